@@ -1,0 +1,2 @@
+//! buffer
+#![forbid(unsafe_code)]

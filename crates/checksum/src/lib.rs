@@ -1,0 +1,2 @@
+//! checksum
+#![forbid(unsafe_code)]

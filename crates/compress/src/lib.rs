@@ -1,0 +1,2 @@
+//! compress
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! daemon
+#![forbid(unsafe_code)]

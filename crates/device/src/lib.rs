@@ -1,0 +1,2 @@
+//! device
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! dmu
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! dsl
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! fuse
+#![forbid(unsafe_code)]

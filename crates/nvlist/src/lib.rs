@@ -1,0 +1,2 @@
+//! nvlist
+#![forbid(unsafe_code)]

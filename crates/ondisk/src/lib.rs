@@ -1,0 +1,2 @@
+//! ondisk
+#![forbid(unsafe_code)]

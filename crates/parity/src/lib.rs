@@ -1,0 +1,2 @@
+//! parity
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! spa
+#![forbid(unsafe_code)]

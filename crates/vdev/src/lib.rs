@@ -1,0 +1,2 @@
+//! vdev
+#![forbid(unsafe_code)]

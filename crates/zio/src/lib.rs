@@ -1,0 +1,2 @@
+//! zio
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! zpl
+#![forbid(unsafe_code)]
