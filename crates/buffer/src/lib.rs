@@ -1,2 +1,206 @@
-//! buffer
+//! Page-aligned, reference-counted byte buffers: the one currency in which block contents travel from a front end
+//! to a device and back.
+//!
+//! Invariants:
+//! - a [`Buf`] is immutable while shared; cloning and slicing never copy bytes;
+//! - the first byte of a [`BufMut`] (and of the `Buf` it freezes into) sits on a 4096-byte boundary, so that
+//!   O_DIRECT transfers need no bounce buffer;
+//! - the bytes between the length and the end of the last page are zero or stale, never read through this API.
 #![forbid(unsafe_code)]
+
+use std::fmt;
+use std::ops::{Bound, Deref, DerefMut, RangeBounds};
+use std::sync::Arc;
+
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+/// Alignment and granularity of every buffer, in bytes.
+pub const PAGE_SIZE: usize = 4096;
+
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(4096))]
+struct Page([u8; PAGE_SIZE]);
+
+const _: () = assert!(size_of::<Page>() == PAGE_SIZE);
+
+fn pages_for(length: usize) -> Vec<Page> {
+    Page::new_vec_zeroed(length.div_ceil(PAGE_SIZE)).expect("allocating a block buffer")
+}
+
+/// A writable, uniquely owned, page-aligned buffer. Lengths are in bytes.
+pub struct BufMut {
+    pages: Vec<Page>,
+    length: usize,
+}
+
+impl BufMut {
+    /// A buffer of `length` zero bytes.
+    pub fn zeroed(length: usize) -> Self {
+        Self { pages: pages_for(length), length }
+    }
+
+    /// A copy of `bytes`.
+    pub fn copy_from(bytes: &[u8]) -> Self {
+        let mut buffer = Self::zeroed(bytes.len());
+        buffer.copy_from_slice(bytes);
+        buffer
+    }
+
+    /// Makes the buffer shareable without copying.
+    pub fn freeze(self) -> Buf {
+        Buf { start: 0, length: self.length, pages: Arc::new(self.pages) }
+    }
+
+    /// Shortens the buffer to `length` bytes; longer lengths are ignored.
+    pub fn truncate(&mut self, length: usize) {
+        self.length = self.length.min(length);
+    }
+}
+
+impl Deref for BufMut {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.pages.as_bytes()[..self.length]
+    }
+}
+
+impl DerefMut for BufMut {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.pages.as_mut_bytes()[..self.length]
+    }
+}
+
+impl fmt::Debug for BufMut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BufMut({} bytes)", self.length)
+    }
+}
+
+/// A shared, immutable run of bytes. Cloning and slicing are O(1).
+#[derive(Clone)]
+pub struct Buf {
+    pages: Arc<Vec<Page>>,
+    start: usize,
+    length: usize,
+}
+
+impl Buf {
+    /// The empty buffer.
+    pub fn empty() -> Self {
+        BufMut::zeroed(0).freeze()
+    }
+
+    /// `length` zero bytes.
+    pub fn zeroed(length: usize) -> Self {
+        BufMut::zeroed(length).freeze()
+    }
+
+    /// A copy of `bytes`.
+    pub fn copy_from(bytes: &[u8]) -> Self {
+        BufMut::copy_from(bytes).freeze()
+    }
+
+    /// A part of this buffer that shares its memory. `range` is in bytes; panics when it leaves the buffer.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Self {
+        let from = match range.start_bound() {
+            Bound::Included(&n) => n,
+            Bound::Excluded(&n) => n + 1,
+            Bound::Unbounded => 0,
+        };
+        let to = match range.end_bound() {
+            Bound::Included(&n) => n + 1,
+            Bound::Excluded(&n) => n,
+            Bound::Unbounded => self.length,
+        };
+        assert!(from <= to && to <= self.length, "slice {from}..{to} of a buffer of {}", self.length);
+        Self { pages: self.pages.clone(), start: self.start + from, length: to - from }
+    }
+
+    /// A writable buffer with these bytes: the same memory when this was the only owner of a whole buffer, else a copy.
+    pub fn into_mut(self) -> BufMut {
+        if self.start == 0 {
+            let length = self.length;
+            match Arc::try_unwrap(self.pages) {
+                Ok(pages) => return BufMut { pages, length },
+                Err(pages) => return BufMut::copy_from(&Self { pages, start: 0, length }),
+            }
+        }
+        BufMut::copy_from(&self)
+    }
+
+    /// Whether the first byte is page-aligned (true unless this is an odd slice).
+    pub fn is_page_aligned(&self) -> bool {
+        self.start.is_multiple_of(PAGE_SIZE)
+    }
+
+    /// Whether no other `Buf` shares this memory.
+    pub fn is_unique(&self) -> bool {
+        Arc::strong_count(&self.pages) == 1
+    }
+
+    /// Write access to the bytes; copies them first when they are shared.
+    pub fn make_mut(&mut self) -> &mut [u8] {
+        if Arc::get_mut(&mut self.pages).is_none() {
+            *self = Self::copy_from(self);
+        }
+        let (start, length) = (self.start, self.length);
+        let pages = Arc::get_mut(&mut self.pages).expect("just made unique");
+        &mut pages.as_mut_bytes()[start..start + length]
+    }
+}
+
+impl Deref for Buf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.pages.as_bytes()[self.start..self.start + self.length]
+    }
+}
+
+impl AsRef<[u8]> for Buf {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl From<BufMut> for Buf {
+    fn from(buffer: BufMut) -> Self {
+        buffer.freeze()
+    }
+}
+
+impl fmt::Debug for Buf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buf({} bytes)", self.length)
+    }
+}
+
+impl PartialEq for Buf {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Buf {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_page_aligned() {
+        for length in [1, 512, 4096, 4097, 131_072] {
+            let buffer = Buf::zeroed(length);
+            assert_eq!(buffer.as_ptr() as usize % PAGE_SIZE, 0);
+            assert_eq!(buffer.len(), length);
+        }
+    }
+
+    #[test]
+    fn a_shared_buffer_is_copied_before_it_is_written() {
+        let original = Buf::copy_from(b"zfs in user space");
+        let mut other = original.slice(4..);
+        other.make_mut()[0] = b'I';
+        assert_eq!(&original[..], b"zfs in user space");
+        assert_eq!(&other[..], b"In user space");
+    }
+}

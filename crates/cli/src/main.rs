@@ -1,3 +1,3 @@
 //! cli
 #![forbid(unsafe_code)]
-fn main(){}
+fn main() {}

@@ -1,2 +1,55 @@
-//! zio
+//! The vocabulary of the block pipeline: what a layer above asks of the pool's blocks, without knowing vdevs,
+//! allocation or caching. `spa` implements [`BlockStore`]; tests implement it in memory.
 #![forbid(unsafe_code)]
+
+pub mod error;
+pub mod memory;
+pub mod policy;
+pub mod txg;
+
+pub use error::{Result, ZioError};
+pub use policy::{Bookmark, Priority, WritePolicy};
+pub use txg::{Tx, TxgGate};
+
+use futures::future::BoxFuture;
+use platter_buffer::Buf;
+use platter_ondisk::{BlkPtr, Txg};
+
+/// A pool's blocks.
+///
+/// Invariants every implementation keeps:
+/// - what [`read`](Self::read) returns matched the pointer's checksum and is the logical (decompressed) contents,
+///   exactly `bp.lsize()` bytes, already in native byte order of its `object_type`;
+/// - a pointer that [`write`](Self::write) returned is readable at once;
+/// - space given to [`free`](Self::free) is not reused before the group's uberblock is on stable storage.
+pub trait BlockStore: Send + Sync + 'static {
+    /// Reads a block that is neither hole nor (necessarily) on disk: embedded pointers are decoded too.
+    /// A hole is an error of the caller ([`ZioError::Corrupt`]).
+    fn read<'a>(&'a self, bp: &'a BlkPtr, bookmark: Bookmark, priority: Priority) -> BoxFuture<'a, Result<Buf>>;
+
+    /// Like [`read`](Self::read), but only when no I/O is needed.
+    fn read_cached(&self, bp: &BlkPtr) -> Option<Buf>;
+
+    /// Compresses, checksums, allocates and writes `data` (logical contents), and returns the new pointer with
+    /// `policy.fill` set. All-zero level-0 data with compression on becomes a hole (born in `policy.txg`).
+    ///
+    /// `previous` is the pointer that the new one will replace (or a hole). The store does **not** free it; the caller
+    /// does, through its space accounting, unless the returned pointer has the same first DVA (the store rewrites in
+    /// place a block that was born in this very txg during a later sync pass, so that sync converges).
+    fn write<'a>(&'a self, data: Buf, policy: WritePolicy, previous: &'a BlkPtr) -> BoxFuture<'a, Result<BlkPtr>>;
+
+    /// Gives a block's space back in group `txg` (sync context only). Holes and embedded pointers are ignored.
+    fn free(&self, txg: Txg, bp: &BlkPtr);
+
+    /// The space a pointer is charged for, in deflated bytes (`bp_get_dsize`).
+    fn dsize(&self, bp: &BlkPtr) -> u64;
+}
+
+/// Where an object set's block births and deaths are booked (`dsl_dataset_block_born/kill`).
+pub trait SpaceAccounting: Send + Sync + 'static {
+    /// A block was written in the syncing group `txg`.
+    fn born(&self, txg: Txg, bp: &BlkPtr);
+    /// A block is no longer referenced by the head in group `txg`: free it now, or put it on a deadlist when a
+    /// snapshot still needs it. Called with holes and embedded pointers too (embedded ones count logical space).
+    fn kill(&self, txg: Txg, bp: &BlkPtr);
+}

@@ -1,0 +1,66 @@
+//! What accompanies a block's read or write.
+
+use std::fmt;
+
+use platter_ondisk::{ObjectId, Txg};
+
+/// Names a block logically: whose it is and where in the object (`zbookmark_phys_t`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Bookmark {
+    /// The dataset's object number in the MOS; 0 for the MOS itself.
+    pub objset: ObjectId,
+    /// The object within the object set; 0 is the meta-dnode.
+    pub object: ObjectId,
+    /// Level: 0 data, above: indirect, -1: the object set's own block, -2: a ZIL block.
+    pub level: i8,
+    /// Index of the block at its level.
+    pub blkid: u64,
+}
+
+impl fmt::Display for Bookmark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{}, {}, {}, {}>", self.objset, self.object, self.level, self.blkid)
+    }
+}
+
+/// Queue class of an I/O (`zio_priority_t`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Priority {
+    /// Somebody waits for the bytes.
+    SyncRead,
+    /// Prefetch.
+    AsyncRead,
+    /// Somebody waits for the bytes to be stable.
+    SyncWrite,
+    /// A transaction group's ordinary data.
+    AsyncWrite,
+    /// Scrub and resilver.
+    Scrub,
+}
+
+/// How a block is to be written.
+#[derive(Clone, Debug)]
+pub struct WritePolicy {
+    /// The syncing group.
+    pub txg: Txg,
+    /// Whose block it is.
+    pub bookmark: Bookmark,
+    /// `dmu_object_type_t` for the pointer.
+    pub object_type: u8,
+    /// Level for the pointer.
+    pub level: u8,
+    /// `enum zio_checksum` to use, already resolved from "on".
+    pub checksum: u8,
+    /// `enum zio_compress` to use, already resolved from "on" (2 is off).
+    pub compression: u8,
+    /// Level for gzip and zstd; ignored by the others.
+    pub compression_level: i32,
+    /// Copies to allocate, 1 to 3.
+    pub copies: u8,
+    /// Fill count for the new pointer.
+    pub fill: u64,
+    /// Whether small results may be embedded in the pointer (level 0 of ordinary objects).
+    pub embed: bool,
+    /// Whether a level-0 block of zeros may become a hole.
+    pub hole: bool,
+}

@@ -1,0 +1,237 @@
+//! Transaction groups from a writer's side: joining the open group, the dirty-data throttle, and waiting for a group to
+//! be on stable storage (`module/zfs/txg.c`, `module/zfs/dmu_tx.c`).
+//!
+//! Invariants:
+//! - exactly one group is open; a [`Tx`] keeps the group it joined from being quiesced until it is dropped;
+//! - groups are quiesced and synced in order, one at a time; group N+1 is open while N syncs;
+//! - `dirty` counts bytes that writers put into groups not yet on disk; a new `Tx` waits while it exceeds the limit.
+
+use std::sync::Arc;
+
+use platter_ondisk::Txg;
+use tokio::sync::{Notify, watch};
+
+use crate::error::{Result, ZioError};
+
+#[derive(Debug)]
+struct State {
+    open: Txg,
+    /// Holders of the open group and of the one being quiesced, by `txg & 3`.
+    holders: [u64; 4],
+    dirty: [u64; 4],
+    sync_wanted: Txg,
+    suspended: Option<String>,
+}
+
+/// Hands out transactions and counts their dirty data. Shared by the pool's sync loop and all writers.
+#[derive(Debug)]
+pub struct TxgGate {
+    state: std::sync::Mutex<State>,
+    dirty_max: u64,
+    /// Woken when dirty data fell, or the pool was suspended.
+    room: Notify,
+    /// Woken when a holder left.
+    left: Notify,
+    /// Woken when a sync was asked for or dirty data crossed the sync threshold.
+    wanted: Notify,
+    synced: watch::Sender<Txg>,
+}
+
+/// Membership in an open transaction group. Dropping it lets the group be quiesced.
+#[derive(Debug)]
+pub struct Tx {
+    txg: Txg,
+    gate: Option<Arc<TxgGate>>,
+}
+
+impl Tx {
+    /// The group this transaction belongs to.
+    pub fn txg(&self) -> Txg {
+        self.txg
+    }
+
+    /// A transaction of the syncing group itself, for changes made by the sync (it holds nothing open).
+    pub fn syncing(txg: Txg) -> Self {
+        Self { txg, gate: None }
+    }
+}
+
+impl Drop for Tx {
+    fn drop(&mut self) {
+        if let Some(gate) = &self.gate {
+            let mut state = gate.state.lock().expect("txg state");
+            let slot = slot(self.txg);
+            state.holders[slot] -= 1;
+            if state.holders[slot] == 0 {
+                gate.left.notify_waiters();
+            }
+        }
+    }
+}
+
+fn slot(txg: Txg) -> usize {
+    (txg.0 & 3) as usize
+}
+
+impl TxgGate {
+    /// A gate whose first open group is `open` (the last one on disk is the one before), that lets writers go on while
+    /// fewer than `dirty_max` bytes wait for disk.
+    pub fn new(open: Txg, dirty_max: u64) -> Arc<Self> {
+        Arc::new(Self {
+            state: std::sync::Mutex::new(State {
+                open,
+                holders: [0; 4],
+                dirty: [0; 4],
+                sync_wanted: Txg(0),
+                suspended: None,
+            }),
+            dirty_max,
+            room: Notify::new(),
+            left: Notify::new(),
+            wanted: Notify::new(),
+            synced: watch::channel(open.previous()).0,
+        })
+    }
+
+    /// Joins the open group, after waiting for room under the dirty-data limit.
+    ///
+    /// # Errors
+    /// [`ZioError::Suspended`] once the pool stopped.
+    pub async fn begin(self: &Arc<Self>) -> Result<Tx> {
+        loop {
+            let mut room = std::pin::pin!(self.room.notified());
+            room.as_mut().enable();
+            {
+                let mut state = self.state.lock().expect("txg state");
+                if let Some(why) = &state.suspended {
+                    return Err(ZioError::Suspended(state.open, why.clone()));
+                }
+                let dirty: u64 = state.dirty.iter().sum();
+                if dirty < self.dirty_max {
+                    let txg = state.open;
+                    state.holders[slot(txg)] += 1;
+                    return Ok(Tx { txg, gate: Some(self.clone()) });
+                }
+            }
+            self.wanted.notify_one();
+            room.await;
+        }
+    }
+
+    /// Counts `bytes` of newly dirtied data in `txg`.
+    pub fn add_dirty(&self, txg: Txg, bytes: u64) {
+        let mut state = self.state.lock().expect("txg state");
+        let slot = slot(txg);
+        state.dirty[slot] += bytes;
+        // Start syncing early, so that the device works while writers fill the next group
+        // (zfs_dirty_data_sync_percent is 20 in OpenZFS).
+        if state.dirty[slot] >= self.dirty_max / 5 {
+            state.sync_wanted = state.sync_wanted.max(txg);
+            self.wanted.notify_one();
+        }
+    }
+
+    /// Takes `bytes` that reached the disk off `txg`'s count.
+    pub fn remove_dirty(&self, txg: Txg, bytes: u64) {
+        let mut state = self.state.lock().expect("txg state");
+        let slot = slot(txg);
+        state.dirty[slot] = state.dirty[slot].saturating_sub(bytes);
+        self.room.notify_waiters();
+    }
+
+    /// Bytes waiting for disk in all groups.
+    pub fn dirty(&self) -> u64 {
+        self.state.lock().expect("txg state").dirty.iter().sum()
+    }
+
+    /// The open group.
+    pub fn open_txg(&self) -> Txg {
+        self.state.lock().expect("txg state").open
+    }
+
+    /// The last group on stable storage.
+    pub fn synced_txg(&self) -> Txg {
+        *self.synced.borrow()
+    }
+
+    /// Closes the open group, opens the next, waits for the closed one's transactions to end, and returns it.
+    /// For the sync loop only.
+    pub async fn quiesce(&self) -> Txg {
+        let closed = {
+            let mut state = self.state.lock().expect("txg state");
+            let closed = state.open;
+            state.open = closed.plus(1);
+            let slot = slot(state.open);
+            assert_eq!(state.holders[slot], 0, "a group four back is still held");
+            state.dirty[slot] = 0;
+            closed
+        };
+        loop {
+            let mut left = std::pin::pin!(self.left.notified());
+            left.as_mut().enable();
+            if self.state.lock().expect("txg state").holders[slot(closed)] == 0 {
+                return closed;
+            }
+            left.await;
+        }
+    }
+
+    /// Declares `txg` to be on stable storage. For the sync loop only.
+    pub fn finish(&self, txg: Txg) {
+        {
+            let mut state = self.state.lock().expect("txg state");
+            state.dirty[slot(txg)] = 0;
+        }
+        self.room.notify_waiters();
+        self.synced.send_replace(txg);
+    }
+
+    /// Stops the pool: every later [`begin`](Self::begin) and waiting [`wait_synced`](Self::wait_synced) fails with `why`.
+    pub fn suspend(&self, why: String) {
+        self.state.lock().expect("txg state").suspended = Some(why);
+        self.room.notify_waiters();
+        let synced = *self.synced.borrow();
+        self.synced.send_replace(synced);
+    }
+
+    /// Whether somebody asked for a group that is not yet on disk (or dirty data passed its threshold).
+    pub fn sync_is_wanted(&self) -> bool {
+        let state = self.state.lock().expect("txg state");
+        state.sync_wanted >= state.open || state.dirty.iter().sum::<u64>() >= self.dirty_max
+    }
+
+    /// Waits until a sync is wanted. For the sync loop only.
+    pub async fn wanted(&self) {
+        while !self.sync_is_wanted() {
+            self.wanted.notified().await;
+        }
+    }
+
+    /// Asks for `txg` to be synced soon and waits for it to be on stable storage. A group that is not open yet is
+    /// waited for too.
+    ///
+    /// # Errors
+    /// [`ZioError::Suspended`] when the pool stopped before that.
+    pub async fn wait_synced(&self, txg: Txg) -> Result<()> {
+        {
+            let mut state = self.state.lock().expect("txg state");
+            state.sync_wanted = state.sync_wanted.max(txg);
+        }
+        self.wanted.notify_one();
+        let mut synced = self.synced.subscribe();
+        loop {
+            if *synced.borrow_and_update() >= txg {
+                return Ok(());
+            }
+            {
+                let state = self.state.lock().expect("txg state");
+                if let Some(why) = &state.suspended {
+                    return Err(ZioError::Suspended(state.open, why.clone()));
+                }
+            }
+            if synced.changed().await.is_err() {
+                return Err(ZioError::Suspended(txg, "the pool was closed".into()));
+            }
+        }
+    }
+}
