@@ -1,2 +1,17 @@
-//! dmu
+//! The data management unit: object sets, their objects (dnodes), the blocks below them, and what is built from plain
+//! objects (ZAP, bpobj).
+//!
+//! Invariants:
+//! - open-context changes carry a [`Tx`] and land in that group's dirty slot; the sync of group N sees exactly what
+//!   transactions of N wrote, whatever group N+1 does meanwhile;
+//! - blocks are copied on write: a tree on disk is never changed, [`Objset::sync`] builds the next one from it.
 #![forbid(unsafe_code)]
+
+pub mod bpobj;
+pub mod dnode;
+pub mod objset;
+pub mod zap;
+
+pub use dnode::{Dnode, DnodeInfo, NewDnode};
+pub use objset::{Objset, ObjsetParams, WriteProperties};
+pub use platter_zio::{Bookmark, Result, Tx, TxgGate, ZioError};

@@ -1,2 +1,4 @@
-//! nvlist
+//! Name/value lists.
 #![forbid(unsafe_code)]
+mod error;
+pub use error::Error;

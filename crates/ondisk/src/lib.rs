@@ -1,6 +1,19 @@
 //! Every structure of the OpenZFS on-disk format as a plain, checked type with its codec.
+//!
+//! Decoders take untrusted bytes, return [`Error`] and never panic. Encoders write what the decoder reads, little-endian.
+//! Blocks written by a big-endian machine are turned first (`byteswap`); labels and uberblocks carry their byte order
+//! in themselves.
 #![forbid(unsafe_code)]
 pub mod blkptr;
+pub mod dnode;
+pub mod error;
 pub mod ids;
+mod le;
+pub mod objset;
+pub mod types;
+pub mod zil;
 pub use blkptr::{BlkPtr, Dva};
+pub use dnode::DnodePhys;
+pub use error::Error;
 pub use ids::{Guid, ObjectId, Txg};
+pub use objset::ObjsetPhys;

@@ -1,0 +1,111 @@
+//! Fletcher-4 on x86-64 vectors: 4 lanes with AVX2, 8 lanes with AVX-512.
+//!
+//! Each lane's four sums live in one 64-bit element of four vector registers, which never leave them until the end. The
+//! functions are safe to call on any processor: one without the instructions gets the portable kernel.
+
+#![allow(unsafe_code)]
+
+use std::arch::x86_64::*;
+
+use crate::Words;
+use crate::fletcher::{combine, finish, fletcher_4_scalar, fletcher_4_scalar_swapped};
+
+/// Whether [`avx2`] runs as such here.
+pub(crate) fn has_avx2() -> bool {
+    is_x86_feature_detected!("avx2")
+}
+
+/// Whether [`avx512`] runs as such here.
+pub(crate) fn has_avx512() -> bool {
+    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") && has_avx2()
+}
+
+/// Fletcher-4 with AVX2.
+pub(crate) fn avx2(bytes: &[u8]) -> Words {
+    if !has_avx2() {
+        return fletcher_4_scalar(bytes);
+    }
+    // SAFETY: AVX2 was just detected.
+    unsafe { avx2_lanes::<false>(bytes) }
+}
+
+/// Fletcher-4 over big-endian words with AVX2.
+pub(crate) fn avx2_swapped(bytes: &[u8]) -> Words {
+    if !has_avx2() {
+        return fletcher_4_scalar_swapped(bytes);
+    }
+    // SAFETY: AVX2 was just detected.
+    unsafe { avx2_lanes::<true>(bytes) }
+}
+
+/// Fletcher-4 with AVX-512.
+pub(crate) fn avx512(bytes: &[u8]) -> Words {
+    if !has_avx512() {
+        return avx2(bytes);
+    }
+    // SAFETY: AVX-512F, AVX-512BW and AVX2 were just detected.
+    unsafe { avx512_lanes::<false>(bytes) }
+}
+
+/// Fletcher-4 over big-endian words with AVX-512.
+pub(crate) fn avx512_swapped(bytes: &[u8]) -> Words {
+    if !has_avx512() {
+        return avx2_swapped(bytes);
+    }
+    // SAFETY: AVX-512F, AVX-512BW and AVX2 were just detected.
+    unsafe { avx512_lanes::<true>(bytes) }
+}
+
+fn word<const SWAP: bool>(bytes: [u8; 4]) -> u32 {
+    if SWAP { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+}
+
+#[target_feature(enable = "avx2")]
+fn avx2_lanes<const SWAP: bool>(bytes: &[u8]) -> Words {
+    let (groups, rest) = bytes.as_chunks::<16>();
+    let reverse = _mm_setr_epi8(3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12);
+    let zero = _mm256_setzero_si256();
+    let (mut a, mut b, mut c, mut d) = (zero, zero, zero, zero);
+    for group in groups {
+        // SAFETY: `group` is 16 readable bytes; the load needs no alignment.
+        let mut words = unsafe { _mm_loadu_si128(group.as_ptr().cast()) };
+        if SWAP {
+            words = _mm_shuffle_epi8(words, reverse);
+        }
+        a = _mm256_add_epi64(a, _mm256_cvtepu32_epi64(words));
+        b = _mm256_add_epi64(b, a);
+        c = _mm256_add_epi64(c, b);
+        d = _mm256_add_epi64(d, c);
+    }
+    let mut lanes = [[0u64; 4]; 4];
+    for (slot, sum) in lanes.iter_mut().zip([a, b, c, d]) {
+        // SAFETY: `slot` is 32 writable bytes; the store needs no alignment.
+        unsafe { _mm256_storeu_si256(slot.as_mut_ptr().cast(), sum) };
+    }
+    finish(combine(&lanes), rest, word::<SWAP>)
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx2")]
+fn avx512_lanes<const SWAP: bool>(bytes: &[u8]) -> Words {
+    let (groups, rest) = bytes.as_chunks::<32>();
+    let reverse = _mm256_broadcastsi128_si256(_mm_setr_epi8(3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12));
+    let zero = _mm512_setzero_si512();
+    let (mut a, mut b, mut c, mut d) = (zero, zero, zero, zero);
+    for group in groups {
+        // SAFETY: `group` is 32 readable bytes; the load needs no alignment.
+        let mut words = unsafe { _mm256_loadu_si256(group.as_ptr().cast()) };
+        if SWAP {
+            words = _mm256_shuffle_epi8(words, reverse);
+        }
+        a = _mm512_add_epi64(a, _mm512_cvtepu32_epi64(words));
+        b = _mm512_add_epi64(b, a);
+        c = _mm512_add_epi64(c, b);
+        d = _mm512_add_epi64(d, c);
+    }
+    let mut lanes = [[0u64; 8]; 4];
+    for (slot, sum) in lanes.iter_mut().zip([a, b, c, d]) {
+        // SAFETY: `slot` is 64 writable bytes; the store needs no alignment.
+        unsafe { _mm512_storeu_si512(slot.as_mut_ptr().cast(), sum) };
+    }
+    finish(combine(&lanes), rest, word::<SWAP>)
+}

@@ -1,0 +1,65 @@
+//! What the engine is given instead of taking it from the machine: wall-clock time, randomness, identity, limits.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use platter_dmu::{Objset, Tx};
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+/// The time of day, for timestamps that end on disk.
+pub trait WallClock: Send + Sync + std::fmt::Debug + 'static {
+    /// Seconds and nanoseconds since the epoch.
+    fn now(&self) -> (u64, u32);
+}
+
+/// Fills a new file system's object set; the layer above (`zpl`) knows how.
+pub trait FilesystemMaker: Send + Sync + 'static {
+    /// Writes master node, unlinked set and root directory within `tx` (`zfs_create_fs`).
+    fn make<'a>(&'a self, os: &'a Arc<Objset>, tx: &'a Tx) -> BoxFuture<'a, platter_zio::Result<()>>;
+}
+
+/// The engine's surroundings, shared by all pools of one daemon.
+#[derive(Clone)]
+pub struct Environment {
+    /// Time of day.
+    pub clock: Arc<dyn WallClock>,
+    /// Fills new file systems.
+    pub maker: Arc<dyn FilesystemMaker>,
+    /// Source of guids and salts.
+    pub random: Arc<Mutex<ChaCha20Rng>>,
+    /// This host's name, written to labels and history.
+    pub hostname: String,
+    /// This host's id (`gethostid`), written to labels.
+    pub hostid: u64,
+    /// Bytes of block cache for each pool.
+    pub cache_bytes: u64,
+    /// Dirty bytes a pool may hold before writers wait.
+    pub dirty_bytes_max: u64,
+    /// Longest time between two transaction groups, in seconds (`zfs_txg_timeout`).
+    pub txg_timeout_seconds: u64,
+}
+
+impl Environment {
+    /// A generator for `random` from a seed.
+    pub fn seeded(seed: [u8; 32]) -> Arc<Mutex<ChaCha20Rng>> {
+        Arc::new(Mutex::new(ChaCha20Rng::from_seed(seed)))
+    }
+
+    /// A random nonzero number, for guids and salts.
+    pub fn random_u64(&self) -> u64 {
+        loop {
+            let n = self.random.lock().next_u64();
+            if n != 0 {
+                return n;
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Environment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Environment").field("hostname", &self.hostname).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,47 @@
+//! Errors of pool and data set operations, worded for the person at the command line.
+
+use platter_zio::ZioError;
+
+/// What went wrong. `Display` gives the reason only ("no such pool"): the command puts "cannot create 'tank': " before it.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum PoolError {
+    /// The request itself is malformed (exit code 2 with usage when it is a syntax matter, else 1).
+    #[error("{0}")]
+    Invalid(String),
+    /// No such pool, data set or property.
+    #[error("{0}")]
+    NotFound(String),
+    /// It exists already.
+    #[error("{0}")]
+    Exists(String),
+    /// Something is in use; says by whom.
+    #[error("{0}")]
+    Busy(String),
+    /// `-f` would override it; the second text is the hint.
+    #[error("{reason}\n{hint}")]
+    NeedsForce {
+        /// Why it was refused.
+        reason: String,
+        /// How to override, in OpenZFS's words ("use '-f' to override the following errors:").
+        hint: String,
+    },
+    /// Devices are missing or damaged; the pool cannot be opened. Multi-line: names each device by guid and last path.
+    #[error("{0}")]
+    Unavailable(String),
+    /// Active features that this version cannot write (or read).
+    #[error("{0}")]
+    Unsupported(String),
+    /// Below the pool: blocks, devices, space.
+    #[error(transparent)]
+    Engine(#[from] ZioError),
+}
+
+impl PoolError {
+    /// [`PoolError::Invalid`] with its text.
+    pub fn invalid(text: impl Into<String>) -> Self {
+        Self::Invalid(text.into())
+    }
+}
+
+/// The result of pool operations.
+pub type Result<T> = std::result::Result<T, PoolError>;

@@ -1,0 +1,221 @@
+//! What the engine tells about pools and data sets: plain values, unformatted; the command line formats them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Operation and byte counts of a vdev since the pool was opened, and its errors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IoCounts {
+    /// Read operations.
+    pub read_ops: u64,
+    /// Write operations.
+    pub write_ops: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Failed reads.
+    pub read_errors: u64,
+    /// Failed writes.
+    pub write_errors: u64,
+    /// Blocks whose checksum was wrong on this vdev.
+    pub checksum_errors: u64,
+}
+
+/// One vdev with its children, as `zpool status`, `list -v` and `iostat -v` show it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct VdevReport {
+    /// Name as shown: pool name for the root, `raidz1-0`, `mirror-1`, or the leaf's path (its last part for disks).
+    pub name: String,
+    /// `root`, `raidz`, `mirror`, `file`, `disk`, `missing`.
+    pub kind: String,
+    /// Guid.
+    pub guid: u64,
+    /// Path of a leaf.
+    pub path: Option<String>,
+    /// ONLINE, DEGRADED, FAULTED, OFFLINE, UNAVAIL, REMOVED.
+    pub state: String,
+    /// The remark after the counters ("was /path/d5", "corrupted data", "cannot open", "too many errors").
+    pub note: Option<String>,
+    /// Whether a running scrub is repairing it ("(repairing)").
+    pub repairing: bool,
+    /// Allocated bytes; top-level vdevs and root.
+    pub allocated: u64,
+    /// Allocatable bytes; top-level vdevs and root.
+    pub size: u64,
+    /// Bytes by which it could grow.
+    pub expand_size: u64,
+    /// Fragmentation in percent; top-level vdevs and root.
+    pub fragmentation: Option<u64>,
+    /// Sector shift.
+    pub ashift: u64,
+    /// Counters.
+    pub counts: IoCounts,
+    /// Children.
+    pub children: Vec<VdevReport>,
+}
+
+/// A scrub, running or last.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ScanReport {
+    /// `none`, `scanning`, `paused`, `finished`, `canceled`.
+    pub state: String,
+    /// Start, seconds since the epoch.
+    pub start_time: u64,
+    /// End, seconds since the epoch; 0 while running.
+    pub end_time: u64,
+    /// When it was paused; 0 when not.
+    pub pause_time: u64,
+    /// Bytes to examine (allocated when it began).
+    pub to_examine: u64,
+    /// Bytes examined.
+    pub examined: u64,
+    /// Bytes issued (read and verified).
+    pub issued: u64,
+    /// Bytes rewritten.
+    pub repaired: u64,
+    /// Blocks that could not be repaired.
+    pub errors: u64,
+    /// Examined bytes/s over the last window; 0 when unknown.
+    pub rate: u64,
+    /// Seconds to go by that rate.
+    pub eta_seconds: Option<u64>,
+    /// Seconds spent scanning (pauses excluded).
+    pub elapsed_seconds: u64,
+}
+
+/// An object with unrepairable blocks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct DamagedObject {
+    /// Data set's object number in the MOS; 0 for the MOS itself ("<metadata>").
+    pub dataset_id: u64,
+    /// Data set's name; empty when it no longer exists.
+    pub dataset: String,
+    /// Object number.
+    pub object: u64,
+}
+
+/// A whole pool.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PoolReport {
+    /// Name.
+    pub name: String,
+    /// Guid.
+    pub guid: u64,
+    /// State of the root vdev.
+    pub state: String,
+    /// Last synced group.
+    pub txg: u64,
+    /// `spa_version`: 5000 for pools with feature flags.
+    pub version: u64,
+    /// The text after `status:`, when something is wrong or notable.
+    pub status: Option<String>,
+    /// The text after `action:`.
+    pub action: Option<String>,
+    /// OpenZFS message id ("ZFS-8000-2Q"), for the `see:` line.
+    pub message_id: Option<String>,
+    /// The vdev tree; its root is the pool.
+    pub vdevs: VdevReport,
+    /// Scrub.
+    pub scan: ScanReport,
+    /// Number of known permanent errors.
+    pub error_count: u64,
+    /// Objects with permanent errors, only when asked for. The front end turns them into file names.
+    pub errors: Vec<DamagedObject>,
+    /// Whether it was opened read-only.
+    pub read_only: bool,
+    /// Alternate root.
+    pub altroot: Option<String>,
+    /// Whether the pool stopped after failed writes.
+    pub suspended: bool,
+}
+
+/// A pool found by `zpool import`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ImportableReport {
+    /// Name in its labels.
+    pub name: String,
+    /// Guid.
+    pub guid: u64,
+    /// ONLINE, DEGRADED, UNAVAIL.
+    pub state: String,
+    /// The text after `status:`.
+    pub status: Option<String>,
+    /// The text after `action:`.
+    pub action: Option<String>,
+    /// Host that used it last, when it was not exported.
+    pub last_host: Option<String>,
+    /// Vdev tree (counts are zero).
+    pub vdevs: VdevReport,
+    /// Whether the labels say the pool was destroyed.
+    pub destroyed: bool,
+}
+
+/// A raw property value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum PropertyValue {
+    /// A number (bytes, ratio × 100, percent, guid, seconds since the epoch…): the property's kind says which.
+    Number(u64),
+    /// A string or the name of an enumerated value ("on", "lz4").
+    Text(String),
+}
+
+/// Where a property's value comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PropertySource {
+    /// Statistics and facts ("-").
+    None,
+    /// Built-in default.
+    Default,
+    /// Set here.
+    Local,
+    /// Set on this ancestor.
+    Inherited(String),
+    /// For this mount or import only.
+    Temporary,
+    /// Came with a received stream.
+    Received,
+}
+
+/// A property with its source.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Property {
+    /// Raw value.
+    pub value: PropertyValue,
+    /// Its source.
+    pub source: PropertySource,
+}
+
+/// Properties by name.
+pub type Properties = BTreeMap<String, Property>;
+
+/// A data set.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DatasetReport {
+    /// Full name.
+    pub name: String,
+    /// `filesystem`, `volume`, `snapshot`.
+    pub kind: String,
+    /// All native properties plus user properties. `mounted` is not among them (the daemon knows).
+    pub properties: Properties,
+    /// Whether this version can mount it for writing; else the reason.
+    pub read_only_reason: Option<String>,
+}
+
+/// One entry of a pool's history.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HistoryEntry {
+    /// Seconds since the epoch.
+    pub time: u64,
+    /// The command, or the internal event's text.
+    pub text: String,
+    /// Whether it is an internal event (`history -i`).
+    pub internal: bool,
+    /// Who and where (`history -l`): user id, host, zone.
+    pub who: Option<(u64, String, String)>,
+    /// Group of an internal event.
+    pub txg: Option<u64>,
+}

@@ -1,0 +1,24 @@
+//! Harness of the integration tests: a real `platter` binary, real files as disks, real FUSE mounts, and judges that
+//! nobody here wrote.
+//!
+//! What holds at all times:
+//! - every [`Lab`] has its own `PLATTER_HOME`, devices and mount points in one temporary folder, so tests run side by side;
+//! - dropping a `Lab` stops its daemon and removes its mounts, whatever state the test left behind, and a watchdog does
+//!   the same to a test that hangs, so that a deadlock is a failure and not a stuck build;
+//! - a judge that is not installed is reported on the terminal as `SKIPPED`, or is a failure when
+//!   `PLATTER_REQUIRE_JUDGES=1` (as in CI). Silence is never success.
+#![forbid(unsafe_code)]
+
+pub mod binary;
+pub mod damage;
+pub mod data;
+pub mod judge;
+pub mod lab;
+pub mod reference;
+pub mod run;
+pub mod tree;
+pub mod zdb;
+
+pub use lab::Lab;
+pub use run::Run;
+pub use tree::Tree;
