@@ -1,2 +1,121 @@
-//! compress
+//! Block compression as OpenZFS stores it: pure functions from bytes to bytes.
+//!
+//! Invariants:
+//! - a compressed block is what OpenZFS decompresses to the same bytes; it need not be the same compressed bytes;
+//! - [`compress`] never writes past the output it is given, which the caller makes as small as the saving it asks for;
+//! - [`decompress`] fills its output exactly or fails; whatever the input holds it neither panics nor takes memory that
+//!   depends on it. What the output holds after a failure is unspecified;
+//! - working memory is kept per thread, so that compressing or decompressing a block allocates nothing after the first.
+
 #![forbid(unsafe_code)]
+
+mod gzip;
+mod lz4;
+mod lzjb;
+mod zero;
+mod zle;
+mod zstd_frame;
+
+pub use zero::is_zero;
+pub use zstd_frame::{level_from_stored as zstd_level_from_stored, level_to_stored as zstd_level_to_stored};
+
+/// The numbers of `enum zio_compress` (`include/sys/zio_compress.h`) as stored in block pointers and properties.
+pub mod kinds {
+    /// Take the parent dataset's value; never in a block pointer.
+    pub const INHERIT: u8 = 0;
+    /// The default, which is [`LZ4`].
+    pub const ON: u8 = 1;
+    /// Not compressed.
+    pub const OFF: u8 = 2;
+    /// Jeff Bonwick's LZ variant, the default of old pools.
+    pub const LZJB: u8 = 3;
+    /// Only recognise blocks of zeros. A request of the writer; never in a block pointer.
+    pub const EMPTY: u8 = 4;
+    /// zlib at level 1; levels up to 9 follow up to [`GZIP_9`].
+    pub const GZIP_1: u8 = 5;
+    /// zlib at level 9.
+    pub const GZIP_9: u8 = 13;
+    /// Runs of zeros only.
+    pub const ZLE: u8 = 14;
+    /// LZ4 behind a big-endian length.
+    pub const LZ4: u8 = 15;
+    /// Zstandard behind ZFS's header.
+    pub const ZSTD: u8 = 16;
+}
+
+/// The level that stands for "the algorithm's default" (`ZIO_COMPLEVEL_DEFAULT`).
+pub const LEVEL_DEFAULT: i32 = 255;
+
+/// Why a block could not be decompressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecompressError {
+    /// The number is none of `enum zio_compress`, or names no algorithm.
+    #[error("unknown compression number {0}")]
+    UnknownKind(u8),
+    /// The stored length reaches beyond the stored bytes, or there are fewer bytes than a header.
+    #[error("the compressed length {stated} does not fit the {available} bytes stored")]
+    BadLength {
+        /// Bytes that the block's header announces, header included.
+        stated: usize,
+        /// Bytes that are there.
+        available: usize,
+    },
+    /// The bytes are no stream of this algorithm.
+    #[error("corrupt {0} stream")]
+    Corrupt(&'static str),
+    /// The stream is sound but does not expand to the block's logical size.
+    #[error("the {algorithm} stream expands to {actual} bytes where the block has {expected}")]
+    WrongSize {
+        /// The algorithm's name as in the `compression` property.
+        algorithm: &'static str,
+        /// Bytes that came out.
+        actual: usize,
+        /// Bytes that the block pointer promises.
+        expected: usize,
+    },
+}
+
+/// Compresses `input` into the front of `output` and returns how many bytes it took, or `None` when they do not fit.
+///
+/// `kind` is a number of [`kinds`]. `output` has the largest size worth having: `zio_compress_data` asks for a saving of
+/// at least one eighth, so callers pass `lsize - lsize / 8` bytes. `level` matters for zstd only: the stored level
+/// (`enum zio_zstd_levels`: 1..=19, 103.. for the fast ones), a negative number for a fast level, 0 or
+/// [`LEVEL_DEFAULT`] for the default; the levels of gzip are part of `kind`. `None` also answers an unknown `kind` or
+/// level and [`kinds::OFF`]: the block is then stored as it is, which is always right. `output` may hold anything
+/// beyond the returned length. [`kinds::EMPTY`] takes a block of zeros to `Some(0)`, which the caller stores as a hole.
+pub fn compress(kind: u8, level: i32, input: &[u8], output: &mut [u8]) -> Option<usize> {
+    match kind {
+        kinds::ON | kinds::LZ4 => lz4::compress(input, output),
+        kinds::LZJB => lzjb::compress(input, output),
+        kinds::EMPTY => is_zero(input).then_some(0),
+        kinds::GZIP_1..=kinds::GZIP_9 => gzip::compress(i32::from(kind - kinds::GZIP_1) + 1, input, output),
+        kinds::ZLE => zle::compress(input, output),
+        kinds::ZSTD => zstd_frame::compress(level, input, output),
+        _ => None,
+    }
+}
+
+/// Decompresses `input`, the block as stored, into all of `output`, whose length is the block's logical size.
+///
+/// `input` may be followed by the padding that fills the last sector.
+pub fn decompress(kind: u8, input: &[u8], output: &mut [u8]) -> Result<(), DecompressError> {
+    match kind {
+        kinds::OFF => {
+            let stored = input.get(..output.len());
+            let bad = DecompressError::BadLength { stated: output.len(), available: input.len() };
+            output.copy_from_slice(stored.ok_or(bad)?);
+            Ok(())
+        }
+        kinds::LZ4 => lz4::decompress(input, output),
+        kinds::LZJB => lzjb::decompress(input, output),
+        kinds::GZIP_1..=kinds::GZIP_9 => gzip::decompress(input, output),
+        kinds::ZLE => zle::decompress(input, output),
+        kinds::ZSTD => zstd_frame::decompress(input, output),
+        _ => Err(DecompressError::UnknownKind(kind)),
+    }
+}
+
+/// Whether `kind` names an algorithm that [`decompress`] knows.
+pub fn is_supported(kind: u8) -> bool {
+    matches!(kind, kinds::OFF | kinds::LZJB | kinds::GZIP_1..=kinds::ZSTD)
+}

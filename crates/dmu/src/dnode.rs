@@ -49,10 +49,16 @@ pub struct DnodeInfo {
 
 /// An open object.
 pub struct Dnode {
-    _private: (),
+    /// State of the ZAP in this object, when it is one.
+    zap: crate::zap::Shared,
 }
 
 impl Dnode {
+    /// What the [`Zap`](crate::zap::Zap)s over this object share (starts as `Default::default()`).
+    pub(crate) fn zap_state(&self) -> &crate::zap::Shared {
+        &self.zap
+    }
+
     /// Its number.
     pub fn object(&self) -> ObjectId {
         todo!()

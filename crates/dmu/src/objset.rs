@@ -132,6 +132,14 @@ impl Objset {
         todo!()
     }
 
+    /// Joins the open group for a change that frees more than it writes; works on a full pool.
+    ///
+    /// # Errors
+    /// [`platter_zio::ZioError::Suspended`] once the pool stopped.
+    pub async fn begin_net_free(&self) -> Result<Tx> {
+        self.params.gate.begin_net_free().await
+    }
+
     /// Joins the open transaction group (throttled).
     pub async fn begin(&self) -> Result<Tx> {
         self.params.gate.begin().await

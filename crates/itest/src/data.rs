@@ -97,3 +97,15 @@ pub fn sha256_of(mut reader: impl std::io::Read) -> std::io::Result<String> {
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
+
+/// Bytes as text; a byte that is not UTF-8 is written `\xNN`, as in the manifests of the reference pools.
+pub fn printable(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
+}

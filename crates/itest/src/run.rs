@@ -7,6 +7,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::data;
+
 /// Result of a command that ended.
 #[derive(Clone)]
 pub struct Run {
@@ -136,7 +138,7 @@ fn read_back(file: &mut File) -> String {
     let mut bytes = Vec::new();
     file.rewind().expect("a temporary file can be rewound");
     file.read_to_end(&mut bytes).expect("a temporary file can be read");
-    String::from_utf8_lossy(&bytes).into_owned()
+    data::printable(&bytes)
 }
 
 /// Start and end of a long text: zdb can print megabytes.

@@ -20,7 +20,7 @@ pub enum Error {
         /// Where it is.
         at: usize,
     },
-    /// A string that is not UTF-8 or has no end.
+    /// A string that has no end, or one inside it.
     #[error("the string at byte {at} is not valid text")]
     BadString {
         /// Where it starts.
@@ -29,12 +29,6 @@ pub enum Error {
     /// Lists are nested deeper than any writer nests them.
     #[error("lists are nested more than {limit} deep")]
     TooDeep {
-        /// The limit.
-        limit: usize,
-    },
-    /// Decoding would take more memory than the input can justify.
-    #[error("the list has more than {limit} elements")]
-    TooLarge {
         /// The limit.
         limit: usize,
     },

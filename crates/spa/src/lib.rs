@@ -1,2 +1,16 @@
-//! spa
+//! A pool's blocks: where they go (allocator, metaslabs), how they are written, verified, repaired and cached.
 #![forbid(unsafe_code)]
+
+pub mod allocator;
+pub mod cache;
+pub mod metaslab;
+pub mod range_set;
+mod read;
+pub mod store;
+mod write;
+
+pub use allocator::{Allocator, Geometry, Group};
+pub use metaslab::Metaslab;
+pub use range_set::{RangeError, RangeSet};
+pub use read::free_gang;
+pub use store::{Store, StoreState};

@@ -21,7 +21,17 @@ struct State {
     dirty: [u64; 4],
     sync_wanted: Txg,
     suspended: Option<String>,
+    /// Bytes that may still be allocated, reserves already taken off.
+    available: u64,
 }
+
+/// Fewer available bytes than this, and writers are told that the pool is full.
+const AVAILABLE_MIN: u64 = 1 << 20;
+/// However full the pool, a group may hold this much dirty data.
+const DIRTY_FLOOR: u64 = 1 << 20;
+/// Worst growth of dirty bytes on their way to disk: parity and padding of small blocks, copies, indirect blocks
+/// (`spa_asize_inflation` is 24).
+const INFLATION: u64 = 16;
 
 /// Hands out transactions and counts their dirty data. Shared by the pool's sync loop and all writers.
 #[derive(Debug)]
@@ -84,6 +94,7 @@ impl TxgGate {
                 dirty: [0; 4],
                 sync_wanted: Txg(0),
                 suspended: None,
+                available: u64::MAX,
             }),
             dirty_max,
             room: Notify::new(),
@@ -93,11 +104,31 @@ impl TxgGate {
         })
     }
 
+    /// Tells how many bytes may still be allocated. Near the end groups become small, so that what a group holds
+    /// always fits however much it grows on its way to disk.
+    pub fn set_available(&self, bytes: u64) {
+        self.state.lock().expect("txg state").available = bytes;
+        self.room.notify_waiters();
+    }
+
     /// Joins the open group, after waiting for room under the dirty-data limit.
     ///
     /// # Errors
-    /// [`ZioError::Suspended`] once the pool stopped.
+    /// [`ZioError::Suspended`] once the pool stopped, [`ZioError::NoSpace`] when it is full.
     pub async fn begin(self: &Arc<Self>) -> Result<Tx> {
+        self.join(false).await
+    }
+
+    /// Like [`begin`](Self::begin) for a change that frees more than it writes (unlink, truncate): allowed on a full
+    /// pool, out of the slop reserve.
+    ///
+    /// # Errors
+    /// [`ZioError::Suspended`] once the pool stopped.
+    pub async fn begin_net_free(self: &Arc<Self>) -> Result<Tx> {
+        self.join(true).await
+    }
+
+    async fn join(self: &Arc<Self>, net_free: bool) -> Result<Tx> {
         loop {
             let mut room = std::pin::pin!(self.room.notified());
             room.as_mut().enable();
@@ -107,7 +138,10 @@ impl TxgGate {
                     return Err(ZioError::Suspended(state.open, why.clone()));
                 }
                 let dirty: u64 = state.dirty.iter().sum();
-                if dirty < self.dirty_max {
+                if !net_free && state.available < AVAILABLE_MIN {
+                    return Err(ZioError::NoSpace);
+                }
+                if dirty < self.dirty_max.min((state.available / INFLATION).max(DIRTY_FLOOR)) {
                     let txg = state.open;
                     state.holders[slot(txg)] += 1;
                     return Ok(Tx { txg, gate: Some(self.clone()) });
@@ -197,7 +231,8 @@ impl TxgGate {
     /// Whether somebody asked for a group that is not yet on disk (or dirty data passed its threshold).
     pub fn sync_is_wanted(&self) -> bool {
         let state = self.state.lock().expect("txg state");
-        state.sync_wanted >= state.open || state.dirty.iter().sum::<u64>() >= self.dirty_max
+        let limit = self.dirty_max.min((state.available / INFLATION).max(DIRTY_FLOOR));
+        state.sync_wanted >= state.open || state.dirty.iter().sum::<u64>() >= limit
     }
 
     /// Waits until a sync is wanted. For the sync loop only.

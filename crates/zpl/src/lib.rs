@@ -1,2 +1,26 @@
-//! zpl
+//! POSIX files and directories on a DMU object set (`module/os/linux/zfs/zfs_vnops_os.c`, `zfs_znode_os.c`,
+//! `zfs_dir.c`, `module/zfs/sa.c`).
+//!
+//! Files are named by object number; names are bytes. Permission checks are the caller's (FUSE mounts with
+//! `default_permissions`).
+//!
+//! # Locks, in the order they are taken
+//! 1. the rename lock (only a directory that changes its parent needs it: it keeps the ancestry still);
+//! 2. znode locks, by ascending object number;
+//! 3. byte-range locks of one file;
+//! 4. a transaction (`begin`), which may wait for a sync: nothing of 1 to 3 is ever waited for while one is held;
+//! 5. the lock of the unlinked set and of the attribute layouts (their holders hold a transaction already);
+//! 6. a znode's attribute mutex: never held across an await.
 #![forbid(unsafe_code)]
+
+pub mod attr;
+pub mod error;
+pub mod options;
+pub mod zpl;
+
+pub use attr::{
+    Attr, DirEntry, Fallocate, FileKind, NewFile, RenameFlags, SeekFor, SetAttr, SetTime, StatFs, Timestamp, WallClock,
+};
+pub use error::{Result, ZplError};
+pub use options::{AtimeMode, CreateOptions, MountOptions, SpaceInfo, UnlimitedSpace};
+pub use zpl::{Zpl, object_path};

@@ -1,12 +1,36 @@
 //! The ZFS attribute processor: name → integers maps, micro and fat (`module/zfs/zap*.c`).
+//!
+//! Invariants:
+//! - the object's block 0 tells the shape; a micro ZAP becomes fat when it must and never turns back;
+//! - writers of one object exclude each other and readers, through the lock in its [`Shared`] state; nothing is called
+//!   under that lock but the object itself;
+//! - names are unique byte strings; two names of one hash differ in their collision differentiator, which an entry
+//!   keeps for life. So a cursor (hash, differentiator) stays valid whatever else comes and goes.
+
+mod fat;
+mod key;
+mod micro;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
+use platter_buffer::Buf;
 use platter_ondisk::ObjectId;
-use platter_zio::{Result, Tx};
+use platter_ondisk::zap::micro::{MicroHeader, entries as micro_entries, fits, slots};
+use platter_ondisk::zap::{BlockKind, FAT_BLOCK_SHIFT};
+use platter_zio::{Priority, Result, Tx, ZioError};
 
-use crate::dnode::Dnode;
+use crate::dnode::{Dnode, NewDnode};
 use crate::objset::Objset;
+use fat::{Fat, IfPresent};
+use key::{Naming, damaged, value_bytes};
+use micro::{Index, Room};
+
+/// Smallest micro ZAP, bytes.
+const MICRO_SIZE_NEW: u32 = 512;
+/// log2 of the indirect block size, bytes.
+const INDIRECT_SHIFT: u8 = 17;
 
 /// A value: integers of 1, 2, 4 or 8 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +41,41 @@ pub struct ZapValue {
     pub integers: Vec<u64>,
 }
 
+impl ZapValue {
+    /// One 8-byte integer.
+    pub fn from_u64(value: u64) -> Self {
+        Self { integer_size: 8, integers: vec![value] }
+    }
+
+    /// An array of bytes.
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        Self { integer_size: 1, integers: bytes.iter().map(|&byte| u64::from(byte)).collect() }
+    }
+
+    /// A string property's value: its bytes and a terminating zero.
+    pub fn from_string(text: &str) -> Self {
+        let mut value = Self::from_bytes(text.as_bytes());
+        value.integers.push(0);
+        value
+    }
+
+    /// The bytes of an array of bytes; `None` for wider integers.
+    pub fn to_bytes(&self) -> Option<Vec<u8>> {
+        (self.integer_size == 1).then(|| self.integers.iter().map(|&byte| byte as u8).collect())
+    }
+
+    /// The text of an array of bytes up to its terminating zero; `None` for other shapes or invalid UTF-8.
+    pub fn to_text(&self) -> Option<String> {
+        let mut bytes = self.to_bytes()?;
+        bytes.truncate(bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len()));
+        String::from_utf8(bytes).ok()
+    }
+
+    fn as_u64(&self) -> Option<u64> {
+        (self.integer_size == 8 && self.integers.len() == 1).then(|| self.integers[0])
+    }
+}
+
 /// One entry met while iterating.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZapEntry {
@@ -25,7 +84,7 @@ pub struct ZapEntry {
     /// Its value.
     pub value: ZapValue,
     /// Serialised cursor that resumes *after* this entry (hash and collision differentiator as in
-    /// `zap_cursor_serialize`), stable across other entries' insertion and removal.
+    /// `zap_cursor_serialize`), stable across other entries' insertion and removal. `u64::MAX` means the end.
     pub cursor: u64,
 }
 
@@ -48,6 +107,15 @@ pub struct NewZap {
     pub salt: u64,
 }
 
+/// What all [`Zap`]s of one open object share; kept in its [`Dnode`].
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// Held while an operation runs.
+    lock: tokio::sync::RwLock<()>,
+    /// A micro ZAP's index, made at first need.
+    index: parking_lot::RwLock<Option<Index>>,
+}
+
 /// An open ZAP. Cheap to clone; operations on one ZAP are serialised inside (readers in parallel).
 #[derive(Clone)]
 pub struct Zap {
@@ -56,12 +124,42 @@ pub struct Zap {
 
 impl Zap {
     /// Makes an empty ZAP in a new object (or with number `object` when given).
+    ///
+    /// # Errors
+    /// Those of allocating and writing.
     pub async fn create(os: &Arc<Objset>, tx: &Tx, object: Option<ObjectId>, new: NewZap) -> Result<Self> {
-        let _ = (os, tx, object, new);
-        todo!()
+        let dnode = NewDnode {
+            object_type: new.object_type,
+            block_size: if new.flags == 0 { MICRO_SIZE_NEW } else { 1 << FAT_BLOCK_SHIFT },
+            indirect_shift: INDIRECT_SHIFT,
+            bonus_type: new.bonus_type,
+            bonus_length: new.bonus_length,
+            dnode_size: new.dnode_size,
+        };
+        let dnode = match object {
+            Some(object) => os.claim(tx, object, dnode).await?,
+            None => os.allocate(tx, dnode).await?,
+        };
+        let zap = Self { dnode };
+        // A salt of 0 would stand for "no salt".
+        let naming = Naming { salt: new.salt | 1, normalization: u64::from(new.normalization), flags: new.flags };
+        let guard = zap.shared().lock.write().await;
+        *zap.shared().index.write() = None;
+        if new.flags == 0 {
+            let mut block = Buf::zeroed(zap.dnode.block_size() as usize);
+            MicroHeader { salt: naming.salt, normalization: naming.normalization }.encode(block.make_mut());
+            zap.dnode.write_block(tx, 0, block).await?;
+        } else {
+            Fat::format(&zap.dnode, tx, naming).await?;
+        }
+        drop(guard);
+        Ok(zap)
     }
 
     /// Opens ZAP `object`.
+    ///
+    /// # Errors
+    /// No such object.
     pub async fn open(os: &Arc<Objset>, object: ObjectId) -> Result<Self> {
         Ok(Self { dnode: os.dnode(object).await? })
     }
@@ -76,54 +174,275 @@ impl Zap {
         &self.dnode
     }
 
-    /// The value of `name`, or `None`.
+    fn shared(&self) -> &Shared {
+        self.dnode.zap_state()
+    }
+
+    async fn block_0(&self) -> Result<(BlockKind, Buf)> {
+        let block = self.dnode.read_block(0, Priority::SyncRead).await?;
+        Ok((BlockKind::of(&block).map_err(damaged(self.dnode.object()))?, block))
+    }
+
+    /// Runs `query` on the index of micro ZAP `block`. Call with the lock held, for reading at least.
+    fn with_index<T>(&self, block: &[u8], query: impl FnOnce(&Index) -> T) -> Result<T> {
+        if let Some(index) = &*self.shared().index.read() {
+            return Ok(query(index));
+        }
+        let index = Index::build(block, self.dnode.object())?;
+        let answer = query(&index);
+        *self.shared().index.write() = Some(index);
+        Ok(answer)
+    }
+
+    /// The value of `name`, or `None`. Names compare byte by byte, whatever the normalisation flags.
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
     pub async fn get(&self, name: &[u8]) -> Result<Option<ZapValue>> {
-        let _ = name;
-        todo!()
+        let _guard = self.shared().lock.read().await;
+        match self.block_0().await? {
+            (BlockKind::Micro, block) => self.with_index(&block, |index| {
+                index.find(&block, name, |other| other == name).map(|(_, entry)| ZapValue::from_u64(entry.value))
+            }),
+            (BlockKind::Header, block) => {
+                let fat = Fat::open(&self.dnode, &block)?;
+                drop(block);
+                match fat.naming().key(name) {
+                    Some(key) => fat.get(&key).await,
+                    None => Ok(None),
+                }
+            }
+        }
+    }
+
+    /// Like [`get`](Self::get), but ASCII letters compare without regard to case, and the name found is returned. Finds
+    /// more than `get` only in ZAPs whose normalisation flags fold case.
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
+    pub async fn get_ignoring_case(&self, name: &[u8]) -> Result<Option<(Vec<u8>, ZapValue)>> {
+        if let Some(value) = self.get(name).await? {
+            return Ok(Some((name.to_vec(), value)));
+        }
+        let _guard = self.shared().lock.read().await;
+        let matches = |other: &[u8]| other.eq_ignore_ascii_case(name);
+        match self.block_0().await? {
+            (BlockKind::Micro, block) => self.with_index(&block, |index| {
+                let (_, entry) = index.find(&block, name, matches)?;
+                Some((entry.name.to_vec(), ZapValue::from_u64(entry.value)))
+            }),
+            (BlockKind::Header, block) => {
+                let fat = Fat::open(&self.dnode, &block)?;
+                let Some(key) = fat.naming().key(name) else { return Ok(None) };
+                Ok(fat.get_matching(&key, matches).await?.map(|entry| (entry.name, entry.value)))
+            }
+        }
     }
 
     /// The value of `name` as one 8-byte integer, or `None` when absent (another shape is damage).
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
     pub async fn get_u64(&self, name: &[u8]) -> Result<Option<u64>> {
-        let _ = name;
-        todo!()
+        match self.get(name).await? {
+            None => Ok(None),
+            Some(value) => value.as_u64().map(Some).ok_or_else(|| {
+                let (name, object) = (String::from_utf8_lossy(name), self.dnode.object());
+                ZioError::corrupt(
+                    "ZAP value",
+                    format!(
+                        "object {object}: \"{name}\" has {} integers of {} bytes instead of one of 8",
+                        value.integers.len(),
+                        value.integer_size
+                    ),
+                )
+            }),
+        }
     }
 
     /// Adds `name`; an error when it exists.
+    ///
+    /// # Errors
+    /// [`ZioError::Exists`], [`ZioError::Invalid`] for impossible names and values, damage, unreadable blocks.
     pub async fn add(&self, tx: &Tx, name: &[u8], value: &ZapValue) -> Result<()> {
-        let _ = (tx, name, value);
-        todo!()
+        self.set(tx, name, value, IfPresent::Fail).await
     }
 
     /// Adds or replaces `name`.
+    ///
+    /// # Errors
+    /// [`ZioError::Invalid`] for impossible names and values, damage, unreadable blocks.
     pub async fn put(&self, tx: &Tx, name: &[u8], value: &ZapValue) -> Result<()> {
-        let _ = (tx, name, value);
-        todo!()
+        self.set(tx, name, value, IfPresent::Replace).await
+    }
+
+    /// Adds `name` with one 8-byte integer; an error when it exists.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub async fn add_u64(&self, tx: &Tx, name: &[u8], value: u64) -> Result<()> {
+        self.add(tx, name, &ZapValue::from_u64(value)).await
     }
 
     /// Adds or replaces `name` with one 8-byte integer.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
     pub async fn put_u64(&self, tx: &Tx, name: &[u8], value: u64) -> Result<()> {
-        self.put(tx, name, &ZapValue { integer_size: 8, integers: vec![value] }).await
+        self.put(tx, name, &ZapValue::from_u64(value)).await
+    }
+
+    async fn set(&self, tx: &Tx, name: &[u8], value: &ZapValue, present: IfPresent) -> Result<()> {
+        value_bytes(value)?;
+        let _guard = self.shared().lock.write().await;
+        let (kind, block) = self.block_0().await?;
+        let mut fat = match kind {
+            BlockKind::Header => {
+                let fat = Fat::open(&self.dnode, &block)?;
+                drop(block);
+                fat
+            }
+            BlockKind::Micro => {
+                if self.set_micro(tx, block, name, value, present).await? {
+                    return Ok(());
+                }
+                self.upgrade(tx).await?
+            }
+        };
+        let (key, hash) = fat.naming().key_for_writing(name)?;
+        fat.set(tx, &key, hash, None, value, present).await
+    }
+
+    /// Sets the entry if a micro ZAP can hold it; whether it could. Call with the lock held for writing.
+    async fn set_micro(
+        &self,
+        tx: &Tx,
+        block: Buf,
+        name: &[u8],
+        value: &ZapValue,
+        present: IfPresent,
+    ) -> Result<bool> {
+        let (naming, found) = self.with_index(&block, |index| {
+            (index.naming(), index.find(&block, name, |other| other == name).map(|(slot, _)| slot))
+        })?;
+        let (_, hash) = naming.key_for_writing(name)?;
+        if found.is_some() && present == IfPresent::Fail {
+            return Err(ZioError::Exists(format!("\"{}\"", String::from_utf8_lossy(name))));
+        }
+        let (Some(value), true) = (value.as_u64(), fits(name)) else { return Ok(false) };
+        // Taken out while the object is written to: if that fails, the index is made anew from what is there.
+        let mut index = self.shared().index.write().take().expect("made above");
+        let (room, slots) = (index.room(&block, hash), slots(block.len()));
+        // The object changes its block in place when nobody else looks at it.
+        drop(block);
+        match (found, room) {
+            (Some(slot), _) => index.replace(&self.dnode, tx, slot, value).await?,
+            (None, Room::Slot(slot)) => index.insert(&self.dnode, tx, slot, hash, name, value).await?,
+            (None, Room::Grow(size)) => {
+                self.dnode.set_block_size(tx, size).await?;
+                index.insert(&self.dnode, tx, slots, hash, name, value).await?;
+            }
+            (None, Room::Fat) => return Ok(false),
+        }
+        *self.shared().index.write() = Some(index);
+        Ok(true)
+    }
+
+    /// Turns a micro ZAP into a fat one. Call with the lock held for writing.
+    async fn upgrade(&self, tx: &Tx) -> Result<Fat<'_>> {
+        let object = self.dnode.object();
+        let (_, block) = self.block_0().await?;
+        let header = MicroHeader::decode(&block).map_err(damaged(object))?;
+        let naming = Naming { salt: header.salt, normalization: header.normalization, flags: 0 };
+        let mut entries = Vec::new();
+        for entry in micro_entries(&block) {
+            let (_, entry) = entry.map_err(damaged(object))?;
+            // Fails before anything is changed when a name's hash is beyond us.
+            let (key, hash) = naming.key_for_writing(entry.name)?;
+            entries.push((key, hash, entry.cd, ZapValue::from_u64(entry.value)));
+        }
+        drop(block);
+        *self.shared().index.write() = None;
+        self.dnode.set_block_size(tx, 1 << FAT_BLOCK_SHIFT).await?;
+        let mut fat = Fat::format(&self.dnode, tx, naming).await?;
+        for (key, hash, cd, value) in &entries {
+            fat.set(tx, key, *hash, Some(*cd), value, IfPresent::Fail).await?;
+        }
+        Ok(fat)
     }
 
     /// Removes `name`; `false` when it was absent.
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks, a name that cannot be hashed without Unicode tables.
     pub async fn remove(&self, tx: &Tx, name: &[u8]) -> Result<bool> {
-        let _ = (tx, name);
-        todo!()
+        let _guard = self.shared().lock.write().await;
+        match self.block_0().await? {
+            (BlockKind::Micro, block) => {
+                let found = self.with_index(&block, |index| {
+                    let (slot, entry) = index.find(&block, name, |other| other == name)?;
+                    Some((slot, index.naming().hash_or_any(name), entry.cd))
+                })?;
+                let Some((slot, hash, cd)) = found else { return Ok(false) };
+                drop(block);
+                let mut index = self.shared().index.write().take().expect("made above");
+                index.remove(&self.dnode, tx, slot, hash, cd).await?;
+                *self.shared().index.write() = Some(index);
+                Ok(true)
+            }
+            (BlockKind::Header, block) => {
+                let mut fat = Fat::open(&self.dnode, &block)?;
+                drop(block);
+                let naming = fat.naming();
+                match naming.key(name) {
+                    Some(_) => {
+                        let (key, hash) = naming.key_for_writing(name)?;
+                        fat.remove(tx, &key, hash).await
+                    }
+                    None => Ok(false),
+                }
+            }
+        }
     }
 
     /// Up to `limit` entries after `cursor` (0 starts), in hash order.
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
     pub async fn entries(&self, cursor: u64, limit: usize) -> Result<Vec<ZapEntry>> {
-        let _ = (cursor, limit);
-        todo!()
+        let _guard = self.shared().lock.read().await;
+        match self.block_0().await? {
+            _ if cursor == u64::MAX => Ok(Vec::new()),
+            (BlockKind::Micro, block) => self.with_index(&block, |index| index.entries(&block, cursor, limit)),
+            (BlockKind::Header, block) => {
+                let fat = Fat::open(&self.dnode, &block)?;
+                drop(block);
+                let ahead = fat.blocks_to_prefetch();
+                if cursor == 0 && ahead > 0 {
+                    self.dnode.prefetch(1, ahead - 1);
+                }
+                fat.entries(cursor, limit).await
+            }
+        }
     }
 
     /// All entries.
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
     pub async fn all(&self) -> Result<Vec<ZapEntry>> {
         self.entries(0, usize::MAX).await
     }
 
     /// Number of entries.
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
     pub async fn count(&self) -> Result<u64> {
-        todo!()
+        let _guard = self.shared().lock.read().await;
+        match self.block_0().await? {
+            (BlockKind::Micro, block) => self.with_index(&block, |index| index.len() as u64),
+            (BlockKind::Header, block) => Ok(Fat::open(&self.dnode, &block)?.count()),
+        }
     }
 }

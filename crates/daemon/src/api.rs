@@ -1,0 +1,308 @@
+//! The API's vocabulary: what travels as JSON between the command line (or any other client) and the daemon.
+//!
+//! Paths are versioned (`/v1/…`). Values are raw (bytes, counts, seconds since the epoch); clients format them. Every failure
+//! is an [`ErrorBody`] whose `message` is complete ("cannot create 'tank': …"): clients print it as it is.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use platter_dsl::report::{DatasetReport, PoolReport, Properties, VdevReport};
+use platter_dsl::request::{CreateRequest, ImportRequest};
+use serde::{Deserialize, Serialize};
+
+/// Prefix of all paths of this version of the API.
+pub const VERSION_PREFIX: &str = "/v1";
+
+/// A failure, worded for a person, with the exit code a command should end with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct ErrorBody {
+    /// What failed and why, possibly in several lines.
+    pub message: String,
+    /// The way out, when there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// 1 = failed, 2 = the request makes no sense.
+    pub exit_code: u8,
+}
+
+impl ErrorBody {
+    /// An ordinary failure (exit code 1).
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: None, exit_code: 1 }
+    }
+
+    /// Adds the way out.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// Result of an operation that did its main work but may have met problems on the way (a file system that could not be
+/// mounted after its pool was imported). Each problem is a complete message.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Name of the thing made, where that is not known to the caller (import by guid).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Complete messages; empty when all went well.
+    #[serde(default)]
+    pub problems: Vec<String>,
+}
+
+/// `GET /v1/daemon`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DaemonStatus {
+    /// Process id.
+    pub pid: u32,
+    /// Version of the program.
+    pub version: String,
+    /// Its `PLATTER_HOME`.
+    pub home: PathBuf,
+    /// When it started, seconds since the epoch.
+    pub started: u64,
+    /// Imported pools.
+    pub pools: Vec<String>,
+    /// Pools it should have but could not open, with the reason.
+    pub unavailable: BTreeMap<String, String>,
+    /// Number of mounted file systems.
+    pub mounts: u64,
+}
+
+/// `GET /v1/pools`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PoolNames {
+    /// Names, sorted; pools that could not be opened at daemon start are among them.
+    pub pools: Vec<String>,
+}
+
+/// `GET /v1/pools/{name}`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PoolView {
+    /// The engine's report.
+    pub report: PoolReport,
+    /// Pool properties.
+    pub properties: Properties,
+    /// Damaged files as paths, only with `?errors=true`.
+    pub damaged_files: Vec<String>,
+    /// Nanoseconds since the pool was opened: the time over which its counters ran.
+    pub open_ns: u64,
+    /// The daemon's time of day, seconds since the epoch.
+    pub now: u64,
+}
+
+/// `POST /v1/pools`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct CreatePool {
+    /// What to make.
+    pub request: CreateRequest,
+    /// Only check and show.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Answer to [`CreatePool`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct CreatedPool {
+    /// The tree that would be made, for a dry run.
+    pub layout: Option<VdevReport>,
+    /// How it went.
+    pub outcome: Outcome,
+}
+
+/// `POST /v1/import`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ImportPool {
+    /// Which pool and how.
+    pub request: ImportRequest,
+    /// Whether to mount its file systems (`-N` says no).
+    #[serde(default)]
+    pub mount: bool,
+}
+
+/// `POST /v1/import/search`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SearchPools {
+    /// Folders, files and devices to look at; empty for the default places.
+    pub search: Vec<PathBuf>,
+}
+
+/// `POST /v1/pools/{name}/export` and `…/destroy`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ClosePool {
+    /// Unmount busy file systems too.
+    #[serde(default)]
+    pub force: bool,
+    /// The command line, for the pool's history.
+    #[serde(default)]
+    pub command: String,
+}
+
+/// `POST /v1/pools/{name}/properties`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SetPoolProperty {
+    /// Property.
+    pub property: String,
+    /// New value.
+    pub value: String,
+    /// The command line, for the pool's history.
+    #[serde(default)]
+    pub command: String,
+}
+
+/// What to do with a scrub.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScrubAction {
+    /// Start or resume.
+    Start,
+    /// Pause.
+    Pause,
+    /// Stop and forget where it was.
+    Stop,
+    /// Answer when no scrub runs any more.
+    Wait,
+}
+
+/// `POST /v1/pools/{name}/scrub`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ScrubPool {
+    /// What to do.
+    pub action: ScrubAction,
+    /// The command line, for the pool's history.
+    #[serde(default)]
+    pub command: String,
+}
+
+/// `POST /v1/pools/{name}/clear`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ClearPool {
+    /// Only this device.
+    pub device: Option<String>,
+    /// The command line, for the pool's history.
+    #[serde(default)]
+    pub command: String,
+}
+
+/// One data set of `GET /v1/datasets`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DatasetView {
+    /// The engine's report, with `mountpoint` resolved (inheritance and alternate root applied) and `mounted` added.
+    #[serde(flatten)]
+    pub report: DatasetReport,
+    /// Where it is mounted now.
+    pub mounted_at: Option<PathBuf>,
+}
+
+/// `GET /v1/datasets[?under=NAME]`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Datasets {
+    /// Parents before children, pools by name.
+    pub datasets: Vec<DatasetView>,
+}
+
+/// `POST /v1/datasets`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct CreateDataset {
+    /// Full name.
+    pub name: String,
+    /// Initial local properties.
+    pub properties: BTreeMap<String, String>,
+    /// Make missing parents too; being there already is then no error.
+    #[serde(default)]
+    pub parents: bool,
+    /// Mount it when its properties say so (`-u` says no).
+    #[serde(default)]
+    pub mount: bool,
+    /// Only check.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// The command line, for the pool's history.
+    #[serde(default)]
+    pub command: String,
+}
+
+/// Answer to [`CreateDataset`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct CreatedDataset {
+    /// Names made (or that would be made), parents first.
+    pub created: Vec<String>,
+    /// How mounting went.
+    pub outcome: Outcome,
+}
+
+/// `POST /v1/datasets/destroy`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct DestroyDataset {
+    /// Full name.
+    pub name: String,
+    /// Its children too.
+    #[serde(default)]
+    pub recursive: bool,
+    /// Unmount even when busy.
+    #[serde(default)]
+    pub force: bool,
+    /// Only check and list.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// The command line, for the pool's history.
+    #[serde(default)]
+    pub command: String,
+}
+
+/// Answer to [`DestroyDataset`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct DestroyedDatasets {
+    /// Names destroyed (or that would be), children first.
+    pub destroyed: Vec<String>,
+    /// Those that could not be.
+    pub outcome: Outcome,
+}
+
+/// `POST /v1/datasets/properties`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SetDatasetProperties {
+    /// Full name.
+    pub name: String,
+    /// New values; `null` inherits.
+    pub properties: BTreeMap<String, Option<String>>,
+    /// Inherit in all descendants too (`zfs inherit -r`).
+    #[serde(default)]
+    pub recursive: bool,
+    /// Leave mounts alone (`zfs set -u`).
+    #[serde(default)]
+    pub no_mount: bool,
+    /// The command line, for the pool's history.
+    #[serde(default)]
+    pub command: String,
+}
+
+/// One entry of `GET /v1/mounts`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountEntry {
+    /// Data set.
+    pub dataset: String,
+    /// Where.
+    pub mountpoint: PathBuf,
+}
+
+/// `POST /v1/mounts`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct MountRequest {
+    /// One data set; `None` mounts everything that is mounted by itself (`zfs mount -a`).
+    pub dataset: Option<String>,
+    /// Mount options of this mount only (`ro`, `rw`, `noatime`…).
+    #[serde(default)]
+    pub options: Vec<String>,
+}
+
+/// `POST /v1/unmount`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct UnmountRequest {
+    /// Data set name or absolute path of a mount point; `None` unmounts everything.
+    pub target: Option<String>,
+    /// Also when busy.
+    #[serde(default)]
+    pub force: bool,
+}

@@ -1,0 +1,181 @@
+//! The engine as the daemon sees it: two traits, so that everything above can be tested without a single disk block.
+//!
+//! [`RealEngine`] is the only implementation that touches devices; every method of [`PoolHandle`] for [`Pool`] forwards and
+//! nothing else.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use platter_dsl::report::{DatasetReport, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
+use platter_dsl::request::{CreateRequest, ImportRequest};
+use platter_dsl::{Environment, Pool, Result};
+
+/// Makes, finds and opens pools.
+#[async_trait]
+pub trait Engine: Send + Sync + 'static {
+    /// Creates a pool.
+    async fn create(&self, request: CreateRequest) -> Result<Arc<dyn PoolHandle>>;
+    /// Checks a creation and tells its layout.
+    async fn dry_run(&self, request: CreateRequest) -> Result<VdevReport>;
+    /// Pools found below `search`.
+    async fn discover(&self, search: &[PathBuf]) -> Result<Vec<ImportableReport>>;
+    /// Imports a pool.
+    async fn import(&self, request: ImportRequest) -> Result<Arc<dyn PoolHandle>>;
+}
+
+/// An imported pool; see [`Pool`] for the meaning of each method.
+#[async_trait]
+#[allow(missing_docs)]
+pub trait PoolHandle: Send + Sync + 'static {
+    /// The engine's own pool, for what mounts it; a stand-in has none.
+    fn engine_pool(&self) -> Option<Arc<Pool>>;
+    fn name(&self) -> String;
+    fn guid(&self) -> u64;
+    fn device_paths(&self) -> Vec<PathBuf>;
+    async fn export(&self) -> Result<()>;
+    async fn close(&self) -> Result<()>;
+    async fn destroy(&self) -> Result<()>;
+    async fn report(&self, with_errors: bool) -> Result<PoolReport>;
+    async fn properties(&self) -> Result<Properties>;
+    async fn set_property(&self, name: &str, value: &str) -> Result<()>;
+    async fn history(&self) -> Result<Vec<HistoryEntry>>;
+    async fn log_command(&self, text: &str) -> Result<()>;
+    async fn sync(&self) -> Result<()>;
+    async fn scrub_start(&self) -> Result<()>;
+    async fn scrub_pause(&self) -> Result<()>;
+    async fn scrub_stop(&self) -> Result<()>;
+    async fn scrub_wait(&self) -> Result<()>;
+    async fn clear(&self, device: Option<&str>) -> Result<()>;
+    async fn datasets(&self) -> Result<Vec<DatasetReport>>;
+    async fn create_dataset(&self, name: &str, properties: &BTreeMap<String, String>) -> Result<()>;
+    async fn destroy_dataset(&self, name: &str) -> Result<()>;
+    async fn set_dataset_property(&self, name: &str, property: &str, value: Option<&str>) -> Result<()>;
+}
+
+/// The engine on real devices.
+pub struct RealEngine {
+    environment: Environment,
+}
+
+impl RealEngine {
+    /// An engine in these surroundings.
+    pub fn new(environment: Environment) -> Self {
+        Self { environment }
+    }
+}
+
+#[async_trait]
+impl Engine for RealEngine {
+    async fn create(&self, request: CreateRequest) -> Result<Arc<dyn PoolHandle>> {
+        let pool = Pool::create(self.environment.clone(), request).await?;
+        Ok(Arc::new(RealPool(pool)))
+    }
+
+    async fn dry_run(&self, request: CreateRequest) -> Result<VdevReport> {
+        Pool::dry_run(self.environment.clone(), request).await
+    }
+
+    async fn discover(&self, search: &[PathBuf]) -> Result<Vec<ImportableReport>> {
+        Pool::discover(&self.environment, search).await
+    }
+
+    async fn import(&self, request: ImportRequest) -> Result<Arc<dyn PoolHandle>> {
+        let pool = Pool::import(self.environment.clone(), request).await?;
+        Ok(Arc::new(RealPool(pool)))
+    }
+}
+
+struct RealPool(Arc<Pool>);
+
+#[async_trait]
+impl PoolHandle for RealPool {
+    fn engine_pool(&self) -> Option<Arc<Pool>> {
+        Some(self.0.clone())
+    }
+
+    fn name(&self) -> String {
+        self.0.name()
+    }
+
+    fn guid(&self) -> u64 {
+        self.0.guid()
+    }
+
+    fn device_paths(&self) -> Vec<PathBuf> {
+        self.0.device_paths()
+    }
+
+    async fn export(&self) -> Result<()> {
+        self.0.export().await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.0.close().await
+    }
+
+    async fn destroy(&self) -> Result<()> {
+        self.0.destroy().await
+    }
+
+    async fn report(&self, with_errors: bool) -> Result<PoolReport> {
+        self.0.report(with_errors).await
+    }
+
+    async fn properties(&self) -> Result<Properties> {
+        self.0.properties().await
+    }
+
+    async fn set_property(&self, name: &str, value: &str) -> Result<()> {
+        self.0.set_property(name, value).await
+    }
+
+    async fn history(&self) -> Result<Vec<HistoryEntry>> {
+        self.0.history().await
+    }
+
+    async fn log_command(&self, text: &str) -> Result<()> {
+        self.0.log_command(text).await
+    }
+
+    async fn sync(&self) -> Result<()> {
+        self.0.sync().await
+    }
+
+    async fn scrub_start(&self) -> Result<()> {
+        self.0.scrub_start().await
+    }
+
+    async fn scrub_pause(&self) -> Result<()> {
+        self.0.scrub_pause().await
+    }
+
+    async fn scrub_stop(&self) -> Result<()> {
+        self.0.scrub_stop().await
+    }
+
+    async fn scrub_wait(&self) -> Result<()> {
+        self.0.scrub_wait().await
+    }
+
+    async fn clear(&self, device: Option<&str>) -> Result<()> {
+        self.0.clear(device).await
+    }
+
+    async fn datasets(&self) -> Result<Vec<DatasetReport>> {
+        self.0.datasets().await
+    }
+
+    async fn create_dataset(&self, name: &str, properties: &BTreeMap<String, String>) -> Result<()> {
+        self.0.create_dataset(name, properties).await
+    }
+
+    async fn destroy_dataset(&self, name: &str) -> Result<()> {
+        self.0.destroy_dataset(name).await
+    }
+
+    async fn set_dataset_property(&self, name: &str, property: &str, value: Option<&str>) -> Result<()> {
+        self.0.set_dataset_property(name, property, value).await
+    }
+}

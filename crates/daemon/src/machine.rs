@@ -1,0 +1,170 @@
+//! What the engine is told about this machine: time, randomness, identity and memory.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use platter_dsl::{Environment, FilesystemMaker, WallClock};
+
+/// The system's time of day.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl WallClock for SystemClock {
+    fn now(&self) -> (u64, u32) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        (now.as_secs(), now.subsec_nanos())
+    }
+}
+
+/// Seconds since the epoch.
+pub fn now_seconds() -> u64 {
+    SystemClock.now().0
+}
+
+/// Bytes of memory this process may use: the machine's, or its control group's when that is less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLimit {
+    /// Bytes.
+    pub bytes: u64,
+}
+
+impl MemoryLimit {
+    /// Asks the system. 1 GiB when nothing can be learned.
+    pub fn of_this_process() -> Self {
+        let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| parse_meminfo_total(&text));
+        let group = std::fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| cgroup_limit(&text));
+        let bytes = match (machine, group) {
+            (Some(machine), Some(group)) => machine.min(group),
+            (Some(one), None) | (None, Some(one)) => one,
+            (None, None) => 1 << 30,
+        };
+        Self { bytes }
+    }
+
+    /// Block cache of a pool: a quarter.
+    pub fn cache_bytes(self) -> u64 {
+        self.bytes / 4
+    }
+
+    /// Dirty data of a pool before writers wait: a tenth, at most 1 GiB (`zfs_dirty_data_max_percent`), at least 32 MiB.
+    pub fn dirty_bytes_max(self) -> u64 {
+        (self.bytes / 10).clamp(32 << 20, 1 << 30)
+    }
+}
+
+fn parse_meminfo_total(text: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The smallest limit on the way from this process's control group up to the root (cgroup v2, and v1's memory controller).
+fn cgroup_limit(proc_self_cgroup: &str) -> Option<u64> {
+    let mut least: Option<u64> = None;
+    for line in proc_self_cgroup.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else { continue };
+        let (root, file) = if controllers.is_empty() {
+            ("/sys/fs/cgroup", "memory.max")
+        } else if controllers.split(',').any(|controller| controller == "memory") {
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+        } else {
+            continue;
+        };
+        let mut folder = std::path::Path::new(path.trim_start_matches('/')).to_path_buf();
+        loop {
+            let file = std::path::Path::new(root).join(&folder).join(file);
+            if let Some(limit) = std::fs::read_to_string(file).ok().and_then(|text| parse_limit(&text)) {
+                least = Some(least.map_or(limit, |least| least.min(limit)));
+            }
+            if !folder.pop() {
+                break;
+            }
+        }
+    }
+    least
+}
+
+fn parse_limit(text: &str) -> Option<u64> {
+    // "max" and cgroup v1's huge number both mean "none".
+    text.trim().parse().ok().filter(|limit| *limit < 1 << 60)
+}
+
+/// This host's name.
+pub fn hostname() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// This host's id as `gethostid` gives it: `/etc/hostid` when it is there, else derived from the host's address, for which
+/// its name stands in here (the value only has to be stable and differ between hosts).
+pub fn hostid() -> u64 {
+    match std::fs::read("/etc/hostid") {
+        Ok(bytes) if bytes.len() >= 4 => u64::from(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])),
+        _ => u64::from(fnv1a(machine_name().as_bytes())),
+    }
+}
+
+/// `/etc/machine-id`, which survives a renaming of the host, else the host's name.
+fn machine_name() -> String {
+    match std::fs::read_to_string("/etc/machine-id") {
+        Ok(id) if !id.trim().is_empty() => id.trim().to_owned(),
+        _ => hostname(),
+    }
+}
+
+/// FNV-1a, 32 bits; never 0, which means "no host" in a label.
+fn fnv1a(bytes: &[u8]) -> u32 {
+    let hash = bytes.iter().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+    hash.max(1)
+}
+
+fn random_seed() -> std::io::Result<[u8; 32]> {
+    use std::io::Read;
+    let mut seed = [0; 32];
+    // The same source as getrandom(2) once the system is up, and it needs no library.
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut seed)?;
+    Ok(seed)
+}
+
+/// The engine's surroundings on this machine.
+///
+/// # Errors
+/// When the system has no randomness to give.
+pub fn environment(maker: Arc<dyn FilesystemMaker>) -> std::io::Result<Environment> {
+    let memory = MemoryLimit::of_this_process();
+    Ok(Environment {
+        clock: Arc::new(SystemClock),
+        maker,
+        random: Environment::seeded(random_seed()?),
+        hostname: hostname(),
+        hostid: hostid(),
+        cache_bytes: memory.cache_bytes(),
+        dirty_bytes_max: memory.dirty_bytes_max(),
+        txg_timeout_seconds: 5,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meminfo_is_in_kibibytes() {
+        assert_eq!(parse_meminfo_total("MemTotal:        8039988 kB\nMemFree: 1 kB\n"), Some(8_039_988 * 1024));
+        assert_eq!(parse_meminfo_total("MemFree: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn no_limit_is_not_a_limit() {
+        assert_eq!(parse_limit("max\n"), None);
+        assert_eq!(parse_limit("9223372036854771712\n"), None);
+        assert_eq!(parse_limit("1073741824\n"), Some(1 << 30));
+    }
+
+    #[test]
+    fn dirty_data_stays_within_its_bounds() {
+        assert_eq!(MemoryLimit { bytes: 64 << 30 }.dirty_bytes_max(), 1 << 30);
+        assert_eq!(MemoryLimit { bytes: 4 << 30 }.dirty_bytes_max(), (4 << 30) / 10);
+        assert_eq!(MemoryLimit { bytes: 64 << 20 }.dirty_bytes_max(), 32 << 20);
+    }
+}

@@ -1,0 +1,210 @@
+//! Where file systems belong: resolution of `mountpoint` and `canmount` (OpenZFS: `zfs_prop_get`, `libzfs_mount.c`).
+//!
+//! True here: the plan is a pure function of the reports and the alternate root; parents come before children, because a
+//! child's mount point usually lies inside its parent's file system.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use platter_dsl::report::{DatasetReport, Property, PropertySource, PropertyValue};
+
+/// Where a file system belongs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mountpoint {
+    /// An absolute path, the alternate root included.
+    Path(PathBuf),
+    /// Mounted by hand (`legacy`).
+    Legacy,
+    /// Nowhere.
+    None,
+}
+
+impl Mountpoint {
+    /// As `zfs get mountpoint` shows it.
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Path(path) => path.display().to_string(),
+            Self::Legacy => "legacy".to_owned(),
+            Self::None => "none".to_owned(),
+        }
+    }
+}
+
+/// Whether it is mounted by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CanMount {
+    /// Yes.
+    On,
+    /// Never.
+    Off,
+    /// Only when asked for by name.
+    NoAuto,
+}
+
+/// The text of a property, whatever its form.
+pub fn text(property: &Property) -> String {
+    match &property.value {
+        PropertyValue::Number(number) => number.to_string(),
+        PropertyValue::Text(text) => text.clone(),
+    }
+}
+
+/// `canmount` of a data set.
+pub fn canmount(report: &DatasetReport) -> CanMount {
+    match report.properties.get("canmount").map(text).as_deref() {
+        Some("off") => CanMount::Off,
+        Some("noauto") => CanMount::NoAuto,
+        _ => CanMount::On,
+    }
+}
+
+/// `readonly` of a data set.
+pub fn read_only(report: &DatasetReport) -> bool {
+    report.properties.get("readonly").map(text).as_deref() == Some("on")
+}
+
+/// Resolves `mountpoint` of `name`: the nearest of itself and its ancestors that has the property set decides, and what
+/// follows that one's name is appended; with none set it is `/` and the whole name.
+pub fn resolve(name: &str, reports: &BTreeMap<String, DatasetReport>, altroot: Option<&Path>) -> Mountpoint {
+    let mut owner = name;
+    loop {
+        if let Some(value) = reports.get(owner).and_then(|report| local_mountpoint(owner, report)) {
+            let rest = name[owner.len()..].trim_start_matches('/');
+            return place(&value, rest, altroot);
+        }
+        match owner.rfind('/') {
+            Some(cut) => owner = &owner[..cut],
+            None => return place("/", name, altroot),
+        }
+    }
+}
+
+fn local_mountpoint(owner: &str, report: &DatasetReport) -> Option<String> {
+    let property = report.properties.get("mountpoint")?;
+    let here = match &property.source {
+        PropertySource::Local | PropertySource::Temporary | PropertySource::Received => true,
+        PropertySource::Inherited(from) => from == owner,
+        PropertySource::None | PropertySource::Default => false,
+    };
+    here.then(|| text(property))
+}
+
+fn place(value: &str, rest: &str, altroot: Option<&Path>) -> Mountpoint {
+    match value {
+        "none" => Mountpoint::None,
+        "legacy" => Mountpoint::Legacy,
+        path => {
+            let mut place = altroot.map_or_else(|| PathBuf::from("/"), Path::to_path_buf);
+            for part in [path, rest] {
+                let part = part.trim_matches('/');
+                if !part.is_empty() {
+                    place.push(part);
+                }
+            }
+            Mountpoint::Path(place)
+        }
+    }
+}
+
+/// The reports by name.
+pub fn by_name(reports: &[DatasetReport]) -> BTreeMap<String, DatasetReport> {
+    reports.iter().map(|report| (report.name.clone(), report.clone())).collect()
+}
+
+/// File systems that are mounted by themselves, in the order to mount them.
+pub fn automatic(reports: &[DatasetReport], altroot: Option<&Path>) -> Vec<(String, PathBuf)> {
+    let map = by_name(reports);
+    let mut plan: Vec<(String, PathBuf)> = map
+        .values()
+        .filter(|report| report.kind == "filesystem" && canmount(report) == CanMount::On)
+        .filter_map(|report| match resolve(&report.name, &map, altroot) {
+            Mountpoint::Path(path) => Some((report.name.clone(), path)),
+            Mountpoint::Legacy | Mountpoint::None => None,
+        })
+        .collect();
+    // By path first: a mount point inside another's is mounted after it even when the data sets are not related.
+    plan.sort_by(|a, b| a.1.components().cmp(b.1.components()).then_with(|| a.0.cmp(&b.0)));
+    plan
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn dataset(name: &str, properties: &[(&str, &str, PropertySource)]) -> DatasetReport {
+        DatasetReport {
+            name: name.to_owned(),
+            kind: "filesystem".to_owned(),
+            properties: properties
+                .iter()
+                .map(|(name, value, source)| {
+                    let value = PropertyValue::Text((*value).to_owned());
+                    ((*name).to_owned(), Property { value, source: source.clone() })
+                })
+                .collect(),
+            read_only_reason: None,
+        }
+    }
+
+    fn local(name: &str, mountpoint: &str) -> DatasetReport {
+        dataset(name, &[("mountpoint", mountpoint, PropertySource::Local)])
+    }
+
+    fn inherits(name: &str, from: &str) -> DatasetReport {
+        dataset(name, &[("mountpoint", "/somewhere", PropertySource::Inherited(from.to_owned()))])
+    }
+
+    fn shown(name: &str, reports: &[DatasetReport], altroot: Option<&str>) -> String {
+        resolve(name, &by_name(reports), altroot.map(Path::new)).shown()
+    }
+
+    #[test]
+    fn without_a_setting_the_name_is_the_place() {
+        let reports = [dataset("tank", &[("mountpoint", "/", PropertySource::Default)]), dataset("tank/a", &[])];
+        assert_eq!(shown("tank", &reports, None), "/tank");
+        assert_eq!(shown("tank/a", &reports, None), "/tank/a");
+        assert_eq!(shown("tank/a", &reports, Some("/mnt")), "/mnt/tank/a");
+    }
+
+    #[test]
+    fn the_nearest_setting_decides_and_the_rest_of_the_name_follows() {
+        let reports = [local("tank", "/srv"), inherits("tank/a", "tank"), local("tank/a/b", "/data/"), inherits("tank/a/b/c", "tank/a/b")];
+        assert_eq!(shown("tank/a", &reports, None), "/srv/a");
+        assert_eq!(shown("tank/a/b", &reports, None), "/data");
+        assert_eq!(shown("tank/a/b/c", &reports, Some("/r")), "/r/data/c");
+    }
+
+    #[test]
+    fn a_root_mountpoint_does_not_double_slashes() {
+        let reports = [local("tank", "/"), inherits("tank/a", "tank")];
+        assert_eq!(shown("tank", &reports, None), "/");
+        assert_eq!(shown("tank/a", &reports, None), "/a");
+        assert_eq!(shown("tank", &reports, Some("/mnt")), "/mnt");
+        assert_eq!(shown("tank/a", &reports, Some("/")), "/a");
+    }
+
+    #[test]
+    fn none_and_legacy_are_inherited_too() {
+        let reports = [local("tank", "none"), inherits("tank/a", "tank"), local("tank/b", "legacy")];
+        assert_eq!(shown("tank/a", &reports, Some("/mnt")), "none");
+        assert_eq!(shown("tank/b", &reports, None), "legacy");
+        assert!(automatic(&reports, None).is_empty());
+    }
+
+    #[test]
+    fn parents_come_first_and_canmount_is_obeyed() {
+        let mut off = local("tank/off", "/x");
+        off.properties.insert(
+            "canmount".into(),
+            Property { value: PropertyValue::Text("off".into()), source: PropertySource::Local },
+        );
+        let mut noauto = local("tank/noauto", "/y");
+        noauto.properties.insert(
+            "canmount".into(),
+            Property { value: PropertyValue::Text("noauto".into()), source: PropertySource::Local },
+        );
+        let reports = [local("tank/inner", "/a/b"), local("tank/zz", "/a"), off, noauto, local("tank", "/t")];
+        let plan: Vec<String> = automatic(&reports, None).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(plan, ["tank/zz", "tank/inner", "tank"]);
+    }
+}

@@ -1,0 +1,59 @@
+//! How file systems become visible: a trait in front of FUSE.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::engine::PoolHandle;
+
+/// How to mount.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HowToMount {
+    /// Refuse writes.
+    pub read_only: bool,
+    /// Options of this mount only, as given with `zfs mount -o`.
+    pub options: Vec<String>,
+}
+
+/// Why a file system stays mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UnmountError {
+    /// Somebody uses it.
+    Busy,
+    /// Anything else.
+    Other(String),
+}
+
+/// Mounts file systems and knows their files' names.
+#[async_trait]
+pub trait Mounter: Send + Sync + 'static {
+    /// Mounts `dataset` of `pool` at `at`, which is an existing folder. The error is the reason only.
+    async fn mount(
+        &self,
+        pool: &Arc<dyn PoolHandle>,
+        dataset: &str,
+        at: &Path,
+        how: &HowToMount,
+    ) -> Result<Box<dyn Mounted>, String>;
+
+    /// Path of an object below the root of a file system that need not be mounted ("/dir/file"); `None` when it has none.
+    async fn object_path(&self, pool: &Arc<dyn PoolHandle>, dataset: &str, object: u64) -> Option<String>;
+}
+
+/// A mounted file system.
+#[async_trait]
+pub trait Mounted: Send + Sync + 'static {
+    /// Unmounts; with `force` also when somebody uses it. Everything is written and the pool's handle given back before it
+    /// returns `Ok`.
+    async fn unmount(&mut self, force: bool) -> Result<(), UnmountError>;
+
+    /// Path of an object below its root ("/dir/file"); `None` when it has none.
+    async fn object_path(&self, object: u64) -> Option<String>;
+
+    /// Changes whether writes are refused, without unmounting. `false` when it cannot be changed that way.
+    async fn set_read_only(&mut self, read_only: bool) -> bool;
+
+    /// Whether somebody took the mount away behind the daemon's back (`umount(8)`).
+    fn is_gone(&self) -> bool;
+}

@@ -1,0 +1,456 @@
+//! The daemon's state and the operations on pools. Data sets are in [`datasets`], mounts in [`mounts`].
+//!
+//! What holds at all times:
+//! - `admin` is held by every operation that changes the set of pools or mounts, from its first check to its last effect;
+//! - no lock other than `admin` is held across an await;
+//! - a pool in `pools` is open; one in `unavailable` is remembered in `pools.json` but could not be opened.
+
+mod datasets;
+mod mounts;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::RwLock;
+use platter_dsl::PoolError;
+use platter_dsl::report::{HistoryEntry, ImportableReport, PoolReport, VdevReport};
+
+use crate::api::{
+    ClearPool, ClosePool, CreatePool, CreatedPool, DaemonStatus, ErrorBody, ImportPool, Outcome, PoolNames, PoolView, ScrubAction,
+    ScrubPool, SetPoolProperty,
+};
+use crate::damaged::{Whereabouts, describe};
+use crate::engine::{Engine, PoolHandle};
+use crate::home::Home;
+use crate::machine::now_seconds;
+use crate::mounter::Mounter;
+use crate::pools_file::{self, RememberedPool};
+use mounts::ActiveMount;
+
+/// Result of an operation; the error is ready to be shown.
+pub type Answer<T> = Result<T, ErrorBody>;
+
+struct Entry {
+    pool: Arc<dyn PoolHandle>,
+    opened: Instant,
+    altroot: Option<PathBuf>,
+    remembered: RememberedPool,
+}
+
+/// Everything the daemon owns.
+pub struct Daemon {
+    engine: Arc<dyn Engine>,
+    mounter: Arc<dyn Mounter>,
+    home: Home,
+    started: u64,
+    pools: RwLock<BTreeMap<String, Entry>>,
+    unavailable: RwLock<BTreeMap<String, (RememberedPool, String)>>,
+    mounts: RwLock<BTreeMap<String, ActiveMount>>,
+    admin: tokio::sync::Mutex<()>,
+}
+
+/// "cannot create 'tank'" and the engine's reason make a complete message.
+fn failed(what: &str, error: PoolError) -> ErrorBody {
+    match error {
+        PoolError::NeedsForce { reason, hint } => ErrorBody::new(format!("{what}: {reason}\n{hint}")),
+        error => ErrorBody::new(format!("{what}: {error}")),
+    }
+}
+
+/// OpenZFS words a refusal that `-f` overrides as a list under its heading.
+fn failed_creation(name: &str, error: PoolError) -> ErrorBody {
+    match error {
+        PoolError::NeedsForce { reason, hint } => ErrorBody::new(format!("invalid vdev specification\n{hint}\n{reason}")),
+        error => ErrorBody::new(format!("cannot create '{name}': {error}")),
+    }
+}
+
+impl Daemon {
+    /// A daemon without pools.
+    pub fn new(engine: Arc<dyn Engine>, mounter: Arc<dyn Mounter>, home: Home) -> Self {
+        Self {
+            engine,
+            mounter,
+            home,
+            started: now_seconds(),
+            pools: RwLock::default(),
+            unavailable: RwLock::default(),
+            mounts: RwLock::default(),
+            admin: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Opens the pools of `pools.json` and mounts their file systems. A pool that cannot be opened is kept aside with its
+    /// reason and does not stop the others.
+    pub async fn open_remembered(&self) {
+        let _admin = self.admin.lock().await;
+        let remembered = match pools_file::read(&self.home.pools_file()) {
+            Ok(remembered) => remembered,
+            Err(reason) => {
+                tracing::error!("{reason}");
+                return;
+            }
+        };
+        for (name, pool) in remembered {
+            let mut properties = BTreeMap::new();
+            if pool.read_only {
+                properties.insert("readonly".to_owned(), "on".to_owned());
+            }
+            let request = platter_dsl::request::ImportRequest {
+                pool: pool.guid.clone(),
+                new_name: Some(name.clone()),
+                search: pool.devices.clone(),
+                force: false,
+                properties,
+                altroot: pool.altroot.clone(),
+                history: String::new(),
+            };
+            match self.engine.import(request).await {
+                Ok(handle) => {
+                    tracing::info!("opened pool '{name}'");
+                    let mount = pool.mount;
+                    self.insert(handle, pool);
+                    if mount {
+                        for problem in self.mount_automatic(Some(&name)).await {
+                            tracing::warn!("{problem}");
+                        }
+                    }
+                }
+                Err(error) => {
+                    tracing::error!("cannot open pool '{name}': {error}");
+                    self.unavailable.write().insert(name, (pool, error.to_string()));
+                }
+            }
+        }
+    }
+
+    fn insert(&self, pool: Arc<dyn PoolHandle>, mut remembered: RememberedPool) {
+        remembered.guid = pool.guid().to_string();
+        remembered.devices = pool.device_paths();
+        let entry = Entry { opened: Instant::now(), altroot: remembered.altroot.clone(), remembered, pool };
+        self.pools.write().insert(entry.pool.name(), entry);
+    }
+
+    /// Writes `pools.json`; a failure is logged, because the operation itself has happened.
+    fn remember(&self) {
+        let mut list: BTreeMap<String, RememberedPool> =
+            self.unavailable.read().iter().map(|(name, (pool, _))| (name.clone(), pool.clone())).collect();
+        list.extend(self.pools.read().iter().map(|(name, entry)| (name.clone(), entry.remembered.clone())));
+        if let Err(reason) = pools_file::write(&self.home.pools_file(), &list) {
+            tracing::error!("{reason}");
+        }
+    }
+
+    fn pool(&self, name: &str) -> Answer<Arc<dyn PoolHandle>> {
+        if let Some(entry) = self.pools.read().get(name) {
+            return Ok(entry.pool.clone());
+        }
+        if let Some((_, reason)) = self.unavailable.read().get(name) {
+            return Err(ErrorBody::new(format!("cannot open '{name}': pool is unavailable: {reason}"))
+                .hint(format!("attach its devices and run 'zpool import {name}', or forget it with 'zpool export {name}'")));
+        }
+        Err(ErrorBody::new(format!("cannot open '{name}': no such pool")))
+    }
+
+    fn altroot(&self, pool: &str) -> Option<PathBuf> {
+        self.pools.read().get(pool).and_then(|entry| entry.altroot.clone())
+    }
+
+    /// Writes a command into a pool's history; a failure there does not undo the command.
+    async fn log(&self, pool: &Arc<dyn PoolHandle>, command: &str) {
+        if command.is_empty() {
+            return;
+        }
+        if let Err(error) = pool.log_command(command).await {
+            tracing::warn!("cannot write the history of '{}': {error}", pool.name());
+        }
+    }
+
+    /// What runs here.
+    pub fn status(&self) -> DaemonStatus {
+        DaemonStatus {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            home: self.home.path().to_path_buf(),
+            started: self.started,
+            pools: self.pools.read().keys().cloned().collect(),
+            unavailable: self.unavailable.read().iter().map(|(name, (_, reason))| (name.clone(), reason.clone())).collect(),
+            mounts: self.mounts.read().len() as u64,
+        }
+    }
+
+    /// Names of all pools, those that could not be opened included.
+    pub fn pool_names(&self) -> PoolNames {
+        let mut pools: Vec<String> = self.pools.read().keys().cloned().collect();
+        pools.extend(self.unavailable.read().keys().cloned());
+        pools.sort();
+        pools.dedup();
+        PoolNames { pools }
+    }
+
+    /// Everything about a pool.
+    pub async fn pool_view(&self, name: &str, with_errors: bool) -> Answer<PoolView> {
+        let opened = self.pools.read().get(name).map(|entry| (entry.pool.clone(), entry.opened));
+        let Some((pool, opened)) = opened else {
+            let unavailable = self.unavailable.read();
+            let Some((remembered, reason)) = unavailable.get(name) else {
+                return Err(ErrorBody::new(format!("cannot open '{name}': no such pool")));
+            };
+            return Ok(unavailable_view(name, remembered, reason));
+        };
+        let what = format!("cannot open '{name}'");
+        let open_ns = u64::try_from(opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let report = pool.report(with_errors).await.map_err(|error| failed(&what, error))?;
+        let properties = pool.properties().await.map_err(|error| failed(&what, error))?;
+        let mut damaged_files = Vec::new();
+        for object in &report.errors {
+            damaged_files.push(describe(object, &self.whereabouts(&pool, object).await));
+        }
+        Ok(PoolView { report, properties, damaged_files, open_ns, now: now_seconds() })
+    }
+
+    async fn whereabouts(
+        &self,
+        pool: &Arc<dyn PoolHandle>,
+        object: &platter_dsl::report::DamagedObject,
+    ) -> Whereabouts {
+        if object.dataset_id == 0 || object.dataset.is_empty() {
+            return Whereabouts::default();
+        }
+        match self.mounted(&object.dataset) {
+            Some(active) => Whereabouts {
+                mountpoint: Some(active.at.display().to_string()),
+                path: active.mounted.lock().await.object_path(object.object).await,
+            },
+            None => Whereabouts {
+                mountpoint: None,
+                path: self.mounter.object_path(pool, &object.dataset, object.object).await,
+            },
+        }
+    }
+
+    /// `zpool create`.
+    pub async fn create_pool(&self, call: CreatePool) -> Answer<CreatedPool> {
+        let name = call.request.name.clone();
+        if call.dry_run {
+            let layout = self.engine.dry_run(call.request).await.map_err(|error| failed_creation(&name, error))?;
+            return Ok(CreatedPool { layout: Some(layout), outcome: Outcome::default() });
+        }
+        let _admin = self.admin.lock().await;
+        if self.pool_names().pools.contains(&name) {
+            return Err(ErrorBody::new(format!("cannot create '{name}': pool already exists")));
+        }
+        let remembered = RememberedPool { altroot: call.request.altroot.clone(), mount: true, ..RememberedPool::default() };
+        let pool = self.engine.create(call.request).await.map_err(|error| failed_creation(&name, error))?;
+        self.insert(pool, remembered);
+        self.remember();
+        let problems = self.mount_automatic(Some(&name)).await;
+        Ok(CreatedPool { layout: None, outcome: Outcome { name: Some(name), problems } })
+    }
+
+    /// Pools that could be imported. Those imported here are left out.
+    pub async fn search(&self, search: &[PathBuf]) -> Answer<Vec<ImportableReport>> {
+        let mut found =
+            self.engine.discover(search).await.map_err(|error| failed("cannot discover pools", error))?;
+        let mine: Vec<u64> = self.pools.read().values().map(|entry| entry.pool.guid()).collect();
+        found.retain(|pool| !mine.contains(&pool.guid));
+        Ok(found)
+    }
+
+    /// `zpool import` of one pool.
+    pub async fn import_pool(&self, call: ImportPool) -> Answer<Outcome> {
+        let _admin = self.admin.lock().await;
+        let asked = call.request.pool.clone();
+        let what = format!("cannot import '{asked}'");
+        let wanted = call.request.new_name.clone().unwrap_or_else(|| asked.clone());
+        let taken = {
+            let pools = self.pools.read();
+            pools.contains_key(&wanted) || pools.values().any(|entry| entry.pool.guid().to_string() == asked)
+        };
+        if taken {
+            return Err(ErrorBody::new(format!("{what}: a pool with that name already exists"))
+                .hint("use the form 'zpool import <pool | id> <newpool>' to give it a new name"));
+        }
+        let mut request = call.request;
+        if request.search.is_empty() {
+            // A pool this daemon lost sight of is looked for where it was.
+            if let Some((remembered, _)) = self.unavailable.read().get(&asked) {
+                request.search = remembered.devices.clone();
+            }
+        }
+        let remembered = RememberedPool {
+            altroot: request.altroot.clone(),
+            read_only: request.properties.get("readonly").is_some_and(|value| value == "on"),
+            mount: call.mount,
+            ..RememberedPool::default()
+        };
+        let pool = self.engine.import(request).await.map_err(|error| failed(&what, error))?;
+        let name = pool.name();
+        let guid = pool.guid().to_string();
+        self.insert(pool, remembered);
+        self.unavailable.write().retain(|_, (remembered, _)| remembered.guid != guid);
+        self.remember();
+        let problems = if call.mount { self.mount_automatic(Some(&name)).await } else { Vec::new() };
+        Ok(Outcome { name: Some(name), problems })
+    }
+
+    /// `zpool export`.
+    pub async fn export_pool(&self, name: &str, call: &ClosePool) -> Answer<()> {
+        let _admin = self.admin.lock().await;
+        if self.forget_unavailable(name) {
+            return Ok(());
+        }
+        let pool = self.pool(name)?;
+        let places = self.unmount_pool(name, call.force).await?;
+        if let Err(error) = pool.export().await {
+            let error = failed(&format!("cannot export '{name}'"), error);
+            for problem in self.mount_automatic(Some(name)).await {
+                tracing::warn!("{problem}");
+            }
+            return Err(error);
+        }
+        self.forget(name, &places).await;
+        Ok(())
+    }
+
+    /// `zpool destroy`.
+    pub async fn destroy_pool(&self, name: &str, call: &ClosePool) -> Answer<()> {
+        let _admin = self.admin.lock().await;
+        let pool = self.pool(name)?;
+        let places = match self.unmount_pool(name, call.force).await {
+            Ok(places) => places,
+            Err(mut error) => {
+                error.message.push_str(&format!("\ncould not destroy '{name}': could not unmount datasets"));
+                return Err(error);
+            }
+        };
+        pool.destroy().await.map_err(|error| failed(&format!("cannot destroy '{name}'"), error))?;
+        self.forget(name, &places).await;
+        Ok(())
+    }
+
+    fn forget_unavailable(&self, name: &str) -> bool {
+        let known = self.unavailable.write().remove(name).is_some();
+        if known {
+            self.remember();
+        }
+        known
+    }
+
+    async fn forget(&self, name: &str, places: &[PathBuf]) {
+        self.pools.write().remove(name);
+        self.remember();
+        mounts::remove_folders(places.to_vec()).await;
+    }
+
+    /// `zpool set`.
+    pub async fn set_pool_property(&self, name: &str, call: &SetPoolProperty) -> Answer<()> {
+        let pool = self.pool(name)?;
+        pool.set_property(&call.property, &call.value)
+            .await
+            .map_err(|error| failed(&format!("cannot set property for '{name}'"), error))?;
+        self.log(&pool, &call.command).await;
+        Ok(())
+    }
+
+    /// `zpool history`.
+    pub async fn history(&self, name: &str) -> Answer<Vec<HistoryEntry>> {
+        let pool = self.pool(name)?;
+        pool.history().await.map_err(|error| failed(&format!("cannot get history for '{name}'"), error))
+    }
+
+    /// `zpool sync`.
+    pub async fn sync_pool(&self, name: &str) -> Answer<()> {
+        let pool = self.pool(name)?;
+        pool.sync().await.map_err(|error| failed(&format!("sync '{name}' failed"), error))
+    }
+
+    /// `zpool scrub`.
+    pub async fn scrub_pool(&self, name: &str, call: &ScrubPool) -> Answer<()> {
+        let pool = self.pool(name)?;
+        let (result, verb) = match call.action {
+            ScrubAction::Start => (pool.scrub_start().await, "scrub"),
+            ScrubAction::Pause => (pool.scrub_pause().await, "pause scrubbing"),
+            ScrubAction::Stop => (pool.scrub_stop().await, "cancel scrubbing"),
+            ScrubAction::Wait => (pool.scrub_wait().await, "wait for the scrub of"),
+        };
+        let what = match call.action {
+            ScrubAction::Start | ScrubAction::Wait => format!("cannot {verb} '{name}'"),
+            ScrubAction::Pause | ScrubAction::Stop => format!("cannot {verb} {name}"),
+        };
+        result.map_err(|error| failed(&what, error))?;
+        self.log(&pool, &call.command).await;
+        Ok(())
+    }
+
+    /// `zpool clear`.
+    pub async fn clear_pool(&self, name: &str, call: &ClearPool) -> Answer<()> {
+        let pool = self.pool(name)?;
+        let what = match &call.device {
+            Some(device) => format!("cannot clear errors for {device}"),
+            None => format!("cannot clear errors for {name}"),
+        };
+        pool.clear(call.device.as_deref()).await.map_err(|error| failed(&what, error))?;
+        self.log(&pool, &call.command).await;
+        Ok(())
+    }
+
+    /// Unmounts everything, syncs and closes all pools; they stay in `pools.json`.
+    pub async fn shut_down(&self) {
+        let _admin = self.admin.lock().await;
+        let names: Vec<String> = self.pools.read().keys().cloned().collect();
+        for name in &names {
+            if let Err(error) = self.unmount_pool(name, true).await {
+                tracing::error!("{error}");
+            }
+        }
+        for name in &names {
+            let Ok(pool) = self.pool(name) else { continue };
+            match pool.close().await {
+                Ok(()) => tracing::info!("closed pool '{name}'"),
+                Err(error) => tracing::error!("cannot close pool '{name}': {error}"),
+            }
+        }
+        self.pools.write().clear();
+    }
+}
+
+/// How a pool that could not be opened is shown: as OpenZFS shows a cached pool whose devices are missing.
+fn unavailable_view(name: &str, remembered: &RememberedPool, reason: &str) -> PoolView {
+    let leaf = |path: &PathBuf| VdevReport {
+        name: path.display().to_string(),
+        kind: "file".to_owned(),
+        path: Some(path.display().to_string()),
+        state: "UNAVAIL".to_owned(),
+        ..VdevReport::default()
+    };
+    let guid = remembered.guid.parse().unwrap_or(0);
+    PoolView {
+        report: PoolReport {
+            name: name.to_owned(),
+            guid,
+            state: "UNAVAIL".to_owned(),
+            version: 5000,
+            status: Some(format!("The pool could not be opened when the daemon started:\n{reason}")),
+            action: Some(format!(
+                "Attach its devices and run 'zpool import {name}', or forget it with\n'zpool export {name}'."
+            )),
+            vdevs: VdevReport {
+                name: name.to_owned(),
+                kind: "root".to_owned(),
+                guid,
+                state: "UNAVAIL".to_owned(),
+                children: remembered.devices.iter().map(leaf).collect(),
+                ..VdevReport::default()
+            },
+            scan: platter_dsl::report::ScanReport { state: "none".to_owned(), ..Default::default() },
+            ..PoolReport::default()
+        },
+        now: now_seconds(),
+        ..PoolView::default()
+    }
+}

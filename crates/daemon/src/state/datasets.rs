@@ -1,0 +1,337 @@
+//! Operations on data sets.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use platter_dsl::report::{DatasetReport, Property, PropertySource, PropertyValue};
+
+use super::mounts::{no_such_dataset, pool_of, remove_folders};
+use super::{Answer, Daemon, failed};
+use crate::api::{
+    CreateDataset, CreatedDataset, DatasetView, Datasets, DestroyDataset, DestroyedDatasets, ErrorBody, Outcome,
+    SetDatasetProperties,
+};
+use crate::engine::PoolHandle;
+use crate::mount_plan::{self, CanMount, Mountpoint};
+use crate::mounter::HowToMount;
+
+fn is_under(name: &str, ancestor: &str) -> bool {
+    name.strip_prefix(ancestor).is_some_and(|rest| rest.starts_with(['/', '@']))
+}
+
+impl Daemon {
+    /// Data sets of all pools, or one with its descendants.
+    pub async fn datasets(&self, under: Option<&str>) -> Answer<Datasets> {
+        // Reading it notices mounts that are gone.
+        let _ = self.mount_entries().await;
+        let pools: Vec<String> = match under {
+            Some(name) => vec![pool_of(name).to_owned()],
+            None => self.pools.read().keys().cloned().collect(),
+        };
+        let mut datasets = Vec::new();
+        for pool_name in pools {
+            let pool = match (self.pool(&pool_name), under) {
+                (Ok(pool), _) => pool,
+                (Err(_), Some(name)) => return Err(no_such_dataset(name)),
+                (Err(_), None) => continue,
+            };
+            let reports = match pool.datasets().await {
+                Ok(reports) => reports,
+                Err(error) => return Err(failed(&format!("cannot open '{}'", under.unwrap_or(&pool_name)), error)),
+            };
+            let map = mount_plan::by_name(&reports);
+            let altroot = self.altroot(&pool_name);
+            for report in reports {
+                if under.is_none_or(|name| report.name == name || is_under(&report.name, name)) {
+                    datasets.push(self.view(report, &map, altroot.as_deref()));
+                }
+            }
+        }
+        match under {
+            Some(name) if !datasets.iter().any(|view| view.report.name == name) => Err(no_such_dataset(name)),
+            _ => Ok(Datasets { datasets }),
+        }
+    }
+
+    fn view(&self, mut report: DatasetReport, map: &BTreeMap<String, DatasetReport>, altroot: Option<&Path>) -> DatasetView {
+        let mounted_at = self.mounted(&report.name).map(|active| active.at);
+        if report.kind == "filesystem" {
+            let place = mount_plan::resolve(&report.name, map, altroot).shown();
+            report
+                .properties
+                .entry("mountpoint".to_owned())
+                .or_insert(Property { value: PropertyValue::Text(String::new()), source: PropertySource::Default })
+                .value = PropertyValue::Text(place);
+            let mounted = if mounted_at.is_some() { "yes" } else { "no" };
+            report.properties.insert(
+                "mounted".to_owned(),
+                Property { value: PropertyValue::Text(mounted.to_owned()), source: PropertySource::None },
+            );
+        }
+        DatasetView { report, mounted_at }
+    }
+
+    async fn reports(&self, pool: &Arc<dyn PoolHandle>, what: &str) -> Answer<Vec<DatasetReport>> {
+        pool.datasets().await.map_err(|error| failed(what, error))
+    }
+
+    /// `zfs create`.
+    pub async fn create_dataset(&self, call: &CreateDataset) -> Answer<CreatedDataset> {
+        let _admin = self.admin.lock().await;
+        let name = &call.name;
+        let what = if call.dry_run { format!("cannot verify '{name}'") } else { format!("cannot create '{name}'") };
+        let pool_name = pool_of(name);
+        let pool = self.pool(pool_name).map_err(|_| ErrorBody::new(format!("{what}: no such pool '{pool_name}'")))?;
+        let map = mount_plan::by_name(&self.reports(&pool, &what).await?);
+        if map.contains_key(name) {
+            if call.parents {
+                return Ok(CreatedDataset::default());
+            }
+            return Err(ErrorBody::new(format!("{what}: dataset already exists")));
+        }
+        let mut chain = vec![name.clone()];
+        let mut at = name.as_str();
+        while let Some(cut) = at.rfind('/') {
+            at = &at[..cut];
+            if map.contains_key(at) {
+                break;
+            }
+            if !call.parents {
+                return Err(ErrorBody::new(format!("{what}: parent does not exist"))
+                    .hint("use 'zfs create -p' to create the missing parents too"));
+            }
+            chain.push(at.to_owned());
+        }
+        chain.reverse();
+        let mut answer = CreatedDataset { created: chain.clone(), outcome: Outcome::default() };
+        if call.dry_run {
+            return Ok(answer);
+        }
+        let none = BTreeMap::new();
+        for made in &chain {
+            let properties = if made == name { &call.properties } else { &none };
+            pool.create_dataset(made, properties).await.map_err(|error| failed(&what, error))?;
+        }
+        self.log(&pool, &call.command).await;
+        if call.mount {
+            for made in &chain {
+                if let Err(error) = self.mount_dataset(made, false, &HowToMount::default()).await {
+                    answer.outcome.problems.push(format!(
+                        "filesystem successfully created, but not mounted: {}",
+                        error.message
+                    ));
+                }
+            }
+        }
+        Ok(answer)
+    }
+
+    /// `zfs destroy`.
+    pub async fn destroy_dataset(&self, call: &DestroyDataset) -> Answer<DestroyedDatasets> {
+        let _admin = self.admin.lock().await;
+        let name = &call.name;
+        let what = format!("cannot destroy '{name}'");
+        let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
+        let reports = self.reports(&pool, &format!("cannot open '{name}'")).await?;
+        if !reports.iter().any(|report| report.name == *name) {
+            return Err(no_such_dataset(name));
+        }
+        let is_pool = !name.contains('/');
+        if is_pool && !call.recursive {
+            return Err(ErrorBody::new(format!("{what}: operation does not apply to pools")).hint(format!(
+                "use 'zfs destroy -r {name}' to destroy all datasets in the pool\n\
+                 use 'zpool destroy {name}' to destroy the pool itself"
+            )));
+        }
+        let children: Vec<String> =
+            reports.iter().map(|report| &report.name).filter(|other| is_under(other, name)).cloned().collect();
+        if !children.is_empty() && !call.recursive {
+            return Err(ErrorBody::new(format!(
+                "{what}: filesystem has children\nuse '-r' to destroy the following datasets:\n{}",
+                children.join("\n")
+            )));
+        }
+        let mut doomed: Vec<String> = children;
+        // Deepest first, so that no data set is destroyed before its children.
+        doomed.sort_by(|a, b| b.matches('/').count().cmp(&a.matches('/').count()).then_with(|| a.cmp(b)));
+        if !is_pool {
+            doomed.push(name.clone());
+        }
+        let mut answer = DestroyedDatasets::default();
+        if call.dry_run {
+            answer.destroyed = doomed;
+            return Ok(answer);
+        }
+        for victim in doomed {
+            let place = self.mounted(&victim).map(|active| active.at);
+            let result = match self.unmount_all(self.mounted_under(&victim), call.force).await {
+                Ok(_) => pool
+                    .destroy_dataset(&victim)
+                    .await
+                    .map_err(|error| failed(&format!("cannot destroy '{victim}'"), error)),
+                Err(error) => Err(error),
+            };
+            match result {
+                Ok(()) => {
+                    remove_folders(place.into_iter().collect()).await;
+                    answer.destroyed.push(victim);
+                }
+                Err(error) if call.recursive => answer.outcome.problems.push(error.message),
+                Err(error) => return Err(error),
+            }
+        }
+        self.log(&pool, &call.command).await;
+        Ok(answer)
+    }
+
+    /// `zfs set` and `zfs inherit`.
+    pub async fn set_dataset_properties(&self, call: &SetDatasetProperties) -> Answer<Outcome> {
+        let _admin = self.admin.lock().await;
+        let name = &call.name;
+        let pool_name = pool_of(name);
+        let pool = self.pool(pool_name).map_err(|_| no_such_dataset(name))?;
+        let reports = self.reports(&pool, &format!("cannot open '{name}'")).await?;
+        if !reports.iter().any(|report| report.name == *name) {
+            return Err(no_such_dataset(name));
+        }
+        let moves = call.properties.contains_key("mountpoint") && !call.no_mount;
+        let canmount = call.properties.contains_key("canmount") && !call.no_mount;
+        let readonly = call.properties.contains_key("readonly") && !call.no_mount;
+
+        let was_mounted = self.mounted_under(name);
+        let places: BTreeMap<String, std::path::PathBuf> = was_mounted
+            .iter()
+            .filter_map(|mounted| self.mounted(mounted).map(|active| (mounted.clone(), active.at)))
+            .collect();
+        let affected = if moves { self.that_move(call, &reports, &was_mounted) } else { Vec::new() };
+        // As OpenZFS: what cannot be unmounted keeps its old mount point, and the property its old value.
+        self.unmount_all(affected.clone(), false).await?;
+
+        let mut targets = vec![name.clone()];
+        if call.recursive {
+            targets.extend(reports.iter().map(|report| &report.name).filter(|other| is_under(other, name)).cloned());
+        }
+        let mut result = Ok(());
+        'all: for target in &targets {
+            for (property, value) in &call.properties {
+                let set = pool.set_dataset_property(target, property, value.as_deref()).await;
+                if let Err(error) = set {
+                    let verb = if value.is_some() { "set" } else { "inherit" };
+                    let what = match &error {
+                        // Bad values are OpenZFS's "cannot set property for 'x': 'prop' must be …".
+                        _ if value.is_some() => format!("cannot {verb} property for '{target}'"),
+                        _ => format!("cannot {verb} {property} for '{target}'"),
+                    };
+                    result = Err(failed(&what, error));
+                    break 'all;
+                }
+            }
+        }
+        if result.is_ok() {
+            self.log(&pool, &call.command).await;
+        }
+
+        let mut problems = Vec::new();
+        let mut again = affected;
+        if canmount && result.is_ok() {
+            self.follow_canmount(&pool, name, &mut problems).await?;
+        }
+        if readonly && result.is_ok() {
+            problems.extend(self.remount_for_readonly(&pool, &targets, call.recursive).await);
+        }
+        if moves && result.is_ok() && !again.contains(name) {
+            // `none` and `legacy` become a path: it is mounted, as `zfs set mountpoint` does.
+            again.push(name.clone());
+        }
+        again.sort();
+        for dataset in again {
+            if self.mounted(&dataset).is_none()
+                && let Err(error) = self.mount_dataset(&dataset, false, &HowToMount::default()).await
+            {
+                problems.push(error.message);
+            }
+        }
+        if moves {
+            let now: Vec<std::path::PathBuf> = self.mounts.read().values().map(|active| active.at.clone()).collect();
+            remove_folders(places.into_values().filter(|place| !now.contains(place)).collect()).await;
+        }
+        result?;
+        if !problems.is_empty() && moves {
+            problems.push("property may be set but unable to remount filesystem".to_owned());
+        }
+        Ok(Outcome { name: None, problems })
+    }
+
+    /// Mounted data sets whose place changes with these properties.
+    fn that_move(&self, call: &SetDatasetProperties, reports: &[DatasetReport], mounted: &[String]) -> Vec<String> {
+        let mut map = mount_plan::by_name(reports);
+        let value = call.properties.get("mountpoint").cloned().flatten();
+        let changed: Vec<String> = map
+            .keys()
+            .filter(|other| **other == call.name || (call.recursive && is_under(other, &call.name)))
+            .cloned()
+            .collect();
+        for name in changed {
+            let Some(report) = map.get_mut(&name) else { continue };
+            match &value {
+                Some(value) => report.properties.insert(
+                    "mountpoint".to_owned(),
+                    Property { value: PropertyValue::Text(value.clone()), source: PropertySource::Local },
+                ),
+                None => report.properties.remove("mountpoint"),
+            };
+        }
+        let altroot = self.altroot(pool_of(&call.name));
+        mounted
+            .iter()
+            .filter(|name| {
+                let now = self.mounted(name).map(|active| Mountpoint::Path(active.at));
+                now != Some(mount_plan::resolve(name, &map, altroot.as_deref()))
+            })
+            .cloned()
+            .collect()
+    }
+
+    async fn follow_canmount(&self, pool: &Arc<dyn PoolHandle>, name: &str, problems: &mut Vec<String>) -> Answer<()> {
+        let reports = self.reports(pool, &format!("cannot open '{name}'")).await?;
+        let Some(report) = reports.iter().find(|report| report.name == name) else { return Ok(()) };
+        let result = match mount_plan::canmount(report) {
+            CanMount::Off => self.unmount_one(name, false).await,
+            CanMount::On if self.mounted(name).is_none() => self.mount_dataset(name, false, &HowToMount::default()).await,
+            CanMount::On | CanMount::NoAuto => Ok(()),
+        };
+        problems.extend(result.err().map(|error| error.message));
+        Ok(())
+    }
+
+    /// A mount has its read-only flag from its beginning: mounts whose `readonly` changed are made anew. A busy one stays, with
+    /// a word about it.
+    async fn remount_for_readonly(&self, pool: &Arc<dyn PoolHandle>, targets: &[String], recursive: bool) -> Vec<String> {
+        let Ok(reports) = pool.datasets().await else { return Vec::new() };
+        let touched = |name: &String| {
+            targets.contains(name) || recursive || targets.iter().any(|target| is_under(name, target))
+        };
+        let mut problems = Vec::new();
+        for report in reports.iter().filter(|report| touched(&report.name)) {
+            let Some(active) = self.mounted(&report.name) else { continue };
+            if active.mounted.lock().await.set_read_only(mount_plan::read_only(report)).await {
+                continue;
+            }
+            // Inner mounts would keep it busy.
+            let inner = self.mounted_under(&report.name);
+            match self.unmount_all(inner.clone(), false).await {
+                Ok(_) => {}
+                Err(error) => problems.push(error.message),
+            }
+            for name in inner {
+                if self.mounted(&name).is_none()
+                    && let Err(error) = self.mount_dataset(&name, false, &HowToMount::default()).await
+                {
+                    problems.push(error.message);
+                }
+            }
+        }
+        problems
+    }
+}

@@ -1,0 +1,302 @@
+//! Mounting and unmounting. Every function here is called with `admin` held, except the reading ones.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use platter_dsl::report::DatasetReport;
+
+use super::{Answer, Daemon, failed};
+use crate::api::{ErrorBody, MountEntry, MountRequest, Outcome, UnmountRequest};
+use crate::dead_mounts;
+use crate::mount_plan::{self, CanMount, Mountpoint};
+use crate::mounter::{HowToMount, Mounted, UnmountError};
+
+/// A mounted file system.
+#[derive(Clone)]
+pub(super) struct ActiveMount {
+    /// Where.
+    pub at: PathBuf,
+    /// The mount itself.
+    pub mounted: Arc<tokio::sync::Mutex<Box<dyn Mounted>>>,
+}
+
+/// Name of the pool a data set belongs to.
+pub(super) fn pool_of(dataset: &str) -> &str {
+    dataset.split(['/', '@']).next().unwrap_or(dataset)
+}
+
+/// The system's text for an error, without Rust's "(os error 2)".
+pub(super) fn errno_text(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    match text.rfind(" (os error ") {
+        Some(cut) => text[..cut].to_owned(),
+        None => text,
+    }
+}
+
+/// Removes folders that only served as mount points, deepest first, when they are empty.
+pub(super) async fn remove_folders(mut places: Vec<PathBuf>) {
+    places.sort_by_key(|place| std::cmp::Reverse(place.components().count()));
+    let removed = tokio::task::spawn_blocking(move || {
+        for place in places {
+            if place != Path::new("/") {
+                let _ = std::fs::remove_dir(place);
+            }
+        }
+    });
+    let _ = removed.await;
+}
+
+impl Daemon {
+    pub(super) fn mounted(&self, dataset: &str) -> Option<ActiveMount> {
+        self.mounts.read().get(dataset).cloned()
+    }
+
+    /// Forgets mounts that somebody took away with `umount(8)`.
+    async fn notice_gone(&self) {
+        let all: Vec<(String, ActiveMount)> =
+            self.mounts.read().iter().map(|(name, active)| (name.clone(), active.clone())).collect();
+        for (name, active) in all {
+            let Ok(mut mounted) = active.mounted.try_lock() else { continue };
+            if mounted.is_gone() {
+                // Frees the object set; there is nothing left to unmount.
+                let _ = mounted.unmount(true).await;
+                self.mounts.write().remove(&name);
+                self.record_mounts();
+            }
+        }
+    }
+
+    fn record_mounts(&self) {
+        let list: BTreeMap<PathBuf, String> =
+            self.mounts.read().iter().map(|(name, active)| (active.at.clone(), name.clone())).collect();
+        if let Err(error) = dead_mounts::record(&self.home, &list) {
+            tracing::error!("cannot write '{}': {error}", self.home.mounts_file().display());
+        }
+    }
+
+    /// All mounts, by data set.
+    pub async fn mount_entries(&self) -> Vec<MountEntry> {
+        self.notice_gone().await;
+        self.mounts
+            .read()
+            .iter()
+            .map(|(dataset, active)| MountEntry { dataset: dataset.clone(), mountpoint: active.at.clone() })
+            .collect()
+    }
+
+    /// Mounts what is mounted by itself, of one pool or all; tells what could not be.
+    pub(super) async fn mount_automatic(&self, pool: Option<&str>) -> Vec<String> {
+        let names: Vec<String> = match pool {
+            Some(name) => vec![name.to_owned()],
+            None => self.pools.read().keys().cloned().collect(),
+        };
+        self.notice_gone().await;
+        let mut plan = Vec::new();
+        let mut problems = Vec::new();
+        for name in names {
+            let Ok(handle) = self.pool(&name) else { continue };
+            match handle.datasets().await {
+                Ok(reports) => {
+                    let map = mount_plan::by_name(&reports);
+                    for (dataset, at) in mount_plan::automatic(&reports, self.altroot(&name).as_deref()) {
+                        plan.push((map[&dataset].clone(), at));
+                    }
+                }
+                Err(error) => problems.push(format!("cannot list the datasets of '{name}': {error}")),
+            }
+        }
+        plan.sort_by(|a, b| a.1.components().cmp(b.1.components()).then_with(|| a.0.name.cmp(&b.0.name)));
+        for (report, at) in plan {
+            if self.mounted(&report.name).is_some() {
+                continue;
+            }
+            if let Err(problem) = self.mount_one(&report, &at, &HowToMount::default()).await {
+                problems.push(problem);
+            }
+        }
+        problems
+    }
+
+    /// Mounts one file system; the error is a complete message.
+    async fn mount_one(&self, report: &DatasetReport, at: &Path, how: &HowToMount) -> Result<(), String> {
+        let pool = self.pool(pool_of(&report.name)).map_err(|error| error.message)?;
+        let mut how = how.clone();
+        how.read_only |= mount_plan::read_only(report) || how.options.iter().any(|option| option == "ro");
+        if let Some(reason) = &report.read_only_reason
+            && !how.read_only
+        {
+            tracing::warn!("'{}' is mounted read-only: {reason}", report.name);
+            how.read_only = true;
+        }
+        let overlay = report.properties.get("overlay").map(mount_plan::text).as_deref() != Some("off");
+        let place = at.to_path_buf();
+        // The folder may lie in a file system that this very daemon serves: never on a thread that serves it.
+        let prepared = tokio::task::spawn_blocking(move || -> Result<(), String> {
+            if !place.is_dir() {
+                std::fs::create_dir_all(&place)
+                    .map_err(|error| format!("failed to create mountpoint: {}", errno_text(&error)))?;
+            }
+            if !overlay && std::fs::read_dir(&place).is_ok_and(|mut entries| entries.next().is_some()) {
+                return Err("directory is not empty".to_owned());
+            }
+            Ok(())
+        })
+        .await
+        .map_err(|error| error.to_string())
+        .and_then(|result| result);
+        prepared.map_err(|reason| format!("cannot mount '{}': {reason}", at.display()))?;
+        let mounted = self
+            .mounter
+            .mount(&pool, &report.name, at, &how)
+            .await
+            .map_err(|reason| format!("cannot mount '{}': {reason}", report.name))?;
+        let active = ActiveMount { at: at.to_path_buf(), mounted: Arc::new(tokio::sync::Mutex::new(mounted)) };
+        self.mounts.write().insert(report.name.clone(), active);
+        self.record_mounts();
+        tracing::info!("mounted '{}' at {}", report.name, at.display());
+        Ok(())
+    }
+
+    /// Mounts a data set where its properties say, when they say so; `explicit` overrides `canmount=noauto` and makes every
+    /// reason against it an error.
+    pub(super) async fn mount_dataset(&self, name: &str, explicit: bool, how: &HowToMount) -> Answer<()> {
+        let pool_name = pool_of(name);
+        let pool = self.pool(pool_name).map_err(|_| no_such_dataset(name))?;
+        let reports = pool.datasets().await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
+        let map = mount_plan::by_name(&reports);
+        let report = map.get(name).ok_or_else(|| no_such_dataset(name))?;
+        let refuse = |reason: &str, hint: Option<&str>| {
+            if !explicit {
+                return Ok(());
+            }
+            let error = ErrorBody::new(format!("cannot mount '{name}': {reason}"));
+            Err(match hint {
+                Some(hint) => error.hint(hint),
+                None => error,
+            })
+        };
+        if report.kind != "filesystem" {
+            return refuse("operation not applicable to datasets of this type", None);
+        }
+        let at = match mount_plan::resolve(name, &map, self.altroot(pool_name).as_deref()) {
+            Mountpoint::Path(at) => at,
+            Mountpoint::Legacy => {
+                return refuse("legacy mountpoint", Some("set a mountpoint with 'zfs set mountpoint=/path' to mount it here"));
+            }
+            Mountpoint::None => return refuse("no mountpoint set", None),
+        };
+        match mount_plan::canmount(report) {
+            CanMount::Off => return refuse("'canmount' property is set to 'off'", None),
+            CanMount::NoAuto if !explicit => return Ok(()),
+            CanMount::On | CanMount::NoAuto => {}
+        }
+        self.notice_gone().await;
+        if self.mounted(name).is_some() {
+            return refuse("filesystem already mounted", None);
+        }
+        self.mount_one(report, &at, how).await.map_err(ErrorBody::new)
+    }
+
+    /// `zfs mount`.
+    pub async fn mount(&self, call: &MountRequest) -> Answer<Outcome> {
+        let _admin = self.admin.lock().await;
+        match &call.dataset {
+            None => Ok(Outcome { name: None, problems: self.mount_automatic(None).await }),
+            Some(name) => {
+                let how = HowToMount { read_only: false, options: call.options.clone() };
+                self.mount_dataset(name, true, &how).await?;
+                Ok(Outcome::default())
+            }
+        }
+    }
+
+    /// Unmounts one data set, which is known to be mounted.
+    pub(super) async fn unmount_one(&self, name: &str, force: bool) -> Answer<()> {
+        let Some(active) = self.mounted(name) else { return Ok(()) };
+        let mut mounted = active.mounted.lock().await;
+        match mounted.unmount(force).await {
+            Ok(()) => {}
+            Err(_) if mounted.is_gone() => {}
+            Err(UnmountError::Busy) => {
+                return Err(ErrorBody::new(format!("cannot unmount '{}': pool or dataset is busy", active.at.display())));
+            }
+            Err(UnmountError::Other(reason)) => {
+                return Err(ErrorBody::new(format!("cannot unmount '{}': {reason}", active.at.display())));
+            }
+        }
+        drop(mounted);
+        self.mounts.write().remove(name);
+        self.record_mounts();
+        tracing::info!("unmounted '{name}'");
+        Ok(())
+    }
+
+    /// Unmounts these data sets, inner mounts first; stops at the first that stays.
+    pub(super) async fn unmount_all(&self, mut names: Vec<String>, force: bool) -> Answer<Vec<PathBuf>> {
+        let depth = |name: &String| self.mounted(name).map_or(0, |active| active.at.components().count());
+        names.sort_by(|a, b| depth(b).cmp(&depth(a)).then_with(|| b.cmp(a)));
+        let mut places = Vec::new();
+        for name in names {
+            let at = self.mounted(&name).map(|active| active.at);
+            self.unmount_one(&name, force).await?;
+            places.extend(at);
+        }
+        Ok(places)
+    }
+
+    /// Unmounts a whole pool; tells where it was mounted.
+    pub(super) async fn unmount_pool(&self, pool: &str, force: bool) -> Answer<Vec<PathBuf>> {
+        let names = self.mounts.read().keys().filter(|name| pool_of(name) == pool).cloned().collect();
+        self.unmount_all(names, force).await
+    }
+
+    /// Mounted data sets at or below `name`.
+    pub(super) fn mounted_under(&self, name: &str) -> Vec<String> {
+        let inside = |other: &String| other == name || other.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
+        self.mounts.read().keys().filter(|other| inside(other)).cloned().collect()
+    }
+
+    /// `zfs unmount`.
+    pub async fn unmount(&self, call: &UnmountRequest) -> Answer<Outcome> {
+        let _admin = self.admin.lock().await;
+        self.notice_gone().await;
+        let Some(target) = &call.target else {
+            let mut names: Vec<String> = self.mounts.read().keys().cloned().collect();
+            names.sort_by_key(|name| {
+                std::cmp::Reverse(self.mounted(name).map_or(0, |active| active.at.components().count()))
+            });
+            let mut problems = Vec::new();
+            for name in names {
+                if let Err(error) = self.unmount_one(&name, call.force).await {
+                    problems.push(error.message);
+                }
+            }
+            return Ok(Outcome { name: None, problems });
+        };
+        let name = if target.starts_with('/') {
+            let path = Path::new(target);
+            let found = self.mounts.read().iter().find(|(_, active)| active.at == path).map(|(name, _)| name.clone());
+            found.ok_or_else(|| ErrorBody::new(format!("cannot unmount '{target}': not a mountpoint of this daemon")))?
+        } else {
+            let pool = self.pool(pool_of(target)).map_err(|_| no_such_dataset(target))?;
+            let reports = pool.datasets().await.map_err(|error| failed(&format!("cannot open '{target}'"), error))?;
+            if !reports.iter().any(|report| report.name == *target) {
+                return Err(no_such_dataset(target));
+            }
+            target.clone()
+        };
+        if self.mounted(&name).is_none() {
+            return Err(ErrorBody::new(format!("cannot unmount '{name}': not currently mounted")));
+        }
+        // Mounts of its descendants lie inside it and go first.
+        self.unmount_all(self.mounted_under(&name), call.force).await?;
+        Ok(Outcome::default())
+    }
+}
+
+/// OpenZFS's words for a data set that is not there.
+pub(super) fn no_such_dataset(name: &str) -> ErrorBody {
+    ErrorBody::new(format!("cannot open '{name}': dataset does not exist"))
+}

@@ -1,0 +1,205 @@
+//! Disks as pools name them: whole disks that carry a partition table, partitions, and the names of both.
+//!
+//! Invariant: a pool's partition on a whole disk is always reached through a window into the disk that the table
+//! describes, never through the partition's node; it works whether or not the kernel has made that node.
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::ioctl::{NoArg, Setter, ioctl, opcode};
+
+use crate::error::{DeviceError, Result};
+use crate::file::{FileDevice, OpenOptions};
+use crate::gpt::{self, GptIds};
+use crate::window::WindowDevice;
+use crate::{BlockDevice, busy};
+
+/// Opens a file, a partition or a whole device as it is.
+///
+/// # Errors
+/// As [`FileDevice::open`].
+pub fn open_path(path: &Path, options: OpenOptions) -> Result<Arc<dyn BlockDevice>> {
+    Ok(Arc::new(FileDevice::open(path, options)?))
+}
+
+/// Opens what a label or the `zpool` command calls a vdev. With `whole_disk`, `path` names partition 1 of a disk that
+/// the pool owns (or the disk itself), and the disk's partition table says where it lies.
+///
+/// # Errors
+/// As [`FileDevice::open`]; [`DeviceError::PartitionTable`] when the disk has no pool partition.
+pub async fn open_vdev(path: &Path, whole_disk: bool, options: OpenOptions) -> Result<Arc<dyn BlockDevice>> {
+    if !whole_disk {
+        return open_path(path, options);
+    }
+    let disk = disk_of(path).filter(|disk| is_block_device(disk)).unwrap_or_else(|| path.to_owned());
+    if !is_block_device(&disk) || (disk == path && is_partition(path)) {
+        return open_path(path, options);
+    }
+    let device = open_path(&disk, options)?;
+    match gpt::zfs_partition(device.as_ref()).await? {
+        Some(part) => {
+            let name = partition_path(&disk, part.number);
+            Ok(Arc::new(WindowDevice::new(device, part.start, part.size, name)?))
+        }
+        None => Err(DeviceError::PartitionTable {
+            device: disk.display().to_string(),
+            detail: "it has no intact table with a ZFS partition".into(),
+        }),
+    }
+}
+
+/// Gives a whole disk the partition table of a pool member, tells the kernel, and returns partition 1. Its path (the
+/// returned device's `path()`) is what belongs in the label. Everything on the disk is lost.
+///
+/// # Errors
+/// As [`FileDevice::open`] and [`gpt::write`].
+pub async fn label_whole_disk(path: &Path, ids: &GptIds, options: OpenOptions) -> Result<Arc<dyn BlockDevice>> {
+    let disk = FileDevice::open(path, options)?;
+    let layout = gpt::write(&disk, ids).await?;
+    if disk.is_block_device() {
+        announce(disk.file(), &[&layout.data, &layout.reserved]);
+    }
+    let name = partition_path(path, layout.data.number);
+    Ok(Arc::new(WindowDevice::new(Arc::new(disk), layout.data.start, layout.data.size, name)?))
+}
+
+fn is_block_device(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device())
+}
+
+fn is_partition(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device() && busy::is_partition(data.rdev()))
+}
+
+/// Whether `zpool create` takes this path as a whole disk that it partitions: a disk, not a partition, of a kind that can
+/// have partitions. Loop, device-mapper and RAM devices are used as they are (`efi_get_info` in `lib/libefi`).
+pub fn is_whole_disk(path: &Path) -> bool {
+    let Ok(real) = fs::canonicalize(path) else { return false };
+    let Some(name) = real.file_name().map(|name| name.to_string_lossy().into_owned()) else { return false };
+    let kinds = ["sd", "hd", "md", "vd", "xvd", "zd", "nvme", "mmcblk"];
+    is_block_device(&real) && !is_partition(&real) && kinds.iter().any(|kind| name.starts_with(kind))
+}
+
+/// The name of partition `number` of a disk: `sda1`, `nvme0n1p1`, `…-part1` for the links under `/dev/disk`.
+pub fn partition_path(disk: &Path, number: u32) -> PathBuf {
+    let text = disk.as_os_str().to_string_lossy();
+    if text.starts_with("/dev/disk/") {
+        PathBuf::from(format!("{text}-part{number}"))
+    } else if text.ends_with(|last: char| last.is_ascii_digit()) {
+        PathBuf::from(format!("{text}p{number}"))
+    } else {
+        PathBuf::from(format!("{text}{number}"))
+    }
+}
+
+/// The disk that a partition's name belongs to; `None` when the name is not a partition's.
+pub fn disk_of(partition: &Path) -> Option<PathBuf> {
+    let text = partition.as_os_str().to_str()?;
+    let stem = text.trim_end_matches(|last: char| last.is_ascii_digit());
+    if stem.len() == text.len() {
+        return None;
+    }
+    let name = &stem[stem.rfind('/').map_or(0, |slash| slash + 1)..];
+    if let Some(disk) = stem.strip_suffix("-part") {
+        return Some(disk.into());
+    }
+    if let Some(disk) = stem.strip_suffix('p')
+        && disk.ends_with(|last: char| last.is_ascii_digit())
+    {
+        return Some(disk.into());
+    }
+    let lettered = ["sd", "hd", "vd", "xvd"].iter().any(|kind| {
+        name.strip_prefix(kind)
+            .is_some_and(|unit| !unit.is_empty() && unit.bytes().all(|byte| byte.is_ascii_alphabetic()))
+    });
+    lettered.then(|| stem.into())
+}
+
+/// `struct blkpg_partition` (`include/uapi/linux/blkpg.h`).
+#[repr(C)]
+struct BlkpgPartition {
+    start: i64,
+    length: i64,
+    number: i32,
+    device_name: [u8; 64],
+    volume_name: [u8; 64],
+}
+
+/// `struct blkpg_ioctl_arg`.
+#[repr(C)]
+struct BlkpgArgument {
+    operation: i32,
+    flags: i32,
+    length: i32,
+    data: *mut BlkpgPartition,
+}
+
+const BLKRRPART: u32 = opcode::none(0x12, 95);
+const BLKPG: u32 = opcode::none(0x12, 105);
+const BLKPG_ADD_PARTITION: i32 = 1;
+
+/// Makes the kernel read a new table. Where it cannot (loop devices without partition scan), nothing is lost: the pool
+/// does not use the nodes.
+fn announce(disk: &fs::File, partitions: &[&gpt::Partition]) {
+    // SAFETY: BLKRRPART takes no argument.
+    let reread = unsafe { ioctl(disk.as_fd(), NoArg::<BLKRRPART>::new()) };
+    let Err(reason) = reread else { return };
+    for partition in partitions {
+        let mut data = BlkpgPartition {
+            start: partition.start as i64,
+            length: partition.size as i64,
+            number: partition.number as i32,
+            device_name: [0; 64],
+            volume_name: [0; 64],
+        };
+        let argument = BlkpgArgument {
+            operation: BLKPG_ADD_PARTITION,
+            flags: 0,
+            length: size_of::<BlkpgPartition>() as i32,
+            data: &raw mut data,
+        };
+        // SAFETY: BLKPG takes a pointer to `struct blkpg_ioctl_arg`, which `Setter` passes; `data` outlives the call and
+        // has the layout that the operation expects.
+        if let Err(error) = unsafe { ioctl(disk.as_fd(), Setter::<BLKPG, BlkpgArgument>::new(argument)) } {
+            tracing::debug!("no node for partition {}: {reason}, {error}", partition.number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partition_names_follow_the_disks_and_lead_back() {
+        for (disk, partition) in [
+            ("/dev/sda", "/dev/sda1"),
+            ("/dev/nvme0n1", "/dev/nvme0n1p1"),
+            ("/dev/loop3", "/dev/loop3p1"),
+            ("/dev/disk/by-id/ata-X_1", "/dev/disk/by-id/ata-X_1-part1"),
+            ("/dev/xvdb", "/dev/xvdb1"),
+        ] {
+            assert_eq!(partition_path(Path::new(disk), 1), Path::new(partition));
+            assert_eq!(disk_of(Path::new(partition)).as_deref(), Some(Path::new(disk)));
+        }
+        for other in ["/dev/sda", "/data/file7", "/data/d", "/dev/mapper/vg-lv"] {
+            assert_eq!(disk_of(Path::new(other)), None);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_given_as_whole_disk_gets_a_table_and_a_window() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("disk");
+        fs::File::create(&path).expect("create").set_len(200 << 20).expect("size");
+        let ids = GptIds::from_random(&[3; 56]);
+        let window = label_whole_disk(&path, &ids, OpenOptions::exclusive()).await.expect("label");
+        assert_eq!(window.path(), Some(dir.path().join("disk1").as_path()));
+        window.write(0, vec![platter_buffer::Buf::copy_from(&[9; 4096])]).await.expect("write");
+        drop(window);
+        assert_eq!(fs::read(&path).expect("file")[1 << 20], 9);
+    }
+}

@@ -1,0 +1,123 @@
+//! What a file's transfer is, whoever carries it out (the ring or the thread pool).
+//!
+//! An [`Op`] owns its file, its memory and its position until it is over, so that neither a dropped future nor a closed
+//! device can pull memory from under the kernel.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::OnceLock;
+
+use platter_buffer::Buf;
+use tokio::sync::oneshot;
+
+use crate::file::EngineKind;
+use crate::pool::Pool;
+use crate::ring::Ring;
+use crate::slot::ReadSlot;
+
+/// The memory of a transfer.
+pub(crate) enum Work {
+    Read(Vec<ReadSlot>),
+    Write(Vec<Buf>),
+    Flush,
+}
+
+/// A pointer and a length as the kernel's `struct iovec` lays them out.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct IoVec {
+    pub base: *mut u8,
+    pub length: usize,
+}
+
+// SAFETY: an `IoVec` is only ever kept beside the `Work` that owns the memory it names; moving both to another thread
+// is moving the owner.
+unsafe impl Send for IoVec {}
+
+/// Most segments the kernel takes at once (`IOV_MAX`).
+pub(crate) const SEGMENTS_MAX: usize = 1024;
+/// Most bytes of one transfer; the kernel's own limit is just below 2 GiB.
+const BYTES_MAX: usize = 1 << 30;
+
+impl Work {
+    /// Bytes in all.
+    pub fn length(&self) -> usize {
+        match self {
+            Self::Read(slots) => slots.iter().map(|slot| slot.len()).sum(),
+            Self::Write(data) => data.iter().map(|buf| buf.len()).sum(),
+            Self::Flush => 0,
+        }
+    }
+
+    /// The segments that remain after `done` bytes, at most what the kernel takes at once. For a write the memory is
+    /// only read through them.
+    pub fn segments(&self, done: usize, out: &mut Vec<IoVec>) {
+        out.clear();
+        let mut skip = done;
+        let mut room = BYTES_MAX;
+        let mut add = |base: *mut u8, length: usize| {
+            let skipped = skip.min(length);
+            skip -= skipped;
+            let length = (length - skipped).min(room);
+            if length > 0 && out.len() < SEGMENTS_MAX {
+                room -= length;
+                // `skipped` stays within the segment, so this is a pointer into it.
+                out.push(IoVec { base: base.wrapping_add(skipped), length });
+            }
+        };
+        match self {
+            Self::Read(slots) => slots.iter().for_each(|slot| add(slot.as_raw(), slot.len())),
+            Self::Write(data) => data.iter().for_each(|buf| add(buf.as_ptr().cast_mut(), buf.len())),
+            Self::Flush => {}
+        }
+    }
+}
+
+/// One transfer under way.
+pub(crate) struct Op {
+    pub file: Arc<File>,
+    pub offset: u64,
+    pub work: Work,
+    pub reply: oneshot::Sender<(Work, io::Result<()>)>,
+}
+
+/// Who carries out transfers.
+#[derive(Clone, Copy)]
+pub(crate) enum Engine {
+    Ring(&'static Ring),
+    Pool(&'static Pool),
+}
+
+impl Engine {
+    /// The engine of a kind; `Auto` and an impossible ring give the best there is.
+    pub fn get(kind: EngineKind) -> Self {
+        static RING: OnceLock<Option<Ring>> = OnceLock::new();
+        static POOL: OnceLock<Pool> = OnceLock::new();
+        if kind != EngineKind::Threads {
+            let ring = RING.get_or_init(|| match Ring::start() {
+                Ok(ring) => Some(ring),
+                Err(error) => {
+                    tracing::info!("io_uring is not available ({error}); using threads for disk I/O");
+                    None
+                }
+            });
+            if let Some(ring) = ring {
+                return Self::Ring(ring);
+            }
+        }
+        Self::Pool(POOL.get_or_init(Pool::start))
+    }
+
+    /// Carries a transfer out; gives its memory back with the result. A read that meets the end of the file fails with
+    /// `UnexpectedEof`.
+    pub async fn run(self, file: &Arc<File>, offset: u64, work: Work) -> (Work, io::Result<()>) {
+        let (reply, answer) = oneshot::channel();
+        let op = Op { file: file.clone(), offset, work, reply };
+        match self {
+            Self::Ring(ring) => ring.submit(op),
+            Self::Pool(pool) => pool.submit(op),
+        }
+        answer.await.unwrap_or_else(|_| (Work::Flush, Err(io::Error::other("the I/O thread ended"))))
+    }
+}

@@ -1,0 +1,483 @@
+//! Regular files and block devices as [`BlockDevice`]s.
+//!
+//! Invariants:
+//! - a device opened for writing is locked (`flock` on files and block devices, `O_EXCL` on block devices), so two
+//!   daemons never write to one pool;
+//! - `O_DIRECT` is used whenever the kernel accepts it for the transfer's position, length and memory; what it does not
+//!   accept goes through a second, buffered descriptor of the same inode (the kernel keeps both coherent) or through an
+//!   aligned bounce buffer;
+//! - a device's size is what it was when it was opened.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use platter_buffer::{Buf, BufMut};
+use rustix::fs::{AtFlags, FlockOperation, OFlags, StatxFlags};
+use rustix::io::Errno;
+
+use crate::busy;
+use crate::engine::{Engine, Work};
+use crate::error::{DeviceError, Operation, Result};
+use crate::slot::ReadSlot;
+use crate::{BlockDevice, Geometry, Presence, check_range};
+
+/// Who carries out the transfers of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EngineKind {
+    /// io_uring, or threads where the kernel has none.
+    #[default]
+    Auto,
+    /// Threads with pread and pwrite.
+    Threads,
+}
+
+/// How to open a file or block device.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions {
+    /// Open for reading and writing.
+    pub writable: bool,
+    /// Refuse when somebody else uses the device, and keep others from using it.
+    pub exclusive: bool,
+    /// Try `O_DIRECT`.
+    pub direct: bool,
+    /// Who carries out the transfers.
+    pub engine: EngineKind,
+}
+
+impl OpenOptions {
+    /// For a pool that is written: exclusive, direct.
+    pub const fn exclusive() -> Self {
+        Self { writable: true, exclusive: true, direct: true, engine: EngineKind::Auto }
+    }
+
+    /// For looking at labels and for read-only imports: no lock.
+    pub const fn read_only() -> Self {
+        Self { writable: false, exclusive: false, direct: true, engine: EngineKind::Auto }
+    }
+}
+
+/// What `O_DIRECT` asks of a transfer, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct DirectRules {
+    memory: usize,
+    offset: u64,
+}
+
+/// An open file or block device.
+pub struct FileDevice {
+    path: PathBuf,
+    is_block: bool,
+    size: u64,
+    geometry: Geometry,
+    writable: bool,
+    buffered: Arc<File>,
+    direct: Option<(Arc<File>, DirectRules)>,
+    /// Set when the kernel refused a direct transfer that the rules allow; from then on all go the buffered way.
+    direct_refused: AtomicBool,
+    engine: Engine,
+}
+
+impl std::fmt::Debug for FileDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FileDevice({}, {} bytes)", self.path.display(), self.size)
+    }
+}
+
+impl FileDevice {
+    /// Opens `path`. Blocks shortly (a few system calls; up to half a second while a device probe holds the lock).
+    ///
+    /// # Errors
+    /// [`DeviceError::Open`], [`DeviceError::WrongKind`], or [`DeviceError::InUse`] with the user's name.
+    pub fn open(path: &Path, options: OpenOptions) -> Result<Self> {
+        let metadata = std::fs::metadata(path).map_err(|error| DeviceError::open(path, error))?;
+        let kind = metadata.file_type();
+        let is_block = kind.is_block_device();
+        if !is_block && !kind.is_file() {
+            let what = if kind.is_dir() { "a directory" } else { "something else" };
+            return Err(DeviceError::WrongKind { path: path.into(), what });
+        }
+        if options.exclusive && is_block {
+            if let Some(reason) = busy::block_device_user(metadata.rdev()) {
+                return Err(DeviceError::InUse { path: path.into(), reason });
+            }
+        }
+        let exclusive_flag = if options.exclusive && is_block { OFlags::EXCL } else { OFlags::empty() };
+        let buffered = std::fs::OpenOptions::new()
+            .read(true)
+            .write(options.writable)
+            .custom_flags((OFlags::CLOEXEC | exclusive_flag).bits() as i32)
+            .open(path)
+            .map_err(|error| match Errno::from_io_error(&error) {
+                Some(Errno::BUSY) => {
+                    DeviceError::InUse { path: path.into(), reason: "the kernel or another process holds it".into() }
+                }
+                _ => DeviceError::open(path, error),
+            })?;
+        if options.exclusive {
+            lock(&buffered, path, is_block)?;
+        }
+        let size = size_of(&buffered, is_block).map_err(|error| DeviceError::open(path, error))?;
+        let geometry = if is_block { block_geometry(&buffered) } else { Geometry::FILE };
+        let direct = if options.direct { open_direct(&buffered, options.writable, geometry) } else { None };
+        Ok(Self {
+            path: path.into(),
+            is_block,
+            size,
+            geometry,
+            writable: options.writable,
+            buffered: Arc::new(buffered),
+            direct,
+            direct_refused: AtomicBool::new(false),
+            engine: Engine::get(options.engine),
+        })
+    }
+
+    /// Whether this is a block device (else a regular file).
+    pub fn is_block_device(&self) -> bool {
+        self.is_block
+    }
+
+    /// Whether transfers can bypass the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.direct.is_some() && !self.direct_refused.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.buffered
+    }
+
+    fn failure(&self, operation: Operation, offset: u64, length: u64, source: io::Error) -> DeviceError {
+        match (source.kind(), Errno::from_io_error(&source)) {
+            (io::ErrorKind::UnexpectedEof | io::ErrorKind::WriteZero, _) => {
+                let size = size_of(&self.buffered, self.is_block).unwrap_or(0);
+                DeviceError::Truncated { device: self.name(), operation, offset, length, size }
+            }
+            (_, Some(Errno::NODEV | Errno::NXIO)) => {
+                DeviceError::Gone { device: self.name(), reason: source.to_string() }
+            }
+            _ => DeviceError::Io { device: self.name(), operation, offset, length, source: Arc::new(source) },
+        }
+    }
+
+    /// The direct descriptor, when it takes transfers at this position.
+    fn direct_for(&self, offset: u64, length: usize) -> Option<(&Arc<File>, DirectRules)> {
+        let (file, rules) = self.direct.as_ref()?;
+        let fits = offset.is_multiple_of(rules.offset) && (length as u64).is_multiple_of(rules.offset);
+        (fits && length > 0 && !self.direct_refused.load(Ordering::Relaxed)).then_some((file, *rules))
+    }
+
+    /// Runs a transfer directly, and once more buffered when the kernel turns out to refuse that.
+    async fn run(&self, direct: Option<&Arc<File>>, offset: u64, work: Work) -> (Work, io::Result<()>) {
+        let Some(file) = direct else { return self.engine.run(&self.buffered, offset, work).await };
+        match self.engine.run(file, offset, work).await {
+            (work, Err(error)) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+                if !self.direct_refused.swap(true, Ordering::Relaxed) {
+                    tracing::warn!("'{}' refuses direct I/O; using the page cache", self.path.display());
+                }
+                self.engine.run(&self.buffered, offset, work).await
+            }
+            done => done,
+        }
+    }
+}
+
+/// Takes the exclusive lock. Device probes (udev) hold a shared one for moments, hence the patience with disks.
+fn lock(file: &File, path: &Path, is_block: bool) -> Result<()> {
+    let attempts = if is_block { 10 } else { 1 };
+    for attempt in 1..=attempts {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK) if attempt < attempts => {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+            }
+            Err(Errno::WOULDBLOCK) => {
+                let holder = file.metadata().ok().and_then(|data| busy::lock_holder(data.dev(), data.ino()));
+                let reason = match holder {
+                    Some(holder) => format!("in use by another process ({holder})"),
+                    None => "in use by another process".into(),
+                };
+                return Err(DeviceError::InUse { path: path.into(), reason });
+            }
+            // A file system without locks: nothing to hold on to.
+            Err(Errno::NOTSUP | Errno::NOSYS | Errno::NOLCK) => return Ok(()),
+            Err(error) => return Err(DeviceError::open(path, error)),
+        }
+    }
+    Ok(())
+}
+
+fn size_of(file: &File, is_block: bool) -> io::Result<u64> {
+    if is_block { (&mut &*file).seek(SeekFrom::End(0)) } else { Ok(file.metadata()?.len()) }
+}
+
+fn block_geometry(file: &File) -> Geometry {
+    let logical_block = rustix::fs::ioctl_blksszget(file).unwrap_or(512);
+    let physical_block = rustix::fs::ioctl_blkpbszget(file).unwrap_or(logical_block);
+    Geometry { logical_block, physical_block }
+}
+
+/// A second descriptor of the same inode with `O_DIRECT`, or `None` where that is refused (tmpfs).
+fn open_direct(file: &File, writable: bool, geometry: Geometry) -> Option<(Arc<File>, DirectRules)> {
+    let same_inode = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let direct = std::fs::OpenOptions::new()
+        .read(true)
+        .write(writable)
+        .custom_flags((OFlags::CLOEXEC | OFlags::DIRECT).bits() as i32)
+        .open(same_inode)
+        .ok()?;
+    let mut rules = DirectRules { memory: 512, offset: u64::from(geometry.logical_block.max(512)) };
+    if let Ok(stat) = rustix::fs::statx(&direct, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
+        && StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN)
+    {
+        if stat.stx_dio_mem_align == 0 || stat.stx_dio_offset_align == 0 {
+            return None;
+        }
+        rules = DirectRules { memory: stat.stx_dio_mem_align as usize, offset: stat.stx_dio_offset_align.into() };
+    }
+    Some((Arc::new(direct), rules))
+}
+
+#[async_trait]
+impl BlockDevice for FileDevice {
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    async fn read_into(&self, offset: u64, mut slots: Vec<ReadSlot>) -> (Vec<ReadSlot>, Result<()>) {
+        let length = slots.iter().map(|slot| slot.len()).sum();
+        if let Err(error) = check_range(|| self.name(), Operation::Read, offset, length, self.size) {
+            return (slots, Err(error));
+        }
+        let failed = |error| self.failure(Operation::Read, offset, length as u64, error);
+        let direct = self.direct_for(offset, length);
+        if let Some((file, rules)) = direct
+            && !slots.iter().all(|slot| is_aligned(slot.as_ptr(), slot.len(), rules))
+        {
+            let (assembly, bounce) = ReadSlot::whole(length);
+            let (work, result) = self.run(Some(file), offset, Work::Read(vec![bounce])).await;
+            drop(work);
+            if let Err(error) = result {
+                return (slots, Err(failed(error)));
+            }
+            let bytes = assembly.finish().expect("a finished transfer keeps no slot");
+            let mut rest: &[u8] = &bytes;
+            for slot in &mut slots {
+                let (part, after) = rest.split_at(slot.len());
+                slot.copy_from_slice(part);
+                rest = after;
+            }
+            return (slots, Ok(()));
+        }
+        let (work, result) = self.run(direct.map(|(file, _)| file), offset, Work::Read(slots)).await;
+        let slots = if let Work::Read(slots) = work { slots } else { Vec::new() };
+        (slots, result.map_err(failed))
+    }
+
+    async fn write(&self, offset: u64, mut data: Vec<Buf>) -> Result<()> {
+        if !self.writable {
+            return Err(DeviceError::ReadOnly(self.name()));
+        }
+        let length = data.iter().map(|buf| buf.len()).sum();
+        check_range(|| self.name(), Operation::Write, offset, length, self.size)?;
+        let direct = self.direct_for(offset, length);
+        if let Some((_, rules)) = direct
+            && !data.iter().all(|buf| is_aligned(buf.as_ptr(), buf.len(), rules))
+        {
+            data = vec![gather(&data, length)];
+        }
+        let (_, result) = self.run(direct.map(|(file, _)| file), offset, Work::Write(data)).await;
+        result.map_err(|error| self.failure(Operation::Write, offset, length as u64, error))
+    }
+
+    async fn flush(&self) -> Result<()> {
+        let (_, result) = self.engine.run(&self.buffered, 0, Work::Flush).await;
+        result.map_err(|error| self.failure(Operation::Flush, 0, 0, error))
+    }
+
+    fn presence(&self) -> Presence {
+        let Ok(metadata) = self.buffered.metadata() else { return Presence::Gone("it cannot be examined".into()) };
+        if self.is_block {
+            return match busy::block_device_exists(metadata.rdev()) {
+                true => Presence::Present,
+                false => Presence::Gone("the device was removed".into()),
+            };
+        }
+        if metadata.nlink() == 0 {
+            Presence::Gone("the file was deleted".into())
+        } else if metadata.len() < self.size {
+            Presence::Gone(format!("the file was shortened from {} to {} bytes", self.size, metadata.len()))
+        } else {
+            Presence::Present
+        }
+    }
+}
+
+/// Whether memory of `length` bytes at `start` can be one segment of a direct transfer.
+fn is_aligned(start: *const u8, length: usize, rules: DirectRules) -> bool {
+    (start as usize).is_multiple_of(rules.memory) && (length as u64).is_multiple_of(rules.offset)
+}
+
+fn gather(data: &[Buf], length: usize) -> Buf {
+    let mut whole = BufMut::zeroed(length);
+    let mut at = 0;
+    for buf in data {
+        whole[at..at + buf.len()].copy_from_slice(buf);
+        at += buf.len();
+    }
+    whole.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(dir: &tempfile::TempDir, name: &str, size: u64) -> PathBuf {
+        let path = dir.path().join(name);
+        File::create(&path).expect("create").set_len(size).expect("size");
+        path
+    }
+
+    fn pattern(length: usize, seed: u8) -> Vec<u8> {
+        (0..length).map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ seed).collect()
+    }
+
+    async fn round_trips(engine: EngineKind, direct: bool) {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = file(&dir, "d0", 8 << 20);
+        let device =
+            FileDevice::open(&path, OpenOptions { engine, direct, ..OpenOptions::exclusive() }).expect("open");
+        for (offset, length) in [(0, 512), (4096, 4096), (512, 1024), (1 << 20, 1 << 20), (5 << 20, 8704)] {
+            let bytes = pattern(length, length as u8);
+            let cut = length / 1024 * 512;
+            let parts = vec![Buf::copy_from(&bytes[..cut]), Buf::copy_from(&bytes[cut..])];
+            device.write(offset, parts).await.expect("write");
+            assert_eq!(&device.read(offset, length).await.expect("read")[..], &bytes[..]);
+            // Slices that do not begin on a page, and many slots.
+            let (assembly, slots) = Assembly::carve(&vec![256; length / 256]);
+            device.read_into(offset, slots).await.1.expect("read into slots");
+            assert_eq!(&assembly.finish().expect("no slot is left")[..], &bytes[..]);
+            let shifted = Buf::copy_from(&[&[0u8; 100][..], &bytes].concat()).slice(100..);
+            device.write(offset, vec![shifted]).await.expect("write from odd memory");
+            assert_eq!(&device.read(offset, length).await.expect("read")[..], &bytes[..]);
+        }
+        device.flush().await.expect("flush");
+        assert_eq!(&std::fs::read(&path).expect("plain read")[1 << 20..2 << 20], &pattern(1 << 20, 0)[..]);
+    }
+
+    use crate::slot::Assembly;
+
+    #[tokio::test]
+    async fn the_ring_round_trips() {
+        round_trips(EngineKind::Auto, true).await;
+        round_trips(EngineKind::Auto, false).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn threads_round_trip() {
+        round_trips(EngineKind::Threads, true).await;
+        round_trips(EngineKind::Threads, false).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn many_transfers_at_once_do_not_mix() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = file(&dir, "d0", 16 << 20);
+        let device = Arc::new(FileDevice::open(&path, OpenOptions::exclusive()).expect("open"));
+        let tasks: Vec<_> = (0..2000u64)
+            .map(|index| {
+                let device = device.clone();
+                tokio::spawn(async move {
+                    let bytes = Buf::copy_from(&pattern(4096, index as u8 ^ (index >> 8) as u8));
+                    device.write(index * 8192, vec![bytes.clone()]).await.expect("write");
+                    assert_eq!(&device.read(index * 8192, 4096).await.expect("read")[..], &bytes[..]);
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.expect("task");
+        }
+    }
+
+    #[tokio::test]
+    async fn dropping_a_transfer_in_flight_is_harmless() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = file(&dir, "d0", 16 << 20);
+        let device = FileDevice::open(&path, OpenOptions::exclusive()).expect("open");
+        for index in 0..200u64 {
+            let read = device.read(index * 65536, 65536);
+            let write = device.write(index * 65536, vec![Buf::zeroed(65536)]);
+            // Polled once, then dropped.
+            let _ = futures::future::select(read, write).await;
+        }
+        device.flush().await.expect("flush");
+        assert_eq!(device.read(0, 4096).await.expect("read").len(), 4096);
+    }
+
+    #[tokio::test]
+    async fn a_second_user_is_refused_and_a_reader_is_not() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = file(&dir, "d0", 1 << 20);
+        let first = FileDevice::open(&path, OpenOptions::exclusive()).expect("open");
+        let refused = FileDevice::open(&path, OpenOptions::exclusive()).expect_err("locked");
+        assert!(refused.to_string().contains("in use by another process"), "{refused}");
+        FileDevice::open(&path, OpenOptions::read_only()).expect("readers need no lock");
+        drop(first);
+        FileDevice::open(&path, OpenOptions::exclusive()).expect("free again");
+    }
+
+    #[tokio::test]
+    async fn a_truncated_file_names_path_and_offset() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = file(&dir, "d0", 1 << 20);
+        for engine in [EngineKind::Auto, EngineKind::Threads] {
+            std::fs::OpenOptions::new().write(true).open(&path).expect("open").set_len(1 << 20).expect("size");
+            let device = FileDevice::open(&path, OpenOptions { engine, ..OpenOptions::read_only() }).expect("open");
+            std::fs::OpenOptions::new().write(true).open(&path).expect("open").set_len(10_000).expect("truncate");
+            let error = device.read(8192, 4096).await.expect_err("short");
+            let text = error.to_string();
+            assert!(text.contains("d0") && text.contains("offset 8192") && text.contains("10000"), "{text}");
+            assert!(matches!(device.presence(), Presence::Gone(_)));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_deleted_file_is_gone_though_still_open() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = file(&dir, "d0", 1 << 20);
+        let device = FileDevice::open(&path, OpenOptions::exclusive()).expect("open");
+        assert_eq!(device.presence(), Presence::Present);
+        std::fs::remove_file(&path).expect("rm");
+        assert_eq!(device.presence(), Presence::Gone("the file was deleted".into()));
+    }
+
+    #[test]
+    fn directories_and_missing_files_are_refused() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let error = FileDevice::open(dir.path(), OpenOptions::exclusive()).expect_err("a directory");
+        assert!(error.to_string().contains("a directory"));
+        let error = FileDevice::open(&dir.path().join("none"), OpenOptions::exclusive()).expect_err("missing");
+        assert!(error.is_not_found());
+    }
+}

@@ -1,0 +1,170 @@
+//! An object's state in memory: the tree on disk, and above it what each unsynced group changed.
+//!
+//! Invariants:
+//! - `disk` is what the last finished sync left; it is replaced as a whole, in the same critical section in which
+//!   the changes it contains (`syncing`) are dropped: a reader sees either both or the new one;
+//! - within one slot a block in `blocks` is newer than a range in `freed` that holds it;
+//! - a change made in group N also lands in every later slot that already shadows the same thing. Callers begin
+//!   their transactions under their own locks, so this is rare; but two transactions that did overlap lose nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use platter_buffer::Buf;
+use platter_ondisk::{DnodePhys, Txg};
+
+use crate::ranges::RangeSet;
+
+/// Groups that can be unfinished at a time (`TXG_SIZE`).
+pub(crate) const TXG_SLOTS: usize = 4;
+
+pub(crate) fn slot_of(txg: Txg) -> usize {
+    txg.0 as usize & (TXG_SLOTS - 1)
+}
+
+/// What one group changed in one object.
+#[derive(Debug)]
+pub(crate) struct DirtySlot {
+    pub(crate) txg: Txg,
+    /// Newest contents of data blocks, each one block long.
+    pub(crate) blocks: BTreeMap<u64, Buf>,
+    /// Data blocks freed before (or without) being written.
+    pub(crate) freed: RangeSet,
+    pub(crate) block_size: Option<u32>,
+    pub(crate) max_blkid: Option<u64>,
+    pub(crate) bonus: Option<(u8, Arc<[u8]>)>,
+    /// `Some(None)`: removed.
+    pub(crate) spill: Option<Option<Buf>>,
+    /// The object came into being in this group.
+    pub(crate) allocated: bool,
+    /// The object was freed in this group.
+    pub(crate) object_freed: bool,
+}
+
+impl DirtySlot {
+    fn new(txg: Txg) -> Self {
+        Self {
+            txg,
+            blocks: BTreeMap::new(),
+            freed: RangeSet::default(),
+            block_size: None,
+            max_blkid: None,
+            bonus: None,
+            spill: None,
+            allocated: false,
+            object_freed: false,
+        }
+    }
+}
+
+/// Where the newest contents of a block are.
+pub(crate) enum Newest {
+    /// In memory.
+    Dirty(Buf),
+    /// Freed and not written since.
+    Hole,
+    /// On disk, below `disk`.
+    Disk,
+}
+
+/// See the module text.
+pub(crate) struct State {
+    pub(crate) disk: Arc<DnodePhys>,
+    /// Whether the meta-dnode's blocks hold this dnode.
+    pub(crate) on_disk: bool,
+    /// Freed in some group: nothing can be done with it any more.
+    pub(crate) freed: bool,
+    pub(crate) bonus_type: u8,
+    pub(crate) bonus: Arc<[u8]>,
+    pub(crate) block_size: u32,
+    pub(crate) max_blkid: u64,
+    pub(crate) has_spill: bool,
+    pub(crate) slots: [Option<Box<DirtySlot>>; TXG_SLOTS],
+    pub(crate) syncing: Option<Arc<DirtySlot>>,
+}
+
+impl State {
+    pub(crate) fn new(disk: DnodePhys, on_disk: bool) -> Self {
+        Self {
+            on_disk,
+            freed: false,
+            bonus_type: disk.bonus_type,
+            bonus: disk.bonus.as_slice().into(),
+            block_size: disk.data_block_size() as u32,
+            max_blkid: disk.max_blkid,
+            has_spill: disk.spill.is_some(),
+            disk: Arc::new(disk),
+            slots: Default::default(),
+            syncing: None,
+        }
+    }
+
+    /// The slot of `txg`, made when missing; the flag says whether it was.
+    pub(crate) fn slot(&mut self, txg: Txg) -> (&mut DirtySlot, bool) {
+        let slot = &mut self.slots[slot_of(txg)];
+        let made = slot.is_none();
+        let slot = slot.get_or_insert_with(|| Box::new(DirtySlot::new(txg)));
+        assert_eq!(slot.txg, txg, "a group four back was never synced");
+        (slot, made)
+    }
+
+    /// All unsynced changes, newest group first.
+    pub(crate) fn newest_first(&self) -> impl Iterator<Item = &DirtySlot> {
+        let mut slots = [None; TXG_SLOTS];
+        for (view, slot) in slots.iter_mut().zip(&self.slots) {
+            *view = slot.as_deref();
+        }
+        slots.sort_unstable_by_key(|slot| std::cmp::Reverse(slot.map_or(0, |slot: &DirtySlot| slot.txg.0)));
+        slots.into_iter().flatten().chain(self.syncing.as_deref())
+    }
+
+    pub(crate) fn newest(&self, blkid: u64) -> Newest {
+        for slot in self.newest_first() {
+            if let Some(block) = slot.blocks.get(&blkid) {
+                return Newest::Dirty(block.clone());
+            }
+            if slot.freed.contains(blkid) {
+                return Newest::Hole;
+            }
+        }
+        Newest::Disk
+    }
+
+    /// Puts a block into the slot of `txg` and returns the bytes newly dirtied.
+    pub(crate) fn put(&mut self, txg: Txg, blkid: u64, block: Buf) -> u64 {
+        for later in self.slots.iter_mut().flatten().filter(|slot| slot.txg > txg) {
+            if later.blocks.contains_key(&blkid) || later.freed.contains(blkid) {
+                later.blocks.insert(blkid, block.clone());
+            }
+        }
+        let length = block.len() as u64;
+        let max_blkid = self.max_blkid.max(blkid);
+        self.max_blkid = max_blkid;
+        let (slot, _) = self.slot(txg);
+        slot.max_blkid = Some(slot.max_blkid.map_or(max_blkid, |max| max.max(blkid)));
+        if slot.blocks.insert(blkid, block).is_none() { length } else { 0 }
+    }
+
+    /// Frees blocks `first..=last` in the slot of `txg`; returns the dirty bytes that vanished by it.
+    pub(crate) fn free(&mut self, txg: Txg, first: u64, last: u64) -> u64 {
+        self.slot(txg);
+        let mut vanished = 0;
+        for slot in self.slots.iter_mut().flatten().filter(|slot| slot.txg >= txg) {
+            let inside: Vec<u64> = slot.blocks.range(first..=last).map(|(&blkid, _)| blkid).collect();
+            for blkid in inside {
+                let length = slot.blocks.remove(&blkid).map_or(0, |block| block.len() as u64);
+                if slot.txg == txg {
+                    vanished += length;
+                }
+            }
+            slot.freed.insert(first, last);
+        }
+        if last >= self.max_blkid && first <= self.max_blkid {
+            self.max_blkid = first.saturating_sub(1);
+            for slot in self.slots.iter_mut().flatten().filter(|slot| slot.txg >= txg) {
+                slot.max_blkid = Some(self.max_blkid);
+            }
+        }
+        vanished
+    }
+}

@@ -1,0 +1,101 @@
+//! How each block of an object set is written (`dmu_write_policy`, `module/zfs/dmu.c`).
+
+use platter_ondisk::types::{self, checksum, compression, object_type};
+use platter_ondisk::{DnodePhys, ObjectId, Txg};
+use platter_zio::{Bookmark, WritePolicy};
+
+use crate::objset::WriteProperties;
+
+/// Copies a pointer can name.
+const COPIES_MAX: u8 = 3;
+
+/// What kind of block is to be written.
+#[derive(Clone, Copy)]
+pub(crate) enum BlockKind {
+    /// A block of the object's tree.
+    Tree { level: u8, blkid: u64 },
+    /// The object's spill block.
+    Spill,
+}
+
+/// Checksums that are good enough for metadata (`ZCHECKSUM_FLAG_METADATA`); others give way to fletcher4.
+fn checksum_for_metadata(wanted: u8) -> u8 {
+    match wanted {
+        checksum::FLETCHER_4
+        | checksum::SHA256
+        | checksum::SHA512
+        | checksum::SKEIN
+        | checksum::EDONR
+        | checksum::BLAKE3 => wanted,
+        _ => checksum::FLETCHER_4,
+    }
+}
+
+/// A dnode's own choice over the object set's: 0 inherits, 1 is the default algorithm.
+fn select(own: u8, inherited: u8, on: u8) -> u8 {
+    match own {
+        0 => inherited,
+        1 => on,
+        other => other,
+    }
+}
+
+fn copies(properties: &WriteProperties, metadata: bool) -> u8 {
+    if properties.is_mos { COPIES_MAX } else { (properties.copies + u8::from(metadata)).clamp(1, COPIES_MAX) }
+}
+
+/// The policy for a block of object `object`, described by `dnode`, filled `fill` times.
+pub(crate) fn for_block(
+    properties: &WriteProperties,
+    txg: Txg,
+    objset: ObjectId,
+    object: ObjectId,
+    dnode: &DnodePhys,
+    kind: BlockKind,
+    fill: u64,
+) -> WritePolicy {
+    let (level, blkid, block_type) = match kind {
+        BlockKind::Tree { level, blkid } => (level, blkid, dnode.object_type),
+        BlockKind::Spill => (0, crate::blocktree::SPILL_BLKID, dnode.bonus_type),
+    };
+    let metadata = level > 0 || types::is_metadata(dnode.object_type) || matches!(kind, BlockKind::Spill);
+    let (checksum, compression) = if metadata {
+        (checksum_for_metadata(properties.checksum), compression::LZ4)
+    } else {
+        (
+            select(dnode.checksum, properties.checksum, checksum::FLETCHER_4),
+            select(dnode.compression, properties.compression, compression::LZ4),
+        )
+    };
+    WritePolicy {
+        txg,
+        bookmark: Bookmark { objset, object, level: level as i8, blkid },
+        object_type: block_type,
+        level,
+        checksum,
+        compression,
+        compression_level: properties.compression_level,
+        copies: copies(properties, metadata),
+        fill,
+        embed: properties.embedded_data && level == 0 && !types::has_fill(block_type),
+        // Removing a spill block is explicit; a written one has a header and is never all zeros.
+        hole: level == 0 && compression != compression::OFF && matches!(kind, BlockKind::Tree { .. }),
+    }
+}
+
+/// The policy for the object set's own block.
+pub(crate) fn for_head(properties: &WriteProperties, txg: Txg, objset: ObjectId, fill: u64) -> WritePolicy {
+    WritePolicy {
+        txg,
+        bookmark: Bookmark { objset, object: ObjectId(0), level: -1, blkid: 0 },
+        object_type: object_type::OBJSET,
+        level: 0,
+        checksum: checksum_for_metadata(properties.checksum),
+        compression: compression::LZ4,
+        compression_level: 0,
+        copies: copies(properties, true),
+        fill,
+        embed: false,
+        hole: false,
+    }
+}

@@ -1,0 +1,277 @@
+//! Space maps: the on-disk log of what each metaslab allocated and freed (`module/zfs/space_map.c`,
+//! `metaslab_sync` in `module/zfs/metaslab.c`), and reading log space maps that OpenZFS left
+//! (`module/zfs/spa_log_spacemap.c`).
+//!
+//! Invariants:
+//! - replaying a metaslab's entries in order over "all free" gives exactly its allocated ranges;
+//! - a map that grew beyond twice its optimal size is rewritten from the ranges in memory (condensed);
+//! - the histogram in the header describes the free ranges.
+
+use std::sync::Arc;
+
+use platter_dmu::zap::Zap;
+use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
+use platter_ondisk::ObjectId;
+use platter_ondisk::dsl::SpaceMapPhys;
+use platter_ondisk::spacemap::{Encoder, Entry, MapKind, decode_entries};
+use platter_ondisk::types::object_type;
+use platter_spa::{Metaslab, RangeSet, Store};
+
+/// Block size of a metaslab's space map (`zfs_metaslab_sm_blksz_no_log`).
+const BLOCK_SIZE: u32 = 1 << 14;
+/// Bytes read at a time.
+const READ_CHUNK: u64 = 1 << 20;
+
+/// A metaslab's space map before its ranges are loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct Header {
+    /// Object.
+    pub object: ObjectId,
+    /// Bytes in use.
+    pub length: u64,
+    /// Allocated bytes.
+    pub allocated: i64,
+}
+
+/// Reads a space map's header from its bonus.
+///
+/// # Errors
+/// Damage.
+pub async fn header(mos: &Arc<Objset>, object: ObjectId) -> Result<Header> {
+    let dnode = mos.dnode(object).await?;
+    let phys = SpaceMapPhys::decode(&dnode.bonus())
+        .map_err(|e| ZioError::corrupt("space map", format!("object {object}: {e}")))?;
+    Ok(Header { object, length: phys.length, allocated: phys.allocated })
+}
+
+/// All entries of a space map, in order.
+///
+/// # Errors
+/// Damage, unreadable blocks.
+pub async fn entries(mos: &Arc<Objset>, object: ObjectId) -> Result<Vec<Entry>> {
+    let header = header(mos, object).await?;
+    let dnode = mos.dnode(object).await?;
+    let mut all = Vec::new();
+    let mut at = 0;
+    let mut carry = Vec::new();
+    while at < header.length {
+        let chunk = READ_CHUNK.min(header.length - at);
+        let mut bytes = carry;
+        let kept = bytes.len();
+        bytes.resize(kept + chunk as usize, 0);
+        dnode.read(at, &mut bytes[kept..]).await?;
+        let used = decode_entries(&bytes, &mut all)
+            .map_err(|e| ZioError::corrupt("space map", format!("object {object} near byte {at}: {e}")))?;
+        carry = bytes.split_off(used);
+        at += chunk;
+    }
+    if !carry.is_empty() {
+        return Err(ZioError::corrupt("space map", format!("object {object} ends within an entry")));
+    }
+    Ok(all)
+}
+
+/// Applies `entries` (offsets and runs in units of `1 << shift`, relative to `base`) to the free ranges of a metaslab.
+///
+/// # Errors
+/// Damage: an entry allocates what is not free, frees what is not allocated, or leaves the metaslab.
+pub fn apply(free: &mut RangeSet, entries: &[Entry], base: u64, size: u64, shift: u32, object: ObjectId) -> Result<()> {
+    for entry in entries {
+        let (start, length) = (base + (entry.offset << shift), entry.run << shift);
+        if start < base || start.checked_add(length).is_none_or(|end| end > base + size) {
+            return Err(ZioError::corrupt("space map", format!("object {object}: {start:#x}+{length:#x} leaves its metaslab")));
+        }
+        let applied = match entry.kind {
+            MapKind::Allocate => free.remove(start, length),
+            MapKind::Free => free.add(start, length),
+        };
+        applied.map_err(|e| ZioError::corrupt("space map", format!("object {object}: {e}")))?;
+    }
+    Ok(())
+}
+
+/// Loads metaslab `index` of a vdev from its space map (`object` 0: never written, all free).
+///
+/// # Errors
+/// Damage, unreadable blocks.
+pub async fn load(
+    mos: &Arc<Objset>,
+    object: ObjectId,
+    index: u64,
+    metaslab_shift: u32,
+    ashift: u32,
+) -> Result<Metaslab> {
+    let size = 1 << metaslab_shift;
+    let mut metaslab = Metaslab::new(index, index << metaslab_shift, size);
+    if object.is_some() {
+        let header = header(mos, object).await?;
+        let entries = entries(mos, object).await?;
+        let start = metaslab.start;
+        apply(&mut metaslab.allocatable, &entries, start, size, ashift, object)?;
+        metaslab.space_map = object;
+        metaslab.map_length = header.length;
+        metaslab.map_allocated = header.allocated;
+    }
+    Ok(metaslab)
+}
+
+/// The changes of one metaslab, taken out of the allocator to be written.
+struct Pending {
+    vdev: u32,
+    index: u64,
+    start: u64,
+    object: ObjectId,
+    length: u64,
+    allocated: i64,
+    allocating: RangeSet,
+    freeing: RangeSet,
+    /// The allocated ranges, when the map is to be rewritten.
+    rewrite: Option<RangeSet>,
+    histogram: [u64; 32],
+}
+
+/// What a pool needs to know to write a vdev's space maps.
+#[derive(Clone, Copy, Debug)]
+pub struct VdevMaps {
+    /// Top-level vdev index.
+    pub vdev: u32,
+    /// Object that lists the metaslabs' space maps.
+    pub array: ObjectId,
+    /// log2 of the vdev's sector size.
+    pub ashift: u32,
+}
+
+/// Encoded size of one entry without prefix, in bytes, as an estimate of the optimal size.
+const ENTRY_BYTES: u64 = 8;
+
+fn take_pending(store: &Store, vdev: u32, ashift: u32) -> Vec<Pending> {
+    let mut allocator = store.state().allocator.lock();
+    let mut pending = Vec::new();
+    let groups = allocator.groups_mut().iter_mut().filter(|g| g.vdev == vdev);
+    for metaslab in groups.flat_map(|g| &mut g.metaslabs).filter(|m| m.is_dirty()) {
+        let histogram = metaslab.histogram(ashift);
+        let allocating = metaslab.allocating.take();
+        let freeing = metaslab.freeing.take();
+        for (start, length) in freeing.iter() {
+            metaslab.freed.add(start, length).expect("freed once in a group");
+        }
+        let optimal = ENTRY_BYTES * (metaslab.allocatable.count() as u64 + 1);
+        let condense = metaslab.map_length > (2 * optimal).max(4 * u64::from(BLOCK_SIZE));
+        pending.push(Pending {
+            vdev,
+            index: metaslab.index,
+            start: metaslab.start,
+            object: metaslab.space_map,
+            length: metaslab.map_length,
+            allocated: metaslab.map_allocated,
+            rewrite: condense.then(|| metaslab.allocated_ranges()),
+            allocating,
+            freeing,
+            histogram,
+        });
+    }
+    pending
+}
+
+/// Writes every dirty metaslab's changes of this group to its space map. Returns how many space maps were created (each
+/// counts for the feature `spacemap_histogram`).
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn sync(mos: &Arc<Objset>, store: &Store, tx: &Tx, pass: u32, vdevs: &[VdevMaps]) -> Result<u64> {
+    let mut created = 0;
+    for maps in vdevs {
+        for mut pending in take_pending(store, maps.vdev, maps.ashift) {
+            if !pending.object.is_some() {
+                pending.object = create(mos, tx).await?;
+                created += 1;
+                let array = mos.dnode(maps.array).await?;
+                array.write(tx, pending.index * 8, &pending.object.0.to_le_bytes()).await?;
+            }
+            write_one(mos, tx, pass, maps, &mut pending).await?;
+            let mut allocator = store.state().allocator.lock();
+            let group = allocator.groups_mut().iter_mut().find(|g| g.vdev == pending.vdev).expect("it was there");
+            let metaslab = &mut group.metaslabs[pending.index as usize];
+            metaslab.space_map = pending.object;
+            metaslab.map_length = pending.length;
+            metaslab.map_allocated = pending.allocated;
+        }
+    }
+    Ok(created)
+}
+
+/// Makes an empty space map object.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn create(mos: &Arc<Objset>, tx: &Tx) -> Result<ObjectId> {
+    let new = NewDnode {
+        object_type: object_type::SPACE_MAP,
+        block_size: BLOCK_SIZE,
+        indirect_shift: 17,
+        bonus_type: object_type::SPACE_MAP_HEADER,
+        bonus_length: SpaceMapPhys::SIZE as u16,
+        dnode_size: 512,
+    };
+    let dnode = mos.allocate(tx, new).await?;
+    let object = dnode.object();
+    let phys = SpaceMapPhys { object: object.0, length: 0, allocated: 0, histogram: [0; 32] };
+    dnode.set_bonus(tx, object_type::SPACE_MAP_HEADER, &phys.encode())?;
+    Ok(object)
+}
+
+async fn write_one(mos: &Arc<Objset>, tx: &Tx, pass: u32, maps: &VdevMaps, pending: &mut Pending) -> Result<()> {
+    let dnode = mos.dnode(pending.object).await?;
+    let mut encoder = Encoder::new(tx.txg(), pass);
+    let mut put = |kind: MapKind, set: &RangeSet| {
+        if set.is_empty() {
+            return;
+        }
+        encoder.begin(kind);
+        for (start, length) in set.iter() {
+            encoder.push(Entry {
+                kind,
+                vdev: None,
+                offset: (start - pending.start) >> maps.ashift,
+                run: length >> maps.ashift,
+            });
+        }
+    };
+    if let Some(all) = &pending.rewrite {
+        dnode.free_range(tx, 0, u64::MAX).await?;
+        pending.length = 0;
+        pending.allocated = all.total() as i64;
+        put(MapKind::Allocate, all);
+    } else {
+        put(MapKind::Allocate, &pending.allocating);
+        put(MapKind::Free, &pending.freeing);
+        pending.allocated += pending.allocating.total() as i64 - pending.freeing.total() as i64;
+    }
+    let bytes = encoder.finish();
+    dnode.write(tx, pending.length, &bytes).await?;
+    pending.length += bytes.len() as u64;
+    let phys = SpaceMapPhys {
+        object: pending.object.0,
+        length: pending.length,
+        allocated: pending.allocated,
+        histogram: pending.histogram,
+    };
+    dnode.set_bonus(tx, object_type::SPACE_MAP_HEADER, &phys.encode())
+}
+
+/// The changes that log space maps hold beyond the metaslabs' own maps, by txg, for all vdevs:
+/// `(txg, entries with their vdev)`.
+///
+/// # Errors
+/// Damage, unreadable blocks.
+pub async fn read_logs(mos: &Arc<Objset>, directory: &Zap) -> Result<Vec<(u64, ObjectId, Vec<Entry>)>> {
+    let Some(object) = directory.get_u64(crate::mos::LOG_SPACEMAP_ZAP.as_bytes()).await? else {
+        return Ok(Vec::new());
+    };
+    let logs = crate::mos::int_entries(&Zap::open(mos, ObjectId(object)).await?).await?;
+    let mut all = Vec::with_capacity(logs.len());
+    for (txg, map) in logs {
+        all.push((txg, ObjectId(map), entries(mos, ObjectId(map)).await?));
+    }
+    Ok(all)
+}

@@ -1,0 +1,347 @@
+//! One isolated Platter: its own daemon, devices and mount points in one temporary folder.
+//!
+//! ```text
+//! DIR/home/    PLATTER_HOME of this instance
+//! DIR/dev/     d0 d1 ...: sparse files as disks (what zdb gets as -p)
+//! DIR/mnt/     mount points
+//! DIR/tmp/     scratch space
+//! ```
+//!
+//! Dropping it leaves neither a process nor a mount behind, also after a panic in the test.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::{Run, binary, judge};
+
+/// One mebibyte, in bytes.
+pub const MIB: u64 = 1 << 20;
+
+/// Longest time a single command may take unless the test says otherwise.
+const COMMAND_LIMIT: Duration = Duration::from_secs(180);
+/// Longest time a whole test may take unless the test says otherwise.
+const TEST_LIMIT: Duration = Duration::from_secs(600);
+
+/// An isolated instance; see the module's documentation.
+pub struct Lab {
+    root: tempfile::TempDir,
+    command_limit: Duration,
+    watchdog: Option<Watchdog>,
+}
+
+impl Lab {
+    /// A fresh instance, or `None` (and a reported skip) where FUSE mounts are impossible.
+    pub fn open() -> Option<Lab> {
+        judge::need_fuse().then(|| Lab::with_limits(COMMAND_LIMIT, TEST_LIMIT))
+    }
+
+    /// As [`Lab::open`] for tests that move gigabytes: `limit` for each command and for the test.
+    pub fn open_big(limit: Duration) -> Option<Lab> {
+        judge::need_fuse().then(|| Lab::with_limits(limit, limit))
+    }
+
+    fn with_limits(command_limit: Duration, test_limit: Duration) -> Lab {
+        let root = tempfile::Builder::new().prefix("platter-itest-").tempdir().expect("a temporary folder");
+        for sub in ["home", "dev", "mnt", "tmp"] {
+            fs::create_dir(root.path().join(sub)).expect("a folder in the temporary folder");
+        }
+        let watchdog = Watchdog::start(root.path().to_path_buf(), test_limit);
+        Lab { root, command_limit, watchdog: Some(watchdog) }
+    }
+
+    /// The folder that holds everything of this instance.
+    pub fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// `PLATTER_HOME`.
+    pub fn home(&self) -> PathBuf {
+        self.root().join("home")
+    }
+
+    /// The folder of the device files.
+    pub fn dev(&self) -> PathBuf {
+        self.root().join("dev")
+    }
+
+    /// A scratch folder outside of every pool.
+    pub fn tmp(&self) -> PathBuf {
+        self.root().join("tmp")
+    }
+
+    /// Path of device file number `index`.
+    pub fn disk(&self, index: usize) -> PathBuf {
+        self.dev().join(format!("d{index}"))
+    }
+
+    /// Creates sparse device files `d0` to `d(count-1)` of `size_mib` MiB and returns their paths.
+    pub fn disks(&self, count: usize, size_mib: u64) -> Vec<String> {
+        (0..count).map(|index| self.add_disk(index, size_mib)).collect()
+    }
+
+    /// Creates the sparse device file number `index` of `size_mib` MiB.
+    pub fn add_disk(&self, index: usize, size_mib: u64) -> String {
+        let path = self.disk(index);
+        fs::File::create(&path).and_then(|file| file.set_len(size_mib * MIB)).expect("a sparse file");
+        path.to_str().expect("temporary paths are UTF-8").to_owned()
+    }
+
+    /// Where `dataset` is mounted when its pool was created by [`Lab::create`].
+    pub fn mnt(&self, dataset: &str) -> PathBuf {
+        self.root().join("mnt").join(dataset)
+    }
+
+    /// A command with this instance's environment.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.env("PLATTER_HOME", self.home()).env("LC_ALL", "C.UTF-8").env("TZ", "UTC").current_dir(self.dev());
+        command
+    }
+
+    /// Runs `platter ARGS...` in the folder of the devices.
+    pub fn platter<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Run {
+        Run::of(self.command(binary::platter()).args(args), self.command_limit)
+    }
+
+    /// Runs `platter zpool WORDS...`; `words` are split at blanks.
+    pub fn zpool(&self, words: &str) -> Run {
+        self.platter(["zpool"].into_iter().chain(words.split_whitespace()))
+    }
+
+    /// Runs `platter zfs WORDS...`; `words` are split at blanks.
+    pub fn zfs(&self, words: &str) -> Run {
+        self.platter(["zfs"].into_iter().chain(words.split_whitespace()))
+    }
+
+    /// Runs any other program with this instance's environment.
+    pub fn run<S: AsRef<OsStr>>(&self, program: &str, args: impl IntoIterator<Item = S>) -> Run {
+        Run::of(self.command(program).args(args), self.command_limit)
+    }
+
+    /// `zpool create -m MNT/POOL OPTIONS POOL VDEVS`, which must succeed and mount the pool's file system.
+    #[track_caller]
+    pub fn create(&self, options: &str, pool: &str, vdevs: &str) -> PathBuf {
+        let mount = self.mnt(pool);
+        self.zpool(&format!("create -m {} {options} {pool} {vdevs}", mount.display())).ok();
+        self.wait_mounted(&mount);
+        mount
+    }
+
+    /// `zfs create OPTIONS DATASET`, which must succeed and mount it below its parent.
+    #[track_caller]
+    pub fn create_fs(&self, options: &str, dataset: &str) -> PathBuf {
+        self.zfs(&format!("create {options} {dataset}")).ok();
+        let mount = self.mnt(dataset);
+        self.wait_mounted(&mount);
+        mount
+    }
+
+    /// `zpool export`, after which nothing of the pool may be mounted.
+    #[track_caller]
+    pub fn export(&self, pool: &str) {
+        self.zpool(&format!("export {pool}")).ok();
+        let left: Vec<_> = self.mounts().into_iter().filter(|path| path.starts_with(self.mnt(pool))).collect();
+        assert!(left.is_empty(), "still mounted after export: {left:?}");
+    }
+
+    /// `zpool import -d DEV OPTIONS POOL`, which must succeed and mount the pool's file system where it was.
+    #[track_caller]
+    pub fn import(&self, options: &str, pool: &str) -> PathBuf {
+        self.zpool(&format!("import -d {} {options} {pool}", self.dev().display())).ok();
+        let mount = self.mnt(pool);
+        self.wait_mounted(&mount);
+        mount
+    }
+
+    /// `zpool scrub -w POOL`, then `zpool status -v POOL`.
+    #[track_caller]
+    pub fn scrub(&self, pool: &str) -> Run {
+        self.zpool(&format!("scrub -w {pool}")).ok();
+        self.zpool(&format!("status -v {pool}")).ok()
+    }
+
+    /// Mount points below this instance's folder, deepest first.
+    pub fn mounts(&self) -> Vec<PathBuf> {
+        mounts_below(self.root())
+    }
+
+    /// Waits until something is mounted at `path`.
+    #[track_caller]
+    pub fn wait_mounted(&self, path: &Path) {
+        let start = Instant::now();
+        while !self.mounts().iter().any(|mount| mount == path) {
+            assert!(start.elapsed() < Duration::from_secs(15), "nothing mounted at {} after 15 s", path.display());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Process ids of this instance's daemon (found by its environment, so it needs nothing from the daemon).
+    pub fn daemon_pids(&self) -> Vec<i32> {
+        pids_with_home(&self.home())
+    }
+
+    /// The state word of the pool (`zpool list -H -o health`): `ONLINE`, `DEGRADED`, ...
+    #[track_caller]
+    pub fn health(&self, pool: &str) -> String {
+        self.zpool(&format!("list -H -o health {pool}")).ok().stdout.trim().to_owned()
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if let Some(watchdog) = self.watchdog.take() {
+            watchdog.stop();
+        }
+        // A test without a daemon must not start one just to stop it.
+        if !self.daemon_pids().is_empty() {
+            let mut stop = self.command(binary::platter());
+            stop.args(["daemon", "stop"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            if let Ok(mut child) = stop.spawn() {
+                let start = Instant::now();
+                while matches!(child.try_wait(), Ok(None)) && start.elapsed() < Duration::from_secs(30) {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+            let start = Instant::now();
+            while !self.daemon_pids().is_empty() && start.elapsed() < Duration::from_secs(10) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        force_cleanup(self.root());
+    }
+}
+
+/// Ends what is left of an instance by force: its processes, then its mounts.
+fn force_cleanup(root: &Path) {
+    for pid in pids_with_home(&root.join("home")) {
+        if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+    for mount in mounts_below(root) {
+        // Lazy: a mount whose daemon is dead answers nothing else.
+        let unmounted = ["umount", "fusermount3", "fusermount"].into_iter().any(|program| {
+            let flags: &[&str] = if program == "umount" { &["-l"] } else { &["-u", "-z"] };
+            let mut command = Command::new(program);
+            command.args(flags).arg(&mount).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            command.process_group(0).status().is_ok_and(|status| status.success())
+        });
+        if !unmounted {
+            eprintln!("could not unmount {}", mount.display());
+        }
+    }
+}
+
+fn mounts_below(root: &Path) -> Vec<PathBuf> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let found: BTreeSet<PathBuf> = table
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .map(|field| PathBuf::from(unescape_octal(field)))
+        .filter(|path| path.starts_with(root))
+        .collect();
+    let mut found: Vec<PathBuf> = found.into_iter().collect();
+    found.sort_by_key(|path| std::cmp::Reverse(path.components().count()));
+    found
+}
+
+/// `/proc` writes blank, tab, newline and backslash as `\ooo`.
+fn unescape_octal(field: &str) -> String {
+    let mut text = String::with_capacity(field.len());
+    let mut rest = field;
+    while let Some(at) = rest.find('\\') {
+        text.push_str(&rest[..at]);
+        match rest.get(at + 1..at + 4).and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                text.push(char::from(byte));
+                rest = &rest[at + 4..];
+            }
+            None => {
+                text.push('\\');
+                rest = &rest[at + 1..];
+            }
+        }
+    }
+    text.push_str(rest);
+    text
+}
+
+fn pids_with_home(home: &Path) -> Vec<i32> {
+    let mut wanted = b"PLATTER_HOME=".to_vec();
+    wanted.extend_from_slice(home.as_os_str().as_bytes());
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|pid| {
+            fs::read(format!("/proc/{pid}/environ"))
+                .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|var| var == wanted.as_slice()))
+        })
+        .collect()
+}
+
+/// Ends an instance by force when its test has run for too long, so that system calls stuck in its mounts return.
+struct Watchdog {
+    done: Arc<(Mutex<bool>, Condvar)>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Watchdog {
+    fn start(root: PathBuf, limit: Duration) -> Watchdog {
+        let done = Arc::new((Mutex::new(false), Condvar::new()));
+        let seen = Arc::clone(&done);
+        let thread = std::thread::spawn(move || {
+            let (flag, wake) = &*seen;
+            let guard = flag.lock().expect("the watchdog's lock is never poisoned");
+            let (guard, wait) =
+                wake.wait_timeout_while(guard, limit, |done| !*done).expect("the watchdog's lock is never poisoned");
+            drop(guard);
+            if wait.timed_out() {
+                use std::io::Write;
+                let _ = writeln!(std::io::stderr(), "\nWATCHDOG: {} ran for {limit:?}: ended by force", root.display());
+                force_cleanup(&root);
+            }
+        });
+        Watchdog { done, thread }
+    }
+
+    fn stop(self) {
+        *self.done.0.lock().expect("the watchdog's lock is never poisoned") = true;
+        self.done.1.notify_all();
+        let _ = self.thread.join();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_table_escapes_are_undone() {
+        assert_eq!(unescape_octal(r"/a\040b\134c"), r"/a b\c");
+        assert_eq!(unescape_octal(r"/plain\9"), r"/plain\9");
+    }
+
+    #[test]
+    fn processes_are_found_by_their_home() {
+        let home = tempfile::tempdir().expect("a temporary folder");
+        assert!(pids_with_home(home.path()).is_empty());
+        let mut child = Command::new("sleep").arg("30").env("PLATTER_HOME", home.path()).spawn().expect("sleep starts");
+        let start = Instant::now();
+        while pids_with_home(home.path()).is_empty() && start.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(pids_with_home(home.path()), vec![child.id() as i32]);
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}

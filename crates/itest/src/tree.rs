@@ -1,0 +1,161 @@
+//! A picture of a directory tree: everything a user can see of it, for comparing before and after.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::data;
+
+/// What kind of thing a path is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Dir,
+    /// A symbolic link.
+    Link,
+    /// Anything else.
+    Other,
+}
+
+/// One path of a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// What it is.
+    pub kind: Kind,
+    /// Permission bits, with set-uid, set-gid and sticky.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Link count.
+    pub nlink: u64,
+    /// Size in bytes (of a directory: whatever the file system says, not compared).
+    pub size: u64,
+    /// Modification time in nanoseconds since 1970.
+    pub mtime_ns: i128,
+    /// SHA-256 of a file's content.
+    pub sha256: Option<String>,
+    /// Target of a symbolic link.
+    pub target: Option<String>,
+    /// Another file system is mounted here: the attributes are that one's and the tree does not go on below.
+    pub mounted: bool,
+}
+
+/// Relative path (with bytes that are not UTF-8 as `\xNN`) → entry; the root itself is `.`.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Tree(pub BTreeMap<String, Entry>);
+
+impl Tree {
+    /// Reads the tree below `root` with every byte in it.
+    ///
+    /// # Panics
+    /// When anything cannot be read.
+    #[track_caller]
+    pub fn of(root: &Path) -> Tree {
+        match Tree::read(root, &BTreeSet::new()) {
+            Ok(tree) => tree,
+            Err(error) => panic!("cannot read the tree {}: {error}", root.display()),
+        }
+    }
+
+    /// As [`Tree::of`], without the relative paths in `leave_out` (children of such a directory are left out too).
+    ///
+    /// # Errors
+    /// The first one met, with its path.
+    pub fn read(root: &Path, leave_out: &BTreeSet<String>) -> io::Result<Tree> {
+        let mut tree = Tree::default();
+        let device = fs::symlink_metadata(root)?.dev();
+        let mut todo = vec![(String::from("."), root.to_path_buf())];
+        while let Some((relative, path)) = todo.pop() {
+            if leave_out.contains(&relative) {
+                continue;
+            }
+            let with_path = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+            let meta = fs::symlink_metadata(&path).map_err(with_path)?;
+            let kind = match meta.mode() & 0o170_000 {
+                0o100_000 => Kind::File,
+                0o040_000 => Kind::Dir,
+                0o120_000 => Kind::Link,
+                _ => Kind::Other,
+            };
+            let sha256 = match kind {
+                Kind::File => Some(fs::File::open(&path).and_then(data::sha256_of).map_err(with_path)?),
+                _ => None,
+            };
+            let target = match kind {
+                Kind::Link => Some(fs::read_link(&path).map_err(with_path)?.to_string_lossy().into_owned()),
+                _ => None,
+            };
+            let mounted = meta.dev() != device;
+            if kind == Kind::Dir && !mounted {
+                for child in fs::read_dir(&path).map_err(with_path)? {
+                    let child = child.map_err(with_path)?;
+                    let name = data::printable(child.file_name().as_bytes());
+                    let relative = if relative == "." { name } else { format!("{relative}/{name}") };
+                    todo.push((relative, child.path()));
+                }
+            }
+            let entry = Entry {
+                kind,
+                mode: meta.mode() & 0o7777,
+                uid: meta.uid(),
+                gid: meta.gid(),
+                nlink: meta.nlink(),
+                size: meta.len(),
+                mtime_ns: i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec()),
+                sha256,
+                target,
+                mounted,
+            };
+            tree.0.insert(relative, entry);
+        }
+        Ok(tree)
+    }
+
+    /// Paths of the regular files.
+    pub fn files(&self) -> impl Iterator<Item = (&String, &Entry)> {
+        self.0.iter().filter(|(_, entry)| entry.kind == Kind::File)
+    }
+
+    /// Asserts that both trees are the same, naming each path that differs.
+    #[track_caller]
+    pub fn assert_same(&self, after: &Tree, when: &str) {
+        let mut report = String::new();
+        for path in self.0.keys().chain(after.0.keys()).collect::<BTreeSet<_>>() {
+            match (self.0.get(path), after.0.get(path)) {
+                (Some(before), Some(now)) if before.same(now) => {}
+                (Some(before), Some(now)) => {
+                    let _ = writeln!(report, "{path}\n    before {before:?}\n    after  {now:?}");
+                }
+                (Some(_), None) => {
+                    let _ = writeln!(report, "{path}: gone");
+                }
+                (None, _) => {
+                    let _ = writeln!(report, "{path}: appeared");
+                }
+            }
+            if report.len() > 8000 {
+                report.push_str("...\n");
+                break;
+            }
+        }
+        assert!(report.is_empty(), "the tree differs {when}:\n{report}");
+    }
+}
+
+impl Entry {
+    fn same(&self, other: &Entry) -> bool {
+        let mut other = other.clone();
+        if self.kind == Kind::Dir {
+            other.size = self.size;
+        }
+        *self == other
+    }
+}

@@ -1,0 +1,289 @@
+//! Changing a fat ZAP's leaf block. A change that fails leaves the bytes in an undefined state: callers edit a copy and
+//! keep it only after success.
+//!
+//! Invariants after each successful change:
+//! - every chunk is free, an entry, or in exactly one name or value; the header's counts agree;
+//! - the entries of a bucket are sorted by differentiator (which needs no flag to be true);
+//! - free chunks are zero but for type and link, so that the block compresses well.
+
+use super::leaf::{
+    ARRAY_BYTES, CHAIN_END, CHUNK_SIZE, ENTRY_NEXT_AT, FLAG_SORTED, HASH_AT, Layout, Leaf, LeafEntry, MAGIC, NEXT_AT,
+    TYPE_ARRAY, TYPE_ENTRY, TYPE_FREE, array_chunks,
+};
+use super::{BLOCK_TYPE_LEAF, ZapDamage, u16_at};
+
+/// Whether a leaf had room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The change is made.
+    Done,
+    /// The leaf must be split first; nothing was changed.
+    Full,
+}
+
+/// A leaf block being changed.
+#[derive(Debug)]
+pub struct LeafMut<'a> {
+    bytes: &'a mut [u8],
+    layout: Layout,
+}
+
+/// A new entry, as stored.
+#[derive(Clone, Copy, Debug)]
+pub struct NewEntry<'a> {
+    /// The hash of the name.
+    pub hash: u64,
+    /// The differentiator; `None` takes the lowest free one.
+    pub cd: Option<u32>,
+    /// The name with its terminating zero, or big-endian words.
+    pub name: &'a [u8],
+    /// Bytes of one integer of the name: 1 or 8.
+    pub name_integer_size: usize,
+    /// Bytes of one integer of the value.
+    pub value_integer_size: u8,
+    /// The value's integers, big-endian.
+    pub value: &'a [u8],
+}
+
+impl NewEntry<'_> {
+    fn chunks(&self) -> usize {
+        1 + array_chunks(self.name.len()) + array_chunks(self.value.len())
+    }
+
+    /// Whether an empty leaf of `size` bytes could hold it.
+    ///
+    /// # Errors
+    /// `size` is no fat ZAP's block size.
+    pub fn fits_in(&self, size: usize) -> Result<bool, ZapDamage> {
+        Ok(self.chunks() <= usize::from(Layout::of(size)?.chunks))
+    }
+}
+
+impl<'a> LeafMut<'a> {
+    /// Checks `bytes` as [`Leaf::open`] does.
+    ///
+    /// # Errors
+    /// It is no leaf.
+    pub fn open(bytes: &'a mut [u8]) -> Result<Self, ZapDamage> {
+        let layout = Leaf::open(bytes)?.layout();
+        Ok(Self { bytes, layout })
+    }
+
+    /// Makes `bytes` an empty leaf for the hashes that start with these `prefix_length` bits. `sorted` is to be set in
+    /// ZAPs with normalisation flags.
+    ///
+    /// # Errors
+    /// No fat ZAP has blocks of this size.
+    pub fn format(bytes: &'a mut [u8], prefix: u64, prefix_length: u32, sorted: bool) -> Result<Self, ZapDamage> {
+        let layout = Layout::of(bytes.len())?;
+        bytes.fill(0);
+        bytes[..8].copy_from_slice(&BLOCK_TYPE_LEAF.to_le_bytes());
+        bytes[16..24].copy_from_slice(&prefix.to_le_bytes());
+        bytes[24..28].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[36] = if sorted { FLAG_SORTED } else { 0 };
+        bytes[HASH_AT..layout.chunks_at].fill(0xff);
+        let mut leaf = Self { bytes, layout };
+        leaf.set_u16(28, layout.chunks);
+        leaf.set_u16(32, prefix_length as u16);
+        for index in 0..layout.chunks {
+            let at = layout.chunk_at(index);
+            leaf.bytes[at] = TYPE_FREE;
+            let next = if index + 1 == layout.chunks { CHAIN_END } else { index + 1 };
+            leaf.set_u16(at + NEXT_AT, next);
+        }
+        Ok(leaf)
+    }
+
+    /// A read-only view.
+    pub fn view(&self) -> Leaf<'_> {
+        Leaf { bytes: self.bytes, layout: self.layout }
+    }
+
+    fn set_u16(&mut self, at: usize, value: u16) {
+        self.bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
+    }
+
+    fn add_u16(&mut self, at: usize, delta: i32) -> Result<(), ZapDamage> {
+        let value = u16::try_from(i32::from(u16_at(self.bytes, at)) + delta)
+            .map_err(|_| self.view().damage("its counts do not add up"))?;
+        self.set_u16(at, value);
+        Ok(())
+    }
+
+    fn allocate(&mut self) -> Result<u16, ZapDamage> {
+        let index = u16_at(self.bytes, 34);
+        let next = u16_at(self.view().chunk(index, TYPE_FREE)?, NEXT_AT);
+        self.set_u16(34, next);
+        self.add_u16(28, -1)?;
+        Ok(index)
+    }
+
+    fn release(&mut self, index: u16) -> Result<(), ZapDamage> {
+        let at = self.layout.chunk_at(index);
+        let first_free = u16_at(self.bytes, 34);
+        self.bytes[at..at + CHUNK_SIZE].fill(0);
+        self.bytes[at] = TYPE_FREE;
+        self.set_u16(at + NEXT_AT, first_free);
+        self.set_u16(34, index);
+        self.add_u16(28, 1)
+    }
+
+    fn write_array(&mut self, bytes: &[u8]) -> Result<u16, ZapDamage> {
+        let mut first = CHAIN_END;
+        let mut link = None;
+        for part in bytes.chunks(ARRAY_BYTES) {
+            let index = self.allocate()?;
+            let at = self.layout.chunk_at(index);
+            self.bytes[at..at + CHUNK_SIZE].fill(0);
+            self.bytes[at] = TYPE_ARRAY;
+            self.bytes[at + 1..at + 1 + part.len()].copy_from_slice(part);
+            self.set_u16(at + NEXT_AT, CHAIN_END);
+            match link {
+                None => first = index,
+                Some(link) => self.set_u16(link, index),
+            }
+            link = Some(at + NEXT_AT);
+        }
+        Ok(first)
+    }
+
+    fn release_array(&mut self, first: u16) -> Result<(), ZapDamage> {
+        let mut chain = Vec::new();
+        let mut next = first;
+        while next != CHAIN_END {
+            if chain.len() >= usize::from(self.layout.chunks) {
+                return Err(self.view().damage("the chunks of an array form a ring"));
+            }
+            chain.push(next);
+            next = u16_at(self.view().chunk(next, TYPE_ARRAY)?, NEXT_AT);
+        }
+        // Last first, so that the free list keeps the order the array had.
+        chain.into_iter().rev().try_for_each(|index| self.release(index))
+    }
+
+    /// The byte offset of the link that points to the first entry of `hash`'s bucket for which `stop` says yes (or
+    /// ends the chain).
+    fn link_to(&self, hash: u64, stop: impl Fn(&LeafEntry) -> bool) -> Result<usize, ZapDamage> {
+        let leaf = self.view();
+        let mut link = leaf.bucket_at(leaf.bucket(hash));
+        for _ in 0..=self.layout.chunks {
+            let next = u16_at(self.bytes, link);
+            if next == CHAIN_END || stop(&leaf.entry(next)?) {
+                return Ok(link);
+            }
+            link = self.layout.chunk_at(next) + ENTRY_NEXT_AT;
+        }
+        Err(leaf.damage("the entries of a bucket form a ring"))
+    }
+
+    /// Adds an entry; the caller made sure that the name is not there and that the hash belongs here.
+    ///
+    /// # Errors
+    /// Damage met on the way.
+    pub fn insert(&mut self, new: &NewEntry<'_>) -> Result<Outcome, ZapDamage> {
+        if new.chunks() > usize::from(self.view().free_chunks()) {
+            return Ok(Outcome::Full);
+        }
+        let cd = match new.cd {
+            Some(cd) => cd,
+            None => self.view().unused_cd(new.hash)?,
+        };
+        let index = self.allocate()?;
+        let at = self.layout.chunk_at(index);
+        // Taken now: otherwise the arrays below could be given this chunk by a ring in the free list.
+        self.bytes[at] = TYPE_ENTRY;
+        let name = self.write_array(new.name)?;
+        let value = self.write_array(new.value)?;
+        self.bytes[at + 1] = new.value_integer_size;
+        self.set_u16(at + 4, name);
+        self.set_u16(at + 6, (new.name.len() / new.name_integer_size) as u16);
+        self.set_u16(at + 8, value);
+        self.set_u16(at + 10, (new.value.len() / usize::from(new.value_integer_size)) as u16);
+        self.bytes[at + 12..at + 16].copy_from_slice(&cd.to_le_bytes());
+        self.bytes[at + 16..at + 24].copy_from_slice(&new.hash.to_le_bytes());
+        let link = self.link_to(new.hash, |other| other.cd > cd)?;
+        let next = u16_at(self.bytes, link);
+        self.set_u16(at + ENTRY_NEXT_AT, next);
+        self.set_u16(link, index);
+        self.add_u16(30, 1)?;
+        Ok(Outcome::Done)
+    }
+
+    /// Replaces the value of `entry`, which must come from this leaf as it is now.
+    ///
+    /// # Errors
+    /// Damage met on the way.
+    pub fn update(&mut self, entry: &LeafEntry, integer_size: u8, value: &[u8]) -> Result<Outcome, ZapDamage> {
+        let available = usize::from(self.view().free_chunks()) + array_chunks(entry.value_length());
+        if array_chunks(value.len()) > available {
+            return Ok(Outcome::Full);
+        }
+        self.release_array(entry.value_chunk)?;
+        let chunk = self.write_array(value)?;
+        let at = self.layout.chunk_at(entry.chunk);
+        self.bytes[at + 1] = integer_size;
+        self.set_u16(at + 8, chunk);
+        self.set_u16(at + 10, (value.len() / usize::from(integer_size)) as u16);
+        Ok(Outcome::Done)
+    }
+
+    /// Removes `entry`, which must come from this leaf as it is now.
+    ///
+    /// # Errors
+    /// Damage met on the way.
+    pub fn remove(&mut self, entry: &LeafEntry) -> Result<(), ZapDamage> {
+        let link = self.link_to(entry.hash, |other| other.chunk == entry.chunk)?;
+        if u16_at(self.bytes, link) != entry.chunk {
+            return Err(self.view().damage(format!("entry {} is not in its bucket", entry.chunk)));
+        }
+        self.set_u16(link, entry.next);
+        self.release_array(entry.value_chunk)?;
+        self.release_array(entry.name_chunk)?;
+        self.release(entry.chunk)?;
+        self.add_u16(30, -1)
+    }
+
+    /// Divides the entries between this leaf, which keeps those whose next hash bit is 0, and `other` (any bytes of the
+    /// same length), which becomes the leaf of those where it is 1. `name_integer_size` is 1 or 8.
+    ///
+    /// # Errors
+    /// Damage met on the way.
+    pub fn split<'b>(
+        &mut self,
+        other: &'b mut [u8],
+        sorted: bool,
+        name_integer_size: usize,
+    ) -> Result<LeafMut<'b>, ZapDamage> {
+        let (old_prefix, length) = (self.view().prefix(), self.view().prefix_length() + 1);
+        let old = self.bytes.to_vec();
+        let old = Leaf::open(&old)?;
+        let sorted = sorted || old.is_sorted();
+        let mut low = LeafMut::format(self.bytes, old_prefix << 1, length, sorted)?;
+        let mut high = LeafMut::format(other, old_prefix << 1 | 1, length, sorted)?;
+        for entry in old.entries_from(0, 0)? {
+            let new = NewEntry {
+                hash: entry.hash,
+                cd: Some(entry.cd),
+                name: &old.name(&entry, name_integer_size)?,
+                name_integer_size,
+                value_integer_size: entry.value_integer_size,
+                value: &old.value(&entry)?,
+            };
+            let is_high = entry.hash >> (64 - length) & 1 == 1;
+            let outcome = if is_high { high.insert(&new)? } else { low.insert(&new)? };
+            if outcome == Outcome::Full {
+                return Err(old.damage("its entries share chunks"));
+            }
+        }
+        Ok(high)
+    }
+
+    /// Gives up the last bit of the prefix: the leaf now stands for its former sibling's hashes too. Both must be empty.
+    pub fn merge(&mut self) {
+        let leaf = self.view();
+        assert!(leaf.entry_count() == 0 && leaf.prefix_length() > 0, "only an empty leaf gives up a prefix bit");
+        let (prefix, length) = (leaf.prefix() >> 1, leaf.prefix_length() - 1);
+        self.bytes[16..24].copy_from_slice(&prefix.to_le_bytes());
+        self.set_u16(32, length as u16);
+    }
+}

@@ -1,0 +1,158 @@
+//! GF(2^8) modulo 0x11d: the arithmetic of a few coefficients, computed without tables.
+
+/// `a · 2`.
+const fn double(a: u8) -> u8 {
+    (a << 1) ^ (if a & 0x80 != 0 { 0x1d } else { 0 })
+}
+
+/// `a · b`.
+pub(crate) const fn multiply(a: u8, b: u8) -> u8 {
+    let mut product = 0;
+    let mut power = a;
+    let mut rest = b;
+    while rest != 0 {
+        if rest & 1 != 0 {
+            product ^= power;
+        }
+        power = double(power);
+        rest >>= 1;
+    }
+    product
+}
+
+/// `base` to the `exponent`.
+pub(crate) const fn power(base: u8, exponent: usize) -> u8 {
+    let mut result = 1;
+    let mut square = base;
+    let mut rest = exponent;
+    while rest != 0 {
+        if rest & 1 != 0 {
+            result = multiply(result, square);
+        }
+        square = multiply(square, square);
+        rest >>= 1;
+    }
+    result
+}
+
+/// `1 / a`; the inverse of 0 is 0.
+pub(crate) const fn inverse(a: u8) -> u8 {
+    power(a, 254)
+}
+
+/// The inverse of the upper left `n` by `n` part of `matrix`, or `None` if it has none.
+pub(crate) fn invert(mut matrix: [[u8; 3]; 3], n: usize) -> Option<[[u8; 3]; 3]> {
+    let mut result = [[1, 0, 0], [0, 1, 0], [0, 0, 1]];
+    for column in 0..n {
+        let pivot = (column..n).find(|&row| matrix[row][column] != 0)?;
+        matrix.swap(column, pivot);
+        result.swap(column, pivot);
+        let scale = inverse(matrix[column][column]);
+        for k in 0..n {
+            matrix[column][k] = multiply(matrix[column][k], scale);
+            result[column][k] = multiply(result[column][k], scale);
+        }
+        for row in 0..n {
+            let factor = matrix[row][column];
+            if row == column || factor == 0 {
+                continue;
+            }
+            for k in 0..n {
+                matrix[row][k] ^= multiply(matrix[column][k], factor);
+                result[row][k] ^= multiply(result[column][k], factor);
+            }
+        }
+    }
+    Some(result)
+}
+
+/// The products of one coefficient with every low and every high nibble: `low[x & 15] ^ high[x >> 4]` is its product
+/// with `x`.
+#[derive(Clone, Copy)]
+pub(crate) struct Nibbles {
+    pub low: [u8; 16],
+    pub high: [u8; 16],
+}
+
+impl Nibbles {
+    pub fn of(coefficient: u8) -> Self {
+        let mut nibbles = Self { low: [0; 16], high: [0; 16] };
+        for n in 0..16u8 {
+            nibbles.low[usize::from(n)] = multiply(coefficient, n);
+            nibbles.high[usize::from(n)] = multiply(coefficient, n << 4);
+        }
+        nibbles
+    }
+}
+
+/// The multiplication by `coefficient` as an 8 by 8 bit matrix in the layout of the instruction GF2P8AFFINEQB: byte
+/// `7 - i` of the quadword is the row that makes bit `i` of the product, and bit `j` of a row takes bit `j` of the factor.
+pub(crate) const fn affine(coefficient: u8) -> u64 {
+    let mut matrix = 0u64;
+    let mut j = 0;
+    while j < 8 {
+        let column = multiply(coefficient, 1 << j);
+        let mut i = 0;
+        while i < 8 {
+            if column >> i & 1 != 0 {
+                matrix |= 1 << (8 * (7 - i) + j);
+            }
+            i += 1;
+        }
+        j += 1;
+    }
+    matrix
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_generates_the_whole_field() {
+        let mut seen = [false; 256];
+        for exponent in 0..255 {
+            let value = usize::from(power(2, exponent));
+            assert!(!seen[value], "2^{exponent} was seen before");
+            seen[value] = true;
+        }
+        assert!(!seen[0]);
+        assert_eq!(power(2, 255), 1);
+        // The first power that needs the reduction tells the polynomial.
+        assert_eq!(power(2, 8), 0x1d);
+    }
+
+    #[test]
+    fn every_nonzero_element_has_its_inverse() {
+        for a in 1..=255u8 {
+            assert_eq!(multiply(a, inverse(a)), 1, "{a}");
+        }
+    }
+
+    #[test]
+    fn nibbles_and_bit_matrices_multiply_like_the_field() {
+        for coefficient in 0..=255u8 {
+            let nibbles = Nibbles::of(coefficient);
+            let matrix = affine(coefficient).to_le_bytes();
+            for x in 0..=255u8 {
+                let expected = multiply(coefficient, x);
+                assert_eq!(nibbles.low[usize::from(x & 15)] ^ nibbles.high[usize::from(x >> 4)], expected);
+                let bits = (0..8).fold(0, |y, i| y | (((matrix[7 - i] & x).count_ones() as u8 & 1) << i));
+                assert_eq!(bits, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn an_inverted_matrix_undoes_the_matrix() {
+        let matrix = [[1, 1, 1], [2, 8, 32], [4, 64, 116]];
+        let inverted = invert(matrix, 3).unwrap();
+        for (row, factors) in inverted.iter().enumerate() {
+            for column in 0..3 {
+                let cell = (0..3).fold(0, |sum, k| sum ^ multiply(factors[k], matrix[k][column]));
+                assert_eq!(cell, u8::from(row == column));
+            }
+        }
+        assert!(invert([[1, 1, 0], [1, 1, 0], [0, 0, 1]], 3).is_none());
+    }
+}

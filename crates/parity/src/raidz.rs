@@ -1,0 +1,209 @@
+//! Parity of whole columns and reconstruction of missing ones.
+//!
+//! Columns may differ in length, so the work is cut at every length that occurs: within a cut each column is either
+//! whole or absent, which is what the kernels understand.
+//!
+//! A set of missing data columns `M` and as many good parity columns `S` give the linear system
+//! `Σ_{j∈M} g_s^(n-1-j)·D[j] = parity_s ⊕ Σ_{i∉M} g_s^(n-1-i)·D[i]` for each `s ∈ S`, where `g` is 1, 2, 4 for P, Q, R.
+//! Its matrix is of Vandermonde's kind with distinct nonzero nodes and so always has an inverse: every combination of
+//! missing columns up to the number of good parities is recoverable. The inverse is multiplied into the known columns'
+//! coefficients, so that one pass over the known columns yields the missing ones.
+
+use crate::field::{invert, multiply, power};
+use crate::kernel::{self, Kernels};
+use crate::{DATA_MAX, PARITY_MAX};
+
+/// The base whose powers weigh the data columns in parity column P, Q, R.
+const GENERATORS: [u8; PARITY_MAX] = [1, 2, 4];
+
+/// Why data columns could not be reconstructed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReconstructError {
+    /// More data columns are missing than good parity columns are there.
+    NotEnoughParity {
+        /// Data columns to reconstruct.
+        missing: usize,
+        /// Parity columns that were given.
+        available: usize,
+    },
+}
+
+impl std::fmt::Display for ReconstructError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotEnoughParity { missing, available } => {
+                write!(f, "{missing} data columns are missing and only {available} parity columns are good")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ReconstructError {}
+
+/// Computes the first `parity` of the columns P, Q, R over `data` into `out`.
+///
+/// Each of `out` must be as long as the longest of `data` (in RAID-Z the first); shorter data columns count as padded
+/// with zeros. Panics on other shapes.
+pub fn generate(parity: usize, data: &[&[u8]], out: &mut [&mut [u8]]) {
+    run_generate(kernel::best(), parity, data, out);
+}
+
+/// [`generate`] with the kernel of this name, one of [`crate::kernel_names`]. For tests and benchmarks.
+pub fn generate_with(kernel_name: &str, parity: usize, data: &[&[u8]], out: &mut [&mut [u8]]) {
+    run_generate(kernel::named(kernel_name), parity, data, out);
+}
+
+/// Recomputes the data columns `missing` from the others and from the parity columns.
+///
+/// `parity[k]` is column P, Q or R for `k` = 0, 1, 2, or `None` where it is not to be trusted (slots may be left out at
+/// the end). The first columns that are there are used, as many as data columns are missing. `missing` names distinct
+/// indices into `data`, in any order; those columns have their right lengths and any contents, and are overwritten.
+/// Parity columns must be as long as the longest data column. Panics on other shapes.
+pub fn reconstruct(
+    data: &mut [&mut [u8]],
+    parity: &[Option<&[u8]>],
+    missing: &[usize],
+) -> Result<(), ReconstructError> {
+    run_reconstruct(kernel::best(), data, parity, missing)
+}
+
+/// [`reconstruct`] with the kernel of this name, one of [`crate::kernel_names`]. For tests and benchmarks.
+pub fn reconstruct_with(
+    kernel_name: &str,
+    data: &mut [&mut [u8]],
+    parity: &[Option<&[u8]>],
+    missing: &[usize],
+) -> Result<(), ReconstructError> {
+    run_reconstruct(kernel::named(kernel_name), data, parity, missing)
+}
+
+/// The ranges between consecutive lengths that occur, from 0 to the longest.
+fn cuts(lengths: impl Iterator<Item = usize>) -> impl Iterator<Item = std::ops::Range<usize>> {
+    let mut ends: Vec<usize> = lengths.filter(|&length| length > 0).collect();
+    ends.sort_unstable();
+    ends.dedup();
+    let mut start = 0;
+    ends.into_iter().map(move |end| std::mem::replace(&mut start, end)..end)
+}
+
+/// The part of `column` in `cut`, or the empty slice if the column is shorter: cuts end at every column's end, so a
+/// column never ends inside one.
+fn part<'a>(column: &'a [u8], cut: &std::ops::Range<usize>) -> &'a [u8] {
+    column.get(cut.clone()).unwrap_or_default()
+}
+
+fn longest(lengths: impl Iterator<Item = usize>) -> usize {
+    lengths.max().unwrap_or(0)
+}
+
+fn run_generate(kernels: Kernels, parity: usize, data: &[&[u8]], out: &mut [&mut [u8]]) {
+    assert!((1..=PARITY_MAX).contains(&parity) && out.len() == parity, "{parity} parities into {} columns", out.len());
+    assert!(data.len() <= DATA_MAX, "{} data columns", data.len());
+    let length = longest(data.iter().map(|column| column.len()));
+    assert!(out.iter().all(|column| column.len() == length), "parity columns are as long as the longest data column");
+    let mut columns: Vec<&[u8]> = Vec::with_capacity(data.len());
+    for cut in cuts(data.iter().map(|column| column.len())) {
+        columns.clear();
+        columns.extend(data.iter().map(|column| part(column, &cut)));
+        let mut rest = out.iter_mut();
+        let mut outputs: [&mut [u8]; PARITY_MAX] =
+            std::array::from_fn(|_| rest.next().map(|column| &mut column[cut.clone()]).unwrap_or_default());
+        (kernels.horner)(&columns, &mut outputs[..parity]);
+    }
+}
+
+fn run_reconstruct(
+    kernels: Kernels,
+    data: &mut [&mut [u8]],
+    parity: &[Option<&[u8]>],
+    missing: &[usize],
+) -> Result<(), ReconstructError> {
+    let n = data.len();
+    assert!(n <= DATA_MAX && parity.len() <= PARITY_MAX, "{n} data columns with {} parities", parity.len());
+    let length = longest(data.iter().map(|column| column.len()));
+    let good = parity.iter().enumerate().filter_map(|(k, column)| column.map(|bytes| (k, bytes)));
+    let good: Vec<(usize, &[u8])> = good.collect();
+    assert!(good.iter().all(|(_, column)| column.len() == length), "parity is as long as the longest data column");
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if missing.len() > good.len() {
+        return Err(ReconstructError::NotEnoughParity { missing: missing.len(), available: good.len() });
+    }
+    let used = &good[..missing.len()];
+
+    let mut matrix = [[0; PARITY_MAX]; PARITY_MAX];
+    for (row, &(k, _)) in matrix.iter_mut().zip(used) {
+        for (cell, &j) in row.iter_mut().zip(missing) {
+            assert!(j < n, "missing column {j} of {n}");
+            *cell = power(GENERATORS[k], n - 1 - j);
+        }
+    }
+    let inverted = invert(matrix, missing.len()).expect("distinct columns give independent equations");
+
+    // Known columns: the parities that are used, then the data columns that are there.
+    let mut coefficients: Vec<[u8; PARITY_MAX]> = Vec::with_capacity(used.len() + n);
+    for s in 0..used.len() {
+        coefficients.push(std::array::from_fn(|m| inverted[m][s]));
+    }
+    let mut lost: Vec<&mut [u8]> = missing.iter().map(|&j| std::mem::take(&mut data[j])).collect();
+    let mut known: Vec<&[u8]> = used.iter().map(|&(_, column)| column).collect();
+    for (i, column) in data.iter().enumerate().filter(|(i, _)| !missing.contains(i)) {
+        let weights = used.iter().map(|&(k, _)| power(GENERATORS[k], n - 1 - i));
+        let mut row = [0; PARITY_MAX];
+        for (s, weight) in weights.enumerate() {
+            for (m, cell) in row.iter_mut().enumerate() {
+                *cell ^= multiply(inverted[m][s], weight);
+            }
+        }
+        coefficients.push(row);
+        known.push(column);
+    }
+
+    let lengths = known.iter().map(|column| column.len()).chain(lost.iter().map(|column| column.len()));
+    let mut sources: Vec<&[u8]> = Vec::with_capacity(known.len());
+    for cut in cuts(lengths) {
+        sources.clear();
+        sources.extend(known.iter().map(|column| part(column, &cut)));
+        combine_present(kernels, &sources, &coefficients, &mut lost, &cut);
+    }
+    for (&j, column) in missing.iter().zip(lost) {
+        data[j] = column;
+    }
+    Ok(())
+}
+
+/// Computes those of the lost columns that reach into `cut`.
+fn combine_present(
+    kernels: Kernels,
+    sources: &[&[u8]],
+    coefficients: &[[u8; PARITY_MAX]],
+    lost: &mut [&mut [u8]],
+    cut: &std::ops::Range<usize>,
+) {
+    let mut outputs: Vec<&mut [u8]> = Vec::with_capacity(PARITY_MAX);
+    let mut rows: Vec<usize> = Vec::with_capacity(PARITY_MAX);
+    let count = lost.len();
+    for (m, column) in lost.iter_mut().enumerate() {
+        if let Some(bytes) = column.get_mut(cut.clone()) {
+            outputs.push(bytes);
+            rows.push(m);
+        }
+    }
+    if outputs.is_empty() {
+        return;
+    }
+    let all_ones = count == 1 && coefficients.iter().all(|row| row[0] == 1);
+    if all_ones {
+        // One column from P: plain exclusive or, for which the parity loop is the fastest.
+        (kernels.horner)(sources, &mut outputs);
+    } else if rows.len() == count {
+        (kernels.combine)(sources, coefficients, &mut outputs);
+    } else {
+        let chosen: Vec<[u8; PARITY_MAX]> = coefficients
+            .iter()
+            .map(|row| std::array::from_fn(|k| rows.get(k).map_or(0, |&m| row[m])))
+            .collect();
+        (kernels.combine)(sources, &chosen, &mut outputs);
+    }
+}

@@ -1,0 +1,149 @@
+//! Metaslabs: the regions of a top-level vdev in which space is handed out (`module/zfs/metaslab.c`).
+//!
+//! Invariants, for every metaslab at every moment:
+//! - each byte is in exactly one of: allocated, `allocatable`, `freeing`, `freed`, one of `deferred`;
+//! - `allocating` holds what this group allocated and has not yet written to the space map (a subset of allocated);
+//! - freed space is not handed out before two more groups are on disk (`TXG_DEFER_SIZE`), so that the last uberblocks
+//!   stay usable;
+//! - while `pins` are held (a scrub slice), freed space stays in `deferred`.
+
+use platter_ondisk::{ObjectId, Txg};
+
+use crate::range_set::{RangeError, RangeSet};
+
+/// Groups for which freed space is held back.
+pub const DEFER: usize = 2;
+
+/// One metaslab. All positions and sizes are bytes within the top-level vdev's allocatable space.
+#[derive(Clone, Debug)]
+pub struct Metaslab {
+    /// Index within the vdev.
+    pub index: u64,
+    /// First byte.
+    pub start: u64,
+    /// Length.
+    pub size: u64,
+    /// The space map object; none before the first write.
+    pub space_map: ObjectId,
+    /// Bytes of the space map object in use (`smp_length`).
+    pub map_length: u64,
+    /// Allocated bytes according to the space map on disk (`smp_alloc`).
+    pub map_allocated: i64,
+    /// Free, to be handed out.
+    pub allocatable: RangeSet,
+    /// Allocated in the syncing group, not yet in the space map.
+    pub allocating: RangeSet,
+    /// Freed in the syncing group, not yet in the space map.
+    pub freeing: RangeSet,
+    /// Freed in the syncing group, in the space map.
+    pub freed: RangeSet,
+    /// Freed in the last groups, by `txg % DEFER`.
+    pub deferred: [RangeSet; DEFER],
+    /// Where the next search begins.
+    pub cursor: u64,
+}
+
+impl Metaslab {
+    /// A metaslab that is entirely free.
+    pub fn new(index: u64, start: u64, size: u64) -> Self {
+        Self {
+            index,
+            start,
+            size,
+            space_map: ObjectId::NONE,
+            map_length: 0,
+            map_allocated: 0,
+            allocatable: RangeSet::of(start, size),
+            allocating: RangeSet::new(),
+            freeing: RangeSet::new(),
+            freed: RangeSet::new(),
+            deferred: Default::default(),
+            cursor: start,
+        }
+    }
+
+    /// Whether the syncing group changed it and its space map does not know yet.
+    pub fn is_dirty(&self) -> bool {
+        !self.allocating.is_empty() || !self.freeing.is_empty()
+    }
+
+    /// Bytes neither allocatable nor on their way there: what `zpool list` counts as allocated.
+    pub fn allocated(&self) -> u64 {
+        self.size - self.allocatable.total()
+    }
+
+    /// The allocated ranges: everything that is in none of the free sets.
+    pub fn allocated_ranges(&self) -> RangeSet {
+        let mut ranges = RangeSet::of(self.start, self.size);
+        let free = [&self.allocatable, &self.freeing, &self.freed].into_iter().chain(&self.deferred);
+        for set in free {
+            for (start, length) in set.iter() {
+                ranges.clear_range(start, length);
+            }
+        }
+        ranges
+    }
+
+    /// Takes `length` bytes, or nothing.
+    pub fn allocate(&mut self, length: u64) -> Option<u64> {
+        let start = self.allocatable.find(self.cursor, length)?;
+        self.allocatable.remove(start, length).expect("find returns free space");
+        self.allocating.add(start, length).expect("allocatable space is not allocated");
+        self.cursor = start + length;
+        Some(start)
+    }
+
+    /// Marks a range, allocated according to somebody else's claim, as allocated (replaying an intent log).
+    ///
+    /// # Errors
+    /// When part of it is not free.
+    pub fn claim(&mut self, start: u64, length: u64) -> Result<(), RangeError> {
+        self.allocatable.remove(start, length)?;
+        self.allocating.add(start, length)
+    }
+
+    /// Gives a range back.
+    ///
+    /// # Errors
+    /// When part of it is free already: a double free, the pool's accounting is damaged.
+    pub fn free(&mut self, start: u64, length: u64) -> Result<(), RangeError> {
+        let twice = RangeError { start, length, problem: "is free already" };
+        let sets = [&self.allocatable, &self.freed].into_iter().chain(&self.deferred);
+        if sets.into_iter().any(|set| set.overlaps(start, length)) {
+            return Err(twice);
+        }
+        self.freeing.add(start, length)
+    }
+
+    /// After group `txg` is on disk: what was freed `DEFER` groups ago becomes allocatable, unless pinned.
+    pub fn finish(&mut self, txg: Txg, pinned: bool) {
+        debug_assert!(!self.is_dirty());
+        let slot = (txg.0 as usize) % DEFER;
+        let freed = self.freed.take();
+        if pinned {
+            for (start, length) in freed.iter() {
+                self.deferred[slot].add(start, length).expect("freed once");
+            }
+            return;
+        }
+        let mature = std::mem::replace(&mut self.deferred[slot], freed);
+        for (start, length) in mature.iter() {
+            self.allocatable.add(start, length).expect("deferred space is in no other set");
+        }
+    }
+
+    /// Free ranges by log2 of their length, as the space map's histogram wants them: bucket `i` counts ranges of
+    /// `2^(i+shift)` bytes and more.
+    pub fn histogram(&self, shift: u32) -> [u64; 32] {
+        let mut buckets = [0u64; 32];
+        for set in [&self.allocatable, &self.freed].into_iter().chain(&self.deferred) {
+            for (_, length) in set.iter() {
+                let order = 63 - length.leading_zeros();
+                let bucket = order.saturating_sub(shift).min(31);
+                // A range too long for the last bucket counts as several (space_map_histogram_add).
+                buckets[bucket as usize] += 1 << (order.saturating_sub(shift + 31));
+            }
+        }
+        buckets
+    }
+}

@@ -1,0 +1,193 @@
+//! The pool's blocks: the allocator, the vdevs and the cache behind [`BlockStore`].
+//!
+//! Invariants:
+//! - a block is inserted into the cache only after its checksum matched or its write succeeded;
+//! - allocation and freeing happen in the syncing group only; frees of sync pass 2 and later go to a list that the next
+//!   group works off (`zfs_sync_pass_deferred_free`), so that sync converges;
+//! - a write that failed on more devices than redundancy covers is returned as an error, never dropped: the sync loop
+//!   stops the pool before an uberblock could point to it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use platter_buffer::Buf;
+use platter_ondisk::{BlkPtr, Txg};
+use platter_vdev::TopVdev;
+use platter_zio::{BlockStore, Bookmark, Priority, Result, WritePolicy, ZioError};
+use tokio::sync::Semaphore;
+
+use crate::allocator::Allocator;
+use crate::cache::BlockCache;
+use crate::read;
+use crate::write;
+
+/// Blocks being compressed or written at one time.
+const WRITES_IN_FLIGHT: usize = 128;
+
+/// A block that no copy or parity could restore, as reported to the pool's error log.
+pub type DamageListener = Box<dyn Fn(Bookmark, &BlkPtr) + Send + Sync>;
+
+/// Shared state of [`Store`].
+pub struct StoreState {
+    /// Top-level vdevs by index; holes in the numbering are `None`.
+    pub vdevs: Vec<Option<Arc<TopVdev>>>,
+    /// Space.
+    pub allocator: Mutex<Allocator>,
+    /// Contents.
+    pub cache: BlockCache,
+    /// The pass of the running sync, 1-based; 0 outside.
+    pub pass: AtomicU32,
+    /// Freed in pass 2 or later.
+    pub late_frees: Mutex<Vec<BlkPtr>>,
+    /// First error of a free (a double free): the sync fails on it.
+    pub free_error: Mutex<Option<ZioError>>,
+    /// log2 of the smallest allocation over all vdevs (`spa_min_alloc`).
+    pub min_ashift: u32,
+    /// Bytes that were found wrong and rewritten since the pool was opened.
+    pub repaired_bytes: AtomicU64,
+    on_damage: Mutex<Option<DamageListener>>,
+    write_slots: Semaphore,
+}
+
+/// Handle to the pool's blocks; cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    pub(crate) state: Arc<StoreState>,
+}
+
+impl Store {
+    /// A store over `vdevs` with `cache_bytes` of cache. The allocator starts empty: groups are added when space maps
+    /// are loaded.
+    pub fn new(vdevs: Vec<Option<Arc<TopVdev>>>, cache_bytes: u64) -> Self {
+        let min_ashift = vdevs.iter().flatten().map(|v| u32::from(v.ashift())).min().unwrap_or(9);
+        Self {
+            state: Arc::new(StoreState {
+                vdevs,
+                allocator: Mutex::default(),
+                cache: BlockCache::new(cache_bytes),
+                pass: AtomicU32::new(0),
+                late_frees: Mutex::default(),
+                free_error: Mutex::default(),
+                min_ashift,
+                repaired_bytes: AtomicU64::new(0),
+                on_damage: Mutex::new(None),
+                write_slots: Semaphore::new(WRITES_IN_FLIGHT),
+            }),
+        }
+    }
+
+    /// The shared state.
+    pub fn state(&self) -> &StoreState {
+        &self.state
+    }
+
+    /// Calls `listener` for every block that could not be restored.
+    pub fn set_damage_listener(&self, listener: DamageListener) {
+        *self.state.on_damage.lock() = Some(listener);
+    }
+
+    /// Starts sync pass `pass` (1-based); 0 ends the sync.
+    pub fn set_pass(&self, pass: u32) {
+        self.state.pass.store(pass, Ordering::Relaxed);
+    }
+
+    /// Frees of later passes, to be put on the deferred list.
+    pub fn take_late_frees(&self) -> Vec<BlkPtr> {
+        std::mem::take(&mut *self.state.late_frees.lock())
+    }
+
+    /// The first failed free since the last call.
+    pub fn take_free_error(&self) -> Option<ZioError> {
+        self.state.free_error.lock().take()
+    }
+
+    /// Flushes every device's write cache.
+    ///
+    /// # Errors
+    /// When more devices failed than redundancy covers.
+    pub async fn flush(&self) -> Result<()> {
+        let flushes = self.state.vdevs.iter().flatten().map(|vdev| vdev.flush());
+        for flushed in futures::future::join_all(flushes).await {
+            flushed.map_err(|e| ZioError::Io(e.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// Tells the listener about a lost block.
+    pub(crate) fn report_damage(&self, bookmark: Bookmark, bp: &BlkPtr) {
+        if let Some(listener) = &*self.state.on_damage.lock() {
+            listener(bookmark, bp);
+        }
+    }
+
+    /// Reads every copy (and all parity) of a block, repairs what is wrong, and says how it went.
+    ///
+    /// # Errors
+    /// [`ZioError::Checksum`] when no copy is good.
+    pub async fn scrub(&self, bp: &BlkPtr, bookmark: Bookmark) -> Result<ScrubbedBlock> {
+        read::scrub(self, bp, bookmark).await
+    }
+}
+
+/// How a block's scrub went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubbedBlock {
+    /// Bytes rewritten.
+    pub repaired: u64,
+}
+
+impl BlockStore for Store {
+    fn read<'a>(&'a self, bp: &'a BlkPtr, bookmark: Bookmark, priority: Priority) -> BoxFuture<'a, Result<Buf>> {
+        async move {
+            if let Some(contents) = self.state.cache.get(bp) {
+                return Ok(contents);
+            }
+            read::read(self, bp, bookmark, priority).await
+        }
+        .boxed()
+    }
+
+    fn read_cached(&self, bp: &BlkPtr) -> Option<Buf> {
+        self.state.cache.get(bp)
+    }
+
+    fn write<'a>(&'a self, data: Buf, policy: WritePolicy, previous: &'a BlkPtr) -> BoxFuture<'a, Result<BlkPtr>> {
+        let (store, previous) = (self.clone(), *previous);
+        async move {
+            let permit = self.state.write_slots.acquire().await.expect("never closed");
+            // Compression and checksums of large blocks run beside each other on the runtime's workers; for small ones
+            // the hand-over costs more than the work.
+            let written = if data.len() > 16 << 10 {
+                let task = tokio::spawn(async move { write::write(&store, data, &policy, &previous).await });
+                task.await.map_err(|e| ZioError::Io(format!("a block writer failed: {e}")))?
+            } else {
+                write::write(&store, data, &policy, &previous).await
+            };
+            drop(permit);
+            written
+        }
+        .boxed()
+    }
+
+    fn free(&self, _txg: Txg, bp: &BlkPtr) {
+        if bp.is_hole() || bp.is_embedded() {
+            return;
+        }
+        self.state.cache.remove(bp);
+        if self.state.pass.load(Ordering::Relaxed) >= 2 {
+            self.state.late_frees.lock().push(*bp);
+            return;
+        }
+        if let Err(error) = read::free_all(self, bp) {
+            self.state.free_error.lock().get_or_insert(error);
+        }
+    }
+
+    fn dsize(&self, bp: &BlkPtr) -> u64 {
+        let allocator = self.state.allocator.lock();
+        bp.dvas().map(|dva| allocator.dsize(&dva)).sum()
+    }
+}

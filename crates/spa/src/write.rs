@@ -1,0 +1,140 @@
+//! Writing one block: hole or embedded if it can be, else compress, checksum, allocate, write
+//! (`zio_write_compress`, `zio_dva_allocate`, `module/zfs/zio.c`).
+
+use std::sync::atomic::Ordering;
+
+use platter_buffer::{Buf, BufMut};
+use platter_ondisk::blkptr::{EMBEDDED_PAYLOAD_MAX, SECTOR};
+use platter_ondisk::types::{checksum, compression, object_type};
+use platter_ondisk::{BlkPtr, Dva};
+use platter_zio::{Priority, Result, WritePolicy, ZioError};
+
+use crate::store::Store;
+
+/// From this pass on nothing is compressed any more, so that sizes stop changing (`zfs_sync_pass_dont_compress`).
+const PASS_WITHOUT_COMPRESSION: u32 = 8;
+
+/// The compressed form of a block, or the block itself.
+struct Payload {
+    bytes: Buf,
+    compression: u8,
+    /// Bytes before padding.
+    used: usize,
+}
+
+fn compress(data: &Buf, policy: &WritePolicy, unit: u64) -> Payload {
+    let plain = || Payload { bytes: data.clone(), compression: compression::OFF, used: data.len() };
+    if policy.compression == compression::OFF {
+        return plain();
+    }
+    // At least an eighth must be saved (zio_compress_data).
+    let limit = data.len() - data.len() / 8;
+    let mut out = BufMut::zeroed(limit);
+    let Some(used) = platter_compress::compress(policy.compression, policy.compression_level, data, &mut out) else {
+        return plain();
+    };
+    let padded = (used as u64).next_multiple_of(unit) as usize;
+    if padded >= data.len() && used > EMBEDDED_PAYLOAD_MAX {
+        return plain();
+    }
+    if padded > limit {
+        let mut longer = BufMut::zeroed(padded);
+        longer[..used].copy_from_slice(&out[..used]);
+        return Payload { bytes: longer.freeze(), compression: policy.compression, used };
+    }
+    out[used..padded].fill(0);
+    out.truncate(padded);
+    Payload { bytes: out.freeze(), compression: policy.compression, used }
+}
+
+/// See [`platter_zio::BlockStore::write`].
+pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previous: &BlkPtr) -> Result<BlkPtr> {
+    let state = store.state();
+    let lsize = data.len() as u64;
+    if lsize == 0 || !lsize.is_multiple_of(SECTOR) {
+        return Err(ZioError::Invalid(format!("block {} of {lsize} bytes is not a whole number of sectors", policy.bookmark)));
+    }
+    if policy.hole && policy.level == 0 && policy.compression != compression::OFF && platter_compress::is_zero(&data) {
+        return Ok(BlkPtr::hole_born(policy.txg, policy.object_type, 0, lsize));
+    }
+    let pass = state.pass.load(Ordering::Relaxed);
+    let mut settled = policy.clone();
+    if pass >= PASS_WITHOUT_COMPRESSION {
+        settled.compression = compression::OFF;
+    }
+    let unit = SECTOR.max(1 << state.min_ashift);
+    let payload = compress(&data, &settled, unit);
+    let embeddable = policy.embed
+        && policy.level == 0
+        && payload.compression != compression::OFF
+        && payload.used <= EMBEDDED_PAYLOAD_MAX
+        && !matches!(policy.object_type, object_type::DNODE | object_type::OBJSET);
+    if embeddable {
+        let bytes = &payload.bytes[..payload.used];
+        return Ok(BlkPtr::embed(bytes, lsize, payload.compression, policy.object_type, policy.level, policy.txg));
+    }
+    let payload = if payload.bytes.len() as u64 >= lsize {
+        Payload { bytes: data.clone(), compression: compression::OFF, used: data.len() }
+    } else {
+        payload
+    };
+
+    let psize = payload.bytes.len() as u64;
+    let mut bp = BlkPtr::describe(
+        lsize,
+        psize,
+        payload.compression,
+        policy.checksum,
+        policy.object_type,
+        policy.level,
+        policy.txg,
+    );
+    bp.set_fill(policy.fill);
+    if policy.checksum != checksum::OFF {
+        let words = platter_checksum::compute(policy.checksum, &payload.bytes)
+            .ok_or_else(|| ZioError::Invalid(format!("checksum number {} cannot be written", policy.checksum)))?;
+        bp.set_checksum(words);
+    }
+
+    // A block born in this very group is rewritten in place once its size has settled, so that the last passes of a
+    // sync stop allocating (zfs_sync_pass_rewrite).
+    let in_place = pass >= 2
+        && !previous.is_hole()
+        && !previous.is_embedded()
+        && !previous.is_gang()
+        && previous.birth() == policy.txg
+        && previous.psize() == psize;
+    let dvas: Vec<Dva> = if in_place {
+        previous.dvas().collect()
+    } else {
+        state.allocator.lock().allocate(psize, policy.copies)?
+    };
+    for (index, dva) in dvas.iter().enumerate() {
+        bp.set_dva(index, *dva);
+    }
+
+    let writes = dvas.iter().map(|dva| {
+        let bytes = payload.bytes.clone();
+        async move {
+            let vdev = state.vdevs.get(dva.vdev as usize).and_then(Option::as_ref).ok_or_else(|| {
+                ZioError::corrupt("block pointer", format!("top-level vdev {} does not exist", dva.vdev))
+            })?;
+            vdev.write(dva.offset, bytes, Priority::AsyncWrite).await.map_err(|e| ZioError::Io(e.to_string()))
+        }
+    });
+    let results = if dvas.len() == 1 {
+        let mut writes = writes;
+        vec![writes.next().expect("one copy").await]
+    } else {
+        futures::future::join_all(writes).await
+    };
+    // One good copy is enough to go on; the vdevs have counted and logged the failures.
+    if results.iter().all(Result::is_err) {
+        for dva in dvas.iter().filter(|_| !in_place) {
+            state.allocator.lock().unallocate(dva);
+        }
+        return Err(results.into_iter().find_map(Result::err).expect("all failed"));
+    }
+    state.cache.insert(&bp, data);
+    Ok(bp)
+}

@@ -1,0 +1,108 @@
+//! Dirty time logs: the transaction groups whose writes a leaf has missed (`DTL_MISSING`, `module/zfs/vdev.c`).
+//!
+//! Invariant: ranges are disjoint, not adjacent, and in order.
+
+use std::collections::BTreeMap;
+
+use platter_ondisk::Txg;
+
+/// A set of transaction groups.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MissingRanges {
+    /// First group of a range → last group of it, both included.
+    ranges: BTreeMap<u64, u64>,
+}
+
+impl MissingRanges {
+    /// The empty set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds one group.
+    pub fn note(&mut self, txg: Txg) {
+        self.note_range(txg, txg);
+    }
+
+    /// Adds the groups `first ..= last`.
+    pub fn note_range(&mut self, first: Txg, last: Txg) {
+        if first > last {
+            return;
+        }
+        let (mut first, mut last) = (first.0, last.0);
+        // Everything that overlaps or touches is absorbed.
+        let touching: Vec<(u64, u64)> = self
+            .ranges
+            .range(..=last.saturating_add(1))
+            .rev()
+            .take_while(|&(_, &end)| end.saturating_add(1) >= first)
+            .map(|(&start, &end)| (start, end))
+            .collect();
+        for (start, end) in touching {
+            first = first.min(start);
+            last = last.max(end);
+            self.ranges.remove(&start);
+        }
+        self.ranges.insert(first, last);
+    }
+
+    /// Whether a group is in the set.
+    pub fn contains(&self, txg: Txg) -> bool {
+        self.ranges.range(..=txg.0).next_back().is_some_and(|(_, &end)| end >= txg.0)
+    }
+
+    /// Whether nothing was missed.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Removes groups up to and including `last` (a resilver or scrub has made up for them).
+    pub fn clear_through(&mut self, last: Txg) {
+        let later = last.0.checked_add(1).map(|next| self.ranges.split_off(&next)).unwrap_or_default();
+        if let Some((_, &end)) = self.ranges.iter().next_back()
+            && end > last.0
+        {
+            self.ranges = BTreeMap::from([(last.0 + 1, end)]);
+        } else {
+            self.ranges.clear();
+        }
+        self.ranges.extend(later);
+    }
+
+    /// The ranges in order, both ends included.
+    pub fn iter(&self) -> impl Iterator<Item = (Txg, Txg)> + '_ {
+        self.ranges.iter().map(|(&first, &last)| (Txg(first), Txg(last)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_set_of_groups_behaves_as_a_set(
+            steps in proptest::collection::vec((0u64..60, 0u64..6, any::<bool>()), 1..40)
+        ) {
+            let (mut ranges, mut model) = (MissingRanges::new(), BTreeSet::new());
+            for (start, extent, clear) in steps {
+                if clear && extent == 0 {
+                    ranges.clear_through(Txg(start));
+                    model.retain(|&txg| txg > start);
+                } else {
+                    ranges.note_range(Txg(start), Txg(start + extent));
+                    model.extend(start..=start + extent);
+                }
+                for txg in 0..70 {
+                    prop_assert_eq!(ranges.contains(Txg(txg)), model.contains(&txg));
+                }
+                let all: Vec<_> = ranges.iter().collect();
+                prop_assert!(all.windows(2).all(|pair| pair[0].1.0 + 1 < pair[1].0.0));
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What a file operation can fail with, and the `errno` each failure is told to a process as.
+
+use platter_zio::ZioError;
+
+/// A failed file operation.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ZplError {
+    /// The name or object does not exist.
+    #[error("no such file or directory")]
+    NotFound,
+    /// The object was freed while somebody still knew its number.
+    #[error("stale file handle")]
+    Stale,
+    /// The name exists already.
+    #[error("file exists")]
+    Exists,
+    /// A directory was needed.
+    #[error("not a directory")]
+    NotDirectory,
+    /// A directory was given where none is allowed.
+    #[error("is a directory")]
+    IsDirectory,
+    /// The directory has entries.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// The name is longer than 255 bytes, or a symbolic link's target is longer than 4095.
+    #[error("name too long")]
+    NameTooLong,
+    /// The link count would overflow.
+    #[error("too many links")]
+    TooManyLinks,
+    /// The offset or size is beyond what the format holds.
+    #[error("file too large")]
+    FileTooLarge,
+    /// An argument makes no sense (a directory moved below itself, a bad offset, ...).
+    #[error("invalid argument: {0}")]
+    Invalid(&'static str),
+    /// The file is immutable or append-only.
+    #[error("operation not permitted")]
+    NotPermitted,
+    /// The file system does not know how to do this.
+    #[error("not supported: {0}")]
+    NotSupported(&'static str),
+    /// `seek` found nothing to the end of the file.
+    #[error("no such data or hole")]
+    NoSuchOffset,
+    /// The file system is mounted read-only; says why.
+    #[error("read-only file system: {0}")]
+    ReadOnly(String),
+    /// Two file systems were named.
+    #[error("invalid cross-device link")]
+    CrossDevice,
+    /// The extended attribute does not exist.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// A layer below failed.
+    #[error(transparent)]
+    Zio(#[from] ZioError),
+}
+
+/// The result of a file operation.
+pub type Result<T> = std::result::Result<T, ZplError>;
+
+/// Linux `errno` values; they are the same on every architecture this runs on.
+pub mod errno {
+    #![allow(missing_docs, reason = "the names are POSIX's")]
+    pub const EPERM: i32 = 1;
+    pub const ENOENT: i32 = 2;
+    pub const EIO: i32 = 5;
+    pub const EEXIST: i32 = 17;
+    pub const EXDEV: i32 = 18;
+    pub const ENOTDIR: i32 = 20;
+    pub const EISDIR: i32 = 21;
+    pub const EINVAL: i32 = 22;
+    pub const ENXIO: i32 = 6;
+    pub const EFBIG: i32 = 27;
+    pub const ENOSPC: i32 = 28;
+    pub const EROFS: i32 = 30;
+    pub const EMLINK: i32 = 31;
+    pub const ENAMETOOLONG: i32 = 36;
+    pub const ENOTEMPTY: i32 = 39;
+    pub const ENODATA: i32 = 61;
+    pub const EOPNOTSUPP: i32 = 95;
+    pub const ESTALE: i32 = 116;
+    pub const EDQUOT: i32 = 122;
+}
+
+impl ZplError {
+    /// The `errno` to answer a process with.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::NotFound => errno::ENOENT,
+            Self::Stale => errno::ESTALE,
+            Self::Exists => errno::EEXIST,
+            Self::NotDirectory => errno::ENOTDIR,
+            Self::IsDirectory => errno::EISDIR,
+            Self::NotEmpty => errno::ENOTEMPTY,
+            Self::NameTooLong => errno::ENAMETOOLONG,
+            Self::TooManyLinks => errno::EMLINK,
+            Self::FileTooLarge => errno::EFBIG,
+            Self::Invalid(_) => errno::EINVAL,
+            Self::NotPermitted => errno::EPERM,
+            Self::NotSupported(_) => errno::EOPNOTSUPP,
+            Self::NoSuchOffset => errno::ENXIO,
+            Self::ReadOnly(_) => errno::EROFS,
+            Self::CrossDevice => errno::EXDEV,
+            Self::NoAttribute => errno::ENODATA,
+            Self::Zio(error) => match error {
+                ZioError::NoSpace => errno::ENOSPC,
+                ZioError::Quota => errno::EDQUOT,
+                ZioError::NotFound(_) => errno::ENOENT,
+                ZioError::Exists(_) => errno::EEXIST,
+                ZioError::Invalid(_) => errno::EINVAL,
+                ZioError::ReadOnly => errno::EROFS,
+                ZioError::Checksum { .. }
+                | ZioError::Io(_)
+                | ZioError::Corrupt { .. }
+                | ZioError::Suspended(..) => errno::EIO,
+            },
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What a file system is made and mounted with.
+
+use platter_zio::{Result, ZioError};
+
+use crate::attr::Timestamp;
+
+/// Makes a new file system (`zfs_create_fs`).
+#[derive(Clone, Debug)]
+pub struct CreateOptions {
+    /// ZPL version; only 5 can be written.
+    pub version: u64,
+    /// Property `normalization` as stored (0: none).
+    pub normalization: u64,
+    /// Property `utf8only` as stored.
+    pub utf8only: u64,
+    /// Property `casesensitivity` as stored (0: sensitive).
+    pub case_sensitivity: u64,
+    /// Owner of the root directory.
+    pub uid: u32,
+    /// Group of the root directory.
+    pub gid: u32,
+    /// Time stamped on the root directory.
+    pub now: Timestamp,
+    /// Random number from which the hash salts of the new ZAPs are drawn.
+    pub salt_seed: u64,
+}
+
+impl Default for CreateOptions {
+    fn default() -> Self {
+        Self {
+            version: platter_ondisk::znode::ZPL_VERSION,
+            normalization: 0,
+            utf8only: 0,
+            case_sensitivity: 0,
+            uid: 0,
+            gid: 0,
+            now: Timestamp::default(),
+            salt_seed: 0,
+        }
+    }
+}
+
+/// When reading a file changes its access time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AtimeMode {
+    /// Never (`atime=off`).
+    Off,
+    /// Only when it would be older than the last change, or older than a day (`relatime=on`).
+    #[default]
+    Relative,
+    /// Always (`atime=on`, `relatime=off`).
+    Always,
+}
+
+/// How a file system is mounted.
+#[derive(Clone, Debug, Default)]
+pub struct MountOptions {
+    /// Refuse every change.
+    pub read_only: bool,
+    /// Access times.
+    pub atime: AtimeMode,
+    /// Random number from which the hash salts of new directories are drawn.
+    pub salt_seed: u64,
+    /// Most files whose attributes are kept in memory; 0 takes the default (64 Ki).
+    pub znodes_max: usize,
+}
+
+/// Space as the data set sees it (quotas and reservations included), for `statfs` and for refusing what does not fit.
+pub trait SpaceInfo: Send + Sync + 'static {
+    /// Bytes that can still be written.
+    fn available(&self) -> u64;
+
+    /// Bytes the data set references.
+    fn referenced(&self) -> u64;
+
+    /// Called before `bytes` more are written.
+    ///
+    /// # Errors
+    /// [`ZioError::NoSpace`] or [`ZioError::Quota`].
+    fn check(&self, bytes: u64) -> Result<()> {
+        if self.available() < bytes { Err(ZioError::NoSpace) } else { Ok(()) }
+    }
+}
+
+/// Space without a limit, for tests and tools.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UnlimitedSpace;
+
+impl SpaceInfo for UnlimitedSpace {
+    fn available(&self) -> u64 {
+        1 << 50
+    }
+
+    fn referenced(&self) -> u64 {
+        0
+    }
+}

@@ -1,0 +1,307 @@
+//! A data set's attribute registry and layouts, in memory and in its ZAPs (`sa_setup`, `sa_find_layout` in
+//! `module/zfs/sa.c`).
+//!
+//! Invariants:
+//! - attribute and layout numbers, once given, never change; layout numbers are dense from 2 on;
+//! - every layout in memory is in the ZAP too, in the same transaction group or an earlier one than its first user:
+//!   [`SaTable::add_layout`] puts it there before the number is handed out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use platter_dmu::zap::{NewZap, Zap, ZapValue};
+use platter_dmu::{Objset, Tx, ZioError};
+use platter_ondisk::sa::{AttrShape, SA_LAYOUT_FIRST, SA_LAYOUT_MAX, SA_LAYOUTS, SA_REGISTRY};
+use platter_ondisk::types::dmu_ot;
+use platter_ondisk::znode::{ZPL_ATTRS, ZplAttr};
+use platter_ondisk::{ObjectId, Txg};
+use platter_zio::Result;
+
+use crate::salt::Salts;
+
+/// The order of attributes in a new file or directory (`zfs_mknode`).
+pub(crate) const TEMPLATE: [ZplAttr; 14] = [
+    ZplAttr::Mode,
+    ZplAttr::Size,
+    ZplAttr::Gen,
+    ZplAttr::Uid,
+    ZplAttr::Gid,
+    ZplAttr::Parent,
+    ZplAttr::Flags,
+    ZplAttr::Atime,
+    ZplAttr::Mtime,
+    ZplAttr::Ctime,
+    ZplAttr::Crtime,
+    ZplAttr::Links,
+    ZplAttr::DaclCount,
+    ZplAttr::DaclAces,
+];
+
+/// The order in a new device node.
+pub(crate) const DEVICE_TEMPLATE: [ZplAttr; 15] = {
+    let mut all = [ZplAttr::Rdev; 15];
+    let mut i = 0;
+    while i < 12 {
+        all[i] = TEMPLATE[i];
+        i += 1;
+    }
+    all[13] = ZplAttr::DaclCount;
+    all[14] = ZplAttr::DaclAces;
+    all
+};
+
+/// The order in a new symbolic link: the target comes last.
+pub(crate) const SYMLINK_TEMPLATE: [ZplAttr; 15] = {
+    let mut all = [ZplAttr::Symlink; 15];
+    let mut i = 0;
+    while i < 14 {
+        all[i] = TEMPLATE[i];
+        i += 1;
+    }
+    all
+};
+
+#[derive(Default)]
+struct Layouts {
+    by_number: BTreeMap<u16, Arc<[u16]>>,
+    by_attributes: BTreeMap<Arc<[u16]>, u16>,
+}
+
+impl Layouts {
+    fn insert(&mut self, number: u16, attributes: Arc<[u16]>) {
+        self.by_attributes.entry(attributes.clone()).or_insert(number);
+        self.by_number.insert(number, attributes);
+    }
+}
+
+struct Tables {
+    registry: Option<Zap>,
+    layouts: Option<Zap>,
+    last_changed: Txg,
+}
+
+/// The registry and the layouts.
+pub(crate) struct SaTable {
+    master: ObjectId,
+    /// By attribute number.
+    shapes: BTreeMap<u16, AttrShape>,
+    /// The number of each of [`ZplAttr::ALL`].
+    numbers: [u16; ZPL_ATTRS],
+    /// The inverse, by number.
+    known: BTreeMap<u16, ZplAttr>,
+    /// Attributes that have a number but are not in the registry yet.
+    unregistered: Vec<ZplAttr>,
+    layouts: RwLock<Layouts>,
+    tables: tokio::sync::Mutex<Tables>,
+}
+
+impl SaTable {
+    /// Reads the tables below SA master node `master` ([`ObjectId::NONE`] before version 5).
+    pub async fn load(os: &Arc<Objset>, master: ObjectId) -> Result<Self> {
+        let mut tables = Tables { registry: None, layouts: None, last_changed: Txg(0) };
+        let mut shapes: BTreeMap<u16, AttrShape> = BTreeMap::new();
+        let mut named = BTreeMap::new();
+        let mut layouts = Layouts::default();
+        if master.is_some() {
+            let node = Zap::open(os, master).await?;
+            if let Some(object) = node.get_u64(SA_REGISTRY.as_bytes()).await? {
+                let zap = Zap::open(os, ObjectId(object)).await?;
+                for entry in zap.all().await? {
+                    let value = single(&entry.value, "attribute registry")?;
+                    let shape = AttrShape::from_registry(value)
+                        .map_err(|e| ZioError::corrupt("attribute registry", e.to_string()))?;
+                    shapes.insert(shape.number, shape);
+                    named.insert(entry.name, shape.number);
+                }
+                tables.registry = Some(zap);
+            }
+            if let Some(object) = node.get_u64(SA_LAYOUTS.as_bytes()).await? {
+                let zap = Zap::open(os, ObjectId(object)).await?;
+                for entry in zap.all().await? {
+                    let number = std::str::from_utf8(&entry.name)
+                        .ok()
+                        .and_then(|s| s.parse().ok())
+                        .filter(|n| (SA_LAYOUT_FIRST..=SA_LAYOUT_MAX).contains(n))
+                        .ok_or_else(|| ZioError::corrupt("attribute layouts", format!("number {:?}", entry.name)))?;
+                    layouts.insert(number, entry.value.integers.iter().map(|&a| a as u16).collect());
+                }
+                tables.layouts = Some(zap);
+            }
+        }
+        layouts.insert(1, Arc::new([]));
+        Ok(Self::build(master, shapes, &named, layouts, tables))
+    }
+
+    /// The tables of a file system that is being made: `master` is still empty.
+    pub async fn create(os: &Arc<Objset>, tx: &Tx, master: &Zap, salts: &Salts) -> Result<Self> {
+        let tables = Tables { registry: None, layouts: None, last_changed: tx.txg() };
+        let mut layouts = Layouts::default();
+        layouts.insert(1, Arc::new([]));
+        let object = master.dnode().object();
+        let mut table = Self::build(object, BTreeMap::new(), &BTreeMap::new(), layouts, tables);
+        table.complete(os, tx, salts).await?;
+        Ok(table)
+    }
+
+    fn build(
+        master: ObjectId,
+        mut shapes: BTreeMap<u16, AttrShape>,
+        named: &BTreeMap<Vec<u8>, u16>,
+        layouts: Layouts,
+        tables: Tables,
+    ) -> Self {
+        // Numbers for what is not registered continue after what is (`sa_attr_table_setup`).
+        let mut next = named.len().max(ZplAttr::LEGACY) as u16;
+        let mut numbers = [0; ZPL_ATTRS];
+        let mut unregistered = Vec::new();
+        for (i, attr) in ZplAttr::ALL.into_iter().enumerate() {
+            let registered = named.get(attr.name().as_bytes()).copied();
+            numbers[i] = match registered {
+                _ if i < ZplAttr::LEGACY => i as u16,
+                Some(number) => number,
+                None => {
+                    while shapes.contains_key(&next) {
+                        next += 1;
+                    }
+                    next
+                }
+            };
+            shapes.entry(numbers[i]).or_insert(AttrShape { number: numbers[i], ..attr.shape() });
+            if registered.is_none() {
+                unregistered.push(attr);
+            }
+        }
+        let known = ZplAttr::ALL.into_iter().enumerate().map(|(i, attr)| (numbers[i], attr)).collect();
+        Self {
+            master,
+            shapes,
+            numbers,
+            known,
+            unregistered,
+            layouts: RwLock::new(layouts),
+            tables: tokio::sync::Mutex::new(tables),
+        }
+    }
+
+    /// Whether a writer must [`complete`](Self::complete) the tables first.
+    pub fn is_complete(&self) -> bool {
+        self.unregistered.is_empty() && self.standard_layouts().iter().all(|l| self.layout_number(l).is_some())
+    }
+
+    /// Registers what is not registered and adds the layouts that new files need, so that ordinary operations find
+    /// everything in place.
+    pub async fn complete(&mut self, os: &Arc<Objset>, tx: &Tx, salts: &Salts) -> Result<()> {
+        let master = Zap::open(os, self.master).await?;
+        {
+            let mut tables = self.tables.lock().await;
+            if tables.registry.is_none() {
+                let kind = dmu_ot::SA_ATTR_REGISTRATION;
+                tables.registry = Some(linked(os, tx, &master, SA_REGISTRY, kind, salts).await?);
+            }
+            if tables.layouts.is_none() {
+                let kind = dmu_ot::SA_ATTR_LAYOUTS;
+                tables.layouts = Some(linked(os, tx, &master, SA_LAYOUTS, kind, salts).await?);
+            }
+            if let Some(registry) = &tables.registry {
+                for attr in std::mem::take(&mut self.unregistered) {
+                    let shape = self.shapes[&self.number(attr)];
+                    registry.put_u64(tx, attr.name().as_bytes(), shape.to_registry()).await?;
+                }
+            }
+        }
+        for layout in self.standard_layouts() {
+            self.add_layout(tx, &layout).await?;
+        }
+        Ok(())
+    }
+
+    fn standard_layouts(&self) -> [Vec<u16>; 4] {
+        [&TEMPLATE[..], &DEVICE_TEMPLATE[..], &SYMLINK_TEMPLATE[..], &[ZplAttr::Symlink][..]].map(|l| self.numbers_of(l))
+    }
+
+    /// The numbers of `attributes`.
+    pub fn numbers_of(&self, attributes: &[ZplAttr]) -> Vec<u16> {
+        attributes.iter().map(|&a| self.number(a)).collect()
+    }
+
+    /// The number of `attr` in this data set.
+    pub fn number(&self, attr: ZplAttr) -> u16 {
+        self.numbers[attr as usize]
+    }
+
+    /// The attribute with number `number`, when it is one of the file layer's.
+    pub fn attr(&self, number: u16) -> Option<ZplAttr> {
+        self.known.get(&number).copied()
+    }
+
+    /// The shape of attribute `number`.
+    pub fn shape(&self, number: u16) -> Option<AttrShape> {
+        self.shapes.get(&number).copied()
+    }
+
+    /// The attributes of layout `number`.
+    pub fn layout(&self, number: u16) -> Option<Arc<[u16]>> {
+        self.layouts.read().by_number.get(&number).cloned()
+    }
+
+    /// The number of the layout with exactly these attributes in this order.
+    pub fn layout_number(&self, attributes: &[u16]) -> Option<u16> {
+        self.layouts.read().by_attributes.get(attributes).copied()
+    }
+
+    /// Makes sure that the layout exists.
+    pub async fn add_layout(&self, tx: &Tx, attributes: &[u16]) -> Result<u16> {
+        let mut tables = self.tables.lock().await;
+        if let Some(number) = self.layout_number(attributes) {
+            return Ok(number);
+        }
+        let number = {
+            let layouts = self.layouts.read();
+            layouts.by_number.keys().next_back().map_or(SA_LAYOUT_FIRST, |&n| (n + 1).max(SA_LAYOUT_FIRST))
+        };
+        if number > SA_LAYOUT_MAX {
+            return Err(ZioError::Invalid("no attribute layout number is left".into()));
+        }
+        let Some(zap) = &tables.layouts else {
+            return Err(ZioError::ReadOnly);
+        };
+        let name = number.to_string();
+        let value = ZapValue { integer_size: 2, integers: attributes.iter().map(|&a| u64::from(a)).collect() };
+        zap.put(tx, name.as_bytes(), &value).await?;
+        if tables.last_changed > tx.txg() {
+            // A younger group changed the ZAP already: it must see this entry too (its sync cannot have begun, since
+            // this transaction still holds the older group).
+            zap.put(&Tx::syncing(tables.last_changed), name.as_bytes(), &value).await?;
+        }
+        tables.last_changed = tables.last_changed.max(tx.txg());
+        self.layouts.write().insert(number, attributes.into());
+        Ok(number)
+    }
+}
+
+async fn linked(os: &Arc<Objset>, tx: &Tx, master: &Zap, name: &str, kind: u8, salts: &Salts) -> Result<Zap> {
+    let zap = Zap::create(os, tx, None, plain_zap(kind, salts)).await?;
+    master.put_u64(tx, name.as_bytes(), zap.dnode().object().0).await?;
+    Ok(zap)
+}
+
+/// A ZAP without bonus.
+pub(crate) fn plain_zap(object_type: u8, salts: &Salts) -> NewZap {
+    NewZap {
+        object_type,
+        normalization: 0,
+        flags: 0,
+        bonus_type: dmu_ot::NONE,
+        bonus_length: 0,
+        dnode_size: 0,
+        salt: salts.next(),
+    }
+}
+
+fn single(value: &ZapValue, what: &'static str) -> Result<u64> {
+    match (value.integer_size, &value.integers[..]) {
+        (8, &[one]) => Ok(one),
+        _ => Err(ZioError::corrupt(what, "an entry is not one 8-byte integer")),
+    }
+}
