@@ -1,6 +1,8 @@
 //! Which function each number of `enum zio_checksum` stands for (`zio_checksum_table` in `module/zfs/zio_checksum.c`).
 
-use crate::{Words, fletcher_2, fletcher_2_swapped, fletcher_4, fletcher_4_swapped, kinds, sha256, sha512, sha512_swapped};
+use crate::{
+    Words, fletcher_2, fletcher_2_swapped, fletcher_4, fletcher_4_swapped, kinds, sha256, sha512, sha512_swapped,
+};
 
 /// Whether [`compute`] knows the checksum with this number.
 pub fn is_supported(kind: u8) -> bool {

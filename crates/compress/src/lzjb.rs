@@ -37,7 +37,7 @@ pub(crate) fn compress(input: &[u8], output: &mut [u8]) -> Option<usize> {
                     let candidate = *slot as usize;
                     *slot = at as u32 + 1;
                     let near = candidate != 0 && at - (candidate - 1) <= DISTANCE_MAX;
-                    (near && input[candidate - 1..candidate + 2] == key).then_some(candidate - 1)
+                    (near && input[candidate - 1..candidate + 2] == key).then(|| candidate - 1)
                 }
                 None => None,
             };

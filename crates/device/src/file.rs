@@ -366,8 +366,7 @@ mod tests {
     async fn round_trips(engine: EngineKind, direct: bool) {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = file(&dir, "d0", 8 << 20);
-        let device =
-            FileDevice::open(&path, OpenOptions { engine, direct, ..OpenOptions::exclusive() }).expect("open");
+        let device = FileDevice::open(&path, OpenOptions { engine, direct, ..OpenOptions::exclusive() }).expect("open");
         for (offset, length) in [(0, 512), (4096, 4096), (512, 1024), (1 << 20, 1 << 20), (5 << 20, 8704)] {
             let bytes = pattern(length, length as u8);
             let cut = length / 1024 * 512;

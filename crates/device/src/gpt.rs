@@ -176,15 +176,7 @@ pub fn layout(device: &str, size: u64, sector: u32, ids: &GptIds) -> Result<Layo
     })
 }
 
-fn encode_entry(
-    table: &mut [u8],
-    index: usize,
-    kind: &[u8; 16],
-    id: &[u8; 16],
-    start: u64,
-    sectors: u64,
-    name: &str,
-) {
+fn encode_entry(table: &mut [u8], index: usize, kind: &[u8; 16], id: &[u8; 16], start: u64, sectors: u64, name: &str) {
     let entry = &mut table[index * ENTRY_SIZE..(index + 1) * ENTRY_SIZE];
     entry[..16].copy_from_slice(kind);
     entry[16..32].copy_from_slice(id);
@@ -234,7 +226,8 @@ fn word64(bytes: &[u8], at: usize) -> u64 {
 async fn read_at(device: &dyn BlockDevice, at: u64, sector: u64) -> Result<Option<Vec<Partition>>> {
     let header = device.read(at * sector, sector as usize).await?;
     let header_size = word32(&header, 12) as usize;
-    if header[..8] != SIGNATURE || header_size < HEADER_SIZE || header_size > header.len() || word64(&header, 24) != at {
+    if header[..8] != SIGNATURE || header_size < HEADER_SIZE || header_size > header.len() || word64(&header, 24) != at
+    {
         return Ok(None);
     }
     let mut covered = header[..header_size].to_vec();

@@ -1,11 +1,42 @@
 //! A list of block pointers in an object (`module/zfs/bpobj.c`): deferred frees, deadlists.
+//!
+//! ```text
+//! contents:  128-byte pointers, densely, from offset 0
+//! bonus:     pointers u64 | used u64 | compressed u64, uncompressed u64 | sub-list array u64, sub-lists u64 | freed u64
+//! ```
+//!
+//! The bars mark where the header of older pools ends (16, 32, 48 bytes). The sub-list array is an object of 64-bit
+//! object numbers, each a list of this kind.
+//!
+//! Invariants:
+//! - the header's totals are those of all pointers here and in the sub-lists;
+//! - stored pointers are stripped of what nobody needs to free them (payload, checksum, fill), so that they compress
+//!   well; bit 0 of the fill says that a pointer counts negatively (livelists);
+//! - one writer at a time: lists change in sync context only.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use platter_ondisk::blkptr::BLKPTR_SIZE;
+use platter_ondisk::types::{self, object_type as ot};
 use platter_ondisk::{BlkPtr, ObjectId};
-use platter_zio::{Result, Tx};
+use platter_zio::{Priority, Result, Tx, ZioError};
 
+use crate::dnode::{Dnode, NewDnode};
 use crate::objset::Objset;
+
+/// Bytes of the header without and with totals after compression, with sub-lists, with the count of negative pointers.
+const HEADER_V0: usize = 16;
+const HEADER_V1: usize = 32;
+const HEADER_V2: usize = 48;
+const HEADER_V3: usize = 56;
+/// Block size of a sub-list array in bytes (`SPA_OLD_MAXBLOCKSIZE`).
+const ARRAY_BLOCK: u32 = 128 << 10;
+/// Word of a pointer that holds the fill.
+const FILL: usize = 11;
+/// Words of a pointer that hold its properties and its birth.
+const PROPERTIES: usize = 6;
+const BIRTH: usize = 10;
 
 /// Totals of a list: bytes used, compressed, uncompressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,49 +51,440 @@ pub struct BpobjSpace {
     pub count: u64,
 }
 
+/// The header in the bonus (`bpobj_phys_t`), with its length, which tells its version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Header {
+    length: usize,
+    pointers: u64,
+    used: u64,
+    compressed: u64,
+    uncompressed: u64,
+    array: ObjectId,
+    lists: u64,
+    freed: u64,
+}
+
+impl Header {
+    fn decode(object: ObjectId, bonus: &[u8]) -> Result<Self> {
+        let length = bonus.len();
+        if !matches!(length, HEADER_V0 | HEADER_V1 | HEADER_V2 | HEADER_V3) {
+            return Err(ZioError::corrupt("bpobj", format!("object {object}: a header of {length} bytes")));
+        }
+        let word = |index: usize| {
+            bonus.get(index * 8..index * 8 + 8).map_or(0, |b| u64::from_le_bytes(b.try_into().expect("eight bytes")))
+        };
+        Ok(Self {
+            length,
+            pointers: word(0),
+            used: word(1),
+            compressed: word(2),
+            uncompressed: word(3),
+            array: ObjectId(word(4)),
+            lists: word(5),
+            freed: word(6),
+        })
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let words =
+            [self.pointers, self.used, self.compressed, self.uncompressed, self.array.0, self.lists, self.freed];
+        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        bytes.truncate(self.length);
+        bytes
+    }
+
+    fn has_totals(&self) -> bool {
+        self.length > HEADER_V0
+    }
+
+    fn has_lists(&self) -> bool {
+        self.length > HEADER_V1
+    }
+
+    fn add(&mut self, space: &BpobjSpace) {
+        self.used = self.used.wrapping_add(space.used);
+        if self.has_totals() {
+            self.compressed = self.compressed.wrapping_add(space.compressed);
+            self.uncompressed = self.uncompressed.wrapping_add(space.uncompressed);
+        }
+    }
+}
+
+/// What is stored of `bp`.
+fn stored(bp: &BlkPtr) -> BlkPtr {
+    let mut stored = *bp;
+    if bp.is_embedded() {
+        stored = BlkPtr::HOLE;
+        stored.words[PROPERTIES] = bp.words[PROPERTIES];
+        stored.words[BIRTH] = bp.words[BIRTH];
+    } else if !bp.is_dedup() {
+        stored.set_checksum([0; 4]);
+    }
+    stored.words[FILL] = 0;
+    stored
+}
+
+/// Physical and logical size as lists count them: metadata counts its physical size for both, payload within the pointer
+/// no physical bytes (`BP_GET_PSIZE`, `BP_GET_UCSIZE`).
+fn sizes(bp: &BlkPtr) -> (u64, u64) {
+    let physical = if bp.is_embedded() { 0 } else { bp.psize() };
+    let is_metadata = bp.level() > 0 || types::is_metadata(bp.object_type());
+    let logical = match bp.is_embedded() && bp.embedded_kind() != 0 {
+        _ if is_metadata => physical,
+        true => 0,
+        false => bp.lsize(),
+    };
+    (physical, logical)
+}
+
 /// An open list.
 pub struct Bpobj {
-    _private: (),
+    os: Arc<Objset>,
+    dnode: Arc<Dnode>,
+    changing: tokio::sync::Mutex<()>,
 }
 
 impl Bpobj {
     /// Allocates an empty list object (`block_size` bytes a block; 128 KiB in OpenZFS's use) and returns its number.
+    ///
+    /// # Errors
+    /// Those of allocating an object.
     pub async fn create(mos: &Arc<Objset>, tx: &Tx, block_size: u32) -> Result<ObjectId> {
-        let _ = (mos, tx, block_size);
-        todo!()
+        let new = NewDnode {
+            object_type: ot::BPOBJ,
+            block_size,
+            indirect_shift: 17,
+            bonus_type: ot::BPOBJ_HDR,
+            bonus_length: HEADER_V2 as u16,
+            dnode_size: 0,
+        };
+        let dnode = mos.allocate(tx, new).await?;
+        dnode.set_bonus(tx, ot::BPOBJ_HDR, &[0; HEADER_V2])?;
+        Ok(dnode.object())
     }
 
     /// Opens list `object`.
+    ///
+    /// # Errors
+    /// No such object, or no list.
     pub async fn open(mos: &Arc<Objset>, object: ObjectId) -> Result<Self> {
-        let _ = (mos, object);
-        todo!()
+        let dnode = mos.dnode(object).await?;
+        let (kind, bonus) = (dnode.info().object_type, dnode.info().bonus_type);
+        if (kind, bonus) != (ot::BPOBJ, ot::BPOBJ_HDR) {
+            return Err(ZioError::corrupt("bpobj", format!("object {object} has type {kind} and bonus type {bonus}")));
+        }
+        Header::decode(object, &dnode.bonus())?;
+        Ok(Self { os: mos.clone(), dnode, changing: tokio::sync::Mutex::new(()) })
     }
 
-    /// Appends `bps` (`freed`: their sign when the list is a livelist; false in general).
+    fn header(&self) -> Result<Header> {
+        Header::decode(self.dnode.object(), &self.dnode.bonus())
+    }
+
+    fn set_header(&self, tx: &Tx, header: &Header) -> Result<()> {
+        self.dnode.set_bonus(tx, ot::BPOBJ_HDR, &header.encode())
+    }
+
+    /// Whether there is neither a pointer nor a sub-list.
+    ///
+    /// # Errors
+    /// A damaged header.
+    pub fn is_empty(&self) -> Result<bool> {
+        let header = self.header()?;
+        Ok(header.pointers == 0 && header.lists == 0)
+    }
+
+    /// Appends `bps`, none of which may be a hole.
+    ///
+    /// # Errors
+    /// Those of writing.
     pub async fn append(&self, tx: &Tx, bps: &[BlkPtr]) -> Result<()> {
-        let _ = (tx, bps);
-        todo!()
+        if bps.is_empty() {
+            return Ok(());
+        }
+        let _guard = self.changing.lock().await;
+        let mut header = self.header()?;
+        let mut bytes = vec![0; bps.len() * BLKPTR_SIZE];
+        let mut space = BpobjSpace::default();
+        for (bp, out) in bps.iter().zip(bytes.chunks_exact_mut(BLKPTR_SIZE)) {
+            debug_assert!(!bp.is_hole(), "a hole has nothing to free");
+            stored(bp).encode(out);
+            self.count(bp, &mut space);
+        }
+        self.dnode.write(tx, header.pointers * BLKPTR_SIZE as u64, &bytes).await?;
+        header.pointers += bps.len() as u64;
+        header.add(&space);
+        self.set_header(tx, &header)
     }
 
-    /// Every pointer, sub-lists included, in order.
+    /// Makes list `other` a sub-list of this one (an empty one is freed instead).
+    ///
+    /// # Errors
+    /// No such list, those of writing, or a list of an old pool that cannot have sub-lists.
+    pub async fn append_list(&self, tx: &Tx, other: ObjectId) -> Result<()> {
+        let _guard = self.changing.lock().await;
+        let sub = Self::open(&self.os, other).await?;
+        if sub.is_empty()? {
+            return Self::free(&self.os, tx, other).await;
+        }
+        let mut header = self.header()?;
+        if !header.has_lists() {
+            return Err(ZioError::Invalid(format!("list {} is too old to have sub-lists", self.dnode.object())));
+        }
+        let space = sub.space().await?;
+        let array = if header.array.is_some() {
+            self.os.dnode(header.array).await?
+        } else {
+            let new = NewDnode {
+                object_type: ot::BPOBJ_SUBOBJ,
+                block_size: ARRAY_BLOCK,
+                indirect_shift: 17,
+                bonus_type: 0,
+                bonus_length: 0,
+                dnode_size: 0,
+            };
+            self.os.allocate(tx, new).await?
+        };
+        array.write(tx, header.lists * 8, &other.0.to_le_bytes()).await?;
+        header.array = array.object();
+        header.lists += 1;
+        header.add(&space);
+        self.set_header(tx, &header)
+    }
+
+    fn count(&self, bp: &BlkPtr, space: &mut BpobjSpace) {
+        let (physical, logical) = sizes(bp);
+        space.used += self.os.params().store.dsize(bp);
+        space.compressed += physical;
+        space.uncompressed += logical;
+        space.count += 1;
+    }
+
+    fn corrupt(&self, detail: String) -> ZioError {
+        ZioError::corrupt("bpobj", format!("object {}: {detail}", self.dnode.object()))
+    }
+
+    /// Fails when `dnode` is too short for `items` items of `size` bytes.
+    fn check_length(&self, dnode: &Dnode, items: u64, size: u64) -> Result<()> {
+        let info = dnode.info();
+        let capacity = (info.max_blkid + 1).saturating_mul(u64::from(info.block_size)) / size;
+        if items > capacity {
+            return Err(self.corrupt(format!("{items} items where {capacity} fit")));
+        }
+        Ok(())
+    }
+
+    async fn sub_lists(&self, header: &Header) -> Result<Vec<ObjectId>> {
+        if !header.array.is_some() || header.lists == 0 {
+            return Ok(Vec::new());
+        }
+        let array = self.os.dnode(header.array).await?;
+        self.check_length(&array, header.lists, 8)?;
+        let mut bytes = vec![0; header.lists as usize * 8];
+        array.read(0, &mut bytes).await?;
+        let number = |chunk: &[u8]| ObjectId(u64::from_le_bytes(chunk.try_into().expect("eight bytes")));
+        Ok(bytes.chunks_exact(8).map(number).collect())
+    }
+
+    /// This list and all below it, parents first.
+    async fn family(&self) -> Result<Vec<(Self, Header)>> {
+        let mut seen = BTreeSet::from([self.dnode.object()]);
+        let me = Self { os: self.os.clone(), dnode: self.dnode.clone(), changing: tokio::sync::Mutex::new(()) };
+        let mut family = vec![(me, self.header()?)];
+        let mut next = 0;
+        while next < family.len() {
+            let (list, header) = &family[next];
+            for object in list.sub_lists(header).await? {
+                if !seen.insert(object) {
+                    return Err(self.corrupt(format!("list {object} is a sub-list twice")));
+                }
+                let sub = Self::open(&self.os, object).await?;
+                let header = sub.header()?;
+                family.push((sub, header));
+            }
+            next += 1;
+        }
+        Ok(family)
+    }
+
+    /// The pointers in this list itself, oldest first.
+    async fn own_pointers(&self, header: &Header, pointers: &mut Vec<BlkPtr>) -> Result<()> {
+        self.check_length(&self.dnode, header.pointers, BLKPTR_SIZE as u64)?;
+        let per_block = u64::from(self.dnode.block_size()) / BLKPTR_SIZE as u64;
+        let mut left = header.pointers;
+        self.dnode.prefetch(0, header.pointers.div_ceil(per_block.max(1)).min(64));
+        for block in 0.. {
+            if left == 0 {
+                break;
+            }
+            let buf = self.dnode.read_block(block, Priority::SyncRead).await?;
+            let here = left.min(per_block);
+            pointers.extend(buf.chunks_exact(BLKPTR_SIZE).take(here as usize).map(BlkPtr::decode));
+            left -= here;
+        }
+        Ok(())
+    }
+
+    /// Every pointer, sub-lists included: this list's first, each list's oldest first. Checksums and payloads are not
+    /// kept in a list.
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
     pub async fn pointers(&self) -> Result<Vec<BlkPtr>> {
-        todo!()
+        let mut pointers = Vec::new();
+        for (list, header) in self.family().await? {
+            list.own_pointers(&header, &mut pointers).await?;
+        }
+        Ok(pointers)
     }
 
     /// Empties the list (and frees sub-lists' objects).
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
     pub async fn clear(&self, tx: &Tx) -> Result<()> {
-        let _ = tx;
-        todo!()
+        let _guard = self.changing.lock().await;
+        for (list, header) in self.family().await? {
+            if header.array.is_some() {
+                self.os.free_object(tx, header.array).await?;
+            }
+            if list.dnode.object() != self.dnode.object() {
+                self.os.free_object(tx, list.dnode.object()).await?;
+            }
+        }
+        let length = self.header()?.length;
+        self.dnode.free_range(tx, 0, u64::MAX).await?;
+        self.set_header(tx, &Header::decode(self.dnode.object(), &vec![0; length])?)
     }
 
     /// Totals.
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
     pub async fn space(&self) -> Result<BpobjSpace> {
-        todo!()
+        let header = self.header()?;
+        let family = self.family().await?;
+        let count = family.iter().map(|(_, header)| header.pointers).sum();
+        if header.has_totals() {
+            let Header { used, compressed, uncompressed, .. } = header;
+            return Ok(BpobjSpace { used, compressed, uncompressed, count });
+        }
+        let mut space = BpobjSpace::default();
+        self.pointers().await?.iter().for_each(|bp| self.count(bp, &mut space));
+        Ok(space)
     }
 
     /// Frees the list's object (it must be empty or its pointers already dealt with), sub-lists included.
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
     pub async fn free(mos: &Arc<Objset>, tx: &Tx, object: ObjectId) -> Result<()> {
-        let _ = (mos, tx, object);
-        todo!()
+        for (list, header) in Self::open(mos, object).await?.family().await? {
+            if header.array.is_some() {
+                mos.free_object(tx, header.array).await?;
+            }
+            mos.free_object(tx, list.dnode.object()).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_ondisk::{Dva, Txg};
+    use platter_zio::memory::{FreeAtOnce, MemoryStore};
+    use platter_zio::{BlockStore, TxgGate};
+
+    use super::*;
+    use crate::objset::{ObjsetParams, WriteProperties};
+
+    fn params() -> ObjsetParams {
+        let store: Arc<dyn BlockStore> = Arc::new(MemoryStore::new());
+        let properties = WriteProperties {
+            checksum: 7,
+            compression: 2,
+            compression_level: 0,
+            copies: 1,
+            record_size: 128 << 10,
+            is_mos: true,
+            embedded_data: false,
+            dnode_size: 512,
+        };
+        ObjsetParams {
+            accounting: Arc::new(FreeAtOnce(store.clone())),
+            store,
+            gate: TxgGate::new(Txg(4), u64::MAX / 2),
+            id: ObjectId(0),
+            properties,
+            read_only: false,
+        }
+    }
+
+    fn pointer(number: u64) -> BlkPtr {
+        let mut bp = BlkPtr::describe(8192, 4096, 15, 7, 19, 0, Txg(9));
+        bp.set_dva(0, Dva { vdev: 0, offset: (number + 1) << 20, asize: 6144, gang: false });
+        bp.set_checksum([1, 2, 3, number]);
+        bp.set_fill(1);
+        bp
+    }
+
+    async fn filled(os: &Arc<Objset>, tx: &Tx, numbers: std::ops::Range<u64>) -> Bpobj {
+        let object = Bpobj::create(os, tx, 4096).await.unwrap();
+        let list = Bpobj::open(os, object).await.unwrap();
+        let pointers: Vec<_> = numbers.map(pointer).collect();
+        for part in pointers.chunks(7) {
+            list.append(tx, part).await.unwrap();
+        }
+        list
+    }
+
+    #[tokio::test]
+    async fn a_list_keeps_pointers_and_totals_over_a_sync() {
+        let (params, tx) = (params(), Tx::syncing(Txg(4)));
+        let os = Objset::create(params.clone(), 1, &tx);
+        let list = filled(&os, &tx, 0..100).await;
+        let sub = filled(&os, &tx, 100..140).await;
+        list.append_list(&tx, sub.dnode.object()).await.unwrap();
+        let embedded = BlkPtr::embed(b"data", 700, 2, 19, 0, Txg(9));
+        list.append(&tx, &[embedded]).await.unwrap();
+
+        let object = list.dnode.object();
+        drop((list, sub));
+        let root = os.sync(Txg(4), 1).await.unwrap();
+        let os = Objset::open(params, root).await.unwrap();
+        let list = Bpobj::open(&os, object).await.unwrap();
+        let pointers = list.pointers().await.unwrap();
+        assert_eq!(pointers.len(), 141);
+        assert!(pointers[..100].iter().zip(0..).all(|(bp, i)| bp.dva(0) == pointer(i).dva(0)));
+        assert!(pointers.iter().all(|bp| bp.words[FILL] == 0 && bp.checksum() == [0; 4]));
+        assert_eq!(pointers[100].lsize(), 700);
+        let space = list.space().await.unwrap();
+        let expected =
+            BpobjSpace { used: 140 * 6144, compressed: 140 * 4096, uncompressed: 140 * 8192 + 700, count: 141 };
+        assert_eq!(space, expected);
+
+        let tx = Tx::syncing(Txg(5));
+        list.clear(&tx).await.unwrap();
+        assert!(list.is_empty().unwrap());
+        assert_eq!(list.space().await.unwrap(), BpobjSpace::default());
+        assert!(list.pointers().await.unwrap().is_empty());
+        Bpobj::free(&os, &tx, object).await.unwrap();
+        assert!(Bpobj::open(&os, object).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn an_impossible_header_is_damage() {
+        let tx = Tx::syncing(Txg(4));
+        let os = Objset::create(params(), 1, &tx);
+        let list = filled(&os, &tx, 0..3).await;
+        let mut header = list.header().unwrap();
+        header.pointers = u64::MAX / 2;
+        list.set_header(&tx, &header).unwrap();
+        assert!(list.pointers().await.is_err());
+        header.pointers = 3;
+        header.array = list.dnode.object();
+        header.lists = 1;
+        list.set_header(&tx, &header).unwrap();
+        assert!(list.pointers().await.is_err());
     }
 }

@@ -108,6 +108,16 @@ impl State {
         (slot, made)
     }
 
+    /// The slot of `txg`, when the group changed anything here.
+    pub(crate) fn slot_if_any(&self, txg: Txg) -> Option<&DirtySlot> {
+        self.slots[slot_of(txg)].as_deref().filter(|slot| slot.txg == txg)
+    }
+
+    /// The first block at or after `blkid` that some unsynced group wrote (a later one may have freed it again).
+    pub(crate) fn next_dirty(&self, blkid: u64) -> Option<u64> {
+        self.newest_first().filter_map(|slot| slot.blocks.range(blkid..).next().map(|(&blkid, _)| blkid)).min()
+    }
+
     /// All unsynced changes, newest group first.
     pub(crate) fn newest_first(&self) -> impl Iterator<Item = &DirtySlot> {
         let mut slots = [None; TXG_SLOTS];

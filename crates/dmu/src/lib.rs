@@ -7,9 +7,18 @@
 //! - blocks are copied on write: a tree on disk is never changed, [`Objset::sync`] builds the next one from it.
 #![forbid(unsafe_code)]
 
+mod blocktree;
 pub mod bpobj;
+mod cache;
+mod core;
+mod dirty;
 pub mod dnode;
+mod numbers;
 pub mod objset;
+mod policy;
+mod ranges;
+mod sync;
+mod treesync;
 pub mod zap;
 
 pub use dnode::{Dnode, DnodeInfo, NewDnode};

@@ -1,12 +1,24 @@
 //! An object set: the meta-dnode and all objects in it (`module/zfs/dmu_objset.c`, `module/zfs/dmu_object.c`).
+//!
+//! Space totals per user, group and project are not maintained. An object set that carries them (OpenZFS keeps them) loses
+//! its "complete" flags with the first change, so that OpenZFS recounts when it next mounts the file system.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use parking_lot::RwLock;
-use platter_ondisk::{BlkPtr, ObjectId, Txg};
-use platter_zio::{BlockStore, Result, SpaceAccounting, Tx, TxgGate};
+use parking_lot::{Mutex, RwLock};
+use platter_ondisk::dnode::{DNODE_BLOCK_SIZE, DNODE_SIZE, MAX_BLKPTRS, MAX_INDIRECT_SHIFT, MAX_OBJECT, MAX_SLOTS};
+use platter_ondisk::types::object_type;
+use platter_ondisk::zil::ZilHeader;
+use platter_ondisk::{BlkPtr, DnodePhys, ObjectId, ObjsetPhys, Txg};
+use platter_zio::{BlockStore, Bookmark, Priority, Result, SpaceAccounting, Tx, TxgGate, ZioError};
 
-use crate::dnode::{Dnode, NewDnode};
+use crate::blocktree::{levels_for, shl};
+use crate::cache::DnodeCache;
+use crate::core::{Core, new_phys};
+use crate::dirty::{TXG_SLOTS, slot_of};
+use crate::dnode::{Dnode, NewDnode, check_block_size, is_special};
+use crate::numbers::{self, Numbers, PER_BLOCK};
 
 /// How blocks of this object set are written; from the dataset's properties, already resolved (no "inherit"/"on").
 #[derive(Clone, Debug)]
@@ -48,50 +60,136 @@ pub struct ObjsetParams {
 
 /// An open object set.
 pub struct Objset {
-    params: ObjsetParams,
-    properties: RwLock<WriteProperties>,
+    pub(crate) core: Arc<Core>,
+    /// Object 0: its blocks hold the dnodes. Only the sync writes to it.
+    pub(crate) meta: Arc<Dnode>,
+    pub(crate) head: RwLock<Head>,
+    /// Groups in which the head itself (intent log header, creation) was changed.
+    pub(crate) head_dirty: Mutex<[bool; TXG_SLOTS]>,
+    pub(crate) cache: Mutex<DnodeCache>,
+    pub(crate) numbers: Mutex<Numbers>,
+    allocator: tokio::sync::Mutex<Cursor>,
+    /// Counts changes of dnode blocks, so that a dnode is not made from an outdated block.
+    pub(crate) generation: AtomicU64,
+}
+
+/// The object set's own block and where it stands.
+pub(crate) struct Head {
+    pub(crate) root: BlkPtr,
+    pub(crate) phys: ObjsetPhys,
+}
+
+/// Where the next object is allocated.
+#[derive(Default)]
+struct Cursor {
+    block: u64,
 }
 
 impl Objset {
+    fn assemble(params: ObjsetParams, root: BlkPtr, phys: ObjsetPhys) -> Arc<Self> {
+        let core = Core::new(params);
+        let meta = Dnode::new(&core, ObjectId(0), phys.meta_dnode.clone(), !root.is_hole());
+        let this = Arc::new(Self {
+            core: core.clone(),
+            meta,
+            head: RwLock::new(Head { root, phys }),
+            head_dirty: Mutex::default(),
+            cache: Mutex::default(),
+            numbers: Mutex::default(),
+            allocator: tokio::sync::Mutex::default(),
+            generation: AtomicU64::new(0),
+        });
+        core.objset.set(Arc::downgrade(&this)).expect("set once, here");
+        this
+    }
+
     /// Opens the object set whose root block is `root`.
     ///
     /// # Errors
     /// Damage, unreadable blocks.
     pub async fn open(params: ObjsetParams, root: BlkPtr) -> Result<Arc<Self>> {
-        let _ = (params, root);
-        todo!()
+        let bookmark = Bookmark { objset: params.id, object: ObjectId(0), level: -1, blkid: 0 };
+        if root.is_hole() {
+            return Err(ZioError::corrupt("object set", format!("{bookmark}: its root pointer is a hole")));
+        }
+        let block = match params.store.read_cached(&root) {
+            Some(block) => block,
+            None => params.store.read(&root, bookmark, Priority::SyncRead).await?,
+        };
+        let phys = ObjsetPhys::decode(&block).map_err(|e| ZioError::corrupt("object set", format!("{bookmark}: {e}")))?;
+        let meta = &phys.meta_dnode;
+        if meta.object_type != object_type::DNODE || meta.data_block_size() != DNODE_BLOCK_SIZE as u64 {
+            return Err(ZioError::corrupt(
+                "meta-dnode",
+                format!("{bookmark}: type {}, blocks of {} bytes", meta.object_type, meta.data_block_size()),
+            ));
+        }
+        Ok(Self::assemble(params, root, phys))
     }
 
     /// A new, empty object set of `kind` (`dmu_objset_type_t`: 1 meta, 2 ZFS), dirty in `tx`'s group.
     pub fn create(params: ObjsetParams, kind: u64, tx: &Tx) -> Arc<Self> {
-        let properties = RwLock::new(params.properties.clone());
-        let _ = (kind, tx);
-        Arc::new(Self { params, properties })
+        let mut meta =
+            new_phys(object_type::DNODE, DNODE_BLOCK_SIZE as u32, MAX_INDIRECT_SHIFT, MAX_BLKPTRS, 1);
+        if !params.properties.is_mos {
+            // As high as it will ever be: in a file system the meta-dnode never grows levels (the MOS, which is synced
+            // in several passes, starts flat to keep those short).
+            meta.levels = levels_for(MAX_OBJECT / PER_BLOCK - 1, MAX_BLKPTRS, meta.pointers_per_indirect_shift());
+        }
+        let this = Self::assemble(params, BlkPtr::HOLE, ObjsetPhys::new(kind, meta));
+        this.head_dirty.lock()[slot_of(tx.txg())] = true;
+        this
     }
 
     /// The surroundings it was opened with.
     pub fn params(&self) -> &ObjsetParams {
-        &self.params
+        &self.core.params
     }
 
     /// `dmu_objset_type_t`.
     pub fn kind(&self) -> u64 {
-        todo!()
+        self.head.read().phys.object_set_type
+    }
+
+    /// The object set's head as of the last sync.
+    pub fn phys(&self) -> ObjsetPhys {
+        self.head.read().phys.clone()
     }
 
     /// The current write properties.
     pub fn properties(&self) -> WriteProperties {
-        self.properties.read().clone()
+        self.core.properties.read().clone()
     }
 
     /// Changes how later blocks are written.
     pub fn set_properties(&self, properties: WriteProperties) {
-        *self.properties.write() = properties;
+        *self.core.properties.write() = properties;
+    }
+
+    /// Whether new holes remember their birth (they do unless told otherwise): only with feature `hole_birth`.
+    pub fn set_hole_birth(&self, enabled: bool) {
+        self.core.hole_birth.store(enabled, Ordering::Relaxed);
     }
 
     /// The root pointer of the last synced state (a hole before the first sync).
     pub fn root(&self) -> BlkPtr {
-        todo!()
+        self.head.read().root
+    }
+
+    /// The intent log's header.
+    pub fn zil_header(&self) -> ZilHeader {
+        self.head.read().phys.zil()
+    }
+
+    /// Replaces the intent log's header in `tx`'s group.
+    ///
+    /// # Errors
+    /// Read-only object sets.
+    pub fn set_zil_header(&self, tx: &Tx, header: &ZilHeader) -> Result<()> {
+        self.core.check_writable()?;
+        self.head.write().phys.set_zil(header);
+        self.head_dirty.lock()[slot_of(tx.txg())] = true;
+        Ok(())
     }
 
     /// The object `object`.
@@ -99,62 +197,251 @@ impl Objset {
     /// # Errors
     /// [`platter_zio::ZioError::NotFound`] when it is not allocated.
     pub async fn dnode(self: &Arc<Self>, object: ObjectId) -> Result<Arc<Dnode>> {
-        let _ = object;
-        todo!()
+        let absent = || ZioError::NotFound(format!("object {object} in object set {}", self.core.params.id));
+        let (cached, evicted) = self.cache.lock().get(object.0);
+        drop(evicted);
+        if let Some(dnode) = cached {
+            return if dnode.is_freed() { Err(absent()) } else { Ok(dnode) };
+        }
+        if is_special(object) {
+            return self.special(object).ok_or_else(absent);
+        }
+        if !object.is_some() || object.0 >= MAX_OBJECT {
+            return Err(absent());
+        }
+        loop {
+            let generation = self.generation.load(Ordering::Acquire);
+            let block = self.meta.read_block(object.0 / PER_BLOCK, Priority::SyncRead).await?;
+            let slot = (object.0 % PER_BLOCK) as usize;
+            let phys = match numbers::dnode_slots(&block).find(|&(at, _)| at >= slot) {
+                Some((at, _)) if at == slot => DnodePhys::decode(&block[slot * DNODE_SIZE..])
+                    .map_err(|e| ZioError::corrupt("dnode", format!("object {object}: {e}")))?,
+                _ => None,
+            };
+            let mut cache = self.cache.lock();
+            if self.generation.load(Ordering::Acquire) != generation {
+                continue;
+            }
+            if let (Some(dnode), evicted) = cache.get(object.0) {
+                drop(cache);
+                drop(evicted);
+                return if dnode.is_freed() { Err(absent()) } else { Ok(dnode) };
+            }
+            let Some(phys) = phys else { return Err(absent()) };
+            let dnode = Dnode::new(&self.core, object, phys, true);
+            let evicted = cache.insert(object.0, dnode.clone());
+            drop(cache);
+            drop(evicted);
+            return Ok(dnode);
+        }
+    }
+
+    /// One of the dnodes in the head: user, group or project totals (`DMU_USERUSED_OBJECT` and so on), to be read only.
+    fn special(&self, object: ObjectId) -> Option<Arc<Dnode>> {
+        let phys = {
+            let head = self.head.read();
+            match object.0 {
+                u64::MAX => head.phys.userused.clone(),
+                0xffff_ffff_ffff_fffe => head.phys.groupused.clone(),
+                _ => head.phys.projectused.clone(),
+            }
+        };
+        phys.map(|phys| Dnode::new(&self.core, object, phys, true))
+    }
+
+    /// Slots taken in dnode block `block`, one bit each.
+    async fn taken(&self, block: u64) -> Result<u32> {
+        // Memory first: an object that a sync moves from there to the block meanwhile is seen at least once.
+        let known = self.numbers.lock().mask(block);
+        let on_disk = numbers::block_mask(&self.meta.read_block(block, Priority::SyncRead).await?);
+        Ok(known | on_disk | u32::from(block == 0))
     }
 
     /// Allocates an object at a free number.
+    ///
+    /// # Errors
+    /// No number left; contents that do not fit a dnode; unreadable dnode blocks.
     pub async fn allocate(self: &Arc<Self>, tx: &Tx, new: NewDnode) -> Result<Arc<Dnode>> {
-        let _ = (tx, new);
-        todo!()
+        let (phys, slots) = self.describe(&new)?;
+        let mut cursor = self.allocator.lock().await;
+        loop {
+            let block = cursor.block;
+            if let Some(at) = numbers::free_run(self.taken(block).await?, slots) {
+                return self.install(tx, ObjectId(block * PER_BLOCK + u64::from(at)), phys);
+            }
+            cursor.block = self.next_block_with_room(block, slots).await?;
+        }
+    }
+
+    /// Where to look for room after `block` was found full.
+    async fn next_block_with_room(&self, block: u64, slots: u8) -> Result<u64> {
+        if let Some(sparse) = self.numbers.lock().sparse.pop_first() {
+            return Ok(sparse);
+        }
+        let tree = self.meta.phys();
+        let epbs = tree.pointers_per_indirect_shift();
+        // Fill counts say how many dnodes lie below a pointer. With dnodes of one size that tells exactly where there is
+        // room; mixed sizes can hide some, and then the end of the meta-dnode serves.
+        let room = |level: u8, bp: &BlkPtr| {
+            bp.fill().saturating_mul(u64::from(slots)) < shl(PER_BLOCK, u32::from(level) * epbs)
+        };
+        let last = MAX_OBJECT / PER_BLOCK - 1;
+        let found = self.core.reader(ObjectId(0), Priority::SyncRead).find(&tree, block + 1, last, room).await?;
+        // A flat meta-dnode (MOS) is searched no further than its pointers reach; past them all is free.
+        let beyond = self.meta.state.lock().max_blkid.max(block) + 1;
+        found.or(Some(beyond)).filter(|&block| block <= last).ok_or(ZioError::NoSpace)
     }
 
     /// Allocates the object with this very number.
+    ///
+    /// # Errors
+    /// [`ZioError::Exists`] when it (or a slot that it needs) is taken, or was freed in a group not yet synced.
     pub async fn claim(self: &Arc<Self>, tx: &Tx, object: ObjectId, new: NewDnode) -> Result<Arc<Dnode>> {
-        let _ = (tx, object, new);
-        todo!()
+        let (phys, slots) = self.describe(&new)?;
+        let at = (object.0 % PER_BLOCK) as u32;
+        if !object.is_some() || object.0 >= MAX_OBJECT || u64::from(at) + u64::from(slots) > PER_BLOCK {
+            return Err(ZioError::Invalid(format!("object number {object} for a dnode of {slots} slots")));
+        }
+        let _cursor = self.allocator.lock().await;
+        if self.taken(object.0 / PER_BLOCK).await? & numbers::run_mask(at, slots) != 0 {
+            return Err(ZioError::Exists(format!("object {object}")));
+        }
+        self.install(tx, object, phys)
+    }
+
+    /// The dnode that `new` asks for, and its slots.
+    fn describe(&self, new: &NewDnode) -> Result<(DnodePhys, u8)> {
+        self.core.check_writable()?;
+        let size = if new.dnode_size == 0 { self.core.properties.read().dnode_size } else { new.dnode_size };
+        let slots = (size as usize).div_ceil(DNODE_SIZE).max(1);
+        if slots > MAX_SLOTS {
+            return Err(ZioError::Invalid(format!("a dnode of {size} bytes")));
+        }
+        check_block_size(new.block_size)?;
+        if new.object_type == object_type::NONE {
+            return Err(ZioError::Invalid("an object of type NONE".into()));
+        }
+        let capacity = platter_ondisk::dnode::bonus_capacity(slots, 1, false);
+        let bonus_length = usize::from(new.bonus_length);
+        if bonus_length > capacity {
+            return Err(ZioError::Invalid(format!("a bonus of {bonus_length} bytes where {capacity} fit")));
+        }
+        // Room that the bonus leaves is used for pointers; system attributes may grow, so they get it all.
+        let pointers = if new.bonus_type == object_type::SA {
+            1
+        } else {
+            (1 + (capacity - bonus_length) / platter_ondisk::blkptr::BLKPTR_SIZE).min(MAX_BLKPTRS)
+        };
+        let indirect_shift =
+            new.indirect_shift.clamp(platter_ondisk::dnode::MIN_INDIRECT_SHIFT, MAX_INDIRECT_SHIFT);
+        let mut phys = new_phys(new.object_type, new.block_size, indirect_shift, pointers, slots);
+        phys.bonus_type = new.bonus_type;
+        phys.bonus_length = new.bonus_length;
+        phys.bonus = vec![0; bonus_length];
+        Ok((phys, slots as u8))
+    }
+
+    /// Makes the object known under its number; the allocator's lock is held.
+    fn install(&self, tx: &Tx, object: ObjectId, phys: DnodePhys) -> Result<Arc<Dnode>> {
+        self.numbers.lock().pending.insert(object.0, phys.slots() as u8);
+        let dnode = Dnode::new(&self.core, object, phys, false);
+        let evicted = self.cache.lock().insert(object.0, dnode.clone());
+        drop(evicted);
+        let mut state = dnode.state.lock();
+        dnode.enter(&mut state, tx.txg());
+        state.slot(tx.txg()).0.allocated = true;
+        drop(state);
+        Ok(dnode)
     }
 
     /// Frees an object with all its blocks.
+    ///
+    /// # Errors
+    /// [`ZioError::NotFound`] when it is not allocated.
     pub async fn free_object(self: &Arc<Self>, tx: &Tx, object: ObjectId) -> Result<()> {
-        let _ = (tx, object);
-        todo!()
+        let dnode = self.dnode(object).await?;
+        let slots = dnode.phys().slots() as u8;
+        // Entered first: between the two nobody may take the number for free.
+        self.numbers.lock().freed.insert(object.0, slots);
+        let marked = dnode.mark_freed(tx);
+        if marked.is_err() && !dnode.is_freed() {
+            self.numbers.lock().freed.remove(&object.0);
+        }
+        marked
     }
 
     /// The next allocated object after `after`, or `None`.
+    ///
+    /// # Errors
+    /// Unreadable dnode blocks.
     pub async fn next_object(self: &Arc<Self>, after: ObjectId) -> Result<Option<ObjectId>> {
-        let _ = after;
-        todo!()
+        let mut next = after.0.saturating_add(1);
+        while next < MAX_OBJECT {
+            let block = next / PER_BLOCK;
+            let in_block = next..(block + 1) * PER_BLOCK;
+            let (pending, freed) = {
+                let numbers = self.numbers.lock();
+                let freed: Vec<u64> = numbers.freed.range(in_block.clone()).map(|(&object, _)| object).collect();
+                let pending = numbers.pending.range(in_block.clone()).map(|(&object, _)| object);
+                (pending.filter(|object| !freed.contains(object)).min(), freed)
+            };
+            let dnodes = self.meta.read_block(block, Priority::SyncRead).await?;
+            let on_disk = numbers::dnode_slots(&dnodes)
+                .map(|(slot, _)| block * PER_BLOCK + slot as u64)
+                .find(|object| in_block.contains(object) && !freed.contains(object));
+            if let Some(object) = on_disk.into_iter().chain(pending).min() {
+                return Ok(Some(ObjectId(object)));
+            }
+            next = in_block.end;
+            // The next dnode block that is there: on disk, being synced, or only in memory.
+            let (tree, dirty) = {
+                let state = self.meta.state.lock();
+                (state.disk.clone(), state.next_dirty(block + 1))
+            };
+            let pending = self.numbers.lock().pending.range(next..).next().map(|(&object, _)| object / PER_BLOCK);
+            let reader = self.core.reader(ObjectId(0), Priority::SyncRead);
+            let on_disk = reader.find(&tree, block + 1, tree.max_blkid, |_, bp| !bp.is_hole()).await?;
+            match on_disk.into_iter().chain(dirty).chain(pending).min() {
+                Some(block) => next = next.max(block * PER_BLOCK),
+                None => return Ok(None),
+            }
+        }
+        Ok(None)
     }
 
     /// Number of allocated objects as of the last sync (from the meta-dnode's fill count).
     pub fn object_count(&self) -> u64 {
-        todo!()
-    }
-
-    /// Joins the open group for a change that frees more than it writes; works on a full pool.
-    ///
-    /// # Errors
-    /// [`platter_zio::ZioError::Suspended`] once the pool stopped.
-    pub async fn begin_net_free(&self) -> Result<Tx> {
-        self.params.gate.begin_net_free().await
+        self.head.read().phys.meta_dnode.blkptrs.iter().map(BlkPtr::fill).sum()
     }
 
     /// Joins the open transaction group (throttled).
+    ///
+    /// # Errors
+    /// The pool stopped, or the object set is read-only.
     pub async fn begin(&self) -> Result<Tx> {
-        self.params.gate.begin().await
+        self.core.check_writable()?;
+        self.core.params.gate.begin().await
     }
 
     /// Whether anything was changed in `txg` and not yet synced.
     pub fn is_dirty(&self, txg: Txg) -> bool {
-        let _ = txg;
-        todo!()
+        self.core.any_dirty(txg) || self.head_dirty.lock()[slot_of(txg)]
     }
 
     /// Sync context: writes everything changed in `txg` and returns the new root pointer. May be called again for the
     /// same group in a later pass when more was dirtied (the MOS converges that way). `pass` starts at 1.
+    ///
+    /// # Errors
+    /// A block could not be written, or one needed to build the new tree not be read: the pool must stop, and what
+    /// was dirty stays readable in memory.
     pub async fn sync(self: &Arc<Self>, txg: Txg, pass: u32) -> Result<BlkPtr> {
-        let _ = (txg, pass);
-        todo!()
+        crate::sync::sync(self, txg, pass).await
     }
 }
+
+impl std::fmt::Debug for Objset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "object set {}", self.core.params.id)
+    }
+}
+

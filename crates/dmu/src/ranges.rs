@@ -9,10 +9,6 @@ pub(crate) struct RangeSet {
 }
 
 impl RangeSet {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
-    }
-
     /// Adds `first..=last`, merging with what touches it.
     pub(crate) fn insert(&mut self, first: u64, last: u64) {
         debug_assert!(first <= last);
@@ -46,11 +42,6 @@ impl RangeSet {
         }
         self.ranges.range(block..).next().map(|(&start, _)| start)
     }
-
-    /// The last block of the range that holds `block`.
-    pub(crate) fn end_of(&self, block: u64) -> Option<u64> {
-        self.ranges.range(..=block).next_back().map(|(_, &end)| end).filter(|&end| end >= block)
-    }
 }
 
 #[cfg(test)]
@@ -83,6 +74,5 @@ mod tests {
         set.insert(5, u64::MAX);
         set.insert(0, 4);
         assert!(set.covers(0, u64::MAX));
-        assert_eq!(set.end_of(7), Some(u64::MAX));
     }
 }

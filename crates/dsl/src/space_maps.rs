@@ -12,8 +12,7 @@ use std::sync::Arc;
 use platter_dmu::zap::Zap;
 use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
 use platter_ondisk::ObjectId;
-use platter_ondisk::dsl::SpaceMapPhys;
-use platter_ondisk::spacemap::{Encoder, Entry, MapKind, decode_entries};
+use platter_ondisk::spacemap::{self, Entry, MapType, SPACE_MAP_SIZE, Segment, SpaceMapPhys, SpaceMapWriter};
 use platter_ondisk::types::object_type;
 use platter_spa::{Metaslab, RangeSet, Store};
 
@@ -48,25 +47,23 @@ pub async fn header(mos: &Arc<Objset>, object: ObjectId) -> Result<Header> {
 ///
 /// # Errors
 /// Damage, unreadable blocks.
-pub async fn entries(mos: &Arc<Objset>, object: ObjectId) -> Result<Vec<Entry>> {
+pub async fn entries(mos: &Arc<Objset>, object: ObjectId) -> Result<Vec<Segment>> {
     let header = header(mos, object).await?;
     let dnode = mos.dnode(object).await?;
     let mut all = Vec::new();
     let mut at = 0;
-    let mut carry = Vec::new();
+    // Whole blocks at a time: no entry lies across the end of one.
     while at < header.length {
-        let chunk = READ_CHUNK.min(header.length - at);
-        let mut bytes = carry;
-        let kept = bytes.len();
-        bytes.resize(kept + chunk as usize, 0);
-        dnode.read(at, &mut bytes[kept..]).await?;
-        let used = decode_entries(&bytes, &mut all)
-            .map_err(|e| ZioError::corrupt("space map", format!("object {object} near byte {at}: {e}")))?;
-        carry = bytes.split_off(used);
-        at += chunk;
-    }
-    if !carry.is_empty() {
-        return Err(ZioError::corrupt("space map", format!("object {object} ends within an entry")));
+        let mut bytes = vec![0; READ_CHUNK.min(header.length - at) as usize];
+        dnode.read(at, &mut bytes).await?;
+        for entry in spacemap::entries(&bytes) {
+            match entry {
+                Ok(Entry::Segment(segment)) => all.push(segment),
+                Ok(Entry::Debug { .. }) => {}
+                Err(e) => return Err(ZioError::corrupt("space map", format!("object {object} after byte {at}: {e}"))),
+            }
+        }
+        at += bytes.len() as u64;
     }
     Ok(all)
 }
@@ -75,15 +72,19 @@ pub async fn entries(mos: &Arc<Objset>, object: ObjectId) -> Result<Vec<Entry>> 
 ///
 /// # Errors
 /// Damage: an entry allocates what is not free, frees what is not allocated, or leaves the metaslab.
-pub fn apply(free: &mut RangeSet, entries: &[Entry], base: u64, size: u64, shift: u32, object: ObjectId) -> Result<()> {
+pub fn apply(free: &mut RangeSet, entries: &[Segment], base: u64, size: u64, shift: u32, object: ObjectId) -> Result<()> {
     for entry in entries {
+        let units = size >> shift;
+        if entry.offset > units || entry.run > units {
+            return Err(ZioError::corrupt("space map", format!("object {object}: {entry:?} leaves its metaslab")));
+        }
         let (start, length) = (base + (entry.offset << shift), entry.run << shift);
-        if start < base || start.checked_add(length).is_none_or(|end| end > base + size) {
+        if start.checked_add(length).is_none_or(|end| end > base + size) {
             return Err(ZioError::corrupt("space map", format!("object {object}: {start:#x}+{length:#x} leaves its metaslab")));
         }
         let applied = match entry.kind {
-            MapKind::Allocate => free.remove(start, length),
-            MapKind::Free => free.add(start, length),
+            MapType::Alloc => free.remove(start, length),
+            MapType::Free => free.add(start, length),
         };
         applied.map_err(|e| ZioError::corrupt("space map", format!("object {object}: {e}")))?;
     }
@@ -149,7 +150,8 @@ fn take_pending(store: &Store, vdev: u32, ashift: u32) -> Vec<Pending> {
     let mut pending = Vec::new();
     let groups = allocator.groups_mut().iter_mut().filter(|g| g.vdev == vdev);
     for metaslab in groups.flat_map(|g| &mut g.metaslabs).filter(|m| m.is_dirty()) {
-        let histogram = metaslab.histogram(ashift);
+        let free = metaslab.free_runs().into_iter().map(|length| length >> ashift);
+        let histogram = spacemap::histogram(free);
         let allocating = metaslab.allocating.take();
         let freeing = metaslab.freeing.take();
         for (start, length) in freeing.iter() {
@@ -210,51 +212,48 @@ pub async fn create(mos: &Arc<Objset>, tx: &Tx) -> Result<ObjectId> {
         block_size: BLOCK_SIZE,
         indirect_shift: 17,
         bonus_type: object_type::SPACE_MAP_HEADER,
-        bonus_length: SpaceMapPhys::SIZE as u16,
+        bonus_length: SPACE_MAP_SIZE as u16,
         dnode_size: 512,
     };
     let dnode = mos.allocate(tx, new).await?;
     let object = dnode.object();
-    let phys = SpaceMapPhys { object: object.0, length: 0, allocated: 0, histogram: [0; 32] };
-    dnode.set_bonus(tx, object_type::SPACE_MAP_HEADER, &phys.encode())?;
+    dnode.set_bonus(tx, object_type::SPACE_MAP_HEADER, &spacemap::empty(object.0, true).encode())?;
     Ok(object)
 }
 
 async fn write_one(mos: &Arc<Objset>, tx: &Tx, pass: u32, maps: &VdevMaps, pending: &mut Pending) -> Result<()> {
     let dnode = mos.dnode(pending.object).await?;
-    let mut encoder = Encoder::new(tx.txg(), pass);
-    let mut put = |kind: MapKind, set: &RangeSet| {
-        if set.is_empty() {
-            return;
-        }
-        encoder.begin(kind);
-        for (start, length) in set.iter() {
-            encoder.push(Entry {
-                kind,
-                vdev: None,
-                offset: (start - pending.start) >> maps.ashift,
-                run: length >> maps.ashift,
-            });
-        }
-    };
     if let Some(all) = &pending.rewrite {
         dnode.free_range(tx, 0, u64::MAX).await?;
         pending.length = 0;
         pending.allocated = all.total() as i64;
-        put(MapKind::Allocate, all);
     } else {
-        put(MapKind::Allocate, &pending.allocating);
-        put(MapKind::Free, &pending.freeing);
         pending.allocated += pending.allocating.total() as i64 - pending.freeing.total() as i64;
     }
-    let bytes = encoder.finish();
-    dnode.write(tx, pending.length, &bytes).await?;
-    pending.length += bytes.len() as u64;
+    let mut writer = SpaceMapWriter::new(pending.length, u64::from(dnode.block_size()), true);
+    let (start, ashift) = (pending.start, maps.ashift);
+    let mut put = |kind: MapType, set: &RangeSet| {
+        if !set.is_empty() {
+            writer.debug(kind, u64::from(pass), tx.txg().0);
+        }
+        for (at, length) in set.iter() {
+            writer.segment(kind, None, (at - start) >> ashift, length >> ashift);
+        }
+    };
+    if let Some(all) = &pending.rewrite {
+        put(MapType::Alloc, all);
+    } else {
+        put(MapType::Alloc, &pending.allocating);
+        put(MapType::Free, &pending.freeing);
+    }
+    let at = pending.length;
+    pending.length = writer.length();
+    dnode.write(tx, at, &writer.finish()).await?;
     let phys = SpaceMapPhys {
         object: pending.object.0,
         length: pending.length,
         allocated: pending.allocated,
-        histogram: pending.histogram,
+        histogram: Some(pending.histogram),
     };
     dnode.set_bonus(tx, object_type::SPACE_MAP_HEADER, &phys.encode())
 }
@@ -264,7 +263,7 @@ async fn write_one(mos: &Arc<Objset>, tx: &Tx, pass: u32, maps: &VdevMaps, pendi
 ///
 /// # Errors
 /// Damage, unreadable blocks.
-pub async fn read_logs(mos: &Arc<Objset>, directory: &Zap) -> Result<Vec<(u64, ObjectId, Vec<Entry>)>> {
+pub async fn read_logs(mos: &Arc<Objset>, directory: &Zap) -> Result<Vec<(u64, ObjectId, Vec<Segment>)>> {
     let Some(object) = directory.get_u64(crate::mos::LOG_SPACEMAP_ZAP.as_bytes()).await? else {
         return Ok(Vec::new());
     };

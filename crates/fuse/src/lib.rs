@@ -1,2 +1,17 @@
-//! fuse
+//! A ZFS file system under a mount point, through the kernel's FUSE.
+//!
+//! [`mount`] shows a [`platter_zpl::Zpl`] at a directory; the returned [`Mount`] unmounts it and tells when somebody
+//! else did. The kernel checks permissions (`default_permissions`), keeps names, attributes and pages as long as it
+//! likes (all changes pass through it), and sends requests of up to 1 MiB to several threads at once.
 #![forbid(unsafe_code)]
+
+mod attr;
+pub mod error;
+mod fs;
+pub mod mount;
+pub mod mountinfo;
+pub mod options;
+
+pub use error::{FuseError, Result};
+pub use mount::{Mount, mount};
+pub use options::MountOptions;

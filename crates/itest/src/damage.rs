@@ -93,7 +93,7 @@ pub fn sectors_of(dva: &Dva, layout: Layout, ashift: u32, disk: u64) -> Vec<Rang
     match layout {
         Layout::Disk | Layout::Mirror => {
             let start = LABEL_START_BYTES + dva.offset;
-            vec![start..start + dva.asize]
+            std::iter::once(start..start + dva.asize).collect()
         }
         Layout::Raidz { disks } => {
             let first = dva.offset >> ashift;

@@ -42,8 +42,22 @@ pub fn random(seed: u64, len: usize) -> Vec<u8> {
 /// `len` bytes that compress to about a quarter: words of a small vocabulary.
 pub fn text(seed: u64, len: usize) -> Vec<u8> {
     const WORDS: [&str; 16] = [
-        "pool", "vdev", "platter", "mirror", "parity", "block", "checksum", "scrub", "spindle", "sector", "copy", "write",
-        "label", "uberblock", "dnode", "\n",
+        "pool",
+        "vdev",
+        "platter",
+        "mirror",
+        "parity",
+        "block",
+        "checksum",
+        "scrub",
+        "spindle",
+        "sector",
+        "copy",
+        "write",
+        "label",
+        "uberblock",
+        "dnode",
+        "\n",
     ];
     let mut rng = Rng::new(seed);
     let mut bytes = Vec::with_capacity(len + 16);

@@ -18,6 +18,7 @@ pub mod reference;
 pub mod run;
 pub mod tree;
 pub mod zdb;
+pub mod zhack;
 
 pub use lab::Lab;
 pub use run::Run;

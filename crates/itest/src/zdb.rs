@@ -126,6 +126,16 @@ pub fn blocks(dir: &Path, dataset: &str, object: u64) -> Option<Vec<Block>> {
     Some(blocks)
 }
 
+/// The guid of the leaf vdev that a device file is, from its label (`zdb -l`).
+#[track_caller]
+pub fn label_guid(device: &Path) -> Option<String> {
+    let program = judge::need("zdb")?;
+    let run = Run::of(Command::new(program).arg("-l").arg(device), LIMIT).ok();
+    let guid = run.stdout.lines().find_map(|line| line.strip_prefix("    guid: "));
+    assert!(guid.is_some(), "no guid in the label\n{run}");
+    guid.map(|guid| guid.trim().to_owned())
+}
+
 /// SHA-256 of a file pulled out of the exported pool by `zdb -r`.
 #[track_caller]
 pub fn extracted_sha256(dir: &Path, dataset: &str, path: &str) -> Option<String> {
@@ -186,7 +196,8 @@ pub fn assert_contents(dir: &Path, dataset: &str, tree: &Tree, extract: usize) {
 /// Seconds since 1970 (from nanoseconds) as zdb's `%c`-like time in UTC: `Fri Nov 20 23:41:35 2026`.
 pub fn ctime(ns: i128) -> String {
     let seconds = i64::try_from(ns.div_euclid(1_000_000_000)).unwrap_or(i64::MAX);
-    chrono::DateTime::from_timestamp(seconds, 0).map_or_else(String::new, |t| t.format("%a %b %e %H:%M:%S %Y").to_string())
+    chrono::DateTime::from_timestamp(seconds, 0)
+        .map_or_else(String::new, |t| t.format("%a %b %e %H:%M:%S %Y").to_string())
 }
 
 fn parse_dva(word: &str) -> Option<Dva> {

@@ -3,7 +3,7 @@
 
 use platter_itest::reference::ReferencePool;
 use platter_itest::tree::Kind;
-use platter_itest::{damage, judge, zdb};
+use platter_itest::{damage, judge, zdb, zhack};
 
 #[test]
 fn zdb_calls_a_kernel_made_pool_clean_and_its_file_lists_equal_the_manifest() {
@@ -80,4 +80,15 @@ fn every_judge_is_there_when_judges_are_required() {
         assert!(judge::find(program).is_some(), "{program} is missing");
     }
     assert!(judge::need_fuse());
+}
+
+#[test]
+fn openzfs_can_be_made_to_write_without_its_kernel_module() {
+    let Some(pool) = ReferencePool::copy("refz1") else { return };
+    let before = damage::fingerprints(&pool.disks());
+    if zhack::enable_feature(&pool.dir(), pool.name(), "com.example:future").is_none() {
+        return;
+    }
+    assert_ne!(before, damage::fingerprints(&pool.disks()), "nothing was written");
+    zdb::assert_clean(&pool.dir(), pool.name());
 }

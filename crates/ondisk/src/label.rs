@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Each part is checksummed on its own, seeded with its offset on the device ([`crate::embedded`]). The blank 8 KiB are never
-//! written after creation: partition tables and boot blocks stand there.
+//! written after creation: partition tables and boot blocks stand there. A new label's ring is sealed as one
+//! block, with an uberblock of group 0 in its first slot; each slot gets its own trailer when it is first used.
 
 use crate::embedded::{self, ECK_SIZE};
 use crate::error::Error;

@@ -4,19 +4,31 @@
 //! Blocks written by a big-endian machine are turned first (`byteswap`); labels and uberblocks carry their byte order
 //! in themselves.
 #![forbid(unsafe_code)]
+
 pub mod blkptr;
+pub mod byteswap;
 pub mod dnode;
+pub mod dsl;
+pub mod embedded;
 pub mod error;
+pub mod features;
+pub mod gang;
 pub mod ids;
+pub mod label;
 mod le;
+pub mod names;
 pub mod objset;
 pub mod sa;
+pub mod spacemap;
 pub mod types;
+pub mod uberblock;
 pub mod zap;
 pub mod zil;
 pub mod znode;
+
 pub use blkptr::{BlkPtr, Dva};
 pub use dnode::DnodePhys;
 pub use error::Error;
 pub use ids::{Guid, ObjectId, Txg};
 pub use objset::ObjsetPhys;
+pub use uberblock::Uberblock;

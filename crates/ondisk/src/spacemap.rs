@@ -11,7 +11,7 @@
 //! of a block: a debug entry of zeros fills the gap. Two-word entries exist only with the feature `spacemap_v2`.
 
 use crate::error::Error;
-use crate::le::{put_u64, put_words, u64_at, words_at};
+use crate::le::{put_words, u64_at, words_at};
 
 /// Buckets of the histogram.
 pub const SPACE_MAP_HISTOGRAM_SIZE: usize = 32;
@@ -47,6 +47,12 @@ pub struct SpaceMapPhys {
 }
 
 impl SpaceMapPhys {
+    /// The header of an empty map in object `object`.
+    pub fn new(object: u64, with_histogram: bool) -> Self {
+        let histogram = with_histogram.then_some([0; SPACE_MAP_HISTOGRAM_SIZE]);
+        Self { object, histogram, ..Self::default() }
+    }
+
     /// Decodes a bonus of 24 or at least 320 bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
         Error::need("space map", bytes, SPACE_MAP_SIZE_V0)?;
@@ -248,17 +254,6 @@ impl SpaceMapWriter {
     pub fn finish(self) -> Vec<u8> {
         self.bytes
     }
-}
-
-/// A space map header for the given object, empty, with or without histogram.
-pub fn empty(object: u64, with_histogram: bool) -> SpaceMapPhys {
-    SpaceMapPhys { object, histogram: with_histogram.then_some([0; SPACE_MAP_HISTOGRAM_SIZE]), ..Default::default() }
-}
-
-/// Updates the length and allocation of an encoded header in place, leaving the histogram.
-pub fn update(bonus: &mut [u8], length: u64, allocated: i64) {
-    put_u64(bonus, 8, length);
-    put_u64(bonus, 16, allocated as u64);
 }
 
 #[cfg(test)]

@@ -1,8 +1,24 @@
-//! GF(2^8) modulo 0x11d: the arithmetic of a few coefficients, computed without tables.
+//! GF(2^8) modulo 0x11d: the arithmetic of a few coefficients. All tables are made at compile time.
 
 /// `a · 2`.
 const fn double(a: u8) -> u8 {
     (a << 1) ^ (if a & 0x80 != 0 { 0x1d } else { 0 })
+}
+
+/// `2^k` for `k` in 0..255; the powers repeat from there on.
+const POWERS_OF_TWO: [u8; 255] = {
+    let mut powers = [1; 255];
+    let mut k = 1;
+    while k < 255 {
+        powers[k] = double(powers[k - 1]);
+        k += 1;
+    }
+    powers
+};
+
+/// `2^exponent`.
+pub(crate) fn power_of_two(exponent: usize) -> u8 {
+    POWERS_OF_TWO[exponent % 255]
 }
 
 /// `a · b`.
@@ -20,24 +36,9 @@ pub(crate) const fn multiply(a: u8, b: u8) -> u8 {
     product
 }
 
-/// `base` to the `exponent`.
-pub(crate) const fn power(base: u8, exponent: usize) -> u8 {
-    let mut result = 1;
-    let mut square = base;
-    let mut rest = exponent;
-    while rest != 0 {
-        if rest & 1 != 0 {
-            result = multiply(result, square);
-        }
-        square = multiply(square, square);
-        rest >>= 1;
-    }
-    result
-}
-
 /// `1 / a`; the inverse of 0 is 0.
-pub(crate) const fn inverse(a: u8) -> u8 {
-    power(a, 254)
+pub(crate) fn inverse(a: u8) -> u8 {
+    POWERS_OF_TWO.iter().position(|&power| power == a).map_or(0, |exponent| power_of_two(255 - exponent))
 }
 
 /// The inverse of the upper left `n` by `n` part of `matrix`, or `None` if it has none.
@@ -75,15 +76,28 @@ pub(crate) struct Nibbles {
 }
 
 impl Nibbles {
-    pub fn of(coefficient: u8) -> Self {
+    const fn of(coefficient: u8) -> Self {
         let mut nibbles = Self { low: [0; 16], high: [0; 16] };
-        for n in 0..16u8 {
-            nibbles.low[usize::from(n)] = multiply(coefficient, n);
-            nibbles.high[usize::from(n)] = multiply(coefficient, n << 4);
+        let mut n = 0;
+        while n < 16 {
+            nibbles.low[n as usize] = multiply(coefficient, n);
+            nibbles.high[n as usize] = multiply(coefficient, n << 4);
+            n += 1;
         }
         nibbles
     }
 }
+
+/// [`Nibbles`] for every coefficient.
+pub(crate) static NIBBLES: [Nibbles; 256] = {
+    let mut all = [Nibbles { low: [0; 16], high: [0; 16] }; 256];
+    let mut coefficient = 0;
+    while coefficient < 256 {
+        all[coefficient] = Nibbles::of(coefficient as u8);
+        coefficient += 1;
+    }
+    all
+};
 
 /// The multiplication by `coefficient` as an 8 by 8 bit matrix in the layout of the instruction GF2P8AFFINEQB: byte
 /// `7 - i` of the quadword is the row that makes bit `i` of the product, and bit `j` of a row takes bit `j` of the factor.
@@ -104,6 +118,17 @@ pub(crate) const fn affine(coefficient: u8) -> u64 {
     matrix
 }
 
+/// [`affine`] for every coefficient.
+pub(crate) static AFFINE: [u64; 256] = {
+    let mut all = [0; 256];
+    let mut coefficient = 0;
+    while coefficient < 256 {
+        all[coefficient] = affine(coefficient as u8);
+        coefficient += 1;
+    }
+    all
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,14 +137,14 @@ mod tests {
     fn two_generates_the_whole_field() {
         let mut seen = [false; 256];
         for exponent in 0..255 {
-            let value = usize::from(power(2, exponent));
+            let value = usize::from(power_of_two(exponent));
             assert!(!seen[value], "2^{exponent} was seen before");
             seen[value] = true;
         }
         assert!(!seen[0]);
-        assert_eq!(power(2, 255), 1);
+        assert_eq!(power_of_two(255), 1);
         // The first power that needs the reduction tells the polynomial.
-        assert_eq!(power(2, 8), 0x1d);
+        assert_eq!(power_of_two(8), 0x1d);
     }
 
     #[test]
@@ -132,8 +157,8 @@ mod tests {
     #[test]
     fn nibbles_and_bit_matrices_multiply_like_the_field() {
         for coefficient in 0..=255u8 {
-            let nibbles = Nibbles::of(coefficient);
-            let matrix = affine(coefficient).to_le_bytes();
+            let nibbles = NIBBLES[usize::from(coefficient)];
+            let matrix = AFFINE[usize::from(coefficient)].to_le_bytes();
             for x in 0..=255u8 {
                 let expected = multiply(coefficient, x);
                 assert_eq!(nibbles.low[usize::from(x & 15)] ^ nibbles.high[usize::from(x >> 4)], expected);

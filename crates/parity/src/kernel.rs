@@ -9,7 +9,7 @@
 use std::sync::OnceLock;
 
 use crate::PARITY_MAX;
-use crate::field::Nibbles;
+use crate::field::NIBBLES;
 
 /// `outputs.len()` parities over `columns`, each as long as every output or empty.
 type Horner = fn(columns: &[&[u8]], outputs: &mut [&mut [u8]]);
@@ -76,38 +76,61 @@ pub(crate) fn check_shapes(columns: &[&[u8]], outputs: &[&mut [u8]]) -> usize {
     length
 }
 
-const WORD: usize = 8;
+/// How many 64-bit words a step of the portable Horner kernel takes of each column: enough for a compiler to make vector
+/// instructions of the loops.
+const LANES: usize = 8;
+const STEP: usize = 8 * LANES;
 
 /// Each of the eight bytes of `x`, doubled.
 #[inline(always)]
 fn double(x: u64) -> u64 {
     let carries = (x >> 7) & 0x0101_0101_0101_0101;
-    ((x & 0x7f7f_7f7f_7f7f_7f7f) << 1) ^ (carries * 0x1d)
+    // carries times 0x1d, which is 16 + 8 + 4 + 1; no sum within a byte carries over.
+    let reduction = (carries << 4) | (carries << 3) | (carries << 2) | carries;
+    ((x & 0x7f7f_7f7f_7f7f_7f7f) << 1) ^ reduction
 }
 
-/// The portable Horner kernel: eight bytes at a time.
+/// The portable Horner kernel.
 pub(crate) fn horner(columns: &[&[u8]], outputs: &mut [&mut [u8]]) {
-    let length = check_shapes(columns, outputs);
-    let mut at = 0;
-    while at < length {
-        let width = WORD.min(length - at);
-        let (mut p, mut q, mut r) = (0u64, 0u64, 0u64);
+    check_shapes(columns, outputs);
+    match outputs.len() {
+        1 => horner_of::<1>(columns, outputs),
+        2 => horner_of::<2>(columns, outputs),
+        _ => horner_of::<3>(columns, outputs),
+    }
+}
+
+fn horner_of<const N: usize>(columns: &[&[u8]], outputs: &mut [&mut [u8]]) {
+    let length = outputs[0].len();
+    for at in (0..length).step_by(STEP) {
+        let width = STEP.min(length - at);
+        let mut sums = [[0u64; LANES]; N];
         for column in columns {
-            q = double(q);
-            r = double(double(r));
-            if let Some(bytes) = column.get(at..at + width) {
-                let mut word = [0; WORD];
-                word[..width].copy_from_slice(bytes);
-                let data = u64::from_le_bytes(word);
-                p ^= data;
-                q ^= data;
-                r ^= data;
+            for (k, sum) in sums.iter_mut().enumerate() {
+                for _ in 0..k {
+                    sum.iter_mut().for_each(|word| *word = double(*word));
+                }
+            }
+            let Some(bytes) = column.get(at..at + width) else { continue };
+            let mut padded = [0; STEP];
+            let bytes: &[u8; STEP] = match bytes.first_chunk() {
+                Some(whole) => whole,
+                None => {
+                    padded[..width].copy_from_slice(bytes);
+                    &padded
+                }
+            };
+            for (lane, word) in bytes.as_chunks::<8>().0.iter().enumerate() {
+                for sum in &mut sums {
+                    sum[lane] ^= u64::from_ne_bytes(*word);
+                }
             }
         }
-        for (output, value) in outputs.iter_mut().zip([p, q, r]) {
-            output[at..at + width].copy_from_slice(&value.to_le_bytes()[..width]);
+        for (output, sum) in outputs.iter_mut().zip(&sums) {
+            for (target, word) in output[at..at + width].chunks_mut(8).zip(sum) {
+                target.copy_from_slice(&word.to_ne_bytes()[..target.len()]);
+            }
         }
-        at += width;
     }
 }
 
@@ -118,7 +141,7 @@ pub(crate) fn combine(sources: &[&[u8]], coefficients: &[[u8; PARITY_MAX]], outp
     for (k, output) in outputs.iter_mut().enumerate() {
         output.fill(0);
         for (source, row) in sources.iter().zip(coefficients) {
-            let table = Nibbles::of(row[k]);
+            let table = &NIBBLES[usize::from(row[k])];
             for (byte, &x) in output.iter_mut().zip(source.iter()) {
                 *byte ^= table.low[usize::from(x & 15)] ^ table.high[usize::from(x >> 4)];
             }

@@ -10,7 +10,7 @@
 use std::arch::x86_64::*;
 
 use crate::PARITY_MAX;
-use crate::field::{Nibbles, affine};
+use crate::field::{AFFINE, NIBBLES, affine};
 use crate::kernel::{self, check_shapes};
 
 /// Whether the AVX2 kernels run as such here.
@@ -57,14 +57,13 @@ pub(crate) fn avx2_combine(sources: &[&[u8]], coefficients: &[[u8; PARITY_MAX]],
     if !has_avx2() {
         return kernel::combine(sources, coefficients, outputs);
     }
-    let tables: Vec<[Nibbles; PARITY_MAX]> = coefficients.iter().map(|row| row.map(Nibbles::of)).collect();
-    // SAFETY: AVX2 was just detected; the shapes were just checked, `tables` has a row for each source, and `N` is the
-    // number of outputs.
+    // SAFETY: AVX2 was just detected; the shapes were just checked, every source has its coefficients, and `N` is
+    // the number of outputs.
     let done = unsafe {
         match outputs.len() {
-            1 => avx2_combine_of::<1>(sources, &tables, outputs),
-            2 => avx2_combine_of::<2>(sources, &tables, outputs),
-            _ => avx2_combine_of::<3>(sources, &tables, outputs),
+            1 => avx2_combine_of::<1>(sources, coefficients, outputs),
+            2 => avx2_combine_of::<2>(sources, coefficients, outputs),
+            _ => avx2_combine_of::<3>(sources, coefficients, outputs),
         }
     };
     with_tails(sources, outputs, done, |sources, outputs| kernel::combine(sources, coefficients, outputs));
@@ -95,14 +94,13 @@ pub(crate) fn avx512_combine(sources: &[&[u8]], coefficients: &[[u8; PARITY_MAX]
     if !has_avx512_gfni() {
         return avx2_combine(sources, coefficients, outputs);
     }
-    let matrices: Vec<[u64; PARITY_MAX]> = coefficients.iter().map(|row| row.map(affine)).collect();
-    // SAFETY: AVX-512F, AVX-512BW and GFNI were just detected; the shapes were just checked, `matrices` has a row for
-    // each source, and `N` is the number of outputs.
+    // SAFETY: AVX-512F, AVX-512BW and GFNI were just detected; the shapes were just checked, every source has
+    // its coefficients, and `N` is the number of outputs.
     let done = unsafe {
         match outputs.len() {
-            1 => avx512_combine_of::<1>(sources, &matrices, outputs),
-            2 => avx512_combine_of::<2>(sources, &matrices, outputs),
-            _ => avx512_combine_of::<3>(sources, &matrices, outputs),
+            1 => avx512_combine_of::<1>(sources, coefficients, outputs),
+            2 => avx512_combine_of::<2>(sources, coefficients, outputs),
+            _ => avx512_combine_of::<3>(sources, coefficients, outputs),
         }
     };
     with_tails(sources, outputs, done, |sources, outputs| kernel::combine(sources, coefficients, outputs));
@@ -158,11 +156,11 @@ fn avx2_horner_of<const N: usize>(columns: &[&[u8]], outputs: &mut [&mut [u8]]) 
 
 /// The combinations over all whole vectors; returns how many bytes that were.
 ///
-/// Relies on [`check_shapes`] having passed, on `N == outputs.len()` and on a table for each source.
+/// Relies on [`check_shapes`] having passed, on `N == outputs.len()` and on coefficients for each source.
 #[target_feature(enable = "avx2")]
 fn avx2_combine_of<const N: usize>(
     sources: &[&[u8]],
-    tables: &[[Nibbles; PARITY_MAX]],
+    coefficients: &[[u8; PARITY_MAX]],
     outputs: &mut [&mut [u8]],
 ) -> usize {
     const LANES: usize = 2;
@@ -171,7 +169,7 @@ fn avx2_combine_of<const N: usize>(
     let low_nibbles = _mm256_set1_epi8(15);
     for at in (0..whole).step_by(STEP) {
         let mut sums = [[_mm256_setzero_si256(); LANES]; N];
-        for (source, row) in sources.iter().zip(tables) {
+        for (source, row) in sources.iter().zip(coefficients) {
             if source.is_empty() {
                 continue;
             }
@@ -183,7 +181,8 @@ fn avx2_combine_of<const N: usize>(
                 low[lane] = _mm256_and_si256(data, low_nibbles);
                 high[lane] = _mm256_and_si256(_mm256_srli_epi16::<4>(data), low_nibbles);
             }
-            for (sum, table) in sums.iter_mut().zip(row) {
+            for (sum, &coefficient) in sums.iter_mut().zip(row) {
+                let table = &NIBBLES[usize::from(coefficient)];
                 // SAFETY: a table has 16 bytes for each nibble; the loads need no alignment.
                 let (of_low, of_high) = unsafe {
                     (_mm_loadu_si128(table.low.as_ptr().cast()), _mm_loadu_si128(table.high.as_ptr().cast()))
@@ -254,11 +253,11 @@ fn avx512_horner_of<const N: usize>(columns: &[&[u8]], outputs: &mut [&mut [u8]]
 
 /// The combinations over all whole vectors; returns how many bytes that were.
 ///
-/// Relies on [`check_shapes`] having passed, on `N == outputs.len()` and on a row of matrices for each source.
+/// Relies on [`check_shapes`] having passed, on `N == outputs.len()` and on coefficients for each source.
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
 fn avx512_combine_of<const N: usize>(
     sources: &[&[u8]],
-    matrices: &[[u64; PARITY_MAX]],
+    coefficients: &[[u8; PARITY_MAX]],
     outputs: &mut [&mut [u8]],
 ) -> usize {
     const LANES: usize = 4;
@@ -266,11 +265,11 @@ fn avx512_combine_of<const N: usize>(
     let whole = outputs[0].len() / STEP * STEP;
     for at in (0..whole).step_by(STEP) {
         let mut sums = [[_mm512_setzero_si512(); LANES]; N];
-        for (source, row) in sources.iter().zip(matrices) {
+        for (source, row) in sources.iter().zip(coefficients) {
             if source.is_empty() {
                 continue;
             }
-            let factors: [__m512i; N] = std::array::from_fn(|k| _mm512_set1_epi64(row[k] as i64));
+            let factors: [__m512i; N] = std::array::from_fn(|k| _mm512_set1_epi64(AFFINE[usize::from(row[k])] as i64));
             for lane in 0..LANES {
                 // SAFETY: the source is not empty, so it is as long as the outputs, and `at + STEP <= whole`.
                 let data = unsafe { _mm512_loadu_si512(source.as_ptr().add(at + 64 * lane).cast()) };

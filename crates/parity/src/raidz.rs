@@ -9,12 +9,14 @@
 //! missing columns up to the number of good parities is recoverable. The inverse is multiplied into the known columns'
 //! coefficients, so that one pass over the known columns yields the missing ones.
 
-use crate::field::{invert, multiply, power};
+use crate::field::{invert, multiply, power_of_two};
 use crate::kernel::{self, Kernels};
 use crate::{DATA_MAX, PARITY_MAX};
 
-/// The base whose powers weigh the data columns in parity column P, Q, R.
-const GENERATORS: [u8; PARITY_MAX] = [1, 2, 4];
+/// The weight of data column `i` of `n` in parity column `k`, where P, Q, R are 0, 1, 2: `(2^k)^(n-1-i)`.
+fn weight(k: usize, n: usize, i: usize) -> u8 {
+    power_of_two(k * (n - 1 - i))
+}
 
 /// Why data columns could not be reconstructed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +138,7 @@ fn run_reconstruct(
     for (row, &(k, _)) in matrix.iter_mut().zip(used) {
         for (cell, &j) in row.iter_mut().zip(missing) {
             assert!(j < n, "missing column {j} of {n}");
-            *cell = power(GENERATORS[k], n - 1 - j);
+            *cell = weight(k, n, j);
         }
     }
     let inverted = invert(matrix, missing.len()).expect("distinct columns give independent equations");
@@ -149,10 +151,10 @@ fn run_reconstruct(
     let mut lost: Vec<&mut [u8]> = missing.iter().map(|&j| std::mem::take(&mut data[j])).collect();
     let mut known: Vec<&[u8]> = used.iter().map(|&(_, column)| column).collect();
     for (i, column) in data.iter().enumerate().filter(|(i, _)| !missing.contains(i)) {
-        let weights = used.iter().map(|&(k, _)| power(GENERATORS[k], n - 1 - i));
         let mut row = [0; PARITY_MAX];
-        for (s, weight) in weights.enumerate() {
-            for (m, cell) in row.iter_mut().enumerate() {
+        for (s, &(k, _)) in used.iter().enumerate() {
+            let weight = weight(k, n, i);
+            for (m, cell) in row.iter_mut().enumerate().take(missing.len()) {
                 *cell ^= multiply(inverted[m][s], weight);
             }
         }
@@ -161,8 +163,9 @@ fn run_reconstruct(
     }
 
     let lengths = known.iter().map(|column| column.len()).chain(lost.iter().map(|column| column.len()));
+    let ranges: Vec<_> = cuts(lengths).collect();
     let mut sources: Vec<&[u8]> = Vec::with_capacity(known.len());
-    for cut in cuts(lengths) {
+    for cut in ranges {
         sources.clear();
         sources.extend(known.iter().map(|column| part(column, &cut)));
         combine_present(kernels, &sources, &coefficients, &mut lost, &cut);
@@ -200,10 +203,178 @@ fn combine_present(
     } else if rows.len() == count {
         (kernels.combine)(sources, coefficients, &mut outputs);
     } else {
-        let chosen: Vec<[u8; PARITY_MAX]> = coefficients
-            .iter()
-            .map(|row| std::array::from_fn(|k| rows.get(k).map_or(0, |&m| row[m])))
-            .collect();
+        let chosen: Vec<[u8; PARITY_MAX]> =
+            coefficients.iter().map(|row| std::array::from_fn(|k| rows.get(k).map_or(0, |&m| row[m]))).collect();
         (kernels.combine)(sources, &chosen, &mut outputs);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::available;
+    use proptest::prelude::*;
+
+    fn noise(length: usize, mut seed: u64) -> Vec<u8> {
+        seed |= 1;
+        (0..length)
+            .map(|_| {
+                seed ^= seed << 13;
+                seed ^= seed >> 7;
+                seed ^= seed << 17;
+                (seed >> 11) as u8
+            })
+            .collect()
+    }
+
+    /// Columns as RAID-Z lays them: the first `long` are one sector longer than the others.
+    fn columns(count: usize, long: usize, short_length: usize, sector: usize, seed: u64) -> Vec<Vec<u8>> {
+        (0..count)
+            .map(|i| noise(short_length + if i < long { sector } else { 0 }, seed.wrapping_mul(31) + i as u64 * 977))
+            .collect()
+    }
+
+    /// The formulas of the crate's opening, byte by byte.
+    fn by_definition(parity: usize, data: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let length = data.iter().map(Vec::len).max().unwrap_or(0);
+        (0..parity)
+            .map(|k| {
+                (0..length)
+                    .map(|at| {
+                        data.iter().enumerate().fold(0, |sum, (i, column)| {
+                            sum ^ multiply(weight(k, data.len(), i), column.get(at).copied().unwrap_or(0))
+                        })
+                    })
+                    .collect()
+            })
+            .collect()
+    }
+
+    fn generated(kernels: Kernels, parity: usize, data: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let length = data.iter().map(Vec::len).max().unwrap_or(0);
+        let mut out = vec![vec![0xa5; length]; parity];
+        let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+        let mut views: Vec<&mut [u8]> = out.iter_mut().map(Vec::as_mut_slice).collect();
+        run_generate(kernels, parity, &data, &mut views);
+        out
+    }
+
+    /// Every set of `size` numbers below `n`.
+    fn subsets(n: usize, size: usize) -> Vec<Vec<usize>> {
+        if size == 0 {
+            return vec![vec![]];
+        }
+        let with_last = |last: usize| {
+            subsets(last, size - 1).into_iter().map(move |mut set| {
+                set.push(last);
+                set
+            })
+        };
+        (size - 1..n).flat_map(with_last).collect()
+    }
+
+    /// Loses `missing`, rebuilds from exactly the parities of `rows`, and compares.
+    fn survives(kernels: Kernels, data: &[Vec<u8>], parity: &[Vec<u8>], rows: &[usize], missing: &[usize]) -> bool {
+        let mut damaged = data.to_vec();
+        for &j in missing {
+            damaged[j].fill(0x5a);
+        }
+        let given: Vec<Option<&[u8]>> =
+            (0..parity.len()).map(|k| rows.contains(&k).then_some(parity[k].as_slice())).collect();
+        let mut views: Vec<&mut [u8]> = damaged.iter_mut().map(Vec::as_mut_slice).collect();
+        run_reconstruct(kernels, &mut views, &given, missing).unwrap();
+        damaged == data
+    }
+
+    #[test]
+    fn every_kernel_generates_what_the_formulas_say() {
+        for (count, long, short, sector) in [
+            (1, 1, 0, 512),
+            (1, 0, 512, 512),
+            (2, 1, 1024, 512),
+            (6, 3, 4096, 512),
+            (6, 0, 4096, 4096),
+            (9, 4, 333, 77),
+        ] {
+            let data = columns(count, long, short, sector, 7);
+            for parity in 1..=PARITY_MAX {
+                let expected = by_definition(parity, &data);
+                for &kernels in available() {
+                    assert!(generated(kernels, parity, &data) == expected, "{} {count}/{long}", kernels.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_combination_of_missing_columns_and_good_parities_is_rebuilt() {
+        for &kernels in available() {
+            for (count, long) in [(1, 1), (2, 0), (3, 2), (5, 1), (8, 3)] {
+                let data = columns(count, long, 512, 512, count as u64);
+                let parity = by_definition(PARITY_MAX, &data);
+                for size in 1..=PARITY_MAX.min(count) {
+                    for rows in subsets(PARITY_MAX, size) {
+                        for missing in subsets(count, size) {
+                            let fine = survives(kernels, &data, &parity, &rows, &missing);
+                            assert!(fine, "{}: parities {rows:?}, columns {missing:?} of {count}", kernels.name);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_widest_group_is_rebuilt_from_its_last_and_first_columns() {
+        let data = columns(DATA_MAX, 100, 64, 64, 3);
+        let parity = by_definition(PARITY_MAX, &data);
+        for &kernels in available() {
+            for missing in [[0, 1, 2], [0, 127, 253], [253, 0, 100], [251, 252, 253]] {
+                assert!(survives(kernels, &data, &parity, &[0, 1, 2], &missing), "{} {missing:?}", kernels.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_column_that_is_absent_altogether_is_zero() {
+        let mut data = columns(3, 3, 0, 4096, 5);
+        data[2].clear();
+        let parity = by_definition(3, &data);
+        for &kernels in available() {
+            assert!(generated(kernels, 3, &data) == parity);
+            assert!(survives(kernels, &data, &parity, &[1, 2], &[0, 2]));
+        }
+    }
+
+    #[test]
+    fn too_few_parities_are_an_error_and_leave_the_data_alone() {
+        let mut data = columns(4, 2, 512, 512, 9);
+        let before = data.clone();
+        let parity = by_definition(1, &data);
+        let mut views: Vec<&mut [u8]> = data.iter_mut().map(Vec::as_mut_slice).collect();
+        let result = reconstruct(&mut views, &[None, Some(&parity[0])], &[1, 2]);
+        assert_eq!(result, Err(ReconstructError::NotEnoughParity { missing: 2, available: 1 }));
+        assert_eq!(data, before);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_lost_up_to_the_parity_comes_back(
+            count in 1usize..20, long in 0usize..20, short in 0usize..1500, sector in 1usize..600,
+            parity in 1usize..=3, order in any::<u64>(), seed in any::<u64>(),
+        ) {
+            let data = columns(count, long.min(count), short, sector, seed);
+            let expected = by_definition(parity, &data);
+            let lost = parity.min(count).min(1 + order as usize % 3);
+            let choices = subsets(count, lost);
+            let mut missing = choices[(order >> 8) as usize % choices.len()].clone();
+            missing.rotate_left((order >> 40) as usize % lost);
+            let rows = subsets(parity, lost);
+            let rows = &rows[(order >> 50) as usize % rows.len()];
+            for &kernels in available() {
+                prop_assert_eq!(&generated(kernels, parity, &data), &expected);
+                prop_assert!(survives(kernels, &data, &expected, rows, &missing), "{} {:?}", kernels.name, missing);
+            }
+        }
     }
 }

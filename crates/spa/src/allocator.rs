@@ -294,3 +294,17 @@ impl Allocator {
 fn double_free(bp: &BlkPtr, error: RangeError) -> ZioError {
     ZioError::corrupt("space map", format!("freeing {bp:?}: {error}"))
 }
+
+impl Geometry for platter_vdev::TopVdev {
+    fn asize_for(&self, psize: u64) -> u64 {
+        self.asize_for(psize)
+    }
+
+    fn deflate_ratio(&self) -> u64 {
+        self.deflate_ratio()
+    }
+
+    fn is_allocatable(&self) -> bool {
+        !self.is_log() && self.condition().is_usable()
+    }
+}

@@ -132,18 +132,9 @@ impl Metaslab {
         }
     }
 
-    /// Free ranges by log2 of their length, as the space map's histogram wants them: bucket `i` counts ranges of
-    /// `2^(i+shift)` bytes and more.
-    pub fn histogram(&self, shift: u32) -> [u64; 32] {
-        let mut buckets = [0u64; 32];
-        for set in [&self.allocatable, &self.freed].into_iter().chain(&self.deferred) {
-            for (_, length) in set.iter() {
-                let order = 63 - length.leading_zeros();
-                let bucket = order.saturating_sub(shift).min(31);
-                // A range too long for the last bucket counts as several (space_map_histogram_add).
-                buckets[bucket as usize] += 1 << (order.saturating_sub(shift + 31));
-            }
-        }
-        buckets
+    /// Lengths of all free runs: those to be handed out and those held back.
+    pub fn free_runs(&self) -> Vec<u64> {
+        let sets = [&self.allocatable, &self.freed].into_iter().chain(&self.deferred);
+        sets.flat_map(|set| set.iter().map(|(_, length)| length)).collect()
     }
 }

@@ -9,6 +9,7 @@ use platter_buffer::{Buf, BufMut};
 use platter_ondisk::blkptr::{BLOCK_SIZE_MAX, EMBEDDED_PAYLOAD_MAX};
 use platter_ondisk::types::{checksum, compression};
 use platter_ondisk::{BlkPtr, Dva, byteswap, gang};
+use platter_vdev::Extent;
 use platter_zio::{Bookmark, Priority, Result, ZioError};
 
 use crate::store::{ScrubbedBlock, Store};
@@ -62,13 +63,13 @@ fn read_copy<'a>(
     dva: Dva,
     priority: Priority,
     depth: u32,
-) -> BoxFuture<'a, Result<Buf, String>> {
+) -> BoxFuture<'a, std::result::Result<Buf, String>> {
     async move {
         let vdev = store.state().vdevs.get(dva.vdev as usize).and_then(Option::as_ref);
         let vdev = vdev.ok_or_else(|| format!("top-level vdev {} does not exist", dva.vdev))?;
         if !dva.gang {
             let (bytes, outcome) = vdev
-                .read(dva.offset, bp.psize(), &|bytes: &[u8]| matches(bp, bytes), priority)
+                .read(extent(bp, dva, bp.psize()), priority, &|bytes: &[u8]| matches(bp, bytes))
                 .await
                 .map_err(|e| e.to_string())?;
             store.state().repaired_bytes.fetch_add(outcome.repaired_bytes, Ordering::Relaxed);
@@ -79,7 +80,9 @@ fn read_copy<'a>(
         }
         let verifier = gang::verifier(&dva, bp.physical_birth());
         let (header, _) = vdev
-            .read(dva.offset, gang::HEADER_SIZE as u64, &|b: &[u8]| gang::verify(b, verifier, platter_checksum::sha256), priority)
+            .read(extent(bp, dva, gang::HEADER_SIZE as u64), priority, &|b: &[u8]| {
+                gang::verify(b, verifier, platter_checksum::sha256)
+            })
             .await
             .map_err(|e| format!("gang header: {e}"))?;
         let parts = gang::pointers(&header);
@@ -144,7 +147,7 @@ pub(crate) async fn read(store: &Store, bp: &BlkPtr, bookmark: Bookmark, priorit
         match read_copy(store, bp, dva, priority, 0).await {
             Ok(stored) => {
                 for bad in wrong {
-                    rewrite(store, bad, &stored).await;
+                    rewrite(store, bp, bad, &stored, false).await;
                 }
                 let contents = if bp.lsize() > 64 << 10 && bp.compression() != compression::OFF {
                     let pointer = *bp;
@@ -184,11 +187,15 @@ fn decode_embedded(bp: &BlkPtr, bookmark: Bookmark) -> Result<Buf> {
     Ok(contents)
 }
 
+/// A copy's place on its vdev.
+fn extent(bp: &BlkPtr, dva: Dva, psize: u64) -> Extent {
+    Extent { offset: dva.offset, psize, birth: bp.physical_birth() }
+}
+
 /// Puts good bytes over a copy that was wrong. A failure is counted by the vdev; the block still has a good copy.
-async fn rewrite(store: &Store, dva: Dva, good: &Buf) {
+async fn rewrite(store: &Store, bp: &BlkPtr, dva: Dva, good: &Buf, by_scrub: bool) {
     if let Some(vdev) = store.state().vdevs.get(dva.vdev as usize).and_then(Option::as_ref)
-        && vdev.is_writable()
-        && vdev.write(dva.offset, good.clone(), Priority::AsyncWrite).await.is_ok()
+        && vdev.repair(extent(bp, dva, bp.psize()), good.clone(), by_scrub).await.is_ok()
     {
         store.state().repaired_bytes.fetch_add(good.len() as u64, Ordering::Relaxed);
     }
@@ -212,11 +219,11 @@ pub(crate) async fn scrub(store: &Store, bp: &BlkPtr, bookmark: Bookmark) -> Res
         matches(bp, bytes)
     };
     let mut done = ScrubbedBlock::default();
-    let (mut wrong, mut reasons, mut healthy) = (Vec::new(), Vec::new(), None);
+    let (mut wrong, mut reasons, mut healthy) = (Vec::new(), Vec::<String>::new(), false);
     for dva in bp.dvas() {
         if dva.gang {
             match read_copy(store, bp, dva, Priority::Scrub, 0).await {
-                Ok(bytes) => healthy = Some(bytes),
+                Ok(_) => healthy = true,
                 Err(reason) => reasons.push(reason),
             }
             continue;
@@ -225,10 +232,10 @@ pub(crate) async fn scrub(store: &Store, bp: &BlkPtr, bookmark: Bookmark) -> Res
             reasons.push(format!("top-level vdev {} does not exist", dva.vdev));
             continue;
         };
-        match vdev.scrub(dva.offset, bp.psize(), &good).await {
+        match vdev.scrub(extent(bp, dva, bp.psize()), &good).await {
             Ok(outcome) => {
                 done.repaired += outcome.repaired_bytes;
-                healthy = Some(outcome.data);
+                healthy = true;
             }
             Err(e) => {
                 reasons.push(e.to_string());
@@ -236,13 +243,21 @@ pub(crate) async fn scrub(store: &Store, bp: &BlkPtr, bookmark: Bookmark) -> Res
             }
         }
     }
-    let Some(bytes) = healthy else {
+    if !healthy {
         store.report_damage(bookmark, bp);
         return Err(damaged(bookmark, bp, reasons.join("; ")));
-    };
-    for dva in wrong {
-        rewrite(store, dva, &bytes).await;
-        done.repaired += bytes.len() as u64;
+    }
+    if !wrong.is_empty() {
+        let sound = bp.dvas().filter(|dva| !wrong.contains(dva));
+        for dva in sound {
+            if let Ok(bytes) = read_copy(store, bp, dva, Priority::Scrub, 0).await {
+                for &bad in &wrong {
+                    rewrite(store, bp, bad, &bytes, true).await;
+                    done.repaired += bytes.len() as u64;
+                }
+                break;
+            }
+        }
     }
     Ok(done)
 }
@@ -268,12 +283,9 @@ pub fn free_gang<'a>(store: &'a Store, bp: &'a BlkPtr) -> BoxFuture<'a, Result<(
             let vdev = vdev.ok_or_else(|| ZioError::corrupt("block pointer", format!("{bp:?}: no such vdev")))?;
             let verifier = gang::verifier(&dva, bp.physical_birth());
             let (header, _) = vdev
-                .read(
-                    dva.offset,
-                    gang::HEADER_SIZE as u64,
-                    &|b: &[u8]| gang::verify(b, verifier, platter_checksum::sha256),
-                    Priority::SyncRead,
-                )
+                .read(extent(bp, dva, gang::HEADER_SIZE as u64), Priority::SyncRead, &|b: &[u8]| {
+                    gang::verify(b, verifier, platter_checksum::sha256)
+                })
                 .await
                 .map_err(|e| ZioError::Io(format!("gang header of {bp:?}: {e}")))?;
             for part in gang::pointers(&header).iter().filter(|part| !part.is_hole()) {

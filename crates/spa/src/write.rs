@@ -119,7 +119,7 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
             let vdev = state.vdevs.get(dva.vdev as usize).and_then(Option::as_ref).ok_or_else(|| {
                 ZioError::corrupt("block pointer", format!("top-level vdev {} does not exist", dva.vdev))
             })?;
-            vdev.write(dva.offset, bytes, Priority::AsyncWrite).await.map_err(|e| ZioError::Io(e.to_string()))
+            vdev.write(dva.offset, bytes, policy.txg, Priority::AsyncWrite).await.map_err(|e| ZioError::Io(e.to_string()))
         }
     });
     let results = if dvas.len() == 1 {

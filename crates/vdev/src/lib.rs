@@ -1,2 +1,30 @@
-//! vdev
+//! The vdev tree: leaves with their queues, mirrors and RAID-Z groups. Turns one block's read or write at a top-level vdev
+//! into the devices' transfers, and rebuilds and repairs what is missing or wrong.
+//!
+//! Invariants:
+//! - offsets given to a [`TopVdev`] are those of block pointers: they count from the end of the front labels;
+//! - what a verified read returns passed the caller's check, whatever the devices delivered;
+//! - an error is counted against a child only when the child is proven wrong: its bytes differ from those that passed.
 #![forbid(unsafe_code)]
+
+pub mod error;
+pub mod geometry;
+pub mod leaf;
+mod mirror;
+pub mod missing;
+mod queue;
+mod raidz;
+pub mod raidz_map;
+pub mod spec;
+pub mod state;
+pub mod stats;
+pub mod top;
+
+pub use error::{Result, VdevError};
+pub use geometry::Layout;
+pub use leaf::{DeviceOpener, Leaf, PathOpener};
+pub use missing::MissingRanges;
+pub use spec::{VdevKind, VdevSpec};
+pub use state::{Condition, VdevAux, VdevState};
+pub use stats::{Stats, StatsSnapshot};
+pub use top::{Extent, ReadOutcome, ScrubOutcome, TopVdev, Verify};

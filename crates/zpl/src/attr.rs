@@ -217,8 +217,10 @@ pub enum Fallocate {
 /// What `statfs` tells; all counts as a user sees them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatFs {
-    /// Unit of the block counts, in bytes.
+    /// Unit of the block counts, in bytes (`f_frsize`).
     pub block_size: u32,
+    /// Preferred size of an I/O, in bytes (`f_bsize`).
+    pub io_size: u32,
     /// Blocks in all.
     pub blocks: u64,
     /// Blocks that can still be written.

@@ -27,6 +27,9 @@ pub enum ZplError {
     /// The name is longer than 255 bytes, or a symbolic link's target is longer than 4095.
     #[error("name too long")]
     NameTooLong,
+    /// The file system takes only UTF-8 names (`utf8only=on`).
+    #[error("the name is not UTF-8")]
+    NotUtf8,
     /// The link count would overflow.
     #[error("too many links")]
     TooManyLinks,
@@ -81,6 +84,7 @@ pub mod errno {
     pub const ENAMETOOLONG: i32 = 36;
     pub const ENOTEMPTY: i32 = 39;
     pub const ENODATA: i32 = 61;
+    pub const EILSEQ: i32 = 84;
     pub const EOPNOTSUPP: i32 = 95;
     pub const ESTALE: i32 = 116;
     pub const EDQUOT: i32 = 122;
@@ -97,6 +101,7 @@ impl ZplError {
             Self::IsDirectory => errno::EISDIR,
             Self::NotEmpty => errno::ENOTEMPTY,
             Self::NameTooLong => errno::ENAMETOOLONG,
+            Self::NotUtf8 => errno::EILSEQ,
             Self::TooManyLinks => errno::EMLINK,
             Self::FileTooLarge => errno::EFBIG,
             Self::Invalid(_) => errno::EINVAL,

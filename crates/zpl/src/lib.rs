@@ -13,14 +13,30 @@
 //! 6. a znode's attribute mutex: never held across an await.
 #![forbid(unsafe_code)]
 
+mod acl;
 pub mod attr;
+mod cache;
+mod create;
+mod dir;
 pub mod error;
+mod file;
+pub mod fs;
+mod namespace;
 pub mod options;
-pub mod zpl;
+mod path;
+mod phys;
+mod prefetch;
+mod range_lock;
+mod sa_table;
+mod salt;
+mod setattr;
+mod unlinked;
+mod znode;
 
 pub use attr::{
     Attr, DirEntry, Fallocate, FileKind, NewFile, RenameFlags, SeekFor, SetAttr, SetTime, StatFs, Timestamp, WallClock,
 };
 pub use error::{Result, ZplError};
+pub use fs::Zpl;
 pub use options::{AtimeMode, CreateOptions, MountOptions, SpaceInfo, UnlimitedSpace};
-pub use zpl::{Zpl, object_path};
+pub use path::object_path;

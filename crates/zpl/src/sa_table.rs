@@ -13,9 +13,9 @@ use parking_lot::RwLock;
 use platter_dmu::zap::{NewZap, Zap, ZapValue};
 use platter_dmu::{Objset, Tx, ZioError};
 use platter_ondisk::sa::{AttrShape, SA_LAYOUT_FIRST, SA_LAYOUT_MAX, SA_LAYOUTS, SA_REGISTRY};
-use platter_ondisk::types::dmu_ot;
+use platter_ondisk::types::object_type;
 use platter_ondisk::znode::{ZPL_ATTRS, ZplAttr};
-use platter_ondisk::{ObjectId, Txg};
+use platter_ondisk::ObjectId;
 use platter_zio::Result;
 
 use crate::salt::Salts;
@@ -78,7 +78,6 @@ impl Layouts {
 struct Tables {
     registry: Option<Zap>,
     layouts: Option<Zap>,
-    last_changed: Txg,
 }
 
 /// The registry and the layouts.
@@ -99,7 +98,7 @@ pub(crate) struct SaTable {
 impl SaTable {
     /// Reads the tables below SA master node `master` ([`ObjectId::NONE`] before version 5).
     pub async fn load(os: &Arc<Objset>, master: ObjectId) -> Result<Self> {
-        let mut tables = Tables { registry: None, layouts: None, last_changed: Txg(0) };
+        let mut tables = Tables { registry: None, layouts: None };
         let mut shapes: BTreeMap<u16, AttrShape> = BTreeMap::new();
         let mut named = BTreeMap::new();
         let mut layouts = Layouts::default();
@@ -135,7 +134,7 @@ impl SaTable {
 
     /// The tables of a file system that is being made: `master` is still empty.
     pub async fn create(os: &Arc<Objset>, tx: &Tx, master: &Zap, salts: &Salts) -> Result<Self> {
-        let tables = Tables { registry: None, layouts: None, last_changed: tx.txg() };
+        let tables = Tables { registry: None, layouts: None };
         let mut layouts = Layouts::default();
         layouts.insert(1, Arc::new([]));
         let object = master.dnode().object();
@@ -196,11 +195,11 @@ impl SaTable {
         {
             let mut tables = self.tables.lock().await;
             if tables.registry.is_none() {
-                let kind = dmu_ot::SA_ATTR_REGISTRATION;
+                let kind = object_type::SA_ATTR_REGISTRATION;
                 tables.registry = Some(linked(os, tx, &master, SA_REGISTRY, kind, salts).await?);
             }
             if tables.layouts.is_none() {
-                let kind = dmu_ot::SA_ATTR_LAYOUTS;
+                let kind = object_type::SA_ATTR_LAYOUTS;
                 tables.layouts = Some(linked(os, tx, &master, SA_LAYOUTS, kind, salts).await?);
             }
             if let Some(registry) = &tables.registry {
@@ -252,7 +251,7 @@ impl SaTable {
 
     /// Makes sure that the layout exists.
     pub async fn add_layout(&self, tx: &Tx, attributes: &[u16]) -> Result<u16> {
-        let mut tables = self.tables.lock().await;
+        let tables = self.tables.lock().await;
         if let Some(number) = self.layout_number(attributes) {
             return Ok(number);
         }
@@ -269,12 +268,6 @@ impl SaTable {
         let name = number.to_string();
         let value = ZapValue { integer_size: 2, integers: attributes.iter().map(|&a| u64::from(a)).collect() };
         zap.put(tx, name.as_bytes(), &value).await?;
-        if tables.last_changed > tx.txg() {
-            // A younger group changed the ZAP already: it must see this entry too (its sync cannot have begun, since
-            // this transaction still holds the older group).
-            zap.put(&Tx::syncing(tables.last_changed), name.as_bytes(), &value).await?;
-        }
-        tables.last_changed = tables.last_changed.max(tx.txg());
         self.layouts.write().insert(number, attributes.into());
         Ok(number)
     }
@@ -292,7 +285,7 @@ pub(crate) fn plain_zap(object_type: u8, salts: &Salts) -> NewZap {
         object_type,
         normalization: 0,
         flags: 0,
-        bonus_type: dmu_ot::NONE,
+        bonus_type: object_type::NONE,
         bonus_length: 0,
         dnode_size: 0,
         salt: salts.next(),

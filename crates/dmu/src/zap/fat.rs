@@ -73,6 +73,12 @@ impl<'a> Fat<'a> {
         self.header.entries
     }
 
+    /// Leaves, and the number of the next new block.
+    #[cfg(test)]
+    pub fn sizes(&self) -> (u64, u64) {
+        (self.header.leaves, self.header.free_block)
+    }
+
     fn corrupt(&self, detail: impl std::fmt::Display) -> ZioError {
         ZioError::corrupt("fat ZAP", format!("object {}: {detail}", self.dnode.object()))
     }

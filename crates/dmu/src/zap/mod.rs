@@ -314,14 +314,7 @@ impl Zap {
     }
 
     /// Sets the entry if a micro ZAP can hold it; whether it could. Call with the lock held for writing.
-    async fn set_micro(
-        &self,
-        tx: &Tx,
-        block: Buf,
-        name: &[u8],
-        value: &ZapValue,
-        present: IfPresent,
-    ) -> Result<bool> {
+    async fn set_micro(&self, tx: &Tx, block: Buf, name: &[u8], value: &ZapValue, present: IfPresent) -> Result<bool> {
         let (naming, found) = self.with_index(&block, |index| {
             (index.naming(), index.find(&block, name, |other| other == name).map(|(slot, _)| slot))
         })?;

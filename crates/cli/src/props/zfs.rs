@@ -1,0 +1,240 @@
+//! Properties of data sets, in the order of `zfs get all`.
+
+use std::collections::BTreeSet;
+
+use platter_daemon::api::DatasetView;
+use platter_dsl::report::{PropertySource, PropertyValue};
+
+use super::select::Wanted;
+use super::{Info, Kind, Shown};
+
+const fn info(name: &'static str, column: &'static str, kind: Kind) -> Info {
+    Info { name, column, kind, visible: true }
+}
+
+const fn hidden(name: &'static str, column: &'static str, kind: Kind) -> Info {
+    Info { name, column, kind, visible: false }
+}
+
+/// All native properties.
+pub const TABLE: &[Info] = &[
+    hidden("name", "NAME", Kind::Text),
+    info("type", "TYPE", Kind::Text),
+    info("creation", "CREATION", Kind::Creation),
+    info("used", "USED", Kind::Bytes),
+    info("available", "AVAIL", Kind::Bytes),
+    info("referenced", "REFER", Kind::Bytes),
+    info("compressratio", "RATIO", Kind::Ratio),
+    info("mounted", "MOUNTED", Kind::Word(3)),
+    info("origin", "ORIGIN", Kind::Text),
+    info("quota", "QUOTA", Kind::BytesOrNone),
+    info("reservation", "RESERV", Kind::BytesOrNone),
+    info("volsize", "VOLSIZE", Kind::Number),
+    info("volblocksize", "VOLBLOCK", Kind::Number),
+    info("recordsize", "RECSIZE", Kind::Number),
+    info("mountpoint", "MOUNTPOINT", Kind::Text),
+    info("sharenfs", "SHARENFS", Kind::Text),
+    info("checksum", "CHECKSUM", Kind::Word(9)),
+    info("compression", "COMPRESS", Kind::Word(14)),
+    info("atime", "ATIME", Kind::Word(3)),
+    info("devices", "DEVICES", Kind::Word(3)),
+    info("exec", "EXEC", Kind::Word(3)),
+    info("setuid", "SETUID", Kind::Word(3)),
+    info("readonly", "RDONLY", Kind::Word(3)),
+    info("zoned", "ZONED", Kind::Word(3)),
+    info("snapdir", "SNAPDIR", Kind::Word(8)),
+    info("aclmode", "ACLMODE", Kind::Word(11)),
+    info("aclinherit", "ACLINHERIT", Kind::Word(13)),
+    info("createtxg", "CREATETXG", Kind::Identifier),
+    info("canmount", "CANMOUNT", Kind::Word(6)),
+    info("xattr", "XATTR", Kind::Word(3)),
+    info("copies", "COPIES", Kind::Word(1)),
+    info("version", "VERSION", Kind::Word(7)),
+    info("utf8only", "UTF8ONLY", Kind::Word(3)),
+    info("normalization", "NORMALIZATION", Kind::Word(6)),
+    info("casesensitivity", "CASE", Kind::Word(11)),
+    info("vscan", "VSCAN", Kind::Word(3)),
+    info("nbmand", "NBMAND", Kind::Word(3)),
+    info("sharesmb", "SHARESMB", Kind::Text),
+    info("refquota", "REFQUOTA", Kind::BytesOrNone),
+    info("refreservation", "REFRESERV", Kind::BytesOrNone),
+    info("guid", "GUID", Kind::Identifier),
+    info("primarycache", "PRIMARYCACHE", Kind::Word(8)),
+    info("secondarycache", "SECONDARYCACHE", Kind::Word(8)),
+    info("usedbysnapshots", "USEDSNAP", Kind::Bytes),
+    info("usedbydataset", "USEDDS", Kind::Bytes),
+    info("usedbychildren", "USEDCHILD", Kind::Bytes),
+    info("usedbyrefreservation", "USEDREFRESERV", Kind::Bytes),
+    info("userrefs", "USERREFS", Kind::Number),
+    info("logbias", "LOGBIAS", Kind::Word(10)),
+    info("objsetid", "OBJSETID", Kind::Identifier),
+    info("dedup", "DEDUP", Kind::Word(13)),
+    info("mlslabel", "MLSLABEL", Kind::Text),
+    info("sync", "SYNC", Kind::Word(8)),
+    info("dnodesize", "DNSIZE", Kind::Word(6)),
+    info("refcompressratio", "REFRATIO", Kind::Ratio),
+    info("written", "WRITTEN", Kind::Number),
+    info("logicalused", "LUSED", Kind::Number),
+    info("logicalreferenced", "LREFER", Kind::Number),
+    info("volmode", "VOLMODE", Kind::Word(7)),
+    info("filesystem_limit", "FSLIMIT", Kind::CountOrNone),
+    info("snapshot_limit", "SSLIMIT", Kind::CountOrNone),
+    info("filesystem_count", "FSCOUNT", Kind::CountOrNone),
+    info("snapshot_count", "SSCOUNT", Kind::CountOrNone),
+    info("snapdev", "SNAPDEV", Kind::Word(7)),
+    info("acltype", "ACLTYPE", Kind::Word(8)),
+    info("context", "CONTEXT", Kind::Text),
+    info("fscontext", "FSCONTEXT", Kind::Text),
+    info("defcontext", "DEFCONTEXT", Kind::Text),
+    info("rootcontext", "ROOTCONTEXT", Kind::Text),
+    info("relatime", "RELATIME", Kind::Word(3)),
+    info("redundant_metadata", "REDUND_MD", Kind::Word(4)),
+    info("overlay", "OVERLAY", Kind::Word(3)),
+    info("encryption", "ENCRYPTION", Kind::Word(11)),
+    info("keylocation", "KEYLOCATION", Kind::Text),
+    info("keyformat", "KEYFORMAT", Kind::Word(10)),
+    info("pbkdf2iters", "PBKDF2ITERS", Kind::Identifier),
+    info("special_small_blocks", "SPECIAL_SMALL_BLOCKS", Kind::Number),
+    info("snapshots_changed", "SNAPSHOTS_CHANGED", Kind::SnapshotsChanged),
+    info("prefetch", "PREFETCH", Kind::Word(8)),
+    info("direct", "DIRECT", Kind::Word(8)),
+    info("longname", "LONGNAME", Kind::Word(3)),
+];
+
+/// Columns of `zfs list -o space`.
+pub const SPACE: &str =
+    "name,available,used,usedbysnapshots,usedbydataset,usedbyrefreservation,usedbychildren";
+
+/// Properties that nobody can set.
+const READ_ONLY: &[&str] = &[
+    "name",
+    "type",
+    "creation",
+    "used",
+    "available",
+    "referenced",
+    "compressratio",
+    "mounted",
+    "origin",
+    "createtxg",
+    "guid",
+    "usedbysnapshots",
+    "usedbydataset",
+    "usedbychildren",
+    "usedbyrefreservation",
+    "userrefs",
+    "objsetid",
+    "refcompressratio",
+    "written",
+    "logicalused",
+    "logicalreferenced",
+    "filesystem_count",
+    "snapshot_count",
+    "snapshots_changed",
+];
+
+/// Properties that each data set has for itself.
+const NOT_INHERITED: &[&str] = &[
+    "quota",
+    "reservation",
+    "refquota",
+    "refreservation",
+    "volsize",
+    "volblocksize",
+    "canmount",
+    "version",
+    "filesystem_limit",
+    "snapshot_limit",
+    "utf8only",
+    "normalization",
+    "casesensitivity",
+    "encryption",
+    "keyformat",
+    "keylocation",
+    "pbkdf2iters",
+    "context",
+    "fscontext",
+    "defcontext",
+    "rootcontext",
+];
+
+/// Finds a property by its name or its column's.
+pub fn find(name: &str) -> Option<&'static Info> {
+    TABLE.iter().find(|info| info.name == name || info.column.eq_ignore_ascii_case(name))
+}
+
+/// Whether nobody can set it.
+pub fn is_read_only(name: &str) -> bool {
+    READ_ONLY.contains(&name)
+}
+
+/// Whether children take it from their parent.
+pub fn is_inherited(name: &str) -> bool {
+    !NOT_INHERITED.contains(&name) && !is_read_only(name)
+}
+
+/// Whether this is a well-formed user property ("module:property").
+pub fn is_user_property(name: &str) -> bool {
+    name.contains(':')
+        && name.len() < 256
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.:+".contains(&byte))
+}
+
+/// Properties of `zfs get all` for these data sets: the native ones and all user properties that any of them has.
+pub fn all(datasets: &[DatasetView]) -> Vec<Wanted> {
+    let mut wanted: Vec<Wanted> = TABLE.iter().filter(|info| info.visible).map(Wanted::Native).collect();
+    let user: BTreeSet<&String> =
+        datasets.iter().flat_map(|view| view.report.properties.keys()).filter(|name| name.contains(':')).collect();
+    wanted.extend(user.into_iter().map(|name| Wanted::Other(name.clone())));
+    wanted
+}
+
+/// The value of a property for a data set; `None` when it has none.
+pub fn value(view: &DatasetView, wanted: &Wanted, literal: bool) -> Option<Shown> {
+    let report = &view.report;
+    match wanted.name() {
+        "name" => return Some(Shown { value: report.name.clone(), source: PropertySource::None }),
+        "type" => return Some(Shown { value: report.kind.clone(), source: PropertySource::None }),
+        _ => {}
+    }
+    let property = report.properties.get(wanted.name())?;
+    match wanted {
+        Wanted::Native(info) => Shown::of(info, property, literal),
+        Wanted::Other(_) => Some(Shown {
+            value: match &property.value {
+                PropertyValue::Text(text) => text.clone(),
+                PropertyValue::Number(number) => number.to_string(),
+            },
+            source: property.source.clone(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_short_names() {
+        assert_eq!(find("avail").unwrap().name, "available");
+        assert_eq!(find("refer").unwrap().name, "referenced");
+        assert_eq!(find("compressratio").unwrap().column, "RATIO");
+        assert!(find("nope").is_none());
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let names: BTreeSet<&str> = TABLE.iter().map(|info| info.name).collect();
+        assert_eq!(names.len(), TABLE.len());
+        for name in READ_ONLY.iter().chain(NOT_INHERITED) {
+            assert!(names.contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn user_properties_have_a_colon_and_no_capitals() {
+        assert!(is_user_property("com.example:backup"));
+        assert!(!is_user_property("backup"));
+        assert!(!is_user_property("Com:x"));
+    }
+}

@@ -1,0 +1,114 @@
+//! What every command works with: the connection to the daemon (made at first need), the command line for the history, and
+//! the ways a command can end.
+
+use platter_daemon::api::ErrorBody;
+use platter_daemon::client::Client;
+use platter_daemon::home::Home;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// How a command fails.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The command line makes no sense: a message (if any), then the command's usage; exit code 2.
+    Usage(String),
+    /// It was refused or went wrong.
+    Refused(ErrorBody),
+}
+
+impl From<ErrorBody> for Failure {
+    fn from(body: ErrorBody) -> Self {
+        Self::Refused(body)
+    }
+}
+
+/// A complete message, exit code 1.
+pub fn refused(message: impl Into<String>) -> Failure {
+    Failure::Refused(ErrorBody::new(message))
+}
+
+/// A message before the usage, exit code 2.
+pub fn usage(message: impl Into<String>) -> Failure {
+    Failure::Usage(message.into())
+}
+
+/// A command's exit code, or how it failed.
+pub type Done = Result<u8, Failure>;
+
+/// A running command.
+pub struct Session {
+    runtime: tokio::runtime::Runtime,
+    client: Option<Client>,
+    /// "zpool create tank …", for the pool's history.
+    pub command_line: String,
+}
+
+impl Session {
+    /// A session for this command line.
+    ///
+    /// # Errors
+    /// When no thread or timer can be had.
+    pub fn new(command_line: String) -> Result<Self, ErrorBody> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| ErrorBody::new(format!("cannot start: {error}")))?;
+        Ok(Self { runtime, client: None, command_line })
+    }
+
+    fn client(&mut self) -> Result<Client, ErrorBody> {
+        if let Some(client) = &self.client {
+            return Ok(client.clone());
+        }
+        let client = Client::new(Home::from_environment()?);
+        if let Some(pid) = self.runtime.block_on(client.ensure_running())? {
+            eprintln!("platter: started the daemon (pid {pid})");
+        }
+        self.client = Some(client.clone());
+        Ok(client)
+    }
+
+    /// Asks the daemon.
+    ///
+    /// # Errors
+    /// What it answers, or that it cannot be reached or started.
+    pub fn get<T: DeserializeOwned>(&mut self, path: &str) -> Result<T, ErrorBody> {
+        let client = self.client()?;
+        self.runtime.block_on(client.get(path))
+    }
+
+    /// Tells the daemon.
+    ///
+    /// # Errors
+    /// What it answers, or that it cannot be reached or started.
+    pub fn post<B: Serialize, T: DeserializeOwned>(&mut self, path: &str, body: &B) -> Result<T, ErrorBody> {
+        let client = self.client()?;
+        self.runtime.block_on(client.post(path, body))
+    }
+
+    /// Sleeps; `false` when the person pressed Ctrl-C.
+    pub fn sleep(&self, time: std::time::Duration) -> bool {
+        self.runtime.block_on(async {
+            tokio::select! {
+                () = tokio::time::sleep(time) => true,
+                _ = tokio::signal::ctrl_c() => false,
+            }
+        })
+    }
+}
+
+/// Prints a failure's message and hint.
+pub fn complain(body: &ErrorBody) {
+    eprintln!("{}", body.message);
+    if let Some(hint) = &body.hint {
+        eprintln!("{hint}");
+    }
+}
+
+/// Prints problems that did not stop an operation; the exit code that they make.
+pub fn complain_all(problems: &[String]) -> u8 {
+    for problem in problems {
+        eprintln!("{problem}");
+    }
+    u8::from(!problems.is_empty())
+}

@@ -1,0 +1,186 @@
+//! The other end of the API: finds the daemon of a home, starts one when there is none, and asks it.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+
+use crate::api::ErrorBody;
+use crate::home::Home;
+
+/// How long a new daemon may take until it answers. Opening large pools happens after that.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// A client of one home's daemon.
+#[derive(Clone, Debug)]
+pub struct Client {
+    home: Home,
+}
+
+/// Percent-encodes one segment of a path or a value of a query.
+pub fn encode(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+impl Client {
+    /// A client that does not start anything.
+    pub fn new(home: Home) -> Self {
+        Self { home }
+    }
+
+    /// The home it talks to.
+    pub fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// Whether a daemon answers.
+    pub async fn is_running(&self) -> bool {
+        UnixStream::connect(self.home.socket()).await.is_ok()
+    }
+
+    /// `GET`.
+    ///
+    /// # Errors
+    /// What the daemon answers, or that it cannot be reached.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ErrorBody> {
+        self.ask(Method::GET, path, Bytes::new()).await
+    }
+
+    /// `POST` with a JSON body.
+    ///
+    /// # Errors
+    /// What the daemon answers, or that it cannot be reached.
+    pub async fn post<B: Serialize, T: DeserializeOwned>(&self, path: &str, body: &B) -> Result<T, ErrorBody> {
+        let body = serde_json::to_vec(body).map_err(|error| ErrorBody::new(format!("cannot word the request: {error}")))?;
+        self.ask(Method::POST, path, Bytes::from(body)).await
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, ErrorBody> {
+        let lost = |reason: String| {
+            ErrorBody::new(format!("lost the daemon: {reason}"))
+                .hint(format!("its log is '{}'", self.home.log_file().display()))
+        };
+        let stream = UnixStream::connect(self.home.socket()).await.map_err(|error| {
+            ErrorBody::new(format!("cannot reach the daemon at '{}': {error}", self.home.socket().display()))
+                .hint("start it with 'platter daemon start'")
+        })?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| lost(error.to_string()))?;
+        let driver = tokio::spawn(connection);
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "platter")
+            .header("content-type", "application/json")
+            .body(Full::new(body))
+            .map_err(|error| lost(error.to_string()))?;
+        let response = sender.send_request(request).await.map_err(|error| lost(error.to_string()))?;
+        let status = response.status();
+        let bytes = response.into_body().collect().await.map_err(|error| lost(error.to_string()))?.to_bytes();
+        driver.abort();
+        if status == StatusCode::OK {
+            return serde_json::from_slice(&bytes).map_err(|error| {
+                ErrorBody::new(format!("the daemon's answer to {path} makes no sense: {error}"))
+                    .hint("the daemon may be of another version: 'platter daemon stop' lets the next command start this one")
+            });
+        }
+        Err(serde_json::from_slice(&bytes).unwrap_or_else(|_| {
+            ErrorBody::new(format!("the daemon refuses {path}: {status}: {}", String::from_utf8_lossy(&bytes)))
+        }))
+    }
+
+    /// Makes sure that a daemon answers; starts one when none does. Tells the pid of a daemon that this call started.
+    ///
+    /// # Errors
+    /// When it cannot be started; the message quotes the end of its log.
+    pub async fn ensure_running(&self) -> Result<Option<u32>, ErrorBody> {
+        if self.is_running().await {
+            return Ok(None);
+        }
+        self.home.create()?;
+        let mut child = spawn(&self.home)?;
+        let pid = child.id();
+        let start = Instant::now();
+        let mut pause = Duration::from_millis(2);
+        let mut ended: Option<Instant> = None;
+        loop {
+            if self.is_running().await {
+                // Two commands may have started one each: the lock lets only one live, and that one is announced by the
+                // command that started it.
+                let winner = self.home.daemon_pid();
+                return Ok(winner.filter(|winner| *winner == pid));
+            }
+            if ended.is_none() && matches!(child.try_wait(), Ok(Some(_))) {
+                ended = Some(Instant::now());
+            }
+            // Ours ended: either it failed, or it lost against another that is still on its way.
+            let hopeless = ended.is_some_and(|at| at.elapsed() > Duration::from_secs(1) && self.home.daemon_pid().is_none());
+            if hopeless || start.elapsed() > START_LIMIT {
+                return Err(ErrorBody::new(format!("cannot start the daemon:\n{}", log_tail(&self.home)))
+                    .hint("'platter daemon start --foreground' shows more"));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+    }
+
+    /// Waits until no process holds the home's lock any more.
+    pub async fn wait_until_stopped(&self, limit: Duration) -> bool {
+        let start = Instant::now();
+        while self.home.daemon_pid().is_some() {
+            if start.elapsed() > limit {
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        true
+    }
+}
+
+/// Starts this very program as the daemon, away from this terminal and with nothing of ours open but its log.
+fn spawn(home: &Home) -> Result<std::process::Child, ErrorBody> {
+    let fail = |error: std::io::Error| ErrorBody::new(format!("cannot start the daemon: {error}"));
+    let program: PathBuf = std::env::current_exe().map_err(fail)?;
+    let log = std::fs::OpenOptions::new().create(true).append(true).open(home.log_file()).map_err(fail)?;
+    Command::new(program)
+        .args(["daemon", "start", "--foreground", "--detached"])
+        .env("PLATTER_HOME", home.path())
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().map_err(fail)?)
+        .stderr(log)
+        .spawn()
+        .map_err(fail)
+}
+
+fn log_tail(home: &Home) -> String {
+    let text = std::fs::read(home.log_file()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(5)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::encode;
+
+    #[test]
+    fn names_travel_unharmed_in_paths() {
+        assert_eq!(encode("tank-1_a.b:c"), "tank-1_a.b%3Ac");
+        assert_eq!(encode("a b/ü"), "a%20b%2F%C3%BC");
+    }
+}

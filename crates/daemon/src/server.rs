@@ -1,0 +1,220 @@
+//! HTTP routes over the Unix socket.
+//!
+//! Every operation that changes something runs in a task of its own: a client that goes away in the middle does not stop an
+//! export halfway.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use platter_dsl::report::{HistoryEntry, ImportableReport};
+use serde::Deserialize;
+use tokio::sync::watch;
+
+use crate::api::{
+    ClearPool, ClosePool, CreateDataset, CreatePool, CreatedDataset, CreatedPool, DaemonStatus, Datasets, DestroyDataset,
+    DestroyedDatasets, ErrorBody, ImportPool, MountEntry, MountRequest, Outcome, PoolNames, PoolView, ScrubPool, SearchPools,
+    SetDatasetProperties, SetPoolProperty, UnmountRequest,
+};
+use crate::state::{Answer, Daemon};
+
+/// What the routes share.
+#[derive(Clone)]
+pub struct Context {
+    /// The daemon.
+    pub daemon: Arc<Daemon>,
+    /// Set to `true` to end the process.
+    pub stop: watch::Sender<bool>,
+}
+
+/// An [`ErrorBody`] as a response: 400 for what makes no sense, 422 for what failed.
+pub struct Failure(ErrorBody);
+
+impl From<ErrorBody> for Failure {
+    fn from(body: ErrorBody) -> Self {
+        Self(body)
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let status = if self.0.exit_code == 2 { StatusCode::BAD_REQUEST } else { StatusCode::UNPROCESSABLE_ENTITY };
+        (status, Json(self.0)).into_response()
+    }
+}
+
+type Reply<T> = Result<Json<T>, Failure>;
+
+/// All routes.
+pub fn router(context: Context) -> Router {
+    Router::new()
+        .route("/v1/daemon", get(daemon_status))
+        .route("/v1/daemon/stop", post(daemon_stop))
+        .route("/v1/pools", get(pool_names).post(create_pool))
+        .route("/v1/pools/{name}", get(pool_view))
+        .route("/v1/pools/{name}/export", post(export_pool))
+        .route("/v1/pools/{name}/destroy", post(destroy_pool))
+        .route("/v1/pools/{name}/properties", post(set_pool_property))
+        .route("/v1/pools/{name}/history", get(history))
+        .route("/v1/pools/{name}/sync", post(sync_pool))
+        .route("/v1/pools/{name}/scrub", post(scrub_pool))
+        .route("/v1/pools/{name}/clear", post(clear_pool))
+        .route("/v1/import", post(import_pool))
+        .route("/v1/import/search", post(search))
+        .route("/v1/datasets", get(datasets).post(create_dataset))
+        .route("/v1/datasets/destroy", post(destroy_dataset))
+        .route("/v1/datasets/properties", post(set_dataset_properties))
+        .route("/v1/mounts", get(mounts).post(mount))
+        .route("/v1/unmount", post(unmount))
+        .fallback(|| async {
+            let body = ErrorBody { message: "no such path in this API".to_owned(), hint: None, exit_code: 2 };
+            (StatusCode::NOT_FOUND, Json(body))
+        })
+        .with_state(context)
+}
+
+/// Runs an operation to its end, even when the client does not wait for it.
+async fn to_its_end<T: Send + 'static>(operation: impl Future<Output = Answer<T>> + Send + 'static) -> Reply<T> {
+    match tokio::spawn(operation).await {
+        Ok(Ok(value)) => Ok(Json(value)),
+        Ok(Err(body)) => Err(Failure(body)),
+        Err(error) => {
+            tracing::error!("an operation died: {error}");
+            Err(Failure(ErrorBody::new("internal error: the operation died").hint("see the daemon's log")))
+        }
+    }
+}
+
+async fn daemon_status(State(context): State<Context>) -> Json<DaemonStatus> {
+    Json(context.daemon.status())
+}
+
+async fn daemon_stop(State(context): State<Context>) -> Json<Outcome> {
+    context.stop.send_replace(true);
+    Json(Outcome::default())
+}
+
+async fn pool_names(State(context): State<Context>) -> Json<PoolNames> {
+    Json(context.daemon.pool_names())
+}
+
+#[derive(Deserialize)]
+struct WithErrors {
+    #[serde(default)]
+    errors: bool,
+}
+
+async fn pool_view(
+    State(context): State<Context>,
+    Path(name): Path<String>,
+    Query(query): Query<WithErrors>,
+) -> Reply<PoolView> {
+    to_its_end(async move { context.daemon.pool_view(&name, query.errors).await }).await
+}
+
+async fn create_pool(State(context): State<Context>, Json(call): Json<CreatePool>) -> Reply<CreatedPool> {
+    to_its_end(async move { context.daemon.create_pool(call).await }).await
+}
+
+async fn export_pool(
+    State(context): State<Context>,
+    Path(name): Path<String>,
+    Json(call): Json<ClosePool>,
+) -> Reply<Outcome> {
+    to_its_end(async move { context.daemon.export_pool(&name, &call).await.map(|()| Outcome::default()) }).await
+}
+
+async fn destroy_pool(
+    State(context): State<Context>,
+    Path(name): Path<String>,
+    Json(call): Json<ClosePool>,
+) -> Reply<Outcome> {
+    to_its_end(async move { context.daemon.destroy_pool(&name, &call).await.map(|()| Outcome::default()) }).await
+}
+
+async fn set_pool_property(
+    State(context): State<Context>,
+    Path(name): Path<String>,
+    Json(call): Json<SetPoolProperty>,
+) -> Reply<Outcome> {
+    to_its_end(async move { context.daemon.set_pool_property(&name, &call).await.map(|()| Outcome::default()) }).await
+}
+
+async fn history(State(context): State<Context>, Path(name): Path<String>) -> Reply<Vec<HistoryEntry>> {
+    to_its_end(async move { context.daemon.history(&name).await }).await
+}
+
+async fn sync_pool(State(context): State<Context>, Path(name): Path<String>) -> Reply<Outcome> {
+    to_its_end(async move { context.daemon.sync_pool(&name).await.map(|()| Outcome::default()) }).await
+}
+
+async fn scrub_pool(
+    State(context): State<Context>,
+    Path(name): Path<String>,
+    Json(call): Json<ScrubPool>,
+) -> Reply<Outcome> {
+    if call.action == crate::api::ScrubAction::Wait {
+        // Waiting changes nothing: it ends with its client.
+        context.daemon.scrub_pool(&name, &call).await?;
+        return Ok(Json(Outcome::default()));
+    }
+    to_its_end(async move { context.daemon.scrub_pool(&name, &call).await.map(|()| Outcome::default()) }).await
+}
+
+async fn clear_pool(
+    State(context): State<Context>,
+    Path(name): Path<String>,
+    Json(call): Json<ClearPool>,
+) -> Reply<Outcome> {
+    to_its_end(async move { context.daemon.clear_pool(&name, &call).await.map(|()| Outcome::default()) }).await
+}
+
+async fn import_pool(State(context): State<Context>, Json(call): Json<ImportPool>) -> Reply<Outcome> {
+    to_its_end(async move { context.daemon.import_pool(call).await }).await
+}
+
+async fn search(State(context): State<Context>, Json(call): Json<SearchPools>) -> Reply<Vec<ImportableReport>> {
+    let search: Vec<PathBuf> = call.search;
+    to_its_end(async move { context.daemon.search(&search).await }).await
+}
+
+#[derive(Deserialize)]
+struct Under {
+    under: Option<String>,
+}
+
+async fn datasets(State(context): State<Context>, Query(query): Query<Under>) -> Reply<Datasets> {
+    to_its_end(async move { context.daemon.datasets(query.under.as_deref()).await }).await
+}
+
+async fn create_dataset(State(context): State<Context>, Json(call): Json<CreateDataset>) -> Reply<CreatedDataset> {
+    to_its_end(async move { context.daemon.create_dataset(&call).await }).await
+}
+
+async fn destroy_dataset(State(context): State<Context>, Json(call): Json<DestroyDataset>) -> Reply<DestroyedDatasets> {
+    to_its_end(async move { context.daemon.destroy_dataset(&call).await }).await
+}
+
+async fn set_dataset_properties(
+    State(context): State<Context>,
+    Json(call): Json<SetDatasetProperties>,
+) -> Reply<Outcome> {
+    to_its_end(async move { context.daemon.set_dataset_properties(&call).await }).await
+}
+
+async fn mounts(State(context): State<Context>) -> Json<Vec<MountEntry>> {
+    Json(context.daemon.mount_entries().await)
+}
+
+async fn mount(State(context): State<Context>, Json(call): Json<MountRequest>) -> Reply<Outcome> {
+    to_its_end(async move { context.daemon.mount(&call).await }).await
+}
+
+async fn unmount(State(context): State<Context>, Json(call): Json<UnmountRequest>) -> Reply<Outcome> {
+    to_its_end(async move { context.daemon.unmount(&call).await }).await
+}

@@ -1,0 +1,104 @@
+//! What an object set and its open objects share: the surroundings and the lists of what is dirty.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, LazyLock, OnceLock, Weak};
+
+use parking_lot::{Mutex, RwLock};
+use platter_buffer::Buf;
+use platter_ondisk::{DnodePhys, ObjectId, Txg};
+use platter_zio::{BlockStore, Priority, Result, ZioError};
+
+use crate::blocktree::TreeReader;
+use crate::dirty::{TXG_SLOTS, slot_of};
+use crate::dnode::Dnode;
+use crate::objset::{Objset, ObjsetParams, WriteProperties};
+
+/// Shared by an [`Objset`] and its [`Dnode`]s.
+pub(crate) struct Core {
+    pub(crate) params: ObjsetParams,
+    pub(crate) properties: RwLock<WriteProperties>,
+    /// Objects changed per group, in the order in which they are synced. Holds them in memory.
+    dirty: Mutex<[BTreeMap<u64, Arc<Dnode>>; TXG_SLOTS]>,
+    /// Whether holes remember their birth (feature `hole_birth`).
+    pub(crate) hole_birth: AtomicBool,
+    pub(crate) objset: OnceLock<Weak<Objset>>,
+}
+
+impl Core {
+    pub(crate) fn new(params: ObjsetParams) -> Arc<Self> {
+        let properties = RwLock::new(params.properties.clone());
+        Arc::new(Self {
+            params,
+            properties,
+            dirty: Mutex::default(),
+            hole_birth: AtomicBool::new(true),
+            objset: OnceLock::new(),
+        })
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn BlockStore> {
+        &self.params.store
+    }
+
+    pub(crate) fn reader(&self, object: ObjectId, priority: Priority) -> TreeReader<'_> {
+        TreeReader { store: &self.params.store, objset: self.params.id, object, priority }
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.params.read_only { Err(ZioError::ReadOnly) } else { Ok(()) }
+    }
+
+    pub(crate) fn register_dirty(&self, txg: Txg, object: ObjectId, dnode: Arc<Dnode>) {
+        self.dirty.lock()[slot_of(txg)].insert(object.0, dnode);
+    }
+
+    pub(crate) fn take_dirty(&self, txg: Txg) -> BTreeMap<u64, Arc<Dnode>> {
+        std::mem::take(&mut self.dirty.lock()[slot_of(txg)])
+    }
+
+    pub(crate) fn any_dirty(&self, txg: Txg) -> bool {
+        !self.dirty.lock()[slot_of(txg)].is_empty()
+    }
+
+    /// Counts newly dirtied bytes. The MOS is only changed by the sync itself, whose data throttles nobody.
+    pub(crate) fn add_dirty(&self, txg: Txg, bytes: u64) {
+        if bytes > 0 && !self.params.properties.is_mos {
+            self.params.gate.add_dirty(txg, bytes);
+        }
+    }
+
+    /// Takes bytes off the count: they reached the disk, or will never have to.
+    pub(crate) fn remove_dirty(&self, txg: Txg, bytes: u64) {
+        if bytes > 0 && !self.params.properties.is_mos {
+            self.params.gate.remove_dirty(txg, bytes);
+        }
+    }
+}
+
+/// A run of zeros of `length` bytes; shares memory up to 1 MiB.
+pub(crate) fn zeros(length: usize) -> Buf {
+    static ZEROS: LazyLock<Buf> = LazyLock::new(|| Buf::zeroed(1 << 20));
+    if length <= ZEROS.len() { ZEROS.slice(..length) } else { Buf::zeroed(length) }
+}
+
+/// An empty object's dnode.
+pub(crate) fn new_phys(object_type: u8, block_size: u32, indirect_shift: u8, pointers: usize, slots: usize) -> DnodePhys {
+    DnodePhys {
+        object_type,
+        indirect_shift,
+        levels: 1,
+        bonus_type: 0,
+        checksum: 0,
+        compression: 0,
+        flags: platter_ondisk::dnode::FLAG_USED_BYTES,
+        data_block_sectors: (block_size / 512) as u16,
+        bonus_length: 0,
+        extra_slots: slots as u8 - 1,
+        max_blkid: 0,
+        used: 0,
+        blkptrs: vec![platter_ondisk::BlkPtr::HOLE; pointers],
+        bonus: Vec::new(),
+        spill: None,
+    }
+}

@@ -1,0 +1,248 @@
+//! Writing what a group changed in an object set (`dmu_objset_sync`, `dnode_sync`).
+//!
+//! Order: the dirty objects' trees, all beside each other; their dnodes into the meta-dnode's blocks; the meta-dnode's tree;
+//! the object set's head. Each object's new tree replaces its old one in memory as soon as it is written; readers and
+//! writers of the next group never wait for any of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use platter_buffer::Buf;
+use platter_ondisk::dnode::{DNODE_SIZE, FLAG_SPILL_BLKPTR, FLAG_USED_BYTES};
+use platter_ondisk::objset::{
+    OBJSET_FLAG_PROJECTQUOTA_COMPLETE, OBJSET_FLAG_USERACCOUNTING_COMPLETE, OBJSET_FLAG_USEROBJACCOUNTING_COMPLETE,
+};
+use platter_ondisk::{BlkPtr, Txg};
+use platter_zio::{Priority, Result};
+
+use crate::blocktree::levels_for;
+use crate::dirty::{DirtySlot, slot_of};
+use crate::dnode::Dnode;
+use crate::numbers::PER_BLOCK;
+use crate::objset::Objset;
+use crate::policy;
+use crate::treesync::{SyncContext, TreeSync};
+
+/// Objects worked on at a time; the blocks they have in flight together are bounded elsewhere.
+const OBJECTS_IN_FLIGHT: usize = 64;
+
+/// Totals that are not kept up to date, and therefore not complete once anything changed.
+const ACCOUNTING_FLAGS: u64 = OBJSET_FLAG_USERACCOUNTING_COMPLETE
+    | OBJSET_FLAG_USEROBJACCOUNTING_COMPLETE
+    | OBJSET_FLAG_PROJECTQUOTA_COMPLETE;
+
+/// What is left to do with an object whose tree was written.
+struct Synced {
+    dnode: Arc<Dnode>,
+    /// Slots that it takes in its dnode block.
+    slots: usize,
+    allocated: bool,
+    freed: bool,
+    /// Whether its dnode block has (or is to have) it.
+    in_block: bool,
+}
+
+pub(crate) async fn sync(objset: &Arc<Objset>, txg: Txg, pass: u32) -> Result<BlkPtr> {
+    let core = &objset.core;
+    let head_dirty = std::mem::take(&mut objset.head_dirty.lock()[slot_of(txg)]);
+    let dirty = core.take_dirty(txg);
+    if dirty.is_empty() && !head_dirty && objset.meta.state.lock().slot_if_any(txg).is_none() {
+        return Ok(objset.root());
+    }
+    tracing::trace!(objset = core.params.id.0, txg = txg.0, pass, objects = dirty.len(), "sync");
+    let context = SyncContext::new(core.clone(), txg);
+    let result = run(objset, &context, &dirty).await;
+    if result.is_err() {
+        // The pool stops here. What was dirty must stay readable, hence in memory.
+        for (object, dnode) in dirty {
+            core.register_dirty(txg, platter_ondisk::ObjectId(object), dnode);
+        }
+    }
+    result
+}
+
+async fn run(objset: &Arc<Objset>, context: &SyncContext, dirty: &BTreeMap<u64, Arc<Dnode>>) -> Result<BlkPtr> {
+    let synced: Vec<Synced> = stream::iter(dirty.values().cloned().collect::<Vec<_>>())
+        .map(|dnode| sync_object(context, dnode))
+        .buffered(OBJECTS_IN_FLIGHT)
+        .try_collect()
+        .await?;
+    write_dnodes(objset, context, &synced).await?;
+    settle_numbers(objset, &synced);
+    drop(synced);
+    sync_object(context, objset.meta.clone()).await?;
+    write_head(objset, context).await
+}
+
+/// Writes one object's blocks and makes the new tree current.
+async fn sync_object(context: &SyncContext, dnode: Arc<Dnode>) -> Result<Synced> {
+    let (changes, disk, on_disk) = {
+        let mut state = dnode.state.lock();
+        let slot = state.slots[slot_of(context.txg)].take();
+        let Some(slot) = slot else {
+            let slots = state.disk.slots();
+            return Ok(Synced { slots, allocated: false, freed: false, in_block: false, dnode: dnode.clone() });
+        };
+        let changes: Arc<DirtySlot> = Arc::from(slot);
+        assert_eq!(changes.txg, context.txg, "the slot of another group");
+        state.syncing = Some(changes.clone());
+        (changes, state.disk.clone(), state.on_disk)
+    };
+
+    let mut phys = (*disk).clone();
+    let mut used = disk.used_bytes();
+    phys.flags |= FLAG_USED_BYTES;
+    let freed = changes.object_freed;
+    let tree = if freed {
+        let tree = tree_sync(context, &dnode, &phys, &changes, None);
+        for (index, bp) in phys.blkptrs.iter().enumerate() {
+            tree.free_tree(phys.levels - 1, index as u64, *bp).await?;
+        }
+        if let Some(spill) = phys.spill {
+            tree.replace(&spill, &BlkPtr::HOLE);
+        }
+        drop(tree);
+        phys.blkptrs.fill(BlkPtr::HOLE);
+        phys.spill = None;
+        used = 0;
+        None
+    } else {
+        apply_shape(&mut phys, &changes);
+        let seed = grow(&mut phys);
+        let tree = tree_sync(context, &dnode, &phys, &changes, seed);
+        let pointers = tree.build().await?;
+        let spill = match &changes.spill {
+            None => phys.spill,
+            Some(None) => {
+                if let Some(old) = phys.spill {
+                    tree.replace(&old, &BlkPtr::HOLE);
+                }
+                None
+            }
+            Some(Some(block)) => Some(tree.spill(block, phys.spill.unwrap_or(BlkPtr::HOLE)).await?),
+        };
+        Some((pointers, spill, tree.used.into_inner()))
+    };
+    if let Some((pointers, spill, delta)) = tree {
+        phys.blkptrs = pointers;
+        phys.spill = spill;
+        phys.flags = if spill.is_some() { phys.flags | FLAG_SPILL_BLKPTR } else { phys.flags & !FLAG_SPILL_BLKPTR };
+        used = used.saturating_add_signed(delta);
+    }
+    phys.used = used;
+
+    let slots = phys.slots();
+    {
+        let mut state = dnode.state.lock();
+        state.disk = Arc::new(phys);
+        state.syncing = None;
+        state.on_disk = !freed;
+    }
+    Ok(Synced { slots, allocated: changes.allocated, freed, in_block: !freed || on_disk, dnode })
+}
+
+fn tree_sync<'a>(
+    context: &'a SyncContext,
+    dnode: &Dnode,
+    shape: &'a platter_ondisk::DnodePhys,
+    changes: &'a DirtySlot,
+    seed: Option<(u8, Vec<BlkPtr>)>,
+) -> TreeSync<'a> {
+    TreeSync { context, object: dnode.object(), shape, changes, seed, used: AtomicI64::new(0) }
+}
+
+/// Takes over everything but the blocks.
+fn apply_shape(phys: &mut platter_ondisk::DnodePhys, changes: &DirtySlot) {
+    if let Some((bonus_type, bonus)) = &changes.bonus {
+        phys.bonus_type = *bonus_type;
+        phys.bonus = bonus.to_vec();
+        phys.bonus_length = bonus.len() as u16;
+    }
+    if let Some(size) = changes.block_size {
+        phys.data_block_sectors = (size / 512) as u16;
+    }
+    if let Some(max_blkid) = changes.max_blkid {
+        phys.max_blkid = max_blkid;
+    }
+}
+
+/// Adds levels when the last block needs them: the dnode's pointers move into a new indirect block, whose first contents
+/// are returned with its level.
+fn grow(phys: &mut platter_ondisk::DnodePhys) -> Option<(u8, Vec<BlkPtr>)> {
+    let needed = levels_for(phys.max_blkid, phys.blkptrs.len(), phys.pointers_per_indirect_shift());
+    if needed <= phys.levels {
+        return None;
+    }
+    let level = phys.levels;
+    phys.levels = needed;
+    let empty = vec![BlkPtr::HOLE; phys.blkptrs.len()];
+    let top = std::mem::replace(&mut phys.blkptrs, empty);
+    // Nothing to move when no block was ever there.
+    top.iter().any(|bp| *bp != BlkPtr::HOLE).then_some((level, top))
+}
+
+/// Puts the synced objects' dnodes into the meta-dnode's blocks.
+async fn write_dnodes(objset: &Arc<Objset>, context: &SyncContext, synced: &[Synced]) -> Result<()> {
+    let mut blocks: BTreeMap<u64, Vec<&Synced>> = BTreeMap::new();
+    for object in synced.iter().filter(|object| object.in_block) {
+        blocks.entry(object.dnode.object().0 / PER_BLOCK).or_default().push(object);
+    }
+    let mut read = stream::iter(blocks)
+        .map(|(blkid, objects)| async move { (blkid, objects, objset.meta.read_block(blkid, Priority::SyncRead).await) })
+        .buffered(OBJECTS_IN_FLIGHT);
+    while let Some((blkid, objects, block)) = read.next().await {
+        let mut block: Buf = block?;
+        let bytes = block.make_mut();
+        for object in objects {
+            let at = (object.dnode.object().0 % PER_BLOCK) as usize * DNODE_SIZE;
+            let place = &mut bytes[at..at + object.slots * DNODE_SIZE];
+            if object.freed {
+                place.fill(0);
+            } else {
+                object.dnode.phys().encode(place);
+            }
+        }
+        let mut state = objset.meta.state.lock();
+        objset.meta.enter(&mut state, context.txg);
+        state.put(context.txg, blkid, block);
+    }
+    objset.generation.fetch_add(1, Ordering::Release);
+    Ok(())
+}
+
+/// Lets go of what only memory knew about the synced objects' numbers.
+fn settle_numbers(objset: &Arc<Objset>, synced: &[Synced]) {
+    for object in synced {
+        let number = object.dnode.object().0;
+        if object.freed {
+            drop(objset.cache.lock().remove(number));
+        }
+        let mut numbers = objset.numbers.lock();
+        if object.allocated {
+            numbers.pending.remove(&number);
+        }
+        if object.freed {
+            numbers.freed.remove(&number);
+            numbers.sparse.insert(number / PER_BLOCK);
+        }
+    }
+}
+
+async fn write_head(objset: &Arc<Objset>, context: &SyncContext) -> Result<BlkPtr> {
+    let core = &context.core;
+    let meta = objset.meta.phys();
+    let fill = meta.blkptrs.iter().map(BlkPtr::fill).sum();
+    let (old, block) = {
+        let mut head = objset.head.write();
+        head.phys.meta_dnode = (*meta).clone();
+        head.phys.flags &= !ACCOUNTING_FLAGS;
+        (head.root, Buf::copy_from(&head.phys.encode()))
+    };
+    let policy = policy::for_head(&context.properties, context.txg, core.params.id, fill);
+    let new = context.write(block, policy, old).await?;
+    context.book(&old, &new);
+    objset.head.write().root = new;
+    Ok(new)
+}

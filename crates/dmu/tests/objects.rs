@@ -1,0 +1,296 @@
+//! Objects through write, sync, reopen and read, example by example.
+
+mod support;
+
+use std::sync::Arc;
+
+use platter_buffer::Buf;
+use platter_dmu::{NewDnode, Objset, Tx, ZioError};
+use platter_ondisk::{ObjectId, Txg};
+use platter_zio::Priority;
+use support::{World, file};
+
+async fn reopen(world: &World, os: &Arc<Objset>) -> Arc<Objset> {
+    Objset::open(world.params(), os.root()).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_was_written_is_read_back_after_a_sync_and_a_reopen() {
+    let world = World::new(false);
+    let tx = world.gate.begin().await.unwrap();
+    let os = Objset::create(world.params(), 2, &tx);
+    let dnode = os.allocate(&tx, file(4096)).await.unwrap();
+    assert_eq!(dnode.object(), ObjectId(1));
+    let data: Vec<u8> = (0..1_000_000u32).map(|i| (i * 7 / 3) as u8).collect();
+    dnode.write(&tx, 0, &data).await.unwrap();
+    dnode.set_bonus(&tx, 44, b"attributes").unwrap();
+    drop(tx);
+    let mut out = vec![0; 1_000_000];
+    dnode.read(0, &mut out).await.unwrap();
+    assert_eq!(out, data);
+    let root = world.sync(&os).await;
+    let audit = world.audit(&root).await;
+    assert_eq!(audit.objects[&1].levels, 2);
+    let os = reopen(&world, &os).await;
+    let dnode = os.dnode(ObjectId(1)).await.unwrap();
+    dnode.read(0, &mut out).await.unwrap();
+    assert_eq!(out, data);
+    assert_eq!(dnode.bonus(), b"attributes");
+    assert_eq!(os.object_count(), 1);
+    assert!(matches!(os.dnode(ObjectId(2)).await, Err(ZioError::NotFound(_))));
+}
+
+#[tokio::test]
+async fn an_object_set_without_objects_has_only_its_head() {
+    let world = World::new(false);
+    let tx = world.gate.begin().await.unwrap();
+    let os = Objset::create(world.params(), 2, &tx);
+    drop(tx);
+    assert!(os.root().is_hole() && os.is_dirty(Txg(4)));
+    let root = world.sync(&os).await;
+    assert_eq!(world.audit(&root).await.objects.len(), 0);
+    assert_eq!(world.store.live_blocks(), 1);
+    assert_eq!(os.sync(Txg(5), 1).await.unwrap(), root, "nothing dirty, nothing written");
+}
+
+#[tokio::test]
+async fn a_file_system_starts_with_six_levels_of_meta_dnode_and_the_mos_with_one() {
+    for (is_mos, levels) in [(false, 6), (true, 1)] {
+        let world = World::new(is_mos);
+        let tx = world.gate.begin().await.unwrap();
+        let os = Objset::create(world.params(), 2, &tx);
+        assert_eq!(os.phys().meta_dnode.levels, levels);
+    }
+}
+
+#[tokio::test]
+async fn a_tree_grows_levels_with_its_last_block_and_shrinks_to_holes() {
+    let world = World::new(false);
+    let tx = world.gate.begin().await.unwrap();
+    let os = Objset::create(world.params(), 2, &tx);
+    let new = NewDnode { indirect_shift: 12, ..file(512) };
+    let dnode = os.allocate(&tx, new).await.unwrap();
+    let block = |n: u8| Buf::copy_from(&[n; 512]);
+    dnode.write_block(&tx, 0, block(1)).await.unwrap();
+    drop(tx);
+    world.sync(&os).await;
+    assert_eq!(dnode.info().levels, 1);
+    // From one level to five at once, in one group.
+    let far = 32u64.pow(3) * 7;
+    let tx = world.gate.begin().await.unwrap();
+    dnode.write_block(&tx, far, block(2)).await.unwrap();
+    drop(tx);
+    assert_eq!(dnode.info().levels, 5);
+    let root = world.sync(&os).await;
+    let audit = world.audit(&root).await;
+    assert_eq!((audit.objects[&1].levels, audit.objects[&1].max_blkid), (5, far));
+    assert_eq!(dnode.read_block(0, Priority::SyncRead).await.unwrap(), block(1));
+    assert_eq!(dnode.seek(512, false).await.unwrap(), Some(far * 512));
+    assert_eq!(dnode.seek(far * 512 + 3, true).await.unwrap(), None);
+    assert_eq!(dnode.seek(0, true).await.unwrap(), Some(512));
+    let tx = world.gate.begin().await.unwrap();
+    dnode.free_range(&tx, 512, u64::MAX).await.unwrap();
+    drop(tx);
+    let root = world.sync(&os).await;
+    let audit = world.audit(&root).await;
+    assert_eq!((audit.objects[&1].levels, audit.objects[&1].max_blkid), (5, 0));
+    assert_eq!(dnode.read_block(0, Priority::SyncRead).await.unwrap(), block(1));
+    let tx = world.gate.begin().await.unwrap();
+    dnode.free_range(&tx, 0, u64::MAX).await.unwrap();
+    drop(tx);
+    let root = world.sync(&os).await;
+    assert_eq!(world.audit(&root).await.objects[&1].used_bytes(), 0);
+}
+
+#[tokio::test]
+async fn a_freed_object_is_gone_with_its_blocks_and_its_number_comes_back_later() {
+    let world = World::new(false);
+    let tx = world.gate.begin().await.unwrap();
+    let os = Objset::create(world.params(), 2, &tx);
+    let mut objects = Vec::new();
+    for _ in 0..100 {
+        let dnode = os.allocate(&tx, file(4096)).await.unwrap();
+        dnode.write(&tx, 0, &[7; 20_000]).await.unwrap();
+        objects.push(dnode.object());
+    }
+    drop(tx);
+    let root = world.sync(&os).await;
+    assert_eq!(world.audit(&root).await.objects.len(), 100);
+    let tx = world.gate.begin().await.unwrap();
+    for &object in &objects {
+        os.free_object(&tx, object).await.unwrap();
+        assert!(matches!(os.dnode(object).await, Err(ZioError::NotFound(_))));
+    }
+    assert!(os.next_object(ObjectId(0)).await.unwrap().is_none());
+    let other = os.allocate(&tx, file(4096)).await.unwrap();
+    assert!(!objects.contains(&other.object()), "not reused before the sync");
+    drop(tx);
+    let root = world.sync(&os).await;
+    assert_eq!(world.audit(&root).await.objects.len(), 1);
+    let tx = world.gate.begin().await.unwrap();
+    os.free_object(&tx, other.object()).await.unwrap();
+    for _ in 0..200 {
+        let dnode = os.allocate(&tx, file(4096)).await.unwrap();
+        assert!(dnode.object() != other.object());
+    }
+    drop(tx);
+    world.sync(&os).await;
+    assert!(objects.iter().all(|_| os.object_count() == 200));
+}
+
+#[tokio::test]
+async fn the_mos_syncs_again_for_what_its_own_sync_dirtied() {
+    let world = World::new(true);
+    let txg = Txg(4);
+    let tx = Tx::syncing(txg);
+    let os = Objset::create(world.params(), 1, &tx);
+    let list = os.allocate(&tx, NewDnode { object_type: 8, bonus_type: 7, bonus_length: 24, ..file(4096) }).await.unwrap();
+    list.write(&tx, 0, b"first pass").await.unwrap();
+    let first = os.sync(txg, 1).await.unwrap();
+    world.audit(&first).await;
+    list.write(&tx, 6, b"second").await.unwrap();
+    let more = os.allocate(&tx, NewDnode { object_type: 1, ..file(512) }).await.unwrap();
+    more.write(&tx, 0, &[3; 512]).await.unwrap();
+    let second = os.sync(txg, 2).await.unwrap();
+    assert_eq!(second.dva(0), first.dva(0), "rewritten in place");
+    let audit = world.audit(&second).await;
+    assert_eq!(audit.objects.len(), 2);
+    assert_eq!(os.sync(txg, 3).await.unwrap(), second);
+    let os = reopen(&world, &os).await;
+    let mut out = [0; 12];
+    os.dnode(list.object()).await.unwrap().read(0, &mut out).await.unwrap();
+    assert_eq!(&out, b"first second");
+}
+
+#[tokio::test]
+async fn the_block_size_changes_while_there_is_one_block() {
+    let world = World::new(false);
+    let tx = world.gate.begin().await.unwrap();
+    let os = Objset::create(world.params(), 2, &tx);
+    let dnode = os.allocate(&tx, file(512)).await.unwrap();
+    dnode.write(&tx, 0, &[9; 512]).await.unwrap();
+    drop(tx);
+    world.sync(&os).await;
+    let tx = world.gate.begin().await.unwrap();
+    dnode.set_block_size(&tx, 1536).await.unwrap();
+    assert!(dnode.write(&tx, 1536, &[1]).await.is_err(), "a second block needs a power of two");
+    dnode.write(&tx, 1000, &[8; 100]).await.unwrap();
+    drop(tx);
+    let root = world.sync(&os).await;
+    assert_eq!(world.audit(&root).await.objects[&1].data_block_size(), 1536);
+    let tx = world.gate.begin().await.unwrap();
+    dnode.set_block_size(&tx, 4096).await.unwrap();
+    dnode.write(&tx, 4096, &[5; 4096]).await.unwrap();
+    assert!(dnode.set_block_size(&tx, 8192).await.is_err());
+    drop(tx);
+    let root = world.sync(&os).await;
+    world.audit(&root).await;
+    let mut out = vec![0; 8192];
+    dnode.read(0, &mut out).await.unwrap();
+    assert!(out[..512].iter().all(|&b| b == 9) && out[512..1000].iter().all(|&b| b == 0));
+    assert!(out[1000..1100].iter().all(|&b| b == 8) && out[1100..4096].iter().all(|&b| b == 0));
+    assert!(out[4096..].iter().all(|&b| b == 5));
+}
+
+#[tokio::test]
+async fn a_spill_block_comes_stays_and_goes() {
+    let world = World::new(false);
+    let tx = world.gate.begin().await.unwrap();
+    let os = Objset::create(world.params(), 2, &tx);
+    let dnode = os.allocate(&tx, file(512)).await.unwrap();
+    assert_eq!((dnode.bonus_capacity(false), dnode.bonus_capacity(true)), (320, 192));
+    let spill = Buf::copy_from(&[3; 1024]);
+    dnode.set_spill(&tx, Some(spill.clone())).unwrap();
+    assert!(dnode.set_bonus(&tx, 44, &[0; 193]).is_err());
+    drop(tx);
+    assert_eq!(dnode.spill().await.unwrap(), Some(spill.clone()));
+    let root = world.sync(&os).await;
+    assert!(world.audit(&root).await.objects[&1].spill.is_some());
+    let os = reopen(&world, &os).await;
+    let dnode = os.dnode(ObjectId(1)).await.unwrap();
+    assert_eq!(dnode.spill().await.unwrap(), Some(spill));
+    let tx = world.gate.begin().await.unwrap();
+    dnode.set_spill(&tx, None).unwrap();
+    dnode.set_bonus(&tx, 44, &[1; 320]).unwrap();
+    drop(tx);
+    assert_eq!(dnode.spill().await.unwrap(), None);
+    let root = world.sync(&os).await;
+    assert!(world.audit(&root).await.objects[&1].spill.is_none());
+}
+
+#[tokio::test]
+async fn large_dnodes_stay_inside_their_block() {
+    let mut world = World::new(false);
+    world.dnode_size = 1536;
+    let tx = world.gate.begin().await.unwrap();
+    let os = Objset::create(world.params(), 2, &tx);
+    for n in 0..60u8 {
+        let dnode = os.allocate(&tx, file(512)).await.unwrap();
+        assert!(dnode.object().0 % 32 + 3 <= 32);
+        dnode.set_bonus(&tx, 44, &vec![n; dnode.bonus_capacity(false)]).unwrap();
+        let small = os.allocate(&tx, NewDnode { dnode_size: 512, ..file(512) }).await.unwrap();
+        small.set_bonus(&tx, 44, &[n; 320]).unwrap();
+    }
+    drop(tx);
+    let root = world.sync(&os).await;
+    let audit = world.audit(&root).await;
+    assert_eq!(audit.objects.len(), 120);
+    assert!(audit.objects.values().all(|dnode| dnode.bonus.iter().all(|&b| b == dnode.bonus[0])));
+    let os = reopen(&world, &os).await;
+    let mut object = ObjectId(0);
+    for (&expected, phys) in &audit.objects {
+        object = os.next_object(object).await.unwrap().unwrap();
+        assert_eq!(object.0, expected);
+        assert_eq!(os.dnode(object).await.unwrap().bonus(), phys.bonus);
+        let inner = ObjectId(expected + 1);
+        if phys.slots() > 1 {
+            assert!(matches!(os.dnode(inner).await, Err(ZioError::NotFound(_))), "an inner slot is no object");
+        }
+    }
+    assert_eq!(os.next_object(object).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_claimed_number_is_taken_and_cannot_be_claimed_twice() {
+    let world = World::new(true);
+    let tx = Tx::syncing(Txg(4));
+    let os = Objset::create(world.params(), 1, &tx);
+    let far = ObjectId(5_000_000);
+    os.claim(&tx, far, file(512)).await.unwrap();
+    assert!(matches!(os.claim(&tx, far, file(512)).await, Err(ZioError::Exists(_))));
+    let root = os.sync(Txg(4), 1).await.unwrap();
+    assert_eq!(world.audit(&root).await.objects.keys().copied().collect::<Vec<_>>(), [far.0]);
+    assert_eq!(os.next_object(ObjectId(0)).await.unwrap(), Some(far));
+}
+
+#[tokio::test]
+async fn concurrent_opens_of_one_object_give_one_handle() {
+    let world = World::new(false);
+    let tx = world.gate.begin().await.unwrap();
+    let os = Objset::create(world.params(), 2, &tx);
+    os.allocate(&tx, file(512)).await.unwrap();
+    drop(tx);
+    world.sync(&os).await;
+    let os = reopen(&world, &os).await;
+    let opens = futures::future::join_all((0..10).map(|_| os.dnode(ObjectId(1)))).await;
+    let first = opens[0].as_ref().unwrap();
+    assert!(opens.iter().all(|open| Arc::ptr_eq(open.as_ref().unwrap(), first)));
+}
+
+#[tokio::test]
+async fn a_file_with_a_lost_indirect_block_can_still_be_deleted() {
+    let world = World::new(false);
+    let tx = world.gate.begin().await.unwrap();
+    let os = Objset::create(world.params(), 2, &tx);
+    let dnode = os.allocate(&tx, file(512)).await.unwrap();
+    dnode.write(&tx, 0, &vec![1; 512 * 2000]).await.unwrap();
+    drop(tx);
+    world.sync(&os).await;
+    world.store.lose(&dnode.phys().blkptrs[0]);
+    let tx = world.gate.begin().await.unwrap();
+    assert!(dnode.write(&tx, 512 * 100, &[2; 512]).await.is_err(), "the writer learns of it, not the sync");
+    os.free_object(&tx, dnode.object()).await.unwrap();
+    drop(tx);
+    world.sync(&os).await;
+    assert_eq!(os.object_count(), 0);
+}

@@ -1,0 +1,117 @@
+//! Booking block births and deaths (`dsl_dataset_block_born`, `dsl_dataset_block_kill`,
+//! `dsl_pool_mos_diduse_space`).
+//!
+//! Invariants:
+//! - born and kill only add to counters and lists here; the sync loop applies them to the MOS at defined moments, so that
+//!   booking never dirties anything by itself;
+//! - a block born after the latest snapshot is freed at once, an older one goes to the deadlist.
+
+use std::collections::BTreeSet;
+
+use parking_lot::Mutex;
+use platter_ondisk::types::{compression, object_type};
+use platter_ondisk::{BlkPtr, Txg};
+use platter_spa::Store;
+use platter_zio::{BlockStore, SpaceAccounting};
+
+/// `SPA_OLD_MAXBLOCKSIZE`: larger blocks need the feature `large_blocks`.
+const OLD_BLOCK_MAX: u64 = 128 << 10;
+
+/// Changes of space since they were last applied.
+#[derive(Clone, Debug, Default)]
+pub struct Deltas {
+    /// Deflated bytes referenced.
+    pub used: i64,
+    /// Physical bytes.
+    pub compressed: i64,
+    /// Logical bytes.
+    pub uncompressed: i64,
+    /// Deflated bytes that only the head references.
+    pub unique: i64,
+    /// Deflated bytes handed from the head to its snapshots.
+    pub to_snapshots: i64,
+    /// Pointers for the deadlist.
+    pub dead: Vec<BlkPtr>,
+    /// Features that a newborn block needs.
+    pub features: BTreeSet<&'static str>,
+}
+
+impl Deltas {
+    /// Whether nothing changed.
+    pub fn is_empty(&self) -> bool {
+        self.used == 0
+            && self.compressed == 0
+            && self.uncompressed == 0
+            && self.unique == 0
+            && self.dead.is_empty()
+            && self.features.is_empty()
+    }
+}
+
+/// Logical bytes a pointer stands for: metadata counts as stored (`BP_GET_UCSIZE`).
+pub fn uncompressed_size(bp: &BlkPtr) -> u64 {
+    if bp.level() > 0 || object_type::is_metadata(bp.object_type()) { bp.psize() } else { bp.lsize() }
+}
+
+/// Accounting of one data set, or (with `origin_txg` and `previous_snapshot` at zero) of the MOS.
+pub struct Accounting {
+    store: Store,
+    previous_snapshot: Mutex<Txg>,
+    deltas: Mutex<Deltas>,
+}
+
+impl Accounting {
+    /// Accounting with nothing booked; blocks born up to group `previous_snapshot` belong to a snapshot too.
+    pub fn new(store: Store, previous_snapshot: Txg) -> Self {
+        Self { store, previous_snapshot: Mutex::new(previous_snapshot), deltas: Mutex::default() }
+    }
+
+    /// Takes what was booked.
+    pub fn take(&self) -> Deltas {
+        std::mem::take(&mut *self.deltas.lock())
+    }
+
+    /// Whether anything is booked.
+    pub fn is_empty(&self) -> bool {
+        self.deltas.lock().is_empty()
+    }
+}
+
+impl SpaceAccounting for Accounting {
+    fn born(&self, _txg: Txg, bp: &BlkPtr) {
+        if bp.is_hole() {
+            return;
+        }
+        let used = self.store.dsize(bp) as i64;
+        let mut deltas = self.deltas.lock();
+        deltas.used += used;
+        deltas.unique += used;
+        deltas.compressed += bp.psize() as i64;
+        deltas.uncompressed += uncompressed_size(bp) as i64;
+        if bp.lsize() > OLD_BLOCK_MAX {
+            deltas.features.insert("org.open-zfs:large_blocks");
+        }
+        if bp.compression() == compression::ZSTD {
+            deltas.features.insert("org.freebsd:zstd_compress");
+        }
+    }
+
+    fn kill(&self, txg: Txg, bp: &BlkPtr) {
+        if bp.is_hole() {
+            return;
+        }
+        let used = self.store.dsize(bp) as i64;
+        let mut deltas = self.deltas.lock();
+        deltas.used -= used;
+        deltas.compressed -= bp.psize() as i64;
+        deltas.uncompressed -= uncompressed_size(bp) as i64;
+        if bp.birth() > *self.previous_snapshot.lock() {
+            deltas.unique -= used;
+            drop(deltas);
+            self.store.free(txg, bp);
+        } else {
+            deltas.to_snapshots += used;
+            deltas.dead.push(*bp);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The configuration in the MOS: a packed nvlist in an object, its length in the bonus (`spa_sync_config_object`,
+//! `load_nvlist` in `module/zfs/spa.c`), and the vdevs' ZAPs that it names (`vdev_construct_zaps`).
+
+use std::sync::Arc;
+
+use platter_dmu::zap::Zap;
+use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
+use platter_nvlist::NvList;
+use platter_ondisk::ObjectId;
+use platter_ondisk::types::object_type;
+
+use crate::config::VdevConfig;
+use crate::core::Core;
+use crate::mos;
+
+/// Block size of the object (`SPA_CONFIG_BLOCKSIZE`).
+const BLOCK_SIZE: u32 = 1 << 14;
+/// A longer configuration is damage.
+const LENGTH_MAX: u64 = 64 << 20;
+
+/// Makes the configuration object of a new pool.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn create(os: &Arc<Objset>, directory: &Zap, tx: &Tx) -> Result<ObjectId> {
+    let new = NewDnode {
+        object_type: object_type::PACKED_NVLIST,
+        block_size: BLOCK_SIZE,
+        indirect_shift: 17,
+        bonus_type: object_type::PACKED_NVLIST_SIZE,
+        bonus_length: 8,
+        dnode_size: 512,
+    };
+    let object = os.allocate(tx, new).await?.object();
+    directory.put_u64(tx, mos::CONFIG.as_bytes(), object.0).await?;
+    Ok(object)
+}
+
+/// Reads the configuration.
+///
+/// # Errors
+/// Damage, unreadable blocks.
+pub async fn read(os: &Arc<Objset>, object: ObjectId) -> Result<NvList> {
+    let dnode = os.dnode(object).await?;
+    let bonus = dnode.bonus();
+    let length = bonus.first_chunk::<8>().map(|b| u64::from_le_bytes(*b)).unwrap_or(0);
+    if length == 0 || length > LENGTH_MAX {
+        return Err(ZioError::corrupt("pool configuration", format!("its length is {length}")));
+    }
+    let mut bytes = vec![0; length as usize];
+    dnode.read(0, &mut bytes).await?;
+    NvList::decode(&bytes).map_err(|e| ZioError::corrupt("pool configuration", e.to_string()))
+}
+
+/// Writes the configuration as of `tx`'s group.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn write(core: &Core, tx: &Tx) -> Result<()> {
+    make_vdev_zaps(core, tx).await?;
+    let object = core.objects.lock().config;
+    let bytes = {
+        let mut config = core.config.write();
+        config.features_for_read = core.features.for_labels();
+        config.txg = tx.txg().0;
+        config.to_mos_nvlist(tx.txg().0).encode_xdr()
+    };
+    let dnode = core.mos.dnode(object).await?;
+    dnode.write(tx, 0, &bytes).await?;
+    dnode.set_bonus(tx, object_type::PACKED_NVLIST_SIZE, &(bytes.len() as u64).to_le_bytes())
+}
+
+/// Makes the ZAPs of vdevs that lack them.
+async fn make_vdev_zaps(core: &Core, tx: &Tx) -> Result<()> {
+    let os = &core.mos;
+    let map = match core.directory.get_u64(mos::VDEV_ZAP_MAP.as_bytes()).await? {
+        Some(object) => ObjectId(object),
+        None => {
+            let object = mos::create_zap(os, tx, object_type::OTN_ZAP_METADATA, core.random()).await?;
+            core.directory.put_u64(tx, mos::VDEV_ZAP_MAP.as_bytes(), object.0).await?;
+            object
+        }
+    };
+    let map = Zap::open(os, map).await?;
+    let mut tree = core.config.read().vdev_tree.clone();
+    for top in &mut tree.children {
+        if !top.top_zap.is_some() && !matches!(&*top.kind, "hole" | "missing") {
+            top.top_zap = mos::create_zap(os, tx, object_type::OTN_ZAP_METADATA, core.random()).await?;
+            mos::add_int(&map, tx, top.top_zap.0).await?;
+        }
+        make_leaf_zaps(core, tx, &map, top).await?;
+    }
+    core.config.write().vdev_tree = tree;
+    Ok(())
+}
+
+async fn make_leaf_zaps(core: &Core, tx: &Tx, map: &Zap, vdev: &mut VdevConfig) -> Result<()> {
+    let mut lacking = Vec::new();
+    vdev.walk_mut(&mut |v| {
+        if v.is_leaf() && !v.leaf_zap.is_some() {
+            lacking.push(v.guid);
+        }
+    });
+    for guid in lacking {
+        let zap = mos::create_zap(&core.mos, tx, object_type::OTN_ZAP_METADATA, core.random()).await?;
+        mos::add_int(map, tx, zap.0).await?;
+        vdev.walk_mut(&mut |v| {
+            if v.guid == guid {
+                v.leaf_zap = zap;
+            }
+        });
+    }
+    Ok(())
+}

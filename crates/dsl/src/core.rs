@@ -1,0 +1,244 @@
+//! What all operations on one pool share: its blocks, its MOS, its data sets, its configuration, and the queue of changes
+//! for the sync loop.
+//!
+//! Invariants:
+//! - the MOS changes only in the sync loop: an operation hands it a task (`dsl_sync_task`) and waits for the group;
+//! - a task checks everything before it changes anything, so that a refused task leaves no trace;
+//! - `tree` mirrors the MOS's directories as of the last finished task.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::{Mutex, RwLock};
+use platter_device::BlockDevice;
+use platter_dmu::zap::Zap;
+use platter_dmu::{Objset, ObjsetParams, Tx, TxgGate, WriteProperties};
+use platter_ondisk::types::{checksum, compression};
+use platter_ondisk::{ObjectId, Txg, Uberblock};
+use platter_spa::Store;
+use platter_zio::SpaceAccounting;
+use tokio::sync::oneshot;
+
+use crate::accounting::Accounting;
+use crate::config::PoolConfig;
+use crate::dataset::{Dataset, Origin};
+use crate::dir::Dir;
+use crate::environment::Environment;
+use crate::error::{PoolError, Result};
+use crate::features::Features;
+use crate::labels::LabelTarget;
+use crate::scrub::ScrubState;
+
+/// Data sets and directories by name and object.
+#[derive(Default)]
+pub struct Tree {
+    /// Every visible file system or volume by full name (the pool's own name first).
+    pub datasets: BTreeMap<String, Arc<Dataset>>,
+    /// `$MOS`.
+    pub mos_dir: Option<Arc<Dir>>,
+    /// `$FREE`.
+    pub free_dir: Option<Arc<Dir>>,
+    /// The root directory.
+    pub root_dir: Option<Arc<Dir>>,
+    /// The snapshot that new data sets descend from.
+    pub origin: Option<Origin>,
+    /// Every data set object that is a snapshot: needed for scrubbing what only snapshots hold.
+    pub snapshots: Vec<ObjectId>,
+}
+
+/// Objects of the MOS that the pool keeps at hand.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MosObjects {
+    /// The configuration nvlist.
+    pub config: ObjectId,
+    /// The deferred-free list.
+    pub deferred: ObjectId,
+    /// The history, once there is one.
+    pub history: ObjectId,
+    /// The shared empty bpobj, while in use.
+    pub empty_bpobj: ObjectId,
+    /// Pool properties, once one was set.
+    pub properties: ObjectId,
+}
+
+/// One change to be made in the sync loop.
+pub struct Task {
+    run: Box<dyn FnOnce(Arc<Core>, Txg) -> BoxFuture<'static, ()> + Send>,
+}
+
+impl Task {
+    /// Makes the change in group `txg`.
+    pub async fn run(self, core: Arc<Core>, txg: Txg) {
+        (self.run)(core, txg).await;
+    }
+}
+
+/// A pool's shared state.
+pub struct Core {
+    /// Clock, randomness, limits.
+    pub environment: Environment,
+    /// Blocks.
+    pub store: Store,
+    /// Transaction groups.
+    pub gate: Arc<TxgGate>,
+    /// The meta object set.
+    pub mos: Arc<Objset>,
+    /// Its space, to be booked on `$MOS`.
+    pub mos_accounting: Arc<Accounting>,
+    /// The pool directory.
+    pub directory: Zap,
+    /// Feature flags.
+    pub features: Features,
+    /// Configuration; its vdev tree is the root.
+    pub config: RwLock<PoolConfig>,
+    /// Whether the configuration changed since it was last written.
+    pub config_dirty: AtomicBool,
+    /// Data sets.
+    pub tree: RwLock<Tree>,
+    /// Well-known objects.
+    pub objects: Mutex<MosObjects>,
+    /// Pool properties as stored, by name.
+    pub pool_properties: RwLock<BTreeMap<String, crate::dir::StoredProperty>>,
+    /// The newest uberblock on disk.
+    pub uberblock: Mutex<Uberblock>,
+    /// Changes waiting for the sync loop.
+    pub tasks: Mutex<Vec<Task>>,
+    /// Whether nothing may be written.
+    pub read_only: bool,
+    /// Mount points are below this.
+    pub altroot: Option<PathBuf>,
+    /// Objects with lost blocks: (data set object, object).
+    pub damaged: Mutex<BTreeSet<(u64, u64)>>,
+    /// Scrub.
+    pub scrub: Mutex<ScrubState>,
+    /// Set when the sync loop shall end.
+    pub stopping: AtomicBool,
+    /// Devices of all leaves that could be opened, by leaf guid, for labels.
+    pub leaf_devices: Mutex<BTreeMap<u64, Arc<dyn BlockDevice>>>,
+}
+
+impl Core {
+    /// Seconds since the epoch.
+    pub fn now(&self) -> u64 {
+        self.environment.clock.now().0
+    }
+
+    /// A salt or guid.
+    pub fn random(&self) -> u64 {
+        self.environment.random_u64()
+    }
+
+    /// The pool's name.
+    pub fn name(&self) -> String {
+        self.config.read().name.clone()
+    }
+
+    /// Runs `change` in the sync loop and waits until its group is on stable storage.
+    ///
+    /// # Errors
+    /// What `change` says; [`PoolError::Engine`] when the pool stopped.
+    pub async fn task<T, F, Fut>(self: &Arc<Self>, change: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(Arc<Self>, Tx) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<T>> + Send + 'static,
+    {
+        if self.read_only {
+            return Err(PoolError::Unavailable("pool is read-only".into()));
+        }
+        let (sender, receiver) = oneshot::channel();
+        let run = move |core: Arc<Self>, txg: Txg| {
+            async move {
+                let result = change(core, Tx::syncing(txg)).await;
+                let _ = sender.send((txg, result));
+            }
+            .boxed()
+        };
+        self.tasks.lock().push(Task { run: Box::new(run) });
+        let gate = self.gate.clone();
+        let open = gate.open_txg();
+        // Asking for the open group makes the loop start; the task runs in the next group it syncs.
+        let kick = tokio::spawn(async move { gate.wait_synced(open).await });
+        let outcome = receiver.await;
+        let _ = kick.await;
+        let (txg, result) = outcome
+            .map_err(|_| PoolError::Unavailable("pool I/O is currently suspended".into()))?;
+        self.gate.wait_synced(txg).await?;
+        result
+    }
+
+    /// Everything that can be labelled: opened leaves with their place in the tree.
+    pub fn label_targets(&self) -> Vec<LabelTarget> {
+        let config = self.config.read();
+        let devices = self.leaf_devices.lock();
+        let mut targets = Vec::new();
+        for (top, vdev) in config.vdev_tree.children.iter().enumerate() {
+            for leaf in vdev.leaves() {
+                if let Some(device) = devices.get(&leaf.guid.0) {
+                    let ashift = vdev.ashift as u32;
+                    targets.push(LabelTarget { device: device.clone(), guid: leaf.guid, top, ashift });
+                }
+            }
+        }
+        targets
+    }
+
+    /// Marks the configuration as changed.
+    pub fn dirty_config(&self) {
+        self.config_dirty.store(true, Ordering::Relaxed);
+    }
+
+    /// What an object set of this pool is opened with.
+    pub fn objset_params(
+        &self,
+        id: ObjectId,
+        accounting: Arc<dyn SpaceAccounting>,
+        properties: WriteProperties,
+        read_only: bool,
+    ) -> ObjsetParams {
+        ObjsetParams {
+            store: Arc::new(self.store.clone()),
+            accounting,
+            gate: self.gate.clone(),
+            id,
+            properties,
+            read_only: read_only || self.read_only,
+        }
+    }
+
+    /// The pool's deflated size without slop, and what of it is used: (usable, allocated).
+    pub fn space(&self) -> (u64, u64) {
+        let (allocated, size) = self.store.state().allocator.lock().deflated();
+        (size - slop(size).min(size), allocated)
+    }
+
+    /// Sets how much writers may still allocate.
+    pub fn update_available(&self) {
+        let (usable, allocated) = self.space();
+        self.gate.set_available(usable.saturating_sub(allocated));
+    }
+}
+
+/// Space kept back so that deletion always works (`spa_get_slop_space`): 1/32, at most 128 GiB, at least 128 MiB but not
+/// more than half the pool.
+pub fn slop(size: u64) -> u64 {
+    (size >> 5).min(128 << 30).max((size >> 1).min(128 << 20))
+}
+
+/// How the MOS is written.
+pub fn mos_properties() -> WriteProperties {
+    WriteProperties {
+        checksum: checksum::FLETCHER_4,
+        compression: compression::LZ4,
+        compression_level: 0,
+        copies: 3,
+        record_size: 128 << 10,
+        is_mos: true,
+        embedded_data: true,
+        dnode_size: 512,
+    }
+}

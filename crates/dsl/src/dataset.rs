@@ -1,0 +1,168 @@
+//! Data sets: an object set with its place in the history of snapshots (`module/zfs/dsl_dataset.c`).
+//!
+//! Invariants: as in `dir`: `phys` in memory is what the bonus will be after the running sync; `referenced` and `unique`
+//! follow births and deaths to the byte; a per-dataset feature is listed in the data set's own ZAP exactly while it is in
+//! use.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use platter_dmu::zap::{NewZap, Zap};
+use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
+use platter_ondisk::dsl::{DSL_DATASET_SIZE, DslDatasetPhys, dataset_flags};
+use platter_ondisk::types::object_type;
+use platter_ondisk::{Guid, ObjectId, Txg};
+use platter_spa::Store;
+
+use crate::accounting::Accounting;
+use crate::dir::Dir;
+use crate::{deadlist, features};
+
+/// Names in snapshot maps compare without case (`U8_TEXTPREP_TOUPPER`).
+const NORMALIZE_TO_UPPER: u32 = 2;
+
+/// A data set in memory.
+pub struct Dataset {
+    /// Its object in the MOS.
+    pub object: ObjectId,
+    /// Its directory.
+    pub dir: Arc<Dir>,
+    /// The bonus.
+    pub phys: Mutex<DslDatasetPhys>,
+    /// Births and deaths not yet applied.
+    pub accounting: Arc<Accounting>,
+    /// The open object set, while somebody uses it.
+    pub objset: Mutex<Option<Arc<Objset>>>,
+    /// Per-dataset features in use.
+    pub features: Mutex<BTreeSet<String>>,
+}
+
+impl Dataset {
+    /// Loads data set `object` of `dir`.
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
+    pub async fn load(os: &Arc<Objset>, store: &Store, object: ObjectId, dir: Arc<Dir>) -> Result<Arc<Self>> {
+        let dnode = os.dnode(object).await?;
+        if dnode.info().bonus_type != object_type::DSL_DATASET {
+            return Err(ZioError::corrupt("data set", format!("object {object} is something else")));
+        }
+        let phys = DslDatasetPhys::decode(&dnode.bonus())
+            .map_err(|e| ZioError::corrupt("data set", format!("object {object}: {e}")))?;
+        let mut active = BTreeSet::new();
+        if dnode.info().object_type == object_type::OTN_ZAP_METADATA {
+            for entry in Zap::from_dnode(dnode.clone()).all().await? {
+                let name = String::from_utf8_lossy(&entry.name).into_owned();
+                if features::lookup(&name).is_some_and(|f| f.per_dataset) {
+                    active.insert(name);
+                }
+            }
+        }
+        Ok(Arc::new(Self {
+            object,
+            dir,
+            accounting: Arc::new(Accounting::new(store.clone(), phys.prev_snap_txg)),
+            phys: Mutex::new(phys),
+            objset: Mutex::new(None),
+            features: Mutex::new(active),
+        }))
+    }
+
+    /// Makes a data set in `dir`, descending from the pool's origin snapshot when there is one
+    /// (`dsl_dataset_create_sync_dd`).
+    ///
+    /// # Errors
+    /// Out of space, device errors.
+    pub async fn create(
+        os: &Arc<Objset>,
+        store: &Store,
+        tx: &Tx,
+        dir: &Arc<Dir>,
+        origin: Option<&Origin>,
+        now: u64,
+        mut random: impl FnMut() -> u64,
+    ) -> Result<Arc<Self>> {
+        let new = NewDnode {
+            object_type: object_type::DSL_DATASET,
+            block_size: 512,
+            indirect_shift: 17,
+            bonus_type: object_type::DSL_DATASET,
+            bonus_length: DSL_DATASET_SIZE as u16,
+            dnode_size: 512,
+        };
+        let dnode = os.allocate(tx, new).await?;
+        let object = dnode.object();
+        let snapnames = NewZap {
+            object_type: object_type::DSL_DS_SNAP_MAP,
+            normalization: NORMALIZE_TO_UPPER,
+            flags: 0,
+            bonus_type: 0,
+            bonus_length: 0,
+            dnode_size: 0,
+            salt: random(),
+        };
+        let mut phys = DslDatasetPhys {
+            dir_obj: dir.object,
+            // unique_create() draws 56 bits.
+            fsid_guid: random() >> 8,
+            guid: Guid(random()),
+            snapnames_zapobj: Zap::create(os, tx, None, snapnames).await?.dnode().object(),
+            creation_time: now,
+            creation_txg: if tx.txg() == TXG_INITIAL { Txg(1) } else { tx.txg() },
+            flags: dataset_flags::UNIQUE_ACCURATE,
+            ..DslDatasetPhys::default()
+        };
+        phys.deadlist_obj = deadlist::create(os, tx, random()).await?;
+        if let Some(origin) = origin {
+            phys.prev_snap_obj = origin.snapshot;
+            phys.prev_snap_txg = origin.creation_txg;
+            for &(key, bpobj) in &origin.deadlist_keys {
+                if key < origin.creation_txg.0 {
+                    deadlist::add_key(os, tx, phys.deadlist_obj, key, bpobj).await?;
+                }
+            }
+            let mut dir_phys = dir.phys.lock();
+            dir_phys.origin_obj = origin.snapshot;
+        }
+        dir.phys.lock().head_dataset_obj = object;
+        dnode.set_bonus(tx, object_type::DSL_DATASET, &phys.encode())?;
+        dir.store(os, tx).await?;
+        Ok(Arc::new(Self {
+            object,
+            dir: dir.clone(),
+            accounting: Arc::new(Accounting::new(store.clone(), phys.prev_snap_txg)),
+            phys: Mutex::new(phys),
+            objset: Mutex::new(None),
+            features: Mutex::default(),
+        }))
+    }
+
+    /// Writes the bonus back.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub async fn store(&self, os: &Arc<Objset>, tx: &Tx) -> Result<()> {
+        let bytes = self.phys.lock().encode();
+        os.dnode(self.object).await?.set_bonus(tx, object_type::DSL_DATASET, &bytes)
+    }
+
+    /// The open object set, if any.
+    pub fn open_objset(&self) -> Option<Arc<Objset>> {
+        self.objset.lock().clone()
+    }
+}
+
+/// The first group of a new pool (`TXG_INITIAL`).
+pub const TXG_INITIAL: Txg = Txg(4);
+
+/// The snapshot from which every new file system descends.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// The snapshot's object.
+    pub snapshot: ObjectId,
+    /// Its group.
+    pub creation_txg: Txg,
+    /// The `$ORIGIN` head's deadlist entries.
+    pub deadlist_keys: Vec<(u64, ObjectId)>,
+}

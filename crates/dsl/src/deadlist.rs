@@ -1,0 +1,99 @@
+//! Deadlists: what a data set no longer references but its snapshots do (`module/zfs/dsl_deadlist.c`).
+//!
+//! Invariants: a deadlist is a ZAP from birth group to bpobj; a pointer goes to the entry with the greatest key below its
+//! birth; the header counts the space of all entries; an entry may name the pool's shared empty bpobj until its first
+//! pointer.
+
+use std::sync::Arc;
+
+use platter_dmu::bpobj::Bpobj;
+use platter_dmu::zap::{NewZap, Zap};
+use platter_dmu::{Objset, Result, Tx, ZioError};
+use platter_ondisk::dsl::{DEADLIST_SIZE, DeadlistPhys};
+use platter_ondisk::types::object_type;
+use platter_ondisk::{BlkPtr, ObjectId};
+use platter_zio::BlockStore;
+
+use crate::mos;
+
+/// Block size of a deadlist's bpobjs (`SPA_OLD_MAXBLOCKSIZE`).
+pub const BPOBJ_BLOCK: u32 = 128 << 10;
+
+/// Makes an empty deadlist (`dsl_deadlist_alloc`).
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn create(mos: &Arc<Objset>, tx: &Tx, salt: u64) -> Result<ObjectId> {
+    let new = NewZap {
+        object_type: object_type::DEADLIST,
+        normalization: 0,
+        flags: 0,
+        bonus_type: object_type::DEADLIST_HDR,
+        bonus_length: DEADLIST_SIZE as u16,
+        dnode_size: 0,
+        salt,
+    };
+    Ok(Zap::create(mos, tx, None, new).await?.dnode().object())
+}
+
+/// Adds the entry for blocks born after group `birth`, naming `bpobj`.
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn add_key(mos: &Arc<Objset>, tx: &Tx, deadlist: ObjectId, birth: u64, bpobj: ObjectId) -> Result<()> {
+    mos::put_int_key(&Zap::open(mos, deadlist).await?, tx, birth, bpobj.0).await
+}
+
+/// The entries: `(birth, bpobj)` by birth.
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn keys(mos: &Arc<Objset>, deadlist: ObjectId) -> Result<Vec<(u64, ObjectId)>> {
+    let entries = mos::int_entries(&Zap::open(mos, deadlist).await?).await?;
+    Ok(entries.into_iter().map(|(key, object)| (key, ObjectId(object))).collect())
+}
+
+/// Puts `pointers` on the deadlist. `empty` is the pool's shared empty bpobj, if it has one; entries that still named it
+/// get a list of their own, and their number is returned, to be taken off that feature's count.
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn insert(
+    mos: &Arc<Objset>,
+    tx: &Tx,
+    store: &dyn BlockStore,
+    deadlist: ObjectId,
+    pointers: &[BlkPtr],
+    empty: Option<ObjectId>,
+) -> Result<u64> {
+    let zap = Zap::open(mos, deadlist).await?;
+    let mut keys = keys(mos, deadlist).await?;
+    let mut by_entry: std::collections::BTreeMap<usize, Vec<BlkPtr>> = std::collections::BTreeMap::new();
+    for bp in pointers {
+        let entry = keys.iter().rposition(|&(key, _)| key < bp.birth().0).unwrap_or(0);
+        if keys.is_empty() {
+            return Err(ZioError::corrupt("deadlist", format!("object {deadlist} has no entries")));
+        }
+        by_entry.entry(entry).or_default().push(*bp);
+    }
+    let mut replaced = 0;
+    for (entry, pointers) in by_entry {
+        let (key, mut object) = keys[entry];
+        if Some(object) == empty {
+            object = Bpobj::create(mos, tx, BPOBJ_BLOCK).await?;
+            mos::put_int_key(&zap, tx, key, object.0).await?;
+            keys[entry].1 = object;
+            replaced += 1;
+        }
+        Bpobj::open(mos, object).await?.append(tx, &pointers).await?;
+    }
+    let mut phys = DeadlistPhys::decode(&zap.dnode().bonus())
+        .map_err(|e| ZioError::corrupt("deadlist", format!("object {deadlist}: {e}")))?;
+    for bp in pointers {
+        phys.used += store.dsize(bp);
+        phys.comp += bp.psize();
+        phys.uncomp += crate::accounting::uncompressed_size(bp);
+    }
+    zap.dnode().set_bonus(tx, object_type::DEADLIST_HDR, &phys.encode())?;
+    Ok(replaced)
+}

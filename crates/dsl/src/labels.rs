@@ -1,0 +1,152 @@
+//! Labels and uberblocks on the devices (`module/zfs/vdev_label.c`).
+//!
+//! Invariants:
+//! - a pool is always openable: labels 0 and 2 are written and flushed before the uberblocks, labels 1 and 3 after them,
+//!   so that at every moment one pair is complete and no newer than the newest uberblock;
+//! - what is read is verified: a label or uberblock with a wrong checksum does not exist.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+use platter_buffer::Buf;
+use platter_checksum::sha256;
+use platter_device::BlockDevice;
+use platter_ondisk::label::{
+    VDEV_LABEL_SIZE, VDEV_LABELS, VDEV_PHYS_OFFSET, VDEV_PHYS_SIZE, build_phys, label_offset, read_phys,
+    uberblock_offset, uberblock_slot_of, uberblock_slot_size, uberblock_slots, usable_size,
+};
+use platter_ondisk::uberblock::Uberblock;
+use platter_ondisk::{Guid, Txg};
+
+use crate::config::{PoolConfig, VdevConfig};
+
+/// The labels of one device, as far as they could be read.
+#[derive(Clone, Debug)]
+pub struct DeviceLabels {
+    /// The newest valid configuration.
+    pub config: PoolConfig,
+    /// How many of the four labels are valid.
+    pub valid: usize,
+    /// The best uberblock in any of the rings.
+    pub uberblock: Option<Uberblock>,
+}
+
+/// Reads the labels of a device.
+///
+/// # Errors
+/// Why there is no usable label: too small, unreadable, no valid checksum.
+pub async fn read(device: &dyn BlockDevice) -> Result<DeviceLabels, String> {
+    let size = usable_size(device.size());
+    if size < VDEV_LABELS as u64 * VDEV_LABEL_SIZE {
+        return Err("it is too small to hold labels".into());
+    }
+    let (mut best, mut valid, mut uberblock): (Option<PoolConfig>, usize, Option<Uberblock>) = (None, 0, None);
+    let mut problem = String::from("it has no label");
+    for index in 0..VDEV_LABELS {
+        let offset = label_offset(size, index);
+        let bytes = match device.read(offset, VDEV_LABEL_SIZE as usize).await {
+            Ok(bytes) => bytes,
+            Err(e) => {
+                problem = e.to_string();
+                continue;
+            }
+        };
+        let phys = &bytes[VDEV_PHYS_OFFSET as usize..(VDEV_PHYS_OFFSET + VDEV_PHYS_SIZE) as usize];
+        let parsed = read_phys(phys, offset + VDEV_PHYS_OFFSET, sha256)
+            .map_err(|e| e.to_string())
+            .and_then(|list| PoolConfig::parse(&list));
+        let config = match parsed {
+            Ok(config) => config,
+            Err(e) => {
+                problem = format!("label {index}: {e}");
+                continue;
+            }
+        };
+        valid += 1;
+        let ashift = config.vdev_tree.ashift as u32;
+        if best.as_ref().is_none_or(|b| config.txg > b.txg) {
+            best = Some(config);
+        }
+        for slot in 0..uberblock_slots(ashift) {
+            let at = uberblock_offset(ashift, slot);
+            let length = uberblock_slot_size(ashift);
+            let slot_bytes = &bytes[at as usize..(at + length) as usize];
+            if let Ok(found) = Uberblock::read_slot(slot_bytes, offset + at, sha256)
+                && uberblock.as_ref().is_none_or(|b| found.compare(b).is_gt())
+            {
+                uberblock = Some(found);
+            }
+        }
+    }
+    best.map(|config| DeviceLabels { config, valid, uberblock }).ok_or(problem)
+}
+
+/// A leaf that can be written, with what its label says about it.
+#[derive(Clone)]
+pub struct LabelTarget {
+    /// The device.
+    pub device: Arc<dyn BlockDevice>,
+    /// The leaf's guid.
+    pub guid: Guid,
+    /// Its top-level vdev's index.
+    pub top: usize,
+    /// log2 of the sector size.
+    pub ashift: u32,
+}
+
+/// Which labels of each device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Half {
+    /// Labels 0 and 2: before the uberblock.
+    Even,
+    /// Labels 1 and 3: after it.
+    Odd,
+}
+
+/// Writes the configuration as of group `txg` to one half of every target's labels, and flushes. Returns how many targets
+/// took it.
+pub async fn write_config(targets: &[LabelTarget], config: &PoolConfig, txg: Txg, half: Half) -> usize {
+    let writes = targets.iter().map(|target| async move {
+        let top: &VdevConfig = config.vdev_tree.children.get(target.top)?;
+        let list = config.to_label_nvlist(txg.0, top, target.guid);
+        let size = usable_size(target.device.size());
+        for index in (0..VDEV_LABELS).filter(|index| (index % 2 == 1) == (half == Half::Odd)) {
+            let offset = label_offset(size, index) + VDEV_PHYS_OFFSET;
+            let phys = build_phys(&list, offset, sha256).ok()?;
+            target.device.write(offset, vec![Buf::copy_from(&phys)]).await.ok()?;
+        }
+        target.device.flush().await.ok()
+    });
+    join_all(writes).await.into_iter().flatten().count()
+}
+
+/// Zeroes the pads, boot environment and uberblock rings of every label: a new member starts without history.
+///
+/// # Errors
+/// The first device that refuses, by name.
+pub async fn wipe(targets: &[LabelTarget]) -> Result<(), String> {
+    for target in targets {
+        let size = usable_size(target.device.size());
+        for index in 0..VDEV_LABELS {
+            let offset = label_offset(size, index);
+            let zeros = Buf::zeroed(VDEV_LABEL_SIZE as usize);
+            target.device.write(offset, vec![zeros]).await.map_err(|e| e.to_string())?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes `uberblock` to all four rings of every target, and flushes. Returns how many targets took it.
+pub async fn write_uberblock(targets: &[LabelTarget], uberblock: &Uberblock) -> usize {
+    let writes = targets.iter().map(|target| async move {
+        let size = usable_size(target.device.size());
+        let slot = uberblock_slot_of(target.ashift, uberblock.txg, false);
+        for index in 0..VDEV_LABELS {
+            let offset = label_offset(size, index) + uberblock_offset(target.ashift, slot);
+            let bytes = uberblock.build_slot(uberblock_slot_size(target.ashift), offset, sha256);
+            target.device.write(offset, vec![Buf::copy_from(&bytes)]).await.ok()?;
+        }
+        target.device.flush().await.ok()
+    });
+    join_all(writes).await.into_iter().flatten().count()
+}

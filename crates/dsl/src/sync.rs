@@ -1,0 +1,274 @@
+//! The sync loop: one transaction group after the other from memory to stable storage (`spa_sync`,
+//! `module/zfs/spa.c`).
+//!
+//! Invariants:
+//! - the order within a group is: data sets, their totals, the MOS, space maps; again until nothing is dirty; flush; even
+//!   labels; uberblock; odd labels. The uberblock is never written before everything it leads to was flushed;
+//! - after any error the pool is suspended: no later group can be written over an incomplete one;
+//! - a group without changes writes nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use platter_dmu::bpobj::Bpobj;
+use platter_dmu::{Result, Tx, ZioError};
+use platter_ondisk::uberblock::{MMP_MAGIC, Uberblock};
+use platter_ondisk::{BlkPtr, Txg};
+use platter_spa::free_gang;
+
+use crate::core::Core;
+use crate::dataset::Dataset;
+use crate::dir::{Dir, UsedKind};
+use crate::labels::{self, Half};
+use crate::space_maps::{self, VdevMaps};
+use crate::{deadlist, zapify};
+
+/// More passes than this mean that sync does not converge.
+const PASSES_MAX: u32 = 64;
+/// Software version in the uberblock and of new pools (`SPA_VERSION_FEATURES`).
+pub const VERSION: u64 = 5000;
+
+/// Runs until the pool is stopped or suspended.
+pub async fn run(core: Arc<Core>) {
+    let timeout = Duration::from_secs(core.environment.txg_timeout_seconds.max(1));
+    loop {
+        let wanted = tokio::time::timeout(timeout, core.gate.wanted()).await.is_ok();
+        let stopping = core.stopping.load(Ordering::Acquire);
+        let open = core.gate.open_txg();
+        if !wanted && !stopping && !is_dirty(&core, open) {
+            continue;
+        }
+        let txg = core.gate.quiesce().await;
+        match sync(&core, txg).await {
+            Ok(()) => core.gate.finish(txg),
+            Err(error) => {
+                tracing::error!(pool = core.name(), %txg, %error, "sync failed; the pool is suspended");
+                core.gate.suspend(error.to_string());
+                core.tasks.lock().clear();
+                return;
+            }
+        }
+        if stopping && core.tasks.lock().is_empty() {
+            return;
+        }
+    }
+}
+
+/// Whether group `txg` has anything to write.
+fn is_dirty(core: &Core, txg: Txg) -> bool {
+    !core.tasks.lock().is_empty()
+        || core.config_dirty.load(Ordering::Relaxed)
+        || core.mos.is_dirty(txg)
+        || core.tree.read().datasets.values().any(|ds| ds.open_objset().is_some_and(|os| os.is_dirty(txg)))
+        || core.store.state().allocator.lock().has_deferred()
+}
+
+async fn sync(core: &Arc<Core>, txg: Txg) -> Result<()> {
+    let tasks = std::mem::take(&mut *core.tasks.lock());
+    let work = !tasks.is_empty()
+        || core.config_dirty.load(Ordering::Relaxed)
+        || core.mos.is_dirty(txg)
+        || core.tree.read().datasets.values().any(|ds| ds.open_objset().is_some_and(|os| os.is_dirty(txg)));
+    if !work {
+        // Nothing to write: but groups pass, so freed space becomes usable.
+        core.store.state().allocator.lock().finish(txg);
+        core.update_available();
+        return Ok(());
+    }
+    if core.read_only {
+        return Err(ZioError::ReadOnly);
+    }
+    check_devices(core);
+    let tx = Tx::syncing(txg);
+    core.store.set_pass(1);
+    let outcome = async {
+        free_deferred(core, &tx).await?;
+        for task in tasks {
+            task.run(core.clone(), txg).await;
+        }
+        let root = converge(core, &tx).await?;
+        commit(core, txg, root).await
+    }
+    .await;
+    core.store.set_pass(0);
+    outcome?;
+    core.store.state().allocator.lock().finish(txg);
+    core.update_available();
+    Ok(())
+}
+
+/// Notices devices that disappeared; they are written no more and the pool becomes degraded.
+fn check_devices(core: &Core) {
+    for vdev in core.store.state().vdevs.iter().flatten() {
+        vdev.check_present();
+    }
+}
+
+/// Frees what late passes of the group before put on the deferred list (`spa_sync_deferred_frees`).
+async fn free_deferred(core: &Core, tx: &Tx) -> Result<()> {
+    let object = core.objects.lock().deferred;
+    let list = Bpobj::open(&core.mos, object).await?;
+    let pointers = list.pointers().await?;
+    if pointers.is_empty() {
+        return Ok(());
+    }
+    for bp in &pointers {
+        if bp.is_gang() {
+            free_gang(&core.store, bp).await?;
+        } else {
+            core.store.state().allocator.lock().free(bp)?;
+        }
+    }
+    list.clear(tx).await
+}
+
+/// Writes data sets, MOS and space maps until nothing is dirty; returns the MOS's root pointer.
+async fn converge(core: &Arc<Core>, tx: &Tx) -> Result<BlkPtr> {
+    let txg = tx.txg();
+    let maps = vdev_maps(core);
+    let mut root = core.mos.root();
+    for pass in 1..=PASSES_MAX {
+        core.store.set_pass(pass);
+        sync_datasets(core, tx, pass).await?;
+        if pass == 1 {
+            book_mos(core, tx).await?;
+            if core.config_dirty.swap(false, Ordering::Relaxed) {
+                crate::config_object::write(core, tx).await?;
+                core.config_dirty.store(true, Ordering::Relaxed);
+            }
+        }
+        let late = core.store.take_late_frees();
+        if !late.is_empty() {
+            let object = core.objects.lock().deferred;
+            Bpobj::open(&core.mos, object).await?.append(tx, &late).await?;
+        }
+        root = core.mos.sync(txg, pass).await?;
+        let created = space_maps::sync(&core.mos, &core.store, tx, pass, &maps).await?;
+        if created > 0 {
+            core.features.adjust(tx, "com.delphix:spacemap_histogram", created as i64).await?;
+        }
+        if let Some(error) = core.store.take_free_error() {
+            return Err(error);
+        }
+        let settled = !core.mos.is_dirty(txg)
+            && !core.store.state().allocator.lock().is_dirty()
+            && core.store.state().late_frees.lock().is_empty();
+        if settled {
+            return Ok(root);
+        }
+    }
+    let _ = root;
+    Err(ZioError::corrupt("sync", format!("txg {txg} did not converge in {PASSES_MAX} passes")))
+}
+
+fn vdev_maps(core: &Core) -> Vec<VdevMaps> {
+    let config = core.config.read();
+    let tops = config.vdev_tree.children.iter().filter(|top| top.metaslab_array.is_some());
+    tops.map(|top| VdevMaps { vdev: top.id as u32, array: top.metaslab_array, ashift: top.ashift as u32 }).collect()
+}
+
+async fn sync_datasets(core: &Arc<Core>, tx: &Tx, pass: u32) -> Result<()> {
+    let txg = tx.txg();
+    let datasets: Vec<Arc<Dataset>> = core.tree.read().datasets.values().cloned().collect();
+    for dataset in datasets {
+        let Some(os) = dataset.open_objset() else { continue };
+        if !os.is_dirty(txg) && dataset.accounting.is_empty() {
+            continue;
+        }
+        let root = os.sync(txg, pass).await?;
+        dataset.phys.lock().bp = root;
+        apply_deltas(core, tx, &dataset).await?;
+        dataset.store(&core.mos, tx).await?;
+    }
+    Ok(())
+}
+
+/// Brings what was booked on a data set into its totals, its directory's, its deadlist and its features.
+pub async fn apply_deltas(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>) -> Result<()> {
+    let deltas = dataset.accounting.take();
+    let deadlist_object = {
+        let mut phys = dataset.phys.lock();
+        phys.referenced_bytes = phys.referenced_bytes.saturating_add_signed(deltas.used);
+        phys.compressed_bytes = phys.compressed_bytes.saturating_add_signed(deltas.compressed);
+        phys.uncompressed_bytes = phys.uncompressed_bytes.saturating_add_signed(deltas.uncompressed);
+        phys.unique_bytes = phys.unique_bytes.saturating_add_signed(deltas.unique);
+        phys.deadlist_obj
+    };
+    // What moved to snapshots is still used by the directory, only under another heading.
+    let moved = deltas.to_snapshots;
+    let head = deltas.used + moved;
+    let mut changed: BTreeMap<u64, Arc<Dir>> = BTreeMap::new();
+    for dir in dataset.dir.diduse(UsedKind::Head, head, deltas.compressed, deltas.uncompressed) {
+        changed.insert(dir.object.0, dir);
+    }
+    if moved != 0 {
+        dataset.dir.transfer(UsedKind::Head, UsedKind::Snapshots, moved.unsigned_abs());
+    }
+    for dir in changed.values() {
+        dir.store(&core.mos, tx).await?;
+    }
+    if !deltas.dead.is_empty() {
+        let empty = Some(core.objects.lock().empty_bpobj).filter(|o| o.is_some());
+        let own =
+            deadlist::insert(&core.mos, tx, &core.store, deadlist_object, &deltas.dead, empty).await?;
+        core.features.adjust(tx, "com.delphix:empty_bpobj", -(own as i64)).await?;
+    }
+    for guid in deltas.features {
+        zapify::activate(core, tx, dataset, guid).await?;
+    }
+    Ok(())
+}
+
+/// Books the MOS's own growth on `$MOS` (`dsl_pool_mos_diduse_space`); what later passes add is booked next time.
+async fn book_mos(core: &Core, tx: &Tx) -> Result<()> {
+    let deltas = core.mos_accounting.take();
+    let Some(dir) = core.tree.read().mos_dir.clone() else { return Ok(()) };
+    if deltas.used == 0 && deltas.compressed == 0 {
+        return Ok(());
+    }
+    // All of it is metadata: logical size counts as stored.
+    for dir in dir.diduse(UsedKind::Head, deltas.used, deltas.compressed, deltas.compressed) {
+        dir.store(&core.mos, tx).await?;
+    }
+    Ok(())
+}
+
+/// Makes the group the pool's newest state.
+async fn commit(core: &Core, txg: Txg, root: BlkPtr) -> Result<()> {
+    let config_changed = core.config_dirty.swap(false, Ordering::Relaxed);
+    let config = {
+        let mut config = core.config.write();
+        config.features_for_read = core.features.for_labels();
+        config.clone()
+    };
+    let targets = core.label_targets();
+    core.store.flush().await?;
+    // Labels are written when the configuration changed, and refused by a majority means that no device can be trusted.
+    if config_changed && labels::write_config(&targets, &config, txg, Half::Even).await == 0 {
+        return Err(ZioError::Io("no device accepted its label".into()));
+    }
+    let uberblock = {
+        let before = core.uberblock.lock();
+        Uberblock {
+            version: config.version,
+            txg,
+            guid_sum: config.vdev_tree.guid_sum(),
+            timestamp: core.now().max(before.timestamp),
+            rootbp: root,
+            software_version: VERSION,
+            mmp_magic: MMP_MAGIC,
+            ..Uberblock::default()
+        }
+    };
+    let written = labels::write_uberblock(&targets, &uberblock).await;
+    if written == 0 {
+        return Err(ZioError::Io("no device accepted the uberblock".into()));
+    }
+    *core.uberblock.lock() = uberblock;
+    if config_changed {
+        labels::write_config(&targets, &config, txg, Half::Odd).await;
+    }
+    Ok(())
+}

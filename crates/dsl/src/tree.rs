@@ -1,0 +1,101 @@
+//! Loading the tree of data sets from the MOS (`dsl_pool_open`, `dmu_objset_find`).
+
+use std::sync::Arc;
+
+use platter_dmu::zap::Zap;
+use platter_dmu::{Objset, Result, ZioError};
+use platter_ondisk::{ObjectId, Txg};
+use platter_spa::Store;
+
+use crate::core::Tree;
+use crate::dataset::{Dataset, Origin};
+use crate::deadlist;
+use crate::dir::{Dir, FREE_DIR, MOS_DIR, ORIGIN_DIR};
+use crate::mos;
+
+/// Deeper trees are damage (a directory that contains itself): names are at most 255 bytes long.
+const DEPTH_MAX: usize = 128;
+
+/// Loads every directory and head data set of the pool called `pool`.
+///
+/// # Errors
+/// Damage, unreadable blocks.
+pub async fn load(os: &Arc<Objset>, store: &Store, directory: &Zap, pool: &str) -> Result<Tree> {
+    let root = directory
+        .get_u64(mos::ROOT_DATASET.as_bytes())
+        .await?
+        .ok_or_else(|| ZioError::corrupt("pool directory", "it has no root data set"))?;
+    let root_dir = Dir::load(os, ObjectId(root), None, String::new()).await?;
+    let mut tree = Tree { root_dir: Some(root_dir.clone()), ..Tree::default() };
+    let mut work = vec![(root_dir, pool.to_owned(), 0usize)];
+    while let Some((dir, name, depth)) = work.pop() {
+        if depth > DEPTH_MAX {
+            return Err(ZioError::corrupt("DSL directory", format!("{name}: nested too deeply")));
+        }
+        let (head, children) = {
+            let phys = dir.phys.lock();
+            (phys.head_dataset_obj, phys.child_dir_zapobj)
+        };
+        if head.is_some() {
+            let dataset = Dataset::load(os, store, head, dir.clone()).await?;
+            collect_snapshots(os, &mut tree, &dataset).await?;
+            tree.datasets.insert(name.clone(), dataset);
+        }
+        if !children.is_some() {
+            continue;
+        }
+        for entry in Zap::open(os, children).await?.all().await? {
+            let child = String::from_utf8_lossy(&entry.name).into_owned();
+            let object = ObjectId(entry.value.integers.first().copied().unwrap_or(0));
+            let loaded = Dir::load(os, object, Some(dir.clone()), child.clone()).await?;
+            match (&*child, depth) {
+                (MOS_DIR, 0) => tree.mos_dir = Some(loaded),
+                (FREE_DIR, 0) => tree.free_dir = Some(loaded),
+                (ORIGIN_DIR, 0) => tree.origin = load_origin(os, store, loaded).await?,
+                _ => work.push((loaded, format!("{name}/{child}"), depth + 1)),
+            }
+        }
+    }
+    Ok(tree)
+}
+
+/// The snapshot `$ORIGIN@$ORIGIN` with its head's deadlist keys.
+async fn load_origin(os: &Arc<Objset>, store: &Store, dir: Arc<Dir>) -> Result<Option<Origin>> {
+    let head = dir.phys.lock().head_dataset_obj;
+    if !head.is_some() {
+        return Ok(None);
+    }
+    let head = Dataset::load(os, store, head, dir).await?;
+    let (snapshot, creation_txg, deadlist_object) = {
+        let phys = head.phys.lock();
+        (phys.prev_snap_obj, phys.prev_snap_txg, phys.deadlist_obj)
+    };
+    if !snapshot.is_some() {
+        return Ok(None);
+    }
+    let deadlist_keys = deadlist::keys(os, deadlist_object).await?;
+    Ok(Some(Origin { snapshot, creation_txg, deadlist_keys }))
+}
+
+/// Follows a head's chain of snapshots back to its origin.
+async fn collect_snapshots(os: &Arc<Objset>, tree: &mut Tree, dataset: &Arc<Dataset>) -> Result<()> {
+    let (mut object, mut newer) = {
+        let phys = dataset.phys.lock();
+        (phys.prev_snap_obj, Txg(u64::MAX))
+    };
+    while object.is_some() && !tree.snapshots.contains(&object) {
+        let dnode = os.dnode(object).await?;
+        let phys = platter_ondisk::dsl::DslDatasetPhys::decode(&dnode.bonus())
+            .map_err(|e| ZioError::corrupt("snapshot", format!("object {object}: {e}")))?;
+        // Snapshots get older along the chain; anything else is a cycle.
+        if phys.creation_txg >= newer {
+            return Err(ZioError::corrupt("snapshot", format!("object {object}: the chain of snapshots turns back")));
+        }
+        newer = phys.creation_txg;
+        if !phys.bp.is_hole() {
+            tree.snapshots.push(object);
+        }
+        object = phys.prev_snap_obj;
+    }
+    Ok(())
+}

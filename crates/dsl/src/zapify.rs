@@ -1,0 +1,47 @@
+//! Per-dataset features: a data set that uses one says so in a ZAP in its own object (`dsl_dataset_activate_feature`,
+//! `dmu_object_zapify`).
+
+use std::sync::Arc;
+
+use platter_dmu::zap::Zap;
+use platter_dmu::{Result, Tx};
+use platter_ondisk::types::object_type;
+
+use crate::core::Core;
+use crate::dataset::Dataset;
+
+/// Notes that `dataset` uses feature `guid` from now on. Does nothing when it did before.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn activate(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, guid: &str) -> Result<()> {
+    if dataset.features.lock().contains(guid) || !core.features.is_enabled(guid) {
+        return Ok(());
+    }
+    core.features.adjust(tx, guid, 1).await?;
+    let dnode = core.mos.dnode(dataset.object).await?;
+    if dnode.info().object_type != object_type::OTN_ZAP_METADATA {
+        Zap::zapify(&dnode, tx, object_type::OTN_ZAP_METADATA, core.random()).await?;
+        core.features.adjust(tx, "com.delphix:extensible_dataset", 1).await?;
+    }
+    Zap::from_dnode(dnode).put_u64(tx, guid.as_bytes(), 0).await?;
+    dataset.features.lock().insert(guid.to_owned());
+    core.dirty_config();
+    Ok(())
+}
+
+/// Takes back all that `dataset` uses, before it is destroyed.
+///
+/// # Errors
+/// Device errors.
+pub async fn deactivate_all(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>) -> Result<()> {
+    let guids: Vec<String> = std::mem::take(&mut *dataset.features.lock()).into_iter().collect();
+    for guid in &guids {
+        core.features.adjust(tx, guid, -1).await?;
+    }
+    let dnode = core.mos.dnode(dataset.object).await?;
+    if dnode.info().object_type == object_type::OTN_ZAP_METADATA {
+        core.features.adjust(tx, "com.delphix:extensible_dataset", -1).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! What can go wrong between a file system and its mount point, and what to do about it.
+
+use std::path::PathBuf;
+
+/// A failed mount or unmount.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FuseError {
+    /// The kernel's side of FUSE is not there.
+    #[error(
+        "cannot mount: /dev/fuse is missing; load the kernel module (modprobe fuse), or in a container pass the \
+         device in (for example: --device /dev/fuse --cap-add SYS_ADMIN)"
+    )]
+    NoDevice,
+    /// The process may not mount, and there is no helper that may.
+    #[error(
+        "cannot mount at {}: permission denied; run as root (in a container with CAP_SYS_ADMIN), or install \
+         fusermount3 (package fuse3){}",
+        mountpoint.display(),
+        if *shared { " and allow user_allow_other in /etc/fuse.conf" } else { "" }
+    )]
+    NotAllowed {
+        /// Where it was to be mounted.
+        mountpoint: PathBuf,
+        /// Whether other users were to see it.
+        shared: bool,
+    },
+    /// The mount point is no directory.
+    #[error("cannot mount at {}: {source}", mountpoint.display())]
+    BadMountpoint {
+        /// The mount point.
+        mountpoint: PathBuf,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The kernel refused to mount, or the first words with it failed.
+    #[error("cannot mount {what} at {}: {source}", mountpoint.display())]
+    Mount {
+        /// The file system.
+        what: String,
+        /// The mount point.
+        mountpoint: PathBuf,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// Files are open, or a process has its working directory in it.
+    #[error("cannot unmount {}: it is in use (fuser -vm {0} shows by whom; -f unmounts nevertheless)", .0.display())]
+    Busy(PathBuf),
+    /// The kernel refused to unmount.
+    #[error("cannot unmount {}: {source}", mountpoint.display())]
+    Unmount {
+        /// The mount point.
+        mountpoint: PathBuf,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+}
+
+/// The result of mounting and unmounting.
+pub type Result<T> = std::result::Result<T, FuseError>;

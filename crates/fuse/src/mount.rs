@@ -1,0 +1,242 @@
+//! Mounting and unmounting.
+//!
+//! As root the mount is made with `mount(2)` on our own `/dev/fuse`, so that source and type can be chosen and the
+//! answer of `umount(2)` is seen; anybody else goes through `fusermount3`.
+//!
+//! Invariants:
+//! - when [`Mount::unmount`] succeeded no request is under way and none can come: the file system may be closed;
+//! - a [`Mount`] that is dropped leaves the mount in place, served by its threads until somebody unmounts it.
+
+use std::ffi::CString;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use parking_lot::Mutex;
+use platter_zpl::Zpl;
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+
+use crate::error::{FuseError, Result};
+use crate::fs::{PlatterFs, REQUEST_MAX};
+use crate::mountinfo;
+use crate::options::MountOptions;
+
+const DEVICE: &str = "/dev/fuse";
+/// The type that `mount` and `/proc/mounts` show is `fuse.` and this.
+const SUBTYPE: &str = "zfs";
+const HELPER: &str = "fusermount3";
+
+/// A mounted file system.
+#[derive(Debug)]
+pub struct Mount {
+    mountpoint: PathBuf,
+    /// Whether the mount is ours to undo with `umount(2)`, or the helper's.
+    direct: bool,
+    session: Mutex<Option<BackgroundSession>>,
+    ended: tokio::sync::watch::Receiver<bool>,
+}
+
+/// Mounts `zpl` at `mountpoint` (an existing directory). Requests are served on threads of their own, which wait for
+/// the engine on `runtime`; it must outlive the mount.
+///
+/// # Errors
+/// See [`FuseError`].
+pub fn mount(
+    zpl: Arc<Zpl>,
+    mountpoint: &Path,
+    options: MountOptions,
+    runtime: tokio::runtime::Handle,
+) -> Result<Mount> {
+    let mountpoint = check_mountpoint(mountpoint)?;
+    if !Path::new(DEVICE).exists() {
+        return Err(FuseError::NoDevice);
+    }
+    let (end, ended) = tokio::sync::watch::channel(false);
+    let fs = PlatterFs::new(zpl, runtime, options.cache_absent, end);
+    let direct = rustix::process::geteuid().is_root();
+    let session = if direct {
+        mount_directly(fs, &mountpoint, &options)?
+    } else {
+        mount_with_helper(fs, &mountpoint, &options)?
+    };
+    let failed = |source| FuseError::Mount { what: options.source.clone(), mountpoint: mountpoint.clone(), source };
+    let session = session.spawn().map_err(failed)?;
+    if direct {
+        set_readahead(&mountpoint, options.readahead);
+    }
+    Ok(Mount { mountpoint, direct, session: Mutex::new(Some(session)), ended })
+}
+
+fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf> {
+    let bad = |source| FuseError::BadMountpoint { mountpoint: mountpoint.to_owned(), source };
+    let found = mountpoint.canonicalize().map_err(bad)?;
+    if !found.is_dir() {
+        return Err(bad(io::Error::from(io::ErrorKind::NotADirectory)));
+    }
+    Ok(found)
+}
+
+fn config(options: &MountOptions) -> Config {
+    let mut config = Config::default();
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(options.thread_count());
+    config.clone_fd = true;
+    config
+}
+
+fn mount_directly(fs: PlatterFs, mountpoint: &Path, options: &MountOptions) -> Result<Session<PlatterFs>> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound => FuseError::NoDevice,
+        io::ErrorKind::PermissionDenied => {
+            FuseError::NotAllowed { mountpoint: mountpoint.to_owned(), shared: options.allow_other }
+        }
+        _ => FuseError::Mount { what: options.source.clone(), mountpoint: mountpoint.to_owned(), source },
+    };
+    let device = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(failed)?;
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let shared = if options.allow_other { ",allow_other" } else { "" };
+    let data = format!(
+        "fd={},rootmode=40000,user_id={uid},group_id={gid},default_permissions,max_read={REQUEST_MAX}{shared}",
+        device.as_raw_fd()
+    );
+    let data = CString::new(data).expect("no zero byte in it");
+    let flags = [
+        (options.read_only, MountFlags::RDONLY),
+        (!options.devices, MountFlags::NODEV),
+        (!options.setuid, MountFlags::NOSUID),
+        (!options.exec, MountFlags::NOEXEC),
+    ];
+    let flags = flags.into_iter().filter(|(set, _)| *set).fold(MountFlags::empty(), |all, (_, flag)| all | flag);
+    let kind = format!("fuse.{SUBTYPE}");
+    rustix::mount::mount(options.source.as_str(), mountpoint, kind, flags, data.as_c_str())
+        .map_err(|error| failed(error.into()))?;
+    let acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    Session::from_fd(fs, device.into(), acl, config(options)).map_err(|error| {
+        let _ = rustix::mount::unmount(mountpoint, UnmountFlags::DETACH);
+        failed(error)
+    })
+}
+
+fn mount_with_helper(fs: PlatterFs, mountpoint: &Path, options: &MountOptions) -> Result<Session<PlatterFs>> {
+    let mut config = config(options);
+    config.mount_options = vec![
+        MountOption::FSName(options.source.clone()),
+        MountOption::Subtype(SUBTYPE.into()),
+        MountOption::DefaultPermissions,
+        MountOption::CUSTOM(format!("max_read={REQUEST_MAX}")),
+    ];
+    let flags = [
+        (options.read_only, MountOption::RO),
+        (!options.exec, MountOption::NoExec),
+        // An ordinary user's mount never honours these.
+        (true, MountOption::NoDev),
+        (true, MountOption::NoSuid),
+    ];
+    config.mount_options.extend(flags.into_iter().filter(|(set, _)| *set).map(|(_, option)| option));
+    Session::new(fs, mountpoint, &config).map_err(|source| match source.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound => {
+            FuseError::NotAllowed { mountpoint: mountpoint.to_owned(), shared: options.allow_other }
+        }
+        _ => FuseError::Mount { what: options.source.clone(), mountpoint: mountpoint.to_owned(), source },
+    })
+}
+
+/// Raises the kernel's readahead for this mount beyond what the protocol can ask for. A failure only costs speed.
+fn set_readahead(mountpoint: &Path, bytes: u32) {
+    let Some(found) = mountinfo::find(mountpoint) else { return };
+    let path = format!("/sys/class/bdi/{}/read_ahead_kb", found.device);
+    if let Err(error) = std::fs::write(&path, (bytes / 1024).to_string()) {
+        tracing::debug!("setting {path}: {error}");
+    }
+}
+
+impl Mount {
+    /// Where it is mounted.
+    pub fn mountpoint(&self) -> &Path {
+        &self.mountpoint
+    }
+
+    /// Whether the kernel still sends requests (false once somebody unmounted it).
+    pub fn is_alive(&self) -> bool {
+        !*self.ended.borrow() && self.session.lock().as_ref().is_some_and(|session| !session.guard.is_finished())
+    }
+
+    /// Waits until the kernel's side is gone, whoever unmounted it.
+    pub async fn gone(&self) {
+        let mut ended = self.ended.clone();
+        // An error means that the serving threads are gone without a word: gone all the same.
+        let _ = ended.wait_for(|ended| *ended).await;
+    }
+
+    /// Unmounts, and returns when the last request is answered. With `force` the mount point is freed even while files
+    /// are open: whoever has one open gets errors from then on. Blocks; call it on a thread that may.
+    ///
+    /// # Errors
+    /// [`FuseError::Busy`] without `force`; the mount stays as it is.
+    pub fn unmount(&self, force: bool) -> Result<()> {
+        // Held throughout, so that two calls do not unmount what somebody mounted in between.
+        let mut session = self.session.lock();
+        if session.is_none() {
+            return Ok(());
+        }
+        let is_ours = mountinfo::find(&self.mountpoint).is_some_and(|found| found.kind == format!("fuse.{SUBTYPE}"));
+        if is_ours && !*self.ended.borrow() {
+            if self.direct { self.unmount_directly(force)? } else { self.unmount_with_helper(force)? }
+        }
+        let Some(session) = session.take() else { return Ok(()) };
+        match session.join() {
+            // The kernel cut the connection, as asked.
+            Err(error) if force => tracing::debug!("{} ended with: {error}", self.mountpoint.display()),
+            Err(error) => tracing::warn!("{} ended with: {error}", self.mountpoint.display()),
+            Ok(()) => {}
+        }
+        Ok(())
+    }
+
+    fn unmount_directly(&self, force: bool) -> Result<()> {
+        // Detaching alone would let open files work on; cutting the connection makes the engine's side quiet too.
+        let flags = if force { UnmountFlags::FORCE | UnmountFlags::DETACH } else { UnmountFlags::empty() };
+        match rustix::mount::unmount(&self.mountpoint, flags) {
+            Ok(()) => Ok(()),
+            Err(Errno::BUSY) => Err(FuseError::Busy(self.mountpoint.clone())),
+            // Not mounted any more.
+            Err(Errno::INVAL) => Ok(()),
+            Err(error) => Err(self.unmount_failed(error.into())),
+        }
+    }
+
+    fn unmount_with_helper(&self, force: bool) -> Result<()> {
+        let mut command = Command::new(HELPER);
+        command.arg("-u").args(force.then_some("-z")).arg("--").arg(&self.mountpoint);
+        let output = command.output().map_err(|error| self.unmount_failed(error))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        if said.contains("busy") {
+            return Err(FuseError::Busy(self.mountpoint.clone()));
+        }
+        Err(self.unmount_failed(io::Error::other(said)))
+    }
+
+    fn unmount_failed(&self, source: io::Error) -> FuseError {
+        FuseError::Unmount { mountpoint: self.mountpoint.clone(), source }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Gives the threads a moment when the mount is going away already; else they serve on by themselves.
+        if let Some(session) = self.session.get_mut().take_if(|session| session.guard.is_finished()) {
+            let _ = session.join();
+        } else if self.session.get_mut().is_some() && *self.ended.borrow() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! How a file system is shown to the kernel.
+
+/// Options of one mount. `Default` suits a file system with ZFS's default properties.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// What `mount` and `df` show as the device: the data set's name.
+    pub source: String,
+    /// Whether the kernel refuses changes.
+    pub read_only: bool,
+    /// Property `devices`: whether device nodes work.
+    pub devices: bool,
+    /// Property `setuid`: whether set-uid bits work.
+    pub setuid: bool,
+    /// Property `exec`: whether programs may be run.
+    pub exec: bool,
+    /// Whether users other than the one who mounts may enter.
+    pub allow_other: bool,
+    /// Threads that serve requests; 0 takes a number that suits the machine.
+    pub threads: usize,
+    /// How much the kernel reads ahead of a sequential reader, in bytes (as root; else the kernel's default stands).
+    pub readahead: u32,
+    /// Whether the kernel may remember that a name does not exist. Not for file systems whose names fold case.
+    pub cache_absent: bool,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            source: "zfs".into(),
+            read_only: false,
+            devices: true,
+            setuid: true,
+            exec: true,
+            allow_other: true,
+            threads: 0,
+            readahead: 4 << 20,
+            cache_absent: true,
+        }
+    }
+}
+
+impl MountOptions {
+    /// The number of threads to start.
+    pub(crate) fn thread_count(&self) -> usize {
+        if self.threads > 0 {
+            return self.threads;
+        }
+        // Threads wait while the engine works for them, so a few more than there are processors keep it busy.
+        let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        (2 * processors).clamp(4, 16)
+    }
+}

@@ -1,0 +1,439 @@
+//! A leaf vdev: one device, its condition, its queue, its counters and what it has missed.
+//!
+//! Invariants:
+//! - a leaf that is not usable has no device open and takes no I/O;
+//! - data addresses are offsets into the allocatable space; only the `physical` functions count from the device's start;
+//! - a transfer that fails is counted and followed by a probe of the labels; a device whose labels cannot be read (or
+//!   written, when the pool is) is given up.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use parking_lot::{Mutex, RwLock};
+use platter_buffer::{Buf, BufMut};
+use platter_device::{BlockDevice, DeviceError, OpenOptions, Presence, ReadSlot};
+use platter_ondisk::{Guid, Txg};
+use platter_zio::Priority;
+
+use crate::error::{Result, VdevError};
+use crate::geometry::{self, DEVICE_SIZE_MIN, LABEL_START_SIZE};
+use crate::missing::MissingRanges;
+use crate::queue::{Queue, read_whole};
+use crate::spec::{VdevKind, VdevSpec};
+use crate::state::{Condition, VdevAux, VdevState};
+use crate::stats::Stats;
+
+/// Offset in a label of the area that a probe reads and rewrites (`vl_be`), and its size, in bytes.
+const PROBE_OFFSET: u64 = 8 << 10;
+const PROBE_SIZE: usize = 8 << 10;
+
+/// Finds the device for a leaf's configuration.
+#[async_trait]
+pub trait DeviceOpener: Send + Sync {
+    /// Opens the device; called for leaves that are neither offline nor faulted.
+    async fn open(&self, spec: &VdevSpec) -> std::result::Result<Arc<dyn BlockDevice>, DeviceError>;
+}
+
+/// Opens leaves by the path in their configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct PathOpener {
+    /// How to open them.
+    pub options: OpenOptions,
+}
+
+#[async_trait]
+impl DeviceOpener for PathOpener {
+    async fn open(&self, spec: &VdevSpec) -> std::result::Result<Arc<dyn BlockDevice>, DeviceError> {
+        match &spec.path {
+            Some(path) => platter_device::open_vdev(path, spec.whole_disk, self.options).await,
+            None => Err(DeviceError::Gone { device: format!("{}", spec.guid), reason: "its path is not known".into() }),
+        }
+    }
+}
+
+struct Inner {
+    queue: Option<Arc<Queue>>,
+    condition: Condition,
+    /// Usable bytes of the device when it was last open.
+    psize: u64,
+    path: Option<PathBuf>,
+}
+
+/// A leaf vdev. See the module text.
+pub struct Leaf {
+    id: u64,
+    guid: Guid,
+    kind: VdevKind,
+    whole_disk: bool,
+    create_txg: Txg,
+    writable: bool,
+    inner: RwLock<Inner>,
+    stats: Stats,
+    missing: Mutex<MissingRanges>,
+    probing: AtomicBool,
+}
+
+impl std::fmt::Debug for Leaf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Leaf({}, {})", self.name(), self.condition().name())
+    }
+}
+
+impl Leaf {
+    /// Opens the device of a leaf. Never fails: what is wrong is in [`Self::condition`]. `writable` says whether the pool
+    /// is; `least_asize` is what the device must offer (0 when unknown).
+    pub async fn open(spec: &VdevSpec, opener: &dyn DeviceOpener, writable: bool, least_asize: u64) -> Arc<Self> {
+        let leaf = Arc::new(Self {
+            id: spec.id,
+            guid: spec.guid,
+            kind: spec.kind.clone(),
+            whole_disk: spec.whole_disk,
+            create_txg: spec.create_txg,
+            writable,
+            inner: RwLock::new(Inner {
+                queue: None,
+                condition: Condition::new(VdevState::Closed, VdevAux::None),
+                psize: 0,
+                path: spec.path.clone(),
+            }),
+            stats: Stats::default(),
+            missing: Mutex::default(),
+            probing: AtomicBool::new(false),
+        });
+        leaf.reopen(spec, opener, least_asize).await;
+        leaf
+    }
+
+    /// Closes the device and opens it anew, as `spec` says now.
+    pub async fn reopen(&self, spec: &VdevSpec, opener: &dyn DeviceOpener, least_asize: u64) {
+        self.inner.write().queue = None;
+        let (queue, condition) = self.try_open(spec, opener, least_asize).await;
+        let mut inner = self.inner.write();
+        if let Some(queue) = &queue {
+            inner.psize = geometry::leaf_psize(queue.device().size());
+            if let Some(path) = queue.device().path() {
+                inner.path = Some(path.to_owned());
+            }
+        }
+        inner.condition = condition;
+        inner.queue = queue;
+    }
+
+    async fn try_open(
+        &self,
+        spec: &VdevSpec,
+        opener: &dyn DeviceOpener,
+        least_asize: u64,
+    ) -> (Option<Arc<Queue>>, Condition) {
+        let unusable = |state, aux, detail: String| (None, Condition::new(state, aux).with_detail(detail));
+        if spec.faulted {
+            return (None, Condition::new(VdevState::Faulted, VdevAux::ErrorExceeded));
+        }
+        if spec.offline {
+            return (None, Condition::new(VdevState::Offline, VdevAux::None));
+        }
+        if spec.kind == VdevKind::Missing {
+            return (None, Condition::new(VdevState::CantOpen, VdevAux::OpenFailed));
+        }
+        let device = match opener.open(spec).await {
+            Ok(device) => device,
+            Err(error) if error.is_not_found() && spec.removed => {
+                return unusable(VdevState::Removed, VdevAux::None, error.to_string());
+            }
+            Err(error) => return unusable(VdevState::CantOpen, VdevAux::OpenFailed, error.to_string()),
+        };
+        if device.size() < DEVICE_SIZE_MIN {
+            let detail = format!("{} bytes, at least {DEVICE_SIZE_MIN} are needed", device.size());
+            return unusable(VdevState::CantOpen, VdevAux::TooSmall, detail);
+        }
+        let asize = geometry::leaf_asize(geometry::leaf_psize(device.size()));
+        if asize < least_asize {
+            let detail = format!("the device has shrunk: {asize} allocatable bytes, {least_asize} are needed");
+            return unusable(VdevState::CantOpen, VdevAux::BadLabel, detail);
+        }
+        if self.writable && !device.is_writable() {
+            return unusable(VdevState::CantOpen, VdevAux::OpenFailed, "the device is read-only".into());
+        }
+        let condition = if spec.degraded {
+            Condition::new(VdevState::Degraded, VdevAux::ErrorExceeded)
+        } else {
+            Condition::HEALTHY
+        };
+        (Some(Arc::new(Queue::new(device))), condition)
+    }
+
+    /// Closes the device and says why: offline, faulted by the administrator, a label that belongs to something else.
+    pub fn close(&self, condition: Condition) {
+        debug_assert!(!condition.is_usable());
+        let mut inner = self.inner.write();
+        inner.condition = condition;
+        inner.queue = None;
+    }
+
+    /// Index among its siblings.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Identity.
+    pub fn guid(&self) -> Guid {
+        self.guid
+    }
+
+    /// File or disk.
+    pub fn kind(&self) -> &VdevKind {
+        &self.kind
+    }
+
+    /// Whether the pool owns the whole disk.
+    pub fn is_whole_disk(&self) -> bool {
+        self.whole_disk
+    }
+
+    /// The group in which it joined.
+    pub fn create_txg(&self) -> Txg {
+        self.create_txg
+    }
+
+    /// Where the device is, or was last.
+    pub fn path(&self) -> Option<PathBuf> {
+        self.inner.read().path.clone()
+    }
+
+    /// What to call it: its path, else its guid.
+    pub fn name(&self) -> String {
+        self.path().map_or_else(|| self.guid.to_string(), |path| path.display().to_string())
+    }
+
+    /// How far it can be used, and why not further.
+    pub fn condition(&self) -> Condition {
+        self.inner.read().condition.clone()
+    }
+
+    /// Usable bytes of the device (whole labels) when it was last open; 0 when it never was.
+    pub fn psize(&self) -> u64 {
+        self.inner.read().psize
+    }
+
+    /// Allocatable bytes of the device.
+    pub fn asize(&self) -> u64 {
+        geometry::leaf_asize(self.psize())
+    }
+
+    /// The open device.
+    pub fn device(&self) -> Option<Arc<dyn BlockDevice>> {
+        self.inner.read().queue.as_ref().map(|queue| queue.device().clone())
+    }
+
+    /// Whether reads and writes go there.
+    pub fn is_usable(&self) -> bool {
+        let inner = self.inner.read();
+        inner.queue.is_some() && inner.condition.is_usable()
+    }
+
+    /// Whether the pool may write to it.
+    pub fn is_writable(&self) -> bool {
+        self.writable && self.is_usable()
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Transfers of each class (under way, waiting): sync read, async read, sync write, async write, scrub.
+    pub fn queue_depth(&self) -> [(usize, usize); 5] {
+        self.inner.read().queue.as_ref().map_or([(0, 0); 5], |queue| queue.depth())
+    }
+
+    /// Transfers waiting and under way.
+    pub fn load(&self) -> usize {
+        self.inner.read().queue.as_ref().map_or(0, |queue| queue.load())
+    }
+
+    /// The groups whose writes it has missed.
+    pub fn missing(&self) -> MissingRanges {
+        self.missing.lock().clone()
+    }
+
+    /// Replaces the groups whose writes it has missed (from the DTL on disk, or after a resilver).
+    pub fn set_missing(&self, ranges: MissingRanges) {
+        *self.missing.lock() = ranges;
+    }
+
+    /// Notes that it missed (part of) a group's writes.
+    pub fn note_missing(&self, txg: Txg) {
+        self.missing.lock().note(txg);
+    }
+
+    /// Whether a block born in `txg` may not be there.
+    pub fn is_missing(&self, txg: Txg) -> bool {
+        self.missing.lock().contains(txg)
+    }
+
+    fn queue(&self) -> Result<Arc<Queue>> {
+        let inner = self.inner.read();
+        match &inner.queue {
+            Some(queue) if inner.condition.is_usable() => Ok(queue.clone()),
+            _ => {
+                let condition = &inner.condition;
+                let reason = condition.detail.clone().unwrap_or_else(|| condition.name().to_owned());
+                drop(inner);
+                Err(VdevError::Unavailable { leaf: self.name(), reason })
+            }
+        }
+    }
+
+    /// Reads at an offset from the device's start (labels).
+    ///
+    /// # Errors
+    /// [`VdevError::Unavailable`] or the device's own.
+    pub async fn read_physical(&self, offset: u64, length: usize) -> Result<BufMut> {
+        let queue = self.queue()?;
+        self.stats.note_read(length as u64);
+        match read_whole(&queue, offset, length, Priority::SyncRead).await {
+            Ok(bytes) => Ok(bytes),
+            Err(error) => Err(self.failed_read(&queue, error).await),
+        }
+    }
+
+    /// Writes at an offset from the device's start (labels).
+    ///
+    /// # Errors
+    /// [`VdevError::Unavailable`] or the device's own.
+    pub async fn write_physical(&self, offset: u64, data: Buf) -> Result<()> {
+        self.write_at(offset, vec![data], Priority::SyncWrite).await
+    }
+
+    /// Reads `length` bytes of label `index` (0 to 3), from `offset` within the label.
+    ///
+    /// # Errors
+    /// As [`Self::read_physical`].
+    pub async fn read_label_area(&self, index: usize, offset: u64, length: usize) -> Result<BufMut> {
+        self.read_physical(geometry::label_offset(self.psize(), index) + offset, length).await
+    }
+
+    /// Writes within label `index`.
+    ///
+    /// # Errors
+    /// As [`Self::write_physical`].
+    pub async fn write_label_area(&self, index: usize, offset: u64, data: Buf) -> Result<()> {
+        self.write_physical(geometry::label_offset(self.psize(), index) + offset, data).await
+    }
+
+    /// Makes what was written stable. A leaf that is not usable has nothing to flush.
+    ///
+    /// # Errors
+    /// The device's own.
+    pub async fn flush(&self) -> Result<()> {
+        let Ok(queue) = self.queue() else { return Ok(()) };
+        self.stats.note_flush();
+        match queue.device().flush().await {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                self.stats.note_write_error();
+                self.after_failure(&queue, &error).await;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Fills `slot` from an offset in the allocatable space.
+    pub(crate) async fn read_data(&self, offset: u64, slot: ReadSlot, priority: Priority) -> Result<()> {
+        let queue = self.queue()?;
+        self.stats.note_read(slot.len() as u64);
+        match queue.read(LABEL_START_SIZE + offset, slot, priority).await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.failed_read(&queue, error).await),
+        }
+    }
+
+    /// Writes at an offset in the allocatable space.
+    pub(crate) async fn write_data(&self, offset: u64, data: Vec<Buf>, priority: Priority) -> Result<()> {
+        self.write_at(LABEL_START_SIZE + offset, data, priority).await
+    }
+
+    async fn write_at(&self, offset: u64, data: Vec<Buf>, priority: Priority) -> Result<()> {
+        let queue = self.queue()?;
+        self.stats.note_write(data.iter().map(|buf| buf.len() as u64).sum());
+        match queue.write(offset, data, priority).await {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                self.stats.note_write_error();
+                self.after_failure(&queue, &error).await;
+                Err(error.into())
+            }
+        }
+    }
+
+    async fn failed_read(&self, queue: &Arc<Queue>, error: DeviceError) -> VdevError {
+        self.stats.note_read_error();
+        self.after_failure(queue, &error).await;
+        error.into()
+    }
+
+    /// Decides after a failed transfer whether the device is still worth using.
+    async fn after_failure(&self, queue: &Arc<Queue>, error: &DeviceError) {
+        if let DeviceError::Gone { reason, .. } = error {
+            self.give_up(queue, Condition::new(VdevState::Removed, VdevAux::None).with_detail(reason.clone()));
+            return;
+        }
+        if self.probing.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let works = self.probe(queue).await;
+        self.probing.store(false, Ordering::SeqCst);
+        if !works {
+            let detail = format!("the labels cannot be accessed after: {error}");
+            self.give_up(queue, Condition::new(VdevState::Faulted, VdevAux::ErrorExceeded).with_detail(detail));
+        }
+    }
+
+    /// Closes the device, unless it was reopened in the meantime.
+    fn give_up(&self, queue: &Arc<Queue>, condition: Condition) {
+        let mut inner = self.inner.write();
+        if inner.queue.as_ref().is_some_and(|current| Arc::ptr_eq(current, queue)) {
+            tracing::warn!("{}: {}", self.kind, condition.detail.as_deref().unwrap_or(condition.name()));
+            inner.condition = condition;
+            inner.queue = None;
+        }
+    }
+
+    /// Whether some label can be read and, when the pool is writable, be written with what it holds (`vdev_probe`).
+    async fn probe(&self, queue: &Arc<Queue>) -> bool {
+        let device = queue.device();
+        let psize = geometry::leaf_psize(device.size());
+        for index in 0..4 {
+            let offset = geometry::label_offset(psize, index) + PROBE_OFFSET;
+            let Ok(bytes) = device.read(offset, PROBE_SIZE).await else { continue };
+            if !self.writable || device.write(offset, vec![bytes.freeze()]).await.is_ok() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// A cheap look whether the device is still there; when it is not, it is closed and marked removed. Returns whether
+    /// its condition changed.
+    pub fn check_present(&self) -> bool {
+        let Ok(queue) = self.queue() else { return false };
+        match queue.device().presence() {
+            Presence::Present => false,
+            Presence::Gone(reason) => {
+                self.give_up(&queue, Condition::new(VdevState::Removed, VdevAux::None).with_detail(reason));
+                true
+            }
+        }
+    }
+
+    /// Forgets errors, and that it was degraded by them (`zpool clear`). A faulted leaf needs [`Self::reopen`] too.
+    pub fn clear_errors(&self) {
+        self.stats.clear_errors();
+        let mut inner = self.inner.write();
+        if inner.condition.state == VdevState::Degraded {
+            inner.condition = Condition::HEALTHY;
+        }
+    }
+}

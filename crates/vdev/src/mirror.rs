@@ -1,0 +1,170 @@
+//! Blocks on a mirror, or on a single device (a mirror of one) (`module/zfs/vdev_mirror.c`).
+//!
+//! Invariants: a read asks one child, the least busy one that should have the block, and others only when that one
+//! fails; children that are known to have missed the block come last and are not blamed for what they hold.
+
+use futures::future::join_all;
+use platter_buffer::{Buf, BufMut};
+use platter_device::ReadSlot;
+use platter_ondisk::Txg;
+use platter_zio::Priority;
+
+use crate::error::{Result, VdevError};
+use crate::queue::finish;
+use crate::top::{Extent, ReadOutcome, ScrubOutcome, TopVdev, Verify};
+
+/// Reads within one stretch of this many bytes go to the same child, so that each child sees runs (1 MiB).
+const STRETCH_SHIFT: u32 = 20;
+
+/// What a child answered.
+enum Answer {
+    Good(BufMut),
+    Wrong,
+    Failed(String),
+}
+
+async fn ask(top: &TopVdev, child: usize, extent: Extent, priority: Priority, verify: Verify<'_>) -> Answer {
+    let (assembly, slot) = ReadSlot::whole(top.padded(extent.psize) as usize);
+    match top.children[child].read_data(extent.offset, slot, priority).await {
+        Ok(()) => {
+            let mut bytes = finish(assembly);
+            bytes.truncate(extent.psize as usize);
+            if verify(&bytes) { Answer::Good(bytes) } else { Answer::Wrong }
+        }
+        Err(error) => Answer::Failed(error.to_string()),
+    }
+}
+
+/// Usable children in the order in which to ask them.
+fn order(top: &TopVdev, extent: Extent) -> Vec<usize> {
+    let count = top.children.len();
+    let preferred = (extent.offset >> STRETCH_SHIFT) as usize % count;
+    let mut usable: Vec<usize> = (0..count).filter(|&child| top.children[child].is_usable()).collect();
+    if usable.len() > 1 {
+        usable.sort_by_cached_key(|&child| {
+            let leaf = &top.children[child];
+            (leaf.is_missing(extent.birth), leaf.load(), (child + count - preferred) % count)
+        });
+    }
+    usable
+}
+
+/// Rewrites `bad` children with good data. Returns the bytes written.
+async fn repair(top: &TopVdev, extent: Extent, bad: &[usize], good: &Buf, by_scrub: bool) -> u64 {
+    if !top.writable || bad.is_empty() {
+        return 0;
+    }
+    let priority = if by_scrub { Priority::Scrub } else { Priority::AsyncWrite };
+    let mut padded = BufMut::zeroed(top.padded(extent.psize) as usize);
+    padded[..good.len()].copy_from_slice(good);
+    let padded = padded.freeze();
+    let writes = bad.iter().map(|&child| {
+        let padded = padded.clone();
+        async move {
+            let leaf = &top.children[child];
+            let written = leaf.is_writable() && leaf.write_data(extent.offset, vec![padded], priority).await.is_ok();
+            if written {
+                leaf.stats().note_repair(extent.psize, by_scrub);
+            }
+            if written { extent.psize } else { 0 }
+        }
+    });
+    join_all(writes).await.into_iter().sum()
+}
+
+/// The error when no child had the block.
+fn lost(top: &TopVdev, extent: Extent, wrong: usize, failures: Vec<String>) -> VdevError {
+    let (vdev, Extent { offset, psize, .. }) = (top.name(), extent);
+    if wrong > 0 {
+        let detail = format!("{wrong} of {} copies are damaged, the others cannot be read", top.children.len());
+        VdevError::Checksum { vdev, offset, psize, detail }
+    } else if failures.is_empty() {
+        let detail = top.children.iter().map(|leaf| format!("{} is {}", leaf.name(), leaf.condition().name()));
+        VdevError::NoReplicas { vdev, offset, psize, detail: detail.collect::<Vec<_>>().join(", ") }
+    } else {
+        VdevError::NoReplicas { vdev, offset, psize, detail: failures.join("; ") }
+    }
+}
+
+pub(crate) async fn read(
+    top: &TopVdev,
+    extent: Extent,
+    priority: Priority,
+    verify: Verify<'_>,
+) -> Result<(Buf, ReadOutcome)> {
+    let (mut wrong, mut failed, mut failures) = (Vec::new(), Vec::new(), Vec::new());
+    for child in order(top, extent) {
+        match ask(top, child, extent, priority, verify).await {
+            Answer::Good(bytes) => {
+                let bytes = bytes.freeze();
+                blame(top, extent, &wrong);
+                let reconstructed = !wrong.is_empty() || !failed.is_empty();
+                wrong.append(&mut failed);
+                wrong.sort_unstable();
+                let repaired_bytes = repair(top, extent, &wrong, &bytes, false).await;
+                return Ok((bytes, ReadOutcome { repaired_bytes, bad_children: wrong, reconstructed }));
+            }
+            Answer::Wrong => wrong.push(child),
+            Answer::Failed(error) => {
+                failed.push(child);
+                failures.push(error);
+            }
+        }
+    }
+    blame(top, extent, &wrong);
+    Err(lost(top, extent, wrong.len(), failures))
+}
+
+/// Counts wrong bytes, unless the child is known to have missed the block.
+fn blame(top: &TopVdev, extent: Extent, wrong: &[usize]) {
+    for &child in wrong {
+        let leaf = &top.children[child];
+        if !leaf.is_missing(extent.birth) {
+            leaf.stats().note_checksum_error();
+        }
+    }
+}
+
+pub(crate) async fn scrub(top: &TopVdev, extent: Extent, verify: Verify<'_>) -> Result<ScrubOutcome> {
+    let usable = order(top, extent);
+    let asked = usable.iter().map(|&child| ask(top, child, extent, Priority::Scrub, verify));
+    let (mut good, mut wrong, mut failed, mut failures) = (None, Vec::new(), Vec::new(), Vec::new());
+    for (&child, answer) in usable.iter().zip(join_all(asked).await) {
+        match answer {
+            Answer::Good(bytes) => good = Some(bytes),
+            Answer::Wrong => wrong.push(child),
+            Answer::Failed(error) => {
+                failed.push(child);
+                failures.push(error);
+            }
+        }
+    }
+    blame(top, extent, &wrong);
+    let Some(good) = good else { return Err(lost(top, extent, wrong.len(), failures)) };
+    let examined_bytes = (usable.len() - failed.len()) as u64 * extent.psize;
+    wrong.append(&mut failed);
+    wrong.sort_unstable();
+    let repaired_bytes = repair(top, extent, &wrong, &good.freeze(), true).await;
+    Ok(ScrubOutcome { examined_bytes, repaired_bytes, bad_children: wrong })
+}
+
+pub(crate) async fn write(top: &TopVdev, offset: u64, data: Buf, txg: Txg, priority: Priority) -> Result<()> {
+    let psize = data.len() as u64;
+    let writes = top.children.iter().map(|leaf| {
+        let data = data.clone();
+        async move {
+            let result = leaf.write_data(offset, vec![data], priority).await;
+            if result.is_err() {
+                leaf.note_missing(txg);
+            }
+            result
+        }
+    });
+    let results = join_all(writes).await;
+    if results.iter().any(|result| result.is_ok()) {
+        return Ok(());
+    }
+    let failures: Vec<String> =
+        results.into_iter().filter_map(|result| result.err()).map(|error| error.to_string()).collect();
+    Err(VdevError::NoReplicas { vdev: top.name(), offset, psize, detail: failures.join("; ") })
+}

@@ -1,0 +1,370 @@
+//! A leaf's queue: how many transfers of each class run at once, in which order, and which are joined
+//! (`module/zfs/vdev_queue.c`).
+//!
+//! Invariants:
+//! - at most [`limit`] transfers of a class are with the device, so that a scrub does not starve a reader;
+//! - a transfer that finds its class idle goes to the device at once, on the caller's own task;
+//! - waiting transfers of a class leave in ascending order of offset, wrapping around; neighbours leave as one transfer
+//!   of up to [`JOIN_MAX`] bytes, reads across gaps of up to [`READ_GAP_MAX`] bytes;
+//! - a joined transfer that fails is repeated piece by piece, so that each waiter gets its own result;
+//! - no lock is held across an await.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use platter_buffer::Buf;
+use platter_device::{Assembly, BlockDevice, DeviceError, ReadSlot};
+use platter_zio::Priority;
+use tokio::sync::oneshot;
+
+/// Most bytes of a joined transfer (`zfs_vdev_aggregation_limit`).
+const JOIN_MAX: u64 = 1 << 20;
+/// Most bytes read for nothing between two joined reads (`zfs_vdev_read_gap_limit`).
+const READ_GAP_MAX: u64 = 32 << 10;
+/// Most pieces of a joined transfer; the kernel takes 1024 segments, and a write may have a few for each piece.
+const PIECES_MAX: usize = 200;
+
+const CLASSES: usize = 5;
+
+fn class_of(priority: Priority) -> usize {
+    match priority {
+        Priority::SyncRead => 0,
+        Priority::AsyncRead => 1,
+        Priority::SyncWrite => 2,
+        Priority::AsyncWrite => 3,
+        Priority::Scrub => 4,
+    }
+}
+
+/// Transfers of a class that may be with the device at once (`zfs_vdev_*_max_active`).
+pub const fn limit(class: usize) -> usize {
+    [10, 3, 10, 10, 3][class]
+}
+
+type Reply = oneshot::Sender<Result<(), DeviceError>>;
+
+enum Io {
+    Read(ReadSlot),
+    Write(Vec<Buf>),
+}
+
+struct Pending {
+    offset: u64,
+    length: u64,
+    io: Io,
+    reply: Reply,
+}
+
+impl Pending {
+    fn end(&self) -> u64 {
+        self.offset + self.length
+    }
+
+    fn is_read(&self) -> bool {
+        matches!(self.io, Io::Read(_))
+    }
+}
+
+#[derive(Default)]
+struct Class {
+    active: usize,
+    /// By offset and order of arrival.
+    pending: BTreeMap<(u64, u64), Pending>,
+    /// Where the last batch ended.
+    position: u64,
+}
+
+#[derive(Default)]
+struct State {
+    classes: [Class; CLASSES],
+    arrivals: u64,
+}
+
+/// The queue in front of one open device. Offsets are the device's.
+pub(crate) struct Queue {
+    device: Arc<dyn BlockDevice>,
+    state: Mutex<State>,
+}
+
+/// Holds a place among the active transfers of a class; leaving it lets waiting ones go.
+struct Place<'a> {
+    queue: &'a Arc<Queue>,
+    class: usize,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let batch = self.queue.next_batch(self.class);
+        if batch.is_empty() {
+            return;
+        }
+        // Without a runtime (it is being shut down) the waiters learn that their transfers were dropped.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(self.queue.clone().work(self.class, batch));
+        } else {
+            self.queue.state.lock().classes[self.class].active -= 1;
+        }
+    }
+}
+
+impl Queue {
+    pub fn new(device: Arc<dyn BlockDevice>) -> Self {
+        Self { device, state: Mutex::default() }
+    }
+
+    pub fn device(&self) -> &Arc<dyn BlockDevice> {
+        &self.device
+    }
+
+    /// Transfers waiting and under way.
+    pub fn load(&self) -> usize {
+        self.state.lock().classes.iter().map(|class| class.active + class.pending.len()).sum()
+    }
+
+    /// Transfers of each class: (under way, waiting), in the order sync read, async read, sync write, async write, scrub.
+    pub fn depth(&self) -> [(usize, usize); CLASSES] {
+        let state = self.state.lock();
+        std::array::from_fn(|class| (state.classes[class].active, state.classes[class].pending.len()))
+    }
+
+    pub async fn read(self: &Arc<Self>, offset: u64, slot: ReadSlot, priority: Priority) -> Result<(), DeviceError> {
+        self.submit(offset, slot.len() as u64, Io::Read(slot), priority).await
+    }
+
+    pub async fn write(self: &Arc<Self>, offset: u64, data: Vec<Buf>, priority: Priority) -> Result<(), DeviceError> {
+        let length = data.iter().map(|buf| buf.len() as u64).sum();
+        self.submit(offset, length, Io::Write(data), priority).await
+    }
+
+    async fn submit(self: &Arc<Self>, offset: u64, length: u64, io: Io, priority: Priority) -> Result<(), DeviceError> {
+        let class = class_of(priority);
+        // One lock for the look and the entry, in a scope without an await: the future has to be `Send`.
+        let queued = {
+            let mut state = self.state.lock();
+            if state.classes[class].active < limit(class) {
+                state.classes[class].active += 1;
+                Err(io)
+            } else {
+                state.arrivals += 1;
+                let order = state.arrivals;
+                let (reply, answer) = oneshot::channel();
+                state.classes[class].pending.insert((offset, order), Pending { offset, length, io, reply });
+                Ok(answer)
+            }
+        };
+        let answer = match queued {
+            Ok(answer) => answer,
+            Err(io) => {
+                let _place = Place { queue: self, class };
+                return match io {
+                    Io::Read(slot) => self.device.read_into(offset, vec![slot]).await.1,
+                    Io::Write(data) => self.device.write(offset, data).await,
+                };
+            }
+        };
+        answer.await.unwrap_or_else(|_| {
+            Err(DeviceError::Gone { device: self.device.name(), reason: "its queue was closed".into() })
+        })
+    }
+
+    /// The next transfers of a class that travel as one. When there are none, the caller's place is given up.
+    fn next_batch(&self, class: usize) -> Vec<Pending> {
+        let mut state = self.state.lock();
+        let class = &mut state.classes[class];
+        let start = class.pending.range((class.position, 0)..).next().or_else(|| class.pending.iter().next());
+        let Some((&key, _)) = start else {
+            class.active -= 1;
+            return Vec::new();
+        };
+        let first = class.pending.remove(&key).expect("just found");
+        let (begin, is_read) = (first.offset, first.is_read());
+        let mut end = first.end();
+        let mut batch = vec![first];
+        let gap_max = if is_read { READ_GAP_MAX } else { 0 };
+        while batch.len() < PIECES_MAX {
+            let Some((&key, next)) = class.pending.range((end, 0)..).next() else { break };
+            if next.is_read() != is_read || next.offset - end > gap_max || next.end() - begin > JOIN_MAX {
+                break;
+            }
+            end = next.end();
+            batch.push(class.pending.remove(&key).expect("just found"));
+        }
+        class.position = end;
+        batch
+    }
+
+    /// Carries out batches of a class until none waits.
+    async fn work(self: Arc<Self>, class: usize, mut batch: Vec<Pending>) {
+        while !batch.is_empty() {
+            self.carry_out(batch).await;
+            batch = self.next_batch(class);
+        }
+    }
+
+    async fn carry_out(&self, batch: Vec<Pending>) {
+        let begin = batch[0].offset;
+        if batch[0].is_read() {
+            let mut slots = Vec::with_capacity(2 * batch.len());
+            let mut waiters = Vec::with_capacity(batch.len());
+            let mut end = begin;
+            for pending in batch {
+                let Io::Read(slot) = pending.io else { unreachable!("a batch is of one kind") };
+                let gap = (pending.offset > end).then(|| ReadSlot::whole((pending.offset - end) as usize).1);
+                end = pending.offset + pending.length;
+                waiters.push((pending.offset, gap.is_some(), pending.reply));
+                slots.extend(gap);
+                slots.push(slot);
+            }
+            let alone = waiters.len() == 1;
+            let (slots, result) = self.device.read_into(begin, slots).await;
+            let mut slots = slots.into_iter();
+            for (offset, has_gap, reply) in waiters {
+                if has_gap {
+                    slots.next();
+                }
+                let result = match (slots.next(), &result) {
+                    (Some(slot), Err(_)) if !alone => self.device.read_into(offset, vec![slot]).await.1,
+                    // The slot is gone before its waiter hears of it and takes the buffer apart.
+                    (slot, _) => {
+                        drop(slot);
+                        result.clone()
+                    }
+                };
+                let _ = reply.send(result);
+            }
+        } else {
+            let mut data = Vec::with_capacity(2 * batch.len());
+            let mut waiters = Vec::with_capacity(batch.len());
+            for pending in batch {
+                let Io::Write(pieces) = pending.io else { unreachable!("a batch is of one kind") };
+                data.extend(pieces.iter().cloned());
+                waiters.push((pending.offset, pieces, pending.reply));
+            }
+            let alone = waiters.len() == 1;
+            let result = self.device.write(begin, data).await;
+            for (offset, pieces, reply) in waiters {
+                let result =
+                    if result.is_err() && !alone { self.device.write(offset, pieces).await } else { result.clone() };
+                let _ = reply.send(result);
+            }
+        }
+    }
+}
+
+/// Reads `length` bytes into a buffer of their own.
+pub(crate) async fn read_whole(
+    queue: &Arc<Queue>,
+    offset: u64,
+    length: usize,
+    priority: Priority,
+) -> Result<platter_buffer::BufMut, DeviceError> {
+    let (assembly, slot) = ReadSlot::whole(length);
+    queue.read(offset, slot, priority).await?;
+    Ok(finish(assembly))
+}
+
+/// Takes a filled buffer out of its assembly.
+pub(crate) fn finish(assembly: Assembly) -> platter_buffer::BufMut {
+    assembly.finish().expect("every transfer of this buffer is over")
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use platter_device::{Fault, FaultDevice, FaultKind, Geometry, MemDevice};
+
+    use super::*;
+
+    /// Lets others run before it answers, as a disk does: only then do transfers wait in the queue.
+    #[derive(Debug)]
+    struct Unhurried(Arc<dyn BlockDevice>);
+
+    #[async_trait]
+    impl BlockDevice for Unhurried {
+        fn name(&self) -> String {
+            self.0.name()
+        }
+        fn size(&self) -> u64 {
+            self.0.size()
+        }
+        fn geometry(&self) -> Geometry {
+            self.0.geometry()
+        }
+        fn is_writable(&self) -> bool {
+            true
+        }
+        async fn read_into(&self, offset: u64, slots: Vec<ReadSlot>) -> (Vec<ReadSlot>, Result<(), DeviceError>) {
+            tokio::task::yield_now().await;
+            self.0.read_into(offset, slots).await
+        }
+        async fn write(&self, offset: u64, data: Vec<Buf>) -> Result<(), DeviceError> {
+            tokio::task::yield_now().await;
+            self.0.write(offset, data).await
+        }
+        async fn flush(&self) -> Result<(), DeviceError> {
+            self.0.flush().await
+        }
+    }
+
+    fn device() -> (Arc<FaultDevice>, Arc<Queue>) {
+        let device = Arc::new(FaultDevice::new(Arc::new(MemDevice::new("m", 64 << 20))));
+        (device.clone(), Arc::new(Queue::new(Arc::new(Unhurried(device)))))
+    }
+
+    async fn write_sectors(queue: &Arc<Queue>, count: u64) -> Vec<Result<(), DeviceError>> {
+        let writes = (0..count).map(|index| {
+            let data = vec![Buf::copy_from(&[index as u8; 4096])];
+            queue.write(index * 4096, data, Priority::AsyncWrite)
+        });
+        futures::future::join_all(writes).await
+    }
+
+    #[tokio::test]
+    async fn waiting_neighbours_travel_together() {
+        let (device, queue) = device();
+        assert!(write_sectors(&queue, 1000).await.iter().all(Result::is_ok));
+        let (_, writes, _) = device.transfers();
+        assert!(writes <= 10 + 10, "{writes} transfers for 1000 neighbours");
+        let reads = (0..500u64).map(|index| {
+            let queue = queue.clone();
+            async move {
+                // Every other sector: the gaps are read along.
+                let bytes = read_whole(&queue, index * 8192, 4096, Priority::SyncRead).await.expect("read");
+                assert!(bytes.iter().all(|&byte| byte == (2 * index) as u8));
+            }
+        });
+        futures::future::join_all(reads).await;
+        let (reads, _, _) = device.transfers();
+        assert!(reads <= 10 + 10, "{reads} transfers for 500 near neighbours");
+        assert_eq!(queue.load(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_bad_sector_fails_only_its_own_waiter() {
+        let (device, queue) = device();
+        device.inject(Fault { kind: FaultKind::WriteError, offset: 4096 * 77, length: 1, times: u64::MAX });
+        device.inject(Fault { kind: FaultKind::ReadError, offset: 4096 * 99, length: 1, times: u64::MAX });
+        let results = write_sectors(&queue, 200).await;
+        let failed: Vec<usize> = (0..200).filter(|&index| results[index].is_err()).collect();
+        assert_eq!(failed, [77]);
+        let reads = (0..200u64).map(|index| read_whole(&queue, index * 4096, 4096, Priority::Scrub));
+        let results = futures::future::join_all(reads).await;
+        let failed: Vec<usize> = (0..200).filter(|&index| results[index].is_err()).collect();
+        assert_eq!(failed, [99]);
+    }
+
+    #[tokio::test]
+    async fn dropped_waiters_leave_no_place_occupied() {
+        let (_, queue) = device();
+        for _ in 0..100 {
+            let many = futures::future::join_all((0..50).map(|i| read_whole(&queue, i * 4096, 4096, Priority::Scrub)));
+            let _ = futures::future::select(Box::pin(many), Box::pin(tokio::task::yield_now())).await;
+        }
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(queue.load(), 0);
+        assert!(write_sectors(&queue, 100).await.iter().all(Result::is_ok));
+    }
+}

@@ -1,0 +1,488 @@
+//! Blocks on a RAID-Z group: minimal reads, reconstruction, verification, repair (`module/zfs/vdev_raidz.c`).
+//!
+//! A read asks only the data columns. When some cannot be had, as many parity columns are asked as are needed. When
+//! what comes together fails its checksum, everything is read, and every set of columns that redundancy could cover is
+//! taken for bad in turn, small sets and suspicious children first, until the rebuilt block passes.
+//!
+//! Invariants:
+//! - a column is *wrong* only when the bytes read differ from those of the block that passed;
+//! - columns of children that are known to have missed the block are neither trusted first nor blamed;
+//! - repairs write only bytes that passed, or parity computed from them.
+
+use futures::future::join_all;
+use platter_buffer::{Buf, BufMut};
+use platter_device::{Assembly, ReadSlot};
+use platter_ondisk::Txg;
+use platter_zio::Priority;
+
+use crate::error::{Result, VdevError};
+use crate::queue::finish;
+use crate::raidz_map::RaidzMap;
+use crate::top::{Extent, ReadOutcome, ScrubOutcome, TopVdev, Verify};
+
+/// What is known of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Column {
+    /// Not asked for yet. `stale`: its child missed the block's group.
+    Unread { stale: bool },
+    /// Bytes are there, right or wrong.
+    Read { stale: bool },
+    /// The child failed to deliver it.
+    Failed,
+    /// The child cannot be used.
+    Absent,
+}
+
+/// A block being read.
+struct Attempt<'a> {
+    top: &'a TopVdev,
+    extent: Extent,
+    priority: Priority,
+    verify: Verify<'a>,
+    map: RaidzMap,
+    columns: Vec<Column>,
+    /// The data columns one after the other: the block, padded to sectors.
+    block: BufMut,
+    parity: Vec<Option<BufMut>>,
+    /// What failed transfers said.
+    failures: Vec<String>,
+    examined_bytes: u64,
+}
+
+/// What came of setting right a block that passed.
+struct Repairs {
+    repaired_bytes: u64,
+    bad_children: Vec<usize>,
+}
+
+impl<'a> Attempt<'a> {
+    fn new(top: &'a TopVdev, parity: usize, extent: Extent, priority: Priority, verify: Verify<'a>) -> Self {
+        let map = RaidzMap::new(extent.offset, top.padded(extent.psize), top.ashift, top.children.len(), parity);
+        let columns = map.columns.iter().map(|column| {
+            let leaf = &top.children[column.child];
+            if leaf.is_usable() { Column::Unread { stale: leaf.is_missing(extent.birth) } } else { Column::Absent }
+        });
+        Self {
+            columns: columns.collect(),
+            block: BufMut::zeroed(0),
+            parity: (0..parity).map(|_| None).collect(),
+            failures: Vec::new(),
+            examined_bytes: 0,
+            top,
+            extent,
+            priority,
+            verify,
+            map,
+        }
+    }
+
+    fn nparity(&self) -> usize {
+        self.map.parity
+    }
+
+    fn is_read(&self, column: usize) -> bool {
+        matches!(self.columns[column], Column::Read { .. })
+    }
+
+    /// Data columns without bytes.
+    fn absent_data(&self) -> Vec<usize> {
+        (self.nparity()..self.columns.len()).filter(|&column| !self.is_read(column)).collect()
+    }
+
+    /// Reads columns, all at once. Data columns can be read before the block exists or, into it, afterwards.
+    async fn fetch(&mut self, wanted: &[usize]) {
+        if wanted.is_empty() {
+            return;
+        }
+        let sizes: Vec<usize> = wanted.iter().map(|&column| self.map.columns[column].size).collect();
+        // The first fetch reads straight into the block; later ones into a buffer of their own.
+        let first = self.block.is_empty();
+        let (block, mut data_slots) = if first {
+            let sizes: Vec<usize> = self.map.data().iter().map(|column| column.size).collect();
+            let (block, slots) = Assembly::carve(&sizes);
+            (Some(block), slots.into_iter().map(Some).collect::<Vec<_>>())
+        } else {
+            (None, Vec::new())
+        };
+        let mut buffers = Vec::with_capacity(wanted.len());
+        let mut reads = Vec::with_capacity(wanted.len());
+        for (&column, &size) in wanted.iter().zip(&sizes) {
+            let slot = match column.checked_sub(self.nparity()) {
+                Some(data) if first => {
+                    buffers.push(None);
+                    data_slots[data].take().expect("a column is asked for once")
+                }
+                _ => {
+                    let (assembly, slot) = ReadSlot::whole(size);
+                    buffers.push(Some(assembly));
+                    slot
+                }
+            };
+            let place = self.map.columns[column];
+            reads.push(self.top.children[place.child].read_data(place.offset, slot, self.priority));
+        }
+        let results = join_all(reads).await;
+        drop(data_slots);
+        if let Some(block) = block {
+            self.block = finish(block);
+        }
+        for (((&column, size), buffer), result) in wanted.iter().zip(sizes).zip(buffers).zip(results) {
+            let stale = self.columns[column] == Column::Unread { stale: true };
+            match result {
+                Ok(()) => {
+                    self.columns[column] = Column::Read { stale };
+                    self.examined_bytes += size as u64;
+                    match buffer.map(finish) {
+                        Some(bytes) if column < self.nparity() => self.parity[column] = Some(bytes),
+                        Some(bytes) => {
+                            let start = self.map.data_start(column);
+                            self.block[start..start + size].copy_from_slice(&bytes);
+                        }
+                        None => {}
+                    }
+                }
+                Err(error) => {
+                    self.columns[column] = Column::Failed;
+                    self.failures.push(error.to_string());
+                }
+            }
+        }
+    }
+
+    fn unread(&self, accept: impl Fn(usize, bool) -> bool) -> Vec<usize> {
+        let pick = |(column, state): (usize, &Column)| match state {
+            Column::Unread { stale } if accept(column, *stale) => Some(column),
+            _ => None,
+        };
+        self.columns.iter().enumerate().filter_map(pick).collect()
+    }
+
+    /// Reads the data columns, and as much parity as is needed for those that cannot be had.
+    async fn fetch_least(&mut self) {
+        let nparity = self.nparity();
+        let mut wanted = self.unread(|column, stale| column >= nparity && !stale);
+        let mut absent = self.columns.len() - nparity - wanted.len();
+        loop {
+            wanted.extend(self.unread(|column, stale| column < nparity && !stale).into_iter().take(absent));
+            if wanted.is_empty() {
+                return;
+            }
+            self.fetch(&wanted).await;
+            wanted.clear();
+            let parity_read = (0..nparity).filter(|&column| self.is_read(column)).count();
+            absent = self.absent_data().len().saturating_sub(parity_read);
+        }
+    }
+
+    /// Recomputes data columns from the rest, trusting no column in `bad` (sorted). Returns whether there was enough.
+    fn rebuild(&mut self, bad: &[usize]) -> bool {
+        let nparity = self.nparity();
+        let missing: Vec<usize> = bad.iter().filter_map(|&column| column.checked_sub(nparity)).collect();
+        if missing.is_empty() {
+            return true;
+        }
+        let parity: Vec<Option<&[u8]>> = self
+            .parity
+            .iter()
+            .enumerate()
+            .map(|(column, bytes)| bytes.as_deref().filter(|_| !bad.contains(&column)))
+            .collect();
+        let mut data = split(&mut self.block, &self.map);
+        platter_parity::reconstruct(&mut data, &parity, &missing).is_ok()
+    }
+
+    fn passes(&self) -> bool {
+        (self.verify)(&self.block[..self.extent.psize as usize])
+    }
+
+    /// Finds out which columns are wrong by trying. Everything that can be read has been. On success the block passes
+    /// and `original` holds what the data columns held before.
+    fn search(&mut self, original: &[u8]) -> bool {
+        let absent: Vec<usize> = (0..self.columns.len()).filter(|&column| !self.is_read(column)).collect();
+        let Some(spare) = self.nparity().checked_sub(absent.len()) else { return false };
+        let mut suspects: Vec<usize> = (0..self.columns.len()).filter(|&column| self.is_read(column)).collect();
+        suspects.sort_by_cached_key(|&column| {
+            let stale = self.columns[column] == Column::Read { stale: true };
+            let errors = self.top.children[self.map.columns[column].child].stats().snapshot().checksum_errors;
+            (!stale, std::cmp::Reverse(errors))
+        });
+        for count in 0..=spare {
+            let found = for_combinations(suspects.len(), count, &mut |chosen| {
+                let mut bad: Vec<usize> =
+                    absent.iter().copied().chain(chosen.iter().map(|&index| suspects[index])).collect();
+                bad.sort_unstable();
+                if bad.iter().all(|&column| column < self.nparity()) && count > 0 {
+                    // Only parity is suspected: the data stays what it is.
+                    return false;
+                }
+                if self.rebuild(&bad) && self.passes() {
+                    return true;
+                }
+                self.restore(original, &bad);
+                false
+            });
+            if found {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Puts back what an attempt to rebuild the columns `bad` has changed.
+    fn restore(&mut self, original: &[u8], bad: &[usize]) {
+        for &column in bad.iter().filter(|&&column| column >= self.map.parity) {
+            let start = self.map.data_start(column);
+            let range = start..start + self.map.columns[column].size;
+            self.block[range.clone()].copy_from_slice(&original[range]);
+        }
+    }
+
+    /// The block has passed; `original` is what the data columns held as read. Counts what was wrong and rewrites it.
+    async fn set_right(&mut self, original: &[u8], by_scrub: bool) -> (Buf, Repairs) {
+        let nparity = self.nparity();
+        let longest = self.map.columns[0].size;
+        let mut parity: Vec<BufMut> = (0..nparity).map(|_| BufMut::zeroed(longest)).collect();
+        generate(&self.block, &self.map, &mut parity);
+        let block = std::mem::replace(&mut self.block, BufMut::zeroed(0)).freeze();
+        let parity: Vec<Buf> = parity.into_iter().map(BufMut::freeze).collect();
+        let mut repairs = Repairs { repaired_bytes: 0, bad_children: Vec::new() };
+        let mut writes = Vec::new();
+        for (column, place) in self.map.columns.iter().enumerate() {
+            let leaf = &self.top.children[place.child];
+            let right = if column < nparity {
+                parity[column].clone()
+            } else {
+                let start = self.map.data_start(column);
+                block.slice(start..start + place.size)
+            };
+            let is_wrong = match (self.columns[column], column.checked_sub(nparity)) {
+                (Column::Read { .. }, None) => self.parity[column].as_deref() != Some(&right[..]),
+                (Column::Read { .. }, Some(_)) => {
+                    let start = self.map.data_start(column);
+                    original[start..start + place.size] != right[..]
+                }
+                (Column::Failed, _) => true,
+                (Column::Unread { .. } | Column::Absent, _) => false,
+            };
+            if !is_wrong {
+                continue;
+            }
+            repairs.bad_children.push(place.child);
+            if self.columns[column] == (Column::Read { stale: false }) {
+                leaf.stats().note_checksum_error();
+            }
+            if leaf.is_writable() {
+                let priority = if by_scrub { Priority::Scrub } else { Priority::AsyncWrite };
+                writes.push(async move {
+                    let size = right.len() as u64;
+                    let written = leaf.write_data(place.offset, vec![right], priority).await.is_ok();
+                    if written {
+                        leaf.stats().note_repair(size, by_scrub);
+                    }
+                    if written { size } else { 0 }
+                });
+            }
+        }
+        repairs.repaired_bytes = join_all(writes).await.into_iter().sum();
+        repairs.bad_children.sort_unstable();
+        (block.slice(..self.extent.psize as usize), repairs)
+    }
+
+    /// The block cannot be had. A wrong column cannot be told from a right one then, so each child that delivered is
+    /// counted, as OpenZFS does.
+    fn lost(&self) -> VdevError {
+        let (vdev, Extent { offset, psize, .. }) = (self.top.name(), self.extent);
+        let read = (0..self.columns.len()).filter(|&column| self.is_read(column));
+        let absent = self.columns.len() - read.clone().count();
+        if absent > self.nparity() {
+            let away = self.map.columns.iter().zip(&self.columns).filter(|(_, state)| **state == Column::Absent);
+            let mut reasons: Vec<String> = away
+                .map(|(place, _)| {
+                    let leaf = &self.top.children[place.child];
+                    format!("{} is {}", leaf.name(), leaf.condition().name())
+                })
+                .collect();
+            reasons.extend(self.failures.iter().cloned());
+            return VdevError::NoReplicas { vdev, offset, psize, detail: reasons.join("; ") };
+        }
+        for column in read {
+            if self.columns[column] == (Column::Read { stale: false }) {
+                self.top.children[self.map.columns[column].child].stats().note_checksum_error();
+            }
+        }
+        let detail = match absent {
+            0 => format!("{} of its {} columns would be too many", self.nparity() + 1, self.columns.len()),
+            _ => format!("{absent} of its {} columns cannot be read", self.columns.len()),
+        };
+        VdevError::Checksum { vdev, offset, psize, detail }
+    }
+}
+
+/// The block's data columns as slices.
+fn split<'b>(block: &'b mut [u8], map: &RaidzMap) -> Vec<&'b mut [u8]> {
+    let mut rest = block;
+    map.data()
+        .iter()
+        .map(|column| {
+            let (part, after) = std::mem::take(&mut rest).split_at_mut(column.size);
+            rest = after;
+            part
+        })
+        .collect()
+}
+
+/// Computes parity columns over a block.
+fn generate(block: &[u8], map: &RaidzMap, parity: &mut [BufMut]) {
+    let mut rest = block;
+    let data: Vec<&[u8]> = map
+        .data()
+        .iter()
+        .map(|column| {
+            let (part, after) = rest.split_at(column.size);
+            rest = after;
+            part
+        })
+        .collect();
+    let mut out: Vec<&mut [u8]> = parity.iter_mut().map(|column| &mut column[..]).collect();
+    platter_parity::generate(map.parity, &data, &mut out);
+}
+
+/// Calls `try_one` with each way to choose `count` of `0..total`, in lexicographic order, until it returns true.
+fn for_combinations(total: usize, count: usize, try_one: &mut dyn FnMut(&[usize]) -> bool) -> bool {
+    if count > total {
+        return false;
+    }
+    let mut chosen: Vec<usize> = (0..count).collect();
+    loop {
+        if try_one(&chosen) {
+            return true;
+        }
+        let Some(index) = (0..count).rev().find(|&index| chosen[index] < total - count + index) else { return false };
+        chosen[index] += 1;
+        for next in index + 1..count {
+            chosen[next] = chosen[next - 1] + 1;
+        }
+    }
+}
+
+pub(crate) async fn read(
+    top: &TopVdev,
+    nparity: usize,
+    extent: Extent,
+    priority: Priority,
+    verify: Verify<'_>,
+) -> Result<(Buf, ReadOutcome)> {
+    let mut attempt = Attempt::new(top, nparity, extent, priority, verify);
+    attempt.fetch_least().await;
+    if attempt.failures.is_empty() && !attempt.block.is_empty() {
+        let missing = attempt.absent_data();
+        let parity_read = (0..nparity).filter(|&column| attempt.is_read(column)).count();
+        if missing.len() <= parity_read && attempt.rebuild(&missing) && attempt.passes() {
+            let mut block = attempt.block;
+            block.truncate(extent.psize as usize);
+            let reconstructed = !missing.is_empty();
+            return Ok((block.freeze(), ReadOutcome { reconstructed, ..ReadOutcome::default() }));
+        }
+    }
+    // Something is wrong. Which columns hold what, only their bytes as read can tell: nothing was changed in those.
+    let fetched_all = attempt.unread(|_, _| true).is_empty();
+    let intact = attempt.failures.len() <= nparity && !attempt.block.is_empty() && {
+        // A failed transfer alone does not call the other columns into question.
+        let missing = attempt.absent_data();
+        !attempt.failures.is_empty() && attempt.rebuild(&missing) && attempt.passes()
+    };
+    if !intact && !fetched_all {
+        let rest = attempt.unread(|_, _| true);
+        attempt.fetch(&rest).await;
+    }
+    let original = attempt.block.to_vec();
+    if !intact && (attempt.block.is_empty() || !attempt.search(&original)) {
+        return Err(attempt.lost());
+    }
+    let (block, repairs) = attempt.set_right(&original, false).await;
+    let Repairs { repaired_bytes, bad_children } = repairs;
+    Ok((block, ReadOutcome { repaired_bytes, bad_children, reconstructed: true }))
+}
+
+pub(crate) async fn scrub(top: &TopVdev, nparity: usize, extent: Extent, verify: Verify<'_>) -> Result<ScrubOutcome> {
+    let mut attempt = Attempt::new(top, nparity, extent, Priority::Scrub, verify);
+    let all = attempt.unread(|_, _| true);
+    attempt.fetch(&all).await;
+    let original = attempt.block.to_vec();
+    if attempt.block.is_empty() || !attempt.search(&original) {
+        return Err(attempt.lost());
+    }
+    let examined_bytes = attempt.examined_bytes;
+    let (_, Repairs { repaired_bytes, bad_children }) = attempt.set_right(&original, true).await;
+    Ok(ScrubOutcome { examined_bytes, repaired_bytes, bad_children })
+}
+
+pub(crate) async fn write(
+    top: &TopVdev,
+    nparity: usize,
+    offset: u64,
+    data: Buf,
+    txg: Txg,
+    priority: Priority,
+) -> Result<()> {
+    let psize = data.len() as u64;
+    let map = RaidzMap::new(offset, psize, top.ashift, top.children.len(), nparity);
+    let parity: Vec<Buf> = if map.data().len() == 1 {
+        // Every parity of one column is that column.
+        vec![data.clone(); nparity]
+    } else {
+        let mut parity: Vec<BufMut> = (0..nparity).map(|_| BufMut::zeroed(map.columns[0].size)).collect();
+        generate(&data, &map, &mut parity);
+        parity.into_iter().map(BufMut::freeze).collect()
+    };
+    let mut pieces: Vec<Vec<Buf>> = Vec::with_capacity(map.columns.len());
+    for (column, place) in map.columns.iter().enumerate() {
+        pieces.push(vec![match parity.get(column) {
+            Some(parity) => parity.clone(),
+            None => {
+                let start = map.data_start(column);
+                data.slice(start..start + place.size)
+            }
+        }]);
+    }
+    // Padding that follows a column is written along with it, so that neighbouring blocks make one transfer.
+    for column in map.skips.iter().filter_map(|skip| skip.column) {
+        pieces[column].push(Buf::zeroed(1 << top.ashift));
+    }
+    let writes = map.columns.iter().zip(pieces).map(|(place, pieces)| async move {
+        let leaf = &top.children[place.child];
+        let result = leaf.write_data(place.offset, pieces, priority).await;
+        if result.is_err() {
+            leaf.note_missing(txg);
+        }
+        result
+    });
+    let failures: Vec<String> =
+        join_all(writes).await.into_iter().filter_map(|result| result.err()).map(|error| error.to_string()).collect();
+    if failures.len() > nparity {
+        return Err(VdevError::NoReplicas { vdev: top.name(), offset, psize, detail: failures.join("; ") });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn combinations_come_once_each_in_order() {
+        let mut seen = Vec::new();
+        assert!(!for_combinations(4, 2, &mut |chosen| {
+            seen.push(chosen.to_vec());
+            false
+        }));
+        assert_eq!(seen, [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]]);
+        let mut count = 0;
+        for_combinations(3, 0, &mut |chosen| {
+            count += 1;
+            !chosen.is_empty()
+        });
+        assert_eq!(count, 1);
+        assert!(!for_combinations(2, 3, &mut |_| true));
+    }
+}

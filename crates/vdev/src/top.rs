@@ -1,0 +1,357 @@
+//! A top-level vdev: the unit among which a pool stripes its blocks.
+//!
+//! Invariants:
+//! - every address is checked against the vdev's size before a device sees it;
+//! - a write that returns success has reached enough children that the block can be read now; children that missed it
+//!   have the group in their dirty time log;
+//! - nothing here holds a lock across an await.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+use platter_buffer::{Buf, BufMut};
+use platter_ondisk::{Guid, Txg};
+use platter_zio::Priority;
+
+use crate::error::{Result, VdevError};
+use crate::geometry::{self, ASHIFT_RANGE, Layout};
+use crate::leaf::{DeviceOpener, Leaf};
+use crate::spec::{VdevKind, VdevSpec};
+use crate::state::{Condition, VdevAux, VdevState};
+use crate::stats::Stats;
+use crate::{mirror, raidz};
+
+/// Greatest size of a block, in bytes (`SPA_MAXBLOCKSIZE`).
+const PSIZE_MAX: u64 = 16 << 20;
+
+/// Decides whether a block's bytes are what was written (its checksum matches).
+pub type Verify<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
+
+/// A block's place in a top-level vdev. Bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Offset as in the block pointer.
+    pub offset: u64,
+    /// Size on disk without parity.
+    pub psize: u64,
+    /// The group in which the block was (physically) born: children that missed it are not asked first.
+    pub birth: Txg,
+}
+
+/// What a read found besides the data.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadOutcome {
+    /// Bytes rewritten on children that had them wrong.
+    pub repaired_bytes: u64,
+    /// Children whose bytes were wrong or could not be read, by index.
+    pub bad_children: Vec<usize>,
+    /// Whether the data had to be rebuilt or taken from another copy.
+    pub reconstructed: bool,
+}
+
+/// What a scrub of one block found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubOutcome {
+    /// Bytes read from the devices.
+    pub examined_bytes: u64,
+    /// Bytes rewritten.
+    pub repaired_bytes: u64,
+    /// Children whose bytes were wrong or could not be read, by index.
+    pub bad_children: Vec<usize>,
+}
+
+/// A top-level vdev. See the module text.
+#[derive(Debug)]
+pub struct TopVdev {
+    pub(crate) id: u64,
+    pub(crate) guid: Guid,
+    pub(crate) kind: VdevKind,
+    pub(crate) layout: Layout,
+    pub(crate) ashift: u8,
+    pub(crate) asize: u64,
+    pub(crate) is_log: bool,
+    pub(crate) create_txg: Txg,
+    pub(crate) writable: bool,
+    pub(crate) children: Vec<Arc<Leaf>>,
+    pub(crate) stats: Stats,
+}
+
+impl TopVdev {
+    /// Opens a top-level vdev and its leaves. Leaves that cannot be opened do not make this fail (see
+    /// [`Self::condition`]). An `ashift` or `asize` of 0 in `spec` is a new vdev's: it is worked out from the devices.
+    ///
+    /// # Errors
+    /// [`VdevError::Unsupported`] and [`VdevError::Config`]; for a new vdev also [`VdevError::Unavailable`] when some
+    /// leaf cannot be opened.
+    pub async fn open(spec: &VdevSpec, opener: &dyn DeviceOpener, writable: bool) -> Result<Self> {
+        let leaf_specs: Vec<&VdevSpec> = if spec.kind.is_leaf() { vec![spec] } else { spec.children.iter().collect() };
+        let layout = Layout::of(&spec.kind, leaf_specs.len())?;
+        if let Some(nested) = leaf_specs.iter().find(|leaf| !leaf.kind.is_leaf()) {
+            return Err(VdevError::Unsupported {
+                vdev: format!("{}-{}", spec.kind, spec.id),
+                kind: nested.kind.label_name().to_owned(),
+            });
+        }
+        let least_asize = least_child_asize(spec, layout, leaf_specs.len());
+        let opening = leaf_specs.iter().map(|leaf| Leaf::open(leaf, opener, writable, least_asize));
+        let children: Vec<Arc<Leaf>> = join_all(opening).await;
+        let (ashift, asize) = if spec.ashift == 0 || spec.asize == 0 {
+            for leaf in &children {
+                if !leaf.is_usable() {
+                    let condition = leaf.condition();
+                    let reason = condition.detail.unwrap_or_else(|| "cannot open".into());
+                    return Err(VdevError::Unavailable { leaf: leaf.name(), reason });
+                }
+            }
+            let sectors = children.iter().filter_map(|leaf| leaf.device()).map(|device| {
+                let geometry = device.geometry();
+                (geometry.logical_ashift(), geometry.physical_ashift())
+            });
+            let ashift = if spec.ashift == 0 { geometry::best_ashift(sectors) } else { spec.ashift };
+            let least = children.iter().map(|leaf| leaf.asize()).min().unwrap_or(0);
+            (ashift, layout.asize(children.len(), least))
+        } else {
+            (spec.ashift, spec.asize)
+        };
+        if !ASHIFT_RANGE.contains(&ashift) {
+            return Err(VdevError::Config(format!("ashift {ashift} of {}-{} is not possible", spec.kind, spec.id)));
+        }
+        Ok(Self {
+            id: spec.id,
+            guid: spec.guid,
+            kind: spec.kind.clone(),
+            layout,
+            ashift,
+            asize,
+            is_log: spec.is_log,
+            create_txg: spec.create_txg,
+            writable,
+            children,
+            stats: Stats::default(),
+        })
+    }
+
+    /// Index in the pool.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Identity.
+    pub fn guid(&self) -> Guid {
+        self.guid
+    }
+
+    /// Type.
+    pub fn kind(&self) -> &VdevKind {
+        &self.kind
+    }
+
+    /// How blocks are spread over the children.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// log2 of the allocation unit in bytes.
+    pub fn ashift(&self) -> u8 {
+        self.ashift
+    }
+
+    /// Allocatable bytes, parity included.
+    pub fn asize(&self) -> u64 {
+        self.asize
+    }
+
+    /// Whether it holds only intent-log blocks.
+    pub fn is_log(&self) -> bool {
+        self.is_log
+    }
+
+    /// The group in which it joined the pool.
+    pub fn create_txg(&self) -> Txg {
+        self.create_txg
+    }
+
+    /// The leaves, in order; a single disk is its own leaf.
+    pub fn leaves(&self) -> &[Arc<Leaf>] {
+        &self.children
+    }
+
+    /// `raidz1-0`, `mirror-2`; a single device's own name.
+    pub fn name(&self) -> String {
+        match self.layout {
+            Layout::Single => self.children[0].name(),
+            _ => format!("{}-{}", self.kind, self.id),
+        }
+    }
+
+    /// Space that a block of `psize` bytes takes here, bytes.
+    pub fn asize_for(&self, psize: u64) -> u64 {
+        self.layout.asize_for(self.children.len(), self.ashift, psize)
+    }
+
+    /// See [`Layout::deflate_ratio`].
+    pub fn deflate_ratio(&self) -> u64 {
+        self.layout.deflate_ratio(self.children.len(), self.ashift)
+    }
+
+    /// Bytes that count as used of `asize` allocated ones (`vdev_deflated_space`).
+    pub fn deflate(&self, asize: u64) -> u64 {
+        (asize >> 9) * self.deflate_ratio()
+    }
+
+    /// Counters of the vdev as a whole: blocks, not transfers. (A single device's I/O is counted in its leaf too.)
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// The vdev's condition, from its children's (`vdev_propagate_state`).
+    pub fn condition(&self) -> Condition {
+        if self.layout == Layout::Single {
+            return self.children[0].condition();
+        }
+        let conditions: Vec<Condition> = self.children.iter().map(|leaf| leaf.condition()).collect();
+        let unusable = conditions.iter().filter(|condition| !condition.is_usable()).count();
+        if unusable > self.layout.redundancy(self.children.len()) {
+            Condition::new(VdevState::CantOpen, VdevAux::NoReplicas)
+        } else if conditions.iter().any(|condition| condition.state != VdevState::Healthy) {
+            Condition::new(VdevState::Degraded, VdevAux::None)
+        } else {
+            Condition::HEALTHY
+        }
+    }
+
+    /// Looks whether the devices are still there. Cheap; to be called once in a transaction group. Returns whether
+    /// something changed.
+    pub fn check_present(&self) -> bool {
+        // Every leaf is looked at.
+        self.children.iter().fold(false, |changed, leaf| leaf.check_present() || changed)
+    }
+
+    /// Opens one leaf anew, as `spec` (the leaf's) says now: after `zpool online`, `zpool clear`, a return.
+    pub async fn reopen_leaf(&self, index: usize, spec: &VdevSpec, opener: &dyn DeviceOpener) {
+        let least = self.layout.child_asize(self.children.len(), self.asize);
+        self.children[index].reopen(spec, opener, least).await;
+    }
+
+    /// Forgets errors here and below (`zpool clear`).
+    pub fn clear_errors(&self) {
+        self.stats.clear_errors();
+        self.children.iter().for_each(|leaf| leaf.clear_errors());
+    }
+
+    fn check(&self, offset: u64, psize: u64) -> Result<()> {
+        let end = offset.checked_add(self.asize_for(psize.min(PSIZE_MAX)));
+        let aligned = offset.is_multiple_of(1 << self.ashift);
+        if psize == 0 || psize > PSIZE_MAX || !aligned || end.is_none_or(|end| end > self.asize) {
+            return Err(VdevError::OutOfRange { vdev: self.name(), offset, psize, asize: self.asize });
+        }
+        Ok(())
+    }
+
+    /// A block's size in whole sectors.
+    pub(crate) fn padded(&self, psize: u64) -> u64 {
+        psize.next_multiple_of(1 << self.ashift)
+    }
+
+    /// Reads a block with as few transfers as possible, and with as many as needed: what fails `verify` is taken from
+    /// another copy or rebuilt from every combination of parity; what is proven wrong is counted and rewritten.
+    ///
+    /// # Errors
+    /// [`VdevError::OutOfRange`], [`VdevError::NoReplicas`], [`VdevError::Checksum`].
+    pub async fn read(&self, extent: Extent, priority: Priority, verify: Verify<'_>) -> Result<(Buf, ReadOutcome)> {
+        self.check(extent.offset, extent.psize)?;
+        self.stats.note_read(extent.psize);
+        let result = match self.layout {
+            Layout::Single | Layout::Mirror => mirror::read(self, extent, priority, verify).await,
+            Layout::Raidz { parity } => raidz::read(self, parity, extent, priority, verify).await,
+        };
+        self.note_failure(&result);
+        result
+    }
+
+    /// Reads every copy or column of a block, parity included, and rewrites whatever is wrong.
+    ///
+    /// # Errors
+    /// As [`Self::read`]: the block is lost.
+    pub async fn scrub(&self, extent: Extent, verify: Verify<'_>) -> Result<ScrubOutcome> {
+        self.check(extent.offset, extent.psize)?;
+        let result = match self.layout {
+            Layout::Single | Layout::Mirror => mirror::scrub(self, extent, verify).await,
+            Layout::Raidz { parity } => raidz::scrub(self, parity, extent, verify).await,
+        };
+        self.note_failure(&result);
+        if let Ok(outcome) = &result {
+            self.stats.note_read(outcome.examined_bytes);
+        }
+        result
+    }
+
+    fn note_failure<T>(&self, result: &Result<T>) {
+        match result {
+            Err(VdevError::Checksum { .. }) => self.stats.note_checksum_error(),
+            Err(VdevError::NoReplicas { .. }) => self.stats.note_read_error(),
+            _ => {}
+        }
+    }
+
+    /// Writes a block in group `txg`. Bytes up to the next sector boundary become zeros.
+    ///
+    /// # Errors
+    /// [`VdevError::OutOfRange`]; [`VdevError::NoReplicas`] when too few children took it for it to be readable.
+    pub async fn write(&self, offset: u64, data: Buf, txg: Txg, priority: Priority) -> Result<()> {
+        let psize = data.len() as u64;
+        self.check(offset, psize)?;
+        self.stats.note_write(psize);
+        let data = self.pad(data);
+        let result = match self.layout {
+            Layout::Single | Layout::Mirror => mirror::write(self, offset, data, txg, priority).await,
+            Layout::Raidz { parity } => raidz::write(self, parity, offset, data, txg, priority).await,
+        };
+        if result.is_err() {
+            self.stats.note_write_error();
+        }
+        result
+    }
+
+    /// Rewrites a block whose right contents are known from elsewhere (another copy of it on another vdev).
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub async fn repair(&self, extent: Extent, data: Buf, by_scrub: bool) -> Result<()> {
+        let priority = if by_scrub { Priority::Scrub } else { Priority::AsyncWrite };
+        self.write(extent.offset, data, extent.birth, priority).await?;
+        self.stats.note_repair(extent.psize, by_scrub);
+        Ok(())
+    }
+
+    fn pad(&self, data: Buf) -> Buf {
+        let length = self.padded(data.len() as u64) as usize;
+        if length == data.len() {
+            return data;
+        }
+        let mut padded = BufMut::zeroed(length);
+        padded[..data.len()].copy_from_slice(&data);
+        padded.freeze()
+    }
+
+    /// Makes everything that was written stable on every usable child.
+    ///
+    /// # Errors
+    /// [`VdevError::NoReplicas`] when more children failed than redundancy covers; the failures are counted.
+    pub async fn flush(&self) -> Result<()> {
+        let results = join_all(self.children.iter().map(|leaf| leaf.flush())).await;
+        let failures: Vec<String> =
+            results.iter().filter_map(|result| result.as_ref().err()).map(|error| error.to_string()).collect();
+        if failures.len() > self.layout.redundancy(self.children.len()) {
+            let detail = format!("flush: {}", failures.join("; "));
+            return Err(VdevError::NoReplicas { vdev: self.name(), offset: 0, psize: 0, detail });
+        }
+        Ok(())
+    }
+}
+
+/// What each leaf must offer for the configured size; the last, partial metaslab does not count.
+fn least_child_asize(spec: &VdevSpec, layout: Layout, children: usize) -> u64 {
+    let metaslab = 1u64 << spec.metaslab_shift.min(63);
+    layout.child_asize(children, spec.asize / metaslab * metaslab)
+}

@@ -1,0 +1,329 @@
+//! Whatever redundancy covers is read right, repaired and blamed on the right child; whatever it does not cover is an error
+//! and never wrong data.
+
+mod common;
+
+use common::{Random, Rig, subsets};
+use platter_buffer::Buf;
+use platter_device::{Fault, FaultKind};
+use platter_ondisk::Txg;
+use platter_vdev::{Extent, VdevError, VdevKind, VdevState};
+use platter_zio::Priority;
+use proptest::prelude::*;
+
+/// (kind, width, redundancy) of what the exhaustive tests run on.
+fn levels() -> Vec<(VdevKind, usize, usize)> {
+    let raidz = |parity, width| (VdevKind::Raidz { parity }, width, usize::from(parity));
+    vec![
+        (VdevKind::Mirror, 2, 1),
+        (VdevKind::Mirror, 3, 2),
+        raidz(1, 2),
+        raidz(1, 3),
+        raidz(1, 5),
+        raidz(2, 3),
+        raidz(2, 6),
+        raidz(3, 4),
+        raidz(3, 7),
+    ]
+}
+
+fn sizes(ashift: u8) -> Vec<usize> {
+    let sector = 1usize << ashift;
+    vec![sector, 3 * sector, 8 * sector, 17 * sector, 128 << 10]
+}
+
+/// Every set of failed children × corruption of the remaining redundancy at unknown places.
+#[tokio::test]
+async fn every_failure_within_redundancy_is_survived_and_repaired() {
+    let mut random = Random(1);
+    for (kind, width, redundancy) in levels() {
+        for ashift in [9, 12] {
+            for gone in subsets(width, redundancy) {
+                let rig = Rig::new(kind.clone(), width, ashift).await;
+                let mut offset = 1 << 20;
+                for size in sizes(ashift) {
+                    let data = random.buf(size);
+                    offset += rig.top.asize_for(size as u64) + (random.below(7) << ashift);
+                    rig.write(offset, &data, 1).await;
+                    let intact = rig.image(offset, size as u64);
+                    let places = rig.places(offset, size as u64);
+                    // Whole children fail first; what redundancy is left is used up by silent corruption.
+                    let gone_here = places.iter().filter(|place| gone.contains(&place.0)).count();
+                    for &child in &gone {
+                        rig.shelf.faulty[child].inject(Fault::everywhere(FaultKind::ReadError));
+                    }
+                    let mut alive: Vec<_> = places.iter().copied().filter(|p| !gone.contains(&p.0)).collect();
+                    let mut hurt = Vec::new();
+                    for _ in 0..redundancy - gone_here {
+                        if alive.len() > 1 {
+                            let victim = alive.swap_remove(random.below(alive.len() as u64) as usize);
+                            rig.corrupt(victim, &mut random);
+                            hurt.push(victim.0);
+                        }
+                    }
+                    rig.read(offset, &data).await.unwrap_or_else(|e| panic!("{kind} {width} {gone:?} {hurt:?}: {e}"));
+                    rig.scrub(offset, &data).await.expect("scrub");
+                    let again = rig.scrub(offset, &data).await.expect("second scrub");
+                    assert!(again.bad_children.iter().all(|child| gone.contains(child)), "{again:?}");
+                    for (index, place) in places.iter().enumerate() {
+                        if !gone.contains(&place.0) {
+                            assert_eq!(rig.image(offset, size as u64)[index], intact[index], "{kind} {place:?}");
+                        }
+                    }
+                    for (child, leaf) in rig.top.leaves().iter().enumerate() {
+                        let errors = leaf.stats().snapshot().checksum_errors;
+                        assert_eq!(errors > 0, hurt.contains(&child), "{kind} child {child}: {errors}, {hurt:?}");
+                    }
+                    rig.top.clear_errors();
+                    for device in &rig.shelf.faulty {
+                        device.heal();
+                    }
+                    // Children that were given up come back for the next block.
+                    for index in 0..width {
+                        if !rig.top.leaves()[index].is_usable() {
+                            rig.top.reopen_leaf(index, &rig.spec.children[index], &rig.shelf).await;
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One failure more than redundancy covers.
+#[tokio::test]
+async fn one_failure_too_many_is_an_error_and_never_wrong_data() {
+    let mut random = Random(2);
+    for (kind, width, redundancy) in levels().into_iter().chain([(VdevKind::File, 1, 0)]) {
+        let rig = Rig::new(kind.clone(), width, 9).await;
+        for size in sizes(9) {
+            let data = random.buf(size);
+            rig.write(0, &data, 1).await;
+            let places = rig.places(0, size as u64);
+            let is_raidz = matches!(kind, VdevKind::Raidz { .. });
+            // The data columns come last: losing only parity loses nothing.
+            for place in places.iter().rev().take(redundancy + 1) {
+                rig.corrupt(*place, &mut random);
+            }
+            let before = rig.image(0, size as u64);
+            let error = rig.read(0, &data).await.expect_err("too much is damaged");
+            assert!(matches!(error, VdevError::Checksum { .. }), "{kind}: {error}");
+            assert!(rig.scrub(0, &data).await.is_err());
+            assert_eq!(rig.image(0, size as u64), before, "nothing is rewritten without proof");
+            assert!(rig.top.stats().snapshot().checksum_errors >= 2 || !is_raidz);
+        }
+    }
+}
+
+/// Columns are read only when they are needed.
+#[tokio::test]
+async fn a_healthy_read_touches_no_parity_and_one_mirror_side() {
+    let mut random = Random(3);
+    for (kind, wanted) in [(VdevKind::Raidz { parity: 2 }, 4), (VdevKind::Mirror, 1)] {
+        let rig = Rig::new(kind, 6, 12).await;
+        let data = random.buf(64 << 10);
+        rig.write(0, &data, 1).await;
+        let before: u64 = rig.shelf.faulty.iter().map(|device| device.transfers().0).sum();
+        let outcome = rig.read(0, &data).await.expect("read");
+        assert_eq!(outcome, Default::default());
+        let after: u64 = rig.shelf.faulty.iter().map(|device| device.transfers().0).sum();
+        assert_eq!(after - before, wanted);
+    }
+}
+
+/// Reads of a mirror are spread over its sides.
+#[tokio::test]
+async fn a_mirror_spreads_its_readers() {
+    let rig = Rig::new(VdevKind::Mirror, 3, 12).await;
+    let mut random = Random(4);
+    let data = random.buf(4096);
+    for stretch in 0..30u64 {
+        rig.write(stretch << 20, &data, 1).await;
+    }
+    for stretch in 0..30u64 {
+        rig.read(stretch << 20, &data).await.expect("read");
+    }
+    for leaf in rig.top.leaves() {
+        assert_eq!(leaf.stats().snapshot().reads, 10);
+    }
+}
+
+/// A sector that cannot be read is rebuilt and rewritten, and counts as a read error, not as a checksum error.
+#[tokio::test]
+async fn an_unreadable_sector_is_rebuilt_and_rewritten() {
+    let mut random = Random(5);
+    for (kind, width, _) in levels() {
+        let rig = Rig::new(kind.clone(), width, 9).await;
+        let data = random.buf(40 << 10);
+        rig.write(0, &data, 1).await;
+        let intact = rig.image(0, data.len() as u64);
+        // The last place is a data column, or the mirror side that is asked last.
+        let (child, offset, size) = *rig.places(0, data.len() as u64).last().expect("a place");
+        let child = if kind == VdevKind::Mirror { 0 } else { child };
+        rig.shelf.memory[child].poke(offset, &vec![0xaa; size]);
+        rig.shelf.faulty[child].inject(Fault { kind: FaultKind::ReadError, offset, length: 1, times: 1 });
+        let outcome = rig.read(0, &data).await.expect("read");
+        assert_eq!(outcome.bad_children, [child], "{kind}");
+        assert!(outcome.reconstructed && outcome.repaired_bytes >= size as u64);
+        let stats = rig.top.leaves()[child].stats().snapshot();
+        assert_eq!((stats.read_errors, stats.checksum_errors), (1, 0));
+        assert_eq!(rig.top.leaves()[child].condition().state, VdevState::Healthy);
+        assert_eq!(rig.image(0, data.len() as u64), intact);
+    }
+}
+
+/// A device that vanishes is noticed, skipped, remembered to have missed groups, and brought up to date by a scrub.
+#[tokio::test]
+async fn a_removed_child_misses_groups_and_is_healed_on_return() {
+    let mut random = Random(6);
+    for (kind, width, redundancy) in levels() {
+        let rig = Rig::new(kind.clone(), width, 12).await;
+        let old = random.buf(100 << 10);
+        rig.write(0, &old, 1).await;
+        let gone: Vec<usize> = (0..redundancy).collect();
+        for &child in &gone {
+            rig.shelf.faulty[child].disappear();
+        }
+        assert!(rig.top.check_present());
+        assert!(!rig.top.check_present(), "noticed once");
+        assert_eq!(rig.top.condition().state, VdevState::Degraded);
+        let new = random.buf(200 << 10);
+        rig.write(4 << 20, &new, 7).await;
+        rig.read(0, &old).await.expect("degraded read");
+        rig.read_born(4 << 20, &new, 7).await.expect("degraded read");
+        for &child in &gone {
+            let leaf = &rig.top.leaves()[child];
+            assert_eq!(leaf.condition().name(), "REMOVED");
+            assert!(leaf.is_missing(Txg(7)) && !leaf.is_missing(Txg(1)));
+            rig.shelf.faulty[child].heal();
+            rig.top.reopen_leaf(child, &rig.spec.children[child], &rig.shelf).await;
+            assert!(leaf.is_usable());
+        }
+        assert_eq!(rig.top.condition().state, VdevState::Healthy);
+        // What it has missed is read around without blame.
+        let outcome = rig.read_born(4 << 20, &new, 7).await.expect("stale read");
+        assert_eq!(outcome.repaired_bytes, 0);
+        let extent = Extent { offset: 4 << 20, psize: new.len() as u64, birth: Txg(7) };
+        let outcome = rig.top.scrub(extent, &|bytes| bytes == &new[..]).await.expect("scrub");
+        assert!(outcome.repaired_bytes > 0);
+        for leaf in rig.top.leaves() {
+            leaf.set_missing(Default::default());
+            assert_eq!(leaf.stats().snapshot().checksum_errors, 0);
+        }
+        assert_eq!(rig.read_born(4 << 20, &new, 7).await.expect("read"), Default::default());
+        assert_eq!(rig.scrub(4 << 20, &new).await.expect("scrub").bad_children, []);
+    }
+}
+
+/// Blocks that only stale children hold are still found: the check has the last word.
+#[tokio::test]
+async fn stale_children_serve_when_nothing_else_can() {
+    let mut random = Random(7);
+    for (kind, width, _) in levels() {
+        let rig = Rig::new(kind, width, 9).await;
+        let data = random.buf(20 << 10);
+        rig.write(0, &data, 3).await;
+        for leaf in rig.top.leaves() {
+            leaf.note_missing(Txg(3));
+        }
+        rig.read_born(0, &data, 3).await.expect("read");
+    }
+}
+
+/// Write failures within redundancy are survived, remembered and followed by a probe; one more is an error.
+#[tokio::test]
+async fn writes_survive_failing_children_up_to_redundancy() {
+    let mut random = Random(8);
+    for (kind, width, redundancy) in levels() {
+        let rig = Rig::new(kind.clone(), width, 9).await;
+        let data = random.buf(64 << 10);
+        for child in 0..redundancy {
+            // Only in the data area: the labels still work, so the child stays.
+            let fault = Fault { kind: FaultKind::WriteError, offset: 4 << 20, length: 64 << 20, times: u64::MAX };
+            rig.shelf.faulty[child].inject(fault);
+        }
+        rig.write(0, &data, 9).await;
+        for child in 0..redundancy {
+            let leaf = &rig.top.leaves()[child];
+            assert!(leaf.is_missing(Txg(9)) && leaf.is_usable());
+            assert!(leaf.stats().snapshot().write_errors > 0);
+        }
+        rig.read_born(0, &data, 9).await.expect("read");
+        // Now the whole device refuses writes: the probe gives it up.
+        rig.shelf.faulty[0].inject(Fault::everywhere(FaultKind::WriteError));
+        rig.write(1 << 20, &data, 10).await;
+        assert_eq!(rig.top.leaves()[0].condition().name(), "FAULTED");
+        assert_eq!(rig.top.leaves()[0].condition().aux_text(), "too many errors");
+        rig.shelf.faulty[redundancy].inject(Fault::everywhere(FaultKind::WriteError));
+        let result = rig.top.write(2 << 20, data.clone(), Txg(11), Priority::AsyncWrite).await;
+        assert!(matches!(result, Err(VdevError::NoReplicas { .. })), "{kind}");
+    }
+}
+
+/// Damaged block pointers do not reach the devices.
+#[tokio::test]
+async fn addresses_outside_the_vdev_are_refused() {
+    let rig = Rig::new(VdevKind::Raidz { parity: 1 }, 3, 12).await;
+    let asize = rig.top.asize();
+    for (offset, psize) in
+        [(asize, 512), (asize - 4096, 8192), (u64::MAX - 4095, 4096), (0, 0), (0, 17 << 20), (512, 512)]
+    {
+        let extent = Extent { offset, psize, birth: Txg(1) };
+        let result = rig.top.read(extent, Priority::SyncRead, &|_| true).await;
+        assert!(matches!(result, Err(VdevError::OutOfRange { .. })), "{offset} {psize}");
+    }
+    assert!(rig.shelf.faulty.iter().all(|device| device.transfers().0 == 0));
+}
+
+/// Sizes that are no multiple of the sector are padded on disk and cut again.
+#[tokio::test]
+async fn small_blocks_on_large_sectors_are_padded() {
+    let mut random = Random(9);
+    for (kind, width, _) in levels() {
+        let rig = Rig::new(kind, width, 12).await;
+        for size in [512, 1536, 4608, 13 * 512, 70_144] {
+            let data = random.buf(size);
+            rig.write(0, &data, 1).await;
+            assert_eq!(rig.read(0, &data).await.expect("read"), Default::default());
+            rig.corrupt(*rig.places(0, size as u64).last().expect("a place"), &mut random);
+            rig.scrub(0, &data).await.expect("scrub");
+            assert_eq!(rig.scrub(0, &data).await.expect("scrub").bad_children, []);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// What is written is read, for all widths and parities, with random corruption of up to `parity` columns.
+    #[test]
+    fn read_returns_what_was_written(
+        width in 3usize..=12, parity in 1u8..=3, twelve in any::<bool>(), sectors in 1usize..400, start in 0u64..1000,
+        seed in any::<u64>(), hurt in 0usize..=3,
+    ) {
+        prop_assume!(width > usize::from(parity));
+        let ashift = if twelve { 12 } else { 9 };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+        runtime.block_on(async {
+            let mut random = Random(seed);
+            let rig = Rig::new(VdevKind::Raidz { parity }, width, ashift).await;
+            let data: Buf = random.buf(sectors << ashift);
+            let offset = start << ashift;
+            rig.write(offset, &data, 1).await;
+            let mut places = rig.places(offset, data.len() as u64);
+            let mut victims = Vec::new();
+            for _ in 0..hurt.min(usize::from(parity)).min(places.len() - 1) {
+                let victim = places.swap_remove(random.below(places.len() as u64) as usize);
+                rig.corrupt(victim, &mut random);
+                victims.push(victim.0);
+            }
+            rig.read(offset, &data).await.expect("read");
+            rig.scrub(offset, &data).await.expect("scrub");
+            for (child, leaf) in rig.top.leaves().iter().enumerate() {
+                let errors = leaf.stats().snapshot().checksum_errors;
+                assert_eq!(errors, u64::from(victims.contains(&child)), "child {child} of {victims:?}");
+            }
+            assert_eq!(rig.scrub(offset, &data).await.expect("scrub").bad_children, []);
+        });
+    }
+}

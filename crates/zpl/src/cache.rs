@@ -1,0 +1,144 @@
+//! The znodes in memory.
+//!
+//! Invariants:
+//! - one slot, and so one [`Znode`], for an object; whoever comes while it is being read waits for it;
+//! - a znode leaves the cache only when nobody holds it, it is not open, and everything in it is on stable storage.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use platter_ondisk::{ObjectId, Txg};
+use tokio::sync::OnceCell;
+
+use crate::error::Result;
+use crate::znode::Znode;
+
+const SHARDS: usize = 64;
+/// Candidates looked at for each newcomer when a shard is full.
+const SWEEP: usize = 8;
+
+#[derive(Default)]
+struct Slot {
+    cell: OnceCell<Arc<Znode>>,
+    /// Used since the hand last passed.
+    used: AtomicBool,
+}
+
+#[derive(Default)]
+struct Shard {
+    slots: HashMap<u64, Arc<Slot>>,
+    /// The clock's ring; may name objects that left already.
+    ring: VecDeque<u64>,
+}
+
+/// Znodes by object number.
+pub(crate) struct Cache {
+    shards: Vec<Mutex<Shard>>,
+    shard_max: usize,
+}
+
+impl Cache {
+    pub fn new(znodes_max: usize) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shard_max: (znodes_max / SHARDS).max(4),
+        }
+    }
+
+    fn shard(&self, object: ObjectId) -> &Mutex<Shard> {
+        &self.shards[(object.0 as usize) % SHARDS]
+    }
+
+    /// The znode of `object`, read by `load` when it is not here. `synced` is the last group on stable storage.
+    pub async fn get(
+        &self,
+        object: ObjectId,
+        synced: Txg,
+        load: impl Future<Output = Result<Znode>>,
+    ) -> Result<Arc<Znode>> {
+        let slot = self.slot(object, synced);
+        match slot.cell.get_or_try_init(|| async { load.await.map(Arc::new) }).await {
+            Ok(znode) => Ok(znode.clone()),
+            Err(error) => {
+                let mut shard = self.shard(object).lock();
+                if shard.slots.get(&object.0).is_some_and(|s| Arc::ptr_eq(s, &slot) && !s.cell.initialized()) {
+                    shard.slots.remove(&object.0);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The znode of `object` when it is here.
+    pub fn peek(&self, object: ObjectId) -> Option<Arc<Znode>> {
+        self.shard(object).lock().slots.get(&object.0)?.cell.get().cloned()
+    }
+
+    /// Adds a new object's znode.
+    pub fn insert(&self, znode: Arc<Znode>, synced: Txg) {
+        let object = znode.object;
+        let slot = Arc::new(Slot { cell: OnceCell::new_with(Some(znode)), used: AtomicBool::new(true) });
+        let mut shard = self.shard(object).lock();
+        self.make_room(&mut shard, synced);
+        if shard.slots.insert(object.0, slot).is_none() {
+            shard.ring.push_back(object.0);
+        }
+    }
+
+    /// Forgets a freed object.
+    pub fn remove(&self, object: ObjectId) {
+        self.shard(object).lock().slots.remove(&object.0);
+    }
+
+    fn slot(&self, object: ObjectId, synced: Txg) -> Arc<Slot> {
+        let mut shard = self.shard(object).lock();
+        if let Some(slot) = shard.slots.get(&object.0) {
+            slot.used.store(true, Ordering::Relaxed);
+            return slot.clone();
+        }
+        self.make_room(&mut shard, synced);
+        let slot = Arc::<Slot>::default();
+        shard.slots.insert(object.0, slot.clone());
+        shard.ring.push_back(object.0);
+        slot
+    }
+
+    fn make_room(&self, shard: &mut Shard, synced: Txg) {
+        if shard.ring.len() < self.shard_max {
+            return;
+        }
+        for _ in 0..SWEEP {
+            let Some(object) = shard.ring.pop_front() else { return };
+            let Some(slot) = shard.slots.get(&object) else { continue };
+            if slot.used.swap(false, Ordering::Relaxed) || !is_idle(slot, synced) {
+                shard.ring.push_back(object);
+            } else {
+                shard.slots.remove(&object);
+            }
+        }
+    }
+
+    /// All znodes, by object number.
+    pub fn all(&self) -> Vec<Arc<Znode>> {
+        let mut all: Vec<_> = self
+            .shards
+            .iter()
+            .flat_map(|shard| shard.lock().slots.values().filter_map(|s| s.cell.get().cloned()).collect::<Vec<_>>())
+            .collect();
+        all.sort_by_key(|znode| znode.object);
+        all
+    }
+}
+
+fn is_idle(slot: &Arc<Slot>, synced: Txg) -> bool {
+    // Both counts are looked at under the shard's lock, through which every new reference passes.
+    if Arc::strong_count(slot) > 1 {
+        return false;
+    }
+    slot.cell.get().is_some_and(|znode| {
+        let state = znode.state.lock();
+        Arc::strong_count(znode) == 1 && state.opens == 0 && !state.atime_dirty && state.changed <= synced
+    })
+}

@@ -1,0 +1,75 @@
+//! Fills a new object set with an empty file system (`zfs_create_fs`).
+
+use std::sync::Arc;
+
+use platter_dmu::zap::{NewZap, Zap};
+use platter_dmu::{Objset, Tx, ZioError};
+use platter_ondisk::ObjectId;
+use platter_ondisk::types::object_type;
+use platter_ondisk::znode::{MASTER_NODE_OBJECT, ZPL_VERSION, ZplAttr, master};
+use platter_zio::Result;
+
+use crate::attr::FileKind;
+use crate::error::ZplError;
+use crate::fs::Zpl;
+use crate::options::CreateOptions;
+use crate::phys::Phys;
+use crate::sa_table::{SaTable, plain_zap};
+use crate::salt::Salts;
+use crate::znode::Znode;
+
+impl Zpl {
+    /// Fills the new object set `os` with an empty file system, all within `tx`.
+    ///
+    /// # Errors
+    /// A version that cannot be written; those of the layers below.
+    pub async fn create_filesystem(os: &Arc<Objset>, tx: &Tx, options: &CreateOptions) -> Result<()> {
+        if options.version != ZPL_VERSION {
+            return Err(ZioError::Invalid(format!(
+                "file system version {} cannot be written, only {ZPL_VERSION}",
+                options.version
+            )));
+        }
+        if options.normalization != 0 || options.case_sensitivity != 0 {
+            return Err(ZioError::Invalid(
+                "names without regard to case or Unicode normal form can be read but not written".into(),
+            ));
+        }
+        let salts = Salts::new(options.salt_seed);
+        let master_object = ObjectId(MASTER_NODE_OBJECT);
+        let zap = Zap::create(os, tx, Some(master_object), plain_zap(object_type::MASTER_NODE, &salts)).await?;
+        for (name, value) in [
+            (master::VERSION, options.version),
+            (master::NORMALIZATION, options.normalization),
+            (master::UTF8ONLY, options.utf8only),
+            (master::CASE_SENSITIVITY, options.case_sensitivity),
+        ] {
+            zap.put_u64(tx, name.as_bytes(), value).await?;
+        }
+
+        let sa = Zap::create(os, tx, None, plain_zap(object_type::SA_MASTER_NODE, &salts)).await?;
+        zap.put_u64(tx, master::SA_ATTRS.as_bytes(), sa.dnode().object().0).await?;
+        let unlinked = Zap::create(os, tx, None, plain_zap(object_type::UNLINKED_SET, &salts)).await?;
+        zap.put_u64(tx, master::DELETE_QUEUE.as_bytes(), unlinked.dnode().object().0).await?;
+        let table = SaTable::create(os, tx, &sa, &salts).await?;
+
+        let mut phys = Phys::new(FileKind::Directory, 0o755, tx.txg().0, options.now, &table);
+        phys.uid = u64::from(options.uid);
+        phys.gid = u64::from(options.gid);
+        debug_assert!(phys.order.contains(&table.number(ZplAttr::Parent)));
+        let root = Zap::create(os, tx, None, directory_zap(&salts)).await?;
+        let object = root.dnode().object();
+        let znode = Znode::new(root.dnode().clone(), phys);
+        // The root is its own parent.
+        znode.update(os, &table, tx, |phys| phys.parent = object.0).await.map_err(|error| match error {
+            ZplError::Zio(error) => error,
+            other => ZioError::Invalid(other.to_string()),
+        })?;
+        zap.put_u64(tx, master::ROOT.as_bytes(), object.0).await
+    }
+}
+
+/// A directory's entries.
+pub(crate) fn directory_zap(salts: &Salts) -> NewZap {
+    NewZap { bonus_type: object_type::SA, ..plain_zap(object_type::DIRECTORY_CONTENTS, salts) }
+}

@@ -1,0 +1,134 @@
+//! Reading directories: names to objects, and listing (`zfs_dirlook`, `zfs_readdir`).
+
+use std::sync::Arc;
+
+use futures::stream::{self, StreamExt};
+use platter_ondisk::ObjectId;
+use platter_ondisk::znode::DirentValue;
+
+use crate::attr::{Attr, DirEntry, FileKind};
+use crate::error::{Result, ZplError};
+use crate::fs::Zpl;
+use crate::znode::Znode;
+
+/// Longest name, in bytes (`ZAP_MAXNAMELEN - 1`).
+pub(crate) const NAME_MAX: usize = 255;
+
+/// Cursors 1 and 2 come after `.` and `..`; the ZAP's own are moved out of their way.
+const CURSOR_SHIFT: u64 = 2;
+/// Attributes read at a time while listing.
+const ATTRIBUTES_WIDTH: usize = 32;
+
+impl Zpl {
+    /// The object called `name` in directory `parent`; `.` and `..` work too.
+    ///
+    /// # Errors
+    /// [`ZplError::NotFound`], [`ZplError::NotDirectory`], [`ZplError::NameTooLong`], damage.
+    pub async fn lookup(&self, parent: ObjectId, name: &[u8]) -> Result<Attr> {
+        let directory = self.znode(parent).await?;
+        directory.check_directory()?;
+        let object = match name {
+            b"." => parent,
+            b".." => ObjectId(directory.state.lock().phys.parent),
+            _ => {
+                // The entry cannot be removed, nor its object's number be used again, before the znode is in hand.
+                let _shared = directory.lock.read().await;
+                let object = self.find(&directory, name).await?.ok_or(ZplError::NotFound)?;
+                return Ok(self.znode(object).await.map_err(missing_object(parent, object))?.attr());
+            }
+        };
+        self.getattr(object).await
+    }
+
+    /// The object that entry `name` of `directory` names. The caller holds the directory's lock.
+    pub(crate) async fn find(&self, directory: &Znode, name: &[u8]) -> Result<Option<ObjectId>> {
+        check_length(name)?;
+        let zap = directory.zap();
+        let found = match zap.get_u64(name).await? {
+            None if self.names.fold_case => {
+                let folded = fold(name);
+                let same = zap.all().await?.into_iter().find(|e| fold(&e.name) == folded);
+                same.and_then(|e| e.value.integers.first().copied())
+            }
+            found => found,
+        };
+        Ok(found.map(|value| ObjectId(DirentValue::decode(value).object)))
+    }
+
+    /// Up to `limit` entries after `cursor` (0 starts), `.` and `..` included. An empty answer is the end.
+    ///
+    /// # Errors
+    /// [`ZplError::NotDirectory`], damage.
+    pub async fn readdir(
+        &self,
+        object: ObjectId,
+        cursor: u64,
+        limit: usize,
+        with_attributes: bool,
+    ) -> Result<Vec<DirEntry>> {
+        let directory = self.znode(object).await?;
+        directory.check_directory()?;
+        let mut entries = Vec::new();
+        let parent = ObjectId(directory.state.lock().phys.parent);
+        for (after, name, to) in [(1, &b"."[..], object), (2, &b".."[..], parent)] {
+            if cursor < after && entries.len() < limit {
+                let kind = Some(FileKind::Directory);
+                entries.push(DirEntry { name: name.to_vec(), object: to, kind, cursor: after, attr: None });
+            }
+        }
+        if entries.len() < limit {
+            let from = cursor.saturating_sub(CURSOR_SHIFT);
+            let found = {
+                let _shared = directory.lock.read().await;
+                directory.zap().entries(from, limit - entries.len()).await?
+            };
+            for entry in found {
+                // Only damage gives an entry another shape; the others stay reachable.
+                let [value] = entry.value.integers[..] else { continue };
+                let value = DirentValue::decode(value);
+                entries.push(DirEntry {
+                    name: entry.name,
+                    object: ObjectId(value.object),
+                    kind: FileKind::from_mode(u64::from(value.kind) << 12),
+                    cursor: entry.cursor.saturating_add(CURSOR_SHIFT),
+                    attr: None,
+                });
+            }
+        }
+        if with_attributes {
+            let reads: Vec<_> = entries.iter().map(|entry| self.getattr(entry.object)).collect();
+            let attributes: Vec<_> = stream::iter(reads).buffered(ATTRIBUTES_WIDTH).collect().await;
+            for (entry, attr) in entries.iter_mut().zip(attributes) {
+                entry.attr = attr.ok();
+            }
+        }
+        self.accessed(&directory).await;
+        Ok(entries)
+    }
+
+    /// The directory `object` for changing it.
+    pub(crate) async fn directory(&self, object: ObjectId) -> Result<Arc<Znode>> {
+        let znode = self.znode(object).await?;
+        znode.check_directory()?;
+        Ok(znode)
+    }
+}
+
+/// An entry whose object does not exist is damage, not a stale handle.
+pub(crate) fn missing_object(parent: ObjectId, object: ObjectId) -> impl Fn(ZplError) -> ZplError {
+    move |error| match error {
+        ZplError::Stale => ZplError::Zio(platter_zio::ZioError::corrupt(
+            "directory",
+            format!("directory {parent} names object {object}, which is no file"),
+        )),
+        other => other,
+    }
+}
+
+pub(crate) fn check_length(name: &[u8]) -> Result<()> {
+    if name.len() > NAME_MAX { Err(ZplError::NameTooLong) } else { Ok(()) }
+}
+
+fn fold(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).to_uppercase()
+}

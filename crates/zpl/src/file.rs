@@ -1,0 +1,325 @@
+//! Reading and writing regular files (`module/zfs/zfs_vnops.c`).
+//!
+//! A file's lock is shared by readers and by writers of whole or partial blocks in place, who then exclude each other by
+//! block ranges; whoever changes the block size, appends or truncates takes it alone.
+//!
+//! # Block size
+//! A file of one block has a block just as large as it needs (a multiple of 512 bytes), up to the record size; from
+//! the second block on the size is fixed (`zfs_grow_blocksize`).
+
+use std::sync::Arc;
+
+use futures::stream::{FuturesOrdered, TryStreamExt};
+use platter_buffer::{Buf, BufMut};
+use platter_dmu::Tx;
+use platter_ondisk::ObjectId;
+use platter_ondisk::znode::flags;
+use platter_zio::Priority;
+
+use crate::attr::{Fallocate, FileKind, SeekFor};
+use crate::error::{Result, ZplError};
+use crate::fs::Zpl;
+use crate::znode::Znode;
+
+/// Largest size of a file, in bytes (`MAXOFFSET_T`).
+pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
+/// Most bytes written in one transaction.
+const WRITE_MAX: u64 = 32 << 20;
+
+impl Zpl {
+    /// Up to `length` bytes from `offset`, as pieces of cached blocks; fewer at the end of the file.
+    ///
+    /// # Errors
+    /// [`ZplError::IsDirectory`], damage.
+    pub async fn read(&self, object: ObjectId, offset: u64, length: u64) -> Result<Vec<Buf>> {
+        let znode = self.file(object).await?;
+        let _shared = znode.lock.read().await;
+        let end = offset.saturating_add(length);
+        let _range = znode.ranges.lock(offset, end, false).await;
+        let size = {
+            let state = znode.state.lock();
+            if state.freed {
+                return Err(ZplError::Stale);
+            }
+            state.phys.size
+        };
+        let end = end.min(size);
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        let block_size = u64::from(znode.dnode.block_size());
+        let ahead = znode.streams.lock().read(offset, end, size);
+        if let Some(range) = ahead {
+            let first = range.start / block_size;
+            znode.dnode.prefetch(first, range.end.div_ceil(block_size) - first);
+        }
+        let piece = |blkid: u64, block: Buf| {
+            let start = blkid * block_size;
+            let from = offset.saturating_sub(start);
+            let to = (end - start).min(block_size);
+            if from == 0 && to == block_size { block } else { block.slice(from as usize..to as usize) }
+        };
+        let (first, last) = (offset / block_size, (end - 1) / block_size);
+        let pieces = if first == last {
+            vec![piece(first, znode.dnode.read_block(first, Priority::SyncRead).await?)]
+        } else {
+            let reads: FuturesOrdered<_> =
+                (first..=last).map(|blkid| znode.dnode.read_block(blkid, Priority::SyncRead)).collect();
+            let blocks: Vec<Buf> = reads.try_collect().await?;
+            blocks.into_iter().zip(first..).map(|(block, blkid)| piece(blkid, block)).collect()
+        };
+        self.accessed(&znode).await;
+        Ok(pieces)
+    }
+
+    /// Writes `data` at `offset` (or, with `append`, at the end) and returns the bytes written.
+    ///
+    /// # Errors
+    /// [`ZplError::FileTooLarge`], [`ZplError::NotPermitted`] for an immutable file, no space, damage. What was written
+    /// before the error counts: the error comes only when that is nothing.
+    pub async fn write(&self, object: ObjectId, offset: u64, data: &[u8], append: bool) -> Result<usize> {
+        self.check_writable()?;
+        let znode = self.file(object).await?;
+        let mut done = 0;
+        while done < data.len() {
+            let rest = &data[done..data.len().min(done + WRITE_MAX as usize)];
+            let at = if append { None } else { Some(offset.saturating_add(done as u64)) };
+            match self.write_some(&znode, at, rest).await {
+                Ok(written) => done += written,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes in one transaction; `None` as the offset means at the end.
+    async fn write_some(&self, znode: &Arc<Znode>, offset: Option<u64>, data: &[u8]) -> Result<usize> {
+        let record_size = self.os.properties().record_size;
+        // In place: the block size stays, so other blocks may be read and written meanwhile.
+        if let Some(offset) = offset {
+            let end = checked_end(offset, data.len() as u64)?;
+            let _shared = znode.lock.read().await;
+            let block_size = znode.dnode.block_size();
+            if self.grown(znode, end, record_size) == block_size {
+                let unit = u64::from(block_size);
+                let range_end = end.checked_next_multiple_of(unit).unwrap_or(u64::MAX);
+                let _range = znode.ranges.lock(offset / unit * unit, range_end, true).await;
+                return self.write_locked(znode, offset, data, block_size).await;
+            }
+        }
+        let _alone = znode.lock.write().await;
+        let offset = offset.unwrap_or_else(|| znode.state.lock().phys.size);
+        let end = checked_end(offset, data.len() as u64)?;
+        let block_size = self.grown(znode, end, record_size);
+        self.write_locked(znode, offset, data, block_size).await
+    }
+
+    /// The block size the file must have before it may reach `end`.
+    fn grown(&self, znode: &Znode, end: u64, record_size: u32) -> u32 {
+        let info = znode.dnode.info();
+        let size = znode.state.lock().phys.size;
+        if info.max_blkid > 0 || size > u64::from(info.block_size) {
+            return info.block_size;
+        }
+        grown_block_size(info.block_size, end, record_size)
+    }
+
+    async fn write_locked(&self, znode: &Arc<Znode>, offset: u64, data: &[u8], block_size: u32) -> Result<usize> {
+        let size = {
+            let state = znode.state.lock();
+            if state.freed {
+                return Err(ZplError::Stale);
+            }
+            let phys = &state.phys;
+            if phys.flags & flags::IMMUTABLE != 0 || phys.flags & flags::APPENDONLY != 0 && offset < phys.size {
+                return Err(ZplError::NotPermitted);
+            }
+            phys.size
+        };
+        self.space.check(data.len() as u64)?;
+        let tx = self.begin().await?;
+        if block_size != znode.dnode.block_size() {
+            znode.dnode.set_block_size(&tx, block_size).await?;
+        }
+        znode.touched(tx.txg());
+        let (done, failed) = write_blocks(znode, &tx, offset, data, u64::from(block_size), size).await;
+        if done > 0 {
+            let now = self.now().to_words();
+            let end = offset + done as u64;
+            self.update(znode, &tx, |phys| {
+                phys.size = phys.size.max(end);
+                phys.mtime = now;
+                phys.ctime = now;
+                phys.flags |= flags::ARCHIVE | flags::AV_MODIFIED;
+            })
+            .await?;
+        }
+        match failed {
+            Some(error) if done == 0 => Err(error),
+            _ => Ok(done),
+        }
+    }
+
+    /// Sets the size within `tx`; the caller holds the file's lock alone and stores the attributes afterwards.
+    pub(crate) async fn resize(&self, znode: &Arc<Znode>, tx: &Tx, size: u64) -> Result<()> {
+        let old = znode.state.lock().phys.size;
+        if size < old {
+            znode.dnode.free_range(tx, size, u64::MAX).await?;
+        } else if size > old {
+            let block_size = self.grown(znode, size, self.os.properties().record_size);
+            if block_size != znode.dnode.block_size() {
+                znode.dnode.set_block_size(tx, block_size).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next data or hole at or after `offset` (`SEEK_DATA`, `SEEK_HOLE`), at block granularity.
+    ///
+    /// # Errors
+    /// [`ZplError::NoSuchOffset`] past the end or when no data follows.
+    pub async fn seek(&self, object: ObjectId, offset: u64, what: SeekFor) -> Result<u64> {
+        let znode = self.file(object).await?;
+        let _shared = znode.lock.read().await;
+        let size = znode.state.lock().phys.size;
+        if offset >= size {
+            return Err(ZplError::NoSuchOffset);
+        }
+        let found = znode.dnode.seek(offset, what == SeekFor::Hole).await?.filter(|&found| found < size);
+        match what {
+            SeekFor::Data => found.ok_or(ZplError::NoSuchOffset),
+            SeekFor::Hole => Ok(found.unwrap_or(size)),
+        }
+    }
+
+    /// `fallocate`.
+    ///
+    /// # Errors
+    /// [`ZplError::Invalid`] for an empty range, [`ZplError::FileTooLarge`], no space.
+    pub async fn fallocate(&self, object: ObjectId, what: Fallocate, offset: u64, length: u64) -> Result<()> {
+        self.check_writable()?;
+        if length == 0 {
+            return Err(ZplError::Invalid("an empty range"));
+        }
+        let end = checked_end(offset, length)?;
+        let znode = self.file(object).await?;
+        let _alone = znode.lock.write().await;
+        let size = {
+            let state = znode.state.lock();
+            if state.freed {
+                return Err(ZplError::Stale);
+            }
+            if state.phys.flags & (flags::IMMUTABLE | flags::APPENDONLY) != 0 {
+                return Err(ZplError::NotPermitted);
+            }
+            state.phys.size
+        };
+        let (clear, keep_size) = match what {
+            Fallocate::Allocate { keep_size } => {
+                self.space.check(length)?;
+                (false, keep_size)
+            }
+            Fallocate::PunchHole => (true, true),
+            Fallocate::ZeroRange { keep_size } => (true, keep_size),
+        };
+        let new_size = if keep_size { size } else { size.max(end) };
+        let clear = clear && offset < size;
+        if new_size == size && !clear {
+            return Ok(());
+        }
+        let tx = self.begin().await?;
+        if clear {
+            znode.dnode.free_range(&tx, offset, end.min(size) - offset).await?;
+        }
+        self.resize(&znode, &tx, new_size).await?;
+        let now = self.now().to_words();
+        self.update(&znode, &tx, |phys| {
+            phys.size = new_size;
+            phys.mtime = now;
+            phys.ctime = now;
+            phys.flags |= flags::ARCHIVE | flags::AV_MODIFIED;
+        })
+        .await
+    }
+
+    /// The znode of a regular file.
+    async fn file(&self, object: ObjectId) -> Result<Arc<Znode>> {
+        let znode = self.znode(object).await?;
+        match znode.kind() {
+            FileKind::Regular => Ok(znode),
+            FileKind::Directory => Err(ZplError::IsDirectory),
+            _ => Err(ZplError::Invalid("not a regular file")),
+        }
+    }
+}
+
+fn checked_end(offset: u64, length: u64) -> Result<u64> {
+    offset.checked_add(length).filter(|&end| end <= SIZE_MAX).ok_or(ZplError::FileTooLarge)
+}
+
+/// The size that a single block of `block_size` bytes takes so that the file may reach `end`.
+fn grown_block_size(block_size: u32, end: u64, record_size: u32) -> u32 {
+    if end <= u64::from(block_size) {
+        return block_size;
+    }
+    // A block beyond the record size (the property was lowered) still grows to a power of two: other sizes are only
+    // allowed for a single block.
+    let most = if block_size > record_size { block_size.next_power_of_two() } else { record_size };
+    let needed = end.checked_next_multiple_of(512).and_then(|n| u32::try_from(n).ok()).unwrap_or(u32::MAX);
+    needed.min(most).max(block_size)
+}
+
+/// Writes `data` block by block; returns the bytes written and what stopped it. `size` is the file's size before.
+async fn write_blocks(
+    znode: &Znode,
+    tx: &Tx,
+    offset: u64,
+    data: &[u8],
+    block_size: u64,
+    size: u64,
+) -> (usize, Option<ZplError>) {
+    let mut done = 0;
+    while done < data.len() {
+        let at = offset + done as u64;
+        let (blkid, within) = (at / block_size, (at % block_size) as usize);
+        let piece = &data[done..done + (data.len() - done).min(block_size as usize - within)];
+        let whole = piece.len() as u64 == block_size;
+        // Nothing of the block is worth reading when the piece covers all of it that lies inside the file.
+        let covers = within == 0 && at + piece.len() as u64 >= size;
+        let beyond = blkid * block_size >= size;
+        let result = if whole {
+            znode.dnode.write_block(tx, blkid, Buf::copy_from(piece)).await
+        } else if covers || beyond {
+            let mut block = BufMut::zeroed(block_size as usize);
+            block[within..within + piece.len()].copy_from_slice(piece);
+            znode.dnode.write_block(tx, blkid, block.freeze()).await
+        } else {
+            znode.dnode.write(tx, at, piece).await
+        };
+        if let Err(error) = result {
+            return (done, Some(error.into()));
+        }
+        done += piece.len();
+    }
+    (done, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_single_block_grows_with_the_file_up_to_the_record_size() {
+        const RECORD: u32 = 128 << 10;
+        assert_eq!(grown_block_size(512, 1, RECORD), 512);
+        assert_eq!(grown_block_size(512, 513, RECORD), 1024);
+        assert_eq!(grown_block_size(1024, 100_000, RECORD), 100_352);
+        assert_eq!(grown_block_size(100_352, 131_073, RECORD), RECORD);
+        assert_eq!(grown_block_size(512, u64::MAX, RECORD), RECORD);
+        assert_eq!(grown_block_size(RECORD, 1 << 40, RECORD), RECORD);
+        // The record size was lowered while the file was one block.
+        assert_eq!(grown_block_size(200 << 10, 1 << 20, RECORD), 256 << 10);
+        assert_eq!(grown_block_size(256 << 10, 1 << 20, RECORD), 256 << 10);
+    }
+}

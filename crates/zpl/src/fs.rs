@@ -1,0 +1,355 @@
+//! A mounted file system: mounting, unmounting, and what all operations share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use platter_dmu::zap::Zap;
+use platter_dmu::{Objset, Tx};
+use platter_ondisk::znode::{MASTER_NODE_OBJECT, ZPL_VERSION, master};
+use platter_ondisk::{ObjectId, Txg};
+use platter_zio::ZioError;
+
+use crate::attr::{Attr, StatFs, Timestamp, WallClock};
+use crate::cache::Cache;
+use crate::error::{Result, ZplError};
+use crate::options::{AtimeMode, MountOptions, SpaceInfo};
+use crate::phys::Phys;
+use crate::sa_table::SaTable;
+use crate::salt::Salts;
+use crate::znode::Znode;
+
+/// Files kept in memory when the mount does not say.
+const ZNODES_DEFAULT: usize = 64 << 10;
+/// Access times that may wait in memory for a reason to be written.
+const ATIMES_MAX: u64 = 4096;
+
+/// A mounted file system.
+pub struct Zpl {
+    pub(crate) os: Arc<Objset>,
+    pub(crate) table: SaTable,
+    pub(crate) cache: Cache,
+    pub(crate) clock: Arc<dyn WallClock>,
+    pub(crate) space: Arc<dyn SpaceInfo>,
+    pub(crate) salts: Salts,
+    pub(crate) names: NameRules,
+    root: ObjectId,
+    /// The unlinked set and its lock.
+    pub(crate) unlinked: tokio::sync::Mutex<Option<Zap>>,
+    /// Held while a directory changes its parent.
+    pub(crate) rename: tokio::sync::Mutex<()>,
+    read_only: Option<String>,
+    atime: AtomicU8,
+    /// Znodes whose access time is only in memory.
+    atimes: AtomicU64,
+    /// The last group anything was changed in.
+    changed: AtomicU64,
+}
+
+/// Which names the file system takes and how it compares them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NameRules {
+    pub utf8_only: bool,
+    /// Names are compared without regard to case.
+    pub fold_case: bool,
+}
+
+/// What the master node says.
+pub(crate) struct Master {
+    pub version: u64,
+    pub root: ObjectId,
+    pub unlinked: Option<ObjectId>,
+    pub sa: ObjectId,
+    utf8_only: bool,
+    normalization: u64,
+    case_sensitivity: u64,
+}
+
+impl Master {
+    pub async fn read(os: &Arc<Objset>) -> platter_zio::Result<Self> {
+        let zap = Zap::open(os, ObjectId(MASTER_NODE_OBJECT)).await?;
+        let need = |name: &'static str, value: Option<u64>| {
+            value.ok_or_else(|| ZioError::corrupt("master node", format!("it has no {name}")))
+        };
+        let version = need(master::VERSION, zap.get_u64(master::VERSION.as_bytes()).await?)?;
+        let root = need(master::ROOT, zap.get_u64(master::ROOT.as_bytes()).await?)?;
+        Ok(Self {
+            version,
+            root: ObjectId(root),
+            unlinked: zap.get_u64(master::DELETE_QUEUE.as_bytes()).await?.map(ObjectId),
+            sa: ObjectId(zap.get_u64(master::SA_ATTRS.as_bytes()).await?.unwrap_or(0)),
+            utf8_only: zap.get_u64(master::UTF8ONLY.as_bytes()).await?.unwrap_or(0) != 0,
+            normalization: zap.get_u64(master::NORMALIZATION.as_bytes()).await?.unwrap_or(0),
+            case_sensitivity: zap.get_u64(master::CASE_SENSITIVITY.as_bytes()).await?.unwrap_or(0),
+        })
+    }
+
+    /// Why this version of the format cannot be written.
+    fn read_only_reason(&self) -> Option<String> {
+        if self.version < ZPL_VERSION {
+            Some(format!(
+                "its files have the layout of version {} and only version {ZPL_VERSION} is written; \
+                 copy the files to a new file system to change them",
+                self.version
+            ))
+        } else if self.case_sensitivity != 0 || self.normalization != 0 {
+            Some("names without regard to case or Unicode normal form can be read but not written".into())
+        } else {
+            None
+        }
+    }
+}
+
+impl Zpl {
+    /// Mounts the file system in `os`. A writable one first frees what was unlinked but open at the last crash.
+    ///
+    /// # Errors
+    /// A version newer than this program, damage, unreadable blocks.
+    pub async fn mount(
+        os: Arc<Objset>,
+        options: MountOptions,
+        clock: Arc<dyn WallClock>,
+        space: Arc<dyn SpaceInfo>,
+    ) -> Result<Arc<Self>> {
+        let master = Master::read(&os).await?;
+        if master.version > ZPL_VERSION {
+            return Err(ZplError::Zio(ZioError::Invalid(format!(
+                "the file system has version {}, this program knows up to {ZPL_VERSION}",
+                master.version
+            ))));
+        }
+        let read_only = if options.read_only {
+            Some("mounted read-only".into())
+        } else if os.params().read_only {
+            Some("the data set is read-only".into())
+        } else {
+            master.read_only_reason()
+        };
+        let salts = Salts::new(options.salt_seed);
+        let mut table = SaTable::load(&os, master.sa).await?;
+        let mut changed = Txg(0);
+        if read_only.is_none() && !table.is_complete() {
+            let tx = os.begin().await?;
+            table.complete(&os, &tx, &salts).await?;
+            changed = tx.txg();
+        }
+        let unlinked = match master.unlinked {
+            Some(object) => Some(Zap::open(&os, object).await?),
+            None => None,
+        };
+        let znodes_max = if options.znodes_max == 0 { ZNODES_DEFAULT } else { options.znodes_max };
+        let zpl = Arc::new(Self {
+            table,
+            cache: Cache::new(znodes_max),
+            clock,
+            space,
+            salts,
+            names: NameRules { utf8_only: master.utf8_only, fold_case: master.case_sensitivity != 0 },
+            root: master.root,
+            unlinked: tokio::sync::Mutex::new(unlinked),
+            rename: tokio::sync::Mutex::new(()),
+            read_only,
+            atime: AtomicU8::new(options.atime as u8),
+            atimes: AtomicU64::new(0),
+            changed: AtomicU64::new(changed.0),
+            os,
+        });
+        zpl.znode(zpl.root).await?.check_directory()?;
+        if zpl.read_only.is_none() {
+            zpl.drain_unlinked().await?;
+        }
+        Ok(zpl)
+    }
+
+    /// Writes what is still only in memory (access times) and waits until everything is on stable storage.
+    ///
+    /// # Errors
+    /// The pool stopped.
+    pub async fn unmount(&self) -> Result<()> {
+        self.sync().await
+    }
+
+    /// Waits until everything done so far is on stable storage.
+    ///
+    /// # Errors
+    /// The pool stopped.
+    pub async fn sync(&self) -> Result<()> {
+        if self.read_only.is_none() {
+            self.flush_atimes().await?;
+        }
+        self.wait(Txg(self.changed.load(Ordering::SeqCst))).await
+    }
+
+    /// Waits until everything done to `object` so far is on stable storage.
+    ///
+    /// # Errors
+    /// The pool stopped.
+    pub async fn fsync(&self, object: ObjectId) -> Result<()> {
+        let changed = match self.cache.peek(object) {
+            Some(znode) => znode.state.lock().changed,
+            // What is not in memory has been on stable storage since it left.
+            None => return Ok(()),
+        };
+        self.wait(changed).await
+    }
+
+    async fn wait(&self, txg: Txg) -> Result<()> {
+        let gate = &self.os.params().gate;
+        if txg > gate.synced_txg() {
+            gate.wait_synced(txg).await?;
+        }
+        Ok(())
+    }
+
+    /// The object set.
+    pub fn objset(&self) -> &Arc<Objset> {
+        &self.os
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> ObjectId {
+        self.root
+    }
+
+    /// Why changes are refused; `None` when they are not.
+    pub fn read_only_reason(&self) -> Option<String> {
+        self.read_only.clone()
+    }
+
+    /// Changes how access times are kept (`zfs set atime=`).
+    pub fn set_atime(&self, mode: AtimeMode) {
+        self.atime.store(mode as u8, Ordering::Relaxed);
+    }
+
+    /// Sizes for `df`.
+    pub fn statfs(&self) -> StatFs {
+        const UNIT: u64 = 512;
+        let (available, referenced) = (self.space.available(), self.space.referenced());
+        let (files_free, files_used) = (available / UNIT, self.os.object_count());
+        StatFs {
+            block_size: UNIT as u32,
+            io_size: self.os.properties().record_size,
+            blocks: (available + referenced) / UNIT,
+            available: available / UNIT,
+            files: files_free + files_used,
+            files_free,
+            name_max: crate::dir::NAME_MAX as u32,
+            fsid: self.os.params().id.0,
+        }
+    }
+
+    /// Attributes.
+    ///
+    /// # Errors
+    /// [`ZplError::Stale`] when the object is gone; damage.
+    pub async fn getattr(&self, object: ObjectId) -> Result<Attr> {
+        let znode = self.znode(object).await?;
+        znode.check()?;
+        Ok(znode.attr())
+    }
+
+    /// Counts `object` as open once more: while it is, unlinking its last name does not free it.
+    ///
+    /// # Errors
+    /// [`ZplError::Stale`] when the object is gone; damage.
+    pub async fn open(&self, object: ObjectId) -> Result<Attr> {
+        let znode = self.znode(object).await?;
+        {
+            let mut state = znode.state.lock();
+            if state.freed {
+                return Err(ZplError::Stale);
+            }
+            state.opens += 1;
+        }
+        Ok(znode.attr())
+    }
+
+    /// The znode of `object`.
+    pub(crate) async fn znode(&self, object: ObjectId) -> Result<Arc<Znode>> {
+        let synced = self.os.params().gate.synced_txg();
+        self.cache.get(object, synced, Znode::load(&self.os, &self.table, object)).await
+    }
+
+    /// Fails on a read-only file system.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        match &self.read_only {
+            Some(why) => Err(ZplError::ReadOnly(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        let (seconds, nanoseconds) = self.clock.now();
+        Timestamp { seconds: seconds as i64, nanoseconds }
+    }
+
+    /// Joins the open group. Every lock the operation needs is held already.
+    pub(crate) async fn begin(&self) -> Result<Tx> {
+        let tx = self.os.begin().await?;
+        self.changed.fetch_max(tx.txg().0, Ordering::SeqCst);
+        Ok(tx)
+    }
+
+    /// Changes `znode`'s attributes within `tx`.
+    pub(crate) async fn update(&self, znode: &Znode, tx: &Tx, change: impl FnOnce(&mut Phys)) -> Result<()> {
+        self.forget_atime(znode);
+        znode.update(&self.os, &self.table, tx, change).await
+    }
+
+    /// The access time of `znode` no longer waits to be written.
+    pub(crate) fn forget_atime(&self, znode: &Znode) {
+        if std::mem::take(&mut znode.state.lock().atime_dirty) {
+            self.atimes.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that `znode` was read. The new time stays in memory until something else is written, too many wait, or
+    /// the file system is synced.
+    pub(crate) async fn accessed(&self, znode: &Znode) {
+        const OFF: u8 = AtimeMode::Off as u8;
+        const ALWAYS: u8 = AtimeMode::Always as u8;
+        let mode = self.atime.load(Ordering::Relaxed);
+        if mode == OFF || self.read_only.is_some() {
+            return;
+        }
+        let now = self.now();
+        {
+            let mut state = znode.state.lock();
+            let atime = Timestamp::from_words(state.phys.atime);
+            let changed = Timestamp::from_words(state.phys.mtime).max(Timestamp::from_words(state.phys.ctime));
+            let old = atime <= changed || now.seconds.saturating_sub(atime.seconds) >= 24 * 60 * 60;
+            if state.freed || !(mode == ALWAYS || old) {
+                return;
+            }
+            state.phys.atime = now.to_words();
+            if std::mem::replace(&mut state.atime_dirty, true) {
+                return;
+            }
+        }
+        if self.atimes.fetch_add(1, Ordering::Relaxed) >= ATIMES_MAX
+            && let Err(error) = self.flush_atimes().await
+        {
+            tracing::debug!(%error, "access times were not written");
+        }
+    }
+
+    async fn flush_atimes(&self) -> Result<()> {
+        if self.atimes.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        let waiting: Vec<_> = self.cache.all().into_iter().filter(|z| z.state.lock().atime_dirty).collect();
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let tx = self.begin().await?;
+        for znode in waiting {
+            self.update(&znode, &tx, |_| {}).await?;
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Zpl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Zpl").field("objset", &self.os.params().id).field("root", &self.root).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,488 @@
+//! Changing directories: making, linking, removing and moving (`module/os/linux/zfs/zfs_vnops_os.c`, `zfs_dir.c`).
+//!
+//! An operation finds the objects it concerns, locks them all by ascending number, looks again whether the names still
+//! mean the same, checks everything that can be refused, and only then begins its transaction.
+
+use std::sync::Arc;
+
+use platter_dmu::zap::Zap;
+use platter_dmu::{NewDnode, Tx};
+use platter_ondisk::ObjectId;
+use platter_ondisk::types::object_type;
+use platter_ondisk::znode::{DirentValue, flags};
+use tokio::sync::RwLockWriteGuard;
+
+use crate::attr::{Attr, FileKind, NewFile, RenameFlags, Timestamp};
+use crate::create::directory_zap;
+use crate::dir::{check_length, missing_object};
+use crate::error::{Result, ZplError};
+use crate::fs::Zpl;
+use crate::phys::Phys;
+use crate::znode::{Znode, rdev_from_user};
+
+/// Most links of one object.
+const LINKS_MAX: u64 = (1 << 31) - 1;
+/// Longest target of a symbolic link, in bytes (`PATH_MAX - 1`).
+const TARGET_MAX: usize = 4095;
+/// Bytes on disk that a new object costs about: dnode, directory entry, and their way up the trees.
+const CREATE_COST: u64 = 8 << 10;
+/// Data block size of a new file, in bytes; it grows with the first writes.
+const FIRST_BLOCK_SIZE: u32 = 512;
+const INDIRECT_SHIFT: u8 = 17;
+
+struct New<'a> {
+    kind: FileKind,
+    rdev: u32,
+    target: Option<&'a [u8]>,
+}
+
+impl Zpl {
+    /// Makes a regular file.
+    ///
+    /// # Errors
+    /// [`ZplError::Exists`] and the usual ones.
+    pub async fn create(&self, parent: ObjectId, name: &[u8], new: NewFile) -> Result<Attr> {
+        self.make(parent, name, new, New { kind: FileKind::Regular, rdev: 0, target: None }).await
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// [`ZplError::Exists`] and the usual ones.
+    pub async fn mkdir(&self, parent: ObjectId, name: &[u8], new: NewFile) -> Result<Attr> {
+        self.make(parent, name, new, New { kind: FileKind::Directory, rdev: 0, target: None }).await
+    }
+
+    /// Makes a fifo, socket, device node (`rdev` in Linux's user-space encoding) or regular file.
+    ///
+    /// # Errors
+    /// [`ZplError::Exists`] and the usual ones; [`ZplError::Invalid`] for another kind.
+    pub async fn mknod(&self, parent: ObjectId, name: &[u8], kind: FileKind, rdev: u32, new: NewFile) -> Result<Attr> {
+        if matches!(kind, FileKind::Directory | FileKind::Symlink) {
+            return Err(ZplError::Invalid("mknod makes neither directories nor symbolic links"));
+        }
+        self.make(parent, name, new, New { kind, rdev, target: None }).await
+    }
+
+    /// Makes a symbolic link to `target`.
+    ///
+    /// # Errors
+    /// [`ZplError::Exists`] and the usual ones; [`ZplError::NameTooLong`] for a target above 4095 bytes.
+    pub async fn symlink(&self, parent: ObjectId, name: &[u8], target: &[u8], new: NewFile) -> Result<Attr> {
+        if target.len() > TARGET_MAX {
+            return Err(ZplError::NameTooLong);
+        }
+        if target.is_empty() {
+            return Err(ZplError::NotFound);
+        }
+        self.make(parent, name, new, New { kind: FileKind::Symlink, rdev: 0, target: Some(target) }).await
+    }
+
+    /// A symbolic link's target.
+    ///
+    /// # Errors
+    /// [`ZplError::Invalid`] when it is none.
+    pub async fn readlink(&self, object: ObjectId) -> Result<Vec<u8>> {
+        let znode = self.znode(object).await?;
+        let target = {
+            let state = znode.state.lock();
+            if state.freed {
+                return Err(ZplError::Stale);
+            }
+            state.phys.symlink.clone().filter(|_| state.phys.kind() == FileKind::Symlink)
+        };
+        let target = target.ok_or(ZplError::Invalid("not a symbolic link"))?;
+        self.accessed(&znode).await;
+        Ok(target)
+    }
+
+    async fn make(&self, parent: ObjectId, name: &[u8], new: NewFile, what: New<'_>) -> Result<Attr> {
+        self.check_writable()?;
+        self.check_name(name)?;
+        let directory = self.directory(parent).await?;
+        let _guard = directory.lock.write().await;
+        check_alive(&directory)?;
+        if self.find(&directory, name).await?.is_some() {
+            return Err(ZplError::Exists);
+        }
+        if what.kind == FileKind::Directory && directory.state.lock().phys.links >= LINKS_MAX {
+            return Err(ZplError::TooManyLinks);
+        }
+        self.space.check(CREATE_COST)?;
+
+        let tx = self.begin().await?;
+        let znode = Arc::new(self.make_object(&directory, &tx, new, &what).await?);
+        let object = znode.object;
+        let stored = self.update(&znode, &tx, |phys| phys.parent = parent.0).await;
+        let entered = match stored {
+            Ok(()) => self.enter(&directory, &tx, name, object, what.kind).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = entered {
+            // Nobody knows the object yet; without a name it must not stay.
+            znode.state.lock().freed = true;
+            self.os.free_object(&tx, object).await?;
+            return Err(error);
+        }
+        let is_directory = what.kind == FileKind::Directory;
+        self.entries_changed(&directory, &tx, 1, i64::from(is_directory), self.now()).await?;
+        znode.state.lock().opens = u64::from(new.open);
+        let attr = znode.attr();
+        self.cache.insert(znode, self.os.params().gate.synced_txg());
+        Ok(attr)
+    }
+
+    async fn make_object(&self, directory: &Znode, tx: &Tx, new: NewFile, what: &New<'_>) -> Result<Znode> {
+        let mut phys = Phys::new(what.kind, u64::from(new.mode), tx.txg().0, self.now(), &self.table);
+        phys.uid = u64::from(new.uid);
+        phys.gid = u64::from(new.gid);
+        {
+            let state = directory.state.lock();
+            if state.phys.mode & 0o2000 != 0 {
+                phys.gid = state.phys.gid;
+                if what.kind == FileKind::Directory {
+                    phys.mode |= 0o2000;
+                }
+            }
+            phys.flags |= state.phys.flags & flags::XATTR;
+        }
+        if matches!(what.kind, FileKind::BlockDevice | FileKind::CharDevice) {
+            phys.rdev = Some(rdev_from_user(what.rdev));
+        }
+        if let Some(target) = what.target {
+            phys.symlink = Some(target.to_vec());
+            phys.size = target.len() as u64;
+        }
+        let dnode = if what.kind == FileKind::Directory {
+            Zap::create(&self.os, tx, None, directory_zap(&self.salts)).await?.dnode().clone()
+        } else {
+            let dnode = NewDnode {
+                object_type: object_type::PLAIN_FILE_CONTENTS,
+                block_size: FIRST_BLOCK_SIZE,
+                indirect_shift: INDIRECT_SHIFT,
+                bonus_type: object_type::SA,
+                bonus_length: 0,
+                dnode_size: 0,
+            };
+            self.os.allocate(tx, dnode).await?
+        };
+        Ok(Znode::new(dnode, phys))
+    }
+
+    /// Gives `object` one more name.
+    ///
+    /// # Errors
+    /// [`ZplError::NotPermitted`] for a directory, [`ZplError::Exists`], [`ZplError::TooManyLinks`] and the usual ones.
+    pub async fn link(&self, object: ObjectId, parent: ObjectId, name: &[u8]) -> Result<Attr> {
+        self.check_writable()?;
+        self.check_name(name)?;
+        let directory = self.directory(parent).await?;
+        let znode = self.znode(object).await?;
+        if znode.kind() == FileKind::Directory {
+            return Err(ZplError::NotPermitted);
+        }
+        let both = sorted([&directory, &znode]);
+        let _guards = lock_all(&both).await;
+        check_alive(&directory)?;
+        check_alive(&znode)?;
+        if self.find(&directory, name).await?.is_some() {
+            return Err(ZplError::Exists);
+        }
+        if znode.state.lock().phys.links >= LINKS_MAX {
+            return Err(ZplError::TooManyLinks);
+        }
+        self.space.check(CREATE_COST)?;
+
+        let tx = self.begin().await?;
+        let now = self.now();
+        self.enter(&directory, &tx, name, object, znode.kind()).await?;
+        self.update(&znode, &tx, |phys| {
+            phys.links += 1;
+            phys.parent = parent.0;
+            phys.ctime = now.to_words();
+        })
+        .await?;
+        self.entries_changed(&directory, &tx, 1, 0, now).await?;
+        Ok(znode.attr())
+    }
+
+    /// Removes a name that is not a directory's.
+    ///
+    /// # Errors
+    /// [`ZplError::IsDirectory`] and the usual ones.
+    pub async fn unlink(&self, parent: ObjectId, name: &[u8]) -> Result<()> {
+        self.remove(parent, name, false).await
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// [`ZplError::NotEmpty`], [`ZplError::NotDirectory`] and the usual ones.
+    pub async fn rmdir(&self, parent: ObjectId, name: &[u8]) -> Result<()> {
+        match name {
+            b"." => return Err(ZplError::Invalid("a directory cannot remove itself as \".\"")),
+            b".." => return Err(ZplError::NotEmpty),
+            _ => {}
+        }
+        self.remove(parent, name, true).await
+    }
+
+    async fn remove(&self, parent: ObjectId, name: &[u8], directories: bool) -> Result<()> {
+        self.check_writable()?;
+        let directory = self.directory(parent).await?;
+        loop {
+            let object = self.find(&directory, name).await?.ok_or(ZplError::NotFound)?;
+            let znode = match self.znode(object).await {
+                // Either the entry is damaged, or somebody removed it a moment ago: looking again tells.
+                Err(ZplError::Stale) if self.find(&directory, name).await? == Some(object) => {
+                    return Err(missing_object(parent, object)(ZplError::Stale));
+                }
+                Err(ZplError::Stale) => continue,
+                other => other?,
+            };
+            let both = sorted([&directory, &znode]);
+            let _guards = lock_all(&both).await;
+            check_alive(&directory)?;
+            if self.find(&directory, name).await? != Some(object) || znode.check().is_err() {
+                continue;
+            }
+            let is_directory = znode.kind() == FileKind::Directory;
+            match (is_directory, directories) {
+                (true, false) => return Err(ZplError::IsDirectory),
+                (false, true) => return Err(ZplError::NotDirectory),
+                _ => {}
+            }
+            check_removable(&znode)?;
+
+            let tx = self.begin().await?;
+            let now = self.now();
+            directory.zap().remove(&tx, name).await?;
+            self.entries_changed(&directory, &tx, -1, -i64::from(is_directory), now).await?;
+            return self.drop_link(&znode, &tx, now).await;
+        }
+    }
+
+    /// Moves `parent`/`name` to `new_parent`/`new_name`, replacing what is there as POSIX says.
+    ///
+    /// # Errors
+    /// The usual ones; [`ZplError::Invalid`] when a directory would move below itself.
+    pub async fn rename(
+        &self,
+        parent: ObjectId,
+        name: &[u8],
+        new_parent: ObjectId,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        self.check_writable()?;
+        if [name, new_name].iter().any(|n| matches!(*n, b"." | b"..")) {
+            return Err(ZplError::Invalid("\".\" and \"..\" cannot be renamed"));
+        }
+        check_length(name)?;
+        self.check_name(new_name)?;
+        let from = self.directory(parent).await?;
+        let to = self.directory(new_parent).await?;
+        let _ancestry = if parent == new_parent { None } else { Some(self.rename.lock().await) };
+        loop {
+            let source = self.find(&from, name).await?.ok_or(ZplError::NotFound)?;
+            let target = self.find(&to, new_name).await?;
+            let Some(moved) = self.entry_znode(&from, name, source).await? else { continue };
+            let replaced = match target {
+                Some(object) => match self.entry_znode(&to, new_name, object).await? {
+                    Some(znode) => Some(znode),
+                    None => continue,
+                },
+                None => None,
+            };
+            let all = sorted([&from, &to, &moved].into_iter().chain(&replaced));
+            let _guards = lock_all(&all).await;
+            check_alive(&from)?;
+            check_alive(&to)?;
+            if self.find(&from, name).await? != Some(source) || self.find(&to, new_name).await? != target {
+                continue;
+            }
+            if flags.no_replace && replaced.is_some() {
+                return Err(ZplError::Exists);
+            }
+            if flags.exchange && replaced.is_none() {
+                return Err(ZplError::NotFound);
+            }
+            if target == Some(source) {
+                return Ok(());
+            }
+            if parent != new_parent {
+                self.check_ancestry(&moved, &to).await?;
+                if let Some(replaced) = replaced.as_ref().filter(|_| flags.exchange) {
+                    self.check_ancestry(replaced, &from).await?;
+                }
+            }
+            check_movable(&moved)?;
+            let moved_is_directory = moved.kind() == FileKind::Directory;
+            if let Some(replaced) = &replaced {
+                let replaced_is_directory = replaced.kind() == FileKind::Directory;
+                if !flags.exchange {
+                    match (moved_is_directory, replaced_is_directory) {
+                        (true, false) => return Err(ZplError::NotDirectory),
+                        (false, true) => return Err(ZplError::IsDirectory),
+                        _ => check_removable(replaced)?,
+                    }
+                } else {
+                    check_movable(replaced)?;
+                }
+            }
+            self.space.check(CREATE_COST)?;
+
+            let tx = self.begin().await?;
+            let now = self.now();
+            let entry = |znode: &Znode| dirent(znode.object, znode.kind());
+            to.zap().put_u64(&tx, new_name, entry(&moved)).await?;
+            let (mut from_links, mut to_links) = (-i64::from(moved_is_directory), i64::from(moved_is_directory));
+            let (mut from_size, mut to_size) = (-1, 1);
+            match &replaced {
+                Some(other) if flags.exchange => {
+                    from.zap().put_u64(&tx, name, entry(other)).await?;
+                    let other_links = i64::from(other.kind() == FileKind::Directory);
+                    from_links += other_links;
+                    to_links -= other_links;
+                    (from_size, to_size) = (0, 0);
+                    self.moved(other, &tx, parent, now).await?;
+                }
+                Some(other) => {
+                    from.zap().remove(&tx, name).await?;
+                    to_links -= i64::from(other.kind() == FileKind::Directory);
+                    to_size = 0;
+                }
+                None => {
+                    from.zap().remove(&tx, name).await?;
+                }
+            }
+            self.moved(&moved, &tx, new_parent, now).await?;
+            if parent == new_parent {
+                self.entries_changed(&to, &tx, from_size + to_size, from_links + to_links, now).await?;
+            } else {
+                self.entries_changed(&from, &tx, from_size, from_links, now).await?;
+                self.entries_changed(&to, &tx, to_size, to_links, now).await?;
+            }
+            if let Some(other) = replaced.as_ref().filter(|_| !flags.exchange) {
+                self.drop_link(other, &tx, now).await?;
+            }
+            return Ok(());
+        }
+    }
+
+    /// The znode of an entry found without a lock; `None` when the entry is gone meanwhile.
+    async fn entry_znode(&self, directory: &Znode, name: &[u8], object: ObjectId) -> Result<Option<Arc<Znode>>> {
+        match self.znode(object).await {
+            Err(ZplError::Stale) => {
+                if self.find(directory, name).await? == Some(object) {
+                    return Err(missing_object(directory.object, object)(ZplError::Stale));
+                }
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
+    }
+
+    /// Fails when `directory` is `moved` itself or lies below it. The caller holds the rename lock, so that no
+    /// directory changes its parent meanwhile.
+    async fn check_ancestry(&self, moved: &Znode, directory: &Znode) -> Result<()> {
+        if moved.kind() != FileKind::Directory {
+            return Ok(());
+        }
+        let mut object = directory.object;
+        loop {
+            if object == moved.object {
+                return Err(ZplError::Invalid("a directory cannot move below itself"));
+            }
+            if object == self.root() {
+                return Ok(());
+            }
+            let parent = ObjectId(self.znode(object).await?.state.lock().phys.parent);
+            if parent == object {
+                return Ok(());
+            }
+            object = parent;
+        }
+    }
+
+    async fn moved(&self, znode: &Znode, tx: &Tx, parent: ObjectId, now: Timestamp) -> Result<()> {
+        self.update(znode, tx, |phys| {
+            phys.parent = parent.0;
+            phys.ctime = now.to_words();
+            phys.flags |= flags::AV_MODIFIED;
+        })
+        .await
+    }
+
+    async fn enter(&self, directory: &Znode, tx: &Tx, name: &[u8], object: ObjectId, kind: FileKind) -> Result<()> {
+        directory.zap().put_u64(tx, name, dirent(object, kind)).await?;
+        Ok(())
+    }
+
+    async fn entries_changed(&self, directory: &Znode, tx: &Tx, size: i64, links: i64, now: Timestamp) -> Result<()> {
+        self.update(directory, tx, |phys| {
+            phys.size = phys.size.saturating_add_signed(size);
+            phys.links = phys.links.saturating_add_signed(links);
+            phys.mtime = now.to_words();
+            phys.ctime = now.to_words();
+        })
+        .await
+    }
+
+    fn check_name(&self, name: &[u8]) -> Result<()> {
+        check_length(name)?;
+        match name {
+            b"." | b".." => return Err(ZplError::Exists),
+            _ if name.is_empty() || name.contains(&b'/') || name.contains(&0) => {
+                return Err(ZplError::Invalid("a name may not be empty or contain \"/\" or zero bytes"));
+            }
+            _ => {}
+        }
+        if self.names.utf8_only && std::str::from_utf8(name).is_err() {
+            return Err(ZplError::NotUtf8);
+        }
+        Ok(())
+    }
+}
+
+fn dirent(object: ObjectId, kind: FileKind) -> u64 {
+    DirentValue { kind: kind.dirent_type() as u8, object: object.0 }.encode()
+}
+
+/// Fails unless the object still has a name.
+fn check_alive(znode: &Znode) -> Result<()> {
+    let state = znode.state.lock();
+    if state.freed || state.phys.links == 0 { Err(ZplError::NotFound) } else { Ok(()) }
+}
+
+fn check_movable(znode: &Znode) -> Result<()> {
+    let flags = znode.state.lock().phys.flags;
+    if flags & (flags::IMMUTABLE | flags::APPENDONLY) != 0 { Err(ZplError::NotPermitted) } else { Ok(()) }
+}
+
+fn check_removable(znode: &Znode) -> Result<()> {
+    let state = znode.state.lock();
+    if state.phys.flags & (flags::IMMUTABLE | flags::APPENDONLY | flags::NOUNLINK) != 0 {
+        Err(ZplError::NotPermitted)
+    } else if state.phys.is_directory() && state.phys.size > 2 {
+        Err(ZplError::NotEmpty)
+    } else {
+        Ok(())
+    }
+}
+
+/// Each znode once, by object number.
+fn sorted<'a>(znodes: impl IntoIterator<Item = &'a Arc<Znode>>) -> Vec<&'a Arc<Znode>> {
+    let mut all: Vec<_> = znodes.into_iter().collect();
+    all.sort_by_key(|znode| znode.object);
+    all.dedup_by_key(|znode| znode.object);
+    all
+}
+
+async fn lock_all<'a>(znodes: &[&'a Arc<Znode>]) -> Vec<RwLockWriteGuard<'a, ()>> {
+    let mut guards = Vec::with_capacity(znodes.len());
+    for znode in znodes {
+        guards.push(znode.lock.write().await);
+    }
+    guards
+}

@@ -1,0 +1,332 @@
+//! A file's attributes in memory, and how they come from and go to its bonus and spill block.
+//!
+//! Invariants:
+//! - what this version does not know is kept: attributes of other software come back in their old place;
+//! - [`Phys::order`] is the order on disk, bonus first, spill after it; a new attribute goes to the end
+//!   (as `sa_modify_attrs` does);
+//! - a legacy znode that is written back becomes system attributes.
+
+use platter_dmu::{Dnode, Objset, ZioError};
+use platter_ondisk::ObjectId;
+use platter_ondisk::sa::{SaBuffer, SaValue, encode, fit};
+use platter_ondisk::types::object_type;
+use platter_ondisk::znode::{ZNODE_PHYS_SIZE, ZnodePhys, ZplAttr, flags};
+use platter_zio::Result;
+
+use crate::acl::Acl;
+use crate::attr::{FileKind, Timestamp};
+use crate::sa_table::{DEVICE_TEMPLATE, SYMLINK_TEMPLATE, SaTable, TEMPLATE};
+
+/// All attributes of one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Phys {
+    pub mode: u64,
+    pub size: u64,
+    pub generation: u64,
+    pub uid: u64,
+    pub gid: u64,
+    pub parent: u64,
+    pub flags: u64,
+    pub links: u64,
+    pub atime: [u64; 2],
+    pub mtime: [u64; 2],
+    pub ctime: [u64; 2],
+    pub crtime: [u64; 2],
+    pub rdev: Option<u64>,
+    pub xattr: Option<u64>,
+    pub acl: Option<Acl>,
+    pub symlink: Option<Vec<u8>>,
+    /// Attributes that only pass through, by number.
+    pub others: Vec<(u16, Vec<u8>)>,
+    /// Attribute numbers in their order on disk.
+    pub order: Vec<u16>,
+    /// The object with a legacy znode's access control list; freed when the znode is first written back.
+    pub external_acl: Option<ObjectId>,
+}
+
+/// What goes to disk.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Encoded {
+    pub bonus: Vec<u8>,
+    pub spill: Option<Vec<u8>>,
+}
+
+/// Why [`Phys::encode`] could not.
+#[derive(Debug)]
+pub(crate) enum EncodeError {
+    /// The data set has no layout with these attributes yet; add it and try again.
+    MissingLayout(Vec<u16>),
+    Zio(ZioError),
+}
+
+impl Phys {
+    /// A new object's attributes.
+    pub fn new(kind: FileKind, mode: u64, generation: u64, now: Timestamp, table: &SaTable) -> Self {
+        let directory = kind == FileKind::Directory;
+        let template: &[ZplAttr] = match kind {
+            FileKind::Symlink => &SYMLINK_TEMPLATE,
+            FileKind::BlockDevice | FileKind::CharDevice => &DEVICE_TEMPLATE,
+            _ => &TEMPLATE,
+        };
+        let now = now.to_words();
+        let inherited = if directory { flags::ACL_AUTO_INHERIT } else { 0 };
+        Self {
+            mode: kind.mode_bits() | mode & 0o7777,
+            size: if directory { 2 } else { 0 },
+            generation,
+            uid: 0,
+            gid: 0,
+            parent: 0,
+            flags: flags::ARCHIVE | flags::AV_MODIFIED | inherited | crate::acl::trivial_flags(mode),
+            links: if directory { 2 } else { 1 },
+            atime: now,
+            mtime: now,
+            ctime: now,
+            crtime: now,
+            rdev: None,
+            xattr: None,
+            acl: Some(Acl::trivial(mode, directory)),
+            symlink: None,
+            others: Vec::new(),
+            order: table.numbers_of(template),
+            external_acl: None,
+        }
+    }
+
+    /// Kind ([`read`](Self::read) refused unknown ones).
+    pub fn kind(&self) -> FileKind {
+        FileKind::from_mode(self.mode).unwrap_or(FileKind::Regular)
+    }
+
+    pub fn is_directory(&self) -> bool {
+        self.kind() == FileKind::Directory
+    }
+
+    /// Changes the permission bits, and the access control list with them.
+    pub fn set_mode(&mut self, mode: u64) {
+        self.mode = self.mode & !0o7777 | mode & 0o7777;
+        self.acl = Some(Acl::trivial(mode, self.is_directory()));
+        let kept = self.flags & (flags::ACL_AUTO_INHERIT | flags::ACL_DEFAULTED | flags::ACL_PROTECTED);
+        self.flags = self.flags & !(flags::ACL_WIDE | flags::NO_EXECS_DENIED) | kept | crate::acl::trivial_flags(mode);
+    }
+
+    fn empty() -> Self {
+        Self {
+            mode: 0,
+            size: 0,
+            generation: 0,
+            uid: 0,
+            gid: 0,
+            parent: 0,
+            flags: 0,
+            links: 0,
+            atime: [0; 2],
+            mtime: [0; 2],
+            ctime: [0; 2],
+            crtime: [0; 2],
+            rdev: None,
+            xattr: None,
+            acl: None,
+            symlink: None,
+            others: Vec::new(),
+            order: Vec::new(),
+            external_acl: None,
+        }
+    }
+
+    /// Reads the attributes of the object `dnode`.
+    pub async fn read(os: &std::sync::Arc<Objset>, dnode: &Dnode, table: &SaTable) -> Result<Self> {
+        let info = dnode.info();
+        let bonus = dnode.bonus();
+        let phys = match info.bonus_type {
+            object_type::SA => {
+                let mut phys = Self::empty();
+                phys.absorb(&bonus, table, dnode.object())?;
+                if let Some(spill) = dnode.spill().await? {
+                    phys.absorb(&spill, table, dnode.object())?;
+                }
+                phys
+            }
+            object_type::ZNODE => Self::read_legacy(os, dnode, &bonus, table).await?,
+            other => {
+                return Err(ZioError::NotFound(format!("file: object {} has a bonus of type {other}", dnode.object())));
+            }
+        };
+        if FileKind::from_mode(phys.mode).is_none() {
+            return Err(ZioError::corrupt("file", format!("object {} has mode {:#o}", dnode.object(), phys.mode)));
+        }
+        Ok(phys)
+    }
+
+    fn absorb(&mut self, bytes: &[u8], table: &SaTable, object: ObjectId) -> Result<()> {
+        let damaged = |e: platter_ondisk::Error| ZioError::corrupt("file attributes", format!("object {object}: {e}"));
+        // The closure must hand out a reference that outlives the call.
+        let number = if bytes.len() >= 6 {
+            let info = [bytes[4], bytes[5]];
+            let turned = bytes[..4] != platter_ondisk::sa::SA_MAGIC.to_le_bytes();
+            (if turned { u16::from_be_bytes(info) } else { u16::from_le_bytes(info) }) & 0x3ff
+        } else {
+            0
+        };
+        let layout = table.layout(number);
+        let buffer = SaBuffer::decode(
+            bytes,
+            |n| if n == number { layout.as_deref() } else { None },
+            |attribute| table.shape(attribute),
+        )
+        .map_err(damaged)?;
+        for (number, place) in buffer.attributes {
+            let value = &buffer.bytes[place];
+            self.order.push(number);
+            let known = table.attr(number);
+            if !known.is_some_and(|attr| self.take(attr, value)) {
+                self.others.push((number, value.to_vec()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores a known attribute; `false` when it is one that only passes through.
+    fn take(&mut self, attr: ZplAttr, value: &[u8]) -> bool {
+        let words = || {
+            let mut words = [0u64; 2];
+            for (word, bytes) in words.iter_mut().zip(value.chunks_exact(8)) {
+                *word = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+            }
+            words
+        };
+        match attr {
+            ZplAttr::Atime => self.atime = words(),
+            ZplAttr::Mtime => self.mtime = words(),
+            ZplAttr::Ctime => self.ctime = words(),
+            ZplAttr::Crtime => self.crtime = words(),
+            ZplAttr::Gen => self.generation = words()[0],
+            ZplAttr::Mode => self.mode = words()[0],
+            ZplAttr::Size => self.size = words()[0],
+            ZplAttr::Parent => self.parent = words()[0],
+            ZplAttr::Links => self.links = words()[0],
+            ZplAttr::Flags => self.flags = words()[0],
+            ZplAttr::Uid => self.uid = words()[0],
+            ZplAttr::Gid => self.gid = words()[0],
+            ZplAttr::Rdev => self.rdev = Some(words()[0]),
+            ZplAttr::Xattr => self.xattr = Some(words()[0]),
+            ZplAttr::DaclCount => self.acl.get_or_insert_default().count = words()[0],
+            ZplAttr::DaclAces => self.acl.get_or_insert_default().entries = value.to_vec(),
+            ZplAttr::Symlink => self.symlink = Some(value.to_vec()),
+            ZplAttr::Pad | ZplAttr::ZnodeAcl | ZplAttr::Scanstamp | ZplAttr::Dxattr | ZplAttr::Projid => return false,
+        }
+        true
+    }
+
+    /// Appends the bytes of attribute `number` to `out`.
+    fn give(&self, number: u16, table: &SaTable, out: &mut Vec<u8>) {
+        let mut words = |words: &[u64]| words.iter().for_each(|w| out.extend_from_slice(&w.to_le_bytes()));
+        match table.attr(number) {
+            Some(ZplAttr::Atime) => words(&self.atime),
+            Some(ZplAttr::Mtime) => words(&self.mtime),
+            Some(ZplAttr::Ctime) => words(&self.ctime),
+            Some(ZplAttr::Crtime) => words(&self.crtime),
+            Some(ZplAttr::Gen) => words(&[self.generation]),
+            Some(ZplAttr::Mode) => words(&[self.mode]),
+            Some(ZplAttr::Size) => words(&[self.size]),
+            Some(ZplAttr::Parent) => words(&[self.parent]),
+            Some(ZplAttr::Links) => words(&[self.links]),
+            Some(ZplAttr::Flags) => words(&[self.flags]),
+            Some(ZplAttr::Uid) => words(&[self.uid]),
+            Some(ZplAttr::Gid) => words(&[self.gid]),
+            Some(ZplAttr::Rdev) => words(&[self.rdev.unwrap_or(0)]),
+            Some(ZplAttr::Xattr) => words(&[self.xattr.unwrap_or(0)]),
+            Some(ZplAttr::DaclCount) => words(&[self.acl.as_ref().map_or(0, |a| a.count)]),
+            Some(ZplAttr::DaclAces) => out.extend_from_slice(self.acl.as_ref().map_or(&[], |a| &a.entries)),
+            Some(ZplAttr::Symlink) => out.extend_from_slice(self.symlink.as_deref().unwrap_or_default()),
+            _ => {
+                if let Some((_, bytes)) = self.others.iter().find(|(n, _)| *n == number) {
+                    out.extend_from_slice(bytes);
+                }
+            }
+        }
+    }
+
+    /// The bytes for the bonus (`capacity` bytes at most) and the spill block (a multiple of 512).
+    pub fn encode(&self, table: &SaTable, capacity: usize) -> std::result::Result<Encoded, EncodeError> {
+        let mut bytes = Vec::with_capacity(256);
+        let mut places = Vec::with_capacity(self.order.len());
+        for &number in &self.order {
+            let from = bytes.len();
+            self.give(number, table, &mut bytes);
+            places.push((table.shape(number).is_some_and(|s| s.length == 0), from..bytes.len()));
+        }
+        let values: Vec<SaValue<'_>> =
+            places.iter().map(|(variable, place)| SaValue { variable: *variable, bytes: &bytes[place.clone()] }).collect();
+        let kept = fit(&values, capacity);
+        let part = |from: usize, to: usize| {
+            let order = &self.order[from..to];
+            let layout = table.layout_number(order).ok_or_else(|| EncodeError::MissingLayout(order.to_vec()))?;
+            encode(layout, &values[from..to]).map_err(|e| EncodeError::Zio(ZioError::Invalid(e.to_string())))
+        };
+        let bonus = part(0, kept)?;
+        let spill = if kept < values.len() {
+            let mut spill = part(kept, values.len())?;
+            spill.resize(spill.len().next_multiple_of(512), 0);
+            Some(spill)
+        } else {
+            None
+        };
+        Ok(Encoded { bonus, spill })
+    }
+
+    async fn read_legacy(
+        os: &std::sync::Arc<Objset>,
+        dnode: &Dnode,
+        bonus: &[u8],
+        table: &SaTable,
+    ) -> Result<Self> {
+        let damaged = |e: platter_ondisk::Error| ZioError::corrupt("znode", format!("object {}: {e}", dnode.object()));
+        let old = ZnodePhys::decode(bonus).map_err(damaged)?;
+        let mut external = None;
+        if old.acl.external != 0 {
+            // At most what fits a bonus of entries: 1024 of them (MAX_ACL_ENTRIES).
+            let size = if old.acl.version == 0 { old.acl.size as usize * 12 } else { old.acl.size as usize };
+            let mut bytes = vec![0; size.min(1024 * 48)];
+            os.dnode(ObjectId(old.acl.external)).await?.read(0, &mut bytes).await?;
+            external = Some(bytes);
+        }
+        let mut phys = Self::empty();
+        let order = TEMPLATE.iter().copied().filter(|a| !matches!(a, ZplAttr::DaclCount | ZplAttr::DaclAces));
+        phys.order = order.map(|a| table.number(a)).collect();
+        phys.mode = old.mode;
+        phys.size = old.size;
+        phys.generation = old.generation;
+        phys.uid = old.uid;
+        phys.gid = old.gid;
+        phys.parent = old.parent;
+        phys.flags = old.flags & !flags::BONUS_SCANSTAMP;
+        phys.links = old.links;
+        (phys.atime, phys.mtime, phys.ctime, phys.crtime) = (old.atime, old.mtime, old.ctime, old.crtime);
+        phys.external_acl = (old.acl.external != 0).then_some(ObjectId(old.acl.external));
+        let kind = phys.kind();
+        if matches!(kind, FileKind::BlockDevice | FileKind::CharDevice) {
+            phys.rdev = Some(old.rdev);
+            phys.order.push(table.number(ZplAttr::Rdev));
+        }
+        phys.acl = Acl::from_legacy(&old.acl, external.as_deref());
+        if phys.acl.is_some() {
+            phys.order.extend([ZplAttr::DaclCount, ZplAttr::DaclAces].map(|a| table.number(a)));
+        }
+        if old.xattr != 0 {
+            phys.xattr = Some(old.xattr);
+            phys.order.push(table.number(ZplAttr::Xattr));
+        }
+        if kind == FileKind::Symlink {
+            let length = usize::try_from(old.size).unwrap_or(usize::MAX).min(4096);
+            let mut target = vec![0; length];
+            match bonus.get(ZNODE_PHYS_SIZE..ZNODE_PHYS_SIZE + length) {
+                Some(bytes) => target.copy_from_slice(bytes),
+                None => dnode.read(0, &mut target).await?,
+            }
+            phys.symlink = Some(target);
+            phys.order.push(table.number(ZplAttr::Symlink));
+        }
+        Ok(phys)
+    }
+}

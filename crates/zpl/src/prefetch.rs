@@ -1,0 +1,110 @@
+//! Notices sequential reading of a file and says which blocks to fetch ahead (`module/zfs/dmu_zfetch.c`).
+//!
+//! A file has a few streams, so that several readers do not disturb each other. A stream's window starts small and
+//! doubles with every hit up to [`WINDOW_MAX`] bytes; it is refilled when half of it has been read.
+
+/// Largest distance fetched ahead, in bytes.
+const WINDOW_MAX: u64 = 16 << 20;
+/// First distance fetched ahead, in bytes.
+const WINDOW_MIN: u64 = 256 << 10;
+/// Streams watched in one file.
+const STREAMS: usize = 4;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Stream {
+    /// Where the next read is expected, in bytes.
+    next: u64,
+    /// Up to where blocks were fetched, in bytes.
+    ahead: u64,
+    /// Current distance, in bytes.
+    window: u64,
+    /// When it was last hit; 0 for a free slot.
+    used: u64,
+}
+
+/// The streams of one file.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    streams: [Stream; STREAMS],
+    clock: u64,
+}
+
+impl Streams {
+    /// Takes note of a read of `offset..end` in a file of `size` bytes and returns the bytes to fetch ahead, if any.
+    pub fn read(&mut self, offset: u64, end: u64, size: u64) -> Option<std::ops::Range<u64>> {
+        self.clock += 1;
+        // The kernel's read-ahead may deliver requests slightly out of order.
+        let near = |s: &&mut Stream| s.used > 0 && offset <= s.next + WINDOW_MIN && offset + WINDOW_MIN >= s.next;
+        if let Some(stream) = self.streams.iter_mut().find(near) {
+            stream.used = self.clock;
+            if end <= stream.next {
+                return None;
+            }
+            stream.next = end;
+            stream.window = (stream.window * 2).clamp(WINDOW_MIN, WINDOW_MAX);
+            let target = end.saturating_add(stream.window).min(size);
+            let from = stream.ahead.max(end);
+            if target <= from || (stream.ahead > end + stream.window / 2 && target < size) {
+                return None;
+            }
+            stream.ahead = target;
+            return Some(from..target);
+        }
+        let clock = self.clock;
+        let oldest = self.streams.iter_mut().min_by_key(|s| s.used).expect("there are some");
+        *oldest = Stream { next: end, ahead: end, window: 0, used: clock };
+        // Reading from the start of a file usually goes on.
+        if offset == 0 && end < size {
+            oldest.window = WINDOW_MIN;
+            oldest.ahead = (end + WINDOW_MIN).min(size);
+            return Some(end..oldest.ahead);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sequential_reader_is_fetched_ahead_without_gaps_or_repeats() {
+        let size = 64 << 20;
+        let mut streams = Streams::default();
+        let (mut fetched, mut offset) = (0, 0);
+        while offset < size {
+            let end = offset + (128 << 10);
+            if let Some(range) = streams.read(offset, end, size) {
+                assert!(range.start >= fetched && range.start >= end && range.end <= size);
+                assert!(fetched == 0 || range.start == fetched.max(end));
+                fetched = range.end;
+            }
+            assert!(fetched >= end.min(size) || end == size);
+            offset = end;
+        }
+        assert_eq!(fetched, size);
+    }
+
+    #[test]
+    fn a_random_reader_is_left_alone() {
+        let mut streams = Streams::default();
+        let offsets = [5u64 << 30, 1 << 30, 9 << 30, 3 << 30, 7 << 30, 2 << 30];
+        assert!(offsets.iter().all(|&o| streams.read(o, o + 4096, 10 << 30).is_none()));
+    }
+
+    #[test]
+    fn readers_in_step_keep_their_own_streams() {
+        let size = 1 << 30;
+        let mut streams = Streams::default();
+        let mut ahead = [0, 0];
+        for i in 0..64u64 {
+            for reader in 0..2u64 {
+                let offset = reader * (512 << 20) + i * (128 << 10);
+                if let Some(range) = streams.read(offset, offset + (128 << 10), size) {
+                    ahead[reader as usize] = range.end - offset;
+                }
+            }
+        }
+        assert!(ahead.iter().all(|&a| a > 4 << 20), "{ahead:?}");
+    }
+}

@@ -1,0 +1,84 @@
+//! Changing attributes (`zfs_setattr`).
+
+use platter_ondisk::ObjectId;
+use platter_ondisk::znode::flags;
+
+use crate::attr::{Attr, FileKind, SetAttr, SetTime};
+use crate::error::{Result, ZplError};
+use crate::file::SIZE_MAX;
+use crate::fs::Zpl;
+
+impl Zpl {
+    /// Changes attributes and returns the new ones.
+    ///
+    /// # Errors
+    /// [`ZplError::NotPermitted`] for an immutable file, [`ZplError::IsDirectory`] and [`ZplError::Invalid`] when the
+    /// size of something else than a regular file is set, no space, damage.
+    pub async fn setattr(&self, object: ObjectId, change: SetAttr) -> Result<Attr> {
+        self.check_writable()?;
+        let znode = self.znode(object).await?;
+        let _alone = znode.lock.write().await;
+        let kind = {
+            let state = znode.state.lock();
+            if state.freed {
+                return Err(ZplError::Stale);
+            }
+            let locked = state.phys.flags & (flags::IMMUTABLE | flags::APPENDONLY);
+            let only_flags = change == SetAttr { flags: change.flags, ctime: change.ctime, ..SetAttr::default() };
+            if locked & flags::IMMUTABLE != 0 && !only_flags || locked != 0 && change.size.is_some() {
+                return Err(ZplError::NotPermitted);
+            }
+            state.phys.kind()
+        };
+        if let Some(size) = change.size {
+            match kind {
+                FileKind::Regular => {}
+                FileKind::Directory => return Err(ZplError::IsDirectory),
+                _ => return Err(ZplError::Invalid("only a regular file's size can be set")),
+            }
+            if size > SIZE_MAX {
+                return Err(ZplError::FileTooLarge);
+            }
+        }
+        let tx = self.begin().await?;
+        if let Some(size) = change.size {
+            znode.touched(tx.txg());
+            self.resize(&znode, &tx, size).await?;
+        }
+        let now = self.now();
+        let time = |set: SetTime| match set {
+            SetTime::Now => now.to_words(),
+            SetTime::At(time) => time.to_words(),
+        };
+        self.update(&znode, &tx, |phys| {
+            if let Some(size) = change.size {
+                phys.size = size;
+                phys.mtime = now.to_words();
+                phys.flags |= flags::ARCHIVE | flags::AV_MODIFIED;
+            }
+            if let Some(mode) = change.mode {
+                phys.set_mode(u64::from(mode));
+            }
+            if let Some(uid) = change.uid {
+                phys.uid = u64::from(uid);
+            }
+            if let Some(gid) = change.gid {
+                phys.gid = u64::from(gid);
+            }
+            if let Some(new) = change.flags {
+                // Which attributes the file has is not the user's to say.
+                let users = flags::USER & !flags::PROJID;
+                phys.flags = phys.flags & !users | new & users;
+            }
+            if let Some(set) = change.atime {
+                phys.atime = time(set);
+            }
+            if let Some(set) = change.mtime {
+                phys.mtime = time(set);
+            }
+            phys.ctime = change.ctime.map_or(now.to_words(), time);
+        })
+        .await?;
+        Ok(znode.attr())
+    }
+}

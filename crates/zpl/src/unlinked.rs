@@ -1,0 +1,168 @@
+//! What happens to an object without a name: it is freed at once, or, while somebody has it open, kept in the unlinked
+//! set until then, or until the next mount (`zfs_unlinked_add`, `zfs_unlinked_drain`, `zfs_rmnode`).
+
+use std::sync::Arc;
+
+use platter_dmu::Tx;
+use platter_ondisk::ObjectId;
+use platter_ondisk::znode::{DirentValue, flags};
+
+use crate::attr::Timestamp;
+use crate::error::{Result, ZplError};
+use crate::fs::Zpl;
+use crate::znode::Znode;
+
+impl Zpl {
+    /// Takes one link (a directory's last two) from `znode`, whose lock the caller holds, and frees it when that was
+    /// the last.
+    pub(crate) async fn drop_link(&self, znode: &Arc<Znode>, tx: &Tx, now: Timestamp) -> Result<()> {
+        let (gone, open) = {
+            let state = znode.state.lock();
+            (state.phys.is_directory() || state.phys.links <= 1, state.opens > 0)
+        };
+        if !gone {
+            return self
+                .update(znode, tx, |phys| {
+                    phys.links -= 1;
+                    phys.ctime = now.to_words();
+                })
+                .await;
+        }
+        if !open && self.free(znode, tx).await? {
+            return Ok(());
+        }
+        self.update(znode, tx, |phys| {
+            phys.links = 0;
+            phys.ctime = now.to_words();
+        })
+        .await?;
+        if let Some(set) = &*self.unlinked.lock().await {
+            set.put_u64(tx, &set_name(znode.object), znode.object.0).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes back one [`open`](Self::open); the last one frees an unlinked object.
+    ///
+    /// # Errors
+    /// Those of freeing; the count is taken back in any case.
+    pub async fn release(&self, object: ObjectId) -> Result<()> {
+        let Some(znode) = self.cache.peek(object) else {
+            return Err(ZplError::Stale);
+        };
+        let last = {
+            let mut state = znode.state.lock();
+            state.opens = state.opens.saturating_sub(1);
+            state.opens == 0 && state.phys.links == 0 && !state.freed
+        };
+        if !last || self.read_only_reason().is_some() {
+            return Ok(());
+        }
+        let _guard = znode.lock.write().await;
+        let tx = self.begin().await?;
+        if self.free(&znode, &tx).await? {
+            self.leave_set(&tx, object).await?;
+        }
+        Ok(())
+    }
+
+    async fn leave_set(&self, tx: &Tx, object: ObjectId) -> Result<()> {
+        if let Some(set) = &*self.unlinked.lock().await {
+            set.remove(tx, &set_name(object)).await?;
+        }
+        Ok(())
+    }
+
+    /// Frees the object with all it owns; `false` when somebody opened it (or freed it) meanwhile.
+    async fn free(&self, znode: &Arc<Znode>, tx: &Tx) -> Result<bool> {
+        let (xattr, external_acl, holds_xattrs) = {
+            let mut state = znode.state.lock();
+            if state.opens > 0 || state.freed {
+                return Ok(false);
+            }
+            state.freed = true;
+            state.phys.links = 0;
+            state.changed = state.changed.max(tx.txg());
+            let holds_xattrs = state.phys.is_directory() && state.phys.flags & flags::XATTR != 0;
+            (state.phys.xattr.take(), state.phys.external_acl.take(), holds_xattrs)
+        };
+        self.forget_atime(znode);
+        if holds_xattrs {
+            self.free_entries(tx, znode).await?;
+        }
+        self.cache.remove(znode.object);
+        self.os.free_object(tx, znode.object).await?;
+        if let Some(object) = external_acl {
+            self.os.free_object(tx, object).await?;
+        }
+        if let Some(directory) = xattr.filter(|&object| object != 0) {
+            self.free_xattrs(tx, ObjectId(directory)).await?;
+        }
+        Ok(true)
+    }
+
+    /// Frees a hidden directory of extended attributes, each of which is a file.
+    async fn free_xattrs(&self, tx: &Tx, directory: ObjectId) -> Result<()> {
+        let znode = match self.znode(directory).await {
+            Ok(znode) => znode,
+            Err(ZplError::Stale) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        self.free_entries(tx, &znode).await?;
+        znode.state.lock().freed = true;
+        self.cache.remove(directory);
+        self.os.free_object(tx, directory).await?;
+        Ok(())
+    }
+
+    async fn free_entries(&self, tx: &Tx, directory: &Znode) -> Result<()> {
+        for entry in directory.zap().all().await? {
+            let Some(&value) = entry.value.integers.first() else { continue };
+            let object = ObjectId(DirentValue::decode(value).object);
+            match self.os.free_object(tx, object).await {
+                Ok(()) | Err(platter_zio::ZioError::NotFound(_)) => self.cache.remove(object),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees what was unlinked but still open when the file system was last used.
+    pub(crate) async fn drain_unlinked(&self) -> Result<()> {
+        let entries = match &*self.unlinked.lock().await {
+            Some(set) => set.all().await?,
+            None => return Ok(()),
+        };
+        for entry in entries {
+            let Some(&number) = entry.value.integers.first() else { continue };
+            let object = ObjectId(number);
+            let znode = match self.znode(object).await {
+                Ok(znode) => Some(znode),
+                Err(ZplError::Stale) => None,
+                Err(error) => {
+                    // It stays in the set; its damage must not keep the other files away.
+                    tracing::warn!(%object, %error, "an unlinked file cannot be freed");
+                    continue;
+                }
+            };
+            let tx = self.begin().await?;
+            if let Some(znode) = znode {
+                // A link count above zero means the set is wrong: the name counts.
+                if znode.state.lock().phys.links > 0 {
+                    tracing::warn!(%object, "a file with names was in the unlinked set");
+                } else {
+                    self.free(&znode, &tx).await?;
+                }
+            }
+            if let Some(set) = &*self.unlinked.lock().await {
+                set.remove(&tx, &entry.name).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An object's name in the unlinked set (`zap_add_int`).
+fn set_name(object: ObjectId) -> Vec<u8> {
+    format!("{:x}", object.0).into_bytes()
+}

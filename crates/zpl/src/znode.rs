@@ -1,0 +1,222 @@
+//! One open file or directory (`znode_t`).
+//!
+//! Invariants:
+//! - there is at most one [`Znode`] for an object at any time (see [`crate::cache`]), and its attributes in memory are
+//!   the newest;
+//! - a change reaches the bonus in the transaction that made it (where transactions of two groups overlap, the object
+//!   below brings the older one's change into the younger group too);
+//! - `freed` is final: whoever finds it set answers "stale".
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use platter_buffer::Buf;
+use platter_dmu::zap::Zap;
+use platter_dmu::{Dnode, Objset, Tx, ZioError};
+use platter_ondisk::types::object_type;
+use platter_ondisk::{ObjectId, Txg};
+
+use crate::attr::{Attr, FileKind, Timestamp};
+use crate::error::{Result, ZplError};
+use crate::phys::{EncodeError, Phys};
+use crate::prefetch::Streams;
+use crate::range_lock::RangeLock;
+use crate::sa_table::SaTable;
+
+/// What changes about an open object.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub phys: Phys,
+    /// How often it is open.
+    pub opens: u64,
+    /// The object is gone from disk.
+    pub freed: bool,
+    /// The access time in `phys` is newer than the one on disk.
+    pub atime_dirty: bool,
+    /// The last group it was changed in.
+    pub changed: Txg,
+}
+
+/// An open object.
+pub(crate) struct Znode {
+    pub object: ObjectId,
+    pub dnode: Arc<Dnode>,
+    /// Directories: readers look entries up, writers change them. Files: readers read and write ranges, writers change
+    /// size or block size. Everything: link counts change under it.
+    pub lock: tokio::sync::RwLock<()>,
+    pub ranges: RangeLock,
+    pub state: Mutex<State>,
+    pub streams: Mutex<Streams>,
+}
+
+impl Znode {
+    /// Reads `object`'s attributes.
+    pub async fn load(os: &Arc<Objset>, table: &SaTable, object: ObjectId) -> Result<Self> {
+        let dnode = os.dnode(object).await.map_err(|e| match e {
+            ZioError::NotFound(_) => ZplError::Stale,
+            other => ZplError::Zio(other),
+        })?;
+        let kind = dnode.info().object_type;
+        if kind != object_type::PLAIN_FILE_CONTENTS && kind != object_type::DIRECTORY_CONTENTS {
+            return Err(ZplError::Stale);
+        }
+        let phys = Phys::read(os, &dnode, table).await?;
+        Ok(Self::new(dnode, phys))
+    }
+
+    /// The object with these attributes, not stored yet when it is new.
+    pub fn new(dnode: Arc<Dnode>, phys: Phys) -> Self {
+        Self {
+            object: dnode.object(),
+            dnode,
+            lock: tokio::sync::RwLock::new(()),
+            ranges: RangeLock::default(),
+            state: Mutex::new(State {
+                phys,
+                opens: 0,
+                freed: false,
+                atime_dirty: false,
+                changed: Txg(0),
+            }),
+            streams: Mutex::new(Streams::default()),
+        }
+    }
+
+    /// The directory's entries.
+    pub fn zap(&self) -> Zap {
+        Zap::from_dnode(self.dnode.clone())
+    }
+
+    /// Changes the attributes and stores them in `tx`.
+    pub async fn update(
+        &self,
+        os: &Arc<Objset>,
+        table: &SaTable,
+        tx: &Tx,
+        change: impl FnOnce(&mut Phys),
+    ) -> Result<()> {
+        let external = {
+            let mut state = self.state.lock();
+            change(&mut state.phys);
+            state.changed = state.changed.max(tx.txg());
+            state.phys.external_acl.take()
+        };
+        if let Some(object) = external {
+            os.free_object(tx, object).await?;
+        }
+        loop {
+            match self.store(table, tx) {
+                Ok(()) => return Ok(()),
+                Err(EncodeError::MissingLayout(attributes)) => {
+                    table.add_layout(tx, &attributes).await?;
+                }
+                Err(EncodeError::Zio(error)) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn store(&self, table: &SaTable, tx: &Tx) -> std::result::Result<(), EncodeError> {
+        let state = self.state.lock();
+        if state.freed {
+            return Ok(());
+        }
+        let encoded = state.phys.encode(table, self.dnode.bonus_capacity(false))?;
+        // The spill block's pointer lies at the end of the bonus area: it goes before the bonus grows over it, and comes
+        // after the bonus has shrunk away from it.
+        if encoded.spill.is_none() && self.dnode.has_spill() {
+            self.dnode.set_spill(tx, None).map_err(EncodeError::Zio)?;
+        }
+        self.dnode.set_bonus(tx, object_type::SA, &encoded.bonus).map_err(EncodeError::Zio)?;
+        if let Some(spill) = &encoded.spill {
+            self.dnode.set_spill(tx, Some(Buf::copy_from(spill))).map_err(EncodeError::Zio)?;
+        }
+        Ok(())
+    }
+
+    /// Notes that data changed in `txg`.
+    pub fn touched(&self, txg: Txg) {
+        let mut state = self.state.lock();
+        state.changed = state.changed.max(txg);
+    }
+
+    /// Fails when the object was freed.
+    pub fn check(&self) -> Result<()> {
+        if self.state.lock().freed { Err(ZplError::Stale) } else { Ok(()) }
+    }
+
+    pub fn kind(&self) -> FileKind {
+        self.state.lock().phys.kind()
+    }
+
+    /// Fails unless this is a directory that still exists.
+    pub fn check_directory(&self) -> Result<()> {
+        let state = self.state.lock();
+        if state.freed {
+            Err(ZplError::Stale)
+        } else if !state.phys.is_directory() {
+            Err(ZplError::NotDirectory)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// What `stat` tells.
+    pub fn attr(&self) -> Attr {
+        let info = self.dnode.info();
+        let state = self.state.lock();
+        let phys = &state.phys;
+        let kind = phys.kind();
+        Attr {
+            object: self.object,
+            generation: phys.generation,
+            kind,
+            mode: (phys.mode & 0o7777) as u32,
+            uid: user_id(phys.uid),
+            gid: user_id(phys.gid),
+            size: phys.size,
+            // The dnode itself is counted too, as OpenZFS does: a file whose data is not on disk yet must not look like
+            // one big hole to archivers.
+            blocks: info.used.div_ceil(512) + u64::from(info.dnode_size / 512),
+            block_size: info.block_size.max(4096),
+            links: phys.links.min(u64::from(u32::MAX)) as u32,
+            rdev: phys.rdev.map_or(0, rdev_to_user),
+            atime: Timestamp::from_words(phys.atime),
+            mtime: Timestamp::from_words(phys.mtime),
+            ctime: Timestamp::from_words(phys.ctime),
+            crtime: Timestamp::from_words(phys.crtime),
+            flags: phys.flags,
+        }
+    }
+}
+
+/// A stored owner as a 32-bit id. Owners from a Windows domain (an index into the FUID table in the upper half) have none
+/// here: they become "nobody".
+fn user_id(fuid: u64) -> u32 {
+    u32::try_from(fuid).unwrap_or(65534)
+}
+
+/// A device number as stored (Linux kernel: 12 bits major, 20 bits minor; illumos: 32 bits each) in user-space encoding.
+fn rdev_to_user(stored: u64) -> u32 {
+    let (major, minor) = if stored >> 32 == 0 { (stored >> 20, stored & 0xf_ffff) } else { (stored >> 32, stored) };
+    ((minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12) as u32
+}
+
+/// A user-space device number as stored.
+pub(crate) fn rdev_from_user(rdev: u32) -> u64 {
+    let (major, minor) = (rdev >> 8 & 0xfff, rdev & 0xff | rdev >> 12 & 0xf_ff00);
+    u64::from(major) << 20 | u64::from(minor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_survive_both_encodings() {
+        for rdev in [0, 0x0801, 0x0103, 0xfff0_0fff, 0x1234_5678, u32::MAX] {
+            assert_eq!(rdev_to_user(rdev_from_user(rdev)), rdev);
+        }
+        assert_eq!(rdev_from_user(0x0801), 8 << 20 | 1);
+        assert_eq!(rdev_to_user(8 << 32 | 1), 0x0801);
+    }
+}
