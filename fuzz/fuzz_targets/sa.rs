@@ -10,6 +10,7 @@ fuzz_target!(|bytes: &[u8]| {
     let layout = |number: u16| layouts.get(usize::from(number)).copied();
     let shape = |attribute: u16| {
         Some(AttrShape {
+            number: attribute,
             length: if attribute.is_multiple_of(3) { 0 } else { 8 * attribute },
             byteswap: AttrByteswap::Uint64,
         })

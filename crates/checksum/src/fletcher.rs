@@ -4,9 +4,9 @@
 //! `a += x; b += a; c += b; d += c` for each word.
 //!
 //! A kernel with `L` lanes gives lane `j` the words `x[j], x[L+j], x[2L+j], …` and sums each lane alone. With `m` words
-//! per lane, the word at step `t` weighs `k = m - t` in its lane's `b`, `k(k+1)/2` in `c`, `k(k+1)(k+2)/6` in `d`; in the
-//! whole stream it weighs the same polynomials at `L·k - j`. [`combine`] rewrites the latter in terms of the former, so
-//! the lanes never meet until the end.
+//! per lane, the word at step `t` weighs `k = m - t` in its lane's `b`, `k(k+1)/2` in `c`, `k(k+1)(k+2)/6` in `d`; in
+//! the whole stream it weighs the same polynomials at `L·k - j`. [`combine`] rewrites the latter in terms of the
+//! former, so the lanes never meet until the end.
 
 use crate::Words;
 
@@ -79,13 +79,13 @@ fn scalar(bytes: &[u8], word: impl Fn([u8; 4]) -> u32 + Copy) -> Words {
     let (groups, rest) = bytes.as_chunks::<16>();
     let mut lanes = [[0u64; 4]; 4];
     for group in groups {
-        for lane in 0..4 {
-            let x = word([group[4 * lane], group[4 * lane + 1], group[4 * lane + 2], group[4 * lane + 3]]);
-            lanes[0][lane] = lanes[0][lane].wrapping_add(u64::from(x));
+        for (a, bytes) in lanes[0].iter_mut().zip(group.as_chunks::<4>().0) {
+            *a = a.wrapping_add(u64::from(word(*bytes)));
         }
-        for sum in 1..4 {
-            for lane in 0..4 {
-                lanes[sum][lane] = lanes[sum][lane].wrapping_add(lanes[sum - 1][lane]);
+        for order in 1..4 {
+            let lower = lanes[order - 1];
+            for (sum, term) in lanes[order].iter_mut().zip(lower) {
+                *sum = sum.wrapping_add(term);
             }
         }
     }
@@ -113,9 +113,8 @@ pub(crate) fn combine<const L: usize>(lanes: &[[u64; L]; 4]) -> Words {
     const { assert!(L == 4 || L == 8 || L == 16) };
     let mut sums = [0u64; 4];
     let l = L as i64;
-    for j in 0..L {
-        let [a, b, c, d] = [lanes[0][j], lanes[1][j], lanes[2][j], lanes[3][j]];
-        let j = j as i64;
+    for j in 0..l {
+        let [a, b, c, d] = lanes.map(|sums| sums[j as usize]);
         let weigh = |factor: i64, sum: u64| (factor as u64).wrapping_mul(sum);
         let terms = [
             a,
@@ -133,7 +132,8 @@ pub(crate) fn combine<const L: usize>(lanes: &[[u64; L]; 4]) -> Words {
     sums
 }
 
-/// Fletcher-2 over little-endian 64-bit words: two interleaved streams, each with two sums; words in order a0, a1, b0, b1.
+/// Fletcher-2 over little-endian 64-bit words: two interleaved streams, each with two sums; words in order a0, a1, b0,
+/// b1.
 pub fn fletcher_2(bytes: &[u8]) -> Words {
     two_streams(bytes, u64::from_le_bytes)
 }
@@ -159,6 +159,7 @@ fn two_streams(bytes: &[u8], word: impl Fn([u8; 8]) -> u64) -> Words {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     /// The definition, word by word.
@@ -220,7 +221,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn kernels_agree_on_any_bytes_at_any_alignment(bytes in proptest::collection::vec(any::<u8>(), 0..9000), skip in 0usize..64) {
+        fn kernels_agree_on_any_bytes_at_any_alignment(bytes in vec(any::<u8>(), 0..9000), skip in 0usize..64) {
             let bytes = &bytes[skip.min(bytes.len())..];
             let whole = &bytes[..bytes.len() / 4 * 4];
             let expected = by_definition(whole);
@@ -232,7 +233,7 @@ mod tests {
         }
 
         #[test]
-        fn one_flipped_bit_changes_the_sum(mut bytes in proptest::collection::vec(any::<u8>(), 512..=512), bit in 0usize..4096) {
+        fn one_flipped_bit_changes_the_sum(mut bytes in vec(any::<u8>(), 512..=512), bit in 0usize..4096) {
             let before = (fletcher_2(&bytes), fletcher_4(&bytes));
             bytes[bit / 8] ^= 1 << (bit % 8);
             prop_assert_ne!(before.0, fletcher_2(&bytes));

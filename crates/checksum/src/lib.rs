@@ -1,11 +1,11 @@
 //! The checksums that block pointers carry, as pure functions from bytes to four 64-bit words.
 //!
 //! Invariants:
-//! - a result is the `zc_word[4]` of `zio_cksum_t` as host integers: it compares equal to the words decoded from a block
-//!   pointer of either byte order (`module/zfs/zio_checksum.c`, `include/sys/zio_checksum.h`);
+//! - a result is the `zc_word[4]` of `zio_cksum_t` as host integers: it compares equal to the words decoded from a
+//!   block pointer of either byte order (`module/zfs/zio_checksum.c`, `include/sys/zio_checksum.h`);
 //! - every kernel chosen for a processor gives the same words as the portable one; the choice only changes speed;
-//! - lengths are those of ZFS blocks. Bytes after the last whole word of a Fletcher sum (4 bytes, or 16 for Fletcher-2) do
-//!   not take part, exactly as in ZFS, whose blocks are always multiples of 512 bytes.
+//! - lengths are those of ZFS blocks. Bytes after the last whole word of a Fletcher sum (4 bytes, or 16 for Fletcher-2)
+//!   do not take part, exactly as in ZFS, whose blocks are always multiples of 512 bytes.
 //!
 //! The salted checksums (skein, edonr, blake3) are not here: [`compute`] answers `None` for them.
 

@@ -1,3 +1,31 @@
-//! cli
+//! The `platter` binary. It answers as `zpool` and `zfs` too: by its first word (`platter zpool …`) or by the name it is
+//! called with.
 #![forbid(unsafe_code)]
-fn main() {}
+
+mod getopt;
+mod json;
+mod nice;
+mod paint;
+mod platter;
+mod props;
+mod session;
+mod table;
+mod usage;
+mod zfs;
+mod zpool;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let called = words.next().unwrap_or_default();
+    let name = std::path::Path::new(&called).file_name().map(|name| name.to_string_lossy().into_owned());
+    let words: Vec<String> = words.collect();
+    ExitCode::from(match (name.as_deref(), words.split_first()) {
+        (Some("zpool"), _) => zpool::main(&words),
+        (Some("zfs"), _) => zfs::main(&words),
+        (_, Some((first, rest))) if first == "zpool" => zpool::main(rest),
+        (_, Some((first, rest))) if first == "zfs" => zfs::main(rest),
+        _ => platter::main(),
+    })
+}

@@ -10,8 +10,8 @@
 //!   u32 big-endian   u8      u24 big-endian
 //! ```
 //!
-//! Releases before 2.0.4 on big-endian hosts put the level after the version; such blocks are read too. The level is the
-//! number of `enum zio_zstd_levels`, which OpenZFS checks before it decompresses.
+//! Releases before 2.0.4 on big-endian hosts put the level after the version; such blocks are read too. The level is
+//! the number of `enum zio_zstd_levels`, which OpenZFS checks before it decompresses.
 
 use std::cell::RefCell;
 

@@ -15,6 +15,7 @@ pub mod client;
 pub mod damaged;
 pub mod dead_mounts;
 pub mod engine;
+pub mod fuse_mounter;
 pub mod home;
 pub mod machine;
 pub mod mount_plan;

@@ -126,6 +126,13 @@ fn random_seed() -> std::io::Result<[u8; 32]> {
     Ok(seed)
 }
 
+/// A random number, for the hash salts of new directories: it only has to be hard to guess, so a system without randomness is
+/// no reason to stop.
+pub fn random_u64() -> u64 {
+    let seed = random_seed().unwrap_or_default();
+    u64::from_le_bytes([seed[0], seed[1], seed[2], seed[3], seed[4], seed[5], seed[6], seed[7]])
+}
+
 /// The engine's surroundings on this machine.
 ///
 /// # Errors

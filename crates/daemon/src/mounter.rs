@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use platter_dsl::report::DatasetReport;
 
 use crate::engine::PoolHandle;
 
@@ -28,11 +29,11 @@ pub enum UnmountError {
 /// Mounts file systems and knows their files' names.
 #[async_trait]
 pub trait Mounter: Send + Sync + 'static {
-    /// Mounts `dataset` of `pool` at `at`, which is an existing folder. The error is the reason only.
+    /// Mounts a data set of `pool` at `at`, which is an existing folder. The error is the reason only.
     async fn mount(
         &self,
         pool: &Arc<dyn PoolHandle>,
-        dataset: &str,
+        report: &DatasetReport,
         at: &Path,
         how: &HowToMount,
     ) -> Result<Box<dyn Mounted>, String>;
@@ -51,8 +52,8 @@ pub trait Mounted: Send + Sync + 'static {
     /// Path of an object below its root ("/dir/file"); `None` when it has none.
     async fn object_path(&self, object: u64) -> Option<String>;
 
-    /// Changes whether writes are refused, without unmounting. `false` when it cannot be changed that way.
-    async fn set_read_only(&mut self, read_only: bool) -> bool;
+    /// Takes over changed properties. `false` when that needs unmounting and mounting again.
+    async fn follow(&mut self, report: &DatasetReport) -> bool;
 
     /// Whether somebody took the mount away behind the daemon's back (`umount(8)`).
     fn is_gone(&self) -> bool;

@@ -102,10 +102,11 @@ impl FileDevice {
             let what = if kind.is_dir() { "a directory" } else { "something else" };
             return Err(DeviceError::WrongKind { path: path.into(), what });
         }
-        if options.exclusive && is_block {
-            if let Some(reason) = busy::block_device_user(metadata.rdev()) {
-                return Err(DeviceError::InUse { path: path.into(), reason });
-            }
+        if options.exclusive
+            && is_block
+            && let Some(reason) = busy::block_device_user(metadata.rdev())
+        {
+            return Err(DeviceError::InUse { path: path.into(), reason });
         }
         let exclusive_flag = if options.exclusive && is_block { OFlags::EXCL } else { OFlags::empty() };
         let buffered = std::fs::OpenOptions::new()

@@ -347,6 +347,37 @@ mod tests {
         layout("disk", 80 << 20, 512, &ids()).expect("large enough");
     }
 
+    proptest::proptest! {
+        /// Tables whose checksums agree but whose contents are arbitrary give partitions within the disk, or none.
+        #[test]
+        fn hostile_tables_do_no_harm(
+            fields in proptest::collection::vec((8usize..92, proptest::prelude::any::<u8>()), 0..12),
+            entries in proptest::collection::vec((0usize..16384, proptest::prelude::any::<u8>()), 0..40),
+        ) {
+            let size = 128u64 << 20;
+            let layout = layout("disk", size, 512, &ids()).expect("layout");
+            let (mut table, mut header) = (layout.writes[0].1.to_vec(), layout.writes[1].1.to_vec());
+            for (at, value) in entries {
+                table[at] = value;
+            }
+            header[88..92].copy_from_slice(&crc32fast::hash(&table).to_le_bytes());
+            for (at, value) in fields {
+                header[at] = value;
+            }
+            header[16..20].fill(0);
+            let covered = (word32(&header, 12) as usize).min(512);
+            let crc = crc32fast::hash(&header[..covered]);
+            header[16..20].copy_from_slice(&crc.to_le_bytes());
+            let device = MemDevice::new("disk", size);
+            device.poke(512, &header);
+            device.poke(1024, &table);
+            let found = futures::executor::block_on(read(&device)).expect("memory does not fail");
+            for partition in found.unwrap_or_default() {
+                assert!(partition.start + partition.size <= size);
+            }
+        }
+    }
+
     #[tokio::test]
     async fn garbage_is_no_table() {
         let device = MemDevice::new("disk", 64 << 20);

@@ -12,6 +12,8 @@ use platter_ondisk::blkptr::BLKPTR_SIZE;
 use platter_ondisk::{BlkPtr, DnodePhys, ObjectId};
 use platter_zio::{BlockStore, Bookmark, Priority, Result, ZioError};
 
+use crate::flights::Flights;
+
 /// `DMU_SPILL_BLKID`: the block number under which a spill block is known.
 pub(crate) const SPILL_BLKID: u64 = u64::MAX - 1;
 
@@ -57,6 +59,8 @@ pub(crate) fn pointer(block: &[u8], index: usize) -> BlkPtr {
 #[derive(Clone, Copy)]
 pub(crate) struct TreeReader<'a> {
     pub(crate) store: &'a Arc<dyn BlockStore>,
+    /// Reads under way, to be shared.
+    pub(crate) flights: Option<&'a Flights>,
     pub(crate) objset: ObjectId,
     pub(crate) object: ObjectId,
     pub(crate) priority: Priority,
@@ -69,17 +73,20 @@ impl TreeReader<'_> {
 
     /// Reads a block, without any waiting when it is cached.
     pub(crate) async fn block(&self, bp: &BlkPtr, level: u8, blkid: u64) -> Result<Buf> {
-        match self.store.read_cached(bp) {
-            Some(block) => Ok(block),
-            None => self.store.read(bp, self.bookmark(level, blkid), self.priority).await,
+        if let Some(block) = self.store.read_cached(bp) {
+            return Ok(block);
+        }
+        let bookmark = self.bookmark(level, blkid);
+        match self.flights {
+            Some(flights) => flights.read(self.store, bp, bookmark, self.priority).await,
+            None => self.store.read(bp, bookmark, self.priority).await,
         }
     }
 
     /// Reads indirect block `index` of `level`, and checks that it is one.
     pub(crate) async fn indirect(&self, tree: &DnodePhys, bp: &BlkPtr, level: u8, index: u64) -> Result<Buf> {
-        let damaged = |what: String| {
-            ZioError::corrupt("indirect block", format!("{}: {what}", self.bookmark(level, index)))
-        };
+        let damaged =
+            |what: String| ZioError::corrupt("indirect block", format!("{}: {what}", self.bookmark(level, index)));
         if bp.level() != level || bp.is_embedded() {
             return Err(damaged(format!("its pointer is of level {}", bp.level())));
         }

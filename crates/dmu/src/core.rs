@@ -12,6 +12,7 @@ use platter_zio::{BlockStore, Priority, Result, ZioError};
 use crate::blocktree::TreeReader;
 use crate::dirty::{TXG_SLOTS, slot_of};
 use crate::dnode::Dnode;
+use crate::flights::Flights;
 use crate::objset::{Objset, ObjsetParams, WriteProperties};
 
 /// Shared by an [`Objset`] and its [`Dnode`]s.
@@ -23,6 +24,7 @@ pub(crate) struct Core {
     /// Whether holes remember their birth (feature `hole_birth`).
     pub(crate) hole_birth: AtomicBool,
     pub(crate) objset: OnceLock<Weak<Objset>>,
+    flights: Flights,
 }
 
 impl Core {
@@ -34,6 +36,7 @@ impl Core {
             dirty: Mutex::default(),
             hole_birth: AtomicBool::new(true),
             objset: OnceLock::new(),
+            flights: Flights::default(),
         })
     }
 
@@ -42,7 +45,8 @@ impl Core {
     }
 
     pub(crate) fn reader(&self, object: ObjectId, priority: Priority) -> TreeReader<'_> {
-        TreeReader { store: &self.params.store, objset: self.params.id, object, priority }
+        let flights = Some(&self.flights);
+        TreeReader { store: &self.params.store, flights, objset: self.params.id, object, priority }
     }
 
     pub(crate) fn check_writable(&self) -> Result<()> {
@@ -83,7 +87,13 @@ pub(crate) fn zeros(length: usize) -> Buf {
 }
 
 /// An empty object's dnode.
-pub(crate) fn new_phys(object_type: u8, block_size: u32, indirect_shift: u8, pointers: usize, slots: usize) -> DnodePhys {
+pub(crate) fn new_phys(
+    object_type: u8,
+    block_size: u32,
+    indirect_shift: u8,
+    pointers: usize,
+    slots: usize,
+) -> DnodePhys {
     DnodePhys {
         object_type,
         indirect_shift,

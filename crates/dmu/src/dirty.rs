@@ -33,6 +33,8 @@ pub(crate) struct DirtySlot {
     pub(crate) block_size: Option<u32>,
     pub(crate) max_blkid: Option<u64>,
     pub(crate) bonus: Option<(u8, Arc<[u8]>)>,
+    /// A new object type (`dmu_object_zapify`).
+    pub(crate) object_type: Option<u8>,
     /// `Some(None)`: removed.
     pub(crate) spill: Option<Option<Buf>>,
     /// The object came into being in this group.
@@ -50,6 +52,7 @@ impl DirtySlot {
             block_size: None,
             max_blkid: None,
             bonus: None,
+            object_type: None,
             spill: None,
             allocated: false,
             object_freed: false,
@@ -74,6 +77,7 @@ pub(crate) struct State {
     pub(crate) on_disk: bool,
     /// Freed in some group: nothing can be done with it any more.
     pub(crate) freed: bool,
+    pub(crate) object_type: u8,
     pub(crate) bonus_type: u8,
     pub(crate) bonus: Arc<[u8]>,
     pub(crate) block_size: u32,
@@ -88,6 +92,7 @@ impl State {
         Self {
             on_disk,
             freed: false,
+            object_type: disk.object_type,
             bonus_type: disk.bonus_type,
             bonus: disk.bonus.as_slice().into(),
             block_size: disk.data_block_size() as u32,

@@ -25,8 +25,10 @@ use crate::objset::Objset;
 const SPILL_SIZE_MAX: usize = 128 << 10;
 /// How often a read is repeated because the tree changed under it.
 const READ_ATTEMPTS: usize = 16;
-/// Blocks read ahead at a time by one prefetch.
-const PREFETCH_WIDTH: usize = 16;
+/// Blocks of one read under way at a time.
+const READ_WIDTH: usize = 64;
+/// Bytes that one prefetch has under way at a time.
+const PREFETCH_BYTES: usize = 8 << 20;
 
 /// What a new object is made of.
 #[derive(Clone, Debug)]
@@ -110,7 +112,7 @@ impl Dnode {
         let state = self.state.lock();
         let disk = &state.disk;
         DnodeInfo {
-            object_type: disk.object_type,
+            object_type: state.object_type,
             bonus_type: state.bonus_type,
             block_size: state.block_size,
             levels: disk.levels.max(levels_for(
@@ -167,7 +169,7 @@ impl Dnode {
         let mut blocks = FuturesOrdered::new();
         let (mut next, mut done) = (first, 0);
         loop {
-            while next <= last && blocks.len() < PREFETCH_WIDTH * 2 {
+            while next <= last && blocks.len() < READ_WIDTH {
                 blocks.push_back(self.read_block(next, Priority::SyncRead));
                 next += 1;
             }
@@ -222,7 +224,11 @@ impl Dnode {
 
     /// Starts reading blocks `blkid..blkid+count` into the cache; returns at once.
     pub fn prefetch(self: &Arc<Self>, blkid: u64, count: u64) {
-        let last = self.state.lock().max_blkid;
+        let (last, size) = {
+            let state = self.state.lock();
+            (state.max_blkid, state.block_size as usize)
+        };
+        let width = (PREFETCH_BYTES / size).clamp(4, 256);
         let range = blkid..blkid.saturating_add(count).min(last.saturating_add(1));
         if range.is_empty() {
             return;
@@ -231,7 +237,7 @@ impl Dnode {
         tokio::spawn(async move {
             let reads = range.map(|blkid| this.read_block(blkid, Priority::AsyncRead));
             // Whoever wants the block later meets the error himself.
-            futures::stream::iter(reads).buffered(PREFETCH_WIDTH).for_each(|_| async {}).await;
+            futures::stream::iter(reads).buffered(width).for_each(|_| async {}).await;
         });
     }
 
@@ -386,7 +392,7 @@ impl Dnode {
         };
         let to_end = length == u64::MAX || offset.checked_add(length).is_none();
         // The first byte past the last block, when that can be said.
-        let object_end = max_blkid.saturating_add(1).checked_mul(size).unwrap_or(u64::MAX);
+        let object_end = max_blkid.saturating_add(1).saturating_mul(size);
         let end = if to_end { object_end } else { (offset + length).min(object_end) };
         if offset >= end {
             return Ok(());
@@ -473,7 +479,11 @@ impl Dnode {
             let here = match newest {
                 Newest::Dirty(_) => !hole,
                 Newest::Hole => hole,
-                Newest::Disk => reader.resolve(&tree, blkid).await?.is_hole() == hole,
+                Newest::Disk => match reader.resolve(&tree, blkid).await {
+                    // A sync replaced the tree meanwhile.
+                    Err(_) if !Arc::ptr_eq(&tree, &self.phys()) => continue,
+                    other => other?.is_hole() == hole,
+                },
             };
             if here {
                 break Some(blkid);
@@ -481,7 +491,10 @@ impl Dnode {
             blkid += 1;
             if !hole {
                 // Skip what is a hole on disk, up to the next block that memory knows about.
-                let on_disk = reader.find(&tree, blkid, last, |_, bp| !bp.is_hole()).await?;
+                let on_disk = match reader.find(&tree, blkid, last, |_, bp| !bp.is_hole()).await {
+                    Err(_) if !Arc::ptr_eq(&tree, &self.phys()) => continue,
+                    other => other?,
+                };
                 match on_disk.into_iter().chain(dirty).min() {
                     Some(next) => blkid = next,
                     None => break None,
@@ -501,10 +514,14 @@ impl Dnode {
         if self.block_size() == size {
             return Ok(());
         }
-        let (_, tree) = self.read_with_tree(0, Priority::SyncRead).await?;
-        let on_disk = match &tree {
-            Some(tree) => !self.core.reader(self.object, Priority::SyncRead).resolve(tree, 0).await?.is_hole(),
-            None => false,
+        let on_disk = loop {
+            let (_, tree) = self.read_with_tree(0, Priority::SyncRead).await?;
+            let Some(tree) = tree else { break false };
+            match self.core.reader(self.object, Priority::SyncRead).resolve(&tree, 0).await {
+                // A sync replaced the tree meanwhile.
+                Err(_) if !Arc::ptr_eq(&tree, &self.phys()) => {}
+                other => break !other?.is_hole(),
+            }
         };
         let has_data = on_disk || matches!(self.state.lock().newest(0), Newest::Dirty(_));
         if has_data {
@@ -576,6 +593,20 @@ impl Dnode {
         Ok(())
     }
 
+    /// Changes what the object holds, for an object that so far only used its bonus (`dmu_object_zapify`).
+    ///
+    /// # Errors
+    /// Read-only object set, freed object.
+    pub fn set_object_type(&self, tx: &Tx, object_type: u8) -> Result<()> {
+        let mut state = self.state.lock();
+        self.dirty_slot(&mut state, tx.txg())?;
+        state.object_type = object_type;
+        for slot in state.slots.iter_mut().flatten().filter(|slot| slot.txg == tx.txg()) {
+            slot.object_type = Some(object_type);
+        }
+        Ok(())
+    }
+
     /// The spill block's contents, newest.
     ///
     /// # Errors
@@ -611,7 +642,11 @@ impl Dnode {
         let mut state = self.state.lock();
         if let Some(data) = &data {
             if data.is_empty() || data.len() > SPILL_SIZE_MAX || !data.len().is_multiple_of(512) {
-                return Err(ZioError::Invalid(format!("object {}: a spill block of {} bytes", self.object, data.len())));
+                return Err(ZioError::Invalid(format!(
+                    "object {}: a spill block of {} bytes",
+                    self.object,
+                    data.len()
+                )));
             }
             let (slots, pointers) = (state.disk.slots(), state.disk.blkptrs.len());
             if state.bonus.len() > platter_ondisk::dnode::bonus_capacity(slots, pointers, true)

@@ -13,11 +13,13 @@ mod cache;
 mod core;
 mod dirty;
 pub mod dnode;
+mod flights;
 mod numbers;
 pub mod objset;
 mod policy;
 mod ranges;
 mod sync;
+pub mod traverse;
 mod treesync;
 pub mod zap;
 

@@ -3,8 +3,8 @@
 //! Space totals per user, group and project are not maintained. An object set that carries them (OpenZFS keeps them) loses
 //! its "complete" flags with the first change, so that OpenZFS recounts when it next mounts the file system.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use platter_ondisk::dnode::{DNODE_BLOCK_SIZE, DNODE_SIZE, MAX_BLKPTRS, MAX_INDIRECT_SHIFT, MAX_OBJECT, MAX_SLOTS};
@@ -116,7 +116,8 @@ impl Objset {
             Some(block) => block,
             None => params.store.read(&root, bookmark, Priority::SyncRead).await?,
         };
-        let phys = ObjsetPhys::decode(&block).map_err(|e| ZioError::corrupt("object set", format!("{bookmark}: {e}")))?;
+        let phys =
+            ObjsetPhys::decode(&block).map_err(|e| ZioError::corrupt("object set", format!("{bookmark}: {e}")))?;
         let meta = &phys.meta_dnode;
         if meta.object_type != object_type::DNODE || meta.data_block_size() != DNODE_BLOCK_SIZE as u64 {
             return Err(ZioError::corrupt(
@@ -129,8 +130,7 @@ impl Objset {
 
     /// A new, empty object set of `kind` (`dmu_objset_type_t`: 1 meta, 2 ZFS), dirty in `tx`'s group.
     pub fn create(params: ObjsetParams, kind: u64, tx: &Tx) -> Arc<Self> {
-        let mut meta =
-            new_phys(object_type::DNODE, DNODE_BLOCK_SIZE as u32, MAX_INDIRECT_SHIFT, MAX_BLKPTRS, 1);
+        let mut meta = new_phys(object_type::DNODE, DNODE_BLOCK_SIZE as u32, MAX_INDIRECT_SHIFT, MAX_BLKPTRS, 1);
         if !params.properties.is_mos {
             // As high as it will ever be: in a file system the meta-dnode never grows levels (the MOS, which is synced
             // in several passes, starts flat to keep those short).
@@ -278,15 +278,21 @@ impl Objset {
         if let Some(sparse) = self.numbers.lock().sparse.pop_first() {
             return Ok(sparse);
         }
-        let tree = self.meta.phys();
-        let epbs = tree.pointers_per_indirect_shift();
+        let epbs = self.meta.phys().pointers_per_indirect_shift();
         // Fill counts say how many dnodes lie below a pointer. With dnodes of one size that tells exactly where there is
         // room; mixed sizes can hide some, and then the end of the meta-dnode serves.
         let room = |level: u8, bp: &BlkPtr| {
             bp.fill().saturating_mul(u64::from(slots)) < shl(PER_BLOCK, u32::from(level) * epbs)
         };
         let last = MAX_OBJECT / PER_BLOCK - 1;
-        let found = self.core.reader(ObjectId(0), Priority::SyncRead).find(&tree, block + 1, last, room).await?;
+        let found = loop {
+            let tree = self.meta.phys();
+            match self.core.reader(ObjectId(0), Priority::SyncRead).find(&tree, block + 1, last, room).await {
+                // A sync replaced the tree meanwhile.
+                Err(_) if !Arc::ptr_eq(&tree, &self.meta.phys()) => {}
+                other => break other?,
+            }
+        };
         // A flat meta-dnode (MOS) is searched no further than its pointers reach; past them all is free.
         let beyond = self.meta.state.lock().max_blkid.max(block) + 1;
         found.or(Some(beyond)).filter(|&block| block <= last).ok_or(ZioError::NoSpace)
@@ -332,8 +338,7 @@ impl Objset {
         } else {
             (1 + (capacity - bonus_length) / platter_ondisk::blkptr::BLKPTR_SIZE).min(MAX_BLKPTRS)
         };
-        let indirect_shift =
-            new.indirect_shift.clamp(platter_ondisk::dnode::MIN_INDIRECT_SHIFT, MAX_INDIRECT_SHIFT);
+        let indirect_shift = new.indirect_shift.clamp(platter_ondisk::dnode::MIN_INDIRECT_SHIFT, MAX_INDIRECT_SHIFT);
         let mut phys = new_phys(new.object_type, new.block_size, indirect_shift, pointers, slots);
         phys.bonus_type = new.bonus_type;
         phys.bonus_length = new.bonus_length;
@@ -400,7 +405,11 @@ impl Objset {
             };
             let pending = self.numbers.lock().pending.range(next..).next().map(|(&object, _)| object / PER_BLOCK);
             let reader = self.core.reader(ObjectId(0), Priority::SyncRead);
-            let on_disk = reader.find(&tree, block + 1, tree.max_blkid, |_, bp| !bp.is_hole()).await?;
+            let on_disk = match reader.find(&tree, block + 1, tree.max_blkid, |_, bp| !bp.is_hole()).await {
+                // A sync replaced the tree meanwhile.
+                Err(_) if !Arc::ptr_eq(&tree, &self.meta.phys()) => continue,
+                other => other?,
+            };
             match on_disk.into_iter().chain(dirty).chain(pending).min() {
                 Some(block) => next = next.max(block * PER_BLOCK),
                 None => return Ok(None),
@@ -421,6 +430,14 @@ impl Objset {
     pub async fn begin(&self) -> Result<Tx> {
         self.core.check_writable()?;
         self.core.params.gate.begin().await
+    }
+
+    /// Joins the open group for a change that frees more than it writes; works on a full pool.
+    ///
+    /// # Errors
+    /// [`platter_zio::ZioError::Suspended`] once the pool stopped.
+    pub async fn begin_net_free(&self) -> Result<Tx> {
+        self.params().gate.begin_net_free().await
     }
 
     /// Whether anything was changed in `txg` and not yet synced.
@@ -444,4 +461,3 @@ impl std::fmt::Debug for Objset {
         write!(f, "object set {}", self.core.params.id)
     }
 }
-

@@ -29,9 +29,8 @@ use crate::treesync::{SyncContext, TreeSync};
 const OBJECTS_IN_FLIGHT: usize = 64;
 
 /// Totals that are not kept up to date, and therefore not complete once anything changed.
-const ACCOUNTING_FLAGS: u64 = OBJSET_FLAG_USERACCOUNTING_COMPLETE
-    | OBJSET_FLAG_USEROBJACCOUNTING_COMPLETE
-    | OBJSET_FLAG_PROJECTQUOTA_COMPLETE;
+const ACCOUNTING_FLAGS: u64 =
+    OBJSET_FLAG_USERACCOUNTING_COMPLETE | OBJSET_FLAG_USEROBJACCOUNTING_COMPLETE | OBJSET_FLAG_PROJECTQUOTA_COMPLETE;
 
 /// What is left to do with an object whose tree was written.
 struct Synced {
@@ -155,6 +154,9 @@ fn tree_sync<'a>(
 
 /// Takes over everything but the blocks.
 fn apply_shape(phys: &mut platter_ondisk::DnodePhys, changes: &DirtySlot) {
+    if let Some(object_type) = changes.object_type {
+        phys.object_type = object_type;
+    }
     if let Some((bonus_type, bonus)) = &changes.bonus {
         phys.bonus_type = *bonus_type;
         phys.bonus = bonus.to_vec();
@@ -185,17 +187,19 @@ fn grow(phys: &mut platter_ondisk::DnodePhys) -> Option<(u8, Vec<BlkPtr>)> {
 
 /// Puts the synced objects' dnodes into the meta-dnode's blocks.
 async fn write_dnodes(objset: &Arc<Objset>, context: &SyncContext, synced: &[Synced]) -> Result<()> {
-    let mut blocks: BTreeMap<u64, Vec<&Synced>> = BTreeMap::new();
-    for object in synced.iter().filter(|object| object.in_block) {
-        blocks.entry(object.dnode.object().0 / PER_BLOCK).or_default().push(object);
+    let mut blocks: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+    for (at, object) in synced.iter().enumerate().filter(|(_, object)| object.in_block) {
+        blocks.entry(object.dnode.object().0 / PER_BLOCK).or_default().push(at);
     }
     let mut read = stream::iter(blocks)
-        .map(|(blkid, objects)| async move { (blkid, objects, objset.meta.read_block(blkid, Priority::SyncRead).await) })
+        .map(
+            |(blkid, objects)| async move { (blkid, objects, objset.meta.read_block(blkid, Priority::SyncRead).await) },
+        )
         .buffered(OBJECTS_IN_FLIGHT);
     while let Some((blkid, objects, block)) = read.next().await {
         let mut block: Buf = block?;
         let bytes = block.make_mut();
-        for object in objects {
+        for object in objects.into_iter().map(|at| &synced[at]) {
             let at = (object.dnode.object().0 % PER_BLOCK) as usize * DNODE_SIZE;
             let place = &mut bytes[at..at + object.slots * DNODE_SIZE];
             if object.freed {

@@ -24,7 +24,7 @@ use platter_ondisk::{BlkPtr, DnodePhys, ObjectId, Txg};
 use platter_zio::{Priority, Result, WritePolicy, ZioError};
 use tokio::sync::Semaphore;
 
-use crate::blocktree::{TreeReader, pointer, span};
+use crate::blocktree::{TreeReader, pointer, shr, span};
 use crate::core::Core;
 use crate::dirty::DirtySlot;
 use crate::numbers;
@@ -135,24 +135,36 @@ impl TreeSync<'_> {
         index == 0 && self.seed.as_ref().is_some_and(|&(seed, _)| level >= seed)
     }
 
-    /// Whether block `index` of `level`, now `bp`, has to be looked at.
-    fn affected(&self, level: u8, index: u64, bp: &BlkPtr) -> bool {
-        let (first, last) = span(level, index, self.epbs());
-        self.seeded(level, index)
-            || self.changes.blocks.range(first..=last).next().is_some()
-            || !bp.is_hole() && self.changes.freed.next(first).is_some_and(|block| block <= last)
+    /// Which of `pointers`, blocks `first_index..` of `level`, have to be looked at.
+    fn affected(&self, level: u8, first_index: u64, pointers: &[BlkPtr]) -> Vec<(usize, BlkPtr)> {
+        let bits = u32::from(level) * self.epbs();
+        let mut affected = Vec::new();
+        let mut at = 0;
+        while at < pointers.len() {
+            let (first, _) = span(level, first_index + at as u64, self.epbs());
+            let written = self.changes.blocks.range(first..).next().map(|(&blkid, _)| blkid);
+            let next = written.into_iter().chain(self.changes.freed.next(first)).min();
+            let seed = self.seeded(level, first_index + at as u64);
+            if !seed {
+                let Some(index) = next.map(|blkid| shr(blkid, bits)) else { break };
+                at = usize::try_from(index - first_index).unwrap_or(usize::MAX);
+            }
+            let Some(bp) = pointers.get(at) else { break };
+            let (_, last) = span(level, first_index + at as u64, self.epbs());
+            // Freeing what is not there changes nothing.
+            if seed || !bp.is_hole() || written.is_some_and(|blkid| blkid <= last) {
+                affected.push((at, *bp));
+            }
+            at += 1;
+        }
+        affected
     }
 
     /// Brings `pointers`, which are blocks `first_index..` of the level below `parent`, up to date. Tells whether any changed.
     fn update<'s>(&'s self, parent: u8, first_index: u64, pointers: &'s mut [BlkPtr]) -> BoxFuture<'s, Result<bool>> {
         async move {
             let level = parent - 1;
-            let affected: Vec<(usize, BlkPtr)> = pointers
-                .iter()
-                .enumerate()
-                .filter(|(at, bp)| self.affected(level, first_index + *at as u64, bp))
-                .map(|(at, bp)| (at, *bp))
-                .collect();
+            let affected = self.affected(level, first_index, pointers);
             let mut changed = false;
             if level == 0 {
                 let mut children = stream::iter(affected)
@@ -166,7 +178,9 @@ impl TreeSync<'_> {
                 }
             } else {
                 let mut children = stream::iter(affected)
-                    .map(|(at, old)| async move { (at, old, self.indirect(level, first_index + at as u64, &old).await) })
+                    .map(
+                        |(at, old)| async move { (at, old, self.indirect(level, first_index + at as u64, &old).await) },
+                    )
                     .buffered(CHILDREN_IN_FLIGHT);
                 while let Some((at, old, new)) = children.next().await {
                     let new = new?;
@@ -184,11 +198,8 @@ impl TreeSync<'_> {
         let Some(block) = self.changes.blocks.get(&blkid) else {
             return Ok(if old.is_hole() { *old } else { self.hole_for(old) });
         };
-        let fill = if self.shape.object_type == object_type::DNODE {
-            numbers::dnode_slots(block).count() as u64
-        } else {
-            1
-        };
+        let fill =
+            if self.shape.object_type == object_type::DNODE { numbers::dnode_slots(block).count() as u64 } else { 1 };
         let context = self.context;
         let kind = BlockKind::Tree { level: 0, blkid };
         let policy = self.policy(kind, fill);

@@ -254,7 +254,7 @@ fn history(ops: Vec<Op>, is_mos: bool) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 4000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 4000, ..ProptestConfig::default() })]
 
     #[test]
     fn an_object_set_does_what_its_model_does(ops in prop::collection::vec(op(), 1..120), is_mos in any::<bool>()) {

@@ -144,7 +144,8 @@ async fn the_mos_syncs_again_for_what_its_own_sync_dirtied() {
     let txg = Txg(4);
     let tx = Tx::syncing(txg);
     let os = Objset::create(world.params(), 1, &tx);
-    let list = os.allocate(&tx, NewDnode { object_type: 8, bonus_type: 7, bonus_length: 24, ..file(4096) }).await.unwrap();
+    let list =
+        os.allocate(&tx, NewDnode { object_type: 8, bonus_type: 7, bonus_length: 24, ..file(4096) }).await.unwrap();
     list.write(&tx, 0, b"first pass").await.unwrap();
     let first = os.sync(txg, 1).await.unwrap();
     world.audit(&first).await;
@@ -293,4 +294,131 @@ async fn a_file_with_a_lost_indirect_block_can_still_be_deleted() {
     drop(tx);
     world.sync(&os).await;
     assert_eq!(os.object_count(), 0);
+}
+
+/// Every pointer of an object's first indirect block.
+async fn first_indirect(world: &World, dnode: &platter_dmu::Dnode) -> Vec<platter_ondisk::BlkPtr> {
+    use platter_zio::{BlockStore, Bookmark};
+    let bp = dnode.phys().blkptrs[0];
+    let block = world.store.read(&bp, Bookmark::default(), Priority::SyncRead).await.unwrap();
+    block.chunks_exact(128).map(platter_ondisk::BlkPtr::decode).collect()
+}
+
+#[tokio::test]
+async fn holes_remember_when_they_were_punched() {
+    let world = World::new(false);
+    let tx = world.gate.begin().await.unwrap();
+    let os = Objset::create(world.params(), 2, &tx);
+    let dnode = os.allocate(&tx, NewDnode { indirect_shift: 12, ..file(512) }).await.unwrap();
+    let block = Buf::copy_from(&[1; 512]);
+    for blkid in [0, 3, 4, 200] {
+        dnode.write_block(&tx, blkid, block.clone()).await.unwrap();
+    }
+    drop(tx);
+    world.sync(&os).await;
+    assert_eq!(dnode.info().levels, 3);
+    let tx = world.gate.begin().await.unwrap();
+    let punched = tx.txg();
+    dnode.free_range(&tx, 0, 32 * 512).await.unwrap();
+    drop(tx);
+    let root = world.sync(&os).await;
+    world.audit(&root).await;
+    let level_one = first_indirect(&world, &dnode).await[0];
+    assert!(level_one.is_hole() && level_one.birth() == punched && level_one.level() == 1);
+    // A write below the hole: its neighbours stay holes of the hole's age.
+    let tx = world.gate.begin().await.unwrap();
+    dnode.write_block(&tx, 5, block).await.unwrap();
+    drop(tx);
+    let root = world.sync(&os).await;
+    world.audit(&root).await;
+    let level_two = dnode.phys().blkptrs[0];
+    assert_eq!(level_two.level(), 2);
+    let neighbours = {
+        use platter_zio::{BlockStore, Bookmark};
+        let bp = first_indirect(&world, &dnode).await[0];
+        let block = world.store.read(&bp, Bookmark::default(), Priority::SyncRead).await.unwrap();
+        block.chunks_exact(128).map(platter_ondisk::BlkPtr::decode).collect::<Vec<_>>()
+    };
+    assert!(!neighbours[5].is_hole());
+    assert!(neighbours.iter().enumerate().all(|(at, bp)| at == 5 || bp.is_hole() && bp.birth() == punched));
+}
+
+#[tokio::test]
+async fn many_readers_of_one_uncached_block_read_it_once() {
+    let world = World::new(false);
+    let tx = world.gate.begin().await.unwrap();
+    let os = Objset::create(world.params(), 2, &tx);
+    let dnode = os.allocate(&tx, file(4096)).await.unwrap();
+    dnode.write(&tx, 0, &[7; 4096]).await.unwrap();
+    drop(tx);
+    world.sync(&os).await;
+    world.store.forget_cache(true);
+    let before = world.store.reads();
+    let reads = (0..20).map(|_| dnode.read_block(0, Priority::SyncRead));
+    for block in futures::future::join_all(reads).await {
+        assert!(block.unwrap().iter().all(|&b| b == 7));
+    }
+    assert_eq!(world.store.reads() - before, 1);
+}
+
+/// Run by hand: `cargo test --release -p platter-dmu --test objects -- --ignored --nocapture`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement"]
+#[allow(clippy::disallowed_methods)]
+async fn rates_of_memory_writes_syncs_and_reads() {
+    let world = World::new(false);
+    let store = Arc::new(platter_zio::memory::MemoryStore::new());
+    let params = platter_dmu::ObjsetParams {
+        accounting: Arc::new(platter_zio::memory::FreeAtOnce(store.clone())),
+        store,
+        ..world.params()
+    };
+    let tx = world.gate.begin().await.unwrap();
+    let os = Objset::create(params, 2, &tx);
+    let dnode = os.allocate(&tx, file(1 << 20)).await.unwrap();
+    let data = vec![1u8; 1 << 20];
+    let total = 1024u64;
+    let mut clock = std::time::Instant::now();
+    let mut lap = |what: &str, count: f64, unit: &str| {
+        println!("{what}: {:.0} {unit}/s", count / clock.elapsed().as_secs_f64());
+        clock = std::time::Instant::now();
+    };
+    for n in 0..total {
+        dnode.write(&tx, n << 20, &data).await.unwrap();
+    }
+    lap("1 MiB writes", total as f64, "MiB");
+    drop(tx);
+    world.sync(&os).await;
+    lap("sync of 1 MiB blocks", total as f64, "MiB");
+    let mut out = vec![0; 1 << 20];
+    for n in 0..total {
+        dnode.read(n << 20, &mut out).await.unwrap();
+    }
+    lap("1 MiB reads", total as f64, "MiB");
+    let tx = world.gate.begin().await.unwrap();
+    for n in 0..50_000u32 {
+        let small = os.allocate(&tx, file(4096)).await.unwrap();
+        small.write(&tx, 0, &n.to_le_bytes()).await.unwrap();
+        small.set_bonus(&tx, 44, &[1; 168]).unwrap();
+    }
+    lap("small files made", 50_000.0, "files");
+    drop(tx);
+    world.sync(&os).await;
+    lap("small files synced", 50_000.0, "files");
+    let tx = world.gate.begin().await.unwrap();
+    let sparse = os.allocate(&tx, file(4096)).await.unwrap();
+    for n in 0..20_000u64 {
+        sparse.write_block(&tx, n * 7919 % (1 << 18), Buf::copy_from(&[1; 4096])).await.unwrap();
+    }
+    lap("scattered 4 KiB writes", 20_000.0, "blocks");
+    drop(tx);
+    world.sync(&os).await;
+    lap("scattered 4 KiB synced", 20_000.0, "blocks");
+    let tx = world.gate.begin().await.unwrap();
+    for n in 2..50_000 {
+        os.free_object(&tx, ObjectId(n)).await.unwrap();
+    }
+    drop(tx);
+    world.sync(&os).await;
+    lap("small files deleted", 50_000.0, "files");
 }

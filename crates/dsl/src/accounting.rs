@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
-use platter_ondisk::types::{compression, object_type};
+use platter_ondisk::types::{self, compression};
 use platter_ondisk::{BlkPtr, Txg};
 use platter_spa::Store;
 use platter_zio::{BlockStore, SpaceAccounting};
@@ -50,7 +50,7 @@ impl Deltas {
 
 /// Logical bytes a pointer stands for: metadata counts as stored (`BP_GET_UCSIZE`).
 pub fn uncompressed_size(bp: &BlkPtr) -> u64 {
-    if bp.level() > 0 || object_type::is_metadata(bp.object_type()) { bp.psize() } else { bp.lsize() }
+    if bp.level() > 0 || types::is_metadata(bp.object_type()) { bp.psize() } else { bp.lsize() }
 }
 
 /// Accounting of one data set, or (with `origin_txg` and `previous_snapshot` at zero) of the MOS.

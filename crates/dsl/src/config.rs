@@ -92,9 +92,26 @@ pub struct VdevConfig {
 
 /// Names that [`VdevConfig`] parses into fields.
 const KNOWN: [&str; 20] = [
-    "type", "id", "guid", "path", "whole_disk", "nparity", "metaslab_array", "metaslab_shift", "ashift", "asize",
-    "is_log", "create_txg", "DTL", "com.delphix:vdev_zap_leaf", "com.delphix:vdev_zap_top", "offline", "faulted",
-    "removed", "not_present", "children",
+    "type",
+    "id",
+    "guid",
+    "path",
+    "whole_disk",
+    "nparity",
+    "metaslab_array",
+    "metaslab_shift",
+    "ashift",
+    "asize",
+    "is_log",
+    "create_txg",
+    "DTL",
+    "com.delphix:vdev_zap_leaf",
+    "com.delphix:vdev_zap_top",
+    "offline",
+    "faulted",
+    "removed",
+    "not_present",
+    "children",
 ];
 
 impl VdevConfig {
@@ -128,8 +145,7 @@ impl VdevConfig {
         if children.len() > CHILDREN_MAX {
             return Err(format!("vdev {guid} has {} children", children.len()));
         }
-        let children =
-            children.iter().map(|child| Self::parse_at(child, depth + 1)).collect::<Result<Vec<_>, _>>()?;
+        let children = children.iter().map(|child| Self::parse_at(child, depth + 1)).collect::<Result<Vec<_>, _>>()?;
         let nparity = list.get_u64("nparity");
         if kind == "raidz" && !nparity.is_some_and(|p| (1..=3).contains(&p) && (p as usize) < children.len()) {
             return Err(format!("raidz vdev {guid}: parity {nparity:?} with {} children", children.len()));
@@ -292,8 +308,20 @@ pub struct PoolConfig {
 }
 
 const POOL_KNOWN: [&str; 14] = [
-    "version", "name", "state", "txg", "pool_guid", "hostid", "hostname", "comment", "features_for_read",
-    "vdev_children", "top_guid", "guid", "vdev_tree", "com.delphix:has_per_vdev_zaps",
+    "version",
+    "name",
+    "state",
+    "txg",
+    "pool_guid",
+    "hostid",
+    "hostname",
+    "comment",
+    "features_for_read",
+    "vdev_children",
+    "top_guid",
+    "guid",
+    "vdev_tree",
+    "com.delphix:has_per_vdev_zaps",
 ];
 
 impl PoolConfig {

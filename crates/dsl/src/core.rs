@@ -165,8 +165,7 @@ impl Core {
         let kick = tokio::spawn(async move { gate.wait_synced(open).await });
         let outcome = receiver.await;
         let _ = kick.await;
-        let (txg, result) = outcome
-            .map_err(|_| PoolError::Unavailable("pool I/O is currently suspended".into()))?;
+        let (txg, result) = outcome.map_err(|_| PoolError::Unavailable("pool I/O is currently suspended".into()))?;
         self.gate.wait_synced(txg).await?;
         result
     }

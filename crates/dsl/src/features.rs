@@ -110,6 +110,17 @@ impl Features {
         Ok(Self { for_read, for_write, descriptions, enabled_txg: Mutex::new(None), states: Mutex::default() })
     }
 
+    /// The features of a pool of an older version: none. `any` stands in for the ZAPs, which are never touched.
+    pub fn none(any: &Zap) -> Self {
+        Self {
+            for_read: any.clone(),
+            for_write: any.clone(),
+            descriptions: any.clone(),
+            enabled_txg: Mutex::new(None),
+            states: Mutex::default(),
+        }
+    }
+
     /// Loads the features of an existing pool with feature flags.
     ///
     /// # Errors

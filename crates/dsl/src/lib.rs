@@ -2,11 +2,40 @@
 //! into transaction groups on disk.
 #![forbid(unsafe_code)]
 
+mod accounting;
+pub mod config;
+mod config_object;
+mod core;
+mod create;
+mod dataset;
+mod deadlist;
+mod destroy;
+mod dir;
+mod discover;
 pub mod environment;
 pub mod error;
+mod error_log;
+pub mod features;
+mod history;
+mod import;
+pub mod labels;
+mod log_spacemaps;
+mod member_check;
+mod mos;
+pub mod names;
+mod open_vdevs;
+mod origin;
 pub mod pool;
+mod pool_properties;
+pub mod properties;
 pub mod report;
 pub mod request;
+mod scrub;
+mod space_maps;
+mod status;
+mod sync;
+mod tree;
+mod zapify;
 
 pub use environment::{Environment, FilesystemMaker, WallClock};
 pub use error::{PoolError, Result};

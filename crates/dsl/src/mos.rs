@@ -48,8 +48,9 @@ pub async fn int_entries(zap: &Zap) -> Result<Vec<(u64, u64)>> {
     let mut pairs = Vec::new();
     for entry in zap.all().await? {
         let name = String::from_utf8_lossy(&entry.name).into_owned();
-        let key = u64::from_str_radix(&name, 16)
-            .map_err(|_| ZioError::corrupt("ZAP", format!("object {}: key {name:?} is no number", zap.dnode().object())))?;
+        let key = u64::from_str_radix(&name, 16).map_err(|_| {
+            ZioError::corrupt("ZAP", format!("object {}: key {name:?} is no number", zap.dnode().object()))
+        })?;
         pairs.push((key, entry.value.integers.first().copied().unwrap_or(0)));
     }
     pairs.sort_unstable();

@@ -1,185 +1,544 @@
-//! An imported pool.
+//! An imported pool: the facade that front ends use.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use parking_lot::Mutex;
+use platter_device::OpenOptions;
 use platter_dmu::Objset;
+use platter_vdev::PathOpener;
+use tokio::task::JoinHandle;
 
+use crate::config::PoolState;
+use crate::core::Core;
+use crate::dataset::Dataset;
+use crate::dir::Dir;
 use crate::environment::Environment;
-use crate::error::Result;
+use crate::error::{PoolError, Result};
 use crate::report::{DatasetReport, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
 use crate::request::{CreateRequest, ImportRequest};
+use crate::{
+    create, destroy, discover, history, import, log_spacemaps, names, open_vdevs, pool_properties, properties, scrub,
+    status, sync,
+};
 
 /// An imported pool with its sync loop.
 pub struct Pool {
-    _private: (),
+    core: Arc<Core>,
+    sync_loop: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Names of the properties that may be given, for usage texts and checks.
+/// Names of the pool properties, for usage texts and checks.
 pub fn pool_property_names() -> Vec<&'static str> {
-    todo!()
+    pool_properties::all_names()
 }
 
 impl Pool {
+    fn start(core: Arc<Core>) -> Arc<Self> {
+        let weak = Arc::downgrade(&core);
+        core.store.set_damage_listener(Box::new(move |bookmark, _bp| {
+            if let Some(core) = weak.upgrade() {
+                core.damaged.lock().insert((bookmark.objset.0, bookmark.object.0));
+            }
+        }));
+        let sync_loop = (!core.read_only).then(|| tokio::spawn(sync::run(core.clone())));
+        Arc::new(Self { core, sync_loop: Mutex::new(sync_loop) })
+    }
+
     /// Creates a pool. Nothing on any device changes unless every check passed.
+    ///
+    /// # Errors
+    /// What was refused, or the device that failed.
     pub async fn create(environment: Environment, request: CreateRequest) -> Result<Arc<Self>> {
-        let _ = (environment, request);
-        todo!()
+        let core = create::create(environment, &request).await?;
+        let pool = Self::start(core);
+        pool.sync().await?;
+        Ok(pool)
     }
 
     /// What `create -n` prints: the vdev tree that would be made, after all checks.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
     pub async fn dry_run(environment: Environment, request: CreateRequest) -> Result<VdevReport> {
-        let _ = (environment, request);
-        todo!()
+        let plan = create::plan(&environment, &request).await?;
+        fn report(vdev: &crate::config::VdevConfig, pool: &str) -> VdevReport {
+            let path = vdev.path.as_ref().map(PathBuf::from);
+            VdevReport {
+                name: match discover::vdev_name(vdev, pool, path.as_ref()) {
+                    // The plan shows types without numbers.
+                    name if !vdev.is_leaf() && vdev.kind != "root" => {
+                        name.rsplit_once('-').map_or(name.clone(), |(kind, _)| kind.to_owned())
+                    }
+                    name => name,
+                },
+                kind: vdev.kind.clone(),
+                path: vdev.path.clone(),
+                children: vdev.children.iter().map(|child| report(child, pool)).collect(),
+                ..VdevReport::default()
+            }
+        }
+        Ok(report(&plan.root, &request.name))
     }
 
     /// Pools found below `search` (folders are scanned, files and devices looked at).
+    ///
+    /// # Errors
+    /// None at present: what cannot be read is no pool.
     pub async fn discover(environment: &Environment, search: &[PathBuf]) -> Result<Vec<ImportableReport>> {
-        let _ = (environment, search);
-        todo!()
+        Ok(discover::scan(search).await.iter().map(|candidate| candidate.report(environment.hostid)).collect())
     }
 
     /// Imports a pool.
+    ///
+    /// # Errors
+    /// No such pool; devices missing; features not supported; damage.
     pub async fn import(environment: Environment, request: ImportRequest) -> Result<Arc<Self>> {
-        let _ = (environment, request);
-        todo!()
+        let core = import::import(environment, &request).await?;
+        let pool = Self::start(core);
+        if !pool.core.read_only {
+            // The labels get this host and the paths found; what OpenZFS left in log space maps is taken over.
+            let command = request.history.clone();
+            let taken = pool
+                .core
+                .task(async move |core, tx| {
+                    log_spacemaps::take_over(&core, &tx).await?;
+                    if !command.is_empty() {
+                        history::append_command(&core, &tx, &command).await?;
+                    }
+                    Ok(())
+                })
+                .await;
+            if let Err(error) = taken {
+                pool.end().await;
+                return Err(error);
+            }
+            scrub::resume(&pool.core);
+        }
+        Ok(pool)
+    }
+
+    /// Ends the sync loop after one last group.
+    async fn end(&self) {
+        self.core.stopping.store(true, Ordering::Release);
+        let gate = self.core.gate.clone();
+        let open = gate.open_txg();
+        let kick = tokio::spawn(async move { gate.wait_synced(open).await });
+        let sync_loop = self.sync_loop.lock().take();
+        if let Some(sync_loop) = sync_loop {
+            let _ = sync_loop.await;
+        }
+        kick.abort();
+        self.core.gate.suspend("the pool was closed".into());
+        self.core.leaf_devices.lock().clear();
+        for vdev in self.core.store.state().vdevs.iter().flatten() {
+            for leaf in vdev.leaves() {
+                leaf.close(leaf.condition());
+            }
+        }
+        self.core.store.state().cache.clear();
+    }
+
+    async fn leave(&self, state: Option<PoolState>) -> Result<()> {
+        scrub::halt(&self.core).await;
+        let mut outcome = Ok(());
+        if !self.core.read_only {
+            outcome = self.sync().await;
+            if let (Ok(()), Some(state)) = (&outcome, state) {
+                outcome = self
+                    .core
+                    .task(async move |core, _tx| {
+                        core.config.write().state = state;
+                        core.dirty_config();
+                        Ok(())
+                    })
+                    .await;
+            }
+        }
+        self.end().await;
+        outcome
     }
 
     /// Syncs everything, marks the labels exported and closes the devices. All data sets must be closed (unmounted).
+    ///
+    /// # Errors
+    /// When the last group could not be written; the devices are closed all the same.
     pub async fn export(&self) -> Result<()> {
-        todo!()
+        self.leave(Some(PoolState::Exported)).await
     }
 
     /// Syncs everything and closes the devices but leaves the pool marked active (daemon shutdown): the next daemon
     /// start imports it again.
+    ///
+    /// # Errors
+    /// As [`export`](Self::export).
     pub async fn close(&self) -> Result<()> {
-        todo!()
+        self.leave(None).await
     }
 
     /// Marks the labels destroyed and closes the devices.
+    ///
+    /// # Errors
+    /// As [`export`](Self::export).
     pub async fn destroy(&self) -> Result<()> {
-        todo!()
+        self.leave(Some(PoolState::Destroyed)).await
     }
 
     /// Name.
     pub fn name(&self) -> String {
-        todo!()
+        self.core.name()
     }
 
     /// Guid.
     pub fn guid(&self) -> u64 {
-        todo!()
+        self.core.config.read().guid.0
     }
 
     /// Paths of all leaves, to find the pool again.
     pub fn device_paths(&self) -> Vec<PathBuf> {
-        todo!()
+        let config = self.core.config.read();
+        config.vdev_tree.leaves().iter().filter_map(|leaf| leaf.path.as_ref().map(PathBuf::from)).collect()
     }
 
-    /// Everything about it; `with_errors` resolves damaged blocks to file names.
+    /// Everything about it; `with_errors` adds the objects with permanent errors.
+    ///
+    /// # Errors
+    /// None at present.
     pub async fn report(&self, with_errors: bool) -> Result<PoolReport> {
-        let _ = with_errors;
-        todo!()
+        for vdev in self.core.store.state().vdevs.iter().flatten() {
+            vdev.check_present();
+        }
+        Ok(status::pool(&self.core, with_errors))
     }
 
     /// Pool properties, `feature@…` included.
+    ///
+    /// # Errors
+    /// None at present.
     pub async fn properties(&self) -> Result<Properties> {
-        todo!()
+        let health = status::pool(&self.core, false).state;
+        Ok(pool_properties::report(&self.core, &health))
     }
 
     /// `zpool set`.
+    ///
+    /// # Errors
+    /// Unknown property, bad value, value without effect in this version.
     pub async fn set_property(&self, name: &str, value: &str) -> Result<()> {
-        let _ = (name, value);
-        todo!()
+        if let Some(feature) = name.strip_prefix("feature@") {
+            return self.enable_feature(feature, value).await;
+        }
+        let parsed = pool_properties::parse(name, value)?;
+        let name = name.to_owned();
+        self.core.task(async move |core, tx| Ok(pool_properties::store(&core, &tx, &name, parsed).await?)).await
+    }
+
+    async fn enable_feature(&self, name: &str, value: &str) -> Result<()> {
+        let info = platter_ondisk::features::FEATURES
+            .iter()
+            .find(|info| info.name == name)
+            .ok_or_else(|| PoolError::invalid(format!("invalid feature '{name}'")))?;
+        if value != "enabled" {
+            return Err(PoolError::invalid(format!("property 'feature@{name}' can only be set to 'enabled'")));
+        }
+        if !crate::features::CREATED.contains(&info.guid) {
+            return Err(PoolError::Unsupported(format!("feature '{name}' cannot be written by this version")));
+        }
+        self.core
+            .task(async move |core, tx| {
+                let random = || core.random();
+                core.features.enable(&core.mos, &core.directory, &tx, info.guid, random).await?;
+                core.dirty_config();
+                Ok(())
+            })
+            .await
     }
 
     /// `zpool history`, oldest first.
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
     pub async fn history(&self) -> Result<Vec<HistoryEntry>> {
-        todo!()
+        Ok(history::read(&self.core).await?)
     }
 
-    /// Adds a command to the history.
+    /// Adds a command to the history. A read-only pool has none to add to.
+    ///
+    /// # Errors
+    /// Out of space, device errors.
     pub async fn log_command(&self, text: &str) -> Result<()> {
-        let _ = text;
-        todo!()
+        if self.core.read_only {
+            return Ok(());
+        }
+        let text = text.to_owned();
+        self.core.task(async move |core, tx| Ok(history::append_command(&core, &tx, &text).await?)).await
     }
 
     /// `zpool sync`.
+    ///
+    /// # Errors
+    /// When the pool stopped.
     pub async fn sync(&self) -> Result<()> {
-        todo!()
+        if self.core.read_only {
+            return Ok(());
+        }
+        let open = self.core.gate.open_txg();
+        Ok(self.core.gate.wait_synced(open).await?)
     }
 
     /// `zpool scrub`: starts or resumes.
+    ///
+    /// # Errors
+    /// One is running already; the pool is read-only.
     pub async fn scrub_start(&self) -> Result<()> {
-        todo!()
+        scrub::start(&self.core).await
     }
 
     /// `zpool scrub -p`.
+    ///
+    /// # Errors
+    /// None is running.
     pub async fn scrub_pause(&self) -> Result<()> {
-        todo!()
+        scrub::pause(&self.core).await
     }
 
     /// `zpool scrub -s`.
+    ///
+    /// # Errors
+    /// There is none.
     pub async fn scrub_stop(&self) -> Result<()> {
-        todo!()
+        scrub::stop(&self.core).await
     }
 
     /// Waits until no scrub runs.
+    ///
+    /// # Errors
+    /// None at present.
     pub async fn scrub_wait(&self) -> Result<()> {
-        todo!()
+        scrub::wait(&self.core).await;
+        Ok(())
     }
 
-    /// `zpool clear [device]`.
+    /// `zpool clear [device]`: forgets errors, and opens again what could not be used.
+    ///
+    /// # Errors
+    /// No such device.
     pub async fn clear(&self, device: Option<&str>) -> Result<()> {
-        let _ = device;
-        todo!()
+        let config = self.core.config.read().vdev_tree.clone();
+        let options = if self.core.read_only { OpenOptions::read_only() } else { OpenOptions::exclusive() };
+        let opener = PathOpener { options };
+        let mut found = device.is_none();
+        for top in &config.children {
+            let vdevs = &self.core.store.state().vdevs;
+            let Some(vdev) = vdevs.get(top.id as usize).and_then(Option::as_ref) else { continue };
+            let leaf_configs: Vec<_> = if top.is_leaf() { vec![top] } else { top.children.iter().collect() };
+            for (index, (leaf, leaf_config)) in vdev.leaves().iter().zip(leaf_configs).enumerate() {
+                let names = [leaf_config.guid.to_string(), leaf_config.path.clone().unwrap_or_default()];
+                let short = names[1].rsplit('/').next().unwrap_or("");
+                let asked = device.is_none_or(|d| names.iter().any(|n| n == d) || short == d);
+                if !asked {
+                    continue;
+                }
+                found = true;
+                leaf.clear_errors();
+                if !leaf.is_usable() && !leaf_config.offline {
+                    vdev.reopen_leaf(index, &open_vdevs::spec(leaf_config), &opener).await;
+                    if let Some(device) = leaf.device() {
+                        self.core.leaf_devices.lock().insert(leaf_config.guid.0, device);
+                        self.core.dirty_config();
+                    }
+                }
+            }
+            if device.is_none() {
+                vdev.clear_errors();
+            }
+        }
+        if !found {
+            return Err(PoolError::NotFound(format!("no such device in pool: {}", device.unwrap_or(""))));
+        }
+        if device.is_none() {
+            self.core.damaged.lock().clear();
+            if !self.core.read_only {
+                self.core.task(async |core, tx| Ok(crate::error_log::write(&core, &tx).await?)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn find(&self, name: &str) -> Result<Arc<Dataset>> {
+        let tree = self.core.tree.read();
+        tree.datasets.get(name).cloned().ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))
+    }
+
+    fn dataset_report(&self, name: &str, dataset: &Dataset) -> DatasetReport {
+        DatasetReport {
+            name: name.to_owned(),
+            kind: "filesystem".into(),
+            properties: properties::all(&self.core, name, dataset),
+            read_only_reason: self.core.read_only.then(|| "the pool is imported read-only".to_owned()),
+        }
     }
 
     /// All data sets, parents before children, sorted by name.
+    ///
+    /// # Errors
+    /// None at present.
     pub async fn datasets(&self) -> Result<Vec<DatasetReport>> {
-        todo!()
+        let datasets = self.core.tree.read().datasets.clone();
+        let mut reports: Vec<DatasetReport> =
+            datasets.iter().map(|(name, dataset)| self.dataset_report(name, dataset)).collect();
+        reports.sort_by(|a, b| a.name.split('/').cmp(b.name.split('/')));
+        Ok(reports)
     }
 
     /// One data set.
+    ///
+    /// # Errors
+    /// It does not exist.
     pub async fn dataset(&self, name: &str) -> Result<DatasetReport> {
-        let _ = name;
-        todo!()
+        let dataset = self.find(name)?;
+        Ok(self.dataset_report(name, &dataset))
     }
 
     /// `zfs create` (one data set; the parent must exist).
-    pub async fn create_dataset(&self, name: &str, properties: &BTreeMap<String, String>) -> Result<()> {
-        let _ = (name, properties);
-        todo!()
+    ///
+    /// # Errors
+    /// Bad name or property, it exists, no parent, no space.
+    pub async fn create_dataset(&self, name: &str, given: &BTreeMap<String, String>) -> Result<()> {
+        names::check_dataset(name)?;
+        let properties = properties::parse_all(given)?;
+        let Some((parent, last)) = name.rsplit_once('/') else {
+            return Err(PoolError::invalid("missing dataset name"));
+        };
+        let (name, parent, last) = (name.to_owned(), parent.to_owned(), last.to_owned());
+        self.core
+            .task(async move |core, tx| {
+                if core.tree.read().datasets.contains_key(&name) {
+                    return Err(PoolError::Exists("dataset already exists".into()));
+                }
+                let above = core.tree.read().datasets.get(&parent).cloned();
+                let above = above.ok_or_else(|| PoolError::NotFound("parent does not exist".into()))?;
+                let (now, random) = (core.now(), || core.random());
+                let dir =
+                    Dir::create(&core.mos, &core.directory, &tx, Some(above.dir.clone()), &last, now, random).await?;
+                for (property, value) in properties {
+                    dir.set_property(&core.mos, &tx, &property, Some(value)).await?;
+                }
+                let dataset = create::add_filesystem(&core, &tx, &dir).await?;
+                let event = format!("{name} ({})", dataset.object);
+                core.tree.write().datasets.insert(name, dataset);
+                history::append_event(&core, &tx, "create", &event).await?;
+                Ok(())
+            })
+            .await
     }
 
     /// `zfs destroy` (one data set without children, closed).
+    ///
+    /// # Errors
+    /// It does not exist, has children or snapshots, or is the pool's root.
     pub async fn destroy_dataset(&self, name: &str) -> Result<()> {
-        let _ = name;
-        todo!()
+        let dataset = self.find(name)?;
+        if dataset.dir.parent.is_none() {
+            return Err(PoolError::invalid("operation does not apply to pools\nuse 'zpool destroy' instead"));
+        }
+        let below = format!("{name}/");
+        if self.core.tree.read().datasets.keys().any(|other| other.starts_with(&below)) {
+            return Err(PoolError::Busy("filesystem has children".into()));
+        }
+        let origin = self.core.tree.read().origin.as_ref().map(|o| o.snapshot);
+        let previous = dataset.phys.lock().prev_snap_obj;
+        if previous.is_some() && Some(previous) != origin {
+            return Err(PoolError::Unsupported(
+                "it has snapshots or is a clone, which this version cannot destroy yet".into(),
+            ));
+        }
+        self.close_filesystem(name).await?;
+        let name = name.to_owned();
+        self.core
+            .task(async move |core, tx| {
+                if dataset.open_objset().is_some() {
+                    return Err(PoolError::Busy("dataset is busy".into()));
+                }
+                Ok(destroy::destroy(&core, &tx, &name, &dataset).await?)
+            })
+            .await
     }
 
     /// `zfs set` / `zfs inherit` (`None`). Open object sets follow at once.
+    ///
+    /// # Errors
+    /// No such data set or property, bad value, value without effect in this version.
     pub async fn set_dataset_property(&self, name: &str, property: &str, value: Option<&str>) -> Result<()> {
-        let _ = (name, property, value);
-        todo!()
+        self.find(name)?;
+        let (property, value) = match value {
+            Some(value) => {
+                let (property, stored) = properties::parse(property, value)?;
+                (property, Some(stored))
+            }
+            None if properties::is_user(property) => (property.to_owned(), None),
+            None => match properties::find(property) {
+                Some(native) if native.inherits || native.name == "canmount" => (native.name.to_owned(), None),
+                Some(native) => {
+                    return Err(PoolError::invalid(format!("'{}' property cannot be inherited", native.name)));
+                }
+                None => return Err(PoolError::invalid(format!("invalid property '{property}'"))),
+            },
+        };
+        let name = name.to_owned();
+        self.core
+            .task(async move |core, tx| {
+                let dataset = core.tree.read().datasets.get(&name).cloned();
+                let dataset = dataset.ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))?;
+                dataset.dir.set_property(&core.mos, &tx, &property, value).await?;
+                let datasets: Vec<Arc<Dataset>> = core.tree.read().datasets.values().cloned().collect();
+                for dataset in datasets {
+                    if let Some(os) = dataset.open_objset() {
+                        os.set_properties(properties::write_properties(&core, &dataset.dir));
+                    }
+                }
+                history::append_event(&core, &tx, "set", &format!("{name} {property}")).await?;
+                Ok(())
+            })
+            .await
     }
 
     /// Opens a file system's object set for mounting. The pool keeps one handle for each data set while it is open.
+    ///
+    /// # Errors
+    /// It does not exist, is encrypted or damaged.
     pub async fn open_filesystem(&self, name: &str) -> Result<Arc<Objset>> {
-        let _ = name;
-        todo!()
+        let dataset = self.find(name)?;
+        if let Some(os) = dataset.open_objset() {
+            return Ok(os);
+        }
+        let root = dataset.phys.lock().bp;
+        let properties = properties::write_properties(&self.core, &dataset.dir);
+        let read_only = properties::number(&dataset.dir, "readonly") == 1;
+        let params = self.core.objset_params(dataset.object, dataset.accounting.clone(), properties, read_only);
+        let os = Objset::open(params, root).await?;
+        os.set_hole_birth(self.core.features.is_active("com.delphix:hole_birth"));
+        let mut slot = dataset.objset.lock();
+        Ok(slot.get_or_insert(os).clone())
     }
 
     /// Forgets the handle after unmounting (everything is synced first).
+    ///
+    /// # Errors
+    /// It does not exist; the pool stopped.
     pub async fn close_filesystem(&self, name: &str) -> Result<()> {
-        let _ = name;
-        todo!()
+        let dataset = self.find(name)?;
+        self.sync().await?;
+        *dataset.objset.lock() = None;
+        Ok(())
     }
 
     /// Bytes available to and referenced by a data set, for `statfs`; cheap.
     pub fn filesystem_space(&self, name: &str) -> (u64, u64) {
-        let _ = name;
-        todo!()
+        let (usable, allocated) = self.core.space();
+        let referenced = self.find(name).map_or(0, |dataset| dataset.phys.lock().referenced_bytes);
+        (usable.saturating_sub(allocated), referenced)
     }
 }

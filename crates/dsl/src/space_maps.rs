@@ -72,7 +72,14 @@ pub async fn entries(mos: &Arc<Objset>, object: ObjectId) -> Result<Vec<Segment>
 ///
 /// # Errors
 /// Damage: an entry allocates what is not free, frees what is not allocated, or leaves the metaslab.
-pub fn apply(free: &mut RangeSet, entries: &[Segment], base: u64, size: u64, shift: u32, object: ObjectId) -> Result<()> {
+pub fn apply(
+    free: &mut RangeSet,
+    entries: &[Segment],
+    base: u64,
+    size: u64,
+    shift: u32,
+    object: ObjectId,
+) -> Result<()> {
     for entry in entries {
         let units = size >> shift;
         if entry.offset > units || entry.run > units {
@@ -80,7 +87,10 @@ pub fn apply(free: &mut RangeSet, entries: &[Segment], base: u64, size: u64, shi
         }
         let (start, length) = (base + (entry.offset << shift), entry.run << shift);
         if start.checked_add(length).is_none_or(|end| end > base + size) {
-            return Err(ZioError::corrupt("space map", format!("object {object}: {start:#x}+{length:#x} leaves its metaslab")));
+            return Err(ZioError::corrupt(
+                "space map",
+                format!("object {object}: {start:#x}+{length:#x} leaves its metaslab"),
+            ));
         }
         let applied = match entry.kind {
             MapType::Alloc => free.remove(start, length),
@@ -145,11 +155,11 @@ pub struct VdevMaps {
 /// Encoded size of one entry without prefix, in bytes, as an estimate of the optimal size.
 const ENTRY_BYTES: u64 = 8;
 
-fn take_pending(store: &Store, vdev: u32, ashift: u32) -> Vec<Pending> {
+fn take_pending(store: &Store, vdev: u32, ashift: u32, whole: bool) -> Vec<Pending> {
     let mut allocator = store.state().allocator.lock();
     let mut pending = Vec::new();
     let groups = allocator.groups_mut().iter_mut().filter(|g| g.vdev == vdev);
-    for metaslab in groups.flat_map(|g| &mut g.metaslabs).filter(|m| m.is_dirty()) {
+    for metaslab in groups.flat_map(|g| &mut g.metaslabs).filter(|m| m.is_dirty() || whole && m.allocated() > 0) {
         let free = metaslab.free_runs().into_iter().map(|length| length >> ashift);
         let histogram = spacemap::histogram(free);
         let allocating = metaslab.allocating.take();
@@ -158,7 +168,7 @@ fn take_pending(store: &Store, vdev: u32, ashift: u32) -> Vec<Pending> {
             metaslab.freed.add(start, length).expect("freed once in a group");
         }
         let optimal = ENTRY_BYTES * (metaslab.allocatable.count() as u64 + 1);
-        let condense = metaslab.map_length > (2 * optimal).max(4 * u64::from(BLOCK_SIZE));
+        let condense = whole || metaslab.map_length > (2 * optimal).max(4 * u64::from(BLOCK_SIZE));
         pending.push(Pending {
             vdev,
             index: metaslab.index,
@@ -183,21 +193,44 @@ fn take_pending(store: &Store, vdev: u32, ashift: u32) -> Vec<Pending> {
 pub async fn sync(mos: &Arc<Objset>, store: &Store, tx: &Tx, pass: u32, vdevs: &[VdevMaps]) -> Result<u64> {
     let mut created = 0;
     for maps in vdevs {
-        for mut pending in take_pending(store, maps.vdev, maps.ashift) {
-            if !pending.object.is_some() {
-                pending.object = create(mos, tx).await?;
-                created += 1;
-                let array = mos.dnode(maps.array).await?;
-                array.write(tx, pending.index * 8, &pending.object.0.to_le_bytes()).await?;
-            }
-            write_one(mos, tx, pass, maps, &mut pending).await?;
-            let mut allocator = store.state().allocator.lock();
-            let group = allocator.groups_mut().iter_mut().find(|g| g.vdev == pending.vdev).expect("it was there");
-            let metaslab = &mut group.metaslabs[pending.index as usize];
-            metaslab.space_map = pending.object;
-            metaslab.map_length = pending.length;
-            metaslab.map_allocated = pending.allocated;
+        let pending = take_pending(store, maps.vdev, maps.ashift, false);
+        created += write_pending(mos, store, tx, pass, maps, pending).await?;
+    }
+    Ok(created)
+}
+
+/// Rewrites every used metaslab's space map of one vdev from the ranges in memory. Returns how many were created.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn rewrite_all(mos: &Arc<Objset>, store: &Store, tx: &Tx, maps: &VdevMaps) -> Result<u64> {
+    let pending = take_pending(store, maps.vdev, maps.ashift, true);
+    write_pending(mos, store, tx, 1, maps, pending).await
+}
+
+async fn write_pending(
+    mos: &Arc<Objset>,
+    store: &Store,
+    tx: &Tx,
+    pass: u32,
+    maps: &VdevMaps,
+    all: Vec<Pending>,
+) -> Result<u64> {
+    let mut created = 0;
+    for mut pending in all {
+        if !pending.object.is_some() {
+            pending.object = create(mos, tx).await?;
+            created += 1;
+            let array = mos.dnode(maps.array).await?;
+            array.write(tx, pending.index * 8, &pending.object.0.to_le_bytes()).await?;
         }
+        write_one(mos, tx, pass, maps, &mut pending).await?;
+        let mut allocator = store.state().allocator.lock();
+        let group = allocator.groups_mut().iter_mut().find(|g| g.vdev == pending.vdev).expect("it was there");
+        let metaslab = &mut group.metaslabs[pending.index as usize];
+        metaslab.space_map = pending.object;
+        metaslab.map_length = pending.length;
+        metaslab.map_allocated = pending.allocated;
     }
     Ok(created)
 }
@@ -217,7 +250,7 @@ pub async fn create(mos: &Arc<Objset>, tx: &Tx) -> Result<ObjectId> {
     };
     let dnode = mos.allocate(tx, new).await?;
     let object = dnode.object();
-    dnode.set_bonus(tx, object_type::SPACE_MAP_HEADER, &spacemap::empty(object.0, true).encode())?;
+    dnode.set_bonus(tx, object_type::SPACE_MAP_HEADER, &SpaceMapPhys::new(object.0, true).encode())?;
     Ok(object)
 }
 

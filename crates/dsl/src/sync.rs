@@ -211,8 +211,7 @@ pub async fn apply_deltas(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>) -> 
     }
     if !deltas.dead.is_empty() {
         let empty = Some(core.objects.lock().empty_bpobj).filter(|o| o.is_some());
-        let own =
-            deadlist::insert(&core.mos, tx, &core.store, deadlist_object, &deltas.dead, empty).await?;
+        let own = deadlist::insert(&core.mos, tx, &core.store, deadlist_object, &deltas.dead, empty).await?;
         core.features.adjust(tx, "com.delphix:empty_bpobj", -(own as i64)).await?;
     }
     for guid in deltas.features {

@@ -44,7 +44,10 @@ pub enum FuseError {
         source: std::io::Error,
     },
     /// Files are open, or a process has its working directory in it.
-    #[error("cannot unmount {}: it is in use (fuser -vm {0} shows by whom; -f unmounts nevertheless)", .0.display())]
+    #[error(
+        "cannot unmount {path}: it is in use (fuser -vm {path} shows by whom; -f unmounts nevertheless)",
+        path = .0.display()
+    )]
     Busy(PathBuf),
     /// The kernel refused to unmount.
     #[error("cannot unmount {}: {source}", mountpoint.display())]

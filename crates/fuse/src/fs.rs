@@ -309,15 +309,7 @@ impl Filesystem for PlatterFs {
         self.answer_entry(self.run("mknod", work), reply);
     }
 
-    fn mkdir(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _umask: u32,
-        reply: ReplyEntry,
-    ) {
+    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
         let new = self.new_file(request, mode);
         self.answer_entry(self.run("mkdir", self.zpl.mkdir(self.object(parent), name.as_bytes(), new)), reply);
     }
@@ -539,15 +531,7 @@ impl Filesystem for PlatterFs {
         answer_empty(self.run("fallocate", self.zpl.fallocate(self.object(ino), what, offset, length)), reply);
     }
 
-    fn lseek(
-        &self,
-        _request: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
+    fn lseek(&self, _request: &Request, ino: INodeNo, _fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
         let what = match whence {
             SEEK_DATA => SeekFor::Data,
             SEEK_HOLE => SeekFor::Hole,

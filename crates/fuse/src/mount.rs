@@ -14,7 +14,6 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use parking_lot::Mutex;
@@ -60,11 +59,8 @@ pub fn mount(
     let (end, ended) = tokio::sync::watch::channel(false);
     let fs = PlatterFs::new(zpl, runtime, options.cache_absent, end);
     let direct = rustix::process::geteuid().is_root();
-    let session = if direct {
-        mount_directly(fs, &mountpoint, &options)?
-    } else {
-        mount_with_helper(fs, &mountpoint, &options)?
-    };
+    let session =
+        if direct { mount_directly(fs, &mountpoint, &options)? } else { mount_with_helper(fs, &mountpoint, &options)? };
     let failed = |source| FuseError::Mount { what: options.source.clone(), mountpoint: mountpoint.clone(), source };
     let session = session.spawn().map_err(failed)?;
     if direct {
@@ -73,9 +69,22 @@ pub fn mount(
     Ok(Mount { mountpoint, direct, session: Mutex::new(Some(session)), ended })
 }
 
+/// The mount point's real path. What a process that died left mounted there is cleared away first.
 fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf> {
     let bad = |source| FuseError::BadMountpoint { mountpoint: mountpoint.to_owned(), source };
-    let found = mountpoint.canonicalize().map_err(bad)?;
+    let is_dead = |error: &io::Error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error());
+    let found = match mountpoint.canonicalize().and_then(|found| found.metadata().map(|_| found)) {
+        Err(error) if is_dead(&error) => {
+            let path = std::path::absolute(mountpoint).map_err(bad)?;
+            if mountinfo::find(&path).is_none_or(|found| found.kind != format!("fuse.{SUBTYPE}")) {
+                return Err(bad(error));
+            }
+            tracing::warn!("{}: clearing away the mount of a server that is gone", path.display());
+            rustix::mount::unmount(&path, UnmountFlags::DETACH).map_err(|error| bad(error.into()))?;
+            path.canonicalize().map_err(bad)?
+        }
+        other => other.map_err(bad)?,
+    };
     if !found.is_dir() {
         return Err(bad(io::Error::from(io::ErrorKind::NotADirectory)));
     }
@@ -227,16 +236,5 @@ impl Mount {
 
     fn unmount_failed(&self, source: io::Error) -> FuseError {
         FuseError::Unmount { mountpoint: self.mountpoint.clone(), source }
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        // Gives the threads a moment when the mount is going away already; else they serve on by themselves.
-        if let Some(session) = self.session.get_mut().take_if(|session| session.guard.is_finished()) {
-            let _ = session.join();
-        } else if self.session.get_mut().is_some() && *self.ended.borrow() {
-            std::thread::sleep(Duration::from_millis(10));
-        }
     }
 }

@@ -6,7 +6,8 @@
 //!
 //! True in this crate at all times:
 //! - Pairs keep their order: encode writes them in the order in which they were added or read.
-//! - Adding a name that is there replaces the pair and moves it to the end, as OpenZFS does for lists with unique names.
+//! - Adding a name that is there replaces the pair and moves it to the end, as OpenZFS does for lists with unique
+//!   names.
 //! - Decoding takes memory in proportion to the input, nests at most [`MAX_DEPTH`] lists and never panics.
 //! - Text is UTF-8 here. OpenZFS stores any bytes; what is not UTF-8 is read with U+FFFD in its place.
 #![forbid(unsafe_code)]

@@ -5,9 +5,9 @@
 //! pair: size (4) | name size (2) | 0 (2) | elements (4) | type (4) | name, NUL, padding to 8 | value, padding to 8
 //! ```
 //!
-//! A nested list's value is an `nvlist_t` (version, flags, and fields that mean nothing on disk); its pairs and final zero
-//! follow the pair that holds it. A list array's value is one zero pointer per list, then the `nvlist_t`s. A string
-//! array's value is one zero pointer per string, then the strings with their NULs.
+//! A nested list's value is an `nvlist_t` (version, flags, and fields that mean nothing on disk); its pairs and final
+//! zero follow the pair that holds it. A list array's value is one zero pointer per list, then the `nvlist_t`s. A
+//! string array's value is one zero pointer per string, then the strings with their NULs.
 
 use crate::{
     DataType, ENCODING_NATIVE, Endian, Error, HEADER_SIZE, MAX_DEPTH, NVLIST_T_SIZE, NVPAIR_T_SIZE, NvList, VERSION,

@@ -73,7 +73,21 @@ impl DataType {
 
     /// Whether values of this type have any number of elements; the others have one (a `Boolean` none).
     pub(crate) fn is_array(self) -> bool {
-        self.name().ends_with("array")
+        matches!(
+            self,
+            Self::ByteArray
+                | Self::Int8Array
+                | Self::Uint8Array
+                | Self::Int16Array
+                | Self::Uint16Array
+                | Self::Int32Array
+                | Self::Uint32Array
+                | Self::Int64Array
+                | Self::Uint64Array
+                | Self::BooleanArray
+                | Self::StringArray
+                | Self::ListArray
+        )
     }
 
     /// The type's name as OpenZFS prints it.

@@ -184,8 +184,9 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A number of less than four bytes. User-space writers widen its sign, the kernel does not: only its own bits
+    /// count.
     fn narrow(&mut self) -> Result<u32, Error> {
-        // User-space writers widen the sign, the kernel does not; only the low bits count.
         self.u32()
     }
 
@@ -198,7 +199,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// An array of `n` elements of at least `size` encoded bytes each. Memory is taken only for what the input can hold.
+    /// An array of `n` elements of at least `size` encoded bytes each. Memory is taken only for what the input can
+    /// hold.
     fn array<T>(
         &mut self,
         n: usize,

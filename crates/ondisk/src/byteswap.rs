@@ -1,8 +1,9 @@
 //! Turning a block that a big-endian machine wrote into one this crate's decoders read (the `*_byteswap` functions of
 //! `module/zfs`, chosen by object type as in `module/zfs/dmu.c`).
 //!
-//! Only blocks are turned here; labels, uberblocks and gang headers carry their own byte order. Bytes come from a device:
-//! nothing in them may lead outside the block, and what makes no sense stays as it is, for the decoder to refuse.
+//! Only blocks are turned here; labels, uberblocks and gang headers carry their own byte order. Bytes come from a
+//! device: nothing in them may lead outside the block, and what makes no sense stays as it is, for the decoder to
+//! refuse.
 
 use crate::blkptr::BLKPTR_SIZE;
 use crate::dnode::{DNODE_CORE_SIZE, DNODE_SIZE, FLAG_SPILL_BLKPTR, MAX_BLKPTRS};
@@ -145,7 +146,8 @@ fn old_acl(block: &mut [u8]) {
     block.chunks_exact_mut(OLD_ACE_SIZE).for_each(|ace| turn_fields(ace, &[4, 4, 2, 2]));
 }
 
-/// Size of `zfs_ace_hdr_t` (type, flags, access mask), of `zfs_ace_t` (and a FUID), of `zfs_object_ace_t` (and two GUIDs).
+/// Size of `zfs_ace_hdr_t` (type, flags, access mask), of `zfs_ace_t` (and a FUID), of `zfs_object_ace_t` (and two
+/// GUIDs).
 const ACE_HEADER_SIZE: usize = 8;
 const ACE_SIZE: usize = 16;
 const OBJECT_ACE_SIZE: usize = 48;
@@ -270,5 +272,61 @@ mod tests {
             vec![0, 1, 0x40, 0, 0, 0, 0, 7, /* */ 0, 0, 0, 0, 0, 0, 1, 0, /* */ 0, 0, 0, 0, 0, 0, 3, 0xe8];
         byteswap(object_type::ACL, &mut block);
         assert_eq!(block, [1, 0, 0, 0x40, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0xe8, 3, 0, 0, 0, 0, 0, 0]);
+    }
+
+    /// Little-endian and big-endian bytes of the same fields.
+    fn both(fields: &[(u64, usize)]) -> (Vec<u8>, Vec<u8>) {
+        let little: Vec<u8> = fields.iter().flat_map(|&(value, n)| value.to_le_bytes()[..n].to_vec()).collect();
+        let big = fields.iter().flat_map(|&(value, n)| value.to_be_bytes()[8 - n..].to_vec()).collect();
+        (little, big)
+    }
+
+    #[test]
+    fn a_micro_zap_turns_field_by_field() {
+        let head = [(ZAP_MICRO, 8), (0x1122_3344, 8), (0x10, 8)];
+        let (mut little, mut big) = both(&head);
+        little.resize(64, 0);
+        big.resize(64, 0);
+        let (entry_little, entry_big) = both(&[(0x0102_0304_0506_0708, 8), (0x0a0b_0c0d, 4), (0, 2)]);
+        for (block, entry) in [(&mut little, entry_little), (&mut big, entry_big)] {
+            block.extend_from_slice(&entry);
+            block.extend_from_slice(b"a name of the entry");
+            block.resize(192, 0);
+        }
+        byteswap(object_type::DIRECTORY_CONTENTS, &mut big);
+        assert_eq!(big, little);
+    }
+
+    #[test]
+    fn a_zap_leaf_turns_field_by_field_and_leaves_array_bytes() {
+        let mut fields = vec![(ZAP_LEAF, 8), (0, 8), (0x1234, 8), (0x02ab_1eaf, 4), (7, 2), (1, 2), (3, 2), (2, 2)];
+        fields.extend([(0, 1); 12]);
+        fields.extend((0..16).map(|i| (0xff00 + i, 2)));
+        // An entry, an array chunk, a free chunk.
+        fields.extend([(252, 1), (8, 1), (0xffff, 2), (1, 2), (20, 2), (2, 2), (1, 2), (9, 4), (0xabcd_ef01, 8)]);
+        fields.push((251, 1));
+        fields.extend((0..21).map(|i| (i, 1)));
+        fields.push((0x1617, 2));
+        fields.push((253, 1));
+        fields.extend([(0, 1); 21]);
+        fields.push((0x0405, 2));
+        let (mut little, mut big) = both(&fields);
+        little.resize(512, 0);
+        big.resize(512, 0);
+        byteswap(object_type::OBJECT_DIRECTORY, &mut big);
+        assert_eq!(big, little);
+    }
+
+    #[test]
+    fn a_znode_turns_with_its_acl() {
+        let mut fields: Vec<(u64, usize)> = (1..=22).map(|i| (i << 33 | i, 8)).collect();
+        fields.extend([(77, 8), (0x18, 4), (1, 2), (2, 2)]);
+        fields.extend([(1, 2), (0x4000, 2), (0x1234_5678, 4)]);
+        fields.extend([(0, 2), (0, 2), (0x8765, 4), (1000, 8)]);
+        let (mut little, mut big) = both(&fields);
+        little.resize(ZNODE_SIZE, 0);
+        big.resize(ZNODE_SIZE, 0);
+        byteswap(object_type::ZNODE, &mut big);
+        assert_eq!(big, little);
     }
 }

@@ -8,8 +8,8 @@
 //! | core | pointers | bonus               | zeros                        | spill (if flagged) |
 //! ```
 //!
-//! A decoded dnode satisfies: type not NONE; 1..=3 pointers; 1..=[`MAX_LEVELS`] levels; block size a non-zero multiple of
-//! 512 up to 16 MiB; the bonus fits; the offset of the last block fits 64 bits.
+//! A decoded dnode satisfies: type not NONE; 1..=3 pointers; 1..=[`MAX_LEVELS`] levels; block size a non-zero multiple
+//! of 512 up to 16 MiB; the bonus fits; the offset of the last block fits 64 bits.
 
 use crate::blkptr::{BLKPTR_SIZE, BlkPtr};
 use crate::error::Error;
@@ -45,7 +45,8 @@ pub const MAX_OBJECT: u64 = 1 << 48;
 /// Bonus capacity of a one-slot dnode with one pointer (`DN_OLD_MAX_BONUSLEN`).
 pub const OLD_MAX_BONUS: usize = DNODE_SIZE - DNODE_CORE_SIZE - BLKPTR_SIZE;
 
-/// log2 of the indirect blocks that decode accepts: early versions wrote 1 KiB ones, none can pass the block size limit.
+/// log2 of the indirect blocks that decode accepts: early versions wrote 1 KiB ones, none can pass the block size
+/// limit.
 const ACCEPTED_INDIRECT_SHIFTS: std::ops::RangeInclusive<u8> = 10..=24;
 /// 16 MiB in sectors.
 const MAX_DATA_BLOCK_SECTORS: u16 = 32768;

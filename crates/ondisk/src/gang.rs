@@ -5,8 +5,8 @@
 //! | pointer    | pointer    | pointer    | zeros   | trailer |
 //! ```
 //!
-//! Since the feature `dynamic_gang_header` a header may be as large as the vdev's sector; it then holds more pointers, with
-//! the trailer still in the last 40 bytes.
+//! Since the feature `dynamic_gang_header` a header may be as large as the vdev's sector; it then holds more pointers,
+//! with the trailer still in the last 40 bytes.
 
 use crate::blkptr::{BLKPTR_SIZE, BlkPtr, Dva};
 use crate::embedded::{self, ECK_SIZE, ZEC_MAGIC};
@@ -23,8 +23,8 @@ pub const fn pointer_count(size: usize) -> usize {
 
 const _: () = assert!(pointer_count(HEADER_SIZE) == 3);
 
-/// The verifier of the header at `dva` (the gang pointer's first copy, whichever copy is read) of a block physically born
-/// in `birth`.
+/// The verifier of the header at `dva` (the gang pointer's first copy, whichever copy is read) of a block physically
+/// born in `birth`.
 pub fn verifier(dva: &Dva, birth: Txg) -> [u64; 4] {
     [u64::from(dva.vdev), dva.offset, birth.0, 0]
 }

@@ -1,5 +1,5 @@
-//! The vdev label (`include/sys/vdev_impl.h`, `module/zfs/vdev_label.c`): four copies of 256 KiB on each leaf, two at the
-//! front, two at the end.
+//! The vdev label (`include/sys/vdev_impl.h`, `module/zfs/vdev_label.c`): four copies of 256 KiB on each leaf, two at
+//! the front, two at the end.
 //!
 //! ```text
 //! 0        8K              16K                            128K                       256K
@@ -9,8 +9,8 @@
 //!          0                          4M                -512K     size, a multiple of 256K
 //! ```
 //!
-//! Each part is checksummed on its own, seeded with its offset on the device ([`crate::embedded`]). The blank 8 KiB are never
-//! written after creation: partition tables and boot blocks stand there. A new label's ring is sealed as one
+//! Each part is checksummed on its own, seeded with its offset on the device ([`crate::embedded`]). The blank 8 KiB are
+//! never written after creation: partition tables and boot blocks stand there. A new label's ring is sealed as one
 //! block, with an uberblock of group 0 in its first slot; each slot gets its own trailer when it is first used.
 
 use crate::embedded::{self, ECK_SIZE};
@@ -94,8 +94,8 @@ pub fn uberblock_slot_of(ashift: u32, txg: crate::Txg, multihost: bool) -> u64 {
     txg.0 % (uberblock_slots(ashift) - if multihost { MMP_BLOCKS_PER_LABEL } else { 0 })
 }
 
-/// The configuration area with `config`, sealed for `offset`: where the area will stand on the device (the label's offset
-/// plus [`VDEV_PHYS_OFFSET`]).
+/// The configuration area with `config`, sealed for `offset`: where the area will stand on the device (the label's
+/// offset plus [`VDEV_PHYS_OFFSET`]).
 pub fn build_phys(config: &NvList, offset: u64, hash: impl Fn(&[u8]) -> [u64; 4]) -> Result<Vec<u8>, Error> {
     let mut bytes = config.encode_xdr();
     if bytes.len() > VDEV_PHYS_SIZE as usize - ECK_SIZE {

@@ -1,8 +1,8 @@
 //! Every structure of the OpenZFS on-disk format as a plain, checked type with its codec.
 //!
-//! Decoders take untrusted bytes, return [`Error`] and never panic. Encoders write what the decoder reads, little-endian.
-//! Blocks written by a big-endian machine are turned first (`byteswap`); labels and uberblocks carry their byte order
-//! in themselves.
+//! Decoders take untrusted bytes, return [`Error`] and never panic. Encoders write what the decoder reads,
+//! little-endian. Blocks written by a big-endian machine are turned first (`byteswap`); labels and uberblocks carry
+//! their byte order in themselves.
 #![forbid(unsafe_code)]
 
 pub mod blkptr;

@@ -1,5 +1,6 @@
-//! The names under which things are found: entries of the MOS's directory, keys of configuration lists, of vdev ZAPs and
-//! of dataset ZAPs. Constants have OpenZFS's names without their prefix (`include/sys/dmu.h`, `include/sys/fs/zfs.h`,
+//! The names under which things are found: entries of the MOS's directory, keys of configuration lists, of vdev ZAPs
+//! and of dataset ZAPs. Constants have OpenZFS's names without their prefix (`include/sys/dmu.h`,
+//! `include/sys/fs/zfs.h`,
 //! `include/sys/dsl_dir.h`, `include/sys/dsl_dataset.h`).
 
 /// Entries of object 1 of the MOS (`DMU_POOL_*`). `POOL_DIRECTORY_OBJECT` names that object.
@@ -334,7 +335,8 @@ pub mod dsl_dir_field {
     pub const SNAPSHOTS_CHANGED: &str = "com.ixsystems:snapshots_changed";
 }
 
-/// Keys of a DSL dataset that is also a ZAP (`DS_FIELD_*`); besides these, the guid of each per-dataset feature that is active here.
+/// Keys of a DSL dataset that is also a ZAP (`DS_FIELD_*`); besides these, the guid of each per-dataset feature that is
+/// active here.
 pub mod dsl_dataset_field {
     /// ZAP of bookmarks.
     pub const BOOKMARK_NAMES: &str = "com.delphix:bookmarks";
@@ -409,7 +411,8 @@ pub mod pool_state {
     pub const L2CACHE: u64 = 4;
 }
 
-/// Name of the object that holds a dedup table, in the MOS's directory (`DMU_POOL_DDT`), such as `DDT-sha256-zap-unique`.
+/// Name of the object that holds a dedup table, in the MOS's directory (`DMU_POOL_DDT`), such as
+/// `DDT-sha256-zap-unique`.
 pub fn dedup_table(checksum: &str, table_type: &str, class: &str) -> String {
     format!("DDT-{checksum}-{table_type}-{class}")
 }

@@ -1,5 +1,5 @@
-//! The head of an object set (`objset_phys_t`, `include/sys/dmu_objset.h`): the dnode whose blocks are all other dnodes,
-//! the intent log's header, and the space totals per user, group and project.
+//! The head of an object set (`objset_phys_t`, `include/sys/dmu_objset.h`): the dnode whose blocks are all other
+//! dnodes, the intent log's header, and the space totals per user, group and project.
 //!
 //! ```text
 //! 0           512          704    712     720             752          784   1024       1536       2048

@@ -260,8 +260,8 @@ mod tests {
         // Even attributes: fixed, 8 bytes times (number/2 % 4 + 1). Odd ones: variable. 100 and above: unknown.
         (number < 100).then(|| AttrShape {
             number,
-            length: if number % 2 == 0 { 8 * (number / 2 % 4 + 1) } else { 0 },
-            byteswap: if number % 2 == 0 { AttrByteswap::Uint64 } else { AttrByteswap::Uint8 },
+            length: if number.is_multiple_of(2) { 8 * (number / 2 % 4 + 1) } else { 0 },
+            byteswap: if number.is_multiple_of(2) { AttrByteswap::Uint64 } else { AttrByteswap::Uint8 },
         })
     }
 

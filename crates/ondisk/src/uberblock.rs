@@ -1,4 +1,5 @@
-//! The uberblock (`include/sys/uberblock_impl.h`, `module/zfs/uberblock.c`): the root of the pool as of one transaction group.
+//! The uberblock (`include/sys/uberblock_impl.h`, `module/zfs/uberblock.c`): the root of the pool as of one transaction
+//! group.
 //!
 //! ```text
 //! 0       8        16    24         32         40                 168
@@ -29,7 +30,7 @@ const TAIL_AT: usize = ROOTBP_AT + BLKPTR_SIZE;
 const _: () = assert!(TAIL_AT + 6 * 8 == UBERBLOCK_SIZE);
 
 /// An uberblock. See the module text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uberblock {
     /// On-disk version: 1 to 28, or 5000 with feature flags.
     pub version: u64,

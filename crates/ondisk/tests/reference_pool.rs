@@ -1,7 +1,7 @@
 //! Labels and uberblocks that OpenZFS wrote verify, decode, and encode to the same bytes.
 //!
-//! One uberblock slot is a fixture. Whole reference pools are looked for in the folder that `PLATTER_REFERENCE_POOLS` names
-//! (one folder per pool with its disk images); without it that part is skipped.
+//! One uberblock slot is a fixture. Whole reference pools are looked for in the folder that `PLATTER_REFERENCE_POOLS`
+//! names (one folder per pool with its disk images); without it that part is skipped.
 
 use platter_ondisk::{Uberblock, label};
 use sha2::{Digest, Sha256};

@@ -100,7 +100,8 @@ pub(crate) static NIBBLES: [Nibbles; 256] = {
 };
 
 /// The multiplication by `coefficient` as an 8 by 8 bit matrix in the layout of the instruction GF2P8AFFINEQB: byte
-/// `7 - i` of the quadword is the row that makes bit `i` of the product, and bit `j` of a row takes bit `j` of the factor.
+/// `7 - i` of the quadword is the row that makes bit `i` of the product, and bit `j` of a row takes bit `j` of the
+/// factor.
 pub(crate) const fn affine(coefficient: u8) -> u64 {
     let mut matrix = 0u64;
     let mut j = 0;
@@ -172,9 +173,10 @@ mod tests {
     fn an_inverted_matrix_undoes_the_matrix() {
         let matrix = [[1, 1, 1], [2, 8, 32], [4, 64, 116]];
         let inverted = invert(matrix, 3).unwrap();
+        let transposed: [[u8; 3]; 3] = std::array::from_fn(|column| matrix.map(|row| row[column]));
         for (row, factors) in inverted.iter().enumerate() {
-            for column in 0..3 {
-                let cell = (0..3).fold(0, |sum, k| sum ^ multiply(factors[k], matrix[k][column]));
+            for (column, cells) in transposed.iter().enumerate() {
+                let cell = factors.iter().zip(cells).fold(0, |sum, (&factor, &cell)| sum ^ multiply(factor, cell));
                 assert_eq!(cell, u8::from(row == column));
             }
         }

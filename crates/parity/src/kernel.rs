@@ -1,7 +1,7 @@
 //! The two inner loops of RAID-Z, portable, and the choice among the faster ones.
 //!
-//! - *Horner*: parity columns from data columns, `acc = acc·g ⊕ D[i]` for each column in order, in registers: every data
-//!   byte is read once and every parity byte written once, whatever the number of parities.
+//! - *Horner*: parity columns from data columns, `acc = acc·g ⊕ D[i]` for each column in order, in registers: every
+//!   data byte is read once and every parity byte written once, whatever the number of parities.
 //! - *Combine*: up to three outputs, each a sum of sources times coefficients: reconstruction.
 //!
 //! Both take columns of equal length; an empty slice stands for a column of zeros.
@@ -76,8 +76,8 @@ pub(crate) fn check_shapes(columns: &[&[u8]], outputs: &[&mut [u8]]) -> usize {
     length
 }
 
-/// How many 64-bit words a step of the portable Horner kernel takes of each column: enough for a compiler to make vector
-/// instructions of the loops.
+/// How many 64-bit words a step of the portable Horner kernel takes of each column: enough for a compiler to make
+/// vector instructions of the loops.
 const LANES: usize = 8;
 const STEP: usize = 8 * LANES;
 

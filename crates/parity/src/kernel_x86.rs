@@ -1,9 +1,9 @@
-//! The kernels on x86-64 vectors: AVX2 (doubling by compare and mask, products by nibble shuffles) and AVX-512 with GFNI
-//! (every product by a constant is one bit-matrix instruction).
+//! The kernels on x86-64 vectors: AVX2 (doubling by compare and mask, products by nibble shuffles) and AVX-512 with
+//! GFNI (every product by a constant is one bit-matrix instruction).
 //!
 //! The functions are safe to call on any processor: one without the instructions gets the next slower kernel. Inner
-//! functions are instantiated for each number of outputs so that all accumulators stay in registers. What remains behind
-//! the last whole vector goes through the portable kernel.
+//! functions are instantiated for each number of outputs so that all accumulators stay in registers. What remains
+//! behind the last whole vector goes through the portable kernel.
 
 #![allow(unsafe_code)]
 
@@ -125,12 +125,13 @@ fn avx2_horner_of<const N: usize>(columns: &[&[u8]], outputs: &mut [&mut [u8]]) 
     for at in (0..whole).step_by(STEP) {
         let mut sums = [[_mm256_setzero_si256(); LANES]; N];
         for column in columns {
-            for lane in 0..LANES {
-                if N > 1 {
-                    sums[1][lane] = avx2_double(sums[1][lane]);
-                }
-                if N > 2 {
-                    sums[2][lane] = avx2_double(avx2_double(sums[2][lane]));
+            for (k, sum) in sums.iter_mut().enumerate() {
+                for value in sum {
+                    *value = match k {
+                        0 => *value,
+                        1 => avx2_double(*value),
+                        _ => avx2_double(avx2_double(*value)),
+                    };
                 }
             }
             if column.is_empty() {
@@ -222,12 +223,13 @@ fn avx512_horner_of<const N: usize>(columns: &[&[u8]], outputs: &mut [&mut [u8]]
     for at in (0..whole).step_by(STEP) {
         let mut sums = [[_mm512_setzero_si512(); LANES]; N];
         for column in columns {
-            for lane in 0..LANES {
-                if N > 1 {
-                    sums[1][lane] = _mm512_gf2p8affine_epi64_epi8::<0>(sums[1][lane], two);
-                }
-                if N > 2 {
-                    sums[2][lane] = _mm512_gf2p8affine_epi64_epi8::<0>(sums[2][lane], four);
+            for (k, sum) in sums.iter_mut().enumerate() {
+                for value in sum {
+                    *value = match k {
+                        0 => *value,
+                        1 => _mm512_gf2p8affine_epi64_epi8::<0>(*value, two),
+                        _ => _mm512_gf2p8affine_epi64_epi8::<0>(*value, four),
+                    };
                 }
             }
             if column.is_empty() {

@@ -9,7 +9,8 @@
 //! over GF(2^8) modulo x^8 + x^4 + x^3 + x^2 + 1, byte by byte.
 //!
 //! Invariants:
-//! - a data column shorter than the longest counts as padded with zeros; the padding weighs nothing but keeps its place;
+//! - a data column shorter than the longest counts as padded with zeros; the padding weighs nothing but keeps its
+//!   place;
 //! - parity columns are as long as the longest data column;
 //! - every kernel chosen for a processor gives the same bytes as the portable one; the choice only changes speed;
 //! - wrong shapes (lengths, counts, indices) are programming errors and panic; the *contents* of columns never do.

@@ -145,9 +145,7 @@ fn run_reconstruct(
 
     // Known columns: the parities that are used, then the data columns that are there.
     let mut coefficients: Vec<[u8; PARITY_MAX]> = Vec::with_capacity(used.len() + n);
-    for s in 0..used.len() {
-        coefficients.push(std::array::from_fn(|m| inverted[m][s]));
-    }
+    coefficients.extend((0..used.len()).map(|s| inverted.map(|row| row[s])));
     let mut lost: Vec<&mut [u8]> = missing.iter().map(|&j| std::mem::take(&mut data[j])).collect();
     let mut known: Vec<&[u8]> = used.iter().map(|&(_, column)| column).collect();
     for (i, column) in data.iter().enumerate().filter(|(i, _)| !missing.contains(i)) {

@@ -199,8 +199,7 @@ impl Allocator {
             for turn in 0..count {
                 let index = (self.rotor + turn) % count;
                 let vdev = self.groups[index].vdev;
-                if !self.groups[index].geometry.is_allocatable()
-                    || (fresh && taken.iter().any(|dva| dva.vdev == vdev))
+                if !self.groups[index].geometry.is_allocatable() || (fresh && taken.iter().any(|dva| dva.vdev == vdev))
                 {
                     continue;
                 }
@@ -254,9 +253,10 @@ impl Allocator {
     /// When a copy is outside the pool or free already.
     pub fn free(&mut self, bp: &BlkPtr) -> Result<()> {
         for dva in bp.dvas() {
-            let metaslab = self.group_mut(dva.vdev).and_then(|g| g.metaslab_of(dva.offset)).ok_or_else(|| {
-                ZioError::corrupt("block pointer", format!("{bp:?} points outside every metaslab"))
-            })?;
+            let metaslab = self
+                .group_mut(dva.vdev)
+                .and_then(|g| g.metaslab_of(dva.offset))
+                .ok_or_else(|| ZioError::corrupt("block pointer", format!("{bp:?} points outside every metaslab")))?;
             metaslab.free(dva.offset, dva.asize).map_err(|e| double_free(bp, e))?;
         }
         Ok(())

@@ -105,7 +105,11 @@ fn read_copy<'a>(
             whole.get_mut(at..end).ok_or("gang members are longer than the block")?.copy_from_slice(&bytes);
             at = end;
         }
-        if at == whole.len() && matches(bp, &whole) { Ok(whole.freeze()) } else { Err("gang members do not add up".into()) }
+        if at == whole.len() && matches(bp, &whole) {
+            Ok(whole.freeze())
+        } else {
+            Err("gang members do not add up".into())
+        }
     }
     .boxed()
 }
@@ -178,7 +182,8 @@ fn decode_embedded(bp: &BlkPtr, bookmark: Bookmark) -> Result<Buf> {
         let length = payload.len().min(contents.len());
         contents[..length].copy_from_slice(&payload[..length]);
     } else {
-        platter_compress::decompress(bp.compression(), &payload, &mut contents).map_err(|e| damaged(bookmark, bp, e))?;
+        platter_compress::decompress(bp.compression(), &payload, &mut contents)
+            .map_err(|e| damaged(bookmark, bp, e))?;
     }
     let mut contents = contents.freeze();
     if !bp.is_little_endian() {
@@ -300,4 +305,3 @@ pub fn free_gang<'a>(store: &'a Store, bp: &'a BlkPtr) -> BoxFuture<'a, Result<(
     }
     .boxed()
 }
-

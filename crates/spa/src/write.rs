@@ -52,7 +52,10 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
     let state = store.state();
     let lsize = data.len() as u64;
     if lsize == 0 || !lsize.is_multiple_of(SECTOR) {
-        return Err(ZioError::Invalid(format!("block {} of {lsize} bytes is not a whole number of sectors", policy.bookmark)));
+        return Err(ZioError::Invalid(format!(
+            "block {} of {lsize} bytes is not a whole number of sectors",
+            policy.bookmark
+        )));
     }
     if policy.hole && policy.level == 0 && policy.compression != compression::OFF && platter_compress::is_zero(&data) {
         return Ok(BlkPtr::hole_born(policy.txg, policy.object_type, 0, lsize));
@@ -104,11 +107,8 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
         && !previous.is_gang()
         && previous.birth() == policy.txg
         && previous.psize() == psize;
-    let dvas: Vec<Dva> = if in_place {
-        previous.dvas().collect()
-    } else {
-        state.allocator.lock().allocate(psize, policy.copies)?
-    };
+    let dvas: Vec<Dva> =
+        if in_place { previous.dvas().collect() } else { state.allocator.lock().allocate(psize, policy.copies)? };
     for (index, dva) in dvas.iter().enumerate() {
         bp.set_dva(index, *dva);
     }
@@ -119,7 +119,9 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
             let vdev = state.vdevs.get(dva.vdev as usize).and_then(Option::as_ref).ok_or_else(|| {
                 ZioError::corrupt("block pointer", format!("top-level vdev {} does not exist", dva.vdev))
             })?;
-            vdev.write(dva.offset, bytes, policy.txg, Priority::AsyncWrite).await.map_err(|e| ZioError::Io(e.to_string()))
+            vdev.write(dva.offset, bytes, policy.txg, Priority::AsyncWrite)
+                .await
+                .map_err(|e| ZioError::Io(e.to_string()))
         }
     });
     let results = if dvas.len() == 1 {

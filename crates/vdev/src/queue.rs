@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use platter_buffer::Buf;
 use platter_device::{Assembly, BlockDevice, DeviceError, ReadSlot};
 use platter_zio::Priority;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 /// Most bytes of a joined transfer (`zfs_vdev_aggregation_limit`).
@@ -85,6 +86,9 @@ struct State {
 pub(crate) struct Queue {
     device: Arc<dyn BlockDevice>,
     state: Mutex<State>,
+    /// Where waiting transfers are carried out: the runtime that opened the device. Callers may come from elsewhere (a
+    /// front end's thread, a short-lived runtime) and must not take others' transfers along when they end.
+    runtime: Option<Handle>,
 }
 
 /// Holds a place among the active transfers of a class; leaving it lets waiting ones go.
@@ -100,7 +104,7 @@ impl Drop for Place<'_> {
             return;
         }
         // Without a runtime (it is being shut down) the waiters learn that their transfers were dropped.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        if let Some(runtime) = self.queue.runtime.clone().or_else(|| Handle::try_current().ok()) {
             runtime.spawn(self.queue.clone().work(self.class, batch));
         } else {
             self.queue.state.lock().classes[self.class].active -= 1;
@@ -110,7 +114,7 @@ impl Drop for Place<'_> {
 
 impl Queue {
     pub fn new(device: Arc<dyn BlockDevice>) -> Self {
-        Self { device, state: Mutex::default() }
+        Self { device, state: Mutex::default(), runtime: Handle::try_current().ok() }
     }
 
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
@@ -352,6 +356,23 @@ mod tests {
         let results = futures::future::join_all(reads).await;
         let failed: Vec<usize> = (0..200).filter(|&index| results[index].is_err()).collect();
         assert_eq!(failed, [99]);
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "threads without a runtime are what this is about")]
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn callers_outside_a_runtime_are_served() {
+        let (_, queue) = device();
+        let threads: Vec<_> = (0..40u64)
+            .map(|index| {
+                let queue = queue.clone();
+                std::thread::spawn(move || {
+                    futures::executor::block_on(read_whole(&queue, index * 4096, 4096, Priority::AsyncRead))
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("thread").expect("read");
+        }
     }
 
     #[tokio::test]

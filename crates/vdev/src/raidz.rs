@@ -311,8 +311,8 @@ impl<'a> Attempt<'a> {
             }
         }
         let detail = match absent {
-            0 => format!("{} of its {} columns would be too many", self.nparity() + 1, self.columns.len()),
-            _ => format!("{absent} of its {} columns cannot be read", self.columns.len()),
+            0 => format!("more than {} of its {} columns are damaged", self.nparity(), self.columns.len()),
+            _ => format!("{absent} of its {} columns cannot be read, others are damaged", self.columns.len()),
         };
         VdevError::Checksum { vdev, offset, psize, detail }
     }

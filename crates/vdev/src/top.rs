@@ -223,8 +223,8 @@ impl TopVdev {
     /// Looks whether the devices are still there. Cheap; to be called once in a transaction group. Returns whether
     /// something changed.
     pub fn check_present(&self) -> bool {
-        // Every leaf is looked at.
-        self.children.iter().fold(false, |changed, leaf| leaf.check_present() || changed)
+        // Every leaf is looked at, also after the first that is gone.
+        self.children.iter().filter(|leaf| leaf.check_present()).count() > 0
     }
 
     /// Opens one leaf anew, as `spec` (the leaf's) says now: after `zpool online`, `zpool clear`, a return.

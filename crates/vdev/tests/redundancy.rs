@@ -275,6 +275,25 @@ async fn addresses_outside_the_vdev_are_refused() {
     assert!(rig.shelf.faulty.iter().all(|device| device.transfers().0 == 0));
 }
 
+/// The largest block there is.
+#[tokio::test]
+async fn sixteen_mebibytes_are_written_rebuilt_and_read() {
+    let mut random = Random(10);
+    for (kind, width, redundancy) in levels() {
+        let rig = Rig::new(kind, width, 12).await;
+        let data = random.buf(16 << 20);
+        rig.write(3 << 20, &data, 1).await;
+        let mut places = rig.places(3 << 20, data.len() as u64);
+        for _ in 0..redundancy {
+            let victim = places.swap_remove(random.below(places.len() as u64) as usize);
+            rig.corrupt(victim, &mut random);
+        }
+        rig.read(3 << 20, &data).await.expect("read");
+        rig.scrub(3 << 20, &data).await.expect("scrub");
+        assert_eq!(rig.scrub(3 << 20, &data).await.expect("scrub").bad_children, []);
+    }
+}
+
 /// Sizes that are no multiple of the sector are padded on disk and cut again.
 #[tokio::test]
 async fn small_blocks_on_large_sectors_are_padded() {

@@ -228,6 +228,11 @@ impl TxgGate {
         self.synced.send_replace(synced);
     }
 
+    /// Why the pool stopped, if it did.
+    pub fn suspended(&self) -> Option<String> {
+        self.state.lock().expect("txg state").suspended.clone()
+    }
+
     /// Whether somebody asked for a group that is not yet on disk (or dirty data passed its threshold).
     pub fn sync_is_wanted(&self) -> bool {
         let state = self.state.lock().expect("txg state");

@@ -4,7 +4,7 @@
 //! - one slot, and so one [`Znode`], for an object; whoever comes while it is being read waits for it;
 //! - a znode leaves the cache only when nobody holds it, it is not open, and everything in it is on stable storage.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,7 +28,7 @@ struct Slot {
 
 #[derive(Default)]
 struct Shard {
-    slots: HashMap<u64, Arc<Slot>>,
+    slots: BTreeMap<u64, Arc<Slot>>,
     /// The clock's ring; may name objects that left already.
     ring: VecDeque<u64>,
 }
@@ -41,10 +41,7 @@ pub(crate) struct Cache {
 
 impl Cache {
     pub fn new(znodes_max: usize) -> Self {
-        Self {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            shard_max: (znodes_max / SHARDS).max(4),
-        }
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), shard_max: (znodes_max / SHARDS).max(4) }
     }
 
     fn shard(&self, object: ObjectId) -> &Mutex<Shard> {

@@ -118,10 +118,9 @@ impl ZplError {
                 ZioError::Exists(_) => errno::EEXIST,
                 ZioError::Invalid(_) => errno::EINVAL,
                 ZioError::ReadOnly => errno::EROFS,
-                ZioError::Checksum { .. }
-                | ZioError::Io(_)
-                | ZioError::Corrupt { .. }
-                | ZioError::Suspended(..) => errno::EIO,
+                ZioError::Checksum { .. } | ZioError::Io(_) | ZioError::Corrupt { .. } | ZioError::Suspended(..) => {
+                    errno::EIO
+                }
             },
         }
     }

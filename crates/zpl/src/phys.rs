@@ -256,8 +256,10 @@ impl Phys {
             self.give(number, table, &mut bytes);
             places.push((table.shape(number).is_some_and(|s| s.length == 0), from..bytes.len()));
         }
-        let values: Vec<SaValue<'_>> =
-            places.iter().map(|(variable, place)| SaValue { variable: *variable, bytes: &bytes[place.clone()] }).collect();
+        let values: Vec<SaValue<'_>> = places
+            .iter()
+            .map(|(variable, place)| SaValue { variable: *variable, bytes: &bytes[place.clone()] })
+            .collect();
         let kept = fit(&values, capacity);
         let part = |from: usize, to: usize| {
             let order = &self.order[from..to];
@@ -275,12 +277,7 @@ impl Phys {
         Ok(Encoded { bonus, spill })
     }
 
-    async fn read_legacy(
-        os: &std::sync::Arc<Objset>,
-        dnode: &Dnode,
-        bonus: &[u8],
-        table: &SaTable,
-    ) -> Result<Self> {
+    async fn read_legacy(os: &std::sync::Arc<Objset>, dnode: &Dnode, bonus: &[u8], table: &SaTable) -> Result<Self> {
         let damaged = |e: platter_ondisk::Error| ZioError::corrupt("znode", format!("object {}: {e}", dnode.object()));
         let old = ZnodePhys::decode(bonus).map_err(damaged)?;
         let mut external = None;

@@ -49,8 +49,7 @@ impl RangeLock {
 
     fn try_lock(&self, start: u64, end: u64, exclusive: bool) -> Option<RangeGuard<'_>> {
         let mut inner = self.inner.lock();
-        let conflict =
-            |h: &Held| (exclusive || h.exclusive) && start < h.end && h.start < end;
+        let conflict = |h: &Held| (exclusive || h.exclusive) && start < h.end && h.start < end;
         if inner.held.iter().any(conflict) {
             return None;
         }

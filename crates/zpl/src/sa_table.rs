@@ -12,10 +12,10 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use platter_dmu::zap::{NewZap, Zap, ZapValue};
 use platter_dmu::{Objset, Tx, ZioError};
+use platter_ondisk::ObjectId;
 use platter_ondisk::sa::{AttrShape, SA_LAYOUT_FIRST, SA_LAYOUT_MAX, SA_LAYOUTS, SA_REGISTRY};
 use platter_ondisk::types::object_type;
 use platter_ondisk::znode::{ZPL_ATTRS, ZplAttr};
-use platter_ondisk::ObjectId;
 use platter_zio::Result;
 
 use crate::salt::Salts;
@@ -216,7 +216,8 @@ impl SaTable {
     }
 
     fn standard_layouts(&self) -> [Vec<u16>; 4] {
-        [&TEMPLATE[..], &DEVICE_TEMPLATE[..], &SYMLINK_TEMPLATE[..], &[ZplAttr::Symlink][..]].map(|l| self.numbers_of(l))
+        [&TEMPLATE[..], &DEVICE_TEMPLATE[..], &SYMLINK_TEMPLATE[..], &[ZplAttr::Symlink][..]]
+            .map(|l| self.numbers_of(l))
     }
 
     /// The numbers of `attributes`.

@@ -71,13 +71,7 @@ impl Znode {
             dnode,
             lock: tokio::sync::RwLock::new(()),
             ranges: RangeLock::default(),
-            state: Mutex::new(State {
-                phys,
-                opens: 0,
-                freed: false,
-                atime_dirty: false,
-                changed: Txg(0),
-            }),
+            state: Mutex::new(State { phys, opens: 0, freed: false, atime_dirty: false, changed: Txg(0) }),
             streams: Mutex::new(Streams::default()),
         }
     }

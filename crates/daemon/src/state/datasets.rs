@@ -197,7 +197,8 @@ impl Daemon {
         }
         let moves = call.properties.contains_key("mountpoint") && !call.no_mount;
         let canmount = call.properties.contains_key("canmount") && !call.no_mount;
-        let readonly = call.properties.contains_key("readonly") && !call.no_mount;
+        let followed = ["readonly", "atime", "relatime", "devices", "setuid", "exec"];
+        let followed = followed.iter().any(|property| call.properties.contains_key(*property)) && !call.no_mount;
 
         let was_mounted = self.mounted_under(name);
         let places: BTreeMap<String, std::path::PathBuf> = was_mounted
@@ -237,8 +238,8 @@ impl Daemon {
         if canmount && result.is_ok() {
             self.follow_canmount(&pool, name, &mut problems).await?;
         }
-        if readonly && result.is_ok() {
-            problems.extend(self.remount_for_readonly(&pool, &targets, call.recursive).await);
+        if followed && result.is_ok() {
+            problems.extend(self.let_mounts_follow(&pool, name).await);
         }
         if moves && result.is_ok() && !again.contains(name) {
             // `none` and `legacy` become a path: it is mounted, as `zfs set mountpoint` does.
@@ -305,26 +306,22 @@ impl Daemon {
         Ok(())
     }
 
-    /// A mount has its read-only flag from its beginning: mounts whose `readonly` changed are made anew. A busy one stays, with
-    /// a word about it.
-    async fn remount_for_readonly(&self, pool: &Arc<dyn PoolHandle>, targets: &[String], recursive: bool) -> Vec<String> {
+    /// Lets the mounts at and below a data set take over its changed properties; those that cannot are made anew. A busy one
+    /// stays as it is, with a word about it.
+    async fn let_mounts_follow(&self, pool: &Arc<dyn PoolHandle>, name: &str) -> Vec<String> {
         let Ok(reports) = pool.datasets().await else { return Vec::new() };
-        let touched = |name: &String| {
-            targets.contains(name) || recursive || targets.iter().any(|target| is_under(name, target))
-        };
         let mut problems = Vec::new();
-        for report in reports.iter().filter(|report| touched(&report.name)) {
+        for report in reports.iter().filter(|report| report.name == name || is_under(&report.name, name)) {
             let Some(active) = self.mounted(&report.name) else { continue };
-            if active.mounted.lock().await.set_read_only(mount_plan::read_only(report)).await {
+            if active.mounted.lock().await.follow(report).await {
                 continue;
             }
             // Inner mounts would keep it busy.
-            let inner = self.mounted_under(&report.name);
-            match self.unmount_all(inner.clone(), false).await {
-                Ok(_) => {}
-                Err(error) => problems.push(error.message),
+            let again = self.mounted_under(&report.name);
+            if let Err(error) = self.unmount_all(again.clone(), false).await {
+                problems.push(format!("{}\nproperty may be set but unable to remount filesystem", error.message));
             }
-            for name in inner {
+            for name in again {
                 if self.mounted(&name).is_none()
                     && let Err(error) = self.mount_dataset(&name, false, &HowToMount::default()).await
                 {

@@ -149,7 +149,7 @@ impl Daemon {
         prepared.map_err(|reason| format!("cannot mount '{}': {reason}", at.display()))?;
         let mounted = self
             .mounter
-            .mount(&pool, &report.name, at, &how)
+            .mount(&pool, report, at, &how)
             .await
             .map_err(|reason| format!("cannot mount '{}': {reason}", report.name))?;
         let active = ActiveMount { at: at.to_path_buf(), mounted: Arc::new(tokio::sync::Mutex::new(mounted)) };

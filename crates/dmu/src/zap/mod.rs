@@ -156,6 +156,23 @@ impl Zap {
         Ok(zap)
     }
 
+    /// Turns an object that so far only used its bonus into one that also holds an (empty, micro) ZAP
+    /// (`dmu_object_zapify`).
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub async fn zapify(dnode: &Arc<Dnode>, tx: &Tx, object_type: u8, salt: u64) -> Result<Self> {
+        let zap = Self { dnode: dnode.clone() };
+        let guard = zap.shared().lock.write().await;
+        *zap.shared().index.write() = None;
+        let mut block = Buf::zeroed(dnode.block_size() as usize);
+        MicroHeader { salt: salt | 1, normalization: 0 }.encode(block.make_mut());
+        dnode.write_block(tx, 0, block).await?;
+        dnode.set_object_type(tx, object_type)?;
+        drop(guard);
+        Ok(zap)
+    }
+
     /// Opens ZAP `object`.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 #![allow(dead_code)]
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
@@ -20,6 +20,8 @@ use platter_zio::{BlockStore, Bookmark, Priority, Result, SpaceAccounting, TxgGa
 pub struct TestStore {
     inner: Mutex<Inner>,
     noise: AtomicU64,
+    reads: AtomicU64,
+    no_cache: AtomicBool,
 }
 
 #[derive(Default)]
@@ -42,6 +44,15 @@ impl TestStore {
         offsets
     }
 
+    /// Whether nothing is cached from now on.
+    pub fn forget_cache(&self, forget: bool) {
+        self.no_cache.store(forget, Ordering::Relaxed);
+    }
+
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
     /// Makes a block unreadable.
     pub fn lose(&self, bp: &BlkPtr) {
         self.inner.lock().unwrap().blocks.insert(bp.dva(0).offset, Buf::copy_from(b"noise"));
@@ -49,15 +60,18 @@ impl TestStore {
 
     async fn noise(&self) {
         let n = self.noise.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61;
-        for _ in 0..n {
+        // At least once: whatever is read takes a moment.
+        for _ in 0..=n {
             tokio::task::yield_now().await;
         }
     }
 
     fn checksum(data: &[u8]) -> [u64; 4] {
         let mut sums = [data.len() as u64, 0, 0, 1];
-        for &byte in data {
-            sums[1] = sums[1].wrapping_add(u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        for word in data.chunks_exact(8) {
+            let word = u64::from_le_bytes(word.try_into().unwrap());
+            sums[1] = sums[1].wrapping_add(word).wrapping_mul(0x100_0000_01b3);
+            sums[2] ^= sums[1] >> 29;
         }
         sums
     }
@@ -66,6 +80,7 @@ impl TestStore {
 impl BlockStore for TestStore {
     fn read<'a>(&'a self, bp: &'a BlkPtr, bookmark: Bookmark, _priority: Priority) -> BoxFuture<'a, Result<Buf>> {
         async move {
+            self.reads.fetch_add(1, Ordering::Relaxed);
             self.noise().await;
             assert!(!bp.is_hole(), "{bookmark}: a hole was read");
             if bp.is_embedded() {
@@ -84,7 +99,10 @@ impl BlockStore for TestStore {
     }
 
     fn read_cached(&self, bp: &BlkPtr) -> Option<Buf> {
-        if bp.is_embedded() || self.noise.fetch_add(1, Ordering::Relaxed).is_multiple_of(3) {
+        if self.no_cache.load(Ordering::Relaxed)
+            || bp.is_embedded()
+            || self.noise.fetch_add(1, Ordering::Relaxed).is_multiple_of(3)
+        {
             return None;
         }
         let found = self.inner.lock().unwrap().blocks.get(&bp.dva(0).offset).cloned();
@@ -239,14 +257,7 @@ impl World {
 }
 
 pub fn file(block_size: u32) -> NewDnode {
-    NewDnode {
-        object_type: 19,
-        block_size,
-        indirect_shift: 17,
-        bonus_type: 44,
-        bonus_length: 168,
-        dnode_size: 0,
-    }
+    NewDnode { object_type: 19, block_size, indirect_shift: 17, bonus_type: 44, bonus_length: 168, dnode_size: 0 }
 }
 
 /// What the auditor found.

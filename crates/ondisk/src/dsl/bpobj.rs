@@ -1,8 +1,9 @@
-//! Lists of block pointers: `bpobj_phys_t` (`include/sys/bpobj.h`), `dsl_deadlist_phys_t` (`include/sys/dsl_deadlist.h`) and
+//! Lists of block pointers: `bpobj_phys_t` (`include/sys/bpobj.h`), `dsl_deadlist_phys_t`
+//! (`include/sys/dsl_deadlist.h`) and
 //! `bptree_phys_t` (`include/sys/bptree.h`). Each is the bonus of an object.
 //!
-//! A bpobj's data is an array of pointers; from pool version 26 on it may also name further bpobjs. A deadlist's data is a
-//! ZAP from birth group to bpobj. A bptree's data is an array of object sets still to be freed.
+//! A bpobj's data is an array of pointers; from pool version 26 on it may also name further bpobjs. A deadlist's data
+//! is a ZAP from birth group to bpobj. A bptree's data is an array of object sets still to be freed.
 
 use crate::blkptr::{BLKPTR_SIZE, BlkPtr};
 use crate::dsl::Bookmark;

@@ -1,6 +1,7 @@
 //! `dsl_dataset_phys_t` (`include/sys/dsl_dataset.h`): a live dataset or a snapshot.
 //!
-//! Snapshots of one dataset form a list, from the head over `prev_snap_obj` to the origin `$ORIGIN@$ORIGIN`, and back over
+//! Snapshots of one dataset form a list, from the head over `prev_snap_obj` to the origin `$ORIGIN@$ORIGIN`, and back
+//! over
 //! `next_snap_obj`. A live dataset has `num_children` 0 and a map of snapshot names.
 
 use crate::blkptr::{BLKPTR_SIZE, BlkPtr};

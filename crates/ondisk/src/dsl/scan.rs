@@ -1,5 +1,5 @@
-//! Scrub and resilver state (`include/sys/dsl_scan.h`): an array of 64-bit numbers under the name `scan` in the pool directory
-//! (and `error_scrub` for error scrubs). Being numbers of a ZAP they have no byte order of their own.
+//! Scrub and resilver state (`include/sys/dsl_scan.h`): an array of 64-bit numbers under the name `scan` in the pool
+//! directory (and `error_scrub` for error scrubs). Being numbers of a ZAP they have no byte order of their own.
 
 use crate::error::Error;
 use crate::ids::{ObjectId, Txg};

@@ -1,0 +1,37 @@
+# Everything needs Rust, make and a C compiler (zstd and libdeflate bring their own C); nothing else is set up by hand.
+#
+#   make demo     build, then tell the story of Platter on sparse files: create, fill, break, heal, move
+#   make test     all tests; those that need OpenZFS's own tools report themselves as skipped without them
+#   make lint     formatting, clippy, the house rules, and the licences of what we depend on
+#
+# The first two need FUSE (/dev/fuse, and root or fusermount3) for the parts that mount.
+
+CARGO ?= cargo
+# Where `make lint` puts cargo-deny when the machine has none.
+TOOLS := $(or $(CARGO_TARGET_DIR),target)/tools
+
+.PHONY: all demo test lint fmt
+.DEFAULT_GOAL := all
+
+all:
+	$(CARGO) build --release
+
+demo:
+	$(CARGO) build --release --package platter
+	demo/demo.sh
+
+# The integration tests run the binary, so it is built first, in the same profile.
+test:
+	$(CARGO) build --package platter
+	$(CARGO) test --workspace
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) test --quiet --package platter-tidy
+	@command -v cargo-deny >/dev/null || test -x $(TOOLS)/bin/cargo-deny || \
+		$(CARGO) install --quiet --locked --root $(TOOLS) --target-dir $(TOOLS)/build cargo-deny
+	PATH="$(abspath $(TOOLS))/bin:$$PATH" $(CARGO) deny --all-features check --hide-inclusion-graph bans licenses sources
+
+fmt:
+	$(CARGO) fmt --all

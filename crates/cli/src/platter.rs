@@ -1,0 +1,177 @@
+//! `platter` itself: the daemon's life, and the way to `zpool` and `zfs`.
+
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use platter_daemon::api::{DaemonStatus, ErrorBody, Outcome};
+use platter_daemon::client::Client;
+use platter_daemon::home::Home;
+use platter_daemon::run;
+use serde_json::json;
+
+use crate::nice;
+use crate::session::complain;
+
+/// How long `daemon stop` waits for everything to be written.
+const STOP_LIMIT: Duration = Duration::from_secs(600);
+
+#[derive(Parser)]
+#[command(name = "platter", version, about = "ZFS in user space: storage pools in the OpenZFS format, without a kernel module")]
+#[command(arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Manage storage pools, as OpenZFS's zpool(8)
+    #[command(disable_help_flag = true)]
+    Zpool {
+        /// Words of the zpool command
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
+    /// Manage file systems, as OpenZFS's zfs(8)
+    #[command(disable_help_flag = true)]
+    Zfs {
+        /// Words of the zfs command
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
+    /// The daemon that owns imported pools and mounts; it starts by itself when a command needs it
+    Daemon {
+        #[command(subcommand)]
+        action: Option<DaemonAction>,
+    },
+}
+
+#[derive(Subcommand)]
+enum DaemonAction {
+    /// Start it (does nothing when it runs)
+    Start {
+        /// Stay in the foreground and log to the terminal
+        #[arg(long)]
+        foreground: bool,
+        /// Leave the session of the command that starts it
+        #[arg(long, hide = true)]
+        detached: bool,
+    },
+    /// Unmount everything, write everything, close all pools and end; pools are opened again at the next start
+    Stop,
+    /// Tell whether it runs and what it has
+    Status {
+        /// As JSON
+        #[arg(short = 'j', long)]
+        json: bool,
+    },
+}
+
+/// Runs it; the exit code.
+pub fn main() -> u8 {
+    let result = match Arguments::parse().command {
+        Command::Zpool { words } => return crate::zpool::main(&words),
+        Command::Zfs { words } => return crate::zfs::main(&words),
+        Command::Daemon { action } => daemon(action.unwrap_or(DaemonAction::Status { json: false })),
+    };
+    match result {
+        Ok(code) => code,
+        Err(body) => {
+            complain(&body);
+            body.exit_code
+        }
+    }
+}
+
+fn daemon(action: DaemonAction) -> Result<u8, ErrorBody> {
+    let home = Home::from_environment()?;
+    match action {
+        DaemonAction::Start { foreground: true, detached } => {
+            run::run(home, detached, platter_daemon::fuse_mounter::parts())?;
+            Ok(0)
+        }
+        DaemonAction::Start { foreground: false, .. } => block_on(async {
+            let client = Client::new(home);
+            match client.ensure_running().await? {
+                Some(pid) => println!("platter: started the daemon (pid {pid})"),
+                None => println!("platter: the daemon (pid {}) runs already", client.home().daemon_pid().unwrap_or(0)),
+            }
+            Ok(0)
+        }),
+        DaemonAction::Stop => block_on(stop(Client::new(home))),
+        DaemonAction::Status { json } => block_on(status(Client::new(home), json)),
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = Result<T, ErrorBody>>) -> Result<T, ErrorBody> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| ErrorBody::new(format!("cannot start: {error}")))?
+        .block_on(future)
+}
+
+async fn stop(client: Client) -> Result<u8, ErrorBody> {
+    let Some(pid) = client.home().daemon_pid() else {
+        println!("platter: no daemon runs in '{}'", client.home().path().display());
+        return Ok(0);
+    };
+    if let Err(error) = client.post::<_, Outcome>("/v1/daemon/stop", &json!({})).await {
+        // It may be on its way out already.
+        if client.home().daemon_pid().is_some() && client.is_running().await {
+            return Err(error);
+        }
+    }
+    if !client.wait_until_stopped(STOP_LIMIT).await {
+        return Err(ErrorBody::new(format!("the daemon (pid {pid}) did not end within {} s", STOP_LIMIT.as_secs()))
+            .hint(format!("its log is '{}'", client.home().log_file().display())));
+    }
+    println!("platter: the daemon (pid {pid}) ended");
+    Ok(0)
+}
+
+async fn status(client: Client, as_json: bool) -> Result<u8, ErrorBody> {
+    if client.home().daemon_pid().is_none() {
+        if as_json {
+            println!("{}", json!({ "running": false, "home": client.home().path() }));
+        } else {
+            println!("platter: no daemon runs in '{}'", client.home().path().display());
+        }
+        return Ok(1);
+    }
+    let status: DaemonStatus = client.get("/v1/daemon").await?;
+    if as_json {
+        let mut value = serde_json::to_value(&status).unwrap_or_default();
+        value["running"] = true.into();
+        println!("{value}");
+        return Ok(0);
+    }
+    println!("platter {} runs as process {} since {}", status.version, status.pid, nice::ctime(status.started));
+    println!("  home:   {}", status.home.display());
+    println!("  pools:  {}", if status.pools.is_empty() { "none".to_owned() } else { status.pools.join(", ") });
+    println!("  mounts: {}", status.mounts);
+    for (name, reason) in &status.unavailable {
+        println!("  pool '{name}' could not be opened: {}", reason.lines().next().unwrap_or_default());
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_grammar_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn words_of_zpool_pass_through_untouched() {
+        let parsed = Arguments::try_parse_from(["platter", "zpool", "list", "-Hp", "--json-int", "--help"]).unwrap();
+        match parsed.command {
+            Command::Zpool { words } => assert_eq!(words, ["list", "-Hp", "--json-int", "--help"]),
+            _ => panic!("not zpool"),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! `zfs destroy`.
+
+use platter_daemon::api::{DestroyDataset, DestroyedDatasets};
+
+use crate::getopt::{Grammar, parse};
+use crate::session::{Done, Session, complain_all, refused, usage};
+
+/// Runs it.
+pub fn run(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(Grammar { short: "vpndfrR", long: &[] }, words).map_err(usage)?;
+    let name = match parsed.operands.as_slice() {
+        [] => return Err(usage("missing dataset argument")),
+        [name] => name,
+        _ => return Err(usage("too many arguments")),
+    };
+    if name.contains(['@', '#']) {
+        return Err(refused(format!("cannot destroy '{name}': snapshots and bookmarks are not supported yet")));
+    }
+    if parsed.has("d") {
+        return Err(refused(format!("cannot open '{name}': -d is for snapshots, which are not supported yet")));
+    }
+    let call = DestroyDataset {
+        name: name.clone(),
+        recursive: parsed.has("r") || parsed.has("R"),
+        force: parsed.has("f"),
+        dry_run: parsed.has("n"),
+        command: session.command_line.clone(),
+    };
+    let answer: DestroyedDatasets = session.post("/v1/datasets/destroy", &call)?;
+    if parsed.has("v") || parsed.has("p") {
+        for name in &answer.destroyed {
+            match (parsed.has("p"), call.dry_run) {
+                (true, _) => println!("destroy\t{name}"),
+                (false, true) => println!("would destroy {name}"),
+                (false, false) => println!("will destroy {name}"),
+            }
+        }
+    }
+    Ok(complain_all(&answer.outcome.problems))
+}

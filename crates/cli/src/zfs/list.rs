@@ -1,0 +1,228 @@
+//! `zfs list`.
+
+use std::cmp::Ordering;
+
+use platter_daemon::api::DatasetView;
+use platter_dsl::report::PropertyValue;
+use serde_json::Value;
+
+use super::select::{Reach, collect, types};
+use crate::getopt::{Grammar, parse};
+use crate::json::{self, Object};
+use crate::props::select::{self, Selection, Wanted};
+use crate::props::{Shown, zfs};
+use crate::session::{Done, Session, usage};
+use crate::table;
+
+const GRAMMAR: Grammar = Grammar { short: "jHS:d:o:prs:t:", long: &[("json", "j"), ("json-int", "json-int")] };
+
+const DEFAULT: &str = "name,used,available,referenced,mountpoint";
+
+/// Whether a name that is no native property may stand in a list of properties.
+pub(super) fn is_other(name: &str) -> bool {
+    zfs::is_user_property(name)
+        || ["userused@", "groupused@", "userquota@", "groupquota@", "projectused@", "written@"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+}
+
+/// Runs it.
+pub fn run(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(GRAMMAR, words).map_err(usage)?;
+    let as_int = parsed.has("json-int");
+    if as_int && !parsed.has("j") {
+        return Err(usage("'--json-int' only works with '-j' option"));
+    }
+    let literal = parsed.has("p") || as_int;
+    let mut fields = parsed.last("o").unwrap_or(DEFAULT);
+    let space = fields == "space";
+    if space {
+        fields = zfs::SPACE;
+    }
+    // Snapshots are listed only when asked for (OpenZFS: property `listsnapshots`, off by default).
+    let kinds = types(parsed.last("t"), &["filesystem", "volume"])?;
+    let reach = Reach::parse(parsed.has("r"), parsed.last("d"))?;
+    let selection = select::parse(fields, zfs::find, is_other).map_err(usage)?;
+    let mut sort = Vec::new();
+    for given in parsed.options.iter().filter(|given| given.name == "s" || given.name == "S") {
+        let name = given.argument.as_str();
+        let wanted = match zfs::find(name) {
+            Some(info) => Wanted::Native(info),
+            None if is_other(name) => Wanted::Other(name.to_owned()),
+            None => return Err(usage(format!("invalid property '{name}'"))),
+        };
+        sort.push((wanted, given.name == "S"));
+    }
+    let (mut found, code) = collect(session, &parsed.operands, reach, &kinds)?;
+    if !sort.is_empty() {
+        found.sort_by(|a, b| compare(a, b, &sort));
+    }
+    let columns = match selection {
+        Selection::Listed(columns) => columns,
+        Selection::All => zfs::find("name").map(Wanted::Native).into_iter().chain(zfs::all(&found)).collect(),
+    };
+    if parsed.has("j") {
+        if code == 0 {
+            let mut object = json::schema("zfs list");
+            object.insert("datasets".into(), as_json(&found, &columns, literal, as_int).into());
+            json::print(object);
+        }
+        return Ok(code);
+    }
+    if found.is_empty() {
+        if code == 0 && !parsed.has("H") {
+            eprintln!("no datasets available");
+        }
+        return Ok(code);
+    }
+    print!("{}", text(&found, &columns, literal, parsed.has("H")));
+    Ok(code)
+}
+
+fn text(views: &[DatasetView], columns: &[Wanted], literal: bool, scripted: bool) -> String {
+    let rows: Vec<Vec<String>> = views
+        .iter()
+        .map(|view| {
+            columns
+                .iter()
+                .map(|column| zfs::value(view, column, literal).unwrap_or_else(Shown::nothing).value)
+                .collect()
+        })
+        .collect();
+    let widths = table::widths(columns, &rows, literal);
+    table::list(columns, &widths, &rows, scripted)
+}
+
+fn as_json(views: &[DatasetView], columns: &[Wanted], literal: bool, as_int: bool) -> Object {
+    views
+        .iter()
+        .map(|view| {
+            let mut object = json::dataset_info(view, as_int);
+            let properties: Object = columns
+                .iter()
+                .filter(|column| column.name() != "name")
+                .map(|column| {
+                    let shown = zfs::value(view, column, literal).unwrap_or_else(Shown::nothing);
+                    (column.name().to_owned(), json::property(&shown, as_int))
+                })
+                .collect();
+            object.insert("properties".into(), properties.into());
+            (view.report.name.clone(), Value::Object(object))
+        })
+        .collect()
+}
+
+fn compare(a: &DatasetView, b: &DatasetView, sort: &[(Wanted, bool)]) -> Ordering {
+    for (wanted, reverse) in sort {
+        let raw = |view: &DatasetView| match wanted.name() {
+            "name" => Some(PropertyValue::Text(view.report.name.clone())),
+            name => view.report.properties.get(name).map(|property| property.value.clone()),
+        };
+        // Those without a value come last, whichever way.
+        let order = match (raw(a), raw(b)) {
+            (Some(a), Some(b)) => {
+                let order = match (a, b) {
+                    (PropertyValue::Number(a), PropertyValue::Number(b)) => a.cmp(&b),
+                    (PropertyValue::Text(a), PropertyValue::Text(b)) => a.cmp(&b),
+                    (PropertyValue::Number(_), PropertyValue::Text(_)) => Ordering::Less,
+                    (PropertyValue::Text(_), PropertyValue::Number(_)) => Ordering::Greater,
+                };
+                if *reverse { order.reverse() } else { order }
+            }
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => Ordering::Equal,
+        };
+        if order != Ordering::Equal {
+            return order;
+        }
+    }
+    a.report.name.cmp(&b.report.name)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use platter_dsl::report::{DatasetReport, Property, PropertySource};
+
+    /// A data set with the properties that the tests look at.
+    pub(in crate::zfs) fn example(name: &str, used: u64, ratio: u64) -> DatasetView {
+        let number = |value| Property { value: PropertyValue::Number(value), source: PropertySource::None };
+        let text = |value: String, source| Property { value: PropertyValue::Text(value), source };
+        DatasetView {
+            report: DatasetReport {
+                name: name.into(),
+                kind: "filesystem".into(),
+                properties: [
+                    ("used", number(used)),
+                    ("available", number(187_484_048)),
+                    ("referenced", number(7_846_256)),
+                    ("compressratio", number(ratio)),
+                    ("createtxg", number(1)),
+                    ("mountpoint", text(format!("/{name}"), PropertySource::Default)),
+                    ("compression", text("lz4".into(), PropertySource::Local)),
+                    ("atime", text("on".into(), PropertySource::Inherited("refz1".into()))),
+                    ("quota", Property { value: PropertyValue::Number(0), source: PropertySource::Default }),
+                    ("recordsize", Property { value: PropertyValue::Number(131_072), source: PropertySource::Default }),
+                    ("com.example:note", text("kept".into(), PropertySource::Local)),
+                ]
+                .into_iter()
+                .map(|(name, property)| (name.to_owned(), property))
+                .collect(),
+                read_only_reason: None,
+            },
+            mounted_at: None,
+        }
+    }
+
+    pub(in crate::zfs) fn listed(list: &str) -> Vec<Wanted> {
+        match select::parse(list, zfs::find, is_other).unwrap() {
+            Selection::Listed(wanted) => wanted,
+            Selection::All => zfs::all(&[example("refz1", 0, 100)]),
+        }
+    }
+
+    #[test]
+    fn the_table_is_laid_out_as_openzfs_lays_it_out() {
+        let views = [example("refz1", 166_951_792, 376), example("refz1/comp-zstd-fast-10", 994_688, 100)];
+        let expected = "\
+NAME                      USED  AVAIL  REFER  MOUNTPOINT
+refz1                     159M   179M  7.48M  /refz1
+refz1/comp-zstd-fast-10   971K   179M  7.48M  /refz1/comp-zstd-fast-10
+";
+        assert_eq!(text(&views, &listed(DEFAULT), false, false), expected);
+        assert_eq!(
+            text(&views, &listed("name,used,ratio"), true, true),
+            "refz1\t166951792\t3.76\nrefz1/comp-zstd-fast-10\t994688\t1.00\n"
+        );
+        assert_eq!(
+            text(&views[..1], &listed("name,com.example:note,volsize,compression"), false, false),
+            "NAME   COM.EXAMPLE:NOTE  VOLSIZE  COMPRESS\nrefz1  kept                    -  lz4\n"
+        );
+    }
+
+    #[test]
+    fn rows_are_sorted_by_the_properties_asked_for() {
+        let (a, b) = (example("a", 2, 100), example("b", 1, 100));
+        let by = |name: &str, reverse| compare(&a, &b, &[(listed(name).remove(0), reverse)]);
+        assert_eq!(by("used", false), Ordering::Greater);
+        assert_eq!(by("used", true), Ordering::Less);
+        assert_eq!(by("ratio", true), Ordering::Less);
+        assert_eq!(by("name", true), Ordering::Greater);
+    }
+
+    #[test]
+    fn json_has_openzfs_schema() {
+        let object = as_json(&[example("refz1", 166_951_792, 376)], &listed("name,used,atime"), true, true);
+        let expected = serde_json::json!({
+            "refz1": {
+                "name": "refz1", "type": "FILESYSTEM", "pool": "refz1", "createtxg": 1,
+                "properties": {
+                    "used": { "value": 166_951_792, "source": { "type": "NONE", "data": "-" } },
+                    "atime": { "value": "on", "source": { "type": "INHERITED", "data": "refz1" } }
+                }
+            }
+        });
+        assert_eq!(Value::Object(object), expected);
+    }
+}

@@ -1,0 +1,133 @@
+//! `zfs`: which command is which file.
+
+mod create;
+mod destroy;
+mod get;
+mod list;
+mod mount;
+mod select;
+mod set;
+
+use crate::getopt::{Grammar, parse};
+use crate::session::{Done, Session, refused, usage};
+use crate::usage::{Entry, Usage};
+
+type Run = fn(&mut Session, &[String]) -> Done;
+
+/// Commands with their usage, as OpenZFS prints it.
+pub static USAGE: Usage = Usage {
+    program: "zfs",
+    entries: &[
+        Entry::command("version", "\tversion [-j]\n"),
+        Entry::GAP,
+        Entry::command("create", "\tcreate [-Pnpuv] [-o property=value] ... <filesystem>\n"),
+        Entry::command("destroy", "\tdestroy [-fnprv] <filesystem>\n"),
+        Entry::GAP,
+        Entry::command(
+            "list",
+            "\tlist [-Hp] [-j [--json-int]] [-r|-d max] [-o property[,...]] [-s property]...\n\
+             \t    [-S property]... [-t type[,...]] [filesystem|volume|snapshot] ...\n",
+        ),
+        Entry::GAP,
+        Entry::command("set", "\tset [-u] <property=value> ... <filesystem|volume|snapshot> ...\n"),
+        Entry::command(
+            "get",
+            "\tget [-rHp] [-j [--json-int]] [-d max] [-o \"all\" | field[,...]]\n\
+             \t    [-t type[,...]] [-s source[,...]]\n\
+             \t    <\"all\" | property[,...]> [filesystem|volume|snapshot|bookmark] ...\n",
+        ),
+        Entry::command("inherit", "\tinherit [-r] <property> <filesystem|volume|snapshot> ...\n"),
+        Entry::GAP,
+        Entry::command("mount", "\tmount [-j]\n\tmount [-fv] [-o opts] <-a|filesystem>\n"),
+        Entry::command("unmount", "\tunmount [-f] <-a | filesystem|mountpoint>\n"),
+    ],
+    footer: "\nEach dataset is of the form: pool/[dataset/]*dataset[@name]\n\n\
+             For the property list, run: zfs set|get\n\n\
+             For further help on a command or topic, run: zfs help [<topic>]\n",
+    later: &[
+        "snapshot",
+        "rollback",
+        "clone",
+        "promote",
+        "rename",
+        "bookmark",
+        "program",
+        "upgrade",
+        "userspace",
+        "groupspace",
+        "projectspace",
+        "project",
+        "share",
+        "unshare",
+        "send",
+        "receive",
+        "allow",
+        "unallow",
+        "hold",
+        "holds",
+        "release",
+        "diff",
+        "load-key",
+        "unload-key",
+        "change-key",
+        "redact",
+        "wait",
+    ],
+};
+
+/// Other names of commands.
+fn canonical(name: &str) -> &str {
+    match name {
+        "umount" => "unmount",
+        "snap" => "snapshot",
+        "recv" => "receive",
+        "rewrite" | "jail" | "unjail" | "zone" | "unzone" => "wait",
+        other => other,
+    }
+}
+
+fn find(name: &str) -> Option<Run> {
+    Some(match name {
+        "version" => version,
+        "create" => create::run,
+        "destroy" => destroy::run,
+        "list" => list::run,
+        "get" => get::run,
+        "set" => set::set,
+        "inherit" => set::inherit,
+        "mount" => mount::mount,
+        "unmount" => mount::unmount,
+        _ => return None,
+    })
+}
+
+/// Runs `zfs` with the words after its name; the exit code.
+pub fn main(words: &[String]) -> u8 {
+    let mut words = words.to_vec();
+    if let Some(first) = words.first_mut()
+        && first == "umount"
+    {
+        *first = "unmount".to_owned();
+    }
+    USAGE.run(&words, |session, name, rest| match find(canonical(name)) {
+        Some(run) => run(session, rest),
+        None if USAGE.later.contains(&canonical(name)) => {
+            Err(refused(format!("zfs {name}: not supported yet by platter {}", env!("CARGO_PKG_VERSION"))))
+        }
+        None if name.contains('=') => {
+            let mut all = vec![name.to_owned()];
+            all.extend_from_slice(rest);
+            set::set(session, &all)
+        }
+        None => Err(usage(format!("unrecognized command '{name}'"))),
+    })
+}
+
+fn version(_session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(Grammar { short: "j", long: &[("json", "j")] }, words).map_err(usage)?;
+    if !parsed.operands.is_empty() {
+        return Err(usage("too many arguments"));
+    }
+    crate::zpool::print_version("zfs version", parsed.has("j"));
+    Ok(0)
+}

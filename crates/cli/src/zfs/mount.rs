@@ -1,0 +1,99 @@
+//! `zfs mount` and `zfs unmount`.
+
+use platter_daemon::api::{MountEntry, MountRequest, Outcome, UnmountRequest};
+use serde_json::json;
+
+use crate::getopt::{Grammar, parse};
+use crate::json::{self, Object};
+use crate::session::{Done, Session, complain_all, refused, usage};
+
+/// Runs `zfs mount`.
+pub fn mount(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(Grammar { short: ":ajRlvo:Of", long: &[("json", "j")] }, words).map_err(usage)?;
+    if parsed.has("l") || parsed.has("R") {
+        return Err(refused("zfs mount -l and -R: not supported yet"));
+    }
+    let as_json = parsed.has("j");
+    if as_json && !parsed.operands.is_empty() {
+        return Err(usage("too many arguments"));
+    }
+    let mut options = Vec::new();
+    for list in parsed.all("o") {
+        if list.is_empty() {
+            return Err(usage("empty mount options (-o) specified"));
+        }
+        options.extend(list.split(',').map(str::to_owned));
+    }
+    match (parsed.has("a"), parsed.operands.as_slice()) {
+        (true, []) => {
+            let outcome: Outcome = session.post("/v1/mounts", &MountRequest { dataset: None, options })?;
+            Ok(complain_all(&outcome.problems))
+        }
+        (false, []) if options.is_empty() => {
+            let mounts: Vec<MountEntry> = session.get("/v1/mounts")?;
+            if as_json {
+                if !mounts.is_empty() {
+                    let mut object = json::schema("zfs mount");
+                    object.insert("datasets".into(), list_json(&mounts).into());
+                    json::print(object);
+                }
+            } else {
+                print!("{}", list_text(&mounts));
+            }
+            Ok(0)
+        }
+        (false, []) => Err(usage("missing filesystem argument (specify -a for all)")),
+        (false, [name]) => {
+            let call = MountRequest { dataset: Some(name.clone()), options };
+            let outcome: Outcome = session.post("/v1/mounts", &call)?;
+            Ok(complain_all(&outcome.problems))
+        }
+        _ => Err(usage("too many arguments")),
+    }
+}
+
+fn list_text(mounts: &[MountEntry]) -> String {
+    mounts.iter().map(|mount| format!("{:<30}  {}\n", mount.dataset, mount.mountpoint.display())).collect()
+}
+
+fn list_json(mounts: &[MountEntry]) -> Object {
+    mounts
+        .iter()
+        .map(|mount| {
+            let entry = json!({ "filesystem": mount.dataset, "mountpoint": mount.mountpoint });
+            (mount.dataset.clone(), entry)
+        })
+        .collect()
+}
+
+/// Runs `zfs unmount`.
+pub fn unmount(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(Grammar { short: "afu", long: &[] }, words).map_err(usage)?;
+    let target = match (parsed.has("a"), parsed.operands.as_slice()) {
+        (true, []) => None,
+        (true, _) => return Err(usage("too many arguments")),
+        (false, []) => return Err(usage("missing filesystem argument")),
+        (false, [target]) if target.starts_with('/') => {
+            // Not resolved through the file system: a dead mount could not be.
+            let plain = target.trim_end_matches('/');
+            Some(if plain.is_empty() { "/".to_owned() } else { plain.to_owned() })
+        }
+        (false, [target]) => Some(target.clone()),
+        _ => return Err(usage("too many arguments")),
+    };
+    let call = UnmountRequest { target, force: parsed.has("f") };
+    let outcome: Outcome = session.post("/v1/unmount", &call)?;
+    Ok(complain_all(&outcome.problems))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_listed_as_openzfs_lists_them() {
+        let mounts = [MountEntry { dataset: "tank/media".into(), mountpoint: "/tank/media".into() }];
+        assert_eq!(list_text(&mounts), "tank/media                      /tank/media\n");
+        assert_eq!(list_json(&mounts)["tank/media"]["mountpoint"], "/tank/media");
+    }
+}

@@ -1,0 +1,233 @@
+//! `zpool import`: without a pool it lists what could be imported, with one (or `-a`) it imports.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use platter_daemon::api::{ErrorBody, ImportPool, Outcome, SearchPools};
+use platter_dsl::report::ImportableReport;
+use platter_dsl::request::ImportRequest;
+
+use super::create::add_property;
+use super::layout;
+use crate::getopt::{Grammar, Parsed, parse};
+use crate::session::{Done, Failure, Session, complain, complain_all, refused, usage};
+
+const GRAMMAR: Grammar =
+    Grammar { short: ":aCc:d:DEfFlmnNo:R:stT:VX", long: &[("rewind-to-checkpoint", "rewind-to-checkpoint")] };
+
+/// Options that this version does not have, with what they would do.
+const NOT_YET: [(&str, &str); 8] = [
+    ("c", "cache files"),
+    ("D", "destroyed pools"),
+    ("F", "rewinding a pool"),
+    ("l", "loading encryption keys"),
+    ("t", "temporary names"),
+    ("T", "rewinding a pool"),
+    ("X", "rewinding a pool"),
+    ("rewind-to-checkpoint", "checkpoints"),
+];
+
+/// An import as the command line asks for it, but for the pool's name.
+#[derive(Debug)]
+struct Template {
+    request: ImportRequest,
+    mount: bool,
+}
+
+fn template(parsed: &Parsed, command_line: &str) -> Result<Template, Failure> {
+    for (option, what) in NOT_YET {
+        if parsed.has(option) {
+            let dashes = if option.len() == 1 { "-" } else { "--" };
+            return Err(refused(format!("zpool import {dashes}{option}: {what}: not supported yet")));
+        }
+    }
+    if parsed.has("n") {
+        return Err(usage("-n or -X only meaningful with -F"));
+    }
+    let mut properties = BTreeMap::new();
+    let mut altroot = parsed.last("R").map(PathBuf::from);
+    for text in parsed.all("o") {
+        match text.split_once('=') {
+            Some(("altroot", path)) => altroot = Some(PathBuf::from(path)),
+            Some(_) => add_property(&mut properties, 'o', text)?,
+            None if text.split(',').any(|option| option == "ro") => {
+                properties.insert("readonly".to_owned(), "on".to_owned());
+            }
+            None => return Err(refused(format!("zpool import -o {text}: mount options are not supported yet"))),
+        }
+    }
+    if let Some(root) = altroot.as_deref().filter(|root| !root.is_absolute()) {
+        return Err(refused(format!("invalid alternate root '{}': must be an absolute path", root.display())));
+    }
+    let mut search = Vec::new();
+    for place in parsed.all("d") {
+        let path = std::path::absolute(place).map_err(|error| refused(format!("cannot resolve path '{place}': {error}")))?;
+        // "-d ." is the folder itself.
+        search.push(path.canonicalize().unwrap_or(path));
+    }
+    if search.is_empty()
+        && let Some(places) = std::env::var_os("ZPOOL_IMPORT_PATH")
+    {
+        search.extend(std::env::split_paths(&places));
+    }
+    Ok(Template {
+        request: ImportRequest {
+            pool: String::new(),
+            new_name: None,
+            search,
+            force: parsed.has("f"),
+            properties,
+            altroot,
+            history: command_line.to_owned(),
+        },
+        mount: !parsed.has("N"),
+    })
+}
+
+/// Runs it.
+pub fn run(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(GRAMMAR, words).map_err(usage)?;
+    let template = template(&parsed, &session.command_line)?;
+    match (parsed.has("a"), parsed.operands.as_slice()) {
+        (true, []) => import_all(session, &template),
+        (true, _) | (false, [_, _, _, ..]) => Err(usage("too many arguments")),
+        (false, []) => show_all(session, &template),
+        (false, [pool]) => import_one(session, &template, pool, None),
+        (false, [pool, new_name]) => import_one(session, &template, pool, Some(new_name.clone())),
+    }
+}
+
+fn import_one(session: &mut Session, template: &Template, pool: &str, new_name: Option<String>) -> Done {
+    let request = ImportRequest { pool: pool.to_owned(), new_name, ..template.request.clone() };
+    let call = ImportPool { request, mount: template.mount };
+    let outcome: Outcome = session.post("/v1/import", &call)?;
+    let code = complain_all(&outcome.problems);
+    if code != 0 {
+        eprintln!("Import was successful, but unable to mount some datasets");
+    }
+    Ok(code)
+}
+
+fn search(session: &mut Session, template: &Template) -> Result<Vec<ImportableReport>, ErrorBody> {
+    let mut found: Vec<ImportableReport> =
+        session.post("/v1/import/search", &SearchPools { search: template.request.search.clone() })?;
+    found.retain(|pool| !pool.destroyed);
+    Ok(found)
+}
+
+fn import_all(session: &mut Session, template: &Template) -> Done {
+    let mut code = 0;
+    for pool in search(session, template)? {
+        // By guid: names need not be unique.
+        match import_one(session, template, &pool.guid.to_string(), None) {
+            Ok(one) => code = code.max(one),
+            Err(Failure::Refused(body)) => {
+                let message = body.message.replace(&format!("'{}'", pool.guid), &format!("'{}'", pool.name));
+                complain(&ErrorBody { message, ..body });
+                code = 1;
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(code)
+}
+
+fn show_all(session: &mut Session, template: &Template) -> Done {
+    let found = search(session, template)?;
+    if found.is_empty() {
+        eprintln!("no pools available to import");
+        return Ok(1);
+    }
+    let texts: Vec<String> = found.iter().map(text).collect();
+    print!("{}", texts.join("\n"));
+    Ok(0)
+}
+
+/// One pool, as OpenZFS's `show_import` shows it.
+fn text(pool: &ImportableReport) -> String {
+    let mut out = format!("  pool: {}\n    id: {}\n state: {}", pool.name, pool.guid, pool.state);
+    out.push_str(if pool.destroyed { " (DESTROYED)\n" } else { "\n" });
+    let lines = |text: &str| text.trim_end().lines().map(|line| line.trim_start_matches('\t')).collect::<Vec<_>>().join("\n\t");
+    if let Some(status) = &pool.status {
+        out.push_str(&format!("status: {}\n", lines(status)));
+    }
+    let action = pool.action.clone().unwrap_or_else(|| default_action(pool).to_owned());
+    out.push_str(&format!("action: {}\n", lines(&action)));
+    out.push_str("config:\n\n");
+    out.push_str(&layout::import_config(&pool.vdevs));
+    out
+}
+
+fn default_action(pool: &ImportableReport) -> &'static str {
+    match (pool.state.as_str(), pool.last_host.is_some()) {
+        ("ONLINE", false) => "The pool can be imported using its name or numeric identifier.",
+        ("ONLINE", true) => "The pool can be imported using its name or numeric identifier and\nthe '-f' flag.",
+        ("DEGRADED", _) => {
+            "The pool can be imported despite missing or damaged devices.  The\nfault tolerance of the pool may be compromised if \
+             imported."
+        }
+        _ => "The pool cannot be imported due to damaged devices or data.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::zpool::status::tests::example;
+
+    fn made(line: &str) -> Result<Template, Failure> {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        template(&parse(GRAMMAR, &words).map_err(usage)?, "zpool import")
+    }
+
+    #[test]
+    fn a_command_line_becomes_a_request() {
+        let template = made("-d / -d /dev -N -f -o readonly=on -R /mnt tank").unwrap();
+        assert_eq!(template.request.search, [PathBuf::from("/"), PathBuf::from("/dev")]);
+        assert!(template.request.force && !template.mount);
+        assert_eq!(template.request.properties["readonly"], "on");
+        assert_eq!(template.request.altroot, Some(PathBuf::from("/mnt")));
+        assert_eq!(made("-o ro").unwrap().request.properties["readonly"], "on");
+        assert!(made("-F tank").is_err());
+        assert!(made("-R mnt tank").is_err());
+    }
+
+    #[test]
+    fn a_pool_is_listed_as_openzfs_lists_it() {
+        let report = ImportableReport {
+            name: "refz1".into(),
+            guid: 17_881_871_464_930_842_434,
+            state: "ONLINE".into(),
+            vdevs: example().report.vdevs,
+            ..ImportableReport::default()
+        };
+        let expected = "  pool: refz1
+    id: 17881871464930842434
+ state: ONLINE
+action: The pool can be imported using its name or numeric identifier.
+config:
+
+\trefz1         ONLINE
+\t  raidz1-0    ONLINE
+\t    /disk/d0  ONLINE
+\t    /disk/d1  ONLINE
+\t    /disk/d2  ONLINE
+\t    /disk/d3  ONLINE
+\t    /disk/d4  ONLINE
+";
+        assert_eq!(text(&report), expected);
+        let degraded = ImportableReport {
+            state: "DEGRADED".into(),
+            status: Some("One or more devices are missing from the system.".into()),
+            ..report
+        };
+        assert!(text(&degraded).contains(
+            " state: DEGRADED
+status: One or more devices are missing from the system.
+action: The pool can be imported despite missing or damaged devices.  The
+\tfault tolerance of the pool may be compromised if imported.
+config:
+"
+        ));
+    }
+}

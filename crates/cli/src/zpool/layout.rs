@@ -1,0 +1,80 @@
+//! Trees without counters: what `create -n` and `import` show.
+
+use platter_dsl::report::VdevReport;
+
+use super::names::Naming;
+
+/// `print_vdev_tree`: names, two blanks deeper for each level, behind a tab.
+pub fn tree(vdev: &VdevReport) -> String {
+    fn add(out: &mut String, vdev: &VdevReport, depth: usize) {
+        out.push_str(&format!("\t{:depth$}{}\n", "", Naming::default().name(vdev)));
+        for child in &vdev.children {
+            add(out, child, depth + 2);
+        }
+    }
+    let mut out = String::new();
+    add(&mut out, vdev, 0);
+    out
+}
+
+/// `print_import_config`: names, states and notes.
+pub fn import_config(vdev: &VdevReport) -> String {
+    fn add(out: &mut String, vdev: &VdevReport, depth: usize, width: usize) {
+        let name = Naming::default().name(vdev);
+        out.push_str(&format!("\t{:depth$}{name:<w$}  {}", "", vdev.state, w = width.saturating_sub(depth)));
+        if let Some(note) = &vdev.note {
+            out.push_str(&format!("  {note}"));
+        }
+        out.push('\n');
+        for child in &vdev.children {
+            add(out, child, depth + 2, width);
+        }
+    }
+    let mut out = String::new();
+    add(&mut out, vdev, 0, Naming::default().width(vdev, 0).max(10));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vdev(name: &str, kind: &str, state: &str, note: Option<&str>, children: Vec<VdevReport>) -> VdevReport {
+        VdevReport {
+            name: name.into(),
+            kind: kind.into(),
+            state: state.into(),
+            note: note.map(Into::into),
+            children,
+            ..VdevReport::default()
+        }
+    }
+
+    #[test]
+    fn trees_are_laid_out_as_openzfs_lays_them_out() {
+        let root = vdev(
+            "tank",
+            "root",
+            "DEGRADED",
+            None,
+            vec![vdev(
+                "raidz1-0",
+                "raidz",
+                "DEGRADED",
+                None,
+                vec![
+                    vdev("/disk/d0", "file", "ONLINE", None, vec![]),
+                    vdev("1234567890123", "missing", "UNAVAIL", Some("cannot open"), vec![]),
+                ],
+            )],
+        );
+        assert_eq!(tree(&root), "\ttank\n\t  raidz1-0\n\t    /disk/d0\n\t    1234567890123\n");
+        let expected = "\
+\ttank               DEGRADED
+\t  raidz1-0         DEGRADED
+\t    /disk/d0       ONLINE
+\t    1234567890123  UNAVAIL  cannot open
+";
+        assert_eq!(import_config(&root), expected);
+    }
+}

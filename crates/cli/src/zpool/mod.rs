@@ -1,0 +1,144 @@
+//! `zpool`: which command is which file.
+
+mod create;
+mod get;
+mod history;
+mod import;
+mod iostat;
+mod layout;
+mod list;
+mod names;
+mod pools;
+mod scrub;
+mod small;
+pub use small::print_version;
+mod status;
+mod status_json;
+mod vdev_spec;
+
+use crate::session::{Done, Failure, Session, refused, usage};
+use crate::usage::{Entry, Usage};
+
+type Run = fn(&mut Session, &[String]) -> Done;
+
+/// Commands with their usage, as OpenZFS prints it.
+pub static USAGE: Usage = Usage {
+    program: "zpool",
+    entries: &[
+        Entry::command("version", "\tversion [-j]\n"),
+        Entry::GAP,
+        Entry::command(
+            "create",
+            "\tcreate [-fnd] [-o property=value] ... \n\
+             \t    [-O file-system-property=value] ... \n\
+             \t    [-m mountpoint] [-R root] <pool> <vdev> ...\n",
+        ),
+        Entry::command("destroy", "\tdestroy [-f] <pool>\n"),
+        Entry::GAP,
+        Entry::command(
+            "list",
+            "\tlist [-gHLpPv] [-o property[,...]] [-j [--json-int, --json-pool-key-guid]] ...\n\
+             \t    [-T d|u] [pool] [interval [count]]\n",
+        ),
+        Entry::command(
+            "iostat",
+            "\tiostat [-T d | u] [-gHLpPvy]\n\
+             \t    [pool ...] [[-n] interval [count]]\n",
+        ),
+        Entry::command(
+            "status",
+            "\tstatus [-j [--json-int, --json-flat-vdevs, ...\n\
+             \t    --json-pool-key-guid]] [-egLpPsvx] ...\n\
+             \t    [-T d|u] [pool] [interval [count]]\n",
+        ),
+        Entry::GAP,
+        Entry::command("clear", "\tclear [-nF] <pool> [device]\n"),
+        Entry::GAP,
+        Entry::command("scrub", "\tscrub [-s | -p] [-w] <pool> ...\n"),
+        Entry::GAP,
+        Entry::command(
+            "import",
+            "\timport [-d dir]\n\
+             \timport [-o property=value] ... \n\
+             \t    [-d dir] [-f] [-m] [-N] [-R root] -a\n\
+             \timport [-o property=value] ... \n\
+             \t    [-d dir] [-f] [-m] [-N] [-R root]\n\
+             \t    <pool | id> [newpool]\n",
+        ),
+        Entry::command("export", "\texport [-af] <pool> ...\n"),
+        Entry::GAP,
+        Entry::command("history", "\thistory [-il] [<pool>] ...\n"),
+        Entry::GAP,
+        Entry::command(
+            "get",
+            "\tget [-Hp] [-j [--json-int, --json-pool-key-guid]] ...\n\
+             \t    [-o \"all\" | field[,...]] <\"all\" | property[,...]> <pool> ...\n",
+        ),
+        Entry::command("set", "\tset <property=value> <pool>\n"),
+        Entry::command("sync", "\tsync [pool] ...\n"),
+        Entry::GAP,
+        Entry::command("wait", "\twait [-t scrub] <pool>\n"),
+    ],
+    footer: "\nFor further help on a command or topic, run: zpool help [<topic>]\n",
+    later: &[
+        "add",
+        "remove",
+        "labelclear",
+        "checkpoint",
+        "prefetch",
+        "online",
+        "offline",
+        "reopen",
+        "attach",
+        "detach",
+        "replace",
+        "split",
+        "initialize",
+        "resilver",
+        "trim",
+        "upgrade",
+        "reguid",
+        "events",
+        "ddtprune",
+    ],
+};
+
+fn find(name: &str) -> Option<Run> {
+    Some(match name {
+        "version" => small::version,
+        "create" => create::run,
+        "destroy" => small::destroy,
+        "list" => list::run,
+        "iostat" => iostat::run,
+        "status" => status::run,
+        "clear" => small::clear,
+        "scrub" => scrub::run,
+        "import" => import::run,
+        "export" => small::export,
+        "history" => history::run,
+        "get" => get::run,
+        "set" => small::set,
+        "sync" => small::sync,
+        "wait" => scrub::wait,
+        _ => return None,
+    })
+}
+
+/// Runs `zpool` with the words after its name; the exit code.
+pub fn main(words: &[String]) -> u8 {
+    USAGE.run(words, |session, name, rest| match find(name) {
+        Some(run) => run(session, rest),
+        None if name.contains('=') => {
+            // `zpool prop=value pool` is short for `zpool set`.
+            let mut all = vec![name.to_owned()];
+            all.extend_from_slice(rest);
+            small::set(session, &all)
+        }
+        None if USAGE.later.contains(&name) => Err(not_yet(name)),
+        None => Err(usage(format!("unrecognized command '{name}'"))),
+    })
+}
+
+fn not_yet(name: &str) -> Failure {
+    refused(format!("zpool {name}: not supported yet by platter {}", env!("CARGO_PKG_VERSION")))
+}

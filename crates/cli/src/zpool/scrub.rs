@@ -1,0 +1,153 @@
+//! `zpool scrub` and `zpool wait`.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use platter_daemon::api::{ErrorBody, Outcome, PoolNames, ScrubAction, ScrubPool};
+use platter_daemon::client::encode;
+use platter_dsl::report::ScanReport;
+
+use super::pools::{each, view};
+use crate::getopt::{Grammar, parse};
+use crate::nice;
+use crate::session::{Done, Failure, Session, refused, usage};
+
+/// Time between two looks at a running scrub.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Time between two lines about it when there is no terminal.
+const LINE: Duration = Duration::from_secs(30);
+
+/// Runs `zpool scrub`.
+pub fn run(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(Grammar { short: "aspweCE:S:t", long: &[] }, words).map_err(usage)?;
+    for option in ["e", "C", "E", "S", "t"] {
+        if parsed.has(option) {
+            return Err(refused(format!("zpool scrub -{option}: not supported yet")));
+        }
+    }
+    let (stop, pause, wait) = (parsed.has("s"), parsed.has("p"), parsed.has("w"));
+    if stop && pause {
+        return Err(usage("invalid option combination: -s and -p are mutually exclusive"));
+    }
+    if wait && (stop || pause) {
+        return Err(usage("invalid option combination: -w cannot be used with -p or -s"));
+    }
+    let mut pools = parsed.operands.clone();
+    if parsed.has("a") {
+        pools = session.get::<PoolNames>("/v1/pools")?.pools;
+        if pools.is_empty() {
+            return Ok(0);
+        }
+    } else if pools.is_empty() {
+        return Err(usage("missing pool name argument"));
+    }
+    let action = match (stop, pause) {
+        (true, _) => ScrubAction::Stop,
+        (_, true) => ScrubAction::Pause,
+        _ => ScrubAction::Start,
+    };
+    let command = session.command_line.clone();
+    let code = each(session, &pools, |session, name| tell(session, name, action, &command))?;
+    if wait && code == 0 {
+        return each(session, &pools, watch);
+    }
+    Ok(code)
+}
+
+fn tell(session: &mut Session, name: &str, action: ScrubAction, command: &str) -> Result<(), ErrorBody> {
+    let call = ScrubPool { action, command: command.to_owned() };
+    session.post::<_, Outcome>(&format!("/v1/pools/{}/scrub", encode(name)), &call).map(|_| ())
+}
+
+/// Runs `zpool wait`.
+pub fn wait(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(Grammar { short: "HpT:t:", long: &[] }, words).map_err(usage)?;
+    const KNOWN: [&str; 11] = [
+        "discard",
+        "free",
+        "initialize",
+        "replace",
+        "remove",
+        "resilver",
+        "scrub",
+        "trim",
+        "raidz_expand",
+        "checkpoint",
+        "all",
+    ];
+    for activity in parsed.all("t").flat_map(|list| list.split(',')) {
+        if !KNOWN.contains(&activity) {
+            return Err(usage(format!("invalid activity '{activity}'")));
+        }
+    }
+    // Of all activities only the scrub exists yet; waiting for any other is over at once.
+    let scrub = !parsed.has("t") || parsed.all("t").flat_map(|list| list.split(',')).any(|activity| activity == "scrub");
+    match parsed.operands.as_slice() {
+        [] => Err(usage("missing 'pool' argument")),
+        [name] => {
+            let name = name.clone();
+            if scrub {
+                watch(session, &name).map_err(Failure::from)?;
+            } else {
+                view(session, &name, false)?;
+            }
+            Ok(0)
+        }
+        _ => Err(usage("too many arguments")),
+    }
+}
+
+/// Waits for a scrub, with its progress on a terminal (a bar) or not (now and then a line, to stderr).
+fn watch(session: &mut Session, name: &str) -> Result<(), ErrorBody> {
+    let terminal = std::io::stderr().is_terminal();
+    let mut bar: Option<ProgressBar> = None;
+    let mut last_line = Instant::now();
+    loop {
+        let scan = view(session, name, false)?.report.scan;
+        if scan.state != "scanning" {
+            if let Some(bar) = bar {
+                bar.finish_and_clear();
+            }
+            return Ok(());
+        }
+        if terminal {
+            let bar = bar.get_or_insert_with(|| {
+                let bar = ProgressBar::new(scan.to_examine);
+                let style = ProgressStyle::with_template("{prefix} [{bar:30}] {msg}");
+                bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+                bar.set_prefix(format!("scrub {name}"));
+                bar
+            });
+            bar.set_length(scan.to_examine);
+            bar.set_position(scan.issued.min(scan.to_examine));
+            bar.set_message(progress(&scan));
+        } else if last_line.elapsed() >= LINE {
+            eprintln!("scrub {name}: {}", progress(&scan));
+            last_line = Instant::now();
+        }
+        if !session.sleep(LOOK) {
+            if let Some(bar) = bar {
+                bar.abandon();
+            }
+            // The scrub goes on; only the waiting ends.
+            return Err(ErrorBody { message: "interrupted".to_owned(), hint: None, exit_code: 1 });
+        }
+    }
+}
+
+/// "1.02G of 3.40G, 250M/s, 00:00:12 to go, 4K repaired".
+fn progress(scan: &ScanReport) -> String {
+    let mut text = format!("{} of {}", nice::bytes(scan.issued), nice::bytes(scan.to_examine));
+    if scan.rate > 0 {
+        text.push_str(&format!(", {}/s", nice::bytes(scan.rate)));
+    }
+    if let Some(seconds) = scan.eta_seconds {
+        text.push_str(&format!(", {} to go", nice::duration(seconds)));
+    }
+    if scan.repaired > 0 {
+        text.push_str(&format!(", {} repaired", nice::bytes(scan.repaired)));
+    }
+    text
+}

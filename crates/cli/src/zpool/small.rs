@@ -1,0 +1,128 @@
+//! `zpool` commands of a few lines each: destroy, export, clear, set, sync, version.
+
+use platter_daemon::api::{ClearPool, ClosePool, Outcome, PoolNames, SetPoolProperty};
+use platter_daemon::client::encode;
+use serde_json::json;
+
+use super::pools::each;
+use crate::getopt::{Grammar, parse};
+use crate::json;
+use crate::session::{Done, Session, refused, usage};
+
+fn path(pool: &str, verb: &str) -> String {
+    format!("/v1/pools/{}/{verb}", encode(pool))
+}
+
+/// `zpool destroy [-f] <pool>`.
+pub fn destroy(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(Grammar { short: "f", long: &[] }, words).map_err(usage)?;
+    let name = match parsed.operands.as_slice() {
+        [] => return Err(usage("missing pool argument")),
+        [name] => name,
+        _ => return Err(usage("too many arguments")),
+    };
+    if name.contains('/') {
+        return Err(refused(format!(
+            "cannot open '{name}': invalid character '/' in pool name\nuse 'zfs destroy' to destroy a dataset"
+        )));
+    }
+    let call = ClosePool { force: parsed.has("f"), command: session.command_line.clone() };
+    session.post::<_, Outcome>(&path(name, "destroy"), &call)?;
+    Ok(0)
+}
+
+/// `zpool export [-af] <pool> ...`.
+pub fn export(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(Grammar { short: "afF", long: &[] }, words).map_err(usage)?;
+    if parsed.has("F") {
+        return Err(refused("zpool export -F: not supported yet"));
+    }
+    let mut pools = parsed.operands.clone();
+    if parsed.has("a") {
+        if !pools.is_empty() {
+            return Err(usage("too many arguments"));
+        }
+        pools = session.get::<PoolNames>("/v1/pools")?.pools;
+        if pools.is_empty() {
+            return Ok(0);
+        }
+    } else if pools.is_empty() {
+        return Err(usage("missing pool argument"));
+    }
+    let call = ClosePool { force: parsed.has("f"), command: session.command_line.clone() };
+    each(session, &pools, |session, name| session.post::<_, Outcome>(&path(name, "export"), &call).map(|_| ()))
+}
+
+/// `zpool clear [-nF] <pool> [device]`.
+pub fn clear(session: &mut Session, words: &[String]) -> Done {
+    let grammar = Grammar { short: "FnX", long: &[("power", "power")] };
+    let parsed = parse(grammar, words).map_err(usage)?;
+    if parsed.has("F") || parsed.has("X") {
+        return Err(refused("zpool clear -F: rewinding a pool is not supported yet"));
+    }
+    if parsed.has("n") {
+        return Err(usage("-n only meaningful with -F"));
+    }
+    let (name, device) = match parsed.operands.as_slice() {
+        [] => return Err(usage("missing pool name")),
+        [name] => (name, None),
+        [name, device] => (name, Some(device.clone())),
+        _ => return Err(usage("too many arguments")),
+    };
+    let call = ClearPool { device, command: session.command_line.clone() };
+    session.post::<_, Outcome>(&path(name, "clear"), &call)?;
+    Ok(0)
+}
+
+/// `zpool set <property=value> <pool>`.
+pub fn set(session: &mut Session, words: &[String]) -> Done {
+    let (setting, pool) = match words {
+        [first, ..] if first.starts_with('-') => {
+            return Err(usage(format!("invalid option '{}'", first.chars().nth(1).unwrap_or(' '))));
+        }
+        [] => return Err(usage("missing property=value argument")),
+        [_] => return Err(usage("missing pool name")),
+        [setting, pool] => (setting, pool),
+        [_, _, vdev] => return Err(refused(format!("zpool set: properties of vdevs ('{vdev}') are not supported yet"))),
+        _ => return Err(usage("too many pool names")),
+    };
+    let Some((property, value)) = setting.split_once('=') else {
+        return Err(usage("missing value in property=value argument"));
+    };
+    let call = SetPoolProperty {
+        property: property.to_owned(),
+        value: value.to_owned(),
+        command: session.command_line.clone(),
+    };
+    session.post::<_, Outcome>(&path(pool, "properties"), &call)?;
+    Ok(0)
+}
+
+/// `zpool sync [pool] ...`.
+pub fn sync(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(Grammar { short: "f", long: &[] }, words).map_err(usage)?;
+    each(session, &parsed.operands, |session, name| session.post::<_, Outcome>(&path(name, "sync"), &json!({})).map(|_| ()))
+}
+
+/// `zpool version [-j]`.
+pub fn version(_session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(Grammar { short: "j", long: &[("json", "j")] }, words).map_err(usage)?;
+    if !parsed.operands.is_empty() {
+        return Err(usage("too many arguments"));
+    }
+    print_version("zpool version", parsed.has("j"));
+    Ok(0)
+}
+
+/// Prints the version for `zpool version` and `zfs version`.
+pub fn print_version(command: &str, as_json: bool) {
+    let version = crate::usage::version();
+    if as_json {
+        let mut object = json::schema(command);
+        // There is no kernel module: both sides are this program.
+        object.insert("zfs_version".into(), json!({ "userland": version, "kernel": version }));
+        json::print(object);
+    } else {
+        println!("{version}");
+    }
+}

@@ -1,0 +1,485 @@
+//! `zpool status`.
+
+use std::fmt::Write;
+
+use platter_daemon::api::PoolView;
+use platter_dsl::report::{ScanReport, VdevReport};
+
+use super::names::Naming;
+use super::pools::{Repeat, Timestamp, views};
+use super::status_json;
+use crate::getopt::{Grammar, parse};
+use crate::json;
+use crate::nice;
+use crate::paint::{Paint, health, paint};
+use crate::props::pool;
+use crate::session::{Done, Session, usage};
+
+const GRAMMAR: Grammar = Grammar {
+    short: "c:jdDegiLpPstT:vx",
+    long: &[
+        ("json", "j"),
+        ("json-int", "json-int"),
+        ("json-flat-vdevs", "json-flat-vdevs"),
+        ("json-pool-key-guid", "json-pool-key-guid"),
+    ],
+};
+
+/// An estimate is given from this rate on, bytes/s.
+const ESTIMATE_RATE_MIN: u64 = 10 << 20;
+
+/// How to show.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Style {
+    /// Names of damaged files.
+    pub verbose: bool,
+    /// Exact numbers.
+    pub literal: bool,
+    /// Only vdevs that are not healthy.
+    pub unhealthy_only: bool,
+    /// The SLOW column.
+    pub slow: bool,
+    /// Names.
+    pub naming: Naming,
+}
+
+/// Runs it.
+pub fn run(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(GRAMMAR, words).map_err(usage)?;
+    if parsed.has("c") {
+        return Err(crate::session::refused("zpool status -c: scripts are not supported yet"));
+    }
+    let as_int = parsed.has("json-int");
+    let as_json = parsed.has("j");
+    for (option, name) in [
+        ("json-flat-vdevs", "'--json-flat-vdevs'"),
+        ("json-int", "'--json-int'"),
+        ("json-pool-key-guid", "'json-pool-key-guid'"),
+    ] {
+        if parsed.has(option) && !as_json {
+            return Err(usage(format!("{name} only works with '-j' option")));
+        }
+    }
+    let style = Style {
+        verbose: parsed.has("v"),
+        literal: parsed.has("p") || as_int,
+        unhealthy_only: parsed.has("e"),
+        slow: parsed.has("s"),
+        naming: Naming::from(&parsed),
+    };
+    let explain = parsed.has("x");
+    let timestamp = Timestamp::parse(parsed.last("T"))?;
+    let mut pools = parsed.operands.clone();
+    let repeat = Repeat::take(&mut pools)?;
+    let mut round = 0;
+    loop {
+        let (found, code) = views(session, &pools, style.verbose)?;
+        if as_json {
+            let mut object = json::schema("zpool status");
+            if let Some(timestamp) = timestamp {
+                let time = if as_int { nice::now().into() } else { timestamp.now().into() };
+                object.insert("time".into(), time);
+            }
+            let shown = found.iter().filter(|view| !explain || !is_healthy(view));
+            let options = status_json::Options {
+                as_int,
+                flat: parsed.has("json-flat-vdevs"),
+                by_guid: parsed.has("json-pool-key-guid"),
+            };
+            object.insert("pools".into(), status_json::pools(shown, &style, options).into());
+            json::print(object);
+        } else {
+            if let Some(timestamp) = timestamp {
+                println!("{}", timestamp.now());
+            }
+            print!("{}", all_text(&found, &style, explain, pools.is_empty()));
+            if found.is_empty() && pools.is_empty() {
+                eprintln!("no pools available");
+            }
+        }
+        round += 1;
+        if code != 0 || !repeat.again(session, round) {
+            return Ok(code);
+        }
+    }
+}
+
+/// Whether `-x` has nothing to tell about it.
+fn is_healthy(view: &PoolView) -> bool {
+    let report = &view.report;
+    match &report.status {
+        None => report.error_count == 0,
+        // Notes about versions and features are no trouble (no message id, all vdevs online).
+        Some(_) => {
+            report.state == "ONLINE"
+                && report.error_count == 0
+                && !report.suspended
+                && report.message_id.is_none()
+                && !has_errors(&report.vdevs)
+        }
+    }
+}
+
+fn has_errors(vdev: &VdevReport) -> bool {
+    let counts = &vdev.counts;
+    counts.read_errors + counts.write_errors + counts.checksum_errors > 0 || vdev.children.iter().any(has_errors)
+}
+
+fn all_text(pools: &[PoolView], style: &Style, explain: bool, all_pools: bool) -> String {
+    let mut out = String::new();
+    let mut first = true;
+    for view in pools {
+        if explain && is_healthy(view) {
+            if !all_pools {
+                let _ = writeln!(out, "pool '{}' is healthy", view.report.name);
+                first = false;
+            }
+            continue;
+        }
+        if !first {
+            out.push('\n');
+        }
+        first = false;
+        out.push_str(&text(view, style));
+    }
+    if explain && first && all_pools && !pools.is_empty() {
+        out.push_str("all pools are healthy\n");
+    }
+    out
+}
+
+/// Lines of a note behind its heading: the first as it is, the others behind a tab.
+fn note(heading: &str, text: &str) -> String {
+    let lines: Vec<&str> = text.trim_end().lines().map(|line| line.trim_start_matches('\t')).collect();
+    format!("{}{}\n", paint(Paint::Bold, heading), paint(Paint::Yellow, &lines.join("\n\t")))
+}
+
+/// One pool.
+pub(super) fn text(view: &PoolView, style: &Style) -> String {
+    let report = &view.report;
+    let mut out = String::new();
+    let _ = writeln!(out, "  {} {}", paint(Paint::Bold, "pool:"), report.name);
+    let state = pool::health(view);
+    let _ = writeln!(out, " {}{}", paint(Paint::Bold, "state: "), paint(health(state), state));
+    if let Some(status) = &report.status {
+        out.push_str(&note("status: ", status));
+    }
+    if let Some(action) = &report.action {
+        out.push_str(&note("action: ", action));
+    }
+    if let Some(id) = &report.message_id {
+        let _ = writeln!(out, "   {} https://openzfs.github.io/openzfs-docs/msg/{id}", paint(Paint::Bold, "see:"));
+    }
+    if let Some(scan) = scan(&report.scan, view.now) {
+        let _ = write!(out, "  {} {scan}", paint(Paint::Bold, "scan:"));
+    }
+    let width = style.naming.width(&report.vdevs, 0).max(10);
+    out.push_str(&paint(Paint::Bold, "config:"));
+    out.push_str("\n\n");
+    let mut head = format!("\t{:<width$}  {:<8} {:>5} {:>5} {:>5}", "NAME", "STATE", "READ", "WRITE", "CKSUM");
+    if style.slow {
+        head.push_str("  SLOW");
+    }
+    out.push_str(&paint(Paint::Bold, &head));
+    out.push('\n');
+    add_vdev(&mut out, &report.vdevs, 0, width, style, report.scan.state == "scanning");
+    out.push('\n');
+    match (report.error_count, style.verbose) {
+        (0, _) => out.push_str("errors: No known data errors\n"),
+        (count, false) => {
+            out.push_str(&paint(Paint::Red, &format!("errors: {count} data errors, use '-v' for a list")));
+            out.push('\n');
+        }
+        (_, true) => {
+            out.push_str("errors: Permanent errors have been detected in the following files:\n\n");
+            for file in &view.damaged_files {
+                let _ = writeln!(out, "{:7} {file}", "");
+            }
+        }
+    }
+    out
+}
+
+/// Whether a vdev or any below it is not healthy.
+pub(super) fn is_unhealthy(vdev: &VdevReport) -> bool {
+    vdev.state != "ONLINE" || has_errors(vdev) || vdev.children.iter().any(is_unhealthy)
+}
+
+fn add_vdev(out: &mut String, vdev: &VdevReport, depth: usize, width: usize, style: &Style, scanning: bool) {
+    if style.unhealthy_only && depth > 0 && !is_unhealthy(vdev) {
+        return;
+    }
+    let name = style.naming.name(vdev);
+    let start = format!("\t{:depth$}{name:<w$}  {:<8}", "", vdev.state, w = width.saturating_sub(depth));
+    out.push_str(&paint(health(&vdev.state), &start));
+    let counts = &vdev.counts;
+    for number in [counts.read_errors, counts.write_errors, counts.checksum_errors] {
+        let text = if style.literal { number.to_string() } else { nice::num(number) };
+        out.push(' ');
+        out.push_str(&paint(if number > 0 { Paint::Red } else { Paint::Plain }, &format!("{text:>5}")));
+    }
+    if style.slow {
+        // Slow requests are not counted yet; leaves have none known.
+        let _ = write!(out, " {:>5}", if vdev.children.is_empty() { "0" } else { "-" });
+    }
+    if let Some(note) = &vdev.note {
+        let colour = if note.starts_with("was ") { Paint::Plain } else { Paint::Red };
+        let _ = write!(out, "  {}", paint(colour, note));
+    }
+    if vdev.repairing && scanning && vdev.children.is_empty() && vdev.state == "ONLINE" {
+        out.push_str("  (repairing)");
+    }
+    out.push('\n');
+    for child in &vdev.children {
+        add_vdev(out, child, depth + 2, width, style, scanning);
+    }
+}
+
+/// What follows `scan:`, in one or more lines; `None` when there never was a scrub.
+fn scan(scan: &ScanReport, now: u64) -> Option<String> {
+    let mut out = String::new();
+    let repaired = nice::bytes(scan.repaired);
+    match scan.state.as_str() {
+        "finished" => {
+            let time = nice::duration(scan.end_time.saturating_sub(scan.start_time));
+            let _ = writeln!(
+                out,
+                "scrub repaired {repaired} in {time} with {} errors on {}",
+                scan.errors,
+                nice::ctime(scan.end_time)
+            );
+            return Some(out);
+        }
+        "canceled" => {
+            let _ = writeln!(out, "scrub canceled on {}", nice::ctime(scan.end_time));
+            return Some(out);
+        }
+        "scanning" => {
+            let _ = writeln!(out, "scrub in progress since {}", nice::ctime(scan.start_time));
+        }
+        "paused" => {
+            let since = if scan.pause_time == 0 { now } else { scan.pause_time };
+            let _ = writeln!(out, "scrub paused since {}", nice::ctime(since));
+            let _ = writeln!(out, "\tscrub started on {}", nice::ctime(scan.start_time));
+        }
+        _ => return None,
+    }
+    let running = scan.state == "scanning";
+    let elapsed = scan.elapsed_seconds.max(1);
+    let scan_rate = if scan.rate > 0 { scan.rate } else { scan.examined / elapsed };
+    // Issued bytes follow examined ones at the same rate, as far as is known.
+    let issue_rate = if scan.rate > 0 { scan.rate } else { scan.issued / elapsed };
+    let total = nice::bytes(scan.to_examine);
+    let rate = |rate: u64| {
+        if running && rate > 0 { format!(" at {}/s", nice::bytes(rate)) } else { String::new() }
+    };
+    let _ = writeln!(
+        out,
+        "\t{} / {total} scanned{}, {} / {total} issued{}",
+        nice::bytes(scan.examined),
+        rate(scan_rate),
+        nice::bytes(scan.issued),
+        rate(issue_rate)
+    );
+    let done = if scan.to_examine == 0 { 0.0 } else { 100.0 * scan.issued as f64 / scan.to_examine as f64 };
+    let _ = write!(out, "\t{repaired} repaired, {done:.2}% done");
+    if running {
+        let left = scan.to_examine.saturating_sub(scan.issued);
+        let seconds = scan.eta_seconds.or_else(|| left.checked_div(issue_rate));
+        match seconds {
+            Some(seconds) if issue_rate >= ESTIMATE_RATE_MIN && scan.issued > 0 => {
+                let _ = write!(out, ", {} to go", nice::duration(seconds));
+            }
+            _ => out.push_str(", no estimated completion time"),
+        }
+    }
+    out.push('\n');
+    Some(out)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use platter_dsl::report::{IoCounts, PoolReport, Property, PropertySource, PropertyValue};
+
+    /// The reference pool `refz1` as the engine reports it.
+    pub(in crate::zpool) fn example() -> PoolView {
+        let leaf = |index: usize| VdevReport {
+            name: format!("/disk/d{index}"),
+            kind: "file".into(),
+            guid: 100 + index as u64,
+            path: Some(format!("/disk/d{index}")),
+            state: "ONLINE".into(),
+            ashift: 12,
+            ..VdevReport::default()
+        };
+        let raidz = VdevReport {
+            name: "raidz1-0".into(),
+            kind: "raidz".into(),
+            guid: 77,
+            state: "ONLINE".into(),
+            allocated: 151_584_768,
+            size: 603_979_776,
+            fragmentation: Some(24),
+            children: (0..5).map(leaf).collect(),
+            ..VdevReport::default()
+        };
+        let guid = 17_881_871_464_930_842_434;
+        let root = VdevReport {
+            name: "refz1".into(),
+            kind: "root".into(),
+            guid,
+            children: vec![raidz.clone()],
+            ..raidz
+        };
+        let number = |value| Property { value: PropertyValue::Number(value), source: PropertySource::None };
+        let text = |value: &str, source| Property { value: PropertyValue::Text(value.into()), source };
+        PoolView {
+            report: PoolReport {
+                name: "refz1".into(),
+                guid,
+                state: "ONLINE".into(),
+                txg: 288,
+                version: 5000,
+                vdevs: root,
+                scan: ScanReport { state: "none".into(), ..ScanReport::default() },
+                ..PoolReport::default()
+            },
+            properties: [
+                ("size", number(603_979_776)),
+                ("allocated", number(151_584_768)),
+                ("free", number(452_395_008)),
+                ("capacity", number(25)),
+                ("fragmentation", number(24)),
+                ("dedupratio", number(200)),
+                ("expandsize", number(0)),
+                ("checkpoint", number(0)),
+                ("guid", number(guid)),
+                ("version", Property { value: PropertyValue::Number(5000), source: PropertySource::Default }),
+                ("ashift", Property { value: PropertyValue::Number(12), source: PropertySource::Local }),
+                ("altroot", text("-", PropertySource::Default)),
+                ("failmode", text("wait", PropertySource::Default)),
+                ("feature@lz4_compress", text("active", PropertySource::Local)),
+                ("feature@async_destroy", text("enabled", PropertySource::Local)),
+            ]
+            .into_iter()
+            .map(|(name, property)| (name.to_owned(), property))
+            .collect(),
+            damaged_files: Vec::new(),
+            open_ns: 10_000_000_000,
+            now: 1_795_218_000,
+        }
+    }
+
+    #[test]
+    fn a_healthy_pool_is_shown_as_openzfs_shows_it() {
+        // From the reference pool's manifest, made by OpenZFS 2.3.2.
+        let expected = "  pool: refz1
+ state: ONLINE
+config:
+
+\tNAME          STATE     READ WRITE CKSUM
+\trefz1         ONLINE       0     0     0
+\t  raidz1-0    ONLINE       0     0     0
+\t    /disk/d0  ONLINE       0     0     0
+\t    /disk/d1  ONLINE       0     0     0
+\t    /disk/d2  ONLINE       0     0     0
+\t    /disk/d3  ONLINE       0     0     0
+\t    /disk/d4  ONLINE       0     0     0
+
+errors: No known data errors
+";
+        assert_eq!(text(&example(), &Style::default()), expected);
+        assert_eq!(all_text(&[example()], &Style::default(), true, false), "pool 'refz1' is healthy\n");
+        assert_eq!(all_text(&[example()], &Style::default(), true, true), "all pools are healthy\n");
+    }
+
+    #[test]
+    fn a_degraded_pool_tells_what_is_wrong() {
+        let mut view = example();
+        view.report.state = "DEGRADED".into();
+        view.report.status = Some(
+            "One or more devices could not be opened.  Sufficient replicas exist for\nthe pool to continue functioning in a \
+             degraded state."
+                .into(),
+        );
+        view.report.action = Some("Attach the missing device and online it using 'zpool online'.".into());
+        view.report.message_id = Some("ZFS-8000-2Q".into());
+        view.report.vdevs.state = "DEGRADED".into();
+        let raidz = &mut view.report.vdevs.children[0];
+        raidz.state = "DEGRADED".into();
+        raidz.children.truncate(2);
+        raidz.children[0].counts = IoCounts { checksum_errors: 1536, read_errors: 3, ..IoCounts::default() };
+        raidz.children[1] = VdevReport {
+            name: "12345678901234567890".into(),
+            kind: "missing".into(),
+            path: Some("/disk/d1".into()),
+            state: "UNAVAIL".into(),
+            note: Some("was /disk/d1".into()),
+            ..VdevReport::default()
+        };
+        view.report.error_count = 2;
+        view.damaged_files = vec!["/refz1/a".into(), "<metadata>:<0x1>".into()];
+        let expected = "  pool: refz1
+ state: DEGRADED
+status: One or more devices could not be opened.  Sufficient replicas exist for
+\tthe pool to continue functioning in a degraded state.
+action: Attach the missing device and online it using 'zpool online'.
+   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-2Q
+config:
+
+\tNAME                      STATE     READ WRITE CKSUM
+\trefz1                     DEGRADED     0     0     0
+\t  raidz1-0                DEGRADED     0     0     0
+\t    /disk/d0              ONLINE       3     0 1.50K
+\t    12345678901234567890  UNAVAIL      0     0     0  was /disk/d1
+
+errors: 2 data errors, use '-v' for a list
+";
+        assert_eq!(text(&view, &Style::default()), expected);
+        let verbose = text(&view, &Style { verbose: true, literal: true, ..Style::default() });
+        assert!(verbose.contains("\t    /disk/d0              ONLINE       3     0  1536\n"), "{verbose}");
+        assert!(verbose.ends_with(
+            "errors: Permanent errors have been detected in the following files:\n\n        /refz1/a\n        <metadata>:<0x1>\n"
+        ));
+        assert!(!is_healthy(&view));
+    }
+
+    #[test]
+    fn scrubs_are_told_as_openzfs_tells_them() {
+        let report = |state: &str| ScanReport {
+            state: state.into(),
+            start_time: 1_795_218_000,
+            end_time: 1_795_218_001,
+            to_examine: 3_650_722_202,
+            examined: 1_288_490_189,
+            issued: 1_099_511_628,
+            rate: 300 << 20,
+            eta_seconds: Some(12),
+            elapsed_seconds: 4,
+            ..ScanReport::default()
+        };
+        assert_eq!(scan(&report("none"), 0), None);
+        let on = nice::ctime(1_795_218_001);
+        assert_eq!(
+            scan(&report("finished"), 0).unwrap(),
+            format!("scrub repaired 0B in 00:00:01 with 0 errors on {on}\n")
+        );
+        assert_eq!(scan(&report("canceled"), 0).unwrap(), format!("scrub canceled on {on}\n"));
+        let since = nice::ctime(1_795_218_000);
+        assert_eq!(
+            scan(&report("scanning"), 0).unwrap(),
+            format!(
+                "scrub in progress since {since}\n\t1.20G / 3.40G scanned at 300M/s, 1.02G / 3.40G issued at 300M/s\n\t0B \
+                 repaired, 30.12% done, 00:00:12 to go\n"
+            )
+        );
+        assert_eq!(
+            scan(&report("paused"), 1_795_218_000).unwrap(),
+            format!(
+                "scrub paused since {since}\n\tscrub started on {since}\n\t1.20G / 3.40G scanned, 1.02G / 3.40G issued\n\t0B \
+                 repaired, 30.12% done\n"
+            )
+        );
+    }
+}

@@ -1,0 +1,242 @@
+//! `zpool status -j`: OpenZFS's schema, with what the engine knows.
+
+use platter_daemon::api::PoolView;
+use platter_dsl::report::{ScanReport, VdevReport};
+use serde_json::Value;
+
+use super::names::Naming;
+use super::status::{Style, is_unhealthy};
+use crate::json::{self, Object};
+use crate::nice;
+
+/// What the `--json-…` options ask for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Options {
+    /// Numbers as integers.
+    pub as_int: bool,
+    /// All vdevs in one object.
+    pub flat: bool,
+    /// Guids as keys.
+    pub by_guid: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Format {
+    Count,
+    Bytes,
+    Time,
+    Exact,
+}
+
+/// Adds numbers as the style asks.
+struct Numbers {
+    literal: bool,
+    as_int: bool,
+}
+
+impl Numbers {
+    fn add(&self, object: &mut Object, name: &str, value: u64, format: Format) {
+        let text = match format {
+            _ if self.as_int => {
+                object.insert(name.into(), value.into());
+                return;
+            }
+            Format::Exact => value.to_string(),
+            _ if self.literal => value.to_string(),
+            Format::Count => nice::num(value),
+            Format::Bytes => nice::bytes(value),
+            Format::Time => nice::date(value),
+        };
+        object.insert(name.into(), text.into());
+    }
+}
+
+/// The value of `pools`.
+pub(super) fn pools<'a>(views: impl Iterator<Item = &'a PoolView>, style: &Style, options: Options) -> Object {
+    let numbers = Numbers { literal: style.literal, as_int: options.as_int };
+    views
+        .map(|view| {
+            let report = &view.report;
+            let mut object = json::pool_info(view, false, options.as_int);
+            for (name, text) in [("status", &report.status), ("action", &report.action)] {
+                if let Some(text) = text {
+                    object.insert(name.into(), format!("{}\n", text.trim_end().replace('\n', "\n\t")).into());
+                }
+            }
+            if let Some(id) = &report.message_id {
+                object.insert("msgid".into(), id.clone().into());
+                object.insert("moreinfo".into(), format!("https://openzfs.github.io/openzfs-docs/msg/{id}").into());
+            }
+            if report.scan.state != "none" && !report.scan.state.is_empty() {
+                object.insert("scan_stats".into(), scan(&report.scan, &numbers).into());
+            }
+            let mut vdevs = Object::new();
+            add(&mut vdevs, &report.vdevs, 0, None, style, options, &numbers);
+            object.insert("vdevs".into(), vdevs.into());
+            numbers.add(&mut object, "error_count", report.error_count, Format::Count);
+            if report.error_count != 0 && style.verbose {
+                object.insert("errlist".into(), view.damaged_files.clone().into());
+            }
+            let key = if options.by_guid { report.guid.to_string() } else { report.name.clone() };
+            (key, Value::Object(object))
+        })
+        .collect()
+}
+
+fn scan(scan: &ScanReport, numbers: &Numbers) -> Object {
+    let mut object = Object::new();
+    object.insert("function".into(), "SCRUB".into());
+    let state = match scan.state.as_str() {
+        "finished" => "FINISHED",
+        "canceled" => "CANCELED",
+        _ => "SCANNING",
+    };
+    object.insert("state".into(), state.into());
+    numbers.add(&mut object, "start_time", scan.start_time, Format::Time);
+    numbers.add(&mut object, "end_time", scan.end_time, Format::Time);
+    numbers.add(&mut object, "to_examine", scan.to_examine, Format::Bytes);
+    numbers.add(&mut object, "examined", scan.examined, Format::Bytes);
+    numbers.add(&mut object, "skipped", 0, Format::Bytes);
+    numbers.add(&mut object, "processed", scan.repaired, Format::Bytes);
+    numbers.add(&mut object, "errors", scan.errors, Format::Count);
+    numbers.add(&mut object, "bytes_per_scan", scan.examined, Format::Bytes);
+    numbers.add(&mut object, "pass_start", scan.start_time, Format::Exact);
+    numbers.add(&mut object, "scrub_pause", scan.pause_time, Format::Time);
+    let paused = scan
+        .end_time
+        .max(scan.start_time)
+        .saturating_sub(scan.start_time)
+        .saturating_sub(scan.elapsed_seconds);
+    numbers.add(&mut object, "scrub_spent_paused", paused, Format::Exact);
+    numbers.add(&mut object, "issued_bytes_per_scan", scan.issued, Format::Bytes);
+    numbers.add(&mut object, "issued", scan.issued, Format::Bytes);
+    object
+}
+
+/// What every vdev's object begins with.
+pub(super) fn vdev_info(vdev: &VdevReport, naming: &Naming, as_int: bool) -> Object {
+    let mut object = Object::new();
+    object.insert("name".into(), naming.name(vdev).into());
+    object.insert("vdev_type".into(), vdev.kind.clone().into());
+    if vdev.guid != 0 {
+        object.insert("guid".into(), json::number(vdev.guid, as_int));
+    }
+    if let Some(path) = &vdev.path {
+        object.insert("path".into(), path.clone().into());
+    }
+    object.insert("class".into(), "normal".into());
+    let state = if vdev.state == "UNAVAIL" { "CANT_OPEN" } else { &vdev.state };
+    object.insert("state".into(), state.into());
+    object
+}
+
+/// OpenZFS's name for the reason behind a note.
+fn aux(note: &str) -> &'static str {
+    match note {
+        "cannot open" => "OPEN_FAILED",
+        "corrupted data" => "CORRUPT_DATA",
+        "insufficient replicas" => "NO_REPLICAS",
+        "missing device" => "BAD_GUID_SUM",
+        "invalid label" => "BAD_LABEL",
+        "newer version" => "VERSION_NEWER",
+        "unsupported feature(s)" => "UNSUP_FEAT",
+        "too many errors" => "ERR_EXCEEDED",
+        "experienced I/O failures" => "IO_FAILURE",
+        "external device fault" => "EXTERNAL",
+        "currently in use" => "ACTIVE",
+        "all children offline" => "CHILDREN_OFFLINE",
+        _ => "CORRUPT_DATA",
+    }
+}
+
+fn add(
+    into: &mut Object,
+    vdev: &VdevReport,
+    depth: usize,
+    parent: Option<&str>,
+    style: &Style,
+    options: Options,
+    numbers: &Numbers,
+) {
+    if style.unhealthy_only && depth > 0 && !is_unhealthy(vdev) {
+        return;
+    }
+    let name = style.naming.name(vdev);
+    let mut object = vdev_info(vdev, &style.naming, options.as_int);
+    if let Some(parent) = parent.filter(|_| options.flat) {
+        object.insert("parent".into(), parent.into());
+    }
+    for (name, value) in
+        [("alloc_space", vdev.allocated), ("total_space", vdev.size), ("ex_dev_size", vdev.expand_size)]
+    {
+        if value != 0 {
+            numbers.add(&mut object, name, value, Format::Bytes);
+        }
+    }
+    numbers.add(&mut object, "read_errors", vdev.counts.read_errors, Format::Count);
+    numbers.add(&mut object, "write_errors", vdev.counts.write_errors, Format::Count);
+    numbers.add(&mut object, "checksum_errors", vdev.counts.checksum_errors, Format::Count);
+    if let Some(note) = &vdev.note {
+        match note.strip_prefix("was ") {
+            Some(was) => {
+                numbers.add(&mut object, "not_present", 1, Format::Exact);
+                object.insert("was".into(), was.into());
+            }
+            None => {
+                object.insert("aux".into(), aux(note).into());
+            }
+        }
+    }
+    if options.flat {
+        for child in &vdev.children {
+            add(into, child, depth + 2, Some(&name), style, options, numbers);
+        }
+    } else {
+        let mut children = Object::new();
+        for child in &vdev.children {
+            add(&mut children, child, depth + 2, Some(&name), style, options, numbers);
+        }
+        if !children.is_empty() {
+            object.insert("vdevs".into(), children.into());
+        }
+    }
+    into.insert(name, object.into());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::zpool::status::tests::example;
+
+    #[test]
+    fn vdevs_are_nested_as_in_openzfs() {
+        let object = pools([&example()].into_iter(), &Style::default(), Options::default());
+        let value = Value::Object(object);
+        let pool = &value["refz1"];
+        assert_eq!(pool["state"], "ONLINE");
+        assert_eq!(pool["error_count"], "0");
+        assert!(pool.get("scan_stats").is_none());
+        let root = &pool["vdevs"]["refz1"];
+        assert_eq!((&root["vdev_type"], &root["alloc_space"]), (&Value::from("root"), &Value::from("145M")));
+        let leaf = &root["vdevs"]["raidz1-0"]["vdevs"]["/disk/d3"];
+        assert_eq!(leaf["path"], "/disk/d3");
+        assert_eq!(leaf["checksum_errors"], "0");
+    }
+
+    #[test]
+    fn numbers_can_be_integers_and_vdevs_flat() {
+        let mut view = example();
+        view.report.error_count = 1;
+        view.damaged_files = vec!["/refz1/x".into()];
+        view.report.vdevs.children[0].children[0].note = Some("was /disk/d0".into());
+        let style = Style { verbose: true, literal: true, ..Style::default() };
+        let options = Options { as_int: true, flat: true, by_guid: true };
+        let value = Value::Object(pools([&view].into_iter(), &style, options));
+        let pool = &value["17881871464930842434"];
+        assert_eq!(pool["pool_guid"], 17_881_871_464_930_842_434_u64);
+        assert_eq!(pool["errlist"][0], "/refz1/x");
+        let leaf = &pool["vdevs"]["/disk/d0"];
+        assert_eq!((&leaf["parent"], &leaf["was"]), (&Value::from("raidz1-0"), &Value::from("/disk/d0")));
+        assert_eq!(pool["vdevs"]["refz1"]["total_space"], 603_979_776);
+    }
+}

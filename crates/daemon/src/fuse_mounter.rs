@@ -1,0 +1,286 @@
+//! The real [`Mounter`]: the POSIX layer on a data set, shown to the kernel through FUSE.
+//!
+//! A mount owns two things, in this order: the kernel's mount, and the pool's handle of the object set. The handle is given
+//! back only after the kernel's side is gone and everything is written.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use platter_dmu::{Objset, Tx};
+use platter_dsl::report::DatasetReport;
+use platter_dsl::{FilesystemMaker, Pool};
+use platter_fuse::FuseError;
+use platter_ondisk::ObjectId;
+use platter_zpl::{AtimeMode, CreateOptions, SpaceInfo, Timestamp, Zpl};
+
+use crate::engine::PoolHandle;
+use crate::machine::{SystemClock, random_u64};
+use crate::mount_plan::text;
+use crate::mounter::{HowToMount, Mounted, Mounter, UnmountError};
+use crate::run::Parts;
+
+/// What the real daemon is made of.
+pub fn parts() -> Parts {
+    Parts { maker: Arc::new(ZplMaker), mounter: Arc::new(FuseMounter) }
+}
+
+impl platter_zpl::WallClock for SystemClock {
+    fn now(&self) -> (u64, u32) {
+        platter_dsl::WallClock::now(self)
+    }
+}
+
+/// Fills new data sets with an empty file system that belongs to whoever runs the daemon.
+struct ZplMaker;
+
+impl FilesystemMaker for ZplMaker {
+    fn make<'a>(&'a self, os: &'a Arc<Objset>, tx: &'a Tx) -> BoxFuture<'a, platter_zio::Result<()>> {
+        Box::pin(async move {
+            let (seconds, nanoseconds) = platter_dsl::WallClock::now(&SystemClock);
+            let options = CreateOptions {
+                uid: rustix::process::geteuid().as_raw(),
+                gid: rustix::process::getegid().as_raw(),
+                now: Timestamp { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanoseconds },
+                salt_seed: random_u64(),
+                ..CreateOptions::default()
+            };
+            Zpl::create_filesystem(os, tx, &options).await
+        })
+    }
+}
+
+/// Space of a data set as its pool tells it.
+struct DatasetSpace {
+    pool: Arc<Pool>,
+    name: String,
+}
+
+impl SpaceInfo for DatasetSpace {
+    fn available(&self) -> u64 {
+        self.pool.filesystem_space(&self.name).0
+    }
+
+    fn referenced(&self) -> u64 {
+        self.pool.filesystem_space(&self.name).1
+    }
+}
+
+fn is_on(report: &DatasetReport, property: &str, default: bool) -> bool {
+    match report.properties.get(property).map(text).as_deref() {
+        Some("on") => true,
+        Some("off") => false,
+        _ => default,
+    }
+}
+
+/// What the properties and options say about a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Flags {
+    read_only: bool,
+    devices: bool,
+    setuid: bool,
+    exec: bool,
+}
+
+fn flags(report: &DatasetReport, how: &HowToMount) -> Flags {
+    let choose = |yes: &str, no: &str, property: &str| {
+        let last = how.options.iter().rev().find(|option| *option == yes || *option == no);
+        last.map_or_else(|| is_on(report, property, true), |option| option == yes)
+    };
+    Flags {
+        read_only: how.read_only,
+        devices: choose("dev", "nodev", "devices"),
+        setuid: choose("suid", "nosuid", "setuid"),
+        exec: choose("exec", "noexec", "exec"),
+    }
+}
+
+fn atime(report: &DatasetReport, how: &HowToMount) -> AtimeMode {
+    let given = how.options.iter().rev().find_map(|option| match option.as_str() {
+        "noatime" => Some(AtimeMode::Off),
+        "relatime" => Some(AtimeMode::Relative),
+        "strictatime" => Some(AtimeMode::Always),
+        _ => None,
+    });
+    given.unwrap_or_else(|| match (is_on(report, "atime", true), is_on(report, "relatime", true)) {
+        (false, _) => AtimeMode::Off,
+        (true, true) => AtimeMode::Relative,
+        (true, false) => AtimeMode::Always,
+    })
+}
+
+/// The reason alone: the caller says what could not be mounted.
+fn reason(error: &FuseError) -> String {
+    let text = error.to_string();
+    match text.split_once(": ") {
+        Some((start, rest)) if start.starts_with("cannot mount") => rest.to_owned(),
+        _ => text,
+    }
+}
+
+/// Mounts through FUSE.
+struct FuseMounter;
+
+#[async_trait]
+impl Mounter for FuseMounter {
+    async fn mount(
+        &self,
+        pool: &Arc<dyn PoolHandle>,
+        report: &DatasetReport,
+        at: &Path,
+        how: &HowToMount,
+    ) -> Result<Box<dyn Mounted>, String> {
+        let pool = pool.engine_pool().ok_or("the pool has no engine")?;
+        let name = report.name.clone();
+        let objset = pool.open_filesystem(&name).await.map_err(|error| error.to_string())?;
+        let mounted = mount_objset(&pool, objset, report, at, how).await;
+        match mounted {
+            Ok((zpl, mount, flags)) => Ok(Box::new(FuseMount {
+                pool,
+                name,
+                zpl,
+                mount: Arc::new(mount),
+                flags,
+                how: how.clone(),
+                closed: false,
+            })),
+            Err(reason) => {
+                if let Err(error) = pool.close_filesystem(&name).await {
+                    tracing::error!("cannot close '{name}': {error}");
+                }
+                Err(reason)
+            }
+        }
+    }
+
+    async fn object_path(&self, pool: &Arc<dyn PoolHandle>, dataset: &str, object: u64) -> Option<String> {
+        let pool = pool.engine_pool()?;
+        let objset = pool.open_filesystem(dataset).await.ok()?;
+        let path = platter_zpl::object_path(&objset, ObjectId(object)).await.ok();
+        drop(objset);
+        let _ = pool.close_filesystem(dataset).await;
+        path
+    }
+}
+
+async fn mount_objset(
+    pool: &Arc<Pool>,
+    objset: Arc<Objset>,
+    report: &DatasetReport,
+    at: &Path,
+    how: &HowToMount,
+) -> Result<(Arc<Zpl>, platter_fuse::Mount, Flags), String> {
+    let flags = flags(report, how);
+    let options = platter_zpl::MountOptions {
+        read_only: flags.read_only,
+        atime: atime(report, how),
+        salt_seed: random_u64(),
+        znodes_max: 0,
+    };
+    let space = Arc::new(DatasetSpace { pool: pool.clone(), name: report.name.clone() });
+    let zpl = Zpl::mount(objset, options, Arc::new(SystemClock), space).await.map_err(|error| error.to_string())?;
+    if let Some(reason) = zpl.read_only_reason().filter(|_| !flags.read_only) {
+        tracing::warn!("'{}' is mounted read-only: {reason}", report.name);
+    }
+    let options = platter_fuse::MountOptions {
+        source: report.name.clone(),
+        read_only: flags.read_only || zpl.read_only_reason().is_some(),
+        devices: flags.devices,
+        setuid: flags.setuid,
+        exec: flags.exec,
+        // Others may enter a root daemon's mounts, as those of any file system; a user's own are the user's.
+        allow_other: rustix::process::geteuid().is_root(),
+        cache_absent: report.properties.get("casesensitivity").map(text).is_none_or(|case| case == "sensitive"),
+        ..platter_fuse::MountOptions::default()
+    };
+    let (served, place, runtime) = (zpl.clone(), at.to_path_buf(), tokio::runtime::Handle::current());
+    // The kernel asks for the root before mount(2) is over: not on a thread that answers.
+    let mount = tokio::task::spawn_blocking(move || platter_fuse::mount(served, &place, options, runtime))
+        .await
+        .map_err(|error| error.to_string())?
+        .map_err(|error| reason(&error))?;
+    Ok((zpl, mount, flags))
+}
+
+/// A mounted file system.
+struct FuseMount {
+    pool: Arc<Pool>,
+    name: String,
+    zpl: Arc<Zpl>,
+    mount: Arc<platter_fuse::Mount>,
+    flags: Flags,
+    how: HowToMount,
+    /// Whether the pool's handle is given back.
+    closed: bool,
+}
+
+#[async_trait]
+impl Mounted for FuseMount {
+    async fn unmount(&mut self, force: bool) -> Result<(), UnmountError> {
+        let mount = self.mount.clone();
+        let result = tokio::task::spawn_blocking(move || mount.unmount(force)).await;
+        match result {
+            Ok(Ok(())) => {}
+            Ok(Err(FuseError::Busy(_))) => return Err(UnmountError::Busy),
+            Ok(Err(error)) => return Err(UnmountError::Other(error.to_string())),
+            Err(error) => return Err(UnmountError::Other(error.to_string())),
+        }
+        if self.closed {
+            return Ok(());
+        }
+        // Nothing of the kernel's is left; what cannot be written now (a stopped pool) cannot be written later either.
+        if let Err(error) = self.zpl.unmount().await {
+            tracing::error!("'{}': {error}", self.name);
+        }
+        if let Err(error) = self.pool.close_filesystem(&self.name).await {
+            tracing::error!("cannot close '{}': {error}", self.name);
+        }
+        self.closed = true;
+        Ok(())
+    }
+
+    async fn object_path(&self, object: u64) -> Option<String> {
+        self.zpl.object_path(ObjectId(object)).await.ok()
+    }
+
+    async fn follow(&mut self, report: &DatasetReport) -> bool {
+        self.zpl.set_atime(atime(report, &self.how));
+        let asked_read_only = self.how.options.iter().any(|option| option == "ro");
+        let how = HowToMount {
+            read_only: asked_read_only || crate::mount_plan::read_only(report),
+            options: self.how.options.clone(),
+        };
+        flags(report, &how) == self.flags
+    }
+
+    fn is_gone(&self) -> bool {
+        !self.mount.is_alive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mount_plan::tests::dataset;
+    use platter_dsl::report::PropertySource;
+
+    #[test]
+    fn properties_decide_and_options_override() {
+        let report = dataset(
+            "tank",
+            &[
+                ("atime", "on", PropertySource::Default),
+                ("relatime", "off", PropertySource::Local),
+                ("exec", "off", PropertySource::Local),
+            ],
+        );
+        let how = HowToMount::default();
+        assert_eq!(atime(&report, &how), AtimeMode::Always);
+        assert_eq!(flags(&report, &how), Flags { read_only: false, devices: true, setuid: true, exec: false });
+        let how = HowToMount { read_only: true, options: vec!["noatime".into(), "exec".into(), "nosuid".into()] };
+        assert_eq!(atime(&report, &how), AtimeMode::Off);
+        assert_eq!(flags(&report, &how), Flags { read_only: true, devices: true, setuid: false, exec: true });
+    }
+}

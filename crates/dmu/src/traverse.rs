@@ -1,0 +1,323 @@
+//! Walking every block that an object set references, from its root pointer alone (`module/zfs/dmu_traverse.c`): for scrub,
+//! for destroying a dataset, for audits.
+//!
+//! Order: the head; then the meta-dnode's tree from the left, where below each dnode block come the trees of the objects in
+//! it (each from the left, a block before what is below it, the spill block last); then the trees of the dnodes in the
+//! head (space totals per project, group, user). Intent log blocks are not part of it.
+//!
+//! Invariants:
+//! - the visitor sees every non-hole pointer once, before anything below it;
+//! - a walk that starts "after" a bookmark sees exactly what an undisturbed walk would have shown after that bookmark;
+//! - damage (an unreadable or senseless interior block) is reported, skips what is below, and never ends the walk.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use platter_buffer::Buf;
+use platter_ondisk::dnode::{DNODE_SIZE, MAX_OBJECT};
+use platter_ondisk::{BlkPtr, DnodePhys, ObjectId, ObjsetPhys};
+use platter_zio::{BlockStore, Bookmark, Priority, Result, ZioError};
+use tokio::task::JoinHandle;
+
+use crate::blocktree::{SPILL_BLKID, TreeReader, pointer, span};
+use crate::numbers::{PER_BLOCK, dnode_slots};
+
+/// Interior blocks read ahead of the walk.
+const READ_AHEAD: usize = 8;
+const META: ObjectId = ObjectId(0);
+
+/// What to do after a block was shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visit {
+    /// Go on, below it first.
+    Continue,
+    /// Go on, but leave out what is below it.
+    Skip,
+    /// End the walk.
+    Stop,
+}
+
+/// Sees the blocks of a walk.
+pub trait Visitor: Send + Sync {
+    /// A block that is referenced: not a hole, possibly embedded.
+    fn block<'a>(&'a self, bookmark: Bookmark, bp: &'a BlkPtr) -> BoxFuture<'a, Visit>;
+
+    /// The block just shown has others below it and cannot be read or makes no sense. [`Visit::Stop`] ends the walk.
+    fn damaged<'a>(&'a self, bookmark: Bookmark, bp: &'a BlkPtr, error: &'a ZioError) -> BoxFuture<'a, Visit>;
+}
+
+/// How a walk ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WalkEnd {
+    /// Everything was shown.
+    Complete,
+    /// The visitor stopped it.
+    Stopped,
+}
+
+/// Walks object set `objset` whose root block is `root`, everything after `from` when that is given.
+///
+/// # Errors
+/// Only a store that stopped ([`ZioError::Suspended`]); damage goes to the visitor.
+pub async fn visit(
+    store: &Arc<dyn BlockStore>,
+    objset: ObjectId,
+    root: &BlkPtr,
+    from: Option<Bookmark>,
+    visitor: &dyn Visitor,
+) -> Result<WalkEnd> {
+    let walk = Walk { store, objset, from, visitor };
+    match walk.head(root).await {
+        Ok(()) => Ok(WalkEnd::Complete),
+        Err(Break::Stop) => Ok(WalkEnd::Stopped),
+        Err(Break::Error(error)) => Err(error),
+    }
+}
+
+/// Ends a walk early.
+enum Break {
+    Stop,
+    Error(ZioError),
+}
+
+type Walked = std::result::Result<(), Break>;
+
+/// Where a block stands relative to where the walk resumes.
+#[derive(PartialEq)]
+enum Place {
+    /// All of it was shown before.
+    Before,
+    /// It was shown, but not all that is below it.
+    Around,
+    /// Nothing of it was shown.
+    After,
+}
+
+struct Walk<'a> {
+    store: &'a Arc<dyn BlockStore>,
+    objset: ObjectId,
+    from: Option<Bookmark>,
+    visitor: &'a dyn Visitor,
+}
+
+impl Walk<'_> {
+    fn reader(&self, object: ObjectId) -> TreeReader<'_> {
+        TreeReader { store: self.store, flights: None, objset: self.objset, object, priority: Priority::Scrub }
+    }
+
+    async fn head(&self, root: &BlkPtr) -> Walked {
+        if root.is_hole() {
+            return Ok(());
+        }
+        let bookmark = Bookmark { objset: self.objset, object: META, level: -1, blkid: 0 };
+        if self.from.is_none() && self.show(bookmark, root).await? == Visit::Skip {
+            return Ok(());
+        }
+        let read = self.store.read(root, bookmark, Priority::Scrub).await;
+        let head = read.and_then(|block| {
+            ObjsetPhys::decode(&block).map_err(|e| ZioError::corrupt("object set", format!("{bookmark}: {e}")))
+        });
+        let head = match head {
+            Ok(head) => head,
+            Err(error) => return self.report(bookmark, root, error).await,
+        };
+        self.object(META, &head.meta_dnode).await?;
+        let totals = [(u64::MAX - 2, &head.projectused), (u64::MAX - 1, &head.groupused), (u64::MAX, &head.userused)];
+        for (object, dnode) in totals {
+            if let Some(dnode) = dnode {
+                self.object(ObjectId(object), dnode).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn show(&self, bookmark: Bookmark, bp: &BlkPtr) -> std::result::Result<Visit, Break> {
+        match self.visitor.block(bookmark, bp).await {
+            Visit::Stop => Err(Break::Stop),
+            visit => Ok(visit),
+        }
+    }
+
+    async fn report(&self, bookmark: Bookmark, bp: &BlkPtr, error: ZioError) -> Walked {
+        if matches!(error, ZioError::Suspended(..)) {
+            return Err(Break::Error(error));
+        }
+        match self.visitor.damaged(bookmark, bp, &error).await {
+            Visit::Stop => Err(Break::Stop),
+            Visit::Continue | Visit::Skip => Ok(()),
+        }
+    }
+
+    /// Where block `index` of `level` of `object` stands. `span` are its first and last block of level 0.
+    fn place(&self, object: ObjectId, level: u8, span: (u64, u64), epbs: u32) -> Place {
+        let Some(from) = self.from.filter(|from| from.level >= 0) else { return Place::After };
+        let (first, last) = span;
+        if from.object == object {
+            let (from_level, at) = (from.level as u8, from.blkid);
+            let from_first =
+                if at == SPILL_BLKID { at } else { crate::blocktree::shl(at, u32::from(from_level) * epbs) };
+            return if first > from_first || first == from_first && level < from_level {
+                Place::After
+            } else if last >= from_first && (level > 0 || object == META) {
+                Place::Around
+            } else {
+                Place::Before
+            };
+        }
+        if object == META {
+            if from.object.0 >= MAX_OBJECT {
+                return Place::Before;
+            }
+            // Resuming inside an object: its dnode block and what leads there was shown.
+            let block = from.object.0 / PER_BLOCK;
+            return match (first > block, last < block) {
+                (true, _) => Place::After,
+                (_, true) => Place::Before,
+                _ => Place::Around,
+            };
+        }
+        if from.object == META || object > from.object { Place::After } else { Place::Before }
+    }
+
+    /// Walks one object's tree and spill block.
+    fn object<'s>(&'s self, object: ObjectId, dnode: &'s DnodePhys) -> BoxFuture<'s, Walked> {
+        async move {
+            if object != META && self.from.is_some_and(|from| from.object != META && object < from.object) {
+                return Ok(());
+            }
+            self.pointers(object, dnode, dnode.levels - 1, 0, &dnode.blkptrs).await?;
+            if let Some(spill) = dnode.spill.filter(|bp| !bp.is_hole())
+                && self.place(object, 0, (SPILL_BLKID, SPILL_BLKID), 0) == Place::After
+            {
+                let bookmark = self.reader(object).bookmark(0, SPILL_BLKID);
+                self.show(bookmark, &spill).await?;
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    /// Walks pointers `first..` of `level`.
+    fn pointers<'s>(
+        &'s self,
+        object: ObjectId,
+        dnode: &'s DnodePhys,
+        level: u8,
+        first: u64,
+        pointers: &'s [BlkPtr],
+    ) -> BoxFuture<'s, Walked> {
+        async move {
+            let epbs = dnode.pointers_per_indirect_shift();
+            let interior = level > 0 || object == META;
+            let mut ahead = ReadAhead::new(self, object, level, first, pointers, interior);
+            for (at, bp) in pointers.iter().enumerate() {
+                if bp.is_hole() {
+                    continue;
+                }
+                let index = first + at as u64;
+                let place = self.place(object, level, span(level, index, epbs), epbs);
+                if place == Place::Before {
+                    continue;
+                }
+                let bookmark = self.reader(object).bookmark(level, index);
+                if place == Place::After && self.show(bookmark, bp).await? == Visit::Skip {
+                    continue;
+                }
+                if !interior {
+                    continue;
+                }
+                match ahead.take(at).await {
+                    Ok(block) if level > 0 => self.indirect(object, dnode, level, index, bp, &block).await?,
+                    Ok(block) => self.dnodes(index, bp, &block).await?,
+                    Err(error) => self.report(bookmark, bp, error).await?,
+                }
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    async fn indirect(
+        &self,
+        object: ObjectId,
+        dnode: &DnodePhys,
+        level: u8,
+        index: u64,
+        bp: &BlkPtr,
+        block: &Buf,
+    ) -> Walked {
+        let count = 1usize << dnode.pointers_per_indirect_shift();
+        if block.len() != 1 << dnode.indirect_shift || bp.level() != level || bp.is_embedded() {
+            let bookmark = self.reader(object).bookmark(level, index);
+            let what = format!("{bookmark}: {} bytes, pointer of level {}", block.len(), bp.level());
+            return self.report(bookmark, bp, ZioError::corrupt("indirect block", what)).await;
+        }
+        let children: Vec<BlkPtr> = (0..count).map(|at| pointer(block, at)).collect();
+        self.pointers(object, dnode, level - 1, index << dnode.pointers_per_indirect_shift(), &children).await
+    }
+
+    /// Walks the objects of one dnode block.
+    async fn dnodes(&self, blkid: u64, bp: &BlkPtr, block: &Buf) -> Walked {
+        for (slot, _) in dnode_slots(block) {
+            let object = ObjectId(blkid * PER_BLOCK + slot as u64);
+            match DnodePhys::decode(&block[slot * DNODE_SIZE..]) {
+                Ok(Some(dnode)) => self.object(object, &dnode).await?,
+                Ok(None) => {}
+                Err(error) => {
+                    let bookmark = self.reader(META).bookmark(0, blkid);
+                    let error = ZioError::corrupt("dnode", format!("object {object}: {error}"));
+                    self.report(bookmark, bp, error).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads of interior blocks that the walk will need soon, on tasks of their own.
+struct ReadAhead<'a> {
+    walk: &'a Walk<'a>,
+    object: ObjectId,
+    level: u8,
+    first: u64,
+    pointers: &'a [BlkPtr],
+    next: usize,
+    running: std::collections::VecDeque<(usize, JoinHandle<Result<Buf>>)>,
+}
+
+impl<'a> ReadAhead<'a> {
+    fn new(walk: &'a Walk<'a>, object: ObjectId, level: u8, first: u64, pointers: &'a [BlkPtr], any: bool) -> Self {
+        let next = if any { 0 } else { pointers.len() };
+        Self { walk, object, level, first, pointers, next, running: Default::default() }
+    }
+
+    fn bookmark(&self, at: usize) -> Bookmark {
+        self.walk.reader(self.object).bookmark(self.level, self.first + at as u64)
+    }
+
+    /// The contents of block `at`; later ones are on their way when this returns.
+    async fn take(&mut self, at: usize) -> Result<Buf> {
+        while self.running.front().is_some_and(|&(running, _)| running < at) {
+            self.running.pop_front();
+        }
+        self.next = self.next.max(at);
+        while self.running.len() <= READ_AHEAD && self.next < self.pointers.len() {
+            let (number, bp) = (self.next, self.pointers[self.next]);
+            self.next += 1;
+            if !bp.is_hole() {
+                let (store, bookmark) = (self.walk.store.clone(), self.bookmark(number));
+                let read = tokio::spawn(async move { store.read(&bp, bookmark, Priority::Scrub).await });
+                self.running.push_back((number, read));
+            }
+        }
+        match self.running.pop_front() {
+            Some((running, read)) if running == at => match read.await {
+                Ok(block) => block,
+                Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
+                Err(failed) => Err(ZioError::Io(format!("{}: the read was cancelled: {failed}", self.bookmark(at)))),
+            },
+            _ => self.walk.store.read(&self.pointers[at], self.bookmark(at), Priority::Scrub).await,
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Walks over everything an object set references.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use platter_buffer::Buf;
+use platter_dmu::traverse::{Visit, Visitor, WalkEnd, visit};
+use platter_dmu::{NewDnode, Objset};
+use platter_ondisk::{BlkPtr, ObjectId};
+use platter_zio::{BlockStore, Bookmark, ZioError};
+use support::{World, file};
+
+#[derive(Default)]
+struct Recorder {
+    seen: Mutex<Vec<(Bookmark, BlkPtr)>>,
+    damaged: Mutex<Vec<Bookmark>>,
+    stop_after: Option<usize>,
+    skip: Option<Bookmark>,
+}
+
+impl Visitor for Recorder {
+    fn block<'a>(&'a self, bookmark: Bookmark, bp: &'a BlkPtr) -> BoxFuture<'a, Visit> {
+        async move {
+            let mut seen = self.seen.lock().unwrap();
+            seen.push((bookmark, *bp));
+            match self.stop_after {
+                Some(limit) if seen.len() == limit => Visit::Stop,
+                _ if self.skip == Some(bookmark) => Visit::Skip,
+                _ => Visit::Continue,
+            }
+        }
+        .boxed()
+    }
+
+    fn damaged<'a>(&'a self, bookmark: Bookmark, _: &'a BlkPtr, _: &'a ZioError) -> BoxFuture<'a, Visit> {
+        self.damaged.lock().unwrap().push(bookmark);
+        async { Visit::Continue }.boxed()
+    }
+}
+
+/// Three dnode blocks' worth of files of all shapes: tall, sparse, with spill blocks, empty.
+async fn populated(world: &World) -> Arc<Objset> {
+    let tx = world.gate.begin().await.unwrap();
+    let os = Objset::create(world.params(), 2, &tx);
+    for n in 0..70u64 {
+        let new = NewDnode { indirect_shift: 12, ..file(512) };
+        let dnode = os.allocate(&tx, new).await.unwrap();
+        for blkid in [0, 1, 40, n * n * n] {
+            if n % 3 != 0 {
+                dnode.write_block(&tx, blkid, Buf::copy_from(&[n as u8 + 1; 512])).await.unwrap();
+            }
+        }
+        if n % 5 == 0 {
+            dnode.set_spill(&tx, Some(Buf::copy_from(&[1; 512]))).unwrap();
+        }
+    }
+    drop(tx);
+    world.sync(&os).await;
+    os
+}
+
+async fn walk(world: &World, os: &Objset, from: Option<Bookmark>, recorder: &Recorder) -> WalkEnd {
+    let store: Arc<dyn BlockStore> = world.store.clone();
+    visit(&store, ObjectId(54), &os.root(), from, recorder).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_walk_shows_every_live_block_once() {
+    let world = World::new(false);
+    let os = populated(&world).await;
+    let recorder = Recorder::default();
+    assert_eq!(walk(&world, &os, None, &recorder).await, WalkEnd::Complete);
+    let seen = recorder.seen.into_inner().unwrap();
+    let mut offsets: Vec<u64> =
+        seen.iter().filter(|(_, bp)| !bp.is_embedded()).map(|(_, bp)| bp.dva(0).offset).collect();
+    offsets.sort_unstable();
+    assert_eq!(offsets, world.store.offsets());
+}
+
+#[tokio::test]
+async fn a_walk_resumed_after_any_block_shows_exactly_the_rest() {
+    let world = World::new(false);
+    let os = populated(&world).await;
+    let all = Recorder::default();
+    walk(&world, &os, None, &all).await;
+    let all = all.seen.into_inner().unwrap();
+    for at in (0..all.len()).step_by(3) {
+        let rest = Recorder::default();
+        assert_eq!(walk(&world, &os, Some(all[at].0), &rest).await, WalkEnd::Complete);
+        let rest: Vec<Bookmark> = rest.seen.into_inner().unwrap().into_iter().map(|(bookmark, _)| bookmark).collect();
+        let expected: Vec<Bookmark> = all[at + 1..].iter().map(|(bookmark, _)| *bookmark).collect();
+        assert_eq!(rest, expected, "after {}", all[at].0);
+    }
+}
+
+#[tokio::test]
+async fn a_walk_stops_and_skips_as_told() {
+    let world = World::new(false);
+    let os = populated(&world).await;
+    let stopped = Recorder { stop_after: Some(20), ..Recorder::default() };
+    assert_eq!(walk(&world, &os, None, &stopped).await, WalkEnd::Stopped);
+    assert_eq!(stopped.seen.lock().unwrap().len(), 20);
+    // The second dnode block: none of the objects 32..64 is shown.
+    let block = Bookmark { objset: ObjectId(54), object: ObjectId(0), level: 0, blkid: 1 };
+    let skipped = Recorder { skip: Some(block), ..Recorder::default() };
+    walk(&world, &os, None, &skipped).await;
+    let seen = skipped.seen.into_inner().unwrap();
+    assert!(seen.iter().all(|(bookmark, _)| !(32..64).contains(&bookmark.object.0)));
+    assert!(seen.iter().any(|(bookmark, _)| bookmark.object.0 >= 64));
+}
+
+#[tokio::test]
+async fn damage_is_reported_and_the_walk_goes_on() {
+    let world = World::new(false);
+    let os = populated(&world).await;
+    let tall = os.dnode(ObjectId(51)).await.unwrap().phys();
+    assert!(tall.levels > 1);
+    world.store.lose(&tall.blkptrs[0]);
+    let recorder = Recorder::default();
+    assert_eq!(walk(&world, &os, None, &recorder).await, WalkEnd::Complete);
+    let damaged = recorder.damaged.into_inner().unwrap();
+    assert_eq!(damaged.len(), 1);
+    assert_eq!(damaged[0].object, ObjectId(51));
+    assert!(recorder.seen.into_inner().unwrap().iter().any(|(bookmark, _)| bookmark.object.0 > 51));
+}

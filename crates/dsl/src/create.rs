@@ -1,0 +1,430 @@
+//! `zpool create`: checks first, then labels, then the first transaction group (`spa_create`, `dsl_pool_create`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use parking_lot::{Mutex, RwLock};
+use platter_device::OpenOptions;
+use platter_dmu::bpobj::Bpobj;
+use platter_dmu::zap::Zap;
+use platter_dmu::{NewDnode, Objset, ObjsetParams, Tx, TxgGate};
+use platter_nvlist::NvList;
+use platter_ondisk::types::object_type;
+use platter_ondisk::{Guid, ObjectId, Uberblock};
+use platter_spa::{Geometry, Group, Metaslab, Store};
+use platter_vdev::{PathOpener, TopVdev};
+
+use crate::accounting::Accounting;
+use crate::config::{PoolConfig, PoolState, VdevConfig};
+use crate::core::{Core, MosObjects, Tree, mos_properties};
+use crate::dataset::{Dataset, TXG_INITIAL};
+use crate::dir::{Dir, FREE_DIR, MOS_DIR};
+use crate::environment::Environment;
+use crate::error::{PoolError, Result};
+use crate::features::{CREATED, Features};
+use crate::labels::{self, LabelTarget};
+use crate::origin::{self, MosAccess};
+use crate::request::{CreateRequest, VdevRequest};
+use crate::scrub::ScrubState;
+use crate::sync::VERSION;
+use crate::{config_object, history, member_check, mos, names, open_vdevs, pool_properties, properties};
+
+/// Least size of a device (`SPA_MINDEVSIZE`).
+pub const DEVICE_SIZE_MIN: u64 = 64 << 20;
+
+/// A checked request: the configuration to write, and the devices.
+pub struct Plan {
+    /// Configuration without sizes.
+    pub root: VdevConfig,
+    /// `ashift` property, when given.
+    pub ashift: u64,
+    /// Pool properties to store.
+    pub pool_properties: BTreeMap<String, crate::dir::StoredProperty>,
+    /// Root data set properties to store.
+    pub dataset_properties: BTreeMap<String, crate::dir::StoredProperty>,
+    /// Features to enable.
+    pub features: Vec<&'static str>,
+}
+
+fn leaf_paths(request: &VdevRequest) -> Vec<&PathBuf> {
+    match request {
+        VdevRequest::Leaf(path) => vec![path],
+        VdevRequest::Mirror(children) | VdevRequest::Raidz { children, .. } => children.iter().collect(),
+    }
+}
+
+/// Checks everything that can be checked without writing.
+///
+/// # Errors
+/// The first thing that is wrong, named.
+pub async fn plan(environment: &Environment, request: &CreateRequest) -> Result<Plan> {
+    names::check_pool(&request.name)?;
+    if request.vdevs.is_empty() {
+        return Err(PoolError::invalid("invalid vdev specification: at least one toplevel vdev must be specified"));
+    }
+    let (ashift, pool_properties, features) = pool_properties::parse_for_create(&request.pool_properties)?;
+    let dataset_properties = properties::parse_all(&request.dataset_properties)?;
+
+    let mut seen = BTreeSet::new();
+    for path in request.vdevs.iter().flat_map(leaf_paths) {
+        let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+        if !seen.insert(real) {
+            return Err(PoolError::invalid(format!("invalid vdev specification: {} is given twice", path.display())));
+        }
+    }
+    for vdev in &request.vdevs {
+        check_width(vdev)?;
+    }
+    for path in request.vdevs.iter().flat_map(leaf_paths) {
+        member_check::check(path, request.force).await?;
+    }
+    if !request.force {
+        for vdev in &request.vdevs {
+            check_sizes(vdev)?;
+        }
+    }
+    let pool_guid = Guid(environment.random_u64());
+    let mut root = VdevConfig { kind: "root".into(), guid: pool_guid, ..VdevConfig::default() };
+    for (id, vdev) in request.vdevs.iter().enumerate() {
+        root.children.push(top_config(environment, vdev, id as u64));
+    }
+    let features = CREATED.iter().copied().filter(|guid| !features.disabled.contains(*guid)).collect();
+    Ok(Plan { root, ashift, pool_properties, dataset_properties, features })
+}
+
+fn check_width(vdev: &VdevRequest) -> Result<()> {
+    let too_few = |kind: &str, least: usize| {
+        Err(PoolError::invalid(format!("invalid vdev specification: {kind} requires at least {least} devices")))
+    };
+    match vdev {
+        VdevRequest::Mirror(children) if children.len() < 2 => too_few("mirror", 2),
+        VdevRequest::Raidz { parity, children } if children.len() < usize::from(*parity) + 1 => {
+            too_few(&format!("raidz{parity}"), usize::from(*parity) + 1)
+        }
+        VdevRequest::Raidz { children, .. } if children.len() > 255 => {
+            Err(PoolError::invalid("invalid vdev specification: raidz supports no more than 255 devices"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn size_of(path: &Path) -> Option<u64> {
+    platter_device::open_path(path, OpenOptions::read_only()).ok().map(|device| device.size())
+}
+
+/// Devices of one group that differ in size waste space: that needs `-f`.
+fn check_sizes(vdev: &VdevRequest) -> Result<()> {
+    let kind = match vdev {
+        VdevRequest::Leaf(_) => return Ok(()),
+        VdevRequest::Mirror(_) => "mirror",
+        VdevRequest::Raidz { .. } => "raidz",
+    };
+    let sizes: Vec<u64> = leaf_paths(vdev).into_iter().filter_map(|path| size_of(path)).collect();
+    let (least, most) = (sizes.iter().min().copied().unwrap_or(0), sizes.iter().max().copied().unwrap_or(0));
+    // zpool tolerates 50 MB of difference between disks (ZPOOL_FUZZ).
+    if most - least > 50 << 20 {
+        return Err(PoolError::NeedsForce {
+            reason: format!("{kind} contains devices of different sizes"),
+            hint: "use '-f' to override the following errors:".into(),
+        });
+    }
+    Ok(())
+}
+
+fn top_config(environment: &Environment, vdev: &VdevRequest, id: u64) -> VdevConfig {
+    let leaf = |path: &Path, id: u64| {
+        let is_file = path.metadata().is_ok_and(|m| m.is_file());
+        VdevConfig {
+            kind: if is_file { "file".into() } else { "disk".into() },
+            id,
+            guid: Guid(environment.random_u64()),
+            path: Some(path.display().to_string()),
+            whole_disk: (!is_file).then(|| u64::from(platter_device::disk::is_whole_disk(path))),
+            create_txg: TXG_INITIAL.0,
+            ..VdevConfig::default()
+        }
+    };
+    let parent = |kind: &str, nparity: Option<u64>, children: &[PathBuf]| VdevConfig {
+        kind: kind.into(),
+        id,
+        guid: Guid(environment.random_u64()),
+        nparity,
+        create_txg: TXG_INITIAL.0,
+        children: children.iter().enumerate().map(|(i, path)| leaf(path, i as u64)).collect(),
+        ..VdevConfig::default()
+    };
+    match vdev {
+        VdevRequest::Leaf(path) => leaf(path, id),
+        VdevRequest::Mirror(children) => parent("mirror", None, children),
+        VdevRequest::Raidz { parity, children } => parent("raidz", Some(u64::from(*parity)), children),
+    }
+}
+
+/// Opens the planned vdevs and fills in their sizes.
+async fn open(environment: &Environment, plan: &mut Plan) -> Result<Vec<Option<Arc<TopVdev>>>> {
+    for top in &mut plan.root.children {
+        let mut disks = Vec::new();
+        top.walk_mut(&mut |v| {
+            if v.whole_disk == Some(1) {
+                disks.push(v.guid);
+            }
+        });
+        for guid in disks {
+            label_disk(environment, top, guid).await?;
+        }
+        top.ashift = plan.ashift;
+    }
+    let opener = PathOpener { options: OpenOptions::exclusive() };
+    let vdevs = open_vdevs::open_all(&plan.root, &opener, true).await.map_err(|e| PoolError::Busy(e.to_string()))?;
+    for (config, vdev) in plan.root.children.iter_mut().zip(vdevs.iter().flatten()) {
+        for leaf in vdev.leaves() {
+            if !leaf.is_usable() {
+                let condition = leaf.condition();
+                let reason = condition.detail.unwrap_or_else(|| "one or more devices is currently unavailable".into());
+                return Err(PoolError::Busy(format!("{}: {reason}", leaf.name())));
+            }
+            if leaf.psize() < DEVICE_SIZE_MIN {
+                return Err(PoolError::invalid(format!(
+                    "one or more devices is less than the minimum size (64M): {} has {} bytes",
+                    leaf.name(),
+                    leaf.psize()
+                )));
+            }
+        }
+        config.ashift = u64::from(vdev.ashift());
+        config.asize = vdev.asize();
+        config.metaslab_shift = open_vdevs::metaslab_shift(vdev.asize());
+    }
+    Ok(vdevs)
+}
+
+/// Partitions a whole disk and points the configuration to the partition.
+async fn label_disk(environment: &Environment, top: &mut VdevConfig, guid: Guid) -> Result<()> {
+    let mut random = [0; 56];
+    for chunk in random.chunks_exact_mut(8) {
+        chunk.copy_from_slice(&environment.random_u64().to_le_bytes());
+    }
+    let mut path = None;
+    top.walk_mut(&mut |v| {
+        if v.guid == guid {
+            path = v.path.clone();
+        }
+    });
+    let path = path.unwrap_or_default();
+    let ids = platter_device::gpt::GptIds::from_random(&random);
+    let device = platter_device::label_whole_disk(Path::new(&path), &ids, OpenOptions::exclusive())
+        .await
+        .map_err(|e| PoolError::Busy(e.to_string()))?;
+    let partition = device.path().map(|p| p.display().to_string()).unwrap_or(path);
+    drop(device);
+    top.walk_mut(&mut |v| {
+        if v.guid == guid {
+            v.path = Some(partition.clone());
+        }
+    });
+    Ok(())
+}
+
+/// Creates the pool. Its sync loop is not running yet: the first group waits to be synced.
+///
+/// # Errors
+/// As [`plan`]; devices that cannot be opened or written.
+pub async fn create(environment: Environment, request: &CreateRequest) -> Result<Arc<Core>> {
+    let mut plan = plan(&environment, request).await?;
+    // A first look at the sizes, before whole disks are partitioned.
+    for path in request.vdevs.iter().flat_map(leaf_paths) {
+        if let Some(size) = size_of(path)
+            && size < DEVICE_SIZE_MIN
+        {
+            return Err(PoolError::invalid(format!(
+                "one or more devices is less than the minimum size (64M): {} has {size} bytes",
+                path.display()
+            )));
+        }
+    }
+    let vdevs = open(&environment, &mut plan).await?;
+    let leaf_devices = open_vdevs::leaf_devices(&vdevs);
+    let targets: Vec<LabelTarget> = plan
+        .root
+        .children
+        .iter()
+        .enumerate()
+        .flat_map(|(top, vdev)| vdev.leaves().into_iter().map(move |leaf| (top, vdev.ashift, leaf.guid)))
+        .filter_map(|(top, ashift, guid)| {
+            let device = leaf_devices.get(&guid.0)?.clone();
+            Some(LabelTarget { device, guid, top, ashift: ashift as u32 })
+        })
+        .collect();
+    labels::wipe(&targets).await.map_err(PoolError::Unavailable)?;
+
+    let store = Store::new(vdevs.clone(), environment.cache_bytes);
+    {
+        let mut allocator = store.state().allocator.lock();
+        for (config, vdev) in plan.root.children.iter().zip(vdevs.iter().flatten()) {
+            let count = config.asize >> config.metaslab_shift;
+            let metaslabs =
+                (0..count).map(|i| Metaslab::new(i, i << config.metaslab_shift, 1 << config.metaslab_shift));
+            let geometry: Arc<dyn Geometry> = vdev.clone();
+            let leaves = vdev.leaves().len() as u64;
+            allocator.add_group(Group::new(
+                config.id as u32,
+                geometry,
+                metaslabs.collect(),
+                config.metaslab_shift as u32,
+                leaves,
+            ));
+        }
+    }
+    let core = build(environment, request, plan, store, leaf_devices).await?;
+    core.update_available();
+    Ok(core)
+}
+
+async fn build(
+    environment: Environment,
+    request: &CreateRequest,
+    mut plan: Plan,
+    store: Store,
+    leaf_devices: BTreeMap<u64, Arc<dyn platter_device::BlockDevice>>,
+) -> Result<Arc<Core>> {
+    let gate = TxgGate::new(TXG_INITIAL, environment.dirty_bytes_max);
+    let tx = Tx::syncing(TXG_INITIAL);
+    let now = environment.clock.now().0;
+    let random = || environment.random_u64();
+    let mos_accounting = Arc::new(Accounting::new(store.clone(), platter_ondisk::Txg(0)));
+    let params = ObjsetParams {
+        store: Arc::new(store.clone()),
+        accounting: mos_accounting.clone(),
+        gate: gate.clone(),
+        id: ObjectId::NONE,
+        properties: mos_properties(),
+        read_only: false,
+    };
+    let os = Objset::create(params, 1, &tx);
+    let directory =
+        Zap::create(&os, &tx, Some(mos::DIRECTORY_OBJECT), mos::new_zap(object_type::OBJECT_DIRECTORY, random()))
+            .await?;
+    let features = Features::create(&os, &directory, &tx, random).await?;
+    for guid in &plan.features {
+        features.enable(&os, &directory, &tx, guid, random).await?;
+    }
+    let objects = Mutex::new(MosObjects::default());
+
+    let root_dir = Dir::create(&os, &directory, &tx, None, "", now, random).await?;
+    let mos_dir = Dir::create(&os, &directory, &tx, Some(root_dir.clone()), MOS_DIR, now, random).await?;
+    let free_dir = Dir::create(&os, &directory, &tx, Some(root_dir.clone()), FREE_DIR, now, random).await?;
+    let free_list = Bpobj::create(&os, &tx, 128 << 10).await?;
+    directory.put_u64(&tx, mos::FREE_BPOBJ.as_bytes(), free_list.0).await?;
+    let access = MosAccess { os: &os, directory: &directory, features: &features, objects: &objects };
+    let origin = origin::create(&access, &store, &tx, &root_dir, now, random).await?;
+
+    let config = config_object::create(&os, &directory, &tx).await?;
+    directory.put_u64(&tx, mos::CREATION_VERSION.as_bytes(), VERSION).await?;
+    directory.put_u64(&tx, mos::DEFLATE.as_bytes(), 1).await?;
+    let deferred = Bpobj::create(&os, &tx, 1 << 14).await?;
+    directory.put_u64(&tx, mos::SYNC_BPOBJ.as_bytes(), deferred.0).await?;
+    {
+        let mut objects = objects.lock();
+        objects.config = config;
+        objects.deferred = deferred;
+    }
+    for top in &mut plan.root.children {
+        let new = NewDnode {
+            object_type: object_type::OBJECT_ARRAY,
+            block_size: 16 << 10,
+            indirect_shift: 17,
+            bonus_type: 0,
+            bonus_length: 0,
+            dnode_size: 512,
+        };
+        let array = os.allocate(&tx, new).await?;
+        let count = top.asize >> top.metaslab_shift;
+        array.write(&tx, 0, &vec![0; count as usize * 8]).await?;
+        top.metaslab_array = array.object();
+    }
+
+    let pool_config = PoolConfig {
+        version: VERSION,
+        name: request.name.clone(),
+        state: PoolState::Active,
+        txg: TXG_INITIAL.0,
+        guid: plan.root.guid,
+        hostid: Some(environment.hostid),
+        hostname: Some(environment.hostname.clone()),
+        comment: None,
+        features_for_read: Vec::new(),
+        vdev_children: plan.root.children.len() as u64,
+        top_guid: None,
+        device_guid: None,
+        vdev_tree: plan.root,
+        other: NvList::new(),
+    };
+    let tree = Tree {
+        mos_dir: Some(mos_dir),
+        free_dir: Some(free_dir),
+        root_dir: Some(root_dir.clone()),
+        origin: Some(origin),
+        ..Tree::default()
+    };
+    let core = Arc::new(Core {
+        environment,
+        store,
+        gate,
+        mos: os,
+        mos_accounting,
+        directory,
+        features,
+        config: RwLock::new(pool_config),
+        config_dirty: AtomicBool::new(true),
+        tree: RwLock::new(tree),
+        objects,
+        pool_properties: RwLock::default(),
+        uberblock: Mutex::new(Uberblock::default()),
+        tasks: Mutex::default(),
+        read_only: false,
+        altroot: request.altroot.clone(),
+        damaged: Mutex::default(),
+        scrub: Mutex::new(ScrubState::default()),
+        stopping: AtomicBool::new(false),
+        leaf_devices: Mutex::new(leaf_devices),
+    });
+    for (name, value) in &plan.dataset_properties {
+        root_dir.set_property(&core.mos, &tx, name, Some(value.clone())).await?;
+    }
+    let root = add_filesystem(&core, &tx, &root_dir).await?;
+    core.tree.write().datasets.insert(request.name.clone(), root);
+    for (name, value) in &plan.pool_properties {
+        pool_properties::store(&core, &tx, name, value.clone()).await?;
+    }
+    history::create(&core, &tx).await?;
+    if !request.history.is_empty() {
+        history::append_command(&core, &tx, &request.history).await?;
+    }
+    Ok(core)
+}
+
+/// Makes the head data set of `dir` and fills it as a file system.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn add_filesystem(core: &Arc<Core>, tx: &Tx, dir: &Arc<Dir>) -> Result<Arc<Dataset>> {
+    let origin = core.tree.read().origin.clone();
+    let dataset =
+        Dataset::create(&core.mos, &core.store, tx, dir, origin.as_ref(), core.now(), || core.random()).await?;
+    if let Some(origin) = &origin {
+        origin::attach(&core.mos, tx, origin, dataset.object, || core.random()).await?;
+        if core.features.is_enabled("com.delphix:empty_bpobj") {
+            let shared = core.objects.lock().empty_bpobj;
+            let named = origin.deadlist_keys.iter().filter(|(_, bpobj)| *bpobj == shared).count();
+            core.features.adjust(tx, "com.delphix:empty_bpobj", named as i64).await?;
+        }
+    }
+    let write_properties = properties::write_properties(core, dir);
+    let params = core.objset_params(dataset.object, dataset.accounting.clone(), write_properties, false);
+    let os = Objset::create(params, 2, tx);
+    core.environment.maker.make(&os, tx).await?;
+    *dataset.objset.lock() = Some(os);
+    Ok(dataset)
+}

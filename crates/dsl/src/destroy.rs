@@ -1,0 +1,108 @@
+//! `zfs destroy` of a file system without snapshots (`dsl_destroy_head_sync_impl`, `module/zfs/dsl_destroy.c`).
+//!
+//! Invariants: every block born in the data set is freed exactly once; nothing of it stays in the MOS; the space leaves its
+//! directory and all above in the same group.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use platter_dmu::traverse::{Visit, Visitor, visit};
+use platter_dmu::zap::Zap;
+use platter_dmu::{Result, Tx, ZioError};
+use platter_ondisk::{BlkPtr, Txg};
+use platter_zio::{BlockStore, Bookmark};
+
+use crate::core::Core;
+use crate::dataset::Dataset;
+use crate::dir::UsedKind;
+use crate::origin::{self, MosAccess};
+use crate::{history, zapify};
+
+/// Collects every block that only the destroyed data set references.
+struct Collect {
+    after: Txg,
+    found: Mutex<Vec<BlkPtr>>,
+    damage: Mutex<Option<ZioError>>,
+}
+
+impl Visitor for Collect {
+    fn block<'a>(&'a self, _bookmark: Bookmark, bp: &'a BlkPtr) -> BoxFuture<'a, Visit> {
+        async move {
+            if bp.birth() <= self.after {
+                return Visit::Skip;
+            }
+            if !bp.is_embedded() {
+                self.found.lock().push(*bp);
+            }
+            Visit::Continue
+        }
+        .boxed()
+    }
+
+    fn damaged<'a>(&'a self, _bookmark: Bookmark, _bp: &'a BlkPtr, error: &'a ZioError) -> BoxFuture<'a, Visit> {
+        async move {
+            self.damage.lock().get_or_insert_with(|| error.clone());
+            Visit::Continue
+        }
+        .boxed()
+    }
+}
+
+/// Destroys `dataset`, called `name`, which is closed and has neither snapshots nor children. Within a task.
+///
+/// # Errors
+/// Device errors, damage in the MOS. Damage in the data set itself leaks what lies below it, with a warning.
+pub async fn destroy(core: &Arc<Core>, tx: &Tx, name: &str, dataset: &Arc<Dataset>) -> Result<()> {
+    let phys = dataset.phys.lock().clone();
+    let collect = Collect { after: phys.prev_snap_txg, found: Mutex::default(), damage: Mutex::default() };
+    if !phys.bp.is_hole() {
+        let store: Arc<dyn BlockStore> = Arc::new(core.store.clone());
+        visit(&store, dataset.object, &phys.bp, None, &collect).await?;
+    }
+    if let Some(error) = collect.damage.lock().take() {
+        tracing::warn!(dataset = name, %error, "some space of the destroyed data set cannot be found and is leaked");
+    }
+    for bp in collect.found.lock().drain(..) {
+        core.store.free(tx.txg(), &bp);
+    }
+
+    zapify::deactivate_all(core, tx, dataset).await?;
+    let access =
+        MosAccess { os: &core.mos, directory: &core.directory, features: &core.features, objects: &core.objects };
+    origin::free_deadlist(&access, tx, phys.deadlist_obj).await?;
+    let origin = core.tree.read().origin.clone();
+    if let Some(origin) = origin.filter(|o| o.snapshot == phys.prev_snap_obj) {
+        origin::detach(&core.mos, tx, &origin, dataset.object).await?;
+    }
+    for object in [phys.snapnames_zapobj, phys.props_obj, phys.userrefs_obj, dataset.object] {
+        if object.is_some() {
+            core.mos.free_object(tx, object).await?;
+        }
+    }
+
+    let dir = dataset.dir.clone();
+    let (used, compressed, uncompressed, objects) = {
+        let phys = dir.phys.lock();
+        let objects = [phys.props_zapobj, phys.child_dir_zapobj, phys.deleg_zapobj, phys.clones, dir.object];
+        (phys.used_bytes, phys.compressed_bytes, phys.uncompressed_bytes, objects)
+    };
+    for changed in dir.diduse(UsedKind::Head, -(used as i64), -(compressed as i64), -(uncompressed as i64)) {
+        if changed.object != dir.object {
+            changed.store(&core.mos, tx).await?;
+        }
+    }
+    if let Some(parent) = &dir.parent {
+        let children = parent.phys.lock().child_dir_zapobj;
+        Zap::open(&core.mos, children).await?.remove(tx, dir.name.as_bytes()).await?;
+    }
+    for object in objects {
+        if object.is_some() {
+            core.mos.free_object(tx, object).await?;
+        }
+    }
+    core.tree.write().datasets.remove(name);
+    core.dirty_config();
+    history::append_event(core, tx, "destroy", &format!("{name} ({})", dataset.object)).await
+}

@@ -1,0 +1,240 @@
+//! Finding pools on devices (`zpool import` without a name; `lib/libzutil/zutil_import.c`).
+//!
+//! Invariants: devices are opened read-only and without a lock; a device belongs to the pool its newest valid label names,
+//! under the guid in it: paths in labels are never trusted.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use platter_device::OpenOptions;
+use platter_ondisk::Uberblock;
+
+use crate::config::{PoolConfig, PoolState, VdevConfig};
+use crate::labels::{self, DeviceLabels};
+use crate::report::{ImportableReport, VdevReport};
+
+/// Where devices are looked for when nothing is said.
+const DEFAULT_FOLDERS: [&str; 1] = ["/dev"];
+/// More entries of a folder are not looked at.
+const ENTRIES_MAX: usize = 100_000;
+
+/// A pool put together from its devices' labels.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The newest label's configuration, with the vdev tree of the whole pool as far as labels were found.
+    pub config: PoolConfig,
+    /// Where each leaf was found, by guid.
+    pub paths: BTreeMap<u64, PathBuf>,
+    /// The best uberblock on any device.
+    pub uberblock: Option<Uberblock>,
+    /// Top-level vdevs of which no device was found, by index.
+    pub missing_tops: Vec<u64>,
+}
+
+/// Files and block devices in `search` (folders are listed, not descended into).
+fn paths(search: &[PathBuf]) -> Vec<PathBuf> {
+    let defaults: Vec<PathBuf> = DEFAULT_FOLDERS.iter().map(PathBuf::from).collect();
+    let mut found = Vec::new();
+    for place in if search.is_empty() { &defaults } else { search } {
+        if !place.is_dir() {
+            found.push(place.clone());
+            continue;
+        }
+        let Ok(entries) = std::fs::read_dir(place) else { continue };
+        for entry in entries.take(ENTRIES_MAX).flatten() {
+            let path = entry.path();
+            if is_candidate(&path, search.is_empty()) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn is_candidate(path: &Path, devices_only: bool) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    let Ok(metadata) = path.metadata() else { return false };
+    let kind = metadata.file_type();
+    kind.is_block_device() || (!devices_only && kind.is_file() && metadata.len() >= crate::create::DEVICE_SIZE_MIN)
+}
+
+/// Reads the labels of every device in `search` and puts pools together, sorted by name and guid.
+pub async fn scan(search: &[PathBuf]) -> Vec<Candidate> {
+    let mut pools: BTreeMap<u64, Vec<(PathBuf, DeviceLabels)>> = BTreeMap::new();
+    for path in paths(search) {
+        let Ok(device) = platter_device::open_vdev(&path, false, OpenOptions::read_only()).await else { continue };
+        if let Ok(found) = labels::read(&*device).await {
+            pools.entry(found.config.guid.0).or_default().push((path, found));
+        }
+    }
+    let mut candidates: Vec<Candidate> = pools.into_values().filter_map(assemble).collect();
+    candidates.sort_by(|a, b| (&a.config.name, a.config.guid).cmp(&(&b.config.name, b.config.guid)));
+    candidates
+}
+
+fn assemble(devices: Vec<(PathBuf, DeviceLabels)>) -> Option<Candidate> {
+    let newest = devices.iter().max_by_key(|(_, found)| found.config.txg)?.1.config.clone();
+    let mut uberblock: Option<Uberblock> = None;
+    let mut tops: BTreeMap<u64, (u64, VdevConfig)> = BTreeMap::new();
+    let mut paths: BTreeMap<u64, (u64, PathBuf)> = BTreeMap::new();
+    for (path, found) in devices {
+        if let Some(candidate) = &found.uberblock
+            && uberblock.as_ref().is_none_or(|best| candidate.compare(best).is_gt())
+        {
+            uberblock = found.uberblock.clone();
+        }
+        let (txg, top) = (found.config.txg, found.config.vdev_tree);
+        if tops.get(&top.id).is_none_or(|(seen, _)| txg > *seen) {
+            tops.insert(top.id, (txg, top));
+        }
+        if let Some(guid) = found.config.device_guid {
+            // Two copies of one member (a cloned disk): the one written last is it.
+            if paths.get(&guid.0).is_none_or(|(seen, _)| txg > *seen) {
+                paths.insert(guid.0, (txg, path));
+            }
+        }
+    }
+    let missing_tops: Vec<u64> = (0..newest.vdev_children).filter(|id| !tops.contains_key(id)).collect();
+    let mut root = VdevConfig { kind: "root".into(), guid: newest.guid, ..VdevConfig::default() };
+    root.children = tops.into_values().map(|(_, top)| top).collect();
+    let mut config = newest;
+    config.vdev_tree = root;
+    let paths = paths.into_iter().map(|(guid, (_, path))| (guid, path)).collect();
+    Some(Candidate { config, paths, uberblock, missing_tops })
+}
+
+impl Candidate {
+    /// Whether enough devices are there, by vdev type.
+    pub fn is_complete_enough(&self) -> bool {
+        self.missing_tops.is_empty() && self.config.vdev_tree.children.iter().all(|top| self.tolerates(top))
+    }
+
+    fn absent(&self, vdev: &VdevConfig) -> usize {
+        vdev.leaves().iter().filter(|leaf| !self.paths.contains_key(&leaf.guid.0)).count()
+    }
+
+    fn tolerates(&self, top: &VdevConfig) -> bool {
+        let absent = self.absent(top);
+        match &*top.kind {
+            "hole" | "missing" | "indirect" => true,
+            "mirror" => absent < top.children.len(),
+            "raidz" => absent as u64 <= top.nparity.unwrap_or(0),
+            _ => absent == 0,
+        }
+    }
+
+    /// One line for each leaf that was not found: guid and last path.
+    pub fn missing_leaves(&self) -> Vec<String> {
+        let leaves = self.config.vdev_tree.leaves().into_iter();
+        leaves
+            .filter(|leaf| !self.paths.contains_key(&leaf.guid.0))
+            .map(|leaf| format!("{} (was {})", leaf.guid, leaf.path.as_deref().unwrap_or("at an unknown path")))
+            .collect()
+    }
+
+    /// What `zpool import` lists.
+    pub fn report(&self, hostid: u64) -> ImportableReport {
+        let config = &self.config;
+        let absent = self.absent(&config.vdev_tree);
+        let unsupported: Vec<&String> =
+            config.features_for_read.iter().filter(|guid| !crate::features::is_readable(guid)).collect();
+        let destroyed = config.state == PoolState::Destroyed;
+        let foreign = config.state == PoolState::Active && config.hostid.is_some_and(|id| id != hostid);
+        let (state, status, action) = if !unsupported.is_empty() {
+            let names: Vec<&str> = unsupported.iter().map(|s| &***s).collect();
+            (
+                "UNAVAIL",
+                Some(format!(
+                    "The pool uses the following feature(s) not supported on this system:\n\t{}",
+                    names.join("\n\t")
+                )),
+                Some(
+                    "The pool cannot be imported. Access the pool on a system that supports these features.".to_owned(),
+                ),
+            )
+        } else if !self.is_complete_enough() {
+            (
+                "UNAVAIL",
+                Some("One or more devices are missing from the system.".to_owned()),
+                Some("The pool cannot be imported. Attach the missing\n\tdevices and try again.".to_owned()),
+            )
+        } else if absent > 0 {
+            (
+                "DEGRADED",
+                Some("One or more devices are missing from the system.".to_owned()),
+                Some(
+                    "The pool can be imported despite missing or damaged devices.  The\n\tfault tolerance of the pool may \
+                     be compromised if imported."
+                        .to_owned(),
+                ),
+            )
+        } else if foreign {
+            (
+                "ONLINE",
+                Some("The pool was last accessed by another system.".to_owned()),
+                Some("The pool can be imported using its name or numeric identifier and\n\tthe '-f' flag.".to_owned()),
+            )
+        } else {
+            ("ONLINE", None, Some("The pool can be imported using its name or numeric identifier.".to_owned()))
+        };
+        ImportableReport {
+            name: config.name.clone(),
+            guid: config.guid.0,
+            state: state.into(),
+            status,
+            action,
+            last_host: foreign.then(|| config.hostname.clone()).flatten(),
+            vdevs: self.vdev_report(&config.vdev_tree, &config.name),
+            destroyed,
+        }
+    }
+
+    fn vdev_report(&self, vdev: &VdevConfig, pool: &str) -> VdevReport {
+        let absent = vdev.is_leaf() && !self.paths.contains_key(&vdev.guid.0);
+        let state = match &*vdev.kind {
+            _ if absent => "UNAVAIL",
+            "root" if !self.is_complete_enough() => "UNAVAIL",
+            "mirror" | "raidz" if !self.tolerates(vdev) => "UNAVAIL",
+            "root" | "mirror" | "raidz" if self.absent(vdev) > 0 => "DEGRADED",
+            _ => "ONLINE",
+        };
+        VdevReport {
+            name: vdev_name(vdev, pool, self.paths.get(&vdev.guid.0)),
+            kind: vdev.kind.clone(),
+            guid: vdev.guid.0,
+            path: vdev.path.clone(),
+            state: state.into(),
+            note: absent.then(|| format!("was {}", vdev.path.as_deref().unwrap_or("at an unknown path"))),
+            ashift: vdev.ashift,
+            children: vdev.children.iter().map(|child| self.vdev_report(child, pool)).collect(),
+            ..VdevReport::default()
+        }
+    }
+}
+
+/// A vdev's name as the commands show it. A leaf that is gone is called by its guid.
+pub fn vdev_name(vdev: &VdevConfig, pool: &str, path: Option<&PathBuf>) -> String {
+    match &*vdev.kind {
+        "root" => pool.to_owned(),
+        "raidz" => format!("raidz{}-{}", vdev.nparity.unwrap_or(1), vdev.id),
+        "file" | "disk" => match path {
+            None => vdev.guid.to_string(),
+            Some(path) => leaf_name(vdev, &path.display().to_string()),
+        },
+        kind => format!("{kind}-{}", vdev.id),
+    }
+}
+
+/// Disks are shown without their folder (and partition, when the pool has the whole disk); files by their whole path.
+pub fn leaf_name(vdev: &VdevConfig, path: &str) -> String {
+    if vdev.kind == "file" {
+        return path.to_owned();
+    }
+    let name = path.rsplit('/').next().unwrap_or(path);
+    if vdev.whole_disk == Some(1) {
+        let base = name.strip_suffix("-part1").or_else(|| name.strip_suffix('1'));
+        return base.map(|b| b.trim_end_matches('p')).unwrap_or(name).to_owned();
+    }
+    name.to_owned()
+}

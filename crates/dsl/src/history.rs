@@ -1,0 +1,225 @@
+//! The pool's history: a ring of nvlist records in an object (`module/zfs/spa_history.c`).
+//!
+//! Invariants: a record is an 8-byte little-endian length and a packed nvlist; the record of the pool's creation is never
+//! overwritten; logical offsets grow for ever and are mapped into the ring behind that record.
+
+use std::sync::Arc;
+
+use platter_dmu::{Dnode, NewDnode, Result, Tx, ZioError};
+use platter_nvlist::NvList;
+use platter_ondisk::ObjectId;
+use platter_ondisk::types::object_type;
+
+use crate::core::Core;
+use crate::mos;
+use crate::report::HistoryEntry;
+
+/// Block size of the object (`SPA_OLD_MAXBLOCKSIZE`).
+const BLOCK_SIZE: u32 = 128 << 10;
+/// A longer record is damage.
+const RECORD_MAX: u64 = 1 << 20;
+
+/// `spa_history_phys_t`, in the bonus.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Ring {
+    pool_create_len: u64,
+    phys_max_off: u64,
+    bof: u64,
+    eof: u64,
+    records_lost: u64,
+}
+
+impl Ring {
+    fn decode(bonus: &[u8]) -> Result<Self> {
+        let word = |i: usize| bonus.get(8 * i..8 * i + 8).map(|b| u64::from_le_bytes(b.try_into().expect("eight")));
+        let (Some(pool_create_len), Some(phys_max_off), Some(bof), Some(eof), Some(records_lost)) =
+            (word(0), word(1), word(2), word(3), word(4))
+        else {
+            return Err(ZioError::corrupt("pool history", "its header is too short"));
+        };
+        if bof > eof || eof - bof > phys_max_off || pool_create_len >= phys_max_off {
+            return Err(ZioError::corrupt("pool history", "its header makes no sense"));
+        }
+        Ok(Self { pool_create_len, phys_max_off, bof, eof, records_lost })
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        [self.pool_create_len, self.phys_max_off, self.bof, self.eof, self.records_lost]
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect()
+    }
+
+    /// Where a logical offset lies in the object (`spa_history_log_to_phys`).
+    fn physical(&self, logical: u64) -> u64 {
+        let length = self.phys_max_off - self.pool_create_len;
+        if logical < self.pool_create_len {
+            logical
+        } else {
+            (logical - self.pool_create_len) % length + self.pool_create_len
+        }
+    }
+}
+
+/// Makes the history object of a new pool.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn create(core: &Arc<Core>, tx: &Tx) -> Result<()> {
+    let (_, size) = core.store.state().allocator.lock().deflated();
+    let ring = Ring { phys_max_off: (size / 1000).clamp(128 << 10, 1 << 30), ..Ring::default() };
+    let new = NewDnode {
+        object_type: object_type::SPA_HISTORY,
+        block_size: BLOCK_SIZE,
+        indirect_shift: 17,
+        bonus_type: object_type::SPA_HISTORY_OFFSETS,
+        bonus_length: 40,
+        dnode_size: 512,
+    };
+    let dnode = core.mos.allocate(tx, new).await?;
+    dnode.set_bonus(tx, object_type::SPA_HISTORY_OFFSETS, &ring.encode())?;
+    core.directory.put_u64(tx, mos::HISTORY.as_bytes(), dnode.object().0).await?;
+    core.objects.lock().history = dnode.object();
+    Ok(())
+}
+
+async fn read_ring(dnode: &Dnode, ring: &Ring, logical: u64, length: u64) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; length as usize];
+    let start = ring.physical(logical);
+    let first = (ring.phys_max_off - start).min(length) as usize;
+    dnode.read(start, &mut bytes[..first]).await?;
+    if first < bytes.len() {
+        dnode.read(ring.pool_create_len, &mut bytes[first..]).await?;
+    }
+    Ok(bytes)
+}
+
+async fn append(core: &Arc<Core>, tx: &Tx, record: &NvList) -> Result<()> {
+    let object = core.objects.lock().history;
+    if !object.is_some() {
+        return Ok(());
+    }
+    let dnode = core.mos.dnode(object).await?;
+    let mut ring = Ring::decode(&dnode.bonus())?;
+    let packed = record.encode_xdr();
+    let mut bytes = (packed.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(packed);
+    let length = bytes.len() as u64;
+    if length > ring.phys_max_off - ring.pool_create_len {
+        return Ok(());
+    }
+    // Make room by forgetting the oldest records.
+    while ring.phys_max_off - (ring.eof - ring.bof) <= length + ring.pool_create_len && ring.bof < ring.eof {
+        let size = read_ring(&dnode, &ring, ring.bof, 8).await?;
+        let size = u64::from_le_bytes(size.try_into().expect("eight bytes"));
+        ring.bof = (ring.bof + 8 + size.min(RECORD_MAX)).min(ring.eof);
+        ring.records_lost += 1;
+    }
+    let start = ring.physical(ring.eof);
+    let first = (ring.phys_max_off - start).min(length) as usize;
+    dnode.write(tx, start, &bytes[..first]).await?;
+    if first < bytes.len() {
+        dnode.write(tx, ring.pool_create_len, &bytes[first..]).await?;
+    }
+    ring.eof += length;
+    if ring.pool_create_len == 0 {
+        ring.pool_create_len = ring.eof;
+        ring.bof = ring.eof;
+    }
+    dnode.set_bonus(tx, object_type::SPA_HISTORY_OFFSETS, &ring.encode())
+}
+
+/// Adds a command line.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn append_command(core: &Arc<Core>, tx: &Tx, command: &str) -> Result<()> {
+    let mut record = NvList::new();
+    record
+        .add_u64("history time", core.now())
+        .add_str("history command", command.chars().take(4096).collect::<String>())
+        .add_u64("history who", 0)
+        .add_str("history hostname", &*core.environment.hostname);
+    append(core, tx, &record).await
+}
+
+/// Adds an internal event.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn append_event(core: &Arc<Core>, tx: &Tx, name: &str, text: &str) -> Result<()> {
+    let mut record = NvList::new();
+    record
+        .add_u64("history time", core.now())
+        .add_u64("history txg", tx.txg().0)
+        .add_str("internal_name", name)
+        .add_str("history internal str", text)
+        .add_str("history hostname", &*core.environment.hostname);
+    append(core, tx, &record).await
+}
+
+/// All records, oldest first.
+///
+/// # Errors
+/// Damage, unreadable blocks.
+pub async fn read(core: &Core) -> Result<Vec<HistoryEntry>> {
+    let object: ObjectId = core.objects.lock().history;
+    let mut entries = Vec::new();
+    if !object.is_some() {
+        return Ok(entries);
+    }
+    let dnode = core.mos.dnode(object).await?;
+    let ring = Ring::decode(&dnode.bonus())?;
+    for (mut at, end) in [(0, ring.pool_create_len), (ring.bof, ring.eof)] {
+        while at < end {
+            let size = read_ring(&dnode, &ring, at, 8).await?;
+            let size = u64::from_le_bytes(size.try_into().expect("eight bytes"));
+            if size == 0 || size > RECORD_MAX || at + 8 + size > end {
+                return Err(ZioError::corrupt("pool history", format!("a record of {size} bytes at {at}")));
+            }
+            let bytes = read_ring(&dnode, &ring, at + 8, size).await?;
+            let list = NvList::decode(&bytes).map_err(|e| ZioError::corrupt("pool history", e.to_string()))?;
+            entries.extend(entry(&list));
+            at += 8 + size;
+        }
+    }
+    Ok(entries)
+}
+
+fn entry(list: &NvList) -> Option<HistoryEntry> {
+    let time = list.get_u64("history time")?;
+    let who = list.get_u64("history who").map(|uid| {
+        let text = |name: &str| list.get_str(name).unwrap_or("").to_owned();
+        (uid, text("history hostname"), text("history zone"))
+    });
+    if let Some(command) = list.get_str("history command") {
+        return Some(HistoryEntry { time, text: command.to_owned(), internal: false, who, txg: None });
+    }
+    let name = list.get_str("internal_name").or_else(|| list.get_str("ioctl")).unwrap_or("event");
+    let detail = list.get_str("history internal str").unwrap_or("");
+    let text = format!("{name} {detail}").trim_end().to_owned();
+    Some(HistoryEntry { time, text, internal: true, who, txg: list.get_u64("history txg") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logical_offsets_wrap_behind_the_creation_record() {
+        let ring = Ring { pool_create_len: 100, phys_max_off: 1000, ..Ring::default() };
+        assert_eq!(ring.physical(50), 50);
+        assert_eq!(ring.physical(999), 999);
+        assert_eq!(ring.physical(1000), 100);
+        assert_eq!(ring.physical(100 + 900 * 3 + 7), 107);
+    }
+
+    #[test]
+    fn headers_that_make_no_sense_are_damage() {
+        let good = Ring { pool_create_len: 10, phys_max_off: 1000, bof: 10, eof: 50, records_lost: 0 };
+        assert_eq!(Ring::decode(&good.encode()).unwrap(), good);
+        assert!(Ring::decode(&Ring { bof: 60, ..good }.encode()).is_err());
+        assert!(Ring::decode(&Ring { pool_create_len: 1000, ..good }.encode()).is_err());
+        assert!(Ring::decode(&[0; 12]).is_err());
+    }
+}

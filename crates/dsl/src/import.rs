@@ -1,0 +1,474 @@
+//! `zpool import`: from devices to an open pool (`spa_load`, `module/zfs/spa.c`).
+//!
+//! Invariants:
+//! - nothing is written before everything that the pool needs was read and understood;
+//! - a pool is opened for writing only when every active feature is one this version can write and nothing in it asks for
+//!   work this version cannot do (an intent log to replay, a removal to finish); else it is refused with the reason and
+//!   the way to read it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use parking_lot::{Mutex, RwLock};
+use platter_device::OpenOptions;
+use platter_dmu::zap::Zap;
+use platter_dmu::{Objset, ObjsetParams, TxgGate};
+use platter_ondisk::spacemap::MapType;
+use platter_ondisk::{ObjectId, Txg, Uberblock};
+use platter_spa::{Geometry, Group, Store};
+use platter_vdev::TopVdev;
+
+use crate::accounting::Accounting;
+use crate::config::{PoolConfig, PoolState, VdevConfig};
+use crate::core::{Core, MosObjects, mos_properties};
+use crate::dir::StoredProperty;
+use crate::discover::{self, Candidate};
+use crate::environment::Environment;
+use crate::error::{PoolError, Result};
+use crate::features::{self, Features};
+use crate::open_vdevs::{self, FoundDevices};
+use crate::request::ImportRequest;
+use crate::sync::VERSION;
+use crate::{config_object, error_log, mos, names, pool_properties, scrub, space_maps, tree};
+
+/// Oldest version this one reads (`SPA_VERSION_BEFORE_FEATURES` is 28; deadlists came with 26).
+const VERSION_READ_MIN: u64 = 15;
+
+/// Finds the one pool that a request means.
+async fn choose(environment: &Environment, request: &ImportRequest) -> Result<Candidate> {
+    let all = discover::scan(&request.search).await;
+    let guid: Option<u64> = request.pool.parse().ok();
+    let mut matching: Vec<Candidate> = all
+        .into_iter()
+        .filter(|c| c.config.state != PoolState::Destroyed)
+        .filter(|c| guid.map_or(c.config.name == request.pool, |g| c.config.guid.0 == g))
+        .collect();
+    match matching.len() {
+        0 => return Err(PoolError::NotFound("no such pool available".into())),
+        1 => {}
+        _ => {
+            let guids: Vec<String> = matching.iter().map(|c| c.config.guid.to_string()).collect();
+            return Err(PoolError::Invalid(format!(
+                "more than one matching pool\nimport by numeric ID instead: {}",
+                guids.join(", ")
+            )));
+        }
+    }
+    let candidate = matching.remove(0);
+    check(environment, &candidate, request)?;
+    Ok(candidate)
+}
+
+fn check(environment: &Environment, candidate: &Candidate, request: &ImportRequest) -> Result<()> {
+    let config = &candidate.config;
+    if let Some(name) = &request.new_name {
+        names::check_pool(name)?;
+    }
+    let foreign = config.hostid.is_some_and(|id| id != 0 && id != environment.hostid);
+    if config.state == PoolState::Active && foreign && !request.force {
+        let host = config.hostname.as_deref().unwrap_or("unknown");
+        return Err(PoolError::NeedsForce {
+            reason: format!(
+                "pool was previously in use from another system.\nLast accessed by {host} (hostid={:x})",
+                config.hostid.unwrap_or(0)
+            ),
+            hint: "The pool can be imported, use 'zpool import -f' to import the pool.".into(),
+        });
+    }
+    let unsupported: Vec<&str> =
+        config.features_for_read.iter().map(|g| &**g).filter(|g| !features::is_readable(g)).collect();
+    if !unsupported.is_empty() {
+        return Err(PoolError::Unsupported(format!(
+            "unsupported feature(s)\nThis pool uses the following feature(s) not supported by this system:\n\t{}",
+            unsupported.join("\n\t")
+        )));
+    }
+    if config.version > VERSION || (config.version > 28 && config.version < VERSION) {
+        return Err(PoolError::Unsupported(format!(
+            "pool is formatted using an unsupported ZFS version ({})",
+            config.version
+        )));
+    }
+    if config.version < VERSION_READ_MIN {
+        return Err(PoolError::Unsupported(format!(
+            "pool version {} is too old: this version reads {VERSION_READ_MIN} to 28 and {VERSION}",
+            config.version
+        )));
+    }
+    if !candidate.is_complete_enough() {
+        let mut text = String::from("one or more devices is currently unavailable");
+        for line in candidate.missing_leaves() {
+            text.push_str(&format!("\n\tmissing device: {line}"));
+        }
+        for top in &candidate.missing_tops {
+            text.push_str(&format!("\n\tmissing top-level vdev {top}: none of its devices was found"));
+        }
+        return Err(PoolError::Unavailable(text));
+    }
+    Ok(())
+}
+
+/// The properties `zpool import -o` takes.
+fn options(request: &ImportRequest) -> Result<(bool, BTreeMap<String, StoredProperty>)> {
+    let (mut read_only, mut properties) = (false, BTreeMap::new());
+    for (name, value) in &request.properties {
+        match (&**name, &**value) {
+            ("readonly", "on") => read_only = true,
+            ("readonly", "off") => read_only = false,
+            ("readonly", _) => return Err(PoolError::invalid("'readonly' must be one of 'on | off'")),
+            _ => {
+                properties.insert(name.clone(), pool_properties::parse(name, value)?);
+            }
+        }
+    }
+    Ok((read_only, properties))
+}
+
+/// Opens a pool. Its sync loop is not running yet.
+///
+/// # Errors
+/// No such pool; devices missing; features not supported; damage.
+pub async fn import(environment: Environment, request: &ImportRequest) -> Result<Arc<Core>> {
+    let (read_only, properties) = options(request)?;
+    let candidate = choose(&environment, request).await?;
+    let uberblock = candidate
+        .uberblock
+        .clone()
+        .ok_or_else(|| PoolError::Unavailable("no valid uberblock was found on any device".into()))?;
+    let mut label_config = candidate.config.clone();
+    adopt_paths(&mut label_config.vdev_tree, &candidate.paths);
+    let options = if read_only { OpenOptions::read_only() } else { OpenOptions::exclusive() };
+    let opener = FoundDevices { paths: candidate.paths.clone(), options };
+    let vdevs = open_usable(&label_config.vdev_tree, &opener, !read_only).await?;
+
+    // The configuration in the MOS is the one to trust: reopen when it describes other vdevs than the labels did.
+    let opened = Opened::new(&environment, vdevs, &uberblock).await?;
+    let mut config = opened.config(&label_config).await?;
+    adopt_paths(&mut config.vdev_tree, &candidate.paths);
+    let same = shape(&config.vdev_tree) == shape(&label_config.vdev_tree);
+    let opened = if same {
+        opened
+    } else {
+        drop(opened);
+        let vdevs = open_usable(&config.vdev_tree, &opener, !read_only).await?;
+        Opened::new(&environment, vdevs, &uberblock).await?
+    };
+    if config.vdev_tree.guid_sum() != uberblock.guid_sum {
+        return Err(PoolError::Unavailable(format!(
+            "the devices' guids add up to {:x}, the uberblock says {:x}: a device is missing from every label",
+            config.vdev_tree.guid_sum(),
+            uberblock.guid_sum
+        )));
+    }
+    let features = opened.features(&config).await?;
+    check_features(&features, &config, read_only)?;
+    opened.load_space(&config).await?;
+    config.state = PoolState::Active;
+    config.hostid = Some(environment.hostid);
+    config.hostname = Some(environment.hostname.clone());
+    if let Some(name) = &request.new_name {
+        config.name = name.clone();
+    }
+    finish(environment, request, opened, config, features, uberblock, read_only, properties).await
+}
+
+/// What a vdev tree is made of, for comparison.
+fn shape(vdev: &VdevConfig) -> Vec<(u64, String, usize)> {
+    let mut parts = Vec::new();
+    vdev.walk(&mut |v| parts.push((v.guid.0, v.kind.clone(), v.children.len())));
+    parts
+}
+
+/// Writes into the tree where each leaf was found.
+fn adopt_paths(root: &mut VdevConfig, paths: &BTreeMap<u64, PathBuf>) {
+    root.walk_mut(&mut |vdev| {
+        if let Some(path) = paths.get(&vdev.guid.0) {
+            let absolute = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            vdev.path = Some(absolute.display().to_string());
+        }
+    });
+}
+
+async fn open_usable(root: &VdevConfig, opener: &FoundDevices, writable: bool) -> Result<Vec<Option<Arc<TopVdev>>>> {
+    let vdevs = open_vdevs::open_all(root, opener, writable).await?;
+    for vdev in vdevs.iter().flatten() {
+        if !vdev.condition().is_usable() {
+            let mut text = format!("{} cannot be opened", vdev.name());
+            for leaf in vdev.leaves().iter().filter(|leaf| !leaf.is_usable()) {
+                let reason = leaf.condition().detail.unwrap_or_default();
+                text.push_str(&format!("\n\t{} ({}): {reason}", leaf.guid(), leaf.name()));
+            }
+            return Err(PoolError::Unavailable(text));
+        }
+    }
+    Ok(vdevs)
+}
+
+/// The MOS and what is needed to read it.
+struct Opened {
+    store: Store,
+    gate: Arc<TxgGate>,
+    mos: Arc<Objset>,
+    accounting: Arc<Accounting>,
+    directory: Zap,
+    vdevs: Vec<Option<Arc<TopVdev>>>,
+}
+
+impl Opened {
+    async fn new(environment: &Environment, vdevs: Vec<Option<Arc<TopVdev>>>, uberblock: &Uberblock) -> Result<Self> {
+        let store = Store::new(vdevs.clone(), environment.cache_bytes);
+        let gate = TxgGate::new(uberblock.txg.plus(1), environment.dirty_bytes_max);
+        let accounting = Arc::new(Accounting::new(store.clone(), Txg(0)));
+        let params = ObjsetParams {
+            store: Arc::new(store.clone()),
+            accounting: accounting.clone(),
+            gate: gate.clone(),
+            id: ObjectId::NONE,
+            properties: mos_properties(),
+            read_only: false,
+        };
+        let mos = Objset::open(params, uberblock.rootbp).await?;
+        let directory = Zap::open(&mos, mos::DIRECTORY_OBJECT).await?;
+        Ok(Self { store, gate, mos, accounting, directory, vdevs })
+    }
+
+    async fn config(&self, label: &PoolConfig) -> Result<PoolConfig> {
+        let object = self
+            .directory
+            .get_u64(mos::CONFIG.as_bytes())
+            .await?
+            .ok_or_else(|| PoolError::Unavailable("the pool directory names no configuration".into()))?;
+        let list = config_object::read(&self.mos, ObjectId(object)).await?;
+        let mut config =
+            PoolConfig::parse(&list).map_err(|e| PoolError::Unavailable(format!("damaged pool configuration: {e}")))?;
+        // The labels know the name after an import under a new one that was not written back.
+        config.name = label.name.clone();
+        Ok(config)
+    }
+
+    async fn features(&self, config: &PoolConfig) -> Result<Features> {
+        if config.version < VERSION {
+            return Ok(Features::none(&self.directory));
+        }
+        Ok(Features::load(&self.mos, &self.directory).await?)
+    }
+
+    /// Loads every space map into the allocator, with what log space maps hold beyond them.
+    async fn load_space(&self, config: &PoolConfig) -> Result<()> {
+        let logs = space_maps::read_logs(&self.mos, &self.directory).await?;
+        for (top, vdev) in config.vdev_tree.children.iter().filter_map(|top| {
+            let vdev = self.vdevs.get(top.id as usize)?.as_ref()?;
+            Some((top, vdev))
+        }) {
+            if !top.metaslab_array.is_some() || top.metaslab_shift == 0 {
+                continue;
+            }
+            let count = top.asize >> top.metaslab_shift;
+            if count > 1 << 20 {
+                return Err(PoolError::Unavailable(format!("vdev {} claims {count} metaslabs", top.id)));
+            }
+            let array = self.mos.dnode(top.metaslab_array).await?;
+            let mut objects = vec![0u8; count as usize * 8];
+            array.read(0, &mut objects).await?;
+            let unflushed = self.unflushed(top, count).await?;
+            let mut metaslabs = Vec::with_capacity(count as usize);
+            for (index, object) in objects.chunks_exact(8).enumerate() {
+                let object = ObjectId(u64::from_le_bytes(object.try_into().expect("eight bytes")));
+                let mut metaslab =
+                    space_maps::load(&self.mos, object, index as u64, top.metaslab_shift as u32, top.ashift as u32)
+                        .await?;
+                for (txg, log, segments) in &logs {
+                    if *txg < unflushed[index] {
+                        continue;
+                    }
+                    for segment in segments.iter().filter(|s| u64::from(s.vdev.unwrap_or(0)) == top.id) {
+                        // Log space maps count in 512-byte units over the whole vdev.
+                        let (start, length) = (segment.offset << 9, segment.run << 9);
+                        if start >> top.metaslab_shift != index as u64 {
+                            continue;
+                        }
+                        let applied = match segment.kind {
+                            MapType::Alloc => metaslab.allocatable.remove(start, length),
+                            MapType::Free => metaslab.allocatable.add(start, length),
+                        };
+                        applied.map_err(|e| {
+                            platter_dmu::ZioError::corrupt("log space map", format!("object {log}: {e}"))
+                        })?;
+                    }
+                }
+                metaslabs.push(metaslab);
+            }
+            let geometry: Arc<dyn Geometry> = vdev.clone();
+            let leaves = vdev.leaves().len() as u64;
+            let group = Group::new(top.id as u32, geometry, metaslabs, top.metaslab_shift as u32, leaves);
+            self.store.state().allocator.lock().add_group(group);
+        }
+        Ok(())
+    }
+
+    /// The group since which each metaslab's changes are only in log space maps.
+    async fn unflushed(&self, top: &VdevConfig, count: u64) -> Result<Vec<u64>> {
+        let mut txgs = vec![0; count as usize];
+        if !top.top_zap.is_some() {
+            return Ok(txgs);
+        }
+        let zap = Zap::open(&self.mos, top.top_zap).await?;
+        let name = platter_ondisk::names::vdev_top_zap::MS_UNFLUSHED_PHYS_TXGS;
+        if let Some(object) = zap.get_u64(name.as_bytes()).await? {
+            let mut bytes = vec![0u8; count as usize * 8];
+            self.mos.dnode(ObjectId(object)).await?.read(0, &mut bytes).await?;
+            for (txg, chunk) in txgs.iter_mut().zip(bytes.chunks_exact(8)) {
+                *txg = u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
+            }
+        }
+        Ok(txgs)
+    }
+}
+
+fn check_features(features: &Features, config: &PoolConfig, read_only: bool) -> Result<()> {
+    let active = features.active();
+    let unreadable: Vec<&str> =
+        active.iter().filter(|(g, read)| *read && !features::is_readable(g)).map(|(g, _)| &**g).collect();
+    if !unreadable.is_empty() {
+        return Err(PoolError::Unsupported(format!(
+            "unsupported feature(s)\nThis pool uses the following feature(s) not supported by this system:\n\t{}",
+            unreadable.join("\n\t")
+        )));
+    }
+    if read_only {
+        return Ok(());
+    }
+    let unwritable: Vec<&str> = active.iter().filter(|(g, _)| !features::is_writable(g)).map(|(g, _)| &**g).collect();
+    let hint = "The pool cannot be imported in read-write mode. Import the pool with\n\t\"-o readonly=on\", access the pool \
+                on a system that supports the\n\trequired feature(s), or recreate the pool from backup.";
+    if !unwritable.is_empty() {
+        return Err(PoolError::Unsupported(format!(
+            "unsupported feature(s)\nThis pool uses the following feature(s) that this version can read but not write:\n\t{}\n{hint}",
+            unwritable.join("\n\t")
+        )));
+    }
+    if config.version < VERSION {
+        return Err(PoolError::Unsupported(format!(
+            "pool version {} can be read but not written yet\n{hint}",
+            config.version
+        )));
+    }
+    let special = config.vdev_tree.children.iter().find(|top| top.other.contains("alloc_bias"));
+    if let Some(top) = special {
+        return Err(PoolError::Unsupported(format!(
+            "vdev {} has an allocation class, which this version can read but not write\n{hint}",
+            top.id
+        )));
+    }
+    Ok(())
+}
+
+/// Names in the pool directory that stand for work or tables that this version cannot write.
+const UNWRITABLE_ENTRIES: [(&str, &str); 5] = [
+    ("DDT-", "deduplication tables"),
+    ("com.delphix:removing", "a device removal"),
+    ("com.delphix:zpool_checkpoint", "a checkpoint"),
+    ("bptree_obj", "data sets that are still being destroyed"),
+    ("com.fudosecurity:brt", "cloned blocks"),
+];
+
+async fn check_directory(
+    directory: &Zap,
+    tree: &crate::core::Tree,
+    os: &Arc<Objset>,
+    core_params: ObjsetParams,
+) -> Result<()> {
+    for entry in directory.all().await? {
+        let name = String::from_utf8_lossy(&entry.name).into_owned();
+        let found = UNWRITABLE_ENTRIES.iter().find(|(prefix, _)| name.starts_with(prefix) && name != mos::DDT_STATS);
+        if let Some((_, what)) = found {
+            return Err(PoolError::Unsupported(format!(
+                "the pool has {what}, which this version can read but not write\nImport the pool with \"-o readonly=on\"."
+            )));
+        }
+    }
+    let _ = os;
+    for (name, dataset) in &tree.datasets {
+        let bp = dataset.phys.lock().bp;
+        if bp.is_hole() {
+            continue;
+        }
+        let mut params = core_params.clone();
+        params.id = dataset.object;
+        let Ok(opened) = Objset::open(params, bp).await else { continue };
+        if !opened.zil_header().log.is_hole() {
+            return Err(PoolError::Unsupported(format!(
+                "{name} has an intent log that was not replayed; this version cannot replay it yet\n\
+                 Import the pool on an OpenZFS system once, or with \"-o readonly=on\" to read the state before it."
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[allow(clippy::too_many_arguments)]
+async fn finish(
+    environment: Environment,
+    request: &ImportRequest,
+    opened: Opened,
+    config: PoolConfig,
+    features: Features,
+    uberblock: Uberblock,
+    read_only: bool,
+    properties: BTreeMap<String, StoredProperty>,
+) -> Result<Arc<Core>> {
+    let Opened { store, gate, mos: os, accounting, directory, vdevs } = opened;
+    let tree = tree::load(&os, &store, &directory, &config.name).await?;
+    os.set_hole_birth(features.is_active("com.delphix:hole_birth"));
+    let entry =
+        async |name: &str| -> Result<ObjectId> { Ok(ObjectId(directory.get_u64(name.as_bytes()).await?.unwrap_or(0))) };
+    let objects = MosObjects {
+        config: entry(mos::CONFIG).await?,
+        deferred: entry(mos::SYNC_BPOBJ).await?,
+        history: entry(mos::HISTORY).await?,
+        empty_bpobj: entry(mos::EMPTY_BPOBJ).await?,
+        properties: entry(mos::PROPS).await?,
+    };
+    if !read_only {
+        let params = ObjsetParams {
+            store: Arc::new(store.clone()),
+            accounting: accounting.clone(),
+            gate: gate.clone(),
+            id: ObjectId::NONE,
+            properties: mos_properties(),
+            read_only: true,
+        };
+        check_directory(&directory, &tree, &os, params).await?;
+    }
+    let pool_properties = pool_properties::load(&os, objects.properties).await?;
+    let damaged = error_log::load(&os, &directory).await?;
+    let scan = scrub::load(&directory).await?;
+    let leaf_devices = open_vdevs::leaf_devices(&vdevs);
+    let core = Arc::new(Core {
+        environment,
+        store,
+        gate,
+        mos: os,
+        mos_accounting: accounting,
+        directory,
+        features,
+        config: RwLock::new(config),
+        config_dirty: AtomicBool::new(!read_only),
+        tree: RwLock::new(tree),
+        objects: Mutex::new(objects),
+        pool_properties: RwLock::new(pool_properties),
+        uberblock: Mutex::new(uberblock),
+        tasks: Mutex::default(),
+        read_only,
+        altroot: request.altroot.clone(),
+        damaged: Mutex::new(damaged),
+        scrub: Mutex::new(scan),
+        stopping: AtomicBool::new(false),
+        leaf_devices: Mutex::new(leaf_devices),
+    });
+    core.pool_properties.write().extend(properties);
+    core.update_available();
+    Ok(core)
+}

@@ -1,0 +1,48 @@
+//! Whether a device may be taken for a new pool: nothing may be lost by surprise (`check_in_use`,
+//! `cmd/zpool/zpool_vdev.c`).
+
+use std::path::Path;
+
+use platter_device::OpenOptions;
+
+use crate::config::PoolState;
+use crate::error::{PoolError, Result};
+use crate::labels;
+
+/// Checks the device at `path`. With `force`, members of exported and of potentially active pools are taken too; what is
+/// open somewhere is never.
+///
+/// # Errors
+/// The device with its reason.
+pub async fn check(path: &Path, force: bool) -> Result<()> {
+    let shown = path.display();
+    if !path.exists() {
+        return Err(PoolError::NotFound(format!("cannot resolve path '{shown}'")));
+    }
+    if path.is_dir() {
+        return Err(PoolError::invalid(format!("cannot use '{shown}': must be a block device or regular file")));
+    }
+    // Opening it exclusively tells whether it is mounted, in another pool or otherwise in use.
+    let device = platter_device::open_path(path, OpenOptions::exclusive())
+        .map_err(|e| PoolError::Busy(format!("{shown} is in use: {e}")))?;
+    if device.size() < crate::create::DEVICE_SIZE_MIN {
+        return Err(PoolError::invalid(format!(
+            "one or more devices is less than the minimum size (64M): {shown} has {} bytes",
+            device.size()
+        )));
+    }
+    let Ok(found) = labels::read(&*device).await else { return Ok(()) };
+    let (state, name) = (found.config.state, found.config.name);
+    let what = match state {
+        PoolState::Active => "is part of potentially active pool",
+        PoolState::Exported => "is part of exported pool",
+        PoolState::Destroyed | PoolState::Other(_) => return Ok(()),
+    };
+    if force {
+        return Ok(());
+    }
+    Err(PoolError::NeedsForce {
+        reason: format!("{shown} {what} '{name}'"),
+        hint: "use '-f' to override the following errors:".into(),
+    })
+}

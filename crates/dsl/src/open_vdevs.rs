@@ -1,0 +1,131 @@
+//! From configuration to open vdevs, and from open vdevs to the allocator.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use platter_device::{BlockDevice, DeviceError, OpenOptions};
+use platter_ondisk::{Guid, Txg};
+use platter_vdev::{DeviceOpener, TopVdev, VdevKind, VdevSpec};
+
+use crate::config::VdevConfig;
+use crate::error::{PoolError, Result};
+
+/// Opens leaves by guid: where each was found, not where the configuration says it was.
+pub struct FoundDevices {
+    /// Path of each leaf that was found.
+    pub paths: BTreeMap<u64, PathBuf>,
+    /// How to open them.
+    pub options: OpenOptions,
+}
+
+#[async_trait]
+impl DeviceOpener for FoundDevices {
+    async fn open(&self, spec: &VdevSpec) -> std::result::Result<Arc<dyn BlockDevice>, DeviceError> {
+        match self.paths.get(&spec.guid.0) {
+            Some(path) => platter_device::open_vdev(path, spec.whole_disk, self.options).await,
+            None => Err(DeviceError::Gone {
+                device: spec.path.as_ref().map_or_else(|| spec.guid.to_string(), |p| p.display().to_string()),
+                reason: "no device with its guid was found".into(),
+            }),
+        }
+    }
+}
+
+/// The vdev layer's description of a configured vdev.
+pub fn spec(config: &VdevConfig) -> VdevSpec {
+    let mut spec = VdevSpec::new(VdevKind::from_label(&config.kind, config.nparity.unwrap_or(0)));
+    spec.id = config.id;
+    spec.guid = config.guid;
+    spec.path = config.path.as_ref().map(PathBuf::from);
+    spec.ashift = config.ashift as u8;
+    spec.asize = config.asize;
+    spec.metaslab_shift = config.metaslab_shift as u8;
+    spec.whole_disk = config.whole_disk == Some(1);
+    spec.offline = config.offline;
+    spec.faulted = config.faulted;
+    spec.removed = config.removed;
+    spec.not_present = config.not_present;
+    spec.is_log = config.is_log;
+    spec.create_txg = Txg(config.create_txg);
+    spec.children = config.children.iter().map(self::spec).collect();
+    spec
+}
+
+/// Opens every top-level vdev of `root`; the result is indexed by vdev id, `None` for holes.
+///
+/// # Errors
+/// A vdev type this version cannot open, by name.
+pub async fn open_all(
+    root: &VdevConfig,
+    opener: &dyn DeviceOpener,
+    writable: bool,
+) -> Result<Vec<Option<Arc<TopVdev>>>> {
+    let mut vdevs = Vec::new();
+    for config in &root.children {
+        let index = config.id as usize;
+        if index >= 4096 {
+            return Err(PoolError::Unavailable(format!("top-level vdev {index} is beyond any possible number")));
+        }
+        if vdevs.len() <= index {
+            vdevs.resize(index + 1, None);
+        }
+        if matches!(&*config.kind, "hole" | "missing") {
+            continue;
+        }
+        let vdev = TopVdev::open(&spec(config), opener, writable)
+            .await
+            .map_err(|e| PoolError::Unsupported(format!("cannot open vdev {} ({}): {e}", config.id, config.kind)))?;
+        vdevs[index] = Some(Arc::new(vdev));
+    }
+    Ok(vdevs)
+}
+
+/// The devices of all opened leaves, by guid.
+pub fn leaf_devices(vdevs: &[Option<Arc<TopVdev>>]) -> BTreeMap<u64, Arc<dyn BlockDevice>> {
+    let leaves = vdevs.iter().flatten().flat_map(|vdev| vdev.leaves().iter());
+    leaves.filter_map(|leaf| leaf.device().map(|device| (leaf.guid().0, device))).collect()
+}
+
+/// log2 of the metaslab size for a vdev of `asize` bytes (`vdev_metaslab_set_size`): about 200 metaslabs of 512 MiB to
+/// 16 GiB, at least 16 of at least 16 MiB, at most 131072.
+pub fn metaslab_shift(asize: u64) -> u64 {
+    const DEFAULT_SHIFT: u64 = 29;
+    const MAX_SHIFT: u64 = 34;
+    let highbit = |n: u64| u64::from(64 - n.leading_zeros());
+    let count = asize >> DEFAULT_SHIFT;
+    let shift = if count < 16 {
+        highbit(asize / 16)
+    } else if count > 200 {
+        highbit(asize / 200)
+    } else {
+        DEFAULT_SHIFT
+    };
+    if shift < 24 {
+        24
+    } else if shift > MAX_SHIFT {
+        if asize >> MAX_SHIFT > 1 << 17 { highbit(asize / (1 << 17)) } else { MAX_SHIFT }
+    } else {
+        shift
+    }
+}
+
+/// Leaf guids below a vdev, in order.
+pub fn leaf_guids(config: &VdevConfig) -> Vec<Guid> {
+    config.leaves().iter().map(|leaf| leaf.guid).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::metaslab_shift;
+
+    #[test]
+    fn metaslab_sizes_follow_the_vdev_size() {
+        assert_eq!(metaslab_shift(64 << 20), 24);
+        assert_eq!(metaslab_shift(1 << 30), 27);
+        assert_eq!(metaslab_shift(16 << 30), 29);
+        assert_eq!(metaslab_shift(1 << 40), 33);
+        assert_eq!(metaslab_shift(100 << 40), 34);
+    }
+}

@@ -1,0 +1,198 @@
+//! The snapshot `$ORIGIN@$ORIGIN`, of which every file system is formally a clone (`dsl_pool_create_origin`,
+//! `module/zfs/dsl_pool.c`), and the shared empty bpobj (`bpobj_alloc_empty`).
+//!
+//! Invariants: the snapshot's `num_children` is one more than its clones; each clone is listed both in the snapshot's
+//! next-clones ZAP and in the origin directory's clones ZAP; the count of feature `empty_bpobj` is the number of deadlist
+//! entries that name the shared empty bpobj.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use platter_dmu::bpobj::Bpobj;
+use platter_dmu::zap::{Zap, ZapValue};
+use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
+use platter_ondisk::dsl::{DSL_DATASET_SIZE, DslDatasetPhys, DslDirPhys, dataset_flags};
+use platter_ondisk::types::object_type;
+use platter_ondisk::{Guid, ObjectId, Txg};
+use platter_spa::Store;
+
+use crate::core::MosObjects;
+use crate::dataset::{Dataset, Origin};
+use crate::deadlist;
+use crate::dir::{Dir, ORIGIN_DIR};
+use crate::features::Features;
+use crate::mos;
+
+const EMPTY_BPOBJ_FEATURE: &str = "com.delphix:empty_bpobj";
+
+/// What changes of the MOS need at hand.
+pub struct MosAccess<'a> {
+    /// The MOS.
+    pub os: &'a Arc<Objset>,
+    /// Its directory.
+    pub directory: &'a Zap,
+    /// Feature counts.
+    pub features: &'a Features,
+    /// Well-known objects.
+    pub objects: &'a Mutex<MosObjects>,
+}
+
+/// A bpobj for a new deadlist entry: the shared empty one where the pool has that feature.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn empty_bpobj(mos: &MosAccess<'_>, tx: &Tx) -> Result<ObjectId> {
+    if !mos.features.is_enabled(EMPTY_BPOBJ_FEATURE) {
+        return Bpobj::create(mos.os, tx, deadlist::BPOBJ_BLOCK).await;
+    }
+    let mut object = mos.objects.lock().empty_bpobj;
+    if !object.is_some() {
+        object = Bpobj::create(mos.os, tx, deadlist::BPOBJ_BLOCK).await?;
+        mos.directory.put_u64(tx, mos::EMPTY_BPOBJ.as_bytes(), object.0).await?;
+        mos.objects.lock().empty_bpobj = object;
+    }
+    mos.features.adjust(tx, EMPTY_BPOBJ_FEATURE, 1).await?;
+    Ok(object)
+}
+
+/// Frees a deadlist whose contents need no freeing (no snapshot is left that they belong to).
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn free_deadlist(mos: &MosAccess<'_>, tx: &Tx, object: ObjectId) -> Result<()> {
+    let empty = mos.objects.lock().empty_bpobj;
+    for (_, bpobj) in deadlist::keys(mos.os, object).await? {
+        if bpobj != empty {
+            Bpobj::free(mos.os, tx, bpobj).await?;
+            continue;
+        }
+        mos.features.adjust(tx, EMPTY_BPOBJ_FEATURE, -1).await?;
+        if !mos.features.is_active(EMPTY_BPOBJ_FEATURE) {
+            mos.directory.remove(tx, mos::EMPTY_BPOBJ.as_bytes()).await?;
+            mos.os.free_object(tx, empty).await?;
+            mos.objects.lock().empty_bpobj = ObjectId::NONE;
+        }
+    }
+    mos.os.free_object(tx, object).await
+}
+
+/// Makes `$ORIGIN` and its snapshot in a new pool.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn create(
+    mos: &MosAccess<'_>,
+    store: &Store,
+    tx: &Tx,
+    root: &Arc<Dir>,
+    now: u64,
+    mut random: impl FnMut() -> u64,
+) -> Result<Origin> {
+    let dir = Dir::create(mos.os, mos.directory, tx, Some(root.clone()), ORIGIN_DIR, now, &mut random).await?;
+    let head = Dataset::create(mos.os, store, tx, &dir, None, now, &mut random).await?;
+    let new = NewDnode {
+        object_type: object_type::DSL_DATASET,
+        block_size: 512,
+        indirect_shift: 17,
+        bonus_type: object_type::DSL_DATASET,
+        bonus_length: DSL_DATASET_SIZE as u16,
+        dnode_size: 512,
+    };
+    let snapshot = mos.os.allocate(tx, new).await?;
+    // The origin must be older than anything in the pool.
+    let creation_txg = Txg(1);
+    let (head_deadlist, snapnames) = {
+        let phys = head.phys.lock();
+        (phys.deadlist_obj, phys.snapnames_zapobj)
+    };
+    let snapshot_phys = DslDatasetPhys {
+        dir_obj: dir.object,
+        next_snap_obj: head.object,
+        num_children: 1,
+        creation_time: now,
+        creation_txg,
+        deadlist_obj: head_deadlist,
+        fsid_guid: random() >> 8,
+        guid: Guid(random()),
+        flags: dataset_flags::UNIQUE_ACCURATE,
+        ..DslDatasetPhys::default()
+    };
+    snapshot.set_bonus(tx, object_type::DSL_DATASET, &snapshot_phys.encode())?;
+    // The head goes on with a deadlist of its own.
+    let fresh = deadlist::create(mos.os, tx, random()).await?;
+    let bpobj = empty_bpobj(mos, tx).await?;
+    deadlist::add_key(mos.os, tx, fresh, 0, bpobj).await?;
+    {
+        let mut phys = head.phys.lock();
+        phys.deadlist_obj = fresh;
+        phys.prev_snap_obj = snapshot.object();
+        phys.prev_snap_txg = creation_txg;
+    }
+    head.store(mos.os, tx).await?;
+    let value = ZapValue { integer_size: 8, integers: vec![snapshot.object().0] };
+    Zap::open(mos.os, snapnames).await?.add(tx, ORIGIN_DIR.as_bytes(), &value).await?;
+    Ok(Origin { snapshot: snapshot.object(), creation_txg, deadlist_keys: vec![(0, bpobj)] })
+}
+
+async fn snapshot_phys(os: &Arc<Objset>, origin: &Origin) -> Result<DslDatasetPhys> {
+    let dnode = os.dnode(origin.snapshot).await?;
+    DslDatasetPhys::decode(&dnode.bonus())
+        .map_err(|e| ZioError::corrupt("origin snapshot", format!("object {}: {e}", origin.snapshot)))
+}
+
+async fn store_snapshot(os: &Arc<Objset>, tx: &Tx, origin: &Origin, phys: &DslDatasetPhys) -> Result<()> {
+    os.dnode(origin.snapshot).await?.set_bonus(tx, object_type::DSL_DATASET, &phys.encode())
+}
+
+/// Lists `dataset` among the origin's clones.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn attach(
+    os: &Arc<Objset>,
+    tx: &Tx,
+    origin: &Origin,
+    dataset: ObjectId,
+    mut random: impl FnMut() -> u64,
+) -> Result<()> {
+    let mut phys = snapshot_phys(os, origin).await?;
+    phys.num_children += 1;
+    if !phys.next_clones_obj.is_some() {
+        phys.next_clones_obj = mos::create_zap(os, tx, object_type::NEXT_CLONES, random()).await?;
+    }
+    mos::add_int(&Zap::open(os, phys.next_clones_obj).await?, tx, dataset.0).await?;
+    store_snapshot(os, tx, origin, &phys).await?;
+
+    let dir = os.dnode(phys.dir_obj).await?;
+    let mut dir_phys = dir_phys(&dir)?;
+    if !dir_phys.clones.is_some() {
+        dir_phys.clones = mos::create_zap(os, tx, object_type::DSL_CLONES, random()).await?;
+        dir.set_bonus(tx, object_type::DSL_DIR, &dir_phys.encode())?;
+    }
+    mos::add_int(&Zap::open(os, dir_phys.clones).await?, tx, dataset.0).await
+}
+
+/// Takes `dataset` off the origin's clones.
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn detach(os: &Arc<Objset>, tx: &Tx, origin: &Origin, dataset: ObjectId) -> Result<()> {
+    let name = format!("{:x}", dataset.0);
+    let mut phys = snapshot_phys(os, origin).await?;
+    phys.num_children = phys.num_children.saturating_sub(1);
+    if phys.next_clones_obj.is_some() {
+        Zap::open(os, phys.next_clones_obj).await?.remove(tx, name.as_bytes()).await?;
+    }
+    store_snapshot(os, tx, origin, &phys).await?;
+    let dir = os.dnode(phys.dir_obj).await?;
+    let dir_phys = dir_phys(&dir)?;
+    if dir_phys.clones.is_some() {
+        Zap::open(os, dir_phys.clones).await?.remove(tx, name.as_bytes()).await?;
+    }
+    Ok(())
+}
+
+fn dir_phys(dnode: &platter_dmu::Dnode) -> Result<DslDirPhys> {
+    DslDirPhys::decode(&dnode.bonus())
+        .map_err(|e| ZioError::corrupt("DSL directory", format!("object {}: {e}", dnode.object())))
+}

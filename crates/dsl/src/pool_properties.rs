@@ -1,0 +1,307 @@
+//! Pool properties (`module/zcommon/zpool_prop.c`, `spa_sync_props`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use platter_dmu::Tx;
+use platter_dmu::zap::{Zap, ZapValue};
+use platter_ondisk::ObjectId;
+use platter_ondisk::types::object_type;
+
+use crate::core::Core;
+use crate::dir::StoredProperty;
+use crate::error::{PoolError, Result};
+use crate::features::CREATED;
+use crate::mos;
+use crate::report::{Properties, Property, PropertySource, PropertyValue};
+
+/// Features asked for at creation.
+#[derive(Debug, Default)]
+pub struct FeatureChoice {
+    /// Guids not to enable.
+    pub disabled: BTreeSet<&'static str>,
+}
+
+/// Properties that can be set, with what they take.
+const SETTABLE: [(&str, &[&str]); 9] = [
+    ("ashift", &[]),
+    ("autoexpand", &["off"]),
+    ("autoreplace", &["off"]),
+    ("autotrim", &["off"]),
+    ("comment", &[]),
+    ("delegation", &["on", "off"]),
+    ("failmode", &["wait"]),
+    ("listsnapshots", &["on", "off"]),
+    ("cachefile", &[]),
+];
+
+const READ_ONLY: [&str; 18] = [
+    "size",
+    "capacity",
+    "altroot",
+    "health",
+    "guid",
+    "version",
+    "dedupratio",
+    "free",
+    "allocated",
+    "readonly",
+    "expandsize",
+    "freeing",
+    "fragmentation",
+    "leaked",
+    "checkpoint",
+    "load_guid",
+    "bcloneused",
+    "bcloneratio",
+];
+
+/// Names of all pool properties.
+pub fn all_names() -> Vec<&'static str> {
+    READ_ONLY.iter().copied().chain(SETTABLE.iter().map(|(name, _)| *name)).collect()
+}
+
+/// Checks one property.
+///
+/// # Errors
+/// Unknown property, read-only property, bad value, value without effect in this version.
+pub fn parse(name: &str, value: &str) -> Result<StoredProperty> {
+    if READ_ONLY.contains(&name) {
+        return Err(PoolError::invalid(format!("property '{name}' is read-only")));
+    }
+    if name.contains(':') {
+        return Ok(StoredProperty::Text(value.to_owned()));
+    }
+    let Some((_, values)) = SETTABLE.iter().find(|(known, _)| *known == name) else {
+        return Err(PoolError::invalid(format!("property '{name}' is not a valid pool property")));
+    };
+    match name {
+        "ashift" => {
+            let ashift: u64 =
+                value.parse().map_err(|_| PoolError::invalid(format!("bad numeric value '{value}' for 'ashift'")))?;
+            if ashift != 0 && !(9..=16).contains(&ashift) {
+                return Err(PoolError::invalid(format!(
+                    "property 'ashift' number {ashift} is invalid, only values between 9 and 16 are allowed"
+                )));
+            }
+            Ok(StoredProperty::Number(ashift))
+        }
+        "comment" => {
+            if value.len() > 32 || !value.bytes().all(|b| (0x20..0x7f).contains(&b)) {
+                return Err(PoolError::invalid("comment may only have up to 32 printable characters"));
+            }
+            Ok(StoredProperty::Text(value.to_owned()))
+        }
+        "cachefile" if value == "none" || value.is_empty() => Ok(StoredProperty::Text(value.to_owned())),
+        "cachefile" => Err(PoolError::Unsupported(format!(
+            "property 'cachefile' cannot be set to '{value}': the daemon keeps its own list of pools"
+        ))),
+        _ if values.contains(&value) => Ok(StoredProperty::Text(value.to_owned())),
+        "failmode" if ["continue", "panic"].contains(&value) => Err(without_effect(name, value)),
+        "autoexpand" | "autoreplace" | "autotrim" if value == "on" => Err(without_effect(name, value)),
+        _ => Err(PoolError::invalid(format!("'{name}' must be one of '{}'", values.join(" | ")))),
+    }
+}
+
+fn without_effect(name: &str, value: &str) -> PoolError {
+    PoolError::Unsupported(format!("property '{name}' cannot be set to '{value}': this version does not act on it yet"))
+}
+
+/// Sorts out `zpool create -o`: ashift (0: detect), properties to store, feature choice.
+///
+/// # Errors
+/// As [`parse`]; unknown features.
+pub fn parse_for_create(
+    given: &BTreeMap<String, String>,
+) -> Result<(u64, BTreeMap<String, StoredProperty>, FeatureChoice)> {
+    let (mut ashift, mut stored, mut choice) = (0, BTreeMap::new(), FeatureChoice::default());
+    for (name, value) in given {
+        if let Some(feature) = name.strip_prefix("feature@") {
+            choose_feature(&mut choice, feature, value)?;
+            continue;
+        }
+        if matches!(&**name, "version" | "compatibility") {
+            return Err(PoolError::Unsupported(format!("property '{name}' is not supported by this version")));
+        }
+        match (parse(name, value)?, &**name) {
+            (StoredProperty::Number(n), "ashift") => ashift = n,
+            (value, _) => {
+                stored.insert(name.clone(), value);
+            }
+        }
+    }
+    Ok((ashift, stored, choice))
+}
+
+fn choose_feature(choice: &mut FeatureChoice, name: &str, value: &str) -> Result<()> {
+    let info = platter_ondisk::features::FEATURES
+        .iter()
+        .find(|info| info.name == name)
+        .ok_or_else(|| PoolError::invalid(format!("invalid feature '{name}'")))?;
+    match value {
+        "enabled" | "active" if CREATED.contains(&info.guid) => Ok(()),
+        "enabled" | "active" => {
+            Err(PoolError::Unsupported(format!("feature '{name}' cannot be written by this version")))
+        }
+        "disabled" => {
+            let needed = ["hole_birth", "enabled_txg", "spacemap_histogram", "spacemap_v2", "lz4_compress"];
+            if needed.contains(&name) {
+                return Err(PoolError::Unsupported(format!("feature '{name}' cannot be disabled in this version")));
+            }
+            choice.disabled.insert(info.guid);
+            Ok(())
+        }
+        _ => Err(PoolError::invalid(format!("property 'feature@{name}' can only be set to 'enabled' or 'disabled'"))),
+    }
+}
+
+/// Stores a property in the MOS and in memory.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn store(core: &Arc<Core>, tx: &Tx, name: &str, value: StoredProperty) -> platter_dmu::Result<()> {
+    if name == "comment" {
+        if let StoredProperty::Text(text) = &value {
+            core.config.write().comment = (!text.is_empty()).then(|| text.clone());
+        }
+        core.dirty_config();
+        core.pool_properties.write().insert(name.to_owned(), value);
+        return Ok(());
+    }
+    let mut object = core.objects.lock().properties;
+    if !object.is_some() {
+        object = mos::create_zap(&core.mos, tx, object_type::POOL_PROPS, core.random()).await?;
+        core.directory.put_u64(tx, mos::PROPS.as_bytes(), object.0).await?;
+        core.objects.lock().properties = object;
+    }
+    // Enumerated properties are stored by number, as OpenZFS does.
+    let zap_value = match (&*name, &value) {
+        ("delegation" | "listsnapshots", StoredProperty::Text(text)) => number(u64::from(text == "on")),
+        ("autoexpand" | "autoreplace" | "autotrim" | "failmode", StoredProperty::Text(_)) => number(0),
+        (_, StoredProperty::Number(n)) => number(*n),
+        (_, StoredProperty::Text(text)) => {
+            ZapValue { integer_size: 1, integers: text.bytes().chain([0]).map(u64::from).collect() }
+        }
+    };
+    if name != "cachefile" {
+        Zap::open(&core.mos, object).await?.put(tx, name.as_bytes(), &zap_value).await?;
+    }
+    core.pool_properties.write().insert(name.to_owned(), value);
+    Ok(())
+}
+
+fn number(n: u64) -> ZapValue {
+    ZapValue { integer_size: 8, integers: vec![n] }
+}
+
+/// Loads the stored properties of an existing pool.
+///
+/// # Errors
+/// Damage, unreadable blocks.
+pub async fn load(
+    os: &Arc<platter_dmu::Objset>,
+    object: ObjectId,
+) -> platter_dmu::Result<BTreeMap<String, StoredProperty>> {
+    let mut properties = BTreeMap::new();
+    if !object.is_some() {
+        return Ok(properties);
+    }
+    for entry in Zap::open(os, object).await?.all().await? {
+        let name = String::from_utf8_lossy(&entry.name).into_owned();
+        let first = entry.value.integers.first().copied().unwrap_or(0);
+        let value = match &*name {
+            "delegation" | "listsnapshots" | "autoexpand" | "autoreplace" | "autotrim" => {
+                StoredProperty::Text(if first == 0 { "off".into() } else { "on".into() })
+            }
+            "failmode" => StoredProperty::Text(["wait", "continue", "panic"][first.min(2) as usize].into()),
+            _ if entry.value.integer_size == 1 => {
+                let bytes: Vec<u8> = entry.value.integers.iter().map(|&n| n as u8).take_while(|&b| b != 0).collect();
+                StoredProperty::Text(String::from_utf8_lossy(&bytes).into_owned())
+            }
+            _ => StoredProperty::Number(first),
+        };
+        properties.insert(name, value);
+    }
+    Ok(properties)
+}
+
+/// All properties as `zpool get all` shows them. `health` is the root vdev's state.
+pub fn report(core: &Core, health: &str) -> Properties {
+    let mut properties = Properties::new();
+    let mut put = |name: &str, value: PropertyValue, source: PropertySource| {
+        properties.insert(name.to_owned(), Property { value, source });
+    };
+    let (allocated, size, fragmentation) = {
+        let allocator = core.store.state().allocator.lock();
+        let groups = allocator.groups();
+        let fragmentation = groups.iter().map(|g| g.fragmentation()).max().unwrap_or(0);
+        (allocator.allocated(), allocator.size(), fragmentation)
+    };
+    let config = core.config.read().clone();
+    let (none, text) = (|| PropertySource::None, |s: &str| PropertyValue::Text(s.to_owned()));
+    put("size", PropertyValue::Number(size), none());
+    put("capacity", PropertyValue::Number(if size == 0 { 0 } else { allocated * 100 / size }), none());
+    let altroot = core.altroot.as_ref().map(|p| p.display().to_string());
+    let source = if altroot.is_some() { PropertySource::Local } else { PropertySource::Default };
+    put("altroot", text(altroot.as_deref().unwrap_or("-")), source);
+    put("health", text(health), none());
+    put("guid", PropertyValue::Number(config.guid.0), none());
+    let version = if config.version == 5000 { "-".to_owned() } else { config.version.to_string() };
+    put("version", text(&version), PropertySource::Default);
+    put("bootfs", text("-"), PropertySource::Default);
+    put("dedupratio", PropertyValue::Number(100), none());
+    put("free", PropertyValue::Number(size.saturating_sub(allocated)), none());
+    put("allocated", PropertyValue::Number(allocated), none());
+    put("readonly", text(if core.read_only { "on" } else { "off" }), none());
+    put("expandsize", text("-"), none());
+    put("freeing", PropertyValue::Number(0), none());
+    put("fragmentation", PropertyValue::Number(fragmentation), none());
+    put("leaked", PropertyValue::Number(0), none());
+    put("multihost", text("off"), PropertySource::Default);
+    put("checkpoint", text("-"), none());
+    put("load_guid", PropertyValue::Number(config.guid.0), none());
+    put("maxblocksize", PropertyValue::Number(16 << 20), none());
+    put("maxdnodesize", PropertyValue::Number(512), none());
+    put("dedupditto", PropertyValue::Number(0), PropertySource::Default);
+    put("compatibility", text("off"), PropertySource::Default);
+    put("bcloneused", PropertyValue::Number(0), none());
+    put("bclonesaved", PropertyValue::Number(0), none());
+    put("bcloneratio", PropertyValue::Number(100), none());
+    let stored = core.pool_properties.read();
+    for (name, default) in [
+        ("autoexpand", "off"),
+        ("autoreplace", "off"),
+        ("autotrim", "off"),
+        ("cachefile", "-"),
+        ("comment", "-"),
+        ("delegation", "on"),
+        ("failmode", "wait"),
+        ("listsnapshots", "off"),
+    ] {
+        match stored.get(name) {
+            Some(StoredProperty::Text(value)) => put(name, text(value), PropertySource::Local),
+            _ => put(name, text(default), PropertySource::Default),
+        }
+    }
+    let ashift = match stored.get("ashift") {
+        Some(StoredProperty::Number(n)) => *n,
+        _ => 0,
+    };
+    put("ashift", PropertyValue::Number(ashift), PropertySource::Default);
+    for (name, value) in stored.iter().filter(|(name, _)| name.contains(':')) {
+        if let StoredProperty::Text(value) = value {
+            put(name, text(value), PropertySource::Local);
+        }
+    }
+    for info in platter_ondisk::features::FEATURES {
+        let state = if core.features.is_active(info.guid) {
+            "active"
+        } else if core.features.is_enabled(info.guid) {
+            "enabled"
+        } else {
+            "disabled"
+        };
+        put(&format!("feature@{}", info.name), text(state), PropertySource::Local);
+    }
+    properties
+}

@@ -1,0 +1,434 @@
+//! Scrub: every copy of every block is read, verified and, where it is wrong, rewritten (`module/zfs/dsl_scan.c`).
+//!
+//! Invariants:
+//! - the walk goes in slices; during a slice freed space is pinned, so that no block it is about to read is reused;
+//! - between slices the walk restarts from the newest roots, right after the last block it saw;
+//! - what a scrub finds unrepairable replaces the list of known errors when it completes;
+//! - its state is in the MOS whenever it starts, pauses, ends: a scrub that was running goes on after an import, from the
+//!   beginning.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use platter_dmu::Result;
+use platter_dmu::traverse::{Visit, Visitor, WalkEnd, visit};
+use platter_dmu::zap::ZapValue;
+use platter_ondisk::dsl::{DslDatasetPhys, ScanPhys, scan_flags, scan_func, scan_state};
+use platter_ondisk::{BlkPtr, ObjectId, Txg};
+use platter_spa::Store;
+use platter_zio::{BlockStore, Bookmark, ZioError};
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::Instant;
+
+use crate::core::Core;
+use crate::error::PoolError;
+use crate::mos;
+use crate::report::ScanReport;
+
+/// How long one slice may pin freed space.
+const SLICE: Duration = Duration::from_secs(2);
+/// Blocks being verified at one time.
+const IN_FLIGHT: usize = 64;
+/// The rate is measured over this long.
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// A scrub in memory.
+#[derive(Default)]
+pub struct ScrubState {
+    /// As on disk.
+    pub phys: ScanPhys,
+    /// Whether a walk is under way in this process.
+    pub running: bool,
+    /// Asked to pause or stop at the end of the slice.
+    pub interrupt: bool,
+    /// Bytes verified.
+    pub issued: u64,
+    /// Seconds spent scanning before the last start in this process.
+    pub elapsed_before: u64,
+    started: Option<Instant>,
+    window: VecDeque<(Instant, u64)>,
+    pause_time: u64,
+    /// Woken when a walk ends.
+    pub done: Arc<Notify>,
+}
+
+impl ScrubState {
+    /// State loaded from the pool directory.
+    pub fn loaded(phys: ScanPhys) -> Self {
+        Self { phys, ..Self::default() }
+    }
+
+    fn is_paused(&self) -> bool {
+        self.phys.flags & scan_flags::SCRUB_PAUSED != 0
+    }
+
+    /// What `zpool status` shows.
+    pub fn report(&mut self) -> ScanReport {
+        let state = match self.phys.state {
+            _ if self.phys.func != scan_func::SCRUB && self.phys.func != scan_func::RESILVER => "none",
+            scan_state::SCANNING if self.is_paused() => "paused",
+            scan_state::SCANNING => "scanning",
+            scan_state::FINISHED => "finished",
+            scan_state::CANCELED => "canceled",
+            _ => "none",
+        };
+        let now = Instant::now();
+        while self.window.front().is_some_and(|(at, _)| now.duration_since(*at) > WINDOW) && self.window.len() > 2 {
+            self.window.pop_front();
+        }
+        let rate = match (self.window.front(), state) {
+            (Some((at, bytes)), "scanning") => {
+                let seconds = now.duration_since(*at).as_secs_f64().max(0.001);
+                (self.phys.examined.saturating_sub(*bytes) as f64 / seconds) as u64
+            }
+            _ => 0,
+        };
+        let left = self.phys.to_examine.saturating_sub(self.phys.examined);
+        let running = self.started.map_or(0, |at| now.duration_since(at).as_secs());
+        ScanReport {
+            state: state.into(),
+            start_time: self.phys.start_time,
+            end_time: self.phys.end_time,
+            pause_time: self.pause_time,
+            to_examine: self.phys.to_examine,
+            examined: self.phys.examined,
+            issued: self.issued,
+            repaired: self.phys.processed,
+            errors: self.phys.errors,
+            rate,
+            eta_seconds: left.checked_div(rate),
+            elapsed_seconds: self.elapsed_before + running,
+        }
+    }
+}
+
+/// Starts a scrub, or lets a paused one go on.
+///
+/// # Errors
+/// [`PoolError::Busy`] when one is running; a read-only pool.
+pub async fn start(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
+    if core.read_only {
+        return Err(PoolError::Unavailable("pool is read-only".into()));
+    }
+    {
+        let mut scrub = core.scrub.lock();
+        if scrub.running {
+            return Err(PoolError::Busy("currently scrubbing; use 'zpool scrub -s' to cancel scrub".into()));
+        }
+        if scrub.phys.state == scan_state::SCANNING && scrub.is_paused() {
+            scrub.phys.flags &= !scan_flags::SCRUB_PAUSED;
+            scrub.pause_time = 0;
+        } else {
+            let to_examine = core.store.state().allocator.lock().allocated();
+            let done = scrub.done.clone();
+            *scrub = ScrubState { done, ..ScrubState::default() };
+            scrub.phys = ScanPhys {
+                func: scan_func::SCRUB,
+                state: scan_state::SCANNING,
+                max_txg: core.gate.synced_txg(),
+                start_time: core.now(),
+                to_examine,
+                ..ScanPhys::default()
+            };
+        }
+        scrub.running = true;
+        scrub.interrupt = false;
+    }
+    persist(core).await?;
+    tokio::spawn(run(core.clone()));
+    Ok(())
+}
+
+/// Goes on with a scrub that was running when the pool was last open.
+pub fn resume(core: &Arc<Core>) {
+    {
+        let mut scrub = core.scrub.lock();
+        let unfinished = scrub.phys.state == scan_state::SCANNING && scrub.phys.func == scan_func::SCRUB;
+        if core.read_only || !unfinished || scrub.is_paused() || scrub.running {
+            return;
+        }
+        scrub.phys.examined = 0;
+        scrub.phys.errors = 0;
+        scrub.running = true;
+    }
+    tokio::spawn(run(core.clone()));
+}
+
+/// Pauses a running scrub.
+///
+/// # Errors
+/// When none is running.
+pub async fn pause(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
+    if !core.scrub.lock().running {
+        return Err(PoolError::NotFound("there is no active scrub".into()));
+    }
+    {
+        let mut scrub = core.scrub.lock();
+        scrub.phys.flags |= scan_flags::SCRUB_PAUSED;
+        scrub.pause_time = core.now();
+    }
+    halt(core).await;
+    persist(core).await
+}
+
+/// Cancels a running or paused scrub.
+///
+/// # Errors
+/// When there is none.
+pub async fn stop(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
+    if core.scrub.lock().phys.state != scan_state::SCANNING {
+        return Err(PoolError::NotFound("there is no active scrub".into()));
+    }
+    halt(core).await;
+    {
+        let mut scrub = core.scrub.lock();
+        scrub.phys.state = scan_state::CANCELED;
+        scrub.phys.flags &= !scan_flags::SCRUB_PAUSED;
+        scrub.phys.end_time = core.now();
+    }
+    persist(core).await
+}
+
+/// Ends the walk of this process, if any, without changing what the pool remembers.
+pub async fn halt(core: &Arc<Core>) {
+    core.scrub.lock().interrupt = true;
+    wait(core).await;
+}
+
+/// Waits until no walk is under way.
+pub async fn wait(core: &Arc<Core>) {
+    loop {
+        let done = core.scrub.lock().done.clone();
+        let mut woken = std::pin::pin!(done.notified());
+        woken.as_mut().enable();
+        if !core.scrub.lock().running {
+            return;
+        }
+        woken.await;
+    }
+}
+
+async fn persist(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
+    core.task(async |core, tx| {
+        let words = core.scrub.lock().phys.encode().to_vec();
+        let value = ZapValue { integer_size: 8, integers: words };
+        core.directory.put(&tx, mos::SCAN.as_bytes(), &value).await?;
+        Ok(())
+    })
+    .await
+}
+
+/// One object set to walk.
+struct Target {
+    id: ObjectId,
+    /// Blocks born up to here belong to an older snapshot and are seen there.
+    after: Txg,
+}
+
+async fn run(core: Arc<Core>) {
+    {
+        let mut scrub = core.scrub.lock();
+        scrub.started = Some(Instant::now());
+        scrub.window.clear();
+    }
+    let outcome = walk_all(&core).await;
+    let finished = {
+        let mut scrub = core.scrub.lock();
+        scrub.elapsed_before += scrub.started.take().map_or(0, |at| at.elapsed().as_secs());
+        match &outcome {
+            Ok(Some(_)) => {
+                scrub.phys.state = scan_state::FINISHED;
+                scrub.phys.end_time = core.now();
+                true
+            }
+            _ => false,
+        }
+    };
+    if let Ok(Some(lost)) = outcome
+        && finished
+    {
+        *core.damaged.lock() = lost;
+        if let Err(error) = core.task(async |core, tx| Ok(crate::error_log::write(&core, &tx).await?)).await {
+            tracing::warn!(%error, "the error log could not be written");
+        }
+        if let Err(error) = persist(&core).await {
+            tracing::warn!(%error, "the scrub's end could not be recorded");
+        }
+    }
+    let mut scrub = core.scrub.lock();
+    scrub.running = false;
+    scrub.done.notify_waiters();
+}
+
+/// Walks everything; `None` when interrupted.
+async fn walk_all(core: &Arc<Core>) -> Result<Option<BTreeSet<(u64, u64)>>> {
+    let lost = Arc::new(Mutex::new(BTreeSet::new()));
+    let mut targets = vec![Target { id: ObjectId(0), after: Txg(0) }];
+    let (heads, snapshots) = {
+        let tree = core.tree.read();
+        let heads: Vec<(ObjectId, Txg)> =
+            tree.datasets.values().map(|ds| (ds.object, ds.phys.lock().prev_snap_txg)).collect();
+        (heads, tree.snapshots.clone())
+    };
+    for object in snapshots {
+        let phys = snapshot_phys(core, object).await?;
+        targets.push(Target { id: object, after: phys.prev_snap_txg });
+    }
+    targets.extend(heads.into_iter().map(|(id, after)| Target { id, after }));
+    for target in targets {
+        let mut from = None;
+        loop {
+            if core.scrub.lock().interrupt {
+                return Ok(None);
+            }
+            let slice = Slice::new(core, target.after, lost.clone());
+            let Some(root) = root_of(core, target.id).await? else { break };
+            let store: Arc<dyn BlockStore> = Arc::new(core.store.clone());
+            let end = visit(&store, target.id, &root, from, &slice).await;
+            slice.drain().await;
+            match end? {
+                WalkEnd::Complete => break,
+                WalkEnd::Stopped => from = *slice.last.lock(),
+            }
+        }
+    }
+    let lost = std::mem::take(&mut *lost.lock());
+    Ok(Some(lost))
+}
+
+async fn snapshot_phys(core: &Arc<Core>, object: ObjectId) -> Result<DslDatasetPhys> {
+    let dnode = core.mos.dnode(object).await?;
+    DslDatasetPhys::decode(&dnode.bonus()).map_err(|e| ZioError::corrupt("snapshot", format!("object {object}: {e}")))
+}
+
+/// The newest root of an object set; `None` when it is gone or empty.
+async fn root_of(core: &Arc<Core>, id: ObjectId) -> Result<Option<BlkPtr>> {
+    let root = if id.0 == 0 {
+        core.uberblock.lock().rootbp
+    } else {
+        let head = core.tree.read().datasets.values().find(|ds| ds.object == id).cloned();
+        match head {
+            Some(dataset) => dataset.phys.lock().bp,
+            None => match snapshot_phys(core, id).await {
+                Ok(phys) => phys.bp,
+                Err(ZioError::NotFound(_)) => return Ok(None),
+                Err(error) => return Err(error),
+            },
+        }
+    };
+    Ok((!root.is_hole()).then_some(root))
+}
+
+/// A stretch of the walk during which freed space is pinned.
+struct Slice {
+    core: Arc<Core>,
+    after: Txg,
+    end: Instant,
+    last: Mutex<Option<Bookmark>>,
+    places: Arc<Semaphore>,
+    lost: Arc<Mutex<BTreeSet<(u64, u64)>>>,
+    stopped: AtomicBool,
+    shown: AtomicU64,
+}
+
+impl Slice {
+    fn new(core: &Arc<Core>, after: Txg, lost: Arc<Mutex<BTreeSet<(u64, u64)>>>) -> Self {
+        core.store.state().allocator.lock().pin();
+        Self {
+            core: core.clone(),
+            after,
+            end: Instant::now() + SLICE,
+            last: Mutex::new(None),
+            places: Arc::new(Semaphore::new(IN_FLIGHT)),
+            lost,
+            stopped: AtomicBool::new(false),
+            shown: AtomicU64::new(0),
+        }
+    }
+
+    /// Waits for every block under verification.
+    async fn drain(&self) {
+        let _all = self.places.acquire_many(IN_FLIGHT as u32).await;
+    }
+}
+
+impl Drop for Slice {
+    fn drop(&mut self) {
+        self.core.store.state().allocator.lock().unpin();
+    }
+}
+
+impl Visitor for Slice {
+    fn block<'a>(&'a self, bookmark: Bookmark, bp: &'a BlkPtr) -> BoxFuture<'a, Visit> {
+        async move {
+            if bp.birth() <= self.after {
+                return Visit::Skip;
+            }
+            if !bp.is_embedded() {
+                let place = self.places.clone().acquire_owned().await.expect("never closed");
+                let (core, lost, bp) = (self.core.clone(), self.lost.clone(), *bp);
+                tokio::spawn(async move {
+                    verify(&core, &lost, bookmark, &bp).await;
+                    drop(place);
+                });
+            }
+            *self.last.lock() = Some(bookmark);
+            let progressed = self.shown.fetch_add(1, Ordering::Relaxed) > 0;
+            if progressed && (Instant::now() >= self.end || self.core.scrub.lock().interrupt) {
+                self.stopped.store(true, Ordering::Relaxed);
+                return Visit::Stop;
+            }
+            Visit::Continue
+        }
+        .boxed()
+    }
+
+    fn damaged<'a>(&'a self, bookmark: Bookmark, _bp: &'a BlkPtr, error: &'a ZioError) -> BoxFuture<'a, Visit> {
+        async move {
+            if let ZioError::Suspended(..) = error {
+                return Visit::Stop;
+            }
+            // The block itself was counted when it was verified; here it is what lies below that is lost.
+            self.lost.lock().insert((bookmark.objset.0, bookmark.object.0));
+            Visit::Continue
+        }
+        .boxed()
+    }
+}
+
+async fn verify(core: &Arc<Core>, lost: &Mutex<BTreeSet<(u64, u64)>>, bookmark: Bookmark, bp: &BlkPtr) {
+    let store: &Store = &core.store;
+    let outcome = store.scrub(bp, bookmark).await;
+    let bytes = bp.asize();
+    let mut scrub = core.scrub.lock();
+    scrub.phys.examined += bytes;
+    scrub.issued += bytes;
+    match outcome {
+        Ok(block) => scrub.phys.processed += block.repaired,
+        Err(_) => {
+            scrub.phys.errors += 1;
+            lost.lock().insert((bookmark.objset.0, bookmark.object.0));
+        }
+    }
+    let (now, examined) = (Instant::now(), scrub.phys.examined);
+    if scrub.window.back().is_none_or(|(at, _)| now.duration_since(*at) > Duration::from_millis(250)) {
+        scrub.window.push_back((now, examined));
+        while scrub.window.front().is_some_and(|(at, _)| now.duration_since(*at) > WINDOW) {
+            scrub.window.pop_front();
+        }
+    }
+}
+
+/// Loads the scan's state from the pool directory.
+///
+/// # Errors
+/// Unreadable blocks; a state that makes no sense counts as none.
+pub async fn load(directory: &platter_dmu::zap::Zap) -> Result<ScrubState> {
+    let Some(value) = directory.get(mos::SCAN.as_bytes()).await? else { return Ok(ScrubState::default()) };
+    Ok(ScanPhys::decode(&value.integers).map(ScrubState::loaded).unwrap_or_default())
+}

@@ -1,0 +1,328 @@
+//! The kernel's view of a file system on blocks in memory. Skipped, saying so, where mounting is not possible.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use platter_dmu::{Objset, ObjsetParams, TxgGate, WriteProperties};
+use platter_fuse::{FuseError, Mount, MountOptions, mount, mountinfo};
+use platter_ondisk::{ObjectId, Txg};
+use platter_zio::memory::{FreeAtOnce, MemoryStore};
+use platter_zpl::{CreateOptions, UnlimitedSpace, WallClock, Zpl};
+
+#[derive(Debug)]
+struct Clock;
+
+impl WallClock for Clock {
+    fn now(&self) -> (u64, u32) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        (now.as_secs(), now.subsec_nanos())
+    }
+}
+
+/// A file system, its sync loop and its mount point.
+struct Fixture {
+    runtime: tokio::runtime::Runtime,
+    directory: tempfile::TempDir,
+    store: Arc<MemoryStore>,
+    zpl: Arc<Zpl>,
+}
+
+impl Fixture {
+    fn new() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+            eprintln!("skipped: mounting needs root and /dev/fuse");
+            return None;
+        }
+        let _ = tracing_subscriber::fmt().with_test_writer().try_init();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let properties = WriteProperties {
+            checksum: 7,
+            compression: 2,
+            compression_level: 0,
+            copies: 1,
+            record_size: 128 << 10,
+            is_mos: false,
+            embedded_data: false,
+            dnode_size: 512,
+        };
+        let store = Arc::new(MemoryStore::new());
+        let gate = TxgGate::new(Txg(10), 256 << 20);
+        let params = ObjsetParams {
+            store: store.clone(),
+            accounting: Arc::new(FreeAtOnce(store.clone())),
+            gate: gate.clone(),
+            id: ObjectId(54),
+            properties,
+            read_only: false,
+        };
+        let zpl = runtime.block_on(async {
+            let tx = gate.begin().await.unwrap();
+            let os = Objset::create(params, 2, &tx);
+            Zpl::create_filesystem(&os, &tx, &CreateOptions { salt_seed: 1, ..CreateOptions::default() }).await.unwrap();
+            drop(tx);
+            let syncing = os.clone();
+            tokio::spawn(async move {
+                loop {
+                    let _ = tokio::time::timeout(Duration::from_millis(200), gate.wanted()).await;
+                    let txg = gate.quiesce().await;
+                    syncing.sync(txg, 1).await.unwrap();
+                    gate.finish(txg);
+                }
+            });
+            Zpl::mount(os, platter_zpl::MountOptions::default(), Arc::new(Clock), Arc::new(UnlimitedSpace))
+                .await
+                .unwrap()
+        });
+        Some(Self { runtime, directory: tempfile::tempdir().unwrap(), store, zpl })
+    }
+
+    fn mount(&self) -> Mount {
+        let options = MountOptions { source: "tank/media".into(), ..MountOptions::default() };
+        mount(self.zpl.clone(), self.directory.path(), options, self.runtime.handle().clone()).unwrap()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+}
+
+fn pattern(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        bytes.extend_from_slice(&(state ^ state >> 29).to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn files_are_what_was_written_to_them() {
+    let Some(fixture) = Fixture::new() else { return };
+    let mount = fixture.mount();
+    let shown = mountinfo::find(mount.mountpoint()).unwrap();
+    assert_eq!((shown.kind.as_str(), shown.source.as_str()), ("fuse.zfs", "tank/media"));
+
+    let data = pattern(5_000_001, 7);
+    fs::write(fixture.path("big"), &data).unwrap();
+    assert!(fs::read(fixture.path("big")).unwrap() == data);
+    let mut file = OpenOptions::new().read(true).write(true).open(fixture.path("big")).unwrap();
+    file.write_all_at(b"in the middle", 1_000_000).unwrap();
+    file.sync_all().unwrap();
+    file.seek(SeekFrom::Start(999_999)).unwrap();
+    let mut part = [0; 15];
+    file.read_exact(&mut part).unwrap();
+    assert_eq!(&part[1..14], b"in the middle");
+    file.set_len(100).unwrap();
+    file.set_len(300).unwrap();
+    let mut all = fs::read(fixture.path("big")).unwrap();
+    assert_eq!(all.split_off(100), [0; 200]);
+    assert!(all == data[..100]);
+    OpenOptions::new().append(true).open(fixture.path("big")).unwrap().write_all(b"end").unwrap();
+    assert_eq!(fs::metadata(fixture.path("big")).unwrap().len(), 303);
+
+    // What the engine has is what the kernel's cache showed.
+    drop(file);
+    mount.unmount(false).unwrap();
+    assert!(!mount.is_alive());
+    let mount = fixture.mount();
+    assert_eq!(fs::metadata(fixture.path("big")).unwrap().len(), 303);
+    assert!(fs::read(fixture.path("big")).unwrap()[..100] == data[..100]);
+    mount.unmount(false).unwrap();
+}
+
+#[test]
+fn names_behave_as_posix_says() {
+    let Some(fixture) = Fixture::new() else { return };
+    let mount = fixture.mount();
+    let path = |name: &str| fixture.path(name);
+    assert!(fs::metadata(path("a")).is_err());
+    fs::create_dir(path("d")).unwrap();
+    fs::write(path("a"), "one").unwrap();
+    fs::hard_link(path("a"), path("d/b")).unwrap();
+    assert_eq!(fs::metadata(path("a")).unwrap().nlink(), 2);
+    assert_eq!(fs::metadata(path("a")).unwrap().ino(), fs::metadata(path("d/b")).unwrap().ino());
+    symlink("d/b", path("s")).unwrap();
+    assert_eq!(fs::read_to_string(path("s")).unwrap(), "one");
+    assert_eq!(fs::read_link(path("s")).unwrap(), Path::new("d/b"));
+    assert_eq!(fs::remove_dir(path("d")).unwrap_err().kind(), std::io::ErrorKind::DirectoryNotEmpty);
+    fs::rename(path("a"), path("c")).unwrap();
+    assert!(fs::metadata(path("a")).is_err());
+    assert_eq!(names(fixture.directory.path()), ["c", "d", "s"]);
+
+    fs::set_permissions(path("c"), fs::Permissions::from_mode(0o4711)).unwrap();
+    assert_eq!(fs::metadata(path("c")).unwrap().mode(), 0o104711);
+    std::os::unix::fs::chown(path("c"), Some(1000), Some(100)).unwrap();
+    let owner = fs::metadata(path("c")).unwrap();
+    assert_eq!((owner.uid(), owner.gid()), (1000, 100));
+    let time = UNIX_EPOCH - Duration::new(86_400, 250_000_000);
+    File::open(path("c")).unwrap().set_modified(time).unwrap();
+    assert_eq!(fs::metadata(path("c")).unwrap().modified().unwrap(), time);
+
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    fs::write(path("x"), "x").unwrap();
+    assert!(renameat_with(CWD, path("x"), CWD, path("c"), RenameFlags::NOREPLACE).is_err());
+    renameat_with(CWD, path("x"), CWD, path("c"), RenameFlags::EXCHANGE).unwrap();
+    assert_eq!(fs::read_to_string(path("c")).unwrap(), "x");
+    assert_eq!(fs::read_to_string(path("x")).unwrap(), "one");
+
+    rustix::fs::mknodat(CWD, path("fifo"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let device = rustix::fs::makedev(1, 3);
+    rustix::fs::mknodat(CWD, path("null"), rustix::fs::FileType::CharacterDevice, 0o666.into(), device).unwrap();
+    assert_eq!(fs::metadata(path("null")).unwrap().rdev(), device);
+    fs::write(path("null"), "gone").unwrap();
+
+    // A removed file lives while it is open.
+    let mut open = OpenOptions::new().read(true).write(true).open(path("x")).unwrap();
+    fs::remove_file(path("x")).unwrap();
+    fs::remove_file(path("d/b")).unwrap();
+    open.write_all(b"still here").unwrap();
+    open.seek(SeekFrom::Start(0)).unwrap();
+    let mut text = String::new();
+    open.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "still here");
+    drop(open);
+    assert!(rustix::fs::getxattr(path("c"), "user.none", &mut [0; 8][..]).is_err());
+    assert!(rustix::fs::statvfs(path("c")).unwrap().f_blocks > 0);
+    mount.unmount(false).unwrap();
+}
+
+#[test]
+fn a_large_directory_is_listed_whole() {
+    let Some(fixture) = Fixture::new() else { return };
+    let mount = fixture.mount();
+    let mut expected = Vec::new();
+    for number in 0..5_000 {
+        let name = format!("file-{number}-{}", "x".repeat(number % 60));
+        File::create(fixture.path(&name)).unwrap();
+        expected.push(name);
+    }
+    expected.sort();
+    assert!(names(fixture.directory.path()) == expected);
+    mount.unmount(false).unwrap();
+    let mount = fixture.mount();
+    assert!(names(fixture.directory.path()) == expected);
+    fs::remove_dir_all(fixture.path("file-0-")).unwrap_err();
+    for name in &expected {
+        fs::remove_file(fixture.path(name)).unwrap();
+    }
+    assert!(names(fixture.directory.path()).is_empty());
+    mount.unmount(false).unwrap();
+}
+
+#[test]
+fn holes_are_found_and_made() {
+    use rustix::fs::{FallocateFlags, SeekFrom};
+    let Some(fixture) = Fixture::new() else { return };
+    let mount = fixture.mount();
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(fixture.path("sparse")).unwrap();
+    let block = 128 << 10;
+    file.write_all_at(&pattern(block, 1), 8 * block as u64).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(0)).unwrap(), 8 * block as u64);
+    assert_eq!(rustix::fs::seek(&file, SeekFrom::Hole(8 * block as u64)).unwrap(), 9 * block as u64);
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&file, punch, 8 * block as u64, block as u64).unwrap();
+    let mut bytes = vec![1; block];
+    file.read_exact_at(&mut bytes, 8 * block as u64).unwrap();
+    assert!(bytes.iter().all(|&byte| byte == 0));
+    assert!(rustix::fs::fallocate(&file, FallocateFlags::COLLAPSE_RANGE, 0, block as u64).is_err());
+    drop(file);
+    mount.unmount(false).unwrap();
+}
+
+#[test]
+fn a_mount_in_use_is_busy_and_yields_to_force() {
+    let Some(fixture) = Fixture::new() else { return };
+    let mount = fixture.mount();
+    let mut file = File::create(fixture.path("open")).unwrap();
+    file.write_all(b"data").unwrap();
+    fs::remove_file(fixture.path("open")).unwrap();
+    fixture.runtime.block_on(fixture.zpl.sync()).unwrap();
+    let with_file = fixture.store.live_blocks();
+    assert!(matches!(mount.unmount(false), Err(FuseError::Busy(_))));
+    assert!(mount.is_alive());
+    file.write_all(b"more").unwrap();
+    mount.unmount(true).unwrap();
+    assert!(!mount.is_alive());
+    assert!(file.write_all(b"too late").is_err());
+    assert!(mountinfo::find(mount.mountpoint()).is_none());
+    // The removed file went with its last user.
+    fixture.runtime.block_on(fixture.zpl.sync()).unwrap();
+    assert!(fixture.store.live_blocks() < with_file);
+    fixture.runtime.block_on(fixture.zpl.unmount()).unwrap();
+}
+
+#[test]
+fn an_unmount_by_somebody_else_is_noticed() {
+    let Some(fixture) = Fixture::new() else { return };
+    let mount = fixture.mount();
+    fs::write(fixture.path("a"), "b").unwrap();
+    rustix::mount::unmount(fixture.directory.path(), rustix::mount::UnmountFlags::empty()).unwrap();
+    fixture.runtime.block_on(async { tokio::time::timeout(Duration::from_secs(10), mount.gone()).await }).unwrap();
+    assert!(!mount.is_alive());
+    mount.unmount(false).unwrap();
+}
+
+#[test]
+fn a_mount_point_that_is_no_directory_is_refused() {
+    let Some(fixture) = Fixture::new() else { return };
+    fs::write(fixture.path("file"), "").unwrap();
+    for name in ["file", "absent"] {
+        let runtime = fixture.runtime.handle().clone();
+        let refused = mount(fixture.zpl.clone(), &fixture.path(name), MountOptions::default(), runtime);
+        assert!(matches!(refused, Err(FuseError::BadMountpoint { .. })));
+    }
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn throughput() {
+    let Some(fixture) = Fixture::new() else { return };
+    let mount = fixture.mount();
+    let chunk = pattern(1 << 20, 3);
+    let total = 1024u64;
+    let start = Instant::now();
+    let mut file = File::create(fixture.path("seq")).unwrap();
+    for _ in 0..total {
+        file.write_all(&chunk).unwrap();
+    }
+    println!("write {:.0} MiB/s", total as f64 / start.elapsed().as_secs_f64());
+    drop(file);
+    mount.unmount(false).unwrap();
+    let mount = fixture.mount();
+    let start = Instant::now();
+    let mut file = File::open(fixture.path("seq")).unwrap();
+    let mut buffer = vec![0; 1 << 20];
+    for _ in 0..total {
+        file.read_exact(&mut buffer).unwrap();
+    }
+    println!("read {:.0} MiB/s", total as f64 / start.elapsed().as_secs_f64());
+    drop(file);
+    let start = Instant::now();
+    for number in 0..20_000 {
+        File::create(fixture.path(&format!("f{number}"))).unwrap();
+    }
+    println!("create {:.0}/s", 20_000.0 / start.elapsed().as_secs_f64());
+    let start = Instant::now();
+    let count = names(fixture.directory.path()).len();
+    println!("list {count} in {:?}", start.elapsed());
+    let start = Instant::now();
+    for number in 0..20_000 {
+        fs::metadata(fixture.path(&format!("f{number}"))).unwrap();
+    }
+    println!("stat {:.0}/s", 20_000.0 / start.elapsed().as_secs_f64());
+    mount.unmount(false).unwrap();
+}

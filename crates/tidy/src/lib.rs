@@ -1,0 +1,36 @@
+//! The habits of this house, as tests: `tests/house.rs` runs every rule over the whole tree.
+//!
+//! Invariants:
+//! - a rule is a function from source text to complaints, so that each can be shown to find what it is for;
+//! - a complaint names file, line and what to do, and nothing else is printed;
+//! - the tree is what lies in the work folder, ignoring build products; neither git nor network is needed.
+#![forbid(unsafe_code)]
+
+mod layers;
+mod paths;
+mod text;
+mod tree;
+mod unsafety;
+
+pub use layers::{Manifest, dependencies_point_downwards};
+pub use paths::{file_names_say_what_is_inside, no_machine_paths};
+pub use text::{lines_are_short, nothing_is_left_undone, opens_with_its_invariants, source_files_are_short};
+pub use tree::{Source, Tree};
+pub use unsafety::{UNSAFE_CRATES, crate_forbids_unsafe, unsafe_is_explained};
+
+/// One thing to mend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Complaint {
+    /// The file, from the root of the tree.
+    pub file: String,
+    /// The line, counted from 1; 0 when it is the file as a whole.
+    pub line: usize,
+    /// What is wrong and what to do.
+    pub what: String,
+}
+
+impl std::fmt::Display for Complaint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.what)
+    }
+}

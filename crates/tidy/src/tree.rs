@@ -1,0 +1,91 @@
+//! The files of the work tree that people write.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Folders that hold no source: build products, fuzz corpora, git itself.
+const IGNORED: [&str; 5] = ["target", ".git", "corpus", "artifacts", "node_modules"];
+
+/// Extensions and names of the text files that people write.
+const EXTENSIONS: [&str; 8] = ["rs", "toml", "md", "sh", "yml", "html", "js", "css"];
+const NAMES: [&str; 3] = ["Makefile", "run", ".gitignore"];
+
+/// One text file.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The path from the root of the tree, with `/` between its parts.
+    pub path: String,
+    /// The contents.
+    pub text: String,
+}
+
+impl Source {
+    /// Whether this is Rust.
+    pub fn is_rust(&self) -> bool {
+        self.path.ends_with(".rs")
+    }
+
+    /// Whether the whole file is test code: in a `tests` folder, or a module named `tests`.
+    pub fn is_test(&self) -> bool {
+        self.path.split('/').any(|part| part == "tests" || part == "tests.rs" || part == "benches")
+    }
+
+    /// The crate's folder under `crates/`, if the file is in one.
+    pub fn crate_folder(&self) -> Option<&str> {
+        self.path.strip_prefix("crates/")?.split('/').next()
+    }
+}
+
+/// Every text file of the work tree.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    /// The files, sorted by path.
+    pub sources: Vec<Source>,
+}
+
+impl Tree {
+    /// Reads the tree that this crate is part of. Panics if it cannot: there is nothing to test then.
+    pub fn read() -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut paths = Vec::new();
+        collect(&root, &mut paths);
+        paths.sort();
+        let sources = paths.into_iter().filter_map(|path| {
+            let name = path.strip_prefix(&root).ok()?.to_str()?.to_owned();
+            Some(Source { path: name, text: fs::read_to_string(&path).ok()? })
+        });
+        Self { sources: sources.collect() }
+    }
+
+    /// The Rust files.
+    pub fn rust(&self) -> impl Iterator<Item = &Source> {
+        self.sources.iter().filter(|source| source.is_rust())
+    }
+
+    /// The crates' manifests.
+    pub fn manifests(&self) -> impl Iterator<Item = &Source> {
+        self.sources.iter().filter(|source| {
+            source.path.starts_with("crates/")
+                && source.path.ends_with("/Cargo.toml")
+                && source.path.split('/').count() == 3
+        })
+    }
+}
+
+fn collect(folder: &Path, paths: &mut Vec<PathBuf>) {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("reading {}: {error}", folder.display()));
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && !IGNORED.contains(&name) => collect(&entry.path(), paths),
+            Ok(kind) if kind.is_file() => {
+                let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
+                if EXTENSIONS.contains(&extension) || NAMES.contains(&name) {
+                    paths.push(entry.path());
+                }
+            }
+            _ => {}
+        }
+    }
+}
