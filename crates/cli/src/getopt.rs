@@ -68,8 +68,7 @@ pub fn parse(grammar: Grammar, words: &[String]) -> Result<Parsed, String> {
             };
             parsed.options.push(Given { name: (*name).to_owned(), argument: String::new() });
         } else if word.len() > 1 && word.starts_with('-') {
-            let mut letters = word[1..].char_indices();
-            while let Some((at, letter)) = letters.next() {
+            for (at, letter) in word[1..].char_indices() {
                 let place = short.find(letter).filter(|_| letter != ':');
                 let Some(place) = place else { return Err(format!("invalid option '{letter}'")) };
                 let mut given = Given { name: letter.to_string(), argument: String::new() };

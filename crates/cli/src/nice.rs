@@ -13,7 +13,7 @@ fn scaled(number: u64, unit_of_ones: &str) -> String {
     }
     let unit = if index == 0 { unit_of_ones } else { UNITS[index] };
     let base = 1_u64 << (10 * index);
-    if number % base == 0 {
+    if number.is_multiple_of(base) {
         return format!("{whole}{unit}");
     }
     // As many digits as fit into five characters: "1.50T", "24.5K", "1012M".

@@ -21,6 +21,7 @@ mod ranges;
 mod sync;
 pub mod traverse;
 mod treesync;
+mod write;
 pub mod zap;
 
 pub use dnode::{Dnode, DnodeInfo, NewDnode};

@@ -323,7 +323,11 @@ impl Objset {
         if slots > MAX_SLOTS {
             return Err(ZioError::Invalid(format!("a dnode of {size} bytes")));
         }
-        check_block_size(new.block_size)?;
+        let block_size = new.block_size.max(512).next_multiple_of(512);
+        check_block_size(block_size)?;
+        if new.bonus_type == object_type::NONE && new.bonus_length > 0 {
+            return Err(ZioError::Invalid(format!("a bonus of {} bytes without a type", new.bonus_length)));
+        }
         if new.object_type == object_type::NONE {
             return Err(ZioError::Invalid("an object of type NONE".into()));
         }
@@ -339,7 +343,7 @@ impl Objset {
             (1 + (capacity - bonus_length) / platter_ondisk::blkptr::BLKPTR_SIZE).min(MAX_BLKPTRS)
         };
         let indirect_shift = new.indirect_shift.clamp(platter_ondisk::dnode::MIN_INDIRECT_SHIFT, MAX_INDIRECT_SHIFT);
-        let mut phys = new_phys(new.object_type, new.block_size, indirect_shift, pointers, slots);
+        let mut phys = new_phys(new.object_type, block_size, indirect_shift, pointers, slots);
         phys.bonus_type = new.bonus_type;
         phys.bonus_length = new.bonus_length;
         phys.bonus = vec![0; bonus_length];

@@ -422,3 +422,58 @@ async fn rates_of_memory_writes_syncs_and_reads() {
     world.sync(&os).await;
     lap("small files deleted", 50_000.0, "files");
 }
+
+#[tokio::test]
+async fn transactions_of_two_groups_that_overlap_lose_nothing() {
+    let world = World::new(false);
+    let tx = world.gate.begin().await.unwrap();
+    let os = Objset::create(world.params(), 2, &tx);
+    let dnode = os.allocate(&tx, file(4096)).await.unwrap();
+    dnode.write(&tx, 0, &[1; 16384]).await.unwrap();
+    drop(tx);
+    world.sync(&os).await;
+    let early = world.gate.begin().await.unwrap();
+    let closing = {
+        let (gate, os) = (world.gate.clone(), os.clone());
+        tokio::spawn(async move {
+            let txg = gate.quiesce().await;
+            let root = os.sync(txg, 1).await.unwrap();
+            gate.finish(txg);
+            root
+        })
+    };
+    tokio::task::yield_now().await;
+    let late = world.gate.begin().await.unwrap();
+    assert!(early.txg() < late.txg());
+    // The later group first: a part of a block, a whole block, a hole, the bonus.
+    dnode.write(&late, 100, &[2; 100]).await.unwrap();
+    dnode.write(&late, 4096, &[2; 4096]).await.unwrap();
+    dnode.free_range(&late, 8192, 4096).await.unwrap();
+    dnode.set_bonus(&late, 44, b"late").unwrap();
+    dnode.write(&early, 300, &[3; 100]).await.unwrap();
+    dnode.write(&early, 4096, &[3; 100]).await.unwrap();
+    dnode.write(&early, 8192, &[3; 100]).await.unwrap();
+    dnode.set_bonus(&early, 44, b"early, but last").unwrap();
+    drop((early, late));
+    let mut expected = vec![1; 16384];
+    expected[100..200].fill(2);
+    expected[300..400].fill(3);
+    expected[4096..8192].fill(2);
+    expected[4096..4196].fill(3);
+    expected[8192..12288].fill(0);
+    expected[8192..8292].fill(3);
+    let check = async |dnode: &platter_dmu::Dnode| {
+        let mut out = vec![0; 16384];
+        dnode.read(0, &mut out).await.unwrap();
+        assert!(out == expected);
+        assert_eq!(dnode.bonus(), b"early, but last");
+    };
+    check(&dnode).await;
+    let root = closing.await.unwrap();
+    world.audit(&root).await;
+    check(&dnode).await;
+    let root = world.sync(&os).await;
+    world.audit(&root).await;
+    check(&dnode).await;
+    check(&reopen(&world, &os).await.dnode(ObjectId(1)).await.unwrap()).await;
+}
