@@ -14,9 +14,6 @@ use crate::core::Core;
 use crate::mos;
 use crate::space_maps::{self, VdevMaps};
 
-/// The feature's name on disk.
-pub const FEATURE: &str = "com.delphix:log_spacemap";
-
 /// Flushes and frees every log.
 ///
 /// # Errors

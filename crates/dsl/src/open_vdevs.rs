@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use platter_device::{BlockDevice, DeviceError, OpenOptions};
-use platter_ondisk::{Guid, Txg};
+use platter_ondisk::Txg;
 use platter_vdev::{DeviceOpener, TopVdev, VdevKind, VdevSpec};
 
 use crate::config::VdevConfig;
@@ -109,11 +109,6 @@ pub fn metaslab_shift(asize: u64) -> u64 {
     } else {
         shift
     }
-}
-
-/// Leaf guids below a vdev, in order.
-pub fn leaf_guids(config: &VdevConfig) -> Vec<Guid> {
-    config.leaves().iter().map(|leaf| leaf.guid).collect()
 }
 
 #[cfg(test)]

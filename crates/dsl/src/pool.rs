@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 use platter_device::OpenOptions;
 use platter_dmu::Objset;
-use platter_vdev::PathOpener;
+use platter_vdev::{Condition, PathOpener, VdevAux, VdevState};
 use tokio::task::JoinHandle;
 
 use crate::config::PoolState;
@@ -135,7 +135,7 @@ impl Pool {
         self.core.leaf_devices.lock().clear();
         for vdev in self.core.store.state().vdevs.iter().flatten() {
             for leaf in vdev.leaves() {
-                leaf.close(leaf.condition());
+                leaf.close(Condition::new(VdevState::Closed, VdevAux::None));
             }
         }
         self.core.store.state().cache.clear();

@@ -24,8 +24,6 @@ const READ_CHUNK: u64 = 1 << 20;
 /// A metaslab's space map before its ranges are loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct Header {
-    /// Object.
-    pub object: ObjectId,
     /// Bytes in use.
     pub length: u64,
     /// Allocated bytes.
@@ -40,7 +38,7 @@ pub async fn header(mos: &Arc<Objset>, object: ObjectId) -> Result<Header> {
     let dnode = mos.dnode(object).await?;
     let phys = SpaceMapPhys::decode(&dnode.bonus())
         .map_err(|e| ZioError::corrupt("space map", format!("object {object}: {e}")))?;
-    Ok(Header { object, length: phys.length, allocated: phys.allocated })
+    Ok(Header { length: phys.length, allocated: phys.allocated })
 }
 
 /// All entries of a space map, in order.
