@@ -41,9 +41,16 @@ impl BufMut {
 
     /// A copy of `bytes`.
     pub fn copy_from(bytes: &[u8]) -> Self {
-        let mut buffer = Self::zeroed(bytes.len());
-        buffer.copy_from_slice(bytes);
-        buffer
+        // Page by page from the source: zeroing everything first would touch the memory twice.
+        let mut pages = Vec::with_capacity(bytes.len().div_ceil(PAGE_SIZE));
+        let (whole, rest) = bytes.as_chunks::<PAGE_SIZE>();
+        pages.extend(whole.iter().map(|page| Page(*page)));
+        if !rest.is_empty() {
+            let mut last = Page([0; PAGE_SIZE]);
+            last.0[..rest.len()].copy_from_slice(rest);
+            pages.push(last);
+        }
+        Self { pages, length: bytes.len() }
     }
 
     /// Makes the buffer shareable without copying.

@@ -18,6 +18,7 @@ use std::time::Instant;
 use parking_lot::RwLock;
 use platter_dsl::PoolError;
 use platter_dsl::report::{HistoryEntry, ImportableReport, PoolReport, VdevReport};
+use platter_dsl::request::{CreateRequest, VdevRequest};
 
 use crate::api::{
     ClearPool, ClosePool, CreatePool, CreatedPool, DaemonStatus, ErrorBody, ImportPool, Outcome, PoolNames, PoolView, ScrubAction,
@@ -65,7 +66,23 @@ fn failed(what: &str, error: PoolError) -> ErrorBody {
 fn failed_creation(name: &str, error: PoolError) -> ErrorBody {
     match error {
         PoolError::NeedsForce { reason, hint } => ErrorBody::new(format!("invalid vdev specification\n{hint}\n{reason}")),
-        error => ErrorBody::new(format!("cannot create '{name}': {error}")),
+        error => {
+            let text = error.to_string();
+            // What is wrong with a device or its group is said without the pool's name, as in OpenZFS.
+            let complete = ["invalid vdev specification", "cannot use '", "cannot resolve path '"];
+            if complete.iter().any(|start| text.starts_with(start)) {
+                return ErrorBody::new(text);
+            }
+            ErrorBody::new(format!("cannot create '{name}': {text}"))
+        }
+    }
+}
+
+/// Leaves of a vdev to be made.
+fn leaves(vdev: &VdevRequest) -> &[PathBuf] {
+    match vdev {
+        VdevRequest::Leaf(path) => std::slice::from_ref(path),
+        VdevRequest::Mirror(children) | VdevRequest::Raidz { children, .. } => children,
     }
 }
 
@@ -236,6 +253,7 @@ impl Daemon {
     /// `zpool create`.
     pub async fn create_pool(&self, call: CreatePool) -> Answer<CreatedPool> {
         let name = call.request.name.clone();
+        self.refuse_own_devices(&call.request)?;
         if call.dry_run {
             let layout = self.engine.dry_run(call.request).await.map_err(|error| failed_creation(&name, error))?;
             return Ok(CreatedPool { layout: Some(layout), outcome: Outcome::default() });
@@ -250,6 +268,27 @@ impl Daemon {
         self.remember();
         let problems = self.mount_automatic(Some(&name)).await;
         Ok(CreatedPool { layout: None, outcome: Outcome { name: Some(name), problems } })
+    }
+
+    /// Devices of pools that are imported here are refused with the pool's name; the engine would only see that they are open.
+    fn refuse_own_devices(&self, request: &CreateRequest) -> Answer<()> {
+        let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+        let mut complaints = Vec::new();
+        for (name, entry) in self.pools.read().iter() {
+            let mine: Vec<PathBuf> = entry.pool.device_paths().iter().map(real).collect();
+            for leaf in request.vdevs.iter().flat_map(leaves).filter(|leaf| mine.contains(&real(leaf))) {
+                complaints.push(format!("{} is part of active pool '{name}'", leaf.display()));
+            }
+        }
+        if complaints.is_empty() {
+            return Ok(());
+        }
+        let heading = if request.force {
+            "the following errors must be manually repaired:"
+        } else {
+            "use '-f' to override the following errors:"
+        };
+        Err(ErrorBody::new(format!("invalid vdev specification\n{heading}\n{}", complaints.join("\n"))))
     }
 
     /// Pools that could be imported. Those imported here are left out.

@@ -9,7 +9,6 @@
 //!
 //! Dropping it leaves neither a process nor a mount behind, also after a panic in the test.
 
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -167,7 +166,7 @@ impl Lab {
         self.zpool(&format!("status -v {pool}")).ok()
     }
 
-    /// Mount points below this instance's folder, deepest first.
+    /// Mount points below this instance's folder, the last mounted first.
     pub fn mounts(&self) -> Vec<PathBuf> {
         mounts_below(self.root())
     }
@@ -241,16 +240,16 @@ fn force_cleanup(root: &Path) {
     }
 }
 
+/// Mount points below `root`, the last mounted first: a mount may hide earlier ones.
 fn mounts_below(root: &Path) -> Vec<PathBuf> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let found: BTreeSet<PathBuf> = table
+    let mut found: Vec<PathBuf> = table
         .lines()
         .filter_map(|line| line.split(' ').nth(4))
         .map(|field| PathBuf::from(unescape_octal(field)))
         .filter(|path| path.starts_with(root))
         .collect();
-    let mut found: Vec<PathBuf> = found.into_iter().collect();
-    found.sort_by_key(|path| std::cmp::Reverse(path.components().count()));
+    found.reverse();
     found
 }
 

@@ -71,7 +71,9 @@ pub(super) fn request(words: &[String], command_line: &str) -> Result<CreatePool
             "R" => altroot = Some(text.clone()),
             "m" => mount = Some(text.clone()),
             "d" => {
-                pool_properties.entry("compatibility".to_owned()).or_insert_with(|| "legacy".to_owned());
+                return Err(refused(
+                    "zpool create -d: not supported yet; single features are left out with '-o feature@name=disabled'",
+                ));
             }
             "t" => return Err(refused("zpool create -t: temporary names are not supported yet")),
             _ => {}

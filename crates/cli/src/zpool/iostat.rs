@@ -224,10 +224,11 @@ mod tests {
 
     #[test]
     fn the_heading_is_openzfs_own() {
-        let expected = "\
-              capacity     operations     bandwidth \n\
-pool        alloc   free   read  write   read  write\n\
-----------  -----  -----  -----  -----  -----  -----\n";
+        let expected = concat!(
+            "              capacity     operations     bandwidth \n",
+            "pool        alloc   free   read  write   read  write\n",
+            "----------  -----  -----  -----  -----  -----  -----\n",
+        );
         assert_eq!(heading(10, &Style::default()), expected);
     }
 

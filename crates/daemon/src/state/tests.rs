@@ -1,1 +1,573 @@
+//! The daemon's operations on an engine that has no disks: what is remembered, mounted, refused and in which words.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use platter_dsl::report::{
+    DatasetReport, HistoryEntry, ImportableReport, PoolReport, Properties, Property, PropertySource, PropertyValue, VdevReport,
+};
+use platter_dsl::request::{CreateRequest, ImportRequest};
+use platter_dsl::{Pool, PoolError, Result};
+
+use super::*;
+use crate::api::{
+    CreateDataset, DestroyDataset, MountRequest, ScrubAction, ScrubPool, SetDatasetProperties, UnmountRequest,
+};
+use crate::client::Client;
+use crate::mounter::{HowToMount, Mounted, UnmountError};
+use crate::server::{Context, router};
+
+/// Disks and pools: a pool on disk is its data sets' local properties.
+#[derive(Default)]
+struct FakeDisks {
+    /// Name and data sets of every pool on disk, by guid.
+    pools: Mutex<BTreeMap<u64, (String, FakeDatasets)>>,
+    /// Whether imports fail as if devices were missing.
+    missing: Mutex<bool>,
+}
+
+type FakeDatasets = BTreeMap<String, BTreeMap<String, String>>;
+
+struct FakeEngine(Arc<FakeDisks>);
+
+struct FakePool {
+    guid: u64,
+    disks: Arc<FakeDisks>,
+    log: Mutex<Vec<String>>,
+}
+
+#[async_trait]
+impl Engine for FakeEngine {
+    async fn create(&self, request: CreateRequest) -> Result<Arc<dyn PoolHandle>> {
+        if request.vdevs.is_empty() {
+            return Err(PoolError::NeedsForce {
+                reason: "/d0 is part of active pool 'other'".into(),
+                hint: "use '-f' to override the following errors:".into(),
+            });
+        }
+        let mut pools = self.0.pools.lock();
+        let guid = 1000 + pools.len() as u64;
+        let datasets = BTreeMap::from([(request.name.clone(), request.dataset_properties)]);
+        pools.insert(guid, (request.name, datasets));
+        Ok(Arc::new(FakePool { guid, disks: self.0.clone(), log: Mutex::default() }))
+    }
+
+    async fn dry_run(&self, request: CreateRequest) -> Result<VdevReport> {
+        Ok(VdevReport { name: request.name, kind: "root".into(), ..VdevReport::default() })
+    }
+
+    async fn discover(&self, _search: &[PathBuf]) -> Result<Vec<ImportableReport>> {
+        let pools = self.0.pools.lock();
+        let report = |(guid, (name, _)): (&u64, &(String, FakeDatasets))| ImportableReport {
+            name: name.clone(),
+            guid: *guid,
+            ..ImportableReport::default()
+        };
+        Ok(pools.iter().map(report).collect())
+    }
+
+    async fn import(&self, request: ImportRequest) -> Result<Arc<dyn PoolHandle>> {
+        if *self.0.missing.lock() {
+            return Err(PoolError::Unavailable("one or more devices are missing: guid 5, last at /d5".into()));
+        }
+        let pools = self.0.pools.lock();
+        let found = pools.iter().find(|(guid, (name, _))| *name == request.pool || guid.to_string() == request.pool);
+        let guid = *found.ok_or_else(|| PoolError::NotFound("no such pool available".into()))?.0;
+        Ok(Arc::new(FakePool { guid, disks: self.0.clone(), log: Mutex::default() }))
+    }
+}
+
+impl FakePool {
+    fn with<T>(&self, work: impl FnOnce(&mut FakeDatasets) -> T) -> T {
+        let mut pools = self.disks.pools.lock();
+        work(&mut pools.get_mut(&self.guid).expect("the pool is on disk").1)
+    }
+}
+
+#[async_trait]
+impl PoolHandle for FakePool {
+    fn engine_pool(&self) -> Option<Arc<Pool>> {
+        None
+    }
+    fn name(&self) -> String {
+        self.disks.pools.lock()[&self.guid].0.clone()
+    }
+    fn guid(&self) -> u64 {
+        self.guid
+    }
+    fn device_paths(&self) -> Vec<PathBuf> {
+        vec!["/d0".into()]
+    }
+    async fn export(&self) -> Result<()> {
+        Ok(())
+    }
+    async fn close(&self) -> Result<()> {
+        Ok(())
+    }
+    async fn destroy(&self) -> Result<()> {
+        self.disks.pools.lock().remove(&self.guid);
+        Ok(())
+    }
+    async fn report(&self, _with_errors: bool) -> Result<PoolReport> {
+        Ok(PoolReport { name: self.name(), guid: self.guid, state: "ONLINE".into(), ..PoolReport::default() })
+    }
+    async fn properties(&self) -> Result<Properties> {
+        Ok(Properties::new())
+    }
+    async fn set_property(&self, name: &str, _value: &str) -> Result<()> {
+        Err(PoolError::invalid(format!("invalid property '{name}'")))
+    }
+    async fn history(&self) -> Result<Vec<HistoryEntry>> {
+        let entry = |text: &String| HistoryEntry { time: 1, text: text.clone(), internal: false, who: None, txg: None };
+        Ok(self.log.lock().iter().map(entry).collect())
+    }
+    async fn log_command(&self, text: &str) -> Result<()> {
+        self.log.lock().push(text.to_owned());
+        Ok(())
+    }
+    async fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+    async fn scrub_start(&self) -> Result<()> {
+        Err(PoolError::Busy("currently scrubbing; use 'zpool scrub -s' to cancel scrub".into()))
+    }
+    async fn scrub_pause(&self) -> Result<()> {
+        Err(PoolError::invalid("there is no active scrub"))
+    }
+    async fn scrub_stop(&self) -> Result<()> {
+        Ok(())
+    }
+    async fn scrub_wait(&self) -> Result<()> {
+        Ok(())
+    }
+    async fn clear(&self, _device: Option<&str>) -> Result<()> {
+        Ok(())
+    }
+    async fn datasets(&self) -> Result<Vec<DatasetReport>> {
+        let report = |(name, local): (&String, &BTreeMap<String, String>)| DatasetReport {
+            name: name.clone(),
+            kind: "filesystem".into(),
+            properties: local
+                .iter()
+                .map(|(name, value)| {
+                    let value = PropertyValue::Text(value.clone());
+                    (name.clone(), Property { value, source: PropertySource::Local })
+                })
+                .collect(),
+            read_only_reason: None,
+        };
+        Ok(self.with(|datasets| datasets.iter().map(report).collect()))
+    }
+    async fn create_dataset(&self, name: &str, properties: &BTreeMap<String, String>) -> Result<()> {
+        self.with(|datasets| datasets.insert(name.to_owned(), properties.clone()));
+        Ok(())
+    }
+    async fn destroy_dataset(&self, name: &str) -> Result<()> {
+        self.with(|datasets| datasets.remove(name));
+        Ok(())
+    }
+    async fn set_dataset_property(&self, name: &str, property: &str, value: Option<&str>) -> Result<()> {
+        if value == Some("nonsense") {
+            return Err(PoolError::invalid(format!("'{property}' must be one of 'on | off'")));
+        }
+        self.with(|datasets| {
+            let local = datasets.get_mut(name).expect("the data set is there");
+            match value {
+                Some(value) => local.insert(property.to_owned(), value.to_owned()),
+                None => local.remove(property),
+            }
+        });
+        Ok(())
+    }
+}
+
+/// Mounts nothing, but keeps book: what is mounted, in which order it was, and what somebody uses.
+#[derive(Clone, Default)]
+struct FakeMounter(Arc<FakeMounts>);
+
+#[derive(Default)]
+struct FakeMounts {
+    order: Mutex<Vec<String>>,
+    busy: Mutex<BTreeSet<String>>,
+}
+
+struct FakeMount {
+    name: String,
+    mounts: Arc<FakeMounts>,
+}
+
+#[async_trait]
+impl Mounter for FakeMounter {
+    async fn mount(
+        &self,
+        _pool: &Arc<dyn PoolHandle>,
+        report: &DatasetReport,
+        _at: &Path,
+        _how: &HowToMount,
+    ) -> std::result::Result<Box<dyn Mounted>, String> {
+        self.0.order.lock().push(format!("+{}", report.name));
+        Ok(Box::new(FakeMount { name: report.name.clone(), mounts: self.0.clone() }))
+    }
+
+    async fn object_path(&self, _pool: &Arc<dyn PoolHandle>, _dataset: &str, _object: u64) -> Option<String> {
+        Some("/file".into())
+    }
+}
+
+#[async_trait]
+impl Mounted for FakeMount {
+    async fn unmount(&mut self, force: bool) -> std::result::Result<(), UnmountError> {
+        if self.mounts.busy.lock().contains(&self.name) && !force {
+            return Err(UnmountError::Busy);
+        }
+        self.mounts.order.lock().push(format!("-{}", self.name));
+        Ok(())
+    }
+    async fn object_path(&self, _object: u64) -> Option<String> {
+        Some("/file".into())
+    }
+    async fn follow(&mut self, report: &DatasetReport) -> bool {
+        !report.properties.contains_key("readonly")
+    }
+    fn is_gone(&self) -> bool {
+        false
+    }
+}
+
+/// A daemon on fake disks, with its pool mounted below a temporary folder.
+struct Bench {
+    dir: tempfile::TempDir,
+    disks: Arc<FakeDisks>,
+    mounter: FakeMounter,
+    daemon: Arc<Daemon>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let disks = Arc::new(FakeDisks::default());
+        let mounter = FakeMounter::default();
+        let daemon = Self::daemon(&dir, &disks, &mounter);
+        Self { dir, disks, mounter, daemon }
+    }
+
+    fn daemon(dir: &tempfile::TempDir, disks: &Arc<FakeDisks>, mounter: &FakeMounter) -> Arc<Daemon> {
+        let home = Home::at(dir.path().join("home")).unwrap();
+        home.create().unwrap();
+        Arc::new(Daemon::new(Arc::new(FakeEngine(disks.clone())), Arc::new(mounter.clone()), home))
+    }
+
+    /// A second daemon in the same home, after the first.
+    fn restarted(&self) -> Arc<Daemon> {
+        Self::daemon(&self.dir, &self.disks, &self.mounter)
+    }
+
+    fn root(&self) -> PathBuf {
+        self.dir.path().join("root")
+    }
+
+    async fn with_pool(self) -> Self {
+        let request = CreateRequest {
+            name: "tank".into(),
+            vdevs: vec![platter_dsl::request::VdevRequest::Leaf("/d0".into())],
+            altroot: Some(self.root()),
+            ..CreateRequest::default()
+        };
+        let created = self.daemon.create_pool(CreatePool { request, dry_run: false }).await.unwrap();
+        assert!(created.outcome.problems.is_empty(), "{created:?}");
+        self
+    }
+
+    async fn make(&self, name: &str, properties: &[(&str, &str)]) {
+        let call = CreateDataset {
+            name: name.into(),
+            properties: properties.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
+            mount: true,
+            command: format!("zfs create {name}"),
+            ..CreateDataset::default()
+        };
+        let made = self.daemon.create_dataset(&call).await.unwrap();
+        assert!(made.outcome.problems.is_empty(), "{made:?}");
+    }
+
+    async fn set(&self, name: &str, property: &str, value: Option<&str>) -> Answer<Outcome> {
+        let properties = BTreeMap::from([(property.to_owned(), value.map(str::to_owned))]);
+        let call = SetDatasetProperties { name: name.into(), properties, ..SetDatasetProperties::default() };
+        self.daemon.set_dataset_properties(&call).await
+    }
+
+    async fn places(&self) -> BTreeMap<String, PathBuf> {
+        let root = self.root();
+        let entries = self.daemon.mount_entries().await;
+        entries
+            .into_iter()
+            .map(|entry| (entry.dataset, entry.mountpoint.strip_prefix(&root).unwrap().to_path_buf()))
+            .collect()
+    }
+
+    fn order(&self) -> Vec<String> {
+        std::mem::take(&mut self.mounter.0.order.lock())
+    }
+}
+
+fn close() -> ClosePool {
+    ClosePool::default()
+}
+
+#[tokio::test]
+async fn a_new_pool_is_mounted_and_remembered_until_it_is_exported() {
+    let bench = Bench::new().with_pool().await;
+    assert_eq!(bench.places().await, BTreeMap::from([("tank".to_owned(), "tank".into())]));
+    let file = bench.daemon.home.pools_file();
+    let remembered = pools_file::read(&file).unwrap();
+    assert_eq!(remembered["tank"].guid, "1000");
+    assert_eq!(remembered["tank"].altroot, Some(bench.root()));
+    bench.daemon.export_pool("tank", &close()).await.unwrap();
+    assert!(pools_file::read(&file).unwrap().is_empty());
+    assert!(bench.places().await.is_empty());
+    assert!(!bench.root().join("tank").exists(), "the mount point's folder is removed");
+    let error = bench.daemon.pool_view("tank", false).await.unwrap_err();
+    assert_eq!(error.message, "cannot open 'tank': no such pool");
+}
+
+#[tokio::test]
+async fn the_next_daemon_opens_and_mounts_what_the_last_one_had() {
+    let bench = Bench::new().with_pool().await;
+    bench.make("tank/media", &[]).await;
+    bench.daemon.shut_down().await;
+    let order = bench.order();
+    assert_eq!(order, ["+tank", "+tank/media", "-tank/media", "-tank"]);
+    let next = bench.restarted();
+    next.open_remembered().await;
+    assert_eq!(next.pool_names().pools, ["tank"]);
+    assert_eq!(bench.order(), ["+tank", "+tank/media"]);
+}
+
+#[tokio::test]
+async fn a_pool_that_cannot_be_opened_at_start_is_shown_and_can_be_imported_or_forgotten() {
+    let bench = Bench::new().with_pool().await;
+    bench.daemon.shut_down().await;
+    *bench.disks.missing.lock() = true;
+    let next = bench.restarted();
+    next.open_remembered().await;
+    let view = next.pool_view("tank", false).await.unwrap();
+    assert_eq!(view.report.state, "UNAVAIL");
+    assert!(view.report.status.unwrap().contains("last at /d5"));
+    assert_eq!(pools_file::read(&next.home.pools_file()).unwrap().len(), 1, "it stays remembered");
+    let error = next.sync_pool("tank").await.unwrap_err();
+    assert!(error.message.contains("pool is unavailable"), "{error}");
+
+    *bench.disks.missing.lock() = false;
+    let request = ImportRequest { pool: "tank".into(), ..ImportRequest::default() };
+    next.import_pool(ImportPool { request, mount: false }).await.unwrap();
+    assert_eq!(next.pool_view("tank", false).await.unwrap().report.state, "ONLINE");
+    assert!(next.status().unavailable.is_empty());
+
+    let third = bench.restarted();
+    *bench.disks.missing.lock() = true;
+    third.open_remembered().await;
+    third.export_pool("tank", &close()).await.unwrap();
+    assert!(third.pool_names().pools.is_empty());
+}
+
+#[tokio::test]
+async fn a_busy_file_system_keeps_its_pool_unless_forced() {
+    let bench = Bench::new().with_pool().await;
+    bench.mounter.0.busy.lock().insert("tank".into());
+    let error = bench.daemon.export_pool("tank", &close()).await.unwrap_err();
+    let place = bench.root().join("tank");
+    assert_eq!(error.message, format!("cannot unmount '{}': pool or dataset is busy", place.display()));
+    let error = bench.daemon.destroy_pool("tank", &close()).await.unwrap_err();
+    assert!(error.message.ends_with("\ncould not destroy 'tank': could not unmount datasets"), "{error}");
+    let forced = ClosePool { force: true, command: String::new() };
+    bench.daemon.destroy_pool("tank", &forced).await.unwrap();
+    assert!(bench.daemon.pool_names().pools.is_empty());
+}
+
+#[tokio::test]
+async fn refusals_are_worded_as_openzfs_words_them() {
+    let bench = Bench::new();
+    let request = CreateRequest { name: "tank".into(), ..CreateRequest::default() };
+    let error = bench.daemon.create_pool(CreatePool { request, dry_run: false }).await.unwrap_err();
+    assert_eq!(
+        error.message,
+        "invalid vdev specification\nuse '-f' to override the following errors:\n/d0 is part of active pool 'other'"
+    );
+    let bench = bench.with_pool().await;
+    let vdevs = vec![platter_dsl::request::VdevRequest::Mirror(vec!["/d7".into(), "/d0".into()])];
+    let mut request = CreateRequest { name: "second".into(), vdevs, ..CreateRequest::default() };
+    let error = bench.daemon.create_pool(CreatePool { request: request.clone(), dry_run: true }).await.unwrap_err();
+    assert_eq!(
+        error.message,
+        "invalid vdev specification\nuse '-f' to override the following errors:\n/d0 is part of active pool 'tank'"
+    );
+    request.force = true;
+    let error = bench.daemon.create_pool(CreatePool { request, dry_run: false }).await.unwrap_err();
+    assert!(error.message.contains("must be manually repaired:\n/d0 is part of active pool 'tank'"), "{error}");
+    let scrub = |action| ScrubPool { action, command: String::new() };
+    let error = bench.daemon.scrub_pool("tank", &scrub(ScrubAction::Start)).await.unwrap_err();
+    assert_eq!(error.message, "cannot scrub 'tank': currently scrubbing; use 'zpool scrub -s' to cancel scrub");
+    let error = bench.daemon.scrub_pool("tank", &scrub(ScrubAction::Pause)).await.unwrap_err();
+    assert_eq!(error.message, "cannot pause scrubbing tank: there is no active scrub");
+    let error = bench.set("tank", "atime", Some("nonsense")).await.unwrap_err();
+    assert_eq!(error.message, "cannot set property for 'tank': 'atime' must be one of 'on | off'");
+    let error = bench.set("tank/nope", "atime", Some("on")).await.unwrap_err();
+    assert_eq!(error.message, "cannot open 'tank/nope': dataset does not exist");
+    let request = ImportRequest { pool: "tank".into(), ..ImportRequest::default() };
+    let error = bench.daemon.import_pool(ImportPool { request, mount: true }).await.unwrap_err();
+    assert_eq!(error.message, "cannot import 'tank': a pool with that name already exists");
+}
+
+#[tokio::test]
+async fn parents_are_made_only_when_asked_for() {
+    let bench = Bench::new().with_pool().await;
+    let mut call = CreateDataset { name: "tank/a/b".into(), mount: true, ..CreateDataset::default() };
+    let error = bench.daemon.create_dataset(&call).await.unwrap_err();
+    assert_eq!(error.message, "cannot create 'tank/a/b': parent does not exist");
+    call.parents = true;
+    assert_eq!(bench.daemon.create_dataset(&call).await.unwrap().created, ["tank/a", "tank/a/b"]);
+    assert!(bench.daemon.create_dataset(&call).await.unwrap().created.is_empty(), "with -p being there is no error");
+    call.parents = false;
+    let error = bench.daemon.create_dataset(&call).await.unwrap_err();
+    assert_eq!(error.message, "cannot create 'tank/a/b': dataset already exists");
+    assert_eq!(bench.places().await["tank/a/b"], Path::new("tank/a/b"));
+}
+
+#[tokio::test]
+async fn data_sets_are_destroyed_from_the_deepest_up() {
+    let bench = Bench::new().with_pool().await;
+    for name in ["tank/a", "tank/a/b", "tank/a/b/c"] {
+        bench.make(name, &[]).await;
+    }
+    let mut call = DestroyDataset { name: "tank/a".into(), ..DestroyDataset::default() };
+    let error = bench.daemon.destroy_dataset(&call).await.unwrap_err();
+    assert_eq!(
+        error.message,
+        "cannot destroy 'tank/a': filesystem has children\nuse '-r' to destroy the following datasets:\ntank/a/b\ntank/a/b/c"
+    );
+    call.recursive = true;
+    call.dry_run = true;
+    assert_eq!(bench.daemon.destroy_dataset(&call).await.unwrap().destroyed, ["tank/a/b/c", "tank/a/b", "tank/a"]);
+    assert_eq!(bench.places().await.len(), 4, "a dry run changes nothing");
+    call.dry_run = false;
+    bench.order();
+    bench.daemon.destroy_dataset(&call).await.unwrap();
+    assert_eq!(bench.order(), ["-tank/a/b/c", "-tank/a/b", "-tank/a"]);
+    assert_eq!(bench.places().await.keys().collect::<Vec<_>>(), ["tank"]);
+    let root = DestroyDataset { name: "tank".into(), ..DestroyDataset::default() };
+    let error = bench.daemon.destroy_dataset(&root).await.unwrap_err();
+    assert!(error.message.contains("operation does not apply to pools"), "{error}");
+}
+
+#[tokio::test]
+async fn a_new_mountpoint_moves_the_file_system_and_those_that_inherit_it() {
+    let bench = Bench::new().with_pool().await;
+    bench.make("tank/a", &[]).await;
+    bench.make("tank/a/b", &[]).await;
+    bench.make("tank/own", &[("mountpoint", "/elsewhere")]).await;
+    bench.order();
+    bench.set("tank/a", "mountpoint", Some("/data")).await.unwrap();
+    assert_eq!(bench.order(), ["-tank/a/b", "-tank/a", "+tank/a", "+tank/a/b"]);
+    let places = bench.places().await;
+    assert_eq!(places["tank/a"], Path::new("data"));
+    assert_eq!(places["tank/a/b"], Path::new("data/b"));
+    assert_eq!(places["tank/own"], Path::new("elsewhere"));
+    assert!(!bench.root().join("tank/a").exists(), "the old folder is removed");
+
+    bench.set("tank/a", "mountpoint", Some("none")).await.unwrap();
+    assert!(!bench.places().await.contains_key("tank/a"));
+    bench.set("tank/a", "mountpoint", None).await.unwrap();
+    assert_eq!(bench.places().await["tank/a"], Path::new("tank/a"));
+
+    bench.mounter.0.busy.lock().insert("tank/a".into());
+    assert!(bench.set("tank/a", "mountpoint", Some("/never")).await.is_err());
+    assert_eq!(bench.places().await["tank/a"], Path::new("tank/a"), "what is busy stays where it is");
+    let datasets = bench.daemon.datasets(Some("tank/a")).await.unwrap().datasets;
+    assert!(!mount_plan_text(&datasets[0].report).contains("never"), "and so does the property");
+}
+
+fn mount_plan_text(report: &DatasetReport) -> String {
+    crate::mount_plan::text(&report.properties["mountpoint"])
+}
+
+#[tokio::test]
+async fn canmount_and_readonly_are_followed_at_once() {
+    let bench = Bench::new().with_pool().await;
+    bench.make("tank/a", &[]).await;
+    bench.set("tank/a", "canmount", Some("off")).await.unwrap();
+    assert!(!bench.places().await.contains_key("tank/a"));
+    let mount = MountRequest { dataset: Some("tank/a".into()), options: Vec::new() };
+    let error = bench.daemon.mount(&mount).await.unwrap_err();
+    assert_eq!(error.message, "cannot mount 'tank/a': 'canmount' property is set to 'off'");
+    bench.set("tank/a", "canmount", Some("noauto")).await.unwrap();
+    let all = MountRequest::default();
+    bench.daemon.mount(&all).await.unwrap();
+    assert!(!bench.places().await.contains_key("tank/a"), "noauto is not mounted by -a");
+    bench.daemon.mount(&mount).await.unwrap();
+    let error = bench.daemon.mount(&mount).await.unwrap_err();
+    assert_eq!(error.message, "cannot mount 'tank/a': filesystem already mounted");
+    bench.set("tank/a", "canmount", Some("on")).await.unwrap();
+    bench.order();
+    bench.set("tank/a", "readonly", Some("on")).await.unwrap();
+    assert_eq!(bench.order(), ["-tank/a", "+tank/a"], "a mount that cannot follow is made anew");
+}
+
+#[tokio::test]
+async fn unmounting_takes_names_and_paths_and_inner_mounts_first() {
+    let bench = Bench::new().with_pool().await;
+    bench.make("tank/a", &[]).await;
+    bench.order();
+    let by_path = UnmountRequest { target: Some(bench.root().join("tank").display().to_string()), force: false };
+    bench.daemon.unmount(&by_path).await.unwrap();
+    assert_eq!(bench.order(), ["-tank/a", "-tank"]);
+    let by_name = UnmountRequest { target: Some("tank/a".into()), force: false };
+    let error = bench.daemon.unmount(&by_name).await.unwrap_err();
+    assert_eq!(error.message, "cannot unmount 'tank/a': not currently mounted");
+    bench.daemon.mount(&MountRequest::default()).await.unwrap();
+    assert_eq!(bench.order(), ["+tank", "+tank/a"]);
+}
+
+#[tokio::test]
+async fn pools_imported_here_are_not_offered_for_import() {
+    let bench = Bench::new().with_pool().await;
+    assert!(bench.daemon.search(&[]).await.unwrap().is_empty());
+    bench.daemon.export_pool("tank", &close()).await.unwrap();
+    assert_eq!(bench.daemon.search(&[]).await.unwrap()[0].name, "tank");
+}
+
+#[tokio::test]
+async fn the_api_answers_over_its_socket() {
+    let bench = Bench::new().with_pool().await;
+    let socket = bench.daemon.home.socket();
+    let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    let (stop, mut stopped) = tokio::sync::watch::channel(false);
+    let server = tokio::spawn({
+        let routes = router(Context { daemon: bench.daemon.clone(), stop });
+        async move { axum::serve(listener, routes).await }
+    });
+    let client = Client::new(bench.daemon.home.clone());
+    let names: PoolNames = client.get("/v1/pools").await.unwrap();
+    assert_eq!(names.pools, ["tank"]);
+    let view: PoolView = client.get("/v1/pools/tank?errors=true").await.unwrap();
+    assert_eq!(view.report.guid, 1000);
+    let made: crate::api::CreatedDataset = client
+        .post("/v1/datasets", &CreateDataset { name: "tank/ü b".into(), mount: true, command: "x".into(), ..Default::default() })
+        .await
+        .unwrap();
+    assert_eq!(made.created, ["tank/ü b"]);
+    let path = format!("/v1/datasets?under={}", crate::client::encode("tank/ü b"));
+    let found: crate::api::Datasets = client.get(&path).await.unwrap();
+    assert_eq!(found.datasets[0].mounted_at.as_deref(), Some(bench.root().join("tank/ü b").as_path()));
+    let history: Vec<HistoryEntry> = client.get("/v1/pools/tank/history").await.unwrap();
+    assert_eq!(history[0].text, "x");
+    let error = client.get::<PoolView>("/v1/pools/nope").await.unwrap_err();
+    assert_eq!((error.message.as_str(), error.exit_code), ("cannot open 'nope': no such pool", 1));
+    let error = client.get::<PoolView>("/v1/nonsense").await.unwrap_err();
+    assert_eq!(error.exit_code, 2);
+    client.post::<_, Outcome>("/v1/daemon/stop", &serde_json::json!({})).await.unwrap();
+    stopped.wait_for(|told| *told).await.unwrap();
+    server.abort();
+}
