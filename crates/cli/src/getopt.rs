@@ -55,7 +55,11 @@ pub fn parse(grammar: Grammar, words: &[String]) -> Result<Parsed, String> {
         None => (false, grammar.short),
     };
     let missing = |option: char| {
-        if own_message { format!("missing argument for '{option}' option") } else { format!("invalid option '{option}'") }
+        if own_message {
+            format!("missing argument for '{option}' option")
+        } else {
+            format!("invalid option '{option}'")
+        }
     };
     let mut parsed = Parsed::default();
     let mut words = words.iter();

@@ -4,6 +4,7 @@ use platter_daemon::api::{DatasetView, PoolView};
 use platter_dsl::report::PropertySource;
 use serde_json::{Map, Value, json};
 
+use crate::out::outln;
 use crate::props::{Shown, pool};
 
 /// An object whose members keep their order.
@@ -85,5 +86,5 @@ pub fn dataset_info(view: &DatasetView, as_int: bool) -> Object {
 
 /// Prints an answer on one line.
 pub fn print(object: Object) {
-    println!("{}", Value::Object(object));
+    outln!("{}", Value::Object(object));
 }

@@ -5,6 +5,7 @@
 mod getopt;
 mod json;
 mod nice;
+mod out;
 mod paint;
 mod platter;
 mod props;

@@ -18,7 +18,11 @@ fn scaled(number: u64, unit_of_ones: &str) -> String {
     }
     // As many digits as fit into five characters: "1.50T", "24.5K", "1012M".
     let value = number as f64 / base as f64;
-    (0..=2).rev().map(|digits| format!("{value:.digits$}{unit}")).find(|text| text.len() <= 5).unwrap_or_else(|| format!("{value:.0}{unit}"))
+    (0..=2)
+        .rev()
+        .map(|digits| format!("{value:.digits$}{unit}"))
+        .find(|text| text.len() <= 5)
+        .unwrap_or_else(|| format!("{value:.0}{unit}"))
 }
 
 /// A count: "0", "1012", "1.50K".
@@ -39,7 +43,11 @@ pub fn ratio(hundredths: u64) -> String {
 /// A duration: "00:12:07", "2 days 03:04:05".
 pub fn duration(seconds: u64) -> String {
     let (days, hours, minutes, seconds) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    if days == 0 { format!("{hours:02}:{minutes:02}:{seconds:02}") } else { format!("{days} days {hours:02}:{minutes:02}:{seconds:02}") }
+    if days == 0 {
+        format!("{hours:02}:{minutes:02}:{seconds:02}")
+    } else {
+        format!("{days} days {hours:02}:{minutes:02}:{seconds:02}")
+    }
 }
 
 fn local(seconds: u64, format: &str) -> String {

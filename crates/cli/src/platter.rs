@@ -10,13 +10,18 @@ use platter_daemon::run;
 use serde_json::json;
 
 use crate::nice;
+use crate::out::outln;
 use crate::session::complain;
 
 /// How long `daemon stop` waits for everything to be written.
 const STOP_LIMIT: Duration = Duration::from_secs(600);
 
 #[derive(Parser)]
-#[command(name = "platter", version, about = "ZFS in user space: storage pools in the OpenZFS format, without a kernel module")]
+#[command(
+    name = "platter",
+    version,
+    about = "ZFS in user space: storage pools in the OpenZFS format, without a kernel module"
+)]
 #[command(arg_required_else_help = true)]
 struct Arguments {
     #[command(subcommand)]
@@ -93,8 +98,8 @@ fn daemon(action: DaemonAction) -> Result<u8, ErrorBody> {
         DaemonAction::Start { foreground: false, .. } => block_on(async {
             let client = Client::new(home);
             match client.ensure_running().await? {
-                Some(pid) => println!("platter: started the daemon (pid {pid})"),
-                None => println!("platter: the daemon (pid {}) runs already", client.home().daemon_pid().unwrap_or(0)),
+                Some(pid) => outln!("platter: started the daemon (pid {pid})"),
+                None => outln!("platter: the daemon (pid {}) runs already", client.home().daemon_pid().unwrap_or(0)),
             }
             Ok(0)
         }),
@@ -113,7 +118,7 @@ fn block_on<T>(future: impl Future<Output = Result<T, ErrorBody>>) -> Result<T, 
 
 async fn stop(client: Client) -> Result<u8, ErrorBody> {
     let Some(pid) = client.home().daemon_pid() else {
-        println!("platter: no daemon runs in '{}'", client.home().path().display());
+        outln!("platter: no daemon runs in '{}'", client.home().path().display());
         return Ok(0);
     };
     if let Err(error) = client.post::<_, Outcome>("/v1/daemon/stop", &json!({})).await {
@@ -126,16 +131,16 @@ async fn stop(client: Client) -> Result<u8, ErrorBody> {
         return Err(ErrorBody::new(format!("the daemon (pid {pid}) did not end within {} s", STOP_LIMIT.as_secs()))
             .hint(format!("its log is '{}'", client.home().log_file().display())));
     }
-    println!("platter: the daemon (pid {pid}) ended");
+    outln!("platter: the daemon (pid {pid}) ended");
     Ok(0)
 }
 
 async fn status(client: Client, as_json: bool) -> Result<u8, ErrorBody> {
     if client.home().daemon_pid().is_none() {
         if as_json {
-            println!("{}", json!({ "running": false, "home": client.home().path() }));
+            outln!("{}", json!({ "running": false, "home": client.home().path() }));
         } else {
-            println!("platter: no daemon runs in '{}'", client.home().path().display());
+            outln!("platter: no daemon runs in '{}'", client.home().path().display());
         }
         return Ok(1);
     }
@@ -143,15 +148,15 @@ async fn status(client: Client, as_json: bool) -> Result<u8, ErrorBody> {
     if as_json {
         let mut value = serde_json::to_value(&status).unwrap_or_default();
         value["running"] = true.into();
-        println!("{value}");
+        outln!("{value}");
         return Ok(0);
     }
-    println!("platter {} runs as process {} since {}", status.version, status.pid, nice::ctime(status.started));
-    println!("  home:   {}", status.home.display());
-    println!("  pools:  {}", if status.pools.is_empty() { "none".to_owned() } else { status.pools.join(", ") });
-    println!("  mounts: {}", status.mounts);
+    outln!("platter {} runs as process {} since {}", status.version, status.pid, nice::ctime(status.started));
+    outln!("  home:   {}", status.home.display());
+    outln!("  pools:  {}", if status.pools.is_empty() { "none".to_owned() } else { status.pools.join(", ") });
+    outln!("  mounts: {}", status.mounts);
     for (name, reason) in &status.unavailable {
-        println!("  pool '{name}' could not be opened: {}", reason.lines().next().unwrap_or_default());
+        outln!("  pool '{name}' could not be opened: {}", reason.lines().next().unwrap_or_default());
     }
     Ok(0)
 }

@@ -157,7 +157,9 @@ pub struct GetWidths {
 
 /// The table of `get`.
 pub fn get(rows: &[GetRow], style: &GetStyle, least: GetWidths) -> String {
-    let shown = |row: &&GetRow| style.sources.is_empty() || style.sources.iter().any(|word| word == source_word(&row.shown.source));
+    let shown = |row: &&GetRow| {
+        style.sources.is_empty() || style.sources.iter().any(|word| word == source_word(&row.shown.source))
+    };
     let rows: Vec<&GetRow> = rows.iter().filter(shown).collect();
     if rows.is_empty() {
         return String::new();
@@ -224,7 +226,8 @@ tank  compression  lz4             local
 tank  atime        on              inherited from tank
 ";
         assert_eq!(get(&rows, &style, least), expected);
-        let style = GetStyle { fields: vec![Field::Value, Field::Source], scripted: true, sources: vec!["local".into()] };
+        let style =
+            GetStyle { fields: vec![Field::Value, Field::Source], scripted: true, sources: vec!["local".into()] };
         assert_eq!(get(&rows, &style, least), "lz4\tlocal\n");
         let style = GetStyle { sources: vec!["received".into()], ..style };
         assert_eq!(get(&rows, &style, least), "");

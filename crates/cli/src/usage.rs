@@ -1,5 +1,6 @@
 //! Usage texts and the frame that every `zpool` and `zfs` command runs in.
 
+use crate::out::{out, outln};
 use crate::session::{Done, Failure, Session, complain};
 
 /// A line block of the usage.
@@ -40,7 +41,8 @@ impl Usage {
         {
             return format!("usage:\n{}", entry.text);
         }
-        let mut text = format!("usage: {} command args ...\nwhere 'command' is one of the following:\n\n", self.program);
+        let mut text =
+            format!("usage: {} command args ...\nwhere 'command' is one of the following:\n\n", self.program);
         for entry in self.entries {
             text.push_str(entry.text);
         }
@@ -57,15 +59,15 @@ impl Usage {
         };
         match name.as_str() {
             "-?" | "--help" | "-h" => {
-                print!("{}", self.text(None));
+                out!("{}", self.text(None));
                 return 0;
             }
             "help" => {
-                print!("{}", self.text(words.get(1).map(String::as_str)));
+                out!("{}", self.text(words.get(1).map(String::as_str)));
                 return 0;
             }
             "-V" | "--version" => {
-                println!("{}", version());
+                outln!("{}", version());
                 return 0;
             }
             _ => {}

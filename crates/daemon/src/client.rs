@@ -66,7 +66,8 @@ impl Client {
     /// # Errors
     /// What the daemon answers, or that it cannot be reached.
     pub async fn post<B: Serialize, T: DeserializeOwned>(&self, path: &str, body: &B) -> Result<T, ErrorBody> {
-        let body = serde_json::to_vec(body).map_err(|error| ErrorBody::new(format!("cannot word the request: {error}")))?;
+        let body =
+            serde_json::to_vec(body).map_err(|error| ErrorBody::new(format!("cannot word the request: {error}")))?;
         self.ask(Method::POST, path, Bytes::from(body)).await
     }
 
@@ -79,8 +80,9 @@ impl Client {
             ErrorBody::new(format!("cannot reach the daemon at '{}': {error}", self.home.socket().display()))
                 .hint("start it with 'platter daemon start'")
         })?;
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| lost(error.to_string()))?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| lost(error.to_string()))?;
         let driver = tokio::spawn(connection);
         let request = Request::builder()
             .method(method)
@@ -95,8 +97,9 @@ impl Client {
         driver.abort();
         if status == StatusCode::OK {
             return serde_json::from_slice(&bytes).map_err(|error| {
-                ErrorBody::new(format!("the daemon's answer to {path} makes no sense: {error}"))
-                    .hint("the daemon may be of another version: 'platter daemon stop' lets the next command start this one")
+                ErrorBody::new(format!("the daemon's answer to {path} makes no sense: {error}")).hint(
+                    "the daemon may be of another version: 'platter daemon stop' lets the next command start this one",
+                )
             });
         }
         Err(serde_json::from_slice(&bytes).unwrap_or_else(|_| {
@@ -129,7 +132,8 @@ impl Client {
                 ended = Some(Instant::now());
             }
             // Ours ended: either it failed, or it lost against another that is still on its way.
-            let hopeless = ended.is_some_and(|at| at.elapsed() > Duration::from_secs(1) && self.home.daemon_pid().is_none());
+            let hopeless =
+                ended.is_some_and(|at| at.elapsed() > Duration::from_secs(1) && self.home.daemon_pid().is_none());
             if hopeless || start.elapsed() > START_LIMIT {
                 return Err(ErrorBody::new(format!("cannot start the daemon:\n{}", log_tail(&self.home)))
                     .hint("'platter daemon start --foreground' shows more"));
@@ -169,7 +173,8 @@ fn spawn(home: &Home) -> Result<std::process::Child, ErrorBody> {
 }
 
 fn log_tail(home: &Home) -> String {
-    let text = std::fs::read(home.log_file()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let text =
+        std::fs::read(home.log_file()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(5)..].join("\n")
 }

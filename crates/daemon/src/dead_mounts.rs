@@ -68,10 +68,8 @@ pub fn record(home: &Home, mounts: &BTreeMap<PathBuf, String>) -> std::io::Resul
 
 /// Takes away what the previous daemon of this home left mounted; tells what it removed.
 pub fn clean(home: &Home) -> Vec<PathBuf> {
-    let recorded: BTreeMap<PathBuf, String> = std::fs::read(home.mounts_file())
-        .ok()
-        .and_then(|text| serde_json::from_slice(&text).ok())
-        .unwrap_or_default();
+    let recorded: BTreeMap<PathBuf, String> =
+        std::fs::read(home.mounts_file()).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
     let mut dead = dead_among(&recorded, &system_mounts());
     // Inner mounts first.
     dead.sort_by_key(|path| std::cmp::Reverse(path.components().count()));

@@ -168,7 +168,12 @@ pub(crate) mod tests {
 
     #[test]
     fn the_nearest_setting_decides_and_the_rest_of_the_name_follows() {
-        let reports = [local("tank", "/srv"), inherits("tank/a", "tank"), local("tank/a/b", "/data/"), inherits("tank/a/b/c", "tank/a/b")];
+        let reports = [
+            local("tank", "/srv"),
+            inherits("tank/a", "tank"),
+            local("tank/a/b", "/data/"),
+            inherits("tank/a/b/c", "tank/a/b"),
+        ];
         assert_eq!(shown("tank/a", &reports, None), "/srv/a");
         assert_eq!(shown("tank/a/b", &reports, None), "/data");
         assert_eq!(shown("tank/a/b/c", &reports, Some("/r")), "/r/data/c");

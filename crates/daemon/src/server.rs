@@ -17,9 +17,9 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 use crate::api::{
-    ClearPool, ClosePool, CreateDataset, CreatePool, CreatedDataset, CreatedPool, DaemonStatus, Datasets, DestroyDataset,
-    DestroyedDatasets, ErrorBody, ImportPool, MountEntry, MountRequest, Outcome, PoolNames, PoolView, ScrubPool, SearchPools,
-    SetDatasetProperties, SetPoolProperty, UnmountRequest,
+    ClearPool, ClosePool, CreateDataset, CreatePool, CreatedDataset, CreatedPool, DaemonStatus, Datasets,
+    DestroyDataset, DestroyedDatasets, ErrorBody, ImportPool, MountEntry, MountRequest, Outcome, PoolNames, PoolView,
+    ScrubPool, SearchPools, SetDatasetProperties, SetPoolProperty, UnmountRequest,
 };
 use crate::state::{Answer, Daemon};
 

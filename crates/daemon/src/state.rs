@@ -13,7 +13,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use platter_dsl::PoolError;
@@ -21,8 +21,8 @@ use platter_dsl::report::{HistoryEntry, ImportableReport, PoolReport, VdevReport
 use platter_dsl::request::{CreateRequest, VdevRequest};
 
 use crate::api::{
-    ClearPool, ClosePool, CreatePool, CreatedPool, DaemonStatus, ErrorBody, ImportPool, Outcome, PoolNames, PoolView, ScrubAction,
-    ScrubPool, SetPoolProperty,
+    ClearPool, ClosePool, CreatePool, CreatedPool, DaemonStatus, ErrorBody, ImportPool, Outcome, PoolNames, PoolView,
+    ScrubAction, ScrubPool, SetPoolProperty,
 };
 use crate::damaged::{Whereabouts, describe};
 use crate::engine::{Engine, PoolHandle};
@@ -31,6 +31,9 @@ use crate::machine::now_seconds;
 use crate::mounter::Mounter;
 use crate::pools_file::{self, RememberedPool};
 use mounts::ActiveMount;
+
+/// How long `status -v` waits for another operation before it shows an object's number instead of its name.
+const LOOK_UP_WAIT: Duration = Duration::from_secs(2);
 
 /// Result of an operation; the error is ready to be shown.
 pub type Answer<T> = Result<T, ErrorBody>;
@@ -65,7 +68,9 @@ fn failed(what: &str, error: PoolError) -> ErrorBody {
 /// OpenZFS words a refusal that `-f` overrides as a list under its heading.
 fn failed_creation(name: &str, error: PoolError) -> ErrorBody {
     match error {
-        PoolError::NeedsForce { reason, hint } => ErrorBody::new(format!("invalid vdev specification\n{hint}\n{reason}")),
+        PoolError::NeedsForce { reason, hint } => {
+            ErrorBody::new(format!("invalid vdev specification\n{hint}\n{reason}"))
+        }
         error => {
             let text = error.to_string();
             // What is wrong with a device or its group is said without the pool's name, as in OpenZFS.
@@ -167,8 +172,9 @@ impl Daemon {
             return Ok(entry.pool.clone());
         }
         if let Some((_, reason)) = self.unavailable.read().get(name) {
-            return Err(ErrorBody::new(format!("cannot open '{name}': pool is unavailable: {reason}"))
-                .hint(format!("attach its devices and run 'zpool import {name}', or forget it with 'zpool export {name}'")));
+            return Err(ErrorBody::new(format!("cannot open '{name}': pool is unavailable: {reason}")).hint(format!(
+                "attach its devices and run 'zpool import {name}', or forget it with 'zpool export {name}'"
+            )));
         }
         Err(ErrorBody::new(format!("cannot open '{name}': no such pool")))
     }
@@ -195,7 +201,12 @@ impl Daemon {
             home: self.home.path().to_path_buf(),
             started: self.started,
             pools: self.pools.read().keys().cloned().collect(),
-            unavailable: self.unavailable.read().iter().map(|(name, (_, reason))| (name.clone(), reason.clone())).collect(),
+            unavailable: self
+                .unavailable
+                .read()
+                .iter()
+                .map(|(name, (_, reason))| (name.clone(), reason.clone()))
+                .collect(),
             mounts: self.mounts.read().len() as u64,
         }
     }
@@ -243,10 +254,17 @@ impl Daemon {
                 mountpoint: Some(active.at.display().to_string()),
                 path: active.mounted.lock().await.object_path(object.object).await,
             },
-            None => Whereabouts {
-                mountpoint: None,
-                path: self.mounter.object_path(pool, &object.dataset, object.object).await,
-            },
+            None => {
+                // The data set must not be mounted while its files are looked at: there is one handle for both.
+                let admin = tokio::time::timeout(LOOK_UP_WAIT, self.admin.lock()).await;
+                let path = match admin {
+                    Ok(_admin) if self.mounted(&object.dataset).is_none() => {
+                        self.mounter.object_path(pool, &object.dataset, object.object).await
+                    }
+                    _ => None,
+                };
+                Whereabouts { mountpoint: None, path }
+            }
         }
     }
 
@@ -262,7 +280,8 @@ impl Daemon {
         if self.pool_names().pools.contains(&name) {
             return Err(ErrorBody::new(format!("cannot create '{name}': pool already exists")));
         }
-        let remembered = RememberedPool { altroot: call.request.altroot.clone(), mount: true, ..RememberedPool::default() };
+        let remembered =
+            RememberedPool { altroot: call.request.altroot.clone(), mount: true, ..RememberedPool::default() };
         let pool = self.engine.create(call.request).await.map_err(|error| failed_creation(&name, error))?;
         self.insert(pool, remembered);
         self.remember();
@@ -293,8 +312,7 @@ impl Daemon {
 
     /// Pools that could be imported. Those imported here are left out.
     pub async fn search(&self, search: &[PathBuf]) -> Answer<Vec<ImportableReport>> {
-        let mut found =
-            self.engine.discover(search).await.map_err(|error| failed("cannot discover pools", error))?;
+        let mut found = self.engine.discover(search).await.map_err(|error| failed("cannot discover pools", error))?;
         let mine: Vec<u64> = self.pools.read().values().map(|entry| entry.pool.guid()).collect();
         found.retain(|pool| !mine.contains(&pool.guid));
         Ok(found)

@@ -20,6 +20,7 @@ use platter_dmu::{Objset, ObjsetParams, Tx, TxgGate, WriteProperties};
 use platter_ondisk::types::{checksum, compression};
 use platter_ondisk::{ObjectId, Txg, Uberblock};
 use platter_spa::Store;
+use platter_vdev::MissingRanges;
 use platter_zio::SpaceAccounting;
 use tokio::sync::oneshot;
 
@@ -115,6 +116,8 @@ pub struct Core {
     pub damaged: Mutex<BTreeSet<(u64, u64)>>,
     /// Scrub.
     pub scrub: Mutex<ScrubState>,
+    /// The groups each leaf missed, as they are on disk, by leaf guid.
+    pub stored_missing: Mutex<BTreeMap<u64, MissingRanges>>,
     /// Set when the sync loop shall end.
     pub stopping: AtomicBool,
     /// Devices of all leaves that could be opened, by leaf guid, for labels.

@@ -387,6 +387,7 @@ async fn build(
         altroot: request.altroot.clone(),
         damaged: Mutex::default(),
         scrub: Mutex::new(ScrubState::default()),
+        stored_missing: Mutex::default(),
         stopping: AtomicBool::new(false),
         leaf_devices: Mutex::new(leaf_devices),
     });

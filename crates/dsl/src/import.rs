@@ -31,7 +31,7 @@ use crate::features::{self, Features};
 use crate::open_vdevs::{self, FoundDevices};
 use crate::request::ImportRequest;
 use crate::sync::VERSION;
-use crate::{config_object, error_log, mos, names, pool_properties, scrub, space_maps, tree};
+use crate::{config_object, dtl, error_log, mos, names, pool_properties, scrub, space_maps, tree};
 
 /// Oldest version this one reads (`SPA_VERSION_BEFORE_FEATURES` is 28; deadlists came with 26).
 const VERSION_READ_MIN: u64 = 15;
@@ -446,6 +446,8 @@ async fn finish(
     let damaged = error_log::load(&os, &directory).await?;
     let scan = scrub::load(&directory).await?;
     let leaf_devices = open_vdevs::leaf_devices(&vdevs);
+    let leaves = vdevs.iter().flatten().flat_map(|vdev| vdev.leaves().to_vec());
+    let stored_missing = dtl::load(&os, &config.vdev_tree, leaves).await?;
     let core = Arc::new(Core {
         environment,
         store,
@@ -465,6 +467,7 @@ async fn finish(
         altroot: request.altroot.clone(),
         damaged: Mutex::new(damaged),
         scrub: Mutex::new(scan),
+        stored_missing: Mutex::new(stored_missing),
         stopping: AtomicBool::new(false),
         leaf_devices: Mutex::new(leaf_devices),
     });

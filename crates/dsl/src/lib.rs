@@ -12,6 +12,7 @@ mod deadlist;
 mod destroy;
 mod dir;
 mod discover;
+mod dtl;
 pub mod environment;
 pub mod error;
 mod error_log;

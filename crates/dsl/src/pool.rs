@@ -355,6 +355,7 @@ impl Pool {
                 vdev.clear_errors();
             }
         }
+        scrub::resume(&self.core);
         if !found {
             return Err(PoolError::NotFound(format!("no such device in pool: {}", device.unwrap_or(""))));
         }

@@ -175,7 +175,7 @@ pub async fn store(core: &Arc<Core>, tx: &Tx, name: &str, value: StoredProperty)
         core.objects.lock().properties = object;
     }
     // Enumerated properties are stored by number, as OpenZFS does.
-    let zap_value = match (&*name, &value) {
+    let zap_value = match (name, &value) {
         ("delegation" | "listsnapshots", StoredProperty::Text(text)) => number(u64::from(text == "on")),
         ("autoexpand" | "autoreplace" | "autotrim" | "failmode", StoredProperty::Text(_)) => number(0),
         (_, StoredProperty::Number(n)) => number(*n),
@@ -240,7 +240,7 @@ pub fn report(core: &Core, health: &str) -> Properties {
     let config = core.config.read().clone();
     let (none, text) = (|| PropertySource::None, |s: &str| PropertyValue::Text(s.to_owned()));
     put("size", PropertyValue::Number(size), none());
-    put("capacity", PropertyValue::Number(if size == 0 { 0 } else { allocated * 100 / size }), none());
+    put("capacity", PropertyValue::Number((allocated * 100).checked_div(size).unwrap_or(0)), none());
     let altroot = core.altroot.as_ref().map(|p| p.display().to_string());
     let source = if altroot.is_some() { PropertySource::Local } else { PropertySource::Default };
     put("altroot", text(altroot.as_deref().unwrap_or("-")), source);

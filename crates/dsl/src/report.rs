@@ -59,6 +59,9 @@ pub struct VdevReport {
 /// A scrub, running or last.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ScanReport {
+    /// Whether it is a resilver: it began because a device came back.
+    #[serde(default)]
+    pub resilver: bool,
     /// `none`, `scanning`, `paused`, `finished`, `canceled`.
     pub state: String,
     /// Start, seconds since the epoch.

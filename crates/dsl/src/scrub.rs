@@ -26,6 +26,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 use crate::core::Core;
+use crate::dtl;
 use crate::error::PoolError;
 use crate::mos;
 use crate::report::ScanReport;
@@ -91,6 +92,7 @@ impl ScrubState {
         let left = self.phys.to_examine.saturating_sub(self.phys.examined);
         let running = self.started.map_or(0, |at| now.duration_since(at).as_secs());
         ScanReport {
+            resilver: self.phys.func == scan_func::RESILVER,
             state: state.into(),
             start_time: self.phys.start_time,
             end_time: self.phys.end_time,
@@ -118,6 +120,9 @@ pub async fn start(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
     {
         let mut scrub = core.scrub.lock();
         if scrub.running {
+            if scrub.phys.func == scan_func::RESILVER {
+                return Err(PoolError::Busy("currently resilvering".into()));
+            }
             return Err(PoolError::Busy("currently scrubbing; use 'zpool scrub -s' to cancel scrub".into()));
         }
         if scrub.phys.state == scan_state::SCANNING && scrub.is_paused() {
@@ -144,11 +149,31 @@ pub async fn start(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
     Ok(())
 }
 
-/// Goes on with a scrub that was running when the pool was last open.
+/// Starts a resilver when a device that is there missed something, else goes on with what was running when the pool was
+/// last open.
 pub fn resume(core: &Arc<Core>) {
+    if !core.read_only && dtl::needs_resilver(core) {
+        let to_examine = core.store.state().allocator.lock().allocated();
+        let mut scrub = core.scrub.lock();
+        if scrub.running {
+            return;
+        }
+        let done = scrub.done.clone();
+        *scrub = ScrubState { done, running: true, ..ScrubState::default() };
+        scrub.phys = ScanPhys {
+            func: scan_func::RESILVER,
+            state: scan_state::SCANNING,
+            max_txg: core.gate.synced_txg(),
+            start_time: core.now(),
+            to_examine,
+            ..ScanPhys::default()
+        };
+        tokio::spawn(run(core.clone()));
+        return;
+    }
     {
         let mut scrub = core.scrub.lock();
-        let unfinished = scrub.phys.state == scan_state::SCANNING && scrub.phys.func == scan_func::SCRUB;
+        let unfinished = scrub.phys.state == scan_state::SCANNING;
         if core.read_only || !unfinished || scrub.is_paused() || scrub.running {
             return;
         }
@@ -164,7 +189,11 @@ pub fn resume(core: &Arc<Core>) {
 /// # Errors
 /// When none is running.
 pub async fn pause(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
-    if !core.scrub.lock().running {
+    let (running, func) = {
+        let scrub = core.scrub.lock();
+        (scrub.running, scrub.phys.func)
+    };
+    if !running || func != scan_func::SCRUB {
         return Err(PoolError::NotFound("there is no active scrub".into()));
     }
     {
@@ -252,6 +281,11 @@ async fn run(core: Arc<Core>) {
     if let Ok(Some(lost)) = outcome
         && finished
     {
+        if lost.is_empty() {
+            // Everything up to the scan's start was read and is whole on every device that is there.
+            let since = core.scrub.lock().phys.max_txg;
+            dtl::forget(&core, since);
+        }
         *core.damaged.lock() = lost;
         if let Err(error) = core.task(async |core, tx| Ok(crate::error_log::write(&core, &tx).await?)).await {
             tracing::warn!(%error, "the error log could not be written");

@@ -23,7 +23,7 @@ use crate::dataset::Dataset;
 use crate::dir::{Dir, UsedKind};
 use crate::labels::{self, Half};
 use crate::space_maps::{self, VdevMaps};
-use crate::{deadlist, zapify};
+use crate::{deadlist, dtl, zapify};
 
 /// More passes than this mean that sync does not converge.
 const PASSES_MAX: u32 = 64;
@@ -81,6 +81,7 @@ async fn sync(core: &Arc<Core>, txg: Txg) -> Result<()> {
         return Err(ZioError::ReadOnly);
     }
     check_devices(core);
+    dtl::note_absent(core, txg);
     let tx = Tx::syncing(txg);
     core.store.set_pass(1);
     let outcome = async {
@@ -134,6 +135,7 @@ async fn converge(core: &Arc<Core>, tx: &Tx) -> Result<BlkPtr> {
         sync_datasets(core, tx, pass).await?;
         if pass == 1 {
             book_mos(core, tx).await?;
+            dtl::sync(core, tx).await?;
             if core.config_dirty.swap(false, Ordering::Relaxed) {
                 crate::config_object::write(core, tx).await?;
                 core.config_dirty.store(true, Ordering::Relaxed);

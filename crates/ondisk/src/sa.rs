@@ -10,9 +10,9 @@
 //! ```
 //!
 //! Invariants:
-//! - which attributes follow, and in which order, is the layout's business (data set's `LAYOUTS` ZAP); one length stands
-//!   in the header for each attribute of variable size, in the layout's order; every attribute starts at a multiple
-//!   of 8;
+//! - which attributes follow, and in which order, is the layout's business (data set's `LAYOUTS` ZAP); one length
+//!   stands in the header for each attribute of variable size, in the layout's order; every attribute starts at a
+//!   multiple of 8;
 //! - the header is 8 bytes long while at most one length is needed, and grows in steps of 8;
 //! - a buffer written on a machine of the other byte order is recognised by its magic number and turned by the
 //!   functions that the data set's `REGISTRY` ZAP names.

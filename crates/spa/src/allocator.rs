@@ -75,7 +75,7 @@ impl Group {
                 weighted += u128::from(length) * u128::from(TABLE[order as usize]);
             }
         }
-        if total == 0 { 0 } else { (weighted / total) as u64 }
+        weighted.checked_div(total).unwrap_or(0) as u64
     }
 
     fn deflate(&self, asize: u64) -> u64 {
@@ -92,10 +92,10 @@ impl Group {
         let eighth = self.size() / 8;
         let distances: &[u64] = if away_from.is_empty() { &[0] } else { &[eighth, 0] };
         for &distance in distances {
-            if away_from.is_empty() {
-                if let Some(offset) = self.metaslabs.get_mut(self.current).and_then(|m| m.allocate(asize)) {
-                    return Some(offset);
-                }
+            if away_from.is_empty()
+                && let Some(offset) = self.metaslabs.get_mut(self.current).and_then(|m| m.allocate(asize))
+            {
+                return Some(offset);
             }
             let best = (0..count)
                 .filter(|&i| self.metaslabs[i].allocatable.largest() >= asize && far(&self.metaslabs[i], distance))

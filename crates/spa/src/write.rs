@@ -1,6 +1,7 @@
 //! Writing one block: hole or embedded if it can be, else compress, checksum, allocate, write
 //! (`zio_write_compress`, `zio_dva_allocate`, `module/zfs/zio.c`).
 
+use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 
 use platter_buffer::{Buf, BufMut};
@@ -13,6 +14,11 @@ use crate::store::Store;
 
 /// From this pass on nothing is compressed any more, so that sizes stop changing (`zfs_sync_pass_dont_compress`).
 const PASS_WITHOUT_COMPRESSION: u32 = 8;
+
+thread_local! {
+    /// Where a worker compresses to; what a block then keeps is only as long as the result.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// The compressed form of a block, or the block itself.
 struct Payload {
@@ -29,22 +35,22 @@ fn compress(data: &Buf, policy: &WritePolicy, unit: u64) -> Payload {
     }
     // At least an eighth must be saved (zio_compress_data).
     let limit = data.len() - data.len() / 8;
-    let mut out = BufMut::zeroed(limit);
-    let Some(used) = platter_compress::compress(policy.compression, policy.compression_level, data, &mut out) else {
-        return plain();
-    };
-    let padded = (used as u64).next_multiple_of(unit) as usize;
-    if padded >= data.len() && used > EMBEDDED_PAYLOAD_MAX {
-        return plain();
-    }
-    if padded > limit {
-        let mut longer = BufMut::zeroed(padded);
-        longer[..used].copy_from_slice(&out[..used]);
-        return Payload { bytes: longer.freeze(), compression: policy.compression, used };
-    }
-    out[used..padded].fill(0);
-    out.truncate(padded);
-    Payload { bytes: out.freeze(), compression: policy.compression, used }
+    SCRATCH.with_borrow_mut(|scratch| {
+        if scratch.len() < limit {
+            scratch.resize(limit, 0);
+        }
+        let out = &mut scratch[..limit];
+        let Some(used) = platter_compress::compress(policy.compression, policy.compression_level, data, out) else {
+            return plain();
+        };
+        let padded = (used as u64).next_multiple_of(unit) as usize;
+        if padded >= data.len() && used > EMBEDDED_PAYLOAD_MAX {
+            return plain();
+        }
+        let mut bytes = BufMut::zeroed(padded);
+        bytes[..used].copy_from_slice(&out[..used]);
+        Payload { bytes: bytes.freeze(), compression: policy.compression, used }
+    })
 }
 
 /// See [`platter_zio::BlockStore::write`].

@@ -1,7 +1,7 @@
 //! Reading and writing regular files (`module/zfs/zfs_vnops.c`).
 //!
-//! A file's lock is shared by readers and by writers of whole or partial blocks in place, who then exclude each other by
-//! block ranges; whoever changes the block size, appends or truncates takes it alone.
+//! A file's lock is shared by readers and by writers of whole or partial blocks in place, who then exclude each other
+//! by block ranges; whoever changes the block size, appends or truncates takes it alone.
 //!
 //! # Block size
 //! A file of one block has a block just as large as it needs (a multiple of 512 bytes), up to the record size; from

@@ -289,6 +289,13 @@ impl Zpl {
         Ok(tx)
     }
 
+    /// Joins the open group for a change that frees at least what it writes: works on a full pool.
+    pub(crate) async fn begin_net_free(&self) -> Result<Tx> {
+        let tx = self.os.begin_net_free().await?;
+        self.changed.fetch_max(tx.txg().0, Ordering::SeqCst);
+        Ok(tx)
+    }
+
     /// Changes `znode`'s attributes within `tx`.
     pub(crate) async fn update(&self, znode: &Znode, tx: &Tx, change: impl FnOnce(&mut Phys)) -> Result<()> {
         self.forget_atime(znode);
@@ -340,7 +347,7 @@ impl Zpl {
         if waiting.is_empty() {
             return Ok(());
         }
-        let tx = self.begin().await?;
+        let tx = self.begin_net_free().await?;
         for znode in waiting {
             self.update(&znode, &tx, |_| {}).await?;
         }

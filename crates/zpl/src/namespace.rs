@@ -254,7 +254,7 @@ impl Zpl {
             }
             check_removable(&znode)?;
 
-            let tx = self.begin().await?;
+            let tx = self.begin_net_free().await?;
             let now = self.now();
             directory.zap().remove(&tx, name).await?;
             self.entries_changed(&directory, &tx, -1, -i64::from(is_directory), now).await?;

@@ -40,7 +40,7 @@ impl Zpl {
                 return Err(ZplError::FileTooLarge);
             }
         }
-        let tx = self.begin().await?;
+        let tx = self.begin_net_free().await?;
         if let Some(size) = change.size {
             znode.touched(tx.txg());
             self.resize(&znode, &tx, size).await?;

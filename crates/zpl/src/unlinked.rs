@@ -59,7 +59,7 @@ impl Zpl {
             return Ok(());
         }
         let _guard = znode.lock.write().await;
-        let tx = self.begin().await?;
+        let tx = self.begin_net_free().await?;
         if self.free(&znode, &tx).await? {
             self.leave_set(&tx, object).await?;
         }
@@ -145,7 +145,7 @@ impl Zpl {
                     continue;
                 }
             };
-            let tx = self.begin().await?;
+            let tx = self.begin_net_free().await?;
             if let Some(znode) = znode {
                 // A link count above zero means the set is wrong: the name counts.
                 if znode.state.lock().phys.links > 0 {

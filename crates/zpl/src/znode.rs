@@ -115,8 +115,8 @@ impl Znode {
             return Ok(());
         }
         let encoded = state.phys.encode(table, self.dnode.bonus_capacity(false))?;
-        // The spill block's pointer lies at the end of the bonus area: it goes before the bonus grows over it, and comes
-        // after the bonus has shrunk away from it.
+        // The spill block's pointer lies at the end of the bonus area: it goes before the bonus grows over it, and
+        // comes after the bonus has shrunk away from it.
         if encoded.spill.is_none() && self.dnode.has_spill() {
             self.dnode.set_spill(tx, None).map_err(EncodeError::Zio)?;
         }
@@ -183,13 +183,14 @@ impl Znode {
     }
 }
 
-/// A stored owner as a 32-bit id. Owners from a Windows domain (an index into the FUID table in the upper half) have none
-/// here: they become "nobody".
+/// A stored owner as a 32-bit id. Owners from a Windows domain (an index into the FUID table in the upper half) have
+/// none here: they become "nobody".
 fn user_id(fuid: u64) -> u32 {
     u32::try_from(fuid).unwrap_or(65534)
 }
 
-/// A device number as stored (Linux kernel: 12 bits major, 20 bits minor; illumos: 32 bits each) in user-space encoding.
+/// A device number as stored (Linux kernel: 12 bits major, 20 bits minor; illumos: 32 bits each) in user-space
+/// encoding.
 fn rdev_to_user(stored: u64) -> u32 {
     let (major, minor) = if stored >> 32 == 0 { (stored >> 20, stored & 0xf_ffff) } else { (stored >> 32, stored) };
     ((minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12) as u32

@@ -102,8 +102,7 @@ pub const TABLE: &[Info] = &[
 ];
 
 /// Columns of `zfs list -o space`.
-pub const SPACE: &str =
-    "name,available,used,usedbysnapshots,usedbydataset,usedbyrefreservation,usedbychildren";
+pub const SPACE: &str = "name,available,used,usedbysnapshots,usedbydataset,usedbyrefreservation,usedbychildren";
 
 /// Properties that nobody can set.
 const READ_ONLY: &[&str] = &[

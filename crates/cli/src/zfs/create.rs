@@ -6,6 +6,7 @@ use platter_daemon::api::{CreateDataset, CreatedDataset};
 
 use super::select::well_formed;
 use crate::getopt::{Grammar, parse};
+use crate::out::outln;
 use crate::session::{Done, Failure, Session, complain_all, refused, usage};
 
 const GRAMMAR: Grammar = Grammar { short: ":PV:b:nso:puv", long: &[] };
@@ -61,16 +62,16 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     if verbose {
         for name in &answer.created {
             match (parsable, call.dry_run) {
-                (true, _) => println!("create\t{name}"),
-                (false, true) => println!("would create {name}"),
-                (false, false) => println!("create {name}"),
+                (true, _) => outln!("create\t{name}"),
+                (false, true) => outln!("would create {name}"),
+                (false, false) => outln!("create {name}"),
             }
         }
         for (property, value) in &call.properties {
             if parsable {
-                println!("property\t{property}\t{value}");
+                outln!("property\t{property}\t{value}");
             } else {
-                println!("\t{property}={value}");
+                outln!("\t{property}={value}");
             }
         }
     }

@@ -3,6 +3,7 @@
 use platter_daemon::api::{DestroyDataset, DestroyedDatasets};
 
 use crate::getopt::{Grammar, parse};
+use crate::out::outln;
 use crate::session::{Done, Session, complain_all, refused, usage};
 
 /// Runs it.
@@ -30,9 +31,9 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     if parsed.has("v") || parsed.has("p") {
         for name in &answer.destroyed {
             match (parsed.has("p"), call.dry_run) {
-                (true, _) => println!("destroy\t{name}"),
-                (false, true) => println!("would destroy {name}"),
-                (false, false) => println!("will destroy {name}"),
+                (true, _) => outln!("destroy\t{name}"),
+                (false, true) => outln!("would destroy {name}"),
+                (false, false) => outln!("will destroy {name}"),
             }
         }
     }

@@ -7,6 +7,7 @@ use super::list::is_other;
 use super::select::{Reach, collect, types};
 use crate::getopt::{Grammar, parse};
 use crate::json::{self, Object};
+use crate::out::out;
 use crate::props::select::{self, Selection, Wanted};
 use crate::props::{Shown, source_word, zfs};
 use crate::session::{Done, Session, usage};
@@ -52,7 +53,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
             json::print(object);
         }
     } else {
-        print!("{}", text(&found, &wanted, all, literal, &style));
+        out!("{}", text(&found, &wanted, all, literal, &style));
     }
     Ok(code)
 }

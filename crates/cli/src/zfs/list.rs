@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::select::{Reach, collect, types};
 use crate::getopt::{Grammar, parse};
 use crate::json::{self, Object};
+use crate::out::out;
 use crate::props::select::{self, Selection, Wanted};
 use crate::props::{Shown, zfs};
 use crate::session::{Done, Session, usage};
@@ -75,7 +76,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         }
         return Ok(code);
     }
-    print!("{}", text(&found, &columns, literal, parsed.has("H")));
+    out!("{}", text(&found, &columns, literal, parsed.has("H")));
     Ok(code)
 }
 

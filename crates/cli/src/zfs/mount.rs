@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::getopt::{Grammar, parse};
 use crate::json::{self, Object};
+use crate::out::out;
 use crate::session::{Done, Session, complain_all, refused, usage};
 
 /// Runs `zfs mount`.
@@ -38,7 +39,7 @@ pub fn mount(session: &mut Session, words: &[String]) -> Done {
                     json::print(object);
                 }
             } else {
-                print!("{}", list_text(&mounts));
+                out!("{}", list_text(&mounts));
             }
             Ok(0)
         }

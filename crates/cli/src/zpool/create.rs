@@ -8,6 +8,7 @@ use platter_dsl::request::CreateRequest;
 
 use super::{layout, vdev_spec};
 use crate::getopt::{Grammar, parse};
+use crate::out::{out, outln};
 use crate::session::{Done, Failure, Session, complain_all, refused, usage};
 
 const GRAMMAR: Grammar = Grammar { short: ":fndR:m:o:O:t:", long: &[] };
@@ -27,9 +28,9 @@ pub(super) fn add_property(list: &mut BTreeMap<String, String>, option: char, te
 fn mountpoint(pool: &str, given: Option<&str>, altroot: Option<&str>) -> Result<Option<PathBuf>, Failure> {
     match given {
         Some("none" | "legacy") => Ok(None),
-        Some(path) if !path.starts_with('/') => Err(refused(format!(
-            "invalid mountpoint '{path}': must be an absolute path, 'legacy', or 'none'"
-        ))),
+        Some(path) if !path.starts_with('/') => {
+            Err(refused(format!("invalid mountpoint '{path}': must be an absolute path, 'legacy', or 'none'")))
+        }
         _ => {
             let inside = given.map_or_else(|| pool.to_owned(), |path| path.trim_start_matches('/').to_owned());
             Ok(Some(Path::new(altroot.unwrap_or("/")).join(inside)))
@@ -127,8 +128,8 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     let call = request(words, &session.command_line)?;
     let created: CreatedPool = session.post("/v1/pools", &call)?;
     if let Some(layout) = &created.layout {
-        println!("would create '{}' with the following layout:\n", call.request.name);
-        print!("{}", layout::tree(layout));
+        outln!("would create '{}' with the following layout:\n", call.request.name);
+        out!("{}", layout::tree(layout));
     }
     Ok(complain_all(&created.outcome.problems))
 }

@@ -7,6 +7,7 @@ use super::list::is_other;
 use super::pools::views;
 use crate::getopt::{Grammar, parse};
 use crate::json::{self, Object};
+use crate::out::out;
 use crate::props::pool;
 use crate::props::select::{self, Selection, Wanted};
 use crate::session::{Done, Session, refused, usage};
@@ -48,10 +49,11 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     };
     if parsed.has("j") {
         let mut object = json::schema("zpool get");
-        object.insert("pools".into(), as_json(&found, &wanted, literal, as_int, parsed.has("json-pool-key-guid")).into());
+        object
+            .insert("pools".into(), as_json(&found, &wanted, literal, as_int, parsed.has("json-pool-key-guid")).into());
         json::print(object);
     } else {
-        print!("{}", text(&found, &wanted, literal, fields, parsed.has("H")));
+        out!("{}", text(&found, &wanted, literal, fields, parsed.has("H")));
     }
     Ok(code)
 }

@@ -8,6 +8,7 @@ use platter_dsl::report::HistoryEntry;
 use super::pools::{each, names};
 use crate::getopt::{Grammar, parse};
 use crate::nice;
+use crate::out::out;
 use crate::session::{Done, Session, usage};
 
 /// Runs it.
@@ -20,7 +21,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     }
     each(session, &parsed.operands, |session, name| {
         let entries: Vec<HistoryEntry> = session.get(&format!("/v1/pools/{}/history", encode(name)))?;
-        print!("{}", text(name, &entries, long, internal));
+        out!("{}", text(name, &entries, long, internal));
         Ok(())
     })
 }
@@ -79,8 +80,7 @@ mod tests {
             who: Some((4_000_000_000, "host".into(), "linux".into())),
             txg,
         };
-        let entries =
-            [entry("zpool create tank d0", false, None), entry("create tank/a (68)", true, Some(9))];
+        let entries = [entry("zpool create tank d0", false, None), entry("create tank/a (68)", true, Some(9))];
         let time = nice::history(1_795_218_000);
         assert_eq!(
             text("tank", &entries, false, false),

@@ -10,6 +10,7 @@ use platter_dsl::request::ImportRequest;
 use super::create::add_property;
 use super::layout;
 use crate::getopt::{Grammar, Parsed, parse};
+use crate::out::out;
 use crate::session::{Done, Failure, Session, complain, complain_all, refused, usage};
 
 const GRAMMAR: Grammar =
@@ -61,7 +62,8 @@ fn template(parsed: &Parsed, command_line: &str) -> Result<Template, Failure> {
     }
     let mut search = Vec::new();
     for place in parsed.all("d") {
-        let path = std::path::absolute(place).map_err(|error| refused(format!("cannot resolve path '{place}': {error}")))?;
+        let path =
+            std::path::absolute(place).map_err(|error| refused(format!("cannot resolve path '{place}': {error}")))?;
         // "-d ." is the folder itself.
         search.push(path.canonicalize().unwrap_or(path));
     }
@@ -139,7 +141,7 @@ fn show_all(session: &mut Session, template: &Template) -> Done {
         return Ok(1);
     }
     let texts: Vec<String> = found.iter().map(text).collect();
-    print!("{}", texts.join("\n"));
+    out!("{}", texts.join("\n"));
     Ok(0)
 }
 
@@ -147,7 +149,8 @@ fn show_all(session: &mut Session, template: &Template) -> Done {
 fn text(pool: &ImportableReport) -> String {
     let mut out = format!("  pool: {}\n    id: {}\n state: {}", pool.name, pool.guid, pool.state);
     out.push_str(if pool.destroyed { " (DESTROYED)\n" } else { "\n" });
-    let lines = |text: &str| text.trim_end().lines().map(|line| line.trim_start_matches('\t')).collect::<Vec<_>>().join("\n\t");
+    let lines =
+        |text: &str| text.trim_end().lines().map(|line| line.trim_start_matches('\t')).collect::<Vec<_>>().join("\n\t");
     if let Some(status) = &pool.status {
         out.push_str(&format!("status: {}\n", lines(status)));
     }

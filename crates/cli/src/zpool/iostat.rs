@@ -10,6 +10,7 @@ use super::names::Naming;
 use super::pools::{Repeat, Timestamp, views};
 use crate::getopt::{Grammar, parse};
 use crate::nice;
+use crate::out::{out, outln};
 use crate::paint::{Paint, paint};
 use crate::session::{Done, Session, refused, usage};
 
@@ -71,18 +72,18 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         let skip = omit_first && round == 0;
         if !found.is_empty() && !skip {
             if let Some(timestamp) = timestamp {
-                println!("{}", timestamp.now());
+                outln!("{}", timestamp.now());
             }
             let width = name_width(&found, &style);
             let height = if headings_once { u64::MAX } else { terminal_height().saturating_sub(3).max(1) };
             let fresh = found.len() != pool_count || since_heading >= height;
             if !style.scripted && (style.verbose || fresh) {
-                print!("{}", heading(width, &style));
+                out!("{}", heading(width, &style));
                 since_heading = 0;
             }
             since_heading += found.len() as u64;
             pool_count = found.len();
-            print!("{}", body(&found, &before, width, &style));
+            out!("{}", body(&found, &before, width, &style));
             let _ = std::io::stdout().flush();
         }
         before = found.into_iter().map(|view| (view.report.guid, view)).collect();
@@ -217,8 +218,13 @@ mod tests {
     fn busy(open_seconds: u64, reads: u64) -> PoolView {
         let mut view = example();
         view.open_ns = open_seconds * 1_000_000_000;
-        view.report.vdevs.counts =
-            IoCounts { read_ops: reads, read_bytes: reads * 131_072, write_ops: 20, write_bytes: 15_360, ..IoCounts::default() };
+        view.report.vdevs.counts = IoCounts {
+            read_ops: reads,
+            read_bytes: reads * 131_072,
+            write_ops: 20,
+            write_bytes: 15_360,
+            ..IoCounts::default()
+        };
         view
     }
 

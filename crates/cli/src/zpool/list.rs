@@ -9,6 +9,7 @@ use super::pools::{Repeat, Timestamp, views};
 use crate::getopt::{Grammar, parse};
 use crate::json::{self, Object};
 use crate::nice;
+use crate::out::{out, outln};
 use crate::props::select::{self, Selection, Wanted};
 use crate::props::{Shown, pool};
 use crate::session::{Done, Session, usage};
@@ -19,12 +20,13 @@ const GRAMMAR: Grammar = Grammar {
     long: &[("json", "j"), ("json-int", "json-int"), ("json-pool-key-guid", "json-pool-key-guid")],
 };
 
-const DEFAULT: &str =
-    "name,size,allocated,free,checkpoint,expandsize,fragmentation,capacity,dedupratio,health,altroot";
+const DEFAULT: &str = "name,size,allocated,free,checkpoint,expandsize,fragmentation,capacity,dedupratio,health,altroot";
 
 /// Whether a name that is no native property may stand in a list of pool properties.
 pub(super) fn is_other(name: &str) -> bool {
-    name.contains(':') || name.starts_with("unsupported@") || name.strip_prefix("feature@").is_some_and(|feature| !feature.is_empty())
+    name.contains(':')
+        || name.starts_with("unsupported@")
+        || name.strip_prefix("feature@").is_some_and(|feature| !feature.is_empty())
 }
 
 /// What and how to list.
@@ -62,7 +64,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         let (found, code) = views(session, &pools, false)?;
         if found.is_empty() {
             if pools.is_empty() && !style.scripted && !parsed.has("j") {
-                println!("no pools available");
+                outln!("no pools available");
             }
             return Ok(code);
         }
@@ -76,13 +78,16 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
             if let Some(timestamp) = timestamp {
                 object.insert("time".into(), if as_int { Value::from(nice::now()) } else { timestamp.now().into() });
             }
-            object.insert("pools".into(), Value::Object(as_json(&found, &style, as_int, parsed.has("json-pool-key-guid"))));
+            object.insert(
+                "pools".into(),
+                Value::Object(as_json(&found, &style, as_int, parsed.has("json-pool-key-guid"))),
+            );
             json::print(object);
         } else {
             if let Some(timestamp) = timestamp {
-                println!("{}", timestamp.now());
+                outln!("{}", timestamp.now());
             }
-            print!("{}", text(&found, &style, round == 0 || style.verbose));
+            out!("{}", text(&found, &style, round == 0 || style.verbose));
         }
         round += 1;
         if !repeat.again(session, round) {
@@ -105,7 +110,8 @@ fn text(pools: &[PoolView], style: &Style, heading: bool) -> String {
     if style.verbose
         && let Some(first) = widths.first_mut()
     {
-        let names = pools.iter().map(|view| style.naming.width(&view.report.vdevs, 0).max(view.report.name.chars().count()));
+        let names =
+            pools.iter().map(|view| style.naming.width(&view.report.vdevs, 0).max(view.report.name.chars().count()));
         *first = names.max().unwrap_or(0).max(9);
     }
     let mut out = String::new();
@@ -252,10 +258,7 @@ NAME    SIZE  ALLOC   FREE  CKPOINT  EXPANDSZ   FRAG    CAP  DEDUP    HEALTH  AL
 refz1   576M   145M   431M        -         -    24%    25%  2.00x    ONLINE  -
 ";
         assert_eq!(text(&pools, &style(DEFAULT, false, false), true), expected);
-        assert_eq!(
-            text(&pools, &style("name,size,health", false, true), true),
-            "refz1\t576M\tONLINE\n"
-        );
+        assert_eq!(text(&pools, &style("name,size,health", false, true), true), "refz1\t576M\tONLINE\n");
     }
 
     #[test]

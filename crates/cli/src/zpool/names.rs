@@ -35,7 +35,9 @@ impl Naming {
                 let real = self.follow.then(|| std::fs::canonicalize(path).ok()).flatten();
                 match real {
                     Some(real) if self.path || vdev.kind != "disk" => real.display().to_string(),
-                    Some(real) => real.file_name().map_or_else(|| vdev.name.clone(), |name| name.to_string_lossy().into_owned()),
+                    Some(real) => {
+                        real.file_name().map_or_else(|| vdev.name.clone(), |name| name.to_string_lossy().into_owned())
+                    }
                     None if self.path => path.clone(),
                     None => vdev.name.clone(),
                 }

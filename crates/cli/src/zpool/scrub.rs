@@ -83,7 +83,8 @@ pub fn wait(session: &mut Session, words: &[String]) -> Done {
         }
     }
     // Of all activities only the scrub exists yet; waiting for any other is over at once.
-    let scrub = !parsed.has("t") || parsed.all("t").flat_map(|list| list.split(',')).any(|activity| activity == "scrub");
+    let scrub =
+        !parsed.has("t") || parsed.all("t").flat_map(|list| list.split(',')).any(|activity| activity == "scrub");
     match parsed.operands.as_slice() {
         [] => Err(usage("missing 'pool' argument")),
         [name] => {

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::pools::each;
 use crate::getopt::{Grammar, parse};
 use crate::json;
+use crate::out::outln;
 use crate::session::{Done, Session, refused, usage};
 
 fn path(pool: &str, verb: &str) -> String {
@@ -83,7 +84,9 @@ pub fn set(session: &mut Session, words: &[String]) -> Done {
         [] => return Err(usage("missing property=value argument")),
         [_] => return Err(usage("missing pool name")),
         [setting, pool] => (setting, pool),
-        [_, _, vdev] => return Err(refused(format!("zpool set: properties of vdevs ('{vdev}') are not supported yet"))),
+        [_, _, vdev] => {
+            return Err(refused(format!("zpool set: properties of vdevs ('{vdev}') are not supported yet")));
+        }
         _ => return Err(usage("too many pool names")),
     };
     let Some((property, value)) = setting.split_once('=') else {
@@ -101,7 +104,9 @@ pub fn set(session: &mut Session, words: &[String]) -> Done {
 /// `zpool sync [pool] ...`.
 pub fn sync(session: &mut Session, words: &[String]) -> Done {
     let parsed = parse(Grammar { short: "f", long: &[] }, words).map_err(usage)?;
-    each(session, &parsed.operands, |session, name| session.post::<_, Outcome>(&path(name, "sync"), &json!({})).map(|_| ()))
+    each(session, &parsed.operands, |session, name| {
+        session.post::<_, Outcome>(&path(name, "sync"), &json!({})).map(|_| ())
+    })
 }
 
 /// `zpool version [-j]`.
@@ -123,6 +128,6 @@ pub fn print_version(command: &str, as_json: bool) {
         object.insert("zfs_version".into(), json!({ "userland": version, "kernel": version }));
         json::print(object);
     } else {
-        println!("{version}");
+        outln!("{version}");
     }
 }

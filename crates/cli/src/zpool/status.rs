@@ -11,6 +11,7 @@ use super::status_json;
 use crate::getopt::{Grammar, parse};
 use crate::json;
 use crate::nice;
+use crate::out::{out, outln};
 use crate::paint::{Paint, health, paint};
 use crate::props::pool;
 use crate::session::{Done, Session, usage};
@@ -90,9 +91,9 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
             json::print(object);
         } else {
             if let Some(timestamp) = timestamp {
-                println!("{}", timestamp.now());
+                outln!("{}", timestamp.now());
             }
-            print!("{}", all_text(&found, &style, explain, pools.is_empty()));
+            out!("{}", all_text(&found, &style, explain, pools.is_empty()));
             if found.is_empty() && pools.is_empty() {
                 eprintln!("no pools available");
             }
@@ -239,23 +240,25 @@ fn add_vdev(out: &mut String, vdev: &VdevReport, depth: usize, width: usize, sty
 fn scan(scan: &ScanReport, now: u64) -> Option<String> {
     let mut out = String::new();
     let repaired = nice::bytes(scan.repaired);
+    let (what, done_word) =
+        if scan.resilver { ("resilver", "resilvered") } else { ("scrub", "scrub repaired") };
     match scan.state.as_str() {
         "finished" => {
             let time = nice::duration(scan.end_time.saturating_sub(scan.start_time));
             let _ = writeln!(
                 out,
-                "scrub repaired {repaired} in {time} with {} errors on {}",
+                "{done_word} {repaired} in {time} with {} errors on {}",
                 scan.errors,
                 nice::ctime(scan.end_time)
             );
             return Some(out);
         }
         "canceled" => {
-            let _ = writeln!(out, "scrub canceled on {}", nice::ctime(scan.end_time));
+            let _ = writeln!(out, "{what} canceled on {}", nice::ctime(scan.end_time));
             return Some(out);
         }
         "scanning" => {
-            let _ = writeln!(out, "scrub in progress since {}", nice::ctime(scan.start_time));
+            let _ = writeln!(out, "{what} in progress since {}", nice::ctime(scan.start_time));
         }
         "paused" => {
             let since = if scan.pause_time == 0 { now } else { scan.pause_time };
@@ -282,7 +285,8 @@ fn scan(scan: &ScanReport, now: u64) -> Option<String> {
         rate(issue_rate)
     );
     let done = if scan.to_examine == 0 { 0.0 } else { 100.0 * scan.issued as f64 / scan.to_examine as f64 };
-    let _ = write!(out, "\t{repaired} repaired, {done:.2}% done");
+    let past = if scan.resilver { "resilvered" } else { "repaired" };
+    let _ = write!(out, "\t{repaired} {past}, {done:.2}% done");
     if running {
         let left = scan.to_examine.saturating_sub(scan.issued);
         let seconds = scan.eta_seconds.or_else(|| left.checked_div(issue_rate));
@@ -325,13 +329,8 @@ pub(super) mod tests {
             ..VdevReport::default()
         };
         let guid = 17_881_871_464_930_842_434;
-        let root = VdevReport {
-            name: "refz1".into(),
-            kind: "root".into(),
-            guid,
-            children: vec![raidz.clone()],
-            ..raidz
-        };
+        let root =
+            VdevReport { name: "refz1".into(), kind: "root".into(), guid, children: vec![raidz.clone()], ..raidz };
         let number = |value| Property { value: PropertyValue::Number(value), source: PropertySource::None };
         let text = |value: &str, source| Property { value: PropertyValue::Text(value.into()), source };
         PoolView {

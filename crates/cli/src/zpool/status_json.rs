@@ -60,7 +60,8 @@ pub(super) fn pools<'a>(views: impl Iterator<Item = &'a PoolView>, style: &Style
             let mut object = json::pool_info(view, false, options.as_int);
             for (name, text) in [("status", &report.status), ("action", &report.action)] {
                 if let Some(text) = text {
-                    object.insert(name.into(), format!("{}\n", text.trim_end().replace('\n', "\n\t")).into());
+                    let lines: Vec<&str> = text.trim_end().lines().map(str::trim_start).collect();
+                    object.insert(name.into(), format!("{}\n", lines.join("\n\t")).into());
                 }
             }
             if let Some(id) = &report.message_id {
@@ -102,11 +103,8 @@ fn scan(scan: &ScanReport, numbers: &Numbers) -> Object {
     numbers.add(&mut object, "bytes_per_scan", scan.examined, Format::Bytes);
     numbers.add(&mut object, "pass_start", scan.start_time, Format::Exact);
     numbers.add(&mut object, "scrub_pause", scan.pause_time, Format::Time);
-    let paused = scan
-        .end_time
-        .max(scan.start_time)
-        .saturating_sub(scan.start_time)
-        .saturating_sub(scan.elapsed_seconds);
+    let paused =
+        scan.end_time.max(scan.start_time).saturating_sub(scan.start_time).saturating_sub(scan.elapsed_seconds);
     numbers.add(&mut object, "scrub_spent_paused", paused, Format::Exact);
     numbers.add(&mut object, "issued_bytes_per_scan", scan.issued, Format::Bytes);
     numbers.add(&mut object, "issued", scan.issued, Format::Bytes);

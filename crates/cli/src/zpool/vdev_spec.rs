@@ -42,7 +42,11 @@ fn group(word: &str) -> Option<Result<Group, Failure>> {
         "raidz2" => Some(Ok(Group::Raidz(2))),
         "raidz3" => Some(Ok(Group::Raidz(3))),
         "spare" | "log" | "cache" | "special" | "dedup" => refuse(),
-        _ if word == "draid" || word.strip_prefix("draid").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == ':')) => {
+        _ if word == "draid"
+            || word
+                .strip_prefix("draid")
+                .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == ':')) =>
+        {
             refuse()
         }
         _ => None,
@@ -203,7 +207,8 @@ fn look_up(word: &str) -> Result<Device, Failure> {
     }
     let path = std::path::absolute(&path).map_err(|error| refused(format!("cannot resolve path '{word}': {error}")))?;
     let path = without_dots(&path);
-    let metadata = std::fs::metadata(&path).map_err(|_| refused(format!("cannot resolve path '{}'", path.display())))?;
+    let metadata =
+        std::fs::metadata(&path).map_err(|_| refused(format!("cannot resolve path '{}'", path.display())))?;
     let kind = metadata.file_type();
     if !kind.is_block_device() && !kind.is_file() {
         return Err(refused(format!("cannot use '{}': must be a block device or regular file", path.display())));

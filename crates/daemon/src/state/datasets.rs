@@ -54,7 +54,12 @@ impl Daemon {
         }
     }
 
-    fn view(&self, mut report: DatasetReport, map: &BTreeMap<String, DatasetReport>, altroot: Option<&Path>) -> DatasetView {
+    fn view(
+        &self,
+        mut report: DatasetReport,
+        map: &BTreeMap<String, DatasetReport>,
+        altroot: Option<&Path>,
+    ) -> DatasetView {
         let mounted_at = self.mounted(&report.name).map(|active| active.at);
         if report.kind == "filesystem" {
             let place = mount_plan::resolve(&report.name, map, altroot).shown();
@@ -117,10 +122,10 @@ impl Daemon {
         if call.mount {
             for made in &chain {
                 if let Err(error) = self.mount_dataset(made, false, &HowToMount::default()).await {
-                    answer.outcome.problems.push(format!(
-                        "filesystem successfully created, but not mounted: {}",
-                        error.message
-                    ));
+                    answer
+                        .outcome
+                        .problems
+                        .push(format!("filesystem successfully created, but not mounted: {}", error.message));
                 }
             }
         }
@@ -299,7 +304,9 @@ impl Daemon {
         let Some(report) = reports.iter().find(|report| report.name == name) else { return Ok(()) };
         let result = match mount_plan::canmount(report) {
             CanMount::Off => self.unmount_one(name, false).await,
-            CanMount::On if self.mounted(name).is_none() => self.mount_dataset(name, false, &HowToMount::default()).await,
+            CanMount::On if self.mounted(name).is_none() => {
+                self.mount_dataset(name, false, &HowToMount::default()).await
+            }
             CanMount::On | CanMount::NoAuto => Ok(()),
         };
         problems.extend(result.err().map(|error| error.message));

@@ -53,7 +53,7 @@ impl Daemon {
         self.mounts.read().get(dataset).cloned()
     }
 
-    /// Forgets mounts that somebody took away with `umount(8)`.
+    /// Forgets mounts that somebody took away with `umount(8)`. `admin` is held.
     async fn notice_gone(&self) {
         let all: Vec<(String, ActiveMount)> =
             self.mounts.read().iter().map(|(name, active)| (name.clone(), active.clone())).collect();
@@ -78,7 +78,10 @@ impl Daemon {
 
     /// All mounts, by data set.
     pub async fn mount_entries(&self) -> Vec<MountEntry> {
-        self.notice_gone().await;
+        // While an operation runs the list is what it has come to so far.
+        if let Ok(_admin) = self.admin.try_lock() {
+            self.notice_gone().await;
+        }
         self.mounts
             .read()
             .iter()
@@ -183,7 +186,10 @@ impl Daemon {
         let at = match mount_plan::resolve(name, &map, self.altroot(pool_name).as_deref()) {
             Mountpoint::Path(at) => at,
             Mountpoint::Legacy => {
-                return refuse("legacy mountpoint", Some("set a mountpoint with 'zfs set mountpoint=/path' to mount it here"));
+                return refuse(
+                    "legacy mountpoint",
+                    Some("set a mountpoint with 'zfs set mountpoint=/path' to mount it here"),
+                );
             }
             Mountpoint::None => return refuse("no mountpoint set", None),
         };
@@ -220,7 +226,10 @@ impl Daemon {
             Ok(()) => {}
             Err(_) if mounted.is_gone() => {}
             Err(UnmountError::Busy) => {
-                return Err(ErrorBody::new(format!("cannot unmount '{}': pool or dataset is busy", active.at.display())));
+                return Err(ErrorBody::new(format!(
+                    "cannot unmount '{}': pool or dataset is busy",
+                    active.at.display()
+                )));
             }
             Err(UnmountError::Other(reason)) => {
                 return Err(ErrorBody::new(format!("cannot unmount '{}': {reason}", active.at.display())));
@@ -254,7 +263,8 @@ impl Daemon {
 
     /// Mounted data sets at or below `name`.
     pub(super) fn mounted_under(&self, name: &str) -> Vec<String> {
-        let inside = |other: &String| other == name || other.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
+        let inside =
+            |other: &String| other == name || other.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
         self.mounts.read().keys().filter(|other| inside(other)).cloned().collect()
     }
 
@@ -278,7 +288,8 @@ impl Daemon {
         let name = if target.starts_with('/') {
             let path = Path::new(target);
             let found = self.mounts.read().iter().find(|(_, active)| active.at == path).map(|(name, _)| name.clone());
-            found.ok_or_else(|| ErrorBody::new(format!("cannot unmount '{target}': not a mountpoint of this daemon")))?
+            found
+                .ok_or_else(|| ErrorBody::new(format!("cannot unmount '{target}': not a mountpoint of this daemon")))?
         } else {
             let pool = self.pool(pool_of(target)).map_err(|_| no_such_dataset(target))?;
             let reports = pool.datasets().await.map_err(|error| failed(&format!("cannot open '{target}'"), error))?;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use platter_dsl::report::{
-    DatasetReport, HistoryEntry, ImportableReport, PoolReport, Properties, Property, PropertySource, PropertyValue, VdevReport,
+    DatasetReport, HistoryEntry, ImportableReport, PoolReport, Properties, Property, PropertySource, PropertyValue,
+    VdevReport,
 };
 use platter_dsl::request::{CreateRequest, ImportRequest};
 use platter_dsl::{Pool, PoolError, Result};
@@ -554,7 +555,10 @@ async fn the_api_answers_over_its_socket() {
     let view: PoolView = client.get("/v1/pools/tank?errors=true").await.unwrap();
     assert_eq!(view.report.guid, 1000);
     let made: crate::api::CreatedDataset = client
-        .post("/v1/datasets", &CreateDataset { name: "tank/ü b".into(), mount: true, command: "x".into(), ..Default::default() })
+        .post(
+            "/v1/datasets",
+            &CreateDataset { name: "tank/ü b".into(), mount: true, command: "x".into(), ..Default::default() },
+        )
         .await
         .unwrap();
     assert_eq!(made.created, ["tank/ü b"]);

@@ -321,34 +321,6 @@ proptest! {
 }
 
 #[test]
-#[ignore = "a measurement"]
-fn a_directory_of_200_000_entries() {
-    run(async {
-        let fixture = Fixture::new();
-        let zap = Zap::create(&fixture.os, &fixture.tx(), None, new_zap(0)).await.unwrap();
-        let tx = fixture.tx();
-        let start = std::time::Instant::now();
-        for number in 0..200_000u64 {
-            zap.add_u64(&tx, format!("file-{number}").as_bytes(), number).await.unwrap();
-        }
-        println!("added in {:?}", start.elapsed());
-        let start = std::time::Instant::now();
-        for number in 0..200_000u64 {
-            zap.get_u64(format!("file-{number}").as_bytes()).await.unwrap();
-        }
-        println!("found in {:?}", start.elapsed());
-        let start = std::time::Instant::now();
-        let entries = zap.all().await.unwrap();
-        println!("{} listed in {:?}", entries.len(), start.elapsed());
-        let start = std::time::Instant::now();
-        for entry in entries {
-            zap.remove(&tx, &entry.name).await.unwrap();
-        }
-        println!("removed in {:?}", start.elapsed());
-    });
-}
-
-#[test]
 fn operations_can_run_on_any_thread() {
     fn sendable(_: impl Send) {}
     let fixture = Fixture::new();

@@ -1,0 +1,146 @@
+//! Which groups a device missed (its DTL, `vdev_dtl_sync` and `vdev_dtl_load` in `module/zfs/vdev.c`): a space map over
+//! group numbers, named by the leaf's configuration.
+//!
+//! Invariants:
+//! - a leaf that cannot be written when a group begins to sync has that group in its list, and the list is on disk with
+//!   that very group: after a crash nobody takes the leaf for complete;
+//! - the list is emptied only when a resilver, which read everything since, found nothing it could not restore.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use platter_dmu::{NewDnode, Objset, Result, Tx};
+use platter_ondisk::spacemap::{MapType, SPACE_MAP_SIZE, SpaceMapPhys, SpaceMapWriter};
+use platter_ondisk::types::object_type;
+use platter_ondisk::{ObjectId, Txg};
+use platter_vdev::{Leaf, MissingRanges};
+
+use crate::config::VdevConfig;
+use crate::core::Core;
+use crate::space_maps;
+
+/// Block size of a DTL (`zfs_vdev_dtl_sm_blksz`).
+const BLOCK_SIZE: u32 = 4096;
+
+fn leaves(core: &Core) -> Vec<Arc<Leaf>> {
+    core.store.state().vdevs.iter().flatten().flat_map(|vdev| vdev.leaves().to_vec()).collect()
+}
+
+/// Lists the group that is about to sync for every leaf that will not see it.
+pub fn note_absent(core: &Core, txg: Txg) {
+    for leaf in leaves(core).iter().filter(|leaf| !leaf.is_usable()) {
+        leaf.note_missing(txg);
+    }
+}
+
+/// Writes the lists that changed.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn sync(core: &Core, tx: &Tx) -> Result<()> {
+    for leaf in leaves(core) {
+        let ranges = leaf.missing();
+        let stored = core.stored_missing.lock().get(&leaf.guid().0).cloned().unwrap_or_default();
+        if ranges == stored {
+            continue;
+        }
+        let mut object = ObjectId::NONE;
+        core.config.read().vdev_tree.walk(&mut |vdev| {
+            if vdev.guid == leaf.guid() {
+                object = vdev.dtl;
+            }
+        });
+        if !object.is_some() {
+            object = create(core, tx).await?;
+            core.config.write().vdev_tree.walk_mut(&mut |vdev| {
+                if vdev.guid == leaf.guid() {
+                    vdev.dtl = object;
+                }
+            });
+            core.dirty_config();
+        }
+        write(&core.mos, tx, object, &ranges).await?;
+        core.stored_missing.lock().insert(leaf.guid().0, ranges);
+    }
+    Ok(())
+}
+
+async fn create(core: &Core, tx: &Tx) -> Result<ObjectId> {
+    let new = NewDnode {
+        object_type: object_type::SPACE_MAP,
+        block_size: BLOCK_SIZE,
+        indirect_shift: 17,
+        bonus_type: object_type::SPACE_MAP_HEADER,
+        bonus_length: SPACE_MAP_SIZE as u16,
+        dnode_size: 512,
+    };
+    let dnode = core.mos.allocate(tx, new).await?;
+    dnode.set_bonus(tx, object_type::SPACE_MAP_HEADER, &SpaceMapPhys::new(dnode.object().0, true).encode())?;
+    core.features.adjust(tx, "com.delphix:spacemap_histogram", 1).await?;
+    Ok(dnode.object())
+}
+
+async fn write(mos: &Arc<Objset>, tx: &Tx, object: ObjectId, ranges: &MissingRanges) -> Result<()> {
+    let dnode = mos.dnode(object).await?;
+    dnode.free_range(tx, 0, u64::MAX).await?;
+    let mut writer = SpaceMapWriter::new(0, u64::from(dnode.block_size()), true);
+    let mut total = 0;
+    for (index, (first, last)) in ranges.iter().enumerate() {
+        if index == 0 {
+            writer.debug(MapType::Alloc, 1, tx.txg().0);
+        }
+        let run = last.0 - first.0 + 1;
+        writer.segment(MapType::Alloc, None, first.0, run);
+        total += run as i64;
+    }
+    let mut phys = SpaceMapPhys::new(object.0, true);
+    phys.length = writer.length();
+    phys.allocated = total;
+    dnode.write(tx, 0, &writer.finish()).await?;
+    dnode.set_bonus(tx, object_type::SPACE_MAP_HEADER, &phys.encode())
+}
+
+/// Loads every leaf's list, hands it to the leaf, and returns what is on disk.
+///
+/// # Errors
+/// Damage, unreadable blocks.
+pub async fn load(
+    mos: &Arc<Objset>,
+    root: &VdevConfig,
+    leaves: impl Iterator<Item = Arc<Leaf>>,
+) -> Result<BTreeMap<u64, MissingRanges>> {
+    let mut objects = BTreeMap::new();
+    root.walk(&mut |vdev| {
+        if vdev.dtl.is_some() {
+            objects.insert(vdev.guid.0, vdev.dtl);
+        }
+    });
+    let mut stored = BTreeMap::new();
+    for leaf in leaves {
+        let Some(&object) = objects.get(&leaf.guid().0) else { continue };
+        let mut ranges = MissingRanges::new();
+        for segment in space_maps::entries(mos, object).await? {
+            if segment.kind == MapType::Alloc {
+                ranges.note_range(Txg(segment.offset), Txg(segment.offset.saturating_add(segment.run - 1)));
+            }
+        }
+        leaf.set_missing(ranges.clone());
+        stored.insert(leaf.guid().0, ranges);
+    }
+    Ok(stored)
+}
+
+/// Whether a leaf that can be written now missed something before.
+pub fn needs_resilver(core: &Core) -> bool {
+    leaves(core).iter().any(|leaf| leaf.is_usable() && !leaf.missing().is_empty())
+}
+
+/// After a resilver that began in group `since` and restored everything: leaves that are there now missed nothing up to
+/// then.
+pub fn forget(core: &Core, since: Txg) {
+    for leaf in leaves(core).iter().filter(|leaf| leaf.is_usable()) {
+        let mut ranges = leaf.missing();
+        ranges.clear_through(since);
+        leaf.set_missing(ranges);
+    }
+}
