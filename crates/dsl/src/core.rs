@@ -118,6 +118,10 @@ pub struct Core {
     pub scrub: Mutex<ScrubState>,
     /// The groups each leaf missed, as they are on disk, by leaf guid.
     pub stored_missing: Mutex<BTreeMap<u64, MissingRanges>>,
+    /// Log space maps.
+    pub logs: Mutex<crate::log_spacemaps::Logs>,
+    /// Set before the pool is left: the next group flushes every log space map.
+    pub flush_logs: AtomicBool,
     /// Set when the sync loop shall end.
     pub stopping: AtomicBool,
     /// Devices of all leaves that could be opened, by leaf guid, for labels.

@@ -388,6 +388,8 @@ async fn build(
         damaged: Mutex::default(),
         scrub: Mutex::new(ScrubState::default()),
         stored_missing: Mutex::default(),
+        logs: Mutex::default(),
+        flush_logs: AtomicBool::new(false),
         stopping: AtomicBool::new(false),
         leaf_devices: Mutex::new(leaf_devices),
     });

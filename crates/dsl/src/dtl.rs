@@ -9,8 +9,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use platter_dmu::{NewDnode, Objset, Result, Tx};
-use platter_ondisk::spacemap::{MapType, SPACE_MAP_SIZE, SpaceMapPhys, SpaceMapWriter};
+use platter_dmu::{Objset, Result, Tx};
+use platter_ondisk::spacemap::{MapType, SpaceMapPhys, SpaceMapWriter};
 use platter_ondisk::types::object_type;
 use platter_ondisk::{ObjectId, Txg};
 use platter_vdev::{Leaf, MissingRanges};
@@ -51,7 +51,8 @@ pub async fn sync(core: &Core, tx: &Tx) -> Result<()> {
             }
         });
         if !object.is_some() {
-            object = create(core, tx).await?;
+            object = space_maps::create(&core.mos, tx, BLOCK_SIZE).await?;
+            core.features.adjust(tx, "com.delphix:spacemap_histogram", 1).await?;
             core.config.write().vdev_tree.walk_mut(&mut |vdev| {
                 if vdev.guid == leaf.guid() {
                     vdev.dtl = object;
@@ -63,21 +64,6 @@ pub async fn sync(core: &Core, tx: &Tx) -> Result<()> {
         core.stored_missing.lock().insert(leaf.guid().0, ranges);
     }
     Ok(())
-}
-
-async fn create(core: &Core, tx: &Tx) -> Result<ObjectId> {
-    let new = NewDnode {
-        object_type: object_type::SPACE_MAP,
-        block_size: BLOCK_SIZE,
-        indirect_shift: 17,
-        bonus_type: object_type::SPACE_MAP_HEADER,
-        bonus_length: SPACE_MAP_SIZE as u16,
-        dnode_size: 512,
-    };
-    let dnode = core.mos.allocate(tx, new).await?;
-    dnode.set_bonus(tx, object_type::SPACE_MAP_HEADER, &SpaceMapPhys::new(dnode.object().0, true).encode())?;
-    core.features.adjust(tx, "com.delphix:spacemap_histogram", 1).await?;
-    Ok(dnode.object())
 }
 
 async fn write(mos: &Arc<Objset>, tx: &Tx, object: ObjectId, ranges: &MissingRanges) -> Result<()> {

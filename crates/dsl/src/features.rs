@@ -19,7 +19,7 @@ use platter_ondisk::types::object_type;
 use crate::mos;
 
 /// Features that a pool gets when Platter creates it, in the order they are enabled (dependencies first).
-pub const CREATED: [&str; 11] = [
+pub const CREATED: [&str; 12] = [
     "com.delphix:async_destroy",
     "com.delphix:empty_bpobj",
     "org.illumos:lz4_compress",
@@ -31,10 +31,11 @@ pub const CREATED: [&str; 11] = [
     "org.open-zfs:large_blocks",
     "org.freebsd:zstd_compress",
     "com.delphix:spacemap_v2",
+    "com.delphix:log_spacemap",
 ];
 
 /// Further features that may be active in a pool that is opened for writing: what they changed on disk is kept as it is.
-const WRITABLE_TOO: [&str; 13] = [
+const WRITABLE_TOO: [&str; 12] = [
     "org.zfsonlinux:userobj_accounting",
     "org.zfsonlinux:project_quota",
     "org.zfsonlinux:large_dnode",
@@ -46,7 +47,6 @@ const WRITABLE_TOO: [&str; 13] = [
     "com.joyent:filesystem_limits",
     "com.delphix:head_errlog",
     "org.illumos:sha512",
-    "com.delphix:log_spacemap",
     "org.zfsonlinux:allocation_classes",
 ];
 

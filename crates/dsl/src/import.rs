@@ -279,6 +279,7 @@ impl Opened {
                 let mut metaslab =
                     space_maps::load(&self.mos, object, index as u64, top.metaslab_shift as u32, top.ashift as u32)
                         .await?;
+                metaslab.unflushed_txg = Txg(unflushed[index]);
                 for (txg, log, segments) in &logs {
                     if *txg < unflushed[index] {
                         continue;
@@ -293,6 +294,7 @@ impl Opened {
                             MapType::Alloc => metaslab.allocatable.remove(start, length),
                             MapType::Free => metaslab.allocatable.add(start, length),
                         };
+                        metaslab.logged = true;
                         applied.map_err(|e| {
                             platter_dmu::ZioError::corrupt("log space map", format!("object {log}: {e}"))
                         })?;
@@ -468,6 +470,8 @@ async fn finish(
         damaged: Mutex::new(damaged),
         scrub: Mutex::new(scan),
         stored_missing: Mutex::new(stored_missing),
+        logs: Mutex::default(),
+        flush_logs: AtomicBool::new(false),
         stopping: AtomicBool::new(false),
         leaf_devices: Mutex::new(leaf_devices),
     });

@@ -1,20 +1,97 @@
-//! Taking over a pool whose recent allocations are in log space maps (`module/zfs/spa_log_spacemap.c`): everything is
-//! flushed into the metaslabs' own maps, as an export by OpenZFS does, and the logs are freed.
+//! Log space maps (`module/zfs/spa_log_spacemap.c`): each group's allocations and frees go to one log for the whole pool
+//! instead of to every metaslab's own map; a few metaslabs are flushed in each group, oldest first, and logs that only
+//! hold what was flushed are freed.
 //!
-//! Invariant: afterwards the feature stays active with no log, which is a state every implementation accepts.
+//! Invariants:
+//! - a metaslab's ranges are its own map plus the entries of all logs whose group is not before its `unflushed_txg`;
+//! - a flush in group T writes what groups before T logged; T's own changes are in T's log;
+//! - at most [`LOGS_MAX`] logs or so exist, so that an import reads little;
+//! - logs that another program (or an earlier run) left are flushed in the first group after an import.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
-use platter_dmu::{Result, Tx};
-use platter_ondisk::ObjectId;
+use platter_dmu::{NewDnode, Result, Tx};
 use platter_ondisk::names::vdev_top_zap::MS_UNFLUSHED_PHYS_TXGS;
+use platter_ondisk::spacemap::{MapType, SpaceMapPhys, SpaceMapWriter};
+use platter_ondisk::types::object_type;
+use platter_ondisk::{ObjectId, Txg};
+use platter_spa::RangeSet;
 
 use crate::core::Core;
 use crate::mos;
 use crate::space_maps::{self, VdevMaps};
 
-/// Flushes and frees every log.
+/// The feature's name on disk.
+const FEATURE: &str = "com.delphix:log_spacemap";
+const HISTOGRAM_FEATURE: &str = "com.delphix:spacemap_histogram";
+/// Block size of a log (`zfs_log_sm_blksz`).
+const LOG_BLOCK_SIZE: u32 = 128 << 10;
+/// Block size of the list of unflushed groups (`SPA_OLD_MAXBLOCKSIZE`).
+const UNFLUSHED_BLOCK_SIZE: u32 = 128 << 10;
+/// About how many logs are kept.
+const LOGS_MAX: usize = 32;
+/// Offsets and runs in a log are in units of 512 bytes (`SPA_MINBLOCKSHIFT`).
+const LOG_SHIFT: u32 = 9;
+
+/// The logs that exist.
+#[derive(Debug, Default)]
+pub struct Logs {
+    by_txg: BTreeMap<u64, ObjectId>,
+    /// The syncing group's log: its group and length in bytes.
+    current: Option<(Txg, u64)>,
+}
+
+/// Whether this pool logs.
+pub fn is_enabled(core: &Core) -> bool {
+    core.features.is_enabled(FEATURE)
+}
+
+async fn zap(core: &Core, tx: &Tx) -> Result<Zap> {
+    if let Some(object) = core.directory.get_u64(mos::LOG_SPACEMAP_ZAP.as_bytes()).await? {
+        return Zap::open(&core.mos, ObjectId(object)).await;
+    }
+    let object = mos::create_zap(&core.mos, tx, object_type::OTN_ZAP_METADATA, core.random()).await?;
+    core.directory.put_u64(tx, mos::LOG_SPACEMAP_ZAP.as_bytes(), object.0).await?;
+    core.features.adjust(tx, FEATURE, 1).await?;
+    Zap::open(&core.mos, object).await
+}
+
+/// Writes into a vdev's list the groups since which these metaslabs are only logged.
+async fn store_unflushed(core: &Core, tx: &Tx, vdev: u32, indices: &[u64]) -> Result<()> {
+    if indices.is_empty() {
+        return Ok(());
+    }
+    let top_zap = {
+        let config = core.config.read();
+        config.vdev_tree.children.iter().find(|top| top.id == u64::from(vdev)).map(|top| top.top_zap)
+    };
+    let Some(top_zap) = top_zap.filter(|zap| zap.is_some()) else { return Ok(()) };
+    let top_zap = Zap::open(&core.mos, top_zap).await?;
+    let dnode = match top_zap.get_u64(MS_UNFLUSHED_PHYS_TXGS.as_bytes()).await? {
+        Some(object) => core.mos.dnode(ObjectId(object)).await?,
+        None => {
+            let new = NewDnode {
+                object_type: object_type::OTN_UINT64_METADATA,
+                block_size: UNFLUSHED_BLOCK_SIZE,
+                indirect_shift: 17,
+                bonus_type: object_type::NONE,
+                bonus_length: 0,
+                dnode_size: 512,
+            };
+            let dnode = core.mos.allocate(tx, new).await?;
+            top_zap.put_u64(tx, MS_UNFLUSHED_PHYS_TXGS.as_bytes(), dnode.object().0).await?;
+            dnode
+        }
+    };
+    for &index in indices {
+        dnode.write(tx, index * 8, &tx.txg().0.to_le_bytes()).await?;
+    }
+    Ok(())
+}
+
+/// Flushes what an earlier run left in logs, and frees the logs. Once, in the first group after an import.
 ///
 /// # Errors
 /// Out of space, device errors, damage.
@@ -22,25 +99,143 @@ pub async fn take_over(core: &Arc<Core>, tx: &Tx) -> Result<()> {
     let Some(object) = core.directory.get_u64(mos::LOG_SPACEMAP_ZAP.as_bytes()).await? else { return Ok(()) };
     let zap = Zap::open(&core.mos, ObjectId(object)).await?;
     let logs = mos::int_entries(&zap).await?;
-    if logs.is_empty() {
-        return Ok(());
-    }
-    let tops = core.config.read().vdev_tree.children.clone();
-    for top in tops.iter().filter(|top| top.metaslab_array.is_some()) {
-        let maps = VdevMaps { vdev: top.id as u32, array: top.metaslab_array, ashift: top.ashift as u32 };
-        let created = space_maps::rewrite_all(&core.mos, &core.store, tx, &maps).await?;
-        core.features.adjust(tx, "com.delphix:spacemap_histogram", created as i64).await?;
-        let unflushed = Zap::open(&core.mos, top.top_zap).await?.get_u64(MS_UNFLUSHED_PHYS_TXGS.as_bytes()).await?;
-        if let Some(unflushed) = unflushed {
-            let count = top.asize >> top.metaslab_shift;
-            let bytes: Vec<u8> = std::iter::repeat_n(tx.txg().0.to_le_bytes(), count as usize).flatten().collect();
-            core.mos.dnode(ObjectId(unflushed)).await?.write(tx, 0, &bytes).await?;
+    for maps in space_maps::vdev_maps(core) {
+        let (created, indices) = space_maps::rewrite_logged(&core.mos, &core.store, tx, &maps).await?;
+        core.features.adjust(tx, HISTOGRAM_FEATURE, created as i64).await?;
+        store_unflushed(core, tx, maps.vdev, &indices).await?;
+        let mut allocator = core.store.state().allocator.lock();
+        if let Some(group) = allocator.groups_mut().iter_mut().find(|g| g.vdev == maps.vdev) {
+            for &index in &indices {
+                group.metaslabs[index as usize].unflushed_txg = tx.txg();
+            }
         }
     }
-    for (txg, log) in logs {
-        core.mos.free_object(tx, ObjectId(log)).await?;
-        core.features.adjust(tx, "com.delphix:spacemap_histogram", -1).await?;
-        zap.remove(tx, format!("{txg:x}").as_bytes()).await?;
+    // Logs of this run stay: they hold changes of metaslabs that were not rewritten here.
+    let own: Vec<u64> = core.logs.lock().by_txg.keys().copied().collect();
+    for (txg, log) in logs.into_iter().filter(|(txg, _)| !own.contains(txg)) {
+        free_log(core, tx, &zap, txg, ObjectId(log)).await?;
     }
     Ok(())
+}
+
+async fn free_log(core: &Core, tx: &Tx, zap: &Zap, txg: u64, log: ObjectId) -> Result<()> {
+    core.mos.free_object(tx, log).await?;
+    core.features.adjust(tx, HISTOGRAM_FEATURE, -1).await?;
+    zap.remove(tx, format!("{txg:x}").as_bytes()).await?;
+    Ok(())
+}
+
+/// First pass: flushes the metaslabs that have waited longest (all of them with `all`), and frees logs that hold nothing
+/// unflushed any more.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn flush(core: &Core, tx: &Tx, all: bool) -> Result<()> {
+    let txg = tx.txg();
+    let mut waiting: Vec<(Txg, u32, u64)> = {
+        let allocator = core.store.state().allocator.lock();
+        let metaslabs = allocator.groups().iter().flat_map(|g| g.metaslabs.iter().map(move |m| (g.vdev, m)));
+        metaslabs
+            // What was loaded with the help of logs is taken over as a whole, not flushed piecemeal.
+            .filter(|(_, m)| m.unflushed_txg.0 != 0 && m.unflushed_txg < txg && !m.logged)
+            .map(|(vdev, m)| (m.unflushed_txg, vdev, m.index))
+            .collect()
+    };
+    waiting.sort_unstable();
+    let count = if all { waiting.len() } else { waiting.len().div_ceil(LOGS_MAX) };
+    let maps = space_maps::vdev_maps(core);
+    for &(_, vdev, index) in waiting.iter().take(count) {
+        let Some(maps) = maps.iter().find(|m| m.vdev == vdev) else { continue };
+        space_maps::flush(&core.mos, &core.store, tx, maps, index).await?;
+        store_unflushed(core, tx, vdev, &[index]).await?;
+    }
+    let oldest = waiting.get(count).map_or(txg, |&(oldest, ..)| oldest);
+    let done: Vec<(u64, ObjectId)> = core.logs.lock().by_txg.range(..oldest.0).map(|(&txg, &log)| (txg, log)).collect();
+    if done.is_empty() {
+        return Ok(());
+    }
+    let zap = zap(core, tx).await?;
+    for (old, log) in done {
+        free_log(core, tx, &zap, old, log).await?;
+        core.logs.lock().by_txg.remove(&old);
+    }
+    Ok(())
+}
+
+/// Every pass: writes what the metaslabs changed to the group's log.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn append(core: &Core, tx: &Tx, pass: u32) -> Result<()> {
+    let mut changes: Vec<(VdevMaps, u64, RangeSet, RangeSet)> = Vec::new();
+    let mut fresh: Vec<(VdevMaps, u64, bool)> = Vec::new();
+    {
+        let maps = space_maps::vdev_maps(core);
+        let mut allocator = core.store.state().allocator.lock();
+        for group in allocator.groups_mut() {
+            let Some(maps) = maps.iter().find(|m| m.vdev == group.vdev) else { continue };
+            for metaslab in group.metaslabs.iter_mut().filter(|m| m.is_dirty()) {
+                let (allocated, freed) = metaslab.take_changes();
+                metaslab.note_logged(&allocated, &freed);
+                if metaslab.unflushed_txg.0 == 0 {
+                    metaslab.unflushed_txg = tx.txg();
+                    fresh.push((*maps, metaslab.index, metaslab.space_map.is_some()));
+                }
+                changes.push((*maps, metaslab.index, allocated, freed));
+            }
+        }
+    }
+    if changes.is_empty() {
+        return Ok(());
+    }
+    for (maps, index, has_map) in fresh {
+        if !has_map {
+            space_maps::create_for(&core.mos, &core.store, tx, &maps, index).await?;
+            core.features.adjust(tx, HISTOGRAM_FEATURE, 1).await?;
+        }
+        store_unflushed(core, tx, maps.vdev, &[index]).await?;
+    }
+    let (object, length) = current_log(core, tx).await?;
+    let dnode = core.mos.dnode(object).await?;
+    let mut writer = SpaceMapWriter::new(length, u64::from(dnode.block_size()), true);
+    let mut allocated_bytes = 0;
+    for kind in [MapType::Alloc, MapType::Free] {
+        writer.debug(kind, u64::from(pass), tx.txg().0);
+        for (maps, _, allocated, freed) in &changes {
+            let set = if kind == MapType::Alloc { allocated } else { freed };
+            for (start, size) in set.iter() {
+                writer.segment(kind, Some(maps.vdev), start >> LOG_SHIFT, size >> LOG_SHIFT);
+            }
+            allocated_bytes += if kind == MapType::Alloc { set.total() as i64 } else { -(set.total() as i64) };
+        }
+    }
+    let end = writer.length();
+    dnode.write(tx, length, &writer.finish()).await?;
+    let mut phys = SpaceMapPhys::decode(&dnode.bonus())
+        .map_err(|e| platter_dmu::ZioError::corrupt("log space map", format!("object {object}: {e}")))?;
+    phys.length = end;
+    phys.allocated += allocated_bytes;
+    dnode.set_bonus(tx, object_type::SPACE_MAP_HEADER, &phys.encode())?;
+    core.logs.lock().current = Some((tx.txg(), end));
+    Ok(())
+}
+
+/// The syncing group's log and its length, made when there is none yet.
+async fn current_log(core: &Core, tx: &Tx) -> Result<(ObjectId, u64)> {
+    let txg = tx.txg();
+    {
+        let logs = core.logs.lock();
+        if let (Some((of, length)), Some(&object)) = (logs.current, logs.by_txg.get(&txg.0))
+            && of == txg
+        {
+            return Ok((object, length));
+        }
+    }
+    let object = space_maps::create(&core.mos, tx, LOG_BLOCK_SIZE).await?;
+    core.features.adjust(tx, HISTOGRAM_FEATURE, 1).await?;
+    mos::put_int_key(&zap(core, tx).await?, tx, txg.0, object.0).await?;
+    let mut logs = core.logs.lock();
+    logs.by_txg.insert(txg.0, object);
+    logs.current = Some((txg, 0));
+    Ok((object, 0))
 }

@@ -146,6 +146,7 @@ impl Pool {
         let mut outcome = Ok(());
         if !self.core.read_only {
             outcome = self.sync().await;
+            self.core.flush_logs.store(true, Ordering::Release);
             if let (Ok(()), Some(state)) = (&outcome, state) {
                 outcome = self
                     .core

@@ -17,7 +17,7 @@ use platter_ondisk::types::object_type;
 use platter_spa::{Metaslab, RangeSet, Store};
 
 /// Block size of a metaslab's space map (`zfs_metaslab_sm_blksz_no_log`).
-const BLOCK_SIZE: u32 = 1 << 14;
+pub const BLOCK_SIZE: u32 = 1 << 14;
 /// Bytes read at a time.
 const READ_CHUNK: u64 = 1 << 20;
 
@@ -153,20 +153,38 @@ pub struct VdevMaps {
 /// Encoded size of one entry without prefix, in bytes, as an estimate of the optimal size.
 const ENTRY_BYTES: u64 = 8;
 
-fn take_pending(store: &Store, vdev: u32, ashift: u32, whole: bool) -> Vec<Pending> {
+/// How the pending changes of metaslabs are chosen.
+#[derive(Clone, Copy, PartialEq)]
+enum Choice {
+    /// Those that the syncing group changed.
+    Dirty,
+    /// Those with changes that were loaded from logs: rewritten whole.
+    Logged,
+}
+
+/// Whether a map of `length` bytes is worth rewriting for a metaslab with `runs` allocated runs.
+fn is_bloated(length: u64, runs: usize) -> bool {
+    length > (2 * ENTRY_BYTES * (runs as u64 + 1)).max(4 * u64::from(BLOCK_SIZE))
+}
+
+fn histogram(metaslab: &Metaslab, ashift: u32) -> [u64; 32] {
+    spacemap::histogram(metaslab.free_runs().into_iter().map(|length| length >> ashift))
+}
+
+fn take_pending(store: &Store, vdev: u32, ashift: u32, choice: Choice) -> Vec<Pending> {
     let mut allocator = store.state().allocator.lock();
     let mut pending = Vec::new();
     let groups = allocator.groups_mut().iter_mut().filter(|g| g.vdev == vdev);
-    for metaslab in groups.flat_map(|g| &mut g.metaslabs).filter(|m| m.is_dirty() || whole && m.allocated() > 0) {
-        let free = metaslab.free_runs().into_iter().map(|length| length >> ashift);
-        let histogram = spacemap::histogram(free);
-        let allocating = metaslab.allocating.take();
-        let freeing = metaslab.freeing.take();
-        for (start, length) in freeing.iter() {
-            metaslab.freed.add(start, length).expect("freed once in a group");
+    let chosen = |m: &&mut Metaslab| if choice == Choice::Dirty { m.is_dirty() } else { m.logged };
+    for metaslab in groups.flat_map(|g| &mut g.metaslabs).filter(chosen) {
+        let histogram = histogram(metaslab, ashift);
+        let (allocating, freeing) = metaslab.take_changes();
+        let whole = choice == Choice::Logged || is_bloated(metaslab.map_length, metaslab.allocatable.count());
+        if choice == Choice::Logged {
+            metaslab.logged = false;
+            metaslab.unflushed_allocs.take();
+            metaslab.unflushed_frees.take();
         }
-        let optimal = ENTRY_BYTES * (metaslab.allocatable.count() as u64 + 1);
-        let condense = whole || metaslab.map_length > (2 * optimal).max(4 * u64::from(BLOCK_SIZE));
         pending.push(Pending {
             vdev,
             index: metaslab.index,
@@ -174,13 +192,46 @@ fn take_pending(store: &Store, vdev: u32, ashift: u32, whole: bool) -> Vec<Pendi
             object: metaslab.space_map,
             length: metaslab.map_length,
             allocated: metaslab.map_allocated,
-            rewrite: condense.then(|| metaslab.allocated_ranges()),
+            rewrite: whole.then(|| metaslab.allocated_ranges()),
             allocating,
             freeing,
             histogram,
         });
     }
     pending
+}
+
+/// Takes what `metaslab` has only in logs of groups before this one, to be written to its space map.
+fn take_unflushed(metaslab: &mut Metaslab, vdev: u32, ashift: u32) -> Pending {
+    let whole = is_bloated(metaslab.map_length, metaslab.allocatable.count());
+    Pending {
+        vdev,
+        index: metaslab.index,
+        start: metaslab.start,
+        object: metaslab.space_map,
+        length: metaslab.map_length,
+        allocated: metaslab.map_allocated,
+        rewrite: whole.then(|| metaslab.allocated_before()),
+        allocating: metaslab.unflushed_allocs.take(),
+        freeing: metaslab.unflushed_frees.take(),
+        histogram: histogram(metaslab, ashift),
+    }
+}
+
+/// Writes the unflushed changes of metaslab `index` of a vdev to its own space map, in the first pass.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn flush(mos: &Arc<Objset>, store: &Store, tx: &Tx, maps: &VdevMaps, index: u64) -> Result<()> {
+    let pending = {
+        let mut allocator = store.state().allocator.lock();
+        let group = allocator.groups_mut().iter_mut().find(|g| g.vdev == maps.vdev);
+        let metaslab = group.and_then(|g| g.metaslabs.get_mut(index as usize));
+        let Some(metaslab) = metaslab else { return Ok(()) };
+        metaslab.unflushed_txg = tx.txg();
+        take_unflushed(metaslab, maps.vdev, maps.ashift)
+    };
+    write_pending(mos, store, tx, 1, maps, vec![pending]).await.map(|_| ())
 }
 
 /// Writes every dirty metaslab's changes of this group to its space map. Returns how many space maps were created (each
@@ -191,19 +242,41 @@ fn take_pending(store: &Store, vdev: u32, ashift: u32, whole: bool) -> Vec<Pendi
 pub async fn sync(mos: &Arc<Objset>, store: &Store, tx: &Tx, pass: u32, vdevs: &[VdevMaps]) -> Result<u64> {
     let mut created = 0;
     for maps in vdevs {
-        let pending = take_pending(store, maps.vdev, maps.ashift, false);
+        let pending = take_pending(store, maps.vdev, maps.ashift, Choice::Dirty);
         created += write_pending(mos, store, tx, pass, maps, pending).await?;
     }
     Ok(created)
 }
 
-/// Rewrites every used metaslab's space map of one vdev from the ranges in memory. Returns how many were created.
+/// Rewrites the space map of every metaslab of one vdev that was loaded with the help of logs. Returns how many were
+/// created, and which metaslabs they were.
 ///
 /// # Errors
 /// Out of space, device errors.
-pub async fn rewrite_all(mos: &Arc<Objset>, store: &Store, tx: &Tx, maps: &VdevMaps) -> Result<u64> {
-    let pending = take_pending(store, maps.vdev, maps.ashift, true);
-    write_pending(mos, store, tx, 1, maps, pending).await
+pub async fn rewrite_logged(mos: &Arc<Objset>, store: &Store, tx: &Tx, maps: &VdevMaps) -> Result<(u64, Vec<u64>)> {
+    let pending = take_pending(store, maps.vdev, maps.ashift, Choice::Logged);
+    let indices = pending.iter().map(|p| p.index).collect();
+    Ok((write_pending(mos, store, tx, 1, maps, pending).await?, indices))
+}
+
+/// The vdevs whose space maps are written.
+pub fn vdev_maps(core: &crate::core::Core) -> Vec<VdevMaps> {
+    let config = core.config.read();
+    let tops = config.vdev_tree.children.iter().filter(|top| top.metaslab_array.is_some());
+    tops.map(|top| VdevMaps { vdev: top.id as u32, array: top.metaslab_array, ashift: top.ashift as u32 }).collect()
+}
+
+/// Makes the space map of a metaslab that never had one, and lists it.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn create_for(mos: &Arc<Objset>, store: &Store, tx: &Tx, maps: &VdevMaps, index: u64) -> Result<()> {
+    let object = create(mos, tx, BLOCK_SIZE).await?;
+    mos.dnode(maps.array).await?.write(tx, index * 8, &object.0.to_le_bytes()).await?;
+    let mut allocator = store.state().allocator.lock();
+    let group = allocator.groups_mut().iter_mut().find(|g| g.vdev == maps.vdev).expect("it was there");
+    group.metaslabs[index as usize].space_map = object;
+    Ok(())
 }
 
 async fn write_pending(
@@ -217,7 +290,7 @@ async fn write_pending(
     let mut created = 0;
     for mut pending in all {
         if !pending.object.is_some() {
-            pending.object = create(mos, tx).await?;
+            pending.object = create(mos, tx, BLOCK_SIZE).await?;
             created += 1;
             let array = mos.dnode(maps.array).await?;
             array.write(tx, pending.index * 8, &pending.object.0.to_le_bytes()).await?;
@@ -237,10 +310,10 @@ async fn write_pending(
 ///
 /// # Errors
 /// Out of space, device errors.
-pub async fn create(mos: &Arc<Objset>, tx: &Tx) -> Result<ObjectId> {
+pub async fn create(mos: &Arc<Objset>, tx: &Tx, block_size: u32) -> Result<ObjectId> {
     let new = NewDnode {
         object_type: object_type::SPACE_MAP,
-        block_size: BLOCK_SIZE,
+        block_size,
         indirect_shift: 17,
         bonus_type: object_type::SPACE_MAP_HEADER,
         bonus_length: SPACE_MAP_SIZE as u16,

@@ -22,8 +22,7 @@ use crate::core::Core;
 use crate::dataset::Dataset;
 use crate::dir::{Dir, UsedKind};
 use crate::labels::{self, Half};
-use crate::space_maps::{self, VdevMaps};
-use crate::{deadlist, dtl, zapify};
+use crate::{deadlist, dtl, log_spacemaps, space_maps, zapify};
 
 /// More passes than this mean that sync does not converge.
 const PASSES_MAX: u32 = 64;
@@ -128,7 +127,8 @@ async fn free_deferred(core: &Core, tx: &Tx) -> Result<()> {
 /// Writes data sets, MOS and space maps until nothing is dirty; returns the MOS's root pointer.
 async fn converge(core: &Arc<Core>, tx: &Tx) -> Result<BlkPtr> {
     let txg = tx.txg();
-    let maps = vdev_maps(core);
+    let maps = space_maps::vdev_maps(core);
+    let logging = log_spacemaps::is_enabled(core);
     let mut root = core.mos.root();
     for pass in 1..=PASSES_MAX {
         core.store.set_pass(pass);
@@ -136,6 +136,10 @@ async fn converge(core: &Arc<Core>, tx: &Tx) -> Result<BlkPtr> {
         if pass == 1 {
             book_mos(core, tx).await?;
             dtl::sync(core, tx).await?;
+            if logging {
+                // Before the pool ends everything is flushed, so that the next import has little to read.
+                log_spacemaps::flush(core, tx, core.flush_logs.load(Ordering::Acquire)).await?;
+            }
             if core.config_dirty.swap(false, Ordering::Relaxed) {
                 crate::config_object::write(core, tx).await?;
                 core.config_dirty.store(true, Ordering::Relaxed);
@@ -147,9 +151,13 @@ async fn converge(core: &Arc<Core>, tx: &Tx) -> Result<BlkPtr> {
             Bpobj::open(&core.mos, object).await?.append(tx, &late).await?;
         }
         root = core.mos.sync(txg, pass).await?;
-        let created = space_maps::sync(&core.mos, &core.store, tx, pass, &maps).await?;
-        if created > 0 {
-            core.features.adjust(tx, "com.delphix:spacemap_histogram", created as i64).await?;
+        if logging {
+            log_spacemaps::append(core, tx, pass).await?;
+        } else {
+            let created = space_maps::sync(&core.mos, &core.store, tx, pass, &maps).await?;
+            if created > 0 {
+                core.features.adjust(tx, "com.delphix:spacemap_histogram", created as i64).await?;
+            }
         }
         if let Some(error) = core.store.take_free_error() {
             return Err(error);
@@ -163,12 +171,6 @@ async fn converge(core: &Arc<Core>, tx: &Tx) -> Result<BlkPtr> {
     }
     let _ = root;
     Err(ZioError::corrupt("sync", format!("txg {txg} did not converge in {PASSES_MAX} passes")))
-}
-
-fn vdev_maps(core: &Core) -> Vec<VdevMaps> {
-    let config = core.config.read();
-    let tops = config.vdev_tree.children.iter().filter(|top| top.metaslab_array.is_some());
-    tops.map(|top| VdevMaps { vdev: top.id as u32, array: top.metaslab_array, ashift: top.ashift as u32 }).collect()
 }
 
 async fn sync_datasets(core: &Arc<Core>, tx: &Tx, pass: u32) -> Result<()> {

@@ -41,6 +41,14 @@ pub struct Metaslab {
     pub deferred: [RangeSet; DEFER],
     /// Where the next search begins.
     pub cursor: u64,
+    /// The group since which changes are only in log space maps; 0 while the metaslab was never logged.
+    pub unflushed_txg: Txg,
+    /// Allocated in logged groups, not in the space map.
+    pub unflushed_allocs: RangeSet,
+    /// Freed in logged groups, not in the space map.
+    pub unflushed_frees: RangeSet,
+    /// Whether logs that another program left were applied when it was loaded.
+    pub logged: bool,
 }
 
 impl Metaslab {
@@ -59,7 +67,27 @@ impl Metaslab {
             freed: RangeSet::new(),
             deferred: Default::default(),
             cursor: start,
+            unflushed_txg: Txg(0),
+            unflushed_allocs: RangeSet::new(),
+            unflushed_frees: RangeSet::new(),
+            logged: false,
         }
+    }
+
+    /// Takes what the syncing group changed since the last call: (allocated, freed). Freed space moves on to `freed`.
+    pub fn take_changes(&mut self) -> (RangeSet, RangeSet) {
+        let allocating = self.allocating.take();
+        let freeing = self.freeing.take();
+        for (start, length) in freeing.iter() {
+            self.freed.add(start, length).expect("freed once in a group");
+        }
+        (allocating, freeing)
+    }
+
+    /// Notes changes that went to a log space map only. What is undone by a later change cancels out.
+    pub fn note_logged(&mut self, allocated: &RangeSet, freed: &RangeSet) {
+        cancel_or_add(&mut self.unflushed_frees, &mut self.unflushed_allocs, allocated);
+        cancel_or_add(&mut self.unflushed_allocs, &mut self.unflushed_frees, freed);
     }
 
     /// Whether the syncing group changed it and its space map does not know yet.
@@ -70,6 +98,20 @@ impl Metaslab {
     /// Bytes neither allocatable nor on their way there: what `zpool list` counts as allocated.
     pub fn allocated(&self) -> u64 {
         self.size - self.allocatable.total()
+    }
+
+    /// The allocated ranges as they were before the syncing group (valid in its first pass, before anything was freed
+    /// for good).
+    pub fn allocated_before(&self) -> RangeSet {
+        let mut ranges = self.allocated_ranges();
+        for (start, length) in self.allocating.iter() {
+            ranges.clear_range(start, length);
+        }
+        for (start, length) in self.freeing.iter().chain(self.freed.iter()) {
+            ranges.clear_range(start, length);
+            ranges.add(start, length).expect("just cleared");
+        }
+        ranges
     }
 
     /// The allocated ranges: everything that is in none of the free sets.
@@ -136,5 +178,68 @@ impl Metaslab {
     pub fn free_runs(&self) -> Vec<u64> {
         let sets = [&self.allocatable, &self.freed].into_iter().chain(&self.deferred);
         sets.flat_map(|set| set.iter().map(|(_, length)| length)).collect()
+    }
+}
+
+/// For each range of `changes`: what of it is in `opposite` leaves it, the rest joins `same`.
+fn cancel_or_add(opposite: &mut RangeSet, same: &mut RangeSet, changes: &RangeSet) {
+    for (start, length) in changes.iter() {
+        let mut rest = RangeSet::of(start, length);
+        for (from, size) in opposite.within(start, length) {
+            opposite.remove(from, size).expect("just found");
+            rest.remove(from, size).expect("it is inside");
+        }
+        for (from, size) in rest.iter() {
+            same.add(from, size).expect("space changes hands once at a time");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logged_changes_that_undo_each_other_cancel_out() {
+        let mut metaslab = Metaslab::new(0, 0, 1 << 20);
+        metaslab.note_logged(&RangeSet::of(0, 8192), &RangeSet::new());
+        metaslab.note_logged(&RangeSet::new(), &RangeSet::of(4096, 4096));
+        assert_eq!(metaslab.unflushed_allocs.iter().collect::<Vec<_>>(), [(0, 4096)]);
+        assert!(metaslab.unflushed_frees.is_empty());
+        metaslab.note_logged(&RangeSet::new(), &RangeSet::of(65536, 512));
+        metaslab.note_logged(&RangeSet::of(65536, 1024), &RangeSet::new());
+        assert!(metaslab.unflushed_frees.is_empty());
+        assert_eq!(metaslab.unflushed_allocs.iter().collect::<Vec<_>>(), [(0, 4096), (66048, 512)]);
+    }
+
+    #[test]
+    fn freed_space_comes_back_after_two_groups() {
+        let mut metaslab = Metaslab::new(0, 0, 1 << 20);
+        let start = metaslab.allocate(4096).unwrap();
+        metaslab.take_changes();
+        metaslab.finish(Txg(10), false);
+        metaslab.free(start, 4096).unwrap();
+        assert!(metaslab.free(start, 4096).is_err());
+        metaslab.take_changes();
+        metaslab.finish(Txg(11), false);
+        assert!(metaslab.free(start, 4096).is_err(), "a double free is noticed");
+        assert_eq!(metaslab.allocated(), 4096);
+        metaslab.finish(Txg(12), false);
+        assert_eq!(metaslab.allocated(), 4096);
+        metaslab.finish(Txg(13), false);
+        assert_eq!(metaslab.allocated(), 0);
+    }
+
+    #[test]
+    fn the_state_before_a_group_leaves_out_what_the_group_did() {
+        let mut metaslab = Metaslab::new(0, 0, 1 << 20);
+        let old = metaslab.allocate(8192).unwrap();
+        metaslab.take_changes();
+        metaslab.finish(Txg(10), false);
+        let new = metaslab.allocate(4096).unwrap();
+        metaslab.free(old, 4096).unwrap();
+        assert_eq!(metaslab.allocated_before().iter().collect::<Vec<_>>(), [(old, 8192)]);
+        assert_eq!(metaslab.allocated_ranges().iter().collect::<Vec<_>>(), [(old + 4096, 4096 + 4096)]);
+        assert_eq!(new, old + 8192);
     }
 }

@@ -160,6 +160,14 @@ impl RangeSet {
         }
     }
 
+    /// The parts of the set's ranges that lie within `start..start+length`, in order.
+    pub fn within(&self, start: u64, length: u64) -> Vec<(u64, u64)> {
+        let end = start + length;
+        let first = self.around(start).into_iter();
+        let later = self.by_start.range(start + 1..end.max(start + 1)).map(|(&s, &e)| (s, e));
+        first.chain(later).map(|(from, to)| (from.max(start), to.min(end) - from.max(start))).collect()
+    }
+
     /// Moves everything out, leaving the set empty.
     pub fn take(&mut self) -> Self {
         std::mem::take(self)

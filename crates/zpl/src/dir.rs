@@ -11,8 +11,10 @@ use crate::error::{Result, ZplError};
 use crate::fs::Zpl;
 use crate::znode::Znode;
 
-/// Longest name, in bytes (`ZAP_MAXNAMELEN - 1`).
+/// Longest name that is made, in bytes (`ZAP_MAXNAMELEN - 1`).
 pub(crate) const NAME_MAX: usize = 255;
+/// Longest name that can be found, in bytes (`ZAP_MAXNAMELEN_NEW - 1`, feature `longname`).
+const LONG_NAME_MAX: usize = 1023;
 
 /// Cursors 1 and 2 come after `.` and `..`; the ZAP's own are moved out of their way.
 const CURSOR_SHIFT: u64 = 2;
@@ -42,9 +44,13 @@ impl Zpl {
 
     /// The object that entry `name` of `directory` names. The caller holds the directory's lock.
     pub(crate) async fn find(&self, directory: &Znode, name: &[u8]) -> Result<Option<ObjectId>> {
-        check_length(name)?;
+        if name.len() > LONG_NAME_MAX {
+            return Err(ZplError::NameTooLong);
+        }
         let zap = directory.zap();
         let found = match zap.get_u64(name).await? {
+            // Pools with feature `longname` may hold longer names; elsewhere they are refused like new ones.
+            None if name.len() > NAME_MAX => return Err(ZplError::NameTooLong),
             None if self.names.fold_case => {
                 let folded = fold(name);
                 let same = zap.all().await?.into_iter().find(|e| fold(&e.name) == folded);

@@ -278,7 +278,6 @@ impl Zpl {
         if [name, new_name].iter().any(|n| matches!(*n, b"." | b"..")) {
             return Err(ZplError::Invalid("\".\" and \"..\" cannot be renamed"));
         }
-        check_length(name)?;
         self.check_name(new_name)?;
         let from = self.directory(parent).await?;
         let to = self.directory(new_parent).await?;
