@@ -88,8 +88,8 @@ async fn sync(core: &Arc<Core>, txg: Txg) -> Result<()> {
         for task in tasks {
             task.run(core.clone(), txg).await;
         }
-        let root = converge(core, &tx).await?;
-        commit(core, txg, root).await
+        let (root, config_changed) = converge(core, &tx).await?;
+        commit(core, txg, root, config_changed).await
     }
     .await;
     core.store.set_pass(0);
@@ -124,33 +124,35 @@ async fn free_deferred(core: &Core, tx: &Tx) -> Result<()> {
     list.clear(tx).await
 }
 
-/// Writes data sets, MOS and space maps until nothing is dirty; returns the MOS's root pointer.
-async fn converge(core: &Arc<Core>, tx: &Tx) -> Result<BlkPtr> {
+/// Writes data sets, MOS and space maps until nothing is dirty; returns the MOS's root pointer, and whether the
+/// configuration was written, so that the labels must follow.
+async fn converge(core: &Arc<Core>, tx: &Tx) -> Result<(BlkPtr, bool)> {
     let txg = tx.txg();
     let maps = space_maps::vdev_maps(core);
     let logging = log_spacemaps::is_enabled(core);
-    let mut root = core.mos.root();
+    let mut config_changed = false;
     for pass in 1..=PASSES_MAX {
         core.store.set_pass(pass);
         sync_datasets(core, tx, pass).await?;
         if pass == 1 {
             book_mos(core, tx).await?;
-            dtl::sync(core, tx).await?;
             if logging {
                 // Before the pool ends everything is flushed, so that the next import has little to read.
                 log_spacemaps::flush(core, tx, core.flush_logs.load(Ordering::Acquire)).await?;
             }
-            if core.config_dirty.swap(false, Ordering::Relaxed) {
-                crate::config_object::write(core, tx).await?;
-                core.config_dirty.store(true, Ordering::Relaxed);
-            }
+        }
+        // A device may fail in any pass.
+        dtl::sync(core, tx).await?;
+        if core.config_dirty.swap(false, Ordering::Relaxed) {
+            crate::config_object::write(core, tx).await?;
+            config_changed = true;
         }
         let late = core.store.take_late_frees();
         if !late.is_empty() {
             let object = core.objects.lock().deferred;
             Bpobj::open(&core.mos, object).await?.append(tx, &late).await?;
         }
-        root = core.mos.sync(txg, pass).await?;
+        let root = core.mos.sync(txg, pass).await?;
         if logging {
             log_spacemaps::append(core, tx, pass).await?;
         } else {
@@ -166,10 +168,9 @@ async fn converge(core: &Arc<Core>, tx: &Tx) -> Result<BlkPtr> {
             && !core.store.state().allocator.lock().is_dirty()
             && core.store.state().late_frees.lock().is_empty();
         if settled {
-            return Ok(root);
+            return Ok((root, config_changed));
         }
     }
-    let _ = root;
     Err(ZioError::corrupt("sync", format!("txg {txg} did not converge in {PASSES_MAX} passes")))
 }
 
@@ -239,8 +240,7 @@ async fn book_mos(core: &Core, tx: &Tx) -> Result<()> {
 }
 
 /// Makes the group the pool's newest state.
-async fn commit(core: &Core, txg: Txg, root: BlkPtr) -> Result<()> {
-    let config_changed = core.config_dirty.swap(false, Ordering::Relaxed);
+async fn commit(core: &Core, txg: Txg, root: BlkPtr, config_changed: bool) -> Result<()> {
     let config = {
         let mut config = core.config.write();
         config.features_for_read = core.features.for_labels();
