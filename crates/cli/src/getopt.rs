@@ -4,7 +4,8 @@
 /// What options a command has.
 #[derive(Clone, Copy, Debug)]
 pub struct Grammar {
-    /// getopt's string; a letter followed by `:` takes an argument. A leading `:` makes a missing argument an error of its own.
+    /// getopt's string; a letter followed by `:` takes an argument. A leading `:` makes a missing argument an error
+    /// of its own.
     pub short: &'static str,
     /// Long options without their dashes (none takes an argument), each with the name it is reported under.
     pub long: &'static [(&'static str, &'static str)],

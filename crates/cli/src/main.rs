@@ -1,5 +1,5 @@
-//! The `platter` binary. It answers as `zpool` and `zfs` too: by its first word (`platter zpool …`) or by the name it is
-//! called with.
+//! The `platter` binary. It answers as `zpool` and `zfs` too: by its first word (`platter zpool …`) or by the name it
+//! is called with.
 #![forbid(unsafe_code)]
 
 mod getopt;

@@ -1,4 +1,5 @@
-//! Standard output. A reader that goes away (`zpool list | head -1`) ends the command quietly, as the signal SIGPIPE would.
+//! Standard output. A reader that goes away (`zpool list | head -1`) ends the command quietly, as the signal SIGPIPE
+//! would.
 
 use std::io::Write;
 

@@ -1,5 +1,5 @@
-//! What every command works with: the connection to the daemon (made at first need), the command line for the history, and
-//! the ways a command can end.
+//! What every command works with: the connection to the daemon (made at first need), the command line for the
+//! history, and the ways a command can end.
 
 use platter_daemon::api::ErrorBody;
 use platter_daemon::client::Client;

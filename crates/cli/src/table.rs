@@ -6,7 +6,8 @@ use crate::paint::{Paint, paint};
 use crate::props::select::Wanted;
 use crate::props::{Shown, source_text, source_word};
 
-/// One line: columns two blanks apart, the last one not padded when it stands to the left; tabs between them when `scripted`.
+/// One line: columns two blanks apart, the last one not padded when it stands to the left; tabs between them when
+/// `scripted`.
 pub fn line(cells: &[(String, usize, bool)], scripted: bool) -> String {
     let mut out = String::new();
     for (index, (text, width, right)) in cells.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! The API's vocabulary: what travels as JSON between the command line (or any other client) and the daemon.
 //!
-//! Paths are versioned (`/v1/…`). Values are raw (bytes, counts, seconds since the epoch); clients format them. Every failure
-//! is an [`ErrorBody`] whose `message` is complete ("cannot create 'tank': …"): clients print it as it is.
+//! Paths are versioned (`/v1/…`). Values are raw (bytes, counts, seconds since the epoch); clients format them. Every
+//! failure is an [`ErrorBody`] whose `message` is complete ("cannot create 'tank': …"): clients print it as it is.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

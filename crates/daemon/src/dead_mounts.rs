@@ -1,8 +1,8 @@
-//! Mounts that a killed daemon left behind: the folder is there, but every access to it fails with "transport endpoint is not
-//! connected". A new daemon of the same home takes them away before it mounts anything.
+//! Mounts that a killed daemon left behind: the folder is there, but every access to it fails with "transport
+//! endpoint is not connected". A new daemon of the same home takes them away before it mounts anything.
 //!
-//! Only mounts that this home recorded in `mounts.json`, that are of a FUSE type and whose source is the recorded data set are
-//! touched; the home's lock guarantees that their daemon is dead.
+//! Only mounts that this home recorded in `mounts.json`, that are of a FUSE type and whose source is the recorded
+//! data set are touched; the home's lock guarantees that their daemon is dead.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! The engine as the daemon sees it: two traits, so that everything above can be tested without a single disk block.
 //!
-//! [`RealEngine`] is the only implementation that touches devices; every method of [`PoolHandle`] for [`Pool`] forwards and
-//! nothing else.
+//! [`RealEngine`] is the only implementation that touches devices; every method of [`PoolHandle`] for [`Pool`]
+//! forwards and nothing else.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! The real [`Mounter`]: the POSIX layer on a data set, shown to the kernel through FUSE.
 //!
-//! A mount owns two things, in this order: the kernel's mount, and the pool's handle of the object set. The handle is given
-//! back only after the kernel's side is gone and everything is written.
+//! A mount owns two things, in this order: the kernel's mount, and the pool's handle of the object set. The handle is
+//! given back only after the kernel's side is gone and everything is written.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -2,12 +2,14 @@
 //!
 //! What holds at all times:
 //! - at most one daemon runs in a home (an exclusive lock on `daemon.lock`, held until the process ends);
-//! - a pool is listed in `pools.json` exactly from its successful creation or import to its export or destruction, so that
-//!   the next daemon opens it again after a crash or a stop;
-//! - operations that change pools or mounts run one at a time and to their end, whether or not the client still listens.
+//! - a pool is listed in `pools.json` exactly from its successful creation or import to its export or destruction, so
+//!   that the next daemon opens it again after a crash or a stop;
+//! - operations that change pools or mounts run one at a time and to their end, whether or not the client still
+//!   listens.
 //!
-//! Layers, from the outside: [`server`] (HTTP routes) → [`state`] (operations) → [`engine`] and [`mounter`] (traits, with the
-//! real engine and FUSE behind them). [`client`] is the other end of [`server`] and starts the daemon when there is none.
+//! Layers, from the outside: [`server`] (HTTP routes) → [`state`] (operations) → [`engine`] and [`mounter`] (traits,
+//! with the real engine and FUSE behind them). [`client`] is the other end of [`server`] and starts the daemon when
+//! there is none.
 #![forbid(unsafe_code)]
 
 pub mod api;

@@ -46,7 +46,8 @@ impl MemoryLimit {
         self.bytes / 4
     }
 
-    /// Dirty data of a pool before writers wait: a tenth, at most 1 GiB (`zfs_dirty_data_max_percent`), at least 32 MiB.
+    /// Dirty data of a pool before writers wait: a tenth, at most 1 GiB (`zfs_dirty_data_max_percent`), at least 32
+    /// MiB.
     pub fn dirty_bytes_max(self) -> u64 {
         (self.bytes / 10).clamp(32 << 20, 1 << 30)
     }
@@ -58,7 +59,8 @@ fn parse_meminfo_total(text: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The smallest limit on the way from this process's control group up to the root (cgroup v2, and v1's memory controller).
+/// The smallest limit on the way from this process's control group up to the root (cgroup v2, and v1's memory
+/// controller).
 fn cgroup_limit(proc_self_cgroup: &str) -> Option<u64> {
     let mut least: Option<u64> = None;
     for line in proc_self_cgroup.lines() {
@@ -95,8 +97,8 @@ pub fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// This host's id as `gethostid` gives it: `/etc/hostid` when it is there, else derived from the host's address, for which
-/// its name stands in here (the value only has to be stable and differ between hosts).
+/// This host's id as `gethostid` gives it: `/etc/hostid` when it is there, else derived from the host's address, for
+/// which its name stands in here (the value only has to be stable and differ between hosts).
 pub fn hostid() -> u64 {
     match std::fs::read("/etc/hostid") {
         Ok(bytes) if bytes.len() >= 4 => u64::from(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])),
@@ -126,8 +128,8 @@ fn random_seed() -> std::io::Result<[u8; 32]> {
     Ok(seed)
 }
 
-/// A random number, for the hash salts of new directories: it only has to be hard to guess, so a system without randomness is
-/// no reason to stop.
+/// A random number, for the hash salts of new directories: it only has to be hard to guess, so a system without
+/// randomness is no reason to stop.
 pub fn random_u64() -> u64 {
     let seed = random_seed().unwrap_or_default();
     u64::from_le_bytes([seed[0], seed[1], seed[2], seed[3], seed[4], seed[5], seed[6], seed[7]])

@@ -1,7 +1,7 @@
 //! Where file systems belong: resolution of `mountpoint` and `canmount` (OpenZFS: `zfs_prop_get`, `libzfs_mount.c`).
 //!
-//! True here: the plan is a pure function of the reports and the alternate root; parents come before children, because a
-//! child's mount point usually lies inside its parent's file system.
+//! True here: the plan is a pure function of the reports and the alternate root; parents come before children,
+//! because a child's mount point usually lies inside its parent's file system.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -38,15 +38,16 @@ pub trait Mounter: Send + Sync + 'static {
         how: &HowToMount,
     ) -> Result<Box<dyn Mounted>, String>;
 
-    /// Path of an object below the root of a file system that need not be mounted ("/dir/file"); `None` when it has none.
+    /// Path of an object below the root of a file system that need not be mounted ("/dir/file"); `None` when it has
+    /// none.
     async fn object_path(&self, pool: &Arc<dyn PoolHandle>, dataset: &str, object: u64) -> Option<String>;
 }
 
 /// A mounted file system.
 #[async_trait]
 pub trait Mounted: Send + Sync + 'static {
-    /// Unmounts; with `force` also when somebody uses it. Everything is written and the pool's handle given back before it
-    /// returns `Ok`.
+    /// Unmounts; with `force` also when somebody uses it. Everything is written and the pool's handle given back
+    /// before it returns `Ok`.
     async fn unmount(&mut self, force: bool) -> Result<(), UnmountError>;
 
     /// Path of an object below its root ("/dir/file"); `None` when it has none.

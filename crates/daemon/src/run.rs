@@ -1,4 +1,5 @@
-//! The daemon's life: lock, log, socket, pools, requests, and an orderly end on SIGTERM, SIGINT or `platter daemon stop`.
+//! The daemon's life: lock, log, socket, pools, requests, and an orderly end on SIGTERM, SIGINT or `platter daemon
+//! stop`.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -31,7 +32,8 @@ pub struct Parts {
 
 /// Runs the daemon in this process until it is told to stop.
 ///
-/// `detached` means that a command started it: it leaves that command's session, so that closing a terminal does not end it.
+/// `detached` means that a command started it: it leaves that command's session, so that closing a terminal does not
+/// end it.
 ///
 /// # Errors
 /// When it cannot begin: the home is locked by another daemon, the socket cannot be made.

@@ -1,7 +1,7 @@
 //! HTTP routes over the Unix socket.
 //!
-//! Every operation that changes something runs in a task of its own: a client that goes away in the middle does not stop an
-//! export halfway.
+//! Every operation that changes something runs in a task of its own: a client that goes away in the middle does not
+//! stop an export halfway.
 
 use std::future::Future;
 use std::path::PathBuf;

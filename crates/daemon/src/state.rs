@@ -1,7 +1,8 @@
 //! The daemon's state and the operations on pools. Data sets are in [`datasets`], mounts in [`mounts`].
 //!
 //! What holds at all times:
-//! - `admin` is held by every operation that changes the set of pools or mounts, from its first check to its last effect;
+//! - `admin` is held by every operation that changes the set of pools or mounts, from its first check to its last
+//!   effect;
 //! - no lock other than `admin` is held across an await;
 //! - a pool in `pools` is open; one in `unavailable` is remembered in `pools.json` but could not be opened.
 
@@ -106,8 +107,8 @@ impl Daemon {
         }
     }
 
-    /// Opens the pools of `pools.json` and mounts their file systems. A pool that cannot be opened is kept aside with its
-    /// reason and does not stop the others.
+    /// Opens the pools of `pools.json` and mounts their file systems. A pool that cannot be opened is kept aside with
+    /// its reason and does not stop the others.
     pub async fn open_remembered(&self) {
         let _admin = self.admin.lock().await;
         let remembered = match pools_file::read(&self.home.pools_file()) {
@@ -289,7 +290,8 @@ impl Daemon {
         Ok(CreatedPool { layout: None, outcome: Outcome { name: Some(name), problems } })
     }
 
-    /// Devices of pools that are imported here are refused with the pool's name; the engine would only see that they are open.
+    /// Devices of pools that are imported here are refused with the pool's name; the engine would only see that they
+    /// are open.
     fn refuse_own_devices(&self, request: &CreateRequest) -> Answer<()> {
         let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
         let mut complaints = Vec::new();

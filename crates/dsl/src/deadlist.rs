@@ -49,7 +49,12 @@ pub async fn add_key(mos: &Arc<Objset>, tx: &Tx, deadlist: ObjectId, birth: u64,
 /// # Errors
 /// Device errors, damage.
 pub async fn keys(mos: &Arc<Objset>, deadlist: ObjectId) -> Result<Vec<(u64, ObjectId)>> {
-    let entries = mos::int_entries(&Zap::open(mos, deadlist).await?).await?;
+    let dnode = mos.dnode(deadlist).await?;
+    // Before pool version 26 (SPA_VERSION_DEADLISTS) a deadlist was one plain bpobj.
+    if dnode.info().object_type == object_type::BPOBJ {
+        return Ok(vec![(0, deadlist)]);
+    }
+    let entries = mos::int_entries(&Zap::from_dnode(dnode)).await?;
     Ok(entries.into_iter().map(|(key, object)| (key, ObjectId(object))).collect())
 }
 

@@ -277,6 +277,12 @@ impl Pool {
         self.core.task(async move |core, tx| Ok(history::append_command(&core, &tx, &text).await?)).await
     }
 
+    /// Writes blocks of more than `bytes` as gang blocks from now on, as a fragmented pool would
+    /// (`metaslab_force_ganging`).
+    pub fn force_ganging(&self, bytes: u64) {
+        self.core.store.state().force_ganging.store(bytes, Ordering::Relaxed);
+    }
+
     /// `zpool sync`.
     ///
     /// # Errors

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use platter_ondisk::gang::HEADER_SIZE;
 use platter_ondisk::{BlkPtr, Dva, Txg};
 use platter_zio::{Result, ZioError};
 
@@ -260,6 +261,19 @@ impl Allocator {
             metaslab.free(dva.offset, dva.asize).map_err(|e| double_free(bp, e))?;
         }
         Ok(())
+    }
+
+    /// Gives back the header of a gang block, all copies: of the size in its addresses only the header is its own.
+    ///
+    /// # Errors
+    /// As [`free`](Self::free).
+    pub fn free_gang_header(&mut self, bp: &BlkPtr) -> Result<()> {
+        let mut header = *bp;
+        for (index, dva) in bp.dvas().enumerate() {
+            let asize = self.group(dva.vdev).map_or(dva.asize, |g| g.geometry.asize_for(HEADER_SIZE as u64));
+            header.set_dva(index, Dva { asize, ..dva });
+        }
+        self.free(&header)
     }
 
     /// Whether any metaslab has changes that its space map does not have.

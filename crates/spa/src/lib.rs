@@ -3,6 +3,7 @@
 
 pub mod allocator;
 pub mod cache;
+mod gang_write;
 pub mod metaslab;
 pub mod range_set;
 mod read;

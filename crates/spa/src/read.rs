@@ -78,7 +78,7 @@ fn read_copy<'a>(
         if depth >= GANG_DEPTH_MAX {
             return Err("gang blocks nest too deeply".into());
         }
-        let verifier = gang::verifier(&dva, bp.physical_birth());
+        let verifier = gang::verifier(&bp.dva(0), bp.physical_birth());
         let (header, _) = vdev
             .read(extent(bp, dva, gang::HEADER_SIZE as u64), priority, &|b: &[u8]| {
                 gang::verify(b, verifier, platter_checksum::sha256)
@@ -283,25 +283,26 @@ pub(crate) fn free_all(store: &Store, bp: &BlkPtr) -> Result<()> {
 /// When a header cannot be read: its members then stay allocated, which is a leak and must be reported.
 pub fn free_gang<'a>(store: &'a Store, bp: &'a BlkPtr) -> BoxFuture<'a, Result<()>> {
     async move {
+        let verifier = gang::verifier(&bp.dva(0), bp.physical_birth());
+        let mut header = Err(ZioError::corrupt("gang block", format!("{bp:?} has no header")));
         for dva in bp.dvas().filter(|dva| dva.gang) {
-            let vdev = store.state().vdevs.get(dva.vdev as usize).and_then(Option::as_ref);
-            let vdev = vdev.ok_or_else(|| ZioError::corrupt("block pointer", format!("{bp:?}: no such vdev")))?;
-            let verifier = gang::verifier(&dva, bp.physical_birth());
-            let (header, _) = vdev
-                .read(extent(bp, dva, gang::HEADER_SIZE as u64), Priority::SyncRead, &|b: &[u8]| {
-                    gang::verify(b, verifier, platter_checksum::sha256)
-                })
-                .await
-                .map_err(|e| ZioError::Io(format!("gang header of {bp:?}: {e}")))?;
-            for part in gang::pointers(&header).iter().filter(|part| !part.is_hole()) {
-                if part.is_gang() {
-                    free_gang(store, part).await?;
-                } else {
-                    store.state().allocator.lock().free(part)?;
-                }
+            let Some(vdev) = store.state().vdevs.get(dva.vdev as usize).and_then(Option::as_ref) else { continue };
+            let verify = |b: &[u8]| gang::verify(b, verifier, platter_checksum::sha256);
+            let read = vdev.read(extent(bp, dva, gang::HEADER_SIZE as u64), Priority::SyncRead, &verify).await;
+            header = read.map_err(|e| ZioError::Io(format!("gang header of {bp:?}: {e}")));
+            // All copies say the same: the parts are freed once.
+            if header.is_ok() {
+                break;
             }
         }
-        store.state().allocator.lock().free(bp)
+        for part in gang::pointers(&header?.0).iter().filter(|part| !part.is_hole()) {
+            if part.is_gang() {
+                free_gang(store, part).await?;
+            } else {
+                store.state().allocator.lock().free(part)?;
+            }
+        }
+        store.state().allocator.lock().free_gang_header(bp)
     }
     .boxed()
 }

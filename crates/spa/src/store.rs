@@ -48,6 +48,8 @@ pub struct StoreState {
     pub min_ashift: u32,
     /// Bytes that were found wrong and rewritten since the pool was opened.
     pub repaired_bytes: AtomicU64,
+    /// Blocks larger than this are written as gang blocks (`metaslab_force_ganging`, for tests); bytes.
+    pub force_ganging: AtomicU64,
     on_damage: Mutex<Option<DamageListener>>,
     write_slots: Semaphore,
 }
@@ -73,6 +75,7 @@ impl Store {
                 free_error: Mutex::default(),
                 min_ashift,
                 repaired_bytes: AtomicU64::new(0),
+                force_ganging: AtomicU64::new(u64::MAX),
                 on_damage: Mutex::new(None),
                 write_slots: Semaphore::new(WRITES_IN_FLIGHT),
             }),

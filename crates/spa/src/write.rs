@@ -10,6 +10,7 @@ use platter_ondisk::types::{checksum, compression, object_type};
 use platter_ondisk::{BlkPtr, Dva};
 use platter_zio::{Priority, Result, WritePolicy, ZioError};
 
+use crate::gang_write;
 use crate::store::Store;
 
 /// From this pass on nothing is compressed any more, so that sizes stop changing (`zfs_sync_pass_dont_compress`).
@@ -113,8 +114,22 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
         && !previous.is_gang()
         && previous.birth() == policy.txg
         && previous.psize() == psize;
-    let dvas: Vec<Dva> =
-        if in_place { previous.dvas().collect() } else { state.allocator.lock().allocate(psize, policy.copies)? };
+    let dvas: Vec<Dva> = if in_place {
+        previous.dvas().collect()
+    } else {
+        let forced = psize > state.force_ganging.load(Ordering::Relaxed) && psize > unit;
+        let placed =
+            if forced { Err(ZioError::NoSpace) } else { state.allocator.lock().allocate(psize, policy.copies) };
+        match placed {
+            Ok(dvas) => dvas,
+            Err(ZioError::NoSpace) => {
+                let bp = gang_write::write(store, bp, payload.bytes, policy, unit, 0).await?;
+                state.cache.insert(&bp, data);
+                return Ok(bp);
+            }
+            Err(error) => return Err(error),
+        }
+    };
     for (index, dva) in dvas.iter().enumerate() {
         bp.set_dva(index, *dva);
     }

@@ -137,7 +137,7 @@ impl Zpl {
             }
             phys.size
         };
-        self.space.check(data.len() as u64)?;
+        self.reserve(data.len() as u64).await?;
         let tx = self.begin().await?;
         if block_size != znode.dnode.block_size() {
             znode.dnode.set_block_size(&tx, block_size).await?;
@@ -217,7 +217,7 @@ impl Zpl {
         };
         let (clear, keep_size) = match what {
             Fallocate::Allocate { keep_size } => {
-                self.space.check(length)?;
+                self.reserve(length).await?;
                 (false, keep_size)
             }
             Fallocate::PunchHole => (true, true),

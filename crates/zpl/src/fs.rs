@@ -23,6 +23,9 @@ const ZNODES_DEFAULT: usize = 64 << 10;
 /// Access times that may wait in memory for a reason to be written.
 const ATIMES_MAX: u64 = 4096;
 
+/// How often a writer waits for a sync before it believes that there is no room.
+const RESERVE_ATTEMPTS: usize = 3;
+
 /// A mounted file system.
 pub struct Zpl {
     pub(crate) os: Arc<Objset>,
@@ -280,6 +283,22 @@ impl Zpl {
     pub(crate) fn now(&self) -> Timestamp {
         let (seconds, nanoseconds) = self.clock.now();
         Timestamp { seconds: seconds as i64, nanoseconds }
+    }
+
+    /// Makes sure that `bytes` more fit, together with what waits to be written already. Near the limit it waits for
+    /// that to be on disk, since only then its true size is known.
+    pub(crate) async fn reserve(&self, bytes: u64) -> Result<()> {
+        let gate = &self.os.params().gate;
+        for _ in 0..RESERVE_ATTEMPTS {
+            let waiting = gate.dirty();
+            // Parity of small blocks and indirect blocks come on top of what writers count.
+            if self.space.check(bytes.saturating_add(waiting).saturating_add(waiting / 4)).is_ok() {
+                return Ok(());
+            }
+            self.space.check(bytes)?;
+            gate.wait_synced(gate.open_txg()).await?;
+        }
+        Ok(self.space.check(bytes.saturating_add(gate.dirty()))?)
     }
 
     /// Joins the open group. Every lock the operation needs is held already.

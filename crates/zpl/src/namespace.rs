@@ -108,7 +108,7 @@ impl Zpl {
         if what.kind == FileKind::Directory && directory.state.lock().phys.links >= LINKS_MAX {
             return Err(ZplError::TooManyLinks);
         }
-        self.space.check(CREATE_COST)?;
+        self.reserve(CREATE_COST).await?;
 
         let tx = self.begin().await?;
         let znode = Arc::new(self.make_object(&directory, &tx, new, &what).await?);
@@ -191,7 +191,7 @@ impl Zpl {
         if znode.state.lock().phys.links >= LINKS_MAX {
             return Err(ZplError::TooManyLinks);
         }
-        self.space.check(CREATE_COST)?;
+        self.reserve(CREATE_COST).await?;
 
         let tx = self.begin().await?;
         let now = self.now();
@@ -329,7 +329,7 @@ impl Zpl {
                     check_movable(replaced)?;
                 }
             }
-            self.space.check(CREATE_COST)?;
+            self.reserve(CREATE_COST).await?;
 
             let tx = self.begin().await?;
             let now = self.now();

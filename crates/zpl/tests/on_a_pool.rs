@@ -82,7 +82,7 @@ async fn mount(pool: &Arc<Pool>, name: &str) -> Arc<Zpl> {
     Zpl::mount(os, MountOptions::default(), Arc::new(Clock), Arc::new(UnlimitedSpace)).await.unwrap()
 }
 
-async fn round_trip(vdevs: Vec<VdevRequest>, folder: &Path, ashift: &str) {
+async fn round_trip(vdevs: Vec<VdevRequest>, folder: &Path, ashift: &str, gang_above: u64) {
     let request = CreateRequest {
         name: "tank".into(),
         vdevs,
@@ -91,6 +91,7 @@ async fn round_trip(vdevs: Vec<VdevRequest>, folder: &Path, ashift: &str) {
         ..CreateRequest::default()
     };
     let pool = Pool::create(environment(), request).await.unwrap();
+    pool.force_ganging(gang_above);
     let properties = BTreeMap::from([("recordsize".to_owned(), "1M".to_owned())]);
     pool.create_dataset("tank/media", &properties).await.unwrap();
     let zpl = mount(&pool, "tank/media").await;
@@ -118,8 +119,7 @@ async fn round_trip(vdevs: Vec<VdevRequest>, folder: &Path, ashift: &str) {
     drop(pool);
     judge(folder, "tank");
 
-    let request =
-        ImportRequest { pool: "tank".into(), search: vec![folder.to_owned()], ..ImportRequest::default() };
+    let request = ImportRequest { pool: "tank".into(), search: vec![folder.to_owned()], ..ImportRequest::default() };
     let pool = Pool::import(environment(), request).await.unwrap();
     let zpl = mount(&pool, "tank/media").await;
     for (name, data) in &expected {
@@ -144,7 +144,7 @@ async fn round_trip(vdevs: Vec<VdevRequest>, folder: &Path, ashift: &str) {
 async fn a_raidz1_pool_is_clean_and_complete() {
     let folder = tempfile::tempdir().unwrap();
     let children = disks(folder.path(), 5);
-    round_trip(vec![VdevRequest::Raidz { parity: 1, children }], folder.path(), "12").await;
+    round_trip(vec![VdevRequest::Raidz { parity: 1, children }], folder.path(), "12", u64::MAX).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -152,5 +152,12 @@ async fn a_stripe_of_mirrors_is_clean_and_complete() {
     let folder = tempfile::tempdir().unwrap();
     let mut paths = disks(folder.path(), 4);
     let second = paths.split_off(2);
-    round_trip(vec![VdevRequest::Mirror(paths), VdevRequest::Mirror(second)], folder.path(), "9").await;
+    round_trip(vec![VdevRequest::Mirror(paths), VdevRequest::Mirror(second)], folder.path(), "9", u64::MAX).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_of_gang_blocks_is_clean_and_complete() {
+    let folder = tempfile::tempdir().unwrap();
+    let children = disks(folder.path(), 4);
+    round_trip(vec![VdevRequest::Raidz { parity: 1, children }], folder.path(), "9", 60_000).await;
 }

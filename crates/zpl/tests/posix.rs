@@ -5,9 +5,10 @@ mod common;
 use common::{TestPool, mounted, names, properties, read_all};
 use platter_ondisk::ObjectId;
 use platter_ondisk::znode::flags;
+use platter_zio::memory::MemoryStore;
 use platter_zpl::{
-    AtimeMode, Fallocate, FileKind, MountOptions, NewFile, RenameFlags, SeekFor, SetAttr, SetTime, Timestamp, Zpl,
-    ZplError, object_path,
+    AtimeMode, Fallocate, FileKind, MountOptions, NewFile, RenameFlags, SeekFor, SetAttr, SetTime, SpaceInfo,
+    Timestamp, Zpl, ZplError, object_path,
 };
 
 const FILE: NewFile = NewFile { mode: 0o644, uid: 1, gid: 2, open: false };
@@ -23,6 +24,7 @@ const ENOTDIR: i32 = 20;
 const EISDIR: i32 = 21;
 const EINVAL: i32 = 22;
 const EFBIG: i32 = 27;
+const ENOSPC: i32 = 28;
 const EROFS: i32 = 30;
 const ENAMETOOLONG: i32 = 36;
 const ENOTEMPTY: i32 = 39;
@@ -535,6 +537,44 @@ async fn writers_of_one_file_do_not_lose_each_others_bytes() {
     assert!(read_all(&zpl, file).await == expected);
     let zpl = pool.reopen(zpl).await;
     assert!(read_all(&zpl, file).await == expected);
+}
+
+/// Room for a number of blocks in the store, known as of the last sync.
+struct Blocks(std::sync::Arc<MemoryStore>, usize);
+
+impl SpaceInfo for Blocks {
+    fn available(&self) -> u64 {
+        (self.1.saturating_sub(self.0.live_blocks()) as u64) << 17
+    }
+
+    fn referenced(&self) -> u64 {
+        (self.0.live_blocks() as u64) << 17
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_file_system_refuses_writes_and_can_be_emptied() {
+    const LIMIT: usize = 200;
+    let pool = TestPool::new(properties()).await;
+    let zpl = pool.mount_limited(std::sync::Arc::new(Blocks(pool.store.clone(), LIMIT))).await;
+    let root = zpl.root();
+    let file = zpl.create(root, b"f", FILE).await.unwrap().object;
+    let mut written = 0;
+    let error = loop {
+        match zpl.write(file, written, &vec![5; 1 << 20], false).await {
+            Ok(bytes) => written += bytes as u64,
+            Err(error) => break error,
+        }
+        assert!(written < 1 << 30, "never full");
+    };
+    assert_eq!(error.errno(), ENOSPC);
+    zpl.sync().await.unwrap();
+    assert!(written >= 16 << 20, "refused although most of the room was left: {written}");
+    assert!(pool.store.live_blocks() <= LIMIT + 20, "{} blocks", pool.store.live_blocks());
+    zpl.unlink(root, b"f").await.unwrap();
+    zpl.sync().await.unwrap();
+    let file = zpl.create(root, b"g", FILE).await.unwrap().object;
+    zpl.write(file, 0, &vec![5; 8 << 20], false).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,8 @@
 //! Properties as the commands know them: order, column names, widths and how a raw value is shown.
 //!
-//! Facts from `module/zcommon/zpool_prop.c`, `zfs_prop.c` and `zprop_common.c`: numbers are right-aligned and at least five wide;
-//! an enumerated property is at least as wide as its longest value; strings, enumerations and identifiers grow with what is
-//! shown, other numbers only with `-p`.
+//! Facts from `module/zcommon/zpool_prop.c`, `zfs_prop.c` and `zprop_common.c`: numbers are right-aligned and at
+//! least five wide; an enumerated property is at least as wide as its longest value; strings, enumerations and
+//! identifiers grow with what is shown, other numbers only with `-p`.
 
 pub mod pool;
 pub mod select;

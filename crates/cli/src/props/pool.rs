@@ -106,7 +106,8 @@ pub fn find(name: &str) -> Option<&'static Info> {
     TABLE.iter().find(|info| info.name == name || info.column.eq_ignore_ascii_case(name))
 }
 
-/// Properties of `zpool get all` for these pools: the native ones, user properties, features in their order, unknown features.
+/// Properties of `zpool get all` for these pools: the native ones, user properties, features in their order, unknown
+/// features.
 pub fn all(pools: &[PoolView]) -> Vec<Wanted> {
     let mut wanted: Vec<Wanted> = TABLE.iter().filter(|info| info.visible).map(Wanted::Native).collect();
     let mut names: Vec<&String> = pools.iter().flat_map(|pool| pool.properties.keys()).collect();

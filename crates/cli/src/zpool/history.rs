@@ -89,8 +89,8 @@ mod tests {
         assert_eq!(
             text("tank", &entries, true, true),
             format!(
-                "History for 'tank':\n{time} zpool create tank d0 [user 4000000000 on host:linux]\n{time} [txg:9] create tank/a \
-                 (68) [user 4000000000 on host:linux]\n\n"
+                "History for 'tank':\n{time} zpool create tank d0 [user 4000000000 on host:linux]\n\
+                 {time} [txg:9] create tank/a (68) [user 4000000000 on host:linux]\n\n"
             )
         );
     }

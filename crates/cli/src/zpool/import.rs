@@ -166,8 +166,8 @@ fn default_action(pool: &ImportableReport) -> &'static str {
         ("ONLINE", false) => "The pool can be imported using its name or numeric identifier.",
         ("ONLINE", true) => "The pool can be imported using its name or numeric identifier and\nthe '-f' flag.",
         ("DEGRADED", _) => {
-            "The pool can be imported despite missing or damaged devices.  The\nfault tolerance of the pool may be compromised if \
-             imported."
+            "The pool can be imported despite missing or damaged devices.  The\n\
+             fault tolerance of the pool may be compromised if imported."
         }
         _ => "The pool cannot be imported due to damaged devices or data.",
     }

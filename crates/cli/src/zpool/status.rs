@@ -240,8 +240,7 @@ fn add_vdev(out: &mut String, vdev: &VdevReport, depth: usize, width: usize, sty
 fn scan(scan: &ScanReport, now: u64) -> Option<String> {
     let mut out = String::new();
     let repaired = nice::bytes(scan.repaired);
-    let (what, done_word) =
-        if scan.resilver { ("resilver", "resilvered") } else { ("scrub", "scrub repaired") };
+    let (what, done_word) = if scan.resilver { ("resilver", "resilvered") } else { ("scrub", "scrub repaired") };
     match scan.state.as_str() {
         "finished" => {
             let time = nice::duration(scan.end_time.saturating_sub(scan.start_time));
@@ -398,8 +397,8 @@ errors: No known data errors
         let mut view = example();
         view.report.state = "DEGRADED".into();
         view.report.status = Some(
-            "One or more devices could not be opened.  Sufficient replicas exist for\nthe pool to continue functioning in a \
-             degraded state."
+            "One or more devices could not be opened.  Sufficient replicas exist for\n\
+             the pool to continue functioning in a degraded state."
                 .into(),
         );
         view.report.action = Some("Attach the missing device and online it using 'zpool online'.".into());
@@ -438,9 +437,10 @@ errors: 2 data errors, use '-v' for a list
         assert_eq!(text(&view, &Style::default()), expected);
         let verbose = text(&view, &Style { verbose: true, literal: true, ..Style::default() });
         assert!(verbose.contains("\t    /disk/d0              ONLINE       3     0  1536\n"), "{verbose}");
-        assert!(verbose.ends_with(
-            "errors: Permanent errors have been detected in the following files:\n\n        /refz1/a\n        <metadata>:<0x1>\n"
-        ));
+        assert!(verbose.ends_with(concat!(
+            "errors: Permanent errors have been detected in the following files:\n\n",
+            "        /refz1/a\n        <metadata>:<0x1>\n"
+        )));
         assert!(!is_healthy(&view));
     }
 
@@ -469,15 +469,16 @@ errors: 2 data errors, use '-v' for a list
         assert_eq!(
             scan(&report("scanning"), 0).unwrap(),
             format!(
-                "scrub in progress since {since}\n\t1.20G / 3.40G scanned at 300M/s, 1.02G / 3.40G issued at 300M/s\n\t0B \
-                 repaired, 30.12% done, 00:00:12 to go\n"
+                "scrub in progress since {since}\n\
+                 \t1.20G / 3.40G scanned at 300M/s, 1.02G / 3.40G issued at 300M/s\n\
+                 \t0B repaired, 30.12% done, 00:00:12 to go\n"
             )
         );
         assert_eq!(
             scan(&report("paused"), 1_795_218_000).unwrap(),
             format!(
-                "scrub paused since {since}\n\tscrub started on {since}\n\t1.20G / 3.40G scanned, 1.02G / 3.40G issued\n\t0B \
-                 repaired, 30.12% done\n"
+                "scrub paused since {since}\n\tscrub started on {since}\n\
+                 \t1.20G / 3.40G scanned, 1.02G / 3.40G issued\n\t0B repaired, 30.12% done\n"
             )
         );
     }

@@ -1,5 +1,5 @@
-//! The vdev words of `zpool create` (OpenZFS: `cmd/zpool/zpool_vdev.c`): groups, device names, and the checks that need no
-//! label: are there enough devices, are they of one size and kind, do the groups protect equally.
+//! The vdev words of `zpool create` (OpenZFS: `cmd/zpool/zpool_vdev.c`): groups, device names, and the checks that
+//! need no label: are there enough devices, are they of one size and kind, do the groups protect equally.
 //!
 //! Nothing here writes or opens a device for writing. Whether a device is in use is for the engine to find out.
 
@@ -168,8 +168,8 @@ fn mismatches(tops: &[Top]) -> Vec<String> {
                     continue;
                 }
                 format!(
-                    "mismatched replication level: raidz and mirror vdevs with different redundancy, {} vs. {} ({}-way) are \
-                     present",
+                    "mismatched replication level: raidz and mirror vdevs with different redundancy, \
+                     {} vs. {} ({}-way) are present",
                     raidz.parity,
                     mirror.width - 1,
                     mirror.width
@@ -191,7 +191,8 @@ fn mismatches(tops: &[Top]) -> Vec<String> {
     found
 }
 
-/// Finds a device. A word with a slash is a path; a bare word is a device below /dev, else a file in the current folder.
+/// Finds a device. A word with a slash is a path; a bare word is a device below /dev, else a file in the current
+/// folder.
 fn look_up(word: &str) -> Result<Device, Failure> {
     let given = Path::new(word);
     let mut path = given.to_path_buf();

@@ -313,8 +313,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Lets the mounts at and below a data set take over its changed properties; those that cannot are made anew. A busy one
-    /// stays as it is, with a word about it.
+    /// Lets the mounts at and below a data set take over its changed properties; those that cannot are made anew. A
+    /// busy one stays as it is, with a word about it.
     async fn let_mounts_follow(&self, pool: &Arc<dyn PoolHandle>, name: &str) -> Vec<String> {
         let Ok(reports) = pool.datasets().await else { return Vec::new() };
         let mut problems = Vec::new();

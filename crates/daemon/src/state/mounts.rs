@@ -162,8 +162,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Mounts a data set where its properties say, when they say so; `explicit` overrides `canmount=noauto` and makes every
-    /// reason against it an error.
+    /// Mounts a data set where its properties say, when they say so; `explicit` overrides `canmount=noauto` and makes
+    /// every reason against it an error.
     pub(super) async fn mount_dataset(&self, name: &str, explicit: bool, how: &HowToMount) -> Answer<()> {
         let pool_name = pool_of(name);
         let pool = self.pool(pool_name).map_err(|_| no_such_dataset(name))?;

@@ -447,7 +447,8 @@ async fn data_sets_are_destroyed_from_the_deepest_up() {
     let error = bench.daemon.destroy_dataset(&call).await.unwrap_err();
     assert_eq!(
         error.message,
-        "cannot destroy 'tank/a': filesystem has children\nuse '-r' to destroy the following datasets:\ntank/a/b\ntank/a/b/c"
+        "cannot destroy 'tank/a': filesystem has children\n\
+         use '-r' to destroy the following datasets:\ntank/a/b\ntank/a/b/c"
     );
     call.recursive = true;
     call.dry_run = true;

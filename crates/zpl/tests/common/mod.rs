@@ -8,7 +8,7 @@ use platter_dmu::{Objset, ObjsetParams, TxgGate, WriteProperties};
 use platter_ondisk::{BlkPtr, ObjectId, Txg};
 use platter_zio::memory::MemoryStore;
 use platter_zio::{BlockStore, SpaceAccounting};
-use platter_zpl::{CreateOptions, MountOptions, Timestamp, UnlimitedSpace, WallClock, Zpl};
+use platter_zpl::{CreateOptions, MountOptions, SpaceInfo, Timestamp, UnlimitedSpace, WallClock, Zpl};
 
 /// A clock that moves by a second each time it is asked.
 #[derive(Debug, Default)]
@@ -133,6 +133,10 @@ impl TestPool {
 
     pub async fn mount_with(&self, options: MountOptions) -> Arc<Zpl> {
         Zpl::mount(self.os(), options, Arc::new(TestClock::default()), Arc::new(UnlimitedSpace)).await.unwrap()
+    }
+
+    pub async fn mount_limited(&self, space: Arc<dyn SpaceInfo>) -> Arc<Zpl> {
+        Zpl::mount(self.os(), MountOptions::default(), Arc::new(TestClock::default()), space).await.unwrap()
     }
 
     /// Unmounts, opens the object set again from what is in the store, and mounts it.
