@@ -23,8 +23,10 @@ pub async fn check(path: &Path, force: bool) -> Result<()> {
         return Err(PoolError::invalid(format!("cannot use '{shown}': must be a block device or regular file")));
     }
     // Opening it exclusively tells whether it is mounted, in another pool or otherwise in use.
-    let device = platter_device::open_path(path, OpenOptions::exclusive())
-        .map_err(|e| PoolError::Busy(format!("{shown} is in use: {e}")))?;
+    let device = match platter_device::open_path(path, OpenOptions::exclusive()) {
+        Ok(device) => device,
+        Err(error) => return Err(in_use(path, &error.to_string()).await),
+    };
     if device.size() < crate::create::DEVICE_SIZE_MIN {
         return Err(PoolError::invalid(format!(
             "one or more devices is less than the minimum size (64M): {shown} has {} bytes",
@@ -45,4 +47,16 @@ pub async fn check(path: &Path, force: bool) -> Result<()> {
         reason: format!("{shown} {what} '{name}'"),
         hint: "use '-f' to override the following errors:".into(),
     })
+}
+
+/// Who has a device that cannot be opened: the pool in its label, when there is one.
+async fn in_use(path: &Path, reason: &str) -> PoolError {
+    if let Ok(device) = platter_device::open_path(path, OpenOptions::read_only())
+        && let Ok(found) = labels::read(&*device).await
+        && found.config.state == PoolState::Active
+    {
+        let name = found.config.name;
+        return PoolError::Busy(format!("{} is part of active pool '{name}'\n{reason}", path.display()));
+    }
+    PoolError::Busy(reason.to_owned())
 }
