@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use platter_dsl::report::DatasetReport;
 
@@ -17,9 +18,13 @@ use crate::mounter::{HowToMount, Mounted, UnmountError};
 pub(super) struct ActiveMount {
     /// Where.
     pub at: PathBuf,
+    /// Grows with every mount: the last one is unmounted first, as it may cover or lie inside earlier ones.
+    pub sequence: u64,
     /// The mount itself.
     pub mounted: Arc<tokio::sync::Mutex<Box<dyn Mounted>>>,
 }
+
+static SEQUENCE: AtomicU64 = AtomicU64::new(0);
 
 /// Name of the pool a data set belongs to.
 pub(super) fn pool_of(dataset: &str) -> &str {
@@ -155,7 +160,9 @@ impl Daemon {
             .mount(&pool, report, at, &how)
             .await
             .map_err(|reason| format!("cannot mount '{}': {reason}", report.name))?;
-        let active = ActiveMount { at: at.to_path_buf(), mounted: Arc::new(tokio::sync::Mutex::new(mounted)) };
+        let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
+        let active =
+            ActiveMount { at: at.to_path_buf(), sequence, mounted: Arc::new(tokio::sync::Mutex::new(mounted)) };
         self.mounts.write().insert(report.name.clone(), active);
         self.record_mounts();
         tracing::info!("mounted '{}' at {}", report.name, at.display());
@@ -242,10 +249,9 @@ impl Daemon {
         Ok(())
     }
 
-    /// Unmounts these data sets, inner mounts first; stops at the first that stays.
+    /// Unmounts these data sets, the last mounted first; stops at the first that stays.
     pub(super) async fn unmount_all(&self, mut names: Vec<String>, force: bool) -> Answer<Vec<PathBuf>> {
-        let depth = |name: &String| self.mounted(name).map_or(0, |active| active.at.components().count());
-        names.sort_by(|a, b| depth(b).cmp(&depth(a)).then_with(|| b.cmp(a)));
+        names.sort_by_key(|name| std::cmp::Reverse(self.mounted(name).map(|active| active.sequence)));
         let mut places = Vec::new();
         for name in names {
             let at = self.mounted(&name).map(|active| active.at);
