@@ -80,8 +80,13 @@ impl ReferencePool {
 
     /// Data set or snapshot → what it holds.
     pub fn manifests(&self) -> BTreeMap<String, Tree> {
+        self.manifests_in("")
+    }
+
+    /// As [`ReferencePool::manifests`] from a subfolder of the manifest: one state of several.
+    pub fn manifests_in(&self, state: &str) -> BTreeMap<String, Tree> {
         let mut manifests = BTreeMap::new();
-        for entry in fs::read_dir(self.manifest_dir()).expect("the manifest can be read") {
+        for entry in fs::read_dir(self.manifest_dir().join(state)).expect("the manifest can be read") {
             let path = entry.expect("the manifest can be read").path();
             let Some(stem) =
                 path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".jsonl"))
@@ -140,7 +145,7 @@ fn read_manifest(path: &Path) -> Tree {
             nlink: number("nlink") as u64,
             size: number("size") as u64,
             mtime_ns: wide("mtime_ns"),
-            sha256: text("sha256"),
+            sha256: text("sha256").filter(|_| number("size") as u64 <= crate::tree::HASHED_MAX),
             target: text("target"),
             mounted: false,
         };

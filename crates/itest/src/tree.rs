@@ -10,6 +10,9 @@ use std::path::Path;
 
 use crate::data;
 
+/// Longer files (a sparse one of 4 TiB is in a reference pool) are compared by everything but their contents.
+pub const HASHED_MAX: u64 = 4 << 30;
+
 /// What kind of thing a path is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -22,6 +25,9 @@ pub enum Kind {
     /// Anything else.
     Other,
 }
+
+/// Largest file that is read: the reference pools hold a sparse one of a tebibyte.
+pub const HASH_BYTES_MAX: u64 = 16 << 30;
 
 /// One path of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +46,7 @@ pub struct Entry {
     pub size: u64,
     /// Modification time in nanoseconds since 1970.
     pub mtime_ns: i128,
-    /// SHA-256 of a file's content.
+    /// SHA-256 of a file's content; none for a file over [`HASH_BYTES_MAX`].
     pub sha256: Option<String>,
     /// Target of a symbolic link.
     pub target: Option<String>,
@@ -86,7 +92,10 @@ impl Tree {
                 _ => Kind::Other,
             };
             let sha256 = match kind {
-                Kind::File => Some(fs::File::open(&path).and_then(data::sha256_of).map_err(with_path)?),
+                Kind::File if meta.len() > HASHED_MAX => None,
+                Kind::File if meta.len() <= HASH_BYTES_MAX => {
+                    Some(fs::File::open(&path).and_then(data::sha256_of).map_err(with_path)?)
+                }
                 _ => None,
             };
             let target = match kind {

@@ -228,6 +228,13 @@ impl Daemon {
     /// Unmounts one data set, which is known to be mounted.
     pub(super) async fn unmount_one(&self, name: &str, force: bool) -> Answer<()> {
         let Some(active) = self.mounted(name) else { return Ok(()) };
+        if let Some(cover) = self.covered_by(&active) {
+            return Err(ErrorBody::new(format!(
+                "cannot unmount '{}': it is hidden by '{cover}', which was mounted over it",
+                active.at.display()
+            ))
+            .hint(format!("unmount '{cover}' first")));
+        }
         let mut mounted = active.mounted.lock().await;
         match mounted.unmount(force).await {
             Ok(()) => {}
@@ -247,6 +254,13 @@ impl Daemon {
         self.record_mounts();
         tracing::info!("unmounted '{name}'");
         Ok(())
+    }
+
+    /// The data set whose later mount hides this one: no path leads to it any more.
+    fn covered_by(&self, active: &ActiveMount) -> Option<String> {
+        let mounts = self.mounts.read();
+        let covers = |other: &ActiveMount| other.sequence > active.sequence && active.at.starts_with(&other.at);
+        mounts.iter().find(|(_, other)| covers(other)).map(|(name, _)| name.clone())
     }
 
     /// Unmounts these data sets, the last mounted first; stops at the first that stays.
@@ -280,9 +294,7 @@ impl Daemon {
         self.notice_gone().await;
         let Some(target) = &call.target else {
             let mut names: Vec<String> = self.mounts.read().keys().cloned().collect();
-            names.sort_by_key(|name| {
-                std::cmp::Reverse(self.mounted(name).map_or(0, |active| active.at.components().count()))
-            });
+            names.sort_by_key(|name| std::cmp::Reverse(self.mounted(name).map(|active| active.sequence)));
             let mut problems = Vec::new();
             for name in names {
                 if let Err(error) = self.unmount_one(&name, call.force).await {

@@ -532,6 +532,24 @@ async fn unmounting_takes_names_and_paths_and_inner_mounts_first() {
     assert_eq!(bench.order(), ["+tank", "+tank/a"]);
 }
 
+/// A child mounted before its parent is hidden by the parent's mount, and a path to it leads into the parent: unmounting
+/// the child first waited forever for a mount that was not the one unmounted.
+#[tokio::test]
+async fn what_was_mounted_last_is_unmounted_first() {
+    let bench = Bench::new().with_pool().await;
+    bench.make("tank/a", &[]).await;
+    bench.daemon.unmount(&UnmountRequest::default()).await.unwrap();
+    let child = MountRequest { dataset: Some("tank/a".into()), options: Vec::new() };
+    bench.daemon.mount(&child).await.unwrap();
+    bench.daemon.mount(&MountRequest::default()).await.unwrap();
+    bench.order();
+    let hidden = UnmountRequest { target: Some("tank/a".into()), force: false };
+    let error = bench.daemon.unmount(&hidden).await.unwrap_err();
+    assert!(error.message.ends_with("it is hidden by 'tank', which was mounted over it"), "{error}");
+    bench.daemon.export_pool("tank", &close()).await.unwrap();
+    assert_eq!(bench.order(), ["-tank", "-tank/a"]);
+}
+
 #[tokio::test]
 async fn pools_imported_here_are_not_offered_for_import() {
     let bench = Bench::new().with_pool().await;
