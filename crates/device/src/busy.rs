@@ -1,5 +1,5 @@
-//! Who else uses a device: mounts, swap, stacked devices, locks. Everything is read from `/proc` and `/sys`; what cannot
-//! be read counts as "nobody", since the exclusive open and the lock have the last word.
+//! Who else uses a device: mounts, swap, stacked devices, locks. Everything is read from `/proc` and `/sys`; what
+//! cannot be read counts as "nobody", since the exclusive open and the lock have the last word.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

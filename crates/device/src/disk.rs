@@ -74,8 +74,8 @@ fn is_partition(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device() && busy::is_partition(data.rdev()))
 }
 
-/// Whether `zpool create` takes this path as a whole disk that it partitions: a disk, not a partition, of a kind that can
-/// have partitions. Loop, device-mapper and RAM devices are used as they are (`efi_get_info` in `lib/libefi`).
+/// Whether `zpool create` takes this path as a whole disk that it partitions: a disk, not a partition, of a kind that
+/// can have partitions. Loop, device-mapper and RAM devices are used as they are (`efi_get_info` in `lib/libefi`).
 pub fn is_whole_disk(path: &Path) -> bool {
     let Ok(real) = fs::canonicalize(path) else { return false };
     let Some(name) = real.file_name().map(|name| name.to_string_lossy().into_owned()) else { return false };
@@ -161,8 +161,8 @@ fn announce(disk: &fs::File, partitions: &[&gpt::Partition]) {
             length: size_of::<BlkpgPartition>() as i32,
             data: &raw mut data,
         };
-        // SAFETY: BLKPG takes a pointer to `struct blkpg_ioctl_arg`, which `Setter` passes; `data` outlives the call and
-        // has the layout that the operation expects.
+        // SAFETY: BLKPG takes a pointer to `struct blkpg_ioctl_arg`, which `Setter` passes; `data` outlives the call
+        // and has the layout that the operation expects.
         if let Err(error) = unsafe { ioctl(disk.as_fd(), Setter::<BLKPG, BlkpgArgument>::new(argument)) } {
             tracing::debug!("no node for partition {}: {reason}, {error}", partition.number);
         }

@@ -3,9 +3,10 @@
 //!
 //! Invariants:
 //! - sector 0 is a protective MBR, sector 1 the header, then 128 entries of 128 bytes; the last sectors mirror both;
-//! - partition 1 begins at 1 MiB, ends on a 1 MiB boundary relative to its start, and holds the pool; partition 9 is the
-//!   8 MiB reserve directly behind it;
-//! - a table is believed only when its header's and its entries' CRC32 agree; the backup serves when the primary does not.
+//! - partition 1 begins at 1 MiB, ends on a 1 MiB boundary relative to its start, and holds the pool; partition 9 is
+//!   the 8 MiB reserve directly behind it;
+//! - a table is believed only when its header's and its entries' CRC32 agree; the backup serves when the primary does
+//!   not.
 
 use platter_buffer::{Buf, BufMut};
 

@@ -1,7 +1,8 @@
 //! The geometry of an object's block tree and looking things up in the tree on disk.
 //!
-//! A tree of `levels` levels hangs off the one to three pointers of the dnode. Level 0 is data; a block of level n > 0 is
-//! an array of `2^epbs` pointers to blocks of level n-1. Block `b` of level 0 lies below block `b >> (n * epbs)` of level n.
+//! A tree of `levels` levels hangs off the one to three pointers of the dnode. Level 0 is data; a block of level n > 0
+//! is an array of `2^epbs` pointers to blocks of level n-1. Block `b` of level 0 lies below block `b >> (n * epbs)` of
+//! level n.
 //!
 //! Everything here reads only: the tree on disk never changes below a [`DnodePhys`] that names it.
 

@@ -124,8 +124,8 @@ fn stored(bp: &BlkPtr) -> BlkPtr {
     stored
 }
 
-/// Physical and logical size as lists count them: metadata counts its physical size for both, payload within the pointer
-/// no physical bytes (`BP_GET_PSIZE`, `BP_GET_UCSIZE`).
+/// Physical and logical size as lists count them: metadata counts its physical size for both, payload within the
+/// pointer no physical bytes (`BP_GET_PSIZE`, `BP_GET_UCSIZE`).
 fn sizes(bp: &BlkPtr) -> (u64, u64) {
     let physical = if bp.is_embedded() { 0 } else { bp.psize() };
     let is_metadata = bp.level() > 0 || types::is_metadata(bp.object_type());

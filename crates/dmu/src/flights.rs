@@ -1,5 +1,5 @@
-//! Reads under way: whoever wants a block that somebody is already reading waits for the same read. A prefetched block is
-//! then never read twice, nor an indirect block by all the readers of the data below it.
+//! Reads under way: whoever wants a block that somebody is already reading waits for the same read. A prefetched block
+//! is then never read twice, nor an indirect block by all the readers of the data below it.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -3,7 +3,8 @@
 //! Invariants:
 //! - a number is free when neither the (newest) dnode block nor `pending` nor `freed` uses its slot;
 //! - an object allocated in a group is in `pending` until that group's sync put it into its dnode block;
-//! - an object freed in a group is in `freed` until that group's sync cleared it there: its number is not reused before;
+//! - an object freed in a group is in `freed` until that group's sync cleared it there: its number is not reused
+//!   before;
 //! - an object takes a run of slots that does not leave its dnode block.
 
 use std::collections::{BTreeMap, BTreeSet};

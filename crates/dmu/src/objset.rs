@@ -1,7 +1,7 @@
 //! An object set: the meta-dnode and all objects in it (`module/zfs/dmu_objset.c`, `module/zfs/dmu_object.c`).
 //!
-//! Space totals per user, group and project are not maintained. An object set that carries them (OpenZFS keeps them) loses
-//! its "complete" flags with the first change, so that OpenZFS recounts when it next mounts the file system.
+//! Space totals per user, group and project are not maintained. An object set that carries them (OpenZFS keeps them)
+//! loses its "complete" flags with the first change, so that OpenZFS recounts when it next mounts the file system.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -279,8 +279,8 @@ impl Objset {
             return Ok(sparse);
         }
         let epbs = self.meta.phys().pointers_per_indirect_shift();
-        // Fill counts say how many dnodes lie below a pointer. With dnodes of one size that tells exactly where there is
-        // room; mixed sizes can hide some, and then the end of the meta-dnode serves.
+        // Fill counts say how many dnodes lie below a pointer. With dnodes of one size that tells exactly where there
+        // is room; mixed sizes can hide some, and then the end of the meta-dnode serves.
         let room = |level: u8, bp: &BlkPtr| {
             bp.fill().saturating_mul(u64::from(slots)) < shl(PER_BLOCK, u32::from(level) * epbs)
         };

@@ -1,8 +1,8 @@
 //! Writing what a group changed in an object set (`dmu_objset_sync`, `dnode_sync`).
 //!
-//! Order: the dirty objects' trees, all beside each other; their dnodes into the meta-dnode's blocks; the meta-dnode's tree;
-//! the object set's head. Each object's new tree replaces its old one in memory as soon as it is written; readers and
-//! writers of the next group never wait for any of it.
+//! Order: the dirty objects' trees, all beside each other; their dnodes into the meta-dnode's blocks; the meta-dnode's
+//! tree; the object set's head. Each object's new tree replaces its old one in memory as soon as it is written; readers
+//! and writers of the next group never wait for any of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -170,8 +170,8 @@ fn apply_shape(phys: &mut platter_ondisk::DnodePhys, changes: &DirtySlot) {
     }
 }
 
-/// Adds levels when the last block needs them: the dnode's pointers move into a new indirect block, whose first contents
-/// are returned with its level.
+/// Adds levels when the last block needs them: the dnode's pointers move into a new indirect block, whose first
+/// contents are returned with its level.
 fn grow(phys: &mut platter_ondisk::DnodePhys) -> Option<(u8, Vec<BlkPtr>)> {
     let needed = levels_for(phys.max_blkid, phys.blkptrs.len(), phys.pointers_per_indirect_shift());
     if needed <= phys.levels {

@@ -1,9 +1,9 @@
-//! Walking every block that an object set references, from its root pointer alone (`module/zfs/dmu_traverse.c`): for scrub,
-//! for destroying a dataset, for audits.
+//! Walking every block that an object set references, from its root pointer alone (`module/zfs/dmu_traverse.c`): for
+//! scrub, for destroying a dataset, for audits.
 //!
-//! Order: the head; then the meta-dnode's tree from the left, where below each dnode block come the trees of the objects in
-//! it (each from the left, a block before what is below it, the spill block last); then the trees of the dnodes in the
-//! head (space totals per project, group, user). Intent log blocks are not part of it.
+//! Order: the head; then the meta-dnode's tree from the left, where below each dnode block come the trees of the
+//! objects in it (each from the left, a block before what is below it, the spill block last); then the trees of the
+//! dnodes in the head (space totals per project, group, user). Intent log blocks are not part of it.
 //!
 //! Invariants:
 //! - the visitor sees every non-hole pointer once, before anything below it;

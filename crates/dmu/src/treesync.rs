@@ -6,8 +6,8 @@
 //! holes becomes a hole itself.
 //!
 //! Invariants:
-//! - a block is booked as born exactly once when its pointer enters the tree, and as killed exactly once when it leaves;
-//!   one that the store rewrote in place did neither;
+//! - a block is booked as born exactly once when its pointer enters the tree, and as killed exactly once when it
+//!   leaves; one that the store rewrote in place did neither;
 //! - `used` changes by exactly the difference of what is booked;
 //! - blocks are handed to the store in the order of their numbers, however many are in flight.
 
@@ -100,7 +100,8 @@ pub(crate) struct TreeSync<'a> {
     /// The new dnode, its pointers still those of the old tree (possibly moved to a deeper level, see `seed`).
     pub(crate) shape: &'a DnodePhys,
     pub(crate) changes: &'a DirtySlot,
-    /// The dnode's old pointers when the tree got higher: they become the start of the first indirect block of this level.
+    /// The dnode's old pointers when the tree got higher: they become the start of the first indirect block of this
+    /// level.
     pub(crate) seed: Option<(u8, Vec<BlkPtr>)>,
     /// Bytes by which the object's space changed.
     pub(crate) used: AtomicI64,
@@ -160,7 +161,8 @@ impl TreeSync<'_> {
         affected
     }
 
-    /// Brings `pointers`, which are blocks `first_index..` of the level below `parent`, up to date. Tells whether any changed.
+    /// Brings `pointers`, which are blocks `first_index..` of the level below `parent`, up to date. Tells whether any
+    /// changed.
     fn update<'s>(&'s self, parent: u8, first_index: u64, pointers: &'s mut [BlkPtr]) -> BoxFuture<'s, Result<bool>> {
         async move {
             let level = parent - 1;

@@ -1,5 +1,6 @@
-//! Changing an object in open context (or, with a syncing transaction, in the sync itself): contents, holes, block size,
-//! bonus and spill block. Everything lands in the slot of the transaction's group; see `dirty.rs` for what holds there.
+//! Changing an object in open context (or, with a syncing transaction, in the sync itself): contents, holes, block
+//! size, bonus and spill block. Everything lands in the slot of the transaction's group; see `dirty.rs` for what holds
+//! there.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Random histories of an object set against a model in plain memory: open-context changes run while the group before is
-//! being synced; after every sync the tree is audited from its root and compared with the model as it was when that group
-//! closed; at the end everything is freed and nothing may be left.
+//! Random histories of an object set against a model in plain memory: open-context changes run while the group before
+//! is being synced; after every sync the tree is audited from its root and compared with the model as it was when that
+//! group closed; at the end everything is freed and nothing may be left.
 
 mod support;
 

@@ -2,8 +2,8 @@
 //! `dsl_pool_mos_diduse_space`).
 //!
 //! Invariants:
-//! - born and kill only add to counters and lists here; the sync loop applies them to the MOS at defined moments, so that
-//!   booking never dirties anything by itself;
+//! - born and kill only add to counters and lists here; the sync loop applies them to the MOS at defined moments, so
+//!   that booking never dirties anything by itself;
 //! - a block born after the latest snapshot is freed at once, an older one goes to the deadlist.
 
 use std::collections::BTreeSet;

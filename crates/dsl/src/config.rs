@@ -179,8 +179,8 @@ impl VdevConfig {
         })
     }
 
-    /// The nvlist, with the ZAP objects when it is for the MOS (labels leave them out). `depth` is 0 for the root of the
-    /// whole pool, 1 for a top-level vdev, more below.
+    /// The nvlist, with the ZAP objects when it is for the MOS (labels leave them out). `depth` is 0 for the root of
+    /// the whole pool, 1 for a top-level vdev, more below.
     pub fn to_nvlist(&self, for_mos: bool, depth: u32) -> NvList {
         let mut list = NvList::new();
         list.add_str("type", &*self.kind).add_u64("id", self.id).add_u64("guid", self.guid.0);

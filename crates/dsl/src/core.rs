@@ -1,5 +1,5 @@
-//! What all operations on one pool share: its blocks, its MOS, its data sets, its configuration, and the queue of changes
-//! for the sync loop.
+//! What all operations on one pool share: its blocks, its MOS, its data sets, its configuration, and the queue of
+//! changes for the sync loop.
 //!
 //! Invariants:
 //! - the MOS changes only in the sync loop: an operation hands it a task (`dsl_sync_task`) and waits for the group;
@@ -229,8 +229,8 @@ impl Core {
     }
 }
 
-/// Space kept back so that deletion always works (`spa_get_slop_space`): 1/32, at most 128 GiB, at least 128 MiB but not
-/// more than half the pool.
+/// Space kept back so that deletion always works (`spa_get_slop_space`): 1/32, at most 128 GiB, at least 128 MiB but
+/// not more than half the pool.
 pub fn slop(size: u64) -> u64 {
     (size >> 5).min(128 << 30).max((size >> 1).min(128 << 20))
 }

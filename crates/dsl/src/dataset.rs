@@ -1,8 +1,8 @@
 //! Data sets: an object set with its place in the history of snapshots (`module/zfs/dsl_dataset.c`).
 //!
-//! Invariants: as in `dir`: `phys` in memory is what the bonus will be after the running sync; `referenced` and `unique`
-//! follow births and deaths to the byte; a per-dataset feature is listed in the data set's own ZAP exactly while it is in
-//! use.
+//! Invariants: as in `dir`: `phys` in memory is what the bonus will be after the running sync; `referenced` and
+//! `unique` follow births and deaths to the byte; a per-dataset feature is listed in the data set's own ZAP exactly
+//! while it is in use.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

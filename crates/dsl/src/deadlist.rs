@@ -1,8 +1,8 @@
 //! Deadlists: what a data set no longer references but its snapshots do (`module/zfs/dsl_deadlist.c`).
 //!
-//! Invariants: a deadlist is a ZAP from birth group to bpobj; a pointer goes to the entry with the greatest key below its
-//! birth; the header counts the space of all entries; an entry may name the pool's shared empty bpobj until its first
-//! pointer.
+//! Invariants: a deadlist is a ZAP from birth group to bpobj; a pointer goes to the entry with the greatest key below
+//! its birth; the header counts the space of all entries; an entry may name the pool's shared empty bpobj until its
+//! first pointer.
 
 use std::sync::Arc;
 
@@ -58,8 +58,8 @@ pub async fn keys(mos: &Arc<Objset>, deadlist: ObjectId) -> Result<Vec<(u64, Obj
     Ok(entries.into_iter().map(|(key, object)| (key, ObjectId(object))).collect())
 }
 
-/// Puts `pointers` on the deadlist. `empty` is the pool's shared empty bpobj, if it has one; entries that still named it
-/// get a list of their own, and their number is returned, to be taken off that feature's count.
+/// Puts `pointers` on the deadlist. `empty` is the pool's shared empty bpobj, if it has one; entries that still named
+/// it get a list of their own, and their number is returned, to be taken off that feature's count.
 ///
 /// # Errors
 /// Device errors, damage.

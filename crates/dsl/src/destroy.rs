@@ -1,7 +1,7 @@
 //! `zfs destroy` of a file system without snapshots (`dsl_destroy_head_sync_impl`, `module/zfs/dsl_destroy.c`).
 //!
-//! Invariants: every block born in the data set is freed exactly once; nothing of it stays in the MOS; the space leaves its
-//! directory and all above in the same group.
+//! Invariants: every block born in the data set is freed exactly once; nothing of it stays in the MOS; the space leaves
+//! its directory and all above in the same group.
 
 use std::sync::Arc;
 

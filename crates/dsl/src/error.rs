@@ -2,7 +2,8 @@
 
 use platter_zio::ZioError;
 
-/// What went wrong. `Display` gives the reason only ("no such pool"): the command puts "cannot create 'tank': " before it.
+/// What went wrong. `Display` gives the reason only ("no such pool"): the command puts "cannot create 'tank': " before
+/// it.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum PoolError {
     /// The request itself is malformed (exit code 2 with usage when it is a syntax matter, else 1).

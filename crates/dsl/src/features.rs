@@ -34,7 +34,8 @@ pub const CREATED: [&str; 12] = [
     "com.delphix:log_spacemap",
 ];
 
-/// Further features that may be active in a pool that is opened for writing: what they changed on disk is kept as it is.
+/// Further features that may be active in a pool that is opened for writing: what they changed on disk is kept as it
+/// is.
 const WRITABLE_TOO: [&str; 12] = [
     "org.zfsonlinux:userobj_accounting",
     "org.zfsonlinux:project_quota",

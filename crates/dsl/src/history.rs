@@ -1,7 +1,7 @@
 //! The pool's history: a ring of nvlist records in an object (`module/zfs/spa_history.c`).
 //!
-//! Invariants: a record is an 8-byte little-endian length and a packed nvlist; the record of the pool's creation is never
-//! overwritten; logical offsets grow for ever and are mapped into the ring behind that record.
+//! Invariants: a record is an 8-byte little-endian length and a packed nvlist; the record of the pool's creation is
+//! never overwritten; logical offsets grow for ever and are mapped into the ring behind that record.
 
 use std::sync::Arc;
 

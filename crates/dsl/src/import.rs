@@ -2,9 +2,9 @@
 //!
 //! Invariants:
 //! - nothing is written before everything that the pool needs was read and understood;
-//! - a pool is opened for writing only when every active feature is one this version can write and nothing in it asks for
-//!   work this version cannot do (an intent log to replay, a removal to finish); else it is refused with the reason and
-//!   the way to read it.
+//! - a pool is opened for writing only when every active feature is one this version can write and nothing in it asks
+//!   for work this version cannot do (an intent log to replay, a removal to finish); else it is refused with the reason
+//!   and the way to read it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
 //! Labels and uberblocks on the devices (`module/zfs/vdev_label.c`).
 //!
 //! Invariants:
-//! - a pool is always openable: labels 0 and 2 are written and flushed before the uberblocks, labels 1 and 3 after them,
-//!   so that at every moment one pair is complete and no newer than the newest uberblock;
+//! - a pool is always openable: labels 0 and 2 are written and flushed before the uberblocks, labels 1 and 3 after
+//!   them, so that at every moment one pair is complete and no newer than the newest uberblock;
 //! - what is read is verified: a label or uberblock with a wrong checksum does not exist.
 
 use std::sync::Arc;
@@ -103,8 +103,8 @@ pub enum Half {
     Odd,
 }
 
-/// Writes the configuration as of group `txg` to one half of every target's labels, and flushes. Returns how many targets
-/// took it.
+/// Writes the configuration as of group `txg` to one half of every target's labels, and flushes. Returns how many
+/// targets took it.
 pub async fn write_config(targets: &[LabelTarget], config: &PoolConfig, txg: Txg, half: Half) -> usize {
     let writes = targets.iter().map(|target| async move {
         let top: &VdevConfig = config.vdev_tree.children.get(target.top)?;

@@ -1,6 +1,6 @@
-//! Log space maps (`module/zfs/spa_log_spacemap.c`): each group's allocations and frees go to one log for the whole pool
-//! instead of to every metaslab's own map; a few metaslabs are flushed in each group, oldest first, and logs that only
-//! hold what was flushed are freed.
+//! Log space maps (`module/zfs/spa_log_spacemap.c`): each group's allocations and frees go to one log for the whole
+//! pool instead of to every metaslab's own map; a few metaslabs are flushed in each group, oldest first, and logs that
+//! only hold what was flushed are freed.
 //!
 //! Invariants:
 //! - a metaslab's ranges are its own map plus the entries of all logs whose group is not before its `unflushed_txg`;
@@ -125,8 +125,8 @@ async fn free_log(core: &Core, tx: &Tx, zap: &Zap, txg: u64, log: ObjectId) -> R
     Ok(())
 }
 
-/// First pass: flushes the metaslabs that have waited longest (all of them with `all`), and frees logs that hold nothing
-/// unflushed any more.
+/// First pass: flushes the metaslabs that have waited longest (all of them with `all`), and frees logs that hold
+/// nothing unflushed any more.
 ///
 /// # Errors
 /// Out of space, device errors.

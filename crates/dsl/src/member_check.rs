@@ -9,8 +9,8 @@ use crate::config::PoolState;
 use crate::error::{PoolError, Result};
 use crate::labels;
 
-/// Checks the device at `path`. With `force`, members of exported and of potentially active pools are taken too; what is
-/// open somewhere is never.
+/// Checks the device at `path`. With `force`, members of exported and of potentially active pools are taken too; what
+/// is open somewhere is never.
 ///
 /// # Errors
 /// The device with its reason.

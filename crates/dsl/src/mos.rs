@@ -1,5 +1,5 @@
-//! Names in the pool directory (object 1 of the MOS; the `DMU_POOL_*` constants of `include/sys/dmu.h`), and small helpers
-//! to reach what they name.
+//! Names in the pool directory (object 1 of the MOS; the `DMU_POOL_*` constants of `include/sys/dmu.h`), and small
+//! helpers to reach what they name.
 
 use std::sync::Arc;
 

@@ -2,8 +2,8 @@
 //! `module/zfs/dsl_pool.c`), and the shared empty bpobj (`bpobj_alloc_empty`).
 //!
 //! Invariants: the snapshot's `num_children` is one more than its clones; each clone is listed both in the snapshot's
-//! next-clones ZAP and in the origin directory's clones ZAP; the count of feature `empty_bpobj` is the number of deadlist
-//! entries that name the shared empty bpobj.
+//! next-clones ZAP and in the origin directory's clones ZAP; the count of feature `empty_bpobj` is the number of
+//! deadlist entries that name the shared empty bpobj.
 
 use std::sync::Arc;
 

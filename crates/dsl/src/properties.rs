@@ -2,7 +2,8 @@
 //! (`module/zcommon/zfs_prop.c`, `module/zfs/dsl_prop.c`).
 //!
 //! Invariants: a value is checked here once, at the edge; what is stored is a number for numeric and enumerated
-//! properties and text for the rest, as OpenZFS stores it; a property that would have no effect in this version is refused.
+//! properties and text for the rest, as OpenZFS stores it; a property that would have no effect in this version is
+//! refused.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -4,8 +4,8 @@
 //! - the walk goes in slices; during a slice freed space is pinned, so that no block it is about to read is reused;
 //! - between slices the walk restarts from the newest roots, right after the last block it saw;
 //! - what a scrub finds unrepairable replaces the list of known errors when it completes;
-//! - its state is in the MOS whenever it starts, pauses, ends: a scrub that was running goes on after an import, from the
-//!   beginning.
+//! - its state is in the MOS whenever it starts, pauses, ends: a scrub that was running goes on after an import, from
+//!   the beginning.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 //! `module/zfs/spa.c`).
 //!
 //! Invariants:
-//! - the order within a group is: data sets, their totals, the MOS, space maps; again until nothing is dirty; flush; even
-//!   labels; uberblock; odd labels. The uberblock is never written before everything it leads to was flushed;
+//! - the order within a group is: data sets, their totals, the MOS, space maps; again until nothing is dirty; flush;
+//!   even labels; uberblock; odd labels. The uberblock is never written before everything it leads to was flushed;
 //! - after any error the pool is suspended: no later group can be written over an incomplete one;
 //! - a group without changes writes nothing.
 

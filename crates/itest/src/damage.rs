@@ -1,7 +1,7 @@
 //! Doing to disks what time and accidents do to them.
 //!
-//! The geometry used here (which sectors of which disk hold a block) is written down a second time on purpose: a mistake in the
-//! engine's own map must not hide itself.
+//! The geometry used here (which sectors of which disk hold a block) is written down a second time on purpose: a
+//! mistake in the engine's own map must not hide itself.
 
 use std::fs::{self, File, OpenOptions};
 use std::ops::Range;

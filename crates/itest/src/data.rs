@@ -69,8 +69,8 @@ pub fn text(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// `len` bytes in stretches of `stretch` bytes that are in turn random, text and zeros: some records of a file compress, some do
-/// not, some become holes.
+/// `len` bytes in stretches of `stretch` bytes that are in turn random, text and zeros: some records of a file
+/// compress, some do not, some become holes.
 pub fn mixed(seed: u64, len: usize, stretch: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len + stretch);
     let mut turn = seed;

@@ -1,7 +1,7 @@
 //! Which judges are on this machine, and what happens when one is not.
 //!
-//! A missing judge never passes in silence: it is reported on the terminal, past the test runner's capture, or fails the
-//! test when `PLATTER_REQUIRE_JUDGES=1`.
+//! A missing judge never passes in silence: it is reported on the terminal, past the test runner's capture, or fails
+//! the test when `PLATTER_REQUIRE_JUDGES=1`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

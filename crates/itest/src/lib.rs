@@ -2,7 +2,8 @@
 //! nobody here wrote.
 //!
 //! What holds at all times:
-//! - every [`Lab`] has its own `PLATTER_HOME`, devices and mount points in one temporary folder, so tests run side by side;
+//! - every [`Lab`] has its own `PLATTER_HOME`, devices and mount points in one temporary folder, so tests run side by
+//!   side;
 //! - dropping a `Lab` stops its daemon and removes its mounts, whatever state the test left behind, and a watchdog does
 //!   the same to a test that hangs, so that a deadlock is a failure and not a stuck build;
 //! - a judge that is not installed is reported on the terminal as `SKIPPED`, or is a failure when

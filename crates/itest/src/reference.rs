@@ -1,7 +1,8 @@
 //! The reference pools made by OpenZFS's kernel module: where they are, fresh copies of them, and their manifests.
 //!
-//! They are looked for in `PLATTER_REFERENCE_POOLS` and in `../shared/pools` beside the repository, as archives (`NAME.tar.xz`) or
-//! as unpacked folders (`NAME/`). Absent pools are a reported skip and never a failure: they are no part of the repository.
+//! They are looked for in `PLATTER_REFERENCE_POOLS` and in `../shared/pools` beside the repository, as archives
+//! (`NAME.tar.xz`) or as unpacked folders (`NAME/`). Absent pools are a reported skip and never a failure: they are no
+//! part of the repository.
 
 use std::collections::BTreeMap;
 use std::fs;

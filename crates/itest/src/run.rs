@@ -25,8 +25,8 @@ pub struct Run {
 impl Run {
     /// Runs `command` to its end.
     ///
-    /// Output goes through files and not pipes, so that a daemon started by the command which keeps them open cannot hang the
-    /// test (the `commands_release_their_output` test asks for that separately).
+    /// Output goes through files and not pipes, so that a daemon started by the command which keeps them open cannot
+    /// hang the test (the `commands_release_their_output` test asks for that separately).
     ///
     /// # Panics
     /// When the program cannot be started or does not end within `limit`.
@@ -65,7 +65,8 @@ impl Run {
         self
     }
 
-    /// Asserts that it failed as OpenZFS's commands fail: exit code 1 (error) or 2 (usage), a reason on stderr, no panic.
+    /// Asserts that it failed as OpenZFS's commands fail: exit code 1 (error) or 2 (usage), a reason on stderr, no
+    /// panic.
     #[track_caller]
     pub fn refused(self) -> Run {
         assert!(self.code == 1 || self.code == 2, "expected exit code 1 or 2\n{self}");

@@ -70,7 +70,8 @@ pub fn zdb(dir: &Path, args: &[&str]) -> Option<Run> {
     Some(Run::of(&mut command, LIMIT))
 }
 
-/// Asserts that zdb reads every block of the exported pool with a good checksum and finds no leaked and no doubly used space.
+/// Asserts that zdb reads every block of the exported pool with a good checksum and finds no leaked and no doubly used
+/// space.
 #[track_caller]
 pub fn assert_clean(dir: &Path, pool: &str) {
     let Some(run) = zdb(dir, &["-bcc", pool]) else { return };
@@ -150,8 +151,8 @@ pub fn extracted_sha256(dir: &Path, dataset: &str, path: &str) -> Option<String>
     }
 }
 
-/// Asserts that zdb lists exactly the files of `tree` in `dataset`, with the same kind, mode, owner, links, size, time and
-/// target, and that a sample of up to `extract` files, pulled out with `zdb -r`, has the same content.
+/// Asserts that zdb lists exactly the files of `tree` in `dataset`, with the same kind, mode, owner, links, size, time
+/// and target, and that a sample of up to `extract` files, pulled out with `zdb -r`, has the same content.
 #[track_caller]
 pub fn assert_same_tree(dir: &Path, dataset: &str, tree: &Tree, extract: usize) {
     let Some(listing) = list(dir, dataset) else { return };

@@ -1,8 +1,8 @@
-//! OpenZFS's `zhack`: the one judge that *writes*. It imports a pool read-write in user space with OpenZFS's own engine,
-//! syncs transaction groups and exports it again.
+//! OpenZFS's `zhack`: the one judge that *writes*. It imports a pool read-write in user space with OpenZFS's own
+//! engine, syncs transaction groups and exports it again.
 //!
-//! It insists on opening `/dev/zfs` to ask whether the kernel has the pool; an empty file there answers "no". It gets that
-//! file in a mount namespace of its own, so the machine's `/dev` is not touched.
+//! It insists on opening `/dev/zfs` to ask whether the kernel has the pool; an empty file there answers "no". It gets
+//! that file in a mount namespace of its own, so the machine's `/dev` is not touched.
 
 use std::path::Path;
 use std::process::Command;
@@ -38,8 +38,8 @@ pub fn enable_feature(dir: &Path, pool: &str, feature: &str) -> Option<Run> {
     zhack(dir, &["feature", "enable", "-d", "for a test", pool, feature]).map(Run::ok)
 }
 
-/// Lets OpenZFS make an enabled feature active, in the label's list too when `for_mos`: whoever does not know it may not open
-/// the pool.
+/// Lets OpenZFS make an enabled feature active, in the label's list too when `for_mos`: whoever does not know it may
+/// not open the pool.
 #[track_caller]
 pub fn activate_feature(dir: &Path, pool: &str, feature: &str, for_mos: bool) -> Option<Run> {
     let mut args = vec!["feature", "ref"];

@@ -1,4 +1,5 @@
-//! Bad input: the message names the thing and the way out, the exit code is OpenZFS's (1, or 2 for usage), and nothing is changed.
+//! Bad input: the message names the thing and the way out, the exit code is OpenZFS's (1, or 2 for usage), and nothing
+//! is changed.
 
 use std::fs::{self, OpenOptions};
 use std::path::PathBuf;

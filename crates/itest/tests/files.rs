@@ -9,8 +9,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use platter_itest::{Lab, Tree, data, judge, zdb};
 
-/// A raidz pool of three disks with one file system; `work` gets its mount point. Afterwards the tree is compared across export,
-/// zdb and import.
+/// A raidz pool of three disks with one file system; `work` gets its mount point. Afterwards the tree is compared
+/// across export, zdb and import.
 fn on_a_pool(options: &str, work: impl FnOnce(&Path)) {
     let Some(lab) = Lab::open() else { return };
     lab.disks(3, 256);
@@ -307,6 +307,33 @@ fn random_writes_agree_with_a_model() {
             }
         }
         assert_eq!(fs::read(&path).expect("read"), model);
+    });
+}
+
+#[test]
+fn parallel_workers_do_not_disturb_each_other() {
+    on_a_pool("", |root| {
+        std::thread::scope(|scope| {
+            for worker in 0..8u64 {
+                scope.spawn(move || {
+                    let mut rng = data::Rng::new(worker);
+                    let dir = root.join(format!("worker{worker}"));
+                    fs::create_dir(&dir).expect("a folder");
+                    for number in 0..60 {
+                        let bytes = data::mixed(rng.next_u64(), rng.below(200_000) as usize, 9_000);
+                        let path = dir.join(format!("file{number}"));
+                        write(path.clone(), &bytes);
+                        match number % 4 {
+                            0 => fs::rename(&path, root.join(format!("moved-{worker}-{number}"))).expect("rename"),
+                            1 => fs::remove_file(&path).expect("remove"),
+                            2 => file_at(&path).sync_all().expect("fsync"),
+                            _ => assert_eq!(fs::read(&path).expect("read"), bytes, "worker {worker}, file {number}"),
+                        }
+                    }
+                    assert_eq!(fs::read_dir(&dir).expect("list").count(), 30);
+                });
+            }
+        });
     });
 }
 

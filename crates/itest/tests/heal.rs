@@ -136,8 +136,8 @@ fn scrub_heals_disks_overwritten_with_half_of_their_labels() {
 
 #[test]
 fn disks_overwritten_from_end_to_end_cost_no_file() {
-    // Without any label a disk may be healed in place or be taken for a foreign one (as OpenZFS does when it opens it anew): both
-    // keep every file.
+    // Without any label a disk may be healed in place or be taken for a foreign one (as OpenZFS does when it opens it
+    // anew): both keep every file.
     for (number, level) in LEVELS.iter().enumerate() {
         let Some(lab) = Lab::open() else { return };
         lab.disks(level.disks, 128);

@@ -1,5 +1,5 @@
-//! Export and import in every form: by name, by guid, under a new name, without mounting, under another root, from moved and
-//! partly damaged devices.
+//! Export and import in every form: by name, by guid, under a new name, without mounting, under another root, from
+//! moved and partly damaged devices.
 
 use std::fs;
 use std::path::Path;

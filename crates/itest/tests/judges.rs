@@ -1,5 +1,5 @@
-//! The judges themselves, on pools that OpenZFS's kernel module made: a judge that says "clean" to everything, or reads file lists
-//! wrongly, would make every other test worthless.
+//! The judges themselves, on pools that OpenZFS's kernel module made: a judge that says "clean" to everything, or reads
+//! file lists wrongly, would make every other test worthless.
 
 use platter_itest::reference::ReferencePool;
 use platter_itest::tree::Kind;

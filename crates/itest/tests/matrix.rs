@@ -12,8 +12,8 @@ use platter_itest::{Lab, Tree, data, zdb};
 const COMPRESSIONS: [&str; 6] = ["off", "lz4", "gzip", "zstd", "on", "gzip-9"];
 const CHECKSUMS: [&str; 2] = ["fletcher4", "sha256"];
 
-/// Small, but with every block kind: embedded, hole, compressed and incompressible, part of a record, several records, and enough
-/// records for an indirect block.
+/// Small, but with every block kind: embedded, hole, compressed and incompressible, part of a record, several records,
+/// and enough records for an indirect block.
 fn fill(dir: &Path, seed: u64) {
     let write = |name: &str, bytes: Vec<u8>| fs::write(dir.join(name), bytes).expect("a file can be written");
     write("empty", Vec::new());

@@ -1,5 +1,5 @@
-//! Pools made by OpenZFS's kernel module: imported read-only with every byte as in the manifest, or refused by naming what is not
-//! known; in no case changed.
+//! Pools made by OpenZFS's kernel module: imported read-only with every byte as in the manifest, or refused by naming
+//! what is not known; in no case changed.
 
 use std::collections::BTreeSet;
 
@@ -7,9 +7,9 @@ use platter_itest::reference::ReferencePool;
 use platter_itest::tree::Kind;
 use platter_itest::{Lab, Tree, damage, zdb};
 
-/// Imports a copy read-only below an alternate root and compares every file system with its manifest (of `state`, a subfolder
-/// of it, or of the only state). Returns how many were
-/// compared, or `None` when the import was refused (then the reason has been checked).
+/// Imports a copy read-only below an alternate root and compares every file system with its manifest (of `state`, a
+/// subfolder of it, or of the only state). Returns how many were compared, or `None` when the import was refused (then
+/// the reason has been checked).
 fn compare(name: &str, state: &str, reasons: &[&str]) -> Option<usize> {
     let pool = ReferencePool::copy(name)?;
     let lab = Lab::open()?;

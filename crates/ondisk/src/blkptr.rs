@@ -306,7 +306,8 @@ impl BlkPtr {
         bp
     }
 
-    /// The payload of an embedded pointer, [`Self::psize`] bytes long (clamped to what fits, whatever the pointer says).
+    /// The payload of an embedded pointer, [`Self::psize`] bytes long (clamped to what fits, whatever the pointer
+    /// says).
     pub fn embedded_payload(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(EMBEDDED_PAYLOAD_MAX);
         for &word in &PAYLOAD_WORDS {

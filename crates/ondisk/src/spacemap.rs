@@ -364,8 +364,8 @@ mod tests {
         assert_eq!((buckets[0], buckets[1], buckets[31]), (2, 1, 5));
     }
 
-    /// Found by fuzzing: a run that begins at the last offset of one word and reaches beyond was refused. Only its first
-    /// unit has to be within reach, as OpenZFS has it.
+    /// Found by fuzzing: a run that begins at the last offset of one word and reaches beyond was refused. Only its
+    /// first unit has to be within reach, as OpenZFS has it.
     #[test]
     fn a_run_may_reach_beyond_the_last_one_word_offset() {
         let mut writer = SpaceMapWriter::new(0, 4096, true);

@@ -2,7 +2,8 @@
 //! (`metaslab_alloc_dva`, `module/zfs/metaslab.c`).
 //!
 //! Invariants:
-//! - the copies of one block are on different top-level vdevs when there are enough, else as far apart as the vdev allows;
+//! - the copies of one block are on different top-level vdevs when there are enough, else as far apart as the vdev
+//!   allows;
 //! - a run of about `aliquot` bytes goes to one vdev before the next takes its turn; fuller vdevs get shorter runs;
 //! - all figures are bytes; `allocated` and `size` count raw space (parity included), `deflated` what users see.
 

@@ -1,7 +1,8 @@
 //! The block cache: logical contents by physical identity.
 //!
 //! Invariants: an entry's contents matched its pointer's checksum when it was inserted; entries are keyed by address
-//! *and* birth, so that space which was freed and reused can never give old contents; the weight is the contents' bytes.
+//! *and* birth, so that space which was freed and reused can never give old contents; the weight is the contents'
+//! bytes.
 
 use platter_buffer::Buf;
 use platter_ondisk::BlkPtr;

@@ -4,8 +4,8 @@
 //! Invariants:
 //! - a gang block is complete or not there: when a part cannot be placed, everything allocated for it is given back;
 //! - the header has one copy more than the block; each part has as many copies as the block would have had;
-//! - the allocated size in the block's addresses is that of the header and of all parts, while freeing the header itself
-//!   gives back only the header's size.
+//! - the allocated size in the block's addresses is that of the header and of all parts, while freeing the header
+//!   itself gives back only the header's size.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -53,8 +53,8 @@ pub(crate) fn write<'a>(
     .boxed()
 }
 
-/// Gives back a part that was written for nothing. Parts that are gangs themselves keep their space until the next import
-/// finds it unreferenced; that is a leak of space, never of data, and needs a pool without any room to happen.
+/// Gives back a part that was written for nothing. Parts that are gangs themselves keep their space until the next
+/// import finds it unreferenced; that is a leak of space, never of data, and needs a pool without any room to happen.
 fn undo(store: &Store, part: &BlkPtr) {
     for dva in part.dvas().filter(|dva| !dva.gang) {
         store.state().allocator.lock().unallocate(&dva);

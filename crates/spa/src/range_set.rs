@@ -183,7 +183,8 @@ impl RangeSet {
         {
             return Some(cursor);
         }
-        // Looking ahead a little keeps writes in ascending order; a long search through crumbs costs more than it saves.
+        // Looking ahead a little keeps writes in ascending order; a long search through crumbs costs more than it
+        // saves.
         self.by_start
             .range(cursor..)
             .take(64)

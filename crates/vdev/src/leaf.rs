@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - a leaf that is not usable has no device open and takes no I/O;
-//! - data addresses are offsets into the allocatable space; only the `physical` functions count from the device's start;
+//! - data addresses are offsets into the allocatable space; only the `physical` functions count from the device's
+//!   start;
 //! - a transfer that fails is counted and followed by a probe of the labels; a device whose labels cannot be read (or
 //!   written, when the pool is) is given up.
 
@@ -82,8 +83,8 @@ impl std::fmt::Debug for Leaf {
 }
 
 impl Leaf {
-    /// Opens the device of a leaf. Never fails: what is wrong is in [`Self::condition`]. `writable` says whether the pool
-    /// is; `least_asize` is what the device must offer (0 when unknown).
+    /// Opens the device of a leaf. Never fails: what is wrong is in [`Self::condition`]. `writable` says whether the
+    /// pool is; `least_asize` is what the device must offer (0 when unknown).
     pub async fn open(spec: &VdevSpec, opener: &dyn DeviceOpener, writable: bool, least_asize: u64) -> Arc<Self> {
         let leaf = Arc::new(Self {
             id: spec.id,

@@ -1,5 +1,5 @@
-//! The vdev tree: leaves with their queues, mirrors and RAID-Z groups. Turns one block's read or write at a top-level vdev
-//! into the devices' transfers, and rebuilds and repairs what is missing or wrong.
+//! The vdev tree: leaves with their queues, mirrors and RAID-Z groups. Turns one block's read or write at a top-level
+//! vdev into the devices' transfers, and rebuilds and repairs what is missing or wrong.
 //!
 //! Invariants:
 //! - offsets given to a [`TopVdev`] are those of block pointers: they count from the end of the front labels;

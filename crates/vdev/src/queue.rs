@@ -126,7 +126,8 @@ impl Queue {
         self.state.lock().classes.iter().map(|class| class.active + class.pending.len()).sum()
     }
 
-    /// Transfers of each class: (under way, waiting), in the order sync read, async read, sync write, async write, scrub.
+    /// Transfers of each class: (under way, waiting), in the order sync read, async read, sync write, async write,
+    /// scrub.
     pub fn depth(&self) -> [(usize, usize); CLASSES] {
         let state = self.state.lock();
         std::array::from_fn(|class| (state.classes[class].active, state.classes[class].pending.len()))

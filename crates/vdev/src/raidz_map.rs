@@ -9,8 +9,8 @@
 //! big columns: bc = r + parity = 3               P   D1   D3    X          X = skip sector
 //! ```
 //!
-//! Invariants: columns of one map lie on distinct children; parity columns are as long as the longest data column; data,
-//! parity and skip sectors together are what `Layout::asize_for` allocates.
+//! Invariants: columns of one map lie on distinct children; parity columns are as long as the longest data column;
+//! data, parity and skip sectors together are what `Layout::asize_for` allocates.
 
 /// A block's part on one child. Bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,8 @@ pub struct RaidzMap {
     pub columns: Vec<Column>,
     /// Number of parity columns.
     pub parity: usize,
-    /// The sectors that pad the allocation, as (column, offset in its child); they follow their column, where that exists.
+    /// The sectors that pad the allocation, as (column, offset in its child); they follow their column, where that
+    /// exists.
     pub skips: Vec<Skip>,
 }
 

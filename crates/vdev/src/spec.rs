@@ -95,7 +95,8 @@ pub struct VdevSpec {
     pub ashift: u8,
     /// Allocatable bytes; set on top-level vdevs, 0 while not known.
     pub asize: u64,
-    /// log2 of a metaslab's bytes; set on top-level vdevs, 0 while not known. A device may lose its last partial metaslab.
+    /// log2 of a metaslab's bytes; set on top-level vdevs, 0 while not known. A device may lose its last partial
+    /// metaslab.
     pub metaslab_shift: u8,
     /// Whether the pool owns the leaf's whole disk, partition table included.
     pub whole_disk: bool,

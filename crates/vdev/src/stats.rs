@@ -34,7 +34,8 @@ pub struct StatsSnapshot {
     pub read_errors: u64,
     /// Writes that failed.
     pub write_errors: u64,
-    /// Bytes that were not what had been written: proven wrong by checksum and redundancy, one count for each column or copy.
+    /// Bytes that were not what had been written: proven wrong by checksum and redundancy, one count for each column or
+    /// copy.
     pub checksum_errors: u64,
     /// Bytes rewritten because a read found them wrong.
     pub self_healed_bytes: u64,

@@ -1,5 +1,5 @@
-//! Whatever redundancy covers is read right, repaired and blamed on the right child; whatever it does not cover is an error
-//! and never wrong data.
+//! Whatever redundancy covers is read right, repaired and blamed on the right child; whatever it does not cover is an
+//! error and never wrong data.
 
 mod common;
 

@@ -220,7 +220,8 @@ impl TxgGate {
         self.synced.send_replace(txg);
     }
 
-    /// Stops the pool: every later [`begin`](Self::begin) and waiting [`wait_synced`](Self::wait_synced) fails with `why`.
+    /// Stops the pool: every later [`begin`](Self::begin) and waiting [`wait_synced`](Self::wait_synced) fails with
+    /// `why`.
     pub fn suspend(&self, why: String) {
         self.state.lock().expect("txg state").suspended = Some(why);
         self.room.notify_waiters();

@@ -532,8 +532,8 @@ async fn unmounting_takes_names_and_paths_and_inner_mounts_first() {
     assert_eq!(bench.order(), ["+tank", "+tank/a"]);
 }
 
-/// A child mounted before its parent is hidden by the parent's mount, and a path to it leads into the parent: unmounting
-/// the child first waited forever for a mount that was not the one unmounted.
+/// A child mounted before its parent is hidden by the parent's mount, and a path to it leads into the parent:
+/// unmounting the child first waited forever for a mount that was not the one unmounted.
 #[tokio::test]
 async fn what_was_mounted_last_is_unmounted_first() {
     let bench = Bench::new().with_pool().await;

@@ -2,7 +2,7 @@
 //! reads a synced object set from its root pointer alone and checks what `zdb -bcc` would.
 #![allow(dead_code)]
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -14,8 +14,9 @@ use platter_ondisk::dnode::{DNODE_SIZE, dnodes_in_block};
 use platter_ondisk::{BlkPtr, DnodePhys, Dva, ObjectId, ObjsetPhys, Txg};
 use platter_zio::{BlockStore, Bookmark, Priority, Result, SpaceAccounting, TxgGate, WritePolicy, ZioError};
 
-/// Blocks by offset. Freed space keeps its bytes until it is reused, two groups later; a block born in the same group is
-/// rewritten in place when its size stays (as in later sync passes); small blocks are embedded; tasks yield at odd points.
+/// Blocks by offset. Freed space keeps its bytes until it is reused, two groups later; a block born in the same group
+/// is rewritten in place when its size stays (as in later sync passes); small blocks are embedded; tasks yield at odd
+/// points.
 #[derive(Default)]
 pub struct TestStore {
     inner: Mutex<Inner>,
@@ -27,7 +28,7 @@ pub struct TestStore {
 #[derive(Default)]
 struct Inner {
     next: u64,
-    blocks: HashMap<u64, Buf>,
+    blocks: BTreeMap<u64, Buf>,
     freed: BTreeMap<u64, Txg>,
 }
 

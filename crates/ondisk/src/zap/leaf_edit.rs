@@ -278,7 +278,8 @@ impl<'a> LeafMut<'a> {
         Ok(high)
     }
 
-    /// Gives up the last bit of the prefix: the leaf now stands for its former sibling's hashes too. Both must be empty.
+    /// Gives up the last bit of the prefix: the leaf now stands for its former sibling's hashes too. Both must be
+    /// empty.
     pub fn merge(&mut self) {
         let leaf = self.view();
         assert!(leaf.entry_count() == 0 && leaf.prefix_length() > 0, "only an empty leaf gives up a prefix bit");
