@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! contents:  128-byte pointers, densely, from offset 0
-//! bonus:     pointers u64 | used u64 | compressed u64, uncompressed u64 | sub-list array u64, sub-lists u64 | freed u64
+//! bonus:     pointers u64 | used u64 | compressed u64, uncompressed u64 | sub-list array u64, sub-lists u64 | freed
 //! ```
 //!
 //! The bars mark where the header of older pools ends (16, 32, 48 bytes). The sub-list array is an object of 64-bit

@@ -225,7 +225,8 @@ impl Core {
     /// Sets how much writers may still allocate.
     pub fn update_available(&self) {
         let (usable, allocated) = self.space();
-        self.gate.set_available(usable.saturating_sub(allocated));
+        let maturing = self.store.state().allocator.lock().deferred();
+        self.gate.set_available(usable.saturating_sub(allocated), maturing);
     }
 }
 

@@ -164,7 +164,8 @@ impl Candidate {
                 "DEGRADED",
                 Some("One or more devices are missing from the system.".to_owned()),
                 Some(
-                    "The pool can be imported despite missing or damaged devices.  The\n\tfault tolerance of the pool may \
+                    "The pool can be imported despite missing or damaged devices.  The\n\tfault tolerance of the pool \
+                     may \
                      be compromised if imported."
                         .to_owned(),
                 ),

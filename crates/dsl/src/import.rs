@@ -343,11 +343,13 @@ fn check_features(features: &Features, config: &PoolConfig, read_only: bool) -> 
         return Ok(());
     }
     let unwritable: Vec<&str> = active.iter().filter(|(g, _)| !features::is_writable(g)).map(|(g, _)| &**g).collect();
-    let hint = "The pool cannot be imported in read-write mode. Import the pool with\n\t\"-o readonly=on\", access the pool \
+    let hint = "The pool cannot be imported in read-write mode. Import the pool with\n\t\"-o readonly=on\", \
+                access the pool \
                 on a system that supports the\n\trequired feature(s), or recreate the pool from backup.";
     if !unwritable.is_empty() {
         return Err(PoolError::Unsupported(format!(
-            "unsupported feature(s)\nThis pool uses the following feature(s) that this version can read but not write:\n\t{}\n{hint}",
+            "unsupported feature(s)\nThis pool uses the following feature(s) that this version can read but not \
+             write:\n\t{}\n{hint}",
             unwritable.join("\n\t")
         )));
     }
@@ -387,7 +389,8 @@ async fn check_directory(
         let found = UNWRITABLE_ENTRIES.iter().find(|(prefix, _)| name.starts_with(prefix) && name != mos::DDT_STATS);
         if let Some((_, what)) = found {
             return Err(PoolError::Unsupported(format!(
-                "the pool has {what}, which this version can read but not write\nImport the pool with \"-o readonly=on\"."
+                "the pool has {what}, which this version can read but not write\nImport the pool with \
+                 \"-o readonly=on\"."
             )));
         }
     }

@@ -545,8 +545,10 @@ impl Pool {
 
     /// Bytes available to and referenced by a data set, for `statfs`; cheap.
     pub fn filesystem_space(&self, name: &str) -> (u64, u64) {
-        let (usable, allocated) = self.core.space();
+        let (usable, _) = self.core.space();
+        // What is freed but still held back counts as available: a writer waits for it if need be.
+        let used = self.core.tree.read().root_dir.as_ref().map_or(0, |root| root.phys.lock().used_bytes);
         let referenced = self.find(name).map_or(0, |dataset| dataset.phys.lock().referenced_bytes);
-        (usable.saturating_sub(allocated), referenced)
+        (usable.saturating_sub(used), referenced)
     }
 }

@@ -124,7 +124,10 @@ pub fn parse_for_create(
             return Err(PoolError::Unsupported(format!("property '{name}' is not supported by this version")));
         }
         match (parse(name, value)?, &**name) {
-            (StoredProperty::Number(n), "ashift") => ashift = n,
+            (StoredProperty::Number(n), "ashift") => {
+                ashift = n;
+                stored.insert(name.clone(), StoredProperty::Number(n));
+            }
             (value, _) => {
                 stored.insert(name.clone(), value);
             }
@@ -287,7 +290,8 @@ pub fn report(core: &Core, health: &str) -> Properties {
         Some(StoredProperty::Number(n)) => *n,
         _ => 0,
     };
-    put("ashift", PropertyValue::Number(ashift), PropertySource::Default);
+    let source = if ashift == 0 { PropertySource::Default } else { PropertySource::Local };
+    put("ashift", PropertyValue::Number(ashift), source);
     for (name, value) in stored.iter().filter(|(name, _)| name.contains(':')) {
         if let StoredProperty::Text(value) = value {
             put(name, text(value), PropertySource::Local);

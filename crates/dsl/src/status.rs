@@ -142,7 +142,8 @@ pub fn pool(core: &Core, with_errors: bool) -> PoolReport {
     } else if !damaged.is_empty() {
         (
             Some(
-                "One or more devices has experienced an error resulting in data\n\tcorruption.  Applications may be affected.",
+                "One or more devices has experienced an error resulting in data\n\tcorruption.  \
+                 Applications may be affected.",
             ),
             Some("Restore the file in question if possible.  Otherwise restore the\n\tentire pool from backup."),
             Some("ZFS-8000-8A"),
@@ -159,7 +160,8 @@ pub fn pool(core: &Core, with_errors: bool) -> PoolReport {
     } else if bad(&["FAULTED"]) {
         (
             Some(
-                "One or more devices are faulted in response to persistent errors.\n\tSufficient replicas exist for the \
+                "One or more devices are faulted in response to persistent errors.\n\tSufficient replicas exist for \
+                 the \
                  pool to continue functioning in a\n\tdegraded state.",
             ),
             Some("Replace the faulted device, or use 'zpool clear' to mark the device\n\trepaired."),
@@ -168,7 +170,8 @@ pub fn pool(core: &Core, with_errors: bool) -> PoolReport {
     } else if bad(&["REMOVED"]) {
         (
             Some(
-                "One or more devices has been removed by the administrator.\n\tSufficient replicas exist for the pool to \
+                "One or more devices has been removed by the administrator.\n\tSufficient replicas exist for the pool \
+                 to \
                  continue functioning in a\n\tdegraded state.",
             ),
             Some("Online the device using zpool online' or replace the device with\n\t'zpool replace'."),
@@ -186,11 +189,13 @@ pub fn pool(core: &Core, with_errors: bool) -> PoolReport {
     } else if counted {
         (
             Some(
-                "One or more devices has experienced an unrecoverable error.  An\n\tattempt was made to correct the error.  \
+                "One or more devices has experienced an unrecoverable error.  An\n\tattempt was made to correct the \
+                 error.  \
                  Applications are unaffected.",
             ),
             Some(
-                "Determine if the device needs to be replaced, and clear the errors\n\tusing 'zpool clear' or replace the \
+                "Determine if the device needs to be replaced, and clear the errors\n\tusing 'zpool clear' or replace \
+                 the \
                  device with 'zpool replace'.",
             ),
             Some("ZFS-8000-9P"),

@@ -61,7 +61,7 @@ fn is_dirty(core: &Core, txg: Txg) -> bool {
         || core.config_dirty.load(Ordering::Relaxed)
         || core.mos.is_dirty(txg)
         || core.tree.read().datasets.values().any(|ds| ds.open_objset().is_some_and(|os| os.is_dirty(txg)))
-        || core.store.state().allocator.lock().has_deferred()
+        || core.store.state().allocator.lock().deferred() > 0
 }
 
 async fn sync(core: &Arc<Core>, txg: Txg) -> Result<()> {

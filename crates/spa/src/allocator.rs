@@ -14,7 +14,7 @@ use platter_ondisk::{BlkPtr, Dva, Txg};
 use platter_zio::{Result, ZioError};
 
 use crate::metaslab::Metaslab;
-use crate::range_set::RangeError;
+use crate::range_set::{RangeError, RangeSet};
 
 /// What the allocator must know of a top-level vdev.
 pub trait Geometry: Send + Sync {
@@ -290,9 +290,10 @@ impl Allocator {
         }
     }
 
-    /// Whether freed space still waits in `deferred` (an idle pool syncs twice more to release it).
-    pub fn has_deferred(&self) -> bool {
-        self.groups.iter().flat_map(|g| &g.metaslabs).any(|m| m.deferred.iter().any(|d| !d.is_empty()))
+    /// Raw bytes that were freed and wait in `deferred` (an idle pool syncs twice more to release them).
+    pub fn deferred(&self) -> u64 {
+        let metaslabs = self.groups.iter().flat_map(|g| &g.metaslabs);
+        metaslabs.flat_map(|m| &m.deferred).map(RangeSet::total).sum()
     }
 
     /// Keeps freed space from being reused until [`unpin`](Self::unpin).

@@ -23,6 +23,8 @@ struct State {
     suspended: Option<String>,
     /// Bytes that may still be allocated, reserves already taken off.
     available: u64,
+    /// Bytes that were freed and become available within the next groups.
+    maturing: u64,
 }
 
 /// Fewer available bytes than this, and writers are told that the pool is full.
@@ -95,6 +97,7 @@ impl TxgGate {
                 sync_wanted: Txg(0),
                 suspended: None,
                 available: u64::MAX,
+                maturing: 0,
             }),
             dirty_max,
             room: Notify::new(),
@@ -106,8 +109,14 @@ impl TxgGate {
 
     /// Tells how many bytes may still be allocated. Near the end groups become small, so that what a group holds
     /// always fits however much it grows on its way to disk.
-    pub fn set_available(&self, bytes: u64) {
-        self.state.lock().expect("txg state").available = bytes;
+    ///
+    /// `maturing` bytes were freed and come back within the next groups: a writer who finds no room waits for them.
+    pub fn set_available(&self, bytes: u64, maturing: u64) {
+        {
+            let mut state = self.state.lock().expect("txg state");
+            state.available = bytes;
+            state.maturing = maturing;
+        }
         self.room.notify_waiters();
     }
 
@@ -138,10 +147,13 @@ impl TxgGate {
                     return Err(ZioError::Suspended(state.open, why.clone()));
                 }
                 let dirty: u64 = state.dirty.iter().sum();
-                if !net_free && state.available < AVAILABLE_MIN {
+                let full = !net_free && state.available < AVAILABLE_MIN;
+                if full && state.maturing == 0 {
                     return Err(ZioError::NoSpace);
                 }
-                if dirty < self.dirty_max.min((state.available / INFLATION).max(DIRTY_FLOOR)) {
+                if full {
+                    state.sync_wanted = state.sync_wanted.max(state.open);
+                } else if dirty < self.dirty_max.min((state.available / INFLATION).max(DIRTY_FLOOR)) {
                     let txg = state.open;
                     state.holders[slot(txg)] += 1;
                     return Ok(Tx { txg, gate: Some(self.clone()) });
