@@ -69,16 +69,27 @@ platter_pool() {
 zfsfuse_pool() {
     case $1 in
     # It takes absolute paths only.
-    create) "$ZFSFUSE/zpool" create -O compression=off -O atime=off -m "$WORK/mnt/zfsfuse" benchz raidz "${DISKS[@]/#/$WORK/zfsfuse/}" ;;
+    create) "$ZFSFUSE/zpool" create -O compression=off -O atime=off -m "$WORK/mnt/zfsfuse" benchz raidz "${DISKS[@]/#/$WORK/zfsfuse/}" 2>>"$WORK/zfs-fuse.log" ;;
     destroy) "$ZFSFUSE/zpool" destroy -f benchz ;;
     export) "$ZFSFUSE/zpool" export benchz ;;
     import) "$ZFSFUSE/zpool" import -d "$WORK/zfsfuse" benchz ;;
     esac
 }
 
+# A mount is busy for a moment after its last reader is gone.
+patiently() {
+    local try
+    for try in $(seq 1 50); do
+        if "$@" 2>>"$WORK/errors"; then return 0; fi
+        sleep 0.2
+    done
+    cat "$WORK/errors" >&2
+    die "failed 50 times: $*"
+}
+
 now() { date +%s.%N; }
 rate() { awk -v mib="$1" -v from="$2" -v to="$3" 'BEGIN { printf "%.0f", mib / (to - from) }'; }
-median() { printf '%s\n' "$@" | sort -n | awk '{ value[NR] = $1 } END { print value[int((NR + 1) / 2)] }'; }
+median() { printf '%s\n' "$@" | sort -n | awk '{ value[NR] = $1 } END { print (value[int((NR + 1) / 2)] + value[int((NR + 2) / 2)]) / 2 }'; }
 
 wait_mounted() {
     local try
@@ -103,7 +114,7 @@ one_round() {
     done
     sync -d "$mnt/data"
     WRITE=$(rate "$mib" "$from" "$(now)")
-    $pool export
+    patiently $pool export
     sync
     echo 3 >/proc/sys/vm/drop_caches
     $pool import
@@ -113,7 +124,7 @@ one_round() {
     READ=$(rate "$mib" "$from" "$(now)")
     # What was read fast must also be right: the last chunk, byte by byte.
     cmp -s -n $((CHUNK_MIB << 20)) --ignore-initial=$(((mib - CHUNK_MIB) << 20)):0 "$mnt/data" "$CHUNK" || die "$name: wrong data"
-    $pool destroy
+    patiently $pool destroy
     (cd "$WORK/$name" && rm -f "${DISKS[@]}")
 }
 
