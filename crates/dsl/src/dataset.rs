@@ -11,9 +11,10 @@ use parking_lot::Mutex;
 use platter_dmu::zap::{NewZap, Zap};
 use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
 use platter_ondisk::dsl::{DSL_DATASET_SIZE, DslDatasetPhys, dataset_flags};
-use platter_ondisk::types::object_type;
-use platter_ondisk::{Guid, ObjectId, Txg};
+use platter_ondisk::types::{object_type, objset_type};
+use platter_ondisk::{BlkPtr, Guid, ObjectId, ObjsetPhys, Txg};
 use platter_spa::Store;
+use platter_zio::{BlockStore, Bookmark, Priority};
 
 use crate::accounting::Accounting;
 use crate::dir::Dir;
@@ -36,6 +37,19 @@ pub struct Dataset {
     pub objset: Mutex<Option<Arc<Objset>>>,
     /// Per-dataset features in use.
     pub features: Mutex<BTreeSet<String>>,
+    /// Whether it is a volume rather than a file system.
+    pub is_volume: bool,
+}
+
+/// Whether the object set at `root` is a volume's. What cannot be read (encrypted, damaged) counts as a file system:
+/// opening it says what is wrong.
+async fn is_volume(store: &Store, object: ObjectId, root: &BlkPtr) -> bool {
+    if root.is_hole() {
+        return false;
+    }
+    let bookmark = Bookmark { objset: object, object: ObjectId(0), level: -1, blkid: 0 };
+    let Ok(block) = store.read(root, bookmark, Priority::SyncRead).await else { return false };
+    ObjsetPhys::decode(&block).is_ok_and(|phys| phys.object_set_type == objset_type::ZVOL)
 }
 
 impl Dataset {
@@ -59,7 +73,9 @@ impl Dataset {
                 }
             }
         }
+        let is_volume = is_volume(store, object, &phys.bp).await;
         Ok(Arc::new(Self {
+            is_volume,
             object,
             dir,
             accounting: Arc::new(Accounting::new(store.clone(), phys.prev_snap_txg)),
@@ -129,6 +145,7 @@ impl Dataset {
         dnode.set_bonus(tx, object_type::DSL_DATASET, &phys.encode())?;
         dir.store(os, tx).await?;
         Ok(Arc::new(Self {
+            is_volume: false,
             object,
             dir: dir.clone(),
             accounting: Arc::new(Accounting::new(store.clone(), phys.prev_snap_txg)),

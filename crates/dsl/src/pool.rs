@@ -383,7 +383,7 @@ impl Pool {
     fn dataset_report(&self, name: &str, dataset: &Dataset) -> DatasetReport {
         DatasetReport {
             name: name.to_owned(),
-            kind: "filesystem".into(),
+            kind: if dataset.is_volume { "volume".into() } else { "filesystem".into() },
             properties: properties::all(&self.core, name, dataset),
             read_only_reason: self.core.read_only.then(|| "the pool is imported read-only".to_owned()),
         }
@@ -519,6 +519,9 @@ impl Pool {
     /// It does not exist, is encrypted or damaged.
     pub async fn open_filesystem(&self, name: &str) -> Result<Arc<Objset>> {
         let dataset = self.find(name)?;
+        if dataset.is_volume {
+            return Err(PoolError::Unsupported("it is a volume, which this version cannot serve yet".into()));
+        }
         if let Some(os) = dataset.open_objset() {
             return Ok(os);
         }

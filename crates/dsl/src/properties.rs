@@ -456,7 +456,7 @@ fn statistics(core: &Core, dataset: &Dataset, properties: &mut Properties) {
         if physical == 0 { 100 } else { (u128::from(logical) * 100 / u128::from(physical)) as u64 }
     };
     let number = PropertyValue::Number;
-    put("type", PropertyValue::Text("filesystem".into()));
+    put("type", PropertyValue::Text(if dataset.is_volume { "volume".into() } else { "filesystem".into() }));
     put("creation", number(phys.creation_time));
     put("used", number(dir.used_bytes));
     put("available", number(available));
