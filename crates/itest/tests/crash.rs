@@ -1,5 +1,5 @@
-//! A daemon that is killed at any moment: what fsync acknowledged is there afterwards, the rest is there whole or not at all, and
-//! OpenZFS finds the pool consistent as it was left.
+//! A daemon that is killed at any moment: what fsync acknowledged is there afterwards, the rest is there whole or not
+//! at all, and OpenZFS finds the pool consistent as it was left.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use platter_itest::{Lab, data, zdb};
 
-/// Kills the daemon: what it handed to the kernel stays, all else is gone. Its dead mounts are removed by `unmount`, or left
-/// to the next daemon.
+/// Kills the daemon: what it handed to the kernel stays, all else is gone. Its dead mounts are removed by `unmount`, or
+/// left to the next daemon.
 fn kill(lab: &Lab, unmount: bool) {
     for pid in lab.daemon_pids() {
         let _ = lab.run("kill", ["-KILL", &pid.to_string()]);
