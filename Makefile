@@ -2,6 +2,7 @@
 #
 #   make demo     build, then tell the story of Platter on sparse files: create, fill, break, heal, move
 #   make test     all tests; those that need OpenZFS's own tools report themselves as skipped without them
+#   make test-big the slow ones: a tree of 50 000 files, 4 GiB of data
 #   make lint     formatting, clippy, the house rules, and the licences of what we depend on
 #
 # The first two need FUSE (/dev/fuse, and root or fusermount3) for the parts that mount.
@@ -10,7 +11,7 @@ CARGO ?= cargo
 # Where `make lint` puts cargo-deny when the machine has none.
 TOOLS := $(or $(CARGO_TARGET_DIR),target)/tools
 
-.PHONY: all demo test lint fmt
+.PHONY: all demo test test-big lint fmt
 .DEFAULT_GOAL := all
 
 all:
@@ -24,6 +25,11 @@ demo:
 test:
 	$(CARGO) build --package platter
 	$(CARGO) test --workspace
+
+# Slow: in release, one after the other.
+test-big:
+	$(CARGO) build --release --package platter
+	$(CARGO) test --release --package platter-itest --test big -- --ignored --nocapture --test-threads=1
 
 lint:
 	$(CARGO) fmt --all --check
