@@ -18,11 +18,7 @@ use platter_ondisk::types::object_type;
 use crate::mos;
 
 /// Reserved directories at the root.
-pub const MOS_DIR: &str = "$MOS";
-/// Holds the space of destroyed data sets until it is freed.
-pub const FREE_DIR: &str = "$FREE";
-/// Holds the snapshot from which every file system descends.
-pub const ORIGIN_DIR: &str = "$ORIGIN";
+pub use platter_ondisk::names::special_dir::{FREE as FREE_DIR, MOS as MOS_DIR, ORIGIN as ORIGIN_DIR};
 
 /// What a directory's space is used for (`dd_used_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
