@@ -111,11 +111,13 @@ fn atime(report: &DatasetReport, how: &HowToMount) -> AtimeMode {
     })
 }
 
-/// The reason alone: the caller says what could not be mounted.
+/// The reason alone: the caller says what could not be mounted or unmounted.
 fn reason(error: &FuseError) -> String {
     let text = error.to_string();
     match text.split_once(": ") {
-        Some((start, rest)) if start.starts_with("cannot mount") => rest.to_owned(),
+        Some((start, rest)) if start.starts_with("cannot mount") || start.starts_with("cannot unmount") => {
+            rest.to_owned()
+        }
         _ => text,
     }
 }
@@ -224,7 +226,7 @@ impl Mounted for FuseMount {
         match result {
             Ok(Ok(())) => {}
             Ok(Err(FuseError::Busy(_))) => return Err(UnmountError::Busy),
-            Ok(Err(error)) => return Err(UnmountError::Other(error.to_string())),
+            Ok(Err(error)) => return Err(UnmountError::Other(reason(&error))),
             Err(error) => return Err(UnmountError::Other(error.to_string())),
         }
         if self.closed {

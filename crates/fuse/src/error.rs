@@ -49,6 +49,24 @@ pub enum FuseError {
         path = .0.display()
     )]
     Busy(PathBuf),
+    /// Another file system is mounted at the same place, over this one.
+    #[error(
+        "cannot unmount {path}: busy: something is mounted over it: {by}; unmount that first (umount {path})",
+        path = mountpoint.display()
+    )]
+    Covered {
+        /// The mount point.
+        mountpoint: PathBuf,
+        /// What is mounted over it: source and type.
+        by: String,
+    },
+    /// The mount point is free, but the file system is still mounted elsewhere.
+    #[error(
+        "cannot unmount {path}: it is gone from there, but a bind mount, another mount name space (a container, \
+         systemd's PrivateMounts) or a request without end keeps it alive; unmount it there too, or use -f",
+        path = .0.display()
+    )]
+    StillMounted(PathBuf),
     /// The kernel refused to unmount.
     #[error("cannot unmount {}: {source}", mountpoint.display())]
     Unmount {

@@ -3,6 +3,7 @@
 //! Invariants:
 //! - the kernel's node 1 is the root directory; every other node number is an object number;
 //! - a request is answered exactly once, after the engine is done with it;
+//! - every node that an answer names is remembered in [`Zpl`] before the kernel can know it, and until it forgets it;
 //! - every `open` counted in [`Zpl`] is counted in `opens` too, so that those the kernel never released (it went away)
 //!   are given back at the end;
 //! - bytes are copied at most once on their way: from the kernel's request into a block buffer, and from block buffers
@@ -14,6 +15,7 @@ use std::ffi::OsStr;
 use std::future::Future;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -40,7 +42,6 @@ const DIR_PLUS_BATCH: usize = 32;
 
 const PERMISSIONS: u32 = 0o7777;
 const O_EXCL: i32 = 0o200;
-const O_TRUNC: i32 = 0o1000;
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 const FALLOC_KEEP_SIZE: i32 = 1;
@@ -83,7 +84,13 @@ impl PlatterFs {
 
     /// Runs `work` to its end; a failure becomes the `errno` to answer with.
     fn run<T>(&self, what: &'static str, work: impl Future<Output = platter_zpl::Result<T>>) -> Result<T, Errno> {
-        self.runtime.block_on(work).map_err(|error| {
+        // A panic would take the serving thread along, and after a few of them the mount would hang.
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| self.runtime.block_on(work)));
+        let Ok(result) = outcome else {
+            tracing::error!("{what}: the request failed with a panic; this is a bug");
+            return Err(Errno::EIO);
+        };
+        result.map_err(|error| {
             if error.errno() == platter_zpl::error::errno::EIO {
                 tracing::warn!("{what}: {error}");
             }
@@ -91,14 +98,18 @@ impl PlatterFs {
         })
     }
 
+    /// Answers with a node. The kernel counts it as looked up once more.
     fn answer_entry(&self, result: Result<Attr, Errno>, reply: ReplyEntry) {
         match result {
-            Ok(attr) => reply.entry_with_ttls(
-                &attr_ttl(&attr, SystemTime::now()),
-                &ENTRY_TTL,
-                &file_attr(&attr, self.node(attr.object)),
-                Generation(attr.generation),
-            ),
+            Ok(attr) => {
+                self.zpl.remember(attr.object);
+                reply.entry_with_ttls(
+                    &attr_ttl(&attr, SystemTime::now()),
+                    &ENTRY_TTL,
+                    &file_attr(&attr, self.node(attr.object)),
+                    Generation(attr.generation),
+                );
+            }
             Err(error) => reply.error(error),
         }
     }
@@ -138,26 +149,15 @@ impl PlatterFs {
         answer_empty(self.run("release", self.zpl.release(object)), reply);
     }
 
-    fn create_or_open(&self, parent: ObjectId, name: &[u8], new: NewFile, flags: i32) -> Result<Attr, Errno> {
-        match self.runtime.block_on(self.zpl.create(parent, name, new)) {
-            // Somebody else made it since the kernel looked.
-            Err(ZplError::Exists) if flags & O_EXCL == 0 => self.run("create", async {
-                let found = self.zpl.lookup(parent, name).await?;
-                let attr = self.zpl.open(found.object).await?;
-                if flags & O_TRUNC == 0 {
-                    return Ok(attr);
-                }
-                let truncate = SetAttr { size: Some(0), ..SetAttr::default() };
-                match self.zpl.setattr(found.object, truncate).await {
-                    Ok(attr) => Ok(attr),
-                    Err(error) => {
-                        self.zpl.release(found.object).await?;
-                        Err(error)
-                    }
-                }
-            }),
-            other => self.run("create", async { other }),
-        }
+    fn create_and_open(&self, parent: ObjectId, name: &[u8], new: NewFile, flags: i32) -> Result<Attr, Errno> {
+        self.run("create", async {
+            match self.zpl.create(parent, name, new).await {
+                // The kernel believed that it does not exist, so it has not checked who may open it. Told so, it looks
+                // the name up again.
+                Err(ZplError::Exists) if flags & O_EXCL == 0 => Err(ZplError::Stale),
+                other => other,
+            }
+        })
     }
 
     /// Hands directory entries after `cursor` to `add` until it says that its buffer is full.
@@ -236,6 +236,9 @@ impl Filesystem for PlatterFs {
                 }
             }
         }
+        if let Err(error) = self.runtime.block_on(self.zpl.forget_all()) {
+            tracing::warn!("freeing what was unlinked while its mount went away: {error}");
+        }
         self.ended.send_replace(true);
     }
 
@@ -248,6 +251,12 @@ impl Filesystem for PlatterFs {
             }
             result => self.answer_entry(result, reply),
         }
+    }
+
+    fn forget(&self, _request: &Request, ino: INodeNo, times: u64) {
+        let object = self.object(ino);
+        // Nobody waits for an answer; what cannot be freed now stays in the unlinked set.
+        let _ = self.run("forget", self.zpl.forget(object, times));
     }
 
     fn getattr(&self, _request: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
@@ -453,7 +462,12 @@ impl Filesystem for PlatterFs {
                 }
             };
             let name = OsStr::from_bytes(&entry.name);
-            reply.add(attr.ino, entry.cursor, name, &ttl, &attr, Generation(generation))
+            let full = reply.add(attr.ino, entry.cursor, name, &ttl, &attr, Generation(generation));
+            // Each entry counts as looked up, but not these two.
+            if !full && !matches!(&entry.name[..], b"." | b"..") {
+                self.zpl.remember(entry.object);
+            }
+            full
         });
         match result {
             Ok(()) => reply.ok(),
@@ -499,9 +513,10 @@ impl Filesystem for PlatterFs {
         reply: ReplyCreate,
     ) {
         let new = NewFile { open: true, ..self.new_file(request, mode) };
-        match self.create_or_open(self.object(parent), name.as_bytes(), new, flags) {
+        match self.create_and_open(self.object(parent), name.as_bytes(), new, flags) {
             Ok(attr) => {
                 self.opened(attr.object);
+                self.zpl.remember(attr.object);
                 let ttl = attr_ttl(&attr, SystemTime::now());
                 let answer = file_attr(&attr, self.node(attr.object));
                 let flags = FopenFlags::FOPEN_KEEP_CACHE;

@@ -9,11 +9,12 @@
 
 use std::ffi::CString;
 use std::fs::OpenOptions;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use parking_lot::Mutex;
@@ -28,13 +29,18 @@ use crate::options::MountOptions;
 
 const DEVICE: &str = "/dev/fuse";
 /// The type that `mount` and `/proc/mounts` show is `fuse.` and this.
-const SUBTYPE: &str = "zfs";
+pub(crate) const SUBTYPE: &str = "zfs";
 const HELPER: &str = "fusermount3";
+/// How long the serving threads may take to end once the kernel's mount is gone. They wait for a transaction group at
+/// most; what takes longer is kept alive by somebody.
+const END_WAIT: Duration = Duration::from_secs(30);
 
 /// A mounted file system.
 #[derive(Debug)]
 pub struct Mount {
     mountpoint: PathBuf,
+    /// Device number (`major:minor`) that the kernel gave the mount: tells it from others at the same place.
+    device: Option<String>,
     /// Whether the mount is ours to undo with `umount(2)`, or the helper's.
     direct: bool,
     session: Mutex<Option<BackgroundSession>>,
@@ -63,10 +69,11 @@ pub fn mount(
         if direct { mount_directly(fs, &mountpoint, &options)? } else { mount_with_helper(fs, &mountpoint, &options)? };
     let failed = |source| FuseError::Mount { what: options.source.clone(), mountpoint: mountpoint.clone(), source };
     let session = session.spawn().map_err(failed)?;
-    if direct {
-        set_readahead(&mountpoint, options.readahead);
+    let device = mountinfo::find(&mountpoint).filter(mountinfo::MountInfo::is_ours).map(|found| found.device);
+    if let Some(device) = device.as_deref().filter(|_| direct) {
+        set_readahead(device, options.readahead);
     }
-    Ok(Mount { mountpoint, direct, session: Mutex::new(Some(session)), ended })
+    Ok(Mount { mountpoint, device, direct, session: Mutex::new(Some(session)), ended })
 }
 
 /// The mount point's real path. What a process that died left mounted there is cleared away first.
@@ -76,7 +83,7 @@ fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf> {
     let found = match mountpoint.canonicalize().and_then(|found| found.metadata().map(|_| found)) {
         Err(error) if is_dead(&error) => {
             let path = std::path::absolute(mountpoint).map_err(bad)?;
-            if mountinfo::find(&path).is_none_or(|found| found.kind != format!("fuse.{SUBTYPE}")) {
+            if mountinfo::find(&path).is_none_or(|found| !found.is_ours()) {
                 return Err(bad(error));
             }
             tracing::warn!("{}: clearing away the mount of a server that is gone", path.display());
@@ -157,9 +164,8 @@ fn mount_with_helper(fs: PlatterFs, mountpoint: &Path, options: &MountOptions) -
 }
 
 /// Raises the kernel's readahead for this mount beyond what the protocol can ask for. A failure only costs speed.
-fn set_readahead(mountpoint: &Path, bytes: u32) {
-    let Some(found) = mountinfo::find(mountpoint) else { return };
-    let path = format!("/sys/class/bdi/{}/read_ahead_kb", found.device);
+fn set_readahead(device: &str, bytes: u32) {
+    let path = format!("/sys/class/bdi/{device}/read_ahead_kb");
     if let Err(error) = std::fs::write(&path, (bytes / 1024).to_string()) {
         tracing::debug!("setting {path}: {error}");
     }
@@ -173,7 +179,11 @@ impl Mount {
 
     /// Whether the kernel still sends requests (false once somebody unmounted it).
     pub fn is_alive(&self) -> bool {
-        !*self.ended.borrow() && self.session.lock().as_ref().is_some_and(|session| !session.guard.is_finished())
+        if *self.ended.borrow() {
+            return false;
+        }
+        // Held while somebody unmounts, which takes as long as the last requests: until then it is alive.
+        self.session.try_lock().is_none_or(|session| session.as_ref().is_some_and(|s| !s.guard.is_finished()))
     }
 
     /// Waits until the kernel's side is gone, whoever unmounted it.
@@ -187,17 +197,17 @@ impl Mount {
     /// are open: whoever has one open gets errors from then on. Blocks; call it on a thread that may.
     ///
     /// # Errors
-    /// [`FuseError::Busy`] without `force`; the mount stays as it is.
+    /// [`FuseError::Busy`] without `force`; [`FuseError::Covered`] when another file system is mounted over it: the
+    /// mount stays as it is. [`FuseError::StillMounted`] when it is gone from its mount point but somebody keeps it
+    /// elsewhere.
     pub fn unmount(&self, force: bool) -> Result<()> {
         // Held throughout, so that two calls do not unmount what somebody mounted in between.
         let mut session = self.session.lock();
-        if session.is_none() {
-            return Ok(());
-        }
-        let is_ours = mountinfo::find(&self.mountpoint).is_some_and(|found| found.kind == format!("fuse.{SUBTYPE}"));
-        if is_ours && !*self.ended.borrow() {
+        let Some(running) = session.as_ref() else { return Ok(()) };
+        if !*self.ended.borrow() && self.is_at_its_place()? {
             if self.direct { self.unmount_directly(force)? } else { self.unmount_with_helper(force)? }
         }
+        self.wait_for_the_end(running, force)?;
         let Some(session) = session.take() else { return Ok(()) };
         match session.join() {
             // The kernel cut the connection, as asked.
@@ -208,13 +218,57 @@ impl Mount {
         Ok(())
     }
 
+    /// Whether `umount(2)` of the mount point would meet this mount; `false` when it is not mounted there any more.
+    fn is_at_its_place(&self) -> Result<bool> {
+        let all = mountinfo::all();
+        let mut here = all.iter().rev().filter(|found| found.mountpoint == self.mountpoint);
+        let is_this = |found: &mountinfo::MountInfo| found.is_ours() && Some(&found.device) == self.device.as_ref();
+        match here.next() {
+            Some(top) if is_this(top) => Ok(true),
+            Some(top) if here.any(is_this) => Err(FuseError::Covered {
+                mountpoint: self.mountpoint.clone(),
+                by: format!("{} ({})", top.source, top.kind),
+            }),
+            _ => Ok(false),
+        }
+    }
+
+    /// Waits until the serving threads have ended. With `force` the kernel is told to cut a connection that lives on.
+    fn wait_for_the_end(&self, session: &BackgroundSession, force: bool) -> Result<()> {
+        let limit = Instant::now() + END_WAIT;
+        // What somebody else unmounted, but not everywhere, was not reached by our MNT_FORCE.
+        if force
+            && !session.guard.is_finished()
+            && let Err(error) = self.abort()
+        {
+            tracing::debug!("cutting the connection of {}: {error}", self.mountpoint.display());
+        }
+        let mut pause = Duration::from_micros(100);
+        while !session.guard.is_finished() {
+            if Instant::now() >= limit {
+                return Err(FuseError::StillMounted(self.mountpoint.clone()));
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    /// Cuts the connection through the kernel's control file system, where it is mounted.
+    fn abort(&self) -> io::Result<()> {
+        let minor = self.device.as_deref().and_then(|device| device.split_once(':')).map(|(_, minor)| minor);
+        let minor = minor.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        // Written to an existing file only: without the control file system there is a plain directory.
+        OpenOptions::new().write(true).open(format!("/sys/fs/fuse/connections/{minor}/abort"))?.write_all(b"1")
+    }
+
     fn unmount_directly(&self, force: bool) -> Result<()> {
         // Detaching alone would let open files work on; cutting the connection makes the engine's side quiet too.
         let flags = if force { UnmountFlags::FORCE | UnmountFlags::DETACH } else { UnmountFlags::empty() };
         match rustix::mount::unmount(&self.mountpoint, flags) {
             Ok(()) => Ok(()),
             Err(Errno::BUSY) => Err(FuseError::Busy(self.mountpoint.clone())),
-            // Not mounted any more.
+            // Not mounted any more: somebody was faster. That the server ends is waited for all the same.
             Err(Errno::INVAL) => Ok(()),
             Err(error) => Err(self.unmount_failed(error.into())),
         }

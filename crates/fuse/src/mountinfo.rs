@@ -16,6 +16,13 @@ pub struct MountInfo {
     pub source: String,
 }
 
+impl MountInfo {
+    /// Whether a program like this one serves it.
+    pub fn is_ours(&self) -> bool {
+        self.kind.strip_prefix("fuse.") == Some(crate::mount::SUBTYPE)
+    }
+}
+
 /// All mounts of this process, oldest first.
 pub fn all() -> Vec<MountInfo> {
     let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();

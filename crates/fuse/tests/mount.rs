@@ -298,6 +298,80 @@ fn a_mount_in_use_is_busy_and_yields_to_force() {
 }
 
 #[test]
+fn a_mount_below_another_one_is_left_alone_and_says_so() {
+    // A mount over ours made unmount() take the other one for "already unmounted" and wait for ever.
+    let Some(fixture) = Fixture::new() else { return };
+    let mount = fixture.mount();
+    let nothing = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("over", fixture.directory.path(), "tmpfs", nothing, None::<&std::ffi::CStr>).unwrap();
+    for force in [false, true] {
+        let refused = mount.unmount(force).unwrap_err();
+        assert!(matches!(refused, FuseError::Covered { .. }));
+        assert!(refused.to_string().contains("busy: something is mounted over it: over (tmpfs)"), "{refused}");
+        assert!(mount.is_alive());
+    }
+    rustix::mount::unmount(fixture.directory.path(), rustix::mount::UnmountFlags::empty()).unwrap();
+    fs::write(fixture.path("a"), "b").unwrap();
+
+    // So does another file system of the same type.
+    let other = Fixture::new().unwrap();
+    let options = MountOptions { source: "other".into(), ..MountOptions::default() };
+    let over = mount_at(&other, fixture.directory.path(), options);
+    assert!(matches!(mount.unmount(false), Err(FuseError::Covered { .. })));
+    over.unmount(false).unwrap();
+    assert_eq!(fs::read(fixture.path("a")).unwrap(), b"b");
+    mount.unmount(false).unwrap();
+}
+
+fn mount_at(fixture: &Fixture, at: &Path, options: MountOptions) -> Mount {
+    mount(fixture.zpl.clone(), at, options, fixture.runtime.handle().clone()).unwrap()
+}
+
+#[test]
+fn a_mount_bound_elsewhere_yields_to_force() {
+    let Some(fixture) = Fixture::new() else { return };
+    let mount = fixture.mount();
+    let elsewhere = tempfile::tempdir().unwrap();
+    rustix::mount::mount_bind(fixture.directory.path(), elsewhere.path()).unwrap();
+    mount.unmount(true).unwrap();
+    assert!(!mount.is_alive());
+    assert!(fs::read_dir(elsewhere.path()).is_err());
+    rustix::mount::unmount(elsewhere.path(), rustix::mount::UnmountFlags::empty()).unwrap();
+}
+
+#[test]
+fn what_a_process_holds_without_opening_outlives_its_name() {
+    // Removed objects that were not open were freed at once: an O_PATH descriptor or a working directory went stale,
+    // and the number could come to mean another file.
+    use rustix::fs::{CWD, Mode, OFlags};
+    let Some(fixture) = Fixture::new() else { return };
+    let mount = fixture.mount();
+    fs::create_dir(fixture.path("d")).unwrap();
+    fs::write(fixture.path("f"), pattern(1 << 20, 9)).unwrap();
+    let directory = rustix::fs::openat(CWD, fixture.path("d"), OFlags::PATH, Mode::empty()).unwrap();
+    let file = rustix::fs::openat(CWD, fixture.path("f"), OFlags::PATH, Mode::empty()).unwrap();
+    fs::remove_dir(fixture.path("d")).unwrap();
+    fs::remove_file(fixture.path("f")).unwrap();
+    for number in 0..20 {
+        fs::write(fixture.path(&format!("new{number}")), "x").unwrap();
+    }
+    let (d, f) = (rustix::fs::fstat(&directory).unwrap(), rustix::fs::fstat(&file).unwrap());
+    assert_eq!((d.st_nlink, f.st_nlink, f.st_size), (0, 0, 1 << 20));
+    let denied = rustix::fs::openat(&directory, "x", OFlags::CREATE | OFlags::WRONLY, Mode::from(0o644));
+    assert_eq!(denied.unwrap_err(), rustix::io::Errno::NOENT);
+    let object = ObjectId(f.st_ino);
+    fixture.runtime.block_on(fixture.zpl.getattr(object)).unwrap();
+    drop((directory, file));
+    // The kernel forgets them now, and they go.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while fixture.runtime.block_on(fixture.zpl.getattr(object)).is_ok() {
+        assert!(Instant::now() < deadline, "the removed file is still there");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    mount.unmount(false).unwrap();
+}
+
+#[test]
 fn an_unmount_by_somebody_else_is_noticed() {
     let Some(fixture) = Fixture::new() else { return };
     let mount = fixture.mount();

@@ -84,9 +84,12 @@ impl Cache {
         }
     }
 
-    /// Forgets a freed object.
-    pub fn remove(&self, object: ObjectId) {
-        self.shard(object).lock().slots.remove(&object.0);
+    /// Forgets a freed object. Its number may belong to a new one already, which stays.
+    pub fn remove(&self, znode: &Arc<Znode>) {
+        let mut shard = self.shard(znode.object).lock();
+        if shard.slots.get(&znode.object.0).and_then(|slot| slot.cell.get()).is_some_and(|z| Arc::ptr_eq(z, znode)) {
+            shard.slots.remove(&znode.object.0);
+        }
     }
 
     fn slot(&self, object: ObjectId, synced: Txg) -> Arc<Slot> {

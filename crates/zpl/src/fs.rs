@@ -12,6 +12,7 @@ use platter_zio::ZioError;
 use crate::attr::{Attr, StatFs, Timestamp, WallClock};
 use crate::cache::Cache;
 use crate::error::{Result, ZplError};
+use crate::known::Known;
 use crate::options::{AtimeMode, MountOptions, SpaceInfo};
 use crate::phys::Phys;
 use crate::sa_table::SaTable;
@@ -36,6 +37,7 @@ pub struct Zpl {
     pub(crate) salts: Salts,
     pub(crate) names: NameRules,
     root: ObjectId,
+    pub(crate) known: Known,
     /// The unlinked set and its lock.
     pub(crate) unlinked: tokio::sync::Mutex<Option<Zap>>,
     /// Held while a directory changes its parent.
@@ -148,6 +150,7 @@ impl Zpl {
             salts,
             names: NameRules { utf8_only: master.utf8_only, fold_case: master.case_sensitivity != 0 },
             root: master.root,
+            known: Known::default(),
             unlinked: tokio::sync::Mutex::new(unlinked),
             rename: tokio::sync::Mutex::new(()),
             read_only,

@@ -21,6 +21,7 @@ mod dir;
 pub mod error;
 mod file;
 pub mod fs;
+mod known;
 mod namespace;
 pub mod options;
 mod path;

@@ -10,6 +10,7 @@ use platter_dmu::{NewDnode, Tx};
 use platter_ondisk::ObjectId;
 use platter_ondisk::types::object_type;
 use platter_ondisk::znode::{DirentValue, flags};
+use platter_zio::ZioError;
 use tokio::sync::RwLockWriteGuard;
 
 use crate::attr::{Attr, FileKind, NewFile, RenameFlags, Timestamp};
@@ -105,6 +106,7 @@ impl Zpl {
         if self.find(&directory, name).await?.is_some() {
             return Err(ZplError::Exists);
         }
+        check_entries_addable(&directory)?;
         if what.kind == FileKind::Directory && directory.state.lock().phys.links >= LINKS_MAX {
             return Err(ZplError::TooManyLinks);
         }
@@ -188,6 +190,8 @@ impl Zpl {
         if self.find(&directory, name).await?.is_some() {
             return Err(ZplError::Exists);
         }
+        check_entries_addable(&directory)?;
+        check_movable(&znode)?;
         if znode.state.lock().phys.links >= LINKS_MAX {
             return Err(ZplError::TooManyLinks);
         }
@@ -252,7 +256,8 @@ impl Zpl {
                 (false, true) => return Err(ZplError::NotDirectory),
                 _ => {}
             }
-            check_removable(&znode)?;
+            check_entries_removable(&directory)?;
+            check_removable(&znode).await?;
 
             let tx = self.begin_net_free().await?;
             let now = self.now();
@@ -316,6 +321,11 @@ impl Zpl {
                 }
             }
             check_movable(&moved)?;
+            check_entries_removable(&from)?;
+            check_entries_addable(&to)?;
+            if replaced.is_some() {
+                check_entries_removable(&to)?;
+            }
             let moved_is_directory = moved.kind() == FileKind::Directory;
             if let Some(replaced) = &replaced {
                 let replaced_is_directory = replaced.kind() == FileKind::Directory;
@@ -323,7 +333,7 @@ impl Zpl {
                     match (moved_is_directory, replaced_is_directory) {
                         (true, false) => return Err(ZplError::NotDirectory),
                         (false, true) => return Err(ZplError::IsDirectory),
-                        _ => check_removable(replaced)?,
+                        _ => check_removable(replaced).await?,
                     }
                 } else {
                     check_movable(replaced)?;
@@ -389,19 +399,21 @@ impl Zpl {
             return Ok(());
         }
         let mut object = directory.object;
-        loop {
+        for _ in 0..crate::path::DEPTH_MAX {
             if object == moved.object {
                 return Err(ZplError::Invalid("a directory cannot move below itself"));
             }
             if object == self.root() {
                 return Ok(());
             }
-            let parent = ObjectId(self.znode(object).await?.state.lock().phys.parent);
-            if parent == object {
+            let below = object;
+            let znode = self.znode(object).await.map_err(missing_object(below, object))?;
+            object = ObjectId(znode.state.lock().phys.parent);
+            if object == below {
                 return Ok(());
             }
-            object = parent;
         }
+        Err(ZioError::corrupt("directory tree", format!("directory {} is below itself", directory.object)).into())
     }
 
     async fn moved(&self, znode: &Znode, tx: &Tx, parent: ObjectId, now: Timestamp) -> Result<()> {
@@ -459,15 +471,26 @@ fn check_movable(znode: &Znode) -> Result<()> {
     if flags & (flags::IMMUTABLE | flags::APPENDONLY) != 0 { Err(ZplError::NotPermitted) } else { Ok(()) }
 }
 
-fn check_removable(znode: &Znode) -> Result<()> {
-    let state = znode.state.lock();
-    if state.phys.flags & (flags::IMMUTABLE | flags::APPENDONLY | flags::NOUNLINK) != 0 {
-        Err(ZplError::NotPermitted)
-    } else if state.phys.is_directory() && state.phys.size > 2 {
-        Err(ZplError::NotEmpty)
-    } else {
-        Ok(())
-    }
+/// Fails when the directory takes no new names.
+fn check_entries_addable(directory: &Znode) -> Result<()> {
+    if directory.state.lock().phys.flags & flags::IMMUTABLE != 0 { Err(ZplError::NotPermitted) } else { Ok(()) }
+}
+
+/// Fails when no name of the directory may go.
+fn check_entries_removable(directory: &Znode) -> Result<()> {
+    check_movable(directory)
+}
+
+async fn check_removable(znode: &Znode) -> Result<()> {
+    let is_directory = {
+        let state = znode.state.lock();
+        if state.phys.flags & (flags::IMMUTABLE | flags::APPENDONLY | flags::NOUNLINK) != 0 {
+            return Err(ZplError::NotPermitted);
+        }
+        state.phys.is_directory()
+    };
+    // The entries themselves are asked, not the size: a wrong one would lose what is below.
+    if is_directory && znode.zap().count().await? > 0 { Err(ZplError::NotEmpty) } else { Ok(()) }
 }
 
 /// Each znode once, by object number.

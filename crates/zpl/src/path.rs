@@ -13,7 +13,7 @@ use crate::phys::Phys;
 use crate::sa_table::SaTable;
 
 /// Deepest path followed; a deeper one is a loop made by damage.
-const DEPTH_MAX: usize = 4096;
+pub(crate) const DEPTH_MAX: usize = 4096;
 /// Directory entries looked at in one go.
 const ENTRIES: usize = 1024;
 

@@ -62,6 +62,9 @@ pub(crate) const SYMLINK_TEMPLATE: [ZplAttr; 15] = {
     all
 };
 
+/// Most attributes a registry may name; today's software knows 22.
+const ATTRIBUTES_MAX: usize = 1024;
+
 #[derive(Default)]
 struct Layouts {
     by_number: BTreeMap<u16, Arc<[u16]>>,
@@ -113,6 +116,7 @@ impl SaTable {
                     shapes.insert(shape.number, shape);
                     named.insert(entry.name, shape.number);
                 }
+                check_registry(&named, &shapes)?;
                 tables.registry = Some(zap);
             }
             if let Some(object) = node.get_u64(SA_LAYOUTS.as_bytes()).await? {
@@ -272,6 +276,23 @@ impl SaTable {
         self.layouts.write().insert(number, attributes.into());
         Ok(number)
     }
+}
+
+/// Fails when the registry says something about the file layer's attributes that cannot be: their bytes would be read
+/// and written wrongly.
+fn check_registry(named: &BTreeMap<Vec<u8>, u16>, shapes: &BTreeMap<u16, AttrShape>) -> Result<()> {
+    let damaged = |what: String| ZioError::corrupt("attribute registry", what);
+    if named.len() > ATTRIBUTES_MAX || shapes.len() != named.len() {
+        return Err(damaged(format!("{} names for {} numbers", named.len(), shapes.len())));
+    }
+    for (i, attr) in ZplAttr::ALL.into_iter().enumerate() {
+        let Some(number) = named.get(attr.name().as_bytes()) else { continue };
+        let (found, expected) = (shapes[number].length, attr.shape().length);
+        if found != expected || (i < ZplAttr::LEGACY && usize::from(*number) != i) {
+            return Err(damaged(format!("{} has number {number} and {found} bytes", attr.name())));
+        }
+    }
+    Ok(())
 }
 
 async fn linked(os: &Arc<Objset>, tx: &Tx, master: &Zap, name: &str, kind: u8, salts: &Salts) -> Result<Zap> {

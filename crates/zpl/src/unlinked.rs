@@ -1,5 +1,6 @@
-//! What happens to an object without a name: it is freed at once, or, while somebody has it open, kept in the unlinked
-//! set until then, or until the next mount (`zfs_unlinked_add`, `zfs_unlinked_drain`, `zfs_rmnode`).
+//! What happens to an object without a name: it is freed at once, or, while somebody has it open or knows it by number
+//! (see [`crate::known`]), kept in the unlinked set until then, or until the next mount (`zfs_unlinked_add`,
+//! `zfs_unlinked_drain`, `zfs_rmnode`).
 
 use std::sync::Arc;
 
@@ -39,6 +40,55 @@ impl Zpl {
         if let Some(set) = &*self.unlinked.lock().await {
             set.put_u64(tx, &set_name(znode.object), znode.object.0).await?;
         }
+        self.known.add_orphan(znode.object);
+        // Whoever let go of it a moment ago could not know that it was the last.
+        if self.free(znode, tx).await? {
+            self.leave_set(tx, znode.object).await?;
+        }
+        Ok(())
+    }
+
+    /// Somebody outside knows `object` by its number from now on: until he has [forgotten](Self::forget) it as often,
+    /// the object stays, with or without a name.
+    pub fn remember(&self, object: ObjectId) {
+        self.known.remember(object);
+    }
+
+    /// Takes back `times` calls of [`remember`](Self::remember); the last one frees an unlinked object.
+    ///
+    /// # Errors
+    /// Those of freeing; the count is taken back in any case.
+    pub async fn forget(&self, object: ObjectId, times: u64) -> Result<()> {
+        if self.known.forget(object, times) && self.known.is_orphan(object) { self.reap(object).await } else { Ok(()) }
+    }
+
+    /// Nobody outside knows any object any more.
+    ///
+    /// # Errors
+    /// Those of freeing unlinked ones.
+    pub async fn forget_all(&self) -> Result<()> {
+        self.known.forget_all();
+        for object in self.known.orphans() {
+            self.reap(object).await?;
+        }
+        Ok(())
+    }
+
+    /// Frees an orphan, unless somebody still has it.
+    async fn reap(&self, object: ObjectId) -> Result<()> {
+        let znode = match self.znode(object).await {
+            Err(ZplError::Stale) => return Ok(()),
+            other => other?,
+        };
+        let _guard = znode.lock.write().await;
+        let held = |state: &crate::znode::State| state.freed || state.opens > 0 || state.phys.links > 0;
+        if held(&znode.state.lock()) || self.known.is_known(object) {
+            return Ok(());
+        }
+        let tx = self.begin_net_free().await?;
+        if self.free(&znode, &tx).await? {
+            self.leave_set(&tx, object).await?;
+        }
         Ok(())
     }
 
@@ -58,12 +108,7 @@ impl Zpl {
         if !last || self.read_only_reason().is_some() {
             return Ok(());
         }
-        let _guard = znode.lock.write().await;
-        let tx = self.begin_net_free().await?;
-        if self.free(&znode, &tx).await? {
-            self.leave_set(&tx, object).await?;
-        }
-        Ok(())
+        self.reap(object).await
     }
 
     async fn leave_set(&self, tx: &Tx, object: ObjectId) -> Result<()> {
@@ -73,11 +118,11 @@ impl Zpl {
         Ok(())
     }
 
-    /// Frees the object with all it owns; `false` when somebody opened it (or freed it) meanwhile.
+    /// Frees the object with all it owns; `false` when somebody has it open, knows it or freed it meanwhile.
     async fn free(&self, znode: &Arc<Znode>, tx: &Tx) -> Result<bool> {
         let (xattr, external_acl, holds_xattrs) = {
             let mut state = znode.state.lock();
-            if state.opens > 0 || state.freed {
+            if state.opens > 0 || state.freed || self.known.is_known(znode.object) {
                 return Ok(false);
             }
             state.freed = true;
@@ -87,11 +132,13 @@ impl Zpl {
             (state.phys.xattr.take(), state.phys.external_acl.take(), holds_xattrs)
         };
         self.forget_atime(znode);
+        self.known.remove_orphan(znode.object);
         if holds_xattrs {
             self.free_entries(tx, znode).await?;
         }
-        self.cache.remove(znode.object);
+        // It leaves memory last: until then whoever has its number finds that it is freed.
         self.os.free_object(tx, znode.object).await?;
+        self.cache.remove(znode);
         if let Some(object) = external_acl {
             self.os.free_object(tx, object).await?;
         }
@@ -103,15 +150,34 @@ impl Zpl {
 
     /// Frees a hidden directory of extended attributes, each of which is a file.
     async fn free_xattrs(&self, tx: &Tx, directory: ObjectId) -> Result<()> {
-        let znode = match self.znode(directory).await {
-            Ok(znode) => znode,
-            Err(ZplError::Stale) => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        self.free_entries(tx, &znode).await?;
-        znode.state.lock().freed = true;
-        self.cache.remove(directory);
-        self.os.free_object(tx, directory).await?;
+        let Some(znode) = self.hidden(directory).await? else { return Ok(()) };
+        if znode.state.lock().phys.is_directory() {
+            self.free_entries(tx, &znode).await?;
+        }
+        self.free_hidden(tx, &znode).await
+    }
+
+    /// The znode of an object that belongs to extended attributes. `None` when it is gone, or something else: a damaged
+    /// pointer must not take a user's file along.
+    async fn hidden(&self, object: ObjectId) -> Result<Option<Arc<Znode>>> {
+        match self.znode(object).await {
+            Ok(znode) if znode.state.lock().phys.flags & flags::XATTR != 0 => Ok(Some(znode)),
+            Ok(_) => {
+                tracing::warn!(%object, "is named by an extended attribute but belongs to none: left alone");
+                Ok(None)
+            }
+            Err(ZplError::Stale) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn free_hidden(&self, tx: &Tx, znode: &Arc<Znode>) -> Result<()> {
+        if std::mem::replace(&mut znode.state.lock().freed, true) {
+            return Ok(());
+        }
+        self.forget_atime(znode);
+        self.os.free_object(tx, znode.object).await?;
+        self.cache.remove(znode);
         Ok(())
     }
 
@@ -119,9 +185,10 @@ impl Zpl {
         for entry in directory.zap().all().await? {
             let Some(&value) = entry.value.integers.first() else { continue };
             let object = ObjectId(DirentValue::decode(value).object);
-            match self.os.free_object(tx, object).await {
-                Ok(()) | Err(platter_zio::ZioError::NotFound(_)) => self.cache.remove(object),
-                Err(error) => return Err(error.into()),
+            if let Some(znode) = self.hidden(object).await?
+                && !znode.state.lock().phys.is_directory()
+            {
+                self.free_hidden(tx, &znode).await?;
             }
         }
         Ok(())

@@ -198,6 +198,58 @@ async fn an_open_file_outlives_its_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_remembered_object_keeps_its_number_until_it_is_forgotten() {
+    let (pool, zpl) = mounted().await;
+    let root = zpl.root();
+    let file = zpl.create(root, b"file", FILE).await.unwrap().object;
+    let dir = zpl.mkdir(root, b"dir", DIR).await.unwrap().object;
+    for object in [file, file, dir] {
+        zpl.remember(object);
+    }
+    zpl.unlink(root, b"file").await.unwrap();
+    zpl.rmdir(root, b"dir").await.unwrap();
+    zpl.sync().await.unwrap();
+    for i in 0..100 {
+        let new = zpl.create(root, format!("new{i}").as_bytes(), FILE).await.unwrap().object;
+        assert!(new != file && new != dir);
+    }
+    assert_eq!(zpl.getattr(file).await.unwrap().links, 0);
+    assert_eq!(errno(zpl.create(dir, b"below", FILE).await), ENOENT);
+    zpl.forget(file, 1).await.unwrap();
+    zpl.getattr(file).await.unwrap();
+    zpl.forget(file, 1).await.unwrap();
+    assert_eq!(errno(zpl.getattr(file).await), ESTALE);
+    zpl.forget_all().await.unwrap();
+    assert_eq!(errno(zpl.getattr(dir).await), ESTALE);
+
+    // What nobody gave back before a crash goes at the next mount.
+    let lost = zpl.create(root, b"lost", FILE).await.unwrap().object;
+    zpl.remember(lost);
+    zpl.unlink(root, b"lost").await.unwrap();
+    zpl.sync().await.unwrap();
+    pool.reload().await;
+    let zpl = pool.mount().await;
+    assert_eq!(errno(zpl.getattr(lost).await), ESTALE);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_locked_directory_keeps_its_names() {
+    let (_pool, zpl) = mounted().await;
+    let root = zpl.root();
+    let dir = zpl.mkdir(root, b"dir", DIR).await.unwrap().object;
+    let file = zpl.create(dir, b"file", FILE).await.unwrap().object;
+    for flag in [flags::IMMUTABLE, flags::APPENDONLY] {
+        zpl.setattr(dir, SetAttr { flags: Some(flag), ..SetAttr::default() }).await.unwrap();
+        assert_eq!(errno(zpl.unlink(dir, b"file").await), EPERM);
+        assert_eq!(errno(zpl.rename(dir, b"file", root, b"file", RenameFlags::default()).await), EPERM);
+        assert_eq!(zpl.create(dir, b"other", FILE).await.is_ok(), flag == flags::APPENDONLY);
+        assert_eq!(zpl.link(file, dir, b"link").await.is_ok(), flag == flags::APPENDONLY);
+    }
+    zpl.setattr(dir, SetAttr { flags: Some(0), ..SetAttr::default() }).await.unwrap();
+    zpl.unlink(dir, b"file").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn rename_moves_and_replaces_as_posix_says() {
     let (pool, zpl) = mounted().await;
     let root = zpl.root();
