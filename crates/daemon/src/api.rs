@@ -270,7 +270,31 @@ pub struct SetDatasetProperties {
     /// Inherit in all descendants too (`zfs inherit -r`).
     #[serde(default)]
     pub recursive: bool,
+    /// Instead of inheriting, go back to the value that came with a stream, if one did (`zfs inherit -S`).
+    #[serde(default)]
+    pub received: bool,
     /// Leave mounts alone (`zfs set -u`).
+    #[serde(default)]
+    pub no_mount: bool,
+    /// The command line, for the pool's history.
+    #[serde(default)]
+    pub command: String,
+}
+
+/// `POST /v1/datasets/rename`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RenameDataset {
+    /// Full name.
+    pub from: String,
+    /// Full new name, in the same pool.
+    pub to: String,
+    /// Make missing parents of the new name.
+    #[serde(default)]
+    pub parents: bool,
+    /// Unmount even when busy.
+    #[serde(default)]
+    pub force: bool,
+    /// Leave mounts alone (`zfs rename -u`).
     #[serde(default)]
     pub no_mount: bool,
     /// The command line, for the pool's history.
@@ -295,6 +319,9 @@ pub struct MountRequest {
     /// Mount options of this mount only (`ro`, `rw`, `noatime`…).
     #[serde(default)]
     pub options: Vec<String>,
+    /// Everything below the data set that is mounted by itself too (`zfs mount -R`).
+    #[serde(default)]
+    pub recursive: bool,
 }
 
 /// `POST /v1/unmount`.

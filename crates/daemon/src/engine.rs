@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use platter_dsl::report::{DatasetReport, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
-use platter_dsl::request::{CreateRequest, ImportRequest};
+use platter_dsl::request::{CreateRequest, ImportRequest, Setting};
 use platter_dsl::{Environment, Pool, Result};
 
 /// Makes, finds and opens pools.
@@ -51,7 +51,8 @@ pub trait PoolHandle: Send + Sync + 'static {
     async fn datasets(&self) -> Result<Vec<DatasetReport>>;
     async fn create_dataset(&self, name: &str, properties: &BTreeMap<String, String>) -> Result<()>;
     async fn destroy_dataset(&self, name: &str) -> Result<()>;
-    async fn set_dataset_property(&self, name: &str, property: &str, value: Option<&str>) -> Result<()>;
+    async fn rename_dataset(&self, old: &str, new: &str) -> Result<()>;
+    async fn set_dataset_property(&self, name: &str, property: &str, setting: &Setting) -> Result<()>;
 }
 
 /// The engine on real devices.
@@ -175,7 +176,11 @@ impl PoolHandle for RealPool {
         self.0.destroy_dataset(name).await
     }
 
-    async fn set_dataset_property(&self, name: &str, property: &str, value: Option<&str>) -> Result<()> {
-        self.0.set_dataset_property(name, property, value).await
+    async fn rename_dataset(&self, old: &str, new: &str) -> Result<()> {
+        self.0.rename_dataset(old, new).await
+    }
+
+    async fn set_dataset_property(&self, name: &str, property: &str, setting: &Setting) -> Result<()> {
+        self.0.set_dataset_property(name, property, setting).await
     }
 }

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use platter_dmu::{Objset, Tx};
+use platter_dsl::pool::FilesystemSpace;
 use platter_dsl::report::DatasetReport;
-use platter_dsl::{FilesystemMaker, Pool};
+use platter_dsl::{FilesystemMaker, FilesystemOptions, Pool};
 use platter_fuse::FuseError;
 use platter_ondisk::ObjectId;
 use platter_zpl::{AtimeMode, CreateOptions, SpaceInfo, Timestamp, Zpl};
@@ -36,10 +37,17 @@ impl platter_zpl::WallClock for SystemClock {
 struct ZplMaker;
 
 impl FilesystemMaker for ZplMaker {
-    fn make<'a>(&'a self, os: &'a Arc<Objset>, tx: &'a Tx) -> BoxFuture<'a, platter_zio::Result<()>> {
+    fn make<'a>(
+        &'a self,
+        os: &'a Arc<Objset>,
+        tx: &'a Tx,
+        options: &'a FilesystemOptions,
+    ) -> BoxFuture<'a, platter_zio::Result<()>> {
         Box::pin(async move {
             let (seconds, nanoseconds) = platter_dsl::WallClock::now(&SystemClock);
             let options = CreateOptions {
+                version: options.version,
+                utf8only: u64::from(options.utf8_only),
                 uid: rustix::process::geteuid().as_raw(),
                 gid: rustix::process::getegid().as_raw(),
                 now: Timestamp { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanoseconds },
@@ -52,18 +60,19 @@ impl FilesystemMaker for ZplMaker {
 }
 
 /// Space of a data set as its pool tells it.
-struct DatasetSpace {
-    pool: Arc<Pool>,
-    name: String,
-}
+struct DatasetSpace(FilesystemSpace);
 
 impl SpaceInfo for DatasetSpace {
     fn available(&self) -> u64 {
-        self.pool.filesystem_space(&self.name).0
+        self.0.available()
     }
 
     fn referenced(&self) -> u64 {
-        self.pool.filesystem_space(&self.name).1
+        self.0.referenced()
+    }
+
+    fn admit(&self, bytes: u64, _waiting: u64) -> platter_zio::Result<bool> {
+        self.0.admit(bytes)
     }
 }
 
@@ -181,7 +190,7 @@ async fn mount_objset(
         salt_seed: random_u64(),
         znodes_max: 0,
     };
-    let space = Arc::new(DatasetSpace { pool: pool.clone(), name: report.name.clone() });
+    let space = Arc::new(DatasetSpace(pool.filesystem_space(&report.name).map_err(|error| error.to_string())?));
     let zpl = Zpl::mount(objset, options, Arc::new(SystemClock), space).await.map_err(|error| error.to_string())?;
     if let Some(reason) = zpl.read_only_reason().filter(|_| !flags.read_only) {
         tracing::warn!("'{}' is mounted read-only: {reason}", report.name);

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use crate::api::{
     ClearPool, ClosePool, CreateDataset, CreatePool, CreatedDataset, CreatedPool, DaemonStatus, Datasets,
     DestroyDataset, DestroyedDatasets, ErrorBody, ImportPool, MountEntry, MountRequest, Outcome, PoolNames, PoolView,
-    ScrubPool, SearchPools, SetDatasetProperties, SetPoolProperty, UnmountRequest,
+    RenameDataset, ScrubPool, SearchPools, SetDatasetProperties, SetPoolProperty, UnmountRequest,
 };
 use crate::state::{Answer, Daemon};
 
@@ -68,6 +68,7 @@ pub fn router(context: Context) -> Router {
         .route("/v1/import/search", post(search))
         .route("/v1/datasets", get(datasets).post(create_dataset))
         .route("/v1/datasets/destroy", post(destroy_dataset))
+        .route("/v1/datasets/rename", post(rename_dataset))
         .route("/v1/datasets/properties", post(set_dataset_properties))
         .route("/v1/mounts", get(mounts).post(mount))
         .route("/v1/unmount", post(unmount))
@@ -198,6 +199,10 @@ async fn create_dataset(State(context): State<Context>, Json(call): Json<CreateD
 
 async fn destroy_dataset(State(context): State<Context>, Json(call): Json<DestroyDataset>) -> Reply<DestroyedDatasets> {
     to_its_end(async move { context.daemon.destroy_dataset(&call).await }).await
+}
+
+async fn rename_dataset(State(context): State<Context>, Json(call): Json<RenameDataset>) -> Reply<Outcome> {
+    to_its_end(async move { context.daemon.rename_dataset(&call).await }).await
 }
 
 async fn set_dataset_properties(

@@ -409,6 +409,7 @@ mod tests {
             is_mos: true,
             embedded_data: false,
             dnode_size: 512,
+            redundant_metadata: crate::objset::RedundantMetadata::All,
         };
         ObjsetParams {
             accounting: Arc::new(FreeAtOnce(store.clone())),

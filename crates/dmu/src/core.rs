@@ -1,7 +1,7 @@
 //! What an object set and its open objects share: the surroundings and the lists of what is dirty.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
 
 use parking_lot::{Mutex, RwLock};
@@ -25,6 +25,8 @@ pub(crate) struct Core {
     pub(crate) hole_birth: AtomicBool,
     pub(crate) objset: OnceLock<Weak<Objset>>,
     flights: Flights,
+    /// Bytes written in memory per unsynced group.
+    unsynced: [AtomicU64; TXG_SLOTS],
 }
 
 impl Core {
@@ -37,6 +39,7 @@ impl Core {
             hole_birth: AtomicBool::new(true),
             objset: OnceLock::new(),
             flights: Flights::default(),
+            unsynced: Default::default(),
         })
     }
 
@@ -68,8 +71,18 @@ impl Core {
     /// Counts newly dirtied bytes. The MOS is only changed by the sync itself, whose data throttles nobody.
     pub(crate) fn add_dirty(&self, txg: Txg, bytes: u64) {
         if bytes > 0 && !self.params.properties.is_mos {
+            self.unsynced[slot_of(txg)].fetch_add(bytes, Ordering::Relaxed);
             self.params.gate.add_dirty(txg, bytes);
         }
+    }
+
+    pub(crate) fn unsynced_bytes(&self) -> u64 {
+        self.unsynced.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Forgets what group `txg` wrote: it is on disk and booked.
+    pub(crate) fn forget_unsynced(&self, txg: Txg) {
+        self.unsynced[slot_of(txg)].store(0, Ordering::Relaxed);
     }
 
     /// Takes bytes off the count: they reached the disk, or will never have to.

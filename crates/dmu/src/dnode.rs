@@ -44,6 +44,19 @@ pub struct NewDnode {
     pub dnode_size: u32,
 }
 
+impl NewDnode {
+    /// An object that is all in its bonus of `bonus_length` bytes, which has the object's own type (a DSL directory or
+    /// data set).
+    pub fn bonus_only(object_type: u8, bonus_length: u16) -> Self {
+        Self { bonus_type: object_type, bonus_length, ..Self::plain(object_type, 512) }
+    }
+
+    /// An object of blocks of `block_size` bytes without a bonus, in a dnode of the smallest size.
+    pub fn plain(object_type: u8, block_size: u32) -> Self {
+        Self { object_type, block_size, indirect_shift: 17, bonus_type: 0, bonus_length: 0, dnode_size: 512 }
+    }
+}
+
 /// Facts about an object for `stat` and friends.
 #[derive(Clone, Debug)]
 pub struct DnodeInfo {

@@ -39,6 +39,22 @@ pub struct WriteProperties {
     pub embedded_data: bool,
     /// Default dnode size for new objects, in bytes (512 = legacy).
     pub dnode_size: u32,
+    /// Which metadata gets a copy more than data.
+    pub redundant_metadata: RedundantMetadata,
+}
+
+/// Property `redundant_metadata`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RedundantMetadata {
+    /// All metadata.
+    #[default]
+    All,
+    /// All but the lowest indirect blocks of files.
+    Most,
+    /// Only what many files depend on.
+    Some,
+    /// None.
+    None,
 }
 
 /// What an object set needs from its surroundings.
@@ -447,6 +463,16 @@ impl Objset {
     /// Whether anything was changed in `txg` and not yet synced.
     pub fn is_dirty(&self, txg: Txg) -> bool {
         self.core.any_dirty(txg) || self.head_dirty.lock()[slot_of(txg)]
+    }
+
+    /// Whether anything was changed in some group and not yet synced.
+    pub fn has_changes(&self) -> bool {
+        (0..TXG_SLOTS as u64).any(|slot| self.is_dirty(Txg(slot)))
+    }
+
+    /// Bytes written in memory by all groups that are not synced yet, those overwritten or freed since included.
+    pub fn unsynced_bytes(&self) -> u64 {
+        self.core.unsynced_bytes()
     }
 
     /// Sync context: writes everything changed in `txg` and returns the new root pointer. May be called again for the

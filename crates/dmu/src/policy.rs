@@ -4,7 +4,7 @@ use platter_ondisk::types::{self, checksum, compression, object_type};
 use platter_ondisk::{DnodePhys, ObjectId, Txg};
 use platter_zio::{Bookmark, WritePolicy};
 
-use crate::objset::WriteProperties;
+use crate::objset::{RedundantMetadata, WriteProperties};
 
 /// Copies a pointer can name.
 const COPIES_MAX: u8 = 3;
@@ -40,8 +40,26 @@ fn select(own: u8, inherited: u8, on: u8) -> u8 {
     }
 }
 
-fn copies(properties: &WriteProperties, metadata: bool) -> u8 {
-    if properties.is_mos { COPIES_MAX } else { (properties.copies + u8::from(metadata)).clamp(1, COPIES_MAX) }
+/// Metadata on which many files depend (`DMU_OT_IS_CRITICAL`).
+fn is_critical(object_type: u8, level: u8) -> bool {
+    types::is_metadata(object_type)
+        && (object_type != object_type::DNODE || level > 0)
+        && !matches!(object_type, object_type::DIRECTORY_CONTENTS | object_type::SA)
+}
+
+/// Copies of a block; `metadata` is its object's type and its level, and whether it is a spill block.
+fn copies(properties: &WriteProperties, metadata: Option<(u8, u8, bool)>) -> u8 {
+    if properties.is_mos {
+        return COPIES_MAX;
+    }
+    let more = metadata.is_some_and(|(object_type, level, spill)| match properties.redundant_metadata {
+        RedundantMetadata::All => true,
+        // zfs_redundant_metadata_most_ditto_level
+        RedundantMetadata::Most => level >= 2 || types::is_metadata(object_type) || spill,
+        RedundantMetadata::Some => is_critical(object_type, level),
+        RedundantMetadata::None => false,
+    });
+    (properties.copies + u8::from(more)).clamp(1, COPIES_MAX)
 }
 
 /// The policy for a block of object `object`, described by `dnode`, filled `fill` times.
@@ -75,7 +93,7 @@ pub(crate) fn for_block(
         checksum,
         compression,
         compression_level: properties.compression_level,
-        copies: copies(properties, metadata),
+        copies: copies(properties, metadata.then_some((dnode.object_type, level, matches!(kind, BlockKind::Spill)))),
         fill,
         embed: properties.embedded_data && level == 0 && !types::has_fill(block_type),
         // Removing a spill block is explicit; a written one has a header and is never all zeros.
@@ -93,7 +111,7 @@ pub(crate) fn for_head(properties: &WriteProperties, txg: Txg, objset: ObjectId,
         checksum: checksum_for_metadata(properties.checksum),
         compression: compression::LZ4,
         compression_level: 0,
-        copies: copies(properties, true),
+        copies: copies(properties, Some((object_type::OBJSET, 0, false))),
         fill,
         embed: false,
         hole: false,

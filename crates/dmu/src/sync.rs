@@ -53,6 +53,7 @@ pub(crate) async fn sync(objset: &Arc<Objset>, txg: Txg, pass: u32) -> Result<Bl
     tracing::trace!(objset = core.params.id.0, txg = txg.0, pass, objects = dirty.len(), "sync");
     let context = SyncContext::new(core.clone(), txg);
     let result = run(objset, &context, &dirty).await;
+    core.forget_unsynced(txg);
     if result.is_err() {
         // The pool stops here. What was dirty must stay readable, hence in memory.
         for (object, dnode) in dirty {

@@ -14,23 +14,19 @@ use platter_ondisk::{BlkPtr, Txg};
 use platter_spa::Store;
 use platter_zio::{BlockStore, SpaceAccounting};
 
+use crate::dir::SpaceChange;
+
 /// `SPA_OLD_MAXBLOCKSIZE`: larger blocks need the feature `large_blocks`.
 const OLD_BLOCK_MAX: u64 = 128 << 10;
 
 /// Changes of space since they were last applied.
 #[derive(Clone, Debug, Default)]
 pub struct Deltas {
-    /// Deflated bytes referenced.
-    pub used: i64,
-    /// Physical bytes.
-    pub compressed: i64,
-    /// Logical bytes.
-    pub uncompressed: i64,
-    /// Deflated bytes that only the head references.
-    pub unique: i64,
-    /// Deflated bytes handed from the head to its snapshots.
-    pub to_snapshots: i64,
-    /// Pointers for the deadlist.
+    /// What the data set references; `used` is deflated.
+    pub referenced: SpaceChange,
+    /// What its directory uses: what snapshots still hold stays in it.
+    pub own: SpaceChange,
+    /// Pointers for the deadlist: snapshots still hold them.
     pub dead: Vec<BlkPtr>,
     /// Features that a newborn block needs.
     pub features: BTreeSet<&'static str>,
@@ -39,10 +35,8 @@ pub struct Deltas {
 impl Deltas {
     /// Whether nothing changed.
     pub fn is_empty(&self) -> bool {
-        self.used == 0
-            && self.compressed == 0
-            && self.uncompressed == 0
-            && self.unique == 0
+        self.referenced == SpaceChange::default()
+            && self.own == SpaceChange::default()
             && self.dead.is_empty()
             && self.features.is_empty()
     }
@@ -53,7 +47,11 @@ pub fn uncompressed_size(bp: &BlkPtr) -> u64 {
     if bp.level() > 0 || types::is_metadata(bp.object_type()) { bp.psize() } else { bp.lsize() }
 }
 
-/// Accounting of one data set, or (with `origin_txg` and `previous_snapshot` at zero) of the MOS.
+fn space(used: u64, bp: &BlkPtr) -> SpaceChange {
+    SpaceChange { used: used as i64, compressed: bp.psize() as i64, uncompressed: uncompressed_size(bp) as i64 }
+}
+
+/// Accounting of one data set, or (with `previous_snapshot` at zero) of the MOS.
 pub struct Accounting {
     store: Store,
     previous_snapshot: Mutex<Txg>,
@@ -82,12 +80,10 @@ impl SpaceAccounting for Accounting {
         if bp.is_hole() {
             return;
         }
-        let used = self.store.dsize(bp) as i64;
+        let change = space(self.store.dsize(bp), bp);
         let mut deltas = self.deltas.lock();
-        deltas.used += used;
-        deltas.unique += used;
-        deltas.compressed += bp.psize() as i64;
-        deltas.uncompressed += uncompressed_size(bp) as i64;
+        deltas.referenced += change;
+        deltas.own += change;
         if bp.lsize() > OLD_BLOCK_MAX {
             deltas.features.insert("org.open-zfs:large_blocks");
         }
@@ -100,17 +96,14 @@ impl SpaceAccounting for Accounting {
         if bp.is_hole() {
             return;
         }
-        let used = self.store.dsize(bp) as i64;
+        let change = space(self.store.dsize(bp), bp);
         let mut deltas = self.deltas.lock();
-        deltas.used -= used;
-        deltas.compressed -= bp.psize() as i64;
-        deltas.uncompressed -= uncompressed_size(bp) as i64;
+        deltas.referenced -= change;
         if bp.birth() > *self.previous_snapshot.lock() {
-            deltas.unique -= used;
+            deltas.own -= change;
             drop(deltas);
             self.store.free(txg, bp);
         } else {
-            deltas.to_snapshots += used;
             deltas.dead.push(*bp);
         }
     }

@@ -24,12 +24,9 @@ const LENGTH_MAX: u64 = 64 << 20;
 /// Out of space, device errors.
 pub async fn create(os: &Arc<Objset>, directory: &Zap, tx: &Tx) -> Result<ObjectId> {
     let new = NewDnode {
-        object_type: object_type::PACKED_NVLIST,
-        block_size: BLOCK_SIZE,
-        indirect_shift: 17,
         bonus_type: object_type::PACKED_NVLIST_SIZE,
         bonus_length: 8,
-        dnode_size: 512,
+        ..NewDnode::plain(object_type::PACKED_NVLIST, BLOCK_SIZE)
     };
     let object = os.allocate(tx, new).await?.object();
     directory.put_u64(tx, mos::CONFIG.as_bytes(), object.0).await?;

@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
 use platter_device::BlockDevice;
 use platter_dmu::zap::Zap;
-use platter_dmu::{Objset, ObjsetParams, Tx, TxgGate, WriteProperties};
+use platter_dmu::{Objset, ObjsetParams, RedundantMetadata, Tx, TxgGate, WriteProperties};
 use platter_ondisk::types::{checksum, compression};
 use platter_ondisk::{ObjectId, Txg, Uberblock};
 use platter_spa::Store;
@@ -247,5 +247,6 @@ pub fn mos_properties() -> WriteProperties {
         is_mos: true,
         embedded_data: true,
         dnode_size: 512,
+        redundant_metadata: RedundantMetadata::All,
     }
 }

@@ -20,8 +20,8 @@ use crate::accounting::Accounting;
 use crate::config::{PoolConfig, PoolState, VdevConfig};
 use crate::core::{Core, MosObjects, Tree, mos_properties};
 use crate::dataset::{Dataset, TXG_INITIAL};
-use crate::dir::{Dir, FREE_DIR, MOS_DIR};
-use crate::environment::Environment;
+use crate::dir::{Dir, FREE_DIR, MOS_DIR, StoredProperty};
+use crate::environment::{Environment, FilesystemOptions};
 use crate::error::{PoolError, Result};
 use crate::features::{CREATED, Features};
 use crate::labels::{self, LabelTarget};
@@ -29,7 +29,7 @@ use crate::origin::{self, MosAccess};
 use crate::request::{CreateRequest, VdevRequest};
 use crate::scrub::ScrubState;
 use crate::sync::VERSION;
-use crate::{config_object, history, member_check, mos, names, open_vdevs, pool_properties, properties};
+use crate::{config_object, history, limits, member_check, mos, names, open_vdevs, pool_properties, properties, space};
 
 /// Least size of a device (`SPA_MINDEVSIZE`).
 pub const DEVICE_SIZE_MIN: u64 = 64 << 20;
@@ -41,9 +41,11 @@ pub struct Plan {
     /// `ashift` property, when given.
     pub ashift: u64,
     /// Pool properties to store.
-    pub pool_properties: BTreeMap<String, crate::dir::StoredProperty>,
+    pub pool_properties: BTreeMap<String, StoredProperty>,
     /// Root data set properties to store.
-    pub dataset_properties: BTreeMap<String, crate::dir::StoredProperty>,
+    pub dataset_properties: BTreeMap<String, StoredProperty>,
+    /// What the root file system is made with.
+    pub filesystem: FilesystemOptions,
     /// Features to enable.
     pub features: Vec<&'static str>,
 }
@@ -65,7 +67,9 @@ pub async fn plan(environment: &Environment, request: &CreateRequest) -> Result<
         return Err(PoolError::invalid("invalid vdev specification: at least one toplevel vdev must be specified"));
     }
     let (ashift, pool_properties, features) = pool_properties::parse_for_create(&request.pool_properties)?;
-    let dataset_properties = properties::parse_all(&request.dataset_properties)?;
+    let mut dataset_properties = request.dataset_properties.clone();
+    let filesystem = properties::take_at_creation(&mut dataset_properties)?;
+    let dataset_properties = properties::parse_all(&dataset_properties)?;
 
     let mut seen = BTreeSet::new();
     for path in request.vdevs.iter().flat_map(leaf_paths) {
@@ -91,7 +95,7 @@ pub async fn plan(environment: &Environment, request: &CreateRequest) -> Result<
         root.children.push(top_config(environment, vdev, id as u64));
     }
     let features = CREATED.iter().copied().filter(|guid| !features.disabled.contains(*guid)).collect();
-    Ok(Plan { root, ashift, pool_properties, dataset_properties, features })
+    Ok(Plan { root, ashift, pool_properties, dataset_properties, filesystem, features })
 }
 
 fn check_width(vdev: &VdevRequest) -> Result<()> {
@@ -331,15 +335,7 @@ async fn build(
         objects.deferred = deferred;
     }
     for top in &mut plan.root.children {
-        let new = NewDnode {
-            object_type: object_type::OBJECT_ARRAY,
-            block_size: 16 << 10,
-            indirect_shift: 17,
-            bonus_type: 0,
-            bonus_length: 0,
-            dnode_size: 512,
-        };
-        let array = os.allocate(&tx, new).await?;
+        let array = os.allocate(&tx, NewDnode::plain(object_type::OBJECT_ARRAY, 16 << 10)).await?;
         let count = top.asize >> top.metaslab_shift;
         array.write(&tx, 0, &vec![0; count as usize * 8]).await?;
         top.metaslab_array = array.object();
@@ -393,11 +389,16 @@ async fn build(
         stopping: AtomicBool::new(false),
         leaf_devices: Mutex::new(leaf_devices),
     });
-    for (name, value) in &plan.dataset_properties {
+    let (limits_set, plain): (Vec<_>, Vec<_>) =
+        plan.dataset_properties.iter().partition(|(name, _)| space::is_limit(name) || *name == "filesystem_limit");
+    for (name, value) in plain {
         root_dir.set_property(&core.mos, &tx, name, Some(value.clone())).await?;
     }
-    let root = add_filesystem(&core, &tx, &root_dir).await?;
-    core.tree.write().datasets.insert(request.name.clone(), root);
+    let root = add_filesystem(&core, &tx, &root_dir, &plan.filesystem).await?;
+    core.tree.write().datasets.insert(request.name.clone(), root.clone());
+    for (name, value) in limits_set {
+        set_limit(&core, &tx, &request.name, &root, name, value).await?;
+    }
     for (name, value) in &plan.pool_properties {
         pool_properties::store(&core, &tx, name, value.clone()).await?;
     }
@@ -408,11 +409,84 @@ async fn build(
     Ok(core)
 }
 
+/// `zfs create`, within a task: everything is checked before anything changes.
+///
+/// # Errors
+/// It exists, no parent, a limit is reached or cannot be kept, no space.
+pub async fn new_dataset(
+    core: &Arc<Core>,
+    tx: &Tx,
+    name: &str,
+    mut properties: BTreeMap<String, StoredProperty>,
+    options: &FilesystemOptions,
+) -> Result<()> {
+    if core.tree.read().datasets.contains_key(name) {
+        return Err(PoolError::Exists("dataset already exists".into()));
+    }
+    let (parent, last) = name.rsplit_once('/').ok_or_else(|| PoolError::invalid("missing dataset name"))?;
+    let above = core.tree.read().datasets.get(parent).cloned();
+    let above = above.ok_or_else(|| PoolError::NotFound("parent does not exist".into()))?;
+    if above.is_volume {
+        return Err(PoolError::invalid("parent is not a filesystem"));
+    }
+    for (property, value) in &properties {
+        properties::check_applies(core, &above, property, Some(value))?;
+    }
+    let limit = |name: &str| match properties.get(name) {
+        Some(StoredProperty::Number(number)) => *number,
+        _ => 0,
+    };
+    space::check_new(core, &above.dir, limit)?;
+    limits::check(core, &above.dir, 1, None)?;
+
+    let (now, random) = (core.now(), || core.random());
+    let dir = Dir::create(&core.mos, &core.directory, tx, Some(above.dir.clone()), last, now, random).await?;
+    limits::inherit(core, tx, &dir).await?;
+    let later: Vec<String> =
+        properties.keys().filter(|name| space::is_limit(name) || *name == "filesystem_limit").cloned().collect();
+    let later: Vec<(String, StoredProperty)> =
+        later.into_iter().filter_map(|name| properties.remove_entry(&name)).collect();
+    for (property, value) in properties {
+        dir.set_property(&core.mos, tx, &property, Some(value)).await?;
+    }
+    let dataset = add_filesystem(core, tx, &dir, options).await?;
+    core.tree.write().datasets.insert(name.to_owned(), dataset.clone());
+    for (property, value) in &later {
+        set_limit(core, tx, name, &dataset, property, value).await?;
+    }
+    Ok(history::append_event(core, tx, "create", &format!("{name} ({})", dataset.object)).await?)
+}
+
+/// Sets a quota, reservation or `filesystem_limit` on the new data set called `name`.
+async fn set_limit(
+    core: &Arc<Core>,
+    tx: &Tx,
+    name: &str,
+    dataset: &Arc<Dataset>,
+    property: &str,
+    value: &StoredProperty,
+) -> Result<()> {
+    match value {
+        StoredProperty::Number(number) if space::is_limit(property) => {
+            space::set(core, tx, dataset, property, *number).await
+        }
+        value => {
+            limits::initialize(core, tx, name, dataset).await?;
+            Ok(dataset.dir.set_property(&core.mos, tx, property, Some(value.clone())).await?)
+        }
+    }
+}
+
 /// Makes the head data set of `dir` and fills it as a file system.
 ///
 /// # Errors
 /// Out of space, device errors.
-pub async fn add_filesystem(core: &Arc<Core>, tx: &Tx, dir: &Arc<Dir>) -> Result<Arc<Dataset>> {
+pub async fn add_filesystem(
+    core: &Arc<Core>,
+    tx: &Tx,
+    dir: &Arc<Dir>,
+    options: &FilesystemOptions,
+) -> Result<Arc<Dataset>> {
     let origin = core.tree.read().origin.clone();
     let dataset =
         Dataset::create(&core.mos, &core.store, tx, dir, origin.as_ref(), core.now(), || core.random()).await?;
@@ -427,7 +501,7 @@ pub async fn add_filesystem(core: &Arc<Core>, tx: &Tx, dir: &Arc<Dir>) -> Result
     let write_properties = properties::write_properties(core, dir);
     let params = core.objset_params(dataset.object, dataset.accounting.clone(), write_properties, false);
     let os = Objset::create(params, 2, tx);
-    core.environment.maker.make(&os, tx).await?;
+    core.environment.maker.make(&os, tx, options).await?;
     *dataset.objset.lock() = Some(os);
     Ok(dataset)
 }

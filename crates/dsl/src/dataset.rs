@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use platter_dmu::zap::{NewZap, Zap};
-use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
+use platter_dmu::{Dnode, NewDnode, Objset, Result, Tx, ZioError};
 use platter_ondisk::dsl::{DSL_DATASET_SIZE, DslDatasetPhys, dataset_flags};
 use platter_ondisk::types::{object_type, objset_type};
 use platter_ondisk::{BlkPtr, Guid, ObjectId, ObjsetPhys, Txg};
@@ -17,6 +17,7 @@ use platter_spa::Store;
 use platter_zio::{BlockStore, Bookmark, Priority};
 
 use crate::accounting::Accounting;
+use crate::dataset_report::Contents;
 use crate::dir::Dir;
 use crate::{deadlist, features};
 
@@ -39,6 +40,8 @@ pub struct Dataset {
     pub features: Mutex<BTreeSet<String>>,
     /// Whether it is a volume rather than a file system.
     pub is_volume: bool,
+    /// What the contents were made with, once somebody asked.
+    pub contents: Mutex<Contents>,
 }
 
 /// Whether the object set at `root` is a volume's. What cannot be read (encrypted, damaged) counts as a file system:
@@ -82,6 +85,7 @@ impl Dataset {
             phys: Mutex::new(phys),
             objset: Mutex::new(None),
             features: Mutex::new(active),
+            contents: Mutex::default(),
         }))
     }
 
@@ -99,14 +103,7 @@ impl Dataset {
         now: u64,
         mut random: impl FnMut() -> u64,
     ) -> Result<Arc<Self>> {
-        let new = NewDnode {
-            object_type: object_type::DSL_DATASET,
-            block_size: 512,
-            indirect_shift: 17,
-            bonus_type: object_type::DSL_DATASET,
-            bonus_length: DSL_DATASET_SIZE as u16,
-            dnode_size: 512,
-        };
+        let new = NewDnode::bonus_only(object_type::DSL_DATASET, DSL_DATASET_SIZE as u16);
         let dnode = os.allocate(tx, new).await?;
         let object = dnode.object();
         let snapnames = NewZap {
@@ -152,7 +149,24 @@ impl Dataset {
             phys: Mutex::new(phys),
             objset: Mutex::new(None),
             features: Mutex::default(),
+            contents: Mutex::default(),
         }))
+    }
+
+    /// Bytes written since the previous snapshot (`dsl_dataset_space_written`).
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
+    pub async fn written(&self, os: &Arc<Objset>) -> Result<u64> {
+        let (referenced, previous, deadlist) = {
+            let phys = self.phys.lock();
+            (phys.referenced_bytes, phys.prev_snap_obj, phys.deadlist_obj)
+        };
+        if !previous.is_some() {
+            return Ok(referenced);
+        }
+        let before = Snapshot::load(os, previous).await?.phys.referenced_bytes;
+        Ok((referenced + deadlist::space_used(os, deadlist).await?).saturating_sub(before))
     }
 
     /// Writes the bonus back.
@@ -167,6 +181,37 @@ impl Dataset {
     /// The open object set, if any.
     pub fn open_objset(&self) -> Option<Arc<Objset>> {
         self.objset.lock().clone()
+    }
+}
+
+/// A snapshot's bonus, as far as it changes with its data set.
+pub struct Snapshot {
+    dnode: Arc<Dnode>,
+    /// The bonus.
+    pub phys: DslDatasetPhys,
+}
+
+impl Snapshot {
+    /// Reads snapshot `object`.
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
+    pub async fn load(os: &Arc<Objset>, object: ObjectId) -> Result<Self> {
+        let dnode = os.dnode(object).await?;
+        if dnode.info().bonus_type != object_type::DSL_DATASET {
+            return Err(ZioError::corrupt("snapshot", format!("object {object} is something else")));
+        }
+        let phys = DslDatasetPhys::decode(&dnode.bonus())
+            .map_err(|e| ZioError::corrupt("snapshot", format!("object {object}: {e}")))?;
+        Ok(Self { dnode, phys })
+    }
+
+    /// Writes the bonus back.
+    ///
+    /// # Errors
+    /// Read-only pool.
+    pub fn store(&self, tx: &Tx) -> Result<()> {
+        self.dnode.set_bonus(tx, object_type::DSL_DATASET, &self.phys.encode())
     }
 }
 

@@ -58,6 +58,20 @@ pub async fn keys(mos: &Arc<Objset>, deadlist: ObjectId) -> Result<Vec<(u64, Obj
     Ok(entries.into_iter().map(|(key, object)| (key, ObjectId(object))).collect())
 }
 
+/// Deflated bytes of all pointers on the deadlist.
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn space_used(mos: &Arc<Objset>, deadlist: ObjectId) -> Result<u64> {
+    let dnode = mos.dnode(deadlist).await?;
+    if dnode.info().object_type == object_type::BPOBJ {
+        return Ok(Bpobj::open(mos, deadlist).await?.space().await?.used);
+    }
+    let phys = DeadlistPhys::decode(&dnode.bonus())
+        .map_err(|e| ZioError::corrupt("deadlist", format!("object {deadlist}: {e}")))?;
+    Ok(phys.used)
+}
+
 /// Puts `pointers` on the deadlist. `empty` is the pool's shared empty bpobj, if it has one; entries that still named
 /// it get a list of their own, and their number is returned, to be taken off that feature's count.
 ///
@@ -71,7 +85,12 @@ pub async fn insert(
     pointers: &[BlkPtr],
     empty: Option<ObjectId>,
 ) -> Result<u64> {
-    let zap = Zap::open(mos, deadlist).await?;
+    let dnode = mos.dnode(deadlist).await?;
+    if dnode.info().object_type == object_type::BPOBJ {
+        Bpobj::open(mos, deadlist).await?.append(tx, pointers).await?;
+        return Ok(0);
+    }
+    let zap = Zap::from_dnode(dnode);
     let mut keys = keys(mos, deadlist).await?;
     let mut by_entry: std::collections::BTreeMap<usize, Vec<BlkPtr>> = std::collections::BTreeMap::new();
     for bp in pointers {

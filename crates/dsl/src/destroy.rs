@@ -11,14 +11,15 @@ use parking_lot::Mutex;
 use platter_dmu::traverse::{Visit, Visitor, visit};
 use platter_dmu::zap::Zap;
 use platter_dmu::{Result, Tx, ZioError};
+use platter_ondisk::types::object_type;
 use platter_ondisk::{BlkPtr, Txg};
 use platter_zio::{BlockStore, Bookmark};
 
 use crate::core::Core;
 use crate::dataset::Dataset;
-use crate::dir::UsedKind;
+use crate::dir::{SpaceChange, UsedKind};
 use crate::origin::{self, MosAccess};
-use crate::{history, zapify};
+use crate::{history, limits, zapify};
 
 /// Collects every block that only the destroyed data set references.
 struct Collect {
@@ -68,6 +69,24 @@ pub async fn destroy(core: &Arc<Core>, tx: &Tx, name: &str, dataset: &Arc<Datase
         core.store.free(tx.txg(), &bp);
     }
 
+    // Reservations end first, so that all that is left is what it really uses.
+    let dir = dataset.dir.clone();
+    let mut changed = Vec::new();
+    let refreservation = dir.local_number("refreservation").saturating_sub(phys.unique_bytes);
+    if refreservation > 0 {
+        let used = -(refreservation as i64);
+        changed = dir.diduse(UsedKind::Refreservation, SpaceChange { used, ..SpaceChange::default() });
+    }
+    changed.extend(dir.set_reservation(0));
+    let gone = SpaceChange::minus_all(&dir.phys.lock());
+    changed.extend(dir.diduse(UsedKind::Head, gone));
+    for changed in changed.iter().filter(|changed| changed.object != dir.object) {
+        changed.store(&core.mos, tx).await?;
+    }
+    if let Some(parent) = dir.parent() {
+        limits::adjust(core, tx, &parent, -1, 0).await?;
+    }
+
     zapify::deactivate_all(core, tx, dataset).await?;
     let access =
         MosAccess { os: &core.mos, directory: &core.directory, features: &core.features, objects: &core.objects };
@@ -82,20 +101,16 @@ pub async fn destroy(core: &Arc<Core>, tx: &Tx, name: &str, dataset: &Arc<Datase
         }
     }
 
-    let dir = dataset.dir.clone();
-    let (used, compressed, uncompressed, objects) = {
+    let objects = {
         let phys = dir.phys.lock();
-        let objects = [phys.props_zapobj, phys.child_dir_zapobj, phys.deleg_zapobj, phys.clones, dir.object];
-        (phys.used_bytes, phys.compressed_bytes, phys.uncompressed_bytes, objects)
+        [phys.props_zapobj, phys.child_dir_zapobj, phys.deleg_zapobj, phys.clones, dir.object]
     };
-    for changed in dir.diduse(UsedKind::Head, -(used as i64), -(compressed as i64), -(uncompressed as i64)) {
-        if changed.object != dir.object {
-            changed.store(&core.mos, tx).await?;
-        }
+    if core.mos.dnode(dir.object).await?.info().object_type == object_type::OTN_ZAP_METADATA {
+        core.features.adjust(tx, zapify::EXTENSIBLE_DATASET, -1).await?;
     }
-    if let Some(parent) = &dir.parent {
+    if let Some(parent) = dir.parent() {
         let children = parent.phys.lock().child_dir_zapobj;
-        Zap::open(&core.mos, children).await?.remove(tx, dir.name.as_bytes()).await?;
+        Zap::open(&core.mos, children).await?.remove(tx, dir.name().as_bytes()).await?;
     }
     for object in objects {
         if object.is_some() {

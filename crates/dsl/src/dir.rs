@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - `used_bytes` of a directory is its own data sets' use plus its children's, with reservations counted as used;
-//! - the breakdown sums to `used_bytes`;
+//! - the breakdown sums to `used_bytes` (where the pool keeps one: `DD_FLAG_USED_BREAKDOWN`);
 //! - `phys` in memory is what the bonus will be after the running sync: every change is written back in the same group.
 
 use std::collections::BTreeMap;
@@ -15,10 +15,17 @@ use platter_ondisk::ObjectId;
 use platter_ondisk::dsl::{DD_FLAG_USED_BREAKDOWN, DSL_DIR_SIZE, DslDirPhys, UsedBreakdown};
 use platter_ondisk::types::object_type;
 
+use crate::limits::{self, Counts};
 use crate::mos;
 
 /// Reserved directories at the root.
 pub use platter_ondisk::names::special_dir::{FREE as FREE_DIR, MOS as MOS_DIR, ORIGIN as ORIGIN_DIR};
+
+/// Ends of the names under which a received value is stored, and of the mark that it is not in force
+/// (`ZPROP_RECVD_SUFFIX`, `ZPROP_INHERIT_SUFFIX`).
+pub const RECEIVED: &str = "$recvd";
+/// See [`RECEIVED`].
+pub const INHERIT: &str = "$inherit";
 
 /// What a directory's space is used for (`dd_used_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +38,8 @@ pub enum UsedKind {
     Child,
     /// Reservations of directories below.
     ChildReservation,
+    /// What `refreservation` keeps for the head data set beyond what it uses.
+    Refreservation,
 }
 
 impl UsedKind {
@@ -40,6 +49,51 @@ impl UsedKind {
             Self::Snapshots => &mut breakdown.snapshots,
             Self::Child => &mut breakdown.children,
             Self::ChildReservation => &mut breakdown.child_reservations,
+            Self::Refreservation => &mut breakdown.refreservation,
+        }
+    }
+}
+
+/// A change of space, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpaceChange {
+    /// Deflated.
+    pub used: i64,
+    /// After compression.
+    pub compressed: i64,
+    /// Before compression.
+    pub uncompressed: i64,
+}
+
+impl std::ops::AddAssign for SpaceChange {
+    fn add_assign(&mut self, more: Self) {
+        self.used += more.used;
+        self.compressed += more.compressed;
+        self.uncompressed += more.uncompressed;
+    }
+}
+
+impl std::ops::Neg for SpaceChange {
+    type Output = Self;
+
+    fn neg(self) -> Self {
+        Self { used: -self.used, compressed: -self.compressed, uncompressed: -self.uncompressed }
+    }
+}
+
+impl std::ops::SubAssign for SpaceChange {
+    fn sub_assign(&mut self, less: Self) {
+        *self += -less;
+    }
+}
+
+impl SpaceChange {
+    /// All of what `phys` uses, taken away.
+    pub fn minus_all(phys: &DslDirPhys) -> Self {
+        Self {
+            used: -(phys.used_bytes as i64),
+            compressed: -(phys.compressed_bytes as i64),
+            uncompressed: -(phys.uncompressed_bytes as i64),
         }
     }
 }
@@ -73,18 +127,26 @@ impl StoredProperty {
     }
 }
 
-/// A directory in memory.
-pub struct Dir {
-    /// Its object in the MOS.
-    pub object: ObjectId,
+/// Where a directory is in the tree.
+pub struct Place {
     /// The directory above; none for the root.
     pub parent: Option<Arc<Dir>>,
     /// Its own part of the name; empty for the root.
     pub name: String,
+}
+
+/// A directory in memory.
+pub struct Dir {
+    /// Its object in the MOS.
+    pub object: ObjectId,
+    /// Changes when it is renamed.
+    pub place: RwLock<Place>,
     /// The bonus.
     pub phys: Mutex<DslDirPhys>,
     /// Locally set properties.
     pub properties: RwLock<BTreeMap<String, StoredProperty>>,
+    /// File systems and snapshots below, once a limit on them was set here or above.
+    pub counts: Mutex<Option<Counts>>,
 }
 
 impl Dir {
@@ -111,7 +173,14 @@ impl Dir {
                 properties.insert(name, StoredProperty::from_zap(&entry.value));
             }
         }
-        Ok(Arc::new(Self { object, parent, name, phys: Mutex::new(phys), properties: RwLock::new(properties) }))
+        let counts = limits::load_counts(&dnode).await?;
+        Ok(Arc::new(Self {
+            object,
+            place: RwLock::new(Place { parent, name }),
+            phys: Mutex::new(phys),
+            properties: RwLock::new(properties),
+            counts: Mutex::new(counts),
+        }))
     }
 
     /// Makes a directory below `parent` (`dsl_dir_create_sync`); without one it becomes the pool's root.
@@ -127,15 +196,7 @@ impl Dir {
         now: u64,
         mut salt: impl FnMut() -> u64,
     ) -> Result<Arc<Self>> {
-        let new = NewDnode {
-            object_type: object_type::DSL_DIR,
-            block_size: 512,
-            indirect_shift: 17,
-            bonus_type: object_type::DSL_DIR,
-            bonus_length: DSL_DIR_SIZE as u16,
-            dnode_size: 512,
-        };
-        let dnode = os.allocate(tx, new).await?;
+        let dnode = os.allocate(tx, NewDnode::bonus_only(object_type::DSL_DIR, DSL_DIR_SIZE as u16)).await?;
         let object = dnode.object();
         match &parent {
             Some(parent) => {
@@ -155,8 +216,31 @@ impl Dir {
             ..DslDirPhys::default()
         };
         dnode.set_bonus(tx, object_type::DSL_DIR, &phys.encode())?;
-        let (phys, properties) = (Mutex::new(phys), RwLock::new(BTreeMap::new()));
-        Ok(Arc::new(Self { object, parent, name: name.to_owned(), phys, properties }))
+        Ok(Arc::new(Self {
+            object,
+            place: RwLock::new(Place { parent, name: name.to_owned() }),
+            phys: Mutex::new(phys),
+            properties: RwLock::default(),
+            counts: Mutex::default(),
+        }))
+    }
+
+    /// The directory above; none for the root.
+    pub fn parent(&self) -> Option<Arc<Self>> {
+        self.place.read().parent.clone()
+    }
+
+    /// Its own part of the name; empty for the root.
+    pub fn name(&self) -> String {
+        self.place.read().name.clone()
+    }
+
+    /// The number stored as property `name` here; 0 when there is none.
+    pub fn local_number(&self, name: &str) -> u64 {
+        match self.properties.read().get(name) {
+            Some(StoredProperty::Number(number)) => *number,
+            _ => 0,
+        }
     }
 
     /// Writes the bonus back.
@@ -181,58 +265,178 @@ impl Dir {
     ) -> Result<()> {
         let object = self.phys.lock().props_zapobj;
         let zap = Zap::open(os, object).await?;
+        let (inherit, received) = (format!("{name}{INHERIT}"), format!("{name}{RECEIVED}"));
+        let masks_received = self.properties.read().contains_key(&received);
+        let store = async |name: &str, value: StoredProperty| {
+            zap.put(tx, name.as_bytes(), &value.to_zap()).await?;
+            self.properties.write().insert(name.to_owned(), value);
+            Ok(())
+        };
         match value {
             Some(value) => {
-                zap.put(tx, name.as_bytes(), &value.to_zap()).await?;
-                self.properties.write().insert(name.to_owned(), value);
+                self.remove_property(&zap, tx, &inherit).await?;
+                store(name, value).await
             }
             None => {
-                zap.remove(tx, name.as_bytes()).await?;
-                self.properties.write().remove(name);
+                self.remove_property(&zap, tx, name).await?;
+                // A value that came with a stream must not show through.
+                if masks_received { store(&inherit, StoredProperty::Number(0)).await } else { Ok(()) }
             }
+        }
+    }
+
+    async fn remove_property(&self, zap: &Zap, tx: &Tx, name: &str) -> Result<()> {
+        if self.properties.read().contains_key(name) {
+            zap.remove(tx, name.as_bytes()).await?;
+            self.properties.write().remove(name);
         }
         Ok(())
     }
 
-    /// Books a change of space here and in every directory above (`dsl_dir_diduse_space`). Returns the directories that
-    /// changed, to be stored.
-    pub fn diduse(self: &Arc<Self>, kind: UsedKind, used: i64, compressed: i64, uncompressed: i64) -> Vec<Arc<Self>> {
+    /// Goes back to the value that came with a stream, or else inherits (`zfs inherit -S`).
+    ///
+    /// # Errors
+    /// Device errors.
+    pub async fn revert_property(&self, os: &Arc<Objset>, tx: &Tx, name: &str) -> Result<()> {
+        let object = self.phys.lock().props_zapobj;
+        let zap = Zap::open(os, object).await?;
+        self.remove_property(&zap, tx, name).await?;
+        self.remove_property(&zap, tx, &format!("{name}{INHERIT}")).await
+    }
+
+    /// The value in force here by itself, and whether it came with a stream; `None` when it is inherited.
+    pub fn own_property(&self, name: &str) -> Option<(StoredProperty, bool)> {
+        let properties = self.properties.read();
+        if let Some(value) = properties.get(name) {
+            return Some((value.clone(), false));
+        }
+        if properties.contains_key(&format!("{name}{INHERIT}")) {
+            return None;
+        }
+        properties.get(&format!("{name}{RECEIVED}")).map(|value| (value.clone(), true))
+    }
+
+    /// Books a change of space of `kind` here and in every directory above (`dsl_dir_diduse_space`). Returns the
+    /// directories that changed, to be stored.
+    pub fn diduse(self: &Arc<Self>, kind: UsedKind, change: SpaceChange) -> Vec<Arc<Self>> {
+        self.book(change, kind, change.used, kind)
+    }
+
+    /// Books a change of space of which `share` belongs to `to` and the rest, so that they sum to the change, to `from`
+    /// (`dsl_dir_diduse_transfer_space`): what is used within a reservation moves from one share to the other. Returns
+    /// the directories that changed, to be stored.
+    pub fn book(self: &Arc<Self>, change: SpaceChange, to: UsedKind, share: i64, from: UsedKind) -> Vec<Arc<Self>> {
         let mut changed = Vec::new();
-        let mut work = vec![(self.clone(), kind, used, compressed, uncompressed)];
-        while let Some((dir, kind, used, compressed, uncompressed)) = work.pop() {
+        let (mut dir, mut used, mut share, mut to, mut from) = (self.clone(), change.used, share, to, from);
+        loop {
             let accounted = {
                 let mut phys = dir.phys.lock();
-                let accounted = parent_delta(phys.reserved, phys.used_bytes, used);
+                let accounted = reserved_delta(phys.reserved, phys.used_bytes, used);
                 phys.used_bytes = phys.used_bytes.saturating_add_signed(used);
-                phys.compressed_bytes = phys.compressed_bytes.saturating_add_signed(compressed);
-                phys.uncompressed_bytes = phys.uncompressed_bytes.saturating_add_signed(uncompressed);
-                let share = kind.of(&mut phys.used_breakdown);
-                *share = share.saturating_add_signed(used);
+                phys.compressed_bytes = phys.compressed_bytes.saturating_add_signed(change.compressed);
+                phys.uncompressed_bytes = phys.uncompressed_bytes.saturating_add_signed(change.uncompressed);
+                if phys.flags & DD_FLAG_USED_BREAKDOWN != 0 {
+                    for (kind, bytes) in [(to, share), (from, used - share)] {
+                        let place = kind.of(&mut phys.used_breakdown);
+                        *place = place.saturating_add_signed(bytes);
+                    }
+                }
                 accounted
             };
-            if let Some(parent) = &dir.parent {
-                if accounted != used {
-                    work.push((parent.clone(), UsedKind::ChildReservation, used - accounted, 0, 0));
-                }
-                work.push((parent.clone(), UsedKind::Child, accounted, compressed, uncompressed));
-            }
+            let parent = dir.parent();
             changed.push(dir);
+            let Some(parent) = parent else { return changed };
+            (share, used, to, from) = (used, accounted, UsedKind::Child, UsedKind::ChildReservation);
+            dir = parent;
         }
-        changed
     }
 
     /// Moves space from one share to another (`dsl_dir_transfer_space`).
     pub fn transfer(&self, from: UsedKind, to: UsedKind, bytes: u64) {
         let mut phys = self.phys.lock();
+        if phys.flags & DD_FLAG_USED_BREAKDOWN == 0 {
+            return;
+        }
         let source = from.of(&mut phys.used_breakdown);
         *source = source.saturating_sub(bytes);
         *to.of(&mut phys.used_breakdown) += bytes;
     }
+
+    /// Changes what is guaranteed to this directory (`dsl_dir_set_reservation_sync_impl`). Returns the directories that
+    /// changed, to be stored.
+    pub fn set_reservation(self: &Arc<Self>, value: u64) -> Vec<Arc<Self>> {
+        let used = {
+            let mut phys = self.phys.lock();
+            let before = phys.used_bytes.max(phys.reserved);
+            phys.reserved = value;
+            phys.used_bytes.max(value) as i64 - before as i64
+        };
+        let mut changed = vec![self.clone()];
+        if let Some(parent) = self.parent() {
+            changed.extend(parent.diduse(UsedKind::ChildReservation, SpaceChange { used, ..SpaceChange::default() }));
+        }
+        changed
+    }
 }
 
-/// What of `delta` reaches the parent: changes within the reservation are counted there already.
-fn parent_delta(reserved: u64, used: u64, delta: i64) -> i64 {
+/// What of `delta` is felt outside when `reserved` bytes are counted as used anyway.
+pub fn reserved_delta(reserved: u64, used: u64, delta: i64) -> i64 {
     let before = used.max(reserved);
     let after = used.saturating_add_signed(delta).max(reserved);
     after as i64 - before as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dir(parent: Option<&Arc<Dir>>, reserved: u64) -> Arc<Dir> {
+        let phys = DslDirPhys { flags: DD_FLAG_USED_BREAKDOWN, reserved, ..DslDirPhys::default() };
+        Arc::new(Dir {
+            object: ObjectId(1),
+            place: RwLock::new(Place { parent: parent.cloned(), name: String::new() }),
+            phys: Mutex::new(phys),
+            properties: RwLock::default(),
+            counts: Mutex::default(),
+        })
+    }
+
+    fn sums(dir: &Dir) -> (u64, UsedBreakdown) {
+        let phys = dir.phys.lock();
+        let parts = phys.used_breakdown;
+        let sum = parts.head + parts.snapshots + parts.children + parts.child_reservations + parts.refreservation;
+        assert_eq!(phys.used_bytes, sum, "the breakdown sums to what is used");
+        (phys.used_bytes, parts)
+    }
+
+    // What a child used within its reservation was booked on its parent a second time, with the wrong sign.
+    #[test]
+    fn use_within_a_reservation_only_changes_the_parents_breakdown() {
+        let root = dir(None, 0);
+        let child = dir(Some(&root), 0);
+        child.set_reservation(1000);
+        assert_eq!(sums(&root), (1000, UsedBreakdown { child_reservations: 1000, ..UsedBreakdown::default() }));
+        child.diduse(UsedKind::Head, SpaceChange { used: 300, ..SpaceChange::default() });
+        assert_eq!(sums(&child).0, 300);
+        let expected = UsedBreakdown { children: 300, child_reservations: 700, ..UsedBreakdown::default() };
+        assert_eq!(sums(&root), (1000, expected));
+        child.diduse(UsedKind::Head, SpaceChange { used: 900, ..SpaceChange::default() });
+        assert_eq!(sums(&root), (1200, UsedBreakdown { children: 1200, ..UsedBreakdown::default() }));
+        child.diduse(UsedKind::Head, SpaceChange { used: -1200, ..SpaceChange::default() });
+        assert_eq!(sums(&root), (1000, UsedBreakdown { child_reservations: 1000, ..UsedBreakdown::default() }));
+        child.set_reservation(0);
+        assert_eq!(sums(&root).0, 0);
+    }
+
+    #[test]
+    fn a_refreservation_is_eaten_up_by_what_is_written() {
+        let own = dir(None, 0);
+        own.diduse(UsedKind::Refreservation, SpaceChange { used: 500, ..SpaceChange::default() });
+        let felt = reserved_delta(500, 0, 200);
+        own.book(SpaceChange { used: felt, ..SpaceChange::default() }, UsedKind::Head, 200, UsedKind::Refreservation);
+        assert_eq!(sums(&own), (500, UsedBreakdown { head: 200, refreservation: 300, ..UsedBreakdown::default() }));
+        let felt = reserved_delta(500, 200, 400);
+        own.book(SpaceChange { used: felt, ..SpaceChange::default() }, UsedKind::Head, 400, UsedKind::Refreservation);
+        assert_eq!(sums(&own), (600, UsedBreakdown { head: 600, ..UsedBreakdown::default() }));
+    }
 }

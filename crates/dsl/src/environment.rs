@@ -17,7 +17,27 @@ pub trait WallClock: Send + Sync + std::fmt::Debug + 'static {
 /// Fills a new file system's object set; the layer above (`zpl`) knows how.
 pub trait FilesystemMaker: Send + Sync + 'static {
     /// Writes master node, unlinked set and root directory within `tx` (`zfs_create_fs`).
-    fn make<'a>(&'a self, os: &'a Arc<Objset>, tx: &'a Tx) -> BoxFuture<'a, platter_zio::Result<()>>;
+    fn make<'a>(
+        &'a self,
+        os: &'a Arc<Objset>,
+        tx: &'a Tx,
+        options: &'a FilesystemOptions,
+    ) -> BoxFuture<'a, platter_zio::Result<()>>;
+}
+
+/// What a file system is made with and keeps for ever.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilesystemOptions {
+    /// ZPL version.
+    pub version: u64,
+    /// Names must be UTF-8 (`utf8only`).
+    pub utf8_only: bool,
+}
+
+impl Default for FilesystemOptions {
+    fn default() -> Self {
+        Self { version: 5, utf8_only: false }
+    }
 }
 
 /// The engine's surroundings, shared by all pools of one daemon.

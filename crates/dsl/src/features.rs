@@ -19,7 +19,7 @@ use platter_ondisk::types::object_type;
 use crate::mos;
 
 /// Features that a pool gets when Platter creates it, in the order they are enabled (dependencies first).
-pub const CREATED: [&str; 12] = [
+pub const CREATED: [&str; 16] = [
     "com.delphix:async_destroy",
     "com.delphix:empty_bpobj",
     "org.illumos:lz4_compress",
@@ -30,22 +30,22 @@ pub const CREATED: [&str; 12] = [
     "com.delphix:embedded_data",
     "org.open-zfs:large_blocks",
     "org.freebsd:zstd_compress",
+    "com.joyent:filesystem_limits",
+    "org.zfsonlinux:large_dnode",
+    "org.zfsonlinux:userobj_accounting",
+    "org.zfsonlinux:project_quota",
     "com.delphix:spacemap_v2",
     "com.delphix:log_spacemap",
 ];
 
 /// Further features that may be active in a pool that is opened for writing: what they changed on disk is kept as it
 /// is.
-const WRITABLE_TOO: [&str; 12] = [
-    "org.zfsonlinux:userobj_accounting",
-    "org.zfsonlinux:project_quota",
-    "org.zfsonlinux:large_dnode",
+const WRITABLE_TOO: [&str; 8] = [
     "org.openzfs:device_rebuild",
     "com.datto:resilver_defer",
     "com.klarasystems:vdev_zaps_v2",
     "org.openzfs:zilsaxattr",
     "com.joyent:multi_vdev_crash_dump",
-    "com.joyent:filesystem_limits",
     "com.delphix:head_errlog",
     "org.illumos:sha512",
     "org.zfsonlinux:allocation_classes",

@@ -69,12 +69,9 @@ pub async fn create(core: &Arc<Core>, tx: &Tx) -> Result<()> {
     let (_, size) = core.store.state().allocator.lock().deflated();
     let ring = Ring { phys_max_off: (size / 1000).clamp(128 << 10, 1 << 30), ..Ring::default() };
     let new = NewDnode {
-        object_type: object_type::SPA_HISTORY,
-        block_size: BLOCK_SIZE,
-        indirect_shift: 17,
         bonus_type: object_type::SPA_HISTORY_OFFSETS,
         bonus_length: 40,
-        dnode_size: 512,
+        ..NewDnode::plain(object_type::SPA_HISTORY, BLOCK_SIZE)
     };
     let dnode = core.mos.allocate(tx, new).await?;
     dnode.set_bonus(tx, object_type::SPA_HISTORY_OFFSETS, &ring.encode())?;

@@ -72,14 +72,7 @@ async fn store_unflushed(core: &Core, tx: &Tx, vdev: u32, indices: &[u64]) -> Re
     let dnode = match top_zap.get_u64(MS_UNFLUSHED_PHYS_TXGS.as_bytes()).await? {
         Some(object) => core.mos.dnode(ObjectId(object)).await?,
         None => {
-            let new = NewDnode {
-                object_type: object_type::OTN_UINT64_METADATA,
-                block_size: UNFLUSHED_BLOCK_SIZE,
-                indirect_shift: 17,
-                bonus_type: object_type::NONE,
-                bonus_length: 0,
-                dnode_size: 512,
-            };
+            let new = NewDnode::plain(object_type::OTN_UINT64_METADATA, UNFLUSHED_BLOCK_SIZE);
             let dnode = core.mos.allocate(tx, new).await?;
             top_zap.put_u64(tx, MS_UNFLUSHED_PHYS_TXGS.as_bytes(), dnode.object().0).await?;
             dnode

@@ -17,7 +17,7 @@ use platter_ondisk::{Guid, ObjectId, Txg};
 use platter_spa::Store;
 
 use crate::core::MosObjects;
-use crate::dataset::{Dataset, Origin};
+use crate::dataset::{Dataset, Origin, Snapshot};
 use crate::deadlist;
 use crate::dir::{Dir, ORIGIN_DIR};
 use crate::features::Features;
@@ -90,14 +90,7 @@ pub async fn create(
 ) -> Result<Origin> {
     let dir = Dir::create(mos.os, mos.directory, tx, Some(root.clone()), ORIGIN_DIR, now, &mut random).await?;
     let head = Dataset::create(mos.os, store, tx, &dir, None, now, &mut random).await?;
-    let new = NewDnode {
-        object_type: object_type::DSL_DATASET,
-        block_size: 512,
-        indirect_shift: 17,
-        bonus_type: object_type::DSL_DATASET,
-        bonus_length: DSL_DATASET_SIZE as u16,
-        dnode_size: 512,
-    };
+    let new = NewDnode::bonus_only(object_type::DSL_DATASET, DSL_DATASET_SIZE as u16);
     let snapshot = mos.os.allocate(tx, new).await?;
     // The origin must be older than anything in the pool.
     let creation_txg = Txg(1);
@@ -134,16 +127,6 @@ pub async fn create(
     Ok(Origin { snapshot: snapshot.object(), creation_txg, deadlist_keys: vec![(0, bpobj)] })
 }
 
-async fn snapshot_phys(os: &Arc<Objset>, origin: &Origin) -> Result<DslDatasetPhys> {
-    let dnode = os.dnode(origin.snapshot).await?;
-    DslDatasetPhys::decode(&dnode.bonus())
-        .map_err(|e| ZioError::corrupt("origin snapshot", format!("object {}: {e}", origin.snapshot)))
-}
-
-async fn store_snapshot(os: &Arc<Objset>, tx: &Tx, origin: &Origin, phys: &DslDatasetPhys) -> Result<()> {
-    os.dnode(origin.snapshot).await?.set_bonus(tx, object_type::DSL_DATASET, &phys.encode())
-}
-
 /// Lists `dataset` among the origin's clones.
 ///
 /// # Errors
@@ -155,15 +138,16 @@ pub async fn attach(
     dataset: ObjectId,
     mut random: impl FnMut() -> u64,
 ) -> Result<()> {
-    let mut phys = snapshot_phys(os, origin).await?;
+    let mut snapshot = Snapshot::load(os, origin.snapshot).await?;
+    let phys = &mut snapshot.phys;
     phys.num_children += 1;
     if !phys.next_clones_obj.is_some() {
         phys.next_clones_obj = mos::create_zap(os, tx, object_type::NEXT_CLONES, random()).await?;
     }
     mos::add_int(&Zap::open(os, phys.next_clones_obj).await?, tx, dataset.0).await?;
-    store_snapshot(os, tx, origin, &phys).await?;
-
     let dir = os.dnode(phys.dir_obj).await?;
+    snapshot.store(tx)?;
+
     let mut dir_phys = dir_phys(&dir)?;
     if !dir_phys.clones.is_some() {
         dir_phys.clones = mos::create_zap(os, tx, object_type::DSL_CLONES, random()).await?;
@@ -178,13 +162,14 @@ pub async fn attach(
 /// Device errors, damage.
 pub async fn detach(os: &Arc<Objset>, tx: &Tx, origin: &Origin, dataset: ObjectId) -> Result<()> {
     let name = format!("{:x}", dataset.0);
-    let mut phys = snapshot_phys(os, origin).await?;
+    let mut snapshot = Snapshot::load(os, origin.snapshot).await?;
+    let phys = &mut snapshot.phys;
     phys.num_children = phys.num_children.saturating_sub(1);
     if phys.next_clones_obj.is_some() {
         Zap::open(os, phys.next_clones_obj).await?.remove(tx, name.as_bytes()).await?;
     }
-    store_snapshot(os, tx, origin, &phys).await?;
     let dir = os.dnode(phys.dir_obj).await?;
+    snapshot.store(tx)?;
     let dir_phys = dir_phys(&dir)?;
     if dir_phys.clones.is_some() {
         Zap::open(os, dir_phys.clones).await?.remove(tx, name.as_bytes()).await?;

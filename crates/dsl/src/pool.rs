@@ -14,14 +14,14 @@ use tokio::task::JoinHandle;
 use crate::config::PoolState;
 use crate::core::Core;
 use crate::dataset::Dataset;
-use crate::dir::Dir;
+use crate::dir::StoredProperty;
 use crate::environment::Environment;
 use crate::error::{PoolError, Result};
 use crate::report::{DatasetReport, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
-use crate::request::{CreateRequest, ImportRequest};
+use crate::request::{CreateRequest, ImportRequest, Setting};
 use crate::{
-    create, destroy, discover, history, import, log_spacemaps, names, open_vdevs, pool_properties, properties, scrub,
-    status, sync,
+    create, dataset_report, destroy, discover, history, import, limits, log_spacemaps, names, open_vdevs,
+    pool_properties, properties, rename, scrub, space, status, sync,
 };
 
 /// An imported pool with its sync loop.
@@ -380,23 +380,25 @@ impl Pool {
         tree.datasets.get(name).cloned().ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))
     }
 
-    fn dataset_report(&self, name: &str, dataset: &Dataset) -> DatasetReport {
-        DatasetReport {
+    async fn dataset_report(&self, name: &str, dataset: &Dataset) -> Result<DatasetReport> {
+        Ok(DatasetReport {
             name: name.to_owned(),
             kind: if dataset.is_volume { "volume".into() } else { "filesystem".into() },
-            properties: properties::all(&self.core, name, dataset),
+            properties: dataset_report::all(&self.core, name, dataset).await?,
             read_only_reason: self.core.read_only.then(|| "the pool is imported read-only".to_owned()),
-        }
+        })
     }
 
     /// All data sets, parents before children, sorted by name.
     ///
     /// # Errors
-    /// None at present.
+    /// Damage in the MOS, unreadable blocks.
     pub async fn datasets(&self) -> Result<Vec<DatasetReport>> {
         let datasets = self.core.tree.read().datasets.clone();
-        let mut reports: Vec<DatasetReport> =
-            datasets.iter().map(|(name, dataset)| self.dataset_report(name, dataset)).collect();
+        let mut reports = Vec::with_capacity(datasets.len());
+        for (name, dataset) in &datasets {
+            reports.push(self.dataset_report(name, dataset).await?);
+        }
         reports.sort_by(|a, b| a.name.split('/').cmp(b.name.split('/')));
         Ok(reports)
     }
@@ -407,38 +409,41 @@ impl Pool {
     /// It does not exist.
     pub async fn dataset(&self, name: &str) -> Result<DatasetReport> {
         let dataset = self.find(name)?;
-        Ok(self.dataset_report(name, &dataset))
+        self.dataset_report(name, &dataset).await
     }
 
     /// `zfs create` (one data set; the parent must exist).
     ///
     /// # Errors
-    /// Bad name or property, it exists, no parent, no space.
+    /// Bad name or property, it exists, no parent, no space, a limit is reached.
     pub async fn create_dataset(&self, name: &str, given: &BTreeMap<String, String>) -> Result<()> {
         names::check_dataset(name)?;
-        let properties = properties::parse_all(given)?;
-        let Some((parent, last)) = name.rsplit_once('/') else {
+        let mut given = given.clone();
+        let options = properties::take_at_creation(&mut given)?;
+        let properties = properties::parse_all(&given)?;
+        if !name.contains('/') {
             return Err(PoolError::invalid("missing dataset name"));
-        };
-        let (name, parent, last) = (name.to_owned(), parent.to_owned(), last.to_owned());
+        }
+        let name = name.to_owned();
+        self.core.task(async move |core, tx| create::new_dataset(&core, &tx, &name, properties, &options).await).await
+    }
+
+    /// `zfs rename` of a file system with all below it; none of them may be open.
+    ///
+    /// # Errors
+    /// Bad name, it exists, no parent, no room there.
+    pub async fn rename_dataset(&self, old: &str, new: &str) -> Result<()> {
+        let (old, new) = (old.to_owned(), new.to_owned());
         self.core
             .task(async move |core, tx| {
-                if core.tree.read().datasets.contains_key(&name) {
-                    return Err(PoolError::Exists("dataset already exists".into()));
+                let below = format!("{old}/");
+                let is_open = |(name, ds): (&String, &Arc<Dataset>)| {
+                    (*name == old || name.starts_with(&below)) && ds.open_objset().is_some()
+                };
+                if core.tree.read().datasets.iter().any(is_open) {
+                    return Err(PoolError::Busy("dataset is busy".into()));
                 }
-                let above = core.tree.read().datasets.get(&parent).cloned();
-                let above = above.ok_or_else(|| PoolError::NotFound("parent does not exist".into()))?;
-                let (now, random) = (core.now(), || core.random());
-                let dir =
-                    Dir::create(&core.mos, &core.directory, &tx, Some(above.dir.clone()), &last, now, random).await?;
-                for (property, value) in properties {
-                    dir.set_property(&core.mos, &tx, &property, Some(value)).await?;
-                }
-                let dataset = create::add_filesystem(&core, &tx, &dir).await?;
-                let event = format!("{name} ({})", dataset.object);
-                core.tree.write().datasets.insert(name, dataset);
-                history::append_event(&core, &tx, "create", &event).await?;
-                Ok(())
+                rename::rename(&core, &tx, &old, &new).await
             })
             .await
     }
@@ -449,7 +454,7 @@ impl Pool {
     /// It does not exist, has children or snapshots, or is the pool's root.
     pub async fn destroy_dataset(&self, name: &str) -> Result<()> {
         let dataset = self.find(name)?;
-        if dataset.dir.parent.is_none() {
+        if dataset.dir.parent().is_none() {
             return Err(PoolError::invalid("operation does not apply to pools\nuse 'zpool destroy' instead"));
         }
         let below = format!("{name}/");
@@ -475,19 +480,19 @@ impl Pool {
             .await
     }
 
-    /// `zfs set` / `zfs inherit` (`None`). Open object sets follow at once.
+    /// `zfs set` / `zfs inherit`. Open object sets follow at once.
     ///
     /// # Errors
     /// No such data set or property, bad value, value without effect in this version.
-    pub async fn set_dataset_property(&self, name: &str, property: &str, value: Option<&str>) -> Result<()> {
+    pub async fn set_dataset_property(&self, name: &str, property: &str, setting: &Setting) -> Result<()> {
         self.find(name)?;
-        let (property, value) = match value {
-            Some(value) => {
+        let (property, value) = match setting {
+            Setting::Value(value) => {
                 let (property, stored) = properties::parse(property, value)?;
                 (property, Some(stored))
             }
-            None if properties::is_user(property) => (property.to_owned(), None),
-            None => match properties::find(property) {
+            Setting::Inherit | Setting::Received if properties::is_user(property) => (property.to_owned(), None),
+            Setting::Inherit | Setting::Received => match properties::find(property) {
                 Some(native) if native.inherits || native.name == "canmount" => (native.name.to_owned(), None),
                 Some(native) => {
                     return Err(PoolError::invalid(format!("'{}' property cannot be inherited", native.name)));
@@ -495,18 +500,25 @@ impl Pool {
                 None => return Err(PoolError::invalid(format!("invalid property '{property}'"))),
             },
         };
-        let name = name.to_owned();
+        let (name, revert) = (name.to_owned(), *setting == Setting::Received);
         self.core
             .task(async move |core, tx| {
                 let dataset = core.tree.read().datasets.get(&name).cloned();
                 let dataset = dataset.ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))?;
-                dataset.dir.set_property(&core.mos, &tx, &property, value).await?;
-                let datasets: Vec<Arc<Dataset>> = core.tree.read().datasets.values().cloned().collect();
-                for dataset in datasets {
-                    if let Some(os) = dataset.open_objset() {
-                        os.set_properties(properties::write_properties(&core, &dataset.dir));
+                properties::check_applies(&core, &dataset, &property, value.as_ref())?;
+                match value {
+                    Some(StoredProperty::Number(number)) if space::is_limit(&property) => {
+                        space::set(&core, &tx, &dataset, &property, number).await?;
+                    }
+                    None if revert => dataset.dir.revert_property(&core.mos, &tx, &property).await?,
+                    value => {
+                        if property == "filesystem_limit" {
+                            limits::initialize(&core, &tx, &name, &dataset).await?;
+                        }
+                        dataset.dir.set_property(&core.mos, &tx, &property, value).await?;
                     }
                 }
+                properties::apply(&core, &tx).await?;
                 history::append_event(&core, &tx, "set", &format!("{name} {property}")).await?;
                 Ok(())
             })
@@ -546,12 +558,42 @@ impl Pool {
         Ok(())
     }
 
-    /// Bytes available to and referenced by a data set, for `statfs`; cheap.
-    pub fn filesystem_space(&self, name: &str) -> (u64, u64) {
-        let (usable, _) = self.core.space();
-        // What is freed but still held back counts as available: a writer waits for it if need be.
-        let used = self.core.tree.read().root_dir.as_ref().map_or(0, |root| root.phys.lock().used_bytes);
-        let referenced = self.find(name).map_or(0, |dataset| dataset.phys.lock().referenced_bytes);
-        (usable.saturating_sub(used), referenced)
+    /// A file system's space, for whoever mounted it.
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub fn filesystem_space(&self, name: &str) -> Result<FilesystemSpace> {
+        Ok(FilesystemSpace { core: self.core.clone(), dataset: self.find(name)? })
+    }
+}
+
+/// Space of one file system; cheap to ask.
+#[derive(Clone)]
+pub struct FilesystemSpace {
+    core: Arc<Core>,
+    dataset: Arc<Dataset>,
+}
+
+impl FilesystemSpace {
+    /// Bytes that can still be written: quotas and reservations included.
+    pub fn available(&self) -> u64 {
+        space::available(&self.core, &self.dataset)
+    }
+
+    /// Bytes that the file system references.
+    pub fn referenced(&self) -> u64 {
+        self.dataset.phys.lock().referenced_bytes
+    }
+
+    /// Whether `bytes` more may be written; `false` asks to try again when all that waits is on disk.
+    ///
+    /// # Errors
+    /// [`platter_zio::ZioError::Quota`] or [`platter_zio::ZioError::NoSpace`] when it is certain that they may not.
+    pub fn admit(&self, bytes: u64) -> platter_zio::Result<bool> {
+        match space::admit(&self.core, &self.dataset, bytes) {
+            space::Admission::Yes => Ok(true),
+            space::Admission::AfterSync => Ok(false),
+            space::Admission::No(error) => Err(error),
+        }
     }
 }

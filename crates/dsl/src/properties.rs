@@ -8,13 +8,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use platter_dmu::WriteProperties;
+use platter_dmu::{Objset, RedundantMetadata, Tx, WriteProperties};
 
 use crate::core::Core;
 use crate::dataset::Dataset;
 use crate::dir::{Dir, StoredProperty};
+use crate::environment::FilesystemOptions;
 use crate::error::{PoolError, Result};
-use crate::report::{Properties, Property, PropertySource, PropertyValue};
+
+const LARGE_DNODE: &str = "org.zfsonlinux:large_dnode";
 
 /// What values a property takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +27,10 @@ pub enum Kind {
     RecordSize,
     /// Bytes; "none" is 0.
     Bytes,
+    /// A number of things; "none" is the largest number.
+    Count,
+    /// `special_small_blocks`: bytes, 0 or a power of two.
+    SmallBlocks,
     /// A path, `none` or `legacy`.
     Mountpoint,
     /// Free text.
@@ -45,6 +51,8 @@ pub struct Native {
     /// Whether this version acts on it; others are shown and refuse to be changed.
     pub settable: bool,
 }
+
+const CACHES: Kind = Kind::Index(&[("none", 0), ("metadata", 1), ("all", 2)]);
 
 const ON_OFF: Kind = Kind::Index(&[("off", 0), ("on", 1)]);
 
@@ -107,9 +115,9 @@ const fn native(name: &'static str, kind: Kind, default: u64, inherits: bool, se
 }
 
 /// All native properties that OpenZFS lets one set on a file system, in the order of `zfs get all`.
-pub const NATIVES: [Native; 33] = [
-    native("quota", Kind::Bytes, 0, false, false),
-    native("reservation", Kind::Bytes, 0, false, false),
+pub const NATIVES: &[Native] = &[
+    native("quota", Kind::Bytes, 0, false, true),
+    native("reservation", Kind::Bytes, 0, false, true),
     native("recordsize", Kind::RecordSize, 128 << 10, true, true),
     native("mountpoint", Kind::Mountpoint, 0, true, true),
     native("sharenfs", Kind::Text, 0, true, false),
@@ -142,10 +150,10 @@ pub const NATIVES: [Native; 33] = [
     native("vscan", ON_OFF, 0, true, false),
     native("nbmand", ON_OFF, 0, true, false),
     native("sharesmb", Kind::Text, 0, true, false),
-    native("refquota", Kind::Bytes, 0, false, false),
-    native("refreservation", Kind::Bytes, 0, false, false),
-    native("primarycache", Kind::Index(&[("none", 0), ("metadata", 1), ("all", 2)]), 2, true, false),
-    native("secondarycache", Kind::Index(&[("none", 0), ("metadata", 1), ("all", 2)]), 2, true, false),
+    native("refquota", Kind::Bytes, 0, false, true),
+    native("refreservation", Kind::Bytes, 0, false, true),
+    native("primarycache", CACHES, 2, true, false),
+    native("secondarycache", CACHES, 2, true, false),
     native("logbias", Kind::Index(&[("latency", 0), ("throughput", 1)]), 0, true, false),
     native("dedup", Kind::Index(&[("off", 2), ("on", 1)]), 2, true, false),
     native("sync", Kind::Index(&[("standard", 0), ("always", 1), ("disabled", 2)]), 0, true, false),
@@ -162,15 +170,53 @@ pub const NATIVES: [Native; 33] = [
         ]),
         0,
         true,
-        false,
+        true,
     ),
     native("relatime", ON_OFF, 1, true, true),
-    native("redundant_metadata", Kind::Index(&[("all", 0), ("most", 1), ("some", 2), ("none", 3)]), 0, true, false),
+    native("redundant_metadata", Kind::Index(&[("all", 0), ("most", 1), ("some", 2), ("none", 3)]), 0, true, true),
+    native("overlay", ON_OFF, 1, true, true),
+    native("filesystem_limit", Kind::Count, u64::MAX, false, true),
+    native("snapshot_limit", Kind::Count, u64::MAX, false, false),
+    native(
+        "volmode",
+        Kind::Index(&[("default", 0), ("full", 1), ("geom", 1), ("dev", 2), ("none", 3)]),
+        0,
+        true,
+        false,
+    ),
+    native("snapdev", Kind::Index(&[("hidden", 0), ("visible", 1)]), 0, true, false),
+    native("mlslabel", Kind::Text, 0, true, false),
+    native("context", Kind::Text, 0, false, false),
+    native("fscontext", Kind::Text, 0, false, false),
+    native("defcontext", Kind::Text, 0, false, false),
+    native("rootcontext", Kind::Text, 0, false, false),
+    native("special_small_blocks", Kind::SmallBlocks, 0, true, false),
+    native("prefetch", CACHES, 2, true, false),
+    native("direct", Kind::Index(&[("disabled", 0), ("standard", 1), ("always", 2)]), 1, true, false),
+    native("longname", ON_OFF, 0, true, false),
+    native("encryption", Kind::Index(&[("off", 2), ("on", 1)]), 2, true, false),
+    native("keylocation", Kind::Text, 0, false, false),
+    native("keyformat", Kind::Index(&[("none", 0), ("raw", 1), ("hex", 2), ("passphrase", 3)]), 0, false, false),
+    native("pbkdf2iters", Kind::Bytes, 0, false, false),
     native("acltype", Kind::Index(&[("off", 0), ("posix", 1), ("nfsv4", 2)]), 0, true, false),
 ];
 
+/// Properties that a file system gets when it is made and keeps for ever, with their values as stored.
+pub const AT_CREATION: &[(&str, Kind)] = &[
+    ("version", Kind::Index(&[("5", 5), ("current", 5), ("1", 1), ("2", 2), ("3", 3), ("4", 4)])),
+    ("utf8only", ON_OFF),
+    ("normalization", Kind::Index(&[("none", 0), ("formD", NFD), ("formKC", NFKC), ("formC", NFC), ("formKD", NFKD)])),
+    ("casesensitivity", Kind::Index(&[("sensitive", 0), ("insensitive", 1), ("mixed", 2)])),
+];
+
+/// `U8_TEXTPREP_NFD` and its kin (`include/sys/u8_textprep.h`): canonical and compatible decomposition, composition.
+const NFD: u64 = 0x10;
+const NFKD: u64 = 0x20;
+const NFC: u64 = 0x40 | NFD;
+const NFKC: u64 = 0x40 | NFKD;
+
 /// Read-only names, to tell "cannot be changed" from "no such property".
-const READ_ONLY: [&str; 24] = [
+const READ_ONLY: [&str; 23] = [
     "type",
     "creation",
     "used",
@@ -189,12 +235,11 @@ const READ_ONLY: [&str; 24] = [
     "guid",
     "createtxg",
     "objsetid",
-    "version",
-    "utf8only",
-    "normalization",
-    "casesensitivity",
     "origin",
-    "mlslabel",
+    "filesystem_count",
+    "snapshot_count",
+    "snapshots_changed",
+    "userrefs",
 ];
 
 /// The native property called `name`, by long or short name.
@@ -206,6 +251,9 @@ pub fn find(name: &str) -> Option<&'static Native> {
         "refreserv" => "refreservation",
         "rdonly" => "readonly",
         "dnsize" => "dnodesize",
+        "fslimit" => "filesystem_limit",
+        "sslimit" => "snapshot_limit",
+        "redund_md" => "redundant_metadata",
         other => other,
     };
     NATIVES.iter().find(|native| native.name == long)
@@ -257,16 +305,12 @@ pub fn parse(name: &str, value: &str) -> Result<(String, StoredProperty)> {
     if READ_ONLY.contains(&name) {
         return Err(PoolError::invalid(format!("property '{name}' is read-only")));
     }
+    if AT_CREATION.iter().any(|(known, _)| *known == name) {
+        return Err(PoolError::invalid(format!("property '{name}' can only be set when a file system is created")));
+    }
     let native = find(name).ok_or_else(|| PoolError::invalid(format!("invalid property '{name}'")))?;
     let stored = match native.kind {
-        Kind::Index(values) => {
-            let found = values.iter().find(|(text, _)| *text == value);
-            let names: Vec<&str> = values.iter().map(|(text, _)| *text).collect();
-            let &(_, number) = found.ok_or_else(|| {
-                PoolError::invalid(format!("'{}' must be one of '{}'", native.name, names.join(" | ")))
-            })?;
-            StoredProperty::Number(number)
-        }
+        Kind::Index(values) => StoredProperty::Number(index_value(native.name, values, value)?),
         Kind::RecordSize => {
             let bytes = parse_bytes(value)
                 .ok_or_else(|| PoolError::invalid(format!("bad numeric value '{value}' for '{}'", native.name)))?;
@@ -281,6 +325,19 @@ pub fn parse(name: &str, value: &str) -> Result<(String, StoredProperty)> {
                 bytes
                     .ok_or_else(|| PoolError::invalid(format!("bad numeric value '{value}' for '{}'", native.name)))?,
             )
+        }
+        Kind::Count => {
+            let count = if value == "none" { Some(u64::MAX) } else { value.parse().ok() };
+            StoredProperty::Number(
+                count
+                    .ok_or_else(|| PoolError::invalid(format!("bad numeric value '{value}' for '{}'", native.name)))?,
+            )
+        }
+        Kind::SmallBlocks => {
+            let bytes = parse_bytes(value).filter(|&n| n == 0 || n.is_power_of_two() && (512..=16 << 20).contains(&n));
+            StoredProperty::Number(bytes.ok_or_else(|| {
+                PoolError::invalid(format!("'{}' must be zero or a power of 2 from 512B to 16M", native.name))
+            })?)
         }
         Kind::Mountpoint => {
             let absolute = value.starts_with('/') && value.len() < 1024;
@@ -298,15 +355,78 @@ pub fn parse(name: &str, value: &str) -> Result<(String, StoredProperty)> {
     let unwritable =
         native.name == "checksum" && matches!(&stored, StoredProperty::Number(n) if !matches!(n, 1 | 2 | 6 | 7 | 8));
     if !native.settable || unwritable {
-        if matches!(&stored, StoredProperty::Number(n) if *n == native.default) {
+        let default = match &stored {
+            StoredProperty::Number(n) => *n == native.default,
+            StoredProperty::Text(text) => text == default_text(native.name),
+        };
+        if default {
             return Ok((native.name.to_owned(), stored));
         }
         return Err(PoolError::Unsupported(format!(
-            "property '{}' cannot be set to '{value}': this version does not act on it yet",
-            native.name
+            "property '{}' cannot be set to '{value}': {}",
+            native.name,
+            no_effect(native.name)
         )));
     }
     Ok((native.name.to_owned(), stored))
+}
+
+/// What a text property is when nobody set it.
+pub fn default_text(name: &str) -> &'static str {
+    match name {
+        "sharenfs" | "sharesmb" => "off",
+        _ => "none",
+    }
+}
+
+/// The number that a word stands for.
+fn index_value(name: &str, values: &[(&str, u64)], value: &str) -> Result<u64> {
+    let found = values.iter().find(|(text, _)| *text == value);
+    let names: Vec<&str> = values.iter().map(|(text, _)| *text).collect();
+    found
+        .map(|&(_, number)| number)
+        .ok_or_else(|| PoolError::invalid(format!("'{name}' must be one of '{}'", names.join(" | "))))
+}
+
+/// Why a property would have no effect.
+fn no_effect(name: &str) -> &'static str {
+    match name {
+        "nbmand" => "Linux has had no mandatory locks since version 5.15",
+        "snapdir" | "snapdev" | "snapshot_limit" => "this version has no snapshots yet",
+        "volmode" => "this version has no volumes yet",
+        "secondarycache" => "this version has no cache devices yet",
+        "special_small_blocks" => "this version has no special vdevs yet",
+        "sharenfs" | "sharesmb" => "this version shares nothing over the network yet",
+        "encryption" | "keyformat" | "keylocation" | "pbkdf2iters" => "this version does not encrypt yet",
+        "context" | "fscontext" | "defcontext" | "rootcontext" | "mlslabel" => "file systems have no labels here",
+        "vscan" => "there is no virus scanner to ask",
+        "zoned" => "Linux has no zones",
+        _ => "this version does not act on it yet",
+    }
+}
+
+/// Properties that a file system gets when it is made, taken out of `given`.
+///
+/// # Errors
+/// Value out of range, or without effect in this version.
+pub fn take_at_creation(given: &mut BTreeMap<String, String>) -> Result<FilesystemOptions> {
+    let mut options = FilesystemOptions::default();
+    for (name, kind) in AT_CREATION {
+        let (Some(value), Kind::Index(values)) = (given.remove(*name), kind) else { continue };
+        let number = index_value(name, values, &value)?;
+        let wanted = match *name {
+            "version" if number == options.version => continue,
+            "utf8only" => {
+                options.utf8_only = number == 1;
+                continue;
+            }
+            "normalization" | "casesensitivity" if number == 0 => continue,
+            "version" => "only version 5 is made",
+            _ => "names are compared byte by byte only",
+        };
+        return Err(PoolError::Unsupported(format!("property '{name}' cannot be set to '{value}': {wanted} yet")));
+    }
+    Ok(options)
 }
 
 /// Checks a set of properties.
@@ -321,10 +441,10 @@ pub fn parse_all(given: &BTreeMap<String, String>) -> Result<BTreeMap<String, St
 pub fn lookup(dir: &Arc<Dir>, native: &Native) -> (Option<StoredProperty>, Option<Arc<Dir>>) {
     let mut at = Some(dir.clone());
     while let Some(here) = at {
-        if let Some(value) = here.properties.read().get(native.name) {
-            return (Some(value.clone()), Some(here.clone()));
+        if let Some((value, _)) = here.own_property(native.name) {
+            return (Some(value), Some(here));
         }
-        at = if native.inherits { here.parent.clone() } else { None };
+        at = if native.inherits { here.parent() } else { None };
     }
     (None, None)
 }
@@ -363,120 +483,82 @@ pub fn write_properties(core: &Core, dir: &Arc<Dir>) -> WriteProperties {
         record_size: record_size as u32,
         is_mos: false,
         embedded_data: core.features.is_enabled("com.delphix:embedded_data"),
-        dnode_size: 512,
+        dnode_size: match number(dir, "dnodesize") {
+            _ if !core.features.is_enabled(LARGE_DNODE) => 512,
+            0 => 512,
+            1 => 1024,
+            size => size.min(16 << 10) as u32,
+        },
+        redundant_metadata: match number(dir, "redundant_metadata") {
+            1 => RedundantMetadata::Most,
+            2 => RedundantMetadata::Some,
+            3 => RedundantMetadata::None,
+            _ => RedundantMetadata::All,
+        },
     }
 }
 
-fn full_name(core: &Core, dir: &Dir) -> String {
-    let mut parts = vec![dir.name.clone()];
-    let mut at = dir.parent.clone();
+/// A directory's name from the pool's name on.
+pub fn full_name(core: &Core, dir: &Arc<Dir>) -> String {
+    let mut parts = Vec::new();
+    let mut at = Some(dir.clone());
     while let Some(here) = at {
-        parts.push(here.name.clone());
-        at = here.parent.clone();
+        let (parent, name) = (here.parent(), here.name());
+        parts.push(if parent.is_some() { name } else { core.name() });
+        at = parent;
     }
-    parts.pop();
-    parts.push(core.name());
     parts.reverse();
-    parts.retain(|part| !part.is_empty());
     parts.join("/")
 }
 
-fn shown(native: &Native, value: &StoredProperty) -> PropertyValue {
-    match (native.kind, value) {
-        (Kind::Index(values), StoredProperty::Number(n)) => {
-            let name = values.iter().find(|(_, number)| number == n).map(|(text, _)| (*text).to_owned());
-            PropertyValue::Text(name.unwrap_or_else(|| n.to_string()))
+/// Whether `value` (`None`: inherit) may be set on `dataset` in this pool.
+///
+/// # Errors
+/// In OpenZFS's words, why not.
+pub fn check_applies(core: &Core, dataset: &Dataset, property: &str, value: Option<&StoredProperty>) -> Result<()> {
+    let feature = match (property, value) {
+        ("dnodesize", Some(StoredProperty::Number(size))) if *size != 0 => LARGE_DNODE,
+        ("filesystem_limit", Some(_)) if !crate::limits::is_enabled(core) => "com.joyent:filesystem_limits",
+        _ => "",
+    };
+    if !feature.is_empty() && !core.features.is_enabled(feature) {
+        return Err(PoolError::Unsupported("pool must be upgraded to set this property or value".into()));
+    }
+    if dataset.is_volume && matches!(property, "quota" | "refquota" | "filesystem_limit" | "mountpoint" | "canmount") {
+        return Err(PoolError::invalid(format!("'{property}' does not apply to datasets of this type")));
+    }
+    Ok(())
+}
+
+/// Lets open object sets follow changed properties.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn apply(core: &Arc<Core>, tx: &Tx) -> platter_zio::Result<()> {
+    let datasets: Vec<Arc<Dataset>> = core.tree.read().datasets.values().cloned().collect();
+    for dataset in datasets {
+        if let Some(os) = dataset.open_objset() {
+            note_large_dnodes(core, tx, &dataset, &os).await?;
+            os.set_properties(write_properties(core, &dataset.dir));
         }
-        (_, StoredProperty::Number(n)) => PropertyValue::Number(*n),
-        (_, StoredProperty::Text(text)) => PropertyValue::Text(text.clone()),
     }
+    Ok(())
 }
 
-/// All properties of the data set called `name`, statistics included.
-pub fn all(core: &Core, name: &str, dataset: &Dataset) -> Properties {
-    let mut properties = Properties::new();
-    statistics(core, dataset, &mut properties);
-    for native in &NATIVES {
-        let (value, from) = lookup(&dataset.dir, native);
-        let source = match &from {
-            None => PropertySource::Default,
-            Some(dir) if dir.object == dataset.dir.object => PropertySource::Local,
-            Some(dir) => PropertySource::Inherited(full_name(core, dir)),
-        };
-        let value = if native.kind == Kind::Mountpoint {
-            PropertyValue::Text(mountpoint(core, name, value, from.as_deref()))
-        } else if let Some(value) = &value {
-            shown(native, value)
-        } else if native.kind == Kind::Text {
-            PropertyValue::Text("off".into())
-        } else {
-            shown(native, &StoredProperty::Number(native.default))
-        };
-        properties.insert(native.name.to_owned(), Property { value, source });
+/// A data set that may have dnodes of more than 512 bytes says so (feature `large_dnode`).
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn note_large_dnodes(
+    core: &Arc<Core>,
+    tx: &Tx,
+    dataset: &Arc<Dataset>,
+    os: &Objset,
+) -> platter_zio::Result<()> {
+    if os.properties().dnode_size > 512 {
+        crate::zapify::activate(core, tx, dataset, LARGE_DNODE).await?;
     }
-    let mut at = Some(dataset.dir.clone());
-    while let Some(dir) = at {
-        for (name, value) in dir.properties.read().iter().filter(|(name, _)| is_user(name)) {
-            if let StoredProperty::Text(text) = value {
-                let source = if dir.object == dataset.dir.object {
-                    PropertySource::Local
-                } else {
-                    PropertySource::Inherited(full_name(core, &dir))
-                };
-                properties.entry(name.clone()).or_insert(Property { value: PropertyValue::Text(text.clone()), source });
-            }
-        }
-        at = dir.parent.clone();
-    }
-    properties
-}
-
-/// Where a data set is mounted: the inherited path goes on with the names below where it was set.
-fn mountpoint(core: &Core, name: &str, value: Option<StoredProperty>, from: Option<&Dir>) -> String {
-    let Some((StoredProperty::Text(base), from)) = value.zip(from) else {
-        return format!("/{name}");
-    };
-    if base == "none" || base == "legacy" {
-        return base;
-    }
-    let below = name.strip_prefix(&full_name(core, from)).unwrap_or("");
-    if base == "/" && !below.is_empty() { below.to_owned() } else { format!("{base}{below}") }
-}
-
-fn statistics(core: &Core, dataset: &Dataset, properties: &mut Properties) {
-    let mut put = |name: &str, value: PropertyValue| {
-        properties.insert(name.to_owned(), Property { value, source: PropertySource::None });
-    };
-    let (usable, _) = core.space();
-    let pool_used = core.tree.read().root_dir.as_ref().map_or(0, |root| root.phys.lock().used_bytes);
-    let available = usable.saturating_sub(pool_used);
-    let dir = dataset.dir.phys.lock().clone();
-    let phys = dataset.phys.lock().clone();
-    let ratio = |logical: u64, physical: u64| {
-        if physical == 0 { 100 } else { (u128::from(logical) * 100 / u128::from(physical)) as u64 }
-    };
-    let number = PropertyValue::Number;
-    put("type", PropertyValue::Text(if dataset.is_volume { "volume".into() } else { "filesystem".into() }));
-    put("creation", number(phys.creation_time));
-    put("used", number(dir.used_bytes));
-    put("available", number(available));
-    put("referenced", number(phys.referenced_bytes));
-    put("compressratio", number(ratio(dir.uncompressed_bytes, dir.compressed_bytes).max(100)));
-    put("refcompressratio", number(ratio(phys.uncompressed_bytes, phys.compressed_bytes).max(100)));
-    put("usedbysnapshots", number(dir.used_breakdown.snapshots));
-    put("usedbydataset", number(dir.used_breakdown.head));
-    put("usedbychildren", number(dir.used_breakdown.children + dir.used_breakdown.child_reservations));
-    put("usedbyrefreservation", number(dir.used_breakdown.refreservation));
-    put("written", number(phys.unique_bytes));
-    put("logicalused", number(dir.uncompressed_bytes));
-    put("logicalreferenced", number(phys.uncompressed_bytes));
-    put("guid", number(phys.guid.0));
-    put("createtxg", number(phys.creation_txg.0));
-    put("objsetid", number(dataset.object.0));
-    put("version", number(5));
-    put("utf8only", PropertyValue::Text("off".into()));
-    put("normalization", PropertyValue::Text("none".into()));
-    put("casesensitivity", PropertyValue::Text("sensitive".into()));
+    Ok(())
 }
 
 #[cfg(test)]
@@ -500,10 +582,28 @@ mod tests {
             ("mountpoint", "tank"),
             ("used", "0"),
             ("nonsense", "1"),
-            ("quota", "10G"),
+            ("quota", "10X"),
+            ("filesystem_limit", "many"),
+            ("special_small_blocks", "32K"),
+            ("utf8only", "on"),
             ("checksum", "edonr"),
         ] {
             let text = parse(name, value).unwrap_err().to_string();
+            assert!(text.contains(name), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_changed_later_is_taken_at_creation() {
+        let given = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let mut some = given(&[("utf8only", "on"), ("version", "5"), ("atime", "off"), ("normalization", "none")]);
+        let options = take_at_creation(&mut some).unwrap();
+        assert!(options.utf8_only);
+        assert_eq!(some, given(&[("atime", "off")]));
+        for (name, value) in [("utf8only", "maybe"), ("casesensitivity", "mixed"), ("version", "3")] {
+            let text = take_at_creation(&mut given(&[(name, value)])).unwrap_err().to_string();
             assert!(text.contains(name), "{text}");
         }
     }

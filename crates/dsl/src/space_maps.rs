@@ -312,12 +312,9 @@ async fn write_pending(
 /// Out of space, device errors.
 pub async fn create(mos: &Arc<Objset>, tx: &Tx, block_size: u32) -> Result<ObjectId> {
     let new = NewDnode {
-        object_type: object_type::SPACE_MAP,
-        block_size,
-        indirect_shift: 17,
         bonus_type: object_type::SPACE_MAP_HEADER,
         bonus_length: SPACE_MAP_SIZE as u16,
-        dnode_size: 512,
+        ..NewDnode::plain(object_type::SPACE_MAP, block_size)
     };
     let dnode = mos.allocate(tx, new).await?;
     let object = dnode.object();

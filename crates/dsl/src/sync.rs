@@ -17,10 +17,11 @@ use platter_dmu::{Result, Tx, ZioError};
 use platter_ondisk::uberblock::{MMP_MAGIC, Uberblock};
 use platter_ondisk::{BlkPtr, Txg};
 use platter_spa::free_gang;
+use platter_zio::BlockStore;
 
 use crate::core::Core;
-use crate::dataset::Dataset;
-use crate::dir::{Dir, UsedKind};
+use crate::dataset::{Dataset, Snapshot};
+use crate::dir::{Dir, SpaceChange, UsedKind, reserved_delta};
 use crate::labels::{self, Half};
 use crate::{deadlist, dtl, log_spacemaps, space_maps, zapify};
 
@@ -182,6 +183,7 @@ async fn sync_datasets(core: &Arc<Core>, tx: &Tx, pass: u32) -> Result<()> {
         if !os.is_dirty(txg) && dataset.accounting.is_empty() {
             continue;
         }
+        crate::properties::note_large_dnodes(core, tx, &dataset, &os).await?;
         let root = os.sync(txg, pass).await?;
         dataset.phys.lock().bp = root;
         apply_deltas(core, tx, &dataset).await?;
@@ -190,26 +192,28 @@ async fn sync_datasets(core: &Arc<Core>, tx: &Tx, pass: u32) -> Result<()> {
     Ok(())
 }
 
-/// Brings what was booked on a data set into its totals, its directory's, its deadlist and its features.
+/// Brings what was booked on a data set into its totals, its directory's, its deadlist and its features
+/// (`dsl_dataset_block_born`, `dsl_dataset_block_kill`).
 pub async fn apply_deltas(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>) -> Result<()> {
     let deltas = dataset.accounting.take();
-    let deadlist_object = {
+    let reserved = dataset.dir.local_number("refreservation");
+    let (deadlist_object, felt) = {
         let mut phys = dataset.phys.lock();
-        phys.referenced_bytes = phys.referenced_bytes.saturating_add_signed(deltas.used);
-        phys.compressed_bytes = phys.compressed_bytes.saturating_add_signed(deltas.compressed);
-        phys.uncompressed_bytes = phys.uncompressed_bytes.saturating_add_signed(deltas.uncompressed);
-        phys.unique_bytes = phys.unique_bytes.saturating_add_signed(deltas.unique);
-        phys.deadlist_obj
+        let felt = reserved_delta(reserved, phys.unique_bytes, deltas.own.used);
+        let change = deltas.referenced;
+        phys.referenced_bytes = phys.referenced_bytes.saturating_add_signed(change.used);
+        phys.compressed_bytes = phys.compressed_bytes.saturating_add_signed(change.compressed);
+        phys.uncompressed_bytes = phys.uncompressed_bytes.saturating_add_signed(change.uncompressed);
+        phys.unique_bytes = phys.unique_bytes.saturating_add_signed(deltas.own.used);
+        (phys.deadlist_obj, felt)
     };
-    // What moved to snapshots is still used by the directory, only under another heading.
-    let moved = deltas.to_snapshots;
-    let head = deltas.used + moved;
+    let change = SpaceChange { used: felt, ..deltas.own };
     let mut changed: BTreeMap<u64, Arc<Dir>> = BTreeMap::new();
-    for dir in dataset.dir.diduse(UsedKind::Head, head, deltas.compressed, deltas.uncompressed) {
+    for dir in dataset.dir.book(change, UsedKind::Head, deltas.own.used, UsedKind::Refreservation) {
         changed.insert(dir.object.0, dir);
     }
-    if moved != 0 {
-        dataset.dir.transfer(UsedKind::Head, UsedKind::Snapshots, moved.unsigned_abs());
+    if !deltas.dead.is_empty() {
+        hand_to_snapshots(core, tx, dataset, &deltas.dead).await?;
     }
     for dir in changed.values() {
         dir.store(&core.mos, tx).await?;
@@ -225,15 +229,35 @@ pub async fn apply_deltas(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>) -> 
     Ok(())
 }
 
+/// Books blocks that the head gave up and its snapshots still hold. They stay in the directory's space, under another
+/// heading unless an origin outside holds them too; those that only the latest snapshot has are now unique to it.
+async fn hand_to_snapshots(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, dead: &[BlkPtr]) -> Result<()> {
+    let sum = |after: Txg| dead.iter().filter(|bp| bp.birth() > after).map(|bp| core.store.dsize(bp)).sum::<u64>();
+    let origin = dataset.dir.phys.lock().origin_obj;
+    let origin_txg = match origin.is_some() {
+        true => Snapshot::load(&core.mos, origin).await?.phys.creation_txg,
+        false => Txg(0),
+    };
+    dataset.dir.transfer(UsedKind::Head, UsedKind::Snapshots, sum(origin_txg));
+    let previous = dataset.phys.lock().prev_snap_obj;
+    if previous.is_some() {
+        let mut previous = Snapshot::load(&core.mos, previous).await?;
+        if previous.phys.next_snap_obj == dataset.object {
+            previous.phys.unique_bytes += sum(previous.phys.prev_snap_txg);
+            previous.store(tx)?;
+        }
+    }
+    Ok(())
+}
+
 /// Books the MOS's own growth on `$MOS` (`dsl_pool_mos_diduse_space`); what later passes add is booked next time.
 async fn book_mos(core: &Core, tx: &Tx) -> Result<()> {
     let deltas = core.mos_accounting.take();
     let Some(dir) = core.tree.read().mos_dir.clone() else { return Ok(()) };
-    if deltas.used == 0 && deltas.compressed == 0 {
+    if deltas.own == SpaceChange::default() {
         return Ok(());
     }
-    // All of it is metadata: logical size counts as stored.
-    for dir in dir.diduse(UsedKind::Head, deltas.used, deltas.compressed, deltas.compressed) {
+    for dir in dir.diduse(UsedKind::Head, deltas.own) {
         dir.store(&core.mos, tx).await?;
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! Loading the tree of data sets from the MOS (`dsl_pool_open`, `dmu_objset_find`).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
@@ -28,7 +29,12 @@ pub async fn load(os: &Arc<Objset>, store: &Store, directory: &Zap, pool: &str) 
     let root_dir = Dir::load(os, ObjectId(root), None, String::new()).await?;
     let mut tree = Tree { root_dir: Some(root_dir.clone()), ..Tree::default() };
     let mut work = vec![(root_dir, pool.to_owned(), 0usize)];
+    let mut seen = BTreeSet::new();
     while let Some((dir, name, depth)) = work.pop() {
+        // Each has one parent: met again, the tree loops, and walking it would take for ever.
+        if !seen.insert(dir.object) {
+            return Err(ZioError::corrupt("DSL directory", format!("object {} ({name}) has two places", dir.object)));
+        }
         if depth > DEPTH_MAX {
             return Err(ZioError::corrupt("DSL directory", format!("{name}: nested too deeply")));
         }

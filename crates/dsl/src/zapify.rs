@@ -10,6 +10,9 @@ use platter_ondisk::types::object_type;
 use crate::core::Core;
 use crate::dataset::Dataset;
 
+/// Counts the objects of the pool that became ZAPs this way.
+pub const EXTENSIBLE_DATASET: &str = "com.delphix:extensible_dataset";
+
 /// Notes that `dataset` uses feature `guid` from now on. Does nothing when it did before.
 ///
 /// # Errors
@@ -22,7 +25,7 @@ pub async fn activate(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, guid: &
     let dnode = core.mos.dnode(dataset.object).await?;
     if dnode.info().object_type != object_type::OTN_ZAP_METADATA {
         Zap::zapify(&dnode, tx, object_type::OTN_ZAP_METADATA, core.random()).await?;
-        core.features.adjust(tx, "com.delphix:extensible_dataset", 1).await?;
+        core.features.adjust(tx, EXTENSIBLE_DATASET, 1).await?;
     }
     Zap::from_dnode(dnode).put_u64(tx, guid.as_bytes(), 0).await?;
     dataset.features.lock().insert(guid.to_owned());
@@ -41,7 +44,7 @@ pub async fn deactivate_all(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>) -
     }
     let dnode = core.mos.dnode(dataset.object).await?;
     if dnode.info().object_type == object_type::OTN_ZAP_METADATA {
-        core.features.adjust(tx, "com.delphix:extensible_dataset", -1).await?;
+        core.features.adjust(tx, EXTENSIBLE_DATASET, -1).await?;
     }
     Ok(())
 }

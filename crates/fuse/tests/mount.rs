@@ -72,6 +72,7 @@ impl Fixture {
             is_mos: false,
             embedded_data: false,
             dnode_size: 512,
+            redundant_metadata: platter_dmu::RedundantMetadata::All,
         };
         let store = Arc::new(MemoryStore::new());
         let gate = TxgGate::new(Txg(10), 256 << 20);

@@ -293,15 +293,13 @@ impl Zpl {
     pub(crate) async fn reserve(&self, bytes: u64) -> Result<()> {
         let gate = &self.os.params().gate;
         for _ in 0..RESERVE_ATTEMPTS {
-            let waiting = gate.dirty();
-            // Parity of small blocks and indirect blocks come on top of what writers count.
-            if self.space.check(bytes.saturating_add(waiting).saturating_add(waiting / 4)).is_ok() {
+            if self.space.admit(bytes, gate.dirty())? {
                 return Ok(());
             }
-            self.space.check(bytes)?;
             gate.wait_synced(gate.open_txg()).await?;
         }
-        Ok(self.space.check(bytes.saturating_add(gate.dirty()))?)
+        // Others keep the limit busy: what is on disk decides.
+        Ok(self.space.check(bytes)?)
     }
 
     /// Joins the open group. Every lock the operation needs is held already.

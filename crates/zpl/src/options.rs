@@ -80,6 +80,19 @@ pub trait SpaceInfo: Send + Sync + 'static {
     fn check(&self, bytes: u64) -> Result<()> {
         if self.available() < bytes { Err(ZioError::NoSpace) } else { Ok(()) }
     }
+
+    /// Whether `bytes` more fit, together with what waits to be written (`waiting` bytes in the whole pool). `false`
+    /// asks to try again when all that waits is on disk, since only then its true size is known.
+    ///
+    /// # Errors
+    /// [`ZioError::NoSpace`] or [`ZioError::Quota`] when it is certain that they do not.
+    fn admit(&self, bytes: u64, waiting: u64) -> Result<bool> {
+        // Parity of small blocks and indirect blocks come on top of what writers count.
+        if self.check(bytes.saturating_add(waiting).saturating_add(waiting / 4)).is_ok() {
+            return Ok(true);
+        }
+        self.check(bytes).map(|()| false)
+    }
 }
 
 /// Space without a limit, for tests and tools.

@@ -31,7 +31,12 @@ impl platter_zpl::WallClock for Clock {
 struct Maker;
 
 impl FilesystemMaker for Maker {
-    fn make<'a>(&'a self, os: &'a Arc<Objset>, tx: &'a Tx) -> BoxFuture<'a, platter_zio::Result<()>> {
+    fn make<'a>(
+        &'a self,
+        os: &'a Arc<Objset>,
+        tx: &'a Tx,
+        _options: &'a platter_dsl::FilesystemOptions,
+    ) -> BoxFuture<'a, platter_zio::Result<()>> {
         async move {
             let options = CreateOptions { salt_seed: 7, ..CreateOptions::default() };
             Zpl::create_filesystem(os, tx, &options).await

@@ -5,6 +5,7 @@ mod destroy;
 mod get;
 mod list;
 mod mount;
+mod rename;
 mod select;
 mod set;
 
@@ -24,6 +25,12 @@ pub static USAGE: Usage = Usage {
         Entry::command("destroy", "\tdestroy [-fnprv] <filesystem>\n"),
         Entry::GAP,
         Entry::command(
+            "rename",
+            "\trename [-f] <filesystem> <filesystem>\n\trename -p [-f] <filesystem> <filesystem>\n\
+             \trename -u [-f] <filesystem> <filesystem>\n",
+        ),
+        Entry::GAP,
+        Entry::command(
             "list",
             "\tlist [-Hp] [-j [--json-int]] [-r|-d max] [-o property[,...]] [-s property]...\n\
              \t    [-S property]... [-t type[,...]] [filesystem|volume|snapshot] ...\n",
@@ -36,9 +43,9 @@ pub static USAGE: Usage = Usage {
              \t    [-t type[,...]] [-s source[,...]]\n\
              \t    <\"all\" | property[,...]> [filesystem|volume|snapshot|bookmark] ...\n",
         ),
-        Entry::command("inherit", "\tinherit [-r] <property> <filesystem|volume|snapshot> ...\n"),
+        Entry::command("inherit", "\tinherit [-rS] <property> <filesystem|volume|snapshot> ...\n"),
         Entry::GAP,
-        Entry::command("mount", "\tmount [-j]\n\tmount [-fv] [-o opts] <-a|filesystem>\n"),
+        Entry::command("mount", "\tmount [-j]\n\tmount [-flvO] [-o opts] <-a|-R filesystem|filesystem>\n"),
         Entry::command("unmount", "\tunmount [-f] <-a | filesystem|mountpoint>\n"),
     ],
     footer: "\nEach dataset is of the form: pool/[dataset/]*dataset[@name]\n\n\
@@ -49,7 +56,6 @@ pub static USAGE: Usage = Usage {
         "rollback",
         "clone",
         "promote",
-        "rename",
         "bookmark",
         "program",
         "upgrade",
@@ -95,6 +101,7 @@ fn find(name: &str) -> Option<Run> {
         "get" => get::run,
         "set" => set::set,
         "inherit" => set::inherit,
+        "rename" => rename::run,
         "mount" => mount::mount,
         "unmount" => mount::unmount,
         _ => return None,

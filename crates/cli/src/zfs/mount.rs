@@ -6,14 +6,14 @@ use serde_json::json;
 use crate::getopt::{Grammar, parse};
 use crate::json::{self, Object};
 use crate::out::out;
-use crate::session::{Done, Session, complain_all, refused, usage};
+use crate::session::{Done, Session, complain_all, usage};
 
 /// Runs `zfs mount`.
 pub fn mount(session: &mut Session, words: &[String]) -> Done {
     let parsed = parse(Grammar { short: ":ajRlvo:Of", long: &[("json", "j")] }, words).map_err(usage)?;
-    if parsed.has("l") || parsed.has("R") {
-        return Err(refused("zfs mount -l and -R: not supported yet"));
-    }
+    // -l loads keys (an encrypted file system cannot be mounted and says so), -f is for redacted ones, -O mounts
+    // over what is there, as the property `overlay` says by default.
+    let recursive = parsed.has("R");
     let as_json = parsed.has("j");
     if as_json && !parsed.operands.is_empty() {
         return Err(usage("too many arguments"));
@@ -27,7 +27,7 @@ pub fn mount(session: &mut Session, words: &[String]) -> Done {
     }
     match (parsed.has("a"), parsed.operands.as_slice()) {
         (true, []) => {
-            let outcome: Outcome = session.post("/v1/mounts", &MountRequest { dataset: None, options })?;
+            let outcome: Outcome = session.post("/v1/mounts", &MountRequest { dataset: None, options, recursive })?;
             Ok(complain_all(&outcome.problems))
         }
         (false, []) if options.is_empty() => {
@@ -45,7 +45,7 @@ pub fn mount(session: &mut Session, words: &[String]) -> Done {
         }
         (false, []) => Err(usage("missing filesystem argument (specify -a for all)")),
         (false, [name]) => {
-            let call = MountRequest { dataset: Some(name.clone()), options };
+            let call = MountRequest { dataset: Some(name.clone()), options, recursive };
             let outcome: Outcome = session.post("/v1/mounts", &call)?;
             Ok(complain_all(&outcome.problems))
         }

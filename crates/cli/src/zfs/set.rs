@@ -109,12 +109,10 @@ pub fn inherit(session: &mut Session, words: &[String]) -> Done {
         [_] => return Err(usage("missing dataset argument")),
         [property, names @ ..] => (inheritable(property)?, names),
     };
-    if parsed.has("S") {
-        return Err(refused("zfs inherit -S: received properties are not supported yet"));
-    }
     let template = SetDatasetProperties {
         properties: BTreeMap::from([(property, None)]),
         recursive: parsed.has("r"),
+        received: parsed.has("S"),
         command: session.command_line.clone(),
         ..SetDatasetProperties::default()
     };

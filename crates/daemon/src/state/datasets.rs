@@ -5,12 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use platter_dsl::report::{DatasetReport, Property, PropertySource, PropertyValue};
+use platter_dsl::request::Setting;
 
 use super::mounts::{no_such_dataset, pool_of, remove_folders};
 use super::{Answer, Daemon, failed};
 use crate::api::{
     CreateDataset, CreatedDataset, DatasetView, Datasets, DestroyDataset, DestroyedDatasets, ErrorBody, Outcome,
-    SetDatasetProperties,
+    RenameDataset, SetDatasetProperties,
 };
 use crate::engine::PoolHandle;
 use crate::mount_plan::{self, CanMount, Mountpoint};
@@ -18,6 +19,21 @@ use crate::mounter::HowToMount;
 
 fn is_under(name: &str, ancestor: &str) -> bool {
     name.strip_prefix(ancestor).is_some_and(|rest| rest.starts_with(['/', '@']))
+}
+
+/// What must be made before `name` can be, topmost first.
+fn missing_parents(known: &BTreeMap<String, DatasetReport>, name: &str) -> Vec<String> {
+    let mut missing = Vec::new();
+    let mut at = name;
+    while let Some(cut) = at.rfind('/') {
+        at = &at[..cut];
+        if known.contains_key(at) {
+            break;
+        }
+        missing.push(at.to_owned());
+    }
+    missing.reverse();
+    missing
 }
 
 impl Daemon {
@@ -95,20 +111,12 @@ impl Daemon {
             }
             return Err(ErrorBody::new(format!("{what}: dataset already exists")));
         }
-        let mut chain = vec![name.clone()];
-        let mut at = name.as_str();
-        while let Some(cut) = at.rfind('/') {
-            at = &at[..cut];
-            if map.contains_key(at) {
-                break;
-            }
-            if !call.parents {
-                return Err(ErrorBody::new(format!("{what}: parent does not exist"))
-                    .hint("use 'zfs create -p' to create the missing parents too"));
-            }
-            chain.push(at.to_owned());
+        let mut chain = missing_parents(&map, name);
+        if !chain.is_empty() && !call.parents {
+            return Err(ErrorBody::new(format!("{what}: parent does not exist"))
+                .hint("use 'zfs create -p' to create the missing parents too"));
         }
-        chain.reverse();
+        chain.push(name.clone());
         let mut answer = CreatedDataset { created: chain.clone(), outcome: Outcome::default() };
         if call.dry_run {
             return Ok(answer);
@@ -190,6 +198,57 @@ impl Daemon {
         Ok(answer)
     }
 
+    /// `zfs rename` of a file system; its mounts move with it.
+    pub async fn rename_dataset(&self, call: &RenameDataset) -> Answer<Outcome> {
+        let _admin = self.admin.lock().await;
+        let (from, to) = (&call.from, &call.to);
+        let what = format!("cannot rename '{from}'");
+        let pool_name = pool_of(from);
+        let pool = self.pool(pool_name).map_err(|_| no_such_dataset(from))?;
+        let map = mount_plan::by_name(&self.reports(&pool, &format!("cannot open '{from}'")).await?);
+        if !map.contains_key(from) {
+            return Err(no_such_dataset(from));
+        }
+        if pool_of(to) != pool_name {
+            return Err(ErrorBody::new(format!("{what}: datasets must be within same pool"))
+                .hint("copy the files to a new file system in the other pool"));
+        }
+        let moving = self.mounted_under(from);
+        if call.no_mount && !moving.is_empty() {
+            return Err(ErrorBody::new(format!("{what}: it is mounted, and -u keeps mounts where they are"))
+                .hint(format!("unmount it first ('zfs unmount {from}'), or leave out -u")));
+        }
+        let mut problems = Vec::new();
+        let parents = missing_parents(&map, to);
+        if !parents.is_empty() && !call.parents {
+            return Err(ErrorBody::new(format!("{what}: parent does not exist"))
+                .hint("use 'zfs rename -p' to create the missing parents too"));
+        }
+        for parent in parents {
+            pool.create_dataset(&parent, &BTreeMap::new()).await.map_err(|error| failed(&what, error))?;
+            if let Err(error) = self.mount_dataset(&parent, false, &HowToMount::default()).await {
+                problems.push(error.message);
+            }
+        }
+        let places = self.unmount_all(moving.clone(), call.force).await?;
+        let result = pool.rename_dataset(from, to).await.map_err(|error| failed(&what, error));
+        let mut again: Vec<String> = match &result {
+            Ok(()) => moving.iter().map(|name| format!("{to}{}", &name[from.len()..])).collect(),
+            Err(_) => moving,
+        };
+        again.sort();
+        for name in again {
+            if let Err(error) = self.mount_dataset(&name, false, &HowToMount::default()).await {
+                problems.push(error.message);
+            }
+        }
+        let now: Vec<std::path::PathBuf> = self.mounts.read().values().map(|active| active.at.clone()).collect();
+        remove_folders(places.into_iter().filter(|place| !now.contains(place)).collect()).await;
+        result?;
+        self.log(&pool, &call.command).await;
+        Ok(Outcome { name: None, problems })
+    }
+
     /// `zfs set` and `zfs inherit`.
     pub async fn set_dataset_properties(&self, call: &SetDatasetProperties) -> Answer<Outcome> {
         let _admin = self.admin.lock().await;
@@ -221,7 +280,12 @@ impl Daemon {
         let mut result = Ok(());
         'all: for target in &targets {
             for (property, value) in &call.properties {
-                let set = pool.set_dataset_property(target, property, value.as_deref()).await;
+                let setting = match value {
+                    Some(value) => Setting::Value(value.clone()),
+                    None if call.received => Setting::Received,
+                    None => Setting::Inherit,
+                };
+                let set = pool.set_dataset_property(target, property, &setting).await;
                 if let Err(error) = set {
                     let verb = if value.is_some() { "set" } else { "inherit" };
                     let what = match &error {

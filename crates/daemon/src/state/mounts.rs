@@ -212,6 +212,23 @@ impl Daemon {
         self.mount_one(report, &at, how).await.map_err(ErrorBody::new)
     }
 
+    /// Mounts what is below a data set and mounted by itself; tells what could not be.
+    async fn mount_below(&self, name: &str, how: &HowToMount) -> Vec<String> {
+        let Ok(pool) = self.pool(pool_of(name)) else { return Vec::new() };
+        let Ok(reports) = pool.datasets().await else { return Vec::new() };
+        let below = format!("{name}/");
+        let mut problems = Vec::new();
+        for (dataset, _) in mount_plan::automatic(&reports, self.altroot(pool_of(name)).as_deref()) {
+            if dataset.starts_with(&below)
+                && self.mounted(&dataset).is_none()
+                && let Err(error) = self.mount_dataset(&dataset, false, how).await
+            {
+                problems.push(error.message);
+            }
+        }
+        problems
+    }
+
     /// `zfs mount`.
     pub async fn mount(&self, call: &MountRequest) -> Answer<Outcome> {
         let _admin = self.admin.lock().await;
@@ -219,8 +236,11 @@ impl Daemon {
             None => Ok(Outcome { name: None, problems: self.mount_automatic(None).await }),
             Some(name) => {
                 let how = HowToMount { read_only: false, options: call.options.clone() };
-                self.mount_dataset(name, true, &how).await?;
-                Ok(Outcome::default())
+                if !call.recursive || self.mounted(name).is_none() {
+                    self.mount_dataset(name, true, &how).await?;
+                }
+                let problems = if call.recursive { self.mount_below(name, &how).await } else { Vec::new() };
+                Ok(Outcome { name: None, problems })
             }
         }
     }

@@ -10,7 +10,7 @@ use platter_dsl::report::{
     DatasetReport, HistoryEntry, ImportableReport, PoolReport, Properties, Property, PropertySource, PropertyValue,
     VdevReport,
 };
-use platter_dsl::request::{CreateRequest, ImportRequest};
+use platter_dsl::request::{CreateRequest, ImportRequest, Setting};
 use platter_dsl::{Pool, PoolError, Result};
 
 use super::*;
@@ -170,15 +170,26 @@ impl PoolHandle for FakePool {
         self.with(|datasets| datasets.remove(name));
         Ok(())
     }
-    async fn set_dataset_property(&self, name: &str, property: &str, value: Option<&str>) -> Result<()> {
-        if value == Some("nonsense") {
+    async fn rename_dataset(&self, old: &str, new: &str) -> Result<()> {
+        self.with(|datasets| {
+            let below = |name: &&String| **name == old || name.starts_with(&format!("{old}/"));
+            let moving: Vec<String> = datasets.keys().filter(below).cloned().collect();
+            for name in moving {
+                let properties = datasets.remove(&name).expect("it was listed");
+                datasets.insert(format!("{new}{}", &name[old.len()..]), properties);
+            }
+        });
+        Ok(())
+    }
+    async fn set_dataset_property(&self, name: &str, property: &str, setting: &Setting) -> Result<()> {
+        if *setting == Setting::Value("nonsense".into()) {
             return Err(PoolError::invalid(format!("'{property}' must be one of 'on | off'")));
         }
         self.with(|datasets| {
             let local = datasets.get_mut(name).expect("the data set is there");
-            match value {
-                Some(value) => local.insert(property.to_owned(), value.to_owned()),
-                None => local.remove(property),
+            match setting {
+                Setting::Value(value) => local.insert(property.to_owned(), value.clone()),
+                Setting::Inherit | Setting::Received => local.remove(property),
             }
         });
         Ok(())
@@ -501,7 +512,7 @@ async fn canmount_and_readonly_are_followed_at_once() {
     bench.make("tank/a", &[]).await;
     bench.set("tank/a", "canmount", Some("off")).await.unwrap();
     assert!(!bench.places().await.contains_key("tank/a"));
-    let mount = MountRequest { dataset: Some("tank/a".into()), options: Vec::new() };
+    let mount = MountRequest { dataset: Some("tank/a".into()), options: Vec::new(), recursive: false };
     let error = bench.daemon.mount(&mount).await.unwrap_err();
     assert_eq!(error.message, "cannot mount 'tank/a': 'canmount' property is set to 'off'");
     bench.set("tank/a", "canmount", Some("noauto")).await.unwrap();
@@ -539,7 +550,7 @@ async fn what_was_mounted_last_is_unmounted_first() {
     let bench = Bench::new().with_pool().await;
     bench.make("tank/a", &[]).await;
     bench.daemon.unmount(&UnmountRequest::default()).await.unwrap();
-    let child = MountRequest { dataset: Some("tank/a".into()), options: Vec::new() };
+    let child = MountRequest { dataset: Some("tank/a".into()), options: Vec::new(), recursive: false };
     bench.daemon.mount(&child).await.unwrap();
     bench.daemon.mount(&MountRequest::default()).await.unwrap();
     bench.order();

@@ -42,6 +42,7 @@ impl Fixture {
             is_mos: true,
             embedded_data: false,
             dnode_size: 512,
+            redundant_metadata: crate::objset::RedundantMetadata::All,
         };
         let params = ObjsetParams {
             accounting: Arc::new(FreeAtOnce(store.clone())),

@@ -235,6 +235,7 @@ impl World {
                 is_mos: self.is_mos,
                 embedded_data: true,
                 dnode_size: self.dnode_size,
+                redundant_metadata: platter_dmu::RedundantMetadata::All,
             },
             read_only: false,
         }

@@ -65,6 +65,7 @@ pub fn properties() -> WriteProperties {
         is_mos: false,
         embedded_data: false,
         dnode_size: 512,
+        redundant_metadata: platter_dmu::RedundantMetadata::All,
     }
 }
 

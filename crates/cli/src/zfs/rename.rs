@@ -1,0 +1,74 @@
+//! `zfs rename`.
+
+use platter_daemon::api::{Outcome, RenameDataset};
+
+use super::select::well_formed;
+use crate::getopt::{Grammar, parse};
+use crate::session::{Done, Failure, Session, complain_all, refused, usage};
+
+fn request(words: &[String], command_line: &str) -> Result<RenameDataset, Failure> {
+    let parsed = parse(Grammar { short: "pruf", long: &[] }, words).map_err(usage)?;
+    let (from, to) = match parsed.operands.as_slice() {
+        [] => return Err(usage("missing source dataset argument")),
+        [_] => return Err(usage("missing target dataset argument")),
+        [from, to] => (from, to),
+        _ => return Err(usage("too many arguments")),
+    };
+    if parsed.has("r") && parsed.has("p") {
+        return Err(usage("-p and -r options are mutually exclusive"));
+    }
+    if parsed.has("u") && parsed.has("p") {
+        return Err(usage("-u and -p options are mutually exclusive"));
+    }
+    if parsed.has("r") || from.contains(['@', '#']) {
+        return Err(refused(format!("cannot rename '{from}': snapshots and bookmarks are not supported yet")));
+    }
+    well_formed(to, "cannot create")?;
+    if to.contains(['@', '#']) {
+        return Err(refused(format!("cannot create '{to}': snapshot delimiter '@' is not expected here")));
+    }
+    Ok(RenameDataset {
+        from: from.clone(),
+        to: to.clone(),
+        parents: parsed.has("p"),
+        force: parsed.has("f"),
+        no_mount: parsed.has("u"),
+        command: command_line.to_owned(),
+    })
+}
+
+/// Runs it.
+pub fn run(session: &mut Session, words: &[String]) -> Done {
+    let call = request(words, &session.command_line)?;
+    let outcome: Outcome = session.post("/v1/datasets/rename", &call)?;
+    Ok(complain_all(&outcome.problems))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_becomes_a_request_or_is_refused() {
+        let made = |line: &str| {
+            let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            request(&words, "zfs rename").map_err(|failure| match failure {
+                Failure::Usage(message) => message,
+                Failure::Refused(body) => body.message,
+            })
+        };
+        let call = made("-pf tank/a tank/b/c").unwrap();
+        assert!(call.parents && call.force && !call.no_mount);
+        assert_eq!((call.from.as_str(), call.to.as_str()), ("tank/a", "tank/b/c"));
+        let table = [
+            ("tank/a", "missing target dataset argument"),
+            ("-u -p a b", "mutually exclusive"),
+            ("tank/a@s tank/a@t", "not supported yet"),
+            ("tank/a tank/b/", "trailing slash"),
+        ];
+        for (line, expected) in table {
+            let error = made(line).unwrap_err();
+            assert!(error.contains(expected), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! What `zfs list` and `zfs get` are told about a data set: its settings with their sources, its statistics, and the
+//! facts that its contents were made with (`dsl_dataset_stats`, `dsl_dir_stats`, `dsl_prop_get_all`).
+
+use std::sync::Arc;
+
+use platter_dmu::zap::Zap;
+use platter_dmu::{Objset, Result};
+use platter_ondisk::ObjectId;
+use platter_ondisk::types::object_type;
+use platter_ondisk::znode::{MASTER_NODE_OBJECT, master};
+
+use crate::core::Core;
+use crate::dataset::{Dataset, Snapshot};
+use crate::dir::{Dir, INHERIT, RECEIVED, StoredProperty};
+use crate::properties::{AT_CREATION, Kind, NATIVES, Native, default_text, full_name, is_user, lookup};
+use crate::report::{Properties, Property, PropertySource, PropertyValue};
+use crate::space;
+
+/// Native properties of a volume that can be set; all others are a file system's.
+const OF_VOLUMES: &[&str] = &[
+    "reservation",
+    "checksum",
+    "compression",
+    "readonly",
+    "copies",
+    "refreservation",
+    "primarycache",
+    "secondarycache",
+    "logbias",
+    "dedup",
+    "mlslabel",
+    "sync",
+    "volmode",
+    "snapshot_limit",
+    "snapdev",
+    "context",
+    "fscontext",
+    "defcontext",
+    "rootcontext",
+    "redundant_metadata",
+    "encryption",
+    "keylocation",
+    "keyformat",
+    "pbkdf2iters",
+    "prefetch",
+];
+
+/// The volume's size in its ZAP, and that ZAP (`ZVOL_ZAP_OBJ`); its data is object 1.
+const ZVOL_ZAP: ObjectId = ObjectId(2);
+const ZVOL_DATA: ObjectId = ObjectId(1);
+
+/// What the contents were made with.
+#[derive(Clone, Debug, Default)]
+pub enum Contents {
+    /// Not looked at yet, or not readable (encrypted, damaged).
+    #[default]
+    Unknown,
+    /// A file system: version, `utf8only`, `normalization` and `casesensitivity` as stored.
+    Filesystem([u64; 4]),
+    /// A volume: its size and block size in bytes.
+    Volume(u64, u64),
+}
+
+async fn read_contents(os: &Arc<Objset>, is_volume: bool) -> Result<Contents> {
+    if is_volume {
+        let size = Zap::open(os, ZVOL_ZAP).await?.get_u64(b"size").await?.unwrap_or(0);
+        return Ok(Contents::Volume(size, u64::from(os.dnode(ZVOL_DATA).await?.block_size())));
+    }
+    let zap = Zap::open(os, ObjectId(MASTER_NODE_OBJECT)).await?;
+    let mut values = [0; 4];
+    let names = [master::VERSION, master::UTF8ONLY, master::NORMALIZATION, master::CASE_SENSITIVITY];
+    for (value, name) in values.iter_mut().zip(names) {
+        *value = zap.get_u64(name.as_bytes()).await?.unwrap_or(0);
+    }
+    Ok(Contents::Filesystem(values))
+}
+
+/// The contents' facts, read once.
+async fn contents(core: &Core, dataset: &Dataset) -> Contents {
+    let known = dataset.contents.lock().clone();
+    if !matches!(known, Contents::Unknown) {
+        return known;
+    }
+    let os = match dataset.open_objset() {
+        Some(os) => Ok(os),
+        None => {
+            let root = dataset.phys.lock().bp;
+            let properties = crate::properties::write_properties(core, &dataset.dir);
+            let params = core.objset_params(dataset.object, dataset.accounting.clone(), properties, true);
+            Objset::open(params, root).await
+        }
+    };
+    let read = match os {
+        Ok(os) => read_contents(&os, dataset.is_volume).await,
+        Err(error) => Err(error),
+    };
+    match read {
+        Ok(contents) => {
+            *dataset.contents.lock() = contents.clone();
+            contents
+        }
+        Err(error) => {
+            tracing::debug!(object = %dataset.object, %error, "the contents cannot be looked at");
+            Contents::Unknown
+        }
+    }
+}
+
+fn named(values: &[(&str, u64)], number: u64) -> PropertyValue {
+    let name = values.iter().find(|(_, known)| *known == number).map(|(text, _)| (*text).to_owned());
+    PropertyValue::Text(name.unwrap_or_else(|| number.to_string()))
+}
+
+fn shown(native: &Native, value: &StoredProperty) -> PropertyValue {
+    match (native.kind, value) {
+        (Kind::Index(values), StoredProperty::Number(n)) => named(values, *n),
+        (_, StoredProperty::Number(n)) => PropertyValue::Number(*n),
+        (_, StoredProperty::Text(text)) => PropertyValue::Text(text.clone()),
+    }
+}
+
+fn default(native: &Native) -> PropertyValue {
+    match native.kind {
+        Kind::Text => PropertyValue::Text(default_text(native.name).into()),
+        _ => shown(native, &StoredProperty::Number(native.default)),
+    }
+}
+
+/// All properties of the data set called `name`, statistics included.
+///
+/// # Errors
+/// Damage in the MOS, unreadable blocks.
+pub async fn all(core: &Core, name: &str, dataset: &Dataset) -> Result<Properties> {
+    let mut properties = Properties::new();
+    statistics(core, dataset, &mut properties).await?;
+    for native in NATIVES.iter().filter(|native| !dataset.is_volume || OF_VOLUMES.contains(&native.name)) {
+        let (value, from) = lookup(&dataset.dir, native);
+        let source = match &from {
+            None => PropertySource::Default,
+            Some(dir) if dir.object != dataset.dir.object => PropertySource::Inherited(full_name(core, dir)),
+            Some(dir) if dir.own_property(native.name).is_some_and(|(_, received)| received) => {
+                PropertySource::Received
+            }
+            Some(_) => PropertySource::Local,
+        };
+        let value = if native.kind == Kind::Mountpoint {
+            PropertyValue::Text(mountpoint(core, name, value, from.as_ref()))
+        } else {
+            value.map_or_else(|| default(native), |value| shown(native, &value))
+        };
+        properties.insert(native.name.to_owned(), Property { value, source });
+    }
+    old_limits(dataset, &mut properties);
+    user_properties(core, dataset, &mut properties);
+    Ok(properties)
+}
+
+/// Before pool version 22 (`SPA_VERSION_RECVD_PROPS`) these two were only in the directory itself.
+fn old_limits(dataset: &Dataset, properties: &mut Properties) {
+    let (quota, reserved) = {
+        let phys = dataset.dir.phys.lock();
+        (phys.quota, phys.reserved)
+    };
+    for (name, number) in [("quota", quota), ("reservation", reserved)] {
+        if let Some(property) = properties.get_mut(name) {
+            property.value = PropertyValue::Number(number);
+            if number != 0 && property.source == PropertySource::Default {
+                property.source = PropertySource::Local;
+            }
+        }
+    }
+}
+
+fn user_properties(core: &Core, dataset: &Dataset, properties: &mut Properties) {
+    let mut at = Some(dataset.dir.clone());
+    while let Some(dir) = at {
+        let names: std::collections::BTreeSet<String> = dir
+            .properties
+            .read()
+            .keys()
+            .filter(|name| is_user(name))
+            .map(|name| name.trim_end_matches(RECEIVED).trim_end_matches(INHERIT).to_owned())
+            .collect();
+        for name in names {
+            let Some((StoredProperty::Text(text), received)) = dir.own_property(&name) else { continue };
+            let source = match (dir.object == dataset.dir.object, received) {
+                (false, _) => PropertySource::Inherited(full_name(core, &dir)),
+                (true, true) => PropertySource::Received,
+                (true, false) => PropertySource::Local,
+            };
+            properties.entry(name).or_insert(Property { value: PropertyValue::Text(text), source });
+        }
+        at = dir.parent();
+    }
+}
+
+/// Where a data set is mounted: the inherited path goes on with the names below where it was set.
+fn mountpoint(core: &Core, name: &str, value: Option<StoredProperty>, from: Option<&Arc<Dir>>) -> String {
+    let Some((StoredProperty::Text(base), from)) = value.zip(from) else {
+        return format!("/{name}");
+    };
+    if base == "none" || base == "legacy" {
+        return base;
+    }
+    let below = name.strip_prefix(&full_name(core, from)).unwrap_or("");
+    if base == "/" && !below.is_empty() { below.to_owned() } else { format!("{base}{below}") }
+}
+
+/// Hundredths.
+fn ratio(logical: u64, physical: u64) -> u64 {
+    if physical == 0 { 100 } else { (u128::from(logical) * 100 / u128::from(physical)) as u64 }
+}
+
+async fn statistics(core: &Core, dataset: &Dataset, properties: &mut Properties) -> Result<()> {
+    let dir = dataset.dir.phys.lock().clone();
+    let phys = dataset.phys.lock().clone();
+    let counts = *dataset.dir.counts.lock();
+    let mut put = |name: &str, value: PropertyValue| {
+        properties.insert(name.to_owned(), Property { value, source: PropertySource::None });
+    };
+    let parts = dir.used_breakdown;
+    let numbers = [
+        ("creation", phys.creation_time),
+        ("used", dir.used_bytes),
+        ("available", space::available(core, dataset)),
+        ("referenced", phys.referenced_bytes),
+        ("compressratio", ratio(dir.uncompressed_bytes, dir.compressed_bytes)),
+        ("refcompressratio", ratio(phys.uncompressed_bytes, phys.compressed_bytes)),
+        ("usedbysnapshots", parts.snapshots),
+        ("usedbydataset", parts.head),
+        ("usedbychildren", parts.children + parts.child_reservations),
+        ("usedbyrefreservation", parts.refreservation),
+        ("written", dataset.written(&core.mos).await?),
+        ("logicalused", dir.uncompressed_bytes),
+        ("logicalreferenced", phys.uncompressed_bytes),
+        ("guid", phys.guid.0),
+        ("createtxg", phys.creation_txg.0),
+        ("objsetid", dataset.object.0),
+    ];
+    for (name, number) in numbers {
+        put(name, PropertyValue::Number(number));
+    }
+    put("type", PropertyValue::Text(if dataset.is_volume { "volume".into() } else { "filesystem".into() }));
+    if let Some(origin) = origin_name(core, &dir).await? {
+        put("origin", PropertyValue::Text(origin));
+    }
+    match contents(core, dataset).await {
+        Contents::Filesystem(values) => {
+            for ((name, kind), value) in AT_CREATION.iter().zip(values) {
+                let Kind::Index(names) = kind else { continue };
+                put(name, named(names, value));
+            }
+        }
+        Contents::Volume(size, block) => {
+            put("volsize", PropertyValue::Number(size));
+            put("volblocksize", PropertyValue::Number(block));
+        }
+        Contents::Unknown => {}
+    }
+    if !dataset.is_volume {
+        let (filesystems, snapshots) = counts.map_or((u64::MAX, u64::MAX), |c| (c.filesystems, c.snapshots));
+        for (name, number) in [("filesystem_count", filesystems), ("snapshot_count", snapshots)] {
+            let source = if counts.is_some() { PropertySource::None } else { PropertySource::Default };
+            properties.insert(name.to_owned(), Property { value: PropertyValue::Number(number), source });
+        }
+    }
+    Ok(())
+}
+
+/// The snapshot that a clone was made from; the pool's own origin is nobody's.
+async fn origin_name(core: &Core, dir: &platter_ondisk::dsl::DslDirPhys) -> Result<Option<String>> {
+    let everybodys = core.tree.read().origin.as_ref().map(|origin| origin.snapshot);
+    if !dir.origin_obj.is_some() || Some(dir.origin_obj) == everybodys {
+        return Ok(None);
+    }
+    if core.mos.dnode(dir.origin_obj).await?.info().bonus_type != object_type::DSL_DATASET {
+        return Ok(None);
+    }
+    let snapshot = Snapshot::load(&core.mos, dir.origin_obj).await?;
+    let owner = {
+        let tree = core.tree.read();
+        let owner = tree.datasets.iter().find(|(_, ds)| ds.dir.object == snapshot.phys.dir_obj);
+        owner.map(|(name, ds)| (name.clone(), ds.phys.lock().snapnames_zapobj))
+    };
+    let Some((name, names)) = owner else { return Ok(None) };
+    let entries = Zap::open(&core.mos, names).await?.all().await?;
+    let entry = entries.iter().find(|entry| entry.value.integers.first() == Some(&dir.origin_obj.0));
+    Ok(entry.map(|entry| format!("{name}@{}", String::from_utf8_lossy(&entry.name))))
+}

@@ -1,0 +1,170 @@
+//! `filesystem_limit` and the counts behind it (`dsl_dir_init_fs_ss_count`, `dsl_fs_ss_limit_check`,
+//! `module/zfs/dsl_dir.c`).
+//!
+//! Invariants:
+//! - a directory with counts has counts in every directory below it, and they are exact;
+//! - feature `filesystem_limits` is active from the first limit on (it is never taken back);
+//! - whoever may create data sets may also change the limits, since the daemon answers its owner only. OpenZFS exempts
+//!   such a user; here a limit holds for everybody, otherwise it would never hold.
+
+use std::sync::Arc;
+
+use platter_dmu::zap::Zap;
+use platter_dmu::{Dnode, Result, Tx};
+use platter_ondisk::ObjectId;
+use platter_ondisk::types::object_type;
+
+use crate::core::Core;
+use crate::dataset::Dataset;
+use crate::dir::{Dir, StoredProperty};
+use crate::error::PoolError;
+use crate::zapify::EXTENSIBLE_DATASET;
+
+const FEATURE: &str = "com.joyent:filesystem_limits";
+const FILESYSTEMS: &str = "com.joyent:filesystem_count";
+const SNAPSHOTS: &str = "com.joyent:snapshot_count";
+
+/// What is below a directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// File systems and volumes below, without itself.
+    pub filesystems: u64,
+    /// Snapshots of it and all below.
+    pub snapshots: u64,
+}
+
+/// The counts stored with a directory, if it has any.
+///
+/// # Errors
+/// Damage, unreadable blocks.
+pub async fn load_counts(dnode: &Arc<Dnode>) -> Result<Option<Counts>> {
+    if dnode.info().object_type != object_type::OTN_ZAP_METADATA {
+        return Ok(None);
+    }
+    let zap = Zap::from_dnode(dnode.clone());
+    let Some(filesystems) = zap.get_u64(FILESYSTEMS.as_bytes()).await? else { return Ok(None) };
+    let snapshots = zap.get_u64(SNAPSHOTS.as_bytes()).await?.unwrap_or(0);
+    Ok(Some(Counts { filesystems, snapshots }))
+}
+
+async fn store(core: &Arc<Core>, tx: &Tx, dir: &Arc<Dir>, counts: Counts) -> Result<()> {
+    let dnode = core.mos.dnode(dir.object).await?;
+    if dnode.info().object_type != object_type::OTN_ZAP_METADATA {
+        Zap::zapify(&dnode, tx, object_type::OTN_ZAP_METADATA, core.random()).await?;
+        core.features.adjust(tx, EXTENSIBLE_DATASET, 1).await?;
+    }
+    let zap = Zap::from_dnode(dnode);
+    zap.put_u64(tx, FILESYSTEMS.as_bytes(), counts.filesystems).await?;
+    zap.put_u64(tx, SNAPSHOTS.as_bytes(), counts.snapshots).await?;
+    *dir.counts.lock() = Some(counts);
+    Ok(())
+}
+
+/// Whether limits can be set in this pool.
+pub fn is_enabled(core: &Core) -> bool {
+    core.features.is_enabled(FEATURE)
+}
+
+/// Whether some limit was ever set in this pool.
+pub fn is_active(core: &Core) -> bool {
+    core.features.is_active(FEATURE)
+}
+
+/// Counts what is below `dataset`, called `name`, before its first limit is set.
+///
+/// # Errors
+/// Out of space, device errors, damage.
+pub async fn initialize(core: &Arc<Core>, tx: &Tx, name: &str, dataset: &Arc<Dataset>) -> Result<()> {
+    if !is_active(core) {
+        core.features.adjust(tx, FEATURE, 1).await?;
+        core.dirty_config();
+    }
+    let below = format!("{name}/");
+    let all: Vec<(String, Arc<Dataset>)> =
+        core.tree.read().datasets.iter().map(|(name, dataset)| (name.clone(), dataset.clone())).collect();
+    let mut uncounted: Vec<(usize, Arc<Dataset>)> = all
+        .iter()
+        .filter(|(other, dataset)| other.starts_with(&below) && dataset.dir.counts.lock().is_none())
+        .map(|(other, dataset)| (other.matches('/').count(), dataset.clone()))
+        .collect();
+    if dataset.dir.counts.lock().is_none() {
+        uncounted.push((name.matches('/').count(), dataset.clone()));
+    }
+    // The deepest first: a directory's counts are made of its children's.
+    uncounted.sort_by_key(|(depth, dataset)| (std::cmp::Reverse(*depth), dataset.object.0));
+    for (_, dataset) in uncounted {
+        let mut counts = Counts { filesystems: 0, snapshots: own_snapshots(core, &dataset).await? };
+        for (_, child) in &all {
+            if child.dir.parent().is_some_and(|parent| parent.object == dataset.dir.object) {
+                let below = child.dir.counts.lock().unwrap_or_default();
+                counts.filesystems += 1 + below.filesystems;
+                counts.snapshots += below.snapshots;
+            }
+        }
+        store(core, tx, &dataset.dir, counts).await?;
+    }
+    Ok(())
+}
+
+/// Snapshots of the data set itself; temporary ones do not count.
+async fn own_snapshots(core: &Arc<Core>, dataset: &Dataset) -> Result<u64> {
+    let names = dataset.phys.lock().snapnames_zapobj;
+    if !names.is_some() {
+        return Ok(0);
+    }
+    let entries = Zap::open(&core.mos, names).await?.all().await?;
+    Ok(entries.iter().filter(|entry| entry.name.first() != Some(&b'%')).count() as u64)
+}
+
+/// Checks that `more` file systems fit below `dir` and every directory above it, up to but without `until`.
+///
+/// # Errors
+/// [`PoolError::Invalid`] naming the limit.
+pub fn check(core: &Core, dir: &Arc<Dir>, more: u64, until: Option<ObjectId>) -> std::result::Result<(), PoolError> {
+    let mut at = Some(dir.clone());
+    while let Some(dir) = at.filter(|dir| Some(dir.object) != until && more > 0) {
+        let Some(counts) = *dir.counts.lock() else { return Ok(()) };
+        let limit = match dir.properties.read().get("filesystem_limit") {
+            Some(StoredProperty::Number(limit)) => *limit,
+            _ => u64::MAX,
+        };
+        if counts.filesystems.saturating_add(more) > limit {
+            return Err(PoolError::Invalid(format!(
+                "out of space\n'{}' has a filesystem_limit of {limit} and {} below it",
+                crate::properties::full_name(core, &dir),
+                counts.filesystems
+            )));
+        }
+        at = dir.parent();
+    }
+    Ok(())
+}
+
+/// Counts `filesystems` and `snapshots` more (or fewer) below `dir` and every directory above it that has counts.
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn adjust(core: &Arc<Core>, tx: &Tx, dir: &Arc<Dir>, filesystems: i64, snapshots: i64) -> Result<()> {
+    let mut at = Some(dir.clone());
+    while let Some(dir) = at {
+        let Some(mut counts) = *dir.counts.lock() else { return Ok(()) };
+        counts.filesystems = counts.filesystems.saturating_add_signed(filesystems);
+        counts.snapshots = counts.snapshots.saturating_add_signed(snapshots);
+        store(core, tx, &dir, counts).await?;
+        at = dir.parent();
+    }
+    Ok(())
+}
+
+/// Gives a new data set's directory its counts when the one above has some.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn inherit(core: &Arc<Core>, tx: &Tx, dir: &Arc<Dir>) -> Result<()> {
+    let Some(parent) = dir.parent() else { return Ok(()) };
+    if parent.counts.lock().is_none() {
+        return Ok(());
+    }
+    store(core, tx, dir, Counts::default()).await?;
+    adjust(core, tx, &parent, 1, 0).await
+}

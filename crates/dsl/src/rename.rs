@@ -1,0 +1,152 @@
+//! `zfs rename` of a file system with all that is below it (`dsl_dir_rename_check`, `dsl_dir_rename_sync`,
+//! `module/zfs/dsl_dir.c`).
+//!
+//! Invariants: everything is checked before anything changes; space and counts move with the directory, so that those
+//! of every directory above stay exact.
+
+use std::sync::Arc;
+
+use platter_dmu::Tx;
+use platter_dmu::zap::{Zap, ZapValue};
+
+use crate::core::Core;
+use crate::dataset::Dataset;
+use crate::dir::{Dir, SpaceChange, UsedKind, reserved_delta};
+use crate::error::{PoolError, Result};
+use crate::{history, limits, names, space};
+
+/// The directories from `dir` to the root, itself first.
+fn upwards(dir: &Arc<Dir>) -> Vec<Arc<Dir>> {
+    let mut all = vec![dir.clone()];
+    while let Some(parent) = all.last().and_then(|dir| dir.parent()) {
+        all.push(parent);
+    }
+    all
+}
+
+/// The new name of what was called `name` when `old` becomes `new`.
+fn renamed(name: &str, old: &str, new: &str) -> Option<String> {
+    let rest = name.strip_prefix(old)?;
+    (rest.is_empty() || rest.starts_with('/')).then(|| format!("{new}{rest}"))
+}
+
+/// Renames `old` to `new`, within a task.
+///
+/// # Errors
+/// In OpenZFS's words, why not; device errors.
+pub async fn rename(core: &Arc<Core>, tx: &Tx, old: &str, new: &str) -> Result<()> {
+    names::check_dataset(new)?;
+    let tree: Vec<(String, Arc<Dataset>)> =
+        core.tree.read().datasets.iter().map(|(name, dataset)| (name.clone(), dataset.clone())).collect();
+    let find = |name: &str| tree.iter().find(|(other, _)| other == name).map(|(_, dataset)| dataset.clone());
+    let dataset = find(old).ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))?;
+    let Some(old_parent) = dataset.dir.parent() else {
+        return Err(PoolError::invalid("operation does not apply to pools"));
+    };
+    if find(new).is_some() {
+        return Err(PoolError::Exists("dataset already exists".into()));
+    }
+    let (above, last) = new.rsplit_once('/').ok_or_else(|| PoolError::invalid("pools cannot be renamed this way"))?;
+    let parent = find(above).ok_or_else(|| PoolError::NotFound("parent does not exist".into()))?;
+    if parent.is_volume {
+        return Err(PoolError::invalid("parent is not a filesystem"));
+    }
+    let new_parent = parent.dir.clone();
+    if upwards(&new_parent).iter().any(|dir| dir.object == dataset.dir.object) {
+        return Err(PoolError::invalid("New dataset name cannot be a descendant of current dataset name"));
+    }
+    let moved: Vec<(String, String, Arc<Dataset>)> =
+        tree.iter().filter_map(|(name, ds)| Some((name.clone(), renamed(name, old, new)?, ds.clone()))).collect();
+    for (_, name, _) in &moved {
+        names::check_dataset(name)
+            .map_err(|_| PoolError::invalid("name is too long: a descendant's name would not fit"))?;
+    }
+
+    let dir = dataset.dir.clone();
+    if limits::is_active(core) {
+        // So that its counts can be taken along; the new place may have limits.
+        limits::initialize(core, tx, old, &dataset).await?;
+    }
+    let phys = dir.phys.lock().clone();
+    let counts = *dir.counts.lock();
+    if new_parent.object != old_parent.object {
+        check_room(core, &phys, &old_parent, &new_parent, counts)?;
+        let change = SpaceChange::minus_all(&phys);
+        let unused = phys.reserved.saturating_sub(phys.used_bytes) as i64;
+        let rest = |used| SpaceChange { used, ..SpaceChange::default() };
+        let mut changed = old_parent.diduse(UsedKind::Child, change);
+        changed.extend(old_parent.diduse(UsedKind::ChildReservation, rest(-unused)));
+        changed.extend(new_parent.diduse(UsedKind::Child, -change));
+        changed.extend(new_parent.diduse(UsedKind::ChildReservation, rest(unused)));
+        for dir in changed {
+            dir.store(&core.mos, tx).await?;
+        }
+        if let Some(counts) = counts {
+            let (filesystems, snapshots) = (counts.filesystems as i64 + 1, counts.snapshots as i64);
+            limits::adjust(core, tx, &old_parent, -filesystems, -snapshots).await?;
+            limits::adjust(core, tx, &new_parent, filesystems, snapshots).await?;
+        }
+    }
+
+    let children = old_parent.phys.lock().child_dir_zapobj;
+    Zap::open(&core.mos, children).await?.remove(tx, dir.name().as_bytes()).await?;
+    let children = new_parent.phys.lock().child_dir_zapobj;
+    Zap::open(&core.mos, children).await?.add(tx, last.as_bytes(), &ZapValue::from_u64(dir.object.0)).await?;
+    dir.phys.lock().parent_obj = new_parent.object;
+    {
+        let mut place = dir.place.write();
+        place.parent = Some(new_parent);
+        place.name = last.to_owned();
+    }
+    dir.store(&core.mos, tx).await?;
+    {
+        let mut tree = core.tree.write();
+        for (name, _, _) in &moved {
+            tree.datasets.remove(name);
+        }
+        for (_, name, dataset) in moved {
+            tree.datasets.insert(name, dataset);
+        }
+    }
+    crate::properties::apply(core, tx).await?;
+    Ok(history::append_event(core, tx, "rename", &format!("{old} ({}) -> {new}", dataset.object)).await?)
+}
+
+/// Whether there is room for the directory below its new parent, by space and by number (`dsl_dir_transfer_possible`).
+fn check_room(
+    core: &Core,
+    phys: &platter_ondisk::dsl::DslDirPhys,
+    old_parent: &Arc<Dir>,
+    new_parent: &Arc<Dir>,
+    counts: Option<limits::Counts>,
+) -> Result<()> {
+    let space = phys.used_bytes.max(phys.reserved);
+    let old = upwards(old_parent);
+    let common = upwards(new_parent)
+        .into_iter()
+        .find(|dir| old.iter().any(|other| other.object == dir.object))
+        .ok_or_else(|| PoolError::invalid("the two are not in one pool"))?;
+    // How much the common ancestor loses by it: reservations in between keep some (`would_change`).
+    let mut lost = -(space as i64);
+    for dir in old.iter().take_while(|dir| dir.object != common.object) {
+        let phys = dir.phys.lock();
+        lost = reserved_delta(phys.reserved, phys.used_bytes, lost);
+    }
+    if space::available_after_moving(core, new_parent, common.object, lost.unsigned_abs()) < space {
+        return Err(PoolError::invalid("out of space"));
+    }
+    limits::check(core, new_parent, counts.map_or(0, |counts| counts.filesystems + 1), Some(common.object))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_data_set_and_what_is_below_get_new_names() {
+        assert_eq!(renamed("t/a", "t/a", "t/b").as_deref(), Some("t/b"));
+        assert_eq!(renamed("t/a/x/y", "t/a", "t/c/d").as_deref(), Some("t/c/d/x/y"));
+        assert_eq!(renamed("t/ab", "t/a", "t/b"), None);
+        assert_eq!(renamed("t", "t/a", "t/b"), None);
+    }
+}

@@ -1,0 +1,235 @@
+//! How much a data set may still use: quotas, reservations and the pool's size together (`dsl_dir_space_available`,
+//! `dsl_dir_tempreserve_space`, `module/zfs/dsl_dir.c`; `dsl_dataset_space`, `module/zfs/dsl_dataset.c`), and changing
+//! those limits.
+//!
+//! A writer is admitted when what he writes fits every limit together with all that waits to be written under that
+//! limit. When it is not sure (what waits may turn out smaller, or free something), he waits for a group to be on disk.
+
+use std::sync::Arc;
+
+use platter_dmu::{Objset, Tx};
+use platter_ondisk::ObjectId;
+use platter_zio::ZioError;
+
+use crate::core::Core;
+use crate::dataset::Dataset;
+use crate::dir::{Dir, SpaceChange, StoredProperty, UsedKind};
+use crate::error::{PoolError, Result};
+
+/// From the root down to `dir`.
+fn chain(dir: &Arc<Dir>) -> Vec<Arc<Dir>> {
+    let mut chain = vec![dir.clone()];
+    while let Some(parent) = chain.last().and_then(|dir| dir.parent()) {
+        chain.push(parent);
+    }
+    chain.reverse();
+    chain
+}
+
+/// Bytes available in `dir`. With `moving`, as if that much less were used in that directory, which is above `dir`.
+/// Without `quotas` only the pool's size and reservations count.
+fn available_below(core: &Core, dir: &Arc<Dir>, moving: Option<(ObjectId, u64)>, quotas: bool) -> u64 {
+    let (pool_size, _) = core.space();
+    let mut above = u64::MAX;
+    for dir in chain(dir) {
+        let phys = dir.phys.lock();
+        let is_root = above == u64::MAX;
+        let mut quota = if phys.quota == 0 || !quotas { u64::MAX } else { phys.quota };
+        if is_root {
+            quota = quota.min(pool_size);
+        } else {
+            // What is reserved here was taken off above.
+            above += phys.reserved.saturating_sub(phys.used_bytes);
+        }
+        let mut used = phys.used_bytes;
+        if let Some((_, bytes)) = moving.filter(|(object, _)| *object == dir.object) {
+            used = used.saturating_sub(bytes);
+            if !is_root {
+                above = above.saturating_add(bytes);
+            }
+        }
+        above = above.min(quota.saturating_sub(used));
+    }
+    above
+}
+
+/// Bytes available in a directory.
+pub fn available_in(core: &Core, dir: &Arc<Dir>) -> u64 {
+    available_below(core, dir, None, true)
+}
+
+/// Bytes available in `dir` if `bytes` fewer were used in the directory `above`, which is above it.
+pub fn available_after_moving(core: &Core, dir: &Arc<Dir>, above: ObjectId, bytes: u64) -> u64 {
+    available_below(core, dir, Some((above, bytes)), true)
+}
+
+fn for_dataset(in_dir: u64, dataset: &Dataset, quotas: bool) -> u64 {
+    let (referenced, unique) = {
+        let phys = dataset.phys.lock();
+        (phys.referenced_bytes, phys.unique_bytes)
+    };
+    let available = in_dir.saturating_add(dataset.dir.local_number("refreservation").saturating_sub(unique));
+    match dataset.dir.local_number("refquota") {
+        refquota if refquota != 0 && quotas => available.min(refquota.saturating_sub(referenced)),
+        _ => available,
+    }
+}
+
+/// The property `available`: bytes that can still be written to the data set.
+pub fn available(core: &Core, dataset: &Dataset) -> u64 {
+    for_dataset(available_in(core, &dataset.dir), dataset, true)
+}
+
+/// Whether a write fits.
+#[derive(Debug)]
+pub enum Admission {
+    /// It does.
+    Yes,
+    /// Only what waits to be written stands against it: ask again when that is on disk.
+    AfterSync,
+    /// It does not, and nothing that waits could change that.
+    No(ZioError),
+}
+
+/// What waits to be written costs more on disk than in memory: indirect blocks and dnodes, in several copies.
+fn on_disk(waiting: u64) -> u64 {
+    waiting.saturating_add(waiting / 4)
+}
+
+fn is_below(dir: &Arc<Dir>, above: ObjectId) -> bool {
+    let mut at = Some(dir.clone());
+    while let Some(dir) = at {
+        if dir.object == above {
+            return true;
+        }
+        at = dir.parent();
+    }
+    false
+}
+
+/// Whether `bytes` more can be written to `dataset`.
+pub fn admit(core: &Core, dataset: &Arc<Dataset>, bytes: u64) -> Admission {
+    let dirty = core.gate.dirty();
+    if available(core, dataset) >= bytes.saturating_add(on_disk(dirty)) {
+        return Admission::Yes;
+    }
+    // Something is near. Each limit is met by what waits under it alone.
+    let open: Vec<(Arc<Dataset>, Arc<Objset>)> =
+        core.tree.read().datasets.values().filter_map(|ds| Some((ds.clone(), ds.open_objset()?))).collect();
+    let below = |above: ObjectId| {
+        open.iter().filter(move |(ds, _)| is_below(&ds.dir, above)).fold((0u64, false), |(bytes, changing), (_, os)| {
+            (bytes.saturating_add(os.unsynced_bytes()), changing || os.has_changes())
+        })
+    };
+    let mut limits = Vec::new();
+    let pool = for_dataset(available_below(core, &dataset.dir, None, false), dataset, false);
+    let maturing = core.store.state().allocator.lock().deferred() > 0;
+    let pool_changing = maturing || dirty > 0 || open.iter().any(|(_, os)| os.has_changes());
+    limits.push((pool, dirty, pool_changing, ZioError::NoSpace));
+    for dir in chain(&dataset.dir) {
+        let (quota, used) = {
+            let phys = dir.phys.lock();
+            (phys.quota, phys.used_bytes)
+        };
+        if quota != 0 {
+            let (waiting, changing) = below(dir.object);
+            limits.push((quota.saturating_sub(used), waiting, changing, ZioError::Quota));
+        }
+    }
+    let refquota = dataset.dir.local_number("refquota");
+    if refquota != 0 {
+        let room = refquota.saturating_sub(dataset.phys.lock().referenced_bytes);
+        let (waiting, changing) =
+            dataset.open_objset().map_or((0, false), |os| (os.unsynced_bytes(), os.has_changes()));
+        limits.push((room, waiting, changing, ZioError::Quota));
+    }
+    let mut unsure = false;
+    for (room, waiting, changing, error) in limits {
+        if room < bytes.saturating_add(on_disk(waiting)) {
+            if !changing {
+                return Admission::No(error);
+            }
+            unsure = true;
+        }
+    }
+    if unsure { Admission::AfterSync } else { Admission::Yes }
+}
+
+/// Whether `property` is one of the limits that [`set`] sets.
+pub fn is_limit(property: &str) -> bool {
+    matches!(property, "quota" | "refquota" | "reservation" | "refreservation")
+}
+
+fn too_small<T>() -> Result<T> {
+    Err(PoolError::invalid("size is less than current used or reserved space"))
+}
+
+fn too_large<T>() -> Result<T> {
+    Err(PoolError::invalid("size is greater than available space"))
+}
+
+/// Sets a quota or reservation (0: none) on `dataset`, within a task.
+///
+/// # Errors
+/// In OpenZFS's words, why the value does not fit; device errors.
+pub async fn set(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, property: &str, value: u64) -> Result<()> {
+    let dir = &dataset.dir;
+    let directory = dir.phys.lock().clone();
+    let (referenced, unique) = {
+        let phys = dataset.phys.lock();
+        (phys.referenced_bytes, phys.unique_bytes)
+    };
+    let (refquota, refreservation) = (dir.local_number("refquota"), dir.local_number("refreservation"));
+    let mut changed = Vec::new();
+    match property {
+        "quota" => {
+            if value != 0 && (value < directory.reserved || value < directory.used_bytes) {
+                return too_small();
+            }
+            dir.phys.lock().quota = value;
+            changed.push(dir.clone());
+        }
+        "refquota" => {
+            if value != 0 && (value < referenced || value < refreservation) {
+                return too_small();
+            }
+        }
+        "reservation" => {
+            let used = directory.used_bytes;
+            let more = used.max(value).saturating_sub(used.max(directory.reserved));
+            let room = dir.parent().map_or_else(|| core.space().0.saturating_sub(used), |dir| available_in(core, &dir));
+            if more > 0 && (more > room || directory.quota != 0 && value > directory.quota) {
+                return too_large();
+            }
+            changed = dir.set_reservation(value);
+        }
+        "refreservation" => {
+            let more = unique.max(value).saturating_sub(unique.max(refreservation));
+            if more > 0 && (more > available_in(core, dir) || refquota != 0 && value > refquota) {
+                return too_large();
+            }
+            let used = value.saturating_sub(unique) as i64 - refreservation.saturating_sub(unique) as i64;
+            changed = dir.diduse(UsedKind::Refreservation, SpaceChange { used, ..SpaceChange::default() });
+        }
+        other => return Err(PoolError::invalid(format!("'{other}' is no limit"))),
+    }
+    for dir in changed {
+        dir.store(&core.mos, tx).await?;
+    }
+    dir.set_property(&core.mos, tx, property, Some(StoredProperty::Number(value))).await?;
+    Ok(())
+}
+
+/// Checks the limits that a data set below `parent` is to be created with.
+///
+/// # Errors
+/// In OpenZFS's words, why a value does not fit.
+pub fn check_new(core: &Core, parent: &Arc<Dir>, wanted: impl Fn(&str) -> u64) -> Result<()> {
+    let (quota, refquota) = (wanted("quota"), wanted("refquota"));
+    let (reservation, refreservation) = (wanted("reservation"), wanted("refreservation"));
+    let most = reservation.max(refreservation);
+    if quota != 0 && most > quota || refquota != 0 && refreservation > refquota || most > available_in(core, parent) {
+        return too_large();
+    }
+    Ok(())
+}
