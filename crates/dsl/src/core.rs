@@ -166,6 +166,10 @@ impl Core {
             .boxed()
         };
         self.tasks.lock().push(Task { run: Box::new(run) });
+        // The sync loop ends with the pool's suspension: what is handed in after that nobody would ever take up.
+        if self.gate.suspended().is_some() {
+            self.tasks.lock().clear();
+        }
         let gate = self.gate.clone();
         let open = gate.open_txg();
         // Asking for the open group makes the loop start; the task runs in the next group it syncs.

@@ -33,6 +33,12 @@ pub fn note_absent(core: &Core, txg: Txg) {
     }
 }
 
+/// Whether some list is not on disk as it is.
+pub fn is_unsaved(core: &Core) -> bool {
+    let stored = core.stored_missing.lock();
+    leaves(core).iter().any(|leaf| stored.get(&leaf.guid().0).cloned().unwrap_or_default() != leaf.missing())
+}
+
 /// Writes the lists that changed.
 ///
 /// # Errors

@@ -279,12 +279,17 @@ impl Leaf {
         match &inner.queue {
             Some(queue) if inner.condition.is_usable() => Ok(queue.clone()),
             _ => {
-                let condition = &inner.condition;
-                let reason = condition.detail.clone().unwrap_or_else(|| condition.name().to_owned());
                 drop(inner);
-                Err(VdevError::Unavailable { leaf: self.name(), reason })
+                Err(self.unavailable())
             }
         }
+    }
+
+    /// The error of using it while it cannot be used.
+    pub(crate) fn unavailable(&self) -> VdevError {
+        let condition = self.condition();
+        let reason = condition.detail.clone().unwrap_or_else(|| condition.name().to_owned());
+        VdevError::Unavailable { leaf: self.name(), reason }
     }
 
     /// Reads at an offset from the device's start (labels).

@@ -313,15 +313,19 @@ impl TopVdev {
         result
     }
 
-    /// Rewrites a block whose right contents are known from elsewhere (another copy of it on another vdev).
+    /// Rewrites a block whose right contents are known from elsewhere (another copy of it on another vdev). Returns
+    /// how many bytes were written: none when the pool is open for reading only.
     ///
     /// # Errors
     /// As [`Self::write`].
-    pub async fn repair(&self, extent: Extent, data: Buf, by_scrub: bool) -> Result<()> {
+    pub async fn repair(&self, extent: Extent, data: Buf, by_scrub: bool) -> Result<u64> {
+        if !self.writable {
+            return Ok(0);
+        }
         let priority = if by_scrub { Priority::Scrub } else { Priority::AsyncWrite };
         self.write(extent.offset, data, extent.birth, priority).await?;
         self.stats.note_repair(extent.psize, by_scrub);
-        Ok(())
+        Ok(extent.psize)
     }
 
     fn pad(&self, data: Buf) -> Buf {
@@ -334,14 +338,21 @@ impl TopVdev {
         padded.freeze()
     }
 
-    /// Makes everything that was written stable on every usable child.
+    /// Makes everything that was written in group `txg` stable. A child that fails to, or that was given up since it
+    /// took its writes, may have lost any of them: the group goes to its dirty time log.
     ///
     /// # Errors
     /// [`VdevError::NoReplicas`] when more children failed than redundancy covers; the failures are counted.
-    pub async fn flush(&self) -> Result<()> {
-        let results = join_all(self.children.iter().map(|leaf| leaf.flush())).await;
+    pub async fn flush(&self, txg: Txg) -> Result<()> {
+        let flushes = self.children.iter().map(|leaf| async move {
+            let flushed = if leaf.is_usable() { leaf.flush().await } else { Err(leaf.unavailable()) };
+            if flushed.is_err() {
+                leaf.note_missing(txg);
+            }
+            flushed
+        });
         let failures: Vec<String> =
-            results.iter().filter_map(|result| result.as_ref().err()).map(|error| error.to_string()).collect();
+            join_all(flushes).await.into_iter().filter_map(|flushed| flushed.err()).map(|e| e.to_string()).collect();
         if failures.len() > self.layout.redundancy(self.children.len()) {
             let detail = format!("flush: {}", failures.join("; "));
             return Err(VdevError::NoReplicas { vdev: self.name(), offset: 0, psize: 0, detail });

@@ -42,7 +42,7 @@ async fn many_blocks_at_once_on_files_survive_a_deleted_one() {
     for result in futures::future::join_all(writes).await {
         result.expect("write");
     }
-    top.flush().await.expect("flush");
+    top.flush(Txg(4)).await.expect("flush");
     for round in 0..2 {
         let top = &top;
         let reads = blocks.iter().map(|(at, data)| async move {

@@ -346,3 +346,45 @@ proptest! {
         });
     }
 }
+
+#[tokio::test]
+async fn a_child_that_fails_to_flush_has_missed_the_group() {
+    // A failed flush within redundancy used to be forgotten: what the device then lost was known to nobody.
+    for (kind, width, redundancy) in levels() {
+        let rig = Rig::new(kind.clone(), width, 12).await;
+        let data = Random(3).buf(64 << 10);
+        rig.write(1 << 20, &data, 7).await;
+        for child in 0..redundancy {
+            rig.shelf.faulty[child].inject(Fault::everywhere(FaultKind::FlushError));
+        }
+        rig.top.flush(Txg(7)).await.expect("redundancy covers it");
+        for (child, leaf) in rig.top.leaves().iter().enumerate() {
+            assert_eq!(leaf.is_missing(Txg(7)), child < redundancy, "{kind} child {child}");
+            assert!(!leaf.is_missing(Txg(6)) && !leaf.is_missing(Txg(8)));
+        }
+        rig.shelf.faulty[redundancy].inject(Fault::everywhere(FaultKind::FlushError));
+        assert!(matches!(rig.top.flush(Txg(8)).await, Err(VdevError::NoReplicas { .. })), "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn a_device_that_went_between_its_writes_and_the_flush_fails_the_flush() {
+    // A device without redundancy that disappeared after its last write used to be passed over by the flush, and the
+    // uberblock on the other devices would have pointed to what its cache had lost.
+    let rig = Rig::new(VdevKind::File, 1, 12).await;
+    rig.write(0, &Random(3).buf(4096), 7).await;
+    rig.shelf.faulty[0].disappear();
+    assert!(rig.top.check_present());
+    assert!(matches!(rig.top.flush(Txg(7)).await, Err(VdevError::NoReplicas { .. })));
+}
+
+#[tokio::test]
+async fn a_repair_from_another_copy_writes_nothing_to_a_pool_that_is_read_only() {
+    // It used to be tried: the write failed, was counted and made the leaf be probed.
+    let rig = Rig::new(VdevKind::File, 1, 12).await;
+    let top = platter_vdev::TopVdev::open(&rig.spec, &rig.shelf, false).await.expect("open");
+    let extent = Extent { offset: 0, psize: 4096, birth: Txg(3) };
+    assert_eq!(top.repair(extent, Random(1).buf(4096), true).await.expect("nothing to do"), 0);
+    assert_eq!(top.leaves()[0].stats().snapshot().write_errors, 0);
+    assert_eq!(rig.shelf.faulty[0].transfers().1, 0, "no write reached the device");
+}
