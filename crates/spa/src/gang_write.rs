@@ -2,7 +2,8 @@
 //! (`zio_write_gang_block`, `module/zfs/zio.c`).
 //!
 //! Invariants:
-//! - a gang block is complete or not there: when a part cannot be placed, everything allocated for it is given back;
+//! - a gang block is complete or not there: when a part cannot be placed or written, everything allocated for it is
+//!   given back;
 //! - the header has one copy more than the block; each part has as many copies as the block would have had;
 //! - the allocated size in the block's addresses is that of the header and of all parts, while freeing the header
 //!   itself gives back only the header's size.
@@ -17,122 +18,113 @@ use platter_zio::{Priority, Result, WritePolicy, ZioError};
 use crate::store::Store;
 
 /// Nesting beyond this means that there is no space worth the name.
-const DEPTH_MAX: u32 = 4;
+const DEPTH_MAX: u32 = 6;
 /// Parts behind one header.
 const PARTS: usize = 3;
 
-/// Writes `payload` as a gang block. `bp` describes it, checksum included; its addresses are filled in.
-pub(crate) fn write<'a>(
+/// Writes `payload` as a gang block. `bp` describes it, checksum included; its addresses are filled in. `unit` is the
+/// least size of a part in bytes.
+///
+/// # Errors
+/// [`ZioError::NoSpace`]; device errors. Nothing stays allocated then.
+pub(crate) async fn write(store: &Store, bp: BlkPtr, payload: Buf, policy: &WritePolicy, unit: u64) -> Result<BlkPtr> {
+    let mut gang = Gang { store, policy, unit, placed: Vec::new() };
+    let written = gang.block(bp, payload, 0).await;
+    if written.is_err() {
+        let mut allocator = store.state().allocator.lock();
+        for dva in &gang.placed {
+            allocator.unallocate(dva);
+        }
+    }
+    written
+}
+
+/// A gang block in the making.
+struct Gang<'a> {
     store: &'a Store,
-    bp: BlkPtr,
-    payload: Buf,
     policy: &'a WritePolicy,
     unit: u64,
-    depth: u32,
-) -> BoxFuture<'a, Result<BlkPtr>> {
-    async move {
-        if depth > DEPTH_MAX || payload.len() as u64 <= unit {
-            return Err(ZioError::NoSpace);
-        }
-        let copies = (policy.copies + 1).min(3);
-        let headers = store.state().allocator.lock().allocate(gang::HEADER_SIZE as u64, copies)?;
-        let mut written = Vec::with_capacity(PARTS);
-        match write_parts(store, &payload, policy, unit, depth, &mut written).await {
-            Ok(()) => finish(store, bp, &headers, &written, policy).await,
-            Err(error) => {
-                for part in &written {
-                    undo(store, part);
-                }
-                for dva in &headers {
-                    store.state().allocator.lock().unallocate(dva);
-                }
-                Err(error)
+    /// Everything allocated so far, with its own size each.
+    placed: Vec<Dva>,
+}
+
+impl Gang<'_> {
+    fn allocate(&mut self, size: u64, copies: u8) -> Result<Vec<Dva>> {
+        let dvas = self.store.state().allocator.lock().allocate(size, copies)?;
+        self.placed.extend(&dvas);
+        Ok(dvas)
+    }
+
+    /// Header and parts of one gang block.
+    fn block(&mut self, bp: BlkPtr, payload: Buf, depth: u32) -> BoxFuture<'_, Result<BlkPtr>> {
+        async move {
+            if depth > DEPTH_MAX || payload.len() as u64 <= self.unit {
+                return Err(ZioError::NoSpace);
             }
+            let headers = self.allocate(gang::HEADER_SIZE as u64, (self.policy.copies + 1).min(3))?;
+            let length = (payload.len() as u64).div_ceil(PARTS as u64).next_multiple_of(self.unit) as usize;
+            let mut parts = Vec::with_capacity(PARTS);
+            let mut at = 0;
+            while at < payload.len() {
+                let end = (at + length).min(payload.len());
+                parts.push(self.part(payload.slice(at..end), depth).await?);
+                at = end;
+            }
+            self.header(bp, &headers, &parts).await
         }
+        .boxed()
     }
-    .boxed()
-}
 
-/// Gives back a part that was written for nothing. Parts that are gangs themselves keep their space until the next
-/// import finds it unreferenced; that is a leak of space, never of data, and needs a pool without any room to happen.
-fn undo(store: &Store, part: &BlkPtr) {
-    for dva in part.dvas().filter(|dva| !dva.gang) {
-        store.state().allocator.lock().unallocate(&dva);
-    }
-}
-
-async fn write_parts(
-    store: &Store,
-    payload: &Buf,
-    policy: &WritePolicy,
-    unit: u64,
-    depth: u32,
-    written: &mut Vec<BlkPtr>,
-) -> Result<()> {
-    let part = (payload.len() as u64).div_ceil(PARTS as u64).next_multiple_of(unit) as usize;
-    let mut at = 0;
-    while at < payload.len() {
-        let end = (at + part).min(payload.len());
-        let bytes = payload.slice(at..end);
-        let size = bytes.len() as u64;
+    async fn part(&mut self, bytes: Buf, depth: u32) -> Result<BlkPtr> {
+        let (size, policy) = (bytes.len() as u64, self.policy);
         let mut bp = BlkPtr::describe(size, size, compression::OFF, policy.checksum, object_type::NONE, 0, policy.txg);
         if policy.checksum != checksum::OFF {
-            let words = platter_checksum::compute(policy.checksum, &bytes)
-                .ok_or_else(|| ZioError::Invalid(format!("checksum {} cannot be written", policy.checksum)))?;
+            let words = self
+                .store
+                .checksum(policy.checksum, &bytes)
+                .ok_or_else(|| ZioError::Invalid(format!("checksum number {} cannot be written", policy.checksum)))?;
             bp.set_checksum(words);
         }
-        let placed = store.state().allocator.lock().allocate(size, policy.copies);
-        let bp = match placed {
+        match self.allocate(size, policy.copies) {
             Ok(dvas) => {
                 for (index, dva) in dvas.iter().enumerate() {
                     bp.set_dva(index, *dva);
                 }
-                written.push(bp);
-                write_copies(store, &dvas, &bytes, policy).await?;
-                at = end;
-                continue;
+                self.copies(&dvas, &bytes).await?;
+                Ok(bp)
             }
-            Err(ZioError::NoSpace) => write(store, bp, bytes, policy, unit, depth + 1).await?,
-            Err(error) => return Err(error),
-        };
-        written.push(bp);
-        at = end;
-    }
-    Ok(())
-}
-
-async fn finish(
-    store: &Store,
-    mut bp: BlkPtr,
-    headers: &[Dva],
-    parts: &[BlkPtr],
-    policy: &WritePolicy,
-) -> Result<BlkPtr> {
-    for (index, header) in headers.iter().enumerate() {
-        // Each address of the block accounts for its header and for the parts' copies of the same number.
-        let below: u64 = parts.iter().map(|part| part.dvas().nth(index).map_or(0, |dva| dva.asize)).sum();
-        bp.set_dva(index, Dva { asize: header.asize + below, gang: true, ..*header });
-    }
-    let verifier = gang::verifier(&bp.dva(0), bp.physical_birth());
-    let bytes = Buf::copy_from(&gang::build(gang::HEADER_SIZE, parts, verifier, platter_checksum::sha256));
-    write_copies(store, headers, &bytes, policy).await?;
-    Ok(bp)
-}
-
-/// Writes every copy; one that succeeds is enough.
-async fn write_copies(store: &Store, dvas: &[Dva], bytes: &Buf, policy: &WritePolicy) -> Result<()> {
-    let mut failure = None;
-    let mut good = 0;
-    for dva in dvas {
-        let vdev = store.state().vdevs.get(dva.vdev as usize).and_then(Option::as_ref);
-        let vdev = vdev.ok_or_else(|| ZioError::corrupt("address", format!("no vdev {}", dva.vdev)))?;
-        match vdev.write(dva.offset, bytes.clone(), policy.txg, Priority::AsyncWrite).await {
-            Ok(()) => good += 1,
-            Err(error) => failure = Some(ZioError::Io(error.to_string())),
+            Err(ZioError::NoSpace) => self.block(bp, bytes, depth + 1).await,
+            Err(error) => Err(error),
         }
     }
-    match failure {
-        Some(error) if good == 0 => Err(error),
-        _ => Ok(()),
+
+    async fn header(&mut self, mut bp: BlkPtr, headers: &[Dva], parts: &[BlkPtr]) -> Result<BlkPtr> {
+        for (index, header) in headers.iter().enumerate() {
+            // Each address of the block accounts for its header and for the parts' copies of the same number.
+            let below: u64 = parts.iter().map(|part| part.dvas().nth(index).map_or(0, |dva| dva.asize)).sum();
+            bp.set_dva(index, Dva { asize: header.asize + below, gang: true, ..*header });
+        }
+        let verifier = gang::verifier(&bp.dva(0), bp.physical_birth());
+        let bytes = Buf::copy_from(&gang::build(gang::HEADER_SIZE, parts, verifier, platter_checksum::sha256));
+        self.copies(headers, &bytes).await?;
+        Ok(bp)
+    }
+
+    /// Writes every copy; one that succeeds is enough.
+    async fn copies(&self, dvas: &[Dva], bytes: &Buf) -> Result<()> {
+        let mut failure = None;
+        let mut good = 0;
+        for dva in dvas {
+            let vdev = self.store.state().vdevs.get(dva.vdev as usize).and_then(Option::as_ref);
+            let vdev = vdev.ok_or_else(|| ZioError::corrupt("address", format!("no vdev {}", dva.vdev)))?;
+            match vdev.write(dva.offset, bytes.clone(), self.policy.txg, Priority::AsyncWrite).await {
+                Ok(()) => good += 1,
+                Err(error) => failure = Some(ZioError::Io(error.to_string())),
+            }
+        }
+        match failure {
+            Some(error) if good == 0 => Err(error),
+            _ => Ok(()),
+        }
     }
 }

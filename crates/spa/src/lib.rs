@@ -3,6 +3,8 @@
 
 pub mod allocator;
 pub mod cache;
+mod copies;
+mod gang_read;
 mod gang_write;
 pub mod metaslab;
 pub mod range_set;
@@ -11,7 +13,7 @@ pub mod store;
 mod write;
 
 pub use allocator::{Allocator, Geometry, Group};
+pub use gang_read::free_gang;
 pub use metaslab::Metaslab;
 pub use range_set::{RangeError, RangeSet};
-pub use read::free_gang;
 pub use store::{Store, StoreState};

@@ -1,0 +1,120 @@
+//! The copies of one block (or gang header): read until one is right, or scrub all; what is wrong is rewritten from what
+//! is right.
+
+use std::sync::atomic::Ordering;
+
+use platter_buffer::Buf;
+use platter_ondisk::{BlkPtr, Dva};
+use platter_vdev::{Extent, TopVdev};
+use platter_zio::Priority;
+
+use crate::store::{ScrubbedBlock, Store};
+
+/// Whether bytes are what was written.
+pub(crate) type Verify<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
+
+fn vdev_of(store: &Store, dva: Dva) -> Result<&TopVdev, String> {
+    let vdev = store.state().vdevs.get(dva.vdev as usize).and_then(Option::as_ref);
+    vdev.map(AsRef::as_ref).ok_or_else(|| format!("top-level vdev {} does not exist", dva.vdev))
+}
+
+/// A copy's place on its vdev.
+fn extent(bp: &BlkPtr, dva: Dva, size: u64) -> Extent {
+    Extent { offset: dva.offset, psize: size, birth: bp.physical_birth() }
+}
+
+async fn read_one(
+    store: &Store,
+    bp: &BlkPtr,
+    dva: Dva,
+    size: u64,
+    priority: Priority,
+    verify: Verify<'_>,
+) -> Result<Buf, String> {
+    let vdev = vdev_of(store, dva)?;
+    let (bytes, outcome) =
+        vdev.read(extent(bp, dva, size), priority, verify).await.map_err(|error| error.to_string())?;
+    store.state().repaired_bytes.fetch_add(outcome.repaired_bytes, Ordering::Relaxed);
+    Ok(bytes)
+}
+
+/// Puts good bytes over a copy that was wrong; returns how many were written. A failure is counted by the vdev; the
+/// block still has a good copy.
+async fn rewrite(store: &Store, bp: &BlkPtr, dva: Dva, good: &Buf, by_scrub: bool) -> u64 {
+    let Ok(vdev) = vdev_of(store, dva) else { return 0 };
+    let written = vdev.repair(extent(bp, dva, good.len() as u64), good.clone(), by_scrub).await.unwrap_or(0);
+    store.state().repaired_bytes.fetch_add(written, Ordering::Relaxed);
+    written
+}
+
+/// The `size` bytes at the addresses of `bp` from the first copy that verifies; copies found wrong on the way are
+/// rewritten.
+///
+/// # Errors
+/// What was wrong with each copy.
+pub(crate) async fn read(
+    store: &Store,
+    bp: &BlkPtr,
+    size: u64,
+    priority: Priority,
+    verify: Verify<'_>,
+) -> Result<Buf, String> {
+    let (mut reasons, mut wrong) = (Vec::new(), Vec::new());
+    for dva in bp.dvas() {
+        match read_one(store, bp, dva, size, priority, verify).await {
+            Ok(bytes) => {
+                for bad in wrong {
+                    rewrite(store, bp, bad, &bytes, false).await;
+                }
+                return Ok(bytes);
+            }
+            Err(reason) => {
+                reasons.push(reason);
+                wrong.push(dva);
+            }
+        }
+    }
+    Err(if reasons.is_empty() { "it has no address".into() } else { reasons.join("; ") })
+}
+
+/// Reads every copy with all its redundancy and rewrites what is wrong.
+///
+/// # Errors
+/// When no copy can be had: what was wrong with each.
+pub(crate) async fn scrub(
+    store: &Store,
+    bp: &BlkPtr,
+    size: u64,
+    verify: Verify<'_>,
+    done: &mut ScrubbedBlock,
+) -> Result<(), String> {
+    let (mut reasons, mut wrong, mut sound) = (Vec::new(), Vec::new(), Vec::new());
+    for dva in bp.dvas() {
+        let scrubbed = match vdev_of(store, dva) {
+            Ok(vdev) => vdev.scrub(extent(bp, dva, size), verify).await.map_err(|error| error.to_string()),
+            Err(reason) => Err(reason),
+        };
+        match scrubbed {
+            Ok(outcome) => {
+                done.repaired += outcome.repaired_bytes;
+                sound.push(dva);
+            }
+            Err(reason) => {
+                reasons.push(reason);
+                wrong.push(dva);
+            }
+        }
+    }
+    if wrong.is_empty() && !sound.is_empty() {
+        return Ok(());
+    }
+    for dva in sound {
+        if let Ok(bytes) = read_one(store, bp, dva, size, Priority::Scrub, verify).await {
+            for bad in wrong {
+                done.repaired += rewrite(store, bp, bad, &bytes, true).await;
+            }
+            return Ok(());
+        }
+    }
+    Err(if reasons.is_empty() { "it has no address".into() } else { reasons.join("; ") })
+}

@@ -1,0 +1,149 @@
+//! Reading, scrubbing and freeing gang blocks: a header that names up to three parts, which may be gangs themselves
+//! (`zio_gang_tree_*`, `module/zfs/zio.c`).
+//!
+//! Invariants:
+//! - the copies of a header say the same; each part has copies of its own, and every one of them is repaired like any
+//!   block's;
+//! - damage cannot make this read without end: nesting is bounded, and parts that are longer than their block end it.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use platter_buffer::{Buf, BufMut};
+use platter_ondisk::{BlkPtr, gang};
+use platter_zio::{Priority, Result, ZioError};
+
+use crate::copies;
+use crate::read::matches;
+use crate::store::{ScrubbedBlock, Store};
+
+/// Gang blocks inside gang blocks: more than this is damage.
+const DEPTH_MAX: u32 = 8;
+
+fn verifier(bp: &BlkPtr) -> [u64; 4] {
+    gang::verifier(&bp.dva(0), bp.physical_birth())
+}
+
+/// The parts in order, without the unused places.
+async fn parts(store: &Store, bp: &BlkPtr, priority: Priority) -> std::result::Result<Vec<BlkPtr>, String> {
+    let verifier = verifier(bp);
+    let verify = |bytes: &[u8]| gang::verify(bytes, verifier, platter_checksum::sha256);
+    let header = copies::read(store, bp, gang::HEADER_SIZE as u64, priority, &verify).await;
+    let header = header.map_err(|reason| format!("gang header: {reason}"))?;
+    Ok(gang::pointers(&header).into_iter().filter(|part| !part.is_hole()).collect())
+}
+
+/// Refuses a part that cannot belong to a block of `whole` bytes, before anything is allocated for it.
+fn check_part(part: &BlkPtr, whole: u64, depth: u32) -> std::result::Result<(), String> {
+    if depth >= DEPTH_MAX {
+        return Err("gang blocks nest too deeply".into());
+    }
+    if part.is_embedded() || part.psize() == 0 || part.psize() > whole {
+        return Err(format!("a gang member that makes no sense: {part:?}"));
+    }
+    Ok(())
+}
+
+/// The stored bytes of a gang block, verified, put together from its parts. Wrong copies met on the way are repaired.
+pub(crate) fn read<'a>(
+    store: &'a Store,
+    bp: &'a BlkPtr,
+    priority: Priority,
+    depth: u32,
+) -> BoxFuture<'a, std::result::Result<Buf, String>> {
+    async move {
+        let mut whole = BufMut::zeroed(bp.psize() as usize);
+        let mut at = 0;
+        for part in parts(store, bp, priority).await? {
+            check_part(&part, bp.psize() - at as u64, depth)?;
+            let bytes = if part.is_gang() {
+                read(store, &part, priority, depth + 1).await
+            } else {
+                copies::read(store, &part, part.psize(), priority, &|bytes: &[u8]| matches(store, &part, bytes)).await
+            };
+            let bytes = bytes.map_err(|reason| format!("gang member: {reason}"))?;
+            whole[at..at + bytes.len()].copy_from_slice(&bytes);
+            at += bytes.len();
+        }
+        if at == whole.len() && matches(store, bp, &whole) {
+            Ok(whole.freeze())
+        } else {
+            Err("gang members do not add up".into())
+        }
+    }
+    .boxed()
+}
+
+/// Scrubs header and parts, every copy of each.
+pub(crate) fn scrub<'a>(
+    store: &'a Store,
+    bp: &'a BlkPtr,
+    depth: u32,
+    done: &'a mut ScrubbedBlock,
+) -> BoxFuture<'a, std::result::Result<(), String>> {
+    async move {
+        let verifier = verifier(bp);
+        let verify = |bytes: &[u8]| gang::verify(bytes, verifier, platter_checksum::sha256);
+        let header = copies::scrub(store, bp, gang::HEADER_SIZE as u64, &verify, done).await;
+        header.map_err(|reason| format!("gang header: {reason}"))?;
+        let mut reasons = Vec::new();
+        let mut left = bp.psize();
+        for part in parts(store, bp, Priority::Scrub).await? {
+            check_part(&part, left, depth)?;
+            left -= part.psize();
+            let scrubbed = if part.is_gang() {
+                scrub(store, &part, depth + 1, done).await
+            } else {
+                let good = |bytes: &[u8]| matches(store, &part, bytes);
+                copies::scrub(store, &part, part.psize(), &good, done).await
+            };
+            // The other parts are worth repairing even when one is lost.
+            reasons.extend(scrubbed.err().map(|reason| format!("gang member: {reason}")));
+        }
+        if left > 0 {
+            reasons.push("gang members do not add up".into());
+        }
+        if reasons.is_empty() { Ok(()) } else { Err(reasons.join("; ")) }
+    }
+    .boxed()
+}
+
+/// Frees a gang block: its header and, after reading it, its parts. Nothing is freed unless everything can be.
+///
+/// # Errors
+/// When a header cannot be read; a double free.
+pub async fn free_gang(store: &Store, bp: &BlkPtr) -> Result<()> {
+    let mut blocks = Vec::new();
+    collect(store, bp, 0, &mut blocks)
+        .await
+        .map_err(|reason| ZioError::Io(format!("gang block {bp:?} cannot be freed: {reason}")))?;
+    let mut allocator = store.state().allocator.lock();
+    for block in &blocks {
+        if block.is_gang() {
+            allocator.free_gang_header(block)?;
+        } else {
+            allocator.free(block)?;
+        }
+    }
+    Ok(())
+}
+
+fn collect<'a>(
+    store: &'a Store,
+    bp: &'a BlkPtr,
+    depth: u32,
+    blocks: &'a mut Vec<BlkPtr>,
+) -> BoxFuture<'a, std::result::Result<(), String>> {
+    async move {
+        for part in parts(store, bp, Priority::SyncRead).await? {
+            check_part(&part, bp.psize(), depth)?;
+            if part.is_gang() {
+                collect(store, &part, depth + 1, blocks).await?;
+            } else {
+                blocks.push(part);
+            }
+        }
+        blocks.push(*bp);
+        Ok(())
+    }
+    .boxed()
+}

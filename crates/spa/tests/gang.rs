@@ -1,0 +1,164 @@
+//! Gang blocks over two devices in memory: read, repaired and freed member by member.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use async_trait::async_trait;
+use platter_buffer::Buf;
+use platter_device::{BlockDevice, DeviceError, MemDevice};
+use platter_ondisk::types::{checksum, compression, object_type};
+use platter_ondisk::{BlkPtr, Dva, ObjectId, Txg, gang};
+use platter_spa::{Geometry, Group, Metaslab, Store, free_gang};
+use platter_vdev::geometry::LABEL_START_SIZE;
+use platter_vdev::{DeviceOpener, TopVdev, VdevKind, VdevSpec};
+use platter_zio::{BlockStore, Bookmark, Priority, WritePolicy, ZioError};
+
+struct One(Arc<MemDevice>);
+
+#[async_trait]
+impl DeviceOpener for One {
+    async fn open(&self, _spec: &VdevSpec) -> Result<Arc<dyn BlockDevice>, DeviceError> {
+        Ok(self.0.clone())
+    }
+}
+
+const METASLAB_SHIFT: u32 = 24;
+
+async fn rig() -> (Store, Vec<Arc<MemDevice>>) {
+    let (mut vdevs, mut devices) = (Vec::new(), Vec::new());
+    for id in 0..2 {
+        let device = Arc::new(MemDevice::new(format!("d{id}"), 128 << 20));
+        let mut spec = VdevSpec::leaf(VdevKind::File, format!("d{id}"));
+        (spec.id, spec.ashift) = (id, 9);
+        vdevs.push(Some(Arc::new(TopVdev::open(&spec, &One(device.clone()), true).await.expect("open"))));
+        devices.push(device);
+    }
+    let store = Store::new(vdevs.clone(), 1 << 20);
+    store.set_salt([9; 32]);
+    for (id, vdev) in vdevs.iter().flatten().enumerate() {
+        let metaslabs = (0..4).map(|i| Metaslab::new(i, i << METASLAB_SHIFT, 1 << METASLAB_SHIFT)).collect();
+        let geometry: Arc<dyn Geometry> = vdev.clone();
+        store.state().allocator.lock().add_group(Group::new(id as u32, geometry, metaslabs, METASLAB_SHIFT, 1));
+    }
+    store.state().force_ganging.store(1024, Ordering::Relaxed);
+    (store, devices)
+}
+
+fn policy(copies: u8, kind: u8) -> WritePolicy {
+    WritePolicy {
+        txg: Txg(5),
+        bookmark: Bookmark { objset: ObjectId(1), object: ObjectId(2), level: 0, blkid: 0 },
+        object_type: object_type::PLAIN_FILE_CONTENTS,
+        level: 0,
+        checksum: kind,
+        compression: compression::OFF,
+        compression_level: 0,
+        copies,
+        fill: 1,
+        embed: false,
+        hole: false,
+    }
+}
+
+fn data(length: usize) -> Buf {
+    let bytes: Vec<u8> = (0..length as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    Buf::copy_from(&bytes)
+}
+
+fn peek(devices: &[Arc<MemDevice>], dva: &Dva, size: u64) -> Vec<u8> {
+    let mut bytes = vec![0; size as usize];
+    devices[dva.vdev as usize].peek(LABEL_START_SIZE + dva.offset, &mut bytes);
+    bytes
+}
+
+fn spoil(devices: &[Arc<MemDevice>], dva: &Dva) {
+    devices[dva.vdev as usize].poke(LABEL_START_SIZE + dva.offset, &[0xa5; 64]);
+}
+
+/// Every copy of header and members, as it is on the devices.
+fn image(devices: &[Arc<MemDevice>], bp: &BlkPtr, parts: &[BlkPtr]) -> Vec<Vec<u8>> {
+    let header = bp.dvas().map(|dva| (dva, gang::HEADER_SIZE as u64));
+    let parts = parts.iter().flat_map(|part| part.dvas().map(|dva| (dva, part.psize())));
+    header.chain(parts).map(|(dva, size)| peek(devices, &dva, size)).collect()
+}
+
+#[tokio::test]
+async fn a_wrong_copy_of_a_header_or_a_member_is_repaired_by_reads_and_by_scrubs() {
+    // A scrub used to verify that a gang block could be put together, and left its wrong copies as they were; a read
+    // repaired none of them either.
+    for kind in [checksum::FLETCHER_4, checksum::SKEIN, checksum::EDONR, checksum::BLAKE3] {
+        let (store, devices) = rig().await;
+        let bytes = data(9 * 512);
+        let bp = store.write(bytes.clone(), policy(2, kind), &BlkPtr::HOLE).await.expect("write");
+        assert!(bp.is_gang());
+        let mut parts = gang::pointers(&peek(&devices, &bp.dva(0), gang::HEADER_SIZE as u64));
+        parts.retain(|part| !part.is_hole());
+        assert_eq!(parts.len(), 3);
+        let whole = image(&devices, &bp, &parts);
+
+        // A read meets the first copies only.
+        spoil(&devices, &bp.dva(0));
+        parts.iter().for_each(|part| spoil(&devices, &part.dva(0)));
+        assert_ne!(image(&devices, &bp, &parts), whole);
+        store.state().cache.clear();
+        let read = store.read(&bp, Bookmark::default(), Priority::SyncRead).await.expect("read");
+        assert_eq!(read, bytes);
+        assert_eq!(image(&devices, &bp, &parts), whole, "after a read");
+
+        spoil(&devices, &bp.dva(1));
+        parts.iter().for_each(|part| spoil(&devices, &part.dva(1)));
+        let done = store.scrub(&bp, Bookmark::default()).await.expect("scrub");
+        assert!(done.repaired >= bytes.len() as u64, "{done:?}");
+        assert_eq!(image(&devices, &bp, &parts), whole, "after a scrub");
+
+        parts[1].dvas().for_each(|dva| spoil(&devices, &dva));
+        assert!(store.scrub(&bp, Bookmark::default()).await.is_err(), "a member without a good copy is lost");
+    }
+}
+
+#[tokio::test]
+async fn a_gang_block_that_finds_no_room_leaves_nothing_allocated() {
+    // Members that were gangs themselves used to keep their space when a later member found none.
+    let (store, _) = rig().await;
+    {
+        let mut allocator = store.state().allocator.lock();
+        for metaslab in allocator.groups_mut().iter_mut().flat_map(|group| &mut group.metaslabs) {
+            let (start, size) = (metaslab.start, metaslab.size);
+            metaslab.claim(start, size).expect("all of it is free");
+            metaslab.take_changes();
+        }
+        let first = &mut allocator.groups_mut()[0].metaslabs[0];
+        for sector in 0..12 {
+            first.allocatable.add(sector * 1024, 512).expect("it is not free");
+        }
+    }
+    let before = store.state().allocator.lock().allocated();
+    let error = store.write(data(40 * 512), policy(1, checksum::SHA256), &BlkPtr::HOLE).await.unwrap_err();
+    assert!(matches!(error, ZioError::NoSpace), "{error}");
+    assert_eq!(store.state().allocator.lock().allocated(), before);
+    // Three sectors of data and a header with two copies.
+    let bp = store.write(data(3 * 512), policy(1, checksum::SHA256), &BlkPtr::HOLE).await.expect("it fits");
+    assert_eq!(bp.copies(), 2);
+    assert_eq!(store.state().allocator.lock().allocated(), before + 5 * 512);
+    let take = || {
+        let mut allocator = store.state().allocator.lock();
+        let metaslabs = allocator.groups_mut().iter_mut().flat_map(|group| &mut group.metaslabs);
+        metaslabs.map(|metaslab| metaslab.take_changes().1.total()).sum::<u64>()
+    };
+    assert_eq!(take(), 0);
+    free_gang(&store, &bp).await.expect("free");
+    assert_eq!(take(), 5 * 512);
+}
+
+#[tokio::test]
+async fn a_gang_block_whose_headers_are_lost_is_not_freed_in_part() {
+    let (store, devices) = rig().await;
+    let bp = store.write(data(9 * 512), policy(1, checksum::FLETCHER_4), &BlkPtr::HOLE).await.expect("write");
+    let before = store.state().allocator.lock().allocated();
+    bp.dvas().for_each(|dva| spoil(&devices, &dva));
+    let error = free_gang(&store, &bp).await.unwrap_err();
+    assert!(matches!(error, ZioError::Io(_)), "{error}");
+    let allocator = store.state().allocator.lock();
+    assert_eq!(allocator.allocated(), before);
+    assert!(allocator.groups().iter().flat_map(|g| &g.metaslabs).all(|m| m.freeing.is_empty()));
+}
