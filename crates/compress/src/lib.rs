@@ -16,32 +16,9 @@ mod zero;
 mod zle;
 mod zstd_frame;
 
+use platter_ondisk::types::compression as kinds;
 pub use zero::is_zero;
 pub use zstd_frame::{level_from_stored as zstd_level_from_stored, level_to_stored as zstd_level_to_stored};
-
-/// The numbers of `enum zio_compress` (`include/sys/zio_compress.h`) as stored in block pointers and properties.
-pub mod kinds {
-    /// Take the parent dataset's value; never in a block pointer.
-    pub const INHERIT: u8 = 0;
-    /// The default, which is [`LZ4`].
-    pub const ON: u8 = 1;
-    /// Not compressed.
-    pub const OFF: u8 = 2;
-    /// Jeff Bonwick's LZ variant, the default of old pools.
-    pub const LZJB: u8 = 3;
-    /// Only recognise blocks of zeros. A request of the writer; never in a block pointer.
-    pub const EMPTY: u8 = 4;
-    /// zlib at level 1; levels up to 9 follow up to [`GZIP_9`].
-    pub const GZIP_1: u8 = 5;
-    /// zlib at level 9.
-    pub const GZIP_9: u8 = 13;
-    /// Runs of zeros only.
-    pub const ZLE: u8 = 14;
-    /// LZ4 behind a big-endian length.
-    pub const LZ4: u8 = 15;
-    /// Zstandard behind ZFS's header.
-    pub const ZSTD: u8 = 16;
-}
 
 /// The level that stands for "the algorithm's default" (`ZIO_COMPLEVEL_DEFAULT`).
 pub const LEVEL_DEFAULT: i32 = 255;
@@ -77,12 +54,12 @@ pub enum DecompressError {
 
 /// Compresses `input` into the front of `output` and returns how many bytes it took, or `None` when they do not fit.
 ///
-/// `kind` is a number of [`kinds`]. `output` has the largest size worth having: `zio_compress_data` asks for a saving
+/// `kind` is a number of `enum zio_compress` (`platter_ondisk::types::compression`). `output` has the largest size worth having: `zio_compress_data` asks for a saving
 /// of at least one eighth, so callers pass `lsize - lsize / 8` bytes. `level` matters for zstd only: the stored level
 /// (`enum zio_zstd_levels`: 1..=19, 103.. for the fast ones), a negative number for a fast level, 0 or
 /// [`LEVEL_DEFAULT`] for the default; the levels of gzip are part of `kind`. `None` also answers an unknown `kind` or
-/// level and [`kinds::OFF`]: the block is then stored as it is, which is always right. `output` may hold anything
-/// beyond the returned length. [`kinds::EMPTY`] takes a block of zeros to `Some(0)`, which the caller stores as a hole.
+/// level and "off": the block is then stored as it is, which is always right. `output` may hold anything
+/// beyond the returned length. `EMPTY` takes a block of zeros to `Some(0)`, which the caller stores as a hole.
 pub fn compress(kind: u8, level: i32, input: &[u8], output: &mut [u8]) -> Option<usize> {
     match kind {
         kinds::ON | kinds::LZ4 => lz4::compress(input, output),

@@ -1,6 +1,7 @@
 //! Every algorithm gives back what it took, keeps to the room it is given, and survives any bytes at all.
 
-use platter_compress::{DecompressError, compress, decompress, is_supported, is_zero, kinds};
+use platter_compress::{DecompressError, compress, decompress, is_supported, is_zero};
+use platter_ondisk::types::compression as kinds;
 use proptest::prelude::*;
 
 const LEVELS: [i32; 9] = [0, 1, 3, 9, 19, 255, 103, -1, -1000];

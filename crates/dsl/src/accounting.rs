@@ -9,11 +9,12 @@
 use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
-use platter_ondisk::types::{self, compression};
+use platter_ondisk::types;
 use platter_ondisk::{BlkPtr, Txg};
 use platter_spa::Store;
 use platter_zio::{BlockStore, SpaceAccounting};
 
+use crate::block_properties;
 use crate::dir::SpaceChange;
 
 /// `SPA_OLD_MAXBLOCKSIZE`: larger blocks need the feature `large_blocks`.
@@ -87,9 +88,8 @@ impl SpaceAccounting for Accounting {
         if bp.lsize() > OLD_BLOCK_MAX {
             deltas.features.insert("org.open-zfs:large_blocks");
         }
-        if bp.compression() == compression::ZSTD {
-            deltas.features.insert("org.freebsd:zstd_compress");
-        }
+        deltas.features.extend(block_properties::compression_feature(bp.compression()));
+        deltas.features.extend(block_properties::checksum_feature(bp.checksum_kind()).filter(|_| !bp.is_embedded()));
     }
 
     fn kill(&self, txg: Txg, bp: &BlkPtr) {

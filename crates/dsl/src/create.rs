@@ -29,7 +29,10 @@ use crate::origin::{self, MosAccess};
 use crate::request::{CreateRequest, VdevRequest};
 use crate::scrub::ScrubState;
 use crate::sync::VERSION;
-use crate::{config_object, history, limits, member_check, mos, names, open_vdevs, pool_properties, properties, space};
+use crate::{
+    block_properties, config_object, history, limits, member_check, mos, names, open_vdevs, pool_properties,
+    properties, salt, space,
+};
 
 /// Least size of a device (`SPA_MINDEVSIZE`).
 pub const DEVICE_SIZE_MIN: u64 = 64 << 20;
@@ -94,7 +97,10 @@ pub async fn plan(environment: &Environment, request: &CreateRequest) -> Result<
     for (id, vdev) in request.vdevs.iter().enumerate() {
         root.children.push(top_config(environment, vdev, id as u64));
     }
-    let features = CREATED.iter().copied().filter(|guid| !features.disabled.contains(*guid)).collect();
+    let features: Vec<&str> = CREATED.iter().copied().filter(|guid| !features.disabled.contains(*guid)).collect();
+    for (property, value) in &dataset_properties {
+        block_properties::check_features(|guid| features.contains(&guid), property, value)?;
+    }
     Ok(Plan { root, ashift, pool_properties, dataset_properties, filesystem, features })
 }
 
@@ -316,6 +322,7 @@ async fn build(
     }
     let objects = Mutex::new(MosObjects::default());
 
+    salt::create_if_missing(&directory, &store, &tx, &environment).await?;
     let root_dir = Dir::create(&os, &directory, &tx, None, "", now, random).await?;
     let mos_dir = Dir::create(&os, &directory, &tx, Some(root_dir.clone()), MOS_DIR, now, random).await?;
     let free_dir = Dir::create(&os, &directory, &tx, Some(root_dir.clone()), FREE_DIR, now, random).await?;

@@ -19,7 +19,7 @@ use platter_ondisk::types::object_type;
 use crate::mos;
 
 /// Features that a pool gets when Platter creates it, in the order they are enabled (dependencies first).
-pub const CREATED: [&str; 16] = [
+pub const CREATED: [&str; 20] = [
     "com.delphix:async_destroy",
     "com.delphix:empty_bpobj",
     "org.illumos:lz4_compress",
@@ -34,6 +34,10 @@ pub const CREATED: [&str; 16] = [
     "org.zfsonlinux:large_dnode",
     "org.zfsonlinux:userobj_accounting",
     "org.zfsonlinux:project_quota",
+    "org.illumos:sha512",
+    "org.illumos:skein",
+    "org.illumos:edonr",
+    "org.openzfs:blake3",
     "com.delphix:spacemap_v2",
     "com.delphix:log_spacemap",
 ];
@@ -47,20 +51,18 @@ const WRITABLE_TOO: [&str; 8] = [
     "org.openzfs:zilsaxattr",
     "com.joyent:multi_vdev_crash_dump",
     "com.delphix:head_errlog",
-    "org.illumos:sha512",
     "org.zfsonlinux:allocation_classes",
+    "org.zfsonlinux:longname",
 ];
 
 /// Further features that may be active in a pool that is opened read-only.
-const READABLE_TOO: [&str; 8] = [
+const READABLE_TOO: [&str; 6] = [
     "com.delphix:bookmarks",
     "com.datto:bookmark_v2",
     "com.datto:encryption",
     "com.delphix:livelist",
     "com.fudosecurity:block_cloning",
     "com.delphix:bookmark_written",
-    "org.illumos:skein",
-    "org.openzfs:blake3",
 ];
 
 /// Whether a pool in which `guid` is active can be written.

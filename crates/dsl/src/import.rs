@@ -31,7 +31,7 @@ use crate::features::{self, Features};
 use crate::open_vdevs::{self, FoundDevices};
 use crate::request::ImportRequest;
 use crate::sync::VERSION;
-use crate::{config_object, dtl, error_log, mos, names, pool_properties, scrub, space_maps, tree};
+use crate::{config_object, dtl, error_log, mos, names, pool_properties, salt, scrub, space_maps, tree};
 
 /// Oldest version this one reads (`SPA_VERSION_BEFORE_FEATURES` is 28; deadlists came with 26).
 const VERSION_READ_MIN: u64 = 15;
@@ -447,6 +447,7 @@ async fn finish(
         };
         check_directory(&directory, &tree, &os, params).await?;
     }
+    salt::load(&directory, &store).await?;
     let pool_properties = pool_properties::load(&os, objects.properties).await?;
     let damaged = error_log::load(&os, &directory).await?;
     let scan = scrub::load(&directory).await?;

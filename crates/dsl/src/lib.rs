@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod accounting;
+mod block_properties;
 pub mod config;
 mod config_object;
 mod core;
@@ -34,6 +35,7 @@ pub mod properties;
 mod rename;
 pub mod report;
 pub mod request;
+mod salt;
 mod scrub;
 mod space;
 mod space_maps;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use platter_dmu::{Objset, RedundantMetadata, Tx, WriteProperties};
 
+use crate::block_properties::{self, CHECKSUMS, COMPRESSION_BITS, COMPRESSIONS};
 use crate::core::Core;
 use crate::dataset::Dataset;
 use crate::dir::{Dir, StoredProperty};
@@ -55,60 +56,6 @@ pub struct Native {
 const CACHES: Kind = Kind::Index(&[("none", 0), ("metadata", 1), ("all", 2)]);
 
 const ON_OFF: Kind = Kind::Index(&[("off", 0), ("on", 1)]);
-
-/// Bits of the compression number; a zstd level stands above them (`SPA_COMPRESSBITS`).
-const COMPRESSION_BITS: u32 = 7;
-
-const CHECKSUMS: Kind = Kind::Index(&[
-    ("on", 1),
-    ("off", 2),
-    ("fletcher2", 6),
-    ("fletcher4", 7),
-    ("sha256", 8),
-    ("noparity", 10),
-    ("sha512", 11),
-    ("skein", 12),
-    ("edonr", 13),
-    ("blake3", 14),
-]);
-
-const COMPRESSIONS: Kind = Kind::Index(&[
-    ("on", 1),
-    ("off", 2),
-    ("lzjb", 3),
-    ("gzip", 10),
-    ("gzip-1", 5),
-    ("gzip-2", 6),
-    ("gzip-3", 7),
-    ("gzip-4", 8),
-    ("gzip-5", 9),
-    ("gzip-6", 10),
-    ("gzip-7", 11),
-    ("gzip-8", 12),
-    ("gzip-9", 13),
-    ("zle", 14),
-    ("lz4", 15),
-    ("zstd", 16),
-    ("zstd-1", 16 | 1 << 7),
-    ("zstd-2", 16 | 2 << 7),
-    ("zstd-3", 16 | 3 << 7),
-    ("zstd-4", 16 | 4 << 7),
-    ("zstd-5", 16 | 5 << 7),
-    ("zstd-6", 16 | 6 << 7),
-    ("zstd-7", 16 | 7 << 7),
-    ("zstd-8", 16 | 8 << 7),
-    ("zstd-9", 16 | 9 << 7),
-    ("zstd-10", 16 | 10 << 7),
-    ("zstd-11", 16 | 11 << 7),
-    ("zstd-12", 16 | 12 << 7),
-    ("zstd-13", 16 | 13 << 7),
-    ("zstd-14", 16 | 14 << 7),
-    ("zstd-15", 16 | 15 << 7),
-    ("zstd-16", 16 | 16 << 7),
-    ("zstd-17", 16 | 17 << 7),
-    ("zstd-18", 16 | 18 << 7),
-    ("zstd-19", 16 | 19 << 7),
-]);
 
 const fn native(name: &'static str, kind: Kind, default: u64, inherits: bool, settable: bool) -> Native {
     Native { name, kind, default, inherits, settable }
@@ -352,9 +299,7 @@ pub fn parse(name: &str, value: &str) -> Result<(String, StoredProperty)> {
         }
         Kind::Text => StoredProperty::Text(value.to_owned()),
     };
-    let unwritable =
-        native.name == "checksum" && matches!(&stored, StoredProperty::Number(n) if !matches!(n, 1 | 2 | 6 | 7 | 8));
-    if !native.settable || unwritable {
+    if !native.settable {
         let default = match &stored {
             StoredProperty::Number(n) => *n == native.default,
             StoredProperty::Text(text) => text == default_text(native.name),
@@ -524,6 +469,9 @@ pub fn check_applies(core: &Core, dataset: &Dataset, property: &str, value: Opti
     if !feature.is_empty() && !core.features.is_enabled(feature) {
         return Err(PoolError::Unsupported("pool must be upgraded to set this property or value".into()));
     }
+    if let Some(value) = value {
+        block_properties::check_features(|guid| core.features.is_enabled(guid), property, value)?;
+    }
     if dataset.is_volume && matches!(property, "quota" | "refquota" | "filesystem_limit" | "mountpoint" | "canmount") {
         return Err(PoolError::invalid(format!("'{property}' does not apply to datasets of this type")));
     }
@@ -586,7 +534,7 @@ mod tests {
             ("filesystem_limit", "many"),
             ("special_small_blocks", "32K"),
             ("utf8only", "on"),
-            ("checksum", "edonr"),
+            ("checksum", "md5"),
         ] {
             let text = parse(name, value).unwrap_err().to_string();
             assert!(text.contains(name), "{text}");

@@ -23,7 +23,7 @@ use crate::core::Core;
 use crate::dataset::{Dataset, Snapshot};
 use crate::dir::{Dir, SpaceChange, UsedKind, reserved_delta};
 use crate::labels::{self, Half};
-use crate::{deadlist, dtl, log_spacemaps, space_maps, zapify};
+use crate::{deadlist, dtl, log_spacemaps, salt, space_maps, zapify};
 
 /// More passes than this mean that sync does not converge.
 const PASSES_MAX: u32 = 64;
@@ -86,6 +86,7 @@ async fn sync(core: &Arc<Core>, txg: Txg) -> Result<()> {
     core.store.set_pass(1);
     let outcome = async {
         free_deferred(core, &tx).await?;
+        salt::create_if_missing(&core.directory, &core.store, &tx, &core.environment).await?;
         for task in tasks {
             task.run(core.clone(), txg).await;
         }
@@ -115,14 +116,25 @@ async fn free_deferred(core: &Core, tx: &Tx) -> Result<()> {
     if pointers.is_empty() {
         return Ok(());
     }
+    let mut kept = Vec::new();
     for bp in &pointers {
-        if bp.is_gang() {
-            free_gang(&core.store, bp).await?;
-        } else {
+        if !bp.is_gang() {
             core.store.state().allocator.lock().free(bp)?;
+        } else if let Err(error) = free_gang(&core.store, bp).await {
+            if !matches!(error, ZioError::Io(_)) {
+                return Err(error);
+            }
+            // Its members are known only to the header that cannot be read. It stays on the list, so that nothing is
+            // lost track of, and the pool goes on.
+            tracing::warn!(pool = core.name(), %error, "space stays allocated");
+            kept.push(*bp);
         }
     }
-    list.clear(tx).await
+    if kept.len() == pointers.len() {
+        return Ok(());
+    }
+    list.clear(tx).await?;
+    if kept.is_empty() { Ok(()) } else { list.append(tx, &kept).await }
 }
 
 /// Writes data sets, MOS and space maps until nothing is dirty; returns the MOS's root pointer, and whether the
@@ -271,7 +283,11 @@ async fn commit(core: &Core, txg: Txg, root: BlkPtr, config_changed: bool) -> Re
         config.clone()
     };
     let targets = core.label_targets();
-    core.store.flush().await?;
+    core.store.flush(txg).await?;
+    if dtl::is_unsaved(core) {
+        // A device failed after the lists were written for this group: they go with the next one, which must come.
+        core.dirty_config();
+    }
     // Labels are written when the configuration changed, and refused by a majority means that no device can be trusted.
     if config_changed && labels::write_config(&targets, &config, txg, Half::Even).await == 0 {
         return Err(ZioError::Io("no device accepted its label".into()));

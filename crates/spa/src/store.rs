@@ -7,13 +7,14 @@
 //! - a write that failed on more devices than redundancy covers is returned as an error, never dropped: the sync loop
 //!   stops the pool before an uberblock could point to it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use platter_buffer::Buf;
+use platter_checksum::{Checksums, SALT_SIZE, Words};
 use platter_ondisk::{BlkPtr, Txg};
 use platter_vdev::TopVdev;
 use platter_zio::{BlockStore, Bookmark, Priority, Result, WritePolicy, ZioError};
@@ -51,6 +52,8 @@ pub struct StoreState {
     /// Blocks larger than this are written as gang blocks (`metaslab_force_ganging`, for tests); bytes.
     pub force_ganging: AtomicU64,
     on_damage: Mutex<Option<DamageListener>>,
+    /// The salted checksums, once the salt is known. The MOS itself, where the salt is, never needs them.
+    checksums: OnceLock<Checksums>,
     write_slots: Semaphore,
 }
 
@@ -77,6 +80,7 @@ impl Store {
                 repaired_bytes: AtomicU64::new(0),
                 force_ganging: AtomicU64::new(u64::MAX),
                 on_damage: Mutex::new(None),
+                checksums: OnceLock::new(),
                 write_slots: Semaphore::new(WRITES_IN_FLIGHT),
             }),
         }
@@ -85,6 +89,41 @@ impl Store {
     /// The shared state.
     pub fn state(&self) -> &StoreState {
         &self.state
+    }
+
+    /// Hands over the pool's salt, without which blocks with a salted checksum can be neither verified nor written. The
+    /// first call counts: a pool's salt never changes.
+    pub fn set_salt(&self, salt: [u8; SALT_SIZE]) {
+        let known = self.state.checksums.get_or_init(|| Checksums::new(salt));
+        debug_assert_eq!(known.salt(), &salt, "a pool's salt never changes");
+    }
+
+    /// Whether the pool's salt is known.
+    pub fn has_salt(&self) -> bool {
+        self.state.checksums.get().is_some()
+    }
+
+    /// Whether blocks with checksum number `kind` can be verified.
+    pub(crate) fn can_verify(&self, kind: u8) -> bool {
+        platter_checksum::is_known(kind)
+            && (!platter_checksum::needs_salt(kind) || self.state.checksums.get().is_some())
+    }
+
+    /// The checksum of `bytes` as this machine writes it; `None` for an unknown kind, or a salted one without salt.
+    pub(crate) fn checksum(&self, kind: u8, bytes: &[u8]) -> Option<Words> {
+        match self.state.checksums.get() {
+            Some(checksums) => checksums.compute(kind, bytes),
+            None => platter_checksum::compute(kind, bytes),
+        }
+    }
+
+    /// The checksum of `bytes` in the byte order of the writer of `bp`.
+    pub(crate) fn checksum_of(&self, bp: &BlkPtr, bytes: &[u8]) -> Option<Words> {
+        match (bp.is_little_endian(), self.state.checksums.get()) {
+            (true, _) => self.checksum(bp.checksum_kind(), bytes),
+            (false, Some(checksums)) => checksums.compute_swapped(bp.checksum_kind(), bytes),
+            (false, None) => platter_checksum::compute_swapped(bp.checksum_kind(), bytes),
+        }
     }
 
     /// Calls `listener` for every block that could not be restored.
@@ -107,12 +146,14 @@ impl Store {
         self.state.free_error.lock().take()
     }
 
-    /// Flushes every device's write cache.
+    /// Flushes every device's write cache, so that group `txg` can be committed. What a device may have missed of the
+    /// group, its dirty time log says afterwards. A log device that is gone holds nothing of it.
     ///
     /// # Errors
     /// When more devices failed than redundancy covers.
-    pub async fn flush(&self) -> Result<()> {
-        let flushes = self.state.vdevs.iter().flatten().map(|vdev| vdev.flush());
+    pub async fn flush(&self, txg: Txg) -> Result<()> {
+        let needed = |vdev: &&Arc<TopVdev>| !vdev.is_log() || vdev.condition().is_usable();
+        let flushes = self.state.vdevs.iter().flatten().filter(needed).map(|vdev| vdev.flush(txg));
         for flushed in futures::future::join_all(flushes).await {
             flushed.map_err(|e| ZioError::Io(e.to_string()))?;
         }

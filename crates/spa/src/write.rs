@@ -101,7 +101,8 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
     );
     bp.set_fill(policy.fill);
     if policy.checksum != checksum::OFF {
-        let words = platter_checksum::compute(policy.checksum, &payload.bytes)
+        let words = store
+            .checksum(policy.checksum, &payload.bytes)
             .ok_or_else(|| ZioError::Invalid(format!("checksum number {} cannot be written", policy.checksum)))?;
         bp.set_checksum(words);
     }
@@ -123,7 +124,7 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
         match placed {
             Ok(dvas) => dvas,
             Err(ZioError::NoSpace) => {
-                let bp = gang_write::write(store, bp, payload.bytes, policy, unit, 0).await?;
+                let bp = gang_write::write(store, bp, payload.bytes, policy, unit).await?;
                 state.cache.insert(&bp, data);
                 return Ok(bp);
             }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use crate::{Complaint, Source};
 
 /// The layers from the bottom up; crates of one layer do not know each other. The tests of a crate may use any other.
-const LAYERS: [&[&str]; 13] = [
-    &["buffer", "nvlist", "checksum", "compress", "parity"],
+const LAYERS: [&[&str]; 14] = [
+    &["buffer", "nvlist", "parity"],
     &["ondisk"],
+    &["checksum", "compress"],
     &["device"],
     &["zio"],
     &["vdev"],
