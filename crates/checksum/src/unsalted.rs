@@ -1,4 +1,5 @@
-//! Which function each number of `enum zio_checksum` stands for (`zio_checksum_table` in `module/zfs/zio_checksum.c`), as far as no salt is needed.
+//! Which function each number of `enum zio_checksum` stands for (`zio_checksum_table`, `module/zfs/zio_checksum.c`),
+//! as far as no salt is needed.
 
 use crate::{
     Words, fletcher_2, fletcher_2_swapped, fletcher_4, fletcher_4_swapped, kinds, sha256, sha512, sha512_swapped,

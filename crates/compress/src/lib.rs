@@ -54,12 +54,13 @@ pub enum DecompressError {
 
 /// Compresses `input` into the front of `output` and returns how many bytes it took, or `None` when they do not fit.
 ///
-/// `kind` is a number of `enum zio_compress` (`platter_ondisk::types::compression`). `output` has the largest size worth having: `zio_compress_data` asks for a saving
-/// of at least one eighth, so callers pass `lsize - lsize / 8` bytes. `level` matters for zstd only: the stored level
-/// (`enum zio_zstd_levels`: 1..=19, 103.. for the fast ones), a negative number for a fast level, 0 or
-/// [`LEVEL_DEFAULT`] for the default; the levels of gzip are part of `kind`. `None` also answers an unknown `kind` or
-/// level and "off": the block is then stored as it is, which is always right. `output` may hold anything
-/// beyond the returned length. `EMPTY` takes a block of zeros to `Some(0)`, which the caller stores as a hole.
+/// `kind` is a number of `enum zio_compress` (`platter_ondisk::types::compression`). `output` has the largest size
+/// worth having: `zio_compress_data` asks for a saving of at least one eighth, so callers pass `lsize - lsize / 8`
+/// bytes. `level` matters for zstd only: the stored level (`enum zio_zstd_levels`: 1..=19, 103.. for the fast ones), a
+/// negative number for a fast level, 0 or [`LEVEL_DEFAULT`] for the default; the levels of gzip are part of `kind`.
+/// `None` also answers an unknown `kind` or level and "off": the block is then stored as it is, which is always right.
+/// `output` may hold anything beyond the returned length. `EMPTY` takes a block of zeros to `Some(0)`, which the
+/// caller stores as a hole.
 pub fn compress(kind: u8, level: i32, input: &[u8], output: &mut [u8]) -> Option<usize> {
     match kind {
         kinds::ON | kinds::LZ4 => lz4::compress(input, output),

@@ -1,5 +1,5 @@
-//! The copies of one block (or gang header): read until one is right, or scrub all; what is wrong is rewritten from what
-//! is right.
+//! The copies of one block (or gang header): read until one is right, or scrub all; what is wrong is rewritten from
+//! what is right.
 
 use std::sync::atomic::Ordering;
 
