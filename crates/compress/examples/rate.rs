@@ -8,7 +8,8 @@
 
 use std::time::{Duration, Instant};
 
-use platter_compress::{compress, decompress, kinds};
+use platter_compress::{compress, decompress};
+use platter_ondisk::types::compression as kinds;
 
 const BLOCK: usize = 128 << 10;
 const RUN_TIME: Duration = Duration::from_millis(300);
