@@ -4,8 +4,11 @@
 //! - the walk goes in slices; during a slice freed space is pinned, so that no block it is about to read is reused;
 //! - between slices the walk restarts from the newest roots, right after the last block it saw;
 //! - what a scrub finds unrepairable replaces the list of known errors when it completes;
-//! - its state is in the MOS whenever it starts, pauses, ends: a scrub that was running goes on after an import, from
-//!   the beginning.
+//! - its state and place are in the MOS when it starts, every few slices, and when it pauses or ends: a scrub that was
+//!   running goes on after an import where that place is.
+//!
+//! The place is in an entry of our own, [`PLACE`], while `scn_bookmark` stays zero and `scn_queue_obj` is an empty ZAP:
+//! OpenZFS walks data sets in another order, and so begins anew.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,6 +22,7 @@ use platter_dmu::Result;
 use platter_dmu::traverse::{Visit, Visitor, WalkEnd, visit};
 use platter_dmu::zap::ZapValue;
 use platter_ondisk::dsl::{DslDatasetPhys, ScanPhys, scan_flags, scan_func, scan_state};
+use platter_ondisk::types::object_type;
 use platter_ondisk::{BlkPtr, ObjectId, Txg};
 use platter_spa::Store;
 use platter_zio::{BlockStore, Bookmark, ZioError};
@@ -35,8 +39,42 @@ use crate::report::ScanReport;
 const SLICE: Duration = Duration::from_secs(2);
 /// Blocks being verified at one time.
 const IN_FLIGHT: usize = 64;
+/// The place of the walk is written at least this often.
+const CHECKPOINT: Duration = Duration::from_secs(15);
+/// The name of [`Place`] in the pool directory.
+const PLACE: &str = "org.platter:scan_place";
 /// The rate is measured over this long.
 const WINDOW: Duration = Duration::from_secs(10);
+
+/// How far the walk of a scan got: object sets go by number, the MOS first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Place {
+    /// All object sets with lower numbers are done.
+    objset: u64,
+    /// The last block seen in it.
+    last: Option<Bookmark>,
+}
+
+impl Place {
+    /// As written: which scan it is about, then the place.
+    fn encode(self, phys: &ScanPhys) -> Vec<u64> {
+        let last = self.last.unwrap_or_default();
+        let level = i64::from(last.level) as u64;
+        vec![phys.start_time, phys.examined, self.objset, self.last.is_some().into(), last.object.0, level, last.blkid]
+    }
+
+    /// The place in the scan `phys`, or its beginning when what was written is about another one (or another program
+    /// went on with it).
+    fn decode(words: &[u64], phys: &ScanPhys) -> Self {
+        let &[start_time, examined, objset, seen, object, level, blkid] = words else { return Self::default() };
+        let Ok(level) = i8::try_from(level as i64) else { return Self::default() };
+        if (start_time, examined) != (phys.start_time, phys.examined) {
+            return Self::default();
+        }
+        let last = Bookmark { objset: ObjectId(objset), object: ObjectId(object), level, blkid };
+        Self { objset, last: (seen != 0).then_some(last) }
+    }
+}
 
 /// A scrub in memory.
 #[derive(Default)]
@@ -47,6 +85,10 @@ pub struct ScrubState {
     pub running: bool,
     /// Asked to pause or stop at the end of the slice.
     pub interrupt: bool,
+    /// How far it got.
+    place: Place,
+    /// Whether the queue of data sets on disk is another program's, who was at another place.
+    foreign_queue: bool,
     /// Bytes verified.
     pub issued: u64,
     /// Seconds spent scanning before the last start in this process.
@@ -59,9 +101,15 @@ pub struct ScrubState {
 }
 
 impl ScrubState {
-    /// State loaded from the pool directory.
-    pub fn loaded(phys: ScanPhys) -> Self {
-        Self { phys, ..Self::default() }
+    /// State loaded from the pool directory, with what stands under [`PLACE`].
+    fn loaded(mut phys: ScanPhys, place: &[u64]) -> Self {
+        let place = Place::decode(place, &phys);
+        if place == Place::default() && phys.state == scan_state::SCANNING {
+            (phys.examined, phys.errors) = (0, 0);
+        }
+        let foreign_queue = phys.bookmark != Default::default();
+        phys.bookmark = Default::default();
+        Self { issued: phys.examined, phys, place, foreign_queue, ..Self::default() }
     }
 
     fn is_paused(&self) -> bool {
@@ -130,7 +178,7 @@ pub async fn start(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
             scrub.pause_time = 0;
         } else {
             let to_examine = core.store.state().allocator.lock().allocated();
-            let done = scrub.done.clone();
+            let (done, queue_obj) = (scrub.done.clone(), scrub.phys.queue_obj);
             *scrub = ScrubState { done, ..ScrubState::default() };
             scrub.phys = ScanPhys {
                 func: scan_func::SCRUB,
@@ -138,6 +186,7 @@ pub async fn start(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
                 max_txg: core.gate.synced_txg(),
                 start_time: core.now(),
                 to_examine,
+                queue_obj,
                 ..ScanPhys::default()
             };
         }
@@ -158,7 +207,7 @@ pub fn resume(core: &Arc<Core>) {
         if scrub.running {
             return;
         }
-        let done = scrub.done.clone();
+        let (done, queue_obj) = (scrub.done.clone(), scrub.phys.queue_obj);
         *scrub = ScrubState { done, running: true, ..ScrubState::default() };
         scrub.phys = ScanPhys {
             func: scan_func::RESILVER,
@@ -166,6 +215,7 @@ pub fn resume(core: &Arc<Core>) {
             max_txg: core.gate.synced_txg(),
             start_time: core.now(),
             to_examine,
+            queue_obj,
             ..ScanPhys::default()
         };
         tokio::spawn(run(core.clone()));
@@ -177,8 +227,6 @@ pub fn resume(core: &Arc<Core>) {
         if core.read_only || !unfinished || scrub.is_paused() || scrub.running {
             return;
         }
-        scrub.phys.examined = 0;
-        scrub.phys.errors = 0;
         scrub.running = true;
     }
     tokio::spawn(run(core.clone()));
@@ -244,13 +292,50 @@ pub async fn wait(core: &Arc<Core>) {
 
 async fn persist(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
     core.task(async |core, tx| {
-        let words = core.scrub.lock().phys.encode().to_vec();
-        let value = ZapValue { integer_size: 8, integers: words };
-        core.directory.put(&tx, mos::SCAN.as_bytes(), &value).await?;
+        // OpenZFS takes a scan under way to have a queue of data sets, and frees it at the end.
+        let (scanning, foreign, queue) = {
+            let scrub = core.scrub.lock();
+            (scrub.phys.state == scan_state::SCANNING, scrub.foreign_queue, scrub.phys.queue_obj)
+        };
+        if queue.is_some() && (foreign || !scanning) {
+            core.mos.free_object(&tx, queue).await?;
+            core.scrub.lock().phys.queue_obj = ObjectId::NONE;
+        }
+        if scanning && !core.scrub.lock().phys.queue_obj.is_some() {
+            let queue = mos::create_zap(&core.mos, &tx, object_type::SCAN_QUEUE, core.random()).await?;
+            core.scrub.lock().phys.queue_obj = queue;
+        }
+        let (phys, place) = {
+            let mut scrub = core.scrub.lock();
+            scrub.foreign_queue = false;
+            (scrub.phys.encode().to_vec(), scrub.place.encode(&scrub.phys))
+        };
+        core.directory.put(&tx, mos::SCAN.as_bytes(), &ZapValue { integer_size: 8, integers: phys }).await?;
+        if scanning {
+            core.directory.put(&tx, PLACE.as_bytes(), &ZapValue { integer_size: 8, integers: place }).await?;
+        } else if core.directory.get(PLACE.as_bytes()).await?.is_some() {
+            core.directory.remove(&tx, PLACE.as_bytes()).await?;
+        }
         Ok(())
     })
     .await
 }
+
+/// Writes how far the scan got, after what it found lost so far: whoever goes on from there must know both.
+async fn checkpoint(core: &Arc<Core>, lost: &Lost) -> std::result::Result<(), PoolError> {
+    let fresh: Vec<(u64, u64)> = {
+        let damaged = core.damaged.lock();
+        lost.lock().iter().copied().filter(|object| !damaged.contains(object)).collect()
+    };
+    if !fresh.is_empty() {
+        core.damaged.lock().extend(fresh);
+        core.task(async |core, tx| Ok(crate::error_log::write(&core, &tx).await?)).await?;
+    }
+    persist(core).await
+}
+
+/// Objects with blocks that could not be restored: (data set, object).
+type Lost = Mutex<BTreeSet<(u64, u64)>>;
 
 /// One object set to walk.
 struct Target {
@@ -265,12 +350,17 @@ async fn run(core: Arc<Core>) {
         scrub.started = Some(Instant::now());
         scrub.window.clear();
     }
-    let outcome = walk_all(&core).await;
+    let lost = Arc::new(Mutex::new(BTreeSet::new()));
+    if core.scrub.lock().place != Place::default() {
+        // What the part before this place found is among the known errors.
+        lost.lock().clone_from(&core.damaged.lock());
+    }
+    let outcome = walk_all(&core, &lost).await;
     let finished = {
         let mut scrub = core.scrub.lock();
         scrub.elapsed_before += scrub.started.take().map_or(0, |at| at.elapsed().as_secs());
         match &outcome {
-            Ok(Some(_)) => {
+            Ok(true) => {
                 scrub.phys.state = scan_state::FINISHED;
                 scrub.phys.end_time = core.now();
                 true
@@ -278,9 +368,8 @@ async fn run(core: Arc<Core>) {
             _ => false,
         }
     };
-    if let Ok(Some(lost)) = outcome
-        && finished
-    {
+    if finished {
+        let lost = std::mem::take(&mut *lost.lock());
         if lost.is_empty() {
             // Everything up to the scan's start was read and is whole on every device that is there.
             let since = core.scrub.lock().phys.max_txg;
@@ -293,32 +382,33 @@ async fn run(core: Arc<Core>) {
         if let Err(error) = persist(&core).await {
             tracing::warn!(%error, "the scrub's end could not be recorded");
         }
+    } else if let Err(error) = checkpoint(&core, &lost).await {
+        tracing::warn!(%error, "the scrub's place could not be recorded");
     }
     let mut scrub = core.scrub.lock();
     scrub.running = false;
     scrub.done.notify_waiters();
 }
 
-/// Walks everything; `None` when interrupted.
-async fn walk_all(core: &Arc<Core>) -> Result<Option<BTreeSet<(u64, u64)>>> {
-    let lost = Arc::new(Mutex::new(BTreeSet::new()));
-    let mut targets = vec![Target { id: ObjectId(0), after: Txg(0) }];
-    let (heads, snapshots) = {
-        let tree = core.tree.read();
-        let heads: Vec<(ObjectId, Txg)> =
-            tree.datasets.values().map(|ds| (ds.object, ds.phys.lock().prev_snap_txg)).collect();
-        (heads, tree.snapshots.clone())
-    };
-    for object in snapshots {
-        let phys = snapshot_phys(core, object).await?;
-        targets.push(Target { id: object, after: phys.prev_snap_txg });
-    }
-    targets.extend(heads.into_iter().map(|(id, after)| Target { id, after }));
-    for target in targets {
-        let mut from = None;
+/// Walks everything from the scan's place on; `false` when interrupted.
+async fn walk_all(core: &Arc<Core>, lost: &Arc<Lost>) -> Result<bool> {
+    let mut written = Instant::now();
+    for target in targets(core).await? {
+        let place = core.scrub.lock().place;
+        if target.id.0 < place.objset {
+            continue;
+        }
+        let mut from = place.last.filter(|_| target.id.0 == place.objset);
         loop {
+            core.scrub.lock().place = Place { objset: target.id.0, last: from };
             if core.scrub.lock().interrupt {
-                return Ok(None);
+                return Ok(false);
+            }
+            if written.elapsed() >= CHECKPOINT {
+                if let Err(error) = checkpoint(core, lost).await {
+                    tracing::warn!(%error, "the scrub's place could not be recorded");
+                }
+                written = Instant::now();
             }
             let slice = Slice::new(core, target.after, lost.clone());
             let Some(root) = root_of(core, target.id).await? else { break };
@@ -330,9 +420,26 @@ async fn walk_all(core: &Arc<Core>) -> Result<Option<BTreeSet<(u64, u64)>>> {
                 WalkEnd::Stopped => from = *slice.last.lock(),
             }
         }
+        core.scrub.lock().place = Place { objset: target.id.0 + 1, last: None };
     }
-    let lost = std::mem::take(&mut *lost.lock());
-    Ok(Some(lost))
+    Ok(true)
+}
+
+/// Every object set, by number: so that a later walk knows which ones are done.
+async fn targets(core: &Arc<Core>) -> Result<Vec<Target>> {
+    let mut targets = vec![Target { id: ObjectId(0), after: Txg(0) }];
+    let snapshots = {
+        let tree = core.tree.read();
+        let heads = tree.datasets.values();
+        targets.extend(heads.map(|ds| Target { id: ds.object, after: ds.phys.lock().prev_snap_txg }));
+        tree.snapshots.clone()
+    };
+    for object in snapshots {
+        let phys = snapshot_phys(core, object).await?;
+        targets.push(Target { id: object, after: phys.prev_snap_txg });
+    }
+    targets.sort_by_key(|target| target.id);
+    Ok(targets)
 }
 
 async fn snapshot_phys(core: &Arc<Core>, object: ObjectId) -> Result<DslDatasetPhys> {
@@ -365,13 +472,13 @@ struct Slice {
     end: Instant,
     last: Mutex<Option<Bookmark>>,
     places: Arc<Semaphore>,
-    lost: Arc<Mutex<BTreeSet<(u64, u64)>>>,
+    lost: Arc<Lost>,
     stopped: AtomicBool,
     shown: AtomicU64,
 }
 
 impl Slice {
-    fn new(core: &Arc<Core>, after: Txg, lost: Arc<Mutex<BTreeSet<(u64, u64)>>>) -> Self {
+    fn new(core: &Arc<Core>, after: Txg, lost: Arc<Lost>) -> Self {
         core.store.state().allocator.lock().pin();
         Self {
             core: core.clone(),
@@ -435,7 +542,7 @@ impl Visitor for Slice {
     }
 }
 
-async fn verify(core: &Arc<Core>, lost: &Mutex<BTreeSet<(u64, u64)>>, bookmark: Bookmark, bp: &BlkPtr) {
+async fn verify(core: &Arc<Core>, lost: &Lost, bookmark: Bookmark, bp: &BlkPtr) {
     let store: &Store = &core.store;
     let outcome = store.scrub(bp, bookmark).await;
     let bytes = bp.asize();
@@ -464,5 +571,44 @@ async fn verify(core: &Arc<Core>, lost: &Mutex<BTreeSet<(u64, u64)>>, bookmark: 
 /// Unreadable blocks; a state that makes no sense counts as none.
 pub async fn load(directory: &platter_dmu::zap::Zap) -> Result<ScrubState> {
     let Some(value) = directory.get(mos::SCAN.as_bytes()).await? else { return Ok(ScrubState::default()) };
-    Ok(ScanPhys::decode(&value.integers).map(ScrubState::loaded).unwrap_or_default())
+    let place = directory.get(PLACE.as_bytes()).await?.map(|value| value.integers).unwrap_or_default();
+    Ok(ScanPhys::decode(&value.integers).map(|phys| ScrubState::loaded(phys, &place)).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scan() -> ScanPhys {
+        let (func, state) = (scan_func::SCRUB, scan_state::SCANNING);
+        ScanPhys { func, state, start_time: 1_700_000_000, examined: 4096, errors: 2, ..ScanPhys::default() }
+    }
+
+    #[test]
+    fn a_scan_goes_on_at_its_place() {
+        // It used to begin anew after every import, so that a scrub longer than the uptime never ended.
+        let last = Bookmark { objset: ObjectId(54), object: ObjectId(7), level: -1, blkid: u64::MAX - 1 };
+        for place in [Place { objset: 54, last: Some(last) }, Place { objset: 55, last: None }] {
+            let state = ScrubState::loaded(scan(), &place.encode(&scan()));
+            assert_eq!(state.place, place);
+            assert_eq!((state.phys.examined, state.phys.errors), (4096, 2));
+        }
+    }
+
+    #[test]
+    fn a_scan_that_another_program_started_or_went_on_with_begins_anew() {
+        let place = Place { objset: 54, last: None };
+        let others = [
+            ScanPhys { start_time: 1, ..scan() },
+            ScanPhys { examined: 8192, ..scan() },
+            ScanPhys { bookmark: platter_ondisk::dsl::Bookmark { objset: 54, ..Default::default() }, ..scan() },
+        ];
+        for (index, other) in others.into_iter().enumerate() {
+            let state = ScrubState::loaded(other, &if index < 2 { place.encode(&scan()) } else { Vec::new() });
+            assert_eq!(state.place, Place::default());
+            assert_eq!((state.phys.examined, state.phys.errors), (0, 0));
+            assert_eq!(state.foreign_queue, index == 2);
+        }
+        assert_eq!(ScrubState::loaded(scan(), &[1, 2, 3]).place, Place::default());
+    }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use platter_itest::damage::{self, Layout};
-use platter_itest::{Lab, Run, Tree, data, zdb};
+use platter_itest::{Lab, Run, Tree, data, judge, zdb};
 
 /// Disks of 128 MiB hold this in any layout used here.
 fn fill(root: &Path, seed: u64) {
@@ -243,6 +243,84 @@ fn ditto_copies_heal_metadata_without_any_other_redundancy() {
     lab.scrub("tank").says("with 0 errors");
     lab.zpool("clear tank").ok();
     lab.scrub("tank").says("repaired 0B").says("with 0 errors");
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
+#[test]
+fn every_copy_but_one_of_a_file_with_copies_can_be_lost() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    lab.create("-o ashift=9", "tank", "d0");
+    let mut before = BTreeMap::new();
+    for (copies, checksum) in [(2, "skein"), (3, "edonr")] {
+        let dataset = format!("tank/copies{copies}");
+        let mount = lab.create_fs(&format!("-o copies={copies} -o checksum={checksum} -o compression=off"), &dataset);
+        fs::write(mount.join("file"), data::random(copies, 1_000_000)).expect("a file");
+        before.insert(dataset, (copies, Tree::of(&mount)));
+    }
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+    for (dataset, (copies, _)) in &before {
+        let Some(listing) = zdb::list(&lab.dev(), dataset) else { return };
+        let Some(blocks) = zdb::blocks(&lab.dev(), dataset, listing["file"].object) else { return };
+        assert_eq!(blocks.len(), 8);
+        for (number, block) in blocks.iter().enumerate() {
+            assert_eq!(block.dvas.len() as u64, *copies, "{block:?}");
+            let spared = number % block.dvas.len();
+            for (_, dva) in block.dvas.iter().enumerate().filter(|(copy, _)| *copy != spared) {
+                for range in damage::sectors_of(dva, Layout::Disk, 9, 0) {
+                    damage::overwrite(&lab.disk(0), range, number as u64);
+                }
+            }
+        }
+    }
+    lab.import("", "tank");
+    // One is read, the other only scrubbed: either puts every copy right.
+    let (read, (_, tree)) = before.first_key_value().expect("two");
+    lab.wait_mounted(&lab.mnt(read));
+    tree.assert_same(&Tree::of(&lab.mnt(read)), "with one copy left");
+    lab.scrub("tank").says("with 0 errors").says_not("repaired 0B");
+    lab.zpool("clear tank").ok();
+    lab.scrub("tank").says("repaired 0B").says("with 0 errors");
+    for (dataset, (_, tree)) in &before {
+        lab.wait_mounted(&lab.mnt(dataset));
+        tree.assert_same(&Tree::of(&lab.mnt(dataset)), "after the scrub");
+    }
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
+#[test]
+fn a_scrub_goes_on_after_an_import_where_it_was() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 512);
+    let mount = lab.create("-o ashift=9 -O recordsize=4K -O compression=off", "tank", "d0");
+    for number in 0..6 {
+        fs::write(mount.join(format!("file{number}")), data::random(number, 20 << 20)).expect("a file");
+    }
+    let examined = || -> u64 {
+        let status = lab.zpool("status -j --json-int tank").ok().stdout;
+        let json: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+        json["pools"]["tank"]["scan_stats"]["examined"].as_u64().expect("a number of bytes")
+    };
+    lab.zpool("sync tank").ok();
+    lab.zpool("scrub tank").ok();
+    if lab.zpool("scrub -p tank").code != 0 {
+        judge::skip("a paused scrub", "this machine had scrubbed everything before it could be paused");
+        return;
+    }
+    let paused = examined();
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+    lab.import("", "tank");
+    assert_eq!(examined(), paused, "what was examined before the export counts");
+    lab.zpool("scrub -w tank").ok();
+    let total = examined();
+    lab.zpool("status tank").ok().says("scrub repaired 0B").says("with 0 errors");
+    lab.zpool("scrub -w tank").ok();
+    let whole = examined();
+    assert!(total.abs_diff(whole) < 4 << 20, "{total} bytes in two parts ({paused} in the first), {whole} in one go");
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
 }

@@ -97,7 +97,11 @@ async fn round_trip(vdevs: Vec<VdevRequest>, folder: &Path, ashift: &str, gang_a
     };
     let pool = Pool::create(environment(), request).await.unwrap();
     pool.force_ganging(gang_above);
-    let properties = BTreeMap::from([("recordsize".to_owned(), "1M".to_owned())]);
+    let mut properties = BTreeMap::from([("recordsize".to_owned(), "1M".to_owned())]);
+    if gang_above < u64::MAX {
+        // Members have as many copies as their block, and its checksum.
+        properties.extend([("copies", "2"), ("checksum", "edonr")].map(|(name, value)| (name.into(), value.into())));
+    }
     pool.create_dataset("tank/media", &properties).await.unwrap();
     let zpl = mount(&pool, "tank/media").await;
     let mut expected = BTreeMap::new();
