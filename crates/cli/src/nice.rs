@@ -40,6 +40,17 @@ pub fn ratio(hundredths: u64) -> String {
     format!("{}.{:02}x", hundredths / 100, hundredths % 100)
 }
 
+/// Nanoseconds: "123ns", "5us", "12ms"; "-" for none. Cut off, never rounded up.
+pub fn time(nanoseconds: u64) -> String {
+    const UNITS: [&str; 4] = ["ns", "us", "ms", "s"];
+    let (mut whole, mut index) = (nanoseconds, 0);
+    while whole >= 1000 && index < UNITS.len() - 1 {
+        whole /= 1000;
+        index += 1;
+    }
+    if nanoseconds == 0 { "-".to_owned() } else { format!("{whole}{}", UNITS[index]) }
+}
+
 /// A duration: "00:12:07", "2 days 03:04:05".
 pub fn duration(seconds: u64) -> String {
     let (days, hours, minutes, seconds) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
@@ -132,6 +143,14 @@ mod tests {
         assert_eq!(bytes(0), "0B");
         assert_eq!(bytes(512), "512B");
         assert_eq!(bytes(24 << 10), "24K");
+    }
+
+    #[test]
+    fn latencies_have_no_fractions_and_zero_is_none() {
+        let table = [(0, "-"), (999, "999ns"), (1999, "1us"), (12_345_678, "12ms"), (68_719_476_735, "68s")];
+        for (nanoseconds, text) in table {
+            assert_eq!(time(nanoseconds), text);
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use platter_dsl::report::{DatasetReport, PoolReport, Properties, VdevReport};
-use platter_dsl::request::{CreateRequest, ImportRequest};
+use platter_dsl::request::{CreateRequest, ImportRequest, PoolChange};
 use serde::{Deserialize, Serialize};
 
 /// Prefix of all paths of this version of the API.
@@ -77,7 +77,7 @@ pub struct PoolNames {
     pub pools: Vec<String>,
 }
 
-/// `GET /v1/pools/{name}`.
+/// `GET /v1/pools/{name}[?errors=true][&extended=true]`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PoolView {
     /// The engine's report.
@@ -183,6 +183,26 @@ pub struct ClearPool {
     /// The command line, for the pool's history.
     #[serde(default)]
     pub command: String,
+}
+
+/// `POST /v1/pools/{name}/change`; the answer is a [`Changed`](platter_dsl::request::Changed).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChangePool {
+    /// What to change.
+    pub change: PoolChange,
+    /// The command line, for the pool's history.
+    #[serde(default)]
+    pub command: String,
+}
+
+/// `POST /v1/labelclear`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ClearLabel {
+    /// Absolute path of a file or device.
+    pub device: PathBuf,
+    /// Also when its pool was not destroyed.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// One data set of `GET /v1/datasets`.

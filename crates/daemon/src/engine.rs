@@ -4,12 +4,12 @@
 //! forwards and nothing else.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use platter_dsl::report::{DatasetReport, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
-use platter_dsl::request::{CreateRequest, ImportRequest, Setting};
+use platter_dsl::report::{DatasetReport, Detail, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
+use platter_dsl::request::{Changed, CreateRequest, ImportRequest, PoolChange, Setting};
 use platter_dsl::{Environment, Pool, Result};
 
 /// Makes, finds and opens pools.
@@ -23,6 +23,8 @@ pub trait Engine: Send + Sync + 'static {
     async fn discover(&self, search: &[PathBuf]) -> Result<Vec<ImportableReport>>;
     /// Imports a pool.
     async fn import(&self, request: ImportRequest) -> Result<Arc<dyn PoolHandle>>;
+    /// Zeroes the labels of a device.
+    async fn clear_label(&self, path: &Path, force: bool) -> Result<()>;
 }
 
 /// An imported pool; see [`Pool`] for the meaning of each method.
@@ -37,7 +39,7 @@ pub trait PoolHandle: Send + Sync + 'static {
     async fn export(&self) -> Result<()>;
     async fn close(&self) -> Result<()>;
     async fn destroy(&self) -> Result<()>;
-    async fn report(&self, with_errors: bool) -> Result<PoolReport>;
+    async fn report(&self, detail: Detail) -> Result<PoolReport>;
     async fn properties(&self) -> Result<Properties>;
     async fn set_property(&self, name: &str, value: &str) -> Result<()>;
     async fn history(&self) -> Result<Vec<HistoryEntry>>;
@@ -48,6 +50,7 @@ pub trait PoolHandle: Send + Sync + 'static {
     async fn scrub_stop(&self) -> Result<()>;
     async fn scrub_wait(&self) -> Result<()>;
     async fn clear(&self, device: Option<&str>) -> Result<()>;
+    async fn change(&self, change: PoolChange) -> Result<Changed>;
     async fn datasets(&self) -> Result<Vec<DatasetReport>>;
     async fn create_dataset(&self, name: &str, properties: &BTreeMap<String, String>) -> Result<()>;
     async fn destroy_dataset(&self, name: &str) -> Result<()>;
@@ -86,6 +89,10 @@ impl Engine for RealEngine {
         let pool = Pool::import(self.environment.clone(), request).await?;
         Ok(Arc::new(RealPool(pool)))
     }
+
+    async fn clear_label(&self, path: &Path, force: bool) -> Result<()> {
+        Pool::clear_label(path, force).await
+    }
 }
 
 struct RealPool(Arc<Pool>);
@@ -120,8 +127,8 @@ impl PoolHandle for RealPool {
         self.0.destroy().await
     }
 
-    async fn report(&self, with_errors: bool) -> Result<PoolReport> {
-        self.0.report(with_errors).await
+    async fn report(&self, detail: Detail) -> Result<PoolReport> {
+        self.0.report(detail).await
     }
 
     async fn properties(&self) -> Result<Properties> {
@@ -162,6 +169,10 @@ impl PoolHandle for RealPool {
 
     async fn clear(&self, device: Option<&str>) -> Result<()> {
         self.0.clear(device).await
+    }
+
+    async fn change(&self, change: PoolChange) -> Result<Changed> {
+        self.0.change(change).await
     }
 
     async fn datasets(&self) -> Result<Vec<DatasetReport>> {

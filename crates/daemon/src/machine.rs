@@ -135,6 +135,13 @@ pub fn random_u64() -> u64 {
     u64::from_le_bytes([seed[0], seed[1], seed[2], seed[3], seed[4], seed[5], seed[6], seed[7]])
 }
 
+/// `PLATTER_WHOLE_DISKS`: kinds of block devices ("loop", "dm-"), divided by commas, that are to be partitioned as
+/// whole disks beyond those that OpenZFS partitions.
+fn whole_disk_kinds(variable: Option<&str>) -> Vec<String> {
+    let kinds = variable.unwrap_or_default().split(',').map(str::trim);
+    kinds.filter(|kind| !kind.is_empty()).map(str::to_owned).collect()
+}
+
 /// The engine's surroundings on this machine.
 ///
 /// # Errors
@@ -149,6 +156,7 @@ pub fn environment(maker: Arc<dyn FilesystemMaker>) -> std::io::Result<Environme
         hostid: hostid(),
         cache_bytes: memory.cache_bytes(),
         dirty_bytes_max: memory.dirty_bytes_max(),
+        whole_disk_kinds: whole_disk_kinds(std::env::var("PLATTER_WHOLE_DISKS").ok().as_deref()),
         txg_timeout_seconds: 5,
     })
 }
@@ -156,6 +164,12 @@ pub fn environment(maker: Arc<dyn FilesystemMaker>) -> std::io::Result<Environme
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kinds_of_whole_disks_are_a_list() {
+        assert!(whole_disk_kinds(None).is_empty() && whole_disk_kinds(Some("")).is_empty());
+        assert_eq!(whole_disk_kinds(Some("loop, dm-,")), ["loop", "dm-"]);
+    }
 
     #[test]
     fn meminfo_is_in_kibibytes() {

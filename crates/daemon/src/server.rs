@@ -12,14 +12,15 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use platter_dsl::report::{HistoryEntry, ImportableReport};
+use platter_dsl::report::{Detail, HistoryEntry, ImportableReport};
+use platter_dsl::request::Changed;
 use serde::Deserialize;
 use tokio::sync::watch;
 
 use crate::api::{
-    ClearPool, ClosePool, CreateDataset, CreatePool, CreatedDataset, CreatedPool, DaemonStatus, Datasets,
-    DestroyDataset, DestroyedDatasets, ErrorBody, ImportPool, MountEntry, MountRequest, Outcome, PoolNames, PoolView,
-    RenameDataset, ScrubPool, SearchPools, SetDatasetProperties, SetPoolProperty, UnmountRequest,
+    ChangePool, ClearLabel, ClearPool, ClosePool, CreateDataset, CreatePool, CreatedDataset, CreatedPool, DaemonStatus,
+    Datasets, DestroyDataset, DestroyedDatasets, ErrorBody, ImportPool, MountEntry, MountRequest, Outcome, PoolNames,
+    PoolView, RenameDataset, ScrubPool, SearchPools, SetDatasetProperties, SetPoolProperty, UnmountRequest,
 };
 use crate::state::{Answer, Daemon};
 
@@ -64,6 +65,8 @@ pub fn router(context: Context) -> Router {
         .route("/v1/pools/{name}/sync", post(sync_pool))
         .route("/v1/pools/{name}/scrub", post(scrub_pool))
         .route("/v1/pools/{name}/clear", post(clear_pool))
+        .route("/v1/pools/{name}/change", post(change_pool))
+        .route("/v1/labelclear", post(clear_label))
         .route("/v1/import", post(import_pool))
         .route("/v1/import/search", post(search))
         .route("/v1/datasets", get(datasets).post(create_dataset))
@@ -105,17 +108,20 @@ async fn pool_names(State(context): State<Context>) -> Json<PoolNames> {
 }
 
 #[derive(Deserialize)]
-struct WithErrors {
+struct Wanted {
     #[serde(default)]
     errors: bool,
+    #[serde(default)]
+    extended: bool,
 }
 
 async fn pool_view(
     State(context): State<Context>,
     Path(name): Path<String>,
-    Query(query): Query<WithErrors>,
+    Query(query): Query<Wanted>,
 ) -> Reply<PoolView> {
-    to_its_end(async move { context.daemon.pool_view(&name, query.errors).await }).await
+    let detail = Detail { errors: query.errors, extended: query.extended };
+    to_its_end(async move { context.daemon.pool_view(&name, detail).await }).await
 }
 
 async fn create_pool(State(context): State<Context>, Json(call): Json<CreatePool>) -> Reply<CreatedPool> {
@@ -173,6 +179,18 @@ async fn clear_pool(
     Json(call): Json<ClearPool>,
 ) -> Reply<Outcome> {
     to_its_end(async move { context.daemon.clear_pool(&name, &call).await.map(|()| Outcome::default()) }).await
+}
+
+async fn change_pool(
+    State(context): State<Context>,
+    Path(name): Path<String>,
+    Json(call): Json<ChangePool>,
+) -> Reply<Changed> {
+    to_its_end(async move { context.daemon.change_pool(&name, call).await }).await
+}
+
+async fn clear_label(State(context): State<Context>, Json(call): Json<ClearLabel>) -> Reply<Outcome> {
+    to_its_end(async move { context.daemon.clear_label(&call).await.map(|()| Outcome::default()) }).await
 }
 
 async fn import_pool(State(context): State<Context>, Json(call): Json<ImportPool>) -> Reply<Outcome> {

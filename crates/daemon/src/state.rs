@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use platter_dsl::PoolError;
-use platter_dsl::report::{HistoryEntry, ImportableReport, PoolReport, VdevReport};
-use platter_dsl::request::{CreateRequest, VdevRequest};
+use platter_dsl::report::{Detail, HistoryEntry, ImportableReport, PoolReport, VdevReport};
+use platter_dsl::request::{Changed, PoolChange, VdevRequest};
 
 use crate::api::{
-    ClearPool, ClosePool, CreatePool, CreatedPool, DaemonStatus, ErrorBody, ImportPool, Outcome, PoolNames, PoolView,
-    ScrubAction, ScrubPool, SetPoolProperty,
+    ChangePool, ClearLabel, ClearPool, ClosePool, CreatePool, CreatedPool, DaemonStatus, ErrorBody, ImportPool,
+    Outcome, PoolNames, PoolView, ScrubAction, ScrubPool, SetPoolProperty,
 };
 use crate::damaged::{Whereabouts, describe};
 use crate::engine::{Engine, PoolHandle};
@@ -44,6 +44,8 @@ struct Entry {
     opened: Instant,
     altroot: Option<PathBuf>,
     remembered: RememberedPool,
+    /// Not opened again at the next start: its name is temporary, or it has `cachefile=none`.
+    forgettable: bool,
 }
 
 /// Everything the daemon owns.
@@ -67,7 +69,7 @@ fn failed(what: &str, error: PoolError) -> ErrorBody {
 }
 
 /// OpenZFS words a refusal that `-f` overrides as a list under its heading.
-fn failed_creation(name: &str, error: PoolError) -> ErrorBody {
+fn failed_creation(what: &str, error: PoolError) -> ErrorBody {
     match error {
         PoolError::NeedsForce { reason, hint } => {
             ErrorBody::new(format!("invalid vdev specification\n{hint}\n{reason}"))
@@ -79,9 +81,14 @@ fn failed_creation(name: &str, error: PoolError) -> ErrorBody {
             if complete.iter().any(|start| text.starts_with(start)) {
                 return ErrorBody::new(text);
             }
-            ErrorBody::new(format!("cannot create '{name}': {text}"))
+            ErrorBody::new(format!("{what}: {text}"))
         }
     }
+}
+
+/// Whether the pool is not to be opened by itself (`cachefile=none`).
+fn is_uncached(properties: &BTreeMap<String, String>) -> bool {
+    properties.get("cachefile").is_some_and(|value| value == "none")
 }
 
 /// Leaves of a vdev to be made.
@@ -128,6 +135,8 @@ impl Daemon {
                 new_name: Some(name.clone()),
                 search: pool.devices.clone(),
                 force: false,
+                destroyed: false,
+                temporary_name: false,
                 properties,
                 altroot: pool.altroot.clone(),
                 history: String::new(),
@@ -154,7 +163,8 @@ impl Daemon {
     fn insert(&self, pool: Arc<dyn PoolHandle>, mut remembered: RememberedPool) {
         remembered.guid = pool.guid().to_string();
         remembered.devices = pool.device_paths();
-        let entry = Entry { opened: Instant::now(), altroot: remembered.altroot.clone(), remembered, pool };
+        let altroot = remembered.altroot.clone();
+        let entry = Entry { opened: Instant::now(), altroot, remembered, forgettable: false, pool };
         self.pools.write().insert(entry.pool.name(), entry);
     }
 
@@ -162,9 +172,21 @@ impl Daemon {
     fn remember(&self) {
         let mut list: BTreeMap<String, RememberedPool> =
             self.unavailable.read().iter().map(|(name, (pool, _))| (name.clone(), pool.clone())).collect();
-        list.extend(self.pools.read().iter().map(|(name, entry)| (name.clone(), entry.remembered.clone())));
+        list.extend(
+            self.pools
+                .read()
+                .iter()
+                .filter(|(_, entry)| !entry.forgettable)
+                .map(|(name, entry)| (name.clone(), entry.remembered.clone())),
+        );
         if let Err(reason) = pools_file::write(&self.home.pools_file(), &list) {
             tracing::error!("{reason}");
+        }
+    }
+
+    fn set_forgettable(&self, name: &str, forgettable: bool) {
+        if let Some(entry) = self.pools.write().get_mut(name) {
+            entry.forgettable = forgettable;
         }
     }
 
@@ -222,7 +244,7 @@ impl Daemon {
     }
 
     /// Everything about a pool.
-    pub async fn pool_view(&self, name: &str, with_errors: bool) -> Answer<PoolView> {
+    pub async fn pool_view(&self, name: &str, detail: Detail) -> Answer<PoolView> {
         let opened = self.pools.read().get(name).map(|entry| (entry.pool.clone(), entry.opened));
         let Some((pool, opened)) = opened else {
             let unavailable = self.unavailable.read();
@@ -233,7 +255,7 @@ impl Daemon {
         };
         let what = format!("cannot open '{name}'");
         let open_ns = u64::try_from(opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let report = pool.report(with_errors).await.map_err(|error| failed(&what, error))?;
+        let report = pool.report(detail).await.map_err(|error| failed(&what, error))?;
         let properties = pool.properties().await.map_err(|error| failed(&what, error))?;
         let mut damaged_files = Vec::new();
         for object in &report.errors {
@@ -271,10 +293,12 @@ impl Daemon {
 
     /// `zpool create`.
     pub async fn create_pool(&self, call: CreatePool) -> Answer<CreatedPool> {
-        let name = call.request.name.clone();
-        self.refuse_own_devices(&call.request)?;
+        let stored = call.request.name.clone();
+        let name = call.request.temporary_name.clone().unwrap_or_else(|| stored.clone());
+        let what = format!("cannot create '{stored}'");
+        self.refuse_own_devices(&call.request.vdevs, call.request.force)?;
         if call.dry_run {
-            let layout = self.engine.dry_run(call.request).await.map_err(|error| failed_creation(&name, error))?;
+            let layout = self.engine.dry_run(call.request).await.map_err(|error| failed_creation(&what, error))?;
             return Ok(CreatedPool { layout: Some(layout), outcome: Outcome::default() });
         }
         let _admin = self.admin.lock().await;
@@ -283,8 +307,10 @@ impl Daemon {
         }
         let remembered =
             RememberedPool { altroot: call.request.altroot.clone(), mount: true, ..RememberedPool::default() };
-        let pool = self.engine.create(call.request).await.map_err(|error| failed_creation(&name, error))?;
+        let forgettable = call.request.temporary_name.is_some() || is_uncached(&call.request.pool_properties);
+        let pool = self.engine.create(call.request).await.map_err(|error| failed_creation(&what, error))?;
         self.insert(pool, remembered);
+        self.set_forgettable(&name, forgettable);
         self.remember();
         let problems = self.mount_automatic(Some(&name)).await;
         Ok(CreatedPool { layout: None, outcome: Outcome { name: Some(name), problems } })
@@ -292,19 +318,19 @@ impl Daemon {
 
     /// Devices of pools that are imported here are refused with the pool's name; the engine would only see that they
     /// are open.
-    fn refuse_own_devices(&self, request: &CreateRequest) -> Answer<()> {
+    fn refuse_own_devices(&self, vdevs: &[VdevRequest], force: bool) -> Answer<()> {
         let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
         let mut complaints = Vec::new();
         for (name, entry) in self.pools.read().iter() {
             let mine: Vec<PathBuf> = entry.pool.device_paths().iter().map(real).collect();
-            for leaf in request.vdevs.iter().flat_map(leaves).filter(|leaf| mine.contains(&real(leaf))) {
+            for leaf in vdevs.iter().flat_map(leaves).filter(|leaf| mine.contains(&real(leaf))) {
                 complaints.push(format!("{} is part of active pool '{name}'", leaf.display()));
             }
         }
         if complaints.is_empty() {
             return Ok(());
         }
-        let heading = if request.force {
+        let heading = if force {
             "the following errors must be manually repaired:"
         } else {
             "use '-f' to override the following errors:"
@@ -347,10 +373,12 @@ impl Daemon {
             mount: call.mount,
             ..RememberedPool::default()
         };
+        let forgettable = request.temporary_name || is_uncached(&request.properties);
         let pool = self.engine.import(request).await.map_err(|error| failed(&what, error))?;
         let name = pool.name();
         let guid = pool.guid().to_string();
         self.insert(pool, remembered);
+        self.set_forgettable(&name, forgettable);
         self.unavailable.write().retain(|_, (remembered, _)| remembered.guid != guid);
         self.remember();
         let problems = if call.mount { self.mount_automatic(Some(&name)).await } else { Vec::new() };
@@ -365,6 +393,7 @@ impl Daemon {
         }
         let pool = self.pool(name)?;
         let places = self.unmount_pool(name, call.force).await?;
+        self.log(&pool, &call.command).await;
         if let Err(error) = pool.export().await {
             let error = failed(&format!("cannot export '{name}'"), error);
             for problem in self.mount_automatic(Some(name)).await {
@@ -387,6 +416,7 @@ impl Daemon {
                 return Err(error);
             }
         };
+        self.log(&pool, &call.command).await;
         pool.destroy().await.map_err(|error| failed(&format!("cannot destroy '{name}'"), error))?;
         self.forget(name, &places).await;
         Ok(())
@@ -412,6 +442,10 @@ impl Daemon {
         pool.set_property(&call.property, &call.value)
             .await
             .map_err(|error| failed(&format!("cannot set property for '{name}'"), error))?;
+        if call.property == "cachefile" {
+            self.set_forgettable(name, call.value == "none");
+            self.remember();
+        }
         self.log(&pool, &call.command).await;
         Ok(())
     }
@@ -456,6 +490,55 @@ impl Daemon {
         pool.clear(call.device.as_deref()).await.map_err(|error| failed(&what, error))?;
         self.log(&pool, &call.command).await;
         Ok(())
+    }
+
+    /// `zpool add`, `online`, `offline`, `reguid`, `upgrade`, `reopen`.
+    pub async fn change_pool(&self, name: &str, call: ChangePool) -> Answer<Changed> {
+        let _admin = self.admin.lock().await;
+        let pool = self.pool(name)?;
+        let (what, dry_run) = match &call.change {
+            PoolChange::Add { vdevs, force, dry_run, .. } => {
+                self.refuse_own_devices(vdevs, *force)?;
+                (format!("cannot add to '{name}'"), *dry_run)
+            }
+            PoolChange::Online { device } => (format!("cannot online {device}"), false),
+            PoolChange::Offline { device, .. } => (format!("cannot offline {device}"), false),
+            PoolChange::Reguid { .. } => (format!("cannot reguid '{name}'"), false),
+            PoolChange::Upgrade { .. } => (format!("cannot set property for '{name}'"), false),
+            PoolChange::Reopen => (format!("cannot reopen '{name}'"), false),
+        };
+        let is_add = matches!(call.change, PoolChange::Add { .. });
+        let changed = pool
+            .change(call.change)
+            .await
+            .map_err(|error| if is_add { failed_creation(&what, error) } else { failed(&what, error) })?;
+        if !dry_run {
+            if let Some(entry) = self.pools.write().get_mut(name) {
+                entry.remembered.guid = pool.guid().to_string();
+                entry.remembered.devices = pool.device_paths();
+            }
+            self.remember();
+            self.log(&pool, &call.command).await;
+        }
+        Ok(changed)
+    }
+
+    /// `zpool labelclear`.
+    pub async fn clear_label(&self, call: &ClearLabel) -> Answer<()> {
+        let _admin = self.admin.lock().await;
+        let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+        for (name, entry) in self.pools.read().iter() {
+            if entry.pool.device_paths().iter().any(|path| real(path) == real(&call.device)) {
+                return Err(ErrorBody::new(format!(
+                    "{} is a member (ACTIVE) of pool \"{name}\"",
+                    call.device.display()
+                )));
+            }
+        }
+        self.engine.clear_label(&call.device, call.force).await.map_err(|error| match error {
+            PoolError::NeedsForce { reason, hint } => ErrorBody::new(format!("{hint}\n{reason}")),
+            error => ErrorBody::new(error.to_string()),
+        })
     }
 
     /// Unmounts everything, syncs and closes all pools; they stay in `pools.json`.

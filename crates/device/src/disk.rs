@@ -66,7 +66,8 @@ pub async fn label_whole_disk(path: &Path, ids: &GptIds, options: OpenOptions) -
     Ok(Arc::new(WindowDevice::new(Arc::new(disk), layout.data.start, layout.data.size, name)?))
 }
 
-fn is_block_device(path: &Path) -> bool {
+/// Whether the path leads to a block device.
+pub fn is_block_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device())
 }
 
@@ -76,11 +77,14 @@ fn is_partition(path: &Path) -> bool {
 
 /// Whether `zpool create` takes this path as a whole disk that it partitions: a disk, not a partition, of a kind that
 /// can have partitions. Loop, device-mapper and RAM devices are used as they are (`efi_get_info` in `lib/libefi`).
-pub fn is_whole_disk(path: &Path) -> bool {
+/// `more_kinds` are further beginnings of device names that count as disks.
+pub fn is_whole_disk(path: &Path, more_kinds: &[String]) -> bool {
     let Ok(real) = fs::canonicalize(path) else { return false };
     let Some(name) = real.file_name().map(|name| name.to_string_lossy().into_owned()) else { return false };
     let kinds = ["sd", "hd", "md", "vd", "xvd", "zd", "nvme", "mmcblk"];
-    is_block_device(&real) && !is_partition(&real) && kinds.iter().any(|kind| name.starts_with(kind))
+    is_block_device(&real)
+        && !is_partition(&real)
+        && (kinds.iter().any(|kind| name.starts_with(kind)) || more_kinds.iter().any(|kind| name.starts_with(kind)))
 }
 
 /// The name of partition `number` of a disk: `sda1`, `nvme0n1p1`, `…-part1` for the links under `/dev/disk`.
@@ -141,12 +145,11 @@ const BLKRRPART: u32 = opcode::none(0x12, 95);
 const BLKPG: u32 = opcode::none(0x12, 105);
 const BLKPG_ADD_PARTITION: i32 = 1;
 
-/// Makes the kernel read a new table. Where it cannot (loop devices without partition scan), nothing is lost: the pool
-/// does not use the nodes.
+/// Makes the kernel read a new table, and tells it the partitions one by one where it does not understand the table.
+/// Where it takes none (loop devices without partition scan), nothing is lost: the pool does not use the nodes.
 fn announce(disk: &fs::File, partitions: &[&gpt::Partition]) {
     // SAFETY: BLKRRPART takes no argument.
     let reread = unsafe { ioctl(disk.as_fd(), NoArg::<BLKRRPART>::new()) };
-    let Err(reason) = reread else { return };
     for partition in partitions {
         let mut data = BlkpgPartition {
             start: partition.start as i64,
@@ -163,8 +166,10 @@ fn announce(disk: &fs::File, partitions: &[&gpt::Partition]) {
         };
         // SAFETY: BLKPG takes a pointer to `struct blkpg_ioctl_arg`, which `Setter` passes; `data` outlives the call
         // and has the layout that the operation expects.
-        if let Err(error) = unsafe { ioctl(disk.as_fd(), Setter::<BLKPG, BlkpgArgument>::new(argument)) } {
-            tracing::debug!("no node for partition {}: {reason}, {error}", partition.number);
+        match unsafe { ioctl(disk.as_fd(), Setter::<BLKPG, BlkpgArgument>::new(argument)) } {
+            // Busy: the kernel found it in the table.
+            Ok(()) | Err(rustix::io::Errno::BUSY) => {}
+            Err(error) => tracing::debug!("no node for partition {}: {reread:?}, {error}", partition.number),
         }
     }
 }

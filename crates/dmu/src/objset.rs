@@ -29,6 +29,8 @@ pub struct WriteProperties {
     pub compression: u8,
     /// Level for gzip/zstd.
     pub compression_level: i32,
+    /// `enum zio_compress` for metadata: lz4, or lzjb (3) where the pool lacks feature `lz4_compress`.
+    pub metadata_compression: u8,
     /// Data copies, 1..=3.
     pub copies: u8,
     /// Data block size in bytes for new files.

@@ -78,6 +78,8 @@ pub struct VdevConfig {
     pub top_zap: ObjectId,
     /// Taken offline by hand.
     pub offline: bool,
+    /// Taken offline by hand until the next import only; never stored.
+    pub offline_for_now: bool,
     /// Declared faulted.
     pub faulted: bool,
     /// Declared removed.
@@ -171,6 +173,7 @@ impl VdevConfig {
             leaf_zap: ObjectId(number("com.delphix:vdev_zap_leaf")),
             top_zap: ObjectId(number("com.delphix:vdev_zap_top")),
             offline: number("offline") != 0,
+            offline_for_now: false,
             faulted: number("faulted") != 0,
             removed: number("removed") != 0,
             not_present: number("not_present") != 0,
@@ -281,6 +284,8 @@ pub struct PoolConfig {
     pub version: u64,
     /// Name.
     pub name: String,
+    /// The name in labels and MOS, when the pool has another one in memory only (`-t`).
+    pub stored_name: Option<String>,
     /// State at the time of writing.
     pub state: PoolState,
     /// Group in which it was written.
@@ -343,6 +348,7 @@ impl PoolConfig {
         Ok(Self {
             version: need("version")?,
             name: list.get_str("name").ok_or("the configuration has no pool name")?.to_owned(),
+            stored_name: None,
             state: PoolState::from_number(need("state")?),
             txg: need("txg")?,
             guid: Guid(need("pool_guid")?),
@@ -364,7 +370,7 @@ impl PoolConfig {
     fn common(&self, txg: u64) -> NvList {
         let mut list = NvList::new();
         list.add_u64("version", self.version)
-            .add_str("name", &*self.name)
+            .add_str("name", self.stored_name.as_deref().unwrap_or(&self.name))
             .add_u64("state", self.state.number())
             .add_u64("txg", txg)
             .add_u64("pool_guid", self.guid.0);

@@ -172,11 +172,20 @@ impl Core {
         }
         let gate = self.gate.clone();
         let open = gate.open_txg();
-        // Asking for the open group makes the loop start; the task runs in the next group it syncs.
-        let kick = tokio::spawn(async move { gate.wait_synced(open).await });
-        let outcome = receiver.await;
-        let _ = kick.await;
-        let (txg, result) = outcome.map_err(|_| PoolError::Unavailable("pool I/O is currently suspended".into()))?;
+        // Asking for the open group makes the loop start; the task runs in the next group it syncs. A loop that has
+        // ended (the pool is suspended) takes no task any more, and the gate says so.
+        let stopped = async {
+            if gate.wait_synced(open).await.is_ok() {
+                std::future::pending::<()>().await;
+            }
+        };
+        let outcome = tokio::select! {
+            biased;
+            outcome = receiver => outcome.ok(),
+            () = stopped => None,
+        };
+        let suspended = || PoolError::Unavailable("pool I/O is currently suspended".into());
+        let (txg, result) = outcome.ok_or_else(suspended)?;
         self.gate.wait_synced(txg).await?;
         result
     }
@@ -240,12 +249,28 @@ pub fn slop(size: u64) -> u64 {
     (size >> 5).min(128 << 30).max((size >> 1).min(128 << 20))
 }
 
-/// How the MOS is written.
-pub fn mos_properties() -> WriteProperties {
+/// How metadata is compressed (`ZIO_COMPRESS_LEGACY_ON_VALUE` before feature `lz4_compress`).
+pub fn metadata_compression(features: &Features) -> u8 {
+    if features.is_enabled("org.illumos:lz4_compress") { compression::LZ4 } else { compression::LZJB }
+}
+
+/// How the MOS is written in a pool with these features.
+pub fn mos_properties(features: &Features) -> WriteProperties {
+    WriteProperties {
+        compression: metadata_compression(features),
+        metadata_compression: metadata_compression(features),
+        embedded_data: features.is_enabled("com.delphix:embedded_data"),
+        ..mos_properties_unknown()
+    }
+}
+
+/// How the MOS is opened while the pool's features are not known yet: enough to read it.
+pub fn mos_properties_unknown() -> WriteProperties {
     WriteProperties {
         checksum: checksum::FLETCHER_4,
         compression: compression::LZ4,
         compression_level: 0,
+        metadata_compression: compression::LZ4,
         copies: 3,
         record_size: 128 << 10,
         is_mos: true,

@@ -6,24 +6,24 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, RwLock};
-use platter_device::OpenOptions;
+use platter_device::{BlockDevice, OpenOptions};
 use platter_dmu::bpobj::Bpobj;
 use platter_dmu::zap::Zap;
-use platter_dmu::{NewDnode, Objset, ObjsetParams, Tx, TxgGate};
+use platter_dmu::{Objset, ObjsetParams, Tx, TxgGate};
 use platter_nvlist::NvList;
 use platter_ondisk::types::object_type;
 use platter_ondisk::{Guid, ObjectId, Uberblock};
-use platter_spa::{Geometry, Group, Metaslab, Store};
+use platter_spa::Store;
 use platter_vdev::{PathOpener, TopVdev};
 
 use crate::accounting::Accounting;
 use crate::config::{PoolConfig, PoolState, VdevConfig};
-use crate::core::{Core, MosObjects, Tree, mos_properties};
+use crate::core::{Core, MosObjects, Tree, mos_properties, mos_properties_unknown};
 use crate::dataset::{Dataset, TXG_INITIAL};
 use crate::dir::{Dir, FREE_DIR, MOS_DIR, StoredProperty};
 use crate::environment::{Environment, FilesystemOptions};
 use crate::error::{PoolError, Result};
-use crate::features::{CREATED, Features};
+use crate::features::{self, Features};
 use crate::labels::{self, LabelTarget};
 use crate::origin::{self, MosAccess};
 use crate::request::{CreateRequest, VdevRequest};
@@ -53,7 +53,8 @@ pub struct Plan {
     pub features: Vec<&'static str>,
 }
 
-fn leaf_paths(request: &VdevRequest) -> Vec<&PathBuf> {
+/// The devices of a top-level vdev to be made.
+pub fn leaf_paths(request: &VdevRequest) -> Vec<&PathBuf> {
     match request {
         VdevRequest::Leaf(path) => vec![path],
         VdevRequest::Mirror(children) | VdevRequest::Raidz { children, .. } => children.iter().collect(),
@@ -66,6 +67,9 @@ fn leaf_paths(request: &VdevRequest) -> Vec<&PathBuf> {
 /// The first thing that is wrong, named.
 pub async fn plan(environment: &Environment, request: &CreateRequest) -> Result<Plan> {
     names::check_pool(&request.name)?;
+    if let Some(name) = &request.temporary_name {
+        names::check_pool(name)?;
+    }
     if request.vdevs.is_empty() {
         return Err(PoolError::invalid("invalid vdev specification: at least one toplevel vdev must be specified"));
     }
@@ -74,34 +78,45 @@ pub async fn plan(environment: &Environment, request: &CreateRequest) -> Result<
     let filesystem = properties::take_at_creation(&mut dataset_properties)?;
     let dataset_properties = properties::parse_all(&dataset_properties)?;
 
+    let pool_guid = Guid(environment.random_u64());
+    let mut root = VdevConfig { kind: "root".into(), guid: pool_guid, ..VdevConfig::default() };
+    root.children = plan_vdevs(environment, &request.vdevs, 0, request.force).await?;
+    let features = features::chosen(&features.disabled, &features.enabled);
+    for (property, value) in &dataset_properties {
+        block_properties::check_features(|guid| features.contains(&guid), property, value)?;
+    }
+    Ok(Plan { root, ashift, pool_properties, dataset_properties, filesystem, features })
+}
+
+/// Checks new top-level vdevs and gives them their place: ids from `first_id` on, and guids.
+///
+/// # Errors
+/// The first thing that is wrong, named.
+pub async fn plan_vdevs(
+    environment: &Environment,
+    vdevs: &[VdevRequest],
+    first_id: u64,
+    force: bool,
+) -> Result<Vec<VdevConfig>> {
     let mut seen = BTreeSet::new();
-    for path in request.vdevs.iter().flat_map(leaf_paths) {
+    for path in vdevs.iter().flat_map(leaf_paths) {
         let real = path.canonicalize().unwrap_or_else(|_| path.clone());
         if !seen.insert(real) {
             return Err(PoolError::invalid(format!("invalid vdev specification: {} is given twice", path.display())));
         }
     }
-    for vdev in &request.vdevs {
+    for vdev in vdevs {
         check_width(vdev)?;
     }
-    for path in request.vdevs.iter().flat_map(leaf_paths) {
-        member_check::check(path, request.force).await?;
+    for path in vdevs.iter().flat_map(leaf_paths) {
+        member_check::check(path, force).await?;
     }
-    if !request.force {
-        for vdev in &request.vdevs {
+    if !force {
+        for vdev in vdevs {
             check_sizes(vdev)?;
         }
     }
-    let pool_guid = Guid(environment.random_u64());
-    let mut root = VdevConfig { kind: "root".into(), guid: pool_guid, ..VdevConfig::default() };
-    for (id, vdev) in request.vdevs.iter().enumerate() {
-        root.children.push(top_config(environment, vdev, id as u64));
-    }
-    let features: Vec<&str> = CREATED.iter().copied().filter(|guid| !features.disabled.contains(*guid)).collect();
-    for (property, value) in &dataset_properties {
-        block_properties::check_features(|guid| features.contains(&guid), property, value)?;
-    }
-    Ok(Plan { root, ashift, pool_properties, dataset_properties, filesystem, features })
+    Ok((first_id..).zip(vdevs).map(|(id, vdev)| top_config(environment, vdev, id)).collect())
 }
 
 fn check_width(vdev: &VdevRequest) -> Result<()> {
@@ -151,7 +166,8 @@ fn top_config(environment: &Environment, vdev: &VdevRequest, id: u64) -> VdevCon
             id,
             guid: Guid(environment.random_u64()),
             path: Some(path.display().to_string()),
-            whole_disk: (!is_file).then(|| u64::from(platter_device::disk::is_whole_disk(path))),
+            whole_disk: (!is_file)
+                .then(|| u64::from(platter_device::disk::is_whole_disk(path, &environment.whole_disk_kinds))),
             create_txg: TXG_INITIAL.0,
             ..VdevConfig::default()
         }
@@ -172,9 +188,12 @@ fn top_config(environment: &Environment, vdev: &VdevRequest, id: u64) -> VdevCon
     }
 }
 
-/// Opens the planned vdevs and fills in their sizes.
-async fn open(environment: &Environment, plan: &mut Plan) -> Result<Vec<Option<Arc<TopVdev>>>> {
-    for top in &mut plan.root.children {
+/// Opens the planned vdevs, whole disks partitioned, and fills in their sizes. The result is indexed by id.
+///
+/// # Errors
+/// The first device that cannot be had.
+pub async fn open(environment: &Environment, root: &mut VdevConfig, ashift: u64) -> Result<Vec<Option<Arc<TopVdev>>>> {
+    for top in &mut root.children {
         let mut disks = Vec::new();
         top.walk_mut(&mut |v| {
             if v.whole_disk == Some(1) {
@@ -184,11 +203,11 @@ async fn open(environment: &Environment, plan: &mut Plan) -> Result<Vec<Option<A
         for guid in disks {
             label_disk(environment, top, guid).await?;
         }
-        top.ashift = plan.ashift;
+        top.ashift = ashift;
     }
     let opener = PathOpener { options: OpenOptions::exclusive() };
-    let vdevs = open_vdevs::open_all(&plan.root, &opener, true).await.map_err(|e| PoolError::Busy(e.to_string()))?;
-    for (config, vdev) in plan.root.children.iter_mut().zip(vdevs.iter().flatten()) {
+    let vdevs = open_vdevs::open_all(root, &opener, true).await.map_err(|e| PoolError::Busy(e.to_string()))?;
+    for (config, vdev) in root.children.iter_mut().zip(vdevs.iter().flatten()) {
         for leaf in vdev.leaves() {
             if !leaf.is_usable() {
                 let condition = leaf.condition();
@@ -243,48 +262,17 @@ async fn label_disk(environment: &Environment, top: &mut VdevConfig, guid: Guid)
 /// As [`plan`]; devices that cannot be opened or written.
 pub async fn create(environment: Environment, request: &CreateRequest) -> Result<Arc<Core>> {
     let mut plan = plan(&environment, request).await?;
-    // A first look at the sizes, before whole disks are partitioned.
-    for path in request.vdevs.iter().flat_map(leaf_paths) {
-        if let Some(size) = size_of(path)
-            && size < DEVICE_SIZE_MIN
-        {
-            return Err(PoolError::invalid(format!(
-                "one or more devices is less than the minimum size (64M): {} has {size} bytes",
-                path.display()
-            )));
-        }
-    }
-    let vdevs = open(&environment, &mut plan).await?;
+    let ashift = plan.ashift;
+    let vdevs = open(&environment, &mut plan.root, ashift).await?;
     let leaf_devices = open_vdevs::leaf_devices(&vdevs);
-    let targets: Vec<LabelTarget> = plan
-        .root
-        .children
-        .iter()
-        .enumerate()
-        .flat_map(|(top, vdev)| vdev.leaves().into_iter().map(move |leaf| (top, vdev.ashift, leaf.guid)))
-        .filter_map(|(top, ashift, guid)| {
-            let device = leaf_devices.get(&guid.0)?.clone();
-            Some(LabelTarget { device, guid, top, ashift: ashift as u32 })
-        })
-        .collect();
+    let targets = label_targets(&plan.root, &leaf_devices);
     labels::wipe(&targets).await.map_err(PoolError::Unavailable)?;
 
     let store = Store::new(vdevs.clone(), environment.cache_bytes);
     {
         let mut allocator = store.state().allocator.lock();
         for (config, vdev) in plan.root.children.iter().zip(vdevs.iter().flatten()) {
-            let count = config.asize >> config.metaslab_shift;
-            let metaslabs =
-                (0..count).map(|i| Metaslab::new(i, i << config.metaslab_shift, 1 << config.metaslab_shift));
-            let geometry: Arc<dyn Geometry> = vdev.clone();
-            let leaves = vdev.leaves().len() as u64;
-            allocator.add_group(Group::new(
-                config.id as u32,
-                geometry,
-                metaslabs.collect(),
-                config.metaslab_shift as u32,
-                leaves,
-            ));
+            allocator.add_group(open_vdevs::new_group(config, vdev));
         }
     }
     let core = build(environment, request, plan, store, leaf_devices).await?;
@@ -292,12 +280,27 @@ pub async fn create(environment: Environment, request: &CreateRequest) -> Result
     Ok(core)
 }
 
+/// New leaves, to be labelled.
+pub fn label_targets(root: &VdevConfig, devices: &BTreeMap<u64, Arc<dyn BlockDevice>>) -> Vec<LabelTarget> {
+    let leaves = root
+        .children
+        .iter()
+        .enumerate()
+        .flat_map(|(top, vdev)| vdev.leaves().into_iter().map(move |leaf| (top, vdev.ashift, leaf.guid)));
+    leaves
+        .filter_map(|(top, ashift, guid)| {
+            let device = devices.get(&guid.0)?.clone();
+            Some(LabelTarget { device, guid, top, ashift: ashift as u32 })
+        })
+        .collect()
+}
+
 async fn build(
     environment: Environment,
     request: &CreateRequest,
     mut plan: Plan,
     store: Store,
-    leaf_devices: BTreeMap<u64, Arc<dyn platter_device::BlockDevice>>,
+    leaf_devices: BTreeMap<u64, Arc<dyn BlockDevice>>,
 ) -> Result<Arc<Core>> {
     let gate = TxgGate::new(TXG_INITIAL, environment.dirty_bytes_max);
     let tx = Tx::syncing(TXG_INITIAL);
@@ -309,7 +312,7 @@ async fn build(
         accounting: mos_accounting.clone(),
         gate: gate.clone(),
         id: ObjectId::NONE,
-        properties: mos_properties(),
+        properties: mos_properties_unknown(),
         read_only: false,
     };
     let os = Objset::create(params, 1, &tx);
@@ -320,6 +323,8 @@ async fn build(
     for guid in &plan.features {
         features.enable(&os, &directory, &tx, guid, random).await?;
     }
+    os.set_properties(mos_properties(&features));
+    os.set_hole_birth(features.is_active("com.delphix:hole_birth"));
     let objects = Mutex::new(MosObjects::default());
 
     salt::create_if_missing(&directory, &store, &tx, &environment).await?;
@@ -342,15 +347,14 @@ async fn build(
         objects.deferred = deferred;
     }
     for top in &mut plan.root.children {
-        let array = os.allocate(&tx, NewDnode::plain(object_type::OBJECT_ARRAY, 16 << 10)).await?;
-        let count = top.asize >> top.metaslab_shift;
-        array.write(&tx, 0, &vec![0; count as usize * 8]).await?;
-        top.metaslab_array = array.object();
+        open_vdevs::make_metaslab_array(&os, &tx, top).await?;
     }
 
+    let name = request.temporary_name.clone().unwrap_or_else(|| request.name.clone());
     let pool_config = PoolConfig {
         version: VERSION,
-        name: request.name.clone(),
+        name: name.clone(),
+        stored_name: request.temporary_name.is_some().then(|| request.name.clone()),
         state: PoolState::Active,
         txg: TXG_INITIAL.0,
         guid: plan.root.guid,
@@ -402,9 +406,9 @@ async fn build(
         root_dir.set_property(&core.mos, &tx, name, Some(value.clone())).await?;
     }
     let root = add_filesystem(&core, &tx, &root_dir, &plan.filesystem).await?;
-    core.tree.write().datasets.insert(request.name.clone(), root.clone());
-    for (name, value) in limits_set {
-        set_limit(&core, &tx, &request.name, &root, name, value).await?;
+    core.tree.write().datasets.insert(name.clone(), root.clone());
+    for (property, value) in limits_set {
+        set_limit(&core, &tx, &name, &root, property, value).await?;
     }
     for (name, value) in &plan.pool_properties {
         pool_properties::store(&core, &tx, name, value.clone()).await?;
@@ -508,6 +512,7 @@ pub async fn add_filesystem(
     let write_properties = properties::write_properties(core, dir);
     let params = core.objset_params(dataset.object, dataset.accounting.clone(), write_properties, false);
     let os = Objset::create(params, 2, tx);
+    os.set_hole_birth(core.features.is_active("com.delphix:hole_birth"));
     core.environment.maker.make(&os, tx, options).await?;
     *dataset.objset.lock() = Some(os);
     Ok(dataset)

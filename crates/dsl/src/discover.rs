@@ -59,12 +59,26 @@ fn is_candidate(path: &Path, devices_only: bool) -> bool {
     kind.is_block_device() || (!devices_only && kind.is_file() && metadata.len() >= crate::create::DEVICE_SIZE_MIN)
 }
 
+/// The labels of a device, or of the pool's partition on it, with the path of the one that has them.
+pub async fn labels_at(path: &Path) -> Option<(PathBuf, DeviceLabels)> {
+    let device = platter_device::open_path(path, OpenOptions::read_only()).ok()?;
+    if let Ok(found) = labels::read(&*device).await {
+        return Some((path.to_owned(), found));
+    }
+    if !platter_device::disk::is_block_device(path) {
+        return None;
+    }
+    // The kernel may have no node for the partition.
+    let partition = platter_device::open_vdev(path, true, OpenOptions::read_only()).await.ok()?;
+    let found = labels::read(&*partition).await.ok()?;
+    Some((partition.path()?.to_owned(), found))
+}
+
 /// Reads the labels of every device in `search` and puts pools together, sorted by name and guid.
 pub async fn scan(search: &[PathBuf]) -> Vec<Candidate> {
     let mut pools: BTreeMap<u64, Vec<(PathBuf, DeviceLabels)>> = BTreeMap::new();
     for path in paths(search) {
-        let Ok(device) = platter_device::open_vdev(&path, false, OpenOptions::read_only()).await else { continue };
-        if let Ok(found) = labels::read(&*device).await {
+        if let Some((path, found)) = labels_at(&path).await {
             pools.entry(found.config.guid.0).or_default().push((path, found));
         }
     }

@@ -10,14 +10,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use platter_dmu::{Objset, Result, Tx};
-use platter_ondisk::spacemap::{MapType, SpaceMapPhys, SpaceMapWriter};
-use platter_ondisk::types::object_type;
+use platter_ondisk::spacemap::MapType;
 use platter_ondisk::{ObjectId, Txg};
 use platter_vdev::{Leaf, MissingRanges};
 
 use crate::config::VdevConfig;
 use crate::core::Core;
-use crate::space_maps;
+use crate::space_maps::{self, MapFormat, Tail};
 
 /// Block size of a DTL (`zfs_vdev_dtl_sm_blksz`).
 const BLOCK_SIZE: u32 = 4096;
@@ -57,7 +56,7 @@ pub async fn sync(core: &Core, tx: &Tx) -> Result<()> {
             }
         });
         if !object.is_some() {
-            object = space_maps::create(&core.mos, tx, BLOCK_SIZE).await?;
+            object = space_maps::create(&core.mos, tx, MapFormat::of(&core.features), BLOCK_SIZE).await?;
             core.features.adjust(tx, "com.delphix:spacemap_histogram", 1).await?;
             core.config.write().vdev_tree.walk_mut(&mut |vdev| {
                 if vdev.guid == leaf.guid() {
@@ -66,30 +65,26 @@ pub async fn sync(core: &Core, tx: &Tx) -> Result<()> {
             });
             core.dirty_config();
         }
-        write(&core.mos, tx, object, &ranges).await?;
+        write(core, tx, object, &ranges).await?;
         core.stored_missing.lock().insert(leaf.guid().0, ranges);
     }
     Ok(())
 }
 
-async fn write(mos: &Arc<Objset>, tx: &Tx, object: ObjectId, ranges: &MissingRanges) -> Result<()> {
-    let dnode = mos.dnode(object).await?;
-    dnode.free_range(tx, 0, u64::MAX).await?;
-    let mut writer = SpaceMapWriter::new(0, u64::from(dnode.block_size()), true);
-    let mut total = 0;
-    for (index, (first, last)) in ranges.iter().enumerate() {
-        if index == 0 {
-            writer.debug(MapType::Alloc, 1, tx.txg().0);
+async fn write(core: &Core, tx: &Tx, object: ObjectId, ranges: &MissingRanges) -> Result<()> {
+    core.mos.dnode(object).await?.free_range(tx, 0, u64::MAX).await?;
+    let groups = ranges.iter().map(|(first, last)| last.0 - first.0 + 1).sum::<u64>();
+    let tail = Tail { object, at: 0, allocated: groups as i64, histogram: None };
+    space_maps::append(&core.mos, tx, MapFormat::of(&core.features), tail, |writer| {
+        for (index, (first, last)) in ranges.iter().enumerate() {
+            if index == 0 {
+                writer.debug(MapType::Alloc, 1, tx.txg().0);
+            }
+            writer.segment(MapType::Alloc, None, first.0, last.0 - first.0 + 1);
         }
-        let run = last.0 - first.0 + 1;
-        writer.segment(MapType::Alloc, None, first.0, run);
-        total += run as i64;
-    }
-    let mut phys = SpaceMapPhys::new(object.0, true);
-    phys.length = writer.length();
-    phys.allocated = total;
-    dnode.write(tx, 0, &writer.finish()).await?;
-    dnode.set_bonus(tx, object_type::SPACE_MAP_HEADER, &phys.encode())
+    })
+    .await?;
+    Ok(())
 }
 
 /// Loads every leaf's list, hands it to the leaf, and returns what is on disk.

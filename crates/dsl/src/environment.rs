@@ -57,6 +57,8 @@ pub struct Environment {
     pub cache_bytes: u64,
     /// Dirty bytes a pool may hold before writers wait.
     pub dirty_bytes_max: u64,
+    /// Further kinds of block devices (beginnings of their names) that `zpool create` partitions as whole disks.
+    pub whole_disk_kinds: Vec<String>,
     /// Longest time between two transaction groups, in seconds (`zfs_txg_timeout`).
     pub txg_timeout_seconds: u64,
 }

@@ -6,7 +6,7 @@
 //! - a pool is opened for writing only when every active feature is in [`WRITABLE`], and at all only when every active
 //!   feature that is not read-only compatible is in [`READABLE`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -73,6 +73,38 @@ pub fn is_writable(guid: &str) -> bool {
 /// Whether a pool in which `guid` is active can be read.
 pub fn is_readable(guid: &str) -> bool {
     is_writable(guid) || READABLE_TOO.contains(&guid)
+}
+
+/// The features of a new pool when `disabled` ones are left out, with what depends on them, and `enabled` ones are
+/// asked for by name, with what they depend on; in the order of [`CREATED`].
+pub fn chosen(disabled: &BTreeSet<&'static str>, enabled: &BTreeSet<&'static str>) -> Vec<&'static str> {
+    let needs = |guid: &str| -> Vec<&'static str> {
+        let depends = lookup(guid).map_or(&[][..], |info| info.depends);
+        depends
+            .iter()
+            .filter_map(|needed| FEATURES.iter().find(|info| info.feature == *needed))
+            .map(|i| i.guid)
+            .collect()
+    };
+    let mut chosen: BTreeSet<&'static str> = CREATED.iter().copied().filter(|guid| !disabled.contains(guid)).collect();
+    // Dependencies are one or two steps deep; both loops end when nothing changes.
+    loop {
+        let before = chosen.len();
+        chosen =
+            chosen.iter().copied().filter(|guid| needs(guid).iter().all(|needed| chosen.contains(needed))).collect();
+        if chosen.len() == before {
+            break;
+        }
+    }
+    chosen.extend(enabled);
+    loop {
+        let needed: Vec<&'static str> = chosen.iter().flat_map(|guid| needs(guid)).collect();
+        let before = chosen.len();
+        chosen.extend(needed);
+        if chosen.len() == before {
+            return CREATED.iter().copied().filter(|guid| chosen.contains(guid)).collect();
+        }
+    }
 }
 
 /// A feature's description in the format's table.
@@ -233,5 +265,21 @@ impl Features {
         let state = self.states.lock().get(guid).copied();
         let Some(state) = state else { return Ok(()) };
         self.set(tx, guid, state.count.saturating_add_signed(by), state.for_read).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_come_and_go_with_what_they_need() {
+        let none = BTreeSet::new();
+        assert_eq!(chosen(&none, &none), CREATED);
+        let without = chosen(&BTreeSet::from(["com.delphix:spacemap_v2"]), &none);
+        assert!(!without.contains(&"com.delphix:log_spacemap") && without.contains(&"com.delphix:hole_birth"));
+        let all = CREATED.iter().copied().collect();
+        let only = chosen(&all, &BTreeSet::from(["org.open-zfs:large_blocks"]));
+        assert_eq!(only, ["com.delphix:extensible_dataset", "org.open-zfs:large_blocks"]);
     }
 }

@@ -91,7 +91,7 @@ async fn read_ring(dnode: &Dnode, ring: &Ring, logical: u64, length: u64) -> Res
     Ok(bytes)
 }
 
-async fn append(core: &Arc<Core>, tx: &Tx, record: &NvList) -> Result<()> {
+async fn append(core: &Core, tx: &Tx, record: &NvList) -> Result<()> {
     let object = core.objects.lock().history;
     if !object.is_some() {
         return Ok(());
@@ -130,7 +130,7 @@ async fn append(core: &Arc<Core>, tx: &Tx, record: &NvList) -> Result<()> {
 ///
 /// # Errors
 /// Out of space, device errors.
-pub async fn append_command(core: &Arc<Core>, tx: &Tx, command: &str) -> Result<()> {
+pub async fn append_command(core: &Core, tx: &Tx, command: &str) -> Result<()> {
     let mut record = NvList::new();
     record
         .add_u64("history time", core.now())
@@ -144,7 +144,7 @@ pub async fn append_command(core: &Arc<Core>, tx: &Tx, command: &str) -> Result<
 ///
 /// # Errors
 /// Out of space, device errors.
-pub async fn append_event(core: &Arc<Core>, tx: &Tx, name: &str, text: &str) -> Result<()> {
+pub async fn append_event(core: &Core, tx: &Tx, name: &str, text: &str) -> Result<()> {
     let mut record = NvList::new();
     record
         .add_u64("history time", core.now())

@@ -22,7 +22,7 @@ use platter_vdev::TopVdev;
 
 use crate::accounting::Accounting;
 use crate::config::{PoolConfig, PoolState, VdevConfig};
-use crate::core::{Core, MosObjects, mos_properties};
+use crate::core::{Core, MosObjects, mos_properties, mos_properties_unknown};
 use crate::dir::StoredProperty;
 use crate::discover::{self, Candidate};
 use crate::environment::Environment;
@@ -42,7 +42,7 @@ async fn choose(environment: &Environment, request: &ImportRequest) -> Result<Ca
     let guid: Option<u64> = request.pool.parse().ok();
     let mut matching: Vec<Candidate> = all
         .into_iter()
-        .filter(|c| c.config.state != PoolState::Destroyed)
+        .filter(|c| (c.config.state == PoolState::Destroyed) == request.destroyed)
         .filter(|c| guid.map_or(c.config.name == request.pool, |g| c.config.guid.0 == g))
         .collect();
     match matching.len() {
@@ -169,7 +169,8 @@ pub async fn import(environment: Environment, request: &ImportRequest) -> Result
     config.hostid = Some(environment.hostid);
     config.hostname = Some(environment.hostname.clone());
     if let Some(name) = &request.new_name {
-        config.name = name.clone();
+        let stored = std::mem::replace(&mut config.name, name.clone());
+        config.stored_name = request.temporary_name.then_some(stored);
     }
     finish(environment, request, opened, config, features, uberblock, read_only, properties).await
 }
@@ -226,7 +227,7 @@ impl Opened {
             accounting: accounting.clone(),
             gate: gate.clone(),
             id: ObjectId::NONE,
-            properties: mos_properties(),
+            properties: mos_properties_unknown(),
             read_only: false,
         };
         let mos = Objset::open(params, uberblock.rootbp).await?;
@@ -426,6 +427,7 @@ async fn finish(
 ) -> Result<Arc<Core>> {
     let Opened { store, gate, mos: os, accounting, directory, vdevs } = opened;
     let tree = tree::load(&os, &store, &directory, &config.name).await?;
+    os.set_properties(mos_properties(&features));
     os.set_hole_birth(features.is_active("com.delphix:hole_birth"));
     let entry =
         async |name: &str| -> Result<ObjectId> { Ok(ObjectId(directory.get_u64(name.as_bytes()).await?.unwrap_or(0))) };
@@ -442,7 +444,7 @@ async fn finish(
             accounting: accounting.clone(),
             gate: gate.clone(),
             id: ObjectId::NONE,
-            properties: mos_properties(),
+            properties: mos_properties_unknown(),
             read_only: true,
         };
         check_directory(&directory, &tree, &os, params).await?;

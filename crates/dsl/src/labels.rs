@@ -10,7 +10,7 @@ use std::sync::Arc;
 use futures::future::join_all;
 use platter_buffer::Buf;
 use platter_checksum::sha256;
-use platter_device::BlockDevice;
+use platter_device::{BlockDevice, DeviceError};
 use platter_ondisk::label::{
     VDEV_LABEL_SIZE, VDEV_LABELS, VDEV_PHYS_OFFSET, VDEV_PHYS_SIZE, build_phys, label_offset, read_phys,
     uberblock_offset, uberblock_slot_of, uberblock_slot_size, uberblock_slots, usable_size,
@@ -126,14 +126,26 @@ pub async fn write_config(targets: &[LabelTarget], config: &PoolConfig, txg: Txg
 /// The first device that refuses, by name.
 pub async fn wipe(targets: &[LabelTarget]) -> Result<(), String> {
     for target in targets {
-        let size = usable_size(target.device.size());
-        for index in 0..VDEV_LABELS {
-            let offset = label_offset(size, index);
-            let zeros = Buf::zeroed(VDEV_LABEL_SIZE as usize);
-            target.device.write(offset, vec![zeros]).await.map_err(|e| e.to_string())?;
-        }
+        zero(&*target.device).await.map_err(|e| e.to_string())?;
     }
     Ok(())
+}
+
+async fn zero(device: &dyn BlockDevice) -> Result<(), DeviceError> {
+    let size = usable_size(device.size());
+    for index in 0..VDEV_LABELS {
+        device.write(label_offset(size, index), vec![Buf::zeroed(VDEV_LABEL_SIZE as usize)]).await?;
+    }
+    Ok(())
+}
+
+/// Zeroes all labels of a device, for good.
+///
+/// # Errors
+/// What the device says.
+pub async fn clear(device: &dyn BlockDevice) -> Result<(), DeviceError> {
+    zero(device).await?;
+    device.flush().await
 }
 
 /// Writes `uberblock` to all four rings of every target, and flushes. Returns how many targets took it.

@@ -4,6 +4,7 @@
 
 mod accounting;
 mod block_properties;
+mod change;
 pub mod config;
 mod config_object;
 mod core;

@@ -14,14 +14,14 @@ use std::sync::Arc;
 use platter_dmu::zap::Zap;
 use platter_dmu::{NewDnode, Result, Tx};
 use platter_ondisk::names::vdev_top_zap::MS_UNFLUSHED_PHYS_TXGS;
-use platter_ondisk::spacemap::{MapType, SpaceMapPhys, SpaceMapWriter};
+use platter_ondisk::spacemap::MapType;
 use platter_ondisk::types::object_type;
 use platter_ondisk::{ObjectId, Txg};
 use platter_spa::RangeSet;
 
 use crate::core::Core;
 use crate::mos;
-use crate::space_maps::{self, VdevMaps};
+use crate::space_maps::{self, MapFormat, Tail, VdevMaps};
 
 /// The feature's name on disk.
 const FEATURE: &str = "com.delphix:log_spacemap";
@@ -188,27 +188,23 @@ pub async fn append(core: &Core, tx: &Tx, pass: u32) -> Result<()> {
         }
         store_unflushed(core, tx, maps.vdev, &[index]).await?;
     }
-    let (object, length) = current_log(core, tx).await?;
-    let dnode = core.mos.dnode(object).await?;
-    let mut writer = SpaceMapWriter::new(length, u64::from(dnode.block_size()), true);
-    let mut allocated_bytes = 0;
-    for kind in [MapType::Alloc, MapType::Free] {
-        writer.debug(kind, u64::from(pass), tx.txg().0);
-        for (maps, _, allocated, freed) in &changes {
-            let set = if kind == MapType::Alloc { allocated } else { freed };
-            for (start, size) in set.iter() {
-                writer.segment(kind, Some(maps.vdev), start >> LOG_SHIFT, size >> LOG_SHIFT);
+    let (object, at) = current_log(core, tx).await?;
+    let total = |set: &dyn Fn(&(VdevMaps, u64, RangeSet, RangeSet)) -> u64| changes.iter().map(set).sum::<u64>() as i64;
+    let allocated =
+        space_maps::header(&core.mos, object).await?.allocated + total(&|c| c.2.total()) - total(&|c| c.3.total());
+    let tail = Tail { object, at, allocated, histogram: None };
+    let end = space_maps::append(&core.mos, tx, MapFormat::of(&core.features), tail, |writer| {
+        for kind in [MapType::Alloc, MapType::Free] {
+            writer.debug(kind, u64::from(pass), tx.txg().0);
+            for (maps, _, allocated, freed) in &changes {
+                let set = if kind == MapType::Alloc { allocated } else { freed };
+                for (start, size) in set.iter() {
+                    writer.segment(kind, Some(maps.vdev), start >> LOG_SHIFT, size >> LOG_SHIFT);
+                }
             }
-            allocated_bytes += if kind == MapType::Alloc { set.total() as i64 } else { -(set.total() as i64) };
         }
-    }
-    let end = writer.length();
-    dnode.write(tx, length, &writer.finish()).await?;
-    let mut phys = SpaceMapPhys::decode(&dnode.bonus())
-        .map_err(|e| platter_dmu::ZioError::corrupt("log space map", format!("object {object}: {e}")))?;
-    phys.length = end;
-    phys.allocated += allocated_bytes;
-    dnode.set_bonus(tx, object_type::SPACE_MAP_HEADER, &phys.encode())?;
+    })
+    .await?;
     core.logs.lock().current = Some((tx.txg(), end));
     Ok(())
 }
@@ -224,7 +220,7 @@ async fn current_log(core: &Core, tx: &Tx) -> Result<(ObjectId, u64)> {
             return Ok((object, length));
         }
     }
-    let object = space_maps::create(&core.mos, tx, LOG_BLOCK_SIZE).await?;
+    let object = space_maps::create(&core.mos, tx, MapFormat::of(&core.features), LOG_BLOCK_SIZE).await?;
     core.features.adjust(tx, HISTOGRAM_FEATURE, 1).await?;
     mos::put_int_key(&zap(core, tx).await?, tx, txg.0, object.0).await?;
     let mut logs = core.logs.lock();

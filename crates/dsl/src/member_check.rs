@@ -7,7 +7,7 @@ use platter_device::OpenOptions;
 
 use crate::config::PoolState;
 use crate::error::{PoolError, Result};
-use crate::labels;
+use crate::{discover, labels};
 
 /// Checks the device at `path`. With `force`, members of exported and of potentially active pools are taken too; what
 /// is open somewhere is never.
@@ -27,13 +27,14 @@ pub async fn check(path: &Path, force: bool) -> Result<()> {
         Ok(device) => device,
         Err(error) => return Err(in_use(path, &error.to_string()).await),
     };
-    if device.size() < crate::create::DEVICE_SIZE_MIN {
+    let is_small = device.size() < crate::create::DEVICE_SIZE_MIN;
+    let (size, _) = (device.size(), drop(device));
+    if is_small {
         return Err(PoolError::invalid(format!(
-            "one or more devices is less than the minimum size (64M): {shown} has {} bytes",
-            device.size()
+            "one or more devices is less than the minimum size (64M): {shown} has {size} bytes"
         )));
     }
-    let Ok(found) = labels::read(&*device).await else { return Ok(()) };
+    let Some((_, found)) = discover::labels_at(path).await else { return Ok(()) };
     let (state, name) = (found.config.state, found.config.name);
     let what = match state {
         PoolState::Active => "is part of potentially active pool",
@@ -51,12 +52,48 @@ pub async fn check(path: &Path, force: bool) -> Result<()> {
 
 /// Who has a device that cannot be opened: the pool in its label, when there is one.
 async fn in_use(path: &Path, reason: &str) -> PoolError {
-    if let Ok(device) = platter_device::open_path(path, OpenOptions::read_only())
-        && let Ok(found) = labels::read(&*device).await
+    if let Some((_, found)) = discover::labels_at(path).await
         && found.config.state == PoolState::Active
     {
         let name = found.config.name;
         return PoolError::Busy(format!("{} is part of active pool '{name}'\n{reason}", path.display()));
     }
     PoolError::Busy(reason.to_owned())
+}
+
+/// `zpool labelclear`: zeroes the labels of a device that is in no imported pool. Those of an exported or potentially
+/// active pool need `force`.
+///
+/// # Errors
+/// In OpenZFS's words, why not.
+pub async fn clear_label(path: &Path, force: bool) -> Result<()> {
+    let shown = path.display();
+    if let Err(error) = std::fs::metadata(path) {
+        return Err(PoolError::NotFound(format!("failed to open {shown}: {error}")));
+    }
+    let Some((at, found)) = discover::labels_at(path).await else {
+        return Err(PoolError::NotFound(format!("failed to read label from {shown}")));
+    };
+    let (state, name) = (found.config.state, found.config.name);
+    // Whoever has it open keeps it.
+    let device = match platter_device::open_vdev(&at, at != path, OpenOptions::exclusive()).await {
+        Ok(device) => device,
+        Err(error) => {
+            return Err(PoolError::Busy(format!("{shown} is a member (ACTIVE) of pool \"{name}\"\n{error}")));
+        }
+    };
+    let member = match state {
+        PoolState::Active => "potentially active pool",
+        PoolState::Exported => "exported pool",
+        PoolState::Destroyed | PoolState::Other(_) => "",
+    };
+    if !force && !member.is_empty() {
+        return Err(PoolError::NeedsForce {
+            reason: format!("{shown} is a member of {member} \"{name}\""),
+            hint: "use '-f' to override the following error:".into(),
+        });
+    }
+    labels::clear(&*device)
+        .await
+        .map_err(|error| PoolError::Unavailable(format!("failed to clear label for {shown}: {error}")))
 }

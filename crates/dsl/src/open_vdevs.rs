@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use platter_device::{BlockDevice, DeviceError, OpenOptions};
+use platter_dmu::{NewDnode, Objset, Tx};
 use platter_ondisk::Txg;
+use platter_ondisk::types::object_type;
+use platter_spa::{Geometry, Group, Metaslab, TOP_VDEVS_MAX};
 use platter_vdev::{DeviceOpener, TopVdev, VdevKind, VdevSpec};
 
 use crate::config::VdevConfig;
@@ -43,7 +46,7 @@ pub fn spec(config: &VdevConfig) -> VdevSpec {
     spec.asize = config.asize;
     spec.metaslab_shift = config.metaslab_shift as u8;
     spec.whole_disk = config.whole_disk == Some(1);
-    spec.offline = config.offline;
+    spec.offline = config.offline || config.offline_for_now;
     spec.faulted = config.faulted;
     spec.removed = config.removed;
     spec.not_present = config.not_present;
@@ -65,7 +68,7 @@ pub async fn open_all(
     let mut vdevs = Vec::new();
     for config in &root.children {
         let index = config.id as usize;
-        if index >= 4096 {
+        if index >= TOP_VDEVS_MAX {
             return Err(PoolError::Unavailable(format!("top-level vdev {index} is beyond any possible number")));
         }
         if vdevs.len() <= index {
@@ -86,6 +89,26 @@ pub async fn open_all(
 pub fn leaf_devices(vdevs: &[Option<Arc<TopVdev>>]) -> BTreeMap<u64, Arc<dyn BlockDevice>> {
     let leaves = vdevs.iter().flatten().flat_map(|vdev| vdev.leaves().iter());
     leaves.filter_map(|leaf| leaf.device().map(|device| (leaf.guid().0, device))).collect()
+}
+
+/// The space of a new top-level vdev: all free.
+pub fn new_group(config: &VdevConfig, vdev: &Arc<TopVdev>) -> Group {
+    let shift = config.metaslab_shift;
+    let count = config.asize >> shift;
+    let metaslabs = (0..count).map(|i| Metaslab::new(i, i << shift, 1 << shift)).collect();
+    let geometry: Arc<dyn Geometry> = vdev.clone();
+    Group::new(config.id as u32, geometry, metaslabs, shift as u32, vdev.leaves().len() as u64)
+}
+
+/// Makes the list of a new top-level vdev's space maps: none yet.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn make_metaslab_array(os: &Arc<Objset>, tx: &Tx, top: &mut VdevConfig) -> platter_dmu::Result<()> {
+    let array = os.allocate(tx, NewDnode::plain(object_type::OBJECT_ARRAY, 16 << 10)).await?;
+    array.write(tx, 0, &vec![0; (top.asize >> top.metaslab_shift) as usize * 8]).await?;
+    top.metaslab_array = array.object();
+    Ok(())
 }
 
 /// log2 of the metaslab size for a vdev of `asize` bytes (`vdev_metaslab_set_size`): about 200 metaslabs of 512 MiB to

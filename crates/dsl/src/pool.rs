@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
-use platter_device::OpenOptions;
 use platter_dmu::Objset;
-use platter_vdev::{Condition, PathOpener, VdevAux, VdevState};
+use platter_vdev::{Condition, VdevAux, VdevState};
 use tokio::task::JoinHandle;
 
 use crate::config::PoolState;
@@ -17,10 +16,10 @@ use crate::dataset::Dataset;
 use crate::dir::StoredProperty;
 use crate::environment::Environment;
 use crate::error::{PoolError, Result};
-use crate::report::{DatasetReport, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
-use crate::request::{CreateRequest, ImportRequest, Setting};
+use crate::report::{DatasetReport, Detail, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
+use crate::request::{Changed, CreateRequest, ImportRequest, PoolChange, Setting};
 use crate::{
-    create, dataset_report, destroy, discover, history, import, limits, log_spacemaps, names, open_vdevs,
+    change, create, dataset_report, destroy, discover, history, import, limits, log_spacemaps, member_check, names,
     pool_properties, properties, rename, scrub, space, status, sync,
 };
 
@@ -203,15 +202,15 @@ impl Pool {
         config.vdev_tree.leaves().iter().filter_map(|leaf| leaf.path.as_ref().map(PathBuf::from)).collect()
     }
 
-    /// Everything about it; `with_errors` adds the objects with permanent errors.
+    /// Everything about it.
     ///
     /// # Errors
     /// None at present.
-    pub async fn report(&self, with_errors: bool) -> Result<PoolReport> {
+    pub async fn report(&self, detail: Detail) -> Result<PoolReport> {
         for vdev in self.core.store.state().vdevs.iter().flatten() {
             vdev.check_present();
         }
-        Ok(status::pool(&self.core, with_errors))
+        Ok(status::pool(&self.core, detail))
     }
 
     /// Pool properties, `feature@…` included.
@@ -219,7 +218,7 @@ impl Pool {
     /// # Errors
     /// None at present.
     pub async fn properties(&self) -> Result<Properties> {
-        let health = status::pool(&self.core, false).state;
+        let health = status::pool(&self.core, Detail::default()).state;
         Ok(pool_properties::report(&self.core, &health))
     }
 
@@ -333,33 +332,19 @@ impl Pool {
     /// # Errors
     /// No such device.
     pub async fn clear(&self, device: Option<&str>) -> Result<()> {
-        let config = self.core.config.read().vdev_tree.clone();
-        let options = if self.core.read_only { OpenOptions::read_only() } else { OpenOptions::exclusive() };
-        let opener = PathOpener { options };
         let mut found = device.is_none();
-        for top in &config.children {
-            let vdevs = &self.core.store.state().vdevs;
-            let Some(vdev) = vdevs.get(top.id as usize).and_then(Option::as_ref) else { continue };
-            let leaf_configs: Vec<_> = if top.is_leaf() { vec![top] } else { top.children.iter().collect() };
-            for (index, (leaf, leaf_config)) in vdev.leaves().iter().zip(leaf_configs).enumerate() {
-                let names = [leaf_config.guid.to_string(), leaf_config.path.clone().unwrap_or_default()];
-                let short = names[1].rsplit('/').next().unwrap_or("");
-                let asked = device.is_none_or(|d| names.iter().any(|n| n == d) || short == d);
-                if !asked {
-                    continue;
-                }
-                found = true;
-                leaf.clear_errors();
-                if !leaf.is_usable() && !leaf_config.offline {
-                    vdev.reopen_leaf(index, &open_vdevs::spec(leaf_config), &opener).await;
-                    if let Some(device) = leaf.device() {
-                        self.core.leaf_devices.lock().insert(leaf_config.guid.0, device);
-                        self.core.dirty_config();
-                    }
-                }
+        for place in change::leaves(&self.core) {
+            if !device.is_none_or(|name| place.is_called(name)) {
+                continue;
+            }
+            found = true;
+            let leaf = &place.top.leaves()[place.index];
+            leaf.clear_errors();
+            if !leaf.is_usable() && !place.config.offline && !place.config.offline_for_now {
+                place.open(&self.core).await;
             }
             if device.is_none() {
-                vdev.clear_errors();
+                place.top.clear_errors();
             }
         }
         scrub::resume(&self.core);
@@ -373,6 +358,22 @@ impl Pool {
             }
         }
         Ok(())
+    }
+
+    /// Changes the pool's devices or identity. One change at a time.
+    ///
+    /// # Errors
+    /// Why it was refused, or what failed.
+    pub async fn change(&self, change: PoolChange) -> Result<Changed> {
+        change::run(&self.core, change).await
+    }
+
+    /// `zpool labelclear`: zeroes the labels of a device that is in no imported pool.
+    ///
+    /// # Errors
+    /// In OpenZFS's words, why not.
+    pub async fn clear_label(path: &std::path::Path, force: bool) -> Result<()> {
+        member_check::clear_label(path, force).await
     }
 
     fn find(&self, name: &str) -> Result<Arc<Dataset>> {

@@ -15,20 +15,26 @@ use crate::features::CREATED;
 use crate::mos;
 use crate::report::{Properties, Property, PropertySource, PropertyValue};
 
+/// The `compatibility` property is a pair of the configuration (`ZPOOL_CONFIG_COMPATIBILITY`).
+const COMPATIBILITY: &str = "compatibility";
+
 /// Features asked for at creation.
 #[derive(Debug, Default)]
 pub struct FeatureChoice {
     /// Guids not to enable.
     pub disabled: BTreeSet<&'static str>,
+    /// Guids to enable with all they need, whatever else is disabled.
+    pub enabled: BTreeSet<&'static str>,
 }
 
 /// Properties that can be set, with what they take.
-const SETTABLE: [(&str, &[&str]); 9] = [
+const SETTABLE: [(&str, &[&str]); 10] = [
     ("ashift", &[]),
     ("autoexpand", &["off"]),
     ("autoreplace", &["off"]),
     ("autotrim", &["off"]),
     ("comment", &[]),
+    ("compatibility", &[]),
     ("delegation", &["on", "off"]),
     ("failmode", &["wait"]),
     ("listsnapshots", &["on", "off"]),
@@ -92,6 +98,9 @@ pub fn parse(name: &str, value: &str) -> Result<StoredProperty> {
             }
             Ok(StoredProperty::Text(value.to_owned()))
         }
+        // Whether its files can be read and what is in them, the command has checked: they are on its side.
+        "compatibility" if value.len() < 1024 => Ok(StoredProperty::Text(value.to_owned())),
+        "compatibility" => Err(PoolError::invalid("property 'compatibility' is too long")),
         "cachefile" if value == "none" || value.is_empty() => Ok(StoredProperty::Text(value.to_owned())),
         "cachefile" => Err(PoolError::Unsupported(format!(
             "property 'cachefile' cannot be set to '{value}': the daemon keeps its own list of pools"
@@ -120,7 +129,7 @@ pub fn parse_for_create(
             choose_feature(&mut choice, feature, value)?;
             continue;
         }
-        if matches!(&**name, "version" | "compatibility") {
+        if name == "version" {
             return Err(PoolError::Unsupported(format!("property '{name}' is not supported by this version")));
         }
         match (parse(name, value)?, &**name) {
@@ -142,15 +151,14 @@ fn choose_feature(choice: &mut FeatureChoice, name: &str, value: &str) -> Result
         .find(|info| info.name == name)
         .ok_or_else(|| PoolError::invalid(format!("invalid feature '{name}'")))?;
     match value {
-        "enabled" | "active" if CREATED.contains(&info.guid) => Ok(()),
+        "enabled" | "active" if CREATED.contains(&info.guid) => {
+            choice.enabled.insert(info.guid);
+            Ok(())
+        }
         "enabled" | "active" => {
             Err(PoolError::Unsupported(format!("feature '{name}' cannot be written by this version")))
         }
         "disabled" => {
-            let needed = ["hole_birth", "enabled_txg", "spacemap_histogram", "spacemap_v2", "lz4_compress"];
-            if needed.contains(&name) {
-                return Err(PoolError::Unsupported(format!("feature '{name}' cannot be disabled in this version")));
-            }
             choice.disabled.insert(info.guid);
             Ok(())
         }
@@ -169,6 +177,17 @@ pub async fn store(core: &Arc<Core>, tx: &Tx, name: &str, value: StoredProperty)
         }
         core.dirty_config();
         core.pool_properties.write().insert(name.to_owned(), value);
+        return Ok(());
+    }
+    if name == "compatibility" {
+        if let StoredProperty::Text(text) = &value {
+            let other = &mut core.config.write().other;
+            other.remove(COMPATIBILITY);
+            if !text.is_empty() && text != "off" {
+                other.add_str(COMPATIBILITY, &**text);
+            }
+        }
+        core.dirty_config();
         return Ok(());
     }
     let mut object = core.objects.lock().properties;
@@ -256,7 +275,12 @@ pub fn report(core: &Core, health: &str) -> Properties {
     put("free", PropertyValue::Number(size.saturating_sub(allocated)), none());
     put("allocated", PropertyValue::Number(allocated), none());
     put("readonly", text(if core.read_only { "on" } else { "off" }), none());
-    put("expandsize", text("-"), none());
+    let grown = |top: &platter_vdev::TopVdev| {
+        let shift = config.vdev_tree.children.iter().find(|c| c.id == top.id()).map_or(0, |c| c.metaslab_shift);
+        top.expandable() >> shift << shift
+    };
+    let expandable = core.store.state().vdevs.iter().flatten().map(|top| grown(top)).sum();
+    put("expandsize", PropertyValue::Number(expandable), none());
     put("freeing", PropertyValue::Number(0), none());
     put("fragmentation", PropertyValue::Number(fragmentation), none());
     put("leaked", PropertyValue::Number(0), none());
@@ -266,7 +290,10 @@ pub fn report(core: &Core, health: &str) -> Properties {
     put("maxblocksize", PropertyValue::Number(16 << 20), none());
     put("maxdnodesize", PropertyValue::Number(512), none());
     put("dedupditto", PropertyValue::Number(0), PropertySource::Default);
-    put("compatibility", text("off"), PropertySource::Default);
+    match config.other.get_str(COMPATIBILITY) {
+        Some(files) => put("compatibility", text(files), PropertySource::Local),
+        None => put("compatibility", text("off"), PropertySource::Default),
+    }
     put("bcloneused", PropertyValue::Number(0), none());
     put("bclonesaved", PropertyValue::Number(0), none());
     put("bcloneratio", PropertyValue::Number(100), none());

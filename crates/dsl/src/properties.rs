@@ -408,7 +408,8 @@ pub fn write_properties(core: &Core, dir: &Arc<Dir>) -> WriteProperties {
     let compression = number(dir, "compression");
     let (kind, level) = (compression & ((1 << COMPRESSION_BITS) - 1), compression >> COMPRESSION_BITS);
     let kind = match kind {
-        1 => 15,
+        1 => u64::from(crate::core::metadata_compression(&core.features)),
+        15 if !core.features.is_enabled("org.illumos:lz4_compress") => 3,
         16 if !core.features.is_enabled("org.freebsd:zstd_compress") => 15,
         n => n,
     };
@@ -424,6 +425,7 @@ pub fn write_properties(core: &Core, dir: &Arc<Dir>) -> WriteProperties {
         checksum: checksum as u8,
         compression: kind as u8,
         compression_level: if kind == 16 && level == 0 { 3 } else { level as i32 },
+        metadata_compression: crate::core::metadata_compression(&core.features),
         copies: number(dir, "copies") as u8,
         record_size: record_size as u32,
         is_mos: false,

@@ -21,6 +21,78 @@ pub struct IoCounts {
     pub write_errors: u64,
     /// Blocks whose checksum was wrong on this vdev.
     pub checksum_errors: u64,
+    /// Transfers that took longer than 30 seconds; leaves.
+    #[serde(default)]
+    pub slow_ios: u64,
+    /// Bytes rewritten because a read found them wrong.
+    #[serde(default)]
+    pub self_healed: u64,
+    /// Bytes rewritten by scrub and resilver.
+    #[serde(default)]
+    pub scan_processed: u64,
+}
+
+impl IoCounts {
+    /// Adds the transfers of a vdev below; errors are each vdev's own.
+    pub fn add_transfers(&mut self, below: &Self) {
+        self.read_ops += below.read_ops;
+        self.write_ops += below.write_ops;
+        self.read_bytes += below.read_bytes;
+        self.write_bytes += below.write_bytes;
+    }
+}
+
+/// Queues, latencies and sizes of a vdev's transfers, for `zpool iostat -lqrw`; interior vdevs have the sum of their
+/// leaves. Index 0 is reads and 1 writes; classes are in the order sync read, async read, sync write, async write,
+/// scrub. Bucket `b` of a histogram counts values from `2^b` on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExtendedStats {
+    /// Transfers that wait, by class.
+    pub pending: [u64; 5],
+    /// Transfers under way, by class.
+    pub active: [u64; 5],
+    /// Nanoseconds in queue and device together.
+    pub total_wait: [Vec<u64>; 2],
+    /// Nanoseconds in the device.
+    pub disk_wait: [Vec<u64>; 2],
+    /// Nanoseconds in the queue, by class.
+    pub queue_wait: [Vec<u64>; 5],
+    /// Bytes of transfers that travelled alone, by class.
+    pub individual: [Vec<u64>; 5],
+    /// Bytes of transfers that were joined from several, by class.
+    pub aggregated: [Vec<u64>; 5],
+}
+
+impl ExtendedStats {
+    /// Adds those of a vdev below.
+    pub fn add(&mut self, below: &Self) {
+        fn histogram(sum: &mut Vec<u64>, below: &[u64]) {
+            sum.resize(sum.len().max(below.len()), 0);
+            for (sum, own) in sum.iter_mut().zip(below) {
+                *sum += own;
+            }
+        }
+        for class in 0..5 {
+            self.pending[class] += below.pending[class];
+            self.active[class] += below.active[class];
+            histogram(&mut self.queue_wait[class], &below.queue_wait[class]);
+            histogram(&mut self.individual[class], &below.individual[class]);
+            histogram(&mut self.aggregated[class], &below.aggregated[class]);
+        }
+        for direction in 0..2 {
+            histogram(&mut self.total_wait[direction], &below.total_wait[direction]);
+            histogram(&mut self.disk_wait[direction], &below.disk_wait[direction]);
+        }
+    }
+}
+
+/// What a report shall contain beyond the ordinary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Detail {
+    /// The objects with permanent errors.
+    pub errors: bool,
+    /// [`ExtendedStats`] of every vdev.
+    pub extended: bool,
 }
 
 /// One vdev with its children, as `zpool status`, `list -v` and `iostat -v` show it.
@@ -48,10 +120,22 @@ pub struct VdevReport {
     pub expand_size: u64,
     /// Fragmentation in percent; top-level vdevs and root.
     pub fragmentation: Option<u64>,
+    /// Usable bytes of a leaf's device.
+    #[serde(default)]
+    pub physical_size: u64,
+    /// Bytes that a device must have to take this leaf's place; what an interior vdev needs of its metaslabs.
+    #[serde(default)]
+    pub replacement_size: u64,
+    /// `size` as data sets see it, without parity and padding; top-level vdevs and root.
+    #[serde(default)]
+    pub deflated_size: u64,
     /// Sector shift.
     pub ashift: u64,
     /// Counters.
     pub counts: IoCounts,
+    /// Queues and histograms, when asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extended: Option<ExtendedStats>,
     /// Children.
     pub children: Vec<VdevReport>,
 }

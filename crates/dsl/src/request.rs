@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::report::VdevReport;
+
 /// A top-level vdev to make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -37,6 +39,9 @@ pub struct CreateRequest {
     pub dataset_properties: BTreeMap<String, String>,
     /// `-R`.
     pub altroot: Option<PathBuf>,
+    /// `-t`: the name in memory, while the labels have `name`.
+    #[serde(default)]
+    pub temporary_name: Option<String>,
     /// The command line, for the pool's history.
     pub history: String,
 }
@@ -53,6 +58,60 @@ pub enum Setting {
     Received,
 }
 
+/// A change of a pool's devices or identity.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PoolChange {
+    /// `zpool add`.
+    Add {
+        /// Top-level vdevs.
+        vdevs: Vec<VdevRequest>,
+        /// `-f`, or `--allow-in-use`.
+        force: bool,
+        /// log2 of the sector size; 0 takes the pool's `ashift` property, or else what the devices say.
+        ashift: u64,
+        /// Whether an ashift that no other vdev has is all right (`-f`, `--allow-ashift-mismatch`).
+        any_ashift: bool,
+        /// `-n`: only check and show.
+        dry_run: bool,
+    },
+    /// `zpool online`.
+    Online {
+        /// Name, path or guid.
+        device: String,
+    },
+    /// `zpool offline`.
+    Offline {
+        /// Name, path or guid.
+        device: String,
+        /// `-t`: until the next import.
+        temporary: bool,
+    },
+    /// `zpool reguid`.
+    Reguid {
+        /// `-g`.
+        guid: Option<u64>,
+    },
+    /// `zpool upgrade`: enables every feature that this version writes and that is among these names.
+    Upgrade {
+        /// Names; `None` for all.
+        features: Option<Vec<String>>,
+    },
+    /// `zpool reopen`.
+    Reopen,
+}
+
+/// What came of a [`PoolChange`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Changed {
+    /// The vdevs that would be added, for a dry run.
+    pub layout: Option<VdevReport>,
+    /// Names of the features that were enabled.
+    pub features: Vec<String>,
+    /// The state of the device that was brought online.
+    pub state: Option<String>,
+}
+
 /// `zpool import` of one pool.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ImportRequest {
@@ -64,6 +123,12 @@ pub struct ImportRequest {
     pub search: Vec<PathBuf>,
     /// `-f`.
     pub force: bool,
+    /// `-D`: a destroyed pool.
+    #[serde(default)]
+    pub destroyed: bool,
+    /// `-t`: the new name is for this import only.
+    #[serde(default)]
+    pub temporary_name: bool,
     /// `-o` properties (`readonly=on` among them).
     pub properties: BTreeMap<String, String>,
     /// `-R`.

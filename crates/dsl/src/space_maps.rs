@@ -16,10 +16,71 @@ use platter_ondisk::spacemap::{self, Entry, MapType, SPACE_MAP_SIZE, Segment, Sp
 use platter_ondisk::types::object_type;
 use platter_spa::{Metaslab, RangeSet, Store};
 
+use crate::features::Features;
+
 /// Block size of a metaslab's space map (`zfs_metaslab_sm_blksz_no_log`).
 pub const BLOCK_SIZE: u32 = 1 << 14;
 /// Bytes read at a time.
 const READ_CHUNK: u64 = 1 << 20;
+
+/// Which of its two forms a pool's space maps have, by its features.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapFormat {
+    /// Entries of two words where one does not suffice (`spacemap_v2`).
+    two_words: bool,
+    /// A histogram in the header (`spacemap_histogram`).
+    histogram: bool,
+}
+
+impl MapFormat {
+    /// The form in a pool with these features.
+    pub fn of(features: &Features) -> Self {
+        Self {
+            two_words: features.is_enabled("com.delphix:spacemap_v2"),
+            histogram: features.is_enabled("com.delphix:spacemap_histogram"),
+        }
+    }
+}
+
+/// What is written behind a map's present end.
+pub struct Tail {
+    /// The map.
+    pub object: ObjectId,
+    /// Where it ends now, bytes.
+    pub at: u64,
+    /// Allocated bytes (of a dirty time log: groups) that the whole map then stands for.
+    pub allocated: i64,
+    /// Free runs that it then stands for, by size; maps that describe no space have none.
+    pub histogram: Option<[u64; 32]>,
+}
+
+/// Appends to a map what `put` writes, and brings its header up to date. Returns its new length in bytes.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn append(
+    mos: &Arc<Objset>,
+    tx: &Tx,
+    format: MapFormat,
+    tail: Tail,
+    put: impl FnOnce(&mut SpaceMapWriter),
+) -> Result<u64> {
+    let dnode = mos.dnode(tail.object).await?;
+    let mut writer = SpaceMapWriter::new(tail.at, u64::from(dnode.block_size()), format.two_words);
+    put(&mut writer);
+    let length = writer.length();
+    dnode.write(tx, tail.at, &writer.finish()).await?;
+    // A map that was made before the pool had the feature keeps its short header.
+    let has_room = dnode.bonus().len() >= SPACE_MAP_SIZE;
+    let mut phys = SpaceMapPhys::new(tail.object.0, format.histogram && has_room);
+    phys.length = length;
+    phys.allocated = tail.allocated;
+    if let (Some(own), Some(histogram)) = (&mut phys.histogram, tail.histogram) {
+        *own = histogram;
+    }
+    dnode.set_bonus(tx, object_type::SPACE_MAP_HEADER, &phys.encode())?;
+    Ok(length)
+}
 
 /// A metaslab's space map before its ranges are loaded.
 #[derive(Clone, Copy, Debug)]
@@ -148,6 +209,8 @@ pub struct VdevMaps {
     pub array: ObjectId,
     /// log2 of the vdev's sector size.
     pub ashift: u32,
+    /// How they are written.
+    pub format: MapFormat,
 }
 
 /// Encoded size of one entry without prefix, in bytes, as an estimate of the optimal size.
@@ -263,7 +326,9 @@ pub async fn rewrite_logged(mos: &Arc<Objset>, store: &Store, tx: &Tx, maps: &Vd
 pub fn vdev_maps(core: &crate::core::Core) -> Vec<VdevMaps> {
     let config = core.config.read();
     let tops = config.vdev_tree.children.iter().filter(|top| top.metaslab_array.is_some());
-    tops.map(|top| VdevMaps { vdev: top.id as u32, array: top.metaslab_array, ashift: top.ashift as u32 }).collect()
+    let format = MapFormat::of(&core.features);
+    tops.map(|top| VdevMaps { vdev: top.id as u32, array: top.metaslab_array, ashift: top.ashift as u32, format })
+        .collect()
 }
 
 /// Makes the space map of a metaslab that never had one, and lists it.
@@ -271,7 +336,7 @@ pub fn vdev_maps(core: &crate::core::Core) -> Vec<VdevMaps> {
 /// # Errors
 /// Out of space, device errors.
 pub async fn create_for(mos: &Arc<Objset>, store: &Store, tx: &Tx, maps: &VdevMaps, index: u64) -> Result<()> {
-    let object = create(mos, tx, BLOCK_SIZE).await?;
+    let object = create(mos, tx, maps.format, BLOCK_SIZE).await?;
     mos.dnode(maps.array).await?.write(tx, index * 8, &object.0.to_le_bytes()).await?;
     let mut allocator = store.state().allocator.lock();
     let group = allocator.groups_mut().iter_mut().find(|g| g.vdev == maps.vdev).expect("it was there");
@@ -290,7 +355,7 @@ async fn write_pending(
     let mut created = 0;
     for mut pending in all {
         if !pending.object.is_some() {
-            pending.object = create(mos, tx, BLOCK_SIZE).await?;
+            pending.object = create(mos, tx, maps.format, BLOCK_SIZE).await?;
             created += 1;
             let array = mos.dnode(maps.array).await?;
             array.write(tx, pending.index * 8, &pending.object.0.to_le_bytes()).await?;
@@ -310,53 +375,52 @@ async fn write_pending(
 ///
 /// # Errors
 /// Out of space, device errors.
-pub async fn create(mos: &Arc<Objset>, tx: &Tx, block_size: u32) -> Result<ObjectId> {
+pub async fn create(mos: &Arc<Objset>, tx: &Tx, format: MapFormat, block_size: u32) -> Result<ObjectId> {
+    let bonus = |object: u64| SpaceMapPhys::new(object, format.histogram).encode();
     let new = NewDnode {
         bonus_type: object_type::SPACE_MAP_HEADER,
-        bonus_length: SPACE_MAP_SIZE as u16,
+        bonus_length: bonus(0).len() as u16,
         ..NewDnode::plain(object_type::SPACE_MAP, block_size)
     };
     let dnode = mos.allocate(tx, new).await?;
     let object = dnode.object();
-    dnode.set_bonus(tx, object_type::SPACE_MAP_HEADER, &SpaceMapPhys::new(object.0, true).encode())?;
+    dnode.set_bonus(tx, object_type::SPACE_MAP_HEADER, &bonus(object.0))?;
     Ok(object)
 }
 
 async fn write_one(mos: &Arc<Objset>, tx: &Tx, pass: u32, maps: &VdevMaps, pending: &mut Pending) -> Result<()> {
-    let dnode = mos.dnode(pending.object).await?;
     if let Some(all) = &pending.rewrite {
-        dnode.free_range(tx, 0, u64::MAX).await?;
+        mos.dnode(pending.object).await?.free_range(tx, 0, u64::MAX).await?;
         pending.length = 0;
         pending.allocated = all.total() as i64;
     } else {
         pending.allocated += pending.allocating.total() as i64 - pending.freeing.total() as i64;
     }
-    let mut writer = SpaceMapWriter::new(pending.length, u64::from(dnode.block_size()), true);
-    let (start, ashift) = (pending.start, maps.ashift);
-    let mut put = |kind: MapType, set: &RangeSet| {
-        if !set.is_empty() {
-            writer.debug(kind, u64::from(pass), tx.txg().0);
-        }
-        for (at, length) in set.iter() {
-            writer.segment(kind, None, (at - start) >> ashift, length >> ashift);
-        }
-    };
-    if let Some(all) = &pending.rewrite {
-        put(MapType::Alloc, all);
-    } else {
-        put(MapType::Alloc, &pending.allocating);
-        put(MapType::Free, &pending.freeing);
-    }
-    let at = pending.length;
-    pending.length = writer.length();
-    dnode.write(tx, at, &writer.finish()).await?;
-    let phys = SpaceMapPhys {
-        object: pending.object.0,
-        length: pending.length,
+    let tail = Tail {
+        object: pending.object,
+        at: pending.length,
         allocated: pending.allocated,
         histogram: Some(pending.histogram),
     };
-    dnode.set_bonus(tx, object_type::SPACE_MAP_HEADER, &phys.encode())
+    let (start, ashift) = (pending.start, maps.ashift);
+    pending.length = append(mos, tx, maps.format, tail, |writer| {
+        let mut put = |kind: MapType, set: &RangeSet| {
+            if !set.is_empty() {
+                writer.debug(kind, u64::from(pass), tx.txg().0);
+            }
+            for (at, length) in set.iter() {
+                writer.segment(kind, None, (at - start) >> ashift, length >> ashift);
+            }
+        };
+        if let Some(all) = &pending.rewrite {
+            put(MapType::Alloc, all);
+        } else {
+            put(MapType::Alloc, &pending.allocating);
+            put(MapType::Free, &pending.freeing);
+        }
+    })
+    .await?;
+    Ok(())
 }
 
 /// The changes that log space maps hold beyond the metaslabs' own maps, by txg, for all vdevs:

@@ -5,7 +5,7 @@ use platter_vdev::{Condition, Leaf, StatsSnapshot, TopVdev, VdevState};
 use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::discover::{leaf_name, vdev_name};
-use crate::report::{DamagedObject, IoCounts, PoolReport, VdevReport};
+use crate::report::{DamagedObject, Detail, ExtendedStats, IoCounts, PoolReport, VdevReport};
 
 fn counts(stats: StatsSnapshot) -> IoCounts {
     IoCounts {
@@ -16,6 +16,23 @@ fn counts(stats: StatsSnapshot) -> IoCounts {
         read_errors: stats.read_errors,
         write_errors: stats.write_errors,
         checksum_errors: stats.checksum_errors,
+        slow_ios: 0,
+        self_healed: stats.self_healed_bytes,
+        scan_processed: stats.scrub_repaired_bytes,
+    }
+}
+
+fn extended(leaf: &Leaf) -> ExtendedStats {
+    let depth = leaf.queue_depth();
+    let histograms = leaf.histograms().snapshot();
+    ExtendedStats {
+        pending: depth.map(|(_, waiting)| waiting as u64),
+        active: depth.map(|(active, _)| active as u64),
+        total_wait: histograms.total,
+        disk_wait: histograms.device,
+        queue_wait: histograms.queue,
+        individual: histograms.individual,
+        aggregated: histograms.aggregated,
     }
 }
 
@@ -31,7 +48,14 @@ fn state_name(condition: &Condition) -> String {
     .to_owned()
 }
 
-fn leaf_report(config: &VdevConfig, leaf: &Leaf, scanning: bool) -> VdevReport {
+/// What the reports of all vdevs have in common.
+#[derive(Clone, Copy)]
+struct Frame {
+    scanning: bool,
+    detail: Detail,
+}
+
+fn leaf_report(config: &VdevConfig, leaf: &Leaf, top: &TopVdev, frame: Frame) -> VdevReport {
     let condition = leaf.condition();
     let path = config.path.clone();
     let gone = matches!(condition.state, VdevState::CantOpen | VdevState::Closed);
@@ -47,6 +71,7 @@ fn leaf_report(config: &VdevConfig, leaf: &Leaf, scanning: bool) -> VdevReport {
         Some(condition.aux_text().to_owned())
     };
     let stats = leaf.stats().snapshot();
+    let slow_ios = leaf.histograms().slow();
     VdevReport {
         name,
         kind: config.kind.clone(),
@@ -54,28 +79,31 @@ fn leaf_report(config: &VdevConfig, leaf: &Leaf, scanning: bool) -> VdevReport {
         path,
         state: state_name(&condition),
         note,
-        repairing: scanning && stats.scrub_repaired_bytes > 0,
-        ashift: config.ashift,
-        counts: counts(stats),
+        repairing: frame.scanning && stats.scrub_repaired_bytes > 0,
+        ashift: u64::from(top.ashift()),
+        physical_size: leaf.psize(),
+        replacement_size: top.replacement_size(config.metaslab_shift),
+        counts: IoCounts { slow_ios, ..counts(stats) },
+        extended: frame.detail.extended.then(|| extended(leaf)),
         ..VdevReport::default()
     }
 }
 
-fn top_report(core: &Core, config: &VdevConfig, vdev: &TopVdev, scanning: bool) -> VdevReport {
+fn top_report(core: &Core, config: &VdevConfig, vdev: &TopVdev, frame: Frame) -> VdevReport {
     let (allocated, size, fragmentation) = {
         let allocator = core.store.state().allocator.lock();
         let group = allocator.group(config.id as u32);
         group.map_or((0, 0, None), |g| (g.allocated(), g.size(), Some(g.fragmentation())))
     };
+    let expand_size = vdev.expandable() >> config.metaslab_shift << config.metaslab_shift;
+    let deflated_size = vdev.deflate(size);
     let leaves = vdev.leaves();
     if config.is_leaf() {
-        let mut report = leaf_report(config, &leaves[0], scanning);
-        (report.allocated, report.size, report.fragmentation) = (allocated, size, fragmentation);
-        report.ashift = config.ashift;
-        return report;
+        let own = leaf_report(config, &leaves[0], vdev, frame);
+        return VdevReport { allocated, size, fragmentation, expand_size, deflated_size, ..own };
     }
     let condition = vdev.condition();
-    VdevReport {
+    let mut report = VdevReport {
         name: vdev_name(config, "", None),
         kind: config.kind.clone(),
         guid: config.guid.0,
@@ -84,22 +112,40 @@ fn top_report(core: &Core, config: &VdevConfig, vdev: &TopVdev, scanning: bool) 
         allocated,
         size,
         fragmentation,
+        expand_size,
+        deflated_size,
+        replacement_size: vdev.asize() >> config.metaslab_shift << config.metaslab_shift,
         ashift: config.ashift,
-        counts: counts(vdev.stats().snapshot()),
-        children: config.children.iter().zip(leaves).map(|(c, leaf)| leaf_report(c, leaf, scanning)).collect(),
         ..VdevReport::default()
-    }
+    };
+    let children = config.children.iter().zip(leaves).map(|(c, leaf)| leaf_report(c, leaf, vdev, frame)).collect();
+    // Errors are the vdev's own, transfers those of its leaves (`vdev_get_stats_ex_impl`).
+    let own = counts(vdev.stats().snapshot());
+    report.counts = IoCounts { read_ops: 0, write_ops: 0, read_bytes: 0, write_bytes: 0, ..own };
+    adopt(&mut report, children);
+    report
 }
 
-fn root_report(core: &Core, scanning: bool) -> VdevReport {
+/// Hangs `children` below `parent` and adds their transfers to its own.
+fn adopt(parent: &mut VdevReport, children: Vec<VdevReport>) {
+    for child in &children {
+        parent.counts.add_transfers(&child.counts);
+        if let Some(below) = &child.extended {
+            parent.extended.get_or_insert_default().add(below);
+        }
+    }
+    parent.children = children;
+}
+
+fn root_report(core: &Core, frame: Frame) -> VdevReport {
     let config = core.config.read().clone();
     let vdevs = &core.store.state().vdevs;
     let mut root =
         VdevReport { name: config.name.clone(), kind: "root".into(), guid: config.guid.0, ..VdevReport::default() };
-    let mut worst = 0;
+    let (mut worst, mut children) = (0, Vec::new());
     for top in &config.vdev_tree.children {
         let Some(vdev) = vdevs.get(top.id as usize).and_then(Option::as_ref) else { continue };
-        let report = top_report(core, top, vdev, scanning);
+        let report = top_report(core, top, vdev, frame);
         worst = worst.max(match &*report.state {
             "ONLINE" => 0,
             "DEGRADED" => 1,
@@ -107,14 +153,12 @@ fn root_report(core: &Core, scanning: bool) -> VdevReport {
         });
         root.allocated += report.allocated;
         root.size += report.size;
+        root.expand_size += report.expand_size;
+        root.deflated_size += report.deflated_size;
         root.fragmentation = root.fragmentation.max(report.fragmentation);
-        let (sum, own) = (&mut root.counts, report.counts);
-        sum.read_ops += own.read_ops;
-        sum.write_ops += own.write_ops;
-        sum.read_bytes += own.read_bytes;
-        sum.write_bytes += own.write_bytes;
-        root.children.push(report);
+        children.push(report);
     }
+    adopt(&mut root, children);
     root.state = ["ONLINE", "DEGRADED", "UNAVAIL"][worst].into();
     root
 }
@@ -123,10 +167,10 @@ fn any(vdev: &VdevReport, check: &dyn Fn(&VdevReport) -> bool) -> bool {
     check(vdev) || vdev.children.iter().any(|child| any(child, check))
 }
 
-/// Everything about the pool; `with_errors` adds the objects with permanent errors.
-pub fn pool(core: &Core, with_errors: bool) -> PoolReport {
+/// Everything about the pool.
+pub fn pool(core: &Core, detail: Detail) -> PoolReport {
     let scan = core.scrub.lock().report();
-    let vdevs = root_report(core, scan.state == "scanning");
+    let vdevs = root_report(core, Frame { scanning: scan.state == "scanning", detail });
     let damaged = core.damaged.lock().clone();
     let config = core.config.read().clone();
     let suspended = core.gate.suspended();
@@ -222,7 +266,7 @@ pub fn pool(core: &Core, with_errors: bool) -> PoolReport {
         vdevs,
         scan,
         error_count: damaged.len() as u64,
-        errors: if with_errors { errors.collect() } else { Vec::new() },
+        errors: if detail.errors { errors.collect() } else { Vec::new() },
         read_only: core.read_only,
         altroot: core.altroot.as_ref().map(|p| p.display().to_string()),
         suspended: suspended.is_some(),

@@ -67,6 +67,7 @@ impl Fixture {
             checksum: 7,
             compression: 2,
             compression_level: 0,
+            metadata_compression: 15,
             copies: 1,
             record_size: 128 << 10,
             is_mos: false,

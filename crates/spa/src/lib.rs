@@ -10,6 +10,7 @@ pub mod metaslab;
 pub mod range_set;
 mod read;
 pub mod store;
+mod vdev_table;
 mod write;
 
 pub use allocator::{Allocator, Geometry, Group};
@@ -17,3 +18,4 @@ pub use gang_read::free_gang;
 pub use metaslab::Metaslab;
 pub use range_set::{RangeError, RangeSet};
 pub use store::{Store, StoreState};
+pub use vdev_table::{TOP_VDEVS_MAX, VdevTable};

@@ -23,6 +23,7 @@ use tokio::sync::Semaphore;
 use crate::allocator::Allocator;
 use crate::cache::BlockCache;
 use crate::read;
+use crate::vdev_table::VdevTable;
 use crate::write;
 
 /// Blocks being compressed or written at one time.
@@ -34,7 +35,7 @@ pub type DamageListener = Box<dyn Fn(Bookmark, &BlkPtr) + Send + Sync>;
 /// Shared state of [`Store`].
 pub struct StoreState {
     /// Top-level vdevs by index; holes in the numbering are `None`.
-    pub vdevs: Vec<Option<Arc<TopVdev>>>,
+    pub vdevs: VdevTable,
     /// Space.
     pub allocator: Mutex<Allocator>,
     /// Contents.
@@ -70,7 +71,7 @@ impl Store {
         let min_ashift = vdevs.iter().flatten().map(|v| u32::from(v.ashift())).min().unwrap_or(9);
         Self {
             state: Arc::new(StoreState {
-                vdevs,
+                vdevs: VdevTable::new(vdevs),
                 allocator: Mutex::default(),
                 cache: BlockCache::new(cache_bytes),
                 pass: AtomicU32::new(0),

@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use async_trait::async_trait;
 use platter_buffer::Buf;
 use platter_device::{BlockDevice, DeviceError, MemDevice};
+use platter_ondisk::label::VDEV_LABEL_START_SIZE;
 use platter_ondisk::types::{checksum, compression, object_type};
 use platter_ondisk::{BlkPtr, Dva, ObjectId, Txg, gang};
 use platter_spa::{Geometry, Group, Metaslab, Store, free_gang};
-use platter_vdev::geometry::LABEL_START_SIZE;
 use platter_vdev::{DeviceOpener, TopVdev, VdevKind, VdevSpec};
 use platter_zio::{BlockStore, Bookmark, Priority, WritePolicy, ZioError};
 
@@ -67,12 +67,12 @@ fn data(length: usize) -> Buf {
 
 fn peek(devices: &[Arc<MemDevice>], dva: &Dva, size: u64) -> Vec<u8> {
     let mut bytes = vec![0; size as usize];
-    devices[dva.vdev as usize].peek(LABEL_START_SIZE + dva.offset, &mut bytes);
+    devices[dva.vdev as usize].peek(VDEV_LABEL_START_SIZE + dva.offset, &mut bytes);
     bytes
 }
 
 fn spoil(devices: &[Arc<MemDevice>], dva: &Dva) {
-    devices[dva.vdev as usize].poke(LABEL_START_SIZE + dva.offset, &[0xa5; 64]);
+    devices[dva.vdev as usize].poke(VDEV_LABEL_START_SIZE + dva.offset, &[0xa5; 64]);
 }
 
 /// Every copy of header and members, as it is on the devices.

@@ -5,15 +5,11 @@
 //! offset 0        256K      512K            4 MiB                        psize-512K           psize
 //! ```
 
+use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE};
+
 use crate::error::{Result, VdevError};
 use crate::spec::VdevKind;
 
-/// Size of one label in bytes (`sizeof (vdev_label_t)`).
-pub const LABEL_SIZE: u64 = 256 << 10;
-/// Bytes before the allocatable space: two labels and the boot area (`VDEV_LABEL_START_SIZE`).
-pub const LABEL_START_SIZE: u64 = 4 << 20;
-/// Bytes behind the allocatable space: two labels (`VDEV_LABEL_END_SIZE`).
-pub const LABEL_END_SIZE: u64 = 2 * LABEL_SIZE;
 /// Least size of a device, in bytes (`SPA_MINDEVSIZE`).
 pub const DEVICE_SIZE_MIN: u64 = 64 << 20;
 /// Least and greatest ashift.
@@ -102,20 +98,9 @@ impl Layout {
     }
 }
 
-/// The usable size of a device: whole labels.
-pub fn leaf_psize(device_size: u64) -> u64 {
-    device_size / LABEL_SIZE * LABEL_SIZE
-}
-
 /// Allocatable bytes of a leaf with a usable size of `psize`.
 pub fn leaf_asize(psize: u64) -> u64 {
-    psize.saturating_sub(LABEL_START_SIZE + LABEL_END_SIZE)
-}
-
-/// Offset on the device of label `index` (0 to 3; `vdev_label_offset`).
-pub fn label_offset(psize: u64, index: usize) -> u64 {
-    let from_start = index as u64 * LABEL_SIZE;
-    if index < 2 { from_start } else { psize - 4 * LABEL_SIZE + from_start }
+    psize.saturating_sub(VDEV_LABEL_START_SIZE + VDEV_LABEL_END_SIZE)
 }
 
 /// The ashift for a new top-level vdev over devices with these sector sizes (log2 each, logical and physical):
@@ -156,12 +141,9 @@ mod tests {
     }
 
     #[test]
-    fn labels_stand_at_both_ends() {
-        let psize = leaf_psize((100 << 20) + 12_345);
-        assert_eq!(psize, 100 << 20);
-        assert_eq!(leaf_asize(psize), (100 << 20) - (4 << 20) - (512 << 10));
-        let offsets: Vec<u64> = (0..4).map(|index| label_offset(psize, index)).collect();
-        assert_eq!(offsets, [0, 256 << 10, (100 << 20) - (512 << 10), (100 << 20) - (256 << 10)]);
+    fn labels_and_boot_area_are_not_allocatable() {
+        assert_eq!(leaf_asize(100 << 20), (100 << 20) - (4 << 20) - (512 << 10));
+        assert_eq!(leaf_asize(0), 0);
     }
 
     #[test]

@@ -15,20 +15,20 @@ use async_trait::async_trait;
 use parking_lot::{Mutex, RwLock};
 use platter_buffer::{Buf, BufMut};
 use platter_device::{BlockDevice, DeviceError, OpenOptions, Presence, ReadSlot};
+use platter_ondisk::label::{
+    BOOT_ENV_OFFSET, VDEV_LABEL_START_SIZE, VDEV_LABELS, VDEV_PAD_SIZE, label_offset, usable_size,
+};
 use platter_ondisk::{Guid, Txg};
 use platter_zio::Priority;
 
 use crate::error::{Result, VdevError};
-use crate::geometry::{self, DEVICE_SIZE_MIN, LABEL_START_SIZE};
+use crate::geometry::{self, DEVICE_SIZE_MIN};
+use crate::histograms::Histograms;
 use crate::missing::MissingRanges;
 use crate::queue::{Queue, read_whole};
 use crate::spec::{VdevKind, VdevSpec};
 use crate::state::{Condition, VdevAux, VdevState};
 use crate::stats::Stats;
-
-/// Offset in a label of the area that a probe reads and rewrites (`vl_be`), and its size, in bytes.
-const PROBE_OFFSET: u64 = 8 << 10;
-const PROBE_SIZE: usize = 8 << 10;
 
 /// Finds the device for a leaf's configuration.
 #[async_trait]
@@ -72,6 +72,7 @@ pub struct Leaf {
     writable: bool,
     inner: RwLock<Inner>,
     stats: Stats,
+    histograms: Arc<Histograms>,
     missing: Mutex<MissingRanges>,
     probing: AtomicBool,
 }
@@ -100,6 +101,7 @@ impl Leaf {
                 path: spec.path.clone(),
             }),
             stats: Stats::default(),
+            histograms: Arc::default(),
             missing: Mutex::default(),
             probing: AtomicBool::new(false),
         });
@@ -113,7 +115,7 @@ impl Leaf {
         let (queue, condition) = self.try_open(spec, opener, least_asize).await;
         let mut inner = self.inner.write();
         if let Some(queue) = &queue {
-            inner.psize = geometry::leaf_psize(queue.device().size());
+            inner.psize = usable_size(queue.device().size());
             if let Some(path) = queue.device().path() {
                 inner.path = Some(path.to_owned());
             }
@@ -149,7 +151,7 @@ impl Leaf {
             let detail = format!("{} bytes, at least {DEVICE_SIZE_MIN} are needed", device.size());
             return unusable(VdevState::CantOpen, VdevAux::TooSmall, detail);
         }
-        let asize = geometry::leaf_asize(geometry::leaf_psize(device.size()));
+        let asize = geometry::leaf_asize(usable_size(device.size()));
         if asize < least_asize {
             let detail = format!("the device has shrunk: {asize} allocatable bytes, {least_asize} are needed");
             return unusable(VdevState::CantOpen, VdevAux::BadLabel, detail);
@@ -162,7 +164,7 @@ impl Leaf {
         } else {
             Condition::HEALTHY
         };
-        (Some(Arc::new(Queue::new(device))), condition)
+        (Some(Arc::new(Queue::new(device, self.histograms.clone()))), condition)
     }
 
     /// Closes the device and says why: offline, faulted by the administrator, a label that belongs to something else.
@@ -244,6 +246,11 @@ impl Leaf {
         &self.stats
     }
 
+    /// Latencies and sizes of its transfers.
+    pub fn histograms(&self) -> &Histograms {
+        &self.histograms
+    }
+
     /// Transfers of each class (under way, waiting): sync read, async read, sync write, async write, scrub.
     pub fn queue_depth(&self) -> [(usize, usize); 5] {
         self.inner.read().queue.as_ref().map_or([(0, 0); 5], |queue| queue.depth())
@@ -318,7 +325,8 @@ impl Leaf {
     /// # Errors
     /// As [`Self::read_physical`].
     pub async fn read_label_area(&self, index: usize, offset: u64, length: usize) -> Result<BufMut> {
-        self.read_physical(geometry::label_offset(self.psize(), index) + offset, length).await
+        self.queue()?;
+        self.read_physical(label_offset(self.psize(), index) + offset, length).await
     }
 
     /// Writes within label `index`.
@@ -326,7 +334,8 @@ impl Leaf {
     /// # Errors
     /// As [`Self::write_physical`].
     pub async fn write_label_area(&self, index: usize, offset: u64, data: Buf) -> Result<()> {
-        self.write_physical(geometry::label_offset(self.psize(), index) + offset, data).await
+        self.queue()?;
+        self.write_physical(label_offset(self.psize(), index) + offset, data).await
     }
 
     /// Makes what was written stable. A leaf that is not usable has nothing to flush.
@@ -350,7 +359,7 @@ impl Leaf {
     pub(crate) async fn read_data(&self, offset: u64, slot: ReadSlot, priority: Priority) -> Result<()> {
         let queue = self.queue()?;
         self.stats.note_read(slot.len() as u64);
-        match queue.read(LABEL_START_SIZE + offset, slot, priority).await {
+        match queue.read(VDEV_LABEL_START_SIZE + offset, slot, priority).await {
             Ok(()) => Ok(()),
             Err(error) => Err(self.failed_read(&queue, error).await),
         }
@@ -358,7 +367,7 @@ impl Leaf {
 
     /// Writes at an offset in the allocatable space.
     pub(crate) async fn write_data(&self, offset: u64, data: Vec<Buf>, priority: Priority) -> Result<()> {
-        self.write_at(LABEL_START_SIZE + offset, data, priority).await
+        self.write_at(VDEV_LABEL_START_SIZE + offset, data, priority).await
     }
 
     async fn write_at(&self, offset: u64, data: Vec<Buf>, priority: Priority) -> Result<()> {
@@ -407,13 +416,14 @@ impl Leaf {
         }
     }
 
-    /// Whether some label can be read and, when the pool is writable, be written with what it holds (`vdev_probe`).
+    /// Whether the boot environment of some label can be read and, when the pool is writable, be written with what it
+    /// holds (`vdev_probe`).
     async fn probe(&self, queue: &Arc<Queue>) -> bool {
         let device = queue.device();
-        let psize = geometry::leaf_psize(device.size());
-        for index in 0..4 {
-            let offset = geometry::label_offset(psize, index) + PROBE_OFFSET;
-            let Ok(bytes) = device.read(offset, PROBE_SIZE).await else { continue };
+        let psize = usable_size(device.size());
+        for index in 0..VDEV_LABELS {
+            let offset = label_offset(psize, index) + BOOT_ENV_OFFSET;
+            let Ok(bytes) = device.read(offset, VDEV_PAD_SIZE as usize).await else { continue };
             if !self.writable || device.write(offset, vec![bytes.freeze()]).await.is_ok() {
                 return true;
             }
@@ -437,6 +447,7 @@ impl Leaf {
     /// Forgets errors, and that it was degraded by them (`zpool clear`). A faulted leaf needs [`Self::reopen`] too.
     pub fn clear_errors(&self) {
         self.stats.clear_errors();
+        self.histograms.clear_slow();
         let mut inner = self.inner.write();
         if inner.condition.state == VdevState::Degraded {
             inner.condition = Condition::HEALTHY;

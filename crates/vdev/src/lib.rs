@@ -9,6 +9,7 @@
 
 pub mod error;
 pub mod geometry;
+pub mod histograms;
 pub mod leaf;
 mod mirror;
 pub mod missing;
@@ -22,6 +23,7 @@ pub mod top;
 
 pub use error::{Result, VdevError};
 pub use geometry::Layout;
+pub use histograms::{Histograms, HistogramsSnapshot};
 pub use leaf::{DeviceOpener, Leaf, PathOpener};
 pub use missing::MissingRanges;
 pub use spec::{VdevKind, VdevSpec};

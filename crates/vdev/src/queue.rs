@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use platter_buffer::Buf;
@@ -18,6 +19,9 @@ use platter_device::{Assembly, BlockDevice, DeviceError, ReadSlot};
 use platter_zio::Priority;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::histograms::{CLASSES, Direction, Histograms};
 
 /// Most bytes of a joined transfer (`zfs_vdev_aggregation_limit`).
 const JOIN_MAX: u64 = 1 << 20;
@@ -25,8 +29,6 @@ const JOIN_MAX: u64 = 1 << 20;
 const READ_GAP_MAX: u64 = 32 << 10;
 /// Most pieces of a joined transfer; the kernel takes 1024 segments, and a write may have a few for each piece.
 const PIECES_MAX: usize = 200;
-
-const CLASSES: usize = 5;
 
 fn class_of(priority: Priority) -> usize {
     match priority {
@@ -54,6 +56,8 @@ struct Pending {
     offset: u64,
     length: u64,
     io: Io,
+    /// When it came.
+    arrived: Instant,
     reply: Reply,
 }
 
@@ -89,6 +93,8 @@ pub(crate) struct Queue {
     /// Where waiting transfers are carried out: the runtime that opened the device. Callers may come from elsewhere (a
     /// front end's thread, a short-lived runtime) and must not take others' transfers along when they end.
     runtime: Option<Handle>,
+    /// Latencies and sizes.
+    histograms: Arc<Histograms>,
 }
 
 /// Holds a place among the active transfers of a class; leaving it lets waiting ones go.
@@ -113,8 +119,8 @@ impl Drop for Place<'_> {
 }
 
 impl Queue {
-    pub fn new(device: Arc<dyn BlockDevice>) -> Self {
-        Self { device, state: Mutex::default(), runtime: Handle::try_current().ok() }
+    pub fn new(device: Arc<dyn BlockDevice>, histograms: Arc<Histograms>) -> Self {
+        Self { device, state: Mutex::default(), runtime: Handle::try_current().ok(), histograms }
     }
 
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
@@ -144,6 +150,7 @@ impl Queue {
 
     async fn submit(self: &Arc<Self>, offset: u64, length: u64, io: Io, priority: Priority) -> Result<(), DeviceError> {
         let class = class_of(priority);
+        let arrived = Instant::now();
         // One lock for the look and the entry, in a scope without an await: the future has to be `Send`.
         let queued = {
             let mut state = self.state.lock();
@@ -154,7 +161,7 @@ impl Queue {
                 state.arrivals += 1;
                 let order = state.arrivals;
                 let (reply, answer) = oneshot::channel();
-                state.classes[class].pending.insert((offset, order), Pending { offset, length, io, reply });
+                state.classes[class].pending.insert((offset, order), Pending { offset, length, io, arrived, reply });
                 Ok(answer)
             }
         };
@@ -162,10 +169,13 @@ impl Queue {
             Ok(answer) => answer,
             Err(io) => {
                 let _place = Place { queue: self, class };
-                return match io {
-                    Io::Read(slot) => self.device.read_into(offset, vec![slot]).await.1,
-                    Io::Write(data) => self.device.write(offset, data).await,
+                self.histograms.note_size(class, length, false);
+                let (direction, result) = match io {
+                    Io::Read(slot) => (Direction::Read, self.device.read_into(offset, vec![slot]).await.1),
+                    Io::Write(data) => (Direction::Write, self.device.write(offset, data).await),
                 };
+                self.histograms.note_latency(class, direction, Duration::ZERO, arrived.elapsed());
+                return result;
             }
         };
         answer.await.unwrap_or_else(|_| {
@@ -202,13 +212,16 @@ impl Queue {
     /// Carries out batches of a class until none waits.
     async fn work(self: Arc<Self>, class: usize, mut batch: Vec<Pending>) {
         while !batch.is_empty() {
-            self.carry_out(batch).await;
+            self.carry_out(class, batch).await;
             batch = self.next_batch(class);
         }
     }
 
-    async fn carry_out(&self, batch: Vec<Pending>) {
+    async fn carry_out(&self, class: usize, batch: Vec<Pending>) {
         let begin = batch[0].offset;
+        let started = Instant::now();
+        let joined_bytes = batch[batch.len() - 1].end() - begin;
+        self.histograms.note_size(class, joined_bytes, batch.len() > 1);
         if batch[0].is_read() {
             let mut slots = Vec::with_capacity(2 * batch.len());
             let mut waiters = Vec::with_capacity(batch.len());
@@ -217,14 +230,14 @@ impl Queue {
                 let Io::Read(slot) = pending.io else { unreachable!("a batch is of one kind") };
                 let gap = (pending.offset > end).then(|| ReadSlot::whole((pending.offset - end) as usize).1);
                 end = pending.offset + pending.length;
-                waiters.push((pending.offset, gap.is_some(), pending.reply));
+                waiters.push((pending.offset, gap.is_some(), pending.arrived, pending.reply));
                 slots.extend(gap);
                 slots.push(slot);
             }
             let alone = waiters.len() == 1;
             let (slots, result) = self.device.read_into(begin, slots).await;
             let mut slots = slots.into_iter();
-            for (offset, has_gap, reply) in waiters {
+            for (offset, has_gap, arrived, reply) in waiters {
                 if has_gap {
                     slots.next();
                 }
@@ -236,6 +249,7 @@ impl Queue {
                         result.clone()
                     }
                 };
+                self.histograms.note_latency(class, Direction::Read, started - arrived, started.elapsed());
                 let _ = reply.send(result);
             }
         } else {
@@ -244,13 +258,14 @@ impl Queue {
             for pending in batch {
                 let Io::Write(pieces) = pending.io else { unreachable!("a batch is of one kind") };
                 data.extend(pieces.iter().cloned());
-                waiters.push((pending.offset, pieces, pending.reply));
+                waiters.push((pending.offset, pieces, pending.arrived, pending.reply));
             }
             let alone = waiters.len() == 1;
             let result = self.device.write(begin, data).await;
-            for (offset, pieces, reply) in waiters {
+            for (offset, pieces, arrived, reply) in waiters {
                 let result =
                     if result.is_err() && !alone { self.device.write(offset, pieces).await } else { result.clone() };
+                self.histograms.note_latency(class, Direction::Write, started - arrived, started.elapsed());
                 let _ = reply.send(result);
             }
         }
@@ -314,7 +329,7 @@ mod tests {
 
     fn device() -> (Arc<FaultDevice>, Arc<Queue>) {
         let device = Arc::new(FaultDevice::new(Arc::new(MemDevice::new("m", 64 << 20))));
-        (device.clone(), Arc::new(Queue::new(Arc::new(Unhurried(device)))))
+        (device.clone(), Arc::new(Queue::new(Arc::new(Unhurried(device)), Arc::default())))
     }
 
     async fn write_sectors(queue: &Arc<Queue>, count: u64) -> Vec<Result<(), DeviceError>> {
@@ -343,6 +358,13 @@ mod tests {
         let (reads, _, _) = device.transfers();
         assert!(reads <= 10 + 10, "{reads} transfers for 500 near neighbours");
         assert_eq!(queue.load(), 0);
+        // Every waiter is in the latencies; what travelled together is one size.
+        let seen = queue.histograms.snapshot();
+        let sum = |histogram: &[u64]| histogram.iter().sum::<u64>();
+        assert_eq!((sum(&seen.total[0]), sum(&seen.total[1])), (500, 1000));
+        assert_eq!((sum(&seen.queue[0]), sum(&seen.queue[3])), (500, 1000));
+        assert_eq!(sum(&seen.individual[3]) + sum(&seen.aggregated[3]), writes);
+        assert!(sum(&seen.aggregated[3]) > 0 && sum(&seen.individual[1]) == 0);
     }
 
     #[tokio::test]

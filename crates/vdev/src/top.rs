@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use platter_buffer::{Buf, BufMut};
+use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE};
 use platter_ondisk::{Guid, Txg};
 use platter_zio::Priority;
 
@@ -159,6 +160,23 @@ impl TopVdev {
     /// Allocatable bytes, parity included.
     pub fn asize(&self) -> u64 {
         self.asize
+    }
+
+    /// Bytes by which it could grow on its devices as they are now; all leaves must be there for it to be known.
+    pub fn expandable(&self) -> u64 {
+        if !self.children.iter().all(|leaf| leaf.is_usable()) {
+            return 0;
+        }
+        let least = self.children.iter().map(|leaf| leaf.asize()).min().unwrap_or(0);
+        self.layout.asize(self.children.len(), least).saturating_sub(self.asize)
+    }
+
+    /// Bytes that a device must have to take the place of a leaf (labels included; `vdev_get_min_asize`).
+    pub fn replacement_size(&self, metaslab_shift: u64) -> u64 {
+        let used = self.asize >> metaslab_shift.min(63) << metaslab_shift.min(63);
+        let child =
+            if self.layout == Layout::Single { used } else { self.layout.child_asize(self.children.len(), self.asize) };
+        child + VDEV_LABEL_START_SIZE + VDEV_LABEL_END_SIZE
     }
 
     /// Whether it holds only intent-log blocks.

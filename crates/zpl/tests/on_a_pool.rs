@@ -54,6 +54,7 @@ fn environment() -> Environment {
         hostid: 0x1234,
         cache_bytes: 64 << 20,
         dirty_bytes_max: 64 << 20,
+        whole_disk_kinds: Vec::new(),
         txg_timeout_seconds: 5,
     }
 }
@@ -142,7 +143,7 @@ async fn round_trip(vdevs: Vec<VdevRequest>, folder: &Path, ashift: &str, gang_a
     pool.close_filesystem("tank/media").await.unwrap();
     pool.scrub_start().await.unwrap();
     pool.scrub_wait().await.unwrap();
-    let report = pool.report(true).await.unwrap();
+    let report = pool.report(platter_dsl::report::Detail { errors: true, extended: false }).await.unwrap();
     assert_eq!((report.scan.errors, report.scan.repaired, &*report.scan.state), (0, 0, "finished"));
     pool.destroy_dataset("tank/media").await.unwrap();
     pool.export().await.unwrap();

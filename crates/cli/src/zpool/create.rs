@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use platter_daemon::api::{CreatePool, CreatedPool};
 use platter_dsl::request::CreateRequest;
 
-use super::{layout, vdev_spec};
+use super::{compatibility, layout, vdev_spec};
 use crate::getopt::{Grammar, parse};
 use crate::out::{out, outln};
+use crate::props::pool::FEATURES;
 use crate::session::{Done, Failure, Session, complain_all, refused, usage};
 
 const GRAMMAR: Grammar = Grammar { short: ":fndR:m:o:O:t:", long: &[] };
@@ -38,6 +39,31 @@ fn mountpoint(pool: &str, given: Option<&str>, altroot: Option<&str>) -> Result<
     }
 }
 
+/// `-d` and `-o compatibility=` leave features out, but for those that are asked for by name.
+fn choose_features(properties: &mut BTreeMap<String, String>, none: bool) -> Result<(), Failure> {
+    let allowed = match properties.get("compatibility") {
+        Some(files) => compatibility::load(files)?,
+        None => None,
+    };
+    let left_out = |name: &str| none || allowed.as_ref().is_some_and(|allowed| !allowed.contains(name));
+    for name in FEATURES.iter().filter(|name| left_out(name)) {
+        let property = format!("feature@{name}");
+        match properties.get(&property).map(String::as_str) {
+            Some("enabled" | "active") if !none => {
+                return Err(refused(format!(
+                    "'{property}' is not allowed by the compatibility files '{}'",
+                    properties["compatibility"]
+                )));
+            }
+            Some(_) => {}
+            None => {
+                properties.insert(property, "disabled".to_owned());
+            }
+        }
+    }
+    Ok(())
+}
+
 fn check_mountpoint(path: &Path) -> Result<(), Failure> {
     let complaint = |reason: String| refused(format!("{reason}\nuse '-m' option to provide a different default"));
     match std::fs::read_dir(path) {
@@ -58,6 +84,7 @@ pub(super) fn request(words: &[String], command_line: &str) -> Result<CreatePool
     let mut dataset_properties = BTreeMap::new();
     let mut altroot: Option<String> = None;
     let mut mount: Option<String> = None;
+    let mut temporary_name: Option<String> = None;
     for given in &parsed.options {
         let text = &given.argument;
         match given.name.as_str() {
@@ -71,15 +98,11 @@ pub(super) fn request(words: &[String], command_line: &str) -> Result<CreatePool
             },
             "R" => altroot = Some(text.clone()),
             "m" => mount = Some(text.clone()),
-            "d" => {
-                return Err(refused(
-                    "zpool create -d: not supported yet; single features are left out with '-o feature@name=disabled'",
-                ));
-            }
-            "t" => return Err(refused("zpool create -t: temporary names are not supported yet")),
+            "t" => temporary_name = Some(text.clone()),
             _ => {}
         }
     }
+    choose_features(&mut pool_properties, parsed.has("d"))?;
     let [name, vdev_words @ ..] = parsed.operands.as_slice() else {
         return Err(usage("missing pool name argument"));
     };
@@ -103,7 +126,8 @@ pub(super) fn request(words: &[String], command_line: &str) -> Result<CreatePool
     if let Some(root) = altroot.as_deref().filter(|root| !root.starts_with('/')) {
         return Err(refused(format!("invalid alternate root '{root}': must be an absolute path")));
     }
-    if let Some(path) = mountpoint(name, mount.as_deref(), altroot.as_deref())? {
+    let shown = temporary_name.as_deref().unwrap_or(name);
+    if let Some(path) = mountpoint(shown, mount.as_deref(), altroot.as_deref())? {
         check_mountpoint(&path)?;
     }
     if let Some(mount) = mount {
@@ -117,6 +141,7 @@ pub(super) fn request(words: &[String], command_line: &str) -> Result<CreatePool
             pool_properties,
             dataset_properties,
             altroot: altroot.map(PathBuf::from),
+            temporary_name,
             history: command_line.to_owned(),
         },
         dry_run: parsed.has("n"),
@@ -171,6 +196,16 @@ mod tests {
         assert_eq!(call.request.altroot.as_deref(), Some(Path::new("/nowhere/r")));
         let children = names.iter().map(PathBuf::from).collect();
         assert_eq!(call.request.vdevs, [VdevRequest::Raidz { parity: 1, children }]);
+    }
+
+    #[test]
+    fn features_are_left_out_but_for_those_named() {
+        let (_dir, names) = files(1);
+        let call = made(&format!("-d -o feature@large_blocks=enabled -t other -m none tank {}", names[0])).unwrap();
+        assert_eq!(call.request.pool_properties["feature@lz4_compress"], "disabled");
+        assert_eq!(call.request.pool_properties["feature@large_blocks"], "enabled");
+        assert_eq!(call.request.temporary_name.as_deref(), Some("other"));
+        assert!(made(&format!("-o compatibility=no-such-file -m none tank {}", names[0])).is_err());
     }
 
     #[test]

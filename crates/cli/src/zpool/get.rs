@@ -1,6 +1,7 @@
 //! `zpool get`.
 
 use platter_daemon::api::PoolView;
+use platter_dsl::report::Detail;
 use serde_json::Value;
 
 use super::list::is_other;
@@ -36,7 +37,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         return Err(usage("missing property argument"));
     };
     let selection = select::parse(properties, pool::find, is_other).map_err(usage)?;
-    let (found, code) = match views(session, pools, false) {
+    let (found, code) = match views(session, pools, Detail::default()) {
         Ok((found, code)) if code != 0 && found.is_empty() => {
             let first = pools.first().map_or("", String::as_str);
             return Err(refused(format!("Cannot get properties of {first}: no such pool available.")));

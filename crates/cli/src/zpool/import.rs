@@ -17,12 +17,10 @@ const GRAMMAR: Grammar =
     Grammar { short: ":aCc:d:DEfFlmnNo:R:stT:VX", long: &[("rewind-to-checkpoint", "rewind-to-checkpoint")] };
 
 /// Options that this version does not have, with what they would do.
-const NOT_YET: [(&str, &str); 8] = [
+const NOT_YET: [(&str, &str); 6] = [
     ("c", "cache files"),
-    ("D", "destroyed pools"),
     ("F", "rewinding a pool"),
     ("l", "loading encryption keys"),
-    ("t", "temporary names"),
     ("T", "rewinding a pool"),
     ("X", "rewinding a pool"),
     ("rewind-to-checkpoint", "checkpoints"),
@@ -78,6 +76,8 @@ fn template(parsed: &Parsed, command_line: &str) -> Result<Template, Failure> {
             new_name: None,
             search,
             force: parsed.has("f"),
+            destroyed: parsed.has("D"),
+            temporary_name: parsed.has("t"),
             properties,
             altroot,
             history: command_line.to_owned(),
@@ -113,7 +113,7 @@ fn import_one(session: &mut Session, template: &Template, pool: &str, new_name: 
 fn search(session: &mut Session, template: &Template) -> Result<Vec<ImportableReport>, ErrorBody> {
     let mut found: Vec<ImportableReport> =
         session.post("/v1/import/search", &SearchPools { search: template.request.search.clone() })?;
-    found.retain(|pool| !pool.destroyed);
+    found.retain(|pool| pool.destroyed == template.request.destroyed);
     Ok(found)
 }
 

@@ -3,33 +3,71 @@
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 
-use platter_daemon::api::PoolView;
-use platter_dsl::report::VdevReport;
+use platter_daemon::api::{PoolNames, PoolView};
+use platter_dsl::report::{Detail, VdevReport};
 
+use super::iostat_columns::{Change, Section, cells, heading, separator, table};
 use super::names::Naming;
 use super::pools::{Repeat, Timestamp, views};
-use crate::getopt::{Grammar, parse};
-use crate::nice;
+use crate::getopt::{Grammar, Parsed, parse};
 use crate::out::{out, outln};
-use crate::paint::{Paint, paint};
-use crate::session::{Done, Session, refused, usage};
+use crate::session::{Done, Failure, Session, refused, usage};
 
 const GRAMMAR: Grammar = Grammar { short: "c:gLPT:vyhplqrwnH", long: &[] };
 
 /// Width that the numbers take beside the name.
 const NUMBERS_WIDTH: usize = 42;
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Style {
     verbose: bool,
     literal: bool,
     scripted: bool,
     naming: Naming,
+    sections: Vec<Section>,
+    /// Vdevs to show, by name; empty for all.
+    only: Vec<String>,
 }
 
 impl Style {
-    fn column(&self) -> usize {
-        if self.literal { 15 } else { 5 }
+    fn from(parsed: &Parsed) -> Result<Self, Failure> {
+        let (latency, queues) = (parsed.has("l"), parsed.has("q"));
+        let sections = match (parsed.has("w"), parsed.has("r")) {
+            (false, false) => {
+                let mut sections = vec![Section::Default];
+                sections.extend(latency.then_some(Section::Latency));
+                sections.extend(queues.then_some(Section::Queues));
+                sections
+            }
+            _ if latency || queues => return Err(usage("[-r|-w] isn't allowed with [-c|-l|-q]")),
+            (true, true) => return Err(usage("Only one of [-r|-w] can be passed at a time")),
+            (true, false) => vec![Section::LatencyHistogram],
+            (false, true) => vec![Section::SizeHistogram],
+        };
+        Ok(Self {
+            verbose: parsed.has("v"),
+            literal: parsed.has("p"),
+            scripted: parsed.has("H"),
+            naming: Naming::from(parsed),
+            sections,
+            only: Vec::new(),
+        })
+    }
+
+    fn is_histogram(&self) -> bool {
+        self.sections[0].is_histogram()
+    }
+
+    fn is_shown(&self, vdev: &VdevReport) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| self.names(vdev).contains(name))
+    }
+
+    /// What a vdev may be called on the command line.
+    fn names(&self, vdev: &VdevReport) -> Vec<String> {
+        let mut names = vec![self.naming.name(vdev), vdev.name.clone(), vdev.guid.to_string()];
+        names.extend(vdev.path.clone());
+        names.extend(vdev.path.as_deref().and_then(|path| path.rsplit('/').next()).map(str::to_owned));
+        names
     }
 }
 
@@ -39,20 +77,15 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     if parsed.has("h") {
         return Err(usage(""));
     }
-    for option in ["c", "l", "q", "r", "w"] {
-        if parsed.has(option) {
-            return Err(refused(format!("zpool iostat -{option}: not supported yet")));
-        }
+    if parsed.has("c") {
+        return Err(refused("zpool iostat -c: scripts are not supported yet"));
     }
-    let style = Style {
-        verbose: parsed.has("v"),
-        literal: parsed.has("p"),
-        scripted: parsed.has("H"),
-        naming: Naming::from(&parsed),
-    };
+    let mut style = Style::from(&parsed)?;
     let timestamp = Timestamp::parse(parsed.last("T"))?;
     let mut pools = parsed.operands.clone();
     let repeat = Repeat::take(&mut pools)?;
+    let detail = Detail { errors: false, extended: style.sections != [Section::Default] };
+    split_vdevs(session, &mut pools, &mut style)?;
     let omit_first = parsed.has("y") && repeat.interval.is_some();
     let headings_once = parsed.has("n") || !std::io::stdout().is_terminal();
     let mut before: BTreeMap<u64, PoolView> = BTreeMap::new();
@@ -60,7 +93,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     let mut since_heading = 0;
     let mut round = 0;
     loop {
-        let (found, code) = views(session, &pools, false)?;
+        let (found, code) = views(session, &pools, detail)?;
         if found.is_empty() {
             if code == 0 {
                 eprintln!("no pools available");
@@ -77,8 +110,9 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
             let width = name_width(&found, &style);
             let height = if headings_once { u64::MAX } else { terminal_height().saturating_sub(3).max(1) };
             let fresh = found.len() != pool_count || since_heading >= height;
-            if !style.scripted && (style.verbose || fresh) {
-                out!("{}", heading(width, &style));
+            if !style.scripted && !style.is_histogram() && (style.verbose || fresh) {
+                let title = if style.only.is_empty() { "pool" } else { "vdev" };
+                out!("{}", heading(&style.sections, width, title, "", style.literal, None));
                 since_heading = 0;
             }
             since_heading += found.len() as u64;
@@ -93,6 +127,39 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
             return Ok(code);
         }
     }
+}
+
+/// `[pool] vdev ...`: takes the names of vdevs out of the words and makes sure that they exist.
+fn split_vdevs(session: &mut Session, pools: &mut Vec<String>, style: &mut Style) -> Result<(), Failure> {
+    if pools.is_empty() {
+        return Ok(());
+    }
+    let known = session.get::<PoolNames>("/v1/pools")?.pools;
+    // One word that is neither is for the error message about pools.
+    if pools.iter().all(|name| known.contains(name)) {
+        return Ok(());
+    }
+    let of_pool = known.contains(&pools[0]);
+    let wanted = pools.split_off(usize::from(of_pool));
+    let (found, _) = views(session, pools, Detail::default())?;
+    let has = |name: &String| {
+        fn any(style: &Style, vdev: &VdevReport, name: &String) -> bool {
+            style.names(vdev).contains(name) || vdev.children.iter().any(|child| any(style, child, name))
+        }
+        found.iter().flat_map(|view| &view.report.vdevs.children).any(|vdev| any(style, vdev, name))
+    };
+    if let Some(unknown) = wanted.iter().find(|name| !has(name)) {
+        if of_pool {
+            return Err(usage(format!(
+                "Expected either a list of pools, or list of vdevs in \"{}\", but got:\n\t{unknown} (unknown)\n",
+                pools[0]
+            )));
+        }
+        return Err(refused(format!("cannot open '{unknown}': no such pool or vdev")));
+    }
+    style.only = wanted;
+    style.verbose = true;
+    Ok(())
 }
 
 fn terminal_height() -> u64 {
@@ -115,96 +182,61 @@ fn name_width(pools: &[PoolView], style: &Style) -> usize {
     widest.min(terminal_width().saturating_sub(NUMBERS_WIDTH)).max(10)
 }
 
-/// Labels over their columns, as far to the right as OpenZFS puts them.
-fn labels(names: &[&str], columns: usize, width: usize) -> String {
-    let mut out = String::new();
-    let whole = width * columns + 2 * (columns - 1);
-    for name in names {
-        let start = whole / columns - name.len() / columns;
-        let rest = whole.saturating_sub(start + name.len());
-        out.push_str(&format!("  {:start$}{name}{:rest$}", "", ""));
-    }
-    out
-}
-
-fn separator(width: usize, style: &Style) -> String {
-    let column = "-".repeat(style.column());
-    format!("{}{}\n", "-".repeat(width), format!("  {column}").repeat(6))
-}
-
-fn heading(width: usize, style: &Style) -> String {
-    let top = format!("{:width$}{}", "", labels(&["capacity", "operations", "bandwidth"], 2, style.column()));
-    let names = labels(&["alloc", "free", "read", "write", "read", "write"], 1, style.column());
-    let text = format!("{top}\n{:<width$}{names}\n{}", "pool", separator(width, style).trim_end());
-    text.lines().map(|line| paint(Paint::Bold, line) + "\n").collect()
-}
-
 fn body(pools: &[PoolView], before: &BTreeMap<u64, PoolView>, width: usize, style: &Style) -> String {
     let mut out = String::new();
+    let line = separator(&style.sections, width, style.literal, None);
     for view in pools {
         let old = before.get(&view.report.guid).filter(|old| old.open_ns < view.open_ns);
         let nanoseconds = view.open_ns - old.map_or(0, |old| old.open_ns);
-        let scale = if nanoseconds == 0 { 1.0 } else { 1e9 / nanoseconds as f64 };
-        add(&mut out, &view.report.vdevs, old.map(|old| &old.report.vdevs), scale, 0, width, style);
-        if style.verbose && !style.scripted {
-            out.push_str(&separator(width, style));
+        let scale = match nanoseconds {
+            // Histograms without an interval are those of the pool's whole life.
+            _ if old.is_none() && style.is_histogram() => 1.0,
+            0 => 1.0,
+            nanoseconds => 1e9 / nanoseconds as f64,
+        };
+        let change = Change { now: &view.report.vdevs, before: old.map(|old| &old.report.vdevs), scale };
+        add(&mut out, &change, 0, width, style);
+        if style.verbose && style.only.is_empty() && !style.scripted && !style.is_histogram() {
+            out.push_str(&line);
         }
     }
-    if pools.len() > 1 && !style.verbose && !style.scripted {
-        out.push_str(&separator(width, style));
+    let end = (pools.len() > 1 && !style.verbose) || !style.only.is_empty();
+    if end && !style.scripted && !style.is_histogram() {
+        out.push_str(&line);
     }
     out
 }
 
-fn add(
-    out: &mut String,
-    vdev: &VdevReport,
-    old: Option<&VdevReport>,
-    scale: f64,
-    depth: usize,
-    width: usize,
-    style: &Style,
-) {
+fn add(out: &mut String, change: &Change<'_>, depth: usize, width: usize, style: &Style) {
+    let vdev = change.now;
     let name = style.naming.name(vdev);
-    if style.scripted {
-        out.push_str(&name);
-    } else {
-        let rest = width.saturating_sub(depth);
-        out.push_str(&format!("{:depth$}{name:<rest$}", ""));
-    }
-    let column = style.column();
-    let mut cell = |text: String| {
-        if style.scripted {
-            out.push('\t');
-            out.push_str(&text);
+    if style.is_shown(vdev) {
+        let depth = if style.only.is_empty() { depth } else { 0 };
+        if style.is_histogram() {
+            out.push('\n');
+            out.push_str(&table(style.sections[0], change, &name, width, style.literal, style.scripted));
+        } else if style.scripted {
+            out.push_str(&name);
         } else {
-            out.push_str(&format!("  {text:>column$}"));
+            let rest = width.saturating_sub(depth);
+            out.push_str(&format!("{:depth$}{name:<rest$}", ""));
         }
-    };
-    let number = |value: u64| if style.literal { value.to_string() } else { nice::num(value) };
-    if vdev.size == 0 {
-        let nothing = if style.literal { "0" } else { "-" };
-        cell(nothing.to_owned());
-        cell(nothing.to_owned());
-    } else {
-        cell(number(vdev.allocated));
-        cell(number(vdev.size.saturating_sub(vdev.allocated)));
+        for (text, column) in style.sections.iter().flat_map(|section| cells(*section, change, style.literal)) {
+            if style.scripted {
+                out.push('\t');
+                out.push_str(&text);
+            } else {
+                out.push_str(&format!("  {text:>column$}"));
+            }
+        }
+        if !style.is_histogram() {
+            out.push('\n');
+        }
     }
-    let zero = platter_dsl::report::IoCounts::default();
-    let (now, then) = (&vdev.counts, old.map_or(&zero, |old| &old.counts));
-    for (now, then) in [
-        (now.read_ops, then.read_ops),
-        (now.write_ops, then.write_ops),
-        (now.read_bytes, then.read_bytes),
-        (now.write_bytes, then.write_bytes),
-    ] {
-        cell(number((now.saturating_sub(then) as f64 * scale) as u64));
-    }
-    out.push('\n');
     if style.verbose {
         for child in &vdev.children {
-            let before = old.and_then(|old| old.children.iter().find(|other| other.guid == child.guid));
-            add(out, child, before, scale, depth + 2, width, style);
+            let before = change.before.and_then(|old| old.children.iter().find(|other| other.guid == child.guid));
+            add(out, &Change { now: child, before, scale: change.scale }, depth + 2, width, style);
         }
     }
 }
@@ -228,6 +260,11 @@ mod tests {
         view
     }
 
+    fn style(words: &str) -> Style {
+        let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+        Style::from(&parse(GRAMMAR, &words).unwrap()).unwrap()
+    }
+
     #[test]
     fn the_heading_is_openzfs_own() {
         let expected = concat!(
@@ -235,13 +272,13 @@ mod tests {
             "pool        alloc   free   read  write   read  write\n",
             "----------  -----  -----  -----  -----  -----  -----\n",
         );
-        assert_eq!(heading(10, &Style::default()), expected);
+        assert_eq!(heading(&[Section::Default], 10, "pool", "", false, None), expected);
     }
 
     #[test]
     fn the_first_lines_are_averages_since_the_pool_was_opened_and_the_next_of_the_interval() {
         let first = busy(10, 1000);
-        let style = Style::default();
+        let style = style("");
         assert_eq!(
             body(std::slice::from_ref(&first), &BTreeMap::new(), 10, &style),
             "refz1        145M   431M    100      2  12.5M  1.50K\n"
@@ -254,8 +291,28 @@ mod tests {
     }
 
     #[test]
+    fn histograms_stand_alone() {
+        for words in ["-w -l", "-r -q", "-w -r"] {
+            let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+            assert!(Style::from(&parse(GRAMMAR, &words).unwrap()).is_err(), "{words:?}");
+        }
+        assert_eq!(style("-lq").sections, [Section::Default, Section::Latency, Section::Queues]);
+        let text = body(&[busy(10, 0)], &BTreeMap::new(), 12, &style("-rv"));
+        assert_eq!(text.matches("req_size").count(), 7, "one table for each vdev: {text}");
+    }
+
+    #[test]
+    fn single_vdevs_are_not_indented() {
+        let mut style = style("-v");
+        style.only = vec!["/disk/d1".into()];
+        let text = body(&[busy(10, 0)], &BTreeMap::new(), 12, &style);
+        assert!(text.starts_with("/disk/d1          -      -      0"), "{text}");
+        assert_eq!(text.lines().count(), 2);
+    }
+
+    #[test]
     fn vdevs_are_indented_and_end_with_a_line() {
-        let style = Style { verbose: true, ..Style::default() };
+        let style = style("-v");
         let text = body(&[busy(10, 0)], &BTreeMap::new(), 12, &style);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 8);

@@ -1,7 +1,7 @@
 //! `zpool list`.
 
 use platter_daemon::api::PoolView;
-use platter_dsl::report::{PropertySource, VdevReport};
+use platter_dsl::report::{Detail, PropertySource, VdevReport};
 use serde_json::Value;
 
 use super::names::Naming;
@@ -61,7 +61,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     let selection = select::parse(parsed.last("o").unwrap_or(DEFAULT), pool::find, is_other).map_err(usage)?;
     let mut round = 0;
     loop {
-        let (found, code) = views(session, &pools, false)?;
+        let (found, code) = views(session, &pools, Detail::default())?;
         if found.is_empty() {
             if pools.is_empty() && !style.scripted && !parsed.has("j") {
                 outln!("no pools available");
@@ -145,6 +145,7 @@ fn vdev_cell(vdev: &VdevReport, column: &Wanted, literal: bool) -> Option<String
     let nothing = || "-".to_owned();
     Some(match column.name() {
         "name" => return None,
+        "size" if vdev.physical_size != 0 => number(vdev.physical_size),
         "size" if top_level => number(vdev.size),
         "allocated" if top_level => number(vdev.allocated),
         "free" if top_level => number(vdev.size.saturating_sub(vdev.allocated)),
@@ -268,11 +269,11 @@ refz1   576M   145M   431M        -         -    24%    25%  2.00x    ONLINE  -
 NAME           SIZE  ALLOC   FREE    CAP    HEALTH
 refz1          576M   145M   431M    25%    ONLINE
   raidz1-0     576M   145M   431M  25.1%    ONLINE
-    /disk/d0      -      -      -      -    ONLINE
-    /disk/d1      -      -      -      -    ONLINE
-    /disk/d2      -      -      -      -    ONLINE
-    /disk/d3      -      -      -      -    ONLINE
-    /disk/d4      -      -      -      -    ONLINE
+    /disk/d0   128M      -      -      -    ONLINE
+    /disk/d1   128M      -      -      -    ONLINE
+    /disk/d2   128M      -      -      -    ONLINE
+    /disk/d3   128M      -      -      -    ONLINE
+    /disk/d4   128M      -      -      -    ONLINE
 ";
         assert_eq!(text(&pools, &style("name,size,alloc,free,cap,health", true, false), true), expected);
     }

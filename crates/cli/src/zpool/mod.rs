@@ -1,10 +1,14 @@
 //! `zpool`: which command is which file.
 
+mod add;
+mod compatibility;
 mod create;
+mod devices;
 mod get;
 mod history;
 mod import;
 mod iostat;
+mod iostat_columns;
 mod layout;
 mod list;
 mod names;
@@ -14,6 +18,7 @@ mod small;
 pub use small::print_version;
 mod status;
 mod status_json;
+mod upgrade;
 mod vdev_spec;
 
 use crate::session::{Done, Failure, Session, refused, usage};
@@ -31,9 +36,17 @@ pub static USAGE: Usage = Usage {
             "create",
             "\tcreate [-fnd] [-o property=value] ... \n\
              \t    [-O file-system-property=value] ... \n\
-             \t    [-m mountpoint] [-R root] <pool> <vdev> ...\n",
+             \t    [-m mountpoint] [-R root] [-t tempname] <pool> <vdev> ...\n",
         ),
         Entry::command("destroy", "\tdestroy [-f] <pool>\n"),
+        Entry::GAP,
+        Entry::command(
+            "add",
+            "\tadd [-fgLnP] [--allow-in-use --allow-replication-mismatch --allow-ashift-mismatch]\n\
+             \t    [-o property=value] <pool> <vdev> ...\n",
+        ),
+        Entry::GAP,
+        Entry::command("labelclear", "\tlabelclear [-f] <vdev>\n"),
         Entry::GAP,
         Entry::command(
             "list",
@@ -42,8 +55,9 @@ pub static USAGE: Usage = Usage {
         ),
         Entry::command(
             "iostat",
-            "\tiostat [-T d | u] [-gHLpPvy]\n\
-             \t    [pool ...] [[-n] interval [count]]\n",
+            "\tiostat [[-lq]|[-rw]] [-T d | u] [-gHLpPvy] ...\n\
+             \t    [[pool ...]|[pool vdev ...]|[vdev ...]]\n\
+             \t    [[-n] interval [count]]\n",
         ),
         Entry::command(
             "status",
@@ -52,20 +66,27 @@ pub static USAGE: Usage = Usage {
              \t    [-T d|u] [pool] [interval [count]]\n",
         ),
         Entry::GAP,
+        Entry::command("online", "\tonline <pool> <device> ...\n"),
+        Entry::command("offline", "\toffline [-t] <pool> <device> ...\n"),
         Entry::command("clear", "\tclear [-nF] <pool> [device]\n"),
+        Entry::GAP,
+        Entry::command("reopen", "\treopen [-n] <pool>\n"),
         Entry::GAP,
         Entry::command("scrub", "\tscrub [-s | -p] [-w] <pool> ...\n"),
         Entry::GAP,
         Entry::command(
             "import",
-            "\timport [-d dir]\n\
+            "\timport [-d dir] [-D]\n\
              \timport [-o property=value] ... \n\
-             \t    [-d dir] [-f] [-m] [-N] [-R root] -a\n\
+             \t    [-d dir] [-D] [-f] [-m] [-N] [-R root] -a\n\
              \timport [-o property=value] ... \n\
-             \t    [-d dir] [-f] [-m] [-N] [-R root]\n\
+             \t    [-d dir] [-D] [-f] [-m] [-N] [-R root] [-t]\n\
              \t    <pool | id> [newpool]\n",
         ),
         Entry::command("export", "\texport [-af] <pool> ...\n"),
+        Entry::GAP,
+        Entry::command("upgrade", "\tupgrade\n\tupgrade -v\n\tupgrade <-a | pool ...>\n"),
+        Entry::command("reguid", "\treguid [-g guid] <pool>\n"),
         Entry::GAP,
         Entry::command("history", "\thistory [-il] [<pool>] ...\n"),
         Entry::GAP,
@@ -81,14 +102,9 @@ pub static USAGE: Usage = Usage {
     ],
     footer: "\nFor further help on a command or topic, run: zpool help [<topic>]\n",
     later: &[
-        "add",
         "remove",
-        "labelclear",
         "checkpoint",
         "prefetch",
-        "online",
-        "offline",
-        "reopen",
         "attach",
         "detach",
         "replace",
@@ -96,8 +112,6 @@ pub static USAGE: Usage = Usage {
         "initialize",
         "resilver",
         "trim",
-        "upgrade",
-        "reguid",
         "events",
         "ddtprune",
     ],
@@ -107,6 +121,13 @@ fn find(name: &str) -> Option<Run> {
     Some(match name {
         "version" => small::version,
         "create" => create::run,
+        "add" => add::run,
+        "labelclear" => devices::labelclear,
+        "online" => devices::online,
+        "offline" => devices::offline,
+        "reopen" => devices::reopen,
+        "reguid" => devices::reguid,
+        "upgrade" => upgrade::run,
         "destroy" => small::destroy,
         "list" => list::run,
         "iostat" => iostat::run,

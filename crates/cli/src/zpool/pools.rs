@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use platter_daemon::api::{ErrorBody, PoolNames, PoolView};
 use platter_daemon::client::encode;
+use platter_dsl::report::Detail;
 
 use crate::session::{Failure, Session, complain, usage};
 
@@ -101,19 +102,20 @@ pub fn names(session: &mut Session, given: &[String]) -> Result<Vec<String>, Err
 ///
 /// # Errors
 /// No such pool, or the daemon cannot be asked.
-pub fn view(session: &mut Session, name: &str, errors: bool) -> Result<PoolView, ErrorBody> {
-    session.get(&format!("/v1/pools/{}?errors={errors}", encode(name)))
+pub fn view(session: &mut Session, name: &str, detail: Detail) -> Result<PoolView, ErrorBody> {
+    let Detail { errors, extended } = detail;
+    session.get(&format!("/v1/pools/{}?errors={errors}&extended={extended}", encode(name)))
 }
 
 /// Reads the pools given, or all; complains about those that are not there. The exit code that makes.
 ///
 /// # Errors
 /// When the daemon cannot be asked at all.
-pub fn views(session: &mut Session, given: &[String], errors: bool) -> Result<(Vec<PoolView>, u8), ErrorBody> {
+pub fn views(session: &mut Session, given: &[String], detail: Detail) -> Result<(Vec<PoolView>, u8), ErrorBody> {
     let mut views = Vec::new();
     let mut code = 0;
     for name in names(session, given)? {
-        match view(session, &name, errors) {
+        match view(session, &name, detail) {
             Ok(view) => views.push(view),
             // A pool that was exported since it was listed is no error.
             Err(body) if given.is_empty() && body.message.ends_with("no such pool") => {}

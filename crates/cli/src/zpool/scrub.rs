@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use platter_daemon::api::{ErrorBody, Outcome, PoolNames, ScrubAction, ScrubPool};
 use platter_daemon::client::encode;
-use platter_dsl::report::ScanReport;
+use platter_dsl::report::{Detail, ScanReport};
 
 use super::pools::{each, view};
 use crate::getopt::{Grammar, parse};
@@ -92,7 +92,7 @@ pub fn wait(session: &mut Session, words: &[String]) -> Done {
             if scrub {
                 watch(session, &name).map_err(Failure::from)?;
             } else {
-                view(session, &name, false)?;
+                view(session, &name, Detail::default())?;
             }
             Ok(0)
         }
@@ -106,7 +106,7 @@ fn watch(session: &mut Session, name: &str) -> Result<(), ErrorBody> {
     let mut bar: Option<ProgressBar> = None;
     let mut last_line = Instant::now();
     loop {
-        let scan = view(session, name, false)?.report.scan;
+        let scan = view(session, name, Detail::default())?.report.scan;
         if scan.state != "scanning" {
             if let Some(bar) = bar {
                 bar.finish_and_clear();

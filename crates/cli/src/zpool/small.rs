@@ -92,6 +92,9 @@ pub fn set(session: &mut Session, words: &[String]) -> Done {
     let Some((property, value)) = setting.split_once('=') else {
         return Err(usage("missing value in property=value argument"));
     };
+    if property == "compatibility" {
+        super::compatibility::load(value)?;
+    }
     let call = SetPoolProperty {
         property: property.to_owned(),
         value: value.to_owned(),

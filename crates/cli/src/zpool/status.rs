@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use platter_daemon::api::PoolView;
-use platter_dsl::report::{ScanReport, VdevReport};
+use platter_dsl::report::{Detail, ScanReport, VdevReport};
 
 use super::names::Naming;
 use super::pools::{Repeat, Timestamp, views};
@@ -74,7 +74,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     let repeat = Repeat::take(&mut pools)?;
     let mut round = 0;
     loop {
-        let (found, code) = views(session, &pools, style.verbose)?;
+        let (found, code) = views(session, &pools, Detail { errors: style.verbose, extended: false })?;
         if as_json {
             let mut object = json::schema("zpool status");
             if let Some(timestamp) = timestamp {
@@ -220,8 +220,13 @@ fn add_vdev(out: &mut String, vdev: &VdevReport, depth: usize, width: usize, sty
         out.push_str(&paint(if number > 0 { Paint::Red } else { Paint::Plain }, &format!("{text:>5}")));
     }
     if style.slow {
-        // Slow requests are not counted yet; leaves have none known.
-        let _ = write!(out, " {:>5}", if vdev.children.is_empty() { "0" } else { "-" });
+        // Only leaves have slow transfers.
+        let text = match (vdev.children.is_empty(), style.literal) {
+            (false, _) => "-".to_owned(),
+            (true, true) => counts.slow_ios.to_string(),
+            (true, false) => nice::num(counts.slow_ios),
+        };
+        let _ = write!(out, " {text:>5}");
     }
     if let Some(note) = &vdev.note {
         let colour = if note.starts_with("was ") { Paint::Plain } else { Paint::Red };
@@ -314,6 +319,8 @@ pub(super) mod tests {
             path: Some(format!("/disk/d{index}")),
             state: "ONLINE".into(),
             ashift: 12,
+            physical_size: 128 << 20,
+            replacement_size: 127 << 20,
             ..VdevReport::default()
         };
         let raidz = VdevReport {
@@ -324,6 +331,8 @@ pub(super) mod tests {
             allocated: 151_584_768,
             size: 603_979_776,
             fragmentation: Some(24),
+            deflated_size: 480_000_000,
+            replacement_size: 620_000_000,
             children: (0..5).map(leaf).collect(),
             ..VdevReport::default()
         };

@@ -86,7 +86,7 @@ pub(super) fn pools<'a>(views: impl Iterator<Item = &'a PoolView>, style: &Style
 
 fn scan(scan: &ScanReport, numbers: &Numbers) -> Object {
     let mut object = Object::new();
-    object.insert("function".into(), "SCRUB".into());
+    object.insert("function".into(), if scan.resilver { "RESILVER" } else { "SCRUB" }.into());
     let state = match scan.state.as_str() {
         "finished" => "FINISHED",
         "canceled" => "CANCELED",
@@ -164,16 +164,29 @@ fn add(
     if let Some(parent) = parent.filter(|_| options.flat) {
         object.insert("parent".into(), parent.into());
     }
-    for (name, value) in
-        [("alloc_space", vdev.allocated), ("total_space", vdev.size), ("ex_dev_size", vdev.expand_size)]
-    {
+    let counts = &vdev.counts;
+    for (name, value) in [
+        ("alloc_space", vdev.allocated),
+        ("total_space", vdev.size),
+        ("def_space", vdev.deflated_size),
+        ("rep_dev_size", vdev.replacement_size),
+        ("ex_dev_size", vdev.expand_size),
+        ("self_healed", counts.self_healed),
+        ("phys_space", vdev.physical_size),
+    ] {
         if value != 0 {
             numbers.add(&mut object, name, value, Format::Bytes);
         }
     }
-    numbers.add(&mut object, "read_errors", vdev.counts.read_errors, Format::Count);
-    numbers.add(&mut object, "write_errors", vdev.counts.write_errors, Format::Count);
-    numbers.add(&mut object, "checksum_errors", vdev.counts.checksum_errors, Format::Count);
+    numbers.add(&mut object, "read_errors", counts.read_errors, Format::Count);
+    numbers.add(&mut object, "write_errors", counts.write_errors, Format::Count);
+    numbers.add(&mut object, "checksum_errors", counts.checksum_errors, Format::Count);
+    if counts.scan_processed != 0 {
+        numbers.add(&mut object, "scan_processed", counts.scan_processed, Format::Bytes);
+    }
+    if vdev.children.is_empty() {
+        numbers.add(&mut object, "slow_ios", counts.slow_ios, Format::Count);
+    }
     if let Some(note) = &vdev.note {
         match note.strip_prefix("was ") {
             Some(was) => {
@@ -217,8 +230,15 @@ mod tests {
         let root = &pool["vdevs"]["refz1"];
         assert_eq!((&root["vdev_type"], &root["alloc_space"]), (&Value::from("root"), &Value::from("145M")));
         let leaf = &root["vdevs"]["raidz1-0"]["vdevs"]["/disk/d3"];
-        assert_eq!(leaf["path"], "/disk/d3");
-        assert_eq!(leaf["checksum_errors"], "0");
+        let keys: Vec<&str> = leaf.as_object().unwrap().keys().map(String::as_str).collect();
+        let expected = "name vdev_type guid path class state rep_dev_size phys_space read_errors write_errors \
+                        checksum_errors slow_ios";
+        assert_eq!(keys.join(" "), expected);
+        assert_eq!((&leaf["phys_space"], &leaf["slow_ios"]), (&Value::from("128M"), &Value::from("0")));
+        let keys: Vec<&str> = root["vdevs"]["raidz1-0"].as_object().unwrap().keys().map(String::as_str).collect();
+        let expected = "name vdev_type guid class state alloc_space total_space def_space rep_dev_size read_errors \
+                        write_errors checksum_errors vdevs";
+        assert_eq!(keys.join(" "), expected);
     }
 
     #[test]

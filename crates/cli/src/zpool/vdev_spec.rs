@@ -132,10 +132,22 @@ fn request(top: Top) -> VdevRequest {
 
 /// Kind, parity and width of a top-level vdev, as far as they must agree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Level {
-    kind: &'static str,
-    parity: u8,
-    width: usize,
+pub(super) struct Level {
+    pub kind: &'static str,
+    pub parity: u8,
+    pub width: usize,
+}
+
+/// The level of a vdev to be made.
+pub(super) fn level_of_request(vdev: &VdevRequest) -> Level {
+    match vdev {
+        VdevRequest::Mirror(children) => Level { kind: "mirror", parity: 0, width: children.len() },
+        VdevRequest::Raidz { parity, children } => Level { kind: "raidz", parity: *parity, width: children.len() },
+        VdevRequest::Leaf(path) => {
+            let is_disk = path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
+            Level { kind: if is_disk { "disk" } else { "file" }, parity: 0, width: 1 }
+        }
+    }
 }
 
 fn level(top: &Top) -> Level {

@@ -10,7 +10,7 @@ use platter_dsl::report::{
     DatasetReport, HistoryEntry, ImportableReport, PoolReport, Properties, Property, PropertySource, PropertyValue,
     VdevReport,
 };
-use platter_dsl::request::{CreateRequest, ImportRequest, Setting};
+use platter_dsl::request::{Changed, CreateRequest, ImportRequest, PoolChange, Setting};
 use platter_dsl::{Pool, PoolError, Result};
 
 use super::*;
@@ -70,6 +70,10 @@ impl Engine for FakeEngine {
         Ok(pools.iter().map(report).collect())
     }
 
+    async fn clear_label(&self, path: &Path, _force: bool) -> Result<()> {
+        Err(PoolError::NotFound(format!("failed to read label from {}", path.display())))
+    }
+
     async fn import(&self, request: ImportRequest) -> Result<Arc<dyn PoolHandle>> {
         if *self.0.missing.lock() {
             return Err(PoolError::Unavailable("one or more devices are missing: guid 5, last at /d5".into()));
@@ -112,7 +116,7 @@ impl PoolHandle for FakePool {
         self.disks.pools.lock().remove(&self.guid);
         Ok(())
     }
-    async fn report(&self, _with_errors: bool) -> Result<PoolReport> {
+    async fn report(&self, _detail: Detail) -> Result<PoolReport> {
         Ok(PoolReport { name: self.name(), guid: self.guid, state: "ONLINE".into(), ..PoolReport::default() })
     }
     async fn properties(&self) -> Result<Properties> {
@@ -144,6 +148,10 @@ impl PoolHandle for FakePool {
     async fn scrub_wait(&self) -> Result<()> {
         Ok(())
     }
+    async fn change(&self, _change: PoolChange) -> Result<Changed> {
+        Ok(Changed::default())
+    }
+
     async fn clear(&self, _device: Option<&str>) -> Result<()> {
         Ok(())
     }
@@ -341,7 +349,7 @@ async fn a_new_pool_is_mounted_and_remembered_until_it_is_exported() {
     assert!(pools_file::read(&file).unwrap().is_empty());
     assert!(bench.places().await.is_empty());
     assert!(!bench.root().join("tank").exists(), "the mount point's folder is removed");
-    let error = bench.daemon.pool_view("tank", false).await.unwrap_err();
+    let error = bench.daemon.pool_view("tank", Detail::default()).await.unwrap_err();
     assert_eq!(error.message, "cannot open 'tank': no such pool");
 }
 
@@ -365,7 +373,7 @@ async fn a_pool_that_cannot_be_opened_at_start_is_shown_and_can_be_imported_or_f
     *bench.disks.missing.lock() = true;
     let next = bench.restarted();
     next.open_remembered().await;
-    let view = next.pool_view("tank", false).await.unwrap();
+    let view = next.pool_view("tank", Detail::default()).await.unwrap();
     assert_eq!(view.report.state, "UNAVAIL");
     assert!(view.report.status.unwrap().contains("last at /d5"));
     assert_eq!(pools_file::read(&next.home.pools_file()).unwrap().len(), 1, "it stays remembered");
@@ -375,7 +383,7 @@ async fn a_pool_that_cannot_be_opened_at_start_is_shown_and_can_be_imported_or_f
     *bench.disks.missing.lock() = false;
     let request = ImportRequest { pool: "tank".into(), ..ImportRequest::default() };
     next.import_pool(ImportPool { request, mount: false }).await.unwrap();
-    assert_eq!(next.pool_view("tank", false).await.unwrap().report.state, "ONLINE");
+    assert_eq!(next.pool_view("tank", Detail::default()).await.unwrap().report.state, "ONLINE");
     assert!(next.status().unavailable.is_empty());
 
     let third = bench.restarted();

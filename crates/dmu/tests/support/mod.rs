@@ -230,6 +230,7 @@ impl World {
                 checksum: 7,
                 compression: 15,
                 compression_level: 0,
+                metadata_compression: 15,
                 copies: 1,
                 record_size: 131_072,
                 is_mos: self.is_mos,

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use platter_buffer::Buf;
 use platter_device::{BlockDevice, DeviceError, FaultDevice, MemDevice};
 use platter_ondisk::Txg;
-use platter_vdev::geometry::LABEL_START_SIZE;
+use platter_ondisk::label::VDEV_LABEL_START_SIZE as LABEL_START_SIZE;
 use platter_vdev::raidz_map::RaidzMap;
 use platter_vdev::{DeviceOpener, Extent, TopVdev, VdevKind, VdevSpec};
 use platter_zio::Priority;

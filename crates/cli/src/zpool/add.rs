@@ -1,0 +1,169 @@
+//! `zpool add`.
+
+use platter_daemon::api::{ChangePool, PoolView};
+use platter_daemon::client::encode;
+use platter_dsl::report::{Detail, VdevReport};
+use platter_dsl::request::{Changed, PoolChange};
+
+use super::layout;
+use super::pools::view;
+use super::vdev_spec::{self, Level};
+use crate::getopt::{Grammar, parse};
+use crate::out::{out, outln};
+use crate::session::{Done, Failure, Session, refused, usage};
+
+const GRAMMAR: Grammar = Grammar {
+    short: "fgLno:P",
+    long: &[
+        ("allow-in-use", "allow-in-use"),
+        ("allow-replication-mismatch", "allow-replication-mismatch"),
+        ("allow-ashift-mismatch", "allow-ashift-mismatch"),
+    ],
+};
+
+/// Runs it.
+pub fn run(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(GRAMMAR, words).map_err(usage)?;
+    let allowed = ["allow-in-use", "allow-replication-mismatch", "allow-ashift-mismatch"].map(|name| parsed.has(name));
+    let force = parsed.has("f");
+    if force && allowed.contains(&true) {
+        return Err(usage(
+            "'-f' option is not allowed with '--allow-replication-mismatch', '--allow-ashift-mismatch', or \
+             '--allow-in-use'",
+        ));
+    }
+    let [in_use, mismatch, any_ashift] = allowed.map(|allowed| allowed || force);
+    let ashift = parsed.all("o").try_fold(0, |_, text| ashift(text))?;
+    let [name, vdev_words @ ..] = parsed.operands.as_slice() else {
+        return Err(usage("missing pool name argument"));
+    };
+    if vdev_words.is_empty() {
+        return Err(usage("missing vdev specification"));
+    }
+    let vdevs = vdev_spec::parse(vdev_words, mismatch)?;
+    let pool = view(session, name, Detail::default())?;
+    let level = vdevs.iter().map(vdev_spec::level_of_request).next();
+    if let (false, Some(new), Some(current)) = (mismatch, level, level_of_pool(&pool.report.vdevs)) {
+        check(&current, &new)?;
+    }
+    let dry_run = parsed.has("n");
+    let change = PoolChange::Add { vdevs, force: in_use, ashift, any_ashift, dry_run };
+    let call = ChangePool { change, command: session.command_line.clone() };
+    let changed: Changed = session.post(&format!("/v1/pools/{}/change", encode(name)), &call)?;
+    if let Some(new) = changed.layout {
+        outln!("would update '{name}' to the following configuration:\n");
+        out!("{}", preview(&pool, new));
+    }
+    Ok(0)
+}
+
+fn ashift(text: &str) -> Result<u64, Failure> {
+    let Some(("ashift", value)) = text.split_once('=') else {
+        return Err(usage(if text.contains('=') { "" } else { "missing '=' for -o option" }));
+    };
+    match value.parse() {
+        Ok(ashift) if ashift == 0 || (9..=16).contains(&ashift) => Ok(ashift),
+        Ok(ashift) => {
+            Err(refused(format!("invalid 'ashift={ashift}' property: only values between 9 and 16 are allowed.")))
+        }
+        Err(_) => Err(refused("ashift must be a number.")),
+    }
+}
+
+/// The pool's tree with the new vdevs in it.
+fn preview(pool: &PoolView, new: VdevReport) -> String {
+    let mut root = pool.report.vdevs.clone();
+    root.children.extend(new.children);
+    layout::tree(&root)
+}
+
+/// What the pool's vdevs have in common; `None` when they differ already.
+fn level_of_pool(root: &VdevReport) -> Option<Level> {
+    let level = |vdev: &VdevReport| match vdev.kind.as_str() {
+        "mirror" => Some(Level { kind: "mirror", parity: 0, width: vdev.children.len() }),
+        "raidz" => {
+            let parity = vdev.name.strip_prefix("raidz")?.chars().next()?.to_digit(10)?;
+            Some(Level { kind: "raidz", parity: parity as u8, width: vdev.children.len() })
+        }
+        "disk" => Some(Level { kind: "disk", parity: 0, width: 1 }),
+        "file" => Some(Level { kind: "file", parity: 0, width: 1 }),
+        _ => None,
+    };
+    let mut levels = root.children.iter().map(level);
+    let first = levels.next()??;
+    levels.all(|other| other.as_ref() == Some(&first)).then_some(first)
+}
+
+/// The new vdevs must protect as the old ones do (`check_replication`).
+fn check(current: &Level, new: &Level) -> Result<(), Failure> {
+    let text = match (current.kind, new.kind) {
+        ("raidz", "mirror") | ("mirror", "raidz") => {
+            let (raidz, mirror) = if current.kind == "raidz" { (current, new) } else { (new, current) };
+            if usize::from(raidz.parity) + 1 == mirror.width {
+                return Ok(());
+            }
+            format!(
+                "mismatched replication level: pool and new vdev with different redundancy, raidz and mirror vdevs, \
+                 {} vs. {} ({}-way)",
+                raidz.parity,
+                mirror.width - 1,
+                mirror.width
+            )
+        }
+        (old, new) if old != new => format!("mismatched replication level: pool uses {old} and new vdev is {new}"),
+        _ if current.parity != new.parity => format!(
+            "mismatched replication level: pool uses {} device parity and new vdev uses {}",
+            current.parity, new.parity
+        ),
+        (kind, _) if current.width != new.width => format!(
+            "mismatched replication level: pool uses {}-way {kind} and new vdev uses {}-way {kind}",
+            current.width, new.width
+        ),
+        _ => return Ok(()),
+    };
+    Err(refused(format!("invalid vdev specification\nuse '-f' to override the following errors:\n{text}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::zpool::status::tests::example;
+
+    #[test]
+    fn new_vdevs_must_protect_as_the_old_ones_do() {
+        let current = level_of_pool(&example().report.vdevs).unwrap();
+        assert_eq!(current, Level { kind: "raidz", parity: 1, width: 5 });
+        let table = [
+            (Level { kind: "raidz", parity: 1, width: 5 }, ""),
+            (Level { kind: "mirror", parity: 0, width: 2 }, ""),
+            (Level { kind: "mirror", parity: 0, width: 3 }, "raidz and mirror vdevs, 1 vs. 2 (3-way)"),
+            (Level { kind: "file", parity: 0, width: 1 }, "pool uses raidz and new vdev is file"),
+            (Level { kind: "raidz", parity: 2, width: 5 }, "pool uses 1 device parity and new vdev uses 2"),
+            (Level { kind: "raidz", parity: 1, width: 4 }, "pool uses 5-way raidz and new vdev uses 4-way raidz"),
+        ];
+        for (new, expected) in table {
+            match check(&current, &new) {
+                Ok(()) => assert_eq!(expected, ""),
+                Err(Failure::Refused(body)) => {
+                    assert!(!expected.is_empty() && body.message.ends_with(expected), "{}", body.message);
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_pool_of_unequal_vdevs_sets_no_rule() {
+        let mut root = example().report.vdevs;
+        root.children.push(VdevReport { kind: "file".into(), ..VdevReport::default() });
+        assert_eq!(level_of_pool(&root), None);
+    }
+
+    #[test]
+    fn only_ashift_can_be_given() {
+        assert_eq!(ashift("ashift=12").unwrap(), 12);
+        for text in ["ashift", "comment=x", "ashift=8", "ashift=x"] {
+            assert!(ashift(text).is_err(), "{text}");
+        }
+    }
+}

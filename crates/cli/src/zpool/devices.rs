@@ -1,0 +1,136 @@
+//! `zpool online`, `offline`, `reopen`, `reguid` and `labelclear`.
+
+use std::path::PathBuf;
+
+use platter_daemon::api::{ChangePool, ClearLabel, Outcome};
+use platter_daemon::client::encode;
+use platter_dsl::request::{Changed, PoolChange};
+
+use super::pools::each;
+use crate::getopt::{Grammar, Parsed, parse};
+use crate::out::outln;
+use crate::session::{Done, Failure, Session, complain, refused, usage};
+
+fn change(session: &mut Session, pool: &str, change: PoolChange) -> Result<Changed, Failure> {
+    let call = ChangePool { change, command: session.command_line.clone() };
+    Ok(session.post(&format!("/v1/pools/{}/change", encode(pool)), &call)?)
+}
+
+/// The pool and its devices.
+fn operands(parsed: &Parsed) -> Result<(&String, &[String]), Failure> {
+    match parsed.operands.as_slice() {
+        [] => Err(usage("missing pool name")),
+        [_] => Err(usage("missing device name")),
+        [pool, devices @ ..] => Ok((pool, devices)),
+    }
+}
+
+/// Does something with each device, complains and goes on.
+fn each_device(devices: &[String], mut action: impl FnMut(&String) -> Result<(), Failure>) -> Done {
+    let mut code = 0;
+    for device in devices {
+        match action(device) {
+            Ok(()) => {}
+            Err(Failure::Refused(body)) => {
+                complain(&body);
+                code = 1;
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(code)
+}
+
+/// `zpool online [-e] <pool> <device> ...`.
+pub fn online(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(Grammar { short: "e", long: &[("power", "power")] }, words).map_err(usage)?;
+    if parsed.has("power") {
+        return Err(refused("zpool online --power: not supported yet"));
+    }
+    if parsed.has("e") {
+        return Err(refused("zpool online -e: using the space of a device that has grown is not supported yet"));
+    }
+    let (pool, devices) = operands(&parsed)?;
+    each_device(devices, |device| {
+        let changed = change(session, pool, PoolChange::Online { device: device.clone() })?;
+        match changed.state.as_deref() {
+            Some("ONLINE") | None => {}
+            Some(state) => {
+                outln!("warning: device '{device}' onlined, but remains in faulted state");
+                outln!(
+                    "{}",
+                    if state == "FAULTED" {
+                        "use 'zpool clear' to restore a faulted device"
+                    } else {
+                        "use 'zpool replace' to replace devices that are no longer present"
+                    }
+                );
+            }
+        }
+        Ok(())
+    })
+}
+
+/// `zpool offline [-t] <pool> <device> ...`.
+pub fn offline(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(Grammar { short: "ft", long: &[("power", "power")] }, words).map_err(usage)?;
+    for (option, shown) in [("f", "-f"), ("power", "--power")] {
+        if parsed.has(option) {
+            return Err(refused(format!("zpool offline {shown}: not supported yet")));
+        }
+    }
+    let (pool, devices) = operands(&parsed)?;
+    let temporary = parsed.has("t");
+    each_device(devices, |device| {
+        change(session, pool, PoolChange::Offline { device: device.clone(), temporary }).map(|_| ())
+    })
+}
+
+/// `zpool reopen [-n] [pool] ...`.
+pub fn reopen(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(Grammar { short: "n", long: &[] }, words).map_err(usage)?;
+    let command = session.command_line.clone();
+    // -n leaves a running scrub alone, which a reopen here always does.
+    each(session, &parsed.operands, |session, name| {
+        let call = ChangePool { change: PoolChange::Reopen, command: command.clone() };
+        session.post::<_, Changed>(&format!("/v1/pools/{}/change", encode(name)), &call).map(|_| ())
+    })
+}
+
+/// `zpool reguid [-g guid] <pool>`.
+pub fn reguid(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(Grammar { short: "g:", long: &[] }, words).map_err(usage)?;
+    let guid = match parsed.last("g") {
+        None => None,
+        Some(text) => match text.parse::<u64>() {
+            Ok(guid) if guid != 0 => Some(guid),
+            _ => return Err(usage(format!("invalid GUID: {text}"))),
+        },
+    };
+    match parsed.operands.as_slice() {
+        [] => Err(usage("missing pool name")),
+        [pool] => change(session, pool, PoolChange::Reguid { guid }).map(|_| 0),
+        _ => Err(usage("too many arguments")),
+    }
+}
+
+/// `zpool labelclear [-f] <vdev>`.
+pub fn labelclear(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(Grammar { short: "f", long: &[] }, words).map_err(usage)?;
+    let name = match parsed.operands.as_slice() {
+        [] => return Err(usage("missing vdev name")),
+        [name] => name,
+        _ => return Err(usage("too many arguments")),
+    };
+    let given = std::path::absolute(name).unwrap_or_else(|_| PathBuf::from(name));
+    let device = if given.exists() || name.contains('/') { given } else { PathBuf::from("/dev").join(name) };
+    if !device.exists() {
+        return Err(refused(if name.starts_with('/') {
+            format!("failed to open {name}: No such file or directory")
+        } else {
+            format!("failed to find device {name}, try specifying absolute path instead")
+        }));
+    }
+    session.post::<_, Outcome>("/v1/labelclear", &ClearLabel { device, force: parsed.has("f") })?;
+    Ok(0)
+}

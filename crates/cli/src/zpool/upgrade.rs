@@ -1,0 +1,161 @@
+//! `zpool upgrade`.
+
+use platter_daemon::api::{ChangePool, PoolView};
+use platter_daemon::client::encode;
+use platter_dsl::features::{CREATED, lookup};
+use platter_dsl::report::{Detail, PropertyValue};
+use platter_dsl::request::{Changed, PoolChange};
+
+use super::compatibility;
+use super::pools::views;
+use crate::getopt::{Grammar, parse};
+use crate::out::{out, outln};
+use crate::props::pool::FEATURES;
+use crate::session::{Done, Failure, Session, refused, usage};
+
+const SOME_DISABLED: &str = "
+Some supported features are not enabled on the following pools. Once a
+feature is enabled the pool may become incompatible with software
+that does not support the feature. See zpool-features(7) for details.
+
+Note that the pool 'compatibility' feature can be used to inhibit
+feature upgrades.
+
+Features marked with (*) are not applied automatically on upgrade, and
+must be applied explicitly with zpool-set(7).
+
+POOL  FEATURE
+---------------
+";
+
+/// Names of the features that this version writes, in OpenZFS's order.
+fn supported() -> Vec<&'static str> {
+    let written = |name: &str| CREATED.iter().any(|guid| lookup(guid).is_some_and(|info| info.name == name));
+    FEATURES.iter().copied().filter(|name| written(name)).collect()
+}
+
+fn text<'a>(pool: &'a PoolView, property: &str) -> Option<&'a str> {
+    match &pool.properties.get(property)?.value {
+        PropertyValue::Text(text) => Some(text),
+        PropertyValue::Number(_) => None,
+    }
+}
+
+fn disabled(pool: &PoolView) -> Vec<&'static str> {
+    let is_disabled = |name: &&str| text(pool, &format!("feature@{name}")) == Some("disabled");
+    supported().into_iter().filter(is_disabled).collect()
+}
+
+/// Runs it.
+pub fn run(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(Grammar { short: ":avV:", long: &[] }, words).map_err(usage)?;
+    let (all, show_features) = (parsed.has("a"), parsed.has("v"));
+    if parsed.has("V") {
+        return Err(refused("zpool upgrade -V: legacy versions are not supported yet"));
+    }
+    if show_features && (all || !parsed.operands.is_empty()) {
+        return Err(usage("-v option is incompatible with other arguments"));
+    }
+    if all && !parsed.operands.is_empty() {
+        return Err(usage("-a option should not be used along with a pool name"));
+    }
+    outln!("This system supports ZFS pool feature flags.\n");
+    if show_features {
+        out!("{}", features());
+        return Ok(0);
+    }
+    let (found, code) = views(session, &parsed.operands, Detail::default())?;
+    if all || !parsed.operands.is_empty() {
+        let mut count = 0;
+        for pool in &found {
+            let enabled = upgrade(session, pool)?;
+            count += enabled;
+            if enabled == 0 && !all {
+                outln!("Pool '{}' already has all supported and requested features enabled.", pool.report.name);
+            }
+        }
+        if all && count == 0 && code == 0 {
+            outln!("All pools are already formatted using feature flags.\n");
+            outln!("Every feature flags pool already has all supported and requested features enabled.");
+        }
+        return Ok(code);
+    }
+    outln!("All pools are formatted using feature flags.\n");
+    out!("{}", list(&found));
+    Ok(code)
+}
+
+fn features() -> String {
+    let mut out = String::from("The following features are supported:\n\nFEAT DESCRIPTION\n");
+    out.push_str(&format!("{}\n", "-".repeat(61)));
+    for name in supported() {
+        let Some(info) = CREATED.iter().find_map(|guid| lookup(guid).filter(|info| info.name == name)) else {
+            continue;
+        };
+        let compatible = if info.readonly_compat { " (read-only compatible)" } else { "" };
+        out.push_str(&format!("{name:<37}{compatible}\n     {}\n", info.description));
+    }
+    out
+}
+
+fn list(pools: &[PoolView]) -> String {
+    let mut out = String::new();
+    for pool in pools {
+        let disabled = disabled(pool);
+        if disabled.is_empty() {
+            continue;
+        }
+        if out.is_empty() {
+            out.push_str(SOME_DISABLED);
+        }
+        out.push_str(&format!("{}\n", pool.report.name));
+        for name in disabled {
+            out.push_str(&format!("      {name}\n"));
+        }
+    }
+    if out.is_empty() {
+        "Every feature flags pool has all supported and requested features enabled.\n".to_owned()
+    } else {
+        out + "\n"
+    }
+}
+
+fn upgrade(session: &mut Session, pool: &PoolView) -> Result<usize, Failure> {
+    let name = &pool.report.name;
+    let allowed = compatibility::load(text(pool, "compatibility").unwrap_or("off"))?;
+    let features = allowed.map(|names| names.into_iter().collect());
+    let call = ChangePool { change: PoolChange::Upgrade { features }, command: session.command_line.clone() };
+    let changed: Changed = session.post(&format!("/v1/pools/{}/change", encode(name)), &call)?;
+    if !changed.features.is_empty() {
+        outln!("Enabled the following features on '{name}':");
+        for feature in &changed.features {
+            outln!("  {feature}");
+        }
+        outln!("");
+    }
+    Ok(changed.features.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::zpool::status::tests::example;
+    use platter_dsl::report::{Property, PropertySource};
+
+    #[test]
+    fn pools_without_a_feature_are_listed_with_it() {
+        let mut pool = example();
+        assert!(list(&[pool.clone()]).starts_with("Every feature flags pool has all"));
+        let value = PropertyValue::Text("disabled".into());
+        pool.properties.insert("feature@large_blocks".into(), Property { value, source: PropertySource::Local });
+        assert!(list(&[pool]).ends_with("POOL  FEATURE\n---------------\nrefz1\n      large_blocks\n\n"));
+    }
+
+    #[test]
+    fn every_written_feature_is_shown() {
+        let text = features();
+        for guid in CREATED {
+            assert!(text.contains(&format!("\n{}", lookup(guid).unwrap().name)), "{guid}");
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Changes of a pool's devices and identity while it runs: add, online, offline, reopen, reguid, upgrade
+//! (`module/zfs/vdev.c`, `spa_vdev_add` and `spa_change_guid` in `module/zfs/spa.c`).
+//!
+//! Invariants:
+//! - the configuration, the allocator and the table of vdevs change in the sync loop only, in one group;
+//! - no change may leave a pool that cannot be read: a device goes offline only when the others have everything;
+//! - one change runs at a time; the caller sees to that.
+
+use std::sync::Arc;
+
+use platter_device::OpenOptions;
+use platter_dmu::Tx;
+use platter_vdev::{Condition, Layout, Leaf, PathOpener, TopVdev, VdevAux, VdevState};
+
+use crate::config::VdevConfig;
+use crate::core::Core;
+use crate::dir::StoredProperty;
+use crate::discover::{leaf_name, vdev_name};
+use crate::error::{PoolError, Result};
+use crate::features::CREATED;
+use crate::report::VdevReport;
+use crate::request::{Changed, PoolChange, VdevRequest};
+use crate::{create, dtl, history, labels, open_vdevs, salt, scrub};
+
+/// Makes one change.
+///
+/// # Errors
+/// Why it was refused, or what failed.
+pub async fn run(core: &Arc<Core>, change: PoolChange) -> Result<Changed> {
+    if core.read_only {
+        return Err(PoolError::Unavailable("pool is read-only".into()));
+    }
+    match change {
+        PoolChange::Add { vdevs, force, ashift, any_ashift, dry_run } => {
+            let layout = add(core, &vdevs, force, ashift, any_ashift, dry_run).await?;
+            Ok(Changed { layout, ..Changed::default() })
+        }
+        PoolChange::Online { device } => {
+            let state = online(core, &device).await?;
+            Ok(Changed { state: Some(state), ..Changed::default() })
+        }
+        PoolChange::Offline { device, temporary } => {
+            offline(core, &device, temporary).await.map(|()| Changed::default())
+        }
+        PoolChange::Reguid { guid } => reguid(core, guid).await.map(|()| Changed::default()),
+        PoolChange::Upgrade { features } => {
+            let features = upgrade(core, features).await?;
+            Ok(Changed { features, ..Changed::default() })
+        }
+        PoolChange::Reopen => {
+            reopen(core).await;
+            Ok(Changed::default())
+        }
+    }
+}
+
+/// A leaf with its place.
+pub struct Place {
+    /// The leaf's configuration.
+    pub config: VdevConfig,
+    /// Its top-level vdev.
+    pub top: Arc<TopVdev>,
+    /// Its index there.
+    pub index: usize,
+}
+
+impl Place {
+    fn leaf(&self) -> &Arc<Leaf> {
+        &self.top.leaves()[self.index]
+    }
+
+    /// Whether a command that says `name` means this leaf: its guid, its path, or a short name.
+    pub fn is_called(&self, name: &str) -> bool {
+        let path = self.config.path.as_deref().unwrap_or("");
+        let same = || match (std::fs::canonicalize(name), std::fs::canonicalize(path)) {
+            (Ok(given), Ok(own)) => given == own,
+            _ => false,
+        };
+        self.config.guid.to_string() == name
+            || (!path.is_empty() && (path == name || leaf_name(&self.config, path) == name))
+            || path.rsplit('/').next() == Some(name)
+            || (name.starts_with('/') && same())
+    }
+
+    /// Opens the device, if it can be; whether it is in use then.
+    pub async fn open(&self, core: &Core) -> bool {
+        let options = if core.read_only { OpenOptions::read_only() } else { OpenOptions::exclusive() };
+        self.top.reopen_leaf(self.index, &open_vdevs::spec(&self.config), &PathOpener { options }).await;
+        let Some(device) = self.leaf().device() else { return false };
+        core.leaf_devices.lock().insert(self.config.guid.0, device);
+        core.dirty_config();
+        true
+    }
+}
+
+/// All leaves.
+pub fn leaves(core: &Core) -> Vec<Place> {
+    let tops = core.config.read().vdev_tree.children.clone();
+    let mut places = Vec::new();
+    for top in tops {
+        let Some(vdev) = core.store.state().vdevs.get(top.id as usize).and_then(Option::as_ref) else { continue };
+        let configs = if top.is_leaf() { vec![top] } else { top.children };
+        for (index, config) in configs.into_iter().enumerate().take(vdev.leaves().len()) {
+            places.push(Place { config, top: vdev.clone(), index });
+        }
+    }
+    places
+}
+
+fn find(core: &Core, name: &str) -> Result<Place> {
+    let found = leaves(core).into_iter().find(|place| place.is_called(name));
+    found.ok_or_else(|| PoolError::NotFound("no such device in pool".into()))
+}
+
+/// Changes the flags of one leaf in the configuration.
+fn change_config(core: &Core, place: &Place, change: impl Fn(&mut VdevConfig)) {
+    core.config.write().vdev_tree.walk_mut(&mut |vdev| {
+        if vdev.guid == place.config.guid {
+            change(vdev);
+        }
+    });
+    core.dirty_config();
+}
+
+async fn online(core: &Arc<Core>, name: &str) -> Result<String> {
+    let mut place = find(core, name)?;
+    let clear = |vdev: &mut VdevConfig| {
+        (vdev.offline, vdev.offline_for_now, vdev.faulted, vdev.removed) = (false, false, false, false);
+    };
+    clear(&mut place.config);
+    if !place.leaf().is_usable() {
+        place.leaf().clear_errors();
+        place.open(core).await;
+    }
+    let guid = place.config.guid;
+    let event = format!("vdev={guid}");
+    let (state, place) = (place.leaf().condition().name().to_owned(), place);
+    core.task(async move |core, tx| {
+        change_config(&core, &place, clear);
+        history::append_event(&core, &tx, "vdev online", &event).await?;
+        Ok(())
+    })
+    .await?;
+    scrub::resume(core);
+    Ok(state)
+}
+
+/// Whether the rest of a vdev has everything without one of its leaves.
+fn can_do_without(top: &TopVdev, index: usize) -> bool {
+    let complete = |leaf: &Arc<Leaf>| leaf.is_usable() && leaf.missing().is_empty();
+    let without = top.leaves().iter().enumerate().filter(|(i, leaf)| *i == index || !complete(leaf)).count();
+    top.layout() != Layout::Single && without <= top.layout().redundancy(top.leaves().len())
+}
+
+async fn offline(core: &Arc<Core>, name: &str, temporary: bool) -> Result<()> {
+    let place = find(core, name)?;
+    if place.config.offline || (temporary && place.config.offline_for_now) {
+        return Ok(());
+    }
+    core.task(async move |core, tx| {
+        if !can_do_without(&place.top, place.index) {
+            return Err(PoolError::Busy("no valid replicas".into()));
+        }
+        place.leaf().close(Condition::new(VdevState::Offline, VdevAux::None));
+        core.leaf_devices.lock().remove(&place.config.guid.0);
+        // It misses this very group already.
+        dtl::note_absent(&core, tx.txg());
+        change_config(&core, &place, |vdev| {
+            (vdev.offline, vdev.offline_for_now) = (!temporary, temporary);
+        });
+        let event = format!("vdev={}", place.config.guid);
+        history::append_event(&core, &tx, "vdev offline", &event).await?;
+        Ok(())
+    })
+    .await
+}
+
+async fn reopen(core: &Arc<Core>) {
+    for place in leaves(core) {
+        place.top.check_present();
+        if !place.leaf().is_usable() && !place.config.offline && !place.config.offline_for_now && !place.config.faulted
+        {
+            place.open(core).await;
+        }
+    }
+    scrub::resume(core);
+}
+
+async fn reguid(core: &Arc<Core>, guid: Option<u64>) -> Result<()> {
+    if guid == Some(0) {
+        return Err(PoolError::invalid("invalid GUID: 0"));
+    }
+    core.task(async move |core, tx| {
+        if leaves(&core).iter().any(|place| !place.leaf().is_usable()) {
+            return Err(PoolError::Unavailable("one or more devices is currently unavailable".into()));
+        }
+        let new = platter_ondisk::Guid(guid.unwrap_or_else(|| core.random()));
+        let old = {
+            let mut config = core.config.write();
+            let mut taken = false;
+            config.vdev_tree.walk(&mut |vdev| taken |= vdev.guid == new);
+            if taken {
+                return Err(PoolError::Exists(format!("guid {new} is in use in this pool")));
+            }
+            let old = std::mem::replace(&mut config.guid, new);
+            config.vdev_tree.guid = new;
+            old
+        };
+        core.dirty_config();
+        history::append_event(&core, &tx, "guid change", &format!("old={old} new={new}")).await?;
+        Ok(())
+    })
+    .await
+}
+
+async fn upgrade(core: &Arc<Core>, wanted: Option<Vec<String>>) -> Result<Vec<String>> {
+    let is_wanted = move |name: &str| wanted.as_ref().is_none_or(|names| names.iter().any(|wanted| wanted == name));
+    core.task(async move |core, tx| {
+        let mut enabled = Vec::new();
+        for guid in CREATED {
+            let Some(info) = crate::features::lookup(guid) else { continue };
+            if core.features.is_enabled(guid) || info.no_upgrade || !is_wanted(info.name) {
+                continue;
+            }
+            let needs = info.depends.iter().all(|needed| {
+                CREATED.iter().any(|g| {
+                    crate::features::lookup(g).is_some_and(|i| i.feature == *needed && core.features.is_enabled(g))
+                })
+            });
+            if needs {
+                core.features.enable(&core.mos, &core.directory, &tx, guid, || core.random()).await?;
+                enabled.push(info.name.to_owned());
+            }
+        }
+        if !enabled.is_empty() {
+            // Some checksums are salted.
+            salt::create_if_missing(&core.directory, &core.store, &tx, &core.environment).await?;
+            core.mos.set_properties(crate::core::mos_properties(&core.features));
+            core.mos.set_hole_birth(core.features.is_active("com.delphix:hole_birth"));
+            core.dirty_config();
+        }
+        Ok(enabled)
+    })
+    .await
+}
+
+/// What the new vdevs look like; their root has no name.
+fn show(tops: &[VdevConfig]) -> VdevReport {
+    fn report(vdev: &VdevConfig) -> VdevReport {
+        let path = vdev.path.as_ref().map(std::path::PathBuf::from);
+        let name = vdev_name(vdev, "", path.as_ref());
+        VdevReport {
+            // The plan shows types without numbers.
+            name: if vdev.is_leaf() { name } else { name.rsplit_once('-').map_or(name.clone(), |(k, _)| k.to_owned()) },
+            kind: vdev.kind.clone(),
+            path: vdev.path.clone(),
+            children: vdev.children.iter().map(report).collect(),
+            ..VdevReport::default()
+        }
+    }
+    VdevReport { kind: "root".into(), children: tops.iter().map(report).collect(), ..VdevReport::default() }
+}
+
+async fn add(
+    core: &Arc<Core>,
+    vdevs: &[VdevRequest],
+    force: bool,
+    ashift: u64,
+    any_ashift: bool,
+    dry_run: bool,
+) -> Result<Option<VdevReport>> {
+    if vdevs.is_empty() {
+        return Err(PoolError::invalid("invalid vdev specification: at least one toplevel vdev must be specified"));
+    }
+    let first = core.config.read().vdev_tree.children.len();
+    let children = create::plan_vdevs(&core.environment, vdevs, first as u64, force).await?;
+    if dry_run {
+        return Ok(Some(show(&children)));
+    }
+    let ashift = match (ashift, core.pool_properties.read().get("ashift")) {
+        (0, Some(StoredProperty::Number(stored))) => *stored,
+        (ashift, _) => ashift,
+    };
+    let mut root = VdevConfig { kind: "root".into(), children, ..VdevConfig::default() };
+    if !any_ashift {
+        check_ashift(core, vdevs, ashift)?;
+    }
+    let opened = create::open(&core.environment, &mut root, ashift).await?;
+    let devices = open_vdevs::leaf_devices(&opened);
+    labels::wipe(&create::label_targets(&root, &devices)).await.map_err(PoolError::Unavailable)?;
+    core.task(async move |core, tx| {
+        if core.config.read().vdev_tree.children.len() != first {
+            return Err(PoolError::Busy("the pool's devices changed meanwhile: try again".into()));
+        }
+        for (mut top, vdev) in root.children.into_iter().zip(opened.into_iter().flatten()) {
+            insert(&core, &tx, &mut top, vdev).await?;
+        }
+        core.leaf_devices.lock().extend(devices);
+        core.dirty_config();
+        Ok(None)
+    })
+    .await
+}
+
+/// Makes an opened vdev part of the pool, in the syncing group.
+async fn insert(core: &Core, tx: &Tx, top: &mut VdevConfig, vdev: Arc<TopVdev>) -> Result<()> {
+    top.walk_mut(&mut |v| v.create_txg = tx.txg().0);
+    open_vdevs::make_metaslab_array(&core.mos, tx, top).await?;
+    let group = open_vdevs::new_group(top, &vdev);
+    let state = core.store.state();
+    if !state.vdevs.push(top.id as usize, vdev) {
+        return Err(PoolError::invalid("the pool has as many top-level vdevs as it may have"));
+    }
+    state.allocator.lock().add_group(group);
+    core.config.write().vdev_tree.children.push(top.clone());
+    let event = format!("vdev={} type={}", top.guid, top.kind);
+    history::append_event(core, tx, "vdev add", &event).await?;
+    Ok(())
+}
+
+/// A pool whose vdevs all have one ashift does not get another by accident (`ZFS_ERR_ASHIFT_MISMATCH`).
+fn check_ashift(core: &Core, vdevs: &[VdevRequest], asked: u64) -> Result<()> {
+    let shifts: Vec<u64> =
+        core.config.read().vdev_tree.children.iter().map(|top| top.ashift).filter(|a| *a > 0).collect();
+    let (Some(&least), Some(&most)) = (shifts.iter().min(), shifts.iter().max()) else { return Ok(()) };
+    if least != most {
+        return Ok(());
+    }
+    for vdev in vdevs {
+        let sectors = create::leaf_paths(vdev).into_iter().filter_map(|path| {
+            let device = platter_device::open_path(path, OpenOptions::read_only()).ok()?;
+            Some((device.geometry().logical_ashift(), device.geometry().physical_ashift()))
+        });
+        let ashift = if asked == 0 { u64::from(platter_vdev::geometry::best_ashift(sectors)) } else { asked };
+        if ashift != most {
+            return Err(PoolError::NeedsForce {
+                reason: format!(
+                    "adding devices with different physical sector sizes is not allowed (ashift {ashift}, the pool's \
+                     vdevs have {most})"
+                ),
+                hint: format!("use '-o ashift={most}' to give the new device the same, or '-f' to have both"),
+            });
+        }
+    }
+    Ok(())
+}
