@@ -150,16 +150,28 @@ impl Bpobj {
     /// # Errors
     /// Those of allocating an object.
     pub async fn create(mos: &Arc<Objset>, tx: &Tx, block_size: u32) -> Result<ObjectId> {
+        Self::create_sized(mos, tx, block_size, HEADER_V2).await
+    }
+
+    /// Allocates an empty list of the kind that pools before version 26 have: it cannot have sub-lists.
+    ///
+    /// # Errors
+    /// Those of allocating an object.
+    pub async fn create_plain(mos: &Arc<Objset>, tx: &Tx, block_size: u32) -> Result<ObjectId> {
+        Self::create_sized(mos, tx, block_size, HEADER_V1).await
+    }
+
+    async fn create_sized(mos: &Arc<Objset>, tx: &Tx, block_size: u32, header: usize) -> Result<ObjectId> {
         let new = NewDnode {
             object_type: ot::BPOBJ,
             block_size,
             indirect_shift: 17,
             bonus_type: ot::BPOBJ_HDR,
-            bonus_length: HEADER_V2 as u16,
+            bonus_length: header as u16,
             dnode_size: 0,
         };
         let dnode = mos.allocate(tx, new).await?;
-        dnode.set_bonus(tx, ot::BPOBJ_HDR, &[0; HEADER_V2])?;
+        dnode.set_bonus(tx, ot::BPOBJ_HDR, &vec![0; header])?;
         Ok(dnode.object())
     }
 
@@ -404,13 +416,13 @@ mod tests {
             checksum: 7,
             compression: 2,
             compression_level: 0,
-            metadata_compression: 15,
             copies: 1,
             record_size: 128 << 10,
             is_mos: true,
             embedded_data: false,
             dnode_size: 512,
             redundant_metadata: crate::objset::RedundantMetadata::All,
+            format: crate::Format::default(),
         };
         ObjsetParams {
             accounting: Arc::new(FreeAtOnce(store.clone())),

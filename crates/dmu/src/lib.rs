@@ -25,5 +25,5 @@ mod write;
 pub mod zap;
 
 pub use dnode::{Dnode, DnodeInfo, NewDnode};
-pub use objset::{Objset, ObjsetParams, RedundantMetadata, WriteProperties};
+pub use objset::{Format, Objset, ObjsetParams, RedundantMetadata, WriteProperties};
 pub use platter_zio::{Bookmark, Result, Tx, TxgGate, ZioError};

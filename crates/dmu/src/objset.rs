@@ -29,8 +29,6 @@ pub struct WriteProperties {
     pub compression: u8,
     /// Level for gzip/zstd.
     pub compression_level: i32,
-    /// `enum zio_compress` for metadata: lz4, or lzjb (3) where the pool lacks feature `lz4_compress`.
-    pub metadata_compression: u8,
     /// Data copies, 1..=3.
     pub copies: u8,
     /// Data block size in bytes for new files.
@@ -43,6 +41,30 @@ pub struct WriteProperties {
     pub dnode_size: u32,
     /// Which metadata gets a copy more than data.
     pub redundant_metadata: RedundantMetadata,
+    /// What the pool's version and features let the structures themselves be.
+    pub format: Format,
+}
+
+/// What the pool's version and features let an object set's own structures be; the default is the present format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// `enum zio_compress` for metadata, and what "on" means for data: 15 (lz4), or 3 (lzjb) where the pool lacks the
+    /// feature `lz4_compress`.
+    pub compression: u8,
+    /// log2 of the largest indirect block of a new object: 17, or 14 for software from before feature flags.
+    pub indirect_shift_max: u8,
+    /// Size of a new object set's head, in bytes.
+    pub head_size: usize,
+}
+
+impl Default for Format {
+    fn default() -> Self {
+        Self {
+            compression: platter_ondisk::types::compression::LZ4,
+            indirect_shift_max: MAX_INDIRECT_SHIFT,
+            head_size: platter_ondisk::objset::OBJSET_PHYS_SIZE_V3,
+        }
+    }
 }
 
 /// Property `redundant_metadata`.
@@ -148,13 +170,16 @@ impl Objset {
 
     /// A new, empty object set of `kind` (`dmu_objset_type_t`: 1 meta, 2 ZFS), dirty in `tx`'s group.
     pub fn create(params: ObjsetParams, kind: u64, tx: &Tx) -> Arc<Self> {
-        let mut meta = new_phys(object_type::DNODE, DNODE_BLOCK_SIZE as u32, MAX_INDIRECT_SHIFT, MAX_BLKPTRS, 1);
+        let format = params.properties.format;
+        let shift = format.indirect_shift_max;
+        let mut meta = new_phys(object_type::DNODE, DNODE_BLOCK_SIZE as u32, shift, MAX_BLKPTRS, 1);
         if !params.properties.is_mos {
             // As high as it will ever be: in a file system the meta-dnode never grows levels (the MOS, which is synced
             // in several passes, starts flat to keep those short).
             meta.levels = levels_for(MAX_OBJECT / PER_BLOCK - 1, MAX_BLKPTRS, meta.pointers_per_indirect_shift());
         }
-        let this = Self::assemble(params, BlkPtr::HOLE, ObjsetPhys::new(kind, meta));
+        let head = ObjsetPhys { size: format.head_size, ..ObjsetPhys::new(kind, meta) };
+        let this = Self::assemble(params, BlkPtr::HOLE, head);
         this.head_dirty.lock()[slot_of(tx.txg())] = true;
         this
     }
@@ -360,7 +385,8 @@ impl Objset {
         } else {
             (1 + (capacity - bonus_length) / platter_ondisk::blkptr::BLKPTR_SIZE).min(MAX_BLKPTRS)
         };
-        let indirect_shift = new.indirect_shift.clamp(platter_ondisk::dnode::MIN_INDIRECT_SHIFT, MAX_INDIRECT_SHIFT);
+        let shift_max = self.core.properties.read().format.indirect_shift_max;
+        let indirect_shift = new.indirect_shift.clamp(platter_ondisk::dnode::MIN_INDIRECT_SHIFT, shift_max);
         let mut phys = new_phys(new.object_type, block_size, indirect_shift, pointers, slots);
         phys.bonus_type = new.bonus_type;
         phys.bonus_length = new.bonus_length;

@@ -78,11 +78,11 @@ pub(crate) fn for_block(
     };
     let metadata = level > 0 || types::is_metadata(dnode.object_type) || matches!(kind, BlockKind::Spill);
     let (checksum, compression) = if metadata {
-        (checksum_for_metadata(properties.checksum), properties.metadata_compression)
+        (checksum_for_metadata(properties.checksum), properties.format.compression)
     } else {
         (
             select(dnode.checksum, properties.checksum, checksum::FLETCHER_4),
-            select(dnode.compression, properties.compression, properties.metadata_compression),
+            select(dnode.compression, properties.compression, properties.format.compression),
         )
     };
     WritePolicy {
@@ -109,7 +109,7 @@ pub(crate) fn for_head(properties: &WriteProperties, txg: Txg, objset: ObjectId,
         object_type: object_type::OBJSET,
         level: 0,
         checksum: checksum_for_metadata(properties.checksum),
-        compression: properties.metadata_compression,
+        compression: properties.format.compression,
         compression_level: 0,
         copies: copies(properties, Some((object_type::OBJSET, 0, false))),
         fill,

@@ -235,7 +235,7 @@ async fn upgrade(core: &Arc<Core>, wanted: Option<Vec<String>>) -> Result<Vec<St
         if !enabled.is_empty() {
             // Some checksums are salted.
             salt::create_if_missing(&core.directory, &core.store, &tx, &core.environment).await?;
-            core.mos.set_properties(crate::core::mos_properties(&core.features));
+            core.mos.set_properties(crate::core::mos_properties(core.version(), &core.features));
             core.mos.set_hole_birth(core.features.is_active("com.delphix:hole_birth"));
             core.dirty_config();
         }
@@ -272,8 +272,8 @@ async fn add(
     if vdevs.is_empty() {
         return Err(PoolError::invalid("invalid vdev specification: at least one toplevel vdev must be specified"));
     }
-    let first = core.config.read().vdev_tree.children.len();
-    let children = create::plan_vdevs(&core.environment, vdevs, first as u64, force).await?;
+    let (first, version) = (core.config.read().vdev_tree.children.len(), core.version());
+    let children = create::plan_vdevs(&core.environment, vdevs, first as u64, version, force).await?;
     if dry_run {
         return Ok(Some(show(&children)));
     }

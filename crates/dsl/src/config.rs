@@ -7,6 +7,8 @@
 use platter_nvlist::{NvList, Value};
 use platter_ondisk::{Guid, ObjectId};
 
+use crate::version::PoolVersion;
+
 /// Most children a vdev may have (OpenZFS allows 255 in raidz, 2^24 at the root; more than this is damage).
 const CHILDREN_MAX: usize = 4096;
 
@@ -300,6 +302,8 @@ pub struct PoolConfig {
     pub comment: Option<String>,
     /// Features that must be understood to read the MOS.
     pub features_for_read: Vec<String>,
+    /// Whether vdevs have ZAPs in the MOS. OpenZFS makes them in old pools too, other software of that time does not.
+    pub has_vdev_zaps: bool,
     /// Number of top-level vdevs.
     pub vdev_children: u64,
     /// In labels: the guid of the top-level vdev the tree describes.
@@ -359,6 +363,7 @@ impl PoolConfig {
                 .get_list("features_for_read")
                 .map(|features| features.iter().map(|(name, _)| name.to_owned()).collect())
                 .unwrap_or_default(),
+            has_vdev_zaps: list.contains("com.delphix:has_per_vdev_zaps"),
             vdev_children,
             top_guid: list.get_u64("top_guid").map(Guid),
             device_guid: list.get_u64("guid").map(Guid),
@@ -392,21 +397,26 @@ impl PoolConfig {
         list
     }
 
-    fn features(&self) -> NvList {
+    fn add_features(&self, list: &mut NvList) {
+        if !PoolVersion(self.version).has_features() {
+            return;
+        }
         let mut features = NvList::new();
         for name in &self.features_for_read {
             features.add_flag(&**name);
         }
-        features
+        list.add_list("features_for_read", features);
     }
 
     /// The nvlist for the MOS; `self.vdev_tree` is the root.
     pub fn to_mos_nvlist(&self, txg: u64) -> NvList {
         let mut list = self.common(txg);
-        list.add("com.delphix:has_per_vdev_zaps", Value::Boolean)
-            .add_u64("vdev_children", self.vdev_tree.children.len() as u64)
-            .add_list("vdev_tree", self.vdev_tree.to_nvlist(true, 0))
-            .add_list("features_for_read", self.features());
+        if self.has_vdev_zaps {
+            list.add("com.delphix:has_per_vdev_zaps", Value::Boolean);
+        }
+        list.add_u64("vdev_children", self.vdev_tree.children.len() as u64)
+            .add_list("vdev_tree", self.vdev_tree.to_nvlist(true, 0));
+        self.add_features(&mut list);
         list
     }
 
@@ -416,8 +426,8 @@ impl PoolConfig {
         list.add_u64("top_guid", top.guid.0)
             .add_u64("guid", leaf.0)
             .add_u64("vdev_children", self.vdev_tree.children.len() as u64)
-            .add_list("vdev_tree", top.to_nvlist(false, 1))
-            .add_list("features_for_read", self.features());
+            .add_list("vdev_tree", top.to_nvlist(false, 1));
+        self.add_features(&mut list);
         list
     }
 }

@@ -54,7 +54,9 @@ pub async fn read(os: &Arc<Objset>, object: ObjectId) -> Result<NvList> {
 /// # Errors
 /// Out of space, device errors.
 pub async fn write(core: &Core, tx: &Tx) -> Result<()> {
-    make_vdev_zaps(core, tx).await?;
+    if core.version().has_features() || core.config.read().has_vdev_zaps {
+        make_vdev_zaps(core, tx).await?;
+    }
     let object = core.objects.lock().config;
     let bytes = {
         let mut config = core.config.write();
@@ -87,7 +89,9 @@ async fn make_vdev_zaps(core: &Core, tx: &Tx) -> Result<()> {
         }
         make_leaf_zaps(core, tx, &map, top).await?;
     }
-    core.config.write().vdev_tree = tree;
+    let mut config = core.config.write();
+    config.vdev_tree = tree;
+    config.has_vdev_zaps = true;
     Ok(())
 }
 

@@ -32,7 +32,9 @@ use crate::environment::Environment;
 use crate::error::{PoolError, Result};
 use crate::features::Features;
 use crate::labels::LabelTarget;
+use crate::origin::MosAccess;
 use crate::scrub::ScrubState;
+use crate::version::PoolVersion;
 
 /// Data sets and directories by name and object.
 #[derive(Default)]
@@ -137,6 +139,27 @@ impl Core {
     /// A salt or guid.
     pub fn random(&self) -> u64 {
         self.environment.random_u64()
+    }
+
+    /// The pool's version.
+    pub fn version(&self) -> PoolVersion {
+        PoolVersion(self.config.read().version)
+    }
+
+    /// What the structures of this pool's object sets may be.
+    pub fn format(&self) -> platter_dmu::Format {
+        self.version().format(self.features.is_active("org.illumos:lz4_compress"))
+    }
+
+    /// What changes of the MOS need at hand.
+    pub fn access(&self) -> MosAccess<'_> {
+        MosAccess {
+            os: &self.mos,
+            directory: &self.directory,
+            features: &self.features,
+            objects: &self.objects,
+            version: self.version(),
+        }
     }
 
     /// The pool's name.
@@ -249,33 +272,29 @@ pub fn slop(size: u64) -> u64 {
     (size >> 5).min(128 << 30).max((size >> 1).min(128 << 20))
 }
 
-/// How metadata is compressed (`ZIO_COMPRESS_LEGACY_ON_VALUE` before feature `lz4_compress`).
-pub fn metadata_compression(features: &Features) -> u8 {
-    if features.is_enabled("org.illumos:lz4_compress") { compression::LZ4 } else { compression::LZJB }
-}
-
-/// How the MOS is written in a pool with these features.
-pub fn mos_properties(features: &Features) -> WriteProperties {
+/// How the MOS of a pool of this version with these features is written.
+pub fn mos_properties(version: PoolVersion, features: &Features) -> WriteProperties {
+    let format = version.format(features.is_active("org.illumos:lz4_compress"));
     WriteProperties {
-        compression: metadata_compression(features),
-        metadata_compression: metadata_compression(features),
         embedded_data: features.is_enabled("com.delphix:embedded_data"),
-        ..mos_properties_unknown()
+        compression: format.compression,
+        format,
+        ..first_mos_properties()
     }
 }
 
-/// How the MOS is opened while the pool's features are not known yet: enough to read it.
-pub fn mos_properties_unknown() -> WriteProperties {
+/// What the MOS is opened with, before it says what it may hold: nothing is written with these.
+pub fn first_mos_properties() -> WriteProperties {
     WriteProperties {
         checksum: checksum::FLETCHER_4,
         compression: compression::LZ4,
         compression_level: 0,
-        metadata_compression: compression::LZ4,
         copies: 3,
         record_size: 128 << 10,
         is_mos: true,
         embedded_data: true,
         dnode_size: 512,
         redundant_metadata: RedundantMetadata::All,
+        format: platter_dmu::Format::default(),
     }
 }

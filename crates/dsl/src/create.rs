@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use platter_device::{BlockDevice, OpenOptions};
 use platter_dmu::bpobj::Bpobj;
 use platter_dmu::zap::Zap;
-use platter_dmu::{Objset, ObjsetParams, Tx, TxgGate};
+use platter_dmu::{Objset, ObjsetParams, Tx, TxgGate, WriteProperties};
 use platter_nvlist::NvList;
 use platter_ondisk::types::object_type;
 use platter_ondisk::{Guid, ObjectId, Uberblock};
@@ -18,7 +18,7 @@ use platter_vdev::{PathOpener, TopVdev};
 
 use crate::accounting::Accounting;
 use crate::config::{PoolConfig, PoolState, VdevConfig};
-use crate::core::{Core, MosObjects, Tree, mos_properties, mos_properties_unknown};
+use crate::core::{Core, MosObjects, Tree, first_mos_properties, mos_properties};
 use crate::dataset::{Dataset, TXG_INITIAL};
 use crate::dir::{Dir, FREE_DIR, MOS_DIR, StoredProperty};
 use crate::environment::{Environment, FilesystemOptions};
@@ -28,10 +28,10 @@ use crate::labels::{self, LabelTarget};
 use crate::origin::{self, MosAccess};
 use crate::request::{CreateRequest, VdevRequest};
 use crate::scrub::ScrubState;
-use crate::sync::VERSION;
+use crate::version::PoolVersion;
 use crate::{
     block_properties, config_object, history, limits, member_check, mos, names, open_vdevs, pool_properties,
-    properties, salt, space,
+    properties, salt, space, version_limits,
 };
 
 /// Least size of a device (`SPA_MINDEVSIZE`).
@@ -51,6 +51,8 @@ pub struct Plan {
     pub filesystem: FilesystemOptions,
     /// Features to enable.
     pub features: Vec<&'static str>,
+    /// Version to create.
+    pub version: PoolVersion,
 }
 
 /// The devices of a top-level vdev to be made.
@@ -73,19 +75,25 @@ pub async fn plan(environment: &Environment, request: &CreateRequest) -> Result<
     if request.vdevs.is_empty() {
         return Err(PoolError::invalid("invalid vdev specification: at least one toplevel vdev must be specified"));
     }
-    let (ashift, pool_properties, features) = pool_properties::parse_for_create(&request.pool_properties)?;
+    let (ashift, pool_properties, features, version) = pool_properties::parse_for_create(&request.pool_properties)?;
     let mut dataset_properties = request.dataset_properties.clone();
-    let filesystem = properties::take_at_creation(&mut dataset_properties)?;
+    let filesystem = properties::take_at_creation(&mut dataset_properties, version)?;
     let dataset_properties = properties::parse_all(&dataset_properties)?;
+    if !version.has_features() {
+        version_limits::check_all(&dataset_properties, version, &Features::none())?;
+    }
 
     let pool_guid = Guid(environment.random_u64());
     let mut root = VdevConfig { kind: "root".into(), guid: pool_guid, ..VdevConfig::default() };
-    root.children = plan_vdevs(environment, &request.vdevs, 0, request.force).await?;
-    let features = features::chosen(&features.disabled, &features.enabled);
+    root.children = plan_vdevs(environment, &request.vdevs, 0, version, request.force).await?;
+    let features = match version.has_features() {
+        true => features::chosen(&features.disabled, &features.enabled),
+        false => Vec::new(),
+    };
     for (property, value) in &dataset_properties {
         block_properties::check_features(|guid| features.contains(&guid), property, value)?;
     }
-    Ok(Plan { root, ashift, pool_properties, dataset_properties, filesystem, features })
+    Ok(Plan { root, ashift, pool_properties, dataset_properties, filesystem, features, version })
 }
 
 /// Checks new top-level vdevs and gives them their place: ids from `first_id` on, and guids.
@@ -96,6 +104,7 @@ pub async fn plan_vdevs(
     environment: &Environment,
     vdevs: &[VdevRequest],
     first_id: u64,
+    version: PoolVersion,
     force: bool,
 ) -> Result<Vec<VdevConfig>> {
     let mut seen = BTreeSet::new();
@@ -107,6 +116,9 @@ pub async fn plan_vdevs(
     }
     for vdev in vdevs {
         check_width(vdev)?;
+        if matches!(vdev, VdevRequest::Raidz { parity: 3, .. }) && !version.has_raidz3() {
+            return Err(PoolError::invalid(format!("raidz3 needs pool version 17 or later, this would be {version}")));
+        }
     }
     for path in vdevs.iter().flat_map(leaf_paths) {
         member_check::check(path, force).await?;
@@ -312,34 +324,48 @@ async fn build(
         accounting: mos_accounting.clone(),
         gate: gate.clone(),
         id: ObjectId::NONE,
-        properties: mos_properties_unknown(),
+        properties: WriteProperties { format: plan.version.format(true), ..first_mos_properties() },
         read_only: false,
     };
     let os = Objset::create(params, 1, &tx);
     let directory =
         Zap::create(&os, &tx, Some(mos::DIRECTORY_OBJECT), mos::new_zap(object_type::OBJECT_DIRECTORY, random()))
             .await?;
-    let features = Features::create(&os, &directory, &tx, random).await?;
-    for guid in &plan.features {
-        features.enable(&os, &directory, &tx, guid, random).await?;
+    let version = plan.version;
+    let features = Features::none();
+    if version.has_features() {
+        features.create(&os, &directory, &tx, random).await?;
+        for guid in &plan.features {
+            features.enable(&os, &directory, &tx, guid, random).await?;
+        }
     }
-    os.set_properties(mos_properties(&features));
+    os.set_properties(mos_properties(version, &features));
     os.set_hole_birth(features.is_active("com.delphix:hole_birth"));
     let objects = Mutex::new(MosObjects::default());
 
-    salt::create_if_missing(&directory, &store, &tx, &environment).await?;
+    if version.has_features() {
+        salt::create_if_missing(&directory, &store, &tx, &environment).await?;
+    }
     let root_dir = Dir::create(&os, &directory, &tx, None, "", now, random).await?;
     let mos_dir = Dir::create(&os, &directory, &tx, Some(root_dir.clone()), MOS_DIR, now, random).await?;
-    let free_dir = Dir::create(&os, &directory, &tx, Some(root_dir.clone()), FREE_DIR, now, random).await?;
-    let free_list = Bpobj::create(&os, &tx, 128 << 10).await?;
-    directory.put_u64(&tx, mos::FREE_BPOBJ.as_bytes(), free_list.0).await?;
-    let access = MosAccess { os: &os, directory: &directory, features: &features, objects: &objects };
+    let free_dir = if version.has_deadlists() {
+        let free_list = Bpobj::create(&os, &tx, 128 << 10).await?;
+        directory.put_u64(&tx, mos::FREE_BPOBJ.as_bytes(), free_list.0).await?;
+        Some(Dir::create(&os, &directory, &tx, Some(root_dir.clone()), FREE_DIR, now, random).await?)
+    } else {
+        None
+    };
+    let access = MosAccess { os: &os, directory: &directory, features: &features, objects: &objects, version };
     let origin = origin::create(&access, &store, &tx, &root_dir, now, random).await?;
 
     let config = config_object::create(&os, &directory, &tx).await?;
-    directory.put_u64(&tx, mos::CREATION_VERSION.as_bytes(), VERSION).await?;
+    directory.put_u64(&tx, mos::CREATION_VERSION.as_bytes(), version.0).await?;
     directory.put_u64(&tx, mos::DEFLATE.as_bytes(), 1).await?;
-    let deferred = Bpobj::create(&os, &tx, 1 << 14).await?;
+    let deferred = if version.has_deadlists() {
+        Bpobj::create(&os, &tx, 1 << 14).await?
+    } else {
+        Bpobj::create_plain(&os, &tx, 1 << 14).await?
+    };
     directory.put_u64(&tx, mos::SYNC_BPOBJ.as_bytes(), deferred.0).await?;
     {
         let mut objects = objects.lock();
@@ -352,7 +378,7 @@ async fn build(
 
     let name = request.temporary_name.clone().unwrap_or_else(|| request.name.clone());
     let pool_config = PoolConfig {
-        version: VERSION,
+        version: version.0,
         name: name.clone(),
         stored_name: request.temporary_name.is_some().then(|| request.name.clone()),
         state: PoolState::Active,
@@ -362,6 +388,7 @@ async fn build(
         hostname: Some(environment.hostname.clone()),
         comment: None,
         features_for_read: Vec::new(),
+        has_vdev_zaps: false,
         vdev_children: plan.root.children.len() as u64,
         top_guid: None,
         device_guid: None,
@@ -370,7 +397,7 @@ async fn build(
     };
     let tree = Tree {
         mos_dir: Some(mos_dir),
-        free_dir: Some(free_dir),
+        free_dir,
         root_dir: Some(root_dir.clone()),
         origin: Some(origin),
         ..Tree::default()
@@ -499,15 +526,10 @@ pub async fn add_filesystem(
     options: &FilesystemOptions,
 ) -> Result<Arc<Dataset>> {
     let origin = core.tree.read().origin.clone();
-    let dataset =
-        Dataset::create(&core.mos, &core.store, tx, dir, origin.as_ref(), core.now(), || core.random()).await?;
+    let access = core.access();
+    let dataset = Dataset::create(&access, &core.store, tx, dir, origin.as_ref(), core.now(), || core.random()).await?;
     if let Some(origin) = &origin {
-        origin::attach(&core.mos, tx, origin, dataset.object, || core.random()).await?;
-        if core.features.is_enabled("com.delphix:empty_bpobj") {
-            let shared = core.objects.lock().empty_bpobj;
-            let named = origin.deadlist_keys.iter().filter(|(_, bpobj)| *bpobj == shared).count();
-            core.features.adjust(tx, "com.delphix:empty_bpobj", named as i64).await?;
-        }
+        origin::attach(&access, tx, origin, dataset.object, || core.random()).await?;
     }
     let write_properties = properties::write_properties(core, dir);
     let params = core.objset_params(dataset.object, dataset.accounting.clone(), write_properties, false);

@@ -19,6 +19,7 @@ use platter_zio::{BlockStore, Bookmark, Priority};
 use crate::accounting::Accounting;
 use crate::dataset_report::Contents;
 use crate::dir::Dir;
+use crate::origin::{self, MosAccess};
 use crate::{deadlist, features};
 
 /// Names in snapshot maps compare without case (`U8_TEXTPREP_TOUPPER`).
@@ -95,7 +96,7 @@ impl Dataset {
     /// # Errors
     /// Out of space, device errors.
     pub async fn create(
-        os: &Arc<Objset>,
+        mos: &MosAccess<'_>,
         store: &Store,
         tx: &Tx,
         dir: &Arc<Dir>,
@@ -103,6 +104,7 @@ impl Dataset {
         now: u64,
         mut random: impl FnMut() -> u64,
     ) -> Result<Arc<Self>> {
+        let os = mos.os;
         let new = NewDnode::bonus_only(object_type::DSL_DATASET, DSL_DATASET_SIZE as u16);
         let dnode = os.allocate(tx, new).await?;
         let object = dnode.object();
@@ -126,13 +128,15 @@ impl Dataset {
             flags: dataset_flags::UNIQUE_ACCURATE,
             ..DslDatasetPhys::default()
         };
-        phys.deadlist_obj = deadlist::create(os, tx, random()).await?;
+        phys.deadlist_obj = deadlist::create(os, tx, mos.version, random()).await?;
         if let Some(origin) = origin {
             phys.prev_snap_obj = origin.snapshot;
             phys.prev_snap_txg = origin.creation_txg;
-            for &(key, bpobj) in &origin.deadlist_keys {
-                if key < origin.creation_txg.0 {
-                    deadlist::add_key(os, tx, phys.deadlist_obj, key, bpobj).await?;
+            // The same birth groups as the origin's (`dsl_deadlist_clone`), each with an empty list of its own.
+            if mos.version.has_deadlists() {
+                for &key in origin.deadlist_keys.iter().filter(|&&key| key < origin.creation_txg.0) {
+                    let empty = origin::empty_bpobj(mos, tx).await?;
+                    deadlist::add_key(os, tx, phys.deadlist_obj, key, empty).await?;
                 }
             }
             let mut dir_phys = dir.phys.lock();
@@ -225,6 +229,6 @@ pub struct Origin {
     pub snapshot: ObjectId,
     /// Its group.
     pub creation_txg: Txg,
-    /// The `$ORIGIN` head's deadlist entries.
-    pub deadlist_keys: Vec<(u64, ObjectId)>,
+    /// The birth groups of the `$ORIGIN` head's deadlist.
+    pub deadlist_keys: Vec<u64>,
 }

@@ -15,6 +15,7 @@ use platter_ondisk::{BlkPtr, ObjectId};
 use platter_zio::BlockStore;
 
 use crate::mos;
+use crate::version::PoolVersion;
 
 /// Block size of a deadlist's bpobjs (`SPA_OLD_MAXBLOCKSIZE`).
 pub const BPOBJ_BLOCK: u32 = 128 << 10;
@@ -23,7 +24,10 @@ pub const BPOBJ_BLOCK: u32 = 128 << 10;
 ///
 /// # Errors
 /// Out of space, device errors.
-pub async fn create(mos: &Arc<Objset>, tx: &Tx, salt: u64) -> Result<ObjectId> {
+pub async fn create(mos: &Arc<Objset>, tx: &Tx, version: PoolVersion, salt: u64) -> Result<ObjectId> {
+    if !version.has_deadlists() {
+        return Bpobj::create_plain(mos, tx, BPOBJ_BLOCK).await;
+    }
     let new = NewZap {
         object_type: object_type::DEADLIST,
         normalization: 0,
@@ -44,13 +48,20 @@ pub async fn add_key(mos: &Arc<Objset>, tx: &Tx, deadlist: ObjectId, birth: u64,
     mos::put_int_key(&Zap::open(mos, deadlist).await?, tx, birth, bpobj.0).await
 }
 
-/// The entries: `(birth, bpobj)` by birth.
+/// Whether a deadlist is one plain bpobj, as before pool version 26; it stays so when the pool is upgraded.
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn is_plain(mos: &Arc<Objset>, deadlist: ObjectId) -> Result<bool> {
+    Ok(mos.dnode(deadlist).await?.info().object_type == object_type::BPOBJ)
+}
+
+/// The entries: `(birth, bpobj)` by birth. A plain one is its own only entry.
 ///
 /// # Errors
 /// Device errors, damage.
 pub async fn keys(mos: &Arc<Objset>, deadlist: ObjectId) -> Result<Vec<(u64, ObjectId)>> {
     let dnode = mos.dnode(deadlist).await?;
-    // Before pool version 26 (SPA_VERSION_DEADLISTS) a deadlist was one plain bpobj.
     if dnode.info().object_type == object_type::BPOBJ {
         return Ok(vec![(0, deadlist)]);
     }
@@ -85,12 +96,11 @@ pub async fn insert(
     pointers: &[BlkPtr],
     empty: Option<ObjectId>,
 ) -> Result<u64> {
-    let dnode = mos.dnode(deadlist).await?;
-    if dnode.info().object_type == object_type::BPOBJ {
+    if is_plain(mos, deadlist).await? {
         Bpobj::open(mos, deadlist).await?.append(tx, pointers).await?;
         return Ok(0);
     }
-    let zap = Zap::from_dnode(dnode);
+    let zap = Zap::open(mos, deadlist).await?;
     let mut keys = keys(mos, deadlist).await?;
     let mut by_entry: std::collections::BTreeMap<usize, Vec<BlkPtr>> = std::collections::BTreeMap::new();
     for bp in pointers {

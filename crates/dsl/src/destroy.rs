@@ -18,8 +18,7 @@ use platter_zio::{BlockStore, Bookmark};
 use crate::core::Core;
 use crate::dataset::Dataset;
 use crate::dir::{SpaceChange, UsedKind};
-use crate::origin::{self, MosAccess};
-use crate::{history, limits, zapify};
+use crate::{history, limits, origin, zapify};
 
 /// Collects every block that only the destroyed data set references.
 struct Collect {
@@ -88,9 +87,7 @@ pub async fn destroy(core: &Arc<Core>, tx: &Tx, name: &str, dataset: &Arc<Datase
     }
 
     zapify::deactivate_all(core, tx, dataset).await?;
-    let access =
-        MosAccess { os: &core.mos, directory: &core.directory, features: &core.features, objects: &core.objects };
-    origin::free_deadlist(&access, tx, phys.deadlist_obj).await?;
+    origin::free_deadlist(&core.access(), tx, phys.deadlist_obj).await?;
     let origin = core.tree.read().origin.clone();
     if let Some(origin) = origin.filter(|o| o.snapshot == phys.prev_snap_obj) {
         origin::detach(&core.mos, tx, &origin, dataset.object).await?;

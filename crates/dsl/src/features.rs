@@ -120,19 +120,32 @@ struct State {
 
 /// The pool's features.
 pub struct Features {
-    for_read: Zap,
-    for_write: Zap,
-    descriptions: Zap,
-    enabled_txg: Mutex<Option<Zap>>,
+    /// None before a pool has feature flags.
+    zaps: Mutex<Option<Zaps>>,
     states: Mutex<BTreeMap<String, State>>,
 }
 
+/// Where a pool keeps its features.
+#[derive(Clone)]
+struct Zaps {
+    for_read: Zap,
+    for_write: Zap,
+    descriptions: Zap,
+    enabled_txg: Option<Zap>,
+}
+
 impl Features {
-    /// Makes the three ZAPs in a new pool (`spa_feature_create_zap_objects`).
+    /// Makes the three ZAPs in a pool that has none yet (`spa_feature_create_zap_objects`).
     ///
     /// # Errors
     /// Out of space, device errors.
-    pub async fn create(os: &Arc<Objset>, directory: &Zap, tx: &Tx, mut salt: impl FnMut() -> u64) -> Result<Self> {
+    pub async fn create(
+        &self,
+        os: &Arc<Objset>,
+        directory: &Zap,
+        tx: &Tx,
+        mut salt: impl FnMut() -> u64,
+    ) -> Result<()> {
         let mut zaps = Vec::new();
         for name in [mos::FEATURES_FOR_READ, mos::FEATURES_FOR_WRITE, mos::FEATURE_DESCRIPTIONS] {
             let object = mos::create_zap(os, tx, object_type::OTN_ZAP_METADATA, salt()).await?;
@@ -142,18 +155,13 @@ impl Features {
         let descriptions = zaps.pop().expect("three");
         let for_write = zaps.pop().expect("three");
         let for_read = zaps.pop().expect("three");
-        Ok(Self { for_read, for_write, descriptions, enabled_txg: Mutex::new(None), states: Mutex::default() })
+        *self.zaps.lock() = Some(Zaps { for_read, for_write, descriptions, enabled_txg: None });
+        Ok(())
     }
 
-    /// The features of a pool of an older version: none. `any` stands in for the ZAPs, which are never touched.
-    pub fn none(any: &Zap) -> Self {
-        Self {
-            for_read: any.clone(),
-            for_write: any.clone(),
-            descriptions: any.clone(),
-            enabled_txg: Mutex::new(None),
-            states: Mutex::default(),
-        }
+    /// The features of a pool from before feature flags: none.
+    pub fn none() -> Self {
+        Self { zaps: Mutex::new(None), states: Mutex::default() }
     }
 
     /// Loads the features of an existing pool with feature flags.
@@ -168,25 +176,27 @@ impl Features {
                 .ok_or_else(|| ZioError::corrupt("pool directory", format!("it has no {name}")))?;
             Zap::open(os, ObjectId(object)).await
         };
-        let features = Self {
+        let mut zaps = Zaps {
             for_read: open(mos::FEATURES_FOR_READ).await?,
             for_write: open(mos::FEATURES_FOR_WRITE).await?,
             descriptions: open(mos::FEATURE_DESCRIPTIONS).await?,
-            enabled_txg: Mutex::new(None),
-            states: Mutex::default(),
+            enabled_txg: None,
         };
         if directory.get_u64(mos::FEATURE_ENABLED_TXG.as_bytes()).await?.is_some() {
-            *features.enabled_txg.lock() = Some(open(mos::FEATURE_ENABLED_TXG).await?);
+            zaps.enabled_txg = Some(open(mos::FEATURE_ENABLED_TXG).await?);
         }
         let mut states = BTreeMap::new();
-        for (zap, for_read) in [(&features.for_read, true), (&features.for_write, false)] {
+        for (zap, for_read) in [(&zaps.for_read, true), (&zaps.for_write, false)] {
             for entry in zap.all().await? {
                 let count = entry.value.integers.first().copied().unwrap_or(0);
                 states.insert(String::from_utf8_lossy(&entry.name).into_owned(), State { count, for_read });
             }
         }
-        *features.states.lock() = states;
-        Ok(features)
+        Ok(Self { zaps: Mutex::new(Some(zaps)), states: Mutex::new(states) })
+    }
+
+    fn zaps(&self) -> Result<Zaps> {
+        self.zaps.lock().clone().ok_or_else(|| ZioError::Invalid("the pool is from before feature flags".into()))
     }
 
     /// Whether the feature may be used.
@@ -234,24 +244,27 @@ impl Features {
         }
         let feature = lookup(guid).ok_or_else(|| ZioError::NotFound(format!("feature '{guid}'")))?;
         let text: Vec<u64> = feature.description.bytes().chain([0]).map(u64::from).collect();
-        self.descriptions.put(tx, guid.as_bytes(), &ZapValue { integer_size: 1, integers: text }).await?;
+        self.zaps()?.descriptions.put(tx, guid.as_bytes(), &ZapValue { integer_size: 1, integers: text }).await?;
         let count = u64::from(feature.activate_on_enable);
         self.set(tx, guid, count, !feature.readonly_compat).await?;
         if guid == "com.delphix:enabled_txg" {
             let object = mos::create_zap(os, tx, object_type::OTN_ZAP_METADATA, salt()).await?;
             directory.put_u64(tx, mos::FEATURE_ENABLED_TXG.as_bytes(), object.0).await?;
-            *self.enabled_txg.lock() = Some(Zap::open(os, object).await?);
+            let zap = Zap::open(os, object).await?;
+            if let Some(zaps) = &mut *self.zaps.lock() {
+                zaps.enabled_txg = Some(zap);
+            }
             self.set(tx, guid, 1, false).await?;
         }
-        let zap = self.enabled_txg.lock().clone();
-        if let Some(zap) = zap {
+        if let Some(zap) = self.zaps()?.enabled_txg {
             zap.put_u64(tx, guid.as_bytes(), tx.txg().0).await?;
         }
         Ok(())
     }
 
     async fn set(&self, tx: &Tx, guid: &str, count: u64, for_read: bool) -> Result<()> {
-        let zap = if for_read { &self.for_read } else { &self.for_write };
+        let zaps = self.zaps()?;
+        let zap = if for_read { &zaps.for_read } else { &zaps.for_write };
         zap.put_u64(tx, guid.as_bytes(), count).await?;
         self.states.lock().insert(guid.to_owned(), State { count, for_read });
         Ok(())

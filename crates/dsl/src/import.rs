@@ -22,7 +22,7 @@ use platter_vdev::TopVdev;
 
 use crate::accounting::Accounting;
 use crate::config::{PoolConfig, PoolState, VdevConfig};
-use crate::core::{Core, MosObjects, mos_properties, mos_properties_unknown};
+use crate::core::{Core, MosObjects, first_mos_properties, mos_properties};
 use crate::dir::StoredProperty;
 use crate::discover::{self, Candidate};
 use crate::environment::Environment;
@@ -30,11 +30,8 @@ use crate::error::{PoolError, Result};
 use crate::features::{self, Features};
 use crate::open_vdevs::{self, FoundDevices};
 use crate::request::ImportRequest;
-use crate::sync::VERSION;
+use crate::version::PoolVersion;
 use crate::{config_object, dtl, error_log, mos, names, pool_properties, salt, scrub, space_maps, tree};
-
-/// Oldest version this one reads (`SPA_VERSION_BEFORE_FEATURES` is 28; deadlists came with 26).
-const VERSION_READ_MIN: u64 = 15;
 
 /// Finds the one pool that a request means.
 async fn choose(environment: &Environment, request: &ImportRequest) -> Result<Candidate> {
@@ -85,17 +82,17 @@ fn check(environment: &Environment, candidate: &Candidate, request: &ImportReque
             unsupported.join("\n\t")
         )));
     }
-    if config.version > VERSION || (config.version > 28 && config.version < VERSION) {
+    let version = PoolVersion(config.version);
+    if version < PoolVersion::OLDEST {
         return Err(PoolError::Unsupported(format!(
-            "pool is formatted using an unsupported ZFS version ({})",
-            config.version
+            "pool version {version} is too old: this program knows {} to {} and {}",
+            PoolVersion::OLDEST,
+            PoolVersion::BEFORE_FEATURES,
+            PoolVersion::FEATURES
         )));
     }
-    if config.version < VERSION_READ_MIN {
-        return Err(PoolError::Unsupported(format!(
-            "pool version {} is too old: this version reads {VERSION_READ_MIN} to 28 and {VERSION}",
-            config.version
-        )));
+    if !version.is_supported() {
+        return Err(PoolError::Unsupported(format!("pool is formatted using an unsupported ZFS version ({version})")));
     }
     if !candidate.is_complete_enough() {
         let mut text = String::from("one or more devices is currently unavailable");
@@ -227,7 +224,7 @@ impl Opened {
             accounting: accounting.clone(),
             gate: gate.clone(),
             id: ObjectId::NONE,
-            properties: mos_properties_unknown(),
+            properties: first_mos_properties(),
             read_only: false,
         };
         let mos = Objset::open(params, uberblock.rootbp).await?;
@@ -250,8 +247,8 @@ impl Opened {
     }
 
     async fn features(&self, config: &PoolConfig) -> Result<Features> {
-        if config.version < VERSION {
-            return Ok(Features::none(&self.directory));
+        if !PoolVersion(config.version).has_features() {
+            return Ok(Features::none());
         }
         Ok(Features::load(&self.mos, &self.directory).await?)
     }
@@ -354,12 +351,6 @@ fn check_features(features: &Features, config: &PoolConfig, read_only: bool) -> 
             unwritable.join("\n\t")
         )));
     }
-    if config.version < VERSION {
-        return Err(PoolError::Unsupported(format!(
-            "pool version {} can be read but not written yet\n{hint}",
-            config.version
-        )));
-    }
     let special = config.vdev_tree.children.iter().find(|top| top.other.contains("alloc_bias"));
     if let Some(top) = special {
         return Err(PoolError::Unsupported(format!(
@@ -371,8 +362,9 @@ fn check_features(features: &Features, config: &PoolConfig, read_only: bool) -> 
 }
 
 /// Names in the pool directory that stand for work or tables that this version cannot write.
-const UNWRITABLE_ENTRIES: [(&str, &str); 5] = [
-    ("DDT-", "deduplication tables"),
+const UNWRITABLE_ENTRIES: [(&str, &str); 6] = [
+    ("scrub_bookmark", "a scrub that older software has not finished"),
+    ("DDT-log-", "logs of deduplication tables"),
     ("com.delphix:removing", "a device removal"),
     ("com.delphix:zpool_checkpoint", "a checkpoint"),
     ("bptree_obj", "data sets that are still being destroyed"),
@@ -427,8 +419,8 @@ async fn finish(
 ) -> Result<Arc<Core>> {
     let Opened { store, gate, mos: os, accounting, directory, vdevs } = opened;
     let tree = tree::load(&os, &store, &directory, &config.name).await?;
-    os.set_properties(mos_properties(&features));
     os.set_hole_birth(features.is_active("com.delphix:hole_birth"));
+    os.set_properties(mos_properties(PoolVersion(config.version), &features));
     let entry =
         async |name: &str| -> Result<ObjectId> { Ok(ObjectId(directory.get_u64(name.as_bytes()).await?.unwrap_or(0))) };
     let objects = MosObjects {
@@ -444,7 +436,7 @@ async fn finish(
             accounting: accounting.clone(),
             gate: gate.clone(),
             id: ObjectId::NONE,
-            properties: mos_properties_unknown(),
+            properties: first_mos_properties(),
             read_only: true,
         };
         check_directory(&directory, &tree, &os, params).await?;

@@ -11,6 +11,7 @@ mod core;
 mod create;
 mod dataset;
 mod dataset_report;
+mod ddt;
 mod deadlist;
 mod destroy;
 mod dir;
@@ -43,6 +44,8 @@ mod space_maps;
 mod status;
 mod sync;
 mod tree;
+pub mod version;
+mod version_limits;
 mod zapify;
 
 pub use environment::{Environment, FilesystemMaker, FilesystemOptions, WallClock};

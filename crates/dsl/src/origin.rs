@@ -22,6 +22,7 @@ use crate::deadlist;
 use crate::dir::{Dir, ORIGIN_DIR};
 use crate::features::Features;
 use crate::mos;
+use crate::version::PoolVersion;
 
 const EMPTY_BPOBJ_FEATURE: &str = "com.delphix:empty_bpobj";
 
@@ -35,6 +36,8 @@ pub struct MosAccess<'a> {
     pub features: &'a Features,
     /// Well-known objects.
     pub objects: &'a Mutex<MosObjects>,
+    /// The pool's version.
+    pub version: PoolVersion,
 }
 
 /// A bpobj for a new deadlist entry: the shared empty one where the pool has that feature.
@@ -60,6 +63,9 @@ pub async fn empty_bpobj(mos: &MosAccess<'_>, tx: &Tx) -> Result<ObjectId> {
 /// # Errors
 /// Device errors, damage.
 pub async fn free_deadlist(mos: &MosAccess<'_>, tx: &Tx, object: ObjectId) -> Result<()> {
+    if deadlist::is_plain(mos.os, object).await? {
+        return Bpobj::free(mos.os, tx, object).await;
+    }
     let empty = mos.objects.lock().empty_bpobj;
     for (_, bpobj) in deadlist::keys(mos.os, object).await? {
         if bpobj != empty {
@@ -89,7 +95,7 @@ pub async fn create(
     mut random: impl FnMut() -> u64,
 ) -> Result<Origin> {
     let dir = Dir::create(mos.os, mos.directory, tx, Some(root.clone()), ORIGIN_DIR, now, &mut random).await?;
-    let head = Dataset::create(mos.os, store, tx, &dir, None, now, &mut random).await?;
+    let head = Dataset::create(mos, store, tx, &dir, None, now, &mut random).await?;
     let new = NewDnode::bonus_only(object_type::DSL_DATASET, DSL_DATASET_SIZE as u16);
     let snapshot = mos.os.allocate(tx, new).await?;
     // The origin must be older than anything in the pool.
@@ -112,9 +118,12 @@ pub async fn create(
     };
     snapshot.set_bonus(tx, object_type::DSL_DATASET, &snapshot_phys.encode())?;
     // The head goes on with a deadlist of its own.
-    let fresh = deadlist::create(mos.os, tx, random()).await?;
-    let bpobj = empty_bpobj(mos, tx).await?;
-    deadlist::add_key(mos.os, tx, fresh, 0, bpobj).await?;
+    let fresh = deadlist::create(mos.os, tx, mos.version, random()).await?;
+    let mut deadlist_keys = Vec::new();
+    if mos.version.has_deadlists() {
+        deadlist::add_key(mos.os, tx, fresh, 0, empty_bpobj(mos, tx).await?).await?;
+        deadlist_keys.push(0);
+    }
     {
         let mut phys = head.phys.lock();
         phys.deadlist_obj = fresh;
@@ -124,7 +133,7 @@ pub async fn create(
     head.store(mos.os, tx).await?;
     let value = ZapValue { integer_size: 8, integers: vec![snapshot.object().0] };
     Zap::open(mos.os, snapnames).await?.add(tx, ORIGIN_DIR.as_bytes(), &value).await?;
-    Ok(Origin { snapshot: snapshot.object(), creation_txg, deadlist_keys: vec![(0, bpobj)] })
+    Ok(Origin { snapshot: snapshot.object(), creation_txg, deadlist_keys })
 }
 
 /// Lists `dataset` among the origin's clones.
@@ -132,12 +141,13 @@ pub async fn create(
 /// # Errors
 /// Out of space, device errors.
 pub async fn attach(
-    os: &Arc<Objset>,
+    mos: &MosAccess<'_>,
     tx: &Tx,
     origin: &Origin,
     dataset: ObjectId,
     mut random: impl FnMut() -> u64,
 ) -> Result<()> {
+    let os = mos.os;
     let mut snapshot = Snapshot::load(os, origin.snapshot).await?;
     let phys = &mut snapshot.phys;
     phys.num_children += 1;
@@ -147,6 +157,9 @@ pub async fn attach(
     mos::add_int(&Zap::open(os, phys.next_clones_obj).await?, tx, dataset.0).await?;
     let dir = os.dnode(phys.dir_obj).await?;
     snapshot.store(tx)?;
+    if !mos.version.has_deadlists() {
+        return Ok(());
+    }
 
     let mut dir_phys = dir_phys(&dir)?;
     if !dir_phys.clones.is_some() {

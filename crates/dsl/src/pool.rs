@@ -20,7 +20,7 @@ use crate::report::{DatasetReport, Detail, HistoryEntry, ImportableReport, PoolR
 use crate::request::{Changed, CreateRequest, ImportRequest, PoolChange, Setting};
 use crate::{
     change, create, dataset_report, destroy, discover, history, import, limits, log_spacemaps, member_check, names,
-    pool_properties, properties, rename, scrub, space, status, sync,
+    pool_properties, properties, rename, scrub, space, status, sync, version_limits,
 };
 
 /// An imported pool with its sync loop.
@@ -236,6 +236,12 @@ impl Pool {
     }
 
     async fn enable_feature(&self, name: &str, value: &str) -> Result<()> {
+        let version = self.core.version();
+        if !version.has_features() {
+            return Err(PoolError::Unsupported(format!(
+                "pool version {version} has no features\nuse 'zpool upgrade' to bring the pool to feature flags"
+            )));
+        }
         let info = platter_ondisk::features::FEATURES
             .iter()
             .find(|info| info.name == name)
@@ -420,8 +426,9 @@ impl Pool {
     pub async fn create_dataset(&self, name: &str, given: &BTreeMap<String, String>) -> Result<()> {
         names::check_dataset(name)?;
         let mut given = given.clone();
-        let options = properties::take_at_creation(&mut given)?;
+        let options = properties::take_at_creation(&mut given, self.core.version())?;
         let properties = properties::parse_all(&given)?;
+        version_limits::check_all(&properties, self.core.version(), &self.core.features)?;
         if !name.contains('/') {
             return Err(PoolError::invalid("missing dataset name"));
         }
@@ -490,6 +497,7 @@ impl Pool {
         let (property, value) = match setting {
             Setting::Value(value) => {
                 let (property, stored) = properties::parse(property, value)?;
+                version_limits::check(&property, &stored, self.core.version(), &self.core.features)?;
                 (property, Some(stored))
             }
             Setting::Inherit | Setting::Received if properties::is_user(property) => (property.to_owned(), None),

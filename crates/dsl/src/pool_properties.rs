@@ -14,6 +14,7 @@ use crate::error::{PoolError, Result};
 use crate::features::CREATED;
 use crate::mos;
 use crate::report::{Properties, Property, PropertySource, PropertyValue};
+use crate::version::PoolVersion;
 
 /// The `compatibility` property is a pair of the configuration (`ZPOOL_CONFIG_COMPATIBILITY`).
 const COMPATIBILITY: &str = "compatibility";
@@ -116,21 +117,23 @@ fn without_effect(name: &str, value: &str) -> PoolError {
     PoolError::Unsupported(format!("property '{name}' cannot be set to '{value}': this version does not act on it yet"))
 }
 
-/// Sorts out `zpool create -o`: ashift (0: detect), properties to store, feature choice.
+/// Sorts out `zpool create -o`: ashift (0: detect), properties to store, feature choice, version.
 ///
 /// # Errors
 /// As [`parse`]; unknown features.
 pub fn parse_for_create(
     given: &BTreeMap<String, String>,
-) -> Result<(u64, BTreeMap<String, StoredProperty>, FeatureChoice)> {
+) -> Result<(u64, BTreeMap<String, StoredProperty>, FeatureChoice, PoolVersion)> {
     let (mut ashift, mut stored, mut choice) = (0, BTreeMap::new(), FeatureChoice::default());
+    let mut version = PoolVersion::FEATURES;
     for (name, value) in given {
         if let Some(feature) = name.strip_prefix("feature@") {
             choose_feature(&mut choice, feature, value)?;
             continue;
         }
         if name == "version" {
-            return Err(PoolError::Unsupported(format!("property '{name}' is not supported by this version")));
+            version = parse_version(value)?;
+            continue;
         }
         match (parse(name, value)?, &**name) {
             (StoredProperty::Number(n), "ashift") => {
@@ -142,7 +145,28 @@ pub fn parse_for_create(
             }
         }
     }
-    Ok((ashift, stored, choice))
+    let feature = given.keys().find(|name| name.starts_with("feature@"));
+    if let Some(feature) = feature.filter(|_| !version.has_features()) {
+        return Err(PoolError::invalid(format!("'{feature}' property can not be set in a pool of version {version}")));
+    }
+    Ok((ashift, stored, choice, version))
+}
+
+/// Checks a pool version that is to be created or upgraded to.
+///
+/// # Errors
+/// No number, or a version that this program does not know.
+pub fn parse_version(value: &str) -> Result<PoolVersion> {
+    let number = value.parse().map_err(|_| PoolError::invalid(format!("bad numeric value '{value}' for 'version'")))?;
+    let version = PoolVersion(number);
+    if version.is_supported() {
+        return Ok(version);
+    }
+    let (oldest, newest) = (PoolVersion::OLDEST, PoolVersion::BEFORE_FEATURES);
+    Err(PoolError::invalid(format!(
+        "property 'version' number {number} is invalid.\nThis program writes versions {oldest} to {newest} and {},          which means feature flags",
+        PoolVersion::FEATURES
+    )))
 }
 
 fn choose_feature(choice: &mut FeatureChoice, name: &str, value: &str) -> Result<()> {
@@ -268,8 +292,9 @@ pub fn report(core: &Core, health: &str) -> Properties {
     put("altroot", text(altroot.as_deref().unwrap_or("-")), source);
     put("health", text(health), none());
     put("guid", PropertyValue::Number(config.guid.0), none());
-    let version = if config.version == 5000 { "-".to_owned() } else { config.version.to_string() };
-    put("version", text(&version), PropertySource::Default);
+    let features = PoolVersion(config.version).has_features();
+    let version = if features { "-".to_owned() } else { config.version.to_string() };
+    put("version", text(&version), if features { PropertySource::Default } else { PropertySource::Local });
     put("bootfs", text("-"), PropertySource::Default);
     put("dedupratio", PropertyValue::Number(100), none());
     put("free", PropertyValue::Number(size.saturating_sub(allocated)), none());
@@ -287,7 +312,7 @@ pub fn report(core: &Core, health: &str) -> Properties {
     put("multihost", text("off"), PropertySource::Default);
     put("checkpoint", text("-"), none());
     put("load_guid", PropertyValue::Number(config.guid.0), none());
-    put("maxblocksize", PropertyValue::Number(16 << 20), none());
+    put("maxblocksize", PropertyValue::Number(if features { 16 << 20 } else { 128 << 10 }), none());
     put("maxdnodesize", PropertyValue::Number(512), none());
     put("dedupditto", PropertyValue::Number(0), PropertySource::Default);
     match config.other.get_str(COMPATIBILITY) {
@@ -324,7 +349,7 @@ pub fn report(core: &Core, health: &str) -> Properties {
             put(name, text(value), PropertySource::Local);
         }
     }
-    for info in platter_ondisk::features::FEATURES {
+    for info in platter_ondisk::features::FEATURES.iter().filter(|_| features) {
         let state = if core.features.is_active(info.guid) {
             "active"
         } else if core.features.is_enabled(info.guid) {

@@ -16,6 +16,8 @@ use crate::dataset::Dataset;
 use crate::dir::{Dir, StoredProperty};
 use crate::environment::FilesystemOptions;
 use crate::error::{PoolError, Result};
+use crate::version::PoolVersion;
+use crate::version_limits;
 
 const LARGE_DNODE: &str = "org.zfsonlinux:large_dnode";
 
@@ -150,7 +152,7 @@ pub const NATIVES: &[Native] = &[
 
 /// Properties that a file system gets when it is made and keeps for ever, with their values as stored.
 pub const AT_CREATION: &[(&str, Kind)] = &[
-    ("version", Kind::Index(&[("5", 5), ("current", 5), ("1", 1), ("2", 2), ("3", 3), ("4", 4)])),
+    ("version", Kind::Index(&[("5", 5), ("current", 0), ("1", 1), ("2", 2), ("3", 3), ("4", 4)])),
     ("utf8only", ON_OFF),
     ("normalization", Kind::Index(&[("none", 0), ("formD", NFD), ("formKC", NFKC), ("formC", NFC), ("formKD", NFKD)])),
     ("casesensitivity", Kind::Index(&[("sensitive", 0), ("insensitive", 1), ("mixed", 2)])),
@@ -354,19 +356,21 @@ fn no_effect(name: &str) -> &'static str {
 ///
 /// # Errors
 /// Value out of range, or without effect in this version.
-pub fn take_at_creation(given: &mut BTreeMap<String, String>) -> Result<FilesystemOptions> {
-    let mut options = FilesystemOptions::default();
+pub fn take_at_creation(given: &mut BTreeMap<String, String>, pool: PoolVersion) -> Result<FilesystemOptions> {
+    let mut options = FilesystemOptions { version: pool.zpl_version_max(), utf8_only: false };
     for (name, kind) in AT_CREATION {
         let (Some(value), Kind::Index(values)) = (given.remove(*name), kind) else { continue };
         let number = index_value(name, values, &value)?;
         let wanted = match *name {
-            "version" if number == options.version => continue,
+            "version" => {
+                options.version = version_limits::zpl_version(pool, number)?;
+                continue;
+            }
             "utf8only" => {
                 options.utf8_only = number == 1;
                 continue;
             }
             "normalization" | "casesensitivity" if number == 0 => continue,
-            "version" => "only version 5 is made",
             _ => "names are compared byte by byte only",
         };
         return Err(PoolError::Unsupported(format!("property '{name}' cannot be set to '{value}': {wanted} yet")));
@@ -407,10 +411,11 @@ pub fn number(dir: &Arc<Dir>, name: &str) -> u64 {
 pub fn write_properties(core: &Core, dir: &Arc<Dir>) -> WriteProperties {
     let compression = number(dir, "compression");
     let (kind, level) = (compression & ((1 << COMPRESSION_BITS) - 1), compression >> COMPRESSION_BITS);
+    let format = core.format();
     let kind = match kind {
-        1 => u64::from(crate::core::metadata_compression(&core.features)),
-        15 if !core.features.is_enabled("org.illumos:lz4_compress") => 3,
-        16 if !core.features.is_enabled("org.freebsd:zstd_compress") => 15,
+        1 => u64::from(format.compression),
+        16 if !core.features.is_enabled("org.freebsd:zstd_compress") => u64::from(format.compression),
+        15 if !core.features.is_active("org.illumos:lz4_compress") => u64::from(format.compression),
         n => n,
     };
     let checksum = match number(dir, "checksum") {
@@ -425,7 +430,6 @@ pub fn write_properties(core: &Core, dir: &Arc<Dir>) -> WriteProperties {
         checksum: checksum as u8,
         compression: kind as u8,
         compression_level: if kind == 16 && level == 0 { 3 } else { level as i32 },
-        metadata_compression: crate::core::metadata_compression(&core.features),
         copies: number(dir, "copies") as u8,
         record_size: record_size as u32,
         is_mos: false,
@@ -442,6 +446,7 @@ pub fn write_properties(core: &Core, dir: &Arc<Dir>) -> WriteProperties {
             3 => RedundantMetadata::None,
             _ => RedundantMetadata::All,
         },
+        format,
     }
 }
 
@@ -549,11 +554,11 @@ mod tests {
             pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
         };
         let mut some = given(&[("utf8only", "on"), ("version", "5"), ("atime", "off"), ("normalization", "none")]);
-        let options = take_at_creation(&mut some).unwrap();
+        let options = take_at_creation(&mut some, PoolVersion::FEATURES).unwrap();
         assert!(options.utf8_only);
         assert_eq!(some, given(&[("atime", "off")]));
-        for (name, value) in [("utf8only", "maybe"), ("casesensitivity", "mixed"), ("version", "3")] {
-            let text = take_at_creation(&mut given(&[(name, value)])).unwrap_err().to_string();
+        for (name, value) in [("utf8only", "maybe"), ("casesensitivity", "mixed"), ("version", "2")] {
+            let text = take_at_creation(&mut given(&[(name, value)]), PoolVersion::FEATURES).unwrap_err().to_string();
             assert!(text.contains(name), "{text}");
         }
     }

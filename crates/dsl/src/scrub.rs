@@ -291,6 +291,10 @@ pub async fn wait(core: &Arc<Core>) {
 }
 
 async fn persist(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
+    if !core.version().has_scan() {
+        // Older pools have another record of it, which only their own software goes on from.
+        return Ok(());
+    }
     core.task(async |core, tx| {
         // OpenZFS takes a scan under way to have a queue of data sets, and frees it at the end.
         let (scanning, foreign, queue) = {

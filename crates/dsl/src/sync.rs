@@ -23,7 +23,7 @@ use crate::core::Core;
 use crate::dataset::{Dataset, Snapshot};
 use crate::dir::{Dir, SpaceChange, UsedKind, reserved_delta};
 use crate::labels::{self, Half};
-use crate::{deadlist, dtl, log_spacemaps, salt, space_maps, zapify};
+use crate::{ddt, deadlist, dtl, log_spacemaps, salt, space_maps, zapify};
 
 /// More passes than this mean that sync does not converge.
 const PASSES_MAX: u32 = 64;
@@ -86,7 +86,9 @@ async fn sync(core: &Arc<Core>, txg: Txg) -> Result<()> {
     core.store.set_pass(1);
     let outcome = async {
         free_deferred(core, &tx).await?;
-        salt::create_if_missing(&core.directory, &core.store, &tx, &core.environment).await?;
+        if core.version().has_features() {
+            salt::create_if_missing(&core.directory, &core.store, &tx, &core.environment).await?;
+        }
         for task in tasks {
             task.run(core.clone(), txg).await;
         }
@@ -109,7 +111,7 @@ fn check_devices(core: &Core) {
 }
 
 /// Frees what late passes of the group before put on the deferred list (`spa_sync_deferred_frees`).
-async fn free_deferred(core: &Core, tx: &Tx) -> Result<()> {
+async fn free_deferred(core: &Arc<Core>, tx: &Tx) -> Result<()> {
     let object = core.objects.lock().deferred;
     let list = Bpobj::open(&core.mos, object).await?;
     let pointers = list.pointers().await?;
@@ -118,7 +120,9 @@ async fn free_deferred(core: &Core, tx: &Tx) -> Result<()> {
     }
     let mut kept = Vec::new();
     for bp in &pointers {
-        if !bp.is_gang() {
+        if bp.is_dedup() {
+            ddt::release(core, tx, bp).await?;
+        } else if !bp.is_gang() {
             core.store.state().allocator.lock().free(bp)?;
         } else if let Err(error) = free_gang(&core.store, bp).await {
             if !matches!(error, ZioError::Io(_)) {

@@ -79,7 +79,7 @@ async fn load_origin(os: &Arc<Objset>, store: &Store, dir: Arc<Dir>) -> Result<O
     if !snapshot.is_some() {
         return Ok(None);
     }
-    let deadlist_keys = deadlist::keys(os, deadlist_object).await?;
+    let deadlist_keys = deadlist::keys(os, deadlist_object).await?.into_iter().map(|(key, _)| key).collect();
     Ok(Some(Origin { snapshot, creation_txg, deadlist_keys }))
 }
 

@@ -67,13 +67,13 @@ impl Fixture {
             checksum: 7,
             compression: 2,
             compression_level: 0,
-            metadata_compression: 15,
             copies: 1,
             record_size: 128 << 10,
             is_mos: false,
             embedded_data: false,
             dnode_size: 512,
             redundant_metadata: platter_dmu::RedundantMetadata::All,
+            format: platter_dmu::Format::default(),
         };
         let store = Arc::new(MemoryStore::new());
         let gate = TxgGate::new(Txg(10), 256 << 20);

@@ -241,7 +241,7 @@ fn force_cleanup(root: &Path) {
 }
 
 /// Mount points below `root`, the last mounted first: a mount may hide earlier ones.
-fn mounts_below(root: &Path) -> Vec<PathBuf> {
+pub(crate) fn mounts_below(root: &Path) -> Vec<PathBuf> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut found: Vec<PathBuf> = table
         .lines()

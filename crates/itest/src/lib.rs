@@ -19,8 +19,10 @@ pub mod reference;
 pub mod run;
 pub mod tree;
 pub mod zdb;
+pub mod zfs_fuse;
 pub mod zhack;
 
 pub use lab::Lab;
 pub use run::Run;
 pub use tree::Tree;
+pub use zfs_fuse::ZfsFuse;

@@ -143,8 +143,9 @@ pub(crate) async fn scrub(store: &Store, bp: &BlkPtr, bookmark: Bookmark) -> Res
 
 /// Frees every copy of a block; a gang block's members cannot be known without reading, see [`crate::free_gang`].
 pub(crate) fn free_all(store: &Store, bp: &BlkPtr) -> Result<()> {
-    if bp.dvas().any(|dva| dva.gang) {
-        // Its members must be read first: that is done with the deferred frees, where awaiting is possible.
+    if bp.is_dedup() || bp.dvas().any(|dva| dva.gang) {
+        // Its members, or the table that counts its references, must be read first: that is done with the deferred
+        // frees, where awaiting is possible.
         store.state().late_frees.lock().push(*bp);
         return Ok(());
     }

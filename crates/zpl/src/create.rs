@@ -17,6 +17,7 @@ use crate::phys::Phys;
 use crate::sa_table::{SaTable, plain_zap};
 use crate::salt::Salts;
 use crate::znode::Znode;
+use crate::znode_legacy;
 
 impl Zpl {
     /// Fills the new object set `os` with an empty file system, all within `tx`.
@@ -24,10 +25,11 @@ impl Zpl {
     /// # Errors
     /// A version that cannot be written; those of the layers below.
     pub async fn create_filesystem(os: &Arc<Objset>, tx: &Tx, options: &CreateOptions) -> Result<()> {
-        if options.version != ZPL_VERSION {
+        if !(znode_legacy::WRITTEN_OLDEST..=ZPL_VERSION).contains(&options.version) {
             return Err(ZioError::Invalid(format!(
-                "file system version {} cannot be written, only {ZPL_VERSION}",
-                options.version
+                "file system version {} cannot be written, only {} to {ZPL_VERSION}",
+                options.version,
+                znode_legacy::WRITTEN_OLDEST
             )));
         }
         if options.normalization != 0 || options.case_sensitivity != 0 {
@@ -47,17 +49,21 @@ impl Zpl {
             zap.put_u64(tx, name.as_bytes(), value).await?;
         }
 
-        let sa = Zap::create(os, tx, None, plain_zap(object_type::SA_MASTER_NODE, &salts)).await?;
-        zap.put_u64(tx, master::SA_ATTRS.as_bytes(), sa.dnode().object().0).await?;
+        let table = if options.version >= znode_legacy::SA_VERSION {
+            let sa = Zap::create(os, tx, None, plain_zap(object_type::SA_MASTER_NODE, &salts)).await?;
+            zap.put_u64(tx, master::SA_ATTRS.as_bytes(), sa.dnode().object().0).await?;
+            SaTable::create(os, tx, &sa, &salts).await?
+        } else {
+            SaTable::legacy()
+        };
         let unlinked = Zap::create(os, tx, None, plain_zap(object_type::UNLINKED_SET, &salts)).await?;
         zap.put_u64(tx, master::DELETE_QUEUE.as_bytes(), unlinked.dnode().object().0).await?;
-        let table = SaTable::create(os, tx, &sa, &salts).await?;
 
         let mut phys = Phys::new(FileKind::Directory, 0o755, tx.txg().0, options.now, &table);
         phys.uid = u64::from(options.uid);
         phys.gid = u64::from(options.gid);
         debug_assert!(phys.order.contains(&table.number(ZplAttr::Parent)));
-        let root = Zap::create(os, tx, None, directory_zap(&salts)).await?;
+        let root = Zap::create(os, tx, None, directory_zap(&salts, &table)).await?;
         let object = root.dnode().object();
         let znode = Znode::new(root.dnode().clone(), phys);
         // The root is its own parent.
@@ -70,6 +76,7 @@ impl Zpl {
 }
 
 /// A directory's entries.
-pub(crate) fn directory_zap(salts: &Salts) -> NewZap {
-    NewZap { bonus_type: object_type::SA, ..plain_zap(object_type::DIRECTORY_CONTENTS, salts) }
+pub(crate) fn directory_zap(salts: &Salts, table: &SaTable) -> NewZap {
+    let (bonus_type, bonus_length) = table.new_bonus();
+    NewZap { bonus_type, bonus_length, ..plain_zap(object_type::DIRECTORY_CONTENTS, salts) }
 }

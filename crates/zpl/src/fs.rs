@@ -18,6 +18,7 @@ use crate::phys::Phys;
 use crate::sa_table::SaTable;
 use crate::salt::Salts;
 use crate::znode::Znode;
+use crate::znode_legacy;
 
 /// Files kept in memory when the mount does not say.
 const ZNODES_DEFAULT: usize = 64 << 10;
@@ -90,9 +91,9 @@ impl Master {
 
     /// Why this version of the format cannot be written.
     fn read_only_reason(&self) -> Option<String> {
-        if self.version < ZPL_VERSION {
+        if self.version < znode_legacy::WRITTEN_OLDEST {
             Some(format!(
-                "its files have the layout of version {} and only version {ZPL_VERSION} is written; \
+                "its files have the layout of version {}, which can be read but not written; \
                  copy the files to a new file system to change them",
                 self.version
             ))
@@ -130,6 +131,9 @@ impl Zpl {
             master.read_only_reason()
         };
         let salts = Salts::new(options.salt_seed);
+        if master.version >= znode_legacy::SA_VERSION && !master.sa.is_some() {
+            return Err(ZioError::corrupt("master node", "it has no attribute tables").into());
+        }
         let mut table = SaTable::load(&os, master.sa).await?;
         let mut changed = Txg(0);
         if read_only.is_none() && !table.is_complete() {

@@ -33,6 +33,7 @@ mod salt;
 mod setattr;
 mod unlinked;
 mod znode;
+mod znode_legacy;
 
 pub use attr::{
     Attr, DirEntry, Fallocate, FileKind, NewFile, RenameFlags, SeekFor, SetAttr, SetTime, StatFs, Timestamp, WallClock,

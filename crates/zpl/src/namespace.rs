@@ -20,6 +20,7 @@ use crate::error::{Result, ZplError};
 use crate::fs::Zpl;
 use crate::phys::Phys;
 use crate::znode::{Znode, rdev_from_user};
+use crate::znode_legacy;
 
 /// Most links of one object.
 const LINKS_MAX: u64 = (1 << 31) - 1;
@@ -156,17 +157,24 @@ impl Zpl {
             phys.size = target.len() as u64;
         }
         let dnode = if what.kind == FileKind::Directory {
-            Zap::create(&self.os, tx, None, directory_zap(&self.salts)).await?.dnode().clone()
+            Zap::create(&self.os, tx, None, directory_zap(&self.salts, &self.table)).await?.dnode().clone()
         } else {
+            let (bonus_type, bonus_length) = self.table.new_bonus();
+            // A target that does not fit a znode is the object's data.
+            let data = what.target.filter(|t| self.table.is_legacy() && !znode_legacy::target_fits(t.len()));
             let dnode = NewDnode {
                 object_type: object_type::PLAIN_FILE_CONTENTS,
-                block_size: FIRST_BLOCK_SIZE,
+                block_size: data.map_or(FIRST_BLOCK_SIZE, |data| data.len() as u32),
                 indirect_shift: INDIRECT_SHIFT,
-                bonus_type: object_type::SA,
-                bonus_length: 0,
+                bonus_type,
+                bonus_length,
                 dnode_size: 0,
             };
-            self.os.allocate(tx, dnode).await?
+            let dnode = self.os.allocate(tx, dnode).await?;
+            if let Some(data) = data {
+                dnode.write(tx, 0, data).await?;
+            }
+            dnode
         };
         Ok(Znode::new(dnode, phys))
     }

@@ -7,7 +7,7 @@ use crate::attr::Timestamp;
 /// Makes a new file system (`zfs_create_fs`).
 #[derive(Clone, Debug)]
 pub struct CreateOptions {
-    /// ZPL version; only 5 can be written.
+    /// ZPL version, 3 to 5. Before 5 files have znodes instead of system attributes.
     pub version: u64,
     /// Property `normalization` as stored (0: none).
     pub normalization: u64,

@@ -4,18 +4,19 @@
 //! - what this version does not know is kept: attributes of other software come back in their old place;
 //! - [`Phys::order`] is the order on disk, bonus first, spill after it; a new attribute goes to the end
 //!   (as `sa_modify_attrs` does);
-//! - a legacy znode that is written back becomes system attributes.
+//! - a file of a file system before version 5 has a znode instead: see `znode_legacy`.
 
 use platter_dmu::{Dnode, Objset, ZioError};
 use platter_ondisk::ObjectId;
 use platter_ondisk::sa::{SaBuffer, SaValue, encode, fit};
 use platter_ondisk::types::object_type;
-use platter_ondisk::znode::{ZNODE_PHYS_SIZE, ZnodePhys, ZplAttr, flags};
+use platter_ondisk::znode::{ZplAttr, flags};
 use platter_zio::Result;
 
 use crate::acl::Acl;
 use crate::attr::{FileKind, Timestamp};
 use crate::sa_table::{DEVICE_TEMPLATE, SYMLINK_TEMPLATE, SaTable, TEMPLATE};
+use crate::znode_legacy;
 
 /// All attributes of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub(crate) struct Phys {
     pub order: Vec<u16>,
     /// The object with a legacy znode's access control list; freed when the znode is first written back.
     pub external_acl: Option<ObjectId>,
+    /// What a znode has beside all this; only in a file system before version 5.
+    pub legacy: Option<Box<znode_legacy::Rest>>,
 }
 
 /// What goes to disk.
@@ -90,6 +93,7 @@ impl Phys {
             others: Vec::new(),
             order: table.numbers_of(template),
             external_acl: None,
+            legacy: None,
         }
     }
 
@@ -110,7 +114,8 @@ impl Phys {
         self.flags = self.flags & !(flags::ACL_WIDE | flags::NO_EXECS_DENIED) | kept | crate::acl::trivial_flags(mode);
     }
 
-    fn empty() -> Self {
+    /// Nothing yet.
+    pub fn empty() -> Self {
         Self {
             mode: 0,
             size: 0,
@@ -131,6 +136,7 @@ impl Phys {
             others: Vec::new(),
             order: Vec::new(),
             external_acl: None,
+            legacy: None,
         }
     }
 
@@ -147,7 +153,7 @@ impl Phys {
                 }
                 phys
             }
-            object_type::ZNODE => Self::read_legacy(os, dnode, &bonus, table).await?,
+            object_type::ZNODE => znode_legacy::read(os, dnode, &bonus, table).await?,
             other => {
                 return Err(ZioError::NotFound(format!("file: object {} has a bonus of type {other}", dnode.object())));
             }
@@ -275,55 +281,5 @@ impl Phys {
             None
         };
         Ok(Encoded { bonus, spill })
-    }
-
-    async fn read_legacy(os: &std::sync::Arc<Objset>, dnode: &Dnode, bonus: &[u8], table: &SaTable) -> Result<Self> {
-        let damaged = |e: platter_ondisk::Error| ZioError::corrupt("znode", format!("object {}: {e}", dnode.object()));
-        let old = ZnodePhys::decode(bonus).map_err(damaged)?;
-        let mut external = None;
-        if old.acl.external != 0 {
-            // At most what fits a bonus of entries: 1024 of them (MAX_ACL_ENTRIES).
-            let size = if old.acl.version == 0 { old.acl.size as usize * 12 } else { old.acl.size as usize };
-            let mut bytes = vec![0; size.min(1024 * 48)];
-            os.dnode(ObjectId(old.acl.external)).await?.read(0, &mut bytes).await?;
-            external = Some(bytes);
-        }
-        let mut phys = Self::empty();
-        let order = TEMPLATE.iter().copied().filter(|a| !matches!(a, ZplAttr::DaclCount | ZplAttr::DaclAces));
-        phys.order = order.map(|a| table.number(a)).collect();
-        phys.mode = old.mode;
-        phys.size = old.size;
-        phys.generation = old.generation;
-        phys.uid = old.uid;
-        phys.gid = old.gid;
-        phys.parent = old.parent;
-        phys.flags = old.flags & !flags::BONUS_SCANSTAMP;
-        phys.links = old.links;
-        (phys.atime, phys.mtime, phys.ctime, phys.crtime) = (old.atime, old.mtime, old.ctime, old.crtime);
-        phys.external_acl = (old.acl.external != 0).then_some(ObjectId(old.acl.external));
-        let kind = phys.kind();
-        if matches!(kind, FileKind::BlockDevice | FileKind::CharDevice) {
-            phys.rdev = Some(old.rdev);
-            phys.order.push(table.number(ZplAttr::Rdev));
-        }
-        phys.acl = Acl::from_legacy(&old.acl, external.as_deref());
-        if phys.acl.is_some() {
-            phys.order.extend([ZplAttr::DaclCount, ZplAttr::DaclAces].map(|a| table.number(a)));
-        }
-        if old.xattr != 0 {
-            phys.xattr = Some(old.xattr);
-            phys.order.push(table.number(ZplAttr::Xattr));
-        }
-        if kind == FileKind::Symlink {
-            let length = usize::try_from(old.size).unwrap_or(usize::MAX).min(4096);
-            let mut target = vec![0; length];
-            match bonus.get(ZNODE_PHYS_SIZE..ZNODE_PHYS_SIZE + length) {
-                Some(bytes) => target.copy_from_slice(bytes),
-                None => dnode.read(0, &mut target).await?,
-            }
-            phys.symlink = Some(target);
-            phys.order.push(table.number(ZplAttr::Symlink));
-        }
-        Ok(phys)
     }
 }

@@ -15,7 +15,7 @@ use platter_dmu::{Objset, Tx, ZioError};
 use platter_ondisk::ObjectId;
 use platter_ondisk::sa::{AttrShape, SA_LAYOUT_FIRST, SA_LAYOUT_MAX, SA_LAYOUTS, SA_REGISTRY};
 use platter_ondisk::types::object_type;
-use platter_ondisk::znode::{ZPL_ATTRS, ZplAttr};
+use platter_ondisk::znode::{ZNODE_PHYS_SIZE, ZPL_ATTRS, ZplAttr};
 use platter_zio::Result;
 
 use crate::salt::Salts;
@@ -86,6 +86,8 @@ struct Tables {
 /// The registry and the layouts.
 pub(crate) struct SaTable {
     master: ObjectId,
+    /// Files have znodes, not system attributes: there are no tables.
+    legacy: bool,
     /// By attribute number.
     shapes: BTreeMap<u16, AttrShape>,
     /// The number of each of [`ZplAttr::ALL`].
@@ -136,6 +138,22 @@ impl SaTable {
         Ok(Self::build(master, shapes, &named, layouts, tables))
     }
 
+    /// Stands in where there are no tables: in a file system before version 5.
+    pub fn legacy() -> Self {
+        let tables = Tables { registry: None, layouts: None };
+        Self::build(ObjectId::NONE, BTreeMap::new(), &BTreeMap::new(), Layouts::default(), tables)
+    }
+
+    /// Whether files have znodes instead of system attributes.
+    pub fn is_legacy(&self) -> bool {
+        self.legacy
+    }
+
+    /// Type and length in bytes of a new object's bonus.
+    pub fn new_bonus(&self) -> (u8, u16) {
+        if self.legacy { (object_type::ZNODE, ZNODE_PHYS_SIZE as u16) } else { (object_type::SA, 0) }
+    }
+
     /// The tables of a file system that is being made: `master` is still empty.
     pub async fn create(os: &Arc<Objset>, tx: &Tx, master: &Zap, salts: &Salts) -> Result<Self> {
         let tables = Tables { registry: None, layouts: None };
@@ -178,6 +196,7 @@ impl SaTable {
         let known = ZplAttr::ALL.into_iter().enumerate().map(|(i, attr)| (numbers[i], attr)).collect();
         Self {
             master,
+            legacy: !master.is_some(),
             shapes,
             numbers,
             known,
@@ -189,7 +208,8 @@ impl SaTable {
 
     /// Whether a writer must [`complete`](Self::complete) the tables first.
     pub fn is_complete(&self) -> bool {
-        self.unregistered.is_empty() && self.standard_layouts().iter().all(|l| self.layout_number(l).is_some())
+        self.legacy
+            || self.unregistered.is_empty() && self.standard_layouts().iter().all(|l| self.layout_number(l).is_some())
     }
 
     /// Registers what is not registered and adds the layouts that new files need, so that ordinary operations find

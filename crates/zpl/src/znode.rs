@@ -22,6 +22,7 @@ use crate::phys::{EncodeError, Phys};
 use crate::prefetch::Streams;
 use crate::range_lock::RangeLock;
 use crate::sa_table::SaTable;
+use crate::znode_legacy;
 
 /// What changes about an open object.
 #[derive(Debug)]
@@ -93,7 +94,7 @@ impl Znode {
             let mut state = self.state.lock();
             change(&mut state.phys);
             state.changed = state.changed.max(tx.txg());
-            state.phys.external_acl.take()
+            znode_legacy::take_replaced_acl(&mut state.phys)
         };
         if let Some(object) = external {
             os.free_object(tx, object).await?;
@@ -113,6 +114,10 @@ impl Znode {
         let state = self.state.lock();
         if state.freed {
             return Ok(());
+        }
+        if table.is_legacy() {
+            let bonus = znode_legacy::encode(&state.phys).map_err(EncodeError::Zio)?;
+            return self.dnode.set_bonus(tx, object_type::ZNODE, &bonus).map_err(EncodeError::Zio);
         }
         let encoded = state.phys.encode(table, self.dnode.bonus_capacity(false))?;
         // The spill block's pointer lies at the end of the bonus area: it goes before the bonus grows over it, and

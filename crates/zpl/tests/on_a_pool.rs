@@ -10,7 +10,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use platter_dmu::{Objset, Tx};
 use platter_dsl::request::{CreateRequest, ImportRequest, VdevRequest};
-use platter_dsl::{Environment, FilesystemMaker, Pool};
+use platter_dsl::{Environment, FilesystemMaker, FilesystemOptions, Pool};
 use platter_zpl::{CreateOptions, MountOptions, NewFile, UnlimitedSpace, Zpl};
 
 #[derive(Debug)]
@@ -35,10 +35,10 @@ impl FilesystemMaker for Maker {
         &'a self,
         os: &'a Arc<Objset>,
         tx: &'a Tx,
-        _options: &'a platter_dsl::FilesystemOptions,
+        options: &'a FilesystemOptions,
     ) -> BoxFuture<'a, platter_zio::Result<()>> {
         async move {
-            let options = CreateOptions { salt_seed: 7, ..CreateOptions::default() };
+            let options = CreateOptions { version: options.version, salt_seed: 7, ..CreateOptions::default() };
             Zpl::create_filesystem(os, tx, &options).await
         }
         .boxed()

@@ -37,13 +37,13 @@ impl Fixture {
             checksum: 7,
             compression: 2,
             compression_level: 0,
-            metadata_compression: 15,
             copies: 1,
             record_size: 128 << 10,
             is_mos: true,
             embedded_data: false,
             dnode_size: 512,
             redundant_metadata: crate::objset::RedundantMetadata::All,
+            format: crate::Format::default(),
         };
         let params = ObjsetParams {
             accounting: Arc::new(FreeAtOnce(store.clone())),
