@@ -22,7 +22,7 @@ use platter_dmu::{Result, Tx, ZioError};
 use platter_ondisk::names::dedup_table;
 use platter_ondisk::types::{checksum, object_type};
 use platter_ondisk::zap::{FLAG_HASH64, FLAG_PRE_HASHED_KEY, FLAG_UINT64_KEY};
-use platter_ondisk::{BlkPtr, Dva, ObjectId};
+use platter_ondisk::{BlkPtr, ObjectId};
 use platter_spa::free_gang;
 use platter_zio::BlockStore;
 

@@ -68,7 +68,9 @@ impl ZfsFuse {
             assert!(start.elapsed() < START_LIMIT, "zfs-fuse does not answer");
             std::thread::sleep(Duration::from_millis(50));
         }
-        Some(ZfsFuse { tools, server, mounts_below: mounts_below.to_owned(), _lock: lock })
+        let this = ZfsFuse { tools, server, mounts_below: mounts_below.to_owned(), _lock: lock };
+        this.forget_pools();
+        Some(this)
     }
 
     /// Runs its `zpool WORDS...`.
@@ -93,6 +95,13 @@ impl ZfsFuse {
         self.zpool(&format!("export {pool}")).ok();
     }
 
+    /// Lets go of every pool: it remembers the open ones in a file, and an ended test may have left some there.
+    fn forget_pools(&self) {
+        for pool in self.zpool("list -H -o name").stdout.lines() {
+            self.zpool(&format!("export -f {pool}"));
+        }
+    }
+
     fn run(&self, tool: &str, words: &str) -> Run {
         Run::of(Command::new(self.tools.join(tool)).args(words.split_whitespace()), LIMIT)
     }
@@ -100,6 +109,7 @@ impl ZfsFuse {
 
 impl Drop for ZfsFuse {
     fn drop(&mut self) {
+        self.forget_pools();
         let _ = self.server.kill();
         let _ = self.server.wait();
         for mount in crate::lab::mounts_below(&self.mounts_below) {
