@@ -16,11 +16,10 @@
 
 use std::sync::Arc;
 
-use platter_compress::kinds;
 use platter_dmu::zap::{NewZap, Zap, ZapValue};
 use platter_dmu::{Result, Tx, ZioError};
 use platter_ondisk::names::dedup_table;
-use platter_ondisk::types::{checksum, object_type};
+use platter_ondisk::types::{checksum, compression as kinds, object_type};
 use platter_ondisk::zap::{FLAG_HASH64, FLAG_PRE_HASHED_KEY, FLAG_UINT64_KEY};
 use platter_ondisk::{BlkPtr, ObjectId};
 use platter_spa::free_gang;

@@ -53,13 +53,7 @@ pub fn check(name: &str, value: &StoredProperty, pool: PoolVersion, features: &F
     match (name, number & 0x7f) {
         ("compression", 14) if !pool.has_zle() => lacks("pool version 20"),
         ("compression", 15) => feature("org.illumos:lz4_compress", "the feature 'lz4_compress'"),
-        ("compression", 16) => feature("org.freebsd:zstd_compress", "the feature 'zstd_compress'"),
         ("recordsize", _) if *number > RECORD_MAX => feature("org.open-zfs:large_blocks", "the feature 'large_blocks'"),
-        ("checksum", 11) => feature("org.illumos:sha512", "the feature 'sha512'"),
-        ("checksum", 12) => feature("org.illumos:skein", "the feature 'skein'"),
-        ("checksum", 13) => feature("org.illumos:edonr", "the feature 'edonr'"),
-        ("checksum", 14) => feature("org.openzfs:blake3", "the feature 'blake3'"),
-        ("dnodesize", _) if *number > 0 => feature("org.zfsonlinux:large_dnode", "the feature 'large_dnode'"),
         _ => Ok(()),
     }
 }
