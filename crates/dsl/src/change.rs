@@ -214,6 +214,13 @@ async fn reguid(core: &Arc<Core>, guid: Option<u64>) -> Result<()> {
 }
 
 async fn upgrade(core: &Arc<Core>, wanted: Option<Vec<String>>) -> Result<Vec<String>> {
+    let version = core.version();
+    if !version.has_features() {
+        return Err(PoolError::Unsupported(format!(
+            "the pool has version {version}, and this program cannot yet move a pool from a numbered version to \
+             feature flags: OpenZFS can"
+        )));
+    }
     let is_wanted = move |name: &str| wanted.as_ref().is_none_or(|names| names.iter().any(|wanted| wanted == name));
     core.task(async move |core, tx| {
         let mut enabled = Vec::new();

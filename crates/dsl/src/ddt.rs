@@ -1,5 +1,5 @@
-//! Letting go of deduplicated blocks (`module/zfs/ddt.c`, `ddt_zap.c`, `ddt_stats.c`): the table of a checksum counts how
-//! often each block is referenced, and only the last reference frees it. This program adds nothing to the tables.
+//! Letting go of deduplicated blocks (`module/zfs/ddt.c`, `ddt_zap.c`, `ddt_stats.c`): the table of a checksum counts
+//! how often each block is referenced, and only the last reference frees it. This program adds nothing to the tables.
 //!
 //! ```text
 //! name of an entry:   checksum (4 words) | lsize, psize, compression as in a block pointer

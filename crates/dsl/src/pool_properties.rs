@@ -164,7 +164,8 @@ pub fn parse_version(value: &str) -> Result<PoolVersion> {
     }
     let (oldest, newest) = (PoolVersion::OLDEST, PoolVersion::BEFORE_FEATURES);
     Err(PoolError::invalid(format!(
-        "property 'version' number {number} is invalid.\nThis program writes versions {oldest} to {newest} and {},          which means feature flags",
+        "property 'version' number {number} is invalid.\nThis program writes versions {oldest} to {newest} and {}, \
+         which means feature flags",
         PoolVersion::FEATURES
     )))
 }

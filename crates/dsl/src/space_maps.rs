@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
-use platter_dmu::{Dnode, NewDnode, Objset, Result, Tx, ZioError};
+use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
 use platter_ondisk::ObjectId;
 use platter_ondisk::spacemap::{self, Entry, MapType, SPACE_MAP_SIZE, Segment, SpaceMapPhys, SpaceMapWriter};
 use platter_ondisk::types::object_type;

@@ -1,5 +1,5 @@
-//! Pools of the versions before feature flags: made, written and read by Platter and zfs-fuse 0.7 (version 23), one after
-//! the other, with equal hashes and a clean zdb after each.
+//! Pools of the versions before feature flags: made, written and read by Platter and zfs-fuse 0.7 (version 23), one
+//! after the other, with equal hashes and a clean zdb after each.
 
 use std::fs;
 use std::os::unix::fs::symlink;
