@@ -188,6 +188,7 @@ async fn mount_objset(
         read_only: flags.read_only,
         atime: atime(report, how),
         salt_seed: random_u64(),
+        log: pool.intent_log(&report.name).map_err(|error| error.to_string())?,
         znodes_max: 0,
     };
     let space = Arc::new(DatasetSpace(pool.filesystem_space(&report.name).map_err(|error| error.to_string())?));

@@ -235,6 +235,16 @@ impl Objset {
         Ok(())
     }
 
+    /// Makes the head part of `tx`'s group, so that it is looked at when the group is synced.
+    ///
+    /// # Errors
+    /// Read-only object sets.
+    pub fn touch_head(&self, tx: &Tx) -> Result<()> {
+        self.core.check_writable()?;
+        self.head_dirty.lock()[slot_of(tx.txg())] = true;
+        Ok(())
+    }
+
     /// The object `object`.
     ///
     /// # Errors

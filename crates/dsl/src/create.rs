@@ -423,6 +423,7 @@ async fn build(
         scrub: Mutex::new(ScrubState::default()),
         stored_missing: Mutex::default(),
         logs: Mutex::default(),
+        claims: Mutex::default(),
         flush_logs: AtomicBool::new(false),
         stopping: AtomicBool::new(false),
         leaf_devices: Mutex::new(leaf_devices),

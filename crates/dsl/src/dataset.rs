@@ -14,6 +14,7 @@ use platter_ondisk::dsl::{DSL_DATASET_SIZE, DslDatasetPhys, dataset_flags};
 use platter_ondisk::types::{object_type, objset_type};
 use platter_ondisk::{BlkPtr, Guid, ObjectId, ObjsetPhys, Txg};
 use platter_spa::Store;
+use platter_zil::Zil;
 use platter_zio::{BlockStore, Bookmark, Priority};
 
 use crate::accounting::Accounting;
@@ -37,6 +38,8 @@ pub struct Dataset {
     pub accounting: Arc<Accounting>,
     /// The open object set, while somebody uses it.
     pub objset: Mutex<Option<Arc<Objset>>>,
+    /// The open object set's intent log, when it can be written.
+    pub zil: Mutex<Option<Arc<Zil>>>,
     /// Per-dataset features in use.
     pub features: Mutex<BTreeSet<String>>,
     /// Whether it is a volume rather than a file system.
@@ -85,6 +88,7 @@ impl Dataset {
             accounting: Arc::new(Accounting::new(store.clone(), phys.prev_snap_txg)),
             phys: Mutex::new(phys),
             objset: Mutex::new(None),
+            zil: Mutex::new(None),
             features: Mutex::new(active),
             contents: Mutex::default(),
         }))
@@ -152,6 +156,7 @@ impl Dataset {
             accounting: Arc::new(Accounting::new(store.clone(), phys.prev_snap_txg)),
             phys: Mutex::new(phys),
             objset: Mutex::new(None),
+            zil: Mutex::new(None),
             features: Mutex::default(),
             contents: Mutex::default(),
         }))

@@ -18,7 +18,7 @@ use platter_zio::{BlockStore, Bookmark};
 use crate::core::Core;
 use crate::dataset::Dataset;
 use crate::dir::{SpaceChange, UsedKind};
-use crate::{history, limits, origin, zapify};
+use crate::{history, intent, limits, origin, zapify};
 
 /// Collects every block that only the destroyed data set references.
 struct Collect {
@@ -58,6 +58,7 @@ pub async fn destroy(core: &Arc<Core>, tx: &Tx, name: &str, dataset: &Arc<Datase
     let phys = dataset.phys.lock().clone();
     let collect = Collect { after: phys.prev_snap_txg, found: Mutex::default(), damage: Mutex::default() };
     if !phys.bp.is_hole() {
+        intent::free(core, tx, dataset).await?;
         let store: Arc<dyn BlockStore> = Arc::new(core.store.clone());
         visit(&store, dataset.object, &phys.bp, None, &collect).await?;
     }

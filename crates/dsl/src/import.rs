@@ -3,7 +3,7 @@
 //! Invariants:
 //! - nothing is written before everything that the pool needs was read and understood;
 //! - a pool is opened for writing only when every active feature is one this version can write and nothing in it asks
-//!   for work this version cannot do (an intent log to replay, a removal to finish); else it is refused with the reason
+//!   for work this version cannot do (a removal to finish); else it is refused with the reason
 //!   and the way to read it.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ use crate::features::{self, Features};
 use crate::open_vdevs::{self, FoundDevices};
 use crate::request::ImportRequest;
 use crate::version::PoolVersion;
-use crate::{config_object, dtl, error_log, mos, names, pool_properties, salt, scrub, space_maps, tree};
+use crate::{config_object, dtl, error_log, intent, mos, names, pool_properties, salt, scrub, space_maps, tree};
 
 /// Finds the one pool that a request means.
 async fn choose(environment: &Environment, request: &ImportRequest) -> Result<Candidate> {
@@ -351,7 +351,7 @@ fn check_features(features: &Features, config: &PoolConfig, read_only: bool) -> 
             unwritable.join("\n\t")
         )));
     }
-    let special = config.vdev_tree.children.iter().find(|top| top.other.contains("alloc_bias"));
+    let special = config.vdev_tree.children.iter().find(|top| top.other.contains("alloc_bias") && !top.is_log);
     if let Some(top) = special {
         return Err(PoolError::Unsupported(format!(
             "vdev {} has an allocation class, which this version can read but not write\n{hint}",
@@ -371,12 +371,7 @@ const UNWRITABLE_ENTRIES: [(&str, &str); 6] = [
     ("com.fudosecurity:brt", "cloned blocks"),
 ];
 
-async fn check_directory(
-    directory: &Zap,
-    tree: &crate::core::Tree,
-    os: &Arc<Objset>,
-    core_params: ObjsetParams,
-) -> Result<()> {
+async fn check_directory(directory: &Zap) -> Result<()> {
     for entry in directory.all().await? {
         let name = String::from_utf8_lossy(&entry.name).into_owned();
         let found = UNWRITABLE_ENTRIES.iter().find(|(prefix, _)| name.starts_with(prefix) && name != mos::DDT_STATS);
@@ -384,22 +379,6 @@ async fn check_directory(
             return Err(PoolError::Unsupported(format!(
                 "the pool has {what}, which this version can read but not write\nImport the pool with \
                  \"-o readonly=on\"."
-            )));
-        }
-    }
-    let _ = os;
-    for (name, dataset) in &tree.datasets {
-        let bp = dataset.phys.lock().bp;
-        if bp.is_hole() {
-            continue;
-        }
-        let mut params = core_params.clone();
-        params.id = dataset.object;
-        let Ok(opened) = Objset::open(params, bp).await else { continue };
-        if !opened.zil_header().log.is_hole() {
-            return Err(PoolError::Unsupported(format!(
-                "{name} has an intent log that was not replayed; this version cannot replay it yet\n\
-                 Import the pool on an OpenZFS system once, or with \"-o readonly=on\" to read the state before it."
             )));
         }
     }
@@ -430,6 +409,7 @@ async fn finish(
         empty_bpobj: entry(mos::EMPTY_BPOBJ).await?,
         properties: entry(mos::PROPS).await?,
     };
+    let mut claims = Vec::new();
     if !read_only {
         let params = ObjsetParams {
             store: Arc::new(store.clone()),
@@ -439,7 +419,8 @@ async fn finish(
             properties: first_mos_properties(),
             read_only: true,
         };
-        check_directory(&directory, &tree, &os, params).await?;
+        check_directory(&directory).await?;
+        claims = intent::claim(&store, &tree, &params, uberblock.txg.plus(1)).await?;
     }
     salt::load(&directory, &store).await?;
     let pool_properties = pool_properties::load(&os, objects.properties).await?;
@@ -469,6 +450,7 @@ async fn finish(
         scrub: Mutex::new(scan),
         stored_missing: Mutex::new(stored_missing),
         logs: Mutex::default(),
+        claims: Mutex::new(claims),
         flush_logs: AtomicBool::new(false),
         stopping: AtomicBool::new(false),
         leaf_devices: Mutex::new(leaf_devices),

@@ -23,6 +23,7 @@ mod error_log;
 pub mod features;
 mod history;
 mod import;
+mod intent;
 pub mod labels;
 mod limits;
 mod log_spacemaps;

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 use platter_dmu::Objset;
 use platter_vdev::{Condition, VdevAux, VdevState};
+use platter_zil::Zil;
 use tokio::task::JoinHandle;
 
 use crate::config::PoolState;
@@ -19,8 +20,8 @@ use crate::error::{PoolError, Result};
 use crate::report::{DatasetReport, Detail, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
 use crate::request::{Changed, CreateRequest, ImportRequest, PoolChange, Setting};
 use crate::{
-    change, create, dataset_report, destroy, discover, history, import, limits, log_spacemaps, member_check, names,
-    pool_properties, properties, rename, scrub, space, status, sync, version_limits,
+    change, create, dataset_report, destroy, discover, history, import, intent, limits, log_spacemaps, member_check,
+    names, pool_properties, properties, rename, scrub, space, status, sync, version_limits,
 };
 
 /// An imported pool with its sync loop.
@@ -546,14 +547,20 @@ impl Pool {
         if let Some(os) = dataset.open_objset() {
             return Ok(os);
         }
-        let root = dataset.phys.lock().bp;
-        let properties = properties::write_properties(&self.core, &dataset.dir);
-        let read_only = properties::number(&dataset.dir, "readonly") == 1;
-        let params = self.core.objset_params(dataset.object, dataset.accounting.clone(), properties, read_only);
-        let os = Objset::open(params, root).await?;
-        os.set_hole_birth(self.core.features.is_active("com.delphix:hole_birth"));
+        let os = intent::open(&self.core, &dataset).await?;
         let mut slot = dataset.objset.lock();
         Ok(slot.get_or_insert(os).clone())
+    }
+
+    /// The intent log of an open file system; none when the pool is read-only.
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub fn intent_log(&self, name: &str) -> Result<Option<Arc<Zil>>> {
+        let dataset = self.find(name)?;
+        let Some(os) = dataset.open_objset().filter(|os| !os.params().read_only) else { return Ok(None) };
+        let mut slot = dataset.zil.lock();
+        Ok(Some(slot.get_or_insert_with(|| intent::open_log(&self.core, &dataset, &os)).clone()))
     }
 
     /// Forgets the handle after unmounting (everything is synced first).
@@ -562,7 +569,12 @@ impl Pool {
     /// It does not exist; the pool stopped.
     pub async fn close_filesystem(&self, name: &str) -> Result<()> {
         let dataset = self.find(name)?;
+        let zil = dataset.zil.lock().clone();
+        if let Some(zil) = zil {
+            zil.retire().await?;
+        }
         self.sync().await?;
+        *dataset.zil.lock() = None;
         *dataset.objset.lock() = None;
         Ok(())
     }

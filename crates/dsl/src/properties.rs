@@ -105,7 +105,7 @@ pub const NATIVES: &[Native] = &[
     native("secondarycache", CACHES, 2, true, false),
     native("logbias", Kind::Index(&[("latency", 0), ("throughput", 1)]), 0, true, false),
     native("dedup", Kind::Index(&[("off", 2), ("on", 1)]), 2, true, false),
-    native("sync", Kind::Index(&[("standard", 0), ("always", 1), ("disabled", 2)]), 0, true, false),
+    native("sync", Kind::Index(&[("standard", 0), ("always", 1), ("disabled", 2)]), 0, true, true),
     native(
         "dnodesize",
         Kind::Index(&[
@@ -495,6 +495,9 @@ pub async fn apply(core: &Arc<Core>, tx: &Tx) -> platter_zio::Result<()> {
         if let Some(os) = dataset.open_objset() {
             note_large_dnodes(core, tx, &dataset, &os).await?;
             os.set_properties(write_properties(core, &dataset.dir));
+        }
+        if let Some(zil) = &*dataset.zil.lock() {
+            zil.set_mode(crate::intent::mode(&dataset));
         }
     }
     Ok(())

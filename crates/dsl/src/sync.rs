@@ -23,7 +23,7 @@ use crate::core::Core;
 use crate::dataset::{Dataset, Snapshot};
 use crate::dir::{Dir, SpaceChange, UsedKind, reserved_delta};
 use crate::labels::{self, Half};
-use crate::{ddt, deadlist, dtl, log_spacemaps, salt, space_maps, zapify};
+use crate::{ddt, deadlist, dtl, intent, log_spacemaps, salt, space_maps, zapify};
 
 /// More passes than this mean that sync does not converge.
 const PASSES_MAX: u32 = 64;
@@ -67,7 +67,10 @@ fn is_dirty(core: &Core, txg: Txg) -> bool {
 
 async fn sync(core: &Arc<Core>, txg: Txg) -> Result<()> {
     let tasks = std::mem::take(&mut *core.tasks.lock());
+    core.store.state().allocator.lock().absorb_log(txg);
     let work = !tasks.is_empty()
+        || !core.claims.lock().is_empty()
+        || core.store.state().allocator.lock().is_dirty()
         || core.config_dirty.load(Ordering::Relaxed)
         || core.mos.is_dirty(txg)
         || core.tree.read().datasets.values().any(|ds| ds.open_objset().is_some_and(|os| os.is_dirty(txg)));
@@ -86,6 +89,7 @@ async fn sync(core: &Arc<Core>, txg: Txg) -> Result<()> {
     core.store.set_pass(1);
     let outcome = async {
         free_deferred(core, &tx).await?;
+        intent::store_claims(core, &tx).await?;
         if core.version().has_features() {
             salt::create_if_missing(&core.directory, &core.store, &tx, &core.environment).await?;
         }
@@ -98,6 +102,7 @@ async fn sync(core: &Arc<Core>, txg: Txg) -> Result<()> {
     .await;
     core.store.set_pass(0);
     outcome?;
+    intent::clean(core, txg);
     core.store.state().allocator.lock().finish(txg);
     core.update_available();
     Ok(())
@@ -196,6 +201,10 @@ async fn sync_datasets(core: &Arc<Core>, tx: &Tx, pass: u32) -> Result<()> {
     let datasets: Vec<Arc<Dataset>> = core.tree.read().datasets.values().cloned().collect();
     for dataset in datasets {
         let Some(os) = dataset.open_objset() else { continue };
+        let zil = dataset.zil.lock().clone();
+        if let Some(zil) = zil.filter(|_| pass == 1) {
+            zil.sync(tx)?;
+        }
         if !os.is_dirty(txg) && dataset.accounting.is_empty() {
             continue;
         }

@@ -24,6 +24,10 @@ pub trait Geometry: Send + Sync {
     fn deflate_ratio(&self) -> u64;
     /// Whether new blocks may be put here (it is open and writable).
     fn is_allocatable(&self) -> bool;
+    /// Whether it is for intent logs only, and they may be put here.
+    fn is_log(&self) -> bool {
+        false
+    }
 }
 
 /// One top-level vdev's space.
@@ -114,6 +118,14 @@ impl Group {
         None
     }
 
+    fn allocate_log(&mut self, asize: u64, txg: Txg) -> Option<u64> {
+        let current = self.metaslabs.get_mut(self.current).and_then(|m| m.allocate_log(asize, txg));
+        current.or_else(|| {
+            let room = self.metaslabs.iter_mut().filter(|m| m.allocatable.largest() >= asize);
+            room.max_by_key(|m| m.allocatable.total()).and_then(|m| m.allocate_log(asize, txg))
+        })
+    }
+
     fn metaslab_of(&mut self, offset: u64) -> Option<&mut Metaslab> {
         self.metaslabs.get_mut((offset >> self.metaslab_shift) as usize)
     }
@@ -153,19 +165,24 @@ impl Allocator {
         self.groups.iter_mut().find(|g| g.vdev == vdev)
     }
 
-    /// Raw bytes allocated in the pool.
-    pub fn allocated(&self) -> u64 {
-        self.groups.iter().map(Group::allocated).sum()
+    /// The vdevs that hold what data sets hold: log devices do not count.
+    fn ordinary(&self) -> impl Iterator<Item = &Group> {
+        self.groups.iter().filter(|g| !g.geometry.is_log())
     }
 
-    /// Raw bytes in the pool.
+    /// Raw bytes allocated in the pool, log devices left out.
+    pub fn allocated(&self) -> u64 {
+        self.ordinary().map(Group::allocated).sum()
+    }
+
+    /// Raw bytes in the pool, log devices left out.
     pub fn size(&self) -> u64 {
-        self.groups.iter().map(Group::size).sum()
+        self.ordinary().map(Group::size).sum()
     }
 
     /// Deflated bytes allocated and in all: what data sets can use before reserves (`spa_get_dspace`).
     pub fn deflated(&self) -> (u64, u64) {
-        let sum = |f: &dyn Fn(&Group) -> u64| self.groups.iter().map(|g| g.deflate(f(g))).sum();
+        let sum = |f: &dyn Fn(&Group) -> u64| self.ordinary().map(|g| g.deflate(f(g))).sum();
         (sum(&Group::allocated), sum(&Group::size))
     }
 
@@ -215,6 +232,57 @@ impl Allocator {
             }
         }
         None
+    }
+
+    /// Allocates a block of `psize` bytes for an intent log in open group `txg`: on a log device when there is one with
+    /// room, else where other blocks go.
+    ///
+    /// # Errors
+    /// [`ZioError::NoSpace`].
+    pub fn allocate_log(&mut self, psize: u64, txg: Txg) -> Result<Dva> {
+        let count = self.groups.len();
+        let (mut logs, mut others) = (Vec::new(), Vec::new());
+        for index in (0..count).map(|turn| (self.rotor + turn) % count) {
+            let geometry = &self.groups[index].geometry;
+            if geometry.is_log() {
+                logs.push(index);
+            } else if geometry.is_allocatable() {
+                others.push(index);
+            }
+        }
+        for index in logs.into_iter().chain(others) {
+            let group = &mut self.groups[index];
+            let asize = group.geometry.asize_for(psize);
+            if let Some(offset) = group.allocate_log(asize, txg) {
+                let vdev = group.vdev;
+                if !self.groups[index].geometry.is_log() {
+                    self.advance(index, asize);
+                }
+                return Ok(Dva { vdev, offset, asize, gang: false });
+            }
+        }
+        Err(ZioError::NoSpace)
+    }
+
+    /// Group `txg` is syncing: space allocated in it for intent logs becomes part of what it allocates.
+    pub fn absorb_log(&mut self, txg: Txg) {
+        self.groups.iter_mut().flat_map(|g| &mut g.metaslabs).for_each(|m| m.absorb_log(txg));
+    }
+
+    /// Marks a block of an intent log found at import as allocated, in the first group to be synced.
+    ///
+    /// # Errors
+    /// When a copy is outside the pool or not free: log and space maps contradict each other.
+    pub fn claim(&mut self, bp: &BlkPtr) -> Result<()> {
+        for dva in bp.dvas() {
+            let metaslab = self.group_mut(dva.vdev).and_then(|g| g.metaslab_of(dva.offset));
+            let metaslab = metaslab
+                .filter(|m| dva.offset + dva.asize <= m.start + m.size)
+                .ok_or_else(|| ZioError::corrupt("intent log", format!("{bp:?} points outside every metaslab")))?;
+            let claimed = metaslab.claim(dva.offset, dva.asize);
+            claimed.map_err(|e| ZioError::corrupt("intent log", format!("claiming {bp:?}: {e}")))?;
+        }
+        Ok(())
     }
 
     /// Books a placement and passes the turn on when the vdev has had its share.
@@ -321,6 +389,10 @@ impl Geometry for platter_vdev::TopVdev {
     }
 
     fn is_allocatable(&self) -> bool {
-        !self.is_log() && self.condition().is_usable()
+        !platter_vdev::TopVdev::is_log(self) && self.condition().is_usable()
+    }
+
+    fn is_log(&self) -> bool {
+        platter_vdev::TopVdev::is_log(self)
     }
 }

@@ -20,7 +20,7 @@ fn vdev_of(store: &Store, dva: Dva) -> Result<&TopVdev, String> {
 
 /// A copy's place on its vdev.
 fn extent(bp: &BlkPtr, dva: Dva, size: u64) -> Extent {
-    Extent { offset: dva.offset, psize: size, birth: bp.physical_birth() }
+    Extent { offset: dva.offset, psize: size, birth: bp.physical_birth(), speculative: false }
 }
 
 async fn read_one(

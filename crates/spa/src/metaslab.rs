@@ -13,6 +13,8 @@ use crate::range_set::{RangeError, RangeSet};
 
 /// Groups for which freed space is held back.
 pub const DEFER: usize = 2;
+/// Groups that can be open or on their way to disk at one time, as a power of two (`TXG_SIZE`).
+pub const LOG_SLOTS: usize = 4;
 
 /// One metaslab. All positions and sizes are bytes within the top-level vdev's allocatable space.
 #[derive(Clone, Debug)]
@@ -33,6 +35,8 @@ pub struct Metaslab {
     pub allocatable: RangeSet,
     /// Allocated in the syncing group, not yet in the space map.
     pub allocating: RangeSet,
+    /// Allocated for the intent log in groups that are not syncing yet, by `txg % LOG_SLOTS`.
+    pub log_allocated: [RangeSet; LOG_SLOTS],
     /// Freed in the syncing group, not yet in the space map.
     pub freeing: RangeSet,
     /// Freed in the syncing group, in the space map.
@@ -63,6 +67,7 @@ impl Metaslab {
             map_allocated: 0,
             allocatable: RangeSet::of(start, size),
             allocating: RangeSet::new(),
+            log_allocated: Default::default(),
             freeing: RangeSet::new(),
             freed: RangeSet::new(),
             deferred: Default::default(),
@@ -114,10 +119,12 @@ impl Metaslab {
         ranges
     }
 
-    /// The allocated ranges: everything that is in none of the free sets.
+    /// The allocated ranges as the syncing group leaves them: everything that is in none of the free sets, nor
+    /// allocated in a later group.
     pub fn allocated_ranges(&self) -> RangeSet {
         let mut ranges = RangeSet::of(self.start, self.size);
-        let free = [&self.allocatable, &self.freeing, &self.freed].into_iter().chain(&self.deferred);
+        let free = [&self.allocatable, &self.freeing, &self.freed].into_iter();
+        let free = free.chain(&self.deferred).chain(&self.log_allocated);
         for set in free {
             for (start, length) in set.iter() {
                 ranges.clear_range(start, length);
@@ -135,6 +142,22 @@ impl Metaslab {
         Some(start)
     }
 
+    /// Takes `length` bytes for an intent log in open group `txg`, or nothing.
+    pub fn allocate_log(&mut self, length: u64, txg: Txg) -> Option<u64> {
+        let start = self.allocatable.find(self.cursor, length)?;
+        self.allocatable.remove(start, length).expect("find returns free space");
+        self.log_allocated[log_slot(txg)].add(start, length).expect("allocatable space is not allocated");
+        self.cursor = start + length;
+        Some(start)
+    }
+
+    /// Group `txg` is syncing: what was allocated in it for intent logs becomes part of what it allocates.
+    pub fn absorb_log(&mut self, txg: Txg) {
+        for (start, length) in self.log_allocated[log_slot(txg)].take().iter() {
+            self.allocating.add(start, length).expect("allocated once");
+        }
+    }
+
     /// Marks a range, allocated according to somebody else's claim, as allocated (replaying an intent log).
     ///
     /// # Errors
@@ -150,7 +173,7 @@ impl Metaslab {
     /// When part of it is free already: a double free, the pool's accounting is damaged.
     pub fn free(&mut self, start: u64, length: u64) -> Result<(), RangeError> {
         let twice = RangeError { start, length, problem: "is free already" };
-        let sets = [&self.allocatable, &self.freed].into_iter().chain(&self.deferred);
+        let sets = [&self.allocatable, &self.freed].into_iter().chain(&self.deferred).chain(&self.log_allocated);
         if sets.into_iter().any(|set| set.overlaps(start, length)) {
             return Err(twice);
         }
@@ -176,9 +199,13 @@ impl Metaslab {
 
     /// Lengths of all free runs: those to be handed out and those held back.
     pub fn free_runs(&self) -> Vec<u64> {
-        let sets = [&self.allocatable, &self.freed].into_iter().chain(&self.deferred);
+        let sets = [&self.allocatable, &self.freed].into_iter().chain(&self.deferred).chain(&self.log_allocated);
         sets.flat_map(|set| set.iter().map(|(_, length)| length)).collect()
     }
+}
+
+fn log_slot(txg: Txg) -> usize {
+    (txg.0 as usize) % LOG_SLOTS
 }
 
 /// For each range of `changes`: what of it is in `opposite` leaves it, the rest joins `same`.
@@ -228,6 +255,24 @@ mod tests {
         assert_eq!(metaslab.allocated(), 4096);
         metaslab.finish(Txg(13), false);
         assert_eq!(metaslab.allocated(), 0);
+    }
+
+    #[test]
+    fn log_blocks_belong_to_the_group_they_were_allocated_in() {
+        let mut metaslab = Metaslab::new(0, 0, 1 << 20);
+        let data = metaslab.allocate(8192).unwrap();
+        let log = metaslab.allocate_log(4096, Txg(11)).unwrap();
+        // Group 10 syncs while the log has a block in group 11 already.
+        metaslab.absorb_log(Txg(10));
+        assert_eq!(metaslab.allocated_ranges().iter().collect::<Vec<_>>(), [(data, 8192)]);
+        assert_eq!(metaslab.take_changes().0.iter().collect::<Vec<_>>(), [(data, 8192)]);
+        metaslab.finish(Txg(10), false);
+        assert!(metaslab.free(log, 4096).is_err(), "it is not the syncing group's to free");
+        metaslab.absorb_log(Txg(11));
+        metaslab.free(log, 4096).unwrap();
+        let (allocated, freed) = metaslab.take_changes();
+        assert_eq!(allocated.iter().collect::<Vec<_>>(), freed.iter().collect::<Vec<_>>());
+        assert_eq!(metaslab.allocated_ranges().iter().collect::<Vec<_>>(), [(data, 8192)]);
     }
 
     #[test]

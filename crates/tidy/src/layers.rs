@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::{Complaint, Source};
 
 /// The layers from the bottom up; crates of one layer do not know each other. The tests of a crate may use any other.
-const LAYERS: [&[&str]; 14] = [
+const LAYERS: [&[&str]; 15] = [
     &["buffer", "nvlist", "parity"],
     &["ondisk"],
     &["checksum", "compress"],
@@ -14,6 +14,7 @@ const LAYERS: [&[&str]; 14] = [
     &["vdev"],
     &["spa"],
     &["dmu"],
+    &["zil"],
     &["dsl"],
     &["zpl"],
     &["fuse"],

@@ -119,7 +119,7 @@ pub(crate) async fn read(
 fn blame(top: &TopVdev, extent: Extent, wrong: &[usize]) {
     for &child in wrong {
         let leaf = &top.children[child];
-        if !leaf.is_missing(extent.birth) {
+        if !extent.speculative && !leaf.is_missing(extent.birth) {
             leaf.stats().note_checksum_error();
         }
     }

@@ -268,7 +268,7 @@ impl<'a> Attempt<'a> {
                 continue;
             }
             repairs.bad_children.push(place.child);
-            if self.columns[column] == (Column::Read { stale: false }) {
+            if self.columns[column] == (Column::Read { stale: false }) && !self.extent.speculative {
                 leaf.stats().note_checksum_error();
             }
             if leaf.is_writable() {
@@ -306,7 +306,7 @@ impl<'a> Attempt<'a> {
             return VdevError::NoReplicas { vdev, offset, psize, detail: reasons.join("; ") };
         }
         for column in read {
-            if self.columns[column] == (Column::Read { stale: false }) {
+            if self.columns[column] == (Column::Read { stale: false }) && !self.extent.speculative {
                 self.top.children[self.map.columns[column].child].stats().note_checksum_error();
             }
         }

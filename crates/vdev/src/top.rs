@@ -37,6 +37,8 @@ pub struct Extent {
     pub psize: u64,
     /// The group in which the block was (physically) born: children that missed it are not asked first.
     pub birth: Txg,
+    /// Whether the block may well not be there (the end of an intent log): then nobody is blamed.
+    pub speculative: bool,
 }
 
 /// What a read found besides the data.
@@ -283,7 +285,9 @@ impl TopVdev {
             Layout::Single | Layout::Mirror => mirror::read(self, extent, priority, verify).await,
             Layout::Raidz { parity } => raidz::read(self, parity, extent, priority, verify).await,
         };
-        self.note_failure(&result);
+        if !extent.speculative {
+            self.note_failure(&result);
+        }
         result
     }
 

@@ -203,7 +203,7 @@ async fn a_removed_child_misses_groups_and_is_healed_on_return() {
         // What it has missed is read around without blame.
         let outcome = rig.read_born(4 << 20, &new, 7).await.expect("stale read");
         assert_eq!(outcome.repaired_bytes, 0);
-        let extent = Extent { offset: 4 << 20, psize: new.len() as u64, birth: Txg(7) };
+        let extent = Extent { offset: 4 << 20, psize: new.len() as u64, birth: Txg(7), speculative: false };
         let outcome = rig.top.scrub(extent, &|bytes| bytes == &new[..]).await.expect("scrub");
         assert!(outcome.repaired_bytes > 0);
         for leaf in rig.top.leaves() {
@@ -268,7 +268,7 @@ async fn addresses_outside_the_vdev_are_refused() {
     for (offset, psize) in
         [(asize, 512), (asize - 4096, 8192), (u64::MAX - 4095, 4096), (0, 0), (0, 17 << 20), (512, 512)]
     {
-        let extent = Extent { offset, psize, birth: Txg(1) };
+        let extent = Extent { offset, psize, birth: Txg(1), speculative: false };
         let result = rig.top.read(extent, Priority::SyncRead, &|_| true).await;
         assert!(matches!(result, Err(VdevError::OutOfRange { .. })), "{offset} {psize}");
     }
@@ -383,7 +383,7 @@ async fn a_repair_from_another_copy_writes_nothing_to_a_pool_that_is_read_only()
     // It used to be tried: the write failed, was counted and made the leaf be probed.
     let rig = Rig::new(VdevKind::File, 1, 12).await;
     let top = platter_vdev::TopVdev::open(&rig.spec, &rig.shelf, false).await.expect("open");
-    let extent = Extent { offset: 0, psize: 4096, birth: Txg(3) };
+    let extent = Extent { offset: 0, psize: 4096, birth: Txg(3), speculative: false };
     assert_eq!(top.repair(extent, Random(1).buf(4096), true).await.expect("nothing to do"), 0);
     assert_eq!(top.leaves()[0].stats().snapshot().write_errors, 0);
     assert_eq!(rig.shelf.faulty[0].transfers().1, 0, "no write reached the device");

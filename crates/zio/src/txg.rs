@@ -137,6 +137,20 @@ impl TxgGate {
         self.join(true).await
     }
 
+    /// Joins the open group at once, for an intent log's own needs: it makes no data dirty, so nothing holds it back.
+    ///
+    /// # Errors
+    /// [`ZioError::Suspended`] once the pool stopped.
+    pub fn hold(self: &Arc<Self>) -> Result<Tx> {
+        let mut state = self.state.lock().expect("txg state");
+        if let Some(why) = &state.suspended {
+            return Err(ZioError::Suspended(state.open, why.clone()));
+        }
+        let txg = state.open;
+        state.holders[slot(txg)] += 1;
+        Ok(Tx { txg, gate: Some(self.clone()) })
+    }
+
     async fn join(self: &Arc<Self>, net_free: bool) -> Result<Tx> {
         loop {
             let mut room = std::pin::pin!(self.room.notified());

@@ -19,6 +19,7 @@ use platter_zio::Priority;
 use crate::attr::{Fallocate, FileKind, SeekFor};
 use crate::error::{Result, ZplError};
 use crate::fs::Zpl;
+use crate::log;
 use crate::znode::Znode;
 
 /// Largest size of a file, in bytes (`MAXOFFSET_T`).
@@ -78,6 +79,12 @@ impl Zpl {
     /// [`ZplError::FileTooLarge`], [`ZplError::NotPermitted`] for an immutable file, no space, damage. What was written
     /// before the error counts: the error comes only when that is nothing.
     pub async fn write(&self, object: ObjectId, offset: u64, data: &[u8], append: bool) -> Result<usize> {
+        let done = self.write_all(object, offset, data, append).await?;
+        self.settle(object).await?;
+        Ok(done)
+    }
+
+    async fn write_all(&self, object: ObjectId, offset: u64, data: &[u8], append: bool) -> Result<usize> {
         self.check_writable()?;
         let znode = self.file(object).await?;
         let mut done = 0;
@@ -105,14 +112,23 @@ impl Zpl {
                 let unit = u64::from(block_size);
                 let range_end = end.checked_next_multiple_of(unit).unwrap_or(u64::MAX);
                 let _range = znode.ranges.lock(offset / unit * unit, range_end, true).await;
-                return self.write_locked(znode, offset, data, block_size).await;
+                return self.write_locked(znode, offset, data, block_size, None).await;
             }
         }
         let _alone = znode.lock.write().await;
         let offset = offset.unwrap_or_else(|| znode.state.lock().phys.size);
         let end = checked_end(offset, data.len() as u64)?;
         let block_size = self.grown(znode, end, record_size);
-        self.write_locked(znode, offset, data, block_size).await
+        self.write_locked(znode, offset, data, block_size, None).await
+    }
+
+    /// Writes a whole block that a log record leads to; the file ends at `eof` at least, though the block may go on.
+    pub(crate) async fn replay_block(&self, object: ObjectId, offset: u64, data: &[u8], eof: u64) -> Result<()> {
+        let znode = self.file(object).await?;
+        let _alone = znode.lock.write().await;
+        let end = checked_end(offset, data.len() as u64)?;
+        let block_size = self.grown(&znode, end, self.os.properties().record_size);
+        self.write_locked(&znode, offset, data, block_size, Some(eof)).await.map(|_| ())
     }
 
     /// The block size the file must have before it may reach `end`.
@@ -125,7 +141,15 @@ impl Zpl {
         grown_block_size(info.block_size, end, record_size)
     }
 
-    async fn write_locked(&self, znode: &Arc<Znode>, offset: u64, data: &[u8], block_size: u32) -> Result<usize> {
+    /// The file ends at `eof`, or where the data does, or where it did.
+    async fn write_locked(
+        &self,
+        znode: &Arc<Znode>,
+        offset: u64,
+        data: &[u8],
+        block_size: u32,
+        eof: Option<u64>,
+    ) -> Result<usize> {
         let size = {
             let state = znode.state.lock();
             if state.freed {
@@ -148,12 +172,13 @@ impl Zpl {
             let now = self.now().to_words();
             let end = offset + done as u64;
             self.update(znode, &tx, |phys| {
-                phys.size = phys.size.max(end);
+                phys.size = phys.size.max(eof.unwrap_or(end));
                 phys.mtime = now;
                 phys.ctime = now;
                 phys.flags |= flags::ARCHIVE | flags::AV_MODIFIED;
             })
             .await?;
+            log::written(&tx, znode, offset, done as u64);
         }
         match failed {
             Some(error) if done == 0 => Err(error),
@@ -198,6 +223,11 @@ impl Zpl {
     /// # Errors
     /// [`ZplError::Invalid`] for an empty range, [`ZplError::FileTooLarge`], no space.
     pub async fn fallocate(&self, object: ObjectId, what: Fallocate, offset: u64, length: u64) -> Result<()> {
+        self.change_range(object, what, offset, length).await?;
+        self.settle(object).await
+    }
+
+    async fn change_range(&self, object: ObjectId, what: Fallocate, offset: u64, length: u64) -> Result<()> {
         self.check_writable()?;
         if length == 0 {
             return Err(ZplError::Invalid("an empty range"));

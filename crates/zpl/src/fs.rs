@@ -1,18 +1,20 @@
 //! A mounted file system: mounting, unmounting, and what all operations share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, Tx};
 use platter_ondisk::znode::{MASTER_NODE_OBJECT, ZPL_VERSION, master};
 use platter_ondisk::{ObjectId, Txg};
+use platter_zil::Zil;
 use platter_zio::ZioError;
 
 use crate::attr::{Attr, StatFs, Timestamp, WallClock};
 use crate::cache::Cache;
 use crate::error::{Result, ZplError};
 use crate::known::Known;
+use crate::log::{LogSource, LoggedTx};
 use crate::options::{AtimeMode, MountOptions, SpaceInfo};
 use crate::phys::Phys;
 use crate::sa_table::SaTable;
@@ -37,18 +39,23 @@ pub struct Zpl {
     pub(crate) space: Arc<dyn SpaceInfo>,
     pub(crate) salts: Salts,
     pub(crate) names: NameRules,
+    /// The intent log of a writable file system.
+    pub(crate) log: Option<Arc<Zil>>,
     root: ObjectId,
     pub(crate) known: Known,
     /// The unlinked set and its lock.
     pub(crate) unlinked: tokio::sync::Mutex<Option<Zap>>,
     /// Held while a directory changes its parent.
     pub(crate) rename: tokio::sync::Mutex<()>,
-    read_only: Option<String>,
+    /// Why changes are refused; set once the log was replayed.
+    read_only: OnceLock<String>,
     atime: AtomicU8,
     /// Znodes whose access time is only in memory.
     atimes: AtomicU64,
     /// The last group anything was changed in.
     changed: AtomicU64,
+    /// Keeps what the log reads from.
+    log_source: OnceLock<Arc<dyn platter_zil::DataSource>>,
 }
 
 /// Which names the file system takes and how it compares them.
@@ -153,19 +160,30 @@ impl Zpl {
             space,
             salts,
             names: NameRules { utf8_only: master.utf8_only, fold_case: master.case_sensitivity != 0 },
+            log: options.log.filter(|_| master.read_only_reason().is_none() && !os.params().read_only),
             root: master.root,
             known: Known::default(),
             unlinked: tokio::sync::Mutex::new(unlinked),
             rename: tokio::sync::Mutex::new(()),
-            read_only,
+            read_only: OnceLock::new(),
             atime: AtomicU8::new(options.atime as u8),
             atimes: AtomicU64::new(0),
             changed: AtomicU64::new(changed.0),
+            log_source: OnceLock::new(),
             os,
         });
         zpl.znode(zpl.root).await?.check_directory()?;
-        if zpl.read_only.is_none() {
+        if read_only.is_none() {
             zpl.drain_unlinked().await?;
+        }
+        zpl.replay_log().await?;
+        if let Some(why) = read_only {
+            let _ = zpl.read_only.set(why);
+        }
+        if let Some(log) = &zpl.log {
+            let source: Arc<dyn platter_zil::DataSource> = Arc::new(LogSource(Arc::downgrade(&zpl)));
+            log.set_source(Arc::downgrade(&source));
+            let _ = zpl.log_source.set(source);
         }
         Ok(zpl)
     }
@@ -183,17 +201,20 @@ impl Zpl {
     /// # Errors
     /// The pool stopped.
     pub async fn sync(&self) -> Result<()> {
-        if self.read_only.is_none() {
+        if self.read_only.get().is_none() {
             self.flush_atimes().await?;
         }
         self.wait(Txg(self.changed.load(Ordering::SeqCst))).await
     }
 
-    /// Waits until everything done to `object` so far is on stable storage.
+    /// Waits until everything done to `object` so far is on stable storage: in the intent log, or with its group.
     ///
     /// # Errors
     /// The pool stopped.
     pub async fn fsync(&self, object: ObjectId) -> Result<()> {
+        if let Some(log) = &self.log {
+            return Ok(log.commit(Some(object)).await?);
+        }
         let changed = match self.cache.peek(object) {
             Some(znode) => znode.state.lock().changed,
             // What is not in memory has been on stable storage since it left.
@@ -222,7 +243,7 @@ impl Zpl {
 
     /// Why changes are refused; `None` when they are not.
     pub fn read_only_reason(&self) -> Option<String> {
-        self.read_only.clone()
+        self.read_only.get().cloned()
     }
 
     /// Changes how access times are kept (`zfs set atime=`).
@@ -281,7 +302,7 @@ impl Zpl {
 
     /// Fails on a read-only file system.
     pub(crate) fn check_writable(&self) -> Result<()> {
-        match &self.read_only {
+        match self.read_only.get() {
             Some(why) => Err(ZplError::ReadOnly(why.clone())),
             None => Ok(()),
         }
@@ -307,17 +328,17 @@ impl Zpl {
     }
 
     /// Joins the open group. Every lock the operation needs is held already.
-    pub(crate) async fn begin(&self) -> Result<Tx> {
+    pub(crate) async fn begin(&self) -> Result<LoggedTx> {
         let tx = self.os.begin().await?;
         self.changed.fetch_max(tx.txg().0, Ordering::SeqCst);
-        Ok(tx)
+        Ok(LoggedTx::new(tx, self.log.clone()))
     }
 
     /// Joins the open group for a change that frees at least what it writes: works on a full pool.
-    pub(crate) async fn begin_net_free(&self) -> Result<Tx> {
+    pub(crate) async fn begin_net_free(&self) -> Result<LoggedTx> {
         let tx = self.os.begin_net_free().await?;
         self.changed.fetch_max(tx.txg().0, Ordering::SeqCst);
-        Ok(tx)
+        Ok(LoggedTx::new(tx, self.log.clone()))
     }
 
     /// Changes `znode`'s attributes within `tx`.
@@ -339,7 +360,7 @@ impl Zpl {
         const OFF: u8 = AtimeMode::Off as u8;
         const ALWAYS: u8 = AtimeMode::Always as u8;
         let mode = self.atime.load(Ordering::Relaxed);
-        if mode == OFF || self.read_only.is_some() {
+        if mode == OFF || self.read_only.get().is_some() {
             return;
         }
         let now = self.now();
@@ -372,6 +393,8 @@ impl Zpl {
             return Ok(());
         }
         let tx = self.begin_net_free().await?;
+        // Access times may be lost.
+        tx.needs_no_record();
         for znode in waiting {
             self.update(&znode, &tx, |_| {}).await?;
         }

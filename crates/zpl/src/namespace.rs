@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
-use platter_dmu::zap::Zap;
+use platter_dmu::zap::{NewZap, Zap};
 use platter_dmu::{NewDnode, Tx};
 use platter_ondisk::ObjectId;
 use platter_ondisk::types::object_type;
+use platter_ondisk::zil::record::NewObject;
 use platter_ondisk::znode::{DirentValue, flags};
 use platter_zio::ZioError;
 use tokio::sync::RwLockWriteGuard;
@@ -18,6 +19,7 @@ use crate::create::directory_zap;
 use crate::dir::{check_length, missing_object};
 use crate::error::{Result, ZplError};
 use crate::fs::Zpl;
+use crate::log;
 use crate::phys::Phys;
 use crate::znode::{Znode, rdev_from_user};
 use crate::znode_legacy;
@@ -32,10 +34,12 @@ const CREATE_COST: u64 = 8 << 10;
 const FIRST_BLOCK_SIZE: u32 = 512;
 const INDIRECT_SHIFT: u8 = 17;
 
-struct New<'a> {
-    kind: FileKind,
-    rdev: u32,
-    target: Option<&'a [u8]>,
+pub(crate) struct New<'a> {
+    pub kind: FileKind,
+    pub rdev: u32,
+    pub target: Option<&'a [u8]>,
+    /// The object as it was made before a crash.
+    pub replayed: Option<&'a NewObject>,
 }
 
 impl Zpl {
@@ -44,7 +48,7 @@ impl Zpl {
     /// # Errors
     /// [`ZplError::Exists`] and the usual ones.
     pub async fn create(&self, parent: ObjectId, name: &[u8], new: NewFile) -> Result<Attr> {
-        self.make(parent, name, new, New { kind: FileKind::Regular, rdev: 0, target: None }).await
+        self.make(parent, name, new, New { kind: FileKind::Regular, rdev: 0, target: None, replayed: None }).await
     }
 
     /// Makes a directory.
@@ -52,7 +56,7 @@ impl Zpl {
     /// # Errors
     /// [`ZplError::Exists`] and the usual ones.
     pub async fn mkdir(&self, parent: ObjectId, name: &[u8], new: NewFile) -> Result<Attr> {
-        self.make(parent, name, new, New { kind: FileKind::Directory, rdev: 0, target: None }).await
+        self.make(parent, name, new, New { kind: FileKind::Directory, rdev: 0, target: None, replayed: None }).await
     }
 
     /// Makes a fifo, socket, device node (`rdev` in Linux's user-space encoding) or regular file.
@@ -63,7 +67,7 @@ impl Zpl {
         if matches!(kind, FileKind::Directory | FileKind::Symlink) {
             return Err(ZplError::Invalid("mknod makes neither directories nor symbolic links"));
         }
-        self.make(parent, name, new, New { kind, rdev, target: None }).await
+        self.make(parent, name, new, New { kind, rdev, target: None, replayed: None }).await
     }
 
     /// Makes a symbolic link to `target`.
@@ -77,7 +81,8 @@ impl Zpl {
         if target.is_empty() {
             return Err(ZplError::NotFound);
         }
-        self.make(parent, name, new, New { kind: FileKind::Symlink, rdev: 0, target: Some(target) }).await
+        self.make(parent, name, new, New { kind: FileKind::Symlink, rdev: 0, target: Some(target), replayed: None })
+            .await
     }
 
     /// A symbolic link's target.
@@ -99,6 +104,12 @@ impl Zpl {
     }
 
     async fn make(&self, parent: ObjectId, name: &[u8], new: NewFile, what: New<'_>) -> Result<Attr> {
+        let attr = self.make_entry(parent, name, new, what).await?;
+        self.settle(attr.object).await?;
+        Ok(attr)
+    }
+
+    pub(crate) async fn make_entry(&self, parent: ObjectId, name: &[u8], new: NewFile, what: New<'_>) -> Result<Attr> {
         self.check_writable()?;
         self.check_name(name)?;
         let directory = self.directory(parent).await?;
@@ -129,6 +140,7 @@ impl Zpl {
         }
         let is_directory = what.kind == FileKind::Directory;
         self.entries_changed(&directory, &tx, 1, i64::from(is_directory), self.now()).await?;
+        log::created(&tx, parent, name, &znode);
         znode.state.lock().opens = u64::from(new.open);
         let attr = znode.attr();
         self.cache.insert(znode, self.os.params().gate.synced_txg());
@@ -156,8 +168,18 @@ impl Zpl {
             phys.symlink = Some(target.to_vec());
             phys.size = target.len() as u64;
         }
+        if let Some(old) = what.replayed {
+            (phys.uid, phys.gid, phys.generation) = (old.uid, old.gid, old.generation);
+            phys.mode = what.kind.mode_bits() | old.mode & 0o7777;
+            (phys.atime, phys.mtime) = (old.create_time, old.create_time);
+            (phys.ctime, phys.crtime) = (old.create_time, old.create_time);
+            phys.rdev = phys.rdev.map(|_| old.rdev);
+        }
+        let number = what.replayed.map(|old| ObjectId(old.object));
+        let dnode_size = what.replayed.map_or(0, |old| u32::from(old.slots) * 512);
         let dnode = if what.kind == FileKind::Directory {
-            Zap::create(&self.os, tx, None, directory_zap(&self.salts, &self.table)).await?.dnode().clone()
+            let zap = NewZap { dnode_size, ..directory_zap(&self.salts, &self.table) };
+            Zap::create(&self.os, tx, number, zap).await?.dnode().clone()
         } else {
             let (bonus_type, bonus_length) = self.table.new_bonus();
             // A target that does not fit a znode is the object's data.
@@ -168,9 +190,12 @@ impl Zpl {
                 indirect_shift: INDIRECT_SHIFT,
                 bonus_type,
                 bonus_length,
-                dnode_size: 0,
+                dnode_size,
             };
-            let dnode = self.os.allocate(tx, dnode).await?;
+            let dnode = match number {
+                Some(number) => self.os.claim(tx, number, dnode).await?,
+                None => self.os.allocate(tx, dnode).await?,
+            };
             if let Some(data) = data {
                 dnode.write(tx, 0, data).await?;
             }
@@ -184,6 +209,12 @@ impl Zpl {
     /// # Errors
     /// [`ZplError::NotPermitted`] for a directory, [`ZplError::Exists`], [`ZplError::TooManyLinks`] and the usual ones.
     pub async fn link(&self, object: ObjectId, parent: ObjectId, name: &[u8]) -> Result<Attr> {
+        let attr = self.add_link(object, parent, name).await?;
+        self.settle(object).await?;
+        Ok(attr)
+    }
+
+    async fn add_link(&self, object: ObjectId, parent: ObjectId, name: &[u8]) -> Result<Attr> {
         self.check_writable()?;
         self.check_name(name)?;
         let directory = self.directory(parent).await?;
@@ -215,6 +246,7 @@ impl Zpl {
         })
         .await?;
         self.entries_changed(&directory, &tx, 1, 0, now).await?;
+        log::linked(&tx, object, parent, name);
         Ok(znode.attr())
     }
 
@@ -240,6 +272,11 @@ impl Zpl {
     }
 
     async fn remove(&self, parent: ObjectId, name: &[u8], directories: bool) -> Result<()> {
+        self.remove_entry(parent, name, directories).await?;
+        self.settle(parent).await
+    }
+
+    async fn remove_entry(&self, parent: ObjectId, name: &[u8], directories: bool) -> Result<()> {
         self.check_writable()?;
         let directory = self.directory(parent).await?;
         loop {
@@ -271,7 +308,9 @@ impl Zpl {
             let now = self.now();
             directory.zap().remove(&tx, name).await?;
             self.entries_changed(&directory, &tx, -1, -i64::from(is_directory), now).await?;
-            return self.drop_link(&znode, &tx, now).await;
+            self.drop_link(&znode, &tx, now).await?;
+            log::removed(&tx, parent, name, is_directory);
+            return Ok(());
         }
     }
 
@@ -280,6 +319,18 @@ impl Zpl {
     /// # Errors
     /// The usual ones; [`ZplError::Invalid`] when a directory would move below itself.
     pub async fn rename(
+        &self,
+        parent: ObjectId,
+        name: &[u8],
+        new_parent: ObjectId,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        self.move_entry(parent, name, new_parent, new_name, flags).await?;
+        self.settle(parent).await
+    }
+
+    async fn move_entry(
         &self,
         parent: ObjectId,
         name: &[u8],
@@ -383,6 +434,7 @@ impl Zpl {
             if let Some(other) = replaced.as_ref().filter(|_| !flags.exchange) {
                 self.drop_link(other, &tx, now).await?;
             }
+            log::renamed(&tx, moved.object, (parent, name), (new_parent, new_name), flags);
             return Ok(());
         }
     }

@@ -1,5 +1,8 @@
 //! What a file system is made and mounted with.
 
+use std::sync::Arc;
+
+use platter_zil::Zil;
 use platter_zio::{Result, ZioError};
 
 use crate::attr::Timestamp;
@@ -53,7 +56,7 @@ pub enum AtimeMode {
 }
 
 /// How a file system is mounted.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct MountOptions {
     /// Refuse every change.
     pub read_only: bool,
@@ -61,6 +64,8 @@ pub struct MountOptions {
     pub atime: AtimeMode,
     /// Random number from which the hash salts of new directories are drawn.
     pub salt_seed: u64,
+    /// The intent log; without one `fsync` waits for a transaction group.
+    pub log: Option<Arc<Zil>>,
     /// Most files whose attributes are kept in memory; 0 takes the default (64 Ki).
     pub znodes_max: usize,
 }

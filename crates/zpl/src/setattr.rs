@@ -7,6 +7,7 @@ use crate::attr::{Attr, FileKind, SetAttr, SetTime};
 use crate::error::{Result, ZplError};
 use crate::file::SIZE_MAX;
 use crate::fs::Zpl;
+use crate::log;
 
 impl Zpl {
     /// Changes attributes and returns the new ones.
@@ -15,6 +16,12 @@ impl Zpl {
     /// [`ZplError::NotPermitted`] for an immutable file, [`ZplError::IsDirectory`] and [`ZplError::Invalid`] when the
     /// size of something else than a regular file is set, no space, damage.
     pub async fn setattr(&self, object: ObjectId, change: SetAttr) -> Result<Attr> {
+        let attr = self.set_attributes(object, change).await?;
+        self.settle(object).await?;
+        Ok(attr)
+    }
+
+    async fn set_attributes(&self, object: ObjectId, change: SetAttr) -> Result<Attr> {
         self.check_writable()?;
         let znode = self.znode(object).await?;
         let _alone = znode.lock.write().await;
@@ -79,6 +86,7 @@ impl Zpl {
             phys.ctime = change.ctime.map_or(now.to_words(), time);
         })
         .await?;
+        log::attributes_set(&tx, &znode, &change);
         Ok(znode.attr())
     }
 }

@@ -29,6 +29,9 @@ impl Zpl {
                 })
                 .await;
         }
+        if let Some(log) = &self.log {
+            log.forget(znode.object);
+        }
         if !open && self.free(znode, tx).await? {
             return Ok(());
         }
@@ -86,6 +89,8 @@ impl Zpl {
             return Ok(());
         }
         let tx = self.begin_net_free().await?;
+        // It had no name already, so no crash brings it back.
+        tx.needs_no_record();
         if self.free(&znode, &tx).await? {
             self.leave_set(&tx, object).await?;
         }
@@ -213,6 +218,7 @@ impl Zpl {
                 }
             };
             let tx = self.begin_net_free().await?;
+            tx.needs_no_record();
             if let Some(znode) = znode {
                 // A link count above zero means the set is wrong: the name counts.
                 if znode.state.lock().phys.links > 0 {

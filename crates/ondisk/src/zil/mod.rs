@@ -1,5 +1,12 @@
-//! The intent log's structures (`include/sys/zil.h`): the header in the object set and the chain link in each log
-//! block. Reading only, but for the header, which whoever claims or destroys a log must rewrite.
+//! The intent log's structures (`include/sys/zil.h`): the header in the object set, the chain link in each log block
+//! ([`block`]), and the records in them ([`record`]).
+
+pub mod attributes;
+pub mod block;
+mod encode;
+pub mod record;
+#[cfg(test)]
+mod tests;
 
 use crate::blkptr::{BLKPTR_SIZE, BlkPtr};
 use crate::error::Error;
@@ -55,7 +62,7 @@ impl ZilHeader {
         put_words(out, 16 + BLKPTR_SIZE, &[self.claim_blk_seq, self.flags, self.claim_lr_seq]);
     }
 
-    /// Whether there is no log and never was one to replay.
+    /// Whether there is no log.
     pub fn is_empty(&self) -> bool {
         self.log.is_hole()
     }
@@ -85,40 +92,15 @@ impl ZilChain {
             checksum: words_at(bytes, 24 + BLKPTR_SIZE),
         })
     }
+
+    /// Writes the link over the first 184 bytes of `out`.
+    pub fn encode(&self, out: &mut [u8]) {
+        out[..8].fill(0);
+        self.next.encode(&mut out[8..]);
+        put_words(out, 8 + BLKPTR_SIZE, &[self.used, self.magic]);
+        put_words(out, 24 + BLKPTR_SIZE, &self.checksum);
+    }
 }
 
 const _: () = assert!(ZIL_HEADER_SIZE == 16 + BLKPTR_SIZE + 3 * 8 + 3 * 8);
 const _: () = assert!(ZIL_CHAIN_SIZE == 16 + BLKPTR_SIZE + crate::embedded::ECK_SIZE);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::dnode::tests::any_blkptr;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn a_header_reads_back(words: [u64; 5], log in any_blkptr()) {
-            let header = ZilHeader {
-                claim_txg: Txg(words[0]),
-                replay_seq: words[1],
-                log,
-                claim_blk_seq: words[2],
-                flags: words[3],
-                claim_lr_seq: words[4],
-            };
-            let mut bytes = [0xff; ZIL_HEADER_SIZE];
-            header.encode(&mut bytes);
-            prop_assert_eq!(ZilHeader::decode(&bytes).unwrap(), header);
-        }
-
-        #[test]
-        fn a_chain_link_finds_its_fields(next in any_blkptr(), used: u64, magic: u64, checksum: [u64; 4]) {
-            let mut bytes = [0; ZIL_CHAIN_SIZE];
-            next.encode(&mut bytes[8..]);
-            put_words(&mut bytes, 8 + BLKPTR_SIZE, &[used, magic]);
-            put_words(&mut bytes, 24 + BLKPTR_SIZE, &checksum);
-            prop_assert_eq!(ZilChain::decode(&bytes).unwrap(), ZilChain { next, used, magic, checksum });
-        }
-    }
-}

@@ -1,0 +1,127 @@
+//! Intent logs from the pool's side: claimed when the pool is opened, synced with their data set, freed with it
+//! (`spa_ld_claim_log_blocks`, `module/zfs/spa.c`).
+//!
+//! Invariants:
+//! - before anything is allocated in an opened pool, all blocks of all logs are marked as allocated; the heads that say
+//!   so are written in the same group, the first one;
+//! - a log that cannot be read to its end for want of a device keeps the pool from being opened for writing.
+
+use std::sync::Arc;
+
+use platter_dmu::{Objset, ObjsetParams, Result, Tx};
+use platter_ondisk::Txg;
+use platter_spa::Store;
+use platter_zil::{Claim, SyncMode, Zil, blocks_to_free, survey};
+use platter_zio::BlockStore;
+
+use crate::core::{Core, Tree};
+use crate::dataset::Dataset;
+use crate::error::PoolError;
+use crate::properties;
+
+/// A data set whose log was claimed.
+pub struct ClaimedLog {
+    dataset: Arc<Dataset>,
+    claim: Claim,
+}
+
+/// Finds the logs a crash left, and marks their blocks as allocated in group `first`, the first to be synced.
+///
+/// # Errors
+/// Devices that fail, damage in a log, a log that this version cannot read.
+pub async fn claim(
+    store: &Store,
+    tree: &Tree,
+    params: &ObjsetParams,
+    first: Txg,
+) -> std::result::Result<Vec<ClaimedLog>, PoolError> {
+    let mut claims = Vec::new();
+    for (name, dataset) in &tree.datasets {
+        let bp = dataset.phys.lock().bp;
+        if bp.is_hole() {
+            continue;
+        }
+        let params = ObjsetParams { id: dataset.object, read_only: true, ..params.clone() };
+        // What cannot be opened (encrypted, damaged) cannot be mounted either; opening it says what is wrong.
+        let Ok(os) = Objset::open(params, bp).await else { continue };
+        let found = survey(store, &os.zil_header(), first).await.map_err(|error| {
+            PoolError::Unavailable(format!(
+                "the intent log of {name} cannot be read: {error}\nImport the pool with \"-o readonly=on\" to read the \
+                 state before it."
+            ))
+        })?;
+        if let Some(claim) = found {
+            claims.push(ClaimedLog { dataset: dataset.clone(), claim });
+        }
+    }
+    let mut allocator = store.state().allocator.lock();
+    for bp in claims.iter().flat_map(|claimed| &claimed.claim.blocks) {
+        allocator.claim(bp)?;
+    }
+    Ok(claims)
+}
+
+/// Writes the heads of claimed logs into `tx`'s group, the first one.
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn store_claims(core: &Core, tx: &Tx) -> Result<()> {
+    let claims = std::mem::take(&mut *core.claims.lock());
+    for ClaimedLog { dataset, claim } in claims {
+        let os = match dataset.open_objset() {
+            Some(os) => os,
+            None => open(core, &dataset).await?,
+        };
+        os.set_zil_header(tx, &claim.header)?;
+        dataset.objset.lock().get_or_insert(os);
+    }
+    Ok(())
+}
+
+/// Opens the object set of a data set.
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn open(core: &Core, dataset: &Dataset) -> Result<Arc<Objset>> {
+    let root = dataset.phys.lock().bp;
+    let properties = properties::write_properties(core, &dataset.dir);
+    // Property `readonly` is the mount's business: a log is replayed all the same.
+    let params = core.objset_params(dataset.object, dataset.accounting.clone(), properties, false);
+    let os = Objset::open(params, root).await?;
+    os.set_hole_birth(core.features.is_active("com.delphix:hole_birth"));
+    Ok(os)
+}
+
+/// The intent log of a data set that is being opened for writing.
+pub fn open_log(core: &Arc<Core>, dataset: &Dataset, os: &Arc<Objset>) -> Arc<Zil> {
+    let slim = core.version().has_slim_zil();
+    let weak = Arc::downgrade(core);
+    let random = Box::new(move || weak.upgrade().map_or(0, |core| core.random()));
+    Zil::new(os.clone(), core.store.clone(), slim, mode(dataset), random)
+}
+
+/// Property `sync` of a data set.
+pub fn mode(dataset: &Dataset) -> SyncMode {
+    SyncMode::from_number(properties::number(&dataset.dir, "sync"))
+}
+
+/// Frees the log of a data set that is destroyed without having been mounted since a crash.
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn free(core: &Core, tx: &Tx, dataset: &Dataset) -> Result<()> {
+    let header = open(core, dataset).await?.zil_header();
+    for bp in blocks_to_free(&core.store, &header).await? {
+        core.store.free(tx.txg(), &bp);
+    }
+    Ok(())
+}
+
+/// Group `txg` is on disk.
+pub fn clean(core: &Core, txg: Txg) {
+    for dataset in core.tree.read().datasets.values() {
+        if let Some(zil) = &*dataset.zil.lock() {
+            zil.clean(txg);
+        }
+    }
+}

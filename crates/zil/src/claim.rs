@@ -1,0 +1,105 @@
+//! After a crash: which blocks a log consists of (`zil_claim`, `zil_destroy_sync`).
+
+use std::collections::BTreeSet;
+
+use platter_dmu::Result;
+use platter_ondisk::zil::record::{Record, WriteData};
+use platter_ondisk::zil::{ZIL_CLAIM_LR_SEQ_VALID, ZIL_REPLAY_NEEDED, ZilHeader};
+use platter_ondisk::{BlkPtr, Txg};
+use platter_spa::Store;
+
+use crate::chain::Chain;
+
+/// What is to be done about a log that no group knows yet.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// Blocks to be marked as allocated.
+    pub blocks: Vec<BlkPtr>,
+    /// The header that says so, to be stored in the same group.
+    pub header: ZilHeader,
+}
+
+/// Blocks by their first address: a record may be in two blocks of a log, and lead to the same data.
+#[derive(Default)]
+struct Seen(BTreeSet<(u32, u64)>);
+
+impl Seen {
+    fn is_new(&mut self, bp: &BlkPtr) -> bool {
+        let dva = bp.dva(0);
+        self.0.insert((dva.vdev, dva.offset))
+    }
+}
+
+/// The data block that a record leads to, when it was born in `first` or later.
+fn data_block(record: &Record, first: Txg) -> Option<&BlkPtr> {
+    match record {
+        Record::Write(write) => match &write.data {
+            WriteData::Block(bp) if bp.birth() >= first && !bp.is_hole() && !bp.is_embedded() => Some(bp),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Looks at the log of an object set when the pool is opened; `first` is the first group to be synced. `None` when
+/// there is nothing to claim: no log, or one that was claimed before.
+///
+/// # Errors
+/// As [`Chain::next`].
+pub async fn survey(store: &Store, header: &ZilHeader, first: Txg) -> Result<Option<Claim>> {
+    if header.log.is_hole() || header.claim_txg.0 != 0 {
+        return Ok(None);
+    }
+    let (mut blocks, mut seen) = (Vec::new(), Seen::default());
+    let mut chain = Chain::new(store, header);
+    'chain: while let Some(link) = chain.next().await? {
+        // What is older is allocated in the space maps already.
+        if link.bp.birth() >= first && seen.is_new(&link.bp) {
+            blocks.push(link.bp);
+        }
+        for (record_header, record) in link.records.into_iter().flatten() {
+            if let Some(bp) = data_block(&record, first) {
+                // The log may have got to disk before the data: then nobody was told that it is stable.
+                if !store.has_block(bp).await? {
+                    chain.stop();
+                    break 'chain;
+                }
+                if seen.is_new(bp) {
+                    blocks.push(*bp);
+                }
+            }
+            chain.count(record_header);
+        }
+    }
+    let end = chain.end();
+    let needed = end.records > 0 || end.blocks > 1;
+    let header = ZilHeader {
+        claim_txg: first,
+        claim_blk_seq: end.block_sequence,
+        claim_lr_seq: end.record_sequence,
+        flags: header.flags | ZIL_CLAIM_LR_SEQ_VALID | if needed { ZIL_REPLAY_NEEDED } else { 0 },
+        ..header.clone()
+    };
+    Ok(Some(Claim { blocks, header }))
+}
+
+/// Everything that the claimed log at `header` has allocated.
+///
+/// # Errors
+/// As [`Chain::next`].
+pub async fn blocks_to_free(store: &Store, header: &ZilHeader) -> Result<Vec<BlkPtr>> {
+    let (mut blocks, mut seen) = (Vec::new(), Seen::default());
+    let mut chain = Chain::new(store, header);
+    while let Some(link) = chain.next().await? {
+        if seen.is_new(&link.bp) {
+            blocks.push(link.bp);
+        }
+        for (record_header, record) in link.records.into_iter().flatten() {
+            if let Some(bp) = data_block(&record, header.claim_txg).filter(|bp| seen.is_new(bp)) {
+                blocks.push(*bp);
+            }
+            chain.count(record_header);
+        }
+    }
+    Ok(blocks)
+}

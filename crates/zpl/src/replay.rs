@@ -1,0 +1,226 @@
+//! Doing again what a crash left in the intent log (`module/zfs/zfs_replay.c`, `zil_replay`).
+//!
+//! Invariants:
+//! - each record is done exactly once: the number of the last one done is stored in the group of its effect;
+//! - objects get the numbers they had, since later records name them by number;
+//! - a record that cannot be done keeps the file system from being mounted for writing. Nothing of the log is thrown
+//!   away then.
+
+use platter_ondisk::ObjectId;
+use platter_ondisk::zil::attributes::{Attributes, bits};
+use platter_ondisk::zil::record::{Create, Made, Record, RecordHeader, RenameKind, Write, WriteData};
+use platter_ondisk::znode::flags;
+use platter_zil::Zil;
+use platter_zio::ZioError;
+
+use crate::attr::{Fallocate, FileKind, NewFile, RenameFlags, SetAttr};
+use crate::error::{Result, ZplError};
+use crate::fs::Zpl;
+use crate::log::change_of;
+use crate::namespace::New;
+
+/// A record that this version cannot do.
+fn unsupported(what: &str) -> ZplError {
+    ZplError::Zio(ZioError::Invalid(format!("{what}, which this version cannot replay")))
+}
+
+impl Zpl {
+    /// Replays the claimed log, if there is one, and destroys it.
+    ///
+    /// # Errors
+    /// A record that cannot be done, damage, unreadable blocks.
+    pub(crate) async fn replay_log(&self) -> Result<()> {
+        let Some(log) = &self.log else { return Ok(()) };
+        if log.needs_replay() {
+            let gate = &self.os.params().gate;
+            // What the unlinked set held must be gone before its numbers can be used again.
+            gate.wait_synced(gate.open_txg()).await?;
+            let done = self.replay_chain(log).await;
+            log.set_replaying(0);
+            let records = done?;
+            tracing::info!(objset = %self.os.params().id, records, "intent log replayed");
+        }
+        Ok(log.destroy_claimed().await?)
+    }
+
+    async fn replay_chain(&self, log: &Zil) -> Result<u64> {
+        let (mut chain, header) = log.claimed_chain();
+        let mut done = 0;
+        while let Some(link) = chain.next().await? {
+            for (of, record) in link.records.into_iter().flatten() {
+                chain.count(of);
+                if of.sequence <= header.replay_seq || of.txg < header.claim_txg {
+                    continue;
+                }
+                log.set_replaying(of.sequence);
+                self.replay_record(log, of, &record).await?;
+                done += 1;
+            }
+        }
+        Ok(done)
+    }
+
+    async fn replay_record(&self, log: &Zil, of: RecordHeader, record: &Record) -> Result<()> {
+        if self.apply(log, record).await.is_ok() {
+            return Ok(());
+        }
+        // A number that was freed by an earlier record is free only when that is on disk.
+        let gate = &self.os.params().gate;
+        gate.wait_synced(gate.open_txg()).await?;
+        self.apply(log, record).await.map_err(|error| {
+            ZplError::Zio(ZioError::Invalid(format!(
+                "record {} ({}) of its intent log: {error}\nImport the pool with \"-o readonly=on\" to read the state \
+                 before the log, or on an OpenZFS system to have it replayed there",
+                of.sequence,
+                record.type_name()
+            )))
+        })
+    }
+
+    async fn apply(&self, log: &Zil, record: &Record) -> Result<()> {
+        match record {
+            Record::Create(create) => self.replay_create(create).await,
+            Record::Remove { directory: true, parent, name, .. } => self.rmdir(ObjectId(*parent), name).await,
+            Record::Remove { directory: false, parent, name, .. } => self.unlink(ObjectId(*parent), name).await,
+            Record::Link { parent, object, name, .. } => {
+                self.link(ObjectId(*object), ObjectId(*parent), name).await.map(|_| ())
+            }
+            Record::Rename { kind, from, to, name, new_name, .. } => {
+                let flags = match kind {
+                    RenameKind::Replace => RenameFlags::default(),
+                    RenameKind::Exchange => RenameFlags { exchange: true, ..RenameFlags::default() },
+                    RenameKind::Whiteout(_) => return Err(unsupported("a whiteout was left behind a rename")),
+                };
+                self.rename(ObjectId(*from), name, ObjectId(*to), new_name, flags).await
+            }
+            // These may come after the removal of their object: then they concern nobody.
+            Record::Write(write) => gone_is_fine(self.replay_write(log, write).await),
+            Record::Grow { object, offset, length } => {
+                gone_is_fine(self.replay_grow(ObjectId(*object), offset.saturating_add(*length)).await)
+            }
+            Record::Truncate { object, offset, length } => {
+                gone_is_fine(self.replay_truncate(ObjectId(*object), *offset, *length).await)
+            }
+            Record::SetAttr(change) => {
+                let object = ObjectId(change.object);
+                if !change.domains.is_empty() {
+                    return Err(unsupported("an owner comes from a Windows domain"));
+                }
+                let flags = match &change.attributes {
+                    Some(attributes) => self.flags_with(object, attributes).await,
+                    None => Ok(None),
+                };
+                let change = match flags {
+                    Ok(flags) => SetAttr { flags, ..change_of(change) },
+                    Err(error) => return gone_is_fine(Err(error)),
+                };
+                gone_is_fine(self.setattr(object, change).await.map(|_| ()))
+            }
+            Record::OldAcl { .. } | Record::Acl { .. } => Err(unsupported("an NFSv4 access control list was set")),
+            Record::SetXattr { .. } => Err(unsupported("an extended attribute was set")),
+            Record::Clone { .. } => Err(unsupported("blocks were cloned")),
+        }
+    }
+
+    async fn replay_create(&self, create: &Create) -> Result<()> {
+        if create.acl.is_some() {
+            return Err(unsupported("a file was made with an access control list"));
+        }
+        if !create.domains.is_empty() {
+            return Err(unsupported("an owner comes from a Windows domain"));
+        }
+        let new = &create.new;
+        let (kind, target) = match &create.made {
+            Made::Directory => (FileKind::Directory, None),
+            Made::Symlink(target) => (FileKind::Symlink, Some(&target[..])),
+            Made::File => {
+                let kind = FileKind::from_mode(new.mode).filter(|kind| *kind != FileKind::Directory);
+                (kind.ok_or(ZplError::Invalid("no file has this mode"))?, None)
+            }
+            Made::XattrDirectory => return Err(unsupported("a folder of extended attributes was made")),
+        };
+        let file = NewFile { mode: (new.mode & 0o7777) as u32, uid: new.uid as u32, gid: new.gid as u32, open: false };
+        let what = New { kind, rdev: 0, target, replayed: Some(new) };
+        self.make_entry(ObjectId(create.parent), &create.name, file, what).await?;
+        if let Some(attributes) = &create.attributes {
+            let object = ObjectId(new.object);
+            let flags = self.flags_with(object, attributes).await?;
+            self.setattr(object, SetAttr { flags, ..SetAttr::default() }).await?;
+        }
+        Ok(())
+    }
+
+    async fn replay_write(&self, log: &Zil, write: &Write) -> Result<()> {
+        let object = ObjectId(write.object);
+        match &write.data {
+            WriteData::Inline(data) => {
+                let written = self.write(object, write.offset, data, false).await?;
+                if written == data.len() { Ok(()) } else { Err(ZplError::Zio(ZioError::NoSpace)) }
+            }
+            WriteData::Block(bp) => {
+                let data = log.read_data(write.object, bp).await?;
+                let size = (data.len() as u64).max(1);
+                let end = write.offset.saturating_add(write.length);
+                if write.length < size {
+                    self.replay_block(object, write.offset / size * size, &data, end).await
+                } else {
+                    let length = data.len().min(usize::try_from(write.length).unwrap_or(usize::MAX));
+                    self.replay_block(object, write.offset, &data[..length], end).await
+                }
+            }
+        }
+    }
+
+    async fn replay_grow(&self, object: ObjectId, end: u64) -> Result<()> {
+        let znode = self.znode(object).await?;
+        let _alone = znode.lock.write().await;
+        let tx = self.begin().await?;
+        self.update(&znode, &tx, |phys| phys.size = phys.size.max(end)).await
+    }
+
+    async fn replay_truncate(&self, object: ObjectId, offset: u64, length: u64) -> Result<()> {
+        let size = self.getattr(object).await?.size;
+        let end = offset.saturating_add(length);
+        if length == 0 || offset > size {
+            let size = if length == 0 { offset } else { end };
+            return self.setattr(object, SetAttr { size: Some(size), ..SetAttr::default() }).await.map(|_| ());
+        }
+        self.fallocate(object, Fallocate::ZeroRange { keep_size: false }, offset, length).await
+    }
+
+    /// The file flags of `object` with what `attributes` say.
+    async fn flags_with(&self, object: ObjectId, attributes: &Attributes) -> Result<Option<u64>> {
+        if attributes.project().is_some() {
+            return Err(unsupported("a project was set"));
+        }
+        let mut all = self.getattr(object).await?.flags;
+        for (bit, flag) in [
+            (bits::ARCHIVE, flags::ARCHIVE),
+            (bits::SYSTEM, flags::SYSTEM),
+            (bits::READONLY, flags::READONLY),
+            (bits::HIDDEN, flags::HIDDEN),
+            (bits::NOUNLINK, flags::NOUNLINK),
+            (bits::IMMUTABLE, flags::IMMUTABLE),
+            (bits::APPENDONLY, flags::APPENDONLY),
+            (bits::NODUMP, flags::NODUMP),
+            (bits::OPAQUE, flags::OPAQUE),
+            (bits::REPARSE, flags::REPARSE),
+            (bits::OFFLINE, flags::OFFLINE),
+            (bits::SPARSE, flags::SPARSE),
+        ] {
+            match attributes.value(bit) {
+                Some(true) => all |= flag,
+                Some(false) => all &= !flag,
+                None => {}
+            }
+        }
+        Ok(Some(all))
+    }
+}
+
+fn gone_is_fine(result: Result<()>) -> Result<()> {
+    match result {
+        Err(ZplError::Stale) => Ok(()),
+        other => other,
+    }
+}
