@@ -301,6 +301,70 @@ pub struct SetDatasetProperties {
     pub command: String,
 }
 
+/// Whose use of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Whose {
+    /// Users'.
+    User,
+    /// Groups'.
+    Group,
+    /// Projects'.
+    Project,
+}
+
+impl Whose {
+    /// As it stands in a query.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Group => "group",
+            Self::Project => "project",
+        }
+    }
+}
+
+/// What one user, group or project uses and may use; a limit of 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdUsage {
+    /// Number of the user, group or project.
+    pub id: u64,
+    /// Bytes.
+    pub used: u64,
+    /// Bytes.
+    pub quota: u64,
+    /// Objects.
+    pub objects_used: u64,
+    /// Objects.
+    pub objects_quota: u64,
+}
+
+/// `GET /v1/datasets/userspace?name=NAME&whose=user|group|project`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Userspace {
+    /// By number.
+    pub usage: Vec<IdUsage>,
+}
+
+/// `POST /v1/datasets/idquota`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SetIdQuota {
+    /// Full name of the file system.
+    pub name: String,
+    /// Whose quota.
+    pub whose: Whose,
+    /// Number of the user, group or project.
+    pub id: u64,
+    /// Of objects rather than bytes.
+    #[serde(default)]
+    pub objects: bool,
+    /// 0 removes it.
+    pub value: u64,
+    /// The command line, for the pool's history.
+    #[serde(default)]
+    pub command: String,
+}
+
 /// `POST /v1/datasets/rename`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RenameDataset {

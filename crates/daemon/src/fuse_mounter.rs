@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
-use platter_dmu::{Objset, Tx};
+use platter_dmu::{Objset, Totals, Tx};
 use platter_dsl::pool::FilesystemSpace;
 use platter_dsl::report::DatasetReport;
 use platter_dsl::{FilesystemMaker, FilesystemOptions, Pool};
 use platter_fuse::FuseError;
 use platter_ondisk::ObjectId;
-use platter_zpl::{AtimeMode, CreateOptions, SpaceInfo, Timestamp, Zpl};
+use platter_zpl::{AtimeMode, CreateOptions, SpaceInfo, Timestamp, Zpl, user_quota};
 
+use crate::api::{IdUsage, SetIdQuota, Whose};
 use crate::engine::PoolHandle;
 use crate::machine::{SystemClock, random_u64};
 use crate::mount_plan::text;
@@ -174,6 +175,63 @@ impl Mounter for FuseMounter {
         let _ = pool.close_filesystem(dataset).await;
         path
     }
+
+    async fn usage(&self, pool: &Arc<dyn PoolHandle>, dataset: &str, whose: Whose) -> Result<Vec<IdUsage>, String> {
+        with_objset(pool, dataset, async |objset| {
+            let usage = user_quota::usage(objset, totals(whose)).await.map_err(|error| error.to_string())?;
+            let shown = |usage: &user_quota::Usage| IdUsage {
+                id: usage.id,
+                used: usage.used,
+                quota: usage.quota,
+                objects_used: usage.objects_used,
+                objects_quota: usage.objects_quota,
+            };
+            Ok(usage.iter().map(shown).collect())
+        })
+        .await
+    }
+
+    async fn set_quota(&self, pool: &Arc<dyn PoolHandle>, call: &SetIdQuota) -> Result<(), String> {
+        with_objset(pool, &call.name, async |objset| {
+            user_quota::set_quota(objset, totals(call.whose), call.objects, call.id, call.value, random_u64())
+                .await
+                .map_err(|error| error.to_string())
+        })
+        .await
+    }
+}
+
+/// Works with a file system's object set, which is opened when nobody has it open. The error is the reason only.
+async fn with_objset<T>(
+    pool: &Arc<dyn PoolHandle>,
+    dataset: &str,
+    work: impl AsyncFnOnce(&Arc<Objset>) -> Result<T, String>,
+) -> Result<T, String> {
+    let pool = pool.engine_pool().ok_or("the pool has no engine")?;
+    let was_open = pool.is_open(dataset);
+    let objset = pool.open_filesystem(dataset).await.map_err(|error| error.to_string())?;
+    let result = match objset.accounting_is_complete() {
+        true => work(&objset).await,
+        false if objset.params().read_only => Err("its users' space was never counted, and it is read-only".into()),
+        // Made by a version that did not count: counted once, now.
+        false => match objset.account_everything().await {
+            Ok(()) => work(&objset).await,
+            Err(error) => Err(error.to_string()),
+        },
+    };
+    drop(objset);
+    if !was_open {
+        pool.close_filesystem(dataset).await.map_err(|error| error.to_string())?;
+    }
+    result
+}
+
+fn totals(whose: Whose) -> Totals {
+    match whose {
+        Whose::User => Totals::Users,
+        Whose::Group => Totals::Groups,
+        Whose::Project => Totals::Projects,
+    }
 }
 
 async fn mount_objset(
@@ -265,6 +323,12 @@ impl Mounted for FuseMount {
             options: self.how.options.clone(),
         };
         flags(report, &how) == self.flags
+    }
+
+    async fn reload_quotas(&mut self) {
+        if let Err(error) = self.zpl.reload_quotas().await {
+            tracing::error!("'{}': its quotas cannot be read: {error}", self.name);
+        }
     }
 
     fn is_gone(&self) -> bool {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use platter_dsl::report::DatasetReport;
 
+use crate::api::{IdUsage, SetIdQuota, Whose};
 use crate::engine::PoolHandle;
 
 /// How to mount.
@@ -41,6 +42,13 @@ pub trait Mounter: Send + Sync + 'static {
     /// Path of an object below the root of a file system that need not be mounted ("/dir/file"); `None` when it has
     /// none.
     async fn object_path(&self, pool: &Arc<dyn PoolHandle>, dataset: &str, object: u64) -> Option<String>;
+
+    /// What users, groups or projects use of a file system that need not be mounted. The error is the reason only.
+    async fn usage(&self, pool: &Arc<dyn PoolHandle>, dataset: &str, whose: Whose) -> Result<Vec<IdUsage>, String>;
+
+    /// Sets somebody's quota on a file system that need not be mounted; a mount of it is told with
+    /// [`Mounted::reload_quotas`]. The error is the reason only.
+    async fn set_quota(&self, pool: &Arc<dyn PoolHandle>, call: &SetIdQuota) -> Result<(), String>;
 }
 
 /// A mounted file system.
@@ -55,6 +63,9 @@ pub trait Mounted: Send + Sync + 'static {
 
     /// Takes over changed properties. `false` when that needs unmounting and mounting again.
     async fn follow(&mut self, report: &DatasetReport) -> bool;
+
+    /// Takes over changed quotas of users and groups.
+    async fn reload_quotas(&mut self);
 
     /// Whether somebody took the mount away behind the daemon's back (`umount(8)`).
     fn is_gone(&self) -> bool;

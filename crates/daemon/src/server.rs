@@ -20,7 +20,8 @@ use tokio::sync::watch;
 use crate::api::{
     ChangePool, ClearLabel, ClearPool, ClosePool, CreateDataset, CreatePool, CreatedDataset, CreatedPool, DaemonStatus,
     Datasets, DestroyDataset, DestroyedDatasets, ErrorBody, ImportPool, MountEntry, MountRequest, Outcome, PoolNames,
-    PoolView, RenameDataset, ScrubPool, SearchPools, SetDatasetProperties, SetPoolProperty, UnmountRequest,
+    PoolView, RenameDataset, ScrubPool, SearchPools, SetDatasetProperties, SetIdQuota, SetPoolProperty, UnmountRequest,
+    Userspace, Whose,
 };
 use crate::state::{Answer, Daemon};
 
@@ -72,6 +73,8 @@ pub fn router(context: Context) -> Router {
         .route("/v1/datasets", get(datasets).post(create_dataset))
         .route("/v1/datasets/destroy", post(destroy_dataset))
         .route("/v1/datasets/rename", post(rename_dataset))
+        .route("/v1/datasets/userspace", get(userspace))
+        .route("/v1/datasets/idquota", post(set_id_quota))
         .route("/v1/datasets/properties", post(set_dataset_properties))
         .route("/v1/mounts", get(mounts).post(mount))
         .route("/v1/unmount", post(unmount))
@@ -217,6 +220,20 @@ async fn create_dataset(State(context): State<Context>, Json(call): Json<CreateD
 
 async fn destroy_dataset(State(context): State<Context>, Json(call): Json<DestroyDataset>) -> Reply<DestroyedDatasets> {
     to_its_end(async move { context.daemon.destroy_dataset(&call).await }).await
+}
+
+#[derive(Deserialize)]
+struct WhoseSpace {
+    name: String,
+    whose: Whose,
+}
+
+async fn userspace(State(context): State<Context>, Query(query): Query<WhoseSpace>) -> Reply<Userspace> {
+    to_its_end(async move { context.daemon.userspace(&query.name, query.whose).await }).await
+}
+
+async fn set_id_quota(State(context): State<Context>, Json(call): Json<SetIdQuota>) -> Reply<Outcome> {
+    to_its_end(async move { context.daemon.set_id_quota(&call).await }).await
 }
 
 async fn rename_dataset(State(context): State<Context>, Json(call): Json<RenameDataset>) -> Reply<Outcome> {

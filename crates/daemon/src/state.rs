@@ -10,6 +10,7 @@ mod datasets;
 mod mounts;
 #[cfg(test)]
 mod tests;
+mod userspace;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -423,6 +423,7 @@ mod tests {
             dnode_size: 512,
             redundant_metadata: crate::objset::RedundantMetadata::All,
             format: crate::Format::default(),
+            accounting: crate::UserAccounting::default(),
         };
         ObjsetParams {
             accounting: Arc::new(FreeAtOnce(store.clone())),

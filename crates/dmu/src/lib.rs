@@ -21,9 +21,11 @@ mod ranges;
 mod sync;
 pub mod traverse;
 mod treesync;
+pub mod userused;
 mod write;
 pub mod zap;
 
 pub use dnode::{Dnode, DnodeInfo, NewDnode};
 pub use objset::{Format, Objset, ObjsetParams, RedundantMetadata, WriteProperties};
 pub use platter_zio::{Bookmark, Result, Tx, TxgGate, ZioError};
+pub use userused::{Totals, UserAccounting};

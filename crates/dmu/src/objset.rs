@@ -1,7 +1,7 @@
 //! An object set: the meta-dnode and all objects in it (`module/zfs/dmu_objset.c`, `module/zfs/dmu_object.c`).
 //!
-//! Space totals per user, group and project are not maintained. An object set that carries them (OpenZFS keeps them)
-//! loses its "complete" flags with the first change, so that OpenZFS recounts when it next mounts the file system.
+//! Space totals per user, group and project are kept by [`crate::userused`]. An object set that carries them and cannot
+//! keep them (its pool lacks the feature) loses its "complete" flags with the first change, so that they are recounted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +19,7 @@ use crate::core::{Core, new_phys};
 use crate::dirty::{TXG_SLOTS, slot_of};
 use crate::dnode::{Dnode, NewDnode, check_block_size, is_special};
 use crate::numbers::{self, Numbers, PER_BLOCK};
+use crate::userused::{self, Totals, UserAccounting};
 
 /// How blocks of this object set are written; from the dataset's properties, already resolved (no "inherit"/"on").
 #[derive(Clone, Debug)]
@@ -41,6 +42,8 @@ pub struct WriteProperties {
     pub dnode_size: u32,
     /// Which metadata gets a copy more than data.
     pub redundant_metadata: RedundantMetadata,
+    /// Which totals are kept.
+    pub accounting: UserAccounting,
     /// What the pool's version and features let the structures themselves be.
     pub format: Format,
 }
@@ -108,6 +111,8 @@ pub struct Objset {
     pub(crate) head_dirty: Mutex<[bool; TXG_SLOTS]>,
     pub(crate) cache: Mutex<DnodeCache>,
     pub(crate) numbers: Mutex<Numbers>,
+    /// The ZAPs with the totals per user, group and project.
+    pub(crate) special: Mutex<[Option<Arc<Dnode>>; 3]>,
     allocator: tokio::sync::Mutex<Cursor>,
     /// Counts changes of dnode blocks, so that a dnode is not made from an outdated block.
     pub(crate) generation: AtomicU64,
@@ -129,6 +134,11 @@ impl Objset {
     fn assemble(params: ObjsetParams, root: BlkPtr, phys: ObjsetPhys) -> Arc<Self> {
         let core = Core::new(params);
         let meta = Dnode::new(&core, ObjectId(0), phys.meta_dnode.clone(), !root.is_hole());
+        let stored = [&phys.userused, &phys.groupused, &phys.projectused];
+        let mut special = [const { None }; 3];
+        for ((place, phys), totals) in special.iter_mut().zip(stored).zip(Totals::ALL) {
+            *place = phys.as_ref().map(|phys| Dnode::new(&core, totals.object(), phys.clone(), true));
+        }
         let this = Arc::new(Self {
             core: core.clone(),
             meta,
@@ -136,6 +146,7 @@ impl Objset {
             head_dirty: Mutex::default(),
             cache: Mutex::default(),
             numbers: Mutex::default(),
+            special: Mutex::new(special),
             allocator: tokio::sync::Mutex::default(),
             generation: AtomicU64::new(0),
         });
@@ -178,7 +189,9 @@ impl Objset {
             // in several passes, starts flat to keep those short).
             meta.levels = levels_for(MAX_OBJECT / PER_BLOCK - 1, MAX_BLKPTRS, meta.pointers_per_indirect_shift());
         }
-        let head = ObjsetPhys { size: format.head_size, ..ObjsetPhys::new(kind, meta) };
+        let mut head = ObjsetPhys { size: format.head_size, ..ObjsetPhys::new(kind, meta) };
+        // There is nothing to count yet.
+        head.flags = userused::complete_flags(userused::possible(params.properties.accounting, kind, head.size));
         let this = Self::assemble(params, BlkPtr::HOLE, head);
         this.head_dirty.lock()[slot_of(tx.txg())] = true;
         this
@@ -289,17 +302,16 @@ impl Objset {
         }
     }
 
-    /// One of the dnodes in the head: user, group or project totals (`DMU_USERUSED_OBJECT` and so on), to be read only.
+    /// One of the dnodes in the head: user, group or project totals (`DMU_USERUSED_OBJECT` and so on). Only the sync
+    /// changes them.
     fn special(&self, object: ObjectId) -> Option<Arc<Dnode>> {
-        let phys = {
-            let head = self.head.read();
-            match object.0 {
-                u64::MAX => head.phys.userused.clone(),
-                0xffff_ffff_ffff_fffe => head.phys.groupused.clone(),
-                _ => head.phys.projectused.clone(),
-            }
-        };
-        phys.map(|phys| Dnode::new(&self.core, object, phys, true))
+        Totals::of(object).and_then(|totals| self.special.lock()[totals as usize].clone())
+    }
+
+    /// Sets flags of the head in `tx`'s group.
+    pub(crate) fn mark_complete(&self, tx: &Tx, flags: u64) {
+        self.head.write().phys.flags |= flags;
+        self.head_dirty.lock()[slot_of(tx.txg())] = true;
     }
 
     /// Slots taken in dnode block `block`, one bit each.

@@ -1,7 +1,7 @@
 //! Writing what a group changed in an object set (`dmu_objset_sync`, `dnode_sync`).
 //!
-//! Order: the dirty objects' trees, all beside each other; their dnodes into the meta-dnode's blocks; the meta-dnode's
-//! tree; the object set's head. Each object's new tree replaces its old one in memory as soon as it is written; readers
+//! Order: the dirty objects' trees, all beside each other; the totals per user, group and project; the dnodes into the
+//! meta-dnode's blocks; the meta-dnode's tree; the object set's head. Each object's new tree replaces its old one in memory as soon as it is written; readers
 //! and writers of the next group never wait for any of it.
 
 use std::collections::BTreeMap;
@@ -13,8 +13,9 @@ use platter_buffer::Buf;
 use platter_ondisk::dnode::{DNODE_SIZE, FLAG_SPILL_BLKPTR, FLAG_USED_BYTES};
 use platter_ondisk::objset::{
     OBJSET_FLAG_PROJECTQUOTA_COMPLETE, OBJSET_FLAG_USERACCOUNTING_COMPLETE, OBJSET_FLAG_USEROBJACCOUNTING_COMPLETE,
+    OBJSET_PHYS_SIZE_V3,
 };
-use platter_ondisk::{BlkPtr, Txg};
+use platter_ondisk::{BlkPtr, DnodePhys, Txg};
 use platter_zio::{Priority, Result};
 
 use crate::blocktree::levels_for;
@@ -24,11 +25,12 @@ use crate::numbers::PER_BLOCK;
 use crate::objset::Objset;
 use crate::policy;
 use crate::treesync::{SyncContext, TreeSync};
+use crate::userused::{Changes, complete_flags};
 
 /// Objects worked on at a time; the blocks they have in flight together are bounded elsewhere.
 const OBJECTS_IN_FLIGHT: usize = 64;
 
-/// Totals that are not kept up to date, and therefore not complete once anything changed.
+/// Totals that are not complete once anything changed that they do not follow.
 const ACCOUNTING_FLAGS: u64 =
     OBJSET_FLAG_USERACCOUNTING_COMPLETE | OBJSET_FLAG_USEROBJACCOUNTING_COMPLETE | OBJSET_FLAG_PROJECTQUOTA_COMPLETE;
 
@@ -41,6 +43,10 @@ struct Synced {
     freed: bool,
     /// Whether its dnode block has (or is to have) it.
     in_block: bool,
+    /// Whether the group had changed it at all.
+    changed: bool,
+    /// The dnode as it was on disk, if it was.
+    before: Option<Arc<DnodePhys>>,
 }
 
 pub(crate) async fn sync(objset: &Arc<Objset>, txg: Txg, pass: u32) -> Result<BlkPtr> {
@@ -69,11 +75,37 @@ async fn run(objset: &Arc<Objset>, context: &SyncContext, dirty: &BTreeMap<u64, 
         .buffered(OBJECTS_IN_FLIGHT)
         .try_collect()
         .await?;
+    write_totals(objset, context, &synced).await?;
     write_dnodes(objset, context, &synced).await?;
     settle_numbers(objset, &synced);
     drop(synced);
     sync_object(context, objset.meta.clone()).await?;
     write_head(objset, context).await
+}
+
+/// Books what the objects' changes mean for users, groups and projects, and writes those totals.
+async fn write_totals(objset: &Arc<Objset>, context: &SyncContext, synced: &[Synced]) -> Result<()> {
+    let keeps = objset.accounting();
+    if !keeps.space {
+        return Ok(());
+    }
+    let mut changes = Changes::default();
+    for object in synced {
+        let mut state = object.dnode.state.lock();
+        let old = object.before.as_deref();
+        if object.freed {
+            changes.replace(keeps, old, None);
+        } else if object.changed {
+            let mut phys = (*state.disk).clone();
+            changes.replace(keeps, old, Some(&mut phys));
+            state.disk = Arc::new(phys);
+        }
+    }
+    changes.apply(objset, keeps, context.txg).await?;
+    for dnode in context.core.take_dirty(context.txg).into_values() {
+        sync_object(context, dnode).await?;
+    }
+    Ok(())
 }
 
 /// Writes one object's blocks and makes the new tree current.
@@ -83,7 +115,15 @@ async fn sync_object(context: &SyncContext, dnode: Arc<Dnode>) -> Result<Synced>
         let slot = state.slots[slot_of(context.txg)].take();
         let Some(slot) = slot else {
             let slots = state.disk.slots();
-            return Ok(Synced { slots, allocated: false, freed: false, in_block: false, dnode: dnode.clone() });
+            return Ok(Synced {
+                slots,
+                allocated: false,
+                freed: false,
+                in_block: false,
+                changed: false,
+                before: None,
+                dnode: dnode.clone(),
+            });
         };
         let changes: Arc<DirtySlot> = Arc::from(slot);
         assert_eq!(changes.txg, context.txg, "the slot of another group");
@@ -140,7 +180,15 @@ async fn sync_object(context: &SyncContext, dnode: Arc<Dnode>) -> Result<Synced>
         state.syncing = None;
         state.on_disk = !freed;
     }
-    Ok(Synced { slots, allocated: changes.allocated, freed, in_block: !freed || on_disk, dnode })
+    Ok(Synced {
+        slots,
+        allocated: changes.allocated,
+        freed,
+        in_block: !freed || on_disk,
+        changed: true,
+        before: on_disk.then_some(disk),
+        dnode,
+    })
 }
 
 fn tree_sync<'a>(
@@ -239,10 +287,19 @@ async fn write_head(objset: &Arc<Objset>, context: &SyncContext) -> Result<BlkPt
     let core = &context.core;
     let meta = objset.meta.phys();
     let fill = meta.blkptrs.iter().map(BlkPtr::fill).sum();
+    let keeps = context.properties.accounting;
+    let kept = complete_flags(objset.accounting());
     let (old, block) = {
         let mut head = objset.head.write();
         head.phys.meta_dnode = (*meta).clone();
-        head.phys.flags &= !ACCOUNTING_FLAGS;
+        head.phys.flags &= !ACCOUNTING_FLAGS | kept;
+        if keeps.projects && head.phys.size < OBJSET_PHYS_SIZE_V3 {
+            head.phys.size = OBJSET_PHYS_SIZE_V3;
+        }
+        let special = objset.special.lock();
+        let [users, groups, projects] = [0, 1, 2].map(|at: usize| special[at].as_ref().map(|d| (*d.phys()).clone()));
+        (head.phys.userused, head.phys.groupused, head.phys.projectused) = (users, groups, projects);
+        drop(special);
         (head.root, Buf::copy_from(&head.phys.encode()))
     };
     let policy = policy::for_head(&context.properties, context.txg, core.params.id, fill);

@@ -10,7 +10,7 @@ use platter_ondisk::{DnodePhys, Txg};
 use platter_zio::{Priority, Result, Tx, ZioError};
 
 use crate::dirty::{Newest, State};
-use crate::dnode::{Dnode, check_block_size, is_special, resized};
+use crate::dnode::{Dnode, check_block_size, resized};
 
 /// Largest spill block, in bytes (`SPA_OLD_MAXBLOCKSIZE`).
 const SPILL_SIZE_MAX: usize = 128 << 10;
@@ -139,9 +139,6 @@ impl Dnode {
         self.core.check_writable()?;
         if state.freed {
             return Err(ZioError::NotFound(format!("object {}", self.object())));
-        }
-        if is_special(self.object()) {
-            return Err(ZioError::ReadOnly);
         }
         self.enter(state, txg);
         Ok(())
@@ -352,6 +349,14 @@ impl Dnode {
             }
         }
         Ok(())
+    }
+
+    /// Enters the object among what `tx`'s group changes, without changing it: its dnode is written anew.
+    ///
+    /// # Errors
+    /// Read-only object set, freed object.
+    pub fn touch(&self, tx: &Tx) -> Result<()> {
+        self.dirty_slot(&mut self.state.lock(), tx.txg())
     }
 
     /// Marks the object freed in `tx`'s group.

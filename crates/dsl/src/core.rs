@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
 use platter_device::BlockDevice;
 use platter_dmu::zap::Zap;
-use platter_dmu::{Objset, ObjsetParams, RedundantMetadata, Tx, TxgGate, WriteProperties};
+use platter_dmu::{Objset, ObjsetParams, RedundantMetadata, Tx, TxgGate, UserAccounting, WriteProperties};
 use platter_ondisk::types::{checksum, compression};
 use platter_ondisk::{ObjectId, Txg, Uberblock};
 use platter_spa::Store;
@@ -298,5 +298,6 @@ pub fn first_mos_properties() -> WriteProperties {
         dnode_size: 512,
         redundant_metadata: RedundantMetadata::All,
         format: platter_dmu::Format::default(),
+        accounting: UserAccounting::default(),
     }
 }

@@ -563,6 +563,11 @@ impl Pool {
         Ok(Some(slot.get_or_insert_with(|| intent::open_log(&self.core, &dataset, &os)).clone()))
     }
 
+    /// Whether somebody has the data set open.
+    pub fn is_open(&self, name: &str) -> bool {
+        self.find(name).is_ok_and(|dataset| dataset.open_objset().is_some())
+    }
+
     /// Forgets the handle after unmounting (everything is synced first).
     ///
     /// # Errors

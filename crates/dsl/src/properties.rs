@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use platter_dmu::{Objset, RedundantMetadata, Tx, WriteProperties};
+use platter_dmu::{Objset, RedundantMetadata, Tx, UserAccounting, WriteProperties};
 
 use crate::block_properties::{self, CHECKSUMS, COMPRESSION_BITS, COMPRESSIONS};
 use crate::core::Core;
@@ -20,6 +20,8 @@ use crate::version::PoolVersion;
 use crate::version_limits;
 
 const LARGE_DNODE: &str = "org.zfsonlinux:large_dnode";
+const OBJECT_ACCOUNTING: &str = "org.zfsonlinux:userobj_accounting";
+const PROJECT_ACCOUNTING: &str = "org.zfsonlinux:project_quota";
 
 /// What values a property takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -447,6 +449,11 @@ pub fn write_properties(core: &Core, dir: &Arc<Dir>) -> WriteProperties {
             _ => RedundantMetadata::All,
         },
         format,
+        accounting: UserAccounting {
+            space: true,
+            objects: core.features.is_enabled(OBJECT_ACCOUNTING),
+            projects: core.features.is_enabled(PROJECT_ACCOUNTING),
+        },
     }
 }
 
@@ -493,7 +500,7 @@ pub async fn apply(core: &Arc<Core>, tx: &Tx) -> platter_zio::Result<()> {
     let datasets: Vec<Arc<Dataset>> = core.tree.read().datasets.values().cloned().collect();
     for dataset in datasets {
         if let Some(os) = dataset.open_objset() {
-            note_large_dnodes(core, tx, &dataset, &os).await?;
+            note_features(core, tx, &dataset, &os).await?;
             os.set_properties(write_properties(core, &dataset.dir));
         }
         if let Some(zil) = &*dataset.zil.lock() {
@@ -503,18 +510,18 @@ pub async fn apply(core: &Arc<Core>, tx: &Tx) -> platter_zio::Result<()> {
     Ok(())
 }
 
-/// A data set that may have dnodes of more than 512 bytes says so (feature `large_dnode`).
+/// A data set that may have dnodes of more than 512 bytes says so (feature `large_dnode`), and so does one that counts
+/// its users' objects (`userobj_accounting`) and its projects' (`project_quota`).
 ///
 /// # Errors
 /// Out of space, device errors.
-pub async fn note_large_dnodes(
-    core: &Arc<Core>,
-    tx: &Tx,
-    dataset: &Arc<Dataset>,
-    os: &Objset,
-) -> platter_zio::Result<()> {
-    if os.properties().dnode_size > 512 {
-        crate::zapify::activate(core, tx, dataset, LARGE_DNODE).await?;
+pub async fn note_features(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, os: &Objset) -> platter_zio::Result<()> {
+    let accounting = os.accounting();
+    let large = os.properties().dnode_size > 512;
+    let used =
+        [(LARGE_DNODE, large), (OBJECT_ACCOUNTING, accounting.objects), (PROJECT_ACCOUNTING, accounting.projects)];
+    for (feature, _) in used.into_iter().filter(|(_, used)| *used) {
+        crate::zapify::activate(core, tx, dataset, feature).await?;
     }
     Ok(())
 }

@@ -208,7 +208,7 @@ async fn sync_datasets(core: &Arc<Core>, tx: &Tx, pass: u32) -> Result<()> {
         if !os.is_dirty(txg) && dataset.accounting.is_empty() {
             continue;
         }
-        crate::properties::note_large_dnodes(core, tx, &dataset, &os).await?;
+        crate::properties::note_features(core, tx, &dataset, &os).await?;
         let root = os.sync(txg, pass).await?;
         dataset.phys.lock().bp = root;
         apply_deltas(core, tx, &dataset).await?;

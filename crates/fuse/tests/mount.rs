@@ -74,6 +74,7 @@ impl Fixture {
             dnode_size: 512,
             redundant_metadata: platter_dmu::RedundantMetadata::All,
             format: platter_dmu::Format::default(),
+            accounting: platter_dmu::UserAccounting::default(),
         };
         let store = Arc::new(MemoryStore::new());
         let gate = TxgGate::new(Txg(10), 256 << 20);

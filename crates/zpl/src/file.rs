@@ -150,7 +150,7 @@ impl Zpl {
         block_size: u32,
         eof: Option<u64>,
     ) -> Result<usize> {
-        let size = {
+        let (size, uid, gid) = {
             let state = znode.state.lock();
             if state.freed {
                 return Err(ZplError::Stale);
@@ -159,8 +159,9 @@ impl Zpl {
             if phys.flags & flags::IMMUTABLE != 0 || phys.flags & flags::APPENDONLY != 0 && offset < phys.size {
                 return Err(ZplError::NotPermitted);
             }
-            phys.size
+            (phys.size, phys.uid, phys.gid)
         };
+        self.check_quotas(uid, gid, false).await?;
         self.reserve(data.len() as u64).await?;
         let tx = self.begin().await?;
         if block_size != znode.dnode.block_size() {

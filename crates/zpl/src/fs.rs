@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use parking_lot::RwLock;
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, Tx};
 use platter_ondisk::znode::{MASTER_NODE_OBJECT, ZPL_VERSION, master};
@@ -19,6 +20,7 @@ use crate::options::{AtimeMode, MountOptions, SpaceInfo};
 use crate::phys::Phys;
 use crate::sa_table::SaTable;
 use crate::salt::Salts;
+use crate::user_quota::Quotas;
 use crate::znode::Znode;
 use crate::znode_legacy;
 
@@ -41,6 +43,8 @@ pub struct Zpl {
     pub(crate) names: NameRules,
     /// The intent log of a writable file system.
     pub(crate) log: Option<Arc<Zil>>,
+    /// Quotas of users and groups.
+    pub(crate) quotas: RwLock<Quotas>,
     root: ObjectId,
     pub(crate) known: Known,
     /// The unlinked set and its lock.
@@ -161,6 +165,7 @@ impl Zpl {
             salts,
             names: NameRules { utf8_only: master.utf8_only, fold_case: master.case_sensitivity != 0 },
             log: options.log.filter(|_| master.read_only_reason().is_none() && !os.params().read_only),
+            quotas: RwLock::new(Quotas::load(&os).await?),
             root: master.root,
             known: Known::default(),
             unlinked: tokio::sync::Mutex::new(unlinked),

@@ -34,6 +34,7 @@ mod sa_table;
 mod salt;
 mod setattr;
 mod unlinked;
+pub mod user_quota;
 mod znode;
 mod znode_legacy;
 

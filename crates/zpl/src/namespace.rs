@@ -42,6 +42,12 @@ pub(crate) struct New<'a> {
     pub replayed: Option<&'a NewObject>,
 }
 
+/// The group of a new file: its directory's when that is setgid.
+fn group_of_new(directory: &Znode, own: u32) -> u64 {
+    let state = directory.state.lock();
+    if state.phys.mode & 0o2000 != 0 { state.phys.gid } else { u64::from(own) }
+}
+
 impl Zpl {
     /// Makes a regular file.
     ///
@@ -123,6 +129,7 @@ impl Zpl {
             return Err(ZplError::TooManyLinks);
         }
         self.reserve(CREATE_COST).await?;
+        self.check_quotas(u64::from(new.uid), group_of_new(&directory, new.gid), true).await?;
 
         let tx = self.begin().await?;
         let znode = Arc::new(self.make_object(&directory, &tx, new, &what).await?);
@@ -150,14 +157,11 @@ impl Zpl {
     async fn make_object(&self, directory: &Znode, tx: &Tx, new: NewFile, what: &New<'_>) -> Result<Znode> {
         let mut phys = Phys::new(what.kind, u64::from(new.mode), tx.txg().0, self.now(), &self.table);
         phys.uid = u64::from(new.uid);
-        phys.gid = u64::from(new.gid);
+        phys.gid = group_of_new(directory, new.gid);
         {
             let state = directory.state.lock();
-            if state.phys.mode & 0o2000 != 0 {
-                phys.gid = state.phys.gid;
-                if what.kind == FileKind::Directory {
-                    phys.mode |= 0o2000;
-                }
+            if state.phys.mode & 0o2000 != 0 && what.kind == FileKind::Directory {
+                phys.mode |= 0o2000;
             }
             phys.flags |= state.phys.flags & flags::XATTR;
         }

@@ -47,6 +47,15 @@ impl Zpl {
                 return Err(ZplError::FileTooLarge);
             }
         }
+        let (uid, gid) = {
+            let phys = &znode.state.lock().phys;
+            (phys.uid, phys.gid)
+        };
+        let new = (change.uid.map_or(uid, u64::from), change.gid.map_or(gid, u64::from));
+        if new != (uid, gid) {
+            // Whoever is given a file must have room for it (`zfs_setattr`).
+            self.check_quotas(new.0, new.1, true).await?;
+        }
         let tx = self.begin_net_free().await?;
         if let Some(size) = change.size {
             znode.touched(tx.txg());

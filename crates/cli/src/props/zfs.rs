@@ -199,10 +199,13 @@ pub fn value(view: &DatasetView, wanted: &Wanted, literal: bool) -> Option<Shown
     let property = report.properties.get(wanted.name())?;
     match wanted {
         Wanted::Native(info) => Shown::of(info, property, literal),
-        Wanted::Other(_) => Some(Shown {
+        Wanted::Other(name) => Some(Shown {
             value: match &property.value {
                 PropertyValue::Text(text) => text.clone(),
-                PropertyValue::Number(number) => number.to_string(),
+                PropertyValue::Number(0) if name.contains("quota@") && !literal => "none".to_owned(),
+                PropertyValue::Number(number) if literal => number.to_string(),
+                PropertyValue::Number(number) if name.contains("obj") => crate::nice::num(*number),
+                PropertyValue::Number(number) => crate::nice::bytes(*number),
             },
             source: property.source.clone(),
         }),

@@ -3,7 +3,7 @@
 use platter_daemon::api::DatasetView;
 use serde_json::Value;
 
-use super::list::is_other;
+use super::list::{add_id_properties, is_other};
 use super::select::{Reach, collect, types};
 use crate::getopt::{Grammar, parse};
 use crate::json::{self, Object};
@@ -40,7 +40,10 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         return Err(usage("'--json-int' only works with '-j' option"));
     }
     let selection = select::parse(properties, zfs::find, is_other).map_err(usage)?;
-    let (found, code) = collect(session, names, reach, &kinds)?;
+    let (mut found, code) = collect(session, names, reach, &kinds)?;
+    if let Selection::Listed(wanted) = &selection {
+        add_id_properties(session, &mut found, wanted)?;
+    }
     let (wanted, all) = match selection {
         Selection::Listed(wanted) => (wanted, false),
         Selection::All => (zfs::all(&found), true),

@@ -3,16 +3,17 @@
 use std::cmp::Ordering;
 
 use platter_daemon::api::DatasetView;
-use platter_dsl::report::PropertyValue;
+use platter_dsl::report::{Property, PropertySource, PropertyValue};
 use serde_json::Value;
 
 use super::select::{Reach, collect, types};
+use super::{ids, userspace};
 use crate::getopt::{Grammar, parse};
 use crate::json::{self, Object};
 use crate::out::out;
 use crate::props::select::{self, Selection, Wanted};
 use crate::props::{Shown, zfs};
-use crate::session::{Done, Session, usage};
+use crate::session::{Done, Failure, Session, refused, usage};
 use crate::table;
 
 const GRAMMAR: Grammar = Grammar { short: "jHS:d:o:prs:t:", long: &[("json", "j"), ("json-int", "json-int")] };
@@ -21,10 +22,36 @@ const DEFAULT: &str = "name,used,available,referenced,mountpoint";
 
 /// Whether a name that is no native property may stand in a list of properties.
 pub(super) fn is_other(name: &str) -> bool {
-    zfs::is_user_property(name)
-        || ["userused@", "groupused@", "userquota@", "groupquota@", "projectused@", "written@"]
-            .iter()
-            .any(|prefix| name.starts_with(prefix))
+    zfs::is_user_property(name) || name.starts_with("written@") || ids::is_id_property(name)
+}
+
+/// Gives the data sets the properties of users, groups and projects that are asked for.
+///
+/// # Errors
+/// A name that nobody has; what the daemon answers.
+pub(super) fn add_id_properties(
+    session: &mut Session,
+    views: &mut [DatasetView],
+    wanted: &[Wanted],
+) -> Result<(), Failure> {
+    for name in wanted.iter().map(Wanted::name) {
+        let Some(property) = ids::parse(name) else { continue };
+        let property = property.map_err(refused)?;
+        for view in views.iter_mut().filter(|view| view.report.kind == "filesystem") {
+            let everybody = userspace::fetch(session, &view.report.name, property.whose)?;
+            let usage = everybody.into_iter().find(|usage| usage.id == property.id).unwrap_or_default();
+            let objects = property.kind.contains("obj");
+            let (number, limit) = match (property.kind.ends_with("quota"), objects) {
+                (false, false) => (usage.used, false),
+                (false, true) => (usage.objects_used, false),
+                (true, false) => (usage.quota, true),
+                (true, true) => (usage.objects_quota, true),
+            };
+            let source = if limit { PropertySource::Local } else { PropertySource::None };
+            view.report.properties.insert(name.to_owned(), Property { value: PropertyValue::Number(number), source });
+        }
+    }
+    Ok(())
 }
 
 /// Runs it.
@@ -55,6 +82,9 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         sort.push((wanted, given.name == "S"));
     }
     let (mut found, code) = collect(session, &parsed.operands, reach, &kinds)?;
+    if let Selection::Listed(columns) = &selection {
+        add_id_properties(session, &mut found, columns)?;
+    }
     if !sort.is_empty() {
         found.sort_by(|a, b| compare(a, b, &sort));
     }
@@ -144,7 +174,7 @@ fn compare(a: &DatasetView, b: &DatasetView, sort: &[(Wanted, bool)]) -> Orderin
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use platter_dsl::report::{DatasetReport, Property, PropertySource};
+    use platter_dsl::report::DatasetReport;
 
     /// A data set with the properties that the tests look at.
     pub(in crate::zfs) fn example(name: &str, used: u64, ratio: u64) -> DatasetView {

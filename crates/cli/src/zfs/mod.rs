@@ -3,11 +3,13 @@
 mod create;
 mod destroy;
 mod get;
+mod ids;
 mod list;
 mod mount;
 mod rename;
 mod select;
 mod set;
+mod userspace;
 
 use crate::getopt::{Grammar, parse};
 use crate::session::{Done, Session, refused, usage};
@@ -45,6 +47,21 @@ pub static USAGE: Usage = Usage {
         ),
         Entry::command("inherit", "\tinherit [-rS] <property> <filesystem|volume|snapshot> ...\n"),
         Entry::GAP,
+        Entry::command(
+            "userspace",
+            "\tuserspace [-Hinp] [-o field[,...]] [-s field] ...\n\
+             \t    [-S field] ... [-t type[,...]] <filesystem|snapshot|path>\n",
+        ),
+        Entry::command(
+            "groupspace",
+            "\tgroupspace [-Hinp] [-o field[,...]] [-s field] ...\n\
+             \t    [-S field] ... [-t type[,...]] <filesystem|snapshot|path>\n",
+        ),
+        Entry::command(
+            "projectspace",
+            "\tprojectspace [-Hp] [-o field[,...]] [-s field] ...\n\t    [-S field] ... <filesystem|snapshot|path>\n",
+        ),
+        Entry::GAP,
         Entry::command("mount", "\tmount [-j]\n\tmount [-flvO] [-o opts] <-a|-R filesystem|filesystem>\n"),
         Entry::command("unmount", "\tunmount [-f] <-a | filesystem|mountpoint>\n"),
     ],
@@ -59,9 +76,6 @@ pub static USAGE: Usage = Usage {
         "bookmark",
         "program",
         "upgrade",
-        "userspace",
-        "groupspace",
-        "projectspace",
         "project",
         "share",
         "unshare",
@@ -102,6 +116,9 @@ fn find(name: &str) -> Option<Run> {
         "set" => set::set,
         "inherit" => set::inherit,
         "rename" => rename::run,
+        "userspace" => userspace::users,
+        "groupspace" => userspace::groups,
+        "projectspace" => userspace::projects,
         "mount" => mount::mount,
         "unmount" => mount::unmount,
         _ => return None,

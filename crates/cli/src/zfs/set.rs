@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use platter_daemon::api::{ErrorBody, Outcome, SetDatasetProperties};
+use platter_daemon::api::{ErrorBody, Outcome, SetDatasetProperties, SetIdQuota};
+use platter_dsl::properties::parse_bytes;
 
 use super::create::add_property;
+use super::ids;
 use crate::getopt::{Grammar, parse};
 use crate::props::zfs;
 use crate::session::{Done, Failure, Session, complain, complain_all, refused, usage};
@@ -54,11 +56,24 @@ fn settings(words: &[String]) -> Result<(BTreeMap<String, String>, Vec<String>),
 pub fn set(session: &mut Session, words: &[String]) -> Done {
     let parsed = parse(Grammar { short: "u", long: &[] }, words).map_err(usage)?;
     let (properties, names) = settings(&parsed.operands)?;
+    let mut code = 0;
     let mut named = BTreeMap::new();
+    let mut quotas = Vec::new();
     for (property, value) in properties {
         // Columns are short names here too (`zfs set recsize=1M`).
         let name = zfs::find(&property).map_or(property.clone(), |info| info.name.to_owned());
         let first = &names[0];
+        if let Some(found) = ids::parse(&property) {
+            let what = format!("cannot set property for '{first}'");
+            let found = found.map_err(|reason| refused(format!("{what}: {reason}")))?;
+            if !found.kind.ends_with("quota") {
+                return Err(refused(format!("{what}: '{property}' is readonly")));
+            }
+            let bytes = if value == "none" { Some(0) } else { parse_bytes(&value) };
+            let bytes = bytes.ok_or_else(|| refused(format!("{what}: bad numeric value '{value}'")))?;
+            quotas.push((found, bytes));
+            continue;
+        }
         if zfs::is_read_only(&name) {
             return Err(refused(format!("cannot set property for '{first}': '{name}' is readonly")));
         }
@@ -67,13 +82,32 @@ pub fn set(session: &mut Session, words: &[String]) -> Done {
         }
         named.insert(name, Some(value));
     }
+    for (property, value) in quotas {
+        for name in &names {
+            let call = SetIdQuota {
+                name: name.clone(),
+                whose: property.whose,
+                id: property.id,
+                objects: property.kind.contains("obj"),
+                value,
+                command: session.command_line.clone(),
+            };
+            if let Err(body) = session.post::<_, Outcome>("/v1/datasets/idquota", &call) {
+                complain(&body);
+                code = 1;
+            }
+        }
+    }
+    if named.is_empty() {
+        return Ok(code);
+    }
     let template = SetDatasetProperties {
         properties: named,
         no_mount: parsed.has("u"),
         command: session.command_line.clone(),
         ..SetDatasetProperties::default()
     };
-    for_each(session, &names, &template)
+    Ok(code.max(for_each(session, &names, &template)?))
 }
 
 /// Checks what `zfs inherit` is asked for.

@@ -30,6 +30,7 @@ struct FakeDisks {
     missing: Mutex<bool>,
 }
 
+type UsageOrReason = std::result::Result<Vec<crate::api::IdUsage>, String>;
 type FakeDatasets = BTreeMap<String, BTreeMap<String, String>>;
 
 struct FakeEngine(Arc<FakeDisks>);
@@ -232,6 +233,12 @@ impl Mounter for FakeMounter {
         Ok(Box::new(FakeMount { name: report.name.clone(), mounts: self.0.clone() }))
     }
 
+    async fn usage(&self, _: &Arc<dyn PoolHandle>, _: &str, _: crate::api::Whose) -> UsageOrReason {
+        Err("nothing is used".into())
+    }
+    async fn set_quota(&self, _: &Arc<dyn PoolHandle>, _: &crate::api::SetIdQuota) -> std::result::Result<(), String> {
+        Err("nothing is limited".into())
+    }
     async fn object_path(&self, _pool: &Arc<dyn PoolHandle>, _dataset: &str, _object: u64) -> Option<String> {
         Some("/file".into())
     }
@@ -252,6 +259,7 @@ impl Mounted for FakeMount {
     async fn follow(&mut self, report: &DatasetReport) -> bool {
         !report.properties.contains_key("readonly")
     }
+    async fn reload_quotas(&mut self) {}
     fn is_gone(&self) -> bool {
         false
     }

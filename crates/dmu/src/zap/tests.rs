@@ -44,6 +44,7 @@ impl Fixture {
             dnode_size: 512,
             redundant_metadata: crate::objset::RedundantMetadata::All,
             format: crate::Format::default(),
+            accounting: crate::UserAccounting::default(),
         };
         let params = ObjsetParams {
             accounting: Arc::new(FreeAtOnce(store.clone())),

@@ -237,6 +237,7 @@ impl World {
                 dnode_size: self.dnode_size,
                 redundant_metadata: platter_dmu::RedundantMetadata::All,
                 format: platter_dmu::Format::default(),
+                accounting: platter_dmu::UserAccounting::default(),
             },
             read_only: false,
         }

@@ -67,6 +67,7 @@ pub fn properties() -> WriteProperties {
         dnode_size: 512,
         redundant_metadata: platter_dmu::RedundantMetadata::All,
         format: platter_dmu::Format::default(),
+        accounting: platter_dmu::UserAccounting::default(),
     }
 }
 

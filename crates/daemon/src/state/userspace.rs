@@ -1,0 +1,43 @@
+//! What users, groups and projects use and may use. The daemon's lock is held throughout: a file system that is not
+//! mounted is opened for the purpose, and there is one handle for that and for a mount.
+
+use super::mounts::{no_such_dataset, pool_of};
+use super::{Answer, Daemon, failed};
+use crate::api::{ErrorBody, Outcome, SetIdQuota, Userspace, Whose};
+
+impl Daemon {
+    async fn file_system(&self, name: &str) -> Answer<std::sync::Arc<dyn crate::engine::PoolHandle>> {
+        let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
+        let reports = pool.datasets().await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
+        let report = reports.iter().find(|report| report.name == name).ok_or_else(|| no_such_dataset(name))?;
+        if report.kind != "filesystem" {
+            return Err(ErrorBody::new("operation is only applicable to filesystems and their snapshots"));
+        }
+        Ok(pool)
+    }
+
+    /// `zfs userspace` and its kin.
+    pub async fn userspace(&self, name: &str, whose: Whose) -> Answer<Userspace> {
+        let _admin = self.admin.lock().await;
+        let pool = self.file_system(name).await?;
+        let usage = self.mounter.usage(&pool, name, whose).await;
+        let usage = usage.map_err(|reason| ErrorBody::new(format!("cannot get used/quota for {name}: {reason}")))?;
+        Ok(Userspace { usage })
+    }
+
+    /// `zfs set userquota@…` and its kin.
+    pub async fn set_id_quota(&self, call: &SetIdQuota) -> Answer<Outcome> {
+        let _admin = self.admin.lock().await;
+        let name = &call.name;
+        let pool = self.file_system(name).await?;
+        self.mounter
+            .set_quota(&pool, call)
+            .await
+            .map_err(|reason| ErrorBody::new(format!("cannot set property for '{name}': {reason}")))?;
+        if let Some(active) = self.mounted(name) {
+            active.mounted.lock().await.reload_quotas().await;
+        }
+        self.log(&pool, &call.command).await;
+        Ok(Outcome::default())
+    }
+}

@@ -1,0 +1,321 @@
+//! Space and objects in use per user, group and project (`do_userquota_update`, `module/zfs/dmu_objset.c`).
+//!
+//! The totals are three ZAPs whose dnodes are in the object set's head: hexadecimal id → bytes, and `obj-` and the id →
+//! number of objects. Only objects with a file's attributes in their bonus count.
+//!
+//! Invariants:
+//! - a dnode's flags say whether it is in the totals (of space; of objects); what is in them is what its bonus and
+//!   its used bytes on disk say, and 512 bytes more for the dnode itself;
+//! - the totals change in the group in which the dnodes do;
+//! - an id without anything has no entry.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use platter_ondisk::dnode::{FLAG_USED_BYTES, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED, MAX_BLKPTRS};
+use platter_ondisk::objset::{
+    OBJSET_FLAG_PROJECTQUOTA_COMPLETE, OBJSET_FLAG_USERACCOUNTING_COMPLETE, OBJSET_FLAG_USEROBJACCOUNTING_COMPLETE,
+    OBJSET_PHYS_SIZE_V2, OBJSET_PHYS_SIZE_V3,
+};
+use platter_ondisk::sa::SA_MAGIC;
+use platter_ondisk::types::{object_type, objset_type};
+use platter_ondisk::znode::{ZnodePhys, flags as znode_flags};
+use platter_ondisk::{DnodePhys, ObjectId, Txg};
+use platter_zio::{Result, Tx};
+
+use crate::core::new_phys;
+use crate::dnode::Dnode;
+use crate::objset::Objset;
+use crate::zap::Zap;
+
+/// What an object costs beyond its blocks (`DNODE_MIN_SIZE`).
+const DNODE_BYTES: i64 = 512;
+/// Start of the names under which objects are counted (`DMU_OBJACCT_PREFIX`).
+pub const OBJECTS_PREFIX: &str = "obj-";
+
+/// Which totals an object set keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UserAccounting {
+    /// Space per user and group (pool version 15).
+    pub space: bool,
+    /// Objects (feature `userobj_accounting`).
+    pub objects: bool,
+    /// Projects too (feature `project_quota`).
+    pub projects: bool,
+}
+
+/// Whose totals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Totals {
+    /// Users'.
+    Users,
+    /// Groups'.
+    Groups,
+    /// Projects'.
+    Projects,
+}
+
+impl Totals {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Users, Self::Groups, Self::Projects];
+
+    /// The ZAP's object number (`DMU_USERUSED_OBJECT` and so on).
+    pub fn object(self) -> ObjectId {
+        ObjectId(u64::MAX - self as u64)
+    }
+
+    pub(crate) fn of(object: ObjectId) -> Option<Self> {
+        Self::ALL.into_iter().find(|totals| totals.object() == object)
+    }
+}
+
+/// The flags of an object set whose totals are complete.
+pub(crate) fn complete_flags(keeps: UserAccounting) -> u64 {
+    let space = if keeps.space { OBJSET_FLAG_USERACCOUNTING_COMPLETE } else { 0 };
+    let objects = if keeps.objects { OBJSET_FLAG_USEROBJACCOUNTING_COMPLETE } else { 0 };
+    let projects = if keeps.projects { OBJSET_FLAG_PROJECTQUOTA_COMPLETE } else { 0 };
+    space | objects | projects
+}
+
+/// The totals that an object set of this kind and head size can keep.
+pub(crate) fn possible(keeps: UserAccounting, kind: u64, size: usize) -> UserAccounting {
+    let space = keeps.space && kind == objset_type::ZFS && size >= OBJSET_PHYS_SIZE_V2;
+    UserAccounting {
+        space,
+        objects: space && keeps.objects,
+        projects: space && keeps.projects && size >= OBJSET_PHYS_SIZE_V3,
+    }
+}
+
+/// Owner, group and project that a file's bonus names (`zpl_get_file_info`); `None` when it is no file's.
+fn owners(bonus_type: u8, bonus: &[u8]) -> Option<[u64; 3]> {
+    match bonus_type {
+        object_type::ZNODE => ZnodePhys::decode(bonus).ok().map(|znode| [znode.uid, znode.gid, 0]),
+        object_type::SA => {
+            let head: [u8; 8] = bonus.get(..8)?.try_into().ok()?;
+            let magic = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+            if magic == 0 {
+                // A file that has not got its attributes yet.
+                return Some([0; 3]);
+            }
+            let turned = magic == SA_MAGIC.swap_bytes();
+            if magic != SA_MAGIC && !turned {
+                return None;
+            }
+            let info = u16::from_le_bytes([head[4], head[5]]);
+            let info = if turned { info.swap_bytes() } else { info };
+            let start = usize::from(info >> 10 & 0x3f) * 8;
+            let word = |at: usize| -> Option<u64> {
+                let word = u64::from_le_bytes(bonus.get(start + at..start + at + 8)?.try_into().ok()?);
+                Some(if turned { word.swap_bytes() } else { word })
+            };
+            // SA_UID_OFFSET and so on: the layouts of file systems all begin the same way.
+            let has_project = start >= 8 && word(48)? & znode_flags::PROJID != 0;
+            let project = if has_project { word(128)? } else { 0 };
+            (start >= 8).then_some([word(24)?, word(32)?, project])
+        }
+        _ => None,
+    }
+}
+
+/// Changes of the totals, summed up over a group.
+#[derive(Default)]
+pub(crate) struct Changes {
+    by_name: BTreeMap<(Totals, String), i64>,
+}
+
+impl Changes {
+    fn add(&mut self, keeps: UserAccounting, phys: &DnodePhys, sign: i64) {
+        let (space, objects) =
+            (phys.flags & FLAG_USERUSED_ACCOUNTED != 0, phys.flags & FLAG_USEROBJUSED_ACCOUNTED != 0);
+        if !space && !objects {
+            return;
+        }
+        let Some(ids) = owners(phys.bonus_type, &phys.bonus) else { return };
+        for (totals, id) in Totals::ALL.into_iter().zip(ids) {
+            if totals == Totals::Projects && !keeps.projects {
+                continue;
+            }
+            if space {
+                let bytes = DNODE_BYTES.saturating_add_unsigned(phys.used_bytes());
+                *self.by_name.entry((totals, format!("{id:x}"))).or_default() += sign * bytes;
+            }
+            if objects {
+                *self.by_name.entry((totals, format!("{OBJECTS_PREFIX}{id:x}"))).or_default() += sign;
+            }
+        }
+    }
+
+    /// Counts that a dnode turned from `old` into `new`, and marks the new one as counted.
+    pub(crate) fn replace(&mut self, keeps: UserAccounting, old: Option<&DnodePhys>, new: Option<&mut DnodePhys>) {
+        if !keeps.space {
+            return;
+        }
+        if let Some(old) = old {
+            self.add(keeps, old, -1);
+        }
+        if let Some(new) = new {
+            new.flags |= FLAG_USERUSED_ACCOUNTED;
+            if keeps.objects {
+                new.flags |= FLAG_USEROBJUSED_ACCOUNTED;
+            }
+            self.add(keeps, new, 1);
+        }
+    }
+
+    /// Writes the changes into the ZAPs.
+    pub(crate) async fn apply(self, objset: &Arc<Objset>, keeps: UserAccounting, txg: Txg) -> Result<()> {
+        let tx = Tx::syncing(txg);
+        let mut zaps: BTreeMap<Totals, Zap> = BTreeMap::new();
+        // All exist from the first change on, also those without an entry.
+        let wanted = Totals::ALL.into_iter().filter(|totals| *totals != Totals::Projects || keeps.projects);
+        for totals in wanted {
+            zaps.insert(totals, objset.totals_for_writing(&tx, totals).await?);
+        }
+        for ((totals, name), change) in self.by_name {
+            let Some(zap) = zaps.get(&totals).filter(|_| change != 0) else { continue };
+            let before = zap.get_u64(name.as_bytes()).await?.unwrap_or(0);
+            match before.wrapping_add_signed(change) {
+                0 => {
+                    zap.remove(&tx, name.as_bytes()).await?;
+                }
+                now => zap.put_u64(&tx, name.as_bytes(), now).await?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An empty dnode for totals.
+pub(crate) fn new_totals() -> DnodePhys {
+    let mut phys = new_phys(object_type::USERGROUP_USED, 512, 17, MAX_BLKPTRS, 1);
+    phys.flags |= FLAG_USED_BYTES;
+    phys
+}
+
+impl Objset {
+    /// The totals, when the object set has any.
+    pub fn totals(&self, totals: Totals) -> Option<Zap> {
+        self.special.lock()[totals as usize].clone().map(Zap::from_dnode)
+    }
+
+    async fn totals_for_writing(self: &Arc<Self>, tx: &Tx, totals: Totals) -> Result<Zap> {
+        if let Some(zap) = self.totals(totals) {
+            return Ok(zap);
+        }
+        let dnode = Dnode::new(&self.core, totals.object(), new_totals(), false);
+        // As arbitrary as OpenZFS's (an address), but the same every time.
+        let salt = tx.txg().0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ totals.object().0.rotate_left(32);
+        let zap = Zap::zapify(&dnode, tx, object_type::USERGROUP_USED, salt).await?;
+        self.special.lock()[totals as usize] = Some(dnode);
+        Ok(zap)
+    }
+
+    /// Which totals are kept.
+    pub fn accounting(&self) -> UserAccounting {
+        let head = self.head.read();
+        possible(self.properties().accounting, head.phys.object_set_type, head.phys.size)
+    }
+
+    /// Whether the totals that are kept count every object.
+    pub fn accounting_is_complete(&self) -> bool {
+        let wanted = complete_flags(self.accounting());
+        self.head.read().phys.flags & wanted == wanted
+    }
+
+    /// Counts every object that is not in the totals yet (`dmu_objset_userspace_upgrade`); they are complete when this
+    /// is done and synced.
+    ///
+    /// # Errors
+    /// Read-only object set, no space, unreadable dnodes.
+    pub async fn account_everything(self: &Arc<Self>) -> Result<()> {
+        if self.accounting_is_complete() {
+            return Ok(());
+        }
+        let mut object = ObjectId(0);
+        while let Some(next) = self.next_object(object).await? {
+            object = next;
+            let tx = self.begin_net_free().await?;
+            match self.dnode(object).await {
+                // Freed meanwhile: not to be counted.
+                Err(platter_zio::ZioError::NotFound(_)) => {}
+                dnode => match dnode?.touch(&tx) {
+                    Ok(()) | Err(platter_zio::ZioError::NotFound(_)) => {}
+                    Err(error) => return Err(error),
+                },
+            }
+        }
+        let tx = self.begin_net_free().await?;
+        let wanted = complete_flags(self.accounting());
+        self.mark_complete(&tx, wanted);
+        let (gate, txg) = (self.params().gate.clone(), tx.txg());
+        drop(tx);
+        gate.wait_synced(txg).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sa(uid: u64, gid: u64, flags: u64, project: u64) -> Vec<u8> {
+        let mut bonus = vec![0; 160];
+        bonus[..4].copy_from_slice(&SA_MAGIC.to_le_bytes());
+        bonus[4..6].copy_from_slice(&(2u16 | 1 << 10).to_le_bytes());
+        for (at, word) in [(24, uid), (32, gid), (48, flags), (128, project)] {
+            bonus[8 + at..16 + at].copy_from_slice(&word.to_le_bytes());
+        }
+        bonus
+    }
+
+    #[test]
+    fn owners_are_found_in_both_byte_orders_and_never_past_the_end() {
+        assert_eq!(owners(object_type::SA, &sa(7, 8, 0, 9)), Some([7, 8, 0]));
+        let with_project = sa(7, 8, znode_flags::PROJID, 9);
+        assert_eq!(owners(object_type::SA, &with_project), Some([7, 8, 9]));
+        let mut turned = with_project.clone();
+        turned[..4].reverse();
+        turned[4..6].reverse();
+        turned[8..].chunks_exact_mut(8).for_each(<[u8]>::reverse);
+        assert_eq!(owners(object_type::SA, &turned), Some([7, 8, 9]));
+        for length in 0..with_project.len() {
+            let found = owners(object_type::SA, &with_project[..length]);
+            assert!(found.is_none() || length >= 144, "{length}: {found:?}");
+        }
+        assert_eq!(owners(object_type::SA, &[0; 8]), Some([0; 3]));
+        assert_eq!(owners(object_type::SA, &[1; 160]), None);
+        assert_eq!(owners(object_type::DNODE, &with_project), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bonus_has_owners_or_none(kind in 0u8..60, bonus in proptest::collection::vec(0u8.., 0..400)) {
+            let _ = owners(kind, &bonus);
+        }
+    }
+
+    #[test]
+    fn a_change_of_owner_moves_space_and_object() {
+        let keeps = UserAccounting { space: true, objects: true, projects: true };
+        let mut old = new_phys(object_type::PLAIN_FILE_CONTENTS, 512, 17, 1, 1);
+        (old.bonus_type, old.bonus, old.used) = (object_type::SA, sa(1, 5, 0, 0), 1000);
+        let mut changes = Changes::default();
+        changes.replace(keeps, None, Some(&mut old));
+        let mut new = old.clone();
+        (new.bonus, new.used) = (sa(2, 5, 0, 0), 3000);
+        changes.replace(keeps, Some(&old), Some(&mut new));
+        let seen: Vec<(Totals, &str, i64)> =
+            changes.by_name.iter().map(|((totals, name), change)| (*totals, name.as_str(), *change)).collect();
+        let expected = [
+            (Totals::Users, "1", 0),
+            (Totals::Users, "2", 3512),
+            (Totals::Users, "obj-1", 0),
+            (Totals::Users, "obj-2", 1),
+            (Totals::Groups, "5", 3512),
+            (Totals::Groups, "obj-5", 1),
+            (Totals::Projects, "0", 3512),
+            (Totals::Projects, "obj-0", 1),
+        ];
+        assert_eq!(seen, expected);
+    }
+}
