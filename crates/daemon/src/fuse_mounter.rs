@@ -14,7 +14,7 @@ use platter_dsl::report::DatasetReport;
 use platter_dsl::{FilesystemMaker, FilesystemOptions, Pool};
 use platter_fuse::FuseError;
 use platter_ondisk::ObjectId;
-use platter_zpl::{AtimeMode, CreateOptions, SpaceInfo, Timestamp, Zpl, user_quota};
+use platter_zpl::{AtimeMode, CreateOptions, SpaceInfo, Timestamp, XattrMode, Zpl, user_quota};
 
 use crate::api::{IdUsage, SetIdQuota, Whose};
 use crate::engine::PoolHandle;
@@ -92,6 +92,7 @@ struct Flags {
     devices: bool,
     setuid: bool,
     exec: bool,
+    posix_acl: bool,
 }
 
 fn flags(report: &DatasetReport, how: &HowToMount) -> Flags {
@@ -104,6 +105,28 @@ fn flags(report: &DatasetReport, how: &HowToMount) -> Flags {
         devices: choose("dev", "nodev", "devices"),
         setuid: choose("suid", "nosuid", "setuid"),
         exec: choose("exec", "noexec", "exec"),
+        posix_acl: matches!(property(report, "acltype").as_deref(), Some("posix" | "posixacl")),
+    }
+}
+
+fn property(report: &DatasetReport, name: &str) -> Option<String> {
+    report.properties.get(name).map(text)
+}
+
+fn xattr(report: &DatasetReport, how: &HowToMount) -> XattrMode {
+    if how
+        .options
+        .iter()
+        .rev()
+        .find(|option| matches!(option.as_str(), "xattr" | "noxattr"))
+        .is_some_and(|last| last == "noxattr")
+    {
+        return XattrMode::Off;
+    }
+    match property(report, "xattr").as_deref() {
+        Some("off") => XattrMode::Off,
+        Some("dir") => XattrMode::Dir,
+        _ => XattrMode::Sa,
     }
 }
 
@@ -245,9 +268,11 @@ async fn mount_objset(
     let options = platter_zpl::MountOptions {
         read_only: flags.read_only,
         atime: atime(report, how),
+        xattr: xattr(report, how),
+        posix_acl: flags.posix_acl,
         salt_seed: random_u64(),
         log: pool.intent_log(&report.name).map_err(|error| error.to_string())?,
-        znodes_max: 0,
+        ..platter_zpl::MountOptions::default()
     };
     let space = Arc::new(DatasetSpace(pool.filesystem_space(&report.name).map_err(|error| error.to_string())?));
     let zpl = Zpl::mount(objset, options, Arc::new(SystemClock), space).await.map_err(|error| error.to_string())?;
@@ -317,6 +342,7 @@ impl Mounted for FuseMount {
 
     async fn follow(&mut self, report: &DatasetReport) -> bool {
         self.zpl.set_atime(atime(report, &self.how));
+        self.zpl.set_xattr_mode(xattr(report, &self.how));
         let asked_read_only = self.how.options.iter().any(|option| option == "ro");
         let how = HowToMount {
             read_only: asked_read_only || crate::mount_plan::read_only(report),
@@ -353,10 +379,12 @@ mod tests {
             ],
         );
         let how = HowToMount::default();
+        let expected = Flags { read_only: false, devices: true, setuid: false, exec: false, posix_acl: false };
+        assert_eq!(xattr(&report, &how), XattrMode::Sa);
         assert_eq!(atime(&report, &how), AtimeMode::Always);
-        assert_eq!(flags(&report, &how), Flags { read_only: false, devices: true, setuid: true, exec: false });
+        assert_eq!(flags(&report, &how), Flags { setuid: true, ..expected });
         let how = HowToMount { read_only: true, options: vec!["noatime".into(), "exec".into(), "nosuid".into()] };
         assert_eq!(atime(&report, &how), AtimeMode::Off);
-        assert_eq!(flags(&report, &how), Flags { read_only: true, devices: true, setuid: false, exec: true });
+        assert_eq!(flags(&report, &how), Flags { read_only: true, exec: true, ..expected });
     }
 }

@@ -1,8 +1,8 @@
 //! Writing what a group changed in an object set (`dmu_objset_sync`, `dnode_sync`).
 //!
-//! Order: the dirty objects' trees, all beside each other; the totals per user, group and project; the dnodes into the
-//! meta-dnode's blocks; the meta-dnode's tree; the object set's head. Each object's new tree replaces its old one in memory as soon as it is written; readers
-//! and writers of the next group never wait for any of it.
+//! Order: the dirty objects' trees, all beside each other; the totals per user, group and project; the dnodes into
+//! the meta-dnode's blocks; the meta-dnode's tree; the object set's head. Each object's new tree replaces its old one
+//! in memory as soon as it is written; readers and writers of the next group never wait for any of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

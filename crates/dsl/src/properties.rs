@@ -96,7 +96,7 @@ pub const NATIVES: &[Native] = &[
         false,
     ),
     native("canmount", Kind::Index(&[("off", 0), ("on", 1), ("noauto", 2)]), 1, false, true),
-    native("xattr", Kind::Index(&[("off", 0), ("on", 2), ("sa", 2), ("dir", 1)]), 2, true, false),
+    native("xattr", Kind::Index(&[("off", 0), ("on", 2), ("sa", 2), ("dir", 1)]), 2, true, true),
     native("copies", Kind::Index(&[("1", 1), ("2", 2), ("3", 3)]), 1, true, true),
     native("vscan", ON_OFF, 0, true, false),
     native("nbmand", ON_OFF, 0, true, false),
@@ -149,7 +149,13 @@ pub const NATIVES: &[Native] = &[
     native("keylocation", Kind::Text, 0, false, false),
     native("keyformat", Kind::Index(&[("none", 0), ("raw", 1), ("hex", 2), ("passphrase", 3)]), 0, false, false),
     native("pbkdf2iters", Kind::Bytes, 0, false, false),
-    native("acltype", Kind::Index(&[("off", 0), ("posix", 1), ("nfsv4", 2)]), 0, true, false),
+    native(
+        "acltype",
+        Kind::Index(&[("off", 0), ("posix", 1), ("nfsv4", 2), ("disabled", 0), ("noacl", 0), ("posixacl", 1)]),
+        0,
+        true,
+        true,
+    ),
 ];
 
 /// Properties that a file system gets when it is made and keeps for ever, with their values as stored.
@@ -303,7 +309,8 @@ pub fn parse(name: &str, value: &str) -> Result<(String, StoredProperty)> {
         }
         Kind::Text => StoredProperty::Text(value.to_owned()),
     };
-    if !native.settable {
+    let unwritable = native.name == "acltype" && matches!(&stored, StoredProperty::Number(2));
+    if !native.settable || unwritable {
         let default = match &stored {
             StoredProperty::Number(n) => *n == native.default,
             StoredProperty::Text(text) => text == default_text(native.name),
@@ -340,6 +347,7 @@ fn index_value(name: &str, values: &[(&str, u64)], value: &str) -> Result<u64> {
 /// Why a property would have no effect.
 fn no_effect(name: &str) -> &'static str {
     match name {
+        "acltype" => "the kernel checks POSIX lists only",
         "nbmand" => "Linux has had no mandatory locks since version 5.15",
         "snapdir" | "snapdev" | "snapshot_limit" => "this version has no snapshots yet",
         "volmode" => "this version has no volumes yet",

@@ -1,206 +1,41 @@
 //! The file system as the kernel calls it: each request is turned into one call of [`Zpl`] and its answer.
 //!
 //! Invariants:
-//! - the kernel's node 1 is the root directory; every other node number is an object number;
 //! - a request is answered exactly once, after the engine is done with it;
-//! - every node that an answer names is remembered in [`Zpl`] before the kernel can know it, and until it forgets it;
-//! - every `open` counted in [`Zpl`] is counted in `opens` too, so that those the kernel never released (it went away)
-//!   are given back at the end;
 //! - bytes are copied at most once on their way: from the kernel's request into a block buffer, and from block buffers
 //!   into the answer only when a read touches more than one block.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::future::Future;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::panic::AssertUnwindSafe;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    AccessFlags, BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    TimeOrNow, WriteFlags,
 };
-use parking_lot::Mutex;
-use platter_buffer::Buf;
-use platter_ondisk::ObjectId;
-use platter_zpl::{Attr, DirEntry, Fallocate, FileKind, NewFile, RenameFlags, SeekFor, SetAttr, Zpl, ZplError};
+use platter_zpl::{Fallocate, FileKind, NewFile, RenameFlags, SeekFor, SetAttr, SetXattr};
 
-use crate::attr::{ENTRY_TTL, attr_ttl, blank_attr, errno, file_attr, file_type, set_specific_time, set_time};
+use crate::attr::{ENTRY_TTL, attr_ttl, blank_attr, file_attr, file_type, set_specific_time, set_time};
+use crate::control::Control;
+use crate::server::{PlatterFs, answer_empty, answer_pieces, answer_value};
 
 /// Largest request of either direction, bytes.
 pub(crate) const REQUEST_MAX: u32 = 1 << 20;
 /// Requests that nobody waits for (readahead) in flight.
 const BACKGROUND_MAX: u16 = 64;
-/// Directory entries asked for at once, without and with attributes.
-const DIR_BATCH: usize = 128;
-const DIR_PLUS_BATCH: usize = 32;
 
 const PERMISSIONS: u32 = 0o7777;
-const O_EXCL: i32 = 0o200;
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 const FALLOC_KEEP_SIZE: i32 = 1;
 const FALLOC_PUNCH_HOLE: i32 = 2;
 const FALLOC_ZERO_RANGE: i32 = 16;
-
-thread_local! {
-    /// Where answers of several pieces are put together. Kept, because fresh memory costs more than the copy.
-    static ASSEMBLY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-pub(crate) struct PlatterFs {
-    zpl: Arc<Zpl>,
-    root: ObjectId,
-    runtime: tokio::runtime::Handle,
-    cache_absent: bool,
-    opens: Mutex<BTreeMap<ObjectId, u64>>,
-    /// Told `true` when the kernel's side is gone.
-    ended: tokio::sync::watch::Sender<bool>,
-}
-
-impl PlatterFs {
-    pub fn new(
-        zpl: Arc<Zpl>,
-        runtime: tokio::runtime::Handle,
-        cache_absent: bool,
-        ended: tokio::sync::watch::Sender<bool>,
-    ) -> Self {
-        let root = zpl.root();
-        Self { zpl, root, runtime, cache_absent, opens: Mutex::default(), ended }
-    }
-
-    fn object(&self, ino: INodeNo) -> ObjectId {
-        if ino == INodeNo::ROOT { self.root } else { ObjectId(ino.0) }
-    }
-
-    fn node(&self, object: ObjectId) -> u64 {
-        if object == self.root { INodeNo::ROOT.0 } else { object.0 }
-    }
-
-    /// Runs `work` to its end; a failure becomes the `errno` to answer with.
-    fn run<T>(&self, what: &'static str, work: impl Future<Output = platter_zpl::Result<T>>) -> Result<T, Errno> {
-        // A panic would take the serving thread along, and after a few of them the mount would hang.
-        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| self.runtime.block_on(work)));
-        let Ok(result) = outcome else {
-            tracing::error!("{what}: the request failed with a panic; this is a bug");
-            return Err(Errno::EIO);
-        };
-        result.map_err(|error| {
-            if error.errno() == platter_zpl::error::errno::EIO {
-                tracing::warn!("{what}: {error}");
-            }
-            errno(&error)
-        })
-    }
-
-    /// Answers with a node. The kernel counts it as looked up once more.
-    fn answer_entry(&self, result: Result<Attr, Errno>, reply: ReplyEntry) {
-        match result {
-            Ok(attr) => {
-                self.zpl.remember(attr.object);
-                reply.entry_with_ttls(
-                    &attr_ttl(&attr, SystemTime::now()),
-                    &ENTRY_TTL,
-                    &file_attr(&attr, self.node(attr.object)),
-                    Generation(attr.generation),
-                );
-            }
-            Err(error) => reply.error(error),
-        }
-    }
-
-    fn answer_attr(&self, result: Result<Attr, Errno>, reply: ReplyAttr) {
-        match result {
-            Ok(attr) => reply.attr(&attr_ttl(&attr, SystemTime::now()), &file_attr(&attr, attr.object.0)),
-            Err(error) => reply.error(error),
-        }
-    }
-
-    fn opened(&self, object: ObjectId) {
-        *self.opens.lock().entry(object).or_insert(0) += 1;
-    }
-
-    fn open_node(&self, ino: INodeNo, flags: FopenFlags, reply: ReplyOpen) {
-        let object = self.object(ino);
-        match self.run("open", self.zpl.open(object)) {
-            Ok(_) => {
-                self.opened(object);
-                reply.opened(FileHandle(0), flags);
-            }
-            Err(error) => reply.error(error),
-        }
-    }
-
-    fn release_node(&self, ino: INodeNo, reply: ReplyEmpty) {
-        let object = self.object(ino);
-        {
-            let mut opens = self.opens.lock();
-            match opens.get_mut(&object) {
-                Some(1) => drop(opens.remove(&object)),
-                Some(count) => *count -= 1,
-                None => return reply.error(Errno::EBADF),
-            }
-        }
-        answer_empty(self.run("release", self.zpl.release(object)), reply);
-    }
-
-    fn create_and_open(&self, parent: ObjectId, name: &[u8], new: NewFile, flags: i32) -> Result<Attr, Errno> {
-        self.run("create", async {
-            match self.zpl.create(parent, name, new).await {
-                // The kernel believed that it does not exist, so it has not checked who may open it. Told so, it looks
-                // the name up again.
-                Err(ZplError::Exists) if flags & O_EXCL == 0 => Err(ZplError::Stale),
-                other => other,
-            }
-        })
-    }
-
-    /// Hands directory entries after `cursor` to `add` until it says that its buffer is full.
-    fn list(
-        &self,
-        directory: ObjectId,
-        mut cursor: u64,
-        with_attributes: bool,
-        mut add: impl FnMut(&DirEntry) -> bool,
-    ) -> Result<(), Errno> {
-        let batch = if with_attributes { DIR_PLUS_BATCH } else { DIR_BATCH };
-        loop {
-            let entries = self.run("readdir", self.zpl.readdir(directory, cursor, batch, with_attributes))?;
-            let Some(last) = entries.last() else { return Ok(()) };
-            cursor = last.cursor;
-            if entries.iter().any(&mut add) {
-                return Ok(());
-            }
-        }
-    }
-
-    fn new_file(&self, request: &Request, mode: u32) -> NewFile {
-        NewFile { mode: mode & PERMISSIONS, uid: request.uid(), gid: request.gid(), open: false }
-    }
-}
-
-fn answer_empty(result: Result<(), Errno>, reply: ReplyEmpty) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(error),
-    }
-}
-
-fn answer_pieces(pieces: &[Buf], reply: ReplyData) {
-    if let [piece] = pieces {
-        return reply.data(piece);
-    }
-    ASSEMBLY.with_borrow_mut(|assembly| {
-        assembly.clear();
-        pieces.iter().for_each(|piece| assembly.extend_from_slice(piece));
-        reply.data(assembly);
-    });
-}
+const XATTR_CREATE: i32 = 1;
+const XATTR_REPLACE: i32 = 2;
 
 impl Filesystem for PlatterFs {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
@@ -214,8 +49,12 @@ impl Filesystem for PlatterFs {
             InitFlags::FUSE_EXPORT_SUPPORT,
             // Contents change through the kernel only, so it need not guess from times when to drop its pages.
             InitFlags::FUSE_EXPLICIT_INVAL_DATA,
+            // Otherwise the kernel asks for capabilities before each write.
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
         ];
-        for flag in wanted {
+        // The kernel checks access by the lists; what new files inherit is decided here, so the umask is too.
+        let lists = [InitFlags::FUSE_POSIX_ACL, InitFlags::FUSE_DONT_MASK];
+        for flag in wanted.into_iter().chain(lists.into_iter().filter(|_| self.zpl.has_posix_acl())) {
             // What this kernel lacks it does without.
             let _ = config.add_capabilities(flag);
         }
@@ -228,21 +67,16 @@ impl Filesystem for PlatterFs {
     }
 
     fn destroy(&mut self) {
-        let left = std::mem::take(&mut *self.opens.lock());
-        for (object, count) in left {
-            for _ in 0..count {
-                if let Err(error) = self.runtime.block_on(self.zpl.release(object)) {
-                    tracing::warn!("giving back object {object}, which was open when its mount went away: {error}");
-                }
-            }
-        }
-        if let Err(error) = self.runtime.block_on(self.zpl.forget_all()) {
-            tracing::warn!("freeing what was unlinked while its mount went away: {error}");
-        }
-        self.ended.send_replace(true);
+        self.give_back();
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if Control::has(parent) || (parent == INodeNo::ROOT && name.as_bytes() == Control::NAME) {
+            return match self.control.lookup(parent, name.as_bytes()) {
+                Some(attr) => reply.entry(&ENTRY_TTL, &attr, Generation(0)),
+                None => reply.error(Errno::ENOENT),
+            };
+        }
         match self.run("lookup", self.zpl.lookup(self.object(parent), name.as_bytes())) {
             Err(error) if error.code() == Errno::ENOENT.code() && self.cache_absent => {
                 // Node 0 says that there is no such name, for as long as the entry lives.
@@ -260,12 +94,15 @@ impl Filesystem for PlatterFs {
     }
 
     fn getattr(&self, _request: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        if let Some(attr) = self.control.attr(ino) {
+            return reply.attr(&ENTRY_TTL, &attr);
+        }
         self.answer_attr(self.run("getattr", self.zpl.getattr(self.object(ino))), reply);
     }
 
     fn setattr(
         &self,
-        _request: &Request,
+        request: &Request,
         ino: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -281,6 +118,14 @@ impl Filesystem for PlatterFs {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        if Control::has(ino) {
+            return reply.error(Errno::EPERM);
+        }
+        if size.is_some()
+            && let Err(error) = self.drop_privileges(self.object(ino), request.uid() != 0)
+        {
+            return reply.error(error);
+        }
         let change = SetAttr {
             mode: mode.map(|mode| mode & PERMISSIONS),
             uid,
@@ -307,34 +152,39 @@ impl Filesystem for PlatterFs {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         rdev: u32,
         reply: ReplyEntry,
     ) {
         let kind = if mode >> 12 == 0 { Some(FileKind::Regular) } else { FileKind::from_mode(mode.into()) };
         let Some(kind) = kind else { return reply.error(Errno::EINVAL) };
-        let new = self.new_file(request, mode);
-        let work = self.zpl.mknod(self.object(parent), name.as_bytes(), kind, rdev, new);
+        let Ok(parent) = self.changeable(parent, name) else { return reply.error(Errno::EPERM) };
+        let new = self.new_file(request, mode, umask);
+        let work = self.zpl.mknod(parent, name.as_bytes(), kind, rdev, new);
         self.answer_entry(self.run("mknod", work), reply);
     }
 
-    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
-        let new = self.new_file(request, mode);
-        self.answer_entry(self.run("mkdir", self.zpl.mkdir(self.object(parent), name.as_bytes(), new)), reply);
+    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+        let Ok(parent) = self.changeable(parent, name) else { return reply.error(Errno::EPERM) };
+        let new = self.new_file(request, mode, umask);
+        self.answer_entry(self.run("mkdir", self.zpl.mkdir(parent, name.as_bytes(), new)), reply);
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer_empty(self.run("unlink", self.zpl.unlink(self.object(parent), name.as_bytes())), reply);
+        let Ok(parent) = self.changeable(parent, name) else { return reply.error(Errno::EPERM) };
+        answer_empty(self.run("unlink", self.zpl.unlink(parent, name.as_bytes())), reply);
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        answer_empty(self.run("rmdir", self.zpl.rmdir(self.object(parent), name.as_bytes())), reply);
+        let Ok(parent) = self.changeable(parent, name) else { return reply.error(Errno::EPERM) };
+        answer_empty(self.run("rmdir", self.zpl.rmdir(parent, name.as_bytes())), reply);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let new = self.new_file(request, 0o777);
+        let Ok(parent) = self.changeable(parent, name) else { return reply.error(Errno::EPERM) };
+        let new = self.new_file(request, 0o777, 0);
         let target = target.as_os_str().as_bytes();
-        let work = self.zpl.symlink(self.object(parent), name.as_bytes(), target, new);
+        let work = self.zpl.symlink(parent, name.as_bytes(), target, new);
         self.answer_entry(self.run("symlink", work), reply);
     }
 
@@ -348,21 +198,27 @@ impl Filesystem for PlatterFs {
         flags: fuser::RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let known = fuser::RenameFlags::RENAME_NOREPLACE | fuser::RenameFlags::RENAME_EXCHANGE;
+        let known = fuser::RenameFlags::RENAME_NOREPLACE
+            | fuser::RenameFlags::RENAME_EXCHANGE
+            | fuser::RenameFlags::RENAME_WHITEOUT;
         if !known.contains(flags) {
             return reply.error(Errno::EINVAL);
         }
         let flags = RenameFlags {
             no_replace: flags.contains(fuser::RenameFlags::RENAME_NOREPLACE),
             exchange: flags.contains(fuser::RenameFlags::RENAME_EXCHANGE),
+            whiteout: flags.contains(fuser::RenameFlags::RENAME_WHITEOUT),
         };
-        let (from, to) = (self.object(parent), self.object(new_parent));
+        let (Ok(from), Ok(to)) = (self.changeable(parent, name), self.changeable(new_parent, new_name)) else {
+            return reply.error(Errno::EPERM);
+        };
         let work = self.zpl.rename(from, name.as_bytes(), to, new_name.as_bytes(), flags);
         answer_empty(self.run("rename", work), reply);
     }
 
     fn link(&self, _request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let work = self.zpl.link(self.object(ino), self.object(parent), name.as_bytes());
+        let Ok(parent) = self.changeable(parent, name) else { return reply.error(Errno::EPERM) };
+        let work = self.zpl.link(self.object(ino), parent, name.as_bytes());
         self.answer_entry(self.run("link", work), reply);
     }
 
@@ -394,13 +250,17 @@ impl Filesystem for PlatterFs {
         _fh: FileHandle,
         offset: u64,
         data: &[u8],
-        _write_flags: WriteFlags,
+        write_flags: WriteFlags,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let object = self.object(ino);
+        if let Err(error) = self.drop_privileges(object, write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID)) {
+            return reply.error(error);
+        }
         // The kernel knows the file's size, so the offset of an appending write is right already.
-        match self.run("write", self.zpl.write(self.object(ino), offset, data, false)) {
+        match self.run("write", self.zpl.write(object, offset, data, false)) {
             Ok(written) => reply.written(written as u32),
             Err(error) => reply.error(error),
         }
@@ -429,10 +289,21 @@ impl Filesystem for PlatterFs {
     }
 
     fn opendir(&self, _request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        if Control::has(ino) {
+            return reply.opened(FileHandle(0), FopenFlags::empty());
+        }
         self.open_node(ino, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR, reply);
     }
 
     fn readdir(&self, _request: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        if let Some(entries) = self.control.entries(ino, offset) {
+            for (node, cursor, name) in entries {
+                if reply.add(node, cursor, fuser::FileType::Directory, name) {
+                    break;
+                }
+            }
+            return reply.ok();
+        }
         let result = self.list(self.object(ino), offset, false, |entry| {
             let kind = entry.kind.map_or(fuser::FileType::RegularFile, file_type);
             reply.add(INodeNo(entry.object.0), entry.cursor, kind, OsStr::from_bytes(&entry.name))
@@ -451,6 +322,15 @@ impl Filesystem for PlatterFs {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        if let Some(entries) = self.control.entries(ino, offset) {
+            for (node, cursor, name) in entries {
+                let attr = self.control.attr(node).unwrap_or_else(|| blank_attr(node.0, fuser::FileType::Directory));
+                if reply.add(node, cursor, name, &ENTRY_TTL, &attr, Generation(0)) {
+                    break;
+                }
+            }
+            return reply.ok();
+        }
         let now = SystemTime::now();
         let result = self.list(self.object(ino), offset, true, |entry| {
             let (attr, ttl, generation) = match &entry.attr {
@@ -476,6 +356,9 @@ impl Filesystem for PlatterFs {
     }
 
     fn releasedir(&self, _request: &Request, ino: INodeNo, _fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
+        if Control::has(ino) {
+            return reply.ok();
+        }
         self.release_node(ino, reply);
     }
 
@@ -508,12 +391,13 @@ impl Filesystem for PlatterFs {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let new = NewFile { open: true, ..self.new_file(request, mode) };
-        match self.create_and_open(self.object(parent), name.as_bytes(), new, flags) {
+        let Ok(parent) = self.changeable(parent, name) else { return reply.error(Errno::EPERM) };
+        let new = NewFile { open: true, ..self.new_file(request, mode, umask) };
+        match self.create_and_open(parent, name.as_bytes(), new, flags) {
             Ok(attr) => {
                 self.opened(attr.object);
                 self.zpl.remember(attr.object);
@@ -528,7 +412,7 @@ impl Filesystem for PlatterFs {
 
     fn fallocate(
         &self,
-        _request: &Request,
+        request: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         offset: u64,
@@ -543,6 +427,9 @@ impl Filesystem for PlatterFs {
             FALLOC_ZERO_RANGE => Fallocate::ZeroRange { keep_size },
             _ => return reply.error(Errno::EOPNOTSUPP),
         };
+        if let Err(error) = self.drop_privileges(self.object(ino), request.uid() != 0) {
+            return reply.error(error);
+        }
         answer_empty(self.run("fallocate", self.zpl.fallocate(self.object(ino), what, offset, length)), reply);
     }
 
@@ -559,31 +446,78 @@ impl Filesystem for PlatterFs {
         }
     }
 
-    // Extended attributes come later. ENOSYS makes the kernel remember that there are none and tell processes
-    // EOPNOTSUPP by itself; any other answer would cost a request before each write (security.capability).
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        from: INodeNo,
+        _from_fh: FileHandle,
+        from_offset: u64,
+        to: INodeNo,
+        _to_fh: FileHandle,
+        to_offset: u64,
+        length: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let (from, to) = (self.object(from), self.object(to));
+        if let Err(error) = self.drop_privileges(to, request.uid() != 0) {
+            return reply.error(error);
+        }
+        match self.run("copy_file_range", self.zpl.copy_range(from, from_offset, to, to_offset, length)) {
+            Ok(copied) => reply.written(copied as u32),
+            Err(error) => reply.error(error),
+        }
+    }
 
     fn setxattr(
         &self,
-        _request: &Request,
-        _ino: INodeNo,
-        _name: &OsStr,
-        _value: &[u8],
-        _flags: i32,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        reply.error(Errno::ENOSYS);
+        let how = match flags {
+            0 => SetXattr::Any,
+            XATTR_CREATE => SetXattr::Create,
+            XATTR_REPLACE => SetXattr::Replace,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        if Control::has(ino) {
+            return reply.error(Errno::EPERM);
+        }
+        let object = self.object(ino);
+        let result = self.run("setxattr", async {
+            // Whether the caller is in the file's group is known of his first group only.
+            let attr = self.zpl.getattr(object).await?;
+            let keep_set_gid = request.uid() == 0 || request.gid() == attr.gid;
+            self.zpl.setxattr(object, name.as_bytes(), value, how, keep_set_gid).await
+        });
+        answer_empty(result, reply);
     }
 
-    fn getxattr(&self, _request: &Request, _ino: INodeNo, _name: &OsStr, _size: u32, reply: ReplyXattr) {
-        reply.error(Errno::ENOSYS);
+    fn getxattr(&self, _request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        if Control::has(ino) {
+            return reply.error(Errno::ENODATA);
+        }
+        answer_value(self.run("getxattr", self.zpl.getxattr(self.object(ino), name.as_bytes())), size, reply);
     }
 
-    fn listxattr(&self, _request: &Request, _ino: INodeNo, _size: u32, reply: ReplyXattr) {
-        reply.error(Errno::ENOSYS);
+    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        if Control::has(ino) {
+            return answer_value(Ok(Vec::new()), size, reply);
+        }
+        let names = self.run("listxattr", self.zpl.listxattr(self.object(ino), request.uid() == 0));
+        let joined = names.map(|names| names.into_iter().flat_map(|name| [name, vec![0]].concat()).collect());
+        answer_value(joined, size, reply);
     }
 
-    fn removexattr(&self, _request: &Request, _ino: INodeNo, _name: &OsStr, reply: ReplyEmpty) {
-        reply.error(Errno::ENOSYS);
+    fn removexattr(&self, _request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        if Control::has(ino) {
+            return reply.error(Errno::EPERM);
+        }
+        answer_empty(self.run("removexattr", self.zpl.removexattr(self.object(ino), name.as_bytes())), reply);
     }
 }

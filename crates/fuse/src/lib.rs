@@ -6,11 +6,13 @@
 #![forbid(unsafe_code)]
 
 mod attr;
+mod control;
 pub mod error;
 mod fs;
 pub mod mount;
 pub mod mountinfo;
 pub mod options;
+mod server;
 
 pub use error::{FuseError, Result};
 pub use mount::{Mount, mount};

@@ -23,9 +23,10 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::error::{FuseError, Result};
-use crate::fs::{PlatterFs, REQUEST_MAX};
+use crate::fs::REQUEST_MAX;
 use crate::mountinfo;
 use crate::options::MountOptions;
+use crate::server::PlatterFs;
 
 const DEVICE: &str = "/dev/fuse";
 /// The type that `mount` and `/proc/mounts` show is `fuse.` and this.

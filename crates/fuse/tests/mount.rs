@@ -275,6 +275,76 @@ fn holes_are_found_and_made() {
 }
 
 #[test]
+fn the_control_directory_is_there_and_cannot_be_changed() {
+    let Some(fixture) = Fixture::new() else { return };
+    let mount = fixture.mount();
+    assert!(names(fixture.directory.path()).is_empty());
+    assert_eq!(names(&fixture.path(".zfs")), ["snapshot"]);
+    assert!(names(&fixture.path(".zfs/snapshot")).is_empty());
+    let meta = fs::metadata(fixture.path(".zfs/snapshot")).unwrap();
+    assert_eq!((meta.mode(), meta.uid(), meta.ino()), (0o040_555, 0, 0xffff_ffff_fffd));
+    assert!(fs::metadata(fixture.path(".zfs/other")).is_err());
+    fs::write(fixture.path("file"), "x").unwrap();
+    let denied = [
+        fs::create_dir(fixture.path(".zfs/snapshot/new")),
+        fs::write(fixture.path(".zfs/file"), "x"),
+        fs::remove_dir(fixture.path(".zfs")),
+        fs::rename(fixture.path("file"), fixture.path(".zfs/file")),
+        fs::rename(fixture.path(".zfs"), fixture.path("other")),
+        fs::set_permissions(fixture.path(".zfs"), fs::Permissions::from_mode(0o700)),
+    ];
+    for (number, result) in denied.into_iter().enumerate() {
+        let error = result.unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(1), "{number}: {error}");
+    }
+    mount.unmount(false).unwrap();
+}
+
+#[test]
+fn a_whiteout_takes_the_place_of_what_was_renamed() {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    let Some(fixture) = Fixture::new() else { return };
+    let mount = fixture.mount();
+    for target in ["new", "existing"] {
+        fs::write(fixture.path("existing"), "old").unwrap();
+        fs::write(fixture.path("file"), target).unwrap();
+        renameat_with(CWD, fixture.path("file"), CWD, fixture.path(target), RenameFlags::WHITEOUT).unwrap();
+        assert_eq!(fs::read_to_string(fixture.path(target)).unwrap(), target);
+        let left = fs::symlink_metadata(fixture.path("file")).unwrap();
+        assert_eq!((left.mode() & 0o170_000, left.rdev()), (0o020_000, 0));
+        fs::remove_file(fixture.path("file")).unwrap();
+    }
+    mount.unmount(false).unwrap();
+}
+
+#[test]
+fn attributes_and_copies_pass_through_the_kernel() {
+    let Some(fixture) = Fixture::new() else { return };
+    let mount = fixture.mount();
+    let file = fixture.path("file");
+    fs::write(&file, pattern(300_000, 2)).unwrap();
+    let none = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(&file, "user.a", b"value", none).unwrap();
+    rustix::fs::setxattr(&file, "trusted.b", &pattern(40_000, 3), none).unwrap();
+    let mut buffer = vec![0; 65_536];
+    assert_eq!(rustix::fs::getxattr(&file, "user.a", &mut buffer[..]).unwrap(), 5);
+    let small = rustix::fs::getxattr(&file, "user.a", &mut [0u8; 3][..]);
+    assert_eq!(small.unwrap_err(), rustix::io::Errno::RANGE);
+    assert_eq!(rustix::fs::getxattr(&file, "trusted.b", &mut buffer[..]).unwrap(), 40_000);
+    assert!(buffer[..40_000] == pattern(40_000, 3));
+    let length = rustix::fs::listxattr(&file, &mut buffer[..]).unwrap();
+    assert_eq!(&buffer[..length], b"trusted.b\0user.a\0");
+    rustix::fs::removexattr(&file, "user.a").unwrap();
+    assert_eq!(rustix::fs::removexattr(&file, "user.a").unwrap_err(), rustix::io::Errno::NODATA);
+
+    // std::fs::copy uses copy_file_range.
+    let copied = fs::copy(&file, fixture.path("copy")).unwrap();
+    assert_eq!(copied, 300_000);
+    assert!(fs::read(fixture.path("copy")).unwrap() == pattern(300_000, 2));
+    mount.unmount(false).unwrap();
+}
+
+#[test]
 fn a_mount_in_use_is_busy_and_yields_to_force() {
     let Some(fixture) = Fixture::new() else { return };
     let mount = fixture.mount();

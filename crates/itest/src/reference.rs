@@ -148,6 +148,10 @@ fn read_manifest(path: &Path) -> Tree {
             mtime_ns: wide("mtime_ns"),
             sha256: text("sha256").filter(|_| number("size") as u64 <= crate::tree::HASHED_MAX),
             target: text("target"),
+            xattrs: value["xattrs"].as_object().map_or_else(Default::default, |pairs| {
+                let shown = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+                pairs.iter().map(|(name, value)| (name.clone(), shown(value))).collect()
+            }),
             mounted: false,
         };
         tree.0.insert(text("path").expect("each line has a path"), entry);

@@ -50,6 +50,8 @@ pub struct Entry {
     pub sha256: Option<String>,
     /// Target of a symbolic link.
     pub target: Option<String>,
+    /// Extended attributes: the value in hexadecimal digits, one over 256 bytes as `sha256:LENGTH:HASH`.
+    pub xattrs: BTreeMap<String, String>,
     /// Another file system is mounted here: the attributes are that one's and the tree does not go on below.
     pub mounted: bool,
 }
@@ -121,6 +123,7 @@ impl Tree {
                 mtime_ns: i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec()),
                 sha256,
                 target,
+                xattrs: if mounted { BTreeMap::new() } else { xattrs(&path).map_err(with_path)? },
                 mounted,
             };
             tree.0.insert(relative, entry);
@@ -157,6 +160,30 @@ impl Tree {
         }
         assert!(report.is_empty(), "the tree differs {when}:\n{report}");
     }
+}
+
+/// All extended attributes of what is at `path` itself; none where the file system has none.
+fn xattrs(path: &Path) -> io::Result<BTreeMap<String, String>> {
+    const SHOWN_MAX: usize = 256;
+    let mut buffer = vec![0u8; 64 << 10];
+    let length = match rustix::fs::llistxattr(path, &mut buffer[..]) {
+        Err(rustix::io::Errno::NOTSUP) => return Ok(BTreeMap::new()),
+        other => other?,
+    };
+    let names: Vec<Vec<u8>> =
+        buffer[..length].split(|&byte| byte == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect();
+    let mut found = BTreeMap::new();
+    for name in names {
+        let length = rustix::fs::lgetxattr(path, &name[..], &mut buffer[..])?;
+        let value = &buffer[..length];
+        let shown = if length <= SHOWN_MAX {
+            value.iter().map(|byte| format!("{byte:02x}")).collect()
+        } else {
+            format!("sha256:{length}:{}", data::sha256(value))
+        };
+        found.insert(data::printable(&name), shown);
+    }
+    Ok(found)
 }
 
 impl Entry {

@@ -149,11 +149,25 @@ pub struct SetAttr {
     pub flags: Option<u64>,
 }
 
+/// What an extended attribute's being there means to who sets it (`setxattr` flags).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SetXattr {
+    /// Nothing.
+    #[default]
+    Any,
+    /// It must be new.
+    Create,
+    /// It must be there.
+    Replace,
+}
+
 /// Who and what a new object is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NewFile {
-    /// Permission bits, the caller's umask already applied.
+    /// Permission bits asked for.
     pub mode: u32,
+    /// Permission bits to take away, unless the parent directory has a default access control list.
+    pub umask: u32,
     /// Owner.
     pub uid: u32,
     /// Group; a set-gid parent directory overrides it.
@@ -185,6 +199,8 @@ pub struct RenameFlags {
     pub no_replace: bool,
     /// Swap the two names.
     pub exchange: bool,
+    /// Leave a whiteout (a character device 0:0, the mark of overlay file systems) under the old name.
+    pub whiteout: bool,
 }
 
 /// What to look for in a sparse file.

@@ -54,6 +54,12 @@ pub enum ZplError {
     /// Two file systems were named.
     #[error("invalid cross-device link")]
     CrossDevice,
+    /// The caller may not do this to that kind of file.
+    #[error("permission denied")]
+    Denied,
+    /// An extended attribute's value is larger than 64 KiB.
+    #[error("the attribute's value is too large")]
+    ValueTooLarge,
     /// The extended attribute does not exist.
     #[error("no such attribute")]
     NoAttribute,
@@ -71,6 +77,8 @@ pub mod errno {
     pub const EPERM: i32 = 1;
     pub const ENOENT: i32 = 2;
     pub const EIO: i32 = 5;
+    pub const E2BIG: i32 = 7;
+    pub const EACCES: i32 = 13;
     pub const EEXIST: i32 = 17;
     pub const EXDEV: i32 = 18;
     pub const ENOTDIR: i32 = 20;
@@ -110,6 +118,8 @@ impl ZplError {
             Self::NoSuchOffset => errno::ENXIO,
             Self::ReadOnly(_) => errno::EROFS,
             Self::CrossDevice => errno::EXDEV,
+            Self::Denied => errno::EACCES,
+            Self::ValueTooLarge => errno::E2BIG,
             Self::NoAttribute => errno::ENODATA,
             Self::Zio(error) => match error {
                 ZioError::NoSpace => errno::ENOSPC,

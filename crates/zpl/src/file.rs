@@ -141,6 +141,11 @@ impl Zpl {
         grown_block_size(info.block_size, end, record_size)
     }
 
+    /// The block size for a file that gets these contents instead of its own.
+    pub(crate) fn block_size_for(&self, znode: &Znode, length: u64) -> u32 {
+        self.grown(znode, length, self.os.properties().record_size)
+    }
+
     /// The file ends at `eof`, or where the data does, or where it did.
     async fn write_locked(
         &self,
@@ -302,7 +307,7 @@ fn grown_block_size(block_size: u32, end: u64, record_size: u32) -> u32 {
 }
 
 /// Writes `data` block by block; returns the bytes written and what stopped it. `size` is the file's size before.
-async fn write_blocks(
+pub(crate) async fn write_blocks(
     znode: &Znode,
     tx: &Tx,
     offset: u64,

@@ -16,7 +16,7 @@ use crate::cache::Cache;
 use crate::error::{Result, ZplError};
 use crate::known::Known;
 use crate::log::{LogSource, LoggedTx};
-use crate::options::{AtimeMode, MountOptions, SpaceInfo};
+use crate::options::{AtimeMode, MountOptions, SpaceInfo, XattrMode};
 use crate::phys::Phys;
 use crate::sa_table::SaTable;
 use crate::salt::Salts;
@@ -54,6 +54,9 @@ pub struct Zpl {
     /// Why changes are refused; set once the log was replayed.
     read_only: OnceLock<String>,
     atime: AtomicU8,
+    xattr: AtomicU8,
+    /// Whether files have POSIX access control lists.
+    pub(crate) posix_acl: bool,
     /// Znodes whose access time is only in memory.
     atimes: AtomicU64,
     /// The last group anything was changed in.
@@ -172,6 +175,8 @@ impl Zpl {
             rename: tokio::sync::Mutex::new(()),
             read_only: OnceLock::new(),
             atime: AtomicU8::new(options.atime as u8),
+            xattr: AtomicU8::new(options.xattr as u8),
+            posix_acl: options.posix_acl,
             atimes: AtomicU64::new(0),
             changed: AtomicU64::new(changed.0),
             log_source: OnceLock::new(),
@@ -254,6 +259,26 @@ impl Zpl {
     /// Changes how access times are kept (`zfs set atime=`).
     pub fn set_atime(&self, mode: AtimeMode) {
         self.atime.store(mode as u8, Ordering::Relaxed);
+    }
+
+    /// Changes where new extended attributes go (`zfs set xattr=`).
+    pub fn set_xattr_mode(&self, mode: XattrMode) {
+        self.xattr.store(mode as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn xattr_mode(&self) -> XattrMode {
+        const OFF: u8 = XattrMode::Off as u8;
+        const DIR: u8 = XattrMode::Dir as u8;
+        match self.xattr.load(Ordering::Relaxed) {
+            OFF => XattrMode::Off,
+            DIR => XattrMode::Dir,
+            _ => XattrMode::Sa,
+        }
+    }
+
+    /// Whether files have POSIX access control lists.
+    pub fn has_posix_acl(&self) -> bool {
+        self.posix_acl
     }
 
     /// Sizes for `df`.

@@ -16,6 +16,7 @@
 mod acl;
 pub mod attr;
 mod cache;
+mod copy;
 mod create;
 mod dir;
 pub mod error;
@@ -27,6 +28,7 @@ mod namespace;
 pub mod options;
 mod path;
 mod phys;
+mod posix_acl;
 mod prefetch;
 mod range_lock;
 mod replay;
@@ -35,13 +37,15 @@ mod salt;
 mod setattr;
 mod unlinked;
 pub mod user_quota;
+mod xattr;
 mod znode;
 mod znode_legacy;
 
 pub use attr::{
-    Attr, DirEntry, Fallocate, FileKind, NewFile, RenameFlags, SeekFor, SetAttr, SetTime, StatFs, Timestamp, WallClock,
+    Attr, DirEntry, Fallocate, FileKind, NewFile, RenameFlags, SeekFor, SetAttr, SetTime, SetXattr, StatFs, Timestamp,
+    WallClock,
 };
 pub use error::{Result, ZplError};
 pub use fs::Zpl;
-pub use options::{AtimeMode, CreateOptions, MountOptions, SpaceInfo, UnlimitedSpace};
+pub use options::{AtimeMode, CreateOptions, MountOptions, SpaceInfo, UnlimitedSpace, XattrMode};
 pub use path::object_path;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use platter_dmu::zap::{NewZap, Zap};
-use platter_dmu::{NewDnode, Tx};
+use platter_dmu::{Dnode, NewDnode, Tx};
 use platter_ondisk::ObjectId;
 use platter_ondisk::types::object_type;
 use platter_ondisk::zil::record::NewObject;
@@ -21,6 +21,7 @@ use crate::error::{Result, ZplError};
 use crate::fs::Zpl;
 use crate::log;
 use crate::phys::Phys;
+use crate::posix_acl::{self, PosixAcl};
 use crate::znode::{Znode, rdev_from_user};
 use crate::znode_legacy;
 
@@ -29,7 +30,7 @@ const LINKS_MAX: u64 = (1 << 31) - 1;
 /// Longest target of a symbolic link, in bytes (`PATH_MAX - 1`).
 const TARGET_MAX: usize = 4095;
 /// Bytes on disk that a new object costs about: dnode, directory entry, and their way up the trees.
-const CREATE_COST: u64 = 8 << 10;
+pub(crate) const CREATE_COST: u64 = 8 << 10;
 /// Data block size of a new file, in bytes; it grows with the first writes.
 const FIRST_BLOCK_SIZE: u32 = 512;
 const INDIRECT_SHIFT: u8 = 17;
@@ -46,6 +47,14 @@ pub(crate) struct New<'a> {
 fn group_of_new(directory: &Znode, own: u32) -> u64 {
     let state = directory.state.lock();
     if state.phys.mode & 0o2000 != 0 { state.phys.gid } else { u64::from(own) }
+}
+
+/// The lists of a new object as attribute values, and its permission bits.
+#[derive(Default)]
+struct InheritedAcl {
+    mode: u32,
+    access: Option<Vec<u8>>,
+    default: Option<Vec<u8>>,
 }
 
 impl Zpl {
@@ -128,30 +137,80 @@ impl Zpl {
         if what.kind == FileKind::Directory && directory.state.lock().phys.links >= LINKS_MAX {
             return Err(ZplError::TooManyLinks);
         }
+        let lists = match what.replayed {
+            // What it had inherited is not in the log: such an object waits for its group.
+            Some(_) => InheritedAcl { mode: new.mode, ..InheritedAcl::default() },
+            None => self.inherited_acl(&directory, &new, what.kind).await?,
+        };
         self.reserve(CREATE_COST).await?;
         self.check_quotas(u64::from(new.uid), group_of_new(&directory, new.gid), true).await?;
 
         let tx = self.begin().await?;
-        let znode = Arc::new(self.make_object(&directory, &tx, new, &what).await?);
-        let object = znode.object;
-        let stored = self.update(&znode, &tx, |phys| phys.parent = parent.0).await;
-        let entered = match stored {
-            Ok(()) => self.enter(&directory, &tx, name, object, what.kind).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = entered {
-            // Nobody knows the object yet; without a name it must not stay.
-            znode.state.lock().freed = true;
-            self.os.free_object(&tx, object).await?;
-            return Err(error);
-        }
+        let znode = self.make_named(&directory, &tx, name, new, &what, &lists).await?;
         let is_directory = what.kind == FileKind::Directory;
         self.entries_changed(&directory, &tx, 1, i64::from(is_directory), self.now()).await?;
-        log::created(&tx, parent, name, &znode);
+        if lists.access.is_none() && lists.default.is_none() {
+            log::created(&tx, parent, name, &znode);
+        }
         znode.state.lock().opens = u64::from(new.open);
         let attr = znode.attr();
         self.cache.insert(znode, self.os.params().gate.synced_txg());
         Ok(attr)
+    }
+
+    /// Makes an object and enters it in `directory`; when that fails, nothing of it stays.
+    async fn make_named(
+        &self,
+        directory: &Znode,
+        tx: &Tx,
+        name: &[u8],
+        new: NewFile,
+        what: &New<'_>,
+        lists: &InheritedAcl,
+    ) -> Result<Arc<Znode>> {
+        let new = NewFile { mode: lists.mode, ..new };
+        let znode = Arc::new(self.make_object(directory, tx, new, what).await?);
+        let filled = async {
+            for (attribute, list) in [(posix_acl::ACCESS, &lists.access), (posix_acl::DEFAULT, &lists.default)] {
+                if let Some(list) = list {
+                    self.xattr_put(&znode, tx, attribute, Some(list)).await?;
+                }
+            }
+            self.update(&znode, tx, |phys| phys.parent = directory.object.0).await?;
+            self.enter(directory, tx, name, znode.object, what.kind).await
+        };
+        if let Err(error) = filled.await {
+            // Nobody knows the object yet; without a name it must not stay.
+            let xattrs = {
+                let mut state = znode.state.lock();
+                state.freed = true;
+                state.phys.xattr.filter(|&object| object != 0)
+            };
+            self.os.free_object(tx, znode.object).await?;
+            if let Some(directory) = xattrs {
+                self.free_xattrs(tx, ObjectId(directory)).await?;
+            }
+            return Err(error);
+        }
+        Ok(znode)
+    }
+
+    /// What a new object gets from its directory's default access control list, and the mode that follows.
+    async fn inherited_acl(&self, directory: &Znode, new: &NewFile, kind: FileKind) -> Result<InheritedAcl> {
+        let inherited = if self.posix_acl && kind != FileKind::Symlink {
+            self.xattr_read(directory, posix_acl::DEFAULT).await?
+        } else {
+            None
+        };
+        let Some(list) = inherited.as_deref().and_then(PosixAcl::decode) else {
+            return Ok(InheritedAcl { mode: new.mode & !new.umask, access: None, default: None });
+        };
+        let access = list.inherited(new.mode);
+        Ok(InheritedAcl {
+            mode: new.mode & !0o777 | access.mode(),
+            access: (!access.is_minimal()).then(|| access.encode()),
+            default: inherited.filter(|_| kind == FileKind::Directory),
+        })
     }
 
     async fn make_object(&self, directory: &Znode, tx: &Tx, new: NewFile, what: &New<'_>) -> Result<Znode> {
@@ -179,33 +238,43 @@ impl Zpl {
             (phys.ctime, phys.crtime) = (old.create_time, old.create_time);
             phys.rdev = phys.rdev.map(|_| old.rdev);
         }
-        let number = what.replayed.map(|old| ObjectId(old.object));
-        let dnode_size = what.replayed.map_or(0, |old| u32::from(old.slots) * 512);
-        let dnode = if what.kind == FileKind::Directory {
-            let zap = NewZap { dnode_size, ..directory_zap(&self.salts, &self.table) };
-            Zap::create(&self.os, tx, number, zap).await?.dnode().clone()
-        } else {
-            let (bonus_type, bonus_length) = self.table.new_bonus();
-            // A target that does not fit a znode is the object's data.
-            let data = what.target.filter(|t| self.table.is_legacy() && !znode_legacy::target_fits(t.len()));
-            let dnode = NewDnode {
-                object_type: object_type::PLAIN_FILE_CONTENTS,
-                block_size: data.map_or(FIRST_BLOCK_SIZE, |data| data.len() as u32),
-                indirect_shift: INDIRECT_SHIFT,
-                bonus_type,
-                bonus_length,
-                dnode_size,
-            };
-            let dnode = match number {
-                Some(number) => self.os.claim(tx, number, dnode).await?,
-                None => self.os.allocate(tx, dnode).await?,
-            };
-            if let Some(data) = data {
-                dnode.write(tx, 0, data).await?;
-            }
-            dnode
-        };
+        let dnode = self.allocate(tx, what.kind, what.target, what.replayed).await?;
         Ok(Znode::new(dnode, phys))
+    }
+
+    /// A new object for a file of this kind: a symbolic link to `target`, the one `replayed` was before a crash.
+    pub(crate) async fn allocate(
+        &self,
+        tx: &Tx,
+        kind: FileKind,
+        target: Option<&[u8]>,
+        replayed: Option<&NewObject>,
+    ) -> Result<Arc<Dnode>> {
+        let number = replayed.map(|old| ObjectId(old.object));
+        let dnode_size = replayed.map_or(0, |old| u32::from(old.slots) * 512);
+        if kind == FileKind::Directory {
+            let zap = NewZap { dnode_size, ..directory_zap(&self.salts, &self.table) };
+            return Ok(Zap::create(&self.os, tx, number, zap).await?.dnode().clone());
+        }
+        let (bonus_type, bonus_length) = self.table.new_bonus();
+        // A target that does not fit a znode is the object's data.
+        let data = target.filter(|t| self.table.is_legacy() && !znode_legacy::target_fits(t.len()));
+        let dnode = NewDnode {
+            object_type: object_type::PLAIN_FILE_CONTENTS,
+            block_size: data.map_or(FIRST_BLOCK_SIZE, |data| data.len() as u32),
+            indirect_shift: INDIRECT_SHIFT,
+            bonus_type,
+            bonus_length,
+            dnode_size,
+        };
+        let dnode = match number {
+            Some(number) => self.os.claim(tx, number, dnode).await?,
+            None => self.os.allocate(tx, dnode).await?,
+        };
+        if let Some(data) = data {
+            dnode.write(tx, 0, data).await?;
+        }
+        Ok(dnode)
     }
 
     /// Gives `object` one more name.
@@ -343,6 +412,9 @@ impl Zpl {
         flags: RenameFlags,
     ) -> Result<()> {
         self.check_writable()?;
+        if flags.whiteout && flags.exchange {
+            return Err(ZplError::Invalid("an exchange leaves no whiteout"));
+        }
         if [name, new_name].iter().any(|n| matches!(*n, b"." | b"..")) {
             return Err(ZplError::Invalid("\".\" and \"..\" cannot be renamed"));
         }
@@ -406,10 +478,18 @@ impl Zpl {
 
             let tx = self.begin().await?;
             let now = self.now();
+            let whiteout = match flags.whiteout {
+                true => Some(self.make_whiteout(&from, &tx).await?),
+                false => None,
+            };
             let entry = |znode: &Znode| dirent(znode.object, znode.kind());
             to.zap().put_u64(&tx, new_name, entry(&moved)).await?;
             let (mut from_links, mut to_links) = (-i64::from(moved_is_directory), i64::from(moved_is_directory));
             let (mut from_size, mut to_size) = (-1, 1);
+            if let Some(whiteout) = &whiteout {
+                from.zap().put_u64(&tx, name, entry(whiteout)).await?;
+                from_size = 0;
+            }
             match &replaced {
                 Some(other) if flags.exchange => {
                     from.zap().put_u64(&tx, name, entry(other)).await?;
@@ -420,13 +500,16 @@ impl Zpl {
                     self.moved(other, &tx, parent, now).await?;
                 }
                 Some(other) => {
-                    from.zap().remove(&tx, name).await?;
+                    if whiteout.is_none() {
+                        from.zap().remove(&tx, name).await?;
+                    }
                     to_links -= i64::from(other.kind() == FileKind::Directory);
                     to_size = 0;
                 }
-                None => {
+                None if whiteout.is_none() => {
                     from.zap().remove(&tx, name).await?;
                 }
+                None => {}
             }
             self.moved(&moved, &tx, new_parent, now).await?;
             if parent == new_parent {
@@ -438,9 +521,25 @@ impl Zpl {
             if let Some(other) = replaced.as_ref().filter(|_| !flags.exchange) {
                 self.drop_link(other, &tx, now).await?;
             }
-            log::renamed(&tx, moved.object, (parent, name), (new_parent, new_name), flags);
+            if whiteout.is_none() {
+                log::renamed(&tx, moved.object, (parent, name), (new_parent, new_name), flags);
+            }
             return Ok(());
         }
+    }
+
+    /// A whiteout that belongs to whom `directory` belongs to; the caller enters it.
+    async fn make_whiteout(&self, directory: &Znode, tx: &Tx) -> Result<Arc<Znode>> {
+        let (uid, gid) = {
+            let state = directory.state.lock();
+            (state.phys.uid as u32, state.phys.gid as u32)
+        };
+        let new = NewFile { uid, gid, ..NewFile::default() };
+        let what = New { kind: FileKind::CharDevice, rdev: 0, target: None, replayed: None };
+        let znode = Arc::new(self.make_object(directory, tx, new, &what).await?);
+        self.update(&znode, tx, |phys| phys.parent = directory.object.0).await?;
+        self.cache.insert(znode.clone(), self.os.params().gate.synced_txg());
+        Ok(znode)
     }
 
     /// The znode of an entry found without a lock; `None` when the entry is gone meanwhile.
@@ -494,7 +593,14 @@ impl Zpl {
         Ok(())
     }
 
-    async fn entries_changed(&self, directory: &Znode, tx: &Tx, size: i64, links: i64, now: Timestamp) -> Result<()> {
+    pub(crate) async fn entries_changed(
+        &self,
+        directory: &Znode,
+        tx: &Tx,
+        size: i64,
+        links: i64,
+        now: Timestamp,
+    ) -> Result<()> {
         self.update(directory, tx, |phys| {
             phys.size = phys.size.saturating_add_signed(size);
             phys.links = phys.links.saturating_add_signed(links);
@@ -520,7 +626,7 @@ impl Zpl {
     }
 }
 
-fn dirent(object: ObjectId, kind: FileKind) -> u64 {
+pub(crate) fn dirent(object: ObjectId, kind: FileKind) -> u64 {
     DirentValue { kind: kind.dirent_type() as u8, object: object.0 }.encode()
 }
 

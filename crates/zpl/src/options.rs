@@ -55,6 +55,18 @@ pub enum AtimeMode {
     Always,
 }
 
+/// Where new extended attributes go (property `xattr`); all are read wherever they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum XattrMode {
+    /// Attributes of namespace `user.` are refused (`xattr=off`).
+    Off,
+    /// Files of a hidden directory (`xattr=dir`).
+    Dir,
+    /// The file's own attributes, as long as they fit (`xattr=on` or `sa`).
+    #[default]
+    Sa,
+}
+
 /// How a file system is mounted.
 #[derive(Clone, Default)]
 pub struct MountOptions {
@@ -62,6 +74,10 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Access times.
     pub atime: AtimeMode,
+    /// Extended attributes.
+    pub xattr: XattrMode,
+    /// Whether files have POSIX access control lists (`acltype=posix`).
+    pub posix_acl: bool,
     /// Random number from which the hash salts of new directories are drawn.
     pub salt_seed: u64,
     /// The intent log; without one `fsync` waits for a transaction group.

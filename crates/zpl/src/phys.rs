@@ -34,7 +34,10 @@ pub(crate) struct Phys {
     pub ctime: [u64; 2],
     pub crtime: [u64; 2],
     pub rdev: Option<u64>,
+    /// The hidden directory with extended attributes; 0 is none, too.
     pub xattr: Option<u64>,
+    /// The encoded list of extended attributes.
+    pub dxattr: Option<Vec<u8>>,
     pub acl: Option<Acl>,
     pub symlink: Option<Vec<u8>>,
     /// Attributes that only pass through, by number.
@@ -88,6 +91,7 @@ impl Phys {
             crtime: now,
             rdev: None,
             xattr: None,
+            dxattr: None,
             acl: Some(Acl::trivial(mode, directory)),
             symlink: None,
             others: Vec::new(),
@@ -114,6 +118,38 @@ impl Phys {
         self.flags = self.flags & !(flags::ACL_WIDE | flags::NO_EXECS_DENIED) | kept | crate::acl::trivial_flags(mode);
     }
 
+    /// Whether running the file changes who one is, in a way that a write by others must end.
+    pub fn has_set_id(&self) -> bool {
+        self.kind() == FileKind::Regular && (self.mode & 0o4000 != 0 || self.mode & 0o2010 == 0o2010)
+    }
+
+    /// Clears set-uid and, where the group may execute the file, set-gid (without that right it means mandatory locks).
+    pub fn drop_set_id(&mut self) {
+        if self.has_set_id() {
+            let gone = if self.mode & 0o010 != 0 { 0o6000 } else { 0o4000 };
+            self.set_mode(self.mode & !gone);
+        }
+    }
+
+    /// Sets or removes the encoded list of extended attributes.
+    pub fn set_dxattr(&mut self, list: Option<Vec<u8>>, table: &SaTable) {
+        let number = table.number(ZplAttr::Dxattr);
+        self.order.retain(|&other| other != number || list.is_some());
+        if list.is_some() && !self.order.contains(&number) {
+            self.order.push(number);
+        }
+        self.dxattr = list;
+    }
+
+    /// Notes the hidden directory with extended attributes.
+    pub fn set_xattr(&mut self, directory: ObjectId, table: &SaTable) {
+        let number = table.number(ZplAttr::Xattr);
+        if !self.order.contains(&number) {
+            self.order.push(number);
+        }
+        self.xattr = Some(directory.0);
+    }
+
     /// Nothing yet.
     pub fn empty() -> Self {
         Self {
@@ -131,6 +167,7 @@ impl Phys {
             crtime: [0; 2],
             rdev: None,
             xattr: None,
+            dxattr: None,
             acl: None,
             symlink: None,
             others: Vec::new(),
@@ -219,7 +256,8 @@ impl Phys {
             ZplAttr::DaclCount => self.acl.get_or_insert_default().count = words()[0],
             ZplAttr::DaclAces => self.acl.get_or_insert_default().entries = value.to_vec(),
             ZplAttr::Symlink => self.symlink = Some(value.to_vec()),
-            ZplAttr::Pad | ZplAttr::ZnodeAcl | ZplAttr::Scanstamp | ZplAttr::Dxattr | ZplAttr::Projid => return false,
+            ZplAttr::Dxattr => self.dxattr = Some(value.to_vec()),
+            ZplAttr::Pad | ZplAttr::ZnodeAcl | ZplAttr::Scanstamp | ZplAttr::Projid => return false,
         }
         true
     }
@@ -244,6 +282,7 @@ impl Phys {
             Some(ZplAttr::Xattr) => words(&[self.xattr.unwrap_or(0)]),
             Some(ZplAttr::DaclCount) => words(&[self.acl.as_ref().map_or(0, |a| a.count)]),
             Some(ZplAttr::DaclAces) => out.extend_from_slice(self.acl.as_ref().map_or(&[], |a| &a.entries)),
+            Some(ZplAttr::Dxattr) => out.extend_from_slice(self.dxattr.as_deref().unwrap_or_default()),
             Some(ZplAttr::Symlink) => out.extend_from_slice(self.symlink.as_deref().unwrap_or_default()),
             _ => {
                 if let Some((_, bytes)) = self.others.iter().find(|(n, _)| *n == number) {

@@ -139,7 +139,12 @@ impl Zpl {
             }
             Made::XattrDirectory => return Err(unsupported("a folder of extended attributes was made")),
         };
-        let file = NewFile { mode: (new.mode & 0o7777) as u32, uid: new.uid as u32, gid: new.gid as u32, open: false };
+        let file = NewFile {
+            mode: (new.mode & 0o7777) as u32,
+            uid: new.uid as u32,
+            gid: new.gid as u32,
+            ..NewFile::default()
+        };
         let what = New { kind, rdev: 0, target, replayed: Some(new) };
         self.make_entry(ObjectId(create.parent), &create.name, file, what).await?;
         if let Some(attributes) = &create.attributes {

@@ -8,6 +8,7 @@ use crate::error::{Result, ZplError};
 use crate::file::SIZE_MAX;
 use crate::fs::Zpl;
 use crate::log;
+use crate::posix_acl::{self, PosixAcl};
 
 impl Zpl {
     /// Changes attributes and returns the new ones.
@@ -56,7 +57,24 @@ impl Zpl {
             // Whoever is given a file must have room for it (`zfs_setattr`).
             self.check_quotas(new.0, new.1, true).await?;
         }
+        let access = match change.mode {
+            Some(mode) if self.posix_acl && kind != FileKind::Symlink => self
+                .xattr_read(&znode, posix_acl::ACCESS)
+                .await?
+                .and_then(|list| PosixAcl::decode(&list))
+                .map(|list| list.with_mode(mode)),
+            _ => None,
+        };
+        // Giving a file away ends what running it would allow; so do new contents.
+        let given = kind == FileKind::Regular && (change.uid.is_some() || change.gid.is_some());
+        let capable = (given || change.size.is_some()) && self.has_capability(&znode).await?;
         let tx = self.begin_net_free().await?;
+        if capable {
+            self.drop_capability(&znode, &tx).await?;
+        }
+        if let Some(list) = access {
+            self.xattr_put(&znode, &tx, posix_acl::ACCESS, Some(&list.encode())).await?;
+        }
         if let Some(size) = change.size {
             znode.touched(tx.txg());
             self.resize(&znode, &tx, size).await?;
@@ -71,6 +89,9 @@ impl Zpl {
                 phys.size = size;
                 phys.mtime = now.to_words();
                 phys.flags |= flags::ARCHIVE | flags::AV_MODIFIED;
+            }
+            if given {
+                phys.drop_set_id();
             }
             if let Some(mode) = change.mode {
                 phys.set_mode(u64::from(mode));

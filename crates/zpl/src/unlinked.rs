@@ -154,7 +154,7 @@ impl Zpl {
     }
 
     /// Frees a hidden directory of extended attributes, each of which is a file.
-    async fn free_xattrs(&self, tx: &Tx, directory: ObjectId) -> Result<()> {
+    pub(crate) async fn free_xattrs(&self, tx: &Tx, directory: ObjectId) -> Result<()> {
         let Some(znode) = self.hidden(directory).await? else { return Ok(()) };
         if znode.state.lock().phys.is_directory() {
             self.free_entries(tx, &znode).await?;
@@ -164,7 +164,7 @@ impl Zpl {
 
     /// The znode of an object that belongs to extended attributes. `None` when it is gone, or something else: a damaged
     /// pointer must not take a user's file along.
-    async fn hidden(&self, object: ObjectId) -> Result<Option<Arc<Znode>>> {
+    pub(crate) async fn hidden(&self, object: ObjectId) -> Result<Option<Arc<Znode>>> {
         match self.znode(object).await {
             Ok(znode) if znode.state.lock().phys.flags & flags::XATTR != 0 => Ok(Some(znode)),
             Ok(_) => {
@@ -176,7 +176,7 @@ impl Zpl {
         }
     }
 
-    async fn free_hidden(&self, tx: &Tx, znode: &Arc<Znode>) -> Result<()> {
+    pub(crate) async fn free_hidden(&self, tx: &Tx, znode: &Arc<Znode>) -> Result<()> {
         if std::mem::replace(&mut znode.state.lock().freed, true) {
             return Ok(());
         }

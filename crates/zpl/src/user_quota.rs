@@ -1,8 +1,8 @@
 //! Quotas of users, groups and projects, and what these use (`module/zfs/zfs_quota.c`).
 //!
-//! The quotas are ZAPs that the master node names: hexadecimal id → bytes, or number of objects. What is used is what the
-//! object set's totals say: as of the last sync, so that a quota may be passed by what one group of transactions holds, as
-//! in OpenZFS.
+//! The quotas are ZAPs that the master node names: hexadecimal id → bytes, or number of objects. What is used is what
+//! the object set's totals say: as of the last sync, so that a quota may be passed by what one group of transactions
+//! holds, as in OpenZFS.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -32,10 +32,19 @@ pub(crate) struct State {
     pub opens: u64,
     /// The object is gone from disk.
     pub freed: bool,
+    /// The file is known to have no `security.capability`.
+    pub no_capability: bool,
     /// The access time in `phys` is newer than the one on disk.
     pub atime_dirty: bool,
     /// The last group it was changed in.
     pub changed: Txg,
+}
+
+impl State {
+    /// Whether it takes a look at the extended attributes to know that there are no capabilities.
+    pub fn may_have_capability(&self) -> bool {
+        !self.no_capability && (self.phys.dxattr.is_some() || self.phys.xattr.is_some_and(|object| object != 0))
+    }
 }
 
 /// An open object.
@@ -72,7 +81,14 @@ impl Znode {
             dnode,
             lock: tokio::sync::RwLock::new(()),
             ranges: RangeLock::default(),
-            state: Mutex::new(State { phys, opens: 0, freed: false, atime_dirty: false, changed: Txg(0) }),
+            state: Mutex::new(State {
+                phys,
+                opens: 0,
+                freed: false,
+                no_capability: false,
+                atime_dirty: false,
+                changed: Txg(0),
+            }),
             streams: Mutex::new(Streams::default()),
         }
     }

@@ -108,7 +108,7 @@ async fn round_trip(vdevs: Vec<VdevRequest>, folder: &Path, ashift: &str, gang_a
     let mut expected = BTreeMap::new();
     for i in 0..20u32 {
         let name = format!("file{i}");
-        let new = NewFile { mode: 0o644, uid: 0, gid: 0, open: false };
+        let new = NewFile { mode: 0o644, umask: 0, uid: 0, gid: 0, open: false };
         let attr = zpl.create(zpl.root(), name.as_bytes(), new).await.unwrap();
         let length = 1 + (i as usize * 77_777) % 3_000_000;
         let data: Vec<u8> = (0..length).map(|n| (n * 31 + i as usize) as u8 ^ (n >> 9) as u8).collect();

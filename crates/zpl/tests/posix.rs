@@ -11,8 +11,8 @@ use platter_zpl::{
     Timestamp, Zpl, ZplError, object_path,
 };
 
-const FILE: NewFile = NewFile { mode: 0o644, uid: 1, gid: 2, open: false };
-const DIR: NewFile = NewFile { mode: 0o755, uid: 1, gid: 2, open: false };
+const FILE: NewFile = NewFile { mode: 0o644, umask: 0, uid: 1, gid: 2, open: false };
+const DIR: NewFile = NewFile { mode: 0o755, umask: 0, uid: 1, gid: 2, open: false };
 
 fn errno<T: std::fmt::Debug>(result: Result<T, ZplError>) -> i32 {
     result.unwrap_err().errno()

@@ -8,7 +8,7 @@ use common::{TestPool, mounted, properties};
 use platter_zpl::NewFile;
 use tokio::time::Instant;
 
-const FILE: NewFile = NewFile { mode: 0o644, uid: 1, gid: 2, open: false };
+const FILE: NewFile = NewFile { mode: 0o644, umask: 0, uid: 1, gid: 2, open: false };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn creating_in_a_large_directory_costs_no_more_than_in_a_small_one() {

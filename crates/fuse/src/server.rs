@@ -1,0 +1,228 @@
+//! What serving a mount takes besides the requests themselves: nodes and objects, errors, answers, and what is open.
+//!
+//! Invariants:
+//! - the kernel's node 1 is the root directory; every other node number is an object number, or one of the control
+//!   directory's;
+//! - every node that an answer names is remembered in [`Zpl`] before the kernel can know it, and until it forgets it;
+//! - every `open` counted in [`Zpl`] is counted in `opens` too, so that those the kernel never released (it went away)
+//!   are given back at the end.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::future::Future;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use fuser::{
+    Errno, FileHandle, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyXattr, Request,
+};
+use parking_lot::Mutex;
+use platter_buffer::Buf;
+use platter_ondisk::ObjectId;
+use platter_zpl::{Attr, DirEntry, NewFile, Zpl, ZplError};
+
+use crate::attr::{ENTRY_TTL, attr_ttl, errno, file_attr};
+use crate::control::Control;
+
+/// Directory entries asked for at once, without and with attributes.
+const DIR_BATCH: usize = 128;
+const DIR_PLUS_BATCH: usize = 32;
+
+const PERMISSIONS: u32 = 0o7777;
+const O_EXCL: i32 = 0o200;
+
+thread_local! {
+    /// Where answers of several pieces are put together. Kept, because fresh memory costs more than the copy.
+    static ASSEMBLY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A file system and what its mount has to know about it.
+pub(crate) struct PlatterFs {
+    pub zpl: Arc<Zpl>,
+    pub root: ObjectId,
+    pub control: Control,
+    runtime: tokio::runtime::Handle,
+    pub cache_absent: bool,
+    opens: Mutex<BTreeMap<ObjectId, u64>>,
+    /// Told `true` when the kernel's side is gone.
+    ended: tokio::sync::watch::Sender<bool>,
+}
+
+impl PlatterFs {
+    pub fn new(
+        zpl: Arc<Zpl>,
+        runtime: tokio::runtime::Handle,
+        cache_absent: bool,
+        ended: tokio::sync::watch::Sender<bool>,
+    ) -> Self {
+        let root = zpl.root();
+        let control = Control::new(SystemTime::now());
+        Self { zpl, root, control, runtime, cache_absent, opens: Mutex::default(), ended }
+    }
+
+    pub fn object(&self, ino: INodeNo) -> ObjectId {
+        if ino == INodeNo::ROOT { self.root } else { ObjectId(ino.0) }
+    }
+
+    /// The directory `parent` for a change of its entry `name`; the control directory takes none.
+    pub fn changeable(&self, parent: INodeNo, name: &OsStr) -> Result<ObjectId, Errno> {
+        let object = self.object(parent);
+        let is_control = Control::has(parent) || (object == self.root && name.as_bytes() == Control::NAME);
+        if is_control { Err(Errno::EPERM) } else { Ok(object) }
+    }
+
+    pub fn node(&self, object: ObjectId) -> u64 {
+        if object == self.root { INodeNo::ROOT.0 } else { object.0 }
+    }
+
+    /// Runs `work` to its end; a failure becomes the `errno` to answer with.
+    pub fn run<T>(&self, what: &'static str, work: impl Future<Output = platter_zpl::Result<T>>) -> Result<T, Errno> {
+        // A panic would take the serving thread along, and after a few of them the mount would hang.
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| self.runtime.block_on(work)));
+        let Ok(result) = outcome else {
+            tracing::error!("{what}: the request failed with a panic; this is a bug");
+            return Err(Errno::EIO);
+        };
+        result.map_err(|error| {
+            if error.errno() == platter_zpl::error::errno::EIO {
+                tracing::warn!("{what}: {error}");
+            }
+            errno(&error)
+        })
+    }
+
+    /// Answers with a node. The kernel counts it as looked up once more.
+    pub fn answer_entry(&self, result: Result<Attr, Errno>, reply: ReplyEntry) {
+        match result {
+            Ok(attr) => {
+                self.zpl.remember(attr.object);
+                reply.entry_with_ttls(
+                    &attr_ttl(&attr, SystemTime::now()),
+                    &ENTRY_TTL,
+                    &file_attr(&attr, self.node(attr.object)),
+                    Generation(attr.generation),
+                );
+            }
+            Err(error) => reply.error(error),
+        }
+    }
+
+    pub fn answer_attr(&self, result: Result<Attr, Errno>, reply: ReplyAttr) {
+        match result {
+            Ok(attr) => reply.attr(&attr_ttl(&attr, SystemTime::now()), &file_attr(&attr, attr.object.0)),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    pub fn opened(&self, object: ObjectId) {
+        *self.opens.lock().entry(object).or_insert(0) += 1;
+    }
+
+    pub fn open_node(&self, ino: INodeNo, flags: FopenFlags, reply: ReplyOpen) {
+        let object = self.object(ino);
+        match self.run("open", self.zpl.open(object)) {
+            Ok(_) => {
+                self.opened(object);
+                reply.opened(FileHandle(0), flags);
+            }
+            Err(error) => reply.error(error),
+        }
+    }
+
+    pub fn release_node(&self, ino: INodeNo, reply: ReplyEmpty) {
+        let object = self.object(ino);
+        {
+            let mut opens = self.opens.lock();
+            match opens.get_mut(&object) {
+                Some(1) => drop(opens.remove(&object)),
+                Some(count) => *count -= 1,
+                None => return reply.error(Errno::EBADF),
+            }
+        }
+        answer_empty(self.run("release", self.zpl.release(object)), reply);
+    }
+
+    pub fn create_and_open(&self, parent: ObjectId, name: &[u8], new: NewFile, flags: i32) -> Result<Attr, Errno> {
+        self.run("create", async {
+            match self.zpl.create(parent, name, new).await {
+                // The kernel believed that it does not exist, so it has not checked who may open it. Told so, it looks
+                // the name up again.
+                Err(ZplError::Exists) if flags & O_EXCL == 0 => Err(ZplError::Stale),
+                other => other,
+            }
+        })
+    }
+
+    /// Hands directory entries after `cursor` to `add` until it says that its buffer is full.
+    pub fn list(
+        &self,
+        directory: ObjectId,
+        mut cursor: u64,
+        with_attributes: bool,
+        mut add: impl FnMut(&DirEntry) -> bool,
+    ) -> Result<(), Errno> {
+        let batch = if with_attributes { DIR_PLUS_BATCH } else { DIR_BATCH };
+        loop {
+            let entries = self.run("readdir", self.zpl.readdir(directory, cursor, batch, with_attributes))?;
+            let Some(last) = entries.last() else { return Ok(()) };
+            cursor = last.cursor;
+            if entries.iter().any(&mut add) {
+                return Ok(());
+            }
+        }
+    }
+
+    pub fn new_file(&self, request: &Request, mode: u32, umask: u32) -> NewFile {
+        NewFile { mode: mode & PERMISSIONS, umask, uid: request.uid(), gid: request.gid(), open: false }
+    }
+
+    /// What everybody but the owner of all privileges loses for a file by writing to it. The kernel leaves that to us
+    /// (`FUSE_HANDLE_KILLPRIV_V2`) and tells for a write; elsewhere we go by the user.
+    pub fn drop_privileges(&self, object: ObjectId, set_id: bool) -> Result<(), Errno> {
+        self.run("clearing privileges", self.zpl.drop_privileges(object, set_id))
+    }
+
+    /// Gives back all that the kernel, which is gone, had open or knew.
+    pub fn give_back(&self) {
+        let left = std::mem::take(&mut *self.opens.lock());
+        for (object, count) in left {
+            for _ in 0..count {
+                let _ = self.run("giving back what was open when its mount went away", self.zpl.release(object));
+            }
+        }
+        let _ = self.run("freeing what was unlinked when its mount went away", self.zpl.forget_all());
+        self.ended.send_replace(true);
+    }
+}
+
+pub(crate) fn answer_empty(result: Result<(), Errno>, reply: ReplyEmpty) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(error),
+    }
+}
+
+pub(crate) fn answer_pieces(pieces: &[Buf], reply: ReplyData) {
+    if let [piece] = pieces {
+        return reply.data(piece);
+    }
+    ASSEMBLY.with_borrow_mut(|assembly| {
+        assembly.clear();
+        pieces.iter().for_each(|piece| assembly.extend_from_slice(piece));
+        reply.data(assembly);
+    });
+}
+
+/// Answers with a value that the kernel may only have asked the size of.
+pub(crate) fn answer_value(result: Result<Vec<u8>, Errno>, size: u32, reply: ReplyXattr) {
+    match result {
+        Ok(value) if size == 0 => reply.size(value.len() as u32),
+        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
+        Ok(value) => reply.data(&value),
+        Err(error) => reply.error(error),
+    }
+}
