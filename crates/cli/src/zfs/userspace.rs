@@ -216,9 +216,9 @@ mod tests {
         };
         let mut rows = [row(Some("root"), 0, 20_480, 0), row(None, 1234, 1 << 30, 10 << 30)];
         let expected = "\
-TYPE        NAME   USED  QUOTA  OBJUSED  OBJQUOTA
-POSIX User  1234     1G    10G        7      none
-POSIX User  root    20K   none        7      none
+TYPE        NAME  USED  QUOTA  OBJUSED  OBJQUOTA
+POSIX User  1234    1G    10G        7      none
+POSIX User  root   20K   none        7      none
 ";
         rows.sort_by(|a, b| compare(a, b, &[(Field::Type, false), (Field::Name, false)]));
         assert_eq!(table(&rows, &Field::ALL, false, false), expected);
