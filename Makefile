@@ -3,15 +3,16 @@
 #   make demo     build, then tell the story of Platter on sparse files: create, fill, break, heal, move
 #   make test     all tests; those that need OpenZFS's own tools report themselves as skipped without them
 #   make test-big the slow ones: a tree of 50 000 files, 4 GiB of data
+#   make test-posix  other people's suites for file systems at full length: fsx, fio, stress-ng, dbench; about an hour
 #   make lint     formatting, clippy, the house rules, and the licences of what we depend on
 #
 # The first two need FUSE (/dev/fuse, and root or fusermount3) for the parts that mount.
 
 CARGO ?= cargo
-# Where `make lint` puts cargo-deny when the machine has none.
+# Where programs of crates.io go that only check us: cargo-deny for `make lint`, pjdfstest and fsx for the tests.
 TOOLS := $(or $(CARGO_TARGET_DIR),target)/tools
 
-.PHONY: all demo test test-big lint fmt
+.PHONY: all demo test test-big test-posix lint fmt
 .DEFAULT_GOAL := all
 
 all:
@@ -21,8 +22,14 @@ demo:
 	$(CARGO) build --release --package platter
 	demo/demo.sh
 
+$(TOOLS)/bin/pjdfstest $(TOOLS)/bin/fsx: $(TOOLS)/bin/%:
+	$(CARGO) install --quiet --locked --debug --root $(TOOLS) --target-dir $(TOOLS)/build $*@$(VERSION)
+
+$(TOOLS)/bin/pjdfstest: VERSION := 0.2.2
+$(TOOLS)/bin/fsx: VERSION := 0.3.2
+
 # The integration tests run the binary, so it is built first, in the same profile.
-test:
+test: $(TOOLS)/bin/pjdfstest $(TOOLS)/bin/fsx
 	$(CARGO) build --package platter
 	$(CARGO) test --workspace
 
@@ -30,6 +37,10 @@ test:
 test-big:
 	$(CARGO) build --release --package platter
 	$(CARGO) test --release --package platter-itest --test big -- --ignored --nocapture --test-threads=1
+
+test-posix: $(TOOLS)/bin/pjdfstest $(TOOLS)/bin/fsx
+	$(CARGO) build --release --package platter
+	$(CARGO) test --release --package platter-itest --test posix_suite --test programs -- --ignored --nocapture --test-threads=1
 
 lint:
 	$(CARGO) fmt --all --check

@@ -285,8 +285,8 @@ async fn mount_objset(
         devices: flags.devices,
         setuid: flags.setuid,
         exec: flags.exec,
-        // Others may enter a root daemon's mounts, as those of any file system; a user's own are the user's.
-        allow_other: rustix::process::geteuid().is_root(),
+        // Others may enter, as with any file system (permissions decide), where the machine lets this user allow it.
+        allow_other: rustix::process::geteuid().is_root() || platter_fuse::users_may_share(),
         cache_absent: report.properties.get("casesensitivity").map(text).is_none_or(|case| case == "sensitive"),
         ..platter_fuse::MountOptions::default()
     };

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::mount::HELPER;
+
 /// A failed mount or unmount.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -25,6 +27,13 @@ pub enum FuseError {
         /// Whether other users were to see it.
         shared: bool,
     },
+    /// The mount point lies in another file system that only its owner may enter, which the helper is not.
+    #[error(
+        "cannot mount at {}: it lies inside another mount of yours, which {HELPER} may not enter; give it a mount point \
+         outside (zfs set mountpoint=), or allow user_allow_other in /etc/fuse.conf",
+        .0.display()
+    )]
+    Nested(PathBuf),
     /// The mount point is no directory.
     #[error("cannot mount at {}: {source}", mountpoint.display())]
     BadMountpoint {

@@ -13,14 +13,15 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
-    TimeOrNow, WriteFlags,
+    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, TimeOrNow, WriteFlags,
 };
 use platter_zpl::{Fallocate, FileKind, NewFile, RenameFlags, SeekFor, SetAttr, SetXattr};
 
 use crate::attr::{ENTRY_TTL, attr_ttl, blank_attr, file_attr, file_type, set_specific_time, set_time};
 use crate::control::Control;
+use crate::file_flags;
 use crate::server::{PlatterFs, answer_empty, answer_pieces, answer_value};
 
 /// Largest request of either direction, bytes.
@@ -222,8 +223,8 @@ impl Filesystem for PlatterFs {
         self.answer_entry(self.run("link", work), reply);
     }
 
-    fn open(&self, _request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        self.open_node(ino, FopenFlags::FOPEN_KEEP_CACHE, reply);
+    fn open(&self, _request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        self.open_node(ino, FopenFlags::FOPEN_KEEP_CACHE, reply, |attr| file_flags::check_open(attr, flags));
     }
 
     fn read(
@@ -292,7 +293,7 @@ impl Filesystem for PlatterFs {
         if Control::has(ino) {
             return reply.opened(FileHandle(0), FopenFlags::empty());
         }
-        self.open_node(ino, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR, reply);
+        self.open_node(ino, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR, reply, |_| Ok(()));
     }
 
     fn readdir(&self, _request: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
@@ -442,6 +443,26 @@ impl Filesystem for PlatterFs {
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
         match self.run("lseek", self.zpl.seek(self.object(ino), offset, what)) {
             Ok(found) => reply.offset(found as i64),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn ioctl(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        _flags: IoctlFlags,
+        command: u32,
+        data: &[u8],
+        answer_max: u32,
+        reply: ReplyIoctl,
+    ) {
+        if Control::has(ino) {
+            return reply.error(Errno::ENOTTY);
+        }
+        match file_flags::ioctl(self, ino, command, data) {
+            Ok(answer) => reply.ioctl(0, &answer[..answer.len().min(answer_max as usize)]),
             Err(error) => reply.error(error),
         }
     }

@@ -8,6 +8,7 @@
 mod attr;
 mod control;
 pub mod error;
+mod file_flags;
 mod fs;
 pub mod mount;
 pub mod mountinfo;
@@ -15,5 +16,5 @@ pub mod options;
 mod server;
 
 pub use error::{FuseError, Result};
-pub use mount::{Mount, mount};
+pub use mount::{Mount, mount, users_may_share};
 pub use options::MountOptions;

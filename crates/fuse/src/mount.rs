@@ -31,7 +31,9 @@ use crate::server::PlatterFs;
 const DEVICE: &str = "/dev/fuse";
 /// The type that `mount` and `/proc/mounts` show is `fuse.` and this.
 pub(crate) const SUBTYPE: &str = "zfs";
-const HELPER: &str = "fusermount3";
+pub(crate) const HELPER: &str = "fusermount3";
+/// What statfs(2) calls a FUSE file system (`FUSE_SUPER_MAGIC`).
+const FUSE_MAGIC: u64 = 0x6573_5546;
 /// How long the serving threads may take to end once the kernel's mount is gone. They wait for a transaction group at
 /// most; what takes longer is kept alive by somebody.
 const END_WAIT: Duration = Duration::from_secs(30);
@@ -160,8 +162,20 @@ fn mount_with_helper(fs: PlatterFs, mountpoint: &Path, options: &MountOptions) -
         io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound => {
             FuseError::NotAllowed { mountpoint: mountpoint.to_owned(), shared: options.allow_other }
         }
+        // The helper has more than its caller's rights, and such a process is kept out (`fuse_allow_current_process`).
+        _ if !options.allow_other && lies_in_fuse(mountpoint) => FuseError::Nested(mountpoint.to_owned()),
         _ => FuseError::Mount { what: options.source.clone(), mountpoint: mountpoint.to_owned(), source },
     })
+}
+
+fn lies_in_fuse(path: &Path) -> bool {
+    rustix::fs::statfs(path).is_ok_and(|found| found.f_type as u64 == FUSE_MAGIC)
+}
+
+/// Whether the machine lets an ordinary user show his mounts to others (fuse.conf(5)).
+pub fn users_may_share() -> bool {
+    let text = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
+    text.lines().any(|line| line.trim() == "user_allow_other")
 }
 
 /// Raises the kernel's readahead for this mount beyond what the protocol can ask for. A failure only costs speed.

@@ -122,10 +122,20 @@ impl PlatterFs {
         *self.opens.lock().entry(object).or_insert(0) += 1;
     }
 
-    pub fn open_node(&self, ino: INodeNo, flags: FopenFlags, reply: ReplyOpen) {
+    pub fn open_node(
+        &self,
+        ino: INodeNo,
+        flags: FopenFlags,
+        reply: ReplyOpen,
+        check: impl FnOnce(&Attr) -> Result<(), Errno>,
+    ) {
         let object = self.object(ino);
         match self.run("open", self.zpl.open(object)) {
-            Ok(_) => {
+            Ok(attr) => {
+                if let Err(error) = check(&attr) {
+                    let _ = self.run("closing what may not be opened", self.zpl.release(object));
+                    return reply.error(error);
+                }
                 self.opened(object);
                 reply.opened(FileHandle(0), flags);
             }
@@ -143,7 +153,10 @@ impl PlatterFs {
                 None => return reply.error(Errno::EBADF),
             }
         }
-        answer_empty(self.run("release", self.zpl.release(object)), reply);
+        // Nobody waits for what this may have to free, but until it is answered the kernel keeps the inode (and refuses
+        // to remount read-only because of one without a name).
+        reply.ok();
+        let _ = self.run("release", self.zpl.release(object));
     }
 
     pub fn create_and_open(&self, parent: ObjectId, name: &[u8], new: NewFile, flags: i32) -> Result<Attr, Errno> {

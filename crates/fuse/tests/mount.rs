@@ -345,6 +345,44 @@ fn attributes_and_copies_pass_through_the_kernel() {
 }
 
 #[test]
+fn file_flags_are_set_and_hold() {
+    use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+    let Some(fixture) = Fixture::new() else { return };
+    let mount = fixture.mount();
+    let (file, dir) = (fixture.path("file"), fixture.path("dir"));
+    fs::write(&file, "content").unwrap();
+    fs::create_dir(&dir).unwrap();
+    let set = |path: &Path, flags: IFlags| ioctl_setflags(File::open(path).unwrap(), flags);
+    let refused = |result: std::io::Result<()>| assert_eq!(result.unwrap_err().raw_os_error(), Some(1), "EPERM");
+
+    set(&file, IFlags::IMMUTABLE | IFlags::NODUMP).unwrap();
+    assert_eq!(ioctl_getflags(File::open(&file).unwrap()).unwrap(), IFlags::IMMUTABLE | IFlags::NODUMP);
+    refused(OpenOptions::new().write(true).open(&file).map(|_| ()));
+    refused(fs::remove_file(&file));
+    refused(fs::rename(&file, fixture.path("other")));
+    refused(fs::hard_link(&file, fixture.path("other")));
+    refused(fs::set_permissions(&file, fs::Permissions::from_mode(0o600)));
+
+    set(&file, IFlags::APPEND).unwrap();
+    refused(OpenOptions::new().write(true).open(&file).map(|_| ()));
+    refused(OpenOptions::new().append(true).open(&file).and_then(|open| open.set_len(1)));
+    refused(fs::set_permissions(&file, fs::Permissions::from_mode(0o600)));
+    OpenOptions::new().append(true).open(&file).unwrap().write_all(b" and more").unwrap();
+    refused(fs::remove_file(&file));
+    set(&file, IFlags::empty()).unwrap();
+    assert_eq!(fs::read(&file).unwrap(), b"content and more");
+
+    set(&dir, IFlags::IMMUTABLE).unwrap();
+    refused(fs::write(dir.join("new"), ""));
+    set(&dir, IFlags::empty()).unwrap();
+    fs::write(dir.join("new"), "").unwrap();
+    // What would have no effect is not taken.
+    assert_eq!(set(&file, IFlags::COMPRESSED).unwrap_err(), rustix::io::Errno::OPNOTSUPP);
+    fs::remove_file(&file).unwrap();
+    mount.unmount(false).unwrap();
+}
+
+#[test]
 fn a_mount_in_use_is_busy_and_yields_to_force() {
     let Some(fixture) = Fixture::new() else { return };
     let mount = fixture.mount();

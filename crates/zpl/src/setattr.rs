@@ -33,7 +33,11 @@ impl Zpl {
             }
             let locked = state.phys.flags & (flags::IMMUTABLE | flags::APPENDONLY);
             let only_flags = change == SetAttr { flags: change.flags, ctime: change.ctime, ..SetAttr::default() };
-            if locked & flags::IMMUTABLE != 0 && !only_flags || locked != 0 && change.size.is_some() {
+            // What is only appended to keeps its owner and mode, and times other than the clock's.
+            let set = |time: Option<SetTime>| matches!(time, Some(SetTime::At(_)));
+            let keeps = change.size.is_some() || change.mode.is_some() || change.uid.is_some() || change.gid.is_some();
+            let against = keeps || set(change.atime) || set(change.mtime);
+            if locked & flags::IMMUTABLE != 0 && !only_flags || locked != 0 && against {
                 return Err(ZplError::NotPermitted);
             }
             state.phys.kind()

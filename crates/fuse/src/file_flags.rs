@@ -1,0 +1,96 @@
+//! File flags as `lsattr` and `chattr` show and change them (`module/os/linux/zfs/zpl_file.c`, `__zpl_ioctl_getflags`).
+//!
+//! Invariants:
+//! - who may change what is the kernel's to decide: it compares with the old flags and asks for ownership and
+//!   `CAP_LINUX_IMMUTABLE` before it sends new ones;
+//! - a flag that would have no effect is refused, not kept.
+
+use fuser::{Errno, INodeNo, OpenAccMode, OpenFlags};
+use platter_ondisk::znode::flags;
+use platter_zpl::{Attr, SetAttr};
+
+use crate::server::PlatterFs;
+
+/// Commands of ioctl(2), from `linux/fs.h`.
+const GETVERSION: u32 = 0x8008_7601;
+const GETFLAGS: u32 = 0x8008_6601;
+const SETFLAGS: u32 = 0x4008_6602;
+const FSGETXATTR: u32 = 0x801c_581f;
+const FSSETXATTR: u32 = 0x401c_5820;
+
+/// Bytes of `struct fsxattr`: flags, extent size hint, extents, project, copy extent size hint, padding.
+const FSXATTR_BYTES: usize = 28;
+const O_APPEND: i32 = 0o2000;
+
+/// A file flag on disk, as `FS_*_FL` and as `FS_XFLAG_*`.
+struct Flag {
+    zfs: u64,
+    plain: u32,
+    extended: u32,
+}
+
+/// Those that can be changed. `ZFS_PROJINHERIT` is not among them: new files get no project yet.
+const FLAGS: [Flag; 3] = [
+    Flag { zfs: flags::IMMUTABLE, plain: 0x10, extended: 0x8 },
+    Flag { zfs: flags::APPENDONLY, plain: 0x20, extended: 0x10 },
+    Flag { zfs: flags::NODUMP, plain: 0x40, extended: 0x80 },
+];
+
+/// The words that the kernel has for the `ZFS_*` flags.
+fn shown(attr: &Attr, word: impl Fn(&Flag) -> u32) -> u32 {
+    FLAGS.iter().filter(|flag| attr.flags & flag.zfs != 0).fold(0, |all, flag| all | word(flag))
+}
+
+/// The `ZFS_*` flags of a file that had `attr` and shall have the kernel's `wanted`.
+fn wanted_flags(attr: &Attr, wanted: u32, word: impl Fn(&Flag) -> u32) -> Result<u64, Errno> {
+    let known = FLAGS.iter().fold(0, |all, flag| all | word(flag));
+    if wanted & !known != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    Ok(FLAGS.iter().fold(attr.flags, |all, flag| match wanted & word(flag) {
+        0 => all & !flag.zfs,
+        _ => all | flag.zfs,
+    }))
+}
+
+fn word_at(data: &[u8], at: usize) -> Result<u32, Errno> {
+    let bytes = data.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).ok_or(Errno::EINVAL)?;
+    Ok(u32::from_ne_bytes(bytes))
+}
+
+/// Answers ioctl(2) `command` on `ino` with the bytes to hand back.
+pub(crate) fn ioctl(fs: &PlatterFs, ino: INodeNo, command: u32, data: &[u8]) -> Result<Vec<u8>, Errno> {
+    let object = fs.object(ino);
+    let attr = || fs.run("ioctl", fs.zpl.getattr(object));
+    let set = |flags: u64| {
+        let change = SetAttr { flags: Some(flags), ..SetAttr::default() };
+        fs.run("ioctl", fs.zpl.setattr(object, change)).map(|_| Vec::new())
+    };
+    match command {
+        // A C `int`, whatever the command's number says.
+        GETVERSION => Ok((attr()?.generation as u32).to_ne_bytes().to_vec()),
+        GETFLAGS => Ok(shown(&attr()?, |flag| flag.plain).to_ne_bytes().to_vec()),
+        SETFLAGS => set(wanted_flags(&attr()?, word_at(data, 0)?, |flag| flag.plain)?),
+        FSGETXATTR => {
+            let mut answer = vec![0; FSXATTR_BYTES];
+            answer[..4].copy_from_slice(&shown(&attr()?, |flag| flag.extended).to_ne_bytes());
+            Ok(answer)
+        }
+        FSSETXATTR => {
+            // Hints about extents, and a project.
+            if [4, 12, 16].into_iter().any(|at| word_at(data, at) != Ok(0)) {
+                return Err(Errno::EOPNOTSUPP);
+            }
+            set(wanted_flags(&attr()?, word_at(data, 0)?, |flag| flag.extended)?)
+        }
+        _ => Err(Errno::ENOTTY),
+    }
+}
+
+/// Fails when a file with these attributes may not be opened this way (`zfs_open`; the kernel itself does not know the
+/// flags).
+pub(crate) fn check_open(attr: &Attr, how: OpenFlags) -> Result<(), Errno> {
+    let writes = how.acc_mode() != OpenAccMode::O_RDONLY;
+    let forbidden = attr.flags & flags::IMMUTABLE != 0 || attr.flags & flags::APPENDONLY != 0 && how.0 & O_APPEND == 0;
+    if writes && forbidden { Err(Errno::EPERM) } else { Ok(()) }
+}
