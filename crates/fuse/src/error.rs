@@ -29,8 +29,8 @@ pub enum FuseError {
     },
     /// The mount point lies in another file system that only its owner may enter, which the helper is not.
     #[error(
-        "cannot mount at {}: it lies inside another mount of yours, which {HELPER} may not enter; give it a mount point \
-         outside (zfs set mountpoint=), or allow user_allow_other in /etc/fuse.conf",
+        "cannot mount at {}: it lies inside another mount of yours, which {HELPER} may not enter; give it a mount \
+         point outside (zfs set mountpoint=), or allow user_allow_other in /etc/fuse.conf",
         .0.display()
     )]
     Nested(PathBuf),

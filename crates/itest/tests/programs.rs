@@ -163,7 +163,8 @@ fn sqlite_stays_whole_in_both_of_its_modes() {
             let write = |from: u32| {
                 (from..from + 4).for_each(|round| {
                     let insert = format!(
-                        "pragma busy_timeout=60000; pragma mmap_size=67108864; pragma journal_mode={mode}; begin immediate; \
+                        "pragma busy_timeout=60000; pragma mmap_size=67108864; pragma journal_mode={mode}; \
+                         begin immediate; \
                          with recursive n(x) as (select 0 union all select x + 1 from n where x < 299) \
                          insert into t select {round} * 300 + x, randomblob(700) from n; \
                          update t set v = randomblob(900) where k % 7 = {round} % 7; commit"
