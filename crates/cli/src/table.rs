@@ -42,7 +42,7 @@ pub fn list(columns: &[Wanted], widths: &[usize], rows: &[Vec<String>], scripted
         let cells: Vec<_> = row
             .iter()
             .zip(columns.iter().zip(widths))
-            .map(|(text, (column, width))| (text.clone(), *width, column.right_aligned()))
+            .map(|(text, (column, width))| (text.clone(), *width, column.values_right_aligned()))
             .collect();
         out.push_str(&line(&cells, scripted));
         out.push('\n');

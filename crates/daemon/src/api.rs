@@ -232,6 +232,9 @@ pub struct CreateDataset {
     /// Make missing parents too; being there already is then no error.
     #[serde(default)]
     pub parents: bool,
+    /// Such parents get `canmount=off` (`-pp`).
+    #[serde(default)]
+    pub parents_unmounted: bool,
     /// Mount it when its properties say so (`-u` says no).
     #[serde(default)]
     pub mount: bool,
@@ -246,7 +249,7 @@ pub struct CreateDataset {
 /// Answer to [`CreateDataset`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CreatedDataset {
-    /// Names made (or that would be made), parents first.
+    /// Names made (or that would be made), parents first; none when it was there already.
     pub created: Vec<String>,
     /// How mounting went.
     pub outcome: Outcome,
@@ -375,6 +378,9 @@ pub struct RenameDataset {
     /// Make missing parents of the new name.
     #[serde(default)]
     pub parents: bool,
+    /// Such parents get `canmount=off` (`-pp`).
+    #[serde(default)]
+    pub parents_unmounted: bool,
     /// Unmount even when busy.
     #[serde(default)]
     pub force: bool,
@@ -400,12 +406,24 @@ pub struct MountEntry {
 pub struct MountRequest {
     /// One data set; `None` mounts everything that is mounted by itself (`zfs mount -a`).
     pub dataset: Option<String>,
+    /// Also over a folder that is not empty, whatever the property `overlay` says (`zfs mount -O`).
+    #[serde(default)]
+    pub overlay: bool,
     /// Mount options of this mount only (`ro`, `rw`, `noatime`…).
     #[serde(default)]
     pub options: Vec<String>,
     /// Everything below the data set that is mounted by itself too (`zfs mount -R`).
     #[serde(default)]
     pub recursive: bool,
+}
+
+/// Answer to [`MountRequest`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct MountOutcome {
+    /// File systems looked at: what `zfs mount -v` counts.
+    pub considered: u64,
+    /// Those that could not be mounted.
+    pub problems: Vec<String>,
 }
 
 /// `POST /v1/unmount`.

@@ -55,7 +55,8 @@ pub trait PoolHandle: Send + Sync + 'static {
     async fn create_dataset(&self, name: &str, properties: &BTreeMap<String, String>) -> Result<()>;
     async fn destroy_dataset(&self, name: &str) -> Result<()>;
     async fn rename_dataset(&self, old: &str, new: &str) -> Result<()>;
-    async fn set_dataset_property(&self, name: &str, property: &str, setting: &Setting) -> Result<()>;
+    async fn set_dataset_properties(&self, name: &str, settings: &[(String, Setting)]) -> Result<()>;
+    fn check_new_properties(&self, properties: &BTreeMap<String, String>) -> Result<()>;
 }
 
 /// The engine on real devices.
@@ -191,7 +192,11 @@ impl PoolHandle for RealPool {
         self.0.rename_dataset(old, new).await
     }
 
-    async fn set_dataset_property(&self, name: &str, property: &str, setting: &Setting) -> Result<()> {
-        self.0.set_dataset_property(name, property, setting).await
+    async fn set_dataset_properties(&self, name: &str, settings: &[(String, Setting)]) -> Result<()> {
+        self.0.set_dataset_properties(name, settings).await
+    }
+
+    fn check_new_properties(&self, properties: &BTreeMap<String, String>) -> Result<()> {
+        self.0.check_new_properties(properties)
     }
 }

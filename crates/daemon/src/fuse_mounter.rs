@@ -133,6 +133,7 @@ fn xattr(report: &DatasetReport, how: &HowToMount) -> XattrMode {
 fn atime(report: &DatasetReport, how: &HowToMount) -> AtimeMode {
     let given = how.options.iter().rev().find_map(|option| match option.as_str() {
         "noatime" => Some(AtimeMode::Off),
+        "atime" | "norelatime" => Some(AtimeMode::Always),
         "relatime" => Some(AtimeMode::Relative),
         "strictatime" => Some(AtimeMode::Always),
         _ => None,
@@ -343,12 +344,14 @@ impl Mounted for FuseMount {
     async fn follow(&mut self, report: &DatasetReport) -> bool {
         self.zpl.set_atime(atime(report, &self.how));
         self.zpl.set_xattr_mode(xattr(report, &self.how));
-        let asked_read_only = self.how.options.iter().any(|option| option == "ro");
-        let how = HowToMount {
-            read_only: asked_read_only || crate::mount_plan::read_only(report),
-            options: self.how.options.clone(),
-        };
+        let asked = self.how.options.iter().rev().find(|option| *option == "ro" || *option == "rw");
+        let read_only = asked.map_or_else(|| crate::mount_plan::read_only(report), |option| option == "ro");
+        let how = HowToMount { read_only, ..self.how.clone() };
         flags(report, &how) == self.flags
+    }
+
+    fn renamed(&mut self, name: &str) {
+        self.name = name.to_owned();
     }
 
     async fn reload_quotas(&mut self) {
@@ -383,7 +386,11 @@ mod tests {
         assert_eq!(xattr(&report, &how), XattrMode::Sa);
         assert_eq!(atime(&report, &how), AtimeMode::Always);
         assert_eq!(flags(&report, &how), Flags { setuid: true, ..expected });
-        let how = HowToMount { read_only: true, options: vec!["noatime".into(), "exec".into(), "nosuid".into()] };
+        let how = HowToMount {
+            read_only: true,
+            options: vec!["noatime".into(), "exec".into(), "nosuid".into()],
+            overlay: false,
+        };
         assert_eq!(atime(&report, &how), AtimeMode::Off);
         assert_eq!(flags(&report, &how), Flags { read_only: true, exec: true, ..expected });
     }

@@ -127,6 +127,34 @@ pub fn automatic(reports: &[DatasetReport], altroot: Option<&Path>) -> Vec<(Stri
     plan
 }
 
+/// Words of `zfs mount -o`, the property that each stands for, and its value.
+const OPTIONS: [(&str, &str, &str); 13] = [
+    ("ro", "readonly", "on"),
+    ("rw", "readonly", "off"),
+    ("atime", "atime", "on"),
+    ("noatime", "atime", "off"),
+    ("relatime", "relatime", "on"),
+    ("norelatime", "relatime", "off"),
+    ("dev", "devices", "on"),
+    ("nodev", "devices", "off"),
+    ("suid", "setuid", "on"),
+    ("nosuid", "setuid", "off"),
+    ("exec", "exec", "on"),
+    ("noexec", "exec", "off"),
+    ("noxattr", "xattr", "off"),
+];
+
+/// While a file system is mounted with options of its own, its properties show them as temporary
+/// (`get_numeric_property`, `lib/libzfs/libzfs_dataset.c`).
+pub fn show_options(report: &mut DatasetReport, options: &[String]) {
+    for (_, property, value) in options.iter().filter_map(|given| OPTIONS.iter().find(|(word, _, _)| word == given)) {
+        let Some(shown) = report.properties.get_mut(*property) else { continue };
+        if text(shown) != *value {
+            *shown = Property { value: PropertyValue::Text((*value).to_owned()), source: PropertySource::Temporary };
+        }
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -194,6 +222,17 @@ pub(crate) mod tests {
         assert_eq!(shown("tank/a", &reports, Some("/mnt")), "none");
         assert_eq!(shown("tank/b", &reports, None), "legacy");
         assert!(automatic(&reports, None).is_empty());
+    }
+
+    #[test]
+    fn options_of_a_mount_show_as_temporary_properties() {
+        let mut report =
+            dataset("tank", &[("exec", "on", PropertySource::Default), ("atime", "on", PropertySource::Local)]);
+        show_options(&mut report, &["noexec".to_owned(), "atime".to_owned(), "ro".to_owned()]);
+        let shown = |name: &str| (text(&report.properties[name]), report.properties[name].source.clone());
+        assert_eq!(shown("exec"), ("off".to_owned(), PropertySource::Temporary));
+        assert_eq!(shown("atime"), ("on".to_owned(), PropertySource::Local));
+        assert!(!report.properties.contains_key("readonly"));
     }
 
     #[test]

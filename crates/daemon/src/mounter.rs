@@ -16,6 +16,8 @@ pub struct HowToMount {
     pub read_only: bool,
     /// Options of this mount only, as given with `zfs mount -o`.
     pub options: Vec<String>,
+    /// Also over a folder that is not empty.
+    pub overlay: bool,
 }
 
 /// Why a file system stays mounted.
@@ -63,6 +65,9 @@ pub trait Mounted: Send + Sync + 'static {
 
     /// Takes over changed properties. `false` when that needs unmounting and mounting again.
     async fn follow(&mut self, report: &DatasetReport) -> bool;
+
+    /// The data set has another name now; the mount stays where it is.
+    fn renamed(&mut self, name: &str);
 
     /// Takes over changed quotas of users and groups.
     async fn reload_quotas(&mut self);

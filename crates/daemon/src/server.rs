@@ -19,9 +19,9 @@ use tokio::sync::watch;
 
 use crate::api::{
     ChangePool, ClearLabel, ClearPool, ClosePool, CreateDataset, CreatePool, CreatedDataset, CreatedPool, DaemonStatus,
-    Datasets, DestroyDataset, DestroyedDatasets, ErrorBody, ImportPool, MountEntry, MountRequest, Outcome, PoolNames,
-    PoolView, RenameDataset, ScrubPool, SearchPools, SetDatasetProperties, SetIdQuota, SetPoolProperty, UnmountRequest,
-    Userspace, Whose,
+    Datasets, DestroyDataset, DestroyedDatasets, ErrorBody, ImportPool, MountEntry, MountOutcome, MountRequest,
+    Outcome, PoolNames, PoolView, RenameDataset, ScrubPool, SearchPools, SetDatasetProperties, SetIdQuota,
+    SetPoolProperty, UnmountRequest, Userspace, Whose,
 };
 use crate::state::{Answer, Daemon};
 
@@ -251,7 +251,7 @@ async fn mounts(State(context): State<Context>) -> Json<Vec<MountEntry>> {
     Json(context.daemon.mount_entries().await)
 }
 
-async fn mount(State(context): State<Context>, Json(call): Json<MountRequest>) -> Reply<Outcome> {
+async fn mount(State(context): State<Context>, Json(call): Json<MountRequest>) -> Reply<MountOutcome> {
     to_its_end(async move { context.daemon.mount(&call).await }).await
 }
 

@@ -304,6 +304,11 @@ impl Dir {
         self.remove_property(&zap, tx, &format!("{name}{INHERIT}")).await
     }
 
+    /// The value of `name` that came with a stream.
+    pub fn received(&self, name: &str) -> Option<StoredProperty> {
+        self.properties.read().get(&format!("{name}{RECEIVED}")).cloned()
+    }
+
     /// The value in force here by itself, and whether it came with a stream; `None` when it is inherited.
     pub fn own_property(&self, name: &str) -> Option<(StoredProperty, bool)> {
         let properties = self.properties.read();

@@ -5,6 +5,7 @@
 mod accounting;
 mod block_properties;
 mod change;
+mod change_properties;
 pub mod config;
 mod config_object;
 mod core;
@@ -30,6 +31,7 @@ mod log_spacemaps;
 mod member_check;
 mod mos;
 pub mod names;
+pub mod numbers;
 mod open_vdevs;
 mod origin;
 pub mod pool;

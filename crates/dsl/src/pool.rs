@@ -14,14 +14,13 @@ use tokio::task::JoinHandle;
 use crate::config::PoolState;
 use crate::core::Core;
 use crate::dataset::Dataset;
-use crate::dir::StoredProperty;
 use crate::environment::Environment;
 use crate::error::{PoolError, Result};
 use crate::report::{DatasetReport, Detail, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
 use crate::request::{Changed, CreateRequest, ImportRequest, PoolChange, Setting};
 use crate::{
-    change, create, dataset_report, destroy, discover, history, import, intent, limits, log_spacemaps, member_check,
-    names, pool_properties, properties, rename, scrub, space, status, sync, version_limits,
+    change, change_properties, create, dataset_report, destroy, discover, history, import, intent, log_spacemaps,
+    member_check, names, pool_properties, properties, rename, scrub, space, status, sync, version_limits,
 };
 
 /// An imported pool with its sync loop.
@@ -437,24 +436,13 @@ impl Pool {
         self.core.task(async move |core, tx| create::new_dataset(&core, &tx, &name, properties, &options).await).await
     }
 
-    /// `zfs rename` of a file system with all below it; none of them may be open.
+    /// `zfs rename` of a file system with all below it; those that are open stay so.
     ///
     /// # Errors
     /// Bad name, it exists, no parent, no room there.
     pub async fn rename_dataset(&self, old: &str, new: &str) -> Result<()> {
         let (old, new) = (old.to_owned(), new.to_owned());
-        self.core
-            .task(async move |core, tx| {
-                let below = format!("{old}/");
-                let is_open = |(name, ds): (&String, &Arc<Dataset>)| {
-                    (*name == old || name.starts_with(&below)) && ds.open_objset().is_some()
-                };
-                if core.tree.read().datasets.iter().any(is_open) {
-                    return Err(PoolError::Busy("dataset is busy".into()));
-                }
-                rename::rename(&core, &tx, &old, &new).await
-            })
-            .await
+        self.core.task(async move |core, tx| rename::rename(&core, &tx, &old, &new).await).await
     }
 
     /// `zfs destroy` (one data set without children, closed).
@@ -489,50 +477,29 @@ impl Pool {
             .await
     }
 
-    /// `zfs set` / `zfs inherit`. Open object sets follow at once.
+    /// `zfs set` / `zfs inherit` of one or more properties: all of them or none. Open object sets follow at once.
     ///
     /// # Errors
     /// No such data set or property, bad value, value without effect in this version.
-    pub async fn set_dataset_property(&self, name: &str, property: &str, setting: &Setting) -> Result<()> {
+    pub async fn set_dataset_properties(&self, name: &str, settings: &[(String, Setting)]) -> Result<()> {
         self.find(name)?;
-        let (property, value) = match setting {
-            Setting::Value(value) => {
-                let (property, stored) = properties::parse(property, value)?;
-                version_limits::check(&property, &stored, self.core.version(), &self.core.features)?;
-                (property, Some(stored))
-            }
-            Setting::Inherit | Setting::Received if properties::is_user(property) => (property.to_owned(), None),
-            Setting::Inherit | Setting::Received => match properties::find(property) {
-                Some(native) if native.inherits || native.name == "canmount" => (native.name.to_owned(), None),
-                Some(native) => {
-                    return Err(PoolError::invalid(format!("'{}' property cannot be inherited", native.name)));
-                }
-                None => return Err(PoolError::invalid(format!("invalid property '{property}'"))),
-            },
-        };
-        let (name, revert) = (name.to_owned(), *setting == Setting::Received);
-        self.core
-            .task(async move |core, tx| {
-                let dataset = core.tree.read().datasets.get(&name).cloned();
-                let dataset = dataset.ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))?;
-                properties::check_applies(&core, &dataset, &property, value.as_ref())?;
-                match value {
-                    Some(StoredProperty::Number(number)) if space::is_limit(&property) => {
-                        space::set(&core, &tx, &dataset, &property, number).await?;
-                    }
-                    None if revert => dataset.dir.revert_property(&core.mos, &tx, &property).await?,
-                    value => {
-                        if property == "filesystem_limit" {
-                            limits::initialize(&core, &tx, &name, &dataset).await?;
-                        }
-                        dataset.dir.set_property(&core.mos, &tx, &property, value).await?;
-                    }
-                }
-                properties::apply(&core, &tx).await?;
-                history::append_event(&core, &tx, "set", &format!("{name} {property}")).await?;
-                Ok(())
-            })
-            .await
+        let mut changes = Vec::new();
+        for (property, setting) in settings {
+            changes.push(change_properties::parse(&self.core, property, setting)?);
+        }
+        let name = name.to_owned();
+        self.core.task(async move |core, tx| change_properties::apply(&core, &tx, &name, changes).await).await
+    }
+
+    /// Checks the properties of a file system to be made, without making it.
+    ///
+    /// # Errors
+    /// As [`create_dataset`](Self::create_dataset).
+    pub fn check_new_properties(&self, given: &BTreeMap<String, String>) -> Result<()> {
+        let mut given = given.clone();
+        properties::take_at_creation(&mut given, self.core.version())?;
+        let properties = properties::parse_all(&given)?;
+        version_limits::check_all(&properties, self.core.version(), &self.core.features)
     }
 
     /// Opens a file system's object set for mounting. The pool keeps one handle for each data set while it is open.

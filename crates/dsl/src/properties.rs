@@ -16,8 +16,9 @@ use crate::dataset::Dataset;
 use crate::dir::{Dir, StoredProperty};
 use crate::environment::FilesystemOptions;
 use crate::error::{PoolError, Result};
+use crate::names::NAME_MAX;
 use crate::version::PoolVersion;
-use crate::version_limits;
+use crate::{numbers, version_limits};
 
 const LARGE_DNODE: &str = "org.zfsonlinux:large_dnode";
 const OBJECT_ACCOUNTING: &str = "org.zfsonlinux:userobj_accounting";
@@ -172,6 +173,13 @@ const NFKD: u64 = 0x20;
 const NFC: u64 = 0x40 | NFD;
 const NFKC: u64 = 0x40 | NFKD;
 
+/// Longest name of a user property in bytes, less the terminating zero (`ZAP_MAXNAMELEN`).
+const USER_NAME_MAX: usize = 255;
+/// Longest value of a user property in bytes, less the terminating zero (`ZAP_MAXVALUELEN`).
+const USER_VALUE_MAX: usize = 8191;
+/// Longest mount point in bytes, less the terminating zero (`MAXPATHLEN`).
+const PATH_MAX: usize = 4095;
+
 /// Read-only names, to tell "cannot be changed" from "no such property".
 const READ_ONLY: [&str; 23] = [
     "type",
@@ -221,37 +229,17 @@ pub fn is_user(name: &str) -> bool {
     name.contains(':')
 }
 
-/// Parses a size such as `128K`, `1M`, `4096`.
-pub fn parse_bytes(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let unit = unit.to_ascii_lowercase();
-    let shift = match unit.trim_end_matches("ib").trim_end_matches('b') {
-        "" => 0,
-        "k" => 10,
-        "m" => 20,
-        "g" => 30,
-        "t" => 40,
-        "p" => 50,
-        "e" => 60,
-        _ => return None,
-    };
-    if let Ok(whole) = number.parse::<u64>() {
-        return whole.checked_mul(1 << shift);
-    }
-    let value = number.parse::<f64>().ok()? * (1u64 << shift) as f64;
-    (value.is_finite() && value >= 0.0 && value < u64::MAX as f64).then_some(value as u64)
-}
-
 /// Checks a value and turns it into what is stored; the property's full name is returned with it.
 ///
 /// # Errors
 /// Unknown property, value out of range, property without effect in this version.
 pub fn parse(name: &str, value: &str) -> Result<(String, StoredProperty)> {
     if is_user(name) {
-        if name.len() > 255 || value.len() > 8191 {
-            return Err(PoolError::invalid(format!("property '{name}' is too long")));
+        if name.len() > USER_NAME_MAX {
+            return Err(PoolError::invalid(format!("property name '{name}' is too long")));
+        }
+        if value.len() > USER_VALUE_MAX {
+            return Err(PoolError::invalid("property value too long"));
         }
         let valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-+.:_".contains(c);
         if !name.chars().all(valid) {
@@ -259,50 +247,52 @@ pub fn parse(name: &str, value: &str) -> Result<(String, StoredProperty)> {
         }
         return Ok((name.to_owned(), StoredProperty::Text(value.to_owned())));
     }
-    if READ_ONLY.contains(&name) {
-        return Err(PoolError::invalid(format!("property '{name}' is read-only")));
+    if name == "version" {
+        return Err(PoolError::Unsupported("this version cannot upgrade file systems yet: OpenZFS can".into()));
     }
-    if AT_CREATION.iter().any(|(known, _)| *known == name) {
-        return Err(PoolError::invalid(format!("property '{name}' can only be set when a file system is created")));
+    if READ_ONLY.contains(&name) || AT_CREATION.iter().any(|(known, _)| *known == name) {
+        return Err(PoolError::invalid(format!("'{name}' is readonly")));
+    }
+    if let Some(reason) = of_volumes(name) {
+        return Err(PoolError::invalid(reason));
     }
     let native = find(name).ok_or_else(|| PoolError::invalid(format!("invalid property '{name}'")))?;
     let stored = match native.kind {
         Kind::Index(values) => StoredProperty::Number(index_value(native.name, values, value)?),
         Kind::RecordSize => {
-            let bytes = parse_bytes(value)
-                .ok_or_else(|| PoolError::invalid(format!("bad numeric value '{value}' for '{}'", native.name)))?;
+            let bytes = number_value(native.name, value)?;
             if !bytes.is_power_of_two() || !(512..=16 << 20).contains(&bytes) {
                 return Err(PoolError::invalid(format!("'{}' must be power of 2 from 512B to 16M", native.name)));
             }
             StoredProperty::Number(bytes)
         }
         Kind::Bytes => {
-            let bytes = if value == "none" { Some(0) } else { parse_bytes(value) };
-            StoredProperty::Number(
-                bytes
-                    .ok_or_else(|| PoolError::invalid(format!("bad numeric value '{value}' for '{}'", native.name)))?,
-            )
+            let bytes = number_value(native.name, value)?;
+            if bytes == 0 && value != "none" && matches!(native.name, "quota" | "refquota") {
+                return Err(PoolError::invalid("use 'none' to disable quota/refquota"));
+            }
+            StoredProperty::Number(bytes)
         }
-        Kind::Count => {
-            let count = if value == "none" { Some(u64::MAX) } else { value.parse().ok() };
-            StoredProperty::Number(
-                count
-                    .ok_or_else(|| PoolError::invalid(format!("bad numeric value '{value}' for '{}'", native.name)))?,
-            )
-        }
+        Kind::Count if value == "none" => StoredProperty::Number(u64::MAX),
+        Kind::Count => StoredProperty::Number(number_value(native.name, value)?),
         Kind::SmallBlocks => {
-            let bytes = parse_bytes(value).filter(|&n| n == 0 || n.is_power_of_two() && (512..=16 << 20).contains(&n));
-            StoredProperty::Number(bytes.ok_or_else(|| {
-                PoolError::invalid(format!("'{}' must be zero or a power of 2 from 512B to 16M", native.name))
-            })?)
+            let bytes = number_value(native.name, value)?;
+            if bytes > 16 << 20 {
+                let reason = format!("invalid '{}' property: must be between zero and 16M", native.name);
+                return Err(PoolError::invalid(reason));
+            }
+            StoredProperty::Number(bytes)
         }
         Kind::Mountpoint => {
-            let absolute = value.starts_with('/') && value.len() < 1024;
+            let absolute = value.starts_with('/');
             if !absolute && value != "none" && value != "legacy" {
                 return Err(PoolError::invalid(format!(
                     "'{}' must be an absolute path, 'none', or 'legacy'",
                     native.name
                 )));
+            }
+            if value.len() > PATH_MAX || value.split('/').any(|part| part.len() > NAME_MAX) {
+                return Err(PoolError::invalid(format!("component of '{}' is too long", native.name)));
             }
             let trimmed = if value.len() > 1 { value.trim_end_matches('/') } else { value };
             StoredProperty::Text(if trimmed.is_empty() { "/".into() } else { trimmed.to_owned() })
@@ -338,16 +328,31 @@ pub fn default_text(name: &str) -> &'static str {
 /// The number that a word stands for.
 fn index_value(name: &str, values: &[(&str, u64)], value: &str) -> Result<u64> {
     let found = values.iter().find(|(text, _)| *text == value);
-    let names: Vec<&str> = values.iter().map(|(text, _)| *text).collect();
     found
         .map(|&(_, number)| number)
-        .ok_or_else(|| PoolError::invalid(format!("'{name}' must be one of '{}'", names.join(" | "))))
+        .ok_or_else(|| PoolError::invalid(format!("'{name}' must be one of '{}'", numbers::choices(name, values))))
+}
+
+/// The number that a text stands for, where "none" is 0.
+fn number_value(name: &str, value: &str) -> Result<u64> {
+    match value {
+        "none" => Ok(0),
+        "auto" if name == "refreservation" => Err(PoolError::invalid("'refreservation=auto' only allowed on volumes")),
+        "auto" => Err(PoolError::invalid(format!("'auto' is invalid value for '{name}'"))),
+        _ => numbers::parse(value).map_err(PoolError::invalid),
+    }
+}
+
+/// Why a property that only volumes or snapshots have cannot be set.
+fn of_volumes(name: &str) -> Option<String> {
+    matches!(name, "volsize" | "volblocksize" | "volthreading")
+        .then(|| format!("'{name}' does not apply to datasets of this type"))
 }
 
 /// Why a property would have no effect.
 fn no_effect(name: &str) -> &'static str {
     match name {
-        "acltype" => "the kernel checks POSIX lists only",
+        "acltype" | "aclinherit" | "aclmode" => "Linux checks POSIX lists only, and this is about NFSv4 lists",
         "nbmand" => "Linux has had no mandatory locks since version 5.15",
         "snapdir" | "snapdev" | "snapshot_limit" => "this version has no snapshots yet",
         "volmode" => "this version has no volumes yet",
@@ -558,11 +563,15 @@ mod tests {
             ("quota", "10X"),
             ("filesystem_limit", "many"),
             ("special_small_blocks", "32K"),
+            ("special_small_blocks", "32M"),
+            ("quota", "0"),
+            ("refreservation", "auto"),
+            ("volsize", "1G"),
             ("utf8only", "on"),
             ("checksum", "md5"),
         ] {
             let text = parse(name, value).unwrap_err().to_string();
-            assert!(text.contains(name), "{text}");
+            assert!(text.contains(name) || text.contains("numeric"), "{text}");
         }
     }
 
@@ -579,15 +588,5 @@ mod tests {
             let text = take_at_creation(&mut given(&[(name, value)]), PoolVersion::FEATURES).unwrap_err().to_string();
             assert!(text.contains(name), "{text}");
         }
-    }
-
-    #[test]
-    fn sizes_are_parsed_with_units() {
-        assert_eq!(parse_bytes("128K"), Some(131_072));
-        assert_eq!(parse_bytes("1.5M"), Some(1_572_864));
-        assert_eq!(parse_bytes("512"), Some(512));
-        assert_eq!(parse_bytes("1GiB"), Some(1 << 30));
-        assert_eq!(parse_bytes("x"), None);
-        assert_eq!(parse_bytes("99999999999E"), None);
     }
 }

@@ -190,8 +190,16 @@ fn a_renamed_file_system_takes_space_and_mounts_along() {
     lab.zfs("rename tank tunk").refused();
     let long = format!("tank/{}", "n".repeat(248));
     lab.zfs(&format!("rename tank/a {long}")).refused();
-    lab.zfs("rename -u tank/a tank/b").refused();
     lab.zfs("rename tank/a tank/none/a").refused();
+    // With -u the mounts stay where they are.
+    lab.zfs("rename -u tank/a tank/u").ok();
+    let mounts = lab.zfs("mount").ok().stdout;
+    let line = format!("{:<30}  {}\n", "tank/u/deep", a.join("deep").display());
+    assert!(mounts.contains(&line), "{mounts}");
+    assert_eq!(fs::read(a.join("deep/file")).expect("still mounted"), data::random(2, 3 << 20));
+    fs::write(a.join("more"), b"written under another name").expect("still writable");
+    fs::remove_file(a.join("more")).expect("and removable");
+    lab.zfs("rename -u tank/u tank/a").ok();
     assert_eq!(fs::read(a.join("deep/file")).expect("still there"), data::random(2, 3 << 20));
 
     lab.zfs("rename tank/a tank/to/moved").ok();

@@ -28,11 +28,22 @@ impl Wanted {
         }
     }
 
-    /// Whether it stands to the right.
+    /// Whether its heading stands to the right.
     pub fn right_aligned(&self) -> bool {
         match self {
             Self::Native(info) => info.right_aligned(),
             Self::Other(_) => false,
+        }
+    }
+
+    /// Whether its values stand to the right: in OpenZFS's lists, those of users' space do, under a heading to the
+    /// left.
+    pub fn values_right_aligned(&self) -> bool {
+        match self {
+            Self::Native(info) => info.right_aligned(),
+            Self::Other(name) => {
+                name.contains('@') && !name.starts_with("feature@") && !name.starts_with("unsupported@")
+            }
         }
     }
 

@@ -130,6 +130,14 @@ const READ_ONLY: &[&str] = &[
     "filesystem_count",
     "snapshot_count",
     "snapshots_changed",
+    // Set once, when the data set is made.
+    "volblocksize",
+    "utf8only",
+    "normalization",
+    "casesensitivity",
+    "encryption",
+    "keyformat",
+    "pbkdf2iters",
 ];
 
 /// Properties that each data set has for itself.
@@ -139,18 +147,11 @@ const NOT_INHERITED: &[&str] = &[
     "refquota",
     "refreservation",
     "volsize",
-    "volblocksize",
     "canmount",
     "version",
     "filesystem_limit",
     "snapshot_limit",
-    "utf8only",
-    "normalization",
-    "casesensitivity",
-    "encryption",
-    "keyformat",
     "keylocation",
-    "pbkdf2iters",
     "context",
     "fscontext",
     "defcontext",

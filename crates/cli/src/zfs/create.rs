@@ -6,7 +6,7 @@ use platter_daemon::api::{CreateDataset, CreatedDataset};
 
 use super::select::well_formed;
 use crate::getopt::{Grammar, parse};
-use crate::out::outln;
+use crate::out::out;
 use crate::session::{Done, Failure, Session, complain_all, refused, usage};
 
 const GRAMMAR: Grammar = Grammar { short: ":PV:b:nso:puv", long: &[] };
@@ -22,67 +22,97 @@ pub(super) fn add_property(list: &mut BTreeMap<String, String>, text: &str) -> R
     Ok(())
 }
 
-fn request(words: &[String], command_line: &str) -> Result<(CreateDataset, bool, bool), Failure> {
-    let parsed = parse(GRAMMAR, words).map_err(usage)?;
-    if parsed.has("V") {
-        return Err(refused("zfs create -V: volumes are not supported yet"));
-    }
-    if parsed.has("s") || parsed.has("b") {
-        return Err(usage("'-s' and '-b' can only be used when creating a volume"));
-    }
-    let name = match parsed.operands.as_slice() {
-        [] => return Err(usage("missing filesystem argument")),
-        [name] => name,
-        _ => return Err(usage("too many arguments")),
+#[derive(Debug)]
+struct Wanted {
+    call: CreateDataset,
+    verbose: bool,
+    parsable: bool,
+}
+
+fn request(words: &[String], command_line: &str) -> Result<Wanted, Failure> {
+    let missing = |message: String| match message.starts_with("missing argument for") {
+        true => usage("missing size argument"),
+        false => usage(message),
     };
-    well_formed(name, "cannot create")?;
-    if name.contains(['@', '#']) {
-        return Err(refused(format!("cannot create '{name}': snapshot delimiter '@' is not expected here")));
-    }
+    let parsed = parse(GRAMMAR, words).map_err(missing)?;
+    let is_volume = parsed.has("V");
     let mut properties = BTreeMap::new();
     for text in parsed.all("o") {
         add_property(&mut properties, text)?;
     }
+    if (parsed.has("s") || parsed.has("b")) && !is_volume {
+        return Err(usage("'-s' and '-b' can only be used when creating a volume"));
+    }
+    if parsed.has("u") && is_volume {
+        return Err(usage("'-u' can only be used when creating a filesystem"));
+    }
+    let name = match parsed.operands.as_slice() {
+        [] => return Err(usage(format!("missing {} argument", if is_volume { "volume" } else { "filesystem" }))),
+        [name] => name,
+        _ => return Err(usage("too many arguments")),
+    };
+    if is_volume {
+        return Err(refused(format!("cannot create '{name}': this version has no volumes yet")));
+    }
+    well_formed(name, "cannot create")?;
+    let parents = parsed.options.iter().filter(|given| given.name == "p").count();
     let parsable = parsed.has("P");
     let call = CreateDataset {
         name: name.clone(),
         properties,
-        parents: parsed.has("p"),
+        parents: parents > 0,
+        parents_unmounted: parents > 1,
         mount: !parsed.has("u"),
         dry_run: parsed.has("n"),
         command: command_line.to_owned(),
     };
-    Ok((call, parsed.has("v") || parsable, parsable))
+    Ok(Wanted { call, verbose: parsed.has("v") || parsable, parsable })
+}
+
+/// What `-v` and `-P` print.
+fn report(wanted: &Wanted) -> String {
+    let Wanted { call, parsable, .. } = wanted;
+    let name = &call.name;
+    let mut text = String::new();
+    if call.parents {
+        text.push_str(&match (parsable, call.dry_run) {
+            (true, _) => format!("create_ancestors\t{name}\n"),
+            (false, true) => format!("would create ancestors of {name}\n"),
+            (false, false) => format!("create ancestors of {name}\n"),
+        });
+    }
+    text.push_str(&match (parsable, call.dry_run) {
+        (true, _) => format!("create\t{name}\n"),
+        (false, true) => format!("would create {name}\n"),
+        (false, false) => format!("create {name}\n"),
+    });
+    for (property, value) in &call.properties {
+        text.push_str(&match parsable {
+            true => format!("property\t{property}\t{value}\n"),
+            false => format!("\t{property}={value}\n"),
+        });
+    }
+    text
 }
 
 /// Runs it.
 pub fn run(session: &mut Session, words: &[String]) -> Done {
-    let (call, verbose, parsable) = request(words, &session.command_line)?;
-    let answer: CreatedDataset = session.post("/v1/datasets", &call)?;
-    if verbose {
-        for name in &answer.created {
-            match (parsable, call.dry_run) {
-                (true, _) => outln!("create\t{name}"),
-                (false, true) => outln!("would create {name}"),
-                (false, false) => outln!("create {name}"),
-            }
-        }
-        for (property, value) in &call.properties {
-            if parsable {
-                outln!("property\t{property}\t{value}");
-            } else {
-                outln!("\t{property}={value}");
-            }
-        }
+    let wanted = request(words, &session.command_line)?;
+    let answer: CreatedDataset = session.post("/v1/datasets", &wanted.call)?;
+    // With -p it may have been there: then nothing is said.
+    if wanted.verbose && !answer.created.is_empty() {
+        out!("{}", report(&wanted));
     }
-    Ok(complain_all(&answer.outcome.problems))
+    // It exists: what could not be mounted is said, and is no failure (OpenZFS says the same).
+    complain_all(&answer.outcome.problems);
+    Ok(0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn made(line: &str) -> Result<(CreateDataset, bool, bool), String> {
+    fn made(line: &str) -> Result<Wanted, String> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         request(&words, "zfs create").map_err(|failure| match failure {
             Failure::Usage(message) => message,
@@ -92,10 +122,20 @@ mod tests {
 
     #[test]
     fn a_command_line_becomes_a_request() {
-        let (call, verbose, parsable) = made("-pu -o compression=lz4 -o recordsize=1M tank/a/b").unwrap();
-        assert!(call.parents && !call.mount && !verbose && !parsable);
+        let wanted = made("-pu -o compression=lz4 -o recordsize=1M tank/a/b").unwrap();
+        let call = &wanted.call;
+        assert!(call.parents && !call.parents_unmounted && !call.mount && !wanted.verbose && !wanted.parsable);
         assert_eq!(call.properties["recordsize"], "1M");
         assert_eq!(call.name, "tank/a/b");
+        assert!(made("-pp tank/a/b").unwrap().call.parents_unmounted);
+    }
+
+    #[test]
+    fn what_is_made_is_said_in_openzfs_words() {
+        let said = |line: &str| report(&made(line).unwrap());
+        assert_eq!(said("-v -o atime=off tank/a"), "create tank/a\n\tatime=off\n");
+        assert_eq!(said("-nvp tank/a"), "would create ancestors of tank/a\nwould create tank/a\n");
+        assert_eq!(said("-pP -o atime=off tank/a"), "create_ancestors\ttank/a\ncreate\ttank/a\nproperty\tatime\toff\n");
     }
 
     #[test]
@@ -103,7 +143,10 @@ mod tests {
         let table = [
             ("", "missing filesystem argument"),
             ("a b", "too many arguments"),
-            ("-V 1G tank/v", "volumes are not supported yet"),
+            ("-V 1G tank/v", "this version has no volumes yet"),
+            ("-uV 1G tank/v", "'-u' can only be used when creating a filesystem"),
+            ("tank/a -o", "missing size argument"),
+            ("-x tank/a", "invalid option 'x'"),
             ("-s tank/v", "can only be used when creating a volume"),
             ("-o atime tank/v", "missing property=value argument"),
             ("-o atime=on -o atime=off tank/v", "specified multiple times"),

@@ -2,6 +2,7 @@
 
 use platter_daemon::api::{DestroyDataset, DestroyedDatasets};
 
+use super::select::complaint;
 use crate::getopt::{Grammar, parse};
 use crate::out::outln;
 use crate::session::{Done, Session, complain_all, refused, usage};
@@ -14,11 +15,14 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         [name] => name,
         _ => return Err(usage("too many arguments")),
     };
+    if let Some(reason) = complaint(name) {
+        return Err(refused(format!("cannot open '{name}': {reason}")));
+    }
     if name.contains(['@', '#']) {
-        return Err(refused(format!("cannot destroy '{name}': snapshots and bookmarks are not supported yet")));
+        return Err(refused(format!("cannot destroy '{name}': this version has no snapshots and bookmarks yet")));
     }
     if parsed.has("d") {
-        return Err(refused(format!("cannot open '{name}': -d is for snapshots, which are not supported yet")));
+        return Err(refused(format!("cannot open '{name}': missing '@' delimiter in snapshot name")));
     }
     let call = DestroyDataset {
         name: name.clone(),

@@ -32,13 +32,14 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         }
     }
     let kinds = types(parsed.last("t"), &["filesystem", "volume", "snapshot", "bookmark"])?;
-    let reach = Reach::parse(parsed.has("r"), parsed.last("d"))?;
+    let mut reach = Reach::parse(parsed.has("r"), parsed.last("d"))?;
     let [properties, names @ ..] = parsed.operands.as_slice() else {
         return Err(usage("missing property argument"));
     };
     if as_int && !parsed.has("j") {
         return Err(usage("'--json-int' only works with '-j' option"));
     }
+    reach.look_below(&kinds, names);
     let selection = select::parse(properties, zfs::find, is_other).map_err(usage)?;
     let (mut found, code) = collect(session, names, reach, &kinds)?;
     if let Selection::Listed(wanted) = &selection {

@@ -69,14 +69,15 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     }
     // Snapshots are listed only when asked for (OpenZFS: property `listsnapshots`, off by default).
     let kinds = types(parsed.last("t"), &["filesystem", "volume"])?;
-    let reach = Reach::parse(parsed.has("r"), parsed.last("d"))?;
+    let mut reach = Reach::parse(parsed.has("r"), parsed.last("d"))?;
+    reach.look_below(&kinds, &parsed.operands);
     let selection = select::parse(fields, zfs::find, is_other).map_err(usage)?;
     let mut sort = Vec::new();
     for given in parsed.options.iter().filter(|given| given.name == "s" || given.name == "S") {
         let name = given.argument.as_str();
         let wanted = match zfs::find(name) {
             Some(info) => Wanted::Native(info),
-            None if is_other(name) => Wanted::Other(name.to_owned()),
+            None if zfs::is_user_property(name) => Wanted::Other(name.to_owned()),
             None => return Err(usage(format!("invalid property '{name}'"))),
         };
         sort.push((wanted, given.name == "S"));
@@ -97,6 +98,9 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
             let mut object = json::schema("zfs list");
             object.insert("datasets".into(), as_json(&found, &columns, literal, as_int).into());
             json::print(object);
+        }
+        if found.is_empty() && code == 0 && !parsed.has("H") {
+            eprintln!("no datasets available");
         }
         return Ok(code);
     }
@@ -143,11 +147,23 @@ fn as_json(views: &[DatasetView], columns: &[Wanted], literal: bool, as_int: boo
         .collect()
 }
 
+/// A word of an enumerated property sorts by its number, as OpenZFS sorts it.
+fn by_number(name: &str, value: &PropertyValue) -> PropertyValue {
+    let kind = platter_dsl::properties::find(name).map(|native| native.kind);
+    match (kind, value) {
+        (Some(platter_dsl::properties::Kind::Index(words)), PropertyValue::Text(text)) => {
+            let number = words.iter().find(|(word, _)| word == text).map(|(_, number)| *number);
+            number.map_or_else(|| value.clone(), PropertyValue::Number)
+        }
+        _ => value.clone(),
+    }
+}
+
 fn compare(a: &DatasetView, b: &DatasetView, sort: &[(Wanted, bool)]) -> Ordering {
     for (wanted, reverse) in sort {
         let raw = |view: &DatasetView| match wanted.name() {
             "name" => Some(PropertyValue::Text(view.report.name.clone())),
-            name => view.report.properties.get(name).map(|property| property.value.clone()),
+            name => view.report.properties.get(name).map(|property| by_number(name, &property.value)),
         };
         // Those without a value come last, whichever way.
         let order = match (raw(a), raw(b)) {
@@ -240,6 +256,15 @@ refz1/comp-zstd-fast-10   971K   179M  7.48M  /refz1/comp-zstd-fast-10
         assert_eq!(by("used", true), Ordering::Less);
         assert_eq!(by("ratio", true), Ordering::Less);
         assert_eq!(by("name", true), Ordering::Greater);
+        let mut on = example("on", 1, 100);
+        let mut off = example("off", 1, 100);
+        for (view, word) in [(&mut on, "on"), (&mut off, "off")] {
+            view.report.properties.get_mut("atime").unwrap().value = PropertyValue::Text(word.into());
+        }
+        let atime = [(listed("atime").remove(0), false)];
+        assert_eq!(compare(&off, &on, &atime), Ordering::Less, "off is 0, on is 1");
+        let gzip = by_number("compression", &PropertyValue::Text("gzip-9".into()));
+        assert_eq!(gzip, PropertyValue::Number(13));
     }
 
     #[test]

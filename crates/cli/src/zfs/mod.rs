@@ -9,6 +9,7 @@ mod mount;
 mod rename;
 mod select;
 mod set;
+mod upgrade;
 mod userspace;
 
 use crate::getopt::{Grammar, parse};
@@ -28,7 +29,7 @@ pub static USAGE: Usage = Usage {
         Entry::GAP,
         Entry::command(
             "rename",
-            "\trename [-f] <filesystem> <filesystem>\n\trename -p [-f] <filesystem> <filesystem>\n\
+            "\trename [-f] <filesystem> <filesystem>\n\trename -p[p] [-f] <filesystem> <filesystem>\n\
              \trename -u [-f] <filesystem> <filesystem>\n",
         ),
         Entry::GAP,
@@ -46,6 +47,7 @@ pub static USAGE: Usage = Usage {
              \t    <\"all\" | property[,...]> [filesystem|volume|snapshot|bookmark] ...\n",
         ),
         Entry::command("inherit", "\tinherit [-rS] <property> <filesystem|volume|snapshot> ...\n"),
+        Entry::command("upgrade", "\tupgrade [-v]\n\tupgrade [-r] [-V version] <-a | filesystem ...>\n"),
         Entry::GAP,
         Entry::command(
             "userspace",
@@ -63,7 +65,7 @@ pub static USAGE: Usage = Usage {
         ),
         Entry::GAP,
         Entry::command("mount", "\tmount [-j]\n\tmount [-flvO] [-o opts] <-a|-R filesystem|filesystem>\n"),
-        Entry::command("unmount", "\tunmount [-f] <-a | filesystem|mountpoint>\n"),
+        Entry::command("unmount", "\tunmount [-fu] <-a | filesystem|mountpoint>\n"),
     ],
     footer: "\nEach dataset is of the form: pool/[dataset/]*dataset[@name]\n\n\
              For the property list, run: zfs set|get\n\n\
@@ -75,7 +77,6 @@ pub static USAGE: Usage = Usage {
         "promote",
         "bookmark",
         "program",
-        "upgrade",
         "project",
         "share",
         "unshare",
@@ -92,6 +93,11 @@ pub static USAGE: Usage = Usage {
         "change-key",
         "redact",
         "wait",
+        "rewrite",
+        "jail",
+        "unjail",
+        "zone",
+        "unzone",
     ],
 };
 
@@ -101,8 +107,22 @@ fn canonical(name: &str) -> &str {
         "umount" => "unmount",
         "snap" => "snapshot",
         "recv" => "receive",
-        "rewrite" | "jail" | "unjail" | "zone" | "unzone" => "wait",
         other => other,
+    }
+}
+
+/// What a command that is not there would need.
+fn why_later(name: &str) -> &'static str {
+    match name {
+        "project" => "files have no project numbers yet",
+        "share" | "unshare" => "it shares nothing over the network yet",
+        "allow" | "unallow" => "the daemon answers to its owner only, so there is nobody to delegate to",
+        "load-key" | "unload-key" | "change-key" => "it does not encrypt yet",
+        "program" => "it runs no channel programs yet",
+        "jail" | "unjail" | "zone" | "unzone" => "data sets cannot be given to containers",
+        "rewrite" => "it cannot rewrite files in place yet",
+        "wait" => "it does not tell what is still being freed",
+        _ => "it has no snapshots yet",
     }
 }
 
@@ -115,6 +135,7 @@ fn find(name: &str) -> Option<Run> {
         "get" => get::run,
         "set" => set::set,
         "inherit" => set::inherit,
+        "upgrade" => upgrade::run,
         "rename" => rename::run,
         "userspace" => userspace::users,
         "groupspace" => userspace::groups,
@@ -136,7 +157,8 @@ pub fn main(words: &[String]) -> u8 {
     USAGE.run(&words, |session, name, rest| match find(canonical(name)) {
         Some(run) => run(session, rest),
         None if USAGE.later.contains(&canonical(name)) => {
-            Err(refused(format!("zfs {name}: not supported yet by platter {}", env!("CARGO_PKG_VERSION"))))
+            let reason = why_later(canonical(name));
+            Err(refused(format!("zfs {name}: not supported by platter {}: {reason}", env!("CARGO_PKG_VERSION"))))
         }
         None if name.contains('=') => {
             let mut all = vec![name.to_owned()];

@@ -1,8 +1,9 @@
 //! `zfs mount` and `zfs unmount`.
 
-use platter_daemon::api::{MountEntry, MountRequest, Outcome, UnmountRequest};
+use platter_daemon::api::{MountEntry, MountOutcome, MountRequest, Outcome, UnmountRequest};
 use serde_json::json;
 
+use super::select::openable;
 use crate::getopt::{Grammar, parse};
 use crate::json::{self, Object};
 use crate::out::out;
@@ -11,8 +12,7 @@ use crate::session::{Done, Session, complain_all, usage};
 /// Runs `zfs mount`.
 pub fn mount(session: &mut Session, words: &[String]) -> Done {
     let parsed = parse(Grammar { short: ":ajRlvo:Of", long: &[("json", "j")] }, words).map_err(usage)?;
-    // -l loads keys (an encrypted file system cannot be mounted and says so), -f is for redacted ones, -O mounts
-    // over what is there, as the property `overlay` says by default.
+    // -l loads keys (an encrypted file system cannot be mounted and says so), -f is for redacted ones.
     let recursive = parsed.has("R");
     let as_json = parsed.has("j");
     if as_json && !parsed.operands.is_empty() {
@@ -25,12 +25,20 @@ pub fn mount(session: &mut Session, words: &[String]) -> Done {
         }
         options.extend(list.split(',').map(str::to_owned));
     }
+    let call = MountRequest { dataset: None, options, recursive, overlay: parsed.has("O") };
     match (parsed.has("a"), parsed.operands.as_slice()) {
-        (true, []) => {
-            let outcome: Outcome = session.post("/v1/mounts", &MountRequest { dataset: None, options, recursive })?;
-            Ok(complain_all(&outcome.problems))
+        (true, [_, ..]) => Err(usage("too many arguments")),
+        (true, []) => mount_many(session, &[call], parsed.has("v")),
+        (false, []) if recursive => Err(usage("no dataset provided")),
+        (false, names) if recursive => {
+            for name in names {
+                openable(name)?;
+            }
+            let calls: Vec<MountRequest> =
+                names.iter().map(|name| MountRequest { dataset: Some(name.clone()), ..call.clone() }).collect();
+            mount_many(session, &calls, parsed.has("v"))
         }
-        (false, []) if options.is_empty() => {
+        (false, []) if call.options.is_empty() => {
             let mounts: Vec<MountEntry> = session.get("/v1/mounts")?;
             if as_json {
                 if !mounts.is_empty() {
@@ -45,12 +53,27 @@ pub fn mount(session: &mut Session, words: &[String]) -> Done {
         }
         (false, []) => Err(usage("missing filesystem argument (specify -a for all)")),
         (false, [name]) => {
-            let call = MountRequest { dataset: Some(name.clone()), options, recursive };
-            let outcome: Outcome = session.post("/v1/mounts", &call)?;
+            openable(name)?;
+            let call = MountRequest { dataset: Some(name.clone()), ..call };
+            let outcome: MountOutcome = session.post("/v1/mounts", &call)?;
             Ok(complain_all(&outcome.problems))
         }
         _ => Err(usage("too many arguments")),
     }
+}
+
+/// Mounts what is mounted by itself, and says with `verbose` how much was looked at.
+fn mount_many(session: &mut Session, calls: &[MountRequest], verbose: bool) -> Done {
+    let (mut code, mut considered) = (0, 0);
+    for call in calls {
+        let outcome: MountOutcome = session.post("/v1/mounts", call)?;
+        code = code.max(complain_all(&outcome.problems));
+        considered += outcome.considered;
+    }
+    if verbose && considered > 0 {
+        out!("Reading ZFS config: done.\nMounting ZFS filesystems: ({considered}/{considered})\n");
+    }
+    Ok(code)
 }
 
 fn list_text(mounts: &[MountEntry]) -> String {
@@ -79,7 +102,10 @@ pub fn unmount(session: &mut Session, words: &[String]) -> Done {
             let plain = target.trim_end_matches('/');
             Some(if plain.is_empty() { "/".to_owned() } else { plain.to_owned() })
         }
-        (false, [target]) => Some(target.clone()),
+        (false, [target]) => {
+            openable(target)?;
+            Some(target.clone())
+        }
         _ => return Err(usage("too many arguments")),
     };
     let call = UnmountRequest { target, force: parsed.has("f") };

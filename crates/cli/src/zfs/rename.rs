@@ -2,7 +2,7 @@
 
 use platter_daemon::api::{Outcome, RenameDataset};
 
-use super::select::well_formed;
+use super::select::{openable, well_formed};
 use crate::getopt::{Grammar, parse};
 use crate::session::{Done, Failure, Session, complain_all, refused, usage};
 
@@ -20,17 +20,20 @@ fn request(words: &[String], command_line: &str) -> Result<RenameDataset, Failur
     if parsed.has("u") && parsed.has("p") {
         return Err(usage("-u and -p options are mutually exclusive"));
     }
-    if parsed.has("r") || from.contains(['@', '#']) {
-        return Err(refused(format!("cannot rename '{from}': snapshots and bookmarks are not supported yet")));
+    if parsed.has("r") && !from.contains('@') {
+        return Err(usage("source dataset for recursive rename must be a snapshot"));
     }
-    well_formed(to, "cannot create")?;
-    if to.contains(['@', '#']) {
-        return Err(refused(format!("cannot create '{to}': snapshot delimiter '@' is not expected here")));
+    if from.contains('@') {
+        return Err(refused(format!("cannot rename '{from}': this version has no snapshots yet")));
     }
+    openable(from)?;
+    well_formed(to, "cannot rename to")?;
+    let parents = parsed.options.iter().filter(|given| given.name == "p").count();
     Ok(RenameDataset {
         from: from.clone(),
         to: to.clone(),
-        parents: parsed.has("p"),
+        parents: parents > 0,
+        parents_unmounted: parents > 1,
         force: parsed.has("f"),
         no_mount: parsed.has("u"),
         command: command_line.to_owned(),
@@ -63,7 +66,12 @@ mod tests {
         let table = [
             ("tank/a", "missing target dataset argument"),
             ("-u -p a b", "mutually exclusive"),
-            ("tank/a@s tank/a@t", "not supported yet"),
+            ("tank/a@s tank/a@t", "no snapshots yet"),
+            ("-r tank/a tank/b", "must be a snapshot"),
+            ("-r -p tank/a@s tank/b@s", "-p and -r options are mutually exclusive"),
+            ("tank/a tank/b@s", "snapshot delimiter '@' is not expected here"),
+            ("tank/ tank/b", "cannot open 'tank/': trailing slash in name"),
+            ("a b c", "too many arguments"),
             ("tank/a tank/b/", "trailing slash"),
         ];
         for (line, expected) in table {

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use platter_daemon::api::{DatasetView, Datasets, ErrorBody, MountEntry};
 use platter_daemon::client::encode;
+use platter_dsl::names::{NAME_MAX, NESTING_MAX};
 
 use crate::session::{Failure, Session, complain, refused, usage};
 
@@ -30,6 +31,14 @@ impl Reach {
             },
             None if recursive => Ok(Self { depth: usize::MAX, given: true }),
             None => Ok(Self { depth: 0, given: false }),
+        }
+    }
+
+    /// Snapshots or bookmarks alone of named data sets are looked for one level below them.
+    pub(super) fn look_below(&mut self, kinds: &BTreeSet<&'static str>, names: &[String]) {
+        let alone = *kinds == BTreeSet::from(["snapshot"]) || *kinds == BTreeSet::from(["bookmark"]);
+        if alone && !names.is_empty() && !self.given {
+            *self = Self { depth: 1, given: true };
         }
     }
 }
@@ -69,7 +78,9 @@ pub fn collect(
         let all: Datasets = session.get("/v1/datasets")?;
         let limit = if reach.given { reach.depth } else { usize::MAX };
         let near = |view: &DatasetView| level(&view.report.name) <= limit;
-        return Ok((all.datasets.into_iter().filter(|view| wanted(view) && near(view)).collect(), 0));
+        let mut found: Vec<DatasetView> = all.datasets.into_iter().filter(|view| wanted(view) && near(view)).collect();
+        found.sort_by(|a, b| a.report.name.cmp(&b.report.name));
+        return Ok((found, 0));
     }
     let mut found = Vec::new();
     let mut seen = BTreeSet::new();
@@ -101,6 +112,8 @@ pub fn collect(
             }
         }
     }
+    // By name, whatever the order they were asked for in (`zfs_compare`).
+    found.sort_by(|a, b| a.report.name.cmp(&b.report.name));
     Ok((found, code))
 }
 
@@ -108,39 +121,105 @@ fn level(name: &str) -> usize {
     name.matches(['/', '@']).count()
 }
 
-/// A name as given, or the data set mounted at a path as given.
-fn named(session: &mut Session, given: &str) -> Result<Result<String, ErrorBody>, ErrorBody> {
-    if !given.starts_with('/') && !given.starts_with("./") && !given.starts_with("../") && given != "." {
-        return Ok(Ok(given.to_owned()));
+/// A name as given, or the data set mounted at a path as given (`zfs_path_to_zhandle`).
+pub(super) fn named(session: &mut Session, given: &str) -> Result<Result<String, ErrorBody>, ErrorBody> {
+    if !given.starts_with('/') && !given.starts_with("./") {
+        return Ok(complaint(given).map_or_else(
+            || Ok(given.to_owned()),
+            |reason| Err(ErrorBody::new(format!("cannot open '{given}': {reason}"))),
+        ));
     }
-    let Ok(path) = Path::new(given).canonicalize() else {
-        return Ok(Err(ErrorBody::new(format!("cannot open '{given}': No such file or directory"))));
+    let path = match Path::new(given).canonicalize() {
+        Ok(path) => path,
+        Err(error) => {
+            let reason = error.to_string();
+            let reason = reason.split(" (os error").next().unwrap_or_default();
+            return Ok(Err(ErrorBody::new(format!("cannot open '{given}': {reason}"))));
+        }
     };
     let mounts: Vec<MountEntry> = session.get("/v1/mounts")?;
     let inside = mounts.iter().filter(|mount| path.starts_with(&mount.mountpoint));
     let nearest = inside.max_by_key(|mount| mount.mountpoint.components().count());
     Ok(nearest
         .map(|mount| mount.dataset.clone())
-        .ok_or_else(|| ErrorBody::new(format!("cannot open '{given}': not a ZFS filesystem"))))
+        .ok_or_else(|| ErrorBody::new(format!("'{given}': not a ZFS filesystem"))))
 }
 
-/// The full name of a data set as a command takes it; slashes at the ends and empty parts are refused.
+/// Why no data set, snapshot or bookmark can be called so (`entity_namecheck`), in OpenZFS's words.
+pub(super) fn complaint(name: &str) -> Option<String> {
+    if name.len() > NAME_MAX {
+        return Some("name is too long".to_owned());
+    }
+    if name.starts_with('/') {
+        return Some("leading slash in name".to_owned());
+    }
+    let valid = |c: char| c.is_ascii_alphanumeric() || "-_.: %".contains(c);
+    let (mut rest, mut delimited) = (name, false);
+    loop {
+        let end = rest.find(['/', '@', '#']).unwrap_or(rest.len());
+        let (part, tail) = rest.split_at(end);
+        if part.is_empty() && tail.is_empty() && !name.is_empty() && name.ends_with('/') {
+            return Some("trailing slash in name".to_owned());
+        }
+        if let Some(bad) = part.chars().find(|c| !valid(*c)) {
+            return Some(format!("invalid character '{bad}' in name"));
+        }
+        if !tail.starts_with(['@', '#']) {
+            match part {
+                "." => return Some("self reference, '.' is found in name".to_owned()),
+                ".." => return Some("parent reference, '..' is found in name".to_owned()),
+                _ => {}
+            }
+        } else if delimited {
+            return Some("multiple '@' and/or '#' delimiters in name".to_owned());
+        } else {
+            delimited = true;
+        }
+        if part.is_empty() {
+            return Some("empty component or misplaced '@' or '#' delimiter in name".to_owned());
+        }
+        if tail.is_empty() {
+            return None;
+        }
+        if tail.starts_with('/') && delimited {
+            return Some("trailing slash in name".to_owned());
+        }
+        rest = &tail[1..];
+    }
+}
+
+/// Why no file system can be made with this name, in OpenZFS's words (`zfs_validate_name`, `dataset_nestcheck`).
 ///
 /// # Errors
-/// What is wrong with it.
-pub fn well_formed(name: &str, what: &str) -> Result<(), Failure> {
-    let complaint = if name.is_empty() {
-        "empty name"
-    } else if name.starts_with('/') {
-        "leading slash in name"
-    } else if name.ends_with('/') {
-        "trailing slash in name"
-    } else if name.contains("//") {
-        "empty component or misplaced '@' or '#' delimiter in name"
+/// `what`, the name and the reason.
+pub(super) fn well_formed(name: &str, what: &str) -> Result<(), Failure> {
+    let reason = if name.contains('@') {
+        Some("snapshot delimiter '@' is not expected here".to_owned())
+    } else if name.contains('#') {
+        Some("bookmark delimiter '#' is not expected here".to_owned())
+    } else if name.contains('%') {
+        Some("invalid character '%' in name".to_owned())
+    } else if name.matches('/').count() >= NESTING_MAX {
+        complaint(name).or_else(|| Some("maximum name nesting depth exceeded".to_owned()))
     } else {
-        return Ok(());
+        complaint(name)
     };
-    Err(refused(format!("{what} '{name}': {complaint}")))
+    reason.map_or(Ok(()), |reason| Err(refused(format!("{what} '{name}': {reason}"))))
+}
+
+/// Why nothing can be found under this name as a file system or volume.
+///
+/// # Errors
+/// "cannot open", the name and the reason.
+pub(super) fn openable(name: &str) -> Result<(), Failure> {
+    let reason = if name.contains('@') {
+        Some("snapshot delimiter '@' is not expected here".to_owned())
+    } else if name.contains('#') {
+        Some("bookmark delimiter '#' is not expected here".to_owned())
+    } else {
+        complaint(name)
+    };
+    reason.map_or(Ok(()), |reason| Err(refused(format!("cannot open '{name}': {reason}"))))
 }
 
 #[cfg(test)]
@@ -158,10 +237,40 @@ mod tests {
     }
 
     #[test]
-    fn malformed_names_are_refused() {
-        for name in ["", "/tank", "tank/", "tank//a"] {
-            assert!(well_formed(name, "cannot create").is_err(), "{name}");
+    fn malformed_names_are_refused_in_openzfs_words() {
+        let long = format!("tank/{}", "n".repeat(251));
+        let deep = format!("tank{}", "/d".repeat(50));
+        let table = [
+            ("", "empty component"),
+            ("/tank", "leading slash in name"),
+            ("tank/", "trailing slash in name"),
+            ("tank//a", "empty component or misplaced '@' or '#' delimiter in name"),
+            ("tank/a@b", "snapshot delimiter '@' is not expected here"),
+            ("tank/a#b", "bookmark delimiter '#' is not expected here"),
+            ("tank/a*b", "invalid character '*' in name"),
+            ("tank/é", "invalid character 'é' in name"),
+            ("tank/a%b", "invalid character '%' in name"),
+            ("tank/./a", "self reference, '.' is found in name"),
+            ("tank/..", "parent reference, '..' is found in name"),
+            (&long, "name is too long"),
+            (&deep, "maximum name nesting depth exceeded"),
+        ];
+        for (name, reason) in table {
+            match well_formed(name, "cannot create") {
+                Err(Failure::Refused(body)) => assert!(body.message.contains(reason), "{name}: {}", body.message),
+                other => panic!("{name}: {other:?}"),
+            }
         }
-        assert!(well_formed("tank/a", "cannot create").is_ok());
+        for name in ["tank/a b", "tank/a:b.c-d_e", &long[..255], &deep[..deep.len() - 2]] {
+            assert!(well_formed(name, "cannot create").is_ok(), "{name}");
+        }
+        for (name, reason) in [
+            ("a@b@c", "multiple '@' and/or '#' delimiters in name"),
+            ("a@b/c", "trailing slash in name"),
+            ("a@", "empty component or misplaced"),
+        ] {
+            assert!(complaint(name).is_some_and(|found| found.contains(reason)), "{name}");
+        }
+        assert!(complaint("a@b").is_none() && complaint("a%b").is_none());
     }
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use platter_daemon::api::{ErrorBody, Outcome, SetDatasetProperties, SetIdQuota};
-use platter_dsl::properties::parse_bytes;
+use platter_dsl::numbers;
 
 use super::create::add_property;
 use super::ids;
+use super::select::openable;
 use crate::getopt::{Grammar, parse};
 use crate::props::zfs;
 use crate::session::{Done, Failure, Session, complain, complain_all, refused, usage};
@@ -15,6 +16,10 @@ use crate::session::{Done, Failure, Session, complain, complain_all, refused, us
 fn for_each(session: &mut Session, names: &[String], template: &SetDatasetProperties) -> Done {
     let mut code = 0;
     for name in names {
+        if let Err(failure) = openable(name) {
+            code = code.max(complain_or(Err(failure))?);
+            continue;
+        }
         let call = SetDatasetProperties { name: name.clone(), ..template.clone() };
         match session.post::<_, Outcome>("/v1/datasets/properties", &call) {
             Ok(outcome) => code = code.max(complain_all(&outcome.problems)),
@@ -56,50 +61,27 @@ fn settings(words: &[String]) -> Result<(BTreeMap<String, String>, Vec<String>),
 pub fn set(session: &mut Session, words: &[String]) -> Done {
     let parsed = parse(Grammar { short: "u", long: &[] }, words).map_err(usage)?;
     let (properties, names) = settings(&parsed.operands)?;
-    let mut code = 0;
     let mut named = BTreeMap::new();
     let mut quotas = Vec::new();
     for (property, value) in properties {
         // Columns are short names here too (`zfs set recsize=1M`).
         let name = zfs::find(&property).map_or(property.clone(), |info| info.name.to_owned());
-        let first = &names[0];
+        let refuse = |reason: String| refused(format!("cannot set property for '{}': {reason}", names[0]));
         if let Some(found) = ids::parse(&property) {
-            let what = format!("cannot set property for '{first}'");
-            let found = found.map_err(|reason| refused(format!("{what}: {reason}")))?;
+            let found = found.map_err(refuse)?;
             if !found.kind.ends_with("quota") {
-                return Err(refused(format!("{what}: '{property}' is readonly")));
+                return Err(refuse(format!("'{property}' is readonly")));
             }
-            let bytes = if value == "none" { Some(0) } else { parse_bytes(&value) };
-            let bytes = bytes.ok_or_else(|| refused(format!("{what}: bad numeric value '{value}'")))?;
-            quotas.push((found, bytes));
-            continue;
-        }
-        if zfs::is_read_only(&name) {
-            return Err(refused(format!("cannot set property for '{first}': '{name}' is readonly")));
-        }
-        if zfs::find(&name).is_none() && !zfs::is_user_property(&name) {
-            return Err(refused(format!("cannot set property for '{first}': invalid property '{name}'")));
-        }
-        named.insert(name, Some(value));
-    }
-    for (property, value) in quotas {
-        for name in &names {
-            let call = SetIdQuota {
-                name: name.clone(),
-                whose: property.whose,
-                id: property.id,
-                objects: property.kind.contains("obj"),
-                value,
-                command: session.command_line.clone(),
-            };
-            if let Err(body) = session.post::<_, Outcome>("/v1/datasets/idquota", &call) {
-                complain(&body);
-                code = 1;
+            if found.whose == platter_daemon::api::Whose::Project {
+                return Err(refuse(format!("'{property}' would have no effect: files have no project numbers yet")));
             }
+            let bytes = if value == "none" { Ok(0) } else { numbers::parse(&value) };
+            quotas.push((found, bytes.map_err(refuse)?));
+        } else if name.starts_with("written@") {
+            return Err(refuse(format!("'{name}' is readonly")));
+        } else {
+            named.insert(name, Some(value));
         }
-    }
-    if named.is_empty() {
-        return Ok(code);
     }
     let template = SetDatasetProperties {
         properties: named,
@@ -107,11 +89,51 @@ pub fn set(session: &mut Session, words: &[String]) -> Done {
         command: session.command_line.clone(),
         ..SetDatasetProperties::default()
     };
-    Ok(code.max(for_each(session, &names, &template)?))
+    let mut code = 0;
+    for name in &names {
+        // What a property makes impossible must not leave a quota behind.
+        let done = if template.properties.is_empty() {
+            openable(name).map(|()| 0)
+        } else {
+            for_each(session, std::slice::from_ref(name), &template)
+        };
+        let done = match done {
+            Ok(0) => set_quotas(session, name, &quotas),
+            other => other,
+        };
+        code = code.max(complain_or(done)?);
+    }
+    Ok(code)
+}
+
+/// A refusal is said, and the command goes on with the next data set.
+fn complain_or(done: Done) -> Done {
+    match done {
+        Err(Failure::Refused(body)) => {
+            complain(&body);
+            Ok(body.exit_code)
+        }
+        other => other,
+    }
+}
+
+fn set_quotas(session: &mut Session, name: &str, quotas: &[(ids::IdProperty, u64)]) -> Done {
+    for (property, value) in quotas {
+        let call = SetIdQuota {
+            name: name.to_owned(),
+            whose: property.whose,
+            id: property.id,
+            objects: property.kind.contains("obj"),
+            value: *value,
+            command: session.command_line.clone(),
+        };
+        session.post::<_, Outcome>("/v1/datasets/idquota", &call)?;
+    }
+    Ok(0)
 }
 
 /// Checks what `zfs inherit` is asked for.
-fn inheritable(property: &str) -> Result<String, Failure> {
+fn inheritable(property: &str, received: bool) -> Result<String, Failure> {
     let Some(info) = zfs::find(property) else {
         return if zfs::is_user_property(property) {
             Ok(property.to_owned())
@@ -123,12 +145,15 @@ fn inheritable(property: &str) -> Result<String, Failure> {
     if zfs::is_read_only(name) {
         return Err(refused(format!("{property} property is read-only")));
     }
-    if !zfs::is_inherited(name) {
+    if received && matches!(name, "volsize" | "version") {
+        return Err(refused(format!("'{property}' property cannot be reverted to a received value")));
+    }
+    if !zfs::is_inherited(name) && !received {
         let body = ErrorBody::new(format!("'{property}' property cannot be inherited"));
         return Err(Failure::Refused(match name {
-            "quota" | "reservation" | "refquota" | "refreservation" => {
-                body.hint(format!("use 'zfs set {property}=none' to clear"))
-            }
+            "quota" | "reservation" | "refquota" | "refreservation" => body.hint(format!(
+                "use 'zfs set {property}=none' to clear\nuse 'zfs inherit -S {property}' to revert to received value"
+            )),
             _ => body,
         }));
     }
@@ -141,7 +166,7 @@ pub fn inherit(session: &mut Session, words: &[String]) -> Done {
     let (property, names) = match parsed.operands.as_slice() {
         [] => return Err(usage("missing property argument")),
         [_] => return Err(usage("missing dataset argument")),
-        [property, names @ ..] => (inheritable(property)?, names),
+        [property, names @ ..] => (inheritable(property, parsed.has("S"))?, names),
     };
     let template = SetDatasetProperties {
         properties: BTreeMap::from([(property, None)]),
@@ -174,10 +199,15 @@ mod tests {
 
     #[test]
     fn only_what_can_be_inherited_is_inherited() {
+        let inheritable = |property| inheritable(property, false);
         assert_eq!(inheritable("recsize").unwrap(), "recordsize");
         assert_eq!(inheritable("my:own").unwrap(), "my:own");
-        assert!(matches!(inheritable("used"), Err(Failure::Refused(_))));
+        for read_only in ["used", "utf8only"] {
+            let Err(Failure::Refused(body)) = inheritable(read_only) else { panic!("{read_only}") };
+            assert_eq!(body.message, format!("{read_only} property is read-only"));
+        }
         assert!(matches!(inheritable("quota"), Err(Failure::Refused(body)) if body.hint.is_some()));
+        assert!(super::inheritable("quota", true).is_ok() && super::inheritable("version", true).is_err());
         assert!(matches!(inheritable("nope"), Err(Failure::Usage(_))));
     }
 }

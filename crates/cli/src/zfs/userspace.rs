@@ -6,9 +6,11 @@ use platter_daemon::api::{IdUsage, Userspace, Whose};
 use platter_daemon::client::encode;
 
 use super::ids;
+use super::select::named;
 use crate::getopt::{Grammar, parse};
 use crate::nice;
 use crate::out::out;
+use crate::props::zfs;
 use crate::session::{Done, Failure, Session, refused, usage};
 
 /// A column.
@@ -30,7 +32,7 @@ impl Field {
     }
 
     fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|field| field.heading().eq_ignore_ascii_case(name))
+        Self::ALL.into_iter().find(|field| field.heading().to_ascii_lowercase() == name)
     }
 
     fn is_text(self) -> bool {
@@ -139,6 +141,9 @@ fn types(list: &str) -> Result<Vec<Whose>, Failure> {
 
 fn run(session: &mut Session, words: &[String], default: Whose) -> Done {
     let short = if default == Whose::Project { "Hpo:s:S:" } else { "nHpo:s:S:t:i" };
+    if words.is_empty() {
+        return Err(usage(""));
+    }
     let parsed = parse(Grammar { short, long: &[] }, words).map_err(usage)?;
     let name = match parsed.operands.as_slice() {
         [] => return Err(usage("missing dataset name")),
@@ -154,18 +159,23 @@ fn run(session: &mut Session, words: &[String], default: Whose) -> Done {
     };
     let mut sort = Vec::new();
     for given in parsed.options.iter().filter(|given| given.name == "s" || given.name == "S") {
-        let field = Field::parse(&given.argument);
-        let field = field.ok_or_else(|| usage(format!("invalid field '{}'", given.argument)))?;
-        sort.push((field, given.name == "S"));
+        let field = given.argument.as_str();
+        match Field::parse(field) {
+            Some(field) => sort.push((field, given.name == "S")),
+            // Any property may be named; only those that are shown make an order.
+            None if zfs::find(field).is_some() || zfs::is_user_property(field) => {}
+            None => return Err(usage(format!("invalid field '{field}'"))),
+        }
     }
     sort.extend([(Field::Type, false), (Field::Name, false)]);
     let whose = match parsed.last("t") {
         None => vec![default],
         Some(list) => types(list)?,
     };
+    let name = named(session, name)??;
     let mut rows = Vec::new();
     for whose in whose {
-        for usage in fetch(session, name, whose)? {
+        for usage in fetch(session, &name, whose)? {
             let name = if parsed.has("n") { None } else { ids::name(whose, usage.id) };
             rows.push(Row { whose, name, usage });
         }

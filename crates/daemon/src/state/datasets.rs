@@ -36,6 +36,22 @@ fn missing_parents(known: &BTreeMap<String, DatasetReport>, name: &str) -> Vec<S
     missing
 }
 
+/// Properties of parents that are made on the way.
+fn for_parents(unmounted: bool) -> BTreeMap<String, String> {
+    unmounted.then(|| ("canmount".to_owned(), "off".to_owned())).into_iter().collect()
+}
+
+/// These data sets with children before their parents, as a walk meets them.
+fn children_first(names: &[String], root: &str) -> Vec<String> {
+    let depth = root.matches('/').count() + 1;
+    let mut order = Vec::new();
+    for child in names.iter().filter(|name| is_under(name, root) && name.matches('/').count() == depth) {
+        order.extend(children_first(names, child));
+    }
+    order.push(root.to_owned());
+    order
+}
+
 impl Daemon {
     /// Data sets of all pools, or one with its descendants.
     pub async fn datasets(&self, under: Option<&str>) -> Answer<Datasets> {
@@ -76,7 +92,11 @@ impl Daemon {
         map: &BTreeMap<String, DatasetReport>,
         altroot: Option<&Path>,
     ) -> DatasetView {
-        let mounted_at = self.mounted(&report.name).map(|active| active.at);
+        let active = self.mounted(&report.name);
+        if let Some(active) = &active {
+            mount_plan::show_options(&mut report, &active.options);
+        }
+        let mounted_at = active.map(|active| active.at);
         if report.kind == "filesystem" {
             let place = mount_plan::resolve(&report.name, map, altroot).shown();
             report
@@ -101,42 +121,48 @@ impl Daemon {
     pub async fn create_dataset(&self, call: &CreateDataset) -> Answer<CreatedDataset> {
         let _admin = self.admin.lock().await;
         let name = &call.name;
-        let what = if call.dry_run { format!("cannot verify '{name}'") } else { format!("cannot create '{name}'") };
+        let what = format!("cannot create '{name}'");
         let pool_name = pool_of(name);
+        if pool_name == name {
+            return Err(ErrorBody::new(format!("{what}: missing dataset name")));
+        }
         let pool = self.pool(pool_name).map_err(|_| ErrorBody::new(format!("{what}: no such pool '{pool_name}'")))?;
         let map = mount_plan::by_name(&self.reports(&pool, &what).await?);
-        if map.contains_key(name) {
-            if call.parents {
-                return Ok(CreatedDataset::default());
-            }
-            return Err(ErrorBody::new(format!("{what}: dataset already exists")));
+        if call.dry_run {
+            // As OpenZFS: the properties, not whether it could be made.
+            pool.check_new_properties(&call.properties)
+                .map_err(|error| failed(&format!("cannot verify '{name}'"), error))?;
+        }
+        if map.contains_key(name) && call.parents {
+            return Ok(CreatedDataset::default());
         }
         let mut chain = missing_parents(&map, name);
-        if !chain.is_empty() && !call.parents {
+        if !call.dry_run && !chain.is_empty() && !call.parents {
             return Err(ErrorBody::new(format!("{what}: parent does not exist"))
                 .hint("use 'zfs create -p' to create the missing parents too"));
+        }
+        if !call.dry_run && map.contains_key(name) {
+            return Err(ErrorBody::new(format!("{what}: dataset already exists")));
         }
         chain.push(name.clone());
         let mut answer = CreatedDataset { created: chain.clone(), outcome: Outcome::default() };
         if call.dry_run {
             return Ok(answer);
         }
-        let none = BTreeMap::new();
+        // Refused before parents are made for it.
+        pool.check_new_properties(&call.properties).map_err(|error| failed(&what, error))?;
         for made in &chain {
-            let properties = if made == name { &call.properties } else { &none };
-            pool.create_dataset(made, properties).await.map_err(|error| failed(&what, error))?;
-        }
-        self.log(&pool, &call.command).await;
-        if call.mount {
-            for made in &chain {
-                if let Err(error) = self.mount_dataset(made, false, &HowToMount::default()).await {
-                    answer
-                        .outcome
-                        .problems
-                        .push(format!("filesystem successfully created, but not mounted: {}", error.message));
-                }
+            let given = if made == name { call.properties.clone() } else { for_parents(call.parents_unmounted) };
+            pool.create_dataset(made, &given).await.map_err(|error| failed(&what, error))?;
+            // What had to be made above it is mounted in any case, unless it says otherwise.
+            if (call.mount || made != name)
+                && let Err(error) = self.mount_dataset(made, false, &HowToMount::default()).await
+            {
+                let problem = format!("filesystem successfully created, but not mounted: {}", error.message);
+                answer.outcome.problems.push(problem);
             }
         }
+        self.log(&pool, &call.command).await;
         Ok(answer)
     }
 
@@ -150,7 +176,8 @@ impl Daemon {
         if !reports.iter().any(|report| report.name == *name) {
             return Err(no_such_dataset(name));
         }
-        let is_pool = !name.contains('/');
+        let pool_name = pool_of(name);
+        let is_pool = name == pool_name;
         if is_pool && !call.recursive {
             return Err(ErrorBody::new(format!("{what}: operation does not apply to pools")).hint(format!(
                 "use 'zfs destroy -r {name}' to destroy all datasets in the pool\n\
@@ -165,18 +192,18 @@ impl Daemon {
                 children.join("\n")
             )));
         }
-        let mut doomed: Vec<String> = children;
-        // Deepest first, so that no data set is destroyed before its children.
-        doomed.sort_by(|a, b| b.matches('/').count().cmp(&a.matches('/').count()).then_with(|| a.cmp(b)));
-        if !is_pool {
-            doomed.push(name.clone());
-        }
+        let doomed = children_first(&children, name);
         let mut answer = DestroyedDatasets::default();
         if call.dry_run {
             answer.destroyed = doomed;
             return Ok(answer);
         }
         for victim in doomed {
+            if victim == pool_name {
+                // The pool's own stays; it is named all the same, as in OpenZFS.
+                answer.destroyed.push(victim);
+                continue;
+            }
             let place = self.mounted(&victim).map(|active| active.at);
             let result = match self.unmount_all(self.mounted_under(&victim), call.force).await {
                 Ok(_) => pool
@@ -198,7 +225,7 @@ impl Daemon {
         Ok(answer)
     }
 
-    /// `zfs rename` of a file system; its mounts move with it.
+    /// `zfs rename` of a file system; its mounts move with it, or stay where they are with `-u`.
     pub async fn rename_dataset(&self, call: &RenameDataset) -> Answer<Outcome> {
         let _admin = self.admin.lock().await;
         let (from, to) = (&call.from, &call.to);
@@ -209,26 +236,44 @@ impl Daemon {
         if !map.contains_key(from) {
             return Err(no_such_dataset(from));
         }
+        if from == to {
+            return Ok(Outcome::default());
+        }
+        // OpenZFS says it so when the new place is at fault.
+        let no_place = |reason: &str| ErrorBody::new(format!("cannot create '{to}': {reason}"));
+        if !to.contains('/') {
+            return Err(no_place("missing dataset name"));
+        }
+        if self.pool(pool_of(to)).is_err() {
+            return Err(no_place(&format!("no such pool '{}'", pool_of(to))));
+        }
         if pool_of(to) != pool_name {
-            return Err(ErrorBody::new(format!("{what}: datasets must be within same pool"))
+            return Err(ErrorBody::new(format!("cannot rename to '{to}': datasets must be within same pool"))
                 .hint("copy the files to a new file system in the other pool"));
         }
-        let moving = self.mounted_under(from);
-        if call.no_mount && !moving.is_empty() {
-            return Err(ErrorBody::new(format!("{what}: it is mounted, and -u keeps mounts where they are"))
-                .hint(format!("unmount it first ('zfs unmount {from}'), or leave out -u")));
+        if is_under(to, from) {
+            let reason = "New dataset name cannot be a descendant of current dataset name";
+            return Err(ErrorBody::new(format!("cannot rename to '{to}': {reason}")));
         }
-        let mut problems = Vec::new();
         let parents = missing_parents(&map, to);
         if !parents.is_empty() && !call.parents {
-            return Err(ErrorBody::new(format!("{what}: parent does not exist"))
-                .hint("use 'zfs rename -p' to create the missing parents too"));
+            return Err(no_place("parent does not exist").hint("use 'zfs rename -p' to create the missing parents too"));
         }
+        let mut problems = Vec::new();
         for parent in parents {
-            pool.create_dataset(&parent, &BTreeMap::new()).await.map_err(|error| failed(&what, error))?;
+            pool.create_dataset(&parent, &for_parents(call.parents_unmounted))
+                .await
+                .map_err(|error| failed(&what, error))?;
             if let Err(error) = self.mount_dataset(&parent, false, &HowToMount::default()).await {
                 problems.push(error.message);
             }
+        }
+        let moving = self.mounted_under(from);
+        if call.no_mount {
+            pool.rename_dataset(from, to).await.map_err(|error| failed(&what, error))?;
+            self.mounts_renamed(&moving, from, to).await;
+            self.log(&pool, &call.command).await;
+            return Ok(Outcome { name: None, problems });
         }
         let places = self.unmount_all(moving.clone(), call.force).await?;
         let result = pool.rename_dataset(from, to).await.map_err(|error| failed(&what, error));
@@ -277,25 +322,22 @@ impl Daemon {
         if call.recursive {
             targets.extend(reports.iter().map(|report| &report.name).filter(|other| is_under(other, name)).cloned());
         }
+        let setting = |value: &Option<String>| match value {
+            Some(value) => Setting::Value(value.clone()),
+            None if call.received => Setting::Received,
+            None => Setting::Inherit,
+        };
+        let settings: Vec<(String, Setting)> =
+            call.properties.iter().map(|(property, value)| (property.clone(), setting(value))).collect();
         let mut result = Ok(());
-        'all: for target in &targets {
-            for (property, value) in &call.properties {
-                let setting = match value {
-                    Some(value) => Setting::Value(value.clone()),
-                    None if call.received => Setting::Received,
-                    None => Setting::Inherit,
+        for target in &targets {
+            if let Err(error) = pool.set_dataset_properties(target, &settings).await {
+                let what = match call.properties.iter().next() {
+                    Some((property, None)) => format!("cannot inherit {property} for '{target}'"),
+                    _ => format!("cannot set property for '{target}'"),
                 };
-                let set = pool.set_dataset_property(target, property, &setting).await;
-                if let Err(error) = set {
-                    let verb = if value.is_some() { "set" } else { "inherit" };
-                    let what = match &error {
-                        // Bad values are OpenZFS's "cannot set property for 'x': 'prop' must be …".
-                        _ if value.is_some() => format!("cannot {verb} property for '{target}'"),
-                        _ => format!("cannot {verb} {property} for '{target}'"),
-                    };
-                    result = Err(failed(&what, error));
-                    break 'all;
-                }
+                result = Err(failed(&what, error));
+                break;
             }
         }
         if result.is_ok() {

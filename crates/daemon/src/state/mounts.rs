@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use platter_dsl::report::DatasetReport;
 
 use super::{Answer, Daemon, failed};
-use crate::api::{ErrorBody, MountEntry, MountRequest, Outcome, UnmountRequest};
+use crate::api::{ErrorBody, MountEntry, MountOutcome, MountRequest, Outcome, UnmountRequest};
 use crate::dead_mounts;
 use crate::mount_plan::{self, CanMount, Mountpoint};
 use crate::mounter::{HowToMount, Mounted, UnmountError};
@@ -18,11 +18,38 @@ use crate::mounter::{HowToMount, Mounted, UnmountError};
 pub(super) struct ActiveMount {
     /// Where.
     pub at: PathBuf,
+    /// What the kernel shows as its device: the data set's name when it was mounted.
+    pub source: String,
+    /// Options of this mount only.
+    pub options: Vec<String>,
     /// Grows with every mount: the last one is unmounted first, as it may cover or lie inside earlier ones.
     pub sequence: u64,
     /// The mount itself.
     pub mounted: Arc<tokio::sync::Mutex<Box<dyn Mounted>>>,
 }
+
+/// Mount options that `zfs mount -o` takes: those that stand for properties, and the plain ones of mount(8).
+const MOUNT_OPTIONS: [&str; 19] = [
+    "defaults",
+    "remount",
+    "ro",
+    "rw",
+    "atime",
+    "noatime",
+    "relatime",
+    "norelatime",
+    "strictatime",
+    "dev",
+    "nodev",
+    "suid",
+    "nosuid",
+    "exec",
+    "noexec",
+    "xattr",
+    "noxattr",
+    "async",
+    "nomand",
+];
 
 static SEQUENCE: AtomicU64 = AtomicU64::new(0);
 
@@ -75,7 +102,7 @@ impl Daemon {
 
     fn record_mounts(&self) {
         let list: BTreeMap<PathBuf, String> =
-            self.mounts.read().iter().map(|(name, active)| (active.at.clone(), name.clone())).collect();
+            self.mounts.read().values().map(|active| (active.at.clone(), active.source.clone())).collect();
         if let Err(error) = dead_mounts::record(&self.home, &list) {
             tracing::error!("cannot write '{}': {error}", self.home.mounts_file().display());
         }
@@ -96,6 +123,10 @@ impl Daemon {
 
     /// Mounts what is mounted by itself, of one pool or all; tells what could not be.
     pub(super) async fn mount_automatic(&self, pool: Option<&str>) -> Vec<String> {
+        self.mount_automatic_with(pool, &HowToMount::default()).await
+    }
+
+    async fn mount_automatic_with(&self, pool: Option<&str>, how: &HowToMount) -> Vec<String> {
         let names: Vec<String> = match pool {
             Some(name) => vec![name.to_owned()],
             None => self.pools.read().keys().cloned().collect(),
@@ -120,7 +151,7 @@ impl Daemon {
             if self.mounted(&report.name).is_some() {
                 continue;
             }
-            if let Err(problem) = self.mount_one(&report, &at, &HowToMount::default()).await {
+            if let Err(problem) = self.mount_one(&report, &at, how).await {
                 problems.push(problem);
             }
         }
@@ -131,14 +162,16 @@ impl Daemon {
     async fn mount_one(&self, report: &DatasetReport, at: &Path, how: &HowToMount) -> Result<(), String> {
         let pool = self.pool(pool_of(&report.name)).map_err(|error| error.message)?;
         let mut how = how.clone();
-        how.read_only |= mount_plan::read_only(report) || how.options.iter().any(|option| option == "ro");
+        let said = how.options.iter().rev().find(|option| *option == "ro" || *option == "rw");
+        // A word at the command decides for this mount.
+        how.read_only |= said.map_or_else(|| mount_plan::read_only(report), |option| option == "ro");
         if let Some(reason) = &report.read_only_reason
             && !how.read_only
         {
             tracing::warn!("'{}' is mounted read-only: {reason}", report.name);
             how.read_only = true;
         }
-        let overlay = report.properties.get("overlay").map(mount_plan::text).as_deref() != Some("off");
+        let overlay = how.overlay || report.properties.get("overlay").map(mount_plan::text).as_deref() != Some("off");
         let place = at.to_path_buf();
         // The folder may lie in a file system that this very daemon serves: never on a thread that serves it.
         let prepared = tokio::task::spawn_blocking(move || -> Result<(), String> {
@@ -147,7 +180,7 @@ impl Daemon {
                     .map_err(|error| format!("failed to create mountpoint: {}", errno_text(&error)))?;
             }
             if !overlay && std::fs::read_dir(&place).is_ok_and(|mut entries| entries.next().is_some()) {
-                return Err("directory is not empty".to_owned());
+                return Err("directory is not empty\nUse the -O flag to mount over it".to_owned());
             }
             Ok(())
         })
@@ -161,8 +194,13 @@ impl Daemon {
             .await
             .map_err(|reason| format!("cannot mount '{}': {reason}", report.name))?;
         let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
-        let active =
-            ActiveMount { at: at.to_path_buf(), sequence, mounted: Arc::new(tokio::sync::Mutex::new(mounted)) };
+        let active = ActiveMount {
+            at: at.to_path_buf(),
+            source: report.name.clone(),
+            options: how.options.clone(),
+            sequence,
+            mounted: Arc::new(tokio::sync::Mutex::new(mounted)),
+        };
         self.mounts.write().insert(report.name.clone(), active);
         self.record_mounts();
         tracing::info!("mounted '{}' at {}", report.name, at.display());
@@ -230,18 +268,69 @@ impl Daemon {
     }
 
     /// `zfs mount`.
-    pub async fn mount(&self, call: &MountRequest) -> Answer<Outcome> {
+    pub async fn mount(&self, call: &MountRequest) -> Answer<MountOutcome> {
         let _admin = self.admin.lock().await;
-        match &call.dataset {
-            None => Ok(Outcome { name: None, problems: self.mount_automatic(None).await }),
-            Some(name) => {
-                let how = HowToMount { read_only: false, options: call.options.clone() };
-                if !call.recursive || self.mounted(name).is_none() {
-                    self.mount_dataset(name, true, &how).await?;
-                }
-                let problems = if call.recursive { self.mount_below(name, &how).await } else { Vec::new() };
-                Ok(Outcome { name: None, problems })
+        if let Some(option) = call.options.iter().find(|option| !MOUNT_OPTIONS.contains(&option.as_str())) {
+            let what = call.dataset.as_deref().unwrap_or("all");
+            return Err(ErrorBody::new(format!("cannot mount '{what}': mount option '{option}' has no effect here"))
+                .hint(format!("known are {}", MOUNT_OPTIONS.join(", "))));
+        }
+        let how = HowToMount { read_only: false, options: call.options.clone(), overlay: call.overlay };
+        let Some(name) = &call.dataset else {
+            let problems = self.mount_automatic_with(None, &how).await;
+            let mut considered = 0;
+            let pools: Vec<String> = self.pools.read().keys().cloned().collect();
+            for pool in pools {
+                considered += self.count_filesystems(&pool).await;
             }
+            return Ok(MountOutcome { considered, problems });
+        };
+        if call.recursive {
+            let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
+            let reports = pool.datasets().await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
+            if !reports.iter().any(|report| report.name == *name) {
+                return Err(no_such_dataset(name));
+            }
+            let mut problems = Vec::new();
+            if self.mounted(name).is_none()
+                && let Err(error) = self.mount_dataset(name, false, &how).await
+            {
+                problems.push(error.message);
+            }
+            problems.extend(self.mount_below(name, &how).await);
+            return Ok(MountOutcome { considered: self.count_filesystems(name).await, problems });
+        }
+        if call.options.iter().any(|option| option == "remount")
+            && let Some(active) = self.mounted(name)
+        {
+            // FUSE has no other way to change the kernel's flags than a new mount.
+            let inner = self.mounted_under(name).len() > 1;
+            if inner || self.unmount_one(name, false).await.is_err() {
+                let at = active.at.display();
+                return Err(ErrorBody::new(format!("cannot remount '{at}': pool or dataset is busy"))
+                    .hint("a remount needs a file system that nobody uses and nothing is mounted in"));
+            }
+        }
+        self.mount_dataset(name, true, &how).await?;
+        Ok(MountOutcome { considered: 1, problems: Vec::new() })
+    }
+
+    /// File systems at and below a data set.
+    async fn count_filesystems(&self, name: &str) -> u64 {
+        let Ok(pool) = self.pool(pool_of(name)) else { return 0 };
+        let Ok(reports) = pool.datasets().await else { return 0 };
+        let below = format!("{name}/");
+        let inside = reports.iter().filter(|report| report.name == name || report.name.starts_with(&below));
+        inside.filter(|report| report.kind == "filesystem").count() as u64
+    }
+
+    /// Mounts that stay where they are have another data set's name now.
+    pub(super) async fn mounts_renamed(&self, names: &[String], from: &str, to: &str) {
+        for name in names {
+            let new = format!("{to}{}", &name[from.len()..]);
+            let Some(active) = self.mounts.write().remove(name) else { continue };
+            active.mounted.lock().await.renamed(&new);
+            self.mounts.write().insert(new, active);
         }
     }
 
@@ -313,7 +402,9 @@ impl Daemon {
         let _admin = self.admin.lock().await;
         self.notice_gone().await;
         let Some(target) = &call.target else {
-            let mut names: Vec<String> = self.mounts.read().keys().cloned().collect();
+            let by_hand = self.mounted_by_hand().await;
+            let mut names: Vec<String> =
+                self.mounts.read().keys().filter(|name| !by_hand.contains(*name)).cloned().collect();
             names.sort_by_key(|name| std::cmp::Reverse(self.mounted(name).map(|active| active.sequence)));
             let mut problems = Vec::new();
             for name in names {
@@ -325,9 +416,11 @@ impl Daemon {
         };
         let name = if target.starts_with('/') {
             let path = Path::new(target);
-            let found = self.mounts.read().iter().find(|(_, active)| active.at == path).map(|(name, _)| name.clone());
-            found
-                .ok_or_else(|| ErrorBody::new(format!("cannot unmount '{target}': not a mountpoint of this daemon")))?
+            let mounts = self.mounts.read();
+            let found = mounts.iter().find(|(_, active)| active.at == path).map(|(name, _)| name.clone());
+            let inside = mounts.values().any(|active| path.starts_with(&active.at));
+            let why = if inside { "not a mountpoint" } else { "not a ZFS filesystem" };
+            found.ok_or_else(|| ErrorBody::new(format!("cannot unmount '{target}': {why}")))?
         } else {
             let pool = self.pool(pool_of(target)).map_err(|_| no_such_dataset(target))?;
             let reports = pool.datasets().await.map_err(|error| failed(&format!("cannot open '{target}'"), error))?;
@@ -342,6 +435,21 @@ impl Daemon {
         // Mounts of its descendants lie inside it and go first.
         self.unmount_all(self.mounted_under(&name), call.force).await?;
         Ok(Outcome::default())
+    }
+}
+
+impl Daemon {
+    /// Data sets that `zfs unmount -a` leaves alone, as they are mounted by hand only.
+    async fn mounted_by_hand(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        let pools: Vec<String> = self.pools.read().keys().cloned().collect();
+        for pool in pools {
+            let Ok(handle) = self.pool(&pool) else { continue };
+            let reports = handle.datasets().await.unwrap_or_default();
+            let by_hand = reports.into_iter().filter(|report| mount_plan::canmount(report) == CanMount::NoAuto);
+            names.extend(by_hand.map(|report| report.name));
+        }
+        names
     }
 }
 

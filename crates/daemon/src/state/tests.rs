@@ -190,18 +190,28 @@ impl PoolHandle for FakePool {
         });
         Ok(())
     }
-    async fn set_dataset_property(&self, name: &str, property: &str, setting: &Setting) -> Result<()> {
-        if *setting == Setting::Value("nonsense".into()) {
-            return Err(PoolError::invalid(format!("'{property}' must be one of 'on | off'")));
+    async fn set_dataset_properties(&self, name: &str, settings: &[(String, Setting)]) -> Result<()> {
+        for (property, setting) in settings {
+            if *setting == Setting::Value("nonsense".into()) {
+                return Err(PoolError::invalid(format!("'{property}' must be one of 'on | off'")));
+            }
         }
         self.with(|datasets| {
             let local = datasets.get_mut(name).expect("the data set is there");
-            match setting {
-                Setting::Value(value) => local.insert(property.to_owned(), value.clone()),
-                Setting::Inherit | Setting::Received => local.remove(property),
+            for (property, setting) in settings {
+                match setting {
+                    Setting::Value(value) => local.insert(property.clone(), value.clone()),
+                    Setting::Inherit | Setting::Received => local.remove(property),
+                };
             }
         });
         Ok(())
+    }
+    fn check_new_properties(&self, properties: &BTreeMap<String, String>) -> Result<()> {
+        match properties.values().any(|value| value == "nonsense") {
+            true => Err(PoolError::invalid("nonsense")),
+            false => Ok(()),
+        }
     }
 }
 
@@ -258,6 +268,9 @@ impl Mounted for FakeMount {
     }
     async fn follow(&mut self, report: &DatasetReport) -> bool {
         !report.properties.contains_key("readonly")
+    }
+    fn renamed(&mut self, name: &str) {
+        self.name = name.to_owned();
     }
     async fn reload_quotas(&mut self) {}
     fn is_gone(&self) -> bool {
@@ -528,7 +541,7 @@ async fn canmount_and_readonly_are_followed_at_once() {
     bench.make("tank/a", &[]).await;
     bench.set("tank/a", "canmount", Some("off")).await.unwrap();
     assert!(!bench.places().await.contains_key("tank/a"));
-    let mount = MountRequest { dataset: Some("tank/a".into()), options: Vec::new(), recursive: false };
+    let mount = MountRequest { dataset: Some("tank/a".into()), ..MountRequest::default() };
     let error = bench.daemon.mount(&mount).await.unwrap_err();
     assert_eq!(error.message, "cannot mount 'tank/a': 'canmount' property is set to 'off'");
     bench.set("tank/a", "canmount", Some("noauto")).await.unwrap();
@@ -566,7 +579,7 @@ async fn what_was_mounted_last_is_unmounted_first() {
     let bench = Bench::new().with_pool().await;
     bench.make("tank/a", &[]).await;
     bench.daemon.unmount(&UnmountRequest::default()).await.unwrap();
-    let child = MountRequest { dataset: Some("tank/a".into()), options: Vec::new(), recursive: false };
+    let child = MountRequest { dataset: Some("tank/a".into()), ..MountRequest::default() };
     bench.daemon.mount(&child).await.unwrap();
     bench.daemon.mount(&MountRequest::default()).await.unwrap();
     bench.order();

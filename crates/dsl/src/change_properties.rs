@@ -1,0 +1,127 @@
+//! `zfs set` and `zfs inherit`: several properties of one data set, all of them or none (`zfs_set_prop_nvlist`,
+//! `module/zfs/zfs_ioctl.c`; there each is on its own once the list as such is valid).
+//!
+//! Invariant: everything is checked before anything changes. Only limits are checked while they are set, since they
+//! depend on each other; so they go first, and those already set are put back when a later one does not fit.
+
+use std::sync::Arc;
+
+use platter_dmu::Tx;
+
+use crate::core::Core;
+use crate::dataset::Dataset;
+use crate::dir::StoredProperty;
+use crate::error::{PoolError, Result};
+use crate::properties;
+use crate::request::Setting;
+use crate::{history, limits, space, version_limits};
+
+/// A change, checked as far as it can be without the data set.
+pub struct Change {
+    /// The property's full name.
+    property: String,
+    /// The new value; `None` inherits.
+    value: Option<StoredProperty>,
+    /// Whether a value that came with a stream comes back.
+    revert: bool,
+}
+
+/// Checks one setting.
+///
+/// # Errors
+/// No such property, bad value, value without effect in this version.
+pub fn parse(core: &Core, property: &str, setting: &Setting) -> Result<Change> {
+    let (property, value) = match setting {
+        Setting::Value(value) => {
+            let (property, stored) = properties::parse(property, value)?;
+            version_limits::check(&property, &stored, core.version(), &core.features)?;
+            (property, Some(stored))
+        }
+        Setting::Inherit | Setting::Received if properties::is_user(property) => (property.to_owned(), None),
+        Setting::Inherit | Setting::Received => match properties::find(property) {
+            Some(native) if native.inherits || native.name == "canmount" || *setting == Setting::Received => {
+                (native.name.to_owned(), None)
+            }
+            Some(native) => {
+                return Err(PoolError::invalid(format!("'{}' property cannot be inherited", native.name)));
+            }
+            None => return Err(PoolError::invalid(format!("invalid property '{property}'"))),
+        },
+    };
+    Ok(Change { property, value, revert: *setting == Setting::Received })
+}
+
+/// Makes the changes, within a task.
+///
+/// # Errors
+/// A value that does not apply to this data set or pool, a limit that does not fit; device errors.
+pub async fn apply(core: &Arc<Core>, tx: &Tx, name: &str, changes: Vec<Change>) -> Result<()> {
+    let dataset = core.tree.read().datasets.get(name).cloned();
+    let dataset = dataset.ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))?;
+    for change in &changes {
+        properties::check_applies(core, &dataset, &change.property, change.value.as_ref())?;
+    }
+    let (mut numbers, others): (Vec<Change>, Vec<Change>) =
+        changes.into_iter().partition(|change| space::is_limit(&change.property));
+    for change in &mut numbers {
+        // A limit is more than a property: the one that comes back is set like any other.
+        change.value.get_or_insert(dataset.dir.received(&change.property).unwrap_or(StoredProperty::Number(0)));
+    }
+    set_limits(core, tx, &dataset, &numbers).await?;
+    for change in numbers.iter().filter(|change| change.revert) {
+        dataset.dir.revert_property(&core.mos, tx, &change.property).await?;
+    }
+    let mut names: Vec<String> = numbers.into_iter().map(|change| change.property).collect();
+    for Change { property, value, revert } in others {
+        if value.is_none() && revert {
+            dataset.dir.revert_property(&core.mos, tx, &property).await?;
+        } else {
+            if property == "filesystem_limit" {
+                limits::initialize(core, tx, name, &dataset).await?;
+            }
+            dataset.dir.set_property(&core.mos, tx, &property, value).await?;
+        }
+        names.push(property);
+    }
+    properties::apply(core, tx).await?;
+    for property in names {
+        history::append_event(core, tx, "set", &format!("{name} {property}")).await?;
+    }
+    Ok(())
+}
+
+/// Sets quotas and reservations, all or none. What one of them frees may be what another needs, so those that do not
+/// fit are tried again after the others.
+async fn set_limits(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, changes: &[Change]) -> Result<()> {
+    let mut waiting: Vec<(&str, u64)> = changes
+        .iter()
+        .filter_map(|change| match change.value {
+            Some(StoredProperty::Number(number)) => Some((change.property.as_str(), number)),
+            _ => None,
+        })
+        .collect();
+    let mut before: Vec<(&str, u64)> = Vec::new();
+    while !waiting.is_empty() {
+        let (mut later, mut refusal) = (Vec::new(), None);
+        let all = waiting.len();
+        for (property, number) in waiting {
+            let old = dataset.dir.local_number(property);
+            match space::set(core, tx, dataset, property, number).await {
+                Ok(()) => before.push((property, old)),
+                Err(error @ PoolError::Invalid(_)) => {
+                    later.push((property, number));
+                    refusal.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(error) = refusal.filter(|_| later.len() == all) {
+            while let Some((property, old)) = before.pop() {
+                space::set(core, tx, dataset, property, old).await?;
+            }
+            return Err(error);
+        }
+        waiting = later;
+    }
+    Ok(())
+}
