@@ -141,7 +141,7 @@ fn malformed_file_system_names() {
     }
     lab.zfs("create nopool/a").refused().says("nopool");
     lab.zfs("create tank/no/parent").refused().says("parent");
-    lab.zfs("create tank").refused().says("exists");
+    lab.zfs("create tank").refused().says("missing dataset name");
     let long = format!("tank/{}", "l".repeat(260));
     lab.zfs(&format!("create {long}")).refused().says("too long");
     assert_eq!(lab.zfs("list -H -o name").ok().stdout, "tank\n");
