@@ -4,6 +4,8 @@
 #   make test     all tests; those that need OpenZFS's own tools report themselves as skipped without them
 #   make test-big the slow ones: a tree of 50 000 files, 4 GiB of data
 #   make test-posix  other people's suites for file systems at full length: fsx, fio, stress-ng, dbench; about an hour
+#   make test-crash      the daemon killed 200 times under a mixed load: half an hour
+#   make test-databases  SQLite and PostgreSQL on a mount, with kills: minutes; needs python3 and postgresql
 #   make lint     formatting, clippy, the house rules, and the licences of what we depend on
 #
 # The first two need FUSE (/dev/fuse, and root or fusermount3) for the parts that mount.
@@ -12,7 +14,7 @@ CARGO ?= cargo
 # Where programs of crates.io go that only check us: cargo-deny for `make lint`, pjdfstest and fsx for the tests.
 TOOLS := $(or $(CARGO_TARGET_DIR),target)/tools
 
-.PHONY: all demo test test-big test-posix lint fmt
+.PHONY: all demo test test-big test-posix test-crash test-databases lint fmt
 .DEFAULT_GOAL := all
 
 all:
@@ -41,6 +43,15 @@ test-big:
 test-posix: $(TOOLS)/bin/pjdfstest $(TOOLS)/bin/fsx
 	$(CARGO) build --release --package platter
 	$(CARGO) test --release --package platter-itest --test posix_suite --test programs -- --ignored --nocapture --test-threads=1
+
+# Half an hour: nothing that was acknowledged may be lost in 200 kills.
+test-crash:
+	$(CARGO) build --release --package platter
+	$(CARGO) test --release --package platter-itest --test crash -- --ignored --nocapture --test-threads=3
+
+test-databases:
+	$(CARGO) build --release --package platter
+	$(CARGO) test --release --package platter-itest --test databases -- --ignored --nocapture --test-threads=1
 
 lint:
 	$(CARGO) fmt --all --check

@@ -19,7 +19,7 @@ use platter_ondisk::types::object_type;
 use crate::mos;
 
 /// Features that a pool gets when Platter creates it, in the order they are enabled (dependencies first).
-pub const CREATED: [&str; 20] = [
+pub const CREATED: [&str; 21] = [
     "com.delphix:async_destroy",
     "com.delphix:empty_bpobj",
     "org.illumos:lz4_compress",
@@ -40,15 +40,15 @@ pub const CREATED: [&str; 20] = [
     "org.openzfs:blake3",
     "com.delphix:spacemap_v2",
     "com.delphix:log_spacemap",
+    "org.openzfs:zilsaxattr",
 ];
 
 /// Further features that may be active in a pool that is opened for writing: what they changed on disk is kept as it
 /// is.
-const WRITABLE_TOO: [&str; 8] = [
+const WRITABLE_TOO: [&str; 7] = [
     "org.openzfs:device_rebuild",
     "com.datto:resilver_defer",
     "com.klarasystems:vdev_zaps_v2",
-    "org.openzfs:zilsaxattr",
     "com.joyent:multi_vdev_crash_dump",
     "com.delphix:head_errlog",
     "org.zfsonlinux:allocation_classes",

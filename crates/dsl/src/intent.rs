@@ -11,13 +11,16 @@ use std::sync::Arc;
 use platter_dmu::{Objset, ObjsetParams, Result, Tx};
 use platter_ondisk::Txg;
 use platter_spa::Store;
-use platter_zil::{Claim, SyncMode, Zil, blocks_to_free, survey};
+use platter_zil::{Claim, Dialect, SyncMode, Zil, blocks_to_free, survey};
 use platter_zio::BlockStore;
 
 use crate::core::{Core, Tree};
 use crate::dataset::Dataset;
 use crate::error::PoolError;
-use crate::properties;
+use crate::{properties, zapify};
+
+/// The feature of data sets whose log may hold records of extended attributes.
+const XATTR_RECORDS: &str = "org.openzfs:zilsaxattr";
 
 /// A data set whose log was claimed.
 pub struct ClaimedLog {
@@ -94,10 +97,11 @@ pub async fn open(core: &Core, dataset: &Dataset) -> Result<Arc<Objset>> {
 
 /// The intent log of a data set that is being opened for writing.
 pub fn open_log(core: &Arc<Core>, dataset: &Dataset, os: &Arc<Objset>) -> Arc<Zil> {
-    let slim = core.version().has_slim_zil();
+    let version = core.version();
+    let dialect = Dialect { slim: version.has_slim_zil(), solaris: version.is_before_linux() };
     let weak = Arc::downgrade(core);
     let random = Box::new(move || weak.upgrade().map_or(0, |core| core.random()));
-    Zil::new(os.clone(), core.store.clone(), slim, mode(dataset), random)
+    Zil::new(os.clone(), core.store.clone(), dialect, mode(dataset), random)
 }
 
 /// Property `sync` of a data set.
@@ -117,11 +121,25 @@ pub async fn free(core: &Core, tx: &Tx, dataset: &Dataset) -> Result<()> {
     Ok(())
 }
 
+/// While a data set has a log, it says that there may be records of extended attributes in it, so that software that
+/// cannot replay them does not try (`zil_create`, `zil_sync`).
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn note_feature(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, zil: &Zil) -> Result<()> {
+    if zil.has_chain() {
+        return zapify::activate(core, tx, dataset, XATTR_RECORDS).await;
+    }
+    zil.set_takes_xattrs(false);
+    zapify::deactivate(core, tx, dataset, XATTR_RECORDS).await
+}
+
 /// Group `txg` is on disk.
 pub fn clean(core: &Core, txg: Txg) {
     for dataset in core.tree.read().datasets.values() {
         if let Some(zil) = &*dataset.zil.lock() {
             zil.clean(txg);
+            zil.set_takes_xattrs(dataset.features.lock().contains(XATTR_RECORDS));
         }
     }
 }

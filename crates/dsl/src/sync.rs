@@ -204,6 +204,7 @@ async fn sync_datasets(core: &Arc<Core>, tx: &Tx, pass: u32) -> Result<()> {
         let zil = dataset.zil.lock().clone();
         if let Some(zil) = zil.filter(|_| pass == 1) {
             zil.sync(tx)?;
+            intent::note_feature(core, tx, &dataset, &zil).await?;
         }
         if !os.is_dirty(txg) && dataset.accounting.is_empty() {
             continue;

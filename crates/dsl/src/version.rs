@@ -48,6 +48,11 @@ impl PoolVersion {
         self.0 >= 23
     }
 
+    /// Only systems other than Linux have logs in such pools: ZFS for Linux began with version 28.
+    pub fn is_before_linux(self) -> bool {
+        self.0 < 28
+    }
+
     /// The state of a scrub in one entry of the pool directory (`SPA_VERSION_SCAN`).
     pub fn has_scan(self) -> bool {
         self.0 >= 25

@@ -33,6 +33,22 @@ pub async fn activate(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, guid: &
     Ok(())
 }
 
+/// Notes that `dataset` does not use feature `guid` any more (`dsl_dataset_deactivate_feature`). Does nothing when it did
+/// not before.
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn deactivate(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, guid: &str) -> Result<()> {
+    if !dataset.features.lock().remove(guid) {
+        return Ok(());
+    }
+    core.features.adjust(tx, guid, -1).await?;
+    let dnode = core.mos.dnode(dataset.object).await?;
+    Zap::from_dnode(dnode).remove(tx, guid.as_bytes()).await?;
+    core.dirty_config();
+    Ok(())
+}
+
 /// Takes back all that `dataset` uses, before it is destroyed.
 ///
 /// # Errors

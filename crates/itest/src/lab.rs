@@ -186,6 +186,30 @@ impl Lab {
         pids_with_home(&self.home())
     }
 
+    /// Kills the daemon: what it handed to the kernel stays, all else is gone. Its dead mounts are removed (`unmount`), or
+    /// left to the next daemon.
+    pub fn kill_daemon(&self, unmount: bool) {
+        for pid in self.daemon_pids() {
+            let _ = self.run("kill", ["-KILL", &pid.to_string()]);
+        }
+        let start = Instant::now();
+        while !self.daemon_pids().is_empty() && start.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        for mount in self.mounts().into_iter().filter(|_| unmount) {
+            let _ = self.run("umount", ["-l", mount.to_str().expect("temporary paths are UTF-8")]);
+        }
+    }
+
+    /// Brings `pool` back after [`Lab::kill_daemon`]: the next daemon opens it by itself, or it is imported.
+    #[track_caller]
+    pub fn revive(&self, pool: &str) {
+        if self.zpool(&format!("list -H {pool}")).code != 0 {
+            self.zpool(&format!("import -f -d {} {pool}", self.dev().display())).ok();
+        }
+        self.wait_mounted(&self.mnt(pool));
+    }
+
     /// The state word of the pool (`zpool list -H -o health`): `ONLINE`, `DEGRADED`, ...
     #[track_caller]
     pub fn health(&self, pool: &str) -> String {

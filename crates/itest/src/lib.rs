@@ -15,6 +15,7 @@ pub mod damage;
 pub mod data;
 pub mod judge;
 pub mod lab;
+pub mod load;
 pub mod reference;
 pub mod run;
 pub mod tree;

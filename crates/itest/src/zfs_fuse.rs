@@ -95,6 +95,12 @@ impl ZfsFuse {
         self.zpool(&format!("export {pool}")).ok();
     }
 
+    /// Kills it with its pools open, as a power failure would.
+    pub fn kill(mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+
     /// Lets go of every pool: it remembers the open ones in a file, and an ended test may have left some there.
     fn forget_pools(&self) {
         for pool in self.zpool("list -H -o name").stdout.lines() {

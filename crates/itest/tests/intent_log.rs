@@ -1,39 +1,16 @@
 //! The intent log from a user's side: what was synced before the daemon died is there afterwards, OpenZFS's zdb reads
 //! the log, and property `sync` means what it says.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use platter_itest::{Lab, Tree, data, zdb};
+use platter_itest::tree::Kind;
+use platter_itest::{Lab, Tree, ZfsFuse, data, zdb};
 
 const O_DSYNC: i32 = 0o10000;
-
-/// Kills the daemon: what it handed to the kernel stays, all else is gone.
-fn kill(lab: &Lab) {
-    for pid in lab.daemon_pids() {
-        let _ = lab.run("kill", ["-KILL", &pid.to_string()]);
-    }
-    let start = Instant::now();
-    while !lab.daemon_pids().is_empty() && start.elapsed() < Duration::from_secs(10) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    for mount in lab.mounts() {
-        let _ = lab.run("umount", ["-l", mount.to_str().expect("UTF-8")]);
-    }
-}
-
-/// Brings the pool back.
-fn revive(lab: &Lab, mount: &Path) {
-    if lab.zpool("list -H tank").code != 0 {
-        lab.zpool(&format!("import -f -d {} tank", lab.dev().display())).ok();
-    }
-    lab.wait_mounted(mount);
-}
 
 /// What zdb prints of the pool's logs.
 fn log(lab: &Lab) -> Option<String> {
@@ -90,10 +67,10 @@ fn openzfs_reads_the_log_and_every_kind_of_change_survives_a_kill() {
         lab.zpool("sync tank").ok();
         change_everything(&mount, round);
         let before = without_times(Tree::of(&mount));
-        kill(&lab);
+        lab.kill_daemon(true);
         zdb::assert_clean(&lab.dev(), "tank");
         let log = log(&lab);
-        revive(&lab, &mount);
+        lab.revive("tank");
         without_times(Tree::of(&mount)).assert_same(&before, "after the kill");
         let Some(log) = log else { break };
         let kinds = ["MKDIR", "CREATE", "WRITE", "SYMLINK", "LINK", "REMOVE", "RMDIR", "RENAME", "SETATTR"];
@@ -124,7 +101,7 @@ fn a_read_only_import_replays_nothing_and_a_later_one_does() {
     for round in 0..10 {
         let name = format!("late{round}");
         write_synced(&mount.join(&name), b"in the log");
-        kill(&lab);
+        lab.kill_daemon(true);
         in_log = log(&lab).is_some_and(|log| records(&log, "TX_CREATE") > 0);
         let import = format!("import -f -N -o readonly=on -d {} tank", lab.dev().display());
         if lab.zpool("list -H tank").code == 0 {
@@ -167,13 +144,13 @@ fn property_sync_decides_what_survives() {
         write_synced(&disabled.join(format!("file{round}")), b"whenever");
     }
     let quick = start.elapsed();
-    kill(&lab);
+    lab.kill_daemon(true);
     if let Some(log) = log(&lab) {
         let (_, about_disabled) = log.split_once("Dataset tank/disabled").unwrap_or_default();
         let own = about_disabled.split("Dataset ").next().unwrap_or_default();
         assert_eq!(records(own, "TX_"), 0, "sync=disabled logs nothing\n{own}");
     }
-    revive(&lab, &mount);
+    lab.revive("tank");
     lab.wait_mounted(&always);
     assert_eq!(fs::read(always.join("dir/renamed")).expect("sync=always"), b"stable at once");
     assert_eq!(fs::read(mount.join("dsync")).expect("O_DSYNC"), b"stable too");
@@ -185,100 +162,53 @@ fn property_sync_decides_what_survives() {
     lab.zfs("set logbias=throughput tank").refused().says("logbias");
 }
 
-/// One writer's files: names with the hash of what was last acknowledged, and of what was being written then.
-#[derive(Default)]
-struct Promise {
-    /// Name, with every content that it may have.
-    files: BTreeMap<String, Vec<Option<String>>>,
+/// The tree without what a replay does not bring back to the nanosecond, or zfs-fuse's mounts do not show.
+fn shape(mount: &Path) -> Tree {
+    let mut tree = without_times(Tree::of(mount));
+    tree.0.values_mut().filter(|entry| entry.kind == Kind::Dir).for_each(|entry| entry.size = 0);
+    tree
 }
 
-/// Creates, overwrites, appends and replaces files, syncing each time, until the daemon is gone.
-fn load(dir: &Path, seed: u64, stop: &AtomicBool) -> Promise {
-    let mut promise = Promise::default();
-    let mut rng = data::Rng::new(seed);
-    while !stop.load(Ordering::Relaxed) {
-        let name = format!("w{seed}-{}", rng.below(40));
-        let path = dir.join(&name);
-        let length = if rng.below(8) == 0 { rng.below(400_000) } else { rng.below(9_000) } as usize;
-        let bytes = data::mixed(rng.next_u64(), length, 3000);
-        let hash = data::sha256(&bytes);
-        let known = promise.files.entry(name.clone()).or_insert_with(|| vec![None]);
-        // Until it is acknowledged, both states are right; in place, so is anything between: not compared.
-        let replace = rng.below(3) > 0;
-        let before = known.clone();
-        known.push(Some(hash.clone()));
-        let done = if replace {
-            let other = dir.join(format!("{name}.new"));
-            File::create(&other)
-                .and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()))
-                .and_then(|()| fs::rename(&other, &path))
-                .and_then(|()| File::open(dir)?.sync_all())
-        } else {
-            if before != [None] {
-                known.push(Some("anything".into()));
-            }
-            known.push(Some("anything".into()));
-            File::create(&path).and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_data()))
-        };
-        if done.is_err() {
+#[test]
+fn zfs_fuse_replays_a_log_of_platter_and_platter_one_of_zfs_fuse() {
+    let Some(lab) = Lab::open() else { return };
+    let Some(fuse) = ZfsFuse::start(lab.root()) else { return };
+    lab.disks(3, 128);
+    let mount = lab.create("-o version=23", "tank", "raidz d0 d1 d2");
+    write_synced(&mount.join("first"), b"x");
+    let mut before = Tree::default();
+    for round in 0..=10 {
+        lab.zpool("sync tank").ok();
+        change_everything(&mount, round);
+        before = shape(&mount);
+        lab.kill_daemon(true);
+        let Some(log) = log(&lab) else { break };
+        let kinds = ["MKDIR", "CREATE", "WRITE", "SYMLINK", "LINK", "REMOVE", "RMDIR", "RENAME", "SETATTR"];
+        if kinds.iter().all(|kind| records(&log, &format!("TX_{kind}")) > 0) {
             break;
         }
-        promise.files.insert(name, vec![Some(hash)]);
+        assert!(round < 10, "a group came between each time\n{log}");
+        lab.revive("tank");
     }
-    promise
-}
+    fuse.zpool(&format!("import -f -d {} tank", lab.dev().display())).ok();
+    before.assert_same(&shape(&mount), "replayed by zfs-fuse");
 
-fn check(dir: &Path, promise: &Promise, round: u32) {
-    for (name, allowed) in &promise.files {
-        let found = fs::read(dir.join(name)).ok().map(|bytes| data::sha256(&bytes));
-        let anything = allowed.contains(&Some("anything".into()));
-        assert!(anything || allowed.contains(&found), "round {round}: {name} is {found:?}, may be {allowed:?}");
+    // And back: zfs-fuse dies with its log full.
+    fuse.zpool("list").ok();
+    change_everything(&mount, 100);
+    let before = shape(&mount);
+    fuse.kill();
+    for mount in lab.mounts() {
+        let _ = lab.run("umount", ["-l", mount.to_str().expect("UTF-8")]);
     }
-}
-
-/// Kills the daemon at `rounds` moments while four writers sync all the time.
-fn kill_under_load(lab: &Lab, rounds: u32) {
-    lab.disks(3, 512);
-    let mount = lab.create("-o ashift=12", "tank", "raidz d0 d1 d2");
-    let mut rng = data::Rng::new(0x5eed);
-    for round in 0..rounds {
-        let stop = AtomicBool::new(false);
-        let promises: Vec<Promise> = std::thread::scope(|scope| {
-            let writers: Vec<_> = (0..4u64)
-                .map(|writer| {
-                    let (mount, stop) = (&mount, &stop);
-                    scope.spawn(move || load(mount, u64::from(round) * 4 + writer, stop))
-                })
-                .collect();
-            std::thread::sleep(Duration::from_millis(100 + rng.below(1500)));
-            kill(lab);
-            stop.store(true, Ordering::Relaxed);
-            writers.into_iter().map(|writer| writer.join().expect("the writer ends")).collect()
-        });
-        // As it was left, log and all.
-        zdb::assert_clean(&lab.dev(), "tank");
-        revive(lab, &mount);
-        promises.iter().for_each(|promise| check(&mount, promise, round));
-        if round % 3 == 2 {
-            for entry in fs::read_dir(&mount).expect("list") {
-                fs::remove_file(entry.expect("an entry").path()).expect("remove");
-            }
-        }
+    if let Some(log) = log(&lab) {
+        assert!(records(&log, "TX_WRITE") > 0, "zfs-fuse left no log\n{log}");
     }
+    lab.revive("tank");
+    before.assert_same(&shape(&mount), "replayed by Platter");
     lab.scrub("tank").says("repaired 0B").says("with 0 errors");
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
-}
-
-#[test]
-fn what_was_synced_survives_kills_at_any_moment() {
-    let Some(lab) = Lab::open() else { return };
-    kill_under_load(&lab, 5);
-}
-
-#[test]
-#[ignore = "takes half an hour: make test-big"]
-fn what_was_synced_survives_200_kills() {
-    let Some(lab) = Lab::open_big(Duration::from_secs(3 * 3600)) else { return };
-    kill_under_load(&lab, 200);
+    // It remembers the pool; the next one lets it go while its disks are still there.
+    drop(ZfsFuse::start(lab.root()));
 }

@@ -2,6 +2,7 @@
 //! what is not known; in no case changed.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use platter_itest::reference::ReferencePool;
 use platter_itest::tree::Kind;
@@ -97,6 +98,30 @@ fn a_pool_with_an_unreplayed_log_is_read_or_refused_and_never_changed() {
     if let Some(compared) = compare("refzil", "refzil-not-replayed", &["log", "org.", "com."]) {
         assert!(compared >= 1, "no file system compared");
     }
+}
+
+#[test]
+fn a_log_that_the_kernel_module_left_is_replayed() {
+    let (Some(pool), Some(lab)) = (ReferencePool::copy("refzil"), Lab::open()) else { return };
+    let root = lab.root().join("mnt/ref");
+    lab.zpool(&format!("import -f -R {} -d {} refzil", root.display(), pool.dir().display())).ok();
+    let mut compared = 0;
+    for (dataset, expected) in pool.manifests_in("refzil-replayed") {
+        let mount = lab.zfs(&format!("get -H -o value mountpoint {dataset}")).ok().stdout;
+        let found = Tree::read(Path::new(mount.trim()), &BTreeSet::from([".zfs".to_owned()]))
+            .unwrap_or_else(|error| panic!("{dataset} cannot be read: {error}"));
+        // Times are those of the replay.
+        let without_times = |mut tree: Tree| {
+            tree.0.values_mut().for_each(|entry| entry.mtime_ns = 0);
+            tree
+        };
+        compare_trees(&dataset, &without_times(expected), &without_times(found));
+        compared += 1;
+    }
+    assert!(compared >= 3, "only {compared} file systems compared");
+    lab.scrub("refzil").says("repaired 0B").says("with 0 errors");
+    lab.zpool("export refzil").ok();
+    zdb::assert_clean(&pool.dir(), "refzil");
 }
 
 #[test]

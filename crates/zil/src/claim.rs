@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use platter_dmu::Result;
+use platter_dmu::{Result, ZioError};
 use platter_ondisk::zil::record::{Record, WriteData};
 use platter_ondisk::zil::{ZIL_CLAIM_LR_SEQ_VALID, ZIL_REPLAY_NEEDED, ZilHeader};
 use platter_ondisk::{BlkPtr, Txg};
@@ -45,7 +45,7 @@ fn data_block(record: &Record, first: Txg) -> Option<&BlkPtr> {
 /// there is nothing to claim: no log, or one that was claimed before.
 ///
 /// # Errors
-/// As [`Chain::next`].
+/// As [`Chain::next`]; cloned blocks.
 pub async fn survey(store: &Store, header: &ZilHeader, first: Txg) -> Result<Option<Claim>> {
     if header.log.is_hole() || header.claim_txg.0 != 0 {
         return Ok(None);
@@ -58,6 +58,13 @@ pub async fn survey(store: &Store, header: &ZilHeader, first: Txg) -> Result<Opt
             blocks.push(link.bp);
         }
         for (record_header, record) in link.records.into_iter().flatten() {
+            if let Record::Clone { object, .. } = record {
+                // Claiming it means taking references to the blocks it names.
+                return Err(ZioError::Invalid(format!(
+                    "blocks were cloned into object {object}, and this version does not know block cloning; import the \
+                     pool with OpenZFS once to have that replayed"
+                )));
+            }
             if let Some(bp) = data_block(&record, first) {
                 // The log may have got to disk before the data: then nobody was told that it is stable.
                 if !store.has_block(bp).await? {

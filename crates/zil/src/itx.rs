@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use platter_ondisk::Txg;
-use platter_ondisk::zil::record::Record;
+use platter_ondisk::zil::record::{Record, set};
 
 /// Groups that can be open or on their way to disk at one time.
 pub(crate) const SLOTS: usize = 4;
@@ -31,6 +31,25 @@ pub enum Note {
         /// Bytes.
         length: u64,
     },
+}
+
+impl Note {
+    /// The one object it is about.
+    fn object(&self) -> Option<u64> {
+        match self {
+            Self::Namespace(_) => None,
+            Self::Object(object, _) | Self::Data { object, .. } => Some(*object),
+        }
+    }
+
+    /// The file whose size it sets.
+    pub(crate) fn sets_size_of(&self) -> Option<u64> {
+        match self {
+            Self::Object(object, Record::SetAttr(change)) if change.mask & set::SIZE != 0 => Some(*object),
+            Self::Object(object, Record::Truncate { length: 0, .. }) => Some(*object),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -57,11 +76,9 @@ impl Itxs {
 
     pub fn add(&mut self, txg: Txg, note: Note) {
         let group = self.group(txg);
-        match &note {
-            Note::Namespace(_) => group.for_commit.push(note),
-            Note::Object(object, _) | Note::Data { object, .. } => {
-                group.by_object.entry(*object).or_default().push(note);
-            }
+        match note.object() {
+            None => group.for_commit.push(note),
+            Some(object) => group.by_object.entry(object).or_default().push(note),
         }
     }
 
@@ -88,6 +105,7 @@ impl Itxs {
     pub fn forget(&mut self, object: u64) {
         for group in self.groups.iter_mut().flatten() {
             group.by_object.remove(&object);
+            group.for_commit.retain(|note| note.object() != Some(object));
         }
     }
 
@@ -163,8 +181,10 @@ mod tests {
         itxs.add(Txg(5), removal("a"));
         itxs.add(Txg(6), truncate(7, 2));
         itxs.add(Txg(6), truncate(8, 2));
+        itxs.add(Txg(6), truncate(9, 2));
         itxs.forget(8);
         itxs.promote(None);
+        itxs.forget(9);
         assert_eq!(shape(&itxs.take(Txg(5))), ["6 7@2"]);
         itxs.add(Txg(6), removal("c"));
         itxs.clean(Txg(6));

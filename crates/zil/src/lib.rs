@@ -46,7 +46,7 @@ mod plan;
 pub use chain::{Chain, ChainEnd};
 pub use claim::{Claim, blocks_to_free, survey};
 pub use itx::Note;
-pub use log::{DataSource, SyncMode, Zil};
+pub use log::{DataSource, Dialect, SyncMode, Zil};
 
 /// Bytes of records beyond which a commit waits for the group.
 pub const COMMIT_MAX: u64 = 8 << 20;

@@ -1,7 +1,7 @@
 //! One object set's log while it is open for writing.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use futures::future::{BoxFuture, join_all};
@@ -46,6 +46,15 @@ impl SyncMode {
             _ => Self::Standard,
         }
     }
+}
+
+/// How logs of a pool differ from those of present pools.
+#[derive(Clone, Copy, Debug)]
+pub struct Dialect {
+    /// Log blocks begin with their link: pools of version 23 and later.
+    pub slim: bool,
+    /// Numbers in records are Solaris's: pools before version 28, which ZFS for Linux never wrote.
+    pub solaris: bool,
 }
 
 /// Where data of write records is read when they are written.
@@ -111,20 +120,21 @@ pub struct Zil {
     os: Arc<Objset>,
     store: Store,
     layout: Layout,
+    solaris: bool,
     random: Box<dyn Fn() -> u64 + Send + Sync>,
     mode: AtomicU8,
+    takes_xattrs: AtomicBool,
     source: OnceLock<Weak<dyn DataSource>>,
     state: Mutex<State>,
     writer: tokio::sync::Mutex<Writer>,
 }
 
 impl Zil {
-    /// The log of `os`. `random` draws the numbers that tell chains apart; `slim` says whether the pool has version 23
-    /// or later.
+    /// The log of `os`. `random` draws the numbers that tell chains apart; `dialect` is the pool's.
     pub fn new(
         os: Arc<Objset>,
         store: Store,
-        slim: bool,
+        dialect: Dialect,
         mode: SyncMode,
         random: Box<dyn Fn() -> u64 + Send + Sync>,
     ) -> Arc<Self> {
@@ -133,13 +143,20 @@ impl Zil {
         Arc::new(Self {
             os,
             store,
-            layout: if slim { Layout::Slim } else { Layout::Trailing },
+            layout: if dialect.slim { Layout::Slim } else { Layout::Trailing },
+            solaris: dialect.solaris,
             random,
             mode: AtomicU8::new(mode as u8),
+            takes_xattrs: AtomicBool::new(false),
             source: OnceLock::new(),
             state: Mutex::new(State { claimed, ..State::default() }),
             writer: tokio::sync::Mutex::default(),
         })
+    }
+
+    /// Whether only systems with Solaris's numbers know pools like this one.
+    pub fn is_solaris(&self) -> bool {
+        self.solaris
     }
 
     /// Sets where data is read; once, by whoever mounts the file system.
@@ -161,27 +178,40 @@ impl Zil {
         self.mode.store(mode as u8, Ordering::Relaxed);
     }
 
-    /// Remembers a change made in `tx`.
-    pub fn note(&self, tx: &Tx, note: impl FnOnce() -> Note) {
-        if self.skip(tx) {
-            return;
-        }
-        let note = note();
-        self.state.lock().itxs.add(tx.txg(), note);
-    }
-
-    /// A change in `tx` has no record: commits wait for its group.
-    pub fn note_unlogged(&self, tx: &Tx) {
-        if self.mode() != SyncMode::Disabled && self.skip(tx) {
-            return;
-        }
+    /// Remembers what was changed in `tx`, in this order. What is remembered of the objects in `gone` alone, which lost
+    /// their last names by it, concerns nobody any more.
+    pub fn note(&self, tx: &Tx, notes: Vec<Note>, gone: &[ObjectId]) {
         let mut state = self.state.lock();
-        state.unlogged = state.unlogged.max(tx.txg());
+        if !self.skip(&mut state, tx) {
+            notes.into_iter().for_each(|note| state.itxs.add(tx.txg(), note));
+        }
+        gone.iter().for_each(|object| state.itxs.forget(object.0));
     }
 
-    /// `object` was freed: what is remembered of it alone concerns nobody.
-    pub fn forget(&self, object: ObjectId) {
-        self.state.lock().itxs.forget(object.0);
+    /// A change in `tx` has no record: commits wait for its group. `gone` as for [`note`](Self::note).
+    pub fn note_unlogged(&self, tx: &Tx, gone: &[ObjectId]) {
+        let mut state = self.state.lock();
+        if !self.skip(&mut state, tx) {
+            state.unlogged = state.unlogged.max(tx.txg());
+        }
+        gone.iter().for_each(|object| state.itxs.forget(object.0));
+    }
+
+    /// Whether changes of extended attributes can have records: the data set says that its log may hold such
+    /// (feature `zilsaxattr`).
+    pub fn takes_xattrs(&self) -> bool {
+        self.takes_xattrs.load(Ordering::Relaxed)
+    }
+
+    /// The data set says, on disk, that its log may hold records of extended attributes, or says so no more.
+    pub fn set_takes_xattrs(&self, takes: bool) {
+        self.takes_xattrs.store(takes, Ordering::Relaxed);
+    }
+
+    /// Whether there is a chain, of its own or claimed.
+    pub fn has_chain(&self) -> bool {
+        let state = self.state.lock();
+        !state.chain.is_empty() || state.claimed.is_some()
     }
 
     /// What was noted of `object` so far becomes part of the next commit, whatever is committed then: before a rename,
@@ -192,8 +222,7 @@ impl Zil {
 
     /// While nothing is to be stable early, changes need no records (one that comes after the property was changed
     /// back finds that they have none). While a log is replayed, the record's number is noted instead.
-    fn skip(&self, tx: &Tx) -> bool {
-        let mut state = self.state.lock();
+    fn skip(&self, state: &mut State, tx: &Tx) -> bool {
         if let Some(claimed) = state.claimed.as_ref().filter(|claimed| claimed.replaying > 0) {
             let sequence = claimed.replaying;
             state.replayed[(tx.txg().0 as usize) % SLOTS] = sequence;
@@ -269,7 +298,8 @@ impl Zil {
             };
         }
         match self.write_batch(writer, batch).await {
-            Ok(()) => Ok(()),
+            Ok(true) => Ok(()),
+            Ok(false) => self.wait_synced(last).await,
             Err(error) => {
                 let objset = self.os.params().id;
                 tracing::warn!(%objset, %error, "the intent log cannot be written; waiting for a group");
@@ -298,11 +328,11 @@ impl Zil {
         Ok(Block { bp, alloc_txg: tx.txg(), max_txg: Txg(0), done: false })
     }
 
-    /// Writes the batch to the chain and flushes.
-    async fn write_batch(&self, writer: &mut Writer, batch: Vec<(Txg, Note)>) -> Result<()> {
-        let records = self.materialize(batch).await?;
+    /// Writes the batch to the chain and flushes; `false` when only the group can make it stable.
+    async fn write_batch(&self, writer: &mut Writer, batch: Vec<(Txg, Note)>) -> Result<bool> {
+        let Some(records) = self.materialize(batch).await? else { return Ok(false) };
         if records.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         let tail = self.state.lock().chain.back().expect("a chain was begun").bp;
         let mut sequence = writer.sequence;
@@ -319,7 +349,7 @@ impl Zil {
             self.give_up();
         }
         drop(tx);
-        written
+        written.map(|()| true)
     }
 
     /// Writes `planned` from the chain's last block on, and leaves a new last one of `spare` bytes.
@@ -364,11 +394,14 @@ impl Zil {
         self.store.flush_vdevs(&places.collect()).await
     }
 
-    /// Reads the data of writes.
-    async fn materialize(&self, batch: Vec<(Txg, Note)>) -> Result<Vec<(Txg, Record)>> {
+    /// Reads the data of writes. `None` when some is gone by a change that came after the batch: after a crash the
+    /// change may never have happened, and what was written must be there.
+    async fn materialize(&self, batch: Vec<(Txg, Note)>) -> Result<Option<Vec<(Txg, Record)>>> {
         let source = self.source.get().and_then(Weak::upgrade);
         let mut records = Vec::with_capacity(batch.len());
-        for (txg, note) in batch {
+        let shortened: BTreeMap<u64, usize> =
+            batch.iter().enumerate().filter_map(|(at, (_, note))| Some((note.sets_size_of()?, at))).collect();
+        for (index, (txg, note)) in batch.into_iter().enumerate() {
             match note {
                 Note::Namespace(record) | Note::Object(_, record) => records.push((txg, record)),
                 Note::Data { object, generation, offset, length } => {
@@ -378,8 +411,14 @@ impl Zil {
                     while at < end {
                         let piece = (end - at).min(READ_PIECE);
                         let data = source.read(ObjectId(object), generation, at, piece).await?;
-                        let Some(data) = data.filter(|data| !data.is_empty()) else { break };
+                        let Some(data) = data else { return Ok(None) };
                         let length = data.len() as u64;
+                        if length < piece && shortened.get(&object).is_none_or(|&after| after < index) {
+                            return Ok(None);
+                        }
+                        if length == 0 {
+                            break;
+                        }
                         let data = WriteData::Inline(data);
                         records.push((txg, Record::Write(Write { object, offset: at, length, data })));
                         at += length;
@@ -387,7 +426,7 @@ impl Zil {
                 }
             }
         }
-        Ok(records)
+        Ok(Some(records))
     }
 
     /// Nothing is written to the chain any more. It is freed with the group that the caller holds, which contains all

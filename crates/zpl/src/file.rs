@@ -16,7 +16,7 @@ use platter_ondisk::ObjectId;
 use platter_ondisk::znode::flags;
 use platter_zio::Priority;
 
-use crate::attr::{Fallocate, FileKind, SeekFor};
+use crate::attr::{Fallocate, FileKind, SeekFor, SetAttr};
 use crate::error::{Result, ZplError};
 use crate::fs::Zpl;
 use crate::log;
@@ -276,7 +276,13 @@ impl Zpl {
             phys.ctime = now;
             phys.flags |= flags::ARCHIVE | flags::AV_MODIFIED;
         })
-        .await
+        .await?;
+        if clear {
+            log::zeroed(&tx, &znode, offset, end.min(new_size) - offset);
+        } else {
+            log::attributes_set(&tx, &znode, &SetAttr { size: Some(new_size), ..SetAttr::default() });
+        }
+        Ok(())
     }
 
     /// The znode of a regular file.

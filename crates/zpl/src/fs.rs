@@ -1,6 +1,6 @@
 //! A mounted file system: mounting, unmounting, and what all operations share.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
@@ -63,6 +63,8 @@ pub struct Zpl {
     changed: AtomicU64,
     /// Keeps what the log reads from.
     log_source: OnceLock<Arc<dyn platter_zil::DataSource>>,
+    /// Whether the intent log is being replayed.
+    pub(crate) replaying: AtomicBool,
 }
 
 /// Which names the file system takes and how it compares them.
@@ -180,6 +182,7 @@ impl Zpl {
             atimes: AtomicU64::new(0),
             changed: AtomicU64::new(changed.0),
             log_source: OnceLock::new(),
+            replaying: AtomicBool::new(false),
             os,
         });
         zpl.znode(zpl.root).await?.check_directory()?;
@@ -330,6 +333,11 @@ impl Zpl {
         self.cache.get(object, synced, Znode::load(&self.os, &self.table, object)).await
     }
 
+    /// Whether the changes that are made now are those of the intent log.
+    pub(crate) fn is_replaying(&self) -> bool {
+        self.replaying.load(Ordering::Relaxed)
+    }
+
     /// Fails on a read-only file system.
     pub(crate) fn check_writable(&self) -> Result<()> {
         match self.read_only.get() {
@@ -346,6 +354,9 @@ impl Zpl {
     /// Makes sure that `bytes` more fit, together with what waits to be written already. Near the limit it waits for
     /// that to be on disk, since only then its true size is known.
     pub(crate) async fn reserve(&self, bytes: u64) -> Result<()> {
+        if self.is_replaying() {
+            return Ok(());
+        }
         let gate = &self.os.params().gate;
         for _ in 0..RESERVE_ATTEMPTS {
             if self.space.admit(bytes, gate.dirty())? {
@@ -359,7 +370,8 @@ impl Zpl {
 
     /// Joins the open group. Every lock the operation needs is held already.
     pub(crate) async fn begin(&self) -> Result<LoggedTx> {
-        let tx = self.os.begin().await?;
+        // What is replayed had its room before the crash, and must not fail for want of it.
+        let tx = if self.is_replaying() { self.os.begin_net_free().await? } else { self.os.begin().await? };
         self.changed.fetch_max(tx.txg().0, Ordering::SeqCst);
         Ok(LoggedTx::new(tx, self.log.clone()))
     }

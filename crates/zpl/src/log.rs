@@ -4,12 +4,12 @@
 //! that it needs none. One that says neither counts as a change without a record, for which commits wait for the whole
 //! group: slower, and never wrong.
 
-use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use platter_dmu::Tx;
 use platter_ondisk::ObjectId;
 use platter_ondisk::zil::record::{Create, Made, NewObject, Record, RenameKind, SetAttr as SetAttrRecord, set};
@@ -25,30 +25,75 @@ use crate::znode::Znode;
 pub(crate) struct LoggedTx {
     tx: Tx,
     log: Option<Arc<Zil>>,
-    settled: Cell<bool>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// It was said what becomes of the change.
+    settled: bool,
+    /// A part of the change has no record, so that the others would be of no use.
+    incomplete: bool,
+    /// Extended attributes that were set in the file's own list, or (no value) removed from it.
+    xattrs: Vec<(ObjectId, Vec<u8>, Vec<u8>)>,
+    /// Objects that lost their last names.
+    gone: Vec<ObjectId>,
 }
 
 impl LoggedTx {
     pub fn new(tx: Tx, log: Option<Arc<Zil>>) -> Self {
-        Self { tx, log, settled: Cell::new(false) }
+        Self { tx, log, state: Mutex::default() }
     }
 
     /// The change needs no record: nobody can wait for it.
     pub fn needs_no_record(&self) {
-        self.settled.set(true);
+        self.state.lock().settled = true;
     }
 
-    /// Hands the change's record to the log.
-    pub fn note(&self, note: impl FnOnce() -> Note) {
-        self.settled.set(true);
+    /// A part of the change cannot be told in a record: commits wait for the group.
+    pub fn has_no_record(&self) {
+        self.state.lock().incomplete = true;
+    }
+
+    /// An extended attribute in the file's own list was set, or (`None`) removed; whoever made the transaction still
+    /// has to hand over the records.
+    pub fn xattr_changed(&self, object: ObjectId, name: &[u8], value: Option<&[u8]>) {
+        let mut state = self.state.lock();
+        // Without a value means removed, so that setting an empty one cannot be told.
+        let told = self.log.as_ref().is_some_and(|log| log.takes_xattrs()) && value.is_none_or(|v| !v.is_empty());
+        if told {
+            state.xattrs.push((object, name.to_vec(), value.unwrap_or_default().to_vec()));
+        } else {
+            state.incomplete = true;
+        }
+    }
+
+    /// `object` lost its last name: what is remembered of it alone is forgotten once the record of that is handed over.
+    pub fn is_gone(&self, object: ObjectId) {
+        self.state.lock().gone.push(object);
+    }
+
+    /// Hands the change's records to the log: `first` and those of extended attributes.
+    fn note(&self, first: Option<Note>) {
+        let mut state = self.state.lock();
+        if state.incomplete {
+            return;
+        }
+        state.settled = true;
+        let of_names = matches!(first, Some(Note::Namespace(_)));
+        let xattrs = std::mem::take(&mut state.xattrs).into_iter().map(|(object, name, value)| {
+            let record = Record::SetXattr { object: object.0, name, value };
+            if of_names { Note::Namespace(record) } else { Note::Object(object.0, record) }
+        });
+        let gone = std::mem::take(&mut state.gone);
         if let Some(log) = &self.log {
-            log.note(&self.tx, note);
+            log.note(&self.tx, first.into_iter().chain(xattrs).collect(), &gone);
         }
     }
 
     /// Hands over a change of names.
-    fn names(&self, record: impl FnOnce() -> Record) {
-        self.note(|| Note::Namespace(record()));
+    fn names(&self, record: Record) {
+        self.note(Some(Note::Namespace(record)));
     }
 }
 
@@ -62,8 +107,12 @@ impl Deref for LoggedTx {
 
 impl Drop for LoggedTx {
     fn drop(&mut self) {
-        if let Some(log) = self.log.as_ref().filter(|_| !self.settled.get()) {
-            log.note_unlogged(&self.tx);
+        let state = self.state.get_mut();
+        let Some(log) = &self.log else { return };
+        if !state.settled {
+            log.note_unlogged(&self.tx, &state.gone);
+        } else if !state.gone.is_empty() {
+            log.note(&self.tx, Vec::new(), &state.gone);
         }
     }
 }
@@ -87,51 +136,54 @@ pub(crate) fn new_object(znode: &Znode) -> NewObject {
 
 /// Notes that `znode` was made as `name` in `parent`.
 pub(crate) fn created(tx: &LoggedTx, parent: ObjectId, name: &[u8], znode: &Znode) {
-    tx.names(|| {
-        let new = new_object(znode);
-        let made = match znode.kind() {
-            FileKind::Directory => Made::Directory,
-            FileKind::Symlink => Made::Symlink(znode.state.lock().phys.symlink.clone().unwrap_or_default()),
-            _ => Made::File,
-        };
-        Record::Create(Box::new(Create {
-            made,
-            any_case: false,
-            parent: parent.0,
-            new,
-            attributes: None,
-            acl: None,
-            domains: Vec::new(),
-            name: name.to_vec(),
-        }))
-    });
+    let made = match znode.kind() {
+        FileKind::Directory => Made::Directory,
+        FileKind::Symlink => Made::Symlink(znode.state.lock().phys.symlink.clone().unwrap_or_default()),
+        _ => Made::File,
+    };
+    tx.names(Record::Create(Box::new(Create {
+        made,
+        any_case: false,
+        parent: parent.0,
+        new: new_object(znode),
+        attributes: None,
+        acl: None,
+        domains: Vec::new(),
+        name: name.to_vec(),
+    })));
 }
 
 /// Notes that `name` was removed from `parent`.
 pub(crate) fn removed(tx: &LoggedTx, parent: ObjectId, name: &[u8], directory: bool) {
-    tx.names(|| Record::Remove { any_case: false, directory, parent: parent.0, name: name.to_vec() });
+    tx.names(Record::Remove { any_case: false, directory, parent: parent.0, name: name.to_vec() });
 }
 
 /// Notes that `object` has the name `name` in `parent` too.
 pub(crate) fn linked(tx: &LoggedTx, object: ObjectId, parent: ObjectId, name: &[u8]) {
-    tx.names(|| Record::Link { any_case: false, parent: parent.0, object: object.0, name: name.to_vec() });
+    tx.names(Record::Link { any_case: false, parent: parent.0, object: object.0, name: name.to_vec() });
 }
 
-/// Notes that `moved` has another name.
+/// Notes that `moved` has another name, and that `whiteout` has the old one.
 pub(crate) fn renamed(
     tx: &LoggedTx,
     moved: ObjectId,
     from: (ObjectId, &[u8]),
     to: (ObjectId, &[u8]),
     how: RenameFlags,
+    whiteout: Option<&Znode>,
 ) {
     // A file that replaces another is often written just before, and must have its data when it does.
     if let Some(log) = &tx.log {
         log.promote(moved);
     }
-    tx.names(|| Record::Rename {
+    let kind = match whiteout {
+        Some(whiteout) => RenameKind::Whiteout(new_object(whiteout)),
+        None if how.exchange => RenameKind::Exchange,
+        None => RenameKind::Replace,
+    };
+    tx.names(Record::Rename {
         any_case: false,
-        kind: if how.exchange { RenameKind::Exchange } else { RenameKind::Replace },
+        kind,
         from: from.0.0,
         to: to.0.0,
         name: from.1.to_vec(),
@@ -153,14 +205,22 @@ pub(crate) fn written(tx: &LoggedTx, znode: &Znode, offset: u64, length: u64) {
         }
         state.phys.generation
     };
-    tx.note(|| Note::Data { object: znode.object.0, generation, offset, length });
+    tx.note(Some(Note::Data { object: znode.object.0, generation, offset, length }));
+}
+
+/// Notes that `length` bytes from `offset` became zeros, and that the file ends behind them at least.
+pub(crate) fn zeroed(tx: &LoggedTx, znode: &Znode, offset: u64, length: u64) {
+    if is_nameless(&znode.state.lock().phys) {
+        return tx.needs_no_record();
+    }
+    tx.note(Some(Note::Object(znode.object.0, Record::Truncate { object: znode.object.0, offset, length })));
 }
 
 /// Notes that attributes were set.
 pub(crate) fn attributes_set(tx: &LoggedTx, znode: &Znode, change: &SetAttr) {
     if change.flags.is_some() {
         // Left to the group: file flags are set rarely.
-        return;
+        return tx.has_no_record();
     }
     let mut mask = set::CTIME;
     for (given, bit) in [
@@ -181,7 +241,7 @@ pub(crate) fn attributes_set(tx: &LoggedTx, znode: &Znode, change: &SetAttr) {
         }
         SetAttrRecord {
             object: znode.object.0,
-            mask,
+            mask: if tx.log.as_ref().is_some_and(|log| log.is_solaris()) { set::to_solaris(mask) } else { mask },
             mode: phys.mode,
             uid: phys.uid,
             gid: phys.gid,
@@ -192,12 +252,21 @@ pub(crate) fn attributes_set(tx: &LoggedTx, znode: &Znode, change: &SetAttr) {
             domains: Vec::new(),
         }
     };
-    tx.note(|| Note::Object(znode.object.0, Record::SetAttr(Box::new(record))));
+    tx.note(Some(Note::Object(znode.object.0, Record::SetAttr(Box::new(record)))));
 }
 
-/// The change that a [`SetAttrRecord`] asks for.
-pub(crate) fn change_of(record: &SetAttrRecord) -> SetAttr {
-    let given = |bit: u64| record.mask & bit != 0;
+/// Notes that nothing but extended attributes, and the time of change, changed.
+pub(crate) fn xattrs_changed(tx: &LoggedTx, znode: &Znode) {
+    if is_nameless(&znode.state.lock().phys) {
+        return tx.needs_no_record();
+    }
+    tx.note(None);
+}
+
+/// The change that a [`SetAttrRecord`] asks for, in a pool that only systems other than Linux wrote (`solaris`), or any.
+pub(crate) fn change_of(record: &SetAttrRecord, solaris: bool) -> SetAttr {
+    let mask = if solaris { set::from_solaris(record.mask) } else { set::guess(record.mask, record.size) };
+    let given = |bit: u64| mask & bit != 0;
     let time = |words| SetTime::At(crate::attr::Timestamp::from_words(words));
     SetAttr {
         mode: given(set::MODE).then_some((record.mode & 0o7777) as u32),

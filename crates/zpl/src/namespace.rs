@@ -9,6 +9,7 @@ use platter_dmu::zap::{NewZap, Zap};
 use platter_dmu::{Dnode, NewDnode, Tx};
 use platter_ondisk::ObjectId;
 use platter_ondisk::types::object_type;
+use platter_ondisk::zil::attributes::Attributes;
 use platter_ondisk::zil::record::NewObject;
 use platter_ondisk::znode::{DirentValue, flags};
 use platter_zio::ZioError;
@@ -19,9 +20,10 @@ use crate::create::directory_zap;
 use crate::dir::{check_length, missing_object};
 use crate::error::{Result, ZplError};
 use crate::fs::Zpl;
-use crate::log;
+use crate::log::{self, LoggedTx};
 use crate::phys::Phys;
 use crate::posix_acl::{self, PosixAcl};
+use crate::replay;
 use crate::znode::{Znode, rdev_from_user};
 use crate::znode_legacy;
 
@@ -41,6 +43,8 @@ pub(crate) struct New<'a> {
     pub target: Option<&'a [u8]>,
     /// The object as it was made before a crash.
     pub replayed: Option<&'a NewObject>,
+    /// File flags it had from the beginning, as the log says.
+    pub flags: Option<&'a Attributes>,
 }
 
 /// The group of a new file: its directory's when that is setgid.
@@ -63,7 +67,7 @@ impl Zpl {
     /// # Errors
     /// [`ZplError::Exists`] and the usual ones.
     pub async fn create(&self, parent: ObjectId, name: &[u8], new: NewFile) -> Result<Attr> {
-        self.make(parent, name, new, New { kind: FileKind::Regular, rdev: 0, target: None, replayed: None }).await
+        self.make(parent, name, new, New { kind: FileKind::Regular, rdev: 0, target: None, replayed: None, flags: None }).await
     }
 
     /// Makes a directory.
@@ -71,7 +75,7 @@ impl Zpl {
     /// # Errors
     /// [`ZplError::Exists`] and the usual ones.
     pub async fn mkdir(&self, parent: ObjectId, name: &[u8], new: NewFile) -> Result<Attr> {
-        self.make(parent, name, new, New { kind: FileKind::Directory, rdev: 0, target: None, replayed: None }).await
+        self.make(parent, name, new, New { kind: FileKind::Directory, rdev: 0, target: None, replayed: None, flags: None }).await
     }
 
     /// Makes a fifo, socket, device node (`rdev` in Linux's user-space encoding) or regular file.
@@ -82,7 +86,7 @@ impl Zpl {
         if matches!(kind, FileKind::Directory | FileKind::Symlink) {
             return Err(ZplError::Invalid("mknod makes neither directories nor symbolic links"));
         }
-        self.make(parent, name, new, New { kind, rdev, target: None, replayed: None }).await
+        self.make(parent, name, new, New { kind, rdev, target: None, replayed: None, flags: None }).await
     }
 
     /// Makes a symbolic link to `target`.
@@ -96,7 +100,7 @@ impl Zpl {
         if target.is_empty() {
             return Err(ZplError::NotFound);
         }
-        self.make(parent, name, new, New { kind: FileKind::Symlink, rdev: 0, target: Some(target), replayed: None })
+        self.make(parent, name, new, New { kind: FileKind::Symlink, rdev: 0, target: Some(target), replayed: None, flags: None })
             .await
     }
 
@@ -138,7 +142,7 @@ impl Zpl {
             return Err(ZplError::TooManyLinks);
         }
         let lists = match what.replayed {
-            // What it had inherited is not in the log: such an object waits for its group.
+            // What it had inherited is in the records that follow.
             Some(_) => InheritedAcl { mode: new.mode, ..InheritedAcl::default() },
             None => self.inherited_acl(&directory, &new, what.kind).await?,
         };
@@ -149,9 +153,7 @@ impl Zpl {
         let znode = self.make_named(&directory, &tx, name, new, &what, &lists).await?;
         let is_directory = what.kind == FileKind::Directory;
         self.entries_changed(&directory, &tx, 1, i64::from(is_directory), self.now()).await?;
-        if lists.access.is_none() && lists.default.is_none() {
-            log::created(&tx, parent, name, &znode);
-        }
+        log::created(&tx, parent, name, &znode);
         znode.state.lock().opens = u64::from(new.open);
         let attr = znode.attr();
         self.cache.insert(znode, self.os.params().gate.synced_txg());
@@ -162,7 +164,7 @@ impl Zpl {
     async fn make_named(
         &self,
         directory: &Znode,
-        tx: &Tx,
+        tx: &LoggedTx,
         name: &[u8],
         new: NewFile,
         what: &New<'_>,
@@ -237,6 +239,9 @@ impl Zpl {
             (phys.atime, phys.mtime) = (old.create_time, old.create_time);
             (phys.ctime, phys.crtime) = (old.create_time, old.create_time);
             phys.rdev = phys.rdev.map(|_| old.rdev);
+        }
+        if let Some(given) = what.flags {
+            phys.flags = replay::flags_with(phys.flags, given)?;
         }
         let dnode = self.allocate(tx, what.kind, what.target, what.replayed).await?;
         Ok(Znode::new(dnode, phys))
@@ -399,17 +404,19 @@ impl Zpl {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
-        self.move_entry(parent, name, new_parent, new_name, flags).await?;
+        self.move_entry(parent, name, new_parent, new_name, flags, None).await?;
         self.settle(parent).await
     }
 
-    async fn move_entry(
+    /// `replayed` is the whiteout as it was made before a crash.
+    pub(crate) async fn move_entry(
         &self,
         parent: ObjectId,
         name: &[u8],
         new_parent: ObjectId,
         new_name: &[u8],
         flags: RenameFlags,
+        replayed: Option<&NewObject>,
     ) -> Result<()> {
         self.check_writable()?;
         if flags.whiteout && flags.exchange {
@@ -479,7 +486,7 @@ impl Zpl {
             let tx = self.begin().await?;
             let now = self.now();
             let whiteout = match flags.whiteout {
-                true => Some(self.make_whiteout(&from, &tx).await?),
+                true => Some(self.make_whiteout(&from, &tx, replayed).await?),
                 false => None,
             };
             let entry = |znode: &Znode| dirent(znode.object, znode.kind());
@@ -521,21 +528,29 @@ impl Zpl {
             if let Some(other) = replaced.as_ref().filter(|_| !flags.exchange) {
                 self.drop_link(other, &tx, now).await?;
             }
-            if whiteout.is_none() {
-                log::renamed(&tx, moved.object, (parent, name), (new_parent, new_name), flags);
+            if self.table.is_legacy() && (flags.exchange || flags.whiteout) {
+                // Whoever else reads such old file systems does not know these records.
+                tx.has_no_record();
             }
+            let (from, to) = ((parent, name), (new_parent, new_name));
+            log::renamed(&tx, moved.object, from, to, flags, whiteout.as_deref());
             return Ok(());
         }
     }
 
     /// A whiteout that belongs to whom `directory` belongs to; the caller enters it.
-    async fn make_whiteout(&self, directory: &Znode, tx: &Tx) -> Result<Arc<Znode>> {
+    async fn make_whiteout(
+        &self,
+        directory: &Znode,
+        tx: &Tx,
+        replayed: Option<&NewObject>,
+    ) -> Result<Arc<Znode>> {
         let (uid, gid) = {
             let state = directory.state.lock();
             (state.phys.uid as u32, state.phys.gid as u32)
         };
         let new = NewFile { uid, gid, ..NewFile::default() };
-        let what = New { kind: FileKind::CharDevice, rdev: 0, target: None, replayed: None };
+        let what = New { kind: FileKind::CharDevice, rdev: 0, target: None, replayed, flags: None };
         let znode = Arc::new(self.make_object(directory, tx, new, &what).await?);
         self.update(&znode, tx, |phys| phys.parent = directory.object.0).await?;
         self.cache.insert(znode.clone(), self.os.params().gate.synced_txg());

@@ -6,6 +6,8 @@
 //! - a record that cannot be done keeps the file system from being mounted for writing. Nothing of the log is thrown
 //!   away then.
 
+use std::sync::atomic::Ordering;
+
 use platter_ondisk::ObjectId;
 use platter_ondisk::zil::attributes::{Attributes, bits};
 use platter_ondisk::zil::record::{Create, Made, Record, RecordHeader, RenameKind, Write, WriteData};
@@ -35,7 +37,9 @@ impl Zpl {
             let gate = &self.os.params().gate;
             // What the unlinked set held must be gone before its numbers can be used again.
             gate.wait_synced(gate.open_txg()).await?;
+            self.replaying.store(true, Ordering::Relaxed);
             let done = self.replay_chain(log).await;
+            self.replaying.store(false, Ordering::Relaxed);
             log.set_replaying(0);
             let records = done?;
             tracing::info!(objset = %self.os.params().id, records, "intent log replayed");
@@ -86,12 +90,12 @@ impl Zpl {
                 self.link(ObjectId(*object), ObjectId(*parent), name).await.map(|_| ())
             }
             Record::Rename { kind, from, to, name, new_name, .. } => {
-                let flags = match kind {
-                    RenameKind::Replace => RenameFlags::default(),
-                    RenameKind::Exchange => RenameFlags { exchange: true, ..RenameFlags::default() },
-                    RenameKind::Whiteout(_) => return Err(unsupported("a whiteout was left behind a rename")),
+                let (flags, whiteout) = match kind {
+                    RenameKind::Replace => (RenameFlags::default(), None),
+                    RenameKind::Exchange => (RenameFlags { exchange: true, ..RenameFlags::default() }, None),
+                    RenameKind::Whiteout(new) => (RenameFlags { whiteout: true, ..RenameFlags::default() }, Some(new)),
                 };
-                self.rename(ObjectId(*from), name, ObjectId(*to), new_name, flags).await
+                self.move_entry(ObjectId(*from), name, ObjectId(*to), new_name, flags, whiteout).await
             }
             // These may come after the removal of their object: then they concern nobody.
             Record::Write(write) => gone_is_fine(self.replay_write(log, write).await),
@@ -107,17 +111,20 @@ impl Zpl {
                     return Err(unsupported("an owner comes from a Windows domain"));
                 }
                 let flags = match &change.attributes {
-                    Some(attributes) => self.flags_with(object, attributes).await,
+                    Some(given) => self.getattr(object).await.and_then(|attr| flags_with(attr.flags, given).map(Some)),
                     None => Ok(None),
                 };
                 let change = match flags {
-                    Ok(flags) => SetAttr { flags, ..change_of(change) },
+                    Ok(flags) => SetAttr { flags, ..change_of(change, log.is_solaris()) },
                     Err(error) => return gone_is_fine(Err(error)),
                 };
                 gone_is_fine(self.setattr(object, change).await.map(|_| ()))
             }
             Record::OldAcl { .. } | Record::Acl { .. } => Err(unsupported("an NFSv4 access control list was set")),
-            Record::SetXattr { .. } => Err(unsupported("an extended attribute was set")),
+            Record::SetXattr { object, name, value } => {
+                let value = Some(&value[..]).filter(|value| !value.is_empty());
+                gone_is_fine(self.replay_xattr(ObjectId(*object), name, value).await)
+            }
             Record::Clone { .. } => Err(unsupported("blocks were cloned")),
         }
     }
@@ -137,7 +144,7 @@ impl Zpl {
                 let kind = FileKind::from_mode(new.mode).filter(|kind| *kind != FileKind::Directory);
                 (kind.ok_or(ZplError::Invalid("no file has this mode"))?, None)
             }
-            Made::XattrDirectory => return Err(unsupported("a folder of extended attributes was made")),
+            Made::XattrDirectory => return self.replay_xattr_directory(ObjectId(create.parent), new).await,
         };
         let file = NewFile {
             mode: (new.mode & 0o7777) as u32,
@@ -145,14 +152,9 @@ impl Zpl {
             gid: new.gid as u32,
             ..NewFile::default()
         };
-        let what = New { kind, rdev: 0, target, replayed: Some(new) };
-        self.make_entry(ObjectId(create.parent), &create.name, file, what).await?;
-        if let Some(attributes) = &create.attributes {
-            let object = ObjectId(new.object);
-            let flags = self.flags_with(object, attributes).await?;
-            self.setattr(object, SetAttr { flags, ..SetAttr::default() }).await?;
-        }
-        Ok(())
+        // All in one transaction, so that it happened wholly or not at all.
+        let what = New { kind, rdev: 0, target, replayed: Some(new), flags: create.attributes.as_ref() };
+        self.make_entry(ObjectId(create.parent), &create.name, file, what).await.map(|_| ())
     }
 
     async fn replay_write(&self, log: &Zil, write: &Write) -> Result<()> {
@@ -192,35 +194,34 @@ impl Zpl {
         }
         self.fallocate(object, Fallocate::ZeroRange { keep_size: false }, offset, length).await
     }
+}
 
-    /// The file flags of `object` with what `attributes` say.
-    async fn flags_with(&self, object: ObjectId, attributes: &Attributes) -> Result<Option<u64>> {
-        if attributes.project().is_some() {
-            return Err(unsupported("a project was set"));
-        }
-        let mut all = self.getattr(object).await?.flags;
-        for (bit, flag) in [
-            (bits::ARCHIVE, flags::ARCHIVE),
-            (bits::SYSTEM, flags::SYSTEM),
-            (bits::READONLY, flags::READONLY),
-            (bits::HIDDEN, flags::HIDDEN),
-            (bits::NOUNLINK, flags::NOUNLINK),
-            (bits::IMMUTABLE, flags::IMMUTABLE),
-            (bits::APPENDONLY, flags::APPENDONLY),
-            (bits::NODUMP, flags::NODUMP),
-            (bits::OPAQUE, flags::OPAQUE),
-            (bits::REPARSE, flags::REPARSE),
-            (bits::OFFLINE, flags::OFFLINE),
-            (bits::SPARSE, flags::SPARSE),
-        ] {
-            match attributes.value(bit) {
-                Some(true) => all |= flag,
-                Some(false) => all &= !flag,
-                None => {}
-            }
-        }
-        Ok(Some(all))
+/// The file flags `all` with what `given` says.
+pub(crate) fn flags_with(mut all: u64, given: &Attributes) -> Result<u64> {
+    if given.project().is_some() {
+        return Err(unsupported("a project was set"));
     }
+    for (bit, flag) in [
+        (bits::ARCHIVE, flags::ARCHIVE),
+        (bits::SYSTEM, flags::SYSTEM),
+        (bits::READONLY, flags::READONLY),
+        (bits::HIDDEN, flags::HIDDEN),
+        (bits::NOUNLINK, flags::NOUNLINK),
+        (bits::IMMUTABLE, flags::IMMUTABLE),
+        (bits::APPENDONLY, flags::APPENDONLY),
+        (bits::NODUMP, flags::NODUMP),
+        (bits::OPAQUE, flags::OPAQUE),
+        (bits::REPARSE, flags::REPARSE),
+        (bits::OFFLINE, flags::OFFLINE),
+        (bits::SPARSE, flags::SPARSE),
+    ] {
+        match given.value(bit) {
+            Some(true) => all |= flag,
+            Some(false) => all &= !flag,
+            None => {}
+        }
+    }
+    Ok(all)
 }
 
 fn gone_is_fine(result: Result<()>) -> Result<()> {

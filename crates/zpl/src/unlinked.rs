@@ -11,12 +11,13 @@ use platter_ondisk::znode::{DirentValue, flags};
 use crate::attr::Timestamp;
 use crate::error::{Result, ZplError};
 use crate::fs::Zpl;
+use crate::log::LoggedTx;
 use crate::znode::Znode;
 
 impl Zpl {
     /// Takes one link (a directory's last two) from `znode`, whose lock the caller holds, and frees it when that was
     /// the last.
-    pub(crate) async fn drop_link(&self, znode: &Arc<Znode>, tx: &Tx, now: Timestamp) -> Result<()> {
+    pub(crate) async fn drop_link(&self, znode: &Arc<Znode>, tx: &LoggedTx, now: Timestamp) -> Result<()> {
         let (gone, open) = {
             let state = znode.state.lock();
             (state.phys.is_directory() || state.phys.links <= 1, state.opens > 0)
@@ -29,9 +30,7 @@ impl Zpl {
                 })
                 .await;
         }
-        if let Some(log) = &self.log {
-            log.forget(znode.object);
-        }
+        tx.is_gone(znode.object);
         if !open && self.free(znode, tx).await? {
             return Ok(());
         }

@@ -12,13 +12,15 @@ use std::sync::Arc;
 use platter_dmu::Tx;
 use platter_nvlist::{NvList, Value};
 use platter_ondisk::ObjectId;
+use platter_ondisk::zil::record::NewObject;
 use platter_ondisk::znode::{DirentValue, flags};
 use platter_zio::ZioError;
 
-use crate::attr::{FileKind, SetXattr};
+use crate::attr::{FileKind, SetAttr, SetXattr};
 use crate::error::{Result, ZplError};
 use crate::file::write_blocks;
 use crate::fs::Zpl;
+use crate::log::{self, LoggedTx};
 use crate::namespace::{CREATE_COST, dirent};
 use crate::options::XattrMode;
 use crate::phys::Phys;
@@ -214,7 +216,12 @@ impl Zpl {
             }
             phys.ctime = now.to_words();
         })
-        .await
+        .await?;
+        match mode {
+            Some(_) => log::attributes_set(&tx, &znode, &SetAttr { mode, ..SetAttr::default() }),
+            None => log::xattrs_changed(&tx, &znode),
+        }
+        Ok(())
     }
 
     /// Removes attribute `name` of `object`.
@@ -246,7 +253,35 @@ impl Zpl {
             self.xattr_put(&znode, &tx, stored, None).await?;
         }
         let now = self.now();
+        self.update(&znode, &tx, |phys| phys.ctime = now.to_words()).await?;
+        log::xattrs_changed(&tx, &znode);
+        Ok(())
+    }
+
+    /// Sets an attribute of the file's own list, or (no value) removes it, as a log record says.
+    pub(crate) async fn replay_xattr(&self, object: ObjectId, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let znode = self.znode(object).await?;
+        let _alone = znode.lock.write().await;
+        znode.check()?;
+        let tx = self.begin().await?;
+        self.xattr_put(&znode, &tx, name, value).await?;
+        let now = self.now();
         self.update(&znode, &tx, |phys| phys.ctime = now.to_words()).await
+    }
+
+    /// Makes the hidden directory of `owner`, as a log record says.
+    pub(crate) async fn replay_xattr_directory(&self, owner: ObjectId, new: &NewObject) -> Result<()> {
+        let znode = self.znode(owner).await?;
+        let _alone = znode.lock.write().await;
+        znode.check()?;
+        if self.xattr_directory(&znode).await?.is_some() {
+            return Err(ZplError::Exists);
+        }
+        let tx = self.begin().await?;
+        let made =
+            self.make_hidden(&znode, &tx, owner, FileKind::Directory, new.mode & 0o7777, Some(new)).await?;
+        let number = made.object;
+        self.update(&znode, &tx, |phys| phys.set_xattr(number, &self.table)).await
     }
 
     /// Takes away what a file must not keep when somebody writes to it: its capabilities and, with `set_id`, its
@@ -280,7 +315,13 @@ impl Zpl {
             }
             phys.ctime = now.to_words();
         })
-        .await
+        .await?;
+        let mode = set_id.then(|| znode.state.lock().phys.mode as u32 & 0o7777);
+        match mode {
+            Some(_) => log::attributes_set(&tx, &znode, &SetAttr { mode, ..SetAttr::default() }),
+            None => log::xattrs_changed(&tx, &znode),
+        }
+        Ok(())
     }
 
     /// Whether the file has capabilities. The caller holds its lock.
@@ -294,7 +335,7 @@ impl Zpl {
     }
 
     /// Takes the file's capabilities away; the caller stores its attributes afterwards.
-    pub(crate) async fn drop_capability(&self, znode: &Arc<Znode>, tx: &Tx) -> Result<()> {
+    pub(crate) async fn drop_capability(&self, znode: &Arc<Znode>, tx: &LoggedTx) -> Result<()> {
         self.xattr_put(znode, tx, CAPABILITY, None).await
     }
 
@@ -318,8 +359,14 @@ impl Zpl {
     }
 
     /// Stores or removes the value of `name` within `tx`. The caller holds the file's lock and stores its attributes
-    /// afterwards.
-    pub(crate) async fn xattr_put(&self, znode: &Arc<Znode>, tx: &Tx, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+    /// afterwards, and hands the records to the log then.
+    pub(crate) async fn xattr_put(
+        &self,
+        znode: &Arc<Znode>,
+        tx: &LoggedTx,
+        name: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<()> {
         let (list, in_list) = {
             let mut state = znode.state.lock();
             state.no_capability &= name != CAPABILITY;
@@ -332,6 +379,7 @@ impl Zpl {
             let fits = if has_room { list.with(name, value) } else { None };
             if let Some(bytes) = fits {
                 znode.state.lock().phys.set_dxattr(Some(bytes), &self.table);
+                tx.xattr_changed(znode.object, name, Some(value));
                 return self.xattr_remove_file(znode, tx, name).await;
             }
             self.xattr_write_file(znode, tx, name, value).await?;
@@ -342,15 +390,17 @@ impl Zpl {
             let mut state = znode.state.lock();
             let rest = List::of(&state.phys, znode.object)?.without(name)?;
             state.phys.set_dxattr(rest, &self.table);
+            tx.xattr_changed(znode.object, name, None);
         }
         Ok(())
     }
 
-    async fn xattr_write_file(&self, owner: &Znode, tx: &Tx, name: &[u8], value: &[u8]) -> Result<()> {
+    async fn xattr_write_file(&self, owner: &Znode, tx: &LoggedTx, name: &[u8], value: &[u8]) -> Result<()> {
+        tx.has_no_record();
         let directory = match self.xattr_directory(owner).await? {
             Some(directory) => directory,
             None => {
-                let made = self.make_hidden(owner, tx, owner.object, FileKind::Directory, DIRECTORY_MODE).await?;
+                let made = self.make_hidden(owner, tx, owner.object, FileKind::Directory, DIRECTORY_MODE, None).await?;
                 owner.state.lock().phys.set_xattr(made.object, &self.table);
                 made
             }
@@ -361,7 +411,7 @@ impl Zpl {
                 file
             }
             None => {
-                let made = self.make_hidden(owner, tx, directory.object, FileKind::Regular, FILE_MODE).await?;
+                let made = self.make_hidden(owner, tx, directory.object, FileKind::Regular, FILE_MODE, None).await?;
                 directory.zap().put_u64(tx, name, dirent(made.object, FileKind::Regular)).await?;
                 self.entries_changed(&directory, tx, 1, 0, self.now()).await?;
                 made
@@ -383,9 +433,10 @@ impl Zpl {
         .await
     }
 
-    async fn xattr_remove_file(&self, owner: &Znode, tx: &Tx, name: &[u8]) -> Result<()> {
+    async fn xattr_remove_file(&self, owner: &Znode, tx: &LoggedTx, name: &[u8]) -> Result<()> {
         let Some(directory) = self.xattr_directory(owner).await? else { return Ok(()) };
         let Some(file) = self.xattr_file(&directory, name).await? else { return Ok(()) };
+        tx.has_no_record();
         directory.zap().remove(tx, name).await?;
         self.entries_changed(&directory, tx, -1, 0, self.now()).await?;
         self.free_hidden(tx, &file).await
@@ -399,6 +450,7 @@ impl Zpl {
         parent: ObjectId,
         kind: FileKind,
         mode: u64,
+        replayed: Option<&NewObject>,
     ) -> Result<Arc<Znode>> {
         let mut phys = Phys::new(kind, mode, tx.txg().0, self.now(), &self.table);
         (phys.uid, phys.gid) = {
@@ -407,7 +459,10 @@ impl Zpl {
         };
         phys.flags |= flags::XATTR;
         phys.parent = parent.0;
-        let dnode = self.allocate(tx, kind, None, None).await?;
+        if let Some(old) = replayed {
+            (phys.uid, phys.gid, phys.generation) = (old.uid, old.gid, old.generation);
+        }
+        let dnode = self.allocate(tx, kind, None, replayed).await?;
         let znode = Arc::new(Znode::new(dnode, phys));
         self.update(&znode, tx, |_| {}).await?;
         self.cache.insert(znode.clone(), self.os.params().gate.synced_txg());

@@ -5,6 +5,7 @@ pub mod attributes;
 pub mod block;
 mod encode;
 pub mod record;
+pub mod set;
 #[cfg(test)]
 mod tests;
 

@@ -15,6 +15,7 @@ use crate::ids::Txg;
 use crate::le::words_at;
 
 use super::attributes::Attributes;
+pub use super::set;
 
 /// Size of what all records begin with, in bytes (`lr_t`).
 pub const HEADER_SIZE: usize = 32;
@@ -64,17 +65,6 @@ pub mod types {
     pub const CLONE_RANGE: u64 = 24;
 }
 
-/// Bits of [`SetAttr::mask`]: Linux's `ATTR_*`.
-#[allow(missing_docs)]
-pub mod set {
-    pub const MODE: u64 = 1 << 0;
-    pub const UID: u64 = 1 << 1;
-    pub const GID: u64 = 1 << 2;
-    pub const SIZE: u64 = 1 << 3;
-    pub const ATIME: u64 = 1 << 4;
-    pub const MTIME: u64 = 1 << 5;
-    pub const CTIME: u64 = 1 << 6;
-}
 
 /// What all records begin with (`lr_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -193,7 +183,7 @@ pub struct Write {
 pub struct SetAttr {
     /// The file.
     pub object: u64,
-    /// Which of the fields count ([`set`]).
+    /// Which of the fields count: the bits of the system that wrote the record ([`set`]).
     pub mask: u64,
     /// `st_mode`.
     pub mode: u64,
