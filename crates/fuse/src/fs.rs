@@ -286,7 +286,7 @@ impl Filesystem for PlatterFs {
     }
 
     fn fsync(&self, _request: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        answer_empty(self.run("fsync", self.zpl.fsync(self.object(ino))), reply);
+        self.answer_when_stable("fsync", self.object(ino), reply);
     }
 
     fn opendir(&self, _request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -364,7 +364,7 @@ impl Filesystem for PlatterFs {
     }
 
     fn fsyncdir(&self, _request: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        answer_empty(self.run("fsyncdir", self.zpl.fsync(self.object(ino))), reply);
+        self.answer_when_stable("fsyncdir", self.object(ino), reply);
     }
 
     fn statfs(&self, _request: &Request, _ino: INodeNo, reply: ReplyStatfs) {

@@ -87,12 +87,14 @@ impl PlatterFs {
             tracing::error!("{what}: the request failed with a panic; this is a bug");
             return Err(Errno::EIO);
         };
-        result.map_err(|error| {
-            if error.errno() == platter_zpl::error::errno::EIO {
-                tracing::warn!("{what}: {error}");
-            }
-            errno(&error)
-        })
+        told(what, result)
+    }
+
+    /// Makes an object stable, and answers then. No serving thread waits for that: whoever else wants to be served is,
+    /// and however many wait share a flush.
+    pub fn answer_when_stable(&self, what: &'static str, object: ObjectId, reply: ReplyEmpty) {
+        let zpl = self.zpl.clone();
+        self.runtime.spawn(async move { answer_empty(told(what, zpl.fsync(object).await), reply) });
     }
 
     /// Answers with a node. The kernel counts it as looked up once more.
@@ -210,6 +212,16 @@ impl PlatterFs {
         let _ = self.run("freeing what was unlinked when its mount went away", self.zpl.forget_all());
         self.ended.send_replace(true);
     }
+}
+
+/// A failure as the `errno` to answer with.
+fn told<T>(what: &'static str, result: platter_zpl::Result<T>) -> Result<T, Errno> {
+    result.map_err(|error| {
+        if error.errno() == platter_zpl::error::errno::EIO {
+            tracing::warn!("{what}: {error}");
+        }
+        errno(&error)
+    })
 }
 
 pub(crate) fn answer_empty(result: Result<(), Errno>, reply: ReplyEmpty) {

@@ -122,7 +122,10 @@ impl Writer {
         let path = self.folder.join(&name);
         let now = self.now(&name);
         match self.rng.below(12) {
-            0 | 1 => self.create(&name, &path, O_SYNC * i32::from(self.rng.below(3) == 0)),
+            0 | 1 => {
+                let flags = if self.rng.below(3) == 0 { O_SYNC } else { 0 };
+                self.create(&name, &path, flags)
+            }
             2..=4 => self.replace(&name, &path),
             5 => self.remove(&name, &path),
             6 | 7 => self.set_attribute(),
@@ -169,8 +172,7 @@ impl Writer {
         let states = self.states(name);
         states.push(State::Whole(Some(Bytes::default())));
         states.push(State::Written { from: 0, to: bytes.len(), bytes: bytes.clone() });
-        let mut file =
-            OpenOptions::new().create(true).write(true).truncate(true).custom_flags(flags).open(path)?;
+        let mut file = OpenOptions::new().create(true).write(true).truncate(true).custom_flags(flags).open(path)?;
         file.write_all(&bytes)?;
         // One of four is left as it is.
         let asks = flags != 0 && !bytes.is_empty() || self.rng.below(4) > 0;
@@ -314,7 +316,8 @@ impl Writer {
                 }
             };
             if !(0..states.len()).any(possible) {
-                let shown: Vec<String> = states.iter().map(|state| show(state.bytes().map(|bytes| &bytes[..]))).collect();
+                let shown: Vec<String> =
+                    states.iter().map(|state| show(state.bytes().map(|bytes| &bytes[..]))).collect();
                 panic!("{when}: {at}/{name} is {}, and may be one of {shown:#?}", show(found.as_deref()));
             }
             *states = vec![State::Whole(found.map(Arc::new))];

@@ -53,24 +53,78 @@ impl Acl {
         acl
     }
 
+    /// From entries of 12 bytes (who, mask, flags, kind), at most `count`: what a user hands in (`ace_t`), what log
+    /// records hold, and what the first version of file systems stored.
+    pub fn from_old_entries(bytes: &[u8], count: usize) -> Self {
+        let mut out = Self::default();
+        for old in bytes.chunks_exact(12).take(count) {
+            let half = |at: usize| u16::from_le_bytes([old[at], old[at + 1]]);
+            let word = |at: usize| u32::from_le_bytes([old[at], old[at + 1], old[at + 2], old[at + 3]]);
+            out.push(half(10), half(8), word(4));
+            if ace_size(half(10), half(8)) > 8 {
+                out.entries.extend_from_slice(&u64::from(word(0)).to_le_bytes());
+            }
+        }
+        out
+    }
+
+    /// The permission bits that the list amounts to for a file of this owner and group (`zfs_mode_compute`).
+    pub fn mode(&self, uid: u64, gid: u64) -> u64 {
+        let mut evaluation = Evaluation { seen: 0, allowed: 0 };
+        let mut rest = &self.entries[..];
+        while let Some((head, _)) = rest.split_first_chunk::<8>() {
+            let kind = u16::from_le_bytes([head[0], head[1]]);
+            let entry_flags = u16::from_le_bytes([head[2], head[3]]);
+            let mask = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+            let size = ace_size(kind, entry_flags);
+            let who = rest.get(8..16).filter(|_| size > 8).map(|b| u64::from_le_bytes(b.try_into().expect("eight")));
+            rest = rest.get(size..).unwrap_or_default();
+            if entry_flags & ace::INHERIT_ONLY != 0 || !matches!(kind, ace::ALLOW | ace::DENY) {
+                continue;
+            }
+            let classes: &[u32] = match (entry_flags & ace::TYPE_FLAGS, who) {
+                (ace::OWNER, _) => &[6],
+                (0, Some(who)) if who == uid => &[6],
+                (ace::OWNING_GROUP, _) => &[3],
+                (ace::IDENTIFIER_GROUP, Some(who)) if who == gid => &[3],
+                (ace::EVERYONE, _) => &[6, 3, 0],
+                _ => &[],
+            };
+            evaluation.decide(classes, mask, kind == ace::ALLOW);
+        }
+        evaluation.allowed
+    }
+
     /// From a legacy znode whose entries lie inside it; `None` when it has none.
     pub fn from_legacy(acl: &ZnodeAcl, external: Option<&[u8]>) -> Option<Self> {
         let bytes = external.unwrap_or(&acl.data);
         if acl.version == 0 {
-            // Entries of 12 bytes: who, mask, flags, kind.
-            let mut out = Self::default();
-            for old in bytes.chunks_exact(12).take(acl.size as usize) {
-                let half = |at: usize| u16::from_le_bytes([old[at], old[at + 1]]);
-                let word = |at: usize| u32::from_le_bytes([old[at], old[at + 1], old[at + 2], old[at + 3]]);
-                out.push(half(10), half(8), word(4));
-                if ace_size(half(10), half(8)) > 8 {
-                    out.entries.extend_from_slice(&u64::from(word(0)).to_le_bytes());
-                }
-            }
+            let out = Self::from_old_entries(bytes, acl.size as usize);
             return (out.count > 0).then_some(out);
         }
         let entries = bytes.get(..acl.size as usize)?.to_vec();
         (acl.count > 0).then(|| Self { count: u64::from(acl.count), entries })
+    }
+}
+
+/// What a list means: rights of the owner, the group and everyone else, one after the other.
+struct Evaluation {
+    seen: u64,
+    allowed: u64,
+}
+
+impl Evaluation {
+    /// An entry speaks for the classes at these shifts; the first one to speak about a right decides.
+    fn decide(&mut self, shifts: &[u32], mask: u32, allows: bool) {
+        for (right, bit) in [(ace::READ_DATA, 4u64), (ace::WRITE_DATA, 2), (ace::EXECUTE, 1)] {
+            for shift in shifts.iter().filter(|_| mask & right != 0) {
+                let bit = bit << shift;
+                if self.seen & bit == 0 && allows {
+                    self.allowed |= bit;
+                }
+                self.seen |= bit;
+            }
+        }
     }
 }
 
@@ -113,6 +167,24 @@ mod tests {
                 assert_eq!(evaluate(&acl, ace::EVERYONE), mode & 7, "{mode:o}");
             }
         }
+    }
+
+    #[test]
+    fn a_list_amounts_to_the_mode_it_was_made_from() {
+        for mode in 0..0o1000u64 {
+            assert_eq!(Acl::trivial(mode, false).mode(1, 2), mode, "{mode:o}");
+        }
+        // A right for another user is nobody's of the three; one for the owner by number is the owner's.
+        let mut acl = Acl::default();
+        for (who, mask) in [(7u64, ace::WRITE_DATA), (1, ace::READ_DATA)] {
+            acl.push(ace::ALLOW, 0, mask);
+            acl.entries.extend_from_slice(&who.to_le_bytes());
+        }
+        acl.push(ace::ALLOW, ace::EVERYONE | ace::INHERIT_ONLY, ace::EXECUTE);
+        assert_eq!(acl.mode(1, 2), 0o400);
+        // Cut short: what is not there says nothing.
+        acl.entries.truncate(12);
+        assert_eq!(acl.mode(1, 2), 0);
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub mod fs;
 mod known;
 mod log;
 mod namespace;
+mod new_object;
 pub mod options;
 mod path;
 mod phys;

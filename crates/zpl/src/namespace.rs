@@ -5,27 +5,21 @@
 
 use std::sync::Arc;
 
-use platter_dmu::zap::{NewZap, Zap};
-use platter_dmu::{Dnode, NewDnode, Tx};
+use platter_dmu::Tx;
 use platter_ondisk::ObjectId;
-use platter_ondisk::types::object_type;
-use platter_ondisk::zil::attributes::Attributes;
 use platter_ondisk::zil::record::NewObject;
 use platter_ondisk::znode::{DirentValue, flags};
 use platter_zio::ZioError;
 use tokio::sync::RwLockWriteGuard;
 
 use crate::attr::{Attr, FileKind, NewFile, RenameFlags, Timestamp};
-use crate::create::directory_zap;
 use crate::dir::{check_length, missing_object};
 use crate::error::{Result, ZplError};
 use crate::fs::Zpl;
 use crate::log::{self, LoggedTx};
-use crate::phys::Phys;
+use crate::new_object::{New, group_of_new};
 use crate::posix_acl::{self, PosixAcl};
-use crate::replay;
-use crate::znode::{Znode, rdev_from_user};
-use crate::znode_legacy;
+use crate::znode::Znode;
 
 /// Most links of one object.
 const LINKS_MAX: u64 = (1 << 31) - 1;
@@ -33,25 +27,6 @@ const LINKS_MAX: u64 = (1 << 31) - 1;
 const TARGET_MAX: usize = 4095;
 /// Bytes on disk that a new object costs about: dnode, directory entry, and their way up the trees.
 pub(crate) const CREATE_COST: u64 = 8 << 10;
-/// Data block size of a new file, in bytes; it grows with the first writes.
-const FIRST_BLOCK_SIZE: u32 = 512;
-const INDIRECT_SHIFT: u8 = 17;
-
-pub(crate) struct New<'a> {
-    pub kind: FileKind,
-    pub rdev: u32,
-    pub target: Option<&'a [u8]>,
-    /// The object as it was made before a crash.
-    pub replayed: Option<&'a NewObject>,
-    /// File flags it had from the beginning, as the log says.
-    pub flags: Option<&'a Attributes>,
-}
-
-/// The group of a new file: its directory's when that is setgid.
-fn group_of_new(directory: &Znode, own: u32) -> u64 {
-    let state = directory.state.lock();
-    if state.phys.mode & 0o2000 != 0 { state.phys.gid } else { u64::from(own) }
-}
 
 /// The lists of a new object as attribute values, and its permission bits.
 #[derive(Default)]
@@ -67,7 +42,7 @@ impl Zpl {
     /// # Errors
     /// [`ZplError::Exists`] and the usual ones.
     pub async fn create(&self, parent: ObjectId, name: &[u8], new: NewFile) -> Result<Attr> {
-        self.make(parent, name, new, New { kind: FileKind::Regular, rdev: 0, target: None, replayed: None, flags: None }).await
+        self.make(parent, name, new, New { kind: FileKind::Regular, rdev: 0, target: None, replayed: None }).await
     }
 
     /// Makes a directory.
@@ -75,7 +50,7 @@ impl Zpl {
     /// # Errors
     /// [`ZplError::Exists`] and the usual ones.
     pub async fn mkdir(&self, parent: ObjectId, name: &[u8], new: NewFile) -> Result<Attr> {
-        self.make(parent, name, new, New { kind: FileKind::Directory, rdev: 0, target: None, replayed: None, flags: None }).await
+        self.make(parent, name, new, New { kind: FileKind::Directory, rdev: 0, target: None, replayed: None }).await
     }
 
     /// Makes a fifo, socket, device node (`rdev` in Linux's user-space encoding) or regular file.
@@ -86,7 +61,7 @@ impl Zpl {
         if matches!(kind, FileKind::Directory | FileKind::Symlink) {
             return Err(ZplError::Invalid("mknod makes neither directories nor symbolic links"));
         }
-        self.make(parent, name, new, New { kind, rdev, target: None, replayed: None, flags: None }).await
+        self.make(parent, name, new, New { kind, rdev, target: None, replayed: None }).await
     }
 
     /// Makes a symbolic link to `target`.
@@ -100,7 +75,7 @@ impl Zpl {
         if target.is_empty() {
             return Err(ZplError::NotFound);
         }
-        self.make(parent, name, new, New { kind: FileKind::Symlink, rdev: 0, target: Some(target), replayed: None, flags: None })
+        self.make(parent, name, new, New { kind: FileKind::Symlink, rdev: 0, target: Some(target), replayed: None })
             .await
     }
 
@@ -141,7 +116,7 @@ impl Zpl {
         if what.kind == FileKind::Directory && directory.state.lock().phys.links >= LINKS_MAX {
             return Err(ZplError::TooManyLinks);
         }
-        let lists = match what.replayed {
+        let lists = match &what.replayed {
             // What it had inherited is in the records that follow.
             Some(_) => InheritedAcl { mode: new.mode, ..InheritedAcl::default() },
             None => self.inherited_acl(&directory, &new, what.kind).await?,
@@ -213,73 +188,6 @@ impl Zpl {
             access: (!access.is_minimal()).then(|| access.encode()),
             default: inherited.filter(|_| kind == FileKind::Directory),
         })
-    }
-
-    async fn make_object(&self, directory: &Znode, tx: &Tx, new: NewFile, what: &New<'_>) -> Result<Znode> {
-        let mut phys = Phys::new(what.kind, u64::from(new.mode), tx.txg().0, self.now(), &self.table);
-        phys.uid = u64::from(new.uid);
-        phys.gid = group_of_new(directory, new.gid);
-        {
-            let state = directory.state.lock();
-            if state.phys.mode & 0o2000 != 0 && what.kind == FileKind::Directory {
-                phys.mode |= 0o2000;
-            }
-            phys.flags |= state.phys.flags & flags::XATTR;
-        }
-        if matches!(what.kind, FileKind::BlockDevice | FileKind::CharDevice) {
-            phys.rdev = Some(rdev_from_user(what.rdev));
-        }
-        if let Some(target) = what.target {
-            phys.symlink = Some(target.to_vec());
-            phys.size = target.len() as u64;
-        }
-        if let Some(old) = what.replayed {
-            (phys.uid, phys.gid, phys.generation) = (old.uid, old.gid, old.generation);
-            phys.mode = what.kind.mode_bits() | old.mode & 0o7777;
-            (phys.atime, phys.mtime) = (old.create_time, old.create_time);
-            (phys.ctime, phys.crtime) = (old.create_time, old.create_time);
-            phys.rdev = phys.rdev.map(|_| old.rdev);
-        }
-        if let Some(given) = what.flags {
-            phys.flags = replay::flags_with(phys.flags, given)?;
-        }
-        let dnode = self.allocate(tx, what.kind, what.target, what.replayed).await?;
-        Ok(Znode::new(dnode, phys))
-    }
-
-    /// A new object for a file of this kind: a symbolic link to `target`, the one `replayed` was before a crash.
-    pub(crate) async fn allocate(
-        &self,
-        tx: &Tx,
-        kind: FileKind,
-        target: Option<&[u8]>,
-        replayed: Option<&NewObject>,
-    ) -> Result<Arc<Dnode>> {
-        let number = replayed.map(|old| ObjectId(old.object));
-        let dnode_size = replayed.map_or(0, |old| u32::from(old.slots) * 512);
-        if kind == FileKind::Directory {
-            let zap = NewZap { dnode_size, ..directory_zap(&self.salts, &self.table) };
-            return Ok(Zap::create(&self.os, tx, number, zap).await?.dnode().clone());
-        }
-        let (bonus_type, bonus_length) = self.table.new_bonus();
-        // A target that does not fit a znode is the object's data.
-        let data = target.filter(|t| self.table.is_legacy() && !znode_legacy::target_fits(t.len()));
-        let dnode = NewDnode {
-            object_type: object_type::PLAIN_FILE_CONTENTS,
-            block_size: data.map_or(FIRST_BLOCK_SIZE, |data| data.len() as u32),
-            indirect_shift: INDIRECT_SHIFT,
-            bonus_type,
-            bonus_length,
-            dnode_size,
-        };
-        let dnode = match number {
-            Some(number) => self.os.claim(tx, number, dnode).await?,
-            None => self.os.allocate(tx, dnode).await?,
-        };
-        if let Some(data) = data {
-            dnode.write(tx, 0, data).await?;
-        }
-        Ok(dnode)
     }
 
     /// Gives `object` one more name.
@@ -536,25 +444,6 @@ impl Zpl {
             log::renamed(&tx, moved.object, from, to, flags, whiteout.as_deref());
             return Ok(());
         }
-    }
-
-    /// A whiteout that belongs to whom `directory` belongs to; the caller enters it.
-    async fn make_whiteout(
-        &self,
-        directory: &Znode,
-        tx: &Tx,
-        replayed: Option<&NewObject>,
-    ) -> Result<Arc<Znode>> {
-        let (uid, gid) = {
-            let state = directory.state.lock();
-            (state.phys.uid as u32, state.phys.gid as u32)
-        };
-        let new = NewFile { uid, gid, ..NewFile::default() };
-        let what = New { kind: FileKind::CharDevice, rdev: 0, target: None, replayed, flags: None };
-        let znode = Arc::new(self.make_object(directory, tx, new, &what).await?);
-        self.update(&znode, tx, |phys| phys.parent = directory.object.0).await?;
-        self.cache.insert(znode.clone(), self.os.params().gate.synced_txg());
-        Ok(znode)
     }
 
     /// The znode of an entry found without a lock; `None` when the entry is gone meanwhile.

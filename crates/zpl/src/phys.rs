@@ -118,6 +118,16 @@ impl Phys {
         self.flags = self.flags & !(flags::ACL_WIDE | flags::NO_EXECS_DENIED) | kept | crate::acl::trivial_flags(mode);
     }
 
+    /// Sets the access control list, and the permission bits with it; `wide` are the flags of the list as a whole.
+    pub fn set_acl(&mut self, acl: Acl, wide: u64) {
+        self.mode = self.mode & !0o777 | acl.mode(self.uid, self.gid);
+        let trivial = acl == Acl::trivial(self.mode, self.is_directory());
+        let wide = wide & (flags::ACL_AUTO_INHERIT | flags::ACL_DEFAULTED | flags::ACL_PROTECTED);
+        let gone = flags::ACL_WIDE | flags::NO_EXECS_DENIED;
+        self.flags = self.flags & !gone | wide | if trivial { crate::acl::trivial_flags(self.mode) } else { 0 };
+        self.acl = Some(acl);
+    }
+
     /// Whether running the file changes who one is, in a way that a write by others must end.
     pub fn has_set_id(&self) -> bool {
         self.kind() == FileKind::Regular && (self.mode & 0o4000 != 0 || self.mode & 0o2010 == 0o2010)

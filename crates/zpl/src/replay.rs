@@ -10,16 +10,17 @@ use std::sync::atomic::Ordering;
 
 use platter_ondisk::ObjectId;
 use platter_ondisk::zil::attributes::{Attributes, bits};
-use platter_ondisk::zil::record::{Create, Made, Record, RecordHeader, RenameKind, Write, WriteData};
+use platter_ondisk::zil::record::{Create, LoggedAcl, Made, Record, RecordHeader, RenameKind, Write, WriteData};
 use platter_ondisk::znode::flags;
 use platter_zil::Zil;
 use platter_zio::ZioError;
 
+use crate::acl::Acl;
 use crate::attr::{Fallocate, FileKind, NewFile, RenameFlags, SetAttr};
 use crate::error::{Result, ZplError};
 use crate::fs::Zpl;
 use crate::log::change_of;
-use crate::namespace::New;
+use crate::new_object::{New, Replayed};
 
 /// A record that this version cannot do.
 fn unsupported(what: &str) -> ZplError {
@@ -120,7 +121,14 @@ impl Zpl {
                 };
                 gone_is_fine(self.setattr(object, change).await.map(|_| ()))
             }
-            Record::OldAcl { .. } | Record::Acl { .. } => Err(unsupported("an NFSv4 access control list was set")),
+            Record::OldAcl { object, entries } => {
+                let acl = Acl::from_old_entries(entries, usize::MAX);
+                gone_is_fine(self.replay_acl(ObjectId(*object), acl, 0).await)
+            }
+            Record::Acl { object, acl } => {
+                let list = logged_acl(acl)?;
+                gone_is_fine(self.replay_acl(ObjectId(*object), list, acl.flags).await)
+            }
             Record::SetXattr { object, name, value } => {
                 let value = Some(&value[..]).filter(|value| !value.is_empty());
                 gone_is_fine(self.replay_xattr(ObjectId(*object), name, value).await)
@@ -130,9 +138,7 @@ impl Zpl {
     }
 
     async fn replay_create(&self, create: &Create) -> Result<()> {
-        if create.acl.is_some() {
-            return Err(unsupported("a file was made with an access control list"));
-        }
+        let acl = create.acl.as_ref().map(|acl| Ok::<_, ZplError>((logged_acl(acl)?, acl.flags))).transpose()?;
         if !create.domains.is_empty() {
             return Err(unsupported("an owner comes from a Windows domain"));
         }
@@ -153,7 +159,8 @@ impl Zpl {
             ..NewFile::default()
         };
         // All in one transaction, so that it happened wholly or not at all.
-        let what = New { kind, rdev: 0, target, replayed: Some(new), flags: create.attributes.as_ref() };
+        let replayed = Replayed { object: new, flags: create.attributes.as_ref(), acl };
+        let what = New { kind, rdev: 0, target, replayed: Some(replayed) };
         self.make_entry(ObjectId(create.parent), &create.name, file, what).await.map(|_| ())
     }
 
@@ -178,6 +185,18 @@ impl Zpl {
         }
     }
 
+    async fn replay_acl(&self, object: ObjectId, acl: Acl, wide: u64) -> Result<()> {
+        let znode = self.znode(object).await?;
+        let _alone = znode.lock.write().await;
+        let tx = self.begin().await?;
+        let now = self.now().to_words();
+        self.update(&znode, &tx, |phys| {
+            phys.set_acl(acl, wide);
+            phys.ctime = now;
+        })
+        .await
+    }
+
     async fn replay_grow(&self, object: ObjectId, end: u64) -> Result<()> {
         let znode = self.znode(object).await?;
         let _alone = znode.lock.write().await;
@@ -194,6 +213,15 @@ impl Zpl {
         }
         self.fallocate(object, Fallocate::ZeroRange { keep_size: false }, offset, length).await
     }
+}
+
+/// A list as it is stored.
+fn logged_acl(acl: &LoggedAcl) -> Result<Acl> {
+    if !acl.owners.is_empty() || !acl.domains.is_empty() {
+        return Err(unsupported("an access control list names owners from a Windows domain"));
+    }
+    let count = usize::try_from(acl.count).unwrap_or(usize::MAX);
+    Ok(Acl::from_old_entries(&acl.entries, count))
 }
 
 /// The file flags `all` with what `given` says.

@@ -278,8 +278,7 @@ impl Zpl {
             return Err(ZplError::Exists);
         }
         let tx = self.begin().await?;
-        let made =
-            self.make_hidden(&znode, &tx, owner, FileKind::Directory, new.mode & 0o7777, Some(new)).await?;
+        let made = self.make_hidden(&znode, &tx, owner, FileKind::Directory, new.mode & 0o7777, Some(new)).await?;
         let number = made.object;
         self.update(&znode, &tx, |phys| phys.set_xattr(number, &self.table)).await
     }

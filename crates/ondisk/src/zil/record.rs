@@ -65,7 +65,6 @@ pub mod types {
     pub const CLONE_RANGE: u64 = 24;
 }
 
-
 /// What all records begin with (`lr_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordHeader {
@@ -116,7 +115,7 @@ pub struct LoggedAcl {
     pub count: u64,
     /// Flags of the list.
     pub flags: u64,
-    /// The entries, in the encoding of version 1.
+    /// The entries as users hand them in, 12 bytes each (`ace_t`).
     pub entries: Vec<u8>,
     /// Owners from domains that the entries name.
     pub owners: Vec<u64>,
