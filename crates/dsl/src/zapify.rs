@@ -33,8 +33,8 @@ pub async fn activate(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, guid: &
     Ok(())
 }
 
-/// Notes that `dataset` does not use feature `guid` any more (`dsl_dataset_deactivate_feature`). Does nothing when it did
-/// not before.
+/// Notes that `dataset` does not use feature `guid` any more (`dsl_dataset_deactivate_feature`). Does nothing when it
+/// did not before.
 ///
 /// # Errors
 /// Device errors, damage.

@@ -186,8 +186,8 @@ impl Lab {
         pids_with_home(&self.home())
     }
 
-    /// Kills the daemon: what it handed to the kernel stays, all else is gone. Its dead mounts are removed (`unmount`), or
-    /// left to the next daemon.
+    /// Kills the daemon: what it handed to the kernel stays, all else is gone. Its dead mounts are removed (`unmount`),
+    /// or left to the next daemon.
     pub fn kill_daemon(&self, unmount: bool) {
         for pid in self.daemon_pids() {
             let _ = self.run("kill", ["-KILL", &pid.to_string()]);

@@ -1,5 +1,5 @@
-//! A daemon that is killed at any moment under a mixed load: what was acknowledged is there afterwards, the rest is in a
-//! state it once had, and OpenZFS finds the pool consistent as it was left.
+//! A daemon that is killed at any moment under a mixed load: what was acknowledged is there afterwards, the rest is in
+//! a state it once had, and OpenZFS finds the pool consistent as it was left.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -73,7 +73,7 @@ fn kill_under_load(lab: &Lab, layout: &str, disks: usize, rounds: u64) {
     }
     let acknowledged: u64 = writers.iter().map(|writer| writer.acknowledged).sum();
     println!(
-        "{layout}: {rounds} kills in {:?}, {acknowledged} acknowledged changes, nothing lost; back after {:?} on average",
+        "{layout}: {rounds} kills in {:?}, {acknowledged} acknowledged changes, none lost; back after {:?} on average",
         started.elapsed(),
         down / rounds as u32
     );

@@ -23,7 +23,8 @@ while True:
     db.execute("begin immediate")
     db.execute("insert into t values (?, ?, ?)", (who, number, random.randbytes(random.randrange(4000))))
     if number % 5 == 0:
-        db.execute("update t set data=? where who=? and id=?", (random.randbytes(2000), who, random.randrange(1, number)))
+        other = random.randrange(1, number)
+        db.execute("update t set data=? where who=? and id=?", (random.randbytes(2000), who, other))
     if number % 50 == 0:
         db.execute("delete from t where who=? and id<? and id%7=0", (who, number - 100))
     db.execute("commit")

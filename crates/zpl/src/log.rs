@@ -263,7 +263,8 @@ pub(crate) fn xattrs_changed(tx: &LoggedTx, znode: &Znode) {
     tx.note(None);
 }
 
-/// The change that a [`SetAttrRecord`] asks for, in a pool that only systems other than Linux wrote (`solaris`), or any.
+/// The change that a [`SetAttrRecord`] asks for, in a pool that only systems other than Linux wrote (`solaris`), or in
+/// any.
 pub(crate) fn change_of(record: &SetAttrRecord, solaris: bool) -> SetAttr {
     let mask = if solaris { set::from_solaris(record.mask) } else { set::guess(record.mask, record.size) };
     let given = |bit: u64| mask & bit != 0;

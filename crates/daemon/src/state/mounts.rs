@@ -101,8 +101,14 @@ impl Daemon {
     }
 
     fn record_mounts(&self) {
-        let list: BTreeMap<PathBuf, String> =
+        self.record_mounts_and(None);
+    }
+
+    /// Notes the mounts there are, and one that is about to be made: a daemon that is killed in between leaves it.
+    fn record_mounts_and(&self, coming: Option<(&Path, &str)>) {
+        let mut list: BTreeMap<PathBuf, String> =
             self.mounts.read().values().map(|active| (active.at.clone(), active.source.clone())).collect();
+        list.extend(coming.map(|(at, source)| (at.to_path_buf(), source.to_owned())));
         if let Err(error) = dead_mounts::record(&self.home, &list) {
             tracing::error!("cannot write '{}': {error}", self.home.mounts_file().display());
         }
@@ -188,11 +194,11 @@ impl Daemon {
         .map_err(|error| error.to_string())
         .and_then(|result| result);
         prepared.map_err(|reason| format!("cannot mount '{}': {reason}", at.display()))?;
-        let mounted = self
-            .mounter
-            .mount(&pool, report, at, &how)
-            .await
-            .map_err(|reason| format!("cannot mount '{}': {reason}", report.name))?;
+        self.record_mounts_and(Some((at, &report.name)));
+        let mounted = self.mounter.mount(&pool, report, at, &how).await.map_err(|reason| {
+            self.record_mounts();
+            format!("cannot mount '{}': {reason}", report.name)
+        })?;
         let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
         let active = ActiveMount {
             at: at.to_path_buf(),
