@@ -16,7 +16,6 @@ path, journal, who = sys.argv[1], sys.argv[2], int(sys.argv[3])
 db = sqlite3.connect(path, timeout=60, isolation_level=None)
 db.execute(f"pragma journal_mode={journal}")
 db.execute("pragma synchronous=full")
-db.execute("create table if not exists t (who int, id int, data blob, unique (who, id))")
 number = (db.execute("select max(id) from t where who=?", (who,)).fetchone()[0] or 0)
 while True:
     number += 1
@@ -29,6 +28,15 @@ while True:
         db.execute("delete from t where who=? and id<? and id%7=0", (who, number - 100))
     db.execute("commit")
     print(number, flush=True)
+"#;
+
+/// Makes the database.
+const SQLITE_MAKE: &str = r#"
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute(f"pragma journal_mode={sys.argv[2]}")
+db.execute("pragma synchronous=full")
+db.execute("create table t (who int, id int, data blob, unique (who, id))")
 "#;
 
 /// Checks a database and prints the last row of each writer.
@@ -55,6 +63,7 @@ fn last_line(child: &mut Child) -> u64 {
 
 fn sqlite(lab: &Lab, mount: &Path, journal: &str, kills: u32) {
     let database = mount.join(format!("{journal}.db"));
+    run(Command::new("python3").args(["-c", SQLITE_MAKE]).arg(&database).arg(journal));
     let mut total = 0;
     let start = Instant::now();
     let mut busy = Duration::ZERO;

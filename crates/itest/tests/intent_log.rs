@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use platter_itest::tree::Kind;
 use platter_itest::{Lab, Tree, ZfsFuse, data, zdb};
+use rustix::fs::{CWD, FallocateFlags, RenameFlags, XattrFlags, fallocate, removexattr, renameat_with, setxattr};
 
 const O_DSYNC: i32 = 0o10000;
 
@@ -56,6 +57,30 @@ fn change_everything(mount: &Path, round: u32) {
     file.sync_all().expect("sync");
 }
 
+/// Changes whose records software from before feature flags does not know, each synced or followed by one that is.
+fn change_what_only_new_pools_log(mount: &Path, round: u32) {
+    let path = |name: &str| mount.join(format!("{name}{round}"));
+    write_synced(&path("attributes"), &data::random(1, 200_000));
+    for (name, value) in [("user.kept", "one"), ("user.changed", "two"), ("user.gone", "three")] {
+        setxattr(path("attributes"), name, value.as_bytes(), XattrFlags::empty()).expect("setxattr");
+    }
+    setxattr(path("attributes"), "user.changed", &[7; 5000], XattrFlags::empty()).expect("setxattr");
+    removexattr(path("attributes"), "user.gone").expect("removexattr");
+    let file = OpenOptions::new().write(true).open(path("attributes")).expect("open");
+    fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 3000, 150_000).expect("punch a hole");
+    fallocate(&file, FallocateFlags::empty(), 0, 300_000).expect("grow");
+    file.sync_all().expect("sync");
+    for name in ["left", "right", "covered"] {
+        fs::write(path(name), name).expect("write");
+    }
+    let rename = |from: &str, to: &str, how| renameat_with(CWD, path(from), CWD, path(to), how).expect("rename");
+    rename("left", "right", RenameFlags::EXCHANGE);
+    rename("covered", "moved", RenameFlags::WHITEOUT);
+    for name in ["left", "right", "moved"] {
+        File::open(path(name)).and_then(|file| file.sync_all()).expect("sync");
+    }
+}
+
 #[test]
 fn openzfs_reads_the_log_and_every_kind_of_change_survives_a_kill() {
     let Some(lab) = Lab::open() else { return };
@@ -65,6 +90,7 @@ fn openzfs_reads_the_log_and_every_kind_of_change_survives_a_kill() {
     write_synced(&mount.join("first"), b"x");
     for round in 0.. {
         lab.zpool("sync tank").ok();
+        change_what_only_new_pools_log(&mount, round);
         change_everything(&mount, round);
         let before = without_times(Tree::of(&mount));
         lab.kill_daemon(true);
@@ -73,7 +99,21 @@ fn openzfs_reads_the_log_and_every_kind_of_change_survives_a_kill() {
         lab.revive("tank");
         without_times(Tree::of(&mount)).assert_same(&before, "after the kill");
         let Some(log) = log else { break };
-        let kinds = ["MKDIR", "CREATE", "WRITE", "SYMLINK", "LINK", "REMOVE", "RMDIR", "RENAME", "SETATTR"];
+        let kinds = [
+            "MKDIR",
+            "CREATE",
+            "WRITE",
+            "SYMLINK",
+            "LINK",
+            "REMOVE",
+            "RMDIR",
+            "RENAME",
+            "SETATTR",
+            "TRUNCATE",
+            "SETSAXATTR",
+            "RENAME_EXCHANGE",
+            "RENAME_WHITEOUT",
+        ];
         let missing: Vec<_> = kinds.iter().filter(|kind| records(&log, &format!("TX_{kind}")) == 0).collect();
         if missing.is_empty() {
             assert!(records(&log, "TX_WRITE") >= 4, "a large write is split\n{log}");
