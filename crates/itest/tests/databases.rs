@@ -78,7 +78,7 @@ fn sqlite(lab: &Lab, mount: &Path, journal: &str, kills: u32) {
                 command.spawn().expect("python3 starts")
             })
             .collect();
-        std::thread::sleep(Duration::from_millis(1500 + u64::from(round) * 371 % 1000));
+        std::thread::sleep(Duration::from_millis(3000 + u64::from(round) * 371 % 1000));
         if round < kills {
             lab.kill_daemon(false);
         }
@@ -178,21 +178,17 @@ impl Postgres {
 
     /// Ends the server by force, as the machine's end would.
     fn kill(&self) {
-        let mine = |pid: &str| {
-            fs::read_to_string(format!("/proc/{pid}/cmdline"))
-                .is_ok_and(|line| line.contains("postgres") && line.contains(&self.scratch.display().to_string()))
-        };
-        let servers: Vec<String> = fs::read_dir("/proc")
-            .expect("processes")
-            .flatten()
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .filter(|pid| pid.bytes().all(|byte| byte.is_ascii_digit()) && mine(pid))
-            .collect();
-        for pid in &servers {
-            // Its children notice that it is gone.
+        let lock = self.scratch.join(".s.PGSQL.5432.lock");
+        let Ok(text) = fs::read_to_string(&lock) else { return };
+        let server = text.lines().next().unwrap_or_default().to_owned();
+        // Each connection has a process of its own, which waits for the others if it is left alone.
+        let children = Command::new("ps").args(["-o", "pid=", "--ppid", &server]).output().expect("ps runs").stdout;
+        let children = String::from_utf8_lossy(&children).into_owned();
+        for pid in std::iter::once(&server[..]).chain(children.split_whitespace()) {
             let _ = Command::new("kill").args(["-KILL", pid]).stderr(Stdio::null()).status();
         }
-        std::thread::sleep(Duration::from_secs(2));
+        std::thread::sleep(Duration::from_secs(1));
+        let _ = fs::remove_file(lock);
     }
 
     fn query(&self, text: &str) -> String {
