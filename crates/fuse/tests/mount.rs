@@ -345,6 +345,48 @@ fn attributes_and_copies_pass_through_the_kernel() {
 }
 
 #[test]
+fn what_cannot_be_done_is_refused_as_openzfs_refuses_it() {
+    use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, open};
+    let Some(fixture) = Fixture::new() else { return };
+    let mount = fixture.mount();
+    let content = pattern(600_000, 4);
+    fs::write(fixture.path("file"), &content).unwrap();
+    let file = OpenOptions::new().write(true).open(fixture.path("file")).unwrap();
+    let ranges = [FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE, FallocateFlags::UNSHARE_RANGE];
+    for flag in ranges {
+        assert_eq!(fallocate(&file, flag, 131_072, 131_072).unwrap_err(), rustix::io::Errno::OPNOTSUPP, "{flag:?}");
+    }
+    assert!(fs::read(fixture.path("file")).unwrap() == content);
+    // OpenZFS has it; here the library that talks to the kernel does not, and programs fall back to a name.
+    let unnamed = open(fixture.directory.path(), OFlags::TMPFILE | OFlags::RDWR, Mode::from_raw_mode(0o600));
+    assert_eq!(unnamed.unwrap_err(), rustix::io::Errno::OPNOTSUPP);
+    assert_eq!(names(fixture.directory.path()), ["file"]);
+    drop(file);
+    mount.unmount(false).unwrap();
+}
+
+#[test]
+fn names_are_exchanged_or_kept_as_asked() {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    let Some(fixture) = Fixture::new() else { return };
+    let mount = fixture.mount();
+    fs::write(fixture.path("file"), "content").unwrap();
+    fs::create_dir_all(fixture.path("dir/below")).unwrap();
+    let rename = |from: &str, to: &str, flags| renameat_with(CWD, fixture.path(from), CWD, fixture.path(to), flags);
+    let error = rename("file", "dir", RenameFlags::NOREPLACE).unwrap_err();
+    assert_eq!(error, rustix::io::Errno::EXIST);
+    rename("file", "dir/moved", RenameFlags::NOREPLACE).unwrap();
+    // A file and a directory, in different directories.
+    rename("dir/moved", "dir/below", RenameFlags::EXCHANGE).unwrap();
+    assert!(fixture.path("dir/moved").is_dir());
+    assert_eq!(fs::read(fixture.path("dir/below")).unwrap(), b"content");
+    assert_eq!(fs::metadata(fixture.path("dir")).unwrap().nlink(), 3);
+    assert_eq!(rename("dir/below", "none", RenameFlags::EXCHANGE).unwrap_err(), rustix::io::Errno::NOENT);
+    assert_eq!(rename("dir", "dir/moved", RenameFlags::EXCHANGE).unwrap_err(), rustix::io::Errno::INVAL);
+    mount.unmount(false).unwrap();
+}
+
+#[test]
 fn file_flags_are_set_and_hold() {
     use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
     let Some(fixture) = Fixture::new() else { return };
