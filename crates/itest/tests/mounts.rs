@@ -8,18 +8,6 @@ use std::time::{Duration, Instant};
 
 use platter_itest::{Lab, Run, Tree, binary, data, judge, zdb};
 
-/// Kills the daemon and leaves its mounts as they are: dead.
-fn kill(lab: &Lab) {
-    for pid in lab.daemon_pids() {
-        lab.run("kill", ["-KILL", &pid.to_string()]).ok();
-    }
-    let start = Instant::now();
-    while !lab.daemon_pids().is_empty() {
-        assert!(start.elapsed() < Duration::from_secs(10), "the daemon outlives SIGKILL");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// Bytes allocated in the pool once what was freed is free.
 fn settled_bytes(lab: &Lab) -> u64 {
     for _ in 0..4 {
@@ -65,7 +53,7 @@ fn a_killed_daemon_leaves_errors_instead_of_hangs_and_the_next_one_clears_up() {
         file.sync_all().expect("fsync");
     }
     let mut open = OpenOptions::new().read(true).write(true).open(child.join("file")).expect("open");
-    kill(&lab);
+    lab.kill_daemon(false);
 
     // ENOTCONN for what is asked from now on; never a wait.
     let start = Instant::now();
@@ -112,7 +100,7 @@ fn files_without_a_name_are_freed_after_a_crash() {
     fs::remove_dir(&folder).expect("remove");
     let full = settled_bytes(&lab);
     assert!(full > empty + (39 << 20), "{full} bytes with files open, {empty} without: they were freed too early");
-    kill(&lab);
+    lab.kill_daemon(false);
     drop((files, held));
     zdb::assert_clean(&lab.dev(), "tank");
     lab.zpool("list tank").ok();
@@ -227,7 +215,7 @@ fn an_ordinary_user_mounts_through_fusermount3() {
 
     // Its daemon is killed: the next one of the same user takes the dead mounts away without root's help.
     user.shell(&format!("sync {shown}/own/sums")).ok();
-    kill(lab);
+    lab.kill_daemon(false);
     user.platter("zpool list tank").ok();
     lab.wait_mounted(&own);
     user.shell(&format!("cd {shown}/own && sha256sum -c sums")).ok();
