@@ -49,11 +49,12 @@ impl FilesystemMaker for ZplMaker {
             let options = CreateOptions {
                 version: options.version,
                 utf8only: u64::from(options.utf8_only),
+                normalization: options.normalization,
+                case_sensitivity: options.case_sensitivity,
                 uid: rustix::process::geteuid().as_raw(),
                 gid: rustix::process::getegid().as_raw(),
                 now: Timestamp { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanoseconds },
                 salt_seed: random_u64(),
-                ..CreateOptions::default()
             };
             Zpl::create_filesystem(os, tx, &options).await
         })
@@ -288,7 +289,8 @@ async fn mount_objset(
         exec: flags.exec,
         // Others may enter, as with any file system (permissions decide), where the machine lets this user allow it.
         allow_other: rustix::process::geteuid().is_root() || platter_fuse::users_may_share(),
-        cache_absent: report.properties.get("casesensitivity").map(text).is_none_or(|case| case == "sensitive"),
+        cache_absent: property(report, "casesensitivity").is_none_or(|case| case == "sensitive")
+            && property(report, "normalization").is_none_or(|form| form == "none"),
         ..platter_fuse::MountOptions::default()
     };
     let (served, place, runtime) = (zpl.clone(), at.to_path_buf(), tokio::runtime::Handle::current());

@@ -100,14 +100,16 @@ async fn set_limits(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, changes: 
             _ => None,
         })
         .collect();
-    let mut before: Vec<(&str, u64)> = Vec::new();
+    // What each was, and whether that was its own value.
+    let mut before: Vec<(&str, u64, bool)> = Vec::new();
     while !waiting.is_empty() {
         let (mut later, mut refusal) = (Vec::new(), None);
         let all = waiting.len();
         for (property, number) in waiting {
             let old = dataset.dir.local_number(property);
+            let own = dataset.dir.properties.read().contains_key(property);
             match space::set(core, tx, dataset, property, number).await {
-                Ok(()) => before.push((property, old)),
+                Ok(()) => before.push((property, old, own)),
                 Err(error @ PoolError::Invalid(_)) => {
                     later.push((property, number));
                     refusal.get_or_insert(error);
@@ -116,8 +118,11 @@ async fn set_limits(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, changes: 
             }
         }
         if let Some(error) = refusal.filter(|_| later.len() == all) {
-            while let Some((property, old)) = before.pop() {
+            while let Some((property, old, own)) = before.pop() {
                 space::set(core, tx, dataset, property, old).await?;
+                if !own {
+                    dataset.dir.revert_property(&core.mos, tx, property).await?;
+                }
             }
             return Err(error);
         }

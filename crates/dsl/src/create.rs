@@ -20,12 +20,14 @@ use crate::accounting::Accounting;
 use crate::config::{PoolConfig, PoolState, VdevConfig};
 use crate::core::{Core, MosObjects, Tree, first_mos_properties, mos_properties};
 use crate::dataset::{Dataset, TXG_INITIAL};
+use crate::dataset_report::{self, Contents};
 use crate::dir::{Dir, FREE_DIR, MOS_DIR, StoredProperty};
 use crate::environment::{Environment, FilesystemOptions};
 use crate::error::{PoolError, Result};
 use crate::features::{self, Features};
 use crate::labels::{self, LabelTarget};
 use crate::origin::{self, MosAccess};
+use crate::properties::AtCreation;
 use crate::request::{CreateRequest, VdevRequest};
 use crate::scrub::ScrubState;
 use crate::version::PoolVersion;
@@ -77,7 +79,7 @@ pub async fn plan(environment: &Environment, request: &CreateRequest) -> Result<
     }
     let (ashift, pool_properties, features, version) = pool_properties::parse_for_create(&request.pool_properties)?;
     let mut dataset_properties = request.dataset_properties.clone();
-    let filesystem = properties::take_at_creation(&mut dataset_properties, version)?;
+    let filesystem = properties::take_at_creation(&mut dataset_properties, version)?.below(None);
     let dataset_properties = properties::parse_all(&dataset_properties)?;
     if !version.has_features() {
         version_limits::check_all(&dataset_properties, version, &Features::none())?;
@@ -457,7 +459,7 @@ pub async fn new_dataset(
     tx: &Tx,
     name: &str,
     mut properties: BTreeMap<String, StoredProperty>,
-    options: &FilesystemOptions,
+    asked: AtCreation,
 ) -> Result<()> {
     if core.tree.read().datasets.contains_key(name) {
         return Err(PoolError::Exists("dataset already exists".into()));
@@ -488,7 +490,11 @@ pub async fn new_dataset(
     for (property, value) in properties {
         dir.set_property(&core.mos, tx, &property, Some(value)).await?;
     }
-    let dataset = add_filesystem(core, tx, &dir, options).await?;
+    let parent = match dataset_report::contents(core, &above).await {
+        Contents::Filesystem(values) => Some(values),
+        _ => None,
+    };
+    let dataset = add_filesystem(core, tx, &dir, &asked.below(parent)).await?;
     core.tree.write().datasets.insert(name.to_owned(), dataset.clone());
     for (property, value) in &later {
         set_limit(core, tx, name, &dataset, property, value).await?;

@@ -49,6 +49,9 @@ const OF_VOLUMES: &[&str] = &[
 const ZVOL_ZAP: ObjectId = ObjectId(2);
 const ZVOL_DATA: ObjectId = ObjectId(1);
 
+/// Block size of volumes when none is asked for, in bytes (`ZVOL_DEFAULT_BLOCKSIZE`).
+const VOLBLOCKSIZE_DEFAULT: u64 = 16 << 10;
+
 /// What the contents were made with.
 #[derive(Clone, Debug, Default)]
 pub enum Contents {
@@ -76,7 +79,7 @@ async fn read_contents(os: &Arc<Objset>, is_volume: bool) -> Result<Contents> {
 }
 
 /// The contents' facts, read once.
-async fn contents(core: &Core, dataset: &Dataset) -> Contents {
+pub async fn contents(core: &Core, dataset: &Dataset) -> Contents {
     let known = dataset.contents.lock().clone();
     if !matches!(known, Contents::Unknown) {
         return known;
@@ -252,19 +255,40 @@ async fn statistics(core: &Core, dataset: &Dataset, properties: &mut Properties)
             }
         }
         Contents::Volume(size, block) => {
-            put("volsize", PropertyValue::Number(size));
-            put("volblocksize", PropertyValue::Number(block));
+            let source = if block == VOLBLOCKSIZE_DEFAULT { PropertySource::Default } else { PropertySource::None };
+            let block = Property { value: PropertyValue::Number(block), source };
+            let size = Property { value: PropertyValue::Number(size), source: PropertySource::Local };
+            properties.insert("volsize".to_owned(), size);
+            properties.insert("volblocksize".to_owned(), block);
         }
         Contents::Unknown => {}
     }
-    if !dataset.is_volume {
-        let (filesystems, snapshots) = counts.map_or((u64::MAX, u64::MAX), |c| (c.filesystems, c.snapshots));
-        for (name, number) in [("filesystem_count", filesystems), ("snapshot_count", snapshots)] {
+    if let Some(seconds) = snapshots_changed(core, &dataset.dir).await? {
+        let source = PropertySource::None;
+        properties.insert("snapshots_changed".to_owned(), Property { value: PropertyValue::Number(seconds), source });
+    }
+    if dataset.is_volume {
+        let value = PropertyValue::Text("on".to_owned());
+        properties.insert("volthreading".to_owned(), Property { value, source: PropertySource::Default });
+    }
+    let (filesystems, snapshots) = counts.map_or((u64::MAX, u64::MAX), |c| (c.filesystems, c.snapshots));
+    for (name, number) in [("filesystem_count", filesystems), ("snapshot_count", snapshots)] {
+        if !dataset.is_volume || name == "snapshot_count" {
             let source = if counts.is_some() { PropertySource::None } else { PropertySource::Default };
             properties.insert(name.to_owned(), Property { value: PropertyValue::Number(number), source });
         }
     }
     Ok(())
+}
+
+/// When a snapshot was last made or destroyed, in seconds since the epoch (`DD_FIELD_SNAPSHOTS_CHANGED`).
+async fn snapshots_changed(core: &Core, dir: &Dir) -> Result<Option<u64>> {
+    let dnode = core.mos.dnode(dir.object).await?;
+    if dnode.info().object_type != object_type::OTN_ZAP_METADATA {
+        return Ok(None);
+    }
+    let time = Zap::from_dnode(dnode).get(b"com.ixsystems:snapshots_changed").await?;
+    Ok(time.and_then(|time| time.integers.first().copied()))
 }
 
 /// The snapshot that a clone was made from; the pool's own origin is nobody's.

@@ -32,11 +32,15 @@ pub struct FilesystemOptions {
     pub version: u64,
     /// Names must be UTF-8 (`utf8only`).
     pub utf8_only: bool,
+    /// `normalization` as stored (`u8_textprep` flags; 0: none).
+    pub normalization: u64,
+    /// `casesensitivity` as stored (0: sensitive, 1: insensitive, 2: mixed).
+    pub case_sensitivity: u64,
 }
 
 impl Default for FilesystemOptions {
     fn default() -> Self {
-        Self { version: 5, utf8_only: false }
+        Self { version: 5, utf8_only: false, normalization: 0, case_sensitivity: 0 }
     }
 }
 

@@ -426,14 +426,14 @@ impl Pool {
     pub async fn create_dataset(&self, name: &str, given: &BTreeMap<String, String>) -> Result<()> {
         names::check_dataset(name)?;
         let mut given = given.clone();
-        let options = properties::take_at_creation(&mut given, self.core.version())?;
+        let asked = properties::take_at_creation(&mut given, self.core.version())?;
         let properties = properties::parse_all(&given)?;
         version_limits::check_all(&properties, self.core.version(), &self.core.features)?;
         if !name.contains('/') {
             return Err(PoolError::invalid("missing dataset name"));
         }
         let name = name.to_owned();
-        self.core.task(async move |core, tx| create::new_dataset(&core, &tx, &name, properties, &options).await).await
+        self.core.task(async move |core, tx| create::new_dataset(&core, &tx, &name, properties, asked).await).await
     }
 
     /// `zfs rename` of a file system with all below it; those that are open stay so.

@@ -60,6 +60,22 @@ pub struct Native {
 
 const CACHES: Kind = Kind::Index(&[("none", 0), ("metadata", 1), ("all", 2)]);
 
+/// A checksum, with `ZIO_CHECKSUM_VERIFY` (256) where data is compared too.
+const DEDUP: Kind = Kind::Index(&[
+    ("on", 1),
+    ("off", 2),
+    ("verify", 1 | 256),
+    ("sha256", 8),
+    ("sha256,verify", 8 | 256),
+    ("sha512", 11),
+    ("sha512,verify", 11 | 256),
+    ("skein", 12),
+    ("skein,verify", 12 | 256),
+    ("edonr,verify", 13 | 256),
+    ("blake3", 14),
+    ("blake3,verify", 14 | 256),
+]);
+
 const ON_OFF: Kind = Kind::Index(&[("off", 0), ("on", 1)]);
 
 const fn native(name: &'static str, kind: Kind, default: u64, inherits: bool, settable: bool) -> Native {
@@ -107,7 +123,7 @@ pub const NATIVES: &[Native] = &[
     native("primarycache", CACHES, 2, true, false),
     native("secondarycache", CACHES, 2, true, false),
     native("logbias", Kind::Index(&[("latency", 0), ("throughput", 1)]), 0, true, false),
-    native("dedup", Kind::Index(&[("off", 2), ("on", 1)]), 2, true, false),
+    native("dedup", DEDUP, 2, true, false),
     native("sync", Kind::Index(&[("standard", 0), ("always", 1), ("disabled", 2)]), 0, true, true),
     native(
         "dnodesize",
@@ -367,30 +383,55 @@ fn no_effect(name: &str) -> &'static str {
     }
 }
 
+/// What was asked of a file system to be made; the rest it takes from its parent (`zfs_fill_zplprops_impl`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtCreation {
+    version: u64,
+    utf8_only: Option<bool>,
+    normalization: Option<u64>,
+    case_sensitivity: Option<u64>,
+}
+
+impl AtCreation {
+    /// With what `parent` has, which is a file system's version, `utf8only`, `normalization` and `casesensitivity`.
+    pub fn below(self, parent: Option<[u64; 4]>) -> FilesystemOptions {
+        let [_, utf8_only, normalization, case_sensitivity] = parent.unwrap_or_default();
+        let normalization = self.normalization.unwrap_or(normalization);
+        FilesystemOptions {
+            version: self.version,
+            // Only UTF-8 has normal forms.
+            utf8_only: normalization != 0 || self.utf8_only.unwrap_or(utf8_only != 0),
+            normalization,
+            case_sensitivity: self.case_sensitivity.unwrap_or(case_sensitivity),
+        }
+    }
+}
+
 /// Properties that a file system gets when it is made, taken out of `given`.
 ///
 /// # Errors
-/// Value out of range, or without effect in this version.
-pub fn take_at_creation(given: &mut BTreeMap<String, String>, pool: PoolVersion) -> Result<FilesystemOptions> {
-    let mut options = FilesystemOptions { version: pool.zpl_version_max(), utf8_only: false };
+/// Value out of range, or together with another one.
+pub fn take_at_creation(given: &mut BTreeMap<String, String>, pool: PoolVersion) -> Result<AtCreation> {
+    let mut asked =
+        AtCreation { version: pool.zpl_version_max(), utf8_only: None, normalization: None, case_sensitivity: None };
     for (name, kind) in AT_CREATION {
         let (Some(value), Kind::Index(values)) = (given.remove(*name), kind) else { continue };
         let number = index_value(name, values, &value)?;
-        let wanted = match *name {
-            "version" => {
-                options.version = version_limits::zpl_version(pool, number)?;
-                continue;
-            }
-            "utf8only" => {
-                options.utf8_only = number == 1;
-                continue;
-            }
-            "normalization" | "casesensitivity" if number == 0 => continue,
-            _ => "names are compared byte by byte only",
-        };
-        return Err(PoolError::Unsupported(format!("property '{name}' cannot be set to '{value}': {wanted} yet")));
+        match *name {
+            "version" => asked.version = version_limits::zpl_version(pool, number)?,
+            "utf8only" => asked.utf8_only = Some(number == 1),
+            "normalization" => asked.normalization = Some(number),
+            _ => asked.case_sensitivity = Some(number),
+        }
     }
-    Ok(options)
+    match (asked.normalization, asked.utf8_only) {
+        (Some(form), Some(false)) if form != 0 => {
+            return Err(PoolError::invalid("'utf8only' must be set 'on' if normalization chosen"));
+        }
+        (None, Some(false)) => asked.normalization = Some(0),
+        _ => {}
+    }
+    Ok(asked)
 }
 
 /// Checks a set of properties.
@@ -581,12 +622,28 @@ mod tests {
             pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
         };
         let mut some = given(&[("utf8only", "on"), ("version", "5"), ("atime", "off"), ("normalization", "none")]);
-        let options = take_at_creation(&mut some, PoolVersion::FEATURES).unwrap();
-        assert!(options.utf8_only);
+        let asked = take_at_creation(&mut some, PoolVersion::FEATURES).unwrap();
+        assert!(asked.below(None).utf8_only);
         assert_eq!(some, given(&[("atime", "off")]));
-        for (name, value) in [("utf8only", "maybe"), ("casesensitivity", "mixed"), ("version", "2")] {
+        for (name, value) in [("utf8only", "maybe"), ("casesensitivity", "both"), ("version", "2")] {
             let text = take_at_creation(&mut given(&[(name, value)]), PoolVersion::FEATURES).unwrap_err().to_string();
             assert!(text.contains(name), "{text}");
         }
+        let clash = [("normalization", "formD"), ("utf8only", "off")];
+        assert!(take_at_creation(&mut given(&clash), PoolVersion::FEATURES).is_err());
+    }
+
+    #[test]
+    fn what_was_not_asked_for_comes_from_the_parent() {
+        let made = |pairs: &[(&str, &str)], parent| {
+            let mut given = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let made = take_at_creation(&mut given, PoolVersion::FEATURES).unwrap().below(parent);
+            (made.utf8_only, made.normalization, made.case_sensitivity)
+        };
+        assert_eq!(made(&[], None), (false, 0, 0));
+        assert_eq!(made(&[], Some([5, 1, NFC, 1])), (true, NFC, 1));
+        assert_eq!(made(&[("normalization", "formD")], None), (true, NFD, 0));
+        assert_eq!(made(&[("utf8only", "off")], Some([5, 1, NFC, 2])), (false, 0, 2));
+        assert_eq!(made(&[("casesensitivity", "sensitive")], Some([5, 1, NFKD, 1])), (true, NFKD, 0));
     }
 }

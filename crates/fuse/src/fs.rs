@@ -343,7 +343,7 @@ impl Filesystem for PlatterFs {
                 }
             };
             let name = OsStr::from_bytes(&entry.name);
-            let full = reply.add(attr.ino, entry.cursor, name, &ttl, &attr, Generation(generation));
+            let full = reply.add(attr.ino, entry.cursor, name, &self.entry_ttl(ttl), &attr, Generation(generation));
             // Each entry counts as looked up, but not these two.
             if !full && !matches!(&entry.name[..], b"." | b"..") {
                 self.zpl.remember(entry.object);
@@ -405,7 +405,7 @@ impl Filesystem for PlatterFs {
                 let ttl = attr_ttl(&attr, SystemTime::now());
                 let answer = file_attr(&attr, self.node(attr.object));
                 let flags = FopenFlags::FOPEN_KEEP_CACHE;
-                reply.created(&ttl, &answer, Generation(attr.generation), FileHandle(0), flags);
+                reply.created(&self.entry_ttl(ttl), &answer, Generation(attr.generation), FileHandle(0), flags);
             }
             Err(error) => reply.error(error),
         }

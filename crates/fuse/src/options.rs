@@ -19,7 +19,8 @@ pub struct MountOptions {
     pub threads: usize,
     /// How much the kernel reads ahead of a sequential reader, in bytes (as root; else the kernel's default stands).
     pub readahead: u32,
-    /// Whether the kernel may remember that a name does not exist. Not for file systems whose names fold case.
+    /// Whether the kernel may remember names, and that a name does not exist. Not for file systems whose names fold
+    /// case or have a normal form.
     pub cache_absent: bool,
 }
 

@@ -14,7 +14,7 @@ use std::future::Future;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fuser::{
     Errno, FileHandle, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen,
@@ -97,6 +97,12 @@ impl PlatterFs {
         self.runtime.spawn(async move { answer_empty(told(what, zpl.fsync(object).await), reply) });
     }
 
+    /// How long the kernel may remember a name. Where names fold, the same file has several, and the kernel would not
+    /// know that all of them go with one.
+    pub fn entry_ttl(&self, ttl: Duration) -> Duration {
+        if self.cache_absent { ttl } else { Duration::ZERO }
+    }
+
     /// Answers with a node. The kernel counts it as looked up once more.
     pub fn answer_entry(&self, result: Result<Attr, Errno>, reply: ReplyEntry) {
         match result {
@@ -104,7 +110,7 @@ impl PlatterFs {
                 self.zpl.remember(attr.object);
                 reply.entry_with_ttls(
                     &attr_ttl(&attr, SystemTime::now()),
-                    &ENTRY_TTL,
+                    &self.entry_ttl(ENTRY_TTL),
                     &file_attr(&attr, self.node(attr.object)),
                     Generation(attr.generation),
                 );

@@ -293,3 +293,109 @@ fn properties_without_effect_are_refused_and_the_others_reach_the_disk() {
         assert_eq!((files, large), (40, 40), "each file has a dnode of 2048 bytes");
     }
 }
+
+/// A ratio as `zfs get -p` shows it, from what zdb reads.
+fn ratio(object: &MosObject) -> String {
+    let (logical, physical) = (object.number("uncompressed_bytes"), object.number("compressed_bytes"));
+    let hundredths = (logical * 100).checked_div(physical).unwrap_or(100);
+    format!("{}.{:02}", hundredths / 100, hundredths % 100)
+}
+
+#[test]
+fn statistics_are_those_of_zdb_whatever_is_written() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(3, 512);
+    lab.create("", "tank", "raidz d0 d1 d2");
+    let made = [
+        ("tank/n", "-o compression=lz4"),
+        ("tank/n/off", "-o compression=off -o recordsize=1M"),
+        ("tank/n/off/gzip", "-o compression=gzip-6 -o recordsize=16K -o reservation=30M"),
+        ("tank/n/off/gzip/zstd", "-o compression=zstd-fast-10 -o recordsize=4K -o copies=2"),
+        ("tank/n/zle", "-o compression=zle -o recordsize=512 -o refreservation=20M"),
+        ("tank/q", "-o quota=80M -o compression=zstd-19"),
+        ("tank/q/r", "-o reservation=20M"),
+        ("tank/q/ref", "-o refquota=10M -o checksum=sha512"),
+    ];
+    for (at, (name, options)) in made.into_iter().enumerate() {
+        let mount = lab.create_fs(options, name);
+        for file in 0..6u64 {
+            let seed = at as u64 * 100 + file;
+            fs::write(mount.join(format!("f{file}")), data::mixed(seed, 300_000 + 7 * file as usize, 20_000))
+                .expect("a file");
+        }
+        fs::write(mount.join("small"), b"embedded").expect("a file");
+        let hole = fs::File::create(mount.join("hole")).expect("a file");
+        hole.set_len(100 << 20).expect("a hole");
+        fs::remove_file(mount.join("f1")).expect("removed");
+        fs::File::options().write(true).open(mount.join("f2")).and_then(|file| file.set_len(1234)).expect("cut");
+    }
+    lab.zpool("sync tank").ok();
+    lab.zpool("sync tank").ok();
+    let names: Vec<&str> = made.iter().map(|(name, _)| *name).collect();
+    let seen = shown(&lab, &names);
+    let ratios = |name: &str| lab.zfs(&format!("get -Hp -o value compressratio,refcompressratio {name}")).ok().stdout;
+    let shown_ratios: BTreeMap<&str, String> = names.iter().map(|name| (*name, ratios(name))).collect();
+    let available = |name: &str| number(&lab, "available", name);
+    let (q, r, limited) = (available("tank/q"), available("tank/q/r"), available("tank/q/ref"));
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+    assert_as_zdb_says(&lab.dev(), "tank", &seen);
+    let Some(mos) = mos(&lab.dev(), "tank") else { return };
+    let of = |name: &str| {
+        let dataset = &mos[&seen[name]["objsetid"]];
+        (dataset, &mos[&dataset.number("dir_obj")])
+    };
+    for (name, shown) in &shown_ratios {
+        let (dataset, directory) = of(name);
+        assert_eq!(*shown, format!("{}\n{}\n", ratio(directory), ratio(dataset)), "ratios of {name}");
+    }
+    // Where a quota is the limit, what is left is known to the byte.
+    let left = of("tank/q").1.number("quota") - of("tank/q").1.number("used_bytes");
+    assert_eq!(q, left, "available in tank/q");
+    let unused = of("tank/q/r").1.number("reserved") - of("tank/q/r").1.number("used_bytes");
+    assert_eq!(r, left + unused, "available in tank/q/r, which has room of its own");
+    assert_eq!(limited, (10 * MIB) - of("tank/q/ref").0.number("used_bytes"), "available in tank/q/ref");
+}
+
+#[test]
+fn over_quota_what_grows_is_refused_and_what_frees_works() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 256);
+    lab.create("", "tank", "d0");
+    let full = lab.create_fs("-o quota=16M -o compression=off", "tank/full");
+    for name in ["a", "b", "c"] {
+        fs::write(full.join(name), data::random(3, 1 << 20)).expect("a file");
+    }
+    fs::create_dir(full.join("empty")).expect("a directory");
+    let (error, _) = fill(&full.join("filler"));
+    assert_eq!(error.raw_os_error(), Some(122), "EDQUOT: {error}");
+    // Small things may still fit; that ends soon.
+    let mut refused = None;
+    for index in 0..20_000 {
+        if let Err(error) = fs::write(full.join(format!("small{index}")), data::random(index, 9000)) {
+            refused = Some(error);
+            break;
+        }
+    }
+    let error = refused.expect("nothing stops small files");
+    assert_eq!(error.raw_os_error(), Some(122), "EDQUOT: {error}");
+    for (what, result) in [
+        ("mkdir", fs::create_dir(full.join("more"))),
+        ("symlink", std::os::unix::fs::symlink("x".repeat(4000), full.join("link"))),
+        ("write", fs::write(full.join("d"), data::random(4, 1 << 20))),
+        ("rename", fs::rename(full.join("a"), full.join("e"))),
+    ] {
+        if let Err(error) = result {
+            assert_eq!(error.raw_os_error(), Some(122), "{what}: {error}");
+        }
+    }
+    fs::remove_dir(full.join("empty")).expect("a directory goes");
+    fs::File::options().write(true).open(full.join("b")).and_then(|file| file.set_len(0)).expect("a file is emptied");
+    fs::remove_file(full.join("filler")).expect("a file goes");
+    lab.zpool("sync tank").ok();
+    fs::write(full.join("again"), data::random(5, 4 << 20)).expect("there is room again");
+    assert_eq!(fs::read(full.join("c")).expect("untouched"), data::random(3, 1 << 20));
+    assert!(number(&lab, "used", "tank/full") <= 17 * MIB);
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}

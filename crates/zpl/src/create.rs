@@ -11,7 +11,7 @@ use platter_zio::Result;
 
 use crate::attr::FileKind;
 use crate::error::ZplError;
-use crate::fs::Zpl;
+use crate::fs::{NameRules, Zpl};
 use crate::options::CreateOptions;
 use crate::phys::Phys;
 use crate::sa_table::{SaTable, plain_zap};
@@ -31,11 +31,6 @@ impl Zpl {
                 options.version,
                 znode_legacy::WRITTEN_OLDEST
             )));
-        }
-        if options.normalization != 0 || options.case_sensitivity != 0 {
-            return Err(ZioError::Invalid(
-                "names without regard to case or Unicode normal form can be read but not written".into(),
-            ));
         }
         let salts = Salts::new(options.salt_seed);
         let master_object = ObjectId(MASTER_NODE_OBJECT);
@@ -63,7 +58,8 @@ impl Zpl {
         phys.uid = u64::from(options.uid);
         phys.gid = u64::from(options.gid);
         debug_assert!(phys.order.contains(&table.number(ZplAttr::Parent)));
-        let root = Zap::create(os, tx, None, directory_zap(&salts, &table)).await?;
+        let names = NameRules::new(options.utf8only != 0, options.normalization, options.case_sensitivity);
+        let root = Zap::create(os, tx, None, directory_zap(&salts, &table, names.normalization)).await?;
         let object = root.dnode().object();
         let znode = Znode::new(root.dnode().clone(), phys);
         // The root is its own parent.
@@ -75,8 +71,9 @@ impl Zpl {
     }
 }
 
-/// A directory's entries.
-pub(crate) fn directory_zap(salts: &Salts, table: &SaTable) -> NewZap {
+/// A directory's entries, whose names compare as `normalization` says.
+pub(crate) fn directory_zap(salts: &Salts, table: &SaTable, normalization: u64) -> NewZap {
     let (bonus_type, bonus_length) = table.new_bonus();
-    NewZap { bonus_type, bonus_length, ..plain_zap(object_type::DIRECTORY_CONTENTS, salts) }
+    let normalization = normalization as u32;
+    NewZap { bonus_type, bonus_length, normalization, ..plain_zap(object_type::DIRECTORY_CONTENTS, salts) }
 }

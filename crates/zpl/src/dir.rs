@@ -21,6 +21,15 @@ const CURSOR_SHIFT: u64 = 2;
 /// Attributes read at a time while listing.
 const ATTRIBUTES_WIDTH: usize = 32;
 
+/// An entry as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// What it names.
+    pub object: ObjectId,
+}
+
 impl Zpl {
     /// The object called `name` in directory `parent`; `.` and `..` work too.
     ///
@@ -44,21 +53,31 @@ impl Zpl {
 
     /// The object that entry `name` of `directory` names. The caller holds the directory's lock.
     pub(crate) async fn find(&self, directory: &Znode, name: &[u8]) -> Result<Option<ObjectId>> {
+        Ok(self.find_entry(directory, name).await?.map(|entry| entry.object))
+    }
+
+    /// The entry that `name` means in `directory`, with its name as it is stored: another one where the file system
+    /// compares names without regard to case or normal form. The caller holds the directory's lock.
+    pub(crate) async fn find_entry(&self, directory: &Znode, name: &[u8]) -> Result<Option<Entry>> {
         if name.len() > LONG_NAME_MAX {
             return Err(ZplError::NameTooLong);
         }
         let zap = directory.zap();
-        let found = match zap.get_u64(name).await? {
-            // Pools with feature `longname` may hold longer names; elsewhere they are refused like new ones.
-            None if name.len() > NAME_MAX => return Err(ZplError::NameTooLong),
-            None if self.names.fold_case => {
-                let folded = fold(name);
-                let same = zap.all().await?.into_iter().find(|e| fold(&e.name) == folded);
-                same.and_then(|e| e.value.integers.first().copied())
-            }
-            found => found,
+        let found = if self.names.normalization == 0 {
+            zap.get_u64(name).await?.map(|value| (name.to_vec(), value))
+        } else {
+            let found = zap.get_normalized(name, self.names.match_case).await?;
+            // Only damage gives an entry another shape.
+            found.and_then(|(stored, value)| Some((stored, value.integers.first().copied()?)))
         };
-        Ok(found.map(|value| ObjectId(DirentValue::decode(value).object)))
+        match found {
+            // Pools with feature `longname` may hold longer names; elsewhere they are refused like new ones.
+            None if name.len() > NAME_MAX => Err(ZplError::NameTooLong),
+            None => Ok(None),
+            Some((stored, value)) => {
+                Ok(Some(Entry { name: stored, object: ObjectId(DirentValue::decode(value).object) }))
+            }
+        }
     }
 
     /// Up to `limit` entries after `cursor` (0 starts), `.` and `..` included. An empty answer is the end.
@@ -133,8 +152,4 @@ pub(crate) fn missing_object(parent: ObjectId, object: ObjectId) -> impl Fn(ZplE
 
 pub(crate) fn check_length(name: &[u8]) -> Result<()> {
     if name.len() > NAME_MAX { Err(ZplError::NameTooLong) } else { Ok(()) }
-}
-
-fn fold(name: &[u8]) -> String {
-    String::from_utf8_lossy(name).to_uppercase()
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::RwLock;
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, Tx};
+use platter_ondisk::zap::name::{TO_UPPER, normalize};
 use platter_ondisk::znode::{MASTER_NODE_OBJECT, ZPL_VERSION, master};
 use platter_ondisk::{ObjectId, Txg};
 use platter_zil::Zil;
@@ -71,9 +72,32 @@ pub struct Zpl {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NameRules {
     pub utf8_only: bool,
-    /// Names are compared without regard to case.
-    pub fold_case: bool,
+    /// Flags of new directories' ZAPs (`z_norm`): a normal form, and upper case unless case makes a difference.
+    pub normalization: u64,
+    /// Names that differ in case are different all the same (`casesensitivity=mixed`: Linux never asks otherwise).
+    pub match_case: bool,
 }
+
+impl NameRules {
+    /// From the properties as stored.
+    pub fn new(utf8_only: bool, normalization: u64, case_sensitivity: u64) -> Self {
+        let fold = if case_sensitivity == 0 { 0 } else { TO_UPPER };
+        Self { utf8_only, normalization: normalization | fold, match_case: case_sensitivity == MIXED }
+    }
+
+    /// Whether these are the same name but for case, where case makes no difference.
+    pub fn differ_in_case_only(&self, a: &[u8], b: &[u8]) -> bool {
+        let form = |name, flags| normalize(name, flags).map(std::borrow::Cow::into_owned);
+        let same = |flags| form(a, flags).is_some_and(|a| form(b, flags).as_ref() == Some(&a));
+        self.normalization & TO_UPPER != 0
+            && !self.match_case
+            && same(self.normalization)
+            && !same(self.normalization & !TO_UPPER)
+    }
+}
+
+/// `ZFS_CASE_MIXED`.
+const MIXED: u64 = 2;
 
 /// What the master node says.
 pub(crate) struct Master {
@@ -113,8 +137,6 @@ impl Master {
                  copy the files to a new file system to change them",
                 self.version
             ))
-        } else if self.case_sensitivity != 0 || self.normalization != 0 {
-            Some("names without regard to case or Unicode normal form can be read but not written".into())
         } else {
             None
         }
@@ -168,7 +190,7 @@ impl Zpl {
             clock,
             space,
             salts,
-            names: NameRules { utf8_only: master.utf8_only, fold_case: master.case_sensitivity != 0 },
+            names: NameRules::new(master.utf8_only, master.normalization, master.case_sensitivity),
             log: options.log.filter(|_| master.read_only_reason().is_none() && !os.params().read_only),
             quotas: RwLock::new(Quotas::load(&os).await?),
             root: master.root,

@@ -13,7 +13,7 @@ use platter_zio::ZioError;
 use tokio::sync::RwLockWriteGuard;
 
 use crate::attr::{Attr, FileKind, NewFile, RenameFlags, Timestamp};
-use crate::dir::{check_length, missing_object};
+use crate::dir::{Entry, check_length, missing_object};
 use crate::error::{Result, ZplError};
 use crate::fs::Zpl;
 use crate::log::{self, LoggedTx};
@@ -278,9 +278,8 @@ impl Zpl {
             let both = sorted([&directory, &znode]);
             let _guards = lock_all(&both).await;
             check_alive(&directory)?;
-            if self.find(&directory, name).await? != Some(object) || znode.check().is_err() {
-                continue;
-            }
+            let entry = self.find_entry(&directory, name).await?.filter(|entry| entry.object == object);
+            let Some(Entry { name, .. }) = entry.filter(|_| znode.check().is_ok()) else { continue };
             let is_directory = znode.kind() == FileKind::Directory;
             match (is_directory, directories) {
                 (true, false) => return Err(ZplError::IsDirectory),
@@ -292,10 +291,10 @@ impl Zpl {
 
             let tx = self.begin_net_free().await?;
             let now = self.now();
-            directory.zap().remove(&tx, name).await?;
+            directory.zap().remove(&tx, &name).await?;
             self.entries_changed(&directory, &tx, -1, -i64::from(is_directory), now).await?;
             self.drop_link(&znode, &tx, now).await?;
-            log::removed(&tx, parent, name, is_directory);
+            log::removed(&tx, parent, &name, is_directory);
             return Ok(());
         }
     }
@@ -336,10 +335,15 @@ impl Zpl {
         self.check_name(new_name)?;
         let from = self.directory(parent).await?;
         let to = self.directory(new_parent).await?;
+        let is_case_change = parent == new_parent && self.names.differ_in_case_only(name, new_name);
         let _ancestry = if parent == new_parent { None } else { Some(self.rename.lock().await) };
         loop {
             let source = self.find(&from, name).await?.ok_or(ZplError::NotFound)?;
-            let target = self.find(&to, new_name).await?;
+            let mut target = self.find(&to, new_name).await?;
+            if is_case_change {
+                // The name found is the one to be changed.
+                target = None;
+            }
             let Some(moved) = self.entry_znode(&from, name, source).await? else { continue };
             let replaced = match target {
                 Some(object) => match self.entry_znode(&to, new_name, object).await? {
@@ -352,9 +356,19 @@ impl Zpl {
             let _guards = lock_all(&all).await;
             check_alive(&from)?;
             check_alive(&to)?;
-            if self.find(&from, name).await? != Some(source) || self.find(&to, new_name).await? != target {
-                continue;
+            let (from_entry, to_entry) = (self.find_entry(&from, name).await?, self.find_entry(&to, new_name).await?);
+            let Some(from_entry) = from_entry.filter(|entry| entry.object == source) else { continue };
+            if is_case_change && self.names.differ_in_case_only(name, &from_entry.name) {
+                // Only who says the name as it is stored changes its case.
+                return Err(ZplError::NotFound);
             }
+            // As the names are stored.
+            let name = from_entry.name.as_slice();
+            let to_stored = match &to_entry {
+                _ if is_case_change => None,
+                entry if entry.as_ref().map(|entry| entry.object) != target => continue,
+                entry => entry.as_ref().map(|entry| entry.name.as_slice()),
+            };
             if flags.no_replace && replaced.is_some() {
                 return Err(ZplError::Exists);
             }
@@ -398,7 +412,15 @@ impl Zpl {
                 false => None,
             };
             let entry = |znode: &Znode| dirent(znode.object, znode.kind());
-            to.zap().put_u64(&tx, new_name, entry(&moved)).await?;
+            match to_stored.filter(|stored| *stored != new_name) {
+                // An exchange changes no names.
+                Some(stored) if flags.exchange => to.zap().put_u64(&tx, stored, entry(&moved)).await?,
+                Some(stored) => {
+                    to.zap().remove(&tx, stored).await?;
+                    to.zap().put_u64(&tx, new_name, entry(&moved)).await?;
+                }
+                None => to.zap().put_u64(&tx, new_name, entry(&moved)).await?,
+            }
             let (mut from_links, mut to_links) = (-i64::from(moved_is_directory), i64::from(moved_is_directory));
             let (mut from_size, mut to_size) = (-1, 1);
             if let Some(whiteout) = &whiteout {
@@ -524,6 +546,10 @@ impl Zpl {
             _ => {}
         }
         if self.names.utf8_only && std::str::from_utf8(name).is_err() {
+            return Err(ZplError::NotUtf8);
+        }
+        if platter_ondisk::zap::name::normalize(name, self.names.normalization).is_none() {
+            // No language writes such a sequence of marks; see there.
             return Err(ZplError::NotUtf8);
         }
         Ok(())

@@ -98,7 +98,7 @@ impl Zpl {
         let number = replayed.map(|old| ObjectId(old.object));
         let dnode_size = replayed.map_or(0, |old| u32::from(old.slots) * 512);
         if kind == FileKind::Directory {
-            let zap = NewZap { dnode_size, ..directory_zap(&self.salts, &self.table) };
+            let zap = NewZap { dnode_size, ..directory_zap(&self.salts, &self.table, self.names.normalization) };
             return Ok(Zap::create(&self.os, tx, number, zap).await?.dnode().clone());
         }
         let (bonus_type, bonus_length) = self.table.new_bonus();

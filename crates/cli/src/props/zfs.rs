@@ -97,6 +97,7 @@ pub const TABLE: &[Info] = &[
     info("special_small_blocks", "SPECIAL_SMALL_BLOCKS", Kind::Number),
     info("snapshots_changed", "SNAPSHOTS_CHANGED", Kind::SnapshotsChanged),
     info("prefetch", "PREFETCH", Kind::Word(8)),
+    info("volthreading", "VOLTHREAD", Kind::Word(3)),
     info("direct", "DIRECT", Kind::Word(8)),
     info("longname", "LONGNAME", Kind::Word(3)),
 ];

@@ -23,7 +23,7 @@ pub(super) struct Key {
     pub stored: Vec<u8>,
     /// Bytes of one integer of the name.
     pub integer_size: usize,
-    /// `None` when only Unicode tables could tell.
+    /// `None` when the normal form is not known.
     pub hash: Option<u64>,
 }
 
@@ -38,7 +38,7 @@ impl Naming {
         if self.is_words() { 8 } else { 1 }
     }
 
-    /// The hash of `name`, or `None` when it needs Unicode tables.
+    /// The hash of `name`, or `None` when its normal form is not known.
     pub fn hash(&self, name: &[u8]) -> Option<u64> {
         if self.is_words() {
             let words: Vec<u64> =
@@ -51,6 +51,16 @@ impl Naming {
     /// A hash good enough for an order of our own, when nothing on disk depends on it.
     pub fn hash_or_any(&self, name: &[u8]) -> u64 {
         self.hash(name).unwrap_or_else(|| hash_name(self.salt, name, self.flags))
+    }
+
+    /// Tells names that are the same as `name` under these flags, with `match_case` less the folding of case.
+    pub fn same<'a>(&self, name: &'a [u8], match_case: bool) -> impl Fn(&[u8]) -> bool + use<'a> {
+        let flags = if match_case { self.normalization & !name::TO_UPPER } else { self.normalization };
+        let wanted = name::normalize(name, flags);
+        move |other| match &wanted {
+            Some(wanted) => name::normalize(other, flags).is_some_and(|other| other == *wanted),
+            None => other == name,
+        }
     }
 
     /// The key for `name`; `None` when no entry can have that name.
@@ -84,10 +94,7 @@ impl Naming {
         }
         match key.hash {
             Some(hash) => Ok((key, hash)),
-            None => Err(ZioError::Invalid(format!(
-                "cannot change \"{shown}\": names outside ASCII in a file system with Unicode normalization are \
-                 read-only in this version"
-            ))),
+            None => Err(ZioError::Invalid(format!("cannot make \"{shown}\": its Unicode normal form is not known"))),
         }
     }
 

@@ -232,26 +232,28 @@ impl Zap {
         }
     }
 
-    /// Like [`get`](Self::get), but ASCII letters compare without regard to case, and the name found is returned. Finds
-    /// more than `get` only in ZAPs whose normalisation flags fold case.
+    /// Like [`get`](Self::get), but names compare as the ZAP's normalisation flags say, with `match_case` less the
+    /// folding of case; the name found is returned. Of several names that are the same, one that equals byte by byte
+    /// comes first, else the oldest (`MT_NORMALIZE` and `MT_MATCH_CASE`, `include/sys/zap.h`).
     ///
     /// # Errors
     /// Damage, unreadable blocks.
-    pub async fn get_ignoring_case(&self, name: &[u8]) -> Result<Option<(Vec<u8>, ZapValue)>> {
+    pub async fn get_normalized(&self, name: &[u8], match_case: bool) -> Result<Option<(Vec<u8>, ZapValue)>> {
         if let Some(value) = self.get(name).await? {
             return Ok(Some((name.to_vec(), value)));
         }
         let _guard = self.shared().lock.read().await;
-        let matches = |other: &[u8]| other.eq_ignore_ascii_case(name);
         match self.block_0().await? {
             (BlockKind::Micro, block) => self.with_index(&block, |index| {
-                let (_, entry) = index.find(&block, name, matches)?;
+                let same = index.naming().same(name, match_case);
+                let (_, entry) = index.find(&block, name, same)?;
                 Some((entry.name.to_vec(), ZapValue::from_u64(entry.value)))
             }),
             (BlockKind::Header, block) => {
                 let fat = Fat::open(&self.dnode, &block)?;
                 let Some(key) = fat.naming().key(name) else { return Ok(None) };
-                Ok(fat.get_matching(&key, matches).await?.map(|entry| (entry.name, entry.value)))
+                let same = fat.naming().same(name, match_case);
+                Ok(fat.get_matching(&key, same).await?.map(|entry| (entry.name, entry.value)))
             }
         }
     }

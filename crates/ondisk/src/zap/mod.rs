@@ -12,6 +12,7 @@
 //! - no function trusts a block: indices are checked before use and chains are followed for at most as many steps as
 //!   the block has chunks.
 
+pub mod assigned;
 pub mod fat;
 pub mod hash;
 pub mod leaf;
