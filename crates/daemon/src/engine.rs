@@ -37,6 +37,12 @@ pub trait PoolHandle: Send + Sync + 'static {
     fn guid(&self) -> u64;
     fn device_paths(&self) -> Vec<PathBuf>;
     async fn export(&self) -> Result<()>;
+    /// Whether its I/O waits for devices.
+    fn is_suspended(&self) -> bool {
+        false
+    }
+    /// Gives up what waits for devices.
+    fn stop(&self, _reason: &str) {}
     async fn close(&self) -> Result<()>;
     async fn destroy(&self) -> Result<()>;
     async fn report(&self, detail: Detail) -> Result<PoolReport>;
@@ -114,6 +120,14 @@ impl PoolHandle for RealPool {
 
     fn device_paths(&self) -> Vec<PathBuf> {
         self.0.device_paths()
+    }
+
+    fn is_suspended(&self) -> bool {
+        self.0.is_suspended()
+    }
+
+    fn stop(&self, reason: &str) {
+        self.0.stop(reason);
     }
 
     async fn export(&self) -> Result<()> {

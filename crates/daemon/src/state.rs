@@ -393,6 +393,10 @@ impl Daemon {
             return Ok(());
         }
         let pool = self.pool(name)?;
+        if pool.is_suspended() && call.force {
+            pool.stop("it was exported by force");
+        }
+        self.check_running(name, &format!("cannot export '{name}'"))?;
         let places = self.unmount_pool(name, call.force).await?;
         self.log(&pool, &call.command).await;
         if let Err(error) = pool.export().await {
@@ -410,6 +414,7 @@ impl Daemon {
     pub async fn destroy_pool(&self, name: &str, call: &ClosePool) -> Answer<()> {
         let _admin = self.admin.lock().await;
         let pool = self.pool(name)?;
+        self.check_running(name, &format!("cannot destroy '{name}'"))?;
         let places = match self.unmount_pool(name, call.force).await {
             Ok(places) => places,
             Err(mut error) => {
@@ -421,6 +426,17 @@ impl Daemon {
         pool.destroy().await.map_err(|error| failed(&format!("cannot destroy '{name}'"), error))?;
         self.forget(name, &places).await;
         Ok(())
+    }
+
+    /// Refuses what would wait for the devices of a suspended pool.
+    fn check_running(&self, pool: &str, what: &str) -> Answer<()> {
+        if !self.pool(pool).is_ok_and(|pool| pool.is_suspended()) {
+            return Ok(());
+        }
+        Err(ErrorBody::new(format!("{what}: pool I/O is currently suspended")).hint(format!(
+            "bring its devices back and run 'zpool clear {pool}', or give up what is not on disk yet with \
+             'zpool export -f {pool}'"
+        )))
     }
 
     fn forget_unavailable(&self, name: &str) -> bool {
@@ -547,6 +563,12 @@ impl Daemon {
         let _admin = self.admin.lock().await;
         let names: Vec<String> = self.pools.read().keys().cloned().collect();
         for name in &names {
+            // Nobody could resume it any more.
+            if let Ok(pool) = self.pool(name)
+                && pool.is_suspended()
+            {
+                pool.stop("the daemon ends");
+            }
             if let Err(error) = self.unmount_pool(name, true).await {
                 tracing::error!("{error}");
             }

@@ -21,7 +21,7 @@ use platter_ondisk::types::{checksum, compression};
 use platter_ondisk::{ObjectId, Txg, Uberblock};
 use platter_spa::Store;
 use platter_vdev::MissingRanges;
-use platter_zio::SpaceAccounting;
+use platter_zio::{Phase, SpaceAccounting};
 use tokio::sync::oneshot;
 
 use crate::accounting::Accounting;
@@ -172,7 +172,8 @@ impl Core {
     /// Runs `change` in the sync loop and waits until its group is on stable storage.
     ///
     /// # Errors
-    /// What `change` says; [`PoolError::Engine`] when the pool stopped.
+    /// What `change` says; [`PoolError::Unavailable`] when the pool is suspended. A change that was under way then is
+    /// made when the pool is resumed.
     pub async fn task<T, F, Fut>(self: &Arc<Self>, change: F) -> Result<T>
     where
         T: Send + 'static,
@@ -182,6 +183,7 @@ impl Core {
         if self.read_only {
             return Err(PoolError::Unavailable("pool is read-only".into()));
         }
+        self.check_running()?;
         let (sender, receiver) = oneshot::channel();
         let run = move |core: Arc<Self>, txg: Txg| {
             async move {
@@ -204,15 +206,49 @@ impl Core {
                 std::future::pending::<()>().await;
             }
         };
+        let suspension = self.store.suspension();
         let outcome = tokio::select! {
             biased;
             outcome = receiver => outcome.ok(),
             () = stopped => None,
+            () = suspension.halted() => None,
         };
-        let suspended = || PoolError::Unavailable("pool I/O is currently suspended".into());
         let (txg, result) = outcome.ok_or_else(suspended)?;
-        self.gate.wait_synced(txg).await?;
+        self.wait_synced(txg).await?;
         result
+    }
+
+    /// Waits until group `txg` is on stable storage.
+    ///
+    /// # Errors
+    /// [`PoolError::Unavailable`] when the pool is suspended, so that a command ends.
+    pub async fn wait_synced(&self, txg: Txg) -> Result<()> {
+        tokio::select! {
+            biased;
+            synced = self.gate.wait_synced(txg) => Ok(synced?),
+            () = self.store.suspension().halted() => Err(suspended()),
+        }
+    }
+
+    /// Does what reads the pool, as long as that does not mean waiting for devices.
+    ///
+    /// # Errors
+    /// [`PoolError::Unavailable`] when the pool is suspended and not everything is in memory.
+    pub async fn unless_suspended<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::select! {
+            biased;
+            outcome = work => outcome,
+            () = self.store.suspension().halted() => Err(suspended()),
+        }
+    }
+
+    /// # Errors
+    /// [`PoolError::Unavailable`] when the pool is suspended or stopped.
+    pub fn check_running(&self) -> Result<()> {
+        match self.store.suspension().phase() {
+            Phase::Running => Ok(()),
+            _ => Err(suspended()),
+        }
     }
 
     /// Everything that can be labelled: opened leaves with their place in the tree.
@@ -266,6 +302,11 @@ impl Core {
         let maturing = self.store.state().allocator.lock().deferred();
         self.gate.set_available(usable.saturating_sub(allocated), maturing);
     }
+}
+
+/// The refusal of what needs the devices of a suspended pool.
+fn suspended() -> PoolError {
+    PoolError::Unavailable("pool I/O is currently suspended".into())
 }
 
 /// Space kept back so that deletion always works (`spa_get_slop_space`): 1/32, at most 128 GiB, at least 128 MiB but

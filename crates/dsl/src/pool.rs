@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use platter_dmu::Objset;
 use platter_vdev::{Condition, VdevAux, VdevState};
 use platter_zil::Zil;
+use platter_zio::{FailMode, Phase};
 use tokio::task::JoinHandle;
 
 use crate::config::PoolState;
@@ -42,6 +43,11 @@ impl Pool {
                 core.damaged.lock().insert((bookmark.objset.0, bookmark.object.0));
             }
         }));
+        if let Some(mode) = FailMode::parse(&pool_properties::fail_mode(&core)) {
+            core.store.suspension().set_mode(mode);
+        }
+        core.gate.obey(core.store.suspension().clone());
+        watch(&core);
         let sync_loop = (!core.read_only).then(|| tokio::spawn(sync::run(core.clone())));
         Arc::new(Self { core, sync_loop: Mutex::new(sync_loop) })
     }
@@ -53,7 +59,10 @@ impl Pool {
     pub async fn create(environment: Environment, request: CreateRequest) -> Result<Arc<Self>> {
         let core = create::create(environment, &request).await?;
         let pool = Self::start(core);
-        pool.sync().await?;
+        if let Err(error) = pool.sync().await {
+            pool.end().await;
+            return Err(error);
+        }
         Ok(pool)
     }
 
@@ -100,10 +109,16 @@ impl Pool {
         if !pool.core.read_only {
             // The labels get this host and the paths found; what OpenZFS left in log space maps is taken over.
             let command = request.history.clone();
+            let mut given = request.properties.clone();
+            given.remove("readonly");
             let taken = pool
                 .core
                 .task(async move |core, tx| {
                     log_spacemaps::take_over(&core, &tx).await?;
+                    for (name, value) in &given {
+                        let value = pool_properties::parse(name, value)?;
+                        pool_properties::store(&core, &tx, name, value).await?;
+                    }
                     if !command.is_empty() {
                         history::append_command(&core, &tx, &command).await?;
                     }
@@ -121,6 +136,9 @@ impl Pool {
 
     /// Ends the sync loop after one last group.
     async fn end(&self) {
+        if self.is_suspended() {
+            self.stop("the pool was closed");
+        }
         self.core.stopping.store(true, Ordering::Release);
         let gate = self.core.gate.clone();
         let open = gate.open_txg();
@@ -141,9 +159,13 @@ impl Pool {
     }
 
     async fn leave(&self, state: Option<PoolState>) -> Result<()> {
+        if self.is_suspended() {
+            return self.core.check_running();
+        }
+        let stopped = matches!(self.core.store.suspension().phase(), Phase::Stopped(_));
         scrub::halt(&self.core).await;
         let mut outcome = Ok(());
-        if !self.core.read_only {
+        if !self.core.read_only && !stopped {
             outcome = self.sync().await;
             self.core.flush_logs.store(true, Ordering::Release);
             if let (Ok(()), Some(state)) = (&outcome, state) {
@@ -161,10 +183,24 @@ impl Pool {
         outcome
     }
 
-    /// Syncs everything, marks the labels exported and closes the devices. All data sets must be closed (unmounted).
+    /// Whether the pool's I/O waits for devices to come back (`zpool clear`).
+    pub fn is_suspended(&self) -> bool {
+        self.core.store.suspension().is_suspended()
+    }
+
+    /// Gives up what waits for devices: it fails, and nothing more is written. What was acknowledged as stable is on
+    /// disk or in the intent logs there.
+    pub fn stop(&self, reason: &str) {
+        self.core.store.suspension().stop(reason);
+        self.core.gate.suspend(reason.to_owned());
+    }
+
+    /// Syncs everything, marks the labels exported and closes the devices. All data sets must be closed (unmounted). A
+    /// pool that was stopped is only closed.
     ///
     /// # Errors
-    /// When the last group could not be written; the devices are closed all the same.
+    /// The pool is suspended: it stays open. When the last group could not be written; the devices are closed all the
+    /// same.
     pub async fn export(&self) -> Result<()> {
         self.leave(Some(PoolState::Exported)).await
     }
@@ -267,7 +303,7 @@ impl Pool {
     /// # Errors
     /// Damage, unreadable blocks.
     pub async fn history(&self) -> Result<Vec<HistoryEntry>> {
-        Ok(history::read(&self.core).await?)
+        self.core.unless_suspended(async { Ok(history::read(&self.core).await?) }).await
     }
 
     /// Adds a command to the history. A read-only pool has none to add to.
@@ -296,8 +332,8 @@ impl Pool {
         if self.core.read_only {
             return Ok(());
         }
-        let open = self.core.gate.open_txg();
-        Ok(self.core.gate.wait_synced(open).await?)
+        self.core.check_running()?;
+        self.core.wait_synced(self.core.gate.open_txg()).await
     }
 
     /// `zpool scrub`: starts or resumes.
@@ -333,10 +369,11 @@ impl Pool {
         Ok(())
     }
 
-    /// `zpool clear [device]`: forgets errors, and opens again what could not be used.
+    /// `zpool clear [device]`: forgets errors, opens again what could not be used, and lets I/O go on that waits for
+    /// that.
     ///
     /// # Errors
-    /// No such device.
+    /// No such device; devices without which the pool cannot go on are still not there.
     pub async fn clear(&self, device: Option<&str>) -> Result<()> {
         let mut found = device.is_none();
         for place in change::leaves(&self.core) {
@@ -353,10 +390,11 @@ impl Pool {
                 place.top.clear_errors();
             }
         }
-        scrub::resume(&self.core);
         if !found {
             return Err(PoolError::NotFound(format!("no such device in pool: {}", device.unwrap_or(""))));
         }
+        self.resume().await?;
+        scrub::resume(&self.core);
         if device.is_none() {
             self.core.damaged.lock().clear();
             if !self.core.read_only {
@@ -364,6 +402,30 @@ impl Pool {
             }
         }
         Ok(())
+    }
+
+    /// Lets I/O that waits for devices be tried again, and waits until the group it belongs to is on disk.
+    async fn resume(&self) -> Result<()> {
+        let suspension = self.core.store.suspension();
+        if let Phase::Stopped(reason) = suspension.phase() {
+            return Err(PoolError::Unavailable(format!(
+                "the pool has stopped for good: {reason}\nExport it with 'zpool export' and import it again."
+            )));
+        }
+        if !suspension.is_suspended() {
+            return Ok(());
+        }
+        for vdev in self.core.store.state().vdevs.iter().flatten().filter(|vdev| !vdev.condition().is_usable()) {
+            let mut text = String::from("one or more devices is currently unavailable");
+            for leaf in vdev.leaves().iter().filter(|leaf| !leaf.is_usable()) {
+                let condition = leaf.condition();
+                let reason = condition.detail.as_deref().unwrap_or(condition.name());
+                text.push_str(&format!("\n\t{}: {reason}", leaf.name()));
+            }
+            return Err(PoolError::Unavailable(text));
+        }
+        suspension.resume();
+        if self.core.read_only { Ok(()) } else { self.sync().await }
     }
 
     /// Changes the pool's devices or identity. One change at a time.
@@ -401,6 +463,10 @@ impl Pool {
     /// # Errors
     /// Damage in the MOS, unreadable blocks.
     pub async fn datasets(&self) -> Result<Vec<DatasetReport>> {
+        self.core.unless_suspended(self.all_datasets()).await
+    }
+
+    async fn all_datasets(&self) -> Result<Vec<DatasetReport>> {
         let datasets = self.core.tree.read().datasets.clone();
         let mut reports = Vec::with_capacity(datasets.len());
         for (name, dataset) in &datasets {
@@ -542,10 +608,16 @@ impl Pool {
     pub async fn close_filesystem(&self, name: &str) -> Result<()> {
         let dataset = self.find(name)?;
         let zil = dataset.zil.lock().clone();
-        if let Some(zil) = zil {
-            zil.retire().await?;
+        let closed = async {
+            if let Some(zil) = zil {
+                zil.retire().await?;
+            }
+            self.sync().await
+        };
+        // A pool that has stopped has nothing left to wait for.
+        if self.core.gate.suspended().is_none() {
+            closed.await?;
         }
-        self.sync().await?;
         *dataset.zil.lock() = None;
         *dataset.objset.lock() = None;
         Ok(())
@@ -558,6 +630,29 @@ impl Pool {
     pub fn filesystem_space(&self, name: &str) -> Result<FilesystemSpace> {
         Ok(FilesystemSpace { core: self.core.clone(), dataset: self.find(name)? })
     }
+}
+
+/// Notes when the pool's I/O stops and when it goes on.
+fn watch(core: &Arc<Core>) {
+    let mut phases = core.store.suspension().subscribe();
+    let weak = Arc::downgrade(core);
+    tokio::spawn(async move {
+        while phases.changed().await.is_ok() {
+            let phase = phases.borrow_and_update().clone();
+            let Some(core) = weak.upgrade() else { return };
+            let pool = core.name();
+            match phase {
+                Phase::Running => tracing::warn!(pool, "I/O goes on"),
+                Phase::Suspended { mode, reason } => {
+                    tracing::error!(pool, ?mode, reason, "pool I/O is suspended until 'zpool clear'");
+                }
+                Phase::Stopped(reason) => {
+                    tracing::error!(pool, reason, "the pool has stopped");
+                    core.gate.suspend(reason);
+                }
+            }
+        }
+    });
 }
 
 /// Space of one file system; cheap to ask.

@@ -8,6 +8,8 @@ use platter_dmu::zap::{Zap, ZapValue};
 use platter_ondisk::ObjectId;
 use platter_ondisk::types::object_type;
 
+use platter_zio::FailMode;
+
 use crate::core::Core;
 use crate::dir::StoredProperty;
 use crate::error::{PoolError, Result};
@@ -28,6 +30,9 @@ pub struct FeatureChoice {
     pub enabled: BTreeSet<&'static str>,
 }
 
+/// What `failmode` takes, by number.
+const FAIL_MODES: &[&str] = &["wait", "continue", "panic"];
+
 /// Properties that can be set, with what they take.
 const SETTABLE: [(&str, &[&str]); 10] = [
     ("ashift", &[]),
@@ -37,7 +42,7 @@ const SETTABLE: [(&str, &[&str]); 10] = [
     ("comment", &[]),
     ("compatibility", &[]),
     ("delegation", &["on", "off"]),
-    ("failmode", &["wait"]),
+    ("failmode", FAIL_MODES),
     ("listsnapshots", &["on", "off"]),
     ("cachefile", &[]),
 ];
@@ -107,7 +112,6 @@ pub fn parse(name: &str, value: &str) -> Result<StoredProperty> {
             "property 'cachefile' cannot be set to '{value}': the daemon keeps its own list of pools"
         ))),
         _ if values.contains(&value) => Ok(StoredProperty::Text(value.to_owned())),
-        "failmode" if ["continue", "panic"].contains(&value) => Err(without_effect(name, value)),
         "autoexpand" | "autoreplace" | "autotrim" if value == "on" => Err(without_effect(name, value)),
         _ => Err(PoolError::invalid(format!("'{name}' must be one of '{}'", values.join(" | ")))),
     }
@@ -224,7 +228,15 @@ pub async fn store(core: &Arc<Core>, tx: &Tx, name: &str, value: StoredProperty)
     // Enumerated properties are stored by number, as OpenZFS does.
     let zap_value = match (name, &value) {
         ("delegation" | "listsnapshots", StoredProperty::Text(text)) => number(u64::from(text == "on")),
-        ("autoexpand" | "autoreplace" | "autotrim" | "failmode", StoredProperty::Text(_)) => number(0),
+        ("failmode", StoredProperty::Text(text)) => {
+            // Nothing waits before the pool is open.
+            let suspension = core.store.suspension();
+            if let Some(mode) = FailMode::parse(text).filter(|_| suspension.mode().is_some()) {
+                suspension.set_mode(mode);
+            }
+            number(FAIL_MODES.iter().position(|word| word == text).unwrap_or(0) as u64)
+        }
+        ("autoexpand" | "autoreplace" | "autotrim", StoredProperty::Text(_)) => number(0),
         (_, StoredProperty::Number(n)) => number(*n),
         (_, StoredProperty::Text(text)) => {
             ZapValue { integer_size: 1, integers: text.bytes().chain([0]).map(u64::from).collect() }
@@ -260,7 +272,7 @@ pub async fn load(
             "delegation" | "listsnapshots" | "autoexpand" | "autoreplace" | "autotrim" => {
                 StoredProperty::Text(if first == 0 { "off".into() } else { "on".into() })
             }
-            "failmode" => StoredProperty::Text(["wait", "continue", "panic"][first.min(2) as usize].into()),
+            "failmode" => StoredProperty::Text(FAIL_MODES[first.min(2) as usize].into()),
             _ if entry.value.integer_size == 1 => {
                 let bytes: Vec<u8> = entry.value.integers.iter().map(|&n| n as u8).take_while(|&b| b != 0).collect();
                 StoredProperty::Text(String::from_utf8_lossy(&bytes).into_owned())
@@ -270,6 +282,14 @@ pub async fn load(
         properties.insert(name, value);
     }
     Ok(properties)
+}
+
+/// Property `failmode`.
+pub fn fail_mode(core: &Core) -> String {
+    match core.pool_properties.read().get("failmode") {
+        Some(StoredProperty::Text(word)) => word.clone(),
+        _ => FAIL_MODES[0].to_owned(),
+    }
 }
 
 /// All properties as `zpool get all` shows them. `health` is the root vdev's state.

@@ -1,6 +1,7 @@
 //! What `zpool status`, `list` and `iostat` are told.
 
 use platter_vdev::{Condition, Leaf, StatsSnapshot, TopVdev, VdevState};
+use platter_zio::{FailMode, Phase};
 
 use crate::config::VdevConfig;
 use crate::core::Core;
@@ -173,14 +174,20 @@ pub fn pool(core: &Core, detail: Detail) -> PoolReport {
     let vdevs = root_report(core, Frame { scanning: scan.state == "scanning", detail });
     let damaged = core.damaged.lock().clone();
     let config = core.config.read().clone();
-    let suspended = core.gate.suspended();
+    let phase = core.store.suspension().phase();
     let bad = |states: &'static [&'static str]| any(&vdevs, &|v| states.contains(&&*v.state));
     let counted =
         any(&vdevs, &|v| v.counts.read_errors > 0 || v.counts.write_errors > 0 || v.counts.checksum_errors > 0);
-    let (status, action, id) = if suspended.is_some() {
+    let (status, action, id) = if let Phase::Suspended { mode, .. } = phase {
         (
             Some("One or more devices are faulted in response to IO failures."),
-            Some("Make sure the affected devices are connected, then export and import the pool."),
+            Some("Make sure the affected devices are connected, then run 'zpool clear'."),
+            Some(if mode == FailMode::Continue { "ZFS-8000-JQ" } else { "ZFS-8000-HC" }),
+        )
+    } else if let Phase::Stopped(_) = phase {
+        (
+            Some("The pool has stopped after IO failures."),
+            Some("Make sure the affected devices are connected, then run 'zpool export' and\n\t'zpool import'."),
             Some("ZFS-8000-HC"),
         )
     } else if !damaged.is_empty() {
@@ -257,7 +264,7 @@ pub fn pool(core: &Core, detail: Detail) -> PoolReport {
     PoolReport {
         name: config.name.clone(),
         guid: config.guid.0,
-        state: if suspended.is_some() { "SUSPENDED".into() } else { vdevs.state.clone() },
+        state: if phase == Phase::Running { vdevs.state.clone() } else { "SUSPENDED".into() },
         txg: core.gate.synced_txg().0,
         version: config.version,
         status: status.map(str::to_owned),
@@ -269,6 +276,6 @@ pub fn pool(core: &Core, detail: Detail) -> PoolReport {
         errors: if detail.errors { errors.collect() } else { Vec::new() },
         read_only: core.read_only,
         altroot: core.altroot.as_ref().map(|p| p.display().to_string()),
-        suspended: suspended.is_some(),
+        suspended: phase != Phase::Running,
     }
 }

@@ -4,7 +4,9 @@
 //! Invariants:
 //! - the order within a group is: data sets, their totals, the MOS, space maps; again until nothing is dirty; flush;
 //!   even labels; uberblock; odd labels. The uberblock is never written before everything it leads to was flushed;
-//! - after any error the pool is suspended: no later group can be written over an incomplete one;
+//! - what devices cannot do suspends the pool, and is tried again when it is resumed (property `failmode`); a group
+//!   during which that happened is read back before it is committed;
+//! - after any other error the pool is stopped: no later group can be written over an incomplete one;
 //! - a group without changes writes nothing.
 
 use std::collections::BTreeMap;
@@ -12,6 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use platter_dmu::bpobj::Bpobj;
 use platter_dmu::{Result, Tx, ZioError};
 use platter_ondisk::uberblock::{MMP_MAGIC, Uberblock};
@@ -19,6 +23,7 @@ use platter_ondisk::{BlkPtr, Txg};
 use platter_spa::free_gang;
 use platter_zio::BlockStore;
 
+use crate::config::PoolConfig;
 use crate::core::Core;
 use crate::dataset::{Dataset, Snapshot};
 use crate::dir::{Dir, SpaceChange, UsedKind, reserved_delta};
@@ -30,7 +35,7 @@ const PASSES_MAX: u32 = 64;
 /// Software version in the uberblock and of new pools (`SPA_VERSION_FEATURES`).
 pub const VERSION: u64 = 5000;
 
-/// Runs until the pool is stopped or suspended.
+/// Runs until the pool is stopped.
 pub async fn run(core: Arc<Core>) {
     let timeout = Duration::from_secs(core.environment.txg_timeout_seconds.max(1));
     loop {
@@ -41,11 +46,12 @@ pub async fn run(core: Arc<Core>) {
             continue;
         }
         let txg = core.gate.quiesce().await;
-        match sync(&core, txg).await {
+        match platter_spa::must_succeed(sync(&core, txg)).await {
             Ok(()) => core.gate.finish(txg),
             Err(error) => {
-                tracing::error!(pool = core.name(), %txg, %error, "sync failed; the pool is suspended");
+                tracing::error!(pool = core.name(), %txg, %error, "sync failed; the pool is stopped");
                 core.gate.suspend(error.to_string());
+                core.store.suspension().stop(&error.to_string());
                 core.tasks.lock().clear();
                 return;
             }
@@ -86,6 +92,7 @@ async fn sync(core: &Arc<Core>, txg: Txg) -> Result<()> {
     check_devices(core);
     dtl::note_absent(core, txg);
     let tx = Tx::syncing(txg);
+    let resumptions = core.store.suspension().resumptions();
     core.store.set_pass(1);
     let outcome = async {
         free_deferred(core, &tx).await?;
@@ -97,10 +104,12 @@ async fn sync(core: &Arc<Core>, txg: Txg) -> Result<()> {
             task.run(core.clone(), txg).await;
         }
         let (root, config_changed) = converge(core, &tx).await?;
+        make_durable(core, txg, resumptions).await?;
         commit(core, txg, root, config_changed).await
     }
     .await;
     core.store.set_pass(0);
+    core.store.forget_born();
     outcome?;
     intent::clean(core, txg);
     core.store.state().allocator.lock().finish(txg);
@@ -289,22 +298,65 @@ async fn book_mos(core: &Core, tx: &Tx) -> Result<()> {
     Ok(())
 }
 
-/// Makes the group the pool's newest state.
+/// Tries until devices have done it; in between the pool is suspended.
+async fn insist<'a>(core: &'a Core, attempt: impl Fn() -> BoxFuture<'a, Result<()>> + Send) -> Result<()> {
+    let suspension = core.store.suspension();
+    loop {
+        let resumptions = suspension.resumptions();
+        match attempt().await {
+            Err(ZioError::Io(reason)) => {
+                if !suspension.hold(resumptions, &reason).await {
+                    return Err(ZioError::Io(reason));
+                }
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Flushes every device. When the pool was suspended since it had been resumed `resumptions` times, the group is read
+/// back too: what a device had not flushed when it failed may be gone, although it had accepted it.
+async fn make_durable(core: &Core, txg: Txg, mut resumptions: u64) -> Result<()> {
+    loop {
+        insist(core, || core.store.flush(txg).boxed()).await?;
+        let now = core.store.suspension().resumptions();
+        if now == resumptions {
+            return Ok(());
+        }
+        insist(core, || core.store.verify_born().boxed()).await?;
+        resumptions = now;
+    }
+}
+
+async fn write_labels(core: &Core, config: Arc<PoolConfig>, txg: Txg) -> Result<()> {
+    match labels::write_config(&core.label_targets(), &config, txg, Half::Even).await {
+        0 => Err(ZioError::Io("no device accepted its label".into())),
+        _ => Ok(()),
+    }
+}
+
+async fn write_uberblock(core: &Core, uberblock: Uberblock) -> Result<()> {
+    match labels::write_uberblock(&core.label_targets(), &uberblock).await {
+        0 => Err(ZioError::Io("no device accepted the uberblock".into())),
+        _ => Ok(()),
+    }
+}
+
+/// Makes the group, whose blocks are durable, the pool's newest state.
 async fn commit(core: &Core, txg: Txg, root: BlkPtr, config_changed: bool) -> Result<()> {
     let config = {
         let mut config = core.config.write();
         config.features_for_read = core.features.for_labels();
         config.clone()
     };
-    let targets = core.label_targets();
-    core.store.flush(txg).await?;
     if dtl::is_unsaved(core) {
         // A device failed after the lists were written for this group: they go with the next one, which must come.
         core.dirty_config();
     }
     // Labels are written when the configuration changed, and refused by a majority means that no device can be trusted.
-    if config_changed && labels::write_config(&targets, &config, txg, Half::Even).await == 0 {
-        return Err(ZioError::Io("no device accepted its label".into()));
+    if config_changed {
+        let list = Arc::new(config.clone());
+        insist(core, || write_labels(core, list.clone(), txg).boxed()).await?;
     }
     let uberblock = {
         let before = core.uberblock.lock();
@@ -319,13 +371,11 @@ async fn commit(core: &Core, txg: Txg, root: BlkPtr, config_changed: bool) -> Re
             ..Uberblock::default()
         }
     };
-    let written = labels::write_uberblock(&targets, &uberblock).await;
-    if written == 0 {
-        return Err(ZioError::Io("no device accepted the uberblock".into()));
-    }
+    let written = uberblock.clone();
+    insist(core, move || write_uberblock(core, written.clone()).boxed()).await?;
     *core.uberblock.lock() = uberblock;
     if config_changed {
-        labels::write_config(&targets, &config, txg, Half::Odd).await;
+        labels::write_config(&core.label_targets(), &config, txg, Half::Odd).await;
     }
     Ok(())
 }

@@ -13,6 +13,7 @@
 pub mod binary;
 pub mod damage;
 pub mod data;
+pub mod faulty;
 pub mod judge;
 pub mod lab;
 pub mod load;
@@ -23,6 +24,7 @@ pub mod zdb;
 pub mod zfs_fuse;
 pub mod zhack;
 
+pub use faulty::{Faults, FaultyDisks};
 pub use lab::Lab;
 pub use run::Run;
 pub use tree::Tree;

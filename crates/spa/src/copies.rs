@@ -5,10 +5,58 @@ use std::sync::atomic::Ordering;
 
 use platter_buffer::Buf;
 use platter_ondisk::{BlkPtr, Dva};
-use platter_vdev::{Extent, TopVdev};
+use platter_vdev::{Extent, TopVdev, VdevError};
 use platter_zio::Priority;
 
 use crate::store::{ScrubbedBlock, Store};
+
+/// Why a block cannot be had.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lost {
+    /// What was wrong with each copy.
+    pub(crate) reason: String,
+    /// Whether a device failed or is missing: the block may be there when the device is back.
+    pub(crate) by_device: bool,
+}
+
+impl Lost {
+    /// Says which part of a block it is.
+    pub(crate) fn of(self, what: &str) -> Self {
+        Self { reason: format!("{what}: {}", self.reason), ..self }
+    }
+
+    /// Adds what is wrong with another copy or part.
+    pub(crate) fn and(&mut self, other: Self) {
+        if !self.reason.is_empty() {
+            self.reason.push_str("; ");
+        }
+        self.reason.push_str(&other.reason);
+        self.by_device |= other.by_device;
+    }
+
+    fn or_no_address(self) -> Self {
+        if self.reason.is_empty() { Self::from("it has no address".to_owned()) } else { self }
+    }
+}
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl From<String> for Lost {
+    fn from(reason: String) -> Self {
+        Self { reason, by_device: false }
+    }
+}
+
+impl From<VdevError> for Lost {
+    fn from(error: VdevError) -> Self {
+        let damage = matches!(error, VdevError::Checksum { .. } | VdevError::OutOfRange { .. });
+        Self { reason: error.to_string(), by_device: !damage }
+    }
+}
 
 /// Whether bytes are what was written.
 pub(crate) type Verify<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
@@ -30,10 +78,9 @@ async fn read_one(
     size: u64,
     priority: Priority,
     verify: Verify<'_>,
-) -> Result<Buf, String> {
+) -> Result<Buf, Lost> {
     let vdev = vdev_of(store, dva)?;
-    let (bytes, outcome) =
-        vdev.read(extent(bp, dva, size), priority, verify).await.map_err(|error| error.to_string())?;
+    let (bytes, outcome) = vdev.read(extent(bp, dva, size), priority, verify).await?;
     store.state().repaired_bytes.fetch_add(outcome.repaired_bytes, Ordering::Relaxed);
     Ok(bytes)
 }
@@ -58,8 +105,8 @@ pub(crate) async fn read(
     size: u64,
     priority: Priority,
     verify: Verify<'_>,
-) -> Result<Buf, String> {
-    let (mut reasons, mut wrong) = (Vec::new(), Vec::new());
+) -> Result<Buf, Lost> {
+    let (mut lost, mut wrong) = (Lost::default(), Vec::new());
     for dva in bp.dvas() {
         match read_one(store, bp, dva, size, priority, verify).await {
             Ok(bytes) => {
@@ -69,12 +116,12 @@ pub(crate) async fn read(
                 return Ok(bytes);
             }
             Err(reason) => {
-                reasons.push(reason);
+                lost.and(reason);
                 wrong.push(dva);
             }
         }
     }
-    Err(if reasons.is_empty() { "it has no address".into() } else { reasons.join("; ") })
+    Err(lost.or_no_address())
 }
 
 /// Reads every copy with all its redundancy and rewrites what is wrong.
@@ -87,12 +134,12 @@ pub(crate) async fn scrub(
     size: u64,
     verify: Verify<'_>,
     done: &mut ScrubbedBlock,
-) -> Result<(), String> {
-    let (mut reasons, mut wrong, mut sound) = (Vec::new(), Vec::new(), Vec::new());
+) -> Result<(), Lost> {
+    let (mut lost, mut wrong, mut sound) = (Lost::default(), Vec::new(), Vec::new());
     for dva in bp.dvas() {
         let scrubbed = match vdev_of(store, dva) {
-            Ok(vdev) => vdev.scrub(extent(bp, dva, size), verify).await.map_err(|error| error.to_string()),
-            Err(reason) => Err(reason),
+            Ok(vdev) => vdev.scrub(extent(bp, dva, size), verify).await.map_err(Lost::from),
+            Err(reason) => Err(Lost::from(reason)),
         };
         match scrubbed {
             Ok(outcome) => {
@@ -100,7 +147,7 @@ pub(crate) async fn scrub(
                 sound.push(dva);
             }
             Err(reason) => {
-                reasons.push(reason);
+                lost.and(reason);
                 wrong.push(dva);
             }
         }
@@ -116,5 +163,5 @@ pub(crate) async fn scrub(
             return Ok(());
         }
     }
-    Err(if reasons.is_empty() { "it has no address".into() } else { reasons.join("; ") })
+    Err(lost.or_no_address())
 }

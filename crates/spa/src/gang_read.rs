@@ -12,7 +12,7 @@ use platter_buffer::{Buf, BufMut};
 use platter_ondisk::{BlkPtr, gang};
 use platter_zio::{Priority, Result, ZioError};
 
-use crate::copies;
+use crate::copies::{self, Lost};
 use crate::read::matches;
 use crate::store::{ScrubbedBlock, Store};
 
@@ -24,11 +24,11 @@ fn verifier(bp: &BlkPtr) -> [u64; 4] {
 }
 
 /// The parts in order, without the unused places.
-async fn parts(store: &Store, bp: &BlkPtr, priority: Priority) -> std::result::Result<Vec<BlkPtr>, String> {
+async fn parts(store: &Store, bp: &BlkPtr, priority: Priority) -> std::result::Result<Vec<BlkPtr>, Lost> {
     let verifier = verifier(bp);
     let verify = |bytes: &[u8]| gang::verify(bytes, verifier, platter_checksum::sha256);
     let header = copies::read(store, bp, gang::HEADER_SIZE as u64, priority, &verify).await;
-    let header = header.map_err(|reason| format!("gang header: {reason}"))?;
+    let header = header.map_err(|lost| lost.of("gang header"))?;
     Ok(gang::pointers(&header).into_iter().filter(|part| !part.is_hole()).collect())
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn read<'a>(
     bp: &'a BlkPtr,
     priority: Priority,
     depth: u32,
-) -> BoxFuture<'a, std::result::Result<Buf, String>> {
+) -> BoxFuture<'a, std::result::Result<Buf, Lost>> {
     async move {
         let mut whole = BufMut::zeroed(bp.psize() as usize);
         let mut at = 0;
@@ -60,14 +60,14 @@ pub(crate) fn read<'a>(
             } else {
                 copies::read(store, &part, part.psize(), priority, &|bytes: &[u8]| matches(store, &part, bytes)).await
             };
-            let bytes = bytes.map_err(|reason| format!("gang member: {reason}"))?;
+            let bytes = bytes.map_err(|lost| lost.of("gang member"))?;
             whole[at..at + bytes.len()].copy_from_slice(&bytes);
             at += bytes.len();
         }
         if at == whole.len() && matches(store, bp, &whole) {
             Ok(whole.freeze())
         } else {
-            Err("gang members do not add up".into())
+            Err(Lost::from("gang members do not add up".to_owned()))
         }
     }
     .boxed()
@@ -79,13 +79,13 @@ pub(crate) fn scrub<'a>(
     bp: &'a BlkPtr,
     depth: u32,
     done: &'a mut ScrubbedBlock,
-) -> BoxFuture<'a, std::result::Result<(), String>> {
+) -> BoxFuture<'a, std::result::Result<(), Lost>> {
     async move {
         let verifier = verifier(bp);
         let verify = |bytes: &[u8]| gang::verify(bytes, verifier, platter_checksum::sha256);
         let header = copies::scrub(store, bp, gang::HEADER_SIZE as u64, &verify, done).await;
-        header.map_err(|reason| format!("gang header: {reason}"))?;
-        let mut reasons = Vec::new();
+        header.map_err(|lost| lost.of("gang header"))?;
+        let mut lost = Lost::default();
         let mut left = bp.psize();
         for part in parts(store, bp, Priority::Scrub).await? {
             check_part(&part, left, depth)?;
@@ -97,12 +97,14 @@ pub(crate) fn scrub<'a>(
                 copies::scrub(store, &part, part.psize(), &good, done).await
             };
             // The other parts are worth repairing even when one is lost.
-            reasons.extend(scrubbed.err().map(|reason| format!("gang member: {reason}")));
+            if let Err(part) = scrubbed {
+                lost.and(part.of("gang member"));
+            }
         }
         if left > 0 {
-            reasons.push("gang members do not add up".into());
+            lost.and(Lost::from("gang members do not add up".to_owned()));
         }
-        if reasons.is_empty() { Ok(()) } else { Err(reasons.join("; ")) }
+        if lost.reason.is_empty() { Ok(()) } else { Err(lost) }
     }
     .boxed()
 }
@@ -132,7 +134,7 @@ fn collect<'a>(
     bp: &'a BlkPtr,
     depth: u32,
     blocks: &'a mut Vec<BlkPtr>,
-) -> BoxFuture<'a, std::result::Result<(), String>> {
+) -> BoxFuture<'a, std::result::Result<(), Lost>> {
     async move {
         for part in parts(store, bp, Priority::SyncRead).await? {
             check_part(&part, bp.psize(), depth)?;

@@ -13,9 +13,10 @@ use futures::future::BoxFuture;
 use platter_buffer::Buf;
 use platter_ondisk::types::{checksum, compression, object_type};
 use platter_ondisk::{BlkPtr, Dva, gang};
-use platter_zio::{Priority, Result, WritePolicy, ZioError};
+use platter_zio::{Result, WritePolicy, ZioError};
 
 use crate::store::Store;
+use crate::write::write_copies;
 
 /// Nesting beyond this means that there is no space worth the name.
 const DEPTH_MAX: u32 = 6;
@@ -112,19 +113,6 @@ impl Gang<'_> {
 
     /// Writes every copy; one that succeeds is enough.
     async fn copies(&self, dvas: &[Dva], bytes: &Buf) -> Result<()> {
-        let mut failure = None;
-        let mut good = 0;
-        for dva in dvas {
-            let vdev = self.store.state().vdevs.get(dva.vdev as usize).and_then(Option::as_ref);
-            let vdev = vdev.ok_or_else(|| ZioError::corrupt("address", format!("no vdev {}", dva.vdev)))?;
-            match vdev.write(dva.offset, bytes.clone(), self.policy.txg, Priority::AsyncWrite).await {
-                Ok(()) => good += 1,
-                Err(error) => failure = Some(ZioError::Io(error.to_string())),
-            }
-        }
-        match failure {
-            Some(error) if good == 0 => Err(error),
-            _ => Ok(()),
-        }
+        write_copies(self.store, dvas, bytes, self.policy.txg).await
     }
 }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod allocator;
+mod born;
 pub mod cache;
 mod copies;
 mod gang_read;
@@ -11,6 +12,7 @@ pub mod metaslab;
 pub mod range_set;
 mod read;
 pub mod store;
+mod syncing;
 mod vdev_table;
 mod write;
 
@@ -19,4 +21,5 @@ pub use gang_read::free_gang;
 pub use metaslab::Metaslab;
 pub use range_set::{RangeError, RangeSet};
 pub use store::{Store, StoreState};
+pub use syncing::must_succeed;
 pub use vdev_table::{TOP_VDEVS_MAX, VdevTable};

@@ -7,6 +7,7 @@ use platter_ondisk::types::{checksum, compression};
 use platter_ondisk::{BlkPtr, byteswap};
 use platter_zio::{Bookmark, Priority, Result, ZioError};
 
+use crate::copies::Lost;
 use crate::store::{ScrubbedBlock, Store};
 use crate::{copies, gang_read};
 
@@ -74,15 +75,17 @@ pub(crate) async fn read(store: &Store, bp: &BlkPtr, bookmark: Bookmark, priorit
     if bp.is_embedded() {
         return decode_embedded(bp, bookmark);
     }
-    let stored = if bp.is_gang() {
-        gang_read::read(store, bp, priority, 0).await
-    } else {
-        copies::read(store, bp, bp.psize(), priority, &|bytes: &[u8]| matches(store, bp, bytes)).await
+    let stored = loop {
+        let resumptions = store.suspension().resumptions();
+        let lost = match stored(store, bp, priority).await {
+            Ok(stored) => break stored,
+            Err(lost) => lost,
+        };
+        if !wait(store, bp, priority, resumptions, &lost).await {
+            report(store, bookmark, bp, &lost);
+            return Err(damaged(bookmark, bp, lost));
+        }
     };
-    let stored = stored.map_err(|reason| {
-        store.report_damage(bookmark, bp);
-        damaged(bookmark, bp, reason)
-    })?;
     let contents = if bp.lsize() > 64 << 10 && bp.compression() != compression::OFF {
         let pointer = *bp;
         let decoding = tokio::spawn(async move { decode(&pointer, bookmark, stored) });
@@ -92,6 +95,27 @@ pub(crate) async fn read(store: &Store, bp: &BlkPtr, bookmark: Bookmark, priorit
     };
     store.state().cache.insert(bp, contents.clone());
     Ok(contents)
+}
+
+/// The stored bytes of a block, verified.
+pub(crate) async fn stored(store: &Store, bp: &BlkPtr, priority: Priority) -> std::result::Result<Buf, Lost> {
+    if bp.is_gang() {
+        gang_read::read(store, bp, priority, 0).await
+    } else {
+        copies::read(store, bp, bp.psize(), priority, &|bytes: &[u8]| matches(store, bp, bytes)).await
+    }
+}
+
+/// After a read that failed: waits while the pool is suspended, when it is to. Whether to read again.
+async fn wait(store: &Store, bp: &BlkPtr, priority: Priority, resumptions: u64, lost: &Lost) -> bool {
+    lost.by_device && store.waits_for_devices(bp, priority) && store.suspension().hold(resumptions, &lost.reason).await
+}
+
+/// Puts a lost block on the list of errors. What is only out of reach is not lost.
+fn report(store: &Store, bookmark: Bookmark, bp: &BlkPtr, lost: &Lost) {
+    if !lost.by_device || store.is_reachable(bp) {
+        store.report_damage(bookmark, bp);
+    }
 }
 
 fn decode_embedded(bp: &BlkPtr, bookmark: Bookmark) -> Result<Buf> {
@@ -129,16 +153,19 @@ pub(crate) async fn scrub(store: &Store, bp: &BlkPtr, bookmark: Bookmark) -> Res
         matches(store, bp, bytes)
     };
     let mut done = ScrubbedBlock::default();
-    let scrubbed = if bp.is_gang() {
-        gang_read::scrub(store, bp, 0, &mut done).await
-    } else {
-        copies::scrub(store, bp, bp.psize(), &good, &mut done).await
-    };
-    scrubbed.map_err(|reason| {
-        store.report_damage(bookmark, bp);
-        damaged(bookmark, bp, reason)
-    })?;
-    Ok(done)
+    loop {
+        let resumptions = store.suspension().resumptions();
+        let scrubbed = if bp.is_gang() {
+            gang_read::scrub(store, bp, 0, &mut done).await
+        } else {
+            copies::scrub(store, bp, bp.psize(), &good, &mut done).await
+        };
+        let Err(lost) = scrubbed else { return Ok(done) };
+        if !wait(store, bp, Priority::Scrub, resumptions, &lost).await {
+            report(store, bookmark, bp, &lost);
+            return Err(damaged(bookmark, bp, lost));
+        }
+    }
 }
 
 /// Frees every copy of a block; a gang block's members cannot be known without reading, see [`crate::free_gang`].

@@ -4,8 +4,8 @@
 //! - a block is inserted into the cache only after its checksum matched or its write succeeded;
 //! - allocation and freeing happen in the syncing group only; frees of sync pass 2 and later go to a list that the next
 //!   group works off (`zfs_sync_pass_deferred_free`), so that sync converges;
-//! - a write that failed on more devices than redundancy covers is returned as an error, never dropped: the sync loop
-//!   stops the pool before an uberblock could point to it.
+//! - a write that failed on more devices than redundancy covers suspends the pool and is tried again when it is resumed;
+//!   when the pool is stopped instead it is an error, never dropped: no uberblock will point to it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,12 +17,14 @@ use platter_buffer::Buf;
 use platter_checksum::{Checksums, SALT_SIZE, Words};
 use platter_ondisk::{BlkPtr, Txg};
 use platter_vdev::TopVdev;
-use platter_zio::{BlockStore, Bookmark, Priority, Result, WritePolicy, ZioError};
+use platter_zio::{BlockStore, Bookmark, FailMode, Priority, Result, Suspension, WritePolicy, ZioError};
 use tokio::sync::Semaphore;
 
 use crate::allocator::Allocator;
+use crate::born::Born;
 use crate::cache::BlockCache;
 use crate::read;
+use crate::syncing::is_syncing;
 use crate::vdev_table::VdevTable;
 use crate::write;
 
@@ -53,6 +55,9 @@ pub struct StoreState {
     /// Blocks larger than this are written as gang blocks (`metaslab_force_ganging`, for tests); bytes.
     pub force_ganging: AtomicU64,
     on_damage: Mutex<Option<DamageListener>>,
+    /// Whether I/O that no device can do waits.
+    pub(crate) suspension: Arc<Suspension>,
+    pub(crate) born: Mutex<Born>,
     /// The salted checksums, once the salt is known. The MOS itself, where the salt is, never needs them.
     checksums: OnceLock<Checksums>,
     write_slots: Semaphore,
@@ -81,6 +86,8 @@ impl Store {
                 repaired_bytes: AtomicU64::new(0),
                 force_ganging: AtomicU64::new(u64::MAX),
                 on_damage: Mutex::new(None),
+                suspension: Arc::default(),
+                born: Mutex::default(),
                 checksums: OnceLock::new(),
                 write_slots: Semaphore::new(WRITES_IN_FLIGHT),
             }),
@@ -90,6 +97,28 @@ impl Store {
     /// The shared state.
     pub fn state(&self) -> &StoreState {
         &self.state
+    }
+
+    /// Whether I/O that no device can do waits.
+    pub fn suspension(&self) -> &Arc<Suspension> {
+        &self.state.suspension
+    }
+
+    /// Whether enough of some copy's devices can be used.
+    pub(crate) fn is_reachable(&self, bp: &BlkPtr) -> bool {
+        let vdev = |dva: platter_ondisk::Dva| self.state.vdevs.get(dva.vdev as usize).and_then(Option::as_ref);
+        bp.dvas().any(|dva| vdev(dva).is_none_or(|vdev| vdev.condition().is_usable()))
+    }
+
+    /// Whether a read that devices failed waits until they are back. A reader is told of an error on a device that
+    /// can be used; one that is gone is waited for, unless property `failmode` is `continue`.
+    pub(crate) fn waits_for_devices(&self, bp: &BlkPtr, priority: Priority) -> bool {
+        match priority {
+            _ if is_syncing() => true,
+            // A scrub would otherwise call everything lost.
+            Priority::Scrub => self.state.suspension.is_suspended() || !self.is_reachable(bp),
+            _ => self.state.suspension.mode() != Some(FailMode::Continue) && !self.is_reachable(bp),
+        }
     }
 
     /// Hands over the pool's salt, without which blocks with a salted checksum can be neither verified nor written. The

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use platter_buffer::{Buf, BufMut};
 use platter_ondisk::blkptr::{EMBEDDED_PAYLOAD_MAX, SECTOR};
 use platter_ondisk::types::{checksum, compression, object_type};
-use platter_ondisk::{BlkPtr, Dva};
+use platter_ondisk::{BlkPtr, Dva, Txg};
 use platter_zio::{Priority, Result, WritePolicy, ZioError};
 
 use crate::gang_write;
@@ -125,6 +125,7 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
             Ok(dvas) => dvas,
             Err(ZioError::NoSpace) => {
                 let bp = gang_write::write(store, bp, payload.bytes, policy, unit).await?;
+                state.born.lock().note(&bp);
                 state.cache.insert(&bp, data);
                 return Ok(bp);
             }
@@ -135,30 +136,47 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
         bp.set_dva(index, *dva);
     }
 
-    let writes = dvas.iter().map(|dva| {
-        let bytes = payload.bytes.clone();
-        async move {
-            let vdev = state.vdevs.get(dva.vdev as usize).and_then(Option::as_ref).ok_or_else(|| {
-                ZioError::corrupt("block pointer", format!("top-level vdev {} does not exist", dva.vdev))
-            })?;
-            vdev.write(dva.offset, bytes, policy.txg, Priority::AsyncWrite)
-                .await
-                .map_err(|e| ZioError::Io(e.to_string()))
-        }
-    });
-    let results = if dvas.len() == 1 {
-        let mut writes = writes;
-        vec![writes.next().expect("one copy").await]
-    } else {
-        futures::future::join_all(writes).await
-    };
-    // One good copy is enough to go on; the vdevs have counted and logged the failures.
-    if results.iter().all(Result::is_err) {
+    if let Err(error) = write_copies(store, &dvas, &payload.bytes, policy.txg).await {
         for dva in dvas.iter().filter(|_| !in_place) {
             state.allocator.lock().unallocate(dva);
         }
-        return Err(results.into_iter().find_map(Result::err).expect("all failed"));
+        return Err(error);
     }
+    state.born.lock().note(&bp);
     state.cache.insert(&bp, data);
     Ok(bp)
+}
+
+/// Writes the same bytes to every address; one that succeeds is enough, since the vdevs have counted and logged the
+/// failures. When none does the pool is suspended, and they are tried again when it is resumed.
+///
+/// # Errors
+/// [`ZioError::Io`] when the pool was stopped instead; an address on a vdev that does not exist.
+pub(crate) async fn write_copies(store: &Store, dvas: &[Dva], bytes: &Buf, txg: Txg) -> Result<()> {
+    let state = store.state();
+    loop {
+        let resumptions = state.suspension.resumptions();
+        let writes = dvas.iter().map(|dva| {
+            let bytes = bytes.clone();
+            async move {
+                let vdev = state.vdevs.get(dva.vdev as usize).and_then(Option::as_ref).ok_or_else(|| {
+                    ZioError::corrupt("block pointer", format!("top-level vdev {} does not exist", dva.vdev))
+                })?;
+                vdev.write(dva.offset, bytes, txg, Priority::AsyncWrite).await.map_err(|e| ZioError::Io(e.to_string()))
+            }
+        });
+        let results = if dvas.len() == 1 {
+            let mut writes = writes;
+            vec![writes.next().expect("one copy").await]
+        } else {
+            futures::future::join_all(writes).await
+        };
+        if results.iter().any(Result::is_ok) {
+            return Ok(());
+        }
+        let error = results.into_iter().find_map(Result::err).unwrap_or(ZioError::Io("no address".into()));
+        if !matches!(error, ZioError::Io(_)) || !state.suspension.hold(resumptions, &error.to_string()).await {
+            return Err(error);
+        }
+    }
 }

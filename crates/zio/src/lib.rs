@@ -5,10 +5,12 @@
 pub mod error;
 pub mod memory;
 pub mod policy;
+pub mod suspension;
 pub mod txg;
 
 pub use error::{Result, ZioError};
 pub use policy::{Bookmark, Priority, WritePolicy};
+pub use suspension::{FailMode, Phase, Suspension};
 pub use txg::{Tx, TxgGate};
 
 use futures::future::BoxFuture;

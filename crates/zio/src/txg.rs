@@ -6,12 +6,13 @@
 //! - groups are quiesced and synced in order, one at a time; group N+1 is open while N syncs;
 //! - `dirty` counts bytes that writers put into groups not yet on disk; a new `Tx` waits while it exceeds the limit.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use platter_ondisk::Txg;
 use tokio::sync::{Notify, watch};
 
 use crate::error::{Result, ZioError};
+use crate::suspension::{FailMode, Phase, Suspension};
 
 #[derive(Debug)]
 struct State {
@@ -47,6 +48,7 @@ pub struct TxgGate {
     /// Woken when a sync was asked for or dirty data crossed the sync threshold.
     wanted: Notify,
     synced: watch::Sender<Txg>,
+    suspension: OnceLock<Arc<Suspension>>,
 }
 
 /// Membership in an open transaction group. Dropping it lets the group be quiesced.
@@ -104,7 +106,34 @@ impl TxgGate {
             left: Notify::new(),
             wanted: Notify::new(),
             synced: watch::channel(open.previous()).0,
+            suspension: OnceLock::new(),
         })
+    }
+
+    /// Lets writers wait, or refuses them, while the pool's I/O is suspended. The first call counts.
+    pub fn obey(&self, suspension: Arc<Suspension>) {
+        let _ = self.suspension.set(suspension);
+    }
+
+    /// Waits until the pool is not suspended, when writers are to wait for that (property `failmode`).
+    async fn admit(&self) -> Result<()> {
+        let Some(suspension) = self.suspension.get() else { return Ok(()) };
+        match suspension.phase() {
+            Phase::Running => {}
+            Phase::Suspended { mode: FailMode::Continue, reason } | Phase::Stopped(reason) => {
+                return Err(ZioError::Suspended(self.open_txg(), reason));
+            }
+            Phase::Suspended { .. } => suspension.resumed().await,
+        }
+        Ok(())
+    }
+
+    /// Over when I/O does not go on (any more).
+    async fn halted(&self) {
+        match self.suspension.get() {
+            Some(suspension) => suspension.halted().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Tells how many bytes may still be allocated. Near the end groups become small, so that what a group holds
@@ -123,7 +152,8 @@ impl TxgGate {
     /// Joins the open group, after waiting for room under the dirty-data limit.
     ///
     /// # Errors
-    /// [`ZioError::Suspended`] once the pool stopped, [`ZioError::NoSpace`] when it is full.
+    /// [`ZioError::Suspended`] once the pool stopped, or is suspended with `failmode=continue`; [`ZioError::NoSpace`]
+    /// when it is full.
     pub async fn begin(self: &Arc<Self>) -> Result<Tx> {
         self.join(false).await
     }
@@ -153,6 +183,7 @@ impl TxgGate {
 
     async fn join(self: &Arc<Self>, net_free: bool) -> Result<Tx> {
         loop {
+            self.admit().await?;
             let mut room = std::pin::pin!(self.room.notified());
             room.as_mut().enable();
             {
@@ -174,7 +205,10 @@ impl TxgGate {
                 }
             }
             self.wanted.notify_one();
-            room.await;
+            tokio::select! {
+                () = room => {}
+                () = self.halted() => {}
+            }
         }
     }
 

@@ -350,6 +350,7 @@ impl Daemon {
             ))
             .hint(format!("unmount '{cover}' first")));
         }
+        self.check_running(pool_of(name), &format!("cannot unmount '{}'", active.at.display()))?;
         let mut mounted = active.mounted.lock().await;
         match mounted.unmount(force).await {
             Ok(()) => {}

@@ -1,0 +1,230 @@
+//! What becomes of a pool's I/O when no device can do it: property `failmode` (`zio_suspend` and `zio_resume`,
+//! `module/zfs/zio.c`).
+//!
+//! Invariants:
+//! - I/O that is held fails only when the pool is stopped for good; else it is tried again after
+//!   [`resume`](Suspension::resume);
+//! - a stopped pool stays stopped;
+//! - I/O that failed before a resumption does not suspend the pool again: it is tried first.
+
+use std::sync::Mutex;
+
+use tokio::sync::watch;
+
+/// Property `failmode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FailMode {
+    /// Everything waits.
+    #[default]
+    Wait,
+    /// Writers are refused; reads are answered by what devices are left; what was accepted before waits.
+    Continue,
+    /// The pool stops for good, as the machine would in OpenZFS.
+    Panic,
+}
+
+impl FailMode {
+    /// From the property's word.
+    pub fn parse(word: &str) -> Option<Self> {
+        match word {
+            "wait" => Some(Self::Wait),
+            "continue" => Some(Self::Continue),
+            "panic" => Some(Self::Panic),
+            _ => None,
+        }
+    }
+}
+
+/// Whether I/O goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It does.
+    Running,
+    /// It waits until someone resumes it.
+    Suspended {
+        /// The property when it happened.
+        mode: FailMode,
+        /// What failed.
+        reason: String,
+    },
+    /// Nothing more is tried.
+    Stopped(String),
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// `None` until the pool is open: then a failure is a failure.
+    mode: Option<FailMode>,
+    resumptions: u64,
+}
+
+/// Shared by everything that does a pool's I/O.
+#[derive(Debug)]
+pub struct Suspension {
+    inner: Mutex<Inner>,
+    phase: watch::Sender<Phase>,
+}
+
+impl Default for Suspension {
+    fn default() -> Self {
+        Self { inner: Mutex::default(), phase: watch::channel(Phase::Running).0 }
+    }
+}
+
+impl Suspension {
+    /// Follows property `failmode`. Before the first call nothing is ever held.
+    pub fn set_mode(&self, mode: FailMode) {
+        self.inner.lock().expect("suspension").mode = Some(mode);
+    }
+
+    /// The property, once the pool is open.
+    pub fn mode(&self) -> Option<FailMode> {
+        self.inner.lock().expect("suspension").mode
+    }
+
+    /// How often the pool was resumed; to be asked before each attempt that may be held.
+    pub fn resumptions(&self) -> u64 {
+        self.inner.lock().expect("suspension").resumptions
+    }
+
+    /// What holds now.
+    pub fn phase(&self) -> Phase {
+        self.phase.borrow().clone()
+    }
+
+    /// To wait for changes.
+    pub fn subscribe(&self) -> watch::Receiver<Phase> {
+        self.phase.subscribe()
+    }
+
+    /// Whether I/O waits.
+    pub fn is_suspended(&self) -> bool {
+        matches!(&*self.phase.borrow(), Phase::Suspended { .. })
+    }
+
+    /// An attempt that began after `resumptions` resumptions failed on every device that could do it. Suspends the pool
+    /// and waits; `true` when it shall be tried again, `false` when it has failed for good.
+    pub async fn hold(&self, resumptions: u64, reason: &str) -> bool {
+        let mut phase = self.phase.subscribe();
+        {
+            let inner = self.inner.lock().expect("suspension");
+            let Some(mode) = inner.mode else { return false };
+            if inner.resumptions != resumptions {
+                return !matches!(&*self.phase.borrow(), Phase::Stopped(_));
+            }
+            self.phase.send_if_modified(|phase| {
+                if *phase != Phase::Running {
+                    return false;
+                }
+                *phase = match mode {
+                    FailMode::Panic => Phase::Stopped(reason.to_owned()),
+                    mode => Phase::Suspended { mode, reason: reason.to_owned() },
+                };
+                true
+            });
+        }
+        match phase.wait_for(|phase| !matches!(phase, Phase::Suspended { .. })).await {
+            Ok(phase) => *phase == Phase::Running,
+            Err(_) => false,
+        }
+    }
+
+    /// Lets everything that waits be tried again (`zpool clear`). Returns whether the pool was suspended.
+    pub fn resume(&self) -> bool {
+        let mut inner = self.inner.lock().expect("suspension");
+        let resumed = self.phase.send_if_modified(|phase| {
+            let suspended = matches!(phase, Phase::Suspended { .. });
+            if suspended {
+                *phase = Phase::Running;
+            }
+            suspended
+        });
+        inner.resumptions += u64::from(resumed);
+        resumed
+    }
+
+    /// Everything that waits fails, and nothing is held from now on.
+    pub fn stop(&self, reason: &str) {
+        self.phase.send_if_modified(|phase| {
+            let stops = !matches!(phase, Phase::Stopped(_));
+            if stops {
+                *phase = Phase::Stopped(reason.to_owned());
+            }
+            stops
+        });
+    }
+
+    /// Waits until I/O does not go on (any more).
+    pub async fn halted(&self) {
+        let mut phase = self.phase.subscribe();
+        // The sender is part of `self`: it cannot be gone.
+        let _ = phase.wait_for(|phase| *phase != Phase::Running).await;
+    }
+
+    /// Waits until the pool is not suspended (any more).
+    pub async fn resumed(&self) {
+        let mut phase = self.phase.subscribe();
+        let _ = phase.wait_for(|phase| !matches!(phase, Phase::Suspended { .. })).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn armed(mode: FailMode) -> Arc<Suspension> {
+        let suspension = Arc::new(Suspension::default());
+        suspension.set_mode(mode);
+        suspension
+    }
+
+    #[tokio::test]
+    async fn nothing_is_held_before_the_pool_is_open() {
+        let suspension = Suspension::default();
+        assert!(!suspension.hold(0, "no device").await);
+        assert_eq!(suspension.phase(), Phase::Running);
+    }
+
+    #[tokio::test]
+    async fn held_io_is_tried_again_after_a_resumption_and_fails_after_a_stop() {
+        for (stopped, outcome) in [(false, true), (true, false)] {
+            let suspension = armed(FailMode::Wait);
+            let held = tokio::spawn({
+                let suspension = suspension.clone();
+                async move { suspension.hold(0, "no device").await }
+            });
+            suspension.halted().await;
+            assert!(suspension.is_suspended());
+            if stopped {
+                suspension.stop("exported");
+                assert!(!suspension.resume(), "a stopped pool stays stopped");
+            } else {
+                assert!(suspension.resume());
+            }
+            assert_eq!(held.await.unwrap(), outcome);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_failure_of_before_a_resumption_does_not_suspend_again() {
+        let suspension = armed(FailMode::Continue);
+        let held = tokio::spawn({
+            let suspension = suspension.clone();
+            async move { suspension.hold(0, "no device").await }
+        });
+        suspension.halted().await;
+        suspension.resume();
+        assert!(held.await.unwrap());
+        assert!(suspension.hold(0, "an attempt of before").await);
+        assert_eq!(suspension.phase(), Phase::Running);
+    }
+
+    #[tokio::test]
+    async fn panic_stops_at_once() {
+        let suspension = armed(FailMode::Panic);
+        assert!(!suspension.hold(0, "no device").await);
+        assert_eq!(suspension.phase(), Phase::Stopped("no device".into()));
+    }
+}
