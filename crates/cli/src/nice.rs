@@ -88,6 +88,11 @@ pub fn history(seconds: u64) -> String {
     local(seconds, "%Y-%m-%d.%H:%M:%S")
 }
 
+/// `zpool events`, without the fraction: "Nov 21 2026 00:44:06".
+pub fn event(seconds: u64) -> String {
+    local(seconds, "%b %e %Y %H:%M:%S")
+}
+
 /// `date(1)`, as `-T d` and timestamps in JSON have it: "Sat Nov 21 00:44:06 UTC 2026"; "-" for none.
 pub fn date(seconds: u64) -> String {
     if seconds == 0 {

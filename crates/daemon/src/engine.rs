@@ -10,7 +10,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use platter_dsl::report::{DatasetReport, Detail, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
 use platter_dsl::request::{Changed, CreateRequest, ImportRequest, PoolChange, Setting};
-use platter_dsl::{Environment, Pool, Result};
+use platter_dsl::{Environment, Events, Pool, Result};
 
 /// Makes, finds and opens pools.
 #[async_trait]
@@ -25,6 +25,10 @@ pub trait Engine: Send + Sync + 'static {
     async fn import(&self, request: ImportRequest) -> Result<Arc<dyn PoolHandle>>;
     /// Zeroes the labels of a device.
     async fn clear_label(&self, path: &Path, force: bool) -> Result<()>;
+    /// What happened lately.
+    fn events(&self) -> Arc<Events> {
+        Arc::default()
+    }
 }
 
 /// An imported pool; see [`Pool`] for the meaning of each method.
@@ -99,6 +103,10 @@ impl Engine for RealEngine {
 
     async fn clear_label(&self, path: &Path, force: bool) -> Result<()> {
         Pool::clear_label(path, force).await
+    }
+
+    fn events(&self) -> Arc<Events> {
+        self.environment.events.clone()
     }
 }
 

@@ -97,13 +97,29 @@ pub fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// This host's id as `gethostid` gives it: `/etc/hostid` when it is there, else derived from the host's address, for
+/// Milliseconds between multihost writes: `PLATTER_MULTIHOST_INTERVAL`, at least 100, else 1000
+/// (`zfs_multihost_interval`).
+fn multihost_interval(variable: Option<&str>) -> u32 {
+    variable.and_then(|text| text.parse().ok()).unwrap_or(1000u32).max(100)
+}
+
+/// This host's id: `PLATTER_HOSTID` (hexadecimal) when it is set, else as `gethostid` gives it: `/etc/hostid` when it is there, else derived from the host's address, for
 /// which its name stands in here (the value only has to be stable and differ between hosts).
 pub fn hostid() -> u64 {
+    let variable = std::env::var("PLATTER_HOSTID").ok();
+    if let Some(id) = variable.and_then(|text| parse_hostid(&text)) {
+        return id;
+    }
     match std::fs::read("/etc/hostid") {
         Ok(bytes) if bytes.len() >= 4 => u64::from(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])),
         _ => u64::from(fnv1a(machine_name().as_bytes())),
     }
+}
+
+/// A host's id as in `spl_hostid`: hexadecimal; 0 is none.
+fn parse_hostid(text: &str) -> Option<u64> {
+    let text = text.trim().trim_start_matches("0x");
+    u32::from_str_radix(text, 16).ok().filter(|id| *id != 0).map(u64::from)
 }
 
 /// `/etc/machine-id`, which survives a renaming of the host, else the host's name.
@@ -157,6 +173,8 @@ pub fn environment(maker: Arc<dyn FilesystemMaker>) -> std::io::Result<Environme
         cache_bytes: memory.cache_bytes(),
         dirty_bytes_max: memory.dirty_bytes_max(),
         whole_disk_kinds: whole_disk_kinds(std::env::var("PLATTER_WHOLE_DISKS").ok().as_deref()),
+        multihost_interval_ms: multihost_interval(std::env::var("PLATTER_MULTIHOST_INTERVAL").ok().as_deref()),
+        events: Arc::default(),
         txg_timeout_seconds: 5,
     })
 }
@@ -169,6 +187,13 @@ mod tests {
     fn kinds_of_whole_disks_are_a_list() {
         assert!(whole_disk_kinds(None).is_empty() && whole_disk_kinds(Some("")).is_empty());
         assert_eq!(whole_disk_kinds(Some("loop, dm-,")), ["loop", "dm-"]);
+    }
+
+    #[test]
+    fn host_ids_are_hexadecimal() {
+        assert_eq!(parse_hostid("0x00bab10c\n"), Some(0xbab10c));
+        assert_eq!((parse_hostid("0"), parse_hostid("host")), (None, None));
+        assert_eq!((multihost_interval(None), multihost_interval(Some("5"))), (1000, 100));
     }
 
     #[test]

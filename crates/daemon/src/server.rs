@@ -12,6 +12,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use platter_dsl::Event;
 use platter_dsl::report::{Detail, HistoryEntry, ImportableReport};
 use platter_dsl::request::Changed;
 use serde::Deserialize;
@@ -57,6 +58,8 @@ pub fn router(context: Context) -> Router {
     Router::new()
         .route("/v1/daemon", get(daemon_status))
         .route("/v1/daemon/stop", post(daemon_stop))
+        .route("/v1/events", get(events))
+        .route("/v1/events/clear", post(clear_events))
         .route("/v1/pools", get(pool_names).post(create_pool))
         .route("/v1/pools/{name}", get(pool_view))
         .route("/v1/pools/{name}/export", post(export_pool))
@@ -104,6 +107,20 @@ async fn daemon_status(State(context): State<Context>) -> Json<DaemonStatus> {
 async fn daemon_stop(State(context): State<Context>) -> Json<Outcome> {
     context.stop.send_replace(true);
     Json(Outcome::default())
+}
+
+#[derive(Deserialize)]
+struct After {
+    #[serde(default)]
+    after: u64,
+}
+
+async fn events(State(context): State<Context>, Query(query): Query<After>) -> Json<Vec<Event>> {
+    Json(context.daemon.events(query.after))
+}
+
+async fn clear_events(State(context): State<Context>) -> Json<usize> {
+    Json(context.daemon.clear_events())
 }
 
 async fn pool_names(State(context): State<Context>) -> Json<PoolNames> {

@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
-use platter_dsl::PoolError;
 use platter_dsl::report::{Detail, HistoryEntry, ImportableReport, PoolReport, VdevReport};
 use platter_dsl::request::{Changed, PoolChange, VdevRequest};
+use platter_dsl::{Event, PoolError};
 
 use crate::api::{
     ChangePool, ClearLabel, ClearPool, ClosePool, CreatePool, CreatedPool, DaemonStatus, ErrorBody, ImportPool,
@@ -233,6 +233,16 @@ impl Daemon {
                 .collect(),
             mounts: self.mounts.read().len() as u64,
         }
+    }
+
+    /// What happened after event number `after`.
+    pub fn events(&self, after: u64) -> Vec<Event> {
+        self.engine.events().after(after)
+    }
+
+    /// Forgets all events; how many there were.
+    pub fn clear_events(&self) -> usize {
+        self.engine.events().clear()
     }
 
     /// Names of all pools, those that could not be opened included.

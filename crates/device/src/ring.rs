@@ -20,6 +20,9 @@ use crate::engine::{IoVec, Op, Work};
 const ENTRIES: u32 = 256;
 /// Most operations in the kernel at once; the completion queue (twice the entries by default) can hold them all.
 const FLIGHT_MAX: usize = 2 * ENTRIES as usize - 16;
+/// Threads of the kernel's that carry out what cannot be asynchronous. A device that hangs holds one for each of its
+/// transfers: the kernel's own limit (4 for each CPU) would stop all other devices with it.
+const WORKERS_MAX: u32 = 256;
 const WAKE: u64 = u64::MAX;
 
 struct Shared {
@@ -73,6 +76,8 @@ fn new_ring() -> io::Result<IoUring> {
         .setup_defer_taskrun()
         .build(ENTRIES)
         .or_else(|_| IoUring::builder().build(ENTRIES))?;
+    // Kernels before 5.15 have no such limit to raise.
+    let _ = ring.submitter().register_iowq_max_workers(&mut [WORKERS_MAX, 0]);
     let mut probe = io_uring::Probe::new();
     ring.submitter().register_probe(&mut probe)?;
     let needed =

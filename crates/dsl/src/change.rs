@@ -17,10 +17,9 @@ use crate::core::Core;
 use crate::dir::StoredProperty;
 use crate::discover::{leaf_name, vdev_name};
 use crate::error::{PoolError, Result};
-use crate::features::CREATED;
 use crate::report::VdevReport;
 use crate::request::{Changed, PoolChange, VdevRequest};
-use crate::{create, dtl, history, labels, open_vdevs, salt, scrub};
+use crate::{create, dtl, events, history, labels, open_vdevs, scrub, upgrade};
 
 /// Makes one change.
 ///
@@ -43,10 +42,7 @@ pub async fn run(core: &Arc<Core>, change: PoolChange) -> Result<Changed> {
             offline(core, &device, temporary).await.map(|()| Changed::default())
         }
         PoolChange::Reguid { guid } => reguid(core, guid).await.map(|()| Changed::default()),
-        PoolChange::Upgrade { features } => {
-            let features = upgrade(core, features).await?;
-            Ok(Changed { features, ..Changed::default() })
-        }
+        PoolChange::Upgrade { features } => upgrade::run(core, features).await,
         PoolChange::Reopen => {
             reopen(core).await;
             Ok(Changed::default())
@@ -85,6 +81,9 @@ impl Place {
     /// Opens the device, if it can be; whether it is in use then.
     pub async fn open(&self, core: &Core) -> bool {
         let options = if core.read_only { OpenOptions::read_only() } else { OpenOptions::exclusive() };
+        // As long as the old handle is there, the device is in use: by this very process.
+        self.leaf().close(Condition::new(VdevState::Closed, VdevAux::None));
+        core.leaf_devices.lock().remove(&self.config.guid.0);
         self.top.reopen_leaf(self.index, &open_vdevs::spec(&self.config), &PathOpener { options }).await;
         let Some(device) = self.leaf().device() else { return false };
         core.leaf_devices.lock().insert(self.config.guid.0, device);
@@ -137,6 +136,7 @@ async fn online(core: &Arc<Core>, name: &str) -> Result<String> {
     let (state, place) = (place.leaf().condition().name().to_owned(), place);
     core.task(async move |core, tx| {
         change_config(&core, &place, clear);
+        core.event("sysevent.fs.zfs.vdev_online", vec![("vdev_guid", place.config.guid.0.into())]);
         history::append_event(&core, &tx, "vdev online", &event).await?;
         Ok(())
     })
@@ -207,46 +207,9 @@ async fn reguid(core: &Arc<Core>, guid: Option<u64>) -> Result<()> {
             old
         };
         core.dirty_config();
+        core.event("sysevent.fs.zfs.pool_reguid", Vec::new());
         history::append_event(&core, &tx, "guid change", &format!("old={old} new={new}")).await?;
         Ok(())
-    })
-    .await
-}
-
-async fn upgrade(core: &Arc<Core>, wanted: Option<Vec<String>>) -> Result<Vec<String>> {
-    let version = core.version();
-    if !version.has_features() {
-        return Err(PoolError::Unsupported(format!(
-            "the pool has version {version}, and this program cannot yet move a pool from a numbered version to \
-             feature flags: OpenZFS can"
-        )));
-    }
-    let is_wanted = move |name: &str| wanted.as_ref().is_none_or(|names| names.iter().any(|wanted| wanted == name));
-    core.task(async move |core, tx| {
-        let mut enabled = Vec::new();
-        for guid in CREATED {
-            let Some(info) = crate::features::lookup(guid) else { continue };
-            if core.features.is_enabled(guid) || info.no_upgrade || !is_wanted(info.name) {
-                continue;
-            }
-            let needs = info.depends.iter().all(|needed| {
-                CREATED.iter().any(|g| {
-                    crate::features::lookup(g).is_some_and(|i| i.feature == *needed && core.features.is_enabled(g))
-                })
-            });
-            if needs {
-                core.features.enable(&core.mos, &core.directory, &tx, guid, || core.random()).await?;
-                enabled.push(info.name.to_owned());
-            }
-        }
-        if !enabled.is_empty() {
-            // Some checksums are salted.
-            salt::create_if_missing(&core.directory, &core.store, &tx, &core.environment).await?;
-            core.mos.set_properties(crate::core::mos_properties(core.version(), &core.features));
-            core.mos.set_hole_birth(core.features.is_active("com.delphix:hole_birth"));
-            core.dirty_config();
-        }
-        Ok(enabled)
     })
     .await
 }
@@ -300,7 +263,10 @@ async fn add(
             return Err(PoolError::Busy("the pool's devices changed meanwhile: try again".into()));
         }
         for (mut top, vdev) in root.children.into_iter().zip(opened.into_iter().flatten()) {
+            let leaves = vdev.leaves().to_vec();
             insert(&core, &tx, &mut top, vdev).await?;
+            leaves.iter().for_each(|leaf| events::listen(&core, leaf));
+            core.event("sysevent.fs.zfs.vdev_add", vec![("vdev_guid", top.guid.0.into())]);
         }
         core.leaf_devices.lock().extend(devices);
         core.dirty_config();

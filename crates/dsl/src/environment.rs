@@ -8,6 +8,8 @@ use platter_dmu::{Objset, Tx};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
+use crate::events::Events;
+
 /// The time of day, for timestamps that end on disk.
 pub trait WallClock: Send + Sync + std::fmt::Debug + 'static {
     /// Seconds and nanoseconds since the epoch.
@@ -63,6 +65,10 @@ pub struct Environment {
     pub dirty_bytes_max: u64,
     /// Further kinds of block devices (beginnings of their names) that `zpool create` partitions as whole disks.
     pub whole_disk_kinds: Vec<String>,
+    /// Milliseconds between two writes that show that a pool with `multihost` is in use (`zfs_multihost_interval`).
+    pub multihost_interval_ms: u32,
+    /// What happened lately, to all pools.
+    pub events: Arc<Events>,
     /// Longest time between two transaction groups, in seconds (`zfs_txg_timeout`).
     pub txg_timeout_seconds: u64,
 }

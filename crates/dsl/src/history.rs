@@ -152,6 +152,8 @@ pub async fn append_event(core: &Core, tx: &Tx, name: &str, text: &str) -> Resul
         .add_str("internal_name", name)
         .add_str("history internal str", text)
         .add_str("history hostname", &*core.environment.hostname);
+    let more = vec![("history_internal_name", name.into()), ("history_internal_str", text.into())];
+    core.event("sysevent.fs.zfs.history_event", more);
     append(core, tx, &record).await
 }
 

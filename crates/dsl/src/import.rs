@@ -31,7 +31,9 @@ use crate::features::{self, Features};
 use crate::open_vdevs::{self, FoundDevices};
 use crate::request::ImportRequest;
 use crate::version::PoolVersion;
-use crate::{config_object, dtl, error_log, intent, mos, names, pool_properties, salt, scrub, space_maps, tree};
+use crate::{
+    config_object, dtl, error_log, intent, mos, multihost, names, pool_properties, salt, scrub, space_maps, tree,
+};
 
 /// Finds the one pool that a request means.
 async fn choose(environment: &Environment, request: &ImportRequest) -> Result<Candidate> {
@@ -54,6 +56,7 @@ async fn choose(environment: &Environment, request: &ImportRequest) -> Result<Ca
         }
     }
     let candidate = matching.remove(0);
+    multihost::check(environment, &candidate).await?;
     check(environment, &candidate, request)?;
     Ok(candidate)
 }

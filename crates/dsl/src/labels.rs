@@ -148,11 +148,12 @@ pub async fn clear(device: &dyn BlockDevice) -> Result<(), DeviceError> {
     device.flush().await
 }
 
-/// Writes `uberblock` to all four rings of every target, and flushes. Returns how many targets took it.
-pub async fn write_uberblock(targets: &[LabelTarget], uberblock: &Uberblock) -> usize {
+/// Writes `uberblock` to all four rings of every target, and flushes. With `multihost` the rings' last slot is left
+/// alone. Returns how many targets took it.
+pub async fn write_uberblock(targets: &[LabelTarget], uberblock: &Uberblock, multihost: bool) -> usize {
     let writes = targets.iter().map(|target| async move {
         let size = usable_size(target.device.size());
-        let slot = uberblock_slot_of(target.ashift, uberblock.txg, false);
+        let slot = uberblock_slot_of(target.ashift, uberblock.txg, multihost);
         for index in 0..VDEV_LABELS {
             let offset = label_offset(size, index) + uberblock_offset(target.ashift, slot);
             let bytes = uberblock.build_slot(uberblock_slot_size(target.ashift), offset, sha256);

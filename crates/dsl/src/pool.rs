@@ -20,8 +20,9 @@ use crate::error::{PoolError, Result};
 use crate::report::{DatasetReport, Detail, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
 use crate::request::{Changed, CreateRequest, ImportRequest, PoolChange, Setting};
 use crate::{
-    change, change_properties, create, dataset_report, destroy, discover, history, import, intent, log_spacemaps,
-    member_check, names, pool_properties, properties, rename, scrub, space, status, sync, version_limits,
+    change, change_properties, create, dataset_report, destroy, discover, events, history, import, intent,
+    log_spacemaps, member_check, multihost, names, pool_properties, properties, rename, scrub, space, status, sync,
+    version_limits,
 };
 
 /// An imported pool with its sync loop.
@@ -48,6 +49,12 @@ impl Pool {
         }
         core.gate.obey(core.store.suspension().clone());
         watch(&core);
+        for leaf in core.store.state().vdevs.iter().flatten().flat_map(|vdev| vdev.leaves()) {
+            events::listen(&core, leaf);
+        }
+        if !core.read_only {
+            tokio::spawn(multihost::beat(Arc::downgrade(&core)));
+        }
         let sync_loop = (!core.read_only).then(|| tokio::spawn(sync::run(core.clone())));
         Arc::new(Self { core, sync_loop: Mutex::new(sync_loop) })
     }
@@ -63,6 +70,7 @@ impl Pool {
             pool.end().await;
             return Err(error);
         }
+        pool.core.event("sysevent.fs.zfs.pool_create", Vec::new());
         Ok(pool)
     }
 
@@ -131,6 +139,7 @@ impl Pool {
             }
             scrub::resume(&pool.core);
         }
+        pool.core.event("sysevent.fs.zfs.pool_import", Vec::new());
         Ok(pool)
     }
 
@@ -202,7 +211,9 @@ impl Pool {
     /// The pool is suspended: it stays open. When the last group could not be written; the devices are closed all the
     /// same.
     pub async fn export(&self) -> Result<()> {
-        self.leave(Some(PoolState::Exported)).await
+        self.leave(Some(PoolState::Exported)).await?;
+        self.core.event("sysevent.fs.zfs.pool_export", Vec::new());
+        Ok(())
     }
 
     /// Syncs everything and closes the devices but leaves the pool marked active (daemon shutdown): the next daemon
@@ -219,7 +230,9 @@ impl Pool {
     /// # Errors
     /// As [`export`](Self::export).
     pub async fn destroy(&self) -> Result<()> {
-        self.leave(Some(PoolState::Destroyed)).await
+        self.leave(Some(PoolState::Destroyed)).await?;
+        self.core.event("sysevent.fs.zfs.pool_destroy", Vec::new());
+        Ok(())
     }
 
     /// Name.
@@ -393,6 +406,7 @@ impl Pool {
         if !found {
             return Err(PoolError::NotFound(format!("no such device in pool: {}", device.unwrap_or(""))));
         }
+        self.core.event("sysevent.fs.zfs.vdev_clear", vec![("vdev", device.unwrap_or("").into())]);
         self.resume().await?;
         scrub::resume(&self.core);
         if device.is_none() {
@@ -424,6 +438,7 @@ impl Pool {
             }
             return Err(PoolError::Unavailable(text));
         }
+        multihost::check_own(&self.core).await?;
         suspension.resume();
         if self.core.read_only { Ok(()) } else { self.sync().await }
     }
@@ -645,9 +660,11 @@ fn watch(core: &Arc<Core>) {
                 Phase::Running => tracing::warn!(pool, "I/O goes on"),
                 Phase::Suspended { mode, reason } => {
                     tracing::error!(pool, ?mode, reason, "pool I/O is suspended until 'zpool clear'");
+                    core.event("ereport.fs.zfs.io_failure", vec![("reason", reason.into())]);
                 }
                 Phase::Stopped(reason) => {
                     tracing::error!(pool, reason, "the pool has stopped");
+                    core.event("ereport.fs.zfs.io_failure", vec![("reason", (&*reason).into())]);
                     core.gate.suspend(reason);
                 }
             }

@@ -34,7 +34,7 @@ pub struct FeatureChoice {
 const FAIL_MODES: &[&str] = &["wait", "continue", "panic"];
 
 /// Properties that can be set, with what they take.
-const SETTABLE: [(&str, &[&str]); 10] = [
+const SETTABLE: [(&str, &[&str]); 11] = [
     ("ashift", &[]),
     ("autoexpand", &["off"]),
     ("autoreplace", &["off"]),
@@ -44,6 +44,7 @@ const SETTABLE: [(&str, &[&str]); 10] = [
     ("delegation", &["on", "off"]),
     ("failmode", FAIL_MODES),
     ("listsnapshots", &["on", "off"]),
+    ("multihost", &["on", "off"]),
     ("cachefile", &[]),
 ];
 
@@ -227,7 +228,7 @@ pub async fn store(core: &Arc<Core>, tx: &Tx, name: &str, value: StoredProperty)
     }
     // Enumerated properties are stored by number, as OpenZFS does.
     let zap_value = match (name, &value) {
-        ("delegation" | "listsnapshots", StoredProperty::Text(text)) => number(u64::from(text == "on")),
+        ("delegation" | "listsnapshots" | "multihost", StoredProperty::Text(text)) => number(u64::from(text == "on")),
         ("failmode", StoredProperty::Text(text)) => {
             // Nothing waits before the pool is open.
             let suspension = core.store.suspension();
@@ -269,7 +270,7 @@ pub async fn load(
         let name = String::from_utf8_lossy(&entry.name).into_owned();
         let first = entry.value.integers.first().copied().unwrap_or(0);
         let value = match &*name {
-            "delegation" | "listsnapshots" | "autoexpand" | "autoreplace" | "autotrim" => {
+            "delegation" | "listsnapshots" | "multihost" | "autoexpand" | "autoreplace" | "autotrim" => {
                 StoredProperty::Text(if first == 0 { "off".into() } else { "on".into() })
             }
             "failmode" => StoredProperty::Text(FAIL_MODES[first.min(2) as usize].into()),
@@ -330,12 +331,14 @@ pub fn report(core: &Core, health: &str) -> Properties {
     put("freeing", PropertyValue::Number(0), none());
     put("fragmentation", PropertyValue::Number(fragmentation), none());
     put("leaked", PropertyValue::Number(0), none());
-    put("multihost", text("off"), PropertySource::Default);
     put("checkpoint", text("-"), none());
     put("load_guid", PropertyValue::Number(config.guid.0), none());
     put("maxblocksize", PropertyValue::Number(if features { 16 << 20 } else { 128 << 10 }), none());
     put("maxdnodesize", PropertyValue::Number(512), none());
     put("dedupditto", PropertyValue::Number(0), PropertySource::Default);
+    put("dedup_table_size", PropertyValue::Number(0), none());
+    put("dedup_table_quota", PropertyValue::Number(u64::MAX), PropertySource::Default);
+    put("last_scrubbed_txg", PropertyValue::Number(0), none());
     match config.other.get_str(COMPATIBILITY) {
         Some(files) => put("compatibility", text(files), PropertySource::Local),
         None => put("compatibility", text("off"), PropertySource::Default),
@@ -349,15 +352,19 @@ pub fn report(core: &Core, health: &str) -> Properties {
         ("autoreplace", "off"),
         ("autotrim", "off"),
         ("cachefile", "-"),
-        ("comment", "-"),
         ("delegation", "on"),
         ("failmode", "wait"),
         ("listsnapshots", "off"),
+        ("multihost", "off"),
     ] {
         match stored.get(name) {
             Some(StoredProperty::Text(value)) => put(name, text(value), PropertySource::Local),
             _ => put(name, text(default), PropertySource::Default),
         }
+    }
+    match &config.comment {
+        Some(comment) => put("comment", text(comment), PropertySource::Local),
+        None => put("comment", text("-"), PropertySource::Default),
     }
     let ashift = match stored.get("ashift") {
         Some(StoredProperty::Number(n)) => *n,

@@ -106,6 +106,9 @@ pub enum PoolChange {
 pub struct Changed {
     /// The vdevs that would be added, for a dry run.
     pub layout: Option<VdevReport>,
+    /// The version that a pool had which has feature flags now.
+    #[serde(default)]
+    pub from_version: Option<u64>,
     /// Names of the features that were enabled.
     pub features: Vec<String>,
     /// The state of the device that was brought online.

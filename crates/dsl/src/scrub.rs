@@ -194,6 +194,7 @@ pub async fn start(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
         scrub.interrupt = false;
     }
     persist(core).await?;
+    core.event("sysevent.fs.zfs.scrub_start", Vec::new());
     tokio::spawn(run(core.clone()));
     Ok(())
 }
@@ -218,6 +219,8 @@ pub fn resume(core: &Arc<Core>) {
             queue_obj,
             ..ScanPhys::default()
         };
+        drop(scrub);
+        core.event("sysevent.fs.zfs.resilver_start", Vec::new());
         tokio::spawn(run(core.clone()));
         return;
     }
@@ -250,6 +253,7 @@ pub async fn pause(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
         scrub.pause_time = core.now();
     }
     halt(core).await;
+    core.event("sysevent.fs.zfs.scrub_paused", Vec::new());
     persist(core).await
 }
 
@@ -268,6 +272,7 @@ pub async fn stop(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
         scrub.phys.flags &= !scan_flags::SCRUB_PAUSED;
         scrub.phys.end_time = core.now();
     }
+    core.event("sysevent.fs.zfs.scrub_abort", Vec::new());
     persist(core).await
 }
 
@@ -386,6 +391,8 @@ async fn run(core: Arc<Core>) {
         if let Err(error) = persist(&core).await {
             tracing::warn!(%error, "the scrub's end could not be recorded");
         }
+        let scan = if core.scrub.lock().phys.func == scan_func::SCRUB { "scrub" } else { "resilver" };
+        core.event(&format!("sysevent.fs.zfs.{scan}_finish"), Vec::new());
     } else if let Err(error) = checkpoint(&core, &lost).await {
         tracing::warn!(%error, "the scrub's place could not be recorded");
     }

@@ -6,6 +6,7 @@ use platter_zio::{FailMode, Phase};
 use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::discover::{leaf_name, vdev_name};
+use crate::multihost;
 use crate::report::{DamagedObject, Detail, ExtendedStats, IoCounts, PoolReport, VdevReport};
 
 fn counts(stats: StatsSnapshot) -> IoCounts {
@@ -178,7 +179,19 @@ pub fn pool(core: &Core, detail: Detail) -> PoolReport {
     let bad = |states: &'static [&'static str]| any(&vdevs, &|v| states.contains(&&*v.state));
     let counted =
         any(&vdevs, &|v| v.counts.read_errors > 0 || v.counts.write_errors > 0 || v.counts.checksum_errors > 0);
-    let (status, action, id) = if let Phase::Suspended { mode, .. } = phase {
+    let (status, action, id) = if matches!(&phase, Phase::Suspended { reason, .. } if reason == multihost::SUSPENDED) {
+        (
+            Some(
+                "The pool is suspended because multihost writes failed or were delayed;\n\tanother system could import \
+                 the pool undetected.",
+            ),
+            Some(
+                "Make sure the pool's devices are connected, then reboot your system and\n\timport the pool or run \
+                 'zpool clear' to resume the pool.",
+            ),
+            Some("ZFS-8000-MM"),
+        )
+    } else if let Phase::Suspended { mode, .. } = phase {
         (
             Some("One or more devices are faulted in response to IO failures."),
             Some("Make sure the affected devices are connected, then run 'zpool clear'."),

@@ -18,7 +18,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use platter_dmu::bpobj::Bpobj;
 use platter_dmu::{Result, Tx, ZioError};
-use platter_ondisk::uberblock::{MMP_MAGIC, Uberblock};
+use platter_ondisk::uberblock::Uberblock;
 use platter_ondisk::{BlkPtr, Txg};
 use platter_spa::free_gang;
 use platter_zio::BlockStore;
@@ -28,7 +28,7 @@ use crate::core::Core;
 use crate::dataset::{Dataset, Snapshot};
 use crate::dir::{Dir, SpaceChange, UsedKind, reserved_delta};
 use crate::labels::{self, Half};
-use crate::{ddt, deadlist, dtl, intent, log_spacemaps, salt, space_maps, zapify};
+use crate::{ddt, deadlist, dtl, intent, log_spacemaps, multihost, salt, space_maps, zapify};
 
 /// More passes than this mean that sync does not converge.
 const PASSES_MAX: u32 = 64;
@@ -336,7 +336,7 @@ async fn write_labels(core: &Core, config: Arc<PoolConfig>, txg: Txg) -> Result<
 }
 
 async fn write_uberblock(core: &Core, uberblock: Uberblock) -> Result<()> {
-    match labels::write_uberblock(&core.label_targets(), &uberblock).await {
+    match labels::write_uberblock(&core.label_targets(), &uberblock, multihost::is_on(core)).await {
         0 => Err(ZioError::Io("no device accepted the uberblock".into())),
         _ => Ok(()),
     }
@@ -358,7 +358,7 @@ async fn commit(core: &Core, txg: Txg, root: BlkPtr, config_changed: bool) -> Re
         let list = Arc::new(config.clone());
         insist(core, || write_labels(core, list.clone(), txg).boxed()).await?;
     }
-    let uberblock = {
+    let mut uberblock = {
         let before = core.uberblock.lock();
         Uberblock {
             version: config.version,
@@ -367,15 +367,16 @@ async fn commit(core: &Core, txg: Txg, root: BlkPtr, config_changed: bool) -> Re
             timestamp: core.now().max(before.timestamp),
             rootbp: root,
             software_version: VERSION,
-            mmp_magic: MMP_MAGIC,
             ..Uberblock::default()
         }
     };
+    multihost::complete(core, &mut uberblock);
     let written = uberblock.clone();
     insist(core, move || write_uberblock(core, written.clone()).boxed()).await?;
     *core.uberblock.lock() = uberblock;
     if config_changed {
         labels::write_config(&core.label_targets(), &config, txg, Half::Odd).await;
+        core.event("sysevent.fs.zfs.config_sync", Vec::new());
     }
     Ok(())
 }

@@ -118,18 +118,13 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
     let dvas: Vec<Dva> = if in_place {
         previous.dvas().collect()
     } else {
-        let forced = psize > state.force_ganging.load(Ordering::Relaxed) && psize > unit;
-        let placed =
-            if forced { Err(ZioError::NoSpace) } else { state.allocator.lock().allocate(psize, policy.copies) };
-        match placed {
-            Ok(dvas) => dvas,
-            Err(ZioError::NoSpace) => {
-                let bp = gang_write::write(store, bp, payload.bytes, policy, unit).await?;
+        match place(store, &bp, &payload.bytes, policy, unit).await? {
+            Placed::At(dvas) => dvas,
+            Placed::Gang(bp) => {
                 state.born.lock().note(&bp);
                 state.cache.insert(&bp, data);
                 return Ok(bp);
             }
-            Err(error) => return Err(error),
         }
     };
     for (index, dva) in dvas.iter().enumerate() {
@@ -145,6 +140,42 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
     state.born.lock().note(&bp);
     state.cache.insert(&bp, data);
     Ok(bp)
+}
+
+/// What became of the search for space.
+enum Placed {
+    /// The block is to be written there.
+    At(Vec<Dva>),
+    /// There was no long enough run: it has been written in parts.
+    Gang(BlkPtr),
+}
+
+/// Finds space for a block, in parts if need be. Space on devices that are not there is no space, but the pool is not
+/// full for that: it is suspended until they are back.
+async fn place(store: &Store, bp: &BlkPtr, bytes: &Buf, policy: &WritePolicy, unit: u64) -> Result<Placed> {
+    let state = store.state();
+    let psize = bytes.len() as u64;
+    loop {
+        let resumptions = state.suspension.resumptions();
+        let forced = psize > state.force_ganging.load(Ordering::Relaxed) && psize > unit;
+        let placed =
+            if forced { Err(ZioError::NoSpace) } else { state.allocator.lock().allocate(psize, policy.copies) };
+        match placed {
+            Ok(dvas) => return Ok(Placed::At(dvas)),
+            Err(ZioError::NoSpace) => {}
+            Err(error) => return Err(error),
+        }
+        match gang_write::write(store, *bp, bytes.clone(), policy, unit).await {
+            Ok(bp) => return Ok(Placed::Gang(bp)),
+            Err(ZioError::NoSpace) => {}
+            Err(error) => return Err(error),
+        }
+        let gone = state.vdevs.iter().flatten().find(|vdev| !vdev.condition().is_usable());
+        let Some(gone) = gone else { return Err(ZioError::NoSpace) };
+        if !state.suspension.hold(resumptions, &format!("{} cannot be written", gone.name())).await {
+            return Err(ZioError::Io(format!("{} cannot be written", gone.name())));
+        }
+    }
 }
 
 /// Writes the same bytes to every address; one that succeeds is enough, since the vdevs have counted and logged the

@@ -8,8 +8,8 @@
 //!   written, when the pool is) is given up.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use parking_lot::{Mutex, RwLock};
@@ -29,6 +29,7 @@ use crate::queue::{Queue, read_whole};
 use crate::spec::{VdevKind, VdevSpec};
 use crate::state::{Condition, VdevAux, VdevState};
 use crate::stats::Stats;
+use crate::top::Extent;
 
 /// Finds the device for a leaf's configuration.
 #[async_trait]
@@ -54,6 +55,28 @@ impl DeviceOpener for PathOpener {
     }
 }
 
+/// What goes wrong with a leaf, as it is told to whoever listens.
+#[derive(Clone, Debug)]
+pub enum LeafTrouble {
+    /// A transfer or a flush failed.
+    Io {
+        /// What the device said.
+        reason: String,
+    },
+    /// Bytes were not what had been written.
+    Checksum {
+        /// Offset in the allocatable space of the top-level vdev.
+        offset: u64,
+        /// Bytes of the block.
+        size: u64,
+    },
+    /// Its condition changed.
+    State(Condition),
+}
+
+/// Hears of troubles; must not block.
+pub type Listener = Box<dyn Fn(&Leaf, &LeafTrouble) + Send + Sync>;
+
 struct Inner {
     queue: Option<Arc<Queue>>,
     condition: Condition,
@@ -75,6 +98,7 @@ pub struct Leaf {
     histograms: Arc<Histograms>,
     missing: Mutex<MissingRanges>,
     probing: AtomicBool,
+    listener: OnceLock<Listener>,
 }
 
 impl std::fmt::Debug for Leaf {
@@ -104,6 +128,7 @@ impl Leaf {
             histograms: Arc::default(),
             missing: Mutex::default(),
             probing: AtomicBool::new(false),
+            listener: OnceLock::new(),
         });
         leaf.reopen(spec, opener, least_asize).await;
         leaf
@@ -120,8 +145,27 @@ impl Leaf {
                 inner.path = Some(path.to_owned());
             }
         }
-        inner.condition = condition;
+        inner.condition = condition.clone();
         inner.queue = queue;
+        drop(inner);
+        self.tell(&LeafTrouble::State(condition));
+    }
+
+    /// Tells `listener` what goes wrong from now on. The first call counts.
+    pub fn set_listener(&self, listener: Listener) {
+        let _ = self.listener.set(listener);
+    }
+
+    fn tell(&self, trouble: &LeafTrouble) {
+        if let Some(listener) = self.listener.get() {
+            listener(self, trouble);
+        }
+    }
+
+    /// Counts bytes of a block that were not what had been written.
+    pub(crate) fn note_wrong(&self, extent: Extent) {
+        self.stats.note_checksum_error();
+        self.tell(&LeafTrouble::Checksum { offset: extent.offset, size: extent.psize });
     }
 
     async fn try_open(
@@ -391,6 +435,7 @@ impl Leaf {
 
     /// Decides after a failed transfer whether the device is still worth using.
     async fn after_failure(&self, queue: &Arc<Queue>, error: &DeviceError) {
+        self.tell(&LeafTrouble::Io { reason: error.to_string() });
         if let DeviceError::Gone { reason, .. } = error {
             self.give_up(queue, Condition::new(VdevState::Removed, VdevAux::None).with_detail(reason.clone()));
             return;
@@ -411,8 +456,10 @@ impl Leaf {
         let mut inner = self.inner.write();
         if inner.queue.as_ref().is_some_and(|current| Arc::ptr_eq(current, queue)) {
             tracing::warn!("{}: {}", self.kind, condition.detail.as_deref().unwrap_or(condition.name()));
-            inner.condition = condition;
+            inner.condition = condition.clone();
             inner.queue = None;
+            drop(inner);
+            self.tell(&LeafTrouble::State(condition));
         }
     }
 

@@ -120,7 +120,7 @@ fn blame(top: &TopVdev, extent: Extent, wrong: &[usize]) {
     for &child in wrong {
         let leaf = &top.children[child];
         if !extent.speculative && !leaf.is_missing(extent.birth) {
-            leaf.stats().note_checksum_error();
+            leaf.note_wrong(extent);
         }
     }
 }

@@ -269,7 +269,7 @@ impl<'a> Attempt<'a> {
             }
             repairs.bad_children.push(place.child);
             if self.columns[column] == (Column::Read { stale: false }) && !self.extent.speculative {
-                leaf.stats().note_checksum_error();
+                leaf.note_wrong(self.extent);
             }
             if leaf.is_writable() {
                 let priority = if by_scrub { Priority::Scrub } else { Priority::AsyncWrite };
@@ -307,7 +307,7 @@ impl<'a> Attempt<'a> {
         }
         for column in read {
             if self.columns[column] == (Column::Read { stale: false }) && !self.extent.speculative {
-                self.top.children[self.map.columns[column].child].stats().note_checksum_error();
+                self.top.children[self.map.columns[column].child].note_wrong(self.extent);
             }
         }
         let detail = match absent {

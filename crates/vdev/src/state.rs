@@ -20,6 +20,13 @@ pub enum VdevState {
     Healthy = 7,
 }
 
+impl VdevState {
+    /// The number in the format.
+    pub fn number(self) -> u64 {
+        self as u64
+    }
+}
+
 /// Why a vdev is in its state; the numbers are those of `vdev_aux_t`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u64)]

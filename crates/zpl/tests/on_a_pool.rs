@@ -55,6 +55,8 @@ fn environment() -> Environment {
         cache_bytes: 64 << 20,
         dirty_bytes_max: 64 << 20,
         whole_disk_kinds: Vec::new(),
+        multihost_interval_ms: 1000,
+        events: Arc::default(),
         txg_timeout_seconds: 5,
     }
 }

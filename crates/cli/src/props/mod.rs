@@ -6,6 +6,7 @@
 
 pub mod pool;
 pub mod select;
+pub mod vdev;
 pub mod zfs;
 
 use platter_dsl::report::{Property, PropertySource, PropertyValue};

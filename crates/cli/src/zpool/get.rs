@@ -4,8 +4,9 @@ use platter_daemon::api::PoolView;
 use platter_dsl::report::Detail;
 use serde_json::Value;
 
+use super::get_vdev;
 use super::list::is_other;
-use super::pools::views;
+use super::pools::{names, views};
 use crate::getopt::{Grammar, parse};
 use crate::json::{self, Object};
 use crate::out::out;
@@ -36,6 +37,14 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     let [properties, pools @ ..] = parsed.operands.as_slice() else {
         return Err(usage("missing property argument"));
     };
+    if pools.len() > 1 {
+        let known = names(session, &[])?;
+        if known.contains(&pools[0]) && pools.iter().any(|word| !known.contains(word)) {
+            let (json, scripted) = (parsed.has("j"), parsed.has("H"));
+            let style = get_vdev::Style { literal, as_int, json, scripted, fields };
+            return get_vdev::run(session, properties, pools, &style);
+        }
+    }
     let selection = select::parse(properties, pool::find, is_other).map_err(usage)?;
     let (found, code) = match views(session, pools, Detail::default()) {
         Ok((found, code)) if code != 0 && found.is_empty() => {

@@ -4,7 +4,9 @@ mod add;
 mod compatibility;
 mod create;
 mod devices;
+mod events;
 mod get;
+mod get_vdev;
 mod history;
 mod import;
 mod iostat;
@@ -89,16 +91,17 @@ pub static USAGE: Usage = Usage {
         Entry::command("reguid", "\treguid [-g guid] <pool>\n"),
         Entry::GAP,
         Entry::command("history", "\thistory [-il] [<pool>] ...\n"),
+        Entry::command("events", "\tevents [-vHf [pool] | -c]\n"),
         Entry::GAP,
         Entry::command(
             "get",
             "\tget [-Hp] [-j [--json-int, --json-pool-key-guid]] ...\n\
-             \t    [-o \"all\" | field[,...]] <\"all\" | property[,...]> <pool> ...\n",
+             \t    [-o \"all\" | field[,...]] <\"all\" | property[,...]> <pool> [vdev] ...\n",
         ),
         Entry::command("set", "\tset <property=value> <pool>\n"),
         Entry::command("sync", "\tsync [pool] ...\n"),
         Entry::GAP,
-        Entry::command("wait", "\twait [-t scrub] <pool>\n"),
+        Entry::command("wait", "\twait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]\n"),
     ],
     footer: "\nFor further help on a command or topic, run: zpool help [<topic>]\n",
     later: &[
@@ -112,7 +115,6 @@ pub static USAGE: Usage = Usage {
         "initialize",
         "resilver",
         "trim",
-        "events",
         "ddtprune",
     ],
 };
@@ -137,6 +139,7 @@ fn find(name: &str) -> Option<Run> {
         "import" => import::run,
         "export" => small::export,
         "history" => history::run,
+        "events" => events::run,
         "get" => get::run,
         "set" => small::set,
         "sync" => small::sync,

@@ -80,8 +80,9 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         }
         return Ok(code);
     }
-    outln!("All pools are formatted using feature flags.\n");
-    out!("{}", list(&found));
+    out!("{}", old_versions(&found));
+    let flags: Vec<PoolView> = found.into_iter().filter(|pool| pool.report.version >= 5000).collect();
+    out!("{}", list(&flags));
     Ok(code)
 }
 
@@ -96,6 +97,24 @@ fn features() -> String {
         out.push_str(&format!("{name:<37}{compatible}\n     {}\n", info.description));
     }
     out
+}
+
+/// Pools with a version, as OpenZFS lists them.
+fn old_versions(pools: &[PoolView]) -> String {
+    let old: Vec<&PoolView> = pools.iter().filter(|pool| pool.report.version < 5000).collect();
+    if old.is_empty() {
+        return "All pools are formatted using feature flags.\n\n".to_owned();
+    }
+    let mut out = String::from(
+        "The following pools are formatted with legacy version numbers and can\nbe upgraded to use feature flags.  \
+         After being upgraded, these pools\nwill no longer be accessible by software that does not support \
+         feature\nflags.\n\nNote that setting a pool's 'compatibility' feature to 'legacy' \
+         will\ninhibit upgrades.\n\nVER  POOL\n---  ------------\n",
+    );
+    for pool in old {
+        out.push_str(&format!("{:>2}   {}\n", pool.report.version, pool.report.name));
+    }
+    out + "\n"
 }
 
 fn list(pools: &[PoolView]) -> String {
@@ -126,6 +145,9 @@ fn upgrade(session: &mut Session, pool: &PoolView) -> Result<usize, Failure> {
     let features = allowed.map(|names| names.into_iter().collect());
     let call = ChangePool { change: PoolChange::Upgrade { features }, command: session.command_line.clone() };
     let changed: Changed = session.post(&format!("/v1/pools/{}/change", encode(name)), &call)?;
+    if let Some(version) = changed.from_version {
+        outln!("Successfully upgraded '{name}' from version {version} to feature flags.\n");
+    }
     if !changed.features.is_empty() {
         outln!("Enabled the following features on '{name}':");
         for feature in &changed.features {
@@ -133,7 +155,7 @@ fn upgrade(session: &mut Session, pool: &PoolView) -> Result<usize, Failure> {
         }
         outln!("");
     }
-    Ok(changed.features.len())
+    Ok(changed.features.len() + usize::from(changed.from_version.is_some()))
 }
 
 #[cfg(test)]

@@ -1,0 +1,108 @@
+//! A pool last used by another host needs `-f`; with `multihost` on, one that another host is using is not opened at
+//! all. The other host is a second daemon with another host id.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use platter_itest::{Lab, Run, Tree, binary, data, judge, zdb};
+
+/// A second daemon on the devices of a lab.
+struct OtherHost<'a> {
+    lab: &'a Lab,
+    home: PathBuf,
+}
+
+impl<'a> OtherHost<'a> {
+    fn of(lab: &'a Lab) -> OtherHost<'a> {
+        OtherHost { lab, home: lab.tmp().join("other-host") }
+    }
+
+    fn run(&self, words: &str) -> Run {
+        let mut command = self.lab.command(binary::platter());
+        command.args(words.split_whitespace()).env("PLATTER_HOME", &self.home);
+        command.env("PLATTER_HOSTID", "00bab10c").env("PLATTER_MULTIHOST_INTERVAL", "100");
+        Run::of(&mut command, Duration::from_secs(60))
+    }
+}
+
+impl Drop for OtherHost<'_> {
+    fn drop(&mut self) {
+        let _ = self.run("daemon stop");
+    }
+}
+
+/// Ends the lab's own daemon as a crash of its host would.
+fn crash(lab: &Lab) {
+    for pid in lab.daemon_pids() {
+        let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
+    }
+    while !lab.daemon_pids().is_empty() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for mount in lab.mounts() {
+        let _ = Command::new("umount").arg("-l").arg(mount).status();
+    }
+}
+
+/// Creates a pool on the lab's own host, whose multihost writes are frequent.
+fn create(lab: &Lab, options: &str) -> Tree {
+    let mount = lab.mnt("tank");
+    let words = format!("zpool create {options} -m {} tank mirror d0 d1", mount.display());
+    let mut create = lab.command(binary::platter());
+    create.args(words.split_whitespace()).env("PLATTER_MULTIHOST_INTERVAL", "100").env("PLATTER_HOSTID", "1234abcd");
+    Run::of(&mut create, Duration::from_secs(60)).ok();
+    lab.wait_mounted(&mount);
+    fs::write(mount.join("file"), data::mixed(1, 500_000, 20_000)).expect("a file");
+    lab.zpool("sync tank").ok();
+    Tree::of(&mount)
+}
+
+#[test]
+fn a_pool_last_used_by_another_host_needs_force() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 96);
+    let tree = create(&lab, "");
+    crash(&lab);
+    let other = OtherHost::of(&lab);
+    let import = format!("zpool import -d {}", lab.dev().display());
+    other.run(&import).ok().says("last accessed by another system").says("'-f' flag");
+    let refused = other.run(&format!("{import} tank")).refused();
+    refused.says("previously in use from another system").says("hostid=1234abcd").says("zpool import -f");
+    other.run(&format!("{import} -f tank")).ok();
+    lab.wait_mounted(&lab.mnt("tank"));
+    tree.assert_same(&Tree::of(&lab.mnt("tank")), "on the other host");
+    other.run("zpool export tank").ok();
+    zdb::assert_clean(&lab.dev(), "tank");
+    // What was exported belongs to nobody.
+    let _ = fs::remove_file(lab.home().join("pools.json"));
+    lab.import("", "tank");
+}
+
+#[test]
+fn a_pool_with_multihost_is_not_opened_while_another_host_uses_it() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 96);
+    let tree = create(&lab, "-o multihost=on");
+    assert_eq!(lab.zpool("get -H -o value,source multihost tank").ok().stdout, "on\tlocal\n");
+    if let Some(program) = judge::need("zdb") {
+        std::thread::sleep(Duration::from_millis(500));
+        let labels = Run::of(Command::new(program).arg("-lu").arg(lab.disk(0)), Duration::from_secs(60)).ok();
+        labels.says("mmp_write = 100").says("mmp_fail = 10");
+    }
+    let other = OtherHost::of(&lab);
+    let import = format!("zpool import -d {} -N", lab.dev().display());
+    // Force is no way around it.
+    let refused = other.run(&format!("{import} -f tank")).refused();
+    refused.says("pool is imported on").says("0x1234abcd").says("Export the pool on the other system");
+    crash(&lab);
+    other.run(&format!("{import} tank")).refused().says("zpool import -f");
+    other.run(&format!("{import} -f tank")).ok();
+    other.run("zpool set multihost=off tank").ok();
+    other.run("zpool export tank").ok();
+    zdb::assert_clean(&lab.dev(), "tank");
+    let _ = fs::remove_file(lab.home().join("pools.json"));
+    let mount = lab.import("", "tank");
+    tree.assert_same(&Tree::of(&mount), "back on the first host");
+}
