@@ -103,8 +103,9 @@ fn multihost_interval(variable: Option<&str>) -> u32 {
     variable.and_then(|text| text.parse().ok()).unwrap_or(1000u32).max(100)
 }
 
-/// This host's id: `PLATTER_HOSTID` (hexadecimal) when it is set, else as `gethostid` gives it: `/etc/hostid` when it is there, else derived from the host's address, for
-/// which its name stands in here (the value only has to be stable and differ between hosts).
+/// This host's id: `PLATTER_HOSTID` (hexadecimal) when it is set, else as `gethostid` gives it: `/etc/hostid` when it
+/// is there, else derived from the host's address, for which its name stands in here (the value only has to be stable
+/// and differ between hosts).
 pub fn hostid() -> u64 {
     let variable = std::env::var("PLATTER_HOSTID").ok();
     if let Some(id) = variable.and_then(|text| parse_hostid(&text)) {

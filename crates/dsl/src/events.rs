@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use platter_vdev::{Leaf, LeafTrouble};
-use platter_zio::FailMode;
+use platter_zio::{FailMode, Phase};
 use serde::{Deserialize, Serialize};
 
 use crate::core::Core;
@@ -146,6 +146,31 @@ pub fn listen(core: &Arc<Core>, leaf: &Arc<Leaf>) {
         fields.push(("vdev_cksum_errors", stats.checksum_errors.into()));
         core.event(class, fields);
     }));
+}
+
+/// Notes when the pool's I/O stops and when it goes on.
+pub fn watch(core: &Arc<Core>) {
+    let mut phases = core.store.suspension().subscribe();
+    let weak = Arc::downgrade(core);
+    tokio::spawn(async move {
+        while phases.changed().await.is_ok() {
+            let phase = phases.borrow_and_update().clone();
+            let Some(core) = weak.upgrade() else { return };
+            let pool = core.name();
+            match phase {
+                Phase::Running => tracing::warn!(pool, "I/O goes on"),
+                Phase::Suspended { mode, reason } => {
+                    tracing::error!(pool, ?mode, reason, "pool I/O is suspended until 'zpool clear'");
+                    core.event("ereport.fs.zfs.io_failure", vec![("reason", reason.into())]);
+                }
+                Phase::Stopped(reason) => {
+                    tracing::error!(pool, reason, "the pool has stopped");
+                    core.event("ereport.fs.zfs.io_failure", vec![("reason", (&*reason).into())]);
+                    core.gate.suspend(reason);
+                }
+            }
+        }
+    });
 }
 
 #[cfg(test)]

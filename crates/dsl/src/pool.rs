@@ -48,7 +48,7 @@ impl Pool {
             core.store.suspension().set_mode(mode);
         }
         core.gate.obey(core.store.suspension().clone());
-        watch(&core);
+        events::watch(&core);
         for leaf in core.store.state().vdevs.iter().flatten().flat_map(|vdev| vdev.leaves()) {
             events::listen(&core, leaf);
         }
@@ -645,31 +645,6 @@ impl Pool {
     pub fn filesystem_space(&self, name: &str) -> Result<FilesystemSpace> {
         Ok(FilesystemSpace { core: self.core.clone(), dataset: self.find(name)? })
     }
-}
-
-/// Notes when the pool's I/O stops and when it goes on.
-fn watch(core: &Arc<Core>) {
-    let mut phases = core.store.suspension().subscribe();
-    let weak = Arc::downgrade(core);
-    tokio::spawn(async move {
-        while phases.changed().await.is_ok() {
-            let phase = phases.borrow_and_update().clone();
-            let Some(core) = weak.upgrade() else { return };
-            let pool = core.name();
-            match phase {
-                Phase::Running => tracing::warn!(pool, "I/O goes on"),
-                Phase::Suspended { mode, reason } => {
-                    tracing::error!(pool, ?mode, reason, "pool I/O is suspended until 'zpool clear'");
-                    core.event("ereport.fs.zfs.io_failure", vec![("reason", reason.into())]);
-                }
-                Phase::Stopped(reason) => {
-                    tracing::error!(pool, reason, "the pool has stopped");
-                    core.event("ereport.fs.zfs.io_failure", vec![("reason", (&*reason).into())]);
-                    core.gate.suspend(reason);
-                }
-            }
-        }
-    });
 }
 
 /// Space of one file system; cheap to ask.

@@ -2,8 +2,8 @@
 //! (`spa_sync_upgrades`, `module/zfs/spa.c`; `dsl_pool_upgrade_dir_clones`, `module/zfs/dsl_pool.c`).
 //!
 //! Invariants: everything changes in one group, so that a crash leaves the old format or the new one; what older
-//! structures look like (deadlists that are one list, small heads, logs with trailing chains) stays as it is and is read
-//! by its own type, never by the pool's version.
+//! structures look like (deadlists that are one list, small heads, logs with trailing chains) stays as it is and is
+//! read by its own type, never by the pool's version.
 
 use std::sync::Arc;
 

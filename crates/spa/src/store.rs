@@ -4,8 +4,8 @@
 //! - a block is inserted into the cache only after its checksum matched or its write succeeded;
 //! - allocation and freeing happen in the syncing group only; frees of sync pass 2 and later go to a list that the next
 //!   group works off (`zfs_sync_pass_deferred_free`), so that sync converges;
-//! - a write that failed on more devices than redundancy covers suspends the pool and is tried again when it is resumed;
-//!   when the pool is stopped instead it is an error, never dropped: no uberblock will point to it.
+//! - a write that failed on more devices than redundancy covers suspends the pool and is tried again when it is
+//!   resumed; when the pool is stopped instead it is an error, never dropped: no uberblock will point to it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
