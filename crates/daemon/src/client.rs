@@ -112,6 +112,8 @@ impl Client {
     /// # Errors
     /// When it cannot be started; the message quotes the end of its log.
     pub async fn ensure_running(&self) -> Result<Option<u32>, ErrorBody> {
+        let home = self.home.clone();
+        let _ = tokio::task::spawn_blocking(move || crate::dead_mounts::release_dying(&home)).await;
         if self.is_running().await {
             return Ok(None);
         }

@@ -6,8 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::home::{Home, replace_file};
+
+/// Longest wait for a killed daemon to end.
+const DYING_LIMIT: Duration = Duration::from_secs(5);
 
 /// One line of `/proc/self/mountinfo`, as far as it matters here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,11 +70,45 @@ pub fn record(home: &Home, mounts: &BTreeMap<PathBuf, String>) -> std::io::Resul
     replace_file(&home.mounts_file(), &text)
 }
 
+/// Lets a killed daemon of this home end. One of its threads may have been waiting for an answer of its own mount (while
+/// it made a mount point inside, say) when it was killed: that thread waits on, and with it stay lock, socket and mount,
+/// so that nobody can start another and whoever asks waits forever. Cutting its mounts off ends the wait.
+pub fn release_dying(home: &Home) {
+    let pid = std::fs::read_to_string(home.lock_file()).ok().and_then(|text| text.trim().parse::<u32>().ok());
+    let Some(pid) = pid.filter(|&pid| is_dying(pid)) else { return };
+    let recorded = recorded(home);
+    for path in dead_among(&recorded, &system_mounts()) {
+        // It says "busy" and cuts the connection all the same.
+        let _ = rustix::mount::unmount(&path, rustix::mount::UnmountFlags::FORCE);
+    }
+    let start = Instant::now();
+    while is_dying(pid) && start.elapsed() < DYING_LIMIT {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether the process was killed and has threads that do not end.
+fn is_dying(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    killed_with_threads(&status)
+}
+
+/// As [`is_dying`], from the text of `/proc/PID/status`.
+fn killed_with_threads(status: &str) -> bool {
+    const KILL: u64 = 1 << 8;
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
+    let pending = |name: &str| u64::from_str_radix(field(name), 16).is_ok_and(|signals| signals & KILL != 0);
+    let threads: u32 = field("Threads:").parse().unwrap_or(0);
+    field("State:").starts_with('Z') && threads > 1 || pending("SigPnd:") || pending("ShdPnd:")
+}
+
+fn recorded(home: &Home) -> BTreeMap<PathBuf, String> {
+    std::fs::read(home.mounts_file()).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+}
+
 /// Takes away what the previous daemon of this home left mounted; tells what it removed.
 pub fn clean(home: &Home) -> Vec<PathBuf> {
-    let recorded: BTreeMap<PathBuf, String> =
-        std::fs::read(home.mounts_file()).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
-    let mut dead = dead_among(&recorded, &system_mounts());
+    let mut dead = dead_among(&recorded(home), &system_mounts());
     // Inner mounts first.
     dead.sort_by_key(|path| std::cmp::Reverse(path.components().count()));
     dead.retain(|path| match detach(path) {
@@ -125,6 +163,23 @@ mod tests {
         assert_eq!(mounts.len(), 4);
         assert_eq!(mounts[1].mountpoint, Path::new("/tank/my files"));
         assert_eq!((mounts[1].kind.as_str(), mounts[1].source.as_str()), ("fuse.platter", "tank/my files"));
+    }
+
+    /// A daemon killed while it opened its pool hung in a request to its own mount, and every later command with it.
+    #[test]
+    fn a_killed_process_whose_threads_stay_is_told_from_others() {
+        let status = |state: &str, threads: u32, pending: &str| {
+            format!(
+                "Name:\tplatter\nState:\t{state}\nThreads:\t{threads}\nSigPnd:\t0000000000000000\nShdPnd:\t{pending}\n"
+            )
+        };
+        let none = "0000000000000000";
+        assert!(killed_with_threads(&status("Z (zombie)", 2, none)));
+        assert!(killed_with_threads(&status("D (disk sleep)", 1, "0000000000000100")));
+        assert!(!killed_with_threads(&status("Z (zombie)", 1, none)));
+        assert!(!killed_with_threads(&status("S (sleeping)", 9, none)));
+        assert!(!killed_with_threads(""));
+        assert!(!is_dying(std::process::id()));
     }
 
     #[test]
