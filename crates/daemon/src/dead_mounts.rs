@@ -70,9 +70,9 @@ pub fn record(home: &Home, mounts: &BTreeMap<PathBuf, String>) -> std::io::Resul
     replace_file(&home.mounts_file(), &text)
 }
 
-/// Lets a killed daemon of this home end. One of its threads may have been waiting for an answer of its own mount (while
-/// it made a mount point inside, say) when it was killed: that thread waits on, and with it stay lock, socket and mount,
-/// so that nobody can start another and whoever asks waits forever. Cutting its mounts off ends the wait.
+/// Lets a killed daemon of this home end. One of its threads may have been waiting for an answer of its own mount
+/// (while it made a mount point inside, say) when it was killed: that thread waits on, and with it stay lock, socket
+/// and mount, so that nobody can start another and whoever asks waits forever. Cutting its mounts off ends the wait.
 pub fn release_dying(home: &Home) {
     let pid = std::fs::read_to_string(home.lock_file()).ok().and_then(|text| text.trim().parse::<u32>().ok());
     let Some(pid) = pid.filter(|&pid| is_dying(pid)) else { return };

@@ -429,7 +429,8 @@ impl Pool {
         if !suspension.is_suspended() {
             return Ok(());
         }
-        for vdev in self.core.store.state().vdevs.iter().flatten().filter(|vdev| !vdev.condition().is_usable()) {
+        let unusable = self.core.store.state().vdevs.iter().flatten().find(|vdev| !vdev.condition().is_usable());
+        if let Some(vdev) = unusable {
             let mut text = String::from("one or more devices is currently unavailable");
             for leaf in vdev.leaves().iter().filter(|leaf| !leaf.is_usable()) {
                 let condition = leaf.condition();

@@ -18,7 +18,7 @@ mod pools;
 mod scrub;
 mod small;
 pub use small::print_version;
-mod status;
+pub(crate) mod status;
 mod status_json;
 mod upgrade;
 mod vdev_spec;

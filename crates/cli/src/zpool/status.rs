@@ -306,12 +306,12 @@ fn scan(scan: &ScanReport, now: u64) -> Option<String> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use platter_dsl::report::{IoCounts, PoolReport, Property, PropertySource, PropertyValue};
 
     /// The reference pool `refz1` as the engine reports it.
-    pub(in crate::zpool) fn example() -> PoolView {
+    pub(crate) fn example() -> PoolView {
         let leaf = |index: usize| VdevReport {
             name: format!("/disk/d{index}"),
             kind: "file".into(),
