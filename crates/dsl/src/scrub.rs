@@ -165,6 +165,10 @@ pub async fn start(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
     if core.read_only {
         return Err(PoolError::Unavailable("pool is read-only".into()));
     }
+    if core.scrub.lock().phys.state == scan_state::FINISHED {
+        // Everybody sees the end of a scan before it is written down; only then can the next one begin.
+        wait(core).await;
+    }
     {
         let mut scrub = core.scrub.lock();
         if scrub.running {
