@@ -150,7 +150,7 @@ impl Core {
 
     /// What the structures of this pool's object sets may be.
     pub fn format(&self) -> platter_dmu::Format {
-        self.version().format(self.features.is_active("org.illumos:lz4_compress"))
+        format(self.version(), &self.features)
     }
 
     /// What changes of the MOS need at hand.
@@ -315,9 +315,14 @@ pub fn slop(size: u64) -> u64 {
     (size >> 5).min(128 << 30).max((size >> 1).min(128 << 20))
 }
 
+/// What the structures of object sets may be in a pool of this version with these features.
+fn format(version: PoolVersion, features: &Features) -> platter_dmu::Format {
+    version.format(features.is_active("org.illumos:lz4_compress"))
+}
+
 /// How the MOS of a pool of this version with these features is written.
 pub fn mos_properties(version: PoolVersion, features: &Features) -> WriteProperties {
-    let format = version.format(features.is_active("org.illumos:lz4_compress"));
+    let format = format(version, features);
     WriteProperties {
         embedded_data: features.is_enabled("com.delphix:embedded_data"),
         compression: format.compression,

@@ -15,8 +15,10 @@ use tokio::task::JoinHandle;
 use crate::config::PoolState;
 use crate::core::Core;
 use crate::dataset::Dataset;
+use crate::dir::StoredProperty;
 use crate::environment::Environment;
 use crate::error::{PoolError, Result};
+use crate::properties::AtCreation;
 use crate::report::{DatasetReport, Detail, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
 use crate::request::{Changed, CreateRequest, ImportRequest, PoolChange, Setting};
 use crate::{
@@ -507,10 +509,7 @@ impl Pool {
     /// Bad name or property, it exists, no parent, no space, a limit is reached.
     pub async fn create_dataset(&self, name: &str, given: &BTreeMap<String, String>) -> Result<()> {
         names::check_dataset(name)?;
-        let mut given = given.clone();
-        let asked = properties::take_at_creation(&mut given, self.core.version())?;
-        let properties = properties::parse_all(&given)?;
-        version_limits::check_all(&properties, self.core.version(), &self.core.features)?;
+        let (asked, properties) = self.parse_new(given)?;
         if !name.contains('/') {
             return Err(PoolError::invalid("missing dataset name"));
         }
@@ -578,10 +577,16 @@ impl Pool {
     /// # Errors
     /// As [`create_dataset`](Self::create_dataset).
     pub fn check_new_properties(&self, given: &BTreeMap<String, String>) -> Result<()> {
+        self.parse_new(given).map(drop)
+    }
+
+    /// What can only be chosen at creation, and the other properties, of a file system to be made.
+    fn parse_new(&self, given: &BTreeMap<String, String>) -> Result<(AtCreation, BTreeMap<String, StoredProperty>)> {
         let mut given = given.clone();
-        properties::take_at_creation(&mut given, self.core.version())?;
+        let asked = properties::take_at_creation(&mut given, self.core.version())?;
         let properties = properties::parse_all(&given)?;
-        version_limits::check_all(&properties, self.core.version(), &self.core.features)
+        version_limits::check_all(&properties, self.core.version(), &self.core.features)?;
+        Ok((asked, properties))
     }
 
     /// Opens a file system's object set for mounting. The pool keeps one handle for each data set while it is open.

@@ -62,8 +62,7 @@ impl From<VdevError> for Lost {
 pub(crate) type Verify<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
 
 fn vdev_of(store: &Store, dva: Dva) -> Result<&TopVdev, String> {
-    let vdev = store.state().vdevs.get(dva.vdev as usize).and_then(Option::as_ref);
-    vdev.map(AsRef::as_ref).ok_or_else(|| format!("top-level vdev {} does not exist", dva.vdev))
+    store.top(dva.vdev).map(AsRef::as_ref).ok_or_else(|| format!("top-level vdev {} does not exist", dva.vdev))
 }
 
 /// A copy's place on its vdev.

@@ -74,7 +74,7 @@ impl Store {
     /// When more devices failed than redundancy covers.
     pub async fn flush_vdevs(&self, vdevs: &BTreeSet<(u32, Txg)>) -> Result<()> {
         let places = vdevs.iter();
-        let flushes = places.filter_map(|&(vdev, txg)| Some((self.state().vdevs.get(vdev as usize)?.as_ref()?, txg)));
+        let flushes = places.filter_map(|&(vdev, txg)| Some((self.top(vdev)?, txg)));
         for flushed in futures::future::join_all(flushes.map(|(vdev, txg)| vdev.flush(txg))).await {
             flushed.map_err(|e| ZioError::Io(e.to_string()))?;
         }
@@ -82,8 +82,8 @@ impl Store {
     }
 
     fn vdev(&self, dva: &Dva) -> Result<&platter_vdev::TopVdev> {
-        let vdev = self.state().vdevs.get(dva.vdev as usize).and_then(Option::as_ref);
-        vdev.map(AsRef::as_ref)
+        self.top(dva.vdev)
+            .map(AsRef::as_ref)
             .ok_or_else(|| ZioError::corrupt("address", format!("top-level vdev {} does not exist", dva.vdev)))
     }
 }

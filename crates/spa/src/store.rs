@@ -104,10 +104,14 @@ impl Store {
         &self.state.suspension
     }
 
+    /// The top-level vdev with this number; none when the pool has no such vdev, or no longer.
+    pub fn top(&self, vdev: u32) -> Option<&Arc<TopVdev>> {
+        self.state.vdevs.get(vdev as usize).and_then(Option::as_ref)
+    }
+
     /// Whether enough of some copy's devices can be used.
     pub(crate) fn is_reachable(&self, bp: &BlkPtr) -> bool {
-        let vdev = |dva: platter_ondisk::Dva| self.state.vdevs.get(dva.vdev as usize).and_then(Option::as_ref);
-        bp.dvas().any(|dva| vdev(dva).is_none_or(|vdev| vdev.condition().is_usable()))
+        bp.dvas().any(|dva| self.top(dva.vdev).is_none_or(|vdev| vdev.condition().is_usable()))
     }
 
     /// Whether a read that devices failed waits until they are back. A reader is told of an error on a device that

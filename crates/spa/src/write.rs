@@ -190,7 +190,7 @@ pub(crate) async fn write_copies(store: &Store, dvas: &[Dva], bytes: &Buf, txg: 
         let writes = dvas.iter().map(|dva| {
             let bytes = bytes.clone();
             async move {
-                let vdev = state.vdevs.get(dva.vdev as usize).and_then(Option::as_ref).ok_or_else(|| {
+                let vdev = store.top(dva.vdev).ok_or_else(|| {
                     ZioError::corrupt("block pointer", format!("top-level vdev {} does not exist", dva.vdev))
                 })?;
                 vdev.write(dva.offset, bytes, txg, Priority::AsyncWrite).await.map_err(|e| ZioError::Io(e.to_string()))
