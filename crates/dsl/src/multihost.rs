@@ -71,12 +71,17 @@ pub async fn beat(weak: Weak<Core>) {
         if stopped {
             return;
         }
-        let (wait, targets) = (interval(&core.environment), core.label_targets());
-        let each = wait / targets.len().max(1) as u32;
+        let wait = interval(&core.environment);
         if !is_on(&core) || core.store.suspension().is_suspended() {
             // A suspended pool does not write: whoever resumes it looks first.
             last = Instant::now();
-        } else if let Some(target) = targets.get(core.random() as usize % targets.len().max(1)) {
+            drop(core);
+            tokio::time::sleep(wait).await;
+            continue;
+        }
+        let targets = core.label_targets();
+        let each = wait / targets.len().max(1) as u32;
+        if let Some(target) = targets.get(core.random() as usize % targets.len().max(1)) {
             let now = core.now();
             sequence = if now == second { sequence.saturating_add(1) } else { 1 };
             second = now;
