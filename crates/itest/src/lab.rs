@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::{Run, binary, judge};
+use crate::{Run, Tree, binary, judge, zdb};
 
 /// One mebibyte, in bytes.
 pub const MIB: u64 = 1 << 20;
@@ -179,6 +179,26 @@ impl Lab {
             assert!(start.elapsed() < Duration::from_secs(15), "nothing mounted at {} after 15 s", path.display());
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Waits until the pool's state word is `health`.
+    #[track_caller]
+    pub fn wait_health(&self, pool: &str, health: &str) {
+        let start = Instant::now();
+        while self.health(pool) != health {
+            assert!(start.elapsed() < Duration::from_secs(30), "{}", self.zpool(&format!("status {pool}")));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Exports, lets zdb judge, imports, and compares what is mounted at `mount` with `tree`.
+    #[track_caller]
+    pub fn judge_and_return(&self, pool: &str, mount: &Path, tree: &Tree) {
+        self.export(pool);
+        zdb::assert_clean(&self.dev(), pool);
+        self.import("", pool);
+        self.wait_mounted(mount);
+        tree.assert_same(&Tree::of(mount), "after export and import");
     }
 
     /// Process ids of this instance's daemon (found by its environment, so it needs nothing from the daemon).

@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use platter_itest::{Faults, FaultyDisks, Lab, Tree, data, zdb};
 
@@ -15,15 +15,6 @@ fn fill(mount: &Path) -> Tree {
         fs::write(mount.join(format!("before-{number}")), data::mixed(number, 500_000, 60_000)).expect("a file");
     }
     Tree::of(mount)
-}
-
-#[track_caller]
-fn wait_for(lab: &Lab, pool: &str, health: &str) {
-    let start = Instant::now();
-    while lab.health(pool) != health {
-        assert!(start.elapsed() < Duration::from_secs(30), "{}", lab.zpool(&format!("status {pool}")));
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// Writes a file and makes it stable, in a thread of its own: that may take until the devices are back.
@@ -58,7 +49,7 @@ fn with_failmode_wait_everything_waits_for_the_devices_and_goes_on() {
     disks.set(0, Faults::DEAD);
     disks.set(1, Faults::DEAD);
     let writer = write_stable(mount.join("during"), data::mixed(77, 900_000, 50_000));
-    wait_for(&lab, "tank", "SUSPENDED");
+    lab.wait_health("tank", "SUSPENDED");
     let status = lab.zpool("status tank").ok();
     status.says("faulted in response to IO failures").says("then run 'zpool clear'").says("ZFS-8000-HC");
     // What needs the devices is refused instead of hanging.
@@ -69,14 +60,14 @@ fn with_failmode_wait_everything_waits_for_the_devices_and_goes_on() {
     assert!(!writer.is_finished(), "fsync cannot have been answered");
     // They can be opened but not used: the pool is suspended again at once.
     lab.zpool("clear tank").refused().says("pool I/O is currently suspended");
-    wait_for(&lab, "tank", "SUSPENDED");
+    lab.wait_health("tank", "SUSPENDED");
     disks.set_all(Faults::default());
     lab.zpool("clear tank").ok();
     writer.join().expect("the writer").expect("the write went through");
     assert_eq!(fs::read(mount.join("during")).expect("a file"), data::mixed(77, 900_000, 50_000));
     let tree = Tree::of(&mount);
     lab.zpool("wait tank").ok();
-    wait_for(&lab, "tank", "ONLINE");
+    lab.wait_health("tank", "ONLINE");
     judge_and_return(&lab, &disks, &tree);
 }
 
@@ -94,7 +85,7 @@ fn with_failmode_continue_new_writes_are_refused_and_what_is_in_memory_is_still_
     let mut open = OpenOptions::new().append(true).open(mount.join("accepted")).expect("a file");
     open.write_all(&[8; 1000]).expect("accepted before anybody knows");
     let waiting = std::thread::spawn(move || open.sync_all());
-    wait_for(&lab, "tank", "SUSPENDED");
+    lab.wait_health("tank", "SUSPENDED");
     lab.zpool("status tank").ok().says("ZFS-8000-JQ");
     let refused = fs::write(mount.join("new"), "more").expect_err("no new write is accepted");
     assert_eq!(refused.raw_os_error(), Some(5), "EIO: {refused}");
@@ -121,7 +112,7 @@ fn with_failmode_panic_that_pool_stops_and_nothing_else() {
     let tree = Tree::of(&mount);
     disks.set_all(Faults::DEAD);
     let lost = write_stable(mount.join("lost"), vec![1; 50_000]);
-    wait_for(&lab, "tank", "SUSPENDED");
+    lab.wait_health("tank", "SUSPENDED");
     let error = lost.join().expect("the writer").expect_err("fsync says that it failed");
     assert_eq!(error.raw_os_error(), Some(5), "EIO: {error}");
     fs::write(other.join("file"), "alive").expect("the other pool goes on");
@@ -153,7 +144,7 @@ fn a_pool_whose_devices_do_not_come_back_is_exported_by_force_and_keeps_what_was
     let tree = Tree::of(&mount);
     disks.set_all(Faults::DEAD);
     let waiting = write_stable(mount.join("waiting"), vec![1; 50_000]);
-    wait_for(&lab, "tank", "SUSPENDED");
+    lab.wait_health("tank", "SUSPENDED");
     lab.zpool("export -f tank").ok();
     waiting.join().expect("the writer").expect_err("what waited was given up");
     assert!(lab.mounts().iter().all(|at| *at != mount), "nothing stays mounted");
@@ -180,7 +171,7 @@ fn a_read_error_on_one_device_is_repaired_from_the_others_and_on_all_is_eio() {
     disks.set(0, Faults::default());
     lab.zpool("clear tank").ok();
     lab.zpool("wait tank").ok();
-    wait_for(&lab, "tank", "ONLINE");
+    lab.wait_health("tank", "ONLINE");
     judge_and_return(&lab, &disks, &tree);
 }
 
@@ -198,7 +189,7 @@ fn a_flush_that_fails_commits_nothing_and_lost_caches_are_noticed() {
         let tree = Tree::of(&mount);
         disks.set(0, Faults { flush: true, ..Faults::default() });
         fs::write(mount.join("unflushed"), data::mixed(5, 400_000, 10_000)).expect("a file");
-        wait_for(&lab, "tank", "SUSPENDED");
+        lab.wait_health("tank", "SUSPENDED");
         if lost {
             assert!(disks.lose_power(0) > 0, "something was not flushed");
         }
@@ -206,7 +197,7 @@ fn a_flush_that_fails_commits_nothing_and_lost_caches_are_noticed() {
         let cleared = lab.zpool("clear tank");
         if lost {
             cleared.refused();
-            wait_for(&lab, "tank", "SUSPENDED");
+            lab.wait_health("tank", "SUSPENDED");
             lab.zpool("export -f tank").ok();
             lab.zpool(&format!("import -d {} tank", disks.dir().display())).ok();
             lab.wait_mounted(&mount);

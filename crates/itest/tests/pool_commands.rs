@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use platter_itest::{Lab, Run, Tree, binary, data, judge, zdb};
 
@@ -18,10 +18,8 @@ fn fill(mount: &Path, seed: u64) -> Tree {
 /// Exports, lets zdb judge, imports, and compares the files.
 #[track_caller]
 fn judge_and_return(lab: &Lab, pool: &str, tree: &Tree) -> PathBuf {
-    lab.export(pool);
-    zdb::assert_clean(&lab.dev(), pool);
-    let mount = lab.import("", pool);
-    tree.assert_same(&Tree::of(&mount), "after export and import");
+    let mount = lab.mnt(pool);
+    lab.judge_and_return(pool, &mount, tree);
     mount
 }
 
@@ -74,7 +72,7 @@ fn a_device_that_was_offline_is_resilvered_when_it_is_online_again() {
     lab.zpool("status tank").ok().says("OFFLINE");
     lab.zpool("online tank d1").ok();
     lab.zpool("wait -t resilver tank").ok();
-    wait_for(&lab, "tank", "ONLINE");
+    lab.wait_health("tank", "ONLINE");
     lab.scrub("tank").says("scrub repaired 0B").says("with 0 errors");
     judge_and_return(&lab, "tank", &tree);
 }
@@ -88,18 +86,9 @@ fn a_device_taken_offline_for_now_is_back_after_import() {
     lab.zpool("status tank").ok().says("OFFLINE");
     let tree = fill(&mount, 1);
     judge_and_return(&lab, "tank", &tree);
-    wait_for(&lab, "tank", "ONLINE");
+    lab.wait_health("tank", "ONLINE");
     lab.zpool("wait tank").ok();
     lab.scrub("tank").says("with 0 errors");
-}
-
-#[track_caller]
-fn wait_for(lab: &Lab, pool: &str, health: &str) {
-    let start = Instant::now();
-    while lab.health(pool) != health {
-        assert!(start.elapsed() < Duration::from_secs(30), "{}", lab.zpool(&format!("status {pool}")));
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 #[test]

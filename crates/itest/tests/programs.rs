@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use platter_itest::{Lab, Tree, data, judge, zdb};
+use platter_itest::{Lab, Tree, data, judge};
 
 /// A pool with one file system for `work`, whose tree is compared across export and import.
 fn on_a_pool(programs: &[&str], options: &str, work: impl FnOnce(&Lab, &Path)) {
@@ -19,12 +19,7 @@ fn on_a_pool(programs: &[&str], options: &str, work: impl FnOnce(&Lab, &Path)) {
     lab.create("-o ashift=12", "tank", "raidz d0 d1 d2");
     let mount = lab.create_fs(options, "tank/fs");
     work(&lab, &mount);
-    let before = Tree::of(&mount);
-    lab.export("tank");
-    zdb::assert_clean(&lab.dev(), "tank");
-    lab.import("", "tank");
-    lab.wait_mounted(&mount);
-    before.assert_same(&Tree::of(&mount), "after export and import");
+    lab.judge_and_return("tank", &mount, &Tree::of(&mount));
     lab.export("tank");
 }
 
