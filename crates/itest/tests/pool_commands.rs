@@ -279,14 +279,14 @@ fn a_whole_disk_gets_openzfs_partitions_and_is_found_by_them() {
     lab.zpool("status tank").ok().says(&format!("{}  ", short(a))).says_not(&format!("{}p1", short(a)));
     lab.zpool("status -P tank").ok().says(&format!("{}p1", a.0));
     lab.export("tank");
-    for disk in &loops {
-        let partition = format!("{}p1", disk.0);
+    // Only these two are shown to zdb: another "tank" on a disk of this machine is none of its business.
+    let partitions = [&a.0, &b.0].map(|disk| format!("{disk}p1"));
+    for partition in &partitions {
         let Some(program) = judge::need("zdb") else { break };
-        let labels = Run::of(Command::new(&program).arg("-l").arg(&partition), Duration::from_secs(60)).ok();
+        let labels = Run::of(Command::new(&program).arg("-l").arg(partition), Duration::from_secs(60)).ok();
         labels.says("name: 'tank'").says("whole_disk: 1").says(&format!("path: '{partition}'"));
-        let everything =
-            Run::of(Command::new(&program).args(["-e", "-p", "/dev", "-bcc", "tank"]), Duration::from_secs(120));
-        everything.ok().says("No leaks");
+        let words = ["-e", "-p", &partitions[0], "-p", &partitions[1], "-bcc", "tank"];
+        Run::of(Command::new(&program).args(words), Duration::from_secs(120)).ok().says("No leaks");
     }
     // A disk in a pool is not taken for another, although its own beginning has no label.
     lab.zpool(&format!("create again {}", a.0)).refused().says("exported pool 'tank'");
