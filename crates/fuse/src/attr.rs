@@ -2,8 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fuser::{Errno, FileAttr, FileType, INodeNo, TimeOrNow};
-use platter_zpl::{Attr, FileKind, SetTime, Timestamp, ZplError};
+use platter_ondisk::znode::flags;
+use platter_transport::{self as transport, Errno, FileAttr, NodeId, Time};
+use platter_zpl::{Attr, FileKind, SetAttr, SetTime, Timestamp, ZplError};
+
+/// The bits of a mode beside the type.
+pub(crate) const PERMISSIONS: u32 = 0o7777;
 
 /// How long the kernel may trust names: nobody but it changes them.
 pub(crate) const ENTRY_TTL: Duration = Duration::from_secs(24 * 3600);
@@ -14,15 +18,82 @@ const ATTR_TTL: Duration = Duration::from_secs(3600);
 const UNSETTLED: Duration = Duration::from_secs(30);
 const UNSETTLED_TTL: Duration = Duration::from_secs(1);
 
-pub(crate) fn file_type(kind: FileKind) -> FileType {
-    match kind {
-        FileKind::Fifo => FileType::NamedPipe,
-        FileKind::CharDevice => FileType::CharDevice,
-        FileKind::Directory => FileType::Directory,
-        FileKind::BlockDevice => FileType::BlockDevice,
-        FileKind::Regular => FileType::RegularFile,
-        FileKind::Symlink => FileType::Symlink,
-        FileKind::Socket => FileType::Socket,
+pub(crate) fn time(time: Timestamp) -> Time {
+    Time { seconds: time.seconds, nanoseconds: time.nanoseconds }
+}
+
+fn timestamp(time: Time) -> Timestamp {
+    Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
+}
+
+pub(crate) fn set_time(time: transport::SetTime) -> SetTime {
+    match time {
+        transport::SetTime::Now => SetTime::Now,
+        transport::SetTime::At(time) => SetTime::At(timestamp(time)),
+    }
+}
+
+/// What the kernel wants changed.
+pub(crate) fn set_attr(change: &transport::SetAttr) -> SetAttr {
+    SetAttr {
+        mode: change.mode.map(|mode| mode & PERMISSIONS),
+        uid: change.uid,
+        gid: change.gid,
+        size: change.size,
+        atime: change.atime.map(set_time),
+        mtime: change.mtime.map(set_time),
+        ctime: change.ctime.map(|time| SetTime::At(timestamp(time))),
+        flags: None,
+    }
+}
+
+/// The mode's type bits; those of a plain file where the kind is not known.
+pub(crate) fn type_bits(kind: Option<FileKind>) -> u32 {
+    kind.unwrap_or(FileKind::Regular).mode_bits() as u32
+}
+
+/// The kernel's form of `attr`, with the node's number.
+pub(crate) fn file_attr(attr: &Attr, node: NodeId) -> FileAttr {
+    let shown = [
+        (flags::IMMUTABLE, FileAttr::IMMUTABLE),
+        (flags::APPENDONLY, FileAttr::APPEND),
+        (flags::NODUMP, FileAttr::NODUMP),
+    ];
+    FileAttr {
+        node,
+        size: attr.size,
+        blocks: attr.blocks,
+        atime: time(attr.atime),
+        mtime: time(attr.mtime),
+        ctime: time(attr.ctime),
+        btime: time(attr.crtime),
+        mode: type_bits(Some(attr.kind)) | attr.mode & PERMISSIONS,
+        links: attr.links,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: attr.rdev,
+        block_size: attr.block_size,
+        flags: shown.iter().filter(|(ours, _)| attr.flags & ours != 0).fold(0, |all, (_, theirs)| all | theirs),
+    }
+}
+
+/// Attributes that say nothing but number and type.
+pub(crate) fn blank_attr(node: NodeId, mode: u32) -> FileAttr {
+    FileAttr {
+        node,
+        size: 0,
+        blocks: 0,
+        atime: Time::default(),
+        mtime: Time::default(),
+        ctime: Time::default(),
+        btime: Time::default(),
+        mode,
+        links: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        block_size: 4096,
+        flags: 0,
     }
 }
 
@@ -30,71 +101,6 @@ fn system_time(time: Timestamp) -> SystemTime {
     let seconds = Duration::from_secs(time.seconds.unsigned_abs());
     let whole = if time.seconds < 0 { UNIX_EPOCH.checked_sub(seconds) } else { UNIX_EPOCH.checked_add(seconds) };
     whole.and_then(|whole| whole.checked_add(Duration::from_nanos(time.nanoseconds.into()))).unwrap_or(UNIX_EPOCH)
-}
-
-/// The time that the kernel sent and the library turned into `time`.
-fn timestamp(time: SystemTime) -> Timestamp {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => Timestamp { seconds: after.as_secs() as i64, nanoseconds: after.subsec_nanos() },
-        // Before 1970 the library subtracts the nanoseconds that the kernel means to be added; undo just that.
-        Err(before) => {
-            let before = before.duration();
-            Timestamp { seconds: -(before.as_secs() as i64), nanoseconds: before.subsec_nanos() }
-        }
-    }
-}
-
-pub(crate) fn set_time(time: TimeOrNow) -> SetTime {
-    match time {
-        TimeOrNow::Now => SetTime::Now,
-        TimeOrNow::SpecificTime(time) => SetTime::At(timestamp(time)),
-    }
-}
-
-pub(crate) fn set_specific_time(time: SystemTime) -> SetTime {
-    SetTime::At(timestamp(time))
-}
-
-/// The kernel's form of `attr`, with inode number `ino`.
-pub(crate) fn file_attr(attr: &Attr, ino: u64) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(ino),
-        size: attr.size,
-        blocks: attr.blocks,
-        atime: system_time(attr.atime),
-        mtime: system_time(attr.mtime),
-        ctime: system_time(attr.ctime),
-        crtime: system_time(attr.crtime),
-        kind: file_type(attr.kind),
-        perm: (attr.mode & 0o7777) as u16,
-        nlink: attr.links,
-        uid: attr.uid,
-        gid: attr.gid,
-        rdev: attr.rdev,
-        blksize: attr.block_size,
-        flags: 0,
-    }
-}
-
-/// Attributes that say nothing but number and kind.
-pub(crate) fn blank_attr(ino: u64, kind: FileType) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(ino),
-        size: 0,
-        blocks: 0,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
-        kind,
-        perm: 0,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 4096,
-        flags: 0,
-    }
 }
 
 /// How long the kernel may trust `attr`, told at `now`.
@@ -108,21 +114,5 @@ pub(crate) fn attr_ttl(attr: &Attr, now: SystemTime) -> Duration {
 }
 
 pub(crate) fn errno(error: &ZplError) -> Errno {
-    Errno::from_i32(error.errno())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_before_1970_keep_their_nanoseconds() {
-        let time = Timestamp { seconds: -2, nanoseconds: 800_000_000 };
-        let expected = UNIX_EPOCH.checked_sub(Duration::from_millis(1_200)).unwrap();
-        assert_eq!(system_time(time), expected);
-        // What the library makes of (-2, 800 000 000).
-        let misread = UNIX_EPOCH - Duration::new(2, 800_000_000);
-        assert_eq!(timestamp(misread), time);
-        assert_eq!(timestamp(UNIX_EPOCH + Duration::new(5, 7)), Timestamp { seconds: 5, nanoseconds: 7 });
-    }
+    Errno::from_raw_os_error(error.errno())
 }

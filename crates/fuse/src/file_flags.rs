@@ -5,8 +5,8 @@
 //!   `CAP_LINUX_IMMUTABLE` before it sends new ones;
 //! - a flag that would have no effect is refused, not kept.
 
-use fuser::{Errno, INodeNo, OpenAccMode, OpenFlags};
 use platter_ondisk::znode::flags;
+use platter_transport::{Errno, NodeId};
 use platter_zpl::{Attr, SetAttr};
 
 use crate::server::PlatterFs;
@@ -20,6 +20,8 @@ const FSSETXATTR: u32 = 0x401c_5820;
 
 /// Bytes of `struct fsxattr`: flags, extent size hint, extents, project, copy extent size hint, padding.
 const FSXATTR_BYTES: usize = 28;
+const O_ACCMODE: i32 = 0o3;
+const O_RDONLY: i32 = 0;
 const O_APPEND: i32 = 0o2000;
 
 /// A file flag on disk, as `FS_*_FL` and as `FS_XFLAG_*`.
@@ -45,7 +47,7 @@ fn shown(attr: &Attr, word: impl Fn(&Flag) -> u32) -> u32 {
 fn wanted_flags(attr: &Attr, wanted: u32, word: impl Fn(&Flag) -> u32) -> Result<u64, Errno> {
     let known = FLAGS.iter().fold(0, |all, flag| all | word(flag));
     if wanted & !known != 0 {
-        return Err(Errno::EOPNOTSUPP);
+        return Err(Errno::OPNOTSUPP);
     }
     Ok(FLAGS.iter().fold(attr.flags, |all, flag| match wanted & word(flag) {
         0 => all & !flag.zfs,
@@ -54,13 +56,13 @@ fn wanted_flags(attr: &Attr, wanted: u32, word: impl Fn(&Flag) -> u32) -> Result
 }
 
 fn word_at(data: &[u8], at: usize) -> Result<u32, Errno> {
-    let bytes = data.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).ok_or(Errno::EINVAL)?;
+    let bytes = data.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).ok_or(Errno::INVAL)?;
     Ok(u32::from_ne_bytes(bytes))
 }
 
-/// Answers ioctl(2) `command` on `ino` with the bytes to hand back.
-pub(crate) fn ioctl(fs: &PlatterFs, ino: INodeNo, command: u32, data: &[u8]) -> Result<Vec<u8>, Errno> {
-    let object = fs.object(ino);
+/// Answers ioctl(2) `command` on `node` with the bytes to hand back.
+pub(crate) fn ioctl(fs: &PlatterFs, node: NodeId, command: u32, data: &[u8]) -> Result<Vec<u8>, Errno> {
+    let object = fs.object(node);
     let attr = || fs.run("ioctl", fs.zpl.getattr(object));
     let set = |flags: u64| {
         let change = SetAttr { flags: Some(flags), ..SetAttr::default() };
@@ -79,18 +81,18 @@ pub(crate) fn ioctl(fs: &PlatterFs, ino: INodeNo, command: u32, data: &[u8]) -> 
         FSSETXATTR => {
             // Hints about extents, and a project.
             if [4, 12, 16].into_iter().any(|at| word_at(data, at) != Ok(0)) {
-                return Err(Errno::EOPNOTSUPP);
+                return Err(Errno::OPNOTSUPP);
             }
             set(wanted_flags(&attr()?, word_at(data, 0)?, |flag| flag.extended)?)
         }
-        _ => Err(Errno::ENOTTY),
+        _ => Err(Errno::NOTTY),
     }
 }
 
 /// Fails when a file with these attributes may not be opened this way (`zfs_open`; the kernel itself does not know the
 /// flags).
-pub(crate) fn check_open(attr: &Attr, how: OpenFlags) -> Result<(), Errno> {
-    let writes = how.acc_mode() != OpenAccMode::O_RDONLY;
-    let forbidden = attr.flags & flags::IMMUTABLE != 0 || attr.flags & flags::APPENDONLY != 0 && how.0 & O_APPEND == 0;
-    if writes && forbidden { Err(Errno::EPERM) } else { Ok(()) }
+pub(crate) fn check_open(attr: &Attr, how: i32) -> Result<(), Errno> {
+    let writes = how & O_ACCMODE != O_RDONLY;
+    let forbidden = attr.flags & flags::IMMUTABLE != 0 || attr.flags & flags::APPENDONLY != 0 && how & O_APPEND == 0;
+    if writes && forbidden { Err(Errno::PERM) } else { Ok(()) }
 }

@@ -2,262 +2,255 @@
 //!
 //! Invariants:
 //! - a request is answered exactly once, after the engine is done with it;
-//! - bytes are copied at most once on their way: from the kernel's request into a block buffer, and from block buffers
-//!   into the answer only when a read touches more than one block.
+//! - bytes are copied at most once on their way: from the kernel's request into a block buffer; an answer is sent from
+//!   where they lie.
+//!
+//! [`Zpl`]: platter_zpl::Zpl
 
-use std::ffi::OsStr;
-use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
-    Request, TimeOrNow, WriteFlags,
+use platter_transport::{
+    Directory, Entry, Errno, Filesystem, NodeId, OpenFlags, Operation, Reply, Request, SetAttr as ChangeAttr,
 };
-use platter_zpl::{Fallocate, FileKind, NewFile, RenameFlags, SeekFor, SetAttr, SetXattr};
+use platter_zpl::{Fallocate, FileKind, NewFile, RenameFlags, SeekFor, SetXattr};
 
-use crate::attr::{ENTRY_TTL, attr_ttl, blank_attr, file_attr, file_type, set_specific_time, set_time};
+use crate::attr::{ENTRY_TTL, attr_ttl, blank_attr, file_attr, set_attr, type_bits};
 use crate::control::Control;
 use crate::file_flags;
-use crate::server::{PlatterFs, answer_empty, answer_pieces, answer_value};
+use crate::server::{Caller, PlatterFs, answer_empty, answer_value, new_file};
 
-/// Largest request of either direction, bytes.
-pub(crate) const REQUEST_MAX: u32 = 1 << 20;
-/// Requests that nobody waits for (readahead) in flight.
-const BACKGROUND_MAX: u16 = 64;
-
-const PERMISSIONS: u32 = 0o7777;
-const SEEK_DATA: i32 = 3;
-const SEEK_HOLE: i32 = 4;
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
 const FALLOC_KEEP_SIZE: i32 = 1;
 const FALLOC_PUNCH_HOLE: i32 = 2;
 const FALLOC_ZERO_RANGE: i32 = 16;
-const XATTR_CREATE: i32 = 1;
-const XATTR_REPLACE: i32 = 2;
+const XATTR_CREATE: u32 = 1;
+const XATTR_REPLACE: u32 = 2;
+const RENAME_NOREPLACE: u32 = 1;
+const RENAME_EXCHANGE: u32 = 2;
+const RENAME_WHITEOUT: u32 = 4;
+const O_EXCL: i32 = 0o200;
 
 impl Filesystem for PlatterFs {
-    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let wanted = [
-            InitFlags::FUSE_ASYNC_READ,
-            InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_DO_READDIRPLUS,
-            InitFlags::FUSE_READDIRPLUS_AUTO,
-            InitFlags::FUSE_CACHE_SYMLINKS,
-            InitFlags::FUSE_EXPORT_SUPPORT,
-            // Contents change through the kernel only, so it need not guess from times when to drop its pages.
-            InitFlags::FUSE_EXPLICIT_INVAL_DATA,
-            // Otherwise the kernel asks for capabilities before each write.
-            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-        ];
-        // The kernel checks access by the lists; what new files inherit is decided here, so the umask is too.
-        let lists = [InitFlags::FUSE_POSIX_ACL, InitFlags::FUSE_DONT_MASK];
-        for flag in wanted.into_iter().chain(lists.into_iter().filter(|_| self.zpl.has_posix_acl())) {
-            // What this kernel lacks it does without.
-            let _ = config.add_capabilities(flag);
+    fn serve(&self, request: Request<'_>, reply: Option<Reply>) {
+        let Request { node, uid, gid, operation } = request;
+        let caller = Caller { uid, gid };
+        let Some(reply) = reply else { return self.told(node, operation) };
+        match operation {
+            Operation::Lookup { name } => self.lookup(node, name, reply),
+            Operation::GetAttr => self.getattr(node, reply),
+            Operation::Statx => self.statx(node, reply),
+            Operation::SetAttr(change) => self.setattr(node, change, reply),
+            Operation::ReadLink => match self.run("readlink", self.zpl.readlink(self.object(node))) {
+                Ok(target) => reply.data(&[target]),
+                Err(error) => reply.error(error),
+            },
+            Operation::Mknod { name, mode, umask, rdev } => {
+                self.mknod(node, name, rdev, mode, new_file(caller, mode, umask), reply);
+            }
+            Operation::Mkdir { name, mode, umask } => {
+                let Ok(parent) = self.changeable(node, name) else { return reply.error(Errno::PERM) };
+                let work = self.zpl.mkdir(parent, name, new_file(caller, mode, umask));
+                self.answer_entry(self.run("mkdir", work), reply);
+            }
+            Operation::Symlink { name, target } => {
+                let Ok(parent) = self.changeable(node, name) else { return reply.error(Errno::PERM) };
+                let work = self.zpl.symlink(parent, name, target, new_file(caller, 0o777, 0));
+                self.answer_entry(self.run("symlink", work), reply);
+            }
+            Operation::Unlink { name } => {
+                let Ok(parent) = self.changeable(node, name) else { return reply.error(Errno::PERM) };
+                answer_empty(self.run("unlink", self.zpl.unlink(parent, name)), reply);
+            }
+            Operation::Rmdir { name } => {
+                let Ok(parent) = self.changeable(node, name) else { return reply.error(Errno::PERM) };
+                answer_empty(self.run("rmdir", self.zpl.rmdir(parent, name)), reply);
+            }
+            Operation::Rename { name, new_parent, new_name, flags } => {
+                self.rename(node, name, new_parent, new_name, flags, reply);
+            }
+            Operation::Link { target, name } => {
+                let Ok(parent) = self.changeable(node, name) else { return reply.error(Errno::PERM) };
+                self.answer_entry(self.run("link", self.zpl.link(self.object(target), parent, name)), reply);
+            }
+            Operation::Open { flags } => {
+                self.open_node(node, OpenFlags::KEEP_CACHE, reply, |attr| file_flags::check_open(attr, flags));
+            }
+            Operation::Create { name, mode, umask, flags } => {
+                let Ok(parent) = self.changeable(node, name) else { return reply.error(Errno::PERM) };
+                let new = NewFile { open: true, ..new_file(caller, mode, umask) };
+                self.answer_created(self.create_and_open(parent, name, new, flags), reply);
+            }
+            Operation::TmpFile { mode, umask, flags } => {
+                if Control::has(node) {
+                    return reply.error(Errno::PERM);
+                }
+                let new = NewFile { open: true, ..new_file(caller, mode, umask) };
+                let work = self.zpl.tmpfile(self.object(node), new, flags & O_EXCL == 0);
+                self.answer_created(self.run("tmpfile", work), reply);
+            }
+            Operation::Read { offset, size } => {
+                match self.run("read", self.zpl.read(self.object(node), offset, size.into())) {
+                    Ok(pieces) => reply.data(&pieces),
+                    Err(error) => reply.error(error),
+                }
+            }
+            Operation::Write { offset, data, drop_privileges } => {
+                self.write(node, offset, data, drop_privileges, reply);
+            }
+            Operation::Release => self.release_node(node, reply),
+            // Nothing to do at a close; said this way the kernel asks only once.
+            Operation::Flush => reply.error(Errno::NOSYS),
+            Operation::SyncFs => self.answer_when_stable("syncfs", self.root, reply),
+            Operation::Fsync { .. } => self.answer_when_stable("fsync", self.object(node), reply),
+            Operation::FsyncDir { .. } => self.answer_when_stable("fsyncdir", self.object(node), reply),
+            Operation::StatFs => {
+                let stat = self.zpl.statfs();
+                let (blocks, available) = (stat.blocks, stat.available);
+                reply.statfs(stat.block_size, blocks, available, stat.files, stat.files_free, stat.name_max);
+            }
+            Operation::SetXattr { name, value, flags, clear_set_gid } => {
+                self.setxattr(node, caller, name, value, flags, clear_set_gid, reply);
+            }
+            Operation::GetXattr { .. } if Control::has(node) => reply.error(Errno::NODATA),
+            Operation::GetXattr { name, size } => {
+                answer_value(self.run("getxattr", self.zpl.getxattr(self.object(node), name)), size, reply);
+            }
+            Operation::ListXattr { size } if Control::has(node) => answer_value(Ok(Vec::new()), size, reply),
+            Operation::ListXattr { size } => {
+                let names = self.run("listxattr", self.zpl.listxattr(self.object(node), uid == 0));
+                let joined = names.map(|names| names.into_iter().flat_map(|name| [name, vec![0]].concat()).collect());
+                answer_value(joined, size, reply);
+            }
+            Operation::RemoveXattr { .. } if Control::has(node) => reply.error(Errno::PERM),
+            Operation::RemoveXattr { name } => {
+                answer_empty(self.run("removexattr", self.zpl.removexattr(self.object(node), name)), reply);
+            }
+            Operation::OpenDir { .. } if Control::has(node) => reply.opened(OpenFlags::default()),
+            Operation::OpenDir { .. } => {
+                self.open_node(node, OpenFlags::KEEP_CACHE | OpenFlags::CACHE_DIR, reply, |_| Ok(()));
+            }
+            Operation::ReadDir { offset, size } => self.readdir(node, offset, size, reply),
+            Operation::ReadDirPlus { offset, size } => self.readdirplus(node, offset, size, reply),
+            Operation::ReleaseDir if Control::has(node) => reply.ok(),
+            Operation::ReleaseDir => self.release_node(node, reply),
+            // The kernel checks permissions itself.
+            Operation::Access { .. } => reply.ok(),
+            Operation::Ioctl { .. } if Control::has(node) => reply.error(Errno::NOTTY),
+            Operation::Ioctl { command, data, answer_max } => match file_flags::ioctl(self, node, command, data) {
+                Ok(answer) => reply.ioctl(&answer[..answer.len().min(answer_max as usize)]),
+                Err(error) => reply.error(error),
+            },
+            Operation::Fallocate { offset, length, mode } => {
+                self.fallocate(node, caller, offset, length, mode, reply);
+            }
+            Operation::Lseek { offset, whence } => self.lseek(node, offset, whence, reply),
+            Operation::CopyFileRange { offset, to, to_offset, length, wide } => {
+                let (from, to) = (self.object(node), self.object(to));
+                if let Err(error) = self.drop_privileges(to, uid != 0) {
+                    return reply.error(error);
+                }
+                match self.run("copy_file_range", self.zpl.copy_range(from, offset, to, to_offset, length)) {
+                    Ok(copied) => reply.copied(copied, wide),
+                    Err(error) => reply.error(error),
+                }
+            }
+            // These come without a reply.
+            Operation::Forget { .. } | Operation::BatchForget(_) => reply.error(Errno::INVAL),
         }
-        let _ = config.set_max_write(REQUEST_MAX);
-        if let Err(most) = config.set_max_readahead(REQUEST_MAX) {
-            let _ = config.set_max_readahead(most);
-        }
-        let _ = config.set_max_background(BACKGROUND_MAX);
-        Ok(())
     }
 
-    fn destroy(&mut self) {
+    fn gone(&self) {
         self.give_back();
     }
+}
 
-    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        if Control::has(parent) || (parent == INodeNo::ROOT && name.as_bytes() == Control::NAME) {
-            return match self.control.lookup(parent, name.as_bytes()) {
-                Some(attr) => reply.entry(&ENTRY_TTL, &attr, Generation(0)),
-                None => reply.error(Errno::ENOENT),
+impl PlatterFs {
+    /// What the kernel waits for no answer to.
+    fn told(&self, node: NodeId, operation: Operation<'_>) {
+        // What cannot be freed now stays in the unlinked set.
+        let forget = |node: NodeId, times| {
+            let _ = self.run("forget", self.zpl.forget(self.object(node), times));
+        };
+        match operation {
+            Operation::Forget { times } => forget(node, times),
+            Operation::BatchForget(all) => all.into_iter().for_each(|(node, times)| forget(node, times)),
+            _ => {}
+        }
+    }
+
+    fn lookup(&self, parent: NodeId, name: &[u8], reply: Reply) {
+        if Control::has(parent) || (parent == NodeId::ROOT && name == Control::NAME) {
+            return match self.control.lookup(parent, name) {
+                Some(attr) => reply.entry(&lasting(attr.node, attr)),
+                None => reply.error(Errno::NOENT),
             };
         }
-        match self.run("lookup", self.zpl.lookup(self.object(parent), name.as_bytes())) {
-            Err(error) if error.code() == Errno::ENOENT.code() && self.cache_absent => {
+        match self.run("lookup", self.zpl.lookup(self.object(parent), name)) {
+            Err(Errno::NOENT) if self.cache_absent => {
                 // Node 0 says that there is no such name, for as long as the entry lives.
-                let absent = blank_attr(0, fuser::FileType::RegularFile);
-                reply.entry_with_ttls(&Duration::ZERO, &ENTRY_TTL, &absent, Generation(0));
+                let absent = blank_attr(NodeId(0), type_bits(None));
+                reply.entry(&Entry { attr_ttl: Duration::ZERO, ..lasting(NodeId(0), absent) });
             }
             result => self.answer_entry(result, reply),
         }
     }
 
-    fn forget(&self, _request: &Request, ino: INodeNo, times: u64) {
-        let object = self.object(ino);
-        // Nobody waits for an answer; what cannot be freed now stays in the unlinked set.
-        let _ = self.run("forget", self.zpl.forget(object, times));
+    fn getattr(&self, node: NodeId, reply: Reply) {
+        if let Some(attr) = self.control.attr(node) {
+            return reply.attr(&attr, ENTRY_TTL);
+        }
+        self.answer_attr(self.run("getattr", self.zpl.getattr(self.object(node))), reply);
     }
 
-    fn getattr(&self, _request: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        if let Some(attr) = self.control.attr(ino) {
-            return reply.attr(&ENTRY_TTL, &attr);
+    fn statx(&self, node: NodeId, reply: Reply) {
+        if let Some(attr) = self.control.attr(node) {
+            return reply.statx(&attr, ENTRY_TTL);
         }
-        self.answer_attr(self.run("getattr", self.zpl.getattr(self.object(ino))), reply);
+        match self.run("statx", self.zpl.getattr(self.object(node))) {
+            Ok(attr) => reply.statx(&file_attr(&attr, node), attr_ttl(&attr, SystemTime::now())),
+            Err(error) => reply.error(error),
+        }
     }
 
-    fn setattr(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        ctime: Option<SystemTime>,
-        _fh: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        if Control::has(ino) {
-            return reply.error(Errno::EPERM);
+    fn setattr(&self, node: NodeId, change: ChangeAttr, reply: Reply) {
+        if Control::has(node) {
+            return reply.error(Errno::PERM);
         }
-        if size.is_some()
-            && let Err(error) = self.drop_privileges(self.object(ino), request.uid() != 0)
+        let object = self.object(node);
+        if change.size.is_some()
+            && let Err(error) = self.drop_privileges(object, change.drop_privileges)
         {
             return reply.error(error);
         }
-        let change = SetAttr {
-            mode: mode.map(|mode| mode & PERMISSIONS),
-            uid,
-            gid,
-            size,
-            atime: atime.map(set_time),
-            mtime: mtime.map(set_time),
-            ctime: ctime.map(set_specific_time),
-            flags: None,
-        };
-        self.answer_attr(self.run("setattr", self.zpl.setattr(self.object(ino), change)), reply);
+        self.answer_attr(self.run("setattr", self.zpl.setattr(object, set_attr(&change))), reply);
     }
 
-    fn readlink(&self, _request: &Request, ino: INodeNo, reply: ReplyData) {
-        match self.run("readlink", self.zpl.readlink(self.object(ino))) {
-            Ok(target) => reply.data(&target),
-            Err(error) => reply.error(error),
-        }
-    }
-
-    fn mknod(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        rdev: u32,
-        reply: ReplyEntry,
-    ) {
+    fn mknod(&self, parent: NodeId, name: &[u8], rdev: u32, mode: u32, new: NewFile, reply: Reply) {
         let kind = if mode >> 12 == 0 { Some(FileKind::Regular) } else { FileKind::from_mode(mode.into()) };
-        let Some(kind) = kind else { return reply.error(Errno::EINVAL) };
-        let Ok(parent) = self.changeable(parent, name) else { return reply.error(Errno::EPERM) };
-        let new = self.new_file(request, mode, umask);
-        let work = self.zpl.mknod(parent, name.as_bytes(), kind, rdev, new);
-        self.answer_entry(self.run("mknod", work), reply);
+        let Some(kind) = kind else { return reply.error(Errno::INVAL) };
+        let Ok(parent) = self.changeable(parent, name) else { return reply.error(Errno::PERM) };
+        self.answer_entry(self.run("mknod", self.zpl.mknod(parent, name, kind, rdev, new)), reply);
     }
 
-    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
-        let Ok(parent) = self.changeable(parent, name) else { return reply.error(Errno::EPERM) };
-        let new = self.new_file(request, mode, umask);
-        self.answer_entry(self.run("mkdir", self.zpl.mkdir(parent, name.as_bytes(), new)), reply);
-    }
-
-    fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let Ok(parent) = self.changeable(parent, name) else { return reply.error(Errno::EPERM) };
-        answer_empty(self.run("unlink", self.zpl.unlink(parent, name.as_bytes())), reply);
-    }
-
-    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let Ok(parent) = self.changeable(parent, name) else { return reply.error(Errno::EPERM) };
-        answer_empty(self.run("rmdir", self.zpl.rmdir(parent, name.as_bytes())), reply);
-    }
-
-    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let Ok(parent) = self.changeable(parent, name) else { return reply.error(Errno::EPERM) };
-        let new = self.new_file(request, 0o777, 0);
-        let target = target.as_os_str().as_bytes();
-        let work = self.zpl.symlink(parent, name.as_bytes(), target, new);
-        self.answer_entry(self.run("symlink", work), reply);
-    }
-
-    fn rename(
-        &self,
-        _request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        new_parent: INodeNo,
-        new_name: &OsStr,
-        flags: fuser::RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        let known = fuser::RenameFlags::RENAME_NOREPLACE
-            | fuser::RenameFlags::RENAME_EXCHANGE
-            | fuser::RenameFlags::RENAME_WHITEOUT;
-        if !known.contains(flags) {
-            return reply.error(Errno::EINVAL);
+    fn rename(&self, parent: NodeId, name: &[u8], new_parent: NodeId, new_name: &[u8], flags: u32, reply: Reply) {
+        if flags & !(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT) != 0 {
+            return reply.error(Errno::INVAL);
         }
         let flags = RenameFlags {
-            no_replace: flags.contains(fuser::RenameFlags::RENAME_NOREPLACE),
-            exchange: flags.contains(fuser::RenameFlags::RENAME_EXCHANGE),
-            whiteout: flags.contains(fuser::RenameFlags::RENAME_WHITEOUT),
+            no_replace: flags & RENAME_NOREPLACE != 0,
+            exchange: flags & RENAME_EXCHANGE != 0,
+            whiteout: flags & RENAME_WHITEOUT != 0,
         };
         let (Ok(from), Ok(to)) = (self.changeable(parent, name), self.changeable(new_parent, new_name)) else {
-            return reply.error(Errno::EPERM);
+            return reply.error(Errno::PERM);
         };
-        let work = self.zpl.rename(from, name.as_bytes(), to, new_name.as_bytes(), flags);
-        answer_empty(self.run("rename", work), reply);
+        answer_empty(self.run("rename", self.zpl.rename(from, name, to, new_name, flags)), reply);
     }
 
-    fn link(&self, _request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let Ok(parent) = self.changeable(parent, name) else { return reply.error(Errno::EPERM) };
-        let work = self.zpl.link(self.object(ino), parent, name.as_bytes());
-        self.answer_entry(self.run("link", work), reply);
-    }
-
-    fn open(&self, _request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.open_node(ino, FopenFlags::FOPEN_KEEP_CACHE, reply, |attr| file_flags::check_open(attr, flags));
-    }
-
-    fn read(
-        &self,
-        _request: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        match self.run("read", self.zpl.read(self.object(ino), offset, size.into())) {
-            Ok(pieces) => answer_pieces(&pieces, reply),
-            Err(error) => reply.error(error),
-        }
-    }
-
-    fn write(
-        &self,
-        _request: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        data: &[u8],
-        write_flags: WriteFlags,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let object = self.object(ino);
-        if let Err(error) = self.drop_privileges(object, write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID)) {
+    fn write(&self, node: NodeId, offset: u64, data: &[u8], drop_privileges: bool, reply: Reply) {
+        let object = self.object(node);
+        if let Err(error) = self.drop_privileges(object, drop_privileges) {
             return reply.error(error);
         }
         // The kernel knows the file's size, so the offset of an appending write is right already.
@@ -267,83 +260,45 @@ impl Filesystem for PlatterFs {
         }
     }
 
-    fn flush(&self, _request: &Request, _ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
-        // Nothing to do at a close; said this way the kernel asks only once.
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn release(
-        &self,
-        _request: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        _flush: bool,
-        reply: ReplyEmpty,
-    ) {
-        self.release_node(ino, reply);
-    }
-
-    fn fsync(&self, _request: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.answer_when_stable("fsync", self.object(ino), reply);
-    }
-
-    fn opendir(&self, _request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        if Control::has(ino) {
-            return reply.opened(FileHandle(0), FopenFlags::empty());
-        }
-        self.open_node(ino, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR, reply, |_| Ok(()));
-    }
-
-    fn readdir(&self, _request: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        if let Some(entries) = self.control.entries(ino, offset) {
-            for (node, cursor, name) in entries {
-                if reply.add(node, cursor, fuser::FileType::Directory, name) {
+    fn readdir(&self, node: NodeId, offset: u64, size: u32, reply: Reply) {
+        let mut entries = Directory::new(size);
+        if let Some(own) = self.control.entries(node, offset) {
+            for (attr, cursor, name) in own {
+                if entries.add(attr.node, cursor, attr.mode, name) {
                     break;
                 }
             }
-            return reply.ok();
+            return reply.directory(&entries);
         }
-        let result = self.list(self.object(ino), offset, false, |entry| {
-            let kind = entry.kind.map_or(fuser::FileType::RegularFile, file_type);
-            reply.add(INodeNo(entry.object.0), entry.cursor, kind, OsStr::from_bytes(&entry.name))
+        let result = self.list(self.object(node), offset, false, |entry| {
+            entries.add(NodeId(entry.object.0), entry.cursor, type_bits(entry.kind), &entry.name)
         });
         match result {
-            Ok(()) => reply.ok(),
+            Ok(()) => reply.directory(&entries),
             Err(error) => reply.error(error),
         }
     }
 
-    fn readdirplus(
-        &self,
-        _request: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectoryPlus,
-    ) {
-        if let Some(entries) = self.control.entries(ino, offset) {
-            for (node, cursor, name) in entries {
-                let attr = self.control.attr(node).unwrap_or_else(|| blank_attr(node.0, fuser::FileType::Directory));
-                if reply.add(node, cursor, name, &ENTRY_TTL, &attr, Generation(0)) {
+    fn readdirplus(&self, node: NodeId, offset: u64, size: u32, reply: Reply) {
+        let mut entries = Directory::new(size);
+        if let Some(own) = self.control.entries(node, offset) {
+            for (attr, cursor, name) in own {
+                if entries.add_entry(&lasting(attr.node, attr), cursor, name) {
                     break;
                 }
             }
-            return reply.ok();
+            return reply.directory(&entries);
         }
         let now = SystemTime::now();
-        let result = self.list(self.object(ino), offset, true, |entry| {
-            let (attr, ttl, generation) = match &entry.attr {
-                Some(attr) => (file_attr(attr, attr.object.0), attr_ttl(attr, now), attr.generation),
+        let result = self.list(self.object(node), offset, true, |entry| {
+            let node = NodeId(entry.object.0);
+            let (attr, attr_ttl, generation) = match &entry.attr {
+                Some(attr) => (file_attr(attr, node), attr_ttl(attr, now), attr.generation),
                 // Unreadable: the kernel learns the error when somebody asks for the attributes.
-                None => {
-                    let kind = entry.kind.map_or(fuser::FileType::RegularFile, file_type);
-                    (blank_attr(entry.object.0, kind), Duration::ZERO, 0)
-                }
+                None => (blank_attr(node, type_bits(entry.kind)), Duration::ZERO, 0),
             };
-            let name = OsStr::from_bytes(&entry.name);
-            let full = reply.add(attr.ino, entry.cursor, name, &self.entry_ttl(ttl), &attr, Generation(generation));
+            let answer = Entry { node, generation, attr, entry_ttl: self.entry_ttl(attr_ttl), attr_ttl };
+            let full = entries.add_entry(&answer, entry.cursor, &entry.name);
             // Each entry counts as looked up, but not these two.
             if !full && !matches!(&entry.name[..], b"." | b"..") {
                 self.zpl.remember(entry.object);
@@ -351,194 +306,86 @@ impl Filesystem for PlatterFs {
             full
         });
         match result {
-            Ok(()) => reply.ok(),
+            Ok(()) => reply.directory(&entries),
             Err(error) => reply.error(error),
         }
     }
 
-    fn releasedir(&self, _request: &Request, ino: INodeNo, _fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
-        if Control::has(ino) {
-            return reply.ok();
-        }
-        self.release_node(ino, reply);
-    }
-
-    fn fsyncdir(&self, _request: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.answer_when_stable("fsyncdir", self.object(ino), reply);
-    }
-
-    fn statfs(&self, _request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        let stat = self.zpl.statfs();
-        reply.statfs(
-            stat.blocks,
-            stat.available,
-            stat.available,
-            stat.files,
-            stat.files_free,
-            stat.block_size,
-            stat.name_max,
-            stat.block_size,
-        );
-    }
-
-    fn access(&self, _request: &Request, _ino: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
-        // The kernel checks permissions itself.
-        reply.ok();
-    }
-
-    fn create(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        flags: i32,
-        reply: ReplyCreate,
-    ) {
-        let Ok(parent) = self.changeable(parent, name) else { return reply.error(Errno::EPERM) };
-        let new = NewFile { open: true, ..self.new_file(request, mode, umask) };
-        match self.create_and_open(parent, name.as_bytes(), new, flags) {
-            Ok(attr) => {
-                self.opened(attr.object);
-                self.zpl.remember(attr.object);
-                let ttl = attr_ttl(&attr, SystemTime::now());
-                let answer = file_attr(&attr, self.node(attr.object));
-                let flags = FopenFlags::FOPEN_KEEP_CACHE;
-                reply.created(&self.entry_ttl(ttl), &answer, Generation(attr.generation), FileHandle(0), flags);
-            }
-            Err(error) => reply.error(error),
-        }
-    }
-
-    fn fallocate(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
+    fn fallocate(&self, node: NodeId, caller: Caller, offset: u64, length: u64, mode: i32, reply: Reply) {
         let keep_size = mode & FALLOC_KEEP_SIZE != 0;
         let what = match mode & !FALLOC_KEEP_SIZE {
             0 => Fallocate::Allocate { keep_size },
             FALLOC_PUNCH_HOLE if keep_size => Fallocate::PunchHole,
             FALLOC_ZERO_RANGE => Fallocate::ZeroRange { keep_size },
-            _ => return reply.error(Errno::EOPNOTSUPP),
+            _ => return reply.error(Errno::OPNOTSUPP),
         };
-        if let Err(error) = self.drop_privileges(self.object(ino), request.uid() != 0) {
+        let object = self.object(node);
+        if let Err(error) = self.drop_privileges(object, caller.uid != 0) {
             return reply.error(error);
         }
-        answer_empty(self.run("fallocate", self.zpl.fallocate(self.object(ino), what, offset, length)), reply);
+        answer_empty(self.run("fallocate", self.zpl.fallocate(object, what, offset, length)), reply);
     }
 
-    fn lseek(&self, _request: &Request, ino: INodeNo, _fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+    fn lseek(&self, node: NodeId, offset: u64, whence: u32, reply: Reply) {
         let what = match whence {
             SEEK_DATA => SeekFor::Data,
             SEEK_HOLE => SeekFor::Hole,
-            _ => return reply.error(Errno::EINVAL),
+            _ => return reply.error(Errno::INVAL),
         };
-        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
-        match self.run("lseek", self.zpl.seek(self.object(ino), offset, what)) {
-            Ok(found) => reply.offset(found as i64),
-            Err(error) => reply.error(error),
+        if i64::try_from(offset).is_err() {
+            return reply.error(Errno::NXIO);
         }
-    }
-
-    fn ioctl(
-        &self,
-        _request: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        _flags: IoctlFlags,
-        command: u32,
-        data: &[u8],
-        answer_max: u32,
-        reply: ReplyIoctl,
-    ) {
-        if Control::has(ino) {
-            return reply.error(Errno::ENOTTY);
-        }
-        match file_flags::ioctl(self, ino, command, data) {
-            Ok(answer) => reply.ioctl(0, &answer[..answer.len().min(answer_max as usize)]),
-            Err(error) => reply.error(error),
-        }
-    }
-
-    fn copy_file_range(
-        &self,
-        request: &Request,
-        from: INodeNo,
-        _from_fh: FileHandle,
-        from_offset: u64,
-        to: INodeNo,
-        _to_fh: FileHandle,
-        to_offset: u64,
-        length: u64,
-        _flags: CopyFileRangeFlags,
-        reply: ReplyWrite,
-    ) {
-        let (from, to) = (self.object(from), self.object(to));
-        if let Err(error) = self.drop_privileges(to, request.uid() != 0) {
-            return reply.error(error);
-        }
-        match self.run("copy_file_range", self.zpl.copy_range(from, from_offset, to, to_offset, length)) {
-            Ok(copied) => reply.written(copied as u32),
+        match self.run("lseek", self.zpl.seek(self.object(node), offset, what)) {
+            Ok(found) => reply.offset(found),
             Err(error) => reply.error(error),
         }
     }
 
     fn setxattr(
         &self,
-        request: &Request,
-        ino: INodeNo,
-        name: &OsStr,
+        node: NodeId,
+        caller: Caller,
+        name: &[u8],
         value: &[u8],
-        flags: i32,
-        _position: u32,
-        reply: ReplyEmpty,
+        flags: u32,
+        clear_set_gid: Option<bool>,
+        reply: Reply,
     ) {
         let how = match flags {
             0 => SetXattr::Any,
             XATTR_CREATE => SetXattr::Create,
             XATTR_REPLACE => SetXattr::Replace,
-            _ => return reply.error(Errno::EINVAL),
+            _ => return reply.error(Errno::INVAL),
         };
-        if Control::has(ino) {
-            return reply.error(Errno::EPERM);
+        if Control::has(node) {
+            return reply.error(Errno::PERM);
         }
-        let object = self.object(ino);
+        let object = self.object(node);
         let result = self.run("setxattr", async {
-            // Whether the caller is in the file's group is known of his first group only.
-            let attr = self.zpl.getattr(object).await?;
-            let keep_set_gid = request.uid() == 0 || request.gid() == attr.gid;
-            self.zpl.setxattr(object, name.as_bytes(), value, how, keep_set_gid).await
+            let keep_set_gid = match clear_set_gid {
+                Some(clear) => !clear,
+                // An older kernel does not tell whether the caller is in the file's group: his first one has to do.
+                None => caller.uid == 0 || caller.gid == self.zpl.getattr(object).await?.gid,
+            };
+            self.zpl.setxattr(object, name, value, how, keep_set_gid).await
         });
         answer_empty(result, reply);
     }
 
-    fn getxattr(&self, _request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        if Control::has(ino) {
-            return reply.error(Errno::ENODATA);
+    /// Answers with a file that was made and is open.
+    fn answer_created(&self, result: Result<platter_zpl::Attr, Errno>, reply: Reply) {
+        match result {
+            Ok(attr) => {
+                self.opened(attr.object);
+                let entry = self.entry(&attr, attr_ttl(&attr, SystemTime::now()));
+                reply.created(&entry, OpenFlags::KEEP_CACHE);
+            }
+            Err(error) => reply.error(error),
         }
-        answer_value(self.run("getxattr", self.zpl.getxattr(self.object(ino), name.as_bytes())), size, reply);
     }
+}
 
-    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        if Control::has(ino) {
-            return answer_value(Ok(Vec::new()), size, reply);
-        }
-        let names = self.run("listxattr", self.zpl.listxattr(self.object(ino), request.uid() == 0));
-        let joined = names.map(|names| names.into_iter().flat_map(|name| [name, vec![0]].concat()).collect());
-        answer_value(joined, size, reply);
-    }
-
-    fn removexattr(&self, _request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        if Control::has(ino) {
-            return reply.error(Errno::EPERM);
-        }
-        answer_empty(self.run("removexattr", self.zpl.removexattr(self.object(ino), name.as_bytes())), reply);
-    }
+/// A node that does not change, for as long as the kernel likes.
+fn lasting(node: NodeId, attr: platter_transport::FileAttr) -> Entry {
+    Entry { node, generation: 0, attr, entry_ttl: ENTRY_TTL, attr_ttl: ENTRY_TTL }
 }

@@ -10,25 +10,27 @@
 use std::ffi::CString;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use parking_lot::Mutex;
+use platter_transport::{Config, DEVICE, InitFlags, Session};
 use platter_zpl::Zpl;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::error::{FuseError, Result};
-use crate::fs::REQUEST_MAX;
 use crate::mountinfo;
 use crate::options::MountOptions;
 use crate::server::PlatterFs;
 
-const DEVICE: &str = "/dev/fuse";
+/// Largest request of either direction, bytes.
+const REQUEST_MAX: u32 = 1 << 20;
+/// Requests that nobody waits for (readahead) in flight.
+const BACKGROUND_MAX: u16 = 64;
 /// The type that `mount` and `/proc/mounts` show is `fuse.` and this.
 pub(crate) const SUBTYPE: &str = "zfs";
 pub(crate) const HELPER: &str = "fusermount3";
@@ -46,7 +48,7 @@ pub struct Mount {
     device: Option<String>,
     /// Whether the mount is ours to undo with `umount(2)`, or the helper's.
     direct: bool,
-    session: Mutex<Option<BackgroundSession>>,
+    session: Mutex<Option<Session>>,
     ended: tokio::sync::watch::Receiver<bool>,
 }
 
@@ -65,13 +67,21 @@ pub fn mount(
     if !Path::new(DEVICE).exists() {
         return Err(FuseError::NoDevice);
     }
+    let posix_acl = zpl.has_posix_acl();
     let (end, ended) = tokio::sync::watch::channel(false);
     let fs = PlatterFs::new(zpl, runtime, options.cache_absent, end);
     let direct = rustix::process::geteuid().is_root();
-    let session =
-        if direct { mount_directly(fs, &mountpoint, &options)? } else { mount_with_helper(fs, &mountpoint, &options)? };
-    let failed = |source| FuseError::Mount { what: options.source.clone(), mountpoint: mountpoint.clone(), source };
-    let session = session.spawn().map_err(failed)?;
+    let mounted = if direct { mount_directly } else { mount_with_helper };
+    let device = mounted(&mountpoint, &options)?;
+    let session = Session::start(fs, device, config(&options, posix_acl)).map_err(|source| {
+        // The device is closed: nobody answers what is still mounted.
+        if direct {
+            let _ = rustix::mount::unmount(&mountpoint, UnmountFlags::DETACH);
+        } else {
+            let _ = Command::new(HELPER).args(["-u", "-z", "--"]).arg(&mountpoint).output();
+        }
+        FuseError::Mount { what: options.source.clone(), mountpoint: mountpoint.clone(), source }
+    })?;
     let device = mountinfo::find(&mountpoint).filter(mountinfo::MountInfo::is_ours).map(|found| found.device);
     if let Some(device) = device.as_deref().filter(|_| direct) {
         set_readahead(device, options.readahead);
@@ -101,15 +111,32 @@ fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf> {
     Ok(found)
 }
 
-fn config(options: &MountOptions) -> Config {
-    let mut config = Config::default();
-    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(options.thread_count());
-    config.clone_fd = true;
-    config
+fn config(options: &MountOptions, posix_acl: bool) -> Config {
+    let wanted = InitFlags::ASYNC_READ
+        | InitFlags::ASYNC_DIO
+        | InitFlags::PARALLEL_DIROPS
+        | InitFlags::DO_READDIRPLUS
+        | InitFlags::READDIRPLUS_AUTO
+        | InitFlags::CACHE_SYMLINKS
+        | InitFlags::EXPORT_SUPPORT
+        | InitFlags::HAS_IOCTL_DIR
+        // Contents change through the kernel only, so it need not guess from times when to drop its pages.
+        | InitFlags::EXPLICIT_INVAL_DATA
+        // Otherwise the kernel asks for capabilities before each write.
+        | InitFlags::HANDLE_KILLPRIV_V2
+        | InitFlags::SETXATTR_EXT;
+    // The kernel checks access by the lists; what new files inherit is decided here, so the umask is too.
+    let lists = InitFlags::POSIX_ACL | InitFlags::DONT_MASK;
+    Config {
+        threads: options.thread_count(),
+        wanted: if posix_acl { wanted | lists } else { wanted },
+        request_max: REQUEST_MAX,
+        readahead_max: REQUEST_MAX,
+        background_max: BACKGROUND_MAX,
+    }
 }
 
-fn mount_directly(fs: PlatterFs, mountpoint: &Path, options: &MountOptions) -> Result<Session<PlatterFs>> {
+fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => FuseError::NoDevice,
         io::ErrorKind::PermissionDenied => {
@@ -135,30 +162,26 @@ fn mount_directly(fs: PlatterFs, mountpoint: &Path, options: &MountOptions) -> R
     let kind = format!("fuse.{SUBTYPE}");
     rustix::mount::mount(options.source.as_str(), mountpoint, kind, flags, data.as_c_str())
         .map_err(|error| failed(error.into()))?;
-    let acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    Session::from_fd(fs, device.into(), acl, config(options)).map_err(|error| {
-        let _ = rustix::mount::unmount(mountpoint, UnmountFlags::DETACH);
-        failed(error)
-    })
+    Ok(device.into())
 }
 
-fn mount_with_helper(fs: PlatterFs, mountpoint: &Path, options: &MountOptions) -> Result<Session<PlatterFs>> {
-    let mut config = config(options);
-    config.mount_options = vec![
-        MountOption::FSName(options.source.clone()),
-        MountOption::Subtype(SUBTYPE.into()),
-        MountOption::DefaultPermissions,
-        MountOption::CUSTOM(format!("max_read={REQUEST_MAX}")),
+fn mount_with_helper(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd> {
+    let mut words = vec![
+        format!("fsname={}", options.source),
+        format!("subtype={SUBTYPE}"),
+        "default_permissions".to_owned(),
+        format!("max_read={REQUEST_MAX}"),
     ];
+    // An ordinary user's mount never honours devices and set-id bits.
     let flags = [
-        (options.read_only, MountOption::RO),
-        (!options.exec, MountOption::NoExec),
-        // An ordinary user's mount never honours these.
-        (true, MountOption::NoDev),
-        (true, MountOption::NoSuid),
+        (options.read_only, "ro"),
+        (!options.exec, "noexec"),
+        (true, "nodev"),
+        (true, "nosuid"),
+        (options.allow_other, "allow_other"),
     ];
-    config.mount_options.extend(flags.into_iter().filter(|(set, _)| *set).map(|(_, option)| option));
-    Session::new(fs, mountpoint, &config).map_err(|source| match source.kind() {
+    words.extend(flags.into_iter().filter(|(set, _)| *set).map(|(_, word)| word.to_owned()));
+    platter_transport::mount_with_helper(HELPER, mountpoint, &words).map_err(|source| match source.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound => {
             FuseError::NotAllowed { mountpoint: mountpoint.to_owned(), shared: options.allow_other }
         }
@@ -198,7 +221,7 @@ impl Mount {
             return false;
         }
         // Held while somebody unmounts, which takes as long as the last requests: until then it is alive.
-        self.session.try_lock().is_none_or(|session| session.as_ref().is_some_and(|s| !s.guard.is_finished()))
+        self.session.try_lock().is_none_or(|session| session.as_ref().is_some_and(|s| !s.is_finished()))
     }
 
     /// Waits until the kernel's side is gone, whoever unmounted it.
@@ -249,17 +272,17 @@ impl Mount {
     }
 
     /// Waits until the serving threads have ended. With `force` the kernel is told to cut a connection that lives on.
-    fn wait_for_the_end(&self, session: &BackgroundSession, force: bool) -> Result<()> {
+    fn wait_for_the_end(&self, session: &Session, force: bool) -> Result<()> {
         let limit = Instant::now() + END_WAIT;
         // What somebody else unmounted, but not everywhere, was not reached by our MNT_FORCE.
         if force
-            && !session.guard.is_finished()
+            && !session.is_finished()
             && let Err(error) = self.abort()
         {
             tracing::debug!("cutting the connection of {}: {error}", self.mountpoint.display());
         }
         let mut pause = Duration::from_micros(100);
-        while !session.guard.is_finished() {
+        while !session.is_finished() {
             if Instant::now() >= limit {
                 return Err(FuseError::StillMounted(self.mountpoint.clone()));
             }

@@ -7,37 +7,31 @@
 //! - every `open` counted in [`Zpl`] is counted in `opens` too, so that those the kernel never released (it went away)
 //!   are given back at the end.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::future::Future;
-use std::os::unix::ffi::OsStrExt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use fuser::{
-    Errno, FileHandle, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen,
-    ReplyXattr, Request,
-};
 use parking_lot::Mutex;
-use platter_buffer::Buf;
 use platter_ondisk::ObjectId;
-use platter_zpl::{Attr, DirEntry, NewFile, Zpl, ZplError};
+use platter_transport::{Entry, Errno, NodeId, OpenFlags, Reply, XattrAnswer};
+use platter_zpl::{Attr, DirEntry, NewFile, Timestamp, Zpl, ZplError};
 
-use crate::attr::{ENTRY_TTL, attr_ttl, errno, file_attr};
+use crate::attr::{ENTRY_TTL, PERMISSIONS, attr_ttl, errno, file_attr, time};
 use crate::control::Control;
 
 /// Directory entries asked for at once, without and with attributes.
 const DIR_BATCH: usize = 128;
 const DIR_PLUS_BATCH: usize = 32;
 
-const PERMISSIONS: u32 = 0o7777;
 const O_EXCL: i32 = 0o200;
 
-thread_local! {
-    /// Where answers of several pieces are put together. Kept, because fresh memory costs more than the copy.
-    static ASSEMBLY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+/// Who asks.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller {
+    pub uid: u32,
+    pub gid: u32,
 }
 
 /// A file system and what its mount has to know about it.
@@ -60,23 +54,25 @@ impl PlatterFs {
         ended: tokio::sync::watch::Sender<bool>,
     ) -> Self {
         let root = zpl.root();
-        let control = Control::new(SystemTime::now());
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let mounted = Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() };
+        let control = Control::new(time(mounted));
         Self { zpl, root, control, runtime, cache_absent, opens: Mutex::default(), ended }
     }
 
-    pub fn object(&self, ino: INodeNo) -> ObjectId {
-        if ino == INodeNo::ROOT { self.root } else { ObjectId(ino.0) }
+    pub fn object(&self, node: NodeId) -> ObjectId {
+        if node == NodeId::ROOT { self.root } else { ObjectId(node.0) }
     }
 
     /// The directory `parent` for a change of its entry `name`; the control directory takes none.
-    pub fn changeable(&self, parent: INodeNo, name: &OsStr) -> Result<ObjectId, Errno> {
+    pub fn changeable(&self, parent: NodeId, name: &[u8]) -> Result<ObjectId, Errno> {
         let object = self.object(parent);
-        let is_control = Control::has(parent) || (object == self.root && name.as_bytes() == Control::NAME);
-        if is_control { Err(Errno::EPERM) } else { Ok(object) }
+        let is_control = Control::has(parent) || (object == self.root && name == Control::NAME);
+        if is_control { Err(Errno::PERM) } else { Ok(object) }
     }
 
-    pub fn node(&self, object: ObjectId) -> u64 {
-        if object == self.root { INodeNo::ROOT.0 } else { object.0 }
+    pub fn node(&self, object: ObjectId) -> NodeId {
+        if object == self.root { NodeId::ROOT } else { NodeId(object.0) }
     }
 
     /// Runs `work` to its end; a failure becomes the `errno` to answer with.
@@ -85,14 +81,14 @@ impl PlatterFs {
         let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| self.runtime.block_on(work)));
         let Ok(result) = outcome else {
             tracing::error!("{what}: the request failed with a panic; this is a bug");
-            return Err(Errno::EIO);
+            return Err(Errno::IO);
         };
         told(what, result)
     }
 
     /// Makes an object stable, and answers then. No serving thread waits for that: whoever else wants to be served is,
     /// and however many wait share a flush.
-    pub fn answer_when_stable(&self, what: &'static str, object: ObjectId, reply: ReplyEmpty) {
+    pub fn answer_when_stable(&self, what: &'static str, object: ObjectId, reply: Reply) {
         let zpl = self.zpl.clone();
         self.runtime.spawn(async move { answer_empty(told(what, zpl.fsync(object).await), reply) });
     }
@@ -103,25 +99,29 @@ impl PlatterFs {
         if self.cache_absent { ttl } else { Duration::ZERO }
     }
 
-    /// Answers with a node. The kernel counts it as looked up once more.
-    pub fn answer_entry(&self, result: Result<Attr, Errno>, reply: ReplyEntry) {
+    /// A node to answer with. The kernel counts it as looked up once more.
+    pub fn entry(&self, attr: &Attr, entry_ttl: Duration) -> Entry {
+        self.zpl.remember(attr.object);
+        let node = self.node(attr.object);
+        Entry {
+            node,
+            generation: attr.generation,
+            attr: file_attr(attr, node),
+            entry_ttl: self.entry_ttl(entry_ttl),
+            attr_ttl: attr_ttl(attr, SystemTime::now()),
+        }
+    }
+
+    pub fn answer_entry(&self, result: Result<Attr, Errno>, reply: Reply) {
         match result {
-            Ok(attr) => {
-                self.zpl.remember(attr.object);
-                reply.entry_with_ttls(
-                    &attr_ttl(&attr, SystemTime::now()),
-                    &self.entry_ttl(ENTRY_TTL),
-                    &file_attr(&attr, self.node(attr.object)),
-                    Generation(attr.generation),
-                );
-            }
+            Ok(attr) => reply.entry(&self.entry(&attr, ENTRY_TTL)),
             Err(error) => reply.error(error),
         }
     }
 
-    pub fn answer_attr(&self, result: Result<Attr, Errno>, reply: ReplyAttr) {
+    pub fn answer_attr(&self, result: Result<Attr, Errno>, reply: Reply) {
         match result {
-            Ok(attr) => reply.attr(&attr_ttl(&attr, SystemTime::now()), &file_attr(&attr, attr.object.0)),
+            Ok(attr) => reply.attr(&file_attr(&attr, NodeId(attr.object.0)), attr_ttl(&attr, SystemTime::now())),
             Err(error) => reply.error(error),
         }
     }
@@ -132,12 +132,12 @@ impl PlatterFs {
 
     pub fn open_node(
         &self,
-        ino: INodeNo,
-        flags: FopenFlags,
-        reply: ReplyOpen,
+        node: NodeId,
+        flags: OpenFlags,
+        reply: Reply,
         check: impl FnOnce(&Attr) -> Result<(), Errno>,
     ) {
-        let object = self.object(ino);
+        let object = self.object(node);
         match self.run("open", self.zpl.open(object)) {
             Ok(attr) => {
                 if let Err(error) = check(&attr) {
@@ -145,20 +145,20 @@ impl PlatterFs {
                     return reply.error(error);
                 }
                 self.opened(object);
-                reply.opened(FileHandle(0), flags);
+                reply.opened(flags);
             }
             Err(error) => reply.error(error),
         }
     }
 
-    pub fn release_node(&self, ino: INodeNo, reply: ReplyEmpty) {
-        let object = self.object(ino);
+    pub fn release_node(&self, node: NodeId, reply: Reply) {
+        let object = self.object(node);
         {
             let mut opens = self.opens.lock();
             match opens.get_mut(&object) {
                 Some(1) => drop(opens.remove(&object)),
                 Some(count) => *count -= 1,
-                None => return reply.error(Errno::EBADF),
+                None => return reply.error(Errno::BADF),
             }
         }
         // Nobody waits for what this may have to free, but until it is answered the kernel keeps the inode (and refuses
@@ -197,10 +197,6 @@ impl PlatterFs {
         }
     }
 
-    pub fn new_file(&self, request: &Request, mode: u32, umask: u32) -> NewFile {
-        NewFile { mode: mode & PERMISSIONS, umask, uid: request.uid(), gid: request.gid(), open: false }
-    }
-
     /// What everybody but the owner of all privileges loses for a file by writing to it. The kernel leaves that to us
     /// (`FUSE_HANDLE_KILLPRIV_V2`) and tells for a write; elsewhere we go by the user.
     pub fn drop_privileges(&self, object: ObjectId, set_id: bool) -> Result<(), Errno> {
@@ -230,30 +226,24 @@ fn told<T>(what: &'static str, result: platter_zpl::Result<T>) -> Result<T, Errn
     })
 }
 
-pub(crate) fn answer_empty(result: Result<(), Errno>, reply: ReplyEmpty) {
+pub(crate) fn answer_empty(result: Result<(), Errno>, reply: Reply) {
     match result {
         Ok(()) => reply.ok(),
         Err(error) => reply.error(error),
     }
 }
 
-pub(crate) fn answer_pieces(pieces: &[Buf], reply: ReplyData) {
-    if let [piece] = pieces {
-        return reply.data(piece);
-    }
-    ASSEMBLY.with_borrow_mut(|assembly| {
-        assembly.clear();
-        pieces.iter().for_each(|piece| assembly.extend_from_slice(piece));
-        reply.data(assembly);
-    });
+/// What a caller makes.
+pub(crate) fn new_file(caller: Caller, mode: u32, umask: u32) -> NewFile {
+    NewFile { mode: mode & PERMISSIONS, umask, uid: caller.uid, gid: caller.gid, open: false }
 }
 
 /// Answers with a value that the kernel may only have asked the size of.
-pub(crate) fn answer_value(result: Result<Vec<u8>, Errno>, size: u32, reply: ReplyXattr) {
+pub(crate) fn answer_value(result: Result<Vec<u8>, Errno>, size: u32, reply: Reply) {
     match result {
-        Ok(value) if size == 0 => reply.size(value.len() as u32),
-        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
-        Ok(value) => reply.data(&value),
+        Ok(value) if size == 0 => reply.xattr(XattrAnswer::Size(value.len() as u32)),
+        Ok(value) if value.len() > size as usize => reply.error(Errno::RANGE),
+        Ok(value) => reply.xattr(XattrAnswer::Value(&value)),
         Err(error) => reply.error(error),
     }
 }

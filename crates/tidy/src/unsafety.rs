@@ -3,7 +3,7 @@
 use crate::{Complaint, Source};
 
 /// The crates that may contain `unsafe`: devices, the vector kernels and the FUSE transport.
-pub const UNSAFE_CRATES: [&str; 4] = ["device", "checksum", "parity", "fuse"];
+pub const UNSAFE_CRATES: [&str; 4] = ["device", "checksum", "parity", "transport"];
 
 /// How many lines above the code its reason may start.
 const REASON_ABOVE: usize = 8;

@@ -24,6 +24,7 @@ mod file;
 pub mod fs;
 mod known;
 mod log;
+mod nameless;
 mod namespace;
 mod new_object;
 pub mod options;

@@ -30,7 +30,7 @@ pub(crate) const CREATE_COST: u64 = 8 << 10;
 
 /// The lists of a new object as attribute values, and its permission bits.
 #[derive(Default)]
-struct InheritedAcl {
+pub(crate) struct InheritedAcl {
     mode: u32,
     access: Option<Vec<u8>>,
     default: Option<Vec<u8>>,
@@ -125,7 +125,7 @@ impl Zpl {
         self.check_quotas(u64::from(new.uid), group_of_new(&directory, new.gid), true).await?;
 
         let tx = self.begin().await?;
-        let znode = self.make_named(&directory, &tx, name, new, &what, &lists).await?;
+        let znode = self.make_filled(&directory, &tx, Some(name), new, &what, &lists).await?;
         let is_directory = what.kind == FileKind::Directory;
         self.entries_changed(&directory, &tx, 1, i64::from(is_directory), self.now()).await?;
         log::created(&tx, parent, name, &znode);
@@ -135,12 +135,12 @@ impl Zpl {
         Ok(attr)
     }
 
-    /// Makes an object and enters it in `directory`; when that fails, nothing of it stays.
-    async fn make_named(
+    /// Makes an object and enters it in `directory` if it has a name; when that fails, nothing of it stays.
+    pub(crate) async fn make_filled(
         &self,
         directory: &Znode,
         tx: &LoggedTx,
-        name: &[u8],
+        name: Option<&[u8]>,
         new: NewFile,
         what: &New<'_>,
         lists: &InheritedAcl,
@@ -154,7 +154,10 @@ impl Zpl {
                 }
             }
             self.update(&znode, tx, |phys| phys.parent = directory.object.0).await?;
-            self.enter(directory, tx, name, znode.object, what.kind).await
+            match name {
+                Some(name) => self.enter(directory, tx, name, znode.object, what.kind).await,
+                None => self.enter_unlinked(&znode, tx).await,
+            }
         };
         if let Err(error) = filled.await {
             // Nobody knows the object yet; without a name it must not stay.
@@ -173,7 +176,7 @@ impl Zpl {
     }
 
     /// What a new object gets from its directory's default access control list, and the mode that follows.
-    async fn inherited_acl(&self, directory: &Znode, new: &NewFile, kind: FileKind) -> Result<InheritedAcl> {
+    pub(crate) async fn inherited_acl(&self, directory: &Znode, new: &NewFile, kind: FileKind) -> Result<InheritedAcl> {
         let inherited = if self.posix_acl && kind != FileKind::Symlink {
             self.xattr_read(directory, posix_acl::DEFAULT).await?
         } else {
@@ -211,7 +214,11 @@ impl Zpl {
         let both = sorted([&directory, &znode]);
         let _guards = lock_all(&both).await;
         check_alive(&directory)?;
-        check_alive(&znode)?;
+        // A file that was made without a name gets its first one; any other without one is on its way out.
+        let first = znode.is_linkable();
+        if !first {
+            check_alive(&znode)?;
+        }
         if self.find(&directory, name).await?.is_some() {
             return Err(ZplError::Exists);
         }
@@ -232,7 +239,11 @@ impl Zpl {
         })
         .await?;
         self.entries_changed(&directory, &tx, 1, 0, now).await?;
-        log::linked(&tx, object, parent, name);
+        if first {
+            self.leave_unlinked(&znode, &tx).await?;
+        } else {
+            log::linked(&tx, object, parent, name);
+        }
         Ok(znode.attr())
     }
 
@@ -561,7 +572,7 @@ pub(crate) fn dirent(object: ObjectId, kind: FileKind) -> u64 {
 }
 
 /// Fails unless the object still has a name.
-fn check_alive(znode: &Znode) -> Result<()> {
+pub(crate) fn check_alive(znode: &Znode) -> Result<()> {
     let state = znode.state.lock();
     if state.freed || state.phys.links == 0 { Err(ZplError::NotFound) } else { Ok(()) }
 }

@@ -39,10 +39,7 @@ impl Zpl {
             phys.ctime = now.to_words();
         })
         .await?;
-        if let Some(set) = &*self.unlinked.lock().await {
-            set.put_u64(tx, &set_name(znode.object), znode.object.0).await?;
-        }
-        self.known.add_orphan(znode.object);
+        self.join_set(tx, znode.object).await?;
         // Whoever let go of it a moment ago could not know that it was the last.
         if self.free(znode, tx).await? {
             self.leave_set(tx, znode.object).await?;
@@ -115,7 +112,15 @@ impl Zpl {
         self.reap(object).await
     }
 
-    async fn leave_set(&self, tx: &Tx, object: ObjectId) -> Result<()> {
+    pub(crate) async fn join_set(&self, tx: &Tx, object: ObjectId) -> Result<()> {
+        if let Some(set) = &*self.unlinked.lock().await {
+            set.put_u64(tx, &set_name(object), object.0).await?;
+        }
+        self.known.add_orphan(object);
+        Ok(())
+    }
+
+    pub(crate) async fn leave_set(&self, tx: &Tx, object: ObjectId) -> Result<()> {
         if let Some(set) = &*self.unlinked.lock().await {
             set.remove(tx, &set_name(object)).await?;
         }

@@ -30,6 +30,8 @@ pub(crate) struct State {
     pub phys: Phys,
     /// How often it is open.
     pub opens: u64,
+    /// It was made without a name and may get one.
+    pub linkable: bool,
     /// The object is gone from disk.
     pub freed: bool,
     /// The file is known to have no `security.capability`.
@@ -84,6 +86,7 @@ impl Znode {
             state: Mutex::new(State {
                 phys,
                 opens: 0,
+                linkable: false,
                 freed: false,
                 no_capability: false,
                 atime_dirty: false,
@@ -157,6 +160,12 @@ impl Znode {
     /// Fails when the object was freed.
     pub fn check(&self) -> Result<()> {
         if self.state.lock().freed { Err(ZplError::Stale) } else { Ok(()) }
+    }
+
+    /// Whether it has no name yet, rather than none any more.
+    pub fn is_linkable(&self) -> bool {
+        let state = self.state.lock();
+        state.linkable && !state.freed && state.phys.links == 0
     }
 
     pub fn kind(&self) -> FileKind {

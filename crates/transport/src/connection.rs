@@ -1,0 +1,57 @@
+//! One descriptor of `/dev/fuse`: requests come out, answers go in.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::io::Errno;
+
+/// The kernel's side of FUSE.
+pub const DEVICE: &str = "/dev/fuse";
+
+/// `FUSE_DEV_IOC_CLONE`: `_IOR(229, 0, uint32_t)`.
+const CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229, 0);
+
+/// A descriptor that belongs to a mount.
+#[derive(Debug)]
+pub(crate) struct Connection(OwnedFd);
+
+impl Connection {
+    pub fn new(device: OwnedFd) -> Self {
+        Self(device)
+    }
+
+    /// Another descriptor of the same mount, with a queue of its own for requests that were read and not answered.
+    pub fn cloned(&self) -> io::Result<Self> {
+        let other: File = OpenOptions::new().read(true).write(true).open(DEVICE)?;
+        // SAFETY: the command reads one `u32`, a descriptor number, from the pointer that `Setter` hands over; the
+        // descriptor is open as long as `self` is.
+        unsafe { rustix::ioctl::ioctl(&other, rustix::ioctl::Setter::<CLONE, u32>::new(self.0.as_raw_fd() as u32))? };
+        Ok(Self(other.into()))
+    }
+
+    /// Reads the next request into `buffer` and returns its length, `None` when the mount is gone. Blocks.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        loop {
+            match rustix::io::read(&self.0, &mut *buffer) {
+                Ok(0) | Err(Errno::NODEV) => return Ok(None),
+                Ok(length) => return Ok(Some(length)),
+                // NOENT: the request was taken back while it was being read.
+                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Writes one answer.
+    pub fn send(&self, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
+        loop {
+            match rustix::io::writev(&self.0, parts) {
+                // The kernel takes an answer whole or not at all.
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The kernel's FUSE protocol: requests read from `/dev/fuse` as checked types, and their answers. It knows nothing of
+//! ZFS; what a request means is the business of whoever implements [`Filesystem`].
+//!
+//! Numbers and layouts are those of the kernel's interface (`include/uapi/linux/fuse.h`, which is under a BSD licence
+//! too). They are stated once, in `wire`; everything outside sees [`Request`], [`Operation`] and [`Reply`].
+//!
+//! Invariants:
+//! - each request that waits for an answer gets just one: a [`Reply`] that is dropped unanswered says `EIO`;
+//! - a request that cannot be understood is answered with an error and never reaches the file system;
+//! - an answer is written with one system call, from where its bytes lie.
+
+mod connection;
+mod helper;
+mod operation;
+mod reply;
+mod session;
+mod types;
+mod wire;
+
+pub use connection::DEVICE;
+pub use helper::mount_with_helper;
+pub use operation::{Operation, Request, SetAttr, SetTime};
+pub use reply::{Directory, Entry, Reply, XattrAnswer};
+pub use rustix::io::Errno;
+pub use session::{Config, Filesystem, Session};
+pub use types::{FileAttr, InitFlags, NodeId, OpenFlags, Time};
