@@ -52,7 +52,8 @@ impl Control {
         Self::has(node).then_some(attr)
     }
 
-    /// What a node lists after entry number `after`: attributes, number and name; `None` when it is not of this directory.
+    /// What a node lists after entry number `after`: attributes, number and name; `None` when it is not of this
+    /// directory.
     pub fn entries(&self, node: NodeId, after: u64) -> Option<impl Iterator<Item = (FileAttr, u64, &'static [u8])>> {
         let all: Vec<(NodeId, &'static [u8])> = match node {
             ROOT => vec![(ROOT, b"."), (NodeId::ROOT, b".."), (SNAPSHOTS, SNAPSHOTS_NAME)],

@@ -6,7 +6,7 @@ use crate::{Complaint, Source};
 
 /// The layers from the bottom up; crates of one layer do not know each other. The tests of a crate may use any other.
 const LAYERS: [&[&str]; 15] = [
-    &["buffer", "nvlist", "parity"],
+    &["buffer", "nvlist", "parity", "transport"],
     &["ondisk"],
     &["checksum", "compress"],
     &["device"],

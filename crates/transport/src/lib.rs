@@ -10,7 +10,7 @@
 //! - an answer is written with one system call, from where its bytes lie.
 
 mod connection;
-mod helper;
+mod fusermount;
 mod operation;
 mod reply;
 mod session;
@@ -18,7 +18,7 @@ mod types;
 mod wire;
 
 pub use connection::DEVICE;
-pub use helper::mount_with_helper;
+pub use fusermount::mount_with_helper;
 pub use operation::{Operation, Request, SetAttr, SetTime};
 pub use reply::{Directory, Entry, Reply, XattrAnswer};
 pub use rustix::io::Errno;

@@ -96,7 +96,9 @@ macro_rules! layouts {
 
 layouts! {
     /// Before each request.
-    InHeader { len: u32, opcode: u32, unique: u64, nodeid: u64, uid: u32, gid: u32, pid: u32, total_extlen: u16, padding: u16 }
+    InHeader {
+        len: u32, opcode: u32, unique: u64, nodeid: u64, uid: u32, gid: u32, pid: u32, total_extlen: u16, padding: u16,
+    }
     /// Before each answer.
     OutHeader { len: u32, error: i32, unique: u64 }
 
