@@ -3,8 +3,9 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{Read, Seek};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::data;
@@ -31,6 +32,15 @@ impl Run {
     /// # Panics
     /// When the program cannot be started or does not end within `limit`.
     pub fn of(command: &mut Command, limit: Duration) -> Run {
+        Self::until(command, limit, None)
+    }
+
+    /// Runs `command` to its end, or until stdout has the text `enough`: then it is killed and counts as having ended
+    /// well. For a program that has said all that matters long before it ends.
+    ///
+    /// # Panics
+    /// As [`of`](Self::of).
+    pub fn until(command: &mut Command, limit: Duration, enough: Option<&str>) -> Run {
         let shown = show(command);
         let mut out = tempfile::tempfile().expect("a temporary file for stdout");
         let mut err = tempfile::tempfile().expect("a temporary file for stderr");
@@ -43,6 +53,11 @@ impl Run {
         let (status, late) = loop {
             if let Some(status) = child.try_wait().expect("a child can be waited for") {
                 break (status, false);
+            }
+            if enough.is_some_and(|enough| has_said(&out, enough)) {
+                let _ = child.kill();
+                let _ = child.wait();
+                break (ExitStatus::default(), false);
             }
             if start.elapsed() > limit {
                 let _ = child.kill();
@@ -133,6 +148,13 @@ fn show(command: &Command) -> String {
         line.push_str(&arg.to_string_lossy());
     }
     line
+}
+
+/// Whether `text` is among what was written so far. The file's position is the writer's too: it is left alone.
+fn has_said(out: &File, text: &str) -> bool {
+    let length = out.metadata().map_or(0, |metadata| metadata.len() as usize);
+    let mut bytes = vec![0; length];
+    out.read_exact_at(&mut bytes, 0).is_ok() && String::from_utf8_lossy(&bytes).contains(text)
 }
 
 fn read_back(file: &mut File) -> String {
