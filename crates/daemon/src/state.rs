@@ -13,7 +13,7 @@ mod tests;
 mod userspace;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -45,6 +45,8 @@ struct Entry {
     opened: Instant,
     altroot: Option<PathBuf>,
     remembered: RememberedPool,
+    /// Where its devices' paths led when it was opened: asked again, a device that hangs would hold up all pools.
+    real_devices: Vec<PathBuf>,
     /// Not opened again at the next start: its name is temporary, or it has `cachefile=none`.
     forgettable: bool,
 }
@@ -100,6 +102,17 @@ fn leaves(vdev: &VdevRequest) -> &[PathBuf] {
     }
 }
 
+/// Where a path leads, or the path itself.
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
+}
+
+/// As [`real`], of all, from a thread that may wait.
+async fn all_real(paths: Vec<PathBuf>) -> Vec<PathBuf> {
+    let given = paths.clone();
+    tokio::task::spawn_blocking(move || given.iter().map(|path| real(path)).collect()).await.unwrap_or(paths)
+}
+
 impl Daemon {
     /// A daemon without pools.
     pub fn new(engine: Arc<dyn Engine>, mounter: Arc<dyn Mounter>, home: Home) -> Self {
@@ -146,7 +159,7 @@ impl Daemon {
                 Ok(handle) => {
                     tracing::info!("opened pool '{name}'");
                     let mount = pool.mount;
-                    self.insert(handle, pool);
+                    self.insert(handle, pool).await;
                     if mount {
                         for problem in self.mount_automatic(Some(&name)).await {
                             tracing::warn!("{problem}");
@@ -161,11 +174,12 @@ impl Daemon {
         }
     }
 
-    fn insert(&self, pool: Arc<dyn PoolHandle>, mut remembered: RememberedPool) {
+    async fn insert(&self, pool: Arc<dyn PoolHandle>, mut remembered: RememberedPool) {
         remembered.guid = pool.guid().to_string();
         remembered.devices = pool.device_paths();
+        let real_devices = all_real(remembered.devices.clone()).await;
         let altroot = remembered.altroot.clone();
-        let entry = Entry { opened: Instant::now(), altroot, remembered, forgettable: false, pool };
+        let entry = Entry { opened: Instant::now(), altroot, remembered, real_devices, forgettable: false, pool };
         self.pools.write().insert(entry.pool.name(), entry);
     }
 
@@ -307,7 +321,7 @@ impl Daemon {
         let stored = call.request.name.clone();
         let name = call.request.temporary_name.clone().unwrap_or_else(|| stored.clone());
         let what = format!("cannot create '{stored}'");
-        self.refuse_own_devices(&call.request.vdevs, call.request.force)?;
+        self.refuse_own_devices(&call.request.vdevs, call.request.force).await?;
         if call.dry_run {
             let layout = self.engine.dry_run(call.request).await.map_err(|error| failed_creation(&what, error))?;
             return Ok(CreatedPool { layout: Some(layout), outcome: Outcome::default() });
@@ -320,7 +334,7 @@ impl Daemon {
             RememberedPool { altroot: call.request.altroot.clone(), mount: true, ..RememberedPool::default() };
         let forgettable = call.request.temporary_name.is_some() || is_uncached(&call.request.pool_properties);
         let pool = self.engine.create(call.request).await.map_err(|error| failed_creation(&what, error))?;
-        self.insert(pool, remembered);
+        self.insert(pool, remembered).await;
         self.set_forgettable(&name, forgettable);
         self.remember();
         let problems = self.mount_automatic(Some(&name)).await;
@@ -329,12 +343,12 @@ impl Daemon {
 
     /// Devices of pools that are imported here are refused with the pool's name; the engine would only see that they
     /// are open.
-    fn refuse_own_devices(&self, vdevs: &[VdevRequest], force: bool) -> Answer<()> {
-        let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+    async fn refuse_own_devices(&self, vdevs: &[VdevRequest], force: bool) -> Answer<()> {
+        let given: Vec<PathBuf> = vdevs.iter().flat_map(leaves).cloned().collect();
+        let led = all_real(given.clone()).await;
         let mut complaints = Vec::new();
         for (name, entry) in self.pools.read().iter() {
-            let mine: Vec<PathBuf> = entry.pool.device_paths().iter().map(real).collect();
-            for leaf in vdevs.iter().flat_map(leaves).filter(|leaf| mine.contains(&real(leaf))) {
+            for (leaf, _) in given.iter().zip(&led).filter(|(_, led)| entry.real_devices.contains(led)) {
                 complaints.push(format!("{} is part of active pool '{name}'", leaf.display()));
             }
         }
@@ -388,7 +402,7 @@ impl Daemon {
         let pool = self.engine.import(request).await.map_err(|error| failed(&what, error))?;
         let name = pool.name();
         let guid = pool.guid().to_string();
-        self.insert(pool, remembered);
+        self.insert(pool, remembered).await;
         self.set_forgettable(&name, forgettable);
         self.unavailable.write().retain(|_, (remembered, _)| remembered.guid != guid);
         self.remember();
@@ -525,7 +539,7 @@ impl Daemon {
         let pool = self.pool(name)?;
         let (what, dry_run) = match &call.change {
             PoolChange::Add { vdevs, force, dry_run, .. } => {
-                self.refuse_own_devices(vdevs, *force)?;
+                self.refuse_own_devices(vdevs, *force).await?;
                 (format!("cannot add to '{name}'"), *dry_run)
             }
             PoolChange::Online { device } => (format!("cannot online {device}"), false),
@@ -540,9 +554,11 @@ impl Daemon {
             .await
             .map_err(|error| if is_add { failed_creation(&what, error) } else { failed(&what, error) })?;
         if !dry_run {
+            let real_devices = if is_add { Some(all_real(pool.device_paths()).await) } else { None };
             if let Some(entry) = self.pools.write().get_mut(name) {
                 entry.remembered.guid = pool.guid().to_string();
                 entry.remembered.devices = pool.device_paths();
+                entry.real_devices = real_devices.unwrap_or_else(|| std::mem::take(&mut entry.real_devices));
             }
             self.remember();
             self.log(&pool, &call.command).await;
@@ -553,9 +569,9 @@ impl Daemon {
     /// `zpool labelclear`.
     pub async fn clear_label(&self, call: &ClearLabel) -> Answer<()> {
         let _admin = self.admin.lock().await;
-        let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+        let led = all_real(vec![call.device.clone()]).await;
         for (name, entry) in self.pools.read().iter() {
-            if entry.pool.device_paths().iter().any(|path| real(path) == real(&call.device)) {
+            if led.iter().any(|led| entry.real_devices.contains(led)) {
                 return Err(ErrorBody::new(format!(
                     "{} is a member (ACTIVE) of pool \"{name}\"",
                     call.device.display()

@@ -17,12 +17,15 @@ use crate::gpt::{self, GptIds};
 use crate::window::WindowDevice;
 use crate::{BlockDevice, busy};
 
-/// Opens a file, a partition or a whole device as it is.
+/// Opens a file, a partition or a whole device as it is. That may wait for a server's answer, so a thread made for
+/// waiting does it.
 ///
 /// # Errors
 /// As [`FileDevice::open`].
-pub fn open_path(path: &Path, options: OpenOptions) -> Result<Arc<dyn BlockDevice>> {
-    Ok(Arc::new(FileDevice::open(path, options)?))
+pub async fn open_path(path: &Path, options: OpenOptions) -> Result<Arc<dyn BlockDevice>> {
+    let owned = path.to_owned();
+    let opened = tokio::task::spawn_blocking(move || FileDevice::open(&owned, options)).await;
+    Ok(Arc::new(opened.unwrap_or_else(|error| Err(DeviceError::open(path, std::io::Error::other(error))))?))
 }
 
 /// Opens what a label or the `zpool` command calls a vdev. With `whole_disk`, `path` names partition 1 of a disk that
@@ -32,13 +35,13 @@ pub fn open_path(path: &Path, options: OpenOptions) -> Result<Arc<dyn BlockDevic
 /// As [`FileDevice::open`]; [`DeviceError::PartitionTable`] when the disk has no pool partition.
 pub async fn open_vdev(path: &Path, whole_disk: bool, options: OpenOptions) -> Result<Arc<dyn BlockDevice>> {
     if !whole_disk {
-        return open_path(path, options);
+        return open_path(path, options).await;
     }
     let disk = disk_of(path).filter(|disk| is_block_device(disk)).unwrap_or_else(|| path.to_owned());
     if !is_block_device(&disk) || (disk == path && is_partition(path)) {
-        return open_path(path, options);
+        return open_path(path, options).await;
     }
-    let device = open_path(&disk, options)?;
+    let device = open_path(&disk, options).await?;
     match gpt::zfs_partition(device.as_ref()).await? {
         Some(part) => {
             let name = partition_path(&disk, part.number);

@@ -82,19 +82,21 @@ pub(crate) struct Op {
     pub reply: oneshot::Sender<(Work, io::Result<()>)>,
 }
 
-/// Who carries out transfers.
-#[derive(Clone, Copy)]
+/// Who carries out a device's transfers.
 pub(crate) enum Engine {
+    /// The ring, which all devices share.
     Ring(&'static Ring),
-    Pool(&'static Pool),
+    /// Threads of the device's own.
+    Pool(Pool),
 }
 
 impl Engine {
-    /// The engine of a kind; `Auto` and an impossible ring give the best there is.
-    pub fn get(kind: EngineKind) -> Self {
+    /// The engine for a device. The ring is for devices whose transfers the kernel submits without waiting for them
+    /// (`submits_at_once`): its one thread, and with it every other device, would wait too. FUSE, for one, waits for
+    /// its server's answer while the transfer is submitted.
+    pub fn get(kind: EngineKind, submits_at_once: bool) -> Self {
         static RING: OnceLock<Option<Ring>> = OnceLock::new();
-        static POOL: OnceLock<Pool> = OnceLock::new();
-        if kind != EngineKind::Threads {
+        if kind != EngineKind::Threads && submits_at_once {
             let ring = RING.get_or_init(|| match Ring::start() {
                 Ok(ring) => Some(ring),
                 Err(error) => {
@@ -106,12 +108,12 @@ impl Engine {
                 return Self::Ring(ring);
             }
         }
-        Self::Pool(POOL.get_or_init(Pool::start))
+        Self::Pool(Pool::default())
     }
 
     /// Carries a transfer out; gives its memory back with the result. A read that meets the end of the file fails with
     /// `UnexpectedEof`.
-    pub async fn run(self, file: &Arc<File>, offset: u64, work: Work) -> (Work, io::Result<()>) {
+    pub async fn run(&self, file: &Arc<File>, offset: u64, work: Work) -> (Work, io::Result<()>) {
         let (reply, answer) = oneshot::channel();
         let op = Op { file: file.clone(), offset, work, reply };
         match self {

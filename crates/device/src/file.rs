@@ -6,7 +6,9 @@
 //! - `O_DIRECT` is used whenever the kernel accepts it for the transfer's position, length and memory; what it does not
 //!   accept goes through a second, buffered descriptor of the same inode (the kernel keeps both coherent) or through an
 //!   aligned bounce buffer;
-//! - a device's size is what it was when it was opened.
+//! - a device's size is what it was when it was opened;
+//! - a file whose file system may make any call wait for a server (FUSE, NFS and the like) is touched only by threads
+//!   of its own once it is open.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -15,8 +17,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use platter_buffer::{Buf, BufMut};
 use rustix::fs::{AtFlags, FlockOperation, OFlags, StatxFlags};
 use rustix::io::Errno;
@@ -26,6 +30,9 @@ use crate::engine::{Engine, Work};
 use crate::error::{DeviceError, Operation, Result};
 use crate::slot::ReadSlot;
 use crate::{BlockDevice, Geometry, Presence, check_range};
+
+/// How long closing a file of a server's is waited for.
+const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
 /// Who carries out the transfers of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,14 +80,19 @@ struct DirectRules {
 pub struct FileDevice {
     path: PathBuf,
     is_block: bool,
+    /// Whether no call on the descriptors waits for a server.
+    is_local: bool,
     size: u64,
     geometry: Geometry,
     writable: bool,
-    buffered: Arc<File>,
+    /// There until the device is dropped.
+    buffered: Option<Arc<File>>,
     direct: Option<(Arc<File>, DirectRules)>,
     /// Set when the kernel refused a direct transfer that the rules allow; from then on all go the buffered way.
     direct_refused: AtomicBool,
     engine: Engine,
+    /// Whether the device was still there when a thread of its own looked, and whether one is looking.
+    looked: Arc<Mutex<(Presence, bool)>>,
 }
 
 impl std::fmt::Debug for FileDevice {
@@ -126,16 +138,19 @@ impl FileDevice {
         let size = size_of(&buffered, is_block).map_err(|error| DeviceError::open(path, error))?;
         let geometry = if is_block { block_geometry(&buffered) } else { Geometry::FILE };
         let direct = if options.direct { open_direct(&buffered, options.writable, geometry) } else { None };
+        let is_local = is_block || is_local(&buffered);
         Ok(Self {
             path: path.into(),
             is_block,
             size,
             geometry,
             writable: options.writable,
-            buffered: Arc::new(buffered),
+            buffered: Some(Arc::new(buffered)),
+            is_local,
             direct,
             direct_refused: AtomicBool::new(false),
-            engine: Engine::get(options.engine),
+            engine: Engine::get(options.engine, is_local),
+            looked: Arc::new(Mutex::new((Presence::Present, false))),
         })
     }
 
@@ -150,13 +165,17 @@ impl FileDevice {
     }
 
     pub(crate) fn file(&self) -> &File {
-        &self.buffered
+        self.buffered()
+    }
+
+    fn buffered(&self) -> &Arc<File> {
+        self.buffered.as_ref().expect("open until dropped")
     }
 
     fn failure(&self, operation: Operation, offset: u64, length: u64, source: io::Error) -> DeviceError {
         match (source.kind(), Errno::from_io_error(&source)) {
             (io::ErrorKind::UnexpectedEof | io::ErrorKind::WriteZero, _) => {
-                let size = size_of(&self.buffered, self.is_block).unwrap_or(0);
+                let size = size_of(self.buffered(), self.is_block).unwrap_or(0);
                 DeviceError::Truncated { device: self.name(), operation, offset, length, size }
             }
             (_, Some(Errno::NODEV | Errno::NXIO)) => {
@@ -175,13 +194,13 @@ impl FileDevice {
 
     /// Runs a transfer directly, and once more buffered when the kernel turns out to refuse that.
     async fn run(&self, direct: Option<&Arc<File>>, offset: u64, work: Work) -> (Work, io::Result<()>) {
-        let Some(file) = direct else { return self.engine.run(&self.buffered, offset, work).await };
+        let Some(file) = direct else { return self.engine.run(self.buffered(), offset, work).await };
         match self.engine.run(file, offset, work).await {
             (work, Err(error)) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
                 if !self.direct_refused.swap(true, Ordering::Relaxed) {
                     tracing::warn!("'{}' refuses direct I/O; using the page cache", self.path.display());
                 }
-                self.engine.run(&self.buffered, offset, work).await
+                self.engine.run(self.buffered(), offset, work).await
             }
             done => done,
         }
@@ -195,7 +214,7 @@ fn lock(file: &File, path: &Path, is_block: bool) -> Result<()> {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(()),
             Err(Errno::WOULDBLOCK) if attempt < attempts => {
-                std::thread::sleep(std::time::Duration::from_millis(50));
+                std::thread::sleep(Duration::from_millis(50));
             }
             Err(Errno::WOULDBLOCK) => {
                 let holder = file.metadata().ok().and_then(|data| busy::lock_holder(data.dev(), data.ino()));
@@ -313,26 +332,67 @@ impl BlockDevice for FileDevice {
     }
 
     async fn flush(&self) -> Result<()> {
-        let (_, result) = self.engine.run(&self.buffered, 0, Work::Flush).await;
+        let (_, result) = self.engine.run(self.buffered(), 0, Work::Flush).await;
         result.map_err(|error| self.failure(Operation::Flush, 0, 0, error))
     }
 
     fn presence(&self) -> Presence {
-        let Ok(metadata) = self.buffered.metadata() else { return Presence::Gone("it cannot be examined".into()) };
-        if self.is_block {
-            return match busy::block_device_exists(metadata.rdev()) {
-                true => Presence::Present,
-                false => Presence::Gone("the device was removed".into()),
-            };
+        let (Engine::Pool(pool), false) = (&self.engine, self.is_local) else {
+            return examine(self.buffered(), self.is_block, self.size);
+        };
+        // Even to look may take as long as a server likes: the answer is that of the look before.
+        let mut looked = self.looked.lock();
+        if !std::mem::replace(&mut looked.1, true) {
+            let (place, file, is_block, size) =
+                (self.looked.clone(), self.buffered().clone(), self.is_block, self.size);
+            pool.call(move || {
+                let found = examine(&file, is_block, size);
+                drop(file);
+                *place.lock() = (found, false);
+            });
         }
-        if metadata.nlink() == 0 {
-            Presence::Gone("the file was deleted".into())
-        } else if metadata.len() < self.size {
-            Presence::Gone(format!("the file was shortened from {} to {} bytes", self.size, metadata.len()))
-        } else {
-            Presence::Present
-        }
+        looked.0.clone()
     }
+}
+
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        let (Engine::Pool(pool), false) = (&self.engine, self.is_local) else { return };
+        // Closing may wait for a server too. The lock must be gone when this returns, or whoever opens the device next
+        // finds it in use; but nobody waits for a device that hangs.
+        let (closed, wait) = std::sync::mpsc::sync_channel(1);
+        let files = (self.buffered.take(), self.direct.take());
+        pool.call(move || {
+            drop(files);
+            let _ = closed.send(());
+        });
+        let _ = wait.recv_timeout(CLOSE_WAIT);
+    }
+}
+
+fn examine(file: &File, is_block: bool, size: u64) -> Presence {
+    let Ok(metadata) = file.metadata() else { return Presence::Gone("it cannot be examined".into()) };
+    if is_block {
+        return match busy::block_device_exists(metadata.rdev()) {
+            true => Presence::Present,
+            false => Presence::Gone("the device was removed".into()),
+        };
+    }
+    if metadata.nlink() == 0 {
+        Presence::Gone("the file was deleted".into())
+    } else if metadata.len() < size {
+        Presence::Gone(format!("the file was shortened from {size} to {} bytes", metadata.len()))
+    } else {
+        Presence::Present
+    }
+}
+
+/// Whether the file lies on a file system of this machine that never makes the submitter of a transfer wait for it
+/// (`FMODE_NOWAIT`, in earnest): what io_uring cannot submit at once there, it gives to threads of its own.
+fn is_local(file: &File) -> bool {
+    /// ext2 to ext4, XFS, btrfs, F2FS, tmpfs (`include/uapi/linux/magic.h`).
+    const KNOWN: [u64; 5] = [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x0102_1994];
+    rustix::fs::fstatfs(file).is_ok_and(|found| KNOWN.contains(&(found.f_type as u64)))
 }
 
 /// Whether memory of `length` bytes at `start` can be one segment of a direct transfer.
@@ -460,6 +520,20 @@ mod tests {
             assert!(text.contains("d0") && text.contains("offset 8192") && text.contains("10000"), "{text}");
             assert!(matches!(device.presence(), Presence::Gone(_)));
         }
+    }
+
+    #[tokio::test]
+    async fn threads_take_more_segments_than_the_kernel_at_once() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = file(&dir, "d0", 4 << 20);
+        let options = OpenOptions { engine: EngineKind::Threads, ..OpenOptions::exclusive() };
+        let device = FileDevice::open(&path, options).expect("open");
+        let parts: Vec<Buf> = (0..2500u32).map(|part| Buf::copy_from(&[part as u8; 512])).collect();
+        device.write(512, parts).await.expect("write");
+        let (assembly, slots) = Assembly::carve(&vec![512; 2500]);
+        device.read_into(512, slots).await.1.expect("read");
+        let bytes = assembly.finish().expect("no slot is left");
+        assert!(bytes.chunks(512).enumerate().all(|(part, bytes)| bytes.iter().all(|byte| *byte == part as u8)));
     }
 
     #[tokio::test]

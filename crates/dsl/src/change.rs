@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use platter_device::OpenOptions;
+use platter_device::{BlockDevice, FileDevice, OpenOptions};
 use platter_dmu::Tx;
 use platter_vdev::{Condition, Layout, Leaf, PathOpener, TopVdev, VdevAux, VdevState};
 
@@ -68,6 +68,7 @@ impl Place {
     /// Whether a command that says `name` means this leaf: its guid, its path, or a short name.
     pub fn is_called(&self, name: &str) -> bool {
         let path = self.config.path.as_deref().unwrap_or("");
+        // Last of all: a device that hangs makes this wait.
         let same = || match (std::fs::canonicalize(name), std::fs::canonicalize(path)) {
             (Ok(given), Ok(own)) => given == own,
             _ => false,
@@ -301,7 +302,7 @@ fn check_ashift(core: &Core, vdevs: &[VdevRequest], asked: u64) -> Result<()> {
     }
     for vdev in vdevs {
         let sectors = create::leaf_paths(vdev).into_iter().filter_map(|path| {
-            let device = platter_device::open_path(path, OpenOptions::read_only()).ok()?;
+            let device = FileDevice::open(path, OpenOptions::read_only()).ok()?;
             Some((device.geometry().logical_ashift(), device.geometry().physical_ashift()))
         });
         let ashift = if asked == 0 { u64::from(platter_vdev::geometry::best_ashift(sectors)) } else { asked };

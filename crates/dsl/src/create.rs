@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, RwLock};
-use platter_device::{BlockDevice, OpenOptions};
+use platter_device::{BlockDevice, FileDevice, OpenOptions};
 use platter_dmu::bpobj::Bpobj;
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, ObjsetParams, Tx, TxgGate, WriteProperties};
@@ -150,7 +150,7 @@ fn check_width(vdev: &VdevRequest) -> Result<()> {
 }
 
 fn size_of(path: &Path) -> Option<u64> {
-    platter_device::open_path(path, OpenOptions::read_only()).ok().map(|device| device.size())
+    FileDevice::open(path, OpenOptions::read_only()).ok().map(|device| device.size())
 }
 
 /// Devices of one group that differ in size waste space: that needs `-f`.

@@ -61,7 +61,7 @@ fn is_candidate(path: &Path, devices_only: bool) -> bool {
 
 /// The labels of a device, or of the pool's partition on it, with the path of the one that has them.
 pub async fn labels_at(path: &Path) -> Option<(PathBuf, DeviceLabels)> {
-    let device = platter_device::open_path(path, OpenOptions::read_only()).ok()?;
+    let device = platter_device::open_path(path, OpenOptions::read_only()).await.ok()?;
     if let Ok(found) = labels::read(&*device).await {
         return Some((path.to_owned(), found));
     }

@@ -23,7 +23,7 @@ pub async fn check(path: &Path, force: bool) -> Result<()> {
         return Err(PoolError::invalid(format!("cannot use '{shown}': must be a block device or regular file")));
     }
     // Opening it exclusively tells whether it is mounted, in another pool or otherwise in use.
-    let device = match platter_device::open_path(path, OpenOptions::exclusive()) {
+    let device = match platter_device::open_path(path, OpenOptions::exclusive()).await {
         Ok(device) => device,
         Err(error) => return Err(in_use(path, &error.to_string()).await),
     };

@@ -28,7 +28,7 @@ pub struct Faults {
     pub write: bool,
     /// Flushes fail with EIO.
     pub flush: bool,
-    /// Nothing is answered until this is over.
+    /// Nothing is answered until this is over, not even what its size is.
     pub hang: bool,
 }
 
@@ -222,15 +222,23 @@ impl Served {
 impl Filesystem for Served {
     fn lookup(&self, _request: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let index = self.0.iter().position(|disk| OsStr::new(&disk.name) == name);
-        match index.and_then(|index| self.attr(INodeNo(index as u64 + 2))) {
-            Some(attr) => reply.entry(&TTL, &attr, Generation(0)),
+        let found = index.map(|index| INodeNo(index as u64 + 2)).and_then(|ino| Some((ino, self.attr(ino)?)));
+        match found {
+            Some((ino, attr)) => self.with(ino, move |disk| {
+                disk.wait();
+                reply.entry(&TTL, &attr, Generation(0));
+            }),
             None => reply.error(Errno::ENOENT),
         }
     }
 
     fn getattr(&self, _request: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         match self.attr(ino) {
-            Some(attr) => reply.attr(&TTL, &attr),
+            Some(attr) if ino == INodeNo::ROOT => reply.attr(&TTL, &attr),
+            Some(attr) => self.with(ino, move |disk| {
+                disk.wait();
+                reply.attr(&TTL, &attr);
+            }),
             None => reply.error(Errno::ENOENT),
         }
     }
@@ -275,8 +283,11 @@ impl Filesystem for Served {
         });
     }
 
-    fn flush(&self, _request: &Request, _ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
-        reply.ok();
+    fn flush(&self, _request: &Request, ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        self.with(ino, move |disk| {
+            disk.wait();
+            reply.ok();
+        });
     }
 
     fn fsync(&self, _request: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
