@@ -8,8 +8,13 @@ const SIGPIPE_CODE: i32 = 128 + 13;
 
 /// Writes text at once.
 pub fn write(text: std::fmt::Arguments<'_>) {
+    write_bytes(text.to_string().as_bytes());
+}
+
+/// Writes bytes at once: names of files need not be text.
+pub fn write_bytes(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
-    match out.write_fmt(text).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => {}
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(SIGPIPE_CODE),
         Err(error) => {

@@ -16,6 +16,7 @@ pub mod file;
 pub mod gpt;
 pub mod memory;
 mod pool;
+pub mod project;
 mod ring;
 pub mod slot;
 pub mod window;

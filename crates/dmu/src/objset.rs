@@ -113,6 +113,8 @@ pub struct Objset {
     pub(crate) numbers: Mutex<Numbers>,
     /// The ZAPs with the totals per user, group and project.
     pub(crate) special: Mutex<[Option<Arc<Dnode>>; 3]>,
+    /// The totals of projects are being counted for the first time.
+    pub(crate) recount: Mutex<Option<userused::Recount>>,
     allocator: tokio::sync::Mutex<Cursor>,
     /// Counts changes of dnode blocks, so that a dnode is not made from an outdated block.
     pub(crate) generation: AtomicU64,
@@ -147,6 +149,7 @@ impl Objset {
             cache: Mutex::default(),
             numbers: Mutex::default(),
             special: Mutex::new(special),
+            recount: Mutex::default(),
             allocator: tokio::sync::Mutex::default(),
             generation: AtomicU64::new(0),
         });

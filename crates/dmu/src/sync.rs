@@ -25,7 +25,7 @@ use crate::numbers::PER_BLOCK;
 use crate::objset::Objset;
 use crate::policy;
 use crate::treesync::{SyncContext, TreeSync};
-use crate::userused::{Changes, complete_flags};
+use crate::userused::{Changes, UserAccounting, complete_flags};
 
 /// Objects worked on at a time; the blocks they have in flight together are bounded elsewhere.
 const OBJECTS_IN_FLIGHT: usize = 64;
@@ -85,23 +85,39 @@ async fn run(objset: &Arc<Objset>, context: &SyncContext, dirty: &BTreeMap<u64, 
 
 /// Books what the objects' changes mean for users, groups and projects, and writes those totals.
 async fn write_totals(objset: &Arc<Objset>, context: &SyncContext, synced: &[Synced]) -> Result<()> {
+    if context.properties.accounting.projects {
+        // The pool began to count projects: from the first object on that is counted with its number of objects.
+        let mut head = objset.head.write();
+        head.phys.size = head.phys.size.max(OBJSET_PHYS_SIZE_V3);
+    }
     let keeps = objset.accounting();
     if !keeps.space {
         return Ok(());
     }
+    let is_complete = objset.counts_projects();
+    let mut recount = objset.recount.lock().take().filter(|_| !is_complete);
+    // Until every object is to be counted, there is nothing of projects to be kept up to date.
+    let keeps = UserAccounting { projects: keeps.projects && (is_complete || recount.is_some()), ..keeps };
     let mut changes = Changes::default();
-    for object in synced {
+    for object in synced.iter().filter(|object| object.freed || object.changed) {
         let mut state = object.dnode.state.lock();
-        let old = object.before.as_deref();
+        let in_project =
+            recount.as_mut().map_or(is_complete, |recount| recount.note(object.dnode.object(), !object.freed));
+        let old = (object.before.as_deref(), in_project);
         if object.freed {
             changes.replace(keeps, old, None);
-        } else if object.changed {
+        } else {
             let mut phys = (*state.disk).clone();
             changes.replace(keeps, old, Some(&mut phys));
             state.disk = Arc::new(phys);
         }
     }
-    changes.apply(objset, keeps, context.txg).await?;
+    let fresh = recount.as_mut().is_some_and(|recount| !std::mem::replace(&mut recount.begun, true));
+    changes.apply(objset, keeps, fresh, context.txg).await?;
+    if recount.is_some() {
+        // Else one may have begun meanwhile, with the next group.
+        *objset.recount.lock() = recount;
+    }
     for dnode in context.core.take_dirty(context.txg).into_values() {
         sync_object(context, dnode).await?;
     }
@@ -287,15 +303,11 @@ async fn write_head(objset: &Arc<Objset>, context: &SyncContext) -> Result<BlkPt
     let core = &context.core;
     let meta = objset.meta.phys();
     let fill = meta.blkptrs.iter().map(BlkPtr::fill).sum();
-    let keeps = context.properties.accounting;
     let kept = complete_flags(objset.accounting());
     let (old, block) = {
         let mut head = objset.head.write();
         head.phys.meta_dnode = (*meta).clone();
         head.phys.flags &= !ACCOUNTING_FLAGS | kept;
-        if keeps.projects && head.phys.size < OBJSET_PHYS_SIZE_V3 {
-            head.phys.size = OBJSET_PHYS_SIZE_V3;
-        }
         let special = objset.special.lock();
         let [users, groups, projects] = [0, 1, 2].map(|at: usize| special[at].as_ref().map(|d| (*d.phys()).clone()));
         (head.phys.userused, head.phys.groupused, head.phys.projectused) = (users, groups, projects);

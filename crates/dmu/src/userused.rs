@@ -77,8 +77,32 @@ pub(crate) fn complete_flags(keeps: UserAccounting) -> u64 {
     space | objects | projects
 }
 
-/// The totals that an object set of this kind and head size can keep.
+/// Which objects are in the totals of projects while those are counted for the first time. A dnode does not say so: its
+/// flags were set when its user's total was first kept, and that may have been long before.
+///
+/// OpenZFS has no such thing (`dmu_objset_id_quota_upgrade_cb`): it takes old files off totals they were never in.
+#[derive(Debug, Default)]
+pub(crate) struct Recount {
+    /// One bit per object, 64 of them per entry.
+    counted: BTreeMap<u64, u64>,
+    /// The first group that counts has been synced.
+    pub(crate) begun: bool,
+}
+
+impl Recount {
+    /// Notes that `object` is (or is no longer) in a total; whether it was.
+    pub(crate) fn note(&mut self, object: ObjectId, is_in: bool) -> bool {
+        let (word, bit) = (self.counted.entry(object.0 / 64).or_default(), 1 << (object.0 % 64));
+        let was = *word & bit != 0;
+        *word = if is_in { *word | bit } else { *word & !bit };
+        was
+    }
+}
+
+/// The totals that an object set of this kind and head size can keep. Its head grows with the first group that has
+/// projects to count.
 pub(crate) fn possible(keeps: UserAccounting, kind: u64, size: usize) -> UserAccounting {
+    let size = if keeps.projects { size.max(OBJSET_PHYS_SIZE_V3) } else { size };
     let space = keeps.space && kind == objset_type::ZFS && size >= OBJSET_PHYS_SIZE_V2;
     UserAccounting {
         space,
@@ -146,13 +170,19 @@ impl Changes {
         }
     }
 
-    /// Counts that a dnode turned from `old` into `new`, and marks the new one as counted.
-    pub(crate) fn replace(&mut self, keeps: UserAccounting, old: Option<&DnodePhys>, new: Option<&mut DnodePhys>) {
+    /// Counts that a dnode turned from `old` into `new`, and marks the new one as counted; `in_project` says whether
+    /// the old one was in its project's total.
+    pub(crate) fn replace(
+        &mut self,
+        keeps: UserAccounting,
+        (old, in_project): (Option<&DnodePhys>, bool),
+        new: Option<&mut DnodePhys>,
+    ) {
         if !keeps.space {
             return;
         }
         if let Some(old) = old {
-            self.add(keeps, old, -1);
+            self.add(UserAccounting { projects: keeps.projects && in_project, ..keeps }, old, -1);
         }
         if let Some(new) = new {
             new.flags |= FLAG_USERUSED_ACCOUNTED;
@@ -163,14 +193,19 @@ impl Changes {
         }
     }
 
-    /// Writes the changes into the ZAPs.
-    pub(crate) async fn apply(self, objset: &Arc<Objset>, keeps: UserAccounting, txg: Txg) -> Result<()> {
+    /// Writes the changes into the ZAPs; with `fresh`, what was in those of projects is forgotten first.
+    pub(crate) async fn apply(self, objset: &Arc<Objset>, keeps: UserAccounting, fresh: bool, txg: Txg) -> Result<()> {
         let tx = Tx::syncing(txg);
         let mut zaps: BTreeMap<Totals, Zap> = BTreeMap::new();
         // All exist from the first change on, also those without an entry.
         let wanted = Totals::ALL.into_iter().filter(|totals| *totals != Totals::Projects || keeps.projects);
         for totals in wanted {
             zaps.insert(totals, objset.totals_for_writing(&tx, totals).await?);
+        }
+        if let Some(projects) = zaps.get(&Totals::Projects).filter(|_| fresh) {
+            for entry in projects.all().await? {
+                projects.remove(&tx, &entry.name).await?;
+            }
         }
         for ((totals, name), change) in self.by_name {
             let Some(zap) = zaps.get(&totals).filter(|_| change != 0) else { continue };
@@ -232,6 +267,9 @@ impl Objset {
         if self.accounting_is_complete() {
             return Ok(());
         }
+        if self.accounting().projects && !self.counts_projects() {
+            self.recount.lock().get_or_insert_default();
+        }
         let mut object = ObjectId(0);
         while let Some(next) = self.next_object(object).await? {
             object = next;
@@ -245,12 +283,20 @@ impl Objset {
                 },
             }
         }
+        let gate = self.params().gate.clone();
+        // Whoever reads that the totals are complete must find them so.
+        gate.wait_synced(gate.open_txg()).await?;
         let tx = self.begin_net_free().await?;
         let wanted = complete_flags(self.accounting());
         self.mark_complete(&tx, wanted);
-        let (gate, txg) = (self.params().gate.clone(), tx.txg());
+        let txg = tx.txg();
         drop(tx);
         gate.wait_synced(txg).await
+    }
+
+    /// Whether every object is in the total of its project.
+    pub(crate) fn counts_projects(&self) -> bool {
+        self.head.read().phys.flags & OBJSET_FLAG_PROJECTQUOTA_COMPLETE != 0
     }
 }
 
@@ -300,10 +346,10 @@ mod tests {
         let mut old = new_phys(object_type::PLAIN_FILE_CONTENTS, 512, 17, 1, 1);
         (old.bonus_type, old.bonus, old.used) = (object_type::SA, sa(1, 5, 0, 0), 1000);
         let mut changes = Changes::default();
-        changes.replace(keeps, None, Some(&mut old));
+        changes.replace(keeps, (None, false), Some(&mut old));
         let mut new = old.clone();
         (new.bonus, new.used) = (sa(2, 5, 0, 0), 3000);
-        changes.replace(keeps, Some(&old), Some(&mut new));
+        changes.replace(keeps, (Some(&old), true), Some(&mut new));
         let seen: Vec<(Totals, &str, i64)> =
             changes.by_name.iter().map(|((totals, name), change)| (*totals, name.as_str(), *change)).collect();
         let expected = [
@@ -317,5 +363,22 @@ mod tests {
             (Totals::Projects, "obj-0", 1),
         ];
         assert_eq!(seen, expected);
+
+        // Counted long before projects were.
+        let mut changes = Changes::default();
+        changes.replace(keeps, (Some(&old), false), Some(&mut new));
+        let seen = |name: &str| changes.by_name[&(Totals::Projects, name.to_owned())];
+        assert_eq!((seen("0"), seen("obj-0")), (3512, 1));
+    }
+
+    #[test]
+    fn a_recount_knows_each_object() {
+        let mut recount = Recount::default();
+        for object in [0, 63, 64, 1 << 40] {
+            assert!(!recount.note(ObjectId(object), true));
+            assert!(recount.note(ObjectId(object), true));
+        }
+        assert!(recount.note(ObjectId(63), false) && !recount.note(ObjectId(63), false));
+        assert!(recount.note(ObjectId(64), false));
     }
 }

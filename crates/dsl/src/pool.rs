@@ -307,8 +307,7 @@ impl Pool {
             .task(async move |core, tx| {
                 let random = || core.random();
                 core.features.enable(&core.mos, &core.directory, &tx, info.guid, random).await?;
-                core.dirty_config();
-                Ok(())
+                Ok(crate::upgrade::follow_features(&core, &tx).await?)
             })
             .await
     }

@@ -52,16 +52,24 @@ pub async fn run(core: &Arc<Core>, wanted: Option<Vec<String>>) -> Result<Change
             }
         }
         if !changed.features.is_empty() || changed.from_version.is_some() {
-            // Some checksums are salted.
-            salt::create_if_missing(&core.directory, &core.store, &tx, &core.environment).await?;
-            core.mos.set_properties(crate::core::mos_properties(core.version(), &core.features));
-            core.mos.set_hole_birth(core.features.is_active("com.delphix:hole_birth"));
-            core.dirty_config();
-            properties::apply(&core, &tx).await?;
+            follow_features(&core, &tx).await?;
         }
         Ok(changed)
     })
     .await
+}
+
+/// Lets everything that is open follow the features, some of which were just enabled.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn follow_features(core: &Arc<Core>, tx: &Tx) -> platter_zio::Result<()> {
+    // Some checksums are salted.
+    salt::create_if_missing(&core.directory, &core.store, tx, &core.environment).await?;
+    core.mos.set_properties(crate::core::mos_properties(core.version(), &core.features));
+    core.mos.set_hole_birth(core.features.is_active("com.delphix:hole_birth"));
+    core.dirty_config();
+    properties::apply(core, tx).await
 }
 
 /// Brings a pool with a version to feature flags, none of them enabled yet.

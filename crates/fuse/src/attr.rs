@@ -44,6 +44,7 @@ pub(crate) fn set_attr(change: &transport::SetAttr) -> SetAttr {
         mtime: change.mtime.map(set_time),
         ctime: change.ctime.map(|time| SetTime::At(timestamp(time))),
         flags: None,
+        project: None,
     }
 }
 

@@ -22,6 +22,9 @@ const FSSETXATTR: u32 = 0x401c_5820;
 const FSXATTR_BYTES: usize = 28;
 const O_ACCMODE: i32 = 0o3;
 const O_RDONLY: i32 = 0;
+const PROJECT_AT: usize = 12;
+/// No project's number (`ZFS_INVALID_PROJID`).
+const NO_PROJECT: u32 = u32::MAX;
 const O_APPEND: i32 = 0o2000;
 
 /// A file flag on disk, as `FS_*_FL` and as `FS_XFLAG_*`.
@@ -31,11 +34,12 @@ struct Flag {
     extended: u32,
 }
 
-/// Those that can be changed. `ZFS_PROJINHERIT` is not among them: new files get no project yet.
-const FLAGS: [Flag; 3] = [
+/// Those that can be changed.
+const FLAGS: [Flag; 4] = [
     Flag { zfs: flags::IMMUTABLE, plain: 0x10, extended: 0x8 },
     Flag { zfs: flags::APPENDONLY, plain: 0x20, extended: 0x10 },
     Flag { zfs: flags::NODUMP, plain: 0x40, extended: 0x80 },
+    Flag { zfs: flags::PROJINHERIT, plain: 0x2000_0000, extended: 0x200 },
 ];
 
 /// The words that the kernel has for the `ZFS_*` flags.
@@ -64,26 +68,33 @@ fn word_at(data: &[u8], at: usize) -> Result<u32, Errno> {
 pub(crate) fn ioctl(fs: &PlatterFs, node: NodeId, command: u32, data: &[u8]) -> Result<Vec<u8>, Errno> {
     let object = fs.object(node);
     let attr = || fs.run("ioctl", fs.zpl.getattr(object));
-    let set = |flags: u64| {
-        let change = SetAttr { flags: Some(flags), ..SetAttr::default() };
+    let set = |flags: u64, project: Option<u64>| {
+        let change = SetAttr { flags: Some(flags), project, ..SetAttr::default() };
         fs.run("ioctl", fs.zpl.setattr(object, change)).map(|_| Vec::new())
     };
     match command {
         // A C `int`, whatever the command's number says.
         GETVERSION => Ok((attr()?.generation as u32).to_ne_bytes().to_vec()),
         GETFLAGS => Ok(shown(&attr()?, |flag| flag.plain).to_ne_bytes().to_vec()),
-        SETFLAGS => set(wanted_flags(&attr()?, word_at(data, 0)?, |flag| flag.plain)?),
+        SETFLAGS => set(wanted_flags(&attr()?, word_at(data, 0)?, |flag| flag.plain)?, None),
         FSGETXATTR => {
+            let attr = attr()?;
             let mut answer = vec![0; FSXATTR_BYTES];
-            answer[..4].copy_from_slice(&shown(&attr()?, |flag| flag.extended).to_ne_bytes());
+            answer[..4].copy_from_slice(&shown(&attr, |flag| flag.extended).to_ne_bytes());
+            // Ids above 32 bits are not made by any system.
+            answer[PROJECT_AT..PROJECT_AT + 4].copy_from_slice(&(attr.project as u32).to_ne_bytes());
             Ok(answer)
         }
         FSSETXATTR => {
-            // Hints about extents, and a project.
-            if [4, 12, 16].into_iter().any(|at| word_at(data, at) != Ok(0)) {
+            // Hints about extents.
+            if [4, 16].into_iter().any(|at| word_at(data, at) != Ok(0)) {
                 return Err(Errno::OPNOTSUPP);
             }
-            set(wanted_flags(&attr()?, word_at(data, 0)?, |flag| flag.extended)?)
+            let project = word_at(data, PROJECT_AT)?;
+            if project == NO_PROJECT {
+                return Err(Errno::INVAL);
+            }
+            set(wanted_flags(&attr()?, word_at(data, 0)?, |flag| flag.extended)?, Some(u64::from(project)))
         }
         _ => Err(Errno::NOTTY),
     }

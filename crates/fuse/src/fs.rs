@@ -104,11 +104,7 @@ impl Filesystem for PlatterFs {
             Operation::SyncFs => self.answer_when_stable("syncfs", self.root, reply),
             Operation::Fsync { .. } => self.answer_when_stable("fsync", self.object(node), reply),
             Operation::FsyncDir { .. } => self.answer_when_stable("fsyncdir", self.object(node), reply),
-            Operation::StatFs => {
-                let stat = self.zpl.statfs();
-                let (blocks, available) = (stat.blocks, stat.available);
-                reply.statfs(stat.block_size, blocks, available, stat.files, stat.files_free, stat.name_max);
-            }
+            Operation::StatFs => self.statfs(node, reply),
             Operation::SetXattr { name, value, flags, clear_set_gid } => {
                 self.setxattr(node, caller, name, value, flags, clear_set_gid, reply);
             }
@@ -224,6 +220,17 @@ impl PlatterFs {
             return reply.error(error);
         }
         self.answer_attr(self.run("setattr", self.zpl.setattr(object, set_attr(&change))), reply);
+    }
+
+    fn statfs(&self, node: NodeId, reply: Reply) {
+        let object = if Control::has(node) { self.zpl.root() } else { self.object(node) };
+        match self.run("statfs", self.zpl.statfs_of(object)) {
+            Ok(stat) => {
+                let (blocks, available) = (stat.blocks, stat.available);
+                reply.statfs(stat.block_size, blocks, available, stat.files, stat.files_free, stat.name_max);
+            }
+            Err(error) => reply.error(error),
+        }
     }
 
     fn mknod(&self, parent: NodeId, name: &[u8], rdev: u32, mode: u32, new: NewFile, reply: Reply) {

@@ -138,7 +138,6 @@ fn what_cannot_be_set_or_inherited_is_refused_in_openzfs_words() {
         ("volmode=dev", "no volumes yet"),
         ("special_small_blocks=4096", "no special vdevs yet"),
         ("snapdir=visible", "no snapshots yet"),
-        ("projectquota@7=1G", "files have no project numbers yet"),
     ];
     for (setting, reason) in set {
         let refused = lab.zfs(&format!("set {setting} tank/a")).refused();

@@ -117,6 +117,8 @@ pub struct Attr {
     pub crtime: Timestamp,
     /// `ZFS_*` file flags (immutable, append-only, ...); see [`platter_ondisk::znode::flags`].
     pub flags: u64,
+    /// The project whose space it takes; 0 unless another was set or inherited.
+    pub project: u64,
 }
 
 /// A time to be set.
@@ -147,6 +149,8 @@ pub struct SetAttr {
     pub ctime: Option<SetTime>,
     /// The upper half of the `ZFS_*` flags (immutable, append-only, no-dump, hidden, ...).
     pub flags: Option<u64>,
+    /// The project (regular files and directories only).
+    pub project: Option<u64>,
 }
 
 /// What an extended attribute's being there means to who sets it (`setxattr` flags).

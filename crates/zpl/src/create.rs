@@ -14,6 +14,7 @@ use crate::error::ZplError;
 use crate::fs::{NameRules, Zpl};
 use crate::options::CreateOptions;
 use crate::phys::Phys;
+use crate::projects::new_objects_have_projects;
 use crate::sa_table::{SaTable, plain_zap};
 use crate::salt::Salts;
 use crate::znode::Znode;
@@ -54,7 +55,8 @@ impl Zpl {
         let unlinked = Zap::create(os, tx, None, plain_zap(object_type::UNLINKED_SET, &salts)).await?;
         zap.put_u64(tx, master::DELETE_QUEUE.as_bytes(), unlinked.dnode().object().0).await?;
 
-        let mut phys = Phys::new(FileKind::Directory, 0o755, tx.txg().0, options.now, &table);
+        let project = new_objects_have_projects(os, &table).then_some(0);
+        let mut phys = Phys::new(FileKind::Directory, 0o755, tx.txg().0, options.now, project, &table);
         phys.uid = u64::from(options.uid);
         phys.gid = u64::from(options.gid);
         debug_assert!(phys.order.contains(&table.number(ZplAttr::Parent)));

@@ -20,6 +20,7 @@ use crate::attr::{Fallocate, FileKind, SeekFor, SetAttr};
 use crate::error::{Result, ZplError};
 use crate::fs::Zpl;
 use crate::log;
+use crate::projects;
 use crate::znode::Znode;
 
 /// Largest size of a file, in bytes (`MAXOFFSET_T`).
@@ -155,7 +156,7 @@ impl Zpl {
         block_size: u32,
         eof: Option<u64>,
     ) -> Result<usize> {
-        let (size, uid, gid) = {
+        let (size, takers) = {
             let state = znode.state.lock();
             if state.freed {
                 return Err(ZplError::Stale);
@@ -164,9 +165,9 @@ impl Zpl {
             if phys.flags & flags::IMMUTABLE != 0 || phys.flags & flags::APPENDONLY != 0 && offset < phys.size {
                 return Err(ZplError::NotPermitted);
             }
-            (phys.size, phys.uid, phys.gid)
+            (phys.size, projects::takers(phys))
         };
-        self.check_quotas(uid, gid, false).await?;
+        self.check_quotas(takers, false).await?;
         self.reserve(data.len() as u64).await?;
         let tx = self.begin().await?;
         if block_size != znode.dnode.block_size() {

@@ -32,6 +32,7 @@ mod path;
 mod phys;
 mod posix_acl;
 mod prefetch;
+mod projects;
 mod range_lock;
 mod replay;
 mod sa_table;

@@ -218,7 +218,7 @@ pub(crate) fn zeroed(tx: &LoggedTx, znode: &Znode, offset: u64, length: u64) {
 
 /// Notes that attributes were set.
 pub(crate) fn attributes_set(tx: &LoggedTx, znode: &Znode, change: &SetAttr) {
-    if change.flags.is_some() {
+    if change.flags.is_some() || change.project.is_some() {
         // Left to the group: file flags are set rarely.
         return tx.has_no_record();
     }

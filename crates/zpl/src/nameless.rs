@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::fs::Zpl;
 use crate::log::LoggedTx;
 use crate::namespace::{CREATE_COST, check_alive};
-use crate::new_object::{New, group_of_new};
+use crate::new_object::New;
 use crate::znode::Znode;
 
 impl Zpl {
@@ -30,7 +30,7 @@ impl Zpl {
         check_alive(&directory)?;
         let lists = self.inherited_acl(&directory, &new, FileKind::Regular).await?;
         self.reserve(CREATE_COST).await?;
-        self.check_quotas(u64::from(new.uid), group_of_new(&directory, new.gid), true).await?;
+        self.check_quotas_of_new(&directory, &new).await?;
 
         let tx = self.begin().await?;
         let what = New { kind: FileKind::Regular, rdev: 0, target: None, replayed: None };

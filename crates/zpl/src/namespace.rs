@@ -17,8 +17,9 @@ use crate::dir::{Entry, check_length, missing_object};
 use crate::error::{Result, ZplError};
 use crate::fs::Zpl;
 use crate::log::{self, LoggedTx};
-use crate::new_object::{New, group_of_new};
+use crate::new_object::New;
 use crate::posix_acl::{self, PosixAcl};
+use crate::projects::check_same_project;
 use crate::znode::Znode;
 
 /// Most links of one object.
@@ -122,7 +123,7 @@ impl Zpl {
             None => self.inherited_acl(&directory, &new, what.kind).await?,
         };
         self.reserve(CREATE_COST).await?;
-        self.check_quotas(u64::from(new.uid), group_of_new(&directory, new.gid), true).await?;
+        self.check_quotas_of_new(&directory, &new).await?;
 
         let tx = self.begin().await?;
         let znode = self.make_filled(&directory, &tx, Some(name), new, &what, &lists).await?;
@@ -224,6 +225,9 @@ impl Zpl {
         }
         check_entries_addable(&directory)?;
         check_movable(&znode)?;
+        if !self.is_replaying() {
+            check_same_project(&directory, &znode)?;
+        }
         if znode.state.lock().phys.links >= LINKS_MAX {
             return Err(ZplError::TooManyLinks);
         }
@@ -391,8 +395,14 @@ impl Zpl {
             }
             if parent != new_parent {
                 self.check_ancestry(&moved, &to).await?;
-                if let Some(replaced) = replaced.as_ref().filter(|_| flags.exchange) {
-                    self.check_ancestry(replaced, &from).await?;
+                let returned = replaced.as_ref().filter(|_| flags.exchange);
+                if let Some(returned) = returned {
+                    self.check_ancestry(returned, &from).await?;
+                }
+                // The flags of directories may be younger than what is replayed.
+                if !self.is_replaying() {
+                    check_same_project(&to, &moved)?;
+                    returned.map_or(Ok(()), |returned| check_same_project(&from, returned))?;
                 }
             }
             check_movable(&moved)?;
@@ -445,7 +455,7 @@ impl Zpl {
                     from_links += other_links;
                     to_links -= other_links;
                     (from_size, to_size) = (0, 0);
-                    self.moved(other, &tx, parent, now).await?;
+                    self.moved(other, &tx, &from, now).await?;
                 }
                 Some(other) => {
                     if whiteout.is_none() {
@@ -459,7 +469,7 @@ impl Zpl {
                 }
                 None => {}
             }
-            self.moved(&moved, &tx, new_parent, now).await?;
+            self.moved(&moved, &tx, &to, now).await?;
             if parent == new_parent {
                 self.entries_changed(&to, &tx, from_size + to_size, from_links + to_links, now).await?;
             } else {
@@ -516,11 +526,12 @@ impl Zpl {
         Err(ZioError::corrupt("directory tree", format!("directory {} is below itself", directory.object)).into())
     }
 
-    async fn moved(&self, znode: &Znode, tx: &Tx, parent: ObjectId, now: Timestamp) -> Result<()> {
+    async fn moved(&self, znode: &Znode, tx: &Tx, parent: &Znode, now: Timestamp) -> Result<()> {
+        let inherited = parent.state.lock().phys.flags & flags::PROJINHERIT;
         self.update(znode, tx, |phys| {
-            phys.parent = parent.0;
+            phys.parent = parent.object.0;
             phys.ctime = now.to_words();
-            phys.flags |= flags::AV_MODIFIED;
+            phys.flags |= flags::AV_MODIFIED | inherited;
         })
         .await
     }

@@ -51,7 +51,8 @@ pub(crate) fn group_of_new(directory: &Znode, own: u32) -> u64 {
 impl Zpl {
     /// Makes an object for something new in `directory`, which does not name it yet.
     pub(crate) async fn make_object(&self, directory: &Znode, tx: &Tx, new: NewFile, what: &New<'_>) -> Result<Znode> {
-        let mut phys = Phys::new(what.kind, u64::from(new.mode), tx.txg().0, self.now(), &self.table);
+        let project = self.project_of_new(directory);
+        let mut phys = Phys::new(what.kind, u64::from(new.mode), tx.txg().0, self.now(), project, &self.table);
         phys.uid = u64::from(new.uid);
         phys.gid = group_of_new(directory, new.gid);
         {
@@ -60,6 +61,9 @@ impl Zpl {
                 phys.mode |= 0o2000;
             }
             phys.flags |= state.phys.flags & flags::XATTR;
+            if project.is_some() && matches!(what.kind, FileKind::Regular | FileKind::Directory) {
+                phys.flags |= state.phys.flags & flags::PROJINHERIT;
+            }
         }
         if matches!(what.kind, FileKind::BlockDevice | FileKind::CharDevice) {
             phys.rdev = Some(rdev_from_user(what.rdev));
@@ -76,7 +80,10 @@ impl Zpl {
             (phys.ctime, phys.crtime) = (old.create_time, old.create_time);
             phys.rdev = phys.rdev.map(|_| old.rdev);
             if let Some(given) = replayed.flags {
-                phys.flags = replay::flags_with(phys.flags, given)?;
+                phys.flags = replay::flags_with(phys.flags, given);
+                if let Some(project) = given.project().filter(|_| phys.projid.is_some()) {
+                    phys.projid = Some(project);
+                }
             }
             if let Some((acl, wide)) = &replayed.acl {
                 phys.set_acl(acl.clone(), *wide);

@@ -15,7 +15,7 @@ use platter_zio::Result;
 
 use crate::acl::Acl;
 use crate::attr::{FileKind, Timestamp};
-use crate::sa_table::{DEVICE_TEMPLATE, SYMLINK_TEMPLATE, SaTable, TEMPLATE};
+use crate::sa_table::{FIXED, SaTable, template};
 use crate::znode_legacy;
 
 /// All attributes of one object.
@@ -34,6 +34,8 @@ pub(crate) struct Phys {
     pub ctime: [u64; 2],
     pub crtime: [u64; 2],
     pub rdev: Option<u64>,
+    /// The project as it is stored; see [`project`](Self::project).
+    pub projid: Option<u64>,
     /// The hidden directory with extended attributes; 0 is none, too.
     pub xattr: Option<u64>,
     /// The encoded list of extended attributes.
@@ -66,16 +68,19 @@ pub(crate) enum EncodeError {
 }
 
 impl Phys {
-    /// A new object's attributes.
-    pub fn new(kind: FileKind, mode: u64, generation: u64, now: Timestamp, table: &SaTable) -> Self {
+    /// A new object's attributes; `project` where objects have one.
+    pub fn new(
+        kind: FileKind,
+        mode: u64,
+        generation: u64,
+        now: Timestamp,
+        project: Option<u64>,
+        table: &SaTable,
+    ) -> Self {
         let directory = kind == FileKind::Directory;
-        let template: &[ZplAttr] = match kind {
-            FileKind::Symlink => &SYMLINK_TEMPLATE,
-            FileKind::BlockDevice | FileKind::CharDevice => &DEVICE_TEMPLATE,
-            _ => &TEMPLATE,
-        };
         let now = now.to_words();
         let inherited = if directory { flags::ACL_AUTO_INHERIT } else { 0 };
+        let has_project = if project.is_some() { flags::PROJID } else { 0 };
         Self {
             mode: kind.mode_bits() | mode & 0o7777,
             size: if directory { 2 } else { 0 },
@@ -83,19 +88,20 @@ impl Phys {
             uid: 0,
             gid: 0,
             parent: 0,
-            flags: flags::ARCHIVE | flags::AV_MODIFIED | inherited | crate::acl::trivial_flags(mode),
+            flags: flags::ARCHIVE | flags::AV_MODIFIED | has_project | inherited | crate::acl::trivial_flags(mode),
             links: if directory { 2 } else { 1 },
             atime: now,
             mtime: now,
             ctime: now,
             crtime: now,
             rdev: None,
+            projid: project,
             xattr: None,
             dxattr: None,
             acl: Some(Acl::trivial(mode, directory)),
             symlink: None,
             others: Vec::new(),
-            order: table.numbers_of(template),
+            order: table.numbers_of(&template(kind, project.is_some())),
             external_acl: None,
             legacy: None,
         }
@@ -141,6 +147,30 @@ impl Phys {
         }
     }
 
+    /// The project it belongs to; 0 is the one of all that were never given another.
+    pub fn project(&self) -> u64 {
+        self.projid.filter(|_| self.flags & flags::PROJID != 0).unwrap_or(0)
+    }
+
+    /// The project of what is made in this directory, or for this file (`zfs_inherit_projid`).
+    pub fn project_for_new(&self) -> u64 {
+        if self.flags & flags::PROJINHERIT != 0 { self.project() } else { 0 }
+    }
+
+    /// Sets the project. A file that had none gets its attributes in another order, since those that count space look
+    /// for it at a fixed place (`sa_add_projid`).
+    pub fn set_project(&mut self, project: u64, table: &SaTable) {
+        let mut order = table.numbers_of(&FIXED);
+        order.push(table.number(ZplAttr::Projid));
+        if !self.order.starts_with(&order) {
+            let rest: Vec<u16> = self.order.iter().copied().filter(|number| !order.contains(number)).collect();
+            order.extend(rest);
+            self.order = order;
+        }
+        self.flags |= flags::PROJID;
+        self.projid = Some(project);
+    }
+
     /// Sets or removes the encoded list of extended attributes.
     pub fn set_dxattr(&mut self, list: Option<Vec<u8>>, table: &SaTable) {
         let number = table.number(ZplAttr::Dxattr);
@@ -176,6 +206,7 @@ impl Phys {
             ctime: [0; 2],
             crtime: [0; 2],
             rdev: None,
+            projid: None,
             xattr: None,
             dxattr: None,
             acl: None,
@@ -267,7 +298,8 @@ impl Phys {
             ZplAttr::DaclAces => self.acl.get_or_insert_default().entries = value.to_vec(),
             ZplAttr::Symlink => self.symlink = Some(value.to_vec()),
             ZplAttr::Dxattr => self.dxattr = Some(value.to_vec()),
-            ZplAttr::Pad | ZplAttr::ZnodeAcl | ZplAttr::Scanstamp | ZplAttr::Projid => return false,
+            ZplAttr::Projid => self.projid = Some(words()[0]),
+            ZplAttr::Pad | ZplAttr::ZnodeAcl | ZplAttr::Scanstamp => return false,
         }
         true
     }
@@ -289,6 +321,7 @@ impl Phys {
             Some(ZplAttr::Uid) => words(&[self.uid]),
             Some(ZplAttr::Gid) => words(&[self.gid]),
             Some(ZplAttr::Rdev) => words(&[self.rdev.unwrap_or(0)]),
+            Some(ZplAttr::Projid) => words(&[self.projid.unwrap_or(0)]),
             Some(ZplAttr::Xattr) => words(&[self.xattr.unwrap_or(0)]),
             Some(ZplAttr::DaclCount) => words(&[self.acl.as_ref().map_or(0, |a| a.count)]),
             Some(ZplAttr::DaclAces) => out.extend_from_slice(self.acl.as_ref().map_or(&[], |a| &a.entries)),

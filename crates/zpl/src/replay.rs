@@ -112,11 +112,12 @@ impl Zpl {
                     return Err(unsupported("an owner comes from a Windows domain"));
                 }
                 let flags = match &change.attributes {
-                    Some(given) => self.getattr(object).await.and_then(|attr| flags_with(attr.flags, given).map(Some)),
+                    Some(given) => self.getattr(object).await.map(|attr| Some(flags_with(attr.flags, given))),
                     None => Ok(None),
                 };
+                let project = change.attributes.as_ref().and_then(Attributes::project);
                 let change = match flags {
-                    Ok(flags) => SetAttr { flags, ..change_of(change, log.is_solaris()) },
+                    Ok(flags) => SetAttr { flags, project, ..change_of(change, log.is_solaris()) },
                     Err(error) => return gone_is_fine(Err(error)),
                 };
                 gone_is_fine(self.setattr(object, change).await.map(|_| ()))
@@ -225,10 +226,7 @@ fn logged_acl(acl: &LoggedAcl) -> Result<Acl> {
 }
 
 /// The file flags `all` with what `given` says.
-pub(crate) fn flags_with(mut all: u64, given: &Attributes) -> Result<u64> {
-    if given.project().is_some() {
-        return Err(unsupported("a project was set"));
-    }
+pub(crate) fn flags_with(mut all: u64, given: &Attributes) -> u64 {
     for (bit, flag) in [
         (bits::ARCHIVE, flags::ARCHIVE),
         (bits::SYSTEM, flags::SYSTEM),
@@ -242,6 +240,7 @@ pub(crate) fn flags_with(mut all: u64, given: &Attributes) -> Result<u64> {
         (bits::REPARSE, flags::REPARSE),
         (bits::OFFLINE, flags::OFFLINE),
         (bits::SPARSE, flags::SPARSE),
+        (bits::PROJINHERIT, flags::PROJINHERIT),
     ] {
         match given.value(bit) {
             Some(true) => all |= flag,
@@ -249,7 +248,7 @@ pub(crate) fn flags_with(mut all: u64, given: &Attributes) -> Result<u64> {
             None => {}
         }
     }
-    Ok(all)
+    all
 }
 
 fn gone_is_fine(result: Result<()>) -> Result<()> {

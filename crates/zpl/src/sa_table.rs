@@ -18,10 +18,12 @@ use platter_ondisk::types::object_type;
 use platter_ondisk::znode::{ZNODE_PHYS_SIZE, ZPL_ATTRS, ZplAttr};
 use platter_zio::Result;
 
+use crate::attr::FileKind;
 use crate::salt::Salts;
 
-/// The order of attributes in a new file or directory (`zfs_mknode`).
-pub(crate) const TEMPLATE: [ZplAttr; 14] = [
+/// What every file has, in this order and before all else: owners and project are looked up by offset when space is
+/// counted (`SA_UID_OFFSET` and so on in `include/sys/zfs_sa.h`), and the project follows.
+pub(crate) const FIXED: [ZplAttr; 12] = [
     ZplAttr::Mode,
     ZplAttr::Size,
     ZplAttr::Gen,
@@ -34,33 +36,24 @@ pub(crate) const TEMPLATE: [ZplAttr; 14] = [
     ZplAttr::Ctime,
     ZplAttr::Crtime,
     ZplAttr::Links,
-    ZplAttr::DaclCount,
-    ZplAttr::DaclAces,
 ];
 
-/// The order in a new device node.
-pub(crate) const DEVICE_TEMPLATE: [ZplAttr; 15] = {
-    let mut all = [ZplAttr::Rdev; 15];
-    let mut i = 0;
-    while i < 12 {
-        all[i] = TEMPLATE[i];
-        i += 1;
+/// The order of attributes in a new object of this kind, with or without a project (`zfs_mknode`).
+pub(crate) fn template(kind: FileKind, project: bool) -> Vec<ZplAttr> {
+    let mut all = FIXED.to_vec();
+    if project {
+        all.push(ZplAttr::Projid);
     }
-    all[13] = ZplAttr::DaclCount;
-    all[14] = ZplAttr::DaclAces;
-    all
-};
-
-/// The order in a new symbolic link: the target comes last.
-pub(crate) const SYMLINK_TEMPLATE: [ZplAttr; 15] = {
-    let mut all = [ZplAttr::Symlink; 15];
-    let mut i = 0;
-    while i < 14 {
-        all[i] = TEMPLATE[i];
-        i += 1;
+    if matches!(kind, FileKind::BlockDevice | FileKind::CharDevice) {
+        all.push(ZplAttr::Rdev);
+    }
+    all.extend([ZplAttr::DaclCount, ZplAttr::DaclAces]);
+    if kind == FileKind::Symlink {
+        // The target comes last.
+        all.push(ZplAttr::Symlink);
     }
     all
-};
+}
 
 /// Most attributes a registry may name; today's software knows 22.
 const ATTRIBUTES_MAX: usize = 1024;
@@ -88,6 +81,8 @@ pub(crate) struct SaTable {
     master: ObjectId,
     /// Files have znodes, not system attributes: there are no tables.
     legacy: bool,
+    /// New files had projects when the tables were opened.
+    projects: bool,
     /// By attribute number.
     shapes: BTreeMap<u16, AttrShape>,
     /// The number of each of [`ZplAttr::ALL`].
@@ -135,7 +130,7 @@ impl SaTable {
             }
         }
         layouts.insert(1, Arc::new([]));
-        Ok(Self::build(master, shapes, &named, layouts, tables))
+        Ok(Self { projects: os.accounting().projects, ..Self::build(master, shapes, &named, layouts, tables) })
     }
 
     /// Stands in where there are no tables: in a file system before version 5.
@@ -161,6 +156,7 @@ impl SaTable {
         layouts.insert(1, Arc::new([]));
         let object = master.dnode().object();
         let mut table = Self::build(object, BTreeMap::new(), &BTreeMap::new(), layouts, tables);
+        table.projects = os.accounting().projects;
         table.complete(os, tx, salts).await?;
         Ok(table)
     }
@@ -197,6 +193,7 @@ impl SaTable {
         Self {
             master,
             legacy: !master.is_some(),
+            projects: false,
             shapes,
             numbers,
             known,
@@ -240,8 +237,9 @@ impl SaTable {
     }
 
     fn standard_layouts(&self) -> [Vec<u16>; 4] {
-        [&TEMPLATE[..], &DEVICE_TEMPLATE[..], &SYMLINK_TEMPLATE[..], &[ZplAttr::Symlink][..]]
-            .map(|l| self.numbers_of(l))
+        let of = |kind| self.numbers_of(&template(kind, self.projects));
+        let target = self.numbers_of(&[ZplAttr::Symlink]);
+        [of(FileKind::Regular), of(FileKind::CharDevice), of(FileKind::Symlink), target]
     }
 
     /// The numbers of `attributes`.

@@ -32,7 +32,8 @@ impl Zpl {
                 return Err(ZplError::Stale);
             }
             let locked = state.phys.flags & (flags::IMMUTABLE | flags::APPENDONLY);
-            let only_flags = change == SetAttr { flags: change.flags, ctime: change.ctime, ..SetAttr::default() };
+            let flags_only = SetAttr { flags: change.flags, project: change.project, ..SetAttr::default() };
+            let only_flags = change == SetAttr { ctime: change.ctime, ..flags_only };
             // What is only appended to keeps its owner and mode, and times other than the clock's.
             let set = |time: Option<SetTime>| matches!(time, Some(SetTime::At(_)));
             let keeps = change.size.is_some() || change.mode.is_some() || change.uid.is_some() || change.gid.is_some();
@@ -40,6 +41,7 @@ impl Zpl {
             if locked & flags::IMMUTABLE != 0 && !only_flags || locked != 0 && against {
                 return Err(ZplError::NotPermitted);
             }
+            self.check_project_change(&state.phys, &change)?;
             state.phys.kind()
         };
         if let Some(size) = change.size {
@@ -52,14 +54,16 @@ impl Zpl {
                 return Err(ZplError::FileTooLarge);
             }
         }
-        let (uid, gid) = {
+        let new_takers = {
             let phys = &znode.state.lock().phys;
-            (phys.uid, phys.gid)
+            let new = [change.uid.map(u64::from), change.gid.map(u64::from), change.project];
+            let old = [phys.uid, phys.gid, phys.project()];
+            std::array::from_fn(|i| new[i].filter(|&id| id != old[i]))
         };
-        let new = (change.uid.map_or(uid, u64::from), change.gid.map_or(gid, u64::from));
-        if new != (uid, gid) {
+        let owners_change = new_takers != [None; 3];
+        if owners_change {
             // Whoever is given a file must have room for it (`zfs_setattr`).
-            self.check_quotas(new.0, new.1, true).await?;
+            self.check_quotas(new_takers, true).await?;
         }
         let access = match change.mode {
             Some(mode) if self.posix_acl && kind != FileKind::Symlink => self
@@ -111,6 +115,9 @@ impl Zpl {
                 let users = flags::USER & !flags::PROJID;
                 phys.flags = phys.flags & !users | new & users;
             }
+            if let Some(project) = new_takers[2] {
+                phys.set_project(project, &self.table);
+            }
             if let Some(set) = change.atime {
                 phys.atime = time(set);
             }
@@ -120,6 +127,9 @@ impl Zpl {
             phys.ctime = change.ctime.map_or(now.to_words(), time);
         })
         .await?;
+        if owners_change {
+            self.hand_on_owners(&znode, &tx).await?;
+        }
         log::attributes_set(&tx, &znode, &change);
         Ok(znode.attr())
     }

@@ -135,14 +135,14 @@ pub async fn set_quota(
 /// The quotas of a mounted file system.
 #[derive(Clone, Default)]
 pub(crate) struct Quotas {
-    /// Users and groups, each bytes and objects.
-    zaps: [[Option<Zap>; 2]; 2],
+    /// Users, groups and projects, each bytes and objects.
+    zaps: [[Option<Zap>; 2]; 3],
 }
 
 impl Quotas {
     pub async fn load(os: &Arc<Objset>) -> Result<Self> {
         let mut quotas = Self::default();
-        for (places, whose) in quotas.zaps.iter_mut().zip([Totals::Users, Totals::Groups]) {
+        for (places, whose) in quotas.zaps.iter_mut().zip(Totals::ALL) {
             for (place, objects) in places.iter_mut().zip([false, true]) {
                 *place = quota_zap(os, whose, objects).await?;
             }
@@ -166,24 +166,20 @@ impl Zpl {
         Ok(())
     }
 
-    /// Whether this user and this group may take more space, and with `new_object` one more object
-    /// (`zfs_id_overquota`).
+    /// Whether these (a user, a group, a project; in this order) may take more space, and with `new_object` one more
+    /// object (`zfs_id_overquota`).
     ///
     /// # Errors
     /// [`ZioError::Quota`] when one of them may not; damage.
-    pub(crate) async fn check_quotas(&self, uid: u64, gid: u64, new_object: bool) -> Result<()> {
-        let quotas = {
-            let quotas = self.quotas.read();
-            // What is replayed was within its quota once.
-            if quotas.is_empty() || self.is_replaying() {
-                return Ok(());
-            }
-            quotas.clone()
-        };
-        for ((zaps, whose), id) in quotas.zaps.iter().zip([Totals::Users, Totals::Groups]).zip([uid, gid]) {
-            for (zap, objects) in zaps.iter().zip([false, true]) {
-                let Some(zap) = zap.as_ref().filter(|_| new_object || !objects) else { continue };
-                let Some(quota) = zap.get_u64(format!("{id:x}").as_bytes()).await? else { continue };
+    pub(crate) async fn check_quotas(&self, takers: [Option<u64>; 3], new_object: bool) -> Result<()> {
+        // What is replayed was within its quota once.
+        if self.quotas.read().is_empty() || self.is_replaying() {
+            return Ok(());
+        }
+        for (whose, id) in Totals::ALL.into_iter().zip(takers) {
+            let Some(id) = id else { continue };
+            for objects in [false, true].into_iter().filter(|objects| new_object || !objects) {
+                let Some(quota) = self.quota_of(whose, objects, id).await? else { continue };
                 let Some(totals) = self.os.totals(whose) else { continue };
                 let prefix = if objects { OBJECTS_PREFIX } else { "" };
                 let used = totals.get_u64(format!("{prefix}{id:x}").as_bytes()).await?.unwrap_or(0);
@@ -193,5 +189,17 @@ impl Zpl {
             }
         }
         Ok(())
+    }
+
+    /// The quota of `id`, if it has one.
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
+    pub(crate) async fn quota_of(&self, whose: Totals, objects: bool, id: u64) -> Result<Option<u64>> {
+        let zap = self.quotas.read().zaps[whose as usize][usize::from(objects)].clone();
+        match zap {
+            Some(zap) => zap.get_u64(format!("{id:x}").as_bytes()).await,
+            None => Ok(None),
+        }
     }
 }

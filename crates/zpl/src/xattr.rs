@@ -25,6 +25,7 @@ use crate::namespace::{CREATE_COST, dirent};
 use crate::options::XattrMode;
 use crate::phys::Phys;
 use crate::posix_acl::{self, PosixAcl};
+use crate::projects::new_objects_have_projects;
 use crate::znode::Znode;
 
 /// Capabilities of a program: they go when it is written or given away.
@@ -451,11 +452,13 @@ impl Zpl {
         mode: u64,
         replayed: Option<&NewObject>,
     ) -> Result<Arc<Znode>> {
-        let mut phys = Phys::new(kind, mode, tx.txg().0, self.now(), &self.table);
-        (phys.uid, phys.gid) = {
-            let state = owner.state.lock();
-            (state.phys.uid, state.phys.gid)
+        let (uid, gid, project) = {
+            let phys = &owner.state.lock().phys;
+            (phys.uid, phys.gid, phys.project())
         };
+        let project = new_objects_have_projects(&self.os, &self.table).then_some(project);
+        let mut phys = Phys::new(kind, mode, tx.txg().0, self.now(), project, &self.table);
+        (phys.uid, phys.gid) = (uid, gid);
         phys.flags |= flags::XATTR;
         phys.parent = parent.0;
         if let Some(old) = replayed {
@@ -469,14 +472,14 @@ impl Zpl {
     }
 
     /// The hidden directory of `znode`, if it has one.
-    async fn xattr_directory(&self, znode: &Znode) -> Result<Option<Arc<Znode>>> {
+    pub(crate) async fn xattr_directory(&self, znode: &Znode) -> Result<Option<Arc<Znode>>> {
         let object = znode.state.lock().phys.xattr.filter(|&object| object != 0);
         let Some(object) = object else { return Ok(None) };
         let found = self.hidden(ObjectId(object)).await?;
         Ok(found.filter(|found| found.kind() == FileKind::Directory))
     }
 
-    async fn xattr_file(&self, directory: &Znode, name: &[u8]) -> Result<Option<Arc<Znode>>> {
+    pub(crate) async fn xattr_file(&self, directory: &Znode, name: &[u8]) -> Result<Option<Arc<Znode>>> {
         let Some(value) = directory.zap().get_u64(name).await? else { return Ok(None) };
         let found = self.hidden(ObjectId(DirentValue::decode(value).object)).await?;
         Ok(found.filter(|found| found.kind() == FileKind::Regular))

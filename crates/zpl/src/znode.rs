@@ -209,6 +209,7 @@ impl Znode {
             ctime: Timestamp::from_words(phys.ctime),
             crtime: Timestamp::from_words(phys.crtime),
             flags: phys.flags,
+            project: phys.project(),
         }
     }
 }

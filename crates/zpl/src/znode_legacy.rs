@@ -22,7 +22,7 @@ use platter_zio::{Result, ZioError};
 use crate::acl::Acl;
 use crate::attr::FileKind;
 use crate::phys::Phys;
-use crate::sa_table::{SaTable, TEMPLATE};
+use crate::sa_table::{FIXED, SaTable};
 
 /// Oldest version of file systems that is written: since then owners are FUIDs and lists have the present encoding
 /// (`ZPL_VERSION_FUID`).
@@ -69,8 +69,7 @@ pub(crate) async fn read(os: &Arc<Objset>, dnode: &Dnode, bonus: &[u8], table: &
         external = Some(bytes);
     }
     let mut phys = Phys::empty();
-    let order = TEMPLATE.iter().copied().filter(|a| !matches!(a, ZplAttr::DaclCount | ZplAttr::DaclAces));
-    phys.order = order.map(|a| table.number(a)).collect();
+    phys.order = table.numbers_of(&FIXED);
     phys.mode = old.mode;
     phys.size = old.size;
     phys.generation = old.generation;
@@ -189,7 +188,7 @@ mod tests {
 
     fn file(mode: u64) -> Phys {
         let now = Timestamp { seconds: 1, nanoseconds: 2 };
-        Phys::new(FileKind::Regular, mode, 7, now, &SaTable::legacy())
+        Phys::new(FileKind::Regular, mode, 7, now, None, &SaTable::legacy())
     }
 
     #[test]

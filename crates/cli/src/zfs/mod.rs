@@ -6,6 +6,7 @@ mod get;
 mod ids;
 mod list;
 mod mount;
+mod project;
 mod rename;
 mod select;
 mod set;
@@ -64,6 +65,12 @@ pub static USAGE: Usage = Usage {
             "\tprojectspace [-Hp] [-o field[,...]] [-s field] ...\n\t    [-S field] ... <filesystem|snapshot|path>\n",
         ),
         Entry::GAP,
+        Entry::command(
+            "project",
+            "\tproject [-d|-r] <directory|file ...>\n\tproject -c [-0] [-d|-r] [-p id] <directory|file ...>\n\
+             \tproject -C [-k] [-r] <directory ...>\n\tproject [-p id] [-r] [-s] <directory ...>\n",
+        ),
+        Entry::GAP,
         Entry::command("mount", "\tmount [-j]\n\tmount [-flvO] [-o opts] <-a|-R filesystem|filesystem>\n"),
         Entry::command("unmount", "\tunmount [-fu] <-a | filesystem|mountpoint>\n"),
     ],
@@ -77,7 +84,6 @@ pub static USAGE: Usage = Usage {
         "promote",
         "bookmark",
         "program",
-        "project",
         "share",
         "unshare",
         "send",
@@ -114,7 +120,6 @@ fn canonical(name: &str) -> &str {
 /// What a command that is not there would need.
 fn why_later(name: &str) -> &'static str {
     match name {
-        "project" => "files have no project numbers yet",
         "share" | "unshare" => "it shares nothing over the network yet",
         "allow" | "unallow" => "the daemon answers to its owner only, so there is nobody to delegate to",
         "load-key" | "unload-key" | "change-key" => "it does not encrypt yet",
@@ -140,6 +145,7 @@ fn find(name: &str) -> Option<Run> {
         "userspace" => userspace::users,
         "groupspace" => userspace::groups,
         "projectspace" => userspace::projects,
+        "project" => project::run,
         "mount" => mount::mount,
         "unmount" => mount::unmount,
         _ => return None,

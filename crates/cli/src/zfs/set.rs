@@ -72,9 +72,6 @@ pub fn set(session: &mut Session, words: &[String]) -> Done {
             if !found.kind.ends_with("quota") {
                 return Err(refuse(format!("'{property}' is readonly")));
             }
-            if found.whose == platter_daemon::api::Whose::Project {
-                return Err(refuse(format!("'{property}' would have no effect: files have no project numbers yet")));
-            }
             let bytes = if value == "none" { Ok(0) } else { numbers::parse(&value) };
             quotas.push((found, bytes.map_err(refuse)?));
         } else if name.starts_with("written@") {
