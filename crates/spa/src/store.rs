@@ -7,7 +7,7 @@
 //! - a write that failed on more devices than redundancy covers suspends the pool and is tried again when it is
 //!   resumed; when the pool is stopped instead it is an error, never dropped: no uberblock will point to it.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use futures::FutureExt;
@@ -21,7 +21,7 @@ use platter_zio::{BlockStore, Bookmark, FailMode, Priority, Result, Suspension, 
 use tokio::sync::Semaphore;
 
 use crate::allocator::Allocator;
-use crate::born::Born;
+use crate::born::{BLOCKS_MAX, Born};
 use crate::cache::BlockCache;
 use crate::read;
 use crate::syncing::is_syncing;
@@ -58,6 +58,10 @@ pub struct StoreState {
     /// Whether I/O that no device can do waits.
     pub(crate) suspension: Arc<Suspension>,
     pub(crate) born: Mutex<Born>,
+    /// Blocks of a group that are remembered before they are made durable (tests make it small).
+    pub born_max: AtomicUsize,
+    /// Held by the writer that makes them durable.
+    pub(crate) settling: tokio::sync::Mutex<()>,
     /// The salted checksums, once the salt is known. The MOS itself, where the salt is, never needs them.
     checksums: OnceLock<Checksums>,
     write_slots: Semaphore,
@@ -88,6 +92,8 @@ impl Store {
                 on_damage: Mutex::new(None),
                 suspension: Arc::default(),
                 born: Mutex::default(),
+                born_max: AtomicUsize::new(BLOCKS_MAX),
+                settling: tokio::sync::Mutex::default(),
                 checksums: OnceLock::new(),
                 write_slots: Semaphore::new(WRITES_IN_FLIGHT),
             }),

@@ -115,13 +115,14 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
         && !previous.is_gang()
         && previous.birth() == policy.txg
         && previous.psize() == psize;
+    let resumptions = state.suspension.resumptions();
     let dvas: Vec<Dva> = if in_place {
         previous.dvas().collect()
     } else {
         match place(store, &bp, &payload.bytes, policy, unit).await? {
             Placed::At(dvas) => dvas,
             Placed::Gang(bp) => {
-                state.born.lock().note(&bp);
+                store.note_born(&bp, resumptions).await?;
                 state.cache.insert(&bp, data);
                 return Ok(bp);
             }
@@ -137,7 +138,7 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
         }
         return Err(error);
     }
-    state.born.lock().note(&bp);
+    store.note_born(&bp, resumptions).await?;
     state.cache.insert(&bp, data);
     Ok(bp)
 }
