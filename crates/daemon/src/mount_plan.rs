@@ -63,6 +63,11 @@ pub fn read_only(report: &DatasetReport) -> bool {
     report.properties.get("readonly").map(text).as_deref() == Some("on")
 }
 
+/// Whether it is encrypted and its key is not loaded.
+pub fn is_locked(report: &DatasetReport) -> bool {
+    report.properties.get("keystatus").map(text).as_deref() == Some("unavailable")
+}
+
 /// Resolves `mountpoint` of `name`: the nearest of itself and its ancestors that has the property set decides, and what
 /// follows that one's name is appended; with none set it is `/` and the whole name.
 pub fn resolve(name: &str, reports: &BTreeMap<String, DatasetReport>, altroot: Option<&Path>) -> Mountpoint {
@@ -116,7 +121,7 @@ pub fn automatic(reports: &[DatasetReport], altroot: Option<&Path>) -> Vec<(Stri
     let map = by_name(reports);
     let mut plan: Vec<(String, PathBuf)> = map
         .values()
-        .filter(|report| report.kind == "filesystem" && canmount(report) == CanMount::On)
+        .filter(|report| report.kind == "filesystem" && canmount(report) == CanMount::On && !is_locked(report))
         .filter_map(|report| match resolve(&report.name, &map, altroot) {
             Mountpoint::Path(path) => Some((report.name.clone(), path)),
             Mountpoint::Legacy | Mountpoint::None => None,

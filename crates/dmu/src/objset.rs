@@ -160,11 +160,17 @@ impl Objset {
     /// Opens the object set whose root block is `root`.
     ///
     /// # Errors
-    /// Damage, unreadable blocks.
+    /// Damage, unreadable blocks; it is encrypted.
     pub async fn open(params: ObjsetParams, root: BlkPtr) -> Result<Arc<Self>> {
         let bookmark = Bookmark { objset: params.id, object: ObjectId(0), level: -1, blkid: 0 };
         if root.is_hole() {
             return Err(ZioError::corrupt("object set", format!("{bookmark}: its root pointer is a hole")));
+        }
+        if root.is_protected() {
+            return Err(ZioError::Invalid(format!(
+                "object set {} is encrypted: this version cannot read it",
+                params.id
+            )));
         }
         let block = match params.store.read_cached(&root) {
             Some(block) => block,

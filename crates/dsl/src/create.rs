@@ -32,8 +32,8 @@ use crate::request::{CreateRequest, VdevRequest};
 use crate::scrub::ScrubState;
 use crate::version::PoolVersion;
 use crate::{
-    block_properties, config_object, history, limits, member_check, mos, names, open_vdevs, pool_properties,
-    properties, salt, space, version_limits,
+    block_properties, config_object, encryption, history, limits, member_check, mos, names, open_vdevs,
+    pool_properties, properties, salt, space, version_limits,
 };
 
 /// Least size of a device (`SPA_MINDEVSIZE`).
@@ -469,6 +469,9 @@ pub async fn new_dataset(
     let above = above.ok_or_else(|| PoolError::NotFound("parent does not exist".into()))?;
     if above.is_volume {
         return Err(PoolError::invalid("parent is not a filesystem"));
+    }
+    if encryption::of(&core.mos, &above.dir).await?.is_some() {
+        return Err(PoolError::Unsupported("its parent is encrypted, and this version does not encrypt yet".into()));
     }
     for (property, value) in &properties {
         properties::check_applies(core, &above, property, Some(value))?;

@@ -48,8 +48,8 @@ pub struct Dataset {
     pub contents: Mutex<Contents>,
 }
 
-/// Whether the object set at `root` is a volume's. What cannot be read (encrypted, damaged) counts as a file system:
-/// opening it says what is wrong.
+/// Whether the object set at `root` is a volume's. What cannot be read counts as a file system: opening it says
+/// what is wrong.
 async fn is_volume(store: &Store, object: ObjectId, root: &BlkPtr) -> bool {
     if root.is_hole() {
         return false;

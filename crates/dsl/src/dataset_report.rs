@@ -12,6 +12,7 @@ use platter_ondisk::znode::{MASTER_NODE_OBJECT, master};
 use crate::core::Core;
 use crate::dataset::{Dataset, Snapshot};
 use crate::dir::{Dir, INHERIT, RECEIVED, StoredProperty};
+use crate::encryption::{self, Encryption};
 use crate::properties::{AT_CREATION, Kind, NATIVES, Native, default_text, full_name, is_user, lookup};
 use crate::report::{Properties, Property, PropertySource, PropertyValue};
 use crate::space;
@@ -153,6 +154,10 @@ pub async fn all(core: &Core, name: &str, dataset: &Dataset) -> Result<Propertie
         };
         properties.insert(native.name.to_owned(), Property { value, source });
     }
+    // How it is encrypted is no property that was set.
+    if let Some(encryption) = encryption::of(&core.mos, &dataset.dir).await? {
+        encrypted(core, encryption, &mut properties);
+    }
     old_limits(dataset, &mut properties);
     user_properties(core, dataset, &mut properties);
     Ok(properties)
@@ -279,6 +284,26 @@ async fn statistics(core: &Core, dataset: &Dataset, properties: &mut Properties)
         }
     }
     Ok(())
+}
+
+/// What holds of an encrypted data set. No key is ever loaded.
+fn encrypted(core: &Core, encryption: Encryption, properties: &mut Properties) {
+    let root =
+        core.tree.read().datasets.iter().find(|(_, ds)| ds.dir.object == encryption.root).map(|(name, _)| name.clone());
+    let values = [
+        ("encryption", encryption.suite),
+        ("keyformat", encryption.format),
+        ("encryptionroot", root.unwrap_or_default()),
+        ("keystatus", "unavailable".to_owned()),
+    ];
+    for (name, value) in values {
+        let value = Property { value: PropertyValue::Text(value), source: PropertySource::None };
+        properties.insert(name.to_owned(), value);
+    }
+    if encryption.iterations != 0 {
+        let value = Property { value: PropertyValue::Number(encryption.iterations), source: PropertySource::None };
+        properties.insert("pbkdf2iters".to_owned(), value);
+    }
 }
 
 /// When a snapshot was last made or destroyed, in seconds since the epoch (`DD_FIELD_SNAPSHOTS_CHANGED`).

@@ -9,10 +9,10 @@
 use std::sync::Arc;
 
 use platter_dmu::{Objset, ObjsetParams, Result, Tx};
-use platter_ondisk::Txg;
+use platter_ondisk::{ObjectId, ObjsetPhys, Txg};
 use platter_spa::Store;
 use platter_zil::{Claim, Dialect, SyncMode, Zil, blocks_to_free, survey};
-use platter_zio::BlockStore;
+use platter_zio::{BlockStore, Bookmark, Priority};
 
 use crate::core::{Core, Tree};
 use crate::dataset::Dataset;
@@ -44,10 +44,19 @@ pub async fn claim(
         if bp.is_hole() {
             continue;
         }
-        let params = ObjsetParams { id: dataset.object, read_only: true, ..params.clone() };
-        // What cannot be opened (encrypted, damaged) cannot be mounted either; opening it says what is wrong.
-        let Ok(os) = Objset::open(params, bp).await else { continue };
-        let found = survey(store, &os.zil_header(), first).await.map_err(|error| {
+        let header = if bp.is_protected() {
+            // Its log must not be overwritten either: the head can be read without the key.
+            let bookmark = Bookmark { objset: dataset.object, object: ObjectId(0), level: -1, blkid: 0 };
+            let Ok(block) = store.read(&bp, bookmark, Priority::SyncRead).await else { continue };
+            let Ok(phys) = ObjsetPhys::decode(&block) else { continue };
+            phys.zil()
+        } else {
+            let params = ObjsetParams { id: dataset.object, read_only: true, ..params.clone() };
+            // What is damaged cannot be mounted either; opening it says what is wrong.
+            let Ok(os) = Objset::open(params, bp).await else { continue };
+            os.zil_header()
+        };
+        let found = survey(store, &header, first).await.map_err(|error| {
             PoolError::Unavailable(format!(
                 "the intent log of {name} cannot be read: {error}\nImport the pool with \"-o readonly=on\" to read the \
                  state before it."

@@ -3,7 +3,7 @@
 
 use platter_buffer::{Buf, BufMut};
 use platter_ondisk::blkptr::{BLOCK_SIZE_MAX, EMBEDDED_PAYLOAD_MAX};
-use platter_ondisk::types::{checksum, compression};
+use platter_ondisk::types::{checksum, compression, object_type};
 use platter_ondisk::{BlkPtr, byteswap};
 use platter_zio::{Bookmark, Priority, Result, ZioError};
 
@@ -26,7 +26,8 @@ fn check(store: &Store, bp: &BlkPtr, bookmark: Bookmark) -> Result<()> {
         }
         return Ok(());
     }
-    if bp.is_protected() {
+    // An object set's head is never encrypted, and its MACs lie inside it.
+    if bp.is_protected() && bp.object_type() != object_type::OBJSET {
         return Err(ZioError::Invalid(format!("block {bookmark} is encrypted: this version cannot read it")));
     }
     if !store.can_verify(bp.checksum_kind()) {

@@ -94,6 +94,8 @@ pub const TABLE: &[Info] = &[
     info("keylocation", "KEYLOCATION", Kind::Text),
     info("keyformat", "KEYFORMAT", Kind::Word(10)),
     info("pbkdf2iters", "PBKDF2ITERS", Kind::Identifier),
+    info("encryptionroot", "ENCROOT", Kind::Text),
+    info("keystatus", "KEYSTATUS", Kind::Word(11)),
     info("special_small_blocks", "SPECIAL_SMALL_BLOCKS", Kind::Number),
     info("snapshots_changed", "SNAPSHOTS_CHANGED", Kind::SnapshotsChanged),
     info("prefetch", "PREFETCH", Kind::Word(8)),
@@ -139,6 +141,8 @@ const READ_ONLY: &[&str] = &[
     "encryption",
     "keyformat",
     "pbkdf2iters",
+    "encryptionroot",
+    "keystatus",
 ];
 
 /// Properties that each data set has for itself.

@@ -249,6 +249,9 @@ impl Daemon {
             CanMount::NoAuto if !explicit => return Ok(()),
             CanMount::On | CanMount::NoAuto => {}
         }
+        if mount_plan::is_locked(report) {
+            return refuse("encryption key not loaded", Some("this version cannot load keys yet"));
+        }
         self.notice_gone().await;
         if self.mounted(name).is_some() {
             return refuse("filesystem already mounted", None);
