@@ -2,7 +2,7 @@
 #
 #   make demo     build, then tell the story of Platter on sparse files: create, fill, break, heal, move
 #   make test     all tests; those that need OpenZFS's own tools report themselves as skipped without them
-#   make test-big the slow ones: a tree of 50 000 files, 4 GiB of data
+#   make test-big the slow ones: a tree of 50 000 files, 4 GiB of data, the kernel's sources, Platter built on a mount
 #   make test-posix  other people's suites for file systems at full length: fsx, fio, stress-ng, dbench; about an hour
 #   make test-crash      the daemon killed 200 times under a mixed load: half an hour
 #   make test-databases  SQLite and PostgreSQL on a mount, with kills: minutes; needs python3 and postgresql
@@ -38,7 +38,7 @@ test: $(TOOLS)/bin/pjdfstest $(TOOLS)/bin/fsx
 # Slow: in release, one after the other.
 test-big:
 	$(CARGO) build --release --package platter
-	$(CARGO) test --release --package platter-itest --test big -- --ignored --nocapture --test-threads=1
+	$(CARGO) test --release --package platter-itest --test big --test source_trees -- --ignored --nocapture --test-threads=1
 
 test-posix: $(TOOLS)/bin/pjdfstest $(TOOLS)/bin/fsx
 	$(CARGO) build --release --package platter
