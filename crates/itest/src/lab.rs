@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::{Run, Tree, binary, judge, zdb};
+use crate::{Run, Tree, binary, data, judge, zdb};
 
 /// One mebibyte, in bytes.
 pub const MIB: u64 = 1 << 20;
@@ -230,6 +230,17 @@ impl Lab {
         self.wait_mounted(&self.mnt(pool));
     }
 
+    /// Prints what the daemon logged last, for a test that failed.
+    fn show_end_of_log(&self) {
+        const LINES: usize = 60;
+        let log = fs::read(self.home().join("daemon.log")).unwrap_or_default();
+        let log = data::printable(&log);
+        let skipped = log.lines().count().saturating_sub(LINES);
+        println!("--- end of the daemon's log");
+        log.lines().skip(skipped).for_each(|line| println!("{line}"));
+        println!("--- mounts: {:?}", self.mounts());
+    }
+
     /// The state word of the pool (`zpool list -H -o health`): `ONLINE`, `DEGRADED`, ...
     #[track_caller]
     pub fn health(&self, pool: &str) -> String {
@@ -241,6 +252,9 @@ impl Drop for Lab {
     fn drop(&mut self) {
         if let Some(watchdog) = self.watchdog.take() {
             watchdog.stop();
+        }
+        if std::thread::panicking() {
+            self.show_end_of_log();
         }
         // A test without a daemon must not start one just to stop it.
         if !self.daemon_pids().is_empty() {
