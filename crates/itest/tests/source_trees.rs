@@ -1,7 +1,8 @@
-//! What programmers do to a file system, run by `make test-big`: the Linux kernel's sources, and building Platter itself.
+//! What programmers do to a file system, run by `make test-big`: the Linux kernel's sources, and building Platter
+//! itself.
 //!
-//! `PLATTER_KERNEL_SOURCES` names an archive of the kernel's sources; without it that of Debian's package linux-source in
-//! `/usr/src` is taken.
+//! `PLATTER_KERNEL_SOURCES` names an archive of the kernel's sources; without it that of Debian's package linux-source
+//! in `/usr/src` is taken.
 
 use std::fs;
 use std::path::{Path, PathBuf};
