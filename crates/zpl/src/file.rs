@@ -162,9 +162,8 @@ impl Zpl {
                 return Err(ZplError::Stale);
             }
             let phys = &state.phys;
-            if phys.flags & flags::IMMUTABLE != 0 || phys.flags & flags::APPENDONLY != 0 && offset < phys.size {
-                return Err(ZplError::NotPermitted);
-            }
+            let rewrites = if offset < phys.size { flags::APPENDONLY } else { 0 };
+            self.check_flags(phys.flags, flags::IMMUTABLE | rewrites)?;
             (phys.size, projects::takers(phys))
         };
         self.check_quotas(takers, false).await?;
@@ -247,9 +246,7 @@ impl Zpl {
             if state.freed {
                 return Err(ZplError::Stale);
             }
-            if state.phys.flags & (flags::IMMUTABLE | flags::APPENDONLY) != 0 {
-                return Err(ZplError::NotPermitted);
-            }
+            self.check_flags(state.phys.flags, flags::IMMUTABLE | flags::APPENDONLY)?;
             state.phys.size
         };
         let (clear, keep_size) = match what {

@@ -360,6 +360,12 @@ impl Zpl {
         self.replaying.load(Ordering::Relaxed)
     }
 
+    /// Fails when `all`, a file's flags, have one of the `forbidding`. What is replayed was allowed once, and the flags
+    /// may be older or younger than it: they are in the log with their file, names in the order of all of them.
+    pub(crate) fn check_flags(&self, all: u64, forbidding: u64) -> Result<()> {
+        if all & forbidding != 0 && !self.is_replaying() { Err(ZplError::NotPermitted) } else { Ok(()) }
+    }
+
     /// Fails on a read-only file system.
     pub(crate) fn check_writable(&self) -> Result<()> {
         match self.read_only.get() {

@@ -12,7 +12,9 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use platter_dmu::Tx;
 use platter_ondisk::ObjectId;
+use platter_ondisk::zil::attributes::{Attributes, MASK_WORDS, bits};
 use platter_ondisk::zil::record::{Create, Made, NewObject, Record, RenameKind, SetAttr as SetAttrRecord, set};
+use platter_ondisk::znode::flags;
 use platter_zil::{DataSource, Note, SyncMode, Zil};
 
 use crate::attr::{FileKind, RenameFlags, SetAttr, SetTime};
@@ -218,8 +220,10 @@ pub(crate) fn zeroed(tx: &LoggedTx, znode: &Znode, offset: u64, length: u64) {
 
 /// Notes that attributes were set.
 pub(crate) fn attributes_set(tx: &LoggedTx, znode: &Znode, change: &SetAttr) {
-    if change.flags.is_some() || change.project.is_some() {
-        // Left to the group: file flags are set rarely.
+    let is_solaris = tx.log.as_ref().is_some_and(|log| log.is_solaris());
+    let has_flags = change.flags.is_some() || change.project.is_some();
+    if has_flags && is_solaris {
+        // Left to the group: nobody can tell how systems of that time would read it.
         return tx.has_no_record();
     }
     let mut mask = set::CTIME;
@@ -241,19 +245,49 @@ pub(crate) fn attributes_set(tx: &LoggedTx, znode: &Znode, change: &SetAttr) {
         }
         SetAttrRecord {
             object: znode.object.0,
-            mask: if tx.log.as_ref().is_some_and(|log| log.is_solaris()) { set::to_solaris(mask) } else { mask },
+            mask: if is_solaris { set::to_solaris(mask) } else { mask },
             mode: phys.mode,
             uid: phys.uid,
             gid: phys.gid,
             size: phys.size,
             atime: phys.atime,
             mtime: phys.mtime,
-            attributes: None,
+            attributes: has_flags.then(|| flags_of(phys, change)),
             domains: Vec::new(),
         }
     };
     tx.note(Some(Note::Object(znode.object.0, Record::SetAttr(Box::new(record)))));
 }
+
+/// The file flags of `phys` that can be changed, and what else of `change` has its place beside them.
+fn flags_of(phys: &Phys, change: &SetAttr) -> Attributes {
+    let (mut mask, mut values) = (0, 0);
+    // Where files have no projects, no system has the flag.
+    let has_project = phys.flags & flags::PROJID != 0;
+    for (bit, flag) in CHANGEABLE.into_iter().filter(|_| change.flags.is_some()) {
+        if flag == flags::PROJINHERIT && !has_project {
+            continue;
+        }
+        mask |= bit;
+        values |= if phys.flags & flag != 0 { bit } else { 0 };
+    }
+    let mut stamp = [0; 32];
+    if change.project.is_some() && has_project {
+        mask |= bits::PROJID;
+        stamp[..8].copy_from_slice(&phys.project().to_le_bytes());
+    }
+    let mut words = vec![0; MASK_WORDS];
+    words[0] = mask as u32;
+    Attributes { mask: words, values, create_time: [0; 2], stamp }
+}
+
+/// The flags that can be changed from outside, as log records have them and as files do.
+const CHANGEABLE: [(u64, u64); 4] = [
+    (bits::IMMUTABLE, flags::IMMUTABLE),
+    (bits::APPENDONLY, flags::APPENDONLY),
+    (bits::NODUMP, flags::NODUMP),
+    (bits::PROJINHERIT, flags::PROJINHERIT),
+];
 
 /// Notes that nothing but extended attributes, and the time of change, changed.
 pub(crate) fn xattrs_changed(tx: &LoggedTx, znode: &Znode) {

@@ -113,7 +113,7 @@ impl Zpl {
         if self.find(&directory, name).await?.is_some() {
             return Err(ZplError::Exists);
         }
-        check_entries_addable(&directory)?;
+        self.check_entries_addable(&directory)?;
         if what.kind == FileKind::Directory && directory.state.lock().phys.links >= LINKS_MAX {
             return Err(ZplError::TooManyLinks);
         }
@@ -223,8 +223,8 @@ impl Zpl {
         if self.find(&directory, name).await?.is_some() {
             return Err(ZplError::Exists);
         }
-        check_entries_addable(&directory)?;
-        check_movable(&znode)?;
+        self.check_entries_addable(&directory)?;
+        self.check_movable(&znode)?;
         if !self.is_replaying() {
             check_same_project(&directory, &znode)?;
         }
@@ -301,8 +301,8 @@ impl Zpl {
                 (false, true) => return Err(ZplError::NotDirectory),
                 _ => {}
             }
-            check_entries_removable(&directory)?;
-            check_removable(&znode).await?;
+            self.check_entries_removable(&directory)?;
+            self.check_removable(&znode).await?;
 
             let tx = self.begin_net_free().await?;
             let now = self.now();
@@ -405,11 +405,11 @@ impl Zpl {
                     returned.map_or(Ok(()), |returned| check_same_project(&from, returned))?;
                 }
             }
-            check_movable(&moved)?;
-            check_entries_removable(&from)?;
-            check_entries_addable(&to)?;
+            self.check_movable(&moved)?;
+            self.check_entries_removable(&from)?;
+            self.check_entries_addable(&to)?;
             if replaced.is_some() {
-                check_entries_removable(&to)?;
+                self.check_entries_removable(&to)?;
             }
             let moved_is_directory = moved.kind() == FileKind::Directory;
             if let Some(replaced) = &replaced {
@@ -418,10 +418,10 @@ impl Zpl {
                     match (moved_is_directory, replaced_is_directory) {
                         (true, false) => return Err(ZplError::NotDirectory),
                         (false, true) => return Err(ZplError::IsDirectory),
-                        _ => check_removable(replaced).await?,
+                        _ => self.check_removable(replaced).await?,
                     }
                 } else {
-                    check_movable(replaced)?;
+                    self.check_movable(replaced)?;
                 }
             }
             self.reserve(CREATE_COST).await?;
@@ -558,6 +558,30 @@ impl Zpl {
         .await
     }
 
+    fn check_movable(&self, znode: &Znode) -> Result<()> {
+        self.check_flags(znode.state.lock().phys.flags, flags::IMMUTABLE | flags::APPENDONLY)
+    }
+
+    /// Fails when the directory takes no new names.
+    fn check_entries_addable(&self, directory: &Znode) -> Result<()> {
+        self.check_flags(directory.state.lock().phys.flags, flags::IMMUTABLE)
+    }
+
+    /// Fails when no name of the directory may go.
+    fn check_entries_removable(&self, directory: &Znode) -> Result<()> {
+        self.check_movable(directory)
+    }
+
+    async fn check_removable(&self, znode: &Znode) -> Result<()> {
+        let is_directory = {
+            let state = znode.state.lock();
+            self.check_flags(state.phys.flags, flags::IMMUTABLE | flags::APPENDONLY | flags::NOUNLINK)?;
+            state.phys.is_directory()
+        };
+        // The entries themselves are asked, not the size: a wrong one would lose what is below.
+        if is_directory && znode.zap().count().await? > 0 { Err(ZplError::NotEmpty) } else { Ok(()) }
+    }
+
     fn check_name(&self, name: &[u8]) -> Result<()> {
         check_length(name)?;
         match name {
@@ -586,33 +610,6 @@ pub(crate) fn dirent(object: ObjectId, kind: FileKind) -> u64 {
 pub(crate) fn check_alive(znode: &Znode) -> Result<()> {
     let state = znode.state.lock();
     if state.freed || state.phys.links == 0 { Err(ZplError::NotFound) } else { Ok(()) }
-}
-
-fn check_movable(znode: &Znode) -> Result<()> {
-    let flags = znode.state.lock().phys.flags;
-    if flags & (flags::IMMUTABLE | flags::APPENDONLY) != 0 { Err(ZplError::NotPermitted) } else { Ok(()) }
-}
-
-/// Fails when the directory takes no new names.
-fn check_entries_addable(directory: &Znode) -> Result<()> {
-    if directory.state.lock().phys.flags & flags::IMMUTABLE != 0 { Err(ZplError::NotPermitted) } else { Ok(()) }
-}
-
-/// Fails when no name of the directory may go.
-fn check_entries_removable(directory: &Znode) -> Result<()> {
-    check_movable(directory)
-}
-
-async fn check_removable(znode: &Znode) -> Result<()> {
-    let is_directory = {
-        let state = znode.state.lock();
-        if state.phys.flags & (flags::IMMUTABLE | flags::APPENDONLY | flags::NOUNLINK) != 0 {
-            return Err(ZplError::NotPermitted);
-        }
-        state.phys.is_directory()
-    };
-    // The entries themselves are asked, not the size: a wrong one would lose what is below.
-    if is_directory && znode.zap().count().await? > 0 { Err(ZplError::NotEmpty) } else { Ok(()) }
 }
 
 /// Each znode once, by object number.

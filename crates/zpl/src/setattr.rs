@@ -31,16 +31,15 @@ impl Zpl {
             if state.freed {
                 return Err(ZplError::Stale);
             }
-            let locked = state.phys.flags & (flags::IMMUTABLE | flags::APPENDONLY);
+            let own = state.phys.flags;
             let flags_only = SetAttr { flags: change.flags, project: change.project, ..SetAttr::default() };
             let only_flags = change == SetAttr { ctime: change.ctime, ..flags_only };
             // What is only appended to keeps its owner and mode, and times other than the clock's.
             let set = |time: Option<SetTime>| matches!(time, Some(SetTime::At(_)));
             let keeps = change.size.is_some() || change.mode.is_some() || change.uid.is_some() || change.gid.is_some();
             let against = keeps || set(change.atime) || set(change.mtime);
-            if locked & flags::IMMUTABLE != 0 && !only_flags || locked != 0 && against {
-                return Err(ZplError::NotPermitted);
-            }
+            self.check_flags(own, if only_flags { 0 } else { flags::IMMUTABLE })?;
+            self.check_flags(own, if against { flags::IMMUTABLE | flags::APPENDONLY } else { 0 })?;
             self.check_project_change(&state.phys, &change)?;
             state.phys.kind()
         };

@@ -488,12 +488,10 @@ impl Zpl {
     fn check_xattr_change(&self, znode: &Znode) -> Result<FileKind> {
         let state = znode.state.lock();
         if state.freed {
-            Err(ZplError::Stale)
-        } else if state.phys.flags & flags::IMMUTABLE != 0 {
-            Err(ZplError::NotPermitted)
-        } else {
-            Ok(state.phys.kind())
+            return Err(ZplError::Stale);
         }
+        self.check_flags(state.phys.flags, flags::IMMUTABLE)?;
+        Ok(state.phys.kind())
     }
 
     /// Fails for a namespace that is unknown or switched off.
