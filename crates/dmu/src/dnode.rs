@@ -240,7 +240,8 @@ impl Dnode {
         };
         let width = (PREFETCH_BYTES / size).clamp(4, 256);
         let range = blkid..blkid.saturating_add(count).min(last.saturating_add(1));
-        if range.is_empty() {
+        let reader = self.core.reader(self.object(), Priority::AsyncRead);
+        if range.is_empty() || !reader.store.keeps_data(reader.objset) {
             return;
         }
         let this = self.clone();

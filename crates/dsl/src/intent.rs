@@ -100,6 +100,7 @@ pub async fn open(core: &Core, dataset: &Dataset) -> Result<Arc<Objset>> {
     // Property `readonly` is the mount's business: a log is replayed all the same.
     let params = core.objset_params(dataset.object, dataset.accounting.clone(), properties, false);
     let os = Objset::open(params, root).await?;
+    properties::follow_caching(core, dataset);
     os.set_hole_birth(core.features.is_active("com.delphix:hole_birth"));
     Ok(os)
 }

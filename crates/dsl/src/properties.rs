@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use platter_dmu::{Objset, RedundantMetadata, Tx, UserAccounting, WriteProperties};
 
+use platter_spa::Caching;
+
 use crate::block_properties::{self, CHECKSUMS, COMPRESSION_BITS, COMPRESSIONS};
 use crate::core::Core;
 use crate::dataset::Dataset;
@@ -120,7 +122,7 @@ pub const NATIVES: &[Native] = &[
     native("sharesmb", Kind::Text, 0, true, false),
     native("refquota", Kind::Bytes, 0, false, true),
     native("refreservation", Kind::Bytes, 0, false, true),
-    native("primarycache", CACHES, 2, true, false),
+    native("primarycache", CACHES, 2, true, true),
     native("secondarycache", CACHES, 2, true, false),
     native("logbias", Kind::Index(&[("latency", 0), ("throughput", 1)]), 0, true, false),
     native("dedup", DEDUP, 2, true, false),
@@ -546,6 +548,18 @@ pub fn check_applies(core: &Core, dataset: &Dataset, property: &str, value: Opti
     Ok(())
 }
 
+/// Lets the block cache follow property `primarycache` of an open data set.
+pub fn follow_caching(core: &Core, dataset: &Dataset) {
+    core.store.state().cache.set_caching(
+        dataset.object,
+        match number(&dataset.dir, "primarycache") {
+            0 => Caching::Nothing,
+            1 => Caching::Metadata,
+            _ => Caching::All,
+        },
+    );
+}
+
 /// Lets open object sets follow changed properties.
 ///
 /// # Errors
@@ -556,6 +570,7 @@ pub async fn apply(core: &Arc<Core>, tx: &Tx) -> platter_zio::Result<()> {
         if let Some(os) = dataset.open_objset() {
             note_features(core, tx, &dataset, &os).await?;
             os.set_properties(write_properties(core, &dataset.dir));
+            follow_caching(core, &dataset);
         }
         if let Some(zil) = &*dataset.zil.lock() {
             zil.set_mode(crate::intent::mode(&dataset));

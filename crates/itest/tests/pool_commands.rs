@@ -145,6 +145,9 @@ fn a_pool_without_features_is_openzfs_own_and_can_be_upgraded() {
     let tree = fill(&mount, 2);
     judge_and_return(&lab, "tank", &tree);
     lab.zpool("upgrade -v").ok().says("read-only compatible");
+    assert_eq!(lab.zpool("wait -H tank 0.1").ok().stdout, "0\t0\t0\t0\t0\t0\t0\t0\t0\n");
+    assert_eq!(lab.zpool("wait -t scrub,free tank 1").ok().stdout, "    FREE   SCRUB\n       0       0\n");
+    lab.zpool("wait -t nonsense tank").refused().says("invalid activity 'nonsense'");
 }
 
 #[test]
@@ -162,6 +165,10 @@ fn a_pool_has_only_the_features_of_its_compatibility_files() {
     let tree = fill(&mount, 1);
     judge_and_return(&lab, "tank", &tree);
     assert_eq!(property(&lab, "tank", "compatibility"), "zol-0.7");
+    lab.zpool("upgrade tank").ok().says("already has all supported and requested");
+    let refused = lab.zpool("set feature@spacemap_v2=enabled tank").refused();
+    refused.says("not specified in this pool's current compatibility set");
+    lab.zpool("set compatibility=legacy tank").ok().says("are not present in this compatibility set");
     lab.zpool("upgrade tank").ok().says("already has all supported and requested");
     lab.zpool("set compatibility=off tank").ok();
     lab.zpool("upgrade tank").ok().says("spacemap_v2");

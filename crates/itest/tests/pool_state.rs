@@ -26,6 +26,12 @@ fn pools_with_a_version_are_upgraded_to_feature_flags() {
         lab.create_fs("", "tank/fs");
         fill(&lab.mnt("tank/fs"), 7);
         lab.zpool("upgrade").ok().says("legacy version numbers").says(&format!("{version}   tank"));
+        lab.zpool("set compatibility=legacy tank").ok();
+        lab.zpool("upgrade tank")
+            .refused()
+            .says("Upgrade not performed because 'compatibility' property set to 'legacy'");
+        assert_eq!(property(&lab, "version"), version.to_string());
+        lab.zpool("set compatibility=off tank").ok();
         let upgraded = lab.zpool("upgrade tank").ok();
         let upgraded = upgraded.says(&format!("Successfully upgraded 'tank' from version {version} to feature flags"));
         upgraded.says("Enabled the following features on 'tank'").says("log_spacemap");

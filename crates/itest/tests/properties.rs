@@ -9,10 +9,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-use platter_itest::{Lab, zdb};
+use platter_itest::{Lab, Tree, data, zdb};
 
 /// An inherited property: its value by default, two others, and one that is refused.
-const INHERITED: [[&str; 5]; 17] = [
+const INHERITED: [[&str; 5]; 18] = [
     ["compression", "on", "zstd-7", "gzip-9", "zip"],
     ["recordsize", "128K", "1M", "512", "100K"],
     ["checksum", "on", "sha256", "blake3", "md5"],
@@ -28,6 +28,7 @@ const INHERITED: [[&str; 5]; 17] = [
     ["dnodesize", "legacy", "auto", "4k", "3k"],
     ["sync", "standard", "always", "disabled", "never"],
     ["redundant_metadata", "all", "most", "none", "few"],
+    ["primarycache", "all", "metadata", "none", "data"],
     ["overlay", "on", "off", "on", "1"],
     ["mountpoint", "", "none", "legacy", "relative/path"],
 ];
@@ -320,4 +321,28 @@ fn names_without_regard_to_case_or_normal_form_are_found_by_openzfs_too() {
     lab.wait_mounted(&both);
     assert_eq!(fs::read(both.join("CAFÉ-149")).expect("found after an import"), b"x");
     lab.export("tank");
+}
+
+#[test]
+fn a_file_system_works_with_any_primarycache() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    let mount = lab.create("-O primarycache=none", "tank", "d0");
+    lab.zfs("set primarycache=sometimes tank").refused().says("primarycache");
+    for caching in ["metadata", "all", "none"] {
+        lab.zfs(&format!("set primarycache={caching} tank")).ok();
+        let value = lab.zfs("get -H -o value,source primarycache tank").ok().stdout;
+        assert_eq!(value, format!("{caching}\tlocal\n"));
+        fs::create_dir(mount.join(caching)).expect("a folder");
+        for number in 0..5 {
+            let bytes = data::mixed(number, 600_000, 50_000);
+            fs::write(mount.join(caching).join(format!("{number}")), bytes).expect("a file");
+        }
+        lab.zpool("sync tank").ok();
+        let tree = Tree::of(&mount);
+        // What FUSE has in memory is gone after this.
+        lab.judge_and_return("tank", &mount, &tree);
+    }
+    lab.zfs("inherit primarycache tank").ok();
+    assert_eq!(lab.zfs("get -H -o value,source primarycache tank").ok().stdout, "all\tdefault\n");
 }

@@ -4,10 +4,25 @@
 //! *and* birth, so that space which was freed and reused can never give old contents; the weight is the contents'
 //! bytes.
 
+use std::collections::BTreeMap;
+
+use parking_lot::RwLock;
 use platter_buffer::Buf;
-use platter_ondisk::BlkPtr;
+use platter_ondisk::{BlkPtr, ObjectId, types};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+
+/// Property `primarycache`: which of an object set's blocks are worth remembering.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Caching {
+    /// All.
+    #[default]
+    All,
+    /// Metadata: indirect blocks, and level 0 of all but files and volumes.
+    Metadata,
+    /// None.
+    Nothing,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
@@ -28,13 +43,37 @@ impl Weighter<Key, Buf> for ByBytes {
 /// A cache bounded in bytes, resistant to scans (S3-FIFO).
 pub struct BlockCache {
     entries: Cache<Key, Buf, ByBytes>,
+    /// Object sets of which not everything is remembered.
+    choosy: RwLock<BTreeMap<u64, Caching>>,
 }
 
 impl BlockCache {
     /// A cache of at most `bytes`.
     pub fn new(bytes: u64) -> Self {
         let items = (bytes / (32 << 10)).clamp(64, 1 << 20) as usize;
-        Self { entries: Cache::with_weighter(items, bytes.max(1 << 20), ByBytes) }
+        Self { entries: Cache::with_weighter(items, bytes.max(1 << 20), ByBytes), choosy: RwLock::default() }
+    }
+
+    /// What is remembered of object set `objset` from now on. What is in the cache already stays there.
+    pub fn set_caching(&self, objset: ObjectId, caching: Caching) {
+        let mut choosy = self.choosy.write();
+        match caching {
+            Caching::All => choosy.remove(&objset.0),
+            caching => choosy.insert(objset.0, caching),
+        };
+    }
+
+    /// Whether all of an object set's blocks are remembered, data too.
+    pub fn keeps_data(&self, objset: ObjectId) -> bool {
+        !self.choosy.read().contains_key(&objset.0)
+    }
+
+    fn is_worth(&self, objset: ObjectId, bp: &BlkPtr) -> bool {
+        match self.choosy.read().get(&objset.0) {
+            None | Some(Caching::All) => true,
+            Some(Caching::Metadata) => bp.level() > 0 || types::is_metadata(bp.object_type()),
+            Some(Caching::Nothing) => false,
+        }
     }
 
     fn key(bp: &BlkPtr) -> Option<Key> {
@@ -47,9 +86,9 @@ impl BlockCache {
         self.entries.get(&Self::key(bp)?)
     }
 
-    /// Remembers verified or just written contents.
-    pub fn insert(&self, bp: &BlkPtr, contents: Buf) {
-        if let Some(key) = Self::key(bp) {
+    /// Remembers verified or just written contents of a block of object set `objset`.
+    pub fn insert(&self, objset: ObjectId, bp: &BlkPtr, contents: Buf) {
+        if let Some(key) = Self::key(bp).filter(|_| self.is_worth(objset, bp)) {
             self.entries.insert(key, contents);
         }
     }

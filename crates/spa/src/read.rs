@@ -94,7 +94,7 @@ pub(crate) async fn read(store: &Store, bp: &BlkPtr, bookmark: Bookmark, priorit
     } else {
         decode(bp, bookmark, stored)?
     };
-    store.state().cache.insert(bp, contents.clone());
+    store.state().cache.insert(bookmark.objset, bp, contents.clone());
     Ok(contents)
 }
 

@@ -15,7 +15,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use platter_buffer::Buf;
 use platter_checksum::{Checksums, SALT_SIZE, Words};
-use platter_ondisk::{BlkPtr, Txg};
+use platter_ondisk::{BlkPtr, ObjectId, Txg};
 use platter_vdev::TopVdev;
 use platter_zio::{BlockStore, Bookmark, FailMode, Priority, Result, Suspension, WritePolicy, ZioError};
 use tokio::sync::Semaphore;
@@ -232,6 +232,10 @@ impl BlockStore for Store {
             read::read(self, bp, bookmark, priority).await
         }
         .boxed()
+    }
+
+    fn keeps_data(&self, objset: ObjectId) -> bool {
+        self.state.cache.keeps_data(objset)
     }
 
     fn read_cached(&self, bp: &BlkPtr) -> Option<Buf> {

@@ -123,7 +123,7 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
             Placed::At(dvas) => dvas,
             Placed::Gang(bp) => {
                 store.note_born(&bp, resumptions).await?;
-                state.cache.insert(&bp, data);
+                state.cache.insert(policy.bookmark.objset, &bp, data);
                 return Ok(bp);
             }
         }
@@ -139,7 +139,7 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
         return Err(error);
     }
     store.note_born(&bp, resumptions).await?;
-    state.cache.insert(&bp, data);
+    state.cache.insert(policy.bookmark.objset, &bp, data);
     Ok(bp)
 }
 

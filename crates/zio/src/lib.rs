@@ -15,7 +15,7 @@ pub use txg::{Tx, TxgGate};
 
 use futures::future::BoxFuture;
 use platter_buffer::Buf;
-use platter_ondisk::{BlkPtr, Txg};
+use platter_ondisk::{BlkPtr, ObjectId, Txg};
 
 /// A pool's blocks.
 ///
@@ -31,6 +31,11 @@ pub trait BlockStore: Send + Sync + 'static {
 
     /// Like [`read`](Self::read), but only when no I/O is needed.
     fn read_cached(&self, bp: &BlkPtr) -> Option<Buf>;
+
+    /// Whether data that is read of object set `objset` is kept: only then is it worth being read ahead.
+    fn keeps_data(&self, _objset: ObjectId) -> bool {
+        true
+    }
 
     /// Compresses, checksums, allocates and writes `data` (logical contents), and returns the new pointer with
     /// `policy.fill` set. All-zero level-0 data with compression on becomes a hole (born in `policy.txg`).

@@ -4,6 +4,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use platter_daemon::api::PoolView;
+use platter_dsl::report::PropertyValue;
+
 use crate::props::pool::FEATURES;
 use crate::session::{Failure, refused};
 
@@ -22,6 +25,43 @@ pub fn load(value: &str) -> Result<Option<BTreeSet<String>>, Failure> {
     load_from(value, &FOLDERS)
 }
 
+/// What `zpool set` has to say before it changes a pool that has the features `enabled` and the property `current`: a
+/// feature must be one that the files allow, and files that allow less than there is are worth a warning
+/// (`set_pool_callback` in `cmd/zpool/zpool_main.c`).
+///
+/// # Errors
+/// Why nothing is changed.
+pub fn check_setting(pool: &PoolView, property: &str, value: &str) -> Result<(), Failure> {
+    let name = &pool.report.name;
+    let text = |property: &str| match &pool.properties.get(property)?.value {
+        PropertyValue::Text(text) => Some(text.as_str()),
+        PropertyValue::Number(_) => None,
+    };
+    if property == "compatibility" {
+        let Some(allowed) = load(value)? else { return Ok(()) };
+        let is_enabled = |feature: &str| {
+            text(&format!("feature@{feature}")).is_some_and(|state| matches!(state, "enabled" | "active"))
+        };
+        if FEATURES.iter().any(|feature| is_enabled(feature) && !allowed.contains(*feature)) {
+            eprintln!(
+                "Warning: one or more features already enabled on pool '{name}'\nare not present in this \
+                 compatibility set."
+            );
+        }
+    }
+    let feature = property.strip_prefix("feature@").filter(|feature| value == "enabled" && FEATURES.contains(feature));
+    let Some(feature) = feature else { return Ok(()) };
+    let cannot = format!("Error: cannot enable feature '{feature}' on pool '{name}'");
+    match load(text("compatibility").unwrap_or("off")) {
+        Ok(Some(allowed)) if !allowed.contains(feature) => Err(refused(format!(
+            "{cannot}\nas it is not specified in this pool's current compatibility set.\nConsider setting \
+             'compatibility' to a less restrictive set, or to 'off'."
+        ))),
+        Ok(_) => Ok(()),
+        Err(_) => Err(refused(format!("{cannot}\nbecause the pool's 'compatibility' property cannot be parsed."))),
+    }
+}
+
 fn load_from(value: &str, folders: &[(&str, bool)]) -> Result<Option<BTreeSet<String>>, Failure> {
     match value {
         "" | "off" => return Ok(None),
@@ -38,7 +78,7 @@ fn load_from(value: &str, folders: &[(&str, bool)]) -> Result<Option<BTreeSet<St
     }
     match allowed {
         Some(allowed) => Ok(Some(allowed)),
-        None => Err(refused("no valid compatibility files specified")),
+        None => Err(refused("Error: no valid compatibility files specified")),
     }
 }
 
@@ -46,7 +86,7 @@ fn read(name: &str, folders: &[(&str, bool)]) -> Result<BTreeSet<String>, Failur
     let bad = |reason: &str| {
         let places: Vec<&str> = folders.iter().map(|(folder, _)| *folder).collect();
         refused(format!(
-            "could not read/parse feature file(s): {name}: {reason}\nfiles are looked for in {}",
+            "Error: could not read/parse feature file(s): {name}: {reason}\nfiles are looked for in {}",
             places.join(" and ")
         ))
     };
@@ -69,7 +109,7 @@ fn read(name: &str, folders: &[(&str, bool)]) -> Result<BTreeSet<String>, Failur
                 features.insert(word.to_owned());
             } else if strict {
                 return Err(refused(format!(
-                    "invalid feature name(s) in local compatibility files: {}",
+                    "Error: invalid feature name(s) in local compatibility files: {}",
                     word.escape_default()
                 )));
             } else {

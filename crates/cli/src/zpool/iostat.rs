@@ -162,7 +162,7 @@ fn split_vdevs(session: &mut Session, pools: &mut Vec<String>, style: &mut Style
     Ok(())
 }
 
-fn terminal_height() -> u64 {
+pub(super) fn terminal_height() -> u64 {
     rustix::termios::tcgetwinsize(std::io::stdout()).map_or(24, |size| u64::from(size.ws_row))
 }
 

@@ -22,6 +22,7 @@ pub(crate) mod status;
 mod status_json;
 mod upgrade;
 mod vdev_spec;
+mod wait;
 
 use crate::session::{Done, Failure, Session, refused, usage};
 use crate::usage::{Entry, Usage};
@@ -143,7 +144,7 @@ fn find(name: &str) -> Option<Run> {
         "get" => get::run,
         "set" => small::set,
         "sync" => small::sync,
-        "wait" => scrub::wait,
+        "wait" => wait::run,
         _ => return None,
     })
 }

@@ -1,4 +1,4 @@
-//! `zpool scrub` and `zpool wait`.
+//! `zpool scrub`, and waiting for it.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use platter_dsl::report::{Detail, ScanReport};
 use super::pools::{each, view};
 use crate::getopt::{Grammar, parse};
 use crate::nice;
-use crate::session::{Done, Failure, Session, refused, usage};
+use crate::session::{Done, Session, refused, usage};
 
 /// Time between two looks at a running scrub.
 const LOOK: Duration = Duration::from_millis(200);
@@ -51,7 +51,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     let command = session.command_line.clone();
     let code = each(session, &pools, |session, name| tell(session, name, action, &command))?;
     if wait && code == 0 {
-        return each(session, &pools, watch);
+        return each(session, &pools, |session, name| watch(session, name, |scan| scan.state == "scanning"));
     }
     Ok(code)
 }
@@ -61,53 +61,14 @@ fn tell(session: &mut Session, name: &str, action: ScrubAction, command: &str) -
     session.post::<_, Outcome>(&format!("/v1/pools/{}/scrub", encode(name)), &call).map(|_| ())
 }
 
-/// Runs `zpool wait`.
-pub fn wait(session: &mut Session, words: &[String]) -> Done {
-    let parsed = parse(Grammar { short: "HpT:t:", long: &[] }, words).map_err(usage)?;
-    const KNOWN: [&str; 11] = [
-        "discard",
-        "free",
-        "initialize",
-        "replace",
-        "remove",
-        "resilver",
-        "scrub",
-        "trim",
-        "raidz_expand",
-        "checkpoint",
-        "all",
-    ];
-    for activity in parsed.all("t").flat_map(|list| list.split(',')) {
-        if !KNOWN.contains(&activity) {
-            return Err(usage(format!("invalid activity '{activity}'")));
-        }
-    }
-    // Of all activities only the scrub exists yet; waiting for any other is over at once.
-    let scrub =
-        !parsed.has("t") || parsed.all("t").flat_map(|list| list.split(',')).any(|activity| activity == "scrub");
-    match parsed.operands.as_slice() {
-        [] => Err(usage("missing 'pool' argument")),
-        [name] => {
-            let name = name.clone();
-            if scrub {
-                watch(session, &name).map_err(Failure::from)?;
-            } else {
-                view(session, &name, Detail::default())?;
-            }
-            Ok(0)
-        }
-        _ => Err(usage("too many arguments")),
-    }
-}
-
-/// Waits for a scrub, with its progress on a terminal (a bar) or not (now and then a line, to stderr).
-fn watch(session: &mut Session, name: &str) -> Result<(), ErrorBody> {
+/// Waits for a scrub that is `active`, with its progress on a terminal (a bar) or not (now and then a line, to stderr).
+pub(super) fn watch(session: &mut Session, name: &str, active: impl Fn(&ScanReport) -> bool) -> Result<(), ErrorBody> {
     let terminal = std::io::stderr().is_terminal();
     let mut bar: Option<ProgressBar> = None;
     let mut last_line = Instant::now();
     loop {
         let scan = view(session, name, Detail::default())?.report.scan;
-        if scan.state != "scanning" {
+        if !active(&scan) {
             if let Some(bar) = bar {
                 bar.finish_and_clear();
             }

@@ -2,6 +2,7 @@
 
 use platter_daemon::api::{ClearPool, ClosePool, Outcome, PoolNames, SetPoolProperty};
 use platter_daemon::client::encode;
+use platter_dsl::report::Detail;
 use serde_json::json;
 
 use super::pools::each;
@@ -92,8 +93,14 @@ pub fn set(session: &mut Session, words: &[String]) -> Done {
     let Some((property, value)) = setting.split_once('=') else {
         return Err(usage("missing value in property=value argument"));
     };
-    if property == "compatibility" {
-        super::compatibility::load(value)?;
+    if property == "compatibility" || property.starts_with("feature@") {
+        // Bad files are the user's mistake whatever the pool.
+        if property == "compatibility" {
+            super::compatibility::load(value)?;
+        }
+        let (found, code) = super::pools::views(session, std::slice::from_ref(pool), Detail::default())?;
+        let [view] = found.as_slice() else { return Ok(code) };
+        super::compatibility::check_setting(view, property, value)?;
     }
     let call = SetPoolProperty {
         property: property.to_owned(),

@@ -141,18 +141,24 @@ fn list(pools: &[PoolView]) -> String {
 
 fn upgrade(session: &mut Session, pool: &PoolView) -> Result<usize, Failure> {
     let name = &pool.report.name;
-    let allowed = compatibility::load(text(pool, "compatibility").unwrap_or("off"))?;
+    let files = text(pool, "compatibility").unwrap_or("off");
+    if pool.report.version < 5000 && files == "legacy" {
+        return Err(refused("Upgrade not performed because 'compatibility' property set to 'legacy'."));
+    }
+    let allowed = compatibility::load(files)?;
     let features = allowed.map(|names| names.into_iter().collect());
     let call = ChangePool { change: PoolChange::Upgrade { features }, command: session.command_line.clone() };
     let changed: Changed = session.post(&format!("/v1/pools/{}/change", encode(name)), &call)?;
     if let Some(version) = changed.from_version {
-        outln!("Successfully upgraded '{name}' from version {version} to feature flags.\n");
+        outln!("Successfully upgraded '{name}' from version {version} to feature flags.");
     }
     if !changed.features.is_empty() {
         outln!("Enabled the following features on '{name}':");
         for feature in &changed.features {
             outln!("  {feature}");
         }
+    }
+    if changed.from_version.is_some() || !changed.features.is_empty() {
         outln!("");
     }
     Ok(changed.features.len() + usize::from(changed.from_version.is_some()))

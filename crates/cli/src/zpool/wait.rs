@@ -1,0 +1,157 @@
+//! `zpool wait`.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use platter_dsl::report::{Detail, ScanReport};
+
+use super::iostat::terminal_height;
+use super::pools::{Repeat, Timestamp, view};
+use super::scrub::watch;
+use crate::getopt::{Grammar, parse};
+use crate::nice;
+use crate::out::outln;
+use crate::session::{Done, Failure, Session, usage};
+
+/// Time between two looks whether it is over.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What can be waited for, in the order of the columns.
+const ACTIVITIES: [&str; 9] =
+    ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand"];
+
+/// What was asked for.
+struct Wanted {
+    activities: Vec<&'static str>,
+    scripted: bool,
+    exact: bool,
+}
+
+/// Runs it.
+pub fn run(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(Grammar { short: "HpT:t:", long: &[] }, words).map_err(usage)?;
+    let mut activities = ACTIVITIES.to_vec();
+    for list in parsed.all("t") {
+        // The last list counts, as in OpenZFS.
+        activities.clear();
+        for word in list.split(',') {
+            let found = ACTIVITIES.iter().find(|activity| **activity == word);
+            activities.push(found.ok_or_else(|| usage(format!("invalid activity '{word}'")))?);
+        }
+    }
+    activities.sort_by_key(|activity| ACTIVITIES.iter().position(|known| known == activity));
+    activities.dedup();
+    let wanted = Wanted { activities, scripted: parsed.has("H"), exact: parsed.has("p") };
+    let timestamp = Timestamp::parse(parsed.last("T"))?;
+    let mut operands = parsed.operands.clone();
+    let repeat = Repeat::take(&mut operands)?;
+    if repeat.count != 0 {
+        return Err(usage("too many arguments"));
+    }
+    let name = match operands.as_slice() {
+        [] => return Err(usage("missing 'pool' argument")),
+        [name] => name,
+        _ => return Err(usage("too many arguments")),
+    };
+    match repeat.interval {
+        Some(interval) => show(session, name, &wanted, interval, timestamp)?,
+        None => watch(session, name, |scan| wanted.remaining(scan) > 0).map_err(Failure::from)?,
+    }
+    Ok(0)
+}
+
+/// Prints what remains, every `interval`, until nothing does.
+fn show(
+    session: &mut Session,
+    name: &str,
+    wanted: &Wanted,
+    interval: Duration,
+    timestamp: Option<Timestamp>,
+) -> Result<(), Failure> {
+    let height = if std::io::stdout().is_terminal() { terminal_height().saturating_sub(1) } else { 0 };
+    for row in 0.. {
+        let mut scan = view(session, name, Detail::default())?.report.scan;
+        if let Some(timestamp) = timestamp {
+            outln!("{}", timestamp.now());
+        }
+        if !wanted.scripted && (row == 0 || (height > 0 && row % height == 0)) {
+            outln!("{}", wanted.heading());
+        }
+        outln!("{}", wanted.row(&scan));
+        let _ = std::io::stdout().flush();
+        let shown = Instant::now();
+        loop {
+            if wanted.remaining(&scan) == 0 {
+                return Ok(());
+            }
+            let left = interval.saturating_sub(shown.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            if !session.sleep(left.min(LOOK)) {
+                return Ok(());
+            }
+            scan = view(session, name, Detail::default())?.report.scan;
+        }
+    }
+    Ok(())
+}
+
+impl Wanted {
+    /// Bytes that remain of one activity. Of all of them only scrub and resilver exist yet.
+    fn bytes(activity: &str, scan: &ScanReport) -> u64 {
+        let is_this = activity == if scan.resilver { "resilver" } else { "scrub" };
+        // What is not over has something left, whatever was estimated.
+        if is_this && scan.state == "scanning" { scan.to_examine.saturating_sub(scan.issued).max(1) } else { 0 }
+    }
+
+    fn remaining(&self, scan: &ScanReport) -> u64 {
+        self.activities.iter().map(|activity| Self::bytes(activity, scan)).sum()
+    }
+
+    fn width(activity: &str) -> usize {
+        activity.len().max(6) + 2
+    }
+
+    fn heading(&self) -> String {
+        let columns = self.activities.iter();
+        columns.map(|activity| format!("{:>width$}", activity.to_uppercase(), width = Self::width(activity))).collect()
+    }
+
+    fn row(&self, scan: &ScanReport) -> String {
+        let mut row = String::new();
+        for activity in &self.activities {
+            let bytes = Self::bytes(activity, scan);
+            let text = if self.exact { bytes.to_string() } else { nice::num(bytes) };
+            if !self.scripted {
+                row.push_str(&format!("{text:>width$}", width = Self::width(activity)));
+            } else if *activity == ACTIVITIES[0] {
+                row.push_str(&text);
+            } else {
+                row.push_str(&format!("\t{text}"));
+            }
+        }
+        row
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_stand_below_their_headings() {
+        let mut scan =
+            ScanReport { state: "scanning".into(), to_examine: 3 << 20, issued: 1 << 20, ..Default::default() };
+        let mut wanted = Wanted { activities: vec!["free", "resilver", "scrub"], scripted: false, exact: false };
+        assert_eq!(wanted.heading(), "    FREE  RESILVER   SCRUB");
+        assert_eq!(wanted.row(&scan), "       0         0      2M");
+        scan.resilver = true;
+        assert_eq!(wanted.row(&scan), "       0        2M       0");
+        assert_eq!(wanted.remaining(&scan), 2 << 20);
+        wanted = Wanted { activities: ACTIVITIES.to_vec(), scripted: true, exact: true };
+        assert_eq!(wanted.row(&scan), "0\t0\t0\t0\t0\t2097152\t0\t0\t0");
+        scan.state = "paused".into();
+        assert_eq!(wanted.remaining(&scan), 0);
+    }
+}
