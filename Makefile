@@ -24,10 +24,12 @@ demo:
 	$(CARGO) build --release --package platter
 	demo/demo.sh
 
+# fsx compares every byte that it wrote: without optimisation it takes longer than what it tests.
 $(TOOLS)/bin/pjdfstest $(TOOLS)/bin/fsx: $(TOOLS)/bin/%:
-	$(CARGO) install --quiet --locked --debug --root $(TOOLS) --target-dir $(TOOLS)/build $*@$(VERSION)
+	$(CARGO) install --quiet --locked $(PROFILE) --root $(TOOLS) --target-dir $(TOOLS)/build $*@$(VERSION)
 
 $(TOOLS)/bin/pjdfstest: VERSION := 0.2.2
+$(TOOLS)/bin/pjdfstest: PROFILE := --debug
 $(TOOLS)/bin/fsx: VERSION := 0.3.2
 
 # The integration tests run the binary, so it is built first, in the same profile.

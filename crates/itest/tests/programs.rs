@@ -181,6 +181,7 @@ fn sqlite_stays_whole_in_both_of_its_modes() {
 /// What fio finds when it reads back what it wrote. `limit` in seconds bounds each mix.
 fn fio(size: &str, seconds: u32) {
     on_a_pool(&["fio"], "-o recordsize=16K -o compression=lz4", |lab, mount| {
+        let mut kept: Option<PathBuf> = None;
         for (name, options) in [
             ("buffered", "--ioengine=psync --rw=randrw --bsrange=512-64k --fsync=64"),
             ("mapped", "--ioengine=mmap --rw=randrw --bs=4k"),
@@ -206,6 +207,10 @@ fn fio(size: &str, seconds: u32) {
                     .chain(options.split_whitespace()),
             );
             run.ok().says("err= 0").says_not("verify failed");
+            // Room for the next; the last is compared after export and import.
+            if let Some(before) = kept.replace(folder) {
+                fs::remove_dir_all(before).expect("the folder is removed");
+            }
         }
     });
 }
