@@ -16,8 +16,8 @@ use rustix::fs::{removexattr, renameat_with, setxattr};
 const O_DSYNC: i32 = 0o10000;
 
 /// What zdb prints of the pool's logs.
-fn log(lab: &Lab) -> Option<String> {
-    Some(zdb::zdb(&lab.dev(), &["-iii", "tank"])?.ok().stdout)
+fn log(lab: &Lab, pool: &str) -> Option<String> {
+    Some(zdb::zdb(&lab.dev(), &["-iii", pool])?.ok().stdout)
 }
 
 /// How many records of type `name` the log holds.
@@ -138,7 +138,7 @@ fn openzfs_reads_the_log_and_every_kind_of_change_survives_a_kill() {
         let before = without_times(Tree::of(&mount));
         lab.kill_daemon(true);
         zdb::assert_clean(&lab.dev(), "tank");
-        let log = log(&lab);
+        let log = log(&lab, "tank");
         lab.revive("tank");
         without_times(Tree::of(&mount)).assert_same(&before, "after the kill");
         assert_flags(&mount, round);
@@ -171,7 +171,7 @@ fn openzfs_reads_the_log_and_every_kind_of_change_survives_a_kill() {
     lab.scrub("tank").says("repaired 0B").says("with 0 errors");
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
-    if let Some(log) = log(&lab) {
+    if let Some(log) = log(&lab, "tank") {
         assert_eq!(records(&log, "TX_"), 0, "an exported pool has no log\n{log}");
     }
 }
@@ -188,7 +188,7 @@ fn a_read_only_import_replays_nothing_and_a_later_one_does() {
         let name = format!("late{round}");
         write_synced(&mount.join(&name), b"in the log");
         lab.kill_daemon(true);
-        in_log = log(&lab).is_some_and(|log| records(&log, "TX_CREATE") > 0);
+        in_log = log(&lab, "tank").is_some_and(|log| records(&log, "TX_CREATE") > 0);
         let import = format!("import -f -N -o readonly=on -d {} tank", lab.dev().display());
         if lab.zpool("list -H tank").code == 0 {
             // The daemon that was started by the question has the pool already.
@@ -231,7 +231,7 @@ fn property_sync_decides_what_survives() {
     }
     let quick = start.elapsed();
     lab.kill_daemon(true);
-    if let Some(log) = log(&lab) {
+    if let Some(log) = log(&lab, "tank") {
         let (_, about_disabled) = log.split_once("Dataset tank/disabled").unwrap_or_default();
         let own = about_disabled.split("Dataset ").next().unwrap_or_default();
         assert_eq!(records(own, "TX_"), 0, "sync=disabled logs nothing\n{own}");
@@ -260,23 +260,23 @@ fn zfs_fuse_replays_a_log_of_platter_and_platter_one_of_zfs_fuse() {
     let Some(lab) = Lab::open() else { return };
     let Some(fuse) = ZfsFuse::start(lab.root()) else { return };
     lab.disks(3, 128);
-    let mount = lab.create("-o version=23", "tank", "raidz d0 d1 d2");
+    let mount = lab.create("-o version=23", "elder", "raidz d0 d1 d2");
     write_synced(&mount.join("first"), b"x");
     let mut before = Tree::default();
     for round in 0..=10 {
-        lab.zpool("sync tank").ok();
+        lab.zpool("sync elder").ok();
         change_everything(&mount, round);
         before = shape(&mount);
         lab.kill_daemon(true);
-        let Some(log) = log(&lab) else { break };
+        let Some(log) = log(&lab, "elder") else { break };
         let kinds = ["MKDIR", "CREATE", "WRITE", "SYMLINK", "LINK", "REMOVE", "RMDIR", "RENAME", "SETATTR"];
         if kinds.iter().all(|kind| records(&log, &format!("TX_{kind}")) > 0) {
             break;
         }
         assert!(round < 10, "a group came between each time\n{log}");
-        lab.revive("tank");
+        lab.revive("elder");
     }
-    fuse.zpool(&format!("import -f -d {} tank", lab.dev().display())).ok();
+    fuse.zpool(&format!("import -f -d {} elder", lab.dev().display())).ok();
     before.assert_same(&shape(&mount), "replayed by zfs-fuse");
 
     // And back: zfs-fuse dies with its log full.
@@ -287,14 +287,14 @@ fn zfs_fuse_replays_a_log_of_platter_and_platter_one_of_zfs_fuse() {
     for mount in lab.mounts() {
         let _ = lab.run("umount", ["-l", mount.to_str().expect("UTF-8")]);
     }
-    if let Some(log) = log(&lab) {
+    if let Some(log) = log(&lab, "elder") {
         assert!(records(&log, "TX_WRITE") > 0, "zfs-fuse left no log\n{log}");
     }
-    lab.revive("tank");
+    lab.revive("elder");
     before.assert_same(&shape(&mount), "replayed by Platter");
-    lab.scrub("tank").says("repaired 0B").says("with 0 errors");
-    lab.export("tank");
-    zdb::assert_clean(&lab.dev(), "tank");
+    lab.scrub("elder").says("repaired 0B").says("with 0 errors");
+    lab.export("elder");
+    zdb::assert_clean(&lab.dev(), "elder");
     // It remembers the pool; the next one lets it go while its disks are still there.
     drop(ZfsFuse::start(lab.root()));
 }

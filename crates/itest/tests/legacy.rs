@@ -57,9 +57,9 @@ fn zfs_fuse_reads_and_writes_a_pool_that_platter_made_and_the_other_way_round() 
     let Some(lab) = Lab::open() else { return };
     let Some(fuse) = ZfsFuse::start(lab.root()) else { return };
     let disks = lab.disks(4, 128).join(" ");
-    lab.create("-o version=23", "tank", &format!("raidz {disks}"));
-    lab.zpool("get -H -o value version tank").ok().says("23");
-    lab.zfs("get -H -o value version tank").ok().says("4");
+    lab.create("-o version=23", "elder", &format!("raidz {disks}"));
+    lab.zpool("get -H -o value version elder").ok().says("23");
+    lab.zfs("get -H -o value version elder").ok().says("4");
     for (name, options) in [
         ("gzip", "-o compression=gzip"),
         ("lzjb", "-o compression=lzjb"),
@@ -67,10 +67,10 @@ fn zfs_fuse_reads_and_writes_a_pool_that_platter_made_and_the_other_way_round() 
         ("three", "-o version=3 -o recordsize=16K"),
         ("copies", "-o copies=2 -o checksum=fletcher2"),
     ] {
-        fill(&lab.create_fs(options, &format!("tank/{name}")), 10);
+        fill(&lab.create_fs(options, &format!("elder/{name}")), 10);
     }
-    fill(&lab.mnt("tank"), 1);
-    round_trips(&lab, &fuse, "tank");
+    fill(&lab.mnt("elder"), 1);
+    round_trips(&lab, &fuse, "elder");
 }
 
 #[test]
