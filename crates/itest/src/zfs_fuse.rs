@@ -3,8 +3,8 @@
 //! What holds at all times:
 //! - it listens on one fixed socket, so one instance runs on a machine at a time: whoever holds the lock file has it,
 //!   and others wait;
-//! - its pools have names that no other test uses: exporting one, it unmounts whatever has that source, and those may be
-//!   mounts of a test that runs at the same time;
+//! - its pools have names that no other test uses: exporting one, it unmounts whatever has that source, which may be a
+//!   mount of a test that runs at the same time;
 //! - dropping it ends its process (by its id) and its mounts, then lets the lock go.
 
 use std::fs::File;
