@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::{Complaint, Source};
 
 /// The layers from the bottom up; crates of one layer do not know each other. The tests of a crate may use any other.
-const LAYERS: [&[&str]; 15] = [
+const LAYERS: [&[&str]; 16] = [
     &["buffer", "nvlist", "parity", "transport"],
     &["ondisk"],
     &["checksum", "compress"],
@@ -17,6 +17,7 @@ const LAYERS: [&[&str]; 15] = [
     &["zil"],
     &["dsl"],
     &["zpl"],
+    &["sim"],
     &["fuse"],
     &["daemon"],
     &["cli"],

@@ -1,0 +1,2 @@
+//! The simulator: the real engine on simulated disks under a virtual clock. Every failure replays from its seed.
+#![forbid(unsafe_code)]
