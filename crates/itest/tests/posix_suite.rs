@@ -114,10 +114,16 @@ fn fsx((operations, seeds): (u64, u64), limit: Duration) {
         let record_size = ["128K", "4K", "1M"][(seed % 3) as usize];
         lab.zfs(&format!("create -o recordsize={record_size} tank/fs{seed}")).ok();
     }
+    // fsx 0.3.2 never unmaps what it maps for reading: a long run becomes slower with each (a shorter file invalidates
+    // them all), and ends when the kernel gives no more. What it maps for writing it reads, too.
+    let plain = fs::read_to_string(configuration("fsx.toml")).expect("a file");
+    let configured = lab.tmp().join("fsx.toml");
+    let rare = if operations > SHORT.0 { "mapread = 0.25\n" } else { "mapread = 10\n" };
+    fs::write(&configured, plain.replace("mapread = 10\n", rare)).expect("a file");
     let run = |seed: u64| {
         let file = mount.join(format!("fs{seed}/file"));
         let mut command = lab.command(&program);
-        command.args(["-q", "-f"]).arg(configuration("fsx.toml")).arg("-P").arg(lab.tmp());
+        command.args(["-q", "-f"]).arg(&configured).arg("-P").arg(lab.tmp());
         command.args(["-S", &seed.to_string(), "-N", &operations.to_string()]).arg(file);
         Run::of(&mut command, limit).ok().says("All operations completed");
     };
