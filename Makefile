@@ -6,6 +6,7 @@
 #   make test-posix  other people's suites for file systems at full length: fsx, fio, stress-ng, dbench; about an hour
 #   make test-crash      the daemon killed 200 times under a mixed load: half an hour
 #   make test-databases  SQLite and PostgreSQL on a mount, with kills: minutes; needs python3 and postgresql
+#   make sim-model       the simulator's model of time against a published curve, as a table
 #   make lint     formatting, clippy, the house rules, and the licences of what we depend on
 #
 # The first two need FUSE (/dev/fuse, and root or fusermount3) for the parts that mount.
@@ -14,7 +15,7 @@ CARGO ?= cargo
 # Where programs of crates.io go that only check us: cargo-deny for `make lint`, pjdfstest and fsx for the tests.
 TOOLS := $(or $(CARGO_TARGET_DIR),target)/tools
 
-.PHONY: all demo test test-big test-posix test-crash test-databases lint fmt
+.PHONY: all demo test test-big test-posix test-crash test-databases sim-model lint fmt
 .DEFAULT_GOAL := all
 
 all:
@@ -54,6 +55,9 @@ test-crash:
 test-databases:
 	$(CARGO) build --release --package platter
 	$(CARGO) test --release --package platter-itest --test databases -- --ignored --nocapture --test-threads=1
+
+sim-model:
+	$(CARGO) run --quiet --release --package platter-sim -- model
 
 lint:
 	$(CARGO) fmt --all --check

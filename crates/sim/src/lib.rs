@@ -1,2 +1,6 @@
 //! The simulator: the real engine on simulated disks under a virtual clock. Every failure replays from its seed.
 #![forbid(unsafe_code)]
+
+pub mod clock;
+pub mod disk;
+pub mod model;

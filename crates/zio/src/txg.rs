@@ -205,7 +205,9 @@ impl TxgGate {
                 }
             }
             self.wanted.notify_one();
+            // In a fixed order: tokio's own is random, and a simulation must replay.
             tokio::select! {
+                biased;
                 () = room => {}
                 () = self.halted() => {}
             }

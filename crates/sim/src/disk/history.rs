@@ -1,0 +1,74 @@
+//! What happened, command by command: the proof that a seed replays.
+//!
+//! Invariant: the hash covers every line ever written, whether or not the line is still kept.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+
+/// One simulation's history, shared by its disks and by whoever drives them.
+#[derive(Debug)]
+pub struct History {
+    keep: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    hash: Sha256,
+    lines: VecDeque<String>,
+    total: u64,
+}
+
+impl History {
+    /// An empty history that keeps its last `keep` lines (`usize::MAX`: all).
+    pub fn new(keep: usize) -> Arc<Self> {
+        Arc::new(Self { keep, state: Mutex::default() })
+    }
+
+    /// Adds a line.
+    pub fn note(&self, line: String) {
+        let mut state = self.state.lock();
+        state.hash.update(line.as_bytes());
+        state.hash.update(b"\n");
+        state.total += 1;
+        if self.keep > 0 {
+            if state.lines.len() >= self.keep {
+                state.lines.pop_front();
+            }
+            state.lines.push_back(line);
+        }
+    }
+
+    /// SHA-256 of all lines so far, each with its newline, in hexadecimal.
+    pub fn hash(&self) -> String {
+        hexadecimal(&self.state.lock().hash.clone().finalize())
+    }
+
+    /// Lines so far.
+    pub fn total(&self) -> u64 {
+        self.state.lock().total
+    }
+
+    /// The lines that are kept, oldest first.
+    pub fn lines(&self) -> Vec<String> {
+        self.state.lock().lines.iter().cloned().collect()
+    }
+}
+
+/// The first half of a SHA-256 is enough to tell blocks apart.
+pub(super) fn digest<'a>(parts: impl Iterator<Item = &'a [u8]>) -> String {
+    let mut hash = Sha256::new();
+    parts.for_each(|part| hash.update(part));
+    hexadecimal(&hash.finalize()[..8])
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

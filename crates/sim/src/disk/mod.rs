@@ -1,0 +1,33 @@
+//! A disk that behaves as told: with a disk's times, and with its faults, all from one seed.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `device` | the [`BlockDevice`](platter_device::BlockDevice) and what a test may do to it |
+//! | `drive` | a command's way: queue, link, cache, medium, answer |
+//! | `image` | the bytes, cheap to fork |
+//! | `parameters`, `spinning`, `flash`, `link` | what takes how long |
+//! | `fault` | what goes wrong |
+//! | `power` | what a power cut leaves |
+//! | `history`, `recorder` | what happened |
+
+mod device;
+mod drive;
+mod fault;
+mod flash;
+mod history;
+mod image;
+mod link;
+mod parameters;
+mod power;
+mod recorder;
+mod spinning;
+
+pub use device::{SimDisk, Surroundings, Traffic};
+pub use fault::{Fault, FaultCounts, FaultKind, FaultPlan};
+pub use flash::Flash;
+pub use history::History;
+pub use image::Image;
+pub use link::{Link, LinkKind};
+pub use parameters::{Mechanism, Parameters};
+pub use recorder::{CommandId, DiskId, Recorder};
+pub use spinning::Spinning;

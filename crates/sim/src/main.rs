@@ -1,0 +1,37 @@
+//! `platter-sim`: the simulator's command line. Each subcommand exits with 1 when what it shows does not hold.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use platter_sim::model::published;
+
+#[derive(Parser)]
+#[command(name = "platter-sim", about = "Platter's engine on simulated disks under a virtual clock", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Holds the model of time against a published curve: published, modelled, error.
+    Model,
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Model => model(),
+    }
+}
+
+fn model() -> ExitCode {
+    let rows = published::table();
+    println!("{:<26} {:>14} {:>14} {:>8}", "LOAD", "PUBLISHED MB/s", "MODELLED MB/s", "ERROR");
+    for row in &rows {
+        let mark = if row.holds() { "" } else { "  more than 15 %" };
+        let error = row.error_percent();
+        println!("{:<26} {:>14.0} {:>14.1} {:>+6.1} %{mark}", row.load, row.published, row.modelled, error);
+    }
+    if rows.iter().all(published::Row::holds) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

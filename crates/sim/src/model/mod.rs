@@ -1,0 +1,3 @@
+//! Models of time held against what was measured elsewhere.
+
+pub mod published;
