@@ -6,10 +6,10 @@
 //! - events of one instant happen in the order in which they were asked for;
 //! - nothing here reads the machine's clock or uses a thread: the same program gives the same times, always.
 //!
-//! tokio's paused clock alone is not enough: it has exact instants, but its sleeps round up to whole milliseconds, in which
-//! a disk does a lot. So [`run`] hooks into the moment before tokio's scheduler parks. If an event is due before the
-//! next whole millisecond, the clock is moved exactly there; if not, it is moved to that millisecond, so that tokio's own
-//! timers fire in their turn and on their time. Without events tokio's automatic advance does its work.
+//! tokio's paused clock alone is not enough: it has exact instants, but its sleeps round up to whole milliseconds, in
+//! which a disk does a lot. So [`run`] hooks into the moment before tokio's scheduler parks. If an event is due before
+//! the next whole millisecond, the clock is moved exactly there; if not, it is moved to that millisecond, so that
+//! tokio's own timers fire in their turn and on their time. Without events tokio's automatic advance does its work.
 
 use std::collections::BTreeMap;
 use std::future::Future;

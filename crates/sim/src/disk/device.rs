@@ -1,7 +1,8 @@
 //! The simulated disk as the engine sees it, and what a test may do to it behind the engine's back.
 //!
-//! Invariants: a [`SimDisk`] is a connection to a drive; all connections see the same drive. A power cut or a disappearance
-//! ends every connection for ever: what an engine from before that still tries fails, and never reaches the medium.
+//! Invariants: a [`SimDisk`] is a connection to a drive; all connections see the same drive. A power cut or a
+//! disappearance ends every connection for ever: what an engine from before that still tries fails, and never reaches
+//! the medium.
 
 use std::fmt;
 use std::ops::Range;
@@ -79,7 +80,8 @@ pub struct Surroundings {
 }
 
 impl SimDisk {
-    /// A disk full of zeros, without links and history. Everything that chance decides about it follows from `seed` and `id`.
+    /// A disk full of zeros, without links and history. Everything that chance decides about it follows from `seed` and
+    /// `id`.
     pub fn new(clock: &Arc<SimClock>, seed: u64, id: DiskId, parameters: Parameters) -> Self {
         Self::within(clock, seed, id, parameters, Surroundings::default())
     }

@@ -8,6 +8,8 @@
 //! - an answer is given once, and the waiter's going away changes nothing about what the drive does;
 //! - a drive without time (`Mechanism::Instant`) uses no events: every command is over when `submit` returns.
 
+mod schedule;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -141,8 +143,6 @@ pub(super) struct Drive {
 const SLOW_MAX: Nanos = 2 * SECOND;
 /// The longest that a drive hangs by itself.
 const HANG_MAX: Nanos = 20 * SECOND;
-/// How many waiting jobs the drive's scheduler compares.
-const COMPARED_MAX: usize = 64;
 
 impl State {
     pub(super) fn new(parameters: &Parameters, random: ChaCha20Rng, image: Image) -> Self {
@@ -509,64 +509,6 @@ impl Drive {
         self.answer_with(state, number, Ok(()));
     }
 
-    /// The medium's next job: of what hosts wait for, unless the cache must be emptied; the one whose place is nearest.
-    fn choose(&self, state: &mut State) -> Option<Job> {
-        let platters = match &state.medium {
-            Medium::Platters(platters) if state.in_service == 0 => Some(platters),
-            Medium::Chips(_) => None,
-            Medium::Platters(_) | Medium::Nothing => return None,
-        };
-        let urgent = !state.flushes.is_empty() || state.cached_bytes > self.parameters.write_cache / 2;
-        let waited_for = |job: &Job| !matches!(job, Job::Destage(_));
-        let only_waited_for = !urgent && state.jobs.iter().any(waited_for);
-        let may_go = |job: &Job| match job {
-            Job::Destage(number) => {
-                let after = state.cache.get(number).map(|cached| &cached.after);
-                !only_waited_for && after.is_none_or(|after| !after.iter().any(|id| state.cache.contains_key(id)))
-            }
-            Job::Read(_) | Job::Write(_) => true,
-        };
-        let candidates = (0..state.jobs.len()).filter(|&index| may_go(&state.jobs[index])).take(COMPARED_MAX);
-        let index = match platters {
-            None => candidates.min(),
-            Some(platters) => {
-                let now = self.clock.now();
-                candidates
-                    .min_by_key(|&index| (platters.positioning(now, self.job_range(state, state.jobs[index]).0), index))
-            }
-        }?;
-        Some(state.jobs.remove(index))
-    }
-
-    fn job_range(&self, state: &State, job: Job) -> (u64, u64) {
-        match job {
-            Job::Read(number) | Job::Write(number) => {
-                let command = &state.commands[&number];
-                (command.offset, command.length)
-            }
-            Job::Destage(number) => {
-                let cached = &state.cache[&number];
-                (cached.offset, cached.length)
-            }
-        }
-    }
-
-    fn start(self: &Arc<Self>, state: &mut State, job: Job) {
-        let (offset, length) = self.job_range(state, job);
-        let now = self.clock.now();
-        let done = match (&mut state.medium, job) {
-            (Medium::Platters(platters), Job::Read(_)) => platters.read(now, offset, length),
-            (Medium::Platters(platters), _) => platters.write(now, offset, length),
-            (Medium::Chips(chips), Job::Read(_)) => chips.read(now, offset, length),
-            (Medium::Chips(chips), _) => chips.write(now, offset, length),
-            (Medium::Nothing, _) => now,
-        };
-        let across = if let Job::Write(number) = job { state.commands[&number].across } else { now };
-        let done = done.max(across);
-        state.in_service += 1;
-        self.later(state, done, Step::Done(job));
-    }
-
     /// The medium has done its part.
     fn done(self: &Arc<Self>, state: &mut State, job: Job) {
         state.in_service -= 1;
@@ -701,7 +643,8 @@ fn first_bytes(data: Vec<Buf>, mut bytes: u64) -> Vec<Buf> {
     first
 }
 
-/// Another place for a misdirected transfer: a near neighbour, or anywhere that something is stored; never the right one.
+/// Another place for a misdirected transfer: a near neighbour, or anywhere that something is stored; never the right
+/// one.
 fn elsewhere(image: &Image, size: u64, block: u64, offset: u64, length: u64, chance: u64) -> u64 {
     let last = size.saturating_sub(length) / block;
     let near = (offset / block + 1 + (chance >> 2) % 64) % (last + 1);

@@ -83,8 +83,8 @@ impl Image {
         self.chunks.len() as u64 * CHUNK
     }
 
-    /// The disk's offset that lies `position` bytes into what takes room (modulo its size); `None` when nothing does. So a
-    /// random number finds a place where something is.
+    /// The disk's offset that lies `position` bytes into what takes room (modulo its size); `None` when nothing does.
+    /// So a random number finds a place where something is.
     pub fn inhabited(&self, position: u64) -> Option<u64> {
         let position = position.checked_rem(self.allocated())?;
         let chunk = self.chunks.keys().nth((position / CHUNK) as usize)?;

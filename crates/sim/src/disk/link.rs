@@ -11,7 +11,8 @@ use crate::clock::{Nanos, SECOND};
 /// What a link is, and so what reaches the other end of its nominal rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkKind {
-    /// A SATA port of so many megabits per second (1500, 3000, 6000): 8b/10b coding, frames of 8 KiB with 36 bytes around.
+    /// A SATA port of so many megabits per second (1500, 3000, 6000): 8b/10b coding, frames of 8 KiB with 36 bytes
+    /// around.
     Sata {
         /// Line rate in megabits per second.
         megabits: u64,
@@ -88,8 +89,8 @@ impl Link {
         Arc::new(Self { kind, state: Mutex::default() })
     }
 
-    /// Takes the link for `bytes` of disk `user`, from `now` on or as soon as it is free; when they begin to come across
-    /// and when they are.
+    /// Takes the link for `bytes` of disk `user`, from `now` on or as soon as it is free; when they begin to come
+    /// across and when they are.
     fn reserve(&self, now: Nanos, user: u32, bytes: u64) -> (Nanos, Nanos) {
         let mut state = self.state.lock();
         let switch = match self.kind {

@@ -48,9 +48,9 @@ impl Parameters {
         }
     }
 
-    /// The disk of the published curve: 60 MB/s (the medium gives a little more, or 8 MiB at a time with a lost rotation
-    /// each could not give 59), write cache off. Small I/Os take just over 8 ms: 7200 rpm. What is not said there is as in
-    /// data sheets of such disks (around 2006).
+    /// The disk of the published curve: 60 MB/s (the medium gives a little more, or 8 MiB at a time with a lost
+    /// rotation each could not give 59), write cache off. Small I/Os take just over 8 ms: 7200 rpm. What is not said
+    /// there is as in data sheets of such disks (around 2006).
     pub const fn published_curve() -> Self {
         Self {
             size: 500_000_000_000,
