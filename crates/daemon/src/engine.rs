@@ -102,7 +102,7 @@ impl Engine for RealEngine {
     }
 
     async fn clear_label(&self, path: &Path, force: bool) -> Result<()> {
-        Pool::clear_label(path, force).await
+        Pool::clear_label(&self.environment, path, force).await
     }
 
     fn events(&self) -> Arc<Events> {

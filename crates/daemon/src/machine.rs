@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use platter_dsl::{Environment, FilesystemMaker, WallClock};
+use platter_dsl::{Environment, FilesystemMaker, SystemDevices, WallClock};
 
 /// The system's time of day.
 #[derive(Clone, Copy, Debug, Default)]
@@ -173,7 +173,9 @@ pub fn environment(maker: Arc<dyn FilesystemMaker>) -> std::io::Result<Environme
         hostid: hostid(),
         cache_bytes: memory.cache_bytes(),
         dirty_bytes_max: memory.dirty_bytes_max(),
-        whole_disk_kinds: whole_disk_kinds(std::env::var("PLATTER_WHOLE_DISKS").ok().as_deref()),
+        devices: Arc::new(SystemDevices {
+            whole_disk_kinds: whole_disk_kinds(std::env::var("PLATTER_WHOLE_DISKS").ok().as_deref()),
+        }),
         multihost_interval_ms: multihost_interval(std::env::var("PLATTER_MULTIHOST_INTERVAL").ok().as_deref()),
         events: Arc::default(),
         txg_timeout_seconds: 5,

@@ -19,6 +19,7 @@ mod pool;
 pub mod project;
 mod ring;
 pub mod slot;
+pub mod source;
 pub mod window;
 
 use std::fmt::Debug;
@@ -33,6 +34,7 @@ pub use fault::{Fault, FaultDevice, FaultKind};
 pub use file::{EngineKind, FileDevice, OpenOptions};
 pub use memory::MemDevice;
 pub use slot::{Assembly, ReadSlot};
+pub use source::{DeviceSource, PathKind, SystemDevices};
 pub use window::WindowDevice;
 
 /// Sector sizes of a device, in bytes; they decide the ashift of a new vdev.

@@ -6,17 +6,19 @@
 //! - no change may leave a pool that cannot be read: a device goes offline only when the others have everything;
 //! - one change runs at a time; the caller sees to that.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use platter_device::{BlockDevice, FileDevice, OpenOptions};
+use platter_device::{DeviceSource, OpenOptions};
 use platter_dmu::Tx;
-use platter_vdev::{Condition, Layout, Leaf, PathOpener, TopVdev, VdevAux, VdevState};
+use platter_vdev::{Condition, Layout, Leaf, TopVdev, VdevAux, VdevState};
 
 use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::dir::StoredProperty;
 use crate::discover::{leaf_name, vdev_name};
 use crate::error::{PoolError, Result};
+use crate::open_vdevs::ByPath;
 use crate::report::VdevReport;
 use crate::request::{Changed, PoolChange, VdevRequest};
 use crate::{create, dtl, events, history, labels, open_vdevs, scrub, upgrade};
@@ -66,11 +68,11 @@ impl Place {
     }
 
     /// Whether a command that says `name` means this leaf: its guid, its path, or a short name.
-    pub fn is_called(&self, name: &str) -> bool {
+    pub fn is_called(&self, devices: &dyn DeviceSource, name: &str) -> bool {
         let path = self.config.path.as_deref().unwrap_or("");
         // Last of all: a device that hangs makes this wait.
-        let same = || match (std::fs::canonicalize(name), std::fs::canonicalize(path)) {
-            (Ok(given), Ok(own)) => given == own,
+        let same = || match (devices.canonical(Path::new(name)), devices.canonical(Path::new(path))) {
+            (Some(given), Some(own)) => given == own,
             _ => false,
         };
         self.config.guid.to_string() == name
@@ -85,7 +87,13 @@ impl Place {
         // As long as the old handle is there, the device is in use: by this very process.
         self.leaf().close(Condition::new(VdevState::Closed, VdevAux::None));
         core.leaf_devices.lock().remove(&self.config.guid.0);
-        self.top.reopen_leaf(self.index, &open_vdevs::spec(&self.config), &PathOpener { options }).await;
+        self.top
+            .reopen_leaf(
+                self.index,
+                &open_vdevs::spec(&self.config),
+                &ByPath { devices: core.environment.devices.clone(), options },
+            )
+            .await;
         let Some(device) = self.leaf().device() else { return false };
         core.leaf_devices.lock().insert(self.config.guid.0, device);
         core.dirty_config();
@@ -108,7 +116,7 @@ pub fn leaves(core: &Core) -> Vec<Place> {
 }
 
 fn find(core: &Core, name: &str) -> Result<Place> {
-    let found = leaves(core).into_iter().find(|place| place.is_called(name));
+    let found = leaves(core).into_iter().find(|place| place.is_called(&*core.environment.devices, name));
     found.ok_or_else(|| PoolError::NotFound("no such device in pool".into()))
 }
 
@@ -254,7 +262,7 @@ async fn add(
     };
     let mut root = VdevConfig { kind: "root".into(), children, ..VdevConfig::default() };
     if !any_ashift {
-        check_ashift(core, vdevs, ashift)?;
+        check_ashift(core, vdevs, ashift).await?;
     }
     let opened = create::open(&core.environment, &mut root, ashift).await?;
     let devices = open_vdevs::leaf_devices(&opened);
@@ -293,7 +301,7 @@ async fn insert(core: &Core, tx: &Tx, top: &mut VdevConfig, vdev: Arc<TopVdev>) 
 }
 
 /// A pool whose vdevs all have one ashift does not get another by accident (`ZFS_ERR_ASHIFT_MISMATCH`).
-fn check_ashift(core: &Core, vdevs: &[VdevRequest], asked: u64) -> Result<()> {
+async fn check_ashift(core: &Core, vdevs: &[VdevRequest], asked: u64) -> Result<()> {
     let shifts: Vec<u64> =
         core.config.read().vdev_tree.children.iter().map(|top| top.ashift).filter(|a| *a > 0).collect();
     let (Some(&least), Some(&most)) = (shifts.iter().min(), shifts.iter().max()) else { return Ok(()) };
@@ -301,11 +309,13 @@ fn check_ashift(core: &Core, vdevs: &[VdevRequest], asked: u64) -> Result<()> {
         return Ok(());
     }
     for vdev in vdevs {
-        let sectors = create::leaf_paths(vdev).into_iter().filter_map(|path| {
-            let device = FileDevice::open(path, OpenOptions::read_only()).ok()?;
-            Some((device.geometry().logical_ashift(), device.geometry().physical_ashift()))
-        });
-        let ashift = if asked == 0 { u64::from(platter_vdev::geometry::best_ashift(sectors)) } else { asked };
+        let mut sectors = Vec::new();
+        for path in create::leaf_paths(vdev) {
+            let device = core.environment.devices.open_path(path, OpenOptions::read_only()).await;
+            sectors.extend(device.map(|device| device.geometry()).map(|g| (g.logical_ashift(), g.physical_ashift())));
+        }
+        let best = || u64::from(platter_vdev::geometry::best_ashift(sectors));
+        let ashift = if asked == 0 { best() } else { asked };
         if ashift != most {
             return Err(PoolError::NeedsForce {
                 reason: format!(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, RwLock};
-use platter_device::{BlockDevice, FileDevice, OpenOptions};
+use platter_device::{BlockDevice, OpenOptions, PathKind};
 use platter_dmu::bpobj::Bpobj;
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, ObjsetParams, Tx, TxgGate, WriteProperties};
@@ -14,7 +14,7 @@ use platter_nvlist::NvList;
 use platter_ondisk::types::object_type;
 use platter_ondisk::{Guid, ObjectId, Uberblock};
 use platter_spa::Store;
-use platter_vdev::{PathOpener, TopVdev};
+use platter_vdev::TopVdev;
 
 use crate::accounting::Accounting;
 use crate::config::{PoolConfig, PoolState, VdevConfig};
@@ -26,6 +26,7 @@ use crate::environment::{Environment, FilesystemOptions};
 use crate::error::{PoolError, Result};
 use crate::features::{self, Features};
 use crate::labels::{self, LabelTarget};
+use crate::open_vdevs::ByPath;
 use crate::origin::{self, MosAccess};
 use crate::properties::AtCreation;
 use crate::request::{CreateRequest, VdevRequest};
@@ -111,7 +112,7 @@ pub async fn plan_vdevs(
 ) -> Result<Vec<VdevConfig>> {
     let mut seen = BTreeSet::new();
     for path in vdevs.iter().flat_map(leaf_paths) {
-        let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+        let real = environment.devices.canonical(path).unwrap_or_else(|| path.clone());
         if !seen.insert(real) {
             return Err(PoolError::invalid(format!("invalid vdev specification: {} is given twice", path.display())));
         }
@@ -123,11 +124,11 @@ pub async fn plan_vdevs(
         }
     }
     for path in vdevs.iter().flat_map(leaf_paths) {
-        member_check::check(path, force).await?;
+        member_check::check(environment, path, force).await?;
     }
     if !force {
         for vdev in vdevs {
-            check_sizes(vdev)?;
+            check_sizes(environment, vdev).await?;
         }
     }
     Ok((first_id..).zip(vdevs).map(|(id, vdev)| top_config(environment, vdev, id)).collect())
@@ -149,18 +150,17 @@ fn check_width(vdev: &VdevRequest) -> Result<()> {
     }
 }
 
-fn size_of(path: &Path) -> Option<u64> {
-    FileDevice::open(path, OpenOptions::read_only()).ok().map(|device| device.size())
-}
-
 /// Devices of one group that differ in size waste space: that needs `-f`.
-fn check_sizes(vdev: &VdevRequest) -> Result<()> {
+async fn check_sizes(environment: &Environment, vdev: &VdevRequest) -> Result<()> {
     let kind = match vdev {
         VdevRequest::Leaf(_) => return Ok(()),
         VdevRequest::Mirror(_) => "mirror",
         VdevRequest::Raidz { .. } => "raidz",
     };
-    let sizes: Vec<u64> = leaf_paths(vdev).into_iter().filter_map(|path| size_of(path)).collect();
+    let mut sizes = Vec::new();
+    for path in leaf_paths(vdev) {
+        sizes.extend(environment.devices.open_path(path, OpenOptions::read_only()).await.map(|device| device.size()));
+    }
     let (least, most) = (sizes.iter().min().copied().unwrap_or(0), sizes.iter().max().copied().unwrap_or(0));
     // zpool tolerates 50 MB of difference between disks (ZPOOL_FUZZ).
     if most - least > 50 << 20 {
@@ -174,14 +174,13 @@ fn check_sizes(vdev: &VdevRequest) -> Result<()> {
 
 fn top_config(environment: &Environment, vdev: &VdevRequest, id: u64) -> VdevConfig {
     let leaf = |path: &Path, id: u64| {
-        let is_file = path.metadata().is_ok_and(|m| m.is_file());
+        let is_file = matches!(environment.devices.kind(path), PathKind::File(_));
         VdevConfig {
             kind: if is_file { "file".into() } else { "disk".into() },
             id,
             guid: Guid(environment.random_u64()),
             path: Some(path.display().to_string()),
-            whole_disk: (!is_file)
-                .then(|| u64::from(platter_device::disk::is_whole_disk(path, &environment.whole_disk_kinds))),
+            whole_disk: (!is_file).then(|| u64::from(environment.devices.is_whole_disk(path))),
             create_txg: TXG_INITIAL.0,
             ..VdevConfig::default()
         }
@@ -219,7 +218,7 @@ pub async fn open(environment: &Environment, root: &mut VdevConfig, ashift: u64)
         }
         top.ashift = ashift;
     }
-    let opener = PathOpener { options: OpenOptions::exclusive() };
+    let opener = ByPath { devices: environment.devices.clone(), options: OpenOptions::exclusive() };
     let vdevs = open_vdevs::open_all(root, &opener, true).await.map_err(|e| PoolError::Busy(e.to_string()))?;
     for (config, vdev) in root.children.iter_mut().zip(vdevs.iter().flatten()) {
         for leaf in vdev.leaves() {
@@ -257,7 +256,9 @@ async fn label_disk(environment: &Environment, top: &mut VdevConfig, guid: Guid)
     });
     let path = path.unwrap_or_default();
     let ids = platter_device::gpt::GptIds::from_random(&random);
-    let device = platter_device::label_whole_disk(Path::new(&path), &ids, OpenOptions::exclusive())
+    let device = environment
+        .devices
+        .label_whole_disk(Path::new(&path), &ids, OpenOptions::exclusive())
         .await
         .map_err(|e| PoolError::Busy(e.to_string()))?;
     let partition = device.path().map(|p| p.display().to_string()).unwrap_or(path);

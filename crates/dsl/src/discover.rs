@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use platter_device::OpenOptions;
+use platter_device::{DeviceSource, OpenOptions, PathKind};
 use platter_ondisk::Uberblock;
 
 use crate::config::{PoolConfig, PoolState, VdevConfig};
@@ -32,53 +32,49 @@ pub struct Candidate {
 }
 
 /// Files and block devices in `search` (folders are listed, not descended into).
-fn paths(search: &[PathBuf]) -> Vec<PathBuf> {
+fn paths(devices: &dyn DeviceSource, search: &[PathBuf]) -> Vec<PathBuf> {
     let defaults: Vec<PathBuf> = DEFAULT_FOLDERS.iter().map(PathBuf::from).collect();
     let mut found = Vec::new();
     for place in if search.is_empty() { &defaults } else { search } {
-        if !place.is_dir() {
+        if devices.kind(place) != PathKind::Folder {
             found.push(place.clone());
             continue;
         }
-        let Ok(entries) = std::fs::read_dir(place) else { continue };
-        for entry in entries.take(ENTRIES_MAX).flatten() {
-            let path = entry.path();
-            if is_candidate(&path, search.is_empty()) {
-                found.push(path);
-            }
-        }
+        let entries = devices.list(place, ENTRIES_MAX).into_iter();
+        found.extend(entries.filter(|path| is_candidate(devices, path, search.is_empty())));
     }
     found.sort();
     found
 }
 
-fn is_candidate(path: &Path, devices_only: bool) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    let Ok(metadata) = path.metadata() else { return false };
-    let kind = metadata.file_type();
-    kind.is_block_device() || (!devices_only && kind.is_file() && metadata.len() >= crate::create::DEVICE_SIZE_MIN)
+fn is_candidate(devices: &dyn DeviceSource, path: &Path, devices_only: bool) -> bool {
+    match devices.kind(path) {
+        PathKind::BlockDevice => true,
+        PathKind::File(size) => !devices_only && size >= crate::create::DEVICE_SIZE_MIN,
+        PathKind::Missing(_) | PathKind::Folder | PathKind::Other => false,
+    }
 }
 
 /// The labels of a device, or of the pool's partition on it, with the path of the one that has them.
-pub async fn labels_at(path: &Path) -> Option<(PathBuf, DeviceLabels)> {
-    let device = platter_device::open_path(path, OpenOptions::read_only()).await.ok()?;
+pub async fn labels_at(devices: &dyn DeviceSource, path: &Path) -> Option<(PathBuf, DeviceLabels)> {
+    let device = devices.open_path(path, OpenOptions::read_only()).await.ok()?;
     if let Ok(found) = labels::read(&*device).await {
         return Some((path.to_owned(), found));
     }
-    if !platter_device::disk::is_block_device(path) {
+    if devices.kind(path) != PathKind::BlockDevice {
         return None;
     }
     // The kernel may have no node for the partition.
-    let partition = platter_device::open_vdev(path, true, OpenOptions::read_only()).await.ok()?;
+    let partition = devices.open_vdev(path, true, OpenOptions::read_only()).await.ok()?;
     let found = labels::read(&*partition).await.ok()?;
     Some((partition.path()?.to_owned(), found))
 }
 
 /// Reads the labels of every device in `search` and puts pools together, sorted by name and guid.
-pub async fn scan(search: &[PathBuf]) -> Vec<Candidate> {
+pub async fn scan(devices: &dyn DeviceSource, search: &[PathBuf]) -> Vec<Candidate> {
     let mut pools: BTreeMap<u64, Vec<(PathBuf, DeviceLabels)>> = BTreeMap::new();
-    for path in paths(search) {
-        if let Some((path, found)) = labels_at(&path).await {
+    for path in paths(devices, search) {
+        if let Some((path, found)) = labels_at(devices, &path).await {
             pools.entry(found.config.guid.0).or_default().push((path, found));
         }
     }

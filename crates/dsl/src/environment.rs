@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use platter_device::DeviceSource;
 use platter_dmu::{Objset, Tx};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -63,8 +64,8 @@ pub struct Environment {
     pub cache_bytes: u64,
     /// Dirty bytes a pool may hold before writers wait.
     pub dirty_bytes_max: u64,
-    /// Further kinds of block devices (beginnings of their names) that `zpool create` partitions as whole disks.
-    pub whole_disk_kinds: Vec<String>,
+    /// Finds and opens the devices.
+    pub devices: Arc<dyn DeviceSource>,
     /// Milliseconds between two writes that show that a pool with `multihost` is in use (`zfs_multihost_interval`).
     pub multihost_interval_ms: u32,
     /// What happened lately, to all pools.

@@ -37,7 +37,7 @@ use crate::{
 
 /// Finds the one pool that a request means.
 async fn choose(environment: &Environment, request: &ImportRequest) -> Result<Candidate> {
-    let all = discover::scan(&request.search).await;
+    let all = discover::scan(&*environment.devices, &request.search).await;
     let guid: Option<u64> = request.pool.parse().ok();
     let mut matching: Vec<Candidate> = all
         .into_iter()
@@ -140,7 +140,7 @@ pub async fn import(environment: Environment, request: &ImportRequest) -> Result
     let mut label_config = candidate.config.clone();
     adopt_paths(&mut label_config.vdev_tree, &candidate.paths);
     let options = if read_only { OpenOptions::read_only() } else { OpenOptions::exclusive() };
-    let opener = FoundDevices { paths: candidate.paths.clone(), options };
+    let opener = FoundDevices { paths: candidate.paths.clone(), devices: environment.devices.clone(), options };
     let vdevs = open_usable(&label_config.vdev_tree, &opener, !read_only).await?;
 
     // The configuration in the MOS is the one to trust: reopen when it describes other vdevs than the labels did.

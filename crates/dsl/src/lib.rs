@@ -58,4 +58,5 @@ mod zapify;
 pub use environment::{Environment, FilesystemMaker, FilesystemOptions, WallClock};
 pub use error::{PoolError, Result};
 pub use events::{Event, EventValue, Events};
+pub use platter_device::{DeviceSource, SystemDevices};
 pub use pool::Pool;

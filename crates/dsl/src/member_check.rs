@@ -3,9 +3,10 @@
 
 use std::path::Path;
 
-use platter_device::OpenOptions;
+use platter_device::{DeviceSource, OpenOptions, PathKind};
 
 use crate::config::PoolState;
+use crate::environment::Environment;
 use crate::error::{PoolError, Result};
 use crate::{discover, labels};
 
@@ -14,18 +15,19 @@ use crate::{discover, labels};
 ///
 /// # Errors
 /// The device with its reason.
-pub async fn check(path: &Path, force: bool) -> Result<()> {
-    let shown = path.display();
-    if !path.exists() {
-        return Err(PoolError::NotFound(format!("cannot resolve path '{shown}'")));
-    }
-    if path.is_dir() {
-        return Err(PoolError::invalid(format!("cannot use '{shown}': must be a block device or regular file")));
+pub async fn check(environment: &Environment, path: &Path, force: bool) -> Result<()> {
+    let (shown, devices) = (path.display(), &*environment.devices);
+    match devices.kind(path) {
+        PathKind::Missing(_) => return Err(PoolError::NotFound(format!("cannot resolve path '{shown}'"))),
+        PathKind::Folder => {
+            return Err(PoolError::invalid(format!("cannot use '{shown}': must be a block device or regular file")));
+        }
+        PathKind::File(_) | PathKind::BlockDevice | PathKind::Other => {}
     }
     // Opening it exclusively tells whether it is mounted, in another pool or otherwise in use.
-    let device = match platter_device::open_path(path, OpenOptions::exclusive()).await {
+    let device = match devices.open_path(path, OpenOptions::exclusive()).await {
         Ok(device) => device,
-        Err(error) => return Err(in_use(path, &error.to_string()).await),
+        Err(error) => return Err(in_use(devices, path, &error.to_string()).await),
     };
     let is_small = device.size() < crate::create::DEVICE_SIZE_MIN;
     let (size, _) = (device.size(), drop(device));
@@ -34,7 +36,7 @@ pub async fn check(path: &Path, force: bool) -> Result<()> {
             "one or more devices is less than the minimum size (64M): {shown} has {size} bytes"
         )));
     }
-    let Some((_, found)) = discover::labels_at(path).await else { return Ok(()) };
+    let Some((_, found)) = discover::labels_at(devices, path).await else { return Ok(()) };
     let (state, name) = (found.config.state, found.config.name);
     let what = match state {
         PoolState::Active => "is part of potentially active pool",
@@ -51,8 +53,8 @@ pub async fn check(path: &Path, force: bool) -> Result<()> {
 }
 
 /// Who has a device that cannot be opened: the pool in its label, when there is one.
-async fn in_use(path: &Path, reason: &str) -> PoolError {
-    if let Some((_, found)) = discover::labels_at(path).await
+async fn in_use(devices: &dyn DeviceSource, path: &Path, reason: &str) -> PoolError {
+    if let Some((_, found)) = discover::labels_at(devices, path).await
         && found.config.state == PoolState::Active
     {
         let name = found.config.name;
@@ -66,17 +68,17 @@ async fn in_use(path: &Path, reason: &str) -> PoolError {
 ///
 /// # Errors
 /// In OpenZFS's words, why not.
-pub async fn clear_label(path: &Path, force: bool) -> Result<()> {
+pub async fn clear_label(devices: &dyn DeviceSource, path: &Path, force: bool) -> Result<()> {
     let shown = path.display();
-    if let Err(error) = std::fs::metadata(path) {
+    if let PathKind::Missing(error) = devices.kind(path) {
         return Err(PoolError::NotFound(format!("failed to open {shown}: {error}")));
     }
-    let Some((at, found)) = discover::labels_at(path).await else {
+    let Some((at, found)) = discover::labels_at(devices, path).await else {
         return Err(PoolError::NotFound(format!("failed to read label from {shown}")));
     };
     let (state, name) = (found.config.state, found.config.name);
     // Whoever has it open keeps it.
-    let device = match platter_device::open_vdev(&at, at != path, OpenOptions::exclusive()).await {
+    let device = match devices.open_vdev(&at, at != path, OpenOptions::exclusive()).await {
         Ok(device) => device,
         Err(error) => {
             return Err(PoolError::Busy(format!("{shown} is a member (ACTIVE) of pool \"{name}\"\n{error}")));

@@ -150,7 +150,7 @@ pub async fn check(environment: &Environment, candidate: &Candidate) -> Result<(
     while Instant::now() < end {
         tokio::time::sleep(interval(environment).min(watched)).await;
         for path in candidate.paths.values() {
-            let Some((_, labels)) = labels_at(path).await else { continue };
+            let Some((_, labels)) = labels_at(&*environment.devices, path).await else { continue };
             if labels.uberblock.is_some_and(|now| now.compare(first).is_gt()) {
                 let host = config.hostname.as_deref().unwrap_or("<unknown>");
                 let hostid = config.hostid.unwrap_or(0);
@@ -176,7 +176,9 @@ pub async fn check_own(core: &Core) -> Result<()> {
     let paths: Vec<String> =
         core.config.read().vdev_tree.leaves().iter().filter_map(|leaf| leaf.path.clone()).collect();
     for path in paths {
-        let Some((_, labels)) = labels_at(std::path::Path::new(&path)).await else { continue };
+        let Some((_, labels)) = labels_at(&*core.environment.devices, std::path::Path::new(&path)).await else {
+            continue;
+        };
         let foreign = labels.config.hostid.is_some_and(|id| id != core.environment.hostid);
         if foreign && labels.uberblock.is_some_and(|now| now.txg > own.txg) {
             return Err(PoolError::Busy(format!(

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use platter_device::{BlockDevice, DeviceError, OpenOptions};
+use platter_device::{BlockDevice, DeviceError, DeviceSource, OpenOptions};
 use platter_dmu::{NewDnode, Objset, Tx};
 use platter_ondisk::Txg;
 use platter_ondisk::types::object_type;
@@ -19,6 +19,8 @@ use crate::error::{PoolError, Result};
 pub struct FoundDevices {
     /// Path of each leaf that was found.
     pub paths: BTreeMap<u64, PathBuf>,
+    /// Who opens them.
+    pub devices: Arc<dyn DeviceSource>,
     /// How to open them.
     pub options: OpenOptions,
 }
@@ -27,11 +29,29 @@ pub struct FoundDevices {
 impl DeviceOpener for FoundDevices {
     async fn open(&self, spec: &VdevSpec) -> std::result::Result<Arc<dyn BlockDevice>, DeviceError> {
         match self.paths.get(&spec.guid.0) {
-            Some(path) => platter_device::open_vdev(path, spec.whole_disk, self.options).await,
+            Some(path) => self.devices.open_vdev(path, spec.whole_disk, self.options).await,
             None => Err(DeviceError::Gone {
                 device: spec.path.as_ref().map_or_else(|| spec.guid.to_string(), |p| p.display().to_string()),
                 reason: "no device with its guid was found".into(),
             }),
+        }
+    }
+}
+
+/// Opens leaves by the path in their configuration.
+pub struct ByPath {
+    /// Who opens them.
+    pub devices: Arc<dyn DeviceSource>,
+    /// How to open them.
+    pub options: OpenOptions,
+}
+
+#[async_trait]
+impl DeviceOpener for ByPath {
+    async fn open(&self, spec: &VdevSpec) -> std::result::Result<Arc<dyn BlockDevice>, DeviceError> {
+        match &spec.path {
+            Some(path) => self.devices.open_vdev(path, spec.whole_disk, self.options).await,
+            None => Err(DeviceError::Gone { device: format!("{}", spec.guid), reason: "its path is not known".into() }),
         }
     }
 }

@@ -106,7 +106,11 @@ impl Pool {
     /// # Errors
     /// None at present: what cannot be read is no pool.
     pub async fn discover(environment: &Environment, search: &[PathBuf]) -> Result<Vec<ImportableReport>> {
-        Ok(discover::scan(search).await.iter().map(|candidate| candidate.report(environment.hostid)).collect())
+        Ok(discover::scan(&*environment.devices, search)
+            .await
+            .iter()
+            .map(|candidate| candidate.report(environment.hostid))
+            .collect())
     }
 
     /// Imports a pool.
@@ -391,7 +395,7 @@ impl Pool {
     pub async fn clear(&self, device: Option<&str>) -> Result<()> {
         let mut found = device.is_none();
         for place in change::leaves(&self.core) {
-            if !device.is_none_or(|name| place.is_called(name)) {
+            if !device.is_none_or(|name| place.is_called(&*self.core.environment.devices, name)) {
                 continue;
             }
             found = true;
@@ -457,8 +461,8 @@ impl Pool {
     ///
     /// # Errors
     /// In OpenZFS's words, why not.
-    pub async fn clear_label(path: &std::path::Path, force: bool) -> Result<()> {
-        member_check::clear_label(path, force).await
+    pub async fn clear_label(environment: &Environment, path: &std::path::Path, force: bool) -> Result<()> {
+        member_check::clear_label(&*environment.devices, path, force).await
     }
 
     fn find(&self, name: &str) -> Result<Arc<Dataset>> {

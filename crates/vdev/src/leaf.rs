@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use parking_lot::{Mutex, RwLock};
 use platter_buffer::{Buf, BufMut};
-use platter_device::{BlockDevice, DeviceError, OpenOptions, Presence, ReadSlot};
+use platter_device::{BlockDevice, DeviceError, Presence, ReadSlot};
 use platter_ondisk::label::{
     BOOT_ENV_OFFSET, VDEV_LABEL_START_SIZE, VDEV_LABELS, VDEV_PAD_SIZE, label_offset, usable_size,
 };
@@ -36,23 +36,6 @@ use crate::top::Extent;
 pub trait DeviceOpener: Send + Sync {
     /// Opens the device; called for leaves that are neither offline nor faulted.
     async fn open(&self, spec: &VdevSpec) -> std::result::Result<Arc<dyn BlockDevice>, DeviceError>;
-}
-
-/// Opens leaves by the path in their configuration.
-#[derive(Clone, Copy, Debug)]
-pub struct PathOpener {
-    /// How to open them.
-    pub options: OpenOptions,
-}
-
-#[async_trait]
-impl DeviceOpener for PathOpener {
-    async fn open(&self, spec: &VdevSpec) -> std::result::Result<Arc<dyn BlockDevice>, DeviceError> {
-        match &spec.path {
-            Some(path) => platter_device::open_vdev(path, spec.whole_disk, self.options).await,
-            None => Err(DeviceError::Gone { device: format!("{}", spec.guid), reason: "its path is not known".into() }),
-        }
-    }
 }
 
 /// What goes wrong with a leaf, as it is told to whoever listens.

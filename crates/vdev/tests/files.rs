@@ -3,14 +3,27 @@
 mod common;
 
 use std::path::Path;
+use std::sync::Arc;
 
+use async_trait::async_trait;
 use common::Random;
-use platter_device::{OpenOptions, Presence};
+use platter_device::{BlockDevice, DeviceError, OpenOptions, Presence};
 use platter_ondisk::Txg;
-use platter_vdev::{Extent, PathOpener, TopVdev, VdevError, VdevKind, VdevSpec, VdevState};
+use platter_vdev::{DeviceOpener, Extent, TopVdev, VdevError, VdevKind, VdevSpec, VdevState};
 use platter_zio::Priority;
 
-const OPENER: PathOpener = PathOpener { options: OpenOptions::exclusive() };
+/// Opens leaves by the path in their configuration, and nobody else may.
+struct Exclusive;
+
+#[async_trait]
+impl DeviceOpener for Exclusive {
+    async fn open(&self, spec: &VdevSpec) -> Result<Arc<dyn BlockDevice>, DeviceError> {
+        let path = spec.path.as_ref().expect("the test gave it one");
+        platter_device::open_vdev(path, spec.whole_disk, OpenOptions::exclusive()).await
+    }
+}
+
+const OPENER: Exclusive = Exclusive;
 
 fn make(dir: &Path, count: usize, size: u64) -> VdevSpec {
     let leaves = (0..count).map(|index| {

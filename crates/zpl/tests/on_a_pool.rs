@@ -10,7 +10,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use platter_dmu::{Objset, Tx};
 use platter_dsl::request::{CreateRequest, ImportRequest, VdevRequest};
-use platter_dsl::{Environment, FilesystemMaker, FilesystemOptions, Pool};
+use platter_dsl::{Environment, FilesystemMaker, FilesystemOptions, Pool, SystemDevices};
 use platter_zpl::{CreateOptions, MountOptions, NewFile, UnlimitedSpace, Zpl};
 
 #[derive(Debug)]
@@ -54,7 +54,7 @@ fn environment() -> Environment {
         hostid: 0x1234,
         cache_bytes: 64 << 20,
         dirty_bytes_max: 64 << 20,
-        whole_disk_kinds: Vec::new(),
+        devices: Arc::new(SystemDevices::default()),
         multihost_interval_ms: 1000,
         events: Arc::default(),
         txg_timeout_seconds: 5,

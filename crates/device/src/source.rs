@@ -1,0 +1,107 @@
+//! Where pools find their devices: the machine, or whatever a simulator makes up.
+
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::error::Result;
+use crate::file::OpenOptions;
+use crate::gpt::GptIds;
+use crate::{BlockDevice, disk};
+
+/// What a path leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PathKind {
+    /// Nothing that could be looked at; the reason is for a person.
+    Missing(String),
+    /// A regular file and its size in bytes.
+    File(u64),
+    /// A block device.
+    BlockDevice,
+    /// A folder.
+    Folder,
+    /// Something that cannot hold a pool.
+    Other,
+}
+
+/// Finds and opens devices by their paths.
+#[async_trait]
+pub trait DeviceSource: Send + Sync + Debug {
+    /// What the path leads to.
+    fn kind(&self, path: &Path) -> PathKind;
+
+    /// What a folder holds, in no particular order, at most `limit` entries. Empty when it cannot be read.
+    fn list(&self, folder: &Path, limit: usize) -> Vec<PathBuf>;
+
+    /// The one path behind all names of a device; `None` when it leads nowhere.
+    fn canonical(&self, path: &Path) -> Option<PathBuf>;
+
+    /// Whether `zpool create` takes this path as a whole disk that it partitions (see [`disk::is_whole_disk`]).
+    fn is_whole_disk(&self, path: &Path) -> bool;
+
+    /// Opens a device as it is.
+    ///
+    /// # Errors
+    /// As [`disk::open_path`].
+    async fn open_path(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn BlockDevice>>;
+
+    /// Opens what a label or the `zpool` command calls a vdev.
+    ///
+    /// # Errors
+    /// As [`disk::open_vdev`].
+    async fn open_vdev(&self, path: &Path, whole_disk: bool, options: OpenOptions) -> Result<Arc<dyn BlockDevice>>;
+
+    /// Gives a whole disk the partition table of a pool member and returns the pool's partition.
+    ///
+    /// # Errors
+    /// As [`disk::label_whole_disk`].
+    async fn label_whole_disk(&self, path: &Path, ids: &GptIds, options: OpenOptions) -> Result<Arc<dyn BlockDevice>>;
+}
+
+/// The machine's own files and block devices.
+#[derive(Clone, Debug, Default)]
+pub struct SystemDevices {
+    /// Further kinds of block devices (beginnings of their names) that are partitioned as whole disks.
+    pub whole_disk_kinds: Vec<String>,
+}
+
+#[async_trait]
+impl DeviceSource for SystemDevices {
+    fn kind(&self, path: &Path) -> PathKind {
+        use std::os::unix::fs::FileTypeExt;
+        match std::fs::metadata(path) {
+            Err(error) => PathKind::Missing(error.to_string()),
+            Ok(data) if data.is_file() => PathKind::File(data.len()),
+            Ok(data) if data.file_type().is_block_device() => PathKind::BlockDevice,
+            Ok(data) if data.is_dir() => PathKind::Folder,
+            Ok(_) => PathKind::Other,
+        }
+    }
+
+    fn list(&self, folder: &Path, limit: usize) -> Vec<PathBuf> {
+        let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+        entries.take(limit).flatten().map(|entry| entry.path()).collect()
+    }
+
+    fn canonical(&self, path: &Path) -> Option<PathBuf> {
+        path.canonicalize().ok()
+    }
+
+    fn is_whole_disk(&self, path: &Path) -> bool {
+        disk::is_whole_disk(path, &self.whole_disk_kinds)
+    }
+
+    async fn open_path(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn BlockDevice>> {
+        disk::open_path(path, options).await
+    }
+
+    async fn open_vdev(&self, path: &Path, whole_disk: bool, options: OpenOptions) -> Result<Arc<dyn BlockDevice>> {
+        disk::open_vdev(path, whole_disk, options).await
+    }
+
+    async fn label_whole_disk(&self, path: &Path, ids: &GptIds, options: OpenOptions) -> Result<Arc<dyn BlockDevice>> {
+        disk::label_whole_disk(path, ids, options).await
+    }
+}
