@@ -75,7 +75,9 @@ pub async fn scan(devices: &dyn DeviceSource, search: &[PathBuf]) -> Vec<Candida
     let mut pools: BTreeMap<u64, Vec<(PathBuf, DeviceLabels)>> = BTreeMap::new();
     for path in paths(devices, search) {
         if let Some((path, found)) = labels_at(devices, &path).await {
-            pools.entry(found.config.guid.0).or_default().push((path, found));
+            let own = found.uberblock.as_ref().and_then(|uberblock| found.config_at(uberblock.txg));
+            let guid = own.unwrap_or(found.config()).guid;
+            pools.entry(guid.0).or_default().push((path, found));
         }
     }
     let mut candidates: Vec<Candidate> = pools.into_values().filter_map(assemble).collect();
@@ -84,21 +86,24 @@ pub async fn scan(devices: &dyn DeviceSource, search: &[PathBuf]) -> Vec<Candida
 }
 
 fn assemble(devices: Vec<(PathBuf, DeviceLabels)>) -> Option<Candidate> {
-    let newest = devices.iter().max_by_key(|(_, found)| found.config.txg)?.1.config.clone();
-    let mut uberblock: Option<Uberblock> = None;
+    let uberblock =
+        devices.iter().filter_map(|(_, found)| found.uberblock.as_ref()).max_by(|a, b| a.compare(b)).cloned();
+    // A device that a crash kept from becoming a member has only labels that are newer than the pool.
+    let of_pool = |found: &DeviceLabels| match &uberblock {
+        Some(uberblock) => found.config_at(uberblock.txg).cloned(),
+        None => Some(found.config().clone()),
+    };
+    let devices: Vec<(PathBuf, PoolConfig)> =
+        devices.into_iter().filter_map(|(path, found)| Some((path, of_pool(&found)?))).collect();
+    let newest = devices.iter().max_by_key(|(_, config)| config.txg)?.1.clone();
     let mut tops: BTreeMap<u64, (u64, VdevConfig)> = BTreeMap::new();
     let mut paths: BTreeMap<u64, (u64, PathBuf)> = BTreeMap::new();
-    for (path, found) in devices {
-        if let Some(candidate) = &found.uberblock
-            && uberblock.as_ref().is_none_or(|best| candidate.compare(best).is_gt())
-        {
-            uberblock = found.uberblock.clone();
-        }
-        let (txg, top) = (found.config.txg, found.config.vdev_tree);
+    for (path, config) in devices {
+        let (txg, top) = (config.txg, config.vdev_tree);
         if tops.get(&top.id).is_none_or(|(seen, _)| txg > *seen) {
             tops.insert(top.id, (txg, top));
         }
-        if let Some(guid) = found.config.device_guid {
+        if let Some(guid) = config.device_guid {
             // Two copies of one member (a cloned disk): the one written last is it.
             if paths.get(&guid.0).is_none_or(|(seen, _)| txg > *seen) {
                 paths.insert(guid.0, (txg, path));

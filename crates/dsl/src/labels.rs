@@ -23,12 +23,26 @@ use crate::config::{PoolConfig, VdevConfig};
 /// The labels of one device, as far as they could be read.
 #[derive(Clone, Debug)]
 pub struct DeviceLabels {
-    /// The newest valid configuration.
-    pub config: PoolConfig,
+    /// The valid configurations of different groups, newest first; at least one.
+    configs: Vec<PoolConfig>,
     /// How many of the four labels are valid.
     pub valid: usize,
     /// The best uberblock in any of the rings.
     pub uberblock: Option<Uberblock>,
+}
+
+impl DeviceLabels {
+    /// The newest valid configuration.
+    pub fn config(&self) -> &PoolConfig {
+        &self.configs[0]
+    }
+
+    /// The configuration that belongs to an uberblock of group `txg`. A newer label is of a group that a crash cut off:
+    /// what it says (a device more, a new name, that the pool was exported) has not happened
+    /// (`vdev_label_read_config`).
+    pub fn config_at(&self, txg: Txg) -> Option<&PoolConfig> {
+        self.configs.iter().find(|config| config.txg <= txg.0)
+    }
 }
 
 /// Reads the labels of a device.
@@ -40,7 +54,7 @@ pub async fn read(device: &dyn BlockDevice) -> Result<DeviceLabels, String> {
     if size < VDEV_LABELS as u64 * VDEV_LABEL_SIZE {
         return Err("it is too small to hold labels".into());
     }
-    let (mut best, mut valid, mut uberblock): (Option<PoolConfig>, usize, Option<Uberblock>) = (None, 0, None);
+    let (mut configs, mut valid, mut uberblock): (Vec<PoolConfig>, usize, Option<Uberblock>) = (Vec::new(), 0, None);
     let mut problem = String::from("it has no label");
     for index in 0..VDEV_LABELS {
         let offset = label_offset(size, index);
@@ -64,8 +78,8 @@ pub async fn read(device: &dyn BlockDevice) -> Result<DeviceLabels, String> {
         };
         valid += 1;
         let ashift = config.vdev_tree.ashift as u32;
-        if best.as_ref().is_none_or(|b| config.txg > b.txg) {
-            best = Some(config);
+        if configs.iter().all(|known| known.txg != config.txg) {
+            configs.push(config);
         }
         for slot in 0..uberblock_slots(ashift) {
             let at = uberblock_offset(ashift, slot);
@@ -78,7 +92,8 @@ pub async fn read(device: &dyn BlockDevice) -> Result<DeviceLabels, String> {
             }
         }
     }
-    best.map(|config| DeviceLabels { config, valid, uberblock }).ok_or(problem)
+    configs.sort_by_key(|config| std::cmp::Reverse(config.txg));
+    if configs.is_empty() { Err(problem) } else { Ok(DeviceLabels { configs, valid, uberblock }) }
 }
 
 /// A leaf that can be written, with what its label says about it.

@@ -37,7 +37,7 @@ pub async fn check(environment: &Environment, path: &Path, force: bool) -> Resul
         )));
     }
     let Some((_, found)) = discover::labels_at(devices, path).await else { return Ok(()) };
-    let (state, name) = (found.config.state, found.config.name);
+    let (state, name) = (found.config().state, &found.config().name);
     let what = match state {
         PoolState::Active => "is part of potentially active pool",
         PoolState::Exported => "is part of exported pool",
@@ -55,9 +55,9 @@ pub async fn check(environment: &Environment, path: &Path, force: bool) -> Resul
 /// Who has a device that cannot be opened: the pool in its label, when there is one.
 async fn in_use(devices: &dyn DeviceSource, path: &Path, reason: &str) -> PoolError {
     if let Some((_, found)) = discover::labels_at(devices, path).await
-        && found.config.state == PoolState::Active
+        && found.config().state == PoolState::Active
     {
-        let name = found.config.name;
+        let name = &found.config().name;
         return PoolError::Busy(format!("{} is part of active pool '{name}'\n{reason}", path.display()));
     }
     PoolError::Busy(reason.to_owned())
@@ -76,7 +76,7 @@ pub async fn clear_label(devices: &dyn DeviceSource, path: &Path, force: bool) -
     let Some((at, found)) = discover::labels_at(devices, path).await else {
         return Err(PoolError::NotFound(format!("failed to read label from {shown}")));
     };
-    let (state, name) = (found.config.state, found.config.name);
+    let (state, name) = (found.config().state, &found.config().name);
     // Whoever has it open keeps it.
     let device = match devices.open_vdev(&at, at != path, OpenOptions::exclusive()).await {
         Ok(device) => device,

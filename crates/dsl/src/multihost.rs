@@ -179,11 +179,11 @@ pub async fn check_own(core: &Core) -> Result<()> {
         let Some((_, labels)) = labels_at(&*core.environment.devices, std::path::Path::new(&path)).await else {
             continue;
         };
-        let foreign = labels.config.hostid.is_some_and(|id| id != core.environment.hostid);
-        if foreign && labels.uberblock.is_some_and(|now| now.txg > own.txg) {
+        let foreign = labels.config().hostid.is_some_and(|id| id != core.environment.hostid);
+        if foreign && labels.uberblock.as_ref().is_some_and(|now| now.txg > own.txg) {
             return Err(PoolError::Busy(format!(
                 "it was imported on {} meanwhile\nExport it here with 'zpool export -f'.",
-                labels.config.hostname.as_deref().unwrap_or("another host")
+                labels.config().hostname.as_deref().unwrap_or("another host")
             )));
         }
     }

@@ -2,5 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+pub mod crash;
 pub mod disk;
 pub mod model;
+pub mod world;

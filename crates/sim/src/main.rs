@@ -1,6 +1,8 @@
 //! `platter-sim`: the simulator's command line. Each subcommand exits with 1 when what it shows does not hold.
 #![forbid(unsafe_code)]
 
+mod crash_command;
+
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -15,12 +17,15 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Explores the states that crashes leave: every workload of one and two operations, then random ones.
+    Crash(crash_command::Crash),
     /// Holds the model of time against a published curve: published, modelled, error.
     Model,
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
+        Command::Crash(arguments) => crash_command::run(&arguments),
         Command::Model => model(),
     }
 }

@@ -78,6 +78,11 @@ impl Image {
         hash.finalize().into()
     }
 
+    /// Everything that takes room: offsets and bytes.
+    pub fn chunks(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        self.chunks.iter().map(|(chunk, bytes)| (chunk * CHUNK, &bytes[..]))
+    }
+
     /// Bytes that take room.
     pub fn allocated(&self) -> u64 {
         self.chunks.len() as u64 * CHUNK

@@ -1,0 +1,354 @@
+//! One workload: recorded once, then every state that a crash may leave is imported and compared.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use platter_device::BlockDevice;
+use platter_dsl::Pool;
+use platter_dsl::report::{Detail, PropertyValue};
+use platter_dsl::request::{CreateRequest, ImportRequest, VdevRequest};
+use platter_ondisk::ObjectId;
+use platter_zpl::{FileKind, Zpl};
+
+use super::expect::Plan;
+use super::fork::Fork;
+use super::model::{Model, Seen, View};
+use super::operation::{FILESYSTEM, OLD, Operation, RECORD};
+use super::record::{Event, Log, RecordedDisk};
+use super::states::State;
+use crate::disk::Image;
+use crate::world::{self, SimDevices, StandingClock};
+
+/// Bytes of each disk: the least a pool takes.
+pub const DISK_SIZE: u64 = 64 << 20;
+
+/// How the pool's disks are arranged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// One disk.
+    Single,
+    /// Two disks with the same.
+    Mirror,
+    /// Three disks, one of them for parity.
+    Raidz1,
+}
+
+impl Layout {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Single, Self::Mirror, Self::Raidz1];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Mirror => "mirror",
+            Self::Raidz1 => "raidz1",
+        }
+    }
+
+    /// Disks of the pool; one more waits to be added.
+    pub fn disks(self) -> usize {
+        match self {
+            Self::Single => 1,
+            Self::Mirror => 2,
+            Self::Raidz1 => 3,
+        }
+    }
+
+    fn vdevs(self) -> Vec<VdevRequest> {
+        let paths = |count| (0..count).map(SimDevices::path).collect::<Vec<PathBuf>>();
+        match self {
+            Self::Single => vec![VdevRequest::Leaf(SimDevices::path(0))],
+            Self::Mirror => vec![VdevRequest::Mirror(paths(2))],
+            Self::Raidz1 => vec![VdevRequest::Raidz { parity: 1, children: paths(3) }],
+        }
+    }
+}
+
+/// Runs one future to its end in a world of its own: paused time, one thread.
+///
+/// # Errors
+/// As `work`; when it takes more than an hour of its own time, which nothing does that does not hang.
+pub fn alone<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.map_err(text)?.block_on(async {
+        let limit = Duration::from_secs(3600);
+        tokio::time::timeout(limit, work).await.map_err(|_| "it hangs: an hour went by".to_owned())?
+    })
+}
+
+fn devices(images: &[Image]) -> (Arc<SimDevices>, Vec<Arc<Fork>>) {
+    let devices = Arc::new(SimDevices::default());
+    let forks: Vec<Arc<Fork>> = images
+        .iter()
+        .enumerate()
+        .map(|(index, image)| Arc::new(Fork::new(format!("d{index}"), DISK_SIZE, image.clone())))
+        .collect();
+    for (index, fork) in forks.iter().enumerate() {
+        devices.insert(index, fork.clone() as Arc<dyn BlockDevice>);
+    }
+    (devices, forks)
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+async fn import(seed: u64, devices: Arc<SimDevices>) -> Result<Arc<Pool>, String> {
+    let request = ImportRequest {
+        pool: "tank".into(),
+        search: vec![PathBuf::from(world::FOLDER)],
+        history: "zpool import tank".into(),
+        ..ImportRequest::default()
+    };
+    let environment = world::environment(seed, devices, Arc::new(StandingClock));
+    Pool::import(environment, request).await.map_err(|error| format!("import: {error}"))
+}
+
+/// Disks and model before a workload.
+#[derive(Clone, Debug)]
+pub struct Base {
+    /// How the disks are arranged.
+    pub layout: Layout,
+    /// What they hold; the last is not in the pool.
+    pub images: Vec<Image>,
+    /// What the file system holds.
+    pub model: Model,
+}
+
+impl Base {
+    /// Makes the pool.
+    ///
+    /// # Errors
+    /// What the engine said.
+    pub fn make(layout: Layout, seed: u64) -> Result<Self, String> {
+        let (devices, forks) = devices(&vec![Image::default(); layout.disks() + 1]);
+        let plan = Plan::new(&Model::default(), &Operation::base(), 100).expect("the base's operations fit together");
+        let mut model = plan.end();
+        model.apply(&super::model::Step::Dataset(FILESYSTEM, true));
+        model.apply(&super::model::Step::Dataset(OLD, true));
+        alone(async {
+            let environment = world::environment(seed, devices, Arc::new(StandingClock));
+            let request = CreateRequest {
+                name: "tank".into(),
+                vdevs: layout.vdevs(),
+                history: "zpool create tank".into(),
+                ..CreateRequest::default()
+            };
+            let pool = Pool::create(environment, request).await.map_err(text)?;
+            let properties = BTreeMap::from([("recordsize".to_owned(), RECORD.to_string())]);
+            pool.create_dataset(FILESYSTEM, &properties).await.map_err(text)?;
+            pool.create_dataset(OLD, &BTreeMap::new()).await.map_err(text)?;
+            let zpl = world::mount(&pool, FILESYSTEM, Arc::new(StandingClock)).await?;
+            for (index, operation) in Operation::base().into_iter().enumerate() {
+                operation.run(100 + index, &pool, &zpl, 0).await?;
+            }
+            zpl.unmount().await.map_err(text)?;
+            drop(zpl);
+            pool.close_filesystem(FILESYSTEM).await.map_err(text)?;
+            pool.close().await.map_err(text)
+        })?;
+        Ok(Self { layout, images: forks.iter().map(|fork| fork.image()).collect(), model })
+    }
+}
+
+/// A workload and what it sent to the disks.
+#[derive(Debug)]
+pub struct Recorded {
+    /// What it did.
+    pub plan: Plan,
+    /// Disks before the first event.
+    pub images: Vec<Image>,
+    /// What happened.
+    pub events: Vec<Event>,
+}
+
+/// Runs a workload and a last sync; `None` when one of its operations cannot be done where it stands.
+///
+/// # Errors
+/// What the engine said.
+pub fn record(base: &Base, operations: &[Operation], seed: u64) -> Result<Option<Recorded>, String> {
+    let operations: Vec<Operation> = operations.iter().copied().chain([Operation::Sync]).collect();
+    let Some(plan) = Plan::new(&base.model, &operations, 0) else { return Ok(None) };
+    let (log, devices) = (Log::default(), Arc::new(SimDevices::default()));
+    let disks: Vec<Arc<RecordedDisk>> = base
+        .images
+        .iter()
+        .enumerate()
+        .map(|(index, image)| {
+            let fork = Fork::new(format!("d{index}"), DISK_SIZE, image.clone());
+            Arc::new(RecordedDisk::new(index, fork, log.clone(), seed))
+        })
+        .collect();
+    for (index, disk) in disks.iter().enumerate() {
+        devices.insert(index, disk.clone() as Arc<dyn BlockDevice>);
+    }
+    let images = alone(async {
+        let pool = import(seed, devices).await?;
+        let zpl = world::mount(&pool, FILESYSTEM, Arc::new(StandingClock)).await?;
+        // What the import itself writes settles first.
+        for _ in 0..3 {
+            pool.sync().await.map_err(text)?;
+        }
+        let images: Vec<Image> = disks.iter().map(|disk| disk.image()).collect();
+        log.start();
+        for (index, operation) in operations.iter().enumerate() {
+            log.mark(Event::Began { operation: index });
+            operation.run(index, &pool, &zpl, base.layout.disks()).await.map_err(|e| format!("{operation}: {e}"))?;
+            log.mark(Event::Ended { operation: index });
+        }
+        Ok::<_, String>(images)
+    })?;
+    Ok(Some(Recorded { plan, images, events: log.take() }))
+}
+
+/// What a state turned out to hold.
+#[derive(Debug)]
+pub struct Found {
+    /// The tree and the pool.
+    pub view: View,
+    /// Disks after a clean export, when asked for.
+    pub exported: Option<Vec<Image>>,
+}
+
+/// How closely a state is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// Imported, mounted (the log is replayed) and compared.
+    Compare,
+    /// Also: scrubbed, written to, exported, imported again and compared again.
+    Thorough,
+}
+
+/// Imports a state as a new host would and reads everything.
+///
+/// # Errors
+/// Why it could not be imported, mounted or read.
+pub fn look(images: &[Image], seed: u64, depth: Depth) -> Result<Found, String> {
+    let (devices, forks) = devices(images);
+    alone(async {
+        let pool = import(seed, devices.clone()).await?;
+        let zpl = world::mount(&pool, FILESYSTEM, Arc::new(StandingClock)).await?;
+        let view = view(&pool, &zpl).await?;
+        if depth == Depth::Compare {
+            return Ok(Found { view, exported: None });
+        }
+        pool.scrub_start().await.map_err(text)?;
+        pool.scrub_wait().await.map_err(text)?;
+        let report = pool.report(Detail { errors: true, extended: false }).await.map_err(text)?;
+        if report.scan.errors != 0 {
+            return Err(format!("a scrub found {} errors", report.scan.errors));
+        }
+        Operation::Create(super::operation::Name("after")).run(900, &pool, &zpl, 0).await?;
+        zpl.unlink(zpl.root(), b"after").await.map_err(text)?;
+        leave(&pool, zpl).await?;
+        let pool = import(seed + 1, devices).await?;
+        let zpl = world::mount(&pool, FILESYSTEM, Arc::new(StandingClock)).await?;
+        let again = self::view(&pool, &zpl).await?;
+        if again != view {
+            return Err(format!("after export and import: {}", again.differences(&view).join("; ")));
+        }
+        leave(&pool, zpl).await?;
+        Ok(Found { view, exported: Some(forks.iter().map(|fork| fork.image()).collect()) })
+    })
+}
+
+async fn leave(pool: &Arc<Pool>, zpl: Arc<Zpl>) -> Result<(), String> {
+    zpl.unmount().await.map_err(text)?;
+    drop(zpl);
+    pool.close_filesystem(FILESYSTEM).await.map_err(text)?;
+    pool.export().await.map_err(text)
+}
+
+/// Reads everything that is compared.
+///
+/// # Errors
+/// What could not be read.
+pub async fn view(pool: &Arc<Pool>, zpl: &Zpl) -> Result<View, String> {
+    let mut view = View::default();
+    let mut objects: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    let mut folders = vec![(String::new(), zpl.root())];
+    while let Some((path, folder)) = folders.pop() {
+        for entry in zpl.readdir(folder, 0, usize::MAX, false).await.map_err(|e| format!("listing {path}/: {e}"))? {
+            if entry.name == b"." || entry.name == b".." {
+                continue;
+            }
+            let path = format!("{path}/{}", String::from_utf8_lossy(&entry.name));
+            let seen = see(zpl, entry.object).await.map_err(|error| format!("{path}: {error}"))?;
+            if seen.kind == "folder" {
+                folders.push((path.clone(), entry.object));
+            }
+            objects.entry(entry.object.0).or_default().push(path.clone());
+            view.tree.insert(path, seen);
+        }
+    }
+    for paths in objects.values() {
+        let first = paths.iter().min().expect("an object that was seen has a path").clone();
+        for path in paths {
+            view.tree.get_mut(path).expect("it was seen").first_path = first.clone();
+        }
+    }
+    for dataset in pool.datasets().await.map_err(text)? {
+        if dataset.name == FILESYSTEM {
+            let compression = dataset.properties.get("compression").map(|property| property.value.clone());
+            let view_compression = compression.map(|value| match value {
+                PropertyValue::Text(text) => text,
+                PropertyValue::Number(number) => number.to_string(),
+            });
+            view.compression = view_compression.unwrap_or_default();
+        }
+        if dataset.name.contains('/') {
+            view.datasets.insert(dataset.name);
+        }
+    }
+    let report = pool.report(Detail { errors: false, extended: false }).await.map_err(text)?;
+    view.vdevs = report.vdevs.children.len();
+    Ok(view)
+}
+
+async fn see(zpl: &Zpl, object: ObjectId) -> Result<Seen, String> {
+    let attr = zpl.getattr(object).await.map_err(text)?;
+    let mut seen = Seen {
+        kind: "folder",
+        mode: attr.mode,
+        links: 0,
+        first_path: String::new(),
+        bytes: Vec::new(),
+        xattrs: BTreeMap::new(),
+    };
+    match attr.kind {
+        FileKind::Directory => return Ok(seen),
+        FileKind::Symlink => {
+            seen.kind = "symlink";
+            seen.bytes = zpl.readlink(object).await.map_err(text)?;
+        }
+        _ => {
+            seen.kind = "file";
+            for part in zpl.read(object, 0, attr.size).await.map_err(text)? {
+                seen.bytes.extend_from_slice(&part);
+            }
+        }
+    }
+    seen.links = attr.links;
+    for name in zpl.listxattr(object, true).await.map_err(text)? {
+        let value = zpl.getxattr(object, &name).await.map_err(text)?;
+        seen.xattrs.insert(String::from_utf8_lossy(&name).into_owned(), value);
+    }
+    Ok(seen)
+}
+
+/// Compares what a state holds with what it may hold.
+///
+/// # Errors
+/// What is wrong, with the nearest that would have been right.
+pub fn check(recorded: &Recorded, state: &State, seed: u64, depth: Depth) -> Result<Found, String> {
+    let found = look(&state.images, seed, depth)?;
+    let allowed = recorded.plan.allowed(state.begun, state.ended);
+    if allowed.contains(&found.view) {
+        return Ok(found);
+    }
+    let differences = allowed.iter().map(|view| found.view.differences(view)).min_by_key(Vec::len);
+    Err(format!("nearest of {} allowed states differs: {}", allowed.len(), differences.unwrap_or_default().join("; ")))
+}

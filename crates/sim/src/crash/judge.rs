@@ -1,0 +1,43 @@
+//! The outside judge: OpenZFS's zdb looks at a sample of what Platter made of crashed disks.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+
+use crate::disk::Image;
+
+use super::explore::DISK_SIZE;
+
+/// Whether zdb is there to ask.
+pub fn is_there() -> bool {
+    Command::new("zdb").arg("-V").output().is_ok()
+}
+
+/// Asks zdb about the pool on `images`.
+///
+/// # Errors
+/// What zdb said, or why it could not be asked.
+pub fn verdict(images: &[Image]) -> Result<(), String> {
+    let text = |error: std::io::Error| format!("writing disks for zdb: {error}");
+    let folder = tempfile::tempdir().map_err(text)?;
+    for (index, image) in images.iter().enumerate() {
+        write(&folder.path().join(format!("d{index}")), image).map_err(text)?;
+    }
+    let output = Command::new("zdb").args(["-e", "-p"]).arg(folder.path()).args(["-bcc", "tank"]).output();
+    let output = output.map_err(|error| format!("zdb: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    if output.status.success() && said.contains("No leaks") {
+        return Ok(());
+    }
+    Err(format!("zdb ({}): {said}", output.status))
+}
+
+fn write(path: &Path, image: &Image) -> std::io::Result<()> {
+    let file = File::create(path)?;
+    file.set_len(DISK_SIZE)?;
+    for (offset, bytes) in image.chunks() {
+        file.write_all_at(bytes, offset)?;
+    }
+    Ok(())
+}

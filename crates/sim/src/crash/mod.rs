@@ -1,0 +1,23 @@
+//! Crash exploration: every write and flush of a short workload is recorded; every state of the disks that a crash may
+//! leave is imported and compared with a model.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `operation` | what workloads are made of |
+//! | `model` | what the file system must hold |
+//! | `expect` | which contents a crash may leave |
+//! | `record`, `fork` | the disks |
+//! | `states` | from what was written to what a crash may leave |
+//! | `explore` | one workload |
+//! | `suite` | many of them |
+//! | `judge` | zdb's opinion on a sample |
+
+pub mod expect;
+pub mod explore;
+mod fork;
+mod judge;
+pub mod model;
+pub mod operation;
+pub mod record;
+pub mod states;
+pub mod suite;

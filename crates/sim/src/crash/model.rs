@@ -1,0 +1,365 @@
+//! What the file system must hold: a plain model of files, folders and the pool, changed in the smallest steps that a
+//! crash may divide.
+//!
+//! Invariant: a step that was lost together with what it needs (the file it writes to was never made) changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A file, folder or symbolic link of the model.
+pub type NodeId = usize;
+
+/// The root folder.
+pub const ROOT: NodeId = 0;
+
+/// A name in a folder.
+pub type Place = (NodeId, &'static str);
+
+/// The smallest change that is there as a whole or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A new object under a name.
+    Create(Place, NodeId, Content),
+    /// One more name for a file.
+    Link(Place, NodeId),
+    /// A name goes, and its object when it was the last.
+    Unlink(Place),
+    /// From the first to the second; what was there goes.
+    Rename(Place, Place),
+    /// Bytes of a file from an offset on.
+    Write(NodeId, usize, Vec<u8>),
+    /// A file's size.
+    Truncate(NodeId, usize),
+    /// An extended attribute; `None` takes it away.
+    Xattr(NodeId, &'static str, Option<Vec<u8>>),
+    /// Permission bits.
+    Mode(NodeId, u32),
+    /// A data set comes or goes.
+    Dataset(&'static str, bool),
+    /// Property `compression` of the file system.
+    Compression(&'static str),
+    /// One more top-level vdev.
+    Vdev,
+}
+
+/// Which steps must keep their order in the intent log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stream {
+    /// Names: all file systems' operations on them are logged in order.
+    Names,
+    /// What concerns one file only, which waits for an `fsync` of that file.
+    File(NodeId),
+    /// Never in the log.
+    Pool,
+}
+
+impl Step {
+    /// Where the step stands in the intent log.
+    pub fn stream(&self) -> Stream {
+        match self {
+            Self::Create(..) | Self::Link(..) | Self::Unlink(_) | Self::Rename(..) => Stream::Names,
+            Self::Write(node, ..) | Self::Truncate(node, _) | Self::Xattr(node, ..) | Self::Mode(node, _) => {
+                Stream::File(*node)
+            }
+            Self::Dataset(..) | Self::Compression(_) | Self::Vdev => Stream::Pool,
+        }
+    }
+}
+
+/// What an object holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Bytes.
+    File(Vec<u8>),
+    /// Names.
+    Folder(BTreeMap<&'static str, NodeId>),
+    /// Where it leads.
+    Symlink(Vec<u8>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Node {
+    content: Content,
+    mode: u32,
+    xattrs: BTreeMap<&'static str, Vec<u8>>,
+    links: u32,
+}
+
+/// The whole state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Model {
+    nodes: BTreeMap<NodeId, Node>,
+    datasets: BTreeSet<&'static str>,
+    compression: &'static str,
+    vdevs: usize,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        let root = Node { content: Content::Folder(BTreeMap::new()), mode: 0o755, xattrs: BTreeMap::new(), links: 2 };
+        Self { nodes: BTreeMap::from([(ROOT, root)]), datasets: BTreeSet::new(), compression: "on", vdevs: 1 }
+    }
+}
+
+/// One object as whoever walks the tree sees it, under one of its names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// `file`, `folder` or `symlink`.
+    pub kind: &'static str,
+    /// Permission bits.
+    pub mode: u32,
+    /// Names it has; folders count none.
+    pub links: u32,
+    /// The first of its paths in alphabetical order: two names of one file have the same.
+    pub first_path: String,
+    /// Bytes of a file, target of a link.
+    pub bytes: Vec<u8>,
+    /// Extended attributes.
+    pub xattrs: BTreeMap<String, Vec<u8>>,
+}
+
+/// Everything that is compared after a crash.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// The tree, by path.
+    pub tree: BTreeMap<String, Seen>,
+    /// Data sets below the pool's root.
+    pub datasets: BTreeSet<String>,
+    /// Property `compression` of the file system.
+    pub compression: String,
+    /// Top-level vdevs.
+    pub vdevs: usize,
+}
+
+impl Model {
+    fn entries(&mut self, folder: NodeId) -> Option<&mut BTreeMap<&'static str, NodeId>> {
+        match &mut self.nodes.get_mut(&folder)?.content {
+            Content::Folder(entries) => Some(entries),
+            _ => None,
+        }
+    }
+
+    /// The object under a name.
+    pub fn find(&self, place: Place) -> Option<NodeId> {
+        match &self.nodes.get(&place.0)?.content {
+            Content::Folder(entries) => entries.get(place.1).copied(),
+            _ => None,
+        }
+    }
+
+    /// What an object holds.
+    pub fn content(&self, node: NodeId) -> Option<&Content> {
+        self.nodes.get(&node).map(|node| &node.content)
+    }
+
+    /// Data sets, compression and vdevs as they are: `has_dataset`.
+    pub fn has_dataset(&self, name: &str) -> bool {
+        self.datasets.contains(name)
+    }
+
+    /// Whether the pool grew.
+    pub fn vdevs(&self) -> usize {
+        self.vdevs
+    }
+
+    /// A number that no object has had.
+    pub fn next_node(&self) -> NodeId {
+        self.nodes.keys().next_back().map_or(0, |last| last + 1)
+    }
+
+    fn drop_name(&mut self, place: Place) {
+        let Some(node) = self.entries(place.0).and_then(|entries| entries.remove(place.1)) else { return };
+        if let Some(found) = self.nodes.get_mut(&node) {
+            found.links -= 1;
+            // The object stays in the model: what a lost crash brings back refers to it by number.
+            if found.links == 0 || matches!(found.content, Content::Folder(_)) {
+                self.nodes.remove(&node);
+            }
+        }
+    }
+
+    /// Makes one step; nothing when what it needs is not there.
+    pub fn apply(&mut self, step: &Step) {
+        match step {
+            Step::Create(place, node, content) => {
+                if self.find(*place).is_some() || self.nodes.contains_key(node) {
+                    return;
+                }
+                let Some(entries) = self.entries(place.0) else { return };
+                entries.insert(place.1, *node);
+                let mode = if matches!(content, Content::Symlink(_)) { 0o777 } else { 0o640 };
+                let made = Node { content: content.clone(), mode, xattrs: BTreeMap::new(), links: 1 };
+                self.nodes.insert(*node, made);
+            }
+            Step::Link(place, node) => {
+                if self.find(*place).is_some() || !self.nodes.contains_key(node) {
+                    return;
+                }
+                let Some(entries) = self.entries(place.0) else { return };
+                entries.insert(place.1, *node);
+                self.nodes.get_mut(node).expect("it was there").links += 1;
+            }
+            Step::Unlink(place) => self.drop_name(*place),
+            Step::Rename(from, to) => {
+                let Some(node) = self.find(*from) else { return };
+                if self.entries(to.0).is_none() || self.find(*to) == Some(node) {
+                    return;
+                }
+                self.drop_name(*to);
+                self.entries(from.0).expect("it was found there").remove(from.1);
+                self.entries(to.0).expect("it is a folder").insert(to.1, node);
+            }
+            Step::Write(node, offset, data) => {
+                if let Some(Node { content: Content::File(bytes), .. }) = self.nodes.get_mut(node) {
+                    let end = offset + data.len();
+                    bytes.resize(bytes.len().max(end), 0);
+                    bytes[*offset..end].copy_from_slice(data);
+                }
+            }
+            Step::Truncate(node, size) => {
+                if let Some(Node { content: Content::File(bytes), .. }) = self.nodes.get_mut(node) {
+                    bytes.resize(*size, 0);
+                }
+            }
+            Step::Xattr(node, name, value) => {
+                let Some(node) = self.nodes.get_mut(node) else { return };
+                match value {
+                    Some(value) => drop(node.xattrs.insert(name, value.clone())),
+                    None => drop(node.xattrs.remove(name)),
+                }
+            }
+            Step::Mode(node, mode) => {
+                if let Some(node) = self.nodes.get_mut(node) {
+                    node.mode = *mode;
+                }
+            }
+            Step::Dataset(name, there) => {
+                if *there {
+                    self.datasets.insert(name);
+                } else {
+                    self.datasets.remove(name);
+                }
+            }
+            Step::Compression(value) => self.compression = value,
+            Step::Vdev => self.vdevs += 1,
+        }
+    }
+
+    /// What a walk of the model sees.
+    pub fn view(&self) -> View {
+        let mut view = View {
+            datasets: self.datasets.iter().map(|&name| name.to_owned()).collect(),
+            compression: self.compression.to_owned(),
+            vdevs: self.vdevs,
+            ..View::default()
+        };
+        let mut first: BTreeMap<NodeId, String> = BTreeMap::new();
+        self.walk(ROOT, "", &mut |path, node| {
+            let known = first.entry(node).or_insert_with(|| path.to_owned());
+            if *path < **known {
+                *known = path.to_owned();
+            }
+        });
+        self.walk(ROOT, "", &mut |path, id| {
+            let node = &self.nodes[&id];
+            let (kind, bytes) = match &node.content {
+                Content::File(bytes) => ("file", bytes.clone()),
+                Content::Folder(_) => ("folder", Vec::new()),
+                Content::Symlink(target) => ("symlink", target.clone()),
+            };
+            let xattrs = node.xattrs.iter().map(|(&name, value)| (name.to_owned(), value.clone())).collect();
+            let links = if kind == "folder" { 0 } else { node.links };
+            let seen = Seen { kind, mode: node.mode, links, first_path: first[&id].clone(), bytes, xattrs };
+            view.tree.insert(path.to_owned(), seen);
+        });
+        view
+    }
+
+    fn walk(&self, folder: NodeId, path: &str, each: &mut dyn FnMut(&str, NodeId)) {
+        let Some(Content::Folder(entries)) = self.content(folder) else { return };
+        for (name, &node) in entries {
+            let path = format!("{path}/{name}");
+            each(&path, node);
+            self.walk(node, &path, each);
+        }
+    }
+}
+
+impl View {
+    /// What differs from `other`, a line each, for a person.
+    pub fn differences(&self, other: &Self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let paths: BTreeSet<&String> = self.tree.keys().chain(other.tree.keys()).collect();
+        for path in paths {
+            match (self.tree.get(path), other.tree.get(path)) {
+                (Some(_), None) => lines.push(format!("{path}: should not be there")),
+                (None, Some(_)) => lines.push(format!("{path}: is missing")),
+                (Some(a), Some(b)) if a != b => lines.push(format!("{path}: {}", difference(a, b))),
+                _ => {}
+            }
+        }
+        if self.datasets != other.datasets {
+            lines.push(format!("data sets {:?} instead of {:?}", self.datasets, other.datasets));
+        }
+        if self.compression != other.compression {
+            lines.push(format!("compression {} instead of {}", self.compression, other.compression));
+        }
+        if self.vdevs != other.vdevs {
+            lines.push(format!("{} top-level vdevs instead of {}", self.vdevs, other.vdevs));
+        }
+        lines
+    }
+}
+
+fn difference(a: &Seen, b: &Seen) -> String {
+    if a.bytes != b.bytes {
+        let at = a.bytes.iter().zip(&b.bytes).position(|(a, b)| a != b).unwrap_or(a.bytes.len().min(b.bytes.len()));
+        return format!("{} bytes instead of {}, different from byte {at} on", a.bytes.len(), b.bytes.len());
+    }
+    let show = |seen: &Seen| {
+        let names: Vec<String> =
+            seen.xattrs.iter().map(|(name, value)| format!("{name} ({} bytes)", value.len())).collect();
+        format!(
+            "{} {:o} with {} names (first {}) and attributes {names:?}",
+            seen.kind, seen.mode, seen.links, seen.first_path
+        )
+    };
+    format!("{} instead of {}", show(a), show(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_whose_object_is_lost_change_nothing() {
+        let mut model = Model::default();
+        let before = model.view();
+        for step in [
+            Step::Write(7, 10, vec![1]),
+            Step::Truncate(7, 3),
+            Step::Link((ROOT, "a"), 7),
+            Step::Unlink((ROOT, "b")),
+            Step::Rename((ROOT, "b"), (ROOT, "c")),
+            Step::Create((9, "x"), 8, Content::File(Vec::new())),
+        ] {
+            model.apply(&step);
+            assert_eq!(model.view(), before, "{step:?}");
+        }
+    }
+
+    #[test]
+    fn two_names_of_one_file_are_seen_as_one_file() {
+        let mut model = Model::default();
+        model.apply(&Step::Create((ROOT, "b"), 1, Content::File(vec![1])));
+        model.apply(&Step::Link((ROOT, "a"), 1));
+        model.apply(&Step::Write(1, 2, vec![9]));
+        let view = model.view();
+        assert_eq!((&view.tree["/a"].first_path[..], view.tree["/b"].links), ("/a", 2));
+        assert_eq!(view.tree["/a"], view.tree["/b"]);
+        assert_eq!(view.tree["/a"].bytes, [1, 0, 9]);
+        model.apply(&Step::Rename((ROOT, "b"), (ROOT, "a")));
+        assert_eq!(model.view(), view, "renaming one name of a file onto the other does nothing");
+        model.apply(&Step::Unlink((ROOT, "b")));
+        assert_eq!(model.view().tree["/a"].links, 1);
+    }
+}

@@ -1,0 +1,380 @@
+//! The operations that short workloads are made of, in the manner of ACE: few files, every kind of change.
+//!
+//! Invariant: [`Operation::plan`] and [`Operation::run`] do the same to the model and to the engine.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use platter_dsl::Pool;
+use platter_dsl::request::{PoolChange, Setting, VdevRequest};
+use platter_ondisk::ObjectId;
+use platter_zpl::{Fallocate, NewFile, RenameFlags, SetAttr, SetXattr, Zpl};
+
+use super::model::{Content, Model, NodeId, Place, ROOT, Step};
+use crate::world::SimDevices;
+
+/// The file system that is worked on.
+pub const FILESYSTEM: &str = "tank/fs";
+/// A data set that is there from the beginning.
+pub const OLD: &str = "tank/old";
+/// A data set to be made.
+pub const NEW: &str = "tank/new";
+/// Its record size in bytes: small, so that a write of some kilobytes touches more than one block.
+pub const RECORD: usize = 8192;
+
+/// A path of at most one folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name(pub &'static str);
+
+impl Name {
+    fn split(self) -> (Option<&'static str>, &'static str) {
+        match self.0.split_once('/') {
+            Some((folder, name)) => (Some(folder), name),
+            None => (None, self.0),
+        }
+    }
+
+    /// Where the model has it.
+    pub fn place(self, model: &Model) -> Option<Place> {
+        match self.split() {
+            (None, name) => Some((ROOT, name)),
+            (Some(folder), name) => Some((model.find((ROOT, folder))?, name)),
+        }
+    }
+
+    async fn parent(self, zpl: &Zpl) -> Result<ObjectId, String> {
+        match self.split() {
+            (None, _) => Ok(zpl.root()),
+            (Some(folder), _) => Ok(zpl.lookup(zpl.root(), folder.as_bytes()).await.map_err(text)?.object),
+        }
+    }
+
+    async fn object(self, zpl: &Zpl) -> Result<ObjectId, String> {
+        let parent = self.parent(zpl).await?;
+        Ok(zpl.lookup(parent, self.split().1.as_bytes()).await.map_err(text)?.object)
+    }
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// One operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    /// An empty file.
+    Create(Name),
+    /// A folder.
+    Mkdir(Name),
+    /// An empty folder goes.
+    Rmdir(Name),
+    /// A symbolic link.
+    Symlink(Name),
+    /// This many bytes behind the end of a file.
+    Append(Name, usize),
+    /// This many bytes from an offset on.
+    Overwrite(Name, usize, usize),
+    /// The size of a file.
+    Truncate(Name, usize),
+    /// A hole of this many bytes from an offset on.
+    Punch(Name, usize, usize),
+    /// From one name to another.
+    Rename(Name, Name),
+    /// A further name for the first.
+    Link(Name, Name),
+    /// A name goes.
+    Unlink(Name),
+    /// An extended attribute of this many bytes.
+    SetXattr(Name, usize),
+    /// The extended attribute goes.
+    RemoveXattr(Name),
+    /// Permission bits.
+    Chmod(Name),
+    /// `fsync` of a file.
+    Fsync(Name),
+    /// Everything to stable storage.
+    Sync,
+    /// `zfs set compression=`.
+    SetProperty,
+    /// `zfs create`.
+    CreateDataset,
+    /// `zfs destroy`.
+    DestroyDataset,
+    /// `zpool add`.
+    AddVdev,
+    /// `zpool scrub`, to its end.
+    Scrub,
+}
+
+/// The attribute's name.
+const XATTR: &str = "user.colour";
+/// The compression that [`Operation::SetProperty`] asks for.
+const COMPRESSION: &str = "gzip-1";
+const MODE: u32 = 0o600;
+const TARGET: &[u8] = b"A/bar";
+
+/// Bytes that tell where they belong and who wrote them; they do not compress to nothing.
+fn bytes(salt: u64, offset: usize, length: usize) -> Vec<u8> {
+    let at = |index: usize| {
+        let mixed = (index as u64 / 8 + 1).wrapping_mul(salt.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        mixed.rotate_left(23).to_le_bytes()[index % 8]
+    };
+    (offset..offset + length).map(at).collect()
+}
+
+/// The smallest pieces of a write that can be lost one by one: those within one block.
+fn pieces(node: NodeId, offset: usize, data: &[u8]) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut at = 0;
+    while at < data.len() {
+        let length = (RECORD - (offset + at) % RECORD).min(data.len() - at);
+        steps.push(Step::Write(node, offset + at, data[at..at + length].to_vec()));
+        at += length;
+    }
+    steps
+}
+
+impl Operation {
+    /// The steps that this operation makes as number `index` of a workload, from `model` on; `None` when it cannot be
+    /// done there.
+    pub fn plan(self, index: usize, model: &Model) -> Option<Vec<Step>> {
+        let file = |name: Name| {
+            let node = model.find(name.place(model)?)?;
+            match model.content(node) {
+                Some(Content::File(data)) => Some((node, data.len())),
+                _ => None,
+            }
+        };
+        let free = |name: Name| name.place(model).filter(|place| model.find(*place).is_none());
+        let make = |name: Name, content: Content| Some(vec![Step::Create(free(name)?, model.next_node(), content)]);
+        match self {
+            Self::Create(name) => make(name, Content::File(Vec::new())),
+            Self::Mkdir(name) => make(name, Content::Folder(Default::default())),
+            Self::Symlink(name) => make(name, Content::Symlink(TARGET.to_vec())),
+            Self::Rmdir(name) => {
+                let place = name.place(model)?;
+                match model.content(model.find(place)?) {
+                    Some(Content::Folder(entries)) if entries.is_empty() => Some(vec![Step::Unlink(place)]),
+                    _ => None,
+                }
+            }
+            Self::Append(name, length) => {
+                let (node, size) = file(name)?;
+                Some(pieces(node, size, &self.data(index, size, length)))
+            }
+            Self::Overwrite(name, offset, length) => {
+                let (node, _) = file(name)?;
+                Some(pieces(node, offset, &self.data(index, offset, length)))
+            }
+            Self::Truncate(name, size) => Some(vec![Step::Truncate(file(name)?.0, size)]),
+            Self::Punch(name, offset, length) => {
+                let (node, size) = file(name)?;
+                let end = size.min(offset + length);
+                (offset < end).then(|| pieces(node, offset, &vec![0; end - offset]))
+            }
+            Self::Rename(from, to) => {
+                let (from, to) = (from.place(model)?, to.place(model)?);
+                let node = model.find(from)?;
+                if model
+                    .find(to)
+                    .is_some_and(|there| there == node || !matches!(model.content(there), Some(Content::File(_))))
+                {
+                    return None;
+                }
+                Some(vec![Step::Rename(from, to)])
+            }
+            Self::Link(name, to) => Some(vec![Step::Link(free(to)?, file(name)?.0)]),
+            Self::Unlink(name) => file(name).and_then(|_| Some(vec![Step::Unlink(name.place(model)?)])),
+            Self::SetXattr(name, length) => {
+                Some(vec![Step::Xattr(file(name)?.0, XATTR, Some(self.data(index, 0, length)))])
+            }
+            Self::RemoveXattr(name) => Some(vec![Step::Xattr(file(name)?.0, XATTR, None)]),
+            Self::Chmod(name) => Some(vec![Step::Mode(file(name)?.0, MODE)]),
+            Self::Fsync(name) => file(name).map(|_| Vec::new()),
+            Self::Sync | Self::Scrub => Some(Vec::new()),
+            Self::SetProperty => Some(vec![Step::Compression(COMPRESSION)]),
+            Self::CreateDataset => (!model.has_dataset(NEW)).then(|| vec![Step::Dataset(NEW, true)]),
+            Self::DestroyDataset => model.has_dataset(OLD).then(|| vec![Step::Dataset(OLD, false)]),
+            Self::AddVdev => (model.vdevs() == 1).then(|| vec![Step::Vdev]),
+        }
+    }
+
+    fn data(self, index: usize, offset: usize, length: usize) -> Vec<u8> {
+        bytes(index as u64 + 1, offset, length)
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// What the engine said.
+    pub async fn run(self, index: usize, pool: &Arc<Pool>, zpl: &Zpl, spare: usize) -> Result<(), String> {
+        let new = |mode| NewFile { mode, umask: 0, uid: 0, gid: 0, open: false };
+        match self {
+            Self::Create(name) => {
+                zpl.create(name.parent(zpl).await?, name.split().1.as_bytes(), new(0o640)).await.map_err(text)?;
+            }
+            Self::Mkdir(name) => {
+                zpl.mkdir(name.parent(zpl).await?, name.split().1.as_bytes(), new(0o640)).await.map_err(text)?;
+            }
+            Self::Symlink(name) => {
+                let parent = name.parent(zpl).await?;
+                zpl.symlink(parent, name.split().1.as_bytes(), TARGET, new(0o777)).await.map_err(text)?;
+            }
+            Self::Rmdir(name) => {
+                zpl.rmdir(name.parent(zpl).await?, name.split().1.as_bytes()).await.map_err(text)?;
+            }
+            Self::Append(name, length) => {
+                let object = name.object(zpl).await?;
+                let size = zpl.getattr(object).await.map_err(text)?.size as usize;
+                let data = self.data(index, size, length);
+                zpl.write(object, size as u64, &data, false).await.map_err(text)?;
+            }
+            Self::Overwrite(name, offset, length) => {
+                let data = self.data(index, offset, length);
+                zpl.write(name.object(zpl).await?, offset as u64, &data, false).await.map_err(text)?;
+            }
+            Self::Truncate(name, size) => {
+                let change = SetAttr { size: Some(size as u64), ..SetAttr::default() };
+                zpl.setattr(name.object(zpl).await?, change).await.map_err(text)?;
+            }
+            Self::Punch(name, offset, length) => {
+                let object = name.object(zpl).await?;
+                zpl.fallocate(object, Fallocate::PunchHole, offset as u64, length as u64).await.map_err(text)?;
+            }
+            Self::Rename(from, to) => {
+                let (old, new) = (from.parent(zpl).await?, to.parent(zpl).await?);
+                let (name, target) = (from.split().1.as_bytes(), to.split().1.as_bytes());
+                zpl.rename(old, name, new, target, RenameFlags::default()).await.map_err(text)?;
+            }
+            Self::Link(name, to) => {
+                let (object, parent) = (name.object(zpl).await?, to.parent(zpl).await?);
+                zpl.link(object, parent, to.split().1.as_bytes()).await.map_err(text)?;
+            }
+            Self::Unlink(name) => {
+                zpl.unlink(name.parent(zpl).await?, name.split().1.as_bytes()).await.map_err(text)?;
+            }
+            Self::SetXattr(name, length) => {
+                let value = self.data(index, 0, length);
+                let object = name.object(zpl).await?;
+                zpl.setxattr(object, XATTR.as_bytes(), &value, SetXattr::Any, true).await.map_err(text)?;
+            }
+            Self::RemoveXattr(name) => {
+                zpl.removexattr(name.object(zpl).await?, XATTR.as_bytes()).await.map_err(text)?;
+            }
+            Self::Chmod(name) => {
+                let change = SetAttr { mode: Some(MODE), ..SetAttr::default() };
+                zpl.setattr(name.object(zpl).await?, change).await.map_err(text)?;
+            }
+            Self::Fsync(name) => zpl.fsync(name.object(zpl).await?).await.map_err(text)?,
+            Self::Sync => pool.sync().await.map_err(text)?,
+            Self::SetProperty => {
+                let setting = [("compression".to_owned(), Setting::Value(COMPRESSION.into()))];
+                pool.set_dataset_properties(FILESYSTEM, &setting).await.map_err(text)?;
+            }
+            Self::CreateDataset => pool.create_dataset(NEW, &Default::default()).await.map_err(text)?,
+            Self::DestroyDataset => pool.destroy_dataset(OLD).await.map_err(text)?,
+            Self::AddVdev => {
+                let vdevs = vec![VdevRequest::Leaf(PathBuf::from(SimDevices::path(spare)))];
+                let change = PoolChange::Add { vdevs, force: true, ashift: 0, any_ashift: true, dry_run: false };
+                pool.change(change).await.map_err(text)?;
+            }
+            Self::Scrub => {
+                pool.scrub_start().await.map_err(text)?;
+                pool.scrub_wait().await.map_err(text)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All that has been done is on disk when it returns.
+    pub fn is_sync(self) -> bool {
+        matches!(
+            self,
+            Self::Sync | Self::SetProperty | Self::CreateDataset | Self::DestroyDataset | Self::AddVdev | Self::Scrub
+        )
+    }
+
+    /// The operations of the exhaustive sets, one of each kind and variant.
+    pub fn all() -> Vec<Self> {
+        let (foo, bar, new, deep) = (Name("foo"), Name("A/bar"), Name("new"), Name("B/deep"));
+        vec![
+            Self::Create(new),
+            Self::Create(deep),
+            Self::Mkdir(Name("C")),
+            Self::Rmdir(Name("B")),
+            Self::Symlink(Name("A/link")),
+            Self::Append(foo, 3000),
+            Self::Append(bar, 20_000),
+            Self::Append(new, 9000),
+            Self::Overwrite(foo, 0, 512),
+            Self::Overwrite(bar, 6000, 10_000),
+            Self::Truncate(foo, 0),
+            Self::Truncate(bar, 10_000),
+            Self::Truncate(foo, 50_000),
+            Self::Punch(bar, 4000, 14_000),
+            Self::Rename(foo, deep),
+            Self::Rename(foo, bar),
+            Self::Rename(bar, new),
+            Self::Rename(Name("A"), Name("B/A")),
+            Self::Link(foo, deep),
+            Self::Unlink(foo),
+            Self::Unlink(bar),
+            Self::SetXattr(foo, 20),
+            Self::SetXattr(bar, 6000),
+            Self::RemoveXattr(foo),
+            Self::Chmod(foo),
+            Self::Fsync(foo),
+            Self::Fsync(bar),
+            Self::Fsync(new),
+            Self::Sync,
+            Self::SetProperty,
+            Self::CreateDataset,
+            Self::DestroyDataset,
+            Self::AddVdev,
+            Self::Scrub,
+        ]
+    }
+
+    /// What every pool holds before a workload begins.
+    pub fn base() -> Vec<Self> {
+        let (foo, bar) = (Name("foo"), Name("A/bar"));
+        vec![
+            Self::Mkdir(Name("A")),
+            Self::Mkdir(Name("B")),
+            Self::Create(foo),
+            Self::Append(foo, 6000),
+            Self::SetXattr(foo, 100),
+            Self::Create(bar),
+            Self::Append(bar, 30_000),
+        ]
+    }
+}
+
+impl std::fmt::Display for Operation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let plain = |f: &mut std::fmt::Formatter<'_>, verb: &str| f.write_str(verb);
+        match self {
+            Self::Create(name) => write!(f, "create {}", name.0),
+            Self::Mkdir(name) => write!(f, "mkdir {}", name.0),
+            Self::Rmdir(name) => write!(f, "rmdir {}", name.0),
+            Self::Symlink(name) => write!(f, "symlink {}", name.0),
+            Self::Append(name, length) => write!(f, "append {} {length}", name.0),
+            Self::Overwrite(name, offset, length) => write!(f, "overwrite {} {offset} {length}", name.0),
+            Self::Truncate(name, size) => write!(f, "truncate {} {size}", name.0),
+            Self::Punch(name, offset, length) => write!(f, "punch {} {offset} {length}", name.0),
+            Self::Rename(from, to) => write!(f, "rename {} {}", from.0, to.0),
+            Self::Link(name, to) => write!(f, "link {} {}", name.0, to.0),
+            Self::Unlink(name) => write!(f, "unlink {}", name.0),
+            Self::SetXattr(name, length) => write!(f, "setxattr {} {length}", name.0),
+            Self::RemoveXattr(name) => write!(f, "removexattr {}", name.0),
+            Self::Chmod(name) => write!(f, "chmod {}", name.0),
+            Self::Fsync(name) => write!(f, "fsync {}", name.0),
+            Self::Sync => plain(f, "sync"),
+            Self::SetProperty => plain(f, "set-property"),
+            Self::CreateDataset => plain(f, "create-dataset"),
+            Self::DestroyDataset => plain(f, "destroy-dataset"),
+            Self::AddVdev => plain(f, "add-vdev"),
+            Self::Scrub => plain(f, "scrub"),
+        }
+    }
+}

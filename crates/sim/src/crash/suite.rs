@@ -1,0 +1,266 @@
+//! Many workloads: the exhaustive sets of one and two operations, then random ones of three until the time is up.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+use super::expect::Plan;
+use super::explore::{self, Base, Depth, Layout};
+use super::judge;
+use super::operation::Operation;
+use super::states::{Limits, State, Walk};
+
+/// What to explore.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Arrangements of disks.
+    pub layouts: Vec<Layout>,
+    /// Seed of everything.
+    pub seed: u64,
+    /// Every so many states one is scrubbed, written to, exported and imported again; 0: none.
+    pub thorough_every: usize,
+    /// Of those, every so many are shown to zdb; 0: none.
+    pub zdb_every: usize,
+    /// Threads.
+    pub threads: usize,
+    /// Only the state with this number of each workload.
+    pub only_state: Option<usize>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// Workloads that could be run.
+    pub workloads: usize,
+    /// Workloads whose operations do not fit together.
+    pub impossible: usize,
+    /// States that were imported and compared.
+    pub checked: usize,
+    /// Of these, states whose bytes no other had.
+    pub distinct: usize,
+    /// Thorough checks.
+    pub thorough: usize,
+    /// Verdicts of zdb.
+    pub zdb: usize,
+    /// What went wrong: the command that replays it, and what it shows.
+    pub failures: Vec<String>,
+}
+
+impl std::fmt::Display for Totals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{:>5} workloads ({} impossible) {:>7} states checked {:>7} distinct {:>5} thorough {:>4} by zdb {:>3} wrong",
+            self.workloads,
+            self.impossible,
+            self.checked,
+            self.distinct,
+            self.thorough,
+            self.zdb,
+            self.failures.len()
+        )
+    }
+}
+
+/// More failures than this are not collected.
+const FAILURES_MAX: usize = 20;
+
+/// All workloads of `length` operations, in order.
+pub fn all(length: usize) -> Vec<Vec<Operation>> {
+    let mut workloads = vec![Vec::new()];
+    for _ in 0..length {
+        workloads = workloads
+            .into_iter()
+            .flat_map(|workload: Vec<Operation>| {
+                Operation::all().into_iter().map(move |operation| {
+                    let mut longer = workload.clone();
+                    longer.push(operation);
+                    longer
+                })
+            })
+            .collect();
+    }
+    workloads
+}
+
+/// Workload number `index` of the random ones with `length` operations.
+pub fn random(seed: u64, index: u64, length: usize) -> Vec<Operation> {
+    let mut random = ChaCha20Rng::seed_from_u64(seed);
+    random.set_stream(index);
+    let operations = Operation::all();
+    (0..length).map(|_| operations[random.next_u32() as usize % operations.len()]).collect()
+}
+
+/// `a; b; c`, as the command line takes it.
+pub fn name(workload: &[Operation]) -> String {
+    workload.iter().map(Operation::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// The reverse of [`name`].
+///
+/// # Errors
+/// An operation that is none.
+pub fn parse(text: &str) -> Result<Vec<Operation>, String> {
+    let find = |part: &str| {
+        let found = Operation::all().into_iter().find(|operation| operation.to_string() == part);
+        found.ok_or_else(|| format!("no operation is called '{part}'"))
+    };
+    text.split(';').map(str::trim).filter(|part| !part.is_empty()).map(find).collect()
+}
+
+/// Runs workloads on several threads. Which states are checked does not depend on their number.
+pub struct Suite {
+    options: Options,
+    bases: Vec<Base>,
+    /// Layout and bytes.
+    seen: Mutex<BTreeSet<(usize, u128)>>,
+    /// Layout, bytes, and what they were held against.
+    checked: Mutex<BTreeSet<(usize, u128, u64)>>,
+    totals: Mutex<Totals>,
+    has_zdb: bool,
+}
+
+impl Suite {
+    /// Makes the pools that all workloads begin with.
+    ///
+    /// # Errors
+    /// What the engine said.
+    pub fn new(options: Options) -> Result<Self, String> {
+        let bases = options.layouts.iter().map(|&layout| Base::make(layout, options.seed));
+        let bases = bases.collect::<Result<Vec<_>, _>>()?;
+        let has_zdb = judge::is_there();
+        Ok(Self {
+            options,
+            bases,
+            seen: Mutex::default(),
+            checked: Mutex::default(),
+            totals: Mutex::default(),
+            has_zdb,
+        })
+    }
+
+    /// What came of everything so far.
+    pub fn totals(&self) -> Totals {
+        let mut totals = self.totals.lock().clone();
+        totals.distinct = self.seen.lock().len();
+        totals
+    }
+
+    /// Explores the states of all `workloads` on each of `layouts` that there is; `go_on` is asked before each.
+    pub fn run(
+        &self,
+        workloads: &[Vec<Operation>],
+        layouts: &[Layout],
+        limits: Limits,
+        go_on: &(dyn Fn() -> bool + Sync),
+    ) {
+        let bases: Vec<usize> =
+            (0..self.bases.len()).filter(|&index| layouts.contains(&self.bases[index].layout)).collect();
+        let next = AtomicUsize::new(0);
+        let stopped = AtomicBool::new(false);
+        let count = workloads.len() * bases.len();
+        let work = || {
+            while !stopped.load(Ordering::Relaxed) {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                if index >= count || !go_on() {
+                    return;
+                }
+                self.one(bases[index % bases.len()], &workloads[index / bases.len()], limits);
+                if self.totals.lock().failures.len() >= FAILURES_MAX {
+                    stopped.store(true, Ordering::Relaxed);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..self.options.threads {
+                scope.spawn(work);
+            }
+        });
+    }
+
+    fn one(&self, layout: usize, workload: &[Operation], limits: Limits) {
+        let base = &self.bases[layout];
+        let fail = |state: &str, error: &str| {
+            let command = format!(
+                "platter-sim crash --seed {} --layout {} --workload '{}'{}{state}",
+                self.options.seed,
+                base.layout.name(),
+                name(workload),
+                if limits == Limits::NARROW { " --narrow" } else { "" }
+            );
+            self.totals.lock().failures.push(format!("{command}\n    {error}"));
+        };
+        let recorded = match explore::record(base, workload, self.options.seed) {
+            Ok(Some(recorded)) => recorded,
+            Ok(None) => return self.totals.lock().impossible += 1,
+            Err(error) => return fail("", &error),
+        };
+        self.totals.lock().workloads += 1;
+        let walk = Walk::new(&recorded.images, limits, self.options.seed);
+        let (mut number, mut failed) = (0usize, false);
+        walk.run(&recorded.events, &mut |state| {
+            number += 1;
+            if self.options.only_state.is_some_and(|only| only != number) {
+                return true;
+            }
+            self.seen.lock().insert((layout, state.key));
+            // Another workload with the same beginning has been here already.
+            if !self.checked.lock().insert((layout, state.key, expectation(&recorded.plan, &state))) {
+                return true;
+            }
+            let every = self.options.thorough_every;
+            let depth = if every > 0 && number % every == 0 { Depth::Thorough } else { Depth::Compare };
+            let found = explore::check(&recorded, &state, self.options.seed, depth);
+            let verdict = match found {
+                Err(error) => Err(error),
+                Ok(found) => self.judge(found.exported),
+            };
+            self.totals.lock().checked += 1;
+            if let Err(error) = verdict {
+                let place = format!("{} of {} operations done", state.ended, recorded.plan.operations.len());
+                fail(&format!(" --state {number}"), &format!("{place}, {}\n    {error}", state.story));
+                failed = true;
+            }
+            // One failure tells enough about a workload.
+            !failed
+        });
+    }
+
+    fn judge(&self, exported: Option<Vec<crate::disk::Image>>) -> Result<(), String> {
+        let Some(images) = exported else { return Ok(()) };
+        let number = {
+            let mut totals = self.totals.lock();
+            totals.thorough += 1;
+            totals.thorough
+        };
+        let every = self.options.zdb_every;
+        if !self.has_zdb || every == 0 || number % every != 0 {
+            return Ok(());
+        }
+        judge::verdict(&images)?;
+        self.totals.lock().zdb += 1;
+        Ok(())
+    }
+}
+
+/// Stands for all that decides which contents are allowed.
+fn expectation(plan: &Plan, state: &State) -> u64 {
+    let text = format!("{}|{}", name(&plan.operations[..state.begun]), state.ended);
+    u64::from_le_bytes(blake3::hash(text.as_bytes()).as_bytes()[..8].try_into().expect("eight bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_workload_can_be_named_and_read_back() {
+        for workload in all(1).into_iter().chain([random(7, 3, 5)]) {
+            assert_eq!(parse(&name(&workload)).expect("a name"), workload);
+        }
+        assert!(parse("create new; explode").is_err());
+    }
+}
