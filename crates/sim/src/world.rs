@@ -1,5 +1,4 @@
-//! The surroundings of a simulated engine: devices by name, a clock that stands still unless it is moved, and what fills
-//! new file systems.
+//! The surroundings of a simulated engine: devices by name, a clock that stands still, and what fills new file systems.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

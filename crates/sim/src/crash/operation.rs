@@ -2,7 +2,6 @@
 //!
 //! Invariant: [`Operation::plan`] and [`Operation::run`] do the same to the model and to the engine.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use platter_dsl::Pool;
@@ -274,7 +273,7 @@ impl Operation {
             Self::CreateDataset => pool.create_dataset(NEW, &Default::default()).await.map_err(text)?,
             Self::DestroyDataset => pool.destroy_dataset(OLD).await.map_err(text)?,
             Self::AddVdev => {
-                let vdevs = vec![VdevRequest::Leaf(PathBuf::from(SimDevices::path(spare)))];
+                let vdevs = vec![VdevRequest::Leaf(SimDevices::path(spare))];
                 let change = PoolChange::Add { vdevs, force: true, ashift: 0, any_ashift: true, dry_run: false };
                 pool.change(change).await.map_err(text)?;
             }
@@ -296,35 +295,35 @@ impl Operation {
 
     /// The operations of the exhaustive sets, one of each kind and variant.
     pub fn all() -> Vec<Self> {
-        let (foo, bar, new, deep) = (Name("foo"), Name("A/bar"), Name("new"), Name("B/deep"));
+        let (top, nested, new, deep) = (Name("foo"), Name("A/bar"), Name("new"), Name("B/deep"));
         vec![
             Self::Create(new),
             Self::Create(deep),
             Self::Mkdir(Name("C")),
             Self::Rmdir(Name("B")),
             Self::Symlink(Name("A/link")),
-            Self::Append(foo, 3000),
-            Self::Append(bar, 20_000),
+            Self::Append(top, 3000),
+            Self::Append(nested, 20_000),
             Self::Append(new, 9000),
-            Self::Overwrite(foo, 0, 512),
-            Self::Overwrite(bar, 6000, 10_000),
-            Self::Truncate(foo, 0),
-            Self::Truncate(bar, 10_000),
-            Self::Truncate(foo, 50_000),
-            Self::Punch(bar, 4000, 14_000),
-            Self::Rename(foo, deep),
-            Self::Rename(foo, bar),
-            Self::Rename(bar, new),
+            Self::Overwrite(top, 0, 512),
+            Self::Overwrite(nested, 6000, 10_000),
+            Self::Truncate(top, 0),
+            Self::Truncate(nested, 10_000),
+            Self::Truncate(top, 50_000),
+            Self::Punch(nested, 4000, 14_000),
+            Self::Rename(top, deep),
+            Self::Rename(top, nested),
+            Self::Rename(nested, new),
             Self::Rename(Name("A"), Name("B/A")),
-            Self::Link(foo, deep),
-            Self::Unlink(foo),
-            Self::Unlink(bar),
-            Self::SetXattr(foo, 20),
-            Self::SetXattr(bar, 6000),
-            Self::RemoveXattr(foo),
-            Self::Chmod(foo),
-            Self::Fsync(foo),
-            Self::Fsync(bar),
+            Self::Link(top, deep),
+            Self::Unlink(top),
+            Self::Unlink(nested),
+            Self::SetXattr(top, 20),
+            Self::SetXattr(nested, 6000),
+            Self::RemoveXattr(top),
+            Self::Chmod(top),
+            Self::Fsync(top),
+            Self::Fsync(nested),
             Self::Fsync(new),
             Self::Sync,
             Self::SetProperty,
@@ -337,15 +336,15 @@ impl Operation {
 
     /// What every pool holds before a workload begins.
     pub fn base() -> Vec<Self> {
-        let (foo, bar) = (Name("foo"), Name("A/bar"));
+        let (top, nested) = (Name("foo"), Name("A/bar"));
         vec![
             Self::Mkdir(Name("A")),
             Self::Mkdir(Name("B")),
-            Self::Create(foo),
-            Self::Append(foo, 6000),
-            Self::SetXattr(foo, 100),
-            Self::Create(bar),
-            Self::Append(bar, 30_000),
+            Self::Create(top),
+            Self::Append(top, 6000),
+            Self::SetXattr(top, 100),
+            Self::Create(nested),
+            Self::Append(nested, 30_000),
         ]
     }
 }

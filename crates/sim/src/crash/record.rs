@@ -1,8 +1,8 @@
 //! A witness of everything that a pool sends to its disks, with the moments at which operations began and ended.
 //!
 //! Invariant: a flush covers exactly the writes of its disk that had been acknowledged when it began. Writes are
-//! acknowledged a while after they were submitted, in an order that the seed chooses, so that an engine which flushes too
-//! early is found out.
+//! acknowledged a while after they were submitted, in an order that the seed chooses, so that an engine which flushes
+//! too early is found out.
 
 use std::sync::Arc;
 

@@ -53,7 +53,8 @@ impl std::fmt::Display for Totals {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "{:>5} workloads ({} impossible) {:>7} states checked {:>7} distinct {:>5} thorough {:>4} by zdb {:>3} wrong",
+            "{:>5} workloads ({} impossible) {:>7} states checked {:>7} distinct {:>5} thorough {:>4} by zdb \
+             {:>3} wrong",
             self.workloads,
             self.impossible,
             self.checked,
