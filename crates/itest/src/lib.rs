@@ -18,6 +18,7 @@ pub mod judge;
 pub mod lab;
 pub mod load;
 pub mod reference;
+pub mod rsync;
 pub mod run;
 pub mod tree;
 pub mod zdb;

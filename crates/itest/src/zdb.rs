@@ -64,20 +64,23 @@ pub type Listing = BTreeMap<String, Znode>;
 
 /// `zdb -e -p DIR ARGS...`, or `None` and a reported skip.
 pub fn zdb(dir: &Path, args: &[&str]) -> Option<Run> {
+    Some(Run::of(&mut command(dir, args)?, LIMIT))
+}
+
+/// The command of [`zdb`], which writes each line as soon as it has it.
+fn command(dir: &Path, args: &[&str]) -> Option<Command> {
     let program = judge::need("zdb")?;
-    let mut command = Command::new(program);
-    command.arg("-e").arg("-p").arg(dir).args(args).env("TZ", "UTC").env("LC_ALL", "C");
-    Some(Run::of(&mut command, LIMIT))
+    let mut command = Command::new("stdbuf");
+    command.arg("-oL").arg(program).arg("-e").arg("-p").arg(dir).args(args).env("TZ", "UTC").env("LC_ALL", "C");
+    Some(command)
 }
 
 /// Asserts that zdb reads every block of the exported pool with a good checksum and finds no leaked and no doubly used
 /// space.
 #[track_caller]
 pub fn assert_clean(dir: &Path, pool: &str) {
-    let Some(program) = judge::need("zdb") else { return };
+    let Some(mut command) = command(dir, &["-bcc", pool]) else { return };
     // What follows the verdict is statistics, and then it spends 5 seconds waiting for its prefetched blocks to age.
-    let mut command = Command::new("stdbuf");
-    command.arg("-oL").arg(program).arg("-e").arg("-p").arg(dir).args(["-bcc", pool]).env("LC_ALL", "C");
     let run = Run::until(&mut command, LIMIT, Some("\tbp count:"))
         .ok()
         .says("No leaks (block sum matches space maps exactly)");

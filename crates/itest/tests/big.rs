@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use platter_itest::{Lab, data, judge, zdb};
+use platter_itest::{Lab, data, judge, rsync, zdb};
 
 const LIMIT: Duration = Duration::from_secs(3600);
 
@@ -35,16 +35,6 @@ fn make_tree(root: &Path) {
     }
 }
 
-#[track_caller]
-fn assert_rsync_finds_no_difference(lab: &Lab, source: &Path, copy: &Path) {
-    let (from, to) = (format!("{}/", source.display()), format!("{}/", copy.display()));
-    let args = ["-aHn", "--checksum", "--delete", "--itemize-changes", &from, &to];
-    let run = lab.run("rsync", args).ok();
-    // The root folder's own time may differ: it was made before the copy.
-    let different: Vec<&str> = run.stdout.lines().filter(|line| !line.ends_with(" ./")).take(20).collect();
-    assert!(different.is_empty(), "rsync --checksum finds differences: {different:?}");
-}
-
 #[test]
 #[ignore = "takes minutes: make test-big"]
 fn a_tree_of_50_000_files_survives_copy_export_and_import() {
@@ -68,13 +58,13 @@ fn a_tree_of_50_000_files_survives_copy_export_and_import() {
     let start = Instant::now();
     lab.run("cp", ["-a", source.to_str().expect("UTF-8"), copy.to_str().expect("UTF-8")]).ok();
     println!("cp -a: {:.1} s", start.elapsed().as_secs_f64());
-    assert_rsync_finds_no_difference(&lab, &source, &copy);
+    rsync::assert_no_difference(&lab, &source, &copy);
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
     lab.import("", "tank");
     lab.wait_mounted(&mount);
     let start = Instant::now();
-    assert_rsync_finds_no_difference(&lab, &source, &copy);
+    rsync::assert_no_difference(&lab, &source, &copy);
     println!("rsync --checksum after import: {:.1} s", start.elapsed().as_secs_f64());
     lab.scrub("tank").says("repaired 0B").says("with 0 errors");
     fs::remove_dir_all(&copy).expect("the copy can be removed");
@@ -116,4 +106,43 @@ fn gigabytes_of_random_data_survive_export_and_import() {
     println!("read {gib} GiB in {:.1} s", start.elapsed().as_secs_f64());
     lab.scrub("tank").says("repaired 0B").says("with 0 errors");
     lab.export("tank");
+}
+
+/// Resident memory of the daemon, in bytes.
+fn resident(lab: &Lab) -> u64 {
+    let pid = lab.daemon_pids()[0];
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a process has memory");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number") << 10
+}
+
+#[test]
+#[ignore = "takes a minute: make test-big"]
+fn files_that_the_kernel_merely_knows_cost_little_memory() {
+    // 2 KB each of the first 100 000 once, cached dnodes included.
+    const FILES: u64 = 100_000;
+    let Some(lab) = Lab::open_big(LIMIT) else { return };
+    lab.disks(1, 2048);
+    let mount = lab.create("-O primarycache=metadata -O atime=off", "tank", "d0");
+    for number in 0..FILES {
+        let dir = mount.join(format!("dir{}", number / 1000));
+        if number % 1000 == 0 {
+            fs::create_dir(&dir).expect("a folder");
+        }
+        File::create(dir.join(format!("file{number}"))).expect("a file");
+    }
+    lab.export("tank");
+    lab.platter(["daemon", "stop"]).ok();
+    let mount = lab.import("", "tank");
+    let before = resident(&lab);
+    let mut known = 0;
+    for dir in fs::read_dir(&mount).expect("listed") {
+        for file in fs::read_dir(dir.expect("an entry").path()).expect("listed") {
+            known += file.expect("an entry").metadata().map(|_| 1).expect("metadata");
+        }
+    }
+    assert_eq!(known, FILES);
+    let each = resident(&lab).saturating_sub(before) / FILES;
+    println!("{each} bytes for each file that the kernel knows");
+    assert!(each < 1500, "{each} bytes for each file that the kernel knows");
 }

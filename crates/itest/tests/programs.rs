@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use platter_itest::{Lab, Tree, data, judge};
+use platter_itest::{Lab, Tree, data, judge, rsync};
 
 /// A pool with one file system for `work`, whose tree is compared across export and import.
 fn on_a_pool(programs: &[&str], options: &str, work: impl FnOnce(&Lab, &Path)) {
@@ -73,18 +73,16 @@ fn rsync_finds_no_difference() {
         let source = lab.create_fs("-o acltype=posix -o xattr=dir", "tank/source");
         make_tree(&source);
         lab.run("setfacl", ["-m", "u:1:r", text(&source.join("large"))]).ok();
-        let (from, to) = (format!("{}/", source.display()), format!("{}/copy/", mount.display()));
+        let copy = mount.join("copy");
+        let (from, to) = (format!("{}/", source.display()), format!("{}/", copy.display()));
         lab.run("rsync", ["-aHAX", "--sparse", &from, &to]).ok();
-        let compare = ["-aHAXn", "--checksum", "--delete", "--itemize-changes"];
-        let run = lab.run("rsync", compare.iter().chain(&[&*from, &*to])).ok();
-        assert!(run.stdout.trim().is_empty(), "rsync finds differences\n{run}");
+        rsync::assert_no_difference(lab, &source, &copy);
         // And when much has changed, in place.
         fs::write(source.join("large"), data::mixed(2, 4_000_000, 60_000)).expect("a file");
         fs::remove_dir_all(source.join("part4")).expect("remove");
         fs::rename(source.join("part5"), source.join("moved")).expect("rename");
         lab.run("rsync", ["-aHAX", "--inplace", "--delete", &from, &to]).ok();
-        let run = lab.run("rsync", compare.iter().chain(&[&*from, &*to])).ok();
-        assert!(run.stdout.trim().is_empty(), "rsync finds differences\n{run}");
+        rsync::assert_no_difference(lab, &source, &copy);
     });
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use platter_itest::{Lab, Run, judge, zdb};
+use platter_itest::{Lab, Run, judge, rsync, zdb};
 
 const LIMIT: Duration = Duration::from_secs(7200);
 
@@ -43,14 +43,6 @@ fn same_folder_times(tree: &Path) {
     timed(tree, "find", &[".", "-type", "d", "-exec", "touch", "-d", "@1700000000.123456789", "{}", "+"]).ok();
 }
 
-#[track_caller]
-fn assert_rsync_finds_no_difference(source: &Path, copy: &Path) {
-    let (from, to) = (format!("{}/", source.display()), format!("{}/", copy.display()));
-    let run = timed(source, "rsync", &["-aHAXn", "--checksum", "--delete", "--itemize-changes", &from, &to]).ok();
-    let different: Vec<&str> = run.stdout.lines().take(20).collect();
-    assert!(different.is_empty(), "rsync --checksum finds differences: {different:?}");
-}
-
 /// Hash of the tree as an archive, which has modes, owners and times too.
 #[track_caller]
 fn archive_hash(tree: &Path) -> String {
@@ -77,7 +69,7 @@ fn the_kernels_sources_survive_all_that_programmers_do() {
     }
     let files = Run::of(Command::new("bash").arg("-c").arg("find . | wc -l").current_dir(&plain), LIMIT).ok();
     println!("{} files and folders", files.stdout.trim());
-    assert_rsync_finds_no_difference(&plain, &ours);
+    rsync::assert_no_difference(&lab, &plain, &ours);
     assert_eq!(archive_hash(&plain), archive_hash(&ours));
 
     let identity = ["-c", "user.name=nobody", "-c", "user.email=nobody@example.org"];
@@ -96,7 +88,7 @@ fn the_kernels_sources_survive_all_that_programmers_do() {
     zdb::assert_clean(&lab.dev(), "tank");
     lab.import("", "tank");
     lab.wait_mounted(&mount);
-    assert_rsync_finds_no_difference(&plain, &ours);
+    rsync::assert_no_difference(&lab, &plain, &ours);
     lab.scrub("tank").says("repaired 0B").says("with 0 errors");
     let start = Instant::now();
     fs::remove_dir_all(&ours).expect("the tree can be removed");
