@@ -2,9 +2,10 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use platter_ondisk::znode::flags;
 use platter_transport::{self as transport, Errno, FileAttr, NodeId, Time};
 use platter_zpl::{Attr, FileKind, SetAttr, SetTime, Timestamp, ZplError};
+
+use crate::file_flags;
 
 /// The bits of a mode beside the type.
 pub(crate) const PERMISSIONS: u32 = 0o7777;
@@ -53,15 +54,10 @@ pub(crate) fn type_bits(kind: Option<FileKind>) -> u32 {
     kind.unwrap_or(FileKind::Regular).mode_bits() as u32
 }
 
-/// The kernel's form of `attr`, with the node's number.
-pub(crate) fn file_attr(attr: &Attr, node: NodeId) -> FileAttr {
-    let shown = [
-        (flags::IMMUTABLE, FileAttr::IMMUTABLE),
-        (flags::APPENDONLY, FileAttr::APPEND),
-        (flags::NODUMP, FileAttr::NODUMP),
-    ];
+/// The kernel's form of `attr`. Its number is the object's, also for the root, which is the kernel's node 1.
+pub(crate) fn file_attr(attr: &Attr) -> FileAttr {
     FileAttr {
-        node,
+        node: NodeId(attr.object.0),
         size: attr.size,
         blocks: attr.blocks,
         atime: time(attr.atime),
@@ -74,7 +70,8 @@ pub(crate) fn file_attr(attr: &Attr, node: NodeId) -> FileAttr {
         gid: attr.gid,
         rdev: attr.rdev,
         block_size: attr.block_size,
-        flags: shown.iter().filter(|(ours, _)| attr.flags & ours != 0).fold(0, |all, (_, theirs)| all | theirs),
+        // `STATX_ATTR_*` are the bits of `FS_*_FL`.
+        flags: file_flags::shown(attr, |flag| flag.plain).into(),
     }
 }
 

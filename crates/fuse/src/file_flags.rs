@@ -20,17 +20,18 @@ const FSSETXATTR: u32 = 0x401c_5820;
 
 /// Bytes of `struct fsxattr`: flags, extent size hint, extents, project, copy extent size hint, padding.
 const FSXATTR_BYTES: usize = 28;
-const O_ACCMODE: i32 = 0o3;
-const O_RDONLY: i32 = 0;
 const PROJECT_AT: usize = 12;
 /// No project's number (`ZFS_INVALID_PROJID`).
 const NO_PROJECT: u32 = u32::MAX;
+
+const O_ACCMODE: i32 = 0o3;
+const O_RDONLY: i32 = 0;
 const O_APPEND: i32 = 0o2000;
 
 /// A file flag on disk, as `FS_*_FL` and as `FS_XFLAG_*`.
-struct Flag {
+pub(crate) struct Flag {
     zfs: u64,
-    plain: u32,
+    pub plain: u32,
     extended: u32,
 }
 
@@ -43,7 +44,7 @@ const FLAGS: [Flag; 4] = [
 ];
 
 /// The words that the kernel has for the `ZFS_*` flags.
-fn shown(attr: &Attr, word: impl Fn(&Flag) -> u32) -> u32 {
+pub(crate) fn shown(attr: &Attr, word: impl Fn(&Flag) -> u32) -> u32 {
     FLAGS.iter().filter(|flag| attr.flags & flag.zfs != 0).fold(0, |all, flag| all | word(flag))
 }
 

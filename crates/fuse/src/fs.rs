@@ -17,7 +17,7 @@ use platter_zpl::{Fallocate, FileKind, NewFile, RenameFlags, SeekFor, SetXattr};
 use crate::attr::{ENTRY_TTL, attr_ttl, blank_attr, file_attr, set_attr, type_bits};
 use crate::control::Control;
 use crate::file_flags;
-use crate::server::{Caller, PlatterFs, answer_empty, answer_value, new_file};
+use crate::server::{Caller, O_EXCL, PlatterFs, answer_empty, answer_value, new_file, told_attr};
 
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
@@ -29,7 +29,6 @@ const XATTR_REPLACE: u32 = 2;
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 const RENAME_WHITEOUT: u32 = 4;
-const O_EXCL: i32 = 0o200;
 
 impl Filesystem for PlatterFs {
     fn serve(&self, request: Request<'_>, reply: Option<Reply>) {
@@ -49,37 +48,34 @@ impl Filesystem for PlatterFs {
                 self.mknod(node, name, rdev, mode, new_file(caller, mode, umask), reply);
             }
             Operation::Mkdir { name, mode, umask } => {
-                let Ok(parent) = self.changeable(node, name) else { return reply.error(Errno::PERM) };
-                let work = self.zpl.mkdir(parent, name, new_file(caller, mode, umask));
-                self.answer_entry(self.run("mkdir", work), reply);
+                let new = new_file(caller, mode, umask);
+                self.answer_entry(self.change("mkdir", node, name, |parent| self.zpl.mkdir(parent, name, new)), reply);
             }
             Operation::Symlink { name, target } => {
-                let Ok(parent) = self.changeable(node, name) else { return reply.error(Errno::PERM) };
-                let work = self.zpl.symlink(parent, name, target, new_file(caller, 0o777, 0));
-                self.answer_entry(self.run("symlink", work), reply);
+                let new = new_file(caller, 0o777, 0);
+                let made = self.change("symlink", node, name, |parent| self.zpl.symlink(parent, name, target, new));
+                self.answer_entry(made, reply);
             }
             Operation::Unlink { name } => {
-                let Ok(parent) = self.changeable(node, name) else { return reply.error(Errno::PERM) };
-                answer_empty(self.run("unlink", self.zpl.unlink(parent, name)), reply);
+                answer_empty(self.change("unlink", node, name, |parent| self.zpl.unlink(parent, name)), reply);
             }
             Operation::Rmdir { name } => {
-                let Ok(parent) = self.changeable(node, name) else { return reply.error(Errno::PERM) };
-                answer_empty(self.run("rmdir", self.zpl.rmdir(parent, name)), reply);
+                answer_empty(self.change("rmdir", node, name, |parent| self.zpl.rmdir(parent, name)), reply);
             }
             Operation::Rename { name, new_parent, new_name, flags } => {
                 self.rename(node, name, new_parent, new_name, flags, reply);
             }
             Operation::Link { target, name } => {
-                let Ok(parent) = self.changeable(node, name) else { return reply.error(Errno::PERM) };
-                self.answer_entry(self.run("link", self.zpl.link(self.object(target), parent, name)), reply);
+                let target = self.object(target);
+                self.answer_entry(self.change("link", node, name, |parent| self.zpl.link(target, parent, name)), reply);
             }
             Operation::Open { flags } => {
                 self.open_node(node, OpenFlags::KEEP_CACHE, reply, |attr| file_flags::check_open(attr, flags));
             }
             Operation::Create { name, mode, umask, flags } => {
-                let Ok(parent) = self.changeable(node, name) else { return reply.error(Errno::PERM) };
                 let new = NewFile { open: true, ..new_file(caller, mode, umask) };
-                self.answer_created(self.create_and_open(parent, name, new, flags), reply);
+                let parent = self.changeable(node, name);
+                self.answer_created(parent.and_then(|parent| self.create_and_open(parent, name, new, flags)), reply);
             }
             Operation::TmpFile { mode, umask, flags } => {
                 if Control::has(node) {
@@ -193,18 +189,15 @@ impl PlatterFs {
     }
 
     fn getattr(&self, node: NodeId, reply: Reply) {
-        if let Some(attr) = self.control.attr(node) {
-            return reply.attr(&attr, ENTRY_TTL);
+        match self.attr("getattr", node) {
+            Ok((attr, ttl)) => reply.attr(&attr, ttl),
+            Err(error) => reply.error(error),
         }
-        self.answer_attr(self.run("getattr", self.zpl.getattr(self.object(node))), reply);
     }
 
     fn statx(&self, node: NodeId, reply: Reply) {
-        if let Some(attr) = self.control.attr(node) {
-            return reply.statx(&attr, ENTRY_TTL);
-        }
-        match self.run("statx", self.zpl.getattr(self.object(node))) {
-            Ok(attr) => reply.statx(&file_attr(&attr, node), attr_ttl(&attr, SystemTime::now())),
+        match self.attr("statx", node) {
+            Ok((attr, ttl)) => reply.statx(&attr, ttl),
             Err(error) => reply.error(error),
         }
     }
@@ -219,7 +212,10 @@ impl PlatterFs {
         {
             return reply.error(error);
         }
-        self.answer_attr(self.run("setattr", self.zpl.setattr(object, set_attr(&change))), reply);
+        match self.run("setattr", self.zpl.setattr(object, set_attr(&change))).map(|attr| told_attr(&attr)) {
+            Ok((attr, ttl)) => reply.attr(&attr, ttl),
+            Err(error) => reply.error(error),
+        }
     }
 
     fn statfs(&self, node: NodeId, reply: Reply) {
@@ -236,8 +232,8 @@ impl PlatterFs {
     fn mknod(&self, parent: NodeId, name: &[u8], rdev: u32, mode: u32, new: NewFile, reply: Reply) {
         let kind = if mode >> 12 == 0 { Some(FileKind::Regular) } else { FileKind::from_mode(mode.into()) };
         let Some(kind) = kind else { return reply.error(Errno::INVAL) };
-        let Ok(parent) = self.changeable(parent, name) else { return reply.error(Errno::PERM) };
-        self.answer_entry(self.run("mknod", self.zpl.mknod(parent, name, kind, rdev, new)), reply);
+        let made = self.change("mknod", parent, name, |parent| self.zpl.mknod(parent, name, kind, rdev, new));
+        self.answer_entry(made, reply);
     }
 
     fn rename(&self, parent: NodeId, name: &[u8], new_parent: NodeId, new_name: &[u8], flags: u32, reply: Reply) {
@@ -300,7 +296,7 @@ impl PlatterFs {
         let result = self.list(self.object(node), offset, true, |entry| {
             let node = NodeId(entry.object.0);
             let (attr, attr_ttl, generation) = match &entry.attr {
-                Some(attr) => (file_attr(attr, node), attr_ttl(attr, now), attr.generation),
+                Some(attr) => (file_attr(attr), attr_ttl(attr, now), attr.generation),
                 // Unreadable: the kernel learns the error when somebody asks for the attributes.
                 None => (blank_attr(node, type_bits(entry.kind)), Duration::ZERO, 0),
             };

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use platter_ondisk::ObjectId;
-use platter_transport::{Entry, Errno, NodeId, OpenFlags, Reply, XattrAnswer};
+use platter_transport::{Entry, Errno, FileAttr, NodeId, OpenFlags, Reply, XattrAnswer};
 use platter_zpl::{Attr, DirEntry, NewFile, Timestamp, Zpl, ZplError};
 
 use crate::attr::{ENTRY_TTL, PERMISSIONS, attr_ttl, errno, file_attr, time};
@@ -25,7 +25,7 @@ use crate::control::Control;
 const DIR_BATCH: usize = 128;
 const DIR_PLUS_BATCH: usize = 32;
 
-const O_EXCL: i32 = 0o200;
+pub(crate) const O_EXCL: i32 = 0o200;
 
 /// Who asks.
 #[derive(Clone, Copy)]
@@ -71,6 +71,17 @@ impl PlatterFs {
         if is_control { Err(Errno::PERM) } else { Ok(object) }
     }
 
+    /// Changes the entry `name` of the directory `parent`.
+    pub fn change<T, W: Future<Output = platter_zpl::Result<T>>>(
+        &self,
+        what: &'static str,
+        parent: NodeId,
+        name: &[u8],
+        work: impl FnOnce(ObjectId) -> W,
+    ) -> Result<T, Errno> {
+        self.changeable(parent, name).and_then(|parent| self.run(what, work(parent)))
+    }
+
     pub fn node(&self, object: ObjectId) -> NodeId {
         if object == self.root { NodeId::ROOT } else { NodeId(object.0) }
     }
@@ -102,11 +113,10 @@ impl PlatterFs {
     /// A node to answer with. The kernel counts it as looked up once more.
     pub fn entry(&self, attr: &Attr, entry_ttl: Duration) -> Entry {
         self.zpl.remember(attr.object);
-        let node = self.node(attr.object);
         Entry {
-            node,
+            node: self.node(attr.object),
             generation: attr.generation,
-            attr: file_attr(attr, node),
+            attr: file_attr(attr),
             entry_ttl: self.entry_ttl(entry_ttl),
             attr_ttl: attr_ttl(attr, SystemTime::now()),
         }
@@ -119,10 +129,11 @@ impl PlatterFs {
         }
     }
 
-    pub fn answer_attr(&self, result: Result<Attr, Errno>, reply: Reply) {
-        match result {
-            Ok(attr) => reply.attr(&file_attr(&attr, NodeId(attr.object.0)), attr_ttl(&attr, SystemTime::now())),
-            Err(error) => reply.error(error),
+    /// A node's attributes, and how long the kernel may trust them.
+    pub fn attr(&self, what: &'static str, node: NodeId) -> Result<(FileAttr, Duration), Errno> {
+        match self.control.attr(node) {
+            Some(attr) => Ok((attr, ENTRY_TTL)),
+            None => self.run(what, self.zpl.getattr(self.object(node))).map(|attr| told_attr(&attr)),
         }
     }
 
@@ -224,6 +235,11 @@ fn told<T>(what: &'static str, result: platter_zpl::Result<T>) -> Result<T, Errn
         }
         errno(&error)
     })
+}
+
+/// Attributes to answer with, and how long the kernel may trust them.
+pub(crate) fn told_attr(attr: &Attr) -> (FileAttr, Duration) {
+    (file_attr(attr), attr_ttl(attr, SystemTime::now()))
 }
 
 pub(crate) fn answer_empty(result: Result<(), Errno>, reply: Reply) {

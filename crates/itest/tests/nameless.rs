@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use platter_itest::{Lab, data, zdb};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, linkat, open};
 use rustix::io::Errno;
 
 fn nameless(directory: &Path, flags: OFlags) -> File {
@@ -99,6 +99,10 @@ fn statx_tells_when_a_file_was_born() {
     std::thread::sleep(Duration::from_millis(30));
     fs::write(&path, b"two").expect("written again");
     fs::rename(&path, mount.join("other")).expect("renamed");
+    // The root is the kernel's node 1, and its number was that when statx(2) asked, but not when stat(2) did.
+    let root = rustix::fs::statx(CWD, &mount, AtFlags::empty(), StatxFlags::ALL).expect("statx");
+    assert_eq!(root.stx_ino, rustix::fs::stat(&mount).expect("stat").st_ino);
+    assert_eq!(root.stx_ino, fs::metadata(&mount).expect("metadata").ino());
     lab.export("tank");
     let mount = lab.import("", "tank");
     lab.wait_mounted(&mount);

@@ -49,7 +49,7 @@ pub struct FileAttr {
     pub rdev: u32,
     /// Preferred size of a read or write, bytes.
     pub block_size: u32,
-    /// `STATX_ATTR_*` that are set, out of [`FileAttr::FLAGS`].
+    /// `STATX_ATTR_*` that are set; those outside of [`FileAttr::FLAGS`] are not told.
     pub flags: u64,
 }
 

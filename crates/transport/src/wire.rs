@@ -223,9 +223,8 @@ impl From<&FileAttr> for Statx {
             btime: attr.btime.into(),
             ctime: attr.ctime.into(),
             mtime: attr.mtime.into(),
-            // The kernel's 32-bit packing (`new_decode_dev`): 12 bits of the major number among 20 of the minor.
-            rdev_major: attr.rdev >> 8 & 0xfff,
-            rdev_minor: attr.rdev & 0xff | attr.rdev >> 12 & 0xf_ff00,
+            rdev_major: rustix::fs::major(attr.rdev.into()),
+            rdev_minor: rustix::fs::minor(attr.rdev.into()),
             ..Self::default()
         }
     }
