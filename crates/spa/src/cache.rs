@@ -31,18 +31,37 @@ struct Key {
     birth: u64,
 }
 
+/// A block as it is remembered.
+#[derive(Clone)]
+struct Entry {
+    contents: Buf,
+    /// The object set that it was last written or read for.
+    objset: ObjectId,
+    is_metadata: bool,
+}
+
 #[derive(Clone)]
 struct ByBytes;
 
-impl Weighter<Key, Buf> for ByBytes {
-    fn weight(&self, _key: &Key, contents: &Buf) -> u64 {
-        contents.len() as u64 + 128
+impl Weighter<Key, Entry> for ByBytes {
+    fn weight(&self, _key: &Key, entry: &Entry) -> u64 {
+        entry.contents.len() as u64 + 128
+    }
+}
+
+impl Caching {
+    fn keeps(self, is_metadata: bool) -> bool {
+        match self {
+            Self::All => true,
+            Self::Metadata => is_metadata,
+            Self::Nothing => false,
+        }
     }
 }
 
 /// A cache bounded in bytes, resistant to scans (S3-FIFO).
 pub struct BlockCache {
-    entries: Cache<Key, Buf, ByBytes>,
+    entries: Cache<Key, Entry, ByBytes>,
     /// Object sets of which not everything is remembered.
     choosy: RwLock<BTreeMap<u64, Caching>>,
 }
@@ -54,26 +73,24 @@ impl BlockCache {
         Self { entries: Cache::with_weighter(items, bytes.max(1 << 20), ByBytes), choosy: RwLock::default() }
     }
 
-    /// What is remembered of object set `objset` from now on. What is in the cache already stays there.
+    /// What is remembered of object set `objset` from now on; what no longer is worth it is forgotten.
     pub fn set_caching(&self, objset: ObjectId, caching: Caching) {
-        let mut choosy = self.choosy.write();
-        match caching {
-            Caching::All => choosy.remove(&objset.0),
-            caching => choosy.insert(objset.0, caching),
+        let old = {
+            let mut choosy = self.choosy.write();
+            match caching {
+                Caching::All => choosy.remove(&objset.0),
+                caching => choosy.insert(objset.0, caching),
+            }
         };
+        // One that is written or read just now may come in after this. It is forgotten as any other.
+        if old.unwrap_or_default() != caching && caching != Caching::All {
+            self.entries.retain(|_, entry| entry.objset != objset || caching.keeps(entry.is_metadata));
+        }
     }
 
     /// Whether all of an object set's blocks are remembered, data too.
     pub fn keeps_data(&self, objset: ObjectId) -> bool {
         !self.choosy.read().contains_key(&objset.0)
-    }
-
-    fn is_worth(&self, objset: ObjectId, bp: &BlkPtr) -> bool {
-        match self.choosy.read().get(&objset.0) {
-            None | Some(Caching::All) => true,
-            Some(Caching::Metadata) => bp.level() > 0 || types::is_metadata(bp.object_type()),
-            Some(Caching::Nothing) => false,
-        }
     }
 
     fn key(bp: &BlkPtr) -> Option<Key> {
@@ -83,13 +100,15 @@ impl BlockCache {
 
     /// The contents, when cached.
     pub fn get(&self, bp: &BlkPtr) -> Option<Buf> {
-        self.entries.get(&Self::key(bp)?)
+        self.entries.get(&Self::key(bp)?).map(|entry| entry.contents)
     }
 
     /// Remembers verified or just written contents of a block of object set `objset`.
     pub fn insert(&self, objset: ObjectId, bp: &BlkPtr, contents: Buf) {
-        if let Some(key) = Self::key(bp).filter(|_| self.is_worth(objset, bp)) {
-            self.entries.insert(key, contents);
+        let is_metadata = bp.level() > 0 || types::is_metadata(bp.object_type());
+        let caching = self.choosy.read().get(&objset.0).copied().unwrap_or_default();
+        if let Some(key) = Self::key(bp).filter(|_| caching.keeps(is_metadata)) {
+            self.entries.insert(key, Entry { contents, objset, is_metadata });
         }
     }
 

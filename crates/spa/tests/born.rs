@@ -3,36 +3,20 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use async_trait::async_trait;
 use platter_buffer::Buf;
-use platter_device::{BlockDevice, DeviceError, Fault, FaultDevice, FaultKind, MemDevice};
-use platter_ondisk::types::{checksum, compression, object_type};
-use platter_ondisk::{BlkPtr, ObjectId, Txg};
-use platter_spa::{Geometry, Group, Metaslab, Store};
-use platter_vdev::{DeviceOpener, TopVdev, VdevKind, VdevSpec};
-use platter_zio::{BlockStore, Bookmark, FailMode, Result, WritePolicy};
+use platter_device::{Fault, FaultDevice, FaultKind, MemDevice};
+use platter_ondisk::BlkPtr;
+use platter_spa::Store;
+use platter_zio::{BlockStore, FailMode, Result};
 
-struct One(Arc<FaultDevice>);
+use crate::common::{DEVICE_BYTES, policy, store_over};
 
-#[async_trait]
-impl DeviceOpener for One {
-    async fn open(&self, _spec: &VdevSpec) -> std::result::Result<Arc<dyn BlockDevice>, DeviceError> {
-        Ok(self.0.clone())
-    }
-}
-
-const METASLAB_SHIFT: u32 = 24;
+mod common;
 
 /// A pool of one device that remembers 8 blocks of a group, in its first pass.
 async fn rig() -> (Store, Arc<FaultDevice>) {
-    let device = Arc::new(FaultDevice::new(Arc::new(MemDevice::new("d0", 128 << 20))));
-    let mut spec = VdevSpec::leaf(VdevKind::File, "d0");
-    spec.ashift = 9;
-    let vdev = Arc::new(TopVdev::open(&spec, &One(device.clone()), true).await.expect("open"));
-    let store = Store::new(vec![Some(vdev.clone())], 1 << 20);
-    let metaslabs = (0..4).map(|i| Metaslab::new(i, i << METASLAB_SHIFT, 1 << METASLAB_SHIFT)).collect();
-    let geometry: Arc<dyn Geometry> = vdev;
-    store.state().allocator.lock().add_group(Group::new(0, geometry, metaslabs, METASLAB_SHIFT, 1));
+    let device = Arc::new(FaultDevice::new(Arc::new(MemDevice::new("d0", DEVICE_BYTES))));
+    let store = store_over(std::slice::from_ref(&device)).await;
     store.state().born_max.store(8, Ordering::Relaxed);
     store.suspension().set_mode(FailMode::Wait);
     store.set_pass(1);
@@ -40,19 +24,8 @@ async fn rig() -> (Store, Arc<FaultDevice>) {
 }
 
 async fn write(store: &Store, number: u8) -> Result<BlkPtr> {
-    let policy = WritePolicy {
-        txg: Txg(5),
-        bookmark: Bookmark { objset: ObjectId(1), object: ObjectId(2), level: 0, blkid: number.into() },
-        object_type: object_type::PLAIN_FILE_CONTENTS,
-        level: 0,
-        checksum: checksum::FLETCHER_4,
-        compression: compression::OFF,
-        compression_level: 0,
-        copies: 1,
-        fill: 1,
-        embed: false,
-        hole: false,
-    };
+    let mut policy = policy();
+    policy.bookmark.blkid = number.into();
     store.write(Buf::copy_from(&[number; 4096]), policy, &BlkPtr::default()).await
 }
 

@@ -3,61 +3,28 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use async_trait::async_trait;
 use platter_buffer::Buf;
-use platter_device::{BlockDevice, DeviceError, MemDevice};
+use platter_device::MemDevice;
 use platter_ondisk::label::VDEV_LABEL_START_SIZE;
-use platter_ondisk::types::{checksum, compression, object_type};
-use platter_ondisk::{BlkPtr, Dva, ObjectId, Txg, gang};
-use platter_spa::{Geometry, Group, Metaslab, Store, free_gang};
-use platter_vdev::{DeviceOpener, TopVdev, VdevKind, VdevSpec};
+use platter_ondisk::types::checksum;
+use platter_ondisk::{BlkPtr, Dva, gang};
+use platter_spa::{Store, free_gang};
 use platter_zio::{BlockStore, Bookmark, Priority, WritePolicy, ZioError};
 
-struct One(Arc<MemDevice>);
+use crate::common::{DEVICE_BYTES, store_over};
 
-#[async_trait]
-impl DeviceOpener for One {
-    async fn open(&self, _spec: &VdevSpec) -> Result<Arc<dyn BlockDevice>, DeviceError> {
-        Ok(self.0.clone())
-    }
-}
-
-const METASLAB_SHIFT: u32 = 24;
+mod common;
 
 async fn rig() -> (Store, Vec<Arc<MemDevice>>) {
-    let (mut vdevs, mut devices) = (Vec::new(), Vec::new());
-    for id in 0..2 {
-        let device = Arc::new(MemDevice::new(format!("d{id}"), 128 << 20));
-        let mut spec = VdevSpec::leaf(VdevKind::File, format!("d{id}"));
-        (spec.id, spec.ashift) = (id, 9);
-        vdevs.push(Some(Arc::new(TopVdev::open(&spec, &One(device.clone()), true).await.expect("open"))));
-        devices.push(device);
-    }
-    let store = Store::new(vdevs.clone(), 1 << 20);
+    let devices = [0, 1].map(|id| Arc::new(MemDevice::new(format!("d{id}"), DEVICE_BYTES))).to_vec();
+    let store = store_over(&devices).await;
     store.set_salt([9; 32]);
-    for (id, vdev) in vdevs.iter().flatten().enumerate() {
-        let metaslabs = (0..4).map(|i| Metaslab::new(i, i << METASLAB_SHIFT, 1 << METASLAB_SHIFT)).collect();
-        let geometry: Arc<dyn Geometry> = vdev.clone();
-        store.state().allocator.lock().add_group(Group::new(id as u32, geometry, metaslabs, METASLAB_SHIFT, 1));
-    }
     store.state().force_ganging.store(1024, Ordering::Relaxed);
     (store, devices)
 }
 
 fn policy(copies: u8, kind: u8) -> WritePolicy {
-    WritePolicy {
-        txg: Txg(5),
-        bookmark: Bookmark { objset: ObjectId(1), object: ObjectId(2), level: 0, blkid: 0 },
-        object_type: object_type::PLAIN_FILE_CONTENTS,
-        level: 0,
-        checksum: kind,
-        compression: compression::OFF,
-        compression_level: 0,
-        copies,
-        fill: 1,
-        embed: false,
-        hole: false,
-    }
+    WritePolicy { checksum: kind, copies, ..common::policy() }
 }
 
 fn data(length: usize) -> Buf {

@@ -1,0 +1,59 @@
+//! A store over devices in memory, without the pool around it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use platter_device::{BlockDevice, DeviceError};
+use platter_ondisk::types::{checksum, compression, object_type};
+use platter_ondisk::{ObjectId, Txg};
+use platter_spa::{Geometry, Group, Metaslab, Store};
+use platter_vdev::{DeviceOpener, TopVdev, VdevKind, VdevSpec};
+use platter_zio::{Bookmark, WritePolicy};
+
+/// Bytes of a device.
+pub const DEVICE_BYTES: u64 = 128 << 20;
+const METASLAB_SHIFT: u32 = 24;
+
+/// Opens a device that is there already.
+struct One<D>(Arc<D>);
+
+#[async_trait]
+impl<D: BlockDevice + 'static> DeviceOpener for One<D> {
+    async fn open(&self, _spec: &VdevSpec) -> Result<Arc<dyn BlockDevice>, DeviceError> {
+        Ok(self.0.clone())
+    }
+}
+
+/// A store with a top-level vdev for each device, of which the first four metaslabs are used.
+pub async fn store_over<D: BlockDevice + 'static>(devices: &[Arc<D>]) -> Store {
+    let mut vdevs = Vec::new();
+    for (id, device) in devices.iter().enumerate() {
+        let mut spec = VdevSpec::leaf(VdevKind::File, format!("d{id}"));
+        (spec.id, spec.ashift) = (id as _, 9);
+        vdevs.push(Some(Arc::new(TopVdev::open(&spec, &One(device.clone()), true).await.expect("open"))));
+    }
+    let store = Store::new(vdevs.clone(), 1 << 20);
+    for (id, vdev) in vdevs.into_iter().flatten().enumerate() {
+        let metaslabs = (0..4).map(|i| Metaslab::new(i, i << METASLAB_SHIFT, 1 << METASLAB_SHIFT)).collect();
+        let geometry: Arc<dyn Geometry> = vdev;
+        store.state().allocator.lock().add_group(Group::new(id as u32, geometry, metaslabs, METASLAB_SHIFT, 1));
+    }
+    store
+}
+
+/// A plain block of a file, of transaction group 5.
+pub fn policy() -> WritePolicy {
+    WritePolicy {
+        txg: Txg(5),
+        bookmark: Bookmark { objset: ObjectId(1), object: ObjectId(2), level: 0, blkid: 0 },
+        object_type: object_type::PLAIN_FILE_CONTENTS,
+        level: 0,
+        checksum: checksum::FLETCHER_4,
+        compression: compression::OFF,
+        compression_level: 0,
+        copies: 1,
+        fill: 1,
+        embed: false,
+        hole: false,
+    }
+}
