@@ -28,6 +28,7 @@ use rustix::io::Errno;
 use crate::busy;
 use crate::engine::{Engine, Work};
 use crate::error::{DeviceError, Operation, Result};
+use crate::pool::Pool;
 use crate::slot::ReadSlot;
 use crate::{BlockDevice, Geometry, Presence, check_range};
 
@@ -337,7 +338,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn presence(&self) -> Presence {
-        let (Engine::Pool(pool), false) = (&self.engine, self.is_local) else {
+        let Some(pool) = threads_for_server(&self.engine, self.is_local) else {
             return examine(self.buffered(), self.is_block, self.size);
         };
         // Even to look may take as long as a server likes: the answer is that of the look before.
@@ -357,7 +358,7 @@ impl BlockDevice for FileDevice {
 
 impl Drop for FileDevice {
     fn drop(&mut self) {
-        let (Engine::Pool(pool), false) = (&self.engine, self.is_local) else { return };
+        let Some(pool) = threads_for_server(&self.engine, self.is_local) else { return };
         // Closing may wait for a server too. The lock must be gone when this returns, or whoever opens the device next
         // finds it in use; but nobody waits for a device that hangs.
         let (closed, wait) = std::sync::mpsc::sync_channel(1);
@@ -367,6 +368,14 @@ impl Drop for FileDevice {
             let _ = closed.send(());
         });
         let _ = wait.recv_timeout(CLOSE_WAIT);
+    }
+}
+
+/// The threads for calls that may wait for a server; none when no call does.
+fn threads_for_server(engine: &Engine, is_local: bool) -> Option<&Pool> {
+    match engine {
+        Engine::Pool(pool) if !is_local => Some(pool),
+        _ => None,
     }
 }
 

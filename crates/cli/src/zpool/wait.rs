@@ -126,6 +126,8 @@ impl Wanted {
             if !self.scripted {
                 row.push_str(&format!("{text:>width$}", width = Self::width(activity)));
             } else if *activity == ACTIVITIES[0] {
+                // Of all activities, not of those wanted: without it a row begins with a tab, as in OpenZFS
+                // (`print_wait_status_row`).
                 row.push_str(&text);
             } else {
                 row.push_str(&format!("\t{text}"));
@@ -151,6 +153,8 @@ mod tests {
         assert_eq!(wanted.remaining(&scan), 2 << 20);
         wanted = Wanted { activities: ACTIVITIES.to_vec(), scripted: true, exact: true };
         assert_eq!(wanted.row(&scan), "0\t0\t0\t0\t0\t2097152\t0\t0\t0");
+        wanted.activities = vec!["resilver", "scrub"];
+        assert_eq!(wanted.row(&scan), "\t2097152\t0");
         scan.state = "paused".into();
         assert_eq!(wanted.remaining(&scan), 0);
     }
