@@ -176,6 +176,61 @@ fn openzfs_reads_the_log_and_every_kind_of_change_survives_a_kill() {
     }
 }
 
+/// Changes of attributes that lie in files of their own; what belongs to `dir{round}` is synced at the end.
+fn change_hidden_attributes(mount: &Path, round: u32) {
+    let path = |name: &str| mount.join(format!("{name}{round}"));
+    let set = |name: &str, attribute: &str, value: &[u8]| {
+        setxattr(path(name), attribute, value, XattrFlags::empty()).expect("setxattr");
+    };
+    // One that has its hidden folder already.
+    set("first", "user.second", b"beside another");
+    // Without contents: nobody makes those stable.
+    File::create(path("file")).expect("create");
+    set("file", "user.large", &data::random(u64::from(round), 60_000));
+    set("file", "user.changed", &[1; 5000]);
+    set("file", "user.changed", b"shorter");
+    set("file", "user.empty", b"");
+    set("file", "user.gone", b"soon");
+    removexattr(path("file"), "user.gone").expect("removexattr");
+    File::create(path("removed")).expect("create");
+    set("removed", "user.too", b"goes with it");
+    fs::remove_file(path("removed")).expect("remove");
+    fs::create_dir(path("dir")).expect("mkdir");
+    set("dir", "user.of_a_folder", &[3; 700]);
+    // What is made when the log is replayed has to leave the numbers of all this alone.
+    write_synced(&path("dir").join("last"), b"x");
+}
+
+#[test]
+fn attributes_in_files_of_their_own_have_records_and_survive_a_kill() {
+    // They had none once: whoever synced a file with such an attribute waited for the whole group.
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 256);
+    let mount = lab.create("-O xattr=dir", "tank", "mirror d0 d1");
+    for round in 0.. {
+        write_synced(&mount.join(format!("first{round}")), b"x");
+        setxattr(mount.join(format!("first{round}")), "user.first", b"1", XattrFlags::empty()).expect("setxattr");
+        lab.zpool("sync tank").ok();
+        change_hidden_attributes(&mount, round);
+        let before = without_times(Tree::of(&mount));
+        lab.kill_daemon(true);
+        zdb::assert_clean(&lab.dev(), "tank");
+        let log = log(&lab, "tank");
+        lab.revive("tank");
+        without_times(Tree::of(&mount)).assert_same(&before, "after the kill");
+        let Some(log) = log else { break };
+        let counts =
+            ["MKXATTR", "CREATE", "WRITE", "TRUNCATE", "REMOVE"].map(|kind| records(&log, &format!("TX_{kind}")));
+        let least = [3, 10, 6, 1, 2];
+        if counts.iter().zip(least).all(|(count, least)| *count >= least) {
+            break;
+        }
+        // A group came between: then its part is not in the log.
+        assert!(round < 10, "never in the log: {counts:?} of {least:?}\n{log}");
+    }
+    lab.judge_and_return("tank", &mount, &Tree::of(&mount));
+}
+
 #[test]
 fn a_read_only_import_replays_nothing_and_a_later_one_does() {
     let Some(lab) = Lab::open() else { return };

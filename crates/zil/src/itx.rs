@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use platter_ondisk::Txg;
-use platter_ondisk::zil::record::{Record, set};
+use platter_ondisk::zil::record::{Record, Write, set};
 
 /// Groups that can be open or on their way to disk at one time.
 pub(crate) const SLOTS: usize = 4;
@@ -39,6 +39,14 @@ impl Note {
         match self {
             Self::Namespace(_) => None,
             Self::Object(object, _) | Self::Data { object, .. } => Some(*object),
+        }
+    }
+
+    /// Bytes of data that come with it.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        match self {
+            Self::Data { length, .. } | Self::Namespace(Record::Write(Write { length, .. })) => *length,
+            _ => 0,
         }
     }
 

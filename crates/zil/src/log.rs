@@ -281,8 +281,7 @@ impl Zil {
         let synced = self.synced();
         batch.retain(|(txg, _)| *txg > synced);
         let Some(last) = batch.iter().map(|(txg, _)| *txg).max() else { return Ok(()) };
-        let bytes: u64 =
-            batch.iter().map(|(_, note)| if let Note::Data { length, .. } = note { *length } else { 0 }).sum();
+        let bytes: u64 = batch.iter().map(|(_, note)| note.data_bytes()).sum();
         let ready = {
             let state = self.state.lock();
             !state.broken && !state.retired && state.claimed.is_none() && bytes <= COMMIT_MAX

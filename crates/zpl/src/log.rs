@@ -13,7 +13,9 @@ use parking_lot::Mutex;
 use platter_dmu::Tx;
 use platter_ondisk::ObjectId;
 use platter_ondisk::zil::attributes::{Attributes, MASK_WORDS, bits};
-use platter_ondisk::zil::record::{Create, Made, NewObject, Record, RenameKind, SetAttr as SetAttrRecord, set};
+use platter_ondisk::zil::record::{
+    Create, Made, NewObject, Record, RenameKind, SetAttr as SetAttrRecord, Write, WriteData, set,
+};
 use platter_ondisk::znode::flags;
 use platter_zil::{DataSource, Note, SyncMode, Zil};
 
@@ -36,8 +38,8 @@ struct State {
     settled: bool,
     /// A part of the change has no record, so that the others would be of no use.
     incomplete: bool,
-    /// Extended attributes that were set in the file's own list, or (no value) removed from it.
-    xattrs: Vec<(ObjectId, Vec<u8>, Vec<u8>)>,
+    /// What happened to extended attributes, in this order.
+    xattrs: Vec<Note>,
     /// Objects that lost their last names.
     gone: Vec<ObjectId>,
 }
@@ -64,10 +66,17 @@ impl LoggedTx {
         // Without a value means removed, so that setting an empty one cannot be told.
         let told = self.log.as_ref().is_some_and(|log| log.takes_xattrs()) && value.is_none_or(|v| !v.is_empty());
         if told {
-            state.xattrs.push((object, name.to_vec(), value.unwrap_or_default().to_vec()));
+            let (name, value) = (name.to_vec(), value.unwrap_or_default().to_vec());
+            state.xattrs.push(Note::Object(object.0, Record::SetXattr { object: object.0, name, value }));
         } else {
             state.incomplete = true;
         }
+    }
+
+    /// An extended attribute in a file of its own changed: a part of that. Whoever made the transaction still has to
+    /// hand over the records.
+    pub fn hidden_changed(&self, record: Record) {
+        self.state.lock().xattrs.push(Note::Namespace(record));
     }
 
     /// `object` lost its last name: what is remembered of it alone is forgotten once the record of that is handed over.
@@ -83,9 +92,9 @@ impl LoggedTx {
         }
         state.settled = true;
         let of_names = matches!(first, Some(Note::Namespace(_)));
-        let xattrs = std::mem::take(&mut state.xattrs).into_iter().map(|(object, name, value)| {
-            let record = Record::SetXattr { object: object.0, name, value };
-            if of_names { Note::Namespace(record) } else { Note::Object(object.0, record) }
+        let xattrs = std::mem::take(&mut state.xattrs).into_iter().map(|note| match note {
+            Note::Object(_, record) if of_names => Note::Namespace(record),
+            note => note,
         });
         let gone = std::mem::take(&mut state.gone);
         if let Some(log) = &self.log {
@@ -143,7 +152,11 @@ pub(crate) fn created(tx: &LoggedTx, parent: ObjectId, name: &[u8], znode: &Znod
         FileKind::Symlink => Made::Symlink(znode.state.lock().phys.symlink.clone().unwrap_or_default()),
         _ => Made::File,
     };
-    tx.names(Record::Create(Box::new(Create {
+    tx.names(creation(made, parent, name, znode));
+}
+
+fn creation(made: Made, parent: ObjectId, name: &[u8], znode: &Znode) -> Record {
+    Record::Create(Box::new(Create {
         made,
         any_case: false,
         parent: parent.0,
@@ -152,7 +165,37 @@ pub(crate) fn created(tx: &LoggedTx, parent: ObjectId, name: &[u8], znode: &Znod
         acl: None,
         domains: Vec::new(),
         name: name.to_vec(),
-    })));
+    }))
+}
+
+/// Notes that `owner` got `directory` for its extended attributes.
+pub(crate) fn hidden_directory_made(tx: &LoggedTx, owner: ObjectId, directory: &Znode) {
+    tx.hidden_changed(creation(Made::XattrDirectory, owner, b"", directory));
+}
+
+/// Notes that the extended attribute `name` got a file of its own in the hidden `directory`.
+pub(crate) fn hidden_file_made(tx: &LoggedTx, directory: ObjectId, name: &[u8], file: &Znode) {
+    tx.hidden_changed(creation(Made::File, directory, name, file));
+}
+
+/// Notes that the extended attribute in `file` lost its value, to get another one.
+pub(crate) fn hidden_file_emptied(tx: &LoggedTx, file: ObjectId) {
+    tx.hidden_changed(Record::Truncate { object: file.0, offset: 0, length: 0 });
+}
+
+/// Notes that the extended attribute in `file` got a value. It is in the record, and that with the changes of names:
+/// nobody shall find the attribute without it.
+pub(crate) fn hidden_file_written(tx: &LoggedTx, file: ObjectId, value: &[u8]) {
+    if !value.is_empty() {
+        let (length, data) = (value.len() as u64, WriteData::Inline(value.to_vec()));
+        tx.hidden_changed(Record::Write(Write { object: file.0, offset: 0, length, data }));
+    }
+}
+
+/// Notes that the extended attribute `name` was removed from the hidden `directory`.
+pub(crate) fn hidden_file_removed(tx: &LoggedTx, directory: ObjectId, name: &[u8]) {
+    let name = name.to_vec();
+    tx.hidden_changed(Record::Remove { any_case: false, directory: false, parent: directory.0, name });
 }
 
 /// Notes that `name` was removed from `parent`.

@@ -396,27 +396,30 @@ impl Zpl {
     }
 
     async fn xattr_write_file(&self, owner: &Znode, tx: &LoggedTx, name: &[u8], value: &[u8]) -> Result<()> {
-        tx.has_no_record();
         let directory = match self.xattr_directory(owner).await? {
             Some(directory) => directory,
             None => {
                 let made = self.make_hidden(owner, tx, owner.object, FileKind::Directory, DIRECTORY_MODE, None).await?;
                 owner.state.lock().phys.set_xattr(made.object, &self.table);
+                log::hidden_directory_made(tx, owner.object, &made);
                 made
             }
         };
         let file = match self.xattr_file(&directory, name).await? {
             Some(file) => {
                 file.dnode.free_range(tx, 0, u64::MAX).await?;
+                log::hidden_file_emptied(tx, file.object);
                 file
             }
             None => {
                 let made = self.make_hidden(owner, tx, directory.object, FileKind::Regular, FILE_MODE, None).await?;
                 directory.zap().put_u64(tx, name, dirent(made.object, FileKind::Regular)).await?;
                 self.entries_changed(&directory, tx, 1, 0, self.now()).await?;
+                log::hidden_file_made(tx, directory.object, name, &made);
                 made
             }
         };
+        log::hidden_file_written(tx, file.object, value);
         let block_size = self.block_size_for(&file, value.len() as u64);
         if block_size != file.dnode.block_size() {
             file.dnode.set_block_size(tx, block_size).await?;
@@ -436,7 +439,7 @@ impl Zpl {
     async fn xattr_remove_file(&self, owner: &Znode, tx: &LoggedTx, name: &[u8]) -> Result<()> {
         let Some(directory) = self.xattr_directory(owner).await? else { return Ok(()) };
         let Some(file) = self.xattr_file(&directory, name).await? else { return Ok(()) };
-        tx.has_no_record();
+        log::hidden_file_removed(tx, directory.object, name);
         directory.zap().remove(tx, name).await?;
         self.entries_changed(&directory, tx, -1, 0, self.now()).await?;
         self.free_hidden(tx, &file).await
