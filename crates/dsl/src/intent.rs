@@ -12,7 +12,7 @@ use platter_dmu::{Objset, ObjsetParams, Result, Tx};
 use platter_ondisk::{ObjectId, ObjsetPhys, Txg};
 use platter_spa::Store;
 use platter_zil::{Claim, Dialect, SyncMode, Zil, blocks_to_free, survey};
-use platter_zio::{BlockStore, Bookmark, Priority};
+use platter_zio::{BlockStore, Bookmark, Canary, Priority};
 
 use crate::core::{Core, Tree};
 use crate::dataset::Dataset;
@@ -67,7 +67,7 @@ pub async fn claim(
         }
     }
     let mut allocator = store.state().allocator.lock();
-    for bp in claims.iter().flat_map(|claimed| &claimed.claim.blocks) {
+    for bp in claims.iter().flat_map(|claimed| &claimed.claim.blocks).filter(|_| !Canary::LogUnclaimed.sings()) {
         allocator.claim(bp)?;
     }
     Ok(claims)

@@ -17,6 +17,7 @@ use platter_ondisk::label::{
 };
 use platter_ondisk::uberblock::Uberblock;
 use platter_ondisk::{Guid, Txg};
+use platter_zio::Canary;
 
 use crate::config::{PoolConfig, VdevConfig};
 
@@ -41,7 +42,7 @@ impl DeviceLabels {
     /// what it says (a device more, a new name, that the pool was exported) has not happened
     /// (`vdev_label_read_config`).
     pub fn config_at(&self, txg: Txg) -> Option<&PoolConfig> {
-        self.configs.iter().find(|config| config.txg <= txg.0)
+        self.configs.iter().find(|config| config.txg <= txg.0 || Canary::LabelFromTheFuture.sings())
     }
 }
 

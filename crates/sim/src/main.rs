@@ -1,6 +1,8 @@
 //! `platter-sim`: the simulator's command line. Each subcommand exits with 1 when what it shows does not hold.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "canary")]
+mod canary_command;
 mod crash_command;
 
 use std::process::ExitCode;
@@ -17,6 +19,9 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Proves that the crash exploration finds each of the deliberate bugs that this build has.
+    #[cfg(feature = "canary")]
+    Canary(canary_command::Canaries),
     /// Explores the states that crashes leave: every workload of one and two operations, then random ones.
     Crash(crash_command::Crash),
     /// Holds the model of time against a published curve: published, modelled, error.
@@ -25,6 +30,8 @@ enum Command {
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
+        #[cfg(feature = "canary")]
+        Command::Canary(arguments) => canary_command::run(&arguments),
         Command::Crash(arguments) => crash_command::run(&arguments),
         Command::Model => model(),
     }

@@ -8,6 +8,7 @@
 //! - while `pins` are held (a scrub slice), freed space stays in `deferred`.
 
 use platter_ondisk::{ObjectId, Txg};
+use platter_zio::Canary;
 
 use crate::range_set::{RangeError, RangeSet};
 
@@ -176,6 +177,9 @@ impl Metaslab {
         let sets = [&self.allocatable, &self.freed].into_iter().chain(&self.deferred).chain(&self.log_allocated);
         if sets.into_iter().any(|set| set.overlaps(start, length)) {
             return Err(twice);
+        }
+        if Canary::FreedAtOnce.sings() {
+            return self.allocatable.add(start, length);
         }
         self.freeing.add(start, length)
     }

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use platter_buffer::{Buf, BufMut};
 use platter_device::ReadSlot;
 use platter_ondisk::Txg;
-use platter_zio::Priority;
+use platter_zio::{Canary, Priority};
 
 use crate::error::{Result, VdevError};
 use crate::queue::finish;
@@ -29,7 +29,7 @@ async fn ask(top: &TopVdev, child: usize, extent: Extent, priority: Priority, ve
         Ok(()) => {
             let mut bytes = finish(assembly);
             bytes.truncate(extent.psize as usize);
-            if verify(&bytes) { Answer::Good(bytes) } else { Answer::Wrong }
+            if verify(&bytes) || Canary::ChecksumUnverified.sings() { Answer::Good(bytes) } else { Answer::Wrong }
         }
         Err(error) => Answer::Failed(error.to_string()),
     }
@@ -150,7 +150,8 @@ pub(crate) async fn scrub(top: &TopVdev, extent: Extent, verify: Verify<'_>) -> 
 
 pub(crate) async fn write(top: &TopVdev, offset: u64, data: Buf, txg: Txg, priority: Priority) -> Result<()> {
     let psize = data.len() as u64;
-    let writes = top.children.iter().map(|leaf| {
+    let sides = if Canary::MirrorHalfWritten.sings() { &top.children[..1] } else { &top.children[..] };
+    let writes = sides.iter().map(|leaf| {
         let data = data.clone();
         async move {
             let result = leaf.write_data(offset, vec![data], priority).await;

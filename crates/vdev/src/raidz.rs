@@ -13,7 +13,7 @@ use futures::future::join_all;
 use platter_buffer::{Buf, BufMut};
 use platter_device::{Assembly, ReadSlot};
 use platter_ondisk::Txg;
-use platter_zio::Priority;
+use platter_zio::{Canary, Priority};
 
 use crate::error::{Result, VdevError};
 use crate::queue::finish;
@@ -433,6 +433,9 @@ pub(crate) async fn write(
     } else {
         let mut parity: Vec<BufMut> = (0..nparity).map(|_| BufMut::zeroed(map.columns[0].size)).collect();
         generate(&data, &map, &mut parity);
+        if Canary::ParityRotated.sings() {
+            parity.iter_mut().for_each(|column| column.rotate_left(1));
+        }
         parity.into_iter().map(BufMut::freeze).collect()
     };
     let mut pieces: Vec<Vec<Buf>> = Vec::with_capacity(map.columns.len());

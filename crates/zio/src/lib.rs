@@ -2,12 +2,14 @@
 //! allocation or caching. `spa` implements [`BlockStore`]; tests implement it in memory.
 #![forbid(unsafe_code)]
 
+pub mod canary;
 pub mod error;
 pub mod memory;
 pub mod policy;
 pub mod suspension;
 pub mod txg;
 
+pub use canary::Canary;
 pub use error::{Result, ZioError};
 pub use policy::{Bookmark, Priority, WritePolicy};
 pub use suspension::{FailMode, Phase, Suspension};

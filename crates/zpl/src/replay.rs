@@ -13,7 +13,7 @@ use platter_ondisk::zil::attributes::{Attributes, bits};
 use platter_ondisk::zil::record::{Create, LoggedAcl, Made, Record, RecordHeader, RenameKind, Write, WriteData};
 use platter_ondisk::znode::flags;
 use platter_zil::Zil;
-use platter_zio::ZioError;
+use platter_zio::{Canary, ZioError};
 
 use crate::acl::Acl;
 use crate::attr::{Fallocate, FileKind, NewFile, RenameFlags, SetAttr};
@@ -39,6 +39,9 @@ impl Zpl {
             // What the unlinked set held must be gone before its numbers can be used again.
             gate.wait_synced(gate.open_txg()).await?;
             self.replaying.store(true, Ordering::Relaxed);
+            if Canary::ReplayedTwice.sings() {
+                self.replay_chain(log).await?;
+            }
             let done = self.replay_chain(log).await;
             self.replaying.store(false, Ordering::Relaxed);
             log.set_replaying(0);

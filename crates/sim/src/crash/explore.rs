@@ -10,14 +10,17 @@ use platter_dsl::Pool;
 use platter_dsl::report::{Detail, PropertyValue};
 use platter_dsl::request::{CreateRequest, ImportRequest, VdevRequest};
 use platter_ondisk::ObjectId;
+use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE};
 use platter_zpl::{FileKind, Zpl};
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::expect::Plan;
 use super::fork::Fork;
 use super::model::{Model, Seen, View};
 use super::operation::{FILESYSTEM, OLD, Operation, RECORD};
 use super::record::{Event, Log, RecordedDisk};
-use super::states::State;
+use super::states::{SECTOR, State};
 use crate::disk::Image;
 use crate::world::{self, SimDevices, StandingClock};
 
@@ -46,6 +49,11 @@ impl Layout {
             Self::Mirror => "mirror",
             Self::Raidz1 => "raidz1",
         }
+    }
+
+    /// Whether one disk may be lost.
+    pub fn is_redundant(self) -> bool {
+        self != Self::Single
     }
 
     /// Disks of the pool; one more waits to be added.
@@ -222,6 +230,40 @@ pub enum Depth {
     Thorough,
 }
 
+/// What befalls one disk of a redundant pool besides the crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hardship {
+    /// It is replaced by an empty one.
+    Lost,
+    /// Many of its sectors rot, labels excepted.
+    Rotten,
+}
+
+/// Sectors that rot.
+const ROTTEN: usize = 200;
+
+/// The disks after `hardship` came over disk `disk`.
+pub fn hurt(images: &[Image], disk: usize, hardship: Hardship, seed: u64) -> Vec<Image> {
+    let mut images = images.to_vec();
+    match hardship {
+        Hardship::Lost => images[disk] = Image::default(),
+        Hardship::Rotten => {
+            let mut random = ChaCha20Rng::seed_from_u64(seed);
+            let allocatable = VDEV_LABEL_START_SIZE..DISK_SIZE - VDEV_LABEL_END_SIZE;
+            for _ in 0..ROTTEN {
+                let Some(place) = images[disk].inhabited(random.next_u64()) else { break };
+                let sector = place / SECTOR as u64 * SECTOR as u64;
+                if allocatable.contains(&sector) {
+                    let mut bytes = [0; SECTOR];
+                    random.fill_bytes(&mut bytes);
+                    images[disk].write_at(sector, &bytes);
+                }
+            }
+        }
+    }
+    images
+}
+
 /// Imports a state as a new host would and reads everything.
 ///
 /// # Errors
@@ -238,8 +280,11 @@ pub fn look(images: &[Image], seed: u64, depth: Depth) -> Result<Found, String> 
         pool.scrub_start().await.map_err(text)?;
         pool.scrub_wait().await.map_err(text)?;
         let report = pool.report(Detail { errors: true, extended: false }).await.map_err(text)?;
-        if report.scan.errors != 0 {
-            return Err(format!("a scrub found {} errors", report.scan.errors));
+        if report.scan.errors != 0 || report.scan.repaired != 0 {
+            let (errors, repaired) = (report.scan.errors, report.scan.repaired);
+            return Err(format!(
+                "a scrub found {errors} errors and repaired {repaired} bytes, where nothing was damaged"
+            ));
         }
         Operation::Create(super::operation::Name("after")).run(900, &pool, &zpl, 0).await?;
         zpl.unlink(zpl.root(), b"after").await.map_err(text)?;
@@ -345,9 +390,25 @@ async fn see(zpl: &Zpl, object: ObjectId) -> Result<Seen, String> {
 /// What is wrong, with the nearest that would have been right.
 pub fn check(recorded: &Recorded, state: &State, seed: u64, depth: Depth) -> Result<Found, String> {
     let found = look(&state.images, seed, depth)?;
+    compare(recorded, state, &found)?;
+    Ok(found)
+}
+
+/// The same, after `hardship` came over disk `disk` besides. That may be another state than without it: the only disk
+/// that had the newest uberblock may be the one that is lost.
+///
+/// # Errors
+/// As [`check`].
+pub fn endure(recorded: &Recorded, state: &State, seed: u64, disk: usize, hardship: Hardship) -> Result<(), String> {
+    let images = hurt(&state.images, disk, hardship, seed);
+    let found = look(&images, seed, Depth::Compare).and_then(|found| compare(recorded, state, &found));
+    found.map_err(|error| format!("disk {disk} {hardship:?}: {error}"))
+}
+
+fn compare(recorded: &Recorded, state: &State, found: &Found) -> Result<(), String> {
     let allowed = recorded.plan.allowed(state.begun, state.ended);
     if allowed.contains(&found.view) {
-        return Ok(found);
+        return Ok(());
     }
     let differences = allowed.iter().map(|view| found.view.differences(view)).min_by_key(Vec::len);
     Err(format!("nearest of {} allowed states differs: {}", allowed.len(), differences.unwrap_or_default().join("; ")))

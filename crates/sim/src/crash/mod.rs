@@ -11,7 +11,10 @@
 //! | `explore` | one workload |
 //! | `suite` | many of them |
 //! | `judge` | zdb's opinion on a sample |
+//! | `aviary` | proof that it finds deliberate bugs |
 
+#[cfg(feature = "canary")]
+pub mod aviary;
 pub mod expect;
 pub mod explore;
 mod fork;

@@ -8,7 +8,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::expect::Plan;
-use super::explore::{self, Base, Depth, Layout};
+use super::explore::{self, Base, Depth, Hardship, Layout};
 use super::judge;
 use super::operation::Operation;
 use super::states::{Limits, State, Walk};
@@ -215,10 +215,15 @@ impl Suite {
             let every = self.options.thorough_every;
             let depth = if every > 0 && number % every == 0 { Depth::Thorough } else { Depth::Compare };
             let found = explore::check(&recorded, &state, self.options.seed, depth);
-            let verdict = match found {
-                Err(error) => Err(error),
-                Ok(found) => self.judge(found.exported),
-            };
+            let verdict = found.and_then(|found| {
+                if depth == Depth::Thorough && base.layout.is_redundant() {
+                    // Disks and hardships in turn; not the disk of a vdev that was added, which has no redundancy.
+                    let (disk, turn) = (number / every % base.layout.disks(), number / every / base.layout.disks());
+                    let hardship = if turn.is_multiple_of(2) { Hardship::Lost } else { Hardship::Rotten };
+                    explore::endure(&recorded, &state, self.options.seed + number as u64, disk, hardship)?;
+                }
+                self.judge(found.exported)
+            });
             self.totals.lock().checked += 1;
             if let Err(error) = verdict {
                 let place = format!("{} of {} operations done", state.ended, recorded.plan.operations.len());

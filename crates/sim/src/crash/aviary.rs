@@ -1,0 +1,52 @@
+//! The canaries: with each deliberate bug switched on, the crash exploration must find something wrong.
+
+use platter_zio::canary::{self, Canary};
+
+use super::explore::Layout;
+use super::states::Limits;
+use super::suite::{self, Options, Suite};
+
+/// What became of one canary.
+#[derive(Clone, Debug)]
+pub struct Catch {
+    /// The bug.
+    pub canary: Canary,
+    /// States checked until it was found, or in all.
+    pub checked: usize,
+    /// The first failure; none: it was not found.
+    pub found: Option<String>,
+}
+
+/// Explores workloads of one, then of two operations with `canary` switched on, until something is wrong or `states`
+/// states were right.
+pub fn hunt(canary: Canary, seed: u64, threads: usize, states: usize) -> Catch {
+    canary::release(Some(canary));
+    let catch = search(canary, seed, threads, states);
+    canary::release(None);
+    catch
+}
+
+fn search(canary: Canary, seed: u64, threads: usize, states: usize) -> Catch {
+    let options = Options {
+        layouts: Layout::ALL.to_vec(),
+        seed,
+        // Most bugs show only to those who look twice.
+        thorough_every: 7,
+        zdb_every: 0,
+        threads,
+        only_state: None,
+    };
+    let suite = match Suite::new(options) {
+        Ok(suite) => suite,
+        Err(error) => return Catch { canary, checked: 0, found: Some(format!("no pool could be made: {error}")) },
+    };
+    let go_on = || {
+        let totals = suite.totals();
+        totals.failures.is_empty() && totals.checked < states
+    };
+    for length in [1, 2] {
+        suite.run(&suite::all(length), &Layout::ALL, Limits::NARROW, &go_on);
+    }
+    let totals = suite.totals();
+    Catch { canary, checked: totals.checked, found: totals.failures.first().cloned() }
+}

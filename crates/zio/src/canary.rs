@@ -1,0 +1,62 @@
+//! Deliberate bugs, one of which can be switched on in a build with feature `canary`: the simulator must find each of
+//! them, or it would not find its like. Without the feature every question is answered "no" at compile time.
+
+#[cfg(feature = "canary")]
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// A deliberate bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Canary {
+    /// The uberblock is written without flushing what it points to.
+    UberblockBeforeFlush = 1,
+    /// `fsync` returns without flushing the log's blocks.
+    LogWithoutFlush,
+    /// Parity is written rotated by one byte.
+    ParityRotated,
+    /// A mirror's side is believed without looking at the checksum.
+    ChecksumUnverified,
+    /// What is freed can be allocated at once, while the last group on disk still refers to it.
+    FreedAtOnce,
+    /// The intent log is replayed twice.
+    ReplayedTwice,
+    /// Blocks of logs that a crash left are not marked as allocated.
+    LogUnclaimed,
+    /// A label that is newer than the newest uberblock is believed.
+    LabelFromTheFuture,
+    /// A mirror leaves out its second side when it writes.
+    MirrorHalfWritten,
+}
+
+impl Canary {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::UberblockBeforeFlush,
+        Self::LogWithoutFlush,
+        Self::ParityRotated,
+        Self::ChecksumUnverified,
+        Self::FreedAtOnce,
+        Self::ReplayedTwice,
+        Self::LogUnclaimed,
+        Self::LabelFromTheFuture,
+        Self::MirrorHalfWritten,
+    ];
+
+    /// Whether this bug is switched on.
+    #[inline]
+    pub fn sings(self) -> bool {
+        #[cfg(feature = "canary")]
+        return ACTIVE.load(Ordering::Relaxed) == self as u8;
+        #[cfg(not(feature = "canary"))]
+        return false;
+    }
+}
+
+#[cfg(feature = "canary")]
+static ACTIVE: AtomicU8 = AtomicU8::new(0);
+
+/// Switches one bug on in the whole process, or all off.
+#[cfg(feature = "canary")]
+pub fn release(canary: Option<Canary>) {
+    ACTIVE.store(canary.map_or(0, |canary| canary as u8), Ordering::Relaxed);
+}
