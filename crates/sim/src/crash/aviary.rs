@@ -6,6 +6,9 @@ use super::explore::Layout;
 use super::states::Limits;
 use super::suite::{self, Options, Suite};
 
+/// Workloads between two looks at what was found.
+const LOT: u64 = 10;
+
 /// What became of one canary.
 #[derive(Clone, Debug)]
 pub struct Catch {
@@ -17,8 +20,8 @@ pub struct Catch {
     pub found: Option<String>,
 }
 
-/// Explores workloads of one, then of two operations with `canary` switched on, until something is wrong or `states`
-/// states were right.
+/// Explores random workloads of three operations with `canary` switched on, each layout in turn, until something is
+/// wrong or `states` states were right.
 pub fn hunt(canary: Canary, seed: u64, threads: usize, states: usize) -> Catch {
     canary::release(Some(canary));
     let catch = search(canary, seed, threads, states);
@@ -44,8 +47,11 @@ fn search(canary: Canary, seed: u64, threads: usize, states: usize) -> Catch {
         let totals = suite.totals();
         totals.failures.is_empty() && totals.checked < states
     };
-    for length in [1, 2] {
-        suite.run(&suite::all(length), &Layout::ALL, Limits::NARROW, &go_on);
+    let mut lot = 0;
+    while go_on() {
+        let workloads: Vec<_> = (lot * LOT..(lot + 1) * LOT).map(|index| suite::random(seed, index, 3)).collect();
+        suite.run(&workloads, &Layout::ALL, Limits::NARROW, &go_on);
+        lot += 1;
     }
     let totals = suite.totals();
     Catch { canary, checked: totals.checked, found: totals.failures.first().cloned() }
