@@ -6,6 +6,8 @@
 #   make test-posix  other people's suites for file systems at full length: fsx, fio, stress-ng, dbench; about an hour
 #   make test-crash      the daemon killed 200 times under a mixed load: half an hour
 #   make test-databases  SQLite and PostgreSQL on a mount, with kills: minutes; needs python3 and postgresql
+#   make sim      crashes of every workload of one and two operations, then random ones, for SIM_MINUTES (20) minutes
+#   make sim-canary      proof that it finds deliberate bugs
 #   make sim-model       the simulator's model of time against a published curve, as a table
 #   make lint     formatting, clippy, the house rules, and the licences of what we depend on
 #
@@ -15,7 +17,7 @@ CARGO ?= cargo
 # Where programs of crates.io go that only check us: cargo-deny for `make lint`, pjdfstest and fsx for the tests.
 TOOLS := $(or $(CARGO_TARGET_DIR),target)/tools
 
-.PHONY: all demo test test-big test-posix test-crash test-databases sim-model lint fmt
+.PHONY: all demo test test-big test-posix test-crash test-databases sim sim-canary sim-model lint fmt
 .DEFAULT_GOAL := all
 
 all:
@@ -55,6 +57,16 @@ test-crash:
 test-databases:
 	$(CARGO) build --release --package platter
 	$(CARGO) test --release --package platter-itest --test databases -- --ignored --nocapture --test-threads=1
+
+SIM_MINUTES ?= 20
+SEED ?= 1
+
+sim:
+	$(CARGO) run --quiet --release --package platter-sim -- crash --seed $(SEED) --minutes $(SIM_MINUTES)
+
+# A build of its own: nothing that is for use has the bugs in it.
+sim-canary:
+	$(CARGO) run --quiet --release --package platter-sim --features canary -- canary --seed $(SEED)
 
 sim-model:
 	$(CARGO) run --quiet --release --package platter-sim -- model

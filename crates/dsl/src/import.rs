@@ -412,6 +412,8 @@ async fn finish(
         empty_bpobj: entry(mos::EMPTY_BPOBJ).await?,
         properties: entry(mos::PROPS).await?,
     };
+    // Before any object set is opened: its blocks may be verified with it.
+    salt::load(&directory, &store).await?;
     let mut claims = Vec::new();
     if !read_only {
         let params = ObjsetParams {
@@ -425,7 +427,6 @@ async fn finish(
         check_directory(&directory).await?;
         claims = intent::claim(&store, &tree, &params, uberblock.txg.plus(1)).await?;
     }
-    salt::load(&directory, &store).await?;
     let pool_properties = pool_properties::load(&os, objects.properties).await?;
     let damaged = error_log::load(&os, &directory).await?;
     let scan = scrub::load(&directory).await?;

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use platter_dmu::{Objset, ObjsetParams, Result, Tx};
+use platter_dmu::{Objset, ObjsetParams, Result, Tx, ZioError};
 use platter_ondisk::{ObjectId, ObjsetPhys, Txg};
 use platter_spa::Store;
 use platter_zil::{Claim, Dialect, SyncMode, Zil, blocks_to_free, survey};
@@ -38,6 +38,12 @@ pub async fn claim(
     params: &ObjsetParams,
     first: Txg,
 ) -> std::result::Result<Vec<ClaimedLog>, PoolError> {
+    let unreadable = |name: &str, error: ZioError| {
+        PoolError::Unavailable(format!(
+            "the intent log of {name} cannot be read: {error}\nImport the pool with \"-o readonly=on\" to read the \
+             state before it."
+        ))
+    };
     let mut claims = Vec::new();
     for (name, dataset) in &tree.datasets {
         let bp = dataset.phys.lock().bp;
@@ -52,16 +58,14 @@ pub async fn claim(
             phys.zil()
         } else {
             let params = ObjsetParams { id: dataset.object, read_only: true, ..params.clone() };
-            // What is damaged cannot be mounted either; opening it says what is wrong.
-            let Ok(os) = Objset::open(params, bp).await else { continue };
-            os.zil_header()
+            match Objset::open(params, bp).await {
+                Ok(os) => os.zil_header(),
+                // What is damaged cannot be mounted either; opening it says what is wrong.
+                Err(ZioError::Checksum { .. } | ZioError::Corrupt { .. }) => continue,
+                Err(error) => return Err(unreadable(name, error)),
+            }
         };
-        let found = survey(store, &header, first).await.map_err(|error| {
-            PoolError::Unavailable(format!(
-                "the intent log of {name} cannot be read: {error}\nImport the pool with \"-o readonly=on\" to read the \
-                 state before it."
-            ))
-        })?;
+        let found = survey(store, &header, first).await.map_err(|error| unreadable(name, error))?;
         if let Some(claim) = found {
             claims.push(ClaimedLog { dataset: dataset.clone(), claim });
         }

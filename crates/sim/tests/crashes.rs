@@ -30,6 +30,14 @@ fn what_was_fsynced_survives_and_nothing_is_mixed() {
 }
 
 #[test]
+fn a_log_beside_blocks_with_keyed_checksums_is_claimed() {
+    // The salt was read after the logs were claimed: a data set with skein, edonr or blake3 could not be opened in
+    // time, its log was passed over without a word, and freed twice later.
+    let workload = vec![Operation::Append(BAR, 20_000), Operation::Fsync(BAR), Operation::Overwrite(BAR, 6000, 10_000)];
+    explore(&[workload], Layout::Raidz1, 100);
+}
+
+#[test]
 fn a_torn_group_on_raidz_leaves_the_one_before() {
     explore(&[vec![Operation::Unlink(FOO), Operation::Truncate(BAR, 10_000)]], Layout::Raidz1, 200);
 }
@@ -46,7 +54,7 @@ fn the_same_seed_sends_the_same_bytes_to_the_disks() {
     let run = || {
         let base = Base::make(Layout::Raidz1, 3).expect("a pool");
         let workload = [Operation::Append(BAR, 20_000), Operation::Fsync(FOO), Operation::CreateDataset];
-        let recorded = explore::record(&base, &workload, 3).expect("it runs").expect("it can be run");
+        let recorded = explore::record(&base, &workload, 3, true).expect("it runs").expect("it can be run");
         let text = |event: &Event| format!("{event:?}");
         recorded.events.iter().map(text).collect::<Vec<_>>()
     };

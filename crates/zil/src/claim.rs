@@ -93,8 +93,13 @@ pub async fn survey(store: &Store, header: &ZilHeader, first: Txg) -> Result<Opt
 /// Everything that the claimed log at `header` has allocated.
 ///
 /// # Errors
-/// As [`Chain::next`].
+/// As [`Chain::next`]; a log that nobody claimed, whose blocks may have become something else.
 pub async fn blocks_to_free(store: &Store, header: &ZilHeader) -> Result<Vec<BlkPtr>> {
+    if !header.log.is_hole() && header.claim_txg.0 == 0 {
+        return Err(ZioError::Invalid(
+            "its intent log could not be read when the pool was imported: export the pool and import it again".into(),
+        ));
+    }
     let (mut blocks, mut seen) = (Vec::new(), Seen::default());
     let mut chain = Chain::new(store, header);
     while let Some(link) = chain.next().await? {

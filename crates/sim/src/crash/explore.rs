@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use platter_device::BlockDevice;
 use platter_dsl::Pool;
-use platter_dsl::report::{Detail, PropertyValue};
+use platter_dsl::report::{Detail, PropertyValue, VdevReport};
 use platter_dsl::request::{CreateRequest, ImportRequest, VdevRequest};
 use platter_ondisk::ObjectId;
 use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE};
-use platter_zpl::{FileKind, Zpl};
+use platter_zpl::{FileKind, SetAttr, SetTime, Zpl};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
@@ -65,6 +65,15 @@ impl Layout {
         }
     }
 
+    /// Checksums of the file system: a keyed one needs the pool's salt before the intent log can be claimed.
+    fn checksum(self) -> &'static str {
+        match self {
+            Self::Single => "on",
+            Self::Mirror => "sha512",
+            Self::Raidz1 => "blake3",
+        }
+    }
+
     fn vdevs(self) -> Vec<VdevRequest> {
         let paths = |count| (0..count).map(SimDevices::path).collect::<Vec<PathBuf>>();
         match self {
@@ -103,6 +112,11 @@ fn devices(images: &[Image]) -> (Arc<SimDevices>, Vec<Arc<Fork>>) {
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
+
+/// A host of its own for each import: two that draw the same numbers would give a new vdev an old one's guid.
+const RECORDING: u64 = 1 << 32;
+const LOOKING: u64 = 2 << 32;
+const LOOKING_AGAIN: u64 = 3 << 32;
 
 async fn import(seed: u64, devices: Arc<SimDevices>) -> Result<Arc<Pool>, String> {
     let request = ImportRequest {
@@ -146,7 +160,10 @@ impl Base {
                 ..CreateRequest::default()
             };
             let pool = Pool::create(environment, request).await.map_err(text)?;
-            let properties = BTreeMap::from([("recordsize".to_owned(), RECORD.to_string())]);
+            let properties = BTreeMap::from([
+                ("recordsize".to_owned(), RECORD.to_string()),
+                ("checksum".to_owned(), layout.checksum().to_owned()),
+            ]);
             pool.create_dataset(FILESYSTEM, &properties).await.map_err(text)?;
             pool.create_dataset(OLD, &BTreeMap::new()).await.map_err(text)?;
             let zpl = world::mount(&pool, FILESYSTEM, Arc::new(StandingClock)).await?;
@@ -173,11 +190,12 @@ pub struct Recorded {
     pub events: Vec<Event>,
 }
 
-/// Runs a workload and a last sync; `None` when one of its operations cannot be done where it stands.
+/// Runs a workload and a last sync, on a file system whose intent log has blocks already with `log_begun`; `None` when
+/// one of its operations cannot be done where it stands.
 ///
 /// # Errors
 /// What the engine said.
-pub fn record(base: &Base, operations: &[Operation], seed: u64) -> Result<Option<Recorded>, String> {
+pub fn record(base: &Base, operations: &[Operation], seed: u64, log_begun: bool) -> Result<Option<Recorded>, String> {
     let operations: Vec<Operation> = operations.iter().copied().chain([Operation::Sync]).collect();
     let Some(plan) = Plan::new(&base.model, &operations, 0) else { return Ok(None) };
     let (log, devices) = (Log::default(), Arc::new(SimDevices::default()));
@@ -194,8 +212,14 @@ pub fn record(base: &Base, operations: &[Operation], seed: u64) -> Result<Option
         devices.insert(index, disk.clone() as Arc<dyn BlockDevice>);
     }
     let images = alone(async {
-        let pool = import(seed, devices).await?;
+        let pool = import(RECORDING + seed, devices).await?;
         let zpl = world::mount(&pool, FILESYSTEM, Arc::new(StandingClock)).await?;
+        if log_begun {
+            let root = zpl.root();
+            let change = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
+            zpl.setattr(root, change).await.map_err(text)?;
+            zpl.fsync(root).await.map_err(text)?;
+        }
         // What the import itself writes settles first.
         for _ in 0..3 {
             pool.sync().await.map_err(text)?;
@@ -271,7 +295,7 @@ pub fn hurt(images: &[Image], disk: usize, hardship: Hardship, seed: u64) -> Vec
 pub fn look(images: &[Image], seed: u64, depth: Depth) -> Result<Found, String> {
     let (devices, forks) = devices(images);
     alone(async {
-        let pool = import(seed, devices.clone()).await?;
+        let pool = import(LOOKING + seed, devices.clone()).await?;
         let zpl = world::mount(&pool, FILESYSTEM, Arc::new(StandingClock)).await?;
         let view = view(&pool, &zpl).await?;
         if depth == Depth::Compare {
@@ -283,13 +307,14 @@ pub fn look(images: &[Image], seed: u64, depth: Depth) -> Result<Found, String> 
         if report.scan.errors != 0 || report.scan.repaired != 0 {
             let (errors, repaired) = (report.scan.errors, report.scan.repaired);
             return Err(format!(
-                "a scrub found {errors} errors and repaired {repaired} bytes, where nothing was damaged"
+                "a scrub found {errors} errors and repaired {repaired} bytes, where nothing was damaged: {}",
+                counts(&report.vdevs).join(", ")
             ));
         }
         Operation::Create(super::operation::Name("after")).run(900, &pool, &zpl, 0).await?;
         zpl.unlink(zpl.root(), b"after").await.map_err(text)?;
         leave(&pool, zpl).await?;
-        let pool = import(seed + 1, devices).await?;
+        let pool = import(LOOKING_AGAIN + seed, devices).await?;
         let zpl = world::mount(&pool, FILESYSTEM, Arc::new(StandingClock)).await?;
         let again = self::view(&pool, &zpl).await?;
         if again != view {
@@ -298,6 +323,12 @@ pub fn look(images: &[Image], seed: u64, depth: Depth) -> Result<Found, String> 
         leave(&pool, zpl).await?;
         Ok(Found { view, exported: Some(forks.iter().map(|fork| fork.image()).collect()) })
     })
+}
+
+/// Every vdev with its state and what it counted.
+fn counts(vdev: &VdevReport) -> Vec<String> {
+    let own = format!("{} {} {:?}", vdev.name, vdev.state, vdev.counts);
+    std::iter::once(own).chain(vdev.children.iter().flat_map(counts)).collect()
 }
 
 async fn leave(pool: &Arc<Pool>, zpl: Arc<Zpl>) -> Result<(), String> {

@@ -24,13 +24,16 @@ pub struct Limits {
     pub each_alone: bool,
     /// And this many random subsets.
     pub random: usize,
+    /// Whether the intent log has blocks already when the workload begins. The first `fsync` of a mount waits for its
+    /// whole group instead, until the log has a place.
+    pub log_begun: bool,
 }
 
 impl Limits {
     /// For few workloads.
-    pub const WIDE: Self = Self { exhaustive: 5, each_alone: true, random: 8 };
+    pub const WIDE: Self = Self { exhaustive: 5, each_alone: true, random: 8, log_begun: false };
     /// For many workloads.
-    pub const NARROW: Self = Self { exhaustive: 3, each_alone: false, random: 4 };
+    pub const NARROW: Self = Self { exhaustive: 3, each_alone: false, random: 4, log_begun: true };
 }
 
 /// How much of an unflushed write is there.

@@ -194,7 +194,7 @@ impl Suite {
             );
             self.totals.lock().failures.push(format!("{command}\n    {error}"));
         };
-        let recorded = match explore::record(base, workload, self.options.seed) {
+        let recorded = match explore::record(base, workload, self.options.seed, limits.log_begun) {
             Ok(Some(recorded)) => recorded,
             Ok(None) => return self.totals.lock().impossible += 1,
             Err(error) => return fail("", &error),
