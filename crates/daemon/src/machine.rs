@@ -171,6 +171,7 @@ pub fn environment(maker: Arc<dyn FilesystemMaker>) -> std::io::Result<Environme
         random: Environment::seeded(random_seed()?),
         hostname: hostname(),
         hostid: hostid(),
+        cpu: platter_zio::Cpu::FREE,
         cache_bytes: memory.cache_bytes(),
         dirty_bytes_max: memory.dirty_bytes_max(),
         devices: Arc::new(SystemDevices {

@@ -290,6 +290,7 @@ async fn insert(core: &Core, tx: &Tx, top: &mut VdevConfig, vdev: Arc<TopVdev>) 
     open_vdevs::make_metaslab_array(&core.mos, tx, top).await?;
     let group = open_vdevs::new_group(top, &vdev);
     let state = core.store.state();
+    vdev.set_cpu(core.store.cpu().clone());
     if !state.vdevs.push(top.id as usize, vdev) {
         return Err(PoolError::invalid("the pool has as many top-level vdevs as it may have"));
     }

@@ -284,6 +284,7 @@ pub async fn create(environment: Environment, request: &CreateRequest) -> Result
     labels::wipe(&targets).await.map_err(PoolError::Unavailable)?;
 
     let store = Store::new(vdevs.clone(), environment.cache_bytes);
+    store.set_cpu(environment.cpu.clone());
     {
         let mut allocator = store.state().allocator.lock();
         for (config, vdev) in plan.root.children.iter().zip(vdevs.iter().flatten()) {

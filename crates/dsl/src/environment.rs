@@ -6,6 +6,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use platter_device::DeviceSource;
 use platter_dmu::{Objset, Tx};
+use platter_zio::Cpu;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
@@ -60,6 +61,8 @@ pub struct Environment {
     pub hostname: String,
     /// This host's id (`gethostid`), written to labels.
     pub hostid: u64,
+    /// Who is told about heavy computation: nobody, unless time is simulated.
+    pub cpu: Cpu,
     /// Bytes of block cache for each pool.
     pub cache_bytes: u64,
     /// Dirty bytes a pool may hold before writers wait.

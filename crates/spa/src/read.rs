@@ -5,7 +5,7 @@ use platter_buffer::{Buf, BufMut};
 use platter_ondisk::blkptr::{BLOCK_SIZE_MAX, EMBEDDED_PAYLOAD_MAX};
 use platter_ondisk::types::{checksum, compression, object_type};
 use platter_ondisk::{BlkPtr, byteswap};
-use platter_zio::{Bookmark, Priority, Result, ZioError};
+use platter_zio::{Bookmark, CpuWork, Priority, Result, ZioError};
 
 use crate::copies::Lost;
 use crate::store::{ScrubbedBlock, Store};
@@ -87,6 +87,10 @@ pub(crate) async fn read(store: &Store, bp: &BlkPtr, bookmark: Bookmark, priorit
             return Err(damaged(bookmark, bp, lost));
         }
     };
+    store.cpu().charge(CpuWork::Checksum(bp.checksum_kind()), stored.len()).await;
+    if bp.compression() != compression::OFF {
+        store.cpu().charge(CpuWork::Decompress(bp.compression()), bp.lsize() as usize).await;
+    }
     let contents = if bp.lsize() > 64 << 10 && bp.compression() != compression::OFF {
         let pointer = *bp;
         let decoding = tokio::spawn(async move { decode(&pointer, bookmark, stored) });
@@ -161,6 +165,8 @@ pub(crate) async fn scrub(store: &Store, bp: &BlkPtr, bookmark: Bookmark) -> Res
         } else {
             copies::scrub(store, bp, bp.psize(), &good, &mut done).await
         };
+        let verified = bp.psize() as usize * bp.dvas().count();
+        store.cpu().charge(CpuWork::Checksum(bp.checksum_kind()), verified).await;
         let Err(lost) = scrubbed else { return Ok(done) };
         if !wait(store, bp, Priority::Scrub, resumptions, &lost).await {
             report(store, bookmark, bp, &lost);

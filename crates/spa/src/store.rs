@@ -17,7 +17,7 @@ use platter_buffer::Buf;
 use platter_checksum::{Checksums, SALT_SIZE, Words};
 use platter_ondisk::{BlkPtr, ObjectId, Txg};
 use platter_vdev::TopVdev;
-use platter_zio::{BlockStore, Bookmark, FailMode, Priority, Result, Suspension, WritePolicy, ZioError};
+use platter_zio::{BlockStore, Bookmark, Cpu, FailMode, Priority, Result, Suspension, WritePolicy, ZioError};
 use tokio::sync::Semaphore;
 
 use crate::allocator::Allocator;
@@ -64,6 +64,7 @@ pub struct StoreState {
     pub(crate) settling: tokio::sync::Mutex<()>,
     /// The salted checksums, once the salt is known. The MOS itself, where the salt is, never needs them.
     checksums: OnceLock<Checksums>,
+    cpu: OnceLock<Cpu>,
     write_slots: Semaphore,
 }
 
@@ -95,9 +96,23 @@ impl Store {
                 born_max: AtomicUsize::new(BLOCKS_MAX),
                 settling: tokio::sync::Mutex::default(),
                 checksums: OnceLock::new(),
+                cpu: OnceLock::new(),
                 write_slots: Semaphore::new(WRITES_IN_FLIGHT),
             }),
         }
+    }
+
+    /// Hands over who is told about heavy computation; the first call counts.
+    pub fn set_cpu(&self, cpu: Cpu) {
+        for vdev in self.state.vdevs.iter().flatten() {
+            vdev.set_cpu(cpu.clone());
+        }
+        let _ = self.state.cpu.set(cpu);
+    }
+
+    /// Who is told about heavy computation.
+    pub fn cpu(&self) -> &Cpu {
+        self.state.cpu.get().unwrap_or(&Cpu::FREE)
     }
 
     /// The shared state.

@@ -8,7 +8,7 @@ use platter_buffer::{Buf, BufMut};
 use platter_ondisk::blkptr::{EMBEDDED_PAYLOAD_MAX, SECTOR};
 use platter_ondisk::types::{checksum, compression, object_type};
 use platter_ondisk::{BlkPtr, Dva, Txg};
-use platter_zio::{Priority, Result, WritePolicy, ZioError};
+use platter_zio::{CpuWork, Priority, Result, WritePolicy, ZioError};
 
 use crate::gang_write;
 use crate::store::Store;
@@ -74,6 +74,9 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
     }
     let unit = SECTOR.max(1 << state.min_ashift);
     let payload = compress(&data, &settled, unit);
+    if settled.compression != compression::OFF {
+        store.cpu().charge(CpuWork::Compress(settled.compression), data.len()).await;
+    }
     let embeddable = policy.embed
         && policy.level == 0
         && payload.compression != compression::OFF
@@ -105,6 +108,7 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
             .checksum(policy.checksum, &payload.bytes)
             .ok_or_else(|| ZioError::Invalid(format!("checksum number {} cannot be written", policy.checksum)))?;
         bp.set_checksum(words);
+        store.cpu().charge(CpuWork::Checksum(policy.checksum), payload.bytes.len()).await;
     }
 
     // A block born in this very group is rewritten in place once its size has settled, so that the last passes of a

@@ -13,7 +13,7 @@ use futures::future::join_all;
 use platter_buffer::{Buf, BufMut};
 use platter_device::{Assembly, ReadSlot};
 use platter_ondisk::Txg;
-use platter_zio::{Canary, Priority};
+use platter_zio::{Canary, CpuWork, Priority};
 
 use crate::error::{Result, VdevError};
 use crate::queue::finish;
@@ -47,6 +47,8 @@ struct Attempt<'a> {
     /// What failed transfers said.
     failures: Vec<String>,
     examined_bytes: u64,
+    /// Columns computed from others, whether they passed or not, that nobody has been charged for.
+    uncharged: usize,
 }
 
 /// What came of setting right a block that passed.
@@ -68,6 +70,7 @@ impl<'a> Attempt<'a> {
             parity: (0..parity).map(|_| None).collect(),
             failures: Vec::new(),
             examined_bytes: 0,
+            uncharged: 0,
             top,
             extent,
             priority,
@@ -181,6 +184,7 @@ impl<'a> Attempt<'a> {
         if missing.is_empty() {
             return true;
         }
+        self.uncharged += missing.len();
         let parity: Vec<Option<&[u8]>> = self
             .parity
             .iter()
@@ -189,6 +193,13 @@ impl<'a> Attempt<'a> {
             .collect();
         let mut data = split(&mut self.block, &self.map);
         platter_parity::reconstruct(&mut data, &parity, &missing).is_ok()
+    }
+
+    async fn charge(&mut self) {
+        let columns = std::mem::take(&mut self.uncharged);
+        if columns > 0 {
+            self.top.cpu().charge(CpuWork::Rebuild(columns), self.block.len()).await;
+        }
     }
 
     fn passes(&self) -> bool {
@@ -243,6 +254,7 @@ impl<'a> Attempt<'a> {
         let longest = self.map.columns[0].size;
         let mut parity: Vec<BufMut> = (0..nparity).map(|_| BufMut::zeroed(longest)).collect();
         generate(&self.block, &self.map, &mut parity);
+        self.top.cpu().charge(CpuWork::Parity(nparity), self.block.len()).await;
         let block = std::mem::replace(&mut self.block, BufMut::zeroed(0)).freeze();
         let parity: Vec<Buf> = parity.into_iter().map(BufMut::freeze).collect();
         let mut repairs = Repairs { repaired_bytes: 0, bad_children: Vec::new() };
@@ -377,7 +389,9 @@ pub(crate) async fn read(
     if attempt.failures.is_empty() && !attempt.block.is_empty() {
         let missing = attempt.absent_data();
         let parity_read = (0..nparity).filter(|&column| attempt.is_read(column)).count();
-        if missing.len() <= parity_read && attempt.rebuild(&missing) && attempt.passes() {
+        let passes = missing.len() <= parity_read && attempt.rebuild(&missing) && attempt.passes();
+        attempt.charge().await;
+        if passes {
             let mut block = attempt.block;
             block.truncate(extent.psize as usize);
             let reconstructed = !missing.is_empty();
@@ -396,7 +410,9 @@ pub(crate) async fn read(
         attempt.fetch(&rest).await;
     }
     let original = attempt.block.to_vec();
-    if !intact && (attempt.block.is_empty() || !attempt.search(&original)) {
+    let passes = intact || (!attempt.block.is_empty() && attempt.search(&original));
+    attempt.charge().await;
+    if !passes {
         return Err(attempt.lost());
     }
     let (block, repairs) = attempt.set_right(&original, false).await;
@@ -409,7 +425,9 @@ pub(crate) async fn scrub(top: &TopVdev, nparity: usize, extent: Extent, verify:
     let all = attempt.unread(|_, _| true);
     attempt.fetch(&all).await;
     let original = attempt.block.to_vec();
-    if attempt.block.is_empty() || !attempt.search(&original) {
+    let passes = !attempt.block.is_empty() && attempt.search(&original);
+    attempt.charge().await;
+    if !passes {
         return Err(attempt.lost());
     }
     let examined_bytes = attempt.examined_bytes;
@@ -436,6 +454,7 @@ pub(crate) async fn write(
         if Canary::ParityRotated.sings() {
             parity.iter_mut().for_each(|column| column.rotate_left(1));
         }
+        top.cpu().charge(CpuWork::Parity(nparity), data.len()).await;
         parity.into_iter().map(BufMut::freeze).collect()
     };
     let mut pieces: Vec<Vec<Buf>> = Vec::with_capacity(map.columns.len());

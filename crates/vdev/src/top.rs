@@ -6,13 +6,13 @@
 //!   have the group in their dirty time log;
 //! - nothing here holds a lock across an await.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use futures::future::join_all;
 use platter_buffer::{Buf, BufMut};
 use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE};
 use platter_ondisk::{Guid, Txg};
-use platter_zio::Priority;
+use platter_zio::{Cpu, Priority};
 
 use crate::error::{Result, VdevError};
 use crate::geometry::{self, ASHIFT_RANGE, Layout};
@@ -77,6 +77,7 @@ pub struct TopVdev {
     pub(crate) writable: bool,
     pub(crate) children: Vec<Arc<Leaf>>,
     pub(crate) stats: Stats,
+    cpu: OnceLock<Cpu>,
 }
 
 impl TopVdev {
@@ -131,7 +132,17 @@ impl TopVdev {
             writable,
             children,
             stats: Stats::default(),
+            cpu: OnceLock::new(),
         })
+    }
+
+    /// Hands over who is told about computing parity; the first call counts.
+    pub fn set_cpu(&self, cpu: Cpu) {
+        let _ = self.cpu.set(cpu);
+    }
+
+    pub(crate) fn cpu(&self) -> &Cpu {
+        self.cpu.get().unwrap_or(&Cpu::FREE)
     }
 
     /// Index in the pool.

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod canary;
+pub mod cpu;
 pub mod error;
 pub mod memory;
 pub mod policy;
@@ -10,6 +11,7 @@ pub mod suspension;
 pub mod txg;
 
 pub use canary::Canary;
+pub use cpu::{Cpu, CpuMeter, CpuWork};
 pub use error::{Result, ZioError};
 pub use policy::{Bookmark, Priority, WritePolicy};
 pub use suspension::{FailMode, Phase, Suspension};
