@@ -5,12 +5,13 @@
 //! bytes.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use parking_lot::RwLock;
 use platter_buffer::Buf;
 use platter_ondisk::{BlkPtr, ObjectId, types};
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{OptionsBuilder, Weighter};
 
 /// Property `primarycache`: which of an object set's blocks are worth remembering.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,9 +60,18 @@ impl Caching {
     }
 }
 
+/// Which part of the cache a block is in, and so what has to go for it, depends on the block alone: with the usual
+/// hasher it would be chance, and no simulation would replay.
+type Hashing = BuildHasherDefault<DefaultHasher>;
+
+/// Bytes that share a lock. A block must fit in several times: it is not kept if its part is too small for it.
+const PART: u64 = 64 << 20;
+/// More parts than this are of no use to any number of processors.
+const PARTS_MAX: u64 = 64;
+
 /// A cache bounded in bytes, resistant to scans (S3-FIFO).
 pub struct BlockCache {
-    entries: Cache<Key, Entry, ByBytes>,
+    entries: Cache<Key, Entry, ByBytes, Hashing>,
     /// Object sets of which not everything is remembered.
     choosy: RwLock<BTreeMap<u64, Caching>>,
 }
@@ -69,8 +79,16 @@ pub struct BlockCache {
 impl BlockCache {
     /// A cache of at most `bytes`.
     pub fn new(bytes: u64) -> Self {
-        let items = (bytes / (32 << 10)).clamp(64, 1 << 20) as usize;
-        Self { entries: Cache::with_weighter(items, bytes.max(1 << 20), ByBytes), choosy: RwLock::default() }
+        let bytes = bytes.max(1 << 20);
+        let options = OptionsBuilder::new()
+            .estimated_items_capacity((bytes / (32 << 10)).clamp(64, 1 << 20) as usize)
+            .weight_capacity(bytes)
+            // Not by the number of processors: a simulation is the same on every machine.
+            .shards((bytes / PART).clamp(1, PARTS_MAX) as usize)
+            .build()
+            .expect("both capacities are given");
+        let entries = Cache::with_options(options, ByBytes, Hashing::default(), DefaultLifecycle::default());
+        Self { entries, choosy: RwLock::default() }
     }
 
     /// What is remembered of object set `objset` from now on; what no longer is worth it is forgotten.
