@@ -60,6 +60,11 @@ impl Core {
         self.dirty.lock()[slot_of(txg)].insert(object.0, dnode);
     }
 
+    pub(crate) fn forget_dirty(&self) {
+        let changed = std::mem::take(&mut *self.dirty.lock());
+        drop(changed);
+    }
+
     pub(crate) fn take_dirty(&self, txg: Txg) -> BTreeMap<u64, Arc<Dnode>> {
         std::mem::take(&mut self.dirty.lock()[slot_of(txg)])
     }

@@ -120,6 +120,14 @@ pub struct Objset {
     pub(crate) generation: AtomicU64,
 }
 
+impl Drop for Objset {
+    /// What nobody will write any more (the pool was stopped) is let go: changed objects and their object set hold
+    /// each other.
+    fn drop(&mut self) {
+        self.core.forget_dirty();
+    }
+}
+
 /// The object set's own block and where it stands.
 pub(crate) struct Head {
     pub(crate) root: BlkPtr,
