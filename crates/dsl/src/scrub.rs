@@ -389,6 +389,8 @@ async fn run(core: Arc<Core>) {
             dtl::forget(&core, since);
         }
         *core.damaged.lock() = lost;
+        // No block pointer leads to the labels: only writing them anew keeps them from rotting one after the other.
+        core.dirty_config();
         if let Err(error) = core.task(async |core, tx| Ok(crate::error_log::write(&core, &tx).await?)).await {
             tracing::warn!(%error, "the error log could not be written");
         }

@@ -135,6 +135,28 @@ fn scrub_heals_disks_overwritten_with_half_of_their_labels() {
 }
 
 #[test]
+fn a_scrub_writes_the_labels_anew_that_no_block_pointer_leads_to() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 128);
+    let mount = lab.create("", "tank", "mirror d0 d1");
+    fs::write(mount.join("file"), data::random(1, 100_000)).expect("written");
+    lab.zpool("sync tank").ok();
+    let before = Tree::of(&mount);
+    let disk = lab.disk(1);
+    let guid = zdb::label_guid(&disk);
+    for label in 0..4 {
+        damage::overwrite(&disk, damage::label(label, 128 << 20), label);
+    }
+    lab.scrub("tank").says("with 0 errors");
+    // A disk without labels would be a foreign one from now on. (An export would have written them, too.)
+    lab.kill_daemon(true);
+    assert_eq!(zdb::label_guid(&disk), guid);
+    lab.revive("tank");
+    assert_eq!(lab.health("tank"), "ONLINE");
+    before.assert_same(&Tree::of(&mount), "after the daemon died");
+}
+
+#[test]
 fn disks_overwritten_from_end_to_end_cost_no_file() {
     // Without any label a disk may be healed in place or be taken for a foreign one (as OpenZFS does when it opens it
     // anew): both keep every file.
