@@ -7,6 +7,8 @@
 #   make test-crash      the daemon killed 200 times under a mixed load: half an hour
 #   make test-databases  SQLite and PostgreSQL on a mount, with kills: minutes; needs python3 and postgresql
 #   make sim      crashes of every workload of one and two operations, then random ones, for SIM_MINUTES (20) minutes
+#   make sim-life whole lifetimes of pools with faults on every disk, one for each of SEEDS (0..1000): an hour
+#   make sim-replay      the same seeds twice in release and once in debug: their histories must be the same
 #   make sim-canary      proof that it finds deliberate bugs
 #   make sim-model       the simulator's model of time against a published curve, as a table
 #   make lint     formatting, clippy, the house rules, and the licences of what we depend on
@@ -15,9 +17,10 @@
 
 CARGO ?= cargo
 # Where programs of crates.io go that only check us: cargo-deny for `make lint`, pjdfstest and fsx for the tests.
-TOOLS := $(or $(CARGO_TARGET_DIR),target)/tools
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+TOOLS := $(TARGET)/tools
 
-.PHONY: all demo test test-big test-posix test-crash test-databases sim sim-canary sim-model lint fmt
+.PHONY: all demo test test-big test-posix test-crash test-databases sim sim-life sim-replay sim-canary sim-model lint fmt
 .DEFAULT_GOAL := all
 
 all:
@@ -63,6 +66,22 @@ SEED ?= 1
 
 sim:
 	$(CARGO) run --quiet --release --package platter-sim -- crash --seed $(SEED) --minutes $(SIM_MINUTES)
+
+SEEDS ?= 0..1000
+
+sim-life:
+	$(CARGO) run --quiet --release --package platter-sim -- life --seeds $(SEEDS) --verbose
+
+# Byte for byte the same, whoever builds it and whatever runs beside it.
+sim-replay:
+	$(CARGO) build --quiet --release --package platter-sim
+	$(CARGO) build --quiet --package platter-sim
+	for run in release-1 release-2 debug-3; do \
+		$(TARGET)/$${run%-*}/platter-sim life --seeds 0..20 --verbose | grep '^seed ' | sort -V > $(TARGET)/sim-$$run.txt; \
+	done
+	cmp $(TARGET)/sim-release-1.txt $(TARGET)/sim-release-2.txt
+	cmp $(TARGET)/sim-release-1.txt $(TARGET)/sim-debug-3.txt
+	@echo "20 lives have the same history three times, in release and in debug"
 
 # A build of its own: nothing that is for use has the bugs in it.
 sim-canary:

@@ -127,7 +127,10 @@ pub trait BlockDevice: Send + Sync + Debug {
 }
 
 /// Checks that `length` bytes at `offset` lie within a device of `size` bytes.
-pub(crate) fn check_range(
+///
+/// # Errors
+/// [`DeviceError::Truncated`] when they do not.
+pub fn check_range(
     device: impl FnOnce() -> String,
     operation: Operation,
     offset: u64,

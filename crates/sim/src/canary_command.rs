@@ -16,7 +16,7 @@ pub struct Canaries {
     #[arg(long)]
     only: Option<String>,
     /// States after which a canary counts as not found.
-    #[arg(long, default_value_t = 20_000)]
+    #[arg(long, default_value_t = 40_000)]
     states: usize,
     /// Threads.
     #[arg(long, default_value_t = 2)]

@@ -2,7 +2,9 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+pub mod cpu;
 pub mod crash;
 pub mod disk;
+pub mod life;
 pub mod model;
 pub mod world;

@@ -4,6 +4,7 @@
 #[cfg(feature = "canary")]
 mod canary_command;
 mod crash_command;
+mod life_command;
 
 use std::process::ExitCode;
 
@@ -26,6 +27,8 @@ enum Command {
     Crash(crash_command::Crash),
     /// Holds the model of time against a published curve: published, modelled, error.
     Model,
+    /// Lives whole lives of pools: seeds, faults, crashes; every byte is checked.
+    Life(life_command::Life),
 }
 
 fn main() -> ExitCode {
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         Command::Canary(arguments) => canary_command::run(&arguments),
         Command::Crash(arguments) => crash_command::run(&arguments),
         Command::Model => model(),
+        Command::Life(arguments) => life_command::run(&arguments),
     }
 }
 

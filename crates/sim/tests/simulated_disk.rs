@@ -1,16 +1,13 @@
 //! What the simulated disk promises: a disk's rules about flushes and power, faults exactly as injected, and the same
 //! history from the same seed.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use platter_buffer::Buf;
 use platter_device::{BlockDevice, DeviceError, Presence};
-use platter_sim::clock::{self, MILLISECOND, SECOND, SimClock};
+use platter_sim::clock::{self, MILLISECOND, SECOND};
 use platter_sim::disk::{
-    CommandId, DiskId, Fault, FaultKind, FaultPlan, History, Link, LinkKind, Parameters, Recorder, SimDisk,
-    Surroundings,
+    DiskId, Fault, FaultKind, FaultPlan, History, Link, LinkKind, Parameters, SimDisk, Surroundings,
 };
 
 const MIB: u64 = 1 << 20;
@@ -291,40 +288,4 @@ fn a_deep_queue_is_faster_than_a_shallow_one_and_a_shared_bus_is_shared() {
     };
     assert!((220..=250).contains(&write_all(4, false)), "{}", write_all(4, false));
     assert!((85..=107).contains(&write_all(4, true)), "{}", write_all(4, true));
-}
-
-#[derive(Debug, Default)]
-struct Witness(Mutex<Vec<String>>);
-
-impl Recorder for Witness {
-    fn submitted(&self, write: CommandId, offset: u64, data: &[Buf]) {
-        let length: usize = data.iter().map(|buf| buf.len()).sum();
-        self.0.lock().push(format!("{} submitted {offset}+{length}", write.number));
-    }
-    fn completed(&self, write: CommandId) {
-        self.0.lock().push(format!("{} completed", write.number));
-    }
-    fn flush_started(&self, flush: CommandId) {
-        self.0.lock().push(format!("{} started", flush.number));
-    }
-    fn flush_finished(&self, flush: CommandId) {
-        self.0.lock().push(format!("{} finished", flush.number));
-    }
-}
-
-#[test]
-fn the_recorder_sees_writes_and_flushes_in_their_order() {
-    let seen = clock::run(|clock: Arc<SimClock>| async move {
-        let witness = Arc::new(Witness::default());
-        let disk = SimDisk::new(&clock, 1, DiskId(0), Parameters::instant(MIB));
-        disk.record(Some(witness.clone()));
-        disk.write(512, data(1, 1024)).await.expect("write");
-        disk.read(0, 512).await.expect("read");
-        disk.flush().await.expect("flush");
-        disk.record(None);
-        disk.write(0, data(1, 512)).await.expect("write");
-        assert_eq!(disk.traffic().writes, 2);
-        witness.0.lock().clone()
-    });
-    assert_eq!(seen, ["0 submitted 512+1024", "0 completed", "2 started", "2 finished"]);
 }

@@ -6,7 +6,7 @@ use super::explore::Layout;
 use super::states::Limits;
 use super::suite::{self, Options, Suite};
 
-/// Workloads between two looks at what was found.
+/// Random workloads between two looks at what was found.
 const LOT: u64 = 10;
 
 /// What became of one canary.
@@ -20,8 +20,8 @@ pub struct Catch {
     pub found: Option<String>,
 }
 
-/// Explores random workloads of three operations with `canary` switched on, each layout in turn, until something is
-/// wrong or `states` states were right.
+/// Explores each operation that is fsynced, then random workloads of three operations, with `canary` switched on and on
+/// each layout in turn, until something is wrong or `states` states were right.
 pub fn hunt(canary: Canary, seed: u64, threads: usize, states: usize) -> Catch {
     canary::release(Some(canary));
     let catch = search(canary, seed, threads, states);
@@ -47,6 +47,7 @@ fn search(canary: Canary, seed: u64, threads: usize, states: usize) -> Catch {
         let totals = suite.totals();
         totals.failures.is_empty() && totals.checked < states
     };
+    suite.run(&suite::each_kept(), &Layout::ALL, Limits::NARROW, &go_on);
     let mut lot = 0;
     while go_on() {
         let workloads: Vec<_> = (lot * LOT..(lot + 1) * LOT).map(|index| suite::random(seed, index, 3)).collect();

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use platter_buffer::Buf;
 use platter_device::error::Operation;
-use platter_device::{BlockDevice, DeviceError, Geometry, ReadSlot};
+use platter_device::{BlockDevice, DeviceError, Geometry, ReadSlot, check_range};
 
 use crate::disk::Image;
 
@@ -25,19 +25,6 @@ impl Fork {
     /// What it holds now.
     pub fn image(&self) -> Image {
         self.image.lock().clone()
-    }
-
-    fn check(&self, operation: Operation, offset: u64, length: usize) -> Result<(), DeviceError> {
-        match offset.checked_add(length as u64) {
-            Some(end) if end <= self.size => Ok(()),
-            _ => Err(DeviceError::Truncated {
-                device: self.name.clone(),
-                operation,
-                offset,
-                length: length as u64,
-                size: self.size,
-            }),
-        }
     }
 }
 
@@ -60,7 +47,8 @@ impl BlockDevice for Fork {
     }
 
     async fn read_into(&self, offset: u64, mut slots: Vec<ReadSlot>) -> (Vec<ReadSlot>, Result<(), DeviceError>) {
-        let checked = self.check(Operation::Read, offset, slots.iter().map(|slot| slot.len()).sum());
+        let length = slots.iter().map(|slot| slot.len()).sum();
+        let checked = check_range(|| self.name(), Operation::Read, offset, length, self.size);
         if checked.is_ok() {
             let (image, mut at) = (self.image.lock(), offset);
             for slot in &mut slots {
@@ -72,7 +60,8 @@ impl BlockDevice for Fork {
     }
 
     async fn write(&self, offset: u64, data: Vec<Buf>) -> Result<(), DeviceError> {
-        self.check(Operation::Write, offset, data.iter().map(|buf| buf.len()).sum())?;
+        let length = data.iter().map(|buf| buf.len()).sum();
+        check_range(|| self.name(), Operation::Write, offset, length, self.size)?;
         let (mut image, mut at) = (self.image.lock(), offset);
         for buf in data {
             image.write_at(at, &buf);

@@ -17,7 +17,7 @@
 pub mod aviary;
 pub mod expect;
 pub mod explore;
-mod fork;
+pub mod fork;
 mod judge;
 pub mod model;
 pub mod operation;

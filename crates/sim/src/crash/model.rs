@@ -151,12 +151,12 @@ impl Model {
         self.nodes.get(&node).map(|node| &node.content)
     }
 
-    /// Data sets, compression and vdevs as they are: `has_dataset`.
+    /// Whether a data set is there.
     pub fn has_dataset(&self, name: &str) -> bool {
         self.datasets.contains(name)
     }
 
-    /// Whether the pool grew.
+    /// Top-level vdevs.
     pub fn vdevs(&self) -> usize {
         self.vdevs
     }
@@ -170,7 +170,6 @@ impl Model {
         let Some(node) = self.entries(place.0).and_then(|entries| entries.remove(place.1)) else { return };
         if let Some(found) = self.nodes.get_mut(&node) {
             found.links -= 1;
-            // The object stays in the model: what a lost crash brings back refers to it by number.
             if found.links == 0 || matches!(found.content, Content::Folder(_)) {
                 self.nodes.remove(&node);
             }

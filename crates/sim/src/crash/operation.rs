@@ -334,6 +334,34 @@ impl Operation {
         ]
     }
 
+    /// The file that is another one afterwards, under the name that it has then; none for folders, names that go, and
+    /// the pool's operations.
+    pub fn file(self) -> Option<Name> {
+        match self {
+            Self::Create(name)
+            | Self::Append(name, _)
+            | Self::Overwrite(name, ..)
+            | Self::Truncate(name, _)
+            | Self::Punch(name, ..)
+            | Self::Rename(_, name)
+            | Self::Link(_, name)
+            | Self::SetXattr(name, _)
+            | Self::RemoveXattr(name)
+            | Self::Chmod(name)
+            | Self::Fsync(name) => Some(name),
+            Self::Mkdir(_)
+            | Self::Rmdir(_)
+            | Self::Symlink(_)
+            | Self::Unlink(_)
+            | Self::Sync
+            | Self::SetProperty
+            | Self::CreateDataset
+            | Self::DestroyDataset
+            | Self::AddVdev
+            | Self::Scrub => None,
+        }
+    }
+
     /// What every pool holds before a workload begins.
     pub fn base() -> Vec<Self> {
         let (top, nested) = (Name("foo"), Name("A/bar"));

@@ -68,6 +68,8 @@ struct Pending {
     disk: usize,
     offset: u64,
     data: Vec<u8>,
+    /// A number for each of its sectors.
+    numbers: Vec<u128>,
     acknowledged: Option<usize>,
 }
 
@@ -121,11 +123,13 @@ impl<'a> Walk<'a> {
         for (index, event) in events.iter().enumerate() {
             let go_on = match event {
                 Event::Submitted { write, disk, offset, data } => {
+                    let numbers = sector_numbers(*disk, *offset, data, &self.base[*disk]);
                     self.pending.push(Pending {
                         write: *write,
                         disk: *disk,
                         offset: *offset,
                         data: data.clone(),
+                        numbers,
                         acknowledged: None,
                     });
                     self.after_write(each)
@@ -159,7 +163,7 @@ impl<'a> Walk<'a> {
         for pending in std::mem::take(&mut self.pending) {
             if covered(&pending) {
                 self.durable[disk].write_at(pending.offset, &pending.data);
-                note(&mut self.changed, &self.base[disk], disk, pending.offset, &pending.data);
+                note(&mut self.changed, disk, pending.offset / SECTOR as u64, &pending.numbers);
             } else {
                 self.pending.push(pending);
             }
@@ -223,14 +227,15 @@ impl<'a> Walk<'a> {
         let mut applied: Vec<(usize, u64, &[u8])> = Vec::with_capacity(chosen.len());
         for &(index, part) in chosen {
             let pending = &self.pending[index];
-            let range = match part {
-                Part::All => 0..pending.data.len(),
-                Part::First(sectors) => 0..sectors * SECTOR,
-                Part::From(sectors) => sectors * SECTOR..pending.data.len(),
+            let sectors = match part {
+                Part::All => 0..pending.numbers.len(),
+                Part::First(sectors) => 0..sectors,
+                Part::From(sectors) => sectors..pending.numbers.len(),
             };
-            let (offset, data) = (pending.offset + range.start as u64, &pending.data[range]);
-            note(&mut changed, &self.base[pending.disk], pending.disk, offset, data);
-            applied.push((pending.disk, offset, data));
+            let offset = pending.offset + (sectors.start * SECTOR) as u64;
+            note(&mut changed, pending.disk, offset / SECTOR as u64, &pending.numbers[sectors.clone()]);
+            let end = pending.data.len().min(sectors.end * SECTOR);
+            applied.push((pending.disk, offset, &pending.data[sectors.start * SECTOR..end]));
         }
         let unchanged = self.changed.iter().filter(|(sector, _)| !changed.contains_key(sector));
         let key = unchanged.chain(&changed).fold(0u128, |sum, (_, number)| sum.wrapping_add(*number));
@@ -270,11 +275,13 @@ impl<'a> Walk<'a> {
 }
 
 /// Adds the sectors of a write to those that differ from the base.
-fn note(changed: &mut Changed, base: &Image, disk: usize, offset: u64, data: &[u8]) {
-    for (index, bytes) in data.chunks(SECTOR).enumerate() {
-        let sector = offset / SECTOR as u64 + index as u64;
-        changed.insert((disk, sector), sector_number(disk, sector, bytes, base));
-    }
+fn note(changed: &mut Changed, disk: usize, first: u64, numbers: &[u128]) {
+    changed.extend((first..).zip(numbers).map(|(sector, number)| ((disk, sector), *number)));
+}
+
+fn sector_numbers(disk: usize, offset: u64, data: &[u8], base: &Image) -> Vec<u128> {
+    let sectors = (offset / SECTOR as u64..).zip(data.chunks(SECTOR));
+    sectors.map(|(sector, bytes)| sector_number(disk, sector, bytes, base)).collect()
 }
 
 #[cfg(test)]

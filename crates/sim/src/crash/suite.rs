@@ -87,6 +87,17 @@ pub fn all(length: usize) -> Vec<Vec<Operation>> {
     workloads
 }
 
+/// Every operation, with an `fsync` of what it changed: what a program does that wants it kept. Those that change no
+/// file come first: they are few.
+pub fn each_kept() -> Vec<Vec<Operation>> {
+    let kept = |operation: Operation| {
+        std::iter::once(operation).chain(operation.file().map(Operation::Fsync)).collect::<Vec<_>>()
+    };
+    let mut operations = Operation::all();
+    operations.sort_by_key(|operation| operation.file().is_some());
+    operations.into_iter().map(kept).collect()
+}
+
 /// Workload number `index` of the random ones with `length` operations.
 pub fn random(seed: u64, index: u64, length: usize) -> Vec<Operation> {
     let mut random = ChaCha20Rng::seed_from_u64(seed);
@@ -110,6 +121,15 @@ pub fn parse(text: &str) -> Result<Vec<Operation>, String> {
         found.ok_or_else(|| format!("no operation is called '{part}'"))
     };
     text.split(';').map(str::trim).filter(|part| !part.is_empty()).map(find).collect()
+}
+
+/// Why a workload is explored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// For its own sake.
+    Explore,
+    /// To see whether a part of a workload that goes wrong does so too.
+    Minimise,
 }
 
 /// Runs workloads on several threads. Which states are checked does not depend on their number.
@@ -183,6 +203,24 @@ impl Suite {
     }
 
     fn one(&self, layout: usize, workload: &[Operation], limits: Limits) {
+        if let Some(failure) = self.explore(layout, workload, limits, Purpose::Explore) {
+            let all_states = self.options.only_state.is_none();
+            let least = all_states.then(|| self.minimise(layout, workload, limits)).flatten();
+            self.totals.lock().failures.push(least.unwrap_or(failure));
+        }
+    }
+
+    /// Leaves out of a workload that goes wrong every operation that it does not need for that. None: it needs all.
+    fn minimise(&self, layout: usize, workload: &[Operation], limits: Limits) -> Option<String> {
+        (0..workload.len()).find_map(|index| {
+            let shorter = [&workload[..index], &workload[index + 1..]].concat();
+            let failure = self.explore(layout, &shorter, limits, Purpose::Minimise)?;
+            Some(self.minimise(layout, &shorter, limits).unwrap_or(failure))
+        })
+    }
+
+    /// The first state that is wrong: the command that shows it again, and what is wrong.
+    fn explore(&self, layout: usize, workload: &[Operation], limits: Limits, purpose: Purpose) -> Option<String> {
         let base = &self.bases[layout];
         let fail = |state: &str, error: &str| {
             let command = format!(
@@ -192,16 +230,19 @@ impl Suite {
                 name(workload),
                 if limits == Limits::NARROW { " --narrow" } else { "" }
             );
-            self.totals.lock().failures.push(format!("{command}\n    {error}"));
+            Some(format!("{command}\n    {error}"))
         };
         let recorded = match explore::record(base, workload, self.options.seed, limits.log_begun) {
             Ok(Some(recorded)) => recorded,
-            Ok(None) => return self.totals.lock().impossible += 1,
+            Ok(None) => {
+                self.totals.lock().impossible += usize::from(purpose == Purpose::Explore);
+                return None;
+            }
             Err(error) => return fail("", &error),
         };
-        self.totals.lock().workloads += 1;
+        self.totals.lock().workloads += usize::from(purpose == Purpose::Explore);
         let walk = Walk::new(&recorded.images, limits, self.options.seed);
-        let (mut number, mut failed) = (0usize, false);
+        let (mut number, mut failure) = (0usize, None);
         walk.run(&recorded.events, &mut |state| {
             number += 1;
             if self.options.only_state.is_some_and(|only| only != number) {
@@ -209,7 +250,8 @@ impl Suite {
             }
             self.seen.lock().insert((layout, state.key));
             // Another workload with the same beginning has been here already.
-            if !self.checked.lock().insert((layout, state.key, expectation(&recorded.plan, &state))) {
+            let is_new = self.checked.lock().insert((layout, state.key, expectation(&recorded.plan, &state)));
+            if !is_new && purpose == Purpose::Explore {
                 return true;
             }
             let every = self.options.thorough_every;
@@ -227,12 +269,12 @@ impl Suite {
             self.totals.lock().checked += 1;
             if let Err(error) = verdict {
                 let place = format!("{} of {} operations done", state.ended, recorded.plan.operations.len());
-                fail(&format!(" --state {number}"), &format!("{place}, {}\n    {error}", state.story));
-                failed = true;
+                failure = fail(&format!(" --state {number}"), &format!("{place}, {}\n    {error}", state.story));
             }
             // One failure tells enough about a workload.
-            !failed
+            failure.is_none()
         });
+        failure
     }
 
     fn judge(&self, exported: Option<Vec<crate::disk::Image>>) -> Result<(), String> {

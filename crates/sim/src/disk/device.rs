@@ -23,8 +23,12 @@ use super::image::Image;
 use super::link::Link;
 use super::parameters::Parameters;
 use super::power;
-use super::recorder::{DiskId, Recorder};
+use super::supply::PowerSupply;
 use crate::clock::SimClock;
+
+/// Which disk of a simulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DiskId(pub u32);
 
 /// Commands that a drive was given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,6 +81,8 @@ pub struct Surroundings {
     pub history: Option<Arc<History>>,
     /// What the disk holds already.
     pub image: Image,
+    /// Where its power comes from, when that can fail.
+    pub supply: Option<Arc<PowerSupply>>,
 }
 
 impl SimDisk {
@@ -96,7 +102,7 @@ impl SimDisk {
     ) -> Self {
         let mut random = ChaCha20Rng::seed_from_u64(seed);
         random.set_stream(u64::from(id.0) + 1);
-        let Surroundings { links, history, image } = surroundings;
+        let Surroundings { links, history, image, supply } = surroundings;
         let drive = Drive {
             id,
             name: format!("disk{}", id.0),
@@ -104,7 +110,7 @@ impl SimDisk {
             clock: clock.clone(),
             links,
             history,
-            recorder: Mutex::new(None),
+            supply: supply.unwrap_or_default(),
             state: Mutex::new(State::new(&parameters, random, image)),
         };
         Self { drive: Arc::new(drive), connection: 0 }
@@ -124,11 +130,6 @@ impl SimDisk {
     /// What it is.
     pub fn parameters(&self) -> Parameters {
         self.drive.parameters
-    }
-
-    /// Tells `recorder` of every write and flush from now on; `None`: nobody.
-    pub fn record(&self, recorder: Option<Arc<dyn Recorder>>) {
-        *self.drive.recorder.lock() = recorder;
     }
 
     /// What reads see: everything acknowledged.
@@ -199,6 +200,11 @@ impl SimDisk {
         let mut state = self.drive.state.lock();
         state.unreadable.extend(range.start / block..range.end.div_ceil(block));
         state.counts.count(FaultKind::LatentSectorError);
+    }
+
+    /// All sectors can be read again, as if the drive had put spare ones in their place; their contents stay.
+    pub fn make_readable(&self) {
+        self.drive.state.lock().unreadable.clear();
     }
 
     /// Makes every command take `more` time; zero: as usual.

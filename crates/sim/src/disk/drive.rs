@@ -22,6 +22,7 @@ use platter_device::{DeviceError, ReadSlot};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::RngCore;
 
+use super::device::DiskId;
 use super::device::Traffic;
 use super::fault::{self, Fate, Fault, FaultCounts, FaultKind, FaultPlan, Target};
 use super::flash::Chips;
@@ -29,8 +30,8 @@ use super::history::{History, digest};
 use super::image::Image;
 use super::link::{Link, transfer};
 use super::parameters::{Mechanism, Parameters};
-use super::recorder::{CommandId, DiskId, Recorder};
 use super::spinning::Platters;
+use super::supply::PowerSupply;
 use crate::clock::{MILLISECOND, Nanos, SECOND, SimClock};
 
 pub(super) type Outcome = Result<(), DeviceError>;
@@ -135,7 +136,7 @@ pub(super) struct Drive {
     pub(super) clock: Arc<SimClock>,
     pub(super) links: Vec<Arc<Link>>,
     pub(super) history: Option<Arc<History>>,
-    pub(super) recorder: Mutex<Option<Arc<dyn Recorder>>>,
+    pub(super) supply: Arc<PowerSupply>,
     pub(super) state: Mutex<State>,
 }
 
@@ -242,10 +243,6 @@ impl Drive {
         offset / block..(offset + length).div_ceil(block)
     }
 
-    fn command_id(&self, number: u64) -> CommandId {
-        CommandId { disk: self.id, number }
-    }
-
     /// Takes a command; the answer comes through the channel, which closes when the drive goes away before that.
     pub(super) fn submit(
         self: &Arc<Self>,
@@ -264,6 +261,9 @@ impl Drive {
         if !state.present || state.connection != connection {
             return Err((slots, self.gone("it was disconnected")));
         }
+        if !self.supply.carries_one_more() {
+            return Err((slots, self.gone("it has no power")));
+        }
         if offset.checked_add(length).is_none_or(|end| end > state.size) {
             let size = state.size;
             let operation = if target == Target::Read { Operation::Read } else { Operation::Write };
@@ -275,13 +275,6 @@ impl Drive {
         state.traffic.count(target, length);
         let fate = self.decide(&mut state, target, offset, length);
         let (reply, receiver) = oneshot::channel();
-        if let Some(recorder) = &*self.recorder.lock() {
-            match target {
-                Target::Write => recorder.submitted(self.command_id(number), offset, &data),
-                Target::Flush => recorder.flush_started(self.command_id(number)),
-                Target::Read => {}
-            }
-        }
         let command =
             Command { target, offset, length, slots, data, fate, across: 0, delay: 0, outcome: Ok(()), reply };
         state.commands.insert(number, command);
@@ -349,7 +342,7 @@ impl Drive {
         self.clock.at(when, move || {
             let mut state = drive.state.lock();
             // Whatever was on its way when the power went is no longer.
-            if state.connection == connection {
+            if state.connection == connection && !drive.supply.is_out() {
                 drive.step(&mut state, step);
                 drive.go_on(&mut state);
             }
@@ -592,15 +585,6 @@ impl Drive {
         }
         let command = state.commands.remove(&number).expect("just found");
         state.taken -= 1;
-        if command.outcome.is_ok()
-            && let Some(recorder) = &*self.recorder.lock()
-        {
-            match command.target {
-                Target::Write => recorder.completed(self.command_id(number)),
-                Target::Flush => recorder.flush_finished(self.command_id(number)),
-                Target::Read => {}
-            }
-        }
         self.note(number, &command);
         // Whoever waited may have gone away.
         let _ = command.reply.send((command.slots, command.outcome));

@@ -169,6 +169,25 @@ pub(super) struct Fate {
 }
 
 impl FaultPlan {
+    /// The same without faults of one kind.
+    pub fn without(mut self, kind: FaultKind) -> Self {
+        match kind {
+            FaultKind::TornWrite => self.torn_write = 0,
+            FaultKind::LostWrite => self.lost_write = 0,
+            FaultKind::MisdirectedWrite => self.misdirected_write = 0,
+            FaultKind::MisdirectedRead => self.misdirected_read = 0,
+            FaultKind::LyingFlush => self.lying_flush = 0,
+            FaultKind::BitRot => self.bit_rot = 0,
+            FaultKind::LatentSectorError => self.latent_sector_error = 0,
+            FaultKind::Slow => self.slow = 0,
+            FaultKind::Hang => self.hang = 0,
+            FaultKind::HostFull => self.host_full = 0,
+            // These do not come by chance.
+            FaultKind::ReorderedWrite | FaultKind::Disappearance | FaultKind::WrongSize => {}
+        }
+        self
+    }
+
     fn rate(&self, kind: FaultKind) -> u32 {
         match kind {
             FaultKind::TornWrite => self.torn_write,

@@ -88,6 +88,11 @@ impl Image {
         self.chunks.len() as u64 * CHUNK
     }
 
+    /// Every multiple of `step` (which must divide 16 KiB) where something may be stored, in order.
+    pub fn places(&self, step: u64) -> impl Iterator<Item = u64> + '_ {
+        self.chunks.keys().flat_map(move |chunk| (chunk * CHUNK..(chunk + 1) * CHUNK).step_by(step as usize))
+    }
+
     /// The disk's offset that lies `position` bytes into what takes room (modulo its size); `None` when nothing does.
     /// So a random number finds a place where something is.
     pub fn inhabited(&self, position: u64) -> Option<u64> {

@@ -7,8 +7,8 @@
 //! | `image` | the bytes, cheap to fork |
 //! | `parameters`, `spinning`, `flash`, `link` | what takes how long |
 //! | `fault` | what goes wrong |
-//! | `power` | what a power cut leaves |
-//! | `history`, `recorder` | what happened |
+//! | `power`, `supply` | what a power cut leaves, and when it comes |
+//! | `history` | what happened |
 
 mod device;
 mod drive;
@@ -19,15 +19,15 @@ mod image;
 mod link;
 mod parameters;
 mod power;
-mod recorder;
 mod spinning;
+mod supply;
 
-pub use device::{SimDisk, Surroundings, Traffic};
+pub use device::{DiskId, SimDisk, Surroundings, Traffic};
 pub use fault::{Fault, FaultCounts, FaultKind, FaultPlan};
 pub use flash::Flash;
 pub use history::History;
 pub use image::Image;
 pub use link::{Link, LinkKind};
 pub use parameters::{Mechanism, Parameters};
-pub use recorder::{CommandId, DiskId, Recorder};
 pub use spinning::Spinning;
+pub use supply::PowerSupply;

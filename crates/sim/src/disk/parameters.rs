@@ -123,6 +123,12 @@ impl Parameters {
         self
     }
 
+    /// The same disk with a write cache of so many bytes.
+    pub const fn write_cache(mut self, bytes: u64) -> Self {
+        self.write_cache = bytes;
+        self
+    }
+
     /// The same disk with another queue depth.
     pub const fn queue_depth(mut self, depth: usize) -> Self {
         self.queue_depth = depth;

@@ -1,0 +1,269 @@
+//! What one file system must hold, and what it may hold after a crash.
+//!
+//! Names change in one order, each file's contents in another (that is how the intent log keeps them). Of both, the
+//! model remembers every state since the last one that is known to be stable. After a crash the names are as they were
+//! after some number of changes, not fewer than an `fsync` or `sync` has acknowledged; and so is each file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A file, whatever it is called.
+pub type FileId = usize;
+
+/// What is under a name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Node {
+    /// A file.
+    File(FileId),
+    /// A folder.
+    Folder,
+    /// A symbolic link with its target.
+    Symlink(String),
+}
+
+/// Paths (`a`, `a/b`) with what is there.
+pub type Names = BTreeMap<String, Node>;
+
+/// A file's contents and what hangs on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// Its bytes.
+    pub bytes: Arc<Vec<u8>>,
+    /// Its extended attributes.
+    pub xattrs: BTreeMap<String, Vec<u8>>,
+}
+
+/// What was found under a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A file with its number of links.
+    File(Contents, u32),
+    /// A folder.
+    Folder,
+    /// A symbolic link.
+    Symlink(String),
+}
+
+/// Whatever was found, by path.
+pub type Tree = BTreeMap<String, Found>;
+
+/// See the module text.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// States of the names, oldest first; never empty.
+    names: Vec<Names>,
+    /// The oldest state that may still be found.
+    names_least: usize,
+    /// States of each file, oldest first; never empty.
+    contents: BTreeMap<FileId, (Vec<Contents>, usize)>,
+    /// Files that have had a second name at some time.
+    linked: BTreeSet<FileId>,
+    next: FileId,
+}
+
+impl Default for Files {
+    fn default() -> Self {
+        Self { names: vec![Names::new()], names_least: 0, contents: BTreeMap::new(), linked: BTreeSet::new(), next: 0 }
+    }
+}
+
+impl Files {
+    /// The names as they are.
+    pub fn names(&self) -> &Names {
+        self.names.last().expect("never empty")
+    }
+
+    /// A file as it is.
+    pub fn file(&self, id: FileId) -> &Contents {
+        self.contents[&id].0.last().expect("never empty")
+    }
+
+    /// Changes names: an attempt, which may or may not have happened if a crash comes now.
+    pub fn change_names(&mut self, change: impl FnOnce(&mut Names)) {
+        let mut names = self.names().clone();
+        change(&mut names);
+        self.names.push(names);
+    }
+
+    /// Takes back the last attempt at names, which was refused.
+    pub fn refuse_names(&mut self) {
+        self.names.pop();
+    }
+
+    /// A new file's number; it begins empty.
+    pub fn new_file(&mut self) -> FileId {
+        self.next += 1;
+        self.contents.insert(self.next, (vec![Contents::default()], 0));
+        self.next
+    }
+
+    /// A file gets a second name.
+    pub fn link(&mut self, id: FileId, path: String) {
+        self.linked.insert(id);
+        self.change_names(|names| drop(names.insert(path, Node::File(id))));
+    }
+
+    /// Whether a file has never had a second name. Which folder a file is in is stored once, as in OpenZFS: of one that
+    /// lost one of two names, the other may not be found from its number.
+    pub fn has_one_name(&self, id: FileId) -> bool {
+        !self.linked.contains(&id)
+    }
+
+    /// Changes a file: an attempt.
+    pub fn change_file(&mut self, id: FileId, change: impl FnOnce(&mut Contents)) {
+        let states = &mut self.contents.get_mut(&id).expect("it exists").0;
+        let mut contents = states.last().expect("never empty").clone();
+        change(&mut contents);
+        states.push(contents);
+    }
+
+    /// Takes back the last attempt at a file.
+    pub fn refuse_file(&mut self, id: FileId) {
+        self.contents.get_mut(&id).expect("it exists").0.pop();
+    }
+
+    /// An `fsync` of a file returned.
+    pub fn fsynced(&mut self, id: FileId) {
+        self.names_least = self.names.len() - 1;
+        let (states, least) = self.contents.get_mut(&id).expect("it exists");
+        *least = states.len() - 1;
+    }
+
+    /// Everything so far is stable: only the present states may be found from now on.
+    pub fn synced(&mut self) {
+        self.names.drain(..self.names.len() - 1);
+        self.names_least = 0;
+        let names = self.names().clone();
+        self.contents.retain(|id, (states, least)| {
+            states.drain(..states.len() - 1);
+            *least = 0;
+            names.values().any(|node| *node == Node::File(*id))
+        });
+    }
+
+    /// Compares with what was found while nothing had crashed.
+    ///
+    /// # Errors
+    /// The first difference.
+    pub fn check(&self, tree: &Tree) -> Result<(), String> {
+        self.fit(self.names(), tree, &|id| vec![self.file(id)]).map(|_| ())
+    }
+
+    /// Compares with what was found after a crash, and takes it for the new stable state.
+    ///
+    /// # Errors
+    /// Why none of the allowed states is what was found.
+    pub fn check_after_crash(&mut self, tree: &Tree) -> Result<(), String> {
+        let mut differences = Vec::new();
+        for index in (self.names_least..self.names.len()).rev() {
+            let allowed = |id: FileId| {
+                let (states, least) = &self.contents[&id];
+                states[*least..].iter().rev().collect()
+            };
+            match self.fit(&self.names[index], tree, &allowed) {
+                Ok(chosen) => {
+                    self.names = vec![self.names[index].clone()];
+                    self.names_least = 0;
+                    self.contents = chosen.into_iter().map(|(id, contents)| (id, (vec![contents], 0))).collect();
+                    return Ok(());
+                }
+                Err(difference) => differences.push(difference),
+            }
+        }
+        let all = differences.len();
+        differences.truncate(3);
+        Err(format!("none of {all} allowed states of the names fits: {}", differences.join("; or ")))
+    }
+
+    fn fit<'a>(
+        &'a self,
+        names: &Names,
+        tree: &Tree,
+        allowed: &dyn Fn(FileId) -> Vec<&'a Contents>,
+    ) -> Result<BTreeMap<FileId, Contents>, String> {
+        if let Some(path) = names.keys().find(|path| !tree.contains_key(*path)) {
+            return Err(format!("{path} is missing"));
+        }
+        if let Some(path) = tree.keys().find(|path| !names.contains_key(*path)) {
+            return Err(format!("{path} should not be there"));
+        }
+        let mut chosen = BTreeMap::new();
+        for (path, node) in names {
+            match (node, &tree[path]) {
+                (Node::Folder, Found::Folder) => {}
+                (Node::Symlink(want), Found::Symlink(got)) if want == got => {}
+                (Node::File(id), Found::File(got, links)) => {
+                    let want = names.values().filter(|other| *other == node).count();
+                    if want != *links as usize {
+                        return Err(format!("{path} has {links} links instead of {want}"));
+                    }
+                    let states = allowed(*id);
+                    if !states.contains(&got) {
+                        return Err(difference(path, states[0], states.len(), got));
+                    }
+                    chosen.insert(*id, got.clone());
+                }
+                (want, _) => return Err(format!("{path} is not {want:?}")),
+            }
+        }
+        Ok(chosen)
+    }
+}
+
+fn difference(path: &str, want: &Contents, states: usize, got: &Contents) -> String {
+    let place = want.bytes.iter().zip(got.bytes.iter()).position(|(a, b)| a != b);
+    let attributes = if want.xattrs == got.xattrs { "" } else { ", other attributes" };
+    format!(
+        "{path} is in none of {states} allowed states: {} bytes, latest {} bytes, first difference at {place:?}\
+         {attributes}",
+        got.bytes.len(),
+        want.bytes.len()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(bytes: &[u8]) -> Found {
+        Found::File(Contents { bytes: Arc::new(bytes.to_vec()), xattrs: BTreeMap::new() }, 1)
+    }
+
+    fn write(files: &mut Files, id: FileId, bytes: &[u8]) {
+        files.change_file(id, |contents| contents.bytes = Arc::new(bytes.to_vec()));
+    }
+
+    #[test]
+    fn after_a_crash_what_was_fsynced_must_be_there_and_the_rest_may() {
+        let mut files = Files::default();
+        let (a, b) = (files.new_file(), files.new_file());
+        files.change_names(|names| drop(names.insert("a".into(), Node::File(a))));
+        write(&mut files, a, b"one");
+        files.fsynced(a);
+        write(&mut files, a, b"two");
+        files.change_names(|names| drop(names.insert("b".into(), Node::File(b))));
+        let tree = |a: &[u8], b: Option<&[u8]>| -> Tree {
+            let mut tree = Tree::from([("a".into(), found(a))]);
+            tree.extend(b.map(|b| ("b".to_owned(), found(b))));
+            tree
+        };
+        for allowed in [tree(b"one", None), tree(b"two", None), tree(b"one", Some(b"")), tree(b"two", Some(b""))] {
+            files.clone().check_after_crash(&allowed).expect("allowed");
+        }
+        for wrong in [Tree::new(), tree(b"", None), tree(b"two", Some(b"x")), tree(b"twe", None)] {
+            assert!(files.clone().check_after_crash(&wrong).is_err(), "{wrong:?}");
+        }
+        files.synced();
+        assert!(files.clone().check_after_crash(&tree(b"one", Some(b""))).is_err());
+        files.check(&tree(b"two", Some(b""))).expect("as it is");
+    }
+
+    #[test]
+    fn what_was_refused_is_not_allowed() {
+        let mut files = Files::default();
+        let a = files.new_file();
+        files.change_names(|names| drop(names.insert("a".into(), Node::File(a))));
+        files.refuse_names();
+        assert!(files.check_after_crash(&Tree::from([("a".into(), found(b""))])).is_err());
+    }
+}

@@ -1,0 +1,363 @@
+//! The machine a pool lives on: its disks, their power and their faults; how a pool comes and goes.
+//!
+//! Invariant: of each top-level vdev, no more disks misbehave than redundancy covers, and these remain the same ones
+//! until everything has been set right.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use platter_dsl::report::{Detail, VdevReport};
+use platter_dsl::request::{CreateRequest, ImportRequest, PoolChange, VdevRequest};
+use platter_dsl::{Environment, Pool};
+use platter_zio::Cpu;
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::RngCore;
+
+use crate::clock::SimClock;
+use crate::cpu::{SimCpu, Speeds};
+use crate::disk::{
+    DiskId, FaultCounts, FaultKind, FaultPlan, History, Image, Link, LinkKind, Mechanism, Parameters, PowerSupply,
+    SimDisk, Surroundings,
+};
+use crate::world::{self, SimDevices};
+
+/// Name of the pool.
+pub const POOL: &str = "tank";
+/// Bytes of each disk.
+pub const DISK_SIZE: u64 = 96 << 20;
+
+/// A top-level vdev: its disks, and how many of them may fail.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Numbers of its disks.
+    pub disks: Vec<usize>,
+    /// How many may fail.
+    pub spare: usize,
+    /// 0: a mirror; else parity.
+    parity: u8,
+}
+
+/// See the module text.
+pub struct Machine {
+    /// The clock.
+    pub clock: Arc<SimClock>,
+    /// What happened.
+    pub history: Arc<History>,
+    /// The disks.
+    pub disks: Vec<SimDisk>,
+    /// How they are arranged.
+    pub groups: Vec<Group>,
+    /// The power.
+    pub supply: Arc<PowerSupply>,
+    /// Disks that may misbehave at present.
+    pub victims: Vec<usize>,
+    /// Which disk is at which place: plugged in otherwise, a disk has another path.
+    places: Vec<usize>,
+    devices: Arc<SimDevices>,
+    seed: u64,
+    imports: u64,
+    ashift: u64,
+}
+
+fn layout(random: &mut ChaCha20Rng) -> Vec<Group> {
+    let raidz = |parity: u8, count: usize| vec![Group { disks: (0..count).collect(), spare: parity.into(), parity }];
+    let mirror =
+        |first: usize, count: usize| Group { disks: (first..first + count).collect(), spare: count - 1, parity: 0 };
+    match random.next_u32() % 8 {
+        0 | 1 => raidz(1, 3 + random.next_u32() as usize % 3),
+        2 | 3 => raidz(2, 5 + random.next_u32() as usize % 2),
+        4 => raidz(3, 7),
+        5 => vec![mirror(0, 2)],
+        6 => vec![mirror(0, 3)],
+        _ => vec![mirror(0, 2), mirror(2, 2)],
+    }
+}
+
+fn parameters(random: &mut ChaCha20Rng) -> Parameters {
+    match random.next_u32() % 10 {
+        0..6 => Parameters::instant(DISK_SIZE),
+        6 | 7 => Parameters::published_curve().sized(DISK_SIZE).write_cache(8 << 20),
+        8 => Parameters::green_4k().sized(DISK_SIZE),
+        _ => Parameters::sata_ssd(DISK_SIZE),
+    }
+}
+
+impl Machine {
+    /// A machine with empty disks, as the seed has it.
+    pub fn new(clock: &Arc<SimClock>, seed: u64, random: &mut ChaCha20Rng, history: Arc<History>) -> Self {
+        let groups = layout(random);
+        let parameters = parameters(random);
+        let supply = Arc::new(PowerSupply::default());
+        let bus = Link::new(LinkKind::Pcie { generation: 2, lanes: 4, payload: 256 });
+        let devices = Arc::new(SimDevices::default());
+        let mut disks = Vec::new();
+        for number in 0..groups.iter().map(|group| group.disks.len()).sum() {
+            let surroundings = Surroundings {
+                links: vec![Link::new(LinkKind::Sata { megabits: 3000 }), bus.clone()],
+                history: Some(history.clone()),
+                image: Image::default(),
+                supply: Some(supply.clone()),
+            };
+            let disk = SimDisk::within(clock, seed, DiskId(number as u32), parameters, surroundings);
+            devices.insert(number, Arc::new(disk.clone()));
+            disks.push(disk);
+        }
+        let ashift = if random.next_u32() & 1 == 0 { 9 } else { 12 };
+        let (clock, victims, places) = (clock.clone(), Vec::new(), (0..disks.len()).collect());
+        Self { clock, history, disks, groups, supply, victims, places, devices, seed, imports: 0, ashift }
+    }
+
+    /// What it is, for a person.
+    pub fn describe(&self) -> String {
+        let group = |group: &Group| match group.parity {
+            0 => format!("mirror of {}", group.disks.len()),
+            parity => format!("raidz{parity} of {}", group.disks.len()),
+        };
+        let groups: Vec<String> = self.groups.iter().map(group).collect();
+        let mechanism = match self.disks[0].parameters().mechanism {
+            Mechanism::Instant => "disks without time",
+            Mechanism::Spinning(_) => "disks that turn",
+            Mechanism::Flash(_) => "flash",
+        };
+        format!("{}, {mechanism}, ashift {}", groups.join(" + "), self.ashift)
+    }
+
+    /// Makes the pool.
+    ///
+    /// # Errors
+    /// What the engine said.
+    pub async fn create(&mut self) -> Result<Arc<Pool>, String> {
+        let vdevs = self.groups.iter().map(|group| {
+            let children: Vec<PathBuf> = group.disks.iter().map(|&disk| SimDevices::path(disk)).collect();
+            match group.parity {
+                0 => VdevRequest::Mirror(children),
+                parity => VdevRequest::Raidz { parity, children },
+            }
+        });
+        let request = CreateRequest {
+            name: POOL.into(),
+            vdevs: vdevs.collect(),
+            pool_properties: [("ashift".to_owned(), self.ashift.to_string())].into(),
+            history: "zpool create".into(),
+            ..CreateRequest::default()
+        };
+        let environment = self.environment(self.seed);
+        Pool::create(environment, request).await.map_err(|error| format!("create: {error}"))
+    }
+
+    fn environment(&self, seed: u64) -> Environment {
+        let mut environment = world::environment(seed, self.devices.clone(), self.clock.clone());
+        if self.disks[0].parameters().mechanism != Mechanism::Instant {
+            environment.cpu = Cpu::metered(SimCpu::new(&self.clock, 4, Speeds::USUAL));
+        }
+        environment
+    }
+
+    /// Imports the pool.
+    ///
+    /// # Errors
+    /// What the engine said.
+    pub async fn import(&mut self) -> Result<Arc<Pool>, String> {
+        self.imports += 1;
+        let request = ImportRequest {
+            pool: POOL.into(),
+            search: vec![PathBuf::from(world::FOLDER)],
+            history: "zpool import".into(),
+            ..ImportRequest::default()
+        };
+        let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(self.imports);
+        let environment = self.environment(seed);
+        let pool = Pool::import(environment, request).await.map_err(|error| format!("import: {error}"))?;
+        let mut absent = Vec::new();
+        unusable(&report(&pool).await?.vdevs, &mut absent);
+        self.history.note(format!("{} imported, without [{}]", self.clock.now(), absent.join(", ")));
+        Ok(pool)
+    }
+
+    /// The power fails, for all disks at once, and comes back.
+    pub async fn power_cycle(&mut self, pool: Option<Arc<Pool>>) {
+        for disk in &self.disks {
+            disk.power_cut();
+        }
+        if let Some(pool) = pool {
+            // The engine that was running is to notice that it is dead, as a machine without power would be.
+            pool.stop("the power failed");
+        }
+        self.clock.sleep(Duration::from_secs(30)).await;
+        self.supply.fails_after(u64::MAX);
+        for number in 0..self.disks.len() {
+            self.put_back(number);
+        }
+    }
+
+    /// A disk is there (again), with power.
+    pub fn put_back(&self, number: usize) {
+        self.disks[number].come_back();
+        self.devices.insert(self.places[number], Arc::new(self.disks[number].connect()));
+    }
+
+    /// A disk is pulled out.
+    pub fn pull_out(&self, number: usize) {
+        self.disks[number].disappear();
+        self.devices.remove(self.places[number]);
+    }
+
+    /// All disks are unplugged and plugged in again, each somewhere else. No pool may be imported.
+    pub fn swap_places(&mut self, random: &mut ChaCha20Rng) {
+        for last in (1..self.places.len()).rev() {
+            self.places.swap(last, random.next_u32() as usize % (last + 1));
+        }
+        for number in 0..self.disks.len() {
+            self.devices.insert(self.places[number], Arc::new(self.disks[number].connect()));
+        }
+    }
+
+    /// Where a disk is.
+    fn path(&self, number: usize) -> PathBuf {
+        SimDevices::path(self.places[number])
+    }
+
+    /// Chooses who may misbehave from now on. Everything must have been set right.
+    pub fn choose_victims(&mut self, random: &mut ChaCha20Rng) {
+        self.victims.clear();
+        for group in &self.groups {
+            let mut disks = group.disks.clone();
+            for _ in 0..group.spare {
+                self.victims.push(disks.swap_remove(random.next_u32() as usize % disks.len()));
+            }
+        }
+    }
+
+    /// Lets the victims misbehave, but not in the ways of `without`.
+    pub fn misbehave(&self, random: &mut ChaCha20Rng, without: &[FaultKind]) {
+        for &victim in &self.victims {
+            let mut rate = |most: u32| match random.next_u32() % 4 {
+                0 => 0,
+                _ => most / 2 + random.next_u32() % most,
+            };
+            let plan = FaultPlan {
+                torn_write: rate(60),
+                lost_write: rate(60),
+                misdirected_write: rate(60),
+                misdirected_read: rate(30),
+                lying_flush: rate(6),
+                bit_rot: rate(80),
+                latent_sector_error: rate(100),
+                slow: rate(120),
+                hang: rate(150),
+                host_full: rate(200),
+            };
+            self.disks[victim].set_plan(without.iter().fold(plan, |plan, kind| plan.without(*kind)));
+        }
+    }
+
+    /// All disks behave.
+    pub fn behave(&self) {
+        for disk in &self.disks {
+            disk.set_plan(FaultPlan::default());
+            disk.set_full(false);
+            disk.set_size(DISK_SIZE);
+            disk.release();
+        }
+    }
+
+    /// Brings a disk online.
+    ///
+    /// # Errors
+    /// What the engine said.
+    pub async fn online(&self, pool: &Pool, number: usize) -> Result<(), String> {
+        let device = self.path(number).display().to_string();
+        pool.change(PoolChange::Online { device }).await.map(|_| ()).map_err(|error| format!("online: {error}"))
+    }
+
+    /// Takes a disk offline.
+    ///
+    /// # Errors
+    /// What the engine said.
+    pub async fn offline(&self, pool: &Pool, number: usize) -> Result<(), String> {
+        let change = PoolChange::Offline { device: self.path(number).display().to_string(), temporary: false };
+        pool.change(change).await.map(|_| ()).map_err(|error| format!("offline: {error}"))
+    }
+
+    /// Repairs everything, with all disks there and behaving: what every victim missed or lost is written again.
+    ///
+    /// # Errors
+    /// What the engine said; something is left damaged.
+    pub async fn set_right(&mut self, pool: &Pool) -> Result<(), String> {
+        self.behave();
+        pool.clear(None).await.map_err(|error| format!("clear: {error}"))?;
+        for &victim in &self.victims {
+            if self.state_of(pool, victim).await? != "ONLINE" {
+                self.online(pool, victim).await?;
+            }
+        }
+        pool.scrub_wait().await.map_err(|error| format!("resilver: {error}"))?;
+        for last in [false, true] {
+            pool.scrub_start().await.map_err(|error| format!("scrub: {error}"))?;
+            pool.scrub_wait().await.map_err(|error| format!("scrub: {error}"))?;
+            let report = report(pool).await?;
+            if report.error_count > 0 || report.scan.errors > 0 {
+                return Err(format!("a scrub found {} errors: {:?}", report.scan.errors, report.errors));
+            }
+            if last && report.scan.repaired > 0 {
+                return Err(format!("a second scrub still had {} bytes to repair", report.scan.repaired));
+            }
+        }
+        for number in 0..self.disks.len() {
+            let state = self.state_of(pool, number).await?;
+            if state != "ONLINE" {
+                return Err(format!("disk {number} is {state} after everything was set right"));
+            }
+        }
+        // No scrub reads the parts of labels and the free space where these may lie; others fail from now on.
+        self.disks.iter().for_each(SimDisk::make_readable);
+        self.victims.clear();
+        Ok(())
+    }
+
+    async fn state_of(&self, pool: &Pool, number: usize) -> Result<String, String> {
+        let path = self.path(number).display().to_string();
+        let report = report(pool).await?;
+        find(&report.vdevs, &path).ok_or_else(|| format!("{path} is no longer in the pool"))
+    }
+
+    /// Faults of all disks.
+    pub fn fault_counts(&self) -> FaultCounts {
+        let mut all = FaultCounts::default();
+        self.disks.iter().for_each(|disk| all.add(&disk.fault_counts()));
+        all
+    }
+
+    /// Commands to all disks.
+    pub fn commands(&self) -> u64 {
+        let of = |disk: &SimDisk| {
+            let traffic = disk.traffic();
+            traffic.reads + traffic.writes + traffic.flushes
+        };
+        self.disks.iter().map(of).sum()
+    }
+}
+
+/// Devices that are not in use, each with its state.
+fn unusable(report: &VdevReport, found: &mut Vec<String>) {
+    if let Some(path) = report.path.as_ref().filter(|_| report.state != "ONLINE") {
+        found.push(format!("{path} {} {}", report.state, report.note.as_deref().unwrap_or_default()));
+    }
+    report.children.iter().for_each(|child| unusable(child, found));
+}
+
+fn find(report: &VdevReport, path: &str) -> Option<String> {
+    if report.path.as_deref() == Some(path) {
+        return Some(report.state.clone());
+    }
+    report.children.iter().find_map(|child| find(child, path))
+}
+
+/// The pool's report with its errors.
+///
+/// # Errors
+/// What the engine said.
+pub async fn report(pool: &Pool) -> Result<platter_dsl::report::PoolReport, String> {
+    pool.report(Detail { errors: true, extended: false }).await.map_err(|error| format!("report: {error}"))
+}

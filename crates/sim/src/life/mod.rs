@@ -1,0 +1,24 @@
+//! Whole lifetimes of pools, each from one seed: days of virtual time with files made, changed and checked, disks that
+//! lie, forget, hang and go away, crashes, exports, imports and scrubs.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `files` | what a file system must hold, and what it may hold after a crash |
+//! | `load` | what is done to files |
+//! | `machine` | disks, power, faults; pools created, crashed, exported and imported |
+//! | `story` | one lifetime from beginning to end |
+//! | `loss` | more damage than redundancy covers |
+//! | `suite` | many seeds |
+//!
+//! Invariant: everything follows from the seed. Faults are kept to as many disks as redundancy covers until a scrub has
+//! set everything right; so whatever is read must be right, always.
+
+mod files;
+mod load;
+mod loss;
+mod machine;
+mod story;
+mod suite;
+
+pub use story::{Outcome, Terms, live, live_noting};
+pub use suite::{Failure, Totals, live_all};

@@ -1,0 +1,462 @@
+//! One lifetime.
+//!
+//! A life has chapters. In each, files are worked on for hours while some disks misbehave, go away or are taken
+//! offline; each ends in a crash, an export, or with everything set right. After each, every file is read and compared.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use platter_dsl::Pool;
+use platter_dsl::request::Setting;
+use platter_zpl::Zpl;
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+use super::files::Files;
+use super::load::{Done, Mounted, size, walk};
+use super::loss;
+use super::machine::{Machine, POOL};
+use crate::clock::{self, SECOND, SimClock};
+use crate::disk::{FaultCounts, FaultKind, History};
+use crate::world;
+
+/// What a life came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// SHA-256 of everything that happened.
+    pub history: String,
+    /// Layout and disks.
+    pub machine: String,
+    /// Virtual time.
+    pub seconds: u64,
+    /// What was done to files.
+    pub done: Done,
+    /// Commands to disks.
+    pub commands: u64,
+    /// Faults that took effect.
+    pub faults: FaultCounts,
+    /// Power cuts.
+    pub crashes: u64,
+    /// Imports.
+    pub imports: u64,
+    /// Times that everything was set right.
+    pub scrubs: u64,
+    /// Reads that ended as reported loss, after more damage than redundancy covers.
+    pub losses: u64,
+}
+
+/// One file system: what it must hold, and its own chance.
+pub(super) struct Filesystem {
+    pub(super) files: Files,
+    pub(super) zpl: Option<Arc<Zpl>>,
+    random: ChaCha20Rng,
+}
+
+/// What a data set was about to become when the power failed.
+enum Pending {
+    Created(String),
+    Destroyed(String),
+}
+
+/// A pool and everything known about it.
+pub(super) struct Story {
+    pub(super) machine: Machine,
+    pub(super) pool: Option<Arc<Pool>>,
+    pub(super) filesystems: BTreeMap<String, Filesystem>,
+    pub(super) random: ChaCha20Rng,
+    pub(super) outcome: Outcome,
+    pending: Option<Pending>,
+    made: u64,
+    terms: Terms,
+}
+
+/// How a chapter ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Crash,
+    Export,
+    SetRight,
+}
+
+/// How one disk is not there for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Absence {
+    None,
+    PulledOut,
+    Offline,
+}
+
+/// The power failed before it was done.
+struct PowerLost;
+
+/// Longest life; nothing takes that long that does not hang.
+const LIFE_MAX: Duration = Duration::from_secs(100 * 86_400);
+/// Most data sets.
+const FILESYSTEMS_MAX: usize = 3;
+
+/// What is left out of lives, to find out what one that goes wrong needs for that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Chapters.
+    pub chapters: usize,
+    /// Faults that do not happen.
+    pub without: Vec<FaultKind>,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self { chapters: 10, without: Vec::new() }
+    }
+}
+
+/// Lives the life of `seed`. `keep` lines of its history are kept for the error in case it goes wrong.
+///
+/// # Errors
+/// What went wrong, with the end of the history.
+pub fn live(seed: u64, terms: &Terms, keep: usize) -> Result<Outcome, String> {
+    live_noting(seed, terms, History::new(keep))
+}
+
+/// As [`live`]; what happens is noted in `history`.
+///
+/// # Errors
+/// As for [`live`].
+pub fn live_noting(seed: u64, terms: &Terms, history: Arc<History>) -> Result<Outcome, String> {
+    let (noted, terms) = (history.clone(), terms.clone());
+    let result = clock::run(|clock| async move {
+        let story = tell(clock, seed, terms, noted);
+        tokio::time::timeout(LIFE_MAX, story).await.map_err(|_| "it hangs: 100 days went by".to_owned())?
+    });
+    result.map_err(|error| {
+        let lines = history.lines();
+        if lines.is_empty() { error } else { format!("{error}\nhistory:\n  {}", lines.join("\n  ")) }
+    })
+}
+
+async fn tell(clock: Arc<SimClock>, seed: u64, terms: Terms, history: Arc<History>) -> Result<Outcome, String> {
+    let mut random = ChaCha20Rng::seed_from_u64(seed);
+    let machine = Machine::new(&clock, seed, &mut random, history.clone());
+    let outcome = Outcome { machine: machine.describe(), ..Outcome::default() };
+    let (filesystems, pending) = (BTreeMap::new(), None);
+    let mut story = Story { machine, pool: None, filesystems, random, outcome, pending, made: 0, terms };
+    let where_it_went = story.machine.describe();
+    story.live().await.map_err(|error| format!("{where_it_went}: at {} s: {error}", clock.now() / SECOND))?;
+    let mut outcome = story.outcome;
+    outcome.faults = story.machine.fault_counts();
+    outcome.commands = story.machine.commands();
+    outcome.seconds = clock.now() / SECOND;
+    outcome.history = history.hash();
+    Ok(outcome)
+}
+
+impl Story {
+    pub(super) fn below(&mut self, limit: usize) -> usize {
+        self.random.next_u64() as usize % limit.max(1)
+    }
+
+    pub(super) fn note(&self, what: &str) {
+        self.machine.history.note(format!("{} {what}", self.machine.clock.now()));
+    }
+
+    fn may(&self, kind: FaultKind) -> bool {
+        !self.terms.without.contains(&kind)
+    }
+
+    fn pool(&self) -> Result<Arc<Pool>, String> {
+        self.pool.clone().ok_or_else(|| "no pool is imported".to_owned())
+    }
+
+    async fn live(&mut self) -> Result<(), String> {
+        self.pool = Some(self.machine.create().await?);
+        self.create_filesystem().await?;
+        for chapter in 0..self.terms.chapters {
+            let end = match self.below(10) {
+                _ if chapter + 1 == self.terms.chapters => End::SetRight,
+                0..5 => End::Crash,
+                5..7 => End::Export,
+                _ => End::SetRight,
+            };
+            self.note(&format!("chapter {chapter} ends with {end:?}"));
+            self.chapter(end).await.map_err(|error| format!("chapter {chapter} ({end:?}): {error}"))?;
+        }
+        self.export().await?;
+        self.import().await?;
+        self.verify(false).await.map_err(|error| format!("in the end: {error}"))?;
+        loss::too_much(self).await
+    }
+
+    async fn chapter(&mut self, end: End) -> Result<(), String> {
+        if self.machine.victims.is_empty() {
+            self.machine.choose_victims(&mut self.random);
+        }
+        self.machine.misbehave(&mut self.random, &self.terms.without);
+        let crash = end == End::Crash;
+        if crash {
+            let commands = [60, 300, 1500, 4000][self.below(4)];
+            self.machine.supply.fails_after(5 + self.random.next_u64() % commands);
+        }
+        let supply = self.machine.supply.clone();
+        let done = tokio::select! {
+            biased;
+            () = supply.lost() => Err(PowerLost),
+            done = self.work() => Ok(done),
+        };
+        match done {
+            // What fails because the power has failed is no failure.
+            Ok(result) if !supply.is_out() => result?,
+            _ => self.note("the power failed"),
+        }
+        match end {
+            End::Crash => self.crash().await?,
+            End::Export => {
+                self.export().await?;
+                self.import().await?;
+                self.verify(false).await?;
+            }
+            End::SetRight => {
+                let pool = self.pool()?;
+                self.machine.set_right(&pool).await?;
+                self.outcome.scrubs += 1;
+                if self.below(3) == 0 {
+                    // While all can be read: one that cannot is looked for where it was.
+                    self.export().await?;
+                    self.machine.swap_places(&mut self.random);
+                    self.import().await?;
+                }
+                self.verify(false).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Some hours of work.
+    async fn work(&mut self) -> Result<(), String> {
+        let pool = self.pool()?;
+        match self.below(6) {
+            0 if self.filesystems.len() < FILESYSTEMS_MAX => self.create_filesystem().await?,
+            1 if self.filesystems.len() > 1 => self.destroy_filesystem().await?,
+            2 => self.set_property().await?,
+            _ => {}
+        }
+        for _ in 0..2 + self.below(5) {
+            self.absence(&pool).await?;
+        }
+        self.round(&pool).await?;
+        if self.below(4) == 0 {
+            // Two at a time are refused; a resilver may be running.
+            let _ = pool.scrub_start().await;
+        }
+        self.round(&pool).await
+    }
+
+    /// Work while one disk is there, is away, and is there again.
+    async fn absence(&mut self, pool: &Pool) -> Result<(), String> {
+        let index = self.below(self.machine.victims.len());
+        let victim = self.machine.victims[index];
+        let absence = match self.below(4) {
+            0 | 1 if self.may(FaultKind::Disappearance) => Absence::PulledOut,
+            2 => Absence::Offline,
+            _ => Absence::None,
+        };
+        self.round(pool).await?;
+        match absence {
+            Absence::PulledOut => self.machine.pull_out(victim),
+            // Refused when another victim has not caught up yet.
+            Absence::Offline => drop(self.machine.offline(pool, victim).await),
+            Absence::None => {}
+        }
+        self.round(pool).await?;
+        match absence {
+            Absence::PulledOut => {
+                self.machine.put_back(victim);
+                if self.may(FaultKind::WrongSize) {
+                    // It comes back smaller than it was, which cannot be used, and then as it was.
+                    self.machine.disks[victim].set_size(super::machine::DISK_SIZE / 2);
+                    let _ = self.machine.online(pool, victim).await;
+                    self.machine.disks[victim].set_size(super::machine::DISK_SIZE);
+                }
+                let _ = self.machine.online(pool, victim).await;
+            }
+            Absence::Offline => drop(self.machine.online(pool, victim).await),
+            Absence::None => {}
+        }
+        Ok(())
+    }
+
+    /// All file systems are worked on, side by side; then time goes by.
+    async fn round(&mut self, pool: &Pool) -> Result<(), String> {
+        let steps = 2 + self.below(6);
+        let work = self.filesystems.iter_mut().map(|(name, filesystem)| async move {
+            let Filesystem { files, zpl, random } = filesystem;
+            let zpl = zpl.as_ref().ok_or("it is not mounted")?;
+            let mut mounted = Mounted { zpl, files, random, done: Done::default() };
+            for _ in 0..steps {
+                mounted.step(pool).await.map_err(|error| format!("{name}: {error}"))?;
+            }
+            Ok(mounted.done)
+        });
+        let results: Vec<Result<Done, String>> = join_all(work).await;
+        for done in results {
+            self.outcome.done.add(&done?);
+        }
+        let seconds = match self.below(4) {
+            0 => 0,
+            1 => self.below(20),
+            2 => self.below(900),
+            _ => self.below(12 * 3600),
+        };
+        self.machine.clock.sleep(Duration::from_secs(seconds as u64)).await;
+        Ok(())
+    }
+
+    async fn create_filesystem(&mut self) -> Result<(), String> {
+        let pool = self.pool()?;
+        self.made += 1;
+        let name = format!("{POOL}/f{}", self.made);
+        let compression = ["off", "lz4", "zstd", "gzip-1", "zle", "lzjb"][self.below(6)];
+        let checksum = ["on", "sha256", "blake3", "skein", "edonr"][self.below(5)];
+        let recordsize = ["4K", "16K", "128K", "1M"][self.below(4)];
+        let copies = if self.below(6) == 0 { "2" } else { "1" };
+        let given =
+            [("compression", compression), ("checksum", checksum), ("recordsize", recordsize), ("copies", copies)];
+        let given = given.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        self.pending = Some(Pending::Created(name.clone()));
+        pool.create_dataset(&name, &given).await.map_err(|error| format!("create {name}: {error}"))?;
+        self.pending = None;
+        let random = ChaCha20Rng::seed_from_u64(self.random.next_u64());
+        self.filesystems.insert(name.clone(), Filesystem { files: Files::default(), zpl: None, random });
+        self.mount(&name).await
+    }
+
+    async fn destroy_filesystem(&mut self) -> Result<(), String> {
+        let pool = self.pool()?;
+        let index = self.below(self.filesystems.len());
+        let name = self.filesystems.keys().nth(index).expect("there are more than one").clone();
+        self.unmount(&name).await?;
+        self.pending = Some(Pending::Destroyed(name.clone()));
+        pool.destroy_dataset(&name).await.map_err(|error| format!("destroy {name}: {error}"))?;
+        self.pending = None;
+        self.filesystems.remove(&name);
+        Ok(())
+    }
+
+    async fn set_property(&mut self) -> Result<(), String> {
+        let pool = self.pool()?;
+        let index = self.below(self.filesystems.len());
+        let name = self.filesystems.keys().nth(index).expect("there is one").clone();
+        let (property, value) = [
+            ("compression", "gzip"),
+            ("compression", "off"),
+            ("checksum", "sha512"),
+            ("recordsize", "32K"),
+            ("sync", "always"),
+            ("sync", "standard"),
+        ][self.below(6)];
+        let setting = (property.to_owned(), Setting::Value(value.to_owned()));
+        pool.set_dataset_properties(&name, &[setting]).await.map_err(|error| format!("set {property}: {error}"))
+    }
+
+    async fn mount(&mut self, name: &str) -> Result<(), String> {
+        let zpl = world::mount(&self.pool()?, name, self.machine.clock.clone()).await?;
+        self.filesystems.get_mut(name).expect("it is known").zpl = Some(zpl);
+        Ok(())
+    }
+
+    async fn unmount(&mut self, name: &str) -> Result<(), String> {
+        let pool = self.pool()?;
+        let filesystem = self.filesystems.get_mut(name).expect("it is known");
+        if let Some(zpl) = filesystem.zpl.take() {
+            zpl.unmount().await.map_err(|error| format!("unmount {name}: {error}"))?;
+        }
+        pool.close_filesystem(name).await.map_err(|error| format!("close {name}: {error}"))?;
+        filesystem.files.synced();
+        Ok(())
+    }
+
+    pub(super) async fn export(&mut self) -> Result<(), String> {
+        let names: Vec<String> = self.filesystems.keys().cloned().collect();
+        for name in names {
+            self.unmount(&name).await?;
+        }
+        let pool = self.pool.take().ok_or("no pool is imported")?;
+        pool.export().await.map_err(|error| format!("export: {error}"))
+    }
+
+    pub(super) async fn import(&mut self) -> Result<(), String> {
+        self.outcome.imports += 1;
+        self.pool = Some(self.machine.import().await?);
+        let names: Vec<String> = self.filesystems.keys().cloned().collect();
+        for name in names {
+            self.mount(&name).await?;
+        }
+        Ok(())
+    }
+
+    /// The power fails; what comes back must be what is allowed. It may fail again on the way.
+    async fn crash(&mut self) -> Result<(), String> {
+        for again in [true, true, false] {
+            self.outcome.crashes += 1;
+            self.filesystems.values_mut().for_each(|filesystem| filesystem.zpl = None);
+            let pool = self.pool.take();
+            self.machine.power_cycle(pool).await;
+            if again && self.below(3) == 0 {
+                self.machine.supply.fails_after(20 + self.random.next_u64() % 300);
+            }
+            let supply = self.machine.supply.clone();
+            let imported = tokio::select! {
+                biased;
+                () = supply.lost() => Err(PowerLost),
+                imported = self.import_what_is_left() => Ok(imported),
+            };
+            match imported {
+                Ok(result) if !self.machine.supply.is_out() => {
+                    result?;
+                    self.machine.supply.fails_after(u64::MAX);
+                    return self.verify(true).await;
+                }
+                _ => self.note("the power failed again"),
+            }
+        }
+        Err("the power failed without having been told to".into())
+    }
+
+    async fn import_what_is_left(&mut self) -> Result<(), String> {
+        self.outcome.imports += 1;
+        let pool = self.machine.import().await?;
+        self.pool = Some(pool.clone());
+        let reports = pool.datasets().await.map_err(|error| format!("datasets: {error}"))?;
+        let found: BTreeSet<String> =
+            reports.into_iter().map(|report| report.name).filter(|name| name != POOL).collect();
+        match self.pending.take() {
+            Some(Pending::Created(name)) if found.contains(&name) => {
+                let random = ChaCha20Rng::seed_from_u64(self.random.next_u64());
+                self.filesystems.insert(name, Filesystem { files: Files::default(), zpl: None, random });
+            }
+            Some(Pending::Destroyed(name)) if !found.contains(&name) => drop(self.filesystems.remove(&name)),
+            _ => {}
+        }
+        let known: BTreeSet<String> = self.filesystems.keys().cloned().collect();
+        if known != found {
+            return Err(format!("data sets after the crash are {found:?} instead of {known:?}"));
+        }
+        for name in known {
+            self.mount(&name).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads everything and compares.
+    pub(super) async fn verify(&mut self, crashed: bool) -> Result<(), String> {
+        for (name, filesystem) in &mut self.filesystems {
+            let zpl = filesystem.zpl.as_ref().ok_or_else(|| format!("{name} is not mounted"))?;
+            let tree = walk(zpl).await.map_err(|error| format!("{name}: {error}"))?;
+            self.outcome.done.verified += size(&tree);
+            let checked =
+                if crashed { filesystem.files.check_after_crash(&tree) } else { filesystem.files.check(&tree) };
+            checked.map_err(|error| format!("WRONG: {name}: {error}"))?;
+        }
+        Ok(())
+    }
+}
