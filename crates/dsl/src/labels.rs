@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use futures::future::join_all;
-use platter_buffer::Buf;
+use platter_buffer::{Buf, BufMut};
 use platter_checksum::sha256;
 use platter_device::{BlockDevice, DeviceError};
 use platter_ondisk::label::{
@@ -46,6 +46,32 @@ impl DeviceLabels {
     }
 }
 
+/// What is read at once where a label cannot be read as a whole: the largest sector that disks have.
+const PIECE: usize = 4096;
+/// With more unreadable pieces than this the disk is failing, and each try may take it seconds.
+const UNREADABLE_MAX: usize = 8;
+
+/// The bytes of a label. What the disk cannot read of it is zero: that fails its checksum, and the rest is as good as
+/// ever. One bad sector in each label would cost the whole disk otherwise.
+async fn read_label(device: &dyn BlockDevice, offset: u64) -> Result<BufMut, DeviceError> {
+    let error = match device.read(offset, VDEV_LABEL_SIZE as usize).await {
+        Err(error @ DeviceError::Io { .. }) => error,
+        other => return other,
+    };
+    let mut bytes = BufMut::zeroed(VDEV_LABEL_SIZE as usize);
+    let mut unreadable = 0;
+    for (index, piece) in bytes.chunks_mut(PIECE).enumerate() {
+        match device.read(offset + (index * PIECE) as u64, PIECE).await {
+            Ok(read) => piece.copy_from_slice(&read),
+            Err(_) => unreadable += 1,
+        }
+        if unreadable > UNREADABLE_MAX {
+            return Err(error);
+        }
+    }
+    Ok(bytes)
+}
+
 /// Reads the labels of a device.
 ///
 /// # Errors
@@ -59,7 +85,7 @@ pub async fn read(device: &dyn BlockDevice) -> Result<DeviceLabels, String> {
     let mut problem = String::from("it has no label");
     for index in 0..VDEV_LABELS {
         let offset = label_offset(size, index);
-        let bytes = match device.read(offset, VDEV_LABEL_SIZE as usize).await {
+        let bytes = match read_label(device, offset).await {
             Ok(bytes) => bytes,
             Err(e) => {
                 problem = e.to_string();
