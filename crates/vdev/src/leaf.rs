@@ -446,16 +446,19 @@ impl Leaf {
         }
     }
 
-    /// Whether the boot environment of some label can be read and, when the pool is writable, be written with what it
-    /// holds (`vdev_probe`).
+    /// Whether the boot environment or, failing that, the blank area of some label can be read and, when the pool is
+    /// writable, be written with what it holds (`vdev_probe`, which tries the boot environments only: nothing ever mends
+    /// bad sectors there, so they gather until the disk is given up for them).
     async fn probe(&self, queue: &Arc<Queue>) -> bool {
         let device = queue.device();
         let psize = usable_size(device.size());
-        for index in 0..VDEV_LABELS {
-            let offset = label_offset(psize, index) + BOOT_ENV_OFFSET;
-            let Ok(bytes) = device.read(offset, VDEV_PAD_SIZE as usize).await else { continue };
-            if !self.writable || device.write(offset, vec![bytes.freeze()]).await.is_ok() {
-                return true;
+        for area in [BOOT_ENV_OFFSET, 0] {
+            for index in 0..VDEV_LABELS {
+                let offset = label_offset(psize, index) + area;
+                let Ok(bytes) = device.read(offset, VDEV_PAD_SIZE as usize).await else { continue };
+                if !self.writable || device.write(offset, vec![bytes.freeze()]).await.is_ok() {
+                    return true;
+                }
             }
         }
         false

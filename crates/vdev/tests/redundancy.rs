@@ -5,8 +5,9 @@ mod common;
 
 use common::{Random, Rig, subsets};
 use platter_buffer::Buf;
-use platter_device::{Fault, FaultKind};
+use platter_device::{BlockDevice, Fault, FaultKind};
 use platter_ondisk::Txg;
+use platter_ondisk::label::{BOOT_ENV_OFFSET, VDEV_LABELS, VDEV_PAD_SIZE, label_offset, usable_size};
 use platter_vdev::{Extent, VdevError, VdevKind, VdevState};
 use platter_zio::Priority;
 use proptest::prelude::*;
@@ -227,6 +228,28 @@ async fn stale_children_serve_when_nothing_else_can() {
             leaf.note_missing(Txg(3));
         }
         rig.read_born(0, &data, 3).await.expect("read");
+    }
+}
+
+/// Boot environments that cannot be read make no disk useless, as long as the blank areas can (found by the simulator).
+#[tokio::test]
+async fn a_disk_is_not_given_up_for_its_boot_environments() {
+    let mut random = Random(9);
+    for (area, state) in [(BOOT_ENV_OFFSET, VdevState::Healthy), (0, VdevState::Faulted)] {
+        let rig = Rig::new(VdevKind::Mirror, 2, 9).await;
+        let data = random.buf(16 << 10);
+        rig.write(0, &data, 1).await;
+        let psize = usable_size(rig.shelf.memory[0].size());
+        for label in 0..VDEV_LABELS {
+            let (offset, length) = (label_offset(psize, label) + area, 2 * VDEV_PAD_SIZE - area);
+            rig.shelf.faulty[0].inject(Fault { kind: FaultKind::ReadError, offset, length, times: u64::MAX });
+        }
+        let offset = rig.places(0, data.len() as u64)[0].1;
+        rig.shelf.faulty[0].inject(Fault { kind: FaultKind::ReadError, offset, length: 1, times: 1 });
+        for _ in 0..2 {
+            rig.read(0, &data).await.expect("read");
+        }
+        assert_eq!(rig.top.leaves()[0].condition().state, state, "{area}");
     }
 }
 

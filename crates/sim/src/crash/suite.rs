@@ -87,15 +87,20 @@ pub fn all(length: usize) -> Vec<Vec<Operation>> {
     workloads
 }
 
-/// Every operation, with an `fsync` of what it changed: what a program does that wants it kept. Those that change no
-/// file come first: they are few.
+/// Every operation, with an `fsync` of what it changed: what a program does that wants it kept. Those that change a
+/// file and those that change none come in turn, and of the latter the pool's own before those that change folders,
+/// because different bugs live in them.
 pub fn each_kept() -> Vec<Vec<Operation>> {
     let kept = |operation: Operation| {
         std::iter::once(operation).chain(operation.file().map(Operation::Fsync)).collect::<Vec<_>>()
     };
-    let mut operations = Operation::all();
-    operations.sort_by_key(|operation| operation.file().is_some());
-    operations.into_iter().map(kept).collect()
+    let (files, others): (Vec<_>, Vec<_>) = Operation::all().into_iter().partition(|op| op.file().is_some());
+    let mut operations = Vec::new();
+    for index in 0..files.len().max(others.len()) {
+        operations.extend(files.get(index).copied().map(kept));
+        operations.extend(others.iter().nth_back(index).copied().map(kept));
+    }
+    operations
 }
 
 /// Workload number `index` of the random ones with `length` operations.
