@@ -8,11 +8,15 @@
 //! - the bytes between the length and the end of the last page are zero or stale, never read through this API.
 #![forbid(unsafe_code)]
 
+mod pool;
+
 use std::fmt;
 use std::ops::{Bound, Deref, DerefMut, RangeBounds};
 use std::sync::Arc;
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+pub use pool::{set_idle_max, trim};
 
 /// Alignment and granularity of every buffer, in bytes.
 pub const PAGE_SIZE: usize = 4096;
@@ -23,24 +27,58 @@ struct Page([u8; PAGE_SIZE]);
 
 const _: () = assert!(size_of::<Page>() == PAGE_SIZE);
 
-fn pages_for(length: usize) -> Vec<Page> {
-    Page::new_vec_zeroed(length.div_ceil(PAGE_SIZE)).expect("allocating a block buffer")
+/// The memory of a buffer; it goes to the next one.
+struct Pages(Vec<Page>);
+
+impl Pages {
+    /// For `length` bytes, zero or stale.
+    fn stale(length: usize) -> Self {
+        let count = length.div_ceil(PAGE_SIZE);
+        let fresh = || Page::new_vec_zeroed(count).expect("allocating a block buffer");
+        Self(pool::take(count).unwrap_or_else(fresh))
+    }
+
+    fn zeroed(length: usize) -> Self {
+        let count = length.div_ceil(PAGE_SIZE);
+        match pool::take(count) {
+            Some(mut pages) => {
+                pages.as_mut_bytes().fill(0);
+                Self(pages)
+            }
+            None => Self(Page::new_vec_zeroed(count).expect("allocating a block buffer")),
+        }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        pool::give_back(std::mem::take(&mut self.0));
+    }
 }
 
 /// A writable, uniquely owned, page-aligned buffer. Lengths are in bytes.
 pub struct BufMut {
-    pages: Vec<Page>,
+    pages: Pages,
     length: usize,
 }
 
 impl BufMut {
     /// A buffer of `length` zero bytes.
     pub fn zeroed(length: usize) -> Self {
-        Self { pages: pages_for(length), length }
+        Self { pages: Pages::zeroed(length), length }
+    }
+
+    /// A buffer of `length` bytes that are zero or left over from another buffer: for who overwrites all of them.
+    pub fn unfilled(length: usize) -> Self {
+        Self { pages: Pages::stale(length), length }
     }
 
     /// A copy of `bytes`.
     pub fn copy_from(bytes: &[u8]) -> Self {
+        if let Some(mut pages) = pool::take(bytes.len().div_ceil(PAGE_SIZE)) {
+            pages.as_mut_bytes()[..bytes.len()].copy_from_slice(bytes);
+            return Self { pages: Pages(pages), length: bytes.len() };
+        }
         // Page by page from the source: zeroing everything first would touch the memory twice.
         let mut pages = Vec::with_capacity(bytes.len().div_ceil(PAGE_SIZE));
         let (whole, rest) = bytes.as_chunks::<PAGE_SIZE>();
@@ -50,7 +88,7 @@ impl BufMut {
             last.0[..rest.len()].copy_from_slice(rest);
             pages.push(last);
         }
-        Self { pages, length: bytes.len() }
+        Self { pages: Pages(pages), length: bytes.len() }
     }
 
     /// Makes the buffer shareable without copying.
@@ -67,13 +105,13 @@ impl BufMut {
 impl Deref for BufMut {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.pages.as_bytes()[..self.length]
+        &self.pages.0.as_bytes()[..self.length]
     }
 }
 
 impl DerefMut for BufMut {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.pages.as_mut_bytes()[..self.length]
+        &mut self.pages.0.as_mut_bytes()[..self.length]
     }
 }
 
@@ -86,7 +124,7 @@ impl fmt::Debug for BufMut {
 /// A shared, immutable run of bytes. Cloning and slicing are O(1).
 #[derive(Clone)]
 pub struct Buf {
-    pages: Arc<Vec<Page>>,
+    pages: Arc<Pages>,
     start: usize,
     length: usize,
 }
@@ -152,14 +190,14 @@ impl Buf {
         }
         let (start, length) = (self.start, self.length);
         let pages = Arc::get_mut(&mut self.pages).expect("just made unique");
-        &mut pages.as_mut_bytes()[start..start + length]
+        &mut pages.0.as_mut_bytes()[start..start + length]
     }
 }
 
 impl Deref for Buf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.pages.as_bytes()[self.start..self.start + self.length]
+        &self.pages.0.as_bytes()[self.start..self.start + self.length]
     }
 }
 
@@ -199,6 +237,17 @@ mod tests {
             let buffer = Buf::zeroed(length);
             assert_eq!(buffer.as_ptr() as usize % PAGE_SIZE, 0);
             assert_eq!(buffer.len(), length);
+        }
+    }
+
+    #[test]
+    fn old_memory_shows_nowhere() {
+        for length in [1, 4096, 100_000] {
+            drop(Buf::copy_from(&vec![0xaa; length]));
+            assert!(BufMut::zeroed(length).iter().all(|byte| *byte == 0));
+            let data: Vec<u8> = (0..length).map(|index| index as u8).collect();
+            assert_eq!(&BufMut::copy_from(&data)[..], &data[..]);
+            assert_eq!(BufMut::unfilled(length).len(), length);
         }
     }
 

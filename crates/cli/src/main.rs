@@ -17,6 +17,10 @@ mod zpool;
 
 use std::process::ExitCode;
 
+/// Aligned blocks without a search, and without clearing what the kernel has cleared.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     let called = words.next().unwrap_or_default();

@@ -51,8 +51,8 @@ const MATCH_MIN: usize = 4;
 
 /// Expands a raw block and returns the bytes made; `None`: it is none, or makes more than there is room for.
 ///
-/// Metadata is full of short patterns that repeat (zeros, half-empty records). lz4_flex, which compresses for us, copies
-/// those byte by byte; here it is [`CHUNK`]s of the pattern.
+/// Metadata is full of short patterns that repeat (zeros, half-empty records). lz4_flex, which compresses for us,
+/// copies those byte by byte; here it is [`CHUNK`]s of the pattern.
 fn expand(input: &[u8], output: &mut [u8]) -> Option<usize> {
     let (mut from, mut to) = (0usize, 0usize);
     loop {

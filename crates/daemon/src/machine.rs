@@ -165,6 +165,8 @@ fn whole_disk_kinds(variable: Option<&str>) -> Vec<String> {
 /// When the system has no randomness to give.
 pub fn environment(maker: Arc<dyn FilesystemMaker>) -> std::io::Result<Environment> {
     let memory = MemoryLimit::of_this_process();
+    // A group begins to be written at a fifth of it.
+    platter_buffer::set_idle_max((memory.dirty_bytes_max() / 4) as usize);
     Ok(Environment {
         clock: Arc::new(SystemClock),
         maker,

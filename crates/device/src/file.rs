@@ -410,7 +410,7 @@ fn is_aligned(start: *const u8, length: usize, rules: DirectRules) -> bool {
 }
 
 fn gather(data: &[Buf], length: usize) -> Buf {
-    let mut whole = BufMut::zeroed(length);
+    let mut whole = BufMut::unfilled(length);
     let mut at = 0;
     for buf in data {
         whole[at..at + buf.len()].copy_from_slice(buf);

@@ -37,10 +37,11 @@ pub struct ReadSlot {
 }
 
 impl Assembly {
-    /// Cuts a zeroed buffer into consecutive parts of the given lengths (bytes). The buffer is as long as their sum.
+    /// Cuts a buffer into consecutive parts of the given lengths (bytes). The buffer is as long as their sum; until they
+    /// are filled its bytes are zero or stale.
     pub fn carve(lengths: &[usize]) -> (Self, Vec<ReadSlot>) {
         let total = lengths.iter().sum();
-        let mut buffer = BufMut::zeroed(total);
+        let mut buffer = BufMut::unfilled(total);
         let base = buffer.as_mut_ptr();
         let shared = Arc::new(Shared { base, buffer });
         let mut start = 0;

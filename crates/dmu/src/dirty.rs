@@ -7,7 +7,7 @@
 //! - a change made in group N also lands in every later slot that already shadows the same thing. Callers begin
 //!   their transactions under their own locks, so this is rare; but two transactions that did overlap lose nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use platter_buffer::Buf;
@@ -28,6 +28,8 @@ pub(crate) struct DirtySlot {
     pub(crate) txg: Txg,
     /// Newest contents of data blocks, each one block long.
     pub(crate) blocks: BTreeMap<u64, Buf>,
+    /// Those of them that need not be cached when they are written (`WritePolicy::passing`).
+    pub(crate) passing: BTreeSet<u64>,
     /// Data blocks freed before (or without) being written.
     pub(crate) freed: RangeSet,
     pub(crate) block_size: Option<u32>,
@@ -48,6 +50,7 @@ impl DirtySlot {
         Self {
             txg,
             blocks: BTreeMap::new(),
+            passing: BTreeSet::new(),
             freed: RangeSet::default(),
             block_size: None,
             max_blkid: None,
@@ -157,6 +160,7 @@ impl State {
         self.max_blkid = max_blkid;
         let (slot, _) = self.slot(txg);
         slot.max_blkid = Some(slot.max_blkid.map_or(max_blkid, |max| max.max(blkid)));
+        slot.passing.remove(&blkid);
         if slot.blocks.insert(blkid, block).is_none() { length } else { 0 }
     }
 

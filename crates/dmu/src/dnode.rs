@@ -9,6 +9,7 @@
 
 use std::sync::{Arc, Weak};
 
+use futures::future::join_all;
 use futures::stream::{FuturesOrdered, StreamExt};
 use parking_lot::Mutex;
 use platter_buffer::Buf;
@@ -26,6 +27,8 @@ const READ_ATTEMPTS: usize = 16;
 const READ_WIDTH: usize = 64;
 /// Bytes that one prefetch has under way at a time.
 const PREFETCH_BYTES: usize = 8 << 20;
+/// Bytes of it that one task looks after.
+const PREFETCH_LOT: usize = 512 << 10;
 
 /// What a new object is made of.
 #[derive(Clone, Debug)]
@@ -200,8 +203,25 @@ impl Dnode {
         Ok(self.read_with_tree(blkid, priority).await?.0)
     }
 
+    /// As [`Self::read_block`], for a reader that keeps a copy: it is not cached any longer.
+    ///
+    /// # Errors
+    /// A damaged block.
+    pub async fn read_passing_block(&self, blkid: u64, priority: Priority) -> Result<Buf> {
+        Ok(self.read_newest(blkid, priority, true).await?.0)
+    }
+
     /// Also gives the tree in which the block was looked up, or `None` when memory had it.
     pub(crate) async fn read_with_tree(&self, blkid: u64, priority: Priority) -> Result<(Buf, Option<Arc<DnodePhys>>)> {
+        self.read_newest(blkid, priority, false).await
+    }
+
+    async fn read_newest(
+        &self,
+        blkid: u64,
+        priority: Priority,
+        passing: bool,
+    ) -> Result<(Buf, Option<Arc<DnodePhys>>)> {
         let mut failed: Option<(ZioError, Arc<DnodePhys>)> = None;
         for _ in 0..READ_ATTEMPTS {
             let (tree, size) = {
@@ -221,7 +241,13 @@ impl Dnode {
             let reader = self.core.reader(self.object(), priority);
             let block = match reader.resolve(&tree, blkid).await {
                 Ok(bp) if bp.is_hole() => Ok(zeros(size)),
-                Ok(bp) => reader.block(&bp, 0, blkid).await.map(|block| resized(block, size)),
+                Ok(bp) => {
+                    let block = reader.block(&bp, 0, blkid).await;
+                    if passing {
+                        reader.store.pass_on(&bp);
+                    }
+                    block.map(|block| resized(block, size))
+                }
                 Err(error) => Err(error),
             };
             match block {
@@ -245,10 +271,17 @@ impl Dnode {
             return;
         }
         let this = self.clone();
+        // Each lot is a task of its own: one alone would verify and decompress all blocks on one processor.
+        let lot = (PREFETCH_LOT / size).max(1);
         tokio::spawn(async move {
-            let reads = range.map(|blkid| this.read_block(blkid, Priority::AsyncRead));
-            // Whoever wants the block later meets the error himself.
-            futures::stream::iter(reads).buffered(width).for_each(|_| async {}).await;
+            let lots = range.clone().step_by(lot).map(|first| {
+                let (this, end) = (this.clone(), range.end.min(first + lot as u64));
+                tokio::spawn(async move {
+                    // Whoever wants the block later meets the error himself.
+                    join_all((first..end).map(|blkid| this.read_block(blkid, Priority::AsyncRead))).await;
+                })
+            });
+            futures::stream::iter(lots).buffered((width / lot).max(1)).for_each(|_| async {}).await;
         });
     }
 

@@ -98,6 +98,7 @@ pub(crate) fn for_block(
         embed: properties.embedded_data && level == 0 && !types::has_fill(block_type),
         // Removing a spill block is explicit; a written one has a header and is never all zeros.
         hole: level == 0 && compression != compression::OFF && matches!(kind, BlockKind::Tree { .. }),
+        passing: false,
     }
 }
 
@@ -115,5 +116,6 @@ pub(crate) fn for_head(properties: &WriteProperties, txg: Txg, objset: ObjectId,
         fill,
         embed: false,
         hole: false,
+        passing: false,
     }
 }

@@ -204,7 +204,8 @@ impl TreeSync<'_> {
             if self.shape.object_type == object_type::DNODE { numbers::dnode_slots(block).count() as u64 } else { 1 };
         let context = self.context;
         let kind = BlockKind::Tree { level: 0, blkid };
-        let policy = self.policy(kind, fill);
+        let passing = self.changes.passing.contains(&blkid);
+        let policy = WritePolicy { passing, ..self.policy(kind, fill) };
         let new = context.write(block.clone(), policy, *old).await?;
         if self.object.is_some() {
             context.core.remove_dirty(context.txg, block.len() as u64);

@@ -42,6 +42,18 @@ impl Dnode {
     /// # Errors
     /// See [`write`](Self::write).
     pub async fn write_block(&self, tx: &Tx, blkid: u64, data: Buf) -> Result<()> {
+        self.put_block(tx, blkid, data, false).await
+    }
+
+    /// As [`Self::write_block`], for a writer that keeps a copy: the block is not cached when it has been written.
+    ///
+    /// # Errors
+    /// See [`write`](Self::write).
+    pub async fn write_passing_block(&self, tx: &Tx, blkid: u64, data: Buf) -> Result<()> {
+        self.put_block(tx, blkid, data, true).await
+    }
+
+    async fn put_block(&self, tx: &Tx, blkid: u64, data: Buf, passing: bool) -> Result<()> {
         self.prepare(tx.txg(), blkid).await?;
         let mut state = self.state.lock();
         if data.len() != state.block_size as usize {
@@ -54,6 +66,9 @@ impl Dnode {
         }
         self.dirty_slot(&mut state, tx.txg())?;
         let bytes = state.put(tx.txg(), blkid, data);
+        if passing {
+            state.slot(tx.txg()).0.passing.insert(blkid);
+        }
         drop(state);
         self.core.add_dirty(tx.txg(), bytes);
         Ok(())

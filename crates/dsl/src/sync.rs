@@ -38,8 +38,13 @@ pub const VERSION: u64 = 5000;
 /// Runs until the pool is stopped.
 pub async fn run(core: Arc<Core>) {
     let timeout = Duration::from_secs(core.environment.txg_timeout_seconds.max(1));
+    let mut trimmed = tokio::time::Instant::now();
     loop {
         let wanted = tokio::time::timeout(timeout, core.gate.wanted()).await.is_ok();
+        if trimmed.elapsed() >= timeout {
+            platter_buffer::trim();
+            trimmed = tokio::time::Instant::now();
+        }
         let stopping = core.stopping.load(Ordering::Acquire);
         let open = core.gate.open_txg();
         if !wanted && !stopping && !is_dirty(&core, open) {

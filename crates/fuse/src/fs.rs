@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use platter_transport::{
     Directory, Entry, Errno, Filesystem, NodeId, OpenFlags, Operation, Reply, Request, SetAttr as ChangeAttr,
 };
-use platter_zpl::{Fallocate, FileKind, NewFile, RenameFlags, SeekFor, SetXattr};
+use platter_zpl::{Fallocate, FileKind, Keeper, NewFile, RenameFlags, SeekFor, SetXattr};
 
 use crate::attr::{ENTRY_TTL, attr_ttl, blank_attr, file_attr, set_attr, type_bits};
 use crate::control::Control;
@@ -85,14 +85,21 @@ impl Filesystem for PlatterFs {
                 let work = self.zpl.tmpfile(self.object(node), new, flags & O_EXCL == 0);
                 self.answer_created(self.run("tmpfile", work), reply);
             }
-            Operation::Read { offset, size } => {
-                match self.run("read", self.zpl.read(self.object(node), offset, size.into())) {
+            Operation::Read { offset, size, direct } => {
+                match self.run("read", self.zpl.read_for(self.object(node), offset, size.into(), keeper(direct))) {
                     Ok(pieces) => reply.data(&pieces),
                     Err(error) => reply.error(error),
                 }
             }
-            Operation::Write { offset, data, drop_privileges } => {
-                self.write(node, offset, data, drop_privileges, reply);
+            Operation::Write { offset, data, drop_privileges, direct } => {
+                if let Err(error) = self.drop_privileges(self.object(node), drop_privileges) {
+                    return reply.error(error);
+                }
+                // The kernel knows the file's size, so the offset of an appending write is right already.
+                match self.run("write", self.zpl.write_for(self.object(node), Some(offset), data, keeper(direct))) {
+                    Ok(written) => reply.written(written as u32),
+                    Err(error) => reply.error(error),
+                }
             }
             Operation::Release => self.release_node(node, reply),
             // Nothing to do at a close; said this way the kernel asks only once.
@@ -251,18 +258,6 @@ impl PlatterFs {
         answer_empty(self.run("rename", self.zpl.rename(from, name, to, new_name, flags)), reply);
     }
 
-    fn write(&self, node: NodeId, offset: u64, data: &[u8], drop_privileges: bool, reply: Reply) {
-        let object = self.object(node);
-        if let Err(error) = self.drop_privileges(object, drop_privileges) {
-            return reply.error(error);
-        }
-        // The kernel knows the file's size, so the offset of an appending write is right already.
-        match self.run("write", self.zpl.write(object, offset, data, false)) {
-            Ok(written) => reply.written(written as u32),
-            Err(error) => reply.error(error),
-        }
-    }
-
     fn readdir(&self, node: NodeId, offset: u64, size: u32, reply: Reply) {
         let mut entries = Directory::new(size);
         if let Some(own) = self.control.entries(node, offset) {
@@ -386,6 +381,11 @@ impl PlatterFs {
             Err(error) => reply.error(error),
         }
     }
+}
+
+/// Who keeps what is read or written: the kernel, unless it was told not to.
+fn keeper(direct: bool) -> Keeper {
+    if direct { Keeper::Nobody } else { Keeper::Caller }
 }
 
 /// A node that does not change, for as long as the kernel likes.

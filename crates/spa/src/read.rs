@@ -53,7 +53,7 @@ fn decode(bp: &BlkPtr, bookmark: Bookmark, stored: Buf) -> Result<Buf> {
         }
         stored
     } else {
-        let mut out = BufMut::zeroed(bp.lsize() as usize);
+        let mut out = BufMut::unfilled(bp.lsize() as usize);
         platter_compress::decompress(kind, &stored, &mut out).map_err(|e| damaged(bookmark, bp, e))?;
         out.freeze()
     };

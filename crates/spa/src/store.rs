@@ -253,6 +253,10 @@ impl BlockStore for Store {
         self.state.cache.keeps_data(objset)
     }
 
+    fn pass_on(&self, bp: &BlkPtr) {
+        self.state.cache.remove(bp);
+    }
+
     fn read_cached(&self, bp: &BlkPtr) -> Option<Buf> {
         self.state.cache.get(bp)
     }

@@ -127,7 +127,7 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
             Placed::At(dvas) => dvas,
             Placed::Gang(bp) => {
                 store.note_born(&bp, resumptions).await?;
-                state.cache.insert(policy.bookmark.objset, &bp, data);
+                remember(store, policy, &bp, data);
                 return Ok(bp);
             }
         }
@@ -143,8 +143,14 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
         return Err(error);
     }
     store.note_born(&bp, resumptions).await?;
-    state.cache.insert(policy.bookmark.objset, &bp, data);
+    remember(store, policy, &bp, data);
     Ok(bp)
+}
+
+fn remember(store: &Store, policy: &WritePolicy, bp: &BlkPtr, data: Buf) {
+    if !policy.passing {
+        store.state().cache.insert(policy.bookmark.objset, bp, data);
+    }
 }
 
 /// What became of the search for space.

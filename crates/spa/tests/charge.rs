@@ -65,6 +65,7 @@ async fn checksums_compression_and_parity_are_charged_by_kind_and_bytes() {
         fill: 1,
         embed: false,
         hole: false,
+        passing: false,
     };
     // Half of it can be compressed.
     let mut data = vec![7; 128 << 10];

@@ -77,15 +77,18 @@ pub enum Operation<'a> {
         umask: u32,
         flags: i32,
     },
+    /// `direct`: past the kernel's page cache.
     Read {
         offset: u64,
         size: u32,
+        direct: bool,
     },
     /// `drop_privileges`: the caller may not keep set-id bits.
     Write {
         offset: u64,
         data: &'a [u8],
         drop_privileges: bool,
+        direct: bool,
     },
     Release,
     Flush,
@@ -282,8 +285,8 @@ fn operation(code: u32, mut body: Body<'_>, extended_setxattr: bool) -> Result<O
             Operation::TmpFile { mode, umask, flags: flags as i32 }
         }
         opcode::READ => {
-            let wire::ReadIn { offset, size, .. } = body.take()?;
-            Operation::Read { offset, size }
+            let wire::ReadIn { offset, size, flags, .. } = body.take()?;
+            Operation::Read { offset, size, direct: is_direct(flags) }
         }
         opcode::READDIR => {
             let wire::ReadIn { offset, size, .. } = body.take()?;
@@ -294,9 +297,9 @@ fn operation(code: u32, mut body: Body<'_>, extended_setxattr: bool) -> Result<O
             Operation::ReadDirPlus { offset, size }
         }
         opcode::WRITE => {
-            let wire::WriteIn { offset, size, write_flags, .. } = body.take()?;
+            let wire::WriteIn { offset, size, write_flags, flags, .. } = body.take()?;
             let drop_privileges = write_flags & wire::WRITE_KILL_SUIDGID != 0;
-            Operation::Write { offset, data: body.bytes(size)?, drop_privileges }
+            Operation::Write { offset, data: body.bytes(size)?, drop_privileges, direct: is_direct(flags) }
         }
         opcode::RELEASE => Operation::Release,
         opcode::RELEASEDIR => Operation::ReleaseDir,
@@ -383,6 +386,11 @@ fn set_attr(wire: &wire::SetAttrIn) -> Result<SetAttr, Errno> {
     })
 }
 
+/// Whether a file was opened with `O_DIRECT`.
+fn is_direct(flags: u32) -> bool {
+    flags & rustix::fs::OFlags::DIRECT.bits() != 0
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -407,7 +415,7 @@ mod tests {
     fn lengths_beyond_the_message_are_refused() {
         let write = wire::WriteIn { offset: 3, size: 5, write_flags: wire::WRITE_KILL_SUIDGID, ..Default::default() };
         let body = [write.as_bytes(), b"12345"].concat();
-        let expected = Operation::Write { offset: 3, data: b"12345", drop_privileges: true };
+        let expected = Operation::Write { offset: 3, data: b"12345", drop_privileges: true, direct: false };
         assert_eq!(parsed(opcode::WRITE, &body), Ok(expected));
         assert_eq!(parsed(opcode::WRITE, &body[..body.len() - 1]), Err(Errno::INVAL));
         let forgets = wire::BatchForgetIn { count: u32::MAX, dummy: 0 };

@@ -3,7 +3,8 @@
 //!
 //! Invariants:
 //! - at most [`limit`] transfers of a class are with the device, so that a scrub does not starve a reader;
-//! - a transfer that finds its class idle goes to the device at once, on the caller's own task;
+//! - a transfer that finds its class idle goes to the device at once, on the caller's own task; beyond [`AT_ONCE`]
+//!   writes of a group's data, only those go that make a large transfer together with their neighbours;
 //! - waiting transfers of a class leave in ascending order of offset, wrapping around; neighbours leave as one transfer
 //!   of up to [`JOIN_MAX`] bytes, reads across gaps of up to [`READ_GAP_MAX`] bytes;
 //! - a joined transfer that fails is repeated piece by piece, so that each waiter gets its own result;
@@ -45,6 +46,13 @@ pub const fn limit(class: usize) -> usize {
     [10, 3, 10, 10, 3][class]
 }
 
+/// Writes of a transaction group's data that may be with the device while little else waits
+/// (`zfs_vdev_async_write_min_active`). What comes meanwhile gathers to larger transfers: the device has the same work
+/// in fewer pieces, and the locks of a file system below us are taken less often.
+const AT_ONCE: usize = 2;
+
+const ASYNC_WRITE: usize = 3;
+
 type Reply = oneshot::Sender<Result<(), DeviceError>>;
 
 enum Io {
@@ -74,6 +82,8 @@ impl Pending {
 #[derive(Default)]
 struct Class {
     active: usize,
+    /// Bytes that wait.
+    waiting: u64,
     /// By offset and order of arrival.
     pending: BTreeMap<(u64, u64), Pending>,
     /// Where the last batch ended.
@@ -84,6 +94,30 @@ struct Class {
 struct State {
     classes: [Class; CLASSES],
     arrivals: u64,
+}
+
+impl Class {
+    /// The next transfers that travel as one; none when none waits.
+    fn next_batch(&mut self) -> Vec<Pending> {
+        let start = self.pending.range((self.position, 0)..).next().or_else(|| self.pending.iter().next());
+        let Some((&key, _)) = start else { return Vec::new() };
+        let first = self.pending.remove(&key).expect("just found");
+        let (begin, is_read) = (first.offset, first.is_read());
+        let mut end = first.end();
+        let mut batch = vec![first];
+        let gap_max = if is_read { READ_GAP_MAX } else { 0 };
+        while batch.len() < PIECES_MAX {
+            let Some((&key, next)) = self.pending.range((end, 0)..).next() else { break };
+            if next.is_read() != is_read || next.offset - end > gap_max || next.end() - begin > JOIN_MAX {
+                break;
+            }
+            end = next.end();
+            batch.push(self.pending.remove(&key).expect("just found"));
+        }
+        self.position = end;
+        self.waiting -= batch.iter().map(|pending| pending.length).sum::<u64>();
+        batch
+    }
 }
 
 /// The queue in front of one open device. Offsets are the device's.
@@ -106,15 +140,7 @@ struct Place<'a> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let batch = self.queue.next_batch(self.class);
-        if batch.is_empty() {
-            return;
-        }
-        // Without a runtime (it is being shut down) the waiters learn that their transfers were dropped.
-        if let Some(runtime) = self.queue.runtime.clone().or_else(|| Handle::try_current().ok()) {
-            runtime.spawn(self.queue.clone().work(self.class, batch));
-        } else {
-            self.queue.state.lock().classes[self.class].active -= 1;
-        }
+        self.queue.send_off(self.class, batch);
     }
 }
 
@@ -154,19 +180,33 @@ impl Queue {
         // One lock for the look and the entry, in a scope without an await: the future has to be `Send`.
         let queued = {
             let mut state = self.state.lock();
-            if state.classes[class].active < limit(class) {
+            let most = limit(class);
+            let at_once = if class == ASYNC_WRITE { AT_ONCE } else { most };
+            if state.classes[class].active < at_once {
                 state.classes[class].active += 1;
                 Err(io)
             } else {
                 state.arrivals += 1;
                 let order = state.arrivals;
                 let (reply, answer) = oneshot::channel();
-                state.classes[class].pending.insert((offset, order), Pending { offset, length, io, arrived, reply });
-                Ok(answer)
+                let class = &mut state.classes[class];
+                class.pending.insert((offset, order), Pending { offset, length, io, arrived, reply });
+                class.waiting += length;
+                let one_more = class.active < most && class.waiting >= JOIN_MAX;
+                let batch = if one_more {
+                    class.active += 1;
+                    class.next_batch()
+                } else {
+                    Vec::new()
+                };
+                Ok((answer, batch))
             }
         };
         let answer = match queued {
-            Ok(answer) => answer,
+            Ok((answer, batch)) => {
+                self.send_off(class, batch);
+                answer
+            }
             Err(io) => {
                 let _place = Place { queue: self, class };
                 self.histograms.note_size(class, length, false);
@@ -187,26 +227,24 @@ impl Queue {
     fn next_batch(&self, class: usize) -> Vec<Pending> {
         let mut state = self.state.lock();
         let class = &mut state.classes[class];
-        let start = class.pending.range((class.position, 0)..).next().or_else(|| class.pending.iter().next());
-        let Some((&key, _)) = start else {
+        let batch = class.next_batch();
+        if batch.is_empty() {
             class.active -= 1;
-            return Vec::new();
-        };
-        let first = class.pending.remove(&key).expect("just found");
-        let (begin, is_read) = (first.offset, first.is_read());
-        let mut end = first.end();
-        let mut batch = vec![first];
-        let gap_max = if is_read { READ_GAP_MAX } else { 0 };
-        while batch.len() < PIECES_MAX {
-            let Some((&key, next)) = class.pending.range((end, 0)..).next() else { break };
-            if next.is_read() != is_read || next.offset - end > gap_max || next.end() - begin > JOIN_MAX {
-                break;
-            }
-            end = next.end();
-            batch.push(class.pending.remove(&key).expect("just found"));
         }
-        class.position = end;
         batch
+    }
+
+    /// Carries out a batch, which has a place among the active ones, and what waits after it, on the runtime.
+    fn send_off(self: &Arc<Self>, class: usize, batch: Vec<Pending>) {
+        if batch.is_empty() {
+            return;
+        }
+        // Without a runtime (it is being shut down) the waiters learn that their transfers were dropped.
+        if let Some(runtime) = self.runtime.clone().or_else(|| Handle::try_current().ok()) {
+            runtime.spawn(self.clone().work(class, batch));
+        } else {
+            self.state.lock().classes[class].active -= 1;
+        }
     }
 
     /// Carries out batches of a class until none waits.

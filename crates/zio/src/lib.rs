@@ -36,6 +36,9 @@ pub trait BlockStore: Send + Sync + 'static {
     /// Like [`read`](Self::read), but only when no I/O is needed.
     fn read_cached(&self, bp: &BlkPtr) -> Option<Buf>;
 
+    /// Says that a block need not be cached any longer: whoever asked for it keeps a copy.
+    fn pass_on(&self, _bp: &BlkPtr) {}
+
     /// Whether data that is read of object set `objset` is kept: only then is it worth being read ahead.
     fn keeps_data(&self, _objset: ObjectId) -> bool {
         true

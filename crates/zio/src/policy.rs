@@ -63,4 +63,6 @@ pub struct WritePolicy {
     pub embed: bool,
     /// Whether a level-0 block of zeros may become a hole.
     pub hole: bool,
+    /// Whether whoever wrote it keeps a copy (the kernel's page cache does), so that it need not be cached.
+    pub passing: bool,
 }

@@ -34,6 +34,14 @@ impl Zpl {
     /// # Errors
     /// [`ZplError::IsDirectory`], damage.
     pub async fn read(&self, object: ObjectId, offset: u64, length: u64) -> Result<Vec<Buf>> {
+        self.read_for(object, offset, length, Keeper::Nobody).await
+    }
+
+    /// As [`Self::read`]; `keeper` says whether the reader keeps what it gets.
+    ///
+    /// # Errors
+    /// As for [`Self::read`].
+    pub async fn read_for(&self, object: ObjectId, offset: u64, length: u64, keeper: Keeper) -> Result<Vec<Buf>> {
         let znode = self.file(object).await?;
         let _shared = znode.lock.read().await;
         let end = offset.saturating_add(length);
@@ -50,7 +58,10 @@ impl Zpl {
             return Ok(Vec::new());
         }
         let block_size = u64::from(znode.dnode.block_size());
-        let ahead = znode.streams.lock().read(offset, end, size);
+        let (ahead, is_stream) = {
+            let mut streams = znode.streams.lock();
+            (streams.read(offset, end, size), streams.is_long(end))
+        };
         if let Some(range) = ahead {
             let first = range.start / block_size;
             znode.dnode.prefetch(first, range.end.div_ceil(block_size) - first);
@@ -62,11 +73,19 @@ impl Zpl {
             if from == 0 && to == block_size { block } else { block.slice(from as usize..to as usize) }
         };
         let (first, last) = (offset / block_size, (end - 1) / block_size);
+        // What a long stream leaves behind is not asked for again soon; where only a part is read, the rest follows.
+        let passing = keeper == Keeper::Caller && is_stream;
+        let read = async |blkid: u64| {
+            if passing && (blkid + 1) * block_size <= end {
+                znode.dnode.read_passing_block(blkid, Priority::SyncRead).await
+            } else {
+                znode.dnode.read_block(blkid, Priority::SyncRead).await
+            }
+        };
         let pieces = if first == last {
-            vec![piece(first, znode.dnode.read_block(first, Priority::SyncRead).await?)]
+            vec![piece(first, read(first).await?)]
         } else {
-            let reads: FuturesOrdered<_> =
-                (first..=last).map(|blkid| znode.dnode.read_block(blkid, Priority::SyncRead)).collect();
+            let reads: FuturesOrdered<_> = (first..=last).map(&read).collect();
             let blocks: Vec<Buf> = reads.try_collect().await?;
             blocks.into_iter().zip(first..).map(|(block, blkid)| piece(blkid, block)).collect()
         };
@@ -80,19 +99,28 @@ impl Zpl {
     /// [`ZplError::FileTooLarge`], [`ZplError::NotPermitted`] for an immutable file, no space, damage. What was written
     /// before the error counts: the error comes only when that is nothing.
     pub async fn write(&self, object: ObjectId, offset: u64, data: &[u8], append: bool) -> Result<usize> {
-        let done = self.write_all(object, offset, data, append).await?;
+        let at = if append { None } else { Some(offset) };
+        self.write_for(object, at, data, Keeper::Nobody).await
+    }
+
+    /// As [`Self::write`], `at` an offset or the end; `keeper` says whether the writer keeps what it wrote.
+    ///
+    /// # Errors
+    /// As for [`Self::write`].
+    pub async fn write_for(&self, object: ObjectId, at: Option<u64>, data: &[u8], keeper: Keeper) -> Result<usize> {
+        let done = self.write_all(object, at, data, keeper).await?;
         self.settle(object).await?;
         Ok(done)
     }
 
-    async fn write_all(&self, object: ObjectId, offset: u64, data: &[u8], append: bool) -> Result<usize> {
+    async fn write_all(&self, object: ObjectId, offset: Option<u64>, data: &[u8], keeper: Keeper) -> Result<usize> {
         self.check_writable()?;
         let znode = self.file(object).await?;
         let mut done = 0;
         while done < data.len() {
             let rest = &data[done..data.len().min(done + WRITE_MAX as usize)];
-            let at = if append { None } else { Some(offset.saturating_add(done as u64)) };
-            match self.write_some(&znode, at, rest).await {
+            let at = offset.map(|offset| offset.saturating_add(done as u64));
+            match self.write_some(&znode, at, rest, keeper).await {
                 Ok(written) => done += written,
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
@@ -102,7 +130,7 @@ impl Zpl {
     }
 
     /// Writes in one transaction; `None` as the offset means at the end.
-    async fn write_some(&self, znode: &Arc<Znode>, offset: Option<u64>, data: &[u8]) -> Result<usize> {
+    async fn write_some(&self, znode: &Arc<Znode>, offset: Option<u64>, data: &[u8], keeper: Keeper) -> Result<usize> {
         let record_size = self.os.properties().record_size;
         // In place: the block size stays, so other blocks may be read and written meanwhile.
         if let Some(offset) = offset {
@@ -113,14 +141,15 @@ impl Zpl {
                 let unit = u64::from(block_size);
                 let range_end = end.checked_next_multiple_of(unit).unwrap_or(u64::MAX);
                 let _range = znode.ranges.lock(offset / unit * unit, range_end, true).await;
-                return self.write_locked(znode, offset, data, block_size, None).await;
+                let extent = Extent { offset, block_size, eof: None };
+                return self.write_locked(znode, extent, data, keeper).await;
             }
         }
         let _alone = znode.lock.write().await;
         let offset = offset.unwrap_or_else(|| znode.state.lock().phys.size);
         let end = checked_end(offset, data.len() as u64)?;
         let block_size = self.grown(znode, end, record_size);
-        self.write_locked(znode, offset, data, block_size, None).await
+        self.write_locked(znode, Extent { offset, block_size, eof: None }, data, keeper).await
     }
 
     /// Writes a whole block that a log record leads to; the file ends at `eof` at least, though the block may go on.
@@ -129,7 +158,8 @@ impl Zpl {
         let _alone = znode.lock.write().await;
         let end = checked_end(offset, data.len() as u64)?;
         let block_size = self.grown(&znode, end, self.os.properties().record_size);
-        self.write_locked(&znode, offset, data, block_size, Some(eof)).await.map(|_| ())
+        let extent = Extent { offset, block_size, eof: Some(eof) };
+        self.write_locked(&znode, extent, data, Keeper::Nobody).await.map(|_| ())
     }
 
     /// The block size the file must have before it may reach `end`.
@@ -147,15 +177,8 @@ impl Zpl {
         self.grown(znode, length, self.os.properties().record_size)
     }
 
-    /// The file ends at `eof`, or where the data does, or where it did.
-    async fn write_locked(
-        &self,
-        znode: &Arc<Znode>,
-        offset: u64,
-        data: &[u8],
-        block_size: u32,
-        eof: Option<u64>,
-    ) -> Result<usize> {
+    async fn write_locked(&self, znode: &Arc<Znode>, extent: Extent, data: &[u8], keeper: Keeper) -> Result<usize> {
+        let Extent { offset, block_size, eof } = extent;
         let (size, takers) = {
             let state = znode.state.lock();
             if state.freed {
@@ -173,7 +196,7 @@ impl Zpl {
             znode.dnode.set_block_size(&tx, block_size).await?;
         }
         znode.touched(tx.txg());
-        let (done, failed) = write_blocks(znode, &tx, offset, data, u64::from(block_size), size).await;
+        let (done, failed) = write_blocks(znode, &tx, extent, data, size, keeper).await;
         if done > 0 {
             let now = self.now().to_words();
             let end = offset + done as u64;
@@ -294,6 +317,25 @@ impl Zpl {
     }
 }
 
+/// Who has a copy of what is read or written, so that it need not be cached here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeper {
+    /// Nobody that is known of.
+    Nobody,
+    /// Whoever calls: the kernel, in its page cache.
+    Caller,
+}
+
+/// Where data goes.
+#[derive(Clone, Copy)]
+pub(crate) struct Extent {
+    pub(crate) offset: u64,
+    /// The block size that the file has by then.
+    pub(crate) block_size: u32,
+    /// Where the file ends at least; `None`: where the data does, or where it did.
+    pub(crate) eof: Option<u64>,
+}
+
 fn checked_end(offset: u64, length: u64) -> Result<u64> {
     offset.checked_add(length).filter(|&end| end <= SIZE_MAX).ok_or(ZplError::FileTooLarge)
 }
@@ -314,11 +356,12 @@ fn grown_block_size(block_size: u32, end: u64, record_size: u32) -> u32 {
 pub(crate) async fn write_blocks(
     znode: &Znode,
     tx: &Tx,
-    offset: u64,
+    extent: Extent,
     data: &[u8],
-    block_size: u64,
     size: u64,
+    keeper: Keeper,
 ) -> (usize, Option<ZplError>) {
+    let (offset, block_size) = (extent.offset, u64::from(extent.block_size));
     let mut done = 0;
     while done < data.len() {
         let at = offset + done as u64;
@@ -328,7 +371,9 @@ pub(crate) async fn write_blocks(
         // Nothing of the block is worth reading when the piece covers all of it that lies inside the file.
         let covers = within == 0 && at + piece.len() as u64 >= size;
         let beyond = blkid * block_size >= size;
-        let result = if whole {
+        let result = if whole && keeper == Keeper::Caller {
+            znode.dnode.write_passing_block(tx, blkid, Buf::copy_from(piece)).await
+        } else if whole {
             znode.dnode.write_block(tx, blkid, Buf::copy_from(piece)).await
         } else if covers || beyond {
             let mut block = BufMut::zeroed(block_size as usize);

@@ -49,6 +49,7 @@ pub use attr::{
     WallClock,
 };
 pub use error::{Result, ZplError};
+pub use file::Keeper;
 pub use fs::Zpl;
 pub use options::{AtimeMode, CreateOptions, MountOptions, SpaceInfo, UnlimitedSpace, XattrMode};
 pub use path::object_path;

@@ -7,6 +7,8 @@
 const WINDOW_MAX: u64 = 16 << 20;
 /// First distance fetched ahead, in bytes.
 const WINDOW_MIN: u64 = 256 << 10;
+/// Window of a stream that is expected to go on, in bytes.
+const LONG: u64 = 2 << 20;
 /// Streams watched in one file.
 const STREAMS: usize = 4;
 
@@ -30,6 +32,11 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
+    /// Whether a read that ended at `end` belongs to a stream that has gone on for a while.
+    pub fn is_long(&self, end: u64) -> bool {
+        self.streams.iter().any(|stream| stream.next >= end && stream.next - end <= WINDOW_MIN && stream.window >= LONG)
+    }
+
     /// Takes note of a read of `offset..end` in a file of `size` bytes and returns the bytes to fetch ahead, if any.
     pub fn read(&mut self, offset: u64, end: u64, size: u64) -> Option<std::ops::Range<u64>> {
         self.clock += 1;

@@ -18,7 +18,7 @@ use platter_zio::ZioError;
 
 use crate::attr::{FileKind, SetAttr, SetXattr};
 use crate::error::{Result, ZplError};
-use crate::file::write_blocks;
+use crate::file::{Extent, Keeper, write_blocks};
 use crate::fs::Zpl;
 use crate::log::{self, LoggedTx};
 use crate::namespace::{CREATE_COST, dirent};
@@ -424,7 +424,8 @@ impl Zpl {
         if block_size != file.dnode.block_size() {
             file.dnode.set_block_size(tx, block_size).await?;
         }
-        if let (_, Some(error)) = write_blocks(&file, tx, 0, value, u64::from(block_size), 0).await {
+        let extent = Extent { offset: 0, block_size, eof: None };
+        if let (_, Some(error)) = write_blocks(&file, tx, extent, value, 0, Keeper::Nobody).await {
             return Err(error);
         }
         let now = self.now().to_words();

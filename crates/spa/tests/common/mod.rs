@@ -55,5 +55,6 @@ pub fn policy() -> WritePolicy {
         fill: 1,
         embed: false,
         hole: false,
+        passing: false,
     }
 }

@@ -1,0 +1,141 @@
+//! Memory of buffers that are gone, kept for the next ones.
+//!
+//! Memory from the system comes as pages that the kernel clears at the first touch: for a block of 128 KiB that costs
+//! more than copying it. So the pages of a dropped buffer wait here for one of the same size.
+//!
+//! Invariants:
+//! - never more bytes wait than [`set_idle_max`] allows;
+//! - what [`trim`] finds to have waited unused since its last call goes back to the system.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::{PAGE_SIZE, Page};
+
+/// Most bytes that wait, until somebody says how many.
+const IDLE_MAX: usize = 64 << 20;
+/// Buffers of up to this many pages are kept, each number of pages for itself.
+const PAGES_MAX: usize = 512;
+
+/// Buffers of one size.
+struct Shelf {
+    idle: Vec<Vec<Page>>,
+    /// Fewest that were idle since the last [`trim`]: nobody needed these.
+    unused: usize,
+}
+
+struct Pool {
+    shelves: [Mutex<Shelf>; PAGES_MAX],
+    /// Bytes that wait.
+    idle: AtomicUsize,
+    /// Most of them.
+    most: AtomicUsize,
+}
+
+static POOL: Pool = Pool::new();
+
+impl Pool {
+    const fn new() -> Self {
+        let shelves = [const { Mutex::new(Shelf { idle: Vec::new(), unused: 0 }) }; PAGES_MAX];
+        Self { shelves, idle: AtomicUsize::new(0), most: AtomicUsize::new(IDLE_MAX) }
+    }
+
+    fn shelf(&self, pages: usize) -> Option<&Mutex<Shelf>> {
+        self.shelves.get(pages.checked_sub(1)?)
+    }
+
+    fn take(&self, count: usize) -> Option<Vec<Page>> {
+        let mut shelf = self.shelf(count)?.lock();
+        let pages = shelf.idle.pop()?;
+        shelf.unused = shelf.unused.min(shelf.idle.len());
+        self.idle.fetch_sub(count * PAGE_SIZE, Ordering::Relaxed);
+        Some(pages)
+    }
+
+    fn give_back(&self, pages: Vec<Page>) {
+        let Some(shelf) = self.shelf(pages.len()) else { return };
+        let bytes = pages.len() * PAGE_SIZE;
+        if self.idle.fetch_add(bytes, Ordering::Relaxed) + bytes > self.most.load(Ordering::Relaxed) {
+            self.idle.fetch_sub(bytes, Ordering::Relaxed);
+        } else {
+            shelf.lock().idle.push(pages);
+        }
+    }
+
+    fn trim(&self) {
+        for (index, shelf) in self.shelves.iter().enumerate() {
+            let unused = {
+                let mut shelf = shelf.lock();
+                let keep = shelf.idle.len() - shelf.unused;
+                shelf.unused = keep;
+                shelf.idle.split_off(keep)
+            };
+            self.idle.fetch_sub(unused.len() * (index + 1) * PAGE_SIZE, Ordering::Relaxed);
+        }
+    }
+}
+
+/// `count` pages with stale contents.
+pub(crate) fn take(count: usize) -> Option<Vec<Page>> {
+    POOL.take(count)
+}
+
+/// Keeps `pages` when there is room.
+pub(crate) fn give_back(pages: Vec<Page>) {
+    POOL.give_back(pages);
+}
+
+/// Gives memory back to the system that no buffer has needed since the last call. To be called now and then, such as
+/// after each transaction group.
+pub fn trim() {
+    POOL.trim();
+}
+
+/// Lets at most `bytes` wait. Worth as much as is written and freed again between two transaction groups.
+pub fn set_idle_max(bytes: usize) {
+    POOL.most.store(bytes, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::FromZeros;
+
+    use super::*;
+
+    fn pages(count: usize) -> Vec<Page> {
+        Page::new_vec_zeroed(count).expect("memory")
+    }
+
+    #[test]
+    fn memory_is_used_again_and_given_back_when_nobody_needs_it() {
+        let pool = Pool::new();
+        let idle = |pool: &Pool| pool.idle.load(Ordering::Relaxed) / PAGE_SIZE;
+        let first = pages(37);
+        let place = first.as_ptr();
+        assert!(pool.take(37).is_none());
+        pool.give_back(first);
+        assert_eq!(idle(&pool), 37);
+        assert!(pool.take(36).is_none());
+        let again = pool.take(37).expect("it is there");
+        assert_eq!((again.as_ptr(), idle(&pool)), (place, 0));
+        pool.give_back(again);
+        // Needed since the last call, then no more.
+        pool.trim();
+        assert_eq!(idle(&pool), 37);
+        pool.trim();
+        assert_eq!(idle(&pool), 0);
+    }
+
+    #[test]
+    fn no_more_waits_than_allowed() {
+        let pool = Pool::new();
+        for _ in 0..IDLE_MAX / (PAGES_MAX * PAGE_SIZE) + 3 {
+            pool.give_back(pages(PAGES_MAX));
+        }
+        pool.give_back(pages(PAGES_MAX + 1));
+        pool.give_back(pages(0));
+        assert_eq!(pool.idle.load(Ordering::Relaxed), IDLE_MAX);
+        assert!(pool.take(0).is_none() && pool.take(PAGES_MAX + 1).is_none());
+    }
+}
