@@ -11,6 +11,7 @@ mod platter;
 mod props;
 mod session;
 mod table;
+mod txgs;
 mod usage;
 mod zfs;
 mod zpool;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use platter_daemon::api::{DaemonStatus, ErrorBody, Outcome};
+use platter_daemon::api::{DaemonStatus, ErrorBody, LogLevel, Outcome};
 use platter_daemon::client::Client;
 use platter_daemon::home::Home;
 use platter_daemon::run;
@@ -44,6 +44,9 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },
+    /// Show what the latest transaction groups wrote and where their time went
+    #[command(after_help = crate::txgs::HELP, override_usage = crate::txgs::USAGE)]
+    Txgs(crate::txgs::Arguments),
     /// The daemon that owns imported pools and mounts; it starts by itself when a command needs it
     Daemon {
         #[command(subcommand)]
@@ -70,6 +73,11 @@ enum DaemonAction {
         #[arg(short = 'j', long)]
         json: bool,
     },
+    /// Tell what it logs, or change that at once
+    LogLevel {
+        /// off, error, warn, info, debug or trace; of one part only: platter_dsl=debug
+        level: Option<String>,
+    },
 }
 
 /// Runs it; the exit code.
@@ -77,6 +85,7 @@ pub fn main() -> u8 {
     let result = match Arguments::parse().command {
         Command::Zpool { words } => return crate::zpool::main(&words),
         Command::Zfs { words } => return crate::zfs::main(&words),
+        Command::Txgs(arguments) => return crate::txgs::main(&arguments),
         Command::Daemon { action } => daemon(action.unwrap_or(DaemonAction::Status { json: false })),
     };
     match result {
@@ -104,6 +113,7 @@ fn daemon(action: DaemonAction) -> Result<u8, ErrorBody> {
             Ok(0)
         }),
         DaemonAction::Stop => block_on(stop(Client::new(home))),
+        DaemonAction::LogLevel { level } => block_on(log_level(Client::new(home), level)),
         DaemonAction::Status { json } => block_on(status(Client::new(home), json)),
     }
 }
@@ -132,6 +142,20 @@ async fn stop(client: Client) -> Result<u8, ErrorBody> {
             .hint(format!("its log is '{}'", client.home().log_file().display())));
     }
     outln!("platter: the daemon (pid {pid}) ended");
+    Ok(0)
+}
+
+async fn log_level(client: Client, level: Option<String>) -> Result<u8, ErrorBody> {
+    if client.home().daemon_pid().is_none() {
+        outln!("platter: no daemon runs in '{}'", client.home().path().display());
+        return Ok(1);
+    }
+    let path = "/v1/daemon/log-level";
+    let now: LogLevel = match level {
+        Some(level) => client.post(path, &LogLevel { level }).await?,
+        None => client.get(path).await?,
+    };
+    outln!("{}", now.level);
     Ok(0)
 }
 

@@ -70,6 +70,13 @@ pub struct DaemonStatus {
     pub mounts: u64,
 }
 
+/// `GET /v1/daemon/log-level` answers with it, `POST` sets it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLevel {
+    /// `info`, or levels of parts: `info,platter_dsl=debug`.
+    pub level: String,
+}
+
 /// `GET /v1/pools`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PoolNames {

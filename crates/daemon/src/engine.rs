@@ -10,7 +10,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use platter_dsl::report::{DatasetReport, Detail, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
 use platter_dsl::request::{Changed, CreateRequest, ImportRequest, PoolChange, Setting};
-use platter_dsl::{Environment, Events, Pool, Result};
+use platter_dsl::{Environment, Events, Pool, Result, TxgsReport};
 
 /// Makes, finds and opens pools.
 #[async_trait]
@@ -54,6 +54,7 @@ pub trait PoolHandle: Send + Sync + 'static {
     async fn set_property(&self, name: &str, value: &str) -> Result<()>;
     async fn history(&self) -> Result<Vec<HistoryEntry>>;
     async fn log_command(&self, text: &str) -> Result<()>;
+    fn txgs(&self, after: u64) -> TxgsReport;
     async fn sync(&self) -> Result<()>;
     async fn scrub_start(&self) -> Result<()>;
     async fn scrub_pause(&self) -> Result<()>;
@@ -168,6 +169,10 @@ impl PoolHandle for RealPool {
 
     async fn log_command(&self, text: &str) -> Result<()> {
         self.0.log_command(text).await
+    }
+
+    fn txgs(&self, after: u64) -> TxgsReport {
+        self.0.txgs(after)
     }
 
     async fn sync(&self) -> Result<()> {

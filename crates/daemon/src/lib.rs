@@ -19,6 +19,7 @@ pub mod dead_mounts;
 pub mod engine;
 pub mod fuse_mounter;
 pub mod home;
+pub mod log;
 pub mod machine;
 pub mod mount_plan;
 pub mod mounter;

@@ -1,7 +1,6 @@
 //! The daemon's life: lock, log, socket, pools, requests, and an orderly end on SIGTERM, SIGINT or `platter daemon
 //! stop`.
 
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use crate::home::Home;
 use crate::mounter::Mounter;
 use crate::server::{Context, router};
 use crate::state::Daemon;
-use crate::{dead_mounts, machine};
+use crate::{dead_mounts, log, machine};
 
 /// How long requests may take to finish after the daemon was told to stop.
 const GRACE: Duration = Duration::from_secs(10);
@@ -48,7 +47,7 @@ pub fn run(home: Home, detached: bool, parts: Parts) -> Result<(), ErrorBody> {
         return Err(ErrorBody::new(format!("a daemon (pid {pid}) already runs in '{}'", home.path().display()))
             .hint("stop it with 'platter daemon stop', or set PLATTER_HOME to another folder"));
     };
-    start_log();
+    log::start();
     let threads = std::thread::available_parallelism().map_or(4, |count| count.get().max(4));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
@@ -64,16 +63,6 @@ pub fn run(home: Home, detached: bool, parts: Parts) -> Result<(), ErrorBody> {
     runtime.shutdown_timeout(Duration::from_secs(2));
     drop(lock);
     result
-}
-
-fn start_log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("PLATTER_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(std::io::stderr).try_init();
-    std::panic::set_hook(Box::new(|info| {
-        // One line in the log, wherever the thread was.
-        let _ = writeln!(std::io::stderr(), "{info}\n{}", std::backtrace::Backtrace::force_capture());
-    }));
 }
 
 fn listen(home: &Home) -> Result<UnixListener, ErrorBody> {

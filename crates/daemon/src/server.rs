@@ -12,18 +12,19 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use platter_dsl::Event;
 use platter_dsl::report::{Detail, HistoryEntry, ImportableReport};
 use platter_dsl::request::Changed;
+use platter_dsl::{Event, TxgsReport};
 use serde::Deserialize;
 use tokio::sync::watch;
 
 use crate::api::{
     ChangePool, ClearLabel, ClearPool, ClosePool, CreateDataset, CreatePool, CreatedDataset, CreatedPool, DaemonStatus,
-    Datasets, DestroyDataset, DestroyedDatasets, ErrorBody, ImportPool, MountEntry, MountOutcome, MountRequest,
-    Outcome, PoolNames, PoolView, RenameDataset, ScrubPool, SearchPools, SetDatasetProperties, SetIdQuota,
-    SetPoolProperty, UnmountRequest, Userspace, Whose,
+    Datasets, DestroyDataset, DestroyedDatasets, ErrorBody, ImportPool, LogLevel, MountEntry, MountOutcome,
+    MountRequest, Outcome, PoolNames, PoolView, RenameDataset, ScrubPool, SearchPools, SetDatasetProperties,
+    SetIdQuota, SetPoolProperty, UnmountRequest, Userspace, Whose,
 };
+use crate::log;
 use crate::state::{Answer, Daemon};
 
 /// What the routes share.
@@ -58,6 +59,7 @@ pub fn router(context: Context) -> Router {
     Router::new()
         .route("/v1/daemon", get(daemon_status))
         .route("/v1/daemon/stop", post(daemon_stop))
+        .route("/v1/daemon/log-level", get(log_level).post(set_log_level))
         .route("/v1/events", get(events))
         .route("/v1/events/clear", post(clear_events))
         .route("/v1/pools", get(pool_names).post(create_pool))
@@ -66,6 +68,7 @@ pub fn router(context: Context) -> Router {
         .route("/v1/pools/{name}/destroy", post(destroy_pool))
         .route("/v1/pools/{name}/properties", post(set_pool_property))
         .route("/v1/pools/{name}/history", get(history))
+        .route("/v1/pools/{name}/txgs", get(txgs))
         .route("/v1/pools/{name}/sync", post(sync_pool))
         .route("/v1/pools/{name}/scrub", post(scrub_pool))
         .route("/v1/pools/{name}/clear", post(clear_pool))
@@ -107,6 +110,14 @@ async fn daemon_status(State(context): State<Context>) -> Json<DaemonStatus> {
 async fn daemon_stop(State(context): State<Context>) -> Json<Outcome> {
     context.stop.send_replace(true);
     Json(Outcome::default())
+}
+
+async fn log_level() -> Reply<LogLevel> {
+    Ok(Json(LogLevel { level: log::level()? }))
+}
+
+async fn set_log_level(Json(call): Json<LogLevel>) -> Reply<LogLevel> {
+    Ok(Json(LogLevel { level: log::set_level(&call.level)? }))
 }
 
 #[derive(Deserialize)]
@@ -174,6 +185,14 @@ async fn set_pool_property(
 
 async fn history(State(context): State<Context>, Path(name): Path<String>) -> Reply<Vec<HistoryEntry>> {
     to_its_end(async move { context.daemon.history(&name).await }).await
+}
+
+async fn txgs(
+    State(context): State<Context>,
+    Path(name): Path<String>,
+    Query(query): Query<After>,
+) -> Reply<TxgsReport> {
+    Ok(Json(context.daemon.txgs(&name, query.after)?))
 }
 
 async fn sync_pool(State(context): State<Context>, Path(name): Path<String>) -> Reply<Outcome> {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use parking_lot::RwLock;
 use platter_dsl::report::{Detail, HistoryEntry, ImportableReport, PoolReport, VdevReport};
 use platter_dsl::request::{Changed, PoolChange, VdevRequest};
-use platter_dsl::{Event, PoolError};
+use platter_dsl::{Event, PoolError, TxgsReport};
 
 use crate::api::{
     ChangePool, ClearLabel, ClearPool, ClosePool, CreatePool, CreatedPool, DaemonStatus, ErrorBody, ImportPool,
@@ -257,6 +257,11 @@ impl Daemon {
     /// Forgets all events; how many there were.
     pub fn clear_events(&self) -> usize {
         self.engine.events().clear()
+    }
+
+    /// What a pool's finished groups after group `after` did.
+    pub fn txgs(&self, name: &str, after: u64) -> Answer<TxgsReport> {
+        Ok(self.pool(name)?.txgs(after))
     }
 
     /// Names of all pools, those that could not be opened included.

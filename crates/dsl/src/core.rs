@@ -34,6 +34,7 @@ use crate::features::Features;
 use crate::labels::LabelTarget;
 use crate::origin::MosAccess;
 use crate::scrub::ScrubState;
+use crate::txgs::TxgHistory;
 use crate::version::PoolVersion;
 
 /// Data sets and directories by name and object.
@@ -130,6 +131,8 @@ pub struct Core {
     pub stopping: AtomicBool,
     /// Devices of all leaves that could be opened, by leaf guid, for labels.
     pub leaf_devices: Mutex<BTreeMap<u64, Arc<dyn BlockDevice>>>,
+    /// What the latest groups did.
+    pub txgs: TxgHistory,
 }
 
 impl Core {

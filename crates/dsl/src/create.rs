@@ -31,6 +31,7 @@ use crate::origin::{self, MosAccess};
 use crate::properties::AtCreation;
 use crate::request::{CreateRequest, VdevRequest};
 use crate::scrub::ScrubState;
+use crate::txgs::TxgHistory;
 use crate::version::PoolVersion;
 use crate::{
     block_properties, config_object, encryption, history, limits, member_check, mos, names, open_vdevs,
@@ -431,6 +432,7 @@ async fn build(
         flush_logs: AtomicBool::new(false),
         stopping: AtomicBool::new(false),
         leaf_devices: Mutex::new(leaf_devices),
+        txgs: TxgHistory::default(),
     });
     let (limits_set, plain): (Vec<_>, Vec<_>) =
         plan.dataset_properties.iter().partition(|(name, _)| space::is_limit(name) || *name == "filesystem_limit");

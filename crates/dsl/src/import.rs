@@ -30,6 +30,7 @@ use crate::error::{PoolError, Result};
 use crate::features::{self, Features};
 use crate::open_vdevs::{self, FoundDevices};
 use crate::request::ImportRequest;
+use crate::txgs::TxgHistory;
 use crate::version::PoolVersion;
 use crate::{
     config_object, dtl, error_log, intent, mos, multihost, names, pool_properties, salt, scrub, space_maps, tree,
@@ -459,6 +460,7 @@ async fn finish(
         flush_logs: AtomicBool::new(false),
         stopping: AtomicBool::new(false),
         leaf_devices: Mutex::new(leaf_devices),
+        txgs: TxgHistory::default(),
     });
     core.pool_properties.write().extend(properties);
     core.update_available();

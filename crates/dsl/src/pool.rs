@@ -21,6 +21,7 @@ use crate::error::{PoolError, Result};
 use crate::properties::AtCreation;
 use crate::report::{DatasetReport, Detail, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
 use crate::request::{Changed, CreateRequest, ImportRequest, PoolChange, Setting};
+use crate::txgs::TxgsReport;
 use crate::{
     change, change_properties, create, dataset_report, destroy, discover, events, history, import, intent,
     log_spacemaps, member_check, multihost, names, pool_properties, properties, rename, scrub, space, status, sync,
@@ -334,6 +335,11 @@ impl Pool {
         }
         let text = text.to_owned();
         self.core.task(async move |core, tx| Ok(history::append_command(&core, &tx, &text).await?)).await
+    }
+
+    /// The finished groups after group `after` that are still remembered.
+    pub fn txgs(&self, after: u64) -> TxgsReport {
+        self.core.txgs.after(after, self.core.gate.synced_txg())
     }
 
     /// Writes blocks of more than `bytes` as gang blocks from now on, as a fragmented pool would

@@ -22,12 +22,14 @@ use platter_ondisk::uberblock::Uberblock;
 use platter_ondisk::{BlkPtr, Txg};
 use platter_spa::free_gang;
 use platter_zio::{BlockStore, Canary};
+use tracing::Instrument;
 
 use crate::config::PoolConfig;
 use crate::core::Core;
 use crate::dataset::{Dataset, Snapshot};
 use crate::dir::{Dir, SpaceChange, UsedKind, reserved_delta};
 use crate::labels::{self, Half};
+use crate::txgs::{Course, Opening};
 use crate::{ddt, deadlist, dtl, intent, log_spacemaps, multihost, salt, space_maps, zapify};
 
 /// More passes than this mean that sync does not converge.
@@ -39,6 +41,7 @@ pub const VERSION: u64 = 5000;
 pub async fn run(core: Arc<Core>) {
     let timeout = Duration::from_secs(core.environment.txg_timeout_seconds.max(1));
     let mut trimmed = tokio::time::Instant::now();
+    let mut opened = Opening::now(&core);
     loop {
         let wanted = tokio::time::timeout(timeout, core.gate.wanted()).await.is_ok();
         if trimmed.elapsed() >= timeout {
@@ -50,11 +53,11 @@ pub async fn run(core: Arc<Core>) {
         if !wanted && !stopping && !is_dirty(&core, open) {
             continue;
         }
-        let txg = core.gate.quiesce().await;
-        match platter_spa::must_succeed(sync(&core, txg)).await {
-            Ok(()) => core.gate.finish(txg),
+        let span = tracing::debug_span!("txg", pool = core.name(), txg = open.0);
+        match finish_group(&core, &mut opened).instrument(span).await {
+            Ok(()) => {}
             Err(error) => {
-                tracing::error!(pool = core.name(), %txg, %error, "sync failed; the pool is stopped");
+                tracing::error!(pool = core.name(), txg = %open, %error, "sync failed; the pool is stopped");
                 core.gate.suspend(error.to_string());
                 core.store.suspension().stop(&error.to_string());
                 core.tasks.lock().clear();
@@ -67,6 +70,20 @@ pub async fn run(core: Arc<Core>) {
     }
 }
 
+/// Closes the open group and brings it to stable storage. `opened` says since when it was open, then since when the next
+/// one is.
+async fn finish_group(core: &Arc<Core>, opened: &mut Opening) -> Result<()> {
+    tracing::debug!("quiescing");
+    let closed = Opening::now(core);
+    let txg = core.gate.quiesce().await;
+    let mut course = Course::begin(core, txg, std::mem::replace(opened, closed), closed);
+    platter_spa::must_succeed(sync(core, txg, &mut course)).await?;
+    // Before anybody hears that the group is finished: who waited for it finds it there.
+    core.txgs.add(course.end(core));
+    core.gate.finish(txg);
+    Ok(())
+}
+
 /// Whether group `txg` has anything to write.
 fn is_dirty(core: &Core, txg: Txg) -> bool {
     !core.tasks.lock().is_empty()
@@ -76,7 +93,7 @@ fn is_dirty(core: &Core, txg: Txg) -> bool {
         || core.store.state().allocator.lock().deferred() > 0
 }
 
-async fn sync(core: &Arc<Core>, txg: Txg) -> Result<()> {
+async fn sync(core: &Arc<Core>, txg: Txg, course: &mut Course) -> Result<()> {
     let tasks = std::mem::take(&mut *core.tasks.lock());
     core.store.state().allocator.lock().absorb_log(txg);
     let work = !tasks.is_empty()
@@ -108,9 +125,10 @@ async fn sync(core: &Arc<Core>, txg: Txg) -> Result<()> {
         for task in tasks {
             task.run(core.clone(), txg).await;
         }
-        let (root, config_changed) = converge(core, &tx).await?;
+        let settled = converge(core, &tx).await?;
+        course.flush(settled.passes);
         make_durable(core, txg, resumptions).await?;
-        commit(core, txg, root, config_changed).await
+        commit(core, txg, settled.root, settled.config_changed).await
     }
     .await;
     core.store.set_pass(0);
@@ -160,9 +178,17 @@ async fn free_deferred(core: &Arc<Core>, tx: &Tx) -> Result<()> {
     if kept.is_empty() { Ok(()) } else { list.append(tx, &kept).await }
 }
 
-/// Writes data sets, MOS and space maps until nothing is dirty; returns the MOS's root pointer, and whether the
-/// configuration was written, so that the labels must follow.
-async fn converge(core: &Arc<Core>, tx: &Tx) -> Result<(BlkPtr, bool)> {
+/// A group of which every block is written.
+struct Settled {
+    /// The MOS's root pointer.
+    root: BlkPtr,
+    /// Whether the configuration was written, so that the labels must follow.
+    config_changed: bool,
+    passes: u32,
+}
+
+/// Writes data sets, MOS and space maps until nothing is dirty.
+async fn converge(core: &Arc<Core>, tx: &Tx) -> Result<Settled> {
     let txg = tx.txg();
     let maps = space_maps::vdev_maps(core);
     let logging = log_spacemaps::is_enabled(core);
@@ -204,7 +230,7 @@ async fn converge(core: &Arc<Core>, tx: &Tx) -> Result<(BlkPtr, bool)> {
             && !core.store.state().allocator.lock().is_dirty()
             && core.store.state().late_frees.lock().is_empty();
         if settled {
-            return Ok((root, config_changed));
+            return Ok(Settled { root, config_changed, passes: pass });
         }
     }
     Err(ZioError::corrupt("sync", format!("txg {txg} did not converge in {PASSES_MAX} passes")))

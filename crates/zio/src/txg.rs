@@ -240,6 +240,11 @@ impl TxgGate {
         self.state.lock().expect("txg state").dirty.iter().sum()
     }
 
+    /// Bytes that writers put into group `txg` and that are not on disk yet; `txg` is one of the last three.
+    pub fn dirty_of(&self, txg: Txg) -> u64 {
+        self.state.lock().expect("txg state").dirty[slot(txg)]
+    }
+
     /// The open group.
     pub fn open_txg(&self) -> Txg {
         self.state.lock().expect("txg state").open

@@ -14,7 +14,7 @@ mod iostat_columns;
 mod layout;
 mod list;
 mod names;
-mod pools;
+pub(crate) mod pools;
 mod scrub;
 mod small;
 pub use small::print_version;

@@ -11,7 +11,7 @@ use platter_dsl::report::{
     VdevReport,
 };
 use platter_dsl::request::{Changed, CreateRequest, ImportRequest, PoolChange, Setting};
-use platter_dsl::{Pool, PoolError, Result};
+use platter_dsl::{Pool, PoolError, Result, TxgReport};
 
 use super::*;
 use crate::api::{
@@ -133,6 +133,10 @@ impl PoolHandle for FakePool {
     async fn log_command(&self, text: &str) -> Result<()> {
         self.log.lock().push(text.to_owned());
         Ok(())
+    }
+    fn txgs(&self, after: u64) -> TxgsReport {
+        let groups = (after + 1..=3).map(|txg| TxgReport { txg, ..TxgReport::default() }).collect();
+        TxgsReport { synced: 3, groups }
     }
     async fn sync(&self) -> Result<()> {
         Ok(())
@@ -356,6 +360,15 @@ impl Bench {
 
 fn close() -> ClosePool {
     ClosePool::default()
+}
+
+#[tokio::test]
+async fn a_pool_tells_of_its_transaction_groups() {
+    let bench = Bench::new().with_pool().await;
+    let numbers = |after| bench.daemon.txgs("tank", after).unwrap().groups.iter().map(|g| g.txg).collect::<Vec<_>>();
+    assert_eq!((numbers(0), numbers(2)), (vec![1, 2, 3], vec![3]));
+    let unknown = bench.daemon.txgs("nosuch", 0).unwrap_err();
+    assert_eq!((&*unknown.message, unknown.exit_code), ("cannot open 'nosuch': no such pool", 1));
 }
 
 #[tokio::test]

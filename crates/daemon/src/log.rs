@@ -1,0 +1,123 @@
+//! The daemon's log on standard error, and what of it is written.
+//!
+//! Invariants: there is one log in a process; what it writes can be changed while it runs, and what cannot be understood
+//! changes nothing.
+
+use std::io::Write;
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::api::ErrorBody;
+
+/// What is logged when nothing else is asked for, and by the parts that a level does not name.
+const DEFAULT: &str = "info";
+
+/// Takes a new filter into use.
+type Reload = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
+
+struct Log {
+    reload: Reload,
+    /// The level as it was given.
+    level: Mutex<String>,
+}
+
+static LOG: OnceLock<Log> = OnceLock::new();
+
+/// Starts the log with the level of the environment variable `PLATTER_LOG`, and sends panics to it.
+pub fn start() {
+    let wanted = std::env::var("PLATTER_LOG").ok().filter(|text| !text.is_empty());
+    let filter = wanted.and_then(|text| EnvFilter::try_new(&text).ok().map(|filter| (text, filter)));
+    let (level, filter) = filter.unwrap_or_else(|| (DEFAULT.to_owned(), EnvFilter::new(DEFAULT)));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .with_filter_reloading();
+    let handle = builder.reload_handle();
+    if builder.try_init().is_ok() {
+        let reload = Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string()));
+        let _ = LOG.set(Log { reload, level: Mutex::new(level) });
+    }
+    std::panic::set_hook(Box::new(|info| {
+        // One line in the log, wherever the thread was.
+        let _ = writeln!(std::io::stderr(), "{info}\n{}", std::backtrace::Backtrace::force_capture());
+    }));
+}
+
+fn log() -> Result<&'static Log, ErrorBody> {
+    LOG.get().ok_or_else(|| ErrorBody::new("this process keeps no log"))
+}
+
+/// The level in use.
+///
+/// # Errors
+/// When this process keeps no log.
+pub fn level() -> Result<String, ErrorBody> {
+    Ok(log()?.level.lock().clone())
+}
+
+/// Logs from now on what `text` says: a level, or levels of parts (`platter_dsl=debug`), separated by commas. Returns
+/// the level in use.
+///
+/// # Errors
+/// When the text is neither, or this process keeps no log.
+pub fn set_level(text: &str) -> Result<String, ErrorBody> {
+    let level = parse(text)?;
+    let log = log()?;
+    let mut current = log.level.lock();
+    let fail = |reason: String| ErrorBody::new(format!("cannot set the log level to '{text}': {reason}"));
+    let filter = EnvFilter::try_new(&level).map_err(|error| fail(error.to_string()))?;
+    (log.reload)(filter).map_err(fail)?;
+    tracing::info!("the log level is now '{level}', it was '{current}'");
+    current.clone_from(&level);
+    Ok(level)
+}
+
+/// The complete level: parts that are not named go on as always. The filter's own parser takes any word for the name of
+/// a part, so that a slip would silence all others.
+fn parse(text: &str) -> Result<String, ErrorBody> {
+    let is_level =
+        |word: &str| !word.is_empty() && word.chars().all(char::is_alphabetic) && word.parse::<LevelFilter>().is_ok();
+    let is_part = |word: &str| {
+        let plain = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "_:".contains(c));
+        word.split_once('=').is_some_and(|(name, level)| plain(name) && is_level(level))
+    };
+    let words: Vec<&str> = text.split(',').map(str::trim).collect();
+    if let Some(word) = words.iter().find(|word| !is_level(word) && !is_part(word)) {
+        let message = format!("cannot set the log level to '{text}': '{word}' is no level");
+        return Err(ErrorBody { exit_code: 2, ..ErrorBody::new(message) }
+            .hint("levels are off, error, warn, info, debug and trace; of one part only: platter_dsl=debug"));
+    }
+    let all = words.iter().any(|word| is_level(word));
+    Ok(if all { words.join(",") } else { format!("{DEFAULT},{}", words.join(",")) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_is_for_all_or_for_some_parts() {
+        for (given, complete) in [
+            ("debug", "debug"),
+            ("off", "off"),
+            ("warn, platter_spa=trace", "warn,platter_spa=trace"),
+            ("platter_dsl=debug", "info,platter_dsl=debug"),
+            ("platter_dsl::sync=debug", "info,platter_dsl::sync=debug"),
+        ] {
+            assert_eq!(parse(given).as_deref(), Ok(complete));
+            assert!(EnvFilter::try_new(complete).is_ok(), "{complete}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_level_is_refused() {
+        for wrong in ["", "verbose", "platter_dsl", "platter_dsl=loud", "=debug", "debug,", "3", "a b=debug"] {
+            let refused = parse(wrong).expect_err(wrong);
+            assert_eq!(refused.exit_code, 2, "{wrong}");
+        }
+    }
+}
