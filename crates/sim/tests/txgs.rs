@@ -61,6 +61,17 @@ impl Bench {
     }
 }
 
+/// A megabyte that does not compress (splitmix64).
+fn noise(seed: u64) -> Vec<u8> {
+    let words = (1..=1_u64 << 17).map(|n| {
+        let state = (n + (seed << 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let state = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let state = (state ^ (state >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        state ^ (state >> 31)
+    });
+    words.flat_map(u64::to_le_bytes).collect()
+}
+
 /// A few groups of growing size.
 fn history() -> Vec<TxgReport> {
     clock::run(|clock| async move {
@@ -73,10 +84,7 @@ fn history() -> Vec<TxgReport> {
             let new = NewFile { mode: 0o644, umask: 0, uid: 0, gid: 0, open: false };
             let file = zpl.create(zpl.root(), name, new).await.expect("created");
             for at in 0..number + 1 {
-                // What does not compress.
-                let bytes: Vec<u8> = (0..1_u64 << 20)
-                    .map(|n| ((n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(at as u32) >> 56) as u8)
-                    .collect();
+                let bytes = noise(at as u64);
                 zpl.write(file.object, (at as u64) << 20, &bytes, false).await.expect("written");
             }
             bench.clock.sleep(Duration::from_millis(700)).await;
