@@ -1,7 +1,7 @@
 //! The daemon's log on standard error, and what of it is written.
 //!
-//! Invariants: there is one log in a process; what it writes can be changed while it runs, and what cannot be understood
-//! changes nothing.
+//! Invariants: there is one log in a process; what it writes can be changed while it runs, and what cannot be
+//! understood changes nothing.
 
 use std::io::Write;
 use std::sync::OnceLock;

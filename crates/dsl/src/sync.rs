@@ -70,8 +70,8 @@ pub async fn run(core: Arc<Core>) {
     }
 }
 
-/// Closes the open group and brings it to stable storage. `opened` says since when it was open, then since when the next
-/// one is.
+/// Closes the open group and brings it to stable storage. `opened` says since when it was open, then since when the
+/// next one is.
 async fn finish_group(core: &Arc<Core>, opened: &mut Opening) -> Result<()> {
     tracing::debug!("quiescing");
     let closed = Opening::now(core);

@@ -1,5 +1,5 @@
-//! What the latest transaction groups did and where their time went, for `platter txgs` (`module/zfs/spa_stats.c`, kstat
-//! `txgs`).
+//! What the latest transaction groups did and where their time went, for `platter txgs` (kstat `txgs`,
+//! `module/zfs/spa_stats.c`).
 //!
 //! Invariants:
 //! - only groups that are on stable storage are kept, in their order, none left out, and at most [`GROUPS_MAX`];
