@@ -33,9 +33,9 @@ nanoseconds open, quiesce, sync and flush, passes.";
 /// What may follow the command, for `--help`.
 pub const USAGE: &str = "platter txgs [-H | -j] [-p] [POOL]... [INTERVAL [COUNT]]";
 /// The heading of lines for a person.
-const HEADING: &str = "group      written; sync and flush; average write; rate           time of each phase";
+const HEADING: &str = "group     written; sync and flush; average write; rate            time of each phase";
 /// Where the phases begin, however short the numbers before them.
-const PHRASE_WIDTH: usize = 55;
+const PHRASE_WIDTH: usize = 54;
 
 /// Words of the command.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -296,7 +296,7 @@ mod tests {
     fn a_line_has_the_form_that_people_know() {
         assert_eq!(
             line(&group(1234), false),
-            "txg 1234  1431 MB; 23723 ms of spa_sync; avg sz: 127 KB; 60 MB/s     \
+            "txg 1234  1431 MB; 23723 ms of spa_sync; avg sz: 127 KB; 60 MB/s   \
              open 5000 ms  quiesce 0 ms  sync 23600 ms  flush 123 ms  3 passes"
         );
         let exact = line(&group(1234), true);
