@@ -21,7 +21,7 @@ const LAYERS: [&[&str]; 16] = [
     &["fuse"],
     &["daemon"],
     &["cli"],
-    &["itest", "tidy"],
+    &["bench", "itest", "tidy"],
 ];
 
 /// What a crate's manifest says about its place in the house.

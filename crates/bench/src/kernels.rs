@@ -1,0 +1,180 @@
+//! Parity and checksums next to what is fastest elsewhere: `raidz_test -B`, and memory's own bandwidth.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use platter_parity::{generate, reconstruct};
+
+use crate::error::Result;
+use crate::interrupt;
+use crate::program::{find, output};
+
+/// Blocks that are measured, bytes.
+const BLOCKS: [usize; 3] = [128 << 10, 256 << 10, 1 << 20];
+/// Columns with data.
+const COLUMNS: usize = 8;
+/// Reconstructions by `raidz_test`'s names, with the parity columns that are there.
+const REBUILDS: [(&str, &[usize]); 7] = [
+    ("rec_p", &[0]),
+    ("rec_q", &[1]),
+    ("rec_r", &[2]),
+    ("rec_pq", &[0, 1]),
+    ("rec_pr", &[0, 2]),
+    ("rec_qr", &[1, 2]),
+    ("rec_pqr", &[0, 1, 2]),
+];
+/// All of `raidz_test` takes some minutes.
+const RAIDZ_TEST_LIMIT: Duration = Duration::from_secs(900);
+
+/// A rate by the name of its case, MiB/s of a block's data.
+pub type Rates = BTreeMap<String, f64>;
+
+fn case(function: &str, block: usize) -> String {
+    let (size, unit) = if block < 1 << 20 { (block >> 10, "K") } else { (block >> 20, "M") };
+    format!("parity-{function}-{size}{unit}")
+}
+
+/// MiB per second of `work`, which handles `block` bytes each time.
+fn rate(block: usize, time: Duration, mut work: impl FnMut()) -> f64 {
+    // Reading the clock takes longer than a small block.
+    let batch = ((4 << 20) / block).max(1) as u32;
+    work();
+    let start = Instant::now();
+    let mut runs = 0u32;
+    while start.elapsed() < time {
+        (0..batch).for_each(|_| work());
+        runs += batch;
+    }
+    f64::from(runs) * block as f64 / start.elapsed().as_secs_f64() / f64::from(1 << 20)
+}
+
+/// Our parity: generation and every reconstruction.
+///
+/// # Errors
+/// Only when interrupted.
+pub fn parity(time: Duration) -> Result<Rates> {
+    let mut rates = Rates::new();
+    for block in BLOCKS {
+        let column = block / COLUMNS;
+        let mut data: Vec<Vec<u8>> = (0..COLUMNS).map(|index| vec![index as u8 * 37 + 1; column]).collect();
+        for count in 1..=3 {
+            interrupt::check()?;
+            let views: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
+            let mut parity = vec![vec![0; column]; count];
+            let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+            let name = format!("gen_{}", &"pqr"[..count]);
+            rates.insert(case(&name, block), rate(block, time, || generate(count, &views, &mut outputs)));
+        }
+        let parity = vec![vec![9; column]; 3];
+        for (name, rows) in REBUILDS {
+            interrupt::check()?;
+            let good: Vec<Option<&[u8]>> =
+                (0..3).map(|row| rows.contains(&row).then_some(parity[row].as_slice())).collect();
+            // The first data columns are lost, as there.
+            let missing: Vec<usize> = (0..rows.len()).collect();
+            let mut views: Vec<&mut [u8]> = data.iter_mut().map(Vec::as_mut_slice).collect();
+            let mut work = || reconstruct(&mut views, &good, &missing).expect("enough parity");
+            rates.insert(case(name, block), rate(block, time, &mut work));
+        }
+    }
+    Ok(rates)
+}
+
+/// Why OpenZFS's parity cannot be measured; `None` when it can.
+pub fn raidz_test_missing() -> Option<String> {
+    find("raidz_test").is_none().then(|| "no program raidz_test".into())
+}
+
+/// The fastest of OpenZFS's implementations, each case for itself. `limit` cuts a short run off.
+///
+/// # Errors
+/// What `raidz_test` said.
+pub fn raidz_test(limit: Option<Duration>) -> Result<Rates> {
+    let mut command = Command::new("raidz_test");
+    // Its output is buffered, and lost when it is cut off, unless somebody makes it write whole lines.
+    if find("stdbuf").is_some() {
+        command = Command::new("stdbuf");
+        command.args(["-oL", "raidz_test"]);
+    }
+    command.args(["-B", "-d", &COLUMNS.to_string()]);
+    let report = output(&mut command, limit.unwrap_or(RAIDZ_TEST_LIMIT), limit.is_some())?;
+    Ok(parse_raidz_test(&report))
+}
+
+/// The best rate of each function for the sizes that are measured.
+pub fn parse_raidz_test(report: &str) -> Rates {
+    let mut rates = Rates::new();
+    for line in report.lines() {
+        let fields: Vec<&str> = line.split(',').map(str::trim).collect();
+        let [_, function, columns, block, per_column, ..] = fields[..] else { continue };
+        let numbers = (columns.parse::<f64>(), block.parse::<usize>(), per_column.parse::<f64>());
+        let (Ok(columns), Ok(block), Ok(per_column)) = numbers else { continue };
+        if BLOCKS.contains(&block) {
+            // It tells what each column gets; `total_bw` would count parity as if it were data.
+            let best = rates.entry(case(function, block)).or_insert(0.0);
+            *best = best.max(per_column * columns);
+        }
+    }
+    rates
+}
+
+/// Fletcher-4 over blocks of 128 KiB that lie in memory, one after the other, MiB/s.
+pub fn fletcher(time: Duration) -> f64 {
+    over_memory(time, |block| {
+        black_box(platter_checksum::fletcher_4(black_box(block)));
+    })
+}
+
+/// Reading and adding up the same memory, MiB/s: what its bandwidth allows one thread.
+pub fn memory(time: Duration) -> f64 {
+    over_memory(time, |block| {
+        let words = block.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
+        black_box(words.fold(0, u64::wrapping_add));
+    })
+}
+
+/// The same with a block that stays in the processor's cache, MiB/s: Fletcher-4, then adding up.
+pub fn in_cache(time: Duration) -> (f64, f64) {
+    let block = vec![0xa5; 128 << 10];
+    let fletcher = rate(block.len(), time, || {
+        black_box(platter_checksum::fletcher_4(black_box(&block)));
+    });
+    let sum = rate(block.len(), time, || {
+        let words = black_box(&block).chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
+        black_box(words.fold(0, u64::wrapping_add));
+    });
+    (fletcher, sum)
+}
+
+fn over_memory(time: Duration, mut work: impl FnMut(&[u8])) -> f64 {
+    // More than any cache holds.
+    let bytes = vec![0xa5; 256 << 20];
+    rate(bytes.len(), time, || bytes.chunks(128 << 10).for_each(&mut work))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_implementation_of_each_function_is_taken() {
+        let report = "impl, math, dcols, iosize, disk_bw, total_bw, iter\n\
+            \x20 original,    gen_p, 8,     131072, 100.5, 904.5, 32768\n\
+            \x20     avx2,    gen_p, 8,     131072, 300.0, 2700.0, 32768\n\
+            \x20     avx2,    gen_p, 8,       4096, 900.0, 8100.0, 32768\n\
+            \x20     avx2,  rec_pqr, 8,    1048576, 50.0, 550.0, 16\n\
+            \x20     avx2,  rec_pqr, 8,    10485";
+        let rates = parse_raidz_test(report);
+        let expected = [("parity-gen_p-128K".to_owned(), 2400.0), ("parity-rec_pqr-1M".to_owned(), 400.0)];
+        assert_eq!(rates, Rates::from(expected));
+    }
+
+    #[test]
+    fn our_cases_have_their_names() {
+        let ours = parity(Duration::ZERO).expect("not interrupted");
+        assert_eq!(ours.len(), 10 * BLOCKS.len());
+        assert!(ours.contains_key("parity-gen_pqr-256K"));
+    }
+}

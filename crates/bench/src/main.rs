@@ -1,0 +1,59 @@
+//! `platter-bench`: Platter next to zfs-fuse, btrfs, the raw device and an empty FUSE file system.
+//!
+//! What holds at all times:
+//! - every system does the same work through the same code, one after the other, and again in each round;
+//! - what was read is compared with what was written, so that nothing is fast because it is wrong;
+//! - what cannot be measured is said and never shown as a figure;
+//! - however a run ends, no process, mount, loop device or file of it is left.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod interrupt;
+mod kernels;
+mod leftovers;
+mod meter;
+mod noise;
+mod null_fs;
+mod options;
+mod plot;
+mod program;
+mod raw;
+mod results;
+mod run;
+mod scenario;
+mod stats;
+mod systems;
+mod table;
+mod targets;
+mod work;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::options::{Internal, Options};
+
+fn main() -> ExitCode {
+    let options = Options::parse().settle();
+    if let Some(Internal::NullFs { mountpoint }) = &options.command {
+        return match null_fs::serve(mountpoint) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("platter-bench null-fs: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    match run::run(&options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => {
+            eprintln!("platter-bench: something could not be measured, see FAILED above");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("platter-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

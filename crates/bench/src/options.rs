@@ -1,0 +1,101 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+
+/// Measures Platter next to other file systems, the raw device and an empty FUSE file system, all in turn in one run.
+#[derive(Debug, Parser)]
+#[command(name = "platter-bench", args_conflicts_with_subcommands = true)]
+pub struct Options {
+    #[command(subcommand)]
+    pub command: Option<Internal>,
+    /// How often each case is measured on each system
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    pub rounds: u64,
+    /// Data of the large files, MiB
+    #[arg(long, default_value_t = 4096, value_name = "MIB")]
+    pub size: u64,
+    /// Number of small files
+    #[arg(long, default_value_t = 100_000, value_name = "N")]
+    pub files: u64,
+    /// How long cases without an end of their own take
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    pub seconds: u64,
+    /// Only these cases (a name, or the start of one)
+    #[arg(long, value_delimiter = ',', value_name = "CASE")]
+    pub only: Vec<String>,
+    /// Only these beside Platter: zfs-fuse, btrfs, null-fuse, raw, raidz_test
+    #[arg(long, value_delimiter = ',', value_name = "SYSTEM")]
+    pub peers: Option<Vec<String>>,
+    /// Platter's other layouts too: stripe, raidz2, raidz3 and 3 mirrors
+    #[arg(long)]
+    pub layouts: bool,
+    /// Where device files go [default: the target folder]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Device files go to /dev/shm, where the processor is the limit
+    #[arg(long, conflicts_with = "dir")]
+    pub shm: bool,
+    /// Tiny sizes and one round: shows that everything works, not how fast it is
+    #[arg(long)]
+    pub quick: bool,
+    /// Write bench/results.json and bench/results.svg
+    #[arg(long)]
+    pub save: bool,
+}
+
+/// What this program starts itself as.
+#[derive(Debug, Subcommand)]
+pub enum Internal {
+    /// Serve the FUSE file system without storage until it is unmounted
+    #[command(hide = true)]
+    NullFs {
+        /// Where to mount it
+        mountpoint: PathBuf,
+    },
+}
+
+impl Options {
+    /// Puts tiny sizes in the place of the others, when asked for.
+    pub fn settle(mut self) -> Self {
+        if self.quick {
+            self.rounds = 1;
+            self.size = 64;
+            self.files = 400;
+        }
+        self
+    }
+
+    /// How long cases without an end of their own take.
+    pub fn time(&self) -> Duration {
+        if self.quick { Duration::from_millis(500) } else { Duration::from_secs(self.seconds.max(1)) }
+    }
+
+    /// Whether a case is wanted.
+    pub fn wants_case(&self, case: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|start| case.starts_with(start.as_str()))
+    }
+
+    /// Whether a system is wanted. Platter always is.
+    pub fn wants_system(&self, system: &str) -> bool {
+        system == "platter" || self.peers.as_ref().is_none_or(|peers| peers.iter().any(|peer| peer == system))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_and_peers_are_chosen_by_name() {
+        let parse = |words: &str| Options::parse_from(["platter-bench"].into_iter().chain(words.split_whitespace()));
+        let all = parse("");
+        assert!(all.wants_case("mail") && all.wants_system("btrfs"));
+        let some = parse("--only write,mail --peers raw --quick").settle();
+        assert!(some.wants_case("write-4") && some.wants_case("mail") && !some.wants_case("cold-read-1"));
+        assert!(some.wants_system("platter") && some.wants_system("raw") && !some.wants_system("btrfs"));
+        assert_eq!((some.rounds, some.size), (1, 64));
+    }
+}

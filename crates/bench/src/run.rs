@@ -1,0 +1,244 @@
+//! One run: prepares, goes through the cases with every system in turn, prints and saves.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::{BenchError, Result, While, said};
+use crate::noise::Noise;
+use crate::options::Options;
+use crate::results::{Line, Report, Sample, Unit};
+use crate::scenario::{Context, Scenario};
+use crate::systems::{Btrfs, FileSystem, Layout, Null, Platter, ZfsFuse};
+use crate::{interrupt, kernels, leftovers, plot, raw, table, targets};
+
+const SHM: &str = "/dev/shm";
+
+/// The folder of this run. Dropping it removes it with all mounts below it.
+struct WorkFolder(Option<tempfile::TempDir>);
+
+impl WorkFolder {
+    fn new(under: &Path) -> Result<Self> {
+        std::fs::create_dir_all(under).on(|| format!("making {}", under.display()))?;
+        // As the kernel names it in its table of mounts.
+        let under = under.canonicalize().on(|| format!("finding {}", under.display()))?;
+        let folder = tempfile::Builder::new().prefix("platter-bench.").tempdir_in(&under);
+        folder.on(|| format!("making a folder in {}", under.display())).map(|folder| Self(Some(folder)))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.as_ref().map(|folder| folder.path().to_owned()).unwrap_or_default()
+    }
+}
+
+impl Drop for WorkFolder {
+    fn drop(&mut self) {
+        let path = self.path();
+        for mount in leftovers::mounts_below(&path) {
+            let _ = rustix::mount::unmount(&mount, rustix::mount::UnmountFlags::DETACH);
+        }
+        // What is still mounted would be emptied with the folder.
+        if !leftovers::mounts_below(&path).is_empty()
+            && let Some(folder) = self.0.take()
+        {
+            eprintln!("{} is left: something is still mounted there", folder.keep().display());
+        }
+    }
+}
+
+/// What was measured of each case and system, in the order of the cases.
+#[derive(Default)]
+struct Samples {
+    all: Vec<(String, Vec<Sample>)>,
+}
+
+impl Samples {
+    fn add(&mut self, system: &str, sample: Sample) {
+        let same = |(name, samples): &&mut (String, Vec<Sample>)| name == system && samples[0].case == sample.case;
+        match self.all.iter_mut().find(same) {
+            Some((_, samples)) => samples.push(sample),
+            None => self.all.push((system.to_owned(), vec![sample])),
+        }
+    }
+}
+
+/// Runs everything that `options` ask for. Returns whether everything that was begun was measured.
+///
+/// # Errors
+/// What keeps the run from going on.
+pub fn run(options: &Options) -> Result<bool> {
+    if !rustix::process::geteuid().is_root() {
+        return said("needs root: it mounts file systems, empties caches and resets marks of memory");
+    }
+    let target = std::env::current_exe().ok().and_then(|exe| exe.parent()?.parent().map(Path::to_owned));
+    let on_disk = options.dir.clone().or(target).unwrap_or_else(|| PathBuf::from("target"));
+    let work = WorkFolder::new(if options.shm { Path::new(SHM) } else { &on_disk })?;
+    let memory = WorkFolder::new(Path::new(SHM))?;
+    interrupt::listen(work.path());
+    let mut context = Context {
+        size: options.size << 20,
+        files: options.files,
+        time: options.time(),
+        round: 0,
+        under: work.path(),
+        memory: memory.path(),
+        noise: Noise::new(if options.quick { 8 } else { 64 }),
+    };
+    let mut systems = systems(options, &work.path())?;
+    let with_raw = options.wants_system(raw::NAME) && is_there(raw::NAME, raw::missing());
+    let mut samples = Samples::default();
+    let mut complete = true;
+    for scenario in scenarios(options) {
+        for round in 0..options.rounds {
+            context.round = round;
+            let before = format!("{scenario:?} {}/{}", round + 1, options.rounds);
+            for system in systems.iter_mut().filter(|system| scenario.suits(&***system)) {
+                // Other layouts are measured on Platter alone.
+                let own_layout = !matches!(scenario, Scenario::Sequential(_, layout) if layout != Layout::Raidz1);
+                if !own_layout && system.name() != "platter" {
+                    continue;
+                }
+                let found = scenario.run(&mut **system, &context);
+                complete &= keep(&mut samples, options, &before, system.name(), found)?;
+            }
+            if with_raw {
+                complete &= keep(&mut samples, options, &before, raw::NAME, scenario.run_raw(&context))?;
+            }
+        }
+    }
+    drop(systems);
+    complete &= measure_kernels(options, &mut samples)?;
+    finish(options, &samples)?;
+    Ok(complete)
+}
+
+fn is_there(system: &str, missing: Option<String>) -> bool {
+    if let Some(why) = &missing {
+        eprintln!("MISSING {system}: {why}");
+    }
+    missing.is_none()
+}
+
+fn systems(options: &Options, work: &Path) -> Result<Vec<Box<dyn FileSystem>>> {
+    let platter = Platter::new(work);
+    if let Some(why) = platter.missing() {
+        return said(why);
+    }
+    let all: Vec<Box<dyn FileSystem>> =
+        vec![Box::new(platter), Box::new(ZfsFuse::new(work)), Box::new(Btrfs::new(work)), Box::new(Null::new(work))];
+    let wanted = |system: &Box<dyn FileSystem>| options.wants_system(system.name());
+    Ok(all.into_iter().filter(wanted).filter(|system| is_there(system.name(), system.missing())).collect())
+}
+
+fn scenarios(options: &Options) -> Vec<Scenario> {
+    let others = [Layout::Stripe, Layout::Raidz2, Layout::Raidz3, Layout::Mirrors];
+    let layouts = others.map(|layout| Scenario::Sequential(1, layout));
+    let all = Scenario::ALL.into_iter().chain(layouts.into_iter().filter(|_| options.layouts));
+    all.filter(|scenario| scenario.cases().iter().any(|case| options.wants_case(case))).collect()
+}
+
+/// Notes what was found. One system that fails does not keep the others from being measured.
+fn keep(
+    samples: &mut Samples,
+    options: &Options,
+    before: &str,
+    system: &str,
+    found: Result<Vec<Sample>>,
+) -> Result<bool> {
+    match found {
+        Ok(found) => {
+            for sample in found.into_iter().filter(|sample| options.wants_case(&sample.case)) {
+                let value = table::number(sample.value);
+                eprintln!("{before} {system}: {} {value} {}", sample.case, sample.unit.name());
+                samples.add(system, sample);
+            }
+            Ok(true)
+        }
+        Err(BenchError::Interrupted) => Err(BenchError::Interrupted),
+        Err(error) => {
+            // Not a value of zero: it was not measured.
+            interrupt::check()?;
+            eprintln!("{before} {system}: FAILED: {error}");
+            Ok(false)
+        }
+    }
+}
+
+/// Parity and checksums.
+fn measure_kernels(options: &Options, samples: &mut Samples) -> Result<bool> {
+    let time = Duration::from_millis(if options.quick { 5 } else { 200 });
+    let mut complete = true;
+    let rates = |rates: kernels::Rates| -> Vec<Sample> {
+        rates.into_iter().map(|(case, rate)| Sample::plain(case, Unit::Rate, rate)).collect()
+    };
+    let wants_parity = options.only.is_empty() || options.only.iter().any(|only| only.starts_with("parity"));
+    let theirs =
+        wants_parity && options.wants_system("raidz_test") && is_there("raidz_test", kernels::raidz_test_missing());
+    for round in 0..options.rounds {
+        let before = format!("Kernels {}/{}", round + 1, options.rounds);
+        if wants_parity {
+            complete &= keep(samples, options, &before, "platter", kernels::parity(time).map(rates))?;
+        }
+        if theirs {
+            let limit = options.quick.then_some(Duration::from_secs(15));
+            complete &= keep(samples, options, &before, "raidz_test", kernels::raidz_test(limit).map(rates))?;
+        }
+        if options.wants_case("fletcher4") || options.only.iter().any(|only| only.starts_with("fletcher4")) {
+            let (fletcher, sum) = kernels::in_cache(time);
+            for (system, cached, memory) in
+                [("platter", fletcher, kernels::fletcher(time)), ("memory", sum, kernels::memory(time))]
+            {
+                let found = [("fletcher4-cache", cached), ("fletcher4-memory", memory)];
+                let found = found.map(|(case, rate)| Sample::plain(case, Unit::Rate, rate)).to_vec();
+                complete &= keep(samples, options, &before, system, Ok(found))?;
+            }
+        }
+    }
+    Ok(complete)
+}
+
+fn setting(options: &Options) -> BTreeMap<String, String> {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = memory.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or_default();
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    BTreeMap::from([
+        ("kernel".into(), kernel.trim().into()),
+        ("processors".into(), format!("{processors} x {}", model.map_or("unknown", |(_, name)| name))),
+        ("memory_gib".into(), (kib as f64 / f64::from(1 << 20)).round().to_string()),
+        ("devices".into(), if options.shm { "files in memory" } else { "files on disk" }.into()),
+        ("size_mib".into(), options.size.to_string()),
+        ("files".into(), options.files.to_string()),
+        ("seconds".into(), options.time().as_secs_f64().to_string()),
+        ("rounds".into(), options.rounds.to_string()),
+    ])
+}
+
+/// Prints the tables, and saves when asked to.
+fn finish(options: &Options, samples: &Samples) -> Result<()> {
+    let lines: Vec<Line> = samples.all.iter().filter_map(|(system, samples)| Line::of(system, samples)).collect();
+    // Lines of one case stand together, whatever round they came from.
+    let mut report = Report { setting: setting(options), lines };
+    let order: Vec<String> = report.cases().into_iter().map(str::to_owned).collect();
+    report.lines.sort_by_key(|line| order.iter().position(|case| *case == line.case));
+    let bench = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench");
+    let saved = bench.join("results.json");
+    let previous = Report::previous(&saved)?;
+    println!("\n{}", table::results(&report, previous.as_ref()));
+    let verdicts = targets::verdicts(&report);
+    if !verdicts.is_empty() {
+        println!("{}", table::targets(&verdicts));
+    }
+    if options.save {
+        // A run of some cases keeps the others' figures, if they are from the same setting.
+        let mut whole = previous.filter(|previous| previous.setting == report.setting).unwrap_or_default();
+        whole.setting.clone_from(&report.setting);
+        whole.renew(&report);
+        whole.save(&saved)?;
+        plot::draw(&whole, &bench.join("results.svg"))?;
+        println!("saved {}", saved.display());
+    }
+    Ok(())
+}

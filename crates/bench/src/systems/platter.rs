@@ -1,0 +1,160 @@
+//! Platter itself, with a daemon of its own.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::{FileSystem, Layout, Scrub, Shape, drop_caches, is_mounted, timed};
+use crate::error::{Result, While, said};
+use crate::leftovers;
+use crate::program::{output, patiently, wait_until};
+
+const POOL: &str = "benchp";
+const LIMIT: Duration = Duration::from_secs(1800);
+
+/// Platter.
+pub struct Platter {
+    binary: Option<PathBuf>,
+    home: PathBuf,
+    mount: PathBuf,
+    devices: Option<PathBuf>,
+    daemon: Option<u32>,
+}
+
+impl Platter {
+    /// With its daemon's folder and mount point below `work`. The binary is `PLATTER_BIN`, or lies beside this one.
+    pub fn new(work: &Path) -> Self {
+        let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(|folder| folder.join("platter")));
+        let binary = std::env::var_os("PLATTER_BIN").map(PathBuf::from).or(beside);
+        Self {
+            binary: binary.filter(|path| path.is_file()).and_then(|path| path.canonicalize().ok()),
+            home: work.join("home"),
+            mount: work.join("mnt-platter"),
+            devices: None,
+            daemon: None,
+        }
+    }
+
+    fn run(&self, words: &[&str]) -> Result<String> {
+        let Some(binary) = &self.binary else { return said("there is no platter binary") };
+        let mut command = Command::new(binary);
+        output(command.args(words).env("PLATTER_HOME", &self.home).env("LC_ALL", "C.UTF-8"), LIMIT, false)
+    }
+
+    fn find_daemon(&mut self) -> Result<()> {
+        self.daemon = pids_with_home(&self.home).first().copied();
+        match self.daemon {
+            Some(pid) => leftovers::note_process(pid, true),
+            None => return said("platter's daemon is not running"),
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        let Some(pid) = self.daemon.take() else { return Ok(()) };
+        let stopped = self.run(&["daemon", "stop"]).and_then(|_| {
+            wait_until("platter's daemon to end", Duration::from_secs(30), || pids_with_home(&self.home).is_empty())
+        });
+        if stopped.is_err() {
+            pids_with_home(&self.home).into_iter().for_each(|pid| leftovers::signal(pid, Signal::KILL));
+        }
+        leftovers::note_process(pid, false);
+        stopped
+    }
+}
+
+impl FileSystem for Platter {
+    fn name(&self) -> &'static str {
+        "platter"
+    }
+
+    fn missing(&self) -> Option<String> {
+        self.binary.is_none().then(|| "no platter beside this program; build it or set PLATTER_BIN".into())
+    }
+
+    fn has(&self, _: Layout) -> bool {
+        true
+    }
+
+    fn create(&mut self, shape: &Shape) -> Result<()> {
+        std::fs::create_dir_all(&self.home).on(|| format!("making {}", self.home.display()))?;
+        let files = shape.make_files("dev-platter")?;
+        self.devices = Some(shape.under.join("dev-platter"));
+        let record = format!("recordsize={}", shape.record);
+        let mount = self.mount.display().to_string();
+        let mut words = vec!["zpool", "create", "-f", "-o", "ashift=12", "-O", "compression=off", "-O", "atime=off"];
+        words.extend(["-O", &record, "-m", &mount, POOL]);
+        let vdevs = shape.layout.vdevs(&files);
+        words.extend(vdevs.iter().map(String::as_str));
+        let created = self.run(&words);
+        // Found first, so that it is stopped even when it refused.
+        let found = self.find_daemon();
+        created.and(found)?;
+        wait_until("platter's mount", Duration::from_secs(30), || is_mounted(&self.mount))
+    }
+
+    fn mountpoint(&self) -> PathBuf {
+        self.mount.clone()
+    }
+
+    fn cold(&mut self) -> Result<Duration> {
+        patiently(|| self.run(&["zpool", "export", POOL]))?;
+        drop_caches()?;
+        let Some(devices) = &self.devices else { return said("there is no pool") };
+        let devices = devices.display().to_string();
+        timed(|| {
+            self.run(&["zpool", "import", "-d", &devices, POOL])?;
+            wait_until("platter's mount", Duration::from_secs(30), || is_mounted(&self.mount))
+        })
+    }
+
+    fn server(&self) -> Option<u32> {
+        self.daemon
+    }
+
+    fn scrub(&mut self) -> Result<Scrub> {
+        let allocated = self.run(&["zpool", "list", "-Hp", "-o", "allocated", POOL])?;
+        let start = Instant::now();
+        self.run(&["zpool", "scrub", "-w", POOL])?;
+        let elapsed = start.elapsed();
+        let status = self.run(&["zpool", "status", POOL])?;
+        if !status.contains("No known data errors") || !status.contains("with 0 errors") {
+            return said(format!("platter's scrub: {status}"));
+        }
+        Ok(Scrub { bytes: allocated.trim().parse().unwrap_or(0), elapsed })
+    }
+
+    fn destroy(&mut self) -> Result<()> {
+        if self.daemon.is_some() && is_mounted(&self.mount) {
+            patiently(|| self.run(&["zpool", "destroy", POOL]))?;
+        }
+        self.stop()?;
+        self.devices.take().iter().for_each(|folder| super::remove_folder(folder));
+        Ok(())
+    }
+}
+
+impl Drop for Platter {
+    fn drop(&mut self) {
+        for pid in pids_with_home(&self.home) {
+            leftovers::signal(pid, Signal::KILL);
+            leftovers::note_process(pid, false);
+        }
+        self.devices.take().iter().for_each(|folder| super::remove_folder(folder));
+    }
+}
+
+/// The processes that serve this instance, found by their environment. The commands are gone when this is asked.
+fn pids_with_home(home: &Path) -> Vec<u32> {
+    let wanted = [b"PLATTER_HOME=", home.as_os_str().as_bytes()].concat();
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let has_home = |pid: &u32| {
+        let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environ.split(|byte| *byte == 0).any(|variable| variable == wanted)
+    };
+    pids.filter(has_home).collect()
+}
