@@ -11,6 +11,8 @@
 #   make sim-replay      the same seeds twice in release and once in debug: their histories must be the same
 #   make sim-canary      proof that it finds deliberate bugs
 #   make sim-model       the simulator's model of time against a published curve, as a table
+#   make bench    Platter next to zfs-fuse, btrfs, the raw device and an empty FUSE file system: a table, hours in full;
+#                 BENCH are its options (`make bench BENCH=--help`), `--quick` takes minutes; needs root
 #   make lint     formatting, clippy, the house rules, and the licences of what we depend on
 #
 # The first two need FUSE (/dev/fuse, and root or fusermount3) for the parts that mount.
@@ -20,7 +22,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 TOOLS := $(TARGET)/tools
 
-.PHONY: all demo test test-big test-posix test-crash test-databases sim sim-life sim-replay sim-canary sim-model lint fmt
+.PHONY: all demo test test-big test-posix test-crash test-databases sim sim-life sim-replay sim-canary sim-model bench lint fmt
 .DEFAULT_GOAL := all
 
 all:
@@ -89,6 +91,13 @@ sim-canary:
 
 sim-model:
 	$(CARGO) run --quiet --release --package platter-sim -- model
+
+BENCH ?= --save
+
+# It runs the binary that lies beside it. What is not on the machine (zfs-fuse, btrfs, fio, raidz_test) is reported.
+bench:
+	$(CARGO) build --release --package platter
+	$(CARGO) run --release --package platter-bench -- $(BENCH)
 
 lint:
 	$(CARGO) fmt --all --check

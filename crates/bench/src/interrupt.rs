@@ -11,8 +11,8 @@ static WANTED: AtomicBool = AtomicBool::new(false);
 /// How long undoing may take before force is used.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Listens for SIGINT, SIGTERM and SIGHUP. `work` is the folder below which everything of this run is mounted.
-pub fn listen(work: PathBuf) {
+/// Listens for SIGINT, SIGTERM and SIGHUP. Everything of this run is mounted and lies below `folders`.
+pub fn listen(folders: Vec<PathBuf>) {
     std::thread::spawn(move || {
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
         runtime.block_on(async {
@@ -25,7 +25,7 @@ pub fn listen(work: PathBuf) {
             tokio::select! { _ = interrupt.recv() => {}, () = tokio::time::sleep(PATIENCE) => {} }
         });
         // A file system that hangs keeps its users; without its server their system calls return.
-        leftovers::end_by_force(&work);
+        folders.iter().for_each(|folder| leftovers::end_by_force(folder));
         std::process::exit(130);
     });
 }

@@ -58,7 +58,7 @@ pub fn detach_loop(device: &Path) {
     note_loop(device, false);
 }
 
-/// Ends everything that was noted, and takes away every mount below `work`.
+/// Ends everything that was noted, takes away every mount below `work`, and removes it.
 pub fn end_by_force(work: &Path) {
     for &pid in PROCESSES.lock().iter() {
         signal(pid, Signal::KILL);
@@ -70,4 +70,7 @@ pub fn end_by_force(work: &Path) {
     }
     let loops = LOOPS.lock().clone();
     loops.iter().for_each(|device| detach_loop(device));
+    if mounts_below(work).is_empty() {
+        let _ = std::fs::remove_dir_all(work);
+    }
 }

@@ -26,8 +26,9 @@ pub struct Options {
     /// Only these cases (a name, or the start of one)
     #[arg(long, value_delimiter = ',', value_name = "CASE")]
     pub only: Vec<String>,
-    /// Only these beside Platter: zfs-fuse, btrfs, null-fuse, raw, raidz_test
-    #[arg(long, value_delimiter = ',', value_name = "SYSTEM")]
+    /// Only these beside Platter
+    #[arg(long, value_delimiter = ',', value_name = "SYSTEM",
+        value_parser = ["platter", "zfs-fuse", "btrfs", "null-fuse", "raw", "raidz_test"])]
     pub peers: Option<Vec<String>>,
     /// Platter's other layouts too: stripe, raidz2, raidz3 and 3 mirrors
     #[arg(long)]
@@ -42,8 +43,11 @@ pub struct Options {
     #[arg(long)]
     pub quick: bool,
     /// Write bench/results.json and bench/results.svg
-    #[arg(long)]
+    #[arg(long, conflicts_with = "quick")]
     pub save: bool,
+    /// More options of `zpool create` for Platter, in one word
+    #[arg(long, default_value = "", hide_default_value = true, allow_hyphen_values = true, value_name = "OPTIONS")]
+    pub create: String,
 }
 
 /// What this program starts itself as.
@@ -76,6 +80,11 @@ impl Options {
     /// Whether a case is wanted.
     pub fn wants_case(&self, case: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|start| case.starts_with(start.as_str()))
+    }
+
+    /// Whether any of these cases is wanted.
+    pub fn wants_start_of(&self, cases: &[String]) -> bool {
+        cases.iter().any(|case| self.wants_case(case))
     }
 
     /// Whether a system is wanted. Platter always is.

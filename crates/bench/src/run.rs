@@ -74,7 +74,7 @@ pub fn run(options: &Options) -> Result<bool> {
     let on_disk = options.dir.clone().or(target).unwrap_or_else(|| PathBuf::from("target"));
     let work = WorkFolder::new(if options.shm { Path::new(SHM) } else { &on_disk })?;
     let memory = WorkFolder::new(Path::new(SHM))?;
-    interrupt::listen(work.path());
+    interrupt::listen(vec![work.path(), memory.path()]);
     let mut context = Context {
         size: options.size << 20,
         files: options.files,
@@ -86,9 +86,14 @@ pub fn run(options: &Options) -> Result<bool> {
     };
     let mut systems = systems(options, &work.path())?;
     let with_raw = options.wants_system(raw::NAME) && is_there(raw::NAME, raw::missing());
+    let scenarios = scenarios(options);
+    if scenarios.is_empty() && !options.wants_start_of(&kernels::parity_cases()) && !wants_fletcher(options) {
+        let all = Scenario::ALL.iter().flat_map(|scenario| scenario.cases()).collect::<Vec<_>>().join(", ");
+        return said(format!("there is no such case; there are {all}, parity and fletcher4"));
+    }
     let mut samples = Samples::default();
     let mut complete = true;
-    for scenario in scenarios(options) {
+    for scenario in scenarios {
         for round in 0..options.rounds {
             context.round = round;
             let before = format!("{scenario:?} {}/{}", round + 1, options.rounds);
@@ -120,7 +125,7 @@ fn is_there(system: &str, missing: Option<String>) -> bool {
 }
 
 fn systems(options: &Options, work: &Path) -> Result<Vec<Box<dyn FileSystem>>> {
-    let platter = Platter::new(work);
+    let platter = Platter::new(work, &options.create);
     if let Some(why) = platter.missing() {
         return said(why);
     }
@@ -134,7 +139,11 @@ fn scenarios(options: &Options) -> Vec<Scenario> {
     let others = [Layout::Stripe, Layout::Raidz2, Layout::Raidz3, Layout::Mirrors];
     let layouts = others.map(|layout| Scenario::Sequential(1, layout));
     let all = Scenario::ALL.into_iter().chain(layouts.into_iter().filter(|_| options.layouts));
-    all.filter(|scenario| scenario.cases().iter().any(|case| options.wants_case(case))).collect()
+    all.filter(|scenario| options.wants_start_of(&scenario.cases())).collect()
+}
+
+fn wants_fletcher(options: &Options) -> bool {
+    options.wants_start_of(&["fletcher4-cache".into(), "fletcher4-memory".into()])
 }
 
 /// Notes what was found. One system that fails does not keep the others from being measured.
@@ -169,9 +178,10 @@ fn measure_kernels(options: &Options, samples: &mut Samples) -> Result<bool> {
     let time = Duration::from_millis(if options.quick { 5 } else { 200 });
     let mut complete = true;
     let rates = |rates: kernels::Rates| -> Vec<Sample> {
-        rates.into_iter().map(|(case, rate)| Sample::plain(case, Unit::Rate, rate)).collect()
+        let cases = kernels::parity_cases().into_iter();
+        cases.filter_map(|case| rates.get(&case).map(|&rate| Sample::plain(case, Unit::Rate, rate))).collect()
     };
-    let wants_parity = options.only.is_empty() || options.only.iter().any(|only| only.starts_with("parity"));
+    let wants_parity = options.wants_start_of(&kernels::parity_cases());
     let theirs =
         wants_parity && options.wants_system("raidz_test") && is_there("raidz_test", kernels::raidz_test_missing());
     for round in 0..options.rounds {
@@ -183,7 +193,7 @@ fn measure_kernels(options: &Options, samples: &mut Samples) -> Result<bool> {
             let limit = options.quick.then_some(Duration::from_secs(15));
             complete &= keep(samples, options, &before, "raidz_test", kernels::raidz_test(limit).map(rates))?;
         }
-        if options.wants_case("fletcher4") || options.only.iter().any(|only| only.starts_with("fletcher4")) {
+        if wants_fletcher(options) {
             let (fletcher, sum) = kernels::in_cache(time);
             for (system, cached, memory) in
                 [("platter", fletcher, kernels::fletcher(time)), ("memory", sum, kernels::memory(time))]
@@ -213,6 +223,7 @@ fn setting(options: &Options) -> BTreeMap<String, String> {
         ("files".into(), options.files.to_string()),
         ("seconds".into(), options.time().as_secs_f64().to_string()),
         ("rounds".into(), options.rounds.to_string()),
+        ("create".into(), options.create.clone()),
     ])
 }
 

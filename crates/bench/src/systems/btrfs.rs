@@ -120,8 +120,6 @@ impl FileSystem for Btrfs {
         let mut command = Command::new("btrfs");
         output(command.args(["scrub", "start", "-B"]).arg(&self.mount), LIMIT, false)?;
         let elapsed = start.elapsed();
-        // What was allocated on the devices for data, less what is free of it, would be closest; the files' blocks are
-        // known exactly. Of a raid5 over 7 each 6 have a seventh.
         let mut usage = Command::new("btrfs");
         let report = output(usage.args(["filesystem", "usage", "--raw"]).arg(&self.mount), LIMIT, false)?;
         let Some(bytes) = used_bytes(&report) else { return said("btrfs filesystem usage says no Used") };

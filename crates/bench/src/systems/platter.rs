@@ -18,6 +18,7 @@ const LIMIT: Duration = Duration::from_secs(1800);
 /// Platter.
 pub struct Platter {
     binary: Option<PathBuf>,
+    create: Vec<String>,
     home: PathBuf,
     mount: PathBuf,
     devices: Option<PathBuf>,
@@ -25,12 +26,14 @@ pub struct Platter {
 }
 
 impl Platter {
-    /// With its daemon's folder and mount point below `work`. The binary is `PLATTER_BIN`, or lies beside this one.
-    pub fn new(work: &Path) -> Self {
+    /// With its daemon's folder and mount point below `work`, and more options of `zpool create`. The binary is
+    /// `PLATTER_BIN`, or lies beside this one.
+    pub fn new(work: &Path, create: &str) -> Self {
         let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(|folder| folder.join("platter")));
         let binary = std::env::var_os("PLATTER_BIN").map(PathBuf::from).or(beside);
         Self {
             binary: binary.filter(|path| path.is_file()).and_then(|path| path.canonicalize().ok()),
+            create: create.split_whitespace().map(str::to_owned).collect(),
             home: work.join("home"),
             mount: work.join("mnt-platter"),
             devices: None,
@@ -86,7 +89,9 @@ impl FileSystem for Platter {
         let record = format!("recordsize={}", shape.record);
         let mount = self.mount.display().to_string();
         let mut words = vec!["zpool", "create", "-f", "-o", "ashift=12", "-O", "compression=off", "-O", "atime=off"];
-        words.extend(["-O", &record, "-m", &mount, POOL]);
+        words.extend(["-O", &record, "-m", &mount]);
+        words.extend(self.create.iter().map(String::as_str));
+        words.push(POOL);
         let vdevs = shape.layout.vdevs(&files);
         words.extend(vdevs.iter().map(String::as_str));
         let created = self.run(&words);

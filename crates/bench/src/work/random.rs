@@ -28,11 +28,14 @@ pub struct RandomAccess {
 }
 
 impl RandomAccess {
-    /// A place for one of the threads; no other thread gets the same.
-    fn place(&self, thread: usize, random: &mut Random) -> u64 {
-        let threads = self.threads as u64;
-        let blocks = self.length / self.block / threads;
-        (random.below(blocks) * threads + thread as u64) * self.block
+    /// The places of one of the threads, none twice, in no order that could be foreseen; no other thread has them.
+    fn places(&self, thread: usize, random: &mut Random) -> Vec<u64> {
+        let blocks = (self.length / self.block) as usize;
+        let mut places: Vec<u64> = (thread..blocks).step_by(self.threads).map(|at| at as u64 * self.block).collect();
+        for index in (1..places.len()).rev() {
+            places.swap(index, random.below(index as u64 + 1) as usize);
+        }
+        places
     }
 
     fn random(&self, thread: usize) -> Random {
@@ -52,14 +55,19 @@ pub fn random_read(folder: &Path, access: RandomAccess, noise: &Noise, check: bo
         rustix::fs::fadvise(&file, 0, None, Advice::Random).on(what)?;
         let mut buffer = vec![0; access.block as usize];
         let mut random = access.random(thread);
-        let (mut part, mut place) = (Part::default(), 0);
+        let (mut part, mut last) = (Part::default(), None);
+        let places = access.places(thread, &mut random);
         let start = Instant::now();
-        while start.elapsed() < access.time {
+        // A place that is read again would come from a cache, so a fast system ends with the last place.
+        for place in places {
+            if start.elapsed() >= access.time {
+                break;
+            }
             interrupt::check()?;
-            place = access.place(thread, &mut random);
+            last = Some(place);
             part.time(access.block, || file.read_exact_at(&mut buffer, place).on(what))?;
         }
-        if check && part.operations > 0 && !piece_is_right(&buffer, place, noise) {
+        if check && last.is_some_and(|place| !piece_is_right(&buffer, place, noise)) {
             return said(format!("{}: other data came back than was written", path.display()));
         }
         Ok(part)
@@ -84,10 +92,12 @@ pub fn random_write(folder: &Path, access: RandomAccess, noise: &Noise, check: b
         let file = File::options().read(true).write(true).open(&path).on(what)?;
         let mut random = access.random(thread);
         let (mut part, mut last) = (Part::default(), None);
+        let places = access.places(thread, &mut random);
+        let mut places = places.iter().cycle();
         let start = Instant::now();
         while start.elapsed() < access.time {
             interrupt::check()?;
-            let place = access.place(thread, &mut random);
+            let Some(&place) = places.next() else { break };
             let bytes = noise.at(random.next() & !7, access.block as usize);
             part.time(access.block, || file.write_all_at(bytes, place).on(what))?;
             last = Some((place, bytes));
@@ -102,4 +112,33 @@ pub fn random_write(folder: &Path, access: RandomAccess, noise: &Noise, check: b
         }
         Ok(part)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_share_all_places_and_none_comes_twice() {
+        let access = RandomAccess { length: 40 << 12, block: 4096, threads: 3, time: Duration::ZERO, seed: 1 };
+        let mut all: Vec<u64> = (0..3).flat_map(|thread| access.places(thread, &mut access.random(thread))).collect();
+        assert_ne!(all, (0..40).map(|at| at * 4096).collect::<Vec<u64>>());
+        all.sort_unstable();
+        assert_eq!(all, (0..40).map(|at| at * 4096).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_wrong_data_is_found() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let noise = Noise::new(4);
+        crate::work::write_files(folder.path(), 1, 2 << 20, &noise).expect("written");
+        let time = Duration::from_secs(5);
+        let access = RandomAccess { length: 2 << 20, block: 16 << 10, threads: 2, time, seed: 7 };
+        assert_eq!(random_read(folder.path(), access, &noise, true).expect("read").operations, 128);
+        let short = RandomAccess { time: Duration::from_millis(20), ..access };
+        assert!(random_write(folder.path(), short, &noise, true).expect("written").operations > 0);
+        std::fs::write(folder.path().join("stream-0"), vec![0; 2 << 20]).expect("overwritten");
+        assert!(random_read(folder.path(), access, &noise, true).is_err());
+        assert!(crate::work::read_files(folder.path(), 1, 2 << 20, &noise, true).is_err());
+    }
 }
