@@ -32,6 +32,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use crate::error::BenchError;
 use crate::options::{Internal, Options};
 
 fn main() -> ExitCode {
@@ -53,7 +54,7 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             eprintln!("platter-bench: {error}");
-            ExitCode::FAILURE
+            if matches!(error, BenchError::Interrupted) { ExitCode::from(130) } else { ExitCode::FAILURE }
         }
     }
 }

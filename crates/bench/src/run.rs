@@ -91,6 +91,7 @@ pub fn run(options: &Options) -> Result<bool> {
         let all = Scenario::ALL.iter().flat_map(|scenario| scenario.cases()).collect::<Vec<_>>().join(", ");
         return said(format!("there is no such case; there are {all}, parity and fletcher4"));
     }
+    warn_of_load();
     let mut samples = Samples::default();
     let mut complete = true;
     for scenario in scenarios {
@@ -117,6 +118,15 @@ pub fn run(options: &Options) -> Result<bool> {
     Ok(complete)
 }
 
+/// Figures from a machine that does something else too are said to be that.
+fn warn_of_load() {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().and_then(|load| load.parse::<f64>().ok()).unwrap_or_default();
+    if load > 0.5 {
+        eprintln!("the machine is busy with something else (load {load}): only ratios of one run mean anything");
+    }
+}
+
 fn is_there(system: &str, missing: Option<String>) -> bool {
     if let Some(why) = &missing {
         eprintln!("MISSING {system}: {why}");
@@ -131,8 +141,8 @@ fn systems(options: &Options, work: &Path) -> Result<Vec<Box<dyn FileSystem>>> {
     }
     let all: Vec<Box<dyn FileSystem>> =
         vec![Box::new(platter), Box::new(ZfsFuse::new(work)), Box::new(Btrfs::new(work)), Box::new(Null::new(work))];
-    let wanted = |system: &Box<dyn FileSystem>| options.wants_system(system.name());
-    Ok(all.into_iter().filter(wanted).filter(|system| is_there(system.name(), system.missing())).collect())
+    let wanted = all.into_iter().filter(|system| options.wants_system(system.name()));
+    Ok(wanted.filter(|system| is_there(system.name(), system.missing())).collect())
 }
 
 fn scenarios(options: &Options) -> Vec<Scenario> {

@@ -118,6 +118,8 @@ impl Scenario {
             Self::Mail => 2 * SLACK + share(context.files * (48 << 10)),
             // Half full; below that btrfs has no place for its metadata.
             Self::Scrub => (2 * share(context.size)).max(SLACK / 2),
+            // Small blocks take up to three times their size in a raidz with sectors of 4 KiB.
+            Self::Random(_) => SLACK + 3 * share(context.size),
             _ => SLACK + share(context.size) / 4 * 5,
         };
         let record = if let Self::Random(block) = self { block } else { RECORD };
