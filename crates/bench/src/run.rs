@@ -254,7 +254,11 @@ fn finish(options: &Options, samples: &Samples) -> Result<()> {
     }
     if options.save {
         // A run of some cases keeps the others' figures, if they are from the same setting.
-        let mut whole = previous.filter(|previous| previous.setting == report.setting).unwrap_or_default();
+        let same = |previous: &Report| previous.setting == report.setting;
+        if previous.as_ref().is_some_and(|previous| !same(previous)) {
+            println!("the saved results were from another setting: all of them are replaced");
+        }
+        let mut whole = previous.filter(same).unwrap_or_default();
         whole.setting.clone_from(&report.setting);
         whole.renew(&report);
         whole.save(&saved)?;
