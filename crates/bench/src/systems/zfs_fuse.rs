@@ -135,6 +135,9 @@ impl FileSystem for ZfsFuse {
                 return Ok(Scrub { bytes, elapsed: start.elapsed() });
             }
             interrupt::check()?;
+            if start.elapsed() > LIMIT {
+                return said(format!("zfs-fuse's scrub does not end: {status}"));
+            }
             std::thread::sleep(Duration::from_millis(50));
         }
     }
