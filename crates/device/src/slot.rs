@@ -37,8 +37,8 @@ pub struct ReadSlot {
 }
 
 impl Assembly {
-    /// Cuts a buffer into consecutive parts of the given lengths (bytes). The buffer is as long as their sum; until they
-    /// are filled its bytes are zero or stale.
+    /// Cuts a buffer into consecutive parts of the given lengths (bytes). The buffer is as long as their sum; until
+    /// they are filled its bytes are zero or stale.
     pub fn carve(lengths: &[usize]) -> (Self, Vec<ReadSlot>) {
         let total = lengths.iter().sum();
         let mut buffer = BufMut::unfilled(total);
