@@ -282,7 +282,7 @@ impl NullFs {
             }
             Operation::Open { .. } => reply.opened(OpenFlags::KEEP_CACHE),
             Operation::OpenDir { .. } => reply.opened(OpenFlags::KEEP_CACHE | OpenFlags::CACHE_DIR),
-            Operation::Read { offset, size } => {
+            Operation::Read { offset, size, .. } => {
                 let end = check!(self.table.lock().node(node).map(|node| node.size));
                 let length = end.saturating_sub(offset).min(size.into()) as usize;
                 reply.data(&[&self.contents[..length.min(self.contents.len())]]);
