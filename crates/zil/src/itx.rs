@@ -5,7 +5,7 @@
 //!   which come in when they are asked for: after everything they build on, and in their own order;
 //! - lists of groups that are on disk are dropped at the latest when their place is needed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use platter_ondisk::Txg;
 use platter_ondisk::zil::record::{Record, Write, set};
@@ -64,6 +64,9 @@ impl Note {
 struct Group {
     txg: Txg,
     for_commit: Vec<Note>,
+    /// Objects with changes of their own in `for_commit`: a list of a hundred thousand removals is not searched for
+    /// each of the files that are gone.
+    promoted: BTreeSet<u64>,
     by_object: BTreeMap<u64, Vec<Note>>,
 }
 
@@ -100,9 +103,15 @@ impl Itxs {
     pub fn promote(&mut self, object: Option<u64>) {
         for group in self.oldest_first() {
             match object {
-                Some(object) => group.for_commit.extend(group.by_object.remove(&object).into_iter().flatten()),
+                Some(object) => {
+                    if let Some(notes) = group.by_object.remove(&object) {
+                        group.promoted.insert(object);
+                        group.for_commit.extend(notes);
+                    }
+                }
                 None => {
                     let all = std::mem::take(&mut group.by_object);
+                    group.promoted.extend(all.keys());
                     group.for_commit.extend(all.into_values().flatten());
                 }
             }
@@ -113,7 +122,9 @@ impl Itxs {
     pub fn forget(&mut self, object: u64) {
         for group in self.groups.iter_mut().flatten() {
             group.by_object.remove(&object);
-            group.for_commit.retain(|note| note.object() != Some(object));
+            if group.promoted.remove(&object) {
+                group.for_commit.retain(|note| note.object() != Some(object));
+            }
         }
     }
 
@@ -122,6 +133,7 @@ impl Itxs {
         let mut batch = Vec::new();
         for group in self.oldest_first() {
             let notes = std::mem::take(&mut group.for_commit);
+            group.promoted.clear();
             if group.txg > synced {
                 batch.extend(notes.into_iter().map(|note| (group.txg, note)));
             }
