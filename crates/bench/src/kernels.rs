@@ -68,7 +68,8 @@ pub fn parity(time: Duration) -> Result<Rates> {
     let mut rates = Rates::new();
     for block in BLOCKS {
         let column = block / COLUMNS;
-        let mut data: Vec<Vec<u8>> = (0..COLUMNS).map(|index| vec![index as u8 * 37 + 1; column]).collect();
+        let mut data: Vec<Vec<u8>> =
+            (0..COLUMNS).map(|index| vec![(index as u8).wrapping_mul(37).wrapping_add(1); column]).collect();
         for count in 1..=3 {
             interrupt::check()?;
             let views: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
