@@ -151,6 +151,11 @@ impl Model {
         self.nodes.get(&node).map(|node| &node.content)
     }
 
+    /// Whether an object has an extended attribute.
+    pub fn has_xattr(&self, node: NodeId, name: &str) -> bool {
+        self.nodes.get(&node).is_some_and(|node| node.xattrs.contains_key(name))
+    }
+
     /// Whether a data set is there.
     pub fn has_dataset(&self, name: &str) -> bool {
         self.datasets.contains(name)

@@ -187,7 +187,10 @@ impl Operation {
             Self::SetXattr(name, length) => {
                 Some(vec![Step::Xattr(file(name)?.0, XATTR, Some(self.data(index, 0, length)))])
             }
-            Self::RemoveXattr(name) => Some(vec![Step::Xattr(file(name)?.0, XATTR, None)]),
+            Self::RemoveXattr(name) => {
+                let (node, _) = file(name)?;
+                model.has_xattr(node, XATTR).then(|| vec![Step::Xattr(node, XATTR, None)])
+            }
             Self::Chmod(name) => Some(vec![Step::Mode(file(name)?.0, MODE)]),
             Self::Fsync(name) => file(name).map(|_| Vec::new()),
             Self::Sync | Self::Scrub => Some(Vec::new()),
