@@ -1,4 +1,4 @@
-//! `platter-bench`: Platter next to zfs-fuse, btrfs, the raw device and an empty FUSE file system.
+//! `platter-bench`: Platter next to zfs-fuse, btrfs, ext4, xfs, the raw device and an empty FUSE file system.
 //!
 //! What holds at all times:
 //! - every system does the same work through the same code, one after the other, and again in each round;

@@ -1,25 +1,24 @@
 //! Data that no compressor makes smaller, the same at every run, and random numbers to choose places.
 
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
 /// Largest piece of [`Noise`] that is handed out.
 pub const CHUNK: usize = 1 << 20;
 
-/// Random numbers from a seed (SplitMix64).
+/// Random numbers from a seed.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(ChaCha8Rng);
 
 impl Random {
     /// A sequence of its own for each seed.
     pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0xd134_2543_de82_ef95))
+        Self(ChaCha8Rng::seed_from_u64(seed))
     }
 
     /// The next number.
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// The next number below `end`.
@@ -39,9 +38,7 @@ impl Noise {
     pub fn new(mib: usize) -> Self {
         let mut random = Random::new(1);
         let mut bytes = vec![0; mib.max(2) * CHUNK];
-        for word in bytes.chunks_exact_mut(8) {
-            word.copy_from_slice(&random.next().to_le_bytes());
-        }
+        random.0.fill_bytes(&mut bytes);
         Self { bytes }
     }
 

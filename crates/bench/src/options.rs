@@ -26,9 +26,9 @@ pub struct Options {
     /// Only these cases (a name, or the start of one)
     #[arg(long, value_delimiter = ',', value_name = "CASE")]
     pub only: Vec<String>,
-    /// Only these beside Platter
+    /// Only these beside Platter (ext4 and xfs have one device of the same capacity, without redundancy)
     #[arg(long, value_delimiter = ',', value_name = "SYSTEM",
-        value_parser = ["platter", "zfs-fuse", "btrfs", "null-fuse", "raw", "raidz_test"])]
+        value_parser = ["platter", "zfs-fuse", "btrfs", "ext4", "xfs", "null-fuse", "raw", "raidz_test"])]
     pub peers: Option<Vec<String>>,
     /// Platter's other layouts too: stripe, raidz2, raidz3 and 3 mirrors
     #[arg(long)]

@@ -100,6 +100,19 @@ pub struct Line {
     pub p99_us: Option<f64>,
 }
 
+/// A case that a system began and did not end in every round. Rounds that did end have their [`Line`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The case's name.
+    pub case: String,
+    /// The system's name.
+    pub system: String,
+    /// Rounds that failed.
+    pub failed: u64,
+    /// Rounds in all.
+    pub rounds: u64,
+}
+
 /// A whole run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -107,6 +120,9 @@ pub struct Report {
     pub setting: BTreeMap<String, String>,
     /// Everything that was measured.
     pub lines: Vec<Line>,
+    /// What was not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
 }
 
 fn median_of(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
@@ -148,12 +164,18 @@ impl Report {
         self.lines.iter().find(|line| line.case == case && line.system == system)
     }
 
-    /// The names of the cases in their order.
+    /// How often a case failed on a system, if it did.
+    pub fn failure(&self, case: &str, system: &str) -> Option<&Failure> {
+        self.failures.iter().find(|failure| failure.case == case && failure.system == system)
+    }
+
+    /// The names of the cases in their order, at the end those that always failed.
     pub fn cases(&self) -> Vec<&str> {
         let mut cases: Vec<&str> = Vec::new();
-        for line in &self.lines {
-            if !cases.contains(&line.case.as_str()) {
-                cases.push(&line.case);
+        let failed = self.failures.iter().map(|failure| &failure.case);
+        for case in self.lines.iter().map(|line| &line.case).chain(failed) {
+            if !cases.contains(&case.as_str()) {
+                cases.push(case);
             }
         }
         cases
@@ -192,6 +214,12 @@ impl Report {
 
     /// Puts what was measured now in the place of what an older report has, and keeps its other lines.
     pub fn renew(&mut self, newer: &Report) {
+        // A case that failed has no figures now, whatever it had once.
+        let is_renewed =
+            |case: &str, system: &str| newer.line(case, system).is_some() || newer.failure(case, system).is_some();
+        self.failures.retain(|old| !is_renewed(&old.case, &old.system));
+        self.failures.extend(newer.failures.iter().cloned());
+        self.lines.retain(|old| newer.line(&old.case, &old.system).is_some() || !is_renewed(&old.case, &old.system));
         for line in &newer.lines {
             match self.lines.iter_mut().find(|old| old.case == line.case && old.system == line.system) {
                 Some(old) => *old = line.clone(),
@@ -247,5 +275,16 @@ mod tests {
         assert_eq!(old.line("write", "platter").map(|line| line.median), Some(40.0));
         assert_eq!(old.cases(), ["write", "import"]);
         assert!(Report::parse("{}").is_err());
+    }
+
+    #[test]
+    fn what_fails_now_has_no_old_figures() {
+        let mut old = Report { lines: vec![line("mail", "btrfs", Unit::Operations, &[9.0])], ..Report::default() };
+        let failure = Failure { case: "mail".into(), system: "btrfs".into(), failed: 3, rounds: 3 };
+        old.renew(&Report { failures: vec![failure.clone()], ..Report::default() });
+        assert_eq!((old.lines.len(), old.failure("mail", "btrfs"), old.cases()), (0, Some(&failure), vec!["mail"]));
+        let newer = Report { lines: vec![line("mail", "btrfs", Unit::Operations, &[8.0])], ..Report::default() };
+        old.renew(&newer);
+        assert_eq!(old, newer);
     }
 }

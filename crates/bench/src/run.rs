@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::error::{BenchError, Result, While, said};
 use crate::noise::Noise;
 use crate::options::Options;
-use crate::results::{Line, Report, Sample, Unit};
+use crate::results::{Failure, Line, Report, Sample, Unit};
 use crate::scenario::{Context, Scenario};
-use crate::systems::{Btrfs, FileSystem, Layout, Null, Platter, ZfsFuse};
+use crate::systems::{FileSystem, InKernel, Kind, Layout, Null, Platter, ZfsFuse};
 use crate::{interrupt, kernels, leftovers, plot, raw, table, targets};
 
 const SHM: &str = "/dev/shm";
@@ -46,10 +46,11 @@ impl Drop for WorkFolder {
     }
 }
 
-/// What was measured of each case and system, in the order of the cases.
+/// What was measured of each case and system, in the order of the cases, and what was not.
 #[derive(Default)]
 struct Samples {
     all: Vec<(String, Vec<Sample>)>,
+    failures: Vec<Failure>,
 }
 
 impl Samples {
@@ -59,6 +60,22 @@ impl Samples {
             Some((_, samples)) => samples.push(sample),
             None => self.all.push((system.to_owned(), vec![sample])),
         }
+    }
+
+    fn add_failure(&mut self, system: &str, case: String, rounds: u64) {
+        match self.failures.iter_mut().find(|failure| failure.system == system && failure.case == case) {
+            Some(failure) => failure.failed += 1,
+            None => self.failures.push(Failure { case, system: system.to_owned(), failed: 1, rounds }),
+        }
+    }
+
+    /// As a report: lines of one case stand together, whatever round they came from.
+    fn report(&self, setting: BTreeMap<String, String>) -> Report {
+        let lines = self.all.iter().filter_map(|(system, samples)| Line::of(system, samples)).collect();
+        let mut report = Report { setting, lines, failures: self.failures.clone() };
+        let order: Vec<String> = report.cases().into_iter().map(str::to_owned).collect();
+        report.lines.sort_by_key(|line| order.iter().position(|case| *case == line.case));
+        report
     }
 }
 
@@ -104,11 +121,13 @@ pub fn run(options: &Options) -> Result<bool> {
                 if !own_layout && system.name() != "platter" {
                     continue;
                 }
+                let (name, cases) = (system.name(), scenario.cases_on(&**system));
                 let found = scenario.run(&mut **system, &context);
-                complete &= keep(&mut samples, options, &before, system.name(), found)?;
+                complete &= keep(&mut samples, options, &before, name, cases, found)?;
             }
             if with_raw {
-                complete &= keep(&mut samples, options, &before, raw::NAME, scenario.run_raw(&context))?;
+                let (cases, found) = (scenario.raw_cases(), whole(scenario.run_raw(&context)));
+                complete &= keep(&mut samples, options, &before, raw::NAME, cases, found)?;
             }
         }
     }
@@ -139,8 +158,10 @@ fn systems(options: &Options, work: &Path) -> Result<Vec<Box<dyn FileSystem>>> {
     if let Some(why) = platter.missing() {
         return said(why);
     }
-    let all: Vec<Box<dyn FileSystem>> =
-        vec![Box::new(platter), Box::new(ZfsFuse::new(work)), Box::new(Btrfs::new(work)), Box::new(Null::new(work))];
+    let mut all: Vec<Box<dyn FileSystem>> = vec![Box::new(platter), Box::new(ZfsFuse::new(work))];
+    let in_kernel = [Kind::Btrfs, Kind::Ext4, Kind::Xfs].map(|kind| InKernel::new(kind, work));
+    all.extend(in_kernel.into_iter().map(|system| Box::new(system) as Box<dyn FileSystem>));
+    all.push(Box::new(Null::new(work)));
     let wanted = all.into_iter().filter(|system| options.wants_system(system.name()));
     Ok(wanted.filter(|system| is_there(system.name(), system.missing())).collect())
 }
@@ -156,30 +177,41 @@ fn wants_fletcher(options: &Options) -> bool {
     options.wants_start_of(&["fletcher4-cache".into(), "fletcher4-memory".into()])
 }
 
-/// Notes what was found. One system that fails does not keep the others from being measured.
+/// Notes what a system found of `cases`, whole or not. One that fails does not keep the others from being measured.
 fn keep(
     samples: &mut Samples,
     options: &Options,
     before: &str,
     system: &str,
-    found: Result<Vec<Sample>>,
+    cases: Vec<String>,
+    (found, end): (Vec<Sample>, Result<()>),
 ) -> Result<bool> {
-    match found {
-        Ok(found) => {
-            for sample in found.into_iter().filter(|sample| options.wants_case(&sample.case)) {
-                let value = table::number(sample.value);
-                eprintln!("{before} {system}: {} {value} {}", sample.case, sample.unit.name());
-                samples.add(system, sample);
-            }
-            Ok(true)
-        }
+    let missing: Vec<String> =
+        cases.into_iter().filter(|case| found.iter().all(|sample| sample.case != *case)).collect();
+    for sample in found.into_iter().filter(|sample| options.wants_case(&sample.case)) {
+        let value = table::number(sample.value);
+        eprintln!("{before} {system}: {} {value} {}", sample.case, sample.unit.name());
+        samples.add(system, sample);
+    }
+    match end {
+        Ok(()) => Ok(true),
         Err(BenchError::Interrupted) => Err(BenchError::Interrupted),
         Err(error) => {
             // Not a value of zero: it was not measured.
             interrupt::check()?;
             eprintln!("{before} {system}: FAILED: {error}");
+            let missing = missing.into_iter().filter(|case| options.wants_case(case));
+            missing.for_each(|case| samples.add_failure(system, case, options.rounds));
             Ok(false)
         }
+    }
+}
+
+/// What was found at once, or not at all.
+fn whole(found: Result<Vec<Sample>>) -> (Vec<Sample>, Result<()>) {
+    match found {
+        Ok(found) => (found, Ok(())),
+        Err(error) => (Vec::new(), Err(error)),
     }
 }
 
@@ -197,11 +229,13 @@ fn measure_kernels(options: &Options, samples: &mut Samples) -> Result<bool> {
     for round in 0..options.rounds {
         let before = format!("Kernels {}/{}", round + 1, options.rounds);
         if wants_parity {
-            complete &= keep(samples, options, &before, "platter", kernels::parity(time).map(rates))?;
+            let found = whole(kernels::parity(time).map(rates));
+            complete &= keep(samples, options, &before, "platter", kernels::parity_cases(), found)?;
         }
         if theirs {
             let limit = options.quick.then_some(Duration::from_secs(15));
-            complete &= keep(samples, options, &before, "raidz_test", kernels::raidz_test(limit).map(rates))?;
+            let found = whole(kernels::raidz_test(limit).map(rates));
+            complete &= keep(samples, options, &before, "raidz_test", kernels::parity_cases(), found)?;
         }
         if wants_fletcher(options) {
             let (fletcher, sum) = kernels::in_cache(time);
@@ -210,7 +244,7 @@ fn measure_kernels(options: &Options, samples: &mut Samples) -> Result<bool> {
             {
                 let found = [("fletcher4-cache", cached), ("fletcher4-memory", memory)];
                 let found = found.map(|(case, rate)| Sample::plain(case, Unit::Rate, rate)).to_vec();
-                complete &= keep(samples, options, &before, system, Ok(found))?;
+                complete &= keep(samples, options, &before, system, Vec::new(), (found, Ok(())))?;
             }
         }
     }
@@ -239,11 +273,7 @@ fn setting(options: &Options) -> BTreeMap<String, String> {
 
 /// Prints the tables, and saves when asked to.
 fn finish(options: &Options, samples: &Samples) -> Result<()> {
-    let lines: Vec<Line> = samples.all.iter().filter_map(|(system, samples)| Line::of(system, samples)).collect();
-    // Lines of one case stand together, whatever round they came from.
-    let mut report = Report { setting: setting(options), lines };
-    let order: Vec<String> = report.cases().into_iter().map(str::to_owned).collect();
-    report.lines.sort_by_key(|line| order.iter().position(|case| *case == line.case));
+    let report = samples.report(setting(options));
     let bench = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench");
     let saved = bench.join("results.json");
     let previous = Report::previous(&saved)?;

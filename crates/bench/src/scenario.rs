@@ -11,7 +11,7 @@ use crate::noise::Noise;
 use crate::raw::{FioResult, Raw};
 use crate::results::{Sample, Unit};
 use crate::systems::{FileSystem, Layout, Shape};
-use crate::work::{self, Done, RandomAccess};
+use crate::work::{self, Done, RandomAccess, Version};
 
 const MIB: u64 = 1 << 20;
 const GIB: f64 = (1u64 << 30) as f64;
@@ -84,6 +84,7 @@ impl Scenario {
                 let name = |what: &str| format!("{what}-{streams}{suffix}");
                 let mut cases = vec![name("write"), name("cold-read"), name("cached-read")];
                 if streams == 1 {
+                    cases.insert(1, format!("rewrite{suffix}"));
                     cases.push(format!("import{suffix}"));
                 }
                 cases
@@ -97,6 +98,25 @@ impl Scenario {
         }
     }
 
+    /// The names of the cases that `system` can be measured in.
+    pub fn cases_on(self, system: &dyn FileSystem) -> Vec<String> {
+        let suits = |case: &String| match case.as_str() {
+            "cpu-shm-server" => system.is_served(),
+            case if case.starts_with("import") => system.keeps_data(),
+            _ => true,
+        };
+        self.cases().into_iter().filter(suits).collect()
+    }
+
+    /// The names of the cases that the raw device is measured in.
+    pub fn raw_cases(self) -> Vec<String> {
+        match self {
+            Self::Sequential(1, Layout::Raidz1) => ["write-1", "cold-read-1"].map(String::from).to_vec(),
+            Self::Scrub | Self::Random(_) | Self::Appends => self.cases(),
+            _ => Vec::new(),
+        }
+    }
+
     fn layout(self) -> Layout {
         match self {
             Self::Sequential(_, layout) => layout,
@@ -107,14 +127,15 @@ impl Scenario {
 
     /// Whether `system` can be measured in it.
     pub fn suits(self, system: &dyn FileSystem) -> bool {
-        system.has(self.layout()) && (system.keeps_data() || self != Self::Scrub)
+        system.has(self.layout()) && (system.can_scrub() || self != Self::Scrub)
     }
 
     fn shape(self, context: &Context) -> Shape {
         let layout = self.layout();
         let share = |bytes: u64| (bytes / layout.widths().1).next_multiple_of(MIB);
         let device = match self {
-            Self::Names => SLACK + share(context.files * 4096),
+            // ext4 has an inode for every 16 KiB.
+            Self::Names => SLACK + share(context.files * (16 << 10)),
             Self::Mail => 2 * SLACK + share(context.files * (48 << 10)),
             // Half full; below that btrfs has no place for its metadata.
             Self::Scrub => (2 * share(context.size)).max(SLACK / 2),
@@ -127,31 +148,36 @@ impl Scenario {
         Shape { layout, record, device, under: under.clone() }
     }
 
-    /// One round on a fresh file system.
+    /// One round on a fresh file system: what was measured, and how it ended.
     ///
     /// # Errors
     /// What the file system said, or that it gave back other data than it was given.
-    pub fn run(self, system: &mut dyn FileSystem, context: &Context) -> Result<Vec<Sample>> {
-        let samples = system.create(&self.shape(context)).and_then(|()| self.measure(system, context));
+    pub fn run(self, system: &mut dyn FileSystem, context: &Context) -> (Vec<Sample>, Result<()>) {
+        let mut samples = Vec::new();
+        let measured = system.create(&self.shape(context)).and_then(|()| self.measure(system, context, &mut samples));
         let destroyed = system.destroy();
-        let samples = samples?;
-        destroyed.map(|()| samples)
+        (samples, measured.and(destroyed))
     }
 
-    fn measure(self, system: &mut dyn FileSystem, context: &Context) -> Result<Vec<Sample>> {
+    fn measure(self, system: &mut dyn FileSystem, context: &Context, samples: &mut Vec<Sample>) -> Result<()> {
         let folder = system.mountpoint();
         let (noise, size, files, time) = (&context.noise, context.size, context.files, context.time);
         let check = system.keeps_data();
-        let mut samples = Vec::new();
-        let mut names = self.cases().into_iter();
+        let mut names = self.cases_on(system).into_iter();
         let mut add = |unit: Unit, (done, usage): (Done, Usage)| {
             samples.push(sample(names.next().unwrap_or_default(), unit, done, usage));
         };
         match self {
             Self::Sequential(streams, _) => {
                 add(Unit::Rate, measured(system, || work::write_files(&folder, streams, size, noise))?);
+                let mut version = Version::First;
+                if streams == 1 {
+                    system.cold()?;
+                    version = Version::Second;
+                    add(Unit::Rate, measured(system, || work::rewrite_files(&folder, streams, size, noise))?);
+                }
                 let import = system.cold()?;
-                let read = || measured(system, || work::read_files(&folder, streams, size, noise, check));
+                let read = || measured(system, || work::read_files(&folder, streams, size, noise, version, check));
                 add(Unit::Rate, read()?);
                 add(Unit::Rate, read()?);
                 if streams == 1 && check {
@@ -202,7 +228,7 @@ impl Scenario {
                 samples.extend(values.filter_map(|(case, cpu)| Some(Sample::plain(case, Unit::CpuPerGib, cpu? / gib))));
             }
         }
-        Ok(samples)
+        Ok(())
     }
 
     /// One round on the raw device; nothing where it has no counterpart.
@@ -213,7 +239,7 @@ impl Scenario {
         let (disks, data) = self.layout().widths();
         let raw = |bytes: u64| Raw::new(&context.under, disks, bytes * disks / data);
         let rate = |case: &str, found: FioResult| fio_sample(case, Unit::Rate, found.bandwidth / MIB as f64, &found);
-        let cases = self.cases();
+        let cases = self.raw_cases();
         Ok(match self {
             // The redundancy is written and not read back; what is compared takes account of it.
             Self::Sequential(1, Layout::Raidz1) => {
@@ -244,7 +270,7 @@ impl Scenario {
 
 /// The part of what the raw device moves in a case that is data and not its redundancy.
 pub fn data_share(case: &str) -> f64 {
-    if !case.starts_with("write-") && !case.starts_with("cold-read-") {
+    if !["write-", "rewrite", "cold-read-"].iter().any(|start| case.starts_with(start)) {
         return 1.0;
     }
     let layouts = [Layout::Stripe, Layout::Raidz2, Layout::Raidz3, Layout::Mirrors, Layout::Mirror];
@@ -257,7 +283,7 @@ pub fn data_share(case: &str) -> f64 {
 pub fn raw_case(case: &str) -> &str {
     // It has one stream of many requests, and no layout.
     match case {
-        _ if case.starts_with("write-") => "write-1",
+        _ if case.starts_with("write-") || case.starts_with("rewrite") => "write-1",
         _ if case.starts_with("cold-read-") => "cold-read-1",
         _ => case,
     }
@@ -323,6 +349,7 @@ mod tests {
         assert_eq!(data_share("write-1/3x2-mirror"), 0.5);
         assert_eq!(data_share("scrub"), 1.0);
         assert_eq!(raw_case("write-1/raidz3"), "write-1");
+        assert_eq!((raw_case("rewrite"), data_share("rewrite/raidz2")), ("write-1", 5.0 / 7.0));
     }
 
     #[test]

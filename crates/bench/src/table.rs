@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use crate::results::{Line, Report};
+use crate::results::{Failure, Line, Report};
 use crate::targets::{Verdict, over_raw};
 
-const HEADS: [&str; 12] = [
+const HEADS: [&str; 13] = [
     "case",
     "system",
     "median",
@@ -18,6 +18,7 @@ const HEADS: [&str; 12] = [
     "peak MiB",
     "p50 us",
     "p99 us",
+    "",
 ];
 
 /// What the columns mean.
@@ -26,6 +27,8 @@ Ratios: above 1 is better, also where less is better. it/raw: next to the raw de
 it/previous: next to the committed results. CPU server: user and system seconds of the serving process with all its
 threads; CPU machine: seconds in which the machine's processors were not idle, of everybody (for a file system of the
 kernel there is no other); both for each GiB of data, where no data moves for each 1000 operations.
+ext4 and xfs: one device of the same capacity, without redundancy and without checksums of data.
+A round that failed is not part of the median; why it failed was said when it did.
 ";
 
 fn times(ratio: Option<f64>) -> String {
@@ -41,13 +44,13 @@ pub fn number(value: f64) -> String {
     }
 }
 
-fn row(report: &Report, previous: Option<&Report>, line: &Line, first: bool) -> [String; 12] {
+/// The cells of a line, but for the case's name.
+fn row(report: &Report, previous: Option<&Report>, line: &Line) -> Vec<String> {
     let (least, greatest) = crate::stats::spread(&line.values);
     let maybe = |value: Option<f64>| value.map_or_else(|| "-".into(), number);
     let ours = report.line(&line.case, "platter").filter(|ours| ours.system != line.system);
     let before = previous.and_then(|previous| previous.line(&line.case, &line.system));
-    [
-        if first { line.case.clone() } else { String::new() },
+    vec![
         line.system.clone(),
         format!("{} {}", number(line.median), line.unit.name()),
         format!("{}..{}", number(least), number(greatest)),
@@ -59,7 +62,19 @@ fn row(report: &Report, previous: Option<&Report>, line: &Line, first: bool) -> 
         line.peak_memory.map_or_else(|| "-".into(), |bytes| (bytes >> 20).to_string()),
         maybe(line.p50_us),
         maybe(line.p99_us),
+        report.failure(&line.case, &line.system).map(failed).unwrap_or_default(),
     ]
+}
+
+fn failed(failure: &Failure) -> String {
+    format!("failed {} of {}", failure.failed, failure.rounds)
+}
+
+/// The cells of a case that never ended on a system.
+fn failed_row(failure: &Failure) -> Vec<String> {
+    let mut row = vec![failure.system.clone(), failed(failure)];
+    row.resize(HEADS.len() - 1, String::new());
+    row
 }
 
 fn lines_up(heads: &[&str], rows: &[Vec<String>]) -> String {
@@ -83,8 +98,13 @@ fn lines_up(heads: &[&str], rows: &[Vec<String>]) -> String {
 pub fn results(report: &Report, previous: Option<&Report>) -> String {
     let mut rows = Vec::new();
     for case in report.cases() {
-        let lines = report.lines.iter().filter(|line| line.case == case);
-        rows.extend(lines.enumerate().map(|(index, line)| row(report, previous, line, index == 0).to_vec()));
+        let lines = report.lines.iter().filter(|line| line.case == case).map(|line| row(report, previous, line));
+        let without = |failure: &&Failure| failure.case == case && report.line(case, &failure.system).is_none();
+        let failures = report.failures.iter().filter(without).map(failed_row);
+        for (index, mut cells) in lines.chain(failures).enumerate() {
+            cells.insert(0, if index == 0 { case.to_owned() } else { String::new() });
+            rows.push(cells);
+        }
     }
     let mut text = lines_up(&HEADS, &rows);
     let _ = write!(text, "\n{LEGEND}");
@@ -116,12 +136,18 @@ mod tests {
     fn a_table_has_ratios_to_peers_and_to_the_past() {
         let line = |system: &str, value| Line::of(system, &[Sample::plain("mail", Unit::Operations, value)]);
         let lines = [line("platter", 200.0), line("zfs-fuse", 100.0)].into_iter().flatten().collect();
-        let report = Report { lines, ..Report::default() };
+        let failures = vec![
+            Failure { case: "mail".into(), system: "zfs-fuse".into(), failed: 1, rounds: 2 },
+            Failure { case: "mail".into(), system: "btrfs".into(), failed: 2, rounds: 2 },
+        ];
+        let report = Report { lines, failures, ..Report::default() };
         let previous = Report { lines: line("platter", 400.0).into_iter().collect(), ..Report::default() };
         let text = results(&report, Some(&previous));
         let cells: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(cells[1][..8], ["mail", "platter", "200", "op/s", "200..200", "-", "-", "0.50"]);
         assert_eq!(cells[2][..7], ["zfs-fuse", "100", "op/s", "100..100", "2.00", "-", "-"]);
+        assert!(cells[2].ends_with(&["failed", "1", "of", "2"]));
+        assert_eq!(cells[3], ["btrfs", "failed", "2", "of", "2"]);
     }
 
     #[test]

@@ -86,8 +86,9 @@ pub fn verdicts(report: &Report) -> Vec<Verdict> {
 /// A case next to the raw device, whose redundancy does not count.
 pub fn over_raw(report: &Report, line: &Line) -> Option<f64> {
     let raw = report.line(raw_case(&line.case), raw::NAME)?;
-    // The device itself moves data only.
-    let share = if line.system == raw::NAME { 1.0 } else { data_share(&line.case) };
+    // The device itself, and what is on one device, moves data only.
+    let is_bare = [raw::NAME, "ext4", "xfs"].contains(&line.system.as_str());
+    let share = if is_bare { 1.0 } else { data_share(&line.case) };
     ratio(line.median, raw.median * share, line.unit.less_is_better())
 }
 

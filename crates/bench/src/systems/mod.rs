@@ -1,6 +1,8 @@
 //! What is measured: file systems that can be made, mounted, made cold and destroyed, all in the same way.
 
 mod btrfs;
+mod in_kernel;
+mod loops;
 mod null;
 mod platter;
 mod zfs_fuse;
@@ -10,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Result, While};
 
-pub use btrfs::Btrfs;
+pub use in_kernel::{InKernel, Kind};
 pub use null::Null;
 pub use platter::Platter;
 pub use zfs_fuse::ZfsFuse;
@@ -18,6 +20,8 @@ pub use zfs_fuse::ZfsFuse;
 /// How data is spread over device files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Layout {
+    /// One device.
+    Single,
     /// Over 7, without redundancy.
     Stripe,
     /// Over 7, of which one may be lost.
@@ -36,6 +40,7 @@ impl Layout {
     /// Its name in the table.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Single => "single",
             Self::Stripe => "stripe",
             Self::Raidz1 => "raidz1",
             Self::Raidz2 => "raidz2",
@@ -48,6 +53,7 @@ impl Layout {
     /// Device files, and how many of them hold data and not its redundancy.
     pub fn widths(self) -> (u64, u64) {
         match self {
+            Self::Single => (1, 1),
             Self::Stripe => (7, 7),
             Self::Raidz1 => (7, 6),
             Self::Raidz2 => (7, 5),
@@ -60,7 +66,7 @@ impl Layout {
     /// The operands of `zpool create`: vdevs of `files`.
     fn vdevs(self, files: &[PathBuf]) -> Vec<String> {
         let (word, group) = match self {
-            Self::Stripe => (None, 7),
+            Self::Single | Self::Stripe => (None, 7),
             Self::Raidz1 => (Some("raidz"), 7),
             Self::Raidz2 => (Some("raidz2"), 7),
             Self::Raidz3 => (Some("raidz3"), 7),
@@ -100,6 +106,11 @@ impl Shape {
         };
         (0..self.layout.widths().0).map(file).collect()
     }
+
+    /// As much room for data on one device.
+    fn on_one(&self) -> Self {
+        Self { layout: Layout::Single, device: self.device * self.layout.widths().1, ..self.clone() }
+    }
 }
 
 /// Removes a folder of device files, if it is there.
@@ -131,8 +142,18 @@ pub trait FileSystem {
     /// Whether it has such a layout.
     fn has(&self, layout: Layout) -> bool;
 
-    /// Whether what was written can be read back, scrubbed and imported.
+    /// Whether what was written can be read back and imported.
     fn keeps_data(&self) -> bool {
+        true
+    }
+
+    /// Whether it can read and check everything.
+    fn can_scrub(&self) -> bool {
+        true
+    }
+
+    /// Whether a process serves it.
+    fn is_served(&self) -> bool {
         true
     }
 

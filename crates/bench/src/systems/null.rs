@@ -51,6 +51,10 @@ impl FileSystem for Null {
         false
     }
 
+    fn can_scrub(&self) -> bool {
+        false
+    }
+
     fn create(&mut self, _: &Shape) -> Result<()> {
         self.stop();
         std::fs::create_dir_all(&self.mount).on(|| format!("making {}", self.mount.display()))?;

@@ -14,7 +14,7 @@ pub use appends::appends;
 pub use mail::{deliver, serve_mail};
 pub use names::{create_files, delete_files, list_files, stat_files};
 pub use random::{RandomAccess, random_read, random_write};
-pub use sequential::{read_files, write_files};
+pub use sequential::{Version, read_files, rewrite_files, write_files};
 
 /// What was done and how long it took.
 #[derive(Clone, Debug, Default)]

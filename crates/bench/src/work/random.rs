@@ -117,6 +117,7 @@ pub fn random_write(folder: &Path, access: RandomAccess, noise: &Noise, check: b
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::work::Version;
 
     #[test]
     fn threads_share_all_places_and_none_comes_twice() {
@@ -139,6 +140,6 @@ mod tests {
         assert!(random_write(folder.path(), short, &noise, true).expect("written").operations > 0);
         std::fs::write(folder.path().join("stream-0"), vec![0; 2 << 20]).expect("overwritten");
         assert!(random_read(folder.path(), access, &noise, true).is_err());
-        assert!(crate::work::read_files(folder.path(), 1, 2 << 20, &noise, true).is_err());
+        assert!(crate::work::read_files(folder.path(), 1, 2 << 20, &noise, Version::First, true).is_err());
     }
 }
