@@ -14,7 +14,7 @@ use crate::program::{find, output};
 /// Blocks that are measured, bytes.
 const BLOCKS: [usize; 3] = [128 << 10, 256 << 10, 1 << 20];
 /// What a checksum is taken of, bytes.
-const BLOCK: usize = 128 << 10;
+pub const BLOCK: usize = 128 << 10;
 /// More than any cache holds, bytes.
 const MEMORY: usize = 256 << 20;
 /// Columns with data.
@@ -47,7 +47,7 @@ pub fn parity_cases() -> Vec<String> {
 }
 
 /// MiB per second of `work`, which handles `block` bytes each time.
-fn rate(block: usize, time: Duration, mut work: impl FnMut()) -> f64 {
+pub fn rate(block: usize, time: Duration, mut work: impl FnMut()) -> f64 {
     // Reading the clock takes longer than a small block.
     let batch = ((4 << 20) / block).max(1) as u32;
     work();

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod codecs;
 mod error;
 mod interrupt;
 mod kernels;
@@ -26,6 +27,7 @@ mod stats;
 mod systems;
 mod table;
 mod targets;
+mod text;
 mod work;
 
 use std::process::ExitCode;

@@ -21,6 +21,13 @@ impl Random {
         self.0.next_u64()
     }
 
+    /// So many bytes.
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.0.fill_bytes(&mut bytes);
+        bytes
+    }
+
     /// The next number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
@@ -36,10 +43,7 @@ pub struct Noise {
 impl Noise {
     /// So many MiB.
     pub fn new(mib: usize) -> Self {
-        let mut random = Random::new(1);
-        let mut bytes = vec![0; mib.max(2) * CHUNK];
-        random.0.fill_bytes(&mut bytes);
-        Self { bytes }
+        Self { bytes: Random::new(1).bytes(mib.max(2) * CHUNK) }
     }
 
     /// The bytes that belong at `place`: its own for each place. At most [`CHUNK`] of them.

@@ -18,6 +18,9 @@ pub enum Unit {
     /// Operations per second.
     #[serde(rename = "op/s")]
     Operations,
+    /// Files per second.
+    #[serde(rename = "files/s")]
+    Files,
     /// Seconds; less is better.
     #[serde(rename = "s")]
     Seconds,
@@ -32,6 +35,7 @@ impl Unit {
         match self {
             Self::Rate => "MiB/s",
             Self::Operations => "op/s",
+            Self::Files => "files/s",
             Self::Seconds => "s",
             Self::CpuPerGib => "CPU s/GiB",
         }

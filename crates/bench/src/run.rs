@@ -10,7 +10,8 @@ use crate::options::Options;
 use crate::results::{Failure, Line, Report, Sample, Unit};
 use crate::scenario::{Context, Scenario};
 use crate::systems::{FileSystem, InKernel, Kind, Layout, Null, Platter, ZfsFuse};
-use crate::{interrupt, kernels, leftovers, plot, raw, table, targets};
+use crate::work::SourceTree;
+use crate::{codecs, interrupt, kernels, leftovers, plot, raw, table, targets};
 
 const SHM: &str = "/dev/shm";
 
@@ -100,13 +101,19 @@ pub fn run(options: &Options) -> Result<bool> {
         under: work.path(),
         memory: memory.path(),
         noise: Noise::new(if options.quick { 8 } else { 64 }),
+        tree: None,
     };
     let mut systems = systems(options, &work.path())?;
     let with_raw = options.wants_system(raw::NAME) && is_there(raw::NAME, raw::missing());
     let scenarios = scenarios(options);
-    if scenarios.is_empty() && !options.wants_start_of(&kernels::parity_cases()) && !wants_fletcher(options) {
-        let all = Scenario::ALL.iter().flat_map(|scenario| scenario.cases()).collect::<Vec<_>>().join(", ");
+    let kernels = [kernels::parity_cases(), codecs::cases()].iter().any(|cases| options.wants_start_of(cases));
+    if scenarios.is_empty() && !kernels && !wants_fletcher(options) {
+        let all = Scenario::ALL.iter().flat_map(|scenario| scenario.cases()).chain(codecs::cases());
+        let all = all.collect::<Vec<_>>().join(", ");
         return said(format!("there is no such case; there are {all}, parity and fletcher4"));
+    }
+    if scenarios.contains(&Scenario::Trees) {
+        context.tree = Some(make_tree(&work.path(), options.files / 2)?);
     }
     warn_of_load();
     let mut samples = Samples::default();
@@ -135,6 +142,18 @@ pub fn run(options: &Options) -> Result<bool> {
     complete &= measure_kernels(options, &mut samples)?;
     finish(options, &samples)?;
     Ok(complete)
+}
+
+/// The source files, outside of what is measured. They are many, so all systems get the same.
+fn make_tree(work: &Path, files: u64) -> Result<SourceTree> {
+    let folder = work.join("source");
+    std::fs::create_dir(&folder).on(|| format!("making {}", folder.display()))?;
+    eprintln!("making {files} source files");
+    let tree = SourceTree::make(&folder, files)?;
+    if !tree.has_repository() {
+        eprintln!("MISSING git: nothing is cloned");
+    }
+    Ok(tree)
 }
 
 /// Figures from a machine that does something else too are said to be that.
@@ -215,7 +234,7 @@ fn whole(found: Result<Vec<Sample>>) -> (Vec<Sample>, Result<()>) {
     }
 }
 
-/// Parity and checksums.
+/// Parity, checksums and compression.
 fn measure_kernels(options: &Options, samples: &mut Samples) -> Result<bool> {
     let time = Duration::from_millis(if options.quick { 5 } else { 200 });
     let mut complete = true;
@@ -246,6 +265,11 @@ fn measure_kernels(options: &Options, samples: &mut Samples) -> Result<bool> {
                 let found = found.map(|(case, rate)| Sample::plain(case, Unit::Rate, rate)).to_vec();
                 complete &= keep(samples, options, &before, system, Vec::new(), (found, Ok(())))?;
             }
+        }
+        for (system, cases, found) in
+            codecs::measure(time, options.wants_system("libraries"), |case| options.wants_case(case))?
+        {
+            complete &= keep(samples, options, &before, system, cases, whole(found))?;
         }
     }
     Ok(complete)

@@ -5,13 +5,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::error::{Result, While, said};
+use crate::error::{Result, said};
 use crate::meter::{Meter, Usage};
 use crate::noise::Noise;
+use crate::program::find;
 use crate::raw::{FioResult, Raw};
 use crate::results::{Sample, Unit};
 use crate::systems::{FileSystem, Layout, Shape};
-use crate::work::{self, Done, RandomAccess, Version};
+use crate::work::{self, Done, RandomAccess, SourceTree, Version};
 
 const MIB: u64 = 1 << 20;
 const GIB: f64 = (1u64 << 30) as f64;
@@ -37,6 +38,8 @@ pub enum Scenario {
     Mail,
     /// Many files in one directory.
     Names,
+    /// A tree of source files.
+    Trees,
     /// Reading and checking everything.
     Scrub,
     /// Processor time for writing where the devices cost none.
@@ -60,11 +63,13 @@ pub struct Context {
     pub memory: PathBuf,
     /// What is written.
     pub noise: Noise,
+    /// Source files, where they are asked for.
+    pub tree: Option<SourceTree>,
 }
 
 impl Scenario {
     /// All of them in their order, without the other layouts.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Sequential(1, Layout::Raidz1),
         Self::Sequential(4, Layout::Raidz1),
         Self::Random(16 << 10),
@@ -72,6 +77,7 @@ impl Scenario {
         Self::Appends,
         Self::Mail,
         Self::Names,
+        Self::Trees,
         Self::Scrub,
         Self::Processor,
     ];
@@ -93,6 +99,7 @@ impl Scenario {
             Self::Appends => vec!["fsync-appends".into()],
             Self::Mail => vec!["mail".into()],
             Self::Names => ["create", "list", "stat", "delete"].map(String::from).to_vec(),
+            Self::Trees => ["untar", "copy-tree", "git-clone", "list-tree", "remove-tree"].map(String::from).to_vec(),
             Self::Scrub => vec!["scrub".into()],
             Self::Processor => vec!["cpu-shm-server".into(), "cpu-shm-machine".into()],
         }
@@ -102,6 +109,8 @@ impl Scenario {
     pub fn cases_on(self, system: &dyn FileSystem) -> Vec<String> {
         let suits = |case: &String| match case.as_str() {
             "cpu-shm-server" => system.is_served(),
+            // What it writes it reads again.
+            "git-clone" => system.keeps_data() && find("git").is_some(),
             case if case.starts_with("import") => system.keeps_data(),
             _ => true,
         };
@@ -136,6 +145,8 @@ impl Scenario {
         let device = match self {
             // ext4 has an inode for every 16 KiB.
             Self::Names => SLACK + share(context.files * (16 << 10)),
+            // Three trees, and what small files waste.
+            Self::Trees => SLACK + share(context.files * (128 << 10)),
             Self::Mail => 2 * SLACK + share(context.files * (48 << 10)),
             // Half full; below that btrfs has no place for its metadata.
             Self::Scrub => (2 * share(context.size)).max(SLACK / 2),
@@ -200,7 +211,7 @@ impl Scenario {
             }
             Self::Mail => {
                 work::deliver(&folder, MAIL_THREADS, files, noise)?;
-                sync(&folder)?;
+                work::sync(&folder)?;
                 let serve = || work::serve_mail(&folder, MAIL_THREADS, files, time, noise, check);
                 add(Unit::Operations, measured(system, serve)?);
             }
@@ -211,6 +222,21 @@ impl Scenario {
                 system.cold()?;
                 add(Unit::Operations, measured(system, || work::stat_files(&folder, files))?);
                 add(Unit::Operations, measured(system, || work::delete_files(&folder, files))?);
+            }
+            Self::Trees => {
+                let Some(tree) = &context.tree else { return said("there is no source tree") };
+                tree.warm()?;
+                add(Unit::Files, measured(system, || tree.untar(&folder))?);
+                add(Unit::Files, measured(system, || tree.copy(&folder))?);
+                if check && tree.has_repository() {
+                    add(Unit::Files, measured(system, || tree.clone_repository(&folder))?);
+                }
+                system.cold()?;
+                add(Unit::Files, measured(system, || tree.list(&folder))?);
+                if check {
+                    tree.compare(&folder)?;
+                }
+                add(Unit::Files, measured(system, || tree.remove(&folder))?);
             }
             Self::Scrub => {
                 work::write_files(&folder, 1, size, noise)?;
@@ -289,12 +315,6 @@ pub fn raw_case(case: &str) -> &str {
     }
 }
 
-fn sync(folder: &std::path::Path) -> Result<()> {
-    let what = || format!("syncing {}", folder.display());
-    let folder = std::fs::File::open(folder).on(what)?;
-    rustix::fs::syncfs(&folder).on(what)
-}
-
 fn measured(system: &dyn FileSystem, work: impl FnOnce() -> Result<Done>) -> Result<(Done, Usage)> {
     let meter = Meter::start(system.server());
     let done = work()?;
@@ -310,7 +330,7 @@ fn sample(case: String, unit: Unit, done: Done, usage: Usage) -> Sample {
     let seconds = done.elapsed.as_secs_f64().max(1e-9);
     let value = match unit {
         Unit::Rate => done.bytes as f64 / MIB as f64 / seconds,
-        Unit::Operations => done.operations as f64 / seconds,
+        Unit::Operations | Unit::Files => done.operations as f64 / seconds,
         Unit::Seconds | Unit::CpuPerGib => seconds,
     };
     let amount = if done.bytes > 0 { done.bytes as f64 / GIB } else { done.operations as f64 / 1000.0 };

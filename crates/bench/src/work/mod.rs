@@ -5,16 +5,20 @@ mod mail;
 mod names;
 mod random;
 mod sequential;
+mod trees;
 
+use std::fs::File;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::error::{Result, said};
+use crate::error::{Result, While, said};
 
 pub use appends::appends;
 pub use mail::{deliver, serve_mail};
 pub use names::{create_files, delete_files, list_files, stat_files};
 pub use random::{RandomAccess, random_read, random_write};
 pub use sequential::{Version, read_files, rewrite_files, write_files};
+pub use trees::SourceTree;
 
 /// What was done and how long it took.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +31,16 @@ pub struct Done {
     pub elapsed: Duration,
     /// How long each operation took, nanoseconds, sorted; empty where nobody asks.
     pub latencies: Vec<u64>,
+}
+
+/// Waits until everything below `folder` is on disk.
+///
+/// # Errors
+/// What the file system said.
+pub fn sync(folder: &Path) -> Result<()> {
+    let what = || format!("syncing {}", folder.display());
+    let folder = File::open(folder).on(what)?;
+    rustix::fs::syncfs(&folder).on(what)
 }
 
 /// What one thread did.
