@@ -11,8 +11,9 @@
 #   make sim-replay      the same seeds twice in release and once in debug: their histories must be the same
 #   make sim-canary      proof that it finds deliberate bugs
 #   make sim-model       the simulator's model of time against a published curve, as a table
-#   make bench    Platter next to zfs-fuse, btrfs, the raw device and an empty FUSE file system: a table, hours in full;
-#                 BENCH are its options (`make bench BENCH=--help`), `--quick` takes minutes; needs root
+#   make bench    Platter next to zfs-fuse, btrfs, ext4, xfs, the raw device, an empty FUSE file system and the best
+#                 libraries: a table, hours in full; BENCH are its options (`make bench BENCH=--help`), `--quick` takes
+#                 minutes, `--growth` measures Platter alone as its pools grow; needs root
 #   make lint     formatting, clippy, the house rules, and the licences of what we depend on
 #
 # The first two need FUSE (/dev/fuse, and root or fusermount3) for the parts that mount.
@@ -94,7 +95,8 @@ sim-model:
 
 BENCH ?= --save
 
-# It runs the binary that lies beside it. What is not on the machine (zfs-fuse, btrfs, fio, raidz_test) is reported.
+# It runs the binary that lies beside it. What is not on the machine (zfs-fuse, fio, raidz_test, git, mkfs.btrfs, mkfs.ext4,
+# mkfs.xfs) is reported.
 bench:
 	$(CARGO) build --release --package platter
 	$(CARGO) run --release --package platter-bench -- $(BENCH)

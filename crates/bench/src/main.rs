@@ -1,4 +1,5 @@
-//! `platter-bench`: Platter next to zfs-fuse, btrfs, ext4, xfs, the raw device and an empty FUSE file system.
+//! `platter-bench`: Platter next to zfs-fuse, btrfs, ext4, xfs, the raw device, an empty FUSE file system and libraries;
+//! and Platter alone as what it holds grows.
 //!
 //! What holds at all times:
 //! - every system does the same work through the same code, one after the other, and again in each round;
@@ -10,6 +11,7 @@
 
 mod codecs;
 mod error;
+mod growth;
 mod interrupt;
 mod kernels;
 mod leftovers;

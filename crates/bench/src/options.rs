@@ -39,10 +39,22 @@ pub struct Options {
     /// Device files go to /dev/shm, where the processor is the limit
     #[arg(long, conflicts_with = "dir")]
     pub shm: bool,
+    /// Something else: how Platter behaves as names, data and what a pool is full of grow
+    #[arg(long)]
+    pub growth: bool,
+    /// Names in a directory at most, with --growth
+    #[arg(long, default_value_t = 1_000_000, value_name = "N", requires = "growth")]
+    pub growth_files: u64,
+    /// GiB in a pool at most, with --growth; they take next to no disk
+    #[arg(long, default_value_t = 1024, value_name = "GIB", requires = "growth")]
+    pub growth_gib: u64,
+    /// What --growth may take; steps that would take longer are left out
+    #[arg(long, default_value_t = 20, value_name = "N", requires = "growth")]
+    pub growth_minutes: u64,
     /// Tiny sizes and one round: shows that everything works, not how fast it is
     #[arg(long)]
     pub quick: bool,
-    /// Write bench/results.json and bench/results.svg
+    /// Write bench/results.json and bench/results.svg, or growth.json and growth.svg
     #[arg(long, conflicts_with = "quick")]
     pub save: bool,
     /// More options of `zpool create` for Platter, in one word
@@ -68,6 +80,8 @@ impl Options {
             self.rounds = 1;
             self.size = 64;
             self.files = 400;
+            self.growth_files = self.growth_files.min(10_000);
+            self.growth_gib = self.growth_gib.min(4);
         }
         self
     }

@@ -24,6 +24,12 @@ pub enum Unit {
     /// Seconds; less is better.
     #[serde(rename = "s")]
     Seconds,
+    /// Mebibytes; less is better.
+    #[serde(rename = "MiB")]
+    Memory,
+    /// Of a hundred; less is better.
+    #[serde(rename = "%")]
+    Percent,
     /// Processor seconds for each GiB; less is better.
     #[serde(rename = "CPU s/GiB")]
     CpuPerGib,
@@ -37,13 +43,15 @@ impl Unit {
             Self::Operations => "op/s",
             Self::Files => "files/s",
             Self::Seconds => "s",
+            Self::Memory => "MiB",
+            Self::Percent => "%",
             Self::CpuPerGib => "CPU s/GiB",
         }
     }
 
     /// Whether a smaller value is the better one.
     pub fn less_is_better(self) -> bool {
-        matches!(self, Self::Seconds | Self::CpuPerGib)
+        !matches!(self, Self::Rate | Self::Operations | Self::Files)
     }
 }
 

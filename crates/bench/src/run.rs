@@ -11,7 +11,7 @@ use crate::results::{Failure, Line, Report, Sample, Unit};
 use crate::scenario::{Context, Scenario};
 use crate::systems::{FileSystem, InKernel, Kind, Layout, Null, Platter, ZfsFuse};
 use crate::work::SourceTree;
-use crate::{codecs, interrupt, kernels, leftovers, plot, raw, table, targets};
+use crate::{codecs, growth, interrupt, kernels, leftovers, plot, raw, table, targets};
 
 const SHM: &str = "/dev/shm";
 
@@ -103,6 +103,9 @@ pub fn run(options: &Options) -> Result<bool> {
         noise: Noise::new(if options.quick { 8 } else { 64 }),
         tree: None,
     };
+    if options.growth {
+        return run_growth(options, &work.path(), &context);
+    }
     let mut systems = systems(options, &work.path())?;
     let with_raw = options.wants_system(raw::NAME) && is_there(raw::NAME, raw::missing());
     let scenarios = scenarios(options);
@@ -144,6 +147,25 @@ pub fn run(options: &Options) -> Result<bool> {
     Ok(complete)
 }
 
+fn bench_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench")
+}
+
+fn run_growth(options: &Options, work: &Path, context: &Context) -> Result<bool> {
+    let mut platter = platter(options, work)?;
+    warn_of_load();
+    let time = Duration::from_secs(options.growth_minutes * 60);
+    let extent = growth::Extent { names: options.growth_files, gib: options.growth_gib, time };
+    let mut found = growth::Growth { setting: setting(options), ..growth::Growth::default() };
+    let complete = growth::measure(&mut platter, context, extent, &mut found)?;
+    println!("\n{}", found.table());
+    if options.save {
+        found.save(&bench_folder())?;
+        println!("saved {}", bench_folder().join("growth.json").display());
+    }
+    Ok(complete)
+}
+
 /// The source files, outside of what is measured. They are many, so all systems get the same.
 fn make_tree(work: &Path, files: u64) -> Result<SourceTree> {
     let folder = work.join("source");
@@ -172,12 +194,16 @@ fn is_there(system: &str, missing: Option<String>) -> bool {
     missing.is_none()
 }
 
-fn systems(options: &Options, work: &Path) -> Result<Vec<Box<dyn FileSystem>>> {
+fn platter(options: &Options, work: &Path) -> Result<Platter> {
     let platter = Platter::new(work, &options.create);
-    if let Some(why) = platter.missing() {
-        return said(why);
+    match platter.missing() {
+        Some(why) => said(why),
+        None => Ok(platter),
     }
-    let mut all: Vec<Box<dyn FileSystem>> = vec![Box::new(platter), Box::new(ZfsFuse::new(work))];
+}
+
+fn systems(options: &Options, work: &Path) -> Result<Vec<Box<dyn FileSystem>>> {
+    let mut all: Vec<Box<dyn FileSystem>> = vec![Box::new(platter(options, work)?), Box::new(ZfsFuse::new(work))];
     let in_kernel = [Kind::Btrfs, Kind::Ext4, Kind::Xfs].map(|kind| InKernel::new(kind, work));
     all.extend(in_kernel.into_iter().map(|system| Box::new(system) as Box<dyn FileSystem>));
     all.push(Box::new(Null::new(work)));
@@ -298,7 +324,7 @@ fn setting(options: &Options) -> BTreeMap<String, String> {
 /// Prints the tables, and saves when asked to.
 fn finish(options: &Options, samples: &Samples) -> Result<()> {
     let report = samples.report(setting(options));
-    let bench = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench");
+    let bench = bench_folder();
     let saved = bench.join("results.json");
     let previous = Report::previous(&saved)?;
     println!("\n{}", table::results(&report, previous.as_ref()));

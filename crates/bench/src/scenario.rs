@@ -327,11 +327,10 @@ fn measured(system: &dyn FileSystem, work: impl FnOnce() -> Result<Done>) -> Res
 }
 
 fn sample(case: String, unit: Unit, done: Done, usage: Usage) -> Sample {
-    let seconds = done.elapsed.as_secs_f64().max(1e-9);
     let value = match unit {
-        Unit::Rate => done.bytes as f64 / MIB as f64 / seconds,
-        Unit::Operations | Unit::Files => done.operations as f64 / seconds,
-        Unit::Seconds | Unit::CpuPerGib => seconds,
+        Unit::Rate => done.bandwidth(),
+        Unit::Operations | Unit::Files => done.rate(),
+        _ => done.elapsed.as_secs_f64(),
     };
     let amount = if done.bytes > 0 { done.bytes as f64 / GIB } else { done.operations as f64 / 1000.0 };
     let per_amount = |cpu: f64| (amount > 0.0).then(|| cpu / amount);

@@ -77,7 +77,8 @@ fn failed_row(failure: &Failure) -> Vec<String> {
     row
 }
 
-fn lines_up(heads: &[&str], rows: &[Vec<String>]) -> String {
+/// A table whose columns stand below each other.
+pub fn lines_up(heads: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         rows.iter().map(|row| row[column].chars().count()).chain([heads[column].len()]).max().unwrap_or_default()
     };

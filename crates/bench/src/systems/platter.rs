@@ -10,6 +10,7 @@ use rustix::process::Signal;
 use super::{FileSystem, Layout, Scrub, Shape, drop_caches, is_mounted, timed};
 use crate::error::{Result, While, said};
 use crate::leftovers;
+use crate::meter::{Meter, Usage};
 use crate::program::{output, patiently, wait_until};
 
 const POOL: &str = "benchp";
@@ -56,6 +57,96 @@ impl Platter {
         Ok(())
     }
 
+    /// Makes a pool with more options of `zpool create`, which go before those that all pools have here.
+    ///
+    /// # Errors
+    /// What the commands said.
+    pub fn create_with(&mut self, shape: &Shape, more: &[&str]) -> Result<()> {
+        std::fs::create_dir_all(&self.home).on(|| format!("making {}", self.home.display()))?;
+        let files = shape.make_files("dev-platter")?;
+        self.devices = Some(shape.under.join("dev-platter"));
+        let (record, mount) = (format!("recordsize={}", shape.record), self.mount.display().to_string());
+        let own: Vec<&str> = self.create.iter().map(String::as_str).chain(more.iter().copied()).collect();
+        let mut words = vec!["zpool", "create", "-f", "-m", &mount];
+        // A property may be named once only.
+        let usual = [("-o", "ashift=12"), ("-O", "compression=off"), ("-O", "atime=off"), ("-O", &record)];
+        for (option, value) in usual {
+            let property = value.split_inclusive('=').next().unwrap_or_default();
+            let is_named = |word: &&str| word.trim_start_matches("-o").trim_start_matches("-O").starts_with(property);
+            if !own.iter().any(is_named) {
+                words.extend([option, value]);
+            }
+        }
+        words.extend(own);
+        words.push(POOL);
+        let vdevs = shape.layout.vdevs(&files);
+        words.extend(vdevs.iter().map(String::as_str));
+        let created = self.run(&words);
+        // Found first, so that it is stopped even when it refused.
+        let found = self.find_daemon();
+        created.and(found)?;
+        self.wait_for_mount()
+    }
+
+    fn wait_for_mount(&self) -> Result<()> {
+        wait_until("platter's mount", Duration::from_secs(30), || is_mounted(&self.mount))
+    }
+
+    fn import(&self) -> Result<()> {
+        let Some(devices) = &self.devices else { return said("there is no pool") };
+        let devices = devices.display().to_string();
+        self.run(&["zpool", "import", "-d", &devices, POOL])?;
+        self.wait_for_mount()
+    }
+
+    /// Exports the pool, and imports it with a new daemon and no cache filled. Returns how long the import took and
+    /// what it cost that daemon.
+    ///
+    /// # Errors
+    /// What the commands said.
+    pub fn import_anew(&mut self) -> Result<(Duration, Usage)> {
+        patiently(|| self.run(&["zpool", "export", POOL]))?;
+        self.stop()?;
+        drop_caches()?;
+        // Any command starts a daemon.
+        self.run(&["zpool", "list"])?;
+        self.find_daemon()?;
+        let meter = Meter::start(self.daemon);
+        let elapsed = timed(|| self.import())?;
+        Ok((elapsed, meter.stop()))
+    }
+
+    /// Numbers that `zpool list` knows.
+    fn numbers<const N: usize>(&self, properties: [&str; N]) -> Result<[u64; N]> {
+        let list = self.run(&["zpool", "list", "-Hp", "-o", &properties.join(","), POOL])?;
+        let mut words = list.split_whitespace();
+        let mut numbers = [0; N];
+        for (number, property) in numbers.iter_mut().zip(properties) {
+            let word = words.next().unwrap_or_default();
+            match word.trim_end_matches('%').parse() {
+                Ok(found) => *number = found,
+                Err(_) => return said(format!("zpool list says {word:?} for {property}")),
+            }
+        }
+        Ok(numbers)
+    }
+
+    /// Bytes of the devices that are in use, and all of them.
+    ///
+    /// # Errors
+    /// What the command said.
+    pub fn room(&self) -> Result<(u64, u64)> {
+        self.numbers(["allocated", "size"]).map(|[used, size]| (used, size))
+    }
+
+    /// How much the free room is in pieces, percent.
+    ///
+    /// # Errors
+    /// What the command said.
+    pub fn fragmentation(&self) -> Result<f64> {
+        self.numbers(["fragmentation"]).map(|[percent]| percent as f64)
+    }
+
     fn stop(&mut self) -> Result<()> {
         let Some(pid) = self.daemon.take() else { return Ok(()) };
         let stopped = self.run(&["daemon", "stop"]).and_then(|_| {
@@ -83,22 +174,7 @@ impl FileSystem for Platter {
     }
 
     fn create(&mut self, shape: &Shape) -> Result<()> {
-        std::fs::create_dir_all(&self.home).on(|| format!("making {}", self.home.display()))?;
-        let files = shape.make_files("dev-platter")?;
-        self.devices = Some(shape.under.join("dev-platter"));
-        let record = format!("recordsize={}", shape.record);
-        let mount = self.mount.display().to_string();
-        let mut words = vec!["zpool", "create", "-f", "-o", "ashift=12", "-O", "compression=off", "-O", "atime=off"];
-        words.extend(["-O", &record, "-m", &mount]);
-        words.extend(self.create.iter().map(String::as_str));
-        words.push(POOL);
-        let vdevs = shape.layout.vdevs(&files);
-        words.extend(vdevs.iter().map(String::as_str));
-        let created = self.run(&words);
-        // Found first, so that it is stopped even when it refused.
-        let found = self.find_daemon();
-        created.and(found)?;
-        wait_until("platter's mount", Duration::from_secs(30), || is_mounted(&self.mount))
+        self.create_with(shape, &[])
     }
 
     fn mountpoint(&self) -> PathBuf {
@@ -108,12 +184,7 @@ impl FileSystem for Platter {
     fn cold(&mut self) -> Result<Duration> {
         patiently(|| self.run(&["zpool", "export", POOL]))?;
         drop_caches()?;
-        let Some(devices) = &self.devices else { return said("there is no pool") };
-        let devices = devices.display().to_string();
-        timed(|| {
-            self.run(&["zpool", "import", "-d", &devices, POOL])?;
-            wait_until("platter's mount", Duration::from_secs(30), || is_mounted(&self.mount))
-        })
+        timed(|| self.import())
     }
 
     fn server(&self) -> Option<u32> {
@@ -121,7 +192,7 @@ impl FileSystem for Platter {
     }
 
     fn scrub(&mut self) -> Result<Scrub> {
-        let allocated = self.run(&["zpool", "list", "-Hp", "-o", "allocated", POOL])?;
+        let (bytes, _) = self.room()?;
         let start = Instant::now();
         self.run(&["zpool", "scrub", "-w", POOL])?;
         let elapsed = start.elapsed();
@@ -129,7 +200,7 @@ impl FileSystem for Platter {
         if !status.contains("No known data errors") || !status.contains("with 0 errors") {
             return said(format!("platter's scrub: {status}"));
         }
-        Ok(Scrub { bytes: allocated.trim().parse().unwrap_or(0), elapsed })
+        Ok(Scrub { bytes, elapsed })
     }
 
     fn destroy(&mut self) -> Result<()> {

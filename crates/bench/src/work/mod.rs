@@ -3,6 +3,7 @@
 mod appends;
 mod mail;
 mod names;
+mod plain;
 mod random;
 mod sequential;
 mod trees;
@@ -15,9 +16,10 @@ use crate::error::{Result, While, said};
 
 pub use appends::appends;
 pub use mail::{deliver, serve_mail};
-pub use names::{create_files, delete_files, list_files, stat_files};
+pub use names::{create_files, create_more, delete_files, list_files, stat_files, stat_some};
+pub use plain::{remove_small, write_constant, write_small};
 pub use random::{RandomAccess, random_read, random_write};
-pub use sequential::{Version, read_files, rewrite_files, write_files};
+pub use sequential::{Version, read_files, remove_files, rewrite_files, write_files};
 pub use trees::SourceTree;
 
 /// What was done and how long it took.
@@ -41,6 +43,22 @@ pub fn sync(folder: &Path) -> Result<()> {
     let what = || format!("syncing {}", folder.display());
     let folder = File::open(folder).on(what)?;
     rustix::fs::syncfs(&folder).on(what)
+}
+
+impl Done {
+    fn seconds(&self) -> f64 {
+        self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    /// MiB per second.
+    pub fn bandwidth(&self) -> f64 {
+        self.bytes as f64 / (1u64 << 20) as f64 / self.seconds()
+    }
+
+    /// Operations per second.
+    pub fn rate(&self) -> f64 {
+        self.operations as f64 / self.seconds()
+    }
 }
 
 /// What one thread did.

@@ -1,6 +1,7 @@
 //! Many small files in one directory: made, looked at, listed, removed, by one thread.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::{Done, Part, in_threads};
@@ -38,9 +39,17 @@ fn each(order: &[u64], work: impl Fn(u64) -> Result<()> + Sync) -> Result<Done> 
 /// # Errors
 /// What the file system said.
 pub fn create_files(folder: &Path, count: u64) -> Result<Done> {
+    create_more(folder, 0..count)
+}
+
+/// Makes those with these numbers.
+///
+/// # Errors
+/// What the file system said.
+pub fn create_more(folder: &Path, numbers: Range<u64>) -> Result<Done> {
     let many = folder.join("many");
-    std::fs::create_dir(&many).on(|| format!("making {}", many.display()))?;
-    let order: Vec<u64> = (0..count).collect();
+    std::fs::create_dir_all(&many).on(|| format!("making {}", many.display()))?;
+    let order: Vec<u64> = numbers.collect();
     each(&order, |index| {
         let path = path(folder, index);
         File::create_new(&path).on(|| format!("creating {}", path.display())).map(drop)
@@ -52,7 +61,21 @@ pub fn create_files(folder: &Path, count: u64) -> Result<Done> {
 /// # Errors
 /// What the file system said.
 pub fn stat_files(folder: &Path, count: u64) -> Result<Done> {
-    each(&shuffled(count), |index| {
+    stat(folder, &shuffled(count))
+}
+
+/// Asks for the attributes of `some` of the `count` files that are there, at random, none twice.
+///
+/// # Errors
+/// What the file system said.
+pub fn stat_some(folder: &Path, count: u64, some: usize) -> Result<Done> {
+    let mut order = shuffled(count);
+    order.truncate(some);
+    stat(folder, &order)
+}
+
+fn stat(folder: &Path, order: &[u64]) -> Result<Done> {
+    each(order, |index| {
         let path = path(folder, index);
         path.symlink_metadata().on(|| format!("stat of {}", path.display())).map(drop)
     })
@@ -105,6 +128,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         assert_eq!(create_files(folder.path(), 20).expect("created").operations, 20);
         assert_eq!(stat_files(folder.path(), 20).expect("there").latencies.len(), 20);
+        let some = stat_some(folder.path(), 20, 5);
+        assert_eq!(some.expect("there").operations, 5);
         assert_eq!(list_files(folder.path(), 20).expect("listed").operations, 20);
         assert!(list_files(folder.path(), 21).is_err());
         assert_eq!(delete_files(folder.path(), 20).expect("removed").operations, 20);

@@ -92,6 +92,17 @@ pub fn read_files(
     })
 }
 
+/// Removes what was written.
+///
+/// # Errors
+/// What the file system said.
+pub fn remove_files(folder: &Path, streams: usize) -> Result<()> {
+    (0..streams).map(|stream| path(folder, stream)).try_for_each(|path| {
+        let removed = std::fs::remove_file(&path);
+        removed.on(|| format!("removing {}", path.display()))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,62 @@
+//! Pools that hold more and more: how long an import takes, and what memory a new daemon needs for it.
+//!
+//! The data costs next to no disk: large blocks of one byte, which zstd makes as small as a sector.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use super::{Clock, Extent, Growth};
+use crate::error::Result;
+use crate::results::Unit;
+use crate::scenario::Context;
+use crate::systems::{FileSystem, Layout, Platter, Shape};
+use crate::work;
+
+/// GiB, times this for the next step.
+const FACTOR: u64 = 4;
+/// Bytes of a block.
+const RECORD: u64 = 1 << 20;
+/// Bytes of the sparse file.
+const DEVICE: u64 = 64 << 30;
+
+/// For each step: adds data until there is so much, then imports the pool with a new daemon.
+pub fn measure(
+    platter: &mut Platter,
+    context: &Context,
+    extent: Extent,
+    clock: Clock,
+    found: &mut Growth,
+) -> Result<()> {
+    let under: PathBuf = context.under.clone();
+    let shape = Shape { layout: Layout::Single, record: RECORD, device: DEVICE, under };
+    platter.create_with(&shape, &["-o", "ashift=9", "-O", "compression=zstd"])?;
+    let folder = platter.mountpoint();
+    let steps = std::iter::successors(Some(1), |gib| Some(gib * FACTOR));
+    let mut steps = steps.take_while(|gib| *gib <= extent.gib);
+    let (mut made, mut before, mut left_out) = (0, Instant::now(), None);
+    for step in steps.by_ref() {
+        let start = Instant::now();
+        if made > 0 && !clock.has_time_for(FACTOR as u32, before) {
+            left_out = Some(step);
+            break;
+        }
+        before = start;
+        while made < step && !clock.is_over() {
+            work::write_constant(&folder, made)?;
+            made += 1;
+        }
+        if made < step {
+            left_out = Some(step);
+            break;
+        }
+        work::sync(&folder)?;
+        let (elapsed, usage) = platter.import_anew()?;
+        found.add("import, GiB", step, Unit::Seconds, elapsed.as_secs_f64());
+        if let Some(bytes) = usage.peak_memory {
+            found.add("daemon's peak memory after import, GiB", step, Unit::Memory, bytes as f64 / (1 << 20) as f64);
+        }
+    }
+    let rest = left_out.into_iter().chain(steps);
+    rest.for_each(|step| found.leave_out(format!("a pool with {step} GiB")));
+    Ok(())
+}

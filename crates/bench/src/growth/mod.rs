@@ -1,0 +1,203 @@
+//! How Platter behaves as what it holds grows: names in one directory, the part of a pool that is full, data in all.
+//!
+//! Each step is larger than the one before. A step that would not end in time is left out, which is said.
+
+mod chart;
+mod fill;
+mod import;
+mod names;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::error::{BenchError, Result, While};
+use crate::interrupt;
+use crate::results::Unit;
+use crate::scenario::Context;
+use crate::systems::{FileSystem, Platter};
+use crate::table::{lines_up, number};
+
+/// One measured value.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// What was measured.
+    pub series: &'static str,
+    /// With how much: names, percent or GiB, as the series says.
+    pub at: u64,
+    /// What `value` counts.
+    pub unit: Unit,
+    /// What was found.
+    pub value: f64,
+}
+
+/// Everything that was found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Growth {
+    /// What it ran on, and how.
+    pub setting: BTreeMap<String, String>,
+    /// Everything that was measured, in its order.
+    pub points: Vec<Point>,
+    /// The steps for which there was no time, or that failed.
+    pub left_out: Vec<String>,
+}
+
+impl Growth {
+    fn add(&mut self, series: &'static str, at: u64, unit: Unit, value: f64) {
+        eprintln!("Growth: {series} at {at}: {} {}", number(value), unit.name());
+        self.points.push(Point { series, at, unit, value });
+    }
+
+    fn leave_out(&mut self, step: String) {
+        eprintln!("Growth: {step}: left out");
+        self.left_out.push(step);
+    }
+
+    /// The names of the series in their order.
+    pub fn series(&self) -> Vec<&'static str> {
+        let mut all = Vec::new();
+        for point in &self.points {
+            if !all.contains(&point.series) {
+                all.push(point.series);
+            }
+        }
+        all
+    }
+
+    /// The points of one.
+    pub fn points_of(&self, series: &str) -> impl Iterator<Item = &Point> {
+        self.points.iter().filter(move |point| point.series == series)
+    }
+
+    /// As it is printed.
+    pub fn table(&self) -> String {
+        let mut rows = Vec::new();
+        for series in self.series() {
+            let points = self.points_of(series).enumerate();
+            rows.extend(points.map(|(index, point)| {
+                let name = if index == 0 { series } else { "" };
+                vec![name.to_owned(), point.at.to_string(), format!("{} {}", number(point.value), point.unit.name())]
+            }));
+        }
+        let mut text = lines_up(&["what", "at", "value"], &rows);
+        for step in &self.left_out {
+            let _ = writeln!(text, "left out: {step}");
+        }
+        text
+    }
+
+    /// Writes `growth.json` and `growth.svg`.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn save(&self, folder: &Path) -> Result<()> {
+        let json = serde_json::to_string_pretty(self)
+            .map_err(|error| BenchError::Said(format!("writing what was found: {error}")))?;
+        let path = folder.join("growth.json");
+        std::fs::write(&path, json + "\n").on(|| format!("writing {}", path.display()))?;
+        chart::draw(self, &folder.join("growth.svg"))
+    }
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// Names in a directory at most.
+    pub names: u64,
+    /// GiB in a pool at most.
+    pub gib: u64,
+    /// For everything together.
+    pub time: Duration,
+}
+
+/// The end of the time that something has.
+#[derive(Clone, Copy, Debug)]
+struct Clock(Instant);
+
+impl Clock {
+    fn left(self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+
+    /// Whether there is time for something that takes `factor` times as long as what was done since `start`.
+    fn has_time_for(self, factor: u32, start: Instant) -> bool {
+        start.elapsed() * factor < self.left()
+    }
+
+    fn is_over(self) -> bool {
+        self.left().is_zero()
+    }
+}
+
+/// Measures everything on new pools below the context's folder, one after the other. Returns whether nothing failed.
+///
+/// # Errors
+/// Only when interrupted: what fails otherwise is said, and left out.
+pub fn measure(platter: &mut Platter, context: &Context, extent: Extent, found: &mut Growth) -> Result<bool> {
+    let start = Instant::now();
+    let mut complete = true;
+    type Part = fn(&mut Platter, &Context, Extent, Clock, &mut Growth) -> Result<()>;
+    let parts: [(&str, Part); 3] = [("names", names::measure), ("fill", fill::measure), ("import", import::measure)];
+    for (index, (name, part)) in parts.into_iter().enumerate() {
+        // A part has its share of the time and what those before it did not need.
+        let clock = Clock(start + extent.time * (index as u32 + 1) / parts.len() as u32);
+        let measured = part(platter, context, extent, clock, found);
+        let destroyed = platter.destroy();
+        interrupt::check()?;
+        match measured.and(destroyed) {
+            Ok(()) => {}
+            Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+            Err(error) => {
+                eprintln!("Growth: {name}: FAILED: {error}");
+                found.left_out.push(format!("{name}: failed"));
+                complete = false;
+            }
+        }
+    }
+    Ok(complete)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some() -> Growth {
+        let mut growth = Growth::default();
+        growth.add("create", 1000, Unit::Operations, 5000.0);
+        growth.add("import", 1, Unit::Seconds, 0.5);
+        growth.add("create", 10_000, Unit::Operations, 4000.0);
+        growth.leave_out("names: 100000".into());
+        growth
+    }
+
+    #[test]
+    fn points_of_a_series_stand_together() {
+        let table = some().table();
+        let cells: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(cells[1], ["create", "1000", "5000", "op/s"]);
+        assert_eq!(cells[2], ["10000", "4000", "op/s"]);
+        assert_eq!(cells[3][0], "import");
+        assert_eq!(cells[4][..2], ["left", "out:"]);
+    }
+
+    #[test]
+    fn it_is_saved_and_drawn() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        some().save(folder.path()).expect("saved");
+        let json = std::fs::read_to_string(folder.path().join("growth.json")).expect("there");
+        assert!(json.contains("\"op/s\"") && json.contains("100000"));
+        let svg = std::fs::read_to_string(folder.path().join("growth.svg")).expect("there");
+        assert!(svg.contains("create") && svg.matches("<circle").count() == 3);
+    }
+
+    #[test]
+    fn what_would_take_too_long_is_not_begun() {
+        let start = Instant::now() - Duration::from_secs(10);
+        let clock = Clock(Instant::now() + Duration::from_secs(50));
+        assert!(clock.has_time_for(4, start) && !clock.has_time_for(10, start) && !clock.is_over());
+        assert!(Clock(start).is_over());
+    }
+}

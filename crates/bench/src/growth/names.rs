@@ -1,0 +1,63 @@
+//! Names in one directory: how fast more are made, and how fast one is found among them.
+
+use std::time::Instant;
+
+use super::{Clock, Extent, Growth};
+use crate::error::Result;
+use crate::results::Unit;
+use crate::scenario::Context;
+use crate::systems::{FileSystem, Layout, Platter, Shape};
+use crate::work;
+
+/// The first decade.
+const FIRST: u64 = 1000;
+/// Made at once, between looks at the clock.
+const PIECE: u64 = 10_000;
+/// Looked for in each decade, at most.
+const LOOKED_FOR: usize = 10_000;
+
+/// For each power of ten: creates per second over its last tenth, then attributes of names at random with no cache
+/// filled.
+pub fn measure(
+    platter: &mut Platter,
+    context: &Context,
+    extent: Extent,
+    clock: Clock,
+    found: &mut Growth,
+) -> Result<()> {
+    let device = (1 << 30) + extent.names * 2048;
+    platter.create(&Shape { layout: Layout::Raidz1, record: 128 << 10, device, under: context.under.clone() })?;
+    let folder = platter.mountpoint();
+    let decades = std::iter::successors(Some(FIRST), |count| count.checked_mul(10));
+    let mut decades = decades.take_while(|count| *count <= extent.names);
+    let mut made = 0;
+    let mut before = Instant::now();
+    let mut left_out = None;
+    for count in decades.by_ref() {
+        let start = Instant::now();
+        if made > 0 && !clock.has_time_for(10, before) {
+            left_out = Some(count);
+            break;
+        }
+        before = start;
+        let slow = count - count / 10;
+        while made < slow && !clock.is_over() {
+            let next = (made + PIECE).min(slow);
+            work::create_more(&folder, made..next)?;
+            made = next;
+        }
+        if made < slow {
+            left_out = Some(count);
+            break;
+        }
+        let done = work::create_more(&folder, made..count)?;
+        made = count;
+        found.add("create, names", count, Unit::Operations, done.rate());
+        platter.cold()?;
+        let done = work::stat_some(&folder, count, LOOKED_FOR)?;
+        found.add("lookup, names", count, Unit::Operations, done.rate());
+    }
+    let rest = left_out.into_iter().chain(decades);
+    rest.for_each(|count| found.leave_out(format!("{count} names in a directory")));
+    Ok(())
+}
