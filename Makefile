@@ -95,8 +95,8 @@ sim-model:
 
 BENCH ?= --save
 
-# It runs the binary that lies beside it. What is not on the machine (zfs-fuse, fio, raidz_test, git, mkfs.btrfs, mkfs.ext4,
-# mkfs.xfs) is reported.
+# It runs the binary that lies beside it. What is not on the machine (zfs-fuse, btrfs, ext4, xfs, fio, raidz_test, git)
+# is reported.
 bench:
 	$(CARGO) build --release --package platter
 	$(CARGO) run --release --package platter-bench -- $(BENCH)

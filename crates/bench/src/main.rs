@@ -1,5 +1,5 @@
-//! `platter-bench`: Platter next to zfs-fuse, btrfs, ext4, xfs, the raw device, an empty FUSE file system and libraries;
-//! and Platter alone as what it holds grows.
+//! `platter-bench`: Platter next to other file systems, the raw device, an empty FUSE file system and the best
+//! libraries; and Platter alone as what it holds grows.
 //!
 //! What holds at all times:
 //! - every system does the same work through the same code, one after the other, and again in each round;
