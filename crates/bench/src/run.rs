@@ -156,7 +156,11 @@ fn run_growth(options: &Options, work: &Path, context: &Context) -> Result<bool>
     warn_of_load();
     let time = Duration::from_secs(options.growth_minutes * 60);
     let extent = growth::Extent { names: options.growth_files, gib: options.growth_gib, time };
-    let mut found = growth::Growth { setting: setting(options), ..growth::Growth::default() };
+    let mut setting = setting(options);
+    // What the other measurements are made with.
+    setting.retain(|name, _| !["files", "rounds", "seconds"].contains(&name.as_str()));
+    setting.insert("minutes".into(), options.growth_minutes.to_string());
+    let mut found = growth::Growth { setting, ..growth::Growth::default() };
     let complete = growth::measure(&mut platter, context, extent, &mut found)?;
     println!("\n{}", found.table());
     if options.save {

@@ -18,8 +18,8 @@ const PART: u64 = 50;
 /// The small files that fill it have so many blocks at most.
 const BLOCKS: u64 = 12;
 const RECORD: u64 = 128 << 10;
-/// No device may be smaller.
-const SMALLEST: u64 = 256 << 20;
+/// Bytes of the smallest device: in a smaller pool what is held back (128 MiB at least) is more than what 90 % leave.
+const SMALLEST: u64 = 512 << 20;
 
 /// Writes small files until the pool is `percent` full, and notes them in `files`.
 fn fill(platter: &Platter, files: &mut Vec<u64>, percent: u64, context: &Context, clock: Clock) -> Result<bool> {
