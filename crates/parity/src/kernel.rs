@@ -1,30 +1,86 @@
-//! The two inner loops of RAID-Z, portable, and the choice among the faster ones.
+//! The inner loops of RAID-Z, portable, and the choice among the faster ones.
 //!
 //! - *Horner*: parity columns from data columns, `acc = acc·g ⊕ D[i]` for each column in order, in registers: every
 //!   data byte is read once and every parity byte written once, whatever the number of parities.
-//! - *Combine*: up to three outputs, each a sum of sources times coefficients: reconstruction.
+//! - *Recover*: lost data columns from the others and as many parities. One way is *combine*, up to three outputs, each
+//!   a sum of sources times coefficients.
 //!
-//! Both take columns of equal length; an empty slice stands for a column of zeros.
+//! All take columns of equal length; an empty slice stands for a column of zeros.
 
 use std::sync::OnceLock;
 
 use crate::PARITY_MAX;
-use crate::field::NIBBLES;
+use crate::field::{NIBBLES, multiply, power_of_two};
 
 /// `outputs.len()` parities over `columns`, each as long as every output or empty.
-type Horner = fn(columns: &[&[u8]], outputs: &mut [&mut [u8]]);
+pub(crate) type Horner = fn(columns: &[&[u8]], outputs: &mut [&mut [u8]]);
 /// `outputs[k] = Σ coefficients[i][k] · sources[i]`, each source as long as every output or empty.
-type Combine = fn(sources: &[&[u8]], coefficients: &[[u8; PARITY_MAX]], outputs: &mut [&mut [u8]]);
+pub(crate) type Combine = fn(sources: &[&[u8]], coefficients: &[[u8; PARITY_MAX]], outputs: &mut [&mut [u8]]);
+
+/// `outputs` are the columns that the system says are lost.
+type Recover = fn(system: &System<'_>, outputs: &mut [&mut [u8]]);
 
 /// A set of kernels by its name.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernels {
     pub name: &'static str,
     pub horner: Horner,
-    pub combine: Combine,
+    pub recover: Recover,
 }
 
-const SCALAR: Kernels = Kernels { name: "scalar", horner, combine };
+const SCALAR: Kernels = Kernels { name: "scalar", horner, recover };
+
+/// What there is to recover lost data columns from.
+#[derive(Clone, Copy)]
+pub(crate) struct System<'s> {
+    /// All data columns, the lost ones as if they were zero.
+    pub columns: &'s [&'s [u8]],
+    /// Which parities are used, ascending, as many as columns are lost: 0, 1, 2 for P, Q, R.
+    pub powers: &'s [usize],
+    /// Their columns.
+    pub parities: &'s [&'s [u8]],
+    /// The lost columns from the parities, less what the other columns add to these: `inverse[m][s]` is the coefficient
+    /// of parity `s` in lost column `m`.
+    pub inverse: [[u8; PARITY_MAX]; PARITY_MAX],
+}
+
+impl System<'_> {
+    /// Panics unless the shapes are those the kernels rely on.
+    pub fn check_shapes(&self, outputs: &[&mut [u8]]) {
+        let length = check_shapes(self.columns, outputs);
+        let count = outputs.len();
+        assert!(self.powers.len() == count && self.parities.len() == count, "as many parities as lost columns");
+        assert!(self.powers.is_sorted_by(|a, b| a < b) && self.powers[count - 1] < PARITY_MAX, "{:?}", self.powers);
+        assert!(self.parities.iter().all(|parity| parity.len() == length), "parities of different lengths");
+    }
+
+    /// Recovers with the inverse multiplied into the coefficients of all columns, in one pass.
+    pub fn recover_by(&self, horner: Horner, combine: Combine, outputs: &mut [&mut [u8]]) {
+        let mut sources = self.parities.to_vec();
+        sources.extend(self.columns);
+        if self.powers == [0] {
+            // One column from P: plain exclusive or, for which the parity loop is the fastest.
+            return horner(&sources, outputs);
+        }
+        let mut coefficients: Vec<[u8; PARITY_MAX]> = Vec::with_capacity(sources.len());
+        coefficients.extend((0..self.powers.len()).map(|s| self.inverse.map(|row| row[s])));
+        coefficients.extend((0..self.columns.len()).map(|i| {
+            self.powers.iter().enumerate().fold([0; PARITY_MAX], |mut sums, (s, &power)| {
+                let weight = weight(power, self.columns.len(), i);
+                for (sum, row) in sums.iter_mut().zip(self.inverse) {
+                    *sum ^= multiply(row[s], weight);
+                }
+                sums
+            })
+        }));
+        combine(&sources, &coefficients, outputs);
+    }
+}
+
+/// The weight of data column `i` of `n` in parity column `k`, where P, Q, R are 0, 1, 2: `(2^k)^(n-1-i)`.
+pub(crate) fn weight(k: usize, n: usize, i: usize) -> u8 {
+    power_of_two(k * (n - 1 - i))
+}
 
 /// Every set of kernels this machine can run, slowest first.
 pub(crate) fn available() -> &'static [Kernels] {
@@ -34,13 +90,12 @@ pub(crate) fn available() -> &'static [Kernels] {
         let mut kernels = vec![SCALAR];
         #[cfg(target_arch = "x86_64")]
         {
-            use crate::kernel_x86 as x86;
-            if x86::has_avx2() {
-                kernels.push(Kernels { name: "avx2", horner: x86::avx2_horner, combine: x86::avx2_combine });
+            use crate::{kernel_avx2 as avx2, kernel_avx512 as avx512};
+            if avx2::is_there() {
+                kernels.push(Kernels { name: "avx2", horner: avx2::horner, recover: avx2::recover });
             }
-            if x86::has_avx512_gfni() {
-                let (horner, combine) = (x86::avx512_horner, x86::avx512_combine);
-                kernels.push(Kernels { name: "avx512-gfni", horner, combine });
+            if avx512::is_there() {
+                kernels.push(Kernels { name: "avx512-gfni", horner: avx512::horner, recover: avx512::recover });
             }
         }
         kernels
@@ -74,6 +129,22 @@ pub(crate) fn check_shapes(columns: &[&[u8]], outputs: &[&mut [u8]]) -> usize {
     assert!(outputs.iter().all(|output| output.len() == length), "outputs of different lengths");
     assert!(columns.iter().all(|column| column.is_empty() || column.len() == length), "columns of different lengths");
     length
+}
+
+/// Runs `tail` over the bytes from `done` on.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn with_tails(
+    columns: &[&[u8]],
+    outputs: &mut [&mut [u8]],
+    done: usize,
+    tail: impl Fn(&[&[u8]], &mut [&mut [u8]]),
+) {
+    if done == outputs[0].len() {
+        return;
+    }
+    let columns: Vec<&[u8]> = columns.iter().map(|column| column.get(done..).unwrap_or_default()).collect();
+    let mut outputs: Vec<&mut [u8]> = outputs.iter_mut().map(|output| &mut output[done..]).collect();
+    tail(&columns, &mut outputs);
 }
 
 /// How many 64-bit words a step of the portable Horner kernel takes of each column: enough for a compiler to make
@@ -132,6 +203,11 @@ fn horner_of<const N: usize>(columns: &[&[u8]], outputs: &mut [&mut [u8]]) {
             }
         }
     }
+}
+
+/// The portable Recover kernel.
+pub(crate) fn recover(system: &System<'_>, outputs: &mut [&mut [u8]]) {
+    system.recover_by(horner, combine, outputs);
 }
 
 /// The portable Combine kernel: byte by byte through nibble tables.

@@ -20,7 +20,9 @@
 mod field;
 mod kernel;
 #[cfg(target_arch = "x86_64")]
-mod kernel_x86;
+mod kernel_avx2;
+#[cfg(target_arch = "x86_64")]
+mod kernel_avx512;
 mod raidz;
 
 pub use kernel::{kernel_name, kernel_names};

@@ -6,17 +6,13 @@
 //! A set of missing data columns `M` and as many good parity columns `S` give the linear system
 //! `Σ_{j∈M} g_s^(n-1-j)·D[j] = parity_s ⊕ Σ_{i∉M} g_s^(n-1-i)·D[i]` for each `s ∈ S`, where `g` is 1, 2, 4 for P, Q, R.
 //! Its matrix is of Vandermonde's kind with distinct nonzero nodes and so always has an inverse: every combination of
-//! missing columns up to the number of good parities is recoverable. The inverse is multiplied into the known columns'
-//! coefficients, so that one pass over the known columns yields the missing ones.
+//! missing columns up to the number of good parities is recoverable. Kernels either sum up the known columns and
+//! multiply the sums with the inverse, or multiply the inverse into the columns' coefficients first; one pass over the
+//! known columns yields the missing ones.
 
-use crate::field::{invert, multiply, power_of_two};
-use crate::kernel::{self, Kernels};
+use crate::field::invert;
+use crate::kernel::{self, Kernels, System, weight};
 use crate::{DATA_MAX, PARITY_MAX};
-
-/// The weight of data column `i` of `n` in parity column `k`, where P, Q, R are 0, 1, 2: `(2^k)^(n-1-i)`.
-fn weight(k: usize, n: usize, i: usize) -> u8 {
-    power_of_two(k * (n - 1 - i))
-}
 
 /// Why data columns could not be reconstructed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,84 +128,56 @@ fn run_reconstruct(
     if missing.len() > good.len() {
         return Err(ReconstructError::NotEnoughParity { missing: missing.len(), available: good.len() });
     }
-    let used = &good[..missing.len()];
+    assert!(missing.iter().all(|&j| j < n), "missing columns {missing:?} of {n}");
 
-    let mut matrix = [[0; PARITY_MAX]; PARITY_MAX];
-    for (row, &(k, _)) in matrix.iter_mut().zip(used) {
-        for (cell, &j) in row.iter_mut().zip(missing) {
-            assert!(j < n, "missing column {j} of {n}");
-            *cell = weight(k, n, j);
-        }
+    let lengths: Vec<usize> = data.iter().map(|column| column.len()).collect();
+    let mut lost: Vec<(usize, &mut [u8])> = missing.iter().map(|&j| (j, std::mem::take(&mut data[j]))).collect();
+    let mut columns: Vec<&[u8]> = Vec::with_capacity(n);
+    for cut in cuts(lengths.into_iter()) {
+        columns.clear();
+        columns.extend(data.iter().map(|column| part(column, &cut)));
+        recover_cut(kernels, &columns, &good, &mut lost, &cut);
     }
-    let inverted = invert(matrix, missing.len()).expect("distinct columns give independent equations");
-
-    // Known columns: the parities that are used, then the data columns that are there.
-    let mut coefficients: Vec<[u8; PARITY_MAX]> = Vec::with_capacity(used.len() + n);
-    coefficients.extend((0..used.len()).map(|s| inverted.map(|row| row[s])));
-    let mut lost: Vec<&mut [u8]> = missing.iter().map(|&j| std::mem::take(&mut data[j])).collect();
-    let mut known: Vec<&[u8]> = used.iter().map(|&(_, column)| column).collect();
-    for (i, column) in data.iter().enumerate().filter(|(i, _)| !missing.contains(i)) {
-        let mut row = [0; PARITY_MAX];
-        for (s, &(k, _)) in used.iter().enumerate() {
-            let weight = weight(k, n, i);
-            for (m, cell) in row.iter_mut().enumerate().take(missing.len()) {
-                *cell ^= multiply(inverted[m][s], weight);
-            }
-        }
-        coefficients.push(row);
-        known.push(column);
-    }
-
-    let lengths = known.iter().map(|column| column.len()).chain(lost.iter().map(|column| column.len()));
-    let ranges: Vec<_> = cuts(lengths).collect();
-    let mut sources: Vec<&[u8]> = Vec::with_capacity(known.len());
-    for cut in ranges {
-        sources.clear();
-        sources.extend(known.iter().map(|column| part(column, &cut)));
-        combine_present(kernels, &sources, &coefficients, &mut lost, &cut);
-    }
-    for (&j, column) in missing.iter().zip(lost) {
+    for (j, column) in lost {
         data[j] = column;
     }
     Ok(())
 }
 
-/// Computes those of the lost columns that reach into `cut`.
-fn combine_present(
+/// Computes those of the lost columns, given with their places, that reach into `cut`, from as many parities.
+fn recover_cut(
     kernels: Kernels,
-    sources: &[&[u8]],
-    coefficients: &[[u8; PARITY_MAX]],
-    lost: &mut [&mut [u8]],
+    columns: &[&[u8]],
+    good: &[(usize, &[u8])],
+    lost: &mut [(usize, &mut [u8])],
     cut: &std::ops::Range<usize>,
 ) {
-    let mut outputs: Vec<&mut [u8]> = Vec::with_capacity(PARITY_MAX);
-    let mut rows: Vec<usize> = Vec::with_capacity(PARITY_MAX);
-    let count = lost.len();
-    for (m, column) in lost.iter_mut().enumerate() {
+    let (mut places, mut outputs) = (Vec::with_capacity(PARITY_MAX), Vec::with_capacity(PARITY_MAX));
+    for (j, column) in lost {
         if let Some(bytes) = column.get_mut(cut.clone()) {
+            places.push(*j);
             outputs.push(bytes);
-            rows.push(m);
         }
     }
     if outputs.is_empty() {
         return;
     }
-    let all_ones = count == 1 && coefficients.iter().all(|row| row[0] == 1);
-    if all_ones {
-        // One column from P: plain exclusive or, for which the parity loop is the fastest.
-        (kernels.horner)(sources, &mut outputs);
-    } else if rows.len() == count {
-        (kernels.combine)(sources, coefficients, &mut outputs);
-    } else {
-        let chosen: Vec<[u8; PARITY_MAX]> =
-            coefficients.iter().map(|row| std::array::from_fn(|k| rows.get(k).map_or(0, |&m| row[m]))).collect();
-        (kernels.combine)(sources, &chosen, &mut outputs);
+    let (powers, parities): (Vec<usize>, Vec<&[u8]>) =
+        good[..places.len()].iter().map(|&(k, column)| (k, &column[cut.clone()])).unzip();
+    let mut matrix = [[0; PARITY_MAX]; PARITY_MAX];
+    for (row, &k) in matrix.iter_mut().zip(&powers) {
+        for (cell, &j) in row.iter_mut().zip(&places) {
+            *cell = weight(k, columns.len(), j);
+        }
     }
+    let inverse = invert(matrix, places.len()).expect("distinct columns give independent equations");
+    (kernels.recover)(&System { columns, powers: &powers, parities: &parities, inverse }, &mut outputs);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::field::multiply;
     use crate::kernel::available;
     use proptest::prelude::*;
 
