@@ -1,7 +1,12 @@
-//! Fletcher-4 on x86-64 vectors: 4 lanes with AVX2, 8 lanes with AVX-512.
+//! Fletcher-4 on x86-64 vectors, 8 lanes.
 //!
-//! Each lane's four sums live in one 64-bit element of four vector registers, which never leave them until the end. The
-//! functions are safe to call on any processor: one without the instructions gets the portable kernel.
+//! Sums live in the 64-bit elements of vector registers, which they never leave until the end. With AVX-512 each element
+//! is a lane. With AVX2 there would be but 4 of them in a vector, and widening the words would take time, so elements
+//! are two lanes at once: what is added up is a pair of words as it lies in memory, `even + 2^32·odd`, and once more the
+//! odd word alone. Everything is linear and modulo 2^64, so the sums of the even words are those of the pairs less 2^32
+//! times those of the odd ones, exactly, however often they wrap.
+//!
+//! The functions are safe to call on any processor: one without the instructions gets the portable kernel.
 
 #![allow(unsafe_code)]
 
@@ -60,29 +65,54 @@ fn word<const SWAP: bool>(bytes: [u8; 4]) -> u32 {
     if SWAP { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
 }
 
+/// How far ahead of the sums memory is asked for, bytes. Processors do so themselves, but too late for words that are
+/// in no cache; farther ahead costs those that are in one.
+const AHEAD: usize = 640;
+
 #[target_feature(enable = "avx2")]
 fn avx2_lanes<const SWAP: bool>(bytes: &[u8]) -> Words {
-    let (groups, rest) = bytes.as_chunks::<16>();
-    let reverse = _mm_setr_epi8(3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12);
-    let zero = _mm256_setzero_si256();
-    let (mut a, mut b, mut c, mut d) = (zero, zero, zero, zero);
-    for group in groups {
-        // SAFETY: `group` is 16 readable bytes; the load needs no alignment.
-        let mut words = unsafe { _mm_loadu_si128(group.as_ptr().cast()) };
-        if SWAP {
-            words = _mm_shuffle_epi8(words, reverse);
+    let (lines, rest) = bytes.as_chunks::<64>();
+    let order = _mm_setr_epi8(3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12);
+    let reverse = _mm256_broadcastsi128_si256(order);
+    let mut pairs = [_mm256_setzero_si256(); 4];
+    let mut odd = [_mm256_setzero_si256(); 4];
+    for line in lines {
+        // A hint that may point anywhere.
+        _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(AHEAD).cast());
+        for group in line.as_chunks::<32>().0 {
+            // SAFETY: `group` is 32 readable bytes; the load needs no alignment.
+            let mut words = unsafe { _mm256_loadu_si256(group.as_ptr().cast()) };
+            if SWAP {
+                words = _mm256_shuffle_epi8(words, reverse);
+            }
+            add(&mut pairs, words);
+            add(&mut odd, _mm256_srli_epi64::<32>(words));
         }
-        a = _mm256_add_epi64(a, _mm256_cvtepu32_epi64(words));
-        b = _mm256_add_epi64(b, a);
-        c = _mm256_add_epi64(c, b);
-        d = _mm256_add_epi64(d, c);
     }
-    let mut lanes = [[0u64; 4]; 4];
-    for (slot, sum) in lanes.iter_mut().zip([a, b, c, d]) {
-        // SAFETY: `slot` is 32 writable bytes; the store needs no alignment.
-        unsafe { _mm256_storeu_si256(slot.as_mut_ptr().cast(), sum) };
-    }
+    let (pairs, odd) = (pairs.map(elements), odd.map(elements));
+    let lanes: [[u64; 8]; 4] = std::array::from_fn(|order| {
+        std::array::from_fn(|lane| match (pairs[order][lane / 2], odd[order][lane / 2]) {
+            (pair, odd) if lane % 2 == 0 => pair.wrapping_sub(odd << 32),
+            (_, odd) => odd,
+        })
+    });
     finish(combine(&lanes), rest, word::<SWAP>)
+}
+
+/// One step of four lanes.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn add(sums: &mut [__m256i; 4], words: __m256i) {
+    let mut term = words;
+    for sum in sums {
+        *sum = _mm256_add_epi64(*sum, term);
+        term = *sum;
+    }
+}
+
+fn elements(vector: __m256i) -> [u64; 4] {
+    // SAFETY: both are 32 bytes, and all bytes make valid numbers.
+    unsafe { std::mem::transmute(vector) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx2")]
