@@ -1,10 +1,10 @@
 //! Fletcher-4 on x86-64 vectors, 8 lanes.
 //!
-//! Sums live in the 64-bit elements of vector registers, which they never leave until the end. With AVX-512 each element
-//! is a lane. With AVX2 there would be but 4 of them in a vector, and widening the words would take time, so elements
-//! are two lanes at once: what is added up is a pair of words as it lies in memory, `even + 2^32·odd`, and once more the
-//! odd word alone. Everything is linear and modulo 2^64, so the sums of the even words are those of the pairs less 2^32
-//! times those of the odd ones, exactly, however often they wrap.
+//! Sums live in the 64-bit elements of vector registers, which they never leave until the end. With AVX-512 each
+//! element is a lane. With AVX2 there would be but 4 of them in a vector, and widening the words would take time, so
+//! elements are two lanes at once: what is added up is a pair of words as it lies in memory, `even + 2^32·odd`, and
+//! once more the odd word alone. Everything is linear and modulo 2^64, so the sums of the even words are those of the
+//! pairs less 2^32 times those of the odd ones, exactly, however often they wrap.
 //!
 //! The functions are safe to call on any processor: one without the instructions gets the portable kernel.
 
@@ -66,20 +66,24 @@ fn word<const SWAP: bool>(bytes: [u8; 4]) -> u32 {
 }
 
 /// How far ahead of the sums memory is asked for, bytes. Processors do so themselves, but too late for words that are
-/// in no cache; farther ahead costs those that are in one.
-const AHEAD: usize = 640;
+/// in no cache.
+const AHEAD: usize = 1024;
+/// Bytes of a turn of the loop. With fewer, its speed depends on where in memory the linker happens to put it.
+const TURN: usize = 256;
 
 #[target_feature(enable = "avx2")]
 fn avx2_lanes<const SWAP: bool>(bytes: &[u8]) -> Words {
-    let (lines, rest) = bytes.as_chunks::<64>();
+    let (turns, rest) = bytes.as_chunks::<TURN>();
     let order = _mm_setr_epi8(3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12);
     let reverse = _mm256_broadcastsi128_si256(order);
     let mut pairs = [_mm256_setzero_si256(); 4];
     let mut odd = [_mm256_setzero_si256(); 4];
-    for line in lines {
-        // A hint that may point anywhere.
-        _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(AHEAD).cast());
-        for group in line.as_chunks::<32>().0 {
+    for turn in turns {
+        for (index, group) in turn.as_chunks::<32>().0.iter().enumerate() {
+            if index % 2 == 0 {
+                // One for each cache line. A hint may point anywhere.
+                _mm_prefetch::<_MM_HINT_T0>(group.as_ptr().wrapping_add(AHEAD).cast());
+            }
             // SAFETY: `group` is 32 readable bytes; the load needs no alignment.
             let mut words = unsafe { _mm256_loadu_si256(group.as_ptr().cast()) };
             if SWAP {
