@@ -1,18 +1,21 @@
-//! Parity and checksums next to what is fastest elsewhere: `raidz_test -B`, and memory's own bandwidth.
+//! Parity and checksums next to what is fastest elsewhere: `raidz_test -B`, the functions in OpenZFS's library, and
+//! memory's own bandwidth. Parity goes by the clock on the wall, as `raidz_test` does, checksums by processor time.
+//! Buffers lie on pages, like the engine's.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use platter_buffer::BufMut;
 use platter_parity::{generate, reconstruct};
 
-use crate::error::Result;
+use crate::error::{Result, While, said};
 use crate::interrupt;
 use crate::program::{find, output};
 
 /// Blocks that are measured, bytes.
-const BLOCKS: [usize; 3] = [128 << 10, 256 << 10, 1 << 20];
+const BLOCKS: [usize; 4] = [128 << 10, 256 << 10, 512 << 10, 1 << 20];
 /// What a checksum is taken of, bytes.
 pub const BLOCK: usize = 128 << 10;
 /// More than any cache holds, bytes.
@@ -29,7 +32,8 @@ const REBUILDS: [(&str, &[usize]); 7] = [
     ("rec_qr", &[1, 2]),
     ("rec_pqr", &[0, 1, 2]),
 ];
-/// All of `raidz_test` takes some minutes.
+/// All of `raidz_test` takes six minutes on an idle machine: it measures slow implementations and large blocks too, and
+/// cannot be asked not to.
 const RAIDZ_TEST_LIMIT: Duration = Duration::from_secs(3600);
 
 /// A rate by the name of its case, MiB/s of a block's data.
@@ -47,17 +51,31 @@ pub fn parity_cases() -> Vec<String> {
 }
 
 /// MiB per second of `work`, which handles `block` bytes each time.
-pub fn rate(block: usize, time: Duration, mut work: impl FnMut()) -> f64 {
+pub fn rate(block: usize, time: Duration, work: impl FnMut()) -> f64 {
+    let start = Instant::now();
+    rate_by(|| start.elapsed().as_secs_f64(), block, time, work)
+}
+
+/// MiB per second of processor time: what else runs on the machine counts less.
+fn processor_rate(block: usize, time: Duration, work: impl FnMut()) -> f64 {
+    let clock = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    };
+    rate_by(clock, block, time, work)
+}
+
+fn rate_by(clock: impl Fn() -> f64, block: usize, time: Duration, mut work: impl FnMut()) -> f64 {
     // Reading the clock takes longer than a small block.
     let batch = ((4 << 20) / block).max(1) as u32;
     work();
-    let start = Instant::now();
+    let start = clock();
     let mut runs = 0u32;
-    while start.elapsed() < time {
+    while clock() - start < time.as_secs_f64() {
         (0..batch).for_each(|_| work());
         runs += batch;
     }
-    f64::from(runs) * block as f64 / start.elapsed().as_secs_f64() / f64::from(1 << 20)
+    f64::from(runs) * block as f64 / (clock() - start) / f64::from(1 << 20)
 }
 
 /// Our parity: generation and every reconstruction.
@@ -68,24 +86,25 @@ pub fn parity(time: Duration) -> Result<Rates> {
     let mut rates = Rates::new();
     for block in BLOCKS {
         let column = block / COLUMNS;
-        let mut data: Vec<Vec<u8>> =
-            (0..COLUMNS).map(|index| vec![(index as u8).wrapping_mul(37).wrapping_add(1); column]).collect();
+        // A block lies as it does in the engine: on pages, one column after the other. There they lie on pages too.
+        let mut data = BufMut::zeroed(block);
+        for (index, bytes) in data.chunks_mut(column).enumerate() {
+            bytes.fill((index as u8).wrapping_mul(37).wrapping_add(1));
+        }
+        let mut parity: Vec<BufMut> = (0..3).map(|_| BufMut::zeroed(column)).collect();
         for count in 1..=3 {
             interrupt::check()?;
-            let views: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
-            let mut parity = vec![vec![0; column]; count];
-            let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+            let views: Vec<&[u8]> = data.chunks(column).collect();
+            let mut outputs: Vec<&mut [u8]> = parity.iter_mut().take(count).map(|bytes| &mut bytes[..]).collect();
             let name = format!("gen_{}", &"pqr"[..count]);
             rates.insert(case(&name, block), rate(block, time, || generate(count, &views, &mut outputs)));
         }
-        let parity = vec![vec![9; column]; 3];
         for (name, rows) in REBUILDS {
             interrupt::check()?;
-            let good: Vec<Option<&[u8]>> =
-                (0..3).map(|row| rows.contains(&row).then_some(parity[row].as_slice())).collect();
+            let good: Vec<Option<&[u8]>> = (0..3).map(|row| rows.contains(&row).then_some(&parity[row][..])).collect();
             // The first data columns are lost, as there.
             let missing: Vec<usize> = (0..rows.len()).collect();
-            let mut views: Vec<&mut [u8]> = data.iter_mut().map(Vec::as_mut_slice).collect();
+            let mut views: Vec<&mut [u8]> = data.chunks_mut(column).collect();
             let mut work = || reconstruct(&mut views, &good, &missing).expect("enough parity");
             rates.insert(case(name, block), rate(block, time, &mut work));
         }
@@ -131,10 +150,38 @@ pub fn parse_raidz_test(report: &str) -> Rates {
     rates
 }
 
+/// OpenZFS's Fletcher-4 by the fastest of its implementations, MiB/s: a block that stays in the cache, then memory
+/// block by block. `None` without a C compiler or its library.
+///
+/// # Errors
+/// What the compiler's product said.
+pub fn openzfs_fletcher(time: Duration) -> Result<Option<(f64, f64)>> {
+    if find("cc").is_none() {
+        return Ok(None);
+    }
+    let folder = tempfile::tempdir().on(|| "making a folder".into())?;
+    let (source, program) = (folder.path().join("openzfs_fletcher.c"), folder.path().join("openzfs_fletcher"));
+    std::fs::write(&source, include_str!("openzfs_fletcher.c")).on(|| "writing a program".into())?;
+    let minute = Duration::from_secs(60);
+    output(Command::new("cc").arg("-O2").arg("-o").arg(&program).arg(&source).arg("-ldl"), minute, false)?;
+    let mut command = Command::new(&program);
+    command.args([BLOCK.to_string(), MEMORY.to_string(), time.as_secs_f64().to_string()]);
+    let report = match output(&mut command, minute, false) {
+        Err(error) if error.to_string().contains("no library libzpool") => return Ok(None),
+        report => report?,
+    };
+    let rates: Vec<f64> = report.lines().filter_map(|line| line.parse().ok()).collect();
+    match rates[..] {
+        [cached, memory] => Ok(Some((cached, memory))),
+        _ => said(format!("openzfs_fletcher: {report}")),
+    }
+}
+
 /// Fletcher-4 over blocks of 128 KiB that lie in memory, one after the other, MiB/s.
 pub fn fletcher(time: Duration) -> f64 {
-    let bytes = vec![0xa5; MEMORY];
-    rate(MEMORY, time, || {
+    let mut bytes = BufMut::zeroed(MEMORY);
+    bytes.fill(0xa5);
+    processor_rate(MEMORY, time, || {
         for block in bytes.chunks(BLOCK) {
             black_box(platter_checksum::fletcher_4(black_box(block)));
         }
@@ -144,7 +191,7 @@ pub fn fletcher(time: Duration) -> f64 {
 /// Reading and adding up as much memory, MiB/s: what its bandwidth allows one thread.
 pub fn memory(time: Duration) -> f64 {
     let words = vec![0xa5a5u64; MEMORY / 8];
-    rate(MEMORY, time, || {
+    processor_rate(MEMORY, time, || {
         for block in words.chunks(BLOCK / 8) {
             black_box(sum(black_box(block)));
         }
@@ -153,11 +200,12 @@ pub fn memory(time: Duration) -> f64 {
 
 /// The same with a block that stays in the processor's cache, MiB/s: Fletcher-4, then adding up.
 pub fn in_cache(time: Duration) -> (f64, f64) {
-    let (bytes, words) = (vec![0xa5; BLOCK], vec![0xa5a5u64; BLOCK / 8]);
-    let fletcher = rate(BLOCK, time, || {
+    let (mut bytes, words) = (BufMut::zeroed(BLOCK), vec![0xa5a5u64; BLOCK / 8]);
+    bytes.fill(0xa5);
+    let fletcher = processor_rate(BLOCK, time, || {
         black_box(platter_checksum::fletcher_4(black_box(&bytes)));
     });
-    let sum = rate(BLOCK, time, || {
+    let sum = processor_rate(BLOCK, time, || {
         black_box(sum(black_box(&words)));
     });
     (fletcher, sum)

@@ -28,7 +28,8 @@ pub struct Options {
     pub only: Vec<String>,
     /// Only these beside Platter (ext4 and xfs have one device of the same capacity, without redundancy)
     #[arg(long, value_delimiter = ',', value_name = "SYSTEM",
-        value_parser = ["platter", "zfs-fuse", "btrfs", "ext4", "xfs", "null-fuse", "raw", "raidz_test", "libraries"])]
+        value_parser = ["platter", "zfs-fuse", "btrfs", "ext4", "xfs", "null-fuse", "raw", "raidz_test", "openzfs",
+            "libraries"])]
     pub peers: Option<Vec<String>>,
     /// Platter's other layouts too: stripe, raidz2, raidz3 and 3 mirrors
     #[arg(long)]

@@ -288,9 +288,19 @@ fn measure_kernels(options: &Options, samples: &mut Samples) -> Result<bool> {
         }
         if wants_fletcher(options) {
             let (fletcher, sum) = kernels::in_cache(time);
-            for (system, cached, memory) in
-                [("platter", fletcher, kernels::fletcher(time)), ("memory", sum, kernels::memory(time))]
-            {
+            let mut found =
+                vec![("platter", fletcher, kernels::fletcher(time)), ("memory", sum, kernels::memory(time))];
+            if options.wants_system("openzfs") {
+                match kernels::openzfs_fletcher(time) {
+                    Ok(rates) => found.extend(rates.map(|(cached, memory)| ("openzfs", cached, memory))),
+                    Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+                    Err(error) => {
+                        eprintln!("{before} openzfs: FAILED: {error}");
+                        complete = false;
+                    }
+                }
+            }
+            for (system, cached, memory) in found {
                 let found = [("fletcher4-cache", cached), ("fletcher4-memory", memory)];
                 let found = found.map(|(case, rate)| Sample::plain(case, Unit::Rate, rate)).to_vec();
                 complete &= keep(samples, options, &before, system, Vec::new(), (found, Ok(())))?;
