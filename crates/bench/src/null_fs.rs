@@ -5,28 +5,20 @@
 //! Platter's mounts tell it, so that the difference between the two is what lies behind the transport.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::CString;
 use std::fs::OpenOptions;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
+use platter_fuse::terms::{self, ATTR_TTL, ENTRY_TTL, REQUEST_MAX};
 use platter_transport::{
-    Config, DEVICE, Directory, Entry, Errno, FileAttr, Filesystem, InitFlags, NodeId, OpenFlags, Operation, Reply,
-    Request, Session, SetTime, Time,
+    DEVICE, Directory, Entry, Errno, FileAttr, Filesystem, NodeId, OpenFlags, Operation, Reply, Request, Session,
+    SetTime, Time,
 };
 use rustix::mount::MountFlags;
 
 use crate::error::{Result, While};
-
-/// These are those of the crate `fuse`.
-const REQUEST_MAX: u32 = 1 << 20;
-const READAHEAD_KIB: u32 = 4 << 10;
-const BACKGROUND_MAX: u16 = 64;
-const ENTRY_TTL: Duration = Duration::from_secs(24 * 3600);
-const ATTR_TTL: Duration = Duration::from_secs(3600);
 
 const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
@@ -37,36 +29,15 @@ const FILE: u32 = 0o100_000;
 /// What the system said to the mount, or what ended serving.
 pub fn serve(mountpoint: &Path) -> Result<()> {
     let device = OpenOptions::new().read(true).write(true).open(DEVICE).on(|| format!("opening {DEVICE}"))?;
-    let data = format!(
-        "fd={},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other,max_read={REQUEST_MAX}",
-        device.as_raw_fd()
-    );
-    let data = CString::new(data).expect("no zero byte in it");
+    let data = terms::mount_data(&device, true);
     rustix::mount::mount("platter-bench-null", mountpoint, "fuse.benchnull", MountFlags::NOATIME, data.as_c_str())
         .on(|| format!("mounting at {}", mountpoint.display()))?;
-    let wanted = InitFlags::ASYNC_READ
-        | InitFlags::ASYNC_DIO
-        | InitFlags::PARALLEL_DIROPS
-        | InitFlags::DO_READDIRPLUS
-        | InitFlags::READDIRPLUS_AUTO
-        | InitFlags::CACHE_SYMLINKS
-        | InitFlags::EXPORT_SUPPORT
-        | InitFlags::HAS_IOCTL_DIR
-        | InitFlags::EXPLICIT_INVAL_DATA
-        | InitFlags::HANDLE_KILLPRIV_V2
-        | InitFlags::SETXATTR_EXT;
-    let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    let config = Config {
-        threads: (2 * processors).clamp(4, 16),
-        wanted,
-        request_max: REQUEST_MAX,
-        readahead_max: REQUEST_MAX,
-        background_max: BACKGROUND_MAX,
-    };
-    let session = Session::start(NullFs::new(), device.into(), config).on(|| "serving the mount".into())?;
+    let runtime = tokio::runtime::Runtime::new().on(|| "starting threads".into())?;
+    let session = Session::start(NullFs::new(), device.into(), terms::config(0, false), runtime.handle().clone());
+    let session = session.on(|| "serving the mount".into())?;
     if let Ok(found) = mountpoint.metadata() {
         let (major, minor) = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
-        let _ = std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), READAHEAD_KIB.to_string());
+        terms::set_readahead(&format!("{major}:{minor}"));
     }
     session.join().on(|| "serving the mount".into())
 }
@@ -314,7 +285,7 @@ impl NullFs {
 }
 
 impl Filesystem for NullFs {
-    fn serve(&self, request: Request<'_>, reply: Option<Reply>) {
+    async fn serve(&self, request: Request<'_>, reply: Option<Reply>) {
         // Nodes go with their names, so what the kernel forgets needs no counting.
         let Some(reply) = reply else { return };
         if let Err((error, reply)) = self.answer(request, reply) {

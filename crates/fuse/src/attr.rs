@@ -6,14 +6,11 @@ use platter_transport::{self as transport, Errno, FileAttr, NodeId, Time};
 use platter_zpl::{Attr, FileKind, SetAttr, SetTime, Timestamp, ZplError};
 
 use crate::file_flags;
+use crate::terms::ATTR_TTL;
 
 /// The bits of a mode beside the type.
 pub(crate) const PERMISSIONS: u32 = 0o7777;
 
-/// How long the kernel may trust names: nobody but it changes them.
-pub(crate) const ENTRY_TTL: Duration = Duration::from_secs(24 * 3600);
-/// How long the kernel may trust attributes of a file at rest.
-const ATTR_TTL: Duration = Duration::from_secs(3600);
 /// Attributes of a file changed less than this ago are asked for again soon: the space it takes becomes known only when
 /// its transaction group is on disk.
 const UNSETTLED: Duration = Duration::from_secs(30);

@@ -66,20 +66,20 @@ fn word_at(data: &[u8], at: usize) -> Result<u32, Errno> {
 }
 
 /// Answers ioctl(2) `command` on `node` with the bytes to hand back.
-pub(crate) fn ioctl(fs: &PlatterFs, node: NodeId, command: u32, data: &[u8]) -> Result<Vec<u8>, Errno> {
+pub(crate) async fn ioctl(fs: &PlatterFs, node: NodeId, command: u32, data: &[u8]) -> Result<Vec<u8>, Errno> {
     let object = fs.object(node);
     let attr = || fs.run("ioctl", fs.zpl.getattr(object));
-    let set = |flags: u64, project: Option<u64>| {
+    let set = async |flags: u64, project: Option<u64>| {
         let change = SetAttr { flags: Some(flags), project, ..SetAttr::default() };
-        fs.run("ioctl", fs.zpl.setattr(object, change)).map(|_| Vec::new())
+        fs.run("ioctl", fs.zpl.setattr(object, change)).await.map(|_| Vec::new())
     };
     match command {
         // A C `int`, whatever the command's number says.
-        GETVERSION => Ok((attr()?.generation as u32).to_ne_bytes().to_vec()),
-        GETFLAGS => Ok(shown(&attr()?, |flag| flag.plain).to_ne_bytes().to_vec()),
-        SETFLAGS => set(wanted_flags(&attr()?, word_at(data, 0)?, |flag| flag.plain)?, None),
+        GETVERSION => Ok((attr().await?.generation as u32).to_ne_bytes().to_vec()),
+        GETFLAGS => Ok(shown(&attr().await?, |flag| flag.plain).to_ne_bytes().to_vec()),
+        SETFLAGS => set(wanted_flags(&attr().await?, word_at(data, 0)?, |flag| flag.plain)?, None).await,
         FSGETXATTR => {
-            let attr = attr()?;
+            let attr = attr().await?;
             let mut answer = vec![0; FSXATTR_BYTES];
             answer[..4].copy_from_slice(&shown(&attr, |flag| flag.extended).to_ne_bytes());
             // Ids above 32 bits are not made by any system.
@@ -95,7 +95,7 @@ pub(crate) fn ioctl(fs: &PlatterFs, node: NodeId, command: u32, data: &[u8]) -> 
             if project == NO_PROJECT {
                 return Err(Errno::INVAL);
             }
-            set(wanted_flags(&attr()?, word_at(data, 0)?, |flag| flag.extended)?, Some(u64::from(project)))
+            set(wanted_flags(&attr().await?, word_at(data, 0)?, |flag| flag.extended)?, Some(u64::from(project))).await
         }
         _ => Err(Errno::NOTTY),
     }

@@ -14,10 +14,11 @@ use platter_transport::{
 };
 use platter_zpl::{Fallocate, FileKind, Keeper, NewFile, RenameFlags, SeekFor, SetXattr};
 
-use crate::attr::{ENTRY_TTL, attr_ttl, blank_attr, file_attr, set_attr, type_bits};
+use crate::attr::{attr_ttl, blank_attr, file_attr, set_attr, type_bits};
 use crate::control::Control;
 use crate::file_flags;
 use crate::server::{Caller, O_EXCL, PlatterFs, answer_empty, answer_value, new_file, told_attr};
+use crate::terms::ENTRY_TTL;
 
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
@@ -31,51 +32,62 @@ const RENAME_EXCHANGE: u32 = 2;
 const RENAME_WHITEOUT: u32 = 4;
 
 impl Filesystem for PlatterFs {
-    fn serve(&self, request: Request<'_>, reply: Option<Reply>) {
+    async fn serve(&self, request: Request<'_>, reply: Option<Reply>) {
         let Request { node, uid, gid, operation } = request;
         let caller = Caller { uid, gid };
-        let Some(reply) = reply else { return self.told(node, operation) };
+        let Some(reply) = reply else { return self.told(node, operation).await };
         match operation {
-            Operation::Lookup { name } => self.lookup(node, name, reply),
-            Operation::GetAttr => self.getattr(node, reply),
-            Operation::Statx => self.statx(node, reply),
-            Operation::SetAttr(change) => self.setattr(node, change, reply),
-            Operation::ReadLink => match self.run("readlink", self.zpl.readlink(self.object(node))) {
+            Operation::Lookup { name } => self.lookup(node, name, reply).await,
+            Operation::GetAttr => self.getattr(node, reply).await,
+            Operation::Statx => self.statx(node, reply).await,
+            Operation::SetAttr(change) => self.setattr(node, change, reply).await,
+            Operation::ReadLink => match self.run("readlink", self.zpl.readlink(self.object(node))).await {
                 Ok(target) => reply.data(&[target]),
                 Err(error) => reply.error(error),
             },
             Operation::Mknod { name, mode, umask, rdev } => {
-                self.mknod(node, name, rdev, mode, new_file(caller, mode, umask), reply);
+                self.mknod(node, name, rdev, mode, new_file(caller, mode, umask), reply).await;
             }
             Operation::Mkdir { name, mode, umask } => {
                 let new = new_file(caller, mode, umask);
-                self.answer_entry(self.change("mkdir", node, name, |parent| self.zpl.mkdir(parent, name, new)), reply);
+                self.answer_entry(
+                    self.change("mkdir", node, name, |parent| self.zpl.mkdir(parent, name, new)).await,
+                    reply,
+                );
             }
             Operation::Symlink { name, target } => {
                 let new = new_file(caller, 0o777, 0);
-                let made = self.change("symlink", node, name, |parent| self.zpl.symlink(parent, name, target, new));
+                let made =
+                    self.change("symlink", node, name, |parent| self.zpl.symlink(parent, name, target, new)).await;
                 self.answer_entry(made, reply);
             }
             Operation::Unlink { name } => {
-                answer_empty(self.change("unlink", node, name, |parent| self.zpl.unlink(parent, name)), reply);
+                answer_empty(self.change("unlink", node, name, |parent| self.zpl.unlink(parent, name)).await, reply);
             }
             Operation::Rmdir { name } => {
-                answer_empty(self.change("rmdir", node, name, |parent| self.zpl.rmdir(parent, name)), reply);
+                answer_empty(self.change("rmdir", node, name, |parent| self.zpl.rmdir(parent, name)).await, reply);
             }
             Operation::Rename { name, new_parent, new_name, flags } => {
-                self.rename(node, name, new_parent, new_name, flags, reply);
+                self.rename(node, name, new_parent, new_name, flags, reply).await;
             }
             Operation::Link { target, name } => {
                 let target = self.object(target);
-                self.answer_entry(self.change("link", node, name, |parent| self.zpl.link(target, parent, name)), reply);
+                self.answer_entry(
+                    self.change("link", node, name, |parent| self.zpl.link(target, parent, name)).await,
+                    reply,
+                );
             }
             Operation::Open { flags } => {
-                self.open_node(node, OpenFlags::KEEP_CACHE, reply, |attr| file_flags::check_open(attr, flags));
+                self.open_node(node, OpenFlags::KEEP_CACHE, reply, |attr| file_flags::check_open(attr, flags)).await;
             }
             Operation::Create { name, mode, umask, flags } => {
                 let new = NewFile { open: true, ..new_file(caller, mode, umask) };
-                let parent = self.changeable(node, name);
-                self.answer_created(parent.and_then(|parent| self.create_and_open(parent, name, new, flags)), reply);
+                match self.changeable(node, name) {
+                    Ok(parent) => {
+                        self.answer_created(self.create_and_open(parent, name, new, flags).await, reply);
+                    }
+                    Err(error) => reply.error(error),
+                }
             }
             Operation::TmpFile { mode, umask, flags } => {
                 if Control::has(node) {
@@ -83,73 +95,77 @@ impl Filesystem for PlatterFs {
                 }
                 let new = NewFile { open: true, ..new_file(caller, mode, umask) };
                 let work = self.zpl.tmpfile(self.object(node), new, flags & O_EXCL == 0);
-                self.answer_created(self.run("tmpfile", work), reply);
+                self.answer_created(self.run("tmpfile", work).await, reply);
             }
             Operation::Read { offset, size, direct } => {
-                match self.run("read", self.zpl.read_for(self.object(node), offset, size.into(), keeper(direct))) {
+                match self.run("read", self.zpl.read_for(self.object(node), offset, size.into(), keeper(direct))).await
+                {
                     Ok(pieces) => reply.data(&pieces),
                     Err(error) => reply.error(error),
                 }
             }
             Operation::Write { offset, data, drop_privileges, direct } => {
-                if let Err(error) = self.drop_privileges(self.object(node), drop_privileges) {
+                if let Err(error) = self.drop_privileges(self.object(node), drop_privileges).await {
                     return reply.error(error);
                 }
                 // The kernel knows the file's size, so the offset of an appending write is right already.
-                match self.run("write", self.zpl.write_for(self.object(node), Some(offset), data, keeper(direct))) {
+                match self.run("write", self.zpl.write_for(self.object(node), Some(offset), data, keeper(direct))).await
+                {
                     Ok(written) => reply.written(written as u32),
                     Err(error) => reply.error(error),
                 }
             }
-            Operation::Release => self.release_node(node, reply),
+            Operation::Release => self.release_node(node, reply).await,
             // Nothing to do at a close; said this way the kernel asks only once.
             Operation::Flush => reply.error(Errno::NOSYS),
             Operation::SyncFs => self.answer_when_stable("syncfs", self.root, reply),
             Operation::Fsync { .. } => self.answer_when_stable("fsync", self.object(node), reply),
             Operation::FsyncDir { .. } => self.answer_when_stable("fsyncdir", self.object(node), reply),
-            Operation::StatFs => self.statfs(node, reply),
+            Operation::StatFs => self.statfs(node, reply).await,
             Operation::SetXattr { name, value, flags, clear_set_gid } => {
-                self.setxattr(node, caller, name, value, flags, clear_set_gid, reply);
+                self.setxattr(node, caller, name, value, flags, clear_set_gid, reply).await;
             }
             Operation::GetXattr { .. } if Control::has(node) => reply.error(Errno::NODATA),
             Operation::GetXattr { name, size } => {
-                answer_value(self.run("getxattr", self.zpl.getxattr(self.object(node), name)), size, reply);
+                answer_value(self.run("getxattr", self.zpl.getxattr(self.object(node), name)).await, size, reply);
             }
             Operation::ListXattr { size } if Control::has(node) => answer_value(Ok(Vec::new()), size, reply),
             Operation::ListXattr { size } => {
-                let names = self.run("listxattr", self.zpl.listxattr(self.object(node), uid == 0));
+                let names = self.run("listxattr", self.zpl.listxattr(self.object(node), uid == 0)).await;
                 let joined = names.map(|names| names.into_iter().flat_map(|name| [name, vec![0]].concat()).collect());
                 answer_value(joined, size, reply);
             }
             Operation::RemoveXattr { .. } if Control::has(node) => reply.error(Errno::PERM),
             Operation::RemoveXattr { name } => {
-                answer_empty(self.run("removexattr", self.zpl.removexattr(self.object(node), name)), reply);
+                answer_empty(self.run("removexattr", self.zpl.removexattr(self.object(node), name)).await, reply);
             }
             Operation::OpenDir { .. } if Control::has(node) => reply.opened(OpenFlags::default()),
             Operation::OpenDir { .. } => {
-                self.open_node(node, OpenFlags::KEEP_CACHE | OpenFlags::CACHE_DIR, reply, |_| Ok(()));
+                self.open_node(node, OpenFlags::KEEP_CACHE | OpenFlags::CACHE_DIR, reply, |_| Ok(())).await;
             }
-            Operation::ReadDir { offset, size } => self.readdir(node, offset, size, reply),
-            Operation::ReadDirPlus { offset, size } => self.readdirplus(node, offset, size, reply),
+            Operation::ReadDir { offset, size } => self.readdir(node, offset, size, reply).await,
+            Operation::ReadDirPlus { offset, size } => self.readdirplus(node, offset, size, reply).await,
             Operation::ReleaseDir if Control::has(node) => reply.ok(),
-            Operation::ReleaseDir => self.release_node(node, reply),
+            Operation::ReleaseDir => self.release_node(node, reply).await,
             // The kernel checks permissions itself.
             Operation::Access { .. } => reply.ok(),
             Operation::Ioctl { .. } if Control::has(node) => reply.error(Errno::NOTTY),
-            Operation::Ioctl { command, data, answer_max } => match file_flags::ioctl(self, node, command, data) {
-                Ok(answer) => reply.ioctl(&answer[..answer.len().min(answer_max as usize)]),
-                Err(error) => reply.error(error),
-            },
-            Operation::Fallocate { offset, length, mode } => {
-                self.fallocate(node, caller, offset, length, mode, reply);
+            Operation::Ioctl { command, data, answer_max } => {
+                match file_flags::ioctl(self, node, command, data).await {
+                    Ok(answer) => reply.ioctl(&answer[..answer.len().min(answer_max as usize)]),
+                    Err(error) => reply.error(error),
+                }
             }
-            Operation::Lseek { offset, whence } => self.lseek(node, offset, whence, reply),
+            Operation::Fallocate { offset, length, mode } => {
+                self.fallocate(node, caller, offset, length, mode, reply).await;
+            }
+            Operation::Lseek { offset, whence } => self.lseek(node, offset, whence, reply).await,
             Operation::CopyFileRange { offset, to, to_offset, length, wide } => {
                 let (from, to) = (self.object(node), self.object(to));
-                if let Err(error) = self.drop_privileges(to, uid != 0) {
+                if let Err(error) = self.drop_privileges(to, uid != 0).await {
                     return reply.error(error);
                 }
-                match self.run("copy_file_range", self.zpl.copy_range(from, offset, to, to_offset, length)) {
+                match self.run("copy_file_range", self.zpl.copy_range(from, offset, to, to_offset, length)).await {
                     Ok(copied) => reply.copied(copied, wide),
                     Err(error) => reply.error(error),
                 }
@@ -166,26 +182,26 @@ impl Filesystem for PlatterFs {
 
 impl PlatterFs {
     /// What the kernel waits for no answer to.
-    fn told(&self, node: NodeId, operation: Operation<'_>) {
+    async fn told(&self, node: NodeId, operation: Operation<'_>) {
         // What cannot be freed now stays in the unlinked set.
-        let forget = |node: NodeId, times| {
-            let _ = self.run("forget", self.zpl.forget(self.object(node), times));
+        let all = match operation {
+            Operation::Forget { times } => vec![(node, times)],
+            Operation::BatchForget(all) => all,
+            _ => return,
         };
-        match operation {
-            Operation::Forget { times } => forget(node, times),
-            Operation::BatchForget(all) => all.into_iter().for_each(|(node, times)| forget(node, times)),
-            _ => {}
+        for (node, times) in all {
+            let _ = self.run("forget", self.zpl.forget(self.object(node), times)).await;
         }
     }
 
-    fn lookup(&self, parent: NodeId, name: &[u8], reply: Reply) {
+    async fn lookup(&self, parent: NodeId, name: &[u8], reply: Reply) {
         if Control::has(parent) || (parent == NodeId::ROOT && name == Control::NAME) {
             return match self.control.lookup(parent, name) {
                 Some(attr) => reply.entry(&lasting(attr.node, attr)),
                 None => reply.error(Errno::NOENT),
             };
         }
-        match self.run("lookup", self.zpl.lookup(self.object(parent), name)) {
+        match self.run("lookup", self.zpl.lookup(self.object(parent), name)).await {
             Err(Errno::NOENT) if self.cache_absent => {
                 // Node 0 says that there is no such name, for as long as the entry lives.
                 let absent = blank_attr(NodeId(0), type_bits(None));
@@ -195,39 +211,39 @@ impl PlatterFs {
         }
     }
 
-    fn getattr(&self, node: NodeId, reply: Reply) {
-        match self.attr("getattr", node) {
+    async fn getattr(&self, node: NodeId, reply: Reply) {
+        match self.attr("getattr", node).await {
             Ok((attr, ttl)) => reply.attr(&attr, ttl),
             Err(error) => reply.error(error),
         }
     }
 
-    fn statx(&self, node: NodeId, reply: Reply) {
-        match self.attr("statx", node) {
+    async fn statx(&self, node: NodeId, reply: Reply) {
+        match self.attr("statx", node).await {
             Ok((attr, ttl)) => reply.statx(&attr, ttl),
             Err(error) => reply.error(error),
         }
     }
 
-    fn setattr(&self, node: NodeId, change: ChangeAttr, reply: Reply) {
+    async fn setattr(&self, node: NodeId, change: ChangeAttr, reply: Reply) {
         if Control::has(node) {
             return reply.error(Errno::PERM);
         }
         let object = self.object(node);
         if change.size.is_some()
-            && let Err(error) = self.drop_privileges(object, change.drop_privileges)
+            && let Err(error) = self.drop_privileges(object, change.drop_privileges).await
         {
             return reply.error(error);
         }
-        match self.run("setattr", self.zpl.setattr(object, set_attr(&change))).map(|attr| told_attr(&attr)) {
+        match self.run("setattr", self.zpl.setattr(object, set_attr(&change))).await.map(|attr| told_attr(&attr)) {
             Ok((attr, ttl)) => reply.attr(&attr, ttl),
             Err(error) => reply.error(error),
         }
     }
 
-    fn statfs(&self, node: NodeId, reply: Reply) {
+    async fn statfs(&self, node: NodeId, reply: Reply) {
         let object = if Control::has(node) { self.zpl.root() } else { self.object(node) };
-        match self.run("statfs", self.zpl.statfs_of(object)) {
+        match self.run("statfs", self.zpl.statfs_of(object)).await {
             Ok(stat) => {
                 let (blocks, available) = (stat.blocks, stat.available);
                 reply.statfs(stat.block_size, blocks, available, stat.files, stat.files_free, stat.name_max);
@@ -236,14 +252,14 @@ impl PlatterFs {
         }
     }
 
-    fn mknod(&self, parent: NodeId, name: &[u8], rdev: u32, mode: u32, new: NewFile, reply: Reply) {
+    async fn mknod(&self, parent: NodeId, name: &[u8], rdev: u32, mode: u32, new: NewFile, reply: Reply) {
         let kind = if mode >> 12 == 0 { Some(FileKind::Regular) } else { FileKind::from_mode(mode.into()) };
         let Some(kind) = kind else { return reply.error(Errno::INVAL) };
-        let made = self.change("mknod", parent, name, |parent| self.zpl.mknod(parent, name, kind, rdev, new));
+        let made = self.change("mknod", parent, name, |parent| self.zpl.mknod(parent, name, kind, rdev, new)).await;
         self.answer_entry(made, reply);
     }
 
-    fn rename(&self, parent: NodeId, name: &[u8], new_parent: NodeId, new_name: &[u8], flags: u32, reply: Reply) {
+    async fn rename(&self, parent: NodeId, name: &[u8], new_parent: NodeId, new_name: &[u8], flags: u32, reply: Reply) {
         if flags & !(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT) != 0 {
             return reply.error(Errno::INVAL);
         }
@@ -255,10 +271,10 @@ impl PlatterFs {
         let (Ok(from), Ok(to)) = (self.changeable(parent, name), self.changeable(new_parent, new_name)) else {
             return reply.error(Errno::PERM);
         };
-        answer_empty(self.run("rename", self.zpl.rename(from, name, to, new_name, flags)), reply);
+        answer_empty(self.run("rename", self.zpl.rename(from, name, to, new_name, flags)).await, reply);
     }
 
-    fn readdir(&self, node: NodeId, offset: u64, size: u32, reply: Reply) {
+    async fn readdir(&self, node: NodeId, offset: u64, size: u32, reply: Reply) {
         let mut entries = Directory::new(size);
         if let Some(own) = self.control.entries(node, offset) {
             for (attr, cursor, name) in own {
@@ -268,16 +284,18 @@ impl PlatterFs {
             }
             return reply.directory(&entries);
         }
-        let result = self.list(self.object(node), offset, false, |entry| {
-            entries.add(NodeId(entry.object.0), entry.cursor, type_bits(entry.kind), &entry.name)
-        });
+        let result = self
+            .list(self.object(node), offset, false, |entry| {
+                entries.add(NodeId(entry.object.0), entry.cursor, type_bits(entry.kind), &entry.name)
+            })
+            .await;
         match result {
             Ok(()) => reply.directory(&entries),
             Err(error) => reply.error(error),
         }
     }
 
-    fn readdirplus(&self, node: NodeId, offset: u64, size: u32, reply: Reply) {
+    async fn readdirplus(&self, node: NodeId, offset: u64, size: u32, reply: Reply) {
         let mut entries = Directory::new(size);
         if let Some(own) = self.control.entries(node, offset) {
             for (attr, cursor, name) in own {
@@ -288,28 +306,30 @@ impl PlatterFs {
             return reply.directory(&entries);
         }
         let now = SystemTime::now();
-        let result = self.list(self.object(node), offset, true, |entry| {
-            let node = NodeId(entry.object.0);
-            let (attr, attr_ttl, generation) = match &entry.attr {
-                Some(attr) => (file_attr(attr), attr_ttl(attr, now), attr.generation),
-                // Unreadable: the kernel learns the error when somebody asks for the attributes.
-                None => (blank_attr(node, type_bits(entry.kind)), Duration::ZERO, 0),
-            };
-            let answer = Entry { node, generation, attr, entry_ttl: self.entry_ttl(attr_ttl), attr_ttl };
-            let full = entries.add_entry(&answer, entry.cursor, &entry.name);
-            // Each entry counts as looked up, but not these two.
-            if !full && !matches!(&entry.name[..], b"." | b"..") {
-                self.zpl.remember(entry.object);
-            }
-            full
-        });
+        let result = self
+            .list(self.object(node), offset, true, |entry| {
+                let node = NodeId(entry.object.0);
+                let (attr, attr_ttl, generation) = match &entry.attr {
+                    Some(attr) => (file_attr(attr), attr_ttl(attr, now), attr.generation),
+                    // Unreadable: the kernel learns the error when somebody asks for the attributes.
+                    None => (blank_attr(node, type_bits(entry.kind)), Duration::ZERO, 0),
+                };
+                let answer = Entry { node, generation, attr, entry_ttl: self.entry_ttl(attr_ttl), attr_ttl };
+                let full = entries.add_entry(&answer, entry.cursor, &entry.name);
+                // Each entry counts as looked up, but not these two.
+                if !full && !matches!(&entry.name[..], b"." | b"..") {
+                    self.zpl.remember(entry.object);
+                }
+                full
+            })
+            .await;
         match result {
             Ok(()) => reply.directory(&entries),
             Err(error) => reply.error(error),
         }
     }
 
-    fn fallocate(&self, node: NodeId, caller: Caller, offset: u64, length: u64, mode: i32, reply: Reply) {
+    async fn fallocate(&self, node: NodeId, caller: Caller, offset: u64, length: u64, mode: i32, reply: Reply) {
         let keep_size = mode & FALLOC_KEEP_SIZE != 0;
         let what = match mode & !FALLOC_KEEP_SIZE {
             0 => Fallocate::Allocate { keep_size },
@@ -318,13 +338,13 @@ impl PlatterFs {
             _ => return reply.error(Errno::OPNOTSUPP),
         };
         let object = self.object(node);
-        if let Err(error) = self.drop_privileges(object, caller.uid != 0) {
+        if let Err(error) = self.drop_privileges(object, caller.uid != 0).await {
             return reply.error(error);
         }
-        answer_empty(self.run("fallocate", self.zpl.fallocate(object, what, offset, length)), reply);
+        answer_empty(self.run("fallocate", self.zpl.fallocate(object, what, offset, length)).await, reply);
     }
 
-    fn lseek(&self, node: NodeId, offset: u64, whence: u32, reply: Reply) {
+    async fn lseek(&self, node: NodeId, offset: u64, whence: u32, reply: Reply) {
         let what = match whence {
             SEEK_DATA => SeekFor::Data,
             SEEK_HOLE => SeekFor::Hole,
@@ -333,13 +353,13 @@ impl PlatterFs {
         if i64::try_from(offset).is_err() {
             return reply.error(Errno::NXIO);
         }
-        match self.run("lseek", self.zpl.seek(self.object(node), offset, what)) {
+        match self.run("lseek", self.zpl.seek(self.object(node), offset, what)).await {
             Ok(found) => reply.offset(found),
             Err(error) => reply.error(error),
         }
     }
 
-    fn setxattr(
+    async fn setxattr(
         &self,
         node: NodeId,
         caller: Caller,
@@ -359,14 +379,16 @@ impl PlatterFs {
             return reply.error(Errno::PERM);
         }
         let object = self.object(node);
-        let result = self.run("setxattr", async {
-            let keep_set_gid = match clear_set_gid {
-                Some(clear) => !clear,
-                // An older kernel does not tell whether the caller is in the file's group: his first one has to do.
-                None => caller.uid == 0 || caller.gid == self.zpl.getattr(object).await?.gid,
-            };
-            self.zpl.setxattr(object, name, value, how, keep_set_gid).await
-        });
+        let result = self
+            .run("setxattr", async {
+                let keep_set_gid = match clear_set_gid {
+                    Some(clear) => !clear,
+                    // An older kernel does not tell whether the caller is in the file's group: his first one has to do.
+                    None => caller.uid == 0 || caller.gid == self.zpl.getattr(object).await?.gid,
+                };
+                self.zpl.setxattr(object, name, value, how, keep_set_gid).await
+            })
+            .await;
         answer_empty(result, reply);
     }
 

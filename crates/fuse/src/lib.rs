@@ -14,6 +14,7 @@ pub mod mount;
 pub mod mountinfo;
 pub mod options;
 mod server;
+pub mod terms;
 
 pub use error::{FuseError, Result};
 pub use mount::{Mount, mount, users_may_share};

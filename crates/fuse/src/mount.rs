@@ -7,17 +7,16 @@
 //! - when [`Mount::unmount`] succeeded no request is under way and none can come: the file system may be closed;
 //! - a [`Mount`] that is dropped leaves the mount in place, served by its threads until somebody unmounts it.
 
-use std::ffi::CString;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use platter_transport::{Config, DEVICE, InitFlags, Session};
+use platter_transport::{DEVICE, Session};
 use platter_zpl::Zpl;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -26,11 +25,8 @@ use crate::error::{FuseError, Result};
 use crate::mountinfo;
 use crate::options::MountOptions;
 use crate::server::PlatterFs;
+use crate::terms;
 
-/// Largest request of either direction, bytes.
-const REQUEST_MAX: u32 = 1 << 20;
-/// Requests that nobody waits for (readahead) in flight.
-const BACKGROUND_MAX: u16 = 64;
 /// The type that `mount` and `/proc/mounts` show is `fuse.` and this.
 pub(crate) const SUBTYPE: &str = "zfs";
 pub(crate) const HELPER: &str = "fusermount3";
@@ -69,11 +65,11 @@ pub fn mount(
     }
     let posix_acl = zpl.has_posix_acl();
     let (end, ended) = tokio::sync::watch::channel(false);
-    let fs = PlatterFs::new(zpl, runtime, options.cache_absent, end);
+    let fs = PlatterFs::new(zpl, runtime.clone(), options.cache_absent, end);
     let direct = rustix::process::geteuid().is_root();
     let mounted = if direct { mount_directly } else { mount_with_helper };
     let device = mounted(&mountpoint, &options)?;
-    let session = Session::start(fs, device, config(&options, posix_acl)).map_err(|source| {
+    let session = Session::start(fs, device, terms::config(options.threads, posix_acl), runtime).map_err(|source| {
         // The device is closed: nobody answers what is still mounted.
         if direct {
             let _ = rustix::mount::unmount(&mountpoint, UnmountFlags::DETACH);
@@ -84,7 +80,7 @@ pub fn mount(
     })?;
     let device = mountinfo::find(&mountpoint).filter(mountinfo::MountInfo::is_ours).map(|found| found.device);
     if let Some(device) = device.as_deref().filter(|_| direct) {
-        set_readahead(device, options.readahead);
+        terms::set_readahead(device);
     }
     Ok(Mount { mountpoint, device, direct, session: Mutex::new(Some(session)), ended })
 }
@@ -111,31 +107,6 @@ fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf> {
     Ok(found)
 }
 
-fn config(options: &MountOptions, posix_acl: bool) -> Config {
-    let wanted = InitFlags::ASYNC_READ
-        | InitFlags::ASYNC_DIO
-        | InitFlags::PARALLEL_DIROPS
-        | InitFlags::DO_READDIRPLUS
-        | InitFlags::READDIRPLUS_AUTO
-        | InitFlags::CACHE_SYMLINKS
-        | InitFlags::EXPORT_SUPPORT
-        | InitFlags::HAS_IOCTL_DIR
-        // Contents change through the kernel only, so it need not guess from times when to drop its pages.
-        | InitFlags::EXPLICIT_INVAL_DATA
-        // Otherwise the kernel asks for capabilities before each write.
-        | InitFlags::HANDLE_KILLPRIV_V2
-        | InitFlags::SETXATTR_EXT;
-    // The kernel checks access by the lists; what new files inherit is decided here, so the umask is too.
-    let lists = InitFlags::POSIX_ACL | InitFlags::DONT_MASK;
-    Config {
-        threads: options.thread_count(),
-        wanted: if posix_acl { wanted | lists } else { wanted },
-        request_max: REQUEST_MAX,
-        readahead_max: REQUEST_MAX,
-        background_max: BACKGROUND_MAX,
-    }
-}
-
 fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => FuseError::NoDevice,
@@ -145,13 +116,7 @@ fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd> 
         _ => FuseError::Mount { what: options.source.clone(), mountpoint: mountpoint.to_owned(), source },
     };
     let device = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(failed)?;
-    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    let shared = if options.allow_other { ",allow_other" } else { "" };
-    let data = format!(
-        "fd={},rootmode=40000,user_id={uid},group_id={gid},default_permissions,max_read={REQUEST_MAX}{shared}",
-        device.as_raw_fd()
-    );
-    let data = CString::new(data).expect("no zero byte in it");
+    let data = terms::mount_data(&device, options.allow_other);
     let flags = [
         (options.read_only, MountFlags::RDONLY),
         (!options.devices, MountFlags::NODEV),
@@ -170,7 +135,7 @@ fn mount_with_helper(mountpoint: &Path, options: &MountOptions) -> Result<OwnedF
         format!("fsname={}", options.source),
         format!("subtype={SUBTYPE}"),
         "default_permissions".to_owned(),
-        format!("max_read={REQUEST_MAX}"),
+        format!("max_read={}", terms::REQUEST_MAX),
     ];
     // An ordinary user's mount never honours devices and set-id bits.
     let flags = [
@@ -199,14 +164,6 @@ fn lies_in_fuse(path: &Path) -> bool {
 pub fn users_may_share() -> bool {
     let text = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
     text.lines().any(|line| line.trim() == "user_allow_other")
-}
-
-/// Raises the kernel's readahead for this mount beyond what the protocol can ask for. A failure only costs speed.
-fn set_readahead(device: &str, bytes: u32) {
-    let path = format!("/sys/class/bdi/{device}/read_ahead_kb");
-    if let Err(error) = std::fs::write(&path, (bytes / 1024).to_string()) {
-        tracing::debug!("setting {path}: {error}");
-    }
 }
 
 impl Mount {

@@ -17,8 +17,6 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Threads that serve requests; 0 takes a number that suits the machine.
     pub threads: usize,
-    /// How much the kernel reads ahead of a sequential reader, in bytes (as root; else the kernel's default stands).
-    pub readahead: u32,
     /// Whether the kernel may remember names, and that a name does not exist. Not for file systems whose names fold
     /// case or have a normal form.
     pub cache_absent: bool,
@@ -34,20 +32,7 @@ impl Default for MountOptions {
             exec: true,
             allow_other: true,
             threads: 0,
-            readahead: 4 << 20,
             cache_absent: true,
         }
-    }
-}
-
-impl MountOptions {
-    /// The number of threads to start.
-    pub(crate) fn thread_count(&self) -> usize {
-        if self.threads > 0 {
-            return self.threads;
-        }
-        // Threads wait while the engine works for them, so a few more than there are processors keep it busy.
-        let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-        (2 * processors).clamp(4, 16)
     }
 }

@@ -18,8 +18,9 @@ use platter_ondisk::ObjectId;
 use platter_transport::{Entry, Errno, FileAttr, NodeId, OpenFlags, Reply, XattrAnswer};
 use platter_zpl::{Attr, DirEntry, NewFile, Timestamp, Zpl, ZplError};
 
-use crate::attr::{ENTRY_TTL, PERMISSIONS, attr_ttl, errno, file_attr, time};
+use crate::attr::{PERMISSIONS, attr_ttl, errno, file_attr, time};
 use crate::control::Control;
+use crate::terms::ENTRY_TTL;
 
 /// Directory entries asked for at once, without and with attributes.
 const DIR_BATCH: usize = 128;
@@ -72,14 +73,15 @@ impl PlatterFs {
     }
 
     /// Changes the entry `name` of the directory `parent`.
-    pub fn change<T, W: Future<Output = platter_zpl::Result<T>>>(
+    pub async fn change<T, W: Future<Output = platter_zpl::Result<T>>>(
         &self,
         what: &'static str,
         parent: NodeId,
         name: &[u8],
         work: impl FnOnce(ObjectId) -> W,
     ) -> Result<T, Errno> {
-        self.changeable(parent, name).and_then(|parent| self.run(what, work(parent)))
+        let parent = self.changeable(parent, name)?;
+        self.run(what, work(parent)).await
     }
 
     pub fn node(&self, object: ObjectId) -> NodeId {
@@ -87,14 +89,12 @@ impl PlatterFs {
     }
 
     /// Runs `work` to its end; a failure becomes the `errno` to answer with.
-    pub fn run<T>(&self, what: &'static str, work: impl Future<Output = platter_zpl::Result<T>>) -> Result<T, Errno> {
-        // A panic would take the serving thread along, and after a few of them the mount would hang.
-        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| self.runtime.block_on(work)));
-        let Ok(result) = outcome else {
-            tracing::error!("{what}: the request failed with a panic; this is a bug");
-            return Err(Errno::IO);
-        };
-        told(what, result)
+    pub async fn run<T>(
+        &self,
+        what: &'static str,
+        work: impl Future<Output = platter_zpl::Result<T>>,
+    ) -> Result<T, Errno> {
+        told(what, work.await)
     }
 
     /// Makes an object stable, and answers then. No serving thread waits for that: whoever else wants to be served is,
@@ -130,10 +130,10 @@ impl PlatterFs {
     }
 
     /// A node's attributes, and how long the kernel may trust them.
-    pub fn attr(&self, what: &'static str, node: NodeId) -> Result<(FileAttr, Duration), Errno> {
+    pub async fn attr(&self, what: &'static str, node: NodeId) -> Result<(FileAttr, Duration), Errno> {
         match self.control.attr(node) {
             Some(attr) => Ok((attr, ENTRY_TTL)),
-            None => self.run(what, self.zpl.getattr(self.object(node))).map(|attr| told_attr(&attr)),
+            None => self.run(what, self.zpl.getattr(self.object(node))).await.map(|attr| told_attr(&attr)),
         }
     }
 
@@ -141,7 +141,7 @@ impl PlatterFs {
         *self.opens.lock().entry(object).or_insert(0) += 1;
     }
 
-    pub fn open_node(
+    pub async fn open_node(
         &self,
         node: NodeId,
         flags: OpenFlags,
@@ -149,10 +149,10 @@ impl PlatterFs {
         check: impl FnOnce(&Attr) -> Result<(), Errno>,
     ) {
         let object = self.object(node);
-        match self.run("open", self.zpl.open(object)) {
+        match self.run("open", self.zpl.open(object)).await {
             Ok(attr) => {
                 if let Err(error) = check(&attr) {
-                    let _ = self.run("closing what may not be opened", self.zpl.release(object));
+                    let _ = self.run("closing what may not be opened", self.zpl.release(object)).await;
                     return reply.error(error);
                 }
                 self.opened(object);
@@ -162,7 +162,7 @@ impl PlatterFs {
         }
     }
 
-    pub fn release_node(&self, node: NodeId, reply: Reply) {
+    pub async fn release_node(&self, node: NodeId, reply: Reply) {
         let object = self.object(node);
         {
             let mut opens = self.opens.lock();
@@ -175,10 +175,16 @@ impl PlatterFs {
         // Nobody waits for what this may have to free, but until it is answered the kernel keeps the inode (and refuses
         // to remount read-only because of one without a name).
         reply.ok();
-        let _ = self.run("release", self.zpl.release(object));
+        let _ = self.run("release", self.zpl.release(object)).await;
     }
 
-    pub fn create_and_open(&self, parent: ObjectId, name: &[u8], new: NewFile, flags: i32) -> Result<Attr, Errno> {
+    pub async fn create_and_open(
+        &self,
+        parent: ObjectId,
+        name: &[u8],
+        new: NewFile,
+        flags: i32,
+    ) -> Result<Attr, Errno> {
         self.run("create", async {
             match self.zpl.create(parent, name, new).await {
                 // The kernel believed that it does not exist, so it has not checked who may open it. Told so, it looks
@@ -187,10 +193,11 @@ impl PlatterFs {
                 other => other,
             }
         })
+        .await
     }
 
     /// Hands directory entries after `cursor` to `add` until it says that its buffer is full.
-    pub fn list(
+    pub async fn list(
         &self,
         directory: ObjectId,
         mut cursor: u64,
@@ -199,7 +206,7 @@ impl PlatterFs {
     ) -> Result<(), Errno> {
         let batch = if with_attributes { DIR_PLUS_BATCH } else { DIR_BATCH };
         loop {
-            let entries = self.run("readdir", self.zpl.readdir(directory, cursor, batch, with_attributes))?;
+            let entries = self.run("readdir", self.zpl.readdir(directory, cursor, batch, with_attributes)).await?;
             let Some(last) = entries.last() else { return Ok(()) };
             cursor = last.cursor;
             if entries.iter().any(&mut add) {
@@ -210,20 +217,28 @@ impl PlatterFs {
 
     /// What everybody but the owner of all privileges loses for a file by writing to it. The kernel leaves that to us
     /// (`FUSE_HANDLE_KILLPRIV_V2`) and tells for a write; elsewhere we go by the user.
-    pub fn drop_privileges(&self, object: ObjectId, set_id: bool) -> Result<(), Errno> {
-        self.run("clearing privileges", self.zpl.drop_privileges(object, set_id))
+    pub async fn drop_privileges(&self, object: ObjectId, set_id: bool) -> Result<(), Errno> {
+        self.run("clearing privileges", self.zpl.drop_privileges(object, set_id)).await
     }
 
-    /// Gives back all that the kernel, which is gone, had open or knew.
+    /// Gives back all that the kernel, which is gone, had open or knew. Blocks.
     pub fn give_back(&self) {
+        // A panic would leave whoever waits for the end waiting for good.
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| self.runtime.block_on(self.give_back_all())));
+        if outcome.is_err() {
+            tracing::error!("giving back what was open when its mount went away panicked; this is a bug");
+        }
+        self.ended.send_replace(true);
+    }
+
+    async fn give_back_all(&self) {
         let left = std::mem::take(&mut *self.opens.lock());
         for (object, count) in left {
             for _ in 0..count {
-                let _ = self.run("giving back what was open when its mount went away", self.zpl.release(object));
+                let _ = self.run("giving back what was open when its mount went away", self.zpl.release(object)).await;
             }
         }
-        let _ = self.run("freeing what was unlinked when its mount went away", self.zpl.forget_all());
-        self.ended.send_replace(true);
+        let _ = self.run("freeing what was unlinked when its mount went away", self.zpl.forget_all()).await;
     }
 }
 

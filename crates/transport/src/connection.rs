@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 
@@ -41,6 +41,31 @@ impl Connection {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Makes [`Connection::try_receive`] possible, and [`Connection::receive`] impossible.
+    pub fn set_nonblocking(&self) -> io::Result<()> {
+        let flags = rustix::fs::fcntl_getfl(&self.0)?;
+        Ok(rustix::fs::fcntl_setfl(&self.0, flags | rustix::fs::OFlags::NONBLOCK)?)
+    }
+
+    /// Reads a request that is there into `buffer` and returns its length.
+    ///
+    /// # Errors
+    /// `EAGAIN` when there is none, `ENODEV` when the mount is gone.
+    pub fn try_receive(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        loop {
+            match rustix::io::read(&self.0, &mut *buffer) {
+                Ok(0) => return Err(Errno::NODEV),
+                Err(Errno::NOENT | Errno::INTR) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// The descriptor's number, for what is handed to the kernel with it.
+    pub fn raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
     }
 
     /// Writes one answer.

@@ -195,11 +195,20 @@ pub enum SetTime {
     At(Time),
 }
 
-/// What follows a request's header.
-struct Body<'a>(&'a [u8]);
+/// What follows a request's header, in one or two pieces; the first ends where an argument does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Body<'a>(pub &'a [u8], pub &'a [u8]);
 
 impl<'a> Body<'a> {
+    /// Goes on with the second piece when the first has ended.
+    fn go_on(&mut self) {
+        if self.0.is_empty() {
+            self.0 = std::mem::take(&mut self.1);
+        }
+    }
+
     fn take<T: FromBytes + KnownLayout + Immutable>(&mut self) -> Result<T, Errno> {
+        self.go_on();
         let (value, rest) = T::read_from_prefix(self.0).map_err(|_| Errno::INVAL)?;
         self.0 = rest;
         Ok(value)
@@ -207,6 +216,7 @@ impl<'a> Body<'a> {
 
     /// Bytes up to a zero, which is dropped.
     fn name(&mut self) -> Result<&'a [u8], Errno> {
+        self.go_on();
         let end = self.0.iter().position(|&byte| byte == 0).ok_or(Errno::INVAL)?;
         let (name, rest) = self.0.split_at(end);
         self.0 = &rest[1..];
@@ -215,6 +225,7 @@ impl<'a> Body<'a> {
 
     /// So many bytes.
     fn bytes(&mut self, length: u32) -> Result<&'a [u8], Errno> {
+        self.go_on();
         let (bytes, rest) = self.0.split_at_checked(length as usize).ok_or(Errno::INVAL)?;
         self.0 = rest;
         Ok(bytes)
@@ -222,9 +233,9 @@ impl<'a> Body<'a> {
 }
 
 /// A request's header and what follows it; `None` when the bytes are not even that.
-pub(crate) fn split(message: &[u8]) -> Option<(InHeader, &[u8])> {
+pub(crate) fn split(message: &[u8]) -> Option<(InHeader, Body<'_>)> {
     let (header, body) = InHeader::read_from_prefix(message).ok()?;
-    (header.len as usize == message.len()).then_some((header, body))
+    (header.len as usize == message.len()).then_some((header, Body(body, &[])))
 }
 
 /// Whether the kernel waits for no answer.
@@ -237,8 +248,8 @@ pub(crate) fn is_silent(header: &InHeader) -> bool {
 /// # Errors
 /// `ENOSYS` for a request that is not known (among them the one that takes another back: what was begun is finished,
 /// as a change half made would be worse than one that comes late), `EINVAL` for one that is cut short.
-pub(crate) fn parse<'a>(header: &InHeader, body: &'a [u8], extended_setxattr: bool) -> Result<Request<'a>, Errno> {
-    let operation = operation(header.opcode, Body(body), extended_setxattr)?;
+pub(crate) fn parse<'a>(header: &InHeader, body: Body<'a>, extended_setxattr: bool) -> Result<Request<'a>, Errno> {
+    let operation = operation(header.opcode, body, extended_setxattr)?;
     Ok(Request { node: NodeId(header.nodeid), uid: header.uid, gid: header.gid, operation })
 }
 
@@ -399,7 +410,7 @@ mod tests {
     use super::*;
 
     fn parsed(code: u32, body: &[u8]) -> Result<Operation<'_>, Errno> {
-        operation(code, Body(body), true)
+        operation(code, Body(body, &[]), true)
     }
 
     #[test]
@@ -417,6 +428,8 @@ mod tests {
         let body = [write.as_bytes(), b"12345"].concat();
         let expected = Operation::Write { offset: 3, data: b"12345", drop_privileges: true, direct: false };
         assert_eq!(parsed(opcode::WRITE, &body), Ok(expected));
+        let expected = Operation::Write { offset: 3, data: b"12345", drop_privileges: true, direct: false };
+        assert_eq!(operation(opcode::WRITE, Body(write.as_bytes(), b"12345"), true), Ok(expected));
         assert_eq!(parsed(opcode::WRITE, &body[..body.len() - 1]), Err(Errno::INVAL));
         let forgets = wire::BatchForgetIn { count: u32::MAX, dummy: 0 };
         assert_eq!(parsed(opcode::BATCH_FORGET, forgets.as_bytes()), Err(Errno::INVAL));
@@ -453,7 +466,9 @@ mod tests {
         fn any_bytes_are_a_request_or_an_error(
             code in 0u32..60, body in proptest::collection::vec(any::<u8>(), 0..200), extended: bool
         ) {
-            let _ = operation(code, Body(&body), extended);
+            let _ = operation(code, Body(&body, &[]), extended);
+            let (first, rest) = body.split_at(body.len() / 2);
+            let _ = operation(code, Body(first, rest), extended);
             let _ = split(&body);
         }
     }

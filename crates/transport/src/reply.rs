@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::connection::Connection;
+use crate::ring::Lease;
 use crate::types::{FileAttr, NodeId, OpenFlags};
 use crate::wire::{self, validity};
 
@@ -20,9 +21,16 @@ const NOTHING: [&[u8]; 0] = [];
 /// The right to answer one request, once. Dropped unanswered it says `EIO`.
 #[derive(Debug)]
 pub struct Reply {
-    connection: Arc<Connection>,
+    way: Way,
     unique: u64,
     answered: bool,
+}
+
+/// How an answer gets to the kernel.
+#[derive(Debug)]
+enum Way {
+    Device(Arc<Connection>),
+    Ring(Arc<Lease>),
 }
 
 /// A node that an answer names, and how long the kernel may trust that.
@@ -71,7 +79,12 @@ fn open_out(flags: OpenFlags) -> wire::OpenOut {
 
 impl Reply {
     pub(crate) fn new(connection: Arc<Connection>, unique: u64) -> Self {
-        Self { connection, unique, answered: false }
+        Self { way: Way::Device(connection), unique, answered: false }
+    }
+
+    /// For a request that lies in a place of a ring.
+    pub(crate) fn leased(lease: Arc<Lease>, unique: u64) -> Self {
+        Self { way: Way::Ring(lease), unique, answered: false }
     }
 
     /// Done, without more to say.
@@ -182,27 +195,41 @@ impl Reply {
 
     pub(crate) fn say<T: AsRef<[u8]>>(&mut self, error: i32, parts: &[T]) {
         self.answered = true;
-        let length = size_of::<wire::OutHeader>() + parts.iter().map(|part| part.as_ref().len()).sum::<usize>();
-        let header = wire::OutHeader { len: length as u32, error, unique: self.unique };
-        let slice = |index: usize| match index.checked_sub(1).and_then(|index| parts.get(index)) {
-            _ if index == 0 => IoSlice::new(header.as_bytes()),
-            Some(part) => IoSlice::new(part.as_ref()),
-            None => IoSlice::new(&[]),
-        };
-        let sent = if parts.len() < PARTS_FEW {
-            let slices: [_; PARTS_FEW] = std::array::from_fn(slice);
-            self.connection.send(&slices[..=parts.len()])
-        } else {
-            self.connection.send(&(0..=parts.len()).map(slice).collect::<Vec<_>>())
-        };
-        match sent {
-            // NOENT: whoever asked was interrupted and does not wait any more; NODEV, NOTCONN: the mount is gone.
-            Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED) => {}
-            Err(refused) => {
-                tracing::warn!("the kernel refused an answer of {length} bytes: {refused}");
-                let header = wire::OutHeader { len: 16, error: -Errno::IO.raw_os_error(), unique: self.unique };
-                let _ = self.connection.send(&[IoSlice::new(header.as_bytes())]);
+        let unique = self.unique;
+        match &mut self.way {
+            Way::Device(connection) => write(connection, error, unique, parts),
+            Way::Ring(lease) => {
+                if !Lease::answer(lease, error, unique, parts) {
+                    tracing::warn!("an answer is larger than the kernel has room for; this is a bug");
+                    Lease::answer(lease, -Errno::IO.raw_os_error(), unique, &NOTHING);
+                }
             }
+        }
+    }
+}
+
+/// Writes an answer to `/dev/fuse`, from where its bytes lie.
+fn write<T: AsRef<[u8]>>(connection: &Connection, error: i32, unique: u64, parts: &[T]) {
+    let length = size_of::<wire::OutHeader>() + parts.iter().map(|part| part.as_ref().len()).sum::<usize>();
+    let header = wire::OutHeader { len: length as u32, error, unique };
+    let slice = |index: usize| match index.checked_sub(1).and_then(|index| parts.get(index)) {
+        _ if index == 0 => IoSlice::new(header.as_bytes()),
+        Some(part) => IoSlice::new(part.as_ref()),
+        None => IoSlice::new(&[]),
+    };
+    let sent = if parts.len() < PARTS_FEW {
+        let slices: [_; PARTS_FEW] = std::array::from_fn(slice);
+        connection.send(&slices[..=parts.len()])
+    } else {
+        connection.send(&(0..=parts.len()).map(slice).collect::<Vec<_>>())
+    };
+    match sent {
+        // NOENT: whoever asked was interrupted and does not wait any more; NODEV, NOTCONN: the mount is gone.
+        Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::NOTCONN | Errno::CONNABORTED) => {}
+        Err(refused) => {
+            tracing::warn!("the kernel refused an answer of {length} bytes: {refused}");
+            let header = wire::OutHeader { len: 16, error: -Errno::IO.raw_os_error(), unique };
+            let _ = connection.send(&[IoSlice::new(header.as_bytes())]);
         }
     }
 }

@@ -101,10 +101,17 @@ impl InitFlags {
     pub const SETXATTR_EXT: Self = Self(1 << 29);
     /// There are more than 32 flags.
     pub const INIT_EXT: Self = Self(1 << 30);
+    /// Requests may come over io_uring.
+    pub const OVER_IO_URING: Self = Self(1 << 41);
 
     /// Whether all of `other` are in it.
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// Those that are not in `other`.
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
     }
 
     /// Those in both.

@@ -84,6 +84,10 @@ pub(crate) const FSYNC_DATA: u32 = 1 << 0;
 /// What statx is told: `STATX_BASIC_STATS` and `STATX_BTIME`.
 const STATX_MASK: u32 = 0x7ff | 0x800;
 
+/// `FUSE_IO_URING_CMD_REGISTER` and `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`.
+pub(crate) const RING_REGISTER: u32 = 1;
+pub(crate) const RING_COMMIT_AND_FETCH: u32 = 2;
+
 /// The layouts. All integers are the machine's; there is no padding that is not named.
 macro_rules! layouts {
     ($($(#[$doc:meta])* $name:ident { $($field:ident: $kind:ty),* $(,)? })*) => {$(
@@ -168,6 +172,22 @@ layouts! {
         rdev_major: u32, rdev_minor: u32, dev_major: u32, dev_minor: u32, spare2: [u64; 14],
     }
     StatxOut { attr_valid: u64, attr_valid_nsec: u32, flags: u32, spare: [u64; 2], stat: Statx }
+
+    /// What a command on a ring is about (`struct fuse_uring_cmd_req`).
+    RingCommand { flags: u64, commit_id: u64, queue: u16, padding: [u8; 6] }
+    /// `struct fuse_uring_ent_in_out`.
+    RingPlace { flags: u64, commit_id: u64, payload_size: u32, padding: u32, reserved: u64 }
+}
+
+/// A request's or answer's headers in a place of a ring (`struct fuse_uring_req_header`).
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct RingHeaders {
+    /// [`InHeader`] of a request, [`OutHeader`] of an answer.
+    pub in_out: [u8; 128],
+    /// The first part of a request, where its operation has one of a known size.
+    pub operation: [u8; 128],
+    pub place: RingPlace,
 }
 
 /// How long something is valid, in the kernel's two words.
@@ -254,6 +274,8 @@ mod tests {
             (size_of::<Dirent>(), 24),
             (size_of::<Statx>(), 256),
             (size_of::<StatxOut>(), 288),
+            (size_of::<RingCommand>(), 24),
+            (size_of::<RingHeaders>(), 288),
         ];
         for (index, (size, expected)) in sizes.into_iter().enumerate() {
             assert_eq!(size, expected, "layout number {index}");
