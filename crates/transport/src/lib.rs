@@ -12,11 +12,14 @@
 
 mod connection;
 mod fusermount;
+mod mailbox;
 mod operation;
 mod pages;
+mod place;
 mod reply;
 mod ring;
 mod session;
+mod tasks;
 mod types;
 mod wire;
 

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::connection::Connection;
-use crate::ring::Lease;
+use crate::place::Lease;
 use crate::types::{FileAttr, NodeId, OpenFlags};
 use crate::wire::{self, validity};
 

@@ -6,7 +6,6 @@ use std::os::fd::OwnedFd;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::task::{Context, Poll, Waker};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -17,8 +16,10 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::connection::Connection;
 use crate::operation::{self, Body, Request};
 use crate::pages::{PAGE, Pages};
+use crate::place::Lease;
 use crate::reply::Reply;
-use crate::ring::{self, Lease, Receiver, Ring};
+use crate::ring::{self, Receiver, Ring};
+use crate::tasks::Task;
 use crate::types::InitFlags;
 use crate::wire::{self, InHeader, opcode};
 
@@ -136,7 +137,32 @@ struct RingThread<F> {
     thread: Thread,
 }
 
-impl<F> RingThread<F> {
+impl<F: Filesystem> RingThread<F> {
+    /// Starts one, and returns when it has its ring.
+    fn start(name: String, ring: impl FnOnce() -> io::Result<Ring> + Send + 'static) -> io::Result<Self> {
+        let (go, wait) = sync_channel::<Arc<Server<F>>>(1);
+        let (tell, told) = sync_channel(1);
+        let thread = Builder::new().name(name).spawn(move || {
+            let ring = match ring() {
+                Ok(ring) => ring,
+                Err(error) => {
+                    let _ = tell.send(Err(error));
+                    return Ok(());
+                }
+            };
+            let _ = tell.send(Ok(()));
+            let Ok(server) = wait.recv() else {
+                // Another thread could not be started.
+                ring.unused();
+                return Ok(());
+            };
+            let _entered = server.runtime.enter();
+            ring.run(&Leases(&server)).inspect_err(|error| tracing::error!("FUSE over io_uring: {error}"))
+        })?;
+        told.recv().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))?;
+        Ok(Self { go, thread })
+    }
+
     fn serve(self, server: Arc<Server<F>>) -> Option<Thread> {
         self.go.send(server).ok().map(|()| self.thread)
     }
@@ -146,25 +172,19 @@ impl<F> RingThread<F> {
 fn start_rings<F: Filesystem>(connection: &Arc<Connection>, request_max: u32) -> io::Result<Vec<RingThread<F>>> {
     let mut threads = Vec::new();
     for (index, queues) in ring::queues().into_iter().enumerate() {
-        let (go, wait) = sync_channel::<Arc<Server<F>>>(1);
-        let (tell, told) = sync_channel(1);
-        let connection = connection.clone();
-        let thread = Builder::new().name(format!("fuse-{index}")).spawn(move || {
-            let ring = match Ring::new(connection, &queues, request_max as usize, index == 0) {
-                Ok(ring) => ring,
-                Err(error) => {
-                    let _ = tell.send(Err(error));
-                    return Ok(());
-                }
-            };
-            let _ = tell.send(Ok(()));
-            // None when another thread could not be started.
-            let Ok(server) = wait.recv() else { return ring.unused() };
-            let _entered = server.runtime.enter();
-            ring.run(&Leases(&server))
-        })?;
-        told.recv().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))?;
-        threads.push(RingThread { go, thread });
+        let (places, pair) = ring::places(&queues, request_max as usize)?;
+        let (first, own) = (connection.clone(), pair.clone());
+        let buffer = (index == 0).then_some(request_max as usize + wire::REQUEST_EXTRA);
+        threads.push(RingThread::start(format!("fuse-near-{index}"), move || {
+            ring::stay_near(&queues);
+            let mailbox = own.near.clone();
+            Ring::new(first, own, mailbox, places, buffer)
+        })?);
+        let first = connection.clone();
+        threads.push(RingThread::start(format!("fuse-far-{index}"), move || {
+            let mailbox = pair.far.clone();
+            Ring::new(first, pair, mailbox, Vec::new(), None)
+        })?);
     }
     Ok(threads)
 }
@@ -211,37 +231,28 @@ impl Message {
 struct Leases<'a, F>(&'a Arc<Server<F>>);
 
 impl<F: Filesystem> Leases<'_, F> {
-    /// Takes the first steps here: most requests are done then. What has to wait does so elsewhere, as others want this
-    /// thread.
-    fn serve(&self, header: InHeader, message: Message, reply: Option<Reply>) {
+    fn task(&self, header: InHeader, message: Message, reply: Option<Reply>) -> Task {
         let server = self.0.clone();
-        let mut work = Box::pin(async move { server.serve(&header, message.body(&header), reply).await });
-        let mut context = Context::from_waker(Waker::noop());
-        match panic::catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut context))) {
-            Ok(Poll::Ready(())) => {}
-            Ok(Poll::Pending) => drop(self.0.runtime.spawn(work)),
-            Err(_) => complain(&header),
-        }
+        Box::pin(async move { server.serve(&header, message.body(&header), reply).await })
     }
 }
 
 impl<F: Filesystem> Receiver for Leases<'_, F> {
-    fn leased(&self, header: InHeader, lease: Arc<Lease>) {
+    fn leased(&self, header: InHeader, lease: Arc<Lease>) -> Task {
         let message = Message::new(&header, &lease);
         let reply = Reply::leased(lease, header.unique);
         match message {
-            Some(message) => self.serve(header, message, Some(reply)),
-            None => {
+            Some(message) => self.task(header, message, Some(reply)),
+            None => Box::pin(async {
                 tracing::error!("the kernel sent a request whose lengths do not fit each other");
                 reply.error(Errno::IO);
-            }
+            }),
         }
     }
 
-    fn read(&self, message: &[u8], connection: &Arc<Connection>) {
-        if let Some((header, body, reply)) = understood(connection, message) {
-            self.serve(header, Message::Copied(body.0.to_vec(), body.0.len()), reply);
-        }
+    fn read(&self, message: &[u8], connection: &Arc<Connection>) -> Option<Task> {
+        let (header, body, reply) = understood(connection, message)?;
+        Some(self.task(header, Message::Copied(body.0.to_vec(), body.0.len()), reply))
     }
 }
 

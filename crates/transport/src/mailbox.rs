@@ -1,0 +1,100 @@
+//! What other threads have for one that serves a ring.
+//!
+//! Invariant: whatever is put in while the thread sleeps, or is about to, wakes it.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
+
+use parking_lot::Mutex;
+use rustix::event::EventfdFlags;
+
+use crate::place::Place;
+
+/// For one thread.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    contents: Mutex<Contents>,
+    /// Whether the thread has to be told.
+    sleeps: AtomicBool,
+    wake: OwnedFd,
+}
+
+/// What is in it.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    /// Places whose requests are answered, by their numbers.
+    pub finished: Vec<(usize, Place)>,
+    /// Tasks that can go on.
+    pub woken: Vec<usize>,
+}
+
+impl Mailbox {
+    /// An empty one.
+    ///
+    /// # Errors
+    /// What the system said to another descriptor.
+    pub fn new() -> io::Result<Self> {
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
+        Ok(Self { contents: Mutex::default(), sleeps: AtomicBool::new(false), wake })
+    }
+
+    /// Hands over a place with its answer.
+    pub fn finish(&self, index: usize, place: Place) {
+        self.contents.lock().finished.push((index, place));
+        self.tell();
+    }
+
+    /// Wakes the thread when it sleeps.
+    pub fn tell(&self) {
+        if self.sleeps.swap(false, Ordering::SeqCst) {
+            // It can fail only when it is told already.
+            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// What is there, taken by the thread itself.
+    pub fn take(&self) -> Contents {
+        std::mem::take(&mut *self.contents.lock())
+    }
+
+    /// The thread is about to sleep; it must not when this says that something is there.
+    pub fn going_to_sleep(&self) -> bool {
+        self.sleeps.store(true, Ordering::SeqCst);
+        let contents = self.contents.lock();
+        !contents.finished.is_empty() || !contents.woken.is_empty()
+    }
+
+    /// The thread is awake.
+    pub fn awake(&self) {
+        self.sleeps.store(false, Ordering::SeqCst);
+    }
+
+    /// A descriptor that can be read, 8 bytes, when somebody has told.
+    pub fn raw_fd(&self) -> RawFd {
+        self.wake.as_raw_fd()
+    }
+
+    /// What wakes task number `task` of the thread.
+    pub fn waker(self: &Arc<Self>, task: usize) -> Waker {
+        Arc::new(TaskWaker { mailbox: self.clone(), task }).into()
+    }
+}
+
+struct TaskWaker {
+    mailbox: Arc<Mailbox>,
+    task: usize,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.mailbox.contents.lock().woken.push(self.task);
+        self.mailbox.tell();
+    }
+}
