@@ -32,11 +32,11 @@ use crate::objset::WriteProperties;
 use crate::policy::{self, BlockKind};
 
 /// Block writes in flight per object set.
-const WRITES_IN_FLIGHT: usize = 64;
+const WRITES_IN_FLIGHT: usize = 256;
 /// Lowest-level indirect blocks in memory at a time, per object set.
 const LEAVES_IN_FLIGHT: usize = 16;
 /// Children of one indirect block worked on at a time.
-const CHILDREN_IN_FLIGHT: usize = 64;
+const CHILDREN_IN_FLIGHT: usize = 256;
 /// Indirect blocks read at a time while a subtree is freed.
 const FREES_IN_FLIGHT: usize = 8;
 

@@ -29,7 +29,7 @@ use crate::vdev_table::VdevTable;
 use crate::write;
 
 /// Blocks being compressed or written at one time.
-const WRITES_IN_FLIGHT: usize = 128;
+const WRITES_IN_FLIGHT: usize = 512;
 
 /// A block that no copy or parity could restore, as reported to the pool's error log.
 pub type DamageListener = Box<dyn Fn(Bookmark, &BlkPtr) + Send + Sync>;
@@ -265,14 +265,7 @@ impl BlockStore for Store {
         let (store, previous) = (self.clone(), *previous);
         async move {
             let permit = self.state.write_slots.acquire().await.expect("never closed");
-            // Compression and checksums of large blocks run beside each other on the runtime's workers; for small ones
-            // the hand-over costs more than the work.
-            let written = if data.len() > 16 << 10 {
-                let task = tokio::spawn(async move { write::write(&store, data, &policy, &previous).await });
-                task.await.map_err(|e| ZioError::Io(format!("a block writer failed: {e}")))?
-            } else {
-                write::write(&store, data, &policy, &previous).await
-            };
+            let written = write::write(&store, data, &policy, &previous).await;
             drop(permit);
             written
         }

@@ -252,7 +252,7 @@ impl<'a> Attempt<'a> {
     async fn set_right(&mut self, original: &[u8], by_scrub: bool) -> (Buf, Repairs) {
         let nparity = self.nparity();
         let longest = self.map.columns[0].size;
-        let mut parity: Vec<BufMut> = (0..nparity).map(|_| BufMut::zeroed(longest)).collect();
+        let mut parity: Vec<BufMut> = (0..nparity).map(|_| BufMut::unfilled(longest)).collect();
         generate(&self.block, &self.map, &mut parity);
         self.top.cpu().charge(CpuWork::Parity(nparity), self.block.len()).await;
         let block = std::mem::replace(&mut self.block, BufMut::zeroed(0)).freeze();
@@ -449,7 +449,7 @@ pub(crate) async fn write(
         // Every parity of one column is that column.
         vec![data.clone(); nparity]
     } else {
-        let mut parity: Vec<BufMut> = (0..nparity).map(|_| BufMut::zeroed(map.columns[0].size)).collect();
+        let mut parity: Vec<BufMut> = (0..nparity).map(|_| BufMut::unfilled(map.columns[0].size)).collect();
         generate(&data, &map, &mut parity);
         if Canary::ParityRotated.sings() {
             parity.iter_mut().for_each(|column| column.rotate_left(1));
