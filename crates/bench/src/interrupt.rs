@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::error::{BenchError, Result};
-use crate::leftovers;
+use crate::{leftovers, switch};
 
 static WANTED: AtomicBool = AtomicBool::new(false);
 /// How long undoing may take before force is used.
@@ -26,6 +26,7 @@ pub fn listen(folders: Vec<PathBuf>) {
         });
         // A file system that hangs keeps its users; without its server their system calls return.
         folders.iter().for_each(|folder| leftovers::end_by_force(folder));
+        switch::put_back();
         std::process::exit(130);
     });
 }

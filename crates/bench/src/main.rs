@@ -26,6 +26,7 @@ mod results;
 mod run;
 mod scenario;
 mod stats;
+mod switch;
 mod systems;
 mod table;
 mod targets;

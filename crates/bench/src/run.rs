@@ -9,6 +9,7 @@ use crate::noise::Noise;
 use crate::options::Options;
 use crate::results::{Failure, Line, Report, Sample, Unit};
 use crate::scenario::{Context, Scenario};
+use crate::switch::{self, Switch};
 use crate::systems::{FileSystem, InKernel, Kind, Layout, Null, Platter, ZfsFuse};
 use crate::work::SourceTree;
 use crate::{codecs, growth, interrupt, kernels, leftovers, plot, raw, table, targets};
@@ -93,6 +94,8 @@ pub fn run(options: &Options) -> Result<bool> {
     let work = WorkFolder::new(if options.shm { Path::new(SHM) } else { &on_disk })?;
     let memory = WorkFolder::new(Path::new(SHM))?;
     interrupt::listen(vec![work.path(), memory.path()]);
+    let _switch = Switch::turn(!options.no_io_uring);
+    println!("FUSE requests come through {}", switch::way());
     let mut context = Context {
         size: options.size << 20,
         files: options.files,
@@ -332,6 +335,7 @@ fn setting(options: &Options) -> BTreeMap<String, String> {
         ("seconds".into(), options.time().as_secs_f64().to_string()),
         ("rounds".into(), options.rounds.to_string()),
         ("create".into(), options.create.clone()),
+        ("fuse".into(), switch::way().into()),
     ])
 }
 

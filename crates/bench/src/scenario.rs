@@ -165,6 +165,8 @@ impl Scenario {
     /// What the file system said, or that it gave back other data than it was given.
     pub fn run(self, system: &mut dyn FileSystem, context: &Context) -> (Vec<Sample>, Result<()>) {
         let mut samples = Vec::new();
+        // What was removed before is still being given back: the next one must not wait for that.
+        rustix::fs::sync();
         let measured = system.create(&self.shape(context)).and_then(|()| self.measure(system, context, &mut samples));
         let destroyed = system.destroy();
         (samples, measured.and(destroyed))
