@@ -52,8 +52,8 @@ pub struct Options {
     /// What --growth may take; steps that would take longer are left out
     #[arg(long, default_value_t = 20, value_name = "N", requires = "growth")]
     pub growth_minutes: u64,
-    /// Serve FUSE file systems through /dev/fuse also where the kernel can do it over io_uring; otherwise its switch for
-    /// that is turned on for this run
+    /// Serve FUSE file systems through /dev/fuse even where the kernel has it over io_uring; else its switch for
+    /// that is turned on for the run
     #[arg(long)]
     pub no_io_uring: bool,
     /// Tiny sizes and one round: shows that everything works, not how fast it is

@@ -1,4 +1,4 @@
-//! What a mount is told and asked for, whoever serves it: sizes, capabilities, and how long the kernel may trust answers.
+//! What a mount is told and asked for, whoever serves it: sizes, capabilities, how long the kernel may trust answers.
 //!
 //! A file system that is to be compared with ours, transport for transport, takes its terms from here.
 

@@ -1,7 +1,7 @@
 //! A mount whose requests come over io_uring, on kernels that have it: the same promises as through `/dev/fuse`.
 //!
-//! The kernel's switch is the machine's. It is turned on for these tests and put back; other tests' mounts that are made
-//! meanwhile are served that way too, which must make no difference to them.
+//! The kernel's switch is the machine's. It is turned on for these tests and put back; other tests' mounts that are
+//! made meanwhile are served that way too, which must make no difference to them.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -61,7 +61,7 @@ fn a_mixed_load_keeps_its_promises() {
 
     // As many at once as the places of a queue and more.
     let mut writers: Vec<_> =
-        (0..24).map(|seed| Writer::new(mount.join(format!("w{seed}")), Promises::Synced, seed)).collect();
+        (0..12).map(|seed| Writer::new(mount.join(format!("w{seed}")), Promises::Synced, seed)).collect();
     for kill in 0..2 {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {

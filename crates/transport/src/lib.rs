@@ -1,5 +1,5 @@
-//! The kernel's FUSE protocol: requests from `/dev/fuse` or over io_uring as checked types, and their answers. It knows nothing of
-//! ZFS; what a request means is the business of whoever implements [`Filesystem`].
+//! The kernel's FUSE protocol: requests from `/dev/fuse` or over io_uring as checked types, and their answers. It knows
+//! nothing of ZFS; what a request means is the business of whoever implements [`Filesystem`].
 //!
 //! Numbers and layouts are those of the kernel's interface (`include/uapi/linux/fuse.h`, which is under a BSD licence
 //! too). They are stated once, in `wire`; everything outside sees [`Request`], [`Operation`] and [`Reply`].
@@ -7,8 +7,8 @@
 //! Invariants:
 //! - each request that waits for an answer gets just one: a [`Reply`] that is dropped unanswered says `EIO`;
 //! - a request that cannot be understood is answered with an error and never reaches the file system;
-//! - an answer to `/dev/fuse` is written with one system call, from where its bytes lie; over io_uring its bytes are copied
-//!   once, and many answers and requests share a system call.
+//! - an answer to `/dev/fuse` is written with one system call, from where its bytes lie; over io_uring its bytes are
+//!   copied once, and many answers and requests share a system call.
 
 mod connection;
 mod fusermount;

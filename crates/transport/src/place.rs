@@ -22,7 +22,7 @@ pub(crate) const PARTS: usize = 2;
 /// Answers of more bytes than this are handed in elsewhere than on the processor that waits for them.
 const FAR_LEAST: usize = 32 << 10;
 
-/// Memory that the kernel writes a request to and reads its answer from. It stays where it is, as the kernel knows where.
+/// Memory that the kernel writes a request to and reads its answer from. It stays where it is: the kernel knows where.
 #[derive(Debug)]
 pub(crate) struct Place {
     /// The processor that it serves.

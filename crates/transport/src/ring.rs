@@ -110,8 +110,8 @@ pub(crate) fn stay_near(queues: &[u16]) {
 }
 
 impl Ring {
-    /// The ring of one thread of `pair`, which is the calling one, with `mailbox`. `places` are those that it registers,
-    /// out of `count` of the pair; with `buffer` bytes it also reads `/dev/fuse`.
+    /// The ring of one thread of `pair`, the calling one, whose mail comes to `mailbox`. `places` are those that it
+    /// registers; with `buffer` bytes it also reads `/dev/fuse`.
     ///
     /// # Errors
     /// What the system said.

@@ -196,9 +196,11 @@ fn supervise<F: Filesystem>(server: Arc<Server<F>>, threads: Vec<Thread>) -> io:
         outcome = outcome.and(ended);
     }
     // Tasks that have answered may still have something to put away.
-    while Arc::strong_count(&server) > 1 {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    server.runtime.block_on(async {
+        while Arc::strong_count(&server) > 1 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
     server.filesystem.gone();
     outcome
 }

@@ -46,9 +46,9 @@ pub const fn limit(class: usize) -> usize {
     [10, 3, 10, 10, 3][class]
 }
 
-/// Writes of a transaction group's data that may be with the device while little else waits (1 less than
-/// `zfs_vdev_async_write_min_active`). What comes meanwhile gathers to larger transfers: the device has the same work in
-/// fewer pieces, and the locks of a file system below us are taken less often.
+/// Writes of a transaction group's data that may be with the device while little else waits (one less
+/// than `zfs_vdev_async_write_min_active`). What comes meanwhile gathers to larger transfers: the device has the same
+/// work in fewer pieces, and the locks of a file system below us are taken less often.
 const AT_ONCE: usize = 1;
 
 const ASYNC_WRITE: usize = 3;
