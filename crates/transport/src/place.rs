@@ -74,6 +74,11 @@ impl Place {
         self.parts.as_ptr()
     }
 
+    /// Gives the payload's memory back to the system while nothing is in it. The kernel may have the place.
+    pub fn give_memory_back(&mut self) {
+        self.payload.clear();
+    }
+
     /// Puts an answer's header in place, whose payload has `length` bytes.
     pub fn put_header(&mut self, header: &wire::OutHeader, length: usize) {
         let headers = self.headers_mut();

@@ -18,6 +18,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
@@ -36,6 +37,9 @@ const PLACES_LEAST: usize = 4;
 const PLACES_MOST: usize = 16;
 /// Serving threads at most; with more processors each takes several queues.
 const THREADS_MAX: usize = 16;
+
+/// A thread without anything to do for so long gives memory back.
+const IDLE: Duration = Duration::from_secs(10);
 
 /// Completions that are no request's.
 const WAKE: u64 = u64::MAX;
@@ -64,18 +68,21 @@ pub(crate) struct Ring {
     /// Where requests of `/dev/fuse` go; only in the ring that reads it.
     buffer: Option<Vec<u8>>,
     wakes: Box<u64>,
+    /// Whether a place was used since their memory was given back.
+    used: bool,
     /// What the kernel gave a place up with, other than that the mount is gone.
     refused: Option<i32>,
 }
 
-/// The processors whose queues each serving thread takes, the first the busiest.
+/// One more than the last number in one of the system's lists of processors, such as `0-3,8`.
+fn processors(list: &str) -> u16 {
+    let text = std::fs::read_to_string(format!("/sys/devices/system/cpu/{list}")).unwrap_or_default();
+    text.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<u16>().ok()).map_or(1, |last| last + 1)
+}
+
+/// The processors whose queues each serving thread takes.
 pub(crate) fn queues() -> Vec<Vec<u16>> {
-    let count = |kind: &str| {
-        let text = std::fs::read_to_string(format!("/sys/devices/system/cpu/{kind}")).unwrap_or_default();
-        // As in `0-3,8`: the last number decides.
-        text.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<u16>().ok()).map_or(1, |last| last + 1)
-    };
-    let (possible, online) = (count("possible"), count("online"));
+    let (possible, online) = (processors("possible"), processors("online"));
     let threads = usize::from(online).clamp(1, THREADS_MAX);
     let mut queues = vec![Vec::new(); threads];
     (0..possible).for_each(|queue| queues[usize::from(queue) % threads].push(queue));
@@ -88,10 +95,10 @@ pub(crate) fn queues() -> Vec<Vec<u16>> {
 /// # Errors
 /// What the system said to other descriptors.
 pub(crate) fn places(queues: &[u16], payload: usize) -> io::Result<(Vec<Place>, Arc<Pair>)> {
-    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let depth = (PLACES / processors).clamp(PLACES_LEAST, PLACES_MOST);
+    let online = processors("online");
+    let depth = (PLACES / usize::from(online)).clamp(PLACES_LEAST, PLACES_MOST);
     // What may be plugged in some day needs a place, but not more.
-    let depth_of = |queue: u16| if usize::from(queue) < processors { depth } else { 1 };
+    let depth_of = |queue: u16| if queue < online { depth } else { 1 };
     let new = |&queue: &u16| (0..depth_of(queue)).map(move |_| Place::new(queue, payload));
     let places: Vec<_> = queues.iter().flat_map(new).collect();
     let live = AtomicUsize::new(places.len());
@@ -99,12 +106,16 @@ pub(crate) fn places(queues: &[u16], payload: usize) -> io::Result<(Vec<Place>, 
     Ok((places, Arc::new(pair)))
 }
 
-/// Binds the calling thread to the processors of these queues. Without that everything works too, with more waking.
+/// Binds the calling thread to the processors of these queues, as far as it may run there. Without that everything works
+/// too, with more waking.
 pub(crate) fn stay_near(queues: &[u16]) {
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return };
     let mut affinity = rustix::thread::CpuSet::new();
     let known = queues.iter().map(|&queue| usize::from(queue)).filter(|&queue| queue < rustix::thread::CpuSet::MAX_CPU);
-    known.for_each(|queue| affinity.set(queue));
-    if let Err(error) = rustix::thread::sched_setaffinity(None, &affinity) {
+    known.filter(|&queue| allowed.is_set(queue)).for_each(|queue| affinity.set(queue));
+    if affinity.count() > 0
+        && let Err(error) = rustix::thread::sched_setaffinity(None, &affinity)
+    {
         tracing::debug!("binding a serving thread to its processors: {error}");
     }
 }
@@ -129,7 +140,18 @@ impl Ring {
         places.resize_with(count, || None);
         let tasks = Tasks::new(mailbox.clone());
         let buffer = buffer.map(|length| vec![0; length]);
-        Ok(Self { ring, connection, pair, mailbox, tasks, places, buffer, wakes: Box::new(0), refused: None })
+        Ok(Self {
+            ring,
+            connection,
+            pair,
+            mailbox,
+            tasks,
+            places,
+            buffer,
+            wakes: Box::new(0),
+            used: false,
+            refused: None,
+        })
     }
 
     /// Serves requests until the mount is gone.
@@ -148,13 +170,11 @@ impl Ring {
         let mut completed = Vec::new();
         while self.pair.live.load(Ordering::SeqCst) > 0 || !self.tasks.is_empty() {
             self.take_mail()?;
-            let busy = self.mailbox.going_to_sleep();
-            let entered = self.ring.submit_and_wait(usize::from(!busy));
+            // Asked after the mailbox knows, as the partner may see the last place go just now.
+            let busy = self.mailbox.going_to_sleep() || self.pair.live.load(Ordering::SeqCst) == 0;
+            let entered = self.enter(!busy);
             self.mailbox.awake();
-            match entered {
-                Err(error) if !error.raw_os_error().is_some_and(is_passing) => return Err(error),
-                _ => {}
-            }
+            entered?;
             completed.extend(self.ring.completion().map(|entry| (entry.user_data(), entry.result())));
             for (data, result) in completed.drain(..) {
                 match data {
@@ -165,6 +185,31 @@ impl Ring {
             }
         }
         self.refused.map_or(Ok(()), |code| Err(io::Error::from_raw_os_error(code)))
+    }
+
+    /// Hands in what there is, and waits for something when `wait`. After a while without anything to do, the memory of
+    /// the places goes back to the system.
+    fn enter(&mut self, wait: bool) -> io::Result<()> {
+        let entered = match (wait, self.used) {
+            (true, true) => {
+                let idle = types::Timespec::from(IDLE);
+                self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&idle))
+            }
+            _ => self.ring.submit_and_wait(usize::from(wait)),
+        };
+        let Err(error) = entered else { return Ok(()) };
+        match error.raw_os_error() {
+            Some(code) if is_passing(code) => Ok(()),
+            Some(code) if code == Errno::TIME.raw_os_error() => {
+                // Requests are put in their places by this thread while it waits: none is there that is not told.
+                if self.ring.completion().is_empty() {
+                    self.used = false;
+                    self.places.iter_mut().flatten().for_each(Place::give_memory_back);
+                }
+                Ok(())
+            }
+            _ => Err(error),
+        }
     }
 
     /// Ends without having served anything: the kernel has nothing of it.
@@ -178,6 +223,7 @@ impl Ring {
         }
         let Some(place) = self.places.get_mut(index).and_then(Option::take) else { return Ok(()) };
         if result == 0 {
+            self.used = true;
             let header = InHeader::read_from_prefix(&place.headers().in_out).map(|(header, _)| header).ok();
             let lease = Lease::new(self.pair.clone(), index, place);
             if let Some(header) = header {
