@@ -106,8 +106,8 @@ pub(crate) fn places(queues: &[u16], payload: usize) -> io::Result<(Vec<Place>, 
     Ok((places, Arc::new(pair)))
 }
 
-/// Binds the calling thread to the processors of these queues, as far as it may run there. Without that everything works
-/// too, with more waking.
+/// Binds the calling thread to the processors of these queues, as far as it may run there. Without that everything
+/// works too, with more waking.
 pub(crate) fn stay_near(queues: &[u16]) {
     let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return };
     let mut affinity = rustix::thread::CpuSet::new();
