@@ -31,22 +31,14 @@ const _: () = assert!(size_of::<Page>() == PAGE_SIZE);
 struct Pages(Vec<Page>);
 
 impl Pages {
-    /// For `length` bytes, zero or stale.
-    fn stale(length: usize) -> Self {
+    /// For `length` bytes; `used_again` is told of those that are stale and not zero.
+    fn new(length: usize, used_again: impl FnOnce(&mut [Page])) -> Self {
         let count = length.div_ceil(PAGE_SIZE);
-        let fresh = || Page::new_vec_zeroed(count).expect("allocating a block buffer");
-        Self(pool::take(count).unwrap_or_else(fresh))
-    }
-
-    fn zeroed(length: usize) -> Self {
-        let count = length.div_ceil(PAGE_SIZE);
-        match pool::take(count) {
-            Some(mut pages) => {
-                pages.as_mut_bytes().fill(0);
-                Self(pages)
-            }
-            None => Self(Page::new_vec_zeroed(count).expect("allocating a block buffer")),
-        }
+        let stale = pool::take(count).map(|mut pages| {
+            used_again(&mut pages);
+            pages
+        });
+        Self(stale.unwrap_or_else(|| Page::new_vec_zeroed(count).expect("allocating a block buffer")))
     }
 }
 
@@ -65,12 +57,12 @@ pub struct BufMut {
 impl BufMut {
     /// A buffer of `length` zero bytes.
     pub fn zeroed(length: usize) -> Self {
-        Self { pages: Pages::zeroed(length), length }
+        Self { pages: Pages::new(length, |stale| stale.as_mut_bytes().fill(0)), length }
     }
 
     /// A buffer of `length` bytes that are zero or left over from another buffer: for who overwrites all of them.
     pub fn unfilled(length: usize) -> Self {
-        Self { pages: Pages::stale(length), length }
+        Self { pages: Pages::new(length, |_| {}), length }
     }
 
     /// A copy of `bytes`.

@@ -79,8 +79,8 @@ impl ReadSlot {
 impl Deref for ReadSlot {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the range lies within the buffer (`carve`), its bytes are initialised (zeroed), and no other slot
-        // covers them, so nothing writes them while `self` is borrowed.
+        // SAFETY: the range lies within the buffer (`carve`), its bytes are initialised (zero or stale), and no other
+        // slot covers them, so nothing writes them while `self` is borrowed.
         unsafe { std::slice::from_raw_parts(self.as_raw(), self.length) }
     }
 }
