@@ -168,10 +168,10 @@ impl Ring {
             self.register(index)?;
         }
         let mut completed = Vec::new();
-        while self.pair.live.load(Ordering::SeqCst) > 0 || !self.tasks.is_empty() {
+        while !self.has_ended() {
             self.take_mail()?;
             // Asked after the mailbox knows, as the partner may see the last place go just now.
-            let busy = self.mailbox.going_to_sleep() || self.pair.live.load(Ordering::SeqCst) == 0;
+            let busy = self.mailbox.going_to_sleep() || self.has_ended();
             let entered = self.enter(!busy);
             self.mailbox.awake();
             entered?;
@@ -185,6 +185,10 @@ impl Ring {
             }
         }
         self.refused.map_or(Ok(()), |code| Err(io::Error::from_raw_os_error(code)))
+    }
+
+    fn has_ended(&self) -> bool {
+        self.pair.live.load(Ordering::SeqCst) == 0 && self.tasks.is_empty()
     }
 
     /// Hands in what there is, and waits for something when `wait`. After a while without anything to do, the memory of
