@@ -262,12 +262,9 @@ impl BlockStore for Store {
     }
 
     fn write<'a>(&'a self, data: Buf, policy: WritePolicy, previous: &'a BlkPtr) -> BoxFuture<'a, Result<BlkPtr>> {
-        let (store, previous) = (self.clone(), *previous);
         async move {
-            let permit = self.state.write_slots.acquire().await.expect("never closed");
-            let written = write::write(&store, data, &policy, &previous).await;
-            drop(permit);
-            written
+            let _permit = self.state.write_slots.acquire().await.expect("never closed");
+            write::write(self, data, &policy, previous).await
         }
         .boxed()
     }

@@ -80,26 +80,38 @@ fn processors(list: &str) -> u16 {
     text.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<u16>().ok()).map_or(1, |last| last + 1)
 }
 
-/// The processors whose queues each serving thread takes.
-pub(crate) fn queues() -> Vec<Vec<u16>> {
+/// The queue of a processor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Queue {
+    processor: u16,
+    /// Its places.
+    depth: usize,
+}
+
+/// The queues that each serving thread takes.
+pub(crate) fn queues() -> Vec<Vec<Queue>> {
     let (possible, online) = (processors("possible"), processors("online"));
     let threads = usize::from(online).clamp(1, THREADS_MAX);
+    let depth = (PLACES / usize::from(online)).clamp(PLACES_LEAST, PLACES_MOST);
     let mut queues = vec![Vec::new(); threads];
-    (0..possible).for_each(|queue| queues[usize::from(queue) % threads].push(queue));
+    for processor in 0..possible {
+        // What may be plugged in some day needs a place, but not more.
+        let depth = if processor < online { depth } else { 1 };
+        queues[usize::from(processor) % threads].push(Queue { processor, depth });
+    }
     queues
 }
 
-/// Places for the queues of these processors, with up to `payload` bytes beside the headers, and the pair of threads
+/// Places for these queues, with up to `payload` bytes beside the headers, and the pair of threads
 /// that shares them.
 ///
 /// # Errors
 /// What the system said to other descriptors.
-pub(crate) fn places(queues: &[u16], payload: usize) -> io::Result<(Vec<Place>, Arc<Pair>)> {
-    let online = processors("online");
-    let depth = (PLACES / usize::from(online)).clamp(PLACES_LEAST, PLACES_MOST);
-    // What may be plugged in some day needs a place, but not more.
-    let depth_of = |queue: u16| if queue < online { depth } else { 1 };
-    let new = |&queue: &u16| (0..depth_of(queue)).map(move |_| Place::new(queue, payload));
+pub(crate) fn places(queues: &[Queue], payload: usize) -> io::Result<(Vec<Place>, Arc<Pair>)> {
+    let new = |queue: &Queue| {
+        let Queue { processor, depth } = *queue;
+        (0..depth).map(move |_| Place::new(processor, payload))
+    };
     let places: Vec<_> = queues.iter().flat_map(new).collect();
     let live = AtomicUsize::new(places.len());
     let pair = Pair { near: Arc::new(Mailbox::new()?), far: Arc::new(Mailbox::new()?), live };
@@ -108,11 +120,11 @@ pub(crate) fn places(queues: &[u16], payload: usize) -> io::Result<(Vec<Place>, 
 
 /// Binds the calling thread to the processors of these queues, as far as it may run there. Without that everything
 /// works too, with more waking.
-pub(crate) fn stay_near(queues: &[u16]) {
+pub(crate) fn stay_near(queues: &[Queue]) {
     let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return };
     let mut affinity = rustix::thread::CpuSet::new();
-    let known = queues.iter().map(|&queue| usize::from(queue)).filter(|&queue| queue < rustix::thread::CpuSet::MAX_CPU);
-    known.filter(|&queue| allowed.is_set(queue)).for_each(|queue| affinity.set(queue));
+    let known = queues.iter().map(|queue| queue.processor.into()).filter(|&at| at < rustix::thread::CpuSet::MAX_CPU);
+    known.filter(|&at| allowed.is_set(at)).for_each(|at| affinity.set(at));
     if affinity.count() > 0
         && let Err(error) = rustix::thread::sched_setaffinity(None, &affinity)
     {

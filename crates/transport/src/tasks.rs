@@ -42,7 +42,7 @@ impl Tasks {
 
     /// Goes on with a task that was woken.
     pub fn go_on(&mut self, number: usize) {
-        let Some((slot @ Some(_), waker)) = self.slots.get_mut(number) else { return };
+        let Some((slot, waker)) = self.slots.get_mut(number) else { return };
         let Some(task) = slot else { return };
         let mut context = Context::from_waker(waker);
         // A panic would take the thread along, and with it all requests of a processor.

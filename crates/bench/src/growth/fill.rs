@@ -1,6 +1,6 @@
 //! A pool that fills up: large files written and read in what room is left, which is in many small pieces.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{Clock, Extent, Growth};
 use crate::error::Result;
@@ -76,23 +76,15 @@ pub fn measure(platter: &mut Platter, context: &Context, _: Extent, clock: Clock
     let large = (device * data / PART).max(8 << 20);
     let folder = platter.mountpoint();
     let mut files: Vec<u64> = Vec::new();
-    let mut steps = STEPS.into_iter();
-    let (mut before, mut left_out) = (Instant::now(), None);
-    for step in steps.by_ref() {
-        let start = Instant::now();
-        if step > 0 && !clock.has_time_for(2, before) {
-            left_out = Some(step);
-            break;
-        }
-        before = start;
+    let name = |step| format!("a pool that is {step} % full");
+    found.grow(STEPS, (clock, 2), name, |step, found| {
         let mut is_full = fill(platter, &mut files, step, context, clock)?;
         if is_full && step > 0 {
             thin(platter, &mut files)?;
             is_full = fill(platter, &mut files, step, context, clock)?;
         }
         if !is_full {
-            left_out = Some(step);
-            break;
+            return Ok(false);
         }
         found.add("fragmentation, % full", step, Unit::Percent, platter.fragmentation()?);
         let done = work::write_files(&folder, 1, large, &context.noise)?;
@@ -102,8 +94,6 @@ pub fn measure(platter: &mut Platter, context: &Context, _: Extent, clock: Clock
         found.add("cold read, % full", step, Unit::Rate, done.bandwidth());
         work::remove_files(&folder, 1)?;
         work::sync(&folder)?;
-    }
-    let rest = left_out.into_iter().chain(steps);
-    rest.for_each(|step| found.leave_out(format!("a pool that is {step} % full")));
-    Ok(())
+        Ok(true)
+    })
 }

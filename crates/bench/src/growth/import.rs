@@ -3,7 +3,6 @@
 //! The data costs next to no disk: large blocks of one byte, which zstd makes as small as a sector.
 
 use std::path::PathBuf;
-use std::time::Instant;
 
 use super::{Clock, Extent, Growth};
 use crate::error::Result;
@@ -32,22 +31,16 @@ pub fn measure(
     platter.create_with(&shape, &["-o", "ashift=9", "-O", "compression=zstd"])?;
     let folder = platter.mountpoint();
     let steps = std::iter::successors(Some(1), |gib| Some(gib * FACTOR));
-    let mut steps = steps.take_while(|gib| *gib <= extent.gib);
-    let (mut made, mut before, mut left_out) = (0, Instant::now(), None);
-    for step in steps.by_ref() {
-        let start = Instant::now();
-        if made > 0 && !clock.has_time_for(FACTOR as u32, before) {
-            left_out = Some(step);
-            break;
-        }
-        before = start;
+    let steps = steps.take_while(|gib| *gib <= extent.gib);
+    let mut made = 0;
+    let name = |step| format!("a pool with {step} GiB");
+    found.grow(steps, (clock, FACTOR as u32), name, |step, found| {
         while made < step && !clock.is_over() {
             work::write_constant(&folder, made)?;
             made += 1;
         }
         if made < step {
-            left_out = Some(step);
-            break;
+            return Ok(false);
         }
         work::sync(&folder)?;
         let (elapsed, usage) = platter.import_anew()?;
@@ -55,8 +48,6 @@ pub fn measure(
         if let Some(bytes) = usage.peak_memory {
             found.add("daemon's peak memory after import, GiB", step, Unit::Memory, bytes as f64 / (1 << 20) as f64);
         }
-    }
-    let rest = left_out.into_iter().chain(steps);
-    rest.for_each(|step| found.leave_out(format!("a pool with {step} GiB")));
-    Ok(())
+        Ok(true)
+    })
 }

@@ -56,6 +56,30 @@ impl Growth {
         self.left_out.push(step);
     }
 
+    /// Does `work` for each of `steps`. The first for which there is no time is left out with all that follow: one that
+    /// would take `factor` times as long as the one before and cannot, or whose work says that it did not end.
+    fn grow(
+        &mut self,
+        steps: impl IntoIterator<Item = u64>,
+        (clock, factor): (Clock, u32),
+        name: impl Fn(u64) -> String,
+        mut work: impl FnMut(u64, &mut Self) -> Result<bool>,
+    ) -> Result<()> {
+        let mut steps = steps.into_iter();
+        let (mut before, mut left_out) = (None, None);
+        for step in steps.by_ref() {
+            let start = Instant::now();
+            let has_time = before.is_none_or(|before| clock.has_time_for(factor, before));
+            if !has_time || !work(step, self)? {
+                left_out = Some(step);
+                break;
+            }
+            before = Some(start);
+        }
+        left_out.into_iter().chain(steps).for_each(|step| self.leave_out(name(step)));
+        Ok(())
+    }
+
     /// The names of the series in their order.
     pub fn series(&self) -> Vec<&'static str> {
         let mut all = Vec::new();
@@ -191,6 +215,22 @@ mod tests {
         assert!(json.contains("\"op/s\"") && json.contains("100000"));
         let svg = std::fs::read_to_string(folder.path().join("growth.svg")).expect("there");
         assert!(svg.contains("create") && svg.matches("<circle").count() == 3);
+    }
+
+    #[test]
+    fn steps_that_do_not_end_are_left_out_with_those_that_follow() {
+        let clock = Clock(Instant::now() + Duration::from_secs(50));
+        let mut growth = Growth::default();
+        let work = |step, found: &mut Growth| {
+            found.add("step", step, Unit::Percent, 0.0);
+            Ok(step < 3)
+        };
+        growth.grow(1..6, (clock, 2), |step| format!("step {step}"), work).expect("nothing fails");
+        assert_eq!((growth.points.len(), growth.left_out.join(", ")), (3, "step 3, step 4, step 5".into()));
+        let late = Clock(Instant::now());
+        growth.grow(7..9, (late, 2), |step| format!("step {step}"), |_, _| Ok(true)).expect("nothing fails");
+        assert_eq!(growth.left_out.last().expect("the first is always begun"), "step 8");
+        assert_eq!(growth.left_out.len(), 4);
     }
 
     #[test]

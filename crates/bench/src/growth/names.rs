@@ -1,7 +1,5 @@
 //! Names in one directory: how fast more are made, and how fast one is found among them.
 
-use std::time::Instant;
-
 use super::{Clock, Extent, Growth};
 use crate::error::Result;
 use crate::results::Unit;
@@ -29,17 +27,10 @@ pub fn measure(
     platter.create(&Shape { layout: Layout::Raidz1, record: 128 << 10, device, under: context.under.clone() })?;
     let folder = platter.mountpoint();
     let decades = std::iter::successors(Some(FIRST), |count| count.checked_mul(10));
-    let mut decades = decades.take_while(|count| *count <= extent.names);
+    let decades = decades.take_while(|count| *count <= extent.names);
     let mut made = 0;
-    let mut before = Instant::now();
-    let mut left_out = None;
-    for count in decades.by_ref() {
-        let start = Instant::now();
-        if made > 0 && !clock.has_time_for(10, before) {
-            left_out = Some(count);
-            break;
-        }
-        before = start;
+    let name = |count| format!("{count} names in a directory");
+    found.grow(decades, (clock, 10), name, |count, found| {
         let slow = count - count / 10;
         while made < slow && !clock.is_over() {
             let next = (made + PIECE).min(slow);
@@ -47,8 +38,7 @@ pub fn measure(
             made = next;
         }
         if made < slow {
-            left_out = Some(count);
-            break;
+            return Ok(false);
         }
         let done = work::create_more(&folder, made..count)?;
         made = count;
@@ -56,8 +46,6 @@ pub fn measure(
         platter.cold()?;
         let done = work::stat_some(&folder, count, LOOKED_FOR)?;
         found.add("lookup, names", count, Unit::Operations, done.rate());
-    }
-    let rest = left_out.into_iter().chain(decades);
-    rest.for_each(|count| found.leave_out(format!("{count} names in a directory")));
-    Ok(())
+        Ok(true)
+    })
 }
