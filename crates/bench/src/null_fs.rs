@@ -231,9 +231,9 @@ impl NullFs {
                 drop(table);
                 reply.attr(&attr, ATTR_TTL);
             }
-            Operation::Create { name, mode, .. } => {
+            Operation::Create { name, mode, flags, .. } => {
                 let entry = check!(self.table.lock().make(node, name, FILE | mode & 0o7777));
-                reply.created(&entry, OpenFlags::KEEP_CACHE);
+                reply.created(&entry, terms::how_alone(flags));
             }
             Operation::Mknod { name, mode, .. } => {
                 let entry = check!(self.table.lock().make(node, name, mode));
@@ -251,7 +251,7 @@ impl NullFs {
                 check!(self.table.lock().rename(node, name, new_parent, new_name));
                 reply.ok();
             }
-            Operation::Open { .. } => reply.opened(OpenFlags::KEEP_CACHE),
+            Operation::Open { flags } => reply.opened(terms::how_alone(flags)),
             Operation::OpenDir { .. } => reply.opened(OpenFlags::KEEP_CACHE | OpenFlags::CACHE_DIR),
             Operation::Read { offset, size, .. } => {
                 let end = check!(self.table.lock().node(node).map(|node| node.size));
@@ -276,7 +276,7 @@ impl NullFs {
             }
             Operation::StatFs => reply.statfs(4096, 1 << 28, 1 << 28, 1 << 28, 1 << 28, 255),
             Operation::Fsync { .. } | Operation::FsyncDir { .. } | Operation::SyncFs => reply.ok(),
-            Operation::Release | Operation::ReleaseDir | Operation::Access { .. } => reply.ok(),
+            Operation::Release { .. } | Operation::ReleaseDir | Operation::Access { .. } => reply.ok(),
             Operation::GetXattr { .. } => reply.error(Errno::NODATA),
             _ => reply.error(Errno::NOSYS),
         }

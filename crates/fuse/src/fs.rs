@@ -10,7 +10,7 @@
 use std::time::{Duration, SystemTime};
 
 use platter_transport::{
-    Directory, Entry, Errno, Filesystem, NodeId, OpenFlags, Operation, Reply, Request, SetAttr as ChangeAttr,
+    Directory, Entry, Errno, Filesystem, Kernel, NodeId, OpenFlags, Operation, Reply, Request, SetAttr as ChangeAttr,
 };
 use platter_zpl::{Fallocate, FileKind, Keeper, NewFile, RenameFlags, SeekFor, SetXattr};
 
@@ -78,13 +78,13 @@ impl Filesystem for PlatterFs {
                 );
             }
             Operation::Open { flags } => {
-                self.open_node(node, OpenFlags::KEEP_CACHE, reply, |attr| file_flags::check_open(attr, flags)).await;
+                self.open_file(node, flags, reply).await;
             }
             Operation::Create { name, mode, umask, flags } => {
                 let new = NewFile { open: true, ..new_file(caller, mode, umask) };
                 match self.changeable(node, name) {
                     Ok(parent) => {
-                        self.answer_created(self.create_and_open(parent, name, new, flags).await, reply);
+                        self.answer_created(self.create_and_open(parent, name, new, flags).await, flags, reply);
                     }
                     Err(error) => reply.error(error),
                 }
@@ -95,9 +95,12 @@ impl Filesystem for PlatterFs {
                 }
                 let new = NewFile { open: true, ..new_file(caller, mode, umask) };
                 let work = self.zpl.tmpfile(self.object(node), new, flags & O_EXCL == 0);
-                self.answer_created(self.run("tmpfile", work).await, reply);
+                self.answer_created(self.run("tmpfile", work).await, flags, reply);
             }
-            Operation::Read { offset, size, direct } => {
+            Operation::Read { offset, size, direct, fills_cache } => {
+                if direct && fills_cache {
+                    self.opens.note_pages(self.object(node));
+                }
                 match self.run("read", self.zpl.read_for(self.object(node), offset, size.into(), keeper(direct))).await
                 {
                     Ok(pieces) => reply.data(&pieces),
@@ -111,11 +114,16 @@ impl Filesystem for PlatterFs {
                 // The kernel knows the file's size, so the offset of an appending write is right already.
                 match self.run("write", self.zpl.write_for(self.object(node), Some(offset), data, keeper(direct))).await
                 {
-                    Ok(written) => reply.written(written as u32),
+                    Ok(written) => {
+                        reply.written(written as u32);
+                        if direct {
+                            self.written_past_cache(node, offset, written as u64);
+                        }
+                    }
                     Err(error) => reply.error(error),
                 }
             }
-            Operation::Release => self.release_node(node, reply).await,
+            Operation::Release { flags, how } => self.release_node(node, flags, how, reply).await,
             // Nothing to do at a close; said this way the kernel asks only once.
             Operation::Flush => reply.error(Errno::NOSYS),
             Operation::SyncFs => self.answer_when_stable("syncfs", self.root, reply),
@@ -141,12 +149,12 @@ impl Filesystem for PlatterFs {
             }
             Operation::OpenDir { .. } if Control::has(node) => reply.opened(OpenFlags::default()),
             Operation::OpenDir { .. } => {
-                self.open_node(node, OpenFlags::KEEP_CACHE | OpenFlags::CACHE_DIR, reply, |_| Ok(())).await;
+                self.open_directory(node, reply).await;
             }
             Operation::ReadDir { offset, size } => self.readdir(node, offset, size, reply).await,
             Operation::ReadDirPlus { offset, size } => self.readdirplus(node, offset, size, reply).await,
             Operation::ReleaseDir if Control::has(node) => reply.ok(),
-            Operation::ReleaseDir => self.release_node(node, reply).await,
+            Operation::ReleaseDir => self.release_node(node, 0, OpenFlags::default(), reply).await,
             // The kernel checks permissions itself.
             Operation::Access { .. } => reply.ok(),
             Operation::Ioctl { .. } if Control::has(node) => reply.error(Errno::NOTTY),
@@ -173,6 +181,10 @@ impl Filesystem for PlatterFs {
             // These come without a reply.
             Operation::Forget { .. } | Operation::BatchForget(_) => reply.error(Errno::INVAL),
         }
+    }
+
+    fn started(&self, kernel: Kernel) {
+        self.set_kernel(kernel);
     }
 
     fn gone(&self) {
@@ -393,12 +405,11 @@ impl PlatterFs {
     }
 
     /// Answers with a file that was made and is open.
-    fn answer_created(&self, result: Result<platter_zpl::Attr, Errno>, reply: Reply) {
+    fn answer_created(&self, result: Result<platter_zpl::Attr, Errno>, flags: i32, reply: Reply) {
         match result {
             Ok(attr) => {
-                self.opened(attr.object);
                 let entry = self.entry(&attr, attr_ttl(&attr, SystemTime::now()));
-                reply.created(&entry, OpenFlags::KEEP_CACHE);
+                reply.created(&entry, self.opened(attr.object, flags));
             }
             Err(error) => reply.error(error),
         }

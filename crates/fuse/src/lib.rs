@@ -12,6 +12,7 @@ mod file_flags;
 mod fs;
 pub mod mount;
 pub mod mountinfo;
+mod opens;
 pub mod options;
 mod server;
 pub mod terms;

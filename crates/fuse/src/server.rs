@@ -7,19 +7,19 @@
 //! - every `open` counted in [`Zpl`] is counted in `opens` too, so that those the kernel never released (it went away)
 //!   are given back at the end.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use parking_lot::Mutex;
 use platter_ondisk::ObjectId;
-use platter_transport::{Entry, Errno, FileAttr, NodeId, OpenFlags, Reply, XattrAnswer};
+use platter_transport::{Entry, Errno, FileAttr, InitFlags, Kernel, NodeId, OpenFlags, Reply, XattrAnswer};
 use platter_zpl::{Attr, DirEntry, NewFile, Timestamp, Zpl, ZplError};
 
 use crate::attr::{PERMISSIONS, attr_ttl, errno, file_attr, time};
 use crate::control::Control;
+use crate::file_flags;
+use crate::opens::Opens;
 use crate::terms::ENTRY_TTL;
 
 /// Directory entries asked for at once, without and with attributes.
@@ -42,7 +42,8 @@ pub(crate) struct PlatterFs {
     pub control: Control,
     runtime: tokio::runtime::Handle,
     pub cache_absent: bool,
-    opens: Mutex<BTreeMap<ObjectId, u64>>,
+    pub opens: Opens,
+    kernel: OnceLock<Kernel>,
     /// Told `true` when the kernel's side is gone.
     ended: tokio::sync::watch::Sender<bool>,
 }
@@ -58,7 +59,7 @@ impl PlatterFs {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let mounted = Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() };
         let control = Control::new(time(mounted));
-        Self { zpl, root, control, runtime, cache_absent, opens: Mutex::default(), ended }
+        Self { zpl, root, control, runtime, cache_absent, opens: Opens::default(), kernel: OnceLock::new(), ended }
     }
 
     pub fn object(&self, node: NodeId) -> ObjectId {
@@ -137,40 +138,56 @@ impl PlatterFs {
         }
     }
 
-    pub fn opened(&self, object: ObjectId) {
-        *self.opens.lock().entry(object).or_insert(0) += 1;
+    /// The kernel's side of the mount.
+    pub fn set_kernel(&self, kernel: Kernel) {
+        let _ = self.kernel.set(kernel);
     }
 
-    pub async fn open_node(
-        &self,
-        node: NodeId,
-        flags: OpenFlags,
-        reply: Reply,
-        check: impl FnOnce(&Attr) -> Result<(), Errno>,
-    ) {
+    /// Counts a file as open that was opened with these `flags`; how to answer that.
+    pub fn opened(&self, object: ObjectId, flags: i32) -> OpenFlags {
+        let can_pass = self.kernel.get().is_some_and(|kernel| kernel.has(InitFlags::DIRECT_IO_ALLOW_MMAP));
+        self.opens.add(object, flags, can_pass)
+    }
+
+    pub async fn open_file(&self, node: NodeId, flags: i32, reply: Reply) {
         let object = self.object(node);
         match self.run("open", self.zpl.open(object)).await {
             Ok(attr) => {
-                if let Err(error) = check(&attr) {
+                if let Err(error) = file_flags::check_open(&attr, flags) {
                     let _ = self.run("closing what may not be opened", self.zpl.release(object)).await;
                     return reply.error(error);
                 }
-                self.opened(object);
-                reply.opened(flags);
+                reply.opened(self.opened(object, flags));
             }
             Err(error) => reply.error(error),
         }
     }
 
-    pub async fn release_node(&self, node: NodeId, reply: Reply) {
+    pub async fn open_directory(&self, node: NodeId, reply: Reply) {
         let object = self.object(node);
-        {
-            let mut opens = self.opens.lock();
-            match opens.get_mut(&object) {
-                Some(1) => drop(opens.remove(&object)),
-                Some(count) => *count -= 1,
-                None => return reply.error(Errno::BADF),
+        match self.run("opendir", self.zpl.open(object)).await {
+            Ok(_) => {
+                self.opens.add(object, 0, false);
+                reply.opened(OpenFlags::KEEP_CACHE | OpenFlags::CACHE_DIR);
             }
+            Err(error) => reply.error(error),
+        }
+    }
+
+    /// Bytes of a file were written past the kernel's page cache, and that is answered: what mappings have read of them
+    /// before goes.
+    pub fn written_past_cache(&self, node: NodeId, offset: u64, length: u64) {
+        if let Some(kernel) = self.kernel.get().filter(|_| self.opens.has_stale_pages(self.object(node))) {
+            let kernel = kernel.clone();
+            self.runtime.spawn_blocking(move || kernel.forget_pages(node, offset, length));
+        }
+    }
+
+    /// An open file, which was opened with these `flags` and answered so, or a directory is closed.
+    pub async fn release_node(&self, node: NodeId, flags: i32, how: OpenFlags, reply: Reply) {
+        let object = self.object(node);
+        if !self.opens.remove(object, flags, how) {
+            return reply.error(Errno::BADF);
         }
         // Nobody waits for what this may have to free, but until it is answered the kernel keeps the inode (and refuses
         // to remount read-only because of one without a name).
@@ -232,8 +249,7 @@ impl PlatterFs {
     }
 
     async fn give_back_all(&self) {
-        let left = std::mem::take(&mut *self.opens.lock());
-        for (object, count) in left {
+        for (object, count) in self.opens.take() {
             for _ in 0..count {
                 let _ = self.run("giving back what was open when its mount went away", self.zpl.release(object)).await;
             }

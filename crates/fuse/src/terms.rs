@@ -6,7 +6,7 @@ use std::ffi::CString;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use platter_transport::{Config, InitFlags};
+use platter_transport::{Config, InitFlags, OpenFlags};
 
 /// Largest request of either direction, bytes.
 pub const REQUEST_MAX: u32 = 1 << 20;
@@ -19,6 +19,20 @@ pub const ATTR_TTL: Duration = Duration::from_secs(3600);
 const BACKGROUND_MAX: u16 = 64;
 /// How much the kernel reads ahead of a sequential reader (as root; else the kernel's default stands), KiB.
 const READAHEAD_KIB: u32 = 4 << 10;
+
+/// `O_ACCMODE` and two of its values.
+pub(crate) const ACCESS_MODE: i32 = 0o3;
+pub(crate) const READ_ONLY: i32 = 0o0;
+const WRITE_ONLY: i32 = 0o1;
+
+/// Past the page cache. What it keeps from before is as good as ever: the kernel drops what is written over.
+pub(crate) const PAST_CACHE: OpenFlags =
+    OpenFlags(OpenFlags::KEEP_CACHE.0 | OpenFlags::DIRECT_IO.0 | OpenFlags::PARALLEL_DIRECT_WRITES.0);
+
+/// How a file that nobody else has open is opened with these `flags`, where mappings do not stand in the way.
+pub fn how_alone(flags: i32) -> OpenFlags {
+    if flags & ACCESS_MODE == WRITE_ONLY { PAST_CACHE } else { OpenFlags::KEEP_CACHE }
+}
 
 /// What is agreed on with the kernel. `threads`: how many serve requests, 0 takes a number that suits the machine;
 /// `posix_acl`: whether files have access lists.
@@ -36,6 +50,8 @@ pub fn config(threads: usize, posix_acl: bool) -> Config {
         // Otherwise the kernel asks for capabilities before each write.
         | InitFlags::HANDLE_KILLPRIV_V2
         | InitFlags::SETXATTR_EXT
+        // Without it, what is written past the page cache could not be mapped meanwhile.
+        | InitFlags::DIRECT_IO_ALLOW_MMAP
         // Offered only where the machine's owner allows it (/sys/module/fuse/parameters/enable_uring).
         | InitFlags::OVER_IO_URING;
     // The kernel checks access by the lists; what new files inherit is decided here, so the umask is too.

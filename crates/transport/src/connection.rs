@@ -5,6 +5,10 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
+use zerocopy::IntoBytes;
+
+use crate::types::NodeId;
+use crate::wire;
 
 /// The kernel's side of FUSE.
 pub const DEVICE: &str = "/dev/fuse";
@@ -66,6 +70,17 @@ impl Connection {
     /// The descriptor's number, for what is handed to the kernel with it.
     pub fn raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
+    }
+
+    /// Has the kernel forget its pages of a node's bytes. Waits for those that are being read or written: not to be
+    /// called by who serves requests.
+    pub fn forget_pages(&self, node: NodeId, offset: u64, length: u64) -> Result<(), Errno> {
+        let clamped = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let what = wire::NotifyInvalInodeOut { ino: node.0, off: clamped(offset), len: clamped(length) };
+        let len = (size_of::<wire::OutHeader>() + size_of_val(&what)) as u32;
+        // What nobody asked for has the number 0.
+        let header = wire::OutHeader { len, error: wire::NOTIFY_INVAL_INODE, unique: 0 };
+        self.send(&[IoSlice::new(header.as_bytes()), IoSlice::new(what.as_bytes())])
     }
 
     /// Writes one answer.

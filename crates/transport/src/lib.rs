@@ -28,5 +28,5 @@ pub use fusermount::mount_with_helper;
 pub use operation::{Operation, Request, SetAttr, SetTime};
 pub use reply::{Directory, Entry, Reply, XattrAnswer};
 pub use rustix::io::Errno;
-pub use session::{Config, Filesystem, Session};
+pub use session::{Config, Filesystem, Kernel, Session};
 pub use types::{FileAttr, InitFlags, NodeId, OpenFlags, Time};

@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
-use crate::types::{NodeId, Time};
+use crate::types::{NodeId, OpenFlags, Time};
 use crate::wire::{self, InHeader, fattr, opcode};
 
 /// What the kernel asks, for whom.
@@ -77,11 +77,12 @@ pub enum Operation<'a> {
         umask: u32,
         flags: i32,
     },
-    /// `direct`: past the kernel's page cache.
+    /// `direct`: past the kernel's page cache; `fills_cache`: though the file was opened past it (it is mapped).
     Read {
         offset: u64,
         size: u32,
         direct: bool,
+        fills_cache: bool,
     },
     /// `drop_privileges`: the caller may not keep set-id bits.
     Write {
@@ -90,7 +91,11 @@ pub enum Operation<'a> {
         drop_privileges: bool,
         direct: bool,
     },
-    Release,
+    /// `flags` of the opening, and `how` it was answered.
+    Release {
+        flags: i32,
+        how: OpenFlags,
+    },
     Flush,
     Fsync {
         data_only: bool,
@@ -296,8 +301,9 @@ fn operation(code: u32, mut body: Body<'_>, extended_setxattr: bool) -> Result<O
             Operation::TmpFile { mode, umask, flags: flags as i32 }
         }
         opcode::READ => {
-            let wire::ReadIn { offset, size, flags, .. } = body.take()?;
-            Operation::Read { offset, size, direct: is_direct(flags) }
+            let wire::ReadIn { fh, offset, size, read_flags, flags, .. } = body.take()?;
+            let fills_cache = read_flags & wire::READ_LOCKOWNER == 0;
+            Operation::Read { offset, size, direct: is_direct(fh, flags), fills_cache }
         }
         opcode::READDIR => {
             let wire::ReadIn { offset, size, .. } = body.take()?;
@@ -308,11 +314,14 @@ fn operation(code: u32, mut body: Body<'_>, extended_setxattr: bool) -> Result<O
             Operation::ReadDirPlus { offset, size }
         }
         opcode::WRITE => {
-            let wire::WriteIn { offset, size, write_flags, flags, .. } = body.take()?;
+            let wire::WriteIn { fh, offset, size, write_flags, flags, .. } = body.take()?;
             let drop_privileges = write_flags & wire::WRITE_KILL_SUIDGID != 0;
-            Operation::Write { offset, data: body.bytes(size)?, drop_privileges, direct: is_direct(flags) }
+            Operation::Write { offset, data: body.bytes(size)?, drop_privileges, direct: is_direct(fh, flags) }
         }
-        opcode::RELEASE => Operation::Release,
+        opcode::RELEASE => {
+            let wire::ReleaseIn { fh, flags, .. } = body.take()?;
+            Operation::Release { flags: flags as i32, how: handle(fh) }
+        }
         opcode::RELEASEDIR => Operation::ReleaseDir,
         opcode::FLUSH => Operation::Flush,
         opcode::FSYNC => Operation::Fsync { data_only: is_data_only(&body.take()?) },
@@ -397,9 +406,14 @@ fn set_attr(wire: &wire::SetAttrIn) -> Result<SetAttr, Errno> {
     })
 }
 
-/// Whether a file was opened with `O_DIRECT`.
-fn is_direct(flags: u32) -> bool {
-    flags & rustix::fs::OFlags::DIRECT.bits() != 0
+/// How a file was opened: an open file's number is what was answered to its opening.
+fn handle(number: u64) -> OpenFlags {
+    OpenFlags(number as u32)
+}
+
+/// Whether a file was opened with `O_DIRECT`, or answered so.
+fn is_direct(number: u64, flags: u32) -> bool {
+    flags & rustix::fs::OFlags::DIRECT.bits() != 0 || handle(number).contains(OpenFlags::DIRECT_IO)
 }
 
 #[cfg(test)]

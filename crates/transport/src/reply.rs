@@ -74,7 +74,8 @@ impl From<&Entry> for wire::EntryOut {
 }
 
 fn open_out(flags: OpenFlags) -> wire::OpenOut {
-    wire::OpenOut { fh: 0, open_flags: flags.0, backing_id: 0 }
+    // The number comes back with each request for what was opened.
+    wire::OpenOut { fh: flags.0.into(), open_flags: flags.0, backing_id: 0 }
 }
 
 impl Reply {

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::place::Lease;
 use crate::reply::Reply;
 use crate::ring::{self, Receiver, Ring};
 use crate::tasks::Task;
-use crate::types::InitFlags;
+use crate::types::{InitFlags, NodeId};
 use crate::wire::{self, InHeader, opcode};
 
 /// What lies before a write's data.
@@ -34,6 +34,11 @@ pub trait Filesystem: Send + Sync + 'static {
     /// no answer must be `None`, and is. The first steps may be taken on a thread that others wait for, so this must
     /// not block.
     fn serve(&self, request: Request<'_>, reply: Option<Reply>) -> impl Future<Output = ()> + Send;
+
+    /// Serving begins; `kernel` is for what nobody asked for.
+    fn started(&self, kernel: Kernel) {
+        let _ = kernel;
+    }
 
     /// The kernel's side is gone: no request will come any more, and none is being served.
     fn gone(&self);
@@ -52,6 +57,30 @@ pub struct Config {
     pub readahead_max: u32,
     /// Requests that nobody waits for in flight.
     pub background_max: u16,
+}
+
+/// The kernel's side of a mount.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    connection: Weak<Connection>,
+    agreed: InitFlags,
+}
+
+impl Kernel {
+    /// Whether these capabilities were agreed on.
+    pub fn has(&self, capabilities: InitFlags) -> bool {
+        self.agreed.contains(capabilities)
+    }
+
+    /// Has the kernel forget what its page cache has of `length` bytes of a node from `offset`. Waits for pages that
+    /// are being read or written: not to be called by who serves requests.
+    pub fn forget_pages(&self, node: NodeId, offset: u64, length: u64) {
+        let Some(connection) = self.connection.upgrade() else { return };
+        if let Err(error) = connection.forget_pages(node, offset, length) {
+            // Mostly that it does not know the node any more.
+            tracing::debug!("having the kernel forget pages of node {}: {error}", node.0);
+        }
+    }
 }
 
 /// A mount that is being served.
@@ -83,6 +112,7 @@ impl Session {
             rings.is_some()
         })?;
         let server = Arc::new(Server { filesystem, agreed, request_max: config.request_max, runtime });
+        server.filesystem.started(Kernel { connection: Arc::downgrade(&first), agreed });
         let threads = if let Some(rings) = rings {
             tracing::debug!("{} threads serve a mount over io_uring", rings.len());
             // The kernel waits for all of them.

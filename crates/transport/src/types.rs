@@ -101,6 +101,8 @@ impl InitFlags {
     pub const SETXATTR_EXT: Self = Self(1 << 29);
     /// There are more than 32 flags.
     pub const INIT_EXT: Self = Self(1 << 30);
+    /// Files that are open past the page cache can be mapped too.
+    pub const DIRECT_IO_ALLOW_MMAP: Self = Self(1 << 36);
     /// Requests may come over io_uring.
     pub const OVER_IO_URING: Self = Self(1 << 41);
 
@@ -132,10 +134,19 @@ impl BitOr for InitFlags {
 pub struct OpenFlags(pub u32);
 
 impl OpenFlags {
+    /// Read and write past the page cache.
+    pub const DIRECT_IO: Self = Self(1 << 0);
     /// Keep the pages of an earlier open.
     pub const KEEP_CACHE: Self = Self(1 << 1);
     /// Keep the entries of a directory.
     pub const CACHE_DIR: Self = Self(1 << 3);
+    /// Past the page cache, several may write inside the file at the same time.
+    pub const PARALLEL_DIRECT_WRITES: Self = Self(1 << 6);
+
+    /// Whether all of `other` are in it.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
 }
 
 impl BitOr for OpenFlags {

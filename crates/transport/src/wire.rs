@@ -77,6 +77,10 @@ pub(crate) mod fattr {
 
 /// `FUSE_WRITE_KILL_SUIDGID`.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// `FUSE_READ_LOCKOWNER`: somebody reads; without it the kernel fills its page cache.
+pub(crate) const READ_LOCKOWNER: u32 = 1 << 1;
+/// `FUSE_NOTIFY_INVAL_INODE`, where an answer has its error.
+pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
 /// `FUSE_SETXATTR_ACL_KILL_SGID`.
 pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 /// `FUSE_FSYNC_FDATASYNC`.
@@ -131,6 +135,7 @@ layouts! {
     CreateIn { flags: u32, mode: u32, umask: u32, open_flags: u32 }
     ReadIn { fh: u64, offset: u64, size: u32, read_flags: u32, lock_owner: u64, flags: u32, padding: u32 }
     WriteIn { fh: u64, offset: u64, size: u32, write_flags: u32, lock_owner: u64, flags: u32, padding: u32 }
+    ReleaseIn { fh: u64, flags: u32, release_flags: u32, lock_owner: u64 }
     FsyncIn { fh: u64, fsync_flags: u32, padding: u32 }
     SetxattrIn { size: u32, flags: u32 }
     /// What follows with `FUSE_SETXATTR_EXT`.
@@ -142,6 +147,7 @@ layouts! {
     CopyFileRangeIn {
         fh_in: u64, off_in: u64, nodeid_out: u64, fh_out: u64, off_out: u64, len: u64, flags: u64,
     }
+    NotifyInvalInodeOut { ino: u64, off: i64, len: i64 }
     StatxIn { getattr_flags: u32, reserved: u32, fh: u64, sx_flags: u32, sx_mask: u32 }
 
     Attr {
@@ -269,6 +275,8 @@ mod tests {
             (size_of::<StatfsOut>(), 80),
             (size_of::<ReadIn>(), 40),
             (size_of::<WriteIn>(), 40),
+            (size_of::<ReleaseIn>(), 24),
+            (size_of::<NotifyInvalInodeOut>(), 24),
             (size_of::<IoctlIn>(), 32),
             (size_of::<CopyFileRangeIn>(), 56),
             (size_of::<Dirent>(), 24),

@@ -196,6 +196,8 @@ impl Zpl {
             znode.dnode.set_block_size(&tx, block_size).await?;
         }
         znode.touched(tx.txg());
+        let long = znode.run.lock().goes_on(offset, offset.saturating_add(data.len() as u64));
+        let keeper = if long { Keeper::Caller } else { keeper };
         let (done, failed) = write_blocks(znode, &tx, extent, data, size, keeper).await;
         if done > 0 {
             let now = self.now().to_words();

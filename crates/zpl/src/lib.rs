@@ -35,6 +35,7 @@ mod prefetch;
 mod projects;
 mod range_lock;
 mod replay;
+mod run;
 mod sa_table;
 mod salt;
 mod setattr;

@@ -21,6 +21,7 @@ use crate::error::{Result, ZplError};
 use crate::phys::{EncodeError, Phys};
 use crate::prefetch::Streams;
 use crate::range_lock::RangeLock;
+use crate::run::Run;
 use crate::sa_table::SaTable;
 use crate::znode_legacy;
 
@@ -59,6 +60,7 @@ pub(crate) struct Znode {
     pub ranges: RangeLock,
     pub state: Mutex<State>,
     pub streams: Mutex<Streams>,
+    pub run: Mutex<Run>,
 }
 
 impl Znode {
@@ -93,6 +95,7 @@ impl Znode {
                 changed: Txg(0),
             }),
             streams: Mutex::new(Streams::default()),
+            run: Mutex::new(Run::default()),
         }
     }
 
