@@ -174,6 +174,54 @@ fn files_are_what_was_written_to_them() {
     mount.unmount(false).unwrap();
 }
 
+/// Readers and one who only writes, each seeing at once what the other did, whoever came first.
+#[test]
+fn what_is_written_past_the_cache_is_read_at_once() {
+    let Some(fixture) = Fixture::new() else { return };
+    let mount = fixture.mount();
+    let path = fixture.path("both");
+    let read = |file: &File, at: u64| {
+        let mut bytes = [0; 100_000];
+        let found = file.read_at(&mut bytes, at).unwrap();
+        bytes[..found].to_vec()
+    };
+    let (first, second) = (pattern(300_000, 1), pattern(300_000, 2));
+
+    // The writer first: written past the cache, whoever reads meanwhile.
+    let writer = File::create(&path).unwrap();
+    writer.write_all_at(&first, 0).unwrap();
+    let reader = File::open(&path).unwrap();
+    let both = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    assert!(read(&reader, 150_000) == first[150_000..250_000]);
+    writer.write_all_at(&second[150_000..250_000], 150_000).unwrap();
+    assert!(read(&reader, 150_000) == second[150_000..250_000] && read(&both, 150_000) == second[150_000..250_000]);
+    both.write_all_at(b"beside", 150_003).unwrap();
+    assert_eq!(read(&reader, 150_003)[..6], *b"beside");
+    drop((writer, both));
+    // Nobody writes past the cache any more: what comes now is kept there.
+    assert!(fs::read(&path).unwrap()[..150_000] == first[..150_000]);
+
+    // A reader first: the writer stays with it in the cache. Odd places and lengths, over what is cached.
+    let writer = OpenOptions::new().write(true).open(&path).unwrap();
+    for at in [0, 4095, 131_071, 299_000] {
+        assert!(!read(&reader, at).is_empty());
+        writer.write_all_at(&second[7..5007], at).unwrap();
+        assert!(read(&reader, at)[..5000] == second[7..5007]);
+    }
+    drop((reader, writer));
+
+    // What earlier readers left in the cache does not outlive a writer who came alone.
+    let cached = fs::read(&path).unwrap();
+    let mut writer = OpenOptions::new().append(true).open(&path).unwrap();
+    writer.write_all(b"the end").unwrap();
+    writer.set_len(10).unwrap();
+    writer.write_all(&second).unwrap();
+    drop(writer);
+    let all = fs::read(&path).unwrap();
+    assert!(all.len() == 300_010 && all[..10] == cached[..10] && all[10..] == second);
+    mount.unmount(false).unwrap();
+}
+
 #[test]
 fn names_behave_as_posix_says() {
     let Some(fixture) = Fixture::new() else { return };
