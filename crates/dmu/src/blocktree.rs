@@ -100,19 +100,26 @@ impl TreeReader<'_> {
 
     /// The pointer of data block `blkid`; a hole when there is none.
     pub(crate) async fn resolve(&self, tree: &DnodePhys, blkid: u64) -> Result<BlkPtr> {
+        Ok(self.resolve_with_parent(tree, blkid).await?.0)
+    }
+
+    /// As [`Self::resolve`], with the indirect block that has the pointer.
+    pub(crate) async fn resolve_with_parent(&self, tree: &DnodePhys, blkid: u64) -> Result<(BlkPtr, Option<Buf>)> {
         let epbs = tree.pointers_per_indirect_shift();
         let mut level = tree.levels - 1;
         let top = shr(blkid, u32::from(level) * epbs);
         let Some(&(mut bp)) = usize::try_from(top).ok().and_then(|top| tree.blkptrs.get(top)) else {
-            return Ok(BlkPtr::HOLE);
+            return Ok((BlkPtr::HOLE, None));
         };
+        let mut parent = None;
         while level > 0 && !bp.is_hole() {
             let block = self.indirect(tree, &bp, level, shr(blkid, u32::from(level) * epbs)).await?;
             level -= 1;
             let index = shr(blkid, u32::from(level) * epbs) & ((1 << epbs) - 1);
             bp = pointer(&block, index as usize);
+            parent = Some(block);
         }
-        Ok(if level > 0 { BlkPtr::HOLE } else { bp })
+        Ok(if level > 0 { (BlkPtr::HOLE, None) } else { (bp, parent) })
     }
 
     /// The first data block in `from..=limit` whose pointer is wanted. `want(level, bp)` is asked for interior pointers

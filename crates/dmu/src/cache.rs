@@ -4,8 +4,9 @@
 //! one is forgotten and the young one becomes old. Objects in use elsewhere (or dirty) stay findable through weak
 //! references, whatever generation they were in.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Weak};
+
+use rustc_hash::FxHashMap;
 
 use crate::dnode::Dnode;
 
@@ -14,13 +15,13 @@ const GENERATION: usize = 10_000;
 
 #[derive(Default)]
 pub(crate) struct DnodeCache {
-    all: HashMap<u64, Weak<Dnode>>,
-    young: HashMap<u64, Arc<Dnode>>,
-    old: HashMap<u64, Arc<Dnode>>,
+    all: FxHashMap<u64, Weak<Dnode>>,
+    young: FxHashMap<u64, Arc<Dnode>>,
+    old: FxHashMap<u64, Arc<Dnode>>,
 }
 
 /// What a change of the cache let go of: to be dropped after the cache's lock.
-pub(crate) type Evicted = Option<HashMap<u64, Arc<Dnode>>>;
+pub(crate) type Evicted = Option<FxHashMap<u64, Arc<Dnode>>>;
 
 impl DnodeCache {
     pub(crate) fn get(&mut self, object: u64) -> (Option<Arc<Dnode>>, Evicted) {

@@ -11,8 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use platter_buffer::Buf;
-use platter_ondisk::{DnodePhys, Txg};
+use platter_ondisk::{BlkPtr, DnodePhys, Txg};
 
+use crate::blocktree::{pointer, shr};
 use crate::ranges::RangeSet;
 
 /// Groups that can be unfinished at a time (`TXG_SIZE`).
@@ -88,6 +89,9 @@ pub(crate) struct State {
     pub(crate) has_spill: bool,
     pub(crate) slots: [Option<Box<DirtySlot>>; TXG_SLOTS],
     pub(crate) syncing: Option<Arc<DirtySlot>>,
+    /// The indirect block that was last looked into, with its number and the tree it is of: a tree of many levels need
+    /// not be walked from its top for each neighbour.
+    parent: Option<(Arc<DnodePhys>, u64, Buf)>,
 }
 
 impl State {
@@ -104,6 +108,7 @@ impl State {
             disk: Arc::new(disk),
             slots: Default::default(),
             syncing: None,
+            parent: None,
         }
     }
 
@@ -124,6 +129,22 @@ impl State {
     /// The first block at or after `blkid` that some unsynced group wrote (a later one may have freed it again).
     pub(crate) fn next_dirty(&self, blkid: u64) -> Option<u64> {
         self.newest_first().filter_map(|slot| slot.blocks.range(blkid..).next().map(|(&blkid, _)| blkid)).min()
+    }
+
+    /// The pointer of block `blkid` on disk, when the indirect block that has it was the last one looked into.
+    pub(crate) fn pointer_nearby(&self, blkid: u64) -> Option<BlkPtr> {
+        let (tree, index, block) = self.parent.as_ref()?;
+        let epbs = tree.pointers_per_indirect_shift();
+        let is_there = Arc::ptr_eq(tree, &self.disk) && shr(blkid, epbs) == *index;
+        is_there.then(|| pointer(block, (blkid & ((1 << epbs) - 1)) as usize))
+    }
+
+    /// Block `blkid` of `tree` was found in the indirect block `parent`.
+    pub(crate) fn looked_into(&mut self, tree: &Arc<DnodePhys>, blkid: u64, parent: Buf) {
+        // With fewer levels there is nothing to be saved but a look into the cache.
+        if tree.levels > 2 {
+            self.parent = Some((tree.clone(), shr(blkid, tree.pointers_per_indirect_shift()), parent));
+        }
     }
 
     /// All unsynced changes, newest group first.

@@ -224,13 +224,13 @@ impl Dnode {
     ) -> Result<(Buf, Option<Arc<DnodePhys>>)> {
         let mut failed: Option<(ZioError, Arc<DnodePhys>)> = None;
         for _ in 0..READ_ATTEMPTS {
-            let (tree, size) = {
+            let (tree, size, nearby) = {
                 let state = self.state.lock();
                 let size = state.block_size as usize;
                 match state.newest(blkid) {
                     Newest::Dirty(block) => return Ok((resized(block, size), None)),
                     Newest::Hole => return Ok((zeros(size), None)),
-                    Newest::Disk => (state.disk.clone(), size),
+                    Newest::Disk => (state.disk.clone(), size, state.pointer_nearby(blkid)),
                 }
             };
             if let Some((error, seen)) = &failed
@@ -239,7 +239,16 @@ impl Dnode {
                 return Err(error.clone());
             }
             let reader = self.core.reader(self.object(), priority);
-            let block = match reader.resolve(&tree, blkid).await {
+            let pointer = match nearby {
+                Some(bp) => Ok(bp),
+                None => reader.resolve_with_parent(&tree, blkid).await.map(|(bp, parent)| {
+                    if let Some(parent) = parent {
+                        self.state.lock().looked_into(&tree, blkid, parent);
+                    }
+                    bp
+                }),
+            };
+            let block = match pointer {
                 Ok(bp) if bp.is_hole() => Ok(zeros(size)),
                 Ok(bp) => {
                     let block = reader.block(&bp, 0, blkid).await;

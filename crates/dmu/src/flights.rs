@@ -1,7 +1,6 @@
 //! Reads under way: whoever wants a block that somebody is already reading waits for the same read. A prefetched block
 //! is then never read twice, nor an indirect block by all the readers of the data below it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -10,6 +9,7 @@ use parking_lot::Mutex;
 use platter_buffer::Buf;
 use platter_ondisk::{BlkPtr, Dva, Txg};
 use platter_zio::{BlockStore, Bookmark, Priority, Result};
+use rustc_hash::FxHashMap;
 
 /// Entries above which forgotten reads (all waiters gone) are swept out.
 const SWEEP_ABOVE: usize = 1024;
@@ -20,7 +20,7 @@ type Read = BoxFuture<'static, Result<Buf>>;
 #[derive(Default)]
 pub(crate) struct Flights {
     // Only ever looked up, never walked in an order that matters.
-    reads: Mutex<HashMap<(Dva, Txg), WeakShared<Read>>>,
+    reads: Mutex<FxHashMap<(Dva, Txg), WeakShared<Read>>>,
 }
 
 impl Flights {

@@ -137,7 +137,10 @@ pub(crate) struct Head {
 /// Where the next object is allocated.
 #[derive(Default)]
 struct Cursor {
+    /// The dnode block.
     block: u64,
+    /// Its slots that are taken, one bit each, and perhaps some that were freed since it was looked at; `None` before.
+    taken: Option<u32>,
 }
 
 impl Objset {
@@ -348,10 +351,15 @@ impl Objset {
         let mut cursor = self.allocator.lock().await;
         loop {
             let block = cursor.block;
-            if let Some(at) = numbers::free_run(self.taken(block).await?, slots) {
+            let taken = match cursor.taken {
+                Some(taken) => taken,
+                None => self.taken(block).await?,
+            };
+            if let Some(at) = numbers::free_run(taken, slots) {
+                cursor.taken = Some(taken | numbers::run_mask(at, slots));
                 return self.install(tx, ObjectId(block * PER_BLOCK + u64::from(at)), phys);
             }
-            cursor.block = self.next_block_with_room(block, slots).await?;
+            *cursor = Cursor { block: self.next_block_with_room(block, slots).await?, taken: None };
         }
     }
 
@@ -390,9 +398,13 @@ impl Objset {
         if !object.is_some() || object.0 >= MAX_OBJECT || u64::from(at) + u64::from(slots) > PER_BLOCK {
             return Err(ZioError::Invalid(format!("object number {object} for a dnode of {slots} slots")));
         }
-        let _cursor = self.allocator.lock().await;
-        if self.taken(object.0 / PER_BLOCK).await? & numbers::run_mask(at, slots) != 0 {
+        let mut cursor = self.allocator.lock().await;
+        let wanted = numbers::run_mask(at, slots);
+        if self.taken(object.0 / PER_BLOCK).await? & wanted != 0 {
             return Err(ZioError::Exists(format!("object {object}")));
+        }
+        if cursor.block == object.0 / PER_BLOCK {
+            cursor.taken = cursor.taken.map(|taken| taken | wanted);
         }
         self.install(tx, object, phys)
     }

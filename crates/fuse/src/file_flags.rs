@@ -9,7 +9,7 @@ use platter_ondisk::znode::flags;
 use platter_transport::{Errno, NodeId};
 use platter_zpl::{Attr, SetAttr};
 
-use crate::server::PlatterFs;
+use crate::server::{PlatterFs, told};
 
 /// Commands of ioctl(2), from `linux/fs.h`.
 const GETVERSION: u32 = 0x8008_7601;
@@ -68,10 +68,10 @@ fn word_at(data: &[u8], at: usize) -> Result<u32, Errno> {
 /// Answers ioctl(2) `command` on `node` with the bytes to hand back.
 pub(crate) async fn ioctl(fs: &PlatterFs, node: NodeId, command: u32, data: &[u8]) -> Result<Vec<u8>, Errno> {
     let object = fs.object(node);
-    let attr = || fs.run("ioctl", fs.zpl.getattr(object));
+    let attr = async || told("ioctl", fs.zpl.getattr(object).await);
     let set = async |flags: u64, project: Option<u64>| {
         let change = SetAttr { flags: Some(flags), project, ..SetAttr::default() };
-        fs.run("ioctl", fs.zpl.setattr(object, change)).await.map(|_| Vec::new())
+        told("ioctl", fs.zpl.setattr(object, change).await).map(|_| Vec::new())
     };
     match command {
         // A C `int`, whatever the command's number says.

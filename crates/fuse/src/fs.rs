@@ -17,7 +17,7 @@ use platter_zpl::{Fallocate, FileKind, Keeper, NewFile, RenameFlags, SeekFor, Se
 use crate::attr::{attr_ttl, blank_attr, file_attr, set_attr, type_bits};
 use crate::control::Control;
 use crate::file_flags;
-use crate::server::{Caller, O_EXCL, PlatterFs, answer_empty, answer_value, new_file, told_attr};
+use crate::server::{Caller, O_EXCL, PlatterFs, answer_empty, answer_value, new_file, told, told_attr};
 use crate::terms::ENTRY_TTL;
 
 const SEEK_DATA: u32 = 3;
@@ -41,7 +41,7 @@ impl Filesystem for PlatterFs {
             Operation::GetAttr => self.getattr(node, reply).await,
             Operation::Statx => self.statx(node, reply).await,
             Operation::SetAttr(change) => self.setattr(node, change, reply).await,
-            Operation::ReadLink => match self.run("readlink", self.zpl.readlink(self.object(node))).await {
+            Operation::ReadLink => match told("readlink", self.zpl.readlink(self.object(node)).await) {
                 Ok(target) => reply.data(&[target]),
                 Err(error) => reply.error(error),
             },
@@ -95,14 +95,13 @@ impl Filesystem for PlatterFs {
                 }
                 let new = NewFile { open: true, ..new_file(caller, mode, umask) };
                 let work = self.zpl.tmpfile(self.object(node), new, flags & O_EXCL == 0);
-                self.answer_created(self.run("tmpfile", work).await, flags, reply);
+                self.answer_created(told("tmpfile", work.await), flags, reply);
             }
             Operation::Read { offset, size, direct, fills_cache } => {
                 if direct && fills_cache {
                     self.opens.note_pages(self.object(node));
                 }
-                match self.run("read", self.zpl.read_for(self.object(node), offset, size.into(), keeper(direct))).await
-                {
+                match told("read", self.zpl.read_for(self.object(node), offset, size.into(), keeper(direct)).await) {
                     Ok(pieces) => reply.data(&pieces),
                     Err(error) => reply.error(error),
                 }
@@ -112,8 +111,7 @@ impl Filesystem for PlatterFs {
                     return reply.error(error);
                 }
                 // The kernel knows the file's size, so the offset of an appending write is right already.
-                match self.run("write", self.zpl.write_for(self.object(node), Some(offset), data, keeper(direct))).await
-                {
+                match told("write", self.zpl.write_for(self.object(node), Some(offset), data, keeper(direct)).await) {
                     Ok(written) => {
                         reply.written(written as u32);
                         if direct {
@@ -135,17 +133,17 @@ impl Filesystem for PlatterFs {
             }
             Operation::GetXattr { .. } if Control::has(node) => reply.error(Errno::NODATA),
             Operation::GetXattr { name, size } => {
-                answer_value(self.run("getxattr", self.zpl.getxattr(self.object(node), name)).await, size, reply);
+                answer_value(told("getxattr", self.zpl.getxattr(self.object(node), name).await), size, reply);
             }
             Operation::ListXattr { size } if Control::has(node) => answer_value(Ok(Vec::new()), size, reply),
             Operation::ListXattr { size } => {
-                let names = self.run("listxattr", self.zpl.listxattr(self.object(node), uid == 0)).await;
+                let names = told("listxattr", self.zpl.listxattr(self.object(node), uid == 0).await);
                 let joined = names.map(|names| names.into_iter().flat_map(|name| [name, vec![0]].concat()).collect());
                 answer_value(joined, size, reply);
             }
             Operation::RemoveXattr { .. } if Control::has(node) => reply.error(Errno::PERM),
             Operation::RemoveXattr { name } => {
-                answer_empty(self.run("removexattr", self.zpl.removexattr(self.object(node), name)).await, reply);
+                answer_empty(told("removexattr", self.zpl.removexattr(self.object(node), name).await), reply);
             }
             Operation::OpenDir { .. } if Control::has(node) => reply.opened(OpenFlags::default()),
             Operation::OpenDir { .. } => {
@@ -173,7 +171,7 @@ impl Filesystem for PlatterFs {
                 if let Err(error) = self.drop_privileges(to, uid != 0).await {
                     return reply.error(error);
                 }
-                match self.run("copy_file_range", self.zpl.copy_range(from, offset, to, to_offset, length)).await {
+                match told("copy_file_range", self.zpl.copy_range(from, offset, to, to_offset, length).await) {
                     Ok(copied) => reply.copied(copied, wide),
                     Err(error) => reply.error(error),
                 }
@@ -202,7 +200,7 @@ impl PlatterFs {
             _ => return,
         };
         for (node, times) in all {
-            let _ = self.run("forget", self.zpl.forget(self.object(node), times)).await;
+            let _ = told("forget", self.zpl.forget(self.object(node), times).await);
         }
     }
 
@@ -213,7 +211,7 @@ impl PlatterFs {
                 None => reply.error(Errno::NOENT),
             };
         }
-        match self.run("lookup", self.zpl.lookup(self.object(parent), name)).await {
+        match told("lookup", self.zpl.lookup(self.object(parent), name).await) {
             Err(Errno::NOENT) if self.cache_absent => {
                 // Node 0 says that there is no such name, for as long as the entry lives.
                 let absent = blank_attr(NodeId(0), type_bits(None));
@@ -247,7 +245,7 @@ impl PlatterFs {
         {
             return reply.error(error);
         }
-        match self.run("setattr", self.zpl.setattr(object, set_attr(&change))).await.map(|attr| told_attr(&attr)) {
+        match told("setattr", self.zpl.setattr(object, set_attr(&change)).await).map(|attr| told_attr(&attr)) {
             Ok((attr, ttl)) => reply.attr(&attr, ttl),
             Err(error) => reply.error(error),
         }
@@ -255,7 +253,7 @@ impl PlatterFs {
 
     async fn statfs(&self, node: NodeId, reply: Reply) {
         let object = if Control::has(node) { self.zpl.root() } else { self.object(node) };
-        match self.run("statfs", self.zpl.statfs_of(object)).await {
+        match told("statfs", self.zpl.statfs_of(object).await) {
             Ok(stat) => {
                 let (blocks, available) = (stat.blocks, stat.available);
                 reply.statfs(stat.block_size, blocks, available, stat.files, stat.files_free, stat.name_max);
@@ -283,7 +281,7 @@ impl PlatterFs {
         let (Ok(from), Ok(to)) = (self.changeable(parent, name), self.changeable(new_parent, new_name)) else {
             return reply.error(Errno::PERM);
         };
-        answer_empty(self.run("rename", self.zpl.rename(from, name, to, new_name, flags)).await, reply);
+        answer_empty(told("rename", self.zpl.rename(from, name, to, new_name, flags).await), reply);
     }
 
     async fn readdir(&self, node: NodeId, offset: u64, size: u32, reply: Reply) {
@@ -353,7 +351,7 @@ impl PlatterFs {
         if let Err(error) = self.drop_privileges(object, caller.uid != 0).await {
             return reply.error(error);
         }
-        answer_empty(self.run("fallocate", self.zpl.fallocate(object, what, offset, length)).await, reply);
+        answer_empty(told("fallocate", self.zpl.fallocate(object, what, offset, length).await), reply);
     }
 
     async fn lseek(&self, node: NodeId, offset: u64, whence: u32, reply: Reply) {
@@ -365,7 +363,7 @@ impl PlatterFs {
         if i64::try_from(offset).is_err() {
             return reply.error(Errno::NXIO);
         }
-        match self.run("lseek", self.zpl.seek(self.object(node), offset, what)).await {
+        match told("lseek", self.zpl.seek(self.object(node), offset, what).await) {
             Ok(found) => reply.offset(found),
             Err(error) => reply.error(error),
         }
@@ -391,17 +389,16 @@ impl PlatterFs {
             return reply.error(Errno::PERM);
         }
         let object = self.object(node);
-        let result = self
-            .run("setxattr", async {
-                let keep_set_gid = match clear_set_gid {
-                    Some(clear) => !clear,
-                    // An older kernel does not tell whether the caller is in the file's group: his first one has to do.
-                    None => caller.uid == 0 || caller.gid == self.zpl.getattr(object).await?.gid,
-                };
-                self.zpl.setxattr(object, name, value, how, keep_set_gid).await
-            })
-            .await;
-        answer_empty(result, reply);
+        let keep_set_gid = match clear_set_gid {
+            Some(clear) => !clear,
+            // An older kernel does not tell whether the caller is in the file's group: his first one has to do.
+            None if caller.uid == 0 => true,
+            None => match told("setxattr", self.zpl.getattr(object).await) {
+                Ok(attr) => caller.gid == attr.gid,
+                Err(error) => return reply.error(error),
+            },
+        };
+        answer_empty(told("setxattr", self.zpl.setxattr(object, name, value, how, keep_set_gid).await), reply);
     }
 
     /// Answers with a file that was made and is open.

@@ -82,20 +82,11 @@ impl PlatterFs {
         work: impl FnOnce(ObjectId) -> W,
     ) -> Result<T, Errno> {
         let parent = self.changeable(parent, name)?;
-        self.run(what, work(parent)).await
+        told(what, work(parent).await)
     }
 
     pub fn node(&self, object: ObjectId) -> NodeId {
         if object == self.root { NodeId::ROOT } else { NodeId(object.0) }
-    }
-
-    /// Runs `work` to its end; a failure becomes the `errno` to answer with.
-    pub async fn run<T>(
-        &self,
-        what: &'static str,
-        work: impl Future<Output = platter_zpl::Result<T>>,
-    ) -> Result<T, Errno> {
-        told(what, work.await)
     }
 
     /// Makes an object stable, and answers then. No serving thread waits for that: whoever else wants to be served is,
@@ -134,7 +125,7 @@ impl PlatterFs {
     pub async fn attr(&self, what: &'static str, node: NodeId) -> Result<(FileAttr, Duration), Errno> {
         match self.control.attr(node) {
             Some(attr) => Ok((attr, ENTRY_TTL)),
-            None => self.run(what, self.zpl.getattr(self.object(node))).await.map(|attr| told_attr(&attr)),
+            None => told(what, self.zpl.getattr(self.object(node)).await).map(|attr| told_attr(&attr)),
         }
     }
 
@@ -151,10 +142,10 @@ impl PlatterFs {
 
     pub async fn open_file(&self, node: NodeId, flags: i32, reply: Reply) {
         let object = self.object(node);
-        match self.run("open", self.zpl.open(object)).await {
+        match told("open", self.zpl.open(object).await) {
             Ok(attr) => {
                 if let Err(error) = file_flags::check_open(&attr, flags) {
-                    let _ = self.run("closing what may not be opened", self.zpl.release(object)).await;
+                    let _ = told("closing what may not be opened", self.zpl.release(object).await);
                     return reply.error(error);
                 }
                 reply.opened(self.opened(object, flags));
@@ -165,7 +156,7 @@ impl PlatterFs {
 
     pub async fn open_directory(&self, node: NodeId, reply: Reply) {
         let object = self.object(node);
-        match self.run("opendir", self.zpl.open(object)).await {
+        match told("opendir", self.zpl.open(object).await) {
             Ok(_) => {
                 self.opens.add(object, 0, false);
                 reply.opened(OpenFlags::KEEP_CACHE | OpenFlags::CACHE_DIR);
@@ -192,7 +183,7 @@ impl PlatterFs {
         // Nobody waits for what this may have to free, but until it is answered the kernel keeps the inode (and refuses
         // to remount read-only because of one without a name).
         reply.ok();
-        let _ = self.run("release", self.zpl.release(object)).await;
+        let _ = told("release", self.zpl.release(object).await);
     }
 
     pub async fn create_and_open(
@@ -202,15 +193,13 @@ impl PlatterFs {
         new: NewFile,
         flags: i32,
     ) -> Result<Attr, Errno> {
-        self.run("create", async {
-            match self.zpl.create(parent, name, new).await {
-                // The kernel believed that it does not exist, so it has not checked who may open it. Told so, it looks
-                // the name up again.
-                Err(ZplError::Exists) if flags & O_EXCL == 0 => Err(ZplError::Stale),
-                other => other,
-            }
-        })
-        .await
+        let made = match self.zpl.create(parent, name, new).await {
+            // The kernel believed that it does not exist, so it has not checked who may open it. Told so, it looks the
+            // name up again.
+            Err(ZplError::Exists) if flags & O_EXCL == 0 => Err(ZplError::Stale),
+            other => other,
+        };
+        told("create", made)
     }
 
     /// Hands directory entries after `cursor` to `add` until it says that its buffer is full.
@@ -223,7 +212,7 @@ impl PlatterFs {
     ) -> Result<(), Errno> {
         let batch = if with_attributes { DIR_PLUS_BATCH } else { DIR_BATCH };
         loop {
-            let entries = self.run("readdir", self.zpl.readdir(directory, cursor, batch, with_attributes)).await?;
+            let entries = told("readdir", self.zpl.readdir(directory, cursor, batch, with_attributes).await)?;
             let Some(last) = entries.last() else { return Ok(()) };
             cursor = last.cursor;
             if entries.iter().any(&mut add) {
@@ -235,7 +224,7 @@ impl PlatterFs {
     /// What everybody but the owner of all privileges loses for a file by writing to it. The kernel leaves that to us
     /// (`FUSE_HANDLE_KILLPRIV_V2`) and tells for a write; elsewhere we go by the user.
     pub async fn drop_privileges(&self, object: ObjectId, set_id: bool) -> Result<(), Errno> {
-        self.run("clearing privileges", self.zpl.drop_privileges(object, set_id)).await
+        told("clearing privileges", self.zpl.drop_privileges(object, set_id).await)
     }
 
     /// Gives back all that the kernel, which is gone, had open or knew. Blocks.
@@ -251,15 +240,16 @@ impl PlatterFs {
     async fn give_back_all(&self) {
         for (object, count) in self.opens.take() {
             for _ in 0..count {
-                let _ = self.run("giving back what was open when its mount went away", self.zpl.release(object)).await;
+                let _ = told("giving back what was open when its mount went away", self.zpl.release(object).await);
             }
         }
-        let _ = self.run("freeing what was unlinked when its mount went away", self.zpl.forget_all()).await;
+        let _ = told("freeing what was unlinked when its mount went away", self.zpl.forget_all().await);
     }
 }
 
-/// A failure as the `errno` to answer with.
-fn told<T>(what: &'static str, result: platter_zpl::Result<T>) -> Result<T, Errno> {
+/// A failure as the `errno` to answer with. (Of a result and not of what leads to it: handed on, that would be part of
+/// each request twice.)
+pub(crate) fn told<T>(what: &'static str, result: platter_zpl::Result<T>) -> Result<T, Errno> {
     result.map_err(|error| {
         if error.errno() == platter_zpl::error::errno::EIO {
             tracing::warn!("{what}: {error}");

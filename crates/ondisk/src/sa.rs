@@ -162,16 +162,17 @@ impl<'a> SaBuffer<'a> {
         let info = half(4);
         let number = info & 0x3ff;
         let attributes = layout(number).ok_or_else(|| Error::field(WHAT, "layout", number))?;
-        let shapes = attributes
-            .iter()
-            .map(|&a| shape(a).ok_or_else(|| Error::field(WHAT, "attribute", a)))
-            .collect::<Result<Vec<_>, _>>()?;
+        let mut shapes = Vec::with_capacity(attributes.len());
+        for &attribute in attributes {
+            shapes.push(shape(attribute).ok_or_else(|| Error::field(WHAT, "attribute", attribute))?);
+        }
         let start = header_size(shapes.iter().filter(|s| s.length == 0).count());
         if usize::from(info >> 10) * 8 != start {
             return Err(Error::field(WHAT, "header size", info >> 10));
         }
         Error::need(WHAT, bytes, start)?;
-        let mut buffer = Self { bytes: Cow::Borrowed(bytes), layout: number, attributes: Vec::new() };
+        let places = Vec::with_capacity(shapes.len());
+        let mut buffer = Self { bytes: Cow::Borrowed(bytes), layout: number, attributes: places };
         let (mut at, mut lengths) = (start, 0);
         for shape in &shapes {
             let length = if shape.length == 0 {
@@ -230,7 +231,9 @@ pub fn encode(layout: u16, values: &[SaValue<'_>]) -> Result<Vec<u8>, Error> {
     if start / 8 > 63 {
         return Err(Error::field(WHAT, "header size", start as u64));
     }
-    let mut out = vec![0; start];
+    let length: usize = values.iter().map(|value| value.bytes.len().next_multiple_of(8)).sum();
+    let mut out = Vec::with_capacity(start + length.min(SPILL_SIZE_MAX));
+    out.resize(start, 0);
     out[..4].copy_from_slice(&SA_MAGIC.to_le_bytes());
     put_u16(&mut out, 4, layout | ((start / 8) as u16) << 10);
     let mut lengths = 0;

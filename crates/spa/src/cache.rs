@@ -5,13 +5,13 @@
 //! bytes.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use parking_lot::RwLock;
 use platter_buffer::Buf;
 use platter_ondisk::{BlkPtr, ObjectId, types};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
+use rustc_hash::FxBuildHasher;
 
 /// Property `primarycache`: which of an object set's blocks are worth remembering.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Caching {
 
 /// Which part of the cache a block is in, and so what has to go for it, depends on the block alone: with the usual
 /// hasher it would be chance, and no simulation would replay.
-type Hashing = BuildHasherDefault<DefaultHasher>;
+type Hashing = FxBuildHasher;
 
 /// Bytes that share a lock. A block must fit in several times: it is not kept if its part is too small for it.
 const PART: u64 = 64 << 20;
@@ -87,7 +87,7 @@ impl BlockCache {
             .shards((bytes / PART).clamp(1, PARTS_MAX) as usize)
             .build()
             .expect("both capacities are given");
-        let entries = Cache::with_options(options, ByBytes, Hashing::default(), DefaultLifecycle::default());
+        let entries = Cache::with_options(options, ByBytes, FxBuildHasher, DefaultLifecycle::default());
         Self { entries, choosy: RwLock::default() }
     }
 

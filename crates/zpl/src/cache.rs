@@ -4,12 +4,13 @@
 //! - one slot, and so one [`Znode`], for an object; whoever comes while it is being read waits for it;
 //! - a znode leaves the cache only when nobody holds it, it is not open, and everything in it is on stable storage.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use platter_ondisk::{ObjectId, Txg};
+use rustc_hash::FxHashMap;
 use tokio::sync::OnceCell;
 
 use crate::error::Result;
@@ -28,7 +29,7 @@ struct Slot {
 
 #[derive(Default)]
 struct Shard {
-    slots: BTreeMap<u64, Arc<Slot>>,
+    slots: FxHashMap<u64, Arc<Slot>>,
     /// The clock's ring; may name objects that left already.
     ring: VecDeque<u64>,
 }
@@ -70,7 +71,10 @@ impl Cache {
 
     /// The znode of `object` when it is here.
     pub fn peek(&self, object: ObjectId) -> Option<Arc<Znode>> {
-        self.shard(object).lock().slots.get(&object.0)?.cell.get().cloned()
+        let shard = self.shard(object).lock();
+        let slot = shard.slots.get(&object.0)?;
+        slot.used.store(true, Ordering::Relaxed);
+        slot.cell.get().cloned()
     }
 
     /// Adds a new object's znode.
@@ -122,6 +126,7 @@ impl Cache {
 
     /// All znodes, by object number.
     pub fn all(&self) -> Vec<Arc<Znode>> {
+        #[expect(clippy::disallowed_methods, reason = "they are sorted below")]
         let mut all: Vec<_> = self
             .shards
             .iter()

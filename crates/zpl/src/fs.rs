@@ -352,8 +352,12 @@ impl Zpl {
 
     /// The znode of `object`.
     pub(crate) async fn znode(&self, object: ObjectId) -> Result<Arc<Znode>> {
+        if let Some(znode) = self.cache.peek(object) {
+            return Ok(znode);
+        }
         let synced = self.os.params().gate.synced_txg();
-        self.cache.get(object, synced, Znode::load(&self.os, &self.table, object)).await
+        // In a place of its own: what loading takes would be part of every request otherwise, and is moved with it.
+        Box::pin(self.cache.get(object, synced, Znode::load(&self.os, &self.table, object))).await
     }
 
     /// Whether the changes that are made now are those of the intent log.

@@ -5,17 +5,18 @@
 //!   while a process still has it as its working directory or behind an `O_PATH` descriptor;
 //! - an object without a name that is still known or open is an orphan; whoever lets go of it last frees it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
 use platter_ondisk::ObjectId;
+use rustc_hash::FxHashMap;
 
 const SHARDS: usize = 64;
 
 /// Who is known how often, and who of them has no name.
 #[derive(Debug)]
 pub(crate) struct Known {
-    counts: Vec<Mutex<BTreeMap<u64, u64>>>,
+    counts: Vec<Mutex<FxHashMap<u64, u64>>>,
     orphans: Mutex<BTreeSet<ObjectId>>,
 }
 
@@ -26,7 +27,7 @@ impl Default for Known {
 }
 
 impl Known {
-    fn shard(&self, object: ObjectId) -> &Mutex<BTreeMap<u64, u64>> {
+    fn shard(&self, object: ObjectId) -> &Mutex<FxHashMap<u64, u64>> {
         &self.counts[(object.0 as usize) % SHARDS]
     }
 

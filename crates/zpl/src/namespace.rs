@@ -148,16 +148,17 @@ impl Zpl {
     ) -> Result<Arc<Znode>> {
         let new = NewFile { mode: lists.mode, ..new };
         let znode = Arc::new(self.make_object(directory, tx, new, what).await?);
+        // What is seldom done has a place of its own, so that it makes no request larger.
         let filled = async {
             for (attribute, list) in [(posix_acl::ACCESS, &lists.access), (posix_acl::DEFAULT, &lists.default)] {
                 if let Some(list) = list {
-                    self.xattr_put(&znode, tx, attribute, Some(list)).await?;
+                    Box::pin(self.xattr_put(&znode, tx, attribute, Some(list))).await?;
                 }
             }
             self.update(&znode, tx, |phys| phys.parent = directory.object.0).await?;
             match name {
                 Some(name) => self.enter(directory, tx, name, znode.object, what.kind).await,
-                None => self.enter_unlinked(&znode, tx).await,
+                None => Box::pin(self.enter_unlinked(&znode, tx)).await,
             }
         };
         if let Err(error) = filled.await {
@@ -169,7 +170,7 @@ impl Zpl {
             };
             self.os.free_object(tx, znode.object).await?;
             if let Some(directory) = xattrs {
-                self.free_xattrs(tx, ObjectId(directory)).await?;
+                Box::pin(self.free_xattrs(tx, ObjectId(directory))).await?;
             }
             return Err(error);
         }
@@ -179,7 +180,7 @@ impl Zpl {
     /// What a new object gets from its directory's default access control list, and the mode that follows.
     pub(crate) async fn inherited_acl(&self, directory: &Znode, new: &NewFile, kind: FileKind) -> Result<InheritedAcl> {
         let inherited = if self.posix_acl && kind != FileKind::Symlink {
-            self.xattr_read(directory, posix_acl::DEFAULT).await?
+            Box::pin(self.xattr_read(directory, posix_acl::DEFAULT)).await?
         } else {
             None
         };

@@ -231,7 +231,7 @@ impl Phys {
                 }
                 phys
             }
-            object_type::ZNODE => znode_legacy::read(os, dnode, &bonus, table).await?,
+            object_type::ZNODE => Box::pin(znode_legacy::read(os, dnode, &bonus, table)).await?,
             other => {
                 return Err(ZioError::NotFound(format!("file: object {} has a bonus of type {other}", dnode.object())));
             }
@@ -259,6 +259,7 @@ impl Phys {
             |attribute| table.shape(attribute),
         )
         .map_err(damaged)?;
+        self.order.reserve(buffer.attributes.len());
         for (number, place) in buffer.attributes {
             let value = &buffer.bytes[place];
             self.order.push(number);

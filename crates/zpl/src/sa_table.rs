@@ -84,11 +84,11 @@ pub(crate) struct SaTable {
     /// New files had projects when the tables were opened.
     projects: bool,
     /// By attribute number.
-    shapes: BTreeMap<u16, AttrShape>,
+    shapes: Vec<Option<AttrShape>>,
     /// The number of each of [`ZplAttr::ALL`].
     numbers: [u16; ZPL_ATTRS],
     /// The inverse, by number.
-    known: BTreeMap<u16, ZplAttr>,
+    known: Vec<Option<ZplAttr>>,
     /// Attributes that have a number but are not in the registry yet.
     unregistered: Vec<ZplAttr>,
     layouts: RwLock<Layouts>,
@@ -189,14 +189,14 @@ impl SaTable {
                 unregistered.push(attr);
             }
         }
-        let known = ZplAttr::ALL.into_iter().enumerate().map(|(i, attr)| (numbers[i], attr)).collect();
+        let known = ZplAttr::ALL.into_iter().enumerate().map(|(i, attr)| (numbers[i], attr));
         Self {
             master,
             legacy: !master.is_some(),
             projects: false,
-            shapes,
+            shapes: by_number(shapes),
             numbers,
-            known,
+            known: by_number(known),
             unregistered,
             layouts: RwLock::new(layouts),
             tables: tokio::sync::Mutex::new(tables),
@@ -225,7 +225,7 @@ impl SaTable {
             }
             if let Some(registry) = &tables.registry {
                 for attr in std::mem::take(&mut self.unregistered) {
-                    let shape = self.shapes[&self.number(attr)];
+                    let shape = self.shape(self.number(attr)).expect("each attribute has one");
                     registry.put_u64(tx, attr.name().as_bytes(), shape.to_registry()).await?;
                 }
             }
@@ -254,12 +254,12 @@ impl SaTable {
 
     /// The attribute with number `number`, when it is one of the file layer's.
     pub fn attr(&self, number: u16) -> Option<ZplAttr> {
-        self.known.get(&number).copied()
+        self.known.get(usize::from(number)).copied().flatten()
     }
 
     /// The shape of attribute `number`.
     pub fn shape(&self, number: u16) -> Option<AttrShape> {
-        self.shapes.get(&number).copied()
+        self.shapes.get(usize::from(number)).copied().flatten()
     }
 
     /// The attributes of layout `number`.
@@ -294,6 +294,19 @@ impl SaTable {
         self.layouts.write().insert(number, attributes.into());
         Ok(number)
     }
+}
+
+/// What belongs to numbers, to be found by them without a search.
+fn by_number<T: Copy>(items: impl IntoIterator<Item = (u16, T)>) -> Vec<Option<T>> {
+    let mut all = Vec::new();
+    for (number, item) in items {
+        let at = usize::from(number);
+        if all.len() <= at {
+            all.resize(at + 1, None);
+        }
+        all[at] = Some(item);
+    }
+    all
 }
 
 /// Fails when the registry says something about the file layer's attributes that cannot be: their bytes would be read

@@ -143,7 +143,7 @@ impl Zpl {
         self.forget_atime(znode);
         self.known.remove_orphan(znode.object);
         if holds_xattrs {
-            self.free_entries(tx, znode).await?;
+            Box::pin(self.free_entries(tx, znode)).await?;
         }
         // It leaves memory last: until then whoever has its number finds that it is freed.
         self.os.free_object(tx, znode.object).await?;
@@ -152,7 +152,7 @@ impl Zpl {
             self.os.free_object(tx, object).await?;
         }
         if let Some(directory) = xattr.filter(|&object| object != 0) {
-            self.free_xattrs(tx, ObjectId(directory)).await?;
+            Box::pin(self.free_xattrs(tx, ObjectId(directory))).await?;
         }
         Ok(true)
     }

@@ -228,7 +228,7 @@ impl<'a> Fat<'a> {
                     }
                     return Ok(());
                 }
-                Outcome::Full => self.split(tx, hash, number, block).await?,
+                Outcome::Full => Box::pin(self.split(tx, hash, number, block)).await?,
             }
         }
     }
@@ -313,7 +313,7 @@ impl<'a> Fat<'a> {
         self.header.entries = self.header.entries.saturating_sub(1);
         self.write_entry_count(tx).await?;
         if empty {
-            self.merge(tx, hash).await?;
+            Box::pin(self.merge(tx, hash)).await?;
         }
         Ok(true)
     }

@@ -325,7 +325,7 @@ impl Zap {
                 if self.set_micro(tx, block, name, value, present).await? {
                     return Ok(());
                 }
-                self.upgrade(tx).await?
+                Box::pin(self.upgrade(tx)).await?
             }
         };
         let (key, hash) = fat.naming().key_for_writing(name)?;
