@@ -122,6 +122,25 @@ impl TreeReader<'_> {
         Ok(if level > 0 { (BlkPtr::HOLE, None) } else { (bp, parent) })
     }
 
+    /// The pointer of data block `blkid`, with the indirect block that has it, when all on the way there is cached and
+    /// what it should be.
+    pub(crate) fn resolve_now(&self, tree: &DnodePhys, blkid: u64) -> Option<(BlkPtr, Option<Buf>)> {
+        let epbs = tree.pointers_per_indirect_shift();
+        let mut level = tree.levels - 1;
+        let mut bp = *tree.blkptrs.get(usize::try_from(shr(blkid, u32::from(level) * epbs)).ok()?)?;
+        let mut parent = None;
+        while level > 0 && !bp.is_hole() {
+            if bp.level() != level || bp.is_embedded() {
+                return None;
+            }
+            let block = self.store.read_cached(&bp).filter(|block| block.len() == 1 << tree.indirect_shift)?;
+            level -= 1;
+            bp = pointer(&block, (shr(blkid, u32::from(level) * epbs) & ((1 << epbs) - 1)) as usize);
+            parent = Some(block);
+        }
+        (level == 0).then_some((bp, parent))
+    }
+
     /// The first data block in `from..=limit` whose pointer is wanted. `want(level, bp)` is asked for interior pointers
     /// too: "no" skips all below. A wanted interior hole ends the search at its first block.
     pub(crate) async fn find(

@@ -203,6 +203,31 @@ impl Dnode {
         Ok(self.read_with_tree(blkid, priority).await?.0)
     }
 
+    /// As [`Self::read_block`] when memory has the block: nothing is waited for.
+    pub fn read_block_now(&self, blkid: u64) -> Option<Buf> {
+        let (tree, size, nearby) = {
+            let state = self.state.lock();
+            let size = state.block_size as usize;
+            match state.newest(blkid) {
+                Newest::Dirty(block) => return Some(resized(block, size)),
+                Newest::Hole => return Some(zeros(size)),
+                Newest::Disk => (state.disk.clone(), size, state.pointer_nearby(blkid)),
+            }
+        };
+        let reader = self.core.reader(self.object(), Priority::SyncRead);
+        let bp = match nearby {
+            Some(bp) => bp,
+            None => {
+                let (bp, parent) = reader.resolve_now(&tree, blkid)?;
+                if let Some(parent) = parent {
+                    self.state.lock().looked_into(&tree, blkid, parent);
+                }
+                bp
+            }
+        };
+        if bp.is_hole() { Some(zeros(size)) } else { reader.store.read_cached(&bp).map(|block| resized(block, size)) }
+    }
+
     /// As [`Self::read_block`], for a reader that keeps a copy: it is not cached any longer.
     ///
     /// # Errors
@@ -343,8 +368,8 @@ impl Dnode {
     }
 
     /// The bonus bytes, newest.
-    pub fn bonus(&self) -> Vec<u8> {
-        self.state.lock().bonus.to_vec()
+    pub fn bonus(&self) -> Arc<[u8]> {
+        self.state.lock().bonus.clone()
     }
 
     /// Bytes the bonus may take (smaller while a spill block exists).

@@ -297,29 +297,60 @@ impl Objset {
         }
         loop {
             let generation = self.generation.load(Ordering::Acquire);
-            let block = self.meta.read_block(object.0 / PER_BLOCK, Priority::SyncRead).await?;
-            let slot = (object.0 % PER_BLOCK) as usize;
-            let phys = match numbers::dnode_slots(&block).find(|&(at, _)| at >= slot) {
-                Some((at, _)) if at == slot => DnodePhys::decode(&block[slot * DNODE_SIZE..])
-                    .map_err(|e| ZioError::corrupt("dnode", format!("object {object}: {e}")))?,
-                _ => None,
+            let blkid = object.0 / PER_BLOCK;
+            let block = match self.meta.read_block_now(blkid) {
+                Some(block) => block,
+                None => Box::pin(self.meta.read_block(blkid, Priority::SyncRead)).await?,
             };
-            let mut cache = self.cache.lock();
-            if self.generation.load(Ordering::Acquire) != generation {
-                continue;
+            if let Some(opened) = self.open_dnode(object, generation, &block) {
+                return opened?.ok_or_else(absent);
             }
-            if let (Some(dnode), evicted) = cache.get(object.0) {
-                drop(cache);
-                drop(evicted);
-                return if dnode.is_freed() { Err(absent()) } else { Ok(dnode) };
-            }
-            let Some(phys) = phys else { return Err(absent()) };
-            let dnode = Dnode::new(&self.core, object, phys, true);
-            let evicted = cache.insert(object.0, dnode.clone());
-            drop(cache);
-            drop(evicted);
-            return Ok(dnode);
         }
+    }
+
+    /// As [`Self::dnode`] when memory has it: nothing is waited for.
+    pub fn dnode_now(&self, object: ObjectId) -> Option<Arc<Dnode>> {
+        let (cached, evicted) = self.cache.lock().get(object.0);
+        drop(evicted);
+        if cached.is_some() {
+            return cached.filter(|dnode| !dnode.is_freed());
+        }
+        if is_special(object) || !object.is_some() || object.0 >= MAX_OBJECT {
+            return None;
+        }
+        let generation = self.generation.load(Ordering::Acquire);
+        let block = self.meta.read_block_now(object.0 / PER_BLOCK)?;
+        self.open_dnode(object, generation, &block)?.ok().flatten()
+    }
+
+    /// Opens the object in its dnode block, as that was when dnode blocks had this `generation`: the outer `None` says
+    /// that they have changed since, the inner one that it is not allocated.
+    fn open_dnode(&self, object: ObjectId, generation: u64, block: &[u8]) -> Option<Result<Option<Arc<Dnode>>>> {
+        let slot = (object.0 % PER_BLOCK) as usize;
+        let phys = match numbers::dnode_slots(block).find(|&(at, _)| at >= slot) {
+            Some((at, _)) if at == slot => match DnodePhys::decode(&block[slot * DNODE_SIZE..]) {
+                Ok(phys) => phys,
+                Err(e) => return Some(Err(ZioError::corrupt("dnode", format!("object {object}: {e}")))),
+            },
+            _ => None,
+        };
+        let mut cache = self.cache.lock();
+        if self.generation.load(Ordering::Acquire) != generation {
+            return None;
+        }
+        let (found, mut evicted) = cache.get(object.0);
+        let dnode = match (found, phys) {
+            (Some(dnode), _) => (!dnode.is_freed()).then_some(dnode),
+            (None, None) => None,
+            (None, Some(phys)) => {
+                let dnode = Dnode::new(&self.core, object, phys, true);
+                evicted = cache.insert(object.0, dnode.clone());
+                Some(dnode)
+            }
+        };
+        drop(cache);
+        drop(evicted);
+        Some(Ok(dnode))
     }
 
     /// One of the dnodes in the head: user, group or project totals (`DMU_USERUSED_OBJECT` and so on). Only the sync

@@ -92,7 +92,7 @@ async fn compare(os: &Arc<Objset>, model: &Model) {
         let mut data = vec![0; expected.data.len() + 1000];
         dnode.read(0, &mut data).await.unwrap();
         assert!(data == expected.range(0, data.len()), "contents of object {object}");
-        assert_eq!(dnode.bonus(), expected.bonus);
+        assert_eq!(dnode.bonus()[..], expected.bonus[..]);
         assert_eq!(dnode.spill().await.unwrap().map(|spill| spill.to_vec()), expected.spill);
     }
 }

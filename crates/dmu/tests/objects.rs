@@ -35,7 +35,7 @@ async fn what_was_written_is_read_back_after_a_sync_and_a_reopen() {
     let dnode = os.dnode(ObjectId(1)).await.unwrap();
     dnode.read(0, &mut out).await.unwrap();
     assert_eq!(out, data);
-    assert_eq!(dnode.bonus(), b"attributes");
+    assert_eq!(dnode.bonus()[..], *b"attributes");
     assert_eq!(os.object_count(), 1);
     assert!(matches!(os.dnode(ObjectId(2)).await, Err(ZioError::NotFound(_))));
 }
@@ -242,7 +242,7 @@ async fn large_dnodes_stay_inside_their_block() {
     for (&expected, phys) in &audit.objects {
         object = os.next_object(object).await.unwrap().unwrap();
         assert_eq!(object.0, expected);
-        assert_eq!(os.dnode(object).await.unwrap().bonus(), phys.bonus);
+        assert_eq!(os.dnode(object).await.unwrap().bonus()[..], phys.bonus);
         let inner = ObjectId(expected + 1);
         if phys.slots() > 1 {
             assert!(matches!(os.dnode(inner).await, Err(ZioError::NotFound(_))), "an inner slot is no object");
@@ -466,7 +466,7 @@ async fn transactions_of_two_groups_that_overlap_lose_nothing() {
         let mut out = vec![0; 16384];
         dnode.read(0, &mut out).await.unwrap();
         assert!(out == expected);
-        assert_eq!(dnode.bonus(), b"early, but last");
+        assert_eq!(dnode.bonus()[..], *b"early, but last");
     };
     check(&dnode).await;
     let root = closing.await.unwrap();

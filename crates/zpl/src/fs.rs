@@ -356,6 +356,10 @@ impl Zpl {
             return Ok(znode);
         }
         let synced = self.os.params().gate.synced_txg();
+        let load_now = || Znode::load_now(&self.os, &self.table, object);
+        if let Some(znode) = self.cache.get_now(object, synced, load_now) {
+            return Ok(znode);
+        }
         // In a place of its own: what loading takes would be part of every request otherwise, and is moved with it.
         Box::pin(self.cache.get(object, synced, Znode::load(&self.os, &self.table, object))).await
     }

@@ -242,6 +242,16 @@ impl Phys {
         Ok(phys)
     }
 
+    /// As [`Self::read`] when the bonus has it all, as it should be.
+    pub fn read_now(dnode: &Dnode, table: &SaTable) -> Option<Self> {
+        if dnode.info().bonus_type != object_type::SA || dnode.has_spill() {
+            return None;
+        }
+        let mut phys = Self::empty();
+        phys.absorb(&dnode.bonus(), table, dnode.object()).ok()?;
+        FileKind::from_mode(phys.mode).map(|_| phys)
+    }
+
     fn absorb(&mut self, bytes: &[u8], table: &SaTable, object: ObjectId) -> Result<()> {
         let damaged = |e: platter_ondisk::Error| ZioError::corrupt("file attributes", format!("object {object}: {e}"));
         // The closure must hand out a reference that outlives the call.

@@ -64,6 +64,17 @@ pub(crate) struct Znode {
 }
 
 impl Znode {
+    /// As [`Self::load`] when memory has all it takes.
+    pub fn load_now(os: &Objset, table: &SaTable, object: ObjectId) -> Option<Self> {
+        let dnode = os.dnode_now(object)?;
+        let kind = dnode.info().object_type;
+        if kind != object_type::PLAIN_FILE_CONTENTS && kind != object_type::DIRECTORY_CONTENTS {
+            return None;
+        }
+        let phys = Phys::read_now(&dnode, table)?;
+        Some(Self::new(dnode, phys))
+    }
+
     /// Reads `object`'s attributes.
     pub async fn load(os: &Arc<Objset>, table: &SaTable, object: ObjectId) -> Result<Self> {
         let dnode = os.dnode(object).await.map_err(|e| match e {

@@ -88,11 +88,19 @@ impl<'a> Fat<'a> {
     }
 
     async fn read_block(&self, block: u64) -> Result<Buf> {
-        let buf = self.dnode.read_block(block, Priority::SyncRead).await?;
+        let buf = match self.dnode.read_block_now(block) {
+            Some(buf) => buf,
+            None => Box::pin(self.dnode.read_block(block, Priority::SyncRead)).await?,
+        };
         if buf.len() != 1 << self.shift {
             return Err(self.corrupt(format!("block {block} has {} bytes", buf.len())));
         }
         Ok(buf)
+    }
+
+    /// As [`Self::read_block`] when memory has it as it should be.
+    fn read_block_now(&self, block: u64) -> Option<Buf> {
+        self.dnode.read_block_now(block).filter(|buf| buf.len() == 1 << self.shift)
     }
 
     async fn write_header(&self, tx: &Tx) -> Result<()> {
@@ -104,10 +112,14 @@ impl<'a> Fat<'a> {
     }
 
     async fn pointer(&self, index: u64) -> Result<u64> {
+        let (block, at) = self.place_of_pointer(index);
+        Ok(pointer_at(&self.read_block(block).await?, at))
+    }
+
+    /// The block that has a pointer, and where in it.
+    fn place_of_pointer(&self, index: u64) -> (u64, usize) {
         let offset = self.header.pointer_offset(index, self.shift);
-        let block = self.read_block(offset >> self.shift).await?;
-        let at = offset as usize & ((1 << self.shift) - 1);
-        Ok(u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes")))
+        (offset >> self.shift, offset as usize & ((1 << self.shift) - 1))
     }
 
     async fn set_pointers(&self, tx: &Tx, first: u64, count: u64, block: u64) -> Result<()> {
@@ -125,12 +137,12 @@ impl<'a> Fat<'a> {
     /// The leaf for `hash`: its block number and bytes, checked.
     async fn leaf(&self, hash: u64) -> Result<(u64, Buf)> {
         let number = self.pointer(self.header.pointer_index(hash)).await?;
-        if number == 0 || number >= self.header.free_block {
+        if !self.may_be_leaf(number) {
             return Err(self.corrupt(format!("a pointer to leaf {number} of {}", self.header.free_block)));
         }
         let block = self.read_block(number).await?;
         let leaf = Leaf::open(&block).map_err(self.damaged())?;
-        if u64::from(leaf.prefix_length()) > self.header.table.shift || !leaf.covers(hash) {
+        if !self.leads_to(&leaf, hash) {
             return Err(self.corrupt(format!(
                 "leaf {number} is for {}-bit prefix {:#x}, hash {hash:#x} led there",
                 leaf.prefix_length(),
@@ -138,6 +150,30 @@ impl<'a> Fat<'a> {
             )));
         }
         Ok((number, block))
+    }
+
+    fn may_be_leaf(&self, number: u64) -> bool {
+        number != 0 && number < self.header.free_block
+    }
+
+    fn leads_to(&self, leaf: &Leaf<'_>, hash: u64) -> bool {
+        u64::from(leaf.prefix_length()) <= self.header.table.shift && leaf.covers(hash)
+    }
+
+    /// As [`Self::get`] when memory has all of it as it should be.
+    pub fn get_now(&self, key: &Key) -> Option<Option<ZapValue>> {
+        let hash = key.hash?;
+        let (block, at) = self.place_of_pointer(self.header.pointer_index(hash));
+        let number = pointer_at(&self.read_block_now(block)?, at);
+        if !self.may_be_leaf(number) {
+            return None;
+        }
+        let block = self.read_block_now(number)?;
+        let leaf = Leaf::open(&block).ok().filter(|leaf| self.leads_to(leaf, hash))?;
+        match leaf.lookup(hash, &key.stored, key.integer_size).ok()? {
+            Some(entry) => self.entry_value(&leaf, &entry).ok().map(Some),
+            None => Some(None),
+        }
     }
 
     fn entry_value(&self, leaf: &Leaf<'_>, entry: &LeafEntry) -> Result<ZapValue> {
@@ -428,4 +464,8 @@ impl<'a> Fat<'a> {
     pub fn blocks_to_prefetch(&self) -> u64 {
         if self.header.free_block > 2 { self.header.free_block.min(PREFETCH_BLOCKS) } else { 0 }
     }
+}
+
+fn pointer_at(block: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"))
 }

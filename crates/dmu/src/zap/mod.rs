@@ -196,7 +196,10 @@ impl Zap {
     }
 
     async fn block_0(&self) -> Result<(BlockKind, Buf)> {
-        let block = self.dnode.read_block(0, Priority::SyncRead).await?;
+        let block = match self.dnode.read_block_now(0) {
+            Some(block) => block,
+            None => Box::pin(self.dnode.read_block(0, Priority::SyncRead)).await?,
+        };
         Ok((BlockKind::of(&block).map_err(damaged(self.dnode.object()))?, block))
     }
 
@@ -216,6 +219,33 @@ impl Zap {
     /// # Errors
     /// Damage, unreadable blocks.
     pub async fn get(&self, name: &[u8]) -> Result<Option<ZapValue>> {
+        match self.get_now(name) {
+            Some(found) => Ok(found),
+            None => Box::pin(self.get_from_disk(name)).await,
+        }
+    }
+
+    /// As [`Self::get`] when memory has what it takes, and nobody changes it just now.
+    fn get_now(&self, name: &[u8]) -> Option<Option<ZapValue>> {
+        let _guard = self.shared().lock.try_read().ok()?;
+        let block = self.dnode.read_block_now(0)?;
+        match BlockKind::of(&block).ok()? {
+            BlockKind::Micro => self
+                .with_index(&block, |index| {
+                    index.find(&block, name, |other| other == name).map(|(_, entry)| ZapValue::from_u64(entry.value))
+                })
+                .ok(),
+            BlockKind::Header => {
+                let fat = Fat::open(&self.dnode, &block).ok()?;
+                match fat.naming().key(name) {
+                    Some(key) => fat.get_now(&key),
+                    None => Some(None),
+                }
+            }
+        }
+    }
+
+    async fn get_from_disk(&self, name: &[u8]) -> Result<Option<ZapValue>> {
         let _guard = self.shared().lock.read().await;
         match self.block_0().await? {
             (BlockKind::Micro, block) => self.with_index(&block, |index| {
