@@ -70,12 +70,7 @@ impl Cache {
     }
 
     /// As [`Self::get`] when `load` can do without waiting, and nobody else is at it.
-    pub fn get_now(
-        &self,
-        object: ObjectId,
-        synced: Txg,
-        load: impl FnOnce() -> Option<Znode>,
-    ) -> Option<Arc<Znode>> {
+    pub fn get_now(&self, object: ObjectId, synced: Txg, load: impl FnOnce() -> Option<Znode>) -> Option<Arc<Znode>> {
         let slot = self.slot(object, synced);
         if slot.cell.get().is_none() {
             // Whoever was faster has made the only one there is. A slot without contents is for who comes after us.
