@@ -292,11 +292,6 @@ impl Dnode {
         Err(failed.expect("only a failed read is repeated").0)
     }
 
-    /// Bytes that the cache of blocks has free.
-    pub fn cache_room(&self) -> u64 {
-        self.core.store().cache_room()
-    }
-
     /// Starts reading blocks `blkid..blkid+count` into the cache; returns at once.
     pub fn prefetch(self: &Arc<Self>, blkid: u64, count: u64) {
         let (last, size) = {

@@ -11,7 +11,8 @@ use platter_ondisk::{BlkPtr, Dva, Txg};
 use platter_zio::{BlockStore, Bookmark, Priority, Result};
 use rustc_hash::FxHashMap;
 
-/// Entries above which forgotten reads (all waiters gone) are swept out.
+/// Entries above which forgotten reads (all waiters gone) are swept out; later at twice what a sweep has left, so that
+/// many reads under way do not make each other's beginning slow.
 const SWEEP_ABOVE: usize = 1024;
 
 type Read = BoxFuture<'static, Result<Buf>>;
@@ -19,8 +20,15 @@ type Read = BoxFuture<'static, Result<Buf>>;
 /// See the module text.
 #[derive(Default)]
 pub(crate) struct Flights {
+    under_way: Mutex<UnderWay>,
+}
+
+#[derive(Default)]
+struct UnderWay {
     // Only ever looked up, never walked in an order that matters.
-    reads: Mutex<FxHashMap<(Dva, Txg), WeakShared<Read>>>,
+    reads: FxHashMap<(Dva, Txg), WeakShared<Read>>,
+    /// Entries that the last sweep has left.
+    left: usize,
 }
 
 impl Flights {
@@ -36,15 +44,17 @@ impl Flights {
         }
         let key = (bp.dva(0), bp.physical_birth());
         let read = {
-            let mut reads = self.reads.lock();
+            let mut under_way = self.under_way.lock();
+            let UnderWay { reads, left } = &mut *under_way;
             match reads.get(&key).and_then(WeakShared::upgrade) {
                 Some(running) => running,
                 None => {
                     let (store, bp) = (store.clone(), *bp);
                     let read: Read = async move { store.read(&bp, bookmark, priority).await }.boxed();
                     let read: Shared<Read> = read.shared();
-                    if reads.len() > SWEEP_ABOVE {
+                    if reads.len() > SWEEP_ABOVE.max(2 * *left) {
                         reads.retain(|_, read| read.upgrade().is_some());
+                        *left = reads.len();
                     }
                     if let Some(weak) = read.downgrade() {
                         reads.insert(key, weak);
@@ -54,7 +64,7 @@ impl Flights {
             }
         };
         let result = read.await;
-        self.reads.lock().remove(&key);
+        self.under_way.lock().reads.remove(&key);
         result
     }
 }

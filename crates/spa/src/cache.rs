@@ -146,9 +146,4 @@ impl BlockCache {
     pub fn bytes(&self) -> u64 {
         self.entries.weight()
     }
-
-    /// Bytes that can be added before anything has to go.
-    pub fn room(&self) -> u64 {
-        self.entries.capacity().saturating_sub(self.entries.weight())
-    }
 }

@@ -253,10 +253,6 @@ impl BlockStore for Store {
         self.state.cache.keeps_data(objset)
     }
 
-    fn cache_room(&self) -> u64 {
-        self.state.cache.room()
-    }
-
     fn pass_on(&self, bp: &BlkPtr) {
         self.state.cache.remove(bp);
     }

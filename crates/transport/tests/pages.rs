@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use platter_transport::{
     DEVICE, Entry, Errno, FileAttr, Filesystem, InitFlags, Kernel, NodeId, OpenFlags, Operation, Reply, Request,
@@ -149,10 +149,12 @@ fn pages_of_a_mapping_are_told_from_reads_and_forgotten_when_told() {
     }
 
     drop(open);
-    let until = Instant::now() + Duration::from_secs(20);
-    while file.closed.lock().expect("no panic").is_empty() && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let closing = async {
+        while file.closed.lock().expect("no panic").is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(20), closing).await }).expect("closed");
     let closed = file.closed.lock().expect("no panic").clone();
     let [(flags, PAST_CACHE)] = closed[..] else { panic!("closed as {closed:?}") };
     assert_eq!(flags & 0o3, 0, "opened for reading");

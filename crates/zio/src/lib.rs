@@ -44,11 +44,6 @@ pub trait BlockStore: Send + Sync + 'static {
         true
     }
 
-    /// Bytes that can be kept without letting go of anything.
-    fn cache_room(&self) -> u64 {
-        0
-    }
-
     /// Compresses, checksums, allocates and writes `data` (logical contents), and returns the new pointer with
     /// `policy.fill` set. All-zero level-0 data with compression on becomes a hole (born in `policy.txg`).
     ///

@@ -60,7 +60,7 @@ impl Zpl {
         let block_size = u64::from(znode.dnode.block_size());
         let (ahead, is_stream) = {
             let mut streams = znode.streams.lock();
-            (streams.read(offset, end, size, || znode.dnode.cache_room()), streams.is_long(end))
+            (streams.read(offset, end, size), streams.is_long(end))
         };
         if let Some(range) = ahead {
             let first = range.start / block_size;
