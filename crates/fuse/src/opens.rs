@@ -1,7 +1,7 @@
 //! What is open, and which of it goes past the kernel's page cache.
 //!
-//! Who opens a file only to write it gains nothing from the page cache: each byte would be copied once more, into memory
-//! that has to be found first. So a file that nobody else has open is written past it.
+//! Who opens a file only to write it gains nothing from the page cache: each byte would be copied once more, into
+//! memory that has to be found first. So a file that nobody else has open is written past it.
 //!
 //! Invariants:
 //! - while somebody writes past the cache, whoever else opens the file goes past it too: nobody reads from pages what

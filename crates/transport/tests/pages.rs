@@ -1,5 +1,5 @@
-//! What the kernel does with pages of a file that is open past its page cache. Skipped, saying so, where mounting is not
-//! possible.
+//! What the kernel does with pages of a file that is open past its page cache. Skipped, saying so, where mounting is
+//! not possible.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
