@@ -19,6 +19,7 @@ use platter_zio::{Priority, Result, ZioError};
 use crate::blocktree::{SPILL_BLKID, levels_for};
 use crate::core::{Core, zeros};
 use crate::dirty::{Newest, State};
+use crate::neighbours::Neighbours;
 use crate::objset::Objset;
 
 /// How often a read is repeated because the tree changed under it.
@@ -89,6 +90,8 @@ pub struct Dnode {
     pub(crate) state: Mutex<State>,
     /// What the ZAPs over this object share, when it is one.
     zap: crate::zap::Shared,
+    /// Where blocks of metadata were missing.
+    neighbours: Mutex<Neighbours>,
 }
 
 impl Dnode {
@@ -104,6 +107,7 @@ impl Dnode {
             core: core.clone(),
             state: Mutex::new(State::new(disk, on_disk)),
             zap: crate::zap::Shared::default(),
+            neighbours: Mutex::default(),
         })
     }
 
@@ -201,6 +205,23 @@ impl Dnode {
     /// A damaged block.
     pub async fn read_block(&self, blkid: u64, priority: Priority) -> Result<Buf> {
         Ok(self.read_with_tree(blkid, priority).await?.0)
+    }
+
+    /// As [`Self::read_block`], for an object of metadata: where blocks near each other are missing from memory, their
+    /// neighbours are fetched too.
+    ///
+    /// # Errors
+    /// A damaged block.
+    pub(crate) async fn read_metadata(&self, blkid: u64) -> Result<Buf> {
+        if let Some(block) = self.read_block_now(blkid) {
+            return Ok(block);
+        }
+        let group = self.neighbours.lock().missed(blkid);
+        if let Some((range, this)) = group.zip(self.this.upgrade()) {
+            this.prefetch(range.start, range.end - range.start);
+        }
+        // In a place of its own: seldom needed, it would be part of every look-up.
+        Box::pin(self.read_block(blkid, Priority::SyncRead)).await
     }
 
     /// As [`Self::read_block`] when memory has the block: nothing is waited for.

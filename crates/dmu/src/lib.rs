@@ -14,6 +14,7 @@ mod core;
 mod dirty;
 pub mod dnode;
 mod flights;
+mod neighbours;
 mod numbers;
 pub mod objset;
 mod policy;

@@ -298,10 +298,7 @@ impl Objset {
         loop {
             let generation = self.generation.load(Ordering::Acquire);
             let blkid = object.0 / PER_BLOCK;
-            let block = match self.meta.read_block_now(blkid) {
-                Some(block) => block,
-                None => Box::pin(self.meta.read_block(blkid, Priority::SyncRead)).await?,
-            };
+            let block = self.meta.read_metadata(blkid).await?;
             if let Some(opened) = self.open_dnode(object, generation, &block) {
                 return opened?.ok_or_else(absent);
             }

@@ -12,7 +12,7 @@ use platter_ondisk::zap::leaf_edit::NewEntry;
 use platter_ondisk::zap::{
     FatHeader, Leaf, LeafEntry, LeafMut, Outcome, PointerTable, cd_limit, cursor, cursor_parts, hash_bits,
 };
-use platter_zio::{Priority, Result, Tx, ZioError};
+use platter_zio::{Result, Tx, ZioError};
 
 use super::key::{Key, Naming, damaged, value_bytes, value_from_bytes};
 use super::{ZapEntry, ZapValue};
@@ -88,10 +88,7 @@ impl<'a> Fat<'a> {
     }
 
     async fn read_block(&self, block: u64) -> Result<Buf> {
-        let buf = match self.dnode.read_block_now(block) {
-            Some(buf) => buf,
-            None => Box::pin(self.dnode.read_block(block, Priority::SyncRead)).await?,
-        };
+        let buf = self.dnode.read_metadata(block).await?;
         if buf.len() != 1 << self.shift {
             return Err(self.corrupt(format!("block {block} has {} bytes", buf.len())));
         }

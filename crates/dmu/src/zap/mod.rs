@@ -19,7 +19,7 @@ use platter_buffer::Buf;
 use platter_ondisk::ObjectId;
 use platter_ondisk::zap::micro::{MicroHeader, entries as micro_entries, fits, slots};
 use platter_ondisk::zap::{BlockKind, FAT_BLOCK_SHIFT};
-use platter_zio::{Priority, Result, Tx, ZioError};
+use platter_zio::{Result, Tx, ZioError};
 
 use crate::dnode::{Dnode, NewDnode};
 use crate::objset::Objset;
@@ -196,10 +196,7 @@ impl Zap {
     }
 
     async fn block_0(&self) -> Result<(BlockKind, Buf)> {
-        let block = match self.dnode.read_block_now(0) {
-            Some(block) => block,
-            None => Box::pin(self.dnode.read_block(0, Priority::SyncRead)).await?,
-        };
+        let block = self.dnode.read_metadata(0).await?;
         Ok((BlockKind::of(&block).map_err(damaged(self.dnode.object()))?, block))
     }
 
