@@ -106,14 +106,18 @@ impl Filesystem for PlatterFs {
                     Err(error) => reply.error(error),
                 }
             }
-            Operation::Write { offset, data, drop_privileges, direct } => {
+            Operation::Write { offset, data, drop_privileges, direct, stable } => {
                 if let Err(error) = self.drop_privileges(self.object(node), drop_privileges).await {
                     return reply.error(error);
                 }
                 // The kernel knows the file's size, so the offset of an appending write is right already.
                 match told("write", self.zpl.write_for(self.object(node), Some(offset), data, keeper(direct)).await) {
                     Ok(written) => {
-                        reply.written(written as u32);
+                        if stable {
+                            self.answer_written_when_stable(self.object(node), written as u32, reply);
+                        } else {
+                            reply.written(written as u32);
+                        }
                         if direct {
                             self.written_past_cache(node, offset, written as u64);
                         }

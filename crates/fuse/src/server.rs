@@ -96,6 +96,17 @@ impl PlatterFs {
         self.runtime.spawn(async move { answer_empty(told(what, zpl.fsync(object).await), reply) });
     }
 
+    /// As [`Self::answer_when_stable`], for the writer of so many bytes.
+    pub fn answer_written_when_stable(&self, object: ObjectId, written: u32, reply: Reply) {
+        let zpl = self.zpl.clone();
+        self.runtime.spawn(async move {
+            match told("synchronous write", zpl.fsync(object).await) {
+                Ok(()) => reply.written(written),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
     /// How long the kernel may remember a name. Where names fold, the same file has several, and the kernel would not
     /// know that all of them go with one.
     pub fn entry_ttl(&self, ttl: Duration) -> Duration {
@@ -165,8 +176,8 @@ impl PlatterFs {
         }
     }
 
-    /// Bytes of a file were written past the kernel's page cache, and that is answered: what mappings have read of them
-    /// before goes.
+    /// Bytes of a file were written past the kernel's page cache, and that is answered or will be: what mappings have
+    /// read of them before goes.
     pub fn written_past_cache(&self, node: NodeId, offset: u64, length: u64) {
         if let Some(kernel) = self.kernel.get().filter(|_| self.opens.has_stale_pages(self.object(node))) {
             let kernel = kernel.clone();

@@ -84,12 +84,14 @@ pub enum Operation<'a> {
         direct: bool,
         fills_cache: bool,
     },
-    /// `drop_privileges`: the caller may not keep set-id bits.
+    /// `drop_privileges`: the caller may not keep set-id bits. `stable`: it is to be stable when it is answered, as the
+    /// kernel does not ask for that itself where a file was opened past its page cache.
     Write {
         offset: u64,
         data: &'a [u8],
         drop_privileges: bool,
         direct: bool,
+        stable: bool,
     },
     /// `flags` of the opening, and `how` it was answered.
     Release {
@@ -316,7 +318,11 @@ fn operation(code: u32, mut body: Body<'_>, extended_setxattr: bool) -> Result<O
         opcode::WRITE => {
             let wire::WriteIn { fh, offset, size, write_flags, flags, .. } = body.take()?;
             let drop_privileges = write_flags & wire::WRITE_KILL_SUIDGID != 0;
-            Operation::Write { offset, data: body.bytes(size)?, drop_privileges, direct: is_direct(fh, flags) }
+            let direct = is_direct(fh, flags);
+            // `O_SYNC` has the bit of `O_DSYNC`.
+            let synchronous = flags & rustix::fs::OFlags::DSYNC.bits() != 0;
+            let stable = synchronous && handle(fh).contains(OpenFlags::DIRECT_IO);
+            Operation::Write { offset, data: body.bytes(size)?, drop_privileges, direct, stable }
         }
         opcode::RELEASE => {
             let wire::ReleaseIn { fh, flags, .. } = body.take()?;
@@ -440,13 +446,25 @@ mod tests {
     fn lengths_beyond_the_message_are_refused() {
         let write = wire::WriteIn { offset: 3, size: 5, write_flags: wire::WRITE_KILL_SUIDGID, ..Default::default() };
         let body = [write.as_bytes(), b"12345"].concat();
-        let expected = Operation::Write { offset: 3, data: b"12345", drop_privileges: true, direct: false };
-        assert_eq!(parsed(opcode::WRITE, &body), Ok(expected));
-        let expected = Operation::Write { offset: 3, data: b"12345", drop_privileges: true, direct: false };
-        assert_eq!(operation(opcode::WRITE, Body(write.as_bytes(), b"12345"), true), Ok(expected));
+        let expected =
+            || Operation::Write { offset: 3, data: b"12345", drop_privileges: true, direct: false, stable: false };
+        assert_eq!(parsed(opcode::WRITE, &body), Ok(expected()));
+        assert_eq!(operation(opcode::WRITE, Body(write.as_bytes(), b"12345"), true), Ok(expected()));
         assert_eq!(parsed(opcode::WRITE, &body[..body.len() - 1]), Err(Errno::INVAL));
         let forgets = wire::BatchForgetIn { count: u32::MAX, dummy: 0 };
         assert_eq!(parsed(opcode::BATCH_FORGET, forgets.as_bytes()), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn a_synchronous_write_past_the_cache_is_to_be_stable() {
+        let sync = rustix::fs::OFlags::SYNC.bits();
+        for (flags, fh, is_stable) in [(sync, 1, true), (sync, 2, false), (0, 1, false)] {
+            let write = wire::WriteIn { flags, fh, ..Default::default() };
+            let found = parsed(opcode::WRITE, write.as_bytes());
+            assert!(
+                matches!(found, Ok(Operation::Write { stable, direct, .. }) if stable == is_stable && direct == (fh == 1))
+            );
+        }
     }
 
     #[test]
