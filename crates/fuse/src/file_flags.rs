@@ -10,6 +10,7 @@ use platter_transport::{Errno, NodeId};
 use platter_zpl::{Attr, SetAttr};
 
 use crate::server::{PlatterFs, told};
+use crate::terms::may_write;
 
 /// Commands of ioctl(2), from `linux/fs.h`.
 const GETVERSION: u32 = 0x8008_7601;
@@ -24,8 +25,6 @@ const PROJECT_AT: usize = 12;
 /// No project's number (`ZFS_INVALID_PROJID`).
 const NO_PROJECT: u32 = u32::MAX;
 
-const O_ACCMODE: i32 = 0o3;
-const O_RDONLY: i32 = 0;
 const O_APPEND: i32 = 0o2000;
 
 /// A file flag on disk, as `FS_*_FL` and as `FS_XFLAG_*`.
@@ -104,7 +103,6 @@ pub(crate) async fn ioctl(fs: &PlatterFs, node: NodeId, command: u32, data: &[u8
 /// Fails when a file with these attributes may not be opened this way (`zfs_open`; the kernel itself does not know the
 /// flags).
 pub(crate) fn check_open(attr: &Attr, how: i32) -> Result<(), Errno> {
-    let writes = how & O_ACCMODE != O_RDONLY;
     let forbidden = attr.flags & flags::IMMUTABLE != 0 || attr.flags & flags::APPENDONLY != 0 && how & O_APPEND == 0;
-    if writes && forbidden { Err(Errno::PERM) } else { Ok(()) }
+    if may_write(how) && forbidden { Err(Errno::PERM) } else { Ok(()) }
 }

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use platter_ondisk::ObjectId;
 use platter_transport::OpenFlags;
 
-use crate::terms::{ACCESS_MODE, PAST_CACHE, READ_ONLY, how_alone};
+use crate::terms::{PAST_CACHE, how_alone, may_write};
 
 /// One object.
 #[derive(Debug, Default)]
@@ -82,7 +82,7 @@ impl Opens {
 }
 
 fn writes_past_cache(flags: i32, how: OpenFlags) -> bool {
-    how.contains(OpenFlags::DIRECT_IO) && flags & ACCESS_MODE != READ_ONLY
+    how.contains(OpenFlags::DIRECT_IO) && may_write(flags)
 }
 
 #[cfg(test)]
@@ -90,6 +90,7 @@ mod tests {
     use super::*;
 
     const FILE: ObjectId = ObjectId(7);
+    const READ_ONLY: i32 = 0o0;
     const WRITE_ONLY: i32 = 0o1;
     const READ_WRITE: i32 = 0o2;
 

@@ -20,10 +20,15 @@ const BACKGROUND_MAX: u16 = 64;
 /// How much the kernel reads ahead of a sequential reader (as root; else the kernel's default stands), KiB.
 const READAHEAD_KIB: u32 = 4 << 10;
 
-/// `O_ACCMODE` and two of its values.
-pub(crate) const ACCESS_MODE: i32 = 0o3;
-pub(crate) const READ_ONLY: i32 = 0o0;
-const WRITE_ONLY: i32 = 0o1;
+/// The flags of open(2) that say for what, and two of their values.
+const O_ACCMODE: i32 = 0o3;
+const O_RDONLY: i32 = 0o0;
+const O_WRONLY: i32 = 0o1;
+
+/// Whether who opens a file with these `flags` may write to it.
+pub(crate) fn may_write(flags: i32) -> bool {
+    flags & O_ACCMODE != O_RDONLY
+}
 
 /// Past the page cache. What it keeps from before is as good as ever: the kernel drops what is written over.
 pub(crate) const PAST_CACHE: OpenFlags =
@@ -31,7 +36,7 @@ pub(crate) const PAST_CACHE: OpenFlags =
 
 /// How a file that nobody else has open is opened with these `flags`, where mappings do not stand in the way.
 pub fn how_alone(flags: i32) -> OpenFlags {
-    if flags & ACCESS_MODE == WRITE_ONLY { PAST_CACHE } else { OpenFlags::KEEP_CACHE }
+    if flags & O_ACCMODE == O_WRONLY { PAST_CACHE } else { OpenFlags::KEEP_CACHE }
 }
 
 /// What is agreed on with the kernel. `threads`: how many serve requests, 0 takes a number that suits the machine;
