@@ -13,7 +13,7 @@ use futures::future::join_all;
 use futures::stream::{FuturesOrdered, StreamExt};
 use parking_lot::Mutex;
 use platter_buffer::Buf;
-use platter_ondisk::{DnodePhys, ObjectId};
+use platter_ondisk::{BlkPtr, DnodePhys, ObjectId};
 use platter_zio::{Priority, Result, ZioError};
 
 use crate::blocktree::{SPILL_BLKID, levels_for};
@@ -80,6 +80,14 @@ pub struct DnodeInfo {
     pub dnode_size: u32,
     /// Indirect block shift.
     pub indirect_shift: u8,
+}
+
+/// Where the newest contents of a block are.
+enum Place {
+    /// Here they are, one block long.
+    Memory(Buf),
+    /// On disk below `tree`, in blocks of `size` bytes; `nearby` is the pointer, where it takes no look-up.
+    Disk { tree: Arc<DnodePhys>, size: usize, nearby: Option<BlkPtr> },
 }
 
 /// An open object.
@@ -225,28 +233,36 @@ impl Dnode {
     }
 
     /// As [`Self::read_block`] when memory has the block: nothing is waited for.
-    pub fn read_block_now(&self, blkid: u64) -> Option<Buf> {
-        let (tree, size, nearby) = {
-            let state = self.state.lock();
-            let size = state.block_size as usize;
-            match state.newest(blkid) {
-                Newest::Dirty(block) => return Some(resized(block, size)),
-                Newest::Hole => return Some(zeros(size)),
-                Newest::Disk => (state.disk.clone(), size, state.pointer_nearby(blkid)),
-            }
+    pub(crate) fn read_block_now(&self, blkid: u64) -> Option<Buf> {
+        let (tree, size, nearby) = match self.place_of(blkid) {
+            Place::Memory(block) => return Some(block),
+            Place::Disk { tree, size, nearby } => (tree, size, nearby),
         };
         let reader = self.core.reader(self.object(), Priority::SyncRead);
         let bp = match nearby {
             Some(bp) => bp,
-            None => {
-                let (bp, parent) = reader.resolve_now(&tree, blkid)?;
-                if let Some(parent) = parent {
-                    self.state.lock().looked_into(&tree, blkid, parent);
-                }
-                bp
-            }
+            None => self.looked_up(&tree, blkid, reader.resolve_now(&tree, blkid)?),
         };
         if bp.is_hole() { Some(zeros(size)) } else { reader.store.read_cached(&bp).map(|block| resized(block, size)) }
+    }
+
+    /// Where the newest contents of block `blkid` are.
+    fn place_of(&self, blkid: u64) -> Place {
+        let state = self.state.lock();
+        let size = state.block_size as usize;
+        match state.newest(blkid) {
+            Newest::Dirty(block) => Place::Memory(resized(block, size)),
+            Newest::Hole => Place::Memory(zeros(size)),
+            Newest::Disk => Place::Disk { tree: state.disk.clone(), size, nearby: state.pointer_nearby(blkid) },
+        }
+    }
+
+    /// The pointer of block `blkid` of `tree`, which was looked up there; the indirect block that has it is remembered.
+    fn looked_up(&self, tree: &Arc<DnodePhys>, blkid: u64, (bp, parent): (BlkPtr, Option<Buf>)) -> BlkPtr {
+        if let Some(parent) = parent {
+            self.state.lock().looked_into(tree, blkid, parent);
+        }
+        bp
     }
 
     /// As [`Self::read_block`], for a reader that keeps a copy: it is not cached any longer.
@@ -270,14 +286,9 @@ impl Dnode {
     ) -> Result<(Buf, Option<Arc<DnodePhys>>)> {
         let mut failed: Option<(ZioError, Arc<DnodePhys>)> = None;
         for _ in 0..READ_ATTEMPTS {
-            let (tree, size, nearby) = {
-                let state = self.state.lock();
-                let size = state.block_size as usize;
-                match state.newest(blkid) {
-                    Newest::Dirty(block) => return Ok((resized(block, size), None)),
-                    Newest::Hole => return Ok((zeros(size), None)),
-                    Newest::Disk => (state.disk.clone(), size, state.pointer_nearby(blkid)),
-                }
+            let (tree, size, nearby) = match self.place_of(blkid) {
+                Place::Memory(block) => return Ok((block, None)),
+                Place::Disk { tree, size, nearby } => (tree, size, nearby),
             };
             if let Some((error, seen)) = &failed
                 && Arc::ptr_eq(seen, &tree)
@@ -287,12 +298,10 @@ impl Dnode {
             let reader = self.core.reader(self.object(), priority);
             let pointer = match nearby {
                 Some(bp) => Ok(bp),
-                None => reader.resolve_with_parent(&tree, blkid).await.map(|(bp, parent)| {
-                    if let Some(parent) = parent {
-                        self.state.lock().looked_into(&tree, blkid, parent);
-                    }
-                    bp
-                }),
+                None => {
+                    let found = reader.resolve_with_parent(&tree, blkid).await;
+                    found.map(|found| self.looked_up(&tree, blkid, found))
+                }
             };
             let block = match pointer {
                 Ok(bp) if bp.is_hole() => Ok(zeros(size)),
