@@ -35,7 +35,7 @@ impl Filesystem for PlatterFs {
     async fn serve(&self, request: Request<'_>, reply: Option<Reply>) {
         let Request { node, uid, gid, operation } = request;
         let caller = Caller { uid, gid };
-        let Some(reply) = reply else { return self.told(node, operation).await };
+        let Some(reply) = reply else { return self.told(node, operation) };
         match operation {
             Operation::Lookup { name } => self.lookup(node, name, reply).await,
             Operation::GetAttr => self.getattr(node, reply).await,
@@ -195,17 +195,20 @@ impl Filesystem for PlatterFs {
 }
 
 impl PlatterFs {
-    /// What the kernel waits for no answer to.
-    async fn told(&self, node: NodeId, operation: Operation<'_>) {
-        // What cannot be freed now stays in the unlinked set.
+    /// What the kernel waits for no answer to. Nor does who removed a file wait for its space: what has to be freed is
+    /// freed away from the serving threads.
+    fn told(&self, node: NodeId, operation: Operation<'_>) {
         let all = match operation {
             Operation::Forget { times } => vec![(node, times)],
             Operation::BatchForget(all) => all,
             _ => return,
         };
-        for (node, times) in all {
-            let _ = told("forget", self.zpl.forget(self.object(node), times).await);
-        }
+        let orphans: Vec<_> = all
+            .into_iter()
+            .map(|(node, times)| (self.object(node), times))
+            .filter_map(|(object, times)| self.zpl.forget(object, times).then_some(object))
+            .collect();
+        self.reap(orphans);
     }
 
     async fn lookup(&self, parent: NodeId, name: &[u8], reply: Reply) {
@@ -409,7 +412,7 @@ impl PlatterFs {
     fn answer_created(&self, result: Result<platter_zpl::Attr, Errno>, flags: i32, reply: Reply) {
         match result {
             Ok(attr) => {
-                let entry = self.entry(&attr, attr_ttl(&attr, SystemTime::now()));
+                let entry = self.entry(&attr, ENTRY_TTL);
                 reply.created(&entry, self.opened(attr.object, flags));
             }
             Err(error) => reply.error(error),

@@ -107,6 +107,19 @@ impl PlatterFs {
         });
     }
 
+    /// Frees what has no name and nobody knows any more.
+    pub fn reap(&self, orphans: Vec<ObjectId>) {
+        if orphans.is_empty() {
+            return;
+        }
+        let zpl = self.zpl.clone();
+        self.runtime.spawn(async move {
+            for object in orphans {
+                let _ = told("forget", zpl.reap(object).await);
+            }
+        });
+    }
+
     /// How long the kernel may remember a name. Where names fold, the same file has several, and the kernel would not
     /// know that all of them go with one.
     pub fn entry_ttl(&self, ttl: Duration) -> Duration {

@@ -8,7 +8,8 @@
 //! served where it is asked for.
 //!
 //! What the kernel still sends through `/dev/fuse` (nodes that it forgets, requests taken back) is read by the first
-//! thread.
+//! thread, a moment later when there was something a moment ago: nobody waits for it, each look wakes the thread, and
+//! what has gathered meanwhile comes at once.
 //!
 //! Invariants:
 //! - a command is handed in by the thread that has its place, and its completion comes to that thread;
@@ -41,6 +42,9 @@ const THREADS_MAX: usize = 16;
 /// A thread without anything to do for so long gives memory back.
 const IDLE: Duration = Duration::from_secs(10);
 
+/// How long what comes through `/dev/fuse` may gather.
+const GATHERING: Duration = Duration::from_millis(1);
+
 /// Completions that are no request's.
 const WAKE: u64 = u64::MAX;
 const DEVICE: u64 = u64::MAX - 1;
@@ -67,6 +71,8 @@ pub(crate) struct Ring {
     places: Vec<Option<Place>>,
     /// Where requests of `/dev/fuse` go; only in the ring that reads it.
     buffer: Option<Vec<u8>>,
+    /// [`GATHERING`], where the kernel reads it.
+    gathering: Box<types::Timespec>,
     wakes: Box<u64>,
     /// Whether a place was used since their memory was given back.
     used: bool,
@@ -160,6 +166,7 @@ impl Ring {
             tasks,
             places,
             buffer,
+            gathering: Box::new(GATHERING.into()),
             wakes: Box::new(0),
             used: false,
             refused: None,
@@ -324,15 +331,25 @@ impl Ring {
         unsafe { self.push(&entry.into()) }
     }
 
+    fn look_later(&mut self) -> io::Result<()> {
+        let entry = opcode::Timeout::new(&raw const *self.gathering).build().user_data(DEVICE);
+        // SAFETY: the time is boxed and never changes; the kernel reads it when the entry is handed in, and the thread
+        // ends after that or not at all.
+        unsafe { self.push(&entry.into()) }
+    }
+
     fn read_device(&mut self, receiver: &impl Receiver) -> io::Result<()> {
         let Some(buffer) = &mut self.buffer else { return Ok(()) };
+        let mut any = false;
         loop {
             match self.connection.try_receive(buffer) {
                 Ok(length) => {
+                    any = true;
                     if let Some(task) = receiver.read(&buffer[..length], &self.connection) {
                         self.tasks.start(task);
                     }
                 }
+                Err(Errno::AGAIN) if any => return self.look_later(),
                 Err(Errno::AGAIN) => return self.watch_device(),
                 // The mount is gone: nothing comes here any more.
                 Err(Errno::NODEV) => return Ok(()),

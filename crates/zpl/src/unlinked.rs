@@ -53,12 +53,11 @@ impl Zpl {
         self.known.remember(object);
     }
 
-    /// Takes back `times` calls of [`remember`](Self::remember); the last one frees an unlinked object.
-    ///
-    /// # Errors
-    /// Those of freeing; the count is taken back in any case.
-    pub async fn forget(&self, object: ObjectId, times: u64) -> Result<()> {
-        if self.known.forget(object, times) && self.known.is_orphan(object) { self.reap(object).await } else { Ok(()) }
+    /// Takes back `times` calls of [`remember`](Self::remember). Whether that leaves an object without a name that
+    /// nobody knows: [`reap`](Self::reap) frees it.
+    #[must_use]
+    pub fn forget(&self, object: ObjectId, times: u64) -> bool {
+        self.known.forget(object, times) && self.known.is_orphan(object)
     }
 
     /// Nobody outside knows any object any more.
@@ -73,8 +72,11 @@ impl Zpl {
         Ok(())
     }
 
-    /// Frees an orphan, unless somebody still has it.
-    async fn reap(&self, object: ObjectId) -> Result<()> {
+    /// Frees an object without a name, unless somebody still has it.
+    ///
+    /// # Errors
+    /// Those of freeing; what cannot be freed now stays in the unlinked set.
+    pub async fn reap(&self, object: ObjectId) -> Result<()> {
         let znode = match self.znode(object).await {
             Err(ZplError::Stale) => return Ok(()),
             other => other?,

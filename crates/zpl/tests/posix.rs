@@ -215,9 +215,11 @@ async fn a_remembered_object_keeps_its_number_until_it_is_forgotten() {
     }
     assert_eq!(zpl.getattr(file).await.unwrap().links, 0);
     assert_eq!(errno(zpl.create(dir, b"below", FILE).await), ENOENT);
-    zpl.forget(file, 1).await.unwrap();
+    assert!(!zpl.forget(file, 1));
+    zpl.reap(file).await.unwrap();
     zpl.getattr(file).await.unwrap();
-    zpl.forget(file, 1).await.unwrap();
+    assert!(zpl.forget(file, 1));
+    zpl.reap(file).await.unwrap();
     assert_eq!(errno(zpl.getattr(file).await), ESTALE);
     zpl.forget_all().await.unwrap();
     assert_eq!(errno(zpl.getattr(dir).await), ESTALE);
