@@ -10,7 +10,7 @@ use platter_buffer::Buf;
 use platter_ondisk::zap::fat::{ENTRIES_AT, block_shift, embedded_shift, prefix};
 use platter_ondisk::zap::leaf_edit::NewEntry;
 use platter_ondisk::zap::{
-    FatHeader, Leaf, LeafEntry, LeafMut, Outcome, PointerTable, cd_limit, cursor, cursor_parts, hash_bits,
+    FatHeader, Leaf, LeafEntry, LeafMut, Outcome, PointerTable, ZapDamage, cd_limit, cursor, cursor_parts, hash_bits,
 };
 use platter_zio::{Result, Tx, ZioError};
 
@@ -240,34 +240,47 @@ impl<'a> Fat<'a> {
             return Err(ZioError::Invalid(format!("a ZAP value of {} bytes does not fit one block", bytes.len())));
         }
         loop {
-            let (number, mut block) = self.leaf(hash).await?;
+            let (number, block) = self.leaf(hash).await?;
             let leaf = Leaf::open(&block).map_err(self.damaged())?;
             let found = leaf.lookup(hash, &key.stored, key.integer_size).map_err(self.damaged())?;
             if found.is_some() && present == IfPresent::Fail {
                 let name = self.naming().shown(key.stored.clone());
                 return Err(ZioError::Exists(format!("\"{}\"", String::from_utf8_lossy(&name))));
             }
-            let mut leaf = LeafMut::open(block.make_mut()).map_err(self.damaged())?;
-            let outcome = match &found {
+            drop(block);
+            let change = |leaf: &mut LeafMut<'_>| match &found {
                 Some(entry) => leaf.update(entry, value.integer_size, &bytes),
                 None => leaf.insert(&new),
             };
-            match outcome.map_err(self.damaged())? {
+            match self.change_leaf(tx, number, change).await? {
                 Outcome::Done => {
-                    self.dnode.write_block(tx, number, block).await?;
                     if found.is_none() {
                         self.header.entries += 1;
                         self.write_entry_count(tx).await?;
                     }
                     return Ok(());
                 }
-                Outcome::Full => Box::pin(self.split(tx, hash, number, block)).await?,
+                Outcome::Full => Box::pin(self.split(tx, hash, number)).await?,
             }
         }
     }
 
-    /// Splits leaf `number`, whose unchanged bytes are `block`, in two by the next bit of its prefix.
-    async fn split(&mut self, tx: &Tx, hash: u64, number: u64, mut block: Buf) -> Result<()> {
+    /// Changes leaf `number` where it lies, unless somebody else looks at it.
+    async fn change_leaf<T>(
+        &self,
+        tx: &Tx,
+        number: u64,
+        change: impl FnOnce(&mut LeafMut<'_>) -> std::result::Result<T, ZapDamage>,
+    ) -> Result<T> {
+        let mut outcome = None;
+        let on_bytes = |bytes: &mut [u8]| outcome = Some(LeafMut::open(bytes).and_then(|mut leaf| change(&mut leaf)));
+        self.dnode.modify(tx, number, on_bytes).await?;
+        outcome.expect("a change that was made was called").map_err(self.damaged())
+    }
+
+    /// Splits leaf `number`, the one of `hash`, in two by the next bit of its prefix.
+    async fn split(&mut self, tx: &Tx, hash: u64, number: u64) -> Result<()> {
+        let mut block = self.read_block(number).await?;
         let length = u64::from(Leaf::open(&block).map_err(self.damaged())?.prefix_length());
         while self.header.table.next_block != 0 || length == self.header.table.shift {
             self.grow_table(tx).await?;
@@ -334,15 +347,17 @@ impl<'a> Fat<'a> {
 
     /// Removes `key`; whether it was there.
     pub async fn remove(&mut self, tx: &Tx, key: &Key, hash: u64) -> Result<bool> {
-        let (number, mut block) = self.leaf(hash).await?;
+        let (number, block) = self.leaf(hash).await?;
         let leaf = Leaf::open(&block).map_err(self.damaged())?;
         let Some(entry) = leaf.lookup(hash, &key.stored, key.integer_size).map_err(self.damaged())? else {
             return Ok(false);
         };
-        let mut leaf = LeafMut::open(block.make_mut()).map_err(self.damaged())?;
-        leaf.remove(&entry).map_err(self.damaged())?;
-        let empty = leaf.view().entry_count() == 0 && leaf.view().prefix_length() > 0;
-        self.dnode.write_block(tx, number, block).await?;
+        drop(block);
+        let remove = |leaf: &mut LeafMut<'_>| {
+            leaf.remove(&entry)?;
+            Ok(leaf.view().entry_count() == 0 && leaf.view().prefix_length() > 0)
+        };
+        let empty = self.change_leaf(tx, number, remove).await?;
         self.header.entries = self.header.entries.saturating_sub(1);
         self.write_entry_count(tx).await?;
         if empty {

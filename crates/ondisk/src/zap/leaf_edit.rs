@@ -1,7 +1,10 @@
-//! Changing a fat ZAP's leaf block. A change that fails leaves the bytes in an undefined state: callers edit a copy and
-//! keep it only after success.
+//! Changing a fat ZAP's leaf block.
 //!
-//! Invariants after each successful change:
+//! Invariants:
+//! - adding, replacing and removing an entry look first whether all they will touch is sound: one that fails has changed
+//!   nothing, so that a block may be changed where it lies. (Dividing a leaf needs copies.)
+//!
+//! and after each successful change:
 //! - every chunk is free, an entry, or in exactly one name or value; the header's counts agree;
 //! - the entries of a bucket are sorted by differentiator (which needs no flag to be true);
 //! - free chunks are zero but for type and link, so that the block compresses well.
@@ -147,7 +150,8 @@ impl<'a> LeafMut<'a> {
         Ok(first)
     }
 
-    fn release_array(&mut self, first: u16) -> Result<(), ZapDamage> {
+    /// The chunks of an array, in their order.
+    fn array(&self, first: u16) -> Result<Vec<u16>, ZapDamage> {
         let mut chain = Vec::new();
         let mut next = first;
         while next != CHAIN_END {
@@ -157,8 +161,28 @@ impl<'a> LeafMut<'a> {
             chain.push(next);
             next = u16_at(self.view().chunk(next, TYPE_ARRAY)?, NEXT_AT);
         }
-        // Last first, so that the free list keeps the order the array had.
-        chain.into_iter().rev().try_for_each(|index| self.release(index))
+        Ok(chain)
+    }
+
+    /// Looks whether `count` chunks can be taken from the free list.
+    fn check_free(&self, count: usize) -> Result<(), ZapDamage> {
+        let mut chain = Vec::with_capacity(count);
+        let mut next = u16_at(self.bytes, 34);
+        for _ in 0..count {
+            chain.push(next);
+            next = u16_at(self.view().chunk(next, TYPE_FREE)?, NEXT_AT);
+        }
+        self.check_distinct(chain, "the free chunks form a ring")
+    }
+
+    fn check_distinct(&self, mut chunks: Vec<u16>, otherwise: &str) -> Result<(), ZapDamage> {
+        chunks.sort_unstable();
+        if chunks.windows(2).any(|two| two[0] == two[1]) { Err(self.view().damage(otherwise)) } else { Ok(()) }
+    }
+
+    /// Frees the chunks of an array, last first, so that the free list keeps the order the array had.
+    fn release_all(&mut self, array: &[u16]) -> Result<(), ZapDamage> {
+        array.iter().rev().try_for_each(|&index| self.release(index))
     }
 
     /// The byte offset of the link that points to the first entry of `hash`'s bucket for which `stop` says yes (or
@@ -188,9 +212,11 @@ impl<'a> LeafMut<'a> {
             Some(cd) => cd,
             None => self.view().unused_cd(new.hash)?,
         };
+        self.check_free(new.chunks())?;
+        let link = self.link_to(new.hash, |other| other.cd > cd)?;
+        self.add_u16(30, 1)?;
         let index = self.allocate()?;
         let at = self.layout.chunk_at(index);
-        // Taken now: otherwise the arrays below could be given this chunk by a ring in the free list.
         self.bytes[at] = TYPE_ENTRY;
         let name = self.write_array(new.name)?;
         let value = self.write_array(new.value)?;
@@ -201,11 +227,9 @@ impl<'a> LeafMut<'a> {
         self.set_u16(at + 10, (new.value.len() / usize::from(new.value_integer_size)) as u16);
         self.bytes[at + 12..at + 16].copy_from_slice(&cd.to_le_bytes());
         self.bytes[at + 16..at + 24].copy_from_slice(&new.hash.to_le_bytes());
-        let link = self.link_to(new.hash, |other| other.cd > cd)?;
         let next = u16_at(self.bytes, link);
         self.set_u16(at + ENTRY_NEXT_AT, next);
         self.set_u16(link, index);
-        self.add_u16(30, 1)?;
         Ok(Outcome::Done)
     }
 
@@ -214,11 +238,14 @@ impl<'a> LeafMut<'a> {
     /// # Errors
     /// Damage met on the way.
     pub fn update(&mut self, entry: &LeafEntry, integer_size: u8, value: &[u8]) -> Result<Outcome, ZapDamage> {
-        let available = usize::from(self.view().free_chunks()) + array_chunks(entry.value_length());
-        if array_chunks(value.len()) > available {
+        let old = self.array(entry.value_chunk)?;
+        let needed = array_chunks(value.len());
+        if needed > usize::from(self.view().free_chunks()) + old.len() {
             return Ok(Outcome::Full);
         }
-        self.release_array(entry.value_chunk)?;
+        self.check_distinct(old.clone(), "the chunks of an array form a ring")?;
+        self.check_free(needed.saturating_sub(old.len()))?;
+        self.release_all(&old)?;
         let chunk = self.write_array(value)?;
         let at = self.layout.chunk_at(entry.chunk);
         self.bytes[at + 1] = integer_size;
@@ -236,11 +263,13 @@ impl<'a> LeafMut<'a> {
         if u16_at(self.bytes, link) != entry.chunk {
             return Err(self.view().damage(format!("entry {} is not in its bucket", entry.chunk)));
         }
+        let (value, name) = (self.array(entry.value_chunk)?, self.array(entry.name_chunk)?);
+        self.check_distinct([&value[..], &name[..]].concat(), "a name and a value share chunks")?;
+        self.add_u16(30, -1)?;
         self.set_u16(link, entry.next);
-        self.release_array(entry.value_chunk)?;
-        self.release_array(entry.name_chunk)?;
-        self.release(entry.chunk)?;
-        self.add_u16(30, -1)
+        self.release_all(&value)?;
+        self.release_all(&name)?;
+        self.release(entry.chunk)
     }
 
     /// Divides the entries between this leaf, which keeps those whose next hash bit is 0, and `other` (any bytes of the

@@ -105,14 +105,17 @@ proptest! {
         });
         for name in &names {
             let mut copy = bytes.clone();
-            let _ = LeafMut::open(&mut copy).and_then(|mut leaf| {
+            let outcome = LeafMut::open(&mut copy).and_then(|mut leaf| {
                 let found = leaf.view().lookup(hash_of(name), name, 1)?;
                 match found {
-                    Some(entry) if name.len() % 2 == 0 => leaf.remove(&entry),
-                    Some(entry) => leaf.update(&entry, 1, &[7; 100]).map(|_| ()),
-                    None => leaf.insert(&entry(hash_of(name), name, name)).map(|_| ()),
+                    Some(entry) if name.len() % 2 == 0 => leaf.remove(&entry).map(|()| Outcome::Done),
+                    Some(entry) => leaf.update(&entry, 1, &[7; 100]),
+                    None => leaf.insert(&entry(hash_of(name), name, name)),
                 }
             });
+            if outcome.ok() != Some(Outcome::Done) {
+                prop_assert_eq!(&copy, &bytes, "what failed has changed something");
+            }
             let (mut copy, mut other) = (bytes.clone(), vec![0; SIZE]);
             let _ = LeafMut::open(&mut copy).and_then(|mut leaf| leaf.split(&mut other, false, 1).map(|_| ()));
         }
