@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use platter_dmu::Objset;
@@ -658,15 +658,21 @@ impl Pool {
     /// # Errors
     /// It does not exist.
     pub fn filesystem_space(&self, name: &str) -> Result<FilesystemSpace> {
-        Ok(FilesystemSpace { core: self.core.clone(), dataset: self.find(name)? })
+        Ok(FilesystemSpace { core: self.core.clone(), dataset: self.find(name)?, plenty: AtomicU64::new(u64::MAX) })
     }
 }
 
+/// There is plenty of room when all that can wait for disk would fit so many times: it is written in two groups at most
+/// before that is looked at again, and what it costs more on disk the gate looks after.
+const PLENTY: u64 = 4;
+
 /// Space of one file system; cheap to ask.
-#[derive(Clone)]
 pub struct FilesystemSpace {
     core: Arc<Core>,
     dataset: Arc<Dataset>,
+    /// The last group on disk when there was so much room that no group could fill it; what is used and what is allowed
+    /// changes with the groups.
+    plenty: AtomicU64,
 }
 
 impl FilesystemSpace {
@@ -685,6 +691,14 @@ impl FilesystemSpace {
     /// # Errors
     /// [`platter_zio::ZioError::Quota`] or [`platter_zio::ZioError::NoSpace`] when it is certain that they may not.
     pub fn admit(&self, bytes: u64) -> platter_zio::Result<bool> {
+        let (synced, most) = (self.core.gate.synced_txg(), self.core.gate.dirty_max());
+        if bytes <= most && self.plenty.load(Ordering::Relaxed) == synced.0 {
+            return Ok(true);
+        }
+        if bytes <= most && self.available() / PLENTY > most {
+            self.plenty.store(synced.0, Ordering::Relaxed);
+            return Ok(true);
+        }
         match space::admit(&self.core, &self.dataset, bytes) {
             space::Admission::Yes => Ok(true),
             space::Admission::AfterSync => Ok(false),

@@ -224,33 +224,69 @@ pub fn fit(values: &[SaValue<'_>], capacity: usize) -> usize {
 /// # Errors
 /// When the layout number or a length does not fit its field, or the result would exceed a spill block.
 pub fn encode(layout: u16, values: &[SaValue<'_>]) -> Result<Vec<u8>, Error> {
-    let start = header_size(values.iter().filter(|v| v.variable).count());
-    if layout > SA_LAYOUT_MAX {
-        return Err(Error::field(WHAT, "layout", layout));
-    }
-    if start / 8 > 63 {
-        return Err(Error::field(WHAT, "header size", start as u64));
-    }
     let length: usize = values.iter().map(|value| value.bytes.len().next_multiple_of(8)).sum();
-    let mut out = Vec::with_capacity(start + length.min(SPILL_SIZE_MAX));
-    out.resize(start, 0);
-    out[..4].copy_from_slice(&SA_MAGIC.to_le_bytes());
-    put_u16(&mut out, 4, layout | ((start / 8) as u16) << 10);
-    let mut lengths = 0;
+    let mut writer = SaWriter::new(layout, values.iter().filter(|v| v.variable).count(), length.min(SPILL_SIZE_MAX))?;
     for value in values {
-        out.resize(out.len().next_multiple_of(8), 0);
-        let length = u16::try_from(value.bytes.len())
-            .map_err(|_| Error::field(WHAT, "attribute length", value.bytes.len() as u64))?;
-        if value.variable {
-            lengths += 1;
-            put_u16(&mut out, 4 + 2 * lengths, length);
+        writer.value(value.variable, |out| out.extend_from_slice(value.bytes))?;
+    }
+    writer.finish()
+}
+
+/// The bytes of a bonus or spill buffer as they come into being: attribute after attribute, in the layout's order.
+#[derive(Debug)]
+pub struct SaWriter {
+    out: Vec<u8>,
+    /// Variable attributes so far.
+    lengths: usize,
+}
+
+impl SaWriter {
+    /// For `variable` attributes without a fixed length among those of `layout`, and about `length` bytes of values.
+    ///
+    /// # Errors
+    /// When the layout number or the size of the header does not fit its field.
+    pub fn new(layout: u16, variable: usize, length: usize) -> Result<Self, Error> {
+        let start = header_size(variable);
+        if layout > SA_LAYOUT_MAX {
+            return Err(Error::field(WHAT, "layout", layout));
         }
-        out.extend_from_slice(value.bytes);
+        if start / 8 > 63 {
+            return Err(Error::field(WHAT, "header size", start as u64));
+        }
+        let mut out = Vec::with_capacity(start + length);
+        out.resize(start, 0);
+        out[..4].copy_from_slice(&SA_MAGIC.to_le_bytes());
+        put_u16(&mut out, 4, layout | ((start / 8) as u16) << 10);
+        Ok(Self { out, lengths: 0 })
     }
-    if out.len() > SPILL_SIZE_MAX {
-        return Err(Error::field(WHAT, "total size", out.len() as u64));
+
+    /// The next attribute, whose bytes `give` appends.
+    ///
+    /// # Errors
+    /// When its length does not fit the field for it.
+    pub fn value(&mut self, variable: bool, give: impl FnOnce(&mut Vec<u8>)) -> Result<(), Error> {
+        let from = self.out.len().next_multiple_of(8);
+        self.out.resize(from, 0);
+        give(&mut self.out);
+        let length = self.out.len() - from;
+        let length = u16::try_from(length).map_err(|_| Error::field(WHAT, "attribute length", length as u64))?;
+        if variable {
+            self.lengths += 1;
+            put_u16(&mut self.out, 4 + 2 * self.lengths, length);
+        }
+        Ok(())
     }
-    Ok(out)
+
+    /// All of it.
+    ///
+    /// # Errors
+    /// When it would exceed a spill block.
+    pub fn finish(self) -> Result<Vec<u8>, Error> {
+        if self.out.len() > SPILL_SIZE_MAX {
+            return Err(Error::field(WHAT, "total size", self.out.len() as u64));
+        }
+        Ok(self.out)
+    }
 }
 
 #[cfg(test)]

@@ -235,6 +235,11 @@ impl TxgGate {
         self.room.notify_waiters();
     }
 
+    /// Bytes that may wait for disk at most, about: who has begun may still add some.
+    pub fn dirty_max(&self) -> u64 {
+        self.dirty_max
+    }
+
     /// Bytes waiting for disk in all groups.
     pub fn dirty(&self) -> u64 {
         self.state.lock().expect("txg state").dirty.iter().sum()

@@ -19,6 +19,8 @@ use crate::znode::Znode;
 const SHARDS: usize = 64;
 /// Candidates looked at for each newcomer when a shard is full.
 const SWEEP: usize = 8;
+/// Newcomers without a look at candidates after one in vain: all that is here was changed or used lately.
+const REST: usize = 32;
 
 #[derive(Default)]
 struct Slot {
@@ -32,6 +34,8 @@ struct Shard {
     slots: FxHashMap<u64, Arc<Slot>>,
     /// The clock's ring; may name objects that left already.
     ring: VecDeque<u64>,
+    /// Newcomers left for whom no candidates are looked at.
+    resting: usize,
 }
 
 /// Znodes by object number.
@@ -123,6 +127,11 @@ impl Cache {
         if shard.ring.len() < self.shard_max {
             return;
         }
+        if shard.resting > 0 {
+            shard.resting -= 1;
+            return;
+        }
+        let before = shard.ring.len();
         for _ in 0..SWEEP {
             let Some(object) = shard.ring.pop_front() else { return };
             let Some(slot) = shard.slots.get(&object) else { continue };
@@ -131,6 +140,9 @@ impl Cache {
             } else {
                 shard.slots.remove(&object);
             }
+        }
+        if shard.ring.len() == before {
+            shard.resting = REST;
         }
     }
 

@@ -8,7 +8,7 @@
 
 use platter_dmu::{Dnode, Objset, ZioError};
 use platter_ondisk::ObjectId;
-use platter_ondisk::sa::{SaBuffer, SaValue, encode, fit};
+use platter_ondisk::sa::{SaBuffer, SaValue, SaWriter, encode, fit};
 use platter_ondisk::types::object_type;
 use platter_ondisk::znode::{ZplAttr, flags};
 use platter_zio::Result;
@@ -346,8 +346,22 @@ impl Phys {
         }
     }
 
+    /// The bytes for the bonus when that has room for all, as it nearly always has.
+    fn encode_whole(&self, table: &SaTable, capacity: usize) -> Option<Vec<u8>> {
+        let is_variable = |number: u16| table.shape(number).is_some_and(|shape| shape.length == 0);
+        let variable = self.order.iter().filter(|&&number| is_variable(number)).count();
+        let mut writer = SaWriter::new(table.layout_number(&self.order)?, variable, capacity).ok()?;
+        for &number in &self.order {
+            writer.value(is_variable(number), |out| self.give(number, table, out)).ok()?;
+        }
+        writer.finish().ok().filter(|bytes| bytes.len() <= capacity)
+    }
+
     /// The bytes for the bonus (`capacity` bytes at most) and the spill block (a multiple of 512).
     pub fn encode(&self, table: &SaTable, capacity: usize) -> std::result::Result<Encoded, EncodeError> {
+        if let Some(bonus) = self.encode_whole(table, capacity) {
+            return Ok(Encoded { bonus, spill: None });
+        }
         let mut bytes = Vec::with_capacity(256);
         let mut places = Vec::with_capacity(self.order.len());
         for &number in &self.order {
