@@ -31,12 +31,14 @@ use crate::numbers;
 use crate::objset::WriteProperties;
 use crate::policy::{self, BlockKind};
 
-/// Block writes in flight per object set.
-const WRITES_IN_FLIGHT: usize = 256;
+/// Bytes of block writes in flight per object set: what gathers in the devices' queues meanwhile travels together. Small
+/// blocks count as if they had the least size, since each is work whatever its size.
+const BYTES_IN_FLIGHT: usize = 32 << 20;
+const BYTES_LEAST: usize = 16 << 10;
 /// Lowest-level indirect blocks in memory at a time, per object set.
 const LEAVES_IN_FLIGHT: usize = 16;
 /// Children of one indirect block worked on at a time.
-const CHILDREN_IN_FLIGHT: usize = 256;
+const CHILDREN_IN_FLIGHT: usize = 1024;
 /// Indirect blocks read at a time while a subtree is freed.
 const FREES_IN_FLIGHT: usize = 8;
 
@@ -54,13 +56,14 @@ impl SyncContext {
     pub(crate) fn new(core: Arc<Core>, txg: Txg) -> Self {
         let properties = core.properties.read().clone();
         let hole_birth = core.hole_birth.load(Ordering::Relaxed);
-        let (writes, leaves) = (Semaphore::new(WRITES_IN_FLIGHT), Semaphore::new(LEAVES_IN_FLIGHT));
+        let (writes, leaves) = (Semaphore::new(BYTES_IN_FLIGHT), Semaphore::new(LEAVES_IN_FLIGHT));
         Self { core, txg, properties, hole_birth, writes, leaves }
     }
 
     /// Writes one block through the store, on a task of its own (so that compressing and checksumming use all cores).
     pub(crate) async fn write(&self, data: Buf, policy: WritePolicy, previous: BlkPtr) -> Result<BlkPtr> {
-        let _permit = self.writes.acquire().await.expect("never closed");
+        let counted = data.len().clamp(BYTES_LEAST, BYTES_IN_FLIGHT) as u32;
+        let _permit = self.writes.acquire_many(counted).await.expect("never closed");
         let store = self.core.store().clone();
         let task = tokio::spawn(async move { store.write(data, policy, &previous).await });
         match task.await {
