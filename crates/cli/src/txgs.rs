@@ -19,7 +19,7 @@ pub const HELP: &str = "\
 Each line is one group:
   1431 MB            written to devices during its sync, parity and copies included
   23723 ms           its sync: from the end of its last writer until it was on stable storage
-  avg sz: 127 KB     bytes of a write, on average
+  avg sz: 127 KB     bytes of a write, on average, neighbours joined as the devices got them
   60 MB/s            what was written by the time it took
   open               time for which writers could join it
   quiesce            time until its last writer had ended

@@ -19,9 +19,9 @@ use crate::core::Core;
 /// How many groups are kept (`zfs_txg_history`).
 pub const GROUPS_MAX: usize = 100;
 
-/// One finished group. Bytes and operations are those of the leaf vdevs from the start of its sync to its end, as
-/// `zpool iostat -v` counts them: parity and copies included, before neighbours are joined, without labels and
-/// uberblocks; what intent logs, readers and a scrub did meanwhile is among them.
+/// One finished group. Bytes and operations are those of the leaf vdevs from the start of its sync to its end, parity and
+/// copies included, without labels and uberblocks; what intent logs, readers and a scrub did meanwhile is among them.
+/// Operations are what the devices got, neighbours joined to one (`zpool iostat -v` counts them before that).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TxgReport {
     /// Its number.
@@ -32,11 +32,11 @@ pub struct TxgReport {
     pub dirty_bytes: u64,
     /// Bytes written to devices.
     pub written_bytes: u64,
-    /// Write operations.
+    /// Writes that the devices got.
     pub writes: u64,
     /// Bytes read from devices.
     pub read_bytes: u64,
-    /// Read operations.
+    /// Reads that the devices got.
     pub reads: u64,
     /// Nanoseconds for which it was open to writers.
     pub open_ns: u64,
@@ -119,10 +119,10 @@ impl Transfers {
     fn of(core: &Core) -> Self {
         let mut sum = Self::default();
         for leaf in core.store.state().vdevs.iter().flatten().flat_map(|vdev| vdev.leaves()) {
-            let stats = leaf.stats().snapshot();
-            sum.reads += stats.reads;
+            let (stats, [reads, writes]) = (leaf.stats().snapshot(), leaf.histograms().transfers());
+            sum.reads += reads;
             sum.read_bytes += stats.bytes_read;
-            sum.writes += stats.writes;
+            sum.writes += writes;
             sum.written_bytes += stats.bytes_written;
         }
         sum

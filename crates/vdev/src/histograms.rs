@@ -40,6 +40,10 @@ impl<const BUCKETS: usize> Histogram<BUCKETS> {
     fn snapshot(&self) -> Vec<u64> {
         self.0.iter().map(|count| count.load(Ordering::Relaxed)).collect()
     }
+
+    fn total(&self) -> u64 {
+        self.0.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
 }
 
 /// The histograms of a leaf; they outlive the device's being opened anew.
@@ -87,6 +91,12 @@ impl Histograms {
     /// Counts what went to the device in one piece.
     pub(crate) fn note_size(&self, class: usize, bytes: u64, is_joined: bool) {
         if is_joined { &self.aggregated[class] } else { &self.individual[class] }.note(bytes);
+    }
+
+    /// Reads and writes that went to the device, those of a scrub aside.
+    pub fn transfers(&self) -> [u64; 2] {
+        let of = |class: usize| self.individual[class].total() + self.aggregated[class].total();
+        [of(0) + of(1), of(2) + of(3)]
     }
 
     /// Transfers that took longer than [`SLOW`] since the last clear.
