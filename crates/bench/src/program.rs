@@ -15,6 +15,15 @@ pub fn find(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).chain(system).map(|dir| dir.join(program)).find(|candidate| candidate.is_file())
 }
 
+/// A command for a server, in a session of its own like a daemon. Linux schedules the tasks of a session as a group
+/// (`sched_autogroup_enabled`) and wakes a caller in its server's group elsewhere than one in another: a server that
+/// shared the session of what measures it would have an advantage over Platter's daemon.
+pub fn server(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new("setsid");
+    command.arg(program);
+    command
+}
+
 /// Runs `command` and returns what it printed; what it printed before it was ended after `limit` is in the error's
 /// place when `partial`.
 ///

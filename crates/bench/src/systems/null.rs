@@ -1,14 +1,13 @@
 //! The FUSE file system without storage, as a process of its own so that its processor time can be told apart.
 
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use super::{FileSystem, Layout, Scrub, Shape, drop_caches, is_mounted};
 use crate::error::{Result, While, said};
 use crate::leftovers;
-use crate::program::{patiently, wait_until};
+use crate::program::{patiently, server, wait_until};
 
 /// The null FUSE file system.
 pub struct Null {
@@ -59,8 +58,8 @@ impl FileSystem for Null {
         self.stop();
         std::fs::create_dir_all(&self.mount).on(|| format!("making {}", self.mount.display()))?;
         let exe = std::env::current_exe().on(|| "finding this program".into())?;
-        let mut command = Command::new(exe);
-        command.arg("null-fs").arg(&self.mount).stdin(Stdio::null()).process_group(0);
+        let mut command = server(exe);
+        command.arg("null-fs").arg(&self.mount).stdin(Stdio::null());
         let server = command.spawn().on(|| "starting the null file system".into())?;
         leftovers::note_process(server.id(), true);
         self.server = Some(server);

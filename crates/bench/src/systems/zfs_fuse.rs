@@ -4,14 +4,13 @@
 //! tests know the same lock.
 
 use std::fs::File;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{FileSystem, Layout, Scrub, Shape, drop_caches, is_mounted, timed};
 use crate::error::{Result, While, said};
-use crate::program::{output, patiently, wait_until};
+use crate::program::{output, patiently, server, wait_until};
 use crate::{interrupt, leftovers};
 
 const POOL: &str = "benchz";
@@ -53,10 +52,10 @@ impl ZfsFuse {
         if start.elapsed() > Duration::from_secs(5) {
             eprintln!("waited {} s for another zfs-fuse", start.elapsed().as_secs());
         }
-        let mut command = Command::new(self.tools.join("zfs-fuse"));
+        let mut command = server(self.tools.join("zfs-fuse"));
         command.arg("-n").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         // A group of its own: Ctrl-C is for us, and its pool has to be put away first.
-        let server = command.process_group(0).spawn().on(|| "starting zfs-fuse".into())?;
+        let server = command.spawn().on(|| "starting zfs-fuse".into())?;
         leftovers::note_process(server.id(), true);
         self.server = Some((server, lock));
         wait_until("zfs-fuse", Duration::from_secs(60), || self.zpool(&["list"]).is_ok())
