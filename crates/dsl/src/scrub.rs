@@ -37,8 +37,10 @@ use crate::report::ScanReport;
 
 /// How long one slice may pin freed space.
 const SLICE: Duration = Duration::from_secs(2);
-/// Blocks being verified at one time.
-const IN_FLIGHT: usize = 64;
+/// Bytes being verified at one time: the devices' queues join neighbours among them. Small blocks count as if they had
+/// the least size, since each is work whatever its size.
+const IN_FLIGHT: u64 = 32 << 20;
+const LEAST: u64 = 16 << 10;
 /// The place of the walk is written at least this often.
 const CHECKPOINT: Duration = Duration::from_secs(15);
 /// The name of [`Place`] in the pool directory.
@@ -502,7 +504,7 @@ impl Slice {
             after,
             end: Instant::now() + SLICE,
             last: Mutex::new(None),
-            places: Arc::new(Semaphore::new(IN_FLIGHT)),
+            places: Arc::new(Semaphore::new(IN_FLIGHT as usize)),
             lost,
             stopped: AtomicBool::new(false),
             shown: AtomicU64::new(0),
@@ -528,7 +530,8 @@ impl Visitor for Slice {
                 return Visit::Skip;
             }
             if !bp.is_embedded() {
-                let place = self.places.clone().acquire_owned().await.expect("never closed");
+                let counted = bp.psize().clamp(LEAST, IN_FLIGHT) as u32;
+                let place = self.places.clone().acquire_many_owned(counted).await.expect("never closed");
                 let (core, lost, bp) = (self.core.clone(), self.lost.clone(), *bp);
                 tokio::spawn(async move {
                     verify(&core, &lost, bookmark, &bp).await;
