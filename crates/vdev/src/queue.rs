@@ -7,6 +7,7 @@
 //!   writes of a group's data, only those go that make a large transfer together with their neighbours;
 //! - waiting transfers of a class leave in ascending order of offset, wrapping around; neighbours leave as one transfer
 //!   of up to [`JOIN_MAX`] bytes, reads across gaps of up to [`READ_GAP_MAX`] bytes;
+//! - what is fetched ahead of a reader is passed over [`PASSED_MAX`] times at most;
 //! - a joined transfer that fails is repeated piece by piece, so that each waiter gets its own result;
 //! - no lock is held across an await.
 
@@ -28,6 +29,9 @@ use crate::histograms::{CLASSES, Direction, Histograms};
 const JOIN_MAX: u64 = 1 << 20;
 /// Most bytes read for nothing between two joined reads (`zfs_vdev_read_gap_limit`).
 const READ_GAP_MAX: u64 = 32 << 10;
+/// How often others may leave before a read ahead that came earlier. These come in no strict order, and one that is passed
+/// over waits until the rest has left; but a reader wants them in theirs.
+const PASSED_MAX: u64 = 2;
 /// Most pieces of a joined transfer; the kernel takes 1024 segments, and a write may have a few for each piece.
 const PIECES_MAX: usize = 200;
 
@@ -51,6 +55,7 @@ pub const fn limit(class: usize) -> usize {
 /// work in fewer pieces, and the locks of a file system below us are taken less often.
 const AT_ONCE: usize = 1;
 
+const ASYNC_READ: usize = 1;
 const ASYNC_WRITE: usize = 3;
 
 type Reply = oneshot::Sender<Result<(), DeviceError>>;
@@ -66,6 +71,8 @@ struct Pending {
     io: Io,
     /// When it came.
     arrived: Instant,
+    /// Batches of its class that had left when it came.
+    left_before: u64,
     reply: Reply,
 }
 
@@ -86,22 +93,65 @@ struct Class {
     waiting: u64,
     /// By offset and order of arrival.
     pending: BTreeMap<(u64, u64), Pending>,
+    /// Whether none may be passed over too often; then the offset of each, by order of arrival.
+    in_turn: bool,
+    oldest: BTreeMap<u64, u64>,
     /// Where the last batch ended.
     position: u64,
+    /// Batches that have left.
+    left: u64,
 }
 
-#[derive(Default)]
 struct State {
     classes: [Class; CLASSES],
     arrivals: u64,
 }
 
+impl Default for State {
+    fn default() -> Self {
+        let class = |index| Class { in_turn: index == ASYNC_READ, ..Class::default() };
+        Self { classes: std::array::from_fn(class), arrivals: 0 }
+    }
+}
+
 impl Class {
+    fn add(&mut self, order: u64, pending: Pending) {
+        self.waiting += pending.length;
+        if self.in_turn {
+            self.oldest.insert(order, pending.offset);
+        }
+        self.pending.insert((pending.offset, order), pending);
+    }
+
+    fn remove(&mut self, key: (u64, u64)) -> Pending {
+        self.oldest.remove(&key.1);
+        self.pending.remove(&key).expect("just found")
+    }
+
+    /// The first one that was passed over too often, with what waits close before it.
+    fn passed_over(&self) -> Option<(u64, u64)> {
+        let (&order, &offset) = self.oldest.first_key_value()?;
+        let mut first = (offset, order);
+        let oldest = &self.pending[&first];
+        if self.left - oldest.left_before < PASSED_MAX {
+            return None;
+        }
+        for (&key, before) in self.pending.range(..first).rev() {
+            let is_close = before.end() + READ_GAP_MAX >= first.0 && oldest.end() - before.offset <= JOIN_MAX;
+            if !is_close || before.is_read() != oldest.is_read() {
+                break;
+            }
+            first = key;
+        }
+        Some(first)
+    }
+
     /// The next transfers that travel as one; none when none waits.
     fn next_batch(&mut self) -> Vec<Pending> {
-        let start = self.pending.range((self.position, 0)..).next().or_else(|| self.pending.iter().next());
-        let Some((&key, _)) = start else { return Vec::new() };
-        let first = self.pending.remove(&key).expect("just found");
+        let in_order = || self.pending.range((self.position, 0)..).next().or_else(|| self.pending.iter().next());
+        let Some(key) = self.passed_over().or_else(|| in_order().map(|(&key, _)| key)) else { return Vec::new() };
+        self.left += 1;
+        let first = self.remove(key);
         let (begin, is_read) = (first.offset, first.is_read());
         let mut end = first.end();
         let mut batch = vec![first];
@@ -112,7 +162,7 @@ impl Class {
                 break;
             }
             end = next.end();
-            batch.push(self.pending.remove(&key).expect("just found"));
+            batch.push(self.remove(key));
         }
         self.position = end;
         self.waiting -= batch.iter().map(|pending| pending.length).sum::<u64>();
@@ -190,8 +240,8 @@ impl Queue {
                 let order = state.arrivals;
                 let (reply, answer) = oneshot::channel();
                 let class = &mut state.classes[class];
-                class.pending.insert((offset, order), Pending { offset, length, io, arrived, reply });
-                class.waiting += length;
+                let left_before = class.left;
+                class.add(order, Pending { offset, length, io, arrived, left_before, reply });
                 let one_more = class.active < most && class.waiting >= JOIN_MAX;
                 let batch = if one_more {
                     class.active += 1;
@@ -376,6 +426,24 @@ mod tests {
             queue.write(index * 4096, data, Priority::AsyncWrite)
         });
         futures::future::join_all(writes).await
+    }
+
+    #[tokio::test]
+    async fn what_is_read_ahead_is_not_passed_over_for_long() {
+        let offsets = [50u64, 60, 70, 80, 10, 90, 99].map(|at| at << 20);
+        let order_of = |in_turn: bool| {
+            let mut class = Class { in_turn, position: 50 << 20, ..Class::default() };
+            for (order, offset) in (0..).zip(offsets) {
+                let (reply, _) = oneshot::channel();
+                let io = Io::Read(ReadSlot::whole(4096).1);
+                let (arrived, left_before) = (Instant::now(), class.left);
+                class.add(order, Pending { offset, length: 4096, io, arrived, left_before, reply });
+            }
+            std::iter::from_fn(|| class.next_batch().first().map(|first| first.offset >> 20)).collect::<Vec<_>>()
+        };
+        assert_eq!(order_of(false), [50, 60, 70, 80, 90, 99, 10]);
+        // After two by their places, those that came first.
+        assert_eq!(order_of(true), [50, 60, 70, 80, 10, 90, 99]);
     }
 
     #[tokio::test]
