@@ -27,7 +27,7 @@ const READ_ATTEMPTS: usize = 16;
 /// Blocks of one read under way at a time.
 const READ_WIDTH: usize = 64;
 /// Bytes that one prefetch has under way at a time.
-const PREFETCH_BYTES: usize = 8 << 20;
+const PREFETCH_BYTES: usize = 32 << 20;
 /// Bytes of it that one task looks after.
 const PREFETCH_LOT: usize = 512 << 10;
 
@@ -328,7 +328,7 @@ impl Dnode {
             let state = self.state.lock();
             (state.max_blkid, state.block_size as usize)
         };
-        let width = (PREFETCH_BYTES / size).clamp(4, 256);
+        let width = (PREFETCH_BYTES / size).clamp(4, 2048);
         let range = blkid..blkid.saturating_add(count).min(last.saturating_add(1));
         let reader = self.core.reader(self.object(), Priority::AsyncRead);
         if range.is_empty() || !reader.store.keeps_data(reader.objset) {
@@ -345,7 +345,7 @@ impl Dnode {
                     join_all((first..end).map(|blkid| this.read_block(blkid, Priority::AsyncRead))).await;
                 })
             });
-            futures::stream::iter(lots).buffered((width / lot).max(1)).for_each(|_| async {}).await;
+            futures::stream::iter(lots).buffer_unordered((width / lot).max(1)).for_each(|_| async {}).await;
         });
     }
 

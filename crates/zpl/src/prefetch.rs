@@ -4,7 +4,7 @@
 //! doubles with every hit up to [`WINDOW_MAX`] bytes; it is refilled when half of it has been read.
 
 /// Largest distance fetched ahead, in bytes.
-const WINDOW_MAX: u64 = 16 << 20;
+const WINDOW_MAX: u64 = 32 << 20;
 /// First distance fetched ahead, in bytes.
 const WINDOW_MIN: u64 = 256 << 10;
 /// Window of a stream that is expected to go on, in bytes.
