@@ -9,7 +9,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use platter_dmu::{Objset, Totals, Tx};
-use platter_dsl::pool::FilesystemSpace;
+use platter_dsl::FilesystemSpace;
 use platter_dsl::report::DatasetReport;
 use platter_dsl::{FilesystemMaker, FilesystemOptions, Pool};
 use platter_fuse::FuseError;

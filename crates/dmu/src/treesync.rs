@@ -31,8 +31,8 @@ use crate::numbers;
 use crate::objset::WriteProperties;
 use crate::policy::{self, BlockKind};
 
-/// Bytes of block writes in flight per object set: what gathers in the devices' queues meanwhile travels together. Small
-/// blocks count as if they had the least size, since each is work whatever its size.
+/// Bytes of block writes in flight per object set: what gathers in the devices' queues meanwhile travels together.
+/// Small blocks count as if they had the least size, since each is work whatever its size.
 const BYTES_IN_FLIGHT: usize = 32 << 20;
 const BYTES_LEAST: usize = 16 << 10;
 /// Lowest-level indirect blocks in memory at a time, per object set.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use platter_dmu::Objset;
@@ -18,13 +18,14 @@ use crate::dataset::Dataset;
 use crate::dir::StoredProperty;
 use crate::environment::Environment;
 use crate::error::{PoolError, Result};
+use crate::filesystem_space::FilesystemSpace;
 use crate::properties::AtCreation;
 use crate::report::{DatasetReport, Detail, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
 use crate::request::{Changed, CreateRequest, ImportRequest, PoolChange, Setting};
 use crate::txgs::TxgsReport;
 use crate::{
     change, change_properties, create, dataset_report, destroy, discover, events, history, import, intent,
-    log_spacemaps, member_check, multihost, names, pool_properties, properties, rename, scrub, space, status, sync,
+    log_spacemaps, member_check, multihost, names, pool_properties, properties, rename, scrub, status, sync,
     version_limits,
 };
 
@@ -658,51 +659,6 @@ impl Pool {
     /// # Errors
     /// It does not exist.
     pub fn filesystem_space(&self, name: &str) -> Result<FilesystemSpace> {
-        Ok(FilesystemSpace { core: self.core.clone(), dataset: self.find(name)?, plenty: AtomicU64::new(u64::MAX) })
-    }
-}
-
-/// There is plenty of room when all that can wait for disk would fit so many times: it is written in two groups at most
-/// before that is looked at again, and what it costs more on disk the gate looks after.
-const PLENTY: u64 = 4;
-
-/// Space of one file system; cheap to ask.
-pub struct FilesystemSpace {
-    core: Arc<Core>,
-    dataset: Arc<Dataset>,
-    /// The last group on disk when there was so much room that no group could fill it; what is used and what is allowed
-    /// changes with the groups.
-    plenty: AtomicU64,
-}
-
-impl FilesystemSpace {
-    /// Bytes that can still be written: quotas and reservations included.
-    pub fn available(&self) -> u64 {
-        space::available(&self.core, &self.dataset)
-    }
-
-    /// Bytes that the file system references.
-    pub fn referenced(&self) -> u64 {
-        self.dataset.phys.lock().referenced_bytes
-    }
-
-    /// Whether `bytes` more may be written; `false` asks to try again when all that waits is on disk.
-    ///
-    /// # Errors
-    /// [`platter_zio::ZioError::Quota`] or [`platter_zio::ZioError::NoSpace`] when it is certain that they may not.
-    pub fn admit(&self, bytes: u64) -> platter_zio::Result<bool> {
-        let (synced, most) = (self.core.gate.synced_txg(), self.core.gate.dirty_max());
-        if bytes <= most && self.plenty.load(Ordering::Relaxed) == synced.0 {
-            return Ok(true);
-        }
-        if bytes <= most && self.available() / PLENTY > most {
-            self.plenty.store(synced.0, Ordering::Relaxed);
-            return Ok(true);
-        }
-        match space::admit(&self.core, &self.dataset, bytes) {
-            space::Admission::Yes => Ok(true),
-            space::Admission::AfterSync => Ok(false),
-            space::Admission::No(error) => Err(error),
-        }
+        Ok(FilesystemSpace::new(self.core.clone(), self.find(name)?))
     }
 }

@@ -19,9 +19,9 @@ use crate::core::Core;
 /// How many groups are kept (`zfs_txg_history`).
 pub const GROUPS_MAX: usize = 100;
 
-/// One finished group. Bytes and operations are those of the leaf vdevs from the start of its sync to its end, parity and
-/// copies included, without labels and uberblocks; what intent logs, readers and a scrub did meanwhile is among them.
-/// Operations are what the devices got, neighbours joined to one (`zpool iostat -v` counts them before that).
+/// One finished group. Bytes and operations are those of the leaf vdevs from the start of its sync to its end, parity
+/// and copies included, without labels and uberblocks; what intent logs, readers and a scrub did meanwhile is among
+/// them. Operations are what the devices got, neighbours joined to one (`zpool iostat -v` counts them before that).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TxgReport {
     /// Its number.

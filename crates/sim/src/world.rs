@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use platter_device::gpt::GptIds;
 use platter_device::{BlockDevice, DeviceError, DeviceSource, OpenOptions, PathKind};
 use platter_dmu::{Objset, Tx};
-use platter_dsl::pool::FilesystemSpace;
+use platter_dsl::FilesystemSpace;
 use platter_dsl::{Environment, FilesystemMaker, FilesystemOptions, Pool};
 use platter_zpl::{CreateOptions, MountOptions, SpaceInfo, Zpl};
 

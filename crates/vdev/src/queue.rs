@@ -29,8 +29,8 @@ use crate::histograms::{CLASSES, Direction, Histograms};
 const JOIN_MAX: u64 = 1 << 20;
 /// Most bytes read for nothing between two joined reads (`zfs_vdev_read_gap_limit`).
 const READ_GAP_MAX: u64 = 32 << 10;
-/// How often others may leave before a read ahead that came earlier. These come in no strict order, and one that is passed
-/// over waits until the rest has left; but a reader wants them in theirs.
+/// How often others may leave before a read ahead that came earlier. These come in no strict order, and one that is
+/// passed over waits until the rest has left; but a reader wants them in theirs.
 const PASSED_MAX: u64 = 2;
 /// Most pieces of a joined transfer; the kernel takes 1024 segments, and a write may have a few for each piece.
 const PIECES_MAX: usize = 200;

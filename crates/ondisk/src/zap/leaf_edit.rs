@@ -1,8 +1,8 @@
 //! Changing a fat ZAP's leaf block.
 //!
 //! Invariants:
-//! - adding, replacing and removing an entry look first whether all they will touch is sound: one that fails has changed
-//!   nothing, so that a block may be changed where it lies. (Dividing a leaf needs copies.)
+//! - adding, replacing and removing an entry look first whether all they will touch is sound: one that fails has
+//!   changed nothing, so that a block may be changed where it lies. (Dividing a leaf needs copies.)
 //!
 //! and after each successful change:
 //! - every chunk is free, an entry, or in exactly one name or value; the header's counts agree;
