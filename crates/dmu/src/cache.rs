@@ -34,6 +34,11 @@ impl DnodeCache {
         (Some(dnode), evicted)
     }
 
+    /// Whether there is one that is in use or was lately.
+    pub(crate) fn has(&self, object: u64) -> bool {
+        self.all.get(&object).is_some_and(|dnode| dnode.strong_count() > 0)
+    }
+
     pub(crate) fn insert(&mut self, object: u64, dnode: Arc<Dnode>) -> Evicted {
         self.all.insert(object, Arc::downgrade(&dnode));
         self.old.remove(&object);

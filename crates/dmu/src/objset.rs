@@ -320,16 +320,26 @@ impl Objset {
         self.open_dnode(object, generation, &block)?.ok().flatten()
     }
 
+    /// The dnode of an object that nobody uses, without opening it, when memory has its block: for a look at attributes
+    /// that will not be asked for again soon. `None` as well when somebody uses it, as only he knows what has changed.
+    pub fn dnode_at_rest(&self, object: ObjectId) -> Option<DnodePhys> {
+        if is_special(object) || !object.is_some() || object.0 >= MAX_OBJECT || self.cache.lock().has(object.0) {
+            return None;
+        }
+        let generation = self.generation.load(Ordering::Acquire);
+        let block = self.meta.read_block_now(object.0 / PER_BLOCK)?;
+        let phys = decode_slot(object, &block).ok()??;
+        let cache = self.cache.lock();
+        let is_at_rest = !cache.has(object.0) && self.generation.load(Ordering::Acquire) == generation;
+        is_at_rest.then_some(phys)
+    }
+
     /// Opens the object in its dnode block, as that was when dnode blocks had this `generation`: the outer `None` says
     /// that they have changed since, the inner one that it is not allocated.
     fn open_dnode(&self, object: ObjectId, generation: u64, block: &[u8]) -> Option<Result<Option<Arc<Dnode>>>> {
-        let slot = (object.0 % PER_BLOCK) as usize;
-        let phys = match numbers::dnode_slots(block).find(|&(at, _)| at >= slot) {
-            Some((at, _)) if at == slot => match DnodePhys::decode(&block[slot * DNODE_SIZE..]) {
-                Ok(phys) => phys,
-                Err(e) => return Some(Err(ZioError::corrupt("dnode", format!("object {object}: {e}")))),
-            },
-            _ => None,
+        let phys = match decode_slot(object, block) {
+            Ok(phys) => phys,
+            Err(error) => return Some(Err(error)),
         };
         let mut cache = self.cache.lock();
         if self.generation.load(Ordering::Acquire) != generation {
@@ -596,5 +606,14 @@ impl Objset {
 impl std::fmt::Debug for Objset {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "object set {}", self.core.params.id)
+    }
+}
+/// The object's dnode in its dnode block; `None` when it is not allocated.
+fn decode_slot(object: ObjectId, block: &[u8]) -> Result<Option<DnodePhys>> {
+    let slot = (object.0 % PER_BLOCK) as usize;
+    match numbers::dnode_slots(block).find(|&(at, _)| at >= slot) {
+        Some((at, _)) if at == slot => DnodePhys::decode(&block[slot * DNODE_SIZE..])
+            .map_err(|e| ZioError::corrupt("dnode", format!("object {object}: {e}"))),
+        _ => Ok(None),
     }
 }

@@ -22,7 +22,7 @@ use crate::phys::Phys;
 use crate::sa_table::SaTable;
 use crate::salt::Salts;
 use crate::user_quota::Quotas;
-use crate::znode::Znode;
+use crate::znode::{self, Znode};
 use crate::znode_legacy;
 
 /// Files kept in memory when the mount does not say: each costs 2.3 KiB. The kernel keeps the attributes of all that it
@@ -329,9 +329,17 @@ impl Zpl {
     /// # Errors
     /// [`ZplError::Stale`] when the object is gone; damage.
     pub async fn getattr(&self, object: ObjectId) -> Result<Attr> {
+        if let Some(attr) = self.attr_at_rest(object) {
+            return Ok(attr);
+        }
         let znode = self.znode(object).await?;
         znode.check()?;
         Ok(znode.attr())
+    }
+
+    /// Attributes of an object that nobody uses. Whoever asks keeps them himself, so it is not worth a place in memory.
+    pub(crate) fn attr_at_rest(&self, object: ObjectId) -> Option<Attr> {
+        znode::attr_at_rest(&self.os, &self.table, object)
     }
 
     /// Counts `object` as open once more: while it is, unlinking its last name does not free it.

@@ -247,8 +247,13 @@ impl Phys {
         if dnode.info().bonus_type != object_type::SA || dnode.has_spill() {
             return None;
         }
+        Self::of_bonus(&dnode.bonus(), table, dnode.object())
+    }
+
+    /// What a bonus alone says of `object`; `None` when that is no file.
+    pub fn of_bonus(bonus: &[u8], table: &SaTable, object: ObjectId) -> Option<Self> {
         let mut phys = Self::empty();
-        phys.absorb(&dnode.bonus(), table, dnode.object()).ok()?;
+        phys.absorb(bonus, table, object).ok()?;
         FileKind::from_mode(phys.mode).map(|_| phys)
     }
 

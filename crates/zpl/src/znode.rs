@@ -201,30 +201,57 @@ impl Znode {
     /// What `stat` tells.
     pub fn attr(&self) -> Attr {
         let info = self.dnode.info();
-        let state = self.state.lock();
-        let phys = &state.phys;
-        let kind = phys.kind();
-        Attr {
-            object: self.object,
-            generation: phys.generation,
-            kind,
-            mode: (phys.mode & 0o7777) as u32,
-            uid: user_id(phys.uid),
-            gid: user_id(phys.gid),
-            size: phys.size,
-            // The dnode itself is counted too, as OpenZFS does: a file whose data is not on disk yet must not look like
-            // one big hole to archivers.
-            blocks: info.used.div_ceil(512) + u64::from(info.dnode_size / 512),
-            block_size: info.block_size.max(4096),
-            links: phys.links.min(u64::from(u32::MAX)) as u32,
-            rdev: phys.rdev.map_or(0, rdev_to_user),
-            atime: Timestamp::from_words(phys.atime),
-            mtime: Timestamp::from_words(phys.mtime),
-            ctime: Timestamp::from_words(phys.ctime),
-            crtime: Timestamp::from_words(phys.crtime),
-            flags: phys.flags,
-            project: phys.project(),
-        }
+        let space = Space { used: info.used, block_size: info.block_size, dnode_size: info.dnode_size };
+        attr_of(self.object, &self.state.lock().phys, &space)
+    }
+}
+
+/// What an object takes up.
+struct Space {
+    used: u64,
+    block_size: u32,
+    dnode_size: u32,
+}
+
+/// What `stat` tells of an object that nobody uses, looked up without making a [`Znode`] of it; `None` when that
+/// cannot be done from memory.
+pub(crate) fn attr_at_rest(os: &Objset, table: &SaTable, object: ObjectId) -> Option<Attr> {
+    let dnode = os.dnode_at_rest(object)?;
+    let is_file = [object_type::PLAIN_FILE_CONTENTS, object_type::DIRECTORY_CONTENTS].contains(&dnode.object_type);
+    if !is_file || dnode.bonus_type != object_type::SA || dnode.spill.is_some() {
+        return None;
+    }
+    let phys = Phys::of_bonus(&dnode.bonus, table, object)?;
+    let space = Space {
+        used: dnode.used_bytes(),
+        block_size: dnode.data_block_size() as u32,
+        dnode_size: (dnode.slots() * 512) as u32,
+    };
+    Some(attr_of(object, &phys, &space))
+}
+
+fn attr_of(object: ObjectId, phys: &Phys, space: &Space) -> Attr {
+    let kind = phys.kind();
+    Attr {
+        object,
+        generation: phys.generation,
+        kind,
+        mode: (phys.mode & 0o7777) as u32,
+        uid: user_id(phys.uid),
+        gid: user_id(phys.gid),
+        size: phys.size,
+        // The dnode itself is counted too, as OpenZFS does: a file whose data is not on disk yet must not look like one
+        // big hole to archivers.
+        blocks: space.used.div_ceil(512) + u64::from(space.dnode_size / 512),
+        block_size: space.block_size.max(4096),
+        links: phys.links.min(u64::from(u32::MAX)) as u32,
+        rdev: phys.rdev.map_or(0, rdev_to_user),
+        atime: Timestamp::from_words(phys.atime),
+        mtime: Timestamp::from_words(phys.mtime),
+        ctime: Timestamp::from_words(phys.ctime),
+        crtime: Timestamp::from_words(phys.crtime),
+        flags: phys.flags,
+        project: phys.project(),
     }
 }
 

@@ -235,6 +235,35 @@ async fn a_remembered_object_keeps_its_number_until_it_is_forgotten() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_uses_is_looked_up_as_it_is() {
+    let (pool, zpl) = mounted().await;
+    let root = zpl.root();
+    let file = zpl.create(root, b"file", FILE).await.unwrap().object;
+    zpl.write(file, 0, &[7; 300_000], false).await.unwrap();
+    zpl.symlink(root, b"link", b"somewhere", FILE).await.unwrap();
+    zpl.mkdir(root, b"dir", DIR).await.unwrap();
+    zpl.mknod(root, b"null", FileKind::CharDevice, 0x0103, FILE).await.unwrap();
+    zpl.sync().await.unwrap();
+    let names = [&b"file"[..], b"link", b"dir", b"null"];
+    let mut before = Vec::new();
+    for name in names {
+        before.push(zpl.lookup(root, name).await.unwrap());
+    }
+    pool.reload().await;
+    let zpl = pool.mount().await;
+    // The first one reads the block that they share, and may take the other way.
+    zpl.lookup(root, b"file").await.unwrap();
+    for (name, before) in names.into_iter().zip(before) {
+        let at_rest = zpl.lookup(root, name).await.unwrap();
+        assert_eq!(at_rest, before);
+        assert_eq!(zpl.open(at_rest.object).await.unwrap(), before);
+        zpl.setattr(at_rest.object, SetAttr { uid: Some(99), ..SetAttr::default() }).await.unwrap();
+        assert_eq!(zpl.lookup(root, name).await.unwrap().uid, 99);
+        zpl.release(at_rest.object).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_locked_directory_keeps_its_names() {
     let (_pool, zpl) = mounted().await;
     let root = zpl.root();
