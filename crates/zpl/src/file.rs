@@ -62,7 +62,7 @@ impl Zpl {
             let mut streams = znode.streams.lock();
             (streams.read(offset, end, size), streams.is_long(end))
         };
-        if let Some(range) = ahead {
+        for range in ahead {
             let first = range.start / block_size;
             znode.dnode.prefetch(first, range.end.div_ceil(block_size) - first);
         }
