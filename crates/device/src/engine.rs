@@ -12,6 +12,7 @@ use platter_buffer::Buf;
 use tokio::sync::oneshot;
 
 use crate::file::EngineKind;
+use crate::local;
 use crate::pool::Pool;
 use crate::ring::Ring;
 use crate::slot::ReadSlot;
@@ -84,7 +85,7 @@ pub(crate) struct Op {
 
 /// Who carries out a device's transfers.
 pub(crate) enum Engine {
-    /// The ring, which all devices share.
+    /// The ring of the thread that asks, if it has one, else that which all share.
     Ring(&'static Ring),
     /// Threads of the device's own.
     Pool(Pool),
@@ -117,7 +118,11 @@ impl Engine {
         let (reply, answer) = oneshot::channel();
         let op = Op { file: file.clone(), offset, work, reply };
         match self {
-            Self::Ring(ring) => ring.submit(op),
+            Self::Ring(ring) => {
+                if let Err(op) = local::submit(op) {
+                    ring.submit(op);
+                }
+            }
             Self::Pool(pool) => pool.submit(op),
         }
         answer.await.unwrap_or_else(|_| (Work::Flush, Err(io::Error::other("the I/O thread ended"))))

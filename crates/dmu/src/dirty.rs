@@ -149,12 +149,11 @@ impl State {
 
     /// All unsynced changes, newest group first.
     pub(crate) fn newest_first(&self) -> impl Iterator<Item = &DirtySlot> {
-        let mut slots = [None; TXG_SLOTS];
-        for (view, slot) in slots.iter_mut().zip(&self.slots) {
-            *view = slot.as_deref();
-        }
-        slots.sort_unstable_by_key(|slot| std::cmp::Reverse(slot.map_or(0, |slot: &DirtySlot| slot.txg.0)));
-        slots.into_iter().flatten().chain(self.syncing.as_deref())
+        // Groups that are unfinished at the same time follow each other, each in the slot after the one before.
+        let last = self.slots.iter().flatten().map(|slot| slot.txg.0).max();
+        let groups =
+            last.into_iter().flat_map(|last| (0..TXG_SLOTS as u64).filter_map(move |back| last.checked_sub(back)));
+        groups.filter_map(|txg| self.slot_if_any(Txg(txg))).chain(self.syncing.as_deref())
     }
 
     pub(crate) fn newest(&self, blkid: u64) -> Newest {

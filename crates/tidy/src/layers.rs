@@ -6,11 +6,11 @@ use crate::{Complaint, Source};
 
 /// The layers from the bottom up; crates of one layer do not know each other. The tests of a crate may use any other.
 const LAYERS: [&[&str]; 16] = [
-    &["buffer", "nvlist", "parity", "transport"],
+    &["buffer", "nvlist", "parity"],
     &["ondisk"],
     &["checksum", "compress"],
     &["device"],
-    &["zio"],
+    &["zio", "transport"],
     &["vdev"],
     &["spa"],
     &["dmu"],

@@ -11,10 +11,13 @@
 //! thread, a moment later when there was something a moment ago: nobody waits for it, each look wakes the thread, and
 //! what has gathered meanwhile comes at once.
 //!
+//! What a request reads from disks or writes there travels on the ring of the thread that serves it, in the same system
+//! calls: no other thread is woken for it.
+//!
 //! Invariants:
 //! - a command is handed in by the thread that has its place, and its completion comes to that thread;
 //! - a thread ends when the kernel has given up all places of its pair, that is when the mount is gone, and its tasks
-//!   have ended.
+//!   and transfers have ended.
 
 use std::io;
 use std::sync::Arc;
@@ -22,6 +25,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use platter_device::LocalTransfers;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -48,6 +52,8 @@ const GATHERING: Duration = Duration::from_millis(1);
 /// Completions that are no request's.
 const WAKE: u64 = u64::MAX;
 const DEVICE: u64 = u64::MAX - 1;
+/// Transfers have numbers from here, requests below.
+const TRANSFERS: u64 = 1 << 32;
 
 /// Where the length lies in an entry of the submission queue (`struct io_uring_sqe`).
 const SQE_LEN_AT: usize = 24;
@@ -67,6 +73,7 @@ pub(crate) struct Ring {
     pair: Arc<Pair>,
     mailbox: Arc<Mailbox>,
     tasks: Tasks,
+    transfers: LocalTransfers,
     /// By their numbers, those whose commands this ring has handed in.
     places: Vec<Option<Place>>,
     /// Where requests of `/dev/fuse` go; only in the ring that reads it.
@@ -152,8 +159,9 @@ impl Ring {
         buffer: Option<usize>,
     ) -> io::Result<Self> {
         let count = pair.live.load(Ordering::SeqCst);
-        let entries = (count as u32 + 2).next_power_of_two();
+        let entries = ((count + LocalTransfers::MOST) as u32 + 2).next_power_of_two();
         let ring = IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_submit_all().build(entries)?;
+        platter_device::allow_workers(&ring.submitter());
         let mut places: Vec<_> = places.into_iter().map(Some).collect();
         places.resize_with(count, || None);
         let tasks = Tasks::new(mailbox.clone());
@@ -164,6 +172,7 @@ impl Ring {
             pair,
             mailbox,
             tasks,
+            transfers: LocalTransfers::adopt(),
             places,
             buffer,
             gathering: Box::new(GATHERING.into()),
@@ -189,6 +198,7 @@ impl Ring {
         let mut completed = Vec::new();
         while !self.has_ended() {
             self.take_mail()?;
+            self.hand_in_transfers()?;
             // Asked after the mailbox knows, as the partner may see the last place go just now.
             let busy = self.mailbox.going_to_sleep() || self.has_ended();
             let entered = self.enter(!busy);
@@ -199,6 +209,7 @@ impl Ring {
                 match data {
                     WAKE => self.watch_wake()?,
                     DEVICE => self.read_device(receiver)?,
+                    number if number >= TRANSFERS => self.transfers.completed(number - TRANSFERS, result),
                     index => self.completed(index as usize, result, receiver)?,
                 }
             }
@@ -207,7 +218,7 @@ impl Ring {
     }
 
     fn has_ended(&self) -> bool {
-        self.pair.live.load(Ordering::SeqCst) == 0 && self.tasks.is_empty()
+        self.pair.live.load(Ordering::SeqCst) == 0 && self.tasks.is_empty() && self.transfers.is_empty()
     }
 
     /// Hands in what there is, and waits for something when `wait`. After a while without anything to do, the memory of
@@ -275,6 +286,16 @@ impl Ring {
                 self.commit(index)?;
             }
             mail = self.mailbox.take();
+        }
+        Ok(())
+    }
+
+    /// Hands in what tasks read and write.
+    fn hand_in_transfers(&mut self) -> io::Result<()> {
+        while let Some(entry) = self.transfers.next_entry() {
+            let number = entry.get_user_data() + TRANSFERS;
+            // SAFETY: `transfers` keeps what the entry names until its completion, or for ever.
+            unsafe { self.push(&entry.user_data(number).into())? };
         }
         Ok(())
     }

@@ -45,10 +45,7 @@ impl Zpl {
                 // The entry cannot be removed, nor its object's number be used again, before the znode is in hand.
                 let _shared = directory.lock.read().await;
                 let object = self.find(&directory, name).await?.ok_or(ZplError::NotFound)?;
-                if let Some(attr) = self.attr_at_rest(object) {
-                    return Ok(attr);
-                }
-                return Ok(self.znode(object).await.map_err(missing_object(parent, object))?.attr());
+                return self.getattr(object).await.map_err(missing_object(parent, object));
             }
         };
         self.getattr(object).await

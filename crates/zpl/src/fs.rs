@@ -329,17 +329,16 @@ impl Zpl {
     /// # Errors
     /// [`ZplError::Stale`] when the object is gone; damage.
     pub async fn getattr(&self, object: ObjectId) -> Result<Attr> {
-        if let Some(attr) = self.attr_at_rest(object) {
-            return Ok(attr);
-        }
-        let znode = self.znode(object).await?;
+        let znode = match self.cache.peek(object) {
+            Some(znode) => znode,
+            // Nobody uses it. Whoever asks keeps its attributes himself, so it is not worth a place in memory.
+            None => match znode::attr_at_rest(&self.os, &self.table, object) {
+                Some(attr) => return Ok(attr),
+                None => self.znode(object).await?,
+            },
+        };
         znode.check()?;
         Ok(znode.attr())
-    }
-
-    /// Attributes of an object that nobody uses. Whoever asks keeps them himself, so it is not worth a place in memory.
-    pub(crate) fn attr_at_rest(&self, object: ObjectId) -> Option<Attr> {
-        znode::attr_at_rest(&self.os, &self.table, object)
     }
 
     /// Counts `object` as open once more: while it is, unlinking its last name does not free it.

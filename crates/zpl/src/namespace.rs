@@ -281,6 +281,18 @@ impl Zpl {
     async fn remove_entry(&self, parent: ObjectId, name: &[u8], directories: bool) -> Result<()> {
         self.check_writable()?;
         let directory = self.directory(parent).await?;
+        {
+            // Mostly the order of the locks is that in which one comes from the name to its object.
+            let _first = directory.lock.write().await;
+            check_alive(&directory)?;
+            let entry = self.find_entry(&directory, name).await?.ok_or(ZplError::NotFound)?;
+            if let Some(znode) = self.cache.peek(entry.object).filter(|znode| znode.object > directory.object) {
+                let _second = znode.lock.write().await;
+                if znode.check().is_ok() {
+                    return self.remove_locked(&directory, &znode, &entry.name, directories).await;
+                }
+            }
+        }
         loop {
             let object = self.find(&directory, name).await?.ok_or(ZplError::NotFound)?;
             let znode = match self.znode(object).await {
@@ -296,23 +308,28 @@ impl Zpl {
             check_alive(&directory)?;
             let entry = self.find_entry(&directory, name).await?.filter(|entry| entry.object == object);
             let Some(Entry { name, .. }) = entry.filter(|_| znode.check().is_ok()) else { continue };
-            let is_directory = znode.kind() == FileKind::Directory;
-            match (is_directory, directories) {
-                (true, false) => return Err(ZplError::IsDirectory),
-                (false, true) => return Err(ZplError::NotDirectory),
-                _ => {}
-            }
-            self.check_entries_removable(&directory)?;
-            self.check_removable(&znode).await?;
-
-            let tx = self.begin_net_free().await?;
-            let now = self.now();
-            directory.zap().remove(&tx, &name).await?;
-            self.entries_changed(&directory, &tx, -1, -i64::from(is_directory), now).await?;
-            self.drop_link(&znode, &tx, now).await?;
-            log::removed(&tx, parent, &name, is_directory);
-            return Ok(());
+            return self.remove_locked(&directory, &znode, &name, directories).await;
         }
+    }
+
+    /// Removes the entry `name` of `directory`, as it is stored, which names `znode`. The caller holds both locks.
+    async fn remove_locked(&self, directory: &Znode, znode: &Arc<Znode>, name: &[u8], directories: bool) -> Result<()> {
+        let is_directory = znode.kind() == FileKind::Directory;
+        match (is_directory, directories) {
+            (true, false) => return Err(ZplError::IsDirectory),
+            (false, true) => return Err(ZplError::NotDirectory),
+            _ => {}
+        }
+        self.check_entries_removable(directory)?;
+        self.check_removable(znode).await?;
+
+        let tx = self.begin_net_free().await?;
+        let now = self.now();
+        directory.zap().remove(&tx, name).await?;
+        self.entries_changed(directory, &tx, -1, -i64::from(is_directory), now).await?;
+        self.drop_link(znode, &tx, now).await?;
+        log::removed(&tx, directory.object, name, is_directory);
+        Ok(())
     }
 
     /// Moves `parent`/`name` to `new_parent`/`new_name`, replacing what is there as POSIX says.

@@ -65,7 +65,8 @@ impl Naming {
 
     /// The key for `name`; `None` when no entry can have that name.
     pub fn key(&self, name: &[u8]) -> Option<Key> {
-        let mut stored = name.to_vec();
+        let mut stored = Vec::with_capacity(name.len() + 1);
+        stored.extend_from_slice(name);
         if self.is_words() {
             if name.is_empty() || !name.len().is_multiple_of(8) {
                 return None;

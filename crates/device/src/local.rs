@@ -1,0 +1,158 @@
+//! Transfers that a thread starts go through a ring of its own, when it has one.
+//!
+//! A thread that waits on an io_uring for other reasons (requests of the kernel's) hands them in with what it hands in
+//! anyway, and takes their completions with its own: nobody else has to be woken for them, twice.
+//!
+//! Invariant: what a thread started is in its [`LocalTransfers`] until that is told that it is over.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use io_uring::squeue;
+
+use crate::engine::Op;
+use crate::flights::Flights;
+
+thread_local! {
+    static INCOMING: RefCell<Option<Rc<RefCell<Vec<Op>>>>> = const { RefCell::new(None) };
+}
+
+/// Gives `op` to the calling thread's own ring; gives it back when there is none.
+pub(crate) fn submit(op: Op) -> Result<(), Op> {
+    INCOMING.with_borrow(|incoming| match incoming {
+        Some(incoming) => {
+            incoming.borrow_mut().push(op);
+            Ok(())
+        }
+        None => Err(op),
+    })
+}
+
+/// What the calling thread started, for the ring that it owns.
+pub struct LocalTransfers {
+    incoming: Rc<RefCell<Vec<Op>>>,
+    flights: Flights,
+}
+
+impl std::fmt::Debug for LocalTransfers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LocalTransfers")
+    }
+}
+
+impl LocalTransfers {
+    /// Transfers with the kernel at most; their numbers are below this.
+    pub const MOST: usize = 64;
+
+    /// From now on the calling thread's transfers come here, until this is dropped.
+    pub fn adopt() -> Self {
+        let incoming = Rc::default();
+        INCOMING.set(Some(Rc::clone(&incoming)));
+        Self { incoming, flights: Flights::new(Self::MOST) }
+    }
+
+    /// Whether the thread waits for none.
+    pub fn is_empty(&self) -> bool {
+        self.incoming.borrow().is_empty() && self.flights.is_empty()
+    }
+
+    /// What is to be handed in next, with its number as user data. The memory that it names stays until
+    /// [`Self::completed`] gets that number, or for ever.
+    pub fn next_entry(&mut self) -> Option<squeue::Entry> {
+        self.incoming.borrow_mut().drain(..).for_each(|op| self.flights.add(op));
+        self.flights.next()
+    }
+
+    /// The kernel is done with `number`, with this result.
+    pub fn completed(&mut self, number: u64, result: i32) {
+        self.flights.completed(number, result);
+    }
+}
+
+impl Drop for LocalTransfers {
+    fn drop(&mut self) {
+        INCOMING.set(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use io_uring::IoUring;
+    use platter_buffer::Buf;
+
+    use super::*;
+    use crate::{BlockDevice, FileDevice, OpenOptions};
+
+    const LENGTH: usize = 256 << 10;
+
+    /// A device of the kind whose transfers travel on rings, if the kernel has any.
+    fn device() -> (tempfile::NamedTempFile, FileDevice) {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        file.as_file().set_len(LENGTH as u64).expect("its length");
+        let device = FileDevice::open(file.path(), OpenOptions::exclusive()).expect("it opens");
+        (file, device)
+    }
+
+    /// What a serving thread does: polls, hands in, waits, tells.
+    fn carry<T>(transfers: &mut LocalTransfers, ring: &mut IoUring, future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
+                return done;
+            }
+            let mut handed_in = 0;
+            while let Some(entry) = transfers.next_entry() {
+                // SAFETY: `transfers` keeps what the entry names until its completion.
+                unsafe { ring.submission().push(&entry) }.expect("room");
+                handed_in += 1;
+            }
+            assert!(handed_in > 0, "whatever is waited for was handed in here");
+            ring.submit_and_wait(handed_in).expect("the kernel takes it");
+            let done: Vec<_> = ring.completion().map(|entry| (entry.user_data(), entry.result())).collect();
+            done.into_iter().for_each(|(number, result)| transfers.completed(number, result));
+        }
+    }
+
+    #[test]
+    fn a_threads_transfers_go_through_its_own_ring() {
+        let Ok(mut ring) = IoUring::new(LocalTransfers::MOST as u32) else {
+            eprintln!("the kernel has no io_uring here");
+            return;
+        };
+        let (_file, device) = device();
+        let mut transfers = LocalTransfers::adopt();
+        let bytes: Vec<u8> = (0..LENGTH).map(|at| (at / 512) as u8).collect();
+        let data = vec![Buf::copy_from(&bytes)];
+        carry(&mut transfers, &mut ring, device.write(0, data)).expect("written");
+        carry(&mut transfers, &mut ring, device.flush()).expect("flushed");
+        // More at once than may be with the kernel.
+        let reads = (0..2 * LocalTransfers::MOST).map(|at| device.read((at as u64 % 64) * 4096, 4096));
+        let all = carry(&mut transfers, &mut ring, futures::future::join_all(reads));
+        for (at, read) in all.into_iter().enumerate() {
+            let from = (at % 64) * 4096;
+            assert_eq!(&read.expect("read")[..], &bytes[from..from + 4096]);
+        }
+        assert!(carry(&mut transfers, &mut ring, device.read(0, 4096)).is_ok() && transfers.is_empty());
+    }
+
+    #[test]
+    fn who_waits_for_a_ring_that_is_gone_is_told() {
+        let (_file, device) = device();
+        let transfers = LocalTransfers::adopt();
+        let mut read = pin!(device.read(0, 4096));
+        let mut context = Context::from_waker(Waker::noop());
+        if read.as_mut().poll(&mut context).is_ready() || transfers.is_empty() {
+            eprintln!("the kernel has no io_uring here");
+            return;
+        }
+        drop(transfers);
+        assert!(matches!(read.as_mut().poll(&mut context), Poll::Ready(Err(_))));
+        // The thread's next ones go where all others do.
+        futures::executor::block_on(device.read(0, 4096)).expect("read");
+    }
+}
