@@ -13,7 +13,7 @@ use platter_zio::ZioError;
 use tokio::sync::RwLockWriteGuard;
 
 use crate::attr::{Attr, FileKind, NewFile, RenameFlags, Timestamp};
-use crate::dir::{Entry, check_length, missing_object};
+use crate::dir::{check_length, missing_object};
 use crate::error::{Result, ZplError};
 use crate::fs::Zpl;
 use crate::log::{self, LoggedTx};
@@ -281,7 +281,7 @@ impl Zpl {
     async fn remove_entry(&self, parent: ObjectId, name: &[u8], directories: bool) -> Result<()> {
         self.check_writable()?;
         let directory = self.directory(parent).await?;
-        {
+        let mut object = {
             // Mostly the order of the locks is that in which one comes from the name to its object.
             let _first = directory.lock.write().await;
             check_alive(&directory)?;
@@ -292,23 +292,27 @@ impl Zpl {
                     return self.remove_locked(&directory, &znode, &entry.name, directories).await;
                 }
             }
-        }
+            entry.object
+        };
         loop {
-            let object = self.find(&directory, name).await?.ok_or(ZplError::NotFound)?;
-            let znode = match self.znode(object).await {
+            match self.znode(object).await {
                 // Either the entry is damaged, or somebody removed it a moment ago: looking again tells.
                 Err(ZplError::Stale) if self.find(&directory, name).await? == Some(object) => {
                     return Err(missing_object(parent, object)(ZplError::Stale));
                 }
-                Err(ZplError::Stale) => continue,
-                other => other?,
-            };
-            let both = sorted([&directory, &znode]);
-            let _guards = lock_all(&both).await;
-            check_alive(&directory)?;
-            let entry = self.find_entry(&directory, name).await?.filter(|entry| entry.object == object);
-            let Some(Entry { name, .. }) = entry.filter(|_| znode.check().is_ok()) else { continue };
-            return self.remove_locked(&directory, &znode, &name, directories).await;
+                Err(ZplError::Stale) => {}
+                other => {
+                    let znode = other?;
+                    let both = sorted([&directory, &znode]);
+                    let _guards = lock_all(&both).await;
+                    check_alive(&directory)?;
+                    let entry = self.find_entry(&directory, name).await?.filter(|entry| entry.object == object);
+                    if let Some(entry) = entry.filter(|_| znode.check().is_ok()) {
+                        return self.remove_locked(&directory, &znode, &entry.name, directories).await;
+                    }
+                }
+            }
+            object = self.find(&directory, name).await?.ok_or(ZplError::NotFound)?;
         }
     }
 
