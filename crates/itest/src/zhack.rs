@@ -2,7 +2,9 @@
 //! engine, syncs transaction groups and exports it again.
 //!
 //! It insists on opening `/dev/zfs` to ask whether the kernel has the pool; an empty file there answers "no". It gets
-//! that file in a mount namespace of its own, so the machine's `/dev` is not touched.
+//! that file in a mount namespace of its own, so the machine's `/dev` is not touched. While it has the pool it is
+//! written into `/etc/zfs/zpool.cache`, where a `zdb` that looks at another pool of that name would find it: it gets an
+//! `/etc/zfs` of its own as well.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,6 +18,7 @@ mount -t tmpfs none "$dev"
 for node in null zero full random urandom; do cp -a "/dev/$node" "$dev/"; done
 touch "$dev/zfs"
 mount --bind "$dev" /dev
+if [ -d /etc/zfs ]; then mount -t tmpfs none /etc/zfs; fi
 exec "$@""#;
 
 /// `zhack -d DIR ARGS...`, or `None` and a reported skip (not root, or not installed).
