@@ -1,6 +1,5 @@
 //! What an object set and its open objects share: the surroundings and the lists of what is dirty.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
 
@@ -19,8 +18,8 @@ use crate::objset::{Objset, ObjsetParams, WriteProperties};
 pub(crate) struct Core {
     pub(crate) params: ObjsetParams,
     pub(crate) properties: RwLock<WriteProperties>,
-    /// Objects changed per group, in the order in which they are synced. Holds them in memory.
-    dirty: Mutex<[BTreeMap<u64, Arc<Dnode>>; TXG_SLOTS]>,
+    /// Objects changed per group. Holds them in memory.
+    dirty: Mutex<[Vec<Arc<Dnode>>; TXG_SLOTS]>,
     /// Whether holes remember their birth (feature `hole_birth`).
     pub(crate) hole_birth: AtomicBool,
     pub(crate) objset: OnceLock<Weak<Objset>>,
@@ -56,8 +55,9 @@ impl Core {
         if self.params.read_only { Err(ZioError::ReadOnly) } else { Ok(()) }
     }
 
-    pub(crate) fn register_dirty(&self, txg: Txg, object: ObjectId, dnode: Arc<Dnode>) {
-        self.dirty.lock()[slot_of(txg)].insert(object.0, dnode);
+    /// `dnode` is changed in `txg`, and was not before.
+    pub(crate) fn register_dirty(&self, txg: Txg, dnode: Arc<Dnode>) {
+        self.dirty.lock()[slot_of(txg)].push(dnode);
     }
 
     pub(crate) fn forget_dirty(&self) {
@@ -65,8 +65,11 @@ impl Core {
         drop(changed);
     }
 
-    pub(crate) fn take_dirty(&self, txg: Txg) -> BTreeMap<u64, Arc<Dnode>> {
-        std::mem::take(&mut self.dirty.lock()[slot_of(txg)])
+    /// The objects changed in `txg`, in the order in which they are synced.
+    pub(crate) fn take_dirty(&self, txg: Txg) -> Vec<Arc<Dnode>> {
+        let mut dirty = std::mem::take(&mut self.dirty.lock()[slot_of(txg)]);
+        dirty.sort_unstable_by_key(|dnode| dnode.object());
+        dirty
     }
 
     pub(crate) fn any_dirty(&self, txg: Txg) -> bool {

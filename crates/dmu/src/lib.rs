@@ -15,6 +15,7 @@ mod dirty;
 pub mod dnode;
 mod flights;
 mod neighbours;
+mod number_sets;
 mod numbers;
 pub mod objset;
 mod policy;

@@ -7,6 +7,7 @@
 //!   before;
 //! - an object takes a run of slots that does not leave its dnode block.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use platter_ondisk::dnode::{DNODE_SIZE, DNODES_PER_BLOCK};
@@ -16,10 +17,10 @@ pub(crate) const PER_BLOCK: u64 = DNODES_PER_BLOCK as u64;
 
 #[derive(Default)]
 pub(crate) struct Numbers {
-    /// Allocated and not in a dnode block yet: number to slots.
-    pub(crate) pending: BTreeMap<u64, u8>,
-    /// Freed and still in a dnode block (or in `pending`): number to slots.
-    pub(crate) freed: BTreeMap<u64, u8>,
+    /// Allocated and not in a dnode block yet.
+    pub(crate) pending: Held,
+    /// Freed and still in a dnode block (or in `pending`).
+    pub(crate) freed: Held,
     /// Dnode blocks in which a sync made room.
     pub(crate) sparse: BTreeSet<u64>,
 }
@@ -27,9 +28,50 @@ pub(crate) struct Numbers {
 impl Numbers {
     /// Slots of `block` that memory knows to be taken, one bit each.
     pub(crate) fn mask(&self, block: u64) -> u32 {
-        let range = block * PER_BLOCK..(block + 1) * PER_BLOCK;
-        let taken = self.pending.range(range.clone()).chain(self.freed.range(range));
-        taken.fold(0, |mask, (&object, &slots)| mask | run_mask((object % PER_BLOCK) as u32, slots))
+        self.pending.slots(block).taken | self.freed.slots(block).taken
+    }
+}
+
+/// Objects, by the dnode block that they are in.
+#[derive(Default)]
+pub(crate) struct Held(BTreeMap<u64, Slots>);
+
+/// Some slots of a dnode block, one bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Slots {
+    /// Those in which an object begins.
+    pub(crate) first: u32,
+    /// All that the objects take.
+    taken: u32,
+}
+
+impl Held {
+    pub(crate) fn insert(&mut self, object: u64, slots: u8) {
+        let at = (object % PER_BLOCK) as u32;
+        let block = self.0.entry(object / PER_BLOCK).or_default();
+        block.first |= 1 << at;
+        block.taken |= run_mask(at, slots);
+    }
+
+    /// Takes out an object that came in with as many slots.
+    pub(crate) fn remove(&mut self, object: u64, slots: u8) {
+        let at = (object % PER_BLOCK) as u32;
+        let Entry::Occupied(mut block) = self.0.entry(object / PER_BLOCK) else { return };
+        block.get_mut().first &= !(1 << at);
+        block.get_mut().taken &= !run_mask(at, slots);
+        if block.get().first == 0 {
+            block.remove();
+        }
+    }
+
+    /// What is held of `block`.
+    pub(crate) fn slots(&self, block: u64) -> Slots {
+        self.0.get(&block).copied().unwrap_or_default()
+    }
+
+    /// The first block from `block` on of which something is held.
+    pub(crate) fn next_block(&self, block: u64) -> Option<u64> {
+        self.0.range(block..).next().map(|(&block, _)| block)
     }
 }
 
@@ -84,6 +126,21 @@ mod tests {
         assert_eq!(free_run(0, 32), Some(0));
         assert_eq!(free_run(0b1011, 2), Some(4));
         assert_eq!(free_run(u32::MAX, 1), None);
+    }
+
+    #[test]
+    fn held_objects_give_back_their_slots() {
+        let mut held = Held::default();
+        held.insert(33, 1);
+        held.insert(34, 2);
+        held.insert(100, 1);
+        assert_eq!(held.slots(1), Slots { first: 0b110, taken: 0b1110 });
+        assert_eq!((held.next_block(0), held.next_block(2), held.next_block(4)), (Some(1), Some(3), None));
+        held.remove(34, 2);
+        assert_eq!(held.slots(1), Slots { first: 0b10, taken: 0b10 });
+        held.remove(33, 1);
+        held.remove(33, 1);
+        assert_eq!((held.slots(1), held.next_block(0)), (Slots::default(), Some(3)));
     }
 
     #[test]

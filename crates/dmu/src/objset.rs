@@ -18,6 +18,7 @@ use crate::cache::DnodeCache;
 use crate::core::{Core, new_phys};
 use crate::dirty::{TXG_SLOTS, slot_of};
 use crate::dnode::{Dnode, NewDnode, check_block_size, is_special};
+use crate::number_sets::NumberSets;
 use crate::numbers::{self, Numbers, PER_BLOCK};
 use crate::userused::{self, Totals, UserAccounting};
 
@@ -111,6 +112,7 @@ pub struct Objset {
     pub(crate) head_dirty: Mutex<[bool; TXG_SLOTS]>,
     pub(crate) cache: Mutex<DnodeCache>,
     pub(crate) numbers: Mutex<Numbers>,
+    pub(crate) sets: NumberSets,
     /// The ZAPs with the totals per user, group and project.
     pub(crate) special: Mutex<[Option<Arc<Dnode>>; 3]>,
     /// The totals of projects are being counted for the first time.
@@ -159,6 +161,7 @@ impl Objset {
             head_dirty: Mutex::default(),
             cache: Mutex::default(),
             numbers: Mutex::default(),
+            sets: NumberSets::default(),
             special: Mutex::new(special),
             recount: Mutex::default(),
             allocator: tokio::sync::Mutex::default(),
@@ -507,7 +510,7 @@ impl Objset {
         self.numbers.lock().freed.insert(object.0, slots);
         let marked = dnode.mark_freed(tx);
         if marked.is_err() && !dnode.is_freed() {
-            self.numbers.lock().freed.remove(&object.0);
+            self.numbers.lock().freed.remove(object.0, slots);
         }
         marked
     }
@@ -520,27 +523,23 @@ impl Objset {
         let mut next = after.0.saturating_add(1);
         while next < MAX_OBJECT {
             let block = next / PER_BLOCK;
-            let in_block = next..(block + 1) * PER_BLOCK;
             let (pending, freed) = {
                 let numbers = self.numbers.lock();
-                let freed: Vec<u64> = numbers.freed.range(in_block.clone()).map(|(&object, _)| object).collect();
-                let pending = numbers.pending.range(in_block.clone()).map(|(&object, _)| object);
-                (pending.filter(|object| !freed.contains(object)).min(), freed)
+                (numbers.pending.slots(block).first, numbers.freed.slots(block).first)
             };
             let dnodes = self.meta.read_block(block, Priority::SyncRead).await?;
-            let on_disk = numbers::dnode_slots(&dnodes)
-                .map(|(slot, _)| block * PER_BLOCK + slot as u64)
-                .find(|object| in_block.contains(object) && !freed.contains(object));
-            if let Some(object) = on_disk.into_iter().chain(pending).min() {
-                return Ok(Some(ObjectId(object)));
+            let on_disk = numbers::dnode_slots(&dnodes).fold(0, |mask, (slot, _)| mask | 1u32 << slot);
+            let wanted = (on_disk | pending) & !freed & u32::MAX << (next % PER_BLOCK);
+            if wanted != 0 {
+                return Ok(Some(ObjectId(block * PER_BLOCK + u64::from(wanted.trailing_zeros()))));
             }
-            next = in_block.end;
+            next = (block + 1) * PER_BLOCK;
             // The next dnode block that is there: on disk, being synced, or only in memory.
             let (tree, dirty) = {
                 let state = self.meta.state.lock();
                 (state.disk.clone(), state.next_dirty(block + 1))
             };
-            let pending = self.numbers.lock().pending.range(next..).next().map(|(&object, _)| object / PER_BLOCK);
+            let pending = self.numbers.lock().pending.next_block(block + 1);
             let reader = self.core.reader(ObjectId(0), Priority::SyncRead);
             let on_disk = match reader.find(&tree, block + 1, tree.max_blkid, |_, bp| !bp.is_hole()).await {
                 // A sync replaced the tree meanwhile.
@@ -579,7 +578,7 @@ impl Objset {
 
     /// Whether anything was changed in `txg` and not yet synced.
     pub fn is_dirty(&self, txg: Txg) -> bool {
-        self.core.any_dirty(txg) || self.head_dirty.lock()[slot_of(txg)]
+        self.core.any_dirty(txg) || self.head_dirty.lock()[slot_of(txg)] || self.sets.is_changed(txg)
     }
 
     /// Whether anything was changed in some group and not yet synced.

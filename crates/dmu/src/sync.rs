@@ -1,8 +1,9 @@
 //! Writing what a group changed in an object set (`dmu_objset_sync`, `dnode_sync`).
 //!
-//! Order: the dirty objects' trees, all beside each other; the totals per user, group and project; the dnodes into
-//! the meta-dnode's blocks; the meta-dnode's tree; the object set's head. Each object's new tree replaces its old one
-//! in memory as soon as it is written; readers and writers of the next group never wait for any of it.
+//! Order: what joins or leaves sets of numbers; the dirty objects' trees, all beside each other; the totals per user,
+//! group and project; the dnodes into the meta-dnode's blocks; the meta-dnode's tree; the object set's head. Each
+//! object's new tree replaces its old one in memory as soon as it is written; readers and writers of the next group
+//! never wait for any of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use platter_zio::{Priority, Result};
 use crate::blocktree::levels_for;
 use crate::dirty::{DirtySlot, slot_of};
 use crate::dnode::Dnode;
+use crate::number_sets;
 use crate::numbers::PER_BLOCK;
 use crate::objset::Objset;
 use crate::policy;
@@ -51,6 +53,7 @@ struct Synced {
 
 pub(crate) async fn sync(objset: &Arc<Objset>, txg: Txg, pass: u32) -> Result<BlkPtr> {
     let core = &objset.core;
+    number_sets::apply(objset, txg).await?;
     let head_dirty = std::mem::take(&mut objset.head_dirty.lock()[slot_of(txg)]);
     let dirty = core.take_dirty(txg);
     if dirty.is_empty() && !head_dirty && objset.meta.state.lock().slot_if_any(txg).is_none() {
@@ -62,15 +65,15 @@ pub(crate) async fn sync(objset: &Arc<Objset>, txg: Txg, pass: u32) -> Result<Bl
     core.forget_unsynced(txg);
     if result.is_err() {
         // The pool stops here. What was dirty must stay readable, hence in memory.
-        for (object, dnode) in dirty {
-            core.register_dirty(txg, platter_ondisk::ObjectId(object), dnode);
+        for dnode in dirty {
+            core.register_dirty(txg, dnode);
         }
     }
     result
 }
 
-async fn run(objset: &Arc<Objset>, context: &SyncContext, dirty: &BTreeMap<u64, Arc<Dnode>>) -> Result<BlkPtr> {
-    let synced: Vec<Synced> = stream::iter(dirty.values().cloned().collect::<Vec<_>>())
+async fn run(objset: &Arc<Objset>, context: &SyncContext, dirty: &[Arc<Dnode>]) -> Result<BlkPtr> {
+    let synced: Vec<Synced> = stream::iter(dirty.to_vec())
         .map(|dnode| sync_object(context, dnode))
         .buffered(OBJECTS_IN_FLIGHT)
         .try_collect()
@@ -107,9 +110,7 @@ async fn write_totals(objset: &Arc<Objset>, context: &SyncContext, synced: &[Syn
         if object.freed {
             changes.replace(keeps, old, None);
         } else {
-            let mut phys = (*state.disk).clone();
-            changes.replace(keeps, old, Some(&mut phys));
-            state.disk = Arc::new(phys);
+            changes.replace(keeps, old, Some(Arc::make_mut(&mut state.disk)));
         }
     }
     let fresh = recount.as_mut().is_some_and(|recount| !std::mem::replace(&mut recount.begun, true));
@@ -118,7 +119,7 @@ async fn write_totals(objset: &Arc<Objset>, context: &SyncContext, synced: &[Syn
         // Else one may have begun meanwhile, with the next group.
         *objset.recount.lock() = recount;
     }
-    for dnode in context.core.take_dirty(context.txg).into_values() {
+    for dnode in context.core.take_dirty(context.txg) {
         sync_object(context, dnode).await?;
     }
     Ok(())
@@ -283,17 +284,17 @@ async fn write_dnodes(objset: &Arc<Objset>, context: &SyncContext, synced: &[Syn
 
 /// Lets go of what only memory knew about the synced objects' numbers.
 fn settle_numbers(objset: &Arc<Objset>, synced: &[Synced]) {
-    for object in synced {
-        let number = object.dnode.object().0;
+    for object in synced.iter().filter(|object| object.allocated || object.freed) {
+        let (number, slots) = (object.dnode.object().0, object.slots as u8);
         if object.freed {
             drop(objset.cache.lock().remove(number));
         }
         let mut numbers = objset.numbers.lock();
         if object.allocated {
-            numbers.pending.remove(&number);
+            numbers.pending.remove(number, slots);
         }
         if object.freed {
-            numbers.freed.remove(&number);
+            numbers.freed.remove(number, slots);
             numbers.sparse.insert(number / PER_BLOCK);
         }
     }

@@ -145,7 +145,14 @@ fn owners(bonus_type: u8, bonus: &[u8]) -> Option<[u64; 3]> {
 /// Changes of the totals, summed up over a group.
 #[derive(Default)]
 pub(crate) struct Changes {
-    by_name: BTreeMap<(Totals, String), i64>,
+    by_id: BTreeMap<(Totals, u64), Change>,
+}
+
+/// What one id gets more, or less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Change {
+    bytes: i64,
+    objects: i64,
 }
 
 impl Changes {
@@ -160,12 +167,12 @@ impl Changes {
             if totals == Totals::Projects && !keeps.projects {
                 continue;
             }
+            let change = self.by_id.entry((totals, id)).or_default();
             if space {
-                let bytes = DNODE_BYTES.saturating_add_unsigned(phys.used_bytes());
-                *self.by_name.entry((totals, format!("{id:x}"))).or_default() += sign * bytes;
+                change.bytes += sign * DNODE_BYTES.saturating_add_unsigned(phys.used_bytes());
             }
             if objects {
-                *self.by_name.entry((totals, format!("{OBJECTS_PREFIX}{id:x}"))).or_default() += sign;
+                change.objects += sign;
             }
         }
     }
@@ -207,17 +214,23 @@ impl Changes {
                 projects.remove(&tx, &entry.name).await?;
             }
         }
-        for ((totals, name), change) in self.by_name {
-            let Some(zap) = zaps.get(&totals).filter(|_| change != 0) else { continue };
-            let before = zap.get_u64(name.as_bytes()).await?.unwrap_or(0);
-            match before.wrapping_add_signed(change) {
-                0 => {
-                    zap.remove(&tx, name.as_bytes()).await?;
-                }
-                now => zap.put_u64(&tx, name.as_bytes(), now).await?,
-            }
+        for ((totals, id), change) in self.by_id {
+            let Some(zap) = zaps.get(&totals) else { continue };
+            add(zap, &tx, &format!("{id:x}"), change.bytes).await?;
+            add(zap, &tx, &format!("{OBJECTS_PREFIX}{id:x}"), change.objects).await?;
         }
         Ok(())
+    }
+}
+
+async fn add(zap: &Zap, tx: &Tx, name: &str, change: i64) -> Result<()> {
+    if change == 0 {
+        return Ok(());
+    }
+    let before = zap.get_u64(name.as_bytes()).await?.unwrap_or(0);
+    match before.wrapping_add_signed(change) {
+        0 => zap.remove(tx, name.as_bytes()).await.map(drop),
+        now => zap.put_u64(tx, name.as_bytes(), now).await,
     }
 }
 
@@ -350,25 +363,19 @@ mod tests {
         let mut new = old.clone();
         (new.bonus, new.used) = (sa(2, 5, 0, 0), 3000);
         changes.replace(keeps, (Some(&old), true), Some(&mut new));
-        let seen: Vec<(Totals, &str, i64)> =
-            changes.by_name.iter().map(|((totals, name), change)| (*totals, name.as_str(), *change)).collect();
-        let expected = [
-            (Totals::Users, "1", 0),
-            (Totals::Users, "2", 3512),
-            (Totals::Users, "obj-1", 0),
-            (Totals::Users, "obj-2", 1),
-            (Totals::Groups, "5", 3512),
-            (Totals::Groups, "obj-5", 1),
-            (Totals::Projects, "0", 3512),
-            (Totals::Projects, "obj-0", 1),
-        ];
-        assert_eq!(seen, expected);
+        let moved = Change { bytes: 3512, objects: 1 };
+        let expected = BTreeMap::from([
+            ((Totals::Users, 1), Change::default()),
+            ((Totals::Users, 2), moved),
+            ((Totals::Groups, 5), moved),
+            ((Totals::Projects, 0), moved),
+        ]);
+        assert_eq!(changes.by_id, expected);
 
         // Counted long before projects were.
         let mut changes = Changes::default();
         changes.replace(keeps, (Some(&old), false), Some(&mut new));
-        let seen = |name: &str| changes.by_name[&(Totals::Projects, name.to_owned())];
-        assert_eq!((seen("0"), seen("obj-0")), (3512, 1));
+        assert_eq!(changes.by_id[&(Totals::Projects, 0)], moved);
     }
 
     #[test]

@@ -164,7 +164,7 @@ impl Dnode {
         let (_, made) = state.slot(txg);
         if made && self.object().is_some() {
             let this = self.this.upgrade().expect("a method runs on a live object");
-            self.core.register_dirty(txg, self.object(), this);
+            self.core.register_dirty(txg, this);
         }
     }
 

@@ -49,8 +49,8 @@ pub struct Zpl {
     pub(crate) quotas: RwLock<Quotas>,
     root: ObjectId,
     pub(crate) known: Known,
-    /// The unlinked set and its lock.
-    pub(crate) unlinked: tokio::sync::Mutex<Option<Zap>>,
+    /// The unlinked set.
+    pub(crate) unlinked: Option<ObjectId>,
     /// Held while a directory changes its parent.
     pub(crate) rename: tokio::sync::Mutex<()>,
     /// Why changes are refused; set once the log was replayed.
@@ -180,10 +180,6 @@ impl Zpl {
             table.complete(&os, &tx, &salts).await?;
             changed = tx.txg();
         }
-        let unlinked = match master.unlinked {
-            Some(object) => Some(Zap::open(&os, object).await?),
-            None => None,
-        };
         let znodes_max = if options.znodes_max == 0 { ZNODES_DEFAULT } else { options.znodes_max };
         let zpl = Arc::new(Self {
             table,
@@ -196,7 +192,7 @@ impl Zpl {
             quotas: RwLock::new(Quotas::load(&os).await?),
             root: master.root,
             known: Known::default(),
-            unlinked: tokio::sync::Mutex::new(unlinked),
+            unlinked: master.unlinked,
             rename: tokio::sync::Mutex::new(()),
             read_only: OnceLock::new(),
             atime: AtomicU8::new(options.atime as u8),

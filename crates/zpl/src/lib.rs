@@ -9,7 +9,7 @@
 //! 2. znode locks, by ascending object number;
 //! 3. byte-range locks of one file;
 //! 4. a transaction (`begin`), which may wait for a sync: nothing of 1 to 3 is ever waited for while one is held;
-//! 5. the lock of the unlinked set and of the attribute layouts (their holders hold a transaction already);
+//! 5. the lock of the attribute layouts (its holders hold a transaction already);
 //! 6. a znode's attribute mutex: never held across an await.
 #![forbid(unsafe_code)]
 

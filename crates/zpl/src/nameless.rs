@@ -49,14 +49,15 @@ impl Zpl {
     /// Puts a new object into the unlinked set instead of a directory.
     pub(crate) async fn enter_unlinked(&self, znode: &Arc<Znode>, tx: &LoggedTx) -> Result<()> {
         self.update(znode, tx, |phys| phys.links = 0).await?;
-        self.join_set(tx, znode.object).await
+        self.join_set(tx, znode.object);
+        Ok(())
     }
 
     /// Takes an object out of the unlinked set that got its first name in `tx`.
-    pub(crate) async fn leave_unlinked(&self, znode: &Znode, tx: &LoggedTx) -> Result<()> {
+    pub(crate) fn leave_unlinked(&self, znode: &Znode, tx: &LoggedTx) {
         tx.has_no_record();
         znode.state.lock().linkable = false;
         self.known.remove_orphan(znode.object);
-        self.leave_set(tx, znode.object).await
+        self.leave_set(tx, znode.object);
     }
 }

@@ -245,7 +245,7 @@ impl Zpl {
         .await?;
         self.entries_changed(&directory, &tx, 1, 0, now).await?;
         if first {
-            self.leave_unlinked(&znode, &tx).await?;
+            self.leave_unlinked(&znode, &tx);
         } else {
             log::linked(&tx, object, parent, name);
         }

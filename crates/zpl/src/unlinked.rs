@@ -39,10 +39,10 @@ impl Zpl {
             phys.ctime = now.to_words();
         })
         .await?;
-        self.join_set(tx, znode.object).await?;
+        self.join_set(tx, znode.object);
         // Whoever let go of it a moment ago could not know that it was the last.
         if self.free(znode, tx).await? {
-            self.leave_set(tx, znode.object).await?;
+            self.leave_set(tx, znode.object);
         }
         Ok(())
     }
@@ -90,7 +90,7 @@ impl Zpl {
         // It had no name already, so no crash brings it back.
         tx.needs_no_record();
         if self.free(&znode, &tx).await? {
-            self.leave_set(&tx, object).await?;
+            self.leave_set(&tx, object);
         }
         Ok(())
     }
@@ -114,19 +114,17 @@ impl Zpl {
         self.reap(object).await
     }
 
-    pub(crate) async fn join_set(&self, tx: &Tx, object: ObjectId) -> Result<()> {
-        if let Some(set) = &*self.unlinked.lock().await {
-            set.put_u64(tx, &set_name(object), object.0).await?;
+    pub(crate) fn join_set(&self, tx: &Tx, object: ObjectId) {
+        if let Some(set) = self.unlinked {
+            self.os.join_set(tx, set, object.0);
         }
         self.known.add_orphan(object);
-        Ok(())
     }
 
-    pub(crate) async fn leave_set(&self, tx: &Tx, object: ObjectId) -> Result<()> {
-        if let Some(set) = &*self.unlinked.lock().await {
-            set.remove(tx, &set_name(object)).await?;
+    pub(crate) fn leave_set(&self, tx: &Tx, object: ObjectId) {
+        if let Some(set) = self.unlinked {
+            self.os.leave_set(tx, set, object.0);
         }
-        Ok(())
     }
 
     /// Frees the object with all it owns; `false` when somebody has it open, knows it or freed it meanwhile.
@@ -207,13 +205,8 @@ impl Zpl {
 
     /// Frees what was unlinked but still open when the file system was last used.
     pub(crate) async fn drain_unlinked(&self) -> Result<()> {
-        let entries = match &*self.unlinked.lock().await {
-            Some(set) => set.all().await?,
-            None => return Ok(()),
-        };
-        for entry in entries {
-            let Some(&number) = entry.value.integers.first() else { continue };
-            let object = ObjectId(number);
+        let Some(set) = self.unlinked else { return Ok(()) };
+        for object in self.os.set_members(set).await?.into_iter().map(ObjectId) {
             let znode = match self.znode(object).await {
                 Ok(znode) => Some(znode),
                 Err(ZplError::Stale) => None,
@@ -233,15 +226,8 @@ impl Zpl {
                     self.free(&znode, &tx).await?;
                 }
             }
-            if let Some(set) = &*self.unlinked.lock().await {
-                set.remove(&tx, &entry.name).await?;
-            }
+            self.leave_set(&tx, object);
         }
         Ok(())
     }
-}
-
-/// An object's name in the unlinked set (`zap_add_int`).
-fn set_name(object: ObjectId) -> Vec<u8> {
-    format!("{:x}", object.0).into_bytes()
 }

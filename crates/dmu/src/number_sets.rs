@@ -1,0 +1,124 @@
+//! Sets of numbers, kept in ZAPs under their hexadecimal names (`zap_add_int`, `zap_remove_int`), which only the sync
+//! changes: a number that joins and leaves within one group never gets there. Most files that are removed pass through
+//! the unlinked set like that.
+//!
+//! Invariants:
+//! - no transaction writes to such a ZAP once its object set is in use, so that the sync of a group finds it as the
+//!   group before left it;
+//! - what a group has for a number is the difference to the group before: nothing when it came and went, or went and
+//!   came.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use platter_ondisk::{ObjectId, Txg};
+use platter_zio::{Result, Tx, ZioError};
+use rustc_hash::FxHashMap;
+
+use crate::dirty::{TXG_SLOTS, slot_of};
+use crate::objset::Objset;
+use crate::zap::Zap;
+
+/// Set and number → whether it joins. One of each group.
+type Changes = FxHashMap<(ObjectId, u64), bool>;
+
+/// What the unsynced groups change.
+#[derive(Default)]
+pub(crate) struct NumberSets {
+    slots: Mutex<[Changes; TXG_SLOTS]>,
+}
+
+impl NumberSets {
+    fn note(&self, txg: Txg, set: ObjectId, number: u64, joins: bool) {
+        let changes = &mut self.slots.lock()[slot_of(txg)];
+        if changes.get(&(set, number)) == Some(&!joins) {
+            changes.remove(&(set, number));
+        } else {
+            changes.insert((set, number), joins);
+        }
+    }
+
+    pub(crate) fn is_changed(&self, txg: Txg) -> bool {
+        !self.slots.lock()[slot_of(txg)].is_empty()
+    }
+
+    fn take(&self, txg: Txg) -> BTreeMap<(ObjectId, u64), bool> {
+        std::mem::take(&mut self.slots.lock()[slot_of(txg)]).into_iter().collect()
+    }
+}
+
+impl Objset {
+    /// Puts `number` into the set `set`, in `tx`'s group.
+    pub fn join_set(&self, tx: &Tx, set: ObjectId, number: u64) {
+        self.sets.note(tx.txg(), set, number, true);
+    }
+
+    /// Takes `number` out of the set `set`, in `tx`'s group.
+    pub fn leave_set(&self, tx: &Tx, set: ObjectId, number: u64) {
+        self.sets.note(tx.txg(), set, number, false);
+    }
+
+    /// What is in the set `set`, once the groups that change one are synced. Entries of another shape, which only
+    /// damage makes, are left out.
+    ///
+    /// # Errors
+    /// The pool stopped; damage, unreadable blocks.
+    pub async fn set_members(self: &Arc<Self>, set: ObjectId) -> Result<BTreeSet<u64>> {
+        if (0..TXG_SLOTS as u64).any(|slot| self.sets.is_changed(Txg(slot))) {
+            let gate = &self.params().gate;
+            gate.wait_synced(gate.open_txg()).await?;
+        }
+        let entries = Zap::open(self, set).await?.all().await?;
+        Ok(entries.iter().filter_map(|entry| entry.value.integers.first().copied()).collect())
+    }
+}
+
+/// Writes what `txg` changed into the ZAPs, as part of that group.
+///
+/// A set that is damaged stays as it is, and that is said: it holds back no group. What should have joined it takes up
+/// space from then on, what should have left is found to be gone by whoever reads the set.
+pub(crate) async fn apply(objset: &Arc<Objset>, txg: Txg) -> Result<()> {
+    let tx = Tx::syncing(txg);
+    for ((set, number), joins) in objset.sets.take(txg) {
+        match change(objset, &tx, set, number, joins).await {
+            Err(error @ (ZioError::Suspended(..) | ZioError::ReadOnly | ZioError::NoSpace)) => return Err(error),
+            Err(error) => tracing::error!(%set, number, joins, %error, "a set of objects cannot be changed"),
+            Ok(()) => {}
+        }
+    }
+    Ok(())
+}
+
+async fn change(objset: &Arc<Objset>, tx: &Tx, set: ObjectId, number: u64, joins: bool) -> Result<()> {
+    let zap = Zap::open(objset, set).await?;
+    let name = format!("{number:x}");
+    if joins { zap.put_u64(tx, name.as_bytes(), number).await } else { zap.remove(tx, name.as_bytes()).await.map(drop) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SET: ObjectId = ObjectId(5);
+
+    #[test]
+    fn a_group_keeps_only_the_difference_to_the_one_before() {
+        let sets = NumberSets::default();
+        let (first, second) = (Txg(8), Txg(9));
+        sets.note(first, SET, 1, true);
+        sets.note(first, SET, 2, true);
+        sets.note(first, SET, 1, false);
+        assert_eq!(sets.take(first), BTreeMap::from([((SET, 2), true)]));
+        assert!(!sets.is_changed(first));
+        // Left and joined again: as before.
+        sets.note(second, SET, 2, false);
+        assert!(sets.is_changed(second) && !sets.is_changed(first));
+        sets.note(second, SET, 2, true);
+        assert!(!sets.is_changed(second));
+        // Twice is as good as once.
+        sets.note(second, SET, 3, false);
+        sets.note(second, SET, 3, false);
+        assert_eq!(sets.take(second), BTreeMap::from([((SET, 3), false)]));
+    }
+}
