@@ -9,7 +9,7 @@ use platter_ondisk::types::object_type;
 use platter_ondisk::{DnodePhys, Txg};
 use platter_zio::{Priority, Result, Tx, ZioError};
 
-use crate::dirty::{Newest, State};
+use crate::dirty::{Newest, State, slot_of};
 use crate::dnode::{Dnode, check_block_size, resized};
 
 /// Largest spill block, in bytes (`SPA_OLD_MAXBLOCKSIZE`).
@@ -80,6 +80,20 @@ impl Dnode {
     /// See [`write`](Self::write).
     pub async fn modify(&self, tx: &Tx, blkid: u64, change: impl FnOnce(&mut [u8])) -> Result<()> {
         let txg = tx.txg();
+        {
+            let mut state = self.state.lock();
+            let size = state.block_size as usize;
+            let later = later_slot_shadows(&state, txg, blkid) || state.freed;
+            let slot = state.slots[slot_of(txg)].as_deref_mut().filter(|slot| slot.txg == txg && !later);
+            // The group's own, which nobody shadows: changed where it lies when no reader holds it.
+            if let Some(slot) = slot
+                && let Some(block) = slot.blocks.get_mut(&blkid).filter(|block| block.len() == size)
+            {
+                slot.passing.remove(&blkid);
+                change(block.make_mut());
+                return Ok(());
+            }
+        }
         self.prepare(txg, blkid).await?;
         let mut from_disk: Option<(Buf, Option<Arc<DnodePhys>>)> = None;
         loop {
@@ -87,18 +101,8 @@ impl Dnode {
                 let mut state = self.state.lock();
                 let size = state.block_size as usize;
                 self.dirty_slot(&mut state, txg)?;
-                // Taken out, so that the slot's own buffer is written in place when no reader holds it.
-                let own = state.slot(txg).0.blocks.remove(&blkid);
-                let mine = own.as_ref().map_or(0, |block| block.len() as u64);
-                let newest = match own {
-                    Some(block) if !later_slot_shadows(&state, txg, blkid) => Newest::Dirty(block),
-                    Some(block) => {
-                        state.slot(txg).0.blocks.insert(blkid, block);
-                        state.newest(blkid)
-                    }
-                    None => state.newest(blkid),
-                };
-                let block = match (newest, &from_disk) {
+                let mine = state.slot(txg).0.blocks.get(&blkid).map_or(0, |block| block.len() as u64);
+                let block = match (state.newest(blkid), &from_disk) {
                     (Newest::Dirty(block), _) => Some(resized(block, size)),
                     (Newest::Hole, _) => Some(Buf::zeroed(size)),
                     (Newest::Disk, Some((block, Some(tree)))) if Arc::ptr_eq(tree, &state.disk) => Some(block.clone()),
@@ -109,7 +113,8 @@ impl Dnode {
                     from_disk = None;
                     drop(from_disk);
                     change(block.make_mut());
-                    let bytes = state.put(txg, blkid, block).saturating_sub(mine);
+                    let bytes = (block.len() as u64).saturating_sub(mine);
+                    state.put(txg, blkid, block);
                     drop(state);
                     self.core.add_dirty(txg, bytes);
                     return Ok(());

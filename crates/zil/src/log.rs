@@ -180,7 +180,7 @@ impl Zil {
 
     /// Remembers what was changed in `tx`, in this order. What is remembered of the objects in `gone` alone, which lost
     /// their last names by it, concerns nobody any more.
-    pub fn note(&self, tx: &Tx, notes: Vec<Note>, gone: &[ObjectId]) {
+    pub fn note(&self, tx: &Tx, notes: impl IntoIterator<Item = Note>, gone: &[ObjectId]) {
         let mut state = self.state.lock();
         if !self.skip(&mut state, tx) {
             notes.into_iter().for_each(|note| state.itxs.add(tx.txg(), note));

@@ -98,7 +98,7 @@ impl LoggedTx {
         });
         let gone = std::mem::take(&mut state.gone);
         if let Some(log) = &self.log {
-            log.note(&self.tx, first.into_iter().chain(xattrs).collect(), &gone);
+            log.note(&self.tx, first.into_iter().chain(xattrs), &gone);
         }
     }
 
@@ -123,7 +123,7 @@ impl Drop for LoggedTx {
         if !state.settled {
             log.note_unlogged(&self.tx, &state.gone);
         } else if !state.gone.is_empty() {
-            log.note(&self.tx, Vec::new(), &state.gone);
+            log.note(&self.tx, None, &state.gone);
         }
     }
 }

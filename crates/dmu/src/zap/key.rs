@@ -85,8 +85,8 @@ impl Naming {
     /// # Errors
     /// [`ZioError::Invalid`] with the reason.
     pub fn key_for_writing(&self, name: &[u8]) -> Result<(Key, u64)> {
-        let shown = String::from_utf8_lossy(name);
-        let key = self.key(name).ok_or_else(|| ZioError::Invalid(format!("\"{shown}\" cannot be a name here")))?;
+        let shown = || String::from_utf8_lossy(name);
+        let key = self.key(name).ok_or_else(|| ZioError::Invalid(format!("\"{}\" cannot be a name here", shown())))?;
         if name.len() > NAME_LEN_MAX {
             return Err(ZioError::Invalid(format!(
                 "the name is too long: {} bytes, at most {NAME_LEN_MAX} are possible",
@@ -95,7 +95,9 @@ impl Naming {
         }
         match key.hash {
             Some(hash) => Ok((key, hash)),
-            None => Err(ZioError::Invalid(format!("cannot make \"{shown}\": its Unicode normal form is not known"))),
+            None => {
+                Err(ZioError::Invalid(format!("cannot make \"{}\": its Unicode normal form is not known", shown())))
+            }
         }
     }
 

@@ -88,11 +88,11 @@ impl<'a> LeafMut<'a> {
         let mut leaf = Self { bytes, layout };
         leaf.set_u16(28, layout.chunks);
         leaf.set_u16(32, prefix_length as u16);
-        for index in 0..layout.chunks {
-            let at = layout.chunk_at(index);
-            leaf.bytes[at] = TYPE_FREE;
-            let next = if index + 1 == layout.chunks { CHAIN_END } else { index + 1 };
-            leaf.set_u16(at + NEXT_AT, next);
+        let chunks = leaf.bytes[layout.chunks_at..].chunks_exact_mut(CHUNK_SIZE);
+        for (next, chunk) in (1..=layout.chunks).zip(chunks) {
+            let next = if next == layout.chunks { CHAIN_END } else { next };
+            chunk[0] = TYPE_FREE;
+            chunk[NEXT_AT..].copy_from_slice(&next.to_le_bytes());
         }
         Ok(leaf)
     }
@@ -290,21 +290,62 @@ impl<'a> LeafMut<'a> {
         let mut low = LeafMut::format(self.bytes, old_prefix << 1, length, sorted)?;
         let mut high = LeafMut::format(other, old_prefix << 1 | 1, length, sorted)?;
         for entry in old.entries_from(0, 0)? {
-            let new = NewEntry {
-                hash: entry.hash,
-                cd: Some(entry.cd),
-                name: &old.name(&entry, name_integer_size)?,
-                name_integer_size,
-                value_integer_size: entry.value_integer_size,
-                value: &old.value(&entry)?,
-            };
             let is_high = entry.hash >> (64 - length) & 1 == 1;
-            let outcome = if is_high { high.insert(&new)? } else { low.insert(&new)? };
-            if outcome == Outcome::Full {
-                return Err(old.damage("its entries share chunks"));
+            if is_high {
+                high.append(&old, &entry, name_integer_size)?;
+            } else {
+                low.append(&old, &entry, name_integer_size)?;
             }
         }
         Ok(high)
+    }
+
+    /// Adds an entry of leaf `old`, with its differentiator, to this one, from which nothing was ever removed: its
+    /// chunks are taken in their order.
+    fn append(&mut self, old: &Leaf<'_>, entry: &LeafEntry, name_integer_size: usize) -> Result<(), ZapDamage> {
+        let name_length = usize::from(entry.name_integers) * name_integer_size;
+        let needed = 1 + array_chunks(name_length) + array_chunks(entry.value_length());
+        let free = usize::from(self.view().free_chunks());
+        if needed > free {
+            return Err(old.damage("its entries share chunks"));
+        }
+        let link = self.link_to(entry.hash, |other| other.cd > entry.cd)?;
+        let index = self.layout.chunks - free as u16;
+        let name = self.copy_array(index + 1, old, entry.name_chunk, name_length)?;
+        let value_at = index + 1 + array_chunks(name_length) as u16;
+        let value = self.copy_array(value_at, old, entry.value_chunk, entry.value_length())?;
+        let at = self.layout.chunk_at(index);
+        let next = u16_at(self.bytes, link);
+        self.bytes[at..at + 2].copy_from_slice(&[TYPE_ENTRY, entry.value_integer_size]);
+        let fields = [next, name, entry.name_integers, value, entry.value_integers];
+        for (field, to) in fields.into_iter().zip(self.bytes[at + ENTRY_NEXT_AT..].chunks_exact_mut(2)) {
+            to.copy_from_slice(&field.to_le_bytes());
+        }
+        self.bytes[at + 12..at + 16].copy_from_slice(&entry.cd.to_le_bytes());
+        self.bytes[at + 16..at + 24].copy_from_slice(&entry.hash.to_le_bytes());
+        self.set_u16(link, index);
+        self.add_u16(30, 1)?;
+        let first_free = index + needed as u16;
+        self.set_u16(28, self.layout.chunks - first_free);
+        self.set_u16(34, if first_free == self.layout.chunks { CHAIN_END } else { first_free });
+        Ok(())
+    }
+
+    /// Copies an array of `length` bytes of leaf `old` into the chunks from `first` on, which are free; returns where
+    /// it begins.
+    fn copy_array(&mut self, first: u16, old: &Leaf<'_>, from: u16, length: usize) -> Result<u16, ZapDamage> {
+        let mut from = from;
+        let last = first + array_chunks(length) as u16;
+        for (index, done) in (first..last).zip((0..length).step_by(ARRAY_BYTES)) {
+            let part = ARRAY_BYTES.min(length - done);
+            let chunk = old.chunk(from, TYPE_ARRAY)?;
+            let at = self.layout.chunk_at(index);
+            self.bytes[at] = TYPE_ARRAY;
+            self.bytes[at + 1..=at + part].copy_from_slice(&chunk[1..=part]);
+            self.set_u16(at + NEXT_AT, if index + 1 == last { CHAIN_END } else { index + 1 });
+            from = u16_at(chunk, NEXT_AT);
+        }
+        Ok(if length == 0 { CHAIN_END } else { first })
     }
 
     /// Gives up the last bit of the prefix: the leaf now stands for its former sibling's hashes too. Both must be
