@@ -73,11 +73,20 @@ pub(crate) async fn sync(objset: &Arc<Objset>, txg: Txg, pass: u32) -> Result<Bl
 }
 
 async fn run(objset: &Arc<Objset>, context: &SyncContext, dirty: &[Arc<Dnode>]) -> Result<BlkPtr> {
-    let synced: Vec<Synced> = stream::iter(dirty.to_vec())
-        .map(|dnode| sync_object(context, dnode))
-        .buffered(OBJECTS_IN_FLIGHT)
-        .try_collect()
-        .await?;
+    let (mut synced, mut with_blocks) = (Vec::with_capacity(dirty.len()), Vec::new());
+    for dnode in dirty {
+        match Work::begin(context, dnode) {
+            // Most of many small changes: nothing to be waited for.
+            Some(work) if work.is_of_dnode_only() => synced.push(work.settle(None)),
+            Some(work) => with_blocks.push(work),
+            None => synced.push(Synced::unchanged(dnode)),
+        }
+    }
+    let mut rest = stream::iter(with_blocks).map(|work| work.write(context)).buffered(OBJECTS_IN_FLIGHT);
+    while let Some(object) = rest.try_next().await? {
+        synced.push(object);
+    }
+    drop(rest);
     write_totals(objset, context, &synced).await?;
     write_dnodes(objset, context, &synced).await?;
     settle_numbers(objset, &synced);
@@ -127,33 +136,73 @@ async fn write_totals(objset: &Arc<Objset>, context: &SyncContext, synced: &[Syn
 
 /// Writes one object's blocks and makes the new tree current.
 async fn sync_object(context: &SyncContext, dnode: Arc<Dnode>) -> Result<Synced> {
-    let (changes, disk, on_disk) = {
+    match Work::begin(context, &dnode) {
+        Some(work) => work.write(context).await,
+        None => Ok(Synced::unchanged(&dnode)),
+    }
+}
+
+impl Synced {
+    fn unchanged(dnode: &Arc<Dnode>) -> Self {
+        Self {
+            slots: dnode.state.lock().disk.slots(),
+            allocated: false,
+            freed: false,
+            in_block: false,
+            changed: false,
+            before: None,
+            dnode: dnode.clone(),
+        }
+    }
+}
+
+/// What a group changed in an object, on its way to disk.
+struct Work {
+    dnode: Arc<Dnode>,
+    changes: Arc<DirtySlot>,
+    /// The dnode as it was, and whether it was on disk.
+    disk: Arc<DnodePhys>,
+    on_disk: bool,
+}
+
+/// What became of an object's blocks.
+struct NewTree {
+    /// The dnode with its new shape and pointers.
+    phys: DnodePhys,
+    /// Bytes that it takes up.
+    used: u64,
+}
+
+impl Work {
+    /// Takes the changes out of their slot; readers find them among those that are being synced. `None` when there are
+    /// none.
+    fn begin(context: &SyncContext, dnode: &Arc<Dnode>) -> Option<Self> {
         let mut state = dnode.state.lock();
-        let slot = state.slots[slot_of(context.txg)].take();
-        let Some(slot) = slot else {
-            let slots = state.disk.slots();
-            return Ok(Synced {
-                slots,
-                allocated: false,
-                freed: false,
-                in_block: false,
-                changed: false,
-                before: None,
-                dnode: dnode.clone(),
-            });
-        };
-        let changes: Arc<DirtySlot> = Arc::from(slot);
+        let changes: Arc<DirtySlot> = Arc::from(state.slots[slot_of(context.txg)].take()?);
         assert_eq!(changes.txg, context.txg, "the slot of another group");
         state.syncing = Some(changes.clone());
-        (changes, state.disk.clone(), state.on_disk)
-    };
+        Some(Self { changes, disk: state.disk.clone(), on_disk: state.on_disk, dnode: dnode.clone() })
+    }
 
-    let mut phys = (*disk).clone();
-    let mut used = disk.used_bytes();
-    phys.flags |= FLAG_USED_BYTES;
-    let freed = changes.object_freed;
-    let tree = if freed {
-        let tree = tree_sync(context, &dnode, &phys, &changes, None);
+    /// Whether no block is written or freed.
+    fn is_of_dnode_only(&self) -> bool {
+        let changes = &self.changes;
+        let keeps_blocks =
+            || changes.blocks.is_empty() && changes.freed.next(0).is_none() && changes.max_blkid.is_none();
+        let has_none = || self.disk.spill.is_none() && self.disk.blkptrs.iter().all(BlkPtr::is_hole);
+        changes.spill.is_none() && if changes.object_freed { has_none() } else { keeps_blocks() }
+    }
+
+    /// Writes (or frees) the blocks.
+    async fn write(self, context: &SyncContext) -> Result<Synced> {
+        let tree =
+            if self.changes.object_freed { self.free_blocks(context).await? } else { self.build(context).await? };
+        Ok(self.settle(Some(tree)))
+    }
+
+    async fn free_blocks(&self, context: &SyncContext) -> Result<NewTree> {
+        let mut phys = (*self.disk).clone();
+        let tree = tree_sync(context, &self.dnode, &phys, &self.changes, None);
         for (index, bp) in phys.blkptrs.iter().enumerate() {
             tree.free_tree(phys.levels - 1, index as u64, *bp).await?;
         }
@@ -163,12 +212,15 @@ async fn sync_object(context: &SyncContext, dnode: Arc<Dnode>) -> Result<Synced>
         drop(tree);
         phys.blkptrs.fill(BlkPtr::HOLE);
         phys.spill = None;
-        used = 0;
-        None
-    } else {
-        apply_shape(&mut phys, &changes);
+        Ok(NewTree { phys, used: 0 })
+    }
+
+    async fn build(&self, context: &SyncContext) -> Result<NewTree> {
+        let changes = &self.changes;
+        let mut phys = (*self.disk).clone();
+        apply_shape(&mut phys, changes);
         let seed = grow(&mut phys);
-        let tree = tree_sync(context, &dnode, &phys, &changes, seed);
+        let tree = tree_sync(context, &self.dnode, &phys, changes, seed);
         let pointers = tree.build().await?;
         let spill = match &changes.spill {
             None => phys.spill,
@@ -180,32 +232,43 @@ async fn sync_object(context: &SyncContext, dnode: Arc<Dnode>) -> Result<Synced>
             }
             Some(Some(block)) => Some(tree.spill(block, phys.spill.unwrap_or(BlkPtr::HOLE)).await?),
         };
-        Some((pointers, spill, tree.used.into_inner()))
-    };
-    if let Some((pointers, spill, delta)) = tree {
+        let delta = tree.used.into_inner();
         phys.blkptrs = pointers;
         phys.spill = spill;
         phys.flags = if spill.is_some() { phys.flags | FLAG_SPILL_BLKPTR } else { phys.flags & !FLAG_SPILL_BLKPTR };
-        used = used.saturating_add_signed(delta);
+        Ok(NewTree { phys, used: self.disk.used_bytes().saturating_add_signed(delta) })
     }
-    phys.used = used;
 
-    let slots = phys.slots();
-    {
-        let mut state = dnode.state.lock();
-        state.disk = Arc::new(phys);
-        state.syncing = None;
-        state.on_disk = !freed;
+    /// Makes the new state that of the disk; without a tree, no block changed.
+    fn settle(self, tree: Option<NewTree>) -> Synced {
+        let (changes, freed) = (&self.changes, self.changes.object_freed);
+        let NewTree { mut phys, used } = tree.unwrap_or_else(|| {
+            let (mut phys, used) = ((*self.disk).clone(), self.disk.used_bytes());
+            if !freed {
+                apply_shape(&mut phys, changes);
+            }
+            NewTree { phys, used: if freed { 0 } else { used } }
+        });
+        phys.flags |= FLAG_USED_BYTES;
+        phys.used = used;
+        let slots = phys.slots();
+        let allocated = changes.allocated;
+        {
+            let mut state = self.dnode.state.lock();
+            state.disk = Arc::new(phys);
+            state.syncing = None;
+            state.on_disk = !freed;
+        }
+        Synced {
+            slots,
+            allocated,
+            freed,
+            in_block: !freed || self.on_disk,
+            changed: true,
+            before: self.on_disk.then_some(self.disk),
+            dnode: self.dnode,
+        }
     }
-    Ok(Synced {
-        slots,
-        allocated: changes.allocated,
-        freed,
-        in_block: !freed || on_disk,
-        changed: true,
-        before: on_disk.then_some(disk),
-        dnode,
-    })
 }
 
 fn tree_sync<'a>(
