@@ -102,11 +102,13 @@ fn files_without_a_name_are_freed_after_a_crash() {
     fs::create_dir(&folder).expect("a folder");
     let held = File::open(&folder).expect("a folder can be opened");
     fs::remove_dir(&folder).expect("remove");
+    let files_and_folder = files.len() + 1;
     let full = settled_bytes(&lab);
     assert!(full > empty + (39 << 20), "{full} bytes with files open, {empty} without: they were freed too early");
     lab.kill_daemon(false);
     drop((files, held));
     zdb::assert_clean(&lab.dev(), "tank");
+    assert_unlinked(&lab, files_and_folder);
     lab.zpool("list tank").ok();
     lab.wait_mounted(&mount);
     assert_eq!(fs::read_dir(&mount).expect("list").count(), 0);
@@ -114,13 +116,18 @@ fn files_without_a_name_are_freed_after_a_crash() {
     assert!(after < empty + (2 << 20), "{after} bytes after the crash, {empty} when it was empty");
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
-    // The set of unlinked files is empty: zdb lists its entries.
-    if let Some(run) = zdb::zdb(&lab.dev(), &["-dddd", "tank/"]) {
-        let run = run.ok();
-        let set = run.stdout.split("\n    Object  lvl").find(|object| object.contains("ZFS delete queue"));
-        let set = set.expect("zdb shows the unlinked set");
-        assert!(set.contains("0 entries") || set.contains("0 ZAP entries"), "{set}");
-    }
+    assert_unlinked(&lab, 0);
+}
+
+/// Asserts that zdb lists so many entries in the set of unlinked files.
+#[track_caller]
+fn assert_unlinked(lab: &Lab, count: usize) {
+    let Some(run) = zdb::zdb(&lab.dev(), &["-dddd", "tank/"]) else { return };
+    let run = run.ok();
+    let set = run.stdout.split("\n    Object  lvl").find(|object| object.contains("ZFS delete queue"));
+    let set = set.expect("zdb shows the unlinked set");
+    let entries = [format!(", {count} entries"), format!("ZAP entries: {count}\n")];
+    assert!(entries.iter().any(|entries| set.contains(entries)), "{count} entries expected\n{set}");
 }
 
 /// Somebody who is not root, with a home, disks and mount points of his own.
