@@ -62,6 +62,11 @@ impl DirtySlot {
             object_freed: false,
         }
     }
+
+    /// Whether the group has its own version of the block.
+    fn shadows(&self, blkid: u64) -> bool {
+        self.blocks.contains_key(&blkid) || self.freed.contains(blkid)
+    }
 }
 
 /// Where the newest contents of a block are.
@@ -168,10 +173,24 @@ impl State {
         Newest::Disk
     }
 
+    /// What `txg` itself wrote to the block, to be changed: when that is as long as a block is now, and no later group
+    /// has its own version.
+    pub(crate) fn own_block(&mut self, txg: Txg, blkid: u64) -> Option<&mut Buf> {
+        let is_shadowed = self.slots.iter().flatten().any(|slot| slot.txg > txg && slot.shadows(blkid));
+        if self.freed || is_shadowed {
+            return None;
+        }
+        let size = self.block_size as usize;
+        let slot = self.slots[slot_of(txg)].as_deref_mut().filter(|slot| slot.txg == txg)?;
+        let block = slot.blocks.get_mut(&blkid).filter(|block| block.len() == size)?;
+        slot.passing.remove(&blkid);
+        Some(block)
+    }
+
     /// Puts a block into the slot of `txg` and returns the bytes newly dirtied.
     pub(crate) fn put(&mut self, txg: Txg, blkid: u64, block: Buf) -> u64 {
         for later in self.slots.iter_mut().flatten().filter(|slot| slot.txg > txg) {
-            if later.blocks.contains_key(&blkid) || later.freed.contains(blkid) {
+            if later.shadows(blkid) {
                 later.blocks.insert(blkid, block.clone());
             }
         }

@@ -45,8 +45,6 @@ struct Synced {
     freed: bool,
     /// Whether its dnode block has (or is to have) it.
     in_block: bool,
-    /// Whether the group had changed it at all.
-    changed: bool,
     /// The dnode as it was on disk, if it was.
     before: Option<Arc<DnodePhys>>,
 }
@@ -77,21 +75,18 @@ async fn run(objset: &Arc<Objset>, context: &SyncContext, dirty: &[Arc<Dnode>]) 
     for dnode in dirty {
         match Work::begin(context, dnode) {
             // Most of many small changes: nothing to be waited for.
-            Some(work) if work.is_of_dnode_only() => synced.push(work.settle(None)),
+            Some(work) if work.is_of_dnode_only() => synced.push(work.keep_blocks()),
             Some(work) => with_blocks.push(work),
-            None => synced.push(Synced::unchanged(dnode)),
+            None => {}
         }
     }
-    let mut rest = stream::iter(with_blocks).map(|work| work.write(context)).buffered(OBJECTS_IN_FLIGHT);
-    while let Some(object) = rest.try_next().await? {
-        synced.push(object);
-    }
-    drop(rest);
+    let written = stream::iter(with_blocks).map(|work| work.write(context)).buffered(OBJECTS_IN_FLIGHT);
+    synced.extend(written.try_collect::<Vec<_>>().await?);
     write_totals(objset, context, &synced).await?;
     write_dnodes(objset, context, &synced).await?;
     settle_numbers(objset, &synced);
     drop(synced);
-    sync_object(context, objset.meta.clone()).await?;
+    sync_object(context, &objset.meta).await?;
     write_head(objset, context).await
 }
 
@@ -111,7 +106,7 @@ async fn write_totals(objset: &Arc<Objset>, context: &SyncContext, synced: &[Syn
     // Until every object is to be counted, there is nothing of projects to be kept up to date.
     let keeps = UserAccounting { projects: keeps.projects && (is_complete || recount.is_some()), ..keeps };
     let mut changes = Changes::default();
-    for object in synced.iter().filter(|object| object.freed || object.changed) {
+    for object in synced {
         let mut state = object.dnode.state.lock();
         let in_project =
             recount.as_mut().map_or(is_complete, |recount| recount.note(object.dnode.object(), !object.freed));
@@ -129,31 +124,17 @@ async fn write_totals(objset: &Arc<Objset>, context: &SyncContext, synced: &[Syn
         *objset.recount.lock() = recount;
     }
     for dnode in context.core.take_dirty(context.txg) {
-        sync_object(context, dnode).await?;
+        sync_object(context, &dnode).await?;
     }
     Ok(())
 }
 
-/// Writes one object's blocks and makes the new tree current.
-async fn sync_object(context: &SyncContext, dnode: Arc<Dnode>) -> Result<Synced> {
-    match Work::begin(context, &dnode) {
-        Some(work) => work.write(context).await,
-        None => Ok(Synced::unchanged(&dnode)),
+/// Writes what the group changed in one object, if anything.
+async fn sync_object(context: &SyncContext, dnode: &Arc<Dnode>) -> Result<()> {
+    if let Some(work) = Work::begin(context, dnode) {
+        work.write(context).await?;
     }
-}
-
-impl Synced {
-    fn unchanged(dnode: &Arc<Dnode>) -> Self {
-        Self {
-            slots: dnode.state.lock().disk.slots(),
-            allocated: false,
-            freed: false,
-            in_block: false,
-            changed: false,
-            before: None,
-            dnode: dnode.clone(),
-        }
-    }
+    Ok(())
 }
 
 /// What a group changed in an object, on its way to disk.
@@ -163,14 +144,6 @@ struct Work {
     /// The dnode as it was, and whether it was on disk.
     disk: Arc<DnodePhys>,
     on_disk: bool,
-}
-
-/// What became of an object's blocks.
-struct NewTree {
-    /// The dnode with its new shape and pointers.
-    phys: DnodePhys,
-    /// Bytes that it takes up.
-    used: u64,
 }
 
 impl Work {
@@ -193,15 +166,34 @@ impl Work {
         changes.spill.is_none() && if changes.object_freed { has_none() } else { keeps_blocks() }
     }
 
-    /// Writes (or frees) the blocks.
-    async fn write(self, context: &SyncContext) -> Result<Synced> {
-        let tree =
-            if self.changes.object_freed { self.free_blocks(context).await? } else { self.build(context).await? };
-        Ok(self.settle(Some(tree)))
+    /// The dnode as it was, its used space in bytes.
+    fn dnode_phys(&self) -> DnodePhys {
+        let mut phys = (*self.disk).clone();
+        phys.used = phys.used_bytes();
+        phys.flags |= FLAG_USED_BYTES;
+        phys
     }
 
-    async fn free_blocks(&self, context: &SyncContext) -> Result<NewTree> {
-        let mut phys = (*self.disk).clone();
+    /// The new state, when the blocks stay as they are.
+    fn keep_blocks(self) -> Synced {
+        let mut phys = self.dnode_phys();
+        if self.changes.object_freed {
+            phys.used = 0;
+        } else {
+            apply_shape(&mut phys, &self.changes);
+        }
+        self.settle(phys)
+    }
+
+    /// Writes (or frees) the blocks.
+    async fn write(self, context: &SyncContext) -> Result<Synced> {
+        let phys =
+            if self.changes.object_freed { self.free_blocks(context).await? } else { self.build(context).await? };
+        Ok(self.settle(phys))
+    }
+
+    async fn free_blocks(&self, context: &SyncContext) -> Result<DnodePhys> {
+        let mut phys = self.dnode_phys();
         let tree = tree_sync(context, &self.dnode, &phys, &self.changes, None);
         for (index, bp) in phys.blkptrs.iter().enumerate() {
             tree.free_tree(phys.levels - 1, index as u64, *bp).await?;
@@ -212,12 +204,13 @@ impl Work {
         drop(tree);
         phys.blkptrs.fill(BlkPtr::HOLE);
         phys.spill = None;
-        Ok(NewTree { phys, used: 0 })
+        phys.used = 0;
+        Ok(phys)
     }
 
-    async fn build(&self, context: &SyncContext) -> Result<NewTree> {
+    async fn build(&self, context: &SyncContext) -> Result<DnodePhys> {
         let changes = &self.changes;
-        let mut phys = (*self.disk).clone();
+        let mut phys = self.dnode_phys();
         apply_shape(&mut phys, changes);
         let seed = grow(&mut phys);
         let tree = tree_sync(context, &self.dnode, &phys, changes, seed);
@@ -236,23 +229,13 @@ impl Work {
         phys.blkptrs = pointers;
         phys.spill = spill;
         phys.flags = if spill.is_some() { phys.flags | FLAG_SPILL_BLKPTR } else { phys.flags & !FLAG_SPILL_BLKPTR };
-        Ok(NewTree { phys, used: self.disk.used_bytes().saturating_add_signed(delta) })
+        phys.used = phys.used.saturating_add_signed(delta);
+        Ok(phys)
     }
 
-    /// Makes the new state that of the disk; without a tree, no block changed.
-    fn settle(self, tree: Option<NewTree>) -> Synced {
-        let (changes, freed) = (&self.changes, self.changes.object_freed);
-        let NewTree { mut phys, used } = tree.unwrap_or_else(|| {
-            let (mut phys, used) = ((*self.disk).clone(), self.disk.used_bytes());
-            if !freed {
-                apply_shape(&mut phys, changes);
-            }
-            NewTree { phys, used: if freed { 0 } else { used } }
-        });
-        phys.flags |= FLAG_USED_BYTES;
-        phys.used = used;
-        let slots = phys.slots();
-        let allocated = changes.allocated;
+    /// Makes the new state that of the disk.
+    fn settle(self, phys: DnodePhys) -> Synced {
+        let (freed, slots) = (self.changes.object_freed, phys.slots());
         {
             let mut state = self.dnode.state.lock();
             state.disk = Arc::new(phys);
@@ -261,10 +244,9 @@ impl Work {
         }
         Synced {
             slots,
-            allocated,
+            allocated: self.changes.allocated,
             freed,
             in_block: !freed || self.on_disk,
-            changed: true,
             before: self.on_disk.then_some(self.disk),
             dnode: self.dnode,
         }

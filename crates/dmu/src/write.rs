@@ -9,7 +9,7 @@ use platter_ondisk::types::object_type;
 use platter_ondisk::{DnodePhys, Txg};
 use platter_zio::{Priority, Result, Tx, ZioError};
 
-use crate::dirty::{Newest, State, slot_of};
+use crate::dirty::{Newest, State};
 use crate::dnode::{Dnode, check_block_size, resized};
 
 /// Largest spill block, in bytes (`SPA_OLD_MAXBLOCKSIZE`).
@@ -82,14 +82,8 @@ impl Dnode {
         let txg = tx.txg();
         {
             let mut state = self.state.lock();
-            let size = state.block_size as usize;
-            let later = later_slot_shadows(&state, txg, blkid) || state.freed;
-            let slot = state.slots[slot_of(txg)].as_deref_mut().filter(|slot| slot.txg == txg && !later);
-            // The group's own, which nobody shadows: changed where it lies when no reader holds it.
-            if let Some(slot) = slot
-                && let Some(block) = slot.blocks.get_mut(&blkid).filter(|block| block.len() == size)
-            {
-                slot.passing.remove(&blkid);
+            // Changed where it lies when no reader holds it.
+            if let Some(block) = state.own_block(txg, blkid) {
                 change(block.make_mut());
                 return Ok(());
             }
@@ -397,13 +391,4 @@ impl Dnode {
         self.core.remove_dirty(txg, vanished);
         Ok(())
     }
-}
-
-/// Whether a group after `txg` has its own version of the block.
-fn later_slot_shadows(state: &State, txg: Txg, blkid: u64) -> bool {
-    state
-        .slots
-        .iter()
-        .flatten()
-        .any(|slot| slot.txg > txg && (slot.blocks.contains_key(&blkid) || slot.freed.contains(blkid)))
 }

@@ -215,22 +215,33 @@ impl<'a> LeafMut<'a> {
         self.check_free(new.chunks())?;
         let link = self.link_to(new.hash, |other| other.cd > cd)?;
         self.add_u16(30, 1)?;
-        let index = self.allocate()?;
-        let at = self.layout.chunk_at(index);
-        self.bytes[at] = TYPE_ENTRY;
-        let name = self.write_array(new.name)?;
-        let value = self.write_array(new.value)?;
-        self.bytes[at + 1] = new.value_integer_size;
-        self.set_u16(at + 4, name);
-        self.set_u16(at + 6, (new.name.len() / new.name_integer_size) as u16);
-        self.set_u16(at + 8, value);
-        self.set_u16(at + 10, (new.value.len() / usize::from(new.value_integer_size)) as u16);
-        self.bytes[at + 12..at + 16].copy_from_slice(&cd.to_le_bytes());
-        self.bytes[at + 16..at + 24].copy_from_slice(&new.hash.to_le_bytes());
-        let next = u16_at(self.bytes, link);
-        self.set_u16(at + ENTRY_NEXT_AT, next);
-        self.set_u16(link, index);
+        let entry = LeafEntry {
+            chunk: self.allocate()?,
+            value_integer_size: new.value_integer_size,
+            next: u16_at(self.bytes, link),
+            name_chunk: self.write_array(new.name)?,
+            name_integers: (new.name.len() / new.name_integer_size) as u16,
+            value_chunk: self.write_array(new.value)?,
+            value_integers: (new.value.len() / usize::from(new.value_integer_size)) as u16,
+            cd,
+            hash: new.hash,
+        };
+        self.put_entry(&entry);
+        self.set_u16(link, entry.chunk);
         Ok(Outcome::Done)
+    }
+
+    /// Writes an entry into its chunk.
+    fn put_entry(&mut self, entry: &LeafEntry) {
+        let at = self.layout.chunk_at(entry.chunk);
+        self.bytes[at..at + 2].copy_from_slice(&[TYPE_ENTRY, entry.value_integer_size]);
+        self.set_u16(at + ENTRY_NEXT_AT, entry.next);
+        self.set_u16(at + 4, entry.name_chunk);
+        self.set_u16(at + 6, entry.name_integers);
+        self.set_u16(at + 8, entry.value_chunk);
+        self.set_u16(at + 10, entry.value_integers);
+        self.bytes[at + 12..at + 16].copy_from_slice(&entry.cd.to_le_bytes());
+        self.bytes[at + 16..at + 24].copy_from_slice(&entry.hash.to_le_bytes());
     }
 
     /// Replaces the value of `entry`, which must come from this leaf as it is now.
@@ -311,18 +322,15 @@ impl<'a> LeafMut<'a> {
         }
         let link = self.link_to(entry.hash, |other| other.cd > entry.cd)?;
         let index = self.layout.chunks - free as u16;
-        let name = self.copy_array(index + 1, old, entry.name_chunk, name_length)?;
         let value_at = index + 1 + array_chunks(name_length) as u16;
-        let value = self.copy_array(value_at, old, entry.value_chunk, entry.value_length())?;
-        let at = self.layout.chunk_at(index);
-        let next = u16_at(self.bytes, link);
-        self.bytes[at..at + 2].copy_from_slice(&[TYPE_ENTRY, entry.value_integer_size]);
-        let fields = [next, name, entry.name_integers, value, entry.value_integers];
-        for (field, to) in fields.into_iter().zip(self.bytes[at + ENTRY_NEXT_AT..].chunks_exact_mut(2)) {
-            to.copy_from_slice(&field.to_le_bytes());
-        }
-        self.bytes[at + 12..at + 16].copy_from_slice(&entry.cd.to_le_bytes());
-        self.bytes[at + 16..at + 24].copy_from_slice(&entry.hash.to_le_bytes());
+        let copy = LeafEntry {
+            chunk: index,
+            next: u16_at(self.bytes, link),
+            name_chunk: self.copy_array(index + 1, old, entry.name_chunk, name_length)?,
+            value_chunk: self.copy_array(value_at, old, entry.value_chunk, entry.value_length())?,
+            ..*entry
+        };
+        self.put_entry(&copy);
         self.set_u16(link, index);
         self.add_u16(30, 1)?;
         let first_free = index + needed as u16;
