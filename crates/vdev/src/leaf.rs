@@ -397,6 +397,13 @@ impl Leaf {
         self.write_at(VDEV_LABEL_START_SIZE + offset, data, priority).await
     }
 
+    /// Lets zeros be written at an offset in the allocatable space where that joins two writes of a group's data.
+    pub(crate) async fn pad(&self, offset: u64, length: u64) {
+        if let Ok(queue) = self.queue() {
+            queue.pad(VDEV_LABEL_START_SIZE + offset, length).await;
+        }
+    }
+
     async fn write_at(&self, offset: u64, data: Vec<Buf>, priority: Priority) -> Result<()> {
         let queue = self.queue()?;
         self.stats.note_write(data.iter().map(|buf| buf.len() as u64).sum());

@@ -7,6 +7,7 @@
 //!   writes of a group's data, only those go that make a large transfer together with their neighbours;
 //! - waiting transfers of a class leave in ascending order of offset, wrapping around; neighbours leave as one transfer
 //!   of up to [`JOIN_MAX`] bytes, reads across gaps of up to [`READ_GAP_MAX`] bytes;
+//! - padding is written only between two writes that it joins, and is over when it is left out;
 //! - what is fetched ahead of a reader is passed over [`PASSED_MAX`] times at most;
 //! - a joined transfer that fails is repeated piece by piece, so that each waiter gets its own result;
 //! - no lock is held across an await.
@@ -63,6 +64,8 @@ type Reply = oneshot::Sender<Result<(), DeviceError>>;
 enum Io {
     Read(ReadSlot),
     Write(Vec<Buf>),
+    /// Bytes that nobody reads: zeros, where they join two writes.
+    Padding,
 }
 
 struct Pending {
@@ -83,6 +86,10 @@ impl Pending {
 
     fn is_read(&self) -> bool {
         matches!(self.io, Io::Read(_))
+    }
+
+    fn is_padding(&self) -> bool {
+        matches!(self.io, Io::Padding)
     }
 }
 
@@ -146,12 +153,23 @@ impl Class {
         Some(first)
     }
 
+    /// The next to leave. Padding before it is over: nothing before it could be joined to it.
+    fn next_to_leave(&mut self) -> Option<Pending> {
+        loop {
+            let in_order = || self.pending.range((self.position, 0)..).next().or_else(|| self.pending.iter().next());
+            let key = self.passed_over().or_else(|| in_order().map(|(&key, _)| key))?;
+            let next = self.remove(key);
+            if !next.is_padding() {
+                return Some(next);
+            }
+            self.waiting -= next.length;
+        }
+    }
+
     /// The next transfers that travel as one; none when none waits.
     fn next_batch(&mut self) -> Vec<Pending> {
-        let in_order = || self.pending.range((self.position, 0)..).next().or_else(|| self.pending.iter().next());
-        let Some(key) = self.passed_over().or_else(|| in_order().map(|(&key, _)| key)) else { return Vec::new() };
+        let Some(first) = self.next_to_leave() else { return Vec::new() };
         self.left += 1;
-        let first = self.remove(key);
         let (begin, is_read) = (first.offset, first.is_read());
         let mut end = first.end();
         let mut batch = vec![first];
@@ -166,6 +184,10 @@ impl Class {
         }
         self.position = end;
         self.waiting -= batch.iter().map(|pending| pending.length).sum::<u64>();
+        // The first is none.
+        while batch.last().is_some_and(Pending::is_padding) {
+            batch.pop();
+        }
         batch
     }
 }
@@ -224,6 +246,12 @@ impl Queue {
         self.submit(offset, length, Io::Write(data), priority).await
     }
 
+    /// Lets zeros be written here if that joins two writes of data that wait. Over when that is done or decided
+    /// against; whether it succeeded does not matter.
+    pub async fn pad(self: &Arc<Self>, offset: u64, length: u64) {
+        let _ = self.submit(offset, length, Io::Padding, Priority::AsyncWrite).await;
+    }
+
     async fn submit(self: &Arc<Self>, offset: u64, length: u64, io: Io, priority: Priority) -> Result<(), DeviceError> {
         let class = class_of(priority);
         let arrived = Instant::now();
@@ -233,6 +261,9 @@ impl Queue {
             let most = limit(class);
             let at_once = if class == ASYNC_WRITE { AT_ONCE } else { most };
             if state.classes[class].active < at_once {
+                if matches!(io, Io::Padding) {
+                    return Ok(());
+                }
                 state.classes[class].active += 1;
                 Err(io)
             } else {
@@ -263,6 +294,7 @@ impl Queue {
                 let (direction, result) = match io {
                     Io::Read(slot) => (Direction::Read, self.device.read_into(offset, vec![slot]).await.1),
                     Io::Write(data) => (Direction::Write, self.device.write(offset, data).await),
+                    Io::Padding => unreachable!("padding never goes alone"),
                 };
                 self.histograms.note_latency(class, direction, Duration::ZERO, arrived.elapsed());
                 return result;
@@ -344,13 +376,24 @@ impl Queue {
             let mut data = Vec::with_capacity(2 * batch.len());
             let mut waiters = Vec::with_capacity(batch.len());
             for pending in batch {
-                let Io::Write(pieces) = pending.io else { unreachable!("a batch is of one kind") };
+                let pieces = match pending.io {
+                    Io::Write(pieces) => pieces,
+                    Io::Padding => {
+                        data.push(Buf::zeroed(pending.length as usize));
+                        Vec::new()
+                    }
+                    Io::Read(_) => unreachable!("a batch is of one kind"),
+                };
                 data.extend(pieces.iter().cloned());
                 waiters.push((pending.offset, pieces, pending.arrived, pending.reply));
             }
             let alone = waiters.len() == 1;
             let result = self.device.write(begin, data).await;
             for (offset, pieces, arrived, reply) in waiters {
+                if pieces.is_empty() {
+                    let _ = reply.send(Ok(()));
+                    continue;
+                }
                 let result =
                     if result.is_err() && !alone { self.device.write(offset, pieces).await } else { result.clone() };
                 self.histograms.note_latency(class, Direction::Write, started - arrived, started.elapsed());
@@ -485,6 +528,39 @@ mod tests {
         let results = futures::future::join_all(reads).await;
         let failed: Vec<usize> = (0..200).filter(|&index| results[index].is_err()).collect();
         assert_eq!(failed, [99]);
+    }
+
+    #[tokio::test]
+    async fn padding_is_written_only_where_it_joins_writes() {
+        for is_bad in [false, true] {
+            let (device, queue) = device();
+            let stale = vec![Buf::copy_from(&[0xee; 4096 * 302])];
+            queue.write(0, stale, Priority::AsyncWrite).await.expect("write");
+            if is_bad {
+                device.inject(Fault { kind: FaultKind::WriteError, offset: 4096 * 150, length: 1, times: u64::MAX });
+            }
+            let before = device.transfers().1;
+            // Data at 1, 3, ..., 299; padding at 0, 2, ..., 298, and at 301, which touches no data.
+            let writes = (0..150u64).map(|index| {
+                let data = vec![Buf::copy_from(&[index as u8; 4096])];
+                queue.write((2 * index + 1) * 4096, data, Priority::AsyncWrite)
+            });
+            let padding = (0..150).map(|index| 2 * index).chain([301]).map(|sector| queue.pad(sector * 4096, 4096));
+            let (padding, writes) = (futures::future::join_all(padding), futures::future::join_all(writes));
+            let (written, _) = futures::future::join(writes, padding).await;
+            assert!(written.iter().all(Result::is_ok), "bad padding fails nobody");
+            assert_eq!(queue.load(), 0);
+            let transfers = device.transfers().1 - before;
+            assert!(is_bad || transfers <= 4, "{transfers} transfers for 150 writes with padding between");
+            let bytes = read_whole(&queue, 0, 4096 * 302, Priority::SyncRead).await.expect("read");
+            let sector = |index: usize| &bytes[index * 4096..][..4096];
+            assert!((0..150).all(|index| sector(2 * index + 1).iter().all(|&byte| byte == index as u8)));
+            for index in [0, 301] {
+                assert!(sector(index).iter().all(|&byte| byte == 0xee), "padding at an end was written");
+            }
+            let latencies: u64 = queue.histograms.snapshot().total[1].iter().sum();
+            assert_eq!(latencies, 151, "nobody waits for padding");
+        }
     }
 
     #[expect(clippy::disallowed_methods, reason = "threads without a runtime are what this is about")]

@@ -9,7 +9,7 @@
 //! - columns of children that are known to have missed the block are neither trusted first nor blamed;
 //! - repairs write only bytes that passed, or parity computed from them.
 
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use platter_buffer::{Buf, BufMut};
 use platter_device::{Assembly, ReadSlot};
 use platter_ondisk::Txg;
@@ -498,8 +498,12 @@ pub(crate) async fn write(
         }
         result
     });
+    // Other padding only joins the blocks before and after this one. A write of the intent log waits for nothing more.
+    let alone = map.skips.iter().filter(|skip| skip.column.is_none() && priority == Priority::AsyncWrite);
+    let padding = alone.map(|skip| top.children[skip.child].pad(skip.offset, 1 << top.ashift));
+    let (written, _) = join(join_all(writes), join_all(padding)).await;
     let failures: Vec<String> =
-        join_all(writes).await.into_iter().filter_map(|result| result.err()).map(|error| error.to_string()).collect();
+        written.into_iter().filter_map(|result| result.err()).map(|error| error.to_string()).collect();
     if failures.len() > nparity {
         return Err(VdevError::NoReplicas { vdev: top.name(), offset, psize, detail: failures.join("; ") });
     }
