@@ -7,6 +7,7 @@
 //! A file of one block has a block just as large as it needs (a multiple of 512 bytes), up to the record size; from
 //! the second block on the size is fixed (`zfs_grow_blocksize`).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use futures::stream::{FuturesOrdered, TryStreamExt};
@@ -58,14 +59,8 @@ impl Zpl {
             return Ok(Vec::new());
         }
         let block_size = u64::from(znode.dnode.block_size());
-        let (ahead, is_stream) = {
-            let mut streams = znode.streams.lock();
-            (streams.read(offset, end, size), streams.is_long(end))
-        };
-        for range in ahead {
-            let first = range.start / block_size;
-            znode.dnode.prefetch(first, range.end.div_ceil(block_size) - first);
-        }
+        fetch_ahead(&znode, offset..end, size, block_size);
+        let is_stream = znode.streams.lock().is_long(end);
         let piece = |blkid: u64, block: Buf| {
             let start = blkid * block_size;
             let from = offset.saturating_sub(start);
@@ -354,6 +349,15 @@ fn grown_block_size(block_size: u32, end: u64, record_size: u32) -> u32 {
     needed.min(most).max(block_size)
 }
 
+/// `range` of a file of `size` bytes, not empty, is being read: what will probably be wanted next is fetched.
+fn fetch_ahead(znode: &Znode, range: Range<u64>, size: u64, block_size: u64) {
+    let ahead = znode.streams.lock().read(range.start, range.end, size);
+    for range in ahead {
+        let first = range.start / block_size;
+        znode.dnode.prefetch(first, range.end.div_ceil(block_size) - first);
+    }
+}
+
 /// Writes `data` block by block; returns the bytes written and what stopped it. `size` is the file's size before.
 pub(crate) async fn write_blocks(
     znode: &Znode,
@@ -382,6 +386,10 @@ pub(crate) async fn write_blocks(
             block[within..within + piece.len()].copy_from_slice(piece);
             znode.dnode.write_block(tx, blkid, block.freeze()).await
         } else {
+            // A program that overwrites a file from memory that is not on pages leaves a part of each MiB to its next
+            // request: the rest of that block is needed again and again, in equal steps.
+            let start = blkid * block_size;
+            fetch_ahead(znode, start..(start + block_size).min(size), size, block_size);
             znode.dnode.write(tx, at, piece).await
         };
         if let Err(error) = result {
