@@ -203,11 +203,10 @@ impl PlatterFs {
             Operation::BatchForget(all) => all,
             _ => return,
         };
-        let orphans: Vec<_> = all
+        let orphans = all
             .into_iter()
             .map(|(node, times)| (self.object(node), times))
-            .filter_map(|(object, times)| self.zpl.forget(object, times).then_some(object))
-            .collect();
+            .filter_map(|(object, times)| self.zpl.forget(object, times).then_some(object));
         self.reap(orphans);
     }
 

@@ -14,6 +14,7 @@ pub mod mount;
 pub mod mountinfo;
 mod opens;
 pub mod options;
+mod reaper;
 mod server;
 pub mod terms;
 

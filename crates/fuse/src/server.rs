@@ -20,6 +20,7 @@ use crate::attr::{PERMISSIONS, attr_ttl, errno, file_attr, time};
 use crate::control::Control;
 use crate::file_flags;
 use crate::opens::Opens;
+use crate::reaper::Reaper;
 use crate::terms::ENTRY_TTL;
 
 /// Directory entries asked for at once, without and with attributes.
@@ -43,6 +44,7 @@ pub(crate) struct PlatterFs {
     runtime: tokio::runtime::Handle,
     pub cache_absent: bool,
     pub opens: Opens,
+    reaper: Reaper,
     kernel: OnceLock<Kernel>,
     /// Told `true` when the kernel's side is gone.
     ended: tokio::sync::watch::Sender<bool>,
@@ -59,7 +61,9 @@ impl PlatterFs {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let mounted = Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() };
         let control = Control::new(time(mounted));
-        Self { zpl, root, control, runtime, cache_absent, opens: Opens::default(), kernel: OnceLock::new(), ended }
+        let reaper = Reaper::new(zpl.clone());
+        let (opens, kernel) = (Opens::default(), OnceLock::new());
+        Self { zpl, root, control, runtime, cache_absent, opens, reaper, kernel, ended }
     }
 
     pub fn object(&self, node: NodeId) -> ObjectId {
@@ -107,17 +111,9 @@ impl PlatterFs {
         });
     }
 
-    /// Frees what has no name and nobody knows any more.
-    pub fn reap(&self, orphans: Vec<ObjectId>) {
-        if orphans.is_empty() {
-            return;
-        }
-        let zpl = self.zpl.clone();
-        self.runtime.spawn(async move {
-            for object in orphans {
-                let _ = told("forget", zpl.reap(object).await);
-            }
-        });
+    /// Frees what has no name and nobody knows any more, soon.
+    pub fn reap(&self, orphans: impl Iterator<Item = ObjectId>) {
+        self.reaper.add(orphans, &self.runtime);
     }
 
     /// How long the kernel may remember a name. Where names fold, the same file has several, and the kernel would not
@@ -262,6 +258,8 @@ impl PlatterFs {
     }
 
     async fn give_back_all(&self) {
+        // They are orphans all the same, and freed with the others.
+        self.reaper.clear();
         for (object, count) in self.opens.take() {
             for _ in 0..count {
                 let _ = told("giving back what was open when its mount went away", self.zpl.release(object).await);
