@@ -316,6 +316,26 @@ impl Dnode {
         Ok(())
     }
 
+    /// Changes bytes of the bonus where they lie, if `change` finds that it can, and says whether it could. Also
+    /// `false` when a later group changed the bonus already.
+    ///
+    /// # Errors
+    /// Read-only object set, freed object.
+    pub fn change_bonus(&self, tx: &Tx, change: impl FnOnce(&mut [u8]) -> bool) -> Result<bool> {
+        let txg = tx.txg();
+        let mut state = self.state.lock();
+        self.dirty_slot(&mut state, txg)?;
+        if state.slots.iter().flatten().any(|slot| slot.txg > txg && slot.bonus.is_some()) {
+            return Ok(false);
+        }
+        // Its reference would have the bytes copied.
+        let before = state.slot(txg).0.bonus.take();
+        let is_changed = change(Arc::make_mut(&mut state.bonus));
+        let now = if is_changed { Some((state.bonus_type, state.bonus.clone())) } else { before };
+        state.slot(txg).0.bonus = now;
+        Ok(is_changed)
+    }
+
     /// Changes what the object holds, for an object that so far only used its bonus (`dmu_object_zapify`).
     ///
     /// # Errors

@@ -21,6 +21,7 @@ enum Op {
     Truncate { object: usize, offset: u64 },
     Delete { object: usize },
     Bonus { object: usize, length: usize, value: u8 },
+    BonusByte { object: usize, at: usize, value: u8 },
     Spill { object: usize, sectors: usize, value: u8 },
     Resize { object: usize, size: u8 },
     Read { object: usize, offset: u64, length: usize },
@@ -45,6 +46,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => object.clone().prop_map(|object| Op::Delete { object }),
         2 => (object.clone(), 0..100usize, value.clone())
             .prop_map(|(object, length, value)| Op::Bonus { object, length, value }),
+        1 => (0usize..40, 0usize..100, any::<u8>()).prop_map(|(object, at, value)| Op::BonusByte { object, at, value }),
         2 => (object.clone(), 0..4usize, 1..255u8)
             .prop_map(|(object, sectors, value)| Op::Spill { object, sectors, value }),
         1 => (object.clone(), 0..4u8).prop_map(|(object, size)| Op::Resize { object, size }),
@@ -176,6 +178,14 @@ impl Run {
                 let bonus = vec![value; length];
                 self.os.dnode(object).await.unwrap().set_bonus(&tx, 44, &bonus).unwrap();
                 self.model.get_mut(&object.0).unwrap().bonus = bonus;
+            }
+            Op::BonusByte { object, at, value } => {
+                let Some(object) = pick(&self.model, object) else { return };
+                let bonus = &mut self.model.get_mut(&object.0).unwrap().bonus;
+                let put = |bytes: &mut [u8]| bytes.get_mut(at).map(|byte| *byte = value).is_some();
+                // Transactions come one after the other: no later group has changed it.
+                let changed = self.os.dnode(object).await.unwrap().change_bonus(&tx, put).unwrap();
+                assert_eq!(changed, put(bonus));
             }
             Op::Spill { object, sectors, value } => {
                 let Some(object) = pick(&self.model, object) else { return };

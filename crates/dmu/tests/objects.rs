@@ -453,7 +453,13 @@ async fn transactions_of_two_groups_that_overlap_lose_nothing() {
     dnode.write(&early, 300, &[3; 100]).await.unwrap();
     dnode.write(&early, 4096, &[3; 100]).await.unwrap();
     dnode.write(&early, 8192, &[3; 100]).await.unwrap();
+    assert!(!dnode.change_bonus(&early, |_| true).unwrap(), "a later group changed it");
     dnode.set_bonus(&early, 44, b"early, but last").unwrap();
+    let last = |bytes: &mut [u8]| {
+        bytes[..5].copy_from_slice(b"later");
+        true
+    };
+    assert!(dnode.change_bonus(&late, last).unwrap());
     drop((early, late));
     let mut expected = vec![1; 16384];
     expected[100..200].fill(2);
@@ -466,12 +472,15 @@ async fn transactions_of_two_groups_that_overlap_lose_nothing() {
         let mut out = vec![0; 16384];
         dnode.read(0, &mut out).await.unwrap();
         assert!(out == expected);
-        assert_eq!(dnode.bonus()[..], *b"early, but last");
+        assert_eq!(dnode.bonus()[..], *b"later, but last");
     };
     check(&dnode).await;
     let root = closing.await.unwrap();
     world.audit(&root).await;
     check(&dnode).await;
+    // What the first of the two groups wrote is its own.
+    let after_early = reopen(&world, &os).await.dnode(ObjectId(1)).await.unwrap();
+    assert_eq!(after_early.bonus()[..], *b"early, but last");
     let root = world.sync(&os).await;
     world.audit(&root).await;
     check(&dnode).await;

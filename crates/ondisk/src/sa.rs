@@ -193,6 +193,13 @@ impl<'a> SaBuffer<'a> {
     }
 }
 
+/// Layout number of a buffer in this machine's byte order (as all new ones are), and where its attributes begin.
+pub fn native_layout(bytes: &[u8]) -> Option<(u16, usize)> {
+    let header: [u8; 6] = bytes.get(..6)?.try_into().ok()?;
+    let info = u16_at(&header, 4);
+    header.starts_with(&SA_MAGIC.to_le_bytes()).then_some((info & 0x3ff, usize::from(info >> 10) * 8))
+}
+
 /// One attribute on its way into a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct SaValue<'a> {

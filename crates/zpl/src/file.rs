@@ -197,7 +197,7 @@ impl Zpl {
         if done > 0 {
             let now = self.now().to_words();
             let end = offset + done as u64;
-            self.update(znode, &tx, |phys| {
+            self.touch(znode, &tx, |phys| {
                 phys.size = phys.size.max(eof.unwrap_or(end));
                 phys.mtime = now;
                 phys.ctime = now;
@@ -288,7 +288,7 @@ impl Zpl {
         }
         self.resize(&znode, &tx, new_size).await?;
         let now = self.now().to_words();
-        self.update(&znode, &tx, |phys| {
+        self.touch(&znode, &tx, |phys| {
             phys.size = new_size;
             phys.mtime = now;
             phys.ctime = now;

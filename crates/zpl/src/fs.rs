@@ -18,7 +18,7 @@ use crate::error::{Result, ZplError};
 use crate::known::Known;
 use crate::log::{LogSource, LoggedTx};
 use crate::options::{AtimeMode, MountOptions, SpaceInfo, XattrMode};
-use crate::phys::Phys;
+use crate::phys::{Fixed, Phys};
 use crate::sa_table::SaTable;
 use crate::salt::Salts;
 use crate::user_quota::Quotas;
@@ -429,6 +429,15 @@ impl Zpl {
         znode.update(&self.os, &self.table, tx, change).await
     }
 
+    /// Changes attributes of `znode` that every object has within `tx`.
+    pub(crate) async fn touch(&self, znode: &Znode, tx: &Tx, change: impl FnOnce(&mut Fixed)) -> Result<()> {
+        self.forget_atime(znode);
+        if znode.touch(&self.table, tx, change)? {
+            return Ok(());
+        }
+        znode.update(&self.os, &self.table, tx, |_| {}).await
+    }
+
     /// The access time of `znode` no longer waits to be written.
     pub(crate) fn forget_atime(&self, znode: &Znode) {
         if std::mem::take(&mut znode.state.lock().atime_dirty) {
@@ -454,7 +463,7 @@ impl Zpl {
             if state.freed || !(mode == ALWAYS || old) {
                 return;
             }
-            state.phys.atime = now.to_words();
+            state.phys.change_fixed().atime = now.to_words();
             if std::mem::replace(&mut state.atime_dirty, true) {
                 return;
             }
@@ -478,7 +487,7 @@ impl Zpl {
         // Access times may be lost.
         tx.needs_no_record();
         for znode in waiting {
-            self.update(&znode, &tx, |_| {}).await?;
+            self.touch(&znode, &tx, |_| {}).await?;
         }
         Ok(())
     }

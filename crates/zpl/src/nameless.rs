@@ -48,7 +48,7 @@ impl Zpl {
 
     /// Puts a new object into the unlinked set instead of a directory.
     pub(crate) async fn enter_unlinked(&self, znode: &Arc<Znode>, tx: &LoggedTx) -> Result<()> {
-        self.update(znode, tx, |phys| phys.links = 0).await?;
+        self.touch(znode, tx, |phys| phys.links = 0).await?;
         self.join_set(tx, znode.object);
         Ok(())
     }

@@ -155,7 +155,7 @@ impl Zpl {
                     Box::pin(self.xattr_put(&znode, tx, attribute, Some(list))).await?;
                 }
             }
-            self.update(&znode, tx, |phys| phys.parent = directory.object.0).await?;
+            self.touch(&znode, tx, |phys| phys.parent = directory.object.0).await?;
             match name {
                 Some(name) => self.enter(directory, tx, name, znode.object, what.kind).await,
                 None => Box::pin(self.enter_unlinked(&znode, tx)).await,
@@ -237,7 +237,7 @@ impl Zpl {
         let tx = self.begin().await?;
         let now = self.now();
         self.enter(&directory, &tx, name, object, znode.kind()).await?;
-        self.update(&znode, &tx, |phys| {
+        self.touch(&znode, &tx, |phys| {
             phys.links += 1;
             phys.parent = parent.0;
             phys.ctime = now.to_words();
@@ -550,7 +550,7 @@ impl Zpl {
 
     async fn moved(&self, znode: &Znode, tx: &Tx, parent: &Znode, now: Timestamp) -> Result<()> {
         let inherited = parent.state.lock().phys.flags & flags::PROJINHERIT;
-        self.update(znode, tx, |phys| {
+        self.touch(znode, tx, |phys| {
             phys.parent = parent.object.0;
             phys.ctime = now.to_words();
             phys.flags |= flags::AV_MODIFIED | inherited;
@@ -571,7 +571,7 @@ impl Zpl {
         links: i64,
         now: Timestamp,
     ) -> Result<()> {
-        self.update(directory, tx, |phys| {
+        self.touch(directory, tx, |phys| {
             phys.size = phys.size.saturating_add_signed(size);
             phys.links = phys.links.saturating_add_signed(links);
             phys.mtime = now.to_words();

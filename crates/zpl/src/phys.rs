@@ -6,6 +6,8 @@
 //!   (as `sa_modify_attrs` does);
 //! - a file of a file system before version 5 has a znode instead: see `znode_legacy`.
 
+use std::ops::{Deref, DerefMut};
+
 use platter_dmu::{Dnode, Objset, ZioError};
 use platter_ondisk::ObjectId;
 use platter_ondisk::sa::{SaBuffer, SaValue, SaWriter, encode, fit};
@@ -15,12 +17,12 @@ use platter_zio::Result;
 
 use crate::acl::Acl;
 use crate::attr::{FileKind, Timestamp};
-use crate::sa_table::{FIXED, SaTable, template};
+use crate::sa_table::{FIXED, FIXED_WORDS, SaTable, template};
 use crate::znode_legacy;
 
-/// All attributes of one object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Phys {
+/// The attributes that every object has, with the length that they always have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fixed {
     pub mode: u64,
     pub size: u64,
     pub generation: u64,
@@ -33,6 +35,21 @@ pub(crate) struct Phys {
     pub mtime: [u64; 2],
     pub ctime: [u64; 2],
     pub crtime: [u64; 2],
+}
+
+impl Fixed {
+    /// In the order of [`FIXED`].
+    pub fn words(&self) -> [u64; FIXED_WORDS] {
+        let Self { mode, size, generation, uid, gid, parent, flags, links, atime, mtime, ctime, crtime } = *self;
+        let [a, m, c, cr] = [atime, mtime, ctime, crtime];
+        [mode, size, generation, uid, gid, parent, flags, a[0], a[1], m[0], m[1], c[0], c[1], cr[0], cr[1], links]
+    }
+}
+
+/// All attributes of one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Phys {
+    pub fixed: Fixed,
     pub rdev: Option<u64>,
     /// The project as it is stored; see [`project`](Self::project).
     pub projid: Option<u64>,
@@ -50,6 +67,62 @@ pub(crate) struct Phys {
     pub external_acl: Option<ObjectId>,
     /// What a znode has beside all this; only in a file system before version 5.
     pub legacy: Option<Box<znode_legacy::Rest>>,
+}
+
+impl Deref for Phys {
+    type Target = Fixed;
+
+    fn deref(&self) -> &Fixed {
+        &self.fixed
+    }
+}
+
+impl DerefMut for Phys {
+    fn deref_mut(&mut self) -> &mut Fixed {
+        &mut self.fixed
+    }
+}
+
+/// Attributes that are told apart by whether they must be stored anew as a whole: who changes only [`Fixed`] ones does
+/// not, unless others wait for it.
+#[derive(Debug)]
+pub(crate) struct Tracked {
+    phys: Phys,
+    /// Something beside [`Phys::fixed`] may have changed since all was stored.
+    changed: bool,
+}
+
+impl Tracked {
+    pub fn new(phys: Phys) -> Self {
+        Self { phys, changed: false }
+    }
+
+    /// For any change; [`stored`](Self::stored) must follow.
+    pub fn change(&mut self) -> &mut Phys {
+        self.changed = true;
+        &mut self.phys
+    }
+
+    pub fn change_fixed(&mut self) -> &mut Fixed {
+        &mut self.phys.fixed
+    }
+
+    pub fn is_changed(&self) -> bool {
+        self.changed
+    }
+
+    /// All has been stored as it is.
+    pub fn stored(&mut self) {
+        self.changed = false;
+    }
+}
+
+impl Deref for Tracked {
+    type Target = Phys;
+
+    fn deref(&self) -> &Phys {
+        &self.phys
+    }
 }
 
 /// What goes to disk.
@@ -81,7 +154,7 @@ impl Phys {
         let now = now.to_words();
         let inherited = if directory { flags::ACL_AUTO_INHERIT } else { 0 };
         let has_project = if project.is_some() { flags::PROJID } else { 0 };
-        Self {
+        let fixed = Fixed {
             mode: kind.mode_bits() | mode & 0o7777,
             size: if directory { 2 } else { 0 },
             generation,
@@ -94,16 +167,13 @@ impl Phys {
             mtime: now,
             ctime: now,
             crtime: now,
-            rdev: None,
+        };
+        Self {
+            fixed,
             projid: project,
-            xattr: None,
-            dxattr: None,
             acl: Some(Acl::trivial(mode, directory)),
-            symlink: None,
-            others: Vec::new(),
             order: table.numbers_of(&template(kind, project.is_some())),
-            external_acl: None,
-            legacy: None,
+            ..Self::empty()
         }
     }
 
@@ -193,18 +263,7 @@ impl Phys {
     /// Nothing yet.
     pub fn empty() -> Self {
         Self {
-            mode: 0,
-            size: 0,
-            generation: 0,
-            uid: 0,
-            gid: 0,
-            parent: 0,
-            flags: 0,
-            links: 0,
-            atime: [0; 2],
-            mtime: [0; 2],
-            ctime: [0; 2],
-            crtime: [0; 2],
+            fixed: Fixed::default(),
             rdev: None,
             projid: None,
             xattr: None,

@@ -205,7 +205,7 @@ impl Zpl {
         let znode = self.znode(object).await?;
         let _alone = znode.lock.write().await;
         let tx = self.begin().await?;
-        self.update(&znode, &tx, |phys| phys.size = phys.size.max(end)).await
+        self.touch(&znode, &tx, |phys| phys.size = phys.size.max(end)).await
     }
 
     async fn replay_truncate(&self, object: ObjectId, offset: u64, length: u64) -> Result<()> {

@@ -13,7 +13,7 @@ use parking_lot::RwLock;
 use platter_dmu::zap::{NewZap, Zap, ZapValue};
 use platter_dmu::{Objset, Tx, ZioError};
 use platter_ondisk::ObjectId;
-use platter_ondisk::sa::{AttrShape, SA_LAYOUT_FIRST, SA_LAYOUT_MAX, SA_LAYOUTS, SA_REGISTRY};
+use platter_ondisk::sa::{AttrShape, SA_LAYOUT_FIRST, SA_LAYOUT_MAX, SA_LAYOUTS, SA_REGISTRY, native_layout};
 use platter_ondisk::types::object_type;
 use platter_ondisk::znode::{ZNODE_PHYS_SIZE, ZPL_ATTRS, ZplAttr};
 use platter_zio::Result;
@@ -37,6 +37,9 @@ pub(crate) const FIXED: [ZplAttr; 12] = [
     ZplAttr::Crtime,
     ZplAttr::Links,
 ];
+
+/// Words of [`FIXED`]: a time has two.
+pub(crate) const FIXED_WORDS: usize = 16;
 
 /// The order of attributes in a new object of this kind, with or without a project (`zfs_mknode`).
 pub(crate) fn template(kind: FileKind, project: bool) -> Vec<ZplAttr> {
@@ -272,6 +275,23 @@ impl SaTable {
         self.layouts.read().by_attributes.get(attributes).copied()
     }
 
+    /// Writes the attributes of [`FIXED`] over those in `bonus`. Whether these lie there, first and in this order.
+    pub fn put_fixed(&self, bonus: &mut [u8], words: &[u64; FIXED_WORDS]) -> bool {
+        let Some((layout, start)) = native_layout(bonus) else { return false };
+        let is_first = |attributes: &Arc<[u16]>| {
+            let first = FIXED.iter().map(|&attr| self.number(attr));
+            attributes.len() >= FIXED.len() && first.eq(attributes[..FIXED.len()].iter().copied())
+        };
+        if !self.layouts.read().by_number.get(&layout).is_some_and(is_first) {
+            return false;
+        }
+        let Some(place) = bonus.get_mut(start..start + 8 * FIXED_WORDS) else { return false };
+        for (to, word) in place.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        true
+    }
+
     /// Makes sure that the layout exists.
     pub async fn add_layout(&self, tx: &Tx, attributes: &[u16]) -> Result<u16> {
         let tables = self.tables.lock().await;
@@ -349,5 +369,74 @@ fn single(value: &ZapValue, what: &'static str) -> Result<u64> {
     match (value.integer_size, &value.integers[..]) {
         (8, &[one]) => Ok(one),
         _ => Err(ZioError::corrupt(what, "an entry is not one 8-byte integer")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attr::Timestamp;
+    use crate::phys::{Fixed, Phys};
+
+    const CAPACITY: usize = 320;
+
+    fn table() -> SaTable {
+        let mut layouts = Layouts::default();
+        let tables = Tables { registry: None, layouts: None };
+        let made = SaTable::build(ObjectId(1), BTreeMap::new(), &BTreeMap::new(), Layouts::default(), tables);
+        layouts.insert(2, made.numbers_of(&template(FileKind::Regular, false)).into());
+        layouts.insert(3, made.numbers_of(&template(FileKind::Symlink, true)).into());
+        // Another software's: the size comes first.
+        let mut other = made.numbers_of(&template(FileKind::Regular, false));
+        other.swap(0, 1);
+        layouts.insert(4, other.into());
+        SaTable { layouts: RwLock::new(layouts), ..made }
+    }
+
+    #[test]
+    fn fixed_attributes_are_put_where_encoding_puts_them() {
+        let table = table();
+        let now = Timestamp { seconds: 1_000_000_007, nanoseconds: 99 };
+        for (kind, project) in [(FileKind::Regular, None), (FileKind::Symlink, Some(77))] {
+            let mut phys = Phys::new(kind, 0o640, 5, now, project, &table);
+            phys.symlink = project.map(|_| b"../target of an odd length".to_vec());
+            let mut bonus = phys.encode(&table, CAPACITY).expect("encoded").bonus;
+            let [atime, mtime, ctime, crtime] = [[1, 2], [3, 4], [5, 6], [7, 8]];
+            phys.fixed = Fixed {
+                mode: 0o100600,
+                size: u64::MAX,
+                generation: 11,
+                uid: 12,
+                gid: 13,
+                parent: 14,
+                flags: 15,
+                links: 16,
+                atime,
+                mtime,
+                ctime,
+                crtime,
+            };
+            assert!(table.put_fixed(&mut bonus, &phys.fixed.words()));
+            assert_eq!(bonus, phys.encode(&table, CAPACITY).expect("encoded").bonus);
+            let read = Phys::of_bonus(&bonus, &table, ObjectId(9)).expect("a file's");
+            assert_eq!(read.fixed, phys.fixed);
+        }
+    }
+
+    #[test]
+    fn other_bonuses_are_left_as_they_are() {
+        let table = table();
+        let now = Timestamp { seconds: 7, nanoseconds: 8 };
+        let mut phys = Phys::new(FileKind::Regular, 0o640, 5, now, None, &table);
+        let usual = phys.encode(&table, CAPACITY).expect("encoded").bonus;
+        phys.order.swap(0, 1);
+        let swapped = phys.encode(&table, CAPACITY).expect("encoded").bonus;
+        let unknown_layout = [&usual[..4], &[9, usual[5]], &usual[6..]].concat();
+        let turned = [&[usual[3], usual[2], usual[1], usual[0]], &usual[4..]].concat();
+        for bonus in [swapped, unknown_layout, turned, usual[..100].to_vec(), vec![0; 168], Vec::new()] {
+            let mut after = bonus.clone();
+            assert!(!table.put_fixed(&mut after, &[1; FIXED_WORDS]));
+            assert_eq!(after, bonus);
+        }
     }
 }

@@ -24,7 +24,7 @@ impl Zpl {
         };
         if !gone {
             return self
-                .update(znode, tx, |phys| {
+                .touch(znode, tx, |phys| {
                     phys.links -= 1;
                     phys.ctime = now.to_words();
                 })
@@ -34,7 +34,7 @@ impl Zpl {
         if !open && self.free(znode, tx).await? {
             return Ok(());
         }
-        self.update(znode, tx, |phys| {
+        self.touch(znode, tx, |phys| {
             phys.links = 0;
             phys.ctime = now.to_words();
         })
@@ -135,10 +135,11 @@ impl Zpl {
                 return Ok(false);
             }
             state.freed = true;
-            state.phys.links = 0;
+            state.phys.change_fixed().links = 0;
             state.changed = state.changed.max(tx.txg());
             let holds_xattrs = state.phys.is_directory() && state.phys.flags & flags::XATTR != 0;
-            (state.phys.xattr.take(), state.phys.external_acl.take(), holds_xattrs)
+            let phys = state.phys.change();
+            (phys.xattr.take(), phys.external_acl.take(), holds_xattrs)
         };
         self.forget_atime(znode);
         self.known.remove_orphan(znode.object);

@@ -254,7 +254,7 @@ impl Zpl {
             self.xattr_put(&znode, &tx, stored, None).await?;
         }
         let now = self.now();
-        self.update(&znode, &tx, |phys| phys.ctime = now.to_words()).await?;
+        self.touch(&znode, &tx, |phys| phys.ctime = now.to_words()).await?;
         log::xattrs_changed(&tx, &znode);
         Ok(())
     }
@@ -267,7 +267,7 @@ impl Zpl {
         let tx = self.begin().await?;
         self.xattr_put(&znode, &tx, name, value).await?;
         let now = self.now();
-        self.update(&znode, &tx, |phys| phys.ctime = now.to_words()).await
+        self.touch(&znode, &tx, |phys| phys.ctime = now.to_words()).await
     }
 
     /// Makes the hidden directory of `owner`, as a log record says.
@@ -378,7 +378,7 @@ impl Zpl {
             let has_room = self.xattr_mode() != XattrMode::Dir && !self.table.is_legacy();
             let fits = if has_room { list.with(name, value) } else { None };
             if let Some(bytes) = fits {
-                znode.state.lock().phys.set_dxattr(Some(bytes), &self.table);
+                znode.state.lock().phys.change().set_dxattr(Some(bytes), &self.table);
                 tx.xattr_changed(znode.object, name, Some(value));
                 return self.xattr_remove_file(znode, tx, name).await;
             }
@@ -389,7 +389,7 @@ impl Zpl {
         if in_list {
             let mut state = znode.state.lock();
             let rest = List::of(&state.phys, znode.object)?.without(name)?;
-            state.phys.set_dxattr(rest, &self.table);
+            state.phys.change().set_dxattr(rest, &self.table);
             tx.xattr_changed(znode.object, name, None);
         }
         Ok(())
@@ -400,7 +400,7 @@ impl Zpl {
             Some(directory) => directory,
             None => {
                 let made = self.make_hidden(owner, tx, owner.object, FileKind::Directory, DIRECTORY_MODE, None).await?;
-                owner.state.lock().phys.set_xattr(made.object, &self.table);
+                owner.state.lock().phys.change().set_xattr(made.object, &self.table);
                 log::hidden_directory_made(tx, owner.object, &made);
                 made
             }

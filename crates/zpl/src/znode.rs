@@ -18,7 +18,7 @@ use platter_ondisk::{ObjectId, Txg};
 
 use crate::attr::{Attr, FileKind, Timestamp};
 use crate::error::{Result, ZplError};
-use crate::phys::{EncodeError, Phys};
+use crate::phys::{EncodeError, Fixed, Phys, Tracked};
 use crate::prefetch::Streams;
 use crate::range_lock::RangeLock;
 use crate::run::Run;
@@ -28,7 +28,7 @@ use crate::znode_legacy;
 /// What changes about an open object.
 #[derive(Debug)]
 pub(crate) struct State {
-    pub phys: Phys,
+    pub phys: Tracked,
     /// How often it is open.
     pub opens: u64,
     /// It was made without a name and may get one.
@@ -97,7 +97,7 @@ impl Znode {
             lock: tokio::sync::RwLock::new(()),
             ranges: RangeLock::default(),
             state: Mutex::new(State {
-                phys,
+                phys: Tracked::new(phys),
                 opens: 0,
                 linkable: false,
                 freed: false,
@@ -125,9 +125,9 @@ impl Znode {
     ) -> Result<()> {
         let external = {
             let mut state = self.state.lock();
-            change(&mut state.phys);
+            change(state.phys.change());
             state.changed = state.changed.max(tx.txg());
-            znode_legacy::take_replaced_acl(&mut state.phys)
+            znode_legacy::take_replaced_acl(state.phys.change())
         };
         if let Some(object) = external {
             os.free_object(tx, object).await?;
@@ -143,8 +143,21 @@ impl Znode {
         }
     }
 
+    /// Changes attributes that every object has and stores them in `tx`, where they lie: nearly every change is of
+    /// these alone. `false` when they must be stored with the others ([`update`](Self::update)).
+    pub fn touch(&self, table: &SaTable, tx: &Tx, change: impl FnOnce(&mut Fixed)) -> Result<bool> {
+        let mut state = self.state.lock();
+        change(state.phys.change_fixed());
+        state.changed = state.changed.max(tx.txg());
+        if state.freed || state.phys.is_changed() || table.is_legacy() {
+            return Ok(false);
+        }
+        let words = state.phys.fixed.words();
+        Ok(self.dnode.change_bonus(tx, |bonus| table.put_fixed(bonus, &words))?)
+    }
+
     fn store(&self, table: &SaTable, tx: &Tx) -> std::result::Result<(), EncodeError> {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         if state.freed {
             return Ok(());
         }
@@ -162,6 +175,7 @@ impl Znode {
         if let Some(spill) = &encoded.spill {
             self.dnode.set_spill(tx, Some(Buf::copy_from(spill))).map_err(EncodeError::Zio)?;
         }
+        state.phys.stored();
         Ok(())
     }
 
