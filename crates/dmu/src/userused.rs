@@ -17,7 +17,7 @@ use platter_ondisk::objset::{
     OBJSET_FLAG_PROJECTQUOTA_COMPLETE, OBJSET_FLAG_USERACCOUNTING_COMPLETE, OBJSET_FLAG_USEROBJACCOUNTING_COMPLETE,
     OBJSET_PHYS_SIZE_V2, OBJSET_PHYS_SIZE_V3,
 };
-use platter_ondisk::sa::SA_MAGIC;
+use platter_ondisk::sa::SaHeader;
 use platter_ondisk::types::{object_type, objset_type};
 use platter_ondisk::znode::{ZnodePhys, flags as znode_flags};
 use platter_ondisk::{DnodePhys, ObjectId, Txg};
@@ -116,19 +116,11 @@ fn owners(bonus_type: u8, bonus: &[u8]) -> Option<[u64; 3]> {
     match bonus_type {
         object_type::ZNODE => ZnodePhys::decode(bonus).ok().map(|znode| [znode.uid, znode.gid, 0]),
         object_type::SA => {
-            let head: [u8; 8] = bonus.get(..8)?.try_into().ok()?;
-            let magic = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
-            if magic == 0 {
+            if bonus.get(..8)?.starts_with(&[0; 4]) {
                 // A file that has not got its attributes yet.
                 return Some([0; 3]);
             }
-            let turned = magic == SA_MAGIC.swap_bytes();
-            if magic != SA_MAGIC && !turned {
-                return None;
-            }
-            let info = u16::from_le_bytes([head[4], head[5]]);
-            let info = if turned { info.swap_bytes() } else { info };
-            let start = usize::from(info >> 10 & 0x3f) * 8;
+            let SaHeader { size: start, turned, .. } = SaHeader::of(bonus)?;
             let word = |at: usize| -> Option<u64> {
                 let word = u64::from_le_bytes(bonus.get(start + at..start + at + 8)?.try_into().ok()?);
                 Some(if turned { word.swap_bytes() } else { word })
@@ -319,7 +311,7 @@ mod tests {
 
     fn sa(uid: u64, gid: u64, flags: u64, project: u64) -> Vec<u8> {
         let mut bonus = vec![0; 160];
-        bonus[..4].copy_from_slice(&SA_MAGIC.to_le_bytes());
+        bonus[..4].copy_from_slice(&platter_ondisk::sa::SA_MAGIC.to_le_bytes());
         bonus[4..6].copy_from_slice(&(2u16 | 1 << 10).to_le_bytes());
         for (at, word) in [(24, uid), (32, gid), (48, flags), (128, project)] {
             bonus[8 + at..16 + at].copy_from_slice(&word.to_le_bytes());

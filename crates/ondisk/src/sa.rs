@@ -125,6 +125,34 @@ pub fn header_size(variable: usize) -> usize {
     8 + (variable.saturating_sub(1) * 2).next_multiple_of(8)
 }
 
+/// What a buffer's header says whatever its layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SaHeader {
+    /// Number of the layout.
+    pub layout: u16,
+    /// Bytes before the first attribute.
+    pub size: usize,
+    /// Whether a machine of the other byte order wrote the buffer.
+    pub turned: bool,
+}
+
+impl SaHeader {
+    /// The header of `bytes`; `None` when they are too few or have another magic number (as one that was never filled).
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        let head: [u8; 6] = bytes.get(..6)?.try_into().ok()?;
+        let magic = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+        let turned = magic == SA_MAGIC.swap_bytes();
+        let info = half(&head, 4, turned);
+        let is_one = turned || magic == SA_MAGIC;
+        is_one.then_some(Self { layout: info & 0x3ff, size: usize::from(info >> 10) * 8, turned })
+    }
+}
+
+fn half(bytes: &[u8], at: usize, turned: bool) -> u16 {
+    let word = u16_at(bytes, at);
+    if turned { word.swap_bytes() } else { word }
+}
+
 /// A decoded bonus or spill buffer.
 #[derive(Clone, Debug)]
 pub struct SaBuffer<'a> {
@@ -148,27 +176,20 @@ impl<'a> SaBuffer<'a> {
     ) -> Result<Self, Error> {
         Error::need(WHAT, bytes, 8)?;
         let magic = u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"));
-        let turn = match magic {
-            SA_MAGIC => false,
-            m if m.swap_bytes() == SA_MAGIC => true,
+        if magic == 0 {
             // A dnode whose bonus was never filled.
-            0 => return Ok(Self { bytes: Cow::Borrowed(bytes), layout: 1, attributes: Vec::new() }),
-            m => return Err(Error::BadMagic { what: WHAT, found: u64::from(m) }),
-        };
-        let half = |at: usize| {
-            let word = u16_at(bytes, at);
-            if turn { word.swap_bytes() } else { word }
-        };
-        let info = half(4);
-        let number = info & 0x3ff;
+            return Ok(Self { bytes: Cow::Borrowed(bytes), layout: 1, attributes: Vec::new() });
+        }
+        let bad_magic = Error::BadMagic { what: WHAT, found: u64::from(magic) };
+        let SaHeader { layout: number, size, turned } = SaHeader::of(bytes).ok_or(bad_magic)?;
         let attributes = layout(number).ok_or_else(|| Error::field(WHAT, "layout", number))?;
         let mut shapes = Vec::with_capacity(attributes.len());
         for &attribute in attributes {
             shapes.push(shape(attribute).ok_or_else(|| Error::field(WHAT, "attribute", attribute))?);
         }
         let start = header_size(shapes.iter().filter(|s| s.length == 0).count());
-        if usize::from(info >> 10) * 8 != start {
-            return Err(Error::field(WHAT, "header size", info >> 10));
+        if size != start {
+            return Err(Error::field(WHAT, "header size", (size / 8) as u64));
         }
         Error::need(WHAT, bytes, start)?;
         let places = Vec::with_capacity(shapes.len());
@@ -177,13 +198,13 @@ impl<'a> SaBuffer<'a> {
         for shape in &shapes {
             let length = if shape.length == 0 {
                 lengths += 1;
-                half(4 + 2 * lengths)
+                half(bytes, 4 + 2 * lengths, turned)
             } else {
                 shape.length
             };
             let end = at + usize::from(length);
             Error::need(WHAT, bytes, end)?;
-            if turn {
+            if turned {
                 shape.byteswap.turn(&mut buffer.bytes.to_mut()[at..end]);
             }
             buffer.attributes.push((shape.number, at..end));
@@ -191,13 +212,6 @@ impl<'a> SaBuffer<'a> {
         }
         Ok(buffer)
     }
-}
-
-/// Layout number of a buffer in this machine's byte order (as all new ones are), and where its attributes begin.
-pub fn native_layout(bytes: &[u8]) -> Option<(u16, usize)> {
-    let header: [u8; 6] = bytes.get(..6)?.try_into().ok()?;
-    let info = u16_at(&header, 4);
-    header.starts_with(&SA_MAGIC.to_le_bytes()).then_some((info & 0x3ff, usize::from(info >> 10) * 8))
 }
 
 /// One attribute on its way into a buffer.

@@ -132,7 +132,9 @@ impl Class {
 
     fn remove(&mut self, key: (u64, u64)) -> Pending {
         self.oldest.remove(&key.1);
-        self.pending.remove(&key).expect("just found")
+        let pending = self.pending.remove(&key).expect("just found");
+        self.waiting -= pending.length;
+        pending
     }
 
     /// The first one that was passed over too often, with what waits close before it.
@@ -162,7 +164,6 @@ impl Class {
             if !next.is_padding() {
                 return Some(next);
             }
-            self.waiting -= next.length;
         }
     }
 
@@ -183,7 +184,6 @@ impl Class {
             batch.push(self.remove(key));
         }
         self.position = end;
-        self.waiting -= batch.iter().map(|pending| pending.length).sum::<u64>();
         // The first is none.
         while batch.last().is_some_and(Pending::is_padding) {
             batch.pop();

@@ -59,8 +59,7 @@ impl Zpl {
             return Ok(Vec::new());
         }
         let block_size = u64::from(znode.dnode.block_size());
-        fetch_ahead(&znode, offset..end, size, block_size);
-        let is_stream = znode.streams.lock().is_long(end);
+        let is_stream = fetch_ahead(&znode, offset..end, size, block_size);
         let piece = |blkid: u64, block: Buf| {
             let start = blkid * block_size;
             let from = offset.saturating_sub(start);
@@ -349,13 +348,18 @@ fn grown_block_size(block_size: u32, end: u64, record_size: u32) -> u32 {
     needed.min(most).max(block_size)
 }
 
-/// `range` of a file of `size` bytes, not empty, is being read: what will probably be wanted next is fetched.
-fn fetch_ahead(znode: &Znode, range: Range<u64>, size: u64, block_size: u64) {
-    let ahead = znode.streams.lock().read(range.start, range.end, size);
+/// `range` of a file of `size` bytes, not empty, is being read: what will probably be wanted next is fetched. Whether
+/// that goes on for a while already.
+fn fetch_ahead(znode: &Znode, range: Range<u64>, size: u64, block_size: u64) -> bool {
+    let (ahead, is_long) = {
+        let mut streams = znode.streams.lock();
+        (streams.read(range.start, range.end, size), streams.is_long(range.end))
+    };
     for range in ahead {
         let first = range.start / block_size;
         znode.dnode.prefetch(first, range.end.div_ceil(block_size) - first);
     }
+    is_long
 }
 
 /// Writes `data` block by block; returns the bytes written and what stopped it. `size` is the file's size before.

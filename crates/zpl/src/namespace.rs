@@ -155,7 +155,7 @@ impl Zpl {
                     Box::pin(self.xattr_put(&znode, tx, attribute, Some(list))).await?;
                 }
             }
-            self.touch(&znode, tx, |phys| phys.parent = directory.object.0).await?;
+            self.update(&znode, tx, |phys| phys.parent = directory.object.0).await?;
             match name {
                 Some(name) => self.enter(directory, tx, name, znode.object, what.kind).await,
                 None => Box::pin(self.enter_unlinked(&znode, tx)).await,

@@ -10,7 +10,7 @@ use std::ops::{Deref, DerefMut};
 
 use platter_dmu::{Dnode, Objset, ZioError};
 use platter_ondisk::ObjectId;
-use platter_ondisk::sa::{SaBuffer, SaValue, SaWriter, encode, fit};
+use platter_ondisk::sa::{SaBuffer, SaHeader, SaValue, SaWriter, encode, fit};
 use platter_ondisk::types::object_type;
 use platter_ondisk::znode::{ZplAttr, flags};
 use platter_zio::Result;
@@ -319,13 +319,7 @@ impl Phys {
     fn absorb(&mut self, bytes: &[u8], table: &SaTable, object: ObjectId) -> Result<()> {
         let damaged = |e: platter_ondisk::Error| ZioError::corrupt("file attributes", format!("object {object}: {e}"));
         // The closure must hand out a reference that outlives the call.
-        let number = if bytes.len() >= 6 {
-            let info = [bytes[4], bytes[5]];
-            let turned = bytes[..4] != platter_ondisk::sa::SA_MAGIC.to_le_bytes();
-            (if turned { u16::from_be_bytes(info) } else { u16::from_le_bytes(info) }) & 0x3ff
-        } else {
-            0
-        };
+        let number = SaHeader::of(bytes).map_or(0, |header| header.layout);
         let layout = table.layout(number);
         let buffer = SaBuffer::decode(
             bytes,

@@ -13,7 +13,7 @@ use parking_lot::RwLock;
 use platter_dmu::zap::{NewZap, Zap, ZapValue};
 use platter_dmu::{Objset, Tx, ZioError};
 use platter_ondisk::ObjectId;
-use platter_ondisk::sa::{AttrShape, SA_LAYOUT_FIRST, SA_LAYOUT_MAX, SA_LAYOUTS, SA_REGISTRY, native_layout};
+use platter_ondisk::sa::{AttrShape, SA_LAYOUT_FIRST, SA_LAYOUT_MAX, SA_LAYOUTS, SA_REGISTRY, SaHeader};
 use platter_ondisk::types::object_type;
 use platter_ondisk::znode::{ZNODE_PHYS_SIZE, ZPL_ATTRS, ZplAttr};
 use platter_zio::Result;
@@ -277,15 +277,15 @@ impl SaTable {
 
     /// Writes the attributes of [`FIXED`] over those in `bonus`. Whether these lie there, first and in this order.
     pub fn put_fixed(&self, bonus: &mut [u8], words: &[u64; FIXED_WORDS]) -> bool {
-        let Some((layout, start)) = native_layout(bonus) else { return false };
+        let Some(header) = SaHeader::of(bonus).filter(|header| !header.turned) else { return false };
         let is_first = |attributes: &Arc<[u16]>| {
             let first = FIXED.iter().map(|&attr| self.number(attr));
             attributes.len() >= FIXED.len() && first.eq(attributes[..FIXED.len()].iter().copied())
         };
-        if !self.layouts.read().by_number.get(&layout).is_some_and(is_first) {
+        if !self.layouts.read().by_number.get(&header.layout).is_some_and(is_first) {
             return false;
         }
-        let Some(place) = bonus.get_mut(start..start + 8 * FIXED_WORDS) else { return false };
+        let Some(place) = bonus.get_mut(header.size..header.size + 8 * FIXED_WORDS) else { return false };
         for (to, word) in place.chunks_exact_mut(8).zip(words) {
             to.copy_from_slice(&word.to_le_bytes());
         }

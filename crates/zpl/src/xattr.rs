@@ -429,7 +429,7 @@ impl Zpl {
             return Err(error);
         }
         let now = self.now().to_words();
-        self.update(&file, tx, |phys| {
+        self.touch(&file, tx, |phys| {
             phys.size = value.len() as u64;
             phys.mtime = now;
             phys.ctime = now;

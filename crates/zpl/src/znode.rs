@@ -125,9 +125,10 @@ impl Znode {
     ) -> Result<()> {
         let external = {
             let mut state = self.state.lock();
-            change(state.phys.change());
             state.changed = state.changed.max(tx.txg());
-            znode_legacy::take_replaced_acl(state.phys.change())
+            let phys = state.phys.change();
+            change(phys);
+            znode_legacy::take_replaced_acl(phys)
         };
         if let Some(object) = external {
             os.free_object(tx, object).await?;
