@@ -5,6 +5,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
@@ -22,6 +23,11 @@ use crate::machine::{SystemClock, random_u64};
 use crate::mount_plan::text;
 use crate::mounter::{HowToMount, Mounted, Mounter, UnmountError};
 use crate::run::Parts;
+
+/// How often, and how long each time, a sync waits for the kernel to tell that it has forgotten what was removed. It
+/// tells at once unless somebody stands in a removed directory or has it by `O_PATH`.
+const FORGETTING_TRIES: usize = 50;
+const FORGETTING: Duration = Duration::from_millis(2);
 
 /// What the real daemon is made of.
 pub fn parts() -> Parts {
@@ -359,6 +365,17 @@ impl Mounted for FuseMount {
     async fn reload_quotas(&mut self) {
         if let Err(error) = self.zpl.reload_quotas().await {
             tracing::error!("'{}': its quotas cannot be read: {error}", self.name);
+        }
+    }
+
+    async fn settle(&self) {
+        for _ in 0..FORGETTING_TRIES {
+            match self.zpl.reap_unopened().await {
+                Ok(0) => return,
+                Ok(_) => tokio::time::sleep(FORGETTING).await,
+                // It stays in the unlinked set.
+                Err(error) => return tracing::warn!("'{}': what was removed cannot be freed: {error}", self.name),
+            }
         }
     }
 

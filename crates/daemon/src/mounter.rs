@@ -72,6 +72,9 @@ pub trait Mounted: Send + Sync + 'static {
     /// Takes over changed quotas of users and groups.
     async fn reload_quotas(&mut self);
 
+    /// Frees what was removed a moment ago and nobody has open: the next group counts it as gone.
+    async fn settle(&self);
+
     /// Whether somebody took the mount away behind the daemon's back (`umount(8)`).
     fn is_gone(&self) -> bool;
 }

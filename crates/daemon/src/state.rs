@@ -505,6 +505,7 @@ impl Daemon {
     /// `zpool sync`.
     pub async fn sync_pool(&self, name: &str) -> Answer<()> {
         let pool = self.pool(name)?;
+        self.settle_mounts(name).await;
         pool.sync().await.map_err(|error| failed(&format!("sync '{name}' failed"), error))
     }
 

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::chown;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use platter_itest::{Lab, data, zdb};
@@ -324,4 +325,34 @@ fn files_from_before_projects_get_one_when_it_is_set() {
     lab.wait_mounted(&mount);
     before.assert_same(&platter_itest::Tree::of(&mount), "after export and import");
     lab.export("tank");
+}
+
+/// `zpool sync tank`, without a program that takes some milliseconds to start.
+fn sync_at_once(lab: &Lab) {
+    let mut daemon = UnixStream::connect(lab.home().join("daemon.sock")).expect("the daemon listens");
+    let request =
+        "POST /v1/pools/tank/sync HTTP/1.1\r\nHost: platter\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+    daemon.write_all(request.as_bytes()).expect("asked");
+    let mut answer = String::new();
+    daemon.read_to_string(&mut answer).expect("answered");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[test]
+fn what_was_removed_is_not_counted_after_a_sync() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 256);
+    lab.create("", "tank", "d0");
+    let mount = lab.create_fs("", "tank/u");
+    let before = usage(&lab, "userspace", "tank/u");
+    for round in 0..10 {
+        fs::write(mount.join("file"), data::random(round, 100_000)).expect("a file");
+        sync_at_once(&lab);
+        assert_ne!(usage(&lab, "userspace", "tank/u"), before);
+        fs::remove_file(mount.join("file")).expect("removed");
+        sync_at_once(&lab);
+        assert_eq!(usage(&lab, "userspace", "tank/u"), before);
+    }
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
 }

@@ -95,6 +95,29 @@ impl Zpl {
         Ok(())
     }
 
+    /// Frees what has no name and is not open. Returns how many such are left because somebody knows them, who is about
+    /// to forget most of them: the kernel tells some time after their last name went.
+    ///
+    /// # Errors
+    /// Those of freeing.
+    pub async fn reap_unopened(&self) -> Result<usize> {
+        if self.read_only_reason().is_some() {
+            return Ok(0);
+        }
+        let mut known = 0;
+        for object in self.known.orphans() {
+            if self.cache.peek(object).is_some_and(|znode| znode.state.lock().opens > 0) {
+                continue;
+            }
+            if self.known.is_known(object) {
+                known += 1;
+            } else {
+                self.reap(object).await?;
+            }
+        }
+        Ok(known)
+    }
+
     /// Takes back one [`open`](Self::open); the last one frees an unlinked object.
     ///
     /// # Errors

@@ -235,6 +235,30 @@ async fn a_remembered_object_keeps_its_number_until_it_is_forgotten() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_forgotten_and_not_open_is_freed_when_asked() {
+    let (_pool, zpl) = mounted().await;
+    let root = zpl.root();
+    let [mut forgotten, mut open, mut known] = [ObjectId(0); 3];
+    for (name, object) in [(&b"forgotten"[..], &mut forgotten), (b"open", &mut open), (b"known", &mut known)] {
+        *object = zpl.create(root, name, FILE).await.unwrap().object;
+        zpl.remember(*object);
+        if name == b"open" {
+            zpl.open(*object).await.unwrap();
+        }
+        zpl.unlink(root, name).await.unwrap();
+    }
+    assert!(zpl.forget(forgotten, 1) && zpl.forget(open, 1));
+    assert_eq!(zpl.reap_unopened().await.unwrap(), 1, "one is known");
+    assert_eq!(errno(zpl.getattr(forgotten).await), ESTALE);
+    assert_eq!([zpl.getattr(open).await.unwrap().links, zpl.getattr(known).await.unwrap().links], [0, 0]);
+    assert!(zpl.forget(known, 1));
+    assert_eq!(zpl.reap_unopened().await.unwrap(), 0);
+    assert_eq!(errno(zpl.getattr(known).await), ESTALE);
+    zpl.release(open).await.unwrap();
+    assert_eq!(errno(zpl.getattr(open).await), ESTALE);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_uses_is_looked_up_as_it_is() {
     let (pool, zpl) = mounted().await;
     let root = zpl.root();

@@ -114,6 +114,16 @@ impl Daemon {
         }
     }
 
+    /// Has the mounts of a pool free what was removed a moment ago. One that is being unmounted does that by itself.
+    pub(super) async fn settle_mounts(&self, pool: &str) {
+        let mounts = self.mounts.read().clone();
+        for (_, active) in mounts.iter().filter(|(dataset, _)| pool_of(dataset) == pool) {
+            if let Ok(mounted) = active.mounted.try_lock() {
+                mounted.settle().await;
+            }
+        }
+    }
+
     /// All mounts, by data set.
     pub async fn mount_entries(&self) -> Vec<MountEntry> {
         // While an operation runs the list is what it has come to so far.

@@ -277,6 +277,7 @@ impl Mounted for FakeMount {
         self.name = name.to_owned();
     }
     async fn reload_quotas(&mut self) {}
+    async fn settle(&self) {}
     fn is_gone(&self) -> bool {
         false
     }
