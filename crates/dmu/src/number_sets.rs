@@ -43,8 +43,13 @@ impl NumberSets {
         !self.slots.lock()[slot_of(txg)].is_empty()
     }
 
-    fn take(&self, txg: Txg) -> BTreeMap<(ObjectId, u64), bool> {
-        std::mem::take(&mut self.slots.lock()[slot_of(txg)]).into_iter().collect()
+    /// The changes of a group, by set and number.
+    fn take(&self, txg: Txg) -> BTreeMap<ObjectId, BTreeMap<u64, bool>> {
+        let mut sets = BTreeMap::<_, BTreeMap<_, _>>::new();
+        for ((set, number), joins) in std::mem::take(&mut self.slots.lock()[slot_of(txg)]) {
+            sets.entry(set).or_default().insert(number, joins);
+        }
+        sets
     }
 }
 
@@ -76,24 +81,32 @@ impl Objset {
 
 /// Writes what `txg` changed into the ZAPs, as part of that group.
 ///
-/// A set that is damaged stays as it is, and that is said: it holds back no group. What should have joined it takes up
-/// space from then on, what should have left is found to be gone by whoever reads the set.
+/// Of a set that is damaged the rest is changed, and that is said: it holds back no group. What should have joined it
+/// takes up space from then on, what should have left is found to be gone by whoever reads the set.
 pub(crate) async fn apply(objset: &Arc<Objset>, txg: Txg) -> Result<()> {
     let tx = Tx::syncing(txg);
-    for ((set, number), joins) in objset.sets.take(txg) {
-        match change(objset, &tx, set, number, joins).await {
-            Err(error @ (ZioError::Suspended(..) | ZioError::ReadOnly | ZioError::NoSpace)) => return Err(error),
-            Err(error) => tracing::error!(%set, number, joins, %error, "a set of objects cannot be changed"),
-            Ok(()) => {}
+    for (set, changes) in objset.sets.take(txg) {
+        let all = changes.len();
+        let mut failed = 0;
+        let mut last = None;
+        let zap = Zap::open(objset, set).await;
+        for (number, joins) in changes {
+            let changed = match &zap {
+                Ok(zap) if joins => zap.add_int(&tx, number).await,
+                Ok(zap) => zap.remove_int(&tx, number).await.map(drop),
+                Err(error) => Err(error.clone()),
+            };
+            match changed {
+                Err(error @ (ZioError::Suspended(..) | ZioError::ReadOnly | ZioError::NoSpace)) => return Err(error),
+                Err(error) => (failed, last) = (failed + 1, Some(error)),
+                Ok(()) => {}
+            }
+        }
+        if let Some(error) = last {
+            tracing::error!(%set, %error, "{failed} of {all} changes of a set of objects cannot be made");
         }
     }
     Ok(())
-}
-
-async fn change(objset: &Arc<Objset>, tx: &Tx, set: ObjectId, number: u64, joins: bool) -> Result<()> {
-    let zap = Zap::open(objset, set).await?;
-    let name = format!("{number:x}");
-    if joins { zap.put_u64(tx, name.as_bytes(), number).await } else { zap.remove(tx, name.as_bytes()).await.map(drop) }
 }
 
 #[cfg(test)]
@@ -109,7 +122,7 @@ mod tests {
         sets.note(first, SET, 1, true);
         sets.note(first, SET, 2, true);
         sets.note(first, SET, 1, false);
-        assert_eq!(sets.take(first), BTreeMap::from([((SET, 2), true)]));
+        assert_eq!(sets.take(first), BTreeMap::from([(SET, BTreeMap::from([(2, true)]))]));
         assert!(!sets.is_changed(first));
         // Left and joined again: as before.
         sets.note(second, SET, 2, false);
@@ -119,6 +132,6 @@ mod tests {
         // Twice is as good as once.
         sets.note(second, SET, 3, false);
         sets.note(second, SET, 3, false);
-        assert_eq!(sets.take(second), BTreeMap::from([((SET, 3), false)]));
+        assert_eq!(sets.take(second), BTreeMap::from([(SET, BTreeMap::from([(3, false)]))]));
     }
 }

@@ -85,7 +85,7 @@ async fn make_vdev_zaps(core: &Core, tx: &Tx) -> Result<()> {
     for top in &mut tree.children {
         if !top.top_zap.is_some() && !matches!(&*top.kind, "hole" | "missing") {
             top.top_zap = mos::create_zap(os, tx, object_type::OTN_ZAP_METADATA, core.random()).await?;
-            mos::add_int(&map, tx, top.top_zap.0).await?;
+            map.add_int(tx, top.top_zap.0).await?;
         }
         make_leaf_zaps(core, tx, &map, top).await?;
     }
@@ -104,7 +104,7 @@ async fn make_leaf_zaps(core: &Core, tx: &Tx, map: &Zap, vdev: &mut VdevConfig) 
     });
     for guid in lacking {
         let zap = mos::create_zap(&core.mos, tx, object_type::OTN_ZAP_METADATA, core.random()).await?;
-        mos::add_int(map, tx, zap.0).await?;
+        map.add_int(tx, zap.0).await?;
         vdev.walk_mut(&mut |v| {
             if v.guid == guid {
                 v.leaf_zap = zap;

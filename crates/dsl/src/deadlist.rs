@@ -14,7 +14,6 @@ use platter_ondisk::types::object_type;
 use platter_ondisk::{BlkPtr, ObjectId};
 use platter_zio::BlockStore;
 
-use crate::mos;
 use crate::version::PoolVersion;
 
 /// Block size of a deadlist's bpobjs (`SPA_OLD_MAXBLOCKSIZE`).
@@ -45,7 +44,7 @@ pub async fn create(mos: &Arc<Objset>, tx: &Tx, version: PoolVersion, salt: u64)
 /// # Errors
 /// Device errors, damage.
 pub async fn add_key(mos: &Arc<Objset>, tx: &Tx, deadlist: ObjectId, birth: u64, bpobj: ObjectId) -> Result<()> {
-    mos::put_int_key(&Zap::open(mos, deadlist).await?, tx, birth, bpobj.0).await
+    Zap::open(mos, deadlist).await?.put_int(tx, birth, bpobj.0).await
 }
 
 /// Whether a deadlist is one plain bpobj, as before pool version 26; it stays so when the pool is upgraded.
@@ -65,7 +64,7 @@ pub async fn keys(mos: &Arc<Objset>, deadlist: ObjectId) -> Result<Vec<(u64, Obj
     if dnode.info().object_type == object_type::BPOBJ {
         return Ok(vec![(0, deadlist)]);
     }
-    let entries = mos::int_entries(&Zap::from_dnode(dnode)).await?;
+    let entries = Zap::from_dnode(dnode).ints().await?;
     Ok(entries.into_iter().map(|(key, object)| (key, ObjectId(object))).collect())
 }
 
@@ -115,7 +114,7 @@ pub async fn insert(
         let (key, mut object) = keys[entry];
         if Some(object) == empty {
             object = Bpobj::create(mos, tx, BPOBJ_BLOCK).await?;
-            mos::put_int_key(&zap, tx, key, object.0).await?;
+            zap.put_int(tx, key, object.0).await?;
             keys[entry].1 = object;
             replaced += 1;
         }

@@ -91,7 +91,7 @@ async fn store_unflushed(core: &Core, tx: &Tx, vdev: u32, indices: &[u64]) -> Re
 pub async fn take_over(core: &Arc<Core>, tx: &Tx) -> Result<()> {
     let Some(object) = core.directory.get_u64(mos::LOG_SPACEMAP_ZAP.as_bytes()).await? else { return Ok(()) };
     let zap = Zap::open(&core.mos, ObjectId(object)).await?;
-    let logs = mos::int_entries(&zap).await?;
+    let logs = zap.ints().await?;
     for maps in space_maps::vdev_maps(core) {
         let (created, indices) = space_maps::rewrite_logged(&core.mos, &core.store, tx, &maps).await?;
         core.features.adjust(tx, HISTOGRAM_FEATURE, created as i64).await?;
@@ -114,7 +114,7 @@ pub async fn take_over(core: &Arc<Core>, tx: &Tx) -> Result<()> {
 async fn free_log(core: &Core, tx: &Tx, zap: &Zap, txg: u64, log: ObjectId) -> Result<()> {
     core.mos.free_object(tx, log).await?;
     core.features.adjust(tx, HISTOGRAM_FEATURE, -1).await?;
-    zap.remove(tx, format!("{txg:x}").as_bytes()).await?;
+    zap.remove_int(tx, txg).await?;
     Ok(())
 }
 
@@ -222,7 +222,7 @@ async fn current_log(core: &Core, tx: &Tx) -> Result<(ObjectId, u64)> {
     }
     let object = space_maps::create(&core.mos, tx, MapFormat::of(&core.features), LOG_BLOCK_SIZE).await?;
     core.features.adjust(tx, HISTOGRAM_FEATURE, 1).await?;
-    mos::put_int_key(&zap(core, tx).await?, tx, txg.0, object.0).await?;
+    zap(core, tx).await?.put_int(tx, txg.0, object.0).await?;
     let mut logs = core.logs.lock();
     logs.by_txg.insert(txg.0, object);
     logs.current = Some((txg, 0));

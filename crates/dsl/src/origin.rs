@@ -154,7 +154,7 @@ pub async fn attach(
     if !phys.next_clones_obj.is_some() {
         phys.next_clones_obj = mos::create_zap(os, tx, object_type::NEXT_CLONES, random()).await?;
     }
-    mos::add_int(&Zap::open(os, phys.next_clones_obj).await?, tx, dataset.0).await?;
+    Zap::open(os, phys.next_clones_obj).await?.add_int(tx, dataset.0).await?;
     let dir = os.dnode(phys.dir_obj).await?;
     snapshot.store(tx)?;
     if !mos.version.has_deadlists() {
@@ -166,7 +166,7 @@ pub async fn attach(
         dir_phys.clones = mos::create_zap(os, tx, object_type::DSL_CLONES, random()).await?;
         dir.set_bonus(tx, object_type::DSL_DIR, &dir_phys.encode())?;
     }
-    mos::add_int(&Zap::open(os, dir_phys.clones).await?, tx, dataset.0).await
+    Zap::open(os, dir_phys.clones).await?.add_int(tx, dataset.0).await
 }
 
 /// Takes `dataset` off the origin's clones.
@@ -174,18 +174,17 @@ pub async fn attach(
 /// # Errors
 /// Device errors, damage.
 pub async fn detach(os: &Arc<Objset>, tx: &Tx, origin: &Origin, dataset: ObjectId) -> Result<()> {
-    let name = format!("{:x}", dataset.0);
     let mut snapshot = Snapshot::load(os, origin.snapshot).await?;
     let phys = &mut snapshot.phys;
     phys.num_children = phys.num_children.saturating_sub(1);
     if phys.next_clones_obj.is_some() {
-        Zap::open(os, phys.next_clones_obj).await?.remove(tx, name.as_bytes()).await?;
+        Zap::open(os, phys.next_clones_obj).await?.remove_int(tx, dataset.0).await?;
     }
     let dir = os.dnode(phys.dir_obj).await?;
     snapshot.store(tx)?;
     let dir_phys = dir_phys(&dir)?;
     if dir_phys.clones.is_some() {
-        Zap::open(os, dir_phys.clones).await?.remove(tx, name.as_bytes()).await?;
+        Zap::open(os, dir_phys.clones).await?.remove_int(tx, dataset.0).await?;
     }
     Ok(())
 }

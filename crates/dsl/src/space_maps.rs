@@ -432,7 +432,7 @@ pub async fn read_logs(mos: &Arc<Objset>, directory: &Zap) -> Result<Vec<(u64, O
     let Some(object) = directory.get_u64(crate::mos::LOG_SPACEMAP_ZAP.as_bytes()).await? else {
         return Ok(Vec::new());
     };
-    let logs = crate::mos::int_entries(&Zap::open(mos, ObjectId(object)).await?).await?;
+    let logs = Zap::open(mos, ObjectId(object)).await?.ints().await?;
     let mut all = Vec::with_capacity(logs.len());
     for (txg, map) in logs {
         all.push((txg, ObjectId(map), entries(mos, ObjectId(map)).await?));

@@ -100,7 +100,7 @@ async fn list_clones(core: &Arc<Core>, tx: &Tx) -> Result<()> {
         let origin_dir = Snapshot::load(&core.mos, origin).await?.phys.dir_obj;
         let held = datasets.iter().find(|other| other.dir.object == origin_dir).map(|other| &other.dir);
         let clones = clones_of(core, tx, origin_dir, held).await?;
-        mos::add_int(&Zap::open(&core.mos, clones).await?, tx, dataset.object.0).await?;
+        Zap::open(&core.mos, clones).await?.add_int(tx, dataset.object.0).await?;
     }
     Ok(())
 }

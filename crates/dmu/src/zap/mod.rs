@@ -10,6 +10,7 @@
 mod fat;
 mod key;
 mod micro;
+mod numbers;
 #[cfg(test)]
 mod tests;
 
