@@ -27,6 +27,8 @@ pub const MIB: u64 = 1 << 20;
 const COMMAND_LIMIT: Duration = Duration::from_secs(180);
 /// Longest time a whole test may take unless the test says otherwise.
 const TEST_LIMIT: Duration = Duration::from_secs(600);
+/// How long something may be busy before that counts.
+const BUSY_AT_MOST: Duration = Duration::from_secs(1);
 
 /// An isolated instance; see the module's documentation.
 pub struct Lab {
@@ -109,14 +111,27 @@ impl Lab {
         Run::of(self.command(binary::platter()).args(args), self.command_limit)
     }
 
-    /// Runs `platter zpool WORDS...`; `words` are split at blanks.
+    /// Runs `platter zpool WORDS...`; `words` are split at blanks. What is busy gets a moment to become free.
     pub fn zpool(&self, words: &str) -> Run {
-        self.platter(["zpool"].into_iter().chain(words.split_whitespace()))
+        self.patiently("zpool", words)
     }
 
-    /// Runs `platter zfs WORDS...`; `words` are split at blanks.
+    /// Runs `platter zfs WORDS...`; `words` are split at blanks. What is busy gets a moment to become free.
     pub fn zfs(&self, words: &str) -> Run {
-        self.platter(["zfs"].into_iter().chain(words.split_whitespace()))
+        self.patiently("zfs", words)
+    }
+
+    /// A program that another test starts at this moment has this process's files open until it is executed (3 of 1500
+    /// unmounts next to three threads that start programs found a tmpfs busy).
+    fn patiently(&self, tool: &str, words: &str) -> Run {
+        let began = Instant::now();
+        loop {
+            let run = self.platter([tool].into_iter().chain(words.split_whitespace()));
+            if run.code == 0 || !run.mentions("busy") || began.elapsed() > BUSY_AT_MOST {
+                return run;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Runs any other program with this instance's environment.
@@ -142,20 +157,10 @@ impl Lab {
         mount
     }
 
-    /// `zpool export`, after which nothing of the pool may be mounted. A program that another test starts at this
-    /// moment has this process's files open until it is executed (3 of 1500 unmounts next to three threads that start
-    /// programs found a tmpfs busy): it gets a second for that.
+    /// `zpool export`, after which nothing of the pool may be mounted.
     #[track_caller]
     pub fn export(&self, pool: &str) {
-        let began = Instant::now();
-        loop {
-            let run = self.zpool(&format!("export {pool}"));
-            if run.code == 0 || !run.mentions("busy") || began.elapsed() > Duration::from_secs(1) {
-                run.ok();
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        self.zpool(&format!("export {pool}")).ok();
         let left: Vec<_> = self.mounts().into_iter().filter(|path| path.starts_with(self.mnt(pool))).collect();
         assert!(left.is_empty(), "still mounted after export: {left:?}");
     }
