@@ -23,7 +23,7 @@ pub struct Options {
     /// How long cases without an end of their own take
     #[arg(long, default_value_t = 10, value_name = "N")]
     pub seconds: u64,
-    /// Only these cases (a name, or the start of one)
+    /// Only these cases (a name, or the start of one); with --growth only these parts: names, fill, import
     #[arg(long, value_delimiter = ',', value_name = "CASE")]
     pub only: Vec<String>,
     /// Only these beside Platter (ext4 and xfs have one device of the same capacity, without redundancy)

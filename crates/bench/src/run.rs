@@ -164,7 +164,8 @@ fn run_growth(options: &Options, work: &Path, context: &Context) -> Result<bool>
     setting.retain(|name, _| !["files", "rounds", "seconds"].contains(&name.as_str()));
     setting.insert("minutes".into(), options.growth_minutes.to_string());
     let mut found = growth::Growth { setting, ..growth::Growth::default() };
-    let complete = growth::measure(&mut platter, context, extent, &mut found)?;
+    let wants = |part: &str| options.wants_case(part);
+    let complete = growth::measure(&mut platter, context, extent, wants, &mut found)?;
     println!("\n{}", found.table());
     if options.save {
         found.save(&bench_folder())?;

@@ -7,14 +7,15 @@ mod fill;
 mod import;
 mod names;
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::error::{BenchError, Result, While};
+use crate::error::{BenchError, Result, While, said};
 use crate::interrupt;
 use crate::results::Unit;
 use crate::scenario::Context;
@@ -22,10 +23,10 @@ use crate::systems::{FileSystem, Platter};
 use crate::table::{lines_up, number};
 
 /// One measured value.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// What was measured.
-    pub series: &'static str,
+    pub series: Cow<'static, str>,
     /// With how much: names, percent or GiB, as the series says.
     pub at: u64,
     /// What `value` counts.
@@ -35,7 +36,7 @@ pub struct Point {
 }
 
 /// Everything that was found.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Growth {
     /// What it ran on, and how.
     pub setting: BTreeMap<String, String>,
@@ -45,10 +46,17 @@ pub struct Growth {
     pub left_out: Vec<String>,
 }
 
+impl Point {
+    /// What grows: the end of the series' name.
+    fn axis(&self) -> &str {
+        self.series.rsplit(", ").next().unwrap_or_default()
+    }
+}
+
 impl Growth {
     fn add(&mut self, series: &'static str, at: u64, unit: Unit, value: f64) {
         eprintln!("Growth: {series} at {at}: {} {}", number(value), unit.name());
-        self.points.push(Point { series, at, unit, value });
+        self.points.push(Point { series: series.into(), at, unit, value });
     }
 
     fn leave_out(&mut self, step: String) {
@@ -81,11 +89,11 @@ impl Growth {
     }
 
     /// The names of the series in their order.
-    pub fn series(&self) -> Vec<&'static str> {
+    pub fn series(&self) -> Vec<&str> {
         let mut all = Vec::new();
         for point in &self.points {
-            if !all.contains(&point.series) {
-                all.push(point.series);
+            if !all.contains(&&*point.series) {
+                all.push(&*point.series);
             }
         }
         all
@@ -113,16 +121,35 @@ impl Growth {
         text
     }
 
-    /// Writes `growth.json` and `growth.svg`.
+    /// Takes over what an earlier run with the same setting found of the parts that this one did not measure.
+    fn complete_from(&mut self, earlier: Self) {
+        let comparable = |growth: &Self| {
+            BTreeMap::from_iter(growth.setting.clone().into_iter().filter(|(name, _)| name != "minutes"))
+        };
+        if comparable(self) != comparable(&earlier) {
+            return;
+        }
+        let measured: BTreeSet<String> = self.points.iter().map(|point| point.axis().to_owned()).collect();
+        self.points.extend(earlier.points.into_iter().filter(|point| !measured.contains(point.axis())));
+        let is_of = |step: &String| !measured.iter().any(|axis| step.contains(axis));
+        self.left_out.extend(earlier.left_out.into_iter().filter(is_of));
+    }
+
+    /// Writes `growth.json` and `growth.svg`. What is there of the same setting stays where this run has nothing.
     ///
     /// # Errors
     /// What the system said.
     pub fn save(&self, folder: &Path) -> Result<()> {
-        let json = serde_json::to_string_pretty(self)
-            .map_err(|error| BenchError::Said(format!("writing what was found: {error}")))?;
         let path = folder.join("growth.json");
+        let mut all = self.clone();
+        // What does not tell how it was made cannot be completed either.
+        if let Some(earlier) = std::fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok()) {
+            all.complete_from(earlier);
+        }
+        let json = serde_json::to_string_pretty(&all)
+            .map_err(|error| BenchError::Said(format!("writing what was found: {error}")))?;
         std::fs::write(&path, json + "\n").on(|| format!("writing {}", path.display()))?;
-        chart::draw(self, &folder.join("growth.svg"))
+        chart::draw(&all, &folder.join("growth.svg"))
     }
 }
 
@@ -156,18 +183,31 @@ impl Clock {
     }
 }
 
-/// Measures everything on new pools below the context's folder, one after the other. Returns whether nothing failed.
+type Part = fn(&mut Platter, &Context, Extent, Clock, &mut Growth) -> Result<()>;
+const PARTS: [(&str, Part); 3] = [("names", names::measure), ("fill", fill::measure), ("import", import::measure)];
+
+/// Measures the parts that `wants` takes (`names`, `fill`, `import`) on new pools below the context's folder, one after
+/// the other. Returns whether nothing failed.
 ///
 /// # Errors
-/// Only when interrupted: what fails otherwise is said, and left out.
-pub fn measure(platter: &mut Platter, context: &Context, extent: Extent, found: &mut Growth) -> Result<bool> {
+/// No part is wanted, or it was interrupted: what fails otherwise is said, and left out.
+pub fn measure(
+    platter: &mut Platter,
+    context: &Context,
+    extent: Extent,
+    wants: impl Fn(&str) -> bool,
+    found: &mut Growth,
+) -> Result<bool> {
     let start = Instant::now();
     let mut complete = true;
-    type Part = fn(&mut Platter, &Context, Extent, Clock, &mut Growth) -> Result<()>;
-    let parts: [(&str, Part); 3] = [("names", names::measure), ("fill", fill::measure), ("import", import::measure)];
+    let parts: Vec<_> = PARTS.into_iter().filter(|(name, _)| wants(name)).collect();
+    if parts.is_empty() {
+        return said("growth is measured in the parts names, fill and import, of which --only leaves none");
+    }
+    let count = parts.len() as u32;
     for (index, (name, part)) in parts.into_iter().enumerate() {
         // A part has its share of the time and what those before it did not need.
-        let clock = Clock(start + extent.time * (index as u32 + 1) / parts.len() as u32);
+        let clock = Clock(start + extent.time * (index as u32 + 1) / count);
         let measured = part(platter, context, extent, clock, found);
         let destroyed = platter.destroy();
         interrupt::check()?;
@@ -215,6 +255,25 @@ mod tests {
         assert!(json.contains("\"op/s\"") && json.contains("100000"));
         let svg = std::fs::read_to_string(folder.path().join("growth.svg")).expect("there");
         assert!(svg.contains("create") && svg.matches("<circle").count() == 3);
+    }
+
+    #[test]
+    fn parts_that_were_not_measured_stay_as_they_were() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let save = |series: &[(&'static str, f64)], size: &str| {
+            let mut growth = Growth::default();
+            growth.setting.insert("size_mib".into(), size.into());
+            growth.setting.insert("minutes".into(), series.len().to_string());
+            series.iter().for_each(|&(series, value)| growth.add(series, 1000, Unit::Operations, value));
+            growth.save(folder.path()).expect("saved");
+            let json = std::fs::read(folder.path().join("growth.json")).expect("there");
+            let saved: Growth = serde_json::from_slice(&json).expect("as it was written");
+            saved.points.iter().map(|point| point.value).collect::<Vec<_>>()
+        };
+        assert_eq!(save(&[("create, names", 1.0), ("lookup, names", 2.0), ("import, GiB", 3.0)], "1"), [1.0, 2.0, 3.0]);
+        assert_eq!(save(&[("create, names", 4.0)], "1"), [4.0, 3.0]);
+        assert_eq!(save(&[("import, GiB", 5.0)], "1"), [5.0, 4.0]);
+        assert_eq!(save(&[("import, GiB", 6.0)], "2"), [6.0], "another size cannot be compared");
     }
 
     #[test]
