@@ -7,6 +7,9 @@ use crate::scenario::Context;
 use crate::systems::{FileSystem, Layout, Platter, Shape};
 use crate::work;
 
+/// Bytes of each of seven devices for a name, its dnode and what groups write anew before old blocks are free. Device
+/// files grow to their full size, as new blocks go where there is most room: with 2048, ten million names filled a disk.
+const ROOM: u64 = 512;
 /// The first decade.
 const FIRST: u64 = 1000;
 /// Made at once, between looks at the clock.
@@ -23,7 +26,7 @@ pub fn measure(
     clock: Clock,
     found: &mut Growth,
 ) -> Result<()> {
-    let device = (1 << 30) + extent.names * 2048;
+    let device = (1 << 30) + extent.names * ROOM;
     platter.create(&Shape { layout: Layout::Raidz1, record: 128 << 10, device, under: context.under.clone() })?;
     let folder = platter.mountpoint();
     let decades = std::iter::successors(Some(FIRST), |count| count.checked_mul(10));
