@@ -8,7 +8,7 @@ use crate::systems::{FileSystem, Layout, Platter, Shape};
 use crate::work;
 
 /// Bytes of each of seven devices for a name, its dnode and what groups write anew before old blocks are free. Device
-/// files grow to their full size, as new blocks go where there is most room: with 2048, ten million names filled a disk.
+/// files grow to their full size, as new blocks go where most room is: with 2048, ten million names filled a disk.
 const ROOM: u64 = 512;
 /// The first decade.
 const FIRST: u64 = 1000;
