@@ -221,8 +221,8 @@ fn systems(options: &Options, work: &Path) -> Result<Vec<Box<dyn FileSystem>>> {
 
 fn scenarios(options: &Options) -> Vec<Scenario> {
     let others = [Layout::Stripe, Layout::Raidz2, Layout::Raidz3, Layout::Mirrors];
-    let layouts = others.map(|layout| Scenario::Sequential(1, layout));
-    let all = Scenario::ALL.into_iter().chain(layouts.into_iter().filter(|_| options.layouts));
+    let layouts = others.into_iter().flat_map(|layout| [1, 4].map(|streams| Scenario::Sequential(streams, layout)));
+    let all = Scenario::ALL.into_iter().chain(layouts.filter(|_| options.layouts));
     all.filter(|scenario| options.wants_start_of(&scenario.cases())).collect()
 }
 
