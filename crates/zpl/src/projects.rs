@@ -86,15 +86,14 @@ impl Zpl {
             Err(error) => return Err(error),
         };
         let Some(totals) = self.os.totals(Totals::Projects).filter(|_| project != 0) else { return Ok(stat) };
-        let name = format!("{project:x}");
         if let Some(quota) = self.quota_of(Totals::Projects, false, project).await? {
-            let used = totals.get_u64(name.as_bytes()).await?.unwrap_or(0);
+            let used = totals.get_int(project).await?.unwrap_or(0);
             let unit = u64::from(stat.block_size);
             (stat.blocks, stat.available) = (quota / unit, quota.saturating_sub(used) / unit);
         }
         if let Some(quota) = self.quota_of(Totals::Projects, true, project).await? {
             // There is this one at least, counted or not.
-            let used = totals.get_u64(format!("{OBJECTS_PREFIX}{name}").as_bytes()).await?.unwrap_or(1);
+            let used = totals.get_u64(format!("{OBJECTS_PREFIX}{project:x}").as_bytes()).await?.unwrap_or(1);
             (stat.files, stat.files_free) = (quota, quota.saturating_sub(used));
         }
         Ok(stat)

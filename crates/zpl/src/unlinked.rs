@@ -66,10 +66,7 @@ impl Zpl {
     /// Those of freeing unlinked ones.
     pub async fn forget_all(&self) -> Result<()> {
         self.known.forget_all();
-        for object in self.known.orphans() {
-            self.reap(object).await?;
-        }
-        Ok(())
+        self.reap_unopened().await.map(drop)
     }
 
     /// Frees an object without a name, unless somebody still has it.
@@ -101,18 +98,13 @@ impl Zpl {
     /// # Errors
     /// Those of freeing.
     pub async fn reap_unopened(&self) -> Result<usize> {
-        if self.read_only_reason().is_some() {
-            return Ok(0);
-        }
+        let is_open = |object| self.cache.peek(object).is_some_and(|znode| znode.state.lock().opens > 0);
         let mut known = 0;
         for object in self.known.orphans() {
-            if self.cache.peek(object).is_some_and(|znode| znode.state.lock().opens > 0) {
-                continue;
-            }
-            if self.known.is_known(object) {
-                known += 1;
-            } else {
+            if !self.known.is_known(object) {
                 self.reap(object).await?;
+            } else if !is_open(object) {
+                known += 1;
             }
         }
         Ok(known)

@@ -110,7 +110,6 @@ pub async fn set_quota(
         return Err(ZioError::Invalid("pool must be upgraded to set this property or value".into()));
     }
     let quotas = quota_zap(os, whose, objects).await?;
-    let name = format!("{id:x}");
     let tx = os.begin_net_free().await?;
     let quotas = match quotas {
         Some(quotas) => quotas,
@@ -123,9 +122,9 @@ pub async fn set_quota(
         }
     };
     if value == 0 {
-        quotas.remove(&tx, name.as_bytes()).await?;
+        quotas.remove_int(&tx, id).await?;
     } else {
-        quotas.put_u64(&tx, name.as_bytes(), value).await?;
+        quotas.put_int(&tx, id, value).await?;
     }
     let (gate, txg) = (os.params().gate.clone(), tx.txg());
     drop(tx);
@@ -198,7 +197,7 @@ impl Zpl {
     pub(crate) async fn quota_of(&self, whose: Totals, objects: bool, id: u64) -> Result<Option<u64>> {
         let zap = self.quotas.read().zaps[whose as usize][usize::from(objects)].clone();
         match zap {
-            Some(zap) => zap.get_u64(format!("{id:x}").as_bytes()).await,
+            Some(zap) => zap.get_int(id).await,
             None => Ok(None),
         }
     }

@@ -127,12 +127,13 @@ impl Growth {
             BTreeMap::from_iter(growth.setting.clone().into_iter().filter(|(name, _)| name != "minutes"))
         };
         if comparable(self) != comparable(&earlier) {
+            println!("the saved figures were from another setting: all of them are replaced");
             return;
         }
         let measured: BTreeSet<String> = self.points.iter().map(|point| point.axis().to_owned()).collect();
         self.points.extend(earlier.points.into_iter().filter(|point| !measured.contains(point.axis())));
-        let is_of = |step: &String| !measured.iter().any(|axis| step.contains(axis));
-        self.left_out.extend(earlier.left_out.into_iter().filter(is_of));
+        let stays = |step: &String| !measured.iter().any(|axis| step.contains(axis));
+        self.left_out.extend(earlier.left_out.into_iter().filter(stays));
     }
 
     /// Writes `growth.json` and `growth.svg`. What is there of the same setting stays where this run has nothing.
@@ -142,9 +143,9 @@ impl Growth {
     pub fn save(&self, folder: &Path) -> Result<()> {
         let path = folder.join("growth.json");
         let mut all = self.clone();
-        // What does not tell how it was made cannot be completed either.
-        if let Some(earlier) = std::fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok()) {
-            all.complete_from(earlier);
+        if let Ok(earlier) = std::fs::read(&path) {
+            let earlier = serde_json::from_slice(&earlier);
+            all.complete_from(earlier.map_err(|error| BenchError::Said(format!("reading what was found: {error}")))?);
         }
         let json = serde_json::to_string_pretty(&all)
             .map_err(|error| BenchError::Said(format!("writing what was found: {error}")))?;

@@ -25,6 +25,14 @@ impl Zap {
         self.put_u64(tx, name(key).as_bytes(), value).await
     }
 
+    /// The value under number `key` (`zap_lookup_int_key`).
+    ///
+    /// # Errors
+    /// As [`Zap::get_u64`].
+    pub async fn get_int(&self, key: u64) -> Result<Option<u64>> {
+        self.get_u64(name(key).as_bytes()).await
+    }
+
     /// Takes out number `key`; whether it was there (`zap_remove_int`).
     ///
     /// # Errors
