@@ -1,6 +1,7 @@
 //! lz4: a raw LZ4 block behind its length as a big-endian u32 (`module/zfs/lz4_zfs.c`).
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use lz4_flex::block;
 
@@ -45,50 +46,88 @@ pub(crate) fn decompress(input: &[u8], output: &mut [u8]) -> Result<(), Decompre
 /// Bytes that are copied at once where there is room for them, wanted or not: cheaper than to ask how many.
 const CHUNK: usize = 16;
 /// Lengths of this many continue in the following bytes.
-const LENGTH_GOES_ON: usize = 15;
+const LENGTH_GOES_ON: u8 = 15;
 /// Shortest match.
 const MATCH_MIN: usize = 4;
+/// What a sequence takes whose literals its token tells: token, literals as a chunk, offset.
+const NEAR: usize = 1 + CHUNK + 2;
+/// What such a sequence writes at most: its literals, and then a chunk and two bytes.
+const ROOM: usize = 3 * CHUNK;
+/// From here on what copies any length is faster than chunks.
+const LONG: usize = 256;
 
 /// Expands a raw block and returns the bytes made; `None`: it is none, or makes more than there is room for.
 ///
-/// Metadata is full of short patterns that repeat (zeros, half-empty records). lz4_flex, which compresses for us,
-/// copies those byte by byte; here it is [`CHUNK`]s of the pattern.
+/// Most sequences are short and far from both ends: those take the first way, with one check for all that is read and
+/// one for all that is written. Metadata is full of short patterns that repeat (zeros, half-empty records): [`repeat`]
+/// writes those by [`CHUNK`]s, where lz4_flex, which compresses for us, copies byte by byte.
 fn expand(input: &[u8], output: &mut [u8]) -> Option<usize> {
     let (mut from, mut to) = (0usize, 0usize);
+    let far = output.len().saturating_sub(ROOM);
     loop {
-        let token = usize::from(*input.get(from)?);
+        if let Some(near) = input.get(from..).and_then(|rest| rest.first_chunk::<NEAR>())
+            && to < far
+            && near[0] >> 4 != LENGTH_GOES_ON
+        {
+            let literals = usize::from(near[0] >> 4);
+            output[to..to + CHUNK].copy_from_slice(&near[1..=CHUNK]);
+            let offset = usize::from(u16::from_le_bytes([near[1 + literals], near[2 + literals]]));
+            (from, to) = (from + literals + 3, to + literals);
+            let bits = near[0] & LENGTH_GOES_ON;
+            if bits != LENGTH_GOES_ON && offset >= CHUNK {
+                let start = to.checked_sub(offset)?;
+                output.copy_within(start..start + CHUNK, to);
+                output.copy_within(start + CHUNK..start + CHUNK + 2, to + CHUNK);
+                to += usize::from(bits) + MATCH_MIN;
+            } else {
+                to = found(input, &mut from, output, to, offset, bits)?;
+            }
+            continue;
+        }
+        let token = *input.get(from)?;
         from += 1;
         let literals = length(input, &mut from, token >> 4)?;
         let (literals_end, end) = (from.checked_add(literals)?, to.checked_add(literals)?);
-        if literals <= CHUNK && from + CHUNK <= input.len() && to + CHUNK <= output.len() {
-            output[to..to + CHUNK].copy_from_slice(&input[from..from + CHUNK]);
-        } else {
-            output.get_mut(to..end)?.copy_from_slice(input.get(from..literals_end)?);
-        }
-        if literals_end > input.len() || end > output.len() {
-            return None;
-        }
+        take(input, from..literals_end, output, to..end)?;
         (from, to) = (literals_end, end);
         if from == input.len() {
             return Some(to);
         }
-        let offset = input.get(from..from + 2)?;
-        let offset = usize::from(u16::from_le_bytes([offset[0], offset[1]]));
+        let offset = usize::from(u16::from_le_bytes(*input.get(from..)?.first_chunk()?));
         from += 2;
-        let start = to.checked_sub(offset).filter(|_| offset > 0)?;
-        let end = to.checked_add(length(input, &mut from, token & LENGTH_GOES_ON)?)?.checked_add(MATCH_MIN)?;
-        if end > output.len() {
-            return None;
-        }
-        repeat(output, start, to, end);
-        to = end;
+        to = found(input, &mut from, output, to, offset, token & LENGTH_GOES_ON)?;
     }
+}
+
+/// A match at `to`, `offset` behind it, the first four bits of its length in `bits`; its end.
+#[inline(always)]
+fn found(input: &[u8], from: &mut usize, output: &mut [u8], to: usize, offset: usize, bits: u8) -> Option<usize> {
+    let start = to.checked_sub(offset).filter(|_| offset > 0)?;
+    let end = to.checked_add(length(input, from, bits)?)?.checked_add(MATCH_MIN)?;
+    if end > output.len() {
+        return None;
+    }
+    repeat(output, start, to, end);
+    Some(end)
+}
+
+/// Copies literals; `None`: there are not as many, or no room for them.
+#[inline(always)]
+fn take(input: &[u8], from: Range<usize>, output: &mut [u8], to: Range<usize>) -> Option<()> {
+    if from.len() < LONG && from.end + CHUNK <= input.len() && to.end + CHUNK <= output.len() {
+        for (from, to) in from.step_by(CHUNK).zip(to.step_by(CHUNK)) {
+            output[to..to + CHUNK].copy_from_slice(&input[from..from + CHUNK]);
+        }
+    } else {
+        output.get_mut(to)?.copy_from_slice(input.get(from)?);
+    }
+    Some(())
 }
 
 /// A length whose first four bits are `bits`.
 #[inline(always)]
-fn length(input: &[u8], from: &mut usize, bits: usize) -> Option<usize> {
-    let mut length = bits;
+fn length(input: &[u8], from: &mut usize, bits: u8) -> Option<usize> {
+    let mut length = usize::from(bits);
     if bits == LENGTH_GOES_ON {
         loop {
             let more = *input.get(*from)?;
@@ -103,11 +142,11 @@ fn length(input: &[u8], from: &mut usize, bits: usize) -> Option<usize> {
 }
 
 /// Fills `to..end` with what begins at `start`, over and over when that is nearer than the length.
-#[inline(always)]
+#[inline]
 fn repeat(output: &mut [u8], start: usize, to: usize, end: usize) {
     let offset = to - start;
-    if end + CHUNK > output.len() {
-        // Near the end nothing may be written beyond it.
+    if end + CHUNK > output.len() || end - to >= LONG {
+        // Near the end nothing may be written beyond it; what is long doubles with each copy.
         let mut done = to;
         while done < end {
             let count = (done - start).min(end - done);
@@ -115,29 +154,29 @@ fn repeat(output: &mut [u8], start: usize, to: usize, end: usize) {
             done += count;
         }
     } else if offset >= CHUNK {
-        let (mut source, mut done) = (start, to);
-        while done < end {
-            output.copy_within(source..source + CHUNK, done);
-            (source, done) = (source + CHUNK, done + CHUNK);
+        for ahead in (0..end - to).step_by(CHUNK) {
+            output.copy_within(start + ahead..start + ahead + CHUNK, to + ahead);
         }
     } else {
-        let mut pattern = [0; CHUNK];
-        let mut source = start;
-        for byte in &mut pattern {
-            *byte = output[source];
-            source += 1;
-            if source == to {
-                source = start;
-            }
-        }
-        // Only whole patterns: the next chunk begins with the pattern's first byte again.
-        let step = CHUNK / offset * offset;
-        let mut done = to;
-        while done < end {
+        let (pattern, step) = pattern(&output[start..], offset);
+        for done in (to..end).step_by(step) {
             output[done..done + CHUNK].copy_from_slice(&pattern);
-            done += step;
         }
     }
+}
+
+/// The first `offset` bytes, fewer than a chunk, over and over; and after how many they begin anew for the last time.
+#[inline(always)]
+fn pattern(bytes: &[u8], offset: usize) -> ([u8; CHUNK], usize) {
+    const WHOLE: [usize; CHUNK] = [1, 16, 16, 15, 16, 15, 12, 14, 16, 9, 10, 11, 12, 13, 14, 15];
+    let chunk = bytes.first_chunk().copied().unwrap_or_default();
+    let mut pattern = u128::from_le_bytes(chunk) & ((1 << (8 * offset)) - 1);
+    let mut filled = offset;
+    while filled < CHUNK {
+        pattern |= pattern << (8 * filled);
+        filled *= 2;
+    }
+    (pattern.to_le_bytes(), WHOLE[offset])
 }
 
 #[cfg(test)]
