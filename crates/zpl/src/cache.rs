@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - one slot, and so one [`Znode`], for an object; whoever comes while it is being read waits for it;
-//! - a znode leaves the cache only when nobody holds it, it is not open, and everything in it is on stable storage.
+//! - a znode leaves the cache only when nobody holds it, it is not open, and everything in it is on stable storage;
+//! - there are no more of them than may be kept, those that may not leave, and a few that wait for the next newcomers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,10 +18,9 @@ use crate::error::Result;
 use crate::znode::Znode;
 
 const SHARDS: usize = 64;
-/// Candidates looked at for each newcomer when a shard is full.
-const SWEEP: usize = 8;
-/// Newcomers without a look at candidates after one in vain: all that is here was changed or used lately.
-const REST: usize = 32;
+/// Candidates looked at for each newcomer when a shard is full: more than the one that has to go for each, or what
+/// piled up while a group was on its way would stay.
+const SWEEP: usize = 4;
 
 #[derive(Default)]
 struct Slot {
@@ -34,8 +34,8 @@ struct Shard {
     slots: FxHashMap<u64, Arc<Slot>>,
     /// The clock's ring; may name objects that left already.
     ring: VecDeque<u64>,
-    /// Newcomers left for whom no candidates are looked at.
-    resting: usize,
+    /// The group that the ring's first waits for; no candidate is looked at before it is on stable storage.
+    waits_for: Txg,
 }
 
 /// Znodes by object number.
@@ -94,7 +94,7 @@ impl Cache {
     /// Adds a new object's znode.
     pub fn insert(&self, znode: Arc<Znode>, synced: Txg) {
         let object = znode.object;
-        let slot = Arc::new(Slot { cell: OnceCell::new_with(Some(znode)), used: AtomicBool::new(true) });
+        let slot = Arc::new(Slot { cell: OnceCell::new_with(Some(znode)), used: AtomicBool::default() });
         let mut shard = self.shard(object).lock();
         self.make_room(&mut shard, synced);
         if shard.slots.insert(object.0, slot).is_none() {
@@ -124,26 +124,32 @@ impl Cache {
     }
 
     fn make_room(&self, shard: &mut Shard, synced: Txg) {
-        if shard.ring.len() < self.shard_max {
+        if shard.ring.len() < self.shard_max || shard.waits_for > synced {
             return;
         }
-        if shard.resting > 0 {
-            shard.resting -= 1;
-            return;
-        }
-        let before = shard.ring.len();
         for _ in 0..SWEEP {
             let Some(object) = shard.ring.pop_front() else { return };
             let Some(slot) = shard.slots.get(&object) else { continue };
-            if slot.used.swap(false, Ordering::Relaxed) || !is_idle(slot, synced) {
+            if slot.used.swap(false, Ordering::Relaxed) {
                 shard.ring.push_back(object);
-            } else {
-                shard.slots.remove(&object);
+                continue;
+            }
+            match holds(slot, synced) {
+                Hold::Nothing => _ = shard.slots.remove(&object),
+                Hold::Use => shard.ring.push_back(object),
+                Hold::Group(txg) => {
+                    // Those behind it mostly came later and wait for the same group or the next.
+                    shard.ring.push_front(object);
+                    shard.waits_for = txg;
+                    return;
+                }
             }
         }
-        if shard.ring.len() == before {
-            shard.resting = REST;
-        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().slots.len()).sum()
     }
 
     /// All znodes, by object number.
@@ -159,13 +165,24 @@ impl Cache {
     }
 }
 
-fn is_idle(slot: &Arc<Slot>, synced: Txg) -> bool {
+/// What keeps a znode in the cache.
+enum Hold {
+    Nothing,
+    /// Somebody has it.
+    Use,
+    /// It changed in this group, which is not on stable storage.
+    Group(Txg),
+}
+
+fn holds(slot: &Arc<Slot>, synced: Txg) -> Hold {
     // Both counts are looked at under the shard's lock, through which every new reference passes.
-    if Arc::strong_count(slot) > 1 {
-        return false;
+    let Some(znode) = slot.cell.get().filter(|_| Arc::strong_count(slot) == 1) else { return Hold::Use };
+    let state = znode.state.lock();
+    if Arc::strong_count(znode) > 1 || state.opens > 0 || state.atime_dirty {
+        Hold::Use
+    } else if state.changed > synced {
+        Hold::Group(state.changed)
+    } else {
+        Hold::Nothing
     }
-    slot.cell.get().is_some_and(|znode| {
-        let state = znode.state.lock();
-        Arc::strong_count(znode) == 1 && state.opens == 0 && !state.atime_dirty && state.changed <= synced
-    })
 }

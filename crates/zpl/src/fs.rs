@@ -268,6 +268,11 @@ impl Zpl {
         &self.os
     }
 
+    /// Files whose attributes are in memory.
+    pub fn in_memory(&self) -> usize {
+        self.cache.count()
+    }
+
     /// The root directory.
     pub fn root(&self) -> ObjectId {
         self.root

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{TestPool, mounted, properties};
-use platter_zpl::NewFile;
+use platter_zpl::{MountOptions, NewFile};
 use tokio::time::Instant;
 
 const FILE: NewFile = NewFile { mode: 0o644, umask: 0, uid: 1, gid: 2, open: false };
@@ -78,5 +78,28 @@ async fn sequential_writing_and_reading_keep_their_pace() {
         }
         assert_eq!(read, total);
         eprintln!("{chunk}: write {times:?}, read {:?} for {total} bytes", start.elapsed());
+    }
+}
+
+/// What is made and never looked at again leaves memory as soon as it is on stable storage, also when more comes all
+/// the time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_holds_few_files_however_many_are_made() {
+    const KEPT: usize = 256;
+    const PIECE: usize = 500;
+    let pool = TestPool::new(properties()).await;
+    let zpl = pool.mount_with(MountOptions { znodes_max: KEPT, salt_seed: 3, ..MountOptions::default() }).await;
+    let mut most = 0;
+    for piece in 0..30 {
+        for i in 0..PIECE {
+            zpl.create(zpl.root(), format!("{piece}-{i}").as_bytes(), FILE).await.unwrap();
+        }
+        most = most.max(zpl.in_memory());
+        zpl.sync().await.unwrap();
+    }
+    // Those of the group that is open, of the one before, and what waits for newcomers to make it leave.
+    assert!((PIECE..KEPT + 3 * PIECE).contains(&most), "{most}");
+    for piece in [0, 29] {
+        zpl.lookup(zpl.root(), format!("{piece}-7").as_bytes()).await.unwrap();
     }
 }
