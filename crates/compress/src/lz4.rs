@@ -232,21 +232,32 @@ mod tests {
     #[test]
     fn the_library_reads_it_the_same_way() {
         let mut seed = 1u64;
-        for length in [0usize, 1, 13, 64, 500, 5000, 70_000] {
-            let data: Vec<u8> = (0..length)
-                .map(|_| {
-                    seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    if seed >> 62 == 0 { (seed >> 40) as u8 } else { 7 }
-                })
-                .collect();
+        let mut random = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            seed
+        };
+        let lengths = [0usize, 1, 13, 30, 47, 48, 49, 64, 65, 100, 500, 5000, 70_000];
+        for (length, words) in lengths.into_iter().flat_map(|length| [(length, false), (length, true)]) {
+            let mut data = Vec::with_capacity(length + 32);
+            while data.len() < length {
+                match random() {
+                    bits if words => data.extend(format!("word number {}; ", bits >> 60).bytes()),
+                    bits => data.push(if bits >> 62 == 0 { (bits >> 40) as u8 } else { 7 }),
+                }
+            }
+            data.truncate(length);
             let block = block::compress(&data);
-            assert_eq!(expanded(&block, length).as_ref(), Some(&data));
+            for room in length..length + 3 {
+                assert_eq!(expanded(&block, room).as_ref(), Some(&data));
+            }
             // And what is damaged is the same to both, where the library sees it.
             for flip in 0..block.len().min(300) {
-                let mut damaged = block.clone();
-                damaged[flip] ^= 1 << (flip % 8);
-                let theirs = block::decompress(&damaged, length).ok();
-                assert_eq!(expanded(&damaged, length), theirs, "{length} bytes, byte {flip}");
+                for bit in 0..8 {
+                    let mut damaged = block.clone();
+                    damaged[flip] ^= 1 << bit;
+                    let theirs = block::decompress(&damaged, length).ok();
+                    assert_eq!(expanded(&damaged, length), theirs, "{length} bytes, byte {flip}, bit {bit}");
+                }
             }
         }
     }

@@ -1,7 +1,8 @@
-//! Names in one directory: how fast more are made, and how fast one is found among them.
+//! Names in one directory: how fast more are made, how fast one is found among them, what memory the daemon needs.
 
 use super::{Clock, Extent, Growth};
 use crate::error::Result;
+use crate::meter::Meter;
 use crate::results::Unit;
 use crate::scenario::Context;
 use crate::systems::{FileSystem, Layout, Platter, Shape};
@@ -17,8 +18,8 @@ const PIECE: u64 = 10_000;
 /// Looked for in each decade, at most.
 const LOOKED_FOR: usize = 10_000;
 
-/// For each power of ten: creates per second over its last tenth, then attributes of names at random with no cache
-/// filled.
+/// For each power of ten: creates per second over its last tenth, attributes of names at random with no cache filled,
+/// and the daemon's peak memory while both were done and all names since the power before were made.
 pub fn measure(
     platter: &mut Platter,
     context: &Context,
@@ -34,6 +35,7 @@ pub fn measure(
     let mut made = 0;
     let name = |count| format!("{count} names in a directory");
     found.grow(decades, (clock, 10), name, |count, found| {
+        let meter = Meter::start(platter.server());
         let slow = count - count / 10;
         while made < slow && !clock.is_over() {
             let next = (made + PIECE).min(slow);
@@ -49,6 +51,9 @@ pub fn measure(
         platter.cold()?;
         let done = work::stat_some(&folder, count, LOOKED_FOR)?;
         found.add("lookup, names", count, Unit::Operations, done.rate());
+        if let Some(bytes) = meter.stop().peak_memory {
+            found.add("daemon's peak memory, names", count, Unit::Memory, bytes as f64 / (1 << 20) as f64);
+        }
         Ok(true)
     })
 }
