@@ -15,9 +15,9 @@ use rustc_hash::FxHashMap;
 use tokio::sync::OnceCell;
 
 use crate::error::Result;
+use crate::shards::{SHARDS, shard_of};
 use crate::znode::Znode;
 
-const SHARDS: usize = 64;
 /// Candidates looked at for each newcomer when a shard is full: more than the one that has to go for each, or what
 /// piled up while a group was on its way would stay.
 const SWEEP: usize = 4;
@@ -50,7 +50,7 @@ impl Cache {
     }
 
     fn shard(&self, object: ObjectId) -> &Mutex<Shard> {
-        &self.shards[(object.0 as usize) % SHARDS]
+        &self.shards[shard_of(object)]
     }
 
     /// The znode of `object`, read by `load` when it is not here. `synced` is the last group on stable storage.

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use platter_ondisk::ObjectId;
 use rustc_hash::FxHashMap;
 
-const SHARDS: usize = 64;
+use crate::shards::{SHARDS, shard_of};
 
 /// Who is known how often, and who of them has no name.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Default for Known {
 
 impl Known {
     fn shard(&self, object: ObjectId) -> &Mutex<FxHashMap<u64, u64>> {
-        &self.counts[(object.0 as usize) % SHARDS]
+        &self.counts[shard_of(object)]
     }
 
     /// `object` is known once more.

@@ -39,6 +39,7 @@ mod run;
 mod sa_table;
 mod salt;
 mod setattr;
+mod shards;
 mod unlinked;
 pub mod user_quota;
 mod xattr;
