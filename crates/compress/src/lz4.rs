@@ -56,6 +56,17 @@ const ROOM: usize = 3 * CHUNK;
 /// From here on what copies any length is faster than chunks.
 const LONG: usize = 256;
 
+/// For each length of a pattern, the bytes of a chunk that are whole patterns: a table, as each match asks.
+const WHOLE: [usize; CHUNK] = {
+    let mut whole = [0; CHUNK];
+    let mut length = 1;
+    while length < CHUNK {
+        whole[length] = CHUNK / length * length;
+        length += 1;
+    }
+    whole
+};
+
 /// Expands a raw block and returns the bytes made; `None`: it is none, or makes more than there is room for.
 ///
 /// Most sequences are short and far from both ends: those take the first way, with one check for all that is read and
@@ -165,10 +176,9 @@ fn repeat(output: &mut [u8], start: usize, to: usize, end: usize) {
     }
 }
 
-/// The first `offset` bytes, fewer than a chunk, over and over; and after how many they begin anew for the last time.
+/// The first `offset` bytes, fewer than a chunk, over and over; and how many of a chunk are [`WHOLE`] patterns.
 #[inline(always)]
 fn pattern(bytes: &[u8], offset: usize) -> ([u8; CHUNK], usize) {
-    const WHOLE: [usize; CHUNK] = [1, 16, 16, 15, 16, 15, 12, 14, 16, 9, 10, 11, 12, 13, 14, 15];
     let chunk = bytes.first_chunk().copied().unwrap_or_default();
     let mut pattern = u128::from_le_bytes(chunk) & ((1 << (8 * offset)) - 1);
     let mut filled = offset;

@@ -45,9 +45,7 @@ pub fn measure(
         work::sync(&folder)?;
         let (elapsed, usage) = platter.import_anew()?;
         found.add("import, GiB", step, Unit::Seconds, elapsed.as_secs_f64());
-        if let Some(bytes) = usage.peak_memory {
-            found.add("daemon's peak memory after import, GiB", step, Unit::Memory, bytes as f64 / (1 << 20) as f64);
-        }
+        found.add_peak_memory("daemon's peak memory after import, GiB", step, usage);
         Ok(true)
     })
 }

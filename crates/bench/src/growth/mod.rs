@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{BenchError, Result, While, said};
 use crate::interrupt;
+use crate::meter::Usage;
 use crate::results::Unit;
 use crate::scenario::Context;
 use crate::systems::{FileSystem, Platter};
@@ -57,6 +58,13 @@ impl Growth {
     fn add(&mut self, series: &'static str, at: u64, unit: Unit, value: f64) {
         eprintln!("Growth: {series} at {at}: {} {}", number(value), unit.name());
         self.points.push(Point { series: series.into(), at, unit, value });
+    }
+
+    /// The most memory that the daemon had, where the system tells it.
+    fn add_peak_memory(&mut self, series: &'static str, at: u64, usage: Usage) {
+        if let Some(bytes) = usage.peak_memory {
+            self.add(series, at, Unit::Memory, bytes as f64 / (1 << 20) as f64);
+        }
     }
 
     fn leave_out(&mut self, step: String) {

@@ -51,9 +51,7 @@ pub fn measure(
         platter.cold()?;
         let done = work::stat_some(&folder, count, LOOKED_FOR)?;
         found.add("lookup, names", count, Unit::Operations, done.rate());
-        if let Some(bytes) = meter.stop().peak_memory {
-            found.add("daemon's peak memory, names", count, Unit::Memory, bytes as f64 / (1 << 20) as f64);
-        }
+        found.add_peak_memory("daemon's peak memory, names", count, meter.stop());
         Ok(true)
     })
 }
