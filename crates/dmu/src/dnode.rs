@@ -44,7 +44,7 @@ pub struct NewDnode {
     pub bonus_type: u8,
     /// Bonus bytes in use.
     pub bonus_length: u16,
-    /// Dnode size in bytes (512..16384); 0 takes the object set's default.
+    /// Dnode size in bytes (512..16384); 0 is the smallest (`dmu_object_alloc`, `module/zfs/dmu_object.c`).
     pub dnode_size: u32,
 }
 

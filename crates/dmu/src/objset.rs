@@ -39,7 +39,8 @@ pub struct WriteProperties {
     pub is_mos: bool,
     /// Whether embedded block pointers may be written (feature `embedded_data`).
     pub embedded_data: bool,
-    /// Default dnode size for new objects, in bytes (512 = legacy).
+    /// Dnode size of new files and directories, in bytes (512 = legacy). An object takes it only when asked to: the
+    /// master node and all else that a file system keeps for itself have the smallest.
     pub dnode_size: u32,
     /// Which metadata gets a copy more than data.
     pub redundant_metadata: RedundantMetadata,
@@ -453,7 +454,7 @@ impl Objset {
     /// The dnode that `new` asks for, and its slots.
     fn describe(&self, new: &NewDnode) -> Result<(DnodePhys, u8)> {
         self.core.check_writable()?;
-        let size = if new.dnode_size == 0 { self.core.properties.read().dnode_size } else { new.dnode_size };
+        let size = new.dnode_size;
         let slots = (size as usize).div_ceil(DNODE_SIZE).max(1);
         if slots > MAX_SLOTS {
             return Err(ZioError::Invalid(format!("a dnode of {size} bytes")));

@@ -221,12 +221,11 @@ async fn a_spill_block_comes_stays_and_goes() {
 
 #[tokio::test]
 async fn large_dnodes_stay_inside_their_block() {
-    let mut world = World::new(false);
-    world.dnode_size = 1536;
+    let world = World::new(false);
     let tx = world.gate.begin().await.unwrap();
     let os = Objset::create(world.params(), 2, &tx);
     for n in 0..60u8 {
-        let dnode = os.allocate(&tx, file(512)).await.unwrap();
+        let dnode = os.allocate(&tx, NewDnode { dnode_size: 1536, ..file(512) }).await.unwrap();
         assert!(dnode.object().0 % 32 + 3 <= 32);
         dnode.set_bonus(&tx, 44, &vec![n; dnode.bonus_capacity(false)]).unwrap();
         let small = os.allocate(&tx, NewDnode { dnode_size: 512, ..file(512) }).await.unwrap();

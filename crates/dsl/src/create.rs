@@ -19,23 +19,22 @@ use platter_vdev::TopVdev;
 use crate::accounting::Accounting;
 use crate::config::{PoolConfig, PoolState, VdevConfig};
 use crate::core::{Core, MosObjects, Tree, first_mos_properties, mos_properties};
-use crate::dataset::{Dataset, TXG_INITIAL};
-use crate::dataset_report::{self, Contents};
+use crate::dataset::TXG_INITIAL;
 use crate::dir::{Dir, FREE_DIR, MOS_DIR, StoredProperty};
 use crate::environment::{Environment, FilesystemOptions};
 use crate::error::{PoolError, Result};
 use crate::features::{self, Features};
 use crate::labels::{self, LabelTarget};
+use crate::new_dataset::{add_filesystem, set_limit};
 use crate::open_vdevs::ByPath;
 use crate::origin::{self, MosAccess};
-use crate::properties::AtCreation;
 use crate::request::{CreateRequest, VdevRequest};
 use crate::scrub::ScrubState;
 use crate::txgs::TxgHistory;
 use crate::version::PoolVersion;
 use crate::{
-    block_properties, config_object, encryption, history, limits, member_check, mos, names, open_vdevs,
-    pool_properties, properties, salt, space, version_limits,
+    block_properties, config_object, history, member_check, mos, names, open_vdevs, pool_properties, properties, salt,
+    space, version_limits,
 };
 
 /// Least size of a device (`SPA_MINDEVSIZE`).
@@ -452,104 +451,4 @@ async fn build(
         history::append_command(&core, &tx, &request.history).await?;
     }
     Ok(core)
-}
-
-/// `zfs create`, within a task: everything is checked before anything changes.
-///
-/// # Errors
-/// It exists, no parent, a limit is reached or cannot be kept, no space.
-pub async fn new_dataset(
-    core: &Arc<Core>,
-    tx: &Tx,
-    name: &str,
-    mut properties: BTreeMap<String, StoredProperty>,
-    asked: AtCreation,
-) -> Result<()> {
-    if core.tree.read().datasets.contains_key(name) {
-        return Err(PoolError::Exists("dataset already exists".into()));
-    }
-    let (parent, last) = name.rsplit_once('/').ok_or_else(|| PoolError::invalid("missing dataset name"))?;
-    let above = core.tree.read().datasets.get(parent).cloned();
-    let above = above.ok_or_else(|| PoolError::NotFound("parent does not exist".into()))?;
-    if above.is_volume {
-        return Err(PoolError::invalid("parent is not a filesystem"));
-    }
-    if encryption::of(&core.mos, &above.dir).await?.is_some() {
-        return Err(PoolError::Unsupported("its parent is encrypted, and this version does not encrypt yet".into()));
-    }
-    for (property, value) in &properties {
-        properties::check_applies(core, &above, property, Some(value))?;
-    }
-    let limit = |name: &str| match properties.get(name) {
-        Some(StoredProperty::Number(number)) => *number,
-        _ => 0,
-    };
-    space::check_new(core, &above.dir, limit)?;
-    limits::check(core, &above.dir, 1, None)?;
-
-    let (now, random) = (core.now(), || core.random());
-    let dir = Dir::create(&core.mos, &core.directory, tx, Some(above.dir.clone()), last, now, random).await?;
-    limits::inherit(core, tx, &dir).await?;
-    let later: Vec<String> =
-        properties.keys().filter(|name| space::is_limit(name) || *name == "filesystem_limit").cloned().collect();
-    let later: Vec<(String, StoredProperty)> =
-        later.into_iter().filter_map(|name| properties.remove_entry(&name)).collect();
-    for (property, value) in properties {
-        dir.set_property(&core.mos, tx, &property, Some(value)).await?;
-    }
-    let parent = match dataset_report::contents(core, &above).await {
-        Contents::Filesystem(values) => Some(values),
-        _ => None,
-    };
-    let dataset = add_filesystem(core, tx, &dir, &asked.below(parent)).await?;
-    core.tree.write().datasets.insert(name.to_owned(), dataset.clone());
-    for (property, value) in &later {
-        set_limit(core, tx, name, &dataset, property, value).await?;
-    }
-    Ok(history::append_event(core, tx, "create", &format!("{name} ({})", dataset.object)).await?)
-}
-
-/// Sets a quota, reservation or `filesystem_limit` on the new data set called `name`.
-async fn set_limit(
-    core: &Arc<Core>,
-    tx: &Tx,
-    name: &str,
-    dataset: &Arc<Dataset>,
-    property: &str,
-    value: &StoredProperty,
-) -> Result<()> {
-    match value {
-        StoredProperty::Number(number) if space::is_limit(property) => {
-            space::set(core, tx, dataset, property, *number).await
-        }
-        value => {
-            limits::initialize(core, tx, name, dataset).await?;
-            Ok(dataset.dir.set_property(&core.mos, tx, property, Some(value.clone())).await?)
-        }
-    }
-}
-
-/// Makes the head data set of `dir` and fills it as a file system.
-///
-/// # Errors
-/// Out of space, device errors.
-pub async fn add_filesystem(
-    core: &Arc<Core>,
-    tx: &Tx,
-    dir: &Arc<Dir>,
-    options: &FilesystemOptions,
-) -> Result<Arc<Dataset>> {
-    let origin = core.tree.read().origin.clone();
-    let access = core.access();
-    let dataset = Dataset::create(&access, &core.store, tx, dir, origin.as_ref(), core.now(), || core.random()).await?;
-    if let Some(origin) = &origin {
-        origin::attach(&access, tx, origin, dataset.object, || core.random()).await?;
-    }
-    let write_properties = properties::write_properties(core, dir);
-    let params = core.objset_params(dataset.object, dataset.accounting.clone(), write_properties, false);
-    let os = Objset::create(params, 2, tx);
-    os.set_hole_birth(core.features.is_active("com.delphix:hole_birth"));
-    core.environment.maker.make(&os, tx, options).await?;
-    *dataset.objset.lock() = Some(os);
-    Ok(dataset)
 }

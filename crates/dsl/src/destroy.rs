@@ -17,7 +17,7 @@ use platter_zio::{BlockStore, Bookmark};
 
 use crate::core::Core;
 use crate::dataset::Dataset;
-use crate::dir::{SpaceChange, UsedKind};
+use crate::dir::{Dir, SpaceChange, UsedKind};
 use crate::{history, intent, limits, origin, zapify};
 
 /// Collects every block that only the destroyed data set references.
@@ -55,6 +55,18 @@ impl Visitor for Collect {
 /// # Errors
 /// Device errors, damage in the MOS. Damage in the data set itself leaks what lies below it, with a warning.
 pub async fn destroy(core: &Arc<Core>, tx: &Tx, name: &str, dataset: &Arc<Dataset>) -> Result<()> {
+    remove_head(core, tx, name, dataset).await?;
+    remove_dir(core, tx, &dataset.dir).await?;
+    core.tree.write().datasets.remove(name);
+    core.dirty_config();
+    history::append_event(core, tx, "destroy", &format!("{name} ({})", dataset.object)).await
+}
+
+/// Frees the blocks and the objects of head data set `dataset`, called `name`, and gives back its space.
+///
+/// # Errors
+/// As [`destroy`].
+pub async fn remove_head(core: &Arc<Core>, tx: &Tx, name: &str, dataset: &Arc<Dataset>) -> Result<()> {
     let phys = dataset.phys.lock().clone();
     let collect = Collect { after: phys.prev_snap_txg, found: Mutex::default(), damage: Mutex::default() };
     if !phys.bp.is_hole() {
@@ -83,10 +95,6 @@ pub async fn destroy(core: &Arc<Core>, tx: &Tx, name: &str, dataset: &Arc<Datase
     for changed in changed.iter().filter(|changed| changed.object != dir.object) {
         changed.store(&core.mos, tx).await?;
     }
-    if let Some(parent) = dir.parent() {
-        limits::adjust(core, tx, &parent, -1, 0).await?;
-    }
-
     zapify::deactivate_all(core, tx, dataset).await?;
     origin::free_deadlist(&core.access(), tx, phys.deadlist_obj).await?;
     let origin = core.tree.read().origin.clone();
@@ -98,7 +106,17 @@ pub async fn destroy(core: &Arc<Core>, tx: &Tx, name: &str, dataset: &Arc<Datase
             core.mos.free_object(tx, object).await?;
         }
     }
+    Ok(())
+}
 
+/// Removes directory `dir`, which has no head data set any more, from its parent and from the MOS.
+///
+/// # Errors
+/// Device errors, damage in the MOS.
+pub async fn remove_dir(core: &Arc<Core>, tx: &Tx, dir: &Arc<Dir>) -> Result<()> {
+    if let Some(parent) = dir.parent().filter(|_| dir.counts.lock().is_some()) {
+        limits::adjust(core, tx, &parent, -1, 0).await?;
+    }
     let objects = {
         let phys = dir.phys.lock();
         [phys.props_zapobj, phys.child_dir_zapobj, phys.deleg_zapobj, phys.clones, dir.object]
@@ -115,7 +133,5 @@ pub async fn destroy(core: &Arc<Core>, tx: &Tx, name: &str, dataset: &Arc<Datase
             core.mos.free_object(tx, object).await?;
         }
     }
-    core.tree.write().datasets.remove(name);
-    core.dirty_config();
-    history::append_event(core, tx, "destroy", &format!("{name} ({})", dataset.object)).await
+    Ok(())
 }

@@ -35,6 +35,7 @@ mod member_check;
 mod mos;
 mod multihost;
 pub mod names;
+mod new_dataset;
 pub mod numbers;
 mod open_vdevs;
 mod origin;

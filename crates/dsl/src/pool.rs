@@ -25,8 +25,8 @@ use crate::request::{Changed, CreateRequest, ImportRequest, PoolChange, Setting}
 use crate::txgs::TxgsReport;
 use crate::{
     change, change_properties, create, dataset_report, destroy, discover, events, history, import, intent,
-    log_spacemaps, member_check, multihost, names, pool_properties, properties, rename, scrub, status, sync,
-    version_limits,
+    log_spacemaps, member_check, multihost, names, new_dataset, pool_properties, properties, rename, scrub, status,
+    sync, version_limits,
 };
 
 /// An imported pool with its sync loop.
@@ -524,7 +524,7 @@ impl Pool {
             return Err(PoolError::invalid("missing dataset name"));
         }
         let name = name.to_owned();
-        self.core.task(async move |core, tx| create::new_dataset(&core, &tx, &name, properties, asked).await).await
+        self.core.task(async move |core, tx| new_dataset::new_dataset(&core, &tx, &name, properties, asked).await).await
     }
 
     /// `zfs rename` of a file system with all below it; those that are open stay so.

@@ -1,4 +1,7 @@
 //! Fills a new object set with an empty file system (`zfs_create_fs`).
+//!
+//! Invariant: of what is made here only the root directory is as large as `dnodesize` says; the master node is object 1 and
+//! would otherwise not fit its block.
 
 use std::sync::Arc;
 
@@ -61,7 +64,9 @@ impl Zpl {
         phys.gid = u64::from(options.gid);
         debug_assert!(phys.order.contains(&table.number(ZplAttr::Parent)));
         let names = NameRules::new(options.utf8only != 0, options.normalization, options.case_sensitivity);
-        let root = Zap::create(os, tx, None, directory_zap(&salts, &table, names.normalization)).await?;
+        let dnode_size = os.properties().dnode_size;
+        let root = NewZap { dnode_size, ..directory_zap(&salts, &table, names.normalization) };
+        let root = Zap::create(os, tx, None, root).await?;
         let object = root.dnode().object();
         let znode = Znode::new(root.dnode().clone(), phys);
         // The root is its own parent.

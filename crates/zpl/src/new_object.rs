@@ -103,7 +103,11 @@ impl Zpl {
         replayed: Option<&NewObject>,
     ) -> Result<Arc<Dnode>> {
         let number = replayed.map(|old| ObjectId(old.object));
-        let dnode_size = replayed.map_or(0, |old| u32::from(old.slots) * 512);
+        // Only files and directories follow `dnodesize` (`zfs_mknode`).
+        let dnode_size = match replayed {
+            Some(old) => u32::from(old.slots) * 512,
+            None => self.os.properties().dnode_size,
+        };
         if kind == FileKind::Directory {
             let zap = NewZap { dnode_size, ..directory_zap(&self.salts, &self.table, self.names.normalization) };
             return Ok(Zap::create(&self.os, tx, number, zap).await?.dnode().clone());

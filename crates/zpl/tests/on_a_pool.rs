@@ -30,6 +30,9 @@ impl platter_zpl::WallClock for Clock {
 
 struct Maker;
 
+/// File systems of this version are filled, and then the maker fails.
+const FAILS: u64 = 3;
+
 impl FilesystemMaker for Maker {
     fn make<'a>(
         &'a self,
@@ -39,7 +42,9 @@ impl FilesystemMaker for Maker {
     ) -> BoxFuture<'a, platter_zio::Result<()>> {
         async move {
             let options = CreateOptions { version: options.version, salt_seed: 7, ..CreateOptions::default() };
-            Zpl::create_filesystem(os, tx, &options).await
+            Zpl::create_filesystem(os, tx, &options).await?;
+            let failed = platter_zio::ZioError::Invalid("this one is to fail".into());
+            if options.version == FAILS { Err(failed) } else { Ok(()) }
         }
         .boxed()
     }
@@ -173,4 +178,66 @@ async fn a_pool_of_gang_blocks_is_clean_and_complete() {
     let folder = tempfile::tempdir().unwrap();
     let children = disks(folder.path(), 4);
     round_trip(vec![VdevRequest::Raidz { parity: 1, children }], folder.path(), "9", 60_000).await;
+}
+
+async fn small_pool(folder: &Path) -> Arc<Pool> {
+    let vdevs = disks(folder, 1).into_iter().map(VdevRequest::Leaf).collect();
+    let request = CreateRequest { name: "tank".into(), vdevs, ..CreateRequest::default() };
+    Pool::create(environment(), request).await.unwrap()
+}
+
+fn given(properties: &[(&str, &str)]) -> BTreeMap<String, String> {
+    properties.iter().map(|&(name, value)| (name.into(), value.into())).collect()
+}
+
+async fn names(pool: &Pool) -> Vec<String> {
+    pool.datasets().await.unwrap().into_iter().map(|dataset| dataset.name).collect()
+}
+
+// `zfs create -o dnodesize=16k` gave the master node, which is object 1, a dnode of 32 slots: it does not fit its block, and
+// the error left a data set without contents, at which OpenZFS's `zfs list` aborts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_system_is_made_whatever_the_size_of_its_dnodes() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = small_pool(folder.path()).await;
+    for size in ["legacy", "auto", "1k", "2k", "4k", "8k", "16k"] {
+        let name = format!("tank/{size}");
+        pool.create_dataset(&name, &given(&[("dnodesize", size)])).await.unwrap();
+        let zpl = mount(&pool, &name).await;
+        let new = NewFile { mode: 0o644, umask: 0, uid: 0, gid: 0, open: false };
+        zpl.create(zpl.root(), b"file", new).await.unwrap();
+        zpl.unmount().await.unwrap();
+        drop(zpl);
+        pool.close_filesystem(&name).await.unwrap();
+    }
+    pool.export().await.unwrap();
+    judge(folder.path(), "tank");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_create_that_fails_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = small_pool(folder.path()).await;
+    let limited = ("filesystem_limit", "2");
+    pool.create_dataset("tank/a", &given(&[limited])).await.unwrap();
+    for properties in [&[("version", "3")][..], &[("version", "3"), ("recordsize", "1M"), limited, ("quota", "20M")]] {
+        let error = pool.create_dataset("tank/a/b", &given(properties)).await.unwrap_err();
+        assert!(error.to_string().contains("this one is to fail"), "{error}");
+        assert_eq!(names(&pool).await, ["tank", "tank/a"]);
+    }
+    let count = &pool.dataset("tank/a").await.unwrap().properties["filesystem_count"];
+    assert_eq!(format!("{:?}", count.value), "Number(0)");
+    pool.export().await.unwrap();
+    drop(pool);
+    judge(folder.path(), "tank");
+
+    let request =
+        ImportRequest { pool: "tank".into(), search: vec![folder.path().to_owned()], ..ImportRequest::default() };
+    let pool = Pool::import(environment(), request).await.unwrap();
+    assert_eq!(names(&pool).await, ["tank", "tank/a"]);
+    for name in ["tank/a/b", "tank/a/c"] {
+        pool.create_dataset(name, &given(&[])).await.unwrap();
+    }
+    pool.export().await.unwrap();
+    judge(folder.path(), "tank");
 }

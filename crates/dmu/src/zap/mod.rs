@@ -102,7 +102,7 @@ pub struct NewZap {
     pub bonus_type: u8,
     /// Bonus length in bytes.
     pub bonus_length: u16,
-    /// Dnode size in bytes; 0 for the default.
+    /// Dnode size in bytes; 0 is the smallest.
     pub dnode_size: u32,
     /// Salt for the hash; take it from the pool's random generator.
     pub salt: u64,

@@ -1,0 +1,155 @@
+//! `zfs create`: a new file system in a pool that is there.
+//!
+//! Invariants:
+//! - everything that can be checked is checked before anything changes;
+//! - what fails all the same leaves nothing: neither in the MOS nor in the tree. Half a data set would be there for ever,
+//!   and OpenZFS's tools stumble over it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use platter_dmu::{Objset, Tx};
+
+use crate::core::Core;
+use crate::dataset::Dataset;
+use crate::dataset_report::{self, Contents};
+use crate::dir::{Dir, StoredProperty};
+use crate::environment::FilesystemOptions;
+use crate::error::{PoolError, Result};
+use crate::properties::AtCreation;
+use crate::{destroy, encryption, history, limits, origin, properties, space};
+
+/// `zfs create`, within a task.
+///
+/// # Errors
+/// It exists, no parent, a limit is reached or cannot be kept, no space.
+pub async fn new_dataset(
+    core: &Arc<Core>,
+    tx: &Tx,
+    name: &str,
+    properties: BTreeMap<String, StoredProperty>,
+    asked: AtCreation,
+) -> Result<()> {
+    if core.tree.read().datasets.contains_key(name) {
+        return Err(PoolError::Exists("dataset already exists".into()));
+    }
+    let (parent, last) = name.rsplit_once('/').ok_or_else(|| PoolError::invalid("missing dataset name"))?;
+    let above = core.tree.read().datasets.get(parent).cloned();
+    let above = above.ok_or_else(|| PoolError::NotFound("parent does not exist".into()))?;
+    if above.is_volume {
+        return Err(PoolError::invalid("parent is not a filesystem"));
+    }
+    if encryption::of(&core.mos, &above.dir).await?.is_some() {
+        return Err(PoolError::Unsupported("its parent is encrypted, and this version does not encrypt yet".into()));
+    }
+    for (property, value) in &properties {
+        properties::check_applies(core, &above, property, Some(value))?;
+    }
+    let limit = |name: &str| match properties.get(name) {
+        Some(StoredProperty::Number(number)) => *number,
+        _ => 0,
+    };
+    space::check_new(core, &above.dir, limit)?;
+    limits::check(core, &above.dir, 1, None)?;
+
+    let (now, random) = (core.now(), || core.random());
+    let dir = Dir::create(&core.mos, &core.directory, tx, Some(above.dir.clone()), last, now, random).await?;
+    let made = match fill(core, tx, name, &dir, properties, &above, asked).await {
+        Ok(dataset) => dataset,
+        Err(error) => {
+            let half = dir.phys.lock().head_dataset_obj;
+            tracing::warn!(pool = core.name(), dataset = name, %error, "not created; what was made of it is removed");
+            core.tree.write().datasets.remove(name);
+            if let Err(also) = take_back(core, tx, name, &dir).await {
+                tracing::error!(pool = core.name(), dataset = name, object = half.0, error = %also, "it stays behind");
+            }
+            return Err(error);
+        }
+    };
+    Ok(history::append_event(core, tx, "create", &format!("{name} ({})", made.object)).await?)
+}
+
+/// All that makes a file system of the new directory `dir` below `above`.
+async fn fill(
+    core: &Arc<Core>,
+    tx: &Tx,
+    name: &str,
+    dir: &Arc<Dir>,
+    mut properties: BTreeMap<String, StoredProperty>,
+    above: &Arc<Dataset>,
+    asked: AtCreation,
+) -> Result<Arc<Dataset>> {
+    limits::inherit(core, tx, dir).await?;
+    let later: Vec<String> =
+        properties.keys().filter(|name| space::is_limit(name) || *name == "filesystem_limit").cloned().collect();
+    let later: Vec<(String, StoredProperty)> =
+        later.into_iter().filter_map(|name| properties.remove_entry(&name)).collect();
+    for (property, value) in properties {
+        dir.set_property(&core.mos, tx, &property, Some(value)).await?;
+    }
+    let parent = match dataset_report::contents(core, above).await {
+        Contents::Filesystem(values) => Some(values),
+        _ => None,
+    };
+    let dataset = add_filesystem(core, tx, dir, &asked.below(parent)).await?;
+    core.tree.write().datasets.insert(name.to_owned(), dataset.clone());
+    for (property, value) in &later {
+        set_limit(core, tx, name, &dataset, property, value).await?;
+    }
+    Ok(dataset)
+}
+
+/// Removes what [`fill`] made before it failed: directory `dir`, and its head data set when it got that far.
+async fn take_back(core: &Arc<Core>, tx: &Tx, name: &str, dir: &Arc<Dir>) -> platter_zio::Result<()> {
+    let head = dir.phys.lock().head_dataset_obj;
+    if head.is_some() {
+        let dataset = Dataset::load(&core.mos, &core.store, head, dir.clone()).await?;
+        destroy::remove_head(core, tx, name, &dataset).await?;
+    }
+    destroy::remove_dir(core, tx, dir).await
+}
+
+/// Sets a quota, reservation or `filesystem_limit` on the new data set called `name`.
+pub async fn set_limit(
+    core: &Arc<Core>,
+    tx: &Tx,
+    name: &str,
+    dataset: &Arc<Dataset>,
+    property: &str,
+    value: &StoredProperty,
+) -> Result<()> {
+    match value {
+        StoredProperty::Number(number) if space::is_limit(property) => {
+            space::set(core, tx, dataset, property, *number).await
+        }
+        value => {
+            limits::initialize(core, tx, name, dataset).await?;
+            Ok(dataset.dir.set_property(&core.mos, tx, property, Some(value.clone())).await?)
+        }
+    }
+}
+
+/// Makes the head data set of `dir` and fills it as a file system.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn add_filesystem(
+    core: &Arc<Core>,
+    tx: &Tx,
+    dir: &Arc<Dir>,
+    options: &FilesystemOptions,
+) -> Result<Arc<Dataset>> {
+    let origin = core.tree.read().origin.clone();
+    let access = core.access();
+    let dataset = Dataset::create(&access, &core.store, tx, dir, origin.as_ref(), core.now(), || core.random()).await?;
+    if let Some(origin) = &origin {
+        origin::attach(&access, tx, origin, dataset.object, || core.random()).await?;
+    }
+    let write_properties = properties::write_properties(core, dir);
+    let params = core.objset_params(dataset.object, dataset.accounting.clone(), write_properties, false);
+    let os = Objset::create(params, 2, tx);
+    os.set_hole_birth(core.features.is_active("com.delphix:hole_birth"));
+    core.environment.maker.make(&os, tx, options).await?;
+    *dataset.objset.lock() = Some(os);
+    Ok(dataset)
+}
