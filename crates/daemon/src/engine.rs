@@ -176,7 +176,7 @@ impl PoolHandle for RealPool {
     }
 
     async fn sync(&self) -> Result<()> {
-        self.0.sync().await
+        self.0.sync_and_release().await
     }
 
     async fn scrub_start(&self) -> Result<()> {

@@ -349,7 +349,24 @@ impl Pool {
         self.core.store.state().force_ganging.store(bytes, Ordering::Relaxed);
     }
 
-    /// `zpool sync`.
+    /// `zpool sync`: everything so far is on stable storage, and space that was freed until now can be used again. As in
+    /// OpenZFS (`txg_wait_synced_flags`, `module/zfs/txg.c`) that takes the groups for which freed space rests, since
+    /// until then it counts as allocated.
+    ///
+    /// # Errors
+    /// When the pool stopped.
+    pub async fn sync_and_release(&self) -> Result<()> {
+        self.sync().await?;
+        for _ in 0..platter_spa::metaslab::DEFER {
+            if self.core.store.state().allocator.lock().deferred() == 0 {
+                break;
+            }
+            self.sync().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until everything so far is on stable storage.
     ///
     /// # Errors
     /// When the pool stopped.
