@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - everything that can be checked is checked before anything changes;
-//! - what fails all the same leaves nothing: neither in the MOS nor in the tree. Half a data set would be there for ever,
-//!   and OpenZFS's tools stumble over it.
+//! - what fails all the same leaves nothing: neither in the MOS nor in the tree. Half a data set would be there for
+//!   ever, and OpenZFS's tools stumble over it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

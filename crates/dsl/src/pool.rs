@@ -349,9 +349,9 @@ impl Pool {
         self.core.store.state().force_ganging.store(bytes, Ordering::Relaxed);
     }
 
-    /// `zpool sync`: everything so far is on stable storage, and space that was freed until now can be used again. As in
-    /// OpenZFS (`txg_wait_synced_flags`, `module/zfs/txg.c`) that takes the groups for which freed space rests, since
-    /// until then it counts as allocated.
+    /// `zpool sync`: everything so far is on stable storage, and space that was freed until now can be used again. As
+    /// in OpenZFS (`txg_wait_synced_flags`, `module/zfs/txg.c`) that takes the groups for which freed space rests,
+    /// since until then it counts as allocated.
     ///
     /// # Errors
     /// When the pool stopped.

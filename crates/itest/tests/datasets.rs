@@ -294,8 +294,8 @@ fn properties_without_effect_are_refused_and_the_others_reach_the_disk() {
     }
 }
 
-// Every object that a file system keeps for itself had a dnode as large as `dnodesize` says; at 16k the master node did not
-// fit and the create failed. OpenZFS gives them one slot each, whatever the property says.
+// Every object that a file system keeps for itself had a dnode as large as `dnodesize` says; at 16k the master node did
+// not fit and the create failed. OpenZFS gives them one slot each, whatever the property says.
 #[test]
 fn only_files_and_directories_have_large_dnodes() {
     let Some(lab) = Lab::open() else { return };

@@ -28,8 +28,8 @@ fn property(lab: &Lab, pool: &str, name: &str) -> String {
     lab.zpool(&format!("get -Hp -o value {name} {pool}")).ok().stdout.trim().to_owned()
 }
 
-// After `rm` of a large file and `zpool sync`, ALLOC was what it had been until the second or third `zpool sync`: freed space
-// rests for two groups and counts as allocated meanwhile, and OpenZFS's `zpool sync` waits for these.
+// After `rm` of a large file and `zpool sync`, ALLOC was what it had been until the second or third `zpool sync`: freed
+// space rests for two groups and counts as allocated meanwhile, and OpenZFS's `zpool sync` waits for these.
 #[test]
 fn one_sync_after_a_removal_gives_its_space_back() {
     let Some(lab) = Lab::open() else { return };

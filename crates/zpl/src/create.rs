@@ -1,7 +1,7 @@
 //! Fills a new object set with an empty file system (`zfs_create_fs`).
 //!
-//! Invariant: of what is made here only the root directory is as large as `dnodesize` says; the master node is object 1 and
-//! would otherwise not fit its block.
+//! Invariant: of what is made here only the root directory is as large as `dnodesize` says; the master node is object 1
+//! and would otherwise not fit its block.
 
 use std::sync::Arc;
 

@@ -194,8 +194,8 @@ async fn names(pool: &Pool) -> Vec<String> {
     pool.datasets().await.unwrap().into_iter().map(|dataset| dataset.name).collect()
 }
 
-// `zfs create -o dnodesize=16k` gave the master node, which is object 1, a dnode of 32 slots: it does not fit its block, and
-// the error left a data set without contents, at which OpenZFS's `zfs list` aborts.
+// `zfs create -o dnodesize=16k` gave the master node, which is object 1, a dnode of 32 slots: it does not fit its
+// block, and the error left a data set without contents, at which OpenZFS's `zfs list` aborts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_system_is_made_whatever_the_size_of_its_dnodes() {
     let folder = tempfile::tempdir().unwrap();
