@@ -79,6 +79,17 @@ pub(crate) enum Newest {
     Disk,
 }
 
+/// Where the newest contents of some blocks in a row are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// In memory.
+    Memory,
+    /// Freed and not written since.
+    Freed,
+    /// On disk, below `disk`.
+    Disk,
+}
+
 /// See the module text.
 pub(crate) struct State {
     pub(crate) disk: Arc<DnodePhys>,
@@ -134,6 +145,26 @@ impl State {
     /// The first block at or after `blkid` that some unsynced group wrote (a later one may have freed it again).
     pub(crate) fn next_dirty(&self, blkid: u64) -> Option<u64> {
         self.newest_first().filter_map(|slot| slot.blocks.range(blkid..).next().map(|(&blkid, _)| blkid)).min()
+    }
+
+    /// Where block `blkid` is, and the first block after it for which that may be different. Of those in memory `most`
+    /// are looked at.
+    pub(crate) fn source(&self, blkid: u64, most: usize) -> (Source, u64) {
+        let mut end = u64::MAX;
+        for slot in self.newest_first() {
+            let mut written = slot.blocks.range(blkid..).map(|(&blkid, _)| blkid);
+            let first = written.next();
+            if first == Some(blkid) {
+                let run = written.zip(blkid + 1..).take(most).take_while(|(block, next)| block == next).count();
+                return (Source::Memory, end.min(blkid + 1 + run as u64));
+            }
+            end = end.min(first.unwrap_or(u64::MAX));
+            if let Some(last) = slot.freed.end_of(blkid) {
+                return (Source::Freed, end.min(last.saturating_add(1)));
+            }
+            end = end.min(slot.freed.next(blkid).unwrap_or(u64::MAX));
+        }
+        (Source::Disk, end)
     }
 
     /// The pointer of block `blkid` on disk, when the indirect block that has it was the last one looked into.

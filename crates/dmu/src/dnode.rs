@@ -349,54 +349,6 @@ impl Dnode {
         });
     }
 
-    /// The next byte offset at or after `offset` that is data (`hole == false`) or hole (`hole == true`), at block
-    /// granularity; `None` when there is none below the last block.
-    ///
-    /// # Errors
-    /// Damaged indirect blocks.
-    pub async fn seek(&self, offset: u64, hole: bool) -> Result<Option<u64>> {
-        let (size, last) = {
-            let state = self.state.lock();
-            (u64::from(state.block_size), state.max_blkid)
-        };
-        let mut blkid = offset / size;
-        let found = loop {
-            if blkid > last {
-                break None;
-            }
-            let (tree, dirty, newest) = {
-                let state = self.state.lock();
-                (state.disk.clone(), state.next_dirty(blkid.saturating_add(1)), state.newest(blkid))
-            };
-            let reader = self.core.reader(self.object(), Priority::SyncRead);
-            let here = match newest {
-                Newest::Dirty(_) => !hole,
-                Newest::Hole => hole,
-                Newest::Disk => match reader.resolve(&tree, blkid).await {
-                    // A sync replaced the tree meanwhile.
-                    Err(_) if !Arc::ptr_eq(&tree, &self.phys()) => continue,
-                    other => other?.is_hole() == hole,
-                },
-            };
-            if here {
-                break Some(blkid);
-            }
-            blkid += 1;
-            if !hole {
-                // Skip what is a hole on disk, up to the next block that memory knows about.
-                let on_disk = match reader.find(&tree, blkid, last, |_, bp| !bp.is_hole()).await {
-                    Err(_) if !Arc::ptr_eq(&tree, &self.phys()) => continue,
-                    other => other?,
-                };
-                match on_disk.into_iter().chain(dirty).min() {
-                    Some(next) => blkid = next,
-                    None => break None,
-                }
-            }
-        };
-        Ok(found.map(|blkid| (blkid * size).max(offset)))
-    }
-
     /// The bonus bytes, newest.
     pub fn bonus(&self) -> Arc<[u8]> {
         self.state.lock().bonus.clone()

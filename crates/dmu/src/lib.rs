@@ -14,6 +14,7 @@ mod core;
 mod dirty;
 pub mod dnode;
 mod flights;
+mod holes;
 mod neighbours;
 mod number_sets;
 mod numbers;

@@ -35,6 +35,11 @@ impl RangeSet {
         self.ranges.range(..=first).next_back().is_some_and(|(_, &end)| end >= last)
     }
 
+    /// The last block of the range that holds `block`.
+    pub(crate) fn end_of(&self, block: u64) -> Option<u64> {
+        self.ranges.range(..=block).next_back().map(|(_, &end)| end).filter(|&end| end >= block)
+    }
+
     /// The first block of the set at or after `block`.
     pub(crate) fn next(&self, block: u64) -> Option<u64> {
         if self.contains(block) {
@@ -61,6 +66,8 @@ mod tests {
             for block in 0..80 {
                 prop_assert_eq!(set.contains(block), model.contains(&block));
                 prop_assert_eq!(set.next(block), model.range(block..).next().copied());
+                let end = (block..).take_while(|block| model.contains(block)).last();
+                prop_assert_eq!(set.end_of(block), end);
                 prop_assert_eq!(set.covers(block, block + 3), (block..=block + 3).all(|b| model.contains(&b)));
             }
             let ranges: Vec<_> = set.ranges.iter().map(|(&a, &b)| (a, b)).collect();

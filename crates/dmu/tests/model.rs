@@ -99,6 +99,25 @@ async fn compare(os: &Arc<Objset>, model: &Model) {
     }
 }
 
+/// What lies before the next data is zeros, what lies before the next hole is data.
+async fn check_holes(dnode: &platter_dmu::Dnode, offset: u64, expected: &Object) {
+    let size = u64::from(dnode.block_size());
+    let blocks_end = (dnode.info().max_blkid + 1) * size;
+    let data = dnode.seek(offset, false).await.unwrap();
+    let hole = dnode.seek(offset, true).await.unwrap().expect("behind the last block there is one");
+    assert!(offset <= hole && hole <= blocks_end.max(offset) && data.is_none_or(|data| offset <= data));
+    let length = data.unwrap_or(expected.data.len() as u64).saturating_sub(offset) as usize;
+    assert!(expected.range(offset, length).iter().all(|&byte| byte == 0), "data before {data:?} of {offset}");
+    if hole < blocks_end {
+        let length = (size - hole % size) as usize;
+        assert!(expected.range(hole, length).iter().all(|&byte| byte == 0), "data in the hole at {hole}");
+        assert_ne!(dnode.seek(hole, false).await.unwrap(), Some(hole));
+    }
+    for before in (offset..hole).step_by(size as usize) {
+        assert_eq!(dnode.seek(before, false).await.unwrap(), Some(before), "no data at {before}, before the hole");
+    }
+}
+
 struct Run {
     world: World,
     os: Arc<Objset>,
@@ -210,6 +229,8 @@ impl Run {
                 let mut out = vec![1; length];
                 self.os.dnode(object).await.unwrap().read(offset, &mut out).await.unwrap();
                 assert!(out == self.model[&object.0].range(offset, length), "read {length} at {offset} of {object}");
+                let dnode = self.os.dnode(object).await.unwrap();
+                check_holes(&dnode, offset, &self.model[&object.0]).await;
             }
             Op::CloseGroup => {
                 drop(tx);

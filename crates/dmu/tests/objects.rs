@@ -86,7 +86,7 @@ async fn a_tree_grows_levels_with_its_last_block_and_shrinks_to_holes() {
     assert_eq!((audit.objects[&1].levels, audit.objects[&1].max_blkid), (5, far));
     assert_eq!(dnode.read_block(0, Priority::SyncRead).await.unwrap(), block(1));
     assert_eq!(dnode.seek(512, false).await.unwrap(), Some(far * 512));
-    assert_eq!(dnode.seek(far * 512 + 3, true).await.unwrap(), None);
+    assert_eq!(dnode.seek(far * 512 + 3, true).await.unwrap(), Some((far + 1) * 512));
     assert_eq!(dnode.seek(0, true).await.unwrap(), Some(512));
     let tx = world.gate.begin().await.unwrap();
     dnode.free_range(&tx, 512, u64::MAX).await.unwrap();
@@ -484,4 +484,56 @@ async fn transactions_of_two_groups_that_overlap_lose_nothing() {
     world.audit(&root).await;
     check(&dnode).await;
     check(&reopen(&world, &os).await.dnode(ObjectId(1)).await.unwrap()).await;
+}
+
+/// A search for a hole in 700 MB without one asked for each block of 4 KiB, from the top of the tree, and nobody else
+/// had a turn until it was over.
+#[tokio::test]
+async fn a_search_for_holes_passes_over_subtrees_and_lets_others_have_their_turn() {
+    const BLOCKS: u64 = 20_000;
+    let world = World::new(false);
+    let tx = world.gate.begin().await.unwrap();
+    let os = Objset::create(world.params(), 2, &tx);
+    let dnode = os.allocate(&tx, NewDnode { indirect_shift: 12, ..file(512) }).await.unwrap();
+    let noise: Vec<u8> = (0..512 * BLOCKS).map(|at| (at % 251) as u8 | 1).collect();
+    dnode.write(&tx, 0, &noise).await.unwrap();
+    // All in memory: some steps, and not one for each block.
+    let mut turns = 0;
+    let mut search = std::pin::pin!(dnode.seek(0, true));
+    let found = std::future::poll_fn(|context| {
+        turns += 1;
+        search.as_mut().poll(context)
+    })
+    .await;
+    assert_eq!(found.unwrap(), Some(512 * BLOCKS));
+    assert!((2..50).contains(&turns), "{turns} turns");
+    drop(tx);
+    world.sync(&os).await;
+    // All on disk: the pointers near the top say that there is none below them.
+    world.store.forget_cache(true);
+    let before = world.store.reads();
+    assert_eq!(dnode.seek(0, true).await.unwrap(), Some(512 * BLOCKS));
+    let levels = u64::from(dnode.info().levels);
+    assert!(world.store.reads() - before <= 2 * levels, "{} blocks were read", world.store.reads() - before);
+    // One hole is found through one block of each level, more memory or not.
+    world.store.forget_cache(false);
+    let tx = world.gate.begin().await.unwrap();
+    dnode.free_range(&tx, 512 * 12_345, 512).await.unwrap();
+    assert_eq!(dnode.seek(5, true).await.unwrap(), Some(512 * 12_345));
+    drop(tx);
+    world.sync(&os).await;
+    world.store.forget_cache(true);
+    let before = world.store.reads();
+    assert_eq!(dnode.seek(5, true).await.unwrap(), Some(512 * 12_345));
+    assert!(world.store.reads() - before <= 2 * levels, "{} blocks were read", world.store.reads() - before);
+    // What was freed in memory is passed over at once, and what lies behind the tree on disk is a hole.
+    world.store.forget_cache(false);
+    let tx = world.gate.begin().await.unwrap();
+    dnode.free_range(&tx, 512, 512 * (BLOCKS - 2)).await.unwrap();
+    assert_eq!(dnode.seek(512, false).await.unwrap(), Some(512 * (BLOCKS - 1)));
+    let far = 32u64.pow(4);
+    dnode.write(&tx, 512 * far, &[1; 512]).await.unwrap();
+    assert_eq!(dnode.seek(512 * (BLOCKS - 1), true).await.unwrap(), Some(512 * BLOCKS));
+    assert_eq!(dnode.seek(512 * BLOCKS, false).await.unwrap(), Some(512 * far));
+    assert_eq!(dnode.seek(512 * (far - 1), true).await.unwrap(), Some(512 * (far - 1)));
 }

@@ -225,13 +225,15 @@ impl Zpl {
         Ok(())
     }
 
-    /// The next data or hole at or after `offset` (`SEEK_DATA`, `SEEK_HOLE`), at block granularity.
+    /// The next data or hole at or after `offset` (`SEEK_DATA`, `SEEK_HOLE`), at block granularity. The hole behind the
+    /// last block begins there, the one that every file ends with at its size.
     ///
     /// # Errors
     /// [`ZplError::NoSuchOffset`] past the end or when no data follows.
     pub async fn seek(&self, object: ObjectId, offset: u64, what: SeekFor) -> Result<u64> {
         let znode = self.file(object).await?;
-        let _shared = znode.lock.read().await;
+        // Without the file's lock, which writers would wait for as long as it takes: what they do meanwhile is found
+        // or not.
         let size = znode.state.lock().phys.size;
         if offset >= size {
             return Err(ZplError::NoSuchOffset);

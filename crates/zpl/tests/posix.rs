@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{TestPool, mounted, names, properties, read_all};
 use platter_ondisk::ObjectId;
 use platter_ondisk::znode::flags;
@@ -398,6 +400,24 @@ async fn attributes_change_and_stay() {
     assert_eq!(errno(zpl.unlink(zpl.root(), b"f").await), EPERM);
     zpl.setattr(file.object, SetAttr { flags: Some(0), ..SetAttr::default() }).await.unwrap();
     zpl.write(file.object, 0, b"x", false).await.unwrap();
+}
+
+/// The hole behind the last block was data: of three blocks and a file made longer, a copy had to read all of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hole_at_the_end_begins_behind_the_last_block() {
+    const BLOCK: u64 = 128 << 10;
+    let (pool, zpl) = mounted().await;
+    let file = zpl.create(zpl.root(), b"f", FILE).await.unwrap().object;
+    zpl.write(file, 0, &vec![7; 3 * BLOCK as usize], false).await.unwrap();
+    zpl.setattr(file, SetAttr { size: Some(60 << 20), ..SetAttr::default() }).await.unwrap();
+    let check = async |zpl: &Arc<Zpl>| {
+        assert_eq!(zpl.seek(file, 0, SeekFor::Hole).await.unwrap(), 3 * BLOCK);
+        assert_eq!(zpl.seek(file, 10 * BLOCK + 5, SeekFor::Hole).await.unwrap(), 10 * BLOCK + 5);
+        assert_eq!(errno(zpl.seek(file, 3 * BLOCK, SeekFor::Data).await), ENXIO);
+        assert_eq!(errno(zpl.seek(file, 60 << 20, SeekFor::Hole).await), ENXIO);
+    };
+    check(&zpl).await;
+    check(&pool.reopen(zpl).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
