@@ -1,9 +1,9 @@
 //! Where an object has data and where it has holes (`dnode_next_offset` in `module/zfs/dnode.c`).
 //!
 //! Invariants:
-//! - blocks in a row that have the same answer are passed over together: those in memory up to [`AT_ONCE`] at a time, a
-//!   freed range as a whole, and on disk a subtree as a whole, whose pointer says whether it has data at all and whether
-//!   it has any hole (how many blocks lie below it);
+//! - blocks in a row that have the same answer are passed over together: those in memory up to [`AT_ONCE`] at a time,
+//!   a freed range as a whole, and on disk a subtree as a whole, whose pointer says whether it has data at all and
+//!   whether it has any hole (how many blocks lie below it);
 //! - between two steps others get their turn, and no lock is held. What is changed meanwhile is seen or not.
 
 use std::sync::Arc;

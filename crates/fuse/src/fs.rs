@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use platter_transport::{
     Directory, Entry, Errno, Filesystem, Kernel, NodeId, OpenFlags, Operation, Reply, Request, SetAttr as ChangeAttr,
 };
-use platter_zpl::{Fallocate, FileKind, Keeper, NewFile, RenameFlags, SeekFor, SetXattr};
+use platter_zpl::{Fallocate, FileKind, Keeper, NewFile, RenameFlags, SetXattr};
 
 use crate::attr::{attr_ttl, blank_attr, file_attr, set_attr, type_bits};
 use crate::control::Control;
@@ -20,8 +20,6 @@ use crate::file_flags;
 use crate::server::{Caller, O_EXCL, PlatterFs, answer_empty, answer_value, new_file, told, told_attr};
 use crate::terms::ENTRY_TTL;
 
-const SEEK_DATA: u32 = 3;
-const SEEK_HOLE: u32 = 4;
 const FALLOC_KEEP_SIZE: i32 = 1;
 const FALLOC_PUNCH_HOLE: i32 = 2;
 const FALLOC_ZERO_RANGE: i32 = 16;
@@ -98,7 +96,7 @@ impl Filesystem for PlatterFs {
                 self.answer_created(told("tmpfile", work.await), flags, reply);
             }
             Operation::Read { offset, size, direct, fills_cache } => {
-                if direct && fills_cache {
+                if fills_cache {
                     self.opens.note_pages(self.object(node));
                 }
                 match told("read", self.zpl.read_for(self.object(node), offset, size.into(), keeper(direct)).await) {
@@ -107,28 +105,19 @@ impl Filesystem for PlatterFs {
                 }
             }
             Operation::Write { offset, data, drop_privileges, direct, stable } => {
-                if let Err(error) = self.drop_privileges(self.object(node), drop_privileges).await {
+                if let Err(error) = self.drop_privileges(node, drop_privileges).await {
                     return reply.error(error);
                 }
                 // The kernel knows the file's size, so the offset of an appending write is right already.
                 match told("write", self.zpl.write_for(self.object(node), Some(offset), data, keeper(direct)).await) {
-                    Ok(written) => {
-                        if stable {
-                            self.answer_written_when_stable(self.object(node), written as u32, reply);
-                        } else {
-                            reply.written(written as u32);
-                        }
-                        if direct {
-                            self.written_past_cache(node, offset, written as u64);
-                        }
-                    }
+                    Ok(written) => self.answer_written(node, offset, written as u32, direct, stable, reply),
                     Err(error) => reply.error(error),
                 }
             }
             Operation::Release { flags, how } => self.release_node(node, flags, how, reply).await,
             // Nothing to do at a close; said this way the kernel asks only once.
             Operation::Flush => reply.error(Errno::NOSYS),
-            Operation::SyncFs => self.answer_when_stable("syncfs", self.root, reply),
+            Operation::SyncFs => self.answer_when_all_stable(reply),
             Operation::Fsync { .. } => self.answer_when_stable("fsync", self.object(node), reply),
             Operation::FsyncDir { .. } => self.answer_when_stable("fsyncdir", self.object(node), reply),
             Operation::StatFs => self.statfs(node, reply).await,
@@ -170,9 +159,9 @@ impl Filesystem for PlatterFs {
                 self.fallocate(node, caller, offset, length, mode, reply).await;
             }
             Operation::Lseek { offset, whence } => self.lseek(node, offset, whence, reply).await,
-            Operation::CopyFileRange { offset, to, to_offset, length, wide } => {
-                let (from, to) = (self.object(node), self.object(to));
-                if let Err(error) = self.drop_privileges(to, uid != 0).await {
+            Operation::CopyFileRange { offset, to: to_node, to_offset, length, wide } => {
+                let (from, to) = (self.object(node), self.object(to_node));
+                if let Err(error) = self.drop_privileges(to_node, uid != 0).await {
                     return reply.error(error);
                 }
                 match told("copy_file_range", self.zpl.copy_range(from, offset, to, to_offset, length).await) {
@@ -247,7 +236,7 @@ impl PlatterFs {
         }
         let object = self.object(node);
         if change.size.is_some()
-            && let Err(error) = self.drop_privileges(object, change.drop_privileges).await
+            && let Err(error) = self.drop_privileges(node, change.drop_privileges).await
         {
             return reply.error(error);
         }
@@ -353,26 +342,11 @@ impl PlatterFs {
             FALLOC_ZERO_RANGE => Fallocate::ZeroRange { keep_size },
             _ => return reply.error(Errno::OPNOTSUPP),
         };
-        let object = self.object(node);
-        if let Err(error) = self.drop_privileges(object, caller.uid != 0).await {
+        if let Err(error) = self.drop_privileges(node, caller.uid != 0).await {
             return reply.error(error);
         }
+        let object = self.object(node);
         answer_empty(told("fallocate", self.zpl.fallocate(object, what, offset, length).await), reply);
-    }
-
-    async fn lseek(&self, node: NodeId, offset: u64, whence: u32, reply: Reply) {
-        let what = match whence {
-            SEEK_DATA => SeekFor::Data,
-            SEEK_HOLE => SeekFor::Hole,
-            _ => return reply.error(Errno::INVAL),
-        };
-        if i64::try_from(offset).is_err() {
-            return reply.error(Errno::NXIO);
-        }
-        match told("lseek", self.zpl.seek(self.object(node), offset, what).await) {
-            Ok(found) => reply.offset(found),
-            Err(error) => reply.error(error),
-        }
     }
 
     async fn setxattr(

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod attr;
+mod coherence;
 mod control;
 pub mod error;
 mod file_flags;

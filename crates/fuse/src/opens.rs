@@ -4,33 +4,52 @@
 //! memory that has to be found first. So a file that nobody else has open is written past it.
 //!
 //! Invariants:
-//! - while somebody writes past the cache, whoever else opens the file goes past it too: nobody reads from pages what
-//!   has been written over behind them. The pages that remain belong to mappings; these are noted, and the kernel is
-//!   told to forget them after each such write;
+//! - while somebody writes past the cache because we said so, whoever else opens the file goes past it too: nobody
+//!   reads from pages what has been written over behind them. The pages that remain belong to mappings;
+//! - pages that are read while somebody may write past them, for whatever reason, are noted, and the kernel is told to
+//!   forget them with each such write;
 //! - what was open before the writer came stays in the cache, and the writer with it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use platter_ondisk::ObjectId;
 use platter_transport::OpenFlags;
 
-use crate::terms::{PAST_CACHE, how_alone, may_write};
+use crate::terms::{PAST_CACHE, how_alone, may_write, reads_and_writes};
+
+/// The flag of open(2).
+const O_DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
 
 /// One object.
 #[derive(Debug, Default)]
 struct Open {
     times: u64,
-    /// Those that may write past the page cache.
+    /// Those that may write past the page cache because we said so.
     writers_past_cache: u64,
-    /// Pages of it were read all the same.
-    mapped: bool,
+    /// Those that may read and write: what it takes to change pages through a mapping. While it is mapped it is open.
+    both_ways: u64,
+    /// Somebody has it open, or had since it was opened first, to write past the cache because he said so (`O_DIRECT`,
+    /// which may also be set later).
+    direct: bool,
+    /// Pages of it were read since somebody may write past them.
+    has_pages: bool,
+}
+
+impl Open {
+    fn is_passed(&self) -> bool {
+        self.direct || self.writers_past_cache > 0
+    }
 }
 
 /// The open objects of a mount.
 #[derive(Debug, Default)]
 pub(crate) struct Opens {
     all: Mutex<BTreeMap<ObjectId, Open>>,
+    /// How many of them somebody may write past the cache. Changes while `all` is locked; most of the time there is
+    /// none, and then nobody who reads has to look further.
+    passed: AtomicUsize,
 }
 
 impl Opens {
@@ -45,8 +64,12 @@ impl Opens {
             _ if open.writers_past_cache > 0 => PAST_CACHE,
             _ => OpenFlags::KEEP_CACHE,
         };
+        let was_passed = open.is_passed();
         open.times += 1;
         open.writers_past_cache += u64::from(writes_past_cache(flags, how));
+        open.both_ways += u64::from(reads_and_writes(flags));
+        open.direct |= may_write(flags) && flags & O_DIRECT != 0;
+        self.count(was_passed, open.is_passed());
         how
     }
 
@@ -54,30 +77,58 @@ impl Opens {
     pub fn remove(&self, object: ObjectId, flags: i32, how: OpenFlags) -> bool {
         let mut all = self.all.lock();
         let Some(open) = all.get_mut(&object) else { return false };
+        let was_passed = open.is_passed();
         let writer = u64::from(writes_past_cache(flags, how));
         open.writers_past_cache = open.writers_past_cache.saturating_sub(writer);
+        open.both_ways = open.both_ways.saturating_sub(u64::from(reads_and_writes(flags)));
         open.times -= 1;
+        self.count(was_passed, open.times > 0 && open.is_passed());
         if open.times == 0 {
             all.remove(&object);
         }
         true
     }
 
-    /// Pages of `object` are about to be read.
-    pub fn note_pages(&self, object: ObjectId) {
-        if let Some(open) = self.all.lock().get_mut(&object).filter(|open| open.writers_past_cache > 0) {
-            open.mapped = true;
+    fn count(&self, was_passed: bool, is_passed: bool) {
+        match (was_passed, is_passed) {
+            (false, true) => _ = self.passed.fetch_add(1, Ordering::SeqCst),
+            (true, false) => _ = self.passed.fetch_sub(1, Ordering::SeqCst),
+            _ => {}
         }
     }
 
-    /// Whether the kernel may have pages of `object` from before a write past them that is done now.
-    pub fn has_stale_pages(&self, object: ObjectId) -> bool {
-        self.all.lock().get(&object).is_some_and(|open| open.mapped && open.writers_past_cache > 0)
+    /// Pages of `object` are about to be read.
+    pub fn note_pages(&self, object: ObjectId) {
+        if self.passed.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        if let Some(open) = self.all.lock().get_mut(&object).filter(|open| open.is_passed()) {
+            open.has_pages = true;
+        }
+    }
+
+    /// Whether a write of `object` past the cache, which is done now, may leave pages in the kernel that are older.
+    pub fn leaves_stale_pages(&self, object: ObjectId) -> bool {
+        let mut all = self.all.lock();
+        let Some(open) = all.get_mut(&object) else { return false };
+        if !open.is_passed() {
+            // `O_DIRECT` was set after the file was opened: pages were not noted until now.
+            (open.direct, open.has_pages) = (true, true);
+            self.count(false, true);
+        }
+        open.has_pages
+    }
+
+    /// Whether pages of `object` may have been changed in the kernel, through a mapping, without our knowing.
+    pub fn may_have_changed_pages(&self, object: ObjectId) -> bool {
+        self.all.lock().get(&object).is_some_and(|open| open.both_ways > 0)
     }
 
     /// Forgets all of them, and says how often each was open.
     pub fn take(&self) -> Vec<(ObjectId, u64)> {
-        std::mem::take(&mut *self.all.lock()).into_iter().map(|(object, open)| (object, open.times)).collect()
+        let mut all = self.all.lock();
+        self.passed.store(0, Ordering::SeqCst);
+        std::mem::take(&mut *all).into_iter().map(|(object, open)| (object, open.times)).collect()
     }
 }
 
@@ -123,14 +174,48 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_stale_only_where_a_mapping_read_them_beside_such_a_writer() {
+    fn pages_are_stale_only_where_they_were_read_beside_such_a_writer() {
         let opens = Opens::default();
         opens.note_pages(FILE);
         let writer = opens.add(FILE, WRITE_ONLY, true);
-        assert!(!opens.has_stale_pages(FILE));
+        assert!(!opens.leaves_stale_pages(FILE));
+        opens.note_pages(ObjectId(8));
+        assert!(!opens.leaves_stale_pages(FILE));
         opens.note_pages(FILE);
-        assert!(opens.has_stale_pages(FILE));
+        assert!(opens.leaves_stale_pages(FILE));
         opens.remove(FILE, WRITE_ONLY, writer);
-        assert!(!opens.has_stale_pages(FILE));
+        assert_eq!(opens.passed.load(Ordering::SeqCst), 0);
+
+        // One who says so himself, beside readers.
+        let reader = opens.add(FILE, READ_ONLY, true);
+        opens.note_pages(FILE);
+        let direct = opens.add(FILE, READ_WRITE | O_DIRECT, true);
+        assert!(!opens.leaves_stale_pages(FILE));
+        opens.note_pages(FILE);
+        assert!(opens.leaves_stale_pages(FILE));
+        opens.remove(FILE, READ_WRITE | O_DIRECT, direct);
+        opens.remove(FILE, READ_ONLY, reader);
+        assert_eq!(opens.passed.load(Ordering::SeqCst), 0);
+
+        // One who says so later.
+        let (reader, late) = (opens.add(FILE, READ_ONLY, true), opens.add(FILE, READ_WRITE, true));
+        opens.note_pages(FILE);
+        assert!(opens.leaves_stale_pages(FILE));
+        opens.remove(FILE, READ_WRITE | O_DIRECT, late);
+        opens.remove(FILE, READ_ONLY, reader);
+        assert_eq!(opens.passed.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn pages_are_changed_only_by_who_may_read_and_write() {
+        let opens = Opens::default();
+        let (reader, writer) = (opens.add(FILE, READ_ONLY, true), opens.add(FILE, WRITE_ONLY, true));
+        assert!(!opens.may_have_changed_pages(FILE));
+        let both = opens.add(FILE, READ_WRITE, true);
+        opens.remove(FILE, WRITE_ONLY, writer);
+        assert!(opens.may_have_changed_pages(FILE));
+        opens.remove(FILE, READ_WRITE, both);
+        assert!(!opens.may_have_changed_pages(FILE));
+        opens.remove(FILE, READ_ONLY, reader);
     }
 }

@@ -41,11 +41,11 @@ pub(crate) struct PlatterFs {
     pub zpl: Arc<Zpl>,
     pub root: ObjectId,
     pub control: Control,
-    runtime: tokio::runtime::Handle,
+    pub runtime: tokio::runtime::Handle,
     pub cache_absent: bool,
     pub opens: Opens,
     reaper: Reaper,
-    kernel: OnceLock<Kernel>,
+    pub kernel: OnceLock<Kernel>,
     /// Told `true` when the kernel's side is gone.
     ended: tokio::sync::watch::Sender<bool>,
 }
@@ -100,15 +100,10 @@ impl PlatterFs {
         self.runtime.spawn(async move { answer_empty(told(what, zpl.fsync(object).await), reply) });
     }
 
-    /// As [`Self::answer_when_stable`], for the writer of so many bytes.
-    pub fn answer_written_when_stable(&self, object: ObjectId, written: u32, reply: Reply) {
+    /// As [`Self::answer_when_stable`], for everything there is.
+    pub fn answer_when_all_stable(&self, reply: Reply) {
         let zpl = self.zpl.clone();
-        self.runtime.spawn(async move {
-            match told("synchronous write", zpl.fsync(object).await) {
-                Ok(()) => reply.written(written),
-                Err(error) => reply.error(error),
-            }
-        });
+        self.runtime.spawn(async move { answer_empty(told("syncfs", zpl.sync_all().await), reply) });
     }
 
     /// Frees what has no name and nobody knows any more, soon.
@@ -185,15 +180,6 @@ impl PlatterFs {
         }
     }
 
-    /// Bytes of a file were written past the kernel's page cache, and that is answered or will be: what mappings have
-    /// read of them before goes.
-    pub fn written_past_cache(&self, node: NodeId, offset: u64, length: u64) {
-        if let Some(kernel) = self.kernel.get().filter(|_| self.opens.has_stale_pages(self.object(node))) {
-            let kernel = kernel.clone();
-            self.runtime.spawn_blocking(move || kernel.forget_pages(node, offset, length));
-        }
-    }
-
     /// An open file, which was opened with these `flags` and answered so, or a directory is closed.
     pub async fn release_node(&self, node: NodeId, flags: i32, how: OpenFlags, reply: Reply) {
         let object = self.object(node);
@@ -239,12 +225,6 @@ impl PlatterFs {
                 return Ok(());
             }
         }
-    }
-
-    /// What everybody but the owner of all privileges loses for a file by writing to it. The kernel leaves that to us
-    /// (`FUSE_HANDLE_KILLPRIV_V2`) and tells for a write; elsewhere we go by the user.
-    pub async fn drop_privileges(&self, object: ObjectId, set_id: bool) -> Result<(), Errno> {
-        told("clearing privileges", self.zpl.drop_privileges(object, set_id).await)
     }
 
     /// Gives back all that the kernel, which is gone, had open or knew. Blocks.

@@ -20,14 +20,20 @@ const BACKGROUND_MAX: u16 = 64;
 /// How much the kernel reads ahead of a sequential reader (as root; else the kernel's default stands), KiB.
 const READAHEAD_KIB: u32 = 4 << 10;
 
-/// The flags of open(2) that say for what, and two of their values.
+/// The flags of open(2) that say for what, and their values.
 const O_ACCMODE: i32 = 0o3;
 const O_RDONLY: i32 = 0o0;
 const O_WRONLY: i32 = 0o1;
+const O_RDWR: i32 = 0o2;
 
 /// Whether who opens a file with these `flags` may write to it.
 pub(crate) fn may_write(flags: i32) -> bool {
     flags & O_ACCMODE != O_RDONLY
+}
+
+/// Whether who opens a file with these `flags` may read and write it, and so map it to change it.
+pub(crate) fn reads_and_writes(flags: i32) -> bool {
+    flags & O_ACCMODE == O_RDWR
 }
 
 /// Past the page cache. What it keeps from before is as good as ever: the kernel drops what is written over.

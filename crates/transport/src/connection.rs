@@ -72,11 +72,10 @@ impl Connection {
         self.0.as_raw_fd()
     }
 
-    /// Has the kernel forget its pages of a node's bytes. Waits for those that are being read or written: not to be
-    /// called by who serves requests.
-    pub fn forget_pages(&self, node: NodeId, offset: u64, length: u64) -> Result<(), Errno> {
-        let clamped = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-        let what = wire::NotifyInvalInodeOut { ino: node.0, off: clamped(offset), len: clamped(length) };
+    /// Has the kernel forget a node's attributes and, unless `offset` is negative, its pages of `length` bytes (0: all)
+    /// from there, of which it writes back what was changed. It waits for pages that are being read or written.
+    pub fn forget(&self, node: NodeId, offset: i64, length: i64) -> Result<(), Errno> {
+        let what = wire::NotifyInvalInodeOut { ino: node.0, off: offset, len: length };
         let len = (size_of::<wire::OutHeader>() + size_of_val(&what)) as u32;
         // What nobody asked for has the number 0.
         let header = wire::OutHeader { len, error: wire::NOTIFY_INVAL_INODE, unique: 0 };

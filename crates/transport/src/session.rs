@@ -72,13 +72,26 @@ impl Kernel {
         self.agreed.contains(capabilities)
     }
 
-    /// Has the kernel forget what its page cache has of `length` bytes of a node from `offset`. Waits for pages that
-    /// are being read or written: not to be called by who serves requests.
+    /// Has the kernel write back and forget what its page cache has of `length` bytes (0: all) of a node from `offset`.
+    /// Waits for pages that are being read or written: not to be called by who serves requests.
     pub fn forget_pages(&self, node: NodeId, offset: u64, length: u64) {
+        let clamped = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        // So that the end is not past all numbers.
+        let length = if offset.checked_add(length).is_none_or(|end| i64::try_from(end).is_err()) { 0 } else { length };
+        self.forget(node, clamped(offset), clamped(length));
+    }
+
+    /// Has the kernel forget a node's attributes and access lists, but no pages. Waits for nobody: whoever serves a
+    /// request about the node may call it.
+    pub fn forget_attributes(&self, node: NodeId) {
+        self.forget(node, -1, 0);
+    }
+
+    fn forget(&self, node: NodeId, offset: i64, length: i64) {
         let Some(connection) = self.connection.upgrade() else { return };
-        if let Err(error) = connection.forget_pages(node, offset, length) {
+        if let Err(error) = connection.forget(node, offset, length) {
             // Mostly that it does not know the node any more.
-            tracing::debug!("having the kernel forget pages of node {}: {error}", node.0);
+            tracing::debug!("having the kernel forget what it has of node {}: {error}", node.0);
         }
     }
 }

@@ -255,6 +255,17 @@ impl Zpl {
         self.wait(changed).await
     }
 
+    /// Waits until everything done so far is on stable storage, as [`Self::fsync`] does for one object.
+    ///
+    /// # Errors
+    /// The pool stopped.
+    pub async fn sync_all(&self) -> Result<()> {
+        match &self.log {
+            Some(log) => Ok(log.commit(None).await?),
+            None => self.wait(Txg(self.changed.load(Ordering::SeqCst))).await,
+        }
+    }
+
     async fn wait(&self, txg: Txg) -> Result<()> {
         let gate = &self.os.params().gate;
         if txg > gate.synced_txg() {

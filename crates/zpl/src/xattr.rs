@@ -285,24 +285,25 @@ impl Zpl {
     }
 
     /// Takes away what a file must not keep when somebody writes to it: its capabilities and, with `set_id`, its
-    /// set-uid bit and (where the group may execute it) set-gid bit.
+    /// set-uid bit and (where the group may execute it) set-gid bit. Whether its mode changed by that.
     ///
     /// # Errors
     /// Those of changing attributes.
-    pub async fn drop_privileges(&self, object: ObjectId, set_id: bool) -> Result<()> {
+    pub async fn drop_privileges(&self, object: ObjectId, set_id: bool) -> Result<bool> {
         let znode = self.znode(object).await?;
         let concerned = |znode: &Znode| {
             let state = znode.state.lock();
             (set_id && state.phys.has_set_id()) || state.may_have_capability()
         };
         if self.read_only_reason().is_some() || znode.kind() != FileKind::Regular || !concerned(&znode) {
-            return Ok(());
+            return Ok(false);
         }
         let _alone = znode.lock.write().await;
         znode.check()?;
         let capable = self.has_capability(&znode).await?;
-        if !(capable || set_id && znode.state.lock().phys.has_set_id()) {
-            return Ok(());
+        let set_id = set_id && znode.state.lock().phys.has_set_id();
+        if !(capable || set_id) {
+            return Ok(false);
         }
         let tx = self.begin_net_free().await?;
         if capable {
@@ -321,7 +322,7 @@ impl Zpl {
             Some(_) => log::attributes_set(&tx, &znode, &SetAttr { mode, ..SetAttr::default() }),
             None => log::xattrs_changed(&tx, &znode),
         }
-        Ok(())
+        Ok(set_id)
     }
 
     /// Whether the file has capabilities. The caller holds its lock.
