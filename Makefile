@@ -8,6 +8,7 @@
 #   make test-databases  SQLite and PostgreSQL on a mount, with kills: minutes; needs python3 and postgresql
 #   make sim      crashes of every workload of one and two operations, then random ones, for SIM_MINUTES (20) minutes
 #   make sim-life whole lifetimes of pools with faults on every disk, one for each of SEEDS (0..1000): an hour
+#   make sim-full pools of every layout, one for each of SEEDS, filled until nothing goes in, again and again
 #   make sim-replay      the same seeds twice in release and once in debug: their histories must be the same
 #   make sim-canary      proof that it finds deliberate bugs
 #   make sim-model       the simulator's model of time against a published curve, as a table
@@ -23,7 +24,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 TOOLS := $(TARGET)/tools
 
-.PHONY: all demo test test-big test-posix test-crash test-databases sim sim-life sim-replay sim-canary sim-model bench lint fmt
+.PHONY: all demo test test-big test-posix test-crash test-databases sim sim-full sim-life sim-replay sim-canary sim-model bench lint fmt
 .DEFAULT_GOAL := all
 
 all:
@@ -71,6 +72,9 @@ sim:
 	$(CARGO) run --quiet --release --package platter-sim -- crash --seed $(SEED) --minutes $(SIM_MINUTES)
 
 SEEDS ?= 0..1000
+
+sim-full:
+	$(CARGO) run --quiet --release --package platter-sim -- full --seeds $(SEEDS)
 
 sim-life:
 	$(CARGO) run --quiet --release --package platter-sim -- life --seeds $(SEEDS) --verbose

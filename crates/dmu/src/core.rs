@@ -1,5 +1,6 @@
 //! What an object set and its open objects share: the surroundings and the lists of what is dirty.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
 
@@ -14,12 +15,20 @@ use crate::dnode::Dnode;
 use crate::flights::Flights;
 use crate::objset::{Objset, ObjsetParams, WriteProperties};
 
+/// What a group changes.
+#[derive(Default)]
+struct Changed {
+    dnodes: Vec<Arc<Dnode>>,
+    /// The dnode blocks in which they are.
+    blocks: BTreeSet<u64>,
+}
+
 /// Shared by an [`Objset`] and its [`Dnode`]s.
 pub(crate) struct Core {
     pub(crate) params: ObjsetParams,
     pub(crate) properties: RwLock<WriteProperties>,
     /// Objects changed per group. Holds them in memory.
-    dirty: Mutex<[Vec<Arc<Dnode>>; TXG_SLOTS]>,
+    dirty: Mutex<[Changed; TXG_SLOTS]>,
     /// Whether holes remember their birth (feature `hole_birth`).
     pub(crate) hole_birth: AtomicBool,
     pub(crate) objset: OnceLock<Weak<Objset>>,
@@ -57,7 +66,16 @@ impl Core {
 
     /// `dnode` is changed in `txg`, and was not before.
     pub(crate) fn register_dirty(&self, txg: Txg, dnode: Arc<Dnode>) {
-        self.dirty.lock()[slot_of(txg)].push(dnode);
+        let object = dnode.object();
+        // Let go of after the list: the last one to hold it forgets what the list has.
+        let objset = self.objset.get().and_then(Weak::upgrade);
+        let most = {
+            let mut dirty = self.dirty.lock();
+            let changed = &mut dirty[slot_of(txg)];
+            changed.dnodes.push(dnode);
+            objset.as_ref().map_or(0, |objset| self.enter_block(&mut changed.blocks, &objset.meta, object))
+        };
+        self.promise(txg, most);
     }
 
     pub(crate) fn forget_dirty(&self) {
@@ -67,20 +85,28 @@ impl Core {
 
     /// The objects changed in `txg`, in the order in which they are synced.
     pub(crate) fn take_dirty(&self, txg: Txg) -> Vec<Arc<Dnode>> {
-        let mut dirty = std::mem::take(&mut self.dirty.lock()[slot_of(txg)]);
+        let mut dirty = std::mem::take(&mut self.dirty.lock()[slot_of(txg)]).dnodes;
         dirty.sort_unstable_by_key(|dnode| dnode.object());
         dirty
     }
 
     pub(crate) fn any_dirty(&self, txg: Txg) -> bool {
-        !self.dirty.lock()[slot_of(txg)].is_empty()
+        !self.dirty.lock()[slot_of(txg)].dnodes.is_empty()
     }
 
-    /// Counts newly dirtied bytes. The MOS is only changed by the sync itself, whose data throttles nobody.
-    pub(crate) fn add_dirty(&self, txg: Txg, bytes: u64) {
+    /// Counts newly dirtied bytes that cost `most` on disk. The MOS is only changed by the sync itself, whose data
+    /// throttles nobody.
+    pub(crate) fn add_dirty(&self, txg: Txg, bytes: u64, most: u64) {
         if bytes > 0 && !self.params.properties.is_mos {
             self.unsynced[slot_of(txg)].fetch_add(bytes, Ordering::Relaxed);
-            self.params.gate.add_dirty(txg, bytes);
+            self.params.gate.add_dirty(txg, bytes, most);
+        }
+    }
+
+    /// Counts what `txg` needs on disk at most, for a change without data.
+    pub(crate) fn promise(&self, txg: Txg, most: u64) {
+        if most > 0 && !self.params.properties.is_mos {
+            self.params.gate.add_dirty(txg, 0, most);
         }
     }
 

@@ -14,6 +14,7 @@ use platter_buffer::Buf;
 use platter_ondisk::{BlkPtr, DnodePhys, Txg};
 
 use crate::blocktree::{pointer, shr};
+use crate::cost::{Place, levels_of, new_parents};
 use crate::ranges::RangeSet;
 
 /// Groups that can be unfinished at a time (`TXG_SIZE`).
@@ -216,6 +217,48 @@ impl State {
         let block = slot.blocks.get_mut(&blkid).filter(|block| block.len() == size)?;
         slot.passing.remove(&blkid);
         Some(block)
+    }
+
+    /// Where block `blkid`, of `size` bytes, will stand when `txg` changes it; `None` when it did so before.
+    pub(crate) fn place_of_new(&self, txg: Txg, blkid: u64, size: u64) -> Option<Place> {
+        let slot = self.slot_if_any(txg);
+        if slot.is_some_and(|slot| slot.blocks.contains_key(&blkid)) {
+            return None;
+        }
+        let max_blkid = self.max_blkid.max(blkid);
+        let (before, levels) = (levels_of(&self.disk, self.max_blkid), levels_of(&self.disk, max_blkid));
+        let next_to = slot.into_iter().flat_map(|slot| {
+            let before = slot.blocks.range(..blkid).next_back();
+            before.into_iter().chain(slot.blocks.range(blkid..).next()).map(|(&blkid, _)| blkid)
+        });
+        Some(Place {
+            object_type: self.object_type,
+            size,
+            blkid,
+            max_blkid,
+            indirect_shift: self.disk.indirect_shift,
+            new_parents: match levels {
+                0 | 1 => 0,
+                levels => new_parents(next_to, blkid, self.disk.pointers_per_indirect_shift(), levels - 1),
+            },
+            grown: levels - before,
+        })
+    }
+
+    /// Where the edges of what is freed stand, as far as they are in the tree: the indirect blocks above them change.
+    pub(crate) fn places_of_edges(&self, first: u64, last: u64) -> impl Iterator<Item = Place> {
+        let parents = self.disk.levels.saturating_sub(1);
+        let max_blkid = self.max_blkid;
+        let edges = [Some(first), (last != first).then_some(last)].into_iter().flatten();
+        edges.filter(move |&blkid| parents > 0 && blkid <= max_blkid).map(move |blkid| Place {
+            object_type: self.object_type,
+            size: 0,
+            blkid,
+            max_blkid,
+            indirect_shift: self.disk.indirect_shift,
+            new_parents: parents,
+            grown: 0,
+        })
     }
 
     /// Puts a block into the slot of `txg` and returns the bytes newly dirtied.

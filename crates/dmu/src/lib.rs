@@ -11,6 +11,7 @@ mod blocktree;
 pub mod bpobj;
 mod cache;
 mod core;
+mod cost;
 mod dirty;
 pub mod dnode;
 mod flights;

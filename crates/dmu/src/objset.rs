@@ -560,13 +560,32 @@ impl Objset {
         self.head.read().phys.meta_dnode.blkptrs.iter().map(BlkPtr::fill).sum()
     }
 
-    /// Joins the open transaction group (throttled).
+    /// Joins the open transaction group (throttled), for a change of names or attributes.
     ///
     /// # Errors
-    /// The pool stopped, or the object set is read-only.
+    /// The pool stopped or is full, or the object set is read-only.
     pub async fn begin(&self) -> Result<Tx> {
+        self.begin_writing(0, 0).await
+    }
+
+    /// As [`begin`](Self::begin), for one that also writes `bytes` of data in blocks of `block_size`.
+    ///
+    /// # Errors
+    /// As for [`begin`](Self::begin).
+    pub async fn begin_writing(&self, bytes: u64, block_size: u32) -> Result<Tx> {
         self.core.check_writable()?;
-        self.core.params.gate.begin().await
+        self.core.params.gate.begin_for(self.core.cost_of_operation(bytes, block_size.into())).await
+    }
+
+    /// How many of `bytes` one transaction should write in blocks of `block_size`, so that there is room for it: less
+    /// than all of them only when the pool is nearly full, and at least a block.
+    pub fn bytes_at_once(&self, bytes: u64, block_size: u32) -> u64 {
+        let (share, block_size) = (self.core.params.gate.share(), u64::from(block_size).max(512));
+        let mut at_once = bytes;
+        while at_once > block_size && self.core.cost_of_operation(at_once, block_size) > share {
+            at_once = (at_once / 2).next_multiple_of(block_size);
+        }
+        at_once.min(bytes)
     }
 
     /// Joins the open group for a change that frees more than it writes; works on a full pool.
@@ -574,7 +593,12 @@ impl Objset {
     /// # Errors
     /// [`platter_zio::ZioError::Suspended`] once the pool stopped.
     pub async fn begin_net_free(&self) -> Result<Tx> {
-        self.params().gate.begin_net_free().await
+        self.params().gate.begin_net_free(self.core.cost_of_operation(0, 0)).await
+    }
+
+    /// Promises group `txg` space for a block of the intent log of `bytes`; `false` when there is none to spare.
+    pub fn promise_log(&self, txg: Txg, bytes: u64) -> bool {
+        self.params().gate.promise_log(txg, self.params().store.most_space(bytes))
     }
 
     /// Whether anything was changed in `txg` and not yet synced.

@@ -48,7 +48,7 @@ fn is_critical(object_type: u8, level: u8) -> bool {
 }
 
 /// Copies of a block; `metadata` is its object's type and its level, and whether it is a spill block.
-fn copies(properties: &WriteProperties, metadata: Option<(u8, u8, bool)>) -> u8 {
+pub(crate) fn copies(properties: &WriteProperties, metadata: Option<(u8, u8, bool)>) -> u8 {
     if properties.is_mos {
         return COPIES_MAX;
     }

@@ -9,6 +9,7 @@ use platter_ondisk::types::object_type;
 use platter_ondisk::{DnodePhys, Txg};
 use platter_zio::{Priority, Result, Tx, ZioError};
 
+use crate::cost::Place;
 use crate::dirty::{Newest, State};
 use crate::dnode::{Dnode, check_block_size, resized};
 
@@ -65,12 +66,13 @@ impl Dnode {
             )));
         }
         self.dirty_slot(&mut state, tx.txg())?;
+        let place = state.place_of_new(tx.txg(), blkid, data.len() as u64);
         let bytes = state.put(tx.txg(), blkid, data);
         if passing {
             state.slot(tx.txg()).0.passing.insert(blkid);
         }
         drop(state);
-        self.core.add_dirty(tx.txg(), bytes);
+        self.count(tx.txg(), bytes, place);
         Ok(())
     }
 
@@ -108,13 +110,22 @@ impl Dnode {
                     drop(from_disk);
                     change(block.make_mut());
                     let bytes = (block.len() as u64).saturating_sub(mine);
+                    let place = state.place_of_new(txg, blkid, block.len() as u64);
                     state.put(txg, blkid, block);
                     drop(state);
-                    self.core.add_dirty(txg, bytes);
+                    self.count(txg, bytes, place);
                     return Ok(());
                 }
             }
             from_disk = Some(self.read_with_tree(blkid, Priority::SyncRead).await?);
+        }
+    }
+
+    /// Counts bytes that became dirty, and what the block costs when it is new in its group.
+    fn count(&self, txg: Txg, bytes: u64, place: Option<Place>) {
+        // The MOS's are not counted.
+        if !self.core.params.properties.is_mos {
+            self.core.add_dirty(txg, bytes, place.map_or(0, |place| self.core.cost_of_block(place)));
         }
     }
 
@@ -228,17 +239,21 @@ impl Dnode {
         if last < max_blkid {
             self.prepare(tx.txg(), last).await?;
         }
-        let vanished = {
+        let (vanished, most) = {
             let mut state = self.state.lock();
             self.dirty_slot(&mut state, tx.txg())?;
+            let (used, size) = (state.disk.used_bytes(), u64::from(state.block_size));
+            let edges = state.places_of_edges(first, last).map(|edge| self.core.cost_of_parents(edge)).sum::<u64>();
+            let most = edges + self.core.cost_of_freeing(used, size);
             let vanished = state.free(tx.txg(), first, last);
             if !shrink && state.max_blkid < max_blkid {
                 // A hole punched at the end: the object keeps its length.
                 state.max_blkid = max_blkid;
                 state.slot(tx.txg()).0.max_blkid = Some(max_blkid);
             }
-            vanished
+            (vanished, most)
         };
+        self.core.promise(tx.txg(), most);
         self.core.remove_dirty(tx.txg(), vanished);
         Ok(())
     }
@@ -284,8 +299,17 @@ impl Dnode {
             grown = u64::from(size).saturating_sub(block.len() as u64);
             *block = resized(block.clone(), size as usize);
         }
+        let place = Place {
+            object_type: state.object_type,
+            size: u64::from(size),
+            blkid: 0,
+            max_blkid: 0,
+            indirect_shift: state.disk.indirect_shift,
+            new_parents: 0,
+            grown: 0,
+        };
         drop(state);
-        self.core.add_dirty(txg, grown);
+        self.count(txg, grown, (grown > 0).then_some(place));
         Ok(())
     }
 
@@ -376,6 +400,9 @@ impl Dnode {
             }
         }
         self.dirty_slot(&mut state, tx.txg())?;
+        if let Some(data) = &data {
+            self.core.promise(tx.txg(), self.core.cost_of_spill(data.len() as u64));
+        }
         state.has_spill = data.is_some();
         for slot in state.slots.iter_mut().flatten() {
             if slot.txg == tx.txg() || slot.txg > tx.txg() && slot.spill.is_some() {
@@ -407,6 +434,8 @@ impl Dnode {
             slot.blocks.clear();
             slot.spill = None;
             slot.bonus = None;
+            let (used, size) = (state.disk.used_bytes(), u64::from(state.block_size));
+            self.core.promise(txg, self.core.cost_of_freeing(used, size));
         }
         self.core.remove_dirty(txg, vanished);
         Ok(())

@@ -299,11 +299,17 @@ impl Core {
         (size - slop(size).min(size), allocated)
     }
 
-    /// Sets how much writers may still allocate.
+    /// Sets how much may still be allocated, by whom.
     pub fn update_available(&self) {
-        let (usable, allocated) = self.space();
-        let maturing = self.store.state().allocator.lock().deferred();
-        self.gate.set_available(usable.saturating_sub(allocated), maturing);
+        let (allocated, size, maturing) = {
+            let allocator = self.store.state().allocator.lock();
+            let (allocated, size) = allocator.deflated();
+            (allocated, size, allocator.deferred())
+        };
+        let slop = slop(size);
+        let room = |reserve: u64| size.saturating_sub(reserve).saturating_sub(allocated);
+        let (writers, frees, last) = (room(slop), room(slop / 2), room(slop / 4));
+        self.gate.set_room(platter_zio::Room { writers, frees, last, maturing });
     }
 }
 

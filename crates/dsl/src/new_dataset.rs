@@ -49,6 +49,7 @@ pub async fn new_dataset(
         Some(StoredProperty::Number(number)) => *number,
         _ => 0,
     };
+    space::check_task(core)?;
     space::check_new(core, &above.dir, limit)?;
     limits::check(core, &above.dir, 1, None)?;
 

@@ -155,6 +155,18 @@ pub fn admit(core: &Core, dataset: &Arc<Dataset>, bytes: u64) -> Admission {
     if unsure { Admission::AfterSync } else { Admission::Yes }
 }
 
+/// Refuses a task that takes space for good when only the reserve is left (`dsl_sync_task`, `ZFS_SPACE_CHECK_NORMAL`).
+///
+/// # Errors
+/// No space.
+pub fn check_task(core: &Core) -> Result<()> {
+    let root = core.tree.read().root_dir.clone();
+    match root {
+        Some(root) if available_below(core, &root, None, false) == 0 => Err(PoolError::invalid("out of space")),
+        _ => Ok(()),
+    }
+}
+
 /// Whether `property` is one of the limits that [`set`] sets.
 pub fn is_limit(property: &str) -> bool {
     matches!(property, "quota" | "refquota" | "reservation" | "refreservation")

@@ -5,6 +5,7 @@ pub mod clock;
 pub mod cpu;
 pub mod crash;
 pub mod disk;
+pub mod full;
 pub mod life;
 pub mod model;
 pub mod world;

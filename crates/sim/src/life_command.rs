@@ -31,7 +31,8 @@ pub struct Life {
     verbose: bool,
 }
 
-fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
+/// One seed, or a range of them.
+pub fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
     let number = |text: &str| text.parse::<u64>().map_err(|error| format!("'{text}': {error}"));
     match text.split_once("..") {
         Some((first, end)) => Ok(number(first)?..number(end)?),

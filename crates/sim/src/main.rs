@@ -4,6 +4,7 @@
 #[cfg(feature = "canary")]
 mod canary_command;
 mod crash_command;
+mod full_command;
 mod life_command;
 
 use std::process::ExitCode;
@@ -25,6 +26,8 @@ enum Command {
     Canary(canary_command::Canaries),
     /// Explores the states that crashes leave: every workload of one and two operations, then random ones.
     Crash(crash_command::Crash),
+    /// Fills pools of every layout until nothing goes in, and empties them: only the writer may be refused.
+    Full(full_command::Full),
     /// Holds the model of time against a published curve: published, modelled, error.
     Model,
     /// Lives whole lives of pools: seeds, faults, crashes; every byte is checked.
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "canary")]
         Command::Canary(arguments) => canary_command::run(&arguments),
         Command::Crash(arguments) => crash_command::run(&arguments),
+        Command::Full(arguments) => full_command::run(&arguments),
         Command::Model => model(),
         Command::Life(arguments) => life_command::run(&arguments),
     }

@@ -287,4 +287,8 @@ impl BlockStore for Store {
         let allocator = self.state.allocator.lock();
         bp.dvas().map(|dva| allocator.dsize(&dva)).sum()
     }
+
+    fn most_space(&self, size: u64) -> u64 {
+        self.state.vdevs.most_space(size)
+    }
 }

@@ -319,6 +319,10 @@ impl Zil {
 
     fn allocate(&self, size: usize, seed: [u64; 4], tx: &Tx) -> Result<Block> {
         let size = size as u64;
+        // What the open groups hold must fit; a log that has no room waits for its group instead.
+        if !self.os.promise_log(tx.txg(), size) {
+            return Err(ZioError::NoSpace);
+        }
         let dva = self.store.allocate_log(size, tx.txg())?;
         let kind = self.layout.checksum_kind();
         let mut bp = BlkPtr::describe(size, size, compression::OFF, kind, object_type::INTENT_LOG, 0, tx.txg());

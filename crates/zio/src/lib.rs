@@ -7,6 +7,7 @@ pub mod cpu;
 pub mod error;
 pub mod memory;
 pub mod policy;
+pub mod room;
 pub mod suspension;
 pub mod txg;
 
@@ -14,6 +15,7 @@ pub use canary::Canary;
 pub use cpu::{Cpu, CpuMeter, CpuWork};
 pub use error::{Result, ZioError};
 pub use policy::{Bookmark, Priority, WritePolicy};
+pub use room::Room;
 pub use suspension::{FailMode, Phase, Suspension};
 pub use txg::{Tx, TxgGate};
 
@@ -57,6 +59,12 @@ pub trait BlockStore: Send + Sync + 'static {
 
     /// The space a pointer is charged for, in deflated bytes (`bp_get_dsize`).
     fn dsize(&self, bp: &BlkPtr) -> u64;
+
+    /// The most space, in deflated bytes, that one copy of a block of up to `size` bytes takes on any of the pool's
+    /// vdevs.
+    fn most_space(&self, size: u64) -> u64 {
+        size
+    }
 }
 
 /// Where an object set's block births and deaths are booked (`dsl_dataset_block_born/kill`).

@@ -4,7 +4,9 @@
 //! Invariants:
 //! - exactly one group is open; a [`Tx`] keeps the group it joined from being quiesced until it is dropped;
 //! - groups are quiesced and synced in order, one at a time; group N+1 is open while N syncs;
-//! - `dirty` counts bytes that writers put into groups not yet on disk; a new `Tx` waits while it exceeds the limit.
+//! - `dirty` counts bytes that writers put into groups not yet on disk; a new `Tx` waits while it exceeds the limit;
+//! - a `Tx` begins only when the most that it may need on disk fits, with all that was promised before (see
+//!   [`crate::room`]): so a sync has the space for what its group holds.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,6 +14,7 @@ use platter_ondisk::Txg;
 use tokio::sync::{Notify, watch};
 
 use crate::error::{Result, ZioError};
+use crate::room::{Promises, Room, Verdict};
 use crate::suspension::{FailMode, Phase, Suspension};
 
 #[derive(Debug)]
@@ -22,19 +25,8 @@ struct State {
     dirty: [u64; 4],
     sync_wanted: Txg,
     suspended: Option<String>,
-    /// Bytes that may still be allocated, reserves already taken off.
-    available: u64,
-    /// Bytes that were freed and become available within the next groups.
-    maturing: u64,
+    promises: Promises,
 }
-
-/// Fewer available bytes than this, and writers are told that the pool is full.
-const AVAILABLE_MIN: u64 = 1 << 20;
-/// However full the pool, a group may hold this much dirty data.
-const DIRTY_FLOOR: u64 = 1 << 20;
-/// Worst growth of dirty bytes on their way to disk: parity and padding of small blocks, copies, indirect blocks
-/// (`spa_asize_inflation` is 24).
-const INFLATION: u64 = 16;
 
 /// Hands out transactions and counts their dirty data. Shared by the pool's sync loop and all writers.
 #[derive(Debug)]
@@ -56,6 +48,8 @@ pub struct TxgGate {
 pub struct Tx {
     txg: Txg,
     gate: Option<Arc<TxgGate>>,
+    /// The most that it may need, in bytes on disk.
+    most: u64,
 }
 
 impl Tx {
@@ -66,7 +60,7 @@ impl Tx {
 
     /// A transaction of the syncing group itself, for changes made by the sync (it holds nothing open).
     pub fn syncing(txg: Txg) -> Self {
-        Self { txg, gate: None }
+        Self { txg, gate: None, most: 0 }
     }
 }
 
@@ -78,6 +72,10 @@ impl Drop for Tx {
             state.holders[slot] -= 1;
             if state.holders[slot] == 0 {
                 gate.left.notify_waiters();
+            }
+            if self.most > 0 {
+                state.promises.release(self.most);
+                gate.room.notify_waiters();
             }
         }
     }
@@ -98,8 +96,7 @@ impl TxgGate {
                 dirty: [0; 4],
                 sync_wanted: Txg(0),
                 suspended: None,
-                available: u64::MAX,
-                maturing: 0,
+                promises: Promises::new(),
             }),
             dirty_max,
             room: Notify::new(),
@@ -136,17 +133,26 @@ impl TxgGate {
         }
     }
 
-    /// Tells how many bytes may still be allocated. Near the end groups become small, so that what a group holds
-    /// always fits however much it grows on its way to disk.
-    ///
-    /// `maturing` bytes were freed and come back within the next groups: a writer who finds no room waits for them.
-    pub fn set_available(&self, bytes: u64, maturing: u64) {
-        {
-            let mut state = self.state.lock().expect("txg state");
-            state.available = bytes;
-            state.maturing = maturing;
-        }
+    /// Tells how much may still be allocated, as the last group left it. For the sync loop only, before that group is
+    /// [finished](Self::finish).
+    pub fn set_room(&self, room: Room) {
+        self.state.lock().expect("txg state").promises.set_room(room);
         self.room.notify_waiters();
+    }
+
+    /// The most that one transaction should ask for: what needs more is done in parts.
+    pub fn share(&self) -> u64 {
+        self.state.lock().expect("txg state").promises.share()
+    }
+
+    /// Promises group `txg` space for its intent logs; `false` when that could be at others' expense.
+    pub fn promise_log(&self, txg: Txg, most: u64) -> bool {
+        let mut state = self.state.lock().expect("txg state");
+        let fits = state.promises.admit(most, false) == Verdict::Fits;
+        if fits {
+            state.promises.add(txg, most);
+        }
+        fits
     }
 
     /// Joins the open group, after waiting for room under the dirty-data limit.
@@ -155,16 +161,24 @@ impl TxgGate {
     /// [`ZioError::Suspended`] once the pool stopped, or is suspended with `failmode=continue`; [`ZioError::NoSpace`]
     /// when it is full.
     pub async fn begin(self: &Arc<Self>) -> Result<Tx> {
-        self.join(false).await
+        self.join(0, false).await
     }
 
-    /// Like [`begin`](Self::begin) for a change that frees more than it writes (unlink, truncate): allowed on a full
-    /// pool, out of the slop reserve.
+    /// As [`begin`](Self::begin), for a change that may need `most` bytes on disk.
     ///
     /// # Errors
-    /// [`ZioError::Suspended`] once the pool stopped.
-    pub async fn begin_net_free(self: &Arc<Self>) -> Result<Tx> {
-        self.join(true).await
+    /// As for [`begin`](Self::begin).
+    pub async fn begin_for(self: &Arc<Self>, most: u64) -> Result<Tx> {
+        self.join(most, false).await
+    }
+
+    /// Like [`begin_for`](Self::begin_for) for a change that frees more than it writes (unlink, truncate): allowed on a
+    /// full pool, out of the slop reserve.
+    ///
+    /// # Errors
+    /// [`ZioError::Suspended`] once the pool stopped; [`ZioError::NoSpace`] when most of the reserve is gone too.
+    pub async fn begin_net_free(self: &Arc<Self>, most: u64) -> Result<Tx> {
+        self.join(most, true).await
     }
 
     /// Joins the open group at once, for an intent log's own needs: it makes no data dirty, so nothing holds it back.
@@ -178,10 +192,10 @@ impl TxgGate {
         }
         let txg = state.open;
         state.holders[slot(txg)] += 1;
-        Ok(Tx { txg, gate: Some(self.clone()) })
+        Ok(Tx { txg, gate: Some(self.clone()), most: 0 })
     }
 
-    async fn join(self: &Arc<Self>, net_free: bool) -> Result<Tx> {
+    async fn join(self: &Arc<Self>, most: u64, net_free: bool) -> Result<Tx> {
         loop {
             self.admit().await?;
             let mut room = std::pin::pin!(self.room.notified());
@@ -192,16 +206,16 @@ impl TxgGate {
                     return Err(ZioError::Suspended(state.open, why.clone()));
                 }
                 let dirty: u64 = state.dirty.iter().sum();
-                let full = !net_free && state.available < AVAILABLE_MIN;
-                if full && state.maturing == 0 {
-                    return Err(ZioError::NoSpace);
-                }
-                if full {
-                    state.sync_wanted = state.sync_wanted.max(state.open);
-                } else if dirty < self.dirty_max.min((state.available / INFLATION).max(DIRTY_FLOOR)) {
-                    let txg = state.open;
-                    state.holders[slot(txg)] += 1;
-                    return Ok(Tx { txg, gate: Some(self.clone()) });
+                match state.promises.admit(most, net_free) {
+                    Verdict::Never => return Err(ZioError::NoSpace),
+                    Verdict::Later => state.sync_wanted = state.sync_wanted.max(state.open),
+                    Verdict::Fits if dirty < self.dirty_max => {
+                        let txg = state.open;
+                        state.holders[slot(txg)] += 1;
+                        state.promises.hold(most);
+                        return Ok(Tx { txg, gate: Some(self.clone()), most });
+                    }
+                    Verdict::Fits => {}
                 }
             }
             self.wanted.notify_one();
@@ -214,10 +228,11 @@ impl TxgGate {
         }
     }
 
-    /// Counts `bytes` of newly dirtied data in `txg`.
-    pub fn add_dirty(&self, txg: Txg, bytes: u64) {
+    /// Counts `bytes` of newly dirtied data in `txg`, which may need `most` bytes on disk.
+    pub fn add_dirty(&self, txg: Txg, bytes: u64, most: u64) {
         let mut state = self.state.lock().expect("txg state");
         let slot = slot(txg);
+        state.promises.add(txg, most);
         state.dirty[slot] += bytes;
         // Start syncing early, so that the device works while writers fill the next group
         // (zfs_dirty_data_sync_percent is 20 in OpenZFS).
@@ -270,6 +285,8 @@ impl TxgGate {
             let slot = slot(state.open);
             assert_eq!(state.holders[slot], 0, "a group four back is still held");
             state.dirty[slot] = 0;
+            let open = state.open;
+            state.promises.clear(open);
             closed
         };
         loop {
@@ -287,6 +304,7 @@ impl TxgGate {
         {
             let mut state = self.state.lock().expect("txg state");
             state.dirty[slot(txg)] = 0;
+            state.promises.clear(txg);
         }
         self.room.notify_waiters();
         self.synced.send_replace(txg);
@@ -309,8 +327,7 @@ impl TxgGate {
     /// Whether somebody asked for a group that is not yet on disk (or dirty data passed its threshold).
     pub fn sync_is_wanted(&self) -> bool {
         let state = self.state.lock().expect("txg state");
-        let limit = self.dirty_max.min((state.available / INFLATION).max(DIRTY_FLOOR));
-        state.sync_wanted >= state.open || state.dirty.iter().sum::<u64>() >= limit
+        state.sync_wanted >= state.open || state.dirty.iter().sum::<u64>() >= self.dirty_max
     }
 
     /// Waits until a sync is wanted. For the sync loop only.

@@ -184,8 +184,9 @@ impl Zpl {
             (phys.size, projects::takers(phys))
         };
         self.check_quotas(takers, false).await?;
+        let data = &data[..self.os.bytes_at_once(data.len() as u64, block_size) as usize];
         self.reserve(data.len() as u64).await?;
-        let tx = self.begin().await?;
+        let tx = self.begin_writing(data.len() as u64, block_size).await?;
         if block_size != znode.dnode.block_size() {
             znode.dnode.set_block_size(&tx, block_size).await?;
         }

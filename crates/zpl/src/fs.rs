@@ -426,8 +426,16 @@ impl Zpl {
 
     /// Joins the open group. Every lock the operation needs is held already.
     pub(crate) async fn begin(&self) -> Result<LoggedTx> {
+        self.begin_writing(0, 0).await
+    }
+
+    /// As [`Self::begin`], to write `bytes` in blocks of `block_size` too.
+    pub(crate) async fn begin_writing(&self, bytes: u64, block_size: u32) -> Result<LoggedTx> {
         // What is replayed had its room before the crash, and must not fail for want of it.
-        let tx = if self.is_replaying() { self.os.begin_net_free().await? } else { self.os.begin().await? };
+        let tx = match self.is_replaying() {
+            true => self.os.begin_net_free().await?,
+            false => self.os.begin_writing(bytes, block_size).await?,
+        };
         self.changed.fetch_max(tx.txg().0, Ordering::SeqCst);
         Ok(LoggedTx::new(tx, self.log.clone()))
     }
