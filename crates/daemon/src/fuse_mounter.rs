@@ -20,7 +20,7 @@ use platter_zpl::{AtimeMode, CreateOptions, SpaceInfo, Timestamp, XattrMode, Zpl
 use crate::api::{IdUsage, SetIdQuota, Whose};
 use crate::engine::PoolHandle;
 use crate::machine::{SystemClock, random_u64};
-use crate::mount_plan::text;
+use crate::mount_plan::of_a_mount;
 use crate::mounter::{HowToMount, Mounted, Mounter, UnmountError};
 use crate::run::Parts;
 
@@ -85,7 +85,7 @@ impl SpaceInfo for DatasetSpace {
 }
 
 fn is_on(report: &DatasetReport, property: &str, default: bool) -> bool {
-    match report.properties.get(property).map(text).as_deref() {
+    match of_a_mount(report, property).as_deref() {
         Some("on") => true,
         Some("off") => false,
         _ => default,
@@ -112,12 +112,8 @@ fn flags(report: &DatasetReport, how: &HowToMount) -> Flags {
         devices: choose("dev", "nodev", "devices"),
         setuid: choose("suid", "nosuid", "setuid"),
         exec: choose("exec", "noexec", "exec"),
-        posix_acl: matches!(property(report, "acltype").as_deref(), Some("posix" | "posixacl")),
+        posix_acl: matches!(of_a_mount(report, "acltype").as_deref(), Some("posix" | "posixacl")),
     }
-}
-
-fn property(report: &DatasetReport, name: &str) -> Option<String> {
-    report.properties.get(name).map(text)
 }
 
 fn xattr(report: &DatasetReport, how: &HowToMount) -> XattrMode {
@@ -130,7 +126,7 @@ fn xattr(report: &DatasetReport, how: &HowToMount) -> XattrMode {
     {
         return XattrMode::Off;
     }
-    match property(report, "xattr").as_deref() {
+    match of_a_mount(report, "xattr").as_deref() {
         Some("off") => XattrMode::Off,
         Some("dir") => XattrMode::Dir,
         _ => XattrMode::Sa,
@@ -295,8 +291,8 @@ async fn mount_objset(
         exec: flags.exec,
         // Others may enter, as with any file system (permissions decide), where the machine lets this user allow it.
         allow_other: rustix::process::geteuid().is_root() || platter_fuse::users_may_share(),
-        cache_absent: property(report, "casesensitivity").is_none_or(|case| case == "sensitive")
-            && property(report, "normalization").is_none_or(|form| form == "none"),
+        cache_absent: of_a_mount(report, "casesensitivity").is_none_or(|case| case == "sensitive")
+            && of_a_mount(report, "normalization").is_none_or(|form| form == "none"),
         ..platter_fuse::MountOptions::default()
     };
     let (served, place, runtime) = (zpl.clone(), at.to_path_buf(), tokio::runtime::Handle::current());

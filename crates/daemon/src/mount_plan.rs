@@ -60,7 +60,7 @@ pub fn canmount(report: &DatasetReport) -> CanMount {
 
 /// `readonly` of a data set.
 pub fn read_only(report: &DatasetReport) -> bool {
-    report.properties.get("readonly").map(text).as_deref() == Some("on")
+    of_a_mount(report, "readonly").as_deref() == Some("on")
 }
 
 /// Whether it is encrypted and its key is not loaded.
@@ -130,6 +130,22 @@ pub fn automatic(reports: &[DatasetReport], altroot: Option<&Path>) -> Vec<(Stri
     // By path first: a mount point inside another's is mounted after it even when the data sets are not related.
     plan.sort_by(|a, b| a.1.components().cmp(b.1.components()).then_with(|| a.0.cmp(&b.0)));
     plan
+}
+
+/// Properties that a mount is made of and that can be changed while it lives: it follows them at once, or is made anew.
+/// What decides how a file system is mounted is asked for by these names and the two below only.
+pub const FOLLOWED: [&str; 8] = ["readonly", "atime", "relatime", "devices", "setuid", "exec", "xattr", "acltype"];
+
+/// Properties that a mount is made of and that never change.
+pub const FIXED: [&str; 2] = ["casesensitivity", "normalization"];
+
+/// A property that a mount is made of.
+///
+/// # Panics
+/// In debug builds, for a property that a mount would not follow: it is in no table above.
+pub fn of_a_mount(report: &DatasetReport, name: &str) -> Option<String> {
+    debug_assert!(FOLLOWED.contains(&name) || FIXED.contains(&name), "mounts do not follow '{name}'");
+    report.properties.get(name).map(text)
 }
 
 /// Words of `zfs mount -o`, the property that each stands for, and its value.

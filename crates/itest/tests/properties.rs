@@ -176,6 +176,95 @@ fn kernel_options(place: &Path) -> Vec<String> {
     line.and_then(|line| line.split(' ').nth(5)).unwrap_or("").split(',').map(str::to_owned).collect()
 }
 
+/// Whether a live mount does as a property says.
+type Does = fn(&Path, value: &str) -> bool;
+
+fn has_option(mount: &Path, option: &str) -> bool {
+    kernel_options(mount).iter().any(|found| found == option)
+}
+
+/// Whether reading changes a file's access time: of one that was written since it was read, and of one that was not.
+fn reading_is_noted(mount: &Path) -> [bool; 2] {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
+    [(now - 60, now - 30), (now + 60, now - 30)].map(|(read, written)| {
+        let path = mount.join(format!("read{}", fs::read_dir(mount).expect("the mount").count()));
+        fs::write(&path, b"x").expect("a file");
+        let at = |seconds| rustix::fs::Timespec { tv_sec: seconds, tv_nsec: 0 };
+        let times = rustix::fs::Timestamps { last_access: at(read), last_modification: at(written) };
+        rustix::fs::utimensat(rustix::fs::CWD, &path, &times, rustix::fs::AtFlags::empty()).expect("times");
+        let drop = rustix::fs::Advice::DontNeed;
+        rustix::fs::fadvise(fs::File::open(&path).expect("the file"), 0, None, drop).expect("no pages");
+        fs::read(&path).expect("the file");
+        fs::metadata(&path).expect("the file").atime() != read
+    })
+}
+
+fn can_have_attributes(mount: &Path) -> bool {
+    let path = mount.join(format!("with{}", fs::read_dir(mount).expect("the mount").count()));
+    fs::write(&path, b"x").expect("a file");
+    rustix::fs::setxattr(&path, "user.a", b"1", rustix::fs::XattrFlags::empty()).is_ok()
+}
+
+/// Whether a POSIX list, of one user besides those that every file has, can be set.
+fn can_have_lists(mount: &Path) -> bool {
+    let path = mount.join("listed");
+    fs::write(&path, b"x").expect("a file");
+    let entry = |tag: u16, permissions: u16, id: u32| {
+        [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let none = u32::MAX;
+    let entries = [entry(1, 6, none), entry(2, 4, 7), entry(4, 4, none), entry(16, 4, none), entry(32, 4, none)];
+    let list = [&2u32.to_le_bytes()[..], &entries.concat()].concat();
+    rustix::fs::setxattr(&path, "system.posix_acl_access", &list, rustix::fs::XattrFlags::empty()).is_ok()
+}
+
+/// What a live mount does about each property that can be inherited, or why nothing.
+const LIVE: [(&str, Result<Does, &str>); 18] = [
+    ("compression", Err("of blocks written from now on, mounted or not")),
+    ("recordsize", Err("of files made from now on, mounted or not")),
+    ("checksum", Err("of blocks written from now on, mounted or not")),
+    ("atime", Ok(|mount, value| reading_is_noted(mount)[0] == (value == "on"))),
+    ("relatime", Ok(|mount, value| reading_is_noted(mount) == [true, value == "off"])),
+    ("copies", Err("of blocks written from now on, mounted or not")),
+    ("readonly", Ok(|mount, value| fs::write(mount.join("new"), b"x").is_err() == (value == "on"))),
+    ("exec", Ok(|mount, value| has_option(mount, "noexec") == (value == "off"))),
+    ("setuid", Ok(|mount, value| has_option(mount, "nosuid") == (value == "off"))),
+    ("devices", Ok(|mount, value| has_option(mount, "nodev") == (value == "off"))),
+    ("xattr", Ok(|mount, value| can_have_attributes(mount) == (value != "off"))),
+    ("acltype", Ok(|mount, value| can_have_lists(mount) == (value == "posix"))),
+    ("dnodesize", Err("of files made from now on, mounted or not")),
+    ("sync", Err("of the intent log, mounted or not")),
+    ("redundant_metadata", Err("of blocks written from now on, mounted or not")),
+    ("primarycache", Err("of the block cache, mounted or not")),
+    ("overlay", Err("of mounting")),
+    ("mountpoint", Err("of where it is mounted")),
+];
+
+/// `zfs set xattr=` and `acltype=` did nothing to a file system that was mounted, until it was mounted again.
+#[test]
+fn a_live_mount_does_what_its_properties_say() {
+    let Some(lab) = Lab::open() else { return };
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root's mounts have set-uid bits and devices");
+        return;
+    }
+    lab.disks(1, 256);
+    lab.create("", "tank", "d0");
+    let mount = lab.create_fs("", "tank/a");
+    let all: Vec<&str> = INHERITED.iter().map(|row| row[0]).collect();
+    assert_eq!(all, LIVE.iter().map(|(name, _)| *name).collect::<Vec<_>>(), "every property is thought of");
+    for (row, (property, does)) in INHERITED.iter().zip(LIVE) {
+        let Ok(does) = does else { continue };
+        assert!(does(&mount, row[1]), "{property} by default");
+        for value in [row[2], row[3], row[2]] {
+            lab.zfs(&format!("set {property}={value} tank/a")).ok();
+            assert!(does(&mount, value), "{property}={value}");
+        }
+        lab.zfs(&format!("inherit {property} tank/a")).ok();
+        assert!(does(&mount, row[1]), "{property} inherited");
+    }
+}
+
 #[test]
 fn flags_of_a_mount_follow_properties_and_options() {
     let Some(lab) = Lab::open() else { return };

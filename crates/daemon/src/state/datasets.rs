@@ -306,8 +306,8 @@ impl Daemon {
         }
         let moves = call.properties.contains_key("mountpoint") && !call.no_mount;
         let canmount = call.properties.contains_key("canmount") && !call.no_mount;
-        let followed = ["readonly", "atime", "relatime", "devices", "setuid", "exec"];
-        let followed = followed.iter().any(|property| call.properties.contains_key(*property)) && !call.no_mount;
+        let followed =
+            mount_plan::FOLLOWED.iter().any(|property| call.properties.contains_key(*property)) && !call.no_mount;
 
         let was_mounted = self.mounted_under(name);
         let places: BTreeMap<String, std::path::PathBuf> = was_mounted

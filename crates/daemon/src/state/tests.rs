@@ -227,6 +227,8 @@ struct FakeMounter(Arc<FakeMounts>);
 struct FakeMounts {
     order: Mutex<Vec<String>>,
     busy: Mutex<BTreeSet<String>>,
+    /// Who was told of changed properties.
+    heard: Mutex<Vec<String>>,
 }
 
 struct FakeMount {
@@ -271,6 +273,7 @@ impl Mounted for FakeMount {
         Some("/file".into())
     }
     async fn follow(&mut self, report: &DatasetReport) -> bool {
+        self.mounts.heard.lock().push(self.name.clone());
         !report.properties.contains_key("readonly")
     }
     fn renamed(&mut self, name: &str) {
@@ -569,6 +572,26 @@ async fn canmount_and_readonly_are_followed_at_once() {
     bench.order();
     bench.set("tank/a", "readonly", Some("on")).await.unwrap();
     assert_eq!(bench.order(), ["-tank/a", "+tank/a"], "a mount that cannot follow is made anew");
+}
+
+/// `zfs set xattr=` and `acltype=` waited for the next mount: the properties that are followed were listed beside the
+/// code that uses them, and not all were.
+#[tokio::test]
+async fn a_live_mount_hears_of_every_property_that_it_is_made_of() {
+    let bench = Bench::new().with_pool().await;
+    bench.make("tank/a", &[]).await;
+    for property in crate::mount_plan::FOLLOWED {
+        for value in [Some("on"), None] {
+            bench.mounter.0.heard.lock().clear();
+            // The one that cannot be followed is made anew.
+            bench.set("tank/a", property, value).await.unwrap();
+            assert_eq!(*bench.mounter.0.heard.lock(), ["tank/a"], "{property}");
+            assert!(bench.places().await.contains_key("tank/a"), "{property}");
+        }
+    }
+    bench.mounter.0.heard.lock().clear();
+    bench.set("tank/a", "compression", Some("on")).await.unwrap();
+    assert!(bench.mounter.0.heard.lock().is_empty(), "that is none of a mount's");
 }
 
 #[tokio::test]
