@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use platter_sim::full::{Shape, fill_this};
+use platter_sim::full::{Shape, fill, fill_this};
 
 fn shape(vdevs: &[(u8, usize)], disk_mib: u64, ashift: u32, properties: &[(&str, &str)]) -> Shape {
     let properties: BTreeMap<_, _> =
@@ -21,6 +21,15 @@ fn a_record_that_takes_a_whole_sector_is_promised_one() {
         [shape(&[(0, 1)], 128, 13, &small), shape(&[(0, 1)], 128, 12, &copies), shape(&[(2, 6)], 64, 13, &small)]
     {
         fill_this(&shape, 1, 1).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+/// Every seed is another layout, sector size, record size, number of copies.
+#[test]
+fn whatever_the_layout_a_full_pool_refuses_and_goes_on() {
+    for seed in 0..4 {
+        let filled = fill(seed, 1).unwrap_or_else(|error| panic!("{error}"));
+        println!("seed {seed}: {}, {} files, {} refusals", filled.shape, filled.files, filled.refusals);
     }
 }
 
