@@ -1,9 +1,14 @@
 //! File flags as `lsattr` and `chattr` show and change them (`module/os/linux/zfs/zpl_file.c`, `__zpl_ioctl_getflags`).
 //!
 //! Invariants:
-//! - who may change what is the kernel's to decide: it compares with the old flags and asks for ownership and
-//!   `CAP_LINUX_IMMUTABLE` before it sends new ones;
+//! - from Linux 5.13 on, who may change what is the kernel's to decide: it compares with the old flags and asks for
+//!   ownership and `CAP_LINUX_IMMUTABLE` before it sends new ones (`vfs_fileattr_set` in `fs/file_attr.c`). Kernels
+//!   before send whatever anybody asks for, so that it is decided here. Of the caller only the user is known then: root
+//!   stands for all capabilities, and a user namespace of the caller's own, in which Linux lets nobody change projects,
+//!   is not noticed;
 //! - a flag that would have no effect is refused, not kept.
+
+use std::sync::OnceLock;
 
 use platter_ondisk::znode::flags;
 use platter_transport::{Errno, NodeId};
@@ -64,11 +69,34 @@ fn word_at(data: &[u8], at: usize) -> Result<u32, Errno> {
     Ok(u32::from_ne_bytes(bytes))
 }
 
-/// Answers ioctl(2) `command` on `node` with the bytes to hand back.
-pub(crate) async fn ioctl(fs: &PlatterFs, node: NodeId, command: u32, data: &[u8]) -> Result<Vec<u8>, Errno> {
+/// Whether a kernel of this release (`uname -r`) asks who changes flags, before it sends the change.
+fn asks_first(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (5, 13)
+}
+
+/// Whether this kernel does.
+fn kernel_asks() -> bool {
+    static ASKS: OnceLock<bool> = OnceLock::new();
+    *ASKS.get_or_init(|| asks_first(&rustix::system::uname().release().to_string_lossy()))
+}
+
+/// Fails when user `uid` may not change a file of `owner`'s from flags `old` to `new`. Its project and whether that is
+/// inherited are the owner's to change.
+fn check_change(owner: u32, old: u64, new: u64, uid: u32) -> Result<(), Errno> {
+    let guarded = flags::IMMUTABLE | flags::APPENDONLY;
+    let may = uid == 0 || owner == uid && (old ^ new) & guarded == 0;
+    if may { Ok(()) } else { Err(Errno::PERM) }
+}
+
+/// Answers ioctl(2) `command` of user `uid` on `node` with the bytes to hand back.
+pub(crate) async fn ioctl(fs: &PlatterFs, node: NodeId, uid: u32, command: u32, data: &[u8]) -> Result<Vec<u8>, Errno> {
     let object = fs.object(node);
     let attr = async || told("ioctl", fs.zpl.getattr(object).await);
-    let set = async |flags: u64, project: Option<u64>| {
+    let set = async |attr: &Attr, flags: u64, project: Option<u64>| {
+        if !kernel_asks() {
+            check_change(attr.uid, attr.flags, flags, uid)?;
+        }
         let change = SetAttr { flags: Some(flags), project, ..SetAttr::default() };
         told("ioctl", fs.zpl.setattr(object, change).await).map(|_| Vec::new())
     };
@@ -76,7 +104,10 @@ pub(crate) async fn ioctl(fs: &PlatterFs, node: NodeId, command: u32, data: &[u8
         // A C `int`, whatever the command's number says.
         GETVERSION => Ok((attr().await?.generation as u32).to_ne_bytes().to_vec()),
         GETFLAGS => Ok(shown(&attr().await?, |flag| flag.plain).to_ne_bytes().to_vec()),
-        SETFLAGS => set(wanted_flags(&attr().await?, word_at(data, 0)?, |flag| flag.plain)?, None).await,
+        SETFLAGS => {
+            let attr = attr().await?;
+            set(&attr, wanted_flags(&attr, word_at(data, 0)?, |flag| flag.plain)?, None).await
+        }
         FSGETXATTR => {
             let attr = attr().await?;
             let mut answer = vec![0; FSXATTR_BYTES];
@@ -94,7 +125,9 @@ pub(crate) async fn ioctl(fs: &PlatterFs, node: NodeId, command: u32, data: &[u8
             if project == NO_PROJECT {
                 return Err(Errno::INVAL);
             }
-            set(wanted_flags(&attr().await?, word_at(data, 0)?, |flag| flag.extended)?, Some(u64::from(project))).await
+            let attr = attr().await?;
+            let flags = wanted_flags(&attr, word_at(data, 0)?, |flag| flag.extended)?;
+            set(&attr, flags, Some(u64::from(project))).await
         }
         _ => Err(Errno::NOTTY),
     }
@@ -105,4 +138,38 @@ pub(crate) async fn ioctl(fs: &PlatterFs, node: NodeId, command: u32, data: &[u8
 pub(crate) fn check_open(attr: &Attr, how: i32) -> Result<(), Errno> {
     let forbidden = attr.flags & flags::IMMUTABLE != 0 || attr.flags & flags::APPENDONLY != 0 && how & O_APPEND == 0;
     if may_write(how) && forbidden { Err(Errno::PERM) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_that_ask_are_known_by_their_release() {
+        for release in ["5.13.0", "5.13-rc1", "6.1.0-18-amd64", "10.0"] {
+            assert!(asks_first(release), "{release}");
+        }
+        for release in ["5.12.19", "5.4.0-190-generic", "4.19.0", ""] {
+            assert!(!asks_first(release), "{release}");
+        }
+    }
+
+    /// On kernels 5.4 to 5.12 anybody who could open a file could make it immutable, or take the flag away, and move it
+    /// to another project: the kernel left the check to the server, which left it to the kernel.
+    #[test]
+    fn only_the_owner_changes_flags_and_only_root_those_that_guard_a_file() {
+        let (owner, other, root) = (1000, 1001, 0);
+        for (old, new, by_owner) in [
+            (0, flags::NODUMP, Ok(())),
+            (flags::PROJINHERIT, 0, Ok(())),
+            (flags::IMMUTABLE, flags::IMMUTABLE | flags::NODUMP, Ok(())),
+            (0, flags::IMMUTABLE, Err(Errno::PERM)),
+            (flags::IMMUTABLE, 0, Err(Errno::PERM)),
+            (flags::APPENDONLY | flags::NODUMP, flags::NODUMP, Err(Errno::PERM)),
+        ] {
+            assert_eq!(check_change(owner, old, new, owner), by_owner, "{old:x} to {new:x}");
+            assert_eq!(check_change(owner, old, new, other), Err(Errno::PERM), "{old:x} to {new:x}");
+            assert_eq!(check_change(owner, old, new, root), Ok(()), "{old:x} to {new:x}");
+        }
+    }
 }

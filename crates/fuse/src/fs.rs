@@ -150,7 +150,7 @@ impl Filesystem for PlatterFs {
             Operation::Access { .. } => reply.ok(),
             Operation::Ioctl { .. } if Control::has(node) => reply.error(Errno::NOTTY),
             Operation::Ioctl { command, data, answer_max } => {
-                match file_flags::ioctl(self, node, command, data).await {
+                match file_flags::ioctl(self, node, uid, command, data).await {
                     Ok(answer) => reply.ioctl(&answer[..answer.len().min(answer_max as usize)]),
                     Err(error) => reply.error(error),
                 }
