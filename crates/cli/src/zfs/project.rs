@@ -3,12 +3,15 @@
 //! (`cmd/zfs/zfs_project.c`).
 
 use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, FileType};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use platter_device::project::FileProject;
+use rustix::fs::{Dir, FileType as Kind, Mode, OFlags, open, openat};
+use rustix::io::Errno;
 
 use crate::getopt::{Grammar, parse};
 use crate::out::{out, write_bytes};
@@ -124,18 +127,39 @@ fn complained(what: &str, path: &Path) -> impl FnOnce(io::Error) -> Complained {
     }
 }
 
-/// The file and its project; `None` when it went away and `may_go`.
-fn open(path: &Path, may_go: bool) -> Result<Option<(File, FileProject)>, Complained> {
-    let file = match File::open(path) {
-        Err(error) if may_go && error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other.map_err(complained("open", path))?,
-    };
-    let project = FileProject::of(&file).map_err(complained("get xattr for", path))?;
-    Ok(Some((file, project)))
+/// How everything below a target is opened: a name may lead to something else than a moment ago, when somebody
+/// exchanges files while root goes through their folder. Links are not followed, and nothing is waited for at a pipe.
+const BELOW: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
+/// The file `name` in a folder; `None` when it went away or is none that can have a project.
+fn open_below(folder: &File, name: &OsStr) -> io::Result<Option<File>> {
+    match openat(folder, name, BELOW | OFlags::NOCTTY, Mode::empty()) {
+        Ok(file) => {
+            let file = File::from(file);
+            Ok(has_project(file.metadata()?.file_type()).then_some(file))
+        }
+        // It went away, or it is a link or a socket by now.
+        Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
-fn handle_one(path: &Path, task: Task, may_go: bool) -> Result<(), Complained> {
-    let Some((file, found)) = open(path, may_go)? else { return Ok(()) };
+/// The folder that is reached from `target` by these names; `None` when one of them went away or is no folder any more.
+fn open_folder(target: &File, names: &[OsString]) -> io::Result<Option<File>> {
+    let mut folder = target.try_clone()?;
+    for name in names {
+        folder = match openat(&folder, name.as_os_str(), BELOW | OFlags::DIRECTORY, Mode::empty()) {
+            Ok(next) => next.into(),
+            Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+    }
+    Ok(Some(folder))
+}
+
+/// Does the task with one open file, which is called `path`.
+fn handle_one(file: &File, path: &Path, task: Task) -> Result<(), Complained> {
+    let found = FileProject::of(file).map_err(complained("get xattr for", path))?;
     let line = |text: &str| {
         write_bytes(&[path.as_os_str().as_bytes(), text.as_bytes()].concat());
     };
@@ -170,7 +194,7 @@ fn handle_one(path: &Path, task: Task, may_go: bool) -> Result<(), Complained> {
     if wanted == found {
         return Ok(());
     }
-    wanted.store(&file).map_err(complained("set xattr for", path))
+    wanted.store(file).map_err(complained("set xattr for", path))
 }
 
 /// Whether files of this kind can have a project set. OpenZFS opens all others too: it would follow symbolic links out
@@ -179,20 +203,30 @@ fn has_project(kind: FileType) -> bool {
     kind.is_file() || kind.is_dir()
 }
 
-fn handle_folder(folder: &Path, task: Task, recursive: bool, rest: &mut VecDeque<PathBuf>) -> Result<(), Complained> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        other => other.map_err(complained("opendir", folder))?,
-    };
-    for entry in entries {
-        let entry = entry.map_err(complained("readdir", folder))?;
-        let Ok(kind) = entry.file_type() else { continue };
-        if !has_project(kind) {
+/// Does the task with what the folder holds that `names` lead to from `target`, which is called `root`.
+fn handle_folder(
+    target: &File,
+    root: &Path,
+    names: &[OsString],
+    task: Task,
+    recursive: bool,
+    rest: &mut VecDeque<Vec<OsString>>,
+) -> Result<(), Complained> {
+    let path = root.join(names.iter().collect::<PathBuf>());
+    let Some(folder) = open_folder(target, names).map_err(complained("opendir", &path))? else { return Ok(()) };
+    let mut entries = Dir::read_from(&folder).map_err(|error| complained("opendir", &path)(error.into()))?;
+    while let Some(entry) = entries.read() {
+        let entry = entry.map_err(|error| complained("readdir", &path)(error.into()))?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        let may_have_one = matches!(entry.file_type(), Kind::RegularFile | Kind::Directory | Kind::Unknown);
+        if name == "." || name == ".." || !may_have_one {
             continue;
         }
-        handle_one(&entry.path(), task, true)?;
-        if recursive && kind.is_dir() {
-            rest.push_back(entry.path());
+        let path = path.join(name);
+        let Some(file) = open_below(&folder, name).map_err(complained("open", &path))? else { continue };
+        handle_one(&file, &path, task)?;
+        if recursive && file.metadata().is_ok_and(|data| data.is_dir()) {
+            rest.push_back(names.iter().cloned().chain([name.to_owned()]).collect());
         }
     }
     Ok(())
@@ -200,7 +234,14 @@ fn handle_folder(folder: &Path, task: Task, recursive: bool, rest: &mut VecDeque
 
 fn handle(target: &str, call: &Call) -> Result<(), Complained> {
     let path = Path::new(target);
-    let kind = fs::metadata(path).map_err(complained("stat", path))?.file_type();
+    // The target itself may be a link: it is what was asked for.
+    let flags = BELOW.difference(OFlags::NOFOLLOW) | OFlags::NOCTTY;
+    let file = open(path, flags, Mode::empty()).map(File::from);
+    let kind = match &file {
+        Ok(file) => file.metadata(),
+        Err(_) => fs::metadata(path),
+    };
+    let kind = kind.map_err(complained("stat", path))?.file_type();
     let refuse = |why: &str| {
         eprintln!("{why}");
         Err(Complained)
@@ -213,11 +254,12 @@ fn handle(target: &str, call: &Call) -> Result<(), Complained> {
         Depth::Tree if !kind.is_dir() => return refuse(&format!("'-r' option on non-dir target {target}")),
         _ => {}
     }
+    let file = file.map_err(|error| complained("open", path)(error.into()))?;
     let mut task = call.task;
     if let Task::Check { id: id @ None, .. } | Task::Set { id: id @ None, .. } = &mut task {
-        *id = open(path, false)?.map(|(_, project)| project.id());
+        *id = Some(FileProject::of(&file).map_err(complained("get xattr for", path))?.id());
     }
-    handle_one(path, task, false)?;
+    handle_one(&file, path, task)?;
     let goes_below = match call.depth {
         Depth::Target => false,
         Depth::Default => matches!(task, Task::List | Task::Check { .. }),
@@ -226,9 +268,9 @@ fn handle(target: &str, call: &Call) -> Result<(), Complained> {
     if !kind.is_dir() || !goes_below {
         return Ok(());
     }
-    let mut folders = VecDeque::from([path.to_path_buf()]);
-    while let Some(folder) = folders.pop_front() {
-        handle_folder(&folder, task, call.depth == Depth::Tree, &mut folders)?;
+    let mut folders = VecDeque::from([Vec::new()]);
+    while let Some(names) = folders.pop_front() {
+        handle_folder(&file, path, &names, task, call.depth == Depth::Tree, &mut folders)?;
     }
     Ok(())
 }
@@ -248,6 +290,34 @@ pub fn run(_session: &mut Session, words: &[String]) -> Done {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Root ran `zfs project -r` over a user's folder; the user exchanged a file for a link to a file elsewhere between
+    /// the look at the entry and its opening, and that file's project was changed.
+    #[test]
+    fn what_became_a_link_or_a_pipe_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("secret"), "x").unwrap();
+        fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        fs::write(dir.path().join("a/file"), "x").unwrap();
+        let target = File::open(dir.path()).unwrap();
+        let names = |text: &str| text.split('/').map(OsString::from).collect::<Vec<_>>();
+        let folder = open_folder(&target, &names("a")).unwrap().unwrap();
+        assert!(open_folder(&target, &names("a/b")).unwrap().is_some());
+        assert!(open_below(&folder, OsStr::new("file")).unwrap().is_some());
+        // The exchange: file, folder, and the folder above.
+        std::os::unix::fs::symlink(outside.path().join("secret"), dir.path().join("a/link")).unwrap();
+        fs::remove_dir(dir.path().join("a/b")).unwrap();
+        std::os::unix::fs::symlink(outside.path(), dir.path().join("a/b")).unwrap();
+        rustix::fs::mknodat(&folder, "pipe", Kind::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        for name in ["link", "b", "pipe", "gone"] {
+            assert!(open_below(&folder, OsStr::new(name)).unwrap().is_none(), "{name}");
+        }
+        assert!(open_folder(&target, &names("a/b")).unwrap().is_none());
+        fs::rename(dir.path().join("a"), dir.path().join("was")).unwrap();
+        std::os::unix::fs::symlink(outside.path(), dir.path().join("a")).unwrap();
+        assert!(open_folder(&target, &names("a")).unwrap().is_none());
+    }
 
     fn of(line: &str) -> Result<(Task, Depth), Failure> {
         call(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).map(|call| (call.task, call.depth))
