@@ -162,7 +162,8 @@ impl Client {
 fn spawn(home: &Home) -> Result<std::process::Child, ErrorBody> {
     let fail = |error: std::io::Error| ErrorBody::new(format!("cannot start the daemon: {error}"));
     let program: PathBuf = std::env::current_exe().map_err(fail)?;
-    let log = std::fs::OpenOptions::new().create(true).append(true).open(home.log_file()).map_err(fail)?;
+    let log =
+        crate::home::open(&home.log_file(), std::fs::OpenOptions::new().create(true).append(true)).map_err(fail)?;
     Command::new(program)
         .args(["daemon", "start", "--foreground", "--detached"])
         .env("PLATTER_HOME", home.path())
@@ -175,8 +176,9 @@ fn spawn(home: &Home) -> Result<std::process::Child, ErrorBody> {
 }
 
 fn log_tail(home: &Home) -> String {
-    let text =
-        std::fs::read(home.log_file()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let text = crate::home::read(&home.log_file())
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(5)..].join("\n")
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::home::{Home, replace_file};
+use crate::home::{Home, read, replace_file};
 
 /// Longest wait for a killed daemon to end.
 const DYING_LIMIT: Duration = Duration::from_secs(5);
@@ -74,7 +74,7 @@ pub fn record(home: &Home, mounts: &BTreeMap<PathBuf, String>) -> std::io::Resul
 /// (while it made a mount point inside, say) when it was killed: that thread waits on, and with it stay lock, socket
 /// and mount, so that nobody can start another and whoever asks waits forever. Cutting its mounts off ends the wait.
 pub fn release_dying(home: &Home) {
-    let pid = std::fs::read_to_string(home.lock_file()).ok().and_then(|text| text.trim().parse::<u32>().ok());
+    let pid = read(&home.lock_file()).ok().and_then(|text| String::from_utf8_lossy(&text).trim().parse::<u32>().ok());
     let Some(pid) = pid.filter(|&pid| is_dying(pid)) else { return };
     let recorded = recorded(home);
     for path in dead_among(&recorded, &system_mounts()) {
@@ -103,7 +103,7 @@ fn killed_with_threads(status: &str) -> bool {
 }
 
 fn recorded(home: &Home) -> BTreeMap<PathBuf, String> {
-    std::fs::read(home.mounts_file()).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+    read(&home.mounts_file()).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
 }
 
 /// Takes away what the previous daemon of this home left mounted; tells what it removed.

@@ -7,13 +7,18 @@
 //! | `daemon.log` | what it logs when it runs in the background |
 //! | `pools.json` | pools to open at the next start |
 //! | `mounts.json` | mount points in use, to clean up after a crash |
+//!
+//! Invariants:
+//! - nobody but the caller (and root) can put anything there: a home of somebody else's is refused, and root refuses
+//!   one that others can change, in its folder or above it (`sudo -E` takes the caller's `PLATTER_HOME` along);
+//! - no link is followed where one of these files is meant, and only a plain file is opened.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 
 use crate::api::ErrorBody;
 
@@ -47,7 +52,9 @@ impl Home {
         };
         let path = std::path::absolute(&path)
             .map_err(|error| ErrorBody::new(format!("PLATTER_HOME '{}': {error}", path.display())))?;
-        Self::at(path)
+        let home = Self::at(path)?;
+        home.check()?;
+        Ok(home)
     }
 
     /// A home in this folder (absolute), which need not exist yet.
@@ -103,21 +110,60 @@ impl Home {
     /// # Errors
     /// When it cannot be made or belongs to somebody else.
     pub fn create(&self) -> Result<(), ErrorBody> {
-        let fail = |reason: String| {
-            ErrorBody::new(format!("cannot use PLATTER_HOME '{}': {reason}", self.path.display()))
-                .hint("set PLATTER_HOME to a folder that you own")
-        };
         if !self.path.is_dir() {
             std::fs::DirBuilder::new()
                 .recursive(true)
                 .mode(0o700)
                 .create(&self.path)
-                .map_err(|error| fail(error.to_string()))?;
+                .map_err(|error| self.unusable(error.to_string()).hint("set PLATTER_HOME to a folder that you own"))?;
         }
-        let owner = std::fs::metadata(&self.path).map_err(|error| fail(error.to_string()))?.uid();
+        self.check()?;
+        let owner = std::fs::metadata(&self.path).map_err(|error| self.unusable(error.to_string()))?.uid();
+        if owner != rustix::process::geteuid().as_raw() {
+            return Err(self
+                .unusable(format!("it belongs to user {owner}"))
+                .hint("set PLATTER_HOME to a folder that you own"));
+        }
+        Ok(())
+    }
+
+    fn unusable(&self, reason: String) -> ErrorBody {
+        ErrorBody::new(format!("cannot use PLATTER_HOME '{}': {reason}", self.path.display()))
+    }
+
+    /// Checks that the folder (when there is one), what leads there and what the daemon keeps in it are nobody else's
+    /// to change.
+    ///
+    /// # Errors
+    /// What is, whose it is, and what to do.
+    pub fn check(&self) -> Result<(), ErrorBody> {
         let me = rustix::process::geteuid();
-        if owner != me.as_raw() && !me.is_root() {
-            return Err(fail(format!("it belongs to user {owner}")));
+        let fail = |reason: String| {
+            self.unusable(reason).hint(if me.is_root() {
+                "what lies there can make root write elsewhere: set PLATTER_HOME to a folder that only root can change"
+            } else {
+                "set PLATTER_HOME to a folder that you own"
+            })
+        };
+        // Others' folders above are a user's own business; root may have been sent there.
+        let above = self.path.ancestors().skip(1).filter(|_| me.is_root()).map(|path| (path.to_owned(), Place::Above));
+        let real = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
+        let real_above = real.ancestors().skip(1).filter(|_| me.is_root()).map(|path| (path.to_owned(), Place::Above));
+        let home = [(self.path.clone(), Place::Above), (real.clone(), Place::Home)];
+        let kept = [self.lock_file(), self.log_file(), self.pools_file(), self.mounts_file(), self.socket()];
+        let kept = kept.into_iter().map(|path| (path, Place::Inside));
+        for (path, place) in above.chain(real_above).chain(home).chain(kept) {
+            match std::fs::symlink_metadata(&path) {
+                Ok(found) => judge(&found, place, me).map_err(|why| {
+                    fail(match path == self.path {
+                        true => format!("it {why}"),
+                        false => format!("'{}' {why}", path.display()),
+                    })
+                })?,
+                // What cannot even be looked at cannot be used either: that fails where it is tried.
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {}
+                Err(error) => return Err(fail(format!("'{}': {error}", path.display()))),
+            }
         }
         Ok(())
     }
@@ -129,14 +175,7 @@ impl Home {
     pub fn lock(&self) -> Result<Option<HomeLock>, ErrorBody> {
         let path = self.lock_file();
         let fail = |error: std::io::Error| ErrorBody::new(format!("cannot use '{}': {error}", path.display()));
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(fail)?;
+        let mut file = open(&path, OpenOptions::new().read(true).write(true).create(true)).map_err(fail)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(error) if error == rustix::io::Errno::WOULDBLOCK => return Ok(None),
@@ -149,7 +188,7 @@ impl Home {
 
     /// Pid of the daemon that holds the lock; `None` when nobody does.
     pub fn daemon_pid(&self) -> Option<u32> {
-        let mut file = File::open(self.lock_file()).ok()?;
+        let mut file = open(&self.lock_file(), OpenOptions::new().read(true)).ok()?;
         match flock(&file, FlockOperation::NonBlockingLockShared) {
             // Nobody holds it: what the file says is old. Closing the file gives the shared lock back.
             Ok(()) => None,
@@ -160,6 +199,63 @@ impl Home {
             }
         }
     }
+}
+
+/// What a path has to do with a home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// It leads there.
+    Above,
+    /// It is the folder.
+    Home,
+    /// It is a file of the daemon's.
+    Inside,
+}
+
+/// Fails, with the reason, when others than `me` and root can change what `found` describes.
+fn judge(found: &Metadata, place: Place, me: rustix::process::Uid) -> Result<(), String> {
+    const BY_OTHERS: u32 = 0o022;
+    const STICKY: u32 = 0o1000;
+    let (kind, mode) = (found.file_type(), found.mode());
+    if found.uid() != 0 && found.uid() != me.as_raw() {
+        return Err(format!("belongs to user {}", found.uid()));
+    }
+    if place == Place::Inside && !kind.is_file() && !kind.is_socket() {
+        return Err("is no plain file; remove it if you do not know how it came there".into());
+    }
+    if place == Place::Inside && kind.is_file() && found.nlink() > 1 {
+        return Err("has a second name elsewhere; remove it if you do not know how it came there".into());
+    }
+    // In a folder such as /tmp, everybody's names are their own.
+    let guarded = kind.is_symlink() || place == Place::Above && mode & STICKY != 0;
+    if me.is_root() && mode & BY_OTHERS != 0 && !guarded {
+        return Err(format!("can be changed by others (mode {:o}); 'chmod go-w' keeps them out", mode & 0o7777));
+    }
+    Ok(())
+}
+
+/// Opens a file of a home's as `how` says, for its owner only when it is made. What is no plain file is refused, and
+/// not waited for; a link is not followed.
+///
+/// # Errors
+/// Whatever opening gives.
+pub(crate) fn open(path: &Path, how: &mut OpenOptions) -> std::io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = how.mode(0o600).custom_flags(flags.bits() as i32).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::other("it is no plain file"));
+    }
+    Ok(file)
+}
+
+/// The content of a small file of a home's.
+///
+/// # Errors
+/// Whatever reading gives.
+pub(crate) fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    open(path, OpenOptions::new().read(true))?.read_to_end(&mut content)?;
+    Ok(content)
 }
 
 /// Held for as long as this process is the home's daemon.
@@ -174,7 +270,11 @@ pub struct HomeLock {
 /// Whatever writing gives.
 pub(crate) fn replace_file(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let temporary = path.with_extension("new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    match std::fs::remove_file(&temporary) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = open(&temporary, OpenOptions::new().write(true).create_new(true))?;
     file.write_all(content)?;
     file.sync_all()?;
     drop(file);
@@ -200,6 +300,59 @@ mod tests {
         assert_eq!(home.daemon_pid(), Some(std::process::id()));
         drop(lock);
         assert!(home.lock().unwrap().is_some());
+    }
+
+    /// `sudo -E platter …` with a `PLATTER_HOME` of another user's: links that lay there made root create and overwrite
+    /// files elsewhere.
+    #[test]
+    fn what_others_could_have_put_there_is_refused() {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: only root can give files away");
+            return;
+        }
+        use std::os::unix::fs::{PermissionsExt, chown, symlink};
+        let dir = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let path = dir.path().join(name);
+            std::fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
+            path
+        };
+        let refused = |path: PathBuf, why: &str| {
+            let home = Home::at(path).unwrap();
+            for error in [home.check().unwrap_err(), home.create().unwrap_err()] {
+                assert!(error.message.contains(why), "{error}");
+                assert!(error.hint.unwrap().contains("only root can change"));
+            }
+        };
+        let foreign = make("foreign");
+        std::fs::create_dir(foreign.join("below")).unwrap();
+        chown(&foreign, Some(65534), None).unwrap();
+        refused(foreign.clone(), "it belongs to user 65534");
+        refused(foreign.join("below"), "belongs to user 65534");
+        refused(foreign.join("not/there/yet"), "belongs to user 65534");
+        let open = make("open");
+        std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o770)).unwrap();
+        refused(open.clone(), "can be changed by others");
+        // Through a link to a folder of root's, which somebody else could lead elsewhere.
+        let target = make("target");
+        symlink(&target, foreign.join("link")).unwrap();
+        refused(foreign.join("link"), "belongs to user 65534");
+        symlink(&target, dir.path().join("own-link")).unwrap();
+        Home::at(dir.path().join("own-link")).unwrap().create().unwrap();
+        // What lies inside, of a folder that was somebody else's before.
+        let victim = dir.path().join("victim");
+        for (name, why) in [("daemon.log", "is no plain file"), ("pools.json", "is no plain file")] {
+            let home = make(&format!("with-{name}"));
+            symlink(&victim, home.join(name)).unwrap();
+            refused(home.clone(), why);
+            assert!(super::open(&home.join(name), OpenOptions::new().write(true).create(true)).is_err());
+            replace_file(&home.join(name), b"{}").unwrap();
+            assert!(!victim.exists() && std::fs::symlink_metadata(home.join(name)).unwrap().is_file());
+        }
+        let home = make("hard");
+        std::fs::write(&victim, "").unwrap();
+        std::fs::hard_link(&victim, home.join("daemon.lock")).unwrap();
+        refused(home, "has a second name elsewhere");
     }
 
     #[test]

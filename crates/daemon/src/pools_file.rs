@@ -40,7 +40,7 @@ struct Content {
 /// # Errors
 /// When the file is there but cannot be read or understood.
 pub fn read(path: &Path) -> Result<BTreeMap<String, RememberedPool>, String> {
-    let text = match std::fs::read(path) {
+    let text = match crate::home::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         Err(error) => return Err(format!("cannot read '{}': {error}", path.display())),
