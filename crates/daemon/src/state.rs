@@ -12,7 +12,7 @@ mod mounts;
 mod tests;
 mod userspace;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,6 +36,9 @@ use mounts::ActiveMount;
 
 /// How long `status -v` waits for another operation before it shows an object's number instead of its name.
 const LOOK_UP_WAIT: Duration = Duration::from_secs(2);
+
+/// How long the devices of a pool that cannot be opened at the start are looked for elsewhere.
+const LOOK_FURTHER_MAX: Duration = Duration::from_secs(30);
 
 /// Result of an operation; the error is ready to be shown.
 pub type Answer<T> = Result<T, ErrorBody>;
@@ -139,6 +142,7 @@ impl Daemon {
                 return;
             }
         };
+        let mut moved = false;
         for (name, pool) in remembered {
             let mut properties = BTreeMap::new();
             if pool.read_only {
@@ -155,10 +159,11 @@ impl Daemon {
                 altroot: pool.altroot.clone(),
                 history: String::new(),
             };
-            match self.engine.import(request).await {
+            match self.open_where_it_is(request).await {
                 Ok(handle) => {
                     tracing::info!("opened pool '{name}'");
                     let mount = pool.mount;
+                    moved |= handle.device_paths() != pool.devices;
                     self.insert(handle, pool).await;
                     if mount {
                         for problem in self.mount_automatic(Some(&name)).await {
@@ -172,6 +177,34 @@ impl Daemon {
                 }
             }
         }
+        if moved {
+            self.remember();
+        }
+    }
+
+    /// Opens a pool whose devices were where `request` searches. Those that have another name now, as disks may after a
+    /// reboot, are looked for beside the others.
+    async fn open_where_it_is(
+        &self,
+        request: platter_dsl::request::ImportRequest,
+    ) -> Result<Arc<dyn PoolHandle>, PoolError> {
+        let beside: BTreeSet<PathBuf> =
+            request.search.iter().filter_map(|path| path.parent().map(PathBuf::from)).collect();
+        let wider = platter_dsl::request::ImportRequest { search: beside.into_iter().collect(), ..request.clone() };
+        let handle = match self.engine.import(request).await {
+            Ok(handle) => handle,
+            // What another device in these folders may be waiting for is not this pool's concern.
+            Err(error) => match tokio::time::timeout(LOOK_FURTHER_MAX, self.engine.import(wider)).await {
+                Ok(Ok(handle)) => handle,
+                _ => return Err(error),
+            },
+        };
+        if handle.report(Detail::default()).await.is_ok_and(|report| report.state == "DEGRADED")
+            && let Err(error) = handle.change(PoolChange::Reopen).await
+        {
+            tracing::warn!("pool '{}': {error}", handle.name());
+        }
+        Ok(handle)
     }
 
     async fn insert(&self, pool: Arc<dyn PoolHandle>, mut remembered: RememberedPool) {
@@ -534,7 +567,10 @@ impl Daemon {
             Some(device) => format!("cannot clear errors for {device}"),
             None => format!("cannot clear errors for {name}"),
         };
-        pool.clear(call.device.as_deref()).await.map_err(|error| failed(&what, error))?;
+        let cleared = pool.clear(call.device.as_deref()).await.map_err(|error| failed(&what, error));
+        // A device that is back may be back at another path, also when others keep the pool from going on.
+        self.follow_devices(name, &pool).await;
+        cleared?;
         self.log(&pool, &call.command).await;
         Ok(())
     }
@@ -560,16 +596,24 @@ impl Daemon {
             .await
             .map_err(|error| if is_add { failed_creation(&what, error) } else { failed(&what, error) })?;
         if !dry_run {
-            let real_devices = if is_add { Some(all_real(pool.device_paths()).await) } else { None };
-            if let Some(entry) = self.pools.write().get_mut(name) {
-                entry.remembered.guid = pool.guid().to_string();
-                entry.remembered.devices = pool.device_paths();
-                entry.real_devices = real_devices.unwrap_or_else(|| std::mem::take(&mut entry.real_devices));
-            }
-            self.remember();
+            self.follow_devices(name, &pool).await;
             self.log(&pool, &call.command).await;
         }
         Ok(changed)
+    }
+
+    /// Remembers where a pool's devices are now, when that or its guid has changed.
+    async fn follow_devices(&self, name: &str, pool: &Arc<dyn PoolHandle>) {
+        let (guid, devices) = (pool.guid().to_string(), pool.device_paths());
+        let is_known = |entry: &Entry| entry.remembered.guid == guid && entry.remembered.devices == devices;
+        if self.pools.read().get(name).is_none_or(is_known) {
+            return;
+        }
+        let real_devices = all_real(devices.clone()).await;
+        if let Some(entry) = self.pools.write().get_mut(name) {
+            (entry.remembered.guid, entry.remembered.devices, entry.real_devices) = (guid, devices, real_devices);
+        }
+        self.remember();
     }
 
     /// `zpool labelclear`.

@@ -6,11 +6,14 @@
 //! - no change may leave a pool that cannot be read: a device goes offline only when the others have everything;
 //! - one change runs at a time; the caller sees to that.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use platter_device::{DeviceSource, OpenOptions};
 use platter_dmu::Tx;
+use platter_ondisk::Txg;
 use platter_vdev::{Condition, Layout, Leaf, TopVdev, VdevAux, VdevState};
 
 use crate::config::VdevConfig;
@@ -18,7 +21,7 @@ use crate::core::Core;
 use crate::dir::StoredProperty;
 use crate::discover::{leaf_name, vdev_name};
 use crate::error::{PoolError, Result};
-use crate::open_vdevs::ByPath;
+use crate::identity::Returning;
 use crate::report::VdevReport;
 use crate::request::{Changed, PoolChange, VdevRequest};
 use crate::{create, dtl, events, history, labels, open_vdevs, scrub, upgrade};
@@ -36,10 +39,7 @@ pub async fn run(core: &Arc<Core>, change: PoolChange) -> Result<Changed> {
             let layout = add(core, &vdevs, force, ashift, any_ashift, dry_run).await?;
             Ok(Changed { layout, ..Changed::default() })
         }
-        PoolChange::Online { device } => {
-            let state = online(core, &device).await?;
-            Ok(Changed { state: Some(state), ..Changed::default() })
-        }
+        PoolChange::Online { device } => online(core, &device).await,
         PoolChange::Offline { device, temporary } => {
             offline(core, &device, temporary).await.map(|()| Changed::default())
         }
@@ -81,23 +81,48 @@ impl Place {
             || (name.starts_with('/') && same())
     }
 
-    /// Opens the device, if it can be; whether it is in use then.
+    /// Opens the device, if its labels say that it is this leaf; whether it is in use then. Where it was found is
+    /// written into the configuration.
     pub async fn open(&self, core: &Core) -> bool {
-        let options = if core.read_only { OpenOptions::read_only() } else { OpenOptions::exclusive() };
         // As long as the old handle is there, the device is in use: by this very process.
         self.leaf().close(Condition::new(VdevState::Closed, VdevAux::None));
         core.leaf_devices.lock().remove(&self.config.guid.0);
-        self.top
-            .reopen_leaf(
-                self.index,
-                &open_vdevs::spec(&self.config),
-                &ByPath { devices: core.environment.devices.clone(), options },
-            )
-            .await;
+        let opener = Returning {
+            devices: &core.environment.devices,
+            options: if core.read_only { OpenOptions::read_only() } else { OpenOptions::exclusive() },
+            pool: core.config.read().guid,
+            // Who only reads does not keep others from writing.
+            newest: if core.read_only { Txg(u64::MAX) } else { core.gate.open_txg() },
+            places: leaves(core).into_iter().filter_map(|place| place.config.path.map(PathBuf::from)).collect(),
+            seen: Mutex::default(),
+        };
+        self.top.reopen_leaf(self.index, &open_vdevs::spec(&self.config), &opener).await;
         let Some(device) = self.leaf().device() else { return false };
+        if let Some(path) = device.path() {
+            self.adopt(core, path, &opener.seen.into_inner());
+        }
         core.leaf_devices.lock().insert(self.config.guid.0, device);
         core.dirty_config();
         true
+    }
+
+    /// Notes that this leaf's device is at `path`. A leaf that had it so far is where it was `seen` meanwhile.
+    fn adopt(&self, core: &Core, path: &Path, seen: &BTreeMap<u64, PathBuf>) {
+        let path = path.display().to_string();
+        if self.config.path.as_ref() == Some(&path) {
+            return;
+        }
+        let was = self.config.path.as_deref().unwrap_or("an unknown path");
+        tracing::info!(pool = core.name(), "device {} is at {path} now, it was at {was}", self.config.guid);
+        core.config.write().vdev_tree.walk_mut(&mut |vdev| {
+            if vdev.guid == self.config.guid {
+                vdev.path = Some(path.clone());
+            } else if vdev.path.as_ref() == Some(&path)
+                && let Some(other) = seen.get(&vdev.guid.0)
+            {
+                vdev.path = Some(other.display().to_string());
+            }
+        });
     }
 }
 
@@ -130,7 +155,7 @@ fn change_config(core: &Core, place: &Place, change: impl Fn(&mut VdevConfig)) {
     core.dirty_config();
 }
 
-async fn online(core: &Arc<Core>, name: &str) -> Result<String> {
+async fn online(core: &Arc<Core>, name: &str) -> Result<Changed> {
     let mut place = find(core, name)?;
     let clear = |vdev: &mut VdevConfig| {
         (vdev.offline, vdev.offline_for_now, vdev.faulted, vdev.removed) = (false, false, false, false);
@@ -142,7 +167,10 @@ async fn online(core: &Arc<Core>, name: &str) -> Result<String> {
     }
     let guid = place.config.guid;
     let event = format!("vdev={guid}");
-    let (state, place) = (place.leaf().condition().name().to_owned(), place);
+    let condition = place.leaf().condition();
+    // What cannot be opened is not "faulted" to the command, whatever the reason: `clear` does not help.
+    let state = if condition.state == VdevState::CantOpen { "UNAVAIL" } else { condition.name() };
+    let (state, reason) = (state.to_owned(), condition.detail.filter(|_| !place.leaf().is_usable()));
     core.task(async move |core, tx| {
         change_config(&core, &place, clear);
         core.event("sysevent.fs.zfs.vdev_online", vec![("vdev_guid", place.config.guid.0.into())]);
@@ -151,7 +179,7 @@ async fn online(core: &Arc<Core>, name: &str) -> Result<String> {
     })
     .await?;
     scrub::resume(core);
-    Ok(state)
+    Ok(Changed { state: Some(state), reason, ..Changed::default() })
 }
 
 /// Whether the rest of a vdev has everything without one of its leaves.

@@ -26,7 +26,7 @@ use crate::error::{PoolError, Result};
 use crate::features::{self, Features};
 use crate::labels::{self, LabelTarget};
 use crate::new_dataset::{add_filesystem, set_limit};
-use crate::open_vdevs::ByPath;
+use crate::open_vdevs::NewDevices;
 use crate::origin::{self, MosAccess};
 use crate::request::{CreateRequest, VdevRequest};
 use crate::scrub::ScrubState;
@@ -218,7 +218,7 @@ pub async fn open(environment: &Environment, root: &mut VdevConfig, ashift: u64)
         }
         top.ashift = ashift;
     }
-    let opener = ByPath { devices: environment.devices.clone(), options: OpenOptions::exclusive() };
+    let opener = NewDevices { devices: environment.devices.clone(), options: OpenOptions::exclusive() };
     let vdevs = open_vdevs::open_all(root, &opener, true).await.map_err(|e| PoolError::Busy(e.to_string()))?;
     for (config, vdev) in root.children.iter_mut().zip(vdevs.iter().flatten()) {
         for leaf in vdev.leaves() {

@@ -141,7 +141,14 @@ pub async fn import(environment: Environment, request: &ImportRequest) -> Result
     let mut label_config = candidate.config.clone();
     adopt_paths(&mut label_config.vdev_tree, &candidate.paths);
     let options = if read_only { OpenOptions::read_only() } else { OpenOptions::exclusive() };
-    let opener = FoundDevices { paths: candidate.paths.clone(), devices: environment.devices.clone(), options };
+    let opener = FoundDevices {
+        pool: label_config.guid,
+        // Who only reads does not keep others from writing.
+        newest: if read_only { Txg(u64::MAX) } else { uberblock.txg },
+        paths: candidate.paths.clone(),
+        devices: environment.devices.clone(),
+        options,
+    };
     let vdevs = open_usable(&label_config.vdev_tree, &opener, !read_only).await?;
 
     // The configuration in the MOS is the one to trust: reopen when it describes other vdevs than the labels did.

@@ -26,6 +26,7 @@ pub mod events;
 pub mod features;
 mod filesystem_space;
 mod history;
+mod identity;
 mod import;
 mod intent;
 pub mod labels;

@@ -7,16 +7,22 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use platter_device::{BlockDevice, DeviceError, DeviceSource, OpenOptions};
 use platter_dmu::{NewDnode, Objset, Tx};
-use platter_ondisk::Txg;
 use platter_ondisk::types::object_type;
+use platter_ondisk::{Guid, Txg};
 use platter_spa::{Geometry, Group, Metaslab, TOP_VDEVS_MAX};
-use platter_vdev::{DeviceOpener, TopVdev, VdevKind, VdevSpec};
+use platter_vdev::{DeviceOpener, OpenError, TopVdev, VdevKind, VdevSpec};
 
 use crate::config::VdevConfig;
 use crate::error::{PoolError, Result};
+use crate::identity::Member;
 
-/// Opens leaves by guid: where each was found, not where the configuration says it was.
+/// Opens leaves by guid: where each was found, not where the configuration says it was. What was found is looked at
+/// once more, through the handle that will be used.
 pub struct FoundDevices {
+    /// The pool, as its labels call it.
+    pub pool: Guid,
+    /// No label of the pool's own is of a later group.
+    pub newest: Txg,
     /// Path of each leaf that was found.
     pub paths: BTreeMap<u64, PathBuf>,
     /// Who opens them.
@@ -27,19 +33,19 @@ pub struct FoundDevices {
 
 #[async_trait]
 impl DeviceOpener for FoundDevices {
-    async fn open(&self, spec: &VdevSpec) -> std::result::Result<Arc<dyn BlockDevice>, DeviceError> {
-        match self.paths.get(&spec.guid.0) {
-            Some(path) => self.devices.open_vdev(path, spec.whole_disk, self.options).await,
-            None => Err(DeviceError::Gone {
-                device: spec.path.as_ref().map_or_else(|| spec.guid.to_string(), |p| p.display().to_string()),
-                reason: "no device with its guid was found".into(),
-            }),
-        }
+    async fn open(&self, spec: &VdevSpec) -> std::result::Result<Arc<dyn BlockDevice>, OpenError> {
+        let Some(path) = self.paths.get(&spec.guid.0) else {
+            let device = spec.path.as_ref().map_or_else(|| spec.guid.to_string(), |p| p.display().to_string());
+            return Err(DeviceError::Gone { device, reason: "no device with its guid was found".into() }.into());
+        };
+        let device = self.devices.open_vdev(path, spec.whole_disk, self.options).await?;
+        Member { pool: self.pool, leaf: spec.guid, newest: self.newest }.check(&*device).await?;
+        Ok(device)
     }
 }
 
-/// Opens leaves by the path in their configuration.
-pub struct ByPath {
+/// Opens the leaves of vdevs that are being made, by the path in their configuration: whatever their labels say.
+pub struct NewDevices {
     /// Who opens them.
     pub devices: Arc<dyn DeviceSource>,
     /// How to open them.
@@ -47,12 +53,13 @@ pub struct ByPath {
 }
 
 #[async_trait]
-impl DeviceOpener for ByPath {
-    async fn open(&self, spec: &VdevSpec) -> std::result::Result<Arc<dyn BlockDevice>, DeviceError> {
-        match &spec.path {
-            Some(path) => self.devices.open_vdev(path, spec.whole_disk, self.options).await,
-            None => Err(DeviceError::Gone { device: format!("{}", spec.guid), reason: "its path is not known".into() }),
-        }
+impl DeviceOpener for NewDevices {
+    async fn open(&self, spec: &VdevSpec) -> std::result::Result<Arc<dyn BlockDevice>, OpenError> {
+        let Some(path) = &spec.path else {
+            let reason = "its path is not known".into();
+            return Err(DeviceError::Gone { device: spec.guid.to_string(), reason }.into());
+        };
+        Ok(self.devices.open_vdev(path, spec.whole_disk, self.options).await?)
     }
 }
 

@@ -113,6 +113,9 @@ pub struct Changed {
     pub features: Vec<String>,
     /// The state of the device that was brought online.
     pub state: Option<String>,
+    /// Why that device is not used.
+    #[serde(default)]
+    pub reason: Option<String>,
 }
 
 /// `zpool import` of one pool.

@@ -1,6 +1,6 @@
 //! What `zpool status`, `list` and `iostat` are told.
 
-use platter_vdev::{Condition, Leaf, StatsSnapshot, TopVdev, VdevState};
+use platter_vdev::{Condition, Leaf, StatsSnapshot, TopVdev, VdevAux, VdevState};
 use platter_zio::{FailMode, Phase};
 
 use crate::config::VdevConfig;
@@ -40,7 +40,8 @@ fn extended(leaf: &Leaf) -> ExtendedStats {
 
 fn state_name(condition: &Condition) -> String {
     match condition.state {
-        VdevState::Closed | VdevState::CantOpen => "UNAVAIL",
+        VdevState::CantOpen => condition.name(),
+        VdevState::Closed => "UNAVAIL",
         VdevState::Offline => "OFFLINE",
         VdevState::Removed => "REMOVED",
         VdevState::Faulted => "FAULTED",
@@ -48,6 +49,25 @@ fn state_name(condition: &Condition) -> String {
         VdevState::Healthy => "ONLINE",
     }
     .to_owned()
+}
+
+/// Whether there is a device whose labels keep it from being used.
+fn has_wrong_label(condition: &Condition) -> bool {
+    condition.state == VdevState::CantOpen && matches!(condition.aux, VdevAux::CorruptData | VdevAux::BadLabel)
+}
+
+/// What each device with wrong labels is instead, a line each.
+fn wrong_labels(core: &Core) -> String {
+    let mut text = String::new();
+    for leaf in core.store.state().vdevs.iter().flatten().flat_map(|vdev| vdev.leaves()) {
+        let condition = leaf.condition();
+        if has_wrong_label(&condition)
+            && let Some(detail) = &condition.detail
+        {
+            text.push_str(&format!("\n\t{detail}"));
+        }
+    }
+    text
 }
 
 /// What the reports of all vdevs have in common.
@@ -60,7 +80,7 @@ struct Frame {
 fn leaf_report(config: &VdevConfig, leaf: &Leaf, top: &TopVdev, frame: Frame) -> VdevReport {
     let condition = leaf.condition();
     let path = config.path.clone();
-    let gone = matches!(condition.state, VdevState::CantOpen | VdevState::Closed);
+    let gone = matches!(condition.state, VdevState::CantOpen | VdevState::Closed) && !has_wrong_label(&condition);
     let name = match &path {
         Some(path) if !gone => leaf_name(config, path),
         _ => config.guid.to_string(),
@@ -179,6 +199,8 @@ pub fn pool(core: &Core, detail: Detail) -> PoolReport {
     let bad = |states: &'static [&'static str]| any(&vdevs, &|v| states.contains(&&*v.state));
     let counted =
         any(&vdevs, &|v| v.counts.read_errors > 0 || v.counts.write_errors > 0 || v.counts.checksum_errors > 0);
+    let strangers = wrong_labels(core);
+    let replace = format!("Replace the device using 'zpool replace'.{strangers}");
     let (status, action, id) = if matches!(&phase, Phase::Suspended { reason, .. } if reason == multihost::SUSPENDED) {
         (
             Some(
@@ -211,6 +233,15 @@ pub fn pool(core: &Core, detail: Detail) -> PoolReport {
             ),
             Some("Restore the file in question if possible.  Otherwise restore the\n\tentire pool from backup."),
             Some("ZFS-8000-8A"),
+        )
+    } else if !strangers.is_empty() {
+        (
+            Some(
+                "One or more devices could not be used because the label is missing or\n\tinvalid.  \
+                 Sufficient replicas exist for the pool to continue\n\tfunctioning in a degraded state.",
+            ),
+            Some(&*replace),
+            Some("ZFS-8000-4J"),
         )
     } else if bad(&["UNAVAIL"]) {
         (

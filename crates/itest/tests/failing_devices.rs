@@ -59,7 +59,8 @@ fn with_failmode_wait_everything_waits_for_the_devices_and_goes_on() {
     lab.zpool("destroy tank").refused().says("pool I/O is currently suspended");
     assert!(!writer.is_finished(), "fsync cannot have been answered");
     // They can be opened but not used: the pool is suspended again at once.
-    lab.zpool("clear tank").refused().says("pool I/O is currently suspended");
+    // Not even their labels can be read.
+    lab.zpool("clear tank").refused().says("one or more devices is currently unavailable").says("Input/output error");
     lab.wait_health("tank", "SUSPENDED");
     disks.set_all(Faults::default());
     lab.zpool("clear tank").ok();

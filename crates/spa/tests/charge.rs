@@ -7,11 +7,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use platter_buffer::Buf;
-use platter_device::{BlockDevice, DeviceError, FaultDevice, MemDevice};
+use platter_device::{BlockDevice, FaultDevice, MemDevice};
 use platter_ondisk::types::{checksum, compression, object_type};
 use platter_ondisk::{BlkPtr, ObjectId, Txg};
 use platter_spa::{Caching, Geometry, Group, Metaslab, Store};
-use platter_vdev::{DeviceOpener, TopVdev, VdevKind, VdevSpec};
+use platter_vdev::{DeviceOpener, OpenError, TopVdev, VdevKind, VdevSpec};
 use platter_zio::{BlockStore, Bookmark, Cpu, CpuMeter, CpuWork, Priority, WritePolicy};
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ struct Disks(Vec<Arc<FaultDevice>>);
 
 #[async_trait]
 impl DeviceOpener for Disks {
-    async fn open(&self, spec: &VdevSpec) -> Result<Arc<dyn BlockDevice>, DeviceError> {
+    async fn open(&self, spec: &VdevSpec) -> Result<Arc<dyn BlockDevice>, OpenError> {
         Ok(self.0[spec.id as usize].clone())
     }
 }

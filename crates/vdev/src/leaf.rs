@@ -31,11 +31,32 @@ use crate::state::{Condition, VdevAux, VdevState};
 use crate::stats::Stats;
 use crate::top::Extent;
 
+/// Why a leaf has no device.
+#[derive(Debug)]
+pub enum OpenError {
+    /// It cannot be opened.
+    Device(DeviceError),
+    /// It can be, and must not be used.
+    Refused {
+        /// Why, as the format knows it.
+        aux: VdevAux,
+        /// Why, in words for a person.
+        detail: String,
+    },
+}
+
+impl From<DeviceError> for OpenError {
+    fn from(error: DeviceError) -> Self {
+        Self::Device(error)
+    }
+}
+
 /// Finds the device for a leaf's configuration.
 #[async_trait]
 pub trait DeviceOpener: Send + Sync {
-    /// Opens the device; called for leaves that are neither offline nor faulted.
-    async fn open(&self, spec: &VdevSpec) -> std::result::Result<Arc<dyn BlockDevice>, DeviceError>;
+    /// Opens the device; called for leaves that are neither offline nor faulted. What it returns belongs to the leaf:
+    /// who opens a device that may be another one looks at its labels, through the handle that it returns.
+    async fn open(&self, spec: &VdevSpec) -> std::result::Result<Arc<dyn BlockDevice>, OpenError>;
 }
 
 /// What goes wrong with a leaf, as it is told to whoever listens.
@@ -169,10 +190,13 @@ impl Leaf {
         }
         let device = match opener.open(spec).await {
             Ok(device) => device,
-            Err(error) if error.is_not_found() && spec.removed => {
+            Err(OpenError::Refused { aux, detail }) => return unusable(VdevState::CantOpen, aux, detail),
+            Err(OpenError::Device(error)) if error.is_not_found() && spec.removed => {
                 return unusable(VdevState::Removed, VdevAux::None, error.to_string());
             }
-            Err(error) => return unusable(VdevState::CantOpen, VdevAux::OpenFailed, error.to_string()),
+            Err(OpenError::Device(error)) => {
+                return unusable(VdevState::CantOpen, VdevAux::OpenFailed, error.to_string());
+            }
         };
         if device.size() < DEVICE_SIZE_MIN {
             let detail = format!("{} bytes, at least {DEVICE_SIZE_MIN} are needed", device.size());

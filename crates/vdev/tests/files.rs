@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use common::Random;
-use platter_device::{BlockDevice, DeviceError, OpenOptions, Presence};
+use platter_device::{BlockDevice, OpenOptions, Presence};
 use platter_ondisk::Txg;
-use platter_vdev::{DeviceOpener, Extent, TopVdev, VdevError, VdevKind, VdevSpec, VdevState};
+use platter_vdev::{DeviceOpener, Extent, OpenError, TopVdev, VdevError, VdevKind, VdevSpec, VdevState};
 use platter_zio::Priority;
 
 /// Opens leaves by the path in their configuration, and nobody else may.
@@ -17,9 +17,9 @@ struct Exclusive;
 
 #[async_trait]
 impl DeviceOpener for Exclusive {
-    async fn open(&self, spec: &VdevSpec) -> Result<Arc<dyn BlockDevice>, DeviceError> {
+    async fn open(&self, spec: &VdevSpec) -> Result<Arc<dyn BlockDevice>, OpenError> {
         let path = spec.path.as_ref().expect("the test gave it one");
-        platter_device::open_vdev(path, spec.whole_disk, OpenOptions::exclusive()).await
+        Ok(platter_device::open_vdev(path, spec.whole_disk, OpenOptions::exclusive()).await?)
     }
 }
 

@@ -26,11 +26,13 @@ pub enum Canary {
     LabelFromTheFuture,
     /// A mirror leaves out its second side when it writes.
     MirrorHalfWritten,
+    /// A device that returns is taken for what was at its path: nobody looks at its labels.
+    StrangerTaken,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::UberblockBeforeFlush,
         Self::LogWithoutFlush,
         Self::ParityRotated,
@@ -40,6 +42,7 @@ impl Canary {
         Self::LogUnclaimed,
         Self::LabelFromTheFuture,
         Self::MirrorHalfWritten,
+        Self::StrangerTaken,
     ];
 
     /// Whether this bug is switched on.

@@ -57,6 +57,9 @@ pub fn online(session: &mut Session, words: &[String]) -> Done {
             Some("ONLINE") | None => {}
             Some(state) => {
                 outln!("warning: device '{device}' onlined, but remains in faulted state");
+                if let Some(reason) = &changed.reason {
+                    outln!("{reason}");
+                }
                 outln!(
                     "{}",
                     if state == "FAULTED" {

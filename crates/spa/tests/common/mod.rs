@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use platter_device::{BlockDevice, DeviceError};
+use platter_device::BlockDevice;
 use platter_ondisk::types::{checksum, compression, object_type};
 use platter_ondisk::{ObjectId, Txg};
 use platter_spa::{Geometry, Group, Metaslab, Store};
-use platter_vdev::{DeviceOpener, TopVdev, VdevKind, VdevSpec};
+use platter_vdev::{DeviceOpener, OpenError, TopVdev, VdevKind, VdevSpec};
 use platter_zio::{Bookmark, WritePolicy};
 
 /// Bytes of a device.
@@ -19,7 +19,7 @@ struct One<D>(Arc<D>);
 
 #[async_trait]
 impl<D: BlockDevice + 'static> DeviceOpener for One<D> {
-    async fn open(&self, _spec: &VdevSpec) -> Result<Arc<dyn BlockDevice>, DeviceError> {
+    async fn open(&self, _spec: &VdevSpec) -> Result<Arc<dyn BlockDevice>, OpenError> {
         Ok(self.0.clone())
     }
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use platter_buffer::Buf;
-use platter_device::{BlockDevice, DeviceError, FaultDevice, MemDevice};
+use platter_device::{BlockDevice, FaultDevice, MemDevice};
 use platter_ondisk::Txg;
 use platter_ondisk::label::VDEV_LABEL_START_SIZE as LABEL_START_SIZE;
 use platter_vdev::raidz_map::RaidzMap;
-use platter_vdev::{DeviceOpener, Extent, TopVdev, VdevKind, VdevSpec};
+use platter_vdev::{DeviceOpener, Extent, OpenError, TopVdev, VdevKind, VdevSpec};
 use platter_zio::Priority;
 
 pub const DEVICE_SIZE: u64 = 128 << 20;
@@ -22,7 +22,7 @@ pub struct Shelf {
 
 #[async_trait]
 impl DeviceOpener for Shelf {
-    async fn open(&self, spec: &VdevSpec) -> Result<Arc<dyn BlockDevice>, DeviceError> {
+    async fn open(&self, spec: &VdevSpec) -> Result<Arc<dyn BlockDevice>, OpenError> {
         Ok(self.faulty[spec.id as usize].clone())
     }
 }

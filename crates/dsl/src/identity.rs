@@ -1,0 +1,281 @@
+//! Which leaf a device is: its labels decide, never its path (`vdev_validate`, `module/zfs/vdev.c`).
+//!
+//! Invariants:
+//! - a device becomes usable only after its labels were read through the very handle that will be used, and named this
+//!   pool and this leaf;
+//! - what belongs to somebody else is opened for reading only, and without a lock;
+//! - looking for a leaf at another path ends, whatever the devices do: there are bounds for the paths and for the time.
+//!
+//! The label's pool state is not asked, as OpenZFS does not ask it of a device that returns: a disk that was away when
+//! its pool was imported again still says "exported". An old pool guid cannot happen to the pool's own disks: a pool
+//! gets a new guid only while all of its devices are there. Another guid means a copy of the disk in a pool of its own.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use parking_lot::Mutex;
+use platter_device::{BlockDevice, DeviceError, DeviceSource, OpenOptions, PathKind};
+use platter_ondisk::{Guid, Txg};
+use platter_vdev::{DeviceOpener, OpenError, VdevAux, VdevKind, VdevSpec};
+use platter_zio::Canary;
+
+use crate::discover::labels_at;
+use crate::labels::{self, DeviceLabels};
+
+/// How long the device at a leaf's own path may take to be opened and to show its labels: a disk may have to spin up,
+/// and Linux itself tries for 30 seconds.
+const OPEN_MAX: Duration = Duration::from_secs(30);
+/// How long another device may take to show its labels, and all of them.
+const LOOK_MAX: Duration = Duration::from_secs(5);
+const SEARCH_MAX: Duration = Duration::from_secs(15);
+/// Bytes that a device must give for what is on it to be judged.
+const PROBE: usize = 4096;
+/// So many devices are looked at together, and so many paths of a folder at all.
+const LOOKS_AT_ONCE: usize = 16;
+const PATHS_MAX: usize = 4096;
+/// Where disks are looked for, besides beside the pool's other devices.
+const DISK_FOLDERS: [&str; 2] = ["/dev/disk/by-id", "/dev"];
+
+/// A leaf of a pool, to be recognised by a label.
+#[derive(Clone, Copy, Debug)]
+pub struct Member {
+    /// The pool.
+    pub pool: Guid,
+    /// The leaf.
+    pub leaf: Guid,
+    /// No label of the pool's own is of a later group.
+    pub newest: Txg,
+}
+
+impl Member {
+    /// Whether `found`, the labels of a device, make it this leaf.
+    fn recognise(&self, found: &DeviceLabels) -> Result<(), (VdevAux, String)> {
+        if Canary::StrangerTaken.sings() {
+            return Ok(());
+        }
+        let newest = found.config();
+        if newest.guid != self.pool {
+            return Err((VdevAux::CorruptData, format!("it belongs to pool '{}' (guid {})", newest.name, newest.guid)));
+        }
+        let Some(config) = found.config_at(self.newest) else {
+            return Err((VdevAux::BadLabel, self.beyond(Txg(newest.txg))));
+        };
+        // A leaf that is its own top-level vdev may have got that vdev's guid after its label was written (`detach`).
+        if config.device_guid != Some(self.leaf) && config.top_guid != Some(self.leaf) {
+            let guid = config.device_guid.map_or_else(|| "without a guid".into(), |guid| format!("guid {guid}"));
+            return Err((VdevAux::CorruptData, format!("it is another device of this pool ({guid})")));
+        }
+        match &found.uberblock {
+            Some(uberblock) if uberblock.txg > self.newest => Err((VdevAux::BadLabel, self.beyond(uberblock.txg))),
+            _ => Ok(()),
+        }
+    }
+
+    fn beyond(&self, txg: Txg) -> String {
+        format!(
+            "another system has written to it: it is of group {txg}, which this pool (at {}) has not reached",
+            self.newest
+        )
+    }
+
+    /// Reads the labels of an open device and checks that it is this leaf.
+    ///
+    /// # Errors
+    /// What it is instead.
+    pub async fn check(&self, device: &dyn BlockDevice) -> Result<(), OpenError> {
+        let refused = |aux, why: String| {
+            let detail = format!("{} is not this pool's device: {why}", device.name());
+            Err(OpenError::Refused { aux, detail })
+        };
+        match labels::read(device).await {
+            Ok(found) => self.recognise(&found).or_else(|(aux, why)| refused(aux, why)),
+            Err(_) if Canary::StrangerTaken.sings() => Ok(()),
+            Err(reason) => match device.read(0, PROBE).await {
+                Ok(_) => refused(VdevAux::BadLabel, reason),
+                // Who does not answer may be anybody.
+                Err(error) => Err(error.into()),
+            },
+        }
+    }
+}
+
+/// Opens the devices of leaves that have none: at the path where they were, else wherever they are found.
+pub struct Returning<'a> {
+    /// Who opens them.
+    pub devices: &'a Arc<dyn DeviceSource>,
+    /// How to open them.
+    pub options: OpenOptions,
+    /// The pool's guid.
+    pub pool: Guid,
+    /// No label of the pool's own is of a later group.
+    pub newest: Txg,
+    /// Where the pool's leaves are, or were.
+    pub places: Vec<PathBuf>,
+    /// Where devices of this pool were seen while one was looked for, by guid.
+    pub seen: Mutex<BTreeMap<u64, PathBuf>>,
+}
+
+impl Returning<'_> {
+    fn member(&self, leaf: Guid) -> Member {
+        Member { pool: self.pool, leaf, newest: self.newest }
+    }
+
+    /// Opens the leaf's device at `path`, when it is there. A look without a lock comes first: another's device is none
+    /// of ours to lock.
+    async fn take(&self, spec: &VdevSpec, path: &Path) -> Result<Arc<dyn BlockDevice>, OpenError> {
+        let member = self.member(spec.guid);
+        let opened = async {
+            let look = self.devices.open_vdev(path, spec.whole_disk, OpenOptions::read_only()).await?;
+            member.check(&*look).await?;
+            drop(look);
+            let device = self.devices.open_vdev(path, spec.whole_disk, self.options).await?;
+            member.check(&*device).await?;
+            Ok(device)
+        };
+        tokio::time::timeout(OPEN_MAX, opened).await.unwrap_or_else(|_| {
+            let reason = format!("it did not answer within {} seconds", OPEN_MAX.as_secs());
+            Err(DeviceError::Gone { device: path.display().to_string(), reason }.into())
+        })
+    }
+
+    /// Paths at which a leaf's device may be, likely ones first.
+    async fn candidates(&self, spec: &VdevSpec) -> Vec<PathBuf> {
+        let mut paths = self.places.clone();
+        let mut folders: Vec<PathBuf> = Vec::new();
+        let own = spec.path.iter().chain(&self.places).filter_map(|path| path.parent().map(Path::to_owned));
+        let disks = DISK_FOLDERS.iter().map(PathBuf::from).filter(|_| spec.kind == VdevKind::Disk);
+        for folder in own.chain(disks) {
+            if !folders.contains(&folder) {
+                folders.push(folder);
+            }
+        }
+        for folder in folders {
+            let in_dev = folder.starts_with("/dev");
+            let found = self.devices.survey(&folder, PATHS_MAX).await.into_iter();
+            let mut fitting: Vec<PathBuf> = found
+                .filter(|(_, kind)| match kind {
+                    PathKind::BlockDevice => true,
+                    PathKind::File(size) => !in_dev && *size >= crate::create::DEVICE_SIZE_MIN,
+                    PathKind::Missing(_) | PathKind::Folder | PathKind::Other => false,
+                })
+                .map(|(path, _)| path)
+                .filter(|path| !paths.contains(path))
+                .collect();
+            fitting.sort();
+            paths.append(&mut fitting);
+        }
+        paths
+    }
+
+    /// Looks for a leaf's device at all likely paths. Of several copies the newest is it.
+    async fn find(&self, spec: &VdevSpec) -> Option<PathBuf> {
+        let mut newest: BTreeMap<u64, (u64, PathBuf)> = BTreeMap::new();
+        let searching = async {
+            let looks = self.candidates(spec).await.into_iter().map(|path| async move {
+                tokio::time::timeout(LOOK_MAX, labels_at(&**self.devices, &path)).await.ok().flatten()
+            });
+            let mut looks = futures::stream::iter(looks).buffered(LOOKS_AT_ONCE);
+            while let Some(look) = looks.next().await {
+                let Some((path, found)) = look else { continue };
+                let Some(guid) = found.config().device_guid else { continue };
+                let is_newer = newest.get(&guid.0).is_none_or(|(txg, _)| found.config().txg > *txg);
+                if is_newer && self.member(guid).recognise(&found).is_ok() {
+                    newest.insert(guid.0, (found.config().txg, path));
+                }
+            }
+        };
+        let _ = tokio::time::timeout(SEARCH_MAX, searching).await;
+        let mut seen = self.seen.lock();
+        seen.extend(newest.into_iter().map(|(guid, (_, path))| (guid, path)));
+        seen.get(&spec.guid.0).cloned()
+    }
+}
+
+#[async_trait]
+impl DeviceOpener for Returning<'_> {
+    async fn open(&self, spec: &VdevSpec) -> Result<Arc<dyn BlockDevice>, OpenError> {
+        let at_home = match &spec.path {
+            Some(path) => self.take(spec, path).await,
+            None => {
+                Err(DeviceError::Gone { device: spec.guid.to_string(), reason: "its path is not known".into() }.into())
+            }
+        };
+        let error = match at_home {
+            Err(error) => error,
+            device => return device,
+        };
+        match self.find(spec).await {
+            Some(path) if spec.path.as_ref() != Some(&path) => self.take(spec, &path).await.or(Err(error)),
+            _ => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_device::MemDevice;
+    use platter_nvlist::NvList;
+
+    use super::*;
+    use crate::config::{PoolConfig, PoolState, VdevConfig};
+    use crate::labels::{Half, LabelTarget, write_config};
+
+    /// A device with the labels of pool `pool`, leaf `leaf`, as of group `txg`.
+    async fn labelled(pool: u64, leaf: u64, txg: u64) -> Arc<MemDevice> {
+        let device = Arc::new(MemDevice::new("d".to_owned(), 64 << 20));
+        let child = VdevConfig { kind: "file".into(), guid: Guid(leaf), ashift: 12, ..VdevConfig::default() };
+        let top = VdevConfig { kind: "mirror".into(), guid: Guid(9), children: vec![child], ..VdevConfig::default() };
+        let vdev_tree =
+            VdevConfig { kind: "root".into(), guid: Guid(pool), children: vec![top], ..VdevConfig::default() };
+        let config = PoolConfig {
+            version: 5000,
+            name: "theirs".into(),
+            stored_name: None,
+            state: PoolState::Active,
+            txg,
+            guid: Guid(pool),
+            hostid: None,
+            hostname: None,
+            comment: None,
+            features_for_read: Vec::new(),
+            has_vdev_zaps: false,
+            vdev_children: 1,
+            top_guid: None,
+            device_guid: None,
+            vdev_tree,
+            other: NvList::new(),
+        };
+        let target = LabelTarget { device: device.clone(), guid: Guid(leaf), top: 0, ashift: 12 };
+        for half in [Half::Even, Half::Odd] {
+            assert_eq!(write_config(std::slice::from_ref(&target), &config, Txg(txg), half).await, 1);
+        }
+        device
+    }
+
+    /// `zpool online`, `clear` and `reopen` took over whatever lay at the path: another pool's disk, a file system, the
+    /// disk of another leaf. It was overwritten with our labels and "resilvered".
+    #[tokio::test]
+    async fn only_the_leafs_own_labels_make_a_device_the_leaf() {
+        let ours = Member { pool: Guid(1), leaf: Guid(2), newest: Txg(100) };
+        assert!(ours.check(&*labelled(1, 2, 100).await).await.is_ok());
+        let blank = Arc::new(MemDevice::new("d".to_owned(), 64 << 20));
+        for (device, aux, words) in [
+            (labelled(7, 2, 50).await, VdevAux::CorruptData, "it belongs to pool 'theirs' (guid 7)"),
+            (labelled(1, 3, 50).await, VdevAux::CorruptData, "it is another device of this pool (guid 3)"),
+            (labelled(1, 2, 101).await, VdevAux::BadLabel, "another system has written to it"),
+            (blank, VdevAux::BadLabel, ""),
+        ] {
+            match ours.check(&*device).await {
+                Err(OpenError::Refused { aux: found, detail }) => {
+                    assert_eq!(found, aux, "{detail}");
+                    assert!(detail.starts_with("d is not this pool's device: ") && detail.contains(words), "{detail}");
+                }
+                other => panic!("{words}: {other:?}"),
+            }
+        }
+    }
+}

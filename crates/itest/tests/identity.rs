@@ -1,0 +1,157 @@
+//! Which device is which: labels decide. Whatever lies at a device's path and is not it stays as it is, and a device
+//! that has another name now is used where it is.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use platter_itest::{Lab, Tree, data, zdb};
+
+fn fill(mount: &Path, seed: u64) -> Tree {
+    for number in 0..6 {
+        fs::write(mount.join(format!("{seed}-{number}")), data::mixed(seed + number, 600_000, 50_000)).expect("a file");
+    }
+    Tree::of(mount)
+}
+
+fn exchange(one: &Path, other: &Path) {
+    let aside = one.with_extension("aside");
+    fs::rename(one, &aside)
+        .and_then(|()| fs::rename(other, one))
+        .and_then(|()| fs::rename(&aside, other))
+        .expect("renamed");
+}
+
+/// The state of the device whose path is `path`.
+#[track_caller]
+fn state_at(lab: &Lab, pool: &str, path: &Path) -> String {
+    let list = lab.zpool(&format!("status -P {pool}")).ok();
+    let name = path.display().to_string();
+    let line = list.stdout.lines().find(|line| line.split_whitespace().next() == Some(&name));
+    line.unwrap_or_else(|| panic!("no {name}\n{list}")).split_whitespace().nth(1).expect("a state").to_owned()
+}
+
+/// `zpool online`, `clear` and `reopen` took whatever lay at the path of a device that was away: a file system, another
+/// pool's disk, a blank file. It got our labels and was overwritten by the resilver.
+#[test]
+fn what_lies_at_the_path_of_a_device_that_is_away_is_left_alone() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(4, 96);
+    let mount = lab.create("", "tank", "mirror d0 d1");
+    let other = lab.create("", "other", "d2");
+    fill(&other, 90);
+    lab.export("other");
+    let away = lab.tmp().join("away");
+    for (kind, words, note) in [
+        ("a pool's disk", "it belongs to pool 'other'", "corrupted data"),
+        ("blank", "", "invalid label"),
+        ("ext4", "", "invalid label"),
+    ] {
+        lab.zpool("offline tank d1").ok();
+        fill(&mount, 3);
+        fs::rename(lab.disk(1), &away).expect("the disk is taken away");
+        match kind {
+            "a pool's disk" => drop(fs::copy(lab.disk(2), lab.disk(1)).expect("a copy")),
+            "blank" => drop(lab.add_disk(1, 96)),
+            _ => {
+                lab.add_disk(1, 96);
+                let made = Command::new("mkfs.ext4").arg("-q").arg(lab.disk(1)).status();
+                if !made.is_ok_and(|status| status.success()) {
+                    println!("skipped: no mkfs.ext4; random bytes stand for a file system");
+                    fs::write(lab.disk(1), data::mixed(5, 96 << 20, 1 << 20)).expect("bytes");
+                }
+            }
+        }
+        let before = fs::read(lab.disk(1)).expect("it can be read");
+        let untouched = |when: &str| {
+            assert!(fs::read(lab.disk(1)).expect("it can be read") == before, "{kind} was written to by {when}");
+        };
+        let online = lab.zpool("online tank d1");
+        online.says("remains in faulted state").says("is not this pool's device").says(words).says("zpool replace");
+        lab.zpool("sync tank").ok();
+        untouched("online");
+        lab.zpool("status tank").ok().says("DEGRADED").says(note).says("is not this pool's device").says("ZFS-8000-4J");
+        lab.zpool("clear tank").ok();
+        lab.zpool("clear tank d1").ok();
+        lab.zpool("reopen tank").ok();
+        fill(&mount, 7);
+        lab.scrub("tank").says("with 0 errors");
+        untouched("clear, reopen and a scrub");
+        lab.kill_daemon(true);
+        lab.revive("tank");
+        untouched("a restart");
+        let tree = fill(&mount, 11);
+        fs::rename(&away, lab.disk(1)).expect("the disk is back");
+        lab.zpool("online tank d1").ok().says_not("faulted");
+        lab.zpool("wait -t resilver tank").ok();
+        lab.wait_health("tank", "ONLINE");
+        lab.judge_and_return("tank", &mount, &tree);
+    }
+}
+
+/// sdb and sdd have changed names: each pool took the other's disk and destroyed it.
+#[test]
+fn disks_of_two_pools_that_exchanged_names_come_back_to_their_pools() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(4, 96);
+    let (one, two) = (lab.create("", "one", "mirror d0 d1"), lab.create("", "two", "mirror d2 d3"));
+    fill(&one, 1);
+    fill(&two, 50);
+    lab.zpool("offline one d1").ok();
+    lab.zpool("offline two d3").ok();
+    exchange(&lab.disk(1), &lab.disk(3));
+    let trees = (fill(&one, 20), fill(&two, 70));
+    lab.zpool("online one d1").ok().says_not("faulted");
+    lab.zpool("online two d3").ok().says_not("faulted");
+    for pool in ["one", "two"] {
+        lab.zpool(&format!("wait -t resilver {pool}")).ok();
+        lab.wait_health(pool, "ONLINE");
+    }
+    assert_eq!((&*state_at(&lab, "one", &lab.disk(3)), &*state_at(&lab, "two", &lab.disk(1))), ("ONLINE", "ONLINE"));
+    // The list of pools followed: the next daemon finds them there.
+    lab.kill_daemon(true);
+    lab.revive("one");
+    lab.revive("two");
+    for (pool, mount, tree) in [("one", &one, &trees.0), ("two", &two, &trees.1)] {
+        assert_eq!(lab.health(pool), "ONLINE");
+        lab.scrub(pool).says("repaired 0B").says("with 0 errors");
+        tree.assert_same(&Tree::of(mount), "after the exchange");
+        lab.export(pool);
+        zdb::assert_clean(&lab.dev(), pool);
+    }
+}
+
+/// Two devices of one pool exchanged names while one was away: the one that came back was looked for at its old path,
+/// where the other was.
+#[test]
+fn devices_of_one_pool_that_exchanged_names_both_come_back() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(3, 96);
+    let mount = lab.create("", "tank", "raidz d0 d1 d2");
+    fill(&mount, 1);
+    lab.zpool("offline tank d1").ok();
+    fill(&mount, 20);
+    // d0 is in use meanwhile.
+    exchange(&lab.disk(0), &lab.disk(1));
+    lab.zpool("online tank d1").ok().says_not("faulted");
+    lab.zpool("wait -t resilver tank").ok();
+    lab.wait_health("tank", "ONLINE");
+    assert_eq!([0, 1].map(|disk| state_at(&lab, "tank", &lab.disk(disk))), ["ONLINE", "ONLINE"]);
+    let tree = fill(&mount, 40);
+    lab.scrub("tank").says("repaired 0B").says("with 0 errors");
+    // Each is called by its new name now.
+    lab.zpool("offline tank d0").ok();
+    lab.zpool("online tank d0").ok().says_not("faulted");
+    lab.zpool("wait -t resilver tank").ok();
+    lab.judge_and_return("tank", &mount, &tree);
+    // Names that nobody remembers, at the next start of the daemon; one disk more than may be missing.
+    lab.kill_daemon(true);
+    for disk in 0..2 {
+        fs::rename(lab.disk(disk), lab.disk(disk + 7)).expect("renamed");
+    }
+    lab.zpool("list -H -o health tank").ok().says("ONLINE");
+    lab.wait_mounted(&mount);
+    tree.assert_same(&Tree::of(&mount), "under new names");
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
