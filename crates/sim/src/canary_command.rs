@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use platter_sim::crash::aviary;
+use platter_sim::{crash, life};
 use platter_zio::Canary;
 
 /// How long to look for each.
@@ -18,9 +18,17 @@ pub struct Canaries {
     /// States after which a canary counts as not found.
     #[arg(long, default_value_t = 40_000)]
     states: usize,
+    /// Lives after which one that only lives can find counts as not found.
+    #[arg(long, default_value_t = 40)]
+    lives: u64,
     /// Threads.
     #[arg(long, default_value_t = 2)]
     threads: usize,
+}
+
+/// Whether it takes disks that go away and return: no crash of a whole machine shows it.
+fn needs_a_life(canary: Canary) -> bool {
+    matches!(canary, Canary::StrangerTaken)
 }
 
 /// Looks for each; fails when one is not found.
@@ -28,15 +36,21 @@ pub fn run(arguments: &Canaries) -> ExitCode {
     let wanted = |canary: &Canary| arguments.only.as_ref().is_none_or(|name| format!("{canary:?}") == *name);
     let (mut found, mut missed) = (0, 0);
     for canary in Canary::ALL.into_iter().filter(wanted) {
-        let catch = aviary::hunt(canary, arguments.seed, arguments.threads, arguments.states);
-        match &catch.found {
+        let (failure, effort) = if needs_a_life(canary) {
+            let catch = life::aviary::hunt(canary, arguments.seed, arguments.lives);
+            (catch.found, format!("{} lives", catch.lives))
+        } else {
+            let catch = crash::aviary::hunt(canary, arguments.seed, arguments.threads, arguments.states);
+            (catch.found, format!("{} states", catch.checked))
+        };
+        match failure {
             Some(failure) => {
                 found += 1;
-                println!("found  {canary:?} after {} states\n    {failure}", catch.checked);
+                println!("found  {canary:?} after {effort}\n    {failure}");
             }
             None => {
                 missed += 1;
-                println!("MISSED {canary:?} in {} states", catch.checked);
+                println!("MISSED {canary:?} in {effort}");
             }
         }
     }

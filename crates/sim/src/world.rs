@@ -40,6 +40,11 @@ impl SimDevices {
         self.disks.lock().remove(&Self::path(number));
     }
 
+    /// Whether a disk is there.
+    pub fn is_there(&self, number: usize) -> bool {
+        self.disks.lock().contains_key(&Self::path(number))
+    }
+
     fn open(&self, path: &Path) -> Result<Arc<dyn BlockDevice>, DeviceError> {
         self.disks.lock().get(path).cloned().ok_or_else(|| DeviceError::Gone {
             device: path.display().to_string(),

@@ -3,7 +3,7 @@
 //! Invariant: of each top-level vdev, no more disks misbehave than redundancy covers, and these remain the same ones
 //! until everything has been set right.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,6 +54,10 @@ pub struct Machine {
     pub victims: Vec<usize>,
     /// Which disk is at which place: plugged in otherwise, a disk has another path.
     places: Vec<usize>,
+    /// The disks' guids in the pool: what they are called wherever they are.
+    guids: Vec<u64>,
+    /// Disks that do not belong to the pool: one without anything, one of another pool.
+    strangers: Vec<SimDisk>,
     devices: Arc<SimDevices>,
     seed: u64,
     imports: u64,
@@ -105,7 +109,22 @@ impl Machine {
         }
         let ashift = if random.next_u32() & 1 == 0 { 9 } else { 12 };
         let (clock, victims, places) = (clock.clone(), Vec::new(), (0..disks.len()).collect());
-        Self { clock, history, disks, groups, supply, victims, places, devices, seed, imports: 0, ashift }
+        let (guids, strangers) = (Vec::new(), Vec::new());
+        Self {
+            clock,
+            history,
+            disks,
+            groups,
+            supply,
+            victims,
+            places,
+            guids,
+            strangers,
+            devices,
+            seed,
+            imports: 0,
+            ashift,
+        }
     }
 
     /// What it is, for a person.
@@ -143,7 +162,61 @@ impl Machine {
             ..CreateRequest::default()
         };
         let environment = self.environment(self.seed);
-        Pool::create(environment, request).await.map_err(|error| format!("create: {error}"))
+        let pool = Pool::create(environment, request).await.map_err(|error| format!("create: {error}"))?;
+        let report = report(&pool).await?;
+        let guid = |number| {
+            find(&report.vdevs, &|vdev| vdev.path.as_deref().map(Path::new) == Some(&SimDevices::path(number)))
+        };
+        self.guids = (0..self.disks.len()).filter_map(guid).map(|vdev| vdev.guid).collect();
+        self.make_strangers().await?;
+        Ok(pool)
+    }
+
+    /// Makes the disks that belong to nobody and to somebody else. These have no time.
+    async fn make_strangers(&mut self) -> Result<(), String> {
+        for number in [1000, 1001] {
+            let parameters = Parameters::instant(DISK_SIZE);
+            self.strangers.push(SimDisk::new(&self.clock, self.seed, DiskId(number), parameters));
+        }
+        let other = Arc::new(SimDevices::default());
+        other.insert(0, Arc::new(self.strangers[1].clone()));
+        let environment = world::environment(self.seed ^ 1, other, self.clock.clone());
+        let vdevs = vec![VdevRequest::Leaf(SimDevices::path(0))];
+        let request = CreateRequest { name: "other".into(), vdevs, ..CreateRequest::default() };
+        let pool = Pool::create(environment, request).await.map_err(|error| format!("create another pool: {error}"))?;
+        pool.export().await.map_err(|error| format!("export the other pool: {error}"))
+    }
+
+    /// Puts a disk that is none of the pool's where `number`, which is pulled out, was; brings that one online, and
+    /// looks what was done to the stranger.
+    ///
+    /// # Errors
+    /// It was taken.
+    pub async fn visit(&self, pool: &Pool, number: usize, random: &mut ChaCha20Rng) -> Result<(), String> {
+        let stranger = &self.strangers[random.next_u32() as usize % self.strangers.len()];
+        let before = stranger.traffic();
+        self.devices.insert(self.places[number], Arc::new(stranger.connect()));
+        // How it is refused is of no interest, and whether another victim hangs meanwhile.
+        let _ = self.online(pool, number).await;
+        self.clock.sleep(Duration::from_secs(20)).await;
+        self.devices.remove(self.places[number]);
+        if stranger.traffic().writes != before.writes {
+            return Err(format!("WRONG: a disk of somebody else's at the place of disk {number} was written to"));
+        }
+        match self.state_of(pool, number).await?.as_str() {
+            "ONLINE" => Err(format!("WRONG: disk {number} is online, and somebody else's is at its place")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Two disks are plugged in again, each where the other was.
+    pub fn exchange(&mut self, one: usize, other: usize) {
+        let there = [one, other].map(|number| (number, self.devices.is_there(self.places[number])));
+        there.iter().for_each(|&(number, _)| self.devices.remove(self.places[number]));
+        self.places.swap(one, other);
+        for (number, _) in there.iter().filter(|(_, is_there)| *is_there) {
+            self.devices.insert(self.places[*number], Arc::new(self.disks[*number].connect()));
+        }
     }
 
     fn environment(&self, seed: u64) -> Environment {
@@ -213,11 +286,6 @@ impl Machine {
         }
     }
 
-    /// Where a disk is.
-    fn path(&self, number: usize) -> PathBuf {
-        SimDevices::path(self.places[number])
-    }
-
     /// Chooses who may misbehave from now on. Everything must have been set right.
     pub fn choose_victims(&mut self, random: &mut ChaCha20Rng) {
         self.victims.clear();
@@ -267,7 +335,7 @@ impl Machine {
     /// # Errors
     /// What the engine said.
     pub async fn online(&self, pool: &Pool, number: usize) -> Result<(), String> {
-        let device = self.path(number).display().to_string();
+        let device = self.guids[number].to_string();
         pool.change(PoolChange::Online { device }).await.map(|_| ()).map_err(|error| format!("online: {error}"))
     }
 
@@ -276,7 +344,7 @@ impl Machine {
     /// # Errors
     /// What the engine said.
     pub async fn offline(&self, pool: &Pool, number: usize) -> Result<(), String> {
-        let change = PoolChange::Offline { device: self.path(number).display().to_string(), temporary: false };
+        let change = PoolChange::Offline { device: self.guids[number].to_string(), temporary: false };
         pool.change(change).await.map(|_| ()).map_err(|error| format!("offline: {error}"))
     }
 
@@ -317,9 +385,9 @@ impl Machine {
     }
 
     async fn state_of(&self, pool: &Pool, number: usize) -> Result<String, String> {
-        let path = self.path(number).display().to_string();
         let report = report(pool).await?;
-        find(&report.vdevs, &path).ok_or_else(|| format!("{path} is no longer in the pool"))
+        let found = find(&report.vdevs, &|vdev| vdev.guid == self.guids[number] && vdev.children.is_empty());
+        found.map(|vdev| vdev.state.clone()).ok_or_else(|| format!("disk {number} is no longer in the pool"))
     }
 
     /// Faults of all disks.
@@ -347,11 +415,11 @@ fn unusable(report: &VdevReport, found: &mut Vec<String>) {
     report.children.iter().for_each(|child| unusable(child, found));
 }
 
-fn find(report: &VdevReport, path: &str) -> Option<String> {
-    if report.path.as_deref() == Some(path) {
-        return Some(report.state.clone());
+fn find<'a>(report: &'a VdevReport, is_meant: &dyn Fn(&VdevReport) -> bool) -> Option<&'a VdevReport> {
+    if is_meant(report) {
+        return Some(report);
     }
-    report.children.iter().find_map(|child| find(child, path))
+    report.children.iter().find_map(|child| find(child, is_meant))
 }
 
 /// The pool's report with its errors.

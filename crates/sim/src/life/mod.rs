@@ -9,10 +9,13 @@
 //! | `story` | one lifetime from beginning to end |
 //! | `loss` | more damage than redundancy covers |
 //! | `suite` | many seeds |
+//! | `aviary` | proof that lives find deliberate bugs |
 //!
 //! Invariant: everything follows from the seed. Faults are kept to as many disks as redundancy covers until a scrub has
 //! set everything right; so whatever is read must be right, always.
 
+#[cfg(feature = "canary")]
+pub mod aviary;
 mod files;
 mod load;
 mod loss;

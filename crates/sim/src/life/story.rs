@@ -270,6 +270,14 @@ impl Story {
         self.round(pool).await?;
         match absence {
             Absence::PulledOut => {
+                if self.below(3) == 0 {
+                    self.machine.visit(pool, victim, &mut self.random).await?;
+                }
+                if self.below(3) == 0 {
+                    let other = self.below(self.machine.disks.len());
+                    self.note(&format!("disks {victim} and {other} change places"));
+                    self.machine.exchange(victim, other);
+                }
                 self.machine.put_back(victim);
                 if self.may(FaultKind::WrongSize) {
                     // It comes back smaller than it was, which cannot be used, and then as it was.
