@@ -20,6 +20,7 @@ pub mod memory;
 mod pool;
 pub mod project;
 mod ring;
+pub mod signatures;
 pub mod slot;
 pub mod source;
 pub mod window;

@@ -123,8 +123,16 @@ pub async fn plan_vdevs(
             return Err(PoolError::invalid(format!("raidz3 needs pool version 17 or later, this would be {version}")));
         }
     }
+    let mut reasons = Vec::new();
     for path in vdevs.iter().flat_map(leaf_paths) {
-        member_check::check(environment, path, force).await?;
+        match member_check::check(environment, path, force).await {
+            // All of these are told together, as they can be overridden together.
+            Err(PoolError::NeedsForce { reason, .. }) => reasons.push(reason),
+            checked => checked?,
+        }
+    }
+    if !reasons.is_empty() {
+        return Err(PoolError::NeedsForce { reason: reasons.join("\n"), hint: member_check::OVERRIDE.into() });
     }
     if !force {
         for vdev in vdevs {

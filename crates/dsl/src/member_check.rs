@@ -1,17 +1,22 @@
 //! Whether a device may be taken for a new pool: nothing may be lost by surprise (`check_in_use`,
-//! `cmd/zpool/zpool_vdev.c`).
+//! `cmd/zpool/zpool_vdev.c`; `check_disk`, `cmd/zpool/os/linux/zpool_vdev_os.c`).
 
 use std::path::Path;
+use std::sync::Arc;
 
-use platter_device::{DeviceSource, OpenOptions, PathKind};
+use platter_device::{BlockDevice, DeviceSource, OpenOptions, PathKind, disk, signatures};
 
 use crate::config::PoolState;
 use crate::environment::Environment;
 use crate::error::{PoolError, Result};
+use crate::labels::DeviceLabels;
 use crate::{discover, labels};
 
-/// Checks the device at `path`. With `force`, members of exported and of potentially active pools are taken too; what
-/// is open somewhere is never.
+/// What stands above the reasons that `-f` overrides.
+pub const OVERRIDE: &str = "use '-f' to override the following errors:";
+
+/// Checks the device at `path`. With `force`, members of exported and of potentially active pools are taken too, and
+/// what holds a file system or anything else of use; what is open somewhere is never.
 ///
 /// # Errors
 /// The device with its reason.
@@ -29,27 +34,49 @@ pub async fn check(environment: &Environment, path: &Path, force: bool) -> Resul
         Ok(device) => device,
         Err(error) => return Err(in_use(devices, path, &error.to_string()).await),
     };
-    let is_small = device.size() < crate::create::DEVICE_SIZE_MIN;
-    let (size, _) = (device.size(), drop(device));
-    if is_small {
+    if device.size() < crate::create::DEVICE_SIZE_MIN {
         return Err(PoolError::invalid(format!(
-            "one or more devices is less than the minimum size (64M): {shown} has {size} bytes"
+            "one or more devices is less than the minimum size (64M): {shown} has {} bytes",
+            device.size()
         )));
     }
-    let Some((_, found)) = discover::labels_at(devices, path).await else { return Ok(()) };
-    let (state, name) = (found.config().state, &found.config().name);
-    let what = match state {
+    let reasons = if force { Vec::new() } else { contents(&device, path).await };
+    drop(device);
+    // The pool's partition of a whole disk may be known to nobody but its label.
+    let member = match discover::labels_at(devices, path).await {
+        Some((_, found)) if !force => membership(path, &found),
+        _ => None,
+    };
+    match member.into_iter().chain(reasons).next() {
+        None => Ok(()),
+        Some(reason) => Err(PoolError::NeedsForce { reason, hint: OVERRIDE.into() }),
+    }
+}
+
+/// That the labels make the device a member of a pool that somebody may want to have again.
+fn membership(path: &Path, found: &DeviceLabels) -> Option<String> {
+    let what = match found.config().state {
         PoolState::Active => "is part of potentially active pool",
         PoolState::Exported => "is part of exported pool",
-        PoolState::Destroyed | PoolState::Other(_) => return Ok(()),
+        PoolState::Destroyed | PoolState::Other(_) => return None,
     };
-    if force {
-        return Ok(());
+    Some(format!("{} {what} '{}'", path.display(), found.config().name))
+}
+
+/// What is on the device and in its partitions, in OpenZFS's words.
+async fn contents(device: &Arc<dyn BlockDevice>, path: &Path) -> Vec<String> {
+    let mut reasons = Vec::new();
+    for found in signatures::search(device).await {
+        let place = found.partition.map_or_else(|| path.to_owned(), |number| disk::partition_path(path, number));
+        reasons.push(format!("{} contains a filesystem of type '{}'", place.display(), found.kind));
     }
-    Err(PoolError::NeedsForce {
-        reason: format!("{shown} {what} '{name}'"),
-        hint: "use '-f' to override the following errors:".into(),
-    })
+    for partition in signatures::partitions(device).await {
+        let Ok(window) = signatures::open(device, &partition) else { continue };
+        if let Ok(found) = labels::read(&window).await {
+            reasons.extend(membership(&disk::partition_path(path, partition.number), &found));
+        }
+    }
+    reasons
 }
 
 /// Who has a device that cannot be opened: the pool in its label, when there is one.

@@ -1,11 +1,14 @@
 //! Creating, showing, renaming on import, destroying: the life of a pool on the command line.
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use platter_itest::{Lab, Tree, binary, data, zdb, zhack};
+use platter_itest::{Lab, Tree, binary, data, judge, zdb, zhack};
 
 #[test]
 fn a_new_pool_is_mounted_and_exports_clean() {
@@ -242,4 +245,72 @@ fn openzfs_writes_to_our_pool_and_we_read_it_back() {
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
     zdb::assert_same_tree(&lab.dev(), "tank", &both, 2);
+}
+
+/// A file system in a file: made by mkfs, or where that is missing, what ext2 has to be recognised by.
+fn make_ext(path: &Path) {
+    let made = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(path).status();
+    if made.is_ok_and(|status| status.success()) {
+        return;
+    }
+    println!("skipped: no mkfs.ext4; a superblock stands for the file system");
+    let file = fs::File::options().write(true).open(path).expect("the disk");
+    for (at, bytes) in [
+        (0, [100, 0, 0, 0]),
+        (4, [0, 4, 0, 0]),
+        (0x20, [0, 32, 0, 0]),
+        (0x38, [0x53, 0xef, 0, 0]),
+        (0x60, [0x40, 0, 0, 0]),
+    ] {
+        file.write_all_at(&bytes, 1024 + at).expect("written");
+    }
+}
+
+/// One partition of 96 MiB from 1 MiB on; false without sfdisk.
+fn partition(disk: &Path) -> bool {
+    let Ok(mut child) = Command::new("sfdisk").arg("-q").arg(disk).stdin(Stdio::piped()).spawn() else { return false };
+    let table = "label: dos\nstart=2048, size=196608, type=83\n";
+    child.stdin.take().expect("a pipe").write_all(table.as_bytes()).expect("the table");
+    assert!(child.wait().expect("sfdisk ends").success());
+    true
+}
+
+/// `zpool create` and `add` destroyed an ext4 that was not mounted, on a disk, in a file, or in a partition.
+#[test]
+fn what_holds_a_file_system_is_taken_only_by_force() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(5, 96);
+    for disk in [1, 3] {
+        make_ext(&lab.disk(disk));
+    }
+    let before = fs::read(lab.disk(1)).expect("it can be read");
+    let words = |disk: usize| format!("{} contains a filesystem of type 'ext4'", lab.disk(disk).display());
+    let refused = lab.zpool("create tank mirror d0 d1 mirror d2 d3").refused();
+    let refused = refused.says("invalid vdev specification\nuse '-f' to override the following errors:\n");
+    refused.says(&words(1)).says(&words(3));
+    lab.create("", "tank", "mirror d0 d2");
+    lab.zpool("add tank mirror d1 d4").refused().says("use '-f' to override").says(&words(1));
+    assert!(fs::read(lab.disk(1)).expect("it can be read") == before, "it was written to");
+    lab.zpool("add -f tank mirror d1 d4").ok();
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+    // Nothing is left of it: the disks of a pool that was destroyed are free.
+    lab.import("", "tank");
+    lab.zpool("destroy tank").ok();
+    lab.create("", "tank", "mirror d1 d4");
+    lab.zpool("destroy tank").ok();
+
+    // In a partition, of a file that is taken as a whole: the partition table alone is no reason.
+    lab.add_disk(7, 128);
+    if !partition(&lab.disk(7)) {
+        return judge::skip("partitions", "there is no sfdisk");
+    }
+    lab.create("", "tank", "d7");
+    lab.zpool("destroy tank").ok();
+    assert!(partition(&lab.disk(7)));
+    let inside = fs::read(lab.disk(3)).expect("the file system");
+    let file = fs::File::options().write(true).open(lab.disk(7)).expect("the disk");
+    file.write_all_at(&inside, 1 << 20).expect("written");
+    let words = format!("{}p1 contains a filesystem of type 'ext4'", lab.disk(7).display());
+    lab.zpool("create tank d7").refused().says(&words);
 }
