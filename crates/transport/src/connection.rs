@@ -1,8 +1,7 @@
 //! One descriptor of `/dev/fuse`: requests come out, answers go in.
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -13,9 +12,6 @@ use crate::wire;
 /// The kernel's side of FUSE.
 pub const DEVICE: &str = "/dev/fuse";
 
-/// `FUSE_DEV_IOC_CLONE`: `_IOR(229, 0, uint32_t)`.
-const CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229, 0);
-
 /// A descriptor that belongs to a mount.
 #[derive(Debug)]
 pub(crate) struct Connection(OwnedFd);
@@ -23,15 +19,6 @@ pub(crate) struct Connection(OwnedFd);
 impl Connection {
     pub fn new(device: OwnedFd) -> Self {
         Self(device)
-    }
-
-    /// Another descriptor of the same mount, with a queue of its own for requests that were read and not answered.
-    pub fn cloned(&self) -> io::Result<Self> {
-        let other: File = OpenOptions::new().read(true).write(true).open(DEVICE)?;
-        // SAFETY: the command reads one `u32`, a descriptor number, from the pointer that `Setter` hands over; the
-        // descriptor is open as long as `self` is.
-        unsafe { rustix::ioctl::ioctl(&other, rustix::ioctl::Setter::<CLONE, u32>::new(self.0.as_raw_fd() as u32))? };
-        Ok(Self(other.into()))
     }
 
     /// Reads the next request into `buffer` and returns its length, `None` when the mount is gone. Blocks.
@@ -92,5 +79,11 @@ impl Connection {
                 Err(error) => return Err(error),
             }
         }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }

@@ -7,17 +7,23 @@
 //! Invariants:
 //! - each request that waits for an answer gets just one: a [`Reply`] that is dropped unanswered says `EIO`;
 //! - a request that cannot be understood is answered with an error and never reaches the file system;
+//! - a mount without requests has no thread and no buffer, but for the first few where the kernel has io_uring's rings
+//!   (`session`);
 //! - an answer to `/dev/fuse` is written with one system call, from where its bytes lie; over io_uring its bytes are
 //!   copied once, and many answers and requests share a system call.
 
+mod buffers;
 mod connection;
 mod fusermount;
+mod handshake;
 mod mailbox;
 mod operation;
 mod pages;
 mod place;
+mod readers;
 mod reply;
 mod ring;
+mod serve;
 mod session;
 mod tasks;
 mod types;
@@ -26,6 +32,7 @@ mod wire;
 pub use connection::DEVICE;
 pub use fusermount::mount_with_helper;
 pub use operation::{Operation, Request, SetAttr, SetTime};
+pub use readers::set_waiting_bytes;
 pub use reply::{Directory, Entry, Reply, XattrAnswer};
 pub use rustix::io::Errno;
 pub use session::{Config, Filesystem, Kernel, Session};

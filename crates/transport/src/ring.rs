@@ -29,10 +29,12 @@ use platter_device::LocalTransfers;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::buffers::Buffers;
 use crate::connection::Connection;
 use crate::mailbox::Mailbox;
 use crate::place::{Lease, PARTS, Pair, Place};
-use crate::tasks::{Task, Tasks};
+use crate::serve::{self, Serve};
+use crate::tasks::Tasks;
 use crate::wire::{self, InHeader, RingCommand};
 
 /// Places of all queues together, where there are few processors.
@@ -58,14 +60,6 @@ const TRANSFERS: u64 = 1 << 32;
 /// Where the length lies in an entry of the submission queue (`struct io_uring_sqe`).
 const SQE_LEN_AT: usize = 24;
 
-/// What is done with requests.
-pub(crate) trait Receiver {
-    /// A request that came through a ring.
-    fn leased(&self, header: InHeader, lease: Arc<Lease>) -> Task;
-    /// A request that came through `/dev/fuse`.
-    fn read(&self, message: &[u8], connection: &Arc<Connection>) -> Option<Task>;
-}
-
 /// A ring that is ready to be served by the thread that made it.
 pub(crate) struct Ring {
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
@@ -76,8 +70,9 @@ pub(crate) struct Ring {
     transfers: LocalTransfers,
     /// By their numbers, those whose commands this ring has handed in.
     places: Vec<Option<Place>>,
-    /// Where requests of `/dev/fuse` go; only in the ring that reads it.
-    buffer: Option<Vec<u8>>,
+    /// Bytes that requests of `/dev/fuse` have; only in the ring that reads it.
+    buffer: Option<usize>,
+    buffers: Arc<Buffers>,
     /// [`GATHERING`], where the kernel reads it.
     gathering: Box<types::Timespec>,
     wakes: Box<u64>,
@@ -165,7 +160,6 @@ impl Ring {
         let mut places: Vec<_> = places.into_iter().map(Some).collect();
         places.resize_with(count, || None);
         let tasks = Tasks::new(mailbox.clone());
-        let buffer = buffer.map(|length| vec![0; length]);
         Ok(Self {
             ring,
             connection,
@@ -175,6 +169,7 @@ impl Ring {
             transfers: LocalTransfers::adopt(),
             places,
             buffer,
+            buffers: Buffers::new(),
             gathering: Box::new(GATHERING.into()),
             wakes: Box::new(0),
             used: false,
@@ -186,7 +181,7 @@ impl Ring {
     ///
     /// # Errors
     /// What the kernel refused a place with.
-    pub fn run(mut self, receiver: &impl Receiver) -> io::Result<()> {
+    pub fn run(mut self, server: &Arc<dyn Serve>) -> io::Result<()> {
         self.watch_wake()?;
         if self.buffer.is_some() {
             self.connection.set_nonblocking()?;
@@ -208,9 +203,9 @@ impl Ring {
             for (data, result) in completed.drain(..) {
                 match data {
                     WAKE => self.watch_wake()?,
-                    DEVICE => self.read_device(receiver)?,
+                    DEVICE => self.read_device(server)?,
                     number if number >= TRANSFERS => self.transfers.completed(number - TRANSFERS, result),
-                    index => self.completed(index as usize, result, receiver)?,
+                    index => self.completed(index as usize, result, server)?,
                 }
             }
         }
@@ -239,6 +234,7 @@ impl Ring {
                 if self.ring.completion().is_empty() {
                     self.used = false;
                     self.places.iter_mut().flatten().for_each(Place::give_memory_back);
+                    self.buffers.trim();
                 }
                 Ok(())
             }
@@ -251,7 +247,7 @@ impl Ring {
         self.pair.live.store(0, Ordering::SeqCst);
     }
 
-    fn completed(&mut self, index: usize, result: i32, receiver: &impl Receiver) -> io::Result<()> {
+    fn completed(&mut self, index: usize, result: i32, server: &Arc<dyn Serve>) -> io::Result<()> {
         if is_passing(-result) {
             return self.command_again(index);
         }
@@ -261,7 +257,7 @@ impl Ring {
             let header = InHeader::read_from_prefix(&place.headers().in_out).map(|(header, _)| header).ok();
             let lease = Lease::new(self.pair.clone(), index, place);
             if let Some(header) = header {
-                self.tasks.start(receiver.leased(header, Arc::new(lease)));
+                self.tasks.start(serve::leased(server, header, Arc::new(lease)));
             }
             return Ok(());
         }
@@ -359,14 +355,16 @@ impl Ring {
         unsafe { self.push(&entry.into()) }
     }
 
-    fn read_device(&mut self, receiver: &impl Receiver) -> io::Result<()> {
-        let Some(buffer) = &mut self.buffer else { return Ok(()) };
+    fn read_device(&mut self, server: &Arc<dyn Serve>) -> io::Result<()> {
+        let Some(length) = self.buffer else { return Ok(()) };
         let mut any = false;
+        let mut buffer = None;
         loop {
-            match self.connection.try_receive(buffer) {
+            let room = buffer.get_or_insert_with(|| self.buffers.borrow(length));
+            match self.connection.try_receive(room) {
                 Ok(length) => {
                     any = true;
-                    if let Some(task) = receiver.read(&buffer[..length], &self.connection) {
+                    if let Some(task) = serve::read(server, &self.connection, &mut buffer, 0..length) {
                         self.tasks.start(task);
                     }
                 }

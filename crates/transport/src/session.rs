@@ -1,32 +1,28 @@
-//! Serving one mount: the first words with the kernel, then requests on several threads until it is unmounted.
+//! Serving one mount: the first words with the kernel, then requests on threads that all mounts share, until it is
+//! unmounted.
 
 use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use rustix::io::Errno;
+use parking_lot::{Condvar, Mutex};
 use tokio::runtime::Handle;
-use zerocopy::{FromBytes, IntoBytes};
 
 use crate::connection::Connection;
-use crate::operation::{self, Body, Request};
-use crate::pages::{PAGE, Pages};
-use crate::place::Lease;
+use crate::handshake::handshake;
+use crate::operation::{self, Request};
+use crate::readers::{Readers, waiting_bytes};
 use crate::reply::Reply;
-use crate::ring::{self, Receiver, Ring};
+use crate::ring::{self, Ring};
+use crate::serve::{Message, Serve};
 use crate::tasks::Task;
 use crate::types::{InitFlags, NodeId};
-use crate::wire::{self, InHeader, opcode};
-
-/// What lies before a write's data.
-const WRITE_HEADERS: usize = size_of::<InHeader>() + size_of::<wire::WriteIn>();
-/// Requests of up to so many bytes are copied out of their place in a ring.
-const COPIED_MAX: usize = 4096;
+use crate::wire::{self, InHeader};
 
 /// What answers the requests of a mount.
 pub trait Filesystem: Send + Sync + 'static {
@@ -47,7 +43,8 @@ pub trait Filesystem: Send + Sync + 'static {
 /// What is agreed on with the kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Threads that serve requests, at least 1; over io_uring it is one for each processor.
+    /// Threads that serve requests of all mounts, at least 1: as many as the mount that asks for most says; over
+    /// io_uring it is one for each processor.
     pub threads: usize,
     /// Capabilities wanted; what the kernel lacks is done without.
     pub wanted: InitFlags,
@@ -99,14 +96,20 @@ impl Kernel {
 /// A mount that is being served.
 #[derive(Debug)]
 pub struct Session {
-    supervisor: JoinHandle<io::Result<()>>,
+    end: Arc<End>,
 }
 
-/// What all serving threads share.
+/// How serving ended, once it has.
+#[derive(Debug, Default)]
+struct End {
+    outcome: Mutex<Option<io::Result<()>>>,
+    told: Condvar,
+}
+
+/// What all that serve a mount share.
 struct Server<F> {
     filesystem: F,
     agreed: InitFlags,
-    request_max: u32,
     runtime: Handle,
 }
 
@@ -117,30 +120,44 @@ impl Session {
     /// # Errors
     /// What the device said; `Unsupported` when the kernel's protocol is too old (before Linux 5.4).
     pub fn start<F: Filesystem>(filesystem: F, device: OwnedFd, config: Config, runtime: Handle) -> io::Result<Self> {
+        let readers = Readers::get(config.threads)?;
         let first = Arc::new(Connection::new(device));
         let mut rings = None;
         let agreed = handshake(&first, &config, || {
-            let started = start_rings::<F>(&first, config.request_max);
-            rings = started.inspect_err(|error| tracing::warn!("FUSE over io_uring: {error}")).ok();
+            let Some(turn) = RingTurn::take() else { return false };
+            let started = start_rings(&first, config.request_max);
+            let started = started.inspect_err(|error| tracing::warn!("FUSE over io_uring: {error}"));
+            rings = started.ok().map(|threads| (threads, turn));
             rings.is_some()
         })?;
-        let server = Arc::new(Server { filesystem, agreed, request_max: config.request_max, runtime });
+        let server = Arc::new(Server { filesystem, agreed, runtime });
         server.filesystem.started(Kernel { connection: Arc::downgrade(&first), agreed });
-        let threads = if let Some(rings) = rings {
+        let end = Arc::new(End::default());
+        if let Some((rings, turn)) = rings {
             tracing::debug!("{} threads serve a mount over io_uring", rings.len());
             // The kernel waits for all of them.
-            rings.into_iter().filter_map(|ring| ring.serve(server.clone())).collect()
+            let threads: Vec<_> = rings.into_iter().filter_map(|ring| ring.serve(server.clone())).collect();
+            let tell = end.clone();
+            Builder::new().name("fuse".into()).spawn(move || {
+                let mut outcome = Ok(());
+                for thread in threads {
+                    let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("a serving thread panicked")));
+                    outcome = outcome.and(ended);
+                }
+                drop(turn);
+                finish(&server, &tell, outcome);
+            })?;
         } else {
-            start_readers(&server, &first, config.threads)?
-        };
-        drop(first);
-        let supervisor = Builder::new().name("fuse".into()).spawn(move || supervise(server, threads))?;
-        Ok(Self { supervisor })
+            let length = config.request_max as usize + wire::REQUEST_EXTRA;
+            let (own, tell) = (server.clone(), end.clone());
+            readers.add(first, server, length, Box::new(move |outcome| finish_elsewhere(own, tell, outcome)))?;
+        }
+        Ok(Self { end })
     }
 
     /// Whether the mount is gone and its last request answered.
     pub fn is_finished(&self) -> bool {
-        self.supervisor.is_finished()
+        self.end.outcome.lock().is_some()
     }
 
     /// Waits until the mount is gone.
@@ -148,42 +165,83 @@ impl Session {
     /// # Errors
     /// What ended serving, other than unmounting.
     pub fn join(self) -> io::Result<()> {
-        self.supervisor.join().unwrap_or_else(|_| Err(io::Error::other("the thread that serves the mount panicked")))
+        let mut outcome = self.end.outcome.lock();
+        loop {
+            match outcome.take() {
+                Some(outcome) => return outcome,
+                None => self.end.told.wait(&mut outcome),
+            }
+        }
+    }
+}
+
+/// Waits for what is still done for a mount that is gone, and says that it is.
+fn finish<F: Filesystem>(server: &Arc<Server<F>>, end: &End, outcome: io::Result<()>) {
+    // Tasks that have answered may still have something to put away.
+    server.runtime.block_on(async {
+        while Arc::strong_count(server) > 1 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    server.filesystem.gone();
+    *end.outcome.lock() = Some(outcome);
+    end.told.notify_all();
+}
+
+/// As [`finish`], on a thread that may wait: those that serve must not.
+fn finish_elsewhere<F: Filesystem>(server: Arc<Server<F>>, end: Arc<End>, outcome: io::Result<()>) {
+    let runtime = server.runtime.clone();
+    let work = Arc::new(Mutex::new(Some((server, end, outcome))));
+    let own = work.clone();
+    let finish = move || {
+        let taken = own.lock().take();
+        if let Some((server, end, outcome)) = taken {
+            finish(&server, &end, outcome);
+        }
+    };
+    if let Err(error) = Builder::new().name("fuse-end".into()).spawn(finish.clone()) {
+        tracing::debug!("starting a thread for a mount's end: {error}");
+        runtime.spawn_blocking(finish);
     }
 }
 
 type Thread = JoinHandle<io::Result<()>>;
 
-/// Starts threads that read `/dev/fuse`; fewer than `count` will do.
-fn start_readers<F: Filesystem>(
-    server: &Arc<Server<F>>,
-    first: &Arc<Connection>,
-    count: usize,
-) -> io::Result<Vec<Thread>> {
-    let mut threads = Vec::new();
-    for index in 0..count.max(1) {
-        // One descriptor for all works too, with more waiting for its lock.
-        let own = if index == 0 { None } else { first.cloned().ok().map(Arc::new) };
-        let (server, connection) = (server.clone(), own.unwrap_or_else(|| first.clone()));
-        match Builder::new().name(format!("fuse-{index}")).spawn(move || server.read(&connection)) {
-            Ok(thread) => threads.push(thread),
-            Err(error) if threads.is_empty() => return Err(error),
-            Err(error) => tracing::warn!("starting a thread to serve a mount: {error}"),
-        }
+/// Mounts that have rings. Each takes threads, and places for requests that may come to hold [`RING_BYTES`]: so they are
+/// for the first few, where most machines have all of theirs, and further mounts are read through `/dev/fuse`.
+static RINGS: AtomicUsize = AtomicUsize::new(0);
+/// Mounts with rings at a time, however much memory there is.
+const RINGS_MAX: usize = 8;
+/// Memory to have for requests that wait (`set_waiting_bytes`) for each mount with rings.
+const RING_BYTES: usize = 8 << 20;
+
+/// The right of one mount to have rings.
+struct RingTurn;
+
+impl RingTurn {
+    fn take() -> Option<Self> {
+        let most = (waiting_bytes() / RING_BYTES).min(RINGS_MAX);
+        let more = |taken: usize| (taken < most).then_some(taken + 1);
+        RINGS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).ok().map(|_| Self)
     }
-    Ok(threads)
+}
+
+impl Drop for RingTurn {
+    fn drop(&mut self) {
+        RINGS.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// A thread that has its ring and waits for the file system that it shall serve.
-struct RingThread<F> {
-    go: SyncSender<Arc<Server<F>>>,
+struct RingThread {
+    go: SyncSender<Arc<dyn Serve>>,
     thread: Thread,
 }
 
-impl<F: Filesystem> RingThread<F> {
+impl RingThread {
     /// Starts one, and returns when it has its ring.
     fn start(name: String, ring: impl FnOnce() -> io::Result<Ring> + Send + 'static) -> io::Result<Self> {
-        let (go, wait) = sync_channel::<Arc<Server<F>>>(1);
+        let (go, wait) = sync_channel::<Arc<dyn Serve>>(1);
         let (tell, told) = sync_channel(1);
         let thread = Builder::new().name(name).spawn(move || {
             let ring = match ring() {
@@ -199,20 +257,20 @@ impl<F: Filesystem> RingThread<F> {
                 ring.unused();
                 return Ok(());
             };
-            let _entered = server.runtime.enter();
-            ring.run(&Leases(&server)).inspect_err(|error| tracing::error!("FUSE over io_uring: {error}"))
+            let _entered = server.runtime().enter();
+            ring.run(&server).inspect_err(|error| tracing::error!("FUSE over io_uring: {error}"))
         })?;
         told.recv().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))?;
         Ok(Self { go, thread })
     }
 
-    fn serve(self, server: Arc<Server<F>>) -> Option<Thread> {
+    fn serve(self, server: Arc<dyn Serve>) -> Option<Thread> {
         self.go.send(server).ok().map(|()| self.thread)
     }
 }
 
 /// Starts threads with a ring for each. All of them, or none: the kernel sends requests to each processor's queue.
-fn start_rings<F: Filesystem>(connection: &Arc<Connection>, request_max: u32) -> io::Result<Vec<RingThread<F>>> {
+fn start_rings(connection: &Arc<Connection>, request_max: u32) -> io::Result<Vec<RingThread>> {
     let mut threads = Vec::new();
     for (index, queues) in ring::queues().into_iter().enumerate() {
         let (places, pair) = ring::places(&queues, request_max as usize)?;
@@ -232,203 +290,22 @@ fn start_rings<F: Filesystem>(connection: &Arc<Connection>, request_max: u32) ->
     Ok(threads)
 }
 
-fn supervise<F: Filesystem>(server: Arc<Server<F>>, threads: Vec<Thread>) -> io::Result<()> {
-    let mut outcome = Ok(());
-    for thread in threads {
-        let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("a serving thread panicked")));
-        outcome = outcome.and(ended);
-    }
-    // Tasks that have answered may still have something to put away.
-    server.runtime.block_on(async {
-        while Arc::strong_count(&server) > 1 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    });
-    server.filesystem.gone();
-    outcome
-}
-
-/// A request's bytes behind its header.
-enum Message {
-    /// Small ones are copied, so that their place is free for the answer: first part and rest, and where that begins.
-    Copied(Vec<u8>, usize),
-    InPlace(Arc<Lease>),
-}
-
-impl Message {
-    fn new(header: &InHeader, lease: &Arc<Lease>) -> Option<Self> {
-        let Body(first, rest) = lease.body(header)?;
-        if rest.len() > COPIED_MAX {
-            return Some(Self::InPlace(lease.clone()));
-        }
-        Some(Self::Copied([first, rest].concat(), first.len()))
-    }
-
-    fn body(&self, header: &InHeader) -> Body<'_> {
-        match self {
-            Self::Copied(bytes, first) => Body(&bytes[..*first], &bytes[*first..]),
-            Self::InPlace(lease) => lease.body(header).unwrap_or_default(),
-        }
-    }
-}
-
-/// Takes requests from rings.
-struct Leases<'a, F>(&'a Arc<Server<F>>);
-
-impl<F: Filesystem> Leases<'_, F> {
-    fn task(&self, header: InHeader, message: Message, reply: Option<Reply>) -> Task {
-        let server = self.0.clone();
-        Box::pin(async move { server.serve(&header, message.body(&header), reply).await })
-    }
-}
-
-impl<F: Filesystem> Receiver for Leases<'_, F> {
-    fn leased(&self, header: InHeader, lease: Arc<Lease>) -> Task {
-        let message = Message::new(&header, &lease);
-        let reply = Reply::leased(lease, header.unique);
-        match message {
-            Some(message) => self.task(header, message, Some(reply)),
-            None => Box::pin(async {
-                tracing::error!("the kernel sent a request whose lengths do not fit each other");
-                reply.error(Errno::IO);
-            }),
-        }
-    }
-
-    fn read(&self, message: &[u8], connection: &Arc<Connection>) -> Option<Task> {
-        let (header, body, reply) = understood(connection, message)?;
-        Some(self.task(header, Message::Copied(body.0.to_vec(), body.0.len()), reply))
-    }
-}
-
-/// The parts of a message of `/dev/fuse`, and the right to answer it.
-fn understood<'a>(connection: &Arc<Connection>, message: &'a [u8]) -> Option<(InHeader, Body<'a>, Option<Reply>)> {
-    let Some((header, body)) = operation::split(message) else {
-        tracing::error!("the kernel sent {} bytes that are no request", message.len());
-        return None;
-    };
-    let reply = (!operation::is_silent(&header)).then(|| Reply::new(connection.clone(), header.unique));
-    Some((header, body, reply))
-}
-
-fn complain(header: &InHeader) {
-    tracing::error!("request {} of node {} panicked; this is a bug", header.opcode, header.nodeid);
-}
-
-impl<F: Filesystem> Server<F> {
-    fn read(&self, connection: &Arc<Connection>) -> io::Result<()> {
-        let mut pages = Pages::new(PAGE + self.request_max as usize + wire::REQUEST_EXTRA);
-        let buffer = &mut pages[PAGE - WRITE_HEADERS..];
-        while let Some(length) = connection.receive(buffer)? {
-            let Some((header, body, reply)) = understood(connection, &buffer[..length]) else { continue };
-            // A panic would take the thread along, and after a few of them the mount would hang.
-            let served = AssertUnwindSafe(|| self.runtime.block_on(self.serve(&header, body, reply)));
-            if panic::catch_unwind(served).is_err() {
-                complain(&header);
-            }
-        }
-        Ok(())
-    }
-
-    async fn serve(&self, header: &InHeader, body: Body<'_>, reply: Option<Reply>) {
+impl<F: Filesystem> Serve for Server<F> {
+    fn task(self: Arc<Self>, header: InHeader, message: Message, reply: Option<Reply>) -> Task {
         let extended = self.agreed.contains(InitFlags::SETXATTR_EXT);
-        match operation::parse(header, body, extended) {
-            Ok(request) => self.filesystem.serve(request, reply).await,
-            Err(error) => {
-                if let Some(reply) = reply {
-                    reply.error(error);
+        Box::pin(async move {
+            match operation::parse(&header, message.body(&header), extended) {
+                Ok(request) => self.filesystem.serve(request, reply).await,
+                Err(error) => {
+                    if let Some(reply) = reply {
+                        reply.error(error);
+                    }
                 }
             }
-        }
+        })
     }
-}
 
-/// The first request of a mount says what the kernel can; the answer says what is wanted of it.
-/// `rings` prepares for requests over io_uring, when both want that, and says whether it can.
-fn handshake(connection: &Arc<Connection>, config: &Config, mut rings: impl FnMut() -> bool) -> io::Result<InitFlags> {
-    let mut buffer = vec![0; config.request_max as usize + wire::REQUEST_EXTRA];
-    loop {
-        let gone = || io::Error::new(io::ErrorKind::NotConnected, "it was unmounted before it was served");
-        let length = connection.receive(&mut buffer)?.ok_or_else(gone)?;
-        let unknown = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's first words are not understood");
-        let (header, body) = operation::split(&buffer[..length]).ok_or_else(unknown)?;
-        let mut reply = Reply::new(connection.clone(), header.unique);
-        if header.opcode != opcode::INIT {
-            reply.error(Errno::IO);
-            return Err(unknown());
-        }
-        let (init, more) = wire::InitIn::read_from_prefix(body.0).map_err(|_| unknown())?;
-        if init.major > wire::MAJOR {
-            // It will ask again in our version.
-            let ours = wire::InitOut { major: wire::MAJOR, minor: wire::MINOR, ..Default::default() };
-            reply.say(0, &[ours.as_bytes()]);
-            continue;
-        }
-        if init.major < wire::MAJOR || init.minor < wire::MINOR_LEAST {
-            reply.error(Errno::PROTO);
-            let said = format!("the kernel speaks FUSE {}.{}; Linux 5.4 or later is needed", init.major, init.minor);
-            return Err(io::Error::new(io::ErrorKind::Unsupported, said));
-        }
-        let (agreed, answer) = agree(&init, more, config, &mut rings);
-        reply.say(0, &[answer.as_bytes()]);
-        return Ok(agreed);
-    }
-}
-
-fn agree(
-    init: &wire::InitIn,
-    more: &[u8],
-    config: &Config,
-    rings: &mut impl FnMut() -> bool,
-) -> (InitFlags, wire::InitOut) {
-    let offered = InitFlags(init.flags.into());
-    let extended = offered.contains(InitFlags::INIT_EXT);
-    let high = wire::InitInMore::read_from_prefix(more).map_or(0, |(more, _)| more.flags2);
-    let offered = if extended { InitFlags(offered.0 | u64::from(high) << 32) } else { offered };
-    let always = InitFlags::BIG_WRITES | InitFlags::MAX_PAGES | InitFlags::INIT_EXT;
-    let mut agreed = offered.and(config.wanted | always);
-    if agreed.contains(InitFlags::OVER_IO_URING) && !rings() {
-        agreed = agreed.without(InitFlags::OVER_IO_URING);
-    }
-    let answer = wire::InitOut {
-        major: wire::MAJOR,
-        minor: wire::MINOR,
-        max_readahead: init.max_readahead.min(config.readahead_max),
-        flags: agreed.0 as u32,
-        max_background: config.background_max,
-        // Where the kernel calls the mount congested; its own choice is the same part.
-        congestion_threshold: config.background_max / 4 * 3,
-        max_write: config.request_max,
-        // Times are exact to the nanosecond.
-        time_gran: 1,
-        max_pages: (config.request_max / PAGE as u32).min(u16::MAX.into()) as u16,
-        flags2: (agreed.0 >> 32) as u32,
-        ..Default::default()
-    };
-    (agreed, answer)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_both_want_is_agreed() {
-        let config = Config {
-            threads: 1,
-            wanted: InitFlags::ASYNC_READ | InitFlags::POSIX_ACL | InitFlags(1 << 33),
-            request_max: 1 << 20,
-            readahead_max: 1 << 20,
-            background_max: 64,
-        };
-        let offered = InitFlags::ASYNC_READ | InitFlags::MAX_PAGES | InitFlags::INIT_EXT;
-        let init = wire::InitIn { major: 7, minor: 40, max_readahead: 128 << 10, flags: offered.0 as u32 };
-        let more = wire::InitInMore { flags2: 2, ..Default::default() };
-        let (agreed, answer) = agree(&init, more.as_bytes(), &config, &mut || true);
-        assert_eq!(agreed, offered | InitFlags(1 << 33));
-        assert_eq!((answer.max_readahead, answer.max_pages, answer.flags2), (128 << 10, 256, 2));
-        // Without more than 32 flags, what is there is no word of flags.
-        let init = wire::InitIn { flags: InitFlags::ASYNC_READ.0 as u32, ..init };
-        assert_eq!(agree(&init, more.as_bytes(), &config, &mut || true).0, InitFlags::ASYNC_READ);
+    fn runtime(&self) -> &Handle {
+        &self.runtime
     }
 }
