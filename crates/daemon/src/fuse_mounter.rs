@@ -351,7 +351,17 @@ impl Mounted for FuseMount {
         let asked = self.how.options.iter().rev().find(|option| *option == "ro" || *option == "rw");
         let read_only = asked.map_or_else(|| crate::mount_plan::read_only(report), |option| option == "ro");
         let how = HowToMount { read_only, ..self.how.clone() };
-        flags(report, &how) == self.flags
+        let wanted = flags(report, &how);
+        let Flags { read_only, devices, setuid, exec, .. } = wanted;
+        if wanted != self.flags && (Flags { devices, setuid, exec, ..self.flags }) == wanted {
+            // The kernel shows it read-only when the file system is, whatever the property says.
+            let (mount, read_only) = (self.mount.clone(), read_only || self.zpl.read_only_reason().is_some());
+            let set = tokio::task::spawn_blocking(move || mount.set_flags(read_only, devices, setuid, exec)).await;
+            if set.unwrap_or(false) {
+                self.flags = wanted;
+            }
+        }
+        wanted == self.flags
     }
 
     fn renamed(&mut self, name: &str) {

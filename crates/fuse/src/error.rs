@@ -34,6 +34,21 @@ pub enum FuseError {
         .0.display()
     )]
     Nested(PathBuf),
+    /// Each mount takes a descriptor, and what is left is kept for everything else.
+    #[error(
+        "cannot mount at {}: the daemon may have {limit} files open, each mounted file system takes one, and the last \
+         {kept} are kept for devices and commands; raise its hard limit ('ulimit -Hn', or 'LimitNOFILE=' of its \
+         service) and start it anew",
+        mountpoint.display()
+    )]
+    NoDescriptors {
+        /// Where it was to be mounted.
+        mountpoint: PathBuf,
+        /// Descriptors that the process may have.
+        limit: u64,
+        /// Those that are kept.
+        kept: u64,
+    },
     /// The mount point is no directory.
     #[error("cannot mount at {}: {source}", mountpoint.display())]
     BadMountpoint {

@@ -9,7 +9,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use platter_transport::{DEVICE, Session};
 use platter_zpl::Zpl;
+use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
@@ -36,6 +37,9 @@ const FUSE_MAGIC: u64 = 0x6573_5546;
 /// most; what takes longer is kept alive by somebody.
 const END_WAIT: Duration = Duration::from_secs(30);
 
+/// Descriptors that mounts leave for devices, clients and files of the daemon.
+const DESCRIPTORS_KEPT: u64 = 64;
+
 /// A mounted file system.
 #[derive(Debug)]
 pub struct Mount {
@@ -48,8 +52,8 @@ pub struct Mount {
     ended: tokio::sync::watch::Receiver<bool>,
 }
 
-/// Mounts `zpl` at `mountpoint` (an existing directory). Requests are served on threads of their own, which wait for
-/// the engine on `runtime`; it must outlive the mount.
+/// Mounts `zpl` at `mountpoint` (an existing directory). Requests are served on threads that all mounts share; what
+/// waits for the engine goes on on `runtime`, which must outlive the mount.
 ///
 /// # Errors
 /// See [`FuseError`].
@@ -63,6 +67,7 @@ pub fn mount(
     if !Path::new(DEVICE).exists() {
         return Err(FuseError::NoDevice);
     }
+    check_descriptors(&mountpoint)?;
     let posix_acl = zpl.has_posix_acl();
     let (end, ended) = tokio::sync::watch::channel(false);
     let fs = PlatterFs::new(zpl, runtime.clone(), options.cache_absent, end);
@@ -78,11 +83,36 @@ pub fn mount(
         }
         FuseError::Mount { what: options.source.clone(), mountpoint: mountpoint.clone(), source }
     })?;
-    let device = mountinfo::find(&mountpoint).filter(mountinfo::MountInfo::is_ours).map(|found| found.device);
+    // Before Linux 5.8 the table is the only one to tell.
+    let listed = || mountinfo::find(&mountpoint).filter(mountinfo::MountInfo::is_ours).map(|found| found.device);
+    let device = device_at(&mountpoint).or_else(listed);
     if let Some(device) = device.as_deref().filter(|_| direct) {
         terms::set_readahead(device);
     }
     Ok(Mount { mountpoint, device, direct, session: Mutex::new(Some(session)), ended })
+}
+
+/// Refuses while there is still room for everything else: the system gives the lowest number that is free.
+fn check_descriptors(mountpoint: &Path) -> Result<()> {
+    let Some(limit) = rustix::process::getrlimit(rustix::process::Resource::Nofile).current else { return Ok(()) };
+    let next = OpenOptions::new().read(true).open("/dev/null").map(|file| file.as_raw_fd() as u64);
+    match next {
+        Ok(next) if next + DESCRIPTORS_KEPT <= limit => Ok(()),
+        Err(error) if error.raw_os_error() != Some(Errno::MFILE.raw_os_error()) => Ok(()),
+        _ => {
+            let mountpoint = mountpoint.to_owned();
+            Err(FuseError::NoDescriptors { mountpoint, limit, kept: DESCRIPTORS_KEPT })
+        }
+    }
+}
+
+/// The device number (`major:minor`) of the topmost file system at `mountpoint`, if it begins there. Asks the kernel
+/// alone, of this one: the table of all mounts is long where there are many.
+fn device_at(mountpoint: &Path) -> Option<String> {
+    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let found = rustix::fs::statx(rustix::fs::CWD, mountpoint, flags, StatxFlags::empty()).ok()?;
+    let is_root = found.stx_attributes & found.stx_attributes_mask & StatxAttributes::MOUNT_ROOT;
+    (!is_root.is_empty()).then(|| format!("{}:{}", found.stx_dev_major, found.stx_dev_minor))
 }
 
 /// The mount point's real path. What a process that died left mounted there is cleared away first.
@@ -117,17 +147,21 @@ fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd> 
     };
     let device = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(failed)?;
     let data = terms::mount_data(&device, options.allow_other);
-    let flags = [
-        (options.read_only, MountFlags::RDONLY),
-        (!options.devices, MountFlags::NODEV),
-        (!options.setuid, MountFlags::NOSUID),
-        (!options.exec, MountFlags::NOEXEC),
-    ];
-    let flags = flags.into_iter().filter(|(set, _)| *set).fold(MountFlags::empty(), |all, (_, flag)| all | flag);
+    let flags = mount_flags(options.read_only, options.devices, options.setuid, options.exec);
     let kind = format!("fuse.{SUBTYPE}");
     rustix::mount::mount(options.source.as_str(), mountpoint, kind, flags, data.as_c_str())
         .map_err(|error| failed(error.into()))?;
     Ok(device.into())
+}
+
+fn mount_flags(read_only: bool, devices: bool, setuid: bool, exec: bool) -> MountFlags {
+    let flags = [
+        (read_only, MountFlags::RDONLY),
+        (!devices, MountFlags::NODEV),
+        (!setuid, MountFlags::NOSUID),
+        (!exec, MountFlags::NOEXEC),
+    ];
+    flags.into_iter().filter(|(set, _)| *set).fold(MountFlags::empty(), |all, (_, flag)| all | flag)
 }
 
 fn mount_with_helper(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd> {
@@ -181,6 +215,20 @@ impl Mount {
         self.session.try_lock().is_none_or(|session| session.as_ref().is_some_and(|s| !s.is_finished()))
     }
 
+    /// Changes what the kernel honours in the mount, in use or not: device nodes, set-id bits, programs. `read_only` says
+    /// what it is, and stays. `false` when that cannot be had but by a new mount (for an ordinary user, or when it is
+    /// covered). Blocks; call it on a thread that may.
+    pub fn set_flags(&self, read_only: bool, devices: bool, setuid: bool, exec: bool) -> bool {
+        // Held, so that nobody unmounts it meanwhile.
+        let session = self.session.lock();
+        if !self.direct || session.is_none() || self.device.is_none() || device_at(&self.mountpoint) != self.device {
+            return false;
+        }
+        // With `BIND` it is about this mount and not about the file system: the kernel asks nobody.
+        let flags = MountFlags::BIND | mount_flags(read_only, devices, setuid, exec);
+        rustix::mount::mount_remount(&self.mountpoint, flags, c"").is_ok()
+    }
+
     /// Waits until the kernel's side is gone, whoever unmounted it.
     pub async fn gone(&self) {
         let mut ended = self.ended.clone();
@@ -215,6 +263,9 @@ impl Mount {
 
     /// Whether `umount(2)` of the mount point would meet this mount; `false` when it is not mounted there any more.
     fn is_at_its_place(&self) -> Result<bool> {
+        if self.device.is_some() && device_at(&self.mountpoint) == self.device {
+            return Ok(true);
+        }
         let all = mountinfo::all();
         let mut here = all.iter().rev().filter(|found| found.mountpoint == self.mountpoint);
         let is_this = |found: &mountinfo::MountInfo| found.is_ours() && Some(&found.device) == self.device.as_ref();
