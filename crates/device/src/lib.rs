@@ -24,6 +24,7 @@ pub mod signatures;
 pub mod slot;
 pub mod source;
 pub mod window;
+mod zeros;
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -41,6 +42,7 @@ pub use memory::MemDevice;
 pub use slot::{Assembly, ReadSlot};
 pub use source::{DeviceSource, PathKind, SystemDevices};
 pub use window::WindowDevice;
+pub use zeros::release_zeros;
 
 /// Sector sizes of a device, in bytes; they decide the ashift of a new vdev.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

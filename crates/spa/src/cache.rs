@@ -1,11 +1,12 @@
 //! The block cache: logical contents by physical identity.
 //!
 //! Invariants: an entry's contents matched its pointer's checksum when it was inserted; entries are keyed by address
-//! *and* birth, so that space which was freed and reused can never give old contents; the weight is the contents'
-//! bytes.
+//! *and* birth, so that space which was freed and reused can never give old contents; the weight is the memory that the
+//! contents take.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use platter_buffer::Buf;
@@ -52,14 +53,19 @@ struct Entry {
     /// The object set that it was last written or read for.
     objset: ObjectId,
     is_metadata: bool,
+    /// Bytes of memory.
+    weight: u64,
 }
+
+/// What an entry takes beside its contents, bytes.
+const OVERHEAD: u64 = 128;
 
 #[derive(Clone)]
 struct ByBytes;
 
 impl Weighter<Key, Entry> for ByBytes {
     fn weight(&self, _key: &Key, entry: &Entry) -> u64 {
-        entry.contents.len() as u64 + 128
+        entry.weight
     }
 }
 
@@ -77,6 +83,8 @@ impl Caching {
 /// hasher it would be chance, and no simulation would replay.
 type Hashing = FxBuildHasher;
 
+/// Bytes that a cache may hold at least.
+const CAPACITY_LEAST: u64 = 1 << 20;
 /// Bytes that share a lock. A block must fit in several times: it is not kept if its part is too small for it.
 const PART: u64 = 64 << 20;
 /// More parts than this are of no use to any number of processors.
@@ -87,12 +95,14 @@ pub struct BlockCache {
     entries: Cache<Key, Entry, ByBytes, Hashing>,
     /// Object sets of which not everything is remembered.
     choosy: RwLock<BTreeMap<u64, Caching>>,
+    /// Bytes that were ever taken in.
+    taken_in: AtomicU64,
 }
 
 impl BlockCache {
     /// A cache of at most `bytes`.
     pub fn new(bytes: u64) -> Self {
-        let bytes = bytes.max(1 << 20);
+        let bytes = bytes.max(CAPACITY_LEAST);
         let options = OptionsBuilder::new()
             .estimated_items_capacity((bytes / (32 << 10)).clamp(64, 1 << 20) as usize)
             .weight_capacity(bytes)
@@ -101,7 +111,7 @@ impl BlockCache {
             .build()
             .expect("both capacities are given");
         let entries = Cache::with_options(options, ByBytes, FxBuildHasher, DefaultLifecycle::default());
-        Self { entries, choosy: RwLock::default() }
+        Self { entries, choosy: RwLock::default(), taken_in: AtomicU64::new(0) }
     }
 
     /// What is remembered of object set `objset` from now on; what no longer is worth it is forgotten.
@@ -139,7 +149,11 @@ impl BlockCache {
         let is_metadata = bp.level() > 0 || types::is_metadata(bp.object_type());
         let caching = self.choosy.read().get(&objset.0).copied().unwrap_or_default();
         if let Some(key) = Self::key(bp).filter(|_| caching.keeps(is_metadata)) {
-            self.entries.insert(key, Entry { contents, objset, is_metadata });
+            // An object set has several indirect blocks that are all zeros but for a pointer or two.
+            let zeros = if bp.level() > 0 { platter_device::release_zeros(&contents) } else { 0 };
+            let weight = (contents.len() - zeros) as u64 + OVERHEAD;
+            self.taken_in.fetch_add(weight, Ordering::Relaxed);
+            self.entries.insert(key, Entry { contents, objset, is_metadata, weight });
         }
     }
 
@@ -159,6 +173,21 @@ impl BlockCache {
     pub fn bytes(&self) -> u64 {
         self.entries.weight()
     }
+
+    /// Bytes that may be held.
+    pub fn capacity(&self) -> u64 {
+        self.entries.capacity()
+    }
+
+    /// Lets it hold at most `bytes` from now on; what is too much goes at once.
+    pub fn set_capacity(&self, bytes: u64) {
+        self.entries.set_capacity(bytes.max(CAPACITY_LEAST));
+    }
+
+    /// Bytes that were ever taken in, which tells how much the cache is used: what was not there, and what was written.
+    pub fn taken_in(&self) -> u64 {
+        self.taken_in.load(Ordering::Relaxed)
+    }
 }
 
 #[cfg(test)]
@@ -173,10 +202,13 @@ mod tests {
         let contents = Buf::zeroed(BLOCK as usize);
         let count = PARTS * PART / BLOCK * 7 / 10;
         let key = |index| Key { vdev: 0, offset: index * BLOCK * 7 / 6 / 4096 * 4096, birth: 7 };
-        let entry = Entry { contents, objset: ObjectId(54), is_metadata: false };
+        let entry = Entry { contents, objset: ObjectId(54), is_metadata: false, weight: BLOCK + OVERHEAD };
         (0..count).for_each(|index| cache.entries.insert(key(index), entry.clone()));
         let there = (0..count).filter(|&index| cache.entries.get(&key(index)).is_some()).count();
         assert_eq!(there as u64, count);
         assert!(cache.bytes() > count * BLOCK);
+        // Another pool needs it more.
+        cache.set_capacity(2 * PART);
+        assert!(cache.bytes() <= 2 * PART, "{}", cache.bytes());
     }
 }

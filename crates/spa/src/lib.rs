@@ -17,7 +17,7 @@ mod vdev_table;
 mod write;
 
 pub use allocator::{Allocator, Geometry, Group};
-pub use cache::Caching;
+pub use cache::{BlockCache, Caching};
 pub use gang_read::free_gang;
 pub use metaslab::Metaslab;
 pub use range_set::{RangeError, RangeSet};
