@@ -41,15 +41,23 @@ impl MemoryLimit {
         Self { bytes }
     }
 
-    /// Block cache of a pool: a quarter.
+    /// What the daemon cannot do without.
+    pub const LEAST: Self = Self { bytes: 96 << 20 };
+
+    /// Block cache of all pools together: a quarter.
     pub fn cache_bytes(self) -> u64 {
         self.bytes / 4
     }
 
-    /// Dirty data of a pool before writers wait: a tenth, at most 1 GiB (`zfs_dirty_data_max_percent`), at least 32
-    /// MiB.
+    /// Dirty data of all pools together before writers wait: a tenth, at most 1 GiB (`zfs_dirty_data_max_percent`). On
+    /// its way to disk it may take several times as much.
     pub fn dirty_bytes_max(self) -> u64 {
-        (self.bytes / 10).clamp(32 << 20, 1 << 30)
+        (self.bytes / 10).clamp(8 << 20, 1 << 30)
+    }
+
+    /// Data of requests that wait: a thirty-second, at most 128 MiB.
+    pub fn waiting_bytes_max(self) -> u64 {
+        (self.bytes / 32).min(128 << 20)
     }
 }
 
@@ -167,6 +175,7 @@ pub fn environment(maker: Arc<dyn FilesystemMaker>) -> std::io::Result<Environme
     let memory = MemoryLimit::of_this_process();
     // A group begins to be written at a fifth of it.
     platter_buffer::set_idle_max((memory.dirty_bytes_max() / 4) as usize);
+    platter_fuse::set_waiting_bytes(memory.waiting_bytes_max() as usize);
     Ok(Environment {
         clock: Arc::new(SystemClock),
         maker,
@@ -181,6 +190,7 @@ pub fn environment(maker: Arc<dyn FilesystemMaker>) -> std::io::Result<Environme
         }),
         multihost_interval_ms: multihost_interval(std::env::var("PLATTER_MULTIHOST_INTERVAL").ok().as_deref()),
         events: Arc::default(),
+        memory: Arc::default(),
         txg_timeout_seconds: 5,
     })
 }
@@ -219,6 +229,6 @@ mod tests {
     fn dirty_data_stays_within_its_bounds() {
         assert_eq!(MemoryLimit { bytes: 64 << 30 }.dirty_bytes_max(), 1 << 30);
         assert_eq!(MemoryLimit { bytes: 4 << 30 }.dirty_bytes_max(), (4 << 30) / 10);
-        assert_eq!(MemoryLimit { bytes: 64 << 20 }.dirty_bytes_max(), 32 << 20);
+        assert_eq!(MemoryLimit { bytes: 64 << 20 }.dirty_bytes_max(), 8 << 20);
     }
 }

@@ -291,7 +291,7 @@ pub async fn create(environment: Environment, request: &CreateRequest) -> Result
     let targets = label_targets(&plan.root, &leaf_devices);
     labels::wipe(&targets).await.map_err(PoolError::Unavailable)?;
 
-    let store = Store::new(vdevs.clone(), environment.cache_bytes);
+    let store = Store::new(vdevs.clone(), environment.cache_bytes / environment.memory.shares());
     store.set_cpu(environment.cpu.clone());
     {
         let mut allocator = store.state().allocator.lock();

@@ -11,6 +11,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::events::Events;
+use crate::memory::MemoryBudget;
 
 /// The time of day, for timestamps that end on disk.
 pub trait WallClock: Send + Sync + std::fmt::Debug + 'static {
@@ -63,10 +64,12 @@ pub struct Environment {
     pub hostid: u64,
     /// Who is told about heavy computation: nobody, unless time is simulated.
     pub cpu: Cpu,
-    /// Bytes of block cache for each pool.
+    /// Bytes of block cache for all pools together.
     pub cache_bytes: u64,
-    /// Dirty bytes a pool may hold before writers wait.
+    /// Dirty bytes that all pools together may hold before writers wait.
     pub dirty_bytes_max: u64,
+    /// How these are shared.
+    pub memory: Arc<MemoryBudget>,
     /// Finds and opens the devices.
     pub devices: Arc<dyn DeviceSource>,
     /// Milliseconds between two writes that show that a pool with `multihost` is in use (`zfs_multihost_interval`).

@@ -227,7 +227,7 @@ struct Opened {
 
 impl Opened {
     async fn new(environment: &Environment, vdevs: Vec<Option<Arc<TopVdev>>>, uberblock: &Uberblock) -> Result<Self> {
-        let store = Store::new(vdevs.clone(), environment.cache_bytes);
+        let store = Store::new(vdevs.clone(), environment.cache_bytes / environment.memory.shares());
         store.set_cpu(environment.cpu.clone());
         let gate = TxgGate::new(uberblock.txg.plus(1), environment.dirty_bytes_max);
         let accounting = Arc::new(Accounting::new(store.clone(), Txg(0)));

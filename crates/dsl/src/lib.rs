@@ -33,6 +33,7 @@ pub mod labels;
 mod limits;
 mod log_spacemaps;
 mod member_check;
+mod memory;
 mod mos;
 mod multihost;
 pub mod names;
@@ -63,6 +64,7 @@ pub use environment::{Environment, FilesystemMaker, FilesystemOptions, WallClock
 pub use error::{PoolError, Result};
 pub use events::{Event, EventValue, Events};
 pub use filesystem_space::FilesystemSpace;
+pub use memory::MemoryBudget;
 pub use platter_device::{DeviceSource, SystemDevices};
 pub use pool::Pool;
 pub use txgs::{TxgReport, TxgsReport};

@@ -52,6 +52,7 @@ impl Pool {
             core.store.suspension().set_mode(mode);
         }
         core.gate.obey(core.store.suspension().clone());
+        core.environment.memory.join(&core);
         events::watch(&core);
         for leaf in core.store.state().vdevs.iter().flatten().flat_map(|vdev| vdev.leaves()) {
             events::listen(&core, leaf);
@@ -528,6 +529,24 @@ impl Pool {
     pub async fn dataset(&self, name: &str) -> Result<DatasetReport> {
         let dataset = self.find(name)?;
         self.dataset_report(name, &dataset).await
+    }
+
+    /// What there is of a data set and its ancestors, topmost first: what decides where it is mounted, and how.
+    ///
+    /// # Errors
+    /// Damage in the MOS, unreadable blocks.
+    pub async fn lineage(&self, name: &str) -> Result<Vec<DatasetReport>> {
+        let ends = name.match_indices('/').map(|(at, _)| at).chain([name.len()]);
+        let find = |end: usize| self.find(&name[..end]).ok().map(|dataset| (&name[..end], dataset));
+        let there: Vec<_> = ends.filter_map(find).collect();
+        let reports = async {
+            let mut reports = Vec::with_capacity(there.len());
+            for (name, dataset) in &there {
+                reports.push(self.dataset_report(name, dataset).await?);
+            }
+            Ok(reports)
+        };
+        self.core.unless_suspended(reports).await
     }
 
     /// `zfs create` (one data set; the parent must exist).

@@ -81,6 +81,7 @@ async fn finish_group(core: &Arc<Core>, opened: &mut Opening) -> Result<()> {
     // Before anybody hears that the group is finished: who waited for it finds it there.
     core.txgs.add(course.end(core));
     core.gate.finish(txg);
+    core.environment.memory.look(core);
     Ok(())
 }
 

@@ -155,6 +155,7 @@ pub fn environment(seed: u64, devices: Arc<SimDevices>, clock: Arc<dyn platter_d
         devices,
         multihost_interval_ms: 1000,
         events: Arc::default(),
+        memory: Arc::default(),
         txg_timeout_seconds: 5,
     }
 }

@@ -8,6 +8,7 @@
 //! - a `Tx` begins only when the most that it may need on disk fits, with all that was promised before (see
 //!   [`crate::room`]): so a sync has the space for what its group holds.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use platter_ondisk::Txg;
@@ -32,7 +33,7 @@ struct State {
 #[derive(Debug)]
 pub struct TxgGate {
     state: std::sync::Mutex<State>,
-    dirty_max: u64,
+    dirty_max: AtomicU64,
     /// Woken when dirty data fell, or the pool was suspended.
     room: Notify,
     /// Woken when a holder left.
@@ -98,7 +99,7 @@ impl TxgGate {
                 suspended: None,
                 promises: Promises::new(),
             }),
-            dirty_max,
+            dirty_max: AtomicU64::new(dirty_max),
             room: Notify::new(),
             left: Notify::new(),
             wanted: Notify::new(),
@@ -209,7 +210,7 @@ impl TxgGate {
                 match state.promises.admit(most, net_free) {
                     Verdict::Never => return Err(ZioError::NoSpace),
                     Verdict::Later => state.sync_wanted = state.sync_wanted.max(state.open),
-                    Verdict::Fits if dirty < self.dirty_max => {
+                    Verdict::Fits if dirty < self.dirty_max() => {
                         let txg = state.open;
                         state.holders[slot(txg)] += 1;
                         state.promises.hold(most);
@@ -236,7 +237,7 @@ impl TxgGate {
         state.dirty[slot] += bytes;
         // Start syncing early, so that the device works while writers fill the next group
         // (zfs_dirty_data_sync_percent is 20 in OpenZFS).
-        if state.dirty[slot] >= self.dirty_max / 5 {
+        if state.dirty[slot] >= self.dirty_max() / 5 {
             state.sync_wanted = state.sync_wanted.max(txg);
             self.wanted.notify_one();
         }
@@ -252,7 +253,14 @@ impl TxgGate {
 
     /// Bytes that may wait for disk at most, about: who has begun may still add some.
     pub fn dirty_max(&self) -> u64 {
-        self.dirty_max
+        self.dirty_max.load(Ordering::Relaxed)
+    }
+
+    /// Lets so many bytes wait for disk from now on.
+    pub fn set_dirty_max(&self, bytes: u64) {
+        if self.dirty_max.swap(bytes, Ordering::Relaxed) < bytes {
+            self.room.notify_waiters();
+        }
     }
 
     /// Bytes waiting for disk in all groups.
@@ -327,7 +335,7 @@ impl TxgGate {
     /// Whether somebody asked for a group that is not yet on disk (or dirty data passed its threshold).
     pub fn sync_is_wanted(&self) -> bool {
         let state = self.state.lock().expect("txg state");
-        state.sync_wanted >= state.open || state.dirty.iter().sum::<u64>() >= self.dirty_max
+        state.sync_wanted >= state.open || state.dirty.iter().sum::<u64>() >= self.dirty_max()
     }
 
     /// Waits until a sync is wanted. For the sync loop only.

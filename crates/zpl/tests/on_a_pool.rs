@@ -63,6 +63,7 @@ fn environment() -> Environment {
         devices: Arc::new(SystemDevices::default()),
         multihost_interval_ms: 1000,
         events: Arc::default(),
+        memory: Arc::default(),
         txg_timeout_seconds: 5,
     }
 }
