@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::home::{Home, read, replace_file};
+use crate::home::{Home, read};
+use crate::mounts_file;
 
 /// Longest wait for a killed daemon to end.
 const DYING_LIMIT: Duration = Duration::from_secs(5);
@@ -61,22 +62,13 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Records which mounts exist now (mount point → data set).
-///
-/// # Errors
-/// When the file cannot be written.
-pub fn record(home: &Home, mounts: &BTreeMap<PathBuf, String>) -> std::io::Result<()> {
-    let text = serde_json::to_vec_pretty(mounts)?;
-    replace_file(&home.mounts_file(), &text)
-}
-
 /// Lets a killed daemon of this home end. One of its threads may have been waiting for an answer of its own mount
 /// (while it made a mount point inside, say) when it was killed: that thread waits on, and with it stay lock, socket
 /// and mount, so that nobody can start another and whoever asks waits forever. Cutting its mounts off ends the wait.
 pub fn release_dying(home: &Home) {
     let pid = read(&home.lock_file()).ok().and_then(|text| String::from_utf8_lossy(&text).trim().parse::<u32>().ok());
     let Some(pid) = pid.filter(|&pid| is_dying(pid)) else { return };
-    let recorded = recorded(home);
+    let recorded = mounts_file::read(home);
     for path in dead_among(&recorded, &system_mounts()) {
         // It says "busy" and cuts the connection all the same.
         let _ = rustix::mount::unmount(&path, rustix::mount::UnmountFlags::FORCE);
@@ -102,13 +94,9 @@ fn killed_with_threads(status: &str) -> bool {
     field("State:").starts_with('Z') && threads > 1 || pending("SigPnd:") || pending("ShdPnd:")
 }
 
-fn recorded(home: &Home) -> BTreeMap<PathBuf, String> {
-    read(&home.mounts_file()).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
-}
-
 /// Takes away what the previous daemon of this home left mounted; tells what it removed.
 pub fn clean(home: &Home) -> Vec<PathBuf> {
-    let mut dead = dead_among(&recorded(home), &system_mounts());
+    let mut dead = dead_among(&mounts_file::read(home), &system_mounts());
     // Inner mounts first.
     dead.sort_by_key(|path| std::cmp::Reverse(path.components().count()));
     dead.retain(|path| match detach(path) {
@@ -118,7 +106,7 @@ pub fn clean(home: &Home) -> Vec<PathBuf> {
             false
         }
     });
-    let _ = record(home, &BTreeMap::new());
+    mounts_file::forget(home);
     dead
 }
 

@@ -63,6 +63,12 @@ pub trait PoolHandle: Send + Sync + 'static {
     async fn clear(&self, device: Option<&str>) -> Result<()>;
     async fn change(&self, change: PoolChange) -> Result<Changed>;
     async fn datasets(&self) -> Result<Vec<DatasetReport>>;
+    async fn lineage(&self, name: &str) -> Result<Vec<DatasetReport>> {
+        let above = |report: &DatasetReport| {
+            name.strip_prefix(&report.name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        Ok(self.datasets().await?.into_iter().filter(above).collect())
+    }
     async fn create_dataset(&self, name: &str, properties: &BTreeMap<String, String>) -> Result<()>;
     async fn destroy_dataset(&self, name: &str) -> Result<()>;
     async fn rename_dataset(&self, old: &str, new: &str) -> Result<()>;
@@ -205,6 +211,10 @@ impl PoolHandle for RealPool {
 
     async fn datasets(&self) -> Result<Vec<DatasetReport>> {
         self.0.datasets().await
+    }
+
+    async fn lineage(&self, name: &str) -> Result<Vec<DatasetReport>> {
+        self.0.lineage(name).await
     }
 
     async fn create_dataset(&self, name: &str, properties: &BTreeMap<String, String>) -> Result<()> {

@@ -13,10 +13,11 @@ use tokio::sync::watch;
 use crate::api::ErrorBody;
 use crate::engine::{Engine, RealEngine};
 use crate::home::Home;
+use crate::machine::MemoryLimit;
 use crate::mounter::Mounter;
 use crate::server::{Context, router};
 use crate::state::Daemon;
-use crate::{dead_mounts, log, machine};
+use crate::{dead_mounts, log, machine, process};
 
 /// How long requests may take to finish after the daemon was told to stop.
 const GRACE: Duration = Duration::from_secs(10);
@@ -48,6 +49,13 @@ pub fn run(home: Home, detached: bool, parts: Parts) -> Result<(), ErrorBody> {
             .hint("stop it with 'platter daemon stop', or set PLATTER_HOME to another folder"));
     };
     log::start();
+    process::prepare();
+    let memory = MemoryLimit::of_this_process();
+    if memory.bytes < MemoryLimit::LEAST.bytes {
+        let [least, there] = [MemoryLimit::LEAST, memory].map(|limit| limit.bytes >> 20);
+        return Err(ErrorBody::new(format!("the daemon needs {least} MiB of memory; it may have {there} MiB"))
+            .hint("raise the limit of its control group (memory.max, 'MemoryMax=' of a service)"));
+    }
     let threads = std::thread::available_parallelism().map_or(4, |count| count.get().max(4));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)

@@ -31,6 +31,7 @@ use crate::engine::{Engine, PoolHandle};
 use crate::home::Home;
 use crate::machine::now_seconds;
 use crate::mounter::Mounter;
+use crate::mounts_file::MountsFile;
 use crate::pools_file::{self, RememberedPool};
 use mounts::ActiveMount;
 
@@ -63,6 +64,8 @@ pub struct Daemon {
     pools: RwLock<BTreeMap<String, Entry>>,
     unavailable: RwLock<BTreeMap<String, (RememberedPool, String)>>,
     mounts: RwLock<BTreeMap<String, ActiveMount>>,
+    /// What a daemon that comes after a crash has to take away.
+    recorded: MountsFile,
     admin: tokio::sync::Mutex<()>,
 }
 
@@ -122,11 +125,12 @@ impl Daemon {
         Self {
             engine,
             mounter,
-            home,
             started: now_seconds(),
             pools: RwLock::default(),
             unavailable: RwLock::default(),
             mounts: RwLock::default(),
+            recorded: MountsFile::open(&home),
+            home,
             admin: tokio::sync::Mutex::default(),
         }
     }

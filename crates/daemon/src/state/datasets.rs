@@ -127,7 +127,8 @@ impl Daemon {
             return Err(ErrorBody::new(format!("{what}: missing dataset name")));
         }
         let pool = self.pool(pool_name).map_err(|_| ErrorBody::new(format!("{what}: no such pool '{pool_name}'")))?;
-        let map = mount_plan::by_name(&self.reports(&pool, &what).await?);
+        // Of these alone: there may be thousands of others.
+        let map = mount_plan::by_name(&pool.lineage(name).await.map_err(|error| failed(&what, error))?);
         if call.dry_run {
             // As OpenZFS: the properties, not whether it could be made.
             pool.check_new_properties(&call.properties)

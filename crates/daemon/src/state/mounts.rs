@@ -1,6 +1,5 @@
 //! Mounting and unmounting. Every function here is called with `admin` held, except the reading ones.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +8,6 @@ use platter_dsl::report::DatasetReport;
 
 use super::{Answer, Daemon, failed};
 use crate::api::{ErrorBody, MountEntry, MountOutcome, MountRequest, Outcome, UnmountRequest};
-use crate::dead_mounts;
 use crate::mount_plan::{self, CanMount, Mountpoint};
 use crate::mounter::{HowToMount, Mounted, UnmountError};
 
@@ -87,30 +85,32 @@ impl Daemon {
 
     /// Forgets mounts that somebody took away with `umount(8)`. `admin` is held.
     async fn notice_gone(&self) {
-        let all: Vec<(String, ActiveMount)> =
-            self.mounts.read().iter().map(|(name, active)| (name.clone(), active.clone())).collect();
-        for (name, active) in all {
-            let Ok(mut mounted) = active.mounted.try_lock() else { continue };
-            if mounted.is_gone() {
-                // Frees the object set; there is nothing left to unmount.
-                let _ = mounted.unmount(true).await;
-                self.mounts.write().remove(&name);
-                self.record_mounts();
-            }
+        let gone = |active: &ActiveMount| active.mounted.try_lock().is_ok_and(|mounted| mounted.is_gone());
+        let names: Vec<String> =
+            self.mounts.read().iter().filter(|(_, active)| gone(active)).map(|(name, _)| name.clone()).collect();
+        for name in names {
+            self.notice_gone_of(&name).await;
         }
     }
 
-    fn record_mounts(&self) {
-        self.record_mounts_and(None);
+    /// As [`Self::notice_gone`], of one data set's mount.
+    async fn notice_gone_of(&self, name: &str) {
+        let Some(active) = self.mounted(name) else { return };
+        let Ok(mut mounted) = active.mounted.try_lock() else { return };
+        if mounted.is_gone() {
+            // Frees the object set; there is nothing left to unmount.
+            let _ = mounted.unmount(true).await;
+            self.mounts.write().remove(name);
+            self.forget_record(&active.at);
+        }
     }
 
-    /// Notes the mounts there are, and one that is about to be made: a daemon that is killed in between leaves it.
-    fn record_mounts_and(&self, coming: Option<(&Path, &str)>) {
-        let mut list: BTreeMap<PathBuf, String> =
-            self.mounts.read().values().map(|active| (active.at.clone(), active.source.clone())).collect();
-        list.extend(coming.map(|(at, source)| (at.to_path_buf(), source.to_owned())));
-        if let Err(error) = dead_mounts::record(&self.home, &list) {
-            tracing::error!("cannot write '{}': {error}", self.home.mounts_file().display());
+    /// Nothing is mounted there any more, or what was there before is seen again.
+    fn forget_record(&self, at: &Path) {
+        let below = self.mounts.read().values().filter(|other| other.at.as_os_str() == at.as_os_str()).max_by_key(|o| o.sequence).cloned();
+        match below {
+            Some(other) => self.recorded.add(at, &other.source),
+            None => self.recorded.remove(at),
         }
     }
 
@@ -204,9 +204,10 @@ impl Daemon {
         .map_err(|error| error.to_string())
         .and_then(|result| result);
         prepared.map_err(|reason| format!("cannot mount '{}': {reason}", at.display()))?;
-        self.record_mounts_and(Some((at, &report.name)));
+        // Before it is made: a daemon that is killed in between leaves it.
+        self.recorded.add(at, &report.name);
         let mounted = self.mounter.mount(&pool, report, at, &how).await.map_err(|reason| {
-            self.record_mounts();
+            self.forget_record(at);
             format!("cannot mount '{}': {reason}", report.name)
         })?;
         let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
@@ -218,7 +219,6 @@ impl Daemon {
             mounted: Arc::new(tokio::sync::Mutex::new(mounted)),
         };
         self.mounts.write().insert(report.name.clone(), active);
-        self.record_mounts();
         tracing::info!("mounted '{}' at {}", report.name, at.display());
         Ok(())
     }
@@ -228,7 +228,7 @@ impl Daemon {
     pub(super) async fn mount_dataset(&self, name: &str, explicit: bool, how: &HowToMount) -> Answer<()> {
         let pool_name = pool_of(name);
         let pool = self.pool(pool_name).map_err(|_| no_such_dataset(name))?;
-        let reports = pool.datasets().await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
+        let reports = pool.lineage(name).await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
         let map = mount_plan::by_name(&reports);
         let report = map.get(name).ok_or_else(|| no_such_dataset(name))?;
         let refuse = |reason: &str, hint: Option<&str>| {
@@ -262,7 +262,7 @@ impl Daemon {
         if mount_plan::is_locked(report) {
             return refuse("encryption key not loaded", Some("this version cannot load keys yet"));
         }
-        self.notice_gone().await;
+        self.notice_gone_of(name).await;
         if self.mounted(name).is_some() {
             return refuse("filesystem already mounted", None);
         }
@@ -380,7 +380,7 @@ impl Daemon {
         }
         drop(mounted);
         self.mounts.write().remove(name);
-        self.record_mounts();
+        self.forget_record(&active.at);
         tracing::info!("unmounted '{name}'");
         Ok(())
     }
