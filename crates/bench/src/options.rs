@@ -23,7 +23,8 @@ pub struct Options {
     /// How long cases without an end of their own take
     #[arg(long, default_value_t = 10, value_name = "N")]
     pub seconds: u64,
-    /// Only these cases (a name, or the start of one); with --growth only these parts: names, fill, import
+    /// Only these cases (a name, or the start of one); with --growth only these parts: names, fill, import,
+    /// datasets
     #[arg(long, value_delimiter = ',', value_name = "CASE")]
     pub only: Vec<String>,
     /// Only these beside Platter (ext4 and xfs have one device of the same capacity, without redundancy)
@@ -49,6 +50,9 @@ pub struct Options {
     /// GiB in a pool at most, with --growth; they take next to no disk
     #[arg(long, default_value_t = 1024, value_name = "GIB", requires = "growth")]
     pub growth_gib: u64,
+    /// File systems in a pool at most, with --growth
+    #[arg(long, default_value_t = 10_000, value_name = "N", requires = "growth")]
+    pub growth_datasets: u64,
     /// What --growth may take; steps that would take longer are left out
     #[arg(long, default_value_t = 20, value_name = "N", requires = "growth")]
     pub growth_minutes: u64,
@@ -87,6 +91,7 @@ impl Options {
             self.files = 400;
             self.growth_files = self.growth_files.min(10_000);
             self.growth_gib = self.growth_gib.min(4);
+            self.growth_datasets = self.growth_datasets.min(100);
         }
         self
     }

@@ -158,7 +158,8 @@ fn run_growth(options: &Options, work: &Path, context: &Context) -> Result<bool>
     let mut platter = platter(options, work)?;
     warn_of_load();
     let time = Duration::from_secs(options.growth_minutes * 60);
-    let extent = growth::Extent { names: options.growth_files, gib: options.growth_gib, time };
+    let (names, gib, datasets) = (options.growth_files, options.growth_gib, options.growth_datasets);
+    let extent = growth::Extent { names, gib, datasets, time };
     let mut setting = setting(options);
     // What the other measurements are made with.
     setting.retain(|name, _| !["files", "rounds", "seconds"].contains(&name.as_str()));

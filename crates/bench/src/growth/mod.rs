@@ -1,8 +1,10 @@
-//! How Platter behaves as what it holds grows: names in one directory, the part of a pool that is full, data in all.
+//! How Platter behaves as what it holds grows: names in one directory, the part of a pool that is full, data in all, file
+//! systems.
 //!
 //! Each step is larger than the one before. A step that would not end in time is left out, which is said.
 
 mod chart;
+mod datasets;
 mod fill;
 mod import;
 mod names;
@@ -169,6 +171,8 @@ pub struct Extent {
     pub names: u64,
     /// GiB in a pool at most.
     pub gib: u64,
+    /// File systems in a pool at most.
+    pub datasets: u64,
     /// For everything together.
     pub time: Duration,
 }
@@ -193,9 +197,10 @@ impl Clock {
 }
 
 type Part = fn(&mut Platter, &Context, Extent, Clock, &mut Growth) -> Result<()>;
-const PARTS: [(&str, Part); 3] = [("names", names::measure), ("fill", fill::measure), ("import", import::measure)];
+const PARTS: [(&str, Part); 4] =
+    [("names", names::measure), ("fill", fill::measure), ("import", import::measure), ("datasets", datasets::measure)];
 
-/// Measures the parts that `wants` takes (`names`, `fill`, `import`) on new pools below the context's folder, one after
+/// Measures the parts that `wants` takes (`names`, `fill`, `import`, `datasets`) on new pools below the context's folder, one after
 /// the other. Returns whether nothing failed.
 ///
 /// # Errors
@@ -211,7 +216,7 @@ pub fn measure(
     let mut complete = true;
     let parts: Vec<_> = PARTS.into_iter().filter(|(name, _)| wants(name)).collect();
     if parts.is_empty() {
-        return said("growth is measured in the parts names, fill and import, of which --only leaves none");
+        return said("growth is measured in the parts names, fill, import and datasets, of which --only leaves none");
     }
     let count = parts.len() as u32;
     for (index, (name, part)) in parts.into_iter().enumerate() {

@@ -105,7 +105,23 @@ impl Platter {
     /// # Errors
     /// What the commands said.
     pub fn import_anew(&mut self) -> Result<(Duration, Usage)> {
-        patiently(|| self.run(&["zpool", "export", POOL]))?;
+        self.export()?;
+        self.import_exported()
+    }
+
+    /// Exports the pool, and returns how long that took.
+    ///
+    /// # Errors
+    /// What the commands said.
+    pub fn export(&self) -> Result<Duration> {
+        timed(|| patiently(|| self.run(&["zpool", "export", POOL])).map(drop))
+    }
+
+    /// As [`Self::import_anew`], of a pool that is exported.
+    ///
+    /// # Errors
+    /// What the commands said.
+    pub fn import_exported(&mut self) -> Result<(Duration, Usage)> {
         self.stop()?;
         drop_caches()?;
         // Any command starts a daemon.
@@ -114,6 +130,32 @@ impl Platter {
         let meter = Meter::start(self.daemon);
         let elapsed = timed(|| self.import())?;
         Ok((elapsed, meter.stop()))
+    }
+
+    /// Makes the data set with this number, and mounts it.
+    ///
+    /// # Errors
+    /// What the command said.
+    pub fn create_dataset(&self, number: u64) -> Result<()> {
+        self.run(&["zfs", "create", &format!("{POOL}/d{number}")]).map(drop)
+    }
+
+    /// Lists all data sets, and returns how many there are, and how long that took.
+    ///
+    /// # Errors
+    /// What the command said.
+    pub fn list_datasets(&self) -> Result<(u64, Duration)> {
+        let start = Instant::now();
+        let list = self.run(&["zfs", "list", "-H", "-o", "name,used,mounted"])?;
+        Ok((list.lines().count() as u64, start.elapsed()))
+    }
+
+    /// Changes a property of all data sets at once, and returns how long that took.
+    ///
+    /// # Errors
+    /// What the command said.
+    pub fn set_of_all(&self, setting: &str) -> Result<Duration> {
+        timed(|| self.run(&["zfs", "set", setting, POOL]).map(drop))
     }
 
     /// Numbers that `zpool list` knows.
