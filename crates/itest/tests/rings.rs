@@ -150,10 +150,37 @@ fn a_mount_can_be_torn_away() {
     lab.zfs("unmount -f tank").ok();
     assert!(open.write_at(b"gone", 0).is_err());
     let left = threads(&lab);
-    assert!(!left.iter().any(|name| name.starts_with("fuse-")), "{left:?}");
+    assert!(!left.iter().any(|name| name.starts_with("fuse-near") || name.starts_with("fuse-far")), "{left:?}");
     lab.zfs("mount tank").ok();
     assert!(mount.join("open").is_file());
     drop(open);
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
+/// Each mount had rings, with threads and places of its own, however many there were.
+#[test]
+fn of_many_mounts_the_first_have_rings_and_all_are_served() {
+    const MOST: usize = 8;
+    let Some(lab) = Lab::open() else { return };
+    let Some(_rings) = Rings::on() else { return };
+    lab.disks(1, 512);
+    lab.create("", "tank", "d0");
+    let near = || threads(&lab).iter().filter(|name| name.starts_with("fuse-near")).count();
+    let each = near();
+    let places: Vec<_> = (0..MOST + 2).map(|number| lab.create_fs("", &format!("tank/d{number}"))).collect();
+    let all = near();
+    assert!((each..=MOST * each).contains(&all), "{all} threads near a processor, {each} for one mount");
+    for (seed, place) in places.iter().enumerate() {
+        fs::write(place.join("file"), data::random(seed as u64, 3 << 20)).expect("written");
+    }
+    for (seed, place) in places.iter().enumerate() {
+        assert!(fs::read(place.join("file")).expect("readable") == data::random(seed as u64, 3 << 20));
+    }
+    // Who goes leaves its rings to who comes.
+    lab.zfs("destroy tank/d0").ok();
+    lab.create_fs("", "tank/new");
+    assert_eq!(near(), all);
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
 }

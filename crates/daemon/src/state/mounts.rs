@@ -107,7 +107,13 @@ impl Daemon {
 
     /// Nothing is mounted there any more, or what was there before is seen again.
     fn forget_record(&self, at: &Path) {
-        let below = self.mounts.read().values().filter(|other| other.at.as_os_str() == at.as_os_str()).max_by_key(|o| o.sequence).cloned();
+        let below = self
+            .mounts
+            .read()
+            .values()
+            .filter(|other| other.at.as_os_str() == at.as_os_str())
+            .max_by_key(|o| o.sequence)
+            .cloned();
         match below {
             Some(other) => self.recorded.add(at, &other.source),
             None => self.recorded.remove(at),
