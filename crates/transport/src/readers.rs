@@ -190,7 +190,7 @@ impl Readers {
             Err(error) => {
                 // It cannot be, and must not take a processor.
                 tracing::error!("waiting for requests: {error}");
-                std::thread::sleep(Duration::from_millis(100));
+                std::thread::park_timeout(Duration::from_millis(100));
                 None
             }
         }
