@@ -18,8 +18,8 @@ pub fn release_zeros(contents: &Buf) -> usize {
         return 0;
     }
     let start = bytes[whole - zeros..].as_ptr().cast_mut().cast();
-    // SAFETY: whole pages of a buffer, which are memory of the heap and so private and of no file: the system gives zero
-    // pages in their stead, and zeros are what is there. Nobody writes to a shared buffer.
+    // SAFETY: whole pages of a buffer, which are memory of the heap and so private and of no file: the system gives
+    // zero pages in their stead, and zeros are what is there. Nobody writes to a shared buffer.
     match unsafe { rustix::mm::madvise(start, zeros, rustix::mm::Advice::LinuxDontNeed) } {
         Ok(()) => zeros,
         Err(_) => 0,

@@ -1,7 +1,7 @@
 //! One budget of memory for all pools of a daemon: for the block cache, and for data that waits for disk.
 //!
-//! A pool's share of the cache follows how much it takes in: what is read often and found is not taken in again, so that
-//! each pool comes to miss as often as any other. Its share of the data that waits is larger while it writes.
+//! A pool's share of the cache follows how much it takes in: what is read often and found is not taken in again, so
+//! that each pool comes to miss as often as any other. Its share of the data that waits is larger while it writes.
 //!
 //! Invariants:
 //! - the shares of all pools together are not more than the budget, but for what a pool cannot do without;

@@ -26,8 +26,8 @@ fn through_shell(lab: &Lab, script: &str, words: &str) -> Run {
     lab.run("sh", args)
 }
 
-/// Five threads, four descriptors and 6 MiB for each mounted file system, on two processors: with 10 000 of them that was
-/// more than any machine has.
+/// Five threads, four descriptors and 6 MiB for each mounted file system, on two processors: with 10 000 of them that
+/// was more than any machine has.
 #[test]
 fn a_mount_costs_a_descriptor_and_little_memory_and_no_thread() {
     const COUNT: usize = 40;
@@ -83,7 +83,7 @@ fn flags_of_a_parent_reach_all_mounts_though_they_are_in_use() {
     zdb::assert_clean(&lab.dev(), "tank");
 }
 
-/// At 257 mounts with 1024 descriptors nothing worked any more: `mounts.json` was not written, and stopping said nothing.
+/// At 257 mounts with 1024 descriptors nothing worked any more: `mounts.json` was not written, stopping said nothing.
 #[test]
 fn mounts_are_refused_while_there_are_descriptors_for_the_rest() {
     const LIMIT: usize = 110;

@@ -207,8 +207,8 @@ fn finish_elsewhere<F: Filesystem>(server: Arc<Server<F>>, end: Arc<End>, outcom
 
 type Thread = JoinHandle<io::Result<()>>;
 
-/// Mounts that have rings. Each takes threads, and places for requests that may come to hold [`RING_BYTES`]: so they are
-/// for the first few, where most machines have all of theirs, and further mounts are read through `/dev/fuse`.
+/// Mounts that have rings. Each takes threads, and places for requests that may come to hold [`RING_BYTES`]: so they
+/// are for the first few, where most machines have all of theirs, and further mounts are read through `/dev/fuse`.
 static RINGS: AtomicUsize = AtomicUsize::new(0);
 /// Mounts with rings at a time, however much memory there is.
 const RINGS_MAX: usize = 8;

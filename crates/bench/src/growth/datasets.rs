@@ -1,5 +1,5 @@
-//! Pools with more and more file systems, all of them mounted: how long it takes to make, list, change, export and import
-//! them, and what memory the daemon has for them.
+//! Pools with more and more file systems, all of them mounted: how long it takes to make, list, change, export and
+//! import them, and what memory the daemon has for them.
 
 use std::path::PathBuf;
 use std::time::Instant;

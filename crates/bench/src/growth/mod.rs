@@ -1,5 +1,5 @@
-//! How Platter behaves as what it holds grows: names in one directory, the part of a pool that is full, data in all, file
-//! systems.
+//! How Platter behaves as what it holds grows: names in one directory, the part of a pool that is full, data in all,
+//! file systems.
 //!
 //! Each step is larger than the one before. A step that would not end in time is left out, which is said.
 
@@ -200,8 +200,8 @@ type Part = fn(&mut Platter, &Context, Extent, Clock, &mut Growth) -> Result<()>
 const PARTS: [(&str, Part); 4] =
     [("names", names::measure), ("fill", fill::measure), ("import", import::measure), ("datasets", datasets::measure)];
 
-/// Measures the parts that `wants` takes (`names`, `fill`, `import`, `datasets`) on new pools below the context's folder, one after
-/// the other. Returns whether nothing failed.
+/// Measures the parts that `wants` takes (`names`, `fill`, `import`, `datasets`) on new pools below the context's
+/// folder, one after the other. Returns whether nothing failed.
 ///
 /// # Errors
 /// No part is wanted, or it was interrupted: what fails otherwise is said, and left out.
