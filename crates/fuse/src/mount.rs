@@ -216,8 +216,8 @@ impl Mount {
     }
 
     /// Changes what the kernel honours in the mount, in use or not: device nodes, set-id bits, programs. `read_only`
-    /// says what it is, and stays. `false` when that cannot be had but by a new mount (for an ordinary user, or when it is
-    /// covered). Blocks; call it on a thread that may.
+    /// says what it is, and stays. `false` when that cannot be had but by a new mount (for an ordinary user, or when it
+    /// is covered). Blocks; call it on a thread that may.
     pub fn set_flags(&self, read_only: bool, devices: bool, setuid: bool, exec: bool) -> bool {
         // Held, so that nobody unmounts it meanwhile.
         let session = self.session.lock();
