@@ -101,7 +101,7 @@ fn mounts_are_refused_while_there_are_descriptors_for_the_rest() {
     assert!(run.stderr.contains(&format!("the daemon may have {LIMIT} files open")), "{}", run.stderr);
     assert!(run.stderr.contains("LimitNOFILE="), "{}", run.stderr);
     // All else goes on.
-    lab.disks(2, 256);
+    lab.add_disk(1, 256);
     lab.zpool("create -m none other d1").ok();
     lab.zfs("list").ok();
     let noted = fs::read_to_string(lab.home().join("mounts.json")).expect("it is written");
