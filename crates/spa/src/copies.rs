@@ -1,9 +1,12 @@
 //! The copies of one block (or gang header): read until one is right, or scrub all; what is wrong is rewritten from
 //! what is right.
+//!
+//! Invariant: of a block without checksum, no copy on devices that missed its group is believed while another is there.
 
 use std::sync::atomic::Ordering;
 
 use platter_buffer::Buf;
+use platter_ondisk::blkptr::DVAS_PER_BLKPTR;
 use platter_ondisk::{BlkPtr, Dva};
 use platter_vdev::{Extent, TopVdev, VdevError};
 use platter_zio::Priority;
@@ -61,13 +64,36 @@ impl From<VdevError> for Lost {
 /// Whether bytes are what was written.
 pub(crate) type Verify<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
 
+/// How the bytes of a block are recognised.
+#[derive(Clone, Copy)]
+pub(crate) struct Check<'a> {
+    /// See [`Verify`].
+    pub(crate) verify: Verify<'a>,
+    /// Whether that can tell: a block without checksum passes whatever it holds.
+    pub(crate) can_tell: bool,
+}
+
 fn vdev_of(store: &Store, dva: Dva) -> Result<&TopVdev, String> {
     store.top(dva.vdev).map(AsRef::as_ref).ok_or_else(|| format!("top-level vdev {} does not exist", dva.vdev))
 }
 
 /// A copy's place on its vdev.
-fn extent(bp: &BlkPtr, dva: Dva, size: u64) -> Extent {
-    Extent { offset: dva.offset, psize: size, birth: bp.physical_birth(), speculative: false }
+fn extent(bp: &BlkPtr, dva: Dva, size: u64, checked: bool) -> Extent {
+    Extent { offset: dva.offset, psize: size, birth: bp.physical_birth(), speculative: false, checked }
+}
+
+/// The addresses of a block, those last whose devices may have missed it when nothing but that can tell.
+fn in_order(store: &Store, bp: &BlkPtr, check: Check<'_>) -> impl Iterator<Item = Dva> + Send + use<> {
+    let mut dvas = [None; DVAS_PER_BLKPTR];
+    dvas.iter_mut().zip(bp.dvas()).for_each(|(place, dva)| *place = Some(dva));
+    if !check.can_tell {
+        dvas.sort_by_key(|dva| dva.is_none_or(|dva| is_doubtful(store, bp, dva)));
+    }
+    dvas.into_iter().flatten()
+}
+
+fn is_doubtful(store: &Store, bp: &BlkPtr, dva: Dva) -> bool {
+    store.top(dva.vdev).is_none_or(|vdev| vdev.is_doubtful(bp.physical_birth()))
 }
 
 async fn read_one(
@@ -76,21 +102,23 @@ async fn read_one(
     dva: Dva,
     size: u64,
     priority: Priority,
-    verify: Verify<'_>,
+    check: Check<'_>,
 ) -> Result<Buf, Lost> {
     let vdev = vdev_of(store, dva)?;
-    let (bytes, outcome) = vdev.read(extent(bp, dva, size), priority, verify).await?;
+    let (bytes, outcome) = vdev.read(extent(bp, dva, size, check.can_tell), priority, check.verify).await?;
     store.state().repaired_bytes.fetch_add(outcome.repaired_bytes, Ordering::Relaxed);
     Ok(bytes)
 }
 
-/// Puts good bytes over a copy that was wrong; returns how many were written. A failure is counted by the vdev; the
-/// block still has a good copy.
-async fn rewrite(store: &Store, bp: &BlkPtr, dva: Dva, good: &Buf, by_scrub: bool) -> u64 {
-    let Ok(vdev) = vdev_of(store, dva) else { return 0 };
-    let written = vdev.repair(extent(bp, dva, good.len() as u64), good.clone(), by_scrub).await.unwrap_or(0);
-    store.state().repaired_bytes.fetch_add(written, Ordering::Relaxed);
-    written
+/// Puts good bytes over a copy that was wrong. A failure is counted by the vdev, which then has the block's group among
+/// those that it misses; the block still has a good copy.
+async fn rewrite(store: &Store, bp: &BlkPtr, dva: Dva, good: &Buf, by_scrub: bool) -> ScrubbedBlock {
+    let size = good.len() as u64;
+    let failed = ScrubbedBlock { repaired: 0, unrepaired: size };
+    let Ok(vdev) = vdev_of(store, dva) else { return failed };
+    let Ok(repaired) = vdev.repair(extent(bp, dva, size, true), good.clone(), by_scrub).await else { return failed };
+    store.state().repaired_bytes.fetch_add(repaired, Ordering::Relaxed);
+    ScrubbedBlock { repaired, unrepaired: 0 }
 }
 
 /// The `size` bytes at the addresses of `bp` from the first copy that verifies; copies found wrong on the way are
@@ -103,11 +131,11 @@ pub(crate) async fn read(
     bp: &BlkPtr,
     size: u64,
     priority: Priority,
-    verify: Verify<'_>,
+    check: Check<'_>,
 ) -> Result<Buf, Lost> {
     let (mut lost, mut wrong) = (Lost::default(), Vec::new());
-    for dva in bp.dvas() {
-        match read_one(store, bp, dva, size, priority, verify).await {
+    for dva in in_order(store, bp, check) {
+        match read_one(store, bp, dva, size, priority, check).await {
             Ok(bytes) => {
                 for bad in wrong {
                     rewrite(store, bp, bad, &bytes, false).await;
@@ -131,19 +159,21 @@ pub(crate) async fn scrub(
     store: &Store,
     bp: &BlkPtr,
     size: u64,
-    verify: Verify<'_>,
+    check: Check<'_>,
     done: &mut ScrubbedBlock,
 ) -> Result<(), Lost> {
     let (mut lost, mut wrong, mut sound) = (Lost::default(), Vec::new(), Vec::new());
-    for dva in bp.dvas() {
+    for dva in in_order(store, bp, check) {
         let scrubbed = match vdev_of(store, dva) {
-            Ok(vdev) => vdev.scrub(extent(bp, dva, size), verify).await.map_err(Lost::from),
+            Ok(vdev) => vdev.scrub(extent(bp, dva, size, check.can_tell), check.verify).await.map_err(Lost::from),
             Err(reason) => Err(Lost::from(reason)),
         };
         match scrubbed {
             Ok(outcome) => {
                 done.repaired += outcome.repaired_bytes;
-                sound.push(dva);
+                done.unrepaired += outcome.unrepaired_bytes;
+                let unproven = !check.can_tell && !sound.is_empty() && is_doubtful(store, bp, dva);
+                if unproven { wrong.push(dva) } else { sound.push(dva) }
             }
             Err(reason) => {
                 lost.and(reason);
@@ -155,9 +185,11 @@ pub(crate) async fn scrub(
         return Ok(());
     }
     for dva in sound {
-        if let Ok(bytes) = read_one(store, bp, dva, size, Priority::Scrub, verify).await {
+        if let Ok(bytes) = read_one(store, bp, dva, size, Priority::Scrub, check).await {
             for bad in wrong {
-                done.repaired += rewrite(store, bp, bad, &bytes, true).await;
+                let ScrubbedBlock { repaired, unrepaired } = rewrite(store, bp, bad, &bytes, true).await;
+                done.repaired += repaired;
+                done.unrepaired += unrepaired;
             }
             return Ok(());
         }

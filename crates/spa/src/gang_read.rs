@@ -12,8 +12,8 @@ use platter_buffer::{Buf, BufMut};
 use platter_ondisk::{BlkPtr, gang};
 use platter_zio::{Priority, Result, ZioError};
 
-use crate::copies::{self, Lost};
-use crate::read::matches;
+use crate::copies::{self, Check, Lost};
+use crate::read::{can_tell, matches};
 use crate::store::{ScrubbedBlock, Store};
 
 /// Gang blocks inside gang blocks: more than this is damage.
@@ -27,7 +27,8 @@ fn verifier(bp: &BlkPtr) -> [u64; 4] {
 async fn parts(store: &Store, bp: &BlkPtr, priority: Priority) -> std::result::Result<Vec<BlkPtr>, Lost> {
     let verifier = verifier(bp);
     let verify = |bytes: &[u8]| gang::verify(bytes, verifier, platter_checksum::sha256);
-    let header = copies::read(store, bp, gang::HEADER_SIZE as u64, priority, &verify).await;
+    let check = Check { verify: &verify, can_tell: true };
+    let header = copies::read(store, bp, gang::HEADER_SIZE as u64, priority, check).await;
     let header = header.map_err(|lost| lost.of("gang header"))?;
     Ok(gang::pointers(&header).into_iter().filter(|part| !part.is_hole()).collect())
 }
@@ -58,7 +59,9 @@ pub(crate) fn read<'a>(
             let bytes = if part.is_gang() {
                 read(store, &part, priority, depth + 1).await
             } else {
-                copies::read(store, &part, part.psize(), priority, &|bytes: &[u8]| matches(store, &part, bytes)).await
+                let verify = |bytes: &[u8]| matches(store, &part, bytes);
+                let check = Check { verify: &verify, can_tell: can_tell(store, &part) };
+                copies::read(store, &part, part.psize(), priority, check).await
             };
             let bytes = bytes.map_err(|lost| lost.of("gang member"))?;
             whole[at..at + bytes.len()].copy_from_slice(&bytes);
@@ -83,7 +86,8 @@ pub(crate) fn scrub<'a>(
     async move {
         let verifier = verifier(bp);
         let verify = |bytes: &[u8]| gang::verify(bytes, verifier, platter_checksum::sha256);
-        let header = copies::scrub(store, bp, gang::HEADER_SIZE as u64, &verify, done).await;
+        let check = Check { verify: &verify, can_tell: true };
+        let header = copies::scrub(store, bp, gang::HEADER_SIZE as u64, check, done).await;
         header.map_err(|lost| lost.of("gang header"))?;
         let mut lost = Lost::default();
         let mut left = bp.psize();
@@ -94,7 +98,8 @@ pub(crate) fn scrub<'a>(
                 scrub(store, &part, depth + 1, done).await
             } else {
                 let good = |bytes: &[u8]| matches(store, &part, bytes);
-                copies::scrub(store, &part, part.psize(), &good, done).await
+                let check = Check { verify: &good, can_tell: can_tell(store, &part) };
+                copies::scrub(store, &part, part.psize(), check, done).await
             };
             // The other parts are worth repairing even when one is lost.
             if let Err(part) = scrubbed {

@@ -13,6 +13,7 @@ use platter_ondisk::{BlkPtr, Dva, Txg};
 use platter_vdev::Extent;
 use platter_zio::{Priority, Result, ZioError};
 
+use crate::copies::Check;
 use crate::read;
 use crate::store::Store;
 
@@ -44,10 +45,14 @@ impl Store {
     /// # Errors
     /// When devices are missing or fail, so that nobody can tell whether the block is there.
     pub async fn read_log(&self, bp: &BlkPtr, verify: &(dyn Fn(&[u8]) -> bool + Sync)) -> Result<Option<Buf>> {
+        self.read_perhaps(bp, Check { verify, can_tell: true }).await
+    }
+
+    async fn read_perhaps(&self, bp: &BlkPtr, check: Check<'_>) -> Result<Option<Buf>> {
         for dva in bp.dvas().filter(|dva| !dva.gang) {
-            let extent =
-                Extent { offset: dva.offset, psize: bp.psize(), birth: bp.physical_birth(), speculative: true };
-            match self.vdev(&dva)?.read(extent, Priority::SyncRead, verify).await {
+            let (psize, birth, checked) = (bp.psize(), bp.physical_birth(), check.can_tell);
+            let extent = Extent { offset: dva.offset, psize, birth, speculative: true, checked };
+            match self.vdev(&dva)?.read(extent, Priority::SyncRead, check.verify).await {
                 Ok((bytes, _)) => return Ok(Some(bytes)),
                 Err(platter_vdev::VdevError::Checksum { .. } | platter_vdev::VdevError::OutOfRange { .. }) => {}
                 Err(error) => return Err(ZioError::Io(error.to_string())),
@@ -65,7 +70,9 @@ impl Store {
             return Ok(true);
         }
         let pointer = *bp;
-        Ok(self.read_log(bp, &|bytes: &[u8]| read::matches(self, &pointer, bytes)).await?.is_some())
+        let check =
+            Check { verify: &|bytes: &[u8]| read::matches(self, &pointer, bytes), can_tell: read::can_tell(self, bp) };
+        Ok(self.read_perhaps(bp, check).await?.is_some())
     }
 
     /// Flushes the write caches of top-level vdevs, each with the group its log blocks were written in.

@@ -7,7 +7,7 @@ use platter_ondisk::types::{checksum, compression, object_type};
 use platter_ondisk::{BlkPtr, byteswap};
 use platter_zio::{Bookmark, CpuWork, Priority, Result, ZioError};
 
-use crate::copies::Lost;
+use crate::copies::{Check, Lost};
 use crate::store::{ScrubbedBlock, Store};
 use crate::{copies, gang_read};
 
@@ -37,6 +37,11 @@ fn check(store: &Store, bp: &BlkPtr, bookmark: Bookmark) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// Whether the pointer has a checksum by which right bytes can be told from wrong ones.
+pub(crate) fn can_tell(store: &Store, bp: &BlkPtr) -> bool {
+    !matches!(bp.checksum_kind(), checksum::OFF | checksum::NOPARITY) && store.can_verify(bp.checksum_kind())
 }
 
 /// Whether `bytes` are what the pointer says. A block without checksum is taken as it is.
@@ -107,7 +112,8 @@ pub(crate) async fn stored(store: &Store, bp: &BlkPtr, priority: Priority) -> st
     if bp.is_gang() {
         gang_read::read(store, bp, priority, 0).await
     } else {
-        copies::read(store, bp, bp.psize(), priority, &|bytes: &[u8]| matches(store, bp, bytes)).await
+        let check = Check { verify: &|bytes: &[u8]| matches(store, bp, bytes), can_tell: can_tell(store, bp) };
+        copies::read(store, bp, bp.psize(), priority, check).await
     }
 }
 
@@ -163,7 +169,8 @@ pub(crate) async fn scrub(store: &Store, bp: &BlkPtr, bookmark: Bookmark) -> Res
         let scrubbed = if bp.is_gang() {
             gang_read::scrub(store, bp, 0, &mut done).await
         } else {
-            copies::scrub(store, bp, bp.psize(), &good, &mut done).await
+            let check = Check { verify: &good, can_tell: can_tell(store, bp) };
+            copies::scrub(store, bp, bp.psize(), check, &mut done).await
         };
         let verified = bp.psize() as usize * bp.dvas().count();
         store.cpu().charge(CpuWork::Checksum(bp.checksum_kind()), verified).await;

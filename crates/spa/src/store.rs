@@ -236,6 +236,8 @@ impl Store {
 pub struct ScrubbedBlock {
     /// Bytes rewritten.
     pub repaired: u64,
+    /// Bytes that should have been rewritten and could not.
+    pub unrepaired: u64,
 }
 
 impl BlockStore for Store {

@@ -4,6 +4,8 @@
 //! - a leaf that is not usable has no device open and takes no I/O;
 //! - data addresses are offsets into the allocatable space; only the `physical` functions count from the device's
 //!   start;
+//! - what it failed to write is in the list of groups it misses; so is what it had taken and not yet flushed when it
+//!   was closed or given up, since nobody knows whether that is there;
 //! - a transfer that fails is counted and followed by a probe of the labels; a device whose labels cannot be read (or
 //!   written, when the pool is) is given up.
 
@@ -19,7 +21,7 @@ use platter_ondisk::label::{
     BOOT_ENV_OFFSET, VDEV_LABEL_START_SIZE, VDEV_LABELS, VDEV_PAD_SIZE, label_offset, usable_size,
 };
 use platter_ondisk::{Guid, Txg};
-use platter_zio::Priority;
+use platter_zio::{Canary, Priority};
 
 use crate::error::{Result, VdevError};
 use crate::geometry::{self, DEVICE_SIZE_MIN};
@@ -51,6 +53,10 @@ impl From<DeviceError> for OpenError {
     }
 }
 
+/// Groups that may have blocks written before or after the one that is being flushed: one is open, one quiescing, one
+/// syncing, and logs are written in the open one (`TXG_CONCURRENT_STATES`).
+const CONCURRENT: u64 = 2;
+
 /// Finds the device for a leaf's configuration.
 #[async_trait]
 pub trait DeviceOpener: Send + Sync {
@@ -81,8 +87,33 @@ pub enum LeafTrouble {
 /// Hears of troubles; must not block.
 pub type Listener = Box<dyn Fn(&Leaf, &LeafTrouble) + Send + Sync>;
 
+/// One stretch of time during which a leaf's device was open. A device that went away and came back has another: what
+/// was known about it must be proven anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening(u64);
+
+/// What a leaf does not have.
+#[derive(Default)]
+struct Lists {
+    /// Groups of which it missed something.
+    missing: MissingRanges,
+    /// The part of that which was found out since the scan under way began ([`Leaf::begin_scan`]).
+    noted: MissingRanges,
+}
+
+/// What became of a leaf's list at the end of a scan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remainder {
+    /// What it still misses.
+    pub missing: MissingRanges,
+    /// Groups of which something was noted since the scan began: writes and repairs that failed.
+    pub noted: MissingRanges,
+}
+
 struct Inner {
     queue: Option<Arc<Queue>>,
+    /// Counts openings and closings.
+    opening: u64,
     condition: Condition,
     /// Usable bytes of the device when it was last open.
     psize: u64,
@@ -100,7 +131,9 @@ pub struct Leaf {
     inner: RwLock<Inner>,
     stats: Stats,
     histograms: Arc<Histograms>,
-    missing: Mutex<MissingRanges>,
+    lists: Mutex<Lists>,
+    /// Whether the device was closed or given up after it had taken writes that no flush has covered yet.
+    interrupted: AtomicBool,
     probing: AtomicBool,
     listener: OnceLock<Listener>,
 }
@@ -124,13 +157,15 @@ impl Leaf {
             writable,
             inner: RwLock::new(Inner {
                 queue: None,
+                opening: 0,
                 condition: Condition::new(VdevState::Closed, VdevAux::None),
                 psize: 0,
                 path: spec.path.clone(),
             }),
             stats: Stats::default(),
             histograms: Arc::default(),
-            missing: Mutex::default(),
+            lists: Mutex::default(),
+            interrupted: AtomicBool::new(false),
             probing: AtomicBool::new(false),
             listener: OnceLock::new(),
         });
@@ -140,9 +175,10 @@ impl Leaf {
 
     /// Closes the device and opens it anew, as `spec` says now.
     pub async fn reopen(&self, spec: &VdevSpec, opener: &dyn DeviceOpener, least_asize: u64) {
-        self.inner.write().queue = None;
+        self.let_go(&mut self.inner.write());
         let (queue, condition) = self.try_open(spec, opener, least_asize).await;
         let mut inner = self.inner.write();
+        inner.opening += 1;
         if let Some(queue) = &queue {
             inner.psize = usable_size(queue.device().size());
             if let Some(path) = queue.device().path() {
@@ -223,7 +259,21 @@ impl Leaf {
         debug_assert!(!condition.is_usable());
         let mut inner = self.inner.write();
         inner.condition = condition;
-        inner.queue = None;
+        self.let_go(&mut inner);
+    }
+
+    /// Drops the device.
+    fn let_go(&self, inner: &mut Inner) {
+        inner.opening += 1;
+        if inner.queue.take().is_some() {
+            self.interrupted.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// The present opening, while the leaf can be used.
+    pub fn opening(&self) -> Option<Opening> {
+        let inner = self.inner.read();
+        (inner.queue.is_some() && inner.condition.is_usable()).then_some(Opening(inner.opening))
     }
 
     /// Index among its siblings.
@@ -314,22 +364,64 @@ impl Leaf {
 
     /// The groups whose writes it has missed.
     pub fn missing(&self) -> MissingRanges {
-        self.missing.lock().clone()
+        self.lists.lock().missing.clone()
     }
 
-    /// Replaces the groups whose writes it has missed (from the DTL on disk, or after a resilver).
+    /// Replaces the groups whose writes it has missed (from the DTL on disk).
     pub fn set_missing(&self, ranges: MissingRanges) {
-        *self.missing.lock() = ranges;
+        self.lists.lock().missing = ranges;
     }
 
-    /// Notes that it missed (part of) a group's writes.
+    /// Notes that it missed (part of) a group's writes, or that a block of that group could not be rewritten on it.
     pub fn note_missing(&self, txg: Txg) {
-        self.missing.lock().note(txg);
+        let mut lists = self.lists.lock();
+        lists.missing.note(txg);
+        lists.noted.note(txg);
     }
 
     /// Whether a block born in `txg` may not be there.
     pub fn is_missing(&self, txg: Txg) -> bool {
-        self.missing.lock().contains(txg)
+        self.lists.lock().missing.contains(txg)
+    }
+
+    /// A scan begins that is to make up for what is missing: returns the list as of now, and notes from here on what
+    /// the scan must not take for done.
+    pub fn begin_scan(&self) -> MissingRanges {
+        let mut lists = self.lists.lock();
+        lists.noted = MissingRanges::new();
+        lists.missing.clone()
+    }
+
+    /// Groups of which something was noted since the scan began.
+    pub fn noted(&self) -> MissingRanges {
+        self.lists.lock().noted.clone()
+    }
+
+    /// A scan has made up for the groups in `proven`, except for what was noted since it began. Returns what is left.
+    pub fn forget(&self, proven: &MissingRanges) -> Remainder {
+        let mut lists = self.lists.lock();
+        let mut proven = proven.clone();
+        if !Canary::FailedRepairForgotten.sings() {
+            proven.subtract(&lists.noted);
+        }
+        lists.missing.subtract(&proven);
+        Remainder { missing: lists.missing.clone(), noted: lists.noted.clone() }
+    }
+
+    /// A flush for group `txg` failed, or came after the device had been closed in between: of everything that it had
+    /// taken since the last flush, this group and those that are open beside it, any part may be lost.
+    pub(crate) fn note_unflushed(&self, txg: Txg, failed: bool) {
+        if self.interrupted.swap(false, Ordering::SeqCst) {
+            // Nothing that a scan under way has to know: the device was away before it, or it has another opening now.
+            let (first, last) = (Txg(txg.0.saturating_sub(CONCURRENT)), Txg(txg.0.saturating_add(CONCURRENT)));
+            self.lists.lock().missing.note_range(first, last);
+        } else if failed {
+            self.note_missing(txg);
+        }
+        if failed {
+            // Repairs too, of whatever group.
+            self.lists.lock().noted.note_range(Txg(0), Txg(u64::MAX));
+        }
     }
 
     fn queue(&self) -> Result<Arc<Queue>> {
@@ -471,7 +563,7 @@ impl Leaf {
         if inner.queue.as_ref().is_some_and(|current| Arc::ptr_eq(current, queue)) {
             tracing::warn!("{}: {}", self.kind, condition.detail.as_deref().unwrap_or(condition.name()));
             inner.condition = condition.clone();
-            inner.queue = None;
+            self.let_go(&mut inner);
             drop(inner);
             self.tell(&LeafTrouble::State(condition));
         }

@@ -24,7 +24,7 @@ pub mod top;
 pub use error::{Result, VdevError};
 pub use geometry::Layout;
 pub use histograms::{Histograms, HistogramsSnapshot};
-pub use leaf::{DeviceOpener, Leaf, LeafTrouble, OpenError};
+pub use leaf::{DeviceOpener, Leaf, LeafTrouble, OpenError, Opening, Remainder};
 pub use missing::MissingRanges;
 pub use spec::{VdevKind, VdevSpec};
 pub use state::{Condition, VdevAux, VdevState};

@@ -1,7 +1,10 @@
 //! Blocks on a mirror, or on a single device (a mirror of one) (`module/zfs/vdev_mirror.c`).
 //!
-//! Invariants: a read asks one child, the least busy one that should have the block, and others only when that one
-//! fails; children that are known to have missed the block come last and are not blamed for what they hold.
+//! Invariants:
+//! - a read asks one child, the least busy one that should have the block, and others only when that one fails;
+//! - children that are known to have missed the block come last and are not blamed for what they hold;
+//! - of a block without checksum, what such a child holds counts for nothing, unless all children hold the same: the
+//!   block was once written to one of them.
 
 use futures::future::join_all;
 use platter_buffer::{Buf, BufMut};
@@ -11,7 +14,7 @@ use platter_zio::{Canary, Priority};
 
 use crate::error::{Result, VdevError};
 use crate::queue::finish;
-use crate::top::{Extent, ReadOutcome, ScrubOutcome, TopVdev, Verify};
+use crate::top::{Extent, ReadOutcome, Rewritten, ScrubOutcome, TopVdev, Verify};
 
 /// Reads within one stretch of this many bytes go to the same child, so that each child sees runs (1 MiB).
 const STRETCH_SHIFT: u32 = 20;
@@ -43,32 +46,23 @@ fn order(top: &TopVdev, extent: Extent) -> Vec<usize> {
     if usable.len() > 1 {
         usable.sort_by_cached_key(|&child| {
             let leaf = &top.children[child];
-            (leaf.is_missing(extent.birth), leaf.load(), (child + count - preferred) % count)
+            (top.is_stale(child, extent), leaf.load(), (child + count - preferred) % count)
         });
     }
     usable
 }
 
-/// Rewrites `bad` children with good data. Returns the bytes written.
-async fn repair(top: &TopVdev, extent: Extent, bad: &[usize], good: &Buf, by_scrub: bool) -> u64 {
+/// Rewrites `bad` children with good data.
+async fn repair(top: &TopVdev, extent: Extent, bad: &[usize], good: &Buf, by_scrub: bool) -> Rewritten {
     if !top.writable || bad.is_empty() {
-        return 0;
+        return Rewritten::default();
     }
-    let priority = if by_scrub { Priority::Scrub } else { Priority::AsyncWrite };
     let mut padded = BufMut::zeroed(top.padded(extent.psize) as usize);
     padded[..good.len()].copy_from_slice(good);
     let padded = padded.freeze();
-    let writes = bad.iter().map(|&child| {
-        let padded = padded.clone();
-        async move {
-            let leaf = &top.children[child];
-            let written = leaf.is_writable() && leaf.write_data(extent.offset, vec![padded], priority).await.is_ok();
-            if written {
-                leaf.stats().note_repair(extent.psize, by_scrub);
-            }
-            if written { extent.psize } else { 0 }
-        }
-    });
+    let writes = bad
+        .iter()
+        .map(|&child| top.rewrite(child, extent.offset, extent.birth, padded.clone(), extent.psize, by_scrub));
     join_all(writes).await.into_iter().sum()
 }
 
@@ -79,7 +73,10 @@ fn lost(top: &TopVdev, extent: Extent, wrong: usize, failures: Vec<String>) -> V
         let detail = format!("{wrong} of {} copies are damaged, the others cannot be read", top.children.len());
         VdevError::Checksum { vdev, offset, psize, detail }
     } else if failures.is_empty() {
-        let detail = top.children.iter().map(|leaf| format!("{} is {}", leaf.name(), leaf.condition().name()));
+        let detail = top.children.iter().map(|leaf| match leaf.is_usable() && leaf.is_missing(extent.birth) {
+            true => format!("{} missed group {}, and there is no checksum to tell", leaf.name(), extent.birth),
+            false => format!("{} is {}", leaf.name(), leaf.condition().name()),
+        });
         VdevError::NoReplicas { vdev, offset, psize, detail: detail.collect::<Vec<_>>().join(", ") }
     } else {
         VdevError::NoReplicas { vdev, offset, psize, detail: failures.join("; ") }
@@ -94,6 +91,11 @@ pub(crate) async fn read(
 ) -> Result<(Buf, ReadOutcome)> {
     let (mut wrong, mut failed, mut failures) = (Vec::new(), Vec::new(), Vec::new());
     for child in order(top, extent) {
+        if !extent.checked && top.is_stale(child, extent) {
+            // This one and those that follow.
+            let agreed = agreed(top, extent, priority, verify).await;
+            return agreed.map(|bytes| (bytes, ReadOutcome::default())).ok_or_else(|| lost(top, extent, 0, failures));
+        }
         match ask(top, child, extent, priority, verify).await {
             Answer::Good(bytes) => {
                 let bytes = bytes.freeze();
@@ -101,7 +103,7 @@ pub(crate) async fn read(
                 let reconstructed = !wrong.is_empty() || !failed.is_empty();
                 wrong.append(&mut failed);
                 wrong.sort_unstable();
-                let repaired_bytes = repair(top, extent, &wrong, &bytes, false).await;
+                let repaired_bytes = repair(top, extent, &wrong, &bytes, false).await.done;
                 return Ok((bytes, ReadOutcome { repaired_bytes, bad_children: wrong, reconstructed }));
             }
             Answer::Wrong => wrong.push(child),
@@ -113,6 +115,24 @@ pub(crate) async fn read(
     }
     blame(top, extent, &wrong);
     Err(lost(top, extent, wrong.len(), failures))
+}
+
+/// The bytes of a block without checksum of which no child that should have it can be asked: what every child holds.
+async fn agreed(top: &TopVdev, extent: Extent, priority: Priority, verify: Verify<'_>) -> Option<Buf> {
+    let asked = (0..top.children.len()).map(|child| ask(top, child, extent, priority, verify));
+    unanimous(join_all(asked).await.into_iter())
+}
+
+fn unanimous(answers: impl Iterator<Item = Answer>) -> Option<Buf> {
+    let mut common: Option<BufMut> = None;
+    for answer in answers {
+        let Answer::Good(bytes) = answer else { return None };
+        if common.as_ref().is_some_and(|common| common[..] != bytes[..]) {
+            return None;
+        }
+        common = Some(bytes);
+    }
+    common.map(BufMut::freeze)
 }
 
 /// Counts wrong bytes, unless the child is known to have missed the block.
@@ -128,8 +148,15 @@ fn blame(top: &TopVdev, extent: Extent, wrong: &[usize]) {
 pub(crate) async fn scrub(top: &TopVdev, extent: Extent, verify: Verify<'_>) -> Result<ScrubOutcome> {
     let usable = order(top, extent);
     let asked = usable.iter().map(|&child| ask(top, child, extent, Priority::Scrub, verify));
+    let mut answers: Vec<(usize, Answer)> = usable.iter().copied().zip(join_all(asked).await).collect();
+    if !extent.checked && !set_stale_right(top, extent, &mut answers) {
+        let examined_bytes = answers.len() as u64 * extent.psize;
+        let agreed = answers.len() == top.children.len() && unanimous(answers.into_iter().map(|(_, a)| a)).is_some();
+        let outcome = ScrubOutcome { examined_bytes, ..ScrubOutcome::default() };
+        return if agreed { Ok(outcome) } else { Err(lost(top, extent, 0, Vec::new())) };
+    }
     let (mut good, mut wrong, mut failed, mut failures) = (None, Vec::new(), Vec::new(), Vec::new());
-    for (&child, answer) in usable.iter().zip(join_all(asked).await) {
+    for (child, answer) in answers {
         match answer {
             Answer::Good(bytes) => good = Some(bytes),
             Answer::Wrong => wrong.push(child),
@@ -144,8 +171,25 @@ pub(crate) async fn scrub(top: &TopVdev, extent: Extent, verify: Verify<'_>) -> 
     let examined_bytes = (usable.len() - failed.len()) as u64 * extent.psize;
     wrong.append(&mut failed);
     wrong.sort_unstable();
-    let repaired_bytes = repair(top, extent, &wrong, &good.freeze(), true).await;
-    Ok(ScrubOutcome { examined_bytes, repaired_bytes, bad_children: wrong })
+    let Rewritten { done, failed } = repair(top, extent, &wrong, &good.freeze(), true).await;
+    Ok(ScrubOutcome { examined_bytes, repaired_bytes: done, unrepaired_bytes: failed, bad_children: wrong })
+}
+
+/// Of a block without checksum: what differs on children that missed it from what another one holds is wrong. `false`
+/// when no other one has answered.
+fn set_stale_right(top: &TopVdev, extent: Extent, answers: &mut [(usize, Answer)]) -> bool {
+    let fresh =
+        answers.iter().position(|(child, answer)| matches!(answer, Answer::Good(_)) && !top.is_stale(*child, extent));
+    let Some(fresh) = fresh else { return false };
+    // Those that should have the block come first.
+    let (before, after) = answers.split_at_mut(fresh + 1);
+    let Answer::Good(right) = &before[fresh].1 else { return false };
+    for (child, answer) in after {
+        if matches!(answer, Answer::Good(bytes) if bytes[..] != right[..]) && top.is_stale(*child, extent) {
+            *answer = Answer::Wrong;
+        }
+    }
+    true
 }
 
 pub(crate) async fn write(top: &TopVdev, offset: u64, data: Buf, txg: Txg, priority: Priority) -> Result<()> {

@@ -69,6 +69,34 @@ impl MissingRanges {
         self.ranges.extend(later);
     }
 
+    /// The groups of the set up to and including `last`.
+    pub fn through(&self, last: Txg) -> Self {
+        let kept = self.ranges.range(..=last.0).map(|(&first, &end)| (first, end.min(last.0)));
+        Self { ranges: kept.collect() }
+    }
+
+    /// Removes all groups that are in `other`.
+    pub fn subtract(&mut self, other: &Self) {
+        for (&first, &last) in &other.ranges {
+            let touched: Vec<(u64, u64)> = self
+                .ranges
+                .range(..=last)
+                .rev()
+                .take_while(|&(_, &end)| end >= first)
+                .map(|(&start, &end)| (start, end))
+                .collect();
+            for (start, end) in touched {
+                self.ranges.remove(&start);
+                if start < first {
+                    self.ranges.insert(start, first - 1);
+                }
+                if end > last {
+                    self.ranges.insert(last + 1, end);
+                }
+            }
+        }
+    }
+
     /// The ranges in order, both ends included.
     pub fn iter(&self) -> impl Iterator<Item = (Txg, Txg)> + '_ {
         self.ranges.iter().map(|(&first, &last)| (Txg(first), Txg(last)))
@@ -88,11 +116,16 @@ mod tests {
         fn a_set_of_groups_behaves_as_a_set(
             steps in proptest::collection::vec((0u64..60, 0u64..6, any::<bool>()), 1..40)
         ) {
+            let mut others = MissingRanges::new();
             let (mut ranges, mut model) = (MissingRanges::new(), BTreeSet::new());
             for (start, extent, clear) in steps {
                 if clear && extent == 0 {
                     ranges.clear_through(Txg(start));
                     model.retain(|&txg| txg > start);
+                } else if clear {
+                    others.note_range(Txg(start), Txg(start + extent));
+                    ranges.subtract(&others);
+                    model.retain(|&txg| !others.contains(Txg(txg)));
                 } else {
                     ranges.note_range(Txg(start), Txg(start + extent));
                     model.extend(start..=start + extent);
@@ -100,6 +133,8 @@ mod tests {
                 for txg in 0..70 {
                     prop_assert_eq!(ranges.contains(Txg(txg)), model.contains(&txg));
                 }
+                let early = ranges.through(Txg(start));
+                prop_assert!((0..70).all(|txg| early.contains(Txg(txg)) == (txg <= start && model.contains(&txg))));
                 let all: Vec<_> = ranges.iter().collect();
                 prop_assert!(all.windows(2).all(|pair| pair[0].1.0 + 1 < pair[1].0.0));
             }

@@ -6,7 +6,9 @@
 //!
 //! Invariants:
 //! - a column is *wrong* only when the bytes read differ from those of the block that passed;
-//! - columns of children that are known to have missed the block are neither trusted first nor blamed;
+//! - columns of children that are known to have missed the block are neither trusted first nor blamed; of a block
+//!   without checksum they count for nothing, unless all columns agree: then they are what was once written, since so
+//!   many of them were that these alone determine the rest;
 //! - repairs write only bytes that passed, or parity computed from them.
 
 use futures::future::{join, join_all};
@@ -18,7 +20,7 @@ use platter_zio::{Canary, CpuWork, Priority};
 use crate::error::{Result, VdevError};
 use crate::queue::finish;
 use crate::raidz_map::RaidzMap;
-use crate::top::{Extent, ReadOutcome, ScrubOutcome, TopVdev, Verify};
+use crate::top::{Extent, ReadOutcome, Rewritten, ScrubOutcome, TopVdev, Verify};
 
 /// What is known of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +55,7 @@ struct Attempt<'a> {
 
 /// What came of setting right a block that passed.
 struct Repairs {
-    repaired_bytes: u64,
+    rewritten: Rewritten,
     bad_children: Vec<usize>,
 }
 
@@ -61,8 +63,8 @@ impl<'a> Attempt<'a> {
     fn new(top: &'a TopVdev, parity: usize, extent: Extent, priority: Priority, verify: Verify<'a>) -> Self {
         let map = RaidzMap::new(extent.offset, top.padded(extent.psize), top.ashift, top.children.len(), parity);
         let columns = map.columns.iter().map(|column| {
-            let leaf = &top.children[column.child];
-            if leaf.is_usable() { Column::Unread { stale: leaf.is_missing(extent.birth) } } else { Column::Absent }
+            let stale = top.is_stale(column.child, extent);
+            if top.children[column.child].is_usable() { Column::Unread { stale } } else { Column::Absent }
         });
         Self {
             columns: columns.collect(),
@@ -239,6 +241,14 @@ impl<'a> Attempt<'a> {
         false
     }
 
+    /// Of a block without checksum: computes every column that is not there, or may be from before the block's time,
+    /// from the others. Returns whether these were enough.
+    fn rebuild_unchecked(&mut self) -> bool {
+        let fresh = Column::Read { stale: false };
+        let bad: Vec<usize> = (0..self.columns.len()).filter(|&column| self.columns[column] != fresh).collect();
+        bad.len() <= self.nparity() && !self.block.is_empty() && self.rebuild(&bad)
+    }
+
     /// Puts back what an attempt to rebuild the columns `bad` has changed.
     fn restore(&mut self, original: &[u8], bad: &[usize]) {
         for &column in bad.iter().filter(|&&column| column >= self.map.parity) {
@@ -272,7 +282,7 @@ impl<'a> Attempt<'a> {
         let parity = self.right_parity().await;
         let block = std::mem::replace(&mut self.block, BufMut::zeroed(0)).freeze();
         let parity: Vec<Buf> = parity.into_iter().map(BufMut::freeze).collect();
-        let mut repairs = Repairs { repaired_bytes: 0, bad_children: Vec::new() };
+        let mut repairs = Repairs { rewritten: Rewritten::default(), bad_children: Vec::new() };
         let mut writes = Vec::new();
         for (column, place) in self.map.columns.iter().enumerate() {
             let leaf = &self.top.children[place.child];
@@ -298,19 +308,10 @@ impl<'a> Attempt<'a> {
             if self.columns[column] == (Column::Read { stale: false }) && !self.extent.speculative {
                 leaf.note_wrong(self.extent);
             }
-            if leaf.is_writable() {
-                let priority = if by_scrub { Priority::Scrub } else { Priority::AsyncWrite };
-                writes.push(async move {
-                    let size = right.len() as u64;
-                    let written = leaf.write_data(place.offset, vec![right], priority).await.is_ok();
-                    if written {
-                        leaf.stats().note_repair(size, by_scrub);
-                    }
-                    if written { size } else { 0 }
-                });
-            }
+            let size = right.len() as u64;
+            writes.push(self.top.rewrite(place.child, place.offset, self.extent.birth, right, size, by_scrub));
         }
-        repairs.repaired_bytes = join_all(writes).await.into_iter().sum();
+        repairs.rewritten = join_all(writes).await.into_iter().sum();
         repairs.bad_children.sort_unstable();
         (block.slice(..self.extent.psize as usize), repairs)
     }
@@ -332,6 +333,13 @@ impl<'a> Attempt<'a> {
             reasons.extend(self.failures.iter().cloned());
             return VdevError::NoReplicas { vdev, offset, psize, detail: reasons.join("; ") };
         }
+        if !self.extent.checked {
+            let stale = self.map.columns.iter().zip(&self.columns).filter(|(_, state)| **state == STALE);
+            let names: Vec<String> = stale.map(|(place, _)| self.top.children[place.child].name()).collect();
+            let (birth, names) = (self.extent.birth, names.join(", "));
+            let detail = format!("{names} missed group {birth}, and there is no checksum to tell what they hold");
+            return VdevError::NoReplicas { vdev, offset, psize, detail };
+        }
         for column in read {
             if self.columns[column] == (Column::Read { stale: false }) && !self.extent.speculative {
                 self.top.children[self.map.columns[column].child].note_wrong(self.extent);
@@ -344,6 +352,9 @@ impl<'a> Attempt<'a> {
         VdevError::Checksum { vdev, offset, psize, detail }
     }
 }
+
+/// Bytes that may be from before the block's time.
+const STALE: Column = Column::Read { stale: true };
 
 /// The block's data columns as slices.
 fn split<'b>(block: &'b mut [u8], map: &RaidzMap) -> Vec<&'b mut [u8]> {
@@ -401,6 +412,9 @@ pub(crate) async fn read(
 ) -> Result<(Buf, ReadOutcome)> {
     let mut attempt = Attempt::new(top, nparity, extent, priority, verify);
     attempt.fetch_least().await;
+    if !extent.checked {
+        return read_unchecked(attempt).await;
+    }
     if attempt.failures.is_empty() && !attempt.block.is_empty() {
         let missing = attempt.absent_data();
         let parity_read = (0..nparity).filter(|&column| attempt.is_read(column)).count();
@@ -431,8 +445,38 @@ pub(crate) async fn read(
         return Err(attempt.lost());
     }
     let (block, repairs) = attempt.set_right(&original, false).await;
-    let Repairs { repaired_bytes, bad_children } = repairs;
-    Ok((block, ReadOutcome { repaired_bytes, bad_children, reconstructed: true }))
+    let Repairs { rewritten, bad_children } = repairs;
+    Ok((block, ReadOutcome { repaired_bytes: rewritten.done, bad_children, reconstructed: true }))
+}
+
+/// Goes on with a block without checksum after the least was fetched: only children that have not missed it are asked,
+/// as long as they are enough.
+async fn read_unchecked(mut attempt: Attempt<'_>) -> Result<(Buf, ReadOutcome)> {
+    let original = attempt.block.to_vec();
+    // Columns that nobody needed are not asked for: those that were read must determine the rest.
+    let nparity = attempt.nparity();
+    let absent = attempt.absent_data();
+    let parity_read = (0..nparity).filter(|&column| attempt.is_read(column)).count();
+    let enough = absent.len() <= parity_read && !attempt.block.is_empty();
+    if enough && attempt.rebuild(&absent) {
+        attempt.charge().await;
+        let reconstructed = !absent.is_empty();
+        if attempt.failures.is_empty() {
+            let mut block = attempt.block;
+            block.truncate(attempt.extent.psize as usize);
+            return Ok((block.freeze(), ReadOutcome { reconstructed, ..ReadOutcome::default() }));
+        }
+        let (block, Repairs { rewritten, bad_children }) = attempt.set_right(&original, false).await;
+        return Ok((block, ReadOutcome { repaired_bytes: rewritten.done, bad_children, reconstructed }));
+    }
+    let rest = attempt.unread(|_, _| true);
+    attempt.fetch(&rest).await;
+    if !attempt.is_sound().await {
+        return Err(attempt.lost());
+    }
+    let mut block = attempt.block;
+    block.truncate(attempt.extent.psize as usize);
+    Ok((block.freeze(), ReadOutcome::default()))
 }
 
 pub(crate) async fn scrub(top: &TopVdev, nparity: usize, extent: Extent, verify: Verify<'_>) -> Result<ScrubOutcome> {
@@ -444,14 +488,17 @@ pub(crate) async fn scrub(top: &TopVdev, nparity: usize, extent: Extent, verify:
         return Ok(ScrubOutcome { examined_bytes, ..ScrubOutcome::default() });
     }
     let original = attempt.block.to_vec();
-    let passes = !attempt.block.is_empty() && attempt.search(&original);
+    let passes = match extent.checked {
+        true => !attempt.block.is_empty() && attempt.search(&original),
+        false => attempt.rebuild_unchecked(),
+    };
     attempt.charge().await;
     if !passes {
         return Err(attempt.lost());
     }
     let examined_bytes = attempt.examined_bytes;
-    let (_, Repairs { repaired_bytes, bad_children }) = attempt.set_right(&original, true).await;
-    Ok(ScrubOutcome { examined_bytes, repaired_bytes, bad_children })
+    let (_, Repairs { rewritten: Rewritten { done, failed }, bad_children }) = attempt.set_right(&original, true).await;
+    Ok(ScrubOutcome { examined_bytes, repaired_bytes: done, unrepaired_bytes: failed, bad_children })
 }
 
 pub(crate) async fn write(

@@ -12,7 +12,7 @@ use futures::future::join_all;
 use platter_buffer::{Buf, BufMut};
 use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE};
 use platter_ondisk::{Guid, Txg};
-use platter_zio::{Cpu, Priority};
+use platter_zio::{Canary, Cpu, Priority};
 
 use crate::error::{Result, VdevError};
 use crate::geometry::{self, ASHIFT_RANGE, Layout};
@@ -39,6 +39,9 @@ pub struct Extent {
     pub birth: Txg,
     /// Whether the block may well not be there (the end of an intent log): then nobody is blamed.
     pub speculative: bool,
+    /// Whether `verify` can tell right bytes from wrong ones. Of a block without checksum, bytes of a child that missed
+    /// its group are not believed.
+    pub checked: bool,
 }
 
 /// What a read found besides the data.
@@ -59,8 +62,24 @@ pub struct ScrubOutcome {
     pub examined_bytes: u64,
     /// Bytes rewritten.
     pub repaired_bytes: u64,
+    /// Bytes that should have been rewritten and could not: their children have the block's group in their dirty time
+    /// log.
+    pub unrepaired_bytes: u64,
     /// Children whose bytes were wrong or could not be read, by index.
     pub bad_children: Vec<usize>,
+}
+
+/// What came of rewriting what was wrong. Bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rewritten {
+    pub(crate) done: u64,
+    pub(crate) failed: u64,
+}
+
+impl std::iter::Sum for Rewritten {
+    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
+        parts.fold(Self::default(), |a, b| Self { done: a.done + b.done, failed: a.failed + b.failed })
+    }
 }
 
 /// A top-level vdev. See the module text.
@@ -279,6 +298,45 @@ impl TopVdev {
         Ok(())
     }
 
+    /// Whether what `child` holds of a block may be from before the block's time.
+    pub(crate) fn is_stale(&self, child: usize, extent: Extent) -> bool {
+        self.children[child].is_missing(extent.birth) && (extent.checked || !Canary::StaleBelieved.sings())
+    }
+
+    /// Whether so many children missed group `birth`, or are not there, that a block of it cannot be had without
+    /// believing one of those that missed it.
+    pub fn is_doubtful(&self, birth: Txg) -> bool {
+        let lacking = self.children.iter().filter(|leaf| !leaf.is_usable() || leaf.is_missing(birth)).count();
+        lacking > self.layout.redundancy(self.children.len())
+    }
+
+    /// Rewrites on one child what a block that was born in group `birth` should hold there.
+    pub(crate) async fn rewrite(
+        &self,
+        child: usize,
+        offset: u64,
+        birth: Txg,
+        right: Buf,
+        accounted: u64,
+        by_scrub: bool,
+    ) -> Rewritten {
+        let leaf = &self.children[child];
+        if !self.writable {
+            return Rewritten::default();
+        }
+        let priority = if by_scrub { Priority::Scrub } else { Priority::AsyncWrite };
+        match leaf.write_data(offset, vec![right], priority).await {
+            Ok(()) => {
+                leaf.stats().note_repair(accounted, by_scrub);
+                Rewritten { done: accounted, failed: 0 }
+            }
+            Err(_) => {
+                leaf.note_missing(birth);
+                Rewritten { done: 0, failed: accounted }
+            }
+        }
+    }
+
     /// A block's size in whole sectors.
     pub(crate) fn padded(&self, psize: u64) -> u64 {
         psize.next_multiple_of(1 << self.ashift)
@@ -379,9 +437,7 @@ impl TopVdev {
     pub async fn flush(&self, txg: Txg) -> Result<()> {
         let flushes = self.children.iter().map(|leaf| async move {
             let flushed = if leaf.is_usable() { leaf.flush().await } else { Err(leaf.unavailable()) };
-            if flushed.is_err() {
-                leaf.note_missing(txg);
-            }
+            leaf.note_unflushed(txg, flushed.is_err());
             flushed
         });
         let failures: Vec<String> =

@@ -59,7 +59,8 @@ async fn many_blocks_at_once_on_files_survive_a_deleted_one() {
     for round in 0..2 {
         let top = &top;
         let reads = blocks.iter().map(|(at, data)| async move {
-            let extent = Extent { offset: *at, psize: data.len() as u64, birth: Txg(4), speculative: false };
+            let extent =
+                Extent { offset: *at, psize: data.len() as u64, birth: Txg(4), speculative: false, checked: true };
             let (bytes, outcome) =
                 top.read(extent, Priority::SyncRead, &|bytes| bytes == &data[..]).await.expect("read");
             assert_eq!(&bytes, data);
@@ -82,7 +83,7 @@ async fn many_blocks_at_once_on_files_survive_a_deleted_one() {
     assert_eq!(top.leaves()[3].condition().name(), "UNAVAIL");
     assert_eq!(top.leaves()[3].condition().aux_text(), "cannot open");
     let (at, data) = &blocks[0];
-    let extent = Extent { offset: *at, psize: data.len() as u64, birth: Txg(4), speculative: false };
+    let extent = Extent { offset: *at, psize: data.len() as u64, birth: Txg(4), speculative: false, checked: true };
     top.read(extent, Priority::SyncRead, &|bytes| bytes == &data[..]).await.expect("read");
 }
 

@@ -204,7 +204,8 @@ async fn a_removed_child_misses_groups_and_is_healed_on_return() {
         // What it has missed is read around without blame.
         let outcome = rig.read_born(4 << 20, &new, 7).await.expect("stale read");
         assert_eq!(outcome.repaired_bytes, 0);
-        let extent = Extent { offset: 4 << 20, psize: new.len() as u64, birth: Txg(7), speculative: false };
+        let extent =
+            Extent { offset: 4 << 20, psize: new.len() as u64, birth: Txg(7), speculative: false, checked: true };
         let outcome = rig.top.scrub(extent, &|bytes| bytes == &new[..]).await.expect("scrub");
         assert!(outcome.repaired_bytes > 0);
         for leaf in rig.top.leaves() {
@@ -291,7 +292,7 @@ async fn addresses_outside_the_vdev_are_refused() {
     for (offset, psize) in
         [(asize, 512), (asize - 4096, 8192), (u64::MAX - 4095, 4096), (0, 0), (0, 17 << 20), (512, 512)]
     {
-        let extent = Extent { offset, psize, birth: Txg(1), speculative: false };
+        let extent = Extent { offset, psize, birth: Txg(1), speculative: false, checked: true };
         let result = rig.top.read(extent, Priority::SyncRead, &|_| true).await;
         assert!(matches!(result, Err(VdevError::OutOfRange { .. })), "{offset} {psize}");
     }
@@ -406,8 +407,137 @@ async fn a_repair_from_another_copy_writes_nothing_to_a_pool_that_is_read_only()
     // It used to be tried: the write failed, was counted and made the leaf be probed.
     let rig = Rig::new(VdevKind::File, 1, 12).await;
     let top = platter_vdev::TopVdev::open(&rig.spec, &rig.shelf, false).await.expect("open");
-    let extent = Extent { offset: 0, psize: 4096, birth: Txg(3), speculative: false };
+    let extent = Extent { offset: 0, psize: 4096, birth: Txg(3), speculative: false, checked: true };
     assert_eq!(top.repair(extent, Random(1).buf(4096), true).await.expect("nothing to do"), 0);
     assert_eq!(top.leaves()[0].stats().snapshot().write_errors, 0);
     assert_eq!(rig.shelf.faulty[0].transfers().1, 0, "no write reached the device");
+}
+
+/// Levels with the sets of children that may be stale at once.
+fn stale_sets() -> Vec<(VdevKind, usize, Vec<usize>)> {
+    let of = |(kind, width, redundancy): (VdevKind, usize, usize)| {
+        let sets = subsets(width, redundancy).into_iter().filter(|set| !set.is_empty());
+        sets.map(move |set| (kind.clone(), width, set)).collect::<Vec<_>>()
+    };
+    levels().into_iter().flat_map(of).collect()
+}
+
+/// A disk was away while blocks without checksum were written. Reads took what it held for the truth whenever it was
+/// asked, and a resilver computed parity from it and wrote that over the right one; on a mirror it repaired nothing.
+#[tokio::test]
+async fn what_a_child_missed_of_a_block_without_checksum_is_never_believed() {
+    let mut random = Random(21);
+    for (kind, width, stale) in stale_sets() {
+        for size in [512, 3 << 9, 40 << 10] {
+            let rig = Rig::new(kind.clone(), width, 9).await;
+            let data = random.buf(size);
+            rig.write(0, &data, 7).await;
+            let intact = rig.image(0, size as u64);
+            let places = rig.places(0, size as u64);
+            for place in places.iter().filter(|place| stale.contains(&place.0)) {
+                rig.corrupt(*place, &mut random);
+            }
+            for &child in &stale {
+                rig.top.leaves()[child].note_missing(Txg(7));
+            }
+            let extent = Extent { offset: 0, psize: size as u64, birth: Txg(7), speculative: false, checked: false };
+            for _ in 0..2 * width {
+                let (bytes, _) = rig.top.read(extent, Priority::SyncRead, &|_| true).await.expect("read");
+                assert_eq!(bytes, data, "{kind} {width} {stale:?}");
+            }
+            let outcome = rig.top.scrub(extent, &|_| true).await.expect("scrub");
+            assert_eq!(rig.image(0, size as u64), intact, "{kind} {width} {stale:?} {size}");
+            assert_eq!(outcome.unrepaired_bytes, 0);
+            for leaf in rig.top.leaves() {
+                assert_eq!(leaf.stats().snapshot().checksum_errors, 0, "nobody is blamed");
+            }
+            assert_eq!(rig.top.scrub(extent, &|_| true).await.expect("again").repaired_bytes, 0);
+        }
+    }
+}
+
+/// More children missed it than redundancy covers (each another block of the group, or all while the pool stood still):
+/// what they hold counts only when everything agrees.
+#[tokio::test]
+async fn when_too_many_missed_a_block_without_checksum_only_agreement_counts() {
+    let mut random = Random(22);
+    for (kind, width, _) in levels().into_iter().chain([(VdevKind::File, 1, 0)]) {
+        let rig = Rig::new(kind.clone(), width, 9).await;
+        let data = random.buf(20 << 10);
+        rig.write(0, &data, 7).await;
+        for leaf in rig.top.leaves() {
+            leaf.note_missing(Txg(7));
+        }
+        let extent = Extent { offset: 0, psize: data.len() as u64, birth: Txg(7), speculative: false, checked: false };
+        let (bytes, _) = rig.top.read(extent, Priority::SyncRead, &|_| true).await.expect("read");
+        assert_eq!(bytes, data, "{kind} {width}");
+        assert_eq!(rig.top.scrub(extent, &|_| true).await.expect("scrub").repaired_bytes, 0);
+        if width > 1 {
+            rig.corrupt(rig.places(0, data.len() as u64)[1], &mut random);
+            let before = rig.image(0, data.len() as u64);
+            let error = rig.top.read(extent, Priority::SyncRead, &|_| true).await.expect_err("nobody knows");
+            assert!(matches!(error, VdevError::NoReplicas { .. }), "{kind}: {error}");
+            assert!(rig.top.scrub(extent, &|_| true).await.is_err());
+            assert_eq!(rig.image(0, data.len() as u64), before, "nothing is rewritten without proof");
+        }
+    }
+}
+
+/// A repair that the device refused counted as made: at the end of the resilver the device was taken for complete.
+#[tokio::test]
+async fn a_repair_that_fails_is_told_and_noted() {
+    let mut random = Random(23);
+    for (kind, width, _) in levels() {
+        for by_scrub in [true, false] {
+            let rig = Rig::new(kind.clone(), width, 9).await;
+            let data = random.buf(40 << 10);
+            rig.write(0, &data, 7).await;
+            let (child, offset, size) = *rig.places(0, data.len() as u64).last().expect("a place");
+            let child = if kind == VdevKind::Mirror { 0 } else { child };
+            rig.shelf.memory[child].poke(offset, &vec![0xaa; size]);
+            let times = u64::MAX;
+            rig.shelf.faulty[child].inject(Fault { kind: FaultKind::WriteError, offset, length: 1, times });
+            let leaf = &rig.top.leaves()[child];
+            assert!(leaf.begin_scan().is_empty());
+            let psize = data.len() as u64;
+            let extent = Extent { offset: 0, psize, birth: Txg(7), speculative: false, checked: true };
+            if by_scrub {
+                let outcome = rig.top.scrub(extent, &|bytes| bytes == &data[..]).await.expect("scrub");
+                assert_eq!((outcome.repaired_bytes, outcome.unrepaired_bytes), (0, size as u64), "{kind}");
+            } else {
+                rig.read_born(0, &data, 7).await.expect("read");
+            }
+            assert!(leaf.is_missing(Txg(7)) && leaf.is_usable(), "{kind} {by_scrub}");
+            // The scan that found it does not take it off the list.
+            let mut proven = platter_vdev::MissingRanges::new();
+            proven.note_range(Txg(0), Txg(9));
+            assert!(leaf.forget(&proven).missing.contains(Txg(7)));
+            leaf.begin_scan();
+            assert!(leaf.forget(&proven).missing.is_empty());
+        }
+    }
+}
+
+/// A disk that was pulled out and put back within one group has lost what it had in its cache, and looks as before.
+#[tokio::test]
+async fn a_child_that_was_away_between_two_flushes_has_missed_the_group() {
+    let mut random = Random(24);
+    let rig = Rig::new(VdevKind::Mirror, 2, 9).await;
+    let data = random.buf(4096);
+    rig.write(0, &data, 5).await;
+    rig.top.flush(Txg(5)).await.expect("flush");
+    let leaf = &rig.top.leaves()[0];
+    let opening = leaf.opening();
+    rig.write(1 << 20, &data, 6).await;
+    rig.shelf.faulty[0].disappear();
+    assert!(rig.top.check_present());
+    assert_eq!(leaf.opening(), None);
+    rig.shelf.faulty[0].heal();
+    rig.top.reopen_leaf(0, &rig.spec.children[0], &rig.shelf).await;
+    assert!(leaf.is_usable() && leaf.opening() != opening, "another opening");
+    assert!(leaf.missing().is_empty());
+    rig.top.flush(Txg(6)).await.expect("flush");
+    assert!(leaf.is_missing(Txg(6)) && !rig.top.leaves()[1].is_missing(Txg(6)));
+    rig.top.flush(Txg(9)).await.expect("flush");
+    assert!(!leaf.is_missing(Txg(9)), "once");
 }

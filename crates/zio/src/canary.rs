@@ -28,11 +28,17 @@ pub enum Canary {
     MirrorHalfWritten,
     /// A device that returns is taken for what was at its path: nobody looks at its labels.
     StrangerTaken,
+    /// The end of a scan empties the lists of all devices, also of those that came while it ran.
+    LatecomerForgotten,
+    /// Of a block without checksum, what a device holds that missed it is believed.
+    StaleBelieved,
+    /// A repair that failed counts as made at the end of a scan.
+    FailedRepairForgotten,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::UberblockBeforeFlush,
         Self::LogWithoutFlush,
         Self::ParityRotated,
@@ -43,6 +49,9 @@ impl Canary {
         Self::LabelFromTheFuture,
         Self::MirrorHalfWritten,
         Self::StrangerTaken,
+        Self::LatecomerForgotten,
+        Self::StaleBelieved,
+        Self::FailedRepairForgotten,
     ];
 
     /// Whether this bug is switched on.
