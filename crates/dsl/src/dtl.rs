@@ -4,7 +4,7 @@
 //! Invariants:
 //! - a leaf that cannot be written when a group begins to sync has that group in its list, and the list is on disk with
 //!   that very group: after a crash nobody takes the leaf for complete;
-//! - the list is emptied only when a resilver, which read everything since, found nothing it could not restore.
+//! - the list shrinks only by what a scan proved ([`crate::scan_proof`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use crate::space_maps::{self, MapFormat, Tail};
 /// Block size of a DTL (`zfs_vdev_dtl_sm_blksz`).
 const BLOCK_SIZE: u32 = 4096;
 
-fn leaves(core: &Core) -> Vec<Arc<Leaf>> {
+/// All leaves.
+pub fn leaves(core: &Core) -> Vec<Arc<Leaf>> {
     core.store.state().vdevs.iter().flatten().flat_map(|vdev| vdev.leaves().to_vec()).collect()
 }
 
@@ -120,14 +121,4 @@ pub async fn load(
 /// Whether a leaf that can be written now missed something before.
 pub fn needs_resilver(core: &Core) -> bool {
     leaves(core).iter().any(|leaf| leaf.is_usable() && !leaf.missing().is_empty())
-}
-
-/// After a resilver that began in group `since` and restored everything: leaves that are there now missed nothing up to
-/// then.
-pub fn forget(core: &Core, since: Txg) {
-    for leaf in leaves(core).iter().filter(|leaf| leaf.is_usable()) {
-        let mut ranges = leaf.missing();
-        ranges.clear_through(since);
-        leaf.set_missing(ranges);
-    }
 }

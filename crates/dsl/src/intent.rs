@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use platter_dmu::{Objset, ObjsetParams, Result, Tx, ZioError};
-use platter_ondisk::{ObjectId, ObjsetPhys, Txg};
+use platter_ondisk::{BlkPtr, ObjectId, ObjsetPhys, Txg};
 use platter_spa::Store;
 use platter_zil::{Claim, Dialect, SyncMode, Zil, blocks_to_free, survey};
 use platter_zio::{BlockStore, Bookmark, Canary, Priority};
@@ -121,6 +121,36 @@ pub fn open_log(core: &Arc<Core>, dataset: &Dataset, os: &Arc<Objset>) -> Arc<Zi
 /// Property `sync` of a data set.
 pub fn mode(dataset: &Dataset) -> SyncMode {
     SyncMode::from_number(properties::number(&dataset.dir, "sync"))
+}
+
+/// The blocks of logs that a crash left and that nobody has replayed yet: data sets that are not mounted. A scan does not
+/// see them, since no object leads to them.
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn waiting_blocks(core: &Core) -> Result<Vec<BlkPtr>> {
+    let datasets: Vec<Arc<Dataset>> = core.tree.read().datasets.values().cloned().collect();
+    let mut blocks = Vec::new();
+    for dataset in datasets {
+        let bp = dataset.phys.lock().bp;
+        if bp.is_hole() || dataset.zil.lock().is_some() {
+            continue;
+        }
+        let bookmark = Bookmark { objset: dataset.object, object: ObjectId(0), level: -1, blkid: 0 };
+        let header = match dataset.open_objset() {
+            Some(os) => os.zil_header(),
+            None => {
+                // One that is lost was seen by the scan, and counts as hiding what is below it.
+                let Ok(head) = core.store.read(&bp, bookmark, Priority::Scrub).await else { continue };
+                let Ok(head) = ObjsetPhys::decode(&head) else { continue };
+                head.zil()
+            }
+        };
+        if !header.log.is_hole() && header.claim_txg.0 != 0 {
+            blocks.extend(blocks_to_free(&core.store, &header).await?);
+        }
+    }
+    Ok(blocks)
 }
 
 /// Frees the log of a data set that is destroyed without having been mounted since a crash.

@@ -48,6 +48,8 @@ mod rename;
 pub mod report;
 pub mod request;
 mod salt;
+mod scan_proof;
+mod scan_walk;
 mod scrub;
 mod space;
 mod space_maps;

@@ -1,48 +1,43 @@
-//! Scrub: every copy of every block is read, verified and, where it is wrong, rewritten (`module/zfs/dsl_scan.c`).
+//! Scrub and resilver: every copy of every block is read, verified and, where it is wrong, rewritten
+//! (`module/zfs/dsl_scan.c`).
 //!
 //! Invariants:
-//! - the walk goes in slices; during a slice freed space is pinned, so that no block it is about to read is reused;
-//! - between slices the walk restarts from the newest roots, right after the last block it saw;
 //! - what a scrub finds unrepairable replaces the list of known errors when it completes;
 //! - its state and place are in the MOS when it starts, every few slices, and when it pauses or ends: a scrub that was
-//!   running goes on after an import where that place is.
+//!   running goes on after an import where that place is, unless devices are there that need more than it can prove
+//!   ([`crate::scan_proof`]);
+//! - while a device that is there misses something that a scan could give it, a resilver runs: a scrub makes way for it
+//!   at once, a resilver that has just begun begins anew, one that is further on is followed by another
+//!   (`zfs_resilver_defer_percent`). Only what a device refused to take is not tried again until somebody brings a
+//!   device back, clears errors or imports the pool.
 //!
 //! The place is in an entry of our own, [`PLACE`], while `scn_bookmark` stays zero and `scn_queue_obj` is an empty ZAP:
 //! OpenZFS walks data sets in another order, and so begins anew.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use platter_dmu::Result;
-use platter_dmu::traverse::{Visit, Visitor, WalkEnd, visit};
 use platter_dmu::zap::ZapValue;
-use platter_ondisk::dsl::{DslDatasetPhys, ScanPhys, scan_flags, scan_func, scan_state};
+use platter_ondisk::dsl::{ScanPhys, scan_flags, scan_func, scan_state};
 use platter_ondisk::types::object_type;
-use platter_ondisk::{BlkPtr, ObjectId, Txg};
-use platter_spa::Store;
-use platter_zio::{BlockStore, Bookmark, ZioError};
-use tokio::sync::{Notify, Semaphore};
+use platter_ondisk::{BlkPtr, ObjectId};
+use platter_vdev::{Leaf, MissingRanges};
+use platter_zio::Bookmark;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::core::Core;
-use crate::dtl;
 use crate::error::PoolError;
-use crate::mos;
 use crate::report::ScanReport;
+use crate::scan_proof::{self, Roster};
+use crate::scan_walk::{self, Lost};
+use crate::{dtl, intent, mos};
 
-/// How long one slice may pin freed space.
-const SLICE: Duration = Duration::from_secs(2);
-/// Bytes being verified at one time: the devices' queues join neighbours among them. Small blocks count as if they had
-/// the least size, since each is work whatever its size.
-const IN_FLIGHT: u64 = 32 << 20;
-const LEAST: u64 = 16 << 10;
-/// The place of the walk is written at least this often.
-const CHECKPOINT: Duration = Duration::from_secs(15);
+/// A resilver that is not further on than one part in so many begins anew when another device comes.
+const EARLY: u64 = 10;
 /// The name of [`Place`] in the pool directory.
 const PLACE: &str = "org.platter:scan_place";
 /// The rate is measured over this long.
@@ -50,11 +45,25 @@ const WINDOW: Duration = Duration::from_secs(10);
 
 /// How far the walk of a scan got: object sets go by number, the MOS first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Place {
+pub struct Place {
     /// All object sets with lower numbers are done.
-    objset: u64,
+    pub objset: u64,
     /// The last block seen in it.
-    last: Option<Bookmark>,
+    pub last: Option<Bookmark>,
+}
+
+/// Words of a place; what follows them is what the scan may prove.
+const PLACE_WORDS: usize = 7;
+
+/// What ends a walk before its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Interrupt {
+    #[default]
+    None,
+    /// A device came that needs a resilver.
+    Restart,
+    /// It is paused, cancelled, or the pool is left.
+    Halt,
 }
 
 impl Place {
@@ -68,6 +77,7 @@ impl Place {
     /// The place in the scan `phys`, or its beginning when what was written is about another one (or another program
     /// went on with it).
     fn decode(words: &[u64], phys: &ScanPhys) -> Self {
+        let words = words.get(..PLACE_WORDS).unwrap_or_default();
         let &[start_time, examined, objset, seen, object, level, blkid] = words else { return Self::default() };
         let Ok(level) = i8::try_from(level as i64) else { return Self::default() };
         if (start_time, examined) != (phys.start_time, phys.examined) {
@@ -85,10 +95,16 @@ pub struct ScrubState {
     pub phys: ScanPhys,
     /// Whether a walk is under way in this process.
     pub running: bool,
-    /// Asked to pause or stop at the end of the slice.
-    pub interrupt: bool,
+    /// What shall end the walk at the end of the slice.
+    interrupt: Interrupt,
+    /// Whether something changed since the walk began that is worth another one if a device still misses something.
+    again: bool,
     /// How far it got.
-    place: Place,
+    pub place: Place,
+    /// The devices that it brings up to date, since the walk was begun by this process.
+    roster: Option<Roster>,
+    /// What it may build on when it was begun by another.
+    stored: BTreeMap<u64, MissingRanges>,
     /// Whether the queue of data sets on disk is another program's, who was at another place.
     foreign_queue: bool,
     /// Bytes verified.
@@ -104,14 +120,73 @@ pub struct ScrubState {
 
 impl ScrubState {
     /// State loaded from the pool directory, with what stands under [`PLACE`].
-    fn loaded(mut phys: ScanPhys, place: &[u64]) -> Self {
-        let place = Place::decode(place, &phys);
+    fn loaded(mut phys: ScanPhys, words: &[u64]) -> Self {
+        let place = Place::decode(words, &phys);
+        let stored = match words.get(PLACE_WORDS..) {
+            Some(words) if place != Place::default() => scan_proof::decode(words),
+            _ => BTreeMap::new(),
+        };
         if place == Place::default() && phys.state == scan_state::SCANNING {
             (phys.examined, phys.errors) = (0, 0);
         }
         let foreign_queue = phys.bookmark != Default::default();
         phys.bookmark = Default::default();
-        Self { issued: phys.examined, phys, place, foreign_queue, ..Self::default() }
+        Self { issued: phys.examined, phys, place, stored, foreign_queue, ..Self::default() }
+    }
+
+    /// A new scan begins.
+    fn begin(&mut self, core: &Core, func: u64) {
+        let (done, queue_obj) = (self.done.clone(), self.phys.queue_obj);
+        let to_examine = core.store.state().allocator.lock().allocated();
+        let max_txg = core.gate.synced_txg();
+        let phys = ScanPhys {
+            func,
+            state: scan_state::SCANNING,
+            max_txg,
+            start_time: core.now(),
+            to_examine,
+            queue_obj,
+            ..ScanPhys::default()
+        };
+        let roster = Some(Roster::begin(core, max_txg));
+        *self = Self { done, phys, roster, running: true, ..Self::default() };
+    }
+
+    /// The devices that the walk under way brings up to date.
+    pub fn roster(&mut self) -> &mut Roster {
+        self.roster.get_or_insert_default()
+    }
+
+    /// Whether `leaf` misses something that no running scan is giving it.
+    pub fn leaves_waiting(&self, leaf: &Leaf) -> bool {
+        let served = self.running && self.roster.as_ref().is_some_and(|roster| roster.covers(leaf));
+        leaf.is_usable() && !leaf.missing().is_empty() && !served
+    }
+
+    /// Whether the walk is to end at the end of the slice.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupt != Interrupt::None
+    }
+
+    /// A device came back while a walk is under way. A scrub makes way for the resilver; a resilver does when little
+    /// would be done twice, and otherwise is followed by another.
+    fn make_way(&mut self) {
+        self.again = true;
+        let early = self.phys.examined.saturating_mul(EARLY) < self.phys.to_examine;
+        if self.interrupt == Interrupt::None && (self.phys.func == scan_func::SCRUB || early) {
+            self.interrupt = Interrupt::Restart;
+        }
+    }
+
+    /// A block was examined.
+    pub fn note_progress(&mut self) {
+        let (now, examined) = (Instant::now(), self.phys.examined);
+        if self.window.back().is_none_or(|(at, _)| now.duration_since(*at) > Duration::from_millis(250)) {
+            self.window.push_back((now, examined));
+            while self.window.front().is_some_and(|(at, _)| now.duration_since(*at) > WINDOW) {
+                self.window.pop_front();
+            }
+        }
     }
 
     fn is_paused(&self) -> bool {
@@ -167,10 +242,8 @@ pub async fn start(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
     if core.read_only {
         return Err(PoolError::Unavailable("pool is read-only".into()));
     }
-    if core.scrub.lock().phys.state == scan_state::FINISHED {
-        // Everybody sees the end of a scan before it is written down; only then can the next one begin.
-        wait(core).await;
-    }
+    // Everybody sees the end of a scan before it is written down; only then can the next one begin.
+    wait_while(core, |scrub| scrub.running && scrub.phys.state == scan_state::FINISHED).await;
     {
         let mut scrub = core.scrub.lock();
         if scrub.running {
@@ -183,21 +256,10 @@ pub async fn start(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
             scrub.phys.flags &= !scan_flags::SCRUB_PAUSED;
             scrub.pause_time = 0;
         } else {
-            let to_examine = core.store.state().allocator.lock().allocated();
-            let (done, queue_obj) = (scrub.done.clone(), scrub.phys.queue_obj);
-            *scrub = ScrubState { done, ..ScrubState::default() };
-            scrub.phys = ScanPhys {
-                func: scan_func::SCRUB,
-                state: scan_state::SCANNING,
-                max_txg: core.gate.synced_txg(),
-                start_time: core.now(),
-                to_examine,
-                queue_obj,
-                ..ScanPhys::default()
-            };
+            scrub.begin(core, scan_func::SCRUB);
         }
         scrub.running = true;
-        scrub.interrupt = false;
+        scrub.interrupt = Interrupt::None;
     }
     persist(core).await?;
     core.event("sysevent.fs.zfs.scrub_start", Vec::new());
@@ -208,37 +270,37 @@ pub async fn start(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
 /// Starts a resilver when a device that is there missed something, else goes on with what was running when the pool was
 /// last open.
 pub fn resume(core: &Arc<Core>) {
-    if !core.read_only && dtl::needs_resilver(core) {
-        let to_examine = core.store.state().allocator.lock().allocated();
-        let mut scrub = core.scrub.lock();
-        if scrub.running {
-            return;
-        }
-        let (done, queue_obj) = (scrub.done.clone(), scrub.phys.queue_obj);
-        *scrub = ScrubState { done, running: true, ..ScrubState::default() };
-        scrub.phys = ScanPhys {
-            func: scan_func::RESILVER,
-            state: scan_state::SCANNING,
-            max_txg: core.gate.synced_txg(),
-            start_time: core.now(),
-            to_examine,
-            queue_obj,
-            ..ScanPhys::default()
-        };
-        drop(scrub);
-        core.event("sysevent.fs.zfs.resilver_start", Vec::new());
-        tokio::spawn(run(core.clone()));
+    if core.read_only {
         return;
     }
-    {
-        let mut scrub = core.scrub.lock();
-        let unfinished = scrub.phys.state == scan_state::SCANNING;
-        if core.read_only || !unfinished || scrub.is_paused() || scrub.running {
+    let mut scrub = core.scrub.lock();
+    let unfinished = scrub.phys.state == scan_state::SCANNING && !scrub.is_paused();
+    if dtl::needs_resilver(core) {
+        if scrub.running {
+            scrub.make_way();
             return;
         }
-        scrub.running = true;
+        // A walk of this process that ended early is not gone on with: its devices may have changed.
+        let proves_enough = scrub.roster.is_none() && scan_proof::is_enough(core, &scrub.stored);
+        if !(unfinished && scrub.place != Place::default() && proves_enough) {
+            begin_resilver(core, &mut scrub);
+        }
+    } else if !unfinished || scrub.running {
+        return;
     }
+    scrub.running = true;
+    scrub.interrupt = Interrupt::None;
+    drop(scrub);
     tokio::spawn(run(core.clone()));
+}
+
+fn begin_resilver(core: &Core, scrub: &mut ScrubState) {
+    let aborted = scrub.phys.func == scan_func::SCRUB && scrub.phys.state == scan_state::SCANNING;
+    scrub.begin(core, scan_func::RESILVER);
+    if aborted {
+        core.event("sysevent.fs.zfs.scrub_abort", Vec::new());
+    }
+    core.event("sysevent.fs.zfs.resilver_start", Vec::new());
 }
 
 /// Pauses a running scrub.
@@ -284,17 +346,21 @@ pub async fn stop(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
 
 /// Ends the walk of this process, if any, without changing what the pool remembers.
 pub async fn halt(core: &Arc<Core>) {
-    core.scrub.lock().interrupt = true;
+    core.scrub.lock().interrupt = Interrupt::Halt;
     wait(core).await;
 }
 
 /// Waits until no walk is under way.
 pub async fn wait(core: &Arc<Core>) {
+    wait_while(core, |scrub| scrub.running).await;
+}
+
+async fn wait_while(core: &Arc<Core>, condition: impl Fn(&ScrubState) -> bool) {
     loop {
         let done = core.scrub.lock().done.clone();
         let mut woken = std::pin::pin!(done.notified());
         woken.as_mut().enable();
-        if !core.scrub.lock().running {
+        if !condition(&core.scrub.lock()) {
             return;
         }
         woken.await;
@@ -323,7 +389,10 @@ async fn persist(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
         let (phys, place) = {
             let mut scrub = core.scrub.lock();
             scrub.foreign_queue = false;
-            (scrub.phys.encode().to_vec(), scrub.place.encode(&scrub.phys))
+            let mut place = scrub.place.encode(&scrub.phys);
+            let provable = scrub.roster.as_ref().map_or_else(|| scrub.stored.clone(), |roster| roster.provable(&core));
+            place.extend(scan_proof::encode(&provable));
+            (scrub.phys.encode().to_vec(), place)
         };
         core.directory.put(&tx, mos::SCAN.as_bytes(), &ZapValue { integer_size: 8, integers: phys }).await?;
         if scanning {
@@ -337,7 +406,7 @@ async fn persist(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
 }
 
 /// Writes how far the scan got, after what it found lost so far: whoever goes on from there must know both.
-async fn checkpoint(core: &Arc<Core>, lost: &Lost) -> std::result::Result<(), PoolError> {
+pub async fn checkpoint(core: &Arc<Core>, lost: &Lost) -> std::result::Result<(), PoolError> {
     let fresh: Vec<(u64, u64)> = {
         let damaged = core.damaged.lock();
         lost.lock().iter().copied().filter(|object| !damaged.contains(object)).collect()
@@ -345,244 +414,108 @@ async fn checkpoint(core: &Arc<Core>, lost: &Lost) -> std::result::Result<(), Po
     if !fresh.is_empty() {
         core.damaged.lock().extend(fresh);
         core.task(async |core, tx| Ok(crate::error_log::write(&core, &tx).await?)).await?;
+    } else if core.version().has_scan() {
+        // In a group of its own: what the place says was repaired is flushed before the place is written.
+        make_stable(core).await?;
     }
     persist(core).await
 }
 
-/// Objects with blocks that could not be restored: (data set, object).
-type Lost = Mutex<BTreeSet<(u64, u64)>>;
-
-/// One object set to walk.
-struct Target {
-    id: ObjectId,
-    /// Blocks born up to here belong to an older snapshot and are seen there.
-    after: Txg,
+/// One walk after the other, as long as a device needs the next.
+async fn run(core: Arc<Core>) {
+    loop {
+        walk(&core).await;
+        let mut scrub = core.scrub.lock();
+        let interrupt = std::mem::take(&mut scrub.interrupt);
+        let again = std::mem::take(&mut scrub.again) && interrupt != Interrupt::Halt;
+        if again && dtl::needs_resilver(&core) {
+            begin_resilver(&core, &mut scrub);
+            scrub.done.notify_waiters();
+        } else if interrupt != Interrupt::Restart || scrub.phys.state != scan_state::SCANNING {
+            scrub.running = false;
+            scrub.done.notify_waiters();
+            return;
+        }
+        // Otherwise the device that was to be resilvered has gone again: on from where it was.
+    }
 }
 
-async fn run(core: Arc<Core>) {
+/// One walk from the scan's place on, to its end unless something interrupts it.
+async fn walk(core: &Arc<Core>) {
     {
         let mut scrub = core.scrub.lock();
         scrub.started = Some(Instant::now());
         scrub.window.clear();
+        if scrub.roster.is_none() {
+            scrub.roster = Some(Roster::revive(core, &scrub.stored));
+        }
     }
     let lost = Arc::new(Mutex::new(BTreeSet::new()));
     if core.scrub.lock().place != Place::default() {
         // What the part before this place found is among the known errors.
         lost.lock().clone_from(&core.damaged.lock());
     }
-    let outcome = walk_all(&core, &lost).await;
-    let finished = {
+    let mut complete = matches!(scan_walk::everything(core, &lost).await, Ok(true));
+    if complete && let Err(error) = make_stable(core).await {
+        tracing::warn!(pool = core.name(), %error, "what the scrub repaired may not be stable");
+        complete = false;
+    }
+    {
         let mut scrub = core.scrub.lock();
         scrub.elapsed_before += scrub.started.take().map_or(0, |at| at.elapsed().as_secs());
-        match &outcome {
-            Ok(true) => {
-                scrub.phys.state = scan_state::FINISHED;
-                scrub.phys.end_time = core.now();
-                true
-            }
-            _ => false,
-        }
-    };
-    if finished {
-        let lost = std::mem::take(&mut *lost.lock());
-        if lost.is_empty() {
-            // Everything up to the scan's start was read and is whole on every device that is there.
-            let since = core.scrub.lock().phys.max_txg;
-            dtl::forget(&core, since);
-        }
-        *core.damaged.lock() = lost;
-        // No block pointer leads to the labels: only writing them anew keeps them from rotting one after the other.
-        core.dirty_config();
-        if let Err(error) = core.task(async |core, tx| Ok(crate::error_log::write(&core, &tx).await?)).await {
-            tracing::warn!(%error, "the error log could not be written");
-        }
-        if let Err(error) = persist(&core).await {
-            tracing::warn!(%error, "the scrub's end could not be recorded");
-        }
-        let scan = if core.scrub.lock().phys.func == scan_func::SCRUB { "scrub" } else { "resilver" };
-        core.event(&format!("sysevent.fs.zfs.{scan}_finish"), Vec::new());
-    } else if let Err(error) = checkpoint(&core, &lost).await {
+    }
+    if complete {
+        let waiting = intent::waiting_blocks(core).await;
+        note_waiting(core, waiting);
+        finish(core, &lost).await;
+    } else if let Err(error) = checkpoint(core, &lost).await {
         tracing::warn!(%error, "the scrub's place could not be recorded");
     }
+}
+
+/// No object leads to the blocks of a log that waits for its data set to be mounted: nobody has looked at them.
+fn note_waiting(core: &Core, blocks: Result<Vec<BlkPtr>>) {
     let mut scrub = core.scrub.lock();
-    scrub.running = false;
-    scrub.done.notify_waiters();
-}
-
-/// Walks everything from the scan's place on; `false` when interrupted.
-async fn walk_all(core: &Arc<Core>, lost: &Arc<Lost>) -> Result<bool> {
-    let mut written = Instant::now();
-    for target in targets(core).await? {
-        let place = core.scrub.lock().place;
-        if target.id.0 < place.objset {
-            continue;
-        }
-        let mut from = place.last.filter(|_| target.id.0 == place.objset);
-        loop {
-            core.scrub.lock().place = Place { objset: target.id.0, last: from };
-            if core.scrub.lock().interrupt {
-                return Ok(false);
-            }
-            if written.elapsed() >= CHECKPOINT {
-                if let Err(error) = checkpoint(core, lost).await {
-                    tracing::warn!(%error, "the scrub's place could not be recorded");
-                }
-                written = Instant::now();
-            }
-            let slice = Slice::new(core, target.after, lost.clone());
-            let Some(root) = root_of(core, target.id).await? else { break };
-            let store: Arc<dyn BlockStore> = Arc::new(core.store.clone());
-            let end = visit(&store, target.id, &root, from, &slice).await;
-            slice.drain().await;
-            match end? {
-                WalkEnd::Complete => break,
-                WalkEnd::Stopped => from = *slice.last.lock(),
-            }
-        }
-        core.scrub.lock().place = Place { objset: target.id.0 + 1, last: None };
+    let through = scrub.phys.max_txg;
+    match blocks {
+        Ok(blocks) => blocks.iter().for_each(|bp| scrub.roster().note_lost(bp.physical_birth())),
+        Err(_) => scrub.roster().note_hidden(through),
     }
-    Ok(true)
 }
 
-/// Every object set, by number: so that a later walk knows which ones are done.
-async fn targets(core: &Arc<Core>) -> Result<Vec<Target>> {
-    let mut targets = vec![Target { id: ObjectId(0), after: Txg(0) }];
-    let snapshots = {
-        let tree = core.tree.read();
-        let heads = tree.datasets.values();
-        targets.extend(heads.map(|ds| Target { id: ds.object, after: ds.phys.lock().prev_snap_txg }));
-        tree.snapshots.clone()
+/// Flushes every device: what is in their caches only would still be missing after a power cut.
+async fn make_stable(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
+    core.task(async |_core, _tx| Ok(())).await
+}
+
+/// Everything was seen: lists become shorter, errors are known.
+async fn finish(core: &Arc<Core>, lost: &Lost) {
+    let name = {
+        let mut scrub = core.scrub.lock();
+        let through = scrub.phys.max_txg;
+        let conclusion = scrub.roster().conclude(core, through);
+        scrub.again |= conclusion.again;
+        for leaf in &conclusion.failed {
+            tracing::warn!(pool = core.name(), leaf, "not everything that it missed could be written to it");
+        }
+        if scrub.phys.errors == 0 {
+            // A device that could not be flushed has no block to its name.
+            scrub.phys.errors = conclusion.failed.len() as u64;
+        }
+        scrub.phys.state = scan_state::FINISHED;
+        scrub.phys.end_time = core.now();
+        if scrub.phys.func == scan_func::SCRUB { "scrub" } else { "resilver" }
     };
-    for object in snapshots {
-        let phys = snapshot_phys(core, object).await?;
-        targets.push(Target { id: object, after: phys.prev_snap_txg });
+    *core.damaged.lock() = std::mem::take(&mut *lost.lock());
+    // No block pointer leads to the labels: only writing them anew keeps them from rotting one after the other.
+    core.dirty_config();
+    if let Err(error) = core.task(async |core, tx| Ok(crate::error_log::write(&core, &tx).await?)).await {
+        tracing::warn!(%error, "the error log could not be written");
     }
-    targets.sort_by_key(|target| target.id);
-    Ok(targets)
-}
-
-async fn snapshot_phys(core: &Arc<Core>, object: ObjectId) -> Result<DslDatasetPhys> {
-    let dnode = core.mos.dnode(object).await?;
-    DslDatasetPhys::decode(&dnode.bonus()).map_err(|e| ZioError::corrupt("snapshot", format!("object {object}: {e}")))
-}
-
-/// The newest root of an object set; `None` when it is gone or empty.
-async fn root_of(core: &Arc<Core>, id: ObjectId) -> Result<Option<BlkPtr>> {
-    let root = if id.0 == 0 {
-        core.uberblock.lock().rootbp
-    } else {
-        let head = core.tree.read().datasets.values().find(|ds| ds.object == id).cloned();
-        match head {
-            Some(dataset) => dataset.phys.lock().bp,
-            None => match snapshot_phys(core, id).await {
-                Ok(phys) => phys.bp,
-                Err(ZioError::NotFound(_)) => return Ok(None),
-                Err(error) => return Err(error),
-            },
-        }
-    };
-    Ok((!root.is_hole()).then_some(root))
-}
-
-/// A stretch of the walk during which freed space is pinned.
-struct Slice {
-    core: Arc<Core>,
-    after: Txg,
-    end: Instant,
-    last: Mutex<Option<Bookmark>>,
-    places: Arc<Semaphore>,
-    lost: Arc<Lost>,
-    stopped: AtomicBool,
-    shown: AtomicU64,
-}
-
-impl Slice {
-    fn new(core: &Arc<Core>, after: Txg, lost: Arc<Lost>) -> Self {
-        core.store.state().allocator.lock().pin();
-        Self {
-            core: core.clone(),
-            after,
-            end: Instant::now() + SLICE,
-            last: Mutex::new(None),
-            places: Arc::new(Semaphore::new(IN_FLIGHT as usize)),
-            lost,
-            stopped: AtomicBool::new(false),
-            shown: AtomicU64::new(0),
-        }
+    if let Err(error) = persist(core).await {
+        tracing::warn!(%error, "the scrub's end could not be recorded");
     }
-
-    /// Waits for every block under verification.
-    async fn drain(&self) {
-        let _all = self.places.acquire_many(IN_FLIGHT as u32).await;
-    }
-}
-
-impl Drop for Slice {
-    fn drop(&mut self) {
-        self.core.store.state().allocator.lock().unpin();
-    }
-}
-
-impl Visitor for Slice {
-    fn block<'a>(&'a self, bookmark: Bookmark, bp: &'a BlkPtr) -> BoxFuture<'a, Visit> {
-        async move {
-            if bp.birth() <= self.after {
-                return Visit::Skip;
-            }
-            if !bp.is_embedded() {
-                let counted = bp.psize().clamp(LEAST, IN_FLIGHT) as u32;
-                let place = self.places.clone().acquire_many_owned(counted).await.expect("never closed");
-                let (core, lost, bp) = (self.core.clone(), self.lost.clone(), *bp);
-                tokio::spawn(async move {
-                    verify(&core, &lost, bookmark, &bp).await;
-                    drop(place);
-                });
-            }
-            *self.last.lock() = Some(bookmark);
-            let progressed = self.shown.fetch_add(1, Ordering::Relaxed) > 0;
-            if progressed && (Instant::now() >= self.end || self.core.scrub.lock().interrupt) {
-                self.stopped.store(true, Ordering::Relaxed);
-                return Visit::Stop;
-            }
-            Visit::Continue
-        }
-        .boxed()
-    }
-
-    fn damaged<'a>(&'a self, bookmark: Bookmark, _bp: &'a BlkPtr, error: &'a ZioError) -> BoxFuture<'a, Visit> {
-        async move {
-            if let ZioError::Suspended(..) = error {
-                return Visit::Stop;
-            }
-            // The block itself was counted when it was verified; here it is what lies below that is lost.
-            self.lost.lock().insert((bookmark.objset.0, bookmark.object.0));
-            Visit::Continue
-        }
-        .boxed()
-    }
-}
-
-async fn verify(core: &Arc<Core>, lost: &Lost, bookmark: Bookmark, bp: &BlkPtr) {
-    let store: &Store = &core.store;
-    let outcome = store.scrub(bp, bookmark).await;
-    let bytes = bp.asize();
-    let mut scrub = core.scrub.lock();
-    scrub.phys.examined += bytes;
-    scrub.issued += bytes;
-    match outcome {
-        Ok(block) => scrub.phys.processed += block.repaired,
-        Err(_) => {
-            scrub.phys.errors += 1;
-            lost.lock().insert((bookmark.objset.0, bookmark.object.0));
-        }
-    }
-    let (now, examined) = (Instant::now(), scrub.phys.examined);
-    if scrub.window.back().is_none_or(|(at, _)| now.duration_since(*at) > Duration::from_millis(250)) {
-        scrub.window.push_back((now, examined));
-        while scrub.window.front().is_some_and(|(at, _)| now.duration_since(*at) > WINDOW) {
-            scrub.window.pop_front();
-        }
-    }
+    core.event(&format!("sysevent.fs.zfs.{name}_finish"), Vec::new());
 }
 
 /// Loads the scan's state from the pool directory.
@@ -611,6 +544,7 @@ mod tests {
         for place in [Place { objset: 54, last: Some(last) }, Place { objset: 55, last: None }] {
             let state = ScrubState::loaded(scan(), &place.encode(&scan()));
             assert_eq!(state.place, place);
+            assert!(state.stored.is_empty(), "an older version wrote nothing about devices");
             assert_eq!((state.phys.examined, state.phys.errors), (4096, 2));
         }
     }

@@ -77,7 +77,7 @@ struct Frame {
     detail: Detail,
 }
 
-fn leaf_report(config: &VdevConfig, leaf: &Leaf, top: &TopVdev, frame: Frame) -> VdevReport {
+fn leaf_report(core: &Core, config: &VdevConfig, leaf: &Leaf, top: &TopVdev, frame: Frame) -> VdevReport {
     let condition = leaf.condition();
     let path = config.path.clone();
     let gone = matches!(condition.state, VdevState::CantOpen | VdevState::Closed) && !has_wrong_label(&condition);
@@ -88,7 +88,7 @@ fn leaf_report(config: &VdevConfig, leaf: &Leaf, top: &TopVdev, frame: Frame) ->
     let note = if gone {
         path.as_ref().map(|path| format!("was {path}"))
     } else if condition.aux_text().is_empty() {
-        None
+        core.scrub.lock().leaves_waiting(leaf).then(|| "(awaiting resilver)".to_owned())
     } else {
         Some(condition.aux_text().to_owned())
     };
@@ -121,7 +121,7 @@ fn top_report(core: &Core, config: &VdevConfig, vdev: &TopVdev, frame: Frame) ->
     let deflated_size = vdev.deflate(size);
     let leaves = vdev.leaves();
     if config.is_leaf() {
-        let own = leaf_report(config, &leaves[0], vdev, frame);
+        let own = leaf_report(core, config, &leaves[0], vdev, frame);
         return VdevReport { allocated, size, fragmentation, expand_size, deflated_size, ..own };
     }
     let condition = vdev.condition();
@@ -140,7 +140,8 @@ fn top_report(core: &Core, config: &VdevConfig, vdev: &TopVdev, frame: Frame) ->
         ashift: config.ashift,
         ..VdevReport::default()
     };
-    let children = config.children.iter().zip(leaves).map(|(c, leaf)| leaf_report(c, leaf, vdev, frame)).collect();
+    let children =
+        config.children.iter().zip(leaves).map(|(c, leaf)| leaf_report(core, c, leaf, vdev, frame)).collect();
     // Errors are the vdev's own, transfers those of its leaves (`vdev_get_stats_ex_impl`).
     let own = counts(vdev.stats().snapshot());
     report.counts = IoCounts { read_ops: 0, write_ops: 0, read_bytes: 0, write_bytes: 0, ..own };

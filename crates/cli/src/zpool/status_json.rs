@@ -184,10 +184,14 @@ fn add(
     if counts.scan_processed != 0 {
         numbers.add(&mut object, "scan_processed", counts.scan_processed, Format::Bytes);
     }
+    if vdev.note.as_deref() == Some("(awaiting resilver)") {
+        numbers.add(&mut object, "resilver_deferred", 1, Format::Exact);
+    }
     if vdev.children.is_empty() {
         numbers.add(&mut object, "slow_ios", counts.slow_ios, Format::Count);
     }
-    if let Some(note) = &vdev.note {
+    // A device that waits for its resilver has no fault.
+    if let Some(note) = vdev.note.as_ref().filter(|note| !note.starts_with('(')) {
         match note.strip_prefix("was ") {
             Some(was) => {
                 numbers.add(&mut object, "not_present", 1, Format::Exact);
