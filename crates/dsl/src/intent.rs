@@ -123,8 +123,8 @@ pub fn mode(dataset: &Dataset) -> SyncMode {
     SyncMode::from_number(properties::number(&dataset.dir, "sync"))
 }
 
-/// The blocks of logs that a crash left and that nobody has replayed yet: data sets that are not mounted. A scan does not
-/// see them, since no object leads to them.
+/// The blocks of logs that a crash left and that nobody has replayed yet, of data sets that are not mounted. A scan
+/// does not see them, since no object leads to them.
 ///
 /// # Errors
 /// Device errors, damage.

@@ -1,8 +1,8 @@
 //! The walk of a scan: every block of every object set, in slices (`dsl_scan_visit` in `module/zfs/dsl_scan.c`).
 //!
 //! Invariants:
-//! - during a slice freed space is pinned, so that no block it is about to read is reused; when it ends, nothing is being
-//!   read any more;
+//! - during a slice freed space is pinned, so that no block it is about to read is reused; when it ends, nothing is
+//!   being read any more;
 //! - between slices the walk restarts from the newest roots, right after the last block it saw;
 //! - what cannot be read is noted as lost, and its group as unproven.
 

@@ -156,6 +156,11 @@ impl SimDisk {
         self.drive.state.lock().faults.push(fault);
     }
 
+    /// The faults that happen by chance at present.
+    pub fn plan(&self) -> FaultPlan {
+        self.drive.state.lock().plan
+    }
+
     /// Sets what goes wrong by chance from now on; the default: nothing.
     pub fn set_plan(&self, plan: FaultPlan) {
         self.drive.state.lock().plan = plan;

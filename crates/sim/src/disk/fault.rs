@@ -58,6 +58,11 @@ impl FaultKind {
         Self::HostFull,
     ];
 
+    /// Whether a disk with it never tells anything wrong, and keeps what it has taken and flushed.
+    pub const fn is_honest(self) -> bool {
+        matches!(self, Self::Slow | Self::Hang | Self::Disappearance | Self::WrongSize | Self::HostFull)
+    }
+
     /// What to call it.
     pub const fn name(self) -> &'static str {
         match self {

@@ -24,7 +24,7 @@ fn key(sector: &[u8]) -> [u8; KEY] {
 }
 
 fn candidate(story: &Story) -> Option<(String, String, FileId)> {
-    for (name, filesystem) in &story.filesystems {
+    for (name, filesystem) in story.filesystems.iter().filter(|(_, filesystem)| !filesystem.unchecked) {
         for (path, node) in filesystem.files.names() {
             if let Node::File(id) = node
                 && filesystem.files.file(*id).bytes.len() >= LEAST

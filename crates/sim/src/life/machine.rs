@@ -348,11 +348,11 @@ impl Machine {
         pool.change(change).await.map(|_| ()).map_err(|error| format!("offline: {error}"))
     }
 
-    /// Repairs everything, with all disks there and behaving: what every victim missed or lost is written again.
+    /// All disks behave and are in use; what they missed is resilvered.
     ///
     /// # Errors
-    /// What the engine said; something is left damaged.
-    pub async fn set_right(&mut self, pool: &Pool) -> Result<(), String> {
+    /// What the engine said.
+    pub async fn bring_everything_back(&mut self, pool: &Pool) -> Result<(), String> {
         self.behave();
         pool.clear(None).await.map_err(|error| format!("clear: {error}"))?;
         for &victim in &self.victims {
@@ -360,7 +360,15 @@ impl Machine {
                 self.online(pool, victim).await?;
             }
         }
-        pool.scrub_wait().await.map_err(|error| format!("resilver: {error}"))?;
+        pool.scrub_wait().await.map_err(|error| format!("resilver: {error}"))
+    }
+
+    /// Repairs everything, with all disks there and behaving: what every victim missed or lost is written again.
+    ///
+    /// # Errors
+    /// What the engine said; something is left damaged.
+    pub async fn set_right(&mut self, pool: &Pool) -> Result<(), String> {
+        self.bring_everything_back(pool).await?;
         for last in [false, true] {
             pool.scrub_start().await.map_err(|error| format!("scrub: {error}"))?;
             pool.scrub_wait().await.map_err(|error| format!("scrub: {error}"))?;

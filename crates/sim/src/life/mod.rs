@@ -7,6 +7,7 @@
 //! | `load` | what is done to files |
 //! | `machine` | disks, power, faults; pools created, crashed, exported and imported |
 //! | `story` | one lifetime from beginning to end |
+//! | `returns` | disks that come back, several at once, and a pool that is taken at its word |
 //! | `loss` | more damage than redundancy covers |
 //! | `suite` | many seeds |
 //! | `aviary` | proof that lives find deliberate bugs |
@@ -20,6 +21,7 @@ mod files;
 mod load;
 mod loss;
 mod machine;
+mod returns;
 mod story;
 mod suite;
 

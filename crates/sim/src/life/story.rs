@@ -51,6 +51,8 @@ pub struct Outcome {
 pub(super) struct Filesystem {
     pub(super) files: Files,
     pub(super) zpl: Option<Arc<Zpl>>,
+    /// Whether some of its blocks may have no checksum: damage to them is seen by nobody.
+    pub(super) unchecked: bool,
     random: ChaCha20Rng,
 }
 
@@ -70,6 +72,8 @@ pub(super) struct Story {
     pending: Option<Pending>,
     made: u64,
     terms: Terms,
+    /// Whether its disks never lie: see [`super::returns`].
+    honest: bool,
 }
 
 /// How a chapter ends.
@@ -140,7 +144,8 @@ async fn tell(clock: Arc<SimClock>, seed: u64, terms: Terms, history: Arc<Histor
     let machine = Machine::new(&clock, seed, &mut random, history.clone());
     let outcome = Outcome { machine: machine.describe(), ..Outcome::default() };
     let (filesystems, pending) = (BTreeMap::new(), None);
-    let mut story = Story { machine, pool: None, filesystems, random, outcome, pending, made: 0, terms };
+    let honest = random.next_u32().is_multiple_of(3);
+    let mut story = Story { machine, pool: None, filesystems, random, outcome, pending, made: 0, terms, honest };
     let where_it_went = story.machine.describe();
     story.live().await.map_err(|error| format!("{where_it_went}: at {} s: {error}", clock.now() / SECOND))?;
     let mut outcome = story.outcome;
@@ -160,11 +165,11 @@ impl Story {
         self.machine.history.note(format!("{} {what}", self.machine.clock.now()));
     }
 
-    fn may(&self, kind: FaultKind) -> bool {
+    pub(super) fn may(&self, kind: FaultKind) -> bool {
         !self.terms.without.contains(&kind)
     }
 
-    fn pool(&self) -> Result<Arc<Pool>, String> {
+    pub(super) fn pool(&self) -> Result<Arc<Pool>, String> {
         self.pool.clone().ok_or_else(|| "no pool is imported".to_owned())
     }
 
@@ -191,7 +196,11 @@ impl Story {
         if self.machine.victims.is_empty() {
             self.machine.choose_victims(&mut self.random);
         }
-        self.machine.misbehave(&mut self.random, &self.terms.without);
+        let mut without = self.terms.without.clone();
+        if self.honest {
+            without.extend(FaultKind::ALL.into_iter().filter(|kind| !kind.is_honest()));
+        }
+        self.machine.misbehave(&mut self.random, &without);
         let crash = end == End::Crash;
         if crash {
             let commands = [60, 300, 1500, 4000][self.below(4)];
@@ -216,6 +225,9 @@ impl Story {
                 self.verify(false).await?;
             }
             End::SetRight => {
+                if self.honest {
+                    self.take_at_its_word().await?;
+                }
                 let pool = self.pool()?;
                 self.machine.set_right(&pool).await?;
                 self.outcome.scrubs += 1;
@@ -241,7 +253,10 @@ impl Story {
             _ => {}
         }
         for _ in 0..2 + self.below(5) {
-            self.absence(&pool).await?;
+            match self.below(3) {
+                0 => self.several_absences(&pool).await?,
+                _ => self.absence(&pool).await?,
+            }
         }
         self.round(&pool).await?;
         if self.below(4) == 0 {
@@ -294,10 +309,10 @@ impl Story {
     }
 
     /// All file systems are worked on, side by side; then time goes by.
-    async fn round(&mut self, pool: &Pool) -> Result<(), String> {
+    pub(super) async fn round(&mut self, pool: &Pool) -> Result<(), String> {
         let steps = 2 + self.below(6);
         let work = self.filesystems.iter_mut().map(|(name, filesystem)| async move {
-            let Filesystem { files, zpl, random } = filesystem;
+            let Filesystem { files, zpl, random, .. } = filesystem;
             let zpl = zpl.as_ref().ok_or("it is not mounted")?;
             let mut mounted = Mounted { zpl, files, random, done: Done::default() };
             for _ in 0..steps {
@@ -324,7 +339,10 @@ impl Story {
         self.made += 1;
         let name = format!("{POOL}/f{}", self.made);
         let compression = ["off", "lz4", "zstd", "gzip-1", "zle", "lzjb"][self.below(6)];
-        let checksum = ["on", "sha256", "blake3", "skein", "edonr"][self.below(5)];
+        let checksum = match self.below(2) {
+            0 if self.honest => "off",
+            _ => ["on", "sha256", "blake3", "skein", "edonr"][self.below(5)],
+        };
         let recordsize = ["4K", "16K", "128K", "1M"][self.below(4)];
         let copies = if self.below(6) == 0 { "2" } else { "1" };
         let given =
@@ -334,7 +352,10 @@ impl Story {
         pool.create_dataset(&name, &given).await.map_err(|error| format!("create {name}: {error}"))?;
         self.pending = None;
         let random = ChaCha20Rng::seed_from_u64(self.random.next_u64());
-        self.filesystems.insert(name.clone(), Filesystem { files: Files::default(), zpl: None, random });
+        self.filesystems.insert(
+            name.clone(),
+            Filesystem { files: Files::default(), zpl: None, unchecked: checksum == "off", random },
+        );
         self.mount(&name).await
     }
 
@@ -440,7 +461,8 @@ impl Story {
         match self.pending.take() {
             Some(Pending::Created(name)) if found.contains(&name) => {
                 let random = ChaCha20Rng::seed_from_u64(self.random.next_u64());
-                self.filesystems.insert(name, Filesystem { files: Files::default(), zpl: None, random });
+                self.filesystems
+                    .insert(name, Filesystem { files: Files::default(), zpl: None, unchecked: self.honest, random });
             }
             Some(Pending::Destroyed(name)) if !found.contains(&name) => drop(self.filesystems.remove(&name)),
             _ => {}
