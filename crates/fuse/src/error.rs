@@ -14,18 +14,19 @@ pub enum FuseError {
          device in (for example: --device /dev/fuse --cap-add SYS_ADMIN)"
     )]
     NoDevice,
-    /// The process may not mount, and there is no helper that may.
-    #[error(
-        "cannot mount at {}: permission denied; run as root (in a container with CAP_SYS_ADMIN), or install \
-         fusermount3 (package fuse3){}",
-        mountpoint.display(),
-        if *shared { " and allow user_allow_other in /etc/fuse.conf" } else { "" }
-    )]
-    NotAllowed {
+    /// Root may not mount here.
+    #[error("cannot mount at {}: permission denied; in a container it takes CAP_SYS_ADMIN", .0.display())]
+    NotAllowed(PathBuf),
+    /// The machine does not let this user show his mounts to others.
+    #[error("cannot mount at {}: others may see it only with user_allow_other in /etc/fuse.conf", .0.display())]
+    NotShared(PathBuf),
+    /// An ordinary user's helper cannot be started.
+    #[error("cannot mount at {}: cannot start {HELPER}: {}", mountpoint.display(), start_advice(source))]
+    Helper {
         /// Where it was to be mounted.
         mountpoint: PathBuf,
-        /// Whether other users were to see it.
-        shared: bool,
+        /// What the kernel said.
+        source: std::io::Error,
     },
     /// The mount point lies in another file system that only its owner may enter, which the helper is not.
     #[error(
@@ -101,5 +102,46 @@ pub enum FuseError {
     },
 }
 
+/// Why a program cannot be started, with the way out of it.
+pub(crate) fn start_advice(error: &std::io::Error) -> String {
+    let known = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+    let advice = match known {
+        Some(rustix::io::Errno::NOENT) => "it is not there: install it (package fuse3), or run as root",
+        Some(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => {
+            "it may not be executed: look at its permissions and at those of its folder"
+        }
+        Some(rustix::io::Errno::AGAIN) => "this user has too many processes: raise the limit (ulimit -u)",
+        Some(rustix::io::Errno::MFILE) => "the daemon has too many files open: raise the limit (ulimit -n)",
+        Some(rustix::io::Errno::NFILE) => "the machine has too many files open: raise fs.file-max",
+        Some(rustix::io::Errno::NOMEM) => "there is not enough memory",
+        _ => return error.to_string(),
+    };
+    advice.to_owned()
+}
+
 /// The result of mounting and unmounting.
 pub type Result<T> = std::result::Result<T, FuseError>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+
+    // Whatever kept fusermount3 from being started, the advice was to install it.
+    #[test]
+    fn each_cause_has_its_own_advice() {
+        let advice = |errno: Errno| start_advice(&std::io::Error::from(errno));
+        for (errno, words) in [
+            (Errno::NOENT, "install it"),
+            (Errno::ACCESS, "permissions"),
+            (Errno::AGAIN, "ulimit -u"),
+            (Errno::MFILE, "ulimit -n"),
+            (Errno::NFILE, "fs.file-max"),
+            (Errno::NOMEM, "memory"),
+            (Errno::NOEXEC, "Exec format error"),
+        ] {
+            assert!(advice(errno).contains(words), "{errno}: {}", advice(errno));
+            assert_eq!(advice(errno).contains("install"), errno == Errno::NOENT);
+        }
+    }
+}

@@ -16,13 +16,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use platter_transport::{DEVICE, Session};
+use platter_transport::{DEVICE, HelperError, Session};
 use platter_zpl::Zpl;
 use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use crate::error::{FuseError, Result};
+use crate::error::{FuseError, Result, start_advice};
 use crate::mountinfo;
 use crate::options::MountOptions;
 use crate::server::PlatterFs;
@@ -140,9 +140,7 @@ fn check_mountpoint(mountpoint: &Path) -> Result<PathBuf> {
 fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => FuseError::NoDevice,
-        io::ErrorKind::PermissionDenied => {
-            FuseError::NotAllowed { mountpoint: mountpoint.to_owned(), shared: options.allow_other }
-        }
+        io::ErrorKind::PermissionDenied => FuseError::NotAllowed(mountpoint.to_owned()),
         _ => FuseError::Mount { what: options.source.clone(), mountpoint: mountpoint.to_owned(), source },
     };
     let device = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(failed)?;
@@ -180,13 +178,21 @@ fn mount_with_helper(mountpoint: &Path, options: &MountOptions) -> Result<OwnedF
         (options.allow_other, "allow_other"),
     ];
     words.extend(flags.into_iter().filter(|(set, _)| *set).map(|(_, word)| word.to_owned()));
-    platter_transport::mount_with_helper(HELPER, mountpoint, &words).map_err(|source| match source.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound => {
-            FuseError::NotAllowed { mountpoint: mountpoint.to_owned(), shared: options.allow_other }
-        }
+    platter_transport::mount_with_helper(HELPER, mountpoint, &words).map_err(|error| match error {
+        HelperError::Start(source) => FuseError::Helper { mountpoint: mountpoint.to_owned(), source },
+        HelperError::NotShared(_) => FuseError::NotShared(mountpoint.to_owned()),
         // The helper has more than its caller's rights, and such a process is kept out (`fuse_allow_current_process`).
-        _ if !options.allow_other && lies_in_fuse(mountpoint) => FuseError::Nested(mountpoint.to_owned()),
-        _ => FuseError::Mount { what: options.source.clone(), mountpoint: mountpoint.to_owned(), source },
+        HelperError::Refused(_) if !options.allow_other && lies_in_fuse(mountpoint) => {
+            FuseError::Nested(mountpoint.to_owned())
+        }
+        HelperError::Refused(said) => FuseError::Mount {
+            what: options.source.clone(),
+            mountpoint: mountpoint.to_owned(),
+            source: io::Error::other(said),
+        },
+        HelperError::Device(source) => {
+            FuseError::Mount { what: options.source.clone(), mountpoint: mountpoint.to_owned(), source }
+        }
     })
 }
 
@@ -323,7 +329,10 @@ impl Mount {
     fn unmount_with_helper(&self, force: bool) -> Result<()> {
         let mut command = Command::new(HELPER);
         command.arg("-u").args(force.then_some("-z")).arg("--").arg(&self.mountpoint);
-        let output = command.output().map_err(|error| self.unmount_failed(error))?;
+        let started = command.output();
+        let output = started.map_err(|error| {
+            self.unmount_failed(io::Error::other(format!("cannot start {HELPER}: {}", start_advice(&error))))
+        })?;
         if output.status.success() {
             return Ok(());
         }

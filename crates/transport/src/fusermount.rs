@@ -13,13 +13,29 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 /// Where the helper looks for the number of its socket.
 const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
 
+/// Why the helper mounted nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum HelperError {
+    /// It could not be started: it is not there, may not be executed, or there are too many processes or files.
+    #[error("{0}")]
+    Start(io::Error),
+    /// The machine does not let users show their mounts to others (`user_allow_other` in fuse.conf(5)).
+    #[error("{0}")]
+    NotShared(String),
+    /// It refused; what it printed.
+    #[error("{0}")]
+    Refused(String),
+    /// The device did not arrive.
+    #[error("{0}")]
+    Device(io::Error),
+}
+
 /// Has `program` mount at `mountpoint` with the options of `mount -o`, and returns the device.
 ///
 /// # Errors
-/// What starting it said; `PermissionDenied` when the machine does not let users show their mounts to others; else, as
-/// an error of kind `Other`, what it printed.
-pub fn mount_with_helper(program: &str, mountpoint: &Path, options: &[String]) -> io::Result<OwnedFd> {
-    let (ours, theirs) = UnixStream::pair()?;
+/// See [`HelperError`].
+pub fn mount_with_helper(program: &str, mountpoint: &Path, options: &[String]) -> Result<OwnedFd, HelperError> {
+    let (ours, theirs) = UnixStream::pair().map_err(HelperError::Start)?;
     let mut helper = Command::new(program)
         .arg("-o")
         .arg(options.join(","))
@@ -30,20 +46,21 @@ pub fn mount_with_helper(program: &str, mountpoint: &Path, options: &[String]) -
         .stdin(OwnedFd::from(theirs))
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
-        .spawn()?;
+        .spawn()
+        .map_err(HelperError::Start)?;
     let device = receive_descriptor(&ours);
     let mut said = String::new();
     if let Some(stderr) = helper.stderr.take() {
         // Bounded: the helper says a line.
         let _ = stderr.take(64 << 10).read_to_string(&mut said);
     }
-    let status = helper.wait()?;
+    let status = helper.wait().map_err(HelperError::Device)?;
     match device {
         Ok(Some(device)) if status.success() => Ok(device),
-        Err(error) if status.success() => Err(error),
-        _ if said.contains("user_allow_other") => Err(io::Error::new(io::ErrorKind::PermissionDenied, said.trim())),
-        _ if said.trim().is_empty() => Err(io::Error::other(format!("{program}: {status}"))),
-        _ => Err(io::Error::other(said.trim().to_owned())),
+        Err(error) if status.success() => Err(HelperError::Device(error)),
+        _ if said.contains("user_allow_other") => Err(HelperError::NotShared(said.trim().to_owned())),
+        _ if said.trim().is_empty() => Err(HelperError::Refused(format!("{program}: {status}"))),
+        _ => Err(HelperError::Refused(said.trim().to_owned())),
     }
 }
 

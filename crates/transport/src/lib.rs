@@ -30,7 +30,7 @@ mod types;
 mod wire;
 
 pub use connection::DEVICE;
-pub use fusermount::mount_with_helper;
+pub use fusermount::{HelperError, mount_with_helper};
 pub use operation::{Operation, Request, SetAttr, SetTime};
 pub use readers::set_waiting_bytes;
 pub use reply::{Directory, Entry, Reply, XattrAnswer};

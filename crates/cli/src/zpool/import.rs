@@ -1,7 +1,8 @@
 //! `zpool import`: without a pool it lists what could be imported, with one (or `-a`) it imports.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 
 use platter_daemon::api::{ErrorBody, ImportPool, Outcome, SearchPools};
 use platter_dsl::report::ImportableReport;
@@ -86,10 +87,38 @@ fn template(parsed: &Parsed, command_line: &str) -> Result<Template, Failure> {
     })
 }
 
+/// The system's text for an error, without Rust's "(os error 2)".
+fn io_text(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+/// Why nothing can be found at `place` of `-d`, in OpenZFS's words; none when there may be something.
+fn problem_with(place: &Path) -> Option<String> {
+    let shown = place.display();
+    let found = match std::fs::metadata(place) {
+        Ok(found) => found,
+        Err(error) => return Some(format!("cannot resolve path '{shown}': {}", io_text(&error))),
+    };
+    let kind = found.file_type();
+    let tried = if kind.is_dir() {
+        std::fs::read_dir(place).map(drop)
+    } else if kind.is_file() || kind.is_block_device() {
+        std::fs::File::open(place).map(drop)
+    } else {
+        return Some(format!("cannot use '{shown}': it is neither a folder nor a file nor a block device"));
+    };
+    tried.err().map(|error| format!("cannot open '{shown}': {}", io_text(&error)))
+}
+
 /// Runs it.
 pub fn run(session: &mut Session, words: &[String]) -> Done {
     let parsed = parse(GRAMMAR, words).map_err(usage)?;
     let template = template(&parsed, &session.command_line)?;
+    // The other places are looked at all the same, as in OpenZFS.
+    for problem in template.request.search.iter().filter_map(|place| problem_with(place)) {
+        eprintln!("{problem}");
+    }
     match (parsed.has("a"), parsed.operands.as_slice()) {
         (true, []) => import_all(session, &template),
         (true, _) | (false, [_, _, _, ..]) => Err(usage("too many arguments")),
@@ -181,6 +210,24 @@ mod tests {
     fn made(line: &str) -> Result<Template, Failure> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         template(&parse(GRAMMAR, &words).map_err(usage)?, "zpool import")
+    }
+
+    // `zpool import -d /nonexistent` only said that there is no pool.
+    #[test]
+    fn a_place_that_cannot_be_searched_is_named_with_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("d0");
+        std::fs::write(&file, b"x").unwrap();
+        let said = |path: &Path| problem_with(path).unwrap_or_default();
+        assert_eq!(said(folder.path()), "");
+        assert_eq!(said(&file), "");
+        assert_eq!(said(Path::new("/nonexistent")), "cannot resolve path '/nonexistent': No such file or directory");
+        assert!(said(&file.join("inside")).ends_with("inside': Not a directory"));
+        assert!(said(Path::new("/dev/null")).contains("neither a folder"));
+        if !rustix::process::geteuid().is_root() {
+            std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o300)).unwrap();
+            assert!(said(folder.path()).ends_with("Permission denied"));
+        }
     }
 
     #[test]
