@@ -106,6 +106,9 @@ fn daemon(action: DaemonAction) -> Result<u8, ErrorBody> {
         }
         DaemonAction::Start { foreground: false, .. } => block_on(async {
             let client = Client::new(home);
+            if let Some(owner) = client.home().other_owner() {
+                return Err(not_ours(owner, "start"));
+            }
             match client.ensure_running().await? {
                 Some(pid) => outln!("platter: started the daemon (pid {pid})"),
                 None => outln!("platter: the daemon (pid {}) runs already", client.home().daemon_pid().unwrap_or(0)),
@@ -114,7 +117,7 @@ fn daemon(action: DaemonAction) -> Result<u8, ErrorBody> {
         }),
         DaemonAction::Stop => block_on(stop(Client::new(home))),
         DaemonAction::LogLevel { level } => block_on(log_level(Client::new(home), level)),
-        DaemonAction::Status { json } => block_on(status(Client::new(home), json)),
+        DaemonAction::Status { json } => block_on(status(Client::new(Home::of_commands()?), json)),
     }
 }
 
@@ -126,7 +129,16 @@ fn block_on<T>(future: impl Future<Output = Result<T, ErrorBody>>) -> Result<T, 
         .block_on(future)
 }
 
+/// The refusal of what is another user's to do.
+fn not_ours(owner: u32, what: &str) -> ErrorBody {
+    ErrorBody::new(format!("cannot {what} the daemon: permission denied"))
+        .hint(format!("it is user {owner}'s; one of your own has its PLATTER_HOME in a folder of yours"))
+}
+
 async fn stop(client: Client) -> Result<u8, ErrorBody> {
+    if let Some(owner) = client.home().other_owner() {
+        return Err(not_ours(owner, "stop"));
+    }
     let Some(pid) = client.home().daemon_pid() else {
         outln!("platter: no daemon runs in '{}'", client.home().path().display());
         return Ok(0);
@@ -146,6 +158,9 @@ async fn stop(client: Client) -> Result<u8, ErrorBody> {
 }
 
 async fn log_level(client: Client, level: Option<String>) -> Result<u8, ErrorBody> {
+    if let Some(owner) = client.home().other_owner() {
+        return Err(not_ours(owner, "ask"));
+    }
     if client.home().daemon_pid().is_none() {
         outln!("platter: no daemon runs in '{}'", client.home().path().display());
         return Ok(1);
@@ -160,7 +175,9 @@ async fn log_level(client: Client, level: Option<String>) -> Result<u8, ErrorBod
 }
 
 async fn status(client: Client, as_json: bool) -> Result<u8, ErrorBody> {
-    if client.home().daemon_pid().is_none() {
+    // Another user's lock cannot be looked at; whether he has a daemon is told by its socket.
+    let theirs = client.home().other_owner().is_some();
+    if if theirs { !client.is_running().await } else { client.home().daemon_pid().is_none() } {
         if as_json {
             outln!("{}", json!({ "running": false, "home": client.home().path() }));
         } else {

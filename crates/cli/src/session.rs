@@ -60,7 +60,7 @@ impl Session {
         if let Some(client) = &self.client {
             return Ok(client.clone());
         }
-        let client = Client::new(Home::from_environment()?);
+        let client = Client::new(Home::of_commands()?);
         if let Some(pid) = self.runtime.block_on(client.ensure_running())? {
             eprintln!("platter: started the daemon (pid {pid})");
         }

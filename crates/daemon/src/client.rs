@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
 use crate::api::ErrorBody;
+use crate::denied;
 use crate::home::Home;
 
 /// How long a new daemon may take until it answers. Opening large pools happens after that.
@@ -50,7 +51,12 @@ impl Client {
 
     /// Whether a daemon answers.
     pub async fn is_running(&self) -> bool {
-        UnixStream::connect(self.home.socket()).await.is_ok()
+        UnixStream::connect(self.socket()).await.is_ok()
+    }
+
+    /// The socket for this user: another user's daemon answers at the public one.
+    fn socket(&self) -> PathBuf {
+        if self.home.other_owner().is_some() { self.home.public_socket() } else { self.home.socket() }
     }
 
     /// `GET`.
@@ -76,9 +82,18 @@ impl Client {
             ErrorBody::new(format!("lost the daemon: {reason}"))
                 .hint(format!("its log is '{}'", self.home.log_file().display()))
         };
-        let stream = UnixStream::connect(self.home.socket()).await.map_err(|error| {
-            ErrorBody::new(format!("cannot reach the daemon at '{}': {error}", self.home.socket().display()))
-                .hint("start it with 'platter daemon start'")
+        if let Some(owner) = self.home.other_owner()
+            && let Some(refused) = denied::before_asking(&method, path, &body, owner)
+        {
+            return Err(refused);
+        }
+        let stream = UnixStream::connect(self.socket()).await.map_err(|error| {
+            ErrorBody::new(format!("cannot reach the daemon at '{}': {error}", self.socket().display())).hint(
+                match self.home.other_owner() {
+                    Some(owner) => format!("it is user {owner}'s to start"),
+                    None => "start it with 'platter daemon start'".to_owned(),
+                },
+            )
         })?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
@@ -112,6 +127,10 @@ impl Client {
     /// # Errors
     /// When it cannot be started; the message quotes the end of its log.
     pub async fn ensure_running(&self) -> Result<Option<u32>, ErrorBody> {
+        // Another user's daemon is not ours to start: asking it says whether it is there.
+        if self.home.other_owner().is_some() {
+            return Ok(None);
+        }
         let home = self.home.clone();
         let _ = tokio::task::spawn_blocking(move || crate::dead_mounts::release_dying(&home)).await;
         if self.is_running().await {

@@ -3,6 +3,7 @@
 //! A mount owns two things, in this order: the kernel's mount, and the pool's handle of the object set. The handle is
 //! given back only after the kernel's side is gone and everything is written.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use platter_zpl::{AtimeMode, CreateOptions, SpaceInfo, Timestamp, XattrMode, Zpl
 use crate::api::{IdUsage, SetIdQuota, Whose};
 use crate::engine::PoolHandle;
 use crate::machine::{SystemClock, random_u64};
-use crate::mount_plan::of_a_mount;
+use crate::mount_plan::{OwnFolder, of_a_mount};
 use crate::mounter::{HowToMount, Mounted, Mounter, UnmountError};
 use crate::run::Parts;
 
@@ -31,7 +32,7 @@ const FORGETTING: Duration = Duration::from_millis(2);
 
 /// What the real daemon is made of.
 pub fn parts() -> Parts {
-    Parts { maker: Arc::new(ZplMaker), mounter: Arc::new(FuseMounter) }
+    Parts { maker: Arc::new(ZplMaker), mounter: Arc::new(FuseMounter { own: own_folder() }) }
 }
 
 impl platter_zpl::WallClock for SystemClock {
@@ -159,11 +160,26 @@ fn reason(error: &FuseError) -> String {
     }
 }
 
+/// An ordinary user's home folder, if it is his: what he has not given a mount point is mounted there, since `/` is not
+/// his to make folders in. `None` for root.
+pub fn own_folder() -> Option<OwnFolder> {
+    let me = rustix::process::geteuid();
+    let path = std::env::var_os("HOME").map(std::path::PathBuf::from).filter(|path| path.is_absolute())?;
+    let is_his = std::fs::metadata(&path).is_ok_and(|found| found.is_dir() && found.uid() == me.as_raw());
+    (!me.is_root() && is_his).then(|| OwnFolder { path, nested: platter_fuse::users_may_share() })
+}
+
 /// Mounts through FUSE.
-struct FuseMounter;
+struct FuseMounter {
+    own: Option<OwnFolder>,
+}
 
 #[async_trait]
 impl Mounter for FuseMounter {
+    fn own_folder(&self) -> Option<OwnFolder> {
+        self.own.clone()
+    }
+
     async fn mount(
         &self,
         pool: &Arc<dyn PoolHandle>,

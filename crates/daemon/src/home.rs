@@ -3,6 +3,7 @@
 //! | file | role |
 //! |---|---|
 //! | `daemon.sock` | the API's socket, owner only |
+//! | `public.sock` | the part of the API that only reads, for everybody |
 //! | `daemon.lock` | locked exclusively while a daemon lives; holds its pid |
 //! | `daemon.log` | what it logs when it runs in the background |
 //! | `pools.json` | pools to open at the next start |
@@ -15,7 +16,7 @@
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -24,6 +25,9 @@ use crate::api::ErrorBody;
 
 /// Longest path a Unix socket can have on Linux (`sun_path` is 108 bytes with its final NUL).
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// The home of root's daemon.
+const SYSTEM: &str = "/var/lib/platter";
 
 /// Where a daemon keeps what it must remember.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +46,7 @@ impl Home {
         let path = if let Some(path) = var("PLATTER_HOME") {
             path
         } else if rustix::process::geteuid().is_root() {
-            PathBuf::from("/var/lib/platter")
+            PathBuf::from(SYSTEM)
         } else if let Some(state) = var("XDG_STATE_HOME") {
             state.join("platter")
         } else if let Some(home) = var("HOME") {
@@ -55,6 +59,30 @@ impl Home {
         let home = Self::at(path)?;
         home.check()?;
         Ok(home)
+    }
+
+    /// The home whose daemon commands ask: that of the environment, but for an ordinary user who has none of his own
+    /// and sets no `PLATTER_HOME` the system's, when its daemon answers.
+    ///
+    /// # Errors
+    /// As [`from_environment`](Self::from_environment).
+    pub fn of_commands() -> Result<Self, ErrorBody> {
+        let own = Self::from_environment()?;
+        let chosen = std::env::var_os("PLATTER_HOME").is_some_and(|value| !value.is_empty());
+        if chosen || rustix::process::geteuid().is_root() || own.lock_file().exists() {
+            return Ok(own);
+        }
+        let system = Self::at(PathBuf::from(SYSTEM))?;
+        let answers = std::os::unix::net::UnixStream::connect(system.public_socket()).is_ok();
+        Ok(if answers { system } else { own })
+    }
+
+    /// The user whose home it is, when that is somebody else and this process is not root's: commands may look and not
+    /// change.
+    pub fn other_owner(&self) -> Option<u32> {
+        let me = rustix::process::geteuid();
+        let owner = std::fs::metadata(&self.path).ok()?.uid();
+        (owner != me.as_raw() && !me.is_root()).then_some(owner)
     }
 
     /// A home in this folder (absolute), which need not exist yet.
@@ -85,6 +113,11 @@ impl Home {
         self.path.join("daemon.sock")
     }
 
+    /// The socket of the part of the API that only reads.
+    pub fn public_socket(&self) -> PathBuf {
+        self.path.join("public.sock")
+    }
+
     /// The lock file.
     pub fn lock_file(&self) -> PathBuf {
         self.path.join("daemon.lock")
@@ -105,7 +138,8 @@ impl Home {
         self.path.join("mounts.json")
     }
 
-    /// Makes the folder, for its owner only.
+    /// Makes the folder. Others may pass through it to the public socket, and see nothing else: all other files in it
+    /// are their owner's only.
     ///
     /// # Errors
     /// When it cannot be made or belongs to somebody else.
@@ -115,6 +149,7 @@ impl Home {
                 .recursive(true)
                 .mode(0o700)
                 .create(&self.path)
+                .and_then(|()| std::fs::set_permissions(&self.path, std::fs::Permissions::from_mode(0o711)))
                 .map_err(|error| self.unusable(error.to_string()).hint("set PLATTER_HOME to a folder that you own"))?;
         }
         self.check()?;

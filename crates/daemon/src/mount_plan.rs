@@ -1,12 +1,38 @@
 //! Where file systems belong: resolution of `mountpoint` and `canmount` (OpenZFS: `zfs_prop_get`, `libzfs_mount.c`).
 //!
-//! True here: the plan is a pure function of the reports and the alternate root; parents come before children,
+//! True here: the plan is a pure function of the reports and the roots; parents come before children,
 //! because a child's mount point usually lies inside its parent's file system.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use platter_dsl::report::{DatasetReport, Property, PropertySource, PropertyValue};
+
+/// What mount points lie below.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Roots {
+    /// The pool's alternate root: of all mount points.
+    pub altroot: Option<PathBuf>,
+    /// The folder of the ordinary user whose daemon it is: of those that nobody chose, as `/tank` is not his to make.
+    pub own: Option<OwnFolder>,
+}
+
+/// Where an ordinary user's file systems belong when nobody said so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnFolder {
+    /// The folder.
+    pub path: PathBuf,
+    /// Whether one mount may lie inside another. Where only he may enter his mounts, `fusermount3` cannot, and what is
+    /// below a data set is mounted beside it.
+    pub nested: bool,
+}
+
+impl OwnFolder {
+    /// The default mount point of data set `name`: `tank/media`, or `tank+media` ('+' is in no data set's name).
+    pub fn place(&self, name: &str) -> PathBuf {
+        if self.nested { self.path.join(name) } else { self.path.join(name.replace('/', "+")) }
+    }
+}
 
 /// Where a file system belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,8 +95,10 @@ pub fn is_locked(report: &DatasetReport) -> bool {
 }
 
 /// Resolves `mountpoint` of `name`: the nearest of itself and its ancestors that has the property set decides, and what
-/// follows that one's name is appended; with none set it is `/` and the whole name.
-pub fn resolve(name: &str, reports: &BTreeMap<String, DatasetReport>, altroot: Option<&Path>) -> Mountpoint {
+/// follows that one's name is appended; with none set it is `/` and the whole name, or in an ordinary user's own
+/// folder.
+pub fn resolve(name: &str, reports: &BTreeMap<String, DatasetReport>, roots: &Roots) -> Mountpoint {
+    let altroot = roots.altroot.as_deref();
     let mut owner = name;
     loop {
         if let Some(value) = reports.get(owner).and_then(|report| local_mountpoint(owner, report)) {
@@ -79,7 +107,12 @@ pub fn resolve(name: &str, reports: &BTreeMap<String, DatasetReport>, altroot: O
         }
         match owner.rfind('/') {
             Some(cut) => owner = &owner[..cut],
-            None => return place("/", name, altroot),
+            None => {
+                return match &roots.own {
+                    Some(own) if altroot.is_none() => Mountpoint::Path(own.place(name)),
+                    _ => place("/", name, altroot),
+                };
+            }
         }
     }
 }
@@ -117,12 +150,12 @@ pub fn by_name(reports: &[DatasetReport]) -> BTreeMap<String, DatasetReport> {
 }
 
 /// File systems that are mounted by themselves, in the order to mount them.
-pub fn automatic(reports: &[DatasetReport], altroot: Option<&Path>) -> Vec<(String, PathBuf)> {
+pub fn automatic(reports: &[DatasetReport], roots: &Roots) -> Vec<(String, PathBuf)> {
     let map = by_name(reports);
     let mut plan: Vec<(String, PathBuf)> = map
         .values()
         .filter(|report| report.kind == "filesystem" && canmount(report) == CanMount::On && !is_locked(report))
-        .filter_map(|report| match resolve(&report.name, &map, altroot) {
+        .filter_map(|report| match resolve(&report.name, &map, roots) {
             Mountpoint::Path(path) => Some((report.name.clone(), path)),
             Mountpoint::Legacy | Mountpoint::None => None,
         })
@@ -204,7 +237,8 @@ pub(crate) mod tests {
     }
 
     fn shown(name: &str, reports: &[DatasetReport], altroot: Option<&str>) -> String {
-        resolve(name, &by_name(reports), altroot.map(Path::new)).shown()
+        let roots = Roots { altroot: altroot.map(PathBuf::from), own: None };
+        resolve(name, &by_name(reports), &roots).shown()
     }
 
     #[test]
@@ -213,6 +247,22 @@ pub(crate) mod tests {
         assert_eq!(shown("tank", &reports, None), "/tank");
         assert_eq!(shown("tank/a", &reports, None), "/tank/a");
         assert_eq!(shown("tank/a", &reports, Some("/mnt")), "/mnt/tank/a");
+    }
+
+    // An ordinary user's first command said that '/tank' cannot be mounted.
+    #[test]
+    fn an_ordinary_users_defaults_are_in_his_folder_and_what_he_chose_is_not() {
+        let reports =
+            [dataset("tank", &[]), dataset("tank/a", &[]), local("tank/b", "/srv"), inherits("tank/b/c", "tank/b")];
+        let shown = |name: &str, altroot: Option<&str>, nested: bool| {
+            let own = Some(OwnFolder { path: "/home/me".into(), nested });
+            resolve(name, &by_name(&reports), &Roots { altroot: altroot.map(PathBuf::from), own }).shown()
+        };
+        assert_eq!(shown("tank", None, false), "/home/me/tank");
+        assert_eq!(shown("tank/a", None, true), "/home/me/tank/a");
+        assert_eq!(shown("tank/a", None, false), "/home/me/tank+a");
+        assert_eq!(shown("tank/b/c", None, false), "/srv/c");
+        assert_eq!(shown("tank/a", Some("/mnt"), false), "/mnt/tank/a");
     }
 
     #[test]
@@ -242,7 +292,7 @@ pub(crate) mod tests {
         let reports = [local("tank", "none"), inherits("tank/a", "tank"), local("tank/b", "legacy")];
         assert_eq!(shown("tank/a", &reports, Some("/mnt")), "none");
         assert_eq!(shown("tank/b", &reports, None), "legacy");
-        assert!(automatic(&reports, None).is_empty());
+        assert!(automatic(&reports, &Roots::default()).is_empty());
     }
 
     #[test]
@@ -269,7 +319,7 @@ pub(crate) mod tests {
             Property { value: PropertyValue::Text("noauto".into()), source: PropertySource::Local },
         );
         let reports = [local("tank/inner", "/a/b"), local("tank/zz", "/a"), off, noauto, local("tank", "/t")];
-        let plan: Vec<String> = automatic(&reports, None).into_iter().map(|(name, _)| name).collect();
+        let plan: Vec<String> = automatic(&reports, &Roots::default()).into_iter().map(|(name, _)| name).collect();
         assert_eq!(plan, ["tank/zz", "tank/inner", "tank"]);
     }
 }

@@ -8,6 +8,7 @@ use platter_dsl::report::DatasetReport;
 
 use crate::api::{IdUsage, SetIdQuota, Whose};
 use crate::engine::PoolHandle;
+use crate::mount_plan::OwnFolder;
 
 /// How to mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,6 +41,11 @@ pub trait Mounter: Send + Sync + 'static {
         at: &Path,
         how: &HowToMount,
     ) -> Result<Box<dyn Mounted>, String>;
+
+    /// Where file systems belong that have no mount point of their own, when that is not `/`.
+    fn own_folder(&self) -> Option<OwnFolder> {
+        None
+    }
 
     /// Path of an object below the root of a file system that need not be mounted ("/dir/file"); `None` when it has
     /// none.

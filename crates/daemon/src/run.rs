@@ -15,6 +15,7 @@ use crate::engine::{Engine, RealEngine};
 use crate::home::Home;
 use crate::machine::MemoryLimit;
 use crate::mounter::Mounter;
+use crate::public::{self, Public};
 use crate::server::{Context, router};
 use crate::state::Daemon;
 use crate::{dead_mounts, log, machine, process};
@@ -104,12 +105,15 @@ pub async fn serve(home: Home, engine: Arc<dyn Engine>, mounter: Arc<dyn Mounter
         tracing::info!("removed the dead mount {} of an earlier daemon", path.display());
     }
     let listener = listen(&home)?;
+    let everybody = Public::listen(&home)?;
     tracing::info!("daemon {} listens at {}", env!("CARGO_PKG_VERSION"), home.socket().display());
     let daemon = Arc::new(Daemon::new(engine, mounter, home.clone()));
     let (stop, mut stopped) = watch::channel(false);
     // Requests that come meanwhile wait in the socket's queue.
     daemon.open_remembered().await;
     let context = Context { daemon: daemon.clone(), stop: stop.clone() };
+    let looking = axum::serve(everybody, public::router(context.clone()));
+    let looking = tokio::spawn(looking.into_future());
     let mut told = stop.subscribe();
     let server = tokio::spawn(
         axum::serve(listener, router(context))
@@ -127,8 +131,10 @@ pub async fn serve(home: Home, engine: Arc<dyn Engine>, mounter: Arc<dyn Mounter
     if tokio::time::timeout(GRACE, server).await.is_err() {
         tracing::warn!("some requests did not end in time");
     }
+    looking.abort();
     daemon.shut_down().await;
     let _ = std::fs::remove_file(home.socket());
+    let _ = std::fs::remove_file(home.public_socket());
     tracing::info!("ended");
     Ok(())
 }

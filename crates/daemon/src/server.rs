@@ -52,7 +52,7 @@ impl IntoResponse for Failure {
     }
 }
 
-type Reply<T> = Result<Json<T>, Failure>;
+pub(crate) type Reply<T> = Result<Json<T>, Failure>;
 
 /// All routes.
 pub fn router(context: Context) -> Router {
@@ -103,7 +103,7 @@ async fn to_its_end<T: Send + 'static>(operation: impl Future<Output = Answer<T>
     }
 }
 
-async fn daemon_status(State(context): State<Context>) -> Json<DaemonStatus> {
+pub(crate) async fn daemon_status(State(context): State<Context>) -> Json<DaemonStatus> {
     Json(context.daemon.status())
 }
 
@@ -121,7 +121,7 @@ async fn set_log_level(Json(call): Json<LogLevel>) -> Reply<LogLevel> {
 }
 
 #[derive(Deserialize)]
-struct After {
+pub(crate) struct After {
     #[serde(default)]
     after: u64,
 }
@@ -134,12 +134,12 @@ async fn clear_events(State(context): State<Context>) -> Json<usize> {
     Json(context.daemon.clear_events())
 }
 
-async fn pool_names(State(context): State<Context>) -> Json<PoolNames> {
+pub(crate) async fn pool_names(State(context): State<Context>) -> Json<PoolNames> {
     Json(context.daemon.pool_names())
 }
 
 #[derive(Deserialize)]
-struct Wanted {
+pub(crate) struct Wanted {
     #[serde(default)]
     errors: bool,
     #[serde(default)]
@@ -153,6 +153,15 @@ async fn pool_view(
 ) -> Reply<PoolView> {
     let detail = Detail { errors: query.errors, extended: query.extended };
     to_its_end(async move { context.daemon.pool_view(&name, detail).await }).await
+}
+
+/// Without the names of damaged files, which are not everybody's to know.
+pub(crate) async fn pool_view_without_errors(
+    context: State<Context>,
+    name: Path<String>,
+    Query(query): Query<Wanted>,
+) -> Reply<PoolView> {
+    pool_view(context, name, Query(Wanted { errors: false, ..query })).await
 }
 
 async fn create_pool(State(context): State<Context>, Json(call): Json<CreatePool>) -> Reply<CreatedPool> {
@@ -187,7 +196,7 @@ async fn history(State(context): State<Context>, Path(name): Path<String>) -> Re
     to_its_end(async move { context.daemon.history(&name).await }).await
 }
 
-async fn txgs(
+pub(crate) async fn txgs(
     State(context): State<Context>,
     Path(name): Path<String>,
     Query(query): Query<After>,
@@ -242,11 +251,11 @@ async fn search(State(context): State<Context>, Json(call): Json<SearchPools>) -
 }
 
 #[derive(Deserialize)]
-struct Under {
+pub(crate) struct Under {
     under: Option<String>,
 }
 
-async fn datasets(State(context): State<Context>, Query(query): Query<Under>) -> Reply<Datasets> {
+pub(crate) async fn datasets(State(context): State<Context>, Query(query): Query<Under>) -> Reply<Datasets> {
     to_its_end(async move { context.daemon.datasets(query.under.as_deref()).await }).await
 }
 
@@ -283,7 +292,7 @@ async fn set_dataset_properties(
     to_its_end(async move { context.daemon.set_dataset_properties(&call).await }).await
 }
 
-async fn mounts(State(context): State<Context>) -> Json<Vec<MountEntry>> {
+pub(crate) async fn mounts(State(context): State<Context>) -> Json<Vec<MountEntry>> {
     Json(context.daemon.mount_entries().await)
 }
 

@@ -30,6 +30,7 @@ use crate::damaged::{Whereabouts, describe};
 use crate::engine::{Engine, PoolHandle};
 use crate::home::Home;
 use crate::machine::now_seconds;
+use crate::mount_plan::Roots;
 use crate::mounter::Mounter;
 use crate::mounts_file::MountsFile;
 use crate::pools_file::{self, RememberedPool};
@@ -254,8 +255,10 @@ impl Daemon {
         Err(ErrorBody::new(format!("cannot open '{name}': no such pool")))
     }
 
-    fn altroot(&self, pool: &str) -> Option<PathBuf> {
-        self.pools.read().get(pool).and_then(|entry| entry.altroot.clone())
+    /// What the mount points of a pool's file systems lie below.
+    fn roots(&self, pool: &str) -> Roots {
+        let altroot = self.pools.read().get(pool).and_then(|entry| entry.altroot.clone());
+        Roots { altroot, own: self.mounter.own_folder() }
     }
 
     /// Writes a command into a pool's history; a failure there does not undo the command.

@@ -32,6 +32,10 @@ fn mountpoint(pool: &str, given: Option<&str>, altroot: Option<&str>) -> Result<
         Some(path) if !path.starts_with('/') => {
             Err(refused(format!("invalid mountpoint '{path}': must be an absolute path, 'legacy', or 'none'")))
         }
+        None if altroot.is_none() => {
+            let own = platter_daemon::fuse_mounter::own_folder();
+            Ok(Some(own.map_or_else(|| Path::new("/").join(pool), |own| own.place(pool))))
+        }
         _ => {
             let inside = given.map_or_else(|| pool.to_owned(), |path| path.trim_start_matches('/').to_owned());
             Ok(Some(Path::new(altroot.unwrap_or("/")).join(inside)))

@@ -14,7 +14,7 @@ use crate::api::{
     RenameDataset, SetDatasetProperties,
 };
 use crate::engine::PoolHandle;
-use crate::mount_plan::{self, CanMount, Mountpoint};
+use crate::mount_plan::{self, CanMount, Mountpoint, Roots};
 use crate::mounter::HowToMount;
 
 fn is_under(name: &str, ancestor: &str) -> bool {
@@ -73,10 +73,10 @@ impl Daemon {
                 Err(error) => return Err(failed(&format!("cannot open '{}'", under.unwrap_or(&pool_name)), error)),
             };
             let map = mount_plan::by_name(&reports);
-            let altroot = self.altroot(&pool_name);
+            let roots = self.roots(&pool_name);
             for report in reports {
                 if under.is_none_or(|name| report.name == name || is_under(&report.name, name)) {
-                    datasets.push(self.view(report, &map, altroot.as_deref()));
+                    datasets.push(self.view(report, &map, &roots));
                 }
             }
         }
@@ -86,19 +86,14 @@ impl Daemon {
         }
     }
 
-    fn view(
-        &self,
-        mut report: DatasetReport,
-        map: &BTreeMap<String, DatasetReport>,
-        altroot: Option<&Path>,
-    ) -> DatasetView {
+    fn view(&self, mut report: DatasetReport, map: &BTreeMap<String, DatasetReport>, roots: &Roots) -> DatasetView {
         let active = self.mounted(&report.name);
         if let Some(active) = &active {
             mount_plan::show_options(&mut report, &active.options);
         }
         let mounted_at = active.map(|active| active.at);
         if report.kind == "filesystem" {
-            let place = mount_plan::resolve(&report.name, map, altroot).shown();
+            let place = mount_plan::resolve(&report.name, map, roots).shown();
             report
                 .properties
                 .entry("mountpoint".to_owned())
@@ -395,12 +390,12 @@ impl Daemon {
                 None => report.properties.remove("mountpoint"),
             };
         }
-        let altroot = self.altroot(pool_of(&call.name));
+        let roots = self.roots(pool_of(&call.name));
         mounted
             .iter()
             .filter(|name| {
                 let now = self.mounted(name).map(|active| Mountpoint::Path(active.at));
-                now != Some(mount_plan::resolve(name, &map, altroot.as_deref()))
+                now != Some(mount_plan::resolve(name, &map, &roots))
             })
             .cloned()
             .collect()

@@ -65,6 +65,17 @@ pub(super) fn errno_text(error: &std::io::Error) -> String {
     }
 }
 
+/// What an ordinary user does about a mount point that is not his; nothing for root.
+fn own_place_advice(dataset: &str) -> String {
+    if rustix::process::geteuid().is_root() {
+        return String::new();
+    }
+    let last = dataset.rsplit('/').next().unwrap_or(dataset);
+    format!(
+        "\nchoose a folder of yours: 'zfs set mountpoint=/your/folder/{last} {dataset}', then 'zfs mount {dataset}'"
+    )
+}
+
 /// Removes folders that only served as mount points, deepest first, when they are empty.
 pub(super) async fn remove_folders(mut places: Vec<PathBuf>) {
     places.sort_by_key(|place| std::cmp::Reverse(place.components().count()));
@@ -161,7 +172,7 @@ impl Daemon {
             match handle.datasets().await {
                 Ok(reports) => {
                     let map = mount_plan::by_name(&reports);
-                    for (dataset, at) in mount_plan::automatic(&reports, self.altroot(&name).as_deref()) {
+                    for (dataset, at) in mount_plan::automatic(&reports, &self.roots(&name)) {
                         plan.push((map[&dataset].clone(), at));
                     }
                 }
@@ -209,12 +220,18 @@ impl Daemon {
         .await
         .map_err(|error| error.to_string())
         .and_then(|result| result);
-        prepared.map_err(|reason| format!("cannot mount '{}': {reason}", at.display()))?;
+        prepared.map_err(|reason| {
+            let advice =
+                if reason.ends_with("Permission denied") { own_place_advice(&report.name) } else { String::new() };
+            format!("cannot mount '{}': {reason}{advice}", at.display())
+        })?;
         // Before it is made: a daemon that is killed in between leaves it.
         self.recorded.add(at, &report.name);
         let mounted = self.mounter.mount(&pool, report, at, &how).await.map_err(|reason| {
             self.forget_record(at);
-            format!("cannot mount '{}': {reason}", report.name)
+            let advice =
+                if reason.contains("no write access") { own_place_advice(&report.name) } else { String::new() };
+            format!("cannot mount '{}': {reason}{advice}", report.name)
         })?;
         let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
         let active = ActiveMount {
@@ -250,7 +267,7 @@ impl Daemon {
         if report.kind != "filesystem" {
             return refuse("operation not applicable to datasets of this type", None);
         }
-        let at = match mount_plan::resolve(name, &map, self.altroot(pool_name).as_deref()) {
+        let at = match mount_plan::resolve(name, &map, &self.roots(pool_name)) {
             Mountpoint::Path(at) => at,
             Mountpoint::Legacy => {
                 return refuse(
@@ -281,7 +298,7 @@ impl Daemon {
         let Ok(reports) = pool.datasets().await else { return Vec::new() };
         let below = format!("{name}/");
         let mut problems = Vec::new();
-        for (dataset, _) in mount_plan::automatic(&reports, self.altroot(pool_of(name)).as_deref()) {
+        for (dataset, _) in mount_plan::automatic(&reports, &self.roots(pool_of(name))) {
             if dataset.starts_with(&below)
                 && self.mounted(&dataset).is_none()
                 && let Err(error) = self.mount_dataset(&dataset, false, how).await
