@@ -5,7 +5,7 @@
 //! | `daemon.sock` | the API's socket, owner only |
 //! | `public.sock` | the part of the API that only reads, for everybody |
 //! | `daemon.lock` | locked exclusively while a daemon lives; holds its pid |
-//! | `daemon.log` | what it logs when it runs in the background |
+//! | `daemon.log` | what it logs when it runs in the background; `daemon.log.1` is the file before |
 //! | `pools.json` | pools to open at the next start |
 //! | `mounts.json` | mount points in use, to clean up after a crash |
 //!

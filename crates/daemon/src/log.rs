@@ -1,15 +1,23 @@
-//! The daemon's log on standard error, and what of it is written.
+//! The daemon's log: what of it is written ([`set_level`]), how often ([`repeats`]) and where to ([`sink`]).
 //!
 //! Invariants: there is one log in a process; what it writes can be changed while it runs, and what cannot be
 //! understood changes nothing.
 
+mod repeats;
+mod sink;
+
 use std::io::Write;
+use std::path::Path;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::prelude::*;
+use tracing_subscriber::{EnvFilter, reload};
 
+use self::repeats::Repeats;
+use self::sink::Sink;
 use crate::api::ErrorBody;
 
 /// What is logged when nothing else is asked for, and by the parts that a level does not name.
@@ -22,29 +30,59 @@ struct Log {
     reload: Reload,
     /// The level as it was given.
     level: Mutex<String>,
+    repeats: Repeats,
 }
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// Starts the log with the level of the environment variable `PLATTER_LOG`, and sends panics to it.
-pub fn start() {
+/// How often the log looks for what it has counted long enough.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Starts the log with the level of the environment variable `PLATTER_LOG`, and sends panics to it. It goes to `file`,
+/// or else to standard error.
+///
+/// # Errors
+/// When the file cannot be opened.
+pub fn start(file: Option<&Path>) -> Result<(), ErrorBody> {
     let wanted = std::env::var("PLATTER_LOG").ok().filter(|text| !text.is_empty());
     let filter = wanted.and_then(|text| EnvFilter::try_new(&text).ok().map(|filter| (text, filter)));
     let (level, filter) = filter.unwrap_or_else(|| (DEFAULT.to_owned(), EnvFilter::new(DEFAULT)));
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(false)
-        .with_writer(std::io::stderr)
-        .with_filter_reloading();
-    let handle = builder.reload_handle();
-    if builder.try_init().is_ok() {
+    let sink = Sink::new(file).map_err(|error| {
+        let file = file.unwrap_or(Path::new("standard error"));
+        ErrorBody::new(format!("cannot write the log '{}': {error}", file.display()))
+    })?;
+    let (filter, handle) = reload::Layer::new(filter);
+    let repeats = Repeats::default();
+    let lines = tracing_subscriber::fmt::layer().with_ansi(false);
+    // The journal notes the time of each line itself.
+    let lines = if sink.is_journal() {
+        lines.without_time().with_writer(sink).boxed()
+    } else {
+        lines.with_writer(sink).boxed()
+    };
+    if tracing_subscriber::registry().with(filter).with(repeats.clone()).with(lines).try_init().is_ok() {
         let reload = Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string()));
-        let _ = LOG.set(Log { reload, level: Mutex::new(level) });
+        let counted = repeats.clone();
+        let _ = LOG.set(Log { reload, level: Mutex::new(level), repeats });
+        let looking = move || loop {
+            std::thread::sleep(LOOK);
+            counted.tell(false);
+        };
+        // Without it what was counted is told at the end.
+        let _ = std::thread::Builder::new().name("log".into()).spawn(looking);
     }
     std::panic::set_hook(Box::new(|info| {
         // One line in the log, wherever the thread was.
         let _ = writeln!(std::io::stderr(), "{info}\n{}", std::backtrace::Backtrace::force_capture());
     }));
+    Ok(())
+}
+
+/// Tells what was counted and not told yet, before the process ends.
+pub fn finish() {
+    if let Some(log) = LOG.get() {
+        log.repeats.tell(true);
+    }
 }
 
 fn log() -> Result<&'static Log, ErrorBody> {

@@ -49,7 +49,8 @@ pub fn run(home: Home, detached: bool, parts: Parts) -> Result<(), ErrorBody> {
         return Err(ErrorBody::new(format!("a daemon (pid {pid}) already runs in '{}'", home.path().display()))
             .hint("stop it with 'platter daemon stop', or set PLATTER_HOME to another folder"));
     };
-    log::start();
+    let file = detached.then(|| home.log_file());
+    log::start(file.as_deref())?;
     process::prepare();
     let memory = MemoryLimit::of_this_process();
     if memory.bytes < MemoryLimit::LEAST.bytes {
@@ -135,6 +136,7 @@ pub async fn serve(home: Home, engine: Arc<dyn Engine>, mounter: Arc<dyn Mounter
     daemon.shut_down().await;
     let _ = std::fs::remove_file(home.socket());
     let _ = std::fs::remove_file(home.public_socket());
+    log::finish();
     tracing::info!("ended");
     Ok(())
 }

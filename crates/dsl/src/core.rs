@@ -129,6 +129,8 @@ pub struct Core {
     pub flush_logs: AtomicBool,
     /// Set when the sync loop shall end.
     pub stopping: AtomicBool,
+    /// Somebody may have changed the pool's state: see `events::watch`.
+    pub health_wanted: Arc<tokio::sync::Notify>,
     /// Devices of all leaves that could be opened, by leaf guid, for labels.
     pub leaf_devices: Mutex<BTreeMap<u64, Arc<dyn BlockDevice>>>,
     /// What the latest groups did.

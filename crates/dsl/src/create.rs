@@ -438,6 +438,7 @@ async fn build(
         claims: Mutex::default(),
         flush_logs: AtomicBool::new(false),
         stopping: AtomicBool::new(false),
+        health_wanted: Arc::default(),
         leaf_devices: Mutex::new(leaf_devices),
         txgs: TxgHistory::default(),
     });

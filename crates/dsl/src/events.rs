@@ -111,7 +111,9 @@ impl Core {
             fields.push(("pool_failmode".to_owned(), mode.into()));
         }
         fields.extend(more.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        crate::event_log::write(self, &name, class, &fields);
         self.environment.events.post(self.environment.clock.now(), class, &name, fields);
+        self.health_wanted.notify_one();
     }
 }
 
@@ -148,12 +150,23 @@ pub fn listen(core: &Arc<Core>, leaf: &Arc<Leaf>) {
     }));
 }
 
-/// Notes when the pool's I/O stops and when it goes on.
+/// Notes when the pool's I/O stops and when it goes on, and its state whenever that is another.
 pub fn watch(core: &Arc<Core>) {
     let mut phases = core.store.suspension().subscribe();
     let weak = Arc::downgrade(core);
+    let wanted = core.health_wanted.clone();
     tokio::spawn(async move {
-        while phases.changed().await.is_ok() {
+        let mut health = "";
+        loop {
+            tokio::select! {
+                biased;
+                changed = phases.changed() => if changed.is_err() { return },
+                () = wanted.notified() => {
+                    let Some(core) = weak.upgrade() else { return };
+                    note_health(&core, &mut health);
+                    continue;
+                }
+            }
             let phase = phases.borrow_and_update().clone();
             let Some(core) = weak.upgrade() else { return };
             let pool = core.name();
@@ -171,6 +184,22 @@ pub fn watch(core: &Arc<Core>) {
             }
         }
     });
+}
+
+/// Says the pool's state when it is another than `last`.
+fn note_health(core: &Core, last: &mut &'static str) {
+    // Its devices are closed, which is no news.
+    if core.stopping.load(std::sync::atomic::Ordering::Acquire) {
+        return;
+    }
+    let (pool, now) = (core.name(), crate::status::health(core));
+    let before = std::mem::replace(last, now);
+    match (before, now) {
+        _ if before == now => {}
+        ("", "ONLINE") => {}
+        (_, "ONLINE") => tracing::info!(pool, "the pool is ONLINE again, it was {before}"),
+        _ => tracing::warn!(pool, "the pool is {now}: 'zpool status' shows why"),
+    }
 }
 
 #[cfg(test)]

@@ -466,6 +466,7 @@ async fn finish(
         claims: Mutex::new(claims),
         flush_logs: AtomicBool::new(false),
         stopping: AtomicBool::new(false),
+        health_wanted: Arc::default(),
         leaf_devices: Mutex::new(leaf_devices),
         txgs: TxgHistory::default(),
     });

@@ -22,6 +22,7 @@ pub mod encryption;
 mod environment;
 pub mod error;
 mod error_log;
+mod event_log;
 pub mod events;
 pub mod features;
 mod filesystem_space;

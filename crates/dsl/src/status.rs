@@ -186,6 +186,17 @@ fn root_report(core: &Core, frame: Frame) -> VdevReport {
     root
 }
 
+/// The pool's state as its vdevs make it: that of the worst.
+pub fn health(core: &Core) -> &'static str {
+    let vdevs = &core.store.state().vdevs;
+    let worst = vdevs.iter().flatten().map(|vdev| match &*state_name(&vdev.condition()) {
+        "ONLINE" => 0,
+        "DEGRADED" => 1,
+        _ => 2,
+    });
+    ["ONLINE", "DEGRADED", "UNAVAIL"][worst.max().unwrap_or(0)]
+}
+
 fn any(vdev: &VdevReport, check: &dyn Fn(&VdevReport) -> bool) -> bool {
     check(vdev) || vdev.children.iter().any(|child| any(child, check))
 }

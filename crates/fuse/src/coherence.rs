@@ -15,7 +15,7 @@ use platter_ondisk::ObjectId;
 use platter_transport::{Errno, Kernel, NodeId, Reply};
 use platter_zpl::{SeekFor, Zpl, ZplError};
 
-use crate::server::{PlatterFs, told};
+use crate::server::PlatterFs;
 
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
@@ -28,7 +28,9 @@ impl PlatterFs {
     /// (`FUSE_HANDLE_KILLPRIV_V2`) and tells for a write; elsewhere we go by the user. It would go by the mode that it
     /// knows until that is too old: whoever runs the file would have its owner's rights.
     pub async fn drop_privileges(&self, node: NodeId, set_id: bool) -> Result<(), Errno> {
-        let changed = told("clearing privileges", self.zpl.drop_privileges(self.object(node), set_id).await)?;
+        let object = self.object(node);
+        let changed = self.zpl.drop_privileges(object, set_id).await;
+        let changed = self.told_of(changed, object, "clearing privileges")?;
         if let Some(kernel) = self.kernel.get().filter(|_| changed) {
             kernel.forget_attributes(node);
         }
@@ -46,13 +48,13 @@ impl PlatterFs {
         if kernel.is_none() && !stable {
             return reply.written(written);
         }
-        let zpl = self.zpl.clone();
+        let (zpl, failures) = (self.zpl.clone(), self.failures.clone());
         self.runtime.spawn(async move {
             if let Some(kernel) = kernel {
                 forget_pages(kernel, node, offset..offset + u64::from(written)).await;
             }
             let done = if stable { zpl.fsync(object).await } else { Ok(()) };
-            match told("synchronous write", done) {
+            match failures.told(done, &zpl, object, "synchronous write") {
                 Ok(()) => reply.written(written),
                 Err(error) => reply.error(error),
             }
@@ -70,7 +72,8 @@ impl PlatterFs {
             return reply.error(Errno::NXIO);
         }
         let object = self.object(node);
-        let answer = |found: platter_zpl::Result<u64>, reply: Reply| match told("lseek", found) {
+        let (zpl, failures) = (self.zpl.clone(), self.failures.clone());
+        let answer = move |found, reply: Reply| match failures.told(found, &zpl, object, "lseek") {
             Ok(found) => reply.offset(found),
             Err(error) => reply.error(error),
         };

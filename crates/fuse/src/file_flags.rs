@@ -14,7 +14,7 @@ use platter_ondisk::znode::flags;
 use platter_transport::{Errno, NodeId};
 use platter_zpl::{Attr, SetAttr};
 
-use crate::server::{PlatterFs, told};
+use crate::server::PlatterFs;
 use crate::terms::may_write;
 
 /// Commands of ioctl(2), from `linux/fs.h`.
@@ -92,13 +92,13 @@ fn check_change(owner: u32, old: u64, new: u64, uid: u32) -> Result<(), Errno> {
 /// Answers ioctl(2) `command` of user `uid` on `node` with the bytes to hand back.
 pub(crate) async fn ioctl(fs: &PlatterFs, node: NodeId, uid: u32, command: u32, data: &[u8]) -> Result<Vec<u8>, Errno> {
     let object = fs.object(node);
-    let attr = async || told("ioctl", fs.zpl.getattr(object).await);
+    let attr = async || fs.told_of(fs.zpl.getattr(object).await, object, "ioctl");
     let set = async |attr: &Attr, flags: u64, project: Option<u64>| {
         if !kernel_asks() {
             check_change(attr.uid, attr.flags, flags, uid)?;
         }
         let change = SetAttr { flags: Some(flags), project, ..SetAttr::default() };
-        told("ioctl", fs.zpl.setattr(object, change).await).map(|_| Vec::new())
+        fs.told_of(fs.zpl.setattr(object, change).await, object, "ioctl").map(|_| Vec::new())
     };
     match command {
         // A C `int`, whatever the command's number says.

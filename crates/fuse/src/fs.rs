@@ -17,7 +17,7 @@ use platter_zpl::{Fallocate, FileKind, Keeper, NewFile, RenameFlags, SetXattr};
 use crate::attr::{attr_ttl, blank_attr, file_attr, set_attr, type_bits};
 use crate::control::Control;
 use crate::file_flags;
-use crate::server::{Caller, O_EXCL, PlatterFs, answer_empty, answer_value, new_file, told, told_attr};
+use crate::server::{Caller, O_EXCL, PlatterFs, answer_empty, answer_value, new_file, told_attr};
 use crate::terms::ENTRY_TTL;
 
 const FALLOC_KEEP_SIZE: i32 = 1;
@@ -39,10 +39,12 @@ impl Filesystem for PlatterFs {
             Operation::GetAttr => self.getattr(node, reply).await,
             Operation::Statx => self.statx(node, reply).await,
             Operation::SetAttr(change) => self.setattr(node, change, reply).await,
-            Operation::ReadLink => match told("readlink", self.zpl.readlink(self.object(node)).await) {
-                Ok(target) => reply.data(&[target]),
-                Err(error) => reply.error(error),
-            },
+            Operation::ReadLink => {
+                match self.told_of(self.zpl.readlink(self.object(node)).await, self.object(node), "readlink") {
+                    Ok(target) => reply.data(&[target]),
+                    Err(error) => reply.error(error),
+                }
+            }
             Operation::Mknod { name, mode, umask, rdev } => {
                 self.mknod(node, name, rdev, mode, new_file(caller, mode, umask), reply).await;
             }
@@ -93,13 +95,17 @@ impl Filesystem for PlatterFs {
                 }
                 let new = NewFile { open: true, ..new_file(caller, mode, umask) };
                 let work = self.zpl.tmpfile(self.object(node), new, flags & O_EXCL == 0);
-                self.answer_created(told("tmpfile", work.await), flags, reply);
+                self.answer_created(self.told_of(work.await, self.object(node), "tmpfile"), flags, reply);
             }
             Operation::Read { offset, size, direct, fills_cache } => {
                 if fills_cache {
                     self.opens.note_pages(self.object(node));
                 }
-                match told("read", self.zpl.read_for(self.object(node), offset, size.into(), keeper(direct)).await) {
+                match self.told_of(
+                    self.zpl.read_for(self.object(node), offset, size.into(), keeper(direct)).await,
+                    self.object(node),
+                    "read",
+                ) {
                     Ok(pieces) => reply.data(&pieces),
                     Err(error) => reply.error(error),
                 }
@@ -109,7 +115,11 @@ impl Filesystem for PlatterFs {
                     return reply.error(error);
                 }
                 // The kernel knows the file's size, so the offset of an appending write is right already.
-                match told("write", self.zpl.write_for(self.object(node), Some(offset), data, keeper(direct)).await) {
+                match self.told_of(
+                    self.zpl.write_for(self.object(node), Some(offset), data, keeper(direct)).await,
+                    self.object(node),
+                    "write",
+                ) {
                     Ok(written) => self.answer_written(node, offset, written as u32, direct, stable, reply),
                     Err(error) => reply.error(error),
                 }
@@ -126,17 +136,25 @@ impl Filesystem for PlatterFs {
             }
             Operation::GetXattr { .. } if Control::has(node) => reply.error(Errno::NODATA),
             Operation::GetXattr { name, size } => {
-                answer_value(told("getxattr", self.zpl.getxattr(self.object(node), name).await), size, reply);
+                answer_value(
+                    self.told_of(self.zpl.getxattr(self.object(node), name).await, self.object(node), "getxattr"),
+                    size,
+                    reply,
+                );
             }
             Operation::ListXattr { size } if Control::has(node) => answer_value(Ok(Vec::new()), size, reply),
             Operation::ListXattr { size } => {
-                let names = told("listxattr", self.zpl.listxattr(self.object(node), uid == 0).await);
+                let names =
+                    self.told_of(self.zpl.listxattr(self.object(node), uid == 0).await, self.object(node), "listxattr");
                 let joined = names.map(|names| names.into_iter().flat_map(|name| [name, vec![0]].concat()).collect());
                 answer_value(joined, size, reply);
             }
             Operation::RemoveXattr { .. } if Control::has(node) => reply.error(Errno::PERM),
             Operation::RemoveXattr { name } => {
-                answer_empty(told("removexattr", self.zpl.removexattr(self.object(node), name).await), reply);
+                answer_empty(
+                    self.told_of(self.zpl.removexattr(self.object(node), name).await, self.object(node), "removexattr"),
+                    reply,
+                );
             }
             Operation::OpenDir { .. } if Control::has(node) => reply.opened(OpenFlags::default()),
             Operation::OpenDir { .. } => {
@@ -164,7 +182,11 @@ impl Filesystem for PlatterFs {
                 if let Err(error) = self.drop_privileges(to_node, uid != 0).await {
                     return reply.error(error);
                 }
-                match told("copy_file_range", self.zpl.copy_range(from, offset, to, to_offset, length).await) {
+                match self.told_of(
+                    self.zpl.copy_range(from, offset, to, to_offset, length).await,
+                    from,
+                    "copy_file_range",
+                ) {
                     Ok(copied) => reply.copied(copied, wide),
                     Err(error) => reply.error(error),
                 }
@@ -206,7 +228,7 @@ impl PlatterFs {
                 None => reply.error(Errno::NOENT),
             };
         }
-        match told("lookup", self.zpl.lookup(self.object(parent), name).await) {
+        match self.told_of(self.zpl.lookup(self.object(parent), name).await, self.object(parent), "lookup") {
             Err(Errno::NOENT) if self.cache_absent => {
                 // Node 0 says that there is no such name, for as long as the entry lives.
                 let absent = blank_attr(NodeId(0), type_bits(None));
@@ -240,7 +262,10 @@ impl PlatterFs {
         {
             return reply.error(error);
         }
-        match told("setattr", self.zpl.setattr(object, set_attr(&change)).await).map(|attr| told_attr(&attr)) {
+        match self
+            .told_of(self.zpl.setattr(object, set_attr(&change)).await, object, "setattr")
+            .map(|attr| told_attr(&attr))
+        {
             Ok((attr, ttl)) => reply.attr(&attr, ttl),
             Err(error) => reply.error(error),
         }
@@ -248,7 +273,7 @@ impl PlatterFs {
 
     async fn statfs(&self, node: NodeId, reply: Reply) {
         let object = if Control::has(node) { self.zpl.root() } else { self.object(node) };
-        match told("statfs", self.zpl.statfs_of(object).await) {
+        match self.told_of(self.zpl.statfs_of(object).await, object, "statfs") {
             Ok(stat) => {
                 let (blocks, available) = (stat.blocks, stat.available);
                 reply.statfs(stat.block_size, blocks, available, stat.files, stat.files_free, stat.name_max);
@@ -276,7 +301,7 @@ impl PlatterFs {
         let (Ok(from), Ok(to)) = (self.changeable(parent, name), self.changeable(new_parent, new_name)) else {
             return reply.error(Errno::PERM);
         };
-        answer_empty(told("rename", self.zpl.rename(from, name, to, new_name, flags).await), reply);
+        answer_empty(self.told_of(self.zpl.rename(from, name, to, new_name, flags).await, from, "rename"), reply);
     }
 
     async fn readdir(&self, node: NodeId, offset: u64, size: u32, reply: Reply) {
@@ -346,7 +371,7 @@ impl PlatterFs {
             return reply.error(error);
         }
         let object = self.object(node);
-        answer_empty(told("fallocate", self.zpl.fallocate(object, what, offset, length).await), reply);
+        answer_empty(self.told_of(self.zpl.fallocate(object, what, offset, length).await, object, "fallocate"), reply);
     }
 
     async fn setxattr(
@@ -373,12 +398,15 @@ impl PlatterFs {
             Some(clear) => !clear,
             // An older kernel does not tell whether the caller is in the file's group: his first one has to do.
             None if caller.uid == 0 => true,
-            None => match told("setxattr", self.zpl.getattr(object).await) {
+            None => match self.told_of(self.zpl.getattr(object).await, object, "setxattr") {
                 Ok(attr) => caller.gid == attr.gid,
                 Err(error) => return reply.error(error),
             },
         };
-        answer_empty(told("setxattr", self.zpl.setxattr(object, name, value, how, keep_set_gid).await), reply);
+        answer_empty(
+            self.told_of(self.zpl.setxattr(object, name, value, how, keep_set_gid).await, object, "setxattr"),
+            reply,
+        );
     }
 
     /// Answers with a file that was made and is open.

@@ -9,6 +9,7 @@ mod attr;
 mod coherence;
 mod control;
 pub mod error;
+mod failures;
 mod file_flags;
 mod fs;
 pub mod mount;

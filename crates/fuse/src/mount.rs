@@ -70,7 +70,7 @@ pub fn mount(
     check_descriptors(&mountpoint)?;
     let posix_acl = zpl.has_posix_acl();
     let (end, ended) = tokio::sync::watch::channel(false);
-    let fs = PlatterFs::new(zpl, runtime.clone(), options.cache_absent, end);
+    let fs = PlatterFs::new(zpl, &options.source, runtime.clone(), options.cache_absent, end);
     let direct = rustix::process::geteuid().is_root();
     let mounted = if direct { mount_directly } else { mount_with_helper };
     let device = mounted(&mountpoint, &options)?;

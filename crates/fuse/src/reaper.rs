@@ -17,7 +17,7 @@ use platter_ondisk::ObjectId;
 use platter_zpl::Zpl;
 use tokio::runtime::Handle;
 
-use crate::server::told;
+use crate::failures::Failures;
 
 /// How long orphans gather.
 const GATHERING: Duration = Duration::from_millis(2);
@@ -34,12 +34,13 @@ struct Gathered {
 /// See the module text.
 pub(crate) struct Reaper {
     zpl: Arc<Zpl>,
+    failures: Failures,
     gathered: Arc<Mutex<Gathered>>,
 }
 
 impl Reaper {
-    pub fn new(zpl: Arc<Zpl>) -> Self {
-        Self { zpl, gathered: Arc::default() }
+    pub fn new(zpl: Arc<Zpl>, failures: Failures) -> Self {
+        Self { zpl, failures, gathered: Arc::default() }
     }
 
     /// Has these freed soon by a task of `runtime`.
@@ -50,7 +51,7 @@ impl Reaper {
             return;
         }
         drop(gathered);
-        runtime.spawn(free(self.zpl.clone(), self.gathered.clone()));
+        runtime.spawn(free(self.zpl.clone(), self.failures.clone(), self.gathered.clone()));
     }
 
     /// Forgets those whose freeing has not begun.
@@ -59,7 +60,7 @@ impl Reaper {
     }
 }
 
-async fn free(zpl: Arc<Zpl>, gathered: Arc<Mutex<Gathered>>) {
+async fn free(zpl: Arc<Zpl>, failures: Failures, gathered: Arc<Mutex<Gathered>>) {
     loop {
         tokio::time::sleep(GATHERING).await;
         let orphans = {
@@ -70,7 +71,7 @@ async fn free(zpl: Arc<Zpl>, gathered: Arc<Mutex<Gathered>>) {
         if orphans.is_empty() {
             return;
         }
-        let one = async |object| _ = told("forget", zpl.reap(object).await);
+        let one = async |object| _ = failures.told(zpl.reap(object).await, &zpl, object, "forget");
         let all = futures::stream::iter(orphans).for_each_concurrent(AT_ONCE, one);
         // A panic would take along whoever frees the next ones.
         if AssertUnwindSafe(all).catch_unwind().await.is_err() {

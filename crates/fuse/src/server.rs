@@ -16,8 +16,9 @@ use platter_ondisk::ObjectId;
 use platter_transport::{Entry, Errno, FileAttr, InitFlags, Kernel, NodeId, OpenFlags, Reply, XattrAnswer};
 use platter_zpl::{Attr, DirEntry, NewFile, Timestamp, Zpl, ZplError};
 
-use crate::attr::{PERMISSIONS, attr_ttl, errno, file_attr, time};
+use crate::attr::{PERMISSIONS, attr_ttl, file_attr, time};
 use crate::control::Control;
+use crate::failures::Failures;
 use crate::file_flags;
 use crate::opens::Opens;
 use crate::reaper::Reaper;
@@ -45,6 +46,7 @@ pub(crate) struct PlatterFs {
     pub cache_absent: bool,
     pub opens: Opens,
     reaper: Reaper,
+    pub failures: Failures,
     pub kernel: OnceLock<Kernel>,
     /// Told `true` when the kernel's side is gone.
     ended: tokio::sync::watch::Sender<bool>,
@@ -53,6 +55,7 @@ pub(crate) struct PlatterFs {
 impl PlatterFs {
     pub fn new(
         zpl: Arc<Zpl>,
+        source: &str,
         runtime: tokio::runtime::Handle,
         cache_absent: bool,
         ended: tokio::sync::watch::Sender<bool>,
@@ -61,9 +64,16 @@ impl PlatterFs {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let mounted = Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() };
         let control = Control::new(time(mounted));
-        let reaper = Reaper::new(zpl.clone());
+        let failures = Failures::new(source, runtime.clone());
+        let reaper = Reaper::new(zpl.clone(), failures.clone());
         let (opens, kernel) = (Opens::default(), OnceLock::new());
-        Self { zpl, root, control, runtime, cache_absent, opens, reaper, kernel, ended }
+        Self { zpl, root, control, runtime, cache_absent, opens, reaper, failures, kernel, ended }
+    }
+
+    /// A failure with the file `object` as the `errno` to answer with. (Of a result and not of what leads to it: handed
+    /// on, that would be part of each request twice. First, so that nothing else waits with it.)
+    pub fn told_of<T>(&self, result: platter_zpl::Result<T>, object: ObjectId, what: &'static str) -> Result<T, Errno> {
+        self.failures.told(result, &self.zpl, object, what)
     }
 
     pub fn object(&self, node: NodeId) -> ObjectId {
@@ -86,7 +96,7 @@ impl PlatterFs {
         work: impl FnOnce(ObjectId) -> W,
     ) -> Result<T, Errno> {
         let parent = self.changeable(parent, name)?;
-        told(what, work(parent).await)
+        self.told_of(work(parent).await, parent, what)
     }
 
     pub fn node(&self, object: ObjectId) -> NodeId {
@@ -96,14 +106,20 @@ impl PlatterFs {
     /// Makes an object stable, and answers then. No serving thread waits for that: whoever else wants to be served is,
     /// and however many wait share a flush.
     pub fn answer_when_stable(&self, what: &'static str, object: ObjectId, reply: Reply) {
-        let zpl = self.zpl.clone();
-        self.runtime.spawn(async move { answer_empty(told(what, zpl.fsync(object).await), reply) });
+        let (zpl, failures) = (self.zpl.clone(), self.failures.clone());
+        self.runtime.spawn(async move {
+            let stable = zpl.fsync(object).await;
+            answer_empty(failures.told(stable, &zpl, object, what), reply);
+        });
     }
 
     /// As [`Self::answer_when_stable`], for everything there is.
     pub fn answer_when_all_stable(&self, reply: Reply) {
-        let zpl = self.zpl.clone();
-        self.runtime.spawn(async move { answer_empty(told("syncfs", zpl.sync_all().await), reply) });
+        let (zpl, failures, root) = (self.zpl.clone(), self.failures.clone(), self.root);
+        self.runtime.spawn(async move {
+            let stable = zpl.sync_all().await;
+            answer_empty(failures.told(stable, &zpl, root, "syncfs"), reply);
+        });
     }
 
     /// Frees what has no name and nobody knows any more, soon.
@@ -140,7 +156,9 @@ impl PlatterFs {
     pub async fn attr(&self, what: &'static str, node: NodeId) -> Result<(FileAttr, Duration), Errno> {
         match self.control.attr(node) {
             Some(attr) => Ok((attr, ENTRY_TTL)),
-            None => told(what, self.zpl.getattr(self.object(node)).await).map(|attr| told_attr(&attr)),
+            None => self
+                .told_of(self.zpl.getattr(self.object(node)).await, self.object(node), what)
+                .map(|attr| told_attr(&attr)),
         }
     }
 
@@ -157,10 +175,10 @@ impl PlatterFs {
 
     pub async fn open_file(&self, node: NodeId, flags: i32, reply: Reply) {
         let object = self.object(node);
-        match told("open", self.zpl.open(object).await) {
+        match self.told_of(self.zpl.open(object).await, object, "open") {
             Ok(attr) => {
                 if let Err(error) = file_flags::check_open(&attr, flags) {
-                    let _ = told("closing what may not be opened", self.zpl.release(object).await);
+                    let _ = self.told_of(self.zpl.release(object).await, object, "closing what may not be opened");
                     return reply.error(error);
                 }
                 reply.opened(self.opened(object, flags));
@@ -171,7 +189,7 @@ impl PlatterFs {
 
     pub async fn open_directory(&self, node: NodeId, reply: Reply) {
         let object = self.object(node);
-        match told("opendir", self.zpl.open(object).await) {
+        match self.told_of(self.zpl.open(object).await, object, "opendir") {
             Ok(_) => {
                 self.opens.add(object, 0, false);
                 reply.opened(OpenFlags::KEEP_CACHE | OpenFlags::CACHE_DIR);
@@ -189,7 +207,7 @@ impl PlatterFs {
         // Nobody waits for what this may have to free, but until it is answered the kernel keeps the inode (and refuses
         // to remount read-only because of one without a name).
         reply.ok();
-        let _ = told("release", self.zpl.release(object).await);
+        let _ = self.told_of(self.zpl.release(object).await, object, "release");
     }
 
     pub async fn create_and_open(
@@ -205,7 +223,7 @@ impl PlatterFs {
             Err(ZplError::Exists) if flags & O_EXCL == 0 => Err(ZplError::Stale),
             other => other,
         };
-        told("create", made)
+        self.told_of(made, parent, "create")
     }
 
     /// Hands directory entries after `cursor` to `add` until it says that its buffer is full.
@@ -218,7 +236,8 @@ impl PlatterFs {
     ) -> Result<(), Errno> {
         let batch = if with_attributes { DIR_PLUS_BATCH } else { DIR_BATCH };
         loop {
-            let entries = told("readdir", self.zpl.readdir(directory, cursor, batch, with_attributes).await)?;
+            let entries =
+                self.told_of(self.zpl.readdir(directory, cursor, batch, with_attributes).await, directory, "readdir")?;
             let Some(last) = entries.last() else { return Ok(()) };
             cursor = last.cursor;
             if entries.iter().any(&mut add) {
@@ -242,22 +261,16 @@ impl PlatterFs {
         self.reaper.clear();
         for (object, count) in self.opens.take() {
             for _ in 0..count {
-                let _ = told("giving back what was open when its mount went away", self.zpl.release(object).await);
+                let _ = self.told_of(
+                    self.zpl.release(object).await,
+                    object,
+                    "giving back what was open when its mount went away",
+                );
             }
         }
-        let _ = told("freeing what was unlinked when its mount went away", self.zpl.forget_all().await);
+        let freed = self.zpl.forget_all().await;
+        let _ = self.told_of(freed, self.root, "freeing what was unlinked when its mount went away");
     }
-}
-
-/// A failure as the `errno` to answer with. (Of a result and not of what leads to it: handed on, that would be part of
-/// each request twice.)
-pub(crate) fn told<T>(what: &'static str, result: platter_zpl::Result<T>) -> Result<T, Errno> {
-    result.map_err(|error| {
-        if error.errno() == platter_zpl::error::errno::EIO {
-            tracing::warn!("{what}: {error}");
-        }
-        errno(&error)
-    })
 }
 
 /// Attributes to answer with, and how long the kernel may trust them.

@@ -561,7 +561,8 @@ impl Leaf {
     fn give_up(&self, queue: &Arc<Queue>, condition: Condition) {
         let mut inner = self.inner.write();
         if inner.queue.as_ref().is_some_and(|current| Arc::ptr_eq(current, queue)) {
-            tracing::warn!("{}: {}", self.kind, condition.detail.as_deref().unwrap_or(condition.name()));
+            // Whoever listens says it, with the pool's name.
+            tracing::debug!("{}: {}", self.kind, condition.detail.as_deref().unwrap_or(condition.name()));
             inner.condition = condition.clone();
             self.let_go(&mut inner);
             drop(inner);

@@ -1,7 +1,6 @@
 //! Operations on data sets.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use platter_dsl::report::{DatasetReport, Property, PropertySource, PropertyValue};
