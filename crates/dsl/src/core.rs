@@ -133,6 +133,10 @@ pub struct Core {
     pub health_wanted: Arc<tokio::sync::Notify>,
     /// Devices of all leaves that could be opened, by leaf guid, for labels.
     pub leaf_devices: Mutex<BTreeMap<u64, Arc<dyn BlockDevice>>>,
+    /// Until when the devices may be written.
+    pub fence: Arc<crate::fence::Fence>,
+    /// Keeps the pool this host's until its own heartbeat does.
+    pub multihost_claim: Mutex<Option<crate::multihost::Claim>>,
     /// What the latest groups did.
     pub txgs: TxgHistory,
 }

@@ -24,6 +24,7 @@ use crate::dir::{Dir, FREE_DIR, MOS_DIR, StoredProperty};
 use crate::environment::{Environment, FilesystemOptions};
 use crate::error::{PoolError, Result};
 use crate::features::{self, Features};
+use crate::fence::{Fence, FencedDevices};
 use crate::labels::{self, LabelTarget};
 use crate::new_dataset::{add_filesystem, set_limit};
 use crate::open_vdevs::NewDevices;
@@ -283,7 +284,9 @@ async fn label_disk(environment: &Environment, top: &mut VdevConfig, guid: Guid)
 ///
 /// # Errors
 /// As [`plan`]; devices that cannot be opened or written.
-pub async fn create(environment: Environment, request: &CreateRequest) -> Result<Arc<Core>> {
+pub async fn create(mut environment: Environment, request: &CreateRequest) -> Result<Arc<Core>> {
+    let fence = Fence::new();
+    environment.devices = FencedDevices::new(environment.devices, fence.clone());
     let mut plan = plan(&environment, request).await?;
     let ashift = plan.ashift;
     let vdevs = open(&environment, &mut plan.root, ashift).await?;
@@ -299,7 +302,7 @@ pub async fn create(environment: Environment, request: &CreateRequest) -> Result
             allocator.add_group(open_vdevs::new_group(config, vdev));
         }
     }
-    let core = build(environment, request, plan, store, leaf_devices).await?;
+    let core = build(environment, fence, request, plan, store, leaf_devices).await?;
     core.update_available();
     Ok(core)
 }
@@ -321,6 +324,7 @@ pub fn label_targets(root: &VdevConfig, devices: &BTreeMap<u64, Arc<dyn BlockDev
 
 async fn build(
     environment: Environment,
+    fence: Arc<Fence>,
     request: &CreateRequest,
     mut plan: Plan,
     store: Store,
@@ -440,6 +444,8 @@ async fn build(
         stopping: AtomicBool::new(false),
         health_wanted: Arc::default(),
         leaf_devices: Mutex::new(leaf_devices),
+        fence,
+        multihost_claim: Mutex::default(),
         txgs: TxgHistory::default(),
     });
     let (limits_set, plain): (Vec<_>, Vec<_>) =

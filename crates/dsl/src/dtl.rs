@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use platter_dmu::{Objset, Result, Tx};
+use platter_dmu::{Objset, Result, Tx, ZioError};
 use platter_ondisk::spacemap::MapType;
 use platter_ondisk::{ObjectId, Txg};
 use platter_vdev::{Leaf, MissingRanges};
@@ -20,6 +20,8 @@ use crate::space_maps::{self, MapFormat, Tail};
 
 /// Block size of a DTL (`zfs_vdev_dtl_sm_blksz`).
 const BLOCK_SIZE: u32 = 4096;
+/// More ranges of groups are damage.
+const RANGES_MAX: u64 = 1 << 22;
 
 /// All leaves.
 pub fn leaves(core: &Core) -> Vec<Arc<Leaf>> {
@@ -107,11 +109,18 @@ pub async fn load(
     for leaf in leaves {
         let Some(&object) = objects.get(&leaf.guid().0) else { continue };
         let mut ranges = MissingRanges::new();
-        for segment in space_maps::entries(mos, object).await? {
+        let mut left = RANGES_MAX;
+        space_maps::for_each(mos, object, |segment| {
+            left -= 1;
+            if left == 0 {
+                return Err(ZioError::corrupt("dirty time log", format!("object {object} has no end")));
+            }
             if segment.kind == MapType::Alloc {
                 ranges.note_range(Txg(segment.offset), Txg(segment.offset.saturating_add(segment.run - 1)));
             }
-        }
+            Ok(())
+        })
+        .await?;
         leaf.set_missing(ranges.clone());
         stored.insert(leaf.guid().0, ranges);
     }

@@ -15,12 +15,13 @@ use parking_lot::{Mutex, RwLock};
 use platter_device::OpenOptions;
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, ObjsetParams, TxgGate};
-use platter_ondisk::spacemap::MapType;
+use platter_ondisk::spacemap::Segment;
 use platter_ondisk::{ObjectId, Txg, Uberblock};
-use platter_spa::{Geometry, Group, Store};
+use platter_spa::{Geometry, Group, Metaslab, Store};
 use platter_vdev::TopVdev;
 
 use crate::accounting::Accounting;
+use crate::activity::Seen;
 use crate::config::{PoolConfig, PoolState, VdevConfig};
 use crate::core::{Core, MosObjects, first_mos_properties, mos_properties};
 use crate::dir::StoredProperty;
@@ -28,6 +29,8 @@ use crate::discover::{self, Candidate};
 use crate::environment::Environment;
 use crate::error::{PoolError, Result};
 use crate::features::{self, Features};
+use crate::fence::{Fence, FencedDevices};
+use crate::labels::LabelTarget;
 use crate::open_vdevs::{self, FoundDevices};
 use crate::request::ImportRequest;
 use crate::txgs::TxgHistory;
@@ -36,8 +39,11 @@ use crate::{
     config_object, dtl, error_log, intent, mos, multihost, names, pool_properties, salt, scrub, space_maps, tree,
 };
 
+/// Metaslabs of a vdev, at most: twice what `zfs_vdev_ms_count_limit` makes, as vdevs may grow.
+const METASLABS_MAX: u64 = 1 << 18;
+
 /// Finds the one pool that a request means.
-async fn choose(environment: &Environment, request: &ImportRequest) -> Result<Candidate> {
+async fn choose(environment: &Environment, request: &ImportRequest) -> Result<(Candidate, Option<Seen>)> {
     let all = discover::scan(&*environment.devices, &request.search).await;
     let guid: Option<u64> = request.pool.parse().ok();
     let mut matching: Vec<Candidate> = all
@@ -57,9 +63,9 @@ async fn choose(environment: &Environment, request: &ImportRequest) -> Result<Ca
         }
     }
     let candidate = matching.remove(0);
-    multihost::check(environment, &candidate).await?;
+    let seen = multihost::check(environment, &candidate).await?;
     check(environment, &candidate, request)?;
-    Ok(candidate)
+    Ok((candidate, seen))
 }
 
 fn check(environment: &Environment, candidate: &Candidate, request: &ImportRequest) -> Result<()> {
@@ -131,9 +137,11 @@ fn options(request: &ImportRequest) -> Result<(bool, BTreeMap<String, StoredProp
 ///
 /// # Errors
 /// No such pool; devices missing; features not supported; damage.
-pub async fn import(environment: Environment, request: &ImportRequest) -> Result<Arc<Core>> {
+pub async fn import(mut environment: Environment, request: &ImportRequest) -> Result<Arc<Core>> {
     let (read_only, properties) = options(request)?;
-    let candidate = choose(&environment, request).await?;
+    let (candidate, seen) = choose(&environment, request).await?;
+    let fence = Fence::new();
+    environment.devices = FencedDevices::new(environment.devices, fence.clone());
     let uberblock = candidate
         .uberblock
         .clone()
@@ -151,6 +159,14 @@ pub async fn import(environment: Environment, request: &ImportRequest) -> Result
     };
     let vdevs = open_usable(&label_config.vdev_tree, &opener, !read_only).await?;
 
+    // Before anything that takes long: loading a large pool's space is time in which another host would see nothing.
+    let shared = !read_only && uberblock.is_multihost();
+    let mut claim = None;
+    if shared {
+        let targets = label_targets(&label_config.vdev_tree, &vdevs);
+        claim = Some(multihost::claim(&environment, &fence, &targets, &uberblock, &uberblock, seen).await?);
+    }
+
     // The configuration in the MOS is the one to trust: reopen when it describes other vdevs than the labels did.
     let opened = Opened::new(&environment, vdevs, &uberblock).await?;
     let mut config = opened.config(&label_config).await?;
@@ -159,8 +175,12 @@ pub async fn import(environment: Environment, request: &ImportRequest) -> Result
     let opened = if same {
         opened
     } else {
-        drop(opened);
+        drop((opened, claim.take()));
         let vdevs = open_usable(&config.vdev_tree, &opener, !read_only).await?;
+        claim = shared.then(|| {
+            let targets = label_targets(&config.vdev_tree, &vdevs);
+            multihost::keep(&environment, &fence, &targets, &uberblock)
+        });
         Opened::new(&environment, vdevs, &uberblock).await?
     };
     if config.vdev_tree.guid_sum() != uberblock.guid_sum {
@@ -180,7 +200,22 @@ pub async fn import(environment: Environment, request: &ImportRequest) -> Result
         let stored = std::mem::replace(&mut config.name, name.clone());
         config.stored_name = request.temporary_name.then_some(stored);
     }
-    finish(environment, request, opened, config, features, uberblock, read_only, properties).await
+    let core = finish(environment, fence, request, opened, config, features, uberblock, read_only, properties).await?;
+    *core.multihost_claim.lock() = claim;
+    Ok(core)
+}
+
+/// The labels of all open leaves.
+fn label_targets(root: &VdevConfig, vdevs: &[Option<Arc<TopVdev>>]) -> Vec<LabelTarget> {
+    let devices = open_vdevs::leaf_devices(vdevs);
+    let tops = root.children.iter().enumerate();
+    let leaves = tops.flat_map(|(index, top)| top.leaves().into_iter().map(move |leaf| (index, top, leaf)));
+    leaves
+        .filter_map(|(index, top, leaf)| {
+            let device = devices.get(&leaf.guid.0)?.clone();
+            Some(LabelTarget { device, guid: leaf.guid, top: index, ashift: top.ashift as u32 })
+        })
+        .collect()
 }
 
 /// What a vdev tree is made of, for comparison.
@@ -267,7 +302,7 @@ impl Opened {
 
     /// Loads every space map into the allocator, with what log space maps hold beyond them.
     async fn load_space(&self, config: &PoolConfig) -> Result<()> {
-        let logs = space_maps::read_logs(&self.mos, &self.directory).await?;
+        let mut loaded: BTreeMap<u64, (&VdevConfig, Arc<TopVdev>, Vec<Metaslab>)> = BTreeMap::new();
         for (top, vdev) in config.vdev_tree.children.iter().filter_map(|top| {
             let vdev = self.vdevs.get(top.id as usize)?.as_ref()?;
             Some((top, vdev))
@@ -275,49 +310,67 @@ impl Opened {
             if !top.metaslab_array.is_some() || top.metaslab_shift == 0 {
                 continue;
             }
-            let count = top.asize >> top.metaslab_shift;
-            if count > 1 << 20 {
-                return Err(PoolError::Unavailable(format!("vdev {} claims {count} metaslabs", top.id)));
-            }
-            let array = self.mos.dnode(top.metaslab_array).await?;
-            let mut objects = vec![0u8; count as usize * 8];
-            array.read(0, &mut objects).await?;
-            let unflushed = self.unflushed(top, count).await?;
-            let mut metaslabs = Vec::with_capacity(count as usize);
-            for (index, object) in objects.chunks_exact(8).enumerate() {
-                let object = ObjectId(u64::from_le_bytes(object.try_into().expect("eight bytes")));
-                let mut metaslab =
-                    space_maps::load(&self.mos, object, index as u64, top.metaslab_shift as u32, top.ashift as u32)
-                        .await?;
-                metaslab.unflushed_txg = Txg(unflushed[index]);
-                for (txg, log, segments) in &logs {
-                    if *txg < unflushed[index] {
-                        continue;
-                    }
-                    for segment in segments.iter().filter(|s| u64::from(s.vdev.unwrap_or(0)) == top.id) {
-                        // Log space maps count in 512-byte units over the whole vdev.
-                        let (start, length) = (segment.offset << 9, segment.run << 9);
-                        if start >> top.metaslab_shift != index as u64 {
-                            continue;
-                        }
-                        let applied = match segment.kind {
-                            MapType::Alloc => metaslab.allocatable.remove(start, length),
-                            MapType::Free => metaslab.allocatable.add(start, length),
-                        };
-                        metaslab.logged = true;
-                        applied.map_err(|e| {
-                            platter_dmu::ZioError::corrupt("log space map", format!("object {log}: {e}"))
-                        })?;
-                    }
+            let metaslabs = self.load_maps(top, vdev).await?;
+            loaded.insert(top.id, (top, vdev.clone(), metaslabs));
+        }
+        for (txg, log) in space_maps::logs(&self.mos, &self.directory).await? {
+            let damage =
+                |what: String| platter_dmu::ZioError::corrupt("log space map", format!("object {log}: {what}"));
+            space_maps::for_each(&self.mos, log, |segment| {
+                let Some((top, _, metaslabs)) = loaded.get_mut(&u64::from(segment.vdev.unwrap_or(0))) else {
+                    return Ok(());
+                };
+                // Log space maps count in 512-byte units over the whole vdev.
+                let index = segment.offset >> top.metaslab_shift.saturating_sub(9);
+                let Some(metaslab) = metaslabs.get_mut(usize::try_from(index).unwrap_or(usize::MAX)) else {
+                    return Err(damage(format!("{segment:?} leaves its vdev")));
+                };
+                if txg < metaslab.unflushed_txg.0 {
+                    return Ok(());
                 }
-                metaslabs.push(metaslab);
-            }
-            let geometry: Arc<dyn Geometry> = vdev.clone();
+                metaslab.logged = true;
+                let within = Segment { offset: segment.offset - (metaslab.start >> 9), ..segment };
+                space_maps::apply(metaslab, &within, 9, log)
+            })
+            .await?;
+        }
+        for (id, (top, vdev, metaslabs)) in loaded {
             let leaves = vdev.leaves().len() as u64;
-            let group = Group::new(top.id as u32, geometry, metaslabs, top.metaslab_shift as u32, leaves);
+            let geometry: Arc<dyn Geometry> = vdev;
+            let group = Group::new(id as u32, geometry, metaslabs, top.metaslab_shift as u32, leaves);
             self.store.state().allocator.lock().add_group(group);
         }
         Ok(())
+    }
+
+    /// The metaslabs of one vdev, without what logs say.
+    async fn load_maps(&self, top: &VdevConfig, vdev: &TopVdev) -> Result<Vec<Metaslab>> {
+        let count = top.asize >> top.metaslab_shift;
+        if count > METASLABS_MAX
+            || top.asize > vdev.asize() + (1 << top.metaslab_shift)
+            || top.metaslab_shift < top.ashift.max(9)
+        {
+            return Err(PoolError::Unavailable(format!(
+                "damaged pool configuration: vdev {} claims {count} metaslabs of 2^{} bytes in {} of {} bytes",
+                top.id,
+                top.metaslab_shift,
+                top.asize,
+                vdev.asize()
+            )));
+        }
+        let array = self.mos.dnode(top.metaslab_array).await?;
+        let mut objects = vec![0u8; count as usize * 8];
+        array.read(0, &mut objects).await?;
+        let unflushed = self.unflushed(top, count).await?;
+        let mut metaslabs = Vec::with_capacity(count as usize);
+        for (index, object) in objects.chunks_exact(8).enumerate() {
+            let object = ObjectId(u64::from_le_bytes(object.try_into().expect("eight bytes")));
+            let (shift, ashift) = (top.metaslab_shift as u32, top.ashift as u32);
+            let mut metaslab = space_maps::load(&self.mos, object, index as u64, shift, ashift).await?;
+            metaslab.unflushed_txg = Txg(unflushed[index]);
+            metaslabs.push(metaslab);
+        }
+        Ok(metaslabs)
     }
 
     /// The group since which each metaslab's changes are only in log space maps.
@@ -400,6 +453,7 @@ async fn check_directory(directory: &Zap) -> Result<()> {
 #[allow(clippy::too_many_arguments)]
 async fn finish(
     environment: Environment,
+    fence: Arc<Fence>,
     request: &ImportRequest,
     opened: Opened,
     config: PoolConfig,
@@ -468,6 +522,8 @@ async fn finish(
         stopping: AtomicBool::new(false),
         health_wanted: Arc::default(),
         leaf_devices: Mutex::new(leaf_devices),
+        fence,
+        multihost_claim: Mutex::default(),
         txgs: TxgHistory::default(),
     });
     core.pool_properties.write().extend(properties);

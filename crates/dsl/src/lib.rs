@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod accounting;
+mod activity;
 mod block_properties;
 mod change;
 mod change_properties;
@@ -25,6 +26,7 @@ mod error_log;
 mod event_log;
 pub mod events;
 pub mod features;
+mod fence;
 mod filesystem_space;
 mod history;
 mod identity;

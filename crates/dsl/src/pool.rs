@@ -51,6 +51,7 @@ impl Pool {
         if let Some(mode) = FailMode::parse(&pool_properties::fail_mode(&core)) {
             core.store.suspension().set_mode(mode);
         }
+        core.fence.arm(core.store.suspension().clone());
         core.gate.obey(core.store.suspension().clone());
         core.environment.memory.join(&core);
         events::watch(&core);

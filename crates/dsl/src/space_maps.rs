@@ -22,6 +22,8 @@ use crate::features::Features;
 pub const BLOCK_SIZE: u32 = 1 << 14;
 /// Bytes read at a time.
 const READ_CHUNK: u64 = 1 << 20;
+/// More zero bytes than this are no entries.
+const HOLE: usize = 64;
 
 /// Which of its two forms a pool's space maps have, by its features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,62 +104,60 @@ pub async fn header(mos: &Arc<Objset>, object: ObjectId) -> Result<Header> {
     Ok(Header { length: phys.length, allocated: phys.allocated })
 }
 
-/// All entries of a space map, in order.
+/// Hands every entry of a space map to `each`, in order. Nothing is gathered: a map that repeats itself for ever, through
+/// pointers that somebody made lead to the same block, ends where `each` finds that it contradicts itself.
 ///
 /// # Errors
-/// Damage, unreadable blocks.
-pub async fn entries(mos: &Arc<Objset>, object: ObjectId) -> Result<Vec<Segment>> {
+/// Damage, unreadable blocks; what `each` says.
+pub async fn for_each(
+    mos: &Arc<Objset>,
+    object: ObjectId,
+    mut each: impl FnMut(Segment) -> Result<()> + Send,
+) -> Result<()> {
     let header = header(mos, object).await?;
     let dnode = mos.dnode(object).await?;
-    let mut all = Vec::new();
+    let info = dnode.info();
+    let end = info.max_blkid.saturating_add(1).saturating_mul(u64::from(info.block_size));
+    if header.length > end {
+        let what = format!("object {object}: {} bytes in use of {end}", header.length);
+        return Err(ZioError::corrupt("space map", what));
+    }
     let mut at = 0;
     // Whole blocks at a time: no entry lies across the end of one.
     while at < header.length {
         let mut bytes = vec![0; READ_CHUNK.min(header.length - at) as usize];
         dnode.read(at, &mut bytes).await?;
+        if bytes.len() > HOLE && bytes.iter().all(|&byte| byte == 0) {
+            // One such entry means something, many say the same again; and holes may have any length.
+            return Err(ZioError::corrupt("space map", format!("object {object}: nothing is stored at byte {at}")));
+        }
         for entry in spacemap::entries(&bytes) {
             match entry {
-                Ok(Entry::Segment(segment)) => all.push(segment),
+                Ok(Entry::Segment(segment)) => each(segment)?,
                 Ok(Entry::Debug { .. }) => {}
                 Err(e) => return Err(ZioError::corrupt("space map", format!("object {object} after byte {at}: {e}"))),
             }
         }
         at += bytes.len() as u64;
     }
-    Ok(all)
+    Ok(())
 }
 
-/// Applies `entries` (offsets and runs in units of `1 << shift`, relative to `base`) to the free ranges of a metaslab.
+/// Applies `entry` (offset and run in units of `1 << shift`, relative to the metaslab's start) to the free ranges.
 ///
 /// # Errors
-/// Damage: an entry allocates what is not free, frees what is not allocated, or leaves the metaslab.
-pub fn apply(
-    free: &mut RangeSet,
-    entries: &[Segment],
-    base: u64,
-    size: u64,
-    shift: u32,
-    object: ObjectId,
-) -> Result<()> {
-    for entry in entries {
-        let units = size >> shift;
-        if entry.offset > units || entry.run > units {
-            return Err(ZioError::corrupt("space map", format!("object {object}: {entry:?} leaves its metaslab")));
-        }
-        let (start, length) = (base + (entry.offset << shift), entry.run << shift);
-        if start.checked_add(length).is_none_or(|end| end > base + size) {
-            return Err(ZioError::corrupt(
-                "space map",
-                format!("object {object}: {start:#x}+{length:#x} leaves its metaslab"),
-            ));
-        }
-        let applied = match entry.kind {
-            MapType::Alloc => free.remove(start, length),
-            MapType::Free => free.add(start, length),
-        };
-        applied.map_err(|e| ZioError::corrupt("space map", format!("object {object}: {e}")))?;
+/// Damage: the entry allocates what is not free, frees what is not allocated, or leaves the metaslab.
+pub fn apply(metaslab: &mut Metaslab, entry: &Segment, shift: u32, object: ObjectId) -> Result<()> {
+    let units = metaslab.size >> shift;
+    if entry.offset.checked_add(entry.run).is_none_or(|end| end > units) {
+        return Err(ZioError::corrupt("space map", format!("object {object}: {entry:?} leaves its metaslab")));
     }
-    Ok(())
+    let (start, length) = (metaslab.start + (entry.offset << shift), entry.run << shift);
+    let applied = match entry.kind {
+        MapType::Alloc => metaslab.allocatable.remove(start, length),
+        MapType::Free => metaslab.allocatable.add(start, length),
+    };
+    applied.map_err(|e| ZioError::corrupt("space map", format!("object {object}: {e}")))
 }
 
 /// Loads metaslab `index` of a vdev from its space map (`object` 0: never written, all free).
@@ -175,9 +175,7 @@ pub async fn load(
     let mut metaslab = Metaslab::new(index, index << metaslab_shift, size);
     if object.is_some() {
         let header = header(mos, object).await?;
-        let entries = entries(mos, object).await?;
-        let start = metaslab.start;
-        apply(&mut metaslab.allocatable, &entries, start, size, ashift, object)?;
+        for_each(mos, object, |entry| apply(&mut metaslab, &entry, ashift, object)).await?;
         metaslab.space_map = object;
         metaslab.map_length = header.length;
         metaslab.map_allocated = header.allocated;
@@ -423,19 +421,15 @@ async fn write_one(mos: &Arc<Objset>, tx: &Tx, pass: u32, maps: &VdevMaps, pendi
     Ok(())
 }
 
-/// The changes that log space maps hold beyond the metaslabs' own maps, by txg, for all vdevs:
-/// `(txg, entries with their vdev)`.
+/// The log space maps, oldest first: group and object.
 ///
 /// # Errors
 /// Damage, unreadable blocks.
-pub async fn read_logs(mos: &Arc<Objset>, directory: &Zap) -> Result<Vec<(u64, ObjectId, Vec<Segment>)>> {
+pub async fn logs(mos: &Arc<Objset>, directory: &Zap) -> Result<Vec<(u64, ObjectId)>> {
     let Some(object) = directory.get_u64(crate::mos::LOG_SPACEMAP_ZAP.as_bytes()).await? else {
         return Ok(Vec::new());
     };
-    let logs = Zap::open(mos, ObjectId(object)).await?.ints().await?;
-    let mut all = Vec::with_capacity(logs.len());
-    for (txg, map) in logs {
-        all.push((txg, ObjectId(map), entries(mos, ObjectId(map)).await?));
-    }
-    Ok(all)
+    let mut logs = Zap::open(mos, ObjectId(object)).await?.ints().await?;
+    logs.sort_unstable();
+    Ok(logs.into_iter().map(|(txg, map)| (txg, ObjectId(map))).collect())
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use platter_itest::{Lab, Run, Tree, binary, data, judge, zdb};
+use platter_itest::{Lab, Run, Tree, binary, damage, data, judge, zdb};
 
 /// A second daemon on the devices of a lab.
 struct OtherHost<'a> {
@@ -105,4 +105,68 @@ fn a_pool_with_multihost_is_not_opened_while_another_host_uses_it() {
     let _ = fs::remove_file(lab.home().join("pools.json"));
     let mount = lab.import("", "tank");
     tree.assert_same(&Tree::of(&mount), "back on the first host");
+}
+
+/// A second path to a disk of the lab, which is not behind the first daemon's lock.
+struct Loop(String);
+
+impl Loop {
+    fn over(file: &std::path::Path) -> Option<Loop> {
+        let output = Command::new("losetup").args(["-f", "--show"]).arg(file).output().ok()?;
+        let name = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        (output.status.success() && !name.is_empty()).then_some(Loop(name))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["-d", &self.0]).status();
+    }
+}
+
+fn signal(lab: &Lab, signal: &str) {
+    for pid in lab.daemon_pids() {
+        let _ = Command::new("kill").args([signal, &pid.to_string()]).status();
+    }
+}
+
+/// A daemon that stood still for longer than the limit, and whose pool another host had taken meanwhile, went on with the
+/// group and the log records that it had begun: nothing looked at the time before a write.
+#[test]
+fn a_daemon_that_stood_still_writes_nothing_after_another_host_took_its_pool() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 96);
+    let Some(paths) = (0..2).map(|index| Loop::over(&lab.disk(index))).collect::<Option<Vec<Loop>>>() else {
+        return judge::skip("loop devices", "losetup fails here");
+    };
+    create(&lab, "-o multihost=on");
+    let mount = lab.mnt("tank");
+    let script = "i=0; while :; do i=$((i+1)); dd if=/dev/urandom of=$0/busy$((i%8)) bs=64k count=4 conv=fsync; done";
+    let quiet = std::process::Stdio::null;
+    let mut busy =
+        Command::new("sh").args(["-c", script]).arg(&mount).stdout(quiet()).stderr(quiet()).spawn().expect("a shell");
+    std::thread::sleep(Duration::from_secs(1));
+    signal(&lab, "-STOP");
+    let other = OtherHost::of(&lab);
+    let folders: String = paths.iter().map(|path| format!(" -d {}", path.0)).collect();
+    let imported = other.run(&format!("zpool import{folders} -N -f tank"));
+    if imported.code != 0 {
+        signal(&lab, "-CONT");
+    }
+    imported.ok();
+    other.run("zpool set comment=theirs tank").ok();
+    other.run("zpool export tank").ok();
+    signal(&lab, "-CONT");
+    // What the kernel or a ring had been given before the daemon stood still arrives now; nothing comes after it.
+    std::thread::sleep(Duration::from_secs(3));
+    let left = damage::fingerprints(&[lab.disk(0), lab.disk(1)]);
+    std::thread::sleep(Duration::from_secs(5));
+    let after = damage::fingerprints(&[lab.disk(0), lab.disk(1)]);
+    let _ = busy.kill();
+    assert_eq!(left, after, "the first host goes on writing after its pool was taken");
+    assert_eq!(lab.health("tank"), "SUSPENDED");
+    lab.zpool("clear tank").refused().says("imported on").says("meanwhile");
+    crash(&lab);
+    let _ = busy.wait();
+    zdb::assert_clean(&lab.dev(), "tank");
 }

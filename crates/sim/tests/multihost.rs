@@ -1,0 +1,244 @@
+//! Property `multihost` with two hosts on the same disks: at most one of them has the pool, and the other one writes
+//! nothing any more.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use platter_buffer::Buf;
+use platter_device::{BlockDevice, DeviceError, Geometry, Operation, ReadSlot};
+use platter_dsl::request::{CreateRequest, ImportRequest, VdevRequest};
+use platter_dsl::{Environment, Pool};
+use platter_sim::clock;
+use platter_sim::disk::{DiskId, Parameters, SimDisk};
+use platter_sim::world::{self, SimDevices, StandingClock};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+const SIZE: u64 = 64 << 20;
+const DISKS: usize = 2;
+/// After so long without a heartbeat a host may not write any more.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// What a host's path to its disks did.
+#[derive(Debug)]
+struct Route {
+    /// Whether nothing gets through; what was on its way then fails when it is over.
+    cut: watch::Sender<bool>,
+    /// When each write reached a disk.
+    writes: Mutex<Vec<Instant>>,
+    /// How long each transfer takes.
+    delay: Duration,
+}
+
+#[derive(Debug)]
+struct Routed {
+    disk: Arc<dyn BlockDevice>,
+    path: Arc<Route>,
+}
+
+impl Routed {
+    async fn travel(&self, operation: Operation) -> Result<(), DeviceError> {
+        tokio::time::sleep(self.path.delay).await;
+        let mut cut = self.path.cut.subscribe();
+        if !*cut.borrow() {
+            return Ok(());
+        }
+        let _ = cut.wait_for(|cut| !cut).await;
+        let source = Arc::new(std::io::Error::other("the path was cut"));
+        Err(DeviceError::Io { device: self.name(), operation, offset: 0, length: 0, source })
+    }
+}
+
+#[async_trait]
+impl BlockDevice for Routed {
+    fn name(&self) -> String {
+        self.disk.name()
+    }
+
+    fn path(&self) -> Option<&Path> {
+        self.disk.path()
+    }
+
+    fn size(&self) -> u64 {
+        self.disk.size()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.disk.geometry()
+    }
+
+    fn is_writable(&self) -> bool {
+        true
+    }
+
+    async fn read_into(&self, offset: u64, slots: Vec<ReadSlot>) -> (Vec<ReadSlot>, Result<(), DeviceError>) {
+        match self.travel(Operation::Read).await {
+            Ok(()) => self.disk.read_into(offset, slots).await,
+            Err(error) => (slots, Err(error)),
+        }
+    }
+
+    async fn write(&self, offset: u64, data: Vec<Buf>) -> Result<(), DeviceError> {
+        self.travel(Operation::Write).await?;
+        self.path.writes.lock().push(Instant::now());
+        self.disk.write(offset, data).await
+    }
+
+    async fn flush(&self) -> Result<(), DeviceError> {
+        self.travel(Operation::Flush).await?;
+        self.disk.flush().await
+    }
+}
+
+/// A host with its own path to the disks.
+struct Host {
+    environment: Environment,
+    path: Arc<Route>,
+}
+
+impl Host {
+    fn new(disks: &[SimDisk], hostid: u64, seed: u64, delay: Duration) -> Self {
+        let path = Arc::new(Route { cut: watch::channel(false).0, writes: Mutex::default(), delay });
+        let devices = Arc::new(SimDevices::default());
+        for (number, disk) in disks.iter().enumerate() {
+            devices.insert(number, Arc::new(Routed { disk: Arc::new(disk.clone()), path: path.clone() }));
+        }
+        let environment =
+            Environment { hostid, ..world::environment(seed * 1000 + hostid, devices, Arc::new(StandingClock)) };
+        Self { environment, path }
+    }
+
+    async fn create(&self) -> Arc<Pool> {
+        let request = CreateRequest {
+            name: "tank".into(),
+            vdevs: vec![VdevRequest::Mirror((0..DISKS).map(SimDevices::path).collect())],
+            ..CreateRequest::default()
+        };
+        let pool = Pool::create(self.environment.clone(), request).await.expect("created");
+        pool.set_property("multihost", "on").await.expect("set");
+        pool.sync().await.expect("synced");
+        pool
+    }
+
+    async fn import(&self) -> Result<Arc<Pool>, String> {
+        let request = ImportRequest {
+            pool: "tank".into(),
+            search: vec![PathBuf::from(world::FOLDER)],
+            force: true,
+            ..ImportRequest::default()
+        };
+        Pool::import(self.environment.clone(), request).await.map_err(|error| error.to_string())
+    }
+}
+
+fn disks(clock: &Arc<clock::SimClock>, seed: u64) -> Vec<SimDisk> {
+    (0..DISKS).map(|n| SimDisk::new(clock, seed, DiskId(n as u32), Parameters::instant(SIZE))).collect()
+}
+
+/// A pool that multihost had suspended went on writing: nothing looked at the suspension but the wait for groups, and a
+/// host whose disks came back after another had taken the pool wrote the rest of its group over the other's.
+#[test]
+fn a_host_that_was_cut_off_writes_nothing_after_the_limit() {
+    for seed in 0..8 {
+        clock::run(|clock| async move {
+            let disks = disks(&clock, seed);
+            let first = Host::new(&disks, 1, seed, Duration::from_micros(100));
+            let second = Host::new(&disks, 2, seed, Duration::from_micros(100));
+            let pool = first.create().await;
+            // Something to write whenever it can: each property is a group.
+            let busy = tokio::spawn({
+                let pool = pool.clone();
+                async move {
+                    for round in 0.. {
+                        let _ = pool.set_property("comment", &format!("round {round}")).await;
+                        tokio::time::sleep(Duration::from_millis(seed * 13 + 1)).await;
+                    }
+                }
+            });
+            tokio::time::sleep(Duration::from_millis(2000 + seed * 37)).await;
+            assert!(second.import().await.is_err(), "the first host is there");
+            first.path.cut.send_replace(true);
+            let cut = Instant::now();
+            let taken = second.import().await.expect("nobody is there");
+            taken.set_property("comment", "the second host's").await.expect("set");
+            taken.sync().await.expect("synced");
+            first.path.cut.send_replace(false);
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            let late = first.path.writes.lock().iter().filter(|at| **at > cut + LIMIT).count();
+            assert_eq!(late, 0, "writes of a host that had lost its pool, seed {seed}");
+            assert!(pool.is_suspended());
+            let refused = pool.clear(None).await.expect_err("the pool is another host's");
+            assert!(refused.to_string().contains("meanwhile"), "{refused}");
+            busy.abort();
+            pool.stop("exported by force");
+            let _ = pool.export().await;
+            assert_eq!(first.path.writes.lock().iter().filter(|at| **at > cut + LIMIT).count(), 0);
+            taken.export().await.expect("exported");
+            let again = first.import().await.expect("it is whole");
+            again.scrub_start().await.expect("a scrub");
+            again.scrub_wait().await.expect("its end");
+            again.export().await.expect("exported");
+        });
+    }
+}
+
+/// Whoever was away for longer than the limit, with nobody else there, goes on after `zpool clear`.
+#[test]
+fn a_host_whose_disks_come_back_resumes_when_nobody_took_the_pool() {
+    clock::run(|clock| async move {
+        let disks = disks(&clock, 1);
+        let host = Host::new(&disks, 1, 1, Duration::from_micros(100));
+        let pool = host.create().await;
+        host.path.cut.send_replace(true);
+        tokio::time::sleep(LIMIT * 3).await;
+        host.path.cut.send_replace(false);
+        tokio::time::sleep(LIMIT).await;
+        assert!(pool.is_suspended());
+        pool.clear(None).await.expect("nobody else is there");
+        pool.set_property("comment", "back").await.expect("set");
+        tokio::time::sleep(LIMIT * 3).await;
+        assert!(!pool.is_suspended(), "its heartbeat goes on");
+        pool.export().await.expect("exported");
+    });
+}
+
+/// Two hosts that looked at the same moment both saw nobody, and both went on: nothing was written between the look and
+/// the first group.
+#[test]
+fn of_two_hosts_that_import_at_the_same_moment_at_most_one_succeeds() {
+    let mut won = 0;
+    for seed in 0..40 {
+        won += clock::run(|clock| async move {
+            let disks = disks(&clock, seed);
+            let pool = Host::new(&disks, 9, seed, Duration::ZERO).create().await;
+            match seed % 2 {
+                0 => pool.export().await.expect("exported"),
+                // Its host died.
+                _ => {
+                    pool.stop("the power failed");
+                    let _ = pool.export().await;
+                }
+            }
+            drop(pool);
+            let first = Host::new(&disks, 1, seed, Duration::from_millis(seed % 7));
+            let second = Host::new(&disks, 2, seed, Duration::from_millis(seed % 5));
+            let later = Duration::from_millis((seed / 8) * 700);
+            let (one, two) = tokio::join!(first.import(), async {
+                tokio::time::sleep(later).await;
+                second.import().await
+            });
+            assert!(one.is_err() || two.is_err(), "both hosts have the pool, seed {seed}");
+            let winners = [one, two].into_iter().flatten();
+            let mut count = 0;
+            for pool in winners {
+                pool.export().await.expect("exported");
+                count += 1;
+            }
+            count
+        });
+    }
+    assert!(won > 0, "somebody must be able to import a pool");
+}
