@@ -11,6 +11,7 @@
 #   make sim-full pools of every layout, one for each of SEEDS, filled until nothing goes in, again and again
 #   make sim-replay      the same seeds twice in release and once in debug: their histories must be the same
 #   make sim-canary      proof that it finds deliberate bugs
+#   make fuzz-images     pools that somebody has tampered with, opened and used, for FUZZ_SECONDS (600)
 #   make sim-model       the simulator's model of time against a published curve, as a table
 #   make bench    Platter next to zfs-fuse, btrfs, ext4, xfs, the raw device, an empty FUSE file system and the best
 #                 libraries: a table, hours in full; BENCH are its options (`make bench BENCH=--help`), `--quick` takes
@@ -24,7 +25,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 TOOLS := $(TARGET)/tools
 
-.PHONY: all demo test test-big test-posix test-crash test-databases sim sim-full sim-life sim-replay sim-canary sim-model bench lint fmt
+.PHONY: all demo test test-big test-posix test-crash test-databases sim sim-full sim-life sim-replay sim-canary sim-model fuzz-images bench lint fmt
 .DEFAULT_GOAL := all
 
 all:
@@ -96,6 +97,12 @@ sim-canary:
 
 sim-model:
 	$(CARGO) run --quiet --release --package platter-sim -- model
+
+FUZZ_SECONDS ?= 600
+FUZZ_SEEDS ?= 0..10000
+
+fuzz-images:
+	$(CARGO) run --quiet --release --package platter-sim -- images --seeds $(FUZZ_SEEDS) --seconds $(FUZZ_SECONDS)
 
 BENCH ?= --save
 

@@ -6,6 +6,7 @@ pub mod cpu;
 pub mod crash;
 pub mod disk;
 pub mod full;
+pub mod images;
 pub mod life;
 pub mod model;
 pub mod world;

@@ -5,6 +5,7 @@
 mod canary_command;
 mod crash_command;
 mod full_command;
+mod images_command;
 mod life_command;
 
 use std::process::ExitCode;
@@ -28,6 +29,8 @@ enum Command {
     Crash(crash_command::Crash),
     /// Fills pools of every layout until nothing goes in, and empties them: only the writer may be refused.
     Full(full_command::Full),
+    /// Opens and uses pools that somebody has tampered with.
+    Images(images_command::Images),
     /// Holds the model of time against a published curve: published, modelled, error.
     Model,
     /// Lives whole lives of pools: seeds, faults, crashes; every byte is checked.
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         Command::Canary(arguments) => canary_command::run(&arguments),
         Command::Crash(arguments) => crash_command::run(&arguments),
         Command::Full(arguments) => full_command::run(&arguments),
+        Command::Images(arguments) => images_command::run(&arguments),
         Command::Model => model(),
         Command::Life(arguments) => life_command::run(&arguments),
     }

@@ -1,0 +1,193 @@
+//! All blocks of a pool as a tree, and how a changed one is brought back with everything above it.
+//!
+//! Invariants: a block comes after the one that points to it; what is put back has the checksum that its pointer says,
+//! up to the uberblock.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use platter_buffer::Buf;
+use platter_checksum::sha256;
+use platter_device::BlockDevice;
+use platter_ondisk::blkptr::{BLKPTR_SIZE, BlkPtr, Dva};
+use platter_ondisk::dnode::{DNODE_CORE_SIZE, DNODE_SIZE, FLAG_SPILL_BLKPTR};
+use platter_ondisk::label::{
+    VDEV_LABELS, label_offset, uberblock_offset, uberblock_slot_of, uberblock_slot_size, usable_size,
+};
+use platter_ondisk::types::{compression, object_type};
+use platter_ondisk::uberblock::Uberblock;
+use platter_vdev::{Extent, TopVdev};
+use platter_zio::Priority;
+
+/// Where a block pointer stands: a block's number, and the byte in it.
+type Above = Option<(usize, usize)>;
+
+/// A block as it is when nobody changed it.
+#[derive(Clone, Debug)]
+pub struct Block {
+    above: Above,
+    /// Its pointer.
+    pub bp: BlkPtr,
+    /// What is in it, decompressed.
+    pub data: Arc<Vec<u8>>,
+}
+
+/// The blocks of a pool. See the module text.
+#[derive(Debug, Default)]
+pub struct Blocks {
+    /// Those above first.
+    pub all: Vec<Block>,
+}
+
+/// Offset of the pointer in a data set's bonus (`dsl_dataset_phys_t`).
+const DATASET_BP: usize = 128;
+/// The dnodes in an object set's block: of the objects, and of what users, groups and projects use.
+const OBJSET_DNODES: [usize; 4] = [0, 1024, 1536, 2048];
+/// The word of a pointer with its sizes and kinds.
+const PROP: usize = 6;
+
+impl Blocks {
+    /// Reads everything that can be reached from `root`. What this cannot read (gang blocks, embedded or encrypted
+    /// ones, salted checksums) is left out.
+    pub async fn of(tops: &[TopVdev], root: BlkPtr) -> Self {
+        let mut blocks = Self::default();
+        blocks.add(tops, root, None).await;
+        blocks
+    }
+
+    fn add<'a>(&'a mut self, tops: &'a [TopVdev], bp: BlkPtr, above: Above) -> BoxFuture<'a, ()> {
+        async move {
+            if bp.is_hole() || bp.is_embedded() || bp.is_gang() || bp.is_protected() {
+                return;
+            }
+            let Some(data) = read(tops, &bp).await else { return };
+            let own = self.all.len();
+            let data = Arc::new(data);
+            self.all.push(Block { above, bp, data: data.clone() });
+            for at in pointers(&bp, &data) {
+                self.add(tops, BlkPtr::decode(&data[at..]), Some((own, at))).await;
+            }
+        }
+        .boxed()
+    }
+
+    /// Puts `changed` blocks (by number) back, with all above them, and writes `uberblock` with the new root to every
+    /// label. `free` is an offset from which on nothing of the pool stands.
+    pub async fn put_back(
+        &self,
+        tops: &[TopVdev],
+        devices: &[Arc<dyn BlockDevice>],
+        mut changed: BTreeMap<usize, Vec<u8>>,
+        mut uberblock: Uberblock,
+        mut free: u64,
+    ) {
+        while let Some((number, data)) = changed.pop_last() {
+            let block = &self.all[number];
+            let Some(bp) = write(tops, &block.bp, &data, &mut free).await else { continue };
+            match block.above {
+                Some((above, at)) => {
+                    let bytes = changed.entry(above).or_insert_with(|| self.all[above].data.to_vec());
+                    bp.encode(&mut bytes[at..at + BLKPTR_SIZE]);
+                }
+                None => uberblock.rootbp = bp,
+            }
+        }
+        let ashift = u32::from(tops[0].ashift());
+        for device in devices {
+            for label in 0..VDEV_LABELS {
+                let slot = uberblock_slot_of(ashift, uberblock.txg, false);
+                let offset = label_offset(usable_size(device.size()), label) + uberblock_offset(ashift, slot);
+                let bytes = uberblock.build_slot(uberblock_slot_size(ashift), offset, sha256);
+                device.write(offset, vec![Buf::copy_from(&bytes)]).await.expect("an image takes everything");
+            }
+        }
+    }
+}
+
+/// Where block pointers stand in a block.
+pub fn pointers(bp: &BlkPtr, data: &[u8]) -> Vec<usize> {
+    let mut found = Vec::new();
+    if bp.level() > 0 {
+        found.extend((0..data.len() / BLKPTR_SIZE).map(|index| index * BLKPTR_SIZE));
+    } else if bp.object_type() == object_type::OBJSET {
+        for at in OBJSET_DNODES.into_iter().filter(|at| at + DNODE_SIZE <= data.len()) {
+            dnode_pointers(data, at, &mut found);
+        }
+    } else if bp.object_type() == object_type::DNODE {
+        let mut at = 0;
+        while at + DNODE_SIZE <= data.len() {
+            dnode_pointers(data, at, &mut found);
+            at += DNODE_SIZE * (1 + if data[at] == 0 { 0 } else { usize::from(data[at + 12]) });
+        }
+    }
+    found.retain(|at| at + BLKPTR_SIZE <= data.len());
+    found
+}
+
+fn dnode_pointers(data: &[u8], at: usize, found: &mut Vec<usize>) {
+    if data[at] == 0 {
+        return;
+    }
+    let pointers = usize::from(data[at + 3]).min(3);
+    found.extend((0..pointers).map(|index| at + DNODE_CORE_SIZE + index * BLKPTR_SIZE));
+    let bonus = at + DNODE_CORE_SIZE + pointers * BLKPTR_SIZE;
+    if data[at + 4] == object_type::DSL_DATASET {
+        found.push(bonus + DATASET_BP);
+    }
+    if data[at + 7] & FLAG_SPILL_BLKPTR != 0 {
+        found.push(at + DNODE_SIZE * (1 + usize::from(data[at + 12])) - BLKPTR_SIZE);
+    }
+}
+
+fn good(bp: &BlkPtr, bytes: &[u8]) -> bool {
+    platter_checksum::compute(bp.checksum_kind(), bytes) == Some(bp.checksum())
+}
+
+async fn read(tops: &[TopVdev], bp: &BlkPtr) -> Option<Vec<u8>> {
+    let dva = bp.dva(0);
+    let extent = Extent { offset: dva.offset, psize: bp.psize(), birth: bp.physical_birth(), speculative: false };
+    let verify = |bytes: &[u8]| good(bp, bytes);
+    let (stored, _) = tops.get(dva.vdev as usize)?.read(extent, Priority::SyncRead, &verify).await.ok()?;
+    let mut data = vec![0; bp.lsize() as usize];
+    platter_compress::decompress(bp.compression(), &stored, &mut data).ok()?;
+    Some(data)
+}
+
+/// Writes a block where it was, when it still fits there, else behind everything. Returns its pointer.
+async fn write(tops: &[TopVdev], old: &BlkPtr, data: &[u8], free: &mut u64) -> Option<BlkPtr> {
+    let first = old.dva(0);
+    let sector = 1usize << tops.get(first.vdev as usize)?.ashift();
+    let mut stored = vec![0; data.len()];
+    let kind = match platter_compress::compress(old.compression(), platter_compress::LEVEL_DEFAULT, data, &mut stored) {
+        Some(length) if length > 0 && length.next_multiple_of(sector) < data.len() => {
+            stored.truncate(length.next_multiple_of(sector));
+            stored[length..].fill(0);
+            old.compression()
+        }
+        _ => {
+            stored = data.to_vec();
+            compression::OFF
+        }
+    };
+    let mut bp = *old;
+    let prop = bp.words[PROP] & !(0xffff << 16) & !(0x7f << 32);
+    bp.words[PROP] = prop | (stored.len() as u64 / 512 - 1) << 16 | u64::from(kind) << 32;
+    bp.set_checksum(platter_checksum::compute(old.checksum_kind(), &stored)?);
+    if stored.len() as u64 > old.psize() {
+        let top = &tops[first.vdev as usize];
+        let asize = top.asize_for(stored.len() as u64);
+        let dva = Dva { offset: *free, asize, ..first };
+        *free += asize.next_multiple_of(1 << 17);
+        for index in 0..old.copies() {
+            bp.set_dva(index, dva);
+        }
+    }
+    let dvas: Vec<Dva> = bp.dvas().collect();
+    for dva in dvas {
+        let top = tops.get(dva.vdev as usize)?;
+        top.write(dva.offset, Buf::copy_from(&stored), bp.physical_birth(), Priority::SyncWrite).await.ok()?;
+    }
+    Some(bp)
+}
