@@ -4,8 +4,8 @@
 //! Invariants:
 //! - every device that a pool has open for writing was opened through its [`FencedDevices`], so that no block, label,
 //!   uberblock or log record goes past the fence;
-//! - the time is looked at when the write is handed to the device. A daemon or a device that stood still meanwhile finds
-//!   the fence closed, whatever it believed before;
+//! - the time is looked at when the write is handed to the device. A daemon or a device that stood still meanwhile
+//!   finds the fence closed, whatever it believed before;
 //! - what comes to a closed fence suspends the pool and waits until somebody resumes it; when the pool is stopped
 //!   instead, it fails.
 

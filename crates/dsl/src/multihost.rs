@@ -1,9 +1,9 @@
-//! Property `multihost`: a heartbeat in the uberblock rings, the look for another host's before an import, and the claim
-//! that two hosts cannot both make (`module/zfs/mmp.c`, `spa_activity_check` in `module/zfs/spa.c`).
+//! Property `multihost`: a heartbeat in the uberblock rings, the look for another host's before an import, and the
+//! claim that two hosts cannot both make (`module/zfs/mmp.c`, `spa_activity_check` in `module/zfs/spa.c`).
 //!
 //! Invariants:
 //! - while the property is on, some leaf's ring shows within [`FAIL_INTERVALS`] intervals that the pool is in use; when
-//!   none was written for that long, the [`Fence`] lets nothing through any more, before another host may take the pool;
+//!   none was written for that long, the [`Fence`] lets nothing through, before another host may take the pool;
 //! - a pool whose rings change while it is watched is never opened, whatever `-f` says;
 //! - who opens a pool for writing writes a claim into every ring first, and goes on only when it is still there after
 //!   any other host that had looked before must have written its own ([`claim`] says why that suffices).
@@ -186,7 +186,8 @@ fn in_use(candidate: &Candidate) -> PoolError {
     let host = config.hostname.as_deref().unwrap_or("<unknown>");
     let hostid = config.hostid.unwrap_or(0);
     PoolError::Busy(format!(
-        "pool is imported on {host} (hostid: {hostid:#x})\nExport the pool on the other system, then run 'zpool import'."
+        "pool is imported on {host} (hostid: {hostid:#x})\nExport the pool on the other system, then run \
+         'zpool import'."
     ))
 }
 
@@ -247,11 +248,12 @@ impl Drop for Claim {
 /// Claims a pool whose newest uberblock is `newest`, with the committed one `base`, for this host. `seen` is what its
 /// rings showed when somebody looked last. The fence opens for as long as this claim is good for.
 ///
-/// Why two hosts cannot both succeed: a claim is written into every ring at most [`CLAIM_INTERVALS`] after its host saw
-/// the rings without another, and is looked at for [`PROOF_INTERVALS`] after that, which is more. Let the claim of A be
-/// the first to arrive. B looked before it arrived, else it would have seen it; so B's claim arrives before A's has been
-/// looked at for the last time, and A finds it in the place of its own. Both may give up, one of them always does. A
-/// host that stood still between its look and its claim begins anew, and watches for as long as a heartbeat may take.
+/// Why two hosts cannot both succeed: a claim is written into every ring at most [`CLAIM_INTERVALS`] after its host
+/// saw the rings without another, and is looked at for [`PROOF_INTERVALS`] after that, which is more. Let the claim of
+/// A be the first to arrive. B looked before it arrived, else it would have seen it; so B's claim arrives before A's
+/// has been looked at for the last time, and A finds it in the place of its own. Both may give up, one of them always
+/// does. A host that stood still between its look and its claim begins anew, and watches for as long as a heartbeat
+/// may take.
 ///
 /// # Errors
 /// Somebody else is there; devices that do not take the claim.

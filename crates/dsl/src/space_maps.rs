@@ -104,8 +104,8 @@ pub async fn header(mos: &Arc<Objset>, object: ObjectId) -> Result<Header> {
     Ok(Header { length: phys.length, allocated: phys.allocated })
 }
 
-/// Hands every entry of a space map to `each`, in order. Nothing is gathered: a map that repeats itself for ever, through
-/// pointers that somebody made lead to the same block, ends where `each` finds that it contradicts itself.
+/// Hands every entry of a space map to `each`, in order. Nothing is gathered: a map that repeats itself for ever,
+/// through pointers that somebody made lead to the same block, ends where `each` finds that it contradicts itself.
 ///
 /// # Errors
 /// Damage, unreadable blocks; what `each` says.

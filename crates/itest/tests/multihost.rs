@@ -130,8 +130,8 @@ fn signal(lab: &Lab, signal: &str) {
     }
 }
 
-/// A daemon that stood still for longer than the limit, and whose pool another host had taken meanwhile, went on with the
-/// group and the log records that it had begun: nothing looked at the time before a write.
+/// A daemon that stood still for longer than the limit, and whose pool another host had taken meanwhile, went on with
+/// the group and the log records that it had begun: nothing looked at the time before a write.
 #[test]
 fn a_daemon_that_stood_still_writes_nothing_after_another_host_took_its_pool() {
     let Some(lab) = Lab::open() else { return };
