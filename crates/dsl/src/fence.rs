@@ -115,6 +115,10 @@ impl DeviceSource for FencedDevices {
         self.inner.list(folder, limit)
     }
 
+    async fn survey(&self, folder: &Path, limit: usize) -> Vec<(PathBuf, PathKind)> {
+        self.inner.survey(folder, limit).await
+    }
+
     fn canonical(&self, path: &Path) -> Option<PathBuf> {
         self.inner.canonical(path)
     }

@@ -13,7 +13,7 @@ use platter_dsl::labels;
 use platter_dsl::request::{CreateRequest, VdevRequest};
 use platter_ondisk::label::{VDEV_PHYS_OFFSET, VDEV_PHYS_SIZE, label_offset, usable_size};
 use platter_ondisk::uberblock::Uberblock;
-use platter_vdev::{DeviceOpener, TopVdev, VdevKind, VdevSpec};
+use platter_vdev::{DeviceOpener, OpenError, TopVdev, VdevKind, VdevSpec};
 use platter_zpl::{NewFile, SetXattr, Zpl};
 
 use super::blocks::Blocks;
@@ -85,12 +85,11 @@ pub async fn open(config: &VdevConfig, guids: &[u64], devices: &[Arc<dyn BlockDe
     struct Opener<'a>(&'a [u64], &'a [Arc<dyn BlockDevice>]);
     #[async_trait]
     impl DeviceOpener for Opener<'_> {
-        async fn open(&self, spec: &VdevSpec) -> Result<Arc<dyn BlockDevice>, DeviceError> {
+        async fn open(&self, spec: &VdevSpec) -> Result<Arc<dyn BlockDevice>, OpenError> {
             let place = self.0.iter().position(|&guid| guid == spec.guid.0);
-            place.map(|place| self.1[place].clone()).ok_or_else(|| DeviceError::Gone {
-                device: spec.guid.to_string(),
-                reason: "it is none of the template's".into(),
-            })
+            let gone =
+                || DeviceError::Gone { device: spec.guid.to_string(), reason: "it is none of the template's".into() };
+            Ok(place.map(|place| self.1[place].clone()).ok_or_else(gone)?)
         }
     }
     fn describe(config: &VdevConfig) -> VdevSpec {
