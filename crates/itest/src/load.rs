@@ -5,6 +5,8 @@
 //! change where `sync=always` cut the list down to its last state. A write may stop anywhere: then the file is between
 //! two states. A file that replaces another by rename is there whole or not at all, whether it was synced or not.
 
+mod mapped;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -15,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::XattrFlags;
 
+pub use self::mapped::MappedWriter;
 use crate::data::{self, Rng};
 
 const O_SYNC: i32 = 0o4_010_000;

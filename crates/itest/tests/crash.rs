@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use platter_itest::load::{Promises, Writer};
-use platter_itest::{Lab, data, zdb};
+use platter_itest::load::{MappedWriter, Promises, Writer};
+use platter_itest::{Lab, data, judge, zdb};
 
 /// The file systems: name, options, what they promise, writers.
 const DATASETS: [(&str, &str, Promises, u64); 4] = [
@@ -21,10 +21,15 @@ fn kill_under_load(lab: &Lab, layout: &str, disks: usize, rounds: u64) {
     lab.create("-o ashift=12", "tank", layout);
     let mut rng = data::Rng::new(0x5eed + disks as u64);
     let mut writers = Vec::new();
+    let mut mapped = Vec::new();
+    let can_map = judge::need("python3").is_some();
     for (name, options, promises, count) in DATASETS {
         let mount = lab.create_fs(options, &format!("tank/{name}"));
         for number in 0..count {
             writers.push(Writer::new(mount.join(format!("w{number}")), promises, rng.next_u64()));
+        }
+        if can_map {
+            mapped.push(MappedWriter::new(mount.join("mapped"), promises, rng.next_u64()));
         }
     }
     lab.zpool("sync tank").ok();
@@ -32,8 +37,13 @@ fn kill_under_load(lab: &Lab, layout: &str, disks: usize, rounds: u64) {
     let mut down = Duration::ZERO;
     for round in 0..rounds {
         let stop = AtomicBool::new(false);
+        mapped.iter_mut().for_each(MappedWriter::prepare);
         std::thread::scope(|scope| {
             for writer in &mut writers {
+                let stop = &stop;
+                scope.spawn(move || writer.run(stop));
+            }
+            for writer in &mut mapped {
                 let stop = &stop;
                 scope.spawn(move || writer.run(stop));
             }
@@ -63,26 +73,32 @@ fn kill_under_load(lab: &Lab, layout: &str, disks: usize, rounds: u64) {
         }
         down += start.elapsed();
         writers.iter_mut().for_each(|writer| writer.check(&when));
+        mapped.iter_mut().for_each(|writer| writer.check(&when));
         if round % 20 == 19 {
             lab.scrub("tank").says("repaired 0B").says("with 0 errors");
             lab.export("tank");
             zdb::assert_clean(&lab.dev(), "tank");
             lab.import("", "tank");
             writers.iter_mut().for_each(|writer| writer.check(&when));
+            mapped.iter_mut().for_each(|writer| writer.check(&when));
         }
     }
     let acknowledged: u64 = writers.iter().map(|writer| writer.acknowledged).sum();
+    let synced: u64 = mapped.iter().map(|writer| writer.acknowledged).sum();
     println!(
-        "{layout}: {rounds} kills in {:?}, {acknowledged} acknowledged changes, none lost; back after {:?} on average",
+        "{layout}: {rounds} kills in {:?}, {acknowledged} acknowledged changes and {synced} synced mappings, none lost; \
+         back after {:?} on average",
         started.elapsed(),
         down / rounds as u32
     );
     assert!(acknowledged > rounds, "{acknowledged} changes were acknowledged in {rounds} rounds");
+    assert!(!can_map || synced > 0, "mapped pages were never acknowledged in {rounds} rounds");
     lab.scrub("tank").says("repaired 0B").says("with 0 errors");
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
     lab.import("", "tank");
     writers.iter_mut().for_each(|writer| writer.check("at the end"));
+    mapped.iter_mut().for_each(|writer| writer.check("at the end"));
     lab.export("tank");
 }
 
