@@ -147,7 +147,8 @@ fn good(bp: &BlkPtr, bytes: &[u8]) -> bool {
 
 async fn read(tops: &[TopVdev], bp: &BlkPtr) -> Option<Vec<u8>> {
     let dva = bp.dva(0);
-    let extent = Extent { offset: dva.offset, psize: bp.psize(), birth: bp.physical_birth(), speculative: false };
+    let extent =
+        Extent { offset: dva.offset, psize: bp.psize(), birth: bp.physical_birth(), speculative: false, checked: true };
     let verify = |bytes: &[u8]| good(bp, bytes);
     let (stored, _) = tops.get(dva.vdev as usize)?.read(extent, Priority::SyncRead, &verify).await.ok()?;
     let mut data = vec![0; bp.lsize() as usize];
