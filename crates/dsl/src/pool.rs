@@ -649,8 +649,7 @@ impl Pool {
             return Ok(os);
         }
         let os = intent::open(&self.core, &dataset).await?;
-        let mut slot = dataset.objset.lock();
-        Ok(slot.get_or_insert(os).clone())
+        Ok(dataset.objset.lock().get_or_insert(os).clone())
     }
 
     /// The intent log of an open file system; none when the pool is read-only.

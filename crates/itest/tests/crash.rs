@@ -86,8 +86,8 @@ fn kill_under_load(lab: &Lab, layout: &str, disks: usize, rounds: u64) {
     let acknowledged: u64 = writers.iter().map(|writer| writer.acknowledged).sum();
     let synced: u64 = mapped.iter().map(|writer| writer.acknowledged).sum();
     println!(
-        "{layout}: {rounds} kills in {:?}, {acknowledged} acknowledged changes and {synced} synced mappings, none lost; \
-         back after {:?} on average",
+        "{layout}: {rounds} kills in {:?}, {acknowledged} acknowledged changes and {synced} synced mappings, none \
+         lost; back after {:?} on average",
         started.elapsed(),
         down / rounds as u32
     );

@@ -1,9 +1,9 @@
-//! A writer that stores through a shared mapping (a program of its own, `mapped.py`), with a record of what was stored and
-//! of what was acknowledged as stable.
+//! A writer that stores through a shared mapping (a program of its own, `mapped.py`), with a record of what was stored
+//! and of what was acknowledged as stable.
 //!
-//! What the record means: each page is filled with one version after the other. After a crash each eight bytes of it have
-//! one that the page had when it was last synced, or since: a page may be on its way while it is filled. What nobody
-//! stored reads as zeros, as does a page's first version.
+//! What the record means: each page is filled with one version after the other. After a crash each eight bytes of it
+//! have one that the page had when it was last synced, or since: a page may be on its way while it is filled. What
+//! nobody stored reads as zeros, as does a page's first version.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
