@@ -199,6 +199,16 @@ impl SimDisk {
         state.counts.count(FaultKind::BitRot);
     }
 
+    /// Puts bytes back that were on the medium once.
+    pub fn restore(&self, offset: u64, bytes: &[u8]) {
+        let block = u64::from(self.drive.parameters.geometry.physical_block);
+        let mut state = self.drive.state.lock();
+        state.current.write_at(offset, bytes);
+        state.stable.write_at(offset, bytes);
+        let sectors = offset / block..(offset + bytes.len() as u64).div_ceil(block);
+        state.unreadable.retain(|sector| !sectors.contains(sector));
+    }
+
     /// Makes the sectors of `range` unreadable until they are rewritten.
     pub fn make_unreadable(&self, range: Range<u64>) {
         let block = u64::from(self.drive.parameters.geometry.physical_block);

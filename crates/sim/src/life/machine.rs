@@ -10,6 +10,7 @@ use std::time::Duration;
 use platter_dsl::report::{Detail, VdevReport};
 use platter_dsl::request::{CreateRequest, ImportRequest, PoolChange, VdevRequest};
 use platter_dsl::{Environment, Pool};
+use platter_ondisk::label::{VDEV_PHYS_OFFSET, VDEV_PHYS_SIZE};
 use platter_zio::Cpu;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::RngCore;
@@ -56,6 +57,8 @@ pub struct Machine {
     places: Vec<usize>,
     /// The disks' guids in the pool: what they are called wherever they are.
     guids: Vec<u64>,
+    /// What their first labels said when the pool was made: which pool's and which disk each is.
+    labels: Vec<Vec<u8>>,
     /// Disks that do not belong to the pool: one without anything, one of another pool.
     strangers: Vec<SimDisk>,
     devices: Arc<SimDevices>,
@@ -109,7 +112,7 @@ impl Machine {
         }
         let ashift = if random.next_u32() & 1 == 0 { 9 } else { 12 };
         let (clock, victims, places) = (clock.clone(), Vec::new(), (0..disks.len()).collect());
-        let (guids, strangers) = (Vec::new(), Vec::new());
+        let (guids, labels, strangers) = (Vec::new(), Vec::new(), Vec::new());
         Self {
             clock,
             history,
@@ -119,6 +122,7 @@ impl Machine {
             victims,
             places,
             guids,
+            labels,
             strangers,
             devices,
             seed,
@@ -168,6 +172,8 @@ impl Machine {
             find(&report.vdevs, &|vdev| vdev.path.as_deref().map(Path::new) == Some(&SimDevices::path(number)))
         };
         self.guids = (0..self.disks.len()).filter_map(guid).map(|vdev| vdev.guid).collect();
+        pool.sync().await.map_err(|error| format!("sync: {error}"))?;
+        self.labels = self.disks.iter().map(label).collect();
         self.make_strangers().await?;
         Ok(pool)
     }
@@ -360,6 +366,14 @@ impl Machine {
                 self.online(pool, victim).await?;
             }
         }
+        for &victim in &self.victims {
+            // All four labels are damaged: nobody but the administrator can tell whose disk it is.
+            if self.state_of(pool, victim).await? != "ONLINE" {
+                self.history.note(format!("{} disk {victim} gets a label back", self.clock.now()));
+                self.disks[victim].restore(VDEV_PHYS_OFFSET, &self.labels[victim]);
+                self.online(pool, victim).await?;
+            }
+        }
         pool.scrub_wait().await.map_err(|error| format!("resilver: {error}"))
     }
 
@@ -383,7 +397,12 @@ impl Machine {
         for number in 0..self.disks.len() {
             let state = self.state_of(pool, number).await?;
             if state != "ONLINE" {
-                return Err(format!("disk {number} is {state} after everything was set right"));
+                let report = report(pool).await?;
+                let mut why = Vec::new();
+                unusable(&report.vdevs, &mut why);
+                let action = report.action.unwrap_or_default();
+                let why = why.join(", ");
+                return Err(format!("disk {number} is {state} after everything was set right: {why}\n{action}"));
             }
         }
         // No scrub reads the parts of labels and the free space where these may lie; others fail from now on.
@@ -413,6 +432,13 @@ impl Machine {
         };
         self.disks.iter().map(of).sum()
     }
+}
+
+/// What a disk's first label says.
+fn label(disk: &SimDisk) -> Vec<u8> {
+    let mut bytes = vec![0; VDEV_PHYS_SIZE as usize];
+    disk.image().read_at(VDEV_PHYS_OFFSET, &mut bytes);
+    bytes
 }
 
 /// Devices that are not in use, each with its state.
