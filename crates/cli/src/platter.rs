@@ -143,11 +143,11 @@ async fn stop(client: Client) -> Result<u8, ErrorBody> {
         outln!("platter: no daemon runs in '{}'", client.home().path().display());
         return Ok(0);
     };
-    if let Err(error) = client.post::<_, Outcome>("/v1/daemon/stop", &json!({})).await {
+    match client.post::<_, Outcome>("/v1/daemon/stop", &json!({})).await {
+        Ok(outcome) => outcome.problems.iter().for_each(|problem| eprintln!("platter: {problem}")),
         // It may be on its way out already.
-        if client.home().daemon_pid().is_some() && client.is_running().await {
-            return Err(error);
-        }
+        Err(error) if client.home().daemon_pid().is_some() && client.is_running().await => return Err(error),
+        Err(_) => {}
     }
     if !client.wait_until_stopped(STOP_LIMIT).await {
         return Err(ErrorBody::new(format!("the daemon (pid {pid}) did not end within {} s", STOP_LIMIT.as_secs()))

@@ -15,9 +15,15 @@ use tokio::net::UnixStream;
 use crate::api::ErrorBody;
 use crate::denied;
 use crate::home::Home;
+use crate::vigil;
 
 /// How long a new daemon may take until it answers. Opening large pools happens after that.
 const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// How long a daemon's answer may be on its way after its end.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How soon one connects again that could not, so many wait.
+const CONNECT_AGAIN: Duration = Duration::from_secs(12);
 
 /// A client of one home's daemon.
 #[derive(Clone, Debug)]
@@ -51,7 +57,11 @@ impl Client {
 
     /// Whether a daemon answers.
     pub async fn is_running(&self) -> bool {
-        UnixStream::connect(self.socket()).await.is_ok()
+        match UnixStream::connect(self.socket()).await {
+            Ok(_) => true,
+            // So many wait for it that no more may.
+            Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+        }
     }
 
     /// The socket for this user: another user's daemon answers at the public one.
@@ -77,24 +87,66 @@ impl Client {
         self.ask(Method::POST, path, Bytes::from(body)).await
     }
 
+    fn lost(&self, reason: impl std::fmt::Display) -> ErrorBody {
+        ErrorBody::new(format!("lost the daemon: {reason}\nwhat was asked for may or may not have happened"))
+            .hint(format!("its log is '{}'", self.home.log_file().display()))
+    }
+
+    async fn connect(&self) -> Result<UnixStream, ErrorBody> {
+        loop {
+            match UnixStream::connect(self.socket()).await {
+                // Others wait in front of us.
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    let Some(pid) = self.home.daemon_pid() else { return Err(self.lost("it ended")) };
+                    let remark = vigil::remark_on_silence(self.socket(), pid);
+                    let _ = tokio::time::timeout(CONNECT_AGAIN, remark).await;
+                }
+                outcome => {
+                    return outcome.map_err(|error| {
+                        let socket = self.socket();
+                        ErrorBody::new(format!("cannot reach the daemon at '{}': {error}", socket.display())).hint(
+                            match self.home.other_owner() {
+                                Some(owner) => format!("it is user {owner}'s to start"),
+                                None => "start it with 'platter daemon start'".to_owned(),
+                            },
+                        )
+                    });
+                }
+            }
+        }
+    }
+
+    /// Asks, with an eye on the daemon: one that ends meanwhile is not waited for, whoever holds its socket.
     async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, ErrorBody> {
-        let lost = |reason: String| {
-            ErrorBody::new(format!("lost the daemon: {reason}"))
-                .hint(format!("its log is '{}'", self.home.log_file().display()))
-        };
         if let Some(owner) = self.home.other_owner()
             && let Some(refused) = denied::before_asking(&method, path, &body, owner)
         {
             return Err(refused);
         }
-        let stream = UnixStream::connect(self.socket()).await.map_err(|error| {
-            ErrorBody::new(format!("cannot reach the daemon at '{}': {error}", self.socket().display())).hint(
-                match self.home.other_owner() {
-                    Some(owner) => format!("it is user {owner}'s to start"),
-                    None => "start it with 'platter daemon start'".to_owned(),
-                },
-            )
-        })?;
+        let stream = self.connect().await?;
+        let peer = stream.peer_cred().ok().and_then(|peer| u32::try_from(peer.pid()?).ok());
+        let mut exchange = std::pin::pin!(self.exchange(stream, method, path, body));
+        // Of another process name space its number is not known here.
+        let Some(pid) = peer.filter(|pid| *pid > 0) else { return exchange.await };
+        tokio::select! {
+            biased;
+            answer = &mut exchange => return answer,
+            () = vigil::ended(pid) => {}
+            () = vigil::remark_on_silence(self.socket(), pid) => {}
+        }
+        // Its last words may be on their way.
+        let last = tokio::time::timeout(LAST_WORDS, exchange).await;
+        last.unwrap_or_else(|_| Err(self.lost(format_args!("it (pid {pid}) ended"))))
+    }
+
+    async fn exchange<T: DeserializeOwned>(
+        &self,
+        stream: UnixStream,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<T, ErrorBody> {
+        let lost = |reason: String| self.lost(reason);
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| lost(error.to_string()))?;

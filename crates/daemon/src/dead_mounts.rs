@@ -80,7 +80,7 @@ pub fn release_dying(home: &Home) {
 }
 
 /// Whether the process was killed and has threads that do not end.
-fn is_dying(pid: u32) -> bool {
+pub(crate) fn is_dying(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     killed_with_threads(&status)
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use platter_dsl::report::{DatasetReport, Detail, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
 use platter_dsl::request::{Changed, CreateRequest, ImportRequest, PoolChange, Setting};
-use platter_dsl::{Environment, Events, Pool, Result, TxgsReport};
+use platter_dsl::{Environment, Events, Pool, Result, TxgsReport, Unwritten};
 
 /// Makes, finds and opens pools.
 #[async_trait]
@@ -45,8 +45,19 @@ pub trait PoolHandle: Send + Sync + 'static {
     fn is_suspended(&self) -> bool {
         false
     }
-    /// Gives up what waits for devices.
-    fn stop(&self, _reason: &str) {}
+    /// Waits until its I/O waits for devices.
+    async fn suspended(&self) {
+        std::future::pending().await
+    }
+    /// Waits until a device does not answer any more; tells its name.
+    async fn hangs(&self) -> String {
+        std::future::pending().await
+    }
+    /// Parts from the devices at once and for good.
+    fn abandon(&self, _reason: &str) {}
+    fn unwritten(&self) -> Unwritten {
+        Unwritten::default()
+    }
     async fn close(&self) -> Result<()>;
     async fn destroy(&self) -> Result<()>;
     async fn report(&self, detail: Detail) -> Result<PoolReport>;
@@ -74,6 +85,9 @@ pub trait PoolHandle: Send + Sync + 'static {
     async fn rename_dataset(&self, old: &str, new: &str) -> Result<()>;
     async fn set_dataset_properties(&self, name: &str, settings: &[(String, Setting)]) -> Result<()>;
     fn check_new_properties(&self, properties: &BTreeMap<String, String>) -> Result<()>;
+    fn check_dataset_properties(&self, name: &str, settings: &[(String, Setting)]) -> Result<()>;
+    fn check_rename(&self, old: &str, new: &str) -> Result<()>;
+    fn check_destroy(&self, name: &str) -> Result<()>;
 }
 
 /// The engine on real devices.
@@ -141,8 +155,20 @@ impl PoolHandle for RealPool {
         self.0.is_suspended()
     }
 
-    fn stop(&self, reason: &str) {
-        self.0.stop(reason);
+    async fn suspended(&self) {
+        self.0.suspended().await;
+    }
+
+    async fn hangs(&self) -> String {
+        self.0.hangs().await
+    }
+
+    fn abandon(&self, reason: &str) {
+        self.0.abandon(reason);
+    }
+
+    fn unwritten(&self) -> Unwritten {
+        self.0.unwritten()
     }
 
     async fn export(&self) -> Result<()> {
@@ -235,5 +261,17 @@ impl PoolHandle for RealPool {
 
     fn check_new_properties(&self, properties: &BTreeMap<String, String>) -> Result<()> {
         self.0.check_new_properties(properties)
+    }
+
+    fn check_dataset_properties(&self, name: &str, settings: &[(String, Setting)]) -> Result<()> {
+        self.0.check_dataset_properties(name, settings)
+    }
+
+    fn check_rename(&self, old: &str, new: &str) -> Result<()> {
+        self.0.check_rename(old, new)
+    }
+
+    fn check_destroy(&self, name: &str) -> Result<()> {
+        self.0.check_destroy(name)
     }
 }

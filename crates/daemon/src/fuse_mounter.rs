@@ -3,6 +3,7 @@
 //! A mount owns two things, in this order: the kernel's mount, and the pool's handle of the object set. The handle is
 //! given back only after the kernel's side is gone and everything is written.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -210,6 +211,10 @@ impl Mounter for FuseMounter {
         }
     }
 
+    fn present(&self) -> Option<BTreeSet<String>> {
+        platter_fuse::mountinfo::present()
+    }
+
     async fn object_path(&self, pool: &Arc<dyn PoolHandle>, dataset: &str, object: u64) -> Option<String> {
         let pool = pool.engine_pool()?;
         let objset = pool.open_filesystem(dataset).await.ok()?;
@@ -401,8 +406,8 @@ impl Mounted for FuseMount {
         }
     }
 
-    fn is_gone(&self) -> bool {
-        !self.mount.is_alive()
+    fn is_gone(&self, present: Option<&BTreeSet<String>>) -> bool {
+        !self.mount.is_alive() || present.is_some_and(|present| self.mount.is_detached(present))
     }
 }
 

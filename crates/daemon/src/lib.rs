@@ -4,8 +4,8 @@
 //! - at most one daemon runs in a home (an exclusive lock on `daemon.lock`, held until the process ends);
 //! - a pool is listed in `pools.json` exactly from its successful creation or import to its export or destruction, so
 //!   that the next daemon opens it again after a crash or a stop;
-//! - operations that change pools or mounts run one at a time and to their end, whether or not the client still
-//!   listens.
+//! - operations that change a pool or its mounts run one at a time and to their end, whether or not the client still
+//!   listens; those of other pools do not wait for them.
 //!
 //! Layers, from the outside: [`server`] (HTTP routes) → [`state`] (operations) → [`engine`] and [`mounter`] (traits,
 //! with the real engine and FUSE behind them). [`client`] is the other end of [`server`] and starts the daemon when
@@ -25,9 +25,11 @@ pub mod machine;
 pub mod mount_plan;
 pub mod mounter;
 pub mod mounts_file;
+pub mod places;
 pub mod pools_file;
 pub mod process;
 pub mod public;
 pub mod run;
 pub mod server;
 pub mod state;
+pub mod vigil;

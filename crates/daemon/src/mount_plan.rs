@@ -181,6 +181,18 @@ pub fn of_a_mount(report: &DatasetReport, name: &str) -> Option<String> {
     report.properties.get(name).map(text)
 }
 
+/// A file system of which nothing is known but this property.
+pub fn with_mountpoint(name: &str, mountpoint: Option<&str>) -> DatasetReport {
+    let property =
+        |value: &str| Property { value: PropertyValue::Text(value.to_owned()), source: PropertySource::Local };
+    DatasetReport {
+        name: name.to_owned(),
+        kind: "filesystem".to_owned(),
+        properties: mountpoint.map(|value| ("mountpoint".to_owned(), property(value))).into_iter().collect(),
+        read_only_reason: None,
+    }
+}
+
 /// Words of `zfs mount -o`, the property that each stands for, and its value.
 const OPTIONS: [(&str, &str, &str); 13] = [
     ("ro", "readonly", "on"),

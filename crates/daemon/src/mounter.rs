@@ -1,5 +1,6 @@
 //! How file systems become visible: a trait in front of FUSE.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -47,6 +48,9 @@ pub trait Mounter: Send + Sync + 'static {
         None
     }
 
+    /// What is mounted at this moment, in the mounter's own terms; `None` when that cannot be told.
+    fn present(&self) -> Option<BTreeSet<String>>;
+
     /// Path of an object below the root of a file system that need not be mounted ("/dir/file"); `None` when it has
     /// none.
     async fn object_path(&self, pool: &Arc<dyn PoolHandle>, dataset: &str, object: u64) -> Option<String>;
@@ -81,6 +85,7 @@ pub trait Mounted: Send + Sync + 'static {
     /// Frees what was removed a moment ago and nobody has open: the next group counts it as gone.
     async fn settle(&self);
 
-    /// Whether somebody took the mount away behind the daemon's back (`umount(8)`).
-    fn is_gone(&self) -> bool;
+    /// Whether somebody took the mount away behind the daemon's back (`umount(8)`). With `present`, what
+    /// [`Mounter::present`] said, also when its files are still open (`umount -l`).
+    fn is_gone(&self, present: Option<&BTreeSet<String>>) -> bool;
 }

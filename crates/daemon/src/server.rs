@@ -107,9 +107,14 @@ pub(crate) async fn daemon_status(State(context): State<Context>) -> Json<Daemon
     Json(context.daemon.status())
 }
 
-async fn daemon_stop(State(context): State<Context>) -> Json<Outcome> {
-    context.stop.send_replace(true);
-    Json(Outcome::default())
+async fn daemon_stop(State(context): State<Context>) -> Reply<Outcome> {
+    to_its_end(async move {
+        // Before the answer, so that it can say what was given up.
+        let problems = context.daemon.shut_down().await;
+        context.stop.send_replace(true);
+        Ok(Outcome { name: None, problems })
+    })
+    .await
 }
 
 async fn log_level() -> Reply<LogLevel> {
@@ -173,7 +178,10 @@ async fn export_pool(
     Path(name): Path<String>,
     Json(call): Json<ClosePool>,
 ) -> Reply<Outcome> {
-    to_its_end(async move { context.daemon.export_pool(&name, &call).await.map(|()| Outcome::default()) }).await
+    to_its_end(async move {
+        context.daemon.export_pool(&name, &call).await.map(|problems| Outcome { name: None, problems })
+    })
+    .await
 }
 
 async fn destroy_pool(

@@ -1,13 +1,16 @@
-//! The daemon's state and the operations on pools. Data sets are in [`datasets`], mounts in [`mounts`].
+//! The daemon's state and the operations on pools. Data sets are in [`datasets`], mounts in [`mounts`], how pools
+//! come at the start in [`opening`] and how they go in [`leaving`].
 //!
 //! What holds at all times:
-//! - `admin` is held by every operation that changes the set of pools or mounts, from its first check to its last
-//!   effect;
-//! - no lock other than `admin` is held across an await;
+//! - whoever changes a pool, or what is mounted of it, holds its lock ([`locks`]); nobody waits for another pool;
+//! - no other lock is held across an await;
 //! - a pool in `pools` is open; one in `unavailable` is remembered in `pools.json` but could not be opened.
 
 mod datasets;
+mod leaving;
+mod locks;
 mod mounts;
+mod opening;
 #[cfg(test)]
 mod tests;
 mod userspace;
@@ -19,21 +22,22 @@ use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use platter_dsl::report::{Detail, HistoryEntry, ImportableReport, PoolReport, VdevReport};
-use platter_dsl::request::{Changed, PoolChange, VdevRequest};
+use platter_dsl::request::{Changed, CreateRequest, PoolChange, VdevRequest};
 use platter_dsl::{Event, PoolError, TxgsReport};
 
 use crate::api::{
-    ChangePool, ClearLabel, ClearPool, ClosePool, CreatePool, CreatedPool, DaemonStatus, ErrorBody, ImportPool,
-    Outcome, PoolNames, PoolView, ScrubAction, ScrubPool, SetPoolProperty,
+    ChangePool, ClearLabel, ClearPool, CreatePool, CreatedPool, DaemonStatus, ErrorBody, ImportPool, Outcome,
+    PoolNames, PoolView, ScrubAction, ScrubPool, SetPoolProperty,
 };
 use crate::damaged::{Whereabouts, describe};
 use crate::engine::{Engine, PoolHandle};
 use crate::home::Home;
 use crate::machine::now_seconds;
-use crate::mount_plan::Roots;
+use crate::mount_plan::{self, Mountpoint, Roots};
 use crate::mounter::Mounter;
 use crate::mounts_file::MountsFile;
 use crate::pools_file::{self, RememberedPool};
+use locks::Locks;
 use mounts::ActiveMount;
 
 /// How long `status -v` waits for another operation before it shows an object's number instead of its name.
@@ -67,7 +71,9 @@ pub struct Daemon {
     mounts: RwLock<BTreeMap<String, ActiveMount>>,
     /// What a daemon that comes after a crash has to take away.
     recorded: MountsFile,
-    admin: tokio::sync::Mutex<()>,
+    /// Held while `pools.json` is written.
+    pools_file: parking_lot::Mutex<()>,
+    locks: Locks,
 }
 
 /// "cannot create 'tank'" and the engine's reason make a complete message.
@@ -132,58 +138,8 @@ impl Daemon {
             mounts: RwLock::default(),
             recorded: MountsFile::open(&home),
             home,
-            admin: tokio::sync::Mutex::default(),
-        }
-    }
-
-    /// Opens the pools of `pools.json` and mounts their file systems. A pool that cannot be opened is kept aside with
-    /// its reason and does not stop the others.
-    pub async fn open_remembered(&self) {
-        let _admin = self.admin.lock().await;
-        let remembered = match pools_file::read(&self.home.pools_file()) {
-            Ok(remembered) => remembered,
-            Err(reason) => {
-                tracing::error!("{reason}");
-                return;
-            }
-        };
-        let mut moved = false;
-        for (name, pool) in remembered {
-            let mut properties = BTreeMap::new();
-            if pool.read_only {
-                properties.insert("readonly".to_owned(), "on".to_owned());
-            }
-            let request = platter_dsl::request::ImportRequest {
-                pool: pool.guid.clone(),
-                new_name: Some(name.clone()),
-                search: pool.devices.clone(),
-                force: false,
-                destroyed: false,
-                temporary_name: false,
-                properties,
-                altroot: pool.altroot.clone(),
-                history: String::new(),
-            };
-            match self.open_where_it_is(request).await {
-                Ok(handle) => {
-                    tracing::info!("opened pool '{name}'");
-                    let mount = pool.mount;
-                    moved |= handle.device_paths() != pool.devices;
-                    self.insert(handle, pool).await;
-                    if mount {
-                        for problem in self.mount_automatic(Some(&name)).await {
-                            tracing::warn!("{problem}");
-                        }
-                    }
-                }
-                Err(error) => {
-                    tracing::error!("cannot open pool '{name}': {error}");
-                    self.unavailable.write().insert(name, (pool, error.to_string()));
-                }
-            }
-        }
-        if moved {
-            self.remember();
+            pools_file: parking_lot::Mutex::default(),
+            locks: Locks::default(),
         }
     }
 
@@ -223,6 +179,7 @@ impl Daemon {
 
     /// Writes `pools.json`; a failure is logged, because the operation itself has happened.
     fn remember(&self) {
+        let _writing = self.pools_file.lock();
         let mut list: BTreeMap<String, RememberedPool> =
             self.unavailable.read().iter().map(|(name, (pool, _))| (name.clone(), pool.clone())).collect();
         list.extend(
@@ -345,13 +302,18 @@ impl Daemon {
         match self.mounted(&object.dataset) {
             Some(active) => Whereabouts {
                 mountpoint: Some(active.at.display().to_string()),
-                path: active.mounted.lock().await.object_path(object.object).await,
+                // Its devices may hang, or hold up its unmounting.
+                path: tokio::time::timeout(LOOK_UP_WAIT, async {
+                    active.mounted.lock().await.object_path(object.object).await
+                })
+                .await
+                .ok()
+                .flatten(),
             },
             None => {
                 // The data set must not be mounted while its files are looked at: there is one handle for both.
-                let admin = tokio::time::timeout(LOOK_UP_WAIT, self.admin.lock()).await;
-                let path = match admin {
-                    Ok(_admin) if self.mounted(&object.dataset).is_none() => {
+                let path = match self.locks.soon(mounts::pool_of(&object.dataset), LOOK_UP_WAIT).await {
+                    Some(_lock) if self.mounted(&object.dataset).is_none() => {
                         self.mounter.object_path(pool, &object.dataset, object.object).await
                     }
                     _ => None,
@@ -371,10 +333,11 @@ impl Daemon {
             let layout = self.engine.dry_run(call.request).await.map_err(|error| failed_creation(&what, error))?;
             return Ok(CreatedPool { layout: Some(layout), outcome: Outcome::default() });
         }
-        let _admin = self.admin.lock().await;
+        let _lock = self.locks.of(&name).await;
         if self.pool_names().pools.contains(&name) {
             return Err(ErrorBody::new(format!("cannot create '{name}': pool already exists")));
         }
+        self.check_first_place(&what, &call.request).await?;
         let remembered =
             RememberedPool { altroot: call.request.altroot.clone(), mount: true, ..RememberedPool::default() };
         let forgettable = call.request.temporary_name.is_some() || is_uncached(&call.request.pool_properties);
@@ -382,8 +345,24 @@ impl Daemon {
         self.insert(pool, remembered).await;
         self.set_forgettable(&name, forgettable);
         self.remember();
-        let problems = self.mount_automatic(Some(&name)).await;
+        let problems = self.mount_automatic(&name).await;
         Ok(CreatedPool { layout: None, outcome: Outcome { name: Some(name), problems } })
+    }
+
+    /// Refuses a new pool that would be mounted where nothing of it may be.
+    async fn check_first_place(&self, what: &str, request: &CreateRequest) -> Answer<()> {
+        let given = |name: &str| request.dataset_properties.get(name).map(String::as_str);
+        if given("canmount").unwrap_or("on") != "on" {
+            return Ok(());
+        }
+        let name = request.temporary_name.as_ref().unwrap_or(&request.name);
+        let own = BTreeMap::from([(name.clone(), mount_plan::with_mountpoint(name, given("mountpoint")))]);
+        let roots = Roots { altroot: request.altroot.clone(), own: self.mounter.own_folder() };
+        let Mountpoint::Path(at) = mount_plan::resolve(name, &own, &roots) else { return Ok(()) };
+        let devices = all_real(request.vdevs.iter().flat_map(leaves).cloned().collect()).await;
+        self.check_place(name, &at, Some(devices))
+            .await
+            .map_err(|reason| ErrorBody::new(format!("{what}: '{}' cannot be a mount point: {reason}", at.display())))
     }
 
     /// Devices of pools that are imported here are refused with the pool's name; the engine would only see that they
@@ -418,17 +397,20 @@ impl Daemon {
 
     /// `zpool import` of one pool.
     pub async fn import_pool(&self, call: ImportPool) -> Answer<Outcome> {
-        let _admin = self.admin.lock().await;
         let asked = call.request.pool.clone();
         let what = format!("cannot import '{asked}'");
         let wanted = call.request.new_name.clone().unwrap_or_else(|| asked.clone());
+        let _lock = self.locks.of(&wanted).await;
+        let taken_name = || {
+            ErrorBody::new(format!("{what}: a pool with that name already exists"))
+                .hint("use the form 'zpool import <pool | id> <newpool>' to give it a new name")
+        };
         let taken = {
             let pools = self.pools.read();
             pools.contains_key(&wanted) || pools.values().any(|entry| entry.pool.guid().to_string() == asked)
         };
         if taken {
-            return Err(ErrorBody::new(format!("{what}: a pool with that name already exists"))
-                .hint("use the form 'zpool import <pool | id> <newpool>' to give it a new name"));
+            return Err(taken_name());
         }
         let mut request = call.request;
         if request.search.is_empty() {
@@ -446,80 +428,21 @@ impl Daemon {
         let forgettable = request.temporary_name || is_uncached(&request.properties);
         let pool = self.engine.import(request).await.map_err(|error| failed(&what, error))?;
         let name = pool.name();
+        // Asked for by its number, it may have a name that somebody else's has or gets at this moment.
+        let _lock = if name == wanted { None } else { Some(self.locks.of(&name).await) };
+        if self.pools.read().contains_key(&name) {
+            if let Err(error) = pool.export().await {
+                tracing::error!("{what}: exporting it again: {error}");
+            }
+            return Err(taken_name());
+        }
         let guid = pool.guid().to_string();
         self.insert(pool, remembered).await;
         self.set_forgettable(&name, forgettable);
         self.unavailable.write().retain(|_, (remembered, _)| remembered.guid != guid);
         self.remember();
-        let problems = if call.mount { self.mount_automatic(Some(&name)).await } else { Vec::new() };
+        let problems = if call.mount { self.mount_automatic(&name).await } else { Vec::new() };
         Ok(Outcome { name: Some(name), problems })
-    }
-
-    /// `zpool export`.
-    pub async fn export_pool(&self, name: &str, call: &ClosePool) -> Answer<()> {
-        let _admin = self.admin.lock().await;
-        if self.forget_unavailable(name) {
-            return Ok(());
-        }
-        let pool = self.pool(name)?;
-        if pool.is_suspended() && call.force {
-            pool.stop("it was exported by force");
-        }
-        self.check_running(name, &format!("cannot export '{name}'"))?;
-        let places = self.unmount_pool(name, call.force).await?;
-        self.log(&pool, &call.command).await;
-        if let Err(error) = pool.export().await {
-            let error = failed(&format!("cannot export '{name}'"), error);
-            for problem in self.mount_automatic(Some(name)).await {
-                tracing::warn!("{problem}");
-            }
-            return Err(error);
-        }
-        self.forget(name, &places).await;
-        Ok(())
-    }
-
-    /// `zpool destroy`.
-    pub async fn destroy_pool(&self, name: &str, call: &ClosePool) -> Answer<()> {
-        let _admin = self.admin.lock().await;
-        let pool = self.pool(name)?;
-        self.check_running(name, &format!("cannot destroy '{name}'"))?;
-        let places = match self.unmount_pool(name, call.force).await {
-            Ok(places) => places,
-            Err(mut error) => {
-                error.message.push_str(&format!("\ncould not destroy '{name}': could not unmount datasets"));
-                return Err(error);
-            }
-        };
-        self.log(&pool, &call.command).await;
-        pool.destroy().await.map_err(|error| failed(&format!("cannot destroy '{name}'"), error))?;
-        self.forget(name, &places).await;
-        Ok(())
-    }
-
-    /// Refuses what would wait for the devices of a suspended pool.
-    fn check_running(&self, pool: &str, what: &str) -> Answer<()> {
-        if !self.pool(pool).is_ok_and(|pool| pool.is_suspended()) {
-            return Ok(());
-        }
-        Err(ErrorBody::new(format!("{what}: pool I/O is currently suspended")).hint(format!(
-            "bring its devices back and run 'zpool clear {pool}', or give up what is not on disk yet with \
-             'zpool export -f {pool}'"
-        )))
-    }
-
-    fn forget_unavailable(&self, name: &str) -> bool {
-        let known = self.unavailable.write().remove(name).is_some();
-        if known {
-            self.remember();
-        }
-        known
-    }
-
-    async fn forget(&self, name: &str, places: &[PathBuf]) {
-        self.pools.write().remove(name);
-        self.remember();
-        mounts::remove_folders(places.to_vec()).await;
     }
 
     /// `zpool set`.
@@ -584,7 +507,7 @@ impl Daemon {
 
     /// `zpool add`, `online`, `offline`, `reguid`, `upgrade`, `reopen`.
     pub async fn change_pool(&self, name: &str, call: ChangePool) -> Answer<Changed> {
-        let _admin = self.admin.lock().await;
+        let _lock = self.locks.of(name).await;
         let pool = self.pool(name)?;
         let (what, dry_run) = match &call.change {
             PoolChange::Add { vdevs, force, dry_run, .. } => {
@@ -625,7 +548,6 @@ impl Daemon {
 
     /// `zpool labelclear`.
     pub async fn clear_label(&self, call: &ClearLabel) -> Answer<()> {
-        let _admin = self.admin.lock().await;
         let led = all_real(vec![call.device.clone()]).await;
         for (name, entry) in self.pools.read().iter() {
             if led.iter().any(|led| entry.real_devices.contains(led)) {
@@ -639,31 +561,6 @@ impl Daemon {
             PoolError::NeedsForce { reason, hint } => ErrorBody::new(format!("{hint}\n{reason}")),
             error => ErrorBody::new(error.to_string()),
         })
-    }
-
-    /// Unmounts everything, syncs and closes all pools; they stay in `pools.json`.
-    pub async fn shut_down(&self) {
-        let _admin = self.admin.lock().await;
-        let names: Vec<String> = self.pools.read().keys().cloned().collect();
-        for name in &names {
-            // Nobody could resume it any more.
-            if let Ok(pool) = self.pool(name)
-                && pool.is_suspended()
-            {
-                pool.stop("the daemon ends");
-            }
-            if let Err(error) = self.unmount_pool(name, true).await {
-                tracing::error!("{error}");
-            }
-        }
-        for name in &names {
-            let Ok(pool) = self.pool(name) else { continue };
-            match pool.close().await {
-                Ok(()) => tracing::info!("closed pool '{name}'"),
-                Err(error) => tracing::error!("cannot close pool '{name}': {error}"),
-            }
-        }
-        self.pools.write().clear();
     }
 }
 

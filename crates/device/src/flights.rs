@@ -65,7 +65,13 @@ impl Flights {
     /// [`Self::completed`] gets that number, or for ever.
     pub fn next(&mut self) -> Option<squeue::Entry> {
         let &index = self.free.last()?;
-        let mut flight = self.ready.pop_front()?;
+        let mut flight = loop {
+            // Whoever parted from a device while a transfer waited for its turn wants it no more.
+            let flight = self.ready.pop_front()?;
+            if !flight.op.reply.is_closed() {
+                break flight;
+            }
+        };
         self.free.pop();
         // The segments' array is on the heap and does not move with the flight.
         let entry = prepare(&mut flight).user_data(index as u64);

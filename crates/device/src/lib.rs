@@ -8,6 +8,7 @@
 //! - no call blocks the thread that polls it.
 
 pub mod busy;
+pub mod cutoff;
 pub mod disk;
 mod engine;
 pub mod error;
@@ -32,6 +33,7 @@ use std::path::Path;
 use async_trait::async_trait;
 use platter_buffer::{Buf, BufMut};
 
+pub use cutoff::Cutoff;
 pub use disk::{label_whole_disk, open_path, open_vdev};
 pub use error::{DeviceError, Operation, Result};
 pub use fault::{Fault, FaultDevice, FaultKind};

@@ -103,6 +103,8 @@ fn work(queue: &Queue) {
         };
         match job {
             Job::Call(call) => call(),
+            // Whoever parted from the device while this waited for its turn wants it no more.
+            Job::Transfer(op) if op.reply.is_closed() => drop(op),
             Job::Transfer(Op { file, offset, mut work, reply }) => {
                 let result = carry_out(&file, offset, &mut work);
                 drop(file);

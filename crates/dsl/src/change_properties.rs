@@ -51,6 +51,18 @@ pub fn parse(core: &Core, property: &str, setting: &Setting) -> Result<Change> {
     Ok(Change { property, value, revert: *setting == Setting::Received })
 }
 
+/// Checks settings as far as that can be done before they are made: whoever has to unmount for them asks first.
+///
+/// # Errors
+/// As [`parse`]; a value that does not apply to this data set or pool.
+pub fn check(core: &Core, dataset: &Dataset, settings: &[(String, Setting)]) -> Result<()> {
+    for (property, setting) in settings {
+        let change = parse(core, property, setting)?;
+        properties::check_applies(core, dataset, &change.property, change.value.as_ref())?;
+    }
+    Ok(())
+}
+
 /// Makes the changes, within a task.
 ///
 /// # Errors

@@ -260,6 +260,13 @@ impl Core {
         }
     }
 
+    /// Nothing is written any more, and whoever waits for it is told why.
+    pub fn halt_for_good(&self, reason: &str) {
+        self.gate.suspend(reason.to_owned());
+        self.store.suspension().stop(reason);
+        self.tasks.lock().clear();
+    }
+
     /// Everything that can be labelled: opened leaves with their place in the tree.
     pub fn label_targets(&self) -> Vec<LabelTarget> {
         let config = self.config.read();

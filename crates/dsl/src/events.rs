@@ -11,6 +11,7 @@ use platter_zio::{FailMode, Phase};
 use serde::{Deserialize, Serialize};
 
 use crate::core::Core;
+use crate::watched;
 
 /// How many are kept (`zfs_zevent_len_max`).
 const EVENTS_MAX: usize = 512;
@@ -155,7 +156,7 @@ pub fn watch(core: &Arc<Core>) {
     let mut phases = core.store.suspension().subscribe();
     let weak = Arc::downgrade(core);
     let wanted = core.health_wanted.clone();
-    tokio::spawn(async move {
+    watched::spawn(core, "the watch over its I/O", async move {
         let mut health = "";
         loop {
             tokio::select! {

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
+use platter_device::Cutoff;
 use platter_dmu::Objset;
-use platter_vdev::{Condition, VdevAux, VdevState};
 use platter_zil::Zil;
 use platter_zio::{FailMode, Phase};
 use tokio::task::JoinHandle;
 
-use crate::config::PoolState;
 use crate::core::Core;
 use crate::dataset::Dataset;
 use crate::dir::StoredProperty;
@@ -26,13 +25,22 @@ use crate::txgs::TxgsReport;
 use crate::{
     change, change_properties, create, dataset_report, destroy, discover, events, history, import, intent,
     log_spacemaps, member_check, multihost, names, new_dataset, pool_properties, properties, rename, scrub, status,
-    sync, version_limits,
+    sync, version_limits, watched,
 };
 
-/// An imported pool with its sync loop.
+/// An imported pool with its sync loop. How it is left is in [`leave`](crate::leave).
 pub struct Pool {
-    core: Arc<Core>,
-    sync_loop: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) core: Arc<Core>,
+    pub(crate) sync_loop: Mutex<Option<JoinHandle<()>>>,
+    /// Before every device that it has opened or will open.
+    pub(crate) cutoff: Arc<Cutoff>,
+}
+
+/// Surroundings in which all devices are behind a cutoff of the pool's own.
+fn with_cutoff(environment: Environment) -> (Environment, Arc<Cutoff>) {
+    let cutoff = Arc::new(Cutoff::default());
+    let devices = cutoff.around(environment.devices.clone());
+    (Environment { devices, ..environment }, cutoff)
 }
 
 /// Names of the pool properties, for usage texts and checks.
@@ -41,7 +49,7 @@ pub fn pool_property_names() -> Vec<&'static str> {
 }
 
 impl Pool {
-    fn start(core: Arc<Core>) -> Arc<Self> {
+    fn start(core: Arc<Core>, cutoff: Arc<Cutoff>) -> Arc<Self> {
         let weak = Arc::downgrade(&core);
         core.store.set_damage_listener(Box::new(move |bookmark, _bp| {
             if let Some(core) = weak.upgrade() {
@@ -59,10 +67,10 @@ impl Pool {
             events::listen(&core, leaf);
         }
         if !core.read_only {
-            tokio::spawn(multihost::beat(Arc::downgrade(&core)));
+            watched::spawn(&core, "the multihost heartbeat", multihost::beat(Arc::downgrade(&core)));
         }
-        let sync_loop = (!core.read_only).then(|| tokio::spawn(sync::run(core.clone())));
-        Arc::new(Self { core, sync_loop: Mutex::new(sync_loop) })
+        let sync_loop = (!core.read_only).then(|| watched::spawn(&core, "the sync loop", sync::run(core.clone())));
+        Arc::new(Self { core, sync_loop: Mutex::new(sync_loop), cutoff })
     }
 
     /// Creates a pool. Nothing on any device changes unless every check passed.
@@ -70,10 +78,11 @@ impl Pool {
     /// # Errors
     /// What was refused, or the device that failed.
     pub async fn create(environment: Environment, request: CreateRequest) -> Result<Arc<Self>> {
+        let (environment, cutoff) = with_cutoff(environment);
         let core = create::create(environment, &request).await?;
-        let pool = Self::start(core);
+        let pool = Self::start(core, cutoff);
         if let Err(error) = pool.sync().await {
-            pool.end().await;
+            pool.end_after_failure().await;
             return Err(error);
         }
         pool.core.event("sysevent.fs.zfs.pool_create", Vec::new());
@@ -122,8 +131,9 @@ impl Pool {
     /// # Errors
     /// No such pool; devices missing; features not supported; damage.
     pub async fn import(environment: Environment, request: ImportRequest) -> Result<Arc<Self>> {
+        let (environment, cutoff) = with_cutoff(environment);
         let core = import::import(environment, &request).await?;
-        let pool = Self::start(core);
+        let pool = Self::start(core, cutoff);
         if !pool.core.read_only {
             // The labels get this host and the paths found; what OpenZFS left in log space maps is taken over.
             let command = request.history.clone();
@@ -144,105 +154,13 @@ impl Pool {
                 })
                 .await;
             if let Err(error) = taken {
-                pool.end().await;
+                pool.end_after_failure().await;
                 return Err(error);
             }
             scrub::resume(&pool.core);
         }
         pool.core.event("sysevent.fs.zfs.pool_import", Vec::new());
         Ok(pool)
-    }
-
-    /// Ends the sync loop after one last group.
-    async fn end(&self) {
-        if self.is_suspended() {
-            self.stop("the pool was closed");
-        }
-        self.core.stopping.store(true, Ordering::Release);
-        let gate = self.core.gate.clone();
-        let open = gate.open_txg();
-        let kick = tokio::spawn(async move { gate.wait_synced(open).await });
-        let sync_loop = self.sync_loop.lock().take();
-        if let Some(sync_loop) = sync_loop {
-            let _ = sync_loop.await;
-        }
-        kick.abort();
-        self.core.gate.suspend("the pool was closed".into());
-        self.core.leaf_devices.lock().clear();
-        for vdev in self.core.store.state().vdevs.iter().flatten() {
-            for leaf in vdev.leaves() {
-                leaf.close(Condition::new(VdevState::Closed, VdevAux::None));
-            }
-        }
-        self.core.store.state().cache.clear();
-    }
-
-    async fn leave(&self, state: Option<PoolState>) -> Result<()> {
-        if self.is_suspended() {
-            return self.core.check_running();
-        }
-        let stopped = matches!(self.core.store.suspension().phase(), Phase::Stopped(_));
-        scrub::halt(&self.core).await;
-        let mut outcome = Ok(());
-        if !self.core.read_only && !stopped {
-            outcome = self.sync().await;
-            self.core.flush_logs.store(true, Ordering::Release);
-            if let (Ok(()), Some(state)) = (&outcome, state) {
-                outcome = self
-                    .core
-                    .task(async move |core, _tx| {
-                        core.config.write().state = state;
-                        core.dirty_config();
-                        Ok(())
-                    })
-                    .await;
-            }
-        }
-        self.end().await;
-        outcome
-    }
-
-    /// Whether the pool's I/O waits for devices to come back (`zpool clear`).
-    pub fn is_suspended(&self) -> bool {
-        self.core.store.suspension().is_suspended()
-    }
-
-    /// Gives up what waits for devices: it fails, and nothing more is written. What was acknowledged as stable is on
-    /// disk or in the intent logs there.
-    pub fn stop(&self, reason: &str) {
-        self.core.store.suspension().stop(reason);
-        self.core.gate.suspend(reason.to_owned());
-    }
-
-    /// Syncs everything, marks the labels exported and closes the devices. All data sets must be closed (unmounted). A
-    /// pool that was stopped is only closed.
-    ///
-    /// # Errors
-    /// The pool is suspended: it stays open. When the last group could not be written; the devices are closed all the
-    /// same.
-    pub async fn export(&self) -> Result<()> {
-        self.leave(Some(PoolState::Exported)).await?;
-        self.core.event("sysevent.fs.zfs.pool_export", Vec::new());
-        Ok(())
-    }
-
-    /// Syncs everything and closes the devices but leaves the pool marked active (daemon shutdown): the next daemon
-    /// start imports it again.
-    ///
-    /// # Errors
-    /// As [`export`](Self::export).
-    pub async fn close(&self) -> Result<()> {
-        self.leave(None).await
-    }
-
-    /// Marks the labels destroyed and closes the devices.
-    ///
-    /// # Errors
-    /// As [`export`](Self::export).
-    pub async fn destroy(&self) -> Result<()> {
-        self.leave(Some(PoolState::Destroyed)).await?;
-        self.core.event("sysevent.fs.zfs.pool_destroy", Vec::new());
-        Ok(())
     }
 
     /// Name.
@@ -573,11 +491,15 @@ impl Pool {
         self.core.task(async move |core, tx| rename::rename(&core, &tx, &old, &new).await).await
     }
 
-    /// `zfs destroy` (one data set without children, closed).
+    /// Whether a data set could be destroyed, but for being in use.
     ///
     /// # Errors
     /// It does not exist, has children or snapshots, or is the pool's root.
-    pub async fn destroy_dataset(&self, name: &str) -> Result<()> {
+    pub fn check_destroy(&self, name: &str) -> Result<()> {
+        self.destructible(name).map(drop)
+    }
+
+    fn destructible(&self, name: &str) -> Result<Arc<Dataset>> {
         let dataset = self.find(name)?;
         if dataset.dir.parent().is_none() {
             return Err(PoolError::invalid("operation does not apply to pools\nuse 'zpool destroy' instead"));
@@ -593,6 +515,31 @@ impl Pool {
                 "it has snapshots or is a clone, which this version cannot destroy yet".into(),
             ));
         }
+        Ok(dataset)
+    }
+
+    /// Whether a file system could be renamed.
+    ///
+    /// # Errors
+    /// As [`rename_dataset`](Self::rename_dataset).
+    pub fn check_rename(&self, old: &str, new: &str) -> Result<()> {
+        rename::check(&self.core, old, new)
+    }
+
+    /// Whether these properties could be set, but for limits that depend on each other.
+    ///
+    /// # Errors
+    /// As [`set_dataset_properties`](Self::set_dataset_properties).
+    pub fn check_dataset_properties(&self, name: &str, settings: &[(String, Setting)]) -> Result<()> {
+        change_properties::check(&self.core, &*self.find(name)?, settings)
+    }
+
+    /// `zfs destroy` (one data set without children, closed).
+    ///
+    /// # Errors
+    /// It does not exist, has children or snapshots, or is the pool's root.
+    pub async fn destroy_dataset(&self, name: &str) -> Result<()> {
+        let dataset = self.destructible(name)?;
         self.close_filesystem(name).await?;
         let name = name.to_owned();
         self.core

@@ -30,11 +30,17 @@ fn renamed(name: &str, old: &str, new: &str) -> Option<String> {
     (rest.is_empty() || rest.starts_with('/')).then(|| format!("{new}{rest}"))
 }
 
-/// Renames `old` to `new`, within a task.
-///
-/// # Errors
-/// In OpenZFS's words, why not; device errors.
-pub async fn rename(core: &Arc<Core>, tx: &Tx, old: &str, new: &str) -> Result<()> {
+/// A rename that was found possible.
+struct Plan {
+    dataset: Arc<Dataset>,
+    old_parent: Arc<Dir>,
+    new_parent: Arc<Dir>,
+    /// Each data set with its old and its new name.
+    moved: Vec<(String, String, Arc<Dataset>)>,
+}
+
+/// Whether `old` can become `new`, as far as names go.
+fn plan(core: &Core, old: &str, new: &str) -> Result<Plan> {
     names::check_dataset(new)?;
     let tree: Vec<(String, Arc<Dataset>)> =
         core.tree.read().datasets.iter().map(|(name, dataset)| (name.clone(), dataset.clone())).collect();
@@ -46,7 +52,7 @@ pub async fn rename(core: &Arc<Core>, tx: &Tx, old: &str, new: &str) -> Result<(
     if find(new).is_some() {
         return Err(PoolError::Exists("dataset already exists".into()));
     }
-    let (above, last) = new.rsplit_once('/').ok_or_else(|| PoolError::invalid("pools cannot be renamed this way"))?;
+    let (above, _) = new.rsplit_once('/').ok_or_else(|| PoolError::invalid("pools cannot be renamed this way"))?;
     let parent = find(above).ok_or_else(|| PoolError::NotFound("parent does not exist".into()))?;
     if parent.is_volume {
         return Err(PoolError::invalid("parent is not a filesystem"));
@@ -61,6 +67,29 @@ pub async fn rename(core: &Arc<Core>, tx: &Tx, old: &str, new: &str) -> Result<(
         names::check_dataset(name)
             .map_err(|_| PoolError::invalid("name is too long: a descendant's name would not fit"))?;
     }
+    Ok(Plan { dataset, old_parent, new_parent, moved })
+}
+
+/// Whether `old` can become `new`, before anything is done for it.
+///
+/// # Errors
+/// In OpenZFS's words, why not.
+pub fn check(core: &Core, old: &str, new: &str) -> Result<()> {
+    let plan = plan(core, old, new)?;
+    if plan.new_parent.object == plan.old_parent.object {
+        return Ok(());
+    }
+    let (phys, counts) = (plan.dataset.dir.phys.lock().clone(), *plan.dataset.dir.counts.lock());
+    check_room(core, &phys, &plan.old_parent, &plan.new_parent, counts)
+}
+
+/// Renames `old` to `new`, within a task.
+///
+/// # Errors
+/// In OpenZFS's words, why not; device errors.
+pub async fn rename(core: &Arc<Core>, tx: &Tx, old: &str, new: &str) -> Result<()> {
+    let Plan { dataset, old_parent, new_parent, moved } = plan(core, old, new)?;
+    let last = new.rsplit('/').next().unwrap_or(new);
 
     let dir = dataset.dir.clone();
     if limits::is_active(core) {

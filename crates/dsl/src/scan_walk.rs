@@ -25,6 +25,7 @@ use tokio::time::Instant;
 
 use crate::core::Core;
 use crate::scrub::{self, Place};
+use crate::watched;
 
 /// How long one slice may pin freed space.
 const SLICE: Duration = Duration::from_secs(2);
@@ -169,7 +170,7 @@ impl Visitor for Slice {
                 let counted = bp.psize().clamp(LEAST, IN_FLIGHT) as u32;
                 let place = self.places.clone().acquire_many_owned(counted).await.expect("never closed");
                 let (core, lost, bp) = (self.core.clone(), self.lost.clone(), *bp);
-                tokio::spawn(async move {
+                watched::spawn(&core.clone(), "the scan", async move {
                     verify(&core, &lost, bookmark, &bp).await;
                     drop(place);
                 });

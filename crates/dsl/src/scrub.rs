@@ -34,7 +34,7 @@ use crate::error::PoolError;
 use crate::report::ScanReport;
 use crate::scan_proof::{self, Roster};
 use crate::scan_walk::{self, Lost};
-use crate::{dtl, intent, mos};
+use crate::{dtl, intent, mos, watched};
 
 /// A resilver that is not further on than one part in so many begins anew when another device comes.
 const EARLY: u64 = 10;
@@ -119,6 +119,12 @@ pub struct ScrubState {
 }
 
 impl ScrubState {
+    /// No walk is under way any more.
+    pub fn stand_still(&mut self) {
+        self.running = false;
+        self.done.notify_waiters();
+    }
+
     /// State loaded from the pool directory, with what stands under [`PLACE`].
     fn loaded(mut phys: ScanPhys, words: &[u64]) -> Self {
         let place = Place::decode(words, &phys);
@@ -261,9 +267,13 @@ pub async fn start(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
         scrub.running = true;
         scrub.interrupt = Interrupt::None;
     }
-    persist(core).await?;
+    if let Err(error) = persist(core).await {
+        // No walk begins: whoever waits for its end would wait for ever.
+        core.scrub.lock().stand_still();
+        return Err(error);
+    }
     core.event("sysevent.fs.zfs.scrub_start", Vec::new());
-    tokio::spawn(run(core.clone()));
+    watched::spawn(core, "the scan", run(core.clone()));
     Ok(())
 }
 
@@ -291,7 +301,7 @@ pub fn resume(core: &Arc<Core>) {
     scrub.running = true;
     scrub.interrupt = Interrupt::None;
     drop(scrub);
-    tokio::spawn(run(core.clone()));
+    watched::spawn(core, "the scan", run(core.clone()));
 }
 
 fn begin_resilver(core: &Core, scrub: &mut ScrubState) {
@@ -432,8 +442,7 @@ async fn run(core: Arc<Core>) {
             begin_resilver(&core, &mut scrub);
             scrub.done.notify_waiters();
         } else if interrupt != Interrupt::Restart || scrub.phys.state != scan_state::SCANNING {
-            scrub.running = false;
-            scrub.done.notify_waiters();
+            scrub.stand_still();
             return;
         }
         // Otherwise the device that was to be resilvered has gone again: on from where it was.

@@ -8,6 +8,7 @@ use crate::core::Core;
 use crate::discover::{leaf_name, vdev_name};
 use crate::multihost;
 use crate::report::{DamagedObject, Detail, ExtendedStats, IoCounts, PoolReport, VdevReport};
+use crate::watched;
 
 fn counts(stats: StatsSnapshot) -> IoCounts {
     IoCounts {
@@ -230,6 +231,12 @@ pub fn pool(core: &Core, detail: Detail) -> PoolReport {
             Some("One or more devices are faulted in response to IO failures."),
             Some("Make sure the affected devices are connected, then run 'zpool clear'."),
             Some(if mode == FailMode::Continue { "ZFS-8000-JQ" } else { "ZFS-8000-HC" }),
+        )
+    } else if matches!(&phase, Phase::Stopped(reason) if reason.starts_with(watched::INTERNAL)) {
+        (
+            Some("The pool has stopped after an error of the program itself; the log says which."),
+            Some("Run 'zpool export -f' and 'zpool import': what was stable is on the devices.\n\tPlease report it."),
+            None,
         )
     } else if let Phase::Stopped(_) = phase {
         (

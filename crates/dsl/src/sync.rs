@@ -58,9 +58,7 @@ pub async fn run(core: Arc<Core>) {
             Ok(()) => {}
             Err(error) => {
                 tracing::error!(pool = core.name(), txg = %open, %error, "sync failed; the pool is stopped");
-                core.gate.suspend(error.to_string());
-                core.store.suspension().stop(&error.to_string());
-                core.tasks.lock().clear();
+                core.halt_for_good(&error.to_string());
                 return;
             }
         }

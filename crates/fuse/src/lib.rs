@@ -8,6 +8,7 @@
 mod attr;
 mod coherence;
 mod control;
+mod cut;
 pub mod error;
 mod failures;
 mod file_flags;

@@ -4,24 +4,27 @@
 //! answer of `umount(2)` is seen; anybody else goes through `fusermount3`.
 //!
 //! Invariants:
-//! - when [`Mount::unmount`] succeeded no request is under way and none can come: the file system may be closed;
+//! - when [`Mount::unmount`] succeeded no request is under way and none can come: the file system may be closed. Who
+//!   keeps it elsewhere (another mount name space, a file that was open when somebody else unmounted it) gets errors;
 //! - a [`Mount`] that is dropped leaves the mount in place, served by its threads until somebody unmounts it.
 
-use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use platter_transport::{DEVICE, HelperError, Session};
+use platter_transport::{DEVICE, HelperError, Kernel, Session};
 use platter_zpl::Zpl;
 use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
+use crate::cut;
 use crate::error::{FuseError, Result, start_advice};
 use crate::mountinfo;
 use crate::options::MountOptions;
@@ -36,6 +39,8 @@ const FUSE_MAGIC: u64 = 0x6573_5546;
 /// How long the serving threads may take to end once the kernel's mount is gone. They wait for a transaction group at
 /// most; what takes longer is kept alive by somebody.
 const END_WAIT: Duration = Duration::from_secs(30);
+/// How long the kernel may take to let go of what was unmounted, before somebody else counts as keeping it.
+const LET_GO: Duration = Duration::from_millis(300);
 
 /// Descriptors that mounts leave for devices, clients and files of the daemon.
 const DESCRIPTORS_KEPT: u64 = 64;
@@ -49,6 +54,8 @@ pub struct Mount {
     /// Whether the mount is ours to undo with `umount(2)`, or the helper's.
     direct: bool,
     session: Mutex<Option<Session>>,
+    /// The kernel's side, once it has said its first words.
+    kernel: Arc<OnceLock<Kernel>>,
     ended: tokio::sync::watch::Receiver<bool>,
 }
 
@@ -71,6 +78,7 @@ pub fn mount(
     let posix_acl = zpl.has_posix_acl();
     let (end, ended) = tokio::sync::watch::channel(false);
     let fs = PlatterFs::new(zpl, &options.source, runtime.clone(), options.cache_absent, end);
+    let kernel = fs.kernel.clone();
     let direct = rustix::process::geteuid().is_root();
     let mounted = if direct { mount_directly } else { mount_with_helper };
     let device = mounted(&mountpoint, &options)?;
@@ -89,7 +97,7 @@ pub fn mount(
     if let Some(device) = device.as_deref().filter(|_| direct) {
         terms::set_readahead(device);
     }
-    Ok(Mount { mountpoint, device, direct, session: Mutex::new(Some(session)), ended })
+    Ok(Mount { mountpoint, device, direct, session: Mutex::new(Some(session)), kernel, ended })
 }
 
 /// Refuses while there is still room for everything else: the system gives the lowest number that is free.
@@ -235,6 +243,12 @@ impl Mount {
         rustix::mount::mount_remount(&self.mountpoint, flags, c"").is_ok()
     }
 
+    /// Whether somebody took it away from this name space (`umount -l`), given all mounts there are
+    /// ([`mountinfo::present`]); its requests may still be served.
+    pub fn is_detached(&self, present: &BTreeSet<String>) -> bool {
+        self.device.as_ref().is_some_and(|device| !present.contains(device))
+    }
+
     /// Waits until the kernel's side is gone, whoever unmounted it.
     pub async fn gone(&self) {
         let mut ended = self.ended.clone();
@@ -243,20 +257,27 @@ impl Mount {
     }
 
     /// Unmounts, and returns when the last request is answered. With `force` the mount point is freed even while files
-    /// are open: whoever has one open gets errors from then on. Blocks; call it on a thread that may.
+    /// are open: whoever has one open gets errors from then on. So does, in any case, who has it where it cannot be
+    /// seen from here. Blocks; call it on a thread that may.
     ///
     /// # Errors
     /// [`FuseError::Busy`] without `force`; [`FuseError::Covered`] when another file system is mounted over it: the
     /// mount stays as it is. [`FuseError::StillMounted`] when it is gone from its mount point but somebody keeps it
-    /// elsewhere.
+    /// elsewhere, and the connection cannot be cut.
     pub fn unmount(&self, force: bool) -> Result<()> {
         // Held throughout, so that two calls do not unmount what somebody mounted in between.
         let mut session = self.session.lock();
         let Some(running) = session.as_ref() else { return Ok(()) };
         if !*self.ended.borrow() && self.is_at_its_place()? {
-            if self.direct { self.unmount_directly(force)? } else { self.unmount_with_helper(force)? }
+            if !force {
+                self.write_back();
+            }
+            let place = &self.mountpoint;
+            if self.direct { self.unmount_directly(place, force)? } else { self.unmount_with_helper(place, force)? }
+        } else if !*self.ended.borrow() {
+            self.unmount_where_it_was_moved(force)?;
         }
-        self.wait_for_the_end(running, force)?;
+        self.wait_for_the_end(running)?;
         let Some(session) = session.take() else { return Ok(()) };
         match session.join() {
             // The kernel cut the connection, as asked.
@@ -285,19 +306,42 @@ impl Mount {
         }
     }
 
-    /// Waits until the serving threads have ended. With `force` the kernel is told to cut a connection that lives on.
-    fn wait_for_the_end(&self, session: &Session, force: bool) -> Result<()> {
-        let limit = Instant::now() + END_WAIT;
-        // What somebody else unmounted, but not everywhere, was not reached by our MNT_FORCE.
-        if force
-            && !session.is_finished()
-            && let Err(error) = self.abort()
-        {
-            tracing::debug!("cutting the connection of {}: {error}", self.mountpoint.display());
+    /// Unmounts it where it is although nobody mounted it there: a folder above it got another name.
+    fn unmount_where_it_was_moved(&self, force: bool) -> Result<()> {
+        let all = mountinfo::all();
+        let own = |found: &&mountinfo::MountInfo| found.is_ours() && Some(&found.device) == self.device.as_ref();
+        for found in all.iter().rev().filter(own) {
+            let place = &found.mountpoint;
+            if self.direct { self.unmount_directly(place, force)? } else { self.unmount_with_helper(place, force)? }
         }
+        Ok(())
+    }
+
+    /// Has the kernel bring pages to us that were changed through mappings: somebody may keep the file system alive in
+    /// another name space, who is cut off then.
+    fn write_back(&self) {
+        let synced = File::open(&self.mountpoint).and_then(|root| Ok(rustix::fs::syncfs(&root)?));
+        if let Err(error) = synced {
+            tracing::debug!("writing back {}: {error}", self.mountpoint.display());
+        }
+    }
+
+    /// Waits until the serving threads have ended. A connection that lives on although nothing is mounted here any more
+    /// is cut: somebody keeps it in another name space, or has a file open that was unmounted lazily.
+    fn wait_for_the_end(&self, session: &Session) -> Result<()> {
+        let begin = Instant::now();
+        let is_connected = || self.kernel.get().is_some_and(Kernel::is_connected);
         let mut pause = Duration::from_micros(100);
+        let mut cut = false;
         while !session.is_finished() {
-            if Instant::now() >= limit {
+            if !cut && begin.elapsed() >= LET_GO && is_connected() {
+                cut = true;
+                tracing::warn!("{} is kept elsewhere; its connection is cut", self.mountpoint.display());
+                if let Err(error) = self.abort() {
+                    tracing::warn!("cutting the connection of {}: {error}", self.mountpoint.display());
+                }
+            }
+            if begin.elapsed() >= END_WAIT {
                 return Err(FuseError::StillMounted(self.mountpoint.clone()));
             }
             std::thread::sleep(pause);
@@ -306,18 +350,17 @@ impl Mount {
         Ok(())
     }
 
-    /// Cuts the connection through the kernel's control file system, where it is mounted.
     fn abort(&self) -> io::Result<()> {
-        let minor = self.device.as_deref().and_then(|device| device.split_once(':')).map(|(_, minor)| minor);
-        let minor = minor.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-        // Written to an existing file only: without the control file system there is a plain directory.
-        OpenOptions::new().write(true).open(format!("/sys/fs/fuse/connections/{minor}/abort"))?.write_all(b"1")
+        match (&self.device, self.kernel.get()) {
+            (Some(device), Some(kernel)) => cut::cut(device, kernel),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
     }
 
-    fn unmount_directly(&self, force: bool) -> Result<()> {
+    fn unmount_directly(&self, place: &Path, force: bool) -> Result<()> {
         // Detaching alone would let open files work on; cutting the connection makes the engine's side quiet too.
         let flags = if force { UnmountFlags::FORCE | UnmountFlags::DETACH } else { UnmountFlags::empty() };
-        match rustix::mount::unmount(&self.mountpoint, flags) {
+        match rustix::mount::unmount(place, flags) {
             Ok(()) => Ok(()),
             Err(Errno::BUSY) => Err(FuseError::Busy(self.mountpoint.clone())),
             // Not mounted any more: somebody was faster. That the server ends is waited for all the same.
@@ -326,9 +369,9 @@ impl Mount {
         }
     }
 
-    fn unmount_with_helper(&self, force: bool) -> Result<()> {
+    fn unmount_with_helper(&self, place: &Path, force: bool) -> Result<()> {
         let mut command = Command::new(HELPER);
-        command.arg("-u").args(force.then_some("-z")).arg("--").arg(&self.mountpoint);
+        command.arg("-u").args(force.then_some("-z")).arg("--").arg(place);
         let started = command.output();
         let output = started.map_err(|error| {
             self.unmount_failed(io::Error::other(format!("cannot start {HELPER}: {}", start_advice(&error))))

@@ -29,6 +29,12 @@ pub fn all() -> Vec<MountInfo> {
     table.split(|&byte| byte == b'\n').filter_map(parse).collect()
 }
 
+/// The device numbers of all mounts that a program like this one serves, here; `None` when the system does not tell.
+pub fn present() -> Option<std::collections::BTreeSet<String>> {
+    let all = all();
+    (!all.is_empty()).then(|| all.into_iter().filter(MountInfo::is_ours).map(|found| found.device).collect())
+}
+
 /// The topmost mount at `mountpoint`. Does not touch the file system mounted there.
 pub fn find(mountpoint: &Path) -> Option<MountInfo> {
     all().into_iter().rev().find(|found| found.mountpoint == mountpoint)

@@ -47,7 +47,7 @@ pub(crate) struct PlatterFs {
     pub opens: Opens,
     reaper: Reaper,
     pub failures: Failures,
-    pub kernel: OnceLock<Kernel>,
+    pub kernel: Arc<OnceLock<Kernel>>,
     /// Told `true` when the kernel's side is gone.
     ended: tokio::sync::watch::Sender<bool>,
 }
@@ -66,7 +66,7 @@ impl PlatterFs {
         let control = Control::new(time(mounted));
         let failures = Failures::new(source, runtime.clone());
         let reaper = Reaper::new(zpl.clone(), failures.clone());
-        let (opens, kernel) = (Opens::default(), OnceLock::new());
+        let (opens, kernel) = (Opens::default(), Arc::default());
         Self { zpl, root, control, runtime, cache_absent, opens, reaper, failures, kernel, ended }
     }
 

@@ -429,6 +429,59 @@ fn a_mount_bound_elsewhere_yields_to_force() {
     rustix::mount::unmount(elsewhere.path(), rustix::mount::UnmountFlags::empty()).unwrap();
 }
 
+/// A process that keeps a copy of all mounts in a name space of its own, and no signal of their end.
+struct Elsewhere(std::process::Child);
+
+impl Elsewhere {
+    fn new() -> Self {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", "echo there; exec sleep 600"]);
+        let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut said = [0; 5];
+        child.stdout.take().unwrap().read_exact(&mut said).unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What another mount name space kept was waited for, 30 seconds, and then counted as mounted for ever; so did what was
+/// unmounted lazily while a file of it was open.
+#[test]
+fn a_mount_that_is_kept_elsewhere_is_cut_off() {
+    let Some(fixture) = Fixture::new() else { return };
+    let mount = fixture.mount();
+    fs::write(fixture.path("file"), "content").unwrap();
+    let elsewhere = Elsewhere::new();
+    let seen = std::path::PathBuf::from(format!("/proc/{}/root", elsewhere.0.id()))
+        .join(fixture.path("file").strip_prefix("/").unwrap());
+    assert_eq!(fs::read(&seen).unwrap(), b"content");
+    let began = Instant::now();
+    mount.unmount(false).unwrap();
+    assert!(began.elapsed() < Duration::from_secs(25), "{:?}", began.elapsed());
+    assert!(!mount.is_alive());
+    let error = fs::write(&seen, "lost").unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(107), "ENOTCONN: {error}");
+
+    let mount = fixture.mount();
+    let mut file = File::create(fixture.path("open")).unwrap();
+    let present = mountinfo::present().unwrap();
+    assert!(!mount.is_detached(&present));
+    rustix::mount::unmount(fixture.directory.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
+    file.write_all(b"still served").unwrap();
+    assert!(mount.is_alive() && mount.is_detached(&mountinfo::present().unwrap()));
+    mount.unmount(false).unwrap();
+    assert!(file.write_all(b"cut off").is_err());
+    let mount = fixture.mount();
+    assert_eq!(fs::read(fixture.path("open")).unwrap(), b"still served");
+    mount.unmount(false).unwrap();
+}
+
 #[test]
 fn what_a_process_holds_without_opening_outlives_its_name() {
     // Removed objects that were not open were freed at once: an O_PATH descriptor or a working directory went stale,

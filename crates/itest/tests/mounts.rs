@@ -255,3 +255,50 @@ fn another_users_folder_is_no_mount_point() {
     zdb::assert_clean(&user.lab.dev(), "tank");
     assert!(Path::new(&place).is_dir());
 }
+
+#[test]
+fn what_was_unmounted_lazily_or_is_kept_by_another_name_space_is_mounted_anew() {
+    // "already mounted" for ever, while writes went to the folder below.
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    let mount = lab.create("", "tank", "d0");
+    let place = mount.to_str().expect("UTF-8").to_owned();
+    let mut open = fs::File::create(mount.join("open")).expect("a file");
+    lab.run("umount", ["-l", &place]).ok();
+    lab.zfs("mount tank").ok();
+    lab.wait_mounted(&mount);
+    assert!(std::io::Write::write_all(&mut open, b"cut off").is_err(), "the old mount's files are cut off");
+    fs::write(mount.join("new"), "x").expect("a file");
+
+    let mut holder = lab.command("unshare");
+    holder.args(["--mount", "--propagation", "private", "sleep", "600"]);
+    let mut holder = holder.spawn().expect("a process");
+    let seen = std::path::PathBuf::from(format!("/proc/{}/root{place}/new", holder.id()));
+    let began = std::time::Instant::now();
+    let shell = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+    while shell(holder.id()) == shell(std::process::id()) {
+        assert!(began.elapsed().as_secs() < 60, "no name space");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    lab.zfs("unmount tank").ok();
+    assert_eq!(fs::read(&seen).expect_err("it is cut off there").raw_os_error(), Some(107), "ENOTCONN");
+    lab.zfs("mount tank").ok();
+    lab.wait_mounted(&mount);
+    assert_eq!(fs::read(mount.join("new")).expect("a file"), b"x");
+    // With -f too, what is busy stays.
+    let busy = fs::File::open(mount.join("new")).expect("a file");
+    lab.zfs("unmount -f tank").refused().says("pool or dataset is busy");
+    drop(busy);
+    // Nothing changes for a mount whose property is refused.
+    let busy = fs::File::open(mount.join("new")).expect("a file");
+    lab.zfs("set mountpoint=relative tank").refused().says_not("busy");
+    for bad in ["/proc", "/dev", lab.dev().to_str().expect("UTF-8"), lab.home().to_str().expect("UTF-8")] {
+        lab.zfs(&format!("set mountpoint={bad} tank")).refused().says("cannot be a mount point");
+        lab.zfs(&format!("create -o mountpoint={bad} tank/bad")).refused().says("cannot be a mount point");
+    }
+    drop(busy);
+    lab.export("tank");
+    let _ = holder.kill();
+    let _ = holder.wait();
+    zdb::assert_clean(&lab.dev(), "tank");
+}

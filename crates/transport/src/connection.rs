@@ -54,6 +54,14 @@ impl Connection {
         }
     }
 
+    /// Whether the kernel's side is still there: somebody has the file system mounted, or files of it open.
+    pub fn is_connected(&self) -> bool {
+        let mut asked = [rustix::event::PollFd::new(&self.0, rustix::event::PollFlags::empty())];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        // It always tells of an error, and that is the one it knows.
+        rustix::event::poll(&mut asked, Some(&now)).is_ok_and(|told| told == 0)
+    }
+
     /// The descriptor's number, for what is handed to the kernel with it.
     pub fn raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()

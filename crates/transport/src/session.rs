@@ -64,6 +64,11 @@ pub struct Kernel {
 }
 
 impl Kernel {
+    /// Whether the kernel may still send requests: somebody has the file system mounted, or files of it open.
+    pub fn is_connected(&self) -> bool {
+        self.connection.upgrade().is_some_and(|connection| connection.is_connected())
+    }
+
     /// Whether these capabilities were agreed on.
     pub fn has(&self, capabilities: InitFlags) -> bool {
         self.agreed.contains(capabilities)

@@ -68,7 +68,7 @@ impl Tx {
 impl Drop for Tx {
     fn drop(&mut self) {
         if let Some(gate) = &self.gate {
-            let mut state = gate.state.lock().expect("txg state");
+            let mut state = gate.state();
             let slot = slot(self.txg);
             state.holders[slot] -= 1;
             if state.holders[slot] == 0 {
@@ -108,6 +108,11 @@ impl TxgGate {
         })
     }
 
+    /// A panic elsewhere while this was held stops the pool; whoever waits here must still be told.
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     /// Lets writers wait, or refuses them, while the pool's I/O is suspended. The first call counts.
     pub fn obey(&self, suspension: Arc<Suspension>) {
         let _ = self.suspension.set(suspension);
@@ -137,18 +142,18 @@ impl TxgGate {
     /// Tells how much may still be allocated, as the last group left it. For the sync loop only, before that group is
     /// [finished](Self::finish).
     pub fn set_room(&self, room: Room) {
-        self.state.lock().expect("txg state").promises.set_room(room);
+        self.state().promises.set_room(room);
         self.room.notify_waiters();
     }
 
     /// The most that one transaction should ask for: what needs more is done in parts.
     pub fn share(&self) -> u64 {
-        self.state.lock().expect("txg state").promises.share()
+        self.state().promises.share()
     }
 
     /// Promises group `txg` space for its intent logs; `false` when that could be at others' expense.
     pub fn promise_log(&self, txg: Txg, most: u64) -> bool {
-        let mut state = self.state.lock().expect("txg state");
+        let mut state = self.state();
         let fits = state.promises.admit(most, false) == Verdict::Fits;
         if fits {
             state.promises.add(txg, most);
@@ -187,7 +192,7 @@ impl TxgGate {
     /// # Errors
     /// [`ZioError::Suspended`] once the pool stopped.
     pub fn hold(self: &Arc<Self>) -> Result<Tx> {
-        let mut state = self.state.lock().expect("txg state");
+        let mut state = self.state();
         if let Some(why) = &state.suspended {
             return Err(ZioError::Suspended(state.open, why.clone()));
         }
@@ -202,7 +207,7 @@ impl TxgGate {
             let mut room = std::pin::pin!(self.room.notified());
             room.as_mut().enable();
             {
-                let mut state = self.state.lock().expect("txg state");
+                let mut state = self.state();
                 if let Some(why) = &state.suspended {
                     return Err(ZioError::Suspended(state.open, why.clone()));
                 }
@@ -231,7 +236,7 @@ impl TxgGate {
 
     /// Counts `bytes` of newly dirtied data in `txg`, which may need `most` bytes on disk.
     pub fn add_dirty(&self, txg: Txg, bytes: u64, most: u64) {
-        let mut state = self.state.lock().expect("txg state");
+        let mut state = self.state();
         let slot = slot(txg);
         state.promises.add(txg, most);
         state.dirty[slot] += bytes;
@@ -245,7 +250,7 @@ impl TxgGate {
 
     /// Takes `bytes` that reached the disk off `txg`'s count.
     pub fn remove_dirty(&self, txg: Txg, bytes: u64) {
-        let mut state = self.state.lock().expect("txg state");
+        let mut state = self.state();
         let slot = slot(txg);
         state.dirty[slot] = state.dirty[slot].saturating_sub(bytes);
         self.room.notify_waiters();
@@ -265,17 +270,17 @@ impl TxgGate {
 
     /// Bytes waiting for disk in all groups.
     pub fn dirty(&self) -> u64 {
-        self.state.lock().expect("txg state").dirty.iter().sum()
+        self.state().dirty.iter().sum()
     }
 
     /// Bytes that writers put into group `txg` and that are not on disk yet; `txg` is one of the last three.
     pub fn dirty_of(&self, txg: Txg) -> u64 {
-        self.state.lock().expect("txg state").dirty[slot(txg)]
+        self.state().dirty[slot(txg)]
     }
 
     /// The open group.
     pub fn open_txg(&self) -> Txg {
-        self.state.lock().expect("txg state").open
+        self.state().open
     }
 
     /// The last group on stable storage.
@@ -287,7 +292,7 @@ impl TxgGate {
     /// For the sync loop only.
     pub async fn quiesce(&self) -> Txg {
         let closed = {
-            let mut state = self.state.lock().expect("txg state");
+            let mut state = self.state();
             let closed = state.open;
             state.open = closed.plus(1);
             let slot = slot(state.open);
@@ -300,7 +305,7 @@ impl TxgGate {
         loop {
             let mut left = std::pin::pin!(self.left.notified());
             left.as_mut().enable();
-            if self.state.lock().expect("txg state").holders[slot(closed)] == 0 {
+            if self.state().holders[slot(closed)] == 0 {
                 return closed;
             }
             left.await;
@@ -310,7 +315,7 @@ impl TxgGate {
     /// Declares `txg` to be on stable storage. For the sync loop only.
     pub fn finish(&self, txg: Txg) {
         {
-            let mut state = self.state.lock().expect("txg state");
+            let mut state = self.state();
             state.dirty[slot(txg)] = 0;
             state.promises.clear(txg);
         }
@@ -321,7 +326,7 @@ impl TxgGate {
     /// Stops the pool: every later [`begin`](Self::begin) and waiting [`wait_synced`](Self::wait_synced) fails with
     /// `why`.
     pub fn suspend(&self, why: String) {
-        self.state.lock().expect("txg state").suspended = Some(why);
+        self.state().suspended = Some(why);
         self.room.notify_waiters();
         let synced = *self.synced.borrow();
         self.synced.send_replace(synced);
@@ -329,12 +334,12 @@ impl TxgGate {
 
     /// Why the pool stopped, if it did.
     pub fn suspended(&self) -> Option<String> {
-        self.state.lock().expect("txg state").suspended.clone()
+        self.state().suspended.clone()
     }
 
     /// Whether somebody asked for a group that is not yet on disk (or dirty data passed its threshold).
     pub fn sync_is_wanted(&self) -> bool {
-        let state = self.state.lock().expect("txg state");
+        let state = self.state();
         state.sync_wanted >= state.open || state.dirty.iter().sum::<u64>() >= self.dirty_max()
     }
 
@@ -352,7 +357,7 @@ impl TxgGate {
     /// [`ZioError::Suspended`] when the pool stopped before that.
     pub async fn wait_synced(&self, txg: Txg) -> Result<()> {
         {
-            let mut state = self.state.lock().expect("txg state");
+            let mut state = self.state();
             state.sync_wanted = state.sync_wanted.max(txg);
         }
         self.wanted.notify_one();
@@ -362,7 +367,7 @@ impl TxgGate {
                 return Ok(());
             }
             {
-                let state = self.state.lock().expect("txg state");
+                let state = self.state();
                 if let Some(why) = &state.suspended {
                     return Err(ZioError::Suspended(state.open, why.clone()));
                 }

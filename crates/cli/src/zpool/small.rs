@@ -52,7 +52,12 @@ pub fn export(session: &mut Session, words: &[String]) -> Done {
         return Err(usage("missing pool argument"));
     }
     let call = ClosePool { force: parsed.has("f"), command: session.command_line.clone() };
-    each(session, &pools, |session, name| session.post::<_, Outcome>(&path(name, "export"), &call).map(|_| ()))
+    each(session, &pools, |session, name| {
+        let outcome: Outcome = session.post(&path(name, "export"), &call)?;
+        // Giving up is what was asked for.
+        outcome.problems.iter().for_each(|problem| eprintln!("{problem}"));
+        Ok(())
+    })
 }
 
 /// `zpool clear [-nF] <pool> [device]`.

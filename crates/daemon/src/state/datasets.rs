@@ -51,6 +51,23 @@ fn children_first(names: &[String], root: &str) -> Vec<String> {
     order
 }
 
+/// The data sets as they will be with the mount point that is to be set.
+fn with_new_mountpoint(call: &SetDatasetProperties, reports: &[DatasetReport]) -> BTreeMap<String, DatasetReport> {
+    let mut map = mount_plan::by_name(reports);
+    let Some(value) = call.properties.get("mountpoint") else { return map };
+    let changed = |other: &str| other == call.name || (call.recursive && is_under(other, &call.name));
+    for (_, report) in map.iter_mut().filter(|(name, _)| changed(name)) {
+        match value {
+            Some(value) => report.properties.insert(
+                "mountpoint".to_owned(),
+                Property { value: PropertyValue::Text(value.clone()), source: PropertySource::Local },
+            ),
+            None => report.properties.remove("mountpoint"),
+        };
+    }
+    map
+}
+
 impl Daemon {
     /// Data sets of all pools, or one with its descendants.
     pub async fn datasets(&self, under: Option<&str>) -> Answer<Datasets> {
@@ -113,8 +130,8 @@ impl Daemon {
 
     /// `zfs create`.
     pub async fn create_dataset(&self, call: &CreateDataset) -> Answer<CreatedDataset> {
-        let _admin = self.admin.lock().await;
         let name = &call.name;
+        let _lock = self.locks.of(pool_of(name)).await;
         let what = format!("cannot create '{name}'");
         let pool_name = pool_of(name);
         if pool_name == name {
@@ -146,6 +163,17 @@ impl Daemon {
         }
         // Refused before parents are made for it.
         pool.check_new_properties(&call.properties).map_err(|error| failed(&what, error))?;
+        let mut planned = map;
+        for made in &chain {
+            let given = if made == name { call.properties.clone() } else { for_parents(call.parents_unmounted) };
+            let mut report = mount_plan::with_mountpoint(made, given.get("mountpoint").map(String::as_str));
+            if let Some(value) = given.get("canmount") {
+                let value = PropertyValue::Text(value.clone());
+                report.properties.insert("canmount".to_owned(), Property { value, source: PropertySource::Local });
+            }
+            planned.insert(made.clone(), report);
+        }
+        self.check_places(&what, &chain, &planned).await?;
         for made in &chain {
             let given = if made == name { call.properties.clone() } else { for_parents(call.parents_unmounted) };
             pool.create_dataset(made, &given).await.map_err(|error| failed(&what, error))?;
@@ -163,8 +191,8 @@ impl Daemon {
 
     /// `zfs destroy`.
     pub async fn destroy_dataset(&self, call: &DestroyDataset) -> Answer<DestroyedDatasets> {
-        let _admin = self.admin.lock().await;
         let name = &call.name;
+        let _lock = self.locks.of(pool_of(name)).await;
         let what = format!("cannot destroy '{name}'");
         let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
         let reports = self.reports(&pool, &format!("cannot open '{name}'")).await?;
@@ -200,13 +228,7 @@ impl Daemon {
                 continue;
             }
             let place = self.mounted(&victim).map(|active| active.at);
-            let result = match self.unmount_all(self.mounted_under(&victim), call.force).await {
-                Ok(_) => pool
-                    .destroy_dataset(&victim)
-                    .await
-                    .map_err(|error| failed(&format!("cannot destroy '{victim}'"), error)),
-                Err(error) => Err(error),
-            };
+            let result = self.destroy_one(&pool, &victim).await;
             match result {
                 Ok(()) => {
                     remove_folders(place.into_iter().collect()).await;
@@ -220,10 +242,26 @@ impl Daemon {
         Ok(answer)
     }
 
+    /// Destroys one data set. What is busy stays, with `-f` too, as in OpenZFS on Linux.
+    async fn destroy_one(&self, pool: &Arc<dyn PoolHandle>, name: &str) -> Answer<()> {
+        let what = format!("cannot destroy '{name}'");
+        // What is refused unmounts nothing.
+        pool.check_destroy(name).map_err(|error| failed(&what, error))?;
+        let was_mounted = self.mounted_under(name);
+        self.unmount_all(was_mounted.clone(), false).await?;
+        let Err(error) = pool.destroy_dataset(name).await else { return Ok(()) };
+        for name in was_mounted {
+            if let Err(problem) = self.mount_dataset(&name, false, &HowToMount::default()).await {
+                tracing::warn!("{problem}");
+            }
+        }
+        Err(failed(&what, error))
+    }
+
     /// `zfs rename` of a file system; its mounts move with it, or stay where they are with `-u`.
     pub async fn rename_dataset(&self, call: &RenameDataset) -> Answer<Outcome> {
-        let _admin = self.admin.lock().await;
         let (from, to) = (&call.from, &call.to);
+        let _lock = self.locks.of(pool_of(from)).await;
         let what = format!("cannot rename '{from}'");
         let pool_name = pool_of(from);
         let pool = self.pool(pool_name).map_err(|_| no_such_dataset(from))?;
@@ -270,6 +308,8 @@ impl Daemon {
             self.log(&pool, &call.command).await;
             return Ok(Outcome { name: None, problems });
         }
+        // What is refused unmounts nothing.
+        pool.check_rename(from, to).map_err(|error| failed(&what, error))?;
         let places = self.unmount_all(moving.clone(), call.force).await?;
         let result = pool.rename_dataset(from, to).await.map_err(|error| failed(&what, error));
         let mut again: Vec<String> = match &result {
@@ -291,8 +331,8 @@ impl Daemon {
 
     /// `zfs set` and `zfs inherit`.
     pub async fn set_dataset_properties(&self, call: &SetDatasetProperties) -> Answer<Outcome> {
-        let _admin = self.admin.lock().await;
         let name = &call.name;
+        let _lock = self.locks.of(pool_of(name)).await;
         let pool_name = pool_of(name);
         let pool = self.pool(pool_name).map_err(|_| no_such_dataset(name))?;
         let reports = self.reports(&pool, &format!("cannot open '{name}'")).await?;
@@ -309,10 +349,13 @@ impl Daemon {
             .iter()
             .filter_map(|mounted| self.mounted(mounted).map(|active| (mounted.clone(), active.at)))
             .collect();
-        let affected = if moves { self.that_move(call, &reports, &was_mounted) } else { Vec::new() };
-        // As OpenZFS: what cannot be unmounted keeps its old mount point, and the property its old value.
-        self.unmount_all(affected.clone(), false).await?;
-
+        let planned = with_new_mountpoint(call, &reports);
+        if call.properties.contains_key("mountpoint") {
+            let inside: Vec<String> =
+                planned.keys().filter(|other| *other == name || is_under(other, name)).cloned().collect();
+            self.check_places(&format!("cannot set property for '{name}'"), &inside, &planned).await?;
+        }
+        let affected = if moves { self.that_move(name, &planned, &was_mounted) } else { Vec::new() };
         let mut targets = vec![name.clone()];
         if call.recursive {
             targets.extend(reports.iter().map(|report| &report.name).filter(|other| is_under(other, name)).cloned());
@@ -324,14 +367,20 @@ impl Daemon {
         };
         let settings: Vec<(String, Setting)> =
             call.properties.iter().map(|(property, value)| (property.clone(), setting(value))).collect();
+        let what = |target: &str| match call.properties.iter().next() {
+            Some((property, None)) => format!("cannot inherit {property} for '{target}'"),
+            _ => format!("cannot set property for '{target}'"),
+        };
+        // What is refused unmounts nothing.
+        for target in &targets {
+            pool.check_dataset_properties(target, &settings).map_err(|error| failed(&what(target), error))?;
+        }
+        // As OpenZFS: what cannot be unmounted keeps its old mount point, and the property its old value.
+        self.unmount_all(affected.clone(), false).await?;
         let mut result = Ok(());
         for target in &targets {
             if let Err(error) = pool.set_dataset_properties(target, &settings).await {
-                let what = match call.properties.iter().next() {
-                    Some((property, None)) => format!("cannot inherit {property} for '{target}'"),
-                    _ => format!("cannot set property for '{target}'"),
-                };
-                result = Err(failed(&what, error));
+                result = Err(failed(&what(target), error));
                 break;
             }
         }
@@ -371,30 +420,13 @@ impl Daemon {
     }
 
     /// Mounted data sets whose place changes with these properties.
-    fn that_move(&self, call: &SetDatasetProperties, reports: &[DatasetReport], mounted: &[String]) -> Vec<String> {
-        let mut map = mount_plan::by_name(reports);
-        let value = call.properties.get("mountpoint").cloned().flatten();
-        let changed: Vec<String> = map
-            .keys()
-            .filter(|other| **other == call.name || (call.recursive && is_under(other, &call.name)))
-            .cloned()
-            .collect();
-        for name in changed {
-            let Some(report) = map.get_mut(&name) else { continue };
-            match &value {
-                Some(value) => report.properties.insert(
-                    "mountpoint".to_owned(),
-                    Property { value: PropertyValue::Text(value.clone()), source: PropertySource::Local },
-                ),
-                None => report.properties.remove("mountpoint"),
-            };
-        }
-        let roots = self.roots(pool_of(&call.name));
+    fn that_move(&self, name: &str, planned: &BTreeMap<String, DatasetReport>, mounted: &[String]) -> Vec<String> {
+        let roots = self.roots(pool_of(name));
         mounted
             .iter()
             .filter(|name| {
                 let now = self.mounted(name).map(|active| Mountpoint::Path(active.at));
-                now != Some(mount_plan::resolve(name, &map, &roots))
+                now != Some(mount_plan::resolve(name, planned, &roots))
             })
             .cloned()
             .collect()

@@ -1,15 +1,20 @@
-//! Mounting and unmounting. Every function here is called with `admin` held, except the reading ones.
+//! Mounting and unmounting. Every function of the crate's own here is called with the pool's
+//! lock held, except the reading ones.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use platter_dsl::report::DatasetReport;
 
+use super::locks::PASS_OVER;
 use super::{Answer, Daemon, failed};
 use crate::api::{ErrorBody, MountEntry, MountOutcome, MountRequest, Outcome, UnmountRequest};
 use crate::mount_plan::{self, CanMount, Mountpoint};
 use crate::mounter::{HowToMount, Mounted, UnmountError};
+use crate::places;
 
 /// A mounted file system.
 #[derive(Clone)]
@@ -48,6 +53,9 @@ const MOUNT_OPTIONS: [&str; 19] = [
     "async",
     "nomand",
 ];
+
+/// How long who only asks waits until mounts that are gone are forgotten.
+const NOTICING: Duration = Duration::from_secs(2);
 
 static SEQUENCE: AtomicU64 = AtomicU64::new(0);
 
@@ -89,31 +97,48 @@ pub(super) async fn remove_folders(mut places: Vec<PathBuf>) {
     let _ = removed.await;
 }
 
+/// Unmounts in a task of its own: whoever stops waiting does not stop it halfway.
+async fn unmounting(active: &ActiveMount, force: bool) -> Result<(), UnmountError> {
+    let mounted = active.mounted.clone();
+    let task = tokio::spawn(async move {
+        let mut mounted = mounted.lock_owned().await;
+        match mounted.unmount(force).await {
+            Err(_) if mounted.is_gone(None) => Ok(()),
+            outcome => outcome,
+        }
+    });
+    task.await.unwrap_or_else(|error| Err(UnmountError::Other(error.to_string())))
+}
+
 impl Daemon {
     pub(super) fn mounted(&self, dataset: &str) -> Option<ActiveMount> {
         self.mounts.read().get(dataset).cloned()
     }
 
-    /// Forgets mounts that somebody took away with `umount(8)`. `admin` is held.
-    async fn notice_gone(&self) {
-        let gone = |active: &ActiveMount| active.mounted.try_lock().is_ok_and(|mounted| mounted.is_gone());
-        let names: Vec<String> =
-            self.mounts.read().iter().filter(|(_, active)| gone(active)).map(|(name, _)| name.clone()).collect();
+    /// Forgets mounts of a pool that somebody took away with `umount(8)`.
+    async fn notice_gone(&self, pool: &str) {
+        let names: Vec<String> = self.mounts.read().keys().filter(|name| pool_of(name) == pool).cloned().collect();
+        if names.is_empty() {
+            return;
+        }
+        // Asked now, when none of them can be on its way in.
+        let present = self.mounter.present();
         for name in names {
-            self.notice_gone_of(&name).await;
+            self.notice_gone_of(&name, present.as_ref()).await;
         }
     }
 
     /// As [`Self::notice_gone`], of one data set's mount.
-    async fn notice_gone_of(&self, name: &str) {
+    async fn notice_gone_of(&self, name: &str, present: Option<&BTreeSet<String>>) {
         let Some(active) = self.mounted(name) else { return };
-        let Ok(mut mounted) = active.mounted.try_lock() else { return };
-        if mounted.is_gone() {
-            // Frees the object set; there is nothing left to unmount.
-            let _ = mounted.unmount(true).await;
-            self.mounts.write().remove(name);
-            self.forget_record(&active.at);
+        // One that is being unmounted is not looked at.
+        if !active.mounted.try_lock().is_ok_and(|mounted| mounted.is_gone(present)) {
+            return;
         }
+        // Frees the object set; there is nothing left to unmount.
+        let _ = unmounting(&active, true).await;
+        self.mounts.write().remove(name);
+        self.forget_record(&active.at);
     }
 
     /// Nothing is mounted there any more, or what was there before is seen again.
@@ -144,8 +169,10 @@ impl Daemon {
     /// All mounts, by data set.
     pub async fn mount_entries(&self) -> Vec<MountEntry> {
         // While an operation runs the list is what it has come to so far.
-        if let Ok(_admin) = self.admin.try_lock() {
-            self.notice_gone().await;
+        for pool in self.pool_names().pools {
+            if let Some(_lock) = self.locks.now(&pool) {
+                let _ = tokio::time::timeout(NOTICING, self.notice_gone(&pool)).await;
+            }
         }
         self.mounts
             .read()
@@ -154,41 +181,92 @@ impl Daemon {
             .collect()
     }
 
-    /// Mounts what is mounted by itself, of one pool or all; tells what could not be.
-    pub(super) async fn mount_automatic(&self, pool: Option<&str>) -> Vec<String> {
-        self.mount_automatic_with(pool, &HowToMount::default()).await
+    /// Mounts what is mounted by itself of a pool; tells what could not be.
+    pub(super) async fn mount_automatic(&self, pool: &str) -> Vec<String> {
+        self.notice_gone(pool).await;
+        let plan = match self.plan(pool).await {
+            Ok(plan) => plan,
+            Err(problem) => return vec![problem],
+        };
+        let mut problems = Vec::new();
+        for (report, at) in plan {
+            if self.mounted(&report.name).is_none() {
+                problems.extend(self.mount_one(&report, &at, &HowToMount::default()).await.err());
+            }
+        }
+        problems
     }
 
-    async fn mount_automatic_with(&self, pool: Option<&str>, how: &HowToMount) -> Vec<String> {
-        let names: Vec<String> = match pool {
-            Some(name) => vec![name.to_owned()],
-            None => self.pools.read().keys().cloned().collect(),
-        };
-        self.notice_gone().await;
-        let mut plan = Vec::new();
-        let mut problems = Vec::new();
+    /// What is mounted by itself of a pool, and where.
+    async fn plan(&self, pool: &str) -> Result<Vec<(DatasetReport, PathBuf)>, String> {
+        let Ok(handle) = self.pool(pool) else { return Ok(Vec::new()) };
+        let reports =
+            handle.datasets().await.map_err(|error| format!("cannot list the datasets of '{pool}': {error}"))?;
+        let map = mount_plan::by_name(&reports);
+        let plan = mount_plan::automatic(&reports, &self.roots(pool));
+        Ok(plan.into_iter().map(|(dataset, at)| (map[&dataset].clone(), at)).collect())
+    }
+
+    /// `zfs mount -a`: all pools' together, since one may be mounted inside another. Holds no lock when it is called.
+    async fn mount_all(&self, how: &HowToMount) -> Vec<String> {
+        let (mut plan, mut problems) = (Vec::new(), Vec::new());
+        let names: Vec<String> = self.pools.read().keys().cloned().collect();
+        let busy = |pool: &str| format!("cannot mount the datasets of '{pool}': another operation on it is under way");
         for name in names {
-            let Ok(handle) = self.pool(&name) else { continue };
-            match handle.datasets().await {
-                Ok(reports) => {
-                    let map = mount_plan::by_name(&reports);
-                    for (dataset, at) in mount_plan::automatic(&reports, &self.roots(&name)) {
-                        plan.push((map[&dataset].clone(), at));
-                    }
-                }
-                Err(error) => problems.push(format!("cannot list the datasets of '{name}': {error}")),
+            let Some(_lock) = self.locks.soon(&name, PASS_OVER).await else {
+                problems.push(busy(&name));
+                continue;
+            };
+            self.notice_gone(&name).await;
+            match self.plan(&name).await {
+                Ok(more) => plan.extend(more),
+                Err(problem) => problems.push(problem),
             }
         }
         plan.sort_by(|a, b| a.1.components().cmp(b.1.components()).then_with(|| a.0.name.cmp(&b.0.name)));
         for (report, at) in plan {
-            if self.mounted(&report.name).is_some() {
+            let Some(_lock) = self.locks.soon(pool_of(&report.name), PASS_OVER).await else {
+                problems.push(busy(pool_of(&report.name)));
                 continue;
-            }
-            if let Err(problem) = self.mount_one(&report, &at, how).await {
-                problems.push(problem);
+            };
+            if self.mounted(&report.name).is_none() && self.pool(pool_of(&report.name)).is_ok() {
+                problems.extend(self.mount_one(&report, &at, how).await.err());
             }
         }
         problems
+    }
+
+    /// Refuses a place where nothing of the pool may be mounted; the error is the reason only. `devices` are those of a
+    /// pool to be made.
+    pub(super) async fn check_place(&self, pool: &str, at: &Path, devices: Option<Vec<PathBuf>>) -> Result<(), String> {
+        let own = || self.pools.read().get(pool).map(|entry| entry.real_devices.clone()).unwrap_or_default();
+        let devices = devices.unwrap_or_else(own);
+        let (at, home) = (at.to_path_buf(), self.home.path().to_path_buf());
+        let looked = tokio::task::spawn_blocking(move || {
+            places::forbidden(&places::without_links(&at), &places::without_links(&home), &devices)
+        });
+        looked.await.map_err(|error| error.to_string())?.map_or(Ok(()), Err)
+    }
+
+    /// As [`check_place`](Self::check_place), of what would be mounted by itself among `names`, as `reports` say; the
+    /// error is a complete message after `what`.
+    pub(super) async fn check_places(
+        &self,
+        what: &str,
+        names: &[String],
+        reports: &BTreeMap<String, DatasetReport>,
+    ) -> Answer<()> {
+        for name in names {
+            let Some(report) = reports.get(name).filter(|report| report.kind == "filesystem") else { continue };
+            let roots = self.roots(pool_of(name));
+            if mount_plan::canmount(report) == CanMount::On
+                && let Mountpoint::Path(at) = mount_plan::resolve(name, reports, &roots)
+                && let Err(reason) = self.check_place(pool_of(name), &at, None).await
+            {
+                return Err(ErrorBody::new(format!("{what}: '{}' cannot be a mount point: {reason}", at.display())));
+            }
+        }
+        Ok(())
     }
 
     /// Mounts one file system; the error is a complete message.
@@ -205,6 +283,9 @@ impl Daemon {
             how.read_only = true;
         }
         let overlay = how.overlay || report.properties.get("overlay").map(mount_plan::text).as_deref() != Some("off");
+        self.check_place(pool_of(&report.name), at, None)
+            .await
+            .map_err(|reason| format!("cannot mount '{}': {reason}", at.display()))?;
         let place = at.to_path_buf();
         // The folder may lie in a file system that this very daemon serves: never on a thread that serves it.
         let prepared = tokio::task::spawn_blocking(move || -> Result<(), String> {
@@ -285,7 +366,11 @@ impl Daemon {
         if mount_plan::is_locked(report) {
             return refuse("encryption key not loaded", Some("this version cannot load keys yet"));
         }
-        self.notice_gone_of(name).await;
+        // The table of all mounts is long where there are many.
+        if self.mounted(name).is_some() {
+            let present = self.mounter.present();
+            self.notice_gone_of(name, present.as_ref()).await;
+        }
         if self.mounted(name).is_some() {
             return refuse("filesystem already mounted", None);
         }
@@ -311,7 +396,6 @@ impl Daemon {
 
     /// `zfs mount`.
     pub async fn mount(&self, call: &MountRequest) -> Answer<MountOutcome> {
-        let _admin = self.admin.lock().await;
         if let Some(option) = call.options.iter().find(|option| !MOUNT_OPTIONS.contains(&option.as_str())) {
             let what = call.dataset.as_deref().unwrap_or("all");
             return Err(ErrorBody::new(format!("cannot mount '{what}': mount option '{option}' has no effect here"))
@@ -319,7 +403,7 @@ impl Daemon {
         }
         let how = HowToMount { read_only: false, options: call.options.clone(), overlay: call.overlay };
         let Some(name) = &call.dataset else {
-            let problems = self.mount_automatic_with(None, &how).await;
+            let problems = self.mount_all(&how).await;
             let mut considered = 0;
             let pools: Vec<String> = self.pools.read().keys().cloned().collect();
             for pool in pools {
@@ -327,6 +411,7 @@ impl Daemon {
             }
             return Ok(MountOutcome { considered, problems });
         };
+        let _lock = self.locks.of(pool_of(name)).await;
         if call.recursive {
             let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
             let reports = pool.datasets().await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
@@ -387,10 +472,24 @@ impl Daemon {
             .hint(format!("unmount '{cover}' first")));
         }
         self.check_running(pool_of(name), &format!("cannot unmount '{}'", active.at.display()))?;
-        let mut mounted = active.mounted.lock().await;
-        match mounted.unmount(force).await {
+        let pool = self.pool(pool_of(name)).ok();
+        let suspended = async {
+            match &pool {
+                Some(pool) => pool.suspended().await,
+                None => std::future::pending().await,
+            }
+        };
+        let unmounted = tokio::select! {
+            biased;
+            unmounted = unmounting(&active, force) => unmounted,
+            // What is not written yet waits for the devices; it ends by itself when they are back.
+            () = suspended => {
+                self.check_running(pool_of(name), &format!("cannot unmount '{}'", active.at.display()))?;
+                unmounting(&active, force).await
+            }
+        };
+        match unmounted {
             Ok(()) => {}
-            Err(_) if mounted.is_gone() => {}
             Err(UnmountError::Busy) => {
                 return Err(ErrorBody::new(format!(
                     "cannot unmount '{}': pool or dataset is busy",
@@ -401,7 +500,6 @@ impl Daemon {
                 return Err(ErrorBody::new(format!("cannot unmount '{}': {reason}", active.at.display())));
             }
         }
-        drop(mounted);
         self.mounts.write().remove(name);
         self.forget_record(&active.at);
         tracing::info!("unmounted '{name}'");
@@ -442,8 +540,6 @@ impl Daemon {
 
     /// `zfs unmount`.
     pub async fn unmount(&self, call: &UnmountRequest) -> Answer<Outcome> {
-        let _admin = self.admin.lock().await;
-        self.notice_gone().await;
         let Some(target) = &call.target else {
             let by_hand = self.mounted_by_hand().await;
             let mut names: Vec<String> =
@@ -451,7 +547,12 @@ impl Daemon {
             names.sort_by_key(|name| std::cmp::Reverse(self.mounted(name).map(|active| active.sequence)));
             let mut problems = Vec::new();
             for name in names {
-                if let Err(error) = self.unmount_one(&name, call.force).await {
+                let Some(_lock) = self.locks.soon(pool_of(&name), PASS_OVER).await else {
+                    problems.push(format!("cannot unmount '{name}': another operation on its pool is under way"));
+                    continue;
+                };
+                self.notice_gone(pool_of(&name)).await;
+                if let Err(error) = self.unmount_one(&name, false).await {
                     problems.push(error.message);
                 }
             }
@@ -472,11 +573,13 @@ impl Daemon {
             }
             target.clone()
         };
+        let _lock = self.locks.of(pool_of(&name)).await;
+        self.notice_gone(pool_of(&name)).await;
         if self.mounted(&name).is_none() {
             return Err(ErrorBody::new(format!("cannot unmount '{name}': not currently mounted")));
         }
-        // Mounts of its descendants lie inside it and go first.
-        self.unmount_all(self.mounted_under(&name), call.force).await?;
+        // Mounts of its descendants lie inside it and go first. What is busy stays, also with `-f`.
+        self.unmount_all(self.mounted_under(&name), false).await?;
         Ok(Outcome::default())
     }
 }

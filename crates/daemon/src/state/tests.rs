@@ -1,5 +1,8 @@
 //! The daemon's operations on an engine that has no disks: what is remembered, mounted, refused and in which words.
 
+mod hanging;
+mod refusals;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,12 +13,13 @@ use platter_dsl::report::{
     DatasetReport, HistoryEntry, ImportableReport, PoolReport, Properties, Property, PropertySource, PropertyValue,
     VdevReport,
 };
-use platter_dsl::request::{Changed, CreateRequest, ImportRequest, PoolChange, Setting};
+use platter_dsl::request::{ImportRequest, Setting};
 use platter_dsl::{Pool, PoolError, Result, TxgReport};
 
 use super::*;
 use crate::api::{
-    CreateDataset, DestroyDataset, MountRequest, ScrubAction, ScrubPool, SetDatasetProperties, UnmountRequest,
+    ClosePool, CreateDataset, DestroyDataset, MountRequest, ScrubAction, ScrubPool, SetDatasetProperties,
+    UnmountRequest,
 };
 use crate::client::Client;
 use crate::mounter::{HowToMount, Mounted, UnmountError};
@@ -28,6 +32,10 @@ struct FakeDisks {
     pools: Mutex<BTreeMap<u64, (String, FakeDatasets)>>,
     /// Whether imports fail as if devices were missing.
     missing: Mutex<bool>,
+    /// Pools whose devices answer nothing.
+    hanging: Mutex<BTreeSet<String>>,
+    /// Grows when a pool is given up.
+    given_up: tokio::sync::watch::Sender<BTreeSet<u64>>,
 }
 
 type UsageOrReason = std::result::Result<Vec<crate::api::IdUsage>, String>;
@@ -87,6 +95,15 @@ impl Engine for FakeEngine {
 }
 
 impl FakePool {
+    async fn wait_for_devices(&self) -> Result<()> {
+        if self.disks.hanging.lock().contains(&self.name()) {
+            let mut given_up = self.disks.given_up.subscribe();
+            let _ = given_up.wait_for(|all| all.contains(&self.guid)).await;
+            return Err(PoolError::Unavailable("pool I/O is currently suspended".into()));
+        }
+        Ok(())
+    }
+
     fn with<T>(&self, work: impl FnOnce(&mut FakeDatasets) -> T) -> T {
         let mut pools = self.disks.pools.lock();
         work(&mut pools.get_mut(&self.guid).expect("the pool is on disk").1)
@@ -108,10 +125,23 @@ impl PoolHandle for FakePool {
         vec!["/d0".into()]
     }
     async fn export(&self) -> Result<()> {
-        Ok(())
+        self.wait_for_devices().await
     }
     async fn close(&self) -> Result<()> {
-        Ok(())
+        self.wait_for_devices().await
+    }
+    async fn hangs(&self) -> String {
+        if !self.disks.hanging.lock().contains(&self.name()) {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        "/d0".into()
+    }
+    fn abandon(&self, _reason: &str) {
+        self.disks.given_up.send_modify(|all| _ = all.insert(self.guid));
+    }
+    fn unwritten(&self) -> platter_dsl::Unwritten {
+        platter_dsl::Unwritten { synced: platter_ondisk::Txg(42), bytes: 1000 }
     }
     async fn destroy(&self) -> Result<()> {
         self.disks.pools.lock().remove(&self.guid);
@@ -195,11 +225,6 @@ impl PoolHandle for FakePool {
         Ok(())
     }
     async fn set_dataset_properties(&self, name: &str, settings: &[(String, Setting)]) -> Result<()> {
-        for (property, setting) in settings {
-            if *setting == Setting::Value("nonsense".into()) {
-                return Err(PoolError::invalid(format!("'{property}' must be one of 'on | off'")));
-            }
-        }
         self.with(|datasets| {
             let local = datasets.get_mut(name).expect("the data set is there");
             for (property, setting) in settings {
@@ -210,6 +235,24 @@ impl PoolHandle for FakePool {
             }
         });
         Ok(())
+    }
+    fn check_dataset_properties(&self, _name: &str, settings: &[(String, Setting)]) -> Result<()> {
+        match settings.iter().any(|(_, setting)| *setting == Setting::Value("nonsense".into())) {
+            true => Err(PoolError::invalid(format!("'{}' must be one of 'on | off'", settings[0].0))),
+            false => Ok(()),
+        }
+    }
+    fn check_rename(&self, _old: &str, new: &str) -> Result<()> {
+        match new.ends_with("/full") {
+            true => Err(PoolError::invalid("out of space")),
+            false => Ok(()),
+        }
+    }
+    fn check_destroy(&self, name: &str) -> Result<()> {
+        match name.ends_with("/kept") {
+            true => Err(PoolError::Unsupported("it has snapshots".into())),
+            false => Ok(()),
+        }
     }
     fn check_new_properties(&self, properties: &BTreeMap<String, String>) -> Result<()> {
         match properties.values().any(|value| value == "nonsense") {
@@ -249,6 +292,9 @@ impl Mounter for FakeMounter {
         Ok(Box::new(FakeMount { name: report.name.clone(), mounts: self.0.clone() }))
     }
 
+    fn present(&self) -> Option<BTreeSet<String>> {
+        None
+    }
     async fn usage(&self, _: &Arc<dyn PoolHandle>, _: &str, _: crate::api::Whose) -> UsageOrReason {
         Err("nothing is used".into())
     }
@@ -281,7 +327,7 @@ impl Mounted for FakeMount {
     }
     async fn reload_quotas(&mut self) {}
     async fn settle(&self) {}
-    fn is_gone(&self) -> bool {
+    fn is_gone(&self, _present: Option<&BTreeSet<String>>) -> bool {
         false
     }
 }

@@ -1,4 +1,4 @@
-//! What users, groups and projects use and may use. The daemon's lock is held throughout: a file system that is not
+//! What users, groups and projects use and may use. The pool's lock is held throughout: a file system that is not
 //! mounted is opened for the purpose, and there is one handle for that and for a mount.
 
 use super::mounts::{no_such_dataset, pool_of};
@@ -18,7 +18,7 @@ impl Daemon {
 
     /// `zfs userspace` and its kin.
     pub async fn userspace(&self, name: &str, whose: Whose) -> Answer<Userspace> {
-        let _admin = self.admin.lock().await;
+        let _lock = self.locks.of(pool_of(name)).await;
         let pool = self.file_system(name).await?;
         let usage = self.mounter.usage(&pool, name, whose).await;
         let usage = usage.map_err(|reason| ErrorBody::new(format!("cannot get used/quota for {name}: {reason}")))?;
@@ -27,8 +27,8 @@ impl Daemon {
 
     /// `zfs set userquota@…` and its kin.
     pub async fn set_id_quota(&self, call: &SetIdQuota) -> Answer<Outcome> {
-        let _admin = self.admin.lock().await;
         let name = &call.name;
+        let _lock = self.locks.of(pool_of(name)).await;
         let pool = self.file_system(name).await?;
         self.mounter
             .set_quota(&pool, call)

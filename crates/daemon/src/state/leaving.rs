@@ -1,0 +1,213 @@
+//! How pools leave: `zpool export`, `zpool destroy`, and the daemon's end.
+//!
+//! Invariants:
+//! - an ordinary export never gives up data: a pool whose devices fail meanwhile stays, suspended;
+//! - an export by force, and the daemon's end, are over within seconds whatever devices do. They first try it in order,
+//!   for as long as the devices do anything; a pool that must be given up is parted from its devices, and what is not
+//!   on them is said.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Answer, Daemon, failed, mounts};
+use crate::api::{ClosePool, ErrorBody};
+use crate::engine::PoolHandle;
+
+/// How long a pool that was given up may take to go.
+const GIVEN_UP_WAIT: Duration = Duration::from_secs(10);
+/// How long a pool is waited for that is still being opened.
+const OPENING_WAIT: Duration = Duration::from_secs(5);
+
+/// What becomes of a pool that leaves by force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// Its labels say that it is free, and it is forgotten.
+    Export,
+    /// The next daemon opens it again.
+    Close,
+}
+
+impl Daemon {
+    /// `zpool export`; tells what was given up.
+    pub async fn export_pool(&self, name: &str, call: &ClosePool) -> Answer<Vec<String>> {
+        if call.force {
+            return self.leave_by_force(name, Ending::Export, &call.command).await;
+        }
+        let _lock = self.locks.of(name).await;
+        if self.forget_unavailable(name) {
+            return Ok(Vec::new());
+        }
+        let pool = self.pool(name)?;
+        self.check_running(name, &format!("cannot export '{name}'"))?;
+        let places = self.unmount_pool(name, false).await?;
+        self.log(&pool, &call.command).await;
+        if let Err(error) = pool.export().await {
+            // Its devices failed meanwhile: it waits for them, with what is not written yet.
+            self.check_running(name, &format!("cannot export '{name}'"))?;
+            let error = failed(&format!("cannot export '{name}'"), error);
+            for problem in self.mount_automatic(name).await {
+                tracing::warn!("{problem}");
+            }
+            return Err(error);
+        }
+        self.forget(name, &places).await;
+        Ok(Vec::new())
+    }
+
+    /// `zpool destroy`.
+    pub async fn destroy_pool(&self, name: &str, call: &ClosePool) -> Answer<()> {
+        let _lock = self.locks.of(name).await;
+        let pool = self.pool(name)?;
+        self.check_running(name, &format!("cannot destroy '{name}'"))?;
+        let places = match self.unmount_pool(name, call.force).await {
+            Ok(places) => places,
+            Err(mut error) => {
+                error.message.push_str(&format!("\ncould not destroy '{name}': could not unmount datasets"));
+                return Err(error);
+            }
+        };
+        self.log(&pool, &call.command).await;
+        if let Err(error) = pool.destroy().await {
+            self.check_running(name, &format!("cannot destroy '{name}'"))?;
+            return Err(failed(&format!("cannot destroy '{name}'"), error));
+        }
+        self.forget(name, &places).await;
+        Ok(())
+    }
+
+    /// Refuses what would wait for the devices of a suspended pool.
+    pub(super) fn check_running(&self, pool: &str, what: &str) -> Answer<()> {
+        if !self.pool(pool).is_ok_and(|pool| pool.is_suspended()) {
+            return Ok(());
+        }
+        Err(ErrorBody::new(format!("{what}: pool I/O is currently suspended")).hint(format!(
+            "bring its devices back and run 'zpool clear {pool}', or give up what is not on disk yet with \
+             'zpool export -f {pool}'"
+        )))
+    }
+
+    fn forget_unavailable(&self, name: &str) -> bool {
+        let known = self.unavailable.write().remove(name).is_some();
+        if known {
+            self.remember();
+        }
+        known
+    }
+
+    async fn forget(&self, name: &str, places: &[PathBuf]) {
+        self.pools.write().remove(name);
+        self.remember();
+        mounts::remove_folders(places.to_vec()).await;
+    }
+
+    /// Unmounts everything, syncs and closes all pools, each for itself; they stay in `pools.json`. Tells what could
+    /// not be done.
+    pub async fn shut_down(&self) -> Vec<String> {
+        let names: Vec<String> = self.pools.read().keys().cloned().collect();
+        let all = names.iter().map(|name| async move {
+            let problems = match self.leave_by_force(name, Ending::Close, "").await {
+                Ok(given_up) => given_up,
+                Err(error) => vec![format!("cannot close pool '{name}': {}", error.message)],
+            };
+            match problems.is_empty() {
+                true => tracing::info!("closed pool '{name}'"),
+                false => problems.iter().for_each(|problem| tracing::error!("{problem}")),
+            }
+            self.pools.write().remove(name);
+            problems
+        });
+        futures::future::join_all(all).await.concat()
+    }
+
+    /// One attempt to leave in order.
+    async fn leave(&self, name: &str, pool: &Arc<dyn PoolHandle>, ending: Ending, command: &str) -> Answer<()> {
+        let _lock = self.locks.of(name).await;
+        if !self.pools.read().get(name).is_some_and(|entry| Arc::ptr_eq(&entry.pool, pool)) {
+            // Whoever held the lock was faster.
+            return Ok(());
+        }
+        let places = self.unmount_pool(name, true).await?;
+        self.log(pool, command).await;
+        match ending {
+            Ending::Export => {
+                pool.export().await.map_err(|error| failed(&format!("cannot export '{name}'"), error))?;
+                self.forget(name, &places).await;
+            }
+            Ending::Close => {
+                pool.close().await.map_err(|error| failed(&format!("cannot close '{name}'"), error))?;
+                self.pools.write().remove(name);
+            }
+        }
+        Ok(())
+    }
+
+    async fn leave_by_force(&self, name: &str, ending: Ending, command: &str) -> Answer<Vec<String>> {
+        let found = self.pools.read().get(name).map(|entry| entry.pool.clone());
+        let Some(pool) = found else {
+            // It may be on its way in, which its devices hold up.
+            let Some(_lock) = self.locks.soon(name, OPENING_WAIT).await else {
+                return Err(ErrorBody::new(format!("cannot export '{name}': another operation on it is under way")));
+            };
+            if self.forget_unavailable(name) {
+                return Ok(Vec::new());
+            }
+            return match self.pool(name) {
+                Ok(_) => Err(ErrorBody::new(format!("cannot export '{name}': it was opened just now; try again"))),
+                Err(error) => Err(error),
+            };
+        };
+        let mut given_up = Vec::new();
+        if pool.is_suspended() {
+            given_up.push(give_up(name, &pool, "its I/O was suspended"));
+        }
+        let mut orderly = std::pin::pin!(self.leave(name, &pool, ending, command));
+        let trouble = async {
+            tokio::select! {
+                device = pool.hangs() => format!("{device} does not answer"),
+                () = pool.suspended() => "its I/O was suspended".to_owned(),
+            }
+        };
+        let reason = tokio::select! {
+            biased;
+            done = &mut orderly => match done {
+                Err(_) if pool.is_suspended() => None,
+                done => return done.map(|()| given_up),
+            },
+            reason = trouble => Some(reason),
+        };
+        given_up.push(give_up(name, &pool, reason.as_deref().unwrap_or("its I/O was suspended")));
+        let rest = async {
+            let again = match reason {
+                None => true,
+                // What was under way fails now, mostly.
+                Some(_) => orderly.await.is_err(),
+            };
+            if again { self.leave(name, &pool, ending, command).await } else { Ok(()) }
+        };
+        let trouble = match tokio::time::timeout(GIVEN_UP_WAIT, rest).await {
+            Ok(Ok(())) => return Ok(given_up),
+            Ok(Err(error)) => error.message,
+            Err(_) => "something still waits".to_owned(),
+        };
+        tracing::error!("'{name}' was given up and does not end in order: {trouble}");
+        // They stay on record: the next daemon takes away what is left.
+        self.mounts.write().retain(|dataset, _| mounts::pool_of(dataset) != name);
+        self.pools.write().remove(name);
+        if ending == Ending::Export {
+            self.remember();
+        }
+        Ok(given_up)
+    }
+}
+
+/// Parts a pool from its devices; what is to be said about it.
+fn give_up(name: &str, pool: &Arc<dyn PoolHandle>, reason: &str) -> String {
+    let unwritten = pool.unwritten();
+    pool.abandon(&format!("the pool was given up: {reason}"));
+    let lost = match unwritten.bytes {
+        0 => "nothing that was written to files is missing".to_owned(),
+        bytes => format!("{bytes} bytes that were written since are given up, but for what fsync(2) made stable"),
+    };
+    format!("pool '{name}' was given up: {reason}\ntransaction group {} is on its devices; {lost}", unwritten.synced)
+}

@@ -1,0 +1,65 @@
+//! A pool whose devices hang, next to one that is well.
+
+use super::*;
+
+/// Longer than anything here may take, however slow the machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, what).await.expect("it waits for another pool's devices")
+}
+
+async fn two_pools() -> Bench {
+    let bench = Bench::new().with_pool().await;
+    let request = CreateRequest {
+        name: "other".into(),
+        vdevs: vec![platter_dsl::request::VdevRequest::Leaf("/d1".into())],
+        altroot: Some(bench.root()),
+        ..CreateRequest::default()
+    };
+    bench.daemon.create_pool(CreatePool { request, dry_run: false }).await.unwrap();
+    bench.disks.hanging.lock().insert("tank".into());
+    bench
+}
+
+/// An export that waited for its devices held the one lock of all administration: no other pool could be changed, and
+/// neither `export -f` nor the daemon's end came through.
+#[tokio::test]
+async fn an_export_that_waits_for_its_devices_holds_up_its_own_pool_only() {
+    let bench = two_pools().await;
+    let waiting = tokio::spawn({
+        let daemon = bench.daemon.clone();
+        async move { daemon.export_pool("tank", &close()).await }
+    });
+    while bench.places().await.contains_key("tank") {
+        tokio::task::yield_now().await;
+    }
+    soon(bench.make("other/a", &[])).await;
+    soon(bench.set("other/a", "mountpoint", Some("/moved"))).await.unwrap();
+    soon(bench.daemon.mount(&MountRequest { dataset: Some("other".into()), ..MountRequest::default() }))
+        .await
+        .expect_err("it is mounted already");
+    soon(bench.daemon.export_pool("other", &close())).await.unwrap();
+    let request = ImportRequest { pool: "other".into(), altroot: Some(bench.root()), ..ImportRequest::default() };
+    soon(bench.daemon.import_pool(ImportPool { request, mount: true })).await.unwrap();
+    assert!(!waiting.is_finished());
+
+    let forced = ClosePool { force: true, command: String::new() };
+    let said = soon(bench.daemon.export_pool("tank", &forced)).await.unwrap();
+    let expected = "pool 'tank' was given up: /d0 does not answer\ntransaction group 42 is on its devices; 1000 bytes \
+                    that were written since are given up, but for what fsync(2) made stable";
+    assert_eq!(said, [expected]);
+    soon(waiting).await.unwrap().expect_err("what waited is told");
+    assert_eq!(bench.daemon.pool_names().pools, ["other"]);
+    assert_eq!(pools_file::read(&bench.daemon.home.pools_file()).unwrap().keys().collect::<Vec<_>>(), ["other"]);
+}
+
+#[tokio::test]
+async fn the_daemon_ends_although_a_pool_hangs_and_says_what_was_given_up() {
+    let bench = two_pools().await;
+    let said = soon(bench.daemon.shut_down()).await;
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].starts_with("pool 'tank' was given up: /d0 does not answer"), "{said:?}");
+    assert!(bench.daemon.pool_names().pools.is_empty());
+    assert_eq!(pools_file::read(&bench.daemon.home.pools_file()).unwrap().len(), 2, "both come back");
+}

@@ -1,0 +1,90 @@
+//! A client's eye on the daemon that it waits for.
+//!
+//! True here: a daemon counts as ended when its process is gone or dying, whoever still holds its socket (a child, or a
+//! thread that is stuck in the kernel). One that is alive is waited for, however long it takes; a client that hears
+//! nothing says so now and then.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::time::{sleep, timeout};
+
+use crate::dead_mounts::is_dying;
+
+/// How often the process is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long a sign of life is waited for.
+const SILENCE: Duration = Duration::from_secs(5);
+/// How long until the same is said again.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// Over when the process with this number has ended or cannot do anything any more.
+pub async fn ended(pid: u32) {
+    while !is_dying(pid) && !is_gone(pid) {
+        sleep(LOOK).await;
+    }
+}
+
+fn is_gone(pid: u32) -> bool {
+    match std::fs::read_to_string(format!("/proc/{pid}/status")) {
+        Ok(status) => state(&status) == Some('Z'),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound && std::path::Path::new("/proc/self").exists(),
+    }
+}
+
+/// The letter of a process's state, from the text of `/proc/PID/status`.
+fn state(status: &str) -> Option<char> {
+    status.lines().find_map(|line| line.strip_prefix("State:"))?.trim().chars().next()
+}
+
+/// Says on stderr, now and then, that the daemon does not answer. Never over.
+pub async fn remark_on_silence(socket: PathBuf, pid: u32) {
+    loop {
+        sleep(SILENCE).await;
+        if timeout(SILENCE, is_answering(&socket)).await == Ok(true) {
+            continue;
+        }
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        match state(&status) {
+            Some('T' | 't') => {
+                eprintln!("platter: the daemon (pid {pid}) is stopped; 'kill -CONT {pid}' lets it go on");
+            }
+            _ => eprintln!("platter: the daemon (pid {pid}) does not answer; still waiting for it"),
+        }
+        sleep(AGAIN).await;
+    }
+}
+
+/// Whether the daemon answers the smallest of questions.
+async fn is_answering(socket: &Path) -> bool {
+    let Ok(mut stream) = UnixStream::connect(socket).await else { return false };
+    let question = b"GET /v1/daemon HTTP/1.1\r\nhost: platter\r\nconnection: close\r\n\r\n";
+    let mut answer = [0; 8];
+    stream.write_all(question).await.is_ok() && stream.read(&mut answer).await.is_ok_and(|length| length > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client waited for ever for a daemon that had died.
+    #[tokio::test]
+    async fn a_process_that_ended_is_noticed_and_a_living_one_is_not_taken_for_it() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = child.id();
+        assert!(timeout(LOOK * 3, ended(pid)).await.is_err());
+        child.kill().unwrap();
+        // Also before anybody has waited for it.
+        timeout(Duration::from_secs(60), ended(pid)).await.unwrap();
+        child.wait().unwrap();
+        timeout(Duration::from_secs(60), ended(pid)).await.unwrap();
+    }
+
+    #[test]
+    fn the_state_of_a_process_is_read() {
+        assert_eq!(state("Name:\tplatter\nState:\tT (stopped)\n"), Some('T'));
+        assert_eq!(state(""), None);
+    }
+}

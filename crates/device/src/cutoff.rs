@@ -1,0 +1,309 @@
+//! A way to part from devices at once, whatever they do.
+//!
+//! Invariants:
+//! - once it is down nothing is begun on a device behind the cutoff, and whoever waits for a transfer there is told;
+//! - what the kernel has already taken cannot be called back: such a transfer keeps its file, and with it the device's
+//!   lock, until it is over. So nobody opens the device for writing before the last late write has landed;
+//! - a transfer is counted from before it begins until its waiter is told or gone.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use platter_buffer::Buf;
+use tokio::sync::Notify;
+
+use crate::error::{DeviceError, Result};
+use crate::file::OpenOptions;
+use crate::gpt::GptIds;
+use crate::slot::ReadSlot;
+use crate::source::{DeviceSource, PathKind};
+use crate::{BlockDevice, Geometry, Presence};
+
+/// How often devices are looked at while somebody wants to know whether one hangs.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// What is going on with one device.
+#[derive(Debug, Default)]
+struct Traffic {
+    under_way: AtomicU64,
+    /// Transfers that came to an end, well or not.
+    ended: AtomicU64,
+}
+
+/// Between a pool and its devices. See the module text.
+#[derive(Debug, Default)]
+pub struct Cutoff {
+    /// Why, once it is down.
+    down: OnceLock<String>,
+    fell: Notify,
+    devices: Mutex<Vec<(String, Weak<Traffic>)>>,
+}
+
+impl Cutoff {
+    /// Devices as `inner` opens them, behind this cutoff.
+    pub fn around(self: &Arc<Self>, inner: Arc<dyn DeviceSource>) -> Arc<dyn DeviceSource> {
+        Arc::new(CutoffSource { inner, cutoff: self.clone() })
+    }
+
+    /// Parts from the devices, for good.
+    pub fn fall(&self, reason: &str) {
+        let _ = self.down.set(reason.to_owned());
+        self.fell.notify_waiters();
+    }
+
+    /// Whether it is down.
+    pub fn is_down(&self) -> bool {
+        self.down.get().is_some()
+    }
+
+    /// Waits until it is down.
+    pub async fn fallen(&self) {
+        let mut fell = std::pin::pin!(self.fell.notified());
+        fell.as_mut().enable();
+        if !self.is_down() {
+            fell.await;
+        }
+    }
+
+    /// Waits until some device has had transfers under way for `limit` and ended none; tells its name.
+    pub async fn hangs(&self, limit: Duration) -> String {
+        // How many each has ended, and for how long it has been that many, by the traffic's place in memory.
+        let mut seen: BTreeMap<usize, (u64, Duration)> = BTreeMap::new();
+        loop {
+            let devices: Vec<_> = self
+                .devices
+                .lock()
+                .iter()
+                .filter_map(|(name, traffic)| Some((name.clone(), traffic.upgrade()?)))
+                .collect();
+            for (name, traffic) in devices {
+                let ended = traffic.ended.load(Ordering::Relaxed);
+                let waits = traffic.under_way.load(Ordering::Relaxed) > 0;
+                let (before, idle) = seen.entry(Arc::as_ptr(&traffic) as usize).or_insert((ended, Duration::ZERO));
+                *idle = if waits && *before == ended { *idle + LOOK } else { Duration::ZERO };
+                *before = ended;
+                if *idle > limit {
+                    return name;
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn guard(self: &Arc<Self>, inner: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
+        let traffic = Arc::new(Traffic::default());
+        let mut devices = self.devices.lock();
+        devices.retain(|(_, traffic)| traffic.strong_count() > 0);
+        devices.push((inner.name(), Arc::downgrade(&traffic)));
+        drop(devices);
+        Arc::new(CutoffDevice { inner, traffic, cutoff: self.clone() })
+    }
+}
+
+#[derive(Debug)]
+struct CutoffSource {
+    inner: Arc<dyn DeviceSource>,
+    cutoff: Arc<Cutoff>,
+}
+
+#[async_trait]
+impl DeviceSource for CutoffSource {
+    fn kind(&self, path: &Path) -> PathKind {
+        self.inner.kind(path)
+    }
+
+    fn list(&self, folder: &Path, limit: usize) -> Vec<PathBuf> {
+        self.inner.list(folder, limit)
+    }
+
+    async fn survey(&self, folder: &Path, limit: usize) -> Vec<(PathBuf, PathKind)> {
+        self.inner.survey(folder, limit).await
+    }
+
+    fn canonical(&self, path: &Path) -> Option<PathBuf> {
+        self.inner.canonical(path)
+    }
+
+    fn is_whole_disk(&self, path: &Path) -> bool {
+        self.inner.is_whole_disk(path)
+    }
+
+    async fn open_path(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn BlockDevice>> {
+        self.inner.open_path(path, options).await.map(|device| self.cutoff.guard(device))
+    }
+
+    async fn open_vdev(&self, path: &Path, whole_disk: bool, options: OpenOptions) -> Result<Arc<dyn BlockDevice>> {
+        self.inner.open_vdev(path, whole_disk, options).await.map(|device| self.cutoff.guard(device))
+    }
+
+    async fn label_whole_disk(&self, path: &Path, ids: &GptIds, options: OpenOptions) -> Result<Arc<dyn BlockDevice>> {
+        self.inner.label_whole_disk(path, ids, options).await.map(|device| self.cutoff.guard(device))
+    }
+}
+
+#[derive(Debug)]
+struct CutoffDevice {
+    inner: Arc<dyn BlockDevice>,
+    traffic: Arc<Traffic>,
+    cutoff: Arc<Cutoff>,
+}
+
+/// One transfer on its way.
+struct Passage<'a>(&'a Traffic);
+
+impl Drop for Passage<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl CutoffDevice {
+    fn cut_off(&self) -> DeviceError {
+        let reason = self.cutoff.down.get().cloned().unwrap_or_default();
+        DeviceError::Gone { device: self.inner.name(), reason }
+    }
+
+    /// Carries a transfer out, unless it is down or falls meanwhile.
+    async fn pass<T>(&self, transfer: impl Future<Output = T> + Send) -> Option<T> {
+        if self.cutoff.is_down() {
+            return None;
+        }
+        self.traffic.under_way.fetch_add(1, Ordering::Relaxed);
+        let passage = Passage(&self.traffic);
+        let outcome = tokio::select! {
+            biased;
+            outcome = transfer => Some(outcome),
+            () = self.cutoff.fallen() => None,
+        };
+        self.traffic.ended.fetch_add(1, Ordering::Relaxed);
+        drop(passage);
+        outcome
+    }
+}
+
+#[async_trait]
+impl BlockDevice for CutoffDevice {
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn path(&self) -> Option<&Path> {
+        self.inner.path()
+    }
+
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn is_writable(&self) -> bool {
+        self.inner.is_writable()
+    }
+
+    async fn read_into(&self, offset: u64, slots: Vec<ReadSlot>) -> (Vec<ReadSlot>, Result<()>) {
+        match self.pass(self.inner.read_into(offset, slots)).await {
+            Some(outcome) => outcome,
+            // The transfer may still fill them: they stay with it.
+            None => (Vec::new(), Err(self.cut_off())),
+        }
+    }
+
+    async fn write(&self, offset: u64, data: Vec<Buf>) -> Result<()> {
+        self.pass(self.inner.write(offset, data)).await.unwrap_or_else(|| Err(self.cut_off()))
+    }
+
+    async fn flush(&self) -> Result<()> {
+        self.pass(self.inner.flush()).await.unwrap_or_else(|| Err(self.cut_off()))
+    }
+
+    fn presence(&self) -> Presence {
+        self.inner.presence()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemDevice;
+
+    /// Ends no write until it is let.
+    #[derive(Debug)]
+    struct Hanging {
+        inner: MemDevice,
+        let_go: Notify,
+        written: AtomicU64,
+    }
+
+    #[async_trait]
+    impl BlockDevice for Hanging {
+        fn name(&self) -> String {
+            "hanging".into()
+        }
+        fn size(&self) -> u64 {
+            self.inner.size()
+        }
+        fn geometry(&self) -> Geometry {
+            self.inner.geometry()
+        }
+        fn is_writable(&self) -> bool {
+            true
+        }
+        async fn read_into(&self, offset: u64, slots: Vec<ReadSlot>) -> (Vec<ReadSlot>, Result<()>) {
+            self.inner.read_into(offset, slots).await
+        }
+        async fn write(&self, offset: u64, data: Vec<Buf>) -> Result<()> {
+            self.let_go.notified().await;
+            self.written.fetch_add(1, Ordering::Relaxed);
+            self.inner.write(offset, data).await
+        }
+        async fn flush(&self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_device_that_hangs_is_noticed_and_parted_from() {
+        let (inner, let_go, written) = (MemDevice::new("m", 1 << 20), Notify::new(), AtomicU64::new(0));
+        let hanging = Arc::new(Hanging { inner, let_go, written });
+        let cutoff = Arc::new(Cutoff::default());
+        let device = cutoff.guard(hanging.clone());
+        let write = |offset| {
+            let device = device.clone();
+            tokio::spawn(async move { device.write(offset, vec![Buf::zeroed(512)]).await })
+        };
+        let limit = Duration::from_secs(5);
+        assert!(tokio::time::timeout(limit * 10, cutoff.hangs(limit)).await.is_err(), "nothing is under way");
+        let slow = write(0);
+        // One that is slow ends something now and then.
+        let pushed = tokio::time::timeout(limit * 10, async {
+            loop {
+                tokio::time::sleep(limit / 2).await;
+                write(512);
+                hanging.let_go.notify_one();
+            }
+        });
+        tokio::select! {
+            _ = pushed => {}
+            name = cutoff.hangs(limit) => panic!("{name} is slow, but goes on"),
+        }
+        assert_eq!(cutoff.hangs(limit).await, "hanging");
+        let landed = hanging.written.load(Ordering::Relaxed);
+        cutoff.fall("given up");
+        let waiting = write(1024);
+        let refused = waiting.await.expect("a task").expect_err("cut off").to_string();
+        assert!(refused.contains("given up"), "{refused}");
+        let _ = slow.await.expect("whoever waited is told");
+        assert!(device.read(0, 512).await.is_err() && device.flush().await.is_err());
+        (0..10).for_each(|_| hanging.let_go.notify_one());
+        tokio::task::yield_now().await;
+        assert_eq!(hanging.written.load(Ordering::Relaxed), landed, "no write came late");
+    }
+}

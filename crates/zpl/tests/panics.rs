@@ -1,0 +1,87 @@
+//! A panic in a long-lived task stops its pool, which says so, and nobody waits for ever.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use platter_dmu::{Objset, Tx};
+use platter_dsl::report::Detail;
+use platter_dsl::request::{CreateRequest, VdevRequest};
+use platter_dsl::{Environment, FilesystemMaker, FilesystemOptions, Pool, SystemDevices};
+
+#[derive(Debug)]
+struct Clock;
+
+impl platter_dsl::WallClock for Clock {
+    fn now(&self) -> (u64, u32) {
+        (1_700_000_000, 0)
+    }
+}
+
+/// Makes the pool's own file system, an empty object set, and has a bug with every other.
+struct Maker(std::sync::atomic::AtomicBool);
+
+impl FilesystemMaker for Maker {
+    fn make<'a>(
+        &'a self,
+        _: &'a Arc<Objset>,
+        _: &'a Tx,
+        _: &'a FilesystemOptions,
+    ) -> BoxFuture<'a, platter_zio::Result<()>> {
+        assert!(!self.0.swap(true, std::sync::atomic::Ordering::SeqCst), "a bug of the maker's");
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// Nobody watched the sync loop: after a panic in it the pool was shown as ONLINE and everything hung, for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_in_the_sync_loop_stops_the_pool_with_its_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("d0");
+    std::fs::File::create(&disk).unwrap().set_len(128 << 20).unwrap();
+    let environment = Environment {
+        clock: Arc::new(Clock),
+        maker: Arc::new(Maker(false.into())),
+        random: Environment::seeded([3; 32]),
+        hostname: "test".into(),
+        hostid: 0x1234,
+        cpu: platter_zio::Cpu::FREE,
+        cache_bytes: 64 << 20,
+        dirty_bytes_max: 64 << 20,
+        devices: Arc::new(SystemDevices::default()),
+        multihost_interval_ms: 1000,
+        events: Arc::default(),
+        memory: Arc::default(),
+        txg_timeout_seconds: 1,
+    };
+    let events = environment.events.clone();
+    let request =
+        CreateRequest { name: "tank".into(), vdevs: vec![VdevRequest::Leaf(disk)], ..CreateRequest::default() };
+    let pool = Pool::create(environment, request).await.unwrap();
+    let waiting = tokio::spawn({
+        let pool = pool.clone();
+        async move { while pool.sync().await.is_ok() {} }
+    });
+    pool.create_dataset("tank/a", &BTreeMap::new()).await.expect_err("its task panicked");
+    let soon = Duration::from_secs(60);
+    tokio::time::timeout(soon, waiting).await.expect("whoever waits is told").unwrap();
+    let refused = tokio::time::timeout(soon, pool.sync()).await.expect("nothing hangs").unwrap_err();
+    assert!(refused.to_string().contains("suspended"), "{refused}");
+    let report = pool.report(Detail::default()).await.unwrap();
+    assert_eq!(report.state, "SUSPENDED");
+    assert!(report.status.unwrap().contains("an error of the program itself"));
+    let told = tokio::time::timeout(soon, async {
+        loop {
+            let failure = events.after(0).into_iter().find(|event| event.class == "ereport.fs.zfs.io_failure");
+            match failure {
+                Some(event) => return event,
+                None => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    });
+    let told = told.await.expect("an event");
+    let fields = format!("{:?}", told.fields);
+    assert!(fields.contains("the sync loop panicked: a bug of the maker's"), "{fields}");
+    let _ = tokio::time::timeout(soon, pool.export()).await.expect("it can be closed");
+}
