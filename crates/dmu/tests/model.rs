@@ -114,6 +114,11 @@ async fn check_holes(dnode: &platter_dmu::Dnode, offset: u64, expected: &Object)
         assert_ne!(dnode.seek(hole, false).await.unwrap(), Some(hole));
     }
     for before in (offset..hole).step_by(size as usize) {
+        // Zeros are data while they are in memory, and a hole once the sync beside us has written them.
+        let length = (size - before % size) as usize;
+        if expected.range(before, length).iter().all(|&byte| byte == 0) {
+            continue;
+        }
         assert_eq!(dnode.seek(before, false).await.unwrap(), Some(before), "no data at {before}, before the hole");
     }
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use platter_itest::{Lab, binary};
 
-fn signal(lab: &Lab, name: &str) {
-    for pid in lab.daemon_pids() {
+fn signal(lab: &Lab, daemon: &[i32], name: &str) {
+    for pid in daemon {
         lab.run("kill", [name, &pid.to_string()]).ok();
     }
 }
@@ -34,14 +34,16 @@ fn a_client_says_that_its_daemon_is_stopped_and_notices_that_it_died() {
     // A client waited for ever for a daemon that died meanwhile, and without a word for one that was stopped.
     let Some(lab) = Lab::open() else { return };
     lab.zpool("list").ok();
+    // Looked up while no client runs: a client has the daemon's home in its environment, too.
+    let daemon = lab.daemon_pids();
     for (end, ends_well) in [("-CONT", true), ("-KILL", false)] {
-        signal(&lab, "-STOP");
+        signal(&lab, &daemon, "-STOP");
         let (mut client, said) = ask(&lab);
         wait_for("it says nothing", || {
             fs::read_to_string(&said).is_ok_and(|said| said.contains("is stopped; 'kill -CONT"))
         });
         assert!(client.try_wait().expect("a child").is_none(), "it waits");
-        signal(&lab, end);
+        signal(&lab, &daemon, end);
         wait_for("it still waits", || client.try_wait().expect("a child").is_some());
         let code = client.wait().expect("a child");
         let said = fs::read_to_string(&said).expect("a file");
