@@ -1,12 +1,18 @@
-//! A way to part from devices at once, whatever they do.
+//! What stands between a pool and its devices: a way to part from them at once, whatever they do, and the lease that
+//! says until when they may be written.
 //!
 //! Invariants:
+//! - every device that a pool has open was opened through its cutoff, so that no block, label, uberblock or log record
+//!   goes past it;
+//! - a write that finds the lease ended waits for its [`Renewal`], or fails when there is none: a daemon or a device
+//!   that stood still meanwhile writes nothing, whatever it believed before;
 //! - once it is down nothing is begun on a device behind the cutoff, and whoever waits for a transfer there is told;
 //! - what the kernel has already taken cannot be called back: such a transfer keeps its file, and with it the device's
 //!   lock, until it is over. So nobody opens the device for writing before the last late write has landed;
 //! - a transfer is counted from before it begins until its waiter is told or gone.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -20,6 +26,7 @@ use tokio::sync::Notify;
 use crate::error::{DeviceError, Result};
 use crate::file::OpenOptions;
 use crate::gpt::GptIds;
+use crate::lease::Lease;
 use crate::slot::ReadSlot;
 use crate::source::{DeviceSource, PathKind};
 use crate::{BlockDevice, Geometry, Presence};
@@ -35,6 +42,13 @@ struct Traffic {
     ended: AtomicU64,
 }
 
+/// Whoever a write waits for that came after the lease had ended.
+#[async_trait]
+pub trait Renewal: Send + Sync + Debug {
+    /// Waits until the lease holds again; the error says why it never will.
+    async fn renewed(&self, lease: &Lease) -> std::result::Result<(), String>;
+}
+
 /// Between a pool and its devices. See the module text.
 #[derive(Debug, Default)]
 pub struct Cutoff {
@@ -42,12 +56,24 @@ pub struct Cutoff {
     down: OnceLock<String>,
     fell: Notify,
     devices: Mutex<Vec<(String, Weak<Traffic>)>>,
+    lease: Arc<Lease>,
+    renewal: OnceLock<Arc<dyn Renewal>>,
 }
 
 impl Cutoff {
     /// Devices as `inner` opens them, behind this cutoff.
     pub fn around(self: &Arc<Self>, inner: Arc<dyn DeviceSource>) -> Arc<dyn DeviceSource> {
         Arc::new(CutoffSource { inner, cutoff: self.clone() })
+    }
+
+    /// Until when the devices may be written.
+    pub fn lease(&self) -> &Arc<Lease> {
+        &self.lease
+    }
+
+    /// What writes wait for from now on that come too late; before, they fail.
+    pub fn wait_for(&self, renewal: Arc<dyn Renewal>) {
+        let _ = self.renewal.set(renewal);
     }
 
     /// Parts from the devices, for good.
@@ -95,7 +121,9 @@ impl Cutoff {
         }
     }
 
-    fn guard(self: &Arc<Self>, inner: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
+    /// `inner` behind this cutoff.
+    pub fn guard(self: &Arc<Self>, inner: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
+        inner.obey(&self.lease);
         let traffic = Arc::new(Traffic::default());
         let mut devices = self.devices.lock();
         devices.retain(|(_, traffic)| traffic.strong_count() > 0);
@@ -168,6 +196,16 @@ impl CutoffDevice {
         DeviceError::Gone { device: self.inner.name(), reason }
     }
 
+    /// Waits until the device may be written.
+    async fn pass_lease(&self) -> Result<()> {
+        while !self.cutoff.lease.holds() {
+            let Some(renewal) = self.cutoff.renewal.get() else { return Err(DeviceError::TooLate(self.name())) };
+            let renewed = renewal.renewed(&self.cutoff.lease).await;
+            renewed.map_err(|reason| DeviceError::Gone { device: self.name(), reason })?;
+        }
+        Ok(())
+    }
+
     /// Carries a transfer out, unless it is down or falls meanwhile.
     async fn pass<T>(&self, transfer: impl Future<Output = T> + Send) -> Option<T> {
         if self.cutoff.is_down() {
@@ -217,11 +255,27 @@ impl BlockDevice for CutoffDevice {
     }
 
     async fn write(&self, offset: u64, data: Vec<Buf>) -> Result<()> {
-        self.pass(self.inner.write(offset, data)).await.unwrap_or_else(|| Err(self.cut_off()))
+        let lease = &self.cutoff.lease;
+        if !lease.is_timed() {
+            return self.pass(self.inner.write(offset, data)).await.unwrap_or_else(|| Err(self.cut_off()));
+        }
+        loop {
+            self.pass_lease().await?;
+            match self.pass(self.inner.write(offset, data.clone())).await {
+                // It ended on the way. Once it is renewed the pool is still as this host left it, and the write right.
+                Some(Err(DeviceError::TooLate(_))) => {}
+                Some(outcome) => return outcome,
+                None => return Err(self.cut_off()),
+            }
+        }
     }
 
     async fn flush(&self) -> Result<()> {
         self.pass(self.inner.flush()).await.unwrap_or_else(|| Err(self.cut_off()))
+    }
+
+    fn obey(&self, lease: &Arc<Lease>) {
+        self.inner.obey(lease);
     }
 
     fn presence(&self) -> Presence {
@@ -267,6 +321,62 @@ mod tests {
         async fn flush(&self) -> Result<()> {
             Ok(())
         }
+    }
+
+    /// Renews, and counts.
+    #[derive(Debug, Default)]
+    struct Renewing(AtomicU64);
+
+    #[async_trait]
+    impl Renewal for Renewing {
+        async fn renewed(&self, lease: &Lease) -> std::result::Result<(), String> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            lease.renew(tokio::time::Instant::now(), Duration::from_secs(1));
+            Ok(())
+        }
+    }
+
+    /// Lets the lease end while the first write is on its way.
+    #[derive(Debug)]
+    struct Queued(MemDevice, AtomicU64);
+
+    #[async_trait]
+    impl BlockDevice for Queued {
+        fn name(&self) -> String {
+            "queued".into()
+        }
+        fn size(&self) -> u64 {
+            self.0.size()
+        }
+        fn geometry(&self) -> Geometry {
+            self.0.geometry()
+        }
+        fn is_writable(&self) -> bool {
+            true
+        }
+        async fn read_into(&self, offset: u64, slots: Vec<ReadSlot>) -> (Vec<ReadSlot>, Result<()>) {
+            self.0.read_into(offset, slots).await
+        }
+        async fn write(&self, offset: u64, data: Vec<Buf>) -> Result<()> {
+            if self.1.fetch_add(1, Ordering::Relaxed) == 0 {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                return Err(DeviceError::TooLate(self.name()));
+            }
+            self.0.write(offset, data).await
+        }
+        async fn flush(&self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_whose_lease_ends_on_its_way_comes_again_once_it_is_renewed() {
+        let (cutoff, renewing) = (Arc::new(Cutoff::default()), Arc::new(Renewing::default()));
+        let device = cutoff.guard(Arc::new(Queued(MemDevice::new("m", 1 << 20), AtomicU64::new(0))));
+        cutoff.wait_for(renewing.clone());
+        cutoff.lease().renew(tokio::time::Instant::now(), Duration::from_secs(1));
+        device.write(0, vec![Buf::copy_from(&[7; 512])]).await.expect("renewed");
+        assert_eq!((renewing.0.load(Ordering::Relaxed), device.read(0, 512).await.expect("read")[0]), (1, 7));
     }
 
     #[tokio::test(start_paused = true)]

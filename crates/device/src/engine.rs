@@ -12,6 +12,7 @@ use platter_buffer::Buf;
 use tokio::sync::oneshot;
 
 use crate::file::EngineKind;
+use crate::lease::{Lease, TooLate};
 use crate::local;
 use crate::pool::Pool;
 use crate::ring::Ring;
@@ -80,7 +81,32 @@ pub(crate) struct Op {
     pub file: Arc<File>,
     pub offset: u64,
     pub work: Work,
+    /// Looked at when it is handed to the kernel.
+    pub lease: Option<Arc<Lease>>,
     pub reply: oneshot::Sender<(Work, io::Result<()>)>,
+}
+
+impl Op {
+    /// Ends it with `result`, once its file has been let go.
+    pub fn finish(self, result: io::Result<()>) {
+        let Self { file, work, reply, .. } = self;
+        drop(file);
+        // Nobody waits any more when the future was dropped; the memory is freed here then.
+        let _ = reply.send((work, result));
+    }
+
+    /// The operation, if it is still to be handed to the kernel: whoever parted from a device while it waited for its
+    /// turn wants it no more, and a lease may have ended.
+    pub fn still_wanted(self) -> Option<Self> {
+        if self.reply.is_closed() {
+            return None;
+        }
+        if self.lease.as_ref().is_some_and(|lease| !lease.holds()) {
+            self.finish(Err(io::Error::other(TooLate)));
+            return None;
+        }
+        Some(self)
+    }
 }
 
 /// Who carries out a device's transfers.
@@ -114,9 +140,15 @@ impl Engine {
 
     /// Carries a transfer out; gives its memory back with the result. A read that meets the end of the file fails with
     /// `UnexpectedEof`.
-    pub async fn run(&self, file: &Arc<File>, offset: u64, work: Work) -> (Work, io::Result<()>) {
+    pub async fn run(
+        &self,
+        file: &Arc<File>,
+        offset: u64,
+        work: Work,
+        lease: Option<Arc<Lease>>,
+    ) -> (Work, io::Result<()>) {
         let (reply, answer) = oneshot::channel();
-        let op = Op { file: file.clone(), offset, work, reply };
+        let op = Op { file: file.clone(), offset, work, lease, reply };
         match self {
             Self::Ring(ring) => {
                 if let Err(op) = local::submit(op) {

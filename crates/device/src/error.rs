@@ -88,6 +88,9 @@ pub enum DeviceError {
         /// How that was noticed.
         reason: String,
     },
+    /// The lease on the device ended before all of a write was handed to it.
+    #[error("'{0}' may not be written any more")]
+    TooLate(String),
     /// A write to a device that was opened for reading only.
     #[error("'{0}' was opened read-only")]
     ReadOnly(String),

@@ -13,7 +13,7 @@ use platter_buffer::{Buf, BufMut};
 
 use crate::error::{DeviceError, Operation, Result};
 use crate::slot::ReadSlot;
-use crate::{BlockDevice, Geometry, Presence};
+use crate::{BlockDevice, Geometry, Lease, Presence};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,6 +223,10 @@ impl BlockDevice for FaultDevice {
             return Err(self.eio(Operation::Flush, 0, 0));
         }
         self.inner.flush().await
+    }
+
+    fn obey(&self, lease: &Arc<Lease>) {
+        self.inner.obey(lease);
     }
 
     fn presence(&self) -> Presence {

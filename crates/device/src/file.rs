@@ -15,8 +15,8 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -28,6 +28,7 @@ use rustix::io::Errno;
 use crate::busy;
 use crate::engine::{Engine, Work};
 use crate::error::{DeviceError, Operation, Result};
+use crate::lease::{Lease, TooLate};
 use crate::pool::Pool;
 use crate::slot::ReadSlot;
 use crate::{BlockDevice, Geometry, Presence, check_range};
@@ -92,6 +93,7 @@ pub struct FileDevice {
     /// Set when the kernel refused a direct transfer that the rules allow; from then on all go the buffered way.
     direct_refused: AtomicBool,
     engine: Engine,
+    lease: OnceLock<Arc<Lease>>,
     /// Whether the device was still there when a thread of its own looked, and whether one is looking.
     looked: Arc<Mutex<(Presence, bool)>>,
 }
@@ -151,6 +153,7 @@ impl FileDevice {
             direct,
             direct_refused: AtomicBool::new(false),
             engine: Engine::get(options.engine, is_local),
+            lease: OnceLock::new(),
             looked: Arc::new(Mutex::new((Presence::Present, false))),
         })
     }
@@ -179,6 +182,7 @@ impl FileDevice {
                 let size = size_of(self.buffered(), self.is_block).unwrap_or(0);
                 DeviceError::Truncated { device: self.name(), operation, offset, length, size }
             }
+            _ if source.get_ref().is_some_and(|inner| inner.is::<TooLate>()) => DeviceError::TooLate(self.name()),
             (_, Some(Errno::NODEV | Errno::NXIO)) => {
                 DeviceError::Gone { device: self.name(), reason: source.to_string() }
             }
@@ -195,13 +199,17 @@ impl FileDevice {
 
     /// Runs a transfer directly, and once more buffered when the kernel turns out to refuse that.
     async fn run(&self, direct: Option<&Arc<File>>, offset: u64, work: Work) -> (Work, io::Result<()>) {
-        let Some(file) = direct else { return self.engine.run(self.buffered(), offset, work).await };
-        match self.engine.run(file, offset, work).await {
+        let lease = match work {
+            Work::Write(_) => self.lease.get().filter(|lease| lease.is_timed()).cloned(),
+            Work::Read(_) | Work::Flush => None,
+        };
+        let Some(file) = direct else { return self.engine.run(self.buffered(), offset, work, lease).await };
+        match self.engine.run(file, offset, work, lease.clone()).await {
             (work, Err(error)) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
                 if !self.direct_refused.swap(true, Ordering::Relaxed) {
                     tracing::warn!("'{}' refuses direct I/O; using the page cache", self.path.display());
                 }
-                self.engine.run(self.buffered(), offset, work).await
+                self.engine.run(self.buffered(), offset, work, lease).await
             }
             done => done,
         }
@@ -333,8 +341,13 @@ impl BlockDevice for FileDevice {
     }
 
     async fn flush(&self) -> Result<()> {
-        let (_, result) = self.engine.run(self.buffered(), 0, Work::Flush).await;
+        let (_, result) = self.engine.run(self.buffered(), 0, Work::Flush, None).await;
         result.map_err(|error| self.failure(Operation::Flush, 0, 0, error))
+    }
+
+    fn obey(&self, lease: &Arc<Lease>) {
+        let is_first = self.lease.set(lease.clone()).is_ok();
+        debug_assert!(is_first, "a device is opened for one pool");
     }
 
     fn presence(&self) -> Presence {

@@ -66,10 +66,9 @@ impl Flights {
     pub fn next(&mut self) -> Option<squeue::Entry> {
         let &index = self.free.last()?;
         let mut flight = loop {
-            // Whoever parted from a device while a transfer waited for its turn wants it no more.
-            let flight = self.ready.pop_front()?;
-            if !flight.op.reply.is_closed() {
-                break flight;
+            let Flight { op, done, length, segments } = self.ready.pop_front()?;
+            if let Some(op) = op.still_wanted() {
+                break Flight { op, done, length, segments };
             }
         };
         self.free.pop();
@@ -101,19 +100,19 @@ impl Flights {
             if error == Errno::INTR || error == Errno::AGAIN {
                 self.ready.push_back(flight);
             } else {
-                finish(flight.op, Err(error.into()));
+                flight.op.finish(Err(error.into()));
             }
             return;
         }
         flight.done += result as usize;
         if flight.done >= flight.length {
-            finish(flight.op, Ok(()));
+            flight.op.finish(Ok(()));
         } else if result == 0 {
             let kind = match flight.op.work {
                 Work::Read(_) => io::ErrorKind::UnexpectedEof,
                 _ => io::ErrorKind::WriteZero,
             };
-            finish(flight.op, Err(kind.into()));
+            flight.op.finish(Err(kind.into()));
         } else {
             self.ready.push_back(flight);
         }
@@ -142,11 +141,4 @@ fn prepare(flight: &mut Flight) -> squeue::Entry {
         (Work::Write(_), [one]) => opcode::Write::new(fd, one.base, one.length as u32).offset(position).build(),
         (Work::Write(_), many) => opcode::Writev::new(fd, many.as_ptr().cast(), count).offset(position).build(),
     }
-}
-
-fn finish(op: Op, result: io::Result<()>) {
-    let Op { file, work, reply, .. } = op;
-    drop(file);
-    // Nobody waits any more when the future was dropped; the memory is freed here then.
-    let _ = reply.send((work, result));
 }

@@ -16,6 +16,7 @@ pub mod fault;
 pub mod file;
 mod flights;
 pub mod gpt;
+pub mod lease;
 mod local;
 pub mod memory;
 mod pool;
@@ -29,16 +30,18 @@ mod zeros;
 
 use std::fmt::Debug;
 use std::path::Path;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use platter_buffer::{Buf, BufMut};
 
-pub use cutoff::Cutoff;
+pub use cutoff::{Cutoff, Renewal};
 pub use disk::{label_whole_disk, open_path, open_vdev};
 pub use error::{DeviceError, Operation, Result};
 pub use fault::{Fault, FaultDevice, FaultKind};
 pub use file::{EngineKind, FileDevice, OpenOptions};
 pub use flights::allow_workers;
+pub use lease::Lease;
 pub use local::LocalTransfers;
 pub use memory::MemDevice;
 pub use slot::{Assembly, ReadSlot};
@@ -128,6 +131,10 @@ pub trait BlockDevice: Send + Sync + Debug {
     /// # Errors
     /// [`DeviceError::Io`] or [`DeviceError::Gone`]; the writes may then be lost.
     async fn flush(&self) -> Result<()>;
+
+    /// From now on a write is not handed to the kernel once `lease` has ended: it fails with [`DeviceError::TooLate`]. A
+    /// device that hands writes on at once need not look: whoever calls it does.
+    fn obey(&self, _lease: &Arc<Lease>) {}
 
     /// A cheap look whether the device is still there. Does not block on I/O to the device itself.
     fn presence(&self) -> Presence {

@@ -79,13 +79,16 @@ impl Drop for LocalTransfers {
 mod tests {
     use std::future::Future;
     use std::pin::pin;
+    use std::sync::Arc;
     use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
 
     use io_uring::IoUring;
     use platter_buffer::Buf;
+    use tokio::time::Instant;
 
     use super::*;
-    use crate::{BlockDevice, FileDevice, OpenOptions};
+    use crate::{BlockDevice, DeviceError, FileDevice, Lease, OpenOptions};
 
     const LENGTH: usize = 256 << 10;
 
@@ -138,6 +141,33 @@ mod tests {
             assert_eq!(&read.expect("read")[..], &bytes[from..from + 4096]);
         }
         assert!(carry(&mut transfers, &mut ring, device.read(0, 4096)).is_ok() && transfers.is_empty());
+    }
+
+    /// A write had passed the look at the time, waited for its ring while the process stood still, and was then handed
+    /// to the kernel, though another host had the pool by then.
+    #[test]
+    fn what_waits_for_its_ring_for_longer_than_its_lease_is_not_handed_in() {
+        let Ok(mut ring) = IoUring::new(LocalTransfers::MOST as u32) else {
+            eprintln!("the kernel has no io_uring here");
+            return;
+        };
+        let (file, device) = device();
+        let (lease, limit) = (Arc::new(Lease::default()), Duration::from_millis(50));
+        device.obey(&lease);
+        let mut transfers = LocalTransfers::adopt();
+        // In time, the process stands still only afterwards.
+        lease.renew(Instant::now(), 1000 * limit);
+        carry(&mut transfers, &mut ring, device.write(0, vec![Buf::copy_from(&[1; 4096])])).expect("in time");
+        lease.renew(Instant::now(), limit);
+        let mut late = pin!(device.write(0, vec![Buf::copy_from(&[2; 4096])]));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(late.as_mut().poll(&mut context).is_pending());
+        std::thread::sleep(2 * limit);
+        assert!(transfers.next_entry().is_none() && transfers.is_empty());
+        assert!(matches!(late.as_mut().poll(&mut context), Poll::Ready(Err(DeviceError::TooLate(_)))));
+        assert_eq!(std::fs::read(file.path()).expect("readable")[..4096], [1; 4096]);
+        // Reads are as they were.
+        carry(&mut transfers, &mut ring, device.read(0, 4096)).expect("read");
     }
 
     #[test]

@@ -103,13 +103,11 @@ fn work(queue: &Queue) {
         };
         match job {
             Job::Call(call) => call(),
-            // Whoever parted from the device while this waited for its turn wants it no more.
-            Job::Transfer(op) if op.reply.is_closed() => drop(op),
-            Job::Transfer(Op { file, offset, mut work, reply }) => {
-                let result = carry_out(&file, offset, &mut work);
-                drop(file);
-                // Nobody waits any more when the future was dropped.
-                let _ = reply.send((work, result));
+            Job::Transfer(op) => {
+                if let Some(mut op) = op.still_wanted() {
+                    let result = carry_out(&op.file, op.offset, &mut op.work);
+                    op.finish(result);
+                }
             }
         }
     }

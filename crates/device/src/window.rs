@@ -8,7 +8,7 @@ use platter_buffer::Buf;
 
 use crate::error::{Operation, Result};
 use crate::slot::ReadSlot;
-use crate::{BlockDevice, Geometry, Presence, check_range};
+use crate::{BlockDevice, Geometry, Lease, Presence, check_range};
 
 /// Bytes `start .. start + size` of `inner` as a device of their own.
 #[derive(Debug)]
@@ -69,6 +69,10 @@ impl BlockDevice for WindowDevice {
 
     async fn flush(&self) -> Result<()> {
         self.inner.flush().await
+    }
+
+    fn obey(&self, lease: &Arc<Lease>) {
+        self.inner.obey(lease);
     }
 
     fn presence(&self) -> Presence {

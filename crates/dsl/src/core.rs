@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
-use platter_device::BlockDevice;
+use platter_device::{BlockDevice, Cutoff};
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, ObjsetParams, RedundantMetadata, Tx, TxgGate, UserAccounting, WriteProperties};
 use platter_ondisk::types::{checksum, compression};
@@ -133,8 +133,8 @@ pub struct Core {
     pub health_wanted: Arc<tokio::sync::Notify>,
     /// Devices of all leaves that could be opened, by leaf guid, for labels.
     pub leaf_devices: Mutex<BTreeMap<u64, Arc<dyn BlockDevice>>>,
-    /// Until when the devices may be written.
-    pub fence: Arc<crate::fence::Fence>,
+    /// Before every device that the pool has opened or will open.
+    pub cutoff: Arc<Cutoff>,
     /// Keeps the pool this host's until its own heartbeat does.
     pub multihost_claim: Mutex<Option<crate::multihost::Claim>>,
     /// What the latest groups did.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, RwLock};
-use platter_device::{BlockDevice, OpenOptions, PathKind};
+use platter_device::{BlockDevice, Cutoff, OpenOptions, PathKind};
 use platter_dmu::bpobj::Bpobj;
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, ObjsetParams, Tx, TxgGate, WriteProperties};
@@ -24,7 +24,6 @@ use crate::dir::{Dir, FREE_DIR, MOS_DIR, StoredProperty};
 use crate::environment::{Environment, FilesystemOptions};
 use crate::error::{PoolError, Result};
 use crate::features::{self, Features};
-use crate::fence::{Fence, FencedDevices};
 use crate::labels::{self, LabelTarget};
 use crate::new_dataset::{add_filesystem, set_limit};
 use crate::open_vdevs::NewDevices;
@@ -285,8 +284,8 @@ async fn label_disk(environment: &Environment, top: &mut VdevConfig, guid: Guid)
 /// # Errors
 /// As [`plan`]; devices that cannot be opened or written.
 pub async fn create(mut environment: Environment, request: &CreateRequest) -> Result<Arc<Core>> {
-    let fence = Fence::new();
-    environment.devices = FencedDevices::new(environment.devices, fence.clone());
+    let cutoff = Arc::new(Cutoff::default());
+    environment.devices = cutoff.around(environment.devices);
     let mut plan = plan(&environment, request).await?;
     let ashift = plan.ashift;
     let vdevs = open(&environment, &mut plan.root, ashift).await?;
@@ -302,7 +301,7 @@ pub async fn create(mut environment: Environment, request: &CreateRequest) -> Re
             allocator.add_group(open_vdevs::new_group(config, vdev));
         }
     }
-    let core = build(environment, fence, request, plan, store, leaf_devices).await?;
+    let core = build(environment, cutoff, request, plan, store, leaf_devices).await?;
     core.update_available();
     Ok(core)
 }
@@ -324,7 +323,7 @@ pub fn label_targets(root: &VdevConfig, devices: &BTreeMap<u64, Arc<dyn BlockDev
 
 async fn build(
     environment: Environment,
-    fence: Arc<Fence>,
+    cutoff: Arc<Cutoff>,
     request: &CreateRequest,
     mut plan: Plan,
     store: Store,
@@ -444,7 +443,7 @@ async fn build(
         stopping: AtomicBool::new(false),
         health_wanted: Arc::default(),
         leaf_devices: Mutex::new(leaf_devices),
-        fence,
+        cutoff,
         multihost_claim: Mutex::default(),
         txgs: TxgHistory::default(),
     });

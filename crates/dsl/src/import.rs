@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, RwLock};
-use platter_device::OpenOptions;
+use platter_device::{Cutoff, OpenOptions};
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, ObjsetParams, TxgGate};
 use platter_ondisk::spacemap::Segment;
@@ -29,7 +29,6 @@ use crate::discover::{self, Candidate};
 use crate::environment::Environment;
 use crate::error::{PoolError, Result};
 use crate::features::{self, Features};
-use crate::fence::{Fence, FencedDevices};
 use crate::labels::LabelTarget;
 use crate::open_vdevs::{self, FoundDevices};
 use crate::request::ImportRequest;
@@ -139,9 +138,9 @@ fn options(request: &ImportRequest) -> Result<(bool, BTreeMap<String, StoredProp
 /// No such pool; devices missing; features not supported; damage.
 pub async fn import(mut environment: Environment, request: &ImportRequest) -> Result<Arc<Core>> {
     let (read_only, properties) = options(request)?;
+    let cutoff = Arc::new(Cutoff::default());
+    environment.devices = cutoff.around(environment.devices);
     let (candidate, seen) = choose(&environment, request).await?;
-    let fence = Fence::new();
-    environment.devices = FencedDevices::new(environment.devices, fence.clone());
     let uberblock = candidate
         .uberblock
         .clone()
@@ -164,7 +163,7 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
     let mut claim = None;
     if shared {
         let targets = label_targets(&label_config.vdev_tree, &vdevs);
-        claim = Some(multihost::claim(&environment, &fence, &targets, &uberblock, &uberblock, seen).await?);
+        claim = Some(multihost::claim(&environment, cutoff.lease(), &targets, &uberblock, &uberblock, seen).await?);
     }
 
     // The configuration in the MOS is the one to trust: reopen when it describes other vdevs than the labels did.
@@ -179,7 +178,7 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
         let vdevs = open_usable(&config.vdev_tree, &opener, !read_only).await?;
         claim = shared.then(|| {
             let targets = label_targets(&config.vdev_tree, &vdevs);
-            multihost::keep(&environment, &fence, &targets, &uberblock)
+            multihost::keep(&environment, cutoff.lease(), &targets, &uberblock)
         });
         Opened::new(&environment, vdevs, &uberblock).await?
     };
@@ -200,7 +199,7 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
         let stored = std::mem::replace(&mut config.name, name.clone());
         config.stored_name = request.temporary_name.then_some(stored);
     }
-    let core = finish(environment, fence, request, opened, config, features, uberblock, read_only, properties).await?;
+    let core = finish(environment, cutoff, request, opened, config, features, uberblock, read_only, properties).await?;
     *core.multihost_claim.lock() = claim;
     Ok(core)
 }
@@ -453,7 +452,7 @@ async fn check_directory(directory: &Zap) -> Result<()> {
 #[allow(clippy::too_many_arguments)]
 async fn finish(
     environment: Environment,
-    fence: Arc<Fence>,
+    cutoff: Arc<Cutoff>,
     request: &ImportRequest,
     opened: Opened,
     config: PoolConfig,
@@ -522,7 +521,7 @@ async fn finish(
         stopping: AtomicBool::new(false),
         health_wanted: Arc::default(),
         leaf_devices: Mutex::new(leaf_devices),
-        fence,
+        cutoff,
         multihost_claim: Mutex::default(),
         txgs: TxgHistory::default(),
     });

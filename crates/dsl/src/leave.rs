@@ -71,7 +71,7 @@ impl Pool {
 
     /// Over some time after the pool was given up.
     async fn settled_after_giving_up(&self) {
-        self.cutoff.fallen().await;
+        self.core.cutoff.fallen().await;
         tokio::time::sleep(SETTLE).await;
     }
 
@@ -149,12 +149,12 @@ impl Pool {
     /// none is begun any more. The pool has still to be closed, which now ends soon.
     pub fn abandon(&self, reason: &str) {
         self.stop(reason);
-        self.cutoff.fall(reason);
+        self.core.cutoff.fall(reason);
     }
 
     /// Waits until some device has ended no transfer for some seconds although it had any, and tells its name.
     pub async fn hangs(&self) -> String {
-        self.cutoff.hangs(HANG).await
+        self.core.cutoff.hangs(HANG).await
     }
 
     /// What would be lost now if the pool were given up; fsync(2) has brought parts of it to the intent logs.

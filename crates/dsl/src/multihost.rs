@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! - while the property is on, some leaf's ring shows within [`FAIL_INTERVALS`] intervals that the pool is in use; when
-//!   none was written for that long, the [`Fence`] lets nothing through, before another host may take the pool;
+//!   none was written for that long, the [`Lease`] ends and nothing is written, before another host may take the pool;
 //! - a pool whose rings change while it is watched is never opened, whatever `-f` says;
 //! - who opens a pool for writing writes a claim into every ring first, and goes on only when it is still there after
 //!   any other host that had looked before must have written its own ([`claim`] says why that suffices).
@@ -15,6 +15,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use platter_buffer::Buf;
 use platter_checksum::sha256;
+use platter_device::Lease;
 use platter_ondisk::label::{
     VDEV_LABELS, label_offset, uberblock_offset, uberblock_slot_size, uberblock_slots, usable_size,
 };
@@ -30,7 +31,6 @@ use crate::dir::StoredProperty;
 use crate::discover::{Candidate, labels_at};
 use crate::environment::Environment;
 use crate::error::{PoolError, Result};
-use crate::fence::Fence;
 use crate::labels::LabelTarget;
 
 /// Missed intervals after which the pool is suspended (`zfs_multihost_fail_intervals`).
@@ -93,19 +93,19 @@ pub async fn beat(weak: Weak<Core>) {
         if stopped {
             return;
         }
-        let (fence, wait) = (core.fence.clone(), interval(&core.environment));
+        let (lease, wait) = (core.cutoff.lease().clone(), interval(&core.environment));
         if !is_on(&core) || core.store.suspension().is_suspended() {
             // A suspended pool does not write: whoever resumes it looks first.
             if !is_on(&core) {
-                fence.remove();
+                lease.remove();
             }
             last = Instant::now();
             drop(core);
             tokio::time::sleep(wait).await;
             continue;
         }
-        if !fence.is_timed() {
-            fence.renew(Instant::now(), limit(&core.environment));
+        if !lease.is_timed() {
+            lease.renew(Instant::now(), limit(&core.environment));
         }
         let targets = core.label_targets();
         let each = wait / targets.len().max(1) as u32;
@@ -122,14 +122,14 @@ pub async fn beat(weak: Weak<Core>) {
             match tokio::time::timeout(wait, write(target, label, &beat)).await {
                 // The time of the request, not of the answer: nobody may have seen it later than that.
                 Ok(Ok(_)) => {
-                    fence.renew(issued, limit(&core.environment));
+                    lease.renew(issued, limit(&core.environment));
                     last = issued;
                 }
                 Ok(Err(error)) => tracing::warn!(pool = core.name(), %error, "a multihost write failed"),
                 Err(_) => {}
             }
         }
-        if !fence.is_open() {
+        if !lease.holds() {
             let suspension = core.store.suspension().clone();
             tokio::spawn(async move { suspension.hold(suspension.resumptions(), SUSPENDED).await });
         }
@@ -246,7 +246,7 @@ impl Drop for Claim {
 }
 
 /// Claims a pool whose newest uberblock is `newest`, with the committed one `base`, for this host. `seen` is what its
-/// rings showed when somebody looked last. The fence opens for as long as this claim is good for.
+/// rings showed when somebody looked last. The lease is renewed for as long as this claim is good for.
 ///
 /// Why two hosts cannot both succeed: a claim is written into every ring at most [`CLAIM_INTERVALS`] after its host
 /// saw the rings without another, and is looked at for [`PROOF_INTERVALS`] after that, which is more. Let the claim of
@@ -259,7 +259,7 @@ impl Drop for Claim {
 /// Somebody else is there; devices that do not take the claim.
 pub async fn claim(
     environment: &Environment,
-    fence: &Arc<Fence>,
+    lease: &Arc<Lease>,
     targets: &[LabelTarget],
     base: &Uberblock,
     newest: &Uberblock,
@@ -322,8 +322,8 @@ pub async fn claim(
             return Err(busy());
         }
         if in_time && issued.elapsed() < limit(environment) {
-            fence.renew(issued, limit(environment));
-            return Ok(keep(environment, fence, targets, base));
+            lease.renew(issued, limit(environment));
+            return Ok(keep(environment, lease, targets, base));
         }
         newest = if mine.compare(&newest).is_gt() { mine } else { newest };
         seen = Some(now);
@@ -332,8 +332,8 @@ pub async fn claim(
 }
 
 /// Heartbeats for a claimed pool that is still being opened.
-pub fn keep(environment: &Environment, fence: &Arc<Fence>, targets: &[LabelTarget], base: &Uberblock) -> Claim {
-    let (environment, fence, targets, base) = (environment.clone(), fence.clone(), targets.to_vec(), base.clone());
+pub fn keep(environment: &Environment, lease: &Arc<Lease>, targets: &[LabelTarget], base: &Uberblock) -> Claim {
+    let (environment, lease, targets, base) = (environment.clone(), lease.clone(), targets.to_vec(), base.clone());
     let beats = tokio::spawn(async move {
         let (wait, mut sequence) = (interval(&environment), 0u16);
         let each = wait / targets.len().max(1) as u32;
@@ -345,7 +345,7 @@ pub fn keep(environment: &Environment, fence: &Arc<Fence>, targets: &[LabelTarge
                 let beat = heartbeat(&environment, &base, sequence, each);
                 let label = environment.random_u64() as usize % VDEV_LABELS;
                 if let Ok(Ok(_)) = tokio::time::timeout(wait, write(target, label, &beat)).await {
-                    fence.renew(issued, limit(&environment));
+                    lease.renew(issued, limit(&environment));
                 }
             }
         }
@@ -353,13 +353,13 @@ pub fn keep(environment: &Environment, fence: &Arc<Fence>, targets: &[LabelTarge
     Claim(beats.abort_handle())
 }
 
-/// Before a suspended pool goes on: makes sure that it is still as this host left it, and opens its fence.
+/// Before a suspended pool goes on: makes sure that it is still as this host left it, and renews its lease.
 ///
 /// # Errors
 /// Another host has written it since, or is there.
 pub async fn check_own(core: &Core) -> Result<()> {
     if !is_on(core) {
-        core.fence.remove();
+        core.cutoff.lease().remove();
         return Ok(());
     }
     let own = core.uberblock.lock().clone();
@@ -383,17 +383,17 @@ pub async fn check_own(core: &Core) -> Result<()> {
     let targets = core.label_targets();
     let seen = activity::look(&targets).await;
     // Whose last beat is not too long ago need not watch: nobody else can have taken the pool.
-    if !core.fence.is_open() {
+    if !core.cutoff.lease().holds() {
         let watched = duration(&core.environment, &heartbeat(&core.environment, &own, 0, Duration::ZERO))?;
         if !watch(&core.environment, &targets, &seen, watched).await {
             return Err(elsewhere(None));
         }
-        // The claim itself has to pass the fence.
-        core.fence.renew(Instant::now(), limit(&core.environment));
+        // The claim itself is a write, too.
+        core.cutoff.lease().renew(Instant::now(), limit(&core.environment));
     }
     // A group may be half written: its uberblock is this host's too.
     let newest = seen.best.clone().filter(|best| best.compare(&own).is_gt()).unwrap_or_else(|| own.clone());
-    let claim = claim(&core.environment, &core.fence, &targets, &own, &newest, Some(seen)).await?;
+    let claim = claim(&core.environment, core.cutoff.lease(), &targets, &own, &newest, Some(seen)).await?;
     *core.multihost_claim.lock() = Some(claim);
     Ok(())
 }

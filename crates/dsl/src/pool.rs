@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
-use platter_device::Cutoff;
 use platter_dmu::Objset;
 use platter_zil::Zil;
 use platter_zio::{FailMode, Phase};
@@ -18,6 +17,7 @@ use crate::dir::StoredProperty;
 use crate::environment::Environment;
 use crate::error::{PoolError, Result};
 use crate::filesystem_space::FilesystemSpace;
+use crate::late_writes::LateWrites;
 use crate::properties::AtCreation;
 use crate::report::{DatasetReport, Detail, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
 use crate::request::{Changed, CreateRequest, ImportRequest, PoolChange, Setting};
@@ -32,15 +32,6 @@ use crate::{
 pub struct Pool {
     pub(crate) core: Arc<Core>,
     pub(crate) sync_loop: Mutex<Option<JoinHandle<()>>>,
-    /// Before every device that it has opened or will open.
-    pub(crate) cutoff: Arc<Cutoff>,
-}
-
-/// Surroundings in which all devices are behind a cutoff of the pool's own.
-fn with_cutoff(environment: Environment) -> (Environment, Arc<Cutoff>) {
-    let cutoff = Arc::new(Cutoff::default());
-    let devices = cutoff.around(environment.devices.clone());
-    (Environment { devices, ..environment }, cutoff)
 }
 
 /// Names of the pool properties, for usage texts and checks.
@@ -49,7 +40,7 @@ pub fn pool_property_names() -> Vec<&'static str> {
 }
 
 impl Pool {
-    fn start(core: Arc<Core>, cutoff: Arc<Cutoff>) -> Arc<Self> {
+    fn start(core: Arc<Core>) -> Arc<Self> {
         let weak = Arc::downgrade(&core);
         core.store.set_damage_listener(Box::new(move |bookmark, _bp| {
             if let Some(core) = weak.upgrade() {
@@ -59,7 +50,7 @@ impl Pool {
         if let Some(mode) = FailMode::parse(&pool_properties::fail_mode(&core)) {
             core.store.suspension().set_mode(mode);
         }
-        core.fence.arm(core.store.suspension().clone());
+        core.cutoff.wait_for(Arc::new(LateWrites(core.store.suspension().clone())));
         core.gate.obey(core.store.suspension().clone());
         core.environment.memory.join(&core);
         events::watch(&core);
@@ -70,7 +61,7 @@ impl Pool {
             watched::spawn(&core, "the multihost heartbeat", multihost::beat(Arc::downgrade(&core)));
         }
         let sync_loop = (!core.read_only).then(|| watched::spawn(&core, "the sync loop", sync::run(core.clone())));
-        Arc::new(Self { core, sync_loop: Mutex::new(sync_loop), cutoff })
+        Arc::new(Self { core, sync_loop: Mutex::new(sync_loop) })
     }
 
     /// Creates a pool. Nothing on any device changes unless every check passed.
@@ -78,9 +69,8 @@ impl Pool {
     /// # Errors
     /// What was refused, or the device that failed.
     pub async fn create(environment: Environment, request: CreateRequest) -> Result<Arc<Self>> {
-        let (environment, cutoff) = with_cutoff(environment);
         let core = create::create(environment, &request).await?;
-        let pool = Self::start(core, cutoff);
+        let pool = Self::start(core);
         if let Err(error) = pool.sync().await {
             pool.end_after_failure().await;
             return Err(error);
@@ -131,9 +121,8 @@ impl Pool {
     /// # Errors
     /// No such pool; devices missing; features not supported; damage.
     pub async fn import(environment: Environment, request: ImportRequest) -> Result<Arc<Self>> {
-        let (environment, cutoff) = with_cutoff(environment);
         let core = import::import(environment, &request).await?;
-        let pool = Self::start(core, cutoff);
+        let pool = Self::start(core);
         if !pool.core.read_only {
             // The labels get this host and the paths found; what OpenZFS left in log space maps is taken over.
             let command = request.history.clone();

@@ -170,6 +170,9 @@ pub struct ScanReport {
     pub eta_seconds: Option<u64>,
     /// Seconds spent scanning (pauses excluded).
     pub elapsed_seconds: u64,
+    /// Whether a resilver follows at once: a device came back, or missed something, meanwhile.
+    #[serde(default)]
+    pub resilver_follows: bool,
 }
 
 /// An object with unrepairable blocks.

@@ -236,6 +236,7 @@ impl ScrubState {
             rate,
             eta_seconds: left.checked_div(rate),
             elapsed_seconds: self.elapsed_before + running,
+            resilver_follows: self.running && self.again,
         }
     }
 }

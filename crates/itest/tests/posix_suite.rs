@@ -77,8 +77,9 @@ fn pjdfstest_finds_nothing() {
     let other = lab.tmp().join("other");
     fs::create_dir(&other).expect("a folder");
     // Its other users must be able to come here.
-    for folder in [lab.root(), &lab.root().join("mnt"), &lab.tmp(), &other] {
-        fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).expect("permissions");
+    for (folder, mode) in [(lab.root(), 0o755), (&lab.root().join("mnt"), 0o755), (&lab.tmp(), 0o777), (&other, 0o777)]
+    {
+        fs::set_permissions(folder, fs::Permissions::from_mode(mode)).expect("permissions");
     }
     let path = std::env::join_paths(
         std::iter::once(patient_mount(&lab))

@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -147,13 +148,22 @@ fn a_mount_can_be_torn_away() {
     let mount = lab.create("", "tank", "d0");
     let open = File::create(mount.join("open")).expect("made");
     lab.zfs("unmount tank").refused();
-    lab.zfs("unmount -f tank").ok();
+    lab.zfs("unmount -f tank").refused();
+    // The kernel ends the connection, and then finds that the mount is busy.
+    let forced = Command::new("umount").arg("-f").arg(&mount).output().expect("umount");
+    assert!(!forced.status.success());
     assert!(open.write_at(b"gone", 0).is_err());
+    drop(open);
+    // The daemon notices that nobody asks it any more.
+    let unmounted = || lab.zfs("get -H -o value mounted tank").ok().stdout.trim() == "no";
+    assert!((0..600).any(|_| unmounted() || {
+        std::thread::sleep(Duration::from_millis(50));
+        false
+    }));
     let left = threads(&lab);
     assert!(!left.iter().any(|name| name.starts_with("fuse-near") || name.starts_with("fuse-far")), "{left:?}");
     lab.zfs("mount tank").ok();
     assert!(mount.join("open").is_file());
-    drop(open);
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
 }

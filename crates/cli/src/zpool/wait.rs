@@ -101,8 +101,12 @@ impl Wanted {
     /// Bytes that remain of one activity. Of all of them only scrub and resilver exist yet.
     fn bytes(activity: &str, scan: &ScanReport) -> u64 {
         let is_this = activity == if scan.resilver { "resilver" } else { "scrub" };
-        // What is not over has something left, whatever was estimated.
-        if is_this && scan.state == "scanning" { scan.to_examine.saturating_sub(scan.issued).max(1) } else { 0 }
+        match is_this && scan.state == "scanning" {
+            // What is not over has something left, whatever was estimated.
+            true => scan.to_examine.saturating_sub(scan.issued).max(1),
+            // Nobody knows yet how much the next one is.
+            false => u64::from(activity == "resilver" && scan.resilver_follows),
+        }
     }
 
     fn remaining(&self, scan: &ScanReport) -> u64 {
@@ -153,6 +157,12 @@ mod tests {
         assert_eq!(wanted.remaining(&scan), 2 << 20);
         wanted = Wanted { activities: ACTIVITIES.to_vec(), scripted: true, exact: true };
         assert_eq!(wanted.row(&scan), "0\t0\t0\t0\t0\t2097152\t0\t0\t0");
+        // A resilver that another one follows is over for a moment.
+        (scan.state, scan.resilver_follows) = ("finished".into(), true);
+        assert!(wanted.remaining(&scan) > 0);
+        scan.resilver_follows = false;
+        assert_eq!(wanted.remaining(&scan), 0);
+        scan.state = "scanning".into();
         wanted.activities = vec!["resilver", "scrub"];
         assert_eq!(wanted.row(&scan), "\t2097152\t0");
         scan.state = "paused".into();

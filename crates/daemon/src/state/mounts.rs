@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use platter_dsl::report::DatasetReport;
+use rustix::io::Errno;
 
 use super::locks::PASS_OVER;
 use super::{Answer, Daemon, failed};
@@ -289,7 +290,10 @@ impl Daemon {
         let place = at.to_path_buf();
         // The folder may lie in a file system that this very daemon serves: never on a thread that serves it.
         let prepared = tokio::task::spawn_blocking(move || -> Result<(), String> {
-            if !place.is_dir() {
+            let found = std::fs::metadata(&place);
+            // What a server that is gone, or whose connection was cut, left there is cleared away by the mounter.
+            let is_dead = |error: &std::io::Error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error());
+            if !found.as_ref().is_ok_and(std::fs::Metadata::is_dir) && !found.is_err_and(|error| is_dead(&error)) {
                 std::fs::create_dir_all(&place)
                     .map_err(|error| format!("failed to create mountpoint: {}", errno_text(&error)))?;
             }
