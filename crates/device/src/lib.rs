@@ -132,8 +132,8 @@ pub trait BlockDevice: Send + Sync + Debug {
     /// [`DeviceError::Io`] or [`DeviceError::Gone`]; the writes may then be lost.
     async fn flush(&self) -> Result<()>;
 
-    /// From now on a write is not handed to the kernel once `lease` has ended: it fails with [`DeviceError::TooLate`]. A
-    /// device that hands writes on at once need not look: whoever calls it does.
+    /// From now on a write is not handed to the kernel once `lease` has ended: it fails with
+    /// [`DeviceError::TooLate`]. A device that hands writes on at once need not look: whoever calls it does.
     fn obey(&self, _lease: &Arc<Lease>) {}
 
     /// A cheap look whether the device is still there. Does not block on I/O to the device itself.

@@ -17,6 +17,7 @@ pub mod faulty;
 pub mod judge;
 pub mod lab;
 pub mod load;
+pub mod loops;
 pub mod reference;
 pub mod rsync;
 pub mod run;
@@ -27,6 +28,7 @@ pub mod zhack;
 
 pub use faulty::{Faults, FaultyDisks};
 pub use lab::Lab;
+pub use loops::Loop;
 pub use run::Run;
 pub use tree::Tree;
 pub use zfs_fuse::ZfsFuse;

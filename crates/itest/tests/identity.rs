@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use platter_itest::{Lab, Tree, data, zdb};
+use platter_itest::{Lab, Loop, Tree, data, judge, zdb};
 
 fn fill(mount: &Path, seed: u64) -> Tree {
     for number in 0..6 {
@@ -87,6 +87,33 @@ fn what_lies_at_the_path_of_a_device_that_is_away_is_left_alone() {
         lab.wait_health("tank", "ONLINE");
         lab.judge_and_return("tank", &mount, &tree);
     }
+}
+
+/// A disk that is partitioned was taken, and with it the file system in a partition of it.
+#[test]
+fn a_disk_with_a_file_system_in_a_partition_is_taken_only_by_force() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 200);
+    let partitioned = Command::new("sh")
+        .args(["-c", "printf 'label: gpt\nsize=64MiB\nsize=96MiB\n' | sfdisk -q \"$0\""])
+        .arg(lab.disk(0))
+        .status();
+    let made =
+        Command::new("mkfs.ext4").args(["-q", "-F", "-E", "offset=68157440"]).arg(lab.disk(0)).arg("96M").status();
+    if ![partitioned, made].into_iter().all(|run| run.is_ok_and(|status| status.success())) {
+        return judge::skip("a partitioned disk", "sfdisk or mkfs.ext4 fails here");
+    }
+    let Some(disk) = Loop::over(&lab.disk(0)) else { return judge::skip("loop devices", "losetup fails here") };
+    let before = fs::read(lab.disk(0)).expect("readable");
+    // Where nothing makes nodes for partitions there is only the disk.
+    let second = format!("{}p2", disk.0);
+    let places = [&disk.0, &second].into_iter().filter(|path| Path::new(path).exists());
+    for place in places {
+        lab.zpool(&format!("create other {place}")).refused().says("contains a filesystem of type 'ext4'").says("-f");
+    }
+    assert!(fs::read(lab.disk(0)).expect("readable") == before, "a refused command wrote to the disk");
+    lab.zpool(&format!("create -f other {}", disk.0)).ok();
+    lab.zpool("destroy other").ok();
 }
 
 /// sdb and sdd have changed names: each pool took the other's disk and destroyed it.

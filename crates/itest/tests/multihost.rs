@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use platter_itest::{Lab, Run, Tree, binary, damage, data, judge, zdb};
+use platter_itest::{Lab, Loop, Run, Tree, binary, damage, data, judge, zdb};
 
 /// A second daemon on the devices of a lab.
 struct OtherHost<'a> {
@@ -107,23 +107,6 @@ fn a_pool_with_multihost_is_not_opened_while_another_host_uses_it() {
     tree.assert_same(&Tree::of(&mount), "back on the first host");
 }
 
-/// A second path to a disk of the lab, which is not behind the first daemon's lock.
-struct Loop(String);
-
-impl Loop {
-    fn over(file: &std::path::Path) -> Option<Loop> {
-        let output = Command::new("losetup").args(["-f", "--show"]).arg(file).output().ok()?;
-        let name = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        (output.status.success() && !name.is_empty()).then_some(Loop(name))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["-d", &self.0]).status();
-    }
-}
-
 fn signal(lab: &Lab, signal: &str) {
     for pid in lab.daemon_pids() {
         let _ = Command::new("kill").args([signal, &pid.to_string()]).status();
@@ -156,7 +139,7 @@ fn a_daemon_that_stood_still_writes_nothing_after_another_host_took_its_pool() {
     imported.ok();
     other.run("zpool set comment=theirs tank").ok();
     other.run("zpool export tank").ok();
-    // What the kernel had been given has arrived by now; what waited in a queue of the daemon's must not be given to it.
+    // What the kernel had been given has arrived by now. What waited in a queue of the daemon's must not follow.
     let left = damage::fingerprints(&[lab.disk(0), lab.disk(1)]);
     signal(&lab, "-CONT");
     std::thread::sleep(Duration::from_secs(5));

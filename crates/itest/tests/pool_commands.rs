@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use platter_itest::{Lab, Run, Tree, binary, data, judge, zdb};
+use platter_itest::{Lab, Loop, Run, Tree, binary, data, judge, zdb};
 
 fn fill(mount: &Path, seed: u64) -> Tree {
     for number in 0..8 {
@@ -267,22 +267,6 @@ fn sizes_latencies_and_queues_are_told() {
     lab.zpool("iostat -vLP tank d1").ok().says("d1").says_not("d2");
     lab.zpool("iostat -w -l tank").refused().says("isn't allowed");
     assert_eq!(lab.zpool("iostat -yH tank 0.1 2").ok().stdout.lines().count(), 2);
-}
-
-/// A loop device over a file, given back at the end.
-struct Loop(String);
-
-impl Loop {
-    fn over(file: &Path) -> Option<Loop> {
-        let output = Command::new("losetup").args(["-P", "-f", "--show"]).arg(file).output().ok()?;
-        output.status.success().then(|| Loop(String::from_utf8_lossy(&output.stdout).trim().to_owned()))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["-d", &self.0]).status();
-    }
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! | `table` | every signature: its name, its place, its bytes |
 //! | `checks` | what else must fit, where a few bytes prove nothing |
 //! | `partitions` | where the partitions are |
+//! | `disklabels` | the same for tables that are neither GPT nor DOS |
 //!
 //! Invariants:
 //! - nothing is written;
@@ -16,6 +17,7 @@
 //!   left hold nothing.
 
 mod checks;
+mod disklabels;
 mod image;
 mod partitions;
 mod table;
@@ -249,6 +251,67 @@ mod tests {
             parts.extend(fields.map(|(at, bytes)| (header + at, bytes)));
             parts.extend([(1024 + 128, list.clone()), swap(4096)]);
             assert_eq!(search(&device_with(&parts).await).await, [found(2)], "header at {header}");
+        }
+    }
+
+    #[tokio::test]
+    async fn partitions_of_other_tables_are_looked_into() {
+        let swap = |start: u64| (start * 512 + 0xff6, b"SWAP-SPACE".to_vec());
+        let found = |number| vec![Finding { partition: Some(number), kind: "swap" }];
+        // Makes the words of the first sector add up to nothing at `at`.
+        let summed = |mut parts: Vec<(u64, Vec<u8>)>, at: usize, sum: fn(&[u8]) -> Vec<u8>| {
+            let mut sector = vec![0; 512];
+            parts.iter().for_each(|(at, bytes)| sector[*at as usize..][..bytes.len()].copy_from_slice(bytes));
+            parts.push((at as u64, sum(&sector)));
+            parts
+        };
+        let exclusive =
+            |sector: &[u8]| sector.chunks(2).fold(vec![0, 0], |sum, word| vec![sum[0] ^ word[0], sum[1] ^ word[1]]);
+        let negative = |sector: &[u8]| {
+            let words = sector.chunks(4).map(|word| u32::from_be_bytes(word.try_into().expect("four")));
+            be(words.fold(0u32, u32::wrapping_sub).into(), 4)
+        };
+        // Heads and sectors make the cylinder; the third partition is the whole disk.
+        let sun = vec![
+            (436, be(16, 2)),
+            (438, be(64, 2)),
+            (444, [be(0, 4), be(1024, 4), be(4, 4), be(8192, 4), be(0, 4), be(SIZE / 512, 4)].concat()),
+            (508, be(0xDABE, 2)),
+        ];
+        let sgi = vec![
+            (0, be(0x0BE5_A941, 4)),
+            (312 + 12, [be(8192, 4), be(4096, 4), be(10, 4)].concat()),
+            (312 + 120, [be(SIZE / 512, 4), be(0, 4), be(6, 4)].concat()),
+        ];
+        // Blocks of 2048 bytes, as on a CD.
+        let entry = |first: u64| [b"PM".to_vec(), be(0, 2), be(2, 4), be(first, 4), be(2048, 4)].concat();
+        let apple = vec![(0, [b"ER".to_vec(), be(2048, 2)].concat()), (2048, entry(1)), (4096, entry(1024))];
+        let label = |at: u64, parts: [(u64, u64, u8); 3]| {
+            let entries =
+                parts.map(|(first, count, kind)| [le(count, 4), le(first, 4), le(0, 4), vec![kind; 4]].concat());
+            [(0, le(0x8256_4557, 4)), (132, le(0x8256_4557, 4)), (138, le(3, 2)), (148, entries.concat())]
+                .map(|(offset, bytes)| (at + offset, bytes))
+                .to_vec()
+        };
+        let bsd = label(64, [(16, 1024, 7), (4096, 8192, 1), (0, SIZE / 512, 1)]);
+        for (parts, number) in [(summed(sun, 510, exclusive), 2), (summed(sgi, 504, negative), 2), (apple, 2), (bsd, 2)]
+        {
+            let mut parts = parts;
+            assert_eq!(search(&device_with(&parts).await).await, [], "no partition holds anything");
+            parts.push(swap(4096));
+            assert_eq!(search(&device_with(&parts).await).await, found(number));
+            // What is spoilt is no table.
+            let (at, _) = parts[0];
+            parts.push((at, vec![0x5a; 4]));
+            assert_eq!(search(&device_with(&parts).await).await, []);
+        }
+        // Inside a DOS partition, counted from its beginning and from the disk's.
+        for (kind, first) in [(0xa5u8, 2048), (0xa6, 4096)] {
+            let entry = [vec![0, 0, 0, 0, kind, 0, 0, 0], le(2048, 4), le(65536, 4)].concat();
+            let mut parts = vec![(0x1be, entry), (0x1fe, vec![0x55, 0xaa]), swap(4096)];
+            let whole = if kind == 0xa5 { 0 } else { 2048 };
+            parts.extend(label(2048 * 512 + 512, [(first, 8192, 1), (0, 0, 0), (whole, 65536, 1)]));
+            assert_eq!(search(&device_with(&parts).await).await, found(5), "{kind:x}");
         }
     }
 

@@ -1,12 +1,16 @@
-//! Where the partitions of a disk are: tables of GPT and of DOS, with its chain of extended partitions.
+//! Where the partitions of a disk are: tables of GPT and of DOS, with its chain of extended partitions, and those of
+//! `disklabels`.
 //!
 //! Invariants: no partition that is told lies beyond the device; a table that leads in circles ends.
 
 use super::Image;
+use super::disklabels::{self, BSD_TYPES, inside};
 use crate::BlockDevice;
 
 /// So many partitions are looked at.
 const PARTITIONS_MAX: usize = 256;
+/// Bytes in which a BSD label is.
+const BSD_LABEL: usize = 4096;
 const GPT: &[u8] = b"EFI PART";
 /// Types of DOS partitions that hold others.
 const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
@@ -34,9 +38,17 @@ pub struct Table {
 impl Table {
     /// Reads the table of a device whose beginning and end are in `image`; none when it has none.
     pub async fn read(device: &dyn BlockDevice, image: &Image) -> Option<Self> {
-        if image.le16(0x1fe) != 0xAA55 {
-            return None;
-        }
+        let mut partitions = match disklabels::read(image) {
+            Some(partitions) => partitions,
+            None if image.le16(0x1fe) == 0xAA55 => Self::of_personal_computers(device, image).await,
+            None => return None,
+        };
+        partitions
+            .retain(|part| part.size > 0 && part.start.checked_add(part.size).is_some_and(|end| end <= image.size()));
+        Some(Self { partitions })
+    }
+
+    async fn of_personal_computers(device: &dyn BlockDevice, image: &Image) -> Vec<Partition> {
         let sector = u64::from(device.geometry().logical_block.max(512));
         let table = if (0..4).any(|entry| image.u8(dos_entry(entry) + 4) == PROTECTIVE) {
             let sizes = [sector, 512, 4096].into_iter();
@@ -44,13 +56,10 @@ impl Table {
         } else {
             None
         };
-        let mut partitions = match table {
+        match table {
             Some((sector, header)) => gpt(device, sector, header).await,
             None => dos(device, image, sector).await,
-        };
-        partitions
-            .retain(|part| part.size > 0 && part.start.checked_add(part.size).is_some_and(|end| end <= image.size()));
-        Some(Self { partitions })
+        }
     }
 }
 
@@ -107,7 +116,24 @@ async fn dos(device: &dyn BlockDevice, image: &Image, sector: u64) -> Vec<Partit
             found.push(Partition { number: index as u32 + 1, start: first * sector, size: count * sector });
         }
     }
-    let Some(begin) = extended else { return found };
+    let primary = found.clone();
+    let number = match extended {
+        Some(begin) => logical(device, begin, sector, &mut found).await,
+        None => 5,
+    };
+    for part in primary {
+        let kind = dos_fields(image, u64::from(part.number) - 1).0;
+        if BSD_TYPES.contains(&kind)
+            && let Ok(bytes) = device.read(part.start, BSD_LABEL).await
+        {
+            found.extend(inside(&Image::new(BSD_LABEL as u64, vec![(0, bytes.to_vec())]), &part, kind, number));
+        }
+    }
+    found
+}
+
+/// Follows the chain of an extended partition at sector `begin`; returns the next number that is free.
+async fn logical(device: &dyn BlockDevice, begin: u64, sector: u64, found: &mut Vec<Partition>) -> u32 {
     let (mut at, mut number) = (begin, 5);
     while found.len() < PARTITIONS_MAX && number < 5 + PARTITIONS_MAX as u32 {
         let Ok(bytes) = device.read(at * sector, sector as usize).await else { break };
@@ -125,5 +151,5 @@ async fn dos(device: &dyn BlockDevice, image: &Image, sector: u64) -> Vec<Partit
             _ => break,
         }
     }
-    found
+    number
 }
