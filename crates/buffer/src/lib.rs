@@ -5,7 +5,8 @@
 //! - a [`Buf`] is immutable while shared; cloning and slicing never copy bytes;
 //! - the first byte of a [`BufMut`] (and of the `Buf` it freezes into) sits on a 4096-byte boundary, so that
 //!   O_DIRECT transfers need no bounce buffer;
-//! - the bytes between the length and the end of the last page are zero or stale, never read through this API.
+//! - the bytes between the length and the end of the last page are zero or stale, never read through this API;
+//! - memory that somebody else made for a `Buf` is only read, and goes back to its maker.
 #![forbid(unsafe_code)]
 
 mod pool;
@@ -48,6 +49,26 @@ impl Drop for Pages {
     }
 }
 
+/// Memory of somebody else: its bytes never change and stay where they are.
+pub trait Lent: AsRef<[u8]> + Send + Sync {}
+
+impl<T: AsRef<[u8]> + Send + Sync> Lent for T {}
+
+/// Where a shared buffer's bytes are.
+enum Memory {
+    Own(Pages),
+    Lent(Box<dyn Lent>),
+}
+
+impl Memory {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Own(pages) => pages.0.as_bytes(),
+            Self::Lent(lent) => (**lent).as_ref(),
+        }
+    }
+}
+
 /// A writable, uniquely owned, page-aligned buffer. Lengths are in bytes.
 pub struct BufMut {
     pages: Pages,
@@ -85,7 +106,7 @@ impl BufMut {
 
     /// Makes the buffer shareable without copying.
     pub fn freeze(self) -> Buf {
-        Buf { start: 0, length: self.length, pages: Arc::new(self.pages) }
+        Buf { start: 0, length: self.length, memory: Arc::new(Memory::Own(self.pages)) }
     }
 
     /// Shortens the buffer to `length` bytes; longer lengths are ignored.
@@ -116,7 +137,7 @@ impl fmt::Debug for BufMut {
 /// A shared, immutable run of bytes. Cloning and slicing are O(1).
 #[derive(Clone)]
 pub struct Buf {
-    pages: Arc<Pages>,
+    memory: Arc<Memory>,
     start: usize,
     length: usize,
 }
@@ -137,6 +158,14 @@ impl Buf {
         BufMut::copy_from(bytes).freeze()
     }
 
+    /// All bytes of somebody else's memory, which begins with a page; it is dropped with the last buffer that has it.
+    pub fn lent(memory: impl Lent + 'static) -> Self {
+        let bytes = memory.as_ref();
+        let length = bytes.len();
+        assert!(bytes.as_ptr().addr().is_multiple_of(PAGE_SIZE), "a buffer begins with a page");
+        Self { memory: Arc::new(Memory::Lent(Box::new(memory))), start: 0, length }
+    }
+
     /// A part of this buffer that shares its memory. `range` is in bytes; panics when it leaves the buffer.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Self {
         let from = match range.start_bound() {
@@ -150,16 +179,17 @@ impl Buf {
             Bound::Unbounded => self.length,
         };
         assert!(from <= to && to <= self.length, "slice {from}..{to} of a buffer of {}", self.length);
-        Self { pages: self.pages.clone(), start: self.start + from, length: to - from }
+        Self { memory: self.memory.clone(), start: self.start + from, length: to - from }
     }
 
     /// A writable buffer with these bytes: the same memory when this was the only owner of a whole buffer, else a copy.
     pub fn into_mut(self) -> BufMut {
         if self.start == 0 {
             let length = self.length;
-            match Arc::try_unwrap(self.pages) {
-                Ok(pages) => return BufMut { pages, length },
-                Err(pages) => return BufMut::copy_from(&Self { pages, start: 0, length }),
+            match Arc::try_unwrap(self.memory) {
+                Ok(Memory::Own(pages)) => return BufMut { pages, length },
+                Ok(Memory::Lent(lent)) => return BufMut::copy_from(&(*lent).as_ref()[..length]),
+                Err(memory) => return BufMut::copy_from(&Self { memory, start: 0, length }),
             }
         }
         BufMut::copy_from(&self)
@@ -172,24 +202,26 @@ impl Buf {
 
     /// Whether no other `Buf` shares this memory.
     pub fn is_unique(&self) -> bool {
-        Arc::strong_count(&self.pages) == 1
+        Arc::strong_count(&self.memory) == 1
     }
 
     /// Write access to the bytes; copies them first when they are shared.
     pub fn make_mut(&mut self) -> &mut [u8] {
-        if Arc::get_mut(&mut self.pages).is_none() {
+        if !matches!(Arc::get_mut(&mut self.memory), Some(Memory::Own(_))) {
             *self = Self::copy_from(self);
         }
         let (start, length) = (self.start, self.length);
-        let pages = Arc::get_mut(&mut self.pages).expect("just made unique");
-        &mut pages.0.as_mut_bytes()[start..start + length]
+        match Arc::get_mut(&mut self.memory) {
+            Some(Memory::Own(pages)) => &mut pages.0.as_mut_bytes()[start..start + length],
+            _ => unreachable!("just made its own"),
+        }
     }
 }
 
 impl Deref for Buf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        &self.pages.0.as_bytes()[self.start..self.start + self.length]
+        &self.memory.bytes()[self.start..self.start + self.length]
     }
 }
 
@@ -250,5 +282,24 @@ mod tests {
         other.make_mut()[0] = b'I';
         assert_eq!(&original[..], b"zfs in user space");
         assert_eq!(&other[..], b"In user space");
+    }
+
+    #[test]
+    fn lent_memory_is_only_read() {
+        let pages = Pages::new(PAGE_SIZE, |_| {});
+        struct Other(Pages);
+        impl AsRef<[u8]> for Other {
+            fn as_ref(&self) -> &[u8] {
+                &self.0.0.as_bytes()[..100]
+            }
+        }
+        let lent = Buf::lent(Other(pages));
+        let (mut changed, whole) = (lent.slice(..), lent.clone());
+        changed.make_mut()[1] = 7;
+        assert_eq!((lent.len(), lent[1], changed[1]), (100, 0, 7));
+        drop((lent, changed));
+        let mut own = whole.into_mut();
+        own[2] = 9;
+        assert_eq!((own.len(), own[2]), (100, 9));
     }
 }

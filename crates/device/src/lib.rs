@@ -47,7 +47,7 @@ pub use memory::MemDevice;
 pub use slot::{Assembly, ReadSlot};
 pub use source::{DeviceSource, PathKind, SystemDevices};
 pub use window::WindowDevice;
-pub use zeros::release_zeros;
+pub use zeros::without_zeros;
 
 /// Sector sizes of a device, in bytes; they decide the ashift of a new vdev.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -67,6 +67,10 @@ impl Pool {
             }
         }
         self.core.store.state().cache.clear();
+        // No group of this pool comes after which what waits for the next buffers would be looked at: the first look
+        // notes what is there, the second gives back what nobody took meanwhile.
+        platter_buffer::trim();
+        platter_buffer::trim();
     }
 
     /// Over some time after the pool was given up.

@@ -150,8 +150,10 @@ impl BlockCache {
         let caching = self.choosy.read().get(&objset.0).copied().unwrap_or_default();
         if let Some(key) = Self::key(bp).filter(|_| caching.keeps(is_metadata)) {
             // An object set has several indirect blocks that are all zeros but for a pointer or two.
-            let zeros = if bp.level() > 0 { platter_device::release_zeros(&contents) } else { 0 };
-            let weight = (contents.len() - zeros) as u64 + OVERHEAD;
+            let length = contents.len();
+            let (contents, bytes) =
+                if bp.level() > 0 { platter_device::without_zeros(contents) } else { (contents, length) };
+            let weight = bytes as u64 + OVERHEAD;
             self.taken_in.fetch_add(weight, Ordering::Relaxed);
             self.entries.insert(key, Entry { contents, objset, is_metadata, weight });
         }
