@@ -1,24 +1,21 @@
 //! Pools with more and more file systems, all of them mounted: how long it takes to make, list, change, export and
 //! import them, and what memory the daemon has for them.
 
-use std::path::PathBuf;
 use std::time::Instant;
 
-use super::{Clock, Extent, Growth};
+use super::{Clock, Extent, Growth, make_up_to, sparse_pool, steps};
 use crate::error::{Result, said};
 use crate::meter::Meter;
 use crate::results::Unit;
 use crate::scenario::Context;
-use crate::systems::{FileSystem, Layout, Platter, Shape};
+use crate::systems::{FileSystem, Platter};
 
 /// File systems of the first step.
 const FIRST: u64 = 100;
 /// Times this for the next step.
-const FACTOR: u64 = 10;
+const FACTOR: u32 = 10;
 /// Bytes of a block.
 const RECORD: u64 = 128 << 10;
-/// Bytes of the sparse file.
-const DEVICE: u64 = 64 << 30;
 
 /// For each step: makes file systems until there are so many, and looks at all of them.
 pub fn measure(
@@ -28,20 +25,13 @@ pub fn measure(
     clock: Clock,
     found: &mut Growth,
 ) -> Result<()> {
-    let under: PathBuf = context.under.clone();
-    platter.create_with(&Shape { layout: Layout::Single, record: RECORD, device: DEVICE, under }, &[])?;
-    let steps = std::iter::successors(Some(FIRST), |count| Some(count * FACTOR));
-    let steps = steps.take_while(|count| *count <= extent.datasets);
+    sparse_pool(platter, context, RECORD, &[])?;
     let mut made = 0;
     let name = |step| format!("a pool with {step} data sets");
-    found.grow(steps, (clock, FACTOR as u32), name, |step, found| {
+    found.grow(steps(FIRST, FACTOR, extent.datasets), (clock, FACTOR), name, |step, found| {
         let (before, start) = (made, Instant::now());
         let meter = Meter::start(platter.server());
-        while made < step && !clock.is_over() {
-            platter.create_dataset(made)?;
-            made += 1;
-        }
-        if made < step {
+        if !make_up_to(step, &mut made, clock, |number| platter.create_dataset(number))? {
             return Ok(false);
         }
         let rate = (made - before) as f64 / start.elapsed().as_secs_f64();

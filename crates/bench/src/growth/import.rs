@@ -2,21 +2,17 @@
 //!
 //! The data costs next to no disk: large blocks of one byte, which zstd makes as small as a sector.
 
-use std::path::PathBuf;
-
-use super::{Clock, Extent, Growth};
+use super::{Clock, Extent, Growth, make_up_to, sparse_pool, steps};
 use crate::error::Result;
 use crate::results::Unit;
 use crate::scenario::Context;
-use crate::systems::{FileSystem, Layout, Platter, Shape};
+use crate::systems::{FileSystem, Platter};
 use crate::work;
 
 /// GiB, times this for the next step.
-const FACTOR: u64 = 4;
+const FACTOR: u32 = 4;
 /// Bytes of a block.
 const RECORD: u64 = 1 << 20;
-/// Bytes of the sparse file.
-const DEVICE: u64 = 64 << 30;
 
 /// For each step: adds data until there is so much, then imports the pool with a new daemon.
 pub fn measure(
@@ -26,20 +22,12 @@ pub fn measure(
     clock: Clock,
     found: &mut Growth,
 ) -> Result<()> {
-    let under: PathBuf = context.under.clone();
-    let shape = Shape { layout: Layout::Single, record: RECORD, device: DEVICE, under };
-    platter.create_with(&shape, &["-o", "ashift=9", "-O", "compression=zstd"])?;
+    sparse_pool(platter, context, RECORD, &["-o", "ashift=9", "-O", "compression=zstd"])?;
     let folder = platter.mountpoint();
-    let steps = std::iter::successors(Some(1), |gib| Some(gib * FACTOR));
-    let steps = steps.take_while(|gib| *gib <= extent.gib);
     let mut made = 0;
     let name = |step| format!("a pool with {step} GiB");
-    found.grow(steps, (clock, FACTOR as u32), name, |step, found| {
-        while made < step && !clock.is_over() {
-            work::write_constant(&folder, made)?;
-            made += 1;
-        }
-        if made < step {
+    found.grow(steps(1, FACTOR, extent.gib), (clock, FACTOR), name, |step, found| {
+        if !make_up_to(step, &mut made, clock, |number| work::write_constant(&folder, number))? {
             return Ok(false);
         }
         work::sync(&folder)?;

@@ -22,8 +22,11 @@ use crate::interrupt;
 use crate::meter::Usage;
 use crate::results::Unit;
 use crate::scenario::Context;
-use crate::systems::{FileSystem, Platter};
+use crate::systems::{FileSystem, Layout, Platter, Shape};
 use crate::table::{lines_up, number};
+
+/// Bytes of a sparse file for what takes little room.
+const SPARSE: u64 = 64 << 30;
 
 /// One measured value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -196,6 +199,27 @@ impl Clock {
     }
 }
 
+/// Sizes to measure at: `first`, then each `factor` times the one before, up to `most`.
+fn steps(first: u64, factor: u32, most: u64) -> impl Iterator<Item = u64> {
+    let all = std::iter::successors(Some(first), move |size| size.checked_mul(factor.into()));
+    all.take_while(move |size| *size <= most)
+}
+
+/// Has `make` make number after number until there are `step` of them; `false` when the time was over before.
+fn make_up_to(step: u64, made: &mut u64, clock: Clock, mut make: impl FnMut(u64) -> Result<()>) -> Result<bool> {
+    while *made < step && !clock.is_over() {
+        make(*made)?;
+        *made += 1;
+    }
+    Ok(*made >= step)
+}
+
+/// A new pool on one large sparse file, with blocks of `record` bytes.
+fn sparse_pool(platter: &mut Platter, context: &Context, record: u64, more: &[&str]) -> Result<()> {
+    let shape = Shape { layout: Layout::Single, record, device: SPARSE, under: context.under.clone() };
+    platter.create_with(&shape, more)
+}
+
 type Part = fn(&mut Platter, &Context, Extent, Clock, &mut Growth) -> Result<()>;
 const PARTS: [(&str, Part); 4] =
     [("names", names::measure), ("fill", fill::measure), ("import", import::measure), ("datasets", datasets::measure)];
@@ -304,6 +328,23 @@ mod tests {
         growth.grow(7..9, (late, 2), |step| format!("step {step}"), |_, _| Ok(true)).expect("nothing fails");
         assert_eq!(growth.left_out.last().expect("the first is always begun"), "step 8");
         assert_eq!(growth.left_out.len(), 4);
+    }
+
+    #[test]
+    fn steps_are_made_one_by_one_while_there_is_time() {
+        assert_eq!(steps(100, 10, 10_000).collect::<Vec<_>>(), [100, 1000, 10_000]);
+        assert_eq!(steps(1, 4, 63).collect::<Vec<_>>(), [1, 4, 16]);
+        let (mut made, mut all) = (0, Vec::new());
+        let clock = Clock(Instant::now() + Duration::from_secs(50));
+        for step in [2, 5] {
+            let make = |number| {
+                all.push(number);
+                Ok(())
+            };
+            assert!(make_up_to(step, &mut made, clock, make).expect("nothing fails"));
+        }
+        assert_eq!((made, all), (5, vec![0, 1, 2, 3, 4]));
+        assert!(!make_up_to(6, &mut made, Clock(Instant::now()), |_| Ok(())).expect("nothing fails"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Names in one directory: how fast more are made, how fast one is found among them, what memory the daemon needs.
 
-use super::{Clock, Extent, Growth};
+use super::{Clock, Extent, Growth, steps};
 use crate::error::Result;
 use crate::meter::Meter;
 use crate::results::Unit;
@@ -30,8 +30,7 @@ pub fn measure(
     let device = (1 << 30) + extent.names * ROOM;
     platter.create(&Shape { layout: Layout::Raidz1, record: 128 << 10, device, under: context.under.clone() })?;
     let folder = platter.mountpoint();
-    let decades = std::iter::successors(Some(FIRST), |count| count.checked_mul(10));
-    let decades = decades.take_while(|count| *count <= extent.names);
+    let decades = steps(FIRST, 10, extent.names);
     let mut made = 0;
     let name = |count| format!("{count} names in a directory");
     found.grow(decades, (clock, 10), name, |count, found| {
