@@ -699,7 +699,7 @@ async fn a_full_file_system_refuses_writes_and_can_be_emptied() {
     assert!(written >= 16 << 20, "refused although most of the room was left: {written}");
     assert!(pool.store.live_blocks() <= LIMIT + 20, "{} blocks", pool.store.live_blocks());
     zpl.unlink(root, b"f").await.unwrap();
-    zpl.sync().await.unwrap();
+    pool.settle().await;
     let file = zpl.create(root, b"g", FILE).await.unwrap().object;
     zpl.write(file, 0, &vec![5; 8 << 20], false).await.unwrap();
 }
@@ -710,9 +710,7 @@ async fn freed_files_give_their_blocks_back() {
     let root = zpl.root();
     zpl.sync().await.unwrap();
     let settle = || async {
-        for _ in 0..4 {
-            pool.gate.wait_synced(pool.gate.open_txg()).await.unwrap();
-        }
+        pool.settle().await;
         pool.store.live_blocks()
     };
     let before = settle().await;

@@ -1,4 +1,4 @@
-//! A file system on blocks in memory, with a sync loop.
+//! A file system on blocks in memory, with a sync loop. The tests of what stands on the file system use it too.
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use std::sync::Arc;
@@ -20,19 +20,19 @@ impl WallClock for TestClock {
     }
 }
 
-/// Frees a group's dead blocks once the group is on disk, as a pool does.
+/// Frees blocks some groups after their death, as a pool does: a reader may be on its way to one when it dies.
 #[derive(Default)]
-struct FreeAfterSync(parking_lot::Mutex<Vec<(Txg, BlkPtr)>>);
+struct FreeLater(parking_lot::Mutex<Vec<(Txg, BlkPtr)>>);
 
-impl FreeAfterSync {
-    fn free(&self, store: &MemoryStore) {
-        for (txg, bp) in std::mem::take(&mut *self.0.lock()) {
+impl FreeLater {
+    fn synced(&self, store: &MemoryStore, txg: Txg) {
+        for (_, bp) in self.0.lock().extract_if(.., |(death, _)| death.plus(3) <= txg) {
             store.free(txg, &bp);
         }
     }
 }
 
-impl SpaceAccounting for FreeAfterSync {
+impl SpaceAccounting for FreeLater {
     fn born(&self, _txg: Txg, _bp: &BlkPtr) {}
 
     fn kill(&self, txg: Txg, bp: &BlkPtr) {
@@ -42,7 +42,7 @@ impl SpaceAccounting for FreeAfterSync {
 
 pub struct TestPool {
     pub store: Arc<MemoryStore>,
-    dead: Arc<FreeAfterSync>,
+    dead: Arc<FreeLater>,
     pub gate: Arc<TxgGate>,
     pub properties: WriteProperties,
     os: parking_lot::Mutex<Arc<Objset>>,
@@ -74,18 +74,17 @@ pub fn properties() -> WriteProperties {
 impl TestPool {
     /// A pool with one new, synced file system.
     pub async fn new(properties: WriteProperties) -> Arc<Self> {
+        let now = Timestamp { seconds: 1_600_000_000, nanoseconds: 5 };
+        Self::of(properties, CreateOptions { uid: 7, gid: 8, now, salt_seed: 1, ..CreateOptions::default() }).await
+    }
+
+    /// A pool with one new file system as `options` say.
+    pub async fn of(properties: WriteProperties, options: CreateOptions) -> Arc<Self> {
         let gate = TxgGate::new(Txg(10), 256 << 20);
         let store = Arc::new(MemoryStore::new());
-        let dead = Arc::new(FreeAfterSync::default());
+        let dead = Arc::new(FreeLater::default());
         let tx = gate.begin().await.unwrap();
         let os = Objset::create(Self::params(&store, &dead, &gate, &properties), 2, &tx);
-        let options = CreateOptions {
-            uid: 7,
-            gid: 8,
-            now: Timestamp { seconds: 1_600_000_000, nanoseconds: 5 },
-            salt_seed: 1,
-            ..CreateOptions::default()
-        };
         Zpl::create_filesystem(&os, &tx, &options).await.unwrap();
         drop(tx);
         Arc::new_cyclic(|this: &std::sync::Weak<Self>| {
@@ -104,7 +103,7 @@ impl TestPool {
 
     fn params(
         store: &Arc<MemoryStore>,
-        dead: &Arc<FreeAfterSync>,
+        dead: &Arc<FreeLater>,
         gate: &Arc<TxgGate>,
         properties: &WriteProperties,
     ) -> ObjsetParams {
@@ -122,7 +121,7 @@ impl TestPool {
         let txg = self.gate.quiesce().await;
         let os = self.os.lock().clone();
         os.sync(txg, 1).await.unwrap();
-        self.dead.free(&self.store);
+        self.dead.synced(&self.store, txg);
         self.gate.finish(txg);
     }
 
@@ -140,6 +139,13 @@ impl TestPool {
 
     pub async fn mount_limited(&self, space: Arc<dyn SpaceInfo>) -> Arc<Zpl> {
         Zpl::mount(self.os(), MountOptions::default(), Arc::new(TestClock::default()), space).await.unwrap()
+    }
+
+    /// Waits until what is dead by now is freed.
+    pub async fn settle(&self) {
+        for _ in 0..4 {
+            self.gate.wait_synced(self.gate.open_txg()).await.unwrap();
+        }
     }
 
     /// Unmounts, opens the object set again from what is in the store, and mounts it.
