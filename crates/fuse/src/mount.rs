@@ -39,7 +39,8 @@ const FUSE_MAGIC: u64 = 0x6573_5546;
 /// How long the serving threads may take to end once the kernel's mount is gone. They wait for a transaction group at
 /// most; what takes longer is kept alive by somebody.
 const END_WAIT: Duration = Duration::from_secs(30);
-/// How long the kernel may take to let go of what was unmounted, before somebody else counts as keeping it.
+/// How long the kernel may take to let go of what somebody else unmounted, before it counts as kept elsewhere. What we
+/// unmount ourselves it has let go of when it says that it is done.
 const LET_GO: Duration = Duration::from_millis(300);
 
 /// Descriptors that mounts leave for devices, clients and files of the daemon.
@@ -268,16 +269,22 @@ impl Mount {
         // Held throughout, so that two calls do not unmount what somebody mounted in between.
         let mut session = self.session.lock();
         let Some(running) = session.as_ref() else { return Ok(()) };
+        let mut let_go = LET_GO;
         if !*self.ended.borrow() && self.is_at_its_place()? {
             if !force {
                 self.write_back();
             }
             let place = &self.mountpoint;
-            if self.direct { self.unmount_directly(place, force)? } else { self.unmount_with_helper(place, force)? }
+            if self.direct {
+                self.unmount_directly(place, force)?
+            } else {
+                self.unmount_with_helper(place, force)?
+            }
+            let_go = Duration::ZERO;
         } else if !*self.ended.borrow() {
             self.unmount_where_it_was_moved(force)?;
         }
-        self.wait_for_the_end(running)?;
+        self.wait_for_the_end(running, let_go)?;
         let Some(session) = session.take() else { return Ok(()) };
         match session.join() {
             // The kernel cut the connection, as asked.
@@ -327,14 +334,14 @@ impl Mount {
     }
 
     /// Waits until the serving threads have ended. A connection that lives on although nothing is mounted here any more
-    /// is cut: somebody keeps it in another name space, or has a file open that was unmounted lazily.
-    fn wait_for_the_end(&self, session: &Session) -> Result<()> {
+    /// is cut after `let_go`: somebody keeps it in another name space, or has a file open that was unmounted lazily.
+    fn wait_for_the_end(&self, session: &Session, let_go: Duration) -> Result<()> {
         let begin = Instant::now();
         let is_connected = || self.kernel.get().is_some_and(Kernel::is_connected);
         let mut pause = Duration::from_micros(100);
         let mut cut = false;
         while !session.is_finished() {
-            if !cut && begin.elapsed() >= LET_GO && is_connected() {
+            if !cut && begin.elapsed() >= let_go && is_connected() {
                 cut = true;
                 tracing::warn!("{} is kept elsewhere; its connection is cut", self.mountpoint.display());
                 if let Err(error) = self.abort() {

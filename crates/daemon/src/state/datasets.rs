@@ -341,8 +341,8 @@ impl Daemon {
         }
         let moves = call.properties.contains_key("mountpoint") && !call.no_mount;
         let canmount = call.properties.contains_key("canmount") && !call.no_mount;
-        let followed =
-            mount_plan::FOLLOWED.iter().any(|property| call.properties.contains_key(*property)) && !call.no_mount;
+        // `-u` is about where things are mounted; all else reaches a mount in any case.
+        let followed = mount_plan::FOLLOWED.iter().any(|property| call.properties.contains_key(*property));
 
         let was_mounted = self.mounted_under(name);
         let places: BTreeMap<String, std::path::PathBuf> = was_mounted
@@ -458,14 +458,21 @@ impl Daemon {
             }
             // Inner mounts would keep it busy.
             let again = self.mounted_under(&report.name);
-            if let Err(error) = self.unmount_all(again.clone(), false).await {
+            let mut again: Vec<_> =
+                again.into_iter().filter_map(|name| self.mounted(&name).map(|active| (name, active))).collect();
+            again.sort_by_key(|(_, active)| active.sequence);
+            let names = again.iter().map(|(name, _)| name.clone()).collect();
+            if let Err(error) = self.unmount_all(names, false).await {
                 problems.push(format!("{}\nproperty may be set but unable to remount filesystem", error.message));
             }
-            for name in again {
+            // Where and as they were, also by hand.
+            for (name, active) in again {
+                let how = HowToMount { options: active.options, overlay: true, ..HowToMount::default() };
                 if self.mounted(&name).is_none()
-                    && let Err(error) = self.mount_dataset(&name, false, &HowToMount::default()).await
+                    && let Some(report) = reports.iter().find(|report| report.name == name)
+                    && let Err(error) = self.mount_one(report, &active.at, &how).await
                 {
-                    problems.push(error.message);
+                    problems.push(error);
                 }
             }
         }

@@ -271,7 +271,7 @@ impl Daemon {
     }
 
     /// Mounts one file system; the error is a complete message.
-    async fn mount_one(&self, report: &DatasetReport, at: &Path, how: &HowToMount) -> Result<(), String> {
+    pub(super) async fn mount_one(&self, report: &DatasetReport, at: &Path, how: &HowToMount) -> Result<(), String> {
         let pool = self.pool(pool_of(&report.name)).map_err(|error| error.message)?;
         let mut how = how.clone();
         let said = how.options.iter().rev().find(|option| *option == "ro" || *option == "rw");
