@@ -32,6 +32,19 @@ impl Pages {
         Self(NonNull::slice_from_raw_parts(start, layout.size()))
     }
 
+    /// At least `length` bytes, of which those take memory that are touched, page by page: the allocator asks for large
+    /// pages, and then a name of ten bytes takes 2 MiB. For memory that is kept for long and used little.
+    pub fn sparse(length: usize) -> Self {
+        let mut pages = Self::new(length);
+        // SAFETY: whole pages of its own, whose bytes stay as they are. The allocator may use them again when they are
+        // freed, as small pages too. A kernel without large ones refuses, and needs no advice.
+        let _ =
+            unsafe { rustix::mm::madvise(pages.as_ptr().cast(), pages.0.len(), rustix::mm::Advice::LinuxNoHugepage) };
+        // What lay there before may have been large.
+        pages.clear();
+        pages
+    }
+
     /// Makes all bytes zero by giving the memory back to the system, to be had again page by page.
     pub fn clear(&mut self) {
         // SAFETY: whole pages of its own, which nothing has a reference to meanwhile; afterwards they are zero.
@@ -83,5 +96,27 @@ mod tests {
         pages.clear();
         assert!(pages.iter().all(|&byte| byte == 0));
         pages[PAGE] = 1;
+    }
+
+    /// What the kernel says of the mapping that an address lies in.
+    fn flags_at(address: usize) -> String {
+        let all = std::fs::read_to_string("/proc/self/smaps").expect("the kernel tells");
+        let is_it = |line: &str| {
+            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+            let range = range.map(|(from, to)| (usize::from_str_radix(from, 16), usize::from_str_radix(to, 16)));
+            matches!(range, Some((Ok(from), Ok(to))) if (from..to).contains(&address))
+        };
+        let mut of_it = all.lines().skip_while(|line| !is_it(line));
+        of_it.find(|line| line.starts_with("VmFlags")).expect("there").to_owned()
+    }
+
+    /// Eight mounts with rings had 280 MiB in large pages, for requests of a few hundred bytes.
+    #[test]
+    fn sparse_pages_are_small_ones() {
+        let mut pages = Pages::sparse(1 << 20);
+        assert!(pages.iter().all(|&byte| byte == 0));
+        pages[1 << 19] = 1;
+        let flags = flags_at(pages.as_ptr().addr() + (1 << 19));
+        assert!(flags.contains(" nh"), "the kernel may make large pages there: {flags}");
     }
 }

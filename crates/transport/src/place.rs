@@ -51,7 +51,7 @@ impl Place {
     /// For requests of a processor with up to `payload` bytes beside their headers.
     pub fn new(queue: u16, payload: usize) -> Self {
         let headers = NonNull::from(Box::leak(Box::new(RingHeaders::new_zeroed())));
-        let payload = Pages::new(payload);
+        let payload = Pages::sparse(payload);
         let header = IoVec { base: headers.as_ptr().cast(), length: size_of::<RingHeaders>() };
         let parts = Box::new([header, IoVec { base: payload.as_ptr(), length: payload.len() }]);
         Self { queue, headers, payload, parts }
