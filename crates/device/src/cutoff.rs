@@ -6,6 +6,7 @@
 //!   goes past it;
 //! - a write that finds the lease ended waits for its [`Renewal`], or fails when there is none: a daemon or a device
 //!   that stood still meanwhile writes nothing, whatever it believed before;
+//! - while an import is not sure yet, what is written stays in memory ([`crate::held`]);
 //! - once it is down nothing is begun on a device behind the cutoff, and whoever waits for a transfer there is told;
 //! - what the kernel has already taken cannot be called back: such a transfer keeps its file, and with it the device's
 //!   lock, until it is over. So nobody opens the device for writing before the last late write has landed;
@@ -26,6 +27,7 @@ use tokio::sync::Notify;
 use crate::error::{DeviceError, Result};
 use crate::file::OpenOptions;
 use crate::gpt::GptIds;
+use crate::held::{self, Exempt, Held, Room};
 use crate::lease::Lease;
 use crate::slot::ReadSlot;
 use crate::source::{DeviceSource, PathKind};
@@ -58,6 +60,8 @@ pub struct Cutoff {
     devices: Mutex<Vec<(String, Weak<Traffic>)>>,
     lease: Arc<Lease>,
     renewal: OnceLock<Arc<dyn Renewal>>,
+    /// For what devices that are opened now hold back, if they do.
+    holding: Mutex<Option<Arc<Room>>>,
 }
 
 impl Cutoff {
@@ -74,6 +78,19 @@ impl Cutoff {
     /// What writes wait for from now on that come too late; before, they fail.
     pub fn wait_for(&self, renewal: Arc<dyn Renewal>) {
         let _ = self.renewal.set(renewal);
+    }
+
+    /// Devices that are opened from now on hold back what is written until they are flushed, up to so many bytes for
+    /// all of them together, but for what is exempt.
+    pub fn hold_back(&self, bytes: u64, exempt: Exempt) {
+        *self.holding.lock() = Some(Room::new(bytes, exempt));
+    }
+
+    /// Nothing is held back any more.
+    pub fn let_through(&self) {
+        if let Some(room) = self.holding.lock().take() {
+            room.close();
+        }
     }
 
     /// Parts from the devices, for good.
@@ -129,7 +146,8 @@ impl Cutoff {
         devices.retain(|(_, traffic)| traffic.strong_count() > 0);
         devices.push((inner.name(), Arc::downgrade(&traffic)));
         drop(devices);
-        Arc::new(CutoffDevice { inner, traffic, cutoff: self.clone() })
+        let held = Held::new(self.holding.lock().clone());
+        Arc::new(CutoffDevice { inner, traffic, cutoff: self.clone(), held })
     }
 }
 
@@ -179,6 +197,7 @@ struct CutoffDevice {
     inner: Arc<dyn BlockDevice>,
     traffic: Arc<Traffic>,
     cutoff: Arc<Cutoff>,
+    held: Held,
 }
 
 /// One transfer on its way.
@@ -224,6 +243,41 @@ impl CutoffDevice {
     }
 }
 
+impl CutoffDevice {
+    /// Keeps a write for later, unless there is no room: then what was kept goes first.
+    async fn keep(&self, offset: u64, data: Vec<Buf>) -> Result<()> {
+        let Some(data) = self.held.keep(offset, data).await else { return Ok(()) };
+        self.catch_up().await?;
+        self.write_now(offset, data).await
+    }
+
+    /// Writes what was held back.
+    async fn catch_up(&self) -> Result<()> {
+        let mut release = self.held.let_go().await;
+        for (offset, data) in std::mem::take(&mut release.pieces) {
+            self.write_now(offset, data).await?;
+        }
+        release.done();
+        Ok(())
+    }
+
+    async fn write_now(&self, offset: u64, data: Vec<Buf>) -> Result<()> {
+        let lease = &self.cutoff.lease;
+        if !lease.is_timed() {
+            return self.pass(self.inner.write(offset, data)).await.unwrap_or_else(|| Err(self.cut_off()));
+        }
+        loop {
+            self.pass_lease().await?;
+            match self.pass(self.inner.write(offset, data.clone())).await {
+                // It ended on the way. Once it is renewed the pool is still as this host left it, and the write right.
+                Some(Err(DeviceError::TooLate(_))) => {}
+                Some(outcome) => return outcome,
+                None => return Err(self.cut_off()),
+            }
+        }
+    }
+}
+
 #[async_trait]
 impl BlockDevice for CutoffDevice {
     fn name(&self) -> String {
@@ -247,30 +301,29 @@ impl BlockDevice for CutoffDevice {
     }
 
     async fn read_into(&self, offset: u64, slots: Vec<ReadSlot>) -> (Vec<ReadSlot>, Result<()>) {
-        match self.pass(self.inner.read_into(offset, slots)).await {
-            Some(outcome) => outcome,
+        let newer = match self.held.is_active() {
+            true => self.held.within(offset, slots.iter().map(|slot| slot.len() as u64).sum()).await,
+            false => Vec::new(),
+        };
+        let Some((mut slots, read)) = self.pass(self.inner.read_into(offset, slots)).await else {
             // The transfer may still fill them: they stay with it.
-            None => (Vec::new(), Err(self.cut_off())),
-        }
+            return (Vec::new(), Err(self.cut_off()));
+        };
+        held::lay_over(&newer, offset, &mut slots);
+        (slots, read)
     }
 
     async fn write(&self, offset: u64, data: Vec<Buf>) -> Result<()> {
-        let lease = &self.cutoff.lease;
-        if !lease.is_timed() {
-            return self.pass(self.inner.write(offset, data)).await.unwrap_or_else(|| Err(self.cut_off()));
-        }
-        loop {
-            self.pass_lease().await?;
-            match self.pass(self.inner.write(offset, data.clone())).await {
-                // It ended on the way. Once it is renewed the pool is still as this host left it, and the write right.
-                Some(Err(DeviceError::TooLate(_))) => {}
-                Some(outcome) => return outcome,
-                None => return Err(self.cut_off()),
-            }
+        match self.held.is_active() && !self.held.exempts(offset, self.size()) {
+            true => self.keep(offset, data).await,
+            false => self.write_now(offset, data).await,
         }
     }
 
     async fn flush(&self) -> Result<()> {
+        if self.held.is_active() {
+            self.catch_up().await?;
+        }
         self.pass(self.inner.flush()).await.unwrap_or_else(|| Err(self.cut_off()))
     }
 

@@ -16,6 +16,7 @@ pub mod fault;
 pub mod file;
 mod flights;
 pub mod gpt;
+mod held;
 pub mod lease;
 mod local;
 pub mod memory;

@@ -161,7 +161,9 @@ impl Changes {
             }
             let change = self.by_id.entry((totals, id)).or_default();
             if space {
-                change.bytes += sign * DNODE_BYTES.saturating_add_unsigned(phys.used_bytes());
+                // What dnodes claim may add up to anything.
+                let bytes = sign * DNODE_BYTES.saturating_add_unsigned(phys.used_bytes());
+                change.bytes = change.bytes.saturating_add(bytes);
             }
             if objects {
                 change.objects += sign;

@@ -1,7 +1,9 @@
 //! `zpool import`: from devices to an open pool (`spa_load`, `module/zfs/spa.c`).
 //!
 //! Invariants:
-//! - nothing is written before everything that the pool needs was read and understood;
+//! - nothing is written before everything that the pool needs was read and understood: what the first group writes is
+//!   held back until all of it is there (`platter_device::held`). Only the claim of a pool that hosts share is written
+//!   before that group, after everything was loaded;
 //! - a pool is opened for writing only when every active feature is one this version can write and nothing in it asks
 //!   for work this version cannot do (a removal to finish); else it is refused with the reason
 //!   and the way to read it.
@@ -15,6 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use platter_device::{Cutoff, OpenOptions};
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, ObjsetParams, TxgGate};
+use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE, usable_size};
 use platter_ondisk::spacemap::Segment;
 use platter_ondisk::{ObjectId, Txg, Uberblock};
 use platter_spa::{Geometry, Group, Metaslab, Store};
@@ -29,7 +32,6 @@ use crate::discover::{self, Candidate};
 use crate::environment::Environment;
 use crate::error::{PoolError, Result};
 use crate::features::{self, Features};
-use crate::labels::LabelTarget;
 use crate::open_vdevs::{self, FoundDevices};
 use crate::request::ImportRequest;
 use crate::txgs::TxgHistory;
@@ -141,6 +143,7 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
     let cutoff = Arc::new(Cutoff::default());
     environment.devices = cutoff.around(environment.devices);
     let (candidate, seen) = choose(&environment, request).await?;
+    cutoff.hold_back(environment.dirty_bytes_max, is_label);
     let uberblock = candidate
         .uberblock
         .clone()
@@ -158,30 +161,15 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
     };
     let vdevs = open_usable(&label_config.vdev_tree, &opener, !read_only).await?;
 
-    // Before anything that takes long: loading a large pool's space is time in which another host would see nothing.
-    let shared = !read_only && uberblock.is_multihost();
-    let mut claim = None;
-    if shared {
-        let targets = label_targets(&label_config.vdev_tree, &vdevs);
-        claim = Some(multihost::claim(&environment, cutoff.lease(), &targets, &uberblock, &uberblock, seen).await?);
-    }
-
     // The configuration in the MOS is the one to trust: reopen when it describes other vdevs than the labels did.
-    let opened = Opened::new(&environment, vdevs, &uberblock).await?;
+    let mut opened = Opened::new(&environment, vdevs, &uberblock).await?;
     let mut config = opened.config(&label_config).await?;
     adopt_paths(&mut config.vdev_tree, &candidate.paths);
-    let same = shape(&config.vdev_tree) == shape(&label_config.vdev_tree);
-    let opened = if same {
-        opened
-    } else {
-        drop((opened, claim.take()));
+    if shape(&config.vdev_tree) != shape(&label_config.vdev_tree) {
+        drop(opened);
         let vdevs = open_usable(&config.vdev_tree, &opener, !read_only).await?;
-        claim = shared.then(|| {
-            let targets = label_targets(&config.vdev_tree, &vdevs);
-            multihost::keep(&environment, cutoff.lease(), &targets, &uberblock)
-        });
-        Opened::new(&environment, vdevs, &uberblock).await?
-    };
+        opened = Opened::new(&environment, vdevs, &uberblock).await?;
+    }
     if config.vdev_tree.guid_sum() != uberblock.guid_sum {
         return Err(PoolError::Unavailable(format!(
             "the devices' guids add up to {:x}, the uberblock says {:x}: a device is missing from every label",
@@ -191,6 +179,9 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
     }
     let features = opened.features(&config).await?;
     check_features(&features, &config, read_only)?;
+    if !read_only {
+        check_directory(&opened.directory).await?;
+    }
     opened.load_space(&config).await?;
     config.state = PoolState::Active;
     config.hostid = Some(environment.hostid);
@@ -199,22 +190,21 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
         let stored = std::mem::replace(&mut config.name, name.clone());
         config.stored_name = request.temporary_name.then_some(stored);
     }
+    let shared = !read_only && uberblock.is_multihost();
     let core = finish(environment, cutoff, request, opened, config, features, uberblock, read_only, properties).await?;
-    *core.multihost_claim.lock() = claim;
+    if shared {
+        // Loading may have taken long, and another host may have come meanwhile: the claim looks at what was seen first.
+        let uberblock = core.uberblock.lock().clone();
+        let (environment, lease) = (&core.environment, core.cutoff.lease());
+        let claim = multihost::claim(environment, lease, &core.label_targets(), &uberblock, &uberblock, seen).await?;
+        *core.multihost_claim.lock() = Some(claim);
+    }
     Ok(core)
 }
 
-/// The labels of all open leaves.
-fn label_targets(root: &VdevConfig, vdevs: &[Option<Arc<TopVdev>>]) -> Vec<LabelTarget> {
-    let devices = open_vdevs::leaf_devices(vdevs);
-    let tops = root.children.iter().enumerate();
-    let leaves = tops.flat_map(|(index, top)| top.leaves().into_iter().map(move |leaf| (index, top, leaf)));
-    leaves
-        .filter_map(|(index, top, leaf)| {
-            let device = devices.get(&leaf.guid.0)?.clone();
-            Some(LabelTarget { device, guid: leaf.guid, top: index, ashift: top.ashift as u32 })
-        })
-        .collect()
+/// Whether a write at `offset` of a device of `size` bytes is one of labels and uberblocks.
+fn is_label(offset: u64, size: u64) -> bool {
+    offset < VDEV_LABEL_START_SIZE || offset >= usable_size(size).saturating_sub(VDEV_LABEL_END_SIZE)
 }
 
 /// What a vdev tree is made of, for comparison.
@@ -328,6 +318,10 @@ impl Opened {
                     return Ok(());
                 }
                 metaslab.logged = true;
+                let unit = 1 << top.ashift.saturating_sub(9);
+                if !(segment.offset | segment.run).is_multiple_of(unit) {
+                    return Err(damage(format!("{segment:?} is not made of whole sectors")));
+                }
                 let within = Segment { offset: segment.offset - (metaslab.start >> 9), ..segment };
                 space_maps::apply(metaslab, &within, 9, log)
             })
@@ -486,7 +480,6 @@ async fn finish(
             properties: first_mos_properties(),
             read_only: true,
         };
-        check_directory(&directory).await?;
         claims = intent::claim(&store, &tree, &params, uberblock.txg.plus(1)).await?;
     }
     let pool_properties = pool_properties::load(&os, objects.properties).await?;

@@ -124,32 +124,51 @@ impl Pool {
         let core = import::import(environment, &request).await?;
         let pool = Self::start(core);
         if !pool.core.read_only {
-            // The labels get this host and the paths found; what OpenZFS left in log space maps is taken over.
-            let command = request.history.clone();
-            let mut given = request.properties.clone();
-            given.remove("readonly");
-            let taken = pool
-                .core
-                .task(async move |core, tx| {
-                    log_spacemaps::take_over(&core, &tx).await?;
-                    for (name, value) in &given {
-                        let value = pool_properties::parse(name, value)?;
-                        pool_properties::store(&core, &tx, name, value).await?;
-                    }
-                    if !command.is_empty() {
-                        history::append_command(&core, &tx, &command).await?;
-                    }
-                    Ok(())
-                })
-                .await;
-            if let Err(error) = taken {
+            if let Err(error) = pool.first_group(&request).await {
                 pool.end_after_failure().await;
                 return Err(error);
             }
+            pool.core.cutoff.let_through();
             scrub::resume(&pool.core);
         }
         pool.core.event("sysevent.fs.zfs.pool_import", Vec::new());
         Ok(pool)
+    }
+
+    /// Brings the first group after an import to the devices. Its blocks are held back until all of them are there: an
+    /// import that fails in it has written nothing.
+    async fn first_group(&self, request: &ImportRequest) -> Result<()> {
+        let command = request.history.clone();
+        let mut given = request.properties.clone();
+        given.remove("readonly");
+        let taken = self.core.task(async move |core, tx| {
+            // The labels get this host and the paths found; what OpenZFS left in log space maps is taken over.
+            let taken = async {
+                log_spacemaps::take_over(&core, &tx).await?;
+                for (name, value) in &given {
+                    let value = pool_properties::parse(name, value)?;
+                    pool_properties::store(&core, &tx, name, value).await?;
+                }
+                if !command.is_empty() {
+                    history::append_command(&core, &tx, &command).await?;
+                }
+                Ok(())
+            };
+            let taken: Result<()> = taken.await;
+            if let Err(error) = &taken {
+                // The group has changed already, and must not be finished.
+                core.halt_for_good(&error.to_string());
+                core.cutoff.fall("the import was refused");
+            }
+            taken
+        });
+        let taken = taken.await;
+        match self.core.store.suspension().phase() {
+            Phase::Stopped(reason) if taken.is_err() => Err(PoolError::Unavailable(format!(
+                "{reason}\nImport the pool with \"-o readonly=on\" to read what can be read."
+            ))),
+            _ => taken,
+        }
     }
 
     /// Name.

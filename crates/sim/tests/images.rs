@@ -1,20 +1,94 @@
-//! Some tens of tampered pools; `make fuzz-images` has as many as there is time for.
+//! Some tens of tampered pools; `make fuzz-images` has as many as there is time for. What it found once stays here.
 
+use std::collections::BTreeMap;
 use std::process::Command;
+use std::sync::LazyLock;
 
-/// What must never be, as the command says it. It also tells of imports that wrote before they were refused and of
-/// operations that wait for ever in virtual time: of both there still are some, which the next ones are to repair, and
-/// then this list is every line.
-const NEVER: [&str; 4] = ["panic at", "it died", "no answer for", "it took"];
+use platter_ondisk::blkptr::BLKPTR_SIZE;
+use platter_ondisk::types::object_type;
+use platter_sim::images::mutate::changed_disks;
+use platter_sim::images::visit::visit;
+use platter_sim::images::{Template, Verdict, fuzz, templates};
+
+static TEMPLATES: LazyLock<Vec<Template>> = LazyLock::new(templates);
 
 #[test]
-fn tampered_pools_neither_panic_nor_hang_nor_take_all_memory() {
+fn tampered_pools_neither_panic_nor_hang_nor_take_all_memory_nor_are_written_when_refused() {
     let output = Command::new(env!("CARGO_BIN_EXE_platter-sim"))
         .args(["images", "--seeds", "0..100000", "--seconds", "30"])
         .output()
         .expect("the simulator runs");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains(" images: ") && !text.starts_with("0 images"), "{text}");
-    let wrong: Vec<&str> = text.lines().filter(|line| NEVER.iter().any(|never| line.contains(never))).collect();
-    assert!(wrong.is_empty() && !text.contains("did not begin"), "{wrong:#?}");
+    assert!(output.status.success(), "{text}");
+}
+
+/// Of 2000 images 34 were written to by imports that were refused, and two made the engine panic. These seeds were
+/// among them; what they change follows the pools that this version makes, so the kinds that matter have tests of their
+/// own below.
+#[test]
+fn seeds_that_once_found_something_find_nothing_any_more() {
+    for seed in [25, 333, 382, 625, 816, 985, 1050, 1190, 1448, 1675, 1687] {
+        let verdict = fuzz(&TEMPLATES, seed);
+        assert_eq!(verdict.wrong, None, "seed {seed}: {}", verdict.what);
+    }
+}
+
+/// What becomes of a pool after `change` was applied to all level 0 blocks of a type that are not empty.
+fn with_changed(template: &Template, kind: u8, change: impl Fn(&mut [u8])) -> Option<Verdict> {
+    let numbered = template.blocks.all.iter().enumerate();
+    let ours = numbered.filter(|(_, block)| block.bp.object_type() == kind && block.bp.level() == 0);
+    let changed: BTreeMap<usize, Vec<u8>> = ours
+        .filter(|(_, block)| block.data.iter().any(|&byte| byte != 0))
+        .map(|(number, block)| {
+            let mut data = block.data.to_vec();
+            change(&mut data);
+            (number, data)
+        })
+        .collect();
+    let disks = changed_disks(template, changed.clone(), template.uberblock.clone(), None);
+    (!changed.is_empty()).then(|| visit(template, disks, 1))
+}
+
+/// The list of deferred frees named space that is free already. That was noticed in the first group, after the import
+/// had written up to 125 blocks.
+#[test]
+fn frees_that_wait_for_the_first_group_are_understood_before_anything_is_written() {
+    let mut seen = 0;
+    for template in &*TEMPLATES {
+        // The first address of every pointer: far behind what is in use.
+        let verdict = with_changed(template, object_type::BPOBJ, |data| {
+            for pointer in data.chunks_exact_mut(BLKPTR_SIZE).filter(|pointer| pointer[8..16] != [0; 8]) {
+                pointer[8..16].copy_from_slice(&(template.free >> 9).to_le_bytes());
+            }
+        });
+        let Some(verdict) = verdict else { continue };
+        seen += 1;
+        assert_eq!(verdict.wrong, None, "{}", template.name);
+        let refused = verdict.refused.unwrap_or_else(|| panic!("{}: it was opened", template.name));
+        assert!(refused.contains("free already") && refused.contains("readonly=on"), "{refused}");
+    }
+    assert!(seen > 0, "some template has a list of deferred frees");
+}
+
+/// An entry of a log space map that is not made of whole sectors was applied, and panicked when the metaslab's own map
+/// was written.
+#[test]
+fn space_that_is_not_made_of_whole_sectors_is_damage() {
+    let mut refused = 0;
+    for template in TEMPLATES.iter().filter(|template| template.config.ashift == 12) {
+        // Two-word entries of logs: a unit of 512 bytes more.
+        let verdict = with_changed(template, object_type::SPACE_MAP, |data| {
+            let mut at = 0;
+            while at + 16 <= data.len() {
+                let wide = data[at + 7] >> 6 == 3;
+                data[at + 8] |= u8::from(wide);
+                at += if wide { 16 } else { 8 };
+            }
+        });
+        let verdict = verdict.expect("every pool has space maps");
+        assert_eq!(verdict.wrong, None, "{}", template.name);
+        refused += u32::from(verdict.refused.is_some_and(|why| why.contains("whole sectors")));
+    }
+    assert!(refused > 0, "a pool with logs and large sectors is among the templates");
 }

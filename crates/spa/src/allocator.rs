@@ -20,6 +20,10 @@ use crate::range_set::{RangeError, RangeSet};
 pub trait Geometry: Send + Sync {
     /// Allocated bytes for `psize` bytes of block (`vdev_psize_to_asize`).
     fn asize_for(&self, psize: u64) -> u64;
+    /// The smallest piece of it: everything lies at a multiple of this many bytes and is one long (a power of two).
+    fn unit(&self) -> u64 {
+        512
+    }
     /// `vdev_deflate_ratio`: deflated 512ths of a raw byte, so that a mirror or disk counts 1:1.
     fn deflate_ratio(&self) -> u64;
     /// Whether new blocks may be put here (it is open and writable).
@@ -269,15 +273,22 @@ impl Allocator {
         self.groups.iter_mut().flat_map(|g| &mut g.metaslabs).for_each(|m| m.absorb_log(txg));
     }
 
+    /// The metaslab that has all of what a block pointer of a disk names, which may be anything.
+    fn metaslab_with(&mut self, dva: &Dva) -> Option<&mut Metaslab> {
+        let group = self.group_mut(dva.vdev)?;
+        let whole = dva.asize > 0 && (dva.offset | dva.asize).is_multiple_of(group.geometry.unit());
+        let end = dva.offset.checked_add(dva.asize).filter(|_| whole)?;
+        group.metaslab_of(dva.offset).filter(|metaslab| end <= metaslab.start + metaslab.size)
+    }
+
     /// Marks a block of an intent log found at import as allocated, in the first group to be synced.
     ///
     /// # Errors
     /// When a copy is outside the pool or not free: log and space maps contradict each other.
     pub fn claim(&mut self, bp: &BlkPtr) -> Result<()> {
         for dva in bp.dvas() {
-            let metaslab = self.group_mut(dva.vdev).and_then(|g| g.metaslab_of(dva.offset));
-            let metaslab = metaslab
-                .filter(|m| dva.offset + dva.asize <= m.start + m.size)
+            let metaslab = self
+                .metaslab_with(&dva)
                 .ok_or_else(|| ZioError::corrupt("intent log", format!("{bp:?} points outside every metaslab")))?;
             let claimed = metaslab.claim(dva.offset, dva.asize);
             claimed.map_err(|e| ZioError::corrupt("intent log", format!("claiming {bp:?}: {e}")))?;
@@ -324,8 +335,7 @@ impl Allocator {
     pub fn free(&mut self, bp: &BlkPtr) -> Result<()> {
         for dva in bp.dvas() {
             let metaslab = self
-                .group_mut(dva.vdev)
-                .and_then(|g| g.metaslab_of(dva.offset))
+                .metaslab_with(&dva)
                 .ok_or_else(|| ZioError::corrupt("block pointer", format!("{bp:?} points outside every metaslab")))?;
             metaslab.free(dva.offset, dva.asize).map_err(|e| double_free(bp, e))?;
         }
@@ -380,6 +390,10 @@ fn double_free(bp: &BlkPtr, error: RangeError) -> ZioError {
 }
 
 impl Geometry for platter_vdev::TopVdev {
+    fn unit(&self) -> u64 {
+        1 << self.ashift()
+    }
+
     fn asize_for(&self, psize: u64) -> u64 {
         self.asize_for(psize)
     }
@@ -394,5 +408,53 @@ impl Geometry for platter_vdev::TopVdev {
 
     fn is_log(&self) -> bool {
         platter_vdev::TopVdev::is_log(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct LargeSectors;
+
+    impl Geometry for LargeSectors {
+        fn asize_for(&self, psize: u64) -> u64 {
+            psize.next_multiple_of(4096)
+        }
+
+        fn deflate_ratio(&self) -> u64 {
+            512
+        }
+
+        fn is_allocatable(&self) -> bool {
+            true
+        }
+
+        fn unit(&self) -> u64 {
+            4096
+        }
+    }
+
+    /// A pointer of a hostile pool gave back half a sector; its space map could not be written then, and panicked.
+    #[test]
+    fn only_whole_sectors_inside_one_metaslab_are_freed_or_claimed() {
+        let metaslabs = (0..4).map(|index| Metaslab::new(index, index << 20, 1 << 20)).collect();
+        let mut allocator = Allocator::default();
+        allocator.add_group(Group::new(0, Arc::new(LargeSectors), metaslabs, 20, 1));
+        let pointer = |offset, asize| {
+            let mut bp = BlkPtr::describe(4096, 4096, 15, 7, 19, 0, Txg(9));
+            bp.set_dva(0, Dva { vdev: 0, offset, asize, gang: false });
+            bp
+        };
+        let wrong = [(512, 4096), (4096, 512), ((1 << 20) - 4096, 8192), (1 << 22, 4096), (4096, 1 << 30)];
+        for (offset, asize) in wrong {
+            let bp = pointer(offset, asize);
+            assert!(allocator.free(&bp).is_err(), "{bp:?}");
+            assert!(allocator.claim(&bp).is_err(), "{bp:?}");
+        }
+        assert_eq!(allocator.allocated(), 0);
+        let bp = pointer(4096, 8192);
+        allocator.claim(&bp).unwrap();
+        assert_eq!(allocator.allocated(), 8192);
     }
 }

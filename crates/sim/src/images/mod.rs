@@ -9,7 +9,7 @@
 
 pub mod blocks;
 mod device;
-mod mutate;
+pub mod mutate;
 pub mod template;
 pub mod visit;
 

@@ -11,6 +11,7 @@ use platter_ondisk::dnode::DNODE_SIZE;
 use platter_ondisk::embedded::{label_verifier, seal};
 use platter_ondisk::label::{VDEV_LABELS, VDEV_PHYS_OFFSET, VDEV_PHYS_SIZE, label_offset, usable_size};
 use platter_ondisk::types::object_type;
+use platter_ondisk::uberblock::Uberblock;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::RngCore;
 
@@ -60,7 +61,18 @@ pub fn tamper(template: &Template, random: &mut ChaCha20Rng) -> (Vec<Image>, Str
             }
         }
     }
-    let disks = clock::run(|_| async {
+    (changed_disks(template, changed, uberblock, label), what.join("; "))
+}
+
+/// The disks of a template with some of its blocks (by number) and its uberblock changed, and the label of its first
+/// disk, when there is one.
+pub fn changed_disks(
+    template: &Template,
+    changed: BTreeMap<usize, Vec<u8>>,
+    uberblock: Uberblock,
+    label: Option<Vec<u8>>,
+) -> Vec<Image> {
+    clock::run(|_| async {
         let devices: Vec<Arc<ImageDevice>> = template
             .disks
             .iter()
@@ -83,8 +95,7 @@ pub fn tamper(template: &Template, random: &mut ChaCha20Rng) -> (Vec<Image>, Str
             }
         }
         devices.iter().map(|device| device.image()).collect()
-    });
-    (disks, what.join("; "))
+    })
 }
 
 /// A block: each kind as often as each other, however many there are of it.
