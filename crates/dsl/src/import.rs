@@ -193,7 +193,7 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
     let shared = !read_only && uberblock.is_multihost();
     let core = finish(environment, cutoff, request, opened, config, features, uberblock, read_only, properties).await?;
     if shared {
-        // Loading may have taken long, and another host may have come meanwhile: the claim looks at what was seen first.
+        // Loading may have taken long, and another host may have come meanwhile: the claim compares with what was seen.
         let uberblock = core.uberblock.lock().clone();
         let (environment, lease) = (&core.environment, core.cutoff.lease());
         let claim = multihost::claim(environment, lease, &core.label_targets(), &uberblock, &uberblock, seen).await?;
@@ -207,10 +207,13 @@ fn is_label(offset: u64, size: u64) -> bool {
     offset < VDEV_LABEL_START_SIZE || offset >= usable_size(size).saturating_sub(VDEV_LABEL_END_SIZE)
 }
 
-/// What a vdev tree is made of, for comparison.
-fn shape(vdev: &VdevConfig) -> Vec<(u64, String, usize)> {
+/// What a vdev tree is made of, for comparison: all that its devices are opened by.
+fn shape(vdev: &VdevConfig) -> Vec<(u64, String, usize, u64, u64)> {
     let mut parts = Vec::new();
-    vdev.walk(&mut |v| parts.push((v.guid.0, v.kind.clone(), v.children.len())));
+    vdev.walk(&mut |v| {
+        let parity = v.nparity.unwrap_or(0);
+        parts.push((v.guid.0, v.kind.clone(), v.children.len(), v.ashift, parity));
+    });
     parts
 }
 

@@ -59,7 +59,14 @@ async fn once(disks: Vec<Image>, seed: u64, read_only: bool) -> Result<Option<St
     for (number, disk) in disks.iter().enumerate() {
         devices.insert(number, disk.clone());
     }
-    let writes = || disks.iter().map(|disk| disk.writes()).sum::<u64>();
+    let mut shared = false;
+    for disk in &disks {
+        let labels = platter_dsl::labels::read(&**disk).await.ok();
+        shared |= labels.and_then(|labels| labels.uberblock).is_some_and(|uberblock| uberblock.is_multihost());
+    }
+    // Of a pool that hosts share others must know before the first group is written.
+    let writes =
+        |claimed: bool| disks.iter().map(|disk| disk.writes() + if claimed { 0 } else { disk.beats() }).sum::<u64>();
     let environment = world::environment(seed, devices, Arc::new(StandingClock));
     let found = Pool::discover(&environment, &[PathBuf::from(world::FOLDER)]).await;
     // Tampering may have changed the name.
@@ -78,7 +85,7 @@ async fn once(disks: Vec<Image>, seed: u64, read_only: bool) -> Result<Option<St
     let pool = match imported.map_err(|_| "the import took an hour of virtual time")? {
         Ok(pool) => pool,
         Err(error) => {
-            return match writes() {
+            return match writes(shared) {
                 0 => Ok(Some(error.to_string())),
                 count => Err(format!("{count} writes before the import was refused: {error}")),
             };
@@ -94,8 +101,8 @@ async fn once(disks: Vec<Image>, seed: u64, read_only: bool) -> Result<Option<St
     }
     let exported = tokio::time::timeout(STEP, pool.export()).await;
     exported.map_err(|_| "the export took an hour of virtual time")?.ok();
-    if read_only && writes() > 0 {
-        return Err(format!("{} writes to a pool that was opened read-only", writes()));
+    if read_only && writes(false) > 0 {
+        return Err(format!("{} writes to a pool that was opened read-only", writes(false)));
     }
     Ok(None)
 }
