@@ -292,10 +292,23 @@ impl Bpobj {
         }
         let array = self.os.dnode(header.array).await?;
         self.check_length(&array, header.lists, 8)?;
-        let mut bytes = vec![0; header.lists as usize * 8];
-        array.read(0, &mut bytes).await?;
-        let number = |chunk: &[u8]| ObjectId(u64::from_le_bytes(chunk.try_into().expect("eight bytes")));
-        Ok(bytes.chunks_exact(8).map(number).collect())
+        // In parts: an array may claim any length, with nothing or the same again behind what there is of it.
+        let (mut lists, mut seen) = (Vec::new(), BTreeSet::new());
+        let mut bytes = vec![0; ARRAY_BLOCK as usize];
+        let (mut at, end) = (0, header.lists * 8);
+        while at < end {
+            let length = (end - at).min(bytes.len() as u64) as usize;
+            array.read(at, &mut bytes[..length]).await?;
+            for chunk in bytes[..length].chunks_exact(8) {
+                let object = ObjectId(u64::from_le_bytes(chunk.try_into().expect("eight bytes")));
+                if !object.is_some() || !seen.insert(object) {
+                    return Err(self.corrupt(format!("list {object} is a sub-list, or is one twice")));
+                }
+                lists.push(object);
+            }
+            at += length as u64;
+        }
+        Ok(lists)
     }
 
     /// This list and all below it, parents first.
@@ -331,7 +344,13 @@ impl Bpobj {
             }
             let buf = self.dnode.read_block(block, Priority::SyncRead).await?;
             let here = left.min(per_block);
-            pointers.extend(buf.chunks_exact(BLKPTR_SIZE).take(here as usize).map(BlkPtr::decode));
+            for bytes in buf.chunks_exact(BLKPTR_SIZE).take(here as usize) {
+                // Nobody puts a hole on a list; a list that claims to go on for ever has nothing else behind its end.
+                if bytes.iter().all(|&byte| byte == 0) {
+                    return Err(self.corrupt(format!("nothing is stored in block {block}")));
+                }
+                pointers.push(BlkPtr::decode(bytes));
+            }
             left -= here;
         }
         Ok(())
@@ -494,6 +513,10 @@ mod tests {
         let list = filled(&os, &tx, 0..3).await;
         let mut header = list.header().unwrap();
         header.pointers = u64::MAX / 2;
+        list.set_header(&tx, &header).unwrap();
+        assert!(list.pointers().await.is_err());
+        // As many as there is room for, but nothing in it: such a list was gathered hole by hole.
+        header.pointers = 4;
         list.set_header(&tx, &header).unwrap();
         assert!(list.pointers().await.is_err());
         header.pointers = 3;

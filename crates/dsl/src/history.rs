@@ -19,6 +19,9 @@ const BLOCK_SIZE: u32 = 128 << 10;
 /// A longer record is damage.
 const RECORD_MAX: u64 = 1 << 20;
 
+/// No ring is longer (`spa_history_create_obj`).
+const RING_MAX: u64 = 1 << 30;
+
 /// `spa_history_phys_t`, in the bonus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Ring {
@@ -37,7 +40,7 @@ impl Ring {
         else {
             return Err(ZioError::corrupt("pool history", "its header is too short"));
         };
-        if bof > eof || eof - bof > phys_max_off || pool_create_len >= phys_max_off {
+        if bof > eof || eof - bof > phys_max_off || pool_create_len >= phys_max_off || phys_max_off > RING_MAX {
             return Err(ZioError::corrupt("pool history", "its header makes no sense"));
         }
         Ok(Self { pool_create_len, phys_max_off, bof, eof, records_lost })
@@ -67,7 +70,7 @@ impl Ring {
 /// Out of space, device errors.
 pub async fn create(core: &Arc<Core>, tx: &Tx) -> Result<()> {
     let (_, size) = core.store.state().allocator.lock().deflated();
-    let ring = Ring { phys_max_off: (size / 1000).clamp(128 << 10, 1 << 30), ..Ring::default() };
+    let ring = Ring { phys_max_off: (size / 1000).clamp(128 << 10, RING_MAX), ..Ring::default() };
     let new = NewDnode {
         bonus_type: object_type::SPA_HISTORY_OFFSETS,
         bonus_length: 40,
@@ -219,6 +222,8 @@ mod tests {
         assert_eq!(Ring::decode(&good.encode()).unwrap(), good);
         assert!(Ring::decode(&Ring { bof: 60, ..good }.encode()).is_err());
         assert!(Ring::decode(&Ring { pool_create_len: 1000, ..good }.encode()).is_err());
+        // Writing at its end would have made an object of 2^60 bytes.
+        assert!(Ring::decode(&Ring { phys_max_off: 1 << 60, ..good }.encode()).is_err());
         assert!(Ring::decode(&[0; 12]).is_err());
     }
 }
