@@ -18,7 +18,7 @@ pub struct Canaries {
     /// States after which a canary counts as not found.
     #[arg(long, default_value_t = 40_000)]
     states: usize,
-    /// Lives after which one that only lives can find counts as not found.
+    /// Drills after which one that only lives can find counts as not found.
     #[arg(long, default_value_t = 40)]
     lives: u64,
     /// Threads.
@@ -39,7 +39,7 @@ pub fn run(arguments: &Canaries) -> ExitCode {
     for canary in Canary::ALL.into_iter().filter(wanted) {
         let (failure, effort) = if needs_a_life(canary) {
             let catch = life::aviary::hunt(canary, arguments.seed, arguments.lives);
-            (catch.found, format!("{} lives", catch.lives))
+            (catch.found, format!("{} drills", catch.lives))
         } else {
             let catch = crash::aviary::hunt(canary, arguments.seed, arguments.threads, arguments.states);
             (catch.found, format!("{} states", catch.checked))

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::process::ExitCode;
 
 use clap::Args;
+use platter_sim::crash::judge;
 use platter_sim::full;
 
 use crate::life_command::parse_seeds;
@@ -17,13 +18,28 @@ pub struct Full {
     /// How often each is filled and emptied.
     #[arg(long, default_value_t = 4)]
     rounds: usize,
+    /// One full pool in so many is shown to zdb, when it is there; 0: none.
+    #[arg(long, default_value_t = 1)]
+    zdb: u64,
 }
 
 /// Runs it; fails when anything did not hold.
 pub fn run(arguments: &Full) -> ExitCode {
-    let mut wrong = 0;
+    let (mut wrong, mut judged) = (0, 0);
+    let zdb = if judge::is_there() { arguments.zdb } else { 0 };
+    if zdb != arguments.zdb {
+        println!("zdb is not there: nobody else judges");
+    }
     for seed in arguments.seeds.clone() {
-        match full::fill(seed, arguments.rounds) {
+        let filled = full::fill(seed, arguments.rounds).and_then(|filled| {
+            if zdb > 0 && seed.is_multiple_of(zdb) {
+                judged += 1;
+                judge::verdict(&filled.disks, filled.shape.disk_mib << 20)
+                    .map_err(|error| format!("seed {seed}, {}: {error}", filled.shape))?;
+            }
+            Ok(filled)
+        });
+        match filled {
             Ok(filled) => {
                 let (left, empty) = filled.left;
                 let percent = left as f64 * 100.0 / empty.max(1) as f64;
@@ -38,6 +54,9 @@ pub fn run(arguments: &Full) -> ExitCode {
             }
         }
     }
-    println!("{} pools filled, {wrong} wrong", arguments.seeds.end.saturating_sub(arguments.seeds.start));
+    println!(
+        "{} pools filled, {judged} judged by zdb when full, {wrong} wrong",
+        arguments.seeds.end.saturating_sub(arguments.seeds.start)
+    );
     if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

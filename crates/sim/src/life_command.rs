@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use platter_sim::crash::judge;
 use platter_sim::disk::{FaultKind, History};
-use platter_sim::life::{Failure, Outcome, Terms, live_all, live_noting};
+use platter_sim::life::{Failure, Outcome, Terms, drill, live_all, live_noting};
 
 /// Which lives to live.
 #[derive(Args)]
@@ -23,6 +24,12 @@ pub struct Life {
     /// Threads.
     #[arg(long, default_value_t = 2)]
     threads: usize,
+    /// The disks of one life in so many are shown to zdb, when it is there; 0: of none.
+    #[arg(long, default_value_t = 20)]
+    zdb: u64,
+    /// Not lives but drills: disks that go away and come back, nothing else, in the middle of scans.
+    #[arg(long)]
+    drill: bool,
     /// Writes down everything that happens in the first of these lives, command by command.
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
@@ -68,9 +75,35 @@ fn explain(failure: &Failure) {
     );
 }
 
+fn run_drills(arguments: &Life) -> ExitCode {
+    let mut wrong = 0;
+    for seed in arguments.seeds.clone() {
+        let history = History::new(if arguments.history.is_some() { usize::MAX } else { 0 });
+        let done = drill(seed, history.clone());
+        if let Some(path) = &arguments.history
+            && let Err(error) = std::fs::write(path, history.lines().join("\n"))
+        {
+            eprintln!("platter-sim: {}: {error}", path.display());
+        }
+        match done {
+            Ok(()) if arguments.verbose => println!("drill {seed}: history {}", &history.hash()[..16]),
+            Ok(()) => {}
+            Err(what) => {
+                wrong += 1;
+                eprintln!("{what}");
+            }
+        }
+    }
+    println!("{} drills, {wrong} went wrong", arguments.seeds.end.saturating_sub(arguments.seeds.start));
+    if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 /// Runs it; fails when any life went wrong.
 pub fn run(arguments: &Life) -> ExitCode {
-    let terms = Terms { chapters: arguments.chapters.max(1), without: arguments.without.clone() };
+    if arguments.drill {
+        return run_drills(arguments);
+    }
+    let terms = Terms { chapters: arguments.chapters.max(1), without: arguments.without.clone(), judged: false };
     if let Some(path) = &arguments.history {
         let history = History::new(usize::MAX);
         let lived = live_noting(arguments.seeds.start, &terms, history.clone());
@@ -95,7 +128,11 @@ pub fn run(arguments: &Life) -> ExitCode {
         Err(what) => eprintln!("seed {seed}: {what}\nreplay: {}", replay(seed, &terms)),
     };
     let keep = if arguments.verbose { 200 } else { 0 };
-    let totals = live_all(arguments.seeds.clone(), &terms, arguments.threads, keep, &each);
+    let zdb = if judge::is_there() { arguments.zdb } else { 0 };
+    if zdb != arguments.zdb {
+        println!("zdb is not there: nobody else judges");
+    }
+    let totals = live_all(arguments.seeds.clone(), &terms, arguments.threads, keep, zdb, &each);
     totals.failures.iter().for_each(explain);
     println!(
         "{} lives, {} went wrong: {} days, {} operations, {} MiB written, {} MiB verified, {} commands to disks",

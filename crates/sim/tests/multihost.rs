@@ -1,97 +1,21 @@
 //! Property `multihost` with two hosts on the same disks: at most one of them has the pool, and the other one writes
 //! nothing any more.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use parking_lot::Mutex;
-use platter_buffer::Buf;
-use platter_device::{BlockDevice, DeviceError, Geometry, Operation, ReadSlot};
 use platter_dsl::request::{CreateRequest, ImportRequest, VdevRequest};
 use platter_dsl::{Environment, Pool};
 use platter_sim::clock;
-use platter_sim::disk::{DiskId, Parameters, SimDisk};
+use platter_sim::disk::{DiskId, Parameters, Route, SimDisk};
 use platter_sim::world::{self, SimDevices, StandingClock};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 const SIZE: u64 = 64 << 20;
 const DISKS: usize = 2;
 /// After so long without a heartbeat a host may not write any more.
 const LIMIT: Duration = Duration::from_secs(10);
-
-/// What a host's path to its disks did.
-#[derive(Debug)]
-struct Route {
-    /// Whether nothing gets through; what was on its way then fails when it is over.
-    cut: watch::Sender<bool>,
-    /// When each write reached a disk.
-    writes: Mutex<Vec<Instant>>,
-    /// How long each transfer takes.
-    delay: Duration,
-}
-
-#[derive(Debug)]
-struct Routed {
-    disk: Arc<dyn BlockDevice>,
-    path: Arc<Route>,
-}
-
-impl Routed {
-    async fn travel(&self, operation: Operation) -> Result<(), DeviceError> {
-        tokio::time::sleep(self.path.delay).await;
-        let mut cut = self.path.cut.subscribe();
-        if !*cut.borrow() {
-            return Ok(());
-        }
-        let _ = cut.wait_for(|cut| !cut).await;
-        let source = Arc::new(std::io::Error::other("the path was cut"));
-        Err(DeviceError::Io { device: self.name(), operation, offset: 0, length: 0, source })
-    }
-}
-
-#[async_trait]
-impl BlockDevice for Routed {
-    fn name(&self) -> String {
-        self.disk.name()
-    }
-
-    fn path(&self) -> Option<&Path> {
-        self.disk.path()
-    }
-
-    fn size(&self) -> u64 {
-        self.disk.size()
-    }
-
-    fn geometry(&self) -> Geometry {
-        self.disk.geometry()
-    }
-
-    fn is_writable(&self) -> bool {
-        true
-    }
-
-    async fn read_into(&self, offset: u64, slots: Vec<ReadSlot>) -> (Vec<ReadSlot>, Result<(), DeviceError>) {
-        match self.travel(Operation::Read).await {
-            Ok(()) => self.disk.read_into(offset, slots).await,
-            Err(error) => (slots, Err(error)),
-        }
-    }
-
-    async fn write(&self, offset: u64, data: Vec<Buf>) -> Result<(), DeviceError> {
-        self.travel(Operation::Write).await?;
-        self.path.writes.lock().push(Instant::now());
-        self.disk.write(offset, data).await
-    }
-
-    async fn flush(&self) -> Result<(), DeviceError> {
-        self.travel(Operation::Flush).await?;
-        self.disk.flush().await
-    }
-}
 
 /// A host with its own path to the disks.
 struct Host {
@@ -101,10 +25,10 @@ struct Host {
 
 impl Host {
     fn new(disks: &[SimDisk], hostid: u64, seed: u64, delay: Duration) -> Self {
-        let path = Arc::new(Route { cut: watch::channel(false).0, writes: Mutex::default(), delay });
+        let path = Route::new(delay);
         let devices = Arc::new(SimDevices::default());
         for (number, disk) in disks.iter().enumerate() {
-            devices.insert(number, Arc::new(Routed { disk: Arc::new(disk.clone()), path: path.clone() }));
+            devices.insert(number, path.to(Arc::new(disk.clone())));
         }
         let environment =
             Environment { hostid, ..world::environment(seed * 1000 + hostid, devices, Arc::new(StandingClock)) };
@@ -160,22 +84,22 @@ fn a_host_that_was_cut_off_writes_nothing_after_the_limit() {
             });
             tokio::time::sleep(Duration::from_millis(2000 + seed * 37)).await;
             assert!(second.import().await.is_err(), "the first host is there");
-            first.path.cut.send_replace(true);
+            first.path.cut();
             let cut = Instant::now();
             let taken = second.import().await.expect("nobody is there");
             taken.set_property("comment", "the second host's").await.expect("set");
             taken.sync().await.expect("synced");
-            first.path.cut.send_replace(false);
+            first.path.open();
             tokio::time::sleep(Duration::from_secs(60)).await;
-            let late = first.path.writes.lock().iter().filter(|at| **at > cut + LIMIT).count();
-            assert_eq!(late, 0, "writes of a host that had lost its pool, seed {seed}");
+            let is_late = || first.path.last_write().is_some_and(|at| at > cut + LIMIT);
+            assert!(!is_late(), "a host that had lost its pool wrote, seed {seed}");
             assert!(pool.is_suspended());
             let refused = pool.clear(None).await.expect_err("the pool is another host's");
             assert!(refused.to_string().contains("meanwhile"), "{refused}");
             busy.abort();
             pool.stop("exported by force");
             let _ = pool.export().await;
-            assert_eq!(first.path.writes.lock().iter().filter(|at| **at > cut + LIMIT).count(), 0);
+            assert!(!is_late(), "it wrote when it left, seed {seed}");
             taken.export().await.expect("exported");
             let again = first.import().await.expect("it is whole");
             again.scrub_start().await.expect("a scrub");
@@ -192,9 +116,9 @@ fn a_host_whose_disks_come_back_resumes_when_nobody_took_the_pool() {
         let disks = disks(&clock, 1);
         let host = Host::new(&disks, 1, 1, Duration::from_micros(100));
         let pool = host.create().await;
-        host.path.cut.send_replace(true);
+        host.path.cut();
         tokio::time::sleep(LIMIT * 3).await;
-        host.path.cut.send_replace(false);
+        host.path.open();
         tokio::time::sleep(LIMIT).await;
         assert!(pool.is_suspended());
         pool.clear(None).await.expect("nobody else is there");

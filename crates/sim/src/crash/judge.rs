@@ -7,22 +7,21 @@ use std::process::Command;
 
 use crate::disk::Image;
 
-use super::explore::DISK_SIZE;
-
 /// Whether zdb is there to ask.
 pub fn is_there() -> bool {
     Command::new("zdb").arg("-V").output().is_ok()
 }
 
-/// Asks zdb about the pool on `images`.
+/// Asks zdb about the pool `tank` on `images` of disks of `size` bytes: whether every block has its checksum, and
+/// whether the space maps hold exactly what is referred to.
 ///
 /// # Errors
 /// What zdb said, or why it could not be asked.
-pub fn verdict(images: &[Image]) -> Result<(), String> {
+pub fn verdict(images: &[Image], size: u64) -> Result<(), String> {
     let text = |error: std::io::Error| format!("writing disks for zdb: {error}");
     let folder = tempfile::tempdir().map_err(text)?;
     for (index, image) in images.iter().enumerate() {
-        write(&folder.path().join(format!("d{index}")), image).map_err(text)?;
+        write(&folder.path().join(format!("d{index}")), image, size).map_err(text)?;
     }
     let output = Command::new("zdb").args(["-e", "-p"]).arg(folder.path()).args(["-bcc", "tank"]).output();
     let output = output.map_err(|error| format!("zdb: {error}"))?;
@@ -33,9 +32,9 @@ pub fn verdict(images: &[Image]) -> Result<(), String> {
     Err(format!("zdb ({}): {said}", output.status))
 }
 
-fn write(path: &Path, image: &Image) -> std::io::Result<()> {
+fn write(path: &Path, image: &Image, size: u64) -> std::io::Result<()> {
     let file = File::create(path)?;
-    file.set_len(DISK_SIZE)?;
+    file.set_len(size)?;
     for (offset, bytes) in image.chunks() {
         file.write_all_at(bytes, offset)?;
     }

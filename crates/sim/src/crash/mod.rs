@@ -18,7 +18,7 @@ pub mod aviary;
 pub mod expect;
 pub mod explore;
 pub mod fork;
-mod judge;
+pub mod judge;
 pub mod model;
 pub mod operation;
 pub mod record;

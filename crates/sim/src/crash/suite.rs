@@ -8,7 +8,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::expect::Plan;
-use super::explore::{self, Base, Depth, Hardship, Layout};
+use super::explore::{self, Base, DISK_SIZE, Depth, Hardship, Layout};
 use super::judge;
 use super::operation::Operation;
 use super::states::{Limits, State, Walk};
@@ -293,7 +293,7 @@ impl Suite {
         if !self.has_zdb || every == 0 || number % every != 0 {
             return Ok(());
         }
-        judge::verdict(&images)?;
+        judge::verdict(&images, DISK_SIZE)?;
         self.totals.lock().zdb += 1;
         Ok(())
     }

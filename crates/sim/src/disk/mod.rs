@@ -8,6 +8,7 @@
 //! | `parameters`, `spinning`, `flash`, `link` | what takes how long |
 //! | `fault` | what goes wrong |
 //! | `power`, `supply` | what a power cut leaves, and when it comes |
+//! | `route` | a host's way to its disks, which can be blocked |
 //! | `history` | what happened |
 
 mod device;
@@ -19,6 +20,7 @@ mod image;
 mod link;
 mod parameters;
 mod power;
+mod route;
 mod spinning;
 mod supply;
 
@@ -29,5 +31,6 @@ pub use history::History;
 pub use image::Image;
 pub use link::{Link, LinkKind};
 pub use parameters::{Mechanism, Parameters};
+pub use route::Route;
 pub use spinning::Spinning;
 pub use supply::PowerSupply;

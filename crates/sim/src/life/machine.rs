@@ -10,7 +10,7 @@ use std::time::Duration;
 use platter_dsl::report::{Detail, VdevReport};
 use platter_dsl::request::{CreateRequest, ImportRequest, PoolChange, VdevRequest};
 use platter_dsl::{Environment, Pool};
-use platter_ondisk::label::{VDEV_PHYS_OFFSET, VDEV_PHYS_SIZE};
+use platter_ondisk::label::VDEV_LABEL_SIZE;
 use platter_zio::Cpu;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::RngCore;
@@ -19,7 +19,7 @@ use crate::clock::SimClock;
 use crate::cpu::{SimCpu, Speeds};
 use crate::disk::{
     DiskId, FaultCounts, FaultKind, FaultPlan, History, Image, Link, LinkKind, Mechanism, Parameters, PowerSupply,
-    SimDisk, Surroundings,
+    Route, SimDisk, Surroundings,
 };
 use crate::world::{self, SimDevices};
 
@@ -57,11 +57,15 @@ pub struct Machine {
     places: Vec<usize>,
     /// The disks' guids in the pool: what they are called wherever they are.
     guids: Vec<u64>,
-    /// What their first labels said when the pool was made: which pool's and which disk each is.
+    /// Their first labels as they were when the pool was made: which pool's and which disk each is.
     labels: Vec<Vec<u8>>,
     /// Disks that do not belong to the pool: one without anything, one of another pool.
     strangers: Vec<SimDisk>,
     devices: Arc<SimDevices>,
+    /// The way of the host that has the pool to the disks.
+    pub(super) route: Arc<Route>,
+    /// Which host that is.
+    host: u64,
     seed: u64,
     imports: u64,
     ashift: u64,
@@ -91,13 +95,22 @@ fn parameters(random: &mut ChaCha20Rng) -> Parameters {
 }
 
 impl Machine {
-    /// A machine with empty disks, as the seed has it.
-    pub fn new(clock: &Arc<SimClock>, seed: u64, random: &mut ChaCha20Rng, history: Arc<History>) -> Self {
+    /// A machine with empty disks, as the seed has it; they turn in any case if `turning`.
+    pub fn new(
+        clock: &Arc<SimClock>,
+        seed: u64,
+        random: &mut ChaCha20Rng,
+        history: Arc<History>,
+        turning: bool,
+    ) -> Self {
         let groups = layout(random);
-        let parameters = parameters(random);
+        let parameters = match turning {
+            true => Parameters::published_curve().sized(DISK_SIZE).write_cache(8 << 20),
+            false => parameters(random),
+        };
         let supply = Arc::new(PowerSupply::default());
         let bus = Link::new(LinkKind::Pcie { generation: 2, lanes: 4, payload: 256 });
-        let devices = Arc::new(SimDevices::default());
+        let (devices, route) = (Arc::new(SimDevices::default()), Route::new(Duration::ZERO));
         let mut disks = Vec::new();
         for number in 0..groups.iter().map(|group| group.disks.len()).sum() {
             let surroundings = Surroundings {
@@ -107,10 +120,10 @@ impl Machine {
                 supply: Some(supply.clone()),
             };
             let disk = SimDisk::within(clock, seed, DiskId(number as u32), parameters, surroundings);
-            devices.insert(number, Arc::new(disk.clone()));
+            devices.insert(number, route.to(Arc::new(disk.clone())));
             disks.push(disk);
         }
-        let ashift = if random.next_u32() & 1 == 0 { 9 } else { 12 };
+        let ashift = [9, 9, 9, 12, 12, 13][random.next_u32() as usize % 6];
         let (clock, victims, places) = (clock.clone(), Vec::new(), (0..disks.len()).collect());
         let (guids, labels, strangers) = (Vec::new(), Vec::new(), Vec::new());
         Self {
@@ -125,6 +138,8 @@ impl Machine {
             labels,
             strangers,
             devices,
+            route,
+            host: 0,
             seed,
             imports: 0,
             ashift,
@@ -221,12 +236,13 @@ impl Machine {
         there.iter().for_each(|&(number, _)| self.devices.remove(self.places[number]));
         self.places.swap(one, other);
         for (number, _) in there.iter().filter(|(_, is_there)| *is_there) {
-            self.devices.insert(self.places[*number], Arc::new(self.disks[*number].connect()));
+            self.plug_in(*number);
         }
     }
 
     fn environment(&self, seed: u64) -> Environment {
         let mut environment = world::environment(seed, self.devices.clone(), self.clock.clone());
+        environment.hostid += self.host;
         if self.disks[0].parameters().mechanism != Mechanism::Instant {
             environment.cpu = Cpu::metered(SimCpu::new(&self.clock, 4, Speeds::USUAL));
         }
@@ -238,9 +254,18 @@ impl Machine {
     /// # Errors
     /// What the engine said.
     pub async fn import(&mut self) -> Result<Arc<Pool>, String> {
+        self.import_as(false).await
+    }
+
+    /// Imports the pool, with `-f` if `force`: another host had it.
+    ///
+    /// # Errors
+    /// What the engine said.
+    pub async fn import_as(&mut self, force: bool) -> Result<Arc<Pool>, String> {
         self.imports += 1;
         let request = ImportRequest {
             pool: POOL.into(),
+            force,
             search: vec![PathBuf::from(world::FOLDER)],
             history: "zpool import".into(),
             ..ImportRequest::default()
@@ -270,10 +295,33 @@ impl Machine {
         }
     }
 
+    fn plug_in(&self, number: usize) {
+        self.devices.insert(self.places[number], self.route.to(Arc::new(self.disks[number].connect())));
+    }
+
+    /// Another host gets all disks that are there, by a way of its own; what happens to the machine from now on happens
+    /// to it. Returns the way of the one before.
+    pub fn change_hosts(&mut self) -> Arc<Route> {
+        self.host += 1;
+        let before = std::mem::replace(&mut self.devices, Arc::new(SimDevices::default()));
+        let route = std::mem::replace(&mut self.route, Route::new(Duration::ZERO));
+        (0..self.disks.len()).filter(|&number| before.is_there(self.places[number])).for_each(|n| self.plug_in(n));
+        route
+    }
+
+    /// MiB of data that fit on it, about.
+    pub fn data_mib(&self) -> u64 {
+        let data = |group: &Group| match group.parity {
+            0 => 1,
+            parity => group.disks.len() as u64 - u64::from(parity),
+        };
+        self.groups.iter().map(data).sum::<u64>() * (DISK_SIZE >> 20)
+    }
+
     /// A disk is there (again), with power.
     pub fn put_back(&self, number: usize) {
         self.disks[number].come_back();
-        self.devices.insert(self.places[number], Arc::new(self.disks[number].connect()));
+        self.plug_in(number);
     }
 
     /// A disk is pulled out.
@@ -288,7 +336,7 @@ impl Machine {
             self.places.swap(last, random.next_u32() as usize % (last + 1));
         }
         for number in 0..self.disks.len() {
-            self.devices.insert(self.places[number], Arc::new(self.disks[number].connect()));
+            self.plug_in(number);
         }
     }
 
@@ -367,10 +415,11 @@ impl Machine {
             }
         }
         for &victim in &self.victims {
-            // All four labels are damaged: nobody but the administrator can tell whose disk it is.
+            // All four labels are damaged, or have too many bad sectors to be read (those remap when they are written):
+            // nobody but the administrator can tell whose disk it is.
             if self.state_of(pool, victim).await? != "ONLINE" {
                 self.history.note(format!("{} disk {victim} gets a label back", self.clock.now()));
-                self.disks[victim].restore(VDEV_PHYS_OFFSET, &self.labels[victim]);
+                self.disks[victim].restore(0, &self.labels[victim]);
                 self.online(pool, victim).await?;
             }
         }
@@ -434,10 +483,10 @@ impl Machine {
     }
 }
 
-/// What a disk's first label says.
+/// A disk's first label.
 fn label(disk: &SimDisk) -> Vec<u8> {
-    let mut bytes = vec![0; VDEV_PHYS_SIZE as usize];
-    disk.image().read_at(VDEV_PHYS_OFFSET, &mut bytes);
+    let mut bytes = vec![0; VDEV_LABEL_SIZE as usize];
+    disk.image().read_at(0, &mut bytes);
     bytes
 }
 

@@ -8,6 +8,9 @@
 //! | `machine` | disks, power, faults; pools created, crashed, exported and imported |
 //! | `story` | one lifetime from beginning to end |
 //! | `returns` | disks that come back, several at once, and a pool that is taken at its word |
+//! | `drill` | nothing but returns, in the middle of scans |
+//! | `hosts` | heartbeats that stall, and another host that takes the pool |
+//! | `ballast` | a pool that is nearly full all the time |
 //! | `loss` | more damage than redundancy covers |
 //! | `suite` | many seeds |
 //! | `aviary` | proof that lives find deliberate bugs |
@@ -17,7 +20,10 @@
 
 #[cfg(feature = "canary")]
 pub mod aviary;
+mod ballast;
+mod drill;
 mod files;
+mod hosts;
 mod load;
 mod loss;
 mod machine;
@@ -25,5 +31,6 @@ mod returns;
 mod story;
 mod suite;
 
+pub use drill::drill;
 pub use story::{Outcome, Terms, live, live_noting};
 pub use suite::{Failure, Totals, live_all};

@@ -17,9 +17,10 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use super::files::Files;
 use super::load::{Done, Mounted, size, walk};
 use super::loss;
-use super::machine::{Machine, POOL};
+use super::machine::{DISK_SIZE, Machine, POOL};
 use crate::clock::{self, SECOND, SimClock};
-use crate::disk::{FaultCounts, FaultKind, History};
+use crate::crash::judge;
+use crate::disk::{FaultCounts, FaultKind, History, Image, Route, SimDisk};
 use crate::world;
 
 /// What a life came to.
@@ -73,7 +74,11 @@ pub(super) struct Story {
     made: u64,
     terms: Terms,
     /// Whether its disks never lie: see [`super::returns`].
-    honest: bool,
+    pub(super) honest: bool,
+    /// Whether it is nearly full all the time: see [`super::ballast`].
+    pub(super) crowded: bool,
+    /// The ways to the disks of hosts that lost the pool, with the writes that had taken them by then.
+    pub(super) given_up: Vec<(Arc<Route>, u64)>,
 }
 
 /// How a chapter ends.
@@ -96,9 +101,14 @@ enum Absence {
 struct PowerLost;
 
 /// Longest life; nothing takes that long that does not hang.
-const LIFE_MAX: Duration = Duration::from_secs(100 * 86_400);
+pub(super) const LIFE_MAX: Duration = Duration::from_secs(100 * 86_400);
 /// Most data sets.
 const FILESYSTEMS_MAX: usize = 3;
+/// One life in so many is nearly full all the time, where no more than this has to be written for that.
+const CROWDED_EVERY: u32 = 6;
+const CROWDED_MIB_MAX: u64 = 200;
+/// In one chapter of so many the pool's host loses sight of its disks.
+const STALL_EVERY: usize = 12;
 
 /// What is left out of lives, to find out what one that goes wrong needs for that.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,11 +117,13 @@ pub struct Terms {
     pub chapters: usize,
     /// Faults that do not happen.
     pub without: Vec<FaultKind>,
+    /// Whether zdb looks at the disks in the end.
+    pub judged: bool,
 }
 
 impl Default for Terms {
     fn default() -> Self {
-        Self { chapters: 10, without: Vec::new() }
+        Self { chapters: 10, without: Vec::new(), judged: false }
     }
 }
 
@@ -140,12 +152,7 @@ pub fn live_noting(seed: u64, terms: &Terms, history: Arc<History>) -> Result<Ou
 }
 
 async fn tell(clock: Arc<SimClock>, seed: u64, terms: Terms, history: Arc<History>) -> Result<Outcome, String> {
-    let mut random = ChaCha20Rng::seed_from_u64(seed);
-    let machine = Machine::new(&clock, seed, &mut random, history.clone());
-    let outcome = Outcome { machine: machine.describe(), ..Outcome::default() };
-    let (filesystems, pending) = (BTreeMap::new(), None);
-    let honest = random.next_u32().is_multiple_of(3);
-    let mut story = Story { machine, pool: None, filesystems, random, outcome, pending, made: 0, terms, honest };
+    let mut story = Story::new(&clock, seed, terms, history.clone(), false);
     let where_it_went = story.machine.describe();
     story.live().await.map_err(|error| format!("{where_it_went}: at {} s: {error}", clock.now() / SECOND))?;
     let mut outcome = story.outcome;
@@ -157,6 +164,19 @@ async fn tell(clock: Arc<SimClock>, seed: u64, terms: Terms, history: Arc<Histor
 }
 
 impl Story {
+    /// The beginning of the story of `seed`. `drill`: with what [`super::drill`] needs.
+    pub(super) fn new(clock: &Arc<SimClock>, seed: u64, terms: Terms, history: Arc<History>, drill: bool) -> Self {
+        let mut random = ChaCha20Rng::seed_from_u64(seed);
+        let machine = Machine::new(clock, seed, &mut random, history, drill);
+        let outcome = Outcome { machine: machine.describe(), ..Outcome::default() };
+        let honest = drill || random.next_u32().is_multiple_of(3);
+        let crowded =
+            !drill && machine.data_mib() <= CROWDED_MIB_MAX && random.next_u32().is_multiple_of(CROWDED_EVERY);
+        let (filesystems, given_up) = (BTreeMap::new(), Vec::new());
+        let (pool, pending, made) = (None, None, 0);
+        Self { machine, pool, filesystems, random, outcome, pending, made, terms, honest, crowded, given_up }
+    }
+
     pub(super) fn below(&mut self, limit: usize) -> usize {
         self.random.next_u64() as usize % limit.max(1)
     }
@@ -187,14 +207,25 @@ impl Story {
             self.chapter(end).await.map_err(|error| format!("chapter {chapter} ({end:?}): {error}"))?;
         }
         self.export().await?;
+        if self.terms.judged {
+            let images: Vec<Image> = self.machine.disks.iter().map(SimDisk::image).collect();
+            judge::verdict(&images, DISK_SIZE)?;
+        }
         self.import().await?;
         self.verify(false).await.map_err(|error| format!("in the end: {error}"))?;
-        loss::too_much(self).await
+        loss::too_much(self).await?;
+        self.nobody_wrote_who_had_given_up()
     }
 
     async fn chapter(&mut self, end: End) -> Result<(), String> {
+        if self.below(STALL_EVERY) == 0 {
+            self.heartbeat_stalls().await.map_err(|error| format!("a heartbeat stalls: {error}"))?;
+        }
         if self.machine.victims.is_empty() {
             self.machine.choose_victims(&mut self.random);
+        }
+        if self.crowded {
+            self.take_ballast().await.map_err(|error| format!("ballast: {error}"))?;
         }
         let mut without = self.terms.without.clone();
         if self.honest {
@@ -308,8 +339,21 @@ impl Story {
         Ok(())
     }
 
-    /// All file systems are worked on, side by side; then time goes by.
+    /// Work on files; then time goes by.
     pub(super) async fn round(&mut self, pool: &Pool) -> Result<(), String> {
+        self.work_on_files(pool).await?;
+        let seconds = match self.below(4) {
+            0 => 0,
+            1 => self.below(20),
+            2 => self.below(900),
+            _ => self.below(12 * 3600),
+        };
+        self.machine.clock.sleep(Duration::from_secs(seconds as u64)).await;
+        Ok(())
+    }
+
+    /// All file systems are worked on, side by side.
+    pub(super) async fn work_on_files(&mut self, pool: &Pool) -> Result<(), String> {
         let steps = 2 + self.below(6);
         let work = self.filesystems.iter_mut().map(|(name, filesystem)| async move {
             let Filesystem { files, zpl, random, .. } = filesystem;
@@ -324,32 +368,42 @@ impl Story {
         for done in results {
             self.outcome.done.add(&done?);
         }
-        let seconds = match self.below(4) {
-            0 => 0,
-            1 => self.below(20),
-            2 => self.below(900),
-            _ => self.below(12 * 3600),
-        };
-        self.machine.clock.sleep(Duration::from_secs(seconds as u64)).await;
         Ok(())
     }
 
     async fn create_filesystem(&mut self) -> Result<(), String> {
-        let pool = self.pool()?;
-        self.made += 1;
-        let name = format!("{POOL}/f{}", self.made);
         let compression = ["off", "lz4", "zstd", "gzip-1", "zle", "lzjb"][self.below(6)];
         let checksum = match self.below(2) {
             0 if self.honest => "off",
             _ => ["on", "sha256", "blake3", "skein", "edonr"][self.below(5)],
         };
-        let recordsize = ["4K", "16K", "128K", "1M"][self.below(4)];
-        let copies = if self.below(6) == 0 { "2" } else { "1" };
+        let recordsize = ["512", "4K", "16K", "128K", "1M"][self.below(5)];
+        let copies = ["1", "1", "1", "1", "1", "1", "2", "3"][self.below(8)];
+        self.create_filesystem_with(compression, checksum, recordsize, copies).await
+    }
+
+    pub(super) async fn create_filesystem_with(
+        &mut self,
+        compression: &str,
+        checksum: &str,
+        recordsize: &str,
+        copies: &str,
+    ) -> Result<(), String> {
+        let pool = self.pool()?;
+        self.made += 1;
+        let name = format!("{POOL}/f{}", self.made);
         let given =
             [("compression", compression), ("checksum", checksum), ("recordsize", recordsize), ("copies", copies)];
         let given = given.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         self.pending = Some(Pending::Created(name.clone()));
-        pool.create_dataset(&name, &given).await.map_err(|error| format!("create {name}: {error}"))?;
+        let created = pool.create_dataset(&name, &given).await.map(|_| ());
+        match created.map_err(|error| format!("create {name}: {error}")) {
+            Err(error) if self.crowded && error.contains("out of space") => {
+                self.pending = None;
+                return Ok(());
+            }
+            created => created?,
+        }
         self.pending = None;
         let random = ChaCha20Rng::seed_from_u64(self.random.next_u64());
         self.filesystems.insert(
@@ -454,6 +508,11 @@ impl Story {
     async fn import_what_is_left(&mut self) -> Result<(), String> {
         self.outcome.imports += 1;
         let pool = self.machine.import().await?;
+        self.take_stock(pool).await
+    }
+
+    /// Finds the data sets of a pool that was imported after a crash, and mounts them.
+    pub(super) async fn take_stock(&mut self, pool: Arc<Pool>) -> Result<(), String> {
         self.pool = Some(pool.clone());
         let reports = pool.datasets().await.map_err(|error| format!("datasets: {error}"))?;
         let found: BTreeSet<String> =

@@ -80,12 +80,14 @@ fn minimise(seed: u64, terms: &Terms, what: &str) -> (Terms, String) {
     least
 }
 
-/// Lives all lives of `seeds` on `threads` threads; `each` is told of every one. Each life is alone on its thread.
+/// Lives all lives of `seeds` on `threads` threads; `each` is told of every one. Each life is alone on its thread. The
+/// disks of one in `judged_every` (0: of none) are shown to zdb in the end.
 pub fn live_all(
     seeds: Range<u64>,
     terms: &Terms,
     threads: usize,
     keep: usize,
+    judged_every: u64,
     each: &(dyn Fn(u64, &Result<Outcome, String>) + Sync),
 ) -> Totals {
     let next = AtomicU64::new(seeds.start);
@@ -98,6 +100,8 @@ pub fn live_all(
                     if seed >= seeds.end {
                         return;
                     }
+                    let terms =
+                        &Terms { judged: judged_every > 0 && seed.is_multiple_of(judged_every), ..terms.clone() };
                     let lived = one(seed, terms, keep);
                     each(seed, &lived);
                     let lived = lived.map_err(|what| {

@@ -1,0 +1,127 @@
+//! A life of nothing but returns, on disks that turn, so that scans take time: what it takes to see whether a pool
+//! knows which of its devices are complete. A device comes back in the middle of a scan, refuses what it is to be
+//! given, or is somebody else's; some of what is stored has no checksum.
+//!
+//! Invariant: as in [`super::returns`]: what the pool says about itself is taken at its word after each return.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use platter_dsl::Pool;
+
+use super::machine::report;
+use super::story::{LIFE_MAX, Story, Terms};
+use crate::clock;
+use crate::disk::{FaultPlan, History, SimDisk};
+
+/// How often everything goes away and comes back.
+const ROUNDS: usize = 3;
+/// Work on files before each, and while devices are away.
+const WORK: usize = 6;
+/// By how much disks are slower while others come back: many blocks take long then, and bringing one online, which takes
+/// some dozen commands one after the other, is over before the scan is.
+const SLOWER: Duration = Duration::from_millis(10);
+/// How far a scan is when the next one comes, in percent of what is allocated. Before a tenth it would begin anew, and
+/// about half of that is what no block pointer leads to: what the last groups freed, and padding.
+const LEAST_PERCENT: u64 = 11;
+const WITHIN_PERCENT: usize = 30;
+/// How often it is looked how far a scan is.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Lives the drill of `seed`; what happens is noted in `history`.
+///
+/// # Errors
+/// What went wrong.
+pub fn drill(seed: u64, history: Arc<History>) -> Result<(), String> {
+    clock::run(|clock| async move {
+        let mut story = Story::new(&clock, seed, Terms::default(), history, true);
+        let machine = story.machine.describe();
+        let lived = tokio::time::timeout(LIFE_MAX, story.drill()).await;
+        let lived = lived.unwrap_or_else(|_| Err("it hangs: 100 days went by".to_owned()));
+        lived.map_err(|error| format!("drill {seed}: {machine}: {error}"))
+    })
+}
+
+impl Story {
+    async fn drill(&mut self) -> Result<(), String> {
+        let pool = self.machine.create().await?;
+        self.pool = Some(pool.clone());
+        drop(pool);
+        self.create_filesystem_with("off", "off", "16K", "1").await?;
+        self.create_filesystem_with("lz4", "on", "1K", "1").await?;
+        for round in 0..ROUNDS {
+            let done = self.drill_once().await;
+            done.map_err(|error| format!("round {round}: {error}"))?;
+        }
+        self.export().await
+    }
+
+    async fn drill_once(&mut self) -> Result<(), String> {
+        let pool = self.pool()?;
+        self.machine.choose_victims(&mut self.random);
+        self.work_much(&pool).await?;
+        let mut away = self.machine.victims.clone();
+        for &victim in &away {
+            match self.below(2) {
+                0 => self.machine.pull_out(victim),
+                _ => drop(self.machine.offline(&pool, victim).await),
+            }
+        }
+        self.work_much(&pool).await?;
+        for last in (1..away.len()).rev() {
+            let other = self.below(last + 1);
+            away.swap(last, other);
+        }
+        // A single one goes away again in the middle of its resilver.
+        let flaps = away.len() == 1 && self.below(2) == 0;
+        let refuses = away[self.below(away.len())];
+        if self.below(3) == 0 {
+            self.machine.visit(&pool, refuses, &mut self.random).await?;
+        }
+        if self.below(2) == 0 {
+            let host_full = 2 + self.below(4) as u32;
+            self.machine.disks[refuses].set_plan(FaultPlan { host_full, ..FaultPlan::default() });
+        }
+        self.machine.disks.iter().for_each(|disk: &SimDisk| disk.set_slow(SLOWER));
+        for &victim in &away {
+            self.machine.put_back(victim);
+            let _ = self.machine.online(&pool, victim).await;
+            self.wait_for_a_part(&pool).await?;
+            if flaps {
+                self.machine.pull_out(victim);
+                self.machine.put_back(victim);
+                let _ = self.machine.online(&pool, victim).await;
+            }
+            let scan = report(&pool).await?.scan;
+            let (state, examined, of) = (scan.state, scan.examined, scan.to_examine);
+            self.note(&format!("disk {victim} is back, a scan is {state} at {examined} of {of}"));
+        }
+        self.machine.disks.iter().for_each(|disk| disk.set_slow(Duration::ZERO));
+        let _ = pool.scrub_wait().await;
+        drop(pool);
+        self.take_at_its_word().await?;
+        let pool = self.pool()?;
+        self.machine.set_right(&pool).await?;
+        self.verify(false).await
+    }
+
+    async fn work_much(&mut self, pool: &Pool) -> Result<(), String> {
+        for _ in 0..WORK {
+            self.work_on_files(pool).await?;
+        }
+        pool.sync().await.map_err(|error| format!("sync: {error}"))
+    }
+
+    /// Waits until a scan, if one is under way, has got somewhere.
+    pub(super) async fn wait_for_a_part(&mut self, pool: &Pool) -> Result<(), String> {
+        let percent = LEAST_PERCENT + self.below(WITHIN_PERCENT) as u64;
+        loop {
+            let scan = report(pool).await?.scan;
+            let is_there = scan.examined * 100 >= scan.to_examine * percent;
+            if scan.state != "scanning" || is_there {
+                return Ok(());
+            }
+            self.machine.clock.sleep(LOOK).await;
+        }
+    }
+}
