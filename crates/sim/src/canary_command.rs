@@ -39,7 +39,7 @@ pub fn run(arguments: &Canaries) -> ExitCode {
     for canary in Canary::ALL.into_iter().filter(wanted) {
         let (failure, effort) = if needs_a_life(canary) {
             let catch = life::aviary::hunt(canary, arguments.seed, arguments.lives);
-            (catch.found, format!("{} drills", catch.lives))
+            (catch.found, format!("{} drills and lives", catch.lives))
         } else {
             let catch = crash::aviary::hunt(canary, arguments.seed, arguments.threads, arguments.states);
             (catch.found, format!("{} states", catch.checked))

@@ -1,34 +1,46 @@
-//! The canaries of lives: with a deliberate bug switched on, some drill must go wrong.
+//! The canaries of lives: with a deliberate bug switched on, some drill or life must go wrong.
+//!
+//! Invariant: what goes wrong without the canary as well does not count.
 
 use platter_zio::canary::{self, Canary};
 
 use super::drill::drill;
+use super::story::{Terms, live};
 use crate::disk::History;
 
 /// What became of one canary.
 #[derive(Clone, Debug)]
 pub struct Catch {
-    /// Drills until it was found, or in all.
+    /// Drills and lives until it was found, or in all.
     pub lives: u64,
     /// What went wrong; none: it was not found.
     pub found: Option<String>,
 }
 
 /// Does the drills from `seed` on, one after the other, with `canary` switched on, until one goes wrong or `lives` went
-/// right. What goes wrong without the canary as well is not its doing.
+/// right; then as many lives, which have more in them and less of what the canary does.
 pub fn hunt(canary: Canary, seed: u64, lives: u64) -> Catch {
-    let wrong = (0..lives).find_map(|life| {
+    let in_drills = |seed| drill(seed, History::new(0));
+    let in_lives = |seed| live(seed, &Terms::default(), 0).map(drop);
+    let mut catch = watch(canary, seed..seed + lives, in_drills);
+    if catch.found.is_none() {
+        catch = watch(canary, seed..seed + lives, in_lives);
+        catch.lives += lives;
+    }
+    catch
+}
+
+fn watch(canary: Canary, seeds: std::ops::Range<u64>, happen: impl Fn(u64) -> Result<(), String>) -> Catch {
+    let lives = seeds.end - seeds.start;
+    for (number, seed) in (1..).zip(seeds) {
         canary::release(Some(canary));
-        let sung = drill(seed + life, History::new(0));
+        let sung = happen(seed);
         canary::release(None);
-        sung.err().map(|what| (life + 1, what))
-    });
-    let Some((lives, what)) = wrong else { return Catch { lives, found: None } };
-    match drill(seed + lives - 1, History::new(0)) {
-        Ok(()) => Catch { lives, found: Some(what) },
-        Err(what) => {
-            eprintln!("without any canary: {what}");
-            Catch { lives, found: None }
+        let Err(what) = sung else { continue };
+        match happen(seed) {
+            Ok(()) => return Catch { lives: number, found: Some(what) },
+            Err(what) => eprintln!("without any canary, seed {seed}: {what}"),
         }
     }
+    Catch { lives, found: None }
 }
