@@ -2,10 +2,11 @@
 //! cannot be read counts as "nobody", since the exclusive open and the lock have the last word.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{major, makedev, minor};
+use rustix::fs::{FlockOperation, OFlags, major, makedev, minor};
+use rustix::io::Errno;
 
 fn sysfs(device: u64) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)))
@@ -110,6 +111,18 @@ pub fn lock_holder(device: u64, inode: u64) -> Option<String> {
     })?;
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_else(|_| "unknown".into());
     Some(format!("{}, pid {pid}", name.trim()))
+}
+
+/// Who holds the exclusive lock of whoever writes a pool's device; `None` when nobody does. Takes a shared one for the
+/// moment of the look.
+pub fn writer(path: &Path) -> Option<String> {
+    let flags = (OFlags::CLOEXEC | OFlags::NONBLOCK).bits() as i32;
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared);
+    (locked == Err(Errno::WOULDBLOCK)).then(|| {
+        let holder = file.metadata().ok().and_then(|data| lock_holder(data.dev(), data.ino()));
+        holder.unwrap_or_else(|| "another process".into())
+    })
 }
 
 #[cfg(test)]

@@ -179,6 +179,10 @@ impl DeviceSource for CutoffSource {
         self.inner.is_whole_disk(path)
     }
 
+    async fn writer(&self, path: &Path) -> Option<String> {
+        self.inner.writer(path).await
+    }
+
     async fn open_path(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn BlockDevice>> {
         self.inner.open_path(path, options).await.map(|device| self.cutoff.guard(device))
     }

@@ -216,9 +216,10 @@ impl FileDevice {
     }
 }
 
-/// Takes the exclusive lock. Device probes (udev) hold a shared one for moments, hence the patience with disks.
+/// Takes the exclusive lock. Device probes (udev), and whoever only looks ([`busy::writer`]), hold a shared one for
+/// moments, hence the patience.
 fn lock(file: &File, path: &Path, is_block: bool) -> Result<()> {
-    let attempts = if is_block { 10 } else { 1 };
+    let attempts = if is_block { 10 } else { 3 };
     for attempt in 1..=attempts {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(()),

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use crate::error::Result;
 use crate::file::OpenOptions;
 use crate::gpt::GptIds;
-use crate::{BlockDevice, disk};
+use crate::{BlockDevice, busy, disk};
 
 /// What a path leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +46,11 @@ pub trait DeviceSource: Send + Sync + Debug {
 
     /// Whether `zpool create` takes this path as a whole disk that it partitions (see [`disk::is_whole_disk`]).
     fn is_whole_disk(&self, path: &Path) -> bool;
+
+    /// Who else has the device open for writing, for a person; `None` when nobody is known to.
+    async fn writer(&self, _path: &Path) -> Option<String> {
+        None
+    }
 
     /// Opens a device as it is.
     ///
@@ -106,6 +111,11 @@ impl DeviceSource for SystemDevices {
 
     fn is_whole_disk(&self, path: &Path) -> bool {
         disk::is_whole_disk(path, &self.whole_disk_kinds)
+    }
+
+    async fn writer(&self, path: &Path) -> Option<String> {
+        let path = path.to_owned();
+        tokio::task::spawn_blocking(move || busy::writer(&path)).await.ok().flatten()
     }
 
     async fn open_path(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn BlockDevice>> {

@@ -113,6 +113,9 @@ pub struct Core {
     pub tasks: Mutex<Vec<Task>>,
     /// Whether nothing may be written.
     pub read_only: bool,
+    /// Whether somebody else had the pool open for writing when this opened it for reading: the blocks that its
+    /// uberblock leads to may have been used for others since.
+    pub is_borrowed: AtomicBool,
     /// Mount points are below this.
     pub altroot: Option<PathBuf>,
     /// Objects with lost blocks: (data set object, object).

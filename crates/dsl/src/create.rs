@@ -433,6 +433,7 @@ async fn build(
         uberblock: Mutex::new(Uberblock::default()),
         tasks: Mutex::default(),
         read_only: false,
+        is_borrowed: AtomicBool::new(false),
         altroot: request.altroot.clone(),
         damaged: Mutex::default(),
         scrub: Mutex::new(ScrubState::default()),

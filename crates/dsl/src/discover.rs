@@ -29,6 +29,8 @@ pub struct Candidate {
     pub uberblock: Option<Uberblock>,
     /// Top-level vdevs of which no device was found, by index.
     pub missing_tops: Vec<u64>,
+    /// Who has a device of it open for writing, once [`find_writer`](Self::find_writer) has looked.
+    pub writer: Option<String>,
 }
 
 /// Files and block devices in `search` (folders are listed, not descended into).
@@ -116,10 +118,20 @@ fn assemble(devices: Vec<(PathBuf, DeviceLabels)>) -> Option<Candidate> {
     let mut config = newest;
     config.vdev_tree = root;
     let paths = paths.into_iter().map(|(guid, (_, path))| (guid, path)).collect();
-    Some(Candidate { config, paths, uberblock, missing_tops })
+    Some(Candidate { config, paths, uberblock, missing_tops, writer: None })
 }
 
 impl Candidate {
+    /// Looks whether somebody has a device of it open for writing.
+    pub async fn find_writer(&mut self, devices: &dyn DeviceSource) {
+        for path in self.paths.values() {
+            if let Some(writer) = devices.writer(path).await {
+                self.writer = Some(writer);
+                return;
+            }
+        }
+    }
+
     /// Whether enough devices are there, by vdev type.
     pub fn is_complete_enough(&self) -> bool {
         self.missing_tops.is_empty() && self.config.vdev_tree.children.iter().all(|top| self.tolerates(top))
@@ -184,6 +196,12 @@ impl Candidate {
                      be compromised if imported."
                         .to_owned(),
                 ),
+            )
+        } else if let Some(writer) = &self.writer {
+            (
+                "UNAVAIL",
+                Some(format!("The pool is currently imported by another process ({writer}).")),
+                Some("The pool must be exported there before it can be safely imported.".to_owned()),
             )
         } else if foreign {
             (

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use platter_device::{Cutoff, OpenOptions};
@@ -44,7 +44,11 @@ use crate::{
 const METASLABS_MAX: u64 = 1 << 18;
 
 /// Finds the one pool that a request means.
-async fn choose(environment: &Environment, request: &ImportRequest) -> Result<(Candidate, Option<Seen>)> {
+async fn choose(
+    environment: &Environment,
+    request: &ImportRequest,
+    read_only: bool,
+) -> Result<(Candidate, Option<Seen>)> {
     let all = discover::scan(&*environment.devices, &request.search).await;
     let guid: Option<u64> = request.pool.parse().ok();
     let mut matching: Vec<Candidate> = all
@@ -63,7 +67,10 @@ async fn choose(environment: &Environment, request: &ImportRequest) -> Result<(C
             )));
         }
     }
-    let candidate = matching.remove(0);
+    let mut candidate = matching.remove(0);
+    if read_only {
+        candidate.find_writer(&*environment.devices).await;
+    }
     let seen = multihost::check(environment, &candidate).await?;
     check(environment, &candidate, request)?;
     Ok((candidate, seen))
@@ -83,6 +90,15 @@ fn check(environment: &Environment, candidate: &Candidate, request: &ImportReque
                 config.hostid.unwrap_or(0)
             ),
             hint: "The pool can be imported, use 'zpool import -f' to import the pool.".into(),
+        });
+    }
+    if let Some(writer) = candidate.writer.as_ref().filter(|_| !request.force) {
+        let host = config.hostname.as_deref().unwrap_or("unknown");
+        return Err(PoolError::NeedsForce {
+            reason: format!("pool is in use: {writer} has it open for writing on {host}"),
+            hint: "Export it there. 'zpool import -f -o readonly=on' reads it as it is now; what is changed there \
+                   afterwards may read as damaged."
+                .into(),
         });
     }
     let unsupported: Vec<&str> =
@@ -142,7 +158,7 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
     let (read_only, properties) = options(request)?;
     let cutoff = Arc::new(Cutoff::default());
     environment.devices = cutoff.around(environment.devices);
-    let (candidate, seen) = choose(&environment, request).await?;
+    let (candidate, seen) = choose(&environment, request, read_only).await?;
     cutoff.hold_back(environment.dirty_bytes_max, is_label);
     let uberblock = candidate
         .uberblock
@@ -192,6 +208,14 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
     }
     let shared = !read_only && uberblock.is_multihost();
     let core = finish(environment, cutoff, request, opened, config, features, uberblock, read_only, properties).await?;
+    if let Some(writer) = &candidate.writer {
+        core.is_borrowed.store(true, Ordering::Release);
+        tracing::warn!(
+            pool = core.name(),
+            writer,
+            "open for writing elsewhere: what is changed there may read as damaged"
+        );
+    }
     if shared {
         // Loading may have taken long, and another host may have come meanwhile: the claim compares with what was seen.
         let uberblock = core.uberblock.lock().clone();
@@ -507,6 +531,7 @@ async fn finish(
         uberblock: Mutex::new(uberblock),
         tasks: Mutex::default(),
         read_only,
+        is_borrowed: AtomicBool::new(false),
         altroot: request.altroot.clone(),
         damaged: Mutex::new(damaged),
         scrub: Mutex::new(scan),

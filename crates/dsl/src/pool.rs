@@ -43,7 +43,8 @@ impl Pool {
     fn start(core: Arc<Core>) -> Arc<Self> {
         let weak = Arc::downgrade(&core);
         core.store.set_damage_listener(Box::new(move |bookmark, _bp| {
-            if let Some(core) = weak.upgrade() {
+            // What somebody else has changed since the import is no damage of the pool's.
+            if let Some(core) = weak.upgrade().filter(|core| !core.is_borrowed.load(Ordering::Acquire)) {
                 core.damaged.lock().insert((bookmark.objset.0, bookmark.object.0));
             }
         }));
@@ -109,11 +110,12 @@ impl Pool {
     /// # Errors
     /// None at present: what cannot be read is no pool.
     pub async fn discover(environment: &Environment, search: &[PathBuf]) -> Result<Vec<ImportableReport>> {
-        Ok(discover::scan(&*environment.devices, search)
-            .await
-            .iter()
-            .map(|candidate| candidate.report(environment.hostid))
-            .collect())
+        let mut reports = Vec::new();
+        for mut candidate in discover::scan(&*environment.devices, search).await {
+            candidate.find_writer(&*environment.devices).await;
+            reports.push(candidate.report(environment.hostid));
+        }
+        Ok(reports)
     }
 
     /// Imports a pool.

@@ -12,17 +12,18 @@ use platter_itest::{Lab, Loop, Run, Tree, binary, damage, data, judge, zdb};
 struct OtherHost<'a> {
     lab: &'a Lab,
     home: PathBuf,
+    hostid: &'static str,
 }
 
 impl<'a> OtherHost<'a> {
     fn of(lab: &'a Lab) -> OtherHost<'a> {
-        OtherHost { lab, home: lab.tmp().join("other-host") }
+        OtherHost { lab, home: lab.tmp().join("other-host"), hostid: "00bab10c" }
     }
 
     fn run(&self, words: &str) -> Run {
         let mut command = self.lab.command(binary::platter());
         command.args(words.split_whitespace()).env("PLATTER_HOME", &self.home);
-        command.env("PLATTER_HOSTID", "00bab10c").env("PLATTER_MULTIHOST_INTERVAL", "100");
+        command.env("PLATTER_HOSTID", self.hostid).env("PLATTER_MULTIHOST_INTERVAL", "100");
         Run::of(&mut command, Duration::from_secs(60))
     }
 }
@@ -78,6 +79,41 @@ fn a_pool_last_used_by_another_host_needs_force() {
     // What was exported belongs to nobody.
     let _ = fs::remove_file(lab.home().join("pools.json"));
     lab.import("", "tank");
+}
+
+/// A second daemon opened the pool for reading without a word, saw blocks change, and called that permanent errors.
+#[test]
+fn a_pool_that_another_daemon_writes_is_read_only_by_force() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 96);
+    create(&lab, "");
+    // Another daemon of the same host.
+    let mut other = OtherHost::of(&lab);
+    other.hostid = "1234abcd";
+    let import = format!("zpool import -d {}", lab.dev().display());
+    other.run(&import).ok().says("currently imported by another process").says("pid").says("UNAVAIL");
+    let read = format!("{import} -o readonly=on -R {}", lab.tmp().join("there").display());
+    other.run(&format!("{read} tank")).refused().says("pool is in use").says("pid").says("-f -o readonly=on");
+    other.run(&format!("{import} -f tank")).refused().says("in use");
+    other.run(&format!("{read} -f tank")).ok();
+    let seen = lab.tmp().join("there").join(lab.mnt("tank").strip_prefix("/").expect("absolute"));
+    lab.wait_mounted(&seen);
+    for round in 0..12 {
+        for number in 0..8 {
+            let bytes = data::random(round * 8 + number, 3 << 20);
+            fs::write(lab.mnt("tank").join(format!("{number}")), bytes).expect("a file");
+        }
+        fs::write(lab.mnt("tank").join("file"), data::mixed(round, 500_000, 20_000)).expect("a file");
+        lab.zpool("sync tank").ok();
+        // As it was, or damaged: nothing hangs, and nothing is said of the pool.
+        let _ = fs::read(seen.join("file"));
+    }
+    other.run("zpool status tank").ok().says("No known data errors").says_not("Permanent errors");
+    other.run("zpool export tank").ok();
+    lab.scrub("tank").says("with 0 errors");
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+    other.run(&import).ok().says("can be imported").says_not("another process");
 }
 
 #[test]
