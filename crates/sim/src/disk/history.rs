@@ -59,7 +59,7 @@ impl History {
     }
 }
 
-/// Eight bytes of a BLAKE3 are enough to tell blocks apart; it costs the least, and every byte that any disk is given or
+/// Eight bytes of a BLAKE3 are enough to tell blocks apart; it costs the least, and every byte that any disk takes or
 /// gives goes through it.
 pub(super) fn digest<'a>(parts: impl Iterator<Item = &'a [u8]>) -> String {
     let mut hash = blake3::Hasher::new();

@@ -18,7 +18,7 @@ use crate::disk::{FaultPlan, History, SimDisk};
 const ROUNDS: usize = 3;
 /// Work on files before each, and while devices are away.
 const WORK: usize = 6;
-/// By how much disks are slower while others come back: many blocks take long then, and bringing one online, which takes
+/// By how much disks are slower while others come back: many blocks take long then, and bringing one online, which is
 /// some dozen commands one after the other, is over before the scan is.
 const SLOWER: Duration = Duration::from_millis(10);
 /// How far a scan is when the next one comes, in percent of what is allocated. Before a tenth it would begin anew, and
