@@ -22,7 +22,7 @@ pub fn now_seconds() -> u64 {
 }
 
 /// Bytes of memory this process may use: the machine's, or its control group's when that is less.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MemoryLimit {
     /// Bytes.
     pub bytes: u64,
