@@ -17,7 +17,8 @@ const OOM_SCORE: i32 = -900;
 const LARGE_PAGES_FROM: MemoryLimit = MemoryLimit { bytes: 2 << 30 };
 
 /// Asks for as many descriptors as the daemon may have, to be among the last that are killed for memory, and that no
-/// memory is waited for which only a write to its own mounts could give back (`PR_SET_IO_FLUSHER`).
+/// memory is waited for which only a write to its own mounts could give back (`PR_SET_IO_FLUSHER`). Where there is
+/// little memory, it has small pages only.
 pub fn prepare() {
     raise_descriptors();
     lower_oom_score(Path::new("/proc/self/oom_score_adj"));

@@ -85,8 +85,8 @@ fn bsd_label(image: &Image) -> Option<Vec<(u64, u64)>> {
 }
 
 fn bsd(image: &Image) -> Option<Vec<Partition>> {
-    let label = bsd_label(image)?;
-    Some((1..).zip(label).map(|(number, (first, count))| sectors(number, first, count)).collect())
+    let used = bsd_label(image)?.into_iter().filter(|(_, count)| *count > 0);
+    Some((1..).zip(used).map(|(number, (first, count))| sectors(number, first, count)).collect())
 }
 
 /// Those of a label in the DOS partition `parent` of type `kind`, whose beginning is in `image`; `next` is the first
@@ -96,11 +96,10 @@ pub fn inside(image: &Image, parent: &Partition, kind: u8, next: u32) -> Vec<Par
     // The third entry stands for the whole partition.
     let is_relative = kind == FREEBSD && label.get(2).is_some_and(|(first, _)| *first == 0);
     let base = if is_relative { parent.start / SECTOR } else { 0 };
-    let parts = (next..).zip(label).map(|(number, (first, count))| sectors(number, first.saturating_add(base), count));
-    parts
-        .filter(|part| {
-            let end = part.start.saturating_add(part.size);
-            part.size > 0 && part.start > parent.start && end <= parent.start.saturating_add(parent.size)
-        })
-        .collect()
+    let parts = label.into_iter().map(|(first, count)| sectors(0, first.saturating_add(base), count));
+    let within = parts.filter(|part| {
+        let end = part.start.saturating_add(part.size);
+        part.size > 0 && part.start > parent.start && end <= parent.start.saturating_add(parent.size)
+    });
+    (next..).zip(within).map(|(number, part)| Partition { number, ..part }).collect()
 }

@@ -313,6 +313,14 @@ mod tests {
             parts.extend(label(2048 * 512 + 512, [(first, 8192, 1), (0, 0, 0), (whole, 65536, 1)]));
             assert_eq!(search(&device_with(&parts).await).await, found(5), "{kind:x}");
         }
+        // Two such partitions: each partition inside has a number of its own, and unused entries have none.
+        let slice = |first: u64| [vec![0, 0, 0, 0, 0xa6, 0, 0, 0], le(first, 4), le(16384, 4)].concat();
+        let mut parts = vec![(0x1be, slice(2048)), (0x1ce, slice(32768)), (0x1fe, vec![0x55, 0xaa])];
+        for first in [2048, 32768] {
+            parts.extend(label(first * 512 + 512, [(0, 0, 0), (first + 2048, 4096, 1), (first, 16384, 1)]));
+            parts.push(swap(first + 2048));
+        }
+        assert_eq!(search(&device_with(&parts).await).await, [found(5), found(6)].concat());
     }
 
     /// Whatever of these programs is there.

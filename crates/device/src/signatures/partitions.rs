@@ -117,7 +117,7 @@ async fn dos(device: &dyn BlockDevice, image: &Image, sector: u64) -> Vec<Partit
         }
     }
     let primary = found.clone();
-    let number = match extended {
+    let mut number = match extended {
         Some(begin) => logical(device, begin, sector, &mut found).await,
         None => 5,
     };
@@ -126,7 +126,10 @@ async fn dos(device: &dyn BlockDevice, image: &Image, sector: u64) -> Vec<Partit
         if BSD_TYPES.contains(&kind)
             && let Ok(bytes) = device.read(part.start, BSD_LABEL).await
         {
-            found.extend(inside(&Image::new(BSD_LABEL as u64, vec![(0, bytes.to_vec())]), &part, kind, number));
+            let label = Image::new(BSD_LABEL as u64, vec![(0, bytes.to_vec())]);
+            let parts = inside(&label, &part, kind, number);
+            number += parts.len() as u32;
+            found.extend(parts);
         }
     }
     found
