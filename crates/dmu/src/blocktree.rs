@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use platter_buffer::Buf;
 use platter_ondisk::blkptr::BLKPTR_SIZE;
+pub(crate) use platter_ondisk::dnode::levels_for;
 use platter_ondisk::{BlkPtr, DnodePhys, ObjectId};
 use platter_zio::{BlockStore, Bookmark, Priority, Result, ZioError};
 
@@ -40,15 +41,6 @@ pub(crate) fn span(level: u8, index: u64, epbs: u32) -> (u64, u64) {
     let first = shl(index, bits);
     let size_less_one = if bits >= 64 { u64::MAX } else { (1u64 << bits) - 1 };
     (first, first.saturating_add(size_less_one))
-}
-
-/// Levels that a tree with `pointers` at the top needs to hold block `max_blkid`.
-pub(crate) fn levels_for(max_blkid: u64, pointers: usize, epbs: u32) -> u8 {
-    let mut levels = 1;
-    while shr(max_blkid, u32::from(levels - 1) * epbs) >= pointers as u64 {
-        levels += 1;
-    }
-    levels
 }
 
 /// Pointer `index` of an indirect block.

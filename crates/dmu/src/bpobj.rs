@@ -32,6 +32,8 @@ const HEADER_V2: usize = 48;
 const HEADER_V3: usize = 56;
 /// Block size of a sub-list array in bytes (`SPA_OLD_MAXBLOCKSIZE`).
 const ARRAY_BLOCK: u32 = 128 << 10;
+/// Pointers without space of their own that are believed in the smallest pool.
+const OTHERS_BELIEVED: u64 = 1 << 17;
 /// Word of a pointer that holds the fill.
 const FILL: usize = 11;
 /// Words of a pointer that hold its properties and its birth.
@@ -137,6 +139,30 @@ fn sizes(bp: &BlkPtr) -> (u64, u64) {
     (physical, logical)
 }
 
+/// What was gathered of a family of lists. An object may repeat an indirect block, and so one block of pointers for
+/// ever; but what is on a list is still allocated, and is on it once.
+struct Gathered {
+    pointers: Vec<BlkPtr>,
+    /// Deflated bytes of blocks that there can still be.
+    space: u64,
+    /// Pointers that there can still be to what has no space of its own: deduplicated blocks, payload within them.
+    others: u64,
+}
+
+impl Gathered {
+    /// Whether there can be another pointer, to a block of `dsize` bytes; it is kept then.
+    fn take(&mut self, bp: BlkPtr, dsize: u64) -> bool {
+        let (left, cost) = match bp.is_embedded() || bp.is_dedup() || dsize == 0 {
+            true => (&mut self.others, 1),
+            false => (&mut self.space, dsize),
+        };
+        let Some(rest) = left.checked_sub(cost) else { return false };
+        *left = rest;
+        self.pointers.push(bp);
+        true
+    }
+}
+
 /// An open list.
 pub struct Bpobj {
     os: Arc<Objset>,
@@ -216,6 +242,7 @@ impl Bpobj {
         }
         let _guard = self.changing.lock().await;
         let mut header = self.header()?;
+        self.check_length(&self.dnode, header.pointers, BLKPTR_SIZE as u64)?;
         let mut bytes = vec![0; bps.len() * BLKPTR_SIZE];
         let mut space = BpobjSpace::default();
         for (bp, out) in bps.iter().zip(bytes.chunks_exact_mut(BLKPTR_SIZE)) {
@@ -245,7 +272,9 @@ impl Bpobj {
         }
         let space = sub.space().await?;
         let array = if header.array.is_some() {
-            self.os.dnode(header.array).await?
+            let array = self.os.dnode(header.array).await?;
+            self.check_length(&array, header.lists, 8)?;
+            array
         } else {
             let new = NewDnode {
                 object_type: ot::BPOBJ_SUBOBJ,
@@ -279,7 +308,7 @@ impl Bpobj {
     /// Fails when `dnode` is too short for `items` items of `size` bytes.
     fn check_length(&self, dnode: &Dnode, items: u64, size: u64) -> Result<()> {
         let info = dnode.info();
-        let capacity = (info.max_blkid + 1).saturating_mul(u64::from(info.block_size)) / size;
+        let capacity = info.max_blkid.saturating_add(1).saturating_mul(u64::from(info.block_size)) / size;
         if items > capacity {
             return Err(self.corrupt(format!("{items} items where {capacity} fit")));
         }
@@ -333,7 +362,7 @@ impl Bpobj {
     }
 
     /// The pointers in this list itself, oldest first.
-    async fn own_pointers(&self, header: &Header, pointers: &mut Vec<BlkPtr>) -> Result<()> {
+    async fn own_pointers(&self, header: &Header, gathered: &mut Gathered) -> Result<()> {
         self.check_length(&self.dnode, header.pointers, BLKPTR_SIZE as u64)?;
         let per_block = u64::from(self.dnode.block_size()) / BLKPTR_SIZE as u64;
         let mut left = header.pointers;
@@ -349,7 +378,10 @@ impl Bpobj {
                 if bytes.iter().all(|&byte| byte == 0) {
                     return Err(self.corrupt(format!("nothing is stored in block {block}")));
                 }
-                pointers.push(BlkPtr::decode(bytes));
+                let bp = BlkPtr::decode(bytes);
+                if !gathered.take(bp, self.os.params().store.dsize(&bp)) {
+                    return Err(self.corrupt("its blocks take more space than the pool has in use".to_owned()));
+                }
             }
             left -= here;
         }
@@ -362,11 +394,16 @@ impl Bpobj {
     /// # Errors
     /// Damage, unreadable blocks.
     pub async fn pointers(&self) -> Result<Vec<BlkPtr>> {
-        let mut pointers = Vec::new();
+        let space_used = self.os.params().store.space_used();
+        let mut gathered = Gathered {
+            pointers: Vec::new(),
+            space: space_used,
+            others: OTHERS_BELIEVED.saturating_add(space_used / 512),
+        };
         for (list, header) in self.family().await? {
-            list.own_pointers(&header, &mut pointers).await?;
+            list.own_pointers(&header, &mut gathered).await?;
         }
-        Ok(pointers)
+        Ok(gathered.pointers)
     }
 
     /// Empties the list (and frees sub-lists' objects).
@@ -395,7 +432,7 @@ impl Bpobj {
     pub async fn space(&self) -> Result<BpobjSpace> {
         let header = self.header()?;
         let family = self.family().await?;
-        let count = family.iter().map(|(_, header)| header.pointers).sum();
+        let count = family.iter().fold(0u64, |sum, (_, header)| sum.saturating_add(header.pointers));
         if header.has_totals() {
             let Header { used, compressed, uncompressed, .. } = header;
             return Ok(BpobjSpace { used, compressed, uncompressed, count });
@@ -430,7 +467,10 @@ mod tests {
     use crate::objset::{ObjsetParams, WriteProperties};
 
     fn params() -> ObjsetParams {
-        let store: Arc<dyn BlockStore> = Arc::new(MemoryStore::new());
+        params_on(Arc::new(MemoryStore::new()))
+    }
+
+    fn params_on(store: Arc<dyn BlockStore>) -> ObjsetParams {
         let properties = WriteProperties {
             checksum: 7,
             compression: 2,
@@ -504,6 +544,55 @@ mod tests {
         assert!(list.pointers().await.unwrap().is_empty());
         Bpobj::free(&os, &tx, object).await.unwrap();
         assert!(Bpobj::open(&os, object).await.is_err());
+    }
+
+    // An indirect block that repeats one block of pointers makes a list of any length out of 4 KiB, and all of it was
+    // gathered in memory; likewise two lists of a family that name the same blocks.
+    #[tokio::test]
+    async fn a_list_of_more_than_the_pool_has_in_use_is_damage() {
+        let tx = Tx::syncing(Txg(4));
+        let store = Arc::new(MemoryStore::new());
+        let os = Objset::create(params_on(store.clone()), 1, &tx);
+        let list = filled(&os, &tx, 0..32).await;
+        store.claim_space_used(32 * 6144);
+        assert_eq!(list.pointers().await.unwrap().len(), 32);
+        let again = filled(&os, &tx, 0..1).await;
+        list.append_list(&tx, again.dnode.object()).await.unwrap();
+        assert!(list.pointers().await.is_err());
+    }
+
+    // A tree may repeat its indirect blocks: what is freed below a few of them had no end, in the sync.
+    #[tokio::test]
+    async fn a_tree_of_more_than_the_pool_has_in_use_is_not_freed() {
+        // One indirect block of 128 KiB, in three copies.
+        for (space, goes) in [(384 << 10, true), (383 << 10, false)] {
+            let tx = Tx::syncing(Txg(4));
+            let store = Arc::new(MemoryStore::new());
+            let params = params_on(store.clone());
+            let os = Objset::create(params.clone(), 1, &tx);
+            let object = filled(&os, &tx, 0..200).await.dnode.object();
+            let os = Objset::open(params, os.sync(Txg(4), 1).await.unwrap()).await.unwrap();
+            assert_eq!(os.dnode(object).await.unwrap().info().levels, 2);
+            store.claim_space_used(space);
+            Bpobj::free(&os, &Tx::syncing(Txg(5)), object).await.unwrap();
+            assert_eq!(os.sync(Txg(5), 1).await.is_ok(), goes);
+        }
+    }
+
+    // A length beyond the object was added to, and multiplied, before anybody looked at it.
+    #[tokio::test]
+    async fn nothing_is_appended_behind_a_length_that_is_damaged() {
+        let tx = Tx::syncing(Txg(4));
+        let os = Objset::create(params(), 1, &tx);
+        let (list, sub) = (filled(&os, &tx, 0..3).await, filled(&os, &tx, 3..5).await);
+        let header = list.header().unwrap();
+        for pointers in [33, u64::MAX] {
+            list.set_header(&tx, &Header { pointers, ..header }).unwrap();
+            assert!(list.append(&tx, &[pointer(9)]).await.is_err());
+        }
+        let array = sub.dnode.object();
+        list.set_header(&tx, &Header { array, lists: u64::MAX, ..header }).unwrap();
+        assert!(list.append_list(&tx, filled(&os, &tx, 5..6).await.dnode.object()).await.is_err());
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use platter_buffer::Buf;
@@ -260,7 +260,8 @@ fn tree_sync<'a>(
     changes: &'a DirtySlot,
     seed: Option<(u8, Vec<BlkPtr>)>,
 ) -> TreeSync<'a> {
-    TreeSync { context, object: dnode.object(), shape, changes, seed, used: AtomicI64::new(0) }
+    let (used, interior_freed) = (AtomicI64::new(0), AtomicU64::new(0));
+    TreeSync { context, object: dnode.object(), shape, changes, seed, used, interior_freed }
 }
 
 /// Takes over everything but the blocks.

@@ -12,7 +12,7 @@
 //! - blocks are handed to the store in the order of their numbers, however many are in flight.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -50,6 +50,8 @@ pub(crate) struct SyncContext {
     pub(crate) hole_birth: bool,
     writes: Semaphore,
     leaves: Semaphore,
+    /// Deflated bytes that were in use before anything of this sync was freed.
+    space_used: u64,
 }
 
 impl SyncContext {
@@ -57,7 +59,8 @@ impl SyncContext {
         let properties = core.properties.read().clone();
         let hole_birth = core.hole_birth.load(Ordering::Relaxed);
         let (writes, leaves) = (Semaphore::new(BYTES_IN_FLIGHT), Semaphore::new(LEAVES_IN_FLIGHT));
-        Self { core, txg, properties, hole_birth, writes, leaves }
+        let space_used = core.store().space_used();
+        Self { core, txg, properties, hole_birth, writes, leaves, space_used }
     }
 
     /// Writes one block through the store, on a task of its own (so that compressing and checksumming use all cores).
@@ -108,6 +111,8 @@ pub(crate) struct TreeSync<'a> {
     pub(crate) seed: Option<(u8, Vec<BlkPtr>)>,
     /// Bytes by which the object's space changed.
     pub(crate) used: AtomicI64,
+    /// Deflated bytes of the indirect blocks that were freed.
+    pub(crate) interior_freed: AtomicU64,
 }
 
 impl TreeSync<'_> {
@@ -289,6 +294,20 @@ impl TreeSync<'_> {
         Ok((0..count).map(|at| pointer(&block, at)).collect())
     }
 
+    /// Counts an indirect block that is to be freed. They are never shared: where they take more than the pool has,
+    /// some are met again and again, and a few of them may stand for more than anybody can walk.
+    fn count_interior(&self, bp: &BlkPtr) -> Result<()> {
+        let size = self.context.core.store().dsize(bp);
+        let before = self.interior_freed.fetch_add(size, Ordering::Relaxed);
+        if before.saturating_add(size) > self.context.space_used {
+            return Err(ZioError::corrupt(
+                "block tree",
+                format!("object {}: its indirect blocks take more space than the pool has", self.object),
+            ));
+        }
+        Ok(())
+    }
+
     /// Books the death of a block and everything below it.
     pub(crate) fn free_tree(&self, level: u8, index: u64, bp: BlkPtr) -> BoxFuture<'_, Result<()>> {
         async move {
@@ -296,6 +315,7 @@ impl TreeSync<'_> {
                 return Ok(());
             }
             if level > 0 {
+                self.count_interior(&bp)?;
                 match self.reader().indirect(self.shape, &bp, level, index).await {
                     Ok(block) if level == 1 => {
                         for at in 0..1usize << self.epbs() {

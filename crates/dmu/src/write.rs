@@ -5,11 +5,12 @@
 use std::sync::Arc;
 
 use platter_buffer::Buf;
+use platter_ondisk::dnode::MAX_LEVELS;
 use platter_ondisk::types::object_type;
 use platter_ondisk::{DnodePhys, Txg};
 use platter_zio::{Priority, Result, Tx, ZioError};
 
-use crate::cost::Place;
+use crate::cost::{Place, levels_of};
 use crate::dirty::{Newest, State};
 use crate::dnode::{Dnode, check_block_size, resized};
 
@@ -134,6 +135,7 @@ impl Dnode {
     async fn prepare(&self, txg: Txg, blkid: u64) -> Result<()> {
         let tree = {
             let state = self.state.lock();
+            self.check_reach(&state, blkid)?;
             if blkid > 0 && !state.block_size.is_power_of_two() {
                 return Err(ZioError::Invalid(format!(
                     "object {}: block {blkid} while the block size is {}",
@@ -166,6 +168,14 @@ impl Dnode {
             return Err(ZioError::NotFound(format!("object {}", self.object())));
         }
         self.enter(state, txg);
+        Ok(())
+    }
+
+    /// Fails when no tree with indirect blocks of this size can hold block `blkid`.
+    fn check_reach(&self, state: &State, blkid: u64) -> Result<()> {
+        if blkid > state.max_blkid && levels_of(&state.disk, blkid) > MAX_LEVELS {
+            return Err(ZioError::Invalid(format!("object {} cannot have a block {blkid}", self.object())));
+        }
         Ok(())
     }
 

@@ -11,6 +11,8 @@ use crate::version::PoolVersion;
 
 /// Most children a vdev may have (OpenZFS allows 255 in raidz, 2^24 at the root; more than this is damage).
 const CHILDREN_MAX: usize = 4096;
+/// A list of more pairs is damage: no version writes a tenth of that, and each is compared with all others.
+const PAIRS_MAX: usize = 512;
 
 /// `pool_state_t` as stored in labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +132,9 @@ impl VdevConfig {
     fn parse_at(list: &NvList, depth: u32) -> Result<Self, String> {
         if depth > 8 {
             return Err("the vdev tree is nested too deeply".into());
+        }
+        if list.len() > PAIRS_MAX {
+            return Err(format!("a vdev has {} properties", list.len()));
         }
         let kind = list.get_str("type").ok_or("a vdev has no type")?.to_owned();
         let number = |name: &str| list.get_u64(name).unwrap_or(0);
@@ -340,6 +345,9 @@ impl PoolConfig {
     /// What is missing or out of bounds.
     pub fn parse(list: &NvList) -> Result<Self, String> {
         let need = |name: &str| list.get_u64(name).ok_or_else(|| format!("the configuration has no {name}"));
+        if list.len() > PAIRS_MAX {
+            return Err(format!("the configuration has {} properties", list.len()));
+        }
         let tree = list.get_list("vdev_tree").ok_or("the configuration has no vdev tree")?;
         let mut other = NvList::new();
         for (name, value) in list.iter().filter(|(name, _)| !POOL_KNOWN.contains(name)) {

@@ -16,7 +16,7 @@ use crate::mos;
 /// Block size of the object (`SPA_CONFIG_BLOCKSIZE`).
 const BLOCK_SIZE: u32 = 1 << 14;
 /// A longer configuration is damage.
-const LENGTH_MAX: u64 = 64 << 20;
+const LENGTH_MAX: u64 = 16 << 20;
 
 /// Makes the configuration object of a new pool.
 ///
@@ -41,7 +41,9 @@ pub async fn read(os: &Arc<Objset>, object: ObjectId) -> Result<NvList> {
     let dnode = os.dnode(object).await?;
     let bonus = dnode.bonus();
     let length = bonus.first_chunk::<8>().map(|b| u64::from_le_bytes(*b)).unwrap_or(0);
-    if length == 0 || length > LENGTH_MAX {
+    let info = dnode.info();
+    let stored = info.max_blkid.saturating_add(1).saturating_mul(u64::from(info.block_size));
+    if length == 0 || length > LENGTH_MAX.min(stored) {
         return Err(ZioError::corrupt("pool configuration", format!("its length is {length}")));
     }
     let mut bytes = vec![0; length as usize];

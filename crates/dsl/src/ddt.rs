@@ -111,8 +111,9 @@ impl Entry {
             let block = self.block(index, bp);
             let each = [1, bp.lsize(), bp.psize(), core.store.dsize(&block)];
             for (at, value) in each.into_iter().enumerate() {
-                sums[at] += value;
-                sums[at + each.len()] += value * self.variant(index)[REFERENCES];
+                sums[at] = sums[at].wrapping_add(value);
+                let referenced = value.wrapping_mul(self.variant(index)[REFERENCES]);
+                sums[at + each.len()] = sums[at + each.len()].wrapping_add(referenced);
             }
         }
         let references = sums[BUCKET_WORDS / 2];

@@ -103,7 +103,7 @@ pub async fn insert(
     let mut keys = keys(mos, deadlist).await?;
     let mut by_entry: std::collections::BTreeMap<usize, Vec<BlkPtr>> = std::collections::BTreeMap::new();
     for bp in pointers {
-        let entry = keys.iter().rposition(|&(key, _)| key < bp.birth().0).unwrap_or(0);
+        let entry = keys.partition_point(|&(key, _)| key < bp.birth().0).saturating_sub(1);
         if keys.is_empty() {
             return Err(ZioError::corrupt("deadlist", format!("object {deadlist} has no entries")));
         }
@@ -123,9 +123,9 @@ pub async fn insert(
     let mut phys = DeadlistPhys::decode(&zap.dnode().bonus())
         .map_err(|e| ZioError::corrupt("deadlist", format!("object {deadlist}: {e}")))?;
     for bp in pointers {
-        phys.used += store.dsize(bp);
-        phys.comp += bp.psize();
-        phys.uncomp += crate::accounting::uncompressed_size(bp);
+        phys.used = phys.used.wrapping_add(store.dsize(bp));
+        phys.comp = phys.comp.wrapping_add(bp.psize());
+        phys.uncomp = phys.uncomp.wrapping_add(crate::accounting::uncompressed_size(bp));
     }
     zap.dnode().set_bonus(tx, object_type::DEADLIST_HDR, &phys.encode())?;
     Ok(replaced)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use platter_dmu::traverse::{Visit, Visitor, visit};
+use platter_dmu::traverse::{Visit, Visitor, WalkEnd, visit};
 use platter_dmu::zap::Zap;
 use platter_dmu::{Result, Tx, ZioError};
 use platter_ondisk::types::object_type;
@@ -21,17 +21,40 @@ use crate::dir::{Dir, SpaceChange, UsedKind};
 use crate::{history, intent, limits, origin, zapify};
 
 /// Collects every block that only the destroyed data set references.
-struct Collect {
+struct Collect<'a> {
+    store: &'a dyn BlockStore,
     after: Txg,
     found: Mutex<Vec<BlkPtr>>,
     damage: Mutex<Option<ZioError>>,
+    /// Deflated bytes that can still be found: each block is there once. A tree may repeat its indirect blocks, and a
+    /// few of them then stand for more than anybody can walk or remember.
+    left: Mutex<u64>,
 }
 
-impl Visitor for Collect {
+impl Collect<'_> {
+    /// Whether there can be another such block.
+    fn takes(&self, bp: &BlkPtr) -> bool {
+        // What is deduplicated is there several times.
+        if bp.is_embedded() || bp.is_dedup() {
+            return true;
+        }
+        let mut left = self.left.lock();
+        let rest = left.checked_sub(self.store.dsize(bp));
+        *left = rest.unwrap_or(0);
+        rest.is_some()
+    }
+}
+
+impl Visitor for Collect<'_> {
     fn block<'a>(&'a self, _bookmark: Bookmark, bp: &'a BlkPtr) -> BoxFuture<'a, Visit> {
         async move {
             if bp.birth() <= self.after {
                 return Visit::Skip;
+            }
+            if !self.takes(bp) {
+                let what = "its blocks take more space than the pool has in use";
+                self.damage.lock().get_or_insert_with(|| ZioError::corrupt("block tree", what));
+                return Visit::Stop;
             }
             if !bp.is_embedded() {
                 self.found.lock().push(*bp);
@@ -68,11 +91,21 @@ pub async fn destroy(core: &Arc<Core>, tx: &Tx, name: &str, dataset: &Arc<Datase
 /// As [`destroy`].
 pub async fn remove_head(core: &Arc<Core>, tx: &Tx, name: &str, dataset: &Arc<Dataset>) -> Result<()> {
     let phys = dataset.phys.lock().clone();
-    let collect = Collect { after: phys.prev_snap_txg, found: Mutex::default(), damage: Mutex::default() };
+    let store: Arc<dyn BlockStore> = Arc::new(core.store.clone());
+    let collect = Collect {
+        store: &*store,
+        after: phys.prev_snap_txg,
+        found: Mutex::default(),
+        damage: Mutex::default(),
+        left: Mutex::new(store.space_used()),
+    };
     if !phys.bp.is_hole() {
+        // What its log frees is in use until then, and none of it is found again.
         intent::free(core, tx, dataset).await?;
-        let store: Arc<dyn BlockStore> = Arc::new(core.store.clone());
-        visit(&store, dataset.object, &phys.bp, None, &collect).await?;
+        if visit(&store, dataset.object, &phys.bp, None, &collect).await? == WalkEnd::Stopped {
+            // Some of these are there twice, and nobody knows which are true.
+            collect.found.lock().clear();
+        }
     }
     if let Some(error) = collect.damage.lock().take() {
         tracing::warn!(dataset = name, %error, "some space of the destroyed data set cannot be found and is leaked");

@@ -29,7 +29,7 @@ pub async fn load(os: &Arc<Objset>, store: &Store, directory: &Zap, pool: &str) 
     let root_dir = Dir::load(os, ObjectId(root), None, String::new()).await?;
     let mut tree = Tree { root_dir: Some(root_dir.clone()), ..Tree::default() };
     let mut work = vec![(root_dir, pool.to_owned(), 0usize)];
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut snapshots) = (BTreeSet::new(), BTreeSet::new());
     while let Some((dir, name, depth)) = work.pop() {
         // Each has one parent: met again, the tree loops, and walking it would take for ever.
         if !seen.insert(dir.object) {
@@ -44,7 +44,7 @@ pub async fn load(os: &Arc<Objset>, store: &Store, directory: &Zap, pool: &str) 
         };
         if head.is_some() {
             let dataset = Dataset::load(os, store, head, dir.clone()).await?;
-            collect_snapshots(os, &mut tree, &dataset).await?;
+            collect_snapshots(os, &mut tree, &mut snapshots, &dataset).await?;
             tree.datasets.insert(name.clone(), dataset);
         }
         if !children.is_some() {
@@ -84,12 +84,17 @@ async fn load_origin(os: &Arc<Objset>, store: &Store, dir: Arc<Dir>) -> Result<O
 }
 
 /// Follows a head's chain of snapshots back to its origin.
-async fn collect_snapshots(os: &Arc<Objset>, tree: &mut Tree, dataset: &Arc<Dataset>) -> Result<()> {
+async fn collect_snapshots(
+    os: &Arc<Objset>,
+    tree: &mut Tree,
+    seen: &mut BTreeSet<ObjectId>,
+    dataset: &Arc<Dataset>,
+) -> Result<()> {
     let (mut object, mut newer) = {
         let phys = dataset.phys.lock();
         (phys.prev_snap_obj, Txg(u64::MAX))
     };
-    while object.is_some() && !tree.snapshots.contains(&object) {
+    while object.is_some() && seen.insert(object) {
         let dnode = os.dnode(object).await?;
         let phys = platter_ondisk::dsl::DslDatasetPhys::decode(&dnode.bonus())
             .map_err(|e| ZioError::corrupt("snapshot", format!("object {object}: {e}")))?;

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! A decoded dnode satisfies: type not NONE; 1..=3 pointers; 1..=[`MAX_LEVELS`] levels; block size a non-zero multiple
-//! of 512 up to 16 MiB; the bonus fits; the offset of the last block fits 64 bits.
+//! of 512 up to 16 MiB; the bonus fits; the offset of the last block fits 64 bits, and [`MAX_LEVELS`] reach it.
 
-use crate::blkptr::{BLKPTR_SIZE, BlkPtr};
+use crate::blkptr::{BLKPTR_SHIFT, BLKPTR_SIZE, BlkPtr};
 use crate::error::Error;
 use crate::le::{put_u16, put_u64, u16_at, u64_at};
 use crate::types::object_type;
@@ -104,6 +104,16 @@ pub fn bonus_capacity(slots: usize, nblkptr: usize, spill: bool) -> usize {
     (slots * DNODE_SIZE).saturating_sub(DNODE_CORE_SIZE + (nblkptr + usize::from(spill)) * BLKPTR_SIZE)
 }
 
+/// Levels that a tree with `pointers` at the top, and `2^epbs` in each indirect block, needs to hold block
+/// `max_blkid`: more than [`MAX_LEVELS`] where indirect blocks are too small for it.
+pub fn levels_for(max_blkid: u64, pointers: usize, epbs: u32) -> u8 {
+    let mut levels = 1;
+    while max_blkid.checked_shr(u32::from(levels - 1) * epbs).unwrap_or(0) >= pointers as u64 {
+        levels += 1;
+    }
+    levels
+}
+
 impl DnodePhys {
     /// Decodes the dnode at the start of `bytes`, a run of slots (to the end of the block, so that a large dnode fits);
     /// `None` for a free slot.
@@ -144,7 +154,9 @@ impl DnodePhys {
         if usize::from(bonus_length) > bonus_capacity(slots, usize::from(nblkptr), has_spill) {
             return Err(Error::field(WHAT, "dn_bonuslen", bonus_length));
         }
-        if max_blkid.checked_mul(u64::from(data_block_sectors) * 512).is_none() {
+        if max_blkid.checked_mul(u64::from(data_block_sectors) * 512).is_none()
+            || levels_for(max_blkid, nblkptr.into(), u32::from(indirect_shift) - BLKPTR_SHIFT) > MAX_LEVELS
+        {
             return Err(Error::field(WHAT, "dn_maxblkid", max_blkid));
         }
 
@@ -277,7 +289,7 @@ pub(crate) mod tests {
                 let capacity = bonus_capacity(slots, nblkptr, spill);
                 (
                     (1..=255u8, 10..=24u8, 1..=MAX_LEVELS, any::<[u8; 4]>()),
-                    (1..=MAX_DATA_BLOCK_SECTORS, 0..1u64 << 40, any::<u64>()),
+                    (1..=MAX_DATA_BLOCK_SECTORS, 0..1u64 << 33, any::<u64>()),
                     vec(any_blkptr(), nblkptr),
                     vec(any::<u8>(), 0..=capacity),
                     any_blkptr(),
@@ -318,6 +330,21 @@ pub(crate) mod tests {
                 prop_assert_eq!(DnodePhys::decode(&out).unwrap().unwrap(), dnode);
             }
         }
+    }
+
+    // With indirect blocks of 1 KiB the last block may need 19 levels: the next sync of such an object panicked.
+    #[test]
+    fn a_last_block_that_no_tree_reaches_is_damage() {
+        let mut bytes = vec![0; DNODE_SIZE];
+        (bytes[0], bytes[1], bytes[2], bytes[3], bytes[8]) = (19, 10, 1, 1, 1);
+        put_u64(&mut bytes, 16, (1 << 33) - 1);
+        assert!(DnodePhys::decode(&bytes).unwrap().is_some());
+        put_u64(&mut bytes, 16, 1 << 33);
+        assert!(DnodePhys::decode(&bytes).is_err());
+        // 4 KiB ones reach whatever fits 64 bits.
+        bytes[1] = 12;
+        put_u64(&mut bytes, 16, (1 << 55) - 1);
+        assert!(DnodePhys::decode(&bytes).unwrap().is_some());
     }
 
     #[test]

@@ -290,6 +290,10 @@ impl BlockStore for Store {
         bp.dvas().map(|dva| allocator.dsize(&dva)).sum()
     }
 
+    fn space_used(&self) -> u64 {
+        self.state.allocator.lock().deflated().0
+    }
+
     fn most_space(&self, size: u64) -> u64 {
         self.state.vdevs.most_space(size)
     }

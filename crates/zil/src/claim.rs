@@ -7,6 +7,7 @@ use platter_ondisk::zil::record::{Record, WriteData};
 use platter_ondisk::zil::{ZIL_CLAIM_LR_SEQ_VALID, ZIL_REPLAY_NEEDED, ZilHeader};
 use platter_ondisk::{BlkPtr, Txg};
 use platter_spa::Store;
+use platter_zio::BlockStore;
 
 use crate::chain::Chain;
 
@@ -51,6 +52,10 @@ pub async fn survey(store: &Store, header: &ZilHeader, first: Txg) -> Result<Opt
         return Ok(None);
     }
     let (mut blocks, mut seen) = (Vec::new(), Seen::default());
+    // Each data block is read to see whether it is there: once, however many records lead to it, and no more of them
+    // than the pool has room for.
+    let mut checked = BTreeSet::new();
+    let mut room = store.state().allocator.lock().deflated().1;
     let mut chain = Chain::new(store, header);
     'chain: while let Some(link) = chain.next().await? {
         // What is older is allocated in the space maps already.
@@ -67,9 +72,15 @@ pub async fn survey(store: &Store, header: &ZilHeader, first: Txg) -> Result<Opt
             }
             if let Some(bp) = data_block(&record, first) {
                 // The log may have got to disk before the data: then nobody was told that it is stable.
-                if !store.has_block(bp).await? {
-                    chain.stop();
-                    break 'chain;
+                let dva = bp.dva(0);
+                if checked.insert((dva.vdev, dva.offset, bp.birth(), bp.checksum())) {
+                    room = room.checked_sub(store.dsize(bp)).ok_or_else(|| {
+                        ZioError::corrupt("intent log", "its records lead to more blocks than the pool has room for")
+                    })?;
+                    if !store.has_block(bp).await? {
+                        chain.stop();
+                        break 'chain;
+                    }
                 }
                 if seen.is_new(bp) {
                     blocks.push(*bp);

@@ -60,6 +60,12 @@ pub trait BlockStore: Send + Sync + 'static {
     /// The space a pointer is charged for, in deflated bytes (`bp_get_dsize`).
     fn dsize(&self, bp: &BlkPtr) -> u64;
 
+    /// The space in use, in deflated bytes: no blocks that are there, each counted once, take more. Whoever follows
+    /// pointers and meets more of them than that goes in circles.
+    fn space_used(&self) -> u64 {
+        u64::MAX
+    }
+
     /// The most space, in deflated bytes, that one copy of a block of up to `size` bytes takes on any of the pool's
     /// vdevs.
     fn most_space(&self, size: u64) -> u64 {

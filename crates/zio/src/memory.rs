@@ -21,6 +21,8 @@ pub struct MemoryStore {
 
 #[derive(Default)]
 struct Inner {
+    /// What it claims to have in use; `None` for no limit.
+    space_used: Option<u64>,
     next: u64,
     blocks: HashMap<u64, Buf>,
 }
@@ -29,6 +31,11 @@ impl MemoryStore {
     /// An empty store.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Claims to have `bytes` in use from now on.
+    pub fn claim_space_used(&self, bytes: u64) {
+        self.inner.lock().expect("store").space_used = Some(bytes);
     }
 
     /// Blocks written and not freed.
@@ -84,6 +91,10 @@ impl BlockStore for MemoryStore {
 
     fn dsize(&self, bp: &BlkPtr) -> u64 {
         bp.asize()
+    }
+
+    fn space_used(&self) -> u64 {
+        self.inner.lock().expect("store").space_used.unwrap_or(u64::MAX)
     }
 }
 

@@ -20,6 +20,10 @@ use crate::dnode::Dnode;
 
 /// Pointers are rewritten in pieces of this many bytes.
 const POINTER_PIECE: u64 = 128 << 10;
+/// A pointer table of up to so many blocks is believed. A longer one must be less than what the pool has in use for
+/// [`SPACE_PER_TABLE_BLOCK`]: behind the 2048 pointers of a 16 KiB block stand hundreds of leaves.
+const TABLE_BLOCKS_BELIEVED: u64 = 1024;
+const SPACE_PER_TABLE_BLOCK: u64 = 16 << 10;
 /// Blocks read ahead when a listing starts.
 const PREFETCH_BLOCKS: u64 = 512;
 
@@ -42,7 +46,12 @@ impl<'a> Fat<'a> {
     pub fn open(dnode: &'a Dnode, block: &[u8]) -> Result<Self> {
         let damaged = damaged(dnode.object());
         let header = FatHeader::decode(block).map_err(&damaged)?;
-        Ok(Self { dnode, header, shift: block_shift(block.len()).map_err(&damaged)? })
+        let fat = Self { dnode, header, shift: block_shift(block.len()).map_err(&damaged)? };
+        let blocks = header.table.blocks;
+        if blocks > TABLE_BLOCKS_BELIEVED && blocks > dnode.core.store().space_used() / SPACE_PER_TABLE_BLOCK {
+            return Err(fat.corrupt(format!("a pointer table of {blocks} blocks, more than the pool has use for")));
+        }
+        Ok(fat)
     }
 
     /// Makes the object's blocks 0 and 1 an empty fat ZAP. The object's block size must be set already.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use platter_ondisk::zap::{FLAG_HASH64, FLAG_PRE_HASHED_KEY, FLAG_UINT64_KEY};
+use platter_ondisk::zap::{FLAG_HASH64, FLAG_PRE_HASHED_KEY, FLAG_UINT64_KEY, FatHeader, PointerTable};
 use platter_ondisk::{ObjectId, Txg};
 use platter_zio::memory::{FreeAtOnce, MemoryStore};
 use platter_zio::{BlockStore, Priority, Tx, TxgGate, ZioError};
@@ -12,6 +12,29 @@ use proptest::prelude::*;
 use super::fat::Fat;
 use super::{NewZap, Zap, ZapValue};
 use crate::objset::{Objset, ObjsetParams, WriteProperties};
+
+// A pointer table may claim to be of 2^33 blocks, with one block repeated: a split rewrote half of it.
+#[test]
+fn a_pointer_table_that_the_pool_has_no_use_for_is_damage() {
+    run(async {
+        let store = Arc::new(MemoryStore::new());
+        let fixture = Fixture::on(store.clone());
+        let zap = Zap::create(&fixture.os, &fixture.tx(), None, new_zap(FLAG_HASH64)).await.unwrap();
+        let block = zap.dnode().read_block(0, Priority::SyncRead).await.unwrap();
+        let mut header = FatHeader::decode(&block).unwrap();
+        let shift = header.table.shift;
+        for (blocks_shift, fits) in [(10, true), (11, false), (30, false)] {
+            let blocks = 1 << blocks_shift;
+            header.table = PointerTable { block: 2, blocks, shift: shift + 1 + blocks_shift, ..header.table };
+            header.free_block = 2 + blocks;
+            zap.dnode().write(&fixture.tx(), 0, &header.encode()).await.unwrap();
+            store.claim_space_used(64 << 20 >> 2);
+            assert_eq!(zap.count().await.is_ok(), fits, "{blocks} blocks");
+            store.claim_space_used(1 << 50);
+            assert!(zap.count().await.is_ok());
+        }
+    });
+}
 
 type Model = BTreeMap<Vec<u8>, ZapValue>;
 
@@ -32,7 +55,10 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        let store: Arc<dyn BlockStore> = Arc::new(MemoryStore::new());
+        Self::on(Arc::new(MemoryStore::new()))
+    }
+
+    fn on(store: Arc<dyn BlockStore>) -> Self {
         let properties = WriteProperties {
             checksum: 7,
             compression: 2,

@@ -349,13 +349,15 @@ impl<'a> Leaf<'a> {
     /// A damaged chain.
     pub fn entries_from(&self, hash: u64, cd: u32) -> Result<Vec<LeafEntry>, ZapDamage> {
         let mut entries = Vec::new();
+        // Every entry, name and value has chunks of its own: more than there are means that some are shared, and a
+        // block of a few KiB would unfold to megabytes.
+        let mut chunks = usize::from(self.layout.chunks);
         // Buckets are in hash order too, so earlier ones hold nothing wanted.
         let first = if self.covers(hash) { self.bucket(hash) } else { 0 };
         for bucket in first..self.layout.buckets() {
             self.walk(bucket, |entry| {
-                if entries.len() > usize::from(self.layout.chunks) {
-                    return Err(self.damage("an entry is in two buckets"));
-                }
+                let own = 1 + array_chunks(entry.name_integers.into()) + array_chunks(entry.value_length());
+                chunks = chunks.checked_sub(own).ok_or_else(|| self.damage("its entries share chunks"))?;
                 if (entry.hash, entry.cd) >= (hash, cd) {
                     entries.push(*entry);
                 }

@@ -144,3 +144,35 @@ fn a_leaf_of_16_kib_has_the_sizes_openzfs_gives_it() {
     assert_eq!(layout.chunk_at(layout.chunks), 1 << 14);
     assert_eq!(CHUNK_SIZE, 24);
 }
+
+// Each entry of a leaf may be in all buckets, and each may name the same chunks: a leaf of 128 KiB listed gigabytes.
+#[test]
+fn entries_that_share_chunks_are_damage_before_memory_is_taken_for_them() {
+    let mut bytes = vec![0; SIZE];
+    let mut leaf = LeafMut::format(&mut bytes, 0, 0, false).unwrap();
+    for number in 0..20u8 {
+        leaf.insert(&entry(u64::from(number) << 56, &[b'a' + number, 0], &[number; 40])).unwrap();
+    }
+    let entries = leaf.view().entries_from(0, 0).unwrap();
+    let layout = leaf.view().layout();
+    let mut shared = bytes.clone();
+    for entry in &entries {
+        // The longest value that the block could hold, from the first one's chunk, which now follows itself.
+        let at = layout.chunk_at(entry.chunk);
+        shared[at + 8..at + 10].copy_from_slice(&entries[0].value_chunk.to_le_bytes());
+        shared[at + 10..at + 12].copy_from_slice(&(SIZE as u16 / 2).to_le_bytes());
+    }
+    let value = layout.chunk_at(entries[0].value_chunk);
+    shared[value + CHUNK_SIZE - 2..value + CHUNK_SIZE].copy_from_slice(&entries[0].value_chunk.to_le_bytes());
+    assert!(Leaf::open(&shared).unwrap().entries_from(0, 0).is_err());
+    // One chain of entries, all before where the listing goes on, in every bucket.
+    let mut everywhere = bytes;
+    for (entry, next) in entries.iter().zip(&entries[1..]) {
+        let at = layout.chunk_at(entry.chunk);
+        everywhere[at + 2..at + 4].copy_from_slice(&next.chunk.to_le_bytes());
+    }
+    for bucket in 0..layout.buckets() {
+        everywhere[HASH_AT + 2 * bucket..HASH_AT + 2 * bucket + 2].copy_from_slice(&entries[0].chunk.to_le_bytes());
+    }
+    assert!(Leaf::open(&everywhere).unwrap().entries_from(1, 0).is_err());
+}
