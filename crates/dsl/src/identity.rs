@@ -228,7 +228,13 @@ mod tests {
     async fn labelled(pool: u64, leaf: u64, txg: u64) -> Arc<MemDevice> {
         let device = Arc::new(MemDevice::new("d".to_owned(), 64 << 20));
         let child = VdevConfig { kind: "file".into(), guid: Guid(leaf), ashift: 12, ..VdevConfig::default() };
-        let top = VdevConfig { kind: "mirror".into(), guid: Guid(9), children: vec![child], ..VdevConfig::default() };
+        let top = VdevConfig {
+            kind: "mirror".into(),
+            guid: Guid(9),
+            ashift: 12,
+            children: vec![child],
+            ..VdevConfig::default()
+        };
         let vdev_tree =
             VdevConfig { kind: "root".into(), guid: Guid(pool), children: vec![top], ..VdevConfig::default() };
         let config = PoolConfig {
@@ -254,6 +260,24 @@ mod tests {
             assert_eq!(write_config(std::slice::from_ref(&target), &config, Txg(txg), half).await, 1);
         }
         device
+    }
+
+    /// A look at the rings, to find another host, reads all of them, whatever the configuration beside them is like. The
+    /// look that finds pools left out rings beside a damaged one: when the last heartbeat stood there, the pool seemed
+    /// to have moved on since, and no import was possible.
+    #[tokio::test]
+    async fn a_ring_counts_although_the_configuration_beside_it_is_damaged() {
+        use platter_ondisk::label::{VDEV_PHYS_OFFSET, label_offset, uberblock_offset, uberblock_slot_size};
+        use platter_ondisk::uberblock::Uberblock;
+        let device = labelled(1, 2, 30).await;
+        let damaged = label_offset(device.size(), 1);
+        let newest = Uberblock { version: 5000, txg: Txg(30), timestamp: 7, ..Uberblock::default() };
+        let at = damaged + uberblock_offset(12, 3);
+        let slot = newest.build_slot(uberblock_slot_size(12), at, platter_checksum::sha256);
+        device.write(at, vec![platter_buffer::Buf::copy_from(&slot)]).await.expect("a write");
+        device.write(damaged + VDEV_PHYS_OFFSET, vec![platter_buffer::Buf::zeroed(4096)]).await.expect("a write");
+        let found = crate::labels::read(&*device).await.expect("three labels are left");
+        assert_eq!((found.valid, found.uberblock), (3, Some(newest)));
     }
 
     /// `zpool online`, `clear` and `reopen` took over whatever lay at the path: another pool's disk, a file system, the

@@ -12,8 +12,8 @@ use platter_buffer::{Buf, BufMut};
 use platter_checksum::sha256;
 use platter_device::{BlockDevice, DeviceError};
 use platter_ondisk::label::{
-    VDEV_LABEL_SIZE, VDEV_LABELS, VDEV_PHYS_OFFSET, VDEV_PHYS_SIZE, build_phys, label_offset, read_phys,
-    uberblock_offset, uberblock_slot_of, uberblock_slot_size, uberblock_slots, usable_size,
+    UBERBLOCK_RING_OFFSET, VDEV_LABEL_SIZE, VDEV_LABELS, VDEV_PHYS_OFFSET, VDEV_PHYS_SIZE, build_phys, label_offset,
+    read_phys, uberblock_offset, uberblock_slot_of, uberblock_slot_size, uberblock_slots, usable_size,
 };
 use platter_ondisk::uberblock::Uberblock;
 use platter_ondisk::{Guid, Txg};
@@ -83,6 +83,7 @@ pub async fn read(device: &dyn BlockDevice) -> Result<DeviceLabels, String> {
     }
     let (mut configs, mut valid, mut uberblock): (Vec<PoolConfig>, usize, Option<Uberblock>) = (Vec::new(), 0, None);
     let mut problem = String::from("it has no label");
+    let mut rings = Vec::new();
     for index in 0..VDEV_LABELS {
         let offset = label_offset(size, index);
         let bytes = match read_label(device, offset).await {
@@ -92,6 +93,7 @@ pub async fn read(device: &dyn BlockDevice) -> Result<DeviceLabels, String> {
                 continue;
             }
         };
+        rings.push((offset + UBERBLOCK_RING_OFFSET, bytes[UBERBLOCK_RING_OFFSET as usize..].to_vec()));
         let phys = &bytes[VDEV_PHYS_OFFSET as usize..(VDEV_PHYS_OFFSET + VDEV_PHYS_SIZE) as usize];
         let parsed = read_phys(phys, offset + VDEV_PHYS_OFFSET, sha256)
             .map_err(|e| e.to_string())
@@ -104,23 +106,27 @@ pub async fn read(device: &dyn BlockDevice) -> Result<DeviceLabels, String> {
             }
         };
         valid += 1;
-        let ashift = config.vdev_tree.ashift as u32;
         if configs.iter().all(|known| known.txg != config.txg) {
             configs.push(config);
         }
+    }
+    configs.sort_by_key(|config| std::cmp::Reverse(config.txg));
+    let Some(newest) = configs.first() else { return Err(problem) };
+    // A ring is as good as ever when the configuration beside it is damaged: the newest uberblock, or the only sign of
+    // another host, may stand there (`vdev_uberblock_load`).
+    let ashift = newest.vdev_tree.ashift as u32;
+    for (start, ring) in &rings {
         for slot in 0..uberblock_slots(ashift) {
-            let at = uberblock_offset(ashift, slot);
-            let length = uberblock_slot_size(ashift);
-            let slot_bytes = &bytes[at as usize..(at + length) as usize];
-            if let Ok(found) = Uberblock::read_slot(slot_bytes, offset + at, sha256)
+            let at = uberblock_offset(ashift, slot) - UBERBLOCK_RING_OFFSET;
+            let slot_bytes = &ring[at as usize..(at + uberblock_slot_size(ashift)) as usize];
+            if let Ok(found) = Uberblock::read_slot(slot_bytes, start + at, sha256)
                 && uberblock.as_ref().is_none_or(|b| found.compare(b).is_gt())
             {
                 uberblock = Some(found);
             }
         }
     }
-    configs.sort_by_key(|config| std::cmp::Reverse(config.txg));
-    if configs.is_empty() { Err(problem) } else { Ok(DeviceLabels { configs, valid, uberblock }) }
+    Ok(DeviceLabels { configs, valid, uberblock })
 }
 
 /// A leaf that can be written, with what its label says about it.

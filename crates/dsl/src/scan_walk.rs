@@ -66,6 +66,7 @@ pub async fn everything(core: &Arc<Core>, lost: &Arc<Lost>) -> Result<bool> {
                 }
                 written = Instant::now();
             }
+            let_mature(core).await;
             let slice = Slice::new(core, target.after, lost.clone());
             let Some(root) = root_of(core, target.id).await? else { break };
             let store: Arc<dyn BlockStore> = Arc::new(core.store.clone());
@@ -79,6 +80,18 @@ pub async fn everything(core: &Arc<Core>, lost: &Arc<Lost>) -> Result<bool> {
         core.scrub.lock().place = Place { objset: target.id.0 + 1, last: None };
     }
     Ok(true)
+}
+
+/// Lets what was freed meanwhile become usable, when that is much of what is left: one slice comes directly after the
+/// other, and on a full pool writers would wait for the scan's end.
+async fn let_mature(core: &Arc<Core>) {
+    let held_back = core.store.state().allocator.lock().deferred();
+    if held_back > core.gate.share() {
+        for _ in 0..platter_spa::metaslab::DEFER {
+            // A pool that stopped is noticed by the walk itself.
+            let _ = core.gate.wait_synced(core.gate.open_txg()).await;
+        }
+    }
 }
 
 /// Every object set, by number: so that a later walk knows which ones are done.

@@ -34,6 +34,8 @@ use crate::{ddt, deadlist, dtl, intent, log_spacemaps, multihost, salt, space_ma
 
 /// More passes than this mean that sync does not converge.
 const PASSES_MAX: u32 = 64;
+/// While a scan pins freed space no group makes room; who waits for room is to look again no more often than this.
+const PINNED_WAIT: Duration = Duration::from_millis(10);
 /// Software version in the uberblock and of new pools (`SPA_VERSION_FEATURES`).
 pub const VERSION: u64 = 5000;
 
@@ -103,8 +105,15 @@ async fn sync(core: &Arc<Core>, txg: Txg, course: &mut Course) -> Result<()> {
         || core.tree.read().datasets.values().any(|ds| ds.open_objset().is_some_and(|os| os.is_dirty(txg)));
     if !work {
         // Nothing to write: but groups pass, so freed space becomes usable.
-        core.store.state().allocator.lock().finish(txg);
+        let pinned = {
+            let mut allocator = core.store.state().allocator.lock();
+            allocator.finish(txg);
+            allocator.is_pinned() && allocator.deferred() > 0
+        };
         core.update_available();
+        if pinned {
+            tokio::time::sleep(PINNED_WAIT).await;
+        }
         return Ok(());
     }
     if core.read_only {

@@ -379,6 +379,11 @@ impl Allocator {
         self.pins += 1;
     }
 
+    /// Whether freed space is kept from being reused.
+    pub fn is_pinned(&self) -> bool {
+        self.pins > 0
+    }
+
     /// Ends a pin.
     pub fn unpin(&mut self) {
         self.pins -= 1;
