@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use platter_ondisk::blkptr::BLKPTR_SIZE;
 use platter_ondisk::types::object_type;
-use platter_sim::images::mutate::changed_disks;
+use platter_sim::images::mutate::{changed_disks, repeat_first};
 use platter_sim::images::visit::visit;
 use platter_sim::images::{Template, Verdict, fuzz, templates};
 
@@ -91,4 +91,27 @@ fn space_that_is_not_made_of_whole_sectors_is_damage() {
         refused += u32::from(verdict.refused.is_some_and(|why| why.contains("whole sectors")));
     }
     assert!(refused > 0, "a pool with logs and large sectors is among the templates");
+}
+
+/// All indirect blocks of all object sets repeated their first child: six of them stand for 2^60 dnode blocks. A scrub
+/// walked them all, and so did the sync that destroyed such a data set, in the meantime remembering each.
+#[test]
+fn trees_that_repeat_their_blocks_are_not_walked_for_ever() {
+    for template in &*TEMPLATES {
+        let numbered = template.blocks.all.iter().enumerate();
+        let changed: BTreeMap<usize, Vec<u8>> = numbered
+            .filter(|(_, block)| block.bp.level() > 0 && block.bp.object_type() == object_type::DNODE)
+            .filter(|(_, block)| !template.is_of_mos(block))
+            .map(|(number, block)| {
+                let mut data = block.data.to_vec();
+                repeat_first(&mut data);
+                (number, data)
+            })
+            .collect();
+        assert!(!changed.is_empty());
+        let disks = changed_disks(template, changed, template.uberblock.clone(), None);
+        let verdict = visit(template, disks, 1);
+        assert_eq!(verdict.wrong, None, "{}", template.name);
+        assert_eq!(verdict.refused, None, "{}", template.name);
+    }
 }

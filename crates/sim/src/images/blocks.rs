@@ -22,12 +22,13 @@ use platter_vdev::{Extent, TopVdev};
 use platter_zio::Priority;
 
 /// Where a block pointer stands: a block's number, and the byte in it.
-type Above = Option<(usize, usize)>;
+pub type Above = Option<(usize, usize)>;
 
 /// A block as it is when nobody changed it.
 #[derive(Clone, Debug)]
 pub struct Block {
-    above: Above,
+    /// Where its pointer stands.
+    pub above: Above,
     /// Its pointer.
     pub bp: BlkPtr,
     /// What is in it, decompressed.
@@ -90,6 +91,12 @@ impl Blocks {
                 Some((above, at)) => {
                     let bytes = changed.entry(above).or_insert_with(|| self.all[above].data.to_vec());
                     bp.encode(&mut bytes[at..at + BLKPTR_SIZE]);
+                    // Where it was repeated, it still is.
+                    for other in bytes.as_chunks_mut::<BLKPTR_SIZE>().0 {
+                        if BlkPtr::decode(other) == block.bp {
+                            bp.encode(other);
+                        }
+                    }
                 }
                 None => uberblock.rootbp = bp,
             }

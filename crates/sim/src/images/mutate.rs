@@ -6,7 +6,7 @@ use std::sync::Arc;
 use platter_buffer::Buf;
 use platter_checksum::sha256;
 use platter_device::BlockDevice;
-use platter_ondisk::blkptr::BLKPTR_SIZE;
+use platter_ondisk::blkptr::{BLKPTR_SIZE, BlkPtr};
 use platter_ondisk::dnode::DNODE_SIZE;
 use platter_ondisk::embedded::{label_verifier, seal};
 use platter_ondisk::label::{VDEV_LABELS, VDEV_PHYS_OFFSET, VDEV_PHYS_SIZE, label_offset, usable_size};
@@ -50,6 +50,10 @@ pub fn tamper(template: &Template, random: &mut ChaCha20Rng) -> (Vec<Image>, Str
             }
             _ => {
                 let number = choose(template, random);
+                if random.next_u32().is_multiple_of(16) {
+                    what.extend(repeat(template, &mut changed, random));
+                    continue;
+                }
                 let block = &template.blocks.all[number];
                 let bytes = changed.entry(number).or_insert_with(|| block.data.to_vec());
                 let text = change(template, number, bytes, random);
@@ -96,6 +100,30 @@ pub fn changed_disks(
         }
         devices.iter().map(|device| device.image()).collect()
     })
+}
+
+/// Lets an indirect block, and perhaps all above it, point to its first child only: a few blocks stand for very many.
+fn repeat(template: &Template, changed: &mut BTreeMap<usize, Vec<u8>>, random: &mut ChaCha20Rng) -> Option<String> {
+    let all = &template.blocks.all;
+    let interior: Vec<usize> = (0..all.len()).filter(|&number| all[number].bp.level() > 0).collect();
+    let mut number = interior[random.next_u32() as usize % interior.len()];
+    let (first, many) = (number, random.next_u32().is_multiple_of(2));
+    loop {
+        let bytes = changed.entry(number).or_insert_with(|| all[number].data.to_vec());
+        repeat_first(bytes)?;
+        match all[number].above {
+            Some((above, _)) if many && all[above].bp.level() > 0 => number = above,
+            _ => return Some(format!("indirect blocks from {first} up to {number} repeat a child")),
+        }
+    }
+}
+
+/// Puts the first pointer that is no hole at all places of an indirect block.
+pub fn repeat_first(bytes: &mut [u8]) -> Option<()> {
+    let pointers = bytes.as_chunks_mut::<BLKPTR_SIZE>().0;
+    let first = *pointers.iter().find(|bytes| !BlkPtr::decode(&bytes[..]).is_hole())?;
+    pointers.fill(first);
+    Some(())
 }
 
 /// A block: each kind as often as each other, however many there are of it.

@@ -12,11 +12,12 @@ use platter_dsl::config::VdevConfig;
 use platter_dsl::labels;
 use platter_dsl::request::{CreateRequest, VdevRequest};
 use platter_ondisk::label::{VDEV_PHYS_OFFSET, VDEV_PHYS_SIZE, label_offset, usable_size};
+use platter_ondisk::types::object_type;
 use platter_ondisk::uberblock::Uberblock;
 use platter_vdev::{DeviceOpener, OpenError, TopVdev, VdevKind, VdevSpec};
 use platter_zpl::{NewFile, SetXattr, Zpl};
 
-use super::blocks::Blocks;
+use super::blocks::{Block, Blocks};
 use super::device::ImageDevice;
 use crate::clock;
 use crate::disk::Image;
@@ -79,6 +80,18 @@ const PLANS: [Plan; 4] = [
     },
     Plan { name: "version 28", disks: 2, parity: 0, pool: &[("version", "28")], root: &[], exported: true },
 ];
+
+impl Template {
+    /// Whether a block belongs to the pool's own object set and not to a data set's.
+    pub fn is_of_mos(&self, block: &Block) -> bool {
+        let (mut block, mut sets) = (block, 0);
+        while let Some((above, _)) = block.above {
+            block = &self.blocks.all[above];
+            sets += usize::from(block.bp.object_type() == object_type::OBJSET);
+        }
+        sets < 2
+    }
+}
 
 /// Opens the only top-level vdev of a pool.
 pub async fn open(config: &VdevConfig, guids: &[u64], devices: &[Arc<dyn BlockDevice>]) -> Vec<TopVdev> {
