@@ -22,6 +22,9 @@ use crate::number_sets::NumberSets;
 use crate::numbers::{self, Numbers, PER_BLOCK};
 use crate::userused::{self, Totals, UserAccounting};
 
+/// Dnode blocks without an object that are passed before the space the pool has in use is asked for.
+const EMPTY_BELIEVED: u64 = 1 << 11;
+
 /// How blocks of this object set are written; from the dataset's properties, already resolved (no "inherit"/"on").
 #[derive(Clone, Debug)]
 pub struct WriteProperties {
@@ -522,6 +525,7 @@ impl Objset {
     /// Unreadable dnode blocks.
     pub async fn next_object(self: &Arc<Self>, after: ObjectId) -> Result<Option<ObjectId>> {
         let mut next = after.0.saturating_add(1);
+        let mut empty = 0u64;
         while next < MAX_OBJECT {
             let block = next / PER_BLOCK;
             let (pending, freed) = {
@@ -535,6 +539,12 @@ impl Objset {
                 return Ok(Some(ObjectId(block * PER_BLOCK + u64::from(wanted.trailing_zeros()))));
             }
             next = (block + 1) * PER_BLOCK;
+            // A block without an object is a hole unless its tree is damaged; then a few may stand for any number.
+            empty += 1;
+            if empty > EMPTY_BELIEVED && empty.saturating_mul(512) > self.core.store().space_used() {
+                let what = format!("the {empty} dnode blocks after object {after} are empty, more than the pool holds");
+                return Err(ZioError::corrupt("object set", what));
+            }
             // The next dnode block that is there: on disk, being synced, or only in memory.
             let (tree, dirty) = {
                 let state = self.meta.state.lock();
@@ -557,7 +567,7 @@ impl Objset {
 
     /// Number of allocated objects as of the last sync (from the meta-dnode's fill count).
     pub fn object_count(&self) -> u64 {
-        self.head.read().phys.meta_dnode.blkptrs.iter().map(BlkPtr::fill).sum()
+        self.head.read().phys.meta_dnode.blkptrs.iter().map(BlkPtr::fill).fold(0, u64::saturating_add)
     }
 
     /// Joins the open transaction group (throttled), for a change of names or attributes.

@@ -349,7 +349,7 @@ fn settle_numbers(objset: &Arc<Objset>, synced: &[Synced]) {
 async fn write_head(objset: &Arc<Objset>, context: &SyncContext) -> Result<BlkPtr> {
     let core = &context.core;
     let meta = objset.meta.phys();
-    let fill = meta.blkptrs.iter().map(BlkPtr::fill).sum();
+    let fill = meta.blkptrs.iter().map(BlkPtr::fill).fold(0, u64::saturating_add);
     let kept = complete_flags(objset.accounting());
     let (old, block) = {
         let mut head = objset.head.write();

@@ -257,7 +257,7 @@ impl TreeSync<'_> {
             self.replace(old, &new);
             return Ok(new);
         }
-        let fill = pointers.iter().filter(|bp| !bp.is_hole()).map(BlkPtr::fill).sum();
+        let fill = pointers.iter().filter(|bp| !bp.is_hole()).map(BlkPtr::fill).fold(0, u64::saturating_add);
         let mut block = BufMut::zeroed(size as usize);
         for (bp, bytes) in pointers.iter().zip(block.chunks_exact_mut(BLKPTR_SIZE)) {
             bp.encode(bytes);

@@ -278,8 +278,14 @@ impl Objset {
             self.recount.lock().get_or_insert_default();
         }
         let mut object = ObjectId(0);
+        let mut counted = 0u64;
         while let Some(next) = self.next_object(object).await? {
             object = next;
+            counted += 1;
+            if counted > COUNTED_BELIEVED && counted.saturating_mul(SPACE_LEAST) > self.core.store().space_used() {
+                let what = format!("{counted} objects up to {object} take more space than the pool has in use");
+                return Err(platter_zio::ZioError::corrupt("object set", what));
+            }
             let tx = self.begin_net_free().await?;
             match self.dnode(object).await {
                 // Freed meanwhile: not to be counted.
@@ -306,6 +312,11 @@ impl Objset {
         self.head.read().phys.flags & OBJSET_FLAG_PROJECTQUOTA_COMPLETE != 0
     }
 }
+
+/// Objects that are counted without asking how much space there is.
+const COUNTED_BELIEVED: u64 = 1 << 16;
+/// What an object takes at least, in bytes: a share of a compressed dnode block of one sector.
+const SPACE_LEAST: u64 = 512 / 32;
 
 #[cfg(test)]
 mod tests {

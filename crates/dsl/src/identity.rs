@@ -262,9 +262,9 @@ mod tests {
         device
     }
 
-    /// A look at the rings, to find another host, reads all of them, whatever the configuration beside them is like. The
-    /// look that finds pools left out rings beside a damaged one: when the last heartbeat stood there, the pool seemed
-    /// to have moved on since, and no import was possible.
+    /// A look at the rings, to find another host, reads all of them, whatever the configuration beside them is like.
+    /// The look that finds pools left out rings beside a damaged one: when the last heartbeat stood there, the pool
+    /// seemed to have moved on since, and no import was possible.
     #[tokio::test]
     async fn a_ring_counts_although_the_configuration_beside_it_is_damaged() {
         use platter_ondisk::label::{VDEV_PHYS_OFFSET, label_offset, uberblock_offset, uberblock_slot_size};

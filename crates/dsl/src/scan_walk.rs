@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use platter_dmu::Result;
 use platter_dmu::traverse::{Visit, Visitor, WalkEnd, visit};
 use platter_ondisk::dsl::DslDatasetPhys;
+use platter_ondisk::types::object_type;
 use platter_ondisk::{BlkPtr, ObjectId, Txg};
 use platter_spa::Store;
 use platter_zio::{BlockStore, Bookmark, ZioError};
@@ -55,6 +56,7 @@ pub async fn everything(core: &Arc<Core>, lost: &Arc<Lost>) -> Result<bool> {
             continue;
         }
         let mut from = place.last.filter(|_| target.id.0 == place.objset);
+        let mut interior = 0;
         loop {
             core.scrub.lock().place = Place { objset: target.id.0, last: from };
             if core.scrub.lock().is_interrupted() {
@@ -67,11 +69,12 @@ pub async fn everything(core: &Arc<Core>, lost: &Arc<Lost>) -> Result<bool> {
                 written = Instant::now();
             }
             let_mature(core).await;
-            let slice = Slice::new(core, target.after, lost.clone());
+            let slice = Slice::new(core, target.after, interior, lost.clone());
             let Some(root) = root_of(core, target.id).await? else { break };
             let store: Arc<dyn BlockStore> = Arc::new(core.store.clone());
             let end = visit(&store, target.id, &root, from, &slice).await;
             slice.drain().await;
+            interior = slice.interior.load(Ordering::Relaxed);
             match end? {
                 WalkEnd::Complete => break,
                 WalkEnd::Stopped => from = *slice.last.lock(),
@@ -144,10 +147,13 @@ struct Slice {
     lost: Arc<Lost>,
     stopped: AtomicBool,
     shown: AtomicU64,
+    /// Deflated bytes of the blocks with others below them that were seen of this object set. They are never shared:
+    /// where they take more than the pool has in use, the tree repeats them, and walking it might take for ever.
+    interior: AtomicU64,
 }
 
 impl Slice {
-    fn new(core: &Arc<Core>, after: Txg, lost: Arc<Lost>) -> Self {
+    fn new(core: &Arc<Core>, after: Txg, interior: u64, lost: Arc<Lost>) -> Self {
         core.store.state().allocator.lock().pin();
         Self {
             core: core.clone(),
@@ -158,7 +164,18 @@ impl Slice {
             lost,
             stopped: AtomicBool::new(false),
             shown: AtomicU64::new(0),
+            interior: AtomicU64::new(interior),
         }
+    }
+
+    /// Whether there can be another such block.
+    fn takes(&self, bp: &BlkPtr) -> bool {
+        if bp.is_embedded() || bp.level() == 0 && bp.object_type() != object_type::DNODE {
+            return true;
+        }
+        let size = self.core.store.dsize(bp);
+        let before = self.interior.fetch_add(size, Ordering::Relaxed);
+        before.saturating_add(size) <= self.core.store.space_used()
     }
 
     /// Waits for every block under verification.
@@ -177,6 +194,13 @@ impl Visitor for Slice {
     fn block<'a>(&'a self, bookmark: Bookmark, bp: &'a BlkPtr) -> BoxFuture<'a, Visit> {
         async move {
             if bp.birth() <= self.after {
+                return Visit::Skip;
+            }
+            if !self.takes(bp) {
+                let error =
+                    ZioError::corrupt("block tree", format!("{bookmark}: more blocks than the pool has in use"));
+                self.damaged(bookmark, bp, &error).await;
+                *self.last.lock() = Some(bookmark);
                 return Visit::Skip;
             }
             if !bp.is_embedded() {

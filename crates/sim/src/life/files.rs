@@ -232,8 +232,8 @@ fn difference(path: &str, states: &[&Contents], got: &Contents) -> String {
     let place = want.bytes.iter().zip(got.bytes.iter()).position(|(a, b)| a != b);
     let attributes = if want.xattrs == got.xattrs { "" } else { ", other attributes" };
     format!(
-        "{path} has {} bytes and is in none of {} allowed states (latest first, bytes: {sizes:?}), first difference from \
-         the latest at {place:?}{attributes}",
+        "{path} has {} bytes and is in none of {} allowed states (latest first, bytes: {sizes:?}), first difference \
+         from the latest at {place:?}{attributes}",
         got.bytes.len(),
         states.len()
     )
