@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use futures::{StreamExt, stream};
 use platter_ondisk::BlkPtr;
+use platter_ondisk::types::checksum;
 use platter_zio::{Priority, Result, ZioError};
 
 use crate::read;
@@ -113,10 +114,14 @@ impl Store {
         let newest: Vec<BlkPtr> = blocks.iter().rev().filter(|bp| seen.insert(place(bp))).copied().collect();
         let mut checks = stream::iter(newest)
             .map(|bp| async move {
-                read::stored(self, &bp, Priority::AsyncRead).await.map(drop).map_err(|lost| match lost.by_device {
-                    true => ZioError::Io(lost.reason),
-                    false => ZioError::corrupt("group", format!("the devices lost {bp:?}: {lost}")),
-                })
+                match read::stored(self, &bp, Priority::AsyncRead).await {
+                    Ok(_) => Ok(()),
+                    Err(lost) if lost.by_device => Err(ZioError::Io(lost.reason)),
+                    // Without a checksum nobody can tell whether it is lost. The pool goes on; the devices' lists say
+                    // so to whoever wants to read it.
+                    Err(_) if bp.checksum_kind() == checksum::OFF => Ok(()),
+                    Err(lost) => Err(ZioError::corrupt("group", format!("the devices lost {bp:?}: {lost}"))),
+                }
             })
             .buffer_unordered(READS);
         while let Some(checked) = checks.next().await {

@@ -56,7 +56,8 @@ impl From<String> for Lost {
 
 impl From<VdevError> for Lost {
     fn from(error: VdevError) -> Self {
-        let damage = matches!(error, VdevError::Checksum { .. } | VdevError::OutOfRange { .. });
+        use VdevError::{Checksum, Doubtful, OutOfRange};
+        let damage = matches!(error, Checksum { .. } | Doubtful { .. } | OutOfRange { .. });
         Self { reason: error.to_string(), by_device: !damage }
     }
 }

@@ -113,6 +113,6 @@ impl Gang<'_> {
 
     /// Writes every copy; one that succeeds is enough.
     async fn copies(&self, dvas: &[Dva], bytes: &Buf) -> Result<()> {
-        write_copies(self.store, dvas, bytes, self.policy.txg).await
+        write_copies(self.store, dvas, bytes, self.policy).await
     }
 }

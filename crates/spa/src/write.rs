@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use platter_buffer::{Buf, BufMut};
 use platter_ondisk::blkptr::{EMBEDDED_PAYLOAD_MAX, SECTOR};
 use platter_ondisk::types::{checksum, compression, object_type};
-use platter_ondisk::{BlkPtr, Dva, Txg};
+use platter_ondisk::{BlkPtr, Dva};
 use platter_zio::{CpuWork, Priority, Result, WritePolicy, ZioError};
 
 use crate::gang_write;
@@ -136,7 +136,7 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
         bp.set_dva(index, *dva);
     }
 
-    if let Err(error) = write_copies(store, &dvas, &payload.bytes, policy.txg).await {
+    if let Err(error) = write_copies(store, &dvas, &payload.bytes, policy).await {
         for dva in dvas.iter().filter(|_| !in_place) {
             state.allocator.lock().unallocate(dva);
         }
@@ -189,13 +189,17 @@ async fn place(store: &Store, bp: &BlkPtr, bytes: &Buf, policy: &WritePolicy, un
     }
 }
 
-/// Writes the same bytes to every address; one that succeeds is enough, since the vdevs have counted and logged the
-/// failures. When none does the pool is suspended, and they are tried again when it is resumed.
+/// Writes the same bytes to every address; one that succeeds is enough, when a checksum will tell it from the others,
+/// whose devices have missed the group. When none does the pool is suspended, and they are tried again when it is
+/// resumed.
 ///
 /// # Errors
 /// [`ZioError::Io`] when the pool was stopped instead; an address on a vdev that does not exist.
-pub(crate) async fn write_copies(store: &Store, dvas: &[Dva], bytes: &Buf, txg: Txg) -> Result<()> {
-    let state = store.state();
+pub(crate) async fn write_copies(store: &Store, dvas: &[Dva], bytes: &Buf, policy: &WritePolicy) -> Result<()> {
+    let (state, txg) = (store.state(), policy.txg);
+    // Of a block without checksum all copies look the same: what an address held before, on all devices alike, would be
+    // taken for it.
+    let least = if policy.checksum == checksum::OFF { dvas.len() } else { 1 };
     loop {
         let resumptions = state.suspension.resumptions();
         let writes = dvas.iter().map(|dva| {
@@ -213,7 +217,10 @@ pub(crate) async fn write_copies(store: &Store, dvas: &[Dva], bytes: &Buf, txg: 
         } else {
             futures::future::join_all(writes).await
         };
-        if results.iter().any(Result::is_ok) {
+        if results.iter().filter(|result| result.is_ok()).count() >= least {
+            for (dva, _) in dvas.iter().zip(&results).filter(|(_, result)| result.is_err()) {
+                store.top(dva.vdev).iter().for_each(|vdev| vdev.note_unwritten(txg));
+            }
             return Ok(());
         }
         let error = results.into_iter().find_map(Result::err).unwrap_or(ZioError::Io("no address".into()));

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use platter_buffer::Buf;
 use platter_device::{Fault, FaultDevice, FaultKind, MemDevice};
 use platter_ondisk::BlkPtr;
+use platter_ondisk::types::checksum;
 use platter_spa::Store;
 use platter_zio::{BlockStore, FailMode, Result};
 
@@ -76,4 +77,51 @@ async fn what_a_device_lost_is_noticed_when_the_list_is_full_and_at_the_end() {
         let error = outcome.and(store.verify_born().await).expect_err("three blocks are lost");
         assert!(error.to_string().contains("the devices lost"), "{error}");
     }
+}
+
+/// One of two copies failed as a whole and was given up, as if a checksum told them apart. What all devices held there
+/// before agreed, and was read instead of the block for ever after (found by the simulator).
+#[tokio::test]
+async fn of_a_block_without_checksum_every_copy_is_written() {
+    let devices: Vec<Arc<FaultDevice>> = (0..2)
+        .map(|number| Arc::new(FaultDevice::new(Arc::new(MemDevice::new(format!("d{number}"), DEVICE_BYTES)))))
+        .collect();
+    let store = store_over(&devices).await;
+    store.suspension().set_mode(FailMode::Wait);
+    // The data area only: the labels still work, so that the device is kept.
+    let (offset, length) = (4 << 20, 64 << 20);
+    devices[0].inject(Fault { kind: FaultKind::WriteError, offset, length, times: 2 });
+    let mut policy = policy();
+    (policy.checksum, policy.copies) = (checksum::OFF, 2);
+    let data = Buf::copy_from(&[7; 4096]);
+    let writing = tokio::spawn({
+        let (store, policy, data) = (store.clone(), policy.clone(), data.clone());
+        async move { store.write(data, policy, &BlkPtr::default()).await }
+    });
+    store.suspension().halted().await;
+    assert!(store.suspension().resume());
+    let bp = writing.await.expect("a task").expect("written");
+    assert_eq!(bp.dvas().count(), 2);
+    for dva in bp.dvas() {
+        let mut alone = BlkPtr::describe(
+            bp.lsize(),
+            bp.psize(),
+            bp.compression(),
+            bp.checksum_kind(),
+            bp.object_type(),
+            bp.level(),
+            bp.birth(),
+        );
+        alone.set_dva(0, dva);
+        let held = store.read_log(&alone, &|_| true).await.expect("read").expect("a block");
+        assert_eq!(held, data, "{dva:?}");
+    }
+    let leaves = devices.iter().enumerate().map(|(number, _)| store.top(number as u32).expect("a vdev").leaves());
+    assert!(leaves.flatten().all(|leaf| leaf.missing().is_empty()), "nothing was missed in the end");
+    // With a checksum one is enough; the other device has missed the group then.
+    devices[0].inject(Fault { kind: FaultKind::WriteError, offset, length, times: 2 });
+    (policy.checksum, policy.bookmark.blkid) = (checksum::FLETCHER_4, 1);
+    let bp = store.write(data.clone(), policy, &BlkPtr::default()).await.expect("written");
+    let missed = |number: u32| store.top(number).expect("a vdev").leaves()[0].is_missing(bp.birth());
+    assert_eq!((missed(0), missed(1)), (true, false));
 }

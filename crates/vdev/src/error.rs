@@ -29,6 +29,19 @@ pub enum VdevError {
         /// Which children failed, and how.
         detail: String,
     },
+    /// Everything that holds the block can be read, but more of it may be from before its time than redundancy covers,
+    /// and there is no checksum to tell.
+    #[error("{vdev}: {psize} bytes at {offset:#x}: {detail}")]
+    Doubtful {
+        /// The top-level vdev's name.
+        vdev: String,
+        /// Offset within the vdev's allocatable space.
+        offset: u64,
+        /// Size of the block.
+        psize: u64,
+        /// Which children missed it.
+        detail: String,
+    },
     /// An address that does not lie in the vdev: a damaged block pointer.
     #[error("{vdev}: {psize} bytes at {offset:#x} leave the vdev, whose size is {asize:#x}")]
     OutOfRange {

@@ -7,7 +7,9 @@
 //! - what it failed to write is in the list of groups it misses; so is what it had taken and not yet flushed when it
 //!   was closed or given up, since nobody knows whether that is there;
 //! - a transfer that fails is counted and followed by a probe of the labels; a device whose labels cannot be read (or
-//!   written, when the pool is) is given up.
+//!   written, when the pool is) is given up;
+//! - a write that fails is tried once more on a device that is kept (`zio_vdev_io_assess`, `module/zfs/zio.c`): what
+//!   fails for a moment on several devices would else leave each of them without another part of a group.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -523,14 +525,20 @@ impl Leaf {
     async fn write_at(&self, offset: u64, data: Vec<Buf>, priority: Priority) -> Result<()> {
         let queue = self.queue()?;
         self.stats.note_write(data.iter().map(|buf| buf.len() as u64).sum());
-        match queue.write(offset, data, priority).await {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                self.stats.note_write_error();
-                self.after_failure(&queue, &error).await;
-                Err(error.into())
-            }
+        let Err(error) = queue.write(offset, data.clone(), priority).await else { return Ok(()) };
+        self.stats.note_write_error();
+        self.after_failure(&queue, &error).await;
+        if !self.is_open(&queue) {
+            return Err(error.into());
         }
+        let Err(error) = queue.write(offset, data, priority).await else { return Ok(()) };
+        self.stats.note_write_error();
+        Err(error.into())
+    }
+
+    /// Whether the device behind `queue` is still the leaf's.
+    fn is_open(&self, queue: &Arc<Queue>) -> bool {
+        self.inner.read().queue.as_ref().is_some_and(|current| Arc::ptr_eq(current, queue))
     }
 
     async fn failed_read(&self, queue: &Arc<Queue>, error: DeviceError) -> VdevError {

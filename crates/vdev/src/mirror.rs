@@ -77,7 +77,11 @@ fn lost(top: &TopVdev, extent: Extent, wrong: usize, failures: Vec<String>) -> V
             true => format!("{} missed group {}, and there is no checksum to tell", leaf.name(), extent.birth),
             false => format!("{} is {}", leaf.name(), leaf.condition().name()),
         });
-        VdevError::NoReplicas { vdev, offset, psize, detail: detail.collect::<Vec<_>>().join(", ") }
+        let detail = detail.collect::<Vec<_>>().join(", ");
+        match top.children.iter().all(|leaf| leaf.is_usable()) {
+            true => VdevError::Doubtful { vdev, offset, psize, detail },
+            false => VdevError::NoReplicas { vdev, offset, psize, detail },
+        }
     } else {
         VdevError::NoReplicas { vdev, offset, psize, detail: failures.join("; ") }
     }
@@ -195,18 +199,11 @@ fn set_stale_right(top: &TopVdev, extent: Extent, answers: &mut [(usize, Answer)
 pub(crate) async fn write(top: &TopVdev, offset: u64, data: Buf, txg: Txg, priority: Priority) -> Result<()> {
     let psize = data.len() as u64;
     let sides = if Canary::MirrorHalfWritten.sings() { &top.children[..1] } else { &top.children[..] };
-    let writes = sides.iter().map(|leaf| {
-        let data = data.clone();
-        async move {
-            let result = leaf.write_data(offset, vec![data], priority).await;
-            if result.is_err() {
-                leaf.note_missing(txg);
-            }
-            result
-        }
-    });
+    let writes = sides.iter().map(|leaf| leaf.write_data(offset, vec![data.clone()], priority));
     let results = join_all(writes).await;
     if results.iter().any(|result| result.is_ok()) {
+        // Not before: a block that no child took is written again as a whole, or is nobody's.
+        sides.iter().zip(&results).filter(|(_, result)| result.is_err()).for_each(|(leaf, _)| leaf.note_missing(txg));
         return Ok(());
     }
     let failures: Vec<String> =

@@ -338,7 +338,10 @@ impl<'a> Attempt<'a> {
             let names: Vec<String> = stale.map(|(place, _)| self.top.children[place.child].name()).collect();
             let (birth, names) = (self.extent.birth, names.join(", "));
             let detail = format!("{names} missed group {birth}, and there is no checksum to tell what they hold");
-            return VdevError::NoReplicas { vdev, offset, psize, detail };
+            return match absent == 0 && self.failures.is_empty() {
+                true => VdevError::Doubtful { vdev, offset, psize, detail },
+                false => VdevError::NoReplicas { vdev, offset, psize, detail },
+            };
         }
         for column in read {
             if self.columns[column] == (Column::Read { stale: false }) && !self.extent.speculative {
@@ -537,23 +540,24 @@ pub(crate) async fn write(
     for column in map.skips.iter().filter_map(|skip| skip.column) {
         pieces[column].push(Buf::zeroed(1 << top.ashift));
     }
-    let writes = map.columns.iter().zip(pieces).map(|(place, pieces)| async move {
-        let leaf = &top.children[place.child];
-        let result = leaf.write_data(place.offset, pieces, priority).await;
-        if result.is_err() {
-            leaf.note_missing(txg);
-        }
-        result
-    });
+    let columns = map.columns.iter().zip(pieces);
+    let writes = columns.map(|(place, pieces)| top.children[place.child].write_data(place.offset, pieces, priority));
     // Other padding only joins the blocks before and after this one. A write of the intent log waits for nothing more.
     let alone = map.skips.iter().filter(|skip| skip.column.is_none() && priority == Priority::AsyncWrite);
     let padding = alone.map(|skip| top.children[skip.child].pad(skip.offset, 1 << top.ashift));
     let (written, _) = join(join_all(writes), join_all(padding)).await;
-    let failures: Vec<String> =
-        written.into_iter().filter_map(|result| result.err()).map(|error| error.to_string()).collect();
-    if failures.len() > nparity {
-        return Err(VdevError::NoReplicas { vdev: top.name(), offset, psize, detail: failures.join("; ") });
+    let failed: Vec<(usize, VdevError)> = map
+        .columns
+        .iter()
+        .zip(written)
+        .filter_map(|(place, result)| result.err().map(|error| (place.child, error)))
+        .collect();
+    if failed.len() > nparity {
+        let detail = failed.iter().map(|(_, error)| error.to_string()).collect::<Vec<_>>().join("; ");
+        return Err(VdevError::NoReplicas { vdev: top.name(), offset, psize, detail });
     }
+    // Not before: a block that too few children took is written again as a whole, or is nobody's.
+    failed.iter().for_each(|(child, _)| top.children[*child].note_missing(txg));
     Ok(())
 }
 

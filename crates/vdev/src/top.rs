@@ -380,12 +380,14 @@ impl TopVdev {
     fn note_failure<T>(&self, result: &Result<T>) {
         match result {
             Err(VdevError::Checksum { .. }) => self.stats.note_checksum_error(),
-            Err(VdevError::NoReplicas { .. }) => self.stats.note_read_error(),
+            Err(VdevError::NoReplicas { .. } | VdevError::Doubtful { .. }) => self.stats.note_read_error(),
             _ => {}
         }
     }
 
-    /// Writes a block in group `txg`. Bytes up to the next sector boundary become zeros.
+    /// Writes a block in group `txg`. Bytes up to the next sector boundary become zeros. Children that did not take it
+    /// have missed the group, unless it failed as a whole: whoever relies on another copy of it then says so with
+    /// [`Self::note_unwritten`].
     ///
     /// # Errors
     /// [`VdevError::OutOfRange`]; [`VdevError::NoReplicas`] when too few children took it for it to be readable.
@@ -414,9 +416,18 @@ impl TopVdev {
             return Ok(0);
         }
         let priority = if by_scrub { Priority::Scrub } else { Priority::AsyncWrite };
-        self.write(extent.offset, data, extent.birth, priority).await?;
+        let written = self.write(extent.offset, data, extent.birth, priority).await;
+        if written.is_err() {
+            self.note_unwritten(extent.birth);
+        }
+        written?;
         self.stats.note_repair(extent.psize, by_scrub);
         Ok(extent.psize)
+    }
+
+    /// A block of group `txg` counts although too few children took this copy of it.
+    pub fn note_unwritten(&self, txg: Txg) {
+        self.children.iter().for_each(|leaf| leaf.note_missing(txg));
     }
 
     fn pad(&self, data: Buf) -> Buf {

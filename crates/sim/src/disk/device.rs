@@ -255,7 +255,7 @@ impl SimDisk {
         state.present = false;
         if let Some(history) = &self.drive.history {
             let (now, disk) = (self.drive.clock.now(), self.drive.id.0);
-            history.note(format!("{now} disk {disk} power cut {aftermath:?}"));
+            history.mark(format!("{now} disk {disk} power cut {aftermath:?}"));
         }
     }
 

@@ -1,6 +1,8 @@
 //! What happened, command by command: the proof that a seed replays.
 //!
-//! Invariant: the hash covers every line ever written, whether or not the line is still kept.
+//! Invariants:
+//! - the hash covers every line ever written, whether or not the line is still kept;
+//! - what was marked stays, however many commands follow.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -20,6 +22,8 @@ pub struct History {
 struct State {
     hash: Sha256,
     lines: VecDeque<String>,
+    /// Marked lines, with how many lines came before each.
+    marks: Vec<(u64, String)>,
     total: u64,
 }
 
@@ -43,6 +47,16 @@ impl History {
         }
     }
 
+    /// Adds a line that tells the story: what was done to the machine, and why.
+    pub fn mark(&self, line: String) {
+        if self.keep > 0 {
+            let mut state = self.state.lock();
+            let before = state.total;
+            state.marks.push((before, line.clone()));
+        }
+        self.note(line);
+    }
+
     /// SHA-256 of all lines so far, each with its newline, in hexadecimal.
     pub fn hash(&self) -> String {
         hexadecimal(&self.state.lock().hash.clone().finalize())
@@ -53,9 +67,12 @@ impl History {
         self.state.lock().total
     }
 
-    /// The lines that are kept, oldest first.
+    /// The lines that are kept, oldest first; before them those of the marked ones that are older.
     pub fn lines(&self) -> Vec<String> {
-        self.state.lock().lines.iter().cloned().collect()
+        let state = self.state.lock();
+        let first = state.total - state.lines.len() as u64;
+        let older = state.marks.iter().take_while(|(before, _)| *before < first).map(|(_, line)| line);
+        older.chain(&state.lines).cloned().collect()
     }
 }
 
@@ -74,4 +91,26 @@ fn hexadecimal(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_stay_and_are_told_once_and_in_order() {
+        let history = History::new(2);
+        history.mark("a".into());
+        history.note("1".into());
+        history.mark("b".into());
+        assert_eq!(history.lines(), ["a", "1", "b"]);
+        for number in 2..5 {
+            history.note(number.to_string());
+        }
+        assert_eq!(history.lines(), ["a", "b", "3", "4"]);
+        let silent = History::new(0);
+        silent.mark("a".into());
+        assert!(silent.lines().is_empty());
+        assert_eq!(silent.total(), 1);
+    }
 }

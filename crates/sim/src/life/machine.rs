@@ -275,7 +275,7 @@ impl Machine {
         let pool = Pool::import(environment, request).await.map_err(|error| format!("import: {error}"))?;
         let mut absent = Vec::new();
         unusable(&report(&pool).await?.vdevs, &mut absent);
-        self.history.note(format!("{} imported, without [{}]", self.clock.now(), absent.join(", ")));
+        self.history.mark(format!("{} imported, without [{}]", self.clock.now(), absent.join(", ")));
         Ok(pool)
     }
 
@@ -390,7 +390,11 @@ impl Machine {
     /// What the engine said.
     pub async fn online(&self, pool: &Pool, number: usize) -> Result<(), String> {
         let device = self.guids[number].to_string();
-        pool.change(PoolChange::Online { device }).await.map(|_| ()).map_err(|error| format!("online: {error}"))
+        let done = pool.change(PoolChange::Online { device }).await;
+        let outcome =
+            done.as_ref().map_or_else(|error| error.to_string(), |done| done.state.clone().unwrap_or_default());
+        self.history.mark(format!("{} disk {number} online: {outcome}", self.clock.now()));
+        done.map(|_| ()).map_err(|error| format!("online: {error}"))
     }
 
     /// Takes a disk offline.
@@ -399,7 +403,9 @@ impl Machine {
     /// What the engine said.
     pub async fn offline(&self, pool: &Pool, number: usize) -> Result<(), String> {
         let change = PoolChange::Offline { device: self.guids[number].to_string(), temporary: false };
-        pool.change(change).await.map(|_| ()).map_err(|error| format!("offline: {error}"))
+        let done = pool.change(change).await.map(|_| ()).map_err(|error| format!("offline: {error}"));
+        self.history.mark(format!("{} disk {number} offline: {done:?}", self.clock.now()));
+        done
     }
 
     /// All disks behave and are in use; what they missed is resilvered.
@@ -418,7 +424,7 @@ impl Machine {
             // All four labels are damaged, or have too many bad sectors to be read (those remap when they are written):
             // nobody but the administrator can tell whose disk it is.
             if self.state_of(pool, victim).await? != "ONLINE" {
-                self.history.note(format!("{} disk {victim} gets a label back", self.clock.now()));
+                self.history.mark(format!("{} disk {victim} gets a label back", self.clock.now()));
                 self.disks[victim].restore(0, &self.labels[victim]);
                 self.online(pool, victim).await?;
             }

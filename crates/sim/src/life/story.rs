@@ -182,7 +182,7 @@ impl Story {
     }
 
     pub(super) fn note(&self, what: &str) {
-        self.machine.history.note(format!("{} {what}", self.machine.clock.now()));
+        self.machine.history.mark(format!("{} {what}", self.machine.clock.now()));
     }
 
     pub(super) fn may(&self, kind: FaultKind) -> bool {
