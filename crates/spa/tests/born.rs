@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use platter_buffer::Buf;
 use platter_device::{Fault, FaultDevice, FaultKind, MemDevice};
@@ -98,7 +99,8 @@ async fn of_a_block_without_checksum_every_copy_is_written() {
         let (store, policy, data) = (store.clone(), policy.clone(), data.clone());
         async move { store.write(data, policy, &BlkPtr::default()).await }
     });
-    store.suspension().halted().await;
+    let halted = tokio::time::timeout(Duration::from_secs(20), store.suspension().halted());
+    halted.await.expect("a copy that was not written counts as one");
     assert!(store.suspension().resume());
     let bp = writing.await.expect("a task").expect("written");
     assert_eq!(bp.dvas().count(), 2);
