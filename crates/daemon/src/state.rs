@@ -9,6 +9,7 @@
 mod datasets;
 mod leaving;
 mod locks;
+mod mount_table;
 mod mounts;
 mod opening;
 #[cfg(test)]
@@ -38,7 +39,7 @@ use crate::mounter::Mounter;
 use crate::mounts_file::MountsFile;
 use crate::pools_file::{self, RememberedPool};
 use locks::Locks;
-use mounts::ActiveMount;
+use mount_table::MountTable;
 
 /// How long `status -v` waits for another operation before it shows an object's number instead of its name.
 const LOOK_UP_WAIT: Duration = Duration::from_secs(2);
@@ -68,7 +69,7 @@ pub struct Daemon {
     started: u64,
     pools: RwLock<BTreeMap<String, Entry>>,
     unavailable: RwLock<BTreeMap<String, (RememberedPool, String)>>,
-    mounts: RwLock<BTreeMap<String, ActiveMount>>,
+    mounts: RwLock<MountTable>,
     /// What a daemon that comes after a crash has to take away.
     recorded: MountsFile,
     /// Held while `pools.json` is written.

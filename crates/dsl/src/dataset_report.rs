@@ -154,8 +154,11 @@ pub async fn all(core: &Core, name: &str, dataset: &Dataset) -> Result<Propertie
         };
         properties.insert(native.name.to_owned(), Property { value, source });
     }
-    // How it is encrypted is no property that was set.
-    if let Some(encryption) = encryption::of(&core.mos, &dataset.dir).await? {
+    // How it is encrypted is no property that was set. Looking at each directory's object takes long where there are
+    // many, and is for nothing where none is encrypted.
+    if core.features.is_active(encryption::FEATURE)
+        && let Some(encryption) = encryption::of(&core.mos, &dataset.dir).await?
+    {
         encrypted(core, encryption, &mut properties);
     }
     old_limits(dataset, &mut properties);

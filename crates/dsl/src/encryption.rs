@@ -10,6 +10,8 @@ use platter_ondisk::types::object_type;
 
 use crate::dir::Dir;
 
+/// Active while there is such a data set.
+pub const FEATURE: &str = "com.datto:encryption";
 /// The directory's entry that names the object with its key (`DD_FIELD_CRYPTO_KEY_OBJ`).
 const KEY_OBJECT: &[u8] = b"com.datto:crypto_key_obj";
 /// `enum zio_encrypt` (`include/sys/zio.h`), from 3 on.

@@ -322,7 +322,7 @@ impl Daemon {
                 problems.push(error.message);
             }
         }
-        let now: Vec<std::path::PathBuf> = self.mounts.read().values().map(|active| active.at.clone()).collect();
+        let now: Vec<std::path::PathBuf> = self.mounts.read().mounts().map(|active| active.at.clone()).collect();
         remove_folders(places.into_iter().filter(|place| !now.contains(place)).collect()).await;
         result?;
         self.log(&pool, &call.command).await;
@@ -409,7 +409,7 @@ impl Daemon {
             }
         }
         if moves {
-            let now: Vec<std::path::PathBuf> = self.mounts.read().values().map(|active| active.at.clone()).collect();
+            let now: Vec<std::path::PathBuf> = self.mounts.read().mounts().map(|active| active.at.clone()).collect();
             remove_folders(places.into_values().filter(|place| !now.contains(place)).collect()).await;
         }
         result?;

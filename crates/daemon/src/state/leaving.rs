@@ -192,7 +192,7 @@ impl Daemon {
         };
         tracing::error!("'{name}' was given up and does not end in order: {trouble}");
         // They stay on record: the next daemon takes away what is left.
-        self.mounts.write().retain(|dataset, _| mounts::pool_of(dataset) != name);
+        self.mounts.write().retain(|dataset| mounts::pool_of(dataset) != name);
         self.pools.write().remove(name);
         if ending == Ending::Export {
             self.remember();

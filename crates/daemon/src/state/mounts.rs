@@ -118,7 +118,7 @@ impl Daemon {
 
     /// Forgets mounts of a pool that somebody took away with `umount(8)`.
     async fn notice_gone(&self, pool: &str) {
-        let names: Vec<String> = self.mounts.read().keys().filter(|name| pool_of(name) == pool).cloned().collect();
+        let names: Vec<String> = self.mounts.read().names().filter(|name| pool_of(name) == pool).cloned().collect();
         if names.is_empty() {
             return;
         }
@@ -144,23 +144,18 @@ impl Daemon {
 
     /// Nothing is mounted there any more, or what was there before is seen again.
     fn forget_record(&self, at: &Path) {
-        let below = self
-            .mounts
-            .read()
-            .values()
-            .filter(|other| other.at.as_os_str() == at.as_os_str())
-            .max_by_key(|o| o.sequence)
-            .cloned();
+        let below = self.mounts.read().latest_at(at).map(|other| other.source.clone());
         match below {
-            Some(other) => self.recorded.add(at, &other.source),
+            Some(source) => self.recorded.add(at, &source),
             None => self.recorded.remove(at),
         }
     }
 
     /// Has the mounts of a pool free what was removed a moment ago. One that is being unmounted does that by itself.
     pub(super) async fn settle_mounts(&self, pool: &str) {
-        let mounts = self.mounts.read().clone();
-        for (_, active) in mounts.iter().filter(|(dataset, _)| pool_of(dataset) == pool) {
+        let of_pool = |(dataset, active): (&String, &ActiveMount)| (pool_of(dataset) == pool).then(|| active.clone());
+        let mounts: Vec<ActiveMount> = self.mounts.read().iter().filter_map(of_pool).collect();
+        for active in mounts {
             if let Ok(mounted) = active.mounted.try_lock() {
                 mounted.settle().await;
             }
@@ -468,7 +463,8 @@ impl Daemon {
     /// Unmounts one data set, which is known to be mounted.
     pub(super) async fn unmount_one(&self, name: &str, force: bool) -> Answer<()> {
         let Some(active) = self.mounted(name) else { return Ok(()) };
-        if let Some(cover) = self.covered_by(&active) {
+        let cover = self.mounts.read().covering(&active).map(str::to_owned);
+        if let Some(cover) = cover {
             return Err(ErrorBody::new(format!(
                 "cannot unmount '{}': it is hidden by '{cover}', which was mounted over it",
                 active.at.display()
@@ -510,16 +506,15 @@ impl Daemon {
         Ok(())
     }
 
-    /// The data set whose later mount hides this one: no path leads to it any more.
-    fn covered_by(&self, active: &ActiveMount) -> Option<String> {
+    /// Data sets in the order in which to unmount them.
+    fn last_first(&self, names: &mut [String]) {
         let mounts = self.mounts.read();
-        let covers = |other: &ActiveMount| other.sequence > active.sequence && active.at.starts_with(&other.at);
-        mounts.iter().find(|(_, other)| covers(other)).map(|(name, _)| name.clone())
+        names.sort_by_cached_key(|name| std::cmp::Reverse(mounts.get(name).map(|active| active.sequence)));
     }
 
     /// Unmounts these data sets, the last mounted first; stops at the first that stays.
     pub(super) async fn unmount_all(&self, mut names: Vec<String>, force: bool) -> Answer<Vec<PathBuf>> {
-        names.sort_by_key(|name| std::cmp::Reverse(self.mounted(name).map(|active| active.sequence)));
+        self.last_first(&mut names);
         let mut places = Vec::new();
         for name in names {
             let at = self.mounted(&name).map(|active| active.at);
@@ -531,7 +526,7 @@ impl Daemon {
 
     /// Unmounts a whole pool; tells where it was mounted.
     pub(super) async fn unmount_pool(&self, pool: &str, force: bool) -> Answer<Vec<PathBuf>> {
-        let names = self.mounts.read().keys().filter(|name| pool_of(name) == pool).cloned().collect();
+        let names = self.mounts.read().names().filter(|name| pool_of(name) == pool).cloned().collect();
         self.unmount_all(names, force).await
     }
 
@@ -539,7 +534,7 @@ impl Daemon {
     pub(super) fn mounted_under(&self, name: &str) -> Vec<String> {
         let inside =
             |other: &String| other == name || other.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
-        self.mounts.read().keys().filter(|other| inside(other)).cloned().collect()
+        self.mounts.read().names().filter(|other| inside(other)).cloned().collect()
     }
 
     /// `zfs unmount`.
@@ -547,8 +542,8 @@ impl Daemon {
         let Some(target) = &call.target else {
             let by_hand = self.mounted_by_hand().await;
             let mut names: Vec<String> =
-                self.mounts.read().keys().filter(|name| !by_hand.contains(*name)).cloned().collect();
-            names.sort_by_key(|name| std::cmp::Reverse(self.mounted(name).map(|active| active.sequence)));
+                self.mounts.read().names().filter(|name| !by_hand.contains(*name)).cloned().collect();
+            self.last_first(&mut names);
             let mut problems = Vec::new();
             for name in names {
                 let Some(_lock) = self.locks.soon(pool_of(&name), PASS_OVER).await else {
@@ -566,7 +561,7 @@ impl Daemon {
             let path = Path::new(target);
             let mounts = self.mounts.read();
             let found = mounts.iter().find(|(_, active)| active.at == path).map(|(name, _)| name.clone());
-            let inside = mounts.values().any(|active| path.starts_with(&active.at));
+            let inside = mounts.mounts().any(|active| path.starts_with(&active.at));
             let why = if inside { "not a mountpoint" } else { "not a ZFS filesystem" };
             found.ok_or_else(|| ErrorBody::new(format!("cannot unmount '{target}': {why}")))?
         } else {
