@@ -112,12 +112,12 @@ impl Roster {
     pub fn conclude(&self, core: &Core, through: Txg) -> Conclusion {
         let mut conclusion = Conclusion::default();
         for leaf in dtl::leaves(core).iter().filter(|leaf| leaf.is_usable()) {
-            if Canary::LatecomerForgotten.sings() {
-                leaf.forget(&leaf.missing().through(through));
-                continue;
-            }
             let member = self.members.get(&leaf.guid().0).filter(|member| Some(member.opening) == leaf.opening());
             let Some(member) = member else {
+                if Canary::LatecomerForgotten.sings() {
+                    // With its notes: those of the time when it was away would keep the list as it is.
+                    leaf.forget(&leaf.begin_scan().through(through));
+                }
                 conclusion.again |= !leaf.missing().is_empty();
                 continue;
             };

@@ -11,6 +11,7 @@ use platter_zpl::Zpl;
 use super::files::{FileId, Node};
 use super::machine::{DISK_SIZE, report};
 use super::story::Story;
+use crate::disk::FaultKind;
 
 const SECTOR: usize = 512;
 /// A file must have this many bytes to be worth destroying: several columns of a stripe.
@@ -46,8 +47,11 @@ async fn find(zpl: &Zpl, path: &str) -> Result<(ObjectId, u64), String> {
     Ok((object, size))
 }
 
-/// Destroys a file and looks what becomes of it; nothing when no file is large enough.
+/// Destroys a file and looks what becomes of it; nothing when no file is large enough, or in a life without bit rot.
 pub(super) async fn too_much(story: &mut Story) -> Result<(), String> {
+    if !story.may(FaultKind::BitRot) {
+        return Ok(());
+    }
     let Some((dataset, path, id)) = candidate(story) else { return Ok(()) };
     story.note(&format!("{dataset}/{path} is destroyed"));
     story.export().await?;
