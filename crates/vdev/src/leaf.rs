@@ -122,6 +122,13 @@ struct Inner {
     path: Option<PathBuf>,
 }
 
+impl Inner {
+    /// Whether the open device is the one behind `queue`: it may have been closed or opened anew.
+    fn is_behind(&self, queue: &Arc<Queue>) -> bool {
+        self.queue.as_ref().is_some_and(|current| Arc::ptr_eq(current, queue))
+    }
+}
+
 /// A leaf vdev. See the module text.
 pub struct Leaf {
     id: u64,
@@ -538,7 +545,7 @@ impl Leaf {
 
     /// Whether the device behind `queue` is still the leaf's.
     fn is_open(&self, queue: &Arc<Queue>) -> bool {
-        self.inner.read().queue.as_ref().is_some_and(|current| Arc::ptr_eq(current, queue))
+        self.inner.read().is_behind(queue)
     }
 
     async fn failed_read(&self, queue: &Arc<Queue>, error: DeviceError) -> VdevError {
@@ -568,7 +575,7 @@ impl Leaf {
     /// Closes the device, unless it was reopened in the meantime.
     fn give_up(&self, queue: &Arc<Queue>, condition: Condition) {
         let mut inner = self.inner.write();
-        if inner.queue.as_ref().is_some_and(|current| Arc::ptr_eq(current, queue)) {
+        if inner.is_behind(queue) {
             // Whoever listens says it, with the pool's name.
             tracing::debug!("{}: {}", self.kind, condition.detail.as_deref().unwrap_or(condition.name()));
             inner.condition = condition.clone();

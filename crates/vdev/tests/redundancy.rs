@@ -254,6 +254,11 @@ async fn a_disk_is_not_given_up_for_its_boot_environments() {
     }
 }
 
+/// Writes fail so many times, in the data area only: the labels still work, so the child stays.
+fn refusal_of_data(times: u64) -> Fault {
+    Fault { kind: FaultKind::WriteError, offset: 4 << 20, length: 64 << 20, times }
+}
+
 /// Write failures within redundancy are survived, remembered and followed by a probe; one more is an error.
 #[tokio::test]
 async fn writes_survive_failing_children_up_to_redundancy() {
@@ -262,9 +267,7 @@ async fn writes_survive_failing_children_up_to_redundancy() {
         let rig = Rig::new(kind.clone(), width, 9).await;
         let data = random.buf(64 << 10);
         for child in 0..redundancy {
-            // Only in the data area: the labels still work, so the child stays.
-            let fault = Fault { kind: FaultKind::WriteError, offset: 4 << 20, length: 64 << 20, times: u64::MAX };
-            rig.shelf.faulty[child].inject(fault);
+            rig.shelf.faulty[child].inject(refusal_of_data(u64::MAX));
         }
         rig.write(0, &data, 9).await;
         for child in 0..redundancy {
@@ -293,7 +296,7 @@ async fn a_write_that_fails_once_is_tried_again() {
         let rig = Rig::new(kind.clone(), width, 9).await;
         let data = random.buf(20 << 10);
         for device in &rig.shelf.faulty {
-            device.inject(Fault { kind: FaultKind::WriteError, offset: 4 << 20, length: 64 << 20, times: 1 });
+            device.inject(refusal_of_data(1));
         }
         rig.write(0, &data, 9).await;
         for leaf in rig.top.leaves() {
@@ -313,7 +316,7 @@ async fn a_write_that_fails_as_a_whole_is_not_on_the_lists() {
         let rig = Rig::new(kind.clone(), width, 9).await;
         let data = random.buf(40 << 10);
         for device in &rig.shelf.faulty[..=redundancy] {
-            device.inject(Fault { kind: FaultKind::WriteError, offset: 4 << 20, length: 64 << 20, times: 2 });
+            device.inject(refusal_of_data(2));
         }
         let result = rig.top.write(0, data.clone(), Txg(9), Priority::AsyncWrite).await;
         assert!(matches!(result, Err(VdevError::NoReplicas { .. })), "{kind}");
