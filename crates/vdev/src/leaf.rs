@@ -532,14 +532,17 @@ impl Leaf {
     async fn write_at(&self, offset: u64, data: Vec<Buf>, priority: Priority) -> Result<()> {
         let queue = self.queue()?;
         self.stats.note_write(data.iter().map(|buf| buf.len() as u64).sum());
-        let Err(error) = queue.write(offset, data.clone(), priority).await else { return Ok(()) };
-        self.stats.note_write_error();
-        self.after_failure(&queue, &error).await;
+        let Err(error) = self.try_write(&queue, offset, data.clone(), priority).await else { return Ok(()) };
         if !self.is_open(&queue) {
-            return Err(error.into());
+            return Err(error);
         }
+        self.try_write(&queue, offset, data, priority).await
+    }
+
+    async fn try_write(&self, queue: &Arc<Queue>, offset: u64, data: Vec<Buf>, priority: Priority) -> Result<()> {
         let Err(error) = queue.write(offset, data, priority).await else { return Ok(()) };
         self.stats.note_write_error();
+        self.after_failure(queue, &error).await;
         Err(error.into())
     }
 

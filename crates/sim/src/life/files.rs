@@ -5,6 +5,7 @@
 //! after some number of changes, not fewer than an `fsync` or `sync` has acknowledged; and so is each file.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A file, whatever it is called.
@@ -33,6 +34,14 @@ pub struct Contents {
     pub xattrs: BTreeMap<String, Vec<u8>>,
 }
 
+/// A file as a change left it.
+#[derive(Clone, Debug, Default)]
+struct State {
+    contents: Contents,
+    /// The bytes that the change wrote; empty for other changes.
+    written: Range<usize>,
+}
+
 /// What was found under a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
@@ -55,7 +64,7 @@ pub struct Files {
     /// The oldest state that may still be found.
     names_least: usize,
     /// States of each file, oldest first; never empty.
-    contents: BTreeMap<FileId, (Vec<Contents>, usize)>,
+    contents: BTreeMap<FileId, (Vec<State>, usize)>,
     /// Files that have had a second name at some time.
     linked: BTreeSet<FileId>,
     next: FileId,
@@ -75,7 +84,7 @@ impl Files {
 
     /// A file as it is.
     pub fn file(&self, id: FileId) -> &Contents {
-        self.contents[&id].0.last().expect("never empty")
+        &self.contents[&id].0.last().expect("never empty").contents
     }
 
     /// Changes names: an attempt, which may or may not have happened if a crash comes now.
@@ -93,7 +102,7 @@ impl Files {
     /// A new file's number; it begins empty.
     pub fn new_file(&mut self) -> FileId {
         self.next += 1;
-        self.contents.insert(self.next, (vec![Contents::default()], 0));
+        self.contents.insert(self.next, (vec![State::default()], 0));
         self.next
     }
 
@@ -109,12 +118,25 @@ impl Files {
         !self.linked.contains(&id)
     }
 
-    /// Changes a file: an attempt.
+    /// Changes a file otherwise than by writing: an attempt.
     pub fn change_file(&mut self, id: FileId, change: impl FnOnce(&mut Contents)) {
-        let states = &mut self.contents.get_mut(&id).expect("it exists").0;
-        let mut contents = states.last().expect("never empty").clone();
+        self.change(id, 0..0, change);
+    }
+
+    /// Writes to a file: an attempt.
+    pub fn write_file(&mut self, id: FileId, position: usize, bytes: &[u8]) {
+        let written = position..position + bytes.len();
+        self.change(id, written.clone(), |contents| {
+            let all = Arc::make_mut(&mut contents.bytes);
+            all.resize(all.len().max(written.end), 0);
+            all[written].copy_from_slice(bytes);
+        });
+    }
+
+    fn change(&mut self, id: FileId, written: Range<usize>, change: impl FnOnce(&mut Contents)) {
+        let mut contents = self.file(id).clone();
         change(&mut contents);
-        states.push(contents);
+        self.contents.get_mut(&id).expect("it exists").0.push(State { contents, written });
     }
 
     /// Takes back the last attempt at a file.
@@ -146,7 +168,11 @@ impl Files {
     /// # Errors
     /// The first difference.
     pub fn check(&self, tree: &Tree) -> Result<(), String> {
-        self.fit(self.names(), tree, &|id| vec![self.file(id)]).map(|_| ())
+        let last = |id: FileId| {
+            let states = self.contents[&id].0.as_slice();
+            &states[states.len() - 1..]
+        };
+        self.fit(self.names(), tree, &last).map(|_| ())
     }
 
     /// Compares with what was found after a crash, and takes it for the new stable state.
@@ -158,13 +184,14 @@ impl Files {
         for index in (self.names_least..self.names.len()).rev() {
             let allowed = |id: FileId| {
                 let (states, least) = &self.contents[&id];
-                states[*least..].iter().rev().collect()
+                &states[*least..]
             };
             match self.fit(&self.names[index], tree, &allowed) {
                 Ok(chosen) => {
                     self.names = vec![self.names[index].clone()];
                     self.names_least = 0;
-                    self.contents = chosen.into_iter().map(|(id, contents)| (id, (vec![contents], 0))).collect();
+                    let stable = |contents| (vec![State { contents, written: 0..0 }], 0);
+                    self.contents = chosen.into_iter().map(|(id, contents)| (id, stable(contents))).collect();
                     return Ok(());
                 }
                 Err(difference) => differences.push(difference),
@@ -179,7 +206,7 @@ impl Files {
         &'a self,
         names: &Names,
         tree: &Tree,
-        allowed: &dyn Fn(FileId) -> Vec<&'a Contents>,
+        allowed: &dyn Fn(FileId) -> &'a [State],
     ) -> Result<BTreeMap<FileId, Contents>, String> {
         if let Some(path) = names.keys().find(|path| !tree.contains_key(*path)) {
             return Err(format!("{path} is missing"));
@@ -198,9 +225,12 @@ impl Files {
                         return Err(format!("{path} has {links} links instead of {want}"));
                     }
                     let states = allowed(*id);
-                    let is_part = |pair: &[&Contents]| is_part_of_a_write(pair[1], pair[0], got);
-                    if !states.contains(&got) && !states.windows(2).any(is_part) {
-                        return Err(difference(path, &states, got));
+                    let is_part = |pair: &[State]| is_part_of_a_write(&pair[0].contents, &pair[1].contents, got);
+                    let is_there = states.iter().any(|state| state.contents == *got)
+                        || states.windows(2).any(is_part)
+                        || (0..states.len()).any(|done| is_logged_late(states, done, got));
+                    if !is_there {
+                        return Err(difference(path, states, got));
                     }
                     chosen.insert(*id, got.clone());
                 }
@@ -226,9 +256,35 @@ fn is_part_of_a_write(before: &Contents, after: &Contents, got: &Contents) -> bo
     }
 }
 
-fn difference(path: &str, states: &[&Contents], got: &Contents) -> String {
-    let want = states[0];
-    let sizes: Vec<usize> = states.iter().map(|state| state.bytes.len()).collect();
+/// Whether `got` is the state `done` with newer bytes where older writes were. The intent log has a write's place only,
+/// and reads what is there when it is committed, as OpenZFS does (`zfs_get_data`, `module/zfs/zfs_vnops.c`): if a newer
+/// write has changed it by then, its bytes are logged in the older one's record, and the crash may come between both.
+/// Records are read in their order, so that none has newer bytes than the one after it.
+fn is_logged_late(states: &[State], done: usize, got: &Contents) -> bool {
+    let want = &states[done].contents;
+    if want.xattrs != got.xattrs || want.bytes.len() != got.bytes.len() {
+        return false;
+    }
+    let mut differs: Vec<bool> = want.bytes.iter().zip(got.bytes.iter()).map(|(want, got)| want != got).collect();
+    let mut replayed = vec![false; differs.len()];
+    let mut newest = states.len() - 1;
+    for index in (1..=done).rev() {
+        let written = &states[index].written;
+        let end = written.end.min(differs.len());
+        let visible: Vec<usize> = (written.start.min(end)..end).filter(|&at| !replayed[at]).collect();
+        let has = |state: &State| visible.iter().all(|&at| state.contents.bytes.get(at) == Some(&got.bytes[at]));
+        let Some(read) = (index..=newest).rev().find(|&read| has(&states[read])) else { continue };
+        newest = read;
+        for at in visible {
+            (replayed[at], differs[at]) = (true, false);
+        }
+    }
+    !differs.contains(&true)
+}
+
+fn difference(path: &str, states: &[State], got: &Contents) -> String {
+    let want = &states[states.len() - 1].contents;
+    let sizes: Vec<usize> = states.iter().rev().map(|state| state.contents.bytes.len()).collect();
     let place = want.bytes.iter().zip(got.bytes.iter()).position(|(a, b)| a != b);
     let attributes = if want.xattrs == got.xattrs { "" } else { ", other attributes" };
     format!(
@@ -283,6 +339,28 @@ mod tests {
         files.change_names(|names| drop(names.insert("a".into(), Node::File(a))));
         files.refuse_names();
         assert!(files.check_after_crash(&Tree::from([("a".into(), found(b""))])).is_err());
+    }
+
+    #[test]
+    fn an_older_write_may_have_been_logged_with_newer_bytes() {
+        let mut files = Files::default();
+        let a = files.new_file();
+        files.change_names(|names| drop(names.insert("a".into(), Node::File(a))));
+        files.write_file(a, 0, b"..........");
+        files.synced();
+        files.write_file(a, 6, b"abcd");
+        files.write_file(a, 0, b"ABC");
+        files.write_file(a, 3, b"DEF");
+        files.write_file(a, 6, b"GHIJ");
+        let tree = |bytes: &[u8]| Tree::from([("a".to_owned(), found(bytes))]);
+        for late in [&b"......GHIJ"[..], b"ABC...GHIJ", b"ABC...abcd", b"ABCDEFGHIJ"] {
+            files.clone().check_after_crash(&tree(late)).expect("read late");
+        }
+        for wrong in [&b"...DEF...."[..], b"...DEFabcd", b"......GHcd", b"ABC...GHI.", b"...DEFGHIJ"] {
+            assert!(files.clone().check_after_crash(&tree(wrong)).is_err(), "{wrong:?}");
+        }
+        files.fsynced(a);
+        assert!(files.check_after_crash(&tree(b"ABC...GHIJ")).is_err(), "all four were acknowledged");
     }
 
     #[test]

@@ -201,7 +201,7 @@ impl Mounted<'_> {
         while at < length {
             let position = offset + at;
             let mut piece = (PIECE - position % PIECE).min(length - at);
-            self.change_bytes(id, position, &data[at..at + piece]);
+            self.files.write_file(id, position, &data[at..at + piece]);
             let written = self.zpl.write(object, position as u64, &data[at..at + piece], false).await;
             let full = written.as_ref().is_err_and(|error| error.errno() == NO_SPACE);
             if let Ok(count) = written
@@ -211,7 +211,7 @@ impl Mounted<'_> {
                 assert!(count > 0, "nothing was written, and nothing said against it");
                 piece = count;
                 self.files.refuse_file(id);
-                self.change_bytes(id, position, &data[at..at + piece]);
+                self.files.write_file(id, position, &data[at..at + piece]);
             }
             self.refused(written.map(|_| ()), |files| files.refuse_file(id))?;
             if full {
@@ -221,15 +221,6 @@ impl Mounted<'_> {
             at += piece;
         }
         Ok(())
-    }
-
-    fn change_bytes(&mut self, id: FileId, position: usize, bytes: &[u8]) {
-        let end = position + bytes.len();
-        self.files.change_file(id, |contents| {
-            let all = Arc::make_mut(&mut contents.bytes);
-            all.resize(all.len().max(end), 0);
-            all[position..end].copy_from_slice(bytes);
-        });
     }
 
     async fn truncate(&mut self) -> Result<(), String> {
