@@ -3,12 +3,15 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use common::{Random, Rig, subsets};
 use platter_buffer::Buf;
 use platter_device::{BlockDevice, Fault, FaultKind};
 use platter_ondisk::Txg;
 use platter_ondisk::label::{BOOT_ENV_OFFSET, VDEV_LABELS, VDEV_PAD_SIZE, label_offset, usable_size};
-use platter_vdev::{Extent, VdevError, VdevKind, VdevState};
+use platter_vdev::{Extent, LeafTrouble, VdevError, VdevKind, VdevState};
 use platter_zio::Priority;
 use proptest::prelude::*;
 
@@ -303,6 +306,30 @@ async fn a_write_that_fails_once_is_tried_again() {
             assert!(leaf.is_usable() && !leaf.is_missing(Txg(9)), "{kind}");
             assert_eq!(leaf.stats().snapshot().write_errors, 1, "{kind}: it is counted");
         }
+        rig.read_born(0, &data, 9).await.expect("read");
+    }
+}
+
+/// A device that goes away while it refuses writes is given up, whichever of the two attempts it was, and each refusal
+/// is told (the second one was counted only: the next transfer found out that the device had gone).
+#[tokio::test]
+async fn a_device_that_goes_between_the_attempts_of_a_write_is_given_up() {
+    let mut random = Random(12);
+    for last in 1..=2 {
+        let rig = Rig::new(VdevKind::Mirror, 2, 9).await;
+        let data = random.buf(20 << 10);
+        rig.shelf.faulty[0].inject(refusal_of_data(u64::MAX));
+        let (device, told) = (rig.shelf.faulty[0].clone(), Arc::new(AtomicUsize::new(0)));
+        let heard = told.clone();
+        rig.top.leaves()[0].set_listener(Box::new(move |_, trouble| {
+            if matches!(trouble, LeafTrouble::Io { .. }) && heard.fetch_add(1, Ordering::SeqCst) + 1 == last {
+                device.disappear();
+            }
+        }));
+        rig.write(0, &data, 9).await;
+        let leaf = &rig.top.leaves()[0];
+        assert_eq!(told.load(Ordering::SeqCst), last, "each attempt that fails is told");
+        assert!(!leaf.is_usable() && leaf.is_missing(Txg(9)), "attempt {last}");
         rig.read_born(0, &data, 9).await.expect("read");
     }
 }
