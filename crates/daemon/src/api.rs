@@ -104,6 +104,9 @@ pub struct PoolView {
 pub struct CreatePool {
     /// What to make.
     pub request: CreateRequest,
+    /// Quotas of users, groups and projects in its first file system.
+    #[serde(default)]
+    pub quotas: Vec<IdQuota>,
     /// Only check and show.
     #[serde(default)]
     pub dry_run: bool,
@@ -236,6 +239,9 @@ pub struct CreateDataset {
     pub name: String,
     /// Initial local properties.
     pub properties: BTreeMap<String, String>,
+    /// Initial quotas of users, groups and projects.
+    #[serde(default)]
+    pub quotas: Vec<IdQuota>,
     /// Make missing parents too; being there already is then no error.
     #[serde(default)]
     pub parents: bool,
@@ -260,6 +266,14 @@ pub struct CreatedDataset {
     pub created: Vec<String>,
     /// How mounting went.
     pub outcome: Outcome,
+}
+
+/// `POST /v1/pools/NAME/sync`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SyncPool {
+    /// Write a group also when nothing is dirty.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// `POST /v1/datasets/destroy`.
@@ -356,11 +370,9 @@ pub struct Userspace {
     pub usage: Vec<IdUsage>,
 }
 
-/// `POST /v1/datasets/idquota`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SetIdQuota {
-    /// Full name of the file system.
-    pub name: String,
+/// A quota of a user, group or project.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdQuota {
     /// Whose quota.
     pub whose: Whose,
     /// Number of the user, group or project.
@@ -370,6 +382,16 @@ pub struct SetIdQuota {
     pub objects: bool,
     /// 0 removes it.
     pub value: u64,
+}
+
+/// `POST /v1/datasets/idquota`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SetIdQuota {
+    /// Full name of the file system.
+    pub name: String,
+    /// What to set.
+    #[serde(flatten)]
+    pub quota: IdQuota,
     /// The command line, for the pool's history.
     #[serde(default)]
     pub command: String,

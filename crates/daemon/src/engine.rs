@@ -66,7 +66,7 @@ pub trait PoolHandle: Send + Sync + 'static {
     async fn history(&self) -> Result<Vec<HistoryEntry>>;
     async fn log_command(&self, text: &str) -> Result<()>;
     fn txgs(&self, after: u64) -> TxgsReport;
-    async fn sync(&self) -> Result<()>;
+    async fn sync(&self, force: bool) -> Result<()>;
     async fn scrub_start(&self) -> Result<()>;
     async fn scrub_pause(&self) -> Result<()>;
     async fn scrub_stop(&self) -> Result<()>;
@@ -207,7 +207,10 @@ impl PoolHandle for RealPool {
         self.0.txgs(after)
     }
 
-    async fn sync(&self) -> Result<()> {
+    async fn sync(&self, force: bool) -> Result<()> {
+        if force {
+            self.0.force_group().await?;
+        }
         self.0.sync_and_release().await
     }
 

@@ -19,7 +19,7 @@ use platter_fuse::FuseError;
 use platter_ondisk::ObjectId;
 use platter_zpl::{AtimeMode, CreateOptions, SpaceInfo, Timestamp, XattrMode, Zpl, user_quota};
 
-use crate::api::{IdUsage, SetIdQuota, Whose};
+use crate::api::{IdQuota, IdUsage, Whose};
 use crate::engine::PoolHandle;
 use crate::machine::{SystemClock, random_u64};
 use crate::mount_plan::{OwnFolder, of_a_mount};
@@ -239,9 +239,9 @@ impl Mounter for FuseMounter {
         .await
     }
 
-    async fn set_quota(&self, pool: &Arc<dyn PoolHandle>, call: &SetIdQuota) -> Result<(), String> {
-        with_objset(pool, &call.name, async |objset| {
-            user_quota::set_quota(objset, totals(call.whose), call.objects, call.id, call.value, random_u64())
+    async fn set_quota(&self, pool: &Arc<dyn PoolHandle>, dataset: &str, quota: &IdQuota) -> Result<(), String> {
+        with_objset(pool, dataset, async |objset| {
+            user_quota::set_quota(objset, totals(quota.whose), quota.objects, quota.id, quota.value, random_u64())
                 .await
                 .map_err(|error| error.to_string())
         })

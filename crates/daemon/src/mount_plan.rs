@@ -117,6 +117,11 @@ pub fn resolve(name: &str, reports: &BTreeMap<String, DatasetReport>, roots: &Ro
     }
 }
 
+/// Whether the data set's own property says where it is mounted.
+pub fn is_chosen(name: &str, report: &DatasetReport) -> bool {
+    local_mountpoint(name, report).is_some()
+}
+
 fn local_mountpoint(owner: &str, report: &DatasetReport) -> Option<String> {
     let property = report.properties.get("mountpoint")?;
     let here = match &property.source {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use platter_dsl::report::DatasetReport;
 
-use crate::api::{IdUsage, SetIdQuota, Whose};
+use crate::api::{IdQuota, IdUsage, Whose};
 use crate::engine::PoolHandle;
 use crate::mount_plan::OwnFolder;
 
@@ -60,7 +60,7 @@ pub trait Mounter: Send + Sync + 'static {
 
     /// Sets somebody's quota on a file system that need not be mounted; a mount of it is told with
     /// [`Mounted::reload_quotas`]. The error is the reason only.
-    async fn set_quota(&self, pool: &Arc<dyn PoolHandle>, call: &SetIdQuota) -> Result<(), String>;
+    async fn set_quota(&self, pool: &Arc<dyn PoolHandle>, dataset: &str, quota: &IdQuota) -> Result<(), String>;
 }
 
 /// A mounted file system.

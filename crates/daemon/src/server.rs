@@ -22,7 +22,7 @@ use crate::api::{
     ChangePool, ClearLabel, ClearPool, ClosePool, CreateDataset, CreatePool, CreatedDataset, CreatedPool, DaemonStatus,
     Datasets, DestroyDataset, DestroyedDatasets, ErrorBody, ImportPool, LogLevel, MountEntry, MountOutcome,
     MountRequest, Outcome, PoolNames, PoolView, RenameDataset, ScrubPool, SearchPools, SetDatasetProperties,
-    SetIdQuota, SetPoolProperty, UnmountRequest, Userspace, Whose,
+    SetIdQuota, SetPoolProperty, SyncPool, UnmountRequest, Userspace, Whose,
 };
 use crate::log;
 use crate::state::{Answer, Daemon};
@@ -212,8 +212,12 @@ pub(crate) async fn txgs(
     Ok(Json(context.daemon.txgs(&name, query.after)?))
 }
 
-async fn sync_pool(State(context): State<Context>, Path(name): Path<String>) -> Reply<Outcome> {
-    to_its_end(async move { context.daemon.sync_pool(&name).await.map(|()| Outcome::default()) }).await
+async fn sync_pool(
+    State(context): State<Context>,
+    Path(name): Path<String>,
+    Json(call): Json<SyncPool>,
+) -> Reply<Outcome> {
+    to_its_end(async move { context.daemon.sync_pool(&name, &call).await.map(|()| Outcome::default()) }).await
 }
 
 async fn scrub_pool(

@@ -12,6 +12,7 @@ mod locks;
 mod mount_table;
 mod mounts;
 mod opening;
+mod settings;
 #[cfg(test)]
 mod tests;
 mod userspace;
@@ -28,7 +29,7 @@ use platter_dsl::{Event, PoolError, TxgsReport};
 
 use crate::api::{
     ChangePool, ClearLabel, ClearPool, CreatePool, CreatedPool, DaemonStatus, ErrorBody, ImportPool, Outcome,
-    PoolNames, PoolView, ScrubAction, ScrubPool, SetPoolProperty,
+    PoolNames, PoolView, ScrubAction, ScrubPool, SetPoolProperty, SyncPool,
 };
 use crate::damaged::{Whereabouts, describe};
 use crate::engine::{Engine, PoolHandle};
@@ -346,7 +347,12 @@ impl Daemon {
         self.insert(pool, remembered).await;
         self.set_forgettable(&name, forgettable);
         self.remember();
-        let problems = self.mount_automatic(&name).await;
+        let mut problems = Vec::new();
+        if let Ok(pool) = self.pool(&name) {
+            let quotas = self.set_id_quotas(&pool, &name, &call.quotas).await;
+            problems.extend(quotas.err().map(|reason| format!("cannot set property for '{name}': {reason}")));
+        }
+        problems.extend(self.mount_automatic(&name).await);
         Ok(CreatedPool { layout: None, outcome: Outcome { name: Some(name), problems } })
     }
 
@@ -467,10 +473,10 @@ impl Daemon {
     }
 
     /// `zpool sync`.
-    pub async fn sync_pool(&self, name: &str) -> Answer<()> {
+    pub async fn sync_pool(&self, name: &str, call: &SyncPool) -> Answer<()> {
         let pool = self.pool(name)?;
         self.settle_mounts(name).await;
-        pool.sync().await.map_err(|error| failed(&format!("sync '{name}' failed"), error))
+        pool.sync(call.force).await.map_err(|error| failed(&format!("sync '{name}' failed"), error))
     }
 
     /// `zpool scrub`.

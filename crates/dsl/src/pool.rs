@@ -308,6 +308,21 @@ impl Pool {
         self.core.wait_synced(self.core.gate.open_txg()).await
     }
 
+    /// Has the next group written also when nothing else is dirty (`zpool sync -f`).
+    ///
+    /// # Errors
+    /// When the pool stopped.
+    pub async fn force_group(&self) -> Result<()> {
+        if self.core.read_only {
+            return Ok(());
+        }
+        let dirty = async |core: Arc<Core>, _: platter_dmu::Tx| {
+            core.dirty_config();
+            Ok(())
+        };
+        self.core.task(dirty).await
+    }
+
     /// `zpool scrub`: starts or resumes.
     ///
     /// # Errors
@@ -345,8 +360,11 @@ impl Pool {
     /// that.
     ///
     /// # Errors
-    /// No such device; devices without which the pool cannot go on are still not there.
+    /// A read-only pool; no such device; devices without which the pool cannot go on are still not there.
     pub async fn clear(&self, device: Option<&str>) -> Result<()> {
+        if self.core.read_only {
+            return Err(PoolError::Unavailable("pool is read-only".into()));
+        }
         let mut found = device.is_none();
         for place in change::leaves(&self.core) {
             if !device.is_none_or(|name| place.is_called(&*self.core.environment.devices, name)) {

@@ -181,19 +181,22 @@ fn choose_feature(choice: &mut FeatureChoice, name: &str, value: &str) -> Result
         .find(|info| info.name == name)
         .ok_or_else(|| PoolError::invalid(format!("invalid feature '{name}'")))?;
     match value {
-        "enabled" | "active" if CREATED.contains(&info.guid) => {
+        "enabled" if CREATED.contains(&info.guid) => {
             choice.enabled.insert(info.guid);
             Ok(())
         }
-        "enabled" | "active" => {
-            Err(PoolError::Unsupported(format!("feature '{name}' cannot be written by this version")))
-        }
+        "enabled" => Err(PoolError::Unsupported(format!("feature '{name}' cannot be written by this version"))),
         "disabled" => {
             choice.disabled.insert(info.guid);
             Ok(())
         }
         _ => Err(PoolError::invalid(format!("property 'feature@{name}' can only be set to 'enabled' or 'disabled'"))),
     }
+}
+
+/// Whether this value takes a property away: a user property has no empty value (`man/man8/zpool-set.8`).
+fn is_removed(name: &str, value: &StoredProperty) -> bool {
+    name.contains(':') && matches!(value, StoredProperty::Text(text) if text.is_empty())
 }
 
 /// Stores a property in the MOS and in memory.
@@ -243,6 +246,11 @@ pub async fn store(core: &Arc<Core>, tx: &Tx, name: &str, value: StoredProperty)
             ZapValue { integer_size: 1, integers: text.bytes().chain([0]).map(u64::from).collect() }
         }
     };
+    if is_removed(name, &value) {
+        Zap::open(&core.mos, object).await?.remove(tx, name.as_bytes()).await?;
+        core.pool_properties.write().remove(name);
+        return Ok(());
+    }
     if name != "cachefile" {
         Zap::open(&core.mos, object).await?.put(tx, name.as_bytes(), &zap_value).await?;
     }

@@ -142,6 +142,10 @@ pub fn value(pool: &PoolView, wanted: &Wanted, literal: bool) -> Option<Shown> {
             // A pool that could not be opened has no numbers.
             None => Some(Shown::nothing()),
         },
+        // A user property that nobody set.
+        Wanted::Other(name) if property.is_none() && name.contains(':') => {
+            Some(Shown { value: "-".to_owned(), source: PropertySource::Default })
+        }
         Wanted::Other(_) => property.map(|property| Shown {
             value: match &property.value {
                 platter_dsl::report::PropertyValue::Text(text) => text.clone(),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use platter_daemon::api::{CreateDataset, CreatedDataset};
 
+use super::ids;
 use super::select::well_formed;
 use crate::getopt::{Grammar, parse};
 use crate::out::out;
@@ -25,6 +26,8 @@ pub(super) fn add_property(list: &mut BTreeMap<String, String>, text: &str) -> R
 #[derive(Debug)]
 struct Wanted {
     call: CreateDataset,
+    /// All that was given with `-o`.
+    given: BTreeMap<String, String>,
     verbose: bool,
     parsable: bool,
 }
@@ -57,16 +60,20 @@ fn request(words: &[String], command_line: &str) -> Result<Wanted, Failure> {
     well_formed(name, "cannot create")?;
     let parents = parsed.options.iter().filter(|given| given.name == "p").count();
     let parsable = parsed.has("P");
+    let given = properties.clone();
+    let quotas =
+        ids::take_quotas(&mut properties).map_err(|reason| refused(format!("cannot create '{name}': {reason}")))?;
     let call = CreateDataset {
         name: name.clone(),
         properties,
+        quotas,
         parents: parents > 0,
         parents_unmounted: parents > 1,
         mount: !parsed.has("u"),
         dry_run: parsed.has("n"),
         command: command_line.to_owned(),
     };
-    Ok(Wanted { call, verbose: parsed.has("v") || parsable, parsable })
+    Ok(Wanted { call, given, verbose: parsed.has("v") || parsable, parsable })
 }
 
 /// What `-v` and `-P` print.
@@ -86,7 +93,7 @@ fn report(wanted: &Wanted) -> String {
         (false, true) => format!("would create {name}\n"),
         (false, false) => format!("create {name}\n"),
     });
-    for (property, value) in &call.properties {
+    for (property, value) in &wanted.given {
         text.push_str(&match parsable {
             true => format!("property\t{property}\t{value}\n"),
             false => format!("\t{property}={value}\n"),
@@ -103,9 +110,8 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     if wanted.verbose && !answer.created.is_empty() {
         out!("{}", report(&wanted));
     }
-    // It exists: what could not be mounted is said, and is no failure (OpenZFS says the same).
-    complain_all(&answer.outcome.problems);
-    Ok(0)
+    // It exists, and is not where it should be (`zfs_mount_and_share`, `cmd/zfs/zfs_main.c`).
+    Ok(complain_all(&answer.outcome.problems))
 }
 
 #[cfg(test)]

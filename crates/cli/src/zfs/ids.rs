@@ -1,9 +1,11 @@
 //! Names and numbers of users, groups and projects. Names are looked up with `getent`, which knows what this system
 //! knows (files, LDAP and so on).
 
+use std::collections::BTreeMap;
 use std::process::Command;
 
-use platter_daemon::api::Whose;
+use platter_daemon::api::{IdQuota, Whose};
+use platter_dsl::numbers;
 
 /// A property such as `userquota@joe`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +48,27 @@ pub fn parse(name: &str) -> Option<Result<IdProperty, String>> {
     let &(kind, whose) = KINDS.iter().find(|(known, _)| *known == kind)?;
     let id = number(whose, who).ok_or_else(|| format!("'{name}' has an invalid user/group name"));
     Some(id.map(|id| IdProperty { kind, whose, id }))
+}
+
+/// Takes the quotas of users, groups and projects out of properties that are to be set.
+///
+/// # Errors
+/// The reason: a name that nobody has, a number that is none, what cannot be set.
+pub fn take_quotas(properties: &mut BTreeMap<String, String>) -> Result<Vec<IdQuota>, String> {
+    let named: Vec<String> = properties.keys().filter(|name| is_id_property(name)).cloned().collect();
+    let mut quotas = Vec::new();
+    for name in named {
+        let Some(property) = parse(&name) else { continue };
+        let property = property?;
+        if !property.kind.ends_with("quota") {
+            return Err(format!("'{name}' is readonly"));
+        }
+        let value = properties.remove(&name).unwrap_or_default();
+        let value = if value == "none" { 0 } else { numbers::parse(&value)? };
+        let objects = property.kind.contains("obj");
+        quotas.push(IdQuota { whose: property.whose, id: property.id, objects, value });
+    }
+    Ok(quotas)
 }
 
 fn database(whose: Whose) -> Option<&'static str> {

@@ -13,7 +13,7 @@ use crate::json::{self, Object};
 use crate::out::out;
 use crate::props::select::{self, Selection, Wanted};
 use crate::props::{Shown, zfs};
-use crate::session::{Done, Failure, Session, refused, usage};
+use crate::session::{Done, Failure, Session, usage};
 use crate::table;
 
 const GRAMMAR: Grammar = Grammar { short: "jHS:d:o:prs:t:", long: &[("json", "j"), ("json-int", "json-int")] };
@@ -28,7 +28,7 @@ pub(super) fn is_other(name: &str) -> bool {
 /// Gives the data sets the properties of users, groups and projects that are asked for.
 ///
 /// # Errors
-/// A name that nobody has; what the daemon answers.
+/// What the daemon answers.
 pub(super) fn add_id_properties(
     session: &mut Session,
     views: &mut [DatasetView],
@@ -36,7 +36,14 @@ pub(super) fn add_id_properties(
 ) -> Result<(), Failure> {
     for name in wanted.iter().map(Wanted::name) {
         let Some(property) = ids::parse(name) else { continue };
-        let property = property.map_err(refused)?;
+        let Ok(property) = property else {
+            // Nobody has that name.
+            let nothing = Property { value: PropertyValue::Text("-".into()), source: PropertySource::None };
+            for view in views.iter_mut() {
+                view.report.properties.insert(name.to_owned(), nothing.clone());
+            }
+            continue;
+        };
         for view in views.iter_mut().filter(|view| view.report.kind == "filesystem") {
             let everybody = userspace::fetch(session, &view.report.name, property.whose)?;
             let usage = everybody.into_iter().find(|usage| usage.id == property.id).unwrap_or_default();

@@ -3,7 +3,7 @@
 mod create;
 mod destroy;
 mod get;
-mod ids;
+pub(crate) mod ids;
 mod list;
 mod mount;
 mod project;

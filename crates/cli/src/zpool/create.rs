@@ -53,7 +53,7 @@ fn choose_features(properties: &mut BTreeMap<String, String>, none: bool) -> Res
     for name in FEATURES.iter().filter(|name| left_out(name)) {
         let property = format!("feature@{name}");
         match properties.get(&property).map(String::as_str) {
-            Some("enabled" | "active") if !none => {
+            Some("enabled") if !none => {
                 return Err(refused(format!(
                     "'{property}' is not allowed by the compatibility files '{}'",
                     properties["compatibility"]
@@ -137,7 +137,10 @@ pub(super) fn request(words: &[String], command_line: &str) -> Result<CreatePool
     if let Some(mount) = mount {
         dataset_properties.insert("mountpoint".to_owned(), mount);
     }
+    let quotas = crate::zfs::ids::take_quotas(&mut dataset_properties)
+        .map_err(|reason| refused(format!("cannot create '{name}': {reason}")))?;
     Ok(CreatePool {
+        quotas,
         request: CreateRequest {
             name: name.clone(),
             vdevs,

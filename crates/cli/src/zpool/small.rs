@@ -1,6 +1,6 @@
 //! `zpool` commands of a few lines each: destroy, export, clear, set, sync, version.
 
-use platter_daemon::api::{ClearPool, ClosePool, Outcome, PoolNames, SetPoolProperty};
+use platter_daemon::api::{ClearPool, ClosePool, Outcome, PoolNames, SetPoolProperty, SyncPool};
 use platter_daemon::client::encode;
 use platter_dsl::report::Detail;
 use serde_json::json;
@@ -120,7 +120,8 @@ pub fn set(session: &mut Session, words: &[String]) -> Done {
 pub fn sync(session: &mut Session, words: &[String]) -> Done {
     let parsed = parse(Grammar { short: "f", long: &[] }, words).map_err(usage)?;
     each(session, &parsed.operands, |session, name| {
-        session.post::<_, Outcome>(&path(name, "sync"), &json!({})).map(|_| ())
+        let call = SyncPool { force: parsed.has("f") };
+        session.post::<_, Outcome>(&path(name, "sync"), &call).map(|_| ())
     })
 }
 

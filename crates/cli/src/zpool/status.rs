@@ -8,6 +8,7 @@ use platter_dsl::report::{Detail, ScanReport, VdevReport};
 use super::names::Naming;
 use super::pools::{Repeat, Timestamp, views};
 use super::status_json;
+use super::upgrade;
 use crate::getopt::{Grammar, parse};
 use crate::json;
 use crate::nice;
@@ -74,7 +75,8 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     let repeat = Repeat::take(&mut pools)?;
     let mut round = 0;
     loop {
-        let (found, code) = views(session, &pools, Detail { errors: style.verbose, extended: false })?;
+        let (mut found, code) = views(session, &pools, Detail { errors: style.verbose, extended: false })?;
+        found.iter_mut().for_each(tell_disabled_features);
         if as_json {
             let mut object = json::schema("zpool status");
             if let Some(timestamp) = timestamp {
@@ -103,6 +105,25 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
             return Ok(code);
         }
     }
+}
+
+/// Says that features are not enabled, where there is nothing worse to say (`check_status`,
+/// `lib/libzfs/libzfs_status.c`).
+fn tell_disabled_features(view: &mut PoolView) {
+    let report = &view.report;
+    if report.status.is_some() || report.version < 5000 || upgrade::wanting(view).is_empty() {
+        return;
+    }
+    view.report.status = Some(
+        "Some supported and requested features are not enabled on the pool.\n\tThe pool can still be used, but some \
+         features are unavailable."
+            .to_owned(),
+    );
+    view.report.action = Some(
+        "Enable all features using 'zpool upgrade'. Once this is done,\n\tthe pool may no longer be accessible by \
+         software that does not support\n\tthe features. See zpool-features(7) for details."
+            .to_owned(),
+    );
 }
 
 /// Whether `-x` has nothing to tell about it.

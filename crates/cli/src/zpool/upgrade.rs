@@ -41,6 +41,14 @@ fn text<'a>(pool: &'a PoolView, property: &str) -> Option<&'a str> {
     }
 }
 
+/// Features that could be enabled in a pool, as its `compatibility` allows.
+pub(super) fn wanting(pool: &PoolView) -> Vec<&'static str> {
+    let allowed = super::compatibility::load(text(pool, "compatibility").unwrap_or("off"));
+    let Ok(allowed) = allowed else { return Vec::new() };
+    let is_allowed = |name: &&str| allowed.as_ref().is_none_or(|allowed| allowed.contains(*name));
+    disabled(pool).into_iter().filter(is_allowed).collect()
+}
+
 fn disabled(pool: &PoolView) -> Vec<&'static str> {
     let is_disabled = |name: &&str| text(pool, &format!("feature@{name}")) == Some("disabled");
     supported().into_iter().filter(is_disabled).collect()

@@ -4,19 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use platter_dsl::report::{DatasetReport, Property, PropertySource, PropertyValue};
-use platter_dsl::request::Setting;
 
 use super::mounts::{no_such_dataset, pool_of, remove_folders};
 use super::{Answer, Daemon, failed};
 use crate::api::{
     CreateDataset, CreatedDataset, DatasetView, Datasets, DestroyDataset, DestroyedDatasets, ErrorBody, Outcome,
-    RenameDataset, SetDatasetProperties,
+    RenameDataset,
 };
 use crate::engine::PoolHandle;
-use crate::mount_plan::{self, CanMount, Mountpoint, Roots};
+use crate::mount_plan::{self, Roots};
 use crate::mounter::HowToMount;
 
-fn is_under(name: &str, ancestor: &str) -> bool {
+pub(super) fn is_under(name: &str, ancestor: &str) -> bool {
     name.strip_prefix(ancestor).is_some_and(|rest| rest.starts_with(['/', '@']))
 }
 
@@ -49,23 +48,6 @@ fn children_first(names: &[String], root: &str) -> Vec<String> {
     }
     order.push(root.to_owned());
     order
-}
-
-/// The data sets as they will be with the mount point that is to be set.
-fn with_new_mountpoint(call: &SetDatasetProperties, reports: &[DatasetReport]) -> BTreeMap<String, DatasetReport> {
-    let mut map = mount_plan::by_name(reports);
-    let Some(value) = call.properties.get("mountpoint") else { return map };
-    let changed = |other: &str| other == call.name || (call.recursive && is_under(other, &call.name));
-    for (_, report) in map.iter_mut().filter(|(name, _)| changed(name)) {
-        match value {
-            Some(value) => report.properties.insert(
-                "mountpoint".to_owned(),
-                Property { value: PropertyValue::Text(value.clone()), source: PropertySource::Local },
-            ),
-            None => report.properties.remove("mountpoint"),
-        };
-    }
-    map
 }
 
 impl Daemon {
@@ -124,7 +106,7 @@ impl Daemon {
         DatasetView { report, mounted_at }
     }
 
-    async fn reports(&self, pool: &Arc<dyn PoolHandle>, what: &str) -> Answer<Vec<DatasetReport>> {
+    pub(super) async fn reports(&self, pool: &Arc<dyn PoolHandle>, what: &str) -> Answer<Vec<DatasetReport>> {
         pool.datasets().await.map_err(|error| failed(what, error))
     }
 
@@ -177,11 +159,18 @@ impl Daemon {
         for made in &chain {
             let given = if made == name { call.properties.clone() } else { for_parents(call.parents_unmounted) };
             pool.create_dataset(made, &given).await.map_err(|error| failed(&what, error))?;
+            if made == name
+                && let Err(reason) = self.set_id_quotas(&pool, name, &call.quotas).await
+            {
+                // A create that fails leaves nothing.
+                pool.destroy_dataset(name).await.map_err(|error| failed(&what, error))?;
+                return Err(ErrorBody::new(format!("{what}: {reason}")));
+            }
             // What had to be made above it is mounted in any case, unless it says otherwise.
             if (call.mount || made != name)
                 && let Err(error) = self.mount_dataset(made, false, &HowToMount::default()).await
             {
-                let problem = format!("filesystem successfully created, but not mounted: {}", error.message);
+                let problem = format!("{}\nfilesystem successfully created, but not mounted", error.message);
                 answer.outcome.problems.push(problem);
             }
         }
@@ -227,7 +216,7 @@ impl Daemon {
                 answer.destroyed.push(victim);
                 continue;
             }
-            let place = self.mounted(&victim).map(|active| active.at);
+            let place = self.mounted(&victim).filter(|active| !active.is_chosen).map(|active| active.at);
             let result = self.destroy_one(&pool, &victim).await;
             match result {
                 Ok(()) => {
@@ -327,155 +316,5 @@ impl Daemon {
         result?;
         self.log(&pool, &call.command).await;
         Ok(Outcome { name: None, problems })
-    }
-
-    /// `zfs set` and `zfs inherit`.
-    pub async fn set_dataset_properties(&self, call: &SetDatasetProperties) -> Answer<Outcome> {
-        let name = &call.name;
-        let _lock = self.locks.of(pool_of(name)).await;
-        let pool_name = pool_of(name);
-        let pool = self.pool(pool_name).map_err(|_| no_such_dataset(name))?;
-        let reports = self.reports(&pool, &format!("cannot open '{name}'")).await?;
-        if !reports.iter().any(|report| report.name == *name) {
-            return Err(no_such_dataset(name));
-        }
-        let moves = call.properties.contains_key("mountpoint") && !call.no_mount;
-        let canmount = call.properties.contains_key("canmount") && !call.no_mount;
-        // `-u` is about where things are mounted; all else reaches a mount in any case.
-        let followed = mount_plan::FOLLOWED.iter().any(|property| call.properties.contains_key(*property));
-
-        let was_mounted = self.mounted_under(name);
-        let places: BTreeMap<String, std::path::PathBuf> = was_mounted
-            .iter()
-            .filter_map(|mounted| self.mounted(mounted).map(|active| (mounted.clone(), active.at)))
-            .collect();
-        let planned = with_new_mountpoint(call, &reports);
-        if call.properties.contains_key("mountpoint") {
-            let inside: Vec<String> =
-                planned.keys().filter(|other| *other == name || is_under(other, name)).cloned().collect();
-            self.check_places(&format!("cannot set property for '{name}'"), &inside, &planned).await?;
-        }
-        let affected = if moves { self.that_move(name, &planned, &was_mounted) } else { Vec::new() };
-        let mut targets = vec![name.clone()];
-        if call.recursive {
-            targets.extend(reports.iter().map(|report| &report.name).filter(|other| is_under(other, name)).cloned());
-        }
-        let setting = |value: &Option<String>| match value {
-            Some(value) => Setting::Value(value.clone()),
-            None if call.received => Setting::Received,
-            None => Setting::Inherit,
-        };
-        let settings: Vec<(String, Setting)> =
-            call.properties.iter().map(|(property, value)| (property.clone(), setting(value))).collect();
-        let what = |target: &str| match call.properties.iter().next() {
-            Some((property, None)) => format!("cannot inherit {property} for '{target}'"),
-            _ => format!("cannot set property for '{target}'"),
-        };
-        // What is refused unmounts nothing.
-        for target in &targets {
-            pool.check_dataset_properties(target, &settings).map_err(|error| failed(&what(target), error))?;
-        }
-        // As OpenZFS: what cannot be unmounted keeps its old mount point, and the property its old value.
-        self.unmount_all(affected.clone(), false).await?;
-        let mut result = Ok(());
-        for target in &targets {
-            if let Err(error) = pool.set_dataset_properties(target, &settings).await {
-                result = Err(failed(&what(target), error));
-                break;
-            }
-        }
-        if result.is_ok() {
-            self.log(&pool, &call.command).await;
-        }
-
-        let mut problems = Vec::new();
-        let mut again = affected;
-        if canmount && result.is_ok() {
-            self.follow_canmount(&pool, name, &mut problems).await?;
-        }
-        if followed && result.is_ok() {
-            problems.extend(self.let_mounts_follow(&pool, name).await);
-        }
-        if moves && result.is_ok() && !again.contains(name) {
-            // `none` and `legacy` become a path: it is mounted, as `zfs set mountpoint` does.
-            again.push(name.clone());
-        }
-        again.sort();
-        for dataset in again {
-            if self.mounted(&dataset).is_none()
-                && let Err(error) = self.mount_dataset(&dataset, false, &HowToMount::default()).await
-            {
-                problems.push(error.message);
-            }
-        }
-        if moves {
-            let now: Vec<std::path::PathBuf> = self.mounts.read().mounts().map(|active| active.at.clone()).collect();
-            remove_folders(places.into_values().filter(|place| !now.contains(place)).collect()).await;
-        }
-        result?;
-        if !problems.is_empty() && moves {
-            problems.push("property may be set but unable to remount filesystem".to_owned());
-        }
-        Ok(Outcome { name: None, problems })
-    }
-
-    /// Mounted data sets whose place changes with these properties.
-    fn that_move(&self, name: &str, planned: &BTreeMap<String, DatasetReport>, mounted: &[String]) -> Vec<String> {
-        let roots = self.roots(pool_of(name));
-        mounted
-            .iter()
-            .filter(|name| {
-                let now = self.mounted(name).map(|active| Mountpoint::Path(active.at));
-                now != Some(mount_plan::resolve(name, planned, &roots))
-            })
-            .cloned()
-            .collect()
-    }
-
-    async fn follow_canmount(&self, pool: &Arc<dyn PoolHandle>, name: &str, problems: &mut Vec<String>) -> Answer<()> {
-        let reports = self.reports(pool, &format!("cannot open '{name}'")).await?;
-        let Some(report) = reports.iter().find(|report| report.name == name) else { return Ok(()) };
-        let result = match mount_plan::canmount(report) {
-            CanMount::Off => self.unmount_one(name, false).await,
-            CanMount::On if self.mounted(name).is_none() => {
-                self.mount_dataset(name, false, &HowToMount::default()).await
-            }
-            CanMount::On | CanMount::NoAuto => Ok(()),
-        };
-        problems.extend(result.err().map(|error| error.message));
-        Ok(())
-    }
-
-    /// Lets the mounts at and below a data set take over its changed properties; those that cannot are made anew. A
-    /// busy one stays as it is, with a word about it.
-    async fn let_mounts_follow(&self, pool: &Arc<dyn PoolHandle>, name: &str) -> Vec<String> {
-        let Ok(reports) = pool.datasets().await else { return Vec::new() };
-        let mut problems = Vec::new();
-        for report in reports.iter().filter(|report| report.name == name || is_under(&report.name, name)) {
-            let Some(active) = self.mounted(&report.name) else { continue };
-            if active.mounted.lock().await.follow(report).await {
-                continue;
-            }
-            // Inner mounts would keep it busy.
-            let again = self.mounted_under(&report.name);
-            let mut again: Vec<_> =
-                again.into_iter().filter_map(|name| self.mounted(&name).map(|active| (name, active))).collect();
-            again.sort_by_key(|(_, active)| active.sequence);
-            let names = again.iter().map(|(name, _)| name.clone()).collect();
-            if let Err(error) = self.unmount_all(names, false).await {
-                problems.push(format!("{}\nproperty may be set but unable to remount filesystem", error.message));
-            }
-            // Where and as they were, also by hand.
-            for (name, active) in again {
-                let how = HowToMount { options: active.options, overlay: true, ..HowToMount::default() };
-                if self.mounted(&name).is_none()
-                    && let Some(report) = reports.iter().find(|report| report.name == name)
-                    && let Err(error) = self.mount_one(report, &active.at, &how).await
-                {
-                    problems.push(error);
-                }
-            }
-        }
-        problems
     }
 }

@@ -24,6 +24,9 @@ pub(super) struct ActiveMount {
     pub at: PathBuf,
     /// What the kernel shows as its device: the data set's name when it was mounted.
     pub source: String,
+    /// Whether the data set's own property chose the place: then the folder is the administrator's, and is not removed
+    /// (`remove_mountpoint`, `lib/libzfs/libzfs_mount.c`).
+    pub is_chosen: bool,
     /// Options of this mount only.
     pub options: Vec<String>,
     /// Grows with every mount: the last one is unmounted first, as it may cover or lie inside earlier ones.
@@ -317,6 +320,7 @@ impl Daemon {
         let active = ActiveMount {
             at: at.to_path_buf(),
             source: report.name.clone(),
+            is_chosen: mount_plan::is_chosen(&report.name, report),
             options: how.options.clone(),
             sequence,
             mounted: Arc::new(tokio::sync::Mutex::new(mounted)),
@@ -517,7 +521,7 @@ impl Daemon {
         self.last_first(&mut names);
         let mut places = Vec::new();
         for name in names {
-            let at = self.mounted(&name).map(|active| active.at);
+            let at = self.mounted(&name).filter(|active| !active.is_chosen).map(|active| active.at);
             self.unmount_one(&name, force).await?;
             places.extend(at);
         }

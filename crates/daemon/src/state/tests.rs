@@ -18,7 +18,7 @@ use platter_dsl::{Pool, PoolError, Result, TxgReport};
 
 use super::*;
 use crate::api::{
-    ClosePool, CreateDataset, DestroyDataset, MountRequest, ScrubAction, ScrubPool, SetDatasetProperties,
+    ClosePool, CreateDataset, DestroyDataset, MountRequest, ScrubAction, ScrubPool, SetDatasetProperties, SyncPool,
     UnmountRequest,
 };
 use crate::client::Client;
@@ -168,7 +168,7 @@ impl PoolHandle for FakePool {
         let groups = (after + 1..=3).map(|txg| TxgReport { txg, ..TxgReport::default() }).collect();
         TxgsReport { synced: 3, groups }
     }
-    async fn sync(&self) -> Result<()> {
+    async fn sync(&self, _: bool) -> Result<()> {
         Ok(())
     }
     async fn scrub_start(&self) -> Result<()> {
@@ -298,7 +298,12 @@ impl Mounter for FakeMounter {
     async fn usage(&self, _: &Arc<dyn PoolHandle>, _: &str, _: crate::api::Whose) -> UsageOrReason {
         Err("nothing is used".into())
     }
-    async fn set_quota(&self, _: &Arc<dyn PoolHandle>, _: &crate::api::SetIdQuota) -> std::result::Result<(), String> {
+    async fn set_quota(
+        &self,
+        _: &Arc<dyn PoolHandle>,
+        _: &str,
+        _: &crate::api::IdQuota,
+    ) -> std::result::Result<(), String> {
         Err("nothing is limited".into())
     }
     async fn object_path(&self, _pool: &Arc<dyn PoolHandle>, _dataset: &str, _object: u64) -> Option<String> {
@@ -371,7 +376,8 @@ impl Bench {
             altroot: Some(self.root()),
             ..CreateRequest::default()
         };
-        let created = self.daemon.create_pool(CreatePool { request, dry_run: false }).await.unwrap();
+        let created =
+            self.daemon.create_pool(CreatePool { request, quotas: Vec::new(), dry_run: false }).await.unwrap();
         assert!(created.outcome.problems.is_empty(), "{created:?}");
         self
     }
@@ -461,7 +467,7 @@ async fn a_pool_that_cannot_be_opened_at_start_is_shown_and_can_be_imported_or_f
     assert_eq!(view.report.state, "UNAVAIL");
     assert!(view.report.status.unwrap().contains("last at /d5"));
     assert_eq!(pools_file::read(&next.home.pools_file()).unwrap().len(), 1, "it stays remembered");
-    let error = next.sync_pool("tank").await.unwrap_err();
+    let error = next.sync_pool("tank", &SyncPool::default()).await.unwrap_err();
     assert!(error.message.contains("pool is unavailable"), "{error}");
 
     *bench.disks.missing.lock() = false;
@@ -495,7 +501,7 @@ async fn a_busy_file_system_keeps_its_pool_unless_forced() {
 async fn refusals_are_worded_as_openzfs_words_them() {
     let bench = Bench::new();
     let request = CreateRequest { name: "tank".into(), ..CreateRequest::default() };
-    let error = bench.daemon.create_pool(CreatePool { request, dry_run: false }).await.unwrap_err();
+    let error = bench.daemon.create_pool(CreatePool { request, quotas: Vec::new(), dry_run: false }).await.unwrap_err();
     assert_eq!(
         error.message,
         "invalid vdev specification\nuse '-f' to override the following errors:\n/d0 is part of active pool 'other'"
@@ -503,13 +509,17 @@ async fn refusals_are_worded_as_openzfs_words_them() {
     let bench = bench.with_pool().await;
     let vdevs = vec![platter_dsl::request::VdevRequest::Mirror(vec!["/d7".into(), "/d0".into()])];
     let mut request = CreateRequest { name: "second".into(), vdevs, ..CreateRequest::default() };
-    let error = bench.daemon.create_pool(CreatePool { request: request.clone(), dry_run: true }).await.unwrap_err();
+    let error = bench
+        .daemon
+        .create_pool(CreatePool { request: request.clone(), quotas: Vec::new(), dry_run: true })
+        .await
+        .unwrap_err();
     assert_eq!(
         error.message,
         "invalid vdev specification\nuse '-f' to override the following errors:\n/d0 is part of active pool 'tank'"
     );
     request.force = true;
-    let error = bench.daemon.create_pool(CreatePool { request, dry_run: false }).await.unwrap_err();
+    let error = bench.daemon.create_pool(CreatePool { request, quotas: Vec::new(), dry_run: false }).await.unwrap_err();
     assert!(error.message.contains("must be manually repaired:\n/d0 is part of active pool 'tank'"), "{error}");
     let scrub = |action| ScrubPool { action, command: String::new() };
     let error = bench.daemon.scrub_pool("tank", &scrub(ScrubAction::Start)).await.unwrap_err();

@@ -1,12 +1,15 @@
 //! What users, groups and projects use and may use. The pool's lock is held throughout: a file system that is not
 //! mounted is opened for the purpose, and there is one handle for that and for a mount.
 
+use std::sync::Arc;
+
 use super::mounts::{no_such_dataset, pool_of};
 use super::{Answer, Daemon, failed};
-use crate::api::{ErrorBody, Outcome, SetIdQuota, Userspace, Whose};
+use crate::api::{ErrorBody, IdQuota, Outcome, SetIdQuota, Userspace, Whose};
+use crate::engine::PoolHandle;
 
 impl Daemon {
-    async fn file_system(&self, name: &str) -> Answer<std::sync::Arc<dyn crate::engine::PoolHandle>> {
+    async fn file_system(&self, name: &str) -> Answer<Arc<dyn PoolHandle>> {
         let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
         let reports = pool.datasets().await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
         let report = reports.iter().find(|report| report.name == name).ok_or_else(|| no_such_dataset(name))?;
@@ -30,8 +33,7 @@ impl Daemon {
         let name = &call.name;
         let _lock = self.locks.of(pool_of(name)).await;
         let pool = self.file_system(name).await?;
-        self.mounter
-            .set_quota(&pool, call)
+        self.set_id_quotas(&pool, name, std::slice::from_ref(&call.quota))
             .await
             .map_err(|reason| ErrorBody::new(format!("cannot set property for '{name}': {reason}")))?;
         if let Some(active) = self.mounted(name) {
@@ -39,5 +41,18 @@ impl Daemon {
         }
         self.log(&pool, &call.command).await;
         Ok(Outcome::default())
+    }
+
+    /// Sets quotas in a file system's object set; the error is the reason only.
+    pub(super) async fn set_id_quotas(
+        &self,
+        pool: &Arc<dyn PoolHandle>,
+        name: &str,
+        quotas: &[IdQuota],
+    ) -> Result<(), String> {
+        for quota in quotas {
+            self.mounter.set_quota(pool, name, quota).await?;
+        }
+        Ok(())
     }
 }

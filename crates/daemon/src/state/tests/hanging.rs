@@ -17,7 +17,7 @@ async fn two_pools() -> Bench {
         altroot: Some(bench.root()),
         ..CreateRequest::default()
     };
-    bench.daemon.create_pool(CreatePool { request, dry_run: false }).await.unwrap();
+    bench.daemon.create_pool(CreatePool { request, quotas: Vec::new(), dry_run: false }).await.unwrap();
     bench.disks.hanging.lock().insert("tank".into());
     bench
 }

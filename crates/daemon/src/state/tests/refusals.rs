@@ -30,7 +30,7 @@ async fn places_that_the_machine_or_the_daemon_needs_are_refused() {
         dataset_properties: none,
         ..CreateRequest::default()
     };
-    let create = |request| bench.daemon.create_pool(CreatePool { request, dry_run: false });
+    let create = |request| bench.daemon.create_pool(CreatePool { request, quotas: Vec::new(), dry_run: false });
     let mut at_root = request.clone();
     at_root.dataset_properties = BTreeMap::from([("mountpoint".to_owned(), "/".to_owned())]);
     let error = create(at_root).await.unwrap_err();

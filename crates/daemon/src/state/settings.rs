@@ -1,0 +1,202 @@
+//! Properties that are set or inherited, and what becomes of mounts then.
+//!
+//! Invariants:
+//! - what is refused unmounts nothing;
+//! - what cannot be unmounted keeps its old mount point, and the property its old value;
+//! - whatever takes its mount point from a data set whose own is set is mounted afterwards, as if it had been before
+//!   (`changelist_postfix`, `lib/libzfs/libzfs_changelist.c`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use platter_dsl::report::{DatasetReport, Property, PropertySource, PropertyValue};
+use platter_dsl::request::Setting;
+
+use super::datasets::is_under;
+use super::mounts::{no_such_dataset, pool_of, remove_folders};
+use super::{Answer, Daemon, failed};
+use crate::api::{Outcome, SetDatasetProperties};
+use crate::engine::PoolHandle;
+use crate::mount_plan::{self, CanMount, Mountpoint};
+use crate::mounter::HowToMount;
+
+/// The data sets as they will be with the mount point that is to be set.
+fn with_new_mountpoint(call: &SetDatasetProperties, reports: &[DatasetReport]) -> BTreeMap<String, DatasetReport> {
+    let mut map = mount_plan::by_name(reports);
+    let Some(value) = call.properties.get("mountpoint") else { return map };
+    let changed = |other: &str| other == call.name || (call.recursive && is_under(other, &call.name));
+    for (_, report) in map.iter_mut().filter(|(name, _)| changed(name)) {
+        match value {
+            Some(value) => report.properties.insert(
+                "mountpoint".to_owned(),
+                Property { value: PropertyValue::Text(value.clone()), source: PropertySource::Local },
+            ),
+            None => report.properties.remove("mountpoint"),
+        };
+    }
+    map
+}
+
+/// A data set and those below it that take their mount point from it, or from nowhere else.
+fn inheriting(name: &str, reports: &BTreeMap<String, DatasetReport>) -> BTreeSet<String> {
+    let mut found = BTreeSet::from([name.to_owned()]);
+    // Parents come before their children.
+    for (other, report) in reports.iter().filter(|(other, _)| is_under(other, name)) {
+        let parent = other.rfind('/').map_or("", |cut| &other[..cut]);
+        if found.contains(parent) && !mount_plan::is_chosen(other, report) {
+            found.insert(other.clone());
+        }
+    }
+    found
+}
+
+impl Daemon {
+    /// `zfs set` and `zfs inherit`.
+    pub async fn set_dataset_properties(&self, call: &SetDatasetProperties) -> Answer<Outcome> {
+        let name = &call.name;
+        let _lock = self.locks.of(pool_of(name)).await;
+        let pool_name = pool_of(name);
+        let pool = self.pool(pool_name).map_err(|_| no_such_dataset(name))?;
+        let reports = self.reports(&pool, &format!("cannot open '{name}'")).await?;
+        if !reports.iter().any(|report| report.name == *name) {
+            return Err(no_such_dataset(name));
+        }
+        let moves = call.properties.contains_key("mountpoint") && !call.no_mount;
+        let canmount = call.properties.contains_key("canmount") && !call.no_mount;
+        // `-u` is about where things are mounted; all else reaches a mount in any case.
+        let followed = mount_plan::FOLLOWED.iter().any(|property| call.properties.contains_key(*property));
+
+        let was_mounted = self.mounted_under(name);
+        let places: BTreeMap<String, std::path::PathBuf> = was_mounted
+            .iter()
+            .filter_map(|mounted| self.mounted(mounted).map(|active| (mounted.clone(), active)))
+            .filter(|(_, active)| !active.is_chosen)
+            .map(|(mounted, active)| (mounted, active.at))
+            .collect();
+        let planned = with_new_mountpoint(call, &reports);
+        if call.properties.contains_key("mountpoint") {
+            let inside: Vec<String> =
+                planned.keys().filter(|other| *other == name || is_under(other, name)).cloned().collect();
+            self.check_places(&format!("cannot set property for '{name}'"), &inside, &planned).await?;
+        }
+        let turned_off =
+            canmount && call.properties.get("canmount").is_some_and(|value| value.as_deref() == Some("off"));
+        let mut affected = if moves { self.that_move(name, &planned, &was_mounted) } else { Vec::new() };
+        if turned_off && self.mounted(name).is_some() {
+            // Those inside it would keep it busy.
+            let inside = inheriting(name, &planned);
+            affected.extend(was_mounted.iter().filter(|other| inside.contains(*other)).cloned());
+        }
+        affected.sort();
+        affected.dedup();
+        let mut targets = vec![name.clone()];
+        if call.recursive {
+            targets.extend(reports.iter().map(|report| &report.name).filter(|other| is_under(other, name)).cloned());
+        }
+        let setting = |value: &Option<String>| match value {
+            Some(value) => Setting::Value(value.clone()),
+            None if call.received => Setting::Received,
+            None => Setting::Inherit,
+        };
+        let settings: Vec<(String, Setting)> =
+            call.properties.iter().map(|(property, value)| (property.clone(), setting(value))).collect();
+        let what = |target: &str| match call.properties.iter().next() {
+            Some((property, None)) => format!("cannot inherit {property} for '{target}'"),
+            _ => format!("cannot set property for '{target}'"),
+        };
+        // What is refused unmounts nothing.
+        for target in &targets {
+            pool.check_dataset_properties(target, &settings).map_err(|error| failed(&what(target), error))?;
+        }
+        // As OpenZFS: what cannot be unmounted keeps its old mount point, and the property its old value.
+        self.unmount_all(affected.clone(), false).await?;
+        let mut result = Ok(());
+        for target in &targets {
+            if let Err(error) = pool.set_dataset_properties(target, &settings).await {
+                result = Err(failed(&what(target), error));
+                break;
+            }
+        }
+        if result.is_ok() {
+            self.log(&pool, &call.command).await;
+        }
+
+        let mut problems = Vec::new();
+        if followed && result.is_ok() {
+            problems.extend(self.let_mounts_follow(&pool, name).await);
+        }
+        let mut again: BTreeSet<String> = affected.iter().cloned().collect();
+        if moves && result.is_ok() {
+            // Of those none has a mount point of its own any more.
+            again.extend(if call.recursive { targets.iter().cloned().collect() } else { inheriting(name, &planned) });
+        }
+        let roots = self.roots(pool_name);
+        for dataset in again.iter().filter(|dataset| planned.contains_key(*dataset)) {
+            // `canmount=noauto` that was mounted by hand is mounted again.
+            let by_hand = affected.contains(dataset)
+                && mount_plan::canmount(&planned[dataset]) == CanMount::NoAuto
+                && !(canmount && targets.contains(dataset))
+                && matches!(mount_plan::resolve(dataset, &planned, &roots), Mountpoint::Path(_));
+            if self.mounted(dataset).is_none()
+                && let Err(error) = self.mount_dataset(dataset, by_hand, &HowToMount::default()).await
+            {
+                problems.push(error.message);
+            }
+        }
+        if moves {
+            let now: Vec<std::path::PathBuf> = self.mounts.read().mounts().map(|active| active.at.clone()).collect();
+            remove_folders(places.into_values().filter(|place| !now.contains(place)).collect()).await;
+        }
+        result?;
+        if !problems.is_empty() && moves {
+            problems.push("property may be set but unable to remount filesystem".to_owned());
+        }
+        Ok(Outcome { name: None, problems })
+    }
+
+    /// Mounted data sets whose place changes with these properties.
+    fn that_move(&self, name: &str, planned: &BTreeMap<String, DatasetReport>, mounted: &[String]) -> Vec<String> {
+        let roots = self.roots(pool_of(name));
+        mounted
+            .iter()
+            .filter(|name| {
+                let now = self.mounted(name).map(|active| Mountpoint::Path(active.at));
+                now != Some(mount_plan::resolve(name, planned, &roots))
+            })
+            .cloned()
+            .collect()
+    }
+
+    /// Lets the mounts at and below a data set take over its changed properties; those that cannot are made anew. A
+    /// busy one stays as it is, with a word about it.
+    async fn let_mounts_follow(&self, pool: &Arc<dyn PoolHandle>, name: &str) -> Vec<String> {
+        let Ok(reports) = pool.datasets().await else { return Vec::new() };
+        let mut problems = Vec::new();
+        for report in reports.iter().filter(|report| report.name == name || is_under(&report.name, name)) {
+            let Some(active) = self.mounted(&report.name) else { continue };
+            if active.mounted.lock().await.follow(report).await {
+                continue;
+            }
+            // Inner mounts would keep it busy.
+            let again = self.mounted_under(&report.name);
+            let mut again: Vec<_> =
+                again.into_iter().filter_map(|name| self.mounted(&name).map(|active| (name, active))).collect();
+            again.sort_by_key(|(_, active)| active.sequence);
+            let names = again.iter().map(|(name, _)| name.clone()).collect();
+            if let Err(error) = self.unmount_all(names, false).await {
+                problems.push(format!("{}\nproperty may be set but unable to remount filesystem", error.message));
+            }
+            // Where and as they were, also by hand.
+            for (name, active) in again {
+                let how = HowToMount { options: active.options, overlay: true, ..HowToMount::default() };
+                if self.mounted(&name).is_none()
+                    && let Some(report) = reports.iter().find(|report| report.name == name)
+                    && let Err(error) = self.mount_one(report, &active.at, &how).await
+                {
+                    problems.push(error);
+                }
+            }
+        }
+        problems
+    }
+}
