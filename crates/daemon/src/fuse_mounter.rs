@@ -81,6 +81,10 @@ impl SpaceInfo for DatasetSpace {
         self.0.referenced()
     }
 
+    fn check(&self, bytes: u64) -> platter_zio::Result<()> {
+        self.0.check(bytes)
+    }
+
     fn admit(&self, bytes: u64, _waiting: u64) -> platter_zio::Result<bool> {
         self.0.admit(bytes)
     }

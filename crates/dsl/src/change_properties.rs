@@ -91,6 +91,7 @@ pub async fn apply(core: &Arc<Core>, tx: &Tx, name: &str, changes: Vec<Change>) 
             if property == "filesystem_limit" {
                 limits::initialize(core, tx, name, &dataset).await?;
             }
+            properties::activate_feature(core, tx, &dataset, &property, value.as_ref()).await?;
             dataset.dir.set_property(&core.mos, tx, &property, value).await?;
         }
         names.push(property);

@@ -35,6 +35,17 @@ impl FilesystemSpace {
         self.dataset.phys.lock().referenced_bytes
     }
 
+    /// Whether what is on disk alone leaves room for `bytes` more.
+    ///
+    /// # Errors
+    /// [`platter_zio::ZioError::Quota`] or [`platter_zio::ZioError::NoSpace`], as the limit is that is met first.
+    pub fn check(&self, bytes: u64) -> platter_zio::Result<()> {
+        if self.available() >= bytes {
+            return Ok(());
+        }
+        Err(space::limit_met(&self.dataset, bytes))
+    }
+
     /// Whether `bytes` more may be written; `false` asks to try again when all that waits is on disk.
     ///
     /// # Errors

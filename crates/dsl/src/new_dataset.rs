@@ -16,7 +16,7 @@ use crate::dataset_report::{self, Contents};
 use crate::dir::{Dir, StoredProperty};
 use crate::environment::FilesystemOptions;
 use crate::error::{PoolError, Result};
-use crate::properties::AtCreation;
+use crate::properties::{AtCreation, COMPRESSION};
 use crate::{destroy, encryption, history, limits, origin, properties, space};
 
 /// `zfs create`, within a task.
@@ -85,6 +85,7 @@ async fn fill(
         properties.keys().filter(|name| space::is_limit(name) || *name == "filesystem_limit").cloned().collect();
     let later: Vec<(String, StoredProperty)> =
         later.into_iter().filter_map(|name| properties.remove_entry(&name)).collect();
+    let compression = properties.get(COMPRESSION).cloned();
     for (property, value) in properties {
         dir.set_property(&core.mos, tx, &property, Some(value)).await?;
     }
@@ -94,6 +95,7 @@ async fn fill(
     };
     let dataset = add_filesystem(core, tx, dir, &asked.below(parent)).await?;
     core.tree.write().datasets.insert(name.to_owned(), dataset.clone());
+    properties::activate_feature(core, tx, &dataset, COMPRESSION, compression.as_ref()).await?;
     for (property, value) in &later {
         set_limit(core, tx, name, &dataset, property, value).await?;
     }

@@ -22,6 +22,9 @@ use crate::names::NAME_MAX;
 use crate::version::PoolVersion;
 use crate::{numbers, version_limits};
 
+/// The property.
+pub const COMPRESSION: &str = "compression";
+
 const LARGE_DNODE: &str = "org.zfsonlinux:large_dnode";
 const OBJECT_ACCOUNTING: &str = "org.zfsonlinux:userobj_accounting";
 const PROJECT_ACCOUNTING: &str = "org.zfsonlinux:project_quota";
@@ -577,6 +580,25 @@ pub async fn apply(core: &Arc<Core>, tx: &Tx) -> platter_zio::Result<()> {
         }
     }
     Ok(())
+}
+
+/// A data set whose own `compression` needs a feature activates it when it is set, not first with a block
+/// (`dsl_dataset_set_compression`, `module/zfs/dsl_dataset.c`).
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn activate_feature(
+    core: &Arc<Core>,
+    tx: &Tx,
+    dataset: &Arc<Dataset>,
+    property: &str,
+    value: Option<&StoredProperty>,
+) -> platter_zio::Result<()> {
+    let Some(StoredProperty::Number(number)) = value.filter(|_| property == COMPRESSION) else { return Ok(()) };
+    match block_properties::compression_feature((number & ((1 << COMPRESSION_BITS) - 1)) as u8) {
+        Some(feature) => crate::zapify::activate(core, tx, dataset, feature).await,
+        None => Ok(()),
+    }
 }
 
 /// A data set that may have dnodes of more than 512 bytes says so (feature `large_dnode`), and so does one that counts

@@ -155,6 +155,17 @@ pub fn admit(core: &Core, dataset: &Arc<Dataset>, bytes: u64) -> Admission {
     if unsure { Admission::AfterSync } else { Admission::Yes }
 }
 
+/// The limit that `bytes` more meet, by what is on disk.
+pub fn limit_met(dataset: &Arc<Dataset>, bytes: u64) -> ZioError {
+    let over_quota = chain(&dataset.dir).iter().any(|dir| {
+        let phys = dir.phys.lock();
+        phys.quota != 0 && phys.quota.saturating_sub(phys.used_bytes) < bytes
+    });
+    let refquota = dataset.dir.local_number("refquota");
+    let over_refquota = refquota != 0 && refquota.saturating_sub(dataset.phys.lock().referenced_bytes) < bytes;
+    if over_quota || over_refquota { ZioError::Quota } else { ZioError::NoSpace }
+}
+
 /// Refuses a task that takes space for good when only the reserve is left (`dsl_sync_task`, `ZFS_SPACE_CHECK_NORMAL`).
 ///
 /// # Errors

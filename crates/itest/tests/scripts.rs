@@ -1,7 +1,9 @@
 //! What administrators' scripts rely on: exit codes, which file systems are mounted after a property changed, which
 //! folders stay. Differences that OpenZFS's own test suite found.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 
 use platter_itest::{Lab, zdb};
 
@@ -215,4 +217,125 @@ fn a_feature_cannot_be_made_active() {
     let run = lab.platter(["zpool", "create", "-o", "feature@async_destroy=active", "tank", &disk]);
     assert_eq!(run.code, 1, "{run}");
     assert!(run.stderr.contains("can only be set to 'enabled' or 'disabled'"), "{run}");
+}
+
+/// It became active with the first block.
+#[test]
+fn a_compression_that_needs_a_feature_activates_it_at_once() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    lab.create("", "tank", "d0");
+    let state = || lab.zpool("get -H -o value feature@zstd_compress tank").ok().stdout.trim().to_owned();
+    assert_eq!(state(), "enabled");
+    lab.zfs("create -o compression=zstd-5 tank/a").ok();
+    assert_eq!(state(), "active", "by create");
+    lab.zfs("destroy tank/a").ok();
+    assert_eq!(state(), "enabled");
+    lab.zfs("set compression=zstd tank").ok();
+    assert_eq!(state(), "active", "by set");
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
+/// `f_bsize` was 512.
+#[test]
+fn programs_are_told_the_record_size() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 256);
+    let mount = lab.create("-O recordsize=64K", "tank", "d0");
+    let stat = rustix::fs::statvfs(&mount).expect("statvfs");
+    assert_eq!((stat.f_bsize, stat.f_frsize), (64 << 10, 64 << 10));
+    assert!(stat.f_blocks > stat.f_bavail && stat.f_bavail * stat.f_frsize > 100 << 20);
+    fs::write(mount.join("file"), vec![1; 300_000]).expect("a file");
+    assert_eq!(fs::metadata(mount.join("file")).expect("stat").blksize(), 64 << 10);
+}
+
+/// One too many for a fifth of all objects: raidz's share of a block is no whole sector.
+#[test]
+fn blocks_are_counted_as_openzfs_rounds_them() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(5, 128);
+    lab.create("-o ashift=9", "tank", "raidz d0 d1 d2 d3 d4");
+    let mount = lab.create_fs("", "tank/a");
+    for size in (1..40).map(|step| step * 3000) {
+        fs::write(mount.join(format!("f{size}")), platter_itest::data::random(size as u64, size)).expect("a file");
+    }
+    lab.zpool("sync tank").ok();
+    lab.export("tank");
+    lab.import("", "tank");
+    lab.wait_mounted(&mount);
+    let shown: Vec<(u64, u64)> = fs::read_dir(&mount)
+        .expect("the folder")
+        .map(|entry| entry.expect("an entry").metadata().expect("stat"))
+        .map(|metadata| (metadata.ino(), metadata.blocks()))
+        .collect();
+    lab.export("tank");
+    for (object, blocks) in shown {
+        let dev = lab.dev().display().to_string();
+        let text = lab.run("zdb", ["-e", "-p", &dev, "-P", "-dddd", "tank/a", &object.to_string()]).ok().stdout;
+        // Object lvl iblk dblk dsize dnsize lsize ...
+        let row = text.lines().find(|line| line.split_whitespace().next() == Some(&object.to_string()));
+        let row: Vec<u64> = row.expect("its row").split_whitespace().take(6).map(|n| n.parse().expect("n")).collect();
+        let (dsize, dnsize) = (row[4], row[5]);
+        // The dnode itself is counted too.
+        assert_eq!(blocks, (dsize + dnsize) / 512, "object {object}: {row:?}");
+    }
+}
+
+/// `chattr +a` files let their attributes be changed.
+#[test]
+fn what_may_only_grow_keeps_its_attributes() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    let mount = lab.create("", "tank", "d0");
+    let path = mount.join("log");
+    fs::write(&path, "one").expect("a file");
+    let set = |value: &[u8]| {
+        rustix::fs::setxattr(&path, "user.x", value, rustix::fs::XattrFlags::empty())
+            .map_err(|error| error.raw_os_error())
+    };
+    set(b"1").expect("before");
+    lab.run("chattr", ["+a", &path.display().to_string()]).ok();
+    const EPERM: i32 = 1;
+    assert_eq!(set(b"2"), Err(EPERM));
+    let removed = rustix::fs::removexattr(&path, "user.x").map_err(|error| error.raw_os_error());
+    assert_eq!(removed, Err(EPERM));
+    File::options().append(true).open(&path).expect("open").write_all(b"two").expect("it grows");
+    lab.run("chattr", ["-a", &path.display().to_string()]).ok();
+    set(b"2").expect("after");
+}
+
+/// One of several writers at a quota was told that the disk is full.
+#[test]
+fn writers_at_a_quota_are_told_of_the_quota() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 512);
+    lab.create("-O compression=off", "tank", "d0");
+    for property in ["quota", "refquota"] {
+        let mount = lab.create_fs(&format!("-o {property}=24M"), &format!("tank/{property}"));
+        let writers: Vec<_> = (0..6)
+            .map(|writer| {
+                let path = mount.join(format!("f{writer}"));
+                std::thread::spawn(move || {
+                    let mut file = File::create(path)?;
+                    let block = platter_itest::data::random(writer, 128 << 10);
+                    (0..200).try_for_each(|_| file.write_all(&block)).and_then(|()| file.sync_all())
+                })
+            })
+            .collect();
+        for writer in writers {
+            let error = writer.join().expect("it ended").expect_err("more than fits");
+            assert_eq!(error.raw_os_error(), Some(122), "{property}: {error}");
+        }
+    }
+}
+
+/// A name that no pool can have listed no events and ended with 0.
+#[test]
+fn events_of_what_cannot_be_a_pool_are_refused() {
+    let Some(lab) = Lab::open() else { return };
+    let run = lab.zpool("events -v /tmp/");
+    assert_eq!(run.code, 2, "{run}");
+    assert!(run.stderr.starts_with("invalid pool name '/tmp/'\n"), "{run}");
+    assert!(lab.zpool("upgrade -v").ok().stdout.contains("\n 28  Multiple vdev replacements\n"));
 }

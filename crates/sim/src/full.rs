@@ -388,7 +388,7 @@ fn fill_shape(shape: &Shape, mut random: ChaCha20Rng, rounds: usize) -> Result<F
         let environment = world::environment(host, devices.clone(), Arc::new(StandingClock));
         let mut pool = Pool::create(environment, shape.request()).await.map_err(|error| format!("create: {error}"))?;
         let zpl = world::mount(&pool, "tank", Arc::new(StandingClock)).await?;
-        let empty = zpl.statfs().available * 512;
+        let empty = zpl.statfs().available_bytes();
         let mut filler = Filler { zpl, random, names: BTreeMap::new(), next: 0, refusals: 0, last: String::new() };
         for round in 0..rounds {
             let kinds: &[usize] = [&[0][..], &[1], &[0, 1, 2, 3, 4, 5], &[2, 3], &[4, 0], &[5, 1, 0]]
@@ -396,7 +396,7 @@ fn fill_shape(shape: &Shape, mut random: ChaCha20Rng, rounds: usize) -> Result<F
             filler.fill(&pool, kinds).await?;
             if round == 0 {
                 sync(&pool).await?;
-                filled.left = (filler.zpl.statfs().available * 512, empty);
+                filled.left = (filler.zpl.statfs().available_bytes(), empty);
             }
             let percent = 10 + below(&mut filler.random, 90);
             filler.remove(percent).await?;

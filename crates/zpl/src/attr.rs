@@ -237,10 +237,8 @@ pub enum Fallocate {
 /// What `statfs` tells; all counts as a user sees them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatFs {
-    /// Unit of the block counts, in bytes (`f_frsize`).
+    /// Unit of the block counts and preferred size of an I/O, in bytes (`f_frsize`, `f_bsize`): the record size.
     pub block_size: u32,
-    /// Preferred size of an I/O, in bytes (`f_bsize`).
-    pub io_size: u32,
     /// Blocks in all.
     pub blocks: u64,
     /// Blocks that can still be written.
@@ -253,4 +251,11 @@ pub struct StatFs {
     pub name_max: u32,
     /// Identity of the file system (from the data set).
     pub fsid: u64,
+}
+
+impl StatFs {
+    /// Bytes that can still be written, in whole blocks.
+    pub fn available_bytes(&self) -> u64 {
+        self.available * u64::from(self.block_size)
+    }
 }

@@ -321,14 +321,15 @@ impl Zpl {
 
     /// Sizes for `df`.
     pub fn statfs(&self) -> StatFs {
-        const UNIT: u64 = 512;
         let (available, referenced) = (self.space.available(), self.space.referenced());
-        let (files_free, files_used) = (available / UNIT, self.os.object_count());
+        // What programs multiply with a size, they multiply with either of the two: they are the same, as in OpenZFS
+        // (`zfs_statvfs`, `module/os/linux/zfs/zfs_vfsops.c`). A file system never uses no block.
+        let unit = u64::from(self.os.properties().record_size);
+        let (files_free, files_used) = (available / 512, self.os.object_count());
         StatFs {
-            block_size: UNIT as u32,
-            io_size: self.os.properties().record_size,
-            blocks: (available + referenced) / UNIT,
-            available: available / UNIT,
+            block_size: unit as u32,
+            blocks: (referenced.next_multiple_of(unit) + available) / unit,
+            available: available / unit,
             files: files_free + files_used,
             files_free,
             name_max: crate::dir::NAME_MAX as u32,

@@ -495,7 +495,8 @@ impl Zpl {
         if state.freed {
             return Err(ZplError::Stale);
         }
-        self.check_flags(state.phys.flags, flags::IMMUTABLE)?;
+        // As Linux says for every file system (`xattr_permission`).
+        self.check_flags(state.phys.flags, flags::IMMUTABLE | flags::APPENDONLY)?;
         Ok(state.phys.kind())
     }
 

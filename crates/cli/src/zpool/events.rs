@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::io::Write as _;
 use std::time::Duration;
 
-use platter_dsl::{Event, EventValue};
+use platter_dsl::{Event, EventValue, names};
 
 use crate::getopt::{Grammar, parse};
 use crate::nice;
@@ -22,6 +22,9 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         [pool] => Some(pool.clone()),
         _ => return Err(usage("too many arguments")),
     };
+    if let Some(name) = pool.as_deref().filter(|name| names::check_pool(name).is_err()) {
+        return Err(usage(format!("invalid pool name '{name}'")));
+    }
     let (verbose, scripted, follow) = (parsed.has("v"), parsed.has("H"), parsed.has("f"));
     if parsed.has("c") {
         if pool.is_some() || verbose || scripted || follow {

@@ -69,7 +69,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     }
     outln!("This system supports ZFS pool feature flags.\n");
     if show_features {
-        out!("{}", features());
+        out!("{}\n{}", features(), legacy_versions());
         return Ok(0);
     }
     let (found, code) = views(session, &parsed.operands, Detail::default())?;
@@ -105,6 +105,48 @@ fn features() -> String {
         out.push_str(&format!("{name:<37}{compatible}\n     {}\n", info.description));
     }
     out
+}
+
+/// What each version before feature flags brought (`zpool_do_upgrade`, `cmd/zpool/zpool_main.c`).
+const VERSIONS: [&str; 28] = [
+    "Initial ZFS version",
+    "Ditto blocks (replicated metadata)",
+    "Hot spares and double parity RAID-Z",
+    "zpool history",
+    "Compression using the gzip algorithm",
+    "bootfs pool property",
+    "Separate intent log devices",
+    "Delegated administration",
+    "refquota and refreservation properties",
+    "Cache devices",
+    "Improved scrub performance",
+    "Snapshot properties",
+    "snapused property",
+    "passthrough-x aclinherit",
+    "user/group space accounting",
+    "stmf property support",
+    "Triple-parity RAID-Z",
+    "Snapshot user holds",
+    "Log device removal",
+    "Compression using zle (zero-length encoding)",
+    "Deduplication",
+    "Received properties",
+    "Slim ZIL",
+    "System attributes",
+    "Improved scrub stats",
+    "Improved snapshot deletion performance",
+    "Improved snapshot creation performance",
+    "Multiple vdev replacements",
+];
+
+fn legacy_versions() -> String {
+    let mut out = String::from("The following legacy versions are also supported:\n\nVER  DESCRIPTION\n");
+    out.push_str(&format!("---  {}\n", "-".repeat(56)));
+    for (version, what) in (1..).zip(VERSIONS) {
+        out.push_str(&format!(" {version:<4}{what}\n"));
+    }
+    out + "\nFor more information on a particular version, including supported releases,\nsee the ZFS Administration \
+           Guide.\n\n"
 }
 
 /// Pools with a version, as OpenZFS lists them.
