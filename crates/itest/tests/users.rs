@@ -330,8 +330,8 @@ fn files_from_before_projects_get_one_when_it_is_set() {
 /// `zpool sync tank`, without a program that takes some milliseconds to start.
 fn sync_at_once(lab: &Lab) {
     let mut daemon = UnixStream::connect(lab.home().join("daemon.sock")).expect("the daemon listens");
-    let request = "POST /v1/pools/tank/sync HTTP/1.1\r\nHost: platter\r\nConnection: close\r\nContent-Type: application/json\r\n\
-         Content-Length: 2\r\n\r\n{}";
+    let request = "POST /v1/pools/tank/sync HTTP/1.1\r\nHost: platter\r\nConnection: close\r\n\
+                   Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
     daemon.write_all(request.as_bytes()).expect("asked");
     let mut answer = String::new();
     daemon.read_to_string(&mut answer).expect("answered");
