@@ -299,7 +299,7 @@ impl Daemon {
         }
         // What is refused unmounts nothing.
         pool.check_rename(from, to).map_err(|error| failed(&what, error))?;
-        let places = self.unmount_all(moving.clone(), call.force).await?;
+        let places = self.unmount_all_or_none(moving.clone(), call.force, &map).await?;
         let result = pool.rename_dataset(from, to).await.map_err(|error| failed(&what, error));
         let mut again: Vec<String> = match &result {
             Ok(()) => moving.iter().map(|name| format!("{to}{}", &name[from.len()..])).collect(),

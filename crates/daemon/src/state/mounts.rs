@@ -528,6 +528,49 @@ impl Daemon {
         Ok(places)
     }
 
+    /// As [`Self::unmount_all`]. When one of them cannot be unmounted, those that were are mounted again, where and as
+    /// they had been.
+    pub(super) async fn unmount_all_or_none(
+        &self,
+        names: Vec<String>,
+        force: bool,
+        reports: &BTreeMap<String, DatasetReport>,
+    ) -> Answer<Vec<PathBuf>> {
+        let before = self.as_mounted(&names);
+        let result = self.unmount_all(names, force).await;
+        if result.is_err() {
+            let problems = self.mount_again(before, reports).await;
+            problems.iter().for_each(|problem| tracing::warn!("{problem}"));
+        }
+        result
+    }
+
+    /// The mounts of these data sets, oldest first.
+    pub(super) fn as_mounted(&self, names: &[String]) -> Vec<(String, ActiveMount)> {
+        let found = names.iter().filter_map(|name| self.mounted(name).map(|active| (name.clone(), active)));
+        let mut found: Vec<(String, ActiveMount)> = found.collect();
+        found.sort_by_key(|(_, active)| active.sequence);
+        found
+    }
+
+    /// Mounts again what is not mounted any more, where and as it was, also by hand; tells what could not be.
+    pub(super) async fn mount_again(
+        &self,
+        before: Vec<(String, ActiveMount)>,
+        reports: &BTreeMap<String, DatasetReport>,
+    ) -> Vec<String> {
+        let mut problems = Vec::new();
+        for (name, active) in before {
+            let how = HowToMount { options: active.options, overlay: true, ..HowToMount::default() };
+            if self.mounted(&name).is_none()
+                && let Some(report) = reports.get(&name)
+            {
+                problems.extend(self.mount_one(report, &active.at, &how).await.err());
+            }
+        }
+        problems
+    }
+
     /// Unmounts a whole pool; tells where it was mounted.
     pub(super) async fn unmount_pool(&self, pool: &str, force: bool) -> Answer<Vec<PathBuf>> {
         let names = self.mounts.read().names().filter(|name| pool_of(name) == pool).cloned().collect();

@@ -109,7 +109,7 @@ impl Daemon {
             pool.check_dataset_properties(target, &settings).map_err(|error| failed(&what(target), error))?;
         }
         // As OpenZFS: what cannot be unmounted keeps its old mount point, and the property its old value.
-        self.unmount_all(affected.clone(), false).await?;
+        self.unmount_all_or_none(affected.clone(), false, &mount_plan::by_name(&reports)).await?;
         let mut result = Ok(());
         for target in &targets {
             if let Err(error) = pool.set_dataset_properties(target, &settings).await {
@@ -171,6 +171,7 @@ impl Daemon {
     /// busy one stays as it is, with a word about it.
     async fn let_mounts_follow(&self, pool: &Arc<dyn PoolHandle>, name: &str) -> Vec<String> {
         let Ok(reports) = pool.datasets().await else { return Vec::new() };
+        let map = mount_plan::by_name(&reports);
         let mut problems = Vec::new();
         for report in reports.iter().filter(|report| report.name == name || is_under(&report.name, name)) {
             let Some(active) = self.mounted(&report.name) else { continue };
@@ -178,24 +179,12 @@ impl Daemon {
                 continue;
             }
             // Inner mounts would keep it busy.
-            let again = self.mounted_under(&report.name);
-            let mut again: Vec<_> =
-                again.into_iter().filter_map(|name| self.mounted(&name).map(|active| (name, active))).collect();
-            again.sort_by_key(|(_, active)| active.sequence);
+            let again = self.as_mounted(&self.mounted_under(&report.name));
             let names = again.iter().map(|(name, _)| name.clone()).collect();
             if let Err(error) = self.unmount_all(names, false).await {
                 problems.push(format!("{}\nproperty may be set but unable to remount filesystem", error.message));
             }
-            // Where and as they were, also by hand.
-            for (name, active) in again {
-                let how = HowToMount { options: active.options, overlay: true, ..HowToMount::default() };
-                if self.mounted(&name).is_none()
-                    && let Some(report) = reports.iter().find(|report| report.name == name)
-                    && let Err(error) = self.mount_one(report, &active.at, &how).await
-                {
-                    problems.push(error);
-                }
-            }
+            problems.extend(self.mount_again(again, &map).await);
         }
         problems
     }

@@ -18,8 +18,8 @@ use platter_dsl::{Pool, PoolError, Result, TxgReport};
 
 use super::*;
 use crate::api::{
-    ClosePool, CreateDataset, DestroyDataset, MountRequest, ScrubAction, ScrubPool, SetDatasetProperties, SyncPool,
-    UnmountRequest,
+    ClosePool, CreateDataset, DestroyDataset, MountRequest, RenameDataset, ScrubAction, ScrubPool,
+    SetDatasetProperties, SyncPool, UnmountRequest,
 };
 use crate::client::Client;
 use crate::mounter::{HowToMount, Mounted, UnmountError};
@@ -602,6 +602,23 @@ async fn a_new_mountpoint_moves_the_file_system_and_those_that_inherit_it() {
     assert_eq!(bench.places().await["tank/a"], Path::new("tank/a"), "what is busy stays where it is");
     let datasets = bench.daemon.datasets(Some("tank/a")).await.unwrap().datasets;
     assert!(!mount_plan_text(&datasets[0].report).contains("never"), "and so does the property");
+}
+
+/// What is inside is unmounted first: it stayed unmounted when what it is in was busy.
+#[tokio::test]
+async fn what_is_busy_leaves_what_is_inside_it_mounted() {
+    let bench = Bench::new().with_pool().await;
+    bench.make("tank/a", &[]).await;
+    bench.make("tank/a/b", &[]).await;
+    let before = bench.places().await;
+    bench.mounter.0.busy.lock().insert("tank/a".into());
+    for (property, value) in [("mountpoint", "/never"), ("canmount", "off")] {
+        bench.set("tank/a", property, Some(value)).await.unwrap_err();
+        assert_eq!(bench.places().await, before, "{property}");
+    }
+    let call = RenameDataset { from: "tank/a".into(), to: "tank/c".into(), ..RenameDataset::default() };
+    bench.daemon.rename_dataset(&call).await.unwrap_err();
+    assert_eq!(bench.places().await, before, "rename");
 }
 
 fn mount_plan_text(report: &DatasetReport) -> String {
