@@ -46,11 +46,17 @@ impl Parsed {
     }
 }
 
-/// Parses the words after the command's name. The error is the line OpenZFS prints before its usage.
+/// Parses the words after the command's name. The error is the line OpenZFS prints before its usage. Where the
+/// environment has `POSIXLY_CORRECT`, the first operand ends the options.
 ///
 /// # Errors
 /// An unknown option or one without its argument.
 pub fn parse(grammar: Grammar, words: &[String]) -> Result<Parsed, String> {
+    parse_as(grammar, words, std::env::var_os("POSIXLY_CORRECT").is_some())
+}
+
+/// As [`parse`]; `options_first` is POSIX's order.
+fn parse_as(grammar: Grammar, words: &[String], options_first: bool) -> Result<Parsed, String> {
     let (own_message, short) = match grammar.short.strip_prefix(':') {
         Some(rest) => (true, rest),
         None => (false, grammar.short),
@@ -91,6 +97,9 @@ pub fn parse(grammar: Grammar, words: &[String]) -> Result<Parsed, String> {
             }
         } else {
             parsed.operands.push(word.clone());
+            if options_first {
+                parsed.operands.extend(words.by_ref().cloned());
+            }
         }
     }
     Ok(parsed)
@@ -127,6 +136,12 @@ mod tests {
         let parsed = parse(LIST, &words("-H -- -p --json")).unwrap();
         assert_eq!(parsed.operands, words("-p --json"));
         assert!(!parsed.has("p"));
+    }
+
+    #[test]
+    fn in_posix_order_the_first_operand_ends_the_options() {
+        let parsed = parse_as(LIST, &words("-H tank -p"), true).unwrap();
+        assert_eq!((parsed.operands, parsed.options.len()), (words("tank -p"), 1));
     }
 
     #[test]

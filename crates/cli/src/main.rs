@@ -1,9 +1,10 @@
-//! The `platter` binary. It answers as `zpool` and `zfs` too: by its first word (`platter zpool …`) or by the name it
-//! is called with.
+//! The `platter` binary. It answers as `zpool`, `zfs` and `mount.zfs` too: by its first word (`platter zpool …`) or by
+//! the name it is called with.
 #![forbid(unsafe_code)]
 
 mod getopt;
 mod json;
+mod mount_zfs;
 mod nice;
 mod out;
 mod paint;
@@ -30,8 +31,10 @@ fn main() -> ExitCode {
     ExitCode::from(match (name.as_deref(), words.split_first()) {
         (Some("zpool"), _) => zpool::main(&words),
         (Some("zfs"), _) => zfs::main(&words),
+        (Some("mount.zfs"), _) => mount_zfs::main(&words),
         (_, Some((first, rest))) if first == "zpool" => zpool::main(rest),
         (_, Some((first, rest))) if first == "zfs" => zfs::main(rest),
+        (_, Some((first, rest))) if first == "mount.zfs" => mount_zfs::main(rest),
         _ => platter::main(),
     })
 }

@@ -22,7 +22,7 @@ pub struct ErrorBody {
     /// The way out, when there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// 1 = failed, 2 = the request makes no sense.
+    /// 1 = failed, 2 = the request makes no sense; [`MOUNT_BUSY`].
     pub exit_code: u8,
 }
 
@@ -430,6 +430,32 @@ pub struct MountEntry {
     pub mountpoint: PathBuf,
 }
 
+/// Mount options that `zfs mount -o` takes: those that stand for properties, and the plain ones of mount(8).
+pub const MOUNT_OPTIONS: [&str; 19] = [
+    "defaults",
+    "remount",
+    "ro",
+    "rw",
+    "atime",
+    "noatime",
+    "relatime",
+    "norelatime",
+    "strictatime",
+    "dev",
+    "nodev",
+    "suid",
+    "nosuid",
+    "exec",
+    "noexec",
+    "xattr",
+    "noxattr",
+    "async",
+    "nomand",
+];
+
+/// Exit code of mount(8) for what is mounted already.
+pub const MOUNT_BUSY: u8 = 32;
+
 /// `POST /v1/mounts`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct MountRequest {
@@ -444,6 +470,9 @@ pub struct MountRequest {
     /// Everything below the data set that is mounted by itself too (`zfs mount -R`).
     #[serde(default)]
     pub recursive: bool,
+    /// Where: mount(8) says that of a file system with `mountpoint=legacy` (`mount.zfs`).
+    #[serde(default)]
+    pub at: Option<PathBuf>,
 }
 
 /// Answer to [`MountRequest`].

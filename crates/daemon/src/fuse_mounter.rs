@@ -440,6 +440,7 @@ mod tests {
             read_only: true,
             options: vec!["noatime".into(), "exec".into(), "nosuid".into()],
             overlay: false,
+            is_at_given_place: false,
         };
         assert_eq!(atime(&report, &how), AtimeMode::Off);
         assert_eq!(flags(&report, &how), Flags { read_only: true, exec: true, ..expected });

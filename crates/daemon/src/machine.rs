@@ -111,18 +111,21 @@ fn multihost_interval(variable: Option<&str>) -> u32 {
     variable.and_then(|text| text.parse().ok()).unwrap_or(1000u32).max(100)
 }
 
-/// This host's id: `PLATTER_HOSTID` (hexadecimal) when it is set, else as `gethostid` gives it: `/etc/hostid` when it
-/// is there, else derived from the host's address, for which its name stands in here (the value only has to be stable
-/// and differ between hosts).
-pub fn hostid() -> u64 {
+/// This host's id as somebody chose it: `PLATTER_HOSTID` (hexadecimal) when it is set, else what is in `/etc/hostid`.
+fn chosen_hostid() -> Option<u64> {
     let variable = std::env::var("PLATTER_HOSTID").ok();
     if let Some(id) = variable.and_then(|text| parse_hostid(&text)) {
-        return id;
+        return Some(id);
     }
-    match std::fs::read("/etc/hostid") {
-        Ok(bytes) if bytes.len() >= 4 => u64::from(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])),
-        _ => u64::from(fnv1a(machine_name().as_bytes())),
-    }
+    let bytes = std::fs::read("/etc/hostid").ok()?;
+    let id = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
+    (id != 0).then_some(u64::from(id))
+}
+
+/// This host's id where nobody chose one, in place of `gethostid`'s, which is derived from the host's address: it only
+/// has to be stable and differ between hosts.
+fn derived_hostid() -> u64 {
+    u64::from(fnv1a(machine_name().as_bytes()))
 }
 
 /// A host's id as in `spl_hostid`: hexadecimal; 0 is none.
@@ -176,12 +179,14 @@ pub fn environment(maker: Arc<dyn FilesystemMaker>) -> std::io::Result<Environme
     // A group begins to be written at a fifth of it.
     platter_buffer::set_idle_max((memory.dirty_bytes_max() / 4) as usize);
     platter_fuse::set_waiting_bytes(memory.waiting_bytes_max() as usize);
+    let hostid = chosen_hostid();
     Ok(Environment {
         clock: Arc::new(SystemClock),
         maker,
         random: Environment::seeded(random_seed()?),
         hostname: hostname(),
-        hostid: hostid(),
+        hostid: hostid.unwrap_or_else(derived_hostid),
+        hostid_is_derived: hostid.is_none(),
         cpu: platter_zio::Cpu::FREE,
         cache_bytes: memory.cache_bytes(),
         dirty_bytes_max: memory.dirty_bytes_max(),

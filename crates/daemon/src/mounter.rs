@@ -20,6 +20,8 @@ pub struct HowToMount {
     pub options: Vec<String>,
     /// Also over a folder that is not empty.
     pub overlay: bool,
+    /// Whoever mounts says where, and the folder is his.
+    pub is_at_given_place: bool,
 }
 
 /// Why a file system stays mounted.

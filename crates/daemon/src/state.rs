@@ -523,7 +523,16 @@ impl Daemon {
             }
             PoolChange::Online { device } => (format!("cannot online {device}"), false),
             PoolChange::Offline { device, .. } => (format!("cannot offline {device}"), false),
-            PoolChange::Reguid { .. } => (format!("cannot reguid '{name}'"), false),
+            PoolChange::Reguid { guid } => {
+                // Two pools with one guid would take each other's devices for their own.
+                let taken = self.pools.read().values().any(|entry| guid.is_some_and(|guid| entry.pool.guid() == guid));
+                if taken {
+                    return Err(ErrorBody::new(format!(
+                        "cannot reguid '{name}': a pool with that guid already exists"
+                    )));
+                }
+                (format!("cannot reguid '{name}'"), false)
+            }
             PoolChange::Upgrade { .. } => (format!("cannot set property for '{name}'"), false),
             PoolChange::Reopen => (format!("cannot reopen '{name}'"), false),
         };

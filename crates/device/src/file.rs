@@ -401,10 +401,10 @@ fn examine(file: &File, is_block: bool, size: u64) -> Presence {
             false => Presence::Gone("the device was removed".into()),
         };
     }
-    if metadata.nlink() == 0 {
-        Presence::Gone("the file was deleted".into())
-    } else if metadata.len() < size {
+    if metadata.len() < size {
         Presence::Gone(format!("the file was shortened from {size} to {} bytes", metadata.len()))
+    } else if metadata.nlink() == 0 {
+        Presence::Unlinked("the file was deleted".into())
     } else {
         Presence::Present
     }
@@ -566,7 +566,7 @@ mod tests {
         let device = FileDevice::open(&path, OpenOptions::exclusive()).expect("open");
         assert_eq!(device.presence(), Presence::Present);
         std::fs::remove_file(&path).expect("rm");
-        assert_eq!(device.presence(), Presence::Gone("the file was deleted".into()));
+        assert_eq!(device.presence(), Presence::Unlinked("the file was deleted".into()));
     }
 
     #[test]

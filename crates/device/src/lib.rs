@@ -79,8 +79,11 @@ impl Geometry {
 pub enum Presence {
     /// It does.
     Present,
-    /// It does not (an unlinked or shortened file, a pulled disk); the reason is for a person.
+    /// It does not (a shortened file, a pulled disk); the reason is for a person.
     Gone(String),
+    /// It is a file that was deleted: whoever has it open can use it, nobody can open it again. The reason is for a
+    /// person.
+    Unlinked(String),
 }
 
 /// Something with a fixed number of bytes that can be read and written. See the module text.

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use platter_device::{DeviceSource, OpenOptions};
 use platter_dmu::Tx;
 use platter_ondisk::Txg;
-use platter_vdev::{Condition, Layout, Leaf, TopVdev, VdevAux, VdevState};
+use platter_vdev::{Condition, Leaf, TopVdev, VdevAux, VdevState};
 
 use crate::config::VdevConfig;
 use crate::core::Core;
@@ -182,20 +182,13 @@ async fn online(core: &Arc<Core>, name: &str) -> Result<Changed> {
     Ok(Changed { state: Some(state), reason, ..Changed::default() })
 }
 
-/// Whether the rest of a vdev has everything without one of its leaves.
-fn can_do_without(top: &TopVdev, index: usize) -> bool {
-    let complete = |leaf: &Arc<Leaf>| leaf.is_usable() && leaf.missing().is_empty();
-    let without = top.leaves().iter().enumerate().filter(|(i, leaf)| *i == index || !complete(leaf)).count();
-    top.layout() != Layout::Single && without <= top.layout().redundancy(top.leaves().len())
-}
-
 async fn offline(core: &Arc<Core>, name: &str, temporary: bool) -> Result<()> {
     let place = find(core, name)?;
     if place.config.offline || (temporary && place.config.offline_for_now) {
         return Ok(());
     }
     core.task(async move |core, tx| {
-        if !can_do_without(&place.top, place.index) {
+        if !place.top.can_do_without(place.index) {
             return Err(PoolError::Busy("no valid replicas".into()));
         }
         place.leaf().close(Condition::new(VdevState::Offline, VdevAux::None));

@@ -78,6 +78,9 @@ pub async fn plan(environment: &Environment, request: &CreateRequest) -> Result<
     if request.vdevs.is_empty() {
         return Err(PoolError::invalid("invalid vdev specification: at least one toplevel vdev must be specified"));
     }
+    for (name, value) in &request.pool_properties {
+        crate::multihost::check_property(environment, name, value)?;
+    }
     let (ashift, pool_properties, features, version) = pool_properties::parse_for_create(&request.pool_properties)?;
     let mut dataset_properties = request.dataset_properties.clone();
     let filesystem = properties::take_at_creation(&mut dataset_properties, version)?.below(None);

@@ -3,13 +3,15 @@
 //! Invariants: devices are opened read-only and without a lock; a device belongs to the pool its newest valid label
 //! names, under the guid in it: paths in labels are never trusted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use platter_device::{DeviceSource, OpenOptions, PathKind};
 use platter_ondisk::Uberblock;
+use platter_vdev::VdevKind;
 
 use crate::config::{PoolConfig, PoolState, VdevConfig};
+use crate::environment::{CHOOSE_HOSTID, Environment};
 use crate::labels::{self, DeviceLabels};
 use crate::report::{ImportableReport, VdevReport};
 
@@ -31,6 +33,24 @@ pub struct Candidate {
     pub missing_tops: Vec<u64>,
     /// Who has a device of it open for writing, once [`find_writer`](Self::find_writer) has looked.
     pub writer: Option<String>,
+}
+
+/// What a pool's own metadata says of whether it can be imported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Metadata {
+    /// Nobody looked: labels, or who has it, decide already.
+    Unseen,
+    /// Nothing against it.
+    Writable,
+    /// It can be read only, for these features or other things.
+    ReadOnly(Vec<String>),
+    /// It cannot be opened.
+    Damaged(String),
+}
+
+/// Whether a vdev is of a type that this version cannot open.
+fn is_unknown(vdev: &VdevConfig) -> bool {
+    matches!(VdevKind::from_label(&vdev.kind, vdev.nparity.unwrap_or(0)), VdevKind::Other(_))
 }
 
 /// Files and block devices in `search` (folders are listed, not descended into).
@@ -160,24 +180,74 @@ impl Candidate {
             .collect()
     }
 
+    /// Whether another host used it last and has not exported it.
+    fn is_foreign(&self, environment: &Environment) -> bool {
+        self.config.state == PoolState::Active && self.config.hostid.is_some_and(|id| id != environment.hostid)
+    }
+
+    /// Whether it may be in use on several hosts, and this one has no id of its own to take part.
+    fn needs_hostid(&self, environment: &Environment) -> bool {
+        environment.hostid_is_derived && self.uberblock.as_ref().is_some_and(Uberblock::is_multihost)
+    }
+
+    /// Whether an import, as far as labels say, would succeed without force: then its own metadata is worth a look.
+    pub fn seems_importable(&self, environment: &Environment) -> bool {
+        self.unsupported().is_empty()
+            && self.unknown_vdevs().is_empty()
+            && self.is_complete_enough()
+            && self.writer.is_none()
+            && !self.is_foreign(environment)
+    }
+
+    /// Features it cannot be read without, which this version does not have.
+    fn unsupported(&self) -> Vec<&str> {
+        let names = self.config.features_for_read.iter().map(|guid| &**guid);
+        names.filter(|guid| !crate::features::is_readable(guid)).collect()
+    }
+
+    /// Types of its vdevs that this version does not have.
+    fn unknown_vdevs(&self) -> BTreeSet<String> {
+        let mut kinds = BTreeSet::new();
+        self.config.vdev_tree.walk(&mut |vdev| {
+            if is_unknown(vdev) {
+                kinds.insert(vdev.kind.clone());
+            }
+        });
+        kinds
+    }
+
     /// What `zpool import` lists.
-    pub fn report(&self, hostid: u64) -> ImportableReport {
+    pub fn report(&self, environment: &Environment, metadata: &Metadata) -> ImportableReport {
         let config = &self.config;
         let absent = self.absent(&config.vdev_tree);
-        let unsupported: Vec<&String> =
-            config.features_for_read.iter().filter(|guid| !crate::features::is_readable(guid)).collect();
+        let (unsupported, unknown) = (self.unsupported(), self.unknown_vdevs());
         let destroyed = config.state == PoolState::Destroyed;
-        let foreign = config.state == PoolState::Active && config.hostid.is_some_and(|id| id != hostid);
+        let foreign = self.is_foreign(environment);
+        let mut note = None;
         let (state, status, action) = if !unsupported.is_empty() {
-            let names: Vec<&str> = unsupported.iter().map(|s| &***s).collect();
+            note = Some("unsupported feature(s)");
             (
                 "UNAVAIL",
                 Some(format!(
                     "The pool uses the following feature(s) not supported on this system:\n\t{}",
-                    names.join("\n\t")
+                    unsupported.join("\n\t")
                 )),
                 Some(
-                    "The pool cannot be imported. Access the pool on a system that supports these features.".to_owned(),
+                    "The pool cannot be imported. Access the pool on a system that supports\n\tthe required \
+                     feature(s), or recreate the pool from backup."
+                        .to_owned(),
+                ),
+            )
+        } else if !unknown.is_empty() {
+            note = Some("unsupported vdev type");
+            let kinds: Vec<&str> = unknown.iter().map(|kind| &**kind).collect();
+            (
+                "UNAVAIL",
+                Some(format!("The pool has vdevs of a type that this version does not have: {}.", kinds.join(", "))),
+                Some(
+                    "The pool cannot be imported. Access the pool on a system that supports\n\tthem, or recreate the \
+                     pool from backup."
+                        .to_owned(),
                 ),
             )
         } else if !self.is_complete_enough() {
@@ -185,6 +255,29 @@ impl Candidate {
                 "UNAVAIL",
                 Some("One or more devices are missing from the system.".to_owned()),
                 Some("The pool cannot be imported. Attach the missing\n\tdevices and try again.".to_owned()),
+            )
+        } else if let Metadata::Damaged(reason) = metadata {
+            note = Some("corrupted data");
+            (
+                "FAULTED",
+                Some(format!("The pool metadata is corrupted.\n\t{reason}")),
+                Some("The pool cannot be imported due to damaged devices or data.".to_owned()),
+            )
+        } else if let Metadata::ReadOnly(obstacles) = metadata {
+            note = Some("unsupported feature(s)");
+            (
+                "UNAVAIL",
+                Some(format!(
+                    "The pool can only be accessed in read-only mode on this system. It\n\tcannot be accessed in \
+                     read-write mode because it uses the following\n\tfeature(s) not supported on this system:\n\t{}",
+                    obstacles.join("\n\t")
+                )),
+                Some(
+                    "The pool cannot be imported in read-write mode. Import the pool with\n\t\"-o readonly=on\", \
+                     access the pool on a system that supports the\n\trequired feature(s), or recreate the pool from \
+                     backup."
+                        .to_owned(),
+                ),
             )
         } else if absent > 0 {
             (
@@ -203,6 +296,16 @@ impl Candidate {
                 Some(format!("The pool is currently imported by another process ({writer}).")),
                 Some("The pool must be exported there before it can be safely imported.".to_owned()),
             )
+        } else if self.needs_hostid(environment) {
+            (
+                "UNAVAIL",
+                Some(
+                    "The pool has the multihost property on.  It cannot\n\tbe safely imported when the system hostid is \
+                     not set."
+                        .to_owned(),
+                ),
+                Some(CHOOSE_HOSTID.to_owned()),
+            )
         } else if foreign {
             (
                 "ONLINE",
@@ -212,6 +315,10 @@ impl Candidate {
         } else {
             ("ONLINE", None, Some("The pool can be imported using its name or numeric identifier.".to_owned()))
         };
+        let mut vdevs = self.vdev_report(&config.vdev_tree, &config.name);
+        if let Some(note) = note {
+            (vdevs.state, vdevs.note) = (state.into(), Some(note.into()));
+        }
         ImportableReport {
             name: config.name.clone(),
             guid: config.guid.0,
@@ -219,15 +326,16 @@ impl Candidate {
             status,
             action,
             last_host: foreign.then(|| config.hostname.clone()).flatten(),
-            vdevs: self.vdev_report(&config.vdev_tree, &config.name),
+            vdevs,
             destroyed,
         }
     }
 
     fn vdev_report(&self, vdev: &VdevConfig, pool: &str) -> VdevReport {
         let absent = vdev.is_leaf() && !self.paths.contains_key(&vdev.guid.0);
+        let unknown = is_unknown(vdev);
         let state = match &*vdev.kind {
-            _ if absent => "UNAVAIL",
+            _ if absent || unknown => "UNAVAIL",
             "root" if !self.is_complete_enough() => "UNAVAIL",
             "mirror" | "raidz" if !self.tolerates(vdev) => "UNAVAIL",
             "root" | "mirror" | "raidz" if self.absent(vdev) > 0 => "DEGRADED",
@@ -239,7 +347,10 @@ impl Candidate {
             guid: vdev.guid.0,
             path: vdev.path.clone(),
             state: state.into(),
-            note: absent.then(|| format!("was {}", vdev.path.as_deref().unwrap_or("at an unknown path"))),
+            note: match unknown {
+                true => Some("unsupported vdev type".into()),
+                false => absent.then(|| format!("was {}", vdev.path.as_deref().unwrap_or("at an unknown path"))),
+            },
             ashift: vdev.ashift,
             children: vdev.children.iter().map(|child| self.vdev_report(child, pool)).collect(),
             ..VdevReport::default()

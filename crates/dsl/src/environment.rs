@@ -49,6 +49,9 @@ impl Default for FilesystemOptions {
     }
 }
 
+/// What to do where [`Environment::hostid_is_derived`] and a pool has `multihost`, in OpenZFS's words.
+pub const CHOOSE_HOSTID: &str = "Set a unique system hostid with the zgenhostid(8) command.";
+
 /// The engine's surroundings, shared by all pools of one daemon.
 #[derive(Clone)]
 pub struct Environment {
@@ -62,6 +65,9 @@ pub struct Environment {
     pub hostname: String,
     /// This host's id (`gethostid`), written to labels.
     pub hostid: u64,
+    /// Whether nobody chose the id: it was made up from the machine. A copy of a machine makes up the same, so
+    /// `multihost`, which tells hosts apart by it, needs a chosen one.
+    pub hostid_is_derived: bool,
     /// Who is told about heavy computation: nobody, unless time is simulated.
     pub cpu: Cpu,
     /// Bytes of block cache for all pools together.

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use platter_device::{Cutoff, OpenOptions};
@@ -28,7 +29,7 @@ use crate::activity::Seen;
 use crate::config::{PoolConfig, PoolState, VdevConfig};
 use crate::core::{Core, MosObjects, first_mos_properties, mos_properties};
 use crate::dir::StoredProperty;
-use crate::discover::{self, Candidate};
+use crate::discover::{self, Candidate, Metadata};
 use crate::environment::Environment;
 use crate::error::{PoolError, Result};
 use crate::features::{self, Features};
@@ -71,7 +72,7 @@ async fn choose(
     if read_only {
         candidate.find_writer(&*environment.devices).await;
     }
-    let seen = multihost::check(environment, &candidate).await?;
+    let seen = multihost::check(environment, &candidate, read_only).await?;
     check(environment, &candidate, request)?;
     Ok((candidate, seen))
 }
@@ -135,7 +136,7 @@ fn check(environment: &Environment, candidate: &Candidate, request: &ImportReque
 }
 
 /// The properties `zpool import -o` takes.
-fn options(request: &ImportRequest) -> Result<(bool, BTreeMap<String, StoredProperty>)> {
+fn options(environment: &Environment, request: &ImportRequest) -> Result<(bool, BTreeMap<String, StoredProperty>)> {
     let (mut read_only, mut properties) = (false, BTreeMap::new());
     for (name, value) in &request.properties {
         match (&**name, &**value) {
@@ -143,6 +144,7 @@ fn options(request: &ImportRequest) -> Result<(bool, BTreeMap<String, StoredProp
             ("readonly", "off") => read_only = false,
             ("readonly", _) => return Err(PoolError::invalid("'readonly' must be one of 'on | off'")),
             _ => {
+                multihost::check_property(environment, name, value)?;
                 properties.insert(name.clone(), pool_properties::parse(name, value)?);
             }
         }
@@ -155,7 +157,7 @@ fn options(request: &ImportRequest) -> Result<(bool, BTreeMap<String, StoredProp
 /// # Errors
 /// No such pool; devices missing; features not supported; damage.
 pub async fn import(mut environment: Environment, request: &ImportRequest) -> Result<Arc<Core>> {
-    let (read_only, properties) = options(request)?;
+    let (read_only, properties) = options(&environment, request)?;
     let cutoff = Arc::new(Cutoff::default());
     environment.devices = cutoff.around(environment.devices);
     let (candidate, seen) = choose(&environment, request, read_only).await?;
@@ -425,7 +427,7 @@ fn check_features(features: &Features, config: &PoolConfig, read_only: bool) -> 
     if read_only {
         return Ok(());
     }
-    let unwritable: Vec<&str> = active.iter().filter(|(g, _)| !features::is_writable(g)).map(|(g, _)| &**g).collect();
+    let unwritable = unwritable_features(features);
     let hint = "The pool cannot be imported in read-write mode. Import the pool with\n\t\"-o readonly=on\", \
                 access the pool \
                 on a system that supports the\n\trequired feature(s), or recreate the pool from backup.";
@@ -436,14 +438,23 @@ fn check_features(features: &Features, config: &PoolConfig, read_only: bool) -> 
             unwritable.join("\n\t")
         )));
     }
-    let special = config.vdev_tree.children.iter().find(|top| top.other.contains("alloc_bias") && !top.is_log);
-    if let Some(top) = special {
+    if let Some(top) = special(config) {
         return Err(PoolError::Unsupported(format!(
             "vdev {} has an allocation class, which this version can read but not write\n{hint}",
             top.id
         )));
     }
     Ok(())
+}
+
+/// Active features that keep a pool from being written.
+fn unwritable_features(features: &Features) -> Vec<String> {
+    features.active().into_iter().map(|(guid, _)| guid).filter(|guid| !features::is_writable(guid)).collect()
+}
+
+/// A vdev of an allocation class that is none for logs.
+fn special(config: &PoolConfig) -> Option<&VdevConfig> {
+    config.vdev_tree.children.iter().find(|top| top.other.contains("alloc_bias") && !top.is_log)
 }
 
 /// Names in the pool directory that stand for work or tables that this version cannot write.
@@ -456,18 +467,69 @@ const UNWRITABLE_ENTRIES: [(&str, &str); 6] = [
     ("com.fudosecurity:brt", "cloned blocks"),
 ];
 
-async fn check_directory(directory: &Zap) -> Result<()> {
+/// What the pool directory has of [`UNWRITABLE_ENTRIES`], in words.
+async fn unwritable_entry(directory: &Zap) -> Result<Option<&'static str>> {
     for entry in directory.all().await? {
         let name = String::from_utf8_lossy(&entry.name).into_owned();
         let found = UNWRITABLE_ENTRIES.iter().find(|(prefix, _)| name.starts_with(prefix) && name != mos::DDT_STATS);
         if let Some((_, what)) = found {
-            return Err(PoolError::Unsupported(format!(
-                "the pool has {what}, which this version can read but not write\nImport the pool with \
-                 \"-o readonly=on\"."
-            )));
+            return Ok(Some(what));
         }
     }
-    Ok(())
+    Ok(None)
+}
+
+async fn check_directory(directory: &Zap) -> Result<()> {
+    match unwritable_entry(directory).await? {
+        Some(what) => Err(PoolError::Unsupported(format!(
+            "the pool has {what}, which this version can read but not write\nImport the pool with \
+             \"-o readonly=on\"."
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// How long a listing waits for one pool's devices.
+const LOOKING: Duration = Duration::from_secs(10);
+
+/// What a pool that was found says of itself, for a listing.
+pub async fn look_inside(environment: &Environment, candidate: &Candidate) -> Metadata {
+    match tokio::time::timeout(LOOKING, obstacles(environment, candidate)).await {
+        Ok(Ok(obstacles)) if obstacles.is_empty() => Metadata::Writable,
+        Ok(Ok(obstacles)) => Metadata::ReadOnly(obstacles),
+        Ok(Err(error @ (PoolError::Engine(_) | PoolError::Unavailable(_)))) => Metadata::Damaged(error.to_string()),
+        // An import tells the reason.
+        Ok(Err(_)) | Err(_) => Metadata::Unseen,
+    }
+}
+
+/// What keeps a pool that was found from being opened for writing, as its own metadata says: the labels only name the
+/// features without which it cannot be read. Reads a few blocks and writes nothing.
+///
+/// # Errors
+/// The pool cannot be opened for reading either.
+async fn obstacles(environment: &Environment, candidate: &Candidate) -> Result<Vec<String>> {
+    let uberblock =
+        candidate.uberblock.as_ref().ok_or_else(|| PoolError::Unavailable("it has no valid uberblock".into()))?;
+    let opener = FoundDevices {
+        pool: candidate.config.guid,
+        newest: Txg(u64::MAX),
+        paths: candidate.paths.clone(),
+        devices: environment.devices.clone(),
+        options: OpenOptions::read_only(),
+    };
+    let vdevs = open_usable(&candidate.config.vdev_tree, &opener, false).await?;
+    let opened = Opened::new(environment, vdevs, uberblock).await?;
+    let config = opened.config(&candidate.config).await?;
+    let features = opened.features(&config).await?;
+    check_features(&features, &config, true)?;
+    let mut obstacles = unwritable_features(&features);
+    obstacles.extend(special(&config).map(|top| format!("an allocation class (vdev {})", top.id)));
+    // What a feature stands for is said once.
+    if obstacles.is_empty() {
+        obstacles.extend(unwritable_entry(&opened.directory).await?.map(str::to_owned));
+    }
+    Ok(obstacles)
 }
 
 #[allow(clippy::too_many_arguments)]

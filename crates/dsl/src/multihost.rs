@@ -29,7 +29,7 @@ use crate::config::PoolState;
 use crate::core::Core;
 use crate::dir::StoredProperty;
 use crate::discover::{Candidate, labels_at};
-use crate::environment::Environment;
+use crate::environment::{CHOOSE_HOSTID, Environment};
 use crate::error::{PoolError, Result};
 use crate::labels::LabelTarget;
 
@@ -181,6 +181,17 @@ fn duration(environment: &Environment, uberblock: &Uberblock) -> Result<Duration
     }
 }
 
+/// Refuses `multihost=on` where nobody chose a host id.
+///
+/// # Errors
+/// In `zpool_valid_proplist`'s words, with what to do.
+pub fn check_property(environment: &Environment, name: &str, value: &str) -> Result<()> {
+    match name == "multihost" && value == "on" && environment.hostid_is_derived {
+        true => Err(PoolError::Invalid(format!("requires a non-zero system hostid\n{CHOOSE_HOSTID}"))),
+        false => Ok(()),
+    }
+}
+
 fn in_use(candidate: &Candidate) -> PoolError {
     let config = &candidate.config;
     let host = config.hostname.as_deref().unwrap_or("<unknown>");
@@ -195,10 +206,15 @@ fn in_use(candidate: &Candidate) -> PoolError {
 /// rings showed last, if anybody looked.
 ///
 /// # Errors
-/// It is in use.
-pub async fn check(environment: &Environment, candidate: &Candidate) -> Result<Option<Seen>> {
+/// It is in use; nobody chose an id for this host, and it is to be written.
+pub async fn check(environment: &Environment, candidate: &Candidate, read_only: bool) -> Result<Option<Seen>> {
     let config = &candidate.config;
     let Some(first) = candidate.uberblock.as_ref().filter(|ub| ub.is_multihost()) else { return Ok(None) };
+    if !read_only && environment.hostid_is_derived {
+        return Err(PoolError::Unavailable(format!(
+            "pool has the multihost property on and the\nsystem's hostid is not set. {CHOOSE_HOSTID}"
+        )));
+    }
     if config.state != PoolState::Active || config.hostid == Some(environment.hostid) {
         return Ok(None);
     }

@@ -113,7 +113,11 @@ impl Pool {
         let mut reports = Vec::new();
         for mut candidate in discover::scan(&*environment.devices, search).await {
             candidate.find_writer(&*environment.devices).await;
-            reports.push(candidate.report(environment.hostid));
+            let metadata = match candidate.seems_importable(environment) {
+                true => import::look_inside(environment, &candidate).await,
+                false => discover::Metadata::Unseen,
+            };
+            reports.push(candidate.report(environment, &metadata));
         }
         Ok(reports)
     }
@@ -217,6 +221,7 @@ impl Pool {
         if let Some(feature) = name.strip_prefix("feature@") {
             return self.enable_feature(feature, value).await;
         }
+        multihost::check_property(&self.core.environment, name, value)?;
         let parsed = pool_properties::parse(name, value)?;
         let name = name.to_owned();
         self.core.task(async move |core, tx| Ok(pool_properties::store(&core, &tx, &name, parsed).await?)).await

@@ -88,6 +88,8 @@ fn leaf_report(core: &Core, config: &VdevConfig, leaf: &Leaf, top: &TopVdev, fra
     };
     let note = if gone {
         path.as_ref().map(|path| format!("was {path}"))
+    } else if condition.state == VdevState::Degraded && condition.detail.is_some() {
+        condition.detail.clone()
     } else if condition.aux_text().is_empty() {
         core.scrub.lock().leaves_waiting(leaf).then(|| "(awaiting resilver)".to_owned())
     } else {

@@ -5,7 +5,8 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 
-use platter_itest::{Lab, zdb};
+use platter_itest::{Lab, binary, zdb, zhack};
+use rustix::fs::{Mode, OFlags};
 
 fn mounted(lab: &Lab, dataset: &str) -> String {
     lab.zfs(&format!("get -H -o value mounted {dataset}")).ok().stdout.trim().to_owned()
@@ -338,4 +339,177 @@ fn events_of_what_cannot_be_a_pool_are_refused() {
     assert_eq!(run.code, 2, "{run}");
     assert!(run.stderr.starts_with("invalid pool name '/tmp/'\n"), "{run}");
     assert!(lab.zpool("upgrade -v").ok().stdout.contains("\n 28  Multiple vdev replacements\n"));
+}
+
+/// It was `-`, and the next daemon opened the pool again.
+#[test]
+fn a_pool_below_another_root_is_not_for_the_next_start() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 128);
+    let root = lab.root().join("mnt/alt");
+    let cachefile = |pool: &str| lab.zpool(&format!("get -H -o value,source cachefile {pool}")).ok().stdout;
+    lab.zpool(&format!("create -R {} tank d0", root.display())).ok();
+    lab.zpool(&format!("create -o altroot={} other d1", root.display())).ok();
+    assert_eq!((cachefile("tank").trim(), cachefile("other").trim()), ("none\tlocal", "-\tdefault"));
+    lab.platter(["daemon", "stop"]).ok();
+    assert_eq!(lab.zpool("list -H -o name").ok().stdout, "other\n");
+    // It was closed, not exported.
+    lab.zpool(&format!("import -R {} -d . tank", root.display())).ok();
+    assert_eq!(cachefile("tank").trim(), "none\tlocal");
+    lab.export("tank");
+    lab.export("other");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
+/// The pool was suspended at once, and could not be exported.
+#[test]
+fn a_deleted_file_serves_for_as_long_as_it_is_needed_and_open() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 128);
+    let root = lab.create("", "tank", "d0 d1");
+    fs::write(root.join("before"), vec![1; 3_000_000]).expect("write");
+    fs::remove_file(lab.disk(1)).expect("rm");
+    let status = lab.zpool("status tank").ok().says("the file was deleted");
+    assert_eq!(lab.health("tank"), "DEGRADED", "{status}");
+    fs::write(root.join("after"), vec![2; 3_000_000]).expect("write");
+    lab.zpool("sync tank").ok();
+    assert_eq!(fs::read(root.join("before")).expect("read"), vec![1; 3_000_000]);
+    assert_eq!(fs::read(root.join("after")).expect("read"), vec![2; 3_000_000]);
+    lab.zpool("export tank").ok();
+    lab.zpool("import -d . tank").refused();
+}
+
+/// They ended with 0.
+#[test]
+fn force_does_not_unmount_what_somebody_uses() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    lab.create("", "tank", "d0");
+    let a = lab.create_fs("", "tank/a");
+    let held = File::create(a.join("held")).expect("a file");
+    for command in ["unmount -f tank/a", "destroy -f tank/a", "unmount -f tank"] {
+        let run = lab.zfs(command);
+        assert_eq!(run.code, 1, "{run}");
+        assert!(run.stderr.contains("pool or dataset is busy"), "{run}");
+    }
+    assert_eq!(mounted(&lab, "tank/a"), "yes");
+    drop(held);
+    lab.zfs("destroy -f tank/a").ok();
+}
+
+/// "already mounted", for as long as the file was open.
+#[test]
+fn what_was_unmounted_lazily_is_mounted_again_although_a_file_is_open() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    let root = lab.create("", "tank", "d0");
+    fs::write(root.join("file"), "here").expect("write");
+    let held = File::open(root.join("file")).expect("open");
+    lab.run("umount", ["-l", root.to_str().expect("UTF-8")]).ok();
+    assert_eq!(mounted(&lab, "tank"), "no");
+    lab.zfs("mount tank").ok();
+    assert_eq!(fs::read_to_string(root.join("file")).expect("the file"), "here");
+    drop(held);
+    // Many files without a name, whose end takes the kernel a while.
+    let flags = OFlags::TMPFILE | OFlags::RDWR;
+    let nameless: Vec<_> =
+        (0..500).map(|_| rustix::fs::open(&root, flags, Mode::RUSR).expect("a file without a name")).collect();
+    lab.run("umount", ["-l", root.to_str().expect("UTF-8")]).ok();
+    lab.zfs("mount tank").ok();
+    drop(nameless);
+    assert_eq!(fs::read_to_string(root.join("file")).expect("the file"), "here");
+    lab.export("tank");
+}
+
+/// It was taken; the id that is made up from the machine may be that of a copy of it, too.
+#[test]
+fn multihost_needs_a_hostid_that_somebody_chose() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 128);
+    lab.zpool("create -m none -o multihost=on tank d0").ok();
+    lab.export("tank");
+    lab.platter(["daemon", "stop"]).ok();
+    if !std::path::Path::new("/etc/hostid").exists() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let without = |words: &str| {
+        let script = format!(
+            "mount --bind /dev/null /etc/hostid; unset PLATTER_HOSTID; exec {} zpool {words}",
+            binary::platter().display()
+        );
+        lab.run("unshare", ["-m", "sh", "-c", &script])
+    };
+    let advice = "Set a unique system hostid with the zgenhostid(8) command.";
+    without("create -m none -o multihost=on other d1").refused().says("requires a non-zero system hostid").says(advice);
+    without("create -m none other d1").ok();
+    without("set multihost=on other").refused().says(advice);
+    without("import -d . tank").refused().says("the multihost property on").says(advice);
+    without("import -d .").ok().says("state: UNAVAIL").says(advice);
+    without("import -N -o readonly=on -d . tank").ok();
+    lab.export("tank");
+}
+
+/// The listing said "can be imported".
+#[test]
+fn the_listing_says_that_a_pool_can_only_be_read() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    lab.create("", "tank", "d0");
+    lab.export("tank");
+    let feature = "com.example:read_me";
+    let enable = ["feature", "enable", "-r", "-d", "for a test", "tank", feature];
+    let Some(run) = zhack::zhack(&lab.dev(), &enable) else { return };
+    run.ok();
+    lab.zpool("import -d .").ok().says("state: ONLINE").says("can be imported using its name");
+    zhack::activate_feature(&lab.dev(), "tank", feature, false);
+    let list = lab.zpool("import -d .").ok().says("can only be accessed in read-only mode").says(feature);
+    assert!(list.stdout.contains("state: UNAVAIL") && list.stdout.contains("-o readonly=on"), "{list}");
+}
+
+/// There was no `mount.zfs`.
+#[test]
+fn mount_mounts_what_has_a_legacy_mount_point() {
+    let Some(lab) = Lab::open() else { return };
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    lab.disks(1, 128);
+    lab.create("", "tank", "d0");
+    lab.zfs("create -o mountpoint=legacy tank/old").ok();
+    lab.zfs("create -o mountpoint=legacy tank/old/inner").ok();
+    let place = lab.tmp().join("a place");
+    fs::create_dir(&place).expect("a folder");
+    let at = place.to_str().expect("UTF-8");
+    // As mount(8) calls its helper.
+    let mount = |words: &[&str]| lab.platter(["mount.zfs"].iter().chain(words));
+    mount(&["tank/old", at, "-o", "rw,noatime,nofail,x-systemd.automount"]).ok();
+    fs::write(place.join("file"), "here").expect("write");
+    assert_eq!(mounted(&lab, "tank/old"), "yes");
+    assert_eq!(mount(&["tank/old", at]).code, 32, "it is mounted already");
+    let run = lab.zfs("unmount tank/old").refused();
+    assert!(run.stderr.contains("legacy mountpoint\nuse umount(8) to unmount this filesystem"), "{run}");
+    // What the daemon has to mount anew stays where it is.
+    lab.zfs("set atime=off tank/old").ok();
+    assert_eq!(fs::read_to_string(place.join("file")).expect("read"), "here");
+    lab.run("umount", [at]).ok();
+    assert_eq!((mounted(&lab, "tank/old").as_str(), place.join("file").exists()), ("no", false));
+    mount(&["tank/old", at, "-o", "ro"]).ok();
+    fs::write(place.join("file"), "there").expect_err("read-only");
+    assert_eq!(fs::read_to_string(place.join("file")).expect("read"), "here");
+    lab.run("umount", [at]).ok();
+    for (words, code, said) in [
+        (&["tank", at][..], 2, "cannot be mounted using 'mount'"),
+        (&["tank/none", at], 2, "dataset does not exist"),
+        (&["tank/old", "/nonexistent"], 2, "No such file or directory"),
+        (&["tank/old", at, "-o", "dirsync"], 1, "invalid option 'dirsync'"),
+        (&["tank/old"], 1, "missing mountpoint argument"),
+    ] {
+        let run = mount(words);
+        assert_eq!(run.code, code, "{run}");
+        assert!(run.stderr.contains(said), "{run}");
+    }
+    mount(&["-s", "tank/old", at, "-o", "dirsync"]).ok();
+    // The folder is the administrator's.
+    lab.export("tank");
+    assert!(place.is_dir());
 }

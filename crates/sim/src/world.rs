@@ -149,6 +149,7 @@ pub fn environment(seed: u64, devices: Arc<SimDevices>, clock: Arc<dyn platter_d
         random: Environment::seeded(bytes),
         hostname: "simulator".into(),
         hostid: 0x1234,
+        hostid_is_derived: false,
         cpu: platter_zio::Cpu::FREE,
         cache_bytes: 16 << 20,
         dirty_bytes_max: 16 << 20,

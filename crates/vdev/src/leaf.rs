@@ -606,17 +606,32 @@ impl Leaf {
         false
     }
 
-    /// A cheap look whether the device is still there; when it is not, it is closed and marked removed. Returns whether
-    /// its condition changed.
-    pub fn check_present(&self) -> bool {
+    /// A cheap look whether the device is still there; when it is not, it is closed and marked removed. A file that was
+    /// deleted works for as long as it is open: it is degraded, and used on, unless it is `dispensable`. Returns
+    /// whether its condition changed.
+    pub fn check_present(&self, dispensable: bool) -> bool {
         let Ok(queue) = self.queue() else { return false };
         match queue.device().presence() {
             Presence::Present => false,
-            Presence::Gone(reason) => {
+            Presence::Unlinked(reason) if !dispensable => self.degrade(&queue, reason),
+            Presence::Gone(reason) | Presence::Unlinked(reason) => {
                 self.give_up(&queue, Condition::new(VdevState::Removed, VdevAux::None).with_detail(reason));
                 true
             }
         }
+    }
+
+    /// Notes what is wrong with a device that is used on. Returns whether that is new.
+    fn degrade(&self, queue: &Arc<Queue>, reason: String) -> bool {
+        let condition = Condition::new(VdevState::Degraded, VdevAux::None).with_detail(reason);
+        let mut inner = self.inner.write();
+        if !inner.is_behind(queue) || inner.condition == condition {
+            return false;
+        }
+        inner.condition = condition.clone();
+        drop(inner);
+        self.tell(&LeafTrouble::State(condition));
+        true
     }
 
     /// Forgets errors, and that it was degraded by them (`zpool clear`). A faulted leaf needs [`Self::reopen`] too.

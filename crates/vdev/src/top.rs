@@ -274,7 +274,15 @@ impl TopVdev {
     /// something changed.
     pub fn check_present(&self) -> bool {
         // Every leaf is looked at, also after the first that is gone.
-        self.children.iter().filter(|leaf| leaf.check_present()).count() > 0
+        let looked = self.children.iter().enumerate().map(|(index, leaf)| (leaf, self.can_do_without(index)));
+        looked.filter(|(leaf, spare)| leaf.check_present(*spare)).count() > 0
+    }
+
+    /// Whether the others have everything without one of the leaves.
+    pub fn can_do_without(&self, index: usize) -> bool {
+        let complete = |leaf: &Leaf| leaf.is_usable() && leaf.missing().is_empty();
+        let without = self.children.iter().enumerate().filter(|(i, leaf)| *i == index || !complete(leaf)).count();
+        self.layout != Layout::Single && without <= self.layout.redundancy(self.children.len())
     }
 
     /// Opens one leaf anew, as `spec` (the leaf's) says now: after `zpool online`, `zpool clear`, a return.

@@ -69,7 +69,7 @@ async fn many_blocks_at_once_on_files_survive_a_deleted_one() {
         futures::future::join_all(reads).await;
         if round == 0 {
             std::fs::remove_file(dir.path().join("d3")).expect("rm");
-            assert!(matches!(top.leaves()[3].device().expect("open").presence(), Presence::Gone(_)));
+            assert!(matches!(top.leaves()[3].device().expect("open").presence(), Presence::Unlinked(_)));
             assert!(top.check_present());
             assert_eq!(top.leaves()[3].condition().name(), "REMOVED");
             assert_eq!(top.condition().name(), "DEGRADED");

@@ -57,6 +57,7 @@ fn environment() -> Environment {
         random: Environment::seeded([3; 32]),
         hostname: "test".into(),
         hostid: 0x1234,
+        hostid_is_derived: false,
         cpu: platter_zio::Cpu::FREE,
         cache_bytes: 64 << 20,
         dirty_bytes_max: 64 << 20,

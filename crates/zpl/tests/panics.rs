@@ -46,6 +46,7 @@ async fn a_panic_in_the_sync_loop_stops_the_pool_with_its_reason() {
         random: Environment::seeded([3; 32]),
         hostname: "test".into(),
         hostid: 0x1234,
+        hostid_is_derived: false,
         cpu: platter_zio::Cpu::FREE,
         cache_bytes: 64 << 20,
         dirty_bytes_max: 64 << 20,

@@ -25,6 +25,11 @@ pub(super) fn add_property(list: &mut BTreeMap<String, String>, option: char, te
     Ok(())
 }
 
+/// A pool that is opened below another root is not for the next start, when nothing else is said (`-R`).
+pub(super) fn uncache_by_default(properties: &mut BTreeMap<String, String>) {
+    properties.entry("cachefile".to_owned()).or_insert_with(|| "none".to_owned());
+}
+
 /// Where the pool's root would be mounted, when that is a path.
 fn mountpoint(pool: &str, given: Option<&str>, altroot: Option<&str>) -> Result<Option<PathBuf>, Failure> {
     match given {
@@ -105,6 +110,9 @@ pub(super) fn request(words: &[String], command_line: &str) -> Result<CreatePool
             "t" => temporary_name = Some(text.clone()),
             _ => {}
         }
+    }
+    if parsed.has("R") {
+        uncache_by_default(&mut pool_properties);
     }
     choose_features(&mut pool_properties, parsed.has("d"))?;
     let [name, vdev_words @ ..] = parsed.operands.as_slice() else {
@@ -201,6 +209,7 @@ mod tests {
         assert_eq!(call.request.pool_properties["ashift"], "12");
         assert_eq!(call.request.dataset_properties["mountpoint"], "/nowhere/t");
         assert_eq!(call.request.altroot.as_deref(), Some(Path::new("/nowhere/r")));
+        assert_eq!(call.request.pool_properties["cachefile"], "none");
         let children = names.iter().map(PathBuf::from).collect();
         assert_eq!(call.request.vdevs, [VdevRequest::Raidz { parity: 1, children }]);
     }

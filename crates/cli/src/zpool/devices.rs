@@ -100,13 +100,21 @@ pub fn reopen(session: &mut Session, words: &[String]) -> Done {
     })
 }
 
+/// A guid as strtoull(3) reads it: what is negative counts back from 2^64.
+fn guid(text: &str) -> Option<u64> {
+    match text.strip_prefix('-') {
+        Some(digits) => digits.parse::<u64>().ok().map(u64::wrapping_neg),
+        None => text.parse().ok(),
+    }
+}
+
 /// `zpool reguid [-g guid] <pool>`.
 pub fn reguid(session: &mut Session, words: &[String]) -> Done {
     let parsed = parse(Grammar { short: "g:", long: &[] }, words).map_err(usage)?;
     let guid = match parsed.last("g") {
         None => None,
-        Some(text) => match text.parse::<u64>() {
-            Ok(guid) if guid != 0 => Some(guid),
+        Some(text) => match guid(text) {
+            Some(guid) if guid != 0 => Some(guid),
             _ => return Err(usage(format!("invalid GUID: {text}"))),
         },
     };
@@ -136,4 +144,25 @@ pub fn labelclear(session: &mut Session, words: &[String]) -> Done {
     }
     session.post::<_, Outcome>("/v1/labelclear", &ClearLabel { device, force: parsed.has("f") })?;
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::guid;
+
+    #[test]
+    fn a_guid_is_read_as_by_strtoull() {
+        let table = [
+            ("7", Some(7)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("-1", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("--1", None),
+            ("0xa", None),
+            ("", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(guid(text), expected, "{text}");
+        }
+    }
 }

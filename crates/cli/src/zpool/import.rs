@@ -8,7 +8,7 @@ use platter_daemon::api::{ErrorBody, ImportPool, Outcome, SearchPools};
 use platter_dsl::report::ImportableReport;
 use platter_dsl::request::ImportRequest;
 
-use super::create::add_property;
+use super::create::{add_property, uncache_by_default};
 use super::layout;
 use crate::getopt::{Grammar, Parsed, parse};
 use crate::out::out;
@@ -58,6 +58,9 @@ fn template(parsed: &Parsed, command_line: &str) -> Result<Template, Failure> {
     }
     if let Some(root) = altroot.as_deref().filter(|root| !root.is_absolute()) {
         return Err(refused(format!("invalid alternate root '{}': must be an absolute path", root.display())));
+    }
+    if parsed.has("R") {
+        uncache_by_default(&mut properties);
     }
     let mut search = Vec::new();
     for place in parsed.all("d") {

@@ -12,7 +12,9 @@ use rustix::io::Errno;
 
 use super::locks::PASS_OVER;
 use super::{Answer, Daemon, failed};
-use crate::api::{ErrorBody, MountEntry, MountOutcome, MountRequest, Outcome, UnmountRequest};
+use crate::api::{
+    ErrorBody, MOUNT_BUSY, MOUNT_OPTIONS, MountEntry, MountOutcome, MountRequest, Outcome, UnmountRequest,
+};
 use crate::mount_plan::{self, CanMount, Mountpoint};
 use crate::mounter::{HowToMount, Mounted, UnmountError};
 use crate::places;
@@ -34,29 +36,6 @@ pub(super) struct ActiveMount {
     /// The mount itself.
     pub mounted: Arc<tokio::sync::Mutex<Box<dyn Mounted>>>,
 }
-
-/// Mount options that `zfs mount -o` takes: those that stand for properties, and the plain ones of mount(8).
-const MOUNT_OPTIONS: [&str; 19] = [
-    "defaults",
-    "remount",
-    "ro",
-    "rw",
-    "atime",
-    "noatime",
-    "relatime",
-    "norelatime",
-    "strictatime",
-    "dev",
-    "nodev",
-    "suid",
-    "nosuid",
-    "exec",
-    "noexec",
-    "xattr",
-    "noxattr",
-    "async",
-    "nomand",
-];
 
 /// How long who only asks waits until mounts that are gone are forgotten.
 const NOTICING: Duration = Duration::from_secs(2);
@@ -320,7 +299,7 @@ impl Daemon {
         let active = ActiveMount {
             at: at.to_path_buf(),
             source: report.name.clone(),
-            is_chosen: mount_plan::is_chosen(&report.name, report),
+            is_chosen: how.is_at_given_place || mount_plan::is_chosen(&report.name, report),
             options: how.options.clone(),
             sequence,
             mounted: Arc::new(tokio::sync::Mutex::new(mounted)),
@@ -404,7 +383,12 @@ impl Daemon {
             return Err(ErrorBody::new(format!("cannot mount '{what}': mount option '{option}' has no effect here"))
                 .hint(format!("known are {}", MOUNT_OPTIONS.join(", "))));
         }
-        let how = HowToMount { read_only: false, options: call.options.clone(), overlay: call.overlay };
+        let how = HowToMount {
+            options: call.options.clone(),
+            overlay: call.overlay,
+            is_at_given_place: call.at.is_some(),
+            ..HowToMount::default()
+        };
         let Some(name) = &call.dataset else {
             let problems = self.mount_all(&how).await;
             let mut considered = 0;
@@ -441,8 +425,34 @@ impl Daemon {
                     .hint("a remount needs a file system that nobody uses and nothing is mounted in"));
             }
         }
-        self.mount_dataset(name, true, &how).await?;
+        match &call.at {
+            Some(at) => self.mount_at(name, at, &how).await?,
+            None => self.mount_dataset(name, true, &how).await?,
+        }
         Ok(MountOutcome { considered: 1, problems: Vec::new() })
+    }
+
+    /// Mounts a data set with `mountpoint=legacy` where mount(8) says (`cmd/mount_zfs.c`).
+    async fn mount_at(&self, name: &str, at: &Path, how: &HowToMount) -> Answer<()> {
+        let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
+        let reports = pool.lineage(name).await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
+        let map = mount_plan::by_name(&reports);
+        let report = map.get(name).filter(|report| report.kind == "filesystem").ok_or_else(|| no_such_dataset(name))?;
+        if mount_plan::resolve(name, &map, &self.roots(pool_of(name))) != Mountpoint::Legacy {
+            return Err(ErrorBody::new(format!(
+                "filesystem '{name}' cannot be mounted using 'mount'.\n\
+                 Use 'zfs set mountpoint=legacy' or 'zfs mount {name}'.\nSee zfs(8) for more information."
+            )));
+        }
+        if mount_plan::is_locked(report) {
+            return Err(ErrorBody::new(format!("filesystem '{name}' cannot be mounted: encryption key not loaded")));
+        }
+        self.notice_gone_of(name, self.mounter.present().as_ref()).await;
+        if self.mounted(name).is_some() {
+            let error = ErrorBody::new(format!("filesystem '{name}' is already mounted"));
+            return Err(ErrorBody { exit_code: MOUNT_BUSY, ..error });
+        }
+        self.mount_one(report, at, how).await.map_err(ErrorBody::new)
     }
 
     /// File systems at and below a data set.
@@ -561,7 +571,12 @@ impl Daemon {
     ) -> Vec<String> {
         let mut problems = Vec::new();
         for (name, active) in before {
-            let how = HowToMount { options: active.options, overlay: true, ..HowToMount::default() };
+            let how = HowToMount {
+                options: active.options,
+                overlay: true,
+                is_at_given_place: active.is_chosen,
+                ..HowToMount::default()
+            };
             if self.mounted(&name).is_none()
                 && let Some(report) = reports.get(&name)
             {
@@ -604,6 +619,7 @@ impl Daemon {
             }
             return Ok(Outcome { name: None, problems });
         };
+        let mut is_legacy = false;
         let name = if target.starts_with('/') {
             let path = Path::new(target);
             let mounts = self.mounts.read();
@@ -617,8 +633,14 @@ impl Daemon {
             if !reports.iter().any(|report| report.name == *target) {
                 return Err(no_such_dataset(target));
             }
+            let map = mount_plan::by_name(&reports);
+            is_legacy = mount_plan::resolve(target, &map, &self.roots(pool_of(target))) == Mountpoint::Legacy;
             target.clone()
         };
+        if is_legacy {
+            return Err(ErrorBody::new(format!("cannot unmount '{name}': legacy mountpoint"))
+                .hint("use umount(8) to unmount this filesystem"));
+        }
         let _lock = self.locks.of(pool_of(&name)).await;
         self.notice_gone(pool_of(&name)).await;
         if self.mounted(&name).is_none() {

@@ -1,0 +1,224 @@
+//! `mount.zfs`: what mount(8) runs for `mount -t zfs pool/data /mnt`, and so for lines of `/etc/fstab`, when the program
+//! has that name in `/sbin` (`cmd/mount_zfs.c`). Exit codes are mount(8)'s.
+//!
+//! Invariant: it ends with 0 only when the file system is mounted where the caller sees it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use platter_daemon::api::{DaemonStatus, ErrorBody, MOUNT_BUSY, MOUNT_OPTIONS, MountOutcome, MountRequest};
+
+use crate::session::{Session, complain};
+
+/// The words make no sense (`MOUNT_USAGE`).
+const USAGE: u8 = 1;
+/// The system, or who runs the pool, refused (`MOUNT_SYSERR`).
+const SYSTEM: u8 = 2;
+
+/// Options that are mount(8)'s own, or have nothing to act on.
+const IGNORED: [&str; 19] = [
+    "auto",
+    "noauto",
+    "nofail",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "_netdev",
+    "diratime",
+    "nodiratime",
+    "lazytime",
+    "nolazytime",
+    "silent",
+    "loud",
+    "iversion",
+    "noiversion",
+    "zfsutil",
+    "nostrictatime",
+];
+
+/// What the command line asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Request {
+    /// Unknown options are passed over (`-s`).
+    sloppy: bool,
+    /// Everything but the mounting (`-f`).
+    fake: bool,
+    options: Vec<String>,
+    dataset: String,
+    place: String,
+}
+
+/// mount(8) puts options behind the operands: `mount.zfs pool/data /mnt -o rw,noatime`.
+fn parse(words: &[String]) -> Result<Request, String> {
+    let mut request = Request::default();
+    let mut operands = Vec::new();
+    let mut words = words.iter();
+    let list = |request: &mut Request, text: &str| {
+        request.options.extend(text.split(',').filter(|option| !option.is_empty()).map(str::to_owned));
+    };
+    while let Some(word) = words.next() {
+        match word.strip_prefix('-').filter(|rest| !rest.is_empty()) {
+            None => operands.push(word.clone()),
+            Some(letters) => {
+                for (at, letter) in letters.char_indices() {
+                    match letter {
+                        's' => request.sloppy = true,
+                        'f' => request.fake = true,
+                        // Whether it is noted in /etc/mtab, and how much is said.
+                        'n' | 'v' => {}
+                        'o' | 't' | 'N' => {
+                            let rest = &letters[at + 1..];
+                            let argument = match rest.is_empty() {
+                                true => words.next().ok_or(format!("Invalid option '{letter}'"))?.as_str(),
+                                false => rest,
+                            };
+                            match letter {
+                                'o' => list(&mut request, argument),
+                                'N' => return Err("Invalid option 'N': the daemon mounts in its own namespace".into()),
+                                _ => {}
+                            }
+                            break;
+                        }
+                        other => return Err(format!("Invalid option '{other}'")),
+                    }
+                }
+            }
+        }
+    }
+    match <[String; 2]>::try_from(operands) {
+        Ok([dataset, place]) => Ok(Request { dataset, place, ..request }),
+        Err(operands) => Err(match operands.len() {
+            0 => "missing dataset argument".into(),
+            1 => "missing mountpoint argument".into(),
+            _ => "too many arguments".into(),
+        }),
+    }
+}
+
+/// The data set's name: older mount(8) puts the working directory before a name that is also a file there.
+fn dataset_name(given: &str) -> String {
+    let here = std::env::current_dir().unwrap_or_default();
+    match Path::new(given).strip_prefix(&here) {
+        Ok(rest) if given.starts_with('/') => rest.display().to_string(),
+        _ => given.to_owned(),
+    }
+}
+
+/// Whether the daemon's mounts are seen here.
+fn shares_mounts_with(daemon: u32) -> bool {
+    let space = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    match (space("self"), space(&daemon.to_string())) {
+        (Some(own), Some(other)) => own == other,
+        // Nobody can say.
+        _ => true,
+    }
+}
+
+/// Whether the kernel says that `dataset` is mounted at `place`.
+fn is_mounted(dataset: &str, place: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let plain = |word: &str| word.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
+    table.lines().any(|line| {
+        let mut words = line.split(' ');
+        let (source, at) = (words.next().map(plain), words.next().map(plain));
+        source.as_deref() == Some(dataset) && at.is_some_and(|at| Path::new(&at) == place)
+    })
+}
+
+/// Runs it; the exit code.
+pub fn main(words: &[String]) -> u8 {
+    let request = match parse(words) {
+        Ok(request) => request,
+        Err(reason) => {
+            eprintln!("{reason}\nUsage: mount.zfs [-sfnvh] [-o options] <dataset> <mountpoint>");
+            return USAGE;
+        }
+    };
+    let dataset = dataset_name(&request.dataset);
+    let place: PathBuf = match fs::canonicalize(&request.place) {
+        Ok(place) => place,
+        Err(error) => {
+            eprintln!("filesystem '{dataset}' cannot be mounted at '{}': {error}", request.place);
+            return SYSTEM;
+        }
+    };
+    if !place.is_dir() {
+        eprintln!("filesystem '{dataset}' cannot be mounted at '{}': Not a directory", place.display());
+        return SYSTEM;
+    }
+    let mut options = request.options;
+    options.retain(|option| !IGNORED.contains(&option.as_str()) && !option.starts_with("x-"));
+    if request.sloppy {
+        options.retain(|option| MOUNT_OPTIONS.contains(&option.as_str()));
+    } else if let Some(bad) = options.iter().find(|option| !MOUNT_OPTIONS.contains(&option.as_str())) {
+        eprintln!("filesystem '{dataset}' cannot be mounted due to invalid option '{bad}'.");
+        eprintln!("Use the '-s' option to ignore the bad mount option.");
+        return USAGE;
+    }
+    if request.fake {
+        return 0;
+    }
+    let call = MountRequest {
+        dataset: Some(dataset.clone()),
+        options,
+        overlay: true,
+        at: Some(place.clone()),
+        recursive: false,
+    };
+    let mounted = Session::new(format!("mount.zfs {dataset} {}", place.display())).and_then(|mut session| {
+        let daemon: DaemonStatus = session.get("/v1/daemon")?;
+        if !shares_mounts_with(daemon.pid) {
+            return Err(ErrorBody::new(format!(
+                "filesystem '{dataset}' cannot be mounted here: the daemon (pid {}) lives in another mount namespace",
+                daemon.pid
+            )));
+        }
+        session.post::<_, MountOutcome>("/v1/mounts", &call)
+    });
+    match mounted {
+        Ok(_) if is_mounted(&dataset, &place) => 0,
+        Ok(_) => {
+            eprintln!("filesystem '{dataset}' was mounted, but is not seen at '{}'", place.display());
+            SYSTEM
+        }
+        Err(error) => {
+            complain(&error);
+            if error.exit_code == MOUNT_BUSY { MOUNT_BUSY } else { SYSTEM }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Request, String> {
+        parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn words_are_taken_as_mount_gives_them() {
+        let request = parsed("tank/a /mnt -o rw,noatime -n -t zfs").unwrap();
+        assert_eq!((request.dataset.as_str(), request.place.as_str()), ("tank/a", "/mnt"));
+        assert_eq!(request.options, ["rw", "noatime"]);
+        assert!(parsed("-sfo ro tank/a /mnt").unwrap().sloppy);
+        for (line, expected) in [
+            ("", "missing dataset argument"),
+            ("tank", "missing mountpoint argument"),
+            ("tank a b", "too many arguments"),
+            ("-x tank a", "Invalid option 'x'"),
+            ("tank a -o", "Invalid option 'o'"),
+        ] {
+            assert_eq!(parsed(line).unwrap_err(), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_working_directory_before_the_name_is_taken_off() {
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(dataset_name(&here.join("tank/a").display().to_string()), "tank/a");
+        assert_eq!(dataset_name("tank/a"), "tank/a");
+    }
+}
