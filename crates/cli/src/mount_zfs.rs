@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use platter_daemon::api::{DaemonStatus, ErrorBody, MOUNT_BUSY, MOUNT_OPTIONS, MountOutcome, MountRequest};
+use platter_daemon::process;
 
 use crate::session::{Session, complain};
 
@@ -106,16 +107,6 @@ fn dataset_name(given: &str) -> String {
     }
 }
 
-/// Whether the daemon's mounts are seen here.
-fn shares_mounts_with(daemon: u32) -> bool {
-    let space = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
-    match (space("self"), space(&daemon.to_string())) {
-        (Some(own), Some(other)) => own == other,
-        // Nobody can say.
-        _ => true,
-    }
-}
-
 /// Whether the kernel says that `dataset` is mounted at `place`.
 fn is_mounted(dataset: &str, place: &Path) -> bool {
     let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
@@ -169,7 +160,7 @@ pub fn main(words: &[String]) -> u8 {
     };
     let mounted = Session::new(format!("mount.zfs {dataset} {}", place.display())).and_then(|mut session| {
         let daemon: DaemonStatus = session.get("/v1/daemon")?;
-        if !shares_mounts_with(daemon.pid) {
+        if !process::sees_mounts_of(daemon.pid) {
             return Err(ErrorBody::new(format!(
                 "filesystem '{dataset}' cannot be mounted here: the daemon (pid {}) lives in another mount namespace",
                 daemon.pid

@@ -68,6 +68,9 @@ pub struct DaemonStatus {
     pub unavailable: BTreeMap<String, String>,
     /// Number of mounted file systems.
     pub mounts: u64,
+    /// Pools that wait for a device that does not answer, with its name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub silent: BTreeMap<String, String>,
 }
 
 /// `GET /v1/daemon/log-level` answers with it, `POST` sets it.

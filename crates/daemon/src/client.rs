@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full};
@@ -15,7 +17,7 @@ use tokio::net::UnixStream;
 use crate::api::ErrorBody;
 use crate::denied;
 use crate::home::Home;
-use crate::vigil;
+use crate::{process, vigil};
 
 /// How long a new daemon may take until it answers. Opening large pools happens after that.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -29,6 +31,8 @@ const CONNECT_AGAIN: Duration = Duration::from_secs(12);
 #[derive(Clone, Debug)]
 pub struct Client {
     home: Home,
+    /// Whether it was said that the daemon's mounts are not seen here.
+    said: Arc<AtomicBool>,
 }
 
 /// Percent-encodes one segment of a path or a value of a query.
@@ -47,7 +51,7 @@ pub fn encode(text: &str) -> String {
 impl Client {
     /// A client that does not start anything.
     pub fn new(home: Home) -> Self {
-        Self { home }
+        Self { home, said: Arc::default() }
     }
 
     /// The home it talks to.
@@ -116,6 +120,17 @@ impl Client {
         }
     }
 
+    /// Says once that what the daemon mounts is not seen here: it was started in a mount namespace of its own, or this is
+    /// one.
+    fn remark_on_namespace(&self, pid: u32) {
+        if !process::sees_mounts_of(pid) && !self.said.swap(true, Ordering::Relaxed) {
+            eprintln!(
+                "platter: the daemon (pid {pid}) lives in another mount namespace: its mounts are not seen here, and are not \
+                 what is at their places here"
+            );
+        }
+    }
+
     /// Asks, with an eye on the daemon: one that ends meanwhile is not waited for, whoever holds its socket.
     async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, ErrorBody> {
         if let Some(owner) = self.home.other_owner()
@@ -128,6 +143,7 @@ impl Client {
         let mut exchange = std::pin::pin!(self.exchange(stream, method, path, body));
         // Of another process name space its number is not known here.
         let Some(pid) = peer.filter(|pid| *pid > 0) else { return exchange.await };
+        self.remark_on_namespace(pid);
         tokio::select! {
             biased;
             answer = &mut exchange => return answer,

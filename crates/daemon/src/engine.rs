@@ -53,6 +53,10 @@ pub trait PoolHandle: Send + Sync + 'static {
     async fn hangs(&self) -> String {
         std::future::pending().await
     }
+    /// Devices that have transfers under way, and how many each has ended.
+    fn busy_devices(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
     /// Parts from the devices at once and for good.
     fn abandon(&self, _reason: &str) {}
     fn unwritten(&self) -> Unwritten {
@@ -161,6 +165,10 @@ impl PoolHandle for RealPool {
 
     async fn hangs(&self) -> String {
         self.0.hangs().await
+    }
+
+    fn busy_devices(&self) -> Vec<(String, u64)> {
+        self.0.busy_devices()
     }
 
     fn abandon(&self, reason: &str) {

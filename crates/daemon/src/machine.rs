@@ -42,7 +42,7 @@ impl MemoryLimit {
     }
 
     /// What the daemon cannot do without.
-    pub const LEAST: Self = Self { bytes: 96 << 20 };
+    pub const LEAST: Self = Self { bytes: 128 << 20 };
 
     /// Block cache of all pools together: a quarter.
     pub fn cache_bytes(self) -> u64 {

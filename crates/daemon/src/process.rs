@@ -33,6 +33,15 @@ pub fn prepare() {
     }
 }
 
+/// Whether what another process mounts is seen here; also where nobody can say.
+pub fn sees_mounts_of(pid: u32) -> bool {
+    let space = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    match (space("self"), space(&pid.to_string())) {
+        (Some(own), Some(other)) => own == other,
+        _ => true,
+    }
+}
+
 /// Raises the soft limit of descriptors to the hard one.
 fn raise_descriptors() {
     let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;

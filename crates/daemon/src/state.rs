@@ -13,6 +13,7 @@ mod mount_table;
 mod mounts;
 mod opening;
 mod settings;
+mod silence;
 #[cfg(test)]
 mod tests;
 mod userspace;
@@ -73,6 +74,8 @@ pub struct Daemon {
     mounts: RwLock<MountTable>,
     /// What a daemon that comes after a crash has to take away.
     recorded: MountsFile,
+    /// Pools that wait for a device, with its name.
+    silent: RwLock<BTreeMap<String, String>>,
     /// Held while `pools.json` is written.
     pools_file: parking_lot::Mutex<()>,
     locks: Locks,
@@ -140,6 +143,7 @@ impl Daemon {
             mounts: RwLock::default(),
             recorded: MountsFile::open(&home),
             home,
+            silent: RwLock::default(),
             pools_file: parking_lot::Mutex::default(),
             locks: Locks::default(),
         }
@@ -179,8 +183,9 @@ impl Daemon {
         self.pools.write().insert(entry.pool.name(), entry);
     }
 
-    /// Writes `pools.json`; a failure is logged, because the operation itself has happened.
-    fn remember(&self) {
+    /// Writes `pools.json`. The operation itself has happened when this fails; the error is a complete message, and is
+    /// logged.
+    fn remember(&self) -> Result<(), String> {
         let _writing = self.pools_file.lock();
         let mut list: BTreeMap<String, RememberedPool> =
             self.unavailable.read().iter().map(|(name, (pool, _))| (name.clone(), pool.clone())).collect();
@@ -191,9 +196,10 @@ impl Daemon {
                 .filter(|(_, entry)| !entry.forgettable)
                 .map(|(name, entry)| (name.clone(), entry.remembered.clone())),
         );
-        if let Err(reason) = pools_file::write(&self.home.pools_file(), &list) {
+        pools_file::write(&self.home.pools_file(), &list).map_err(|reason| {
             tracing::error!("{reason}");
-        }
+            format!("{reason}\nthe next daemon will open the pools that this one had before")
+        })
     }
 
     fn set_forgettable(&self, name: &str, forgettable: bool) {
@@ -245,6 +251,7 @@ impl Daemon {
                 .map(|(name, (_, reason))| (name.clone(), reason.clone()))
                 .collect(),
             mounts: self.mounts.read().len() as u64,
+            silent: self.silent.read().clone(),
         }
     }
 
@@ -284,7 +291,12 @@ impl Daemon {
         };
         let what = format!("cannot open '{name}'");
         let open_ns = u64::try_from(opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let report = pool.report(detail).await.map_err(|error| failed(&what, error))?;
+        let mut report = pool.report(detail).await.map_err(|error| failed(&what, error))?;
+        if let Some(device) = self.silent_device(name) {
+            report.status = Some(format!("A device does not answer: {device}. What needs it waits."));
+            report.action = Some(silence::advice(name));
+            report.message_id = None;
+        }
         let properties = pool.properties().await.map_err(|error| failed(&what, error))?;
         let mut damaged_files = Vec::new();
         for object in &report.errors {
@@ -330,7 +342,7 @@ impl Daemon {
         let stored = call.request.name.clone();
         let name = call.request.temporary_name.clone().unwrap_or_else(|| stored.clone());
         let what = format!("cannot create '{stored}'");
-        self.refuse_own_devices(&call.request.vdevs, call.request.force).await?;
+        self.refuse_own_devices(&call.request.vdevs, None, call.request.force).await?;
         if call.dry_run {
             let layout = self.engine.dry_run(call.request).await.map_err(|error| failed_creation(&what, error))?;
             return Ok(CreatedPool { layout: Some(layout), outcome: Outcome::default() });
@@ -346,8 +358,7 @@ impl Daemon {
         let pool = self.engine.create(call.request).await.map_err(|error| failed_creation(&what, error))?;
         self.insert(pool, remembered).await;
         self.set_forgettable(&name, forgettable);
-        self.remember();
-        let mut problems = Vec::new();
+        let mut problems: Vec<String> = self.remember().err().into_iter().collect();
         if let Ok(pool) = self.pool(&name) {
             let quotas = self.set_id_quotas(&pool, &name, &call.quotas).await;
             problems.extend(quotas.err().map(|reason| format!("cannot set property for '{name}': {reason}")));
@@ -372,15 +383,45 @@ impl Daemon {
             .map_err(|reason| ErrorBody::new(format!("{what}: '{}' cannot be a mount point: {reason}", at.display())))
     }
 
+    /// Where something is mounted that is stored in this pool, also by way of another pool whose devices are files in it.
+    fn inside(&self, pool: &str) -> Vec<PathBuf> {
+        let mut within = BTreeSet::from([pool.to_owned()]);
+        loop {
+            let known = within.len();
+            let places: Vec<PathBuf> = {
+                let mounts = self.mounts.read();
+                let inside = mounts.iter().filter(|(dataset, _)| within.contains(mounts::pool_of(dataset)));
+                inside.map(|(_, active)| active.at.clone()).collect()
+            };
+            let holds =
+                |entry: &Entry| entry.real_devices.iter().any(|device| places.iter().any(|at| device.starts_with(at)));
+            within.extend(self.pools.read().iter().filter(|(_, entry)| holds(entry)).map(|(name, _)| name.clone()));
+            if within.len() == known {
+                return places;
+            }
+        }
+    }
+
     /// Devices of pools that are imported here are refused with the pool's name; the engine would only see that they
     /// are open.
-    async fn refuse_own_devices(&self, vdevs: &[VdevRequest], force: bool) -> Answer<()> {
+    async fn refuse_own_devices(&self, vdevs: &[VdevRequest], into: Option<&str>, force: bool) -> Answer<()> {
         let given: Vec<PathBuf> = vdevs.iter().flat_map(leaves).cloned().collect();
         let led = all_real(given.clone()).await;
         let mut complaints = Vec::new();
         for (name, entry) in self.pools.read().iter() {
             for (leaf, _) in given.iter().zip(&led).filter(|(_, led)| entry.real_devices.contains(led)) {
                 complaints.push(format!("{} is part of active pool '{name}'", leaf.display()));
+            }
+        }
+        let inside = into.map(|pool| self.inside(pool)).unwrap_or_default();
+        for (leaf, led) in given.iter().zip(&led) {
+            // Its own write would wait for the group that it is part of.
+            if let Some(at) = inside.iter().find(|at| led.starts_with(at)) {
+                return Err(ErrorBody::new(format!(
+                    "invalid vdev specification\n'{}' lies in '{}', which is stored in the pool itself",
+                    leaf.display(),
+                    at.display()
+                )));
             }
         }
         if complaints.is_empty() {
@@ -447,8 +488,10 @@ impl Daemon {
         self.insert(pool, remembered).await;
         self.set_forgettable(&name, forgettable);
         self.unavailable.write().retain(|_, (remembered, _)| remembered.guid != guid);
-        self.remember();
-        let problems = if call.mount { self.mount_automatic(&name).await } else { Vec::new() };
+        let mut problems: Vec<String> = self.remember().err().into_iter().collect();
+        if call.mount {
+            problems.extend(self.mount_automatic(&name).await);
+        }
         Ok(Outcome { name: Some(name), problems })
     }
 
@@ -460,7 +503,7 @@ impl Daemon {
             .map_err(|error| failed(&format!("cannot set property for '{name}'"), error))?;
         if call.property == "cachefile" {
             self.set_forgettable(name, call.value == "none");
-            self.remember();
+            self.remember().map_err(ErrorBody::new)?;
         }
         self.log(&pool, &call.command).await;
         Ok(())
@@ -518,7 +561,7 @@ impl Daemon {
         let pool = self.pool(name)?;
         let (what, dry_run) = match &call.change {
             PoolChange::Add { vdevs, force, dry_run, .. } => {
-                self.refuse_own_devices(vdevs, *force).await?;
+                self.refuse_own_devices(vdevs, Some(name), *force).await?;
                 (format!("cannot add to '{name}'"), *dry_run)
             }
             PoolChange::Online { device } => (format!("cannot online {device}"), false),
@@ -559,7 +602,8 @@ impl Daemon {
         if let Some(entry) = self.pools.write().get_mut(name) {
             (entry.remembered.guid, entry.remembered.devices, entry.real_devices) = (guid, devices, real_devices);
         }
-        self.remember();
+        // Logged: the next daemon looks beside the places that it knows.
+        let _ = self.remember();
     }
 
     /// `zpool labelclear`.

@@ -11,8 +11,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 
+use crate::api::DaemonStatus;
 use crate::dead_mounts::is_dying;
 
+/// More bytes are no answer.
+const ANSWER_MAX: u64 = 1 << 20;
 /// How often the process is looked at.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long a sign of life is waited for.
@@ -39,11 +42,21 @@ fn state(status: &str) -> Option<char> {
     status.lines().find_map(|line| line.strip_prefix("State:"))?.trim().chars().next()
 }
 
-/// Says on stderr, now and then, that the daemon does not answer. Never over.
+/// Says on stderr, now and then, that the daemon does not answer, or which device it waits for. Never over.
 pub async fn remark_on_silence(socket: PathBuf, pid: u32) {
     loop {
         sleep(SILENCE).await;
-        if timeout(SILENCE, is_answering(&socket)).await == Ok(true) {
+        if let Ok(Some(status)) = timeout(SILENCE, ask(&socket)).await {
+            if status.silent.is_empty() {
+                continue;
+            }
+            for (pool, device) in status.silent {
+                eprintln!(
+                    "platter: pool '{pool}' waits for {device}, which does not answer; 'zpool export -f {pool}' gives \
+                     it up"
+                );
+            }
+            sleep(AGAIN).await;
             continue;
         }
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -57,12 +70,15 @@ pub async fn remark_on_silence(socket: PathBuf, pid: u32) {
     }
 }
 
-/// Whether the daemon answers the smallest of questions.
-async fn is_answering(socket: &Path) -> bool {
-    let Ok(mut stream) = UnixStream::connect(socket).await else { return false };
+/// What the daemon says of itself, if it answers.
+async fn ask(socket: &Path) -> Option<DaemonStatus> {
+    let mut stream = UnixStream::connect(socket).await.ok()?;
     let question = b"GET /v1/daemon HTTP/1.1\r\nhost: platter\r\nconnection: close\r\n\r\n";
-    let mut answer = [0; 8];
-    stream.write_all(question).await.is_ok() && stream.read(&mut answer).await.is_ok_and(|length| length > 0)
+    stream.write_all(question).await.ok()?;
+    let mut answer = Vec::new();
+    stream.take(ANSWER_MAX).read_to_end(&mut answer).await.ok()?;
+    let body = answer.windows(4).position(|end| end == b"\r\n\r\n")? + 4;
+    serde_json::from_slice(&answer[body..]).ok()
 }
 
 #[cfg(test)]

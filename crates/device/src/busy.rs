@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, OFlags, major, makedev, minor};
 use rustix::io::Errno;
 
+use crate::backing;
+
 fn sysfs(device: u64) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)))
 }
@@ -118,7 +120,13 @@ pub fn lock_holder(device: u64, inode: u64) -> Option<String> {
 pub fn writer(path: &Path) -> Option<String> {
     let flags = (OFlags::CLOEXEC | OFlags::NONBLOCK).bits() as i32;
     let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
-    let locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared);
+    let behind = || backing::behind(file.metadata().ok()?.rdev()).map(|backing| backing.file);
+    holder(&file).or_else(|| holder(&behind()?))
+}
+
+/// Who has an exclusive lock on an open file.
+fn holder(file: &fs::File) -> Option<String> {
+    let locked = rustix::fs::flock(file, FlockOperation::NonBlockingLockShared);
     (locked == Err(Errno::WOULDBLOCK)).then(|| {
         let holder = file.metadata().ok().and_then(|data| lock_holder(data.dev(), data.ino()));
         holder.unwrap_or_else(|| "another process".into())

@@ -113,6 +113,17 @@ impl Cutoff {
         }
     }
 
+    /// Each device that has transfers under way: its name, and how many it has ended.
+    pub fn busy(&self) -> Vec<(String, u64)> {
+        let devices = self.devices.lock();
+        let busy = devices.iter().filter_map(|(name, traffic)| {
+            let traffic = traffic.upgrade()?;
+            let waits = traffic.under_way.load(Ordering::Relaxed) > 0;
+            waits.then(|| (name.clone(), traffic.ended.load(Ordering::Relaxed)))
+        });
+        busy.collect()
+    }
+
     /// Waits until some device has had transfers under way for `limit` and ended none; tells its name.
     pub async fn hangs(&self, limit: Duration) -> String {
         // How many each has ended, and for how long it has been that many, by the traffic's place in memory.

@@ -25,13 +25,13 @@ use platter_buffer::{Buf, BufMut};
 use rustix::fs::{AtFlags, FlockOperation, OFlags, StatxFlags};
 use rustix::io::Errno;
 
-use crate::busy;
 use crate::engine::{Engine, Work};
 use crate::error::{DeviceError, Operation, Result};
 use crate::lease::{Lease, TooLate};
 use crate::pool::Pool;
 use crate::slot::ReadSlot;
 use crate::{BlockDevice, Geometry, Presence, check_range};
+use crate::{backing, busy};
 
 /// How long closing a file of a server's is waited for.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
@@ -89,6 +89,8 @@ pub struct FileDevice {
     writable: bool,
     /// There until the device is dropped.
     buffered: Option<Arc<File>>,
+    /// The file behind a loop device, for its lock.
+    _backing: Option<File>,
     direct: Option<(Arc<File>, DirectRules)>,
     /// Set when the kernel refused a direct transfer that the rules allow; from then on all go the buffered way.
     direct_refused: AtomicBool,
@@ -135,8 +137,22 @@ impl FileDevice {
                 }
                 _ => DeviceError::open(path, error),
             })?;
+        let mut backing = None;
         if options.exclusive {
-            lock(&buffered, path, is_block)?;
+            lock(&buffered, path, is_block, FlockOperation::NonBlockingLockExclusive)?;
+            if is_block && let Some(found) = backing::behind(metadata.rdev()) {
+                let operation = match found.is_shared {
+                    true => FlockOperation::NonBlockingLockShared,
+                    false => FlockOperation::NonBlockingLockExclusive,
+                };
+                lock(&found.file, path, false, operation).map_err(|error| match error {
+                    DeviceError::InUse { path, reason } => {
+                        DeviceError::InUse { path, reason: format!("{} behind it is {reason}", found.path.display()) }
+                    }
+                    error => error,
+                })?;
+                backing = Some(found.file);
+            }
         }
         let size = size_of(&buffered, is_block).map_err(|error| DeviceError::open(path, error))?;
         let geometry = if is_block { block_geometry(&buffered) } else { Geometry::FILE };
@@ -149,6 +165,7 @@ impl FileDevice {
             geometry,
             writable: options.writable,
             buffered: Some(Arc::new(buffered)),
+            _backing: backing,
             is_local,
             direct,
             direct_refused: AtomicBool::new(false),
@@ -216,12 +233,12 @@ impl FileDevice {
     }
 }
 
-/// Takes the exclusive lock. Device probes (udev), and whoever only looks ([`busy::writer`]), hold a shared one for
+/// Takes the lock. Device probes (udev), and whoever only looks ([`busy::writer`]), hold a shared one for
 /// moments, hence the patience.
-fn lock(file: &File, path: &Path, is_block: bool) -> Result<()> {
+fn lock(file: &File, path: &Path, is_block: bool, operation: FlockOperation) -> Result<()> {
     let attempts = if is_block { 10 } else { 3 };
     for attempt in 1..=attempts {
-        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        match rustix::fs::flock(file, operation) {
             Ok(()) => return Ok(()),
             Err(Errno::WOULDBLOCK) if attempt < attempts => {
                 std::thread::sleep(Duration::from_millis(50));

@@ -7,6 +7,7 @@
 //! - what was written before a [`flush`](BlockDevice::flush) began is on stable storage when it returns;
 //! - no call blocks the thread that polls it.
 
+pub mod backing;
 pub mod busy;
 pub mod cutoff;
 pub mod disk;

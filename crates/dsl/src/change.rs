@@ -87,6 +87,7 @@ impl Place {
         // As long as the old handle is there, the device is in use: by this very process.
         self.leaf().close(Condition::new(VdevState::Closed, VdevAux::None));
         core.leaf_devices.lock().remove(&self.config.guid.0);
+        let written = core.uberblock.lock().txg;
         let opener = Returning {
             devices: &core.environment.devices,
             options: if core.read_only { OpenOptions::read_only() } else { OpenOptions::exclusive() },
@@ -95,9 +96,16 @@ impl Place {
             newest: if core.read_only { Txg(u64::MAX) } else { core.gate.open_txg() },
             places: leaves(core).into_iter().filter_map(|place| place.config.path.map(PathBuf::from)).collect(),
             seen: Mutex::default(),
+            complete: leaves(core)
+                .iter()
+                .map(|place| (place.config.guid.0, dtl::last_complete(place.leaf(), written)))
+                .collect(),
+            reached: Mutex::default(),
         };
         self.top.reopen_leaf(self.index, &open_vdevs::spec(&self.config), &opener).await;
         let Some(device) = self.leaf().device() else { return false };
+        let reached = opener.reached.lock().get(&self.config.guid.0).copied();
+        dtl::note_gap(core, self.leaf(), reached.unwrap_or(Txg(0)), written);
         if let Some(path) = device.path() {
             self.adopt(core, path, &opener.seen.into_inner());
         }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use platter_device::{DeviceSource, OpenOptions, PathKind};
-use platter_ondisk::Uberblock;
+use platter_ondisk::{Txg, Uberblock};
 use platter_vdev::VdevKind;
 
 use crate::config::{PoolConfig, PoolState, VdevConfig};
@@ -46,6 +46,8 @@ pub enum Metadata {
     ReadOnly(Vec<String>),
     /// It cannot be opened.
     Damaged(String),
+    /// Another host is writing it (`multihost`).
+    InUse,
 }
 
 /// Whether a vdev is of a type that this version cannot open.
@@ -115,20 +117,24 @@ fn assemble(devices: Vec<(PathBuf, DeviceLabels)>) -> Option<Candidate> {
         Some(uberblock) => found.config_at(uberblock.txg).cloned(),
         None => Some(found.config().clone()),
     };
-    let devices: Vec<(PathBuf, PoolConfig)> =
-        devices.into_iter().filter_map(|(path, found)| Some((path, of_pool(&found)?))).collect();
-    let newest = devices.iter().max_by_key(|(_, config)| config.txg)?.1.clone();
+    let devices: Vec<(PathBuf, Txg, PoolConfig)> =
+        devices.into_iter().filter_map(|(path, found)| Some((path, found.reached(), of_pool(&found)?))).collect();
+    let newest = devices.iter().max_by_key(|(_, _, config)| config.txg)?.2.clone();
     let mut tops: BTreeMap<u64, (u64, VdevConfig)> = BTreeMap::new();
-    let mut paths: BTreeMap<u64, (u64, PathBuf)> = BTreeMap::new();
-    for (path, config) in devices {
+    let mut paths: BTreeMap<u64, ((Txg, u64, bool), PathBuf)> = BTreeMap::new();
+    for (path, reached, config) in devices {
         let (txg, top) = (config.txg, config.vdev_tree);
+        let top_id = top.id;
         if tops.get(&top.id).is_none_or(|(seen, _)| txg > *seen) {
             tops.insert(top.id, (txg, top));
         }
         if let Some(guid) = config.device_guid {
-            // Two copies of one member (a cloned disk): the one written last is it.
-            if paths.get(&guid.0).is_none_or(|(seen, _)| txg > *seen) {
-                paths.insert(guid.0, (txg, path));
+            // Two copies of one member (a cloned disk): the one written last is it, of equal ones that at its path.
+            let own = tops.get(&top_id).into_iter().flat_map(|(_, top)| top.leaves()).find(|leaf| leaf.guid == guid);
+            let at_home = own.is_some_and(|leaf| leaf.path.as_deref().map(Path::new) == Some(&path));
+            let age = (reached, txg, at_home);
+            if paths.get(&guid.0).is_none_or(|(seen, _)| age > *seen) {
+                paths.insert(guid.0, (age, path));
             }
         }
     }
@@ -183,6 +189,14 @@ impl Candidate {
     /// Whether another host used it last and has not exported it.
     fn is_foreign(&self, environment: &Environment) -> bool {
         self.config.state == PoolState::Active && self.config.hostid.is_some_and(|id| id != environment.hostid)
+    }
+
+    /// Whether another host may be using it at this moment, and would show it.
+    pub fn may_be_in_use(&self, environment: &Environment) -> bool {
+        self.is_foreign(environment)
+            && !self.needs_hostid(environment)
+            && self.is_complete_enough()
+            && self.uberblock.as_ref().is_some_and(Uberblock::is_multihost)
     }
 
     /// Whether it may be in use on several hosts, and this one has no id of its own to take part.
@@ -289,6 +303,16 @@ impl Candidate {
                      be compromised if imported."
                         .to_owned(),
                 ),
+            )
+        } else if *metadata == Metadata::InUse {
+            let host = config.hostname.as_deref().unwrap_or("<unknown>");
+            (
+                "UNAVAIL",
+                Some("The pool is currently imported by another system.".to_owned()),
+                Some(format!(
+                    "The pool must be exported from {host} (hostid={:x})\n\tbefore it can be safely imported.",
+                    config.hostid.unwrap_or(0)
+                )),
             )
         } else if let Some(writer) = &self.writer {
             (

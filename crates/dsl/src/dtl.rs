@@ -28,10 +28,46 @@ pub fn leaves(core: &Core) -> Vec<Arc<Leaf>> {
     core.store.state().vdevs.iter().flatten().flat_map(|vdev| vdev.leaves().to_vec()).collect()
 }
 
-/// Lists the group that is about to sync for every leaf that will not see it.
+/// Lists the group that is about to sync for every leaf that will not see it, and those before it in which nothing was
+/// written: so the list begins right after the last group that the leaf's own labels tell of.
 pub fn note_absent(core: &Core, txg: Txg) {
+    let written = core.uberblock.lock().txg;
     for leaf in leaves(core).iter().filter(|leaf| !leaf.is_usable()) {
-        leaf.note_missing(txg);
+        leaf.note_lacking(written.plus(1).min(txg), txg);
+    }
+}
+
+/// The last group that a leaf has, as its list says, in a pool whose last group is `newest`.
+pub fn last_complete(leaf: &Leaf, newest: Txg) -> Txg {
+    leaf.missing().first().map_or(newest, |first| Txg(first.0.saturating_sub(1)))
+}
+
+/// Lists for a leaf what came after the group that its device `reached` and before what the list begins with. A device
+/// that is put back from an old copy of itself lacks more than the groups during which it was away.
+pub fn note_gap(core: &Core, leaf: &Leaf, reached: Txg, newest: Txg) {
+    let complete = last_complete(leaf, newest);
+    if reached < complete {
+        tracing::warn!(
+            pool = core.name(),
+            "device {} ({}) is an older copy of itself: it ends at group {reached}, and was at {complete}",
+            leaf.guid(),
+            leaf.name()
+        );
+        leaf.note_lacking(reached.plus(1), complete);
+    }
+}
+
+/// Looks at all leaves of a pool that is being opened, whose devices `reached` these groups. Devices of one top-level
+/// vdev get the same uberblocks, but for the last one when the power fails meanwhile.
+pub fn note_gaps(core: &Core, reached: &BTreeMap<u64, Txg>) {
+    for top in core.store.state().vdevs.iter().flatten() {
+        let of = |leaf: &Leaf| reached.get(&leaf.guid().0).copied();
+        let Some(newest) = top.leaves().iter().filter_map(|leaf| of(leaf)).max() else { continue };
+        for leaf in top.leaves() {
+            if let Some(reached) = of(leaf).filter(|reached| reached.plus(1) < newest) {
+                note_gap(core, leaf, reached, newest);
+            }
+        }
     }
 }
 

@@ -82,18 +82,21 @@ impl Member {
         )
     }
 
-    /// Reads the labels of an open device and checks that it is this leaf.
+    /// Reads the labels of an open device and checks that it is this leaf; the last group that it is known to have.
     ///
     /// # Errors
     /// What it is instead.
-    pub async fn check(&self, device: &dyn BlockDevice) -> Result<(), OpenError> {
+    pub async fn check(&self, device: &dyn BlockDevice) -> Result<Txg, OpenError> {
         let refused = |aux, why: String| {
             let detail = format!("{} is not this pool's device: {why}", device.name());
             Err(OpenError::Refused { aux, detail })
         };
         match labels::read(device).await {
-            Ok(found) => self.recognise(&found).or_else(|(aux, why)| refused(aux, why)),
-            Err(_) if Canary::StrangerTaken.sings() => Ok(()),
+            Ok(found) => match self.recognise(&found) {
+                Ok(()) => Ok(found.reached()),
+                Err((aux, why)) => refused(aux, why),
+            },
+            Err(_) if Canary::StrangerTaken.sings() => Ok(self.newest),
             Err(reason) => match device.read(0, PROBE).await {
                 Ok(_) => refused(VdevAux::BadLabel, reason),
                 // Who does not answer may be anybody.
@@ -117,6 +120,11 @@ pub struct Returning<'a> {
     pub places: Vec<PathBuf>,
     /// Where devices of this pool were seen while one was looked for, by guid.
     pub seen: Mutex<BTreeMap<u64, PathBuf>>,
+    /// The last group that each leaf has, by guid: what has less is a copy from before, and is used only when it lies
+    /// where the leaf was.
+    pub complete: BTreeMap<u64, Txg>,
+    /// The last group that the devices which were opened have, by guid.
+    pub reached: Mutex<BTreeMap<u64, Txg>>,
 }
 
 impl Returning<'_> {
@@ -133,7 +141,8 @@ impl Returning<'_> {
             member.check(&*look).await?;
             drop(look);
             let device = self.devices.open_vdev(path, spec.whole_disk, self.options).await?;
-            member.check(&*device).await?;
+            let reached = member.check(&*device).await?;
+            self.reached.lock().insert(spec.guid.0, reached);
             Ok(device)
         };
         tokio::time::timeout(OPEN_MAX, opened).await.unwrap_or_else(|_| {
@@ -171,9 +180,9 @@ impl Returning<'_> {
         paths
     }
 
-    /// Looks for a leaf's device at all likely paths. Of several copies the newest is it.
+    /// Looks for a leaf's device at all likely paths. Of several copies the newest is it, if it is up to date.
     async fn find(&self, spec: &VdevSpec) -> Option<PathBuf> {
-        let mut newest: BTreeMap<u64, (u64, PathBuf)> = BTreeMap::new();
+        let mut newest: BTreeMap<u64, ((Txg, u64), PathBuf)> = BTreeMap::new();
         let searching = async {
             let looks = self.candidates(spec).await.into_iter().map(|path| async move {
                 tokio::time::timeout(LOOK_MAX, labels_at(&**self.devices, &path)).await.ok().flatten()
@@ -182,9 +191,13 @@ impl Returning<'_> {
             while let Some(look) = looks.next().await {
                 let Some((path, found)) = look else { continue };
                 let Some(guid) = found.config().device_guid else { continue };
-                let is_newer = newest.get(&guid.0).is_none_or(|(txg, _)| found.config().txg > *txg);
+                if self.complete.get(&guid.0).is_some_and(|complete| found.reached() < *complete) {
+                    tracing::info!("{} is an older copy of device {guid}, and is left alone", path.display());
+                    continue;
+                }
+                let is_newer = newest.get(&guid.0).is_none_or(|(age, _)| found.age() > *age);
                 if is_newer && self.member(guid).recognise(&found).is_ok() {
-                    newest.insert(guid.0, (found.config().txg, path));
+                    newest.insert(guid.0, (found.age(), path));
                 }
             }
         };

@@ -82,6 +82,12 @@ fn check(environment: &Environment, candidate: &Candidate, request: &ImportReque
     if let Some(name) = &request.new_name {
         names::check_pool(name)?;
     }
+    if request.was_open && config.state != PoolState::Active {
+        return Err(PoolError::Unavailable(format!(
+            "it was exported\nrun 'zpool import {}' to have it here again, or 'zpool export {}' to forget it",
+            config.name, config.name
+        )));
+    }
     let foreign = config.hostid.is_some_and(|id| id != 0 && id != environment.hostid);
     if config.state == PoolState::Active && foreign && !request.force {
         let host = config.hostname.as_deref().unwrap_or("unknown");
@@ -176,6 +182,7 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
         paths: candidate.paths.clone(),
         devices: environment.devices.clone(),
         options,
+        reached: Mutex::default(),
     };
     let vdevs = open_usable(&label_config.vdev_tree, &opener, !read_only).await?;
 
@@ -210,6 +217,7 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
     }
     let shared = !read_only && uberblock.is_multihost();
     let core = finish(environment, cutoff, request, opened, config, features, uberblock, read_only, properties).await?;
+    dtl::note_gaps(&core, &opener.reached.into_inner());
     if let Some(writer) = &candidate.writer {
         core.is_borrowed.store(true, Ordering::Release);
         tracing::warn!(
@@ -517,6 +525,7 @@ async fn obstacles(environment: &Environment, candidate: &Candidate) -> Result<V
         paths: candidate.paths.clone(),
         devices: environment.devices.clone(),
         options: OpenOptions::read_only(),
+        reached: Mutex::default(),
     };
     let vdevs = open_usable(&candidate.config.vdev_tree, &opener, false).await?;
     let opened = Opened::new(environment, vdevs, uberblock).await?;

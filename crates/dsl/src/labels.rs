@@ -38,6 +38,16 @@ impl DeviceLabels {
         &self.configs[0]
     }
 
+    /// The last group that the device is known to have.
+    pub fn reached(&self) -> Txg {
+        self.uberblock.as_ref().map_or(Txg(0), |uberblock| uberblock.txg)
+    }
+
+    /// What tells the newer of two copies of a device.
+    pub fn age(&self) -> (Txg, u64) {
+        (self.reached(), self.config().txg)
+    }
+
     /// The configuration that belongs to an uberblock of group `txg`. A newer label is of a group that a crash cut off:
     /// what it says (a device more, a new name, that the pool was exported) has not happened
     /// (`vdev_label_read_config`).

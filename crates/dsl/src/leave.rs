@@ -31,6 +31,8 @@ pub struct Unwritten {
     pub synced: Txg,
     /// Bytes of files that were written since.
     pub bytes: u64,
+    /// Whether anything was changed since: names and attributes count as no bytes.
+    pub changed: bool,
 }
 
 impl Pool {
@@ -161,9 +163,15 @@ impl Pool {
         self.core.cutoff.hangs(HANG).await
     }
 
+    /// Devices that have transfers under way, and how many each has ended.
+    pub fn busy_devices(&self) -> Vec<(String, u64)> {
+        self.core.cutoff.busy()
+    }
+
     /// What would be lost now if the pool were given up; fsync(2) has brought parts of it to the intent logs.
     pub fn unwritten(&self) -> Unwritten {
-        Unwritten { synced: self.core.gate.synced_txg(), bytes: self.core.gate.dirty() }
+        let bytes = self.core.gate.dirty();
+        Unwritten { synced: self.core.gate.synced_txg(), bytes, changed: bytes > 0 || crate::sync::has_changes(&self.core) }
     }
 
     /// Syncs everything, marks the labels exported and closes the devices. All data sets must be closed (unmounted). A

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use platter_device::{BlockDevice, DeviceError, DeviceSource, OpenOptions};
 use platter_dmu::{NewDnode, Objset, Tx};
 use platter_ondisk::types::object_type;
@@ -29,6 +30,8 @@ pub struct FoundDevices {
     pub devices: Arc<dyn DeviceSource>,
     /// How to open them.
     pub options: OpenOptions,
+    /// The last group that the devices which were opened have, by guid.
+    pub reached: Mutex<BTreeMap<u64, Txg>>,
 }
 
 #[async_trait]
@@ -39,7 +42,9 @@ impl DeviceOpener for FoundDevices {
             return Err(DeviceError::Gone { device, reason: "no device with its guid was found".into() }.into());
         };
         let device = self.devices.open_vdev(path, spec.whole_disk, self.options).await?;
-        Member { pool: self.pool, leaf: spec.guid, newest: self.newest }.check(&*device).await?;
+        let member = Member { pool: self.pool, leaf: spec.guid, newest: self.newest };
+        let reached = member.check(&*device).await?;
+        self.reached.lock().insert(spec.guid.0, reached);
         Ok(device)
     }
 }

@@ -115,6 +115,12 @@ impl Pool {
             candidate.find_writer(&*environment.devices).await;
             let metadata = match candidate.seems_importable(environment) {
                 true => import::look_inside(environment, &candidate).await,
+                false if candidate.may_be_in_use(environment) => {
+                    match multihost::check(environment, &candidate, true).await {
+                        Err(_) => discover::Metadata::InUse,
+                        Ok(_) => discover::Metadata::Unseen,
+                    }
+                }
                 false => discover::Metadata::Unseen,
             };
             reports.push(candidate.report(environment, &metadata));

@@ -141,4 +141,7 @@ pub struct ImportRequest {
     pub altroot: Option<PathBuf>,
     /// The command line, for the pool's history.
     pub history: String,
+    /// It is opened because it was open before: one that its labels call exported or destroyed is left alone.
+    #[serde(default)]
+    pub was_open: bool,
 }

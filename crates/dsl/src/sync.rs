@@ -94,6 +94,12 @@ fn is_dirty(core: &Core, txg: Txg) -> bool {
         || core.store.state().allocator.lock().deferred() > 0
 }
 
+/// Whether something was changed that no group on the devices has.
+pub fn has_changes(core: &Core) -> bool {
+    let (synced, open) = (core.gate.synced_txg(), core.gate.open_txg());
+    (synced.0 + 1..=open.0).any(|txg| is_dirty(core, Txg(txg)))
+}
+
 async fn sync(core: &Arc<Core>, txg: Txg, course: &mut Course) -> Result<()> {
     let tasks = std::mem::take(&mut *core.tasks.lock());
     core.store.state().allocator.lock().absorb_log(txg);

@@ -4,8 +4,9 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use platter_itest::{Lab, Loop, Tree, data, judge, zdb};
+use platter_itest::{Lab, Loop, Run, Tree, binary, damage, data, judge, zdb};
 
 fn fill(mount: &Path, seed: u64) -> Tree {
     for number in 0..6 {
@@ -181,4 +182,134 @@ fn devices_of_one_pool_that_exchanged_names_both_come_back() {
     tree.assert_same(&Tree::of(&mount), "under new names");
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
+}
+
+/// An old copy of a disk (a backup beside it) was taken for the disk when that was gone, overwritten, and what it did
+/// not have was in no list: of unchecksummed data its stale bytes were the truth.
+#[test]
+fn an_old_copy_of_a_disk_is_not_taken_for_it() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(3, 128);
+    let mount = lab.create("-O checksum=off", "tank", "raidz1 d0 d1 d2");
+    fill(&mount, 1);
+    lab.zpool("sync tank").ok();
+    let backup = lab.dev().join("backup-of-d0");
+    fs::copy(lab.disk(0), &backup).expect("a copy");
+    let before = damage::fingerprints(std::slice::from_ref(&backup));
+    let tree = fill(&mount, 7);
+    lab.zpool("sync tank").ok();
+    let gone = lab.tmp().join("gone");
+    fs::rename(lab.disk(0), &gone).expect("taken away");
+    fs::remove_file(&gone).expect("rm");
+    // Looked for by a command, and by a daemon that starts; the names of files are also written meanwhile.
+    for round in 0..2 {
+        lab.zpool("reopen tank").ok();
+        assert_eq!(lab.health("tank"), "DEGRADED", "round {round}");
+        fs::write(mount.join("later"), [round]).expect("write");
+        lab.platter(["daemon", "stop"]).ok();
+    }
+    assert_eq!(lab.health("tank"), "DEGRADED");
+    assert_eq!(before, damage::fingerprints(std::slice::from_ref(&backup)), "the backup is nobody's to write");
+    let _ = fs::remove_file(mount.join("later"));
+    tree.assert_same(&Tree::of(&mount), "without the disk");
+    // Where the disk was, it is used, for what it is: everything since is made up for.
+    fs::copy(&backup, lab.disk(0)).expect("a copy");
+    lab.zpool("online tank d0").ok();
+    lab.zpool("wait -t resilver tank").ok();
+    lab.wait_health("tank", "ONLINE");
+    tree.assert_same(&Tree::of(&mount), "with the copy at the disk's place");
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+    // An import finds the newer of the two, wherever it lies.
+    fs::remove_file(lab.disk(1)).expect("rm");
+    lab.zpool("import -d . tank").ok();
+    tree.assert_same(&Tree::of(&mount), "without another disk");
+    lab.export("tank");
+    assert_eq!(before, damage::fingerprints(std::slice::from_ref(&backup)), "the backup is nobody's to write");
+}
+
+/// `restored` was put back as of an earlier time while the pool was exported: nothing was in its list.
+#[test]
+fn a_disk_that_is_restored_from_an_old_copy_gets_what_it_lacks() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 128);
+    let mount = lab.create("-O checksum=off", "tank", "mirror d0 d1");
+    fill(&mount, 1);
+    lab.zpool("sync tank").ok();
+    let old = lab.tmp().join("old");
+    fs::copy(lab.disk(0), &old).expect("a copy");
+    let tree = fill(&mount, 7);
+    for round in 0..3 {
+        fs::write(mount.join("later"), [round]).expect("write");
+        lab.zpool("sync tank").ok();
+    }
+    fs::remove_file(mount.join("later")).expect("rm");
+    lab.export("tank");
+    fs::copy(&old, lab.disk(0)).expect("restored");
+    lab.zpool("import -d . tank").ok();
+    lab.zpool("wait -t resilver tank").ok();
+    tree.assert_same(&Tree::of(&mount), "after the resilver");
+    lab.zpool("offline tank d1").ok();
+    tree.assert_same(&Tree::of(&mount), "from the restored disk alone");
+    lab.zpool("online tank d1").ok();
+    lab.zpool("wait -t resilver tank").ok();
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
+/// By its own path the file was refused; through a loop device it became another pool's, or the same pool's once more.
+#[test]
+fn a_pools_file_is_not_taken_through_a_loop_device() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 128);
+    let mount = lab.create("", "tank", "d0");
+    let tree = fill(&mount, 1);
+    let Some(device) = Loop::over(&lab.disk(0)) else {
+        return judge::skip("a loop device", "losetup cannot make one");
+    };
+    for words in ["create -f -m none other", "add -f tank", "labelclear -f"] {
+        let run = lab.zpool(&format!("{words} {}", device.0)).refused();
+        assert!(run.stderr.contains("in use") || run.stderr.contains("ACTIVE"), "{run}");
+    }
+    // Another daemon of this host, by way of a folder in which there is nothing else.
+    let links = lab.tmp().join("links");
+    fs::create_dir(&links).and_then(|()| std::os::unix::fs::symlink(&device.0, links.join("d"))).expect("a link");
+    let home = lab.root().join("second-home");
+    let second = |words: &str| {
+        let mut command = lab.command(binary::platter());
+        command.env("PLATTER_HOME", &home).arg("zpool").args(words.split_whitespace());
+        Run::of(&mut command, Duration::from_secs(60))
+    };
+    let run = second(&format!("import -N -d {} tank", links.display())).refused();
+    assert!(run.mentions("in use"), "{run}");
+    let mut stop = lab.command(binary::platter());
+    Run::of(stop.env("PLATTER_HOME", &home).args(["daemon", "stop"]), Duration::from_secs(60)).ok();
+    tree.assert_same(&Tree::of(&mount), "nobody wrote");
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+    // And the other way round: the loop device is a pool's, the file is wanted.
+    lab.zpool(&format!("import -N -d {} tank", links.display())).ok();
+    lab.zpool("create -f -m none other d0").refused().says("in use");
+    lab.export("tank");
+}
+
+/// The command never came back: its write waited for the group that it was part of.
+#[test]
+fn a_file_on_the_pool_itself_is_none_of_its_devices() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 128);
+    let mount = lab.create("", "tank", "d0");
+    let inner = |place: &Path| {
+        let path = place.join("inner");
+        fs::File::create(&path).and_then(|file| file.set_len(70 << 20)).expect("a sparse file");
+        path.display().to_string()
+    };
+    let direct = inner(&mount);
+    lab.zpool(&format!("add tank {direct}")).refused().says("stored in the pool itself");
+    // A pool in the pool, and a file in that.
+    let second = lab.create("", "second", &direct);
+    let indirect = inner(&second);
+    lab.zpool(&format!("add -f tank {indirect}")).refused().says("stored in the pool itself");
+    lab.zpool("export second").ok();
+    lab.export("tank");
 }

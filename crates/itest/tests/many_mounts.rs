@@ -222,5 +222,5 @@ fn less_memory_than_it_needs_is_said() {
     lab.disks(1, 128);
     let enter = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", group.0.display());
     let run = through_shell(&lab, &enter, "create tank d0").refused();
-    assert!(run.stderr.contains("the daemon needs 96 MiB of memory; it may have 48 MiB"), "{}", run.stderr);
+    assert!(run.stderr.contains("the daemon needs 128 MiB of memory; it may have 48 MiB"), "{}", run.stderr);
 }

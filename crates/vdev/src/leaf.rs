@@ -417,6 +417,11 @@ impl Leaf {
         Remainder { missing: lists.missing.clone(), noted: lists.noted.clone() }
     }
 
+    /// Notes that the leaf lacks the groups `first ..= last`, which are none when `last` is before `first`.
+    pub fn note_lacking(&self, first: Txg, last: Txg) {
+        self.lists.lock().missing.note_range(first, last);
+    }
+
     /// A flush for group `txg` failed, or came after the device had been closed in between: of everything that it had
     /// taken since the last flush, this group and those that are open beside it, any part may be lost.
     pub(crate) fn note_unflushed(&self, txg: Txg, failed: bool) {

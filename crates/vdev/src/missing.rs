@@ -51,6 +51,11 @@ impl MissingRanges {
         self.ranges.range(..=txg.0).next_back().is_some_and(|(_, &end)| end >= txg.0)
     }
 
+    /// The first group of the set.
+    pub fn first(&self) -> Option<Txg> {
+        self.ranges.keys().next().map(|&first| Txg(first))
+    }
+
     /// Whether nothing was missed.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()

@@ -85,6 +85,7 @@ fn template(parsed: &Parsed, command_line: &str) -> Result<Template, Failure> {
             properties,
             altroot,
             history: command_line.to_owned(),
+            was_open: false,
         },
         mount: !parsed.has("N"),
     })

@@ -35,7 +35,7 @@ impl Daemon {
             return self.leave_by_force(name, Ending::Export, &call.command).await;
         }
         let _lock = self.locks.of(name).await;
-        if self.forget_unavailable(name) {
+        if self.forget_unavailable(name)? {
             return Ok(Vec::new());
         }
         let pool = self.pool(name)?;
@@ -51,7 +51,7 @@ impl Daemon {
             }
             return Err(error);
         }
-        self.forget(name, &places).await;
+        self.forget(name, &places).await?;
         Ok(Vec::new())
     }
 
@@ -72,8 +72,7 @@ impl Daemon {
             self.check_running(name, &format!("cannot destroy '{name}'"))?;
             return Err(failed(&format!("cannot destroy '{name}'"), error));
         }
-        self.forget(name, &places).await;
-        Ok(())
+        self.forget(name, &places).await
     }
 
     /// Refuses what would wait for the devices of a suspended pool.
@@ -87,18 +86,19 @@ impl Daemon {
         )))
     }
 
-    fn forget_unavailable(&self, name: &str) -> bool {
+    fn forget_unavailable(&self, name: &str) -> Answer<bool> {
         let known = self.unavailable.write().remove(name).is_some();
         if known {
-            self.remember();
+            self.remember().map_err(ErrorBody::new)?;
         }
-        known
+        Ok(known)
     }
 
-    async fn forget(&self, name: &str, places: &[PathBuf]) {
+    async fn forget(&self, name: &str, places: &[PathBuf]) -> Answer<()> {
         self.pools.write().remove(name);
-        self.remember();
+        let written = self.remember();
         mounts::remove_folders(places.to_vec()).await;
+        written.map_err(|reason| ErrorBody::new(format!("'{name}' is closed, but {reason}")))
     }
 
     /// Unmounts everything, syncs and closes all pools, each for itself; they stay in `pools.json`. Tells what could
@@ -132,7 +132,7 @@ impl Daemon {
         match ending {
             Ending::Export => {
                 pool.export().await.map_err(|error| failed(&format!("cannot export '{name}'"), error))?;
-                self.forget(name, &places).await;
+                self.forget(name, &places).await?;
             }
             Ending::Close => {
                 pool.close().await.map_err(|error| failed(&format!("cannot close '{name}'"), error))?;
@@ -149,7 +149,7 @@ impl Daemon {
             let Some(_lock) = self.locks.soon(name, OPENING_WAIT).await else {
                 return Err(ErrorBody::new(format!("cannot export '{name}': another operation on it is under way")));
             };
-            if self.forget_unavailable(name) {
+            if self.forget_unavailable(name)? {
                 return Ok(Vec::new());
             }
             return match self.pool(name) {
@@ -195,7 +195,7 @@ impl Daemon {
         self.mounts.write().retain(|dataset| mounts::pool_of(dataset) != name);
         self.pools.write().remove(name);
         if ending == Ending::Export {
-            self.remember();
+            given_up.extend(self.remember().err());
         }
         Ok(given_up)
     }
@@ -205,9 +205,12 @@ impl Daemon {
 fn give_up(name: &str, pool: &Arc<dyn PoolHandle>, reason: &str) -> String {
     let unwritten = pool.unwritten();
     pool.abandon(&format!("the pool was given up: {reason}"));
-    let lost = match unwritten.bytes {
-        0 => "nothing that was written to files is missing".to_owned(),
-        bytes => format!("{bytes} bytes that were written since are given up, but for what fsync(2) made stable"),
+    let lost = match (unwritten.changed, unwritten.bytes) {
+        (false, _) => "nothing was changed since".to_owned(),
+        (true, 0) => "what was changed since is given up, but for what fsync(2) made stable".to_owned(),
+        (true, bytes) => format!(
+            "what was changed since, {bytes} bytes of files among it, is given up, but for what fsync(2) made stable"
+        ),
     };
     format!("pool '{name}' was given up: {reason}\ntransaction group {} is on its devices; {lost}", unwritten.synced)
 }

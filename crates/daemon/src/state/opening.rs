@@ -91,6 +91,7 @@ impl Daemon {
             properties,
             altroot: pool.altroot.clone(),
             history: String::new(),
+            was_open: true,
         };
         match self.open_where_it_is(request).await {
             Ok(handle) => {
@@ -99,7 +100,8 @@ impl Daemon {
                 self.insert(handle, pool).await;
                 self.unavailable.write().remove(name);
                 if moved {
-                    self.remember();
+                    // Logged: the next daemon looks further again.
+                    let _ = self.remember();
                 }
                 true
             }
