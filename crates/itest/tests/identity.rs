@@ -191,6 +191,8 @@ fn an_old_copy_of_a_disk_is_not_taken_for_it() {
     let Some(lab) = Lab::open() else { return };
     lab.disks(3, 128);
     let mount = lab.create("-O checksum=off", "tank", "raidz1 d0 d1 d2");
+    let churn = lab.tmp().join("churn");
+    lab.zfs(&format!("create -o mountpoint={} tank/churn", churn.display())).ok();
     fill(&mount, 1);
     lab.zpool("sync tank").ok();
     let backup = lab.dev().join("backup-of-d0");
@@ -205,12 +207,11 @@ fn an_old_copy_of_a_disk_is_not_taken_for_it() {
     for round in 0..2 {
         lab.zpool("reopen tank").ok();
         assert_eq!(lab.health("tank"), "DEGRADED", "round {round}");
-        fs::write(mount.join("later"), [round]).expect("write");
+        fs::write(churn.join("later"), [round]).expect("write");
         lab.platter(["daemon", "stop"]).ok();
     }
     assert_eq!(lab.health("tank"), "DEGRADED");
     assert_eq!(before, damage::fingerprints(std::slice::from_ref(&backup)), "the backup is nobody's to write");
-    let _ = fs::remove_file(mount.join("later"));
     tree.assert_same(&Tree::of(&mount), "without the disk");
     // Where the disk was, it is used, for what it is: everything since is made up for.
     fs::copy(&backup, lab.disk(0)).expect("a copy");
@@ -234,16 +235,17 @@ fn a_disk_that_is_restored_from_an_old_copy_gets_what_it_lacks() {
     let Some(lab) = Lab::open() else { return };
     lab.disks(2, 128);
     let mount = lab.create("-O checksum=off", "tank", "mirror d0 d1");
+    let churn = lab.tmp().join("churn");
+    lab.zfs(&format!("create -o mountpoint={} tank/churn", churn.display())).ok();
     fill(&mount, 1);
     lab.zpool("sync tank").ok();
     let old = lab.tmp().join("old");
     fs::copy(lab.disk(0), &old).expect("a copy");
     let tree = fill(&mount, 7);
     for round in 0..3 {
-        fs::write(mount.join("later"), [round]).expect("write");
+        fs::write(churn.join("later"), [round]).expect("write");
         lab.zpool("sync tank").ok();
     }
-    fs::remove_file(mount.join("later")).expect("rm");
     lab.export("tank");
     fs::copy(&old, lab.disk(0)).expect("restored");
     lab.zpool("import -d . tank").ok();
