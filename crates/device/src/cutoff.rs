@@ -469,6 +469,7 @@ mod tests {
             }
         });
         tokio::select! {
+            biased;
             _ = pushed => {}
             name = cutoff.hangs(limit) => panic!("{name} is slow, but goes on"),
         }

@@ -6,12 +6,14 @@
 //! - the tree is what lies in the work folder, ignoring build products; neither git nor network is needed.
 #![forbid(unsafe_code)]
 
+mod chance;
 mod layers;
 mod paths;
 mod text;
 mod tree;
 mod unsafety;
 
+pub use chance::nothing_is_selected_by_chance;
 pub use layers::{Manifest, dependencies_point_downwards};
 pub use paths::{file_names_say_what_is_inside, no_machine_paths};
 pub use text::{lines_are_short, nothing_is_left_undone, opens_with_its_invariants, source_files_are_short};

@@ -9,7 +9,7 @@ pub const UNSAFE_CRATES: [&str; 4] = ["device", "checksum", "parity", "transport
 const REASON_ABOVE: usize = 8;
 
 /// The code of a line without its comment and without what stands in quotes, roughly.
-fn code(line: &str) -> String {
+pub(crate) fn code(line: &str) -> String {
     let line = line.split("//").next().unwrap_or_default();
     line.split('"').step_by(2).collect()
 }

@@ -46,6 +46,11 @@ fn unsafe_is_rare_and_explained() {
 }
 
 #[test]
+fn nothing_in_the_engine_is_selected_by_chance() {
+    rust_obeys(platter_tidy::nothing_is_selected_by_chance);
+}
+
+#[test]
 fn file_names_say_what_is_inside() {
     rust_obeys(platter_tidy::file_names_say_what_is_inside);
 }
