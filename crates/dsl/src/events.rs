@@ -153,22 +153,22 @@ pub fn listen(core: &Arc<Core>, leaf: &Arc<Leaf>) {
 
 /// Notes when the pool's I/O stops and when it goes on, and its state whenever that is another.
 pub fn watch(core: &Arc<Core>) {
-    let mut phases = core.store.suspension().subscribe();
+    let mut phases = core.store.suspension().follow();
     let weak = Arc::downgrade(core);
     let wanted = core.health_wanted.clone();
     watched::spawn(core, "the watch over its I/O", async move {
         let mut health = "";
         loop {
-            tokio::select! {
+            let phase = tokio::select! {
                 biased;
-                changed = phases.changed() => if changed.is_err() { return },
+                changed = phases.changed() => changed,
                 () = wanted.notified() => {
                     let Some(core) = weak.upgrade() else { return };
                     note_health(&core, &mut health);
                     continue;
                 }
-            }
-            let phase = phases.borrow_and_update().clone();
+            };
+            let Some(phase) = phase else { return };
             let Some(core) = weak.upgrade() else { return };
             let pool = core.name();
             match phase {

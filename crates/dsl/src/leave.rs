@@ -139,9 +139,7 @@ impl Pool {
 
     /// Waits until it is.
     pub async fn suspended(&self) {
-        let mut phase = self.core.store.suspension().subscribe();
-        // The sender is part of the pool: it cannot be gone.
-        let _ = phase.wait_for(|phase| matches!(phase, Phase::Suspended { .. })).await;
+        self.core.store.suspension().suspended().await;
     }
 
     /// Gives up what waits for devices: it fails, and nothing more is written. What was acknowledged as stable is on

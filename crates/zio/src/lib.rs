@@ -10,6 +10,7 @@ pub mod policy;
 pub mod room;
 pub mod suspension;
 pub mod txg;
+pub mod watch;
 
 pub use canary::Canary;
 pub use cpu::{Cpu, CpuMeter, CpuWork};
@@ -18,6 +19,7 @@ pub use policy::{Bookmark, Priority, WritePolicy};
 pub use room::Room;
 pub use suspension::{FailMode, Phase, Suspension};
 pub use txg::{Tx, TxgGate};
+pub use watch::{Follower, Watch};
 
 use futures::future::BoxFuture;
 use platter_buffer::Buf;

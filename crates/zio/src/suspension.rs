@@ -9,7 +9,7 @@
 
 use std::sync::Mutex;
 
-use tokio::sync::watch;
+use crate::watch::{Follower, Watch};
 
 /// Property `failmode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,12 +62,12 @@ struct Inner {
 #[derive(Debug)]
 pub struct Suspension {
     inner: Mutex<Inner>,
-    phase: watch::Sender<Phase>,
+    phase: Watch<Phase>,
 }
 
 impl Default for Suspension {
     fn default() -> Self {
-        Self { inner: Mutex::default(), phase: watch::channel(Phase::Running).0 }
+        Self { inner: Mutex::default(), phase: Watch::new(Phase::Running) }
     }
 }
 
@@ -89,30 +89,29 @@ impl Suspension {
 
     /// What holds now.
     pub fn phase(&self) -> Phase {
-        self.phase.borrow().clone()
+        self.phase.get()
     }
 
     /// To wait for changes.
-    pub fn subscribe(&self) -> watch::Receiver<Phase> {
-        self.phase.subscribe()
+    pub fn follow(&self) -> Follower<Phase> {
+        self.phase.follow()
     }
 
     /// Whether I/O waits.
     pub fn is_suspended(&self) -> bool {
-        matches!(&*self.phase.borrow(), Phase::Suspended { .. })
+        self.phase.with(|phase| matches!(phase, Phase::Suspended { .. }))
     }
 
     /// An attempt that began after `resumptions` resumptions failed on every device that could do it. Suspends the pool
     /// and waits; `true` when it shall be tried again, `false` when it has failed for good.
     pub async fn hold(&self, resumptions: u64, reason: &str) -> bool {
-        let mut phase = self.phase.subscribe();
         {
             let inner = self.inner.lock().expect("suspension");
             let Some(mode) = inner.mode else { return false };
             if inner.resumptions != resumptions {
-                return !matches!(&*self.phase.borrow(), Phase::Stopped(_));
+                return self.phase.with(|phase| !matches!(phase, Phase::Stopped(_)));
             }
-            self.phase.send_if_modified(|phase| {
+            self.phase.set_if(|phase| {
                 if *phase != Phase::Running {
                     return false;
                 }
@@ -123,16 +122,13 @@ impl Suspension {
                 true
             });
         }
-        match phase.wait_for(|phase| !matches!(phase, Phase::Suspended { .. })).await {
-            Ok(phase) => *phase == Phase::Running,
-            Err(_) => false,
-        }
+        self.resumed().await == Phase::Running
     }
 
     /// Lets everything that waits be tried again (`zpool clear`). Returns whether the pool was suspended.
     pub fn resume(&self) -> bool {
         let mut inner = self.inner.lock().expect("suspension");
-        let resumed = self.phase.send_if_modified(|phase| {
+        let resumed = self.phase.set_if(|phase| {
             let suspended = matches!(phase, Phase::Suspended { .. });
             if suspended {
                 *phase = Phase::Running;
@@ -145,7 +141,7 @@ impl Suspension {
 
     /// Everything that waits fails, and nothing is held from now on.
     pub fn stop(&self, reason: &str) {
-        self.phase.send_if_modified(|phase| {
+        self.phase.set_if(|phase| {
             let stops = !matches!(phase, Phase::Stopped(_));
             if stops {
                 *phase = Phase::Stopped(reason.to_owned());
@@ -156,15 +152,17 @@ impl Suspension {
 
     /// Waits until I/O does not go on (any more).
     pub async fn halted(&self) {
-        let mut phase = self.phase.subscribe();
-        // The sender is part of `self`: it cannot be gone.
-        let _ = phase.wait_for(|phase| *phase != Phase::Running).await;
+        self.phase.wait_for(|phase| *phase != Phase::Running).await;
     }
 
-    /// Waits until the pool is not suspended (any more).
-    pub async fn resumed(&self) {
-        let mut phase = self.phase.subscribe();
-        let _ = phase.wait_for(|phase| !matches!(phase, Phase::Suspended { .. })).await;
+    /// Waits until the pool is suspended.
+    pub async fn suspended(&self) {
+        self.phase.wait_for(|phase| matches!(phase, Phase::Suspended { .. })).await;
+    }
+
+    /// Waits until the pool is not suspended (any more), and tells what holds then.
+    pub async fn resumed(&self) -> Phase {
+        self.phase.wait_for(|phase| !matches!(phase, Phase::Suspended { .. })).await
     }
 }
 

@@ -12,11 +12,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use platter_ondisk::Txg;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use crate::error::{Result, ZioError};
 use crate::room::{Promises, Room, Verdict};
 use crate::suspension::{FailMode, Phase, Suspension};
+use crate::watch::Watch;
 
 #[derive(Debug)]
 struct State {
@@ -40,7 +41,7 @@ pub struct TxgGate {
     left: Notify,
     /// Woken when a sync was asked for or dirty data crossed the sync threshold.
     wanted: Notify,
-    synced: watch::Sender<Txg>,
+    synced: Watch<Txg>,
     suspension: OnceLock<Arc<Suspension>>,
 }
 
@@ -103,7 +104,7 @@ impl TxgGate {
             room: Notify::new(),
             left: Notify::new(),
             wanted: Notify::new(),
-            synced: watch::channel(open.previous()).0,
+            synced: Watch::new(open.previous()),
             suspension: OnceLock::new(),
         })
     }
@@ -126,7 +127,7 @@ impl TxgGate {
             Phase::Suspended { mode: FailMode::Continue, reason } | Phase::Stopped(reason) => {
                 return Err(ZioError::Suspended(self.open_txg(), reason));
             }
-            Phase::Suspended { .. } => suspension.resumed().await,
+            Phase::Suspended { .. } => _ = suspension.resumed().await,
         }
         Ok(())
     }
@@ -285,7 +286,7 @@ impl TxgGate {
 
     /// The last group on stable storage.
     pub fn synced_txg(&self) -> Txg {
-        *self.synced.borrow()
+        self.synced.get()
     }
 
     /// Closes the open group, opens the next, waits for the closed one's transactions to end, and returns it.
@@ -320,7 +321,7 @@ impl TxgGate {
             state.promises.clear(txg);
         }
         self.room.notify_waiters();
-        self.synced.send_replace(txg);
+        self.synced.set(txg);
     }
 
     /// Stops the pool: every later [`begin`](Self::begin) and waiting [`wait_synced`](Self::wait_synced) fails with
@@ -328,8 +329,7 @@ impl TxgGate {
     pub fn suspend(&self, why: String) {
         self.state().suspended = Some(why);
         self.room.notify_waiters();
-        let synced = *self.synced.borrow();
-        self.synced.send_replace(synced);
+        self.synced.set_if(|_| true);
     }
 
     /// Why the pool stopped, if it did.
@@ -361,20 +361,12 @@ impl TxgGate {
             state.sync_wanted = state.sync_wanted.max(txg);
         }
         self.wanted.notify_one();
-        let mut synced = self.synced.subscribe();
-        loop {
-            if *synced.borrow_and_update() >= txg {
-                return Ok(());
-            }
-            {
-                let state = self.state();
-                if let Some(why) = &state.suspended {
-                    return Err(ZioError::Suspended(state.open, why.clone()));
-                }
-            }
-            if synced.changed().await.is_err() {
-                return Err(ZioError::Suspended(txg, "the pool was closed".into()));
-            }
+        // Woken by `finish` and `suspend`, neither of which holds the state's lock then.
+        let synced = self.synced.wait_for(|&synced| synced >= txg || self.state().suspended.is_some()).await;
+        let state = self.state();
+        match &state.suspended {
+            Some(why) if synced < txg => Err(ZioError::Suspended(state.open, why.clone())),
+            _ => Ok(()),
         }
     }
 }

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use platter_buffer::Buf;
 use platter_device::{BlockDevice, DeviceError, Geometry, Operation, Presence, ReadSlot};
-use tokio::sync::watch;
+use platter_zio::Watch;
 use tokio::time::Instant;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ enum Passage {
 /// See the module text.
 #[derive(Debug)]
 pub struct Route {
-    passage: watch::Sender<Passage>,
+    passage: Watch<Passage>,
     delay: Duration,
     writes: Mutex<Writes>,
 }
@@ -40,7 +40,7 @@ struct Writes {
 impl Route {
     /// An open one, on which each transfer takes `delay` more.
     pub fn new(delay: Duration) -> Arc<Self> {
-        Arc::new(Self { passage: watch::channel(Passage::Open).0, delay, writes: Mutex::default() })
+        Arc::new(Self { passage: Watch::new(Passage::Open), delay, writes: Mutex::default() })
     }
 
     /// A disk as seen over this route.
@@ -50,17 +50,17 @@ impl Route {
 
     /// Nothing gets through from now on; what tries fails once the route is open again.
     pub fn cut(&self) {
-        self.passage.send_replace(Passage::Cut);
+        self.passage.set(Passage::Cut);
     }
 
     /// Nothing gets through from now on; what tries goes on once the route is open again.
     pub fn stall(&self) {
-        self.passage.send_replace(Passage::Stalled);
+        self.passage.set(Passage::Stalled);
     }
 
     /// Everything gets through again.
     pub fn open(&self) {
-        self.passage.send_replace(Passage::Open);
+        self.passage.set(Passage::Open);
     }
 
     /// How many writes have reached a disk over this route.
@@ -85,11 +85,11 @@ impl Routed {
         if !self.route.delay.is_zero() {
             tokio::time::sleep(self.route.delay).await;
         }
-        let passage = *self.route.passage.borrow();
+        let passage = self.route.passage.get();
         if passage == Passage::Open {
             return Ok(());
         }
-        let _ = self.route.passage.subscribe().wait_for(|passage| *passage == Passage::Open).await;
+        self.route.passage.wait_for(|passage| *passage == Passage::Open).await;
         if passage == Passage::Stalled {
             return Ok(());
         }
