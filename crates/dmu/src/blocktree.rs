@@ -13,7 +13,7 @@ use platter_ondisk::blkptr::BLKPTR_SIZE;
 use platter_ondisk::dnode::MAX_LEVELS;
 pub(crate) use platter_ondisk::dnode::levels_for;
 use platter_ondisk::{BlkPtr, DnodePhys, ObjectId};
-use platter_zio::{BlockStore, Bookmark, Priority, Result, ZioError};
+use platter_zio::{BlockStore, Bookmark, Priority, Result, SpaceMet, ZioError};
 
 use crate::flights::Flights;
 
@@ -145,7 +145,7 @@ impl TreeReader<'_> {
     ) -> Result<Option<u64>> {
         let epbs = tree.pointers_per_indirect_shift();
         let mut blkid = from;
-        let mut looked_at = LookedAt::default();
+        let mut looked_at = LookedAt { latest: Default::default(), space: SpaceMet::lenient() };
         'from_the_top: loop {
             let mut level = tree.levels - 1;
             let mut node: Option<Buf> = None;
@@ -193,24 +193,18 @@ impl TreeReader<'_> {
 
 /// The indirect blocks that a search has read. They are never shared: where they take more than the pool has in use,
 /// some are met again and again, and six of them may stand for more than anybody can search.
-#[derive(Default)]
 struct LookedAt {
     /// The latest of each level: a search that comes from the top again passes those it knows.
     latest: [Option<u64>; MAX_LEVELS as usize],
-    space: u64,
+    space: SpaceMet,
 }
-
-/// Indirect blocks of this much space are believed without asking how much there is.
-const SPACE_BELIEVED: u64 = 1 << 20;
 
 impl LookedAt {
     fn count(&mut self, reader: &TreeReader<'_>, bp: &BlkPtr, level: u8, index: u64) -> Result<()> {
         if self.latest[usize::from(level)].replace(index) == Some(index) {
             return Ok(());
         }
-        // At least a sector each; asking for the exact space takes a lock.
-        self.space += bp.psize();
-        if self.space > SPACE_BELIEVED && self.space > reader.store.space_used() {
+        if !self.space.add(bp.psize(), || reader.store.space_used()) {
             let place = reader.bookmark(level, index);
             let what = format!("{place}: indirect blocks up to here take more space than the pool has in use");
             return Err(ZioError::corrupt("block tree", what));

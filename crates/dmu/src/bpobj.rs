@@ -20,7 +20,7 @@ use std::sync::Arc;
 use platter_ondisk::blkptr::BLKPTR_SIZE;
 use platter_ondisk::types::{self, object_type as ot};
 use platter_ondisk::{BlkPtr, ObjectId};
-use platter_zio::{Priority, Result, Tx, ZioError};
+use platter_zio::{Priority, Result, SpaceMet, Tx, ZioError};
 
 use crate::dnode::{Dnode, NewDnode};
 use crate::objset::Objset;
@@ -143,23 +143,24 @@ fn sizes(bp: &BlkPtr) -> (u64, u64) {
 /// ever; but what is on a list is still allocated, and is on it once.
 struct Gathered {
     pointers: Vec<BlkPtr>,
-    /// Deflated bytes of blocks that there can still be.
-    space: u64,
-    /// Pointers that there can still be to what has no space of its own: deduplicated blocks, payload within them.
-    others: u64,
+    in_use: u64,
+    /// Deflated bytes of blocks.
+    space: SpaceMet,
+    /// Pointers to what has no space of its own: deduplicated blocks, payload within them.
+    others: SpaceMet,
 }
 
 impl Gathered {
     /// Whether there can be another pointer, to a block of `dsize` bytes; it is kept then.
     fn take(&mut self, bp: BlkPtr, dsize: u64) -> bool {
-        let (left, cost) = match bp.is_embedded() || bp.is_dedup() || dsize == 0 {
-            true => (&mut self.others, 1),
-            false => (&mut self.space, dsize),
+        let can_be = match bp.is_embedded() || bp.is_dedup() || dsize == 0 {
+            true => self.others.add(1, || OTHERS_BELIEVED.saturating_add(self.in_use / 512)),
+            false => self.space.add(dsize, || self.in_use),
         };
-        let Some(rest) = left.checked_sub(cost) else { return false };
-        *left = rest;
-        self.pointers.push(bp);
-        true
+        if can_be {
+            self.pointers.push(bp);
+        }
+        can_be
     }
 }
 
@@ -394,11 +395,11 @@ impl Bpobj {
     /// # Errors
     /// Damage, unreadable blocks.
     pub async fn pointers(&self) -> Result<Vec<BlkPtr>> {
-        let space_used = self.os.params().store.space_used();
         let mut gathered = Gathered {
             pointers: Vec::new(),
-            space: space_used,
-            others: OTHERS_BELIEVED.saturating_add(space_used / 512),
+            in_use: self.os.params().store.space_used(),
+            space: SpaceMet::exact(),
+            others: SpaceMet::exact(),
         };
         for (list, header) in self.family().await? {
             list.own_pointers(&header, &mut gathered).await?;

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+use platter_ondisk::blkptr::SECTOR;
 use platter_ondisk::dnode::{DNODE_BLOCK_SIZE, DNODE_SIZE, MAX_BLKPTRS, MAX_INDIRECT_SHIFT, MAX_OBJECT, MAX_SLOTS};
 use platter_ondisk::types::object_type;
 use platter_ondisk::zil::ZilHeader;
 use platter_ondisk::{BlkPtr, DnodePhys, ObjectId, ObjsetPhys, Txg};
-use platter_zio::{BlockStore, Bookmark, Priority, Result, SpaceAccounting, Tx, TxgGate, ZioError};
+use platter_zio::{BlockStore, Bookmark, Priority, Result, SpaceAccounting, SpaceMet, Tx, TxgGate, ZioError};
 
 use crate::blocktree::{levels_for, shl};
 use crate::cache::DnodeCache;
@@ -21,9 +22,6 @@ use crate::dnode::{Dnode, NewDnode, check_block_size, is_special};
 use crate::number_sets::NumberSets;
 use crate::numbers::{self, Numbers, PER_BLOCK};
 use crate::userused::{self, Totals, UserAccounting};
-
-/// Dnode blocks without an object that are passed before the space the pool has in use is asked for.
-const EMPTY_BELIEVED: u64 = 1 << 11;
 
 /// How blocks of this object set are written; from the dataset's properties, already resolved (no "inherit"/"on").
 #[derive(Clone, Debug)]
@@ -525,7 +523,7 @@ impl Objset {
     /// Unreadable dnode blocks.
     pub async fn next_object(self: &Arc<Self>, after: ObjectId) -> Result<Option<ObjectId>> {
         let mut next = after.0.saturating_add(1);
-        let mut empty = 0u64;
+        let empty = SpaceMet::lenient();
         while next < MAX_OBJECT {
             let block = next / PER_BLOCK;
             let (pending, freed) = {
@@ -540,9 +538,8 @@ impl Objset {
             }
             next = (block + 1) * PER_BLOCK;
             // A block without an object is a hole unless its tree is damaged; then a few may stand for any number.
-            empty += 1;
-            if empty > EMPTY_BELIEVED && empty.saturating_mul(512) > self.core.store().space_used() {
-                let what = format!("the {empty} dnode blocks after object {after} are empty, more than the pool holds");
+            if !empty.add(SECTOR, || self.core.store().space_used()) {
+                let what = format!("the dnode blocks after object {after} are empty, and more than the pool holds");
                 return Err(ZioError::corrupt("object set", what));
             }
             // The next dnode block that is there: on disk, being synced, or only in memory.

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use platter_buffer::Buf;
@@ -17,7 +17,7 @@ use platter_ondisk::objset::{
     OBJSET_PHYS_SIZE_V3,
 };
 use platter_ondisk::{BlkPtr, DnodePhys, Txg};
-use platter_zio::{Priority, Result};
+use platter_zio::{Priority, Result, SpaceMet};
 
 use crate::blocktree::levels_for;
 use crate::dirty::{DirtySlot, slot_of};
@@ -260,7 +260,7 @@ fn tree_sync<'a>(
     changes: &'a DirtySlot,
     seed: Option<(u8, Vec<BlkPtr>)>,
 ) -> TreeSync<'a> {
-    let (used, interior_freed) = (AtomicI64::new(0), AtomicU64::new(0));
+    let (used, interior_freed) = (AtomicI64::new(0), SpaceMet::exact());
     TreeSync { context, object: dnode.object(), shape, changes, seed, used, interior_freed }
 }
 

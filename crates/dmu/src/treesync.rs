@@ -12,7 +12,7 @@
 //! - blocks are handed to the store in the order of their numbers, however many are in flight.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -21,7 +21,7 @@ use platter_buffer::{Buf, BufMut};
 use platter_ondisk::blkptr::BLKPTR_SIZE;
 use platter_ondisk::types::object_type;
 use platter_ondisk::{BlkPtr, DnodePhys, ObjectId, Txg};
-use platter_zio::{Priority, Result, WritePolicy, ZioError};
+use platter_zio::{Priority, Result, SpaceMet, WritePolicy, ZioError};
 use tokio::sync::Semaphore;
 
 use crate::blocktree::{TreeReader, pointer, shr, span};
@@ -112,7 +112,7 @@ pub(crate) struct TreeSync<'a> {
     /// Bytes by which the object's space changed.
     pub(crate) used: AtomicI64,
     /// Deflated bytes of the indirect blocks that were freed.
-    pub(crate) interior_freed: AtomicU64,
+    pub(crate) interior_freed: SpaceMet,
 }
 
 impl TreeSync<'_> {
@@ -298,8 +298,7 @@ impl TreeSync<'_> {
     /// some are met again and again, and a few of them may stand for more than anybody can walk.
     fn count_interior(&self, bp: &BlkPtr) -> Result<()> {
         let size = self.context.core.store().dsize(bp);
-        let before = self.interior_freed.fetch_add(size, Ordering::Relaxed);
-        if before.saturating_add(size) > self.context.space_used {
+        if !self.interior_freed.add(size, || self.context.space_used) {
             return Err(ZioError::corrupt(
                 "block tree",
                 format!("object {}: its indirect blocks take more space than the pool has", self.object),

@@ -21,7 +21,7 @@ use platter_ondisk::sa::SaHeader;
 use platter_ondisk::types::{object_type, objset_type};
 use platter_ondisk::znode::{ZnodePhys, flags as znode_flags};
 use platter_ondisk::{DnodePhys, ObjectId, Txg};
-use platter_zio::{Result, Tx};
+use platter_zio::{Result, SpaceMet, Tx};
 
 use crate::core::new_phys;
 use crate::dnode::Dnode;
@@ -278,12 +278,11 @@ impl Objset {
             self.recount.lock().get_or_insert_default();
         }
         let mut object = ObjectId(0);
-        let mut counted = 0u64;
+        let counted = SpaceMet::lenient();
         while let Some(next) = self.next_object(object).await? {
             object = next;
-            counted += 1;
-            if counted > COUNTED_BELIEVED && counted.saturating_mul(SPACE_LEAST) > self.core.store().space_used() {
-                let what = format!("{counted} objects up to {object} take more space than the pool has in use");
+            if !counted.add(SPACE_LEAST, || self.core.store().space_used()) {
+                let what = format!("its objects up to {object} take more space than the pool has in use");
                 return Err(platter_zio::ZioError::corrupt("object set", what));
             }
             let tx = self.begin_net_free().await?;
@@ -313,8 +312,6 @@ impl Objset {
     }
 }
 
-/// Objects that are counted without asking how much space there is.
-const COUNTED_BELIEVED: u64 = 1 << 16;
 /// What an object takes at least, in bytes: a share of a compressed dnode block of one sector.
 const SPACE_LEAST: u64 = 512 / 32;
 

@@ -8,6 +8,7 @@ pub mod error;
 pub mod memory;
 pub mod policy;
 pub mod room;
+pub mod space_met;
 pub mod suspension;
 pub mod txg;
 pub mod watch;
@@ -17,6 +18,7 @@ pub use cpu::{Cpu, CpuMeter, CpuWork};
 pub use error::{Result, ZioError};
 pub use policy::{Bookmark, Priority, WritePolicy};
 pub use room::Room;
+pub use space_met::SpaceMet;
 pub use suspension::{FailMode, Phase, Suspension};
 pub use txg::{Tx, TxgGate};
 pub use watch::{Follower, Watch};
@@ -63,7 +65,7 @@ pub trait BlockStore: Send + Sync + 'static {
     fn dsize(&self, bp: &BlkPtr) -> u64;
 
     /// The space in use, in deflated bytes: no blocks that are there, each counted once, take more. Whoever follows
-    /// pointers and meets more of them than that goes in circles.
+    /// pointers and meets more of them than that goes in circles ([`SpaceMet`]).
     fn space_used(&self) -> u64 {
         u64::MAX
     }
