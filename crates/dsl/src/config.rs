@@ -4,6 +4,8 @@
 //! Invariants: pairs this version does not know are kept and written back; guids of a tree are unique and nonzero;
 //! sizes and counts are bounded when parsed, so that a damaged label cannot ask for memory.
 
+use std::collections::BTreeSet;
+
 use platter_nvlist::{NvList, Value};
 use platter_ondisk::{Guid, ObjectId};
 
@@ -11,6 +13,8 @@ use crate::version::PoolVersion;
 
 /// Most children a vdev may have (OpenZFS allows 255 in raidz, 2^24 at the root; more than this is damage).
 const CHILDREN_MAX: usize = 4096;
+/// Vdevs of a whole tree: several passes look each one up in all of it.
+const VDEVS_MAX: usize = 4 * CHILDREN_MAX;
 /// A list of more pairs is damage: no version writes a tenth of that, and each is compared with all others.
 const PAIRS_MAX: usize = 512;
 
@@ -120,16 +124,37 @@ const KNOWN: [&str; 20] = [
     "children",
 ];
 
+/// The vdevs that were met in a tree so far.
+#[derive(Default)]
+struct Known {
+    count: usize,
+    guids: BTreeSet<Guid>,
+}
+
+impl Known {
+    fn add(&mut self, guid: Guid) -> Result<(), String> {
+        self.count += 1;
+        if self.count > VDEVS_MAX {
+            return Err(format!("there are more than {VDEVS_MAX} vdevs"));
+        }
+        // One device in many places would be opened, and have its space maps loaded, for each of them.
+        if guid.0 != 0 && !self.guids.insert(guid) {
+            return Err(format!("vdev {guid} is there twice"));
+        }
+        Ok(())
+    }
+}
+
 impl VdevConfig {
     /// Parses a vdev tree.
     ///
     /// # Errors
     /// What is missing or out of bounds.
     pub fn parse(list: &NvList) -> Result<Self, String> {
-        Self::parse_at(list, 0)
+        Self::parse_at(list, 0, &mut Known::default())
     }
 
-    fn parse_at(list: &NvList, depth: u32) -> Result<Self, String> {
+    fn parse_at(list: &NvList, depth: u32, known: &mut Known) -> Result<Self, String> {
         if depth > 8 {
             return Err("the vdev tree is nested too deeply".into());
         }
@@ -142,6 +167,7 @@ impl VdevConfig {
         if guid.0 == 0 && kind != "hole" && kind != "missing" {
             return Err(format!("a vdev of type {kind} has no guid"));
         }
+        known.add(guid)?;
         let ashift = number("ashift");
         if ashift > 16 {
             return Err(format!("vdev {guid}: ashift {ashift} is out of range"));
@@ -154,7 +180,8 @@ impl VdevConfig {
         if children.len() > CHILDREN_MAX {
             return Err(format!("vdev {guid} has {} children", children.len()));
         }
-        let children = children.iter().map(|child| Self::parse_at(child, depth + 1)).collect::<Result<Vec<_>, _>>()?;
+        let children =
+            children.iter().map(|child| Self::parse_at(child, depth + 1, known)).collect::<Result<Vec<_>, _>>()?;
         let nparity = list.get_u64("nparity");
         if kind == "raidz" && !nparity.is_some_and(|p| (1..=3).contains(&p) && (p as usize) < children.len()) {
             return Err(format!("raidz vdev {guid}: parity {nparity:?} with {} children", children.len()));
@@ -348,6 +375,10 @@ impl PoolConfig {
         if list.len() > PAIRS_MAX {
             return Err(format!("the configuration has {} properties", list.len()));
         }
+        let features = list.get_list("features_for_read");
+        if let Some(many) = features.map(NvList::len).filter(|&many| many > PAIRS_MAX) {
+            return Err(format!("the configuration names {many} features"));
+        }
         let tree = list.get_list("vdev_tree").ok_or("the configuration has no vdev tree")?;
         let mut other = NvList::new();
         for (name, value) in list.iter().filter(|(name, _)| !POOL_KNOWN.contains(name)) {
@@ -367,8 +398,7 @@ impl PoolConfig {
             hostid: list.get_u64("hostid"),
             hostname: list.get_str("hostname").map(str::to_owned),
             comment: list.get_str("comment").map(str::to_owned),
-            features_for_read: list
-                .get_list("features_for_read")
+            features_for_read: features
                 .map(|features| features.iter().map(|(name, _)| name.to_owned()).collect())
                 .unwrap_or_default(),
             has_vdev_zaps: list.contains("com.delphix:has_per_vdev_zaps"),
@@ -437,5 +467,67 @@ impl PoolConfig {
             .add_list("vdev_tree", top.to_nvlist(false, 1));
         self.add_features(&mut list);
         list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaf(guid: u64) -> NvList {
+        let mut list = NvList::new();
+        list.add_str("type", "disk").add_u64("guid", guid);
+        list
+    }
+
+    fn root(tops: Vec<NvList>) -> NvList {
+        let mut list = NvList::new();
+        list.add_str("type", "root").add_u64("guid", 1).add_list_array("children", tops);
+        list
+    }
+
+    // The same top-level vdev a thousand times: its device was opened and its space maps were loaded for each.
+    #[test]
+    fn a_vdev_is_in_one_place() {
+        assert!(VdevConfig::parse(&root(vec![leaf(2), leaf(3)])).is_ok());
+        assert!(VdevConfig::parse(&root(vec![leaf(2), leaf(2)])).is_err());
+        assert!(VdevConfig::parse(&root(vec![leaf(1)])).is_err());
+        let mut hole = NvList::new();
+        hole.add_str("type", "hole").add_u64("guid", 0);
+        assert!(VdevConfig::parse(&root(vec![hole.clone(), leaf(2), hole])).is_ok(), "holes are no vdevs");
+    }
+
+    // Each list was short enough, but there were CHILDREN_MAX of them below each other, and several passes look each
+    // vdev up in the whole tree.
+    #[test]
+    fn a_tree_has_a_bounded_number_of_vdevs() {
+        let mirror = |first: u64, children: u64| {
+            let mut list = NvList::new();
+            list.add_str("type", "mirror").add_u64("guid", first);
+            list.add_list_array("children", (1..children).map(|child| leaf(first + child)).collect());
+            list
+        };
+        let tree = |mirrors: u64| root((0..mirrors).map(|number| mirror(2 + number * 1024, 1024)).collect());
+        assert!(VdevConfig::parse(&tree(15)).is_ok());
+        assert!(VdevConfig::parse(&tree(17)).is_err());
+    }
+
+    #[test]
+    fn features_of_a_label_are_as_few_as_its_other_pairs() {
+        let config = |features: u64| {
+            let mut named = NvList::new();
+            named.flags = 0;
+            for number in 0..features {
+                named.add_flag(format!("org.example:{number}"));
+            }
+            let mut list = NvList::new();
+            list.add_u64("version", 5000).add_str("name", "tank").add_u64("state", 0).add_u64("txg", 4);
+            list.add_u64("pool_guid", 1)
+                .add_list("features_for_read", named)
+                .add_list("vdev_tree", root(vec![leaf(2)]));
+            PoolConfig::parse(&list)
+        };
+        assert!(config(PAIRS_MAX as u64).is_ok());
+        assert!(config(PAIRS_MAX as u64 + 1).is_err());
     }
 }

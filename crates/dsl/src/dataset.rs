@@ -175,7 +175,7 @@ impl Dataset {
             return Ok(referenced);
         }
         let before = Snapshot::load(os, previous).await?.phys.referenced_bytes;
-        Ok((referenced + deadlist::space_used(os, deadlist).await?).saturating_sub(before))
+        Ok(referenced.saturating_add(deadlist::space_used(os, deadlist).await?).saturating_sub(before))
     }
 
     /// Writes the bonus back.

@@ -13,11 +13,11 @@ use platter_dmu::zap::Zap;
 use platter_dmu::{Result, Tx, ZioError};
 use platter_ondisk::types::object_type;
 use platter_ondisk::{BlkPtr, Txg};
-use platter_zio::{BlockStore, Bookmark};
+use platter_zio::{BlockStore, Bookmark, SpaceMet};
 
 use crate::core::Core;
 use crate::dataset::Dataset;
-use crate::dir::{Dir, SpaceChange, UsedKind};
+use crate::dir::{Dir, SpaceChange, UsedKind, difference};
 use crate::{history, intent, limits, origin, zapify};
 
 /// Collects every block that only the destroyed data set references.
@@ -26,22 +26,18 @@ struct Collect<'a> {
     after: Txg,
     found: Mutex<Vec<BlkPtr>>,
     damage: Mutex<Option<ZioError>>,
-    /// Deflated bytes that can still be found: each block is there once. A tree may repeat its indirect blocks, and a
-    /// few of them then stand for more than anybody can walk or remember.
-    left: Mutex<u64>,
+    /// Deflated bytes that were in use before, and what was found of them: each block is there once.
+    in_use: u64,
+    met: SpaceMet,
 }
 
 impl Collect<'_> {
     /// Whether there can be another such block.
     fn takes(&self, bp: &BlkPtr) -> bool {
-        // What is deduplicated is there several times.
-        if bp.is_embedded() || bp.is_dedup() {
-            return true;
-        }
-        let mut left = self.left.lock();
-        let rest = left.checked_sub(self.store.dsize(bp));
-        *left = rest.unwrap_or(0);
-        rest.is_some()
+        let is_data = bp.level() == 0 && bp.object_type() != object_type::DNODE;
+        // Data that is deduplicated is there several times, and takes a little of what compresses well each time.
+        let bytes = if bp.is_dedup() && is_data { 1 } else { self.store.dsize(bp) };
+        bp.is_embedded() || self.met.add(bytes, || self.in_use)
     }
 }
 
@@ -97,7 +93,8 @@ pub async fn remove_head(core: &Arc<Core>, tx: &Tx, name: &str, dataset: &Arc<Da
         after: phys.prev_snap_txg,
         found: Mutex::default(),
         damage: Mutex::default(),
-        left: Mutex::new(store.space_used()),
+        in_use: store.space_used(),
+        met: SpaceMet::exact(),
     };
     if !phys.bp.is_hole() {
         // What its log frees is in use until then, and none of it is found again.
@@ -119,7 +116,7 @@ pub async fn remove_head(core: &Arc<Core>, tx: &Tx, name: &str, dataset: &Arc<Da
     let mut changed = Vec::new();
     let refreservation = dir.local_number("refreservation").saturating_sub(phys.unique_bytes);
     if refreservation > 0 {
-        let used = -(refreservation as i64);
+        let used = difference(0, refreservation);
         changed = dir.diduse(UsedKind::Refreservation, SpaceChange { used, ..SpaceChange::default() });
     }
     changed.extend(dir.set_reservation(0));

@@ -67,9 +67,10 @@ pub struct SpaceChange {
 
 impl std::ops::AddAssign for SpaceChange {
     fn add_assign(&mut self, more: Self) {
-        self.used += more.used;
-        self.compressed += more.compressed;
-        self.uncompressed += more.uncompressed;
+        // Totals on disk may be anything.
+        self.used = self.used.saturating_add(more.used);
+        self.compressed = self.compressed.saturating_add(more.compressed);
+        self.uncompressed = self.uncompressed.saturating_add(more.uncompressed);
     }
 }
 
@@ -77,7 +78,11 @@ impl std::ops::Neg for SpaceChange {
     type Output = Self;
 
     fn neg(self) -> Self {
-        Self { used: -self.used, compressed: -self.compressed, uncompressed: -self.uncompressed }
+        Self {
+            used: self.used.saturating_neg(),
+            compressed: self.compressed.saturating_neg(),
+            uncompressed: self.uncompressed.saturating_neg(),
+        }
     }
 }
 
@@ -91,9 +96,9 @@ impl SpaceChange {
     /// All of what `phys` uses, taken away.
     pub fn minus_all(phys: &DslDirPhys) -> Self {
         Self {
-            used: -(phys.used_bytes as i64),
-            compressed: -(phys.compressed_bytes as i64),
-            uncompressed: -(phys.uncompressed_bytes as i64),
+            used: difference(0, phys.used_bytes),
+            compressed: difference(0, phys.compressed_bytes),
+            uncompressed: difference(0, phys.uncompressed_bytes),
         }
     }
 }
@@ -341,7 +346,7 @@ impl Dir {
                 phys.compressed_bytes = phys.compressed_bytes.saturating_add_signed(change.compressed);
                 phys.uncompressed_bytes = phys.uncompressed_bytes.saturating_add_signed(change.uncompressed);
                 if phys.flags & DD_FLAG_USED_BREAKDOWN != 0 {
-                    for (kind, bytes) in [(to, share), (from, used - share)] {
+                    for (kind, bytes) in [(to, share), (from, used.saturating_sub(share))] {
                         let place = kind.of(&mut phys.used_breakdown);
                         *place = place.saturating_add_signed(bytes);
                     }
@@ -364,7 +369,8 @@ impl Dir {
         }
         let source = from.of(&mut phys.used_breakdown);
         *source = source.saturating_sub(bytes);
-        *to.of(&mut phys.used_breakdown) += bytes;
+        let target = to.of(&mut phys.used_breakdown);
+        *target = target.saturating_add(bytes);
     }
 
     /// Changes what is guaranteed to this directory (`dsl_dir_set_reservation_sync_impl`). Returns the directories that
@@ -374,7 +380,7 @@ impl Dir {
             let mut phys = self.phys.lock();
             let before = phys.used_bytes.max(phys.reserved);
             phys.reserved = value;
-            phys.used_bytes.max(value) as i64 - before as i64
+            difference(phys.used_bytes.max(value), before)
         };
         let mut changed = vec![self.clone()];
         if let Some(parent) = self.parent() {
@@ -388,7 +394,12 @@ impl Dir {
 pub fn reserved_delta(reserved: u64, used: u64, delta: i64) -> i64 {
     let before = used.max(reserved);
     let after = used.saturating_add_signed(delta).max(reserved);
-    after as i64 - before as i64
+    difference(after, before)
+}
+
+/// `after - before`; what is beyond any pool's size is cut off.
+pub fn difference(after: u64, before: u64) -> i64 {
+    after.checked_signed_diff(before).unwrap_or(if after > before { i64::MAX } else { i64::MIN })
 }
 
 #[cfg(test)]
@@ -431,6 +442,27 @@ mod tests {
         assert_eq!(sums(&root), (1000, UsedBreakdown { child_reservations: 1000, ..UsedBreakdown::default() }));
         child.set_reservation(0);
         assert_eq!(sums(&root).0, 0);
+    }
+
+    // Such totals were negated and subtracted as if they were sizes, which ended a debug build.
+    #[test]
+    fn totals_beyond_any_pool_are_cut_off() {
+        for total in [1 << 63, u64::MAX] {
+            let phys = DslDirPhys { used_bytes: total, compressed_bytes: total, ..DslDirPhys::default() };
+            let gone = SpaceChange::minus_all(&phys);
+            assert_eq!((gone.used, gone.compressed), (i64::MIN, i64::MIN));
+            assert_eq!((-gone).used, i64::MAX);
+            let (root, child) = (dir(None, 0), dir(None, 0));
+            *root.phys.lock() = DslDirPhys { used_bytes: total, ..root.phys.lock().clone() };
+            root.diduse(UsedKind::Head, gone);
+            root.set_reservation(total);
+            child.set_reservation(total);
+            child.diduse(UsedKind::Head, -gone);
+            root.transfer(UsedKind::Head, UsedKind::Snapshots, total);
+            root.transfer(UsedKind::Head, UsedKind::Snapshots, total);
+        }
+        assert_eq!(reserved_delta(u64::MAX, 0, 5), 0);
+        assert_eq!(reserved_delta(0, 1 << 63, i64::MIN), i64::MIN);
     }
 
     #[test]

@@ -9,19 +9,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use platter_dmu::{Objset, Result, Tx, ZioError};
+use platter_dmu::{Objset, Result, Tx};
 use platter_ondisk::spacemap::MapType;
 use platter_ondisk::{ObjectId, Txg};
 use platter_vdev::{Leaf, MissingRanges};
 
 use crate::config::VdevConfig;
 use crate::core::Core;
-use crate::space_maps::{self, MapFormat, Tail};
+use crate::space_maps::{self, MapFormat, Tail, Words};
 
 /// Block size of a DTL (`zfs_vdev_dtl_sm_blksz`).
 const BLOCK_SIZE: u32 = 4096;
-/// More ranges of groups are damage.
-const RANGES_MAX: u64 = 1 << 22;
+/// Longer lists, of all leaves together, are damage: a word or two for each time that a device was gone.
+const WORDS_MAX: u64 = 1 << 20;
 
 /// All leaves.
 pub fn leaves(core: &Core) -> Vec<Arc<Leaf>> {
@@ -142,15 +142,11 @@ pub async fn load(
         }
     });
     let mut stored = BTreeMap::new();
+    let mut words = Words::exactly(WORDS_MAX);
     for leaf in leaves {
         let Some(&object) = objects.get(&leaf.guid().0) else { continue };
         let mut ranges = MissingRanges::new();
-        let mut left = RANGES_MAX;
-        space_maps::for_each(mos, object, |segment| {
-            left -= 1;
-            if left == 0 {
-                return Err(ZioError::corrupt("dirty time log", format!("object {object} has no end")));
-            }
+        space_maps::for_each(mos, object, &mut words, |segment| {
             if segment.kind == MapType::Alloc {
                 ranges.note_range(Txg(segment.offset), Txg(segment.offset.saturating_add(segment.run - 1)));
             }

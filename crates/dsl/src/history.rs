@@ -18,6 +18,8 @@ use crate::report::HistoryEntry;
 const BLOCK_SIZE: u32 = 128 << 10;
 /// A longer record is damage.
 const RECORD_MAX: u64 = 1 << 20;
+/// Records that are forgotten for one other: none is larger than so many of the smallest.
+const FORGOTTEN_MAX: u64 = RECORD_MAX / 32;
 
 /// No ring is longer (`spa_history_create_obj`).
 const RING_MAX: u64 = 1 << 30;
@@ -40,7 +42,13 @@ impl Ring {
         else {
             return Err(ZioError::corrupt("pool history", "its header is too short"));
         };
-        if bof > eof || eof - bof > phys_max_off || pool_create_len >= phys_max_off || phys_max_off > RING_MAX {
+        // It grows by a KiB with each command: no ring gets there.
+        if eof > u64::MAX / 2
+            || bof > eof
+            || eof - bof > phys_max_off
+            || pool_create_len >= phys_max_off
+            || phys_max_off > RING_MAX
+        {
             return Err(ZioError::corrupt("pool history", "its header makes no sense"));
         }
         Ok(Self { pool_create_len, phys_max_off, bof, eof, records_lost })
@@ -108,13 +116,7 @@ async fn append(core: &Core, tx: &Tx, record: &NvList) -> Result<()> {
     if length > ring.phys_max_off - ring.pool_create_len {
         return Ok(());
     }
-    // Make room by forgetting the oldest records.
-    while ring.phys_max_off - (ring.eof - ring.bof) <= length + ring.pool_create_len && ring.bof < ring.eof {
-        let size = read_ring(&dnode, &ring, ring.bof, 8).await?;
-        let size = u64::from_le_bytes(size.try_into().expect("eight bytes"));
-        ring.bof = (ring.bof + 8 + size.min(RECORD_MAX)).min(ring.eof);
-        ring.records_lost += 1;
-    }
+    make_room(&dnode, &mut ring, length).await?;
     let start = ring.physical(ring.eof);
     let first = (ring.phys_max_off - start).min(length) as usize;
     dnode.write(tx, start, &bytes[..first]).await?;
@@ -127,6 +129,21 @@ async fn append(core: &Core, tx: &Tx, record: &NvList) -> Result<()> {
         ring.bof = ring.eof;
     }
     dnode.set_bonus(tx, object_type::SPA_HISTORY_OFFSETS, &ring.encode())
+}
+
+/// Forgets the oldest records, until another of `length` bytes fits. Where there are no records, or more tiny ones than
+/// anybody wrote, all of them are given up: a ring that is damaged may be a GiB of them.
+async fn make_room(dnode: &Dnode, ring: &mut Ring, length: u64) -> Result<()> {
+    let mut forgotten = 0;
+    while ring.phys_max_off - (ring.eof - ring.bof) <= length + ring.pool_create_len && ring.bof < ring.eof {
+        let size = read_ring(dnode, ring, ring.bof, 8).await?;
+        let size = u64::from_le_bytes(size.try_into().expect("eight bytes"));
+        let is_one = (1..=RECORD_MAX).contains(&size) && forgotten < FORGOTTEN_MAX;
+        ring.bof = if is_one { (ring.bof + 8 + size).min(ring.eof) } else { ring.eof };
+        ring.records_lost = ring.records_lost.saturating_add(1);
+        forgotten += 1;
+    }
+    Ok(())
 }
 
 /// Adds a command line.
@@ -205,7 +222,29 @@ fn entry(list: &NvList) -> Option<HistoryEntry> {
 
 #[cfg(test)]
 mod tests {
+    use platter_ondisk::Txg;
+
     use super::*;
+
+    // Behind its header there was nothing: 2^27 records of no bytes were forgotten one by one, in the sync.
+    #[tokio::test]
+    async fn a_ring_of_nothing_is_given_up_at_once() {
+        let tx = Tx::syncing(Txg(4));
+        let os = mos::in_memory(&tx);
+        let dnode = os.allocate(&tx, NewDnode::plain(object_type::SPA_HISTORY, BLOCK_SIZE)).await.unwrap();
+        let full = Ring { pool_create_len: RING_MAX - 8192, phys_max_off: RING_MAX, eof: RING_MAX, ..Ring::default() };
+        let mut ring = Ring::decode(&full.encode()).unwrap();
+        make_room(&dnode, &mut ring, 1000).await.unwrap();
+        assert_eq!((ring.bof, ring.records_lost), (RING_MAX, 1));
+
+        // Records of one byte, as many as there is room for.
+        let tiny = 1u64.to_le_bytes().into_iter().chain([0]).cycle().take(9 * 100_000).collect::<Vec<u8>>();
+        let length = tiny.len() as u64;
+        dnode.write(&tx, 0, &tiny).await.unwrap();
+        let mut ring = Ring { pool_create_len: 1, phys_max_off: length, eof: length, ..Ring::default() };
+        make_room(&dnode, &mut ring, length - 1).await.unwrap();
+        assert_eq!((ring.bof, ring.records_lost), (length, FORGOTTEN_MAX + 1));
+    }
 
     #[test]
     fn logical_offsets_wrap_behind_the_creation_record() {
@@ -224,6 +263,8 @@ mod tests {
         assert!(Ring::decode(&Ring { pool_create_len: 1000, ..good }.encode()).is_err());
         // Writing at its end would have made an object of 2^60 bytes.
         assert!(Ring::decode(&Ring { phys_max_off: 1 << 60, ..good }.encode()).is_err());
+        // Beyond the last offset the first records came again, for ever.
+        assert!(Ring::decode(&Ring { bof: u64::MAX - 90, eof: u64::MAX - 9, ..good }.encode()).is_err());
         assert!(Ring::decode(&[0; 12]).is_err());
     }
 }

@@ -35,6 +35,7 @@ use crate::error::{PoolError, Result};
 use crate::features::{self, Features};
 use crate::open_vdevs::{self, FoundDevices};
 use crate::request::ImportRequest;
+use crate::space_maps::Words;
 use crate::txgs::TxgHistory;
 use crate::version::PoolVersion;
 use crate::{
@@ -339,10 +340,12 @@ impl Opened {
             let metaslabs = self.load_maps(top, vdev).await?;
             loaded.insert(top.id, (top, vdev.clone(), metaslabs));
         }
+        let sectors = loaded.values().map(|(top, ..)| top.asize >> top.ashift).fold(0, u64::saturating_add);
+        let mut words = Words::of_logs(sectors);
         for (txg, log) in space_maps::logs(&self.mos, &self.directory).await? {
             let damage =
                 |what: String| platter_dmu::ZioError::corrupt("log space map", format!("object {log}: {what}"));
-            space_maps::for_each(&self.mos, log, |segment| {
+            space_maps::for_each(&self.mos, log, &mut words, |segment| {
                 let Some((top, _, metaslabs)) = loaded.get_mut(&u64::from(segment.vdev.unwrap_or(0))) else {
                     return Ok(());
                 };
@@ -392,11 +395,13 @@ impl Opened {
         let mut objects = vec![0u8; count as usize * 8];
         array.read(0, &mut objects).await?;
         let unflushed = self.unflushed(top, count).await?;
+        let mut words = Words::of_maps(top.asize >> top.ashift);
         let mut metaslabs = Vec::with_capacity(count as usize);
         for (index, object) in objects.chunks_exact(8).enumerate() {
             let object = ObjectId(u64::from_le_bytes(object.try_into().expect("eight bytes")));
             let (shift, ashift) = (top.metaslab_shift as u32, top.ashift as u32);
-            let mut metaslab = space_maps::load(&self.mos, object, index as u64, shift, ashift).await?;
+            let shifts = (shift, ashift);
+            let mut metaslab = space_maps::load(&self.mos, object, index as u64, shifts, &mut words).await?;
             metaslab.unflushed_txg = Txg(unflushed[index]);
             metaslabs.push(metaslab);
         }

@@ -56,6 +56,8 @@ impl DeviceLabels {
     }
 }
 
+/// A later group is damage: no pool has that many, and others are counted from it.
+const TXG_MAX: Txg = Txg(1 << 62);
 /// What is read at once where a label cannot be read as a whole: the largest sector that disks have.
 const PIECE: usize = 4096;
 /// With more unreadable pieces than this the disk is failing, and each try may take it seconds.
@@ -130,6 +132,7 @@ pub async fn read(device: &dyn BlockDevice) -> Result<DeviceLabels, String> {
             let at = uberblock_offset(ashift, slot) - UBERBLOCK_RING_OFFSET;
             let slot_bytes = &ring[at as usize..(at + uberblock_slot_size(ashift)) as usize];
             if let Ok(found) = Uberblock::read_slot(slot_bytes, start + at, sha256)
+                && found.txg <= TXG_MAX
                 && uberblock.as_ref().is_none_or(|b| found.compare(b).is_gt())
             {
                 uberblock = Some(found);

@@ -97,8 +97,8 @@ pub async fn initialize(core: &Arc<Core>, tx: &Tx, name: &str, dataset: &Arc<Dat
         for (_, child) in &all {
             if child.dir.parent().is_some_and(|parent| parent.object == dataset.dir.object) {
                 let below = child.dir.counts.lock().unwrap_or_default();
-                counts.filesystems += 1 + below.filesystems;
-                counts.snapshots += below.snapshots;
+                counts.filesystems = counts.filesystems.saturating_add(below.filesystems).saturating_add(1);
+                counts.snapshots = counts.snapshots.saturating_add(below.snapshots);
             }
         }
         store(core, tx, &dataset.dir, counts).await?;

@@ -190,8 +190,8 @@ pub async fn append(core: &Core, tx: &Tx, pass: u32) -> Result<()> {
     }
     let (object, at) = current_log(core, tx).await?;
     let total = |set: &dyn Fn(&(VdevMaps, u64, RangeSet, RangeSet)) -> u64| changes.iter().map(set).sum::<u64>() as i64;
-    let allocated =
-        space_maps::header(&core.mos, object).await?.allocated + total(&|c| c.2.total()) - total(&|c| c.3.total());
+    let change = total(&|c| c.2.total()) - total(&|c| c.3.total());
+    let allocated = space_maps::header(&core.mos, object).await?.allocated.saturating_add(change);
     let tail = Tail { object, at, allocated, histogram: None };
     let end = space_maps::append(&core.mos, tx, MapFormat::of(&core.features), tail, |writer| {
         for kind in [MapType::Alloc, MapType::Free] {

@@ -150,7 +150,7 @@ pub async fn attach(
     let os = mos.os;
     let mut snapshot = Snapshot::load(os, origin.snapshot).await?;
     let phys = &mut snapshot.phys;
-    phys.num_children += 1;
+    phys.num_children = phys.num_children.saturating_add(1);
     if !phys.next_clones_obj.is_some() {
         phys.next_clones_obj = mos::create_zap(os, tx, object_type::NEXT_CLONES, random()).await?;
     }

@@ -11,7 +11,7 @@ use platter_dmu::zap::{Zap, ZapValue};
 
 use crate::core::Core;
 use crate::dataset::Dataset;
-use crate::dir::{Dir, SpaceChange, UsedKind, reserved_delta};
+use crate::dir::{Dir, SpaceChange, UsedKind, difference, reserved_delta};
 use crate::error::{PoolError, Result};
 use crate::{history, limits, names, space};
 
@@ -101,7 +101,7 @@ pub async fn rename(core: &Arc<Core>, tx: &Tx, old: &str, new: &str) -> Result<(
     if new_parent.object != old_parent.object {
         check_room(core, &phys, &old_parent, &new_parent, counts)?;
         let change = SpaceChange::minus_all(&phys);
-        let unused = phys.reserved.saturating_sub(phys.used_bytes) as i64;
+        let unused = difference(phys.reserved.max(phys.used_bytes), phys.used_bytes);
         let rest = |used| SpaceChange { used, ..SpaceChange::default() };
         let mut changed = old_parent.diduse(UsedKind::Child, change);
         changed.extend(old_parent.diduse(UsedKind::ChildReservation, rest(-unused)));
@@ -111,7 +111,8 @@ pub async fn rename(core: &Arc<Core>, tx: &Tx, old: &str, new: &str) -> Result<(
             dir.store(&core.mos, tx).await?;
         }
         if let Some(counts) = counts {
-            let (filesystems, snapshots) = (counts.filesystems as i64 + 1, counts.snapshots as i64);
+            let filesystems = difference(counts.filesystems.saturating_add(1), 0);
+            let snapshots = difference(counts.snapshots, 0);
             limits::adjust(core, tx, &old_parent, -filesystems, -snapshots).await?;
             limits::adjust(core, tx, &new_parent, filesystems, snapshots).await?;
         }
@@ -156,7 +157,7 @@ fn check_room(
         .find(|dir| old.iter().any(|other| other.object == dir.object))
         .ok_or_else(|| PoolError::invalid("the two are not in one pool"))?;
     // How much the common ancestor loses by it: reservations in between keep some (`would_change`).
-    let mut lost = -(space as i64);
+    let mut lost = difference(0, space);
     for dir in old.iter().take_while(|dir| dir.object != common.object) {
         let phys = dir.phys.lock();
         lost = reserved_delta(phys.reserved, phys.used_bytes, lost);
@@ -164,7 +165,12 @@ fn check_room(
     if space::available_after_moving(core, new_parent, common.object, lost.unsigned_abs()) < space {
         return Err(PoolError::invalid("out of space"));
     }
-    limits::check(core, new_parent, counts.map_or(0, |counts| counts.filesystems + 1), Some(common.object))
+    limits::check(
+        core,
+        new_parent,
+        counts.map_or(0, |counts| counts.filesystems.saturating_add(1)),
+        Some(common.object),
+    )
 }
 
 #[cfg(test)]

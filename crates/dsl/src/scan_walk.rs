@@ -20,7 +20,7 @@ use platter_ondisk::dsl::DslDatasetPhys;
 use platter_ondisk::types::object_type;
 use platter_ondisk::{BlkPtr, ObjectId, Txg};
 use platter_spa::Store;
-use platter_zio::{BlockStore, Bookmark, ZioError};
+use platter_zio::{BlockStore, Bookmark, SpaceMet, ZioError};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -74,7 +74,7 @@ pub async fn everything(core: &Arc<Core>, lost: &Arc<Lost>) -> Result<bool> {
             let store: Arc<dyn BlockStore> = Arc::new(core.store.clone());
             let end = visit(&store, target.id, &root, from, &slice).await;
             slice.drain().await;
-            interior = slice.interior.load(Ordering::Relaxed);
+            interior = slice.interior.bytes();
             match end? {
                 WalkEnd::Complete => break,
                 WalkEnd::Stopped => from = *slice.last.lock(),
@@ -149,7 +149,7 @@ struct Slice {
     shown: AtomicU64,
     /// Deflated bytes of the blocks with others below them that were seen of this object set. They are never shared:
     /// where they take more than the pool has in use, the tree repeats them, and walking it might take for ever.
-    interior: AtomicU64,
+    interior: SpaceMet,
 }
 
 impl Slice {
@@ -164,7 +164,7 @@ impl Slice {
             lost,
             stopped: AtomicBool::new(false),
             shown: AtomicU64::new(0),
-            interior: AtomicU64::new(interior),
+            interior: SpaceMet::resumed(interior),
         }
     }
 
@@ -173,9 +173,7 @@ impl Slice {
         if bp.is_embedded() || bp.level() == 0 && bp.object_type() != object_type::DNODE {
             return true;
         }
-        let size = self.core.store.dsize(bp);
-        let before = self.interior.fetch_add(size, Ordering::Relaxed);
-        before.saturating_add(size) <= self.core.store.space_used()
+        self.interior.add(self.core.store.dsize(bp), || self.core.store.space_used())
     }
 
     /// Waits for every block under verification.
@@ -242,15 +240,16 @@ async fn verify(core: &Arc<Core>, lost: &Lost, bookmark: Bookmark, bp: &BlkPtr) 
     let outcome = store.scrub(bp, bookmark).await;
     let bytes = bp.asize();
     let mut scrub = core.scrub.lock();
-    scrub.phys.examined += bytes;
-    scrub.issued += bytes;
+    // What an earlier scan left on disk may be anything.
+    scrub.phys.examined = scrub.phys.examined.saturating_add(bytes);
+    scrub.issued = scrub.issued.saturating_add(bytes);
     match outcome {
         Ok(block) => {
-            scrub.phys.processed += block.repaired;
-            scrub.phys.errors += u64::from(block.unrepaired > 0);
+            scrub.phys.processed = scrub.phys.processed.saturating_add(block.repaired);
+            scrub.phys.errors = scrub.phys.errors.saturating_add(u64::from(block.unrepaired > 0));
         }
         Err(_) => {
-            scrub.phys.errors += 1;
+            scrub.phys.errors = scrub.phys.errors.saturating_add(1);
             scrub.roster().note_lost(bp.physical_birth());
             lost.lock().insert((bookmark.objset.0, bookmark.object.0));
         }

@@ -13,7 +13,7 @@ use platter_zio::ZioError;
 
 use crate::core::Core;
 use crate::dataset::Dataset;
-use crate::dir::{Dir, SpaceChange, StoredProperty, UsedKind};
+use crate::dir::{Dir, SpaceChange, StoredProperty, UsedKind, difference};
 use crate::error::{PoolError, Result};
 
 /// From the root down to `dir`.
@@ -31,15 +31,15 @@ fn chain(dir: &Arc<Dir>) -> Vec<Arc<Dir>> {
 fn available_below(core: &Core, dir: &Arc<Dir>, moving: Option<(ObjectId, u64)>, quotas: bool) -> u64 {
     let (pool_size, _) = core.space();
     let mut above = u64::MAX;
-    for dir in chain(dir) {
+    for (depth, dir) in chain(dir).into_iter().enumerate() {
         let phys = dir.phys.lock();
-        let is_root = above == u64::MAX;
+        let is_root = depth == 0;
         let mut quota = if phys.quota == 0 || !quotas { u64::MAX } else { phys.quota };
         if is_root {
             quota = quota.min(pool_size);
         } else {
             // What is reserved here was taken off above.
-            above += phys.reserved.saturating_sub(phys.used_bytes);
+            above = above.saturating_add(phys.reserved.saturating_sub(phys.used_bytes));
         }
         let mut used = phys.used_bytes;
         if let Some((_, bytes)) = moving.filter(|(object, _)| *object == dir.object) {
@@ -231,7 +231,7 @@ pub async fn set(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, property: &s
             if more > 0 && (more > available_in(core, dir) || refquota != 0 && value > refquota) {
                 return too_large();
             }
-            let used = value.saturating_sub(unique) as i64 - refreservation.saturating_sub(unique) as i64;
+            let used = difference(value.saturating_sub(unique), refreservation.saturating_sub(unique));
             changed = dir.diduse(UsedKind::Refreservation, SpaceChange { used, ..SpaceChange::default() });
         }
         other => return Err(PoolError::invalid(format!("'{other}' is no limit"))),

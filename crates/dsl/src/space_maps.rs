@@ -104,14 +104,53 @@ pub async fn header(mos: &Arc<Objset>, object: ObjectId) -> Result<Header> {
     Ok(Header { length: phys.length, allocated: phys.allocated })
 }
 
-/// Hands every entry of a space map to `each`, in order. Nothing is gathered: a map that repeats itself for ever,
-/// through pointers that somebody made lead to the same block, ends where `each` finds that it contradicts itself.
+/// How much there can be in the space maps of a pool. A map that repeats itself, through pointers that somebody made
+/// lead to the same block, need not contradict itself: what it allocates it may free again, for ever. But whoever writes
+/// maps rewrites those that are long for the space they stand for.
+#[derive(Debug)]
+pub struct Words(u64);
+
+/// Words of maps for each sector of space, at most: twice the optimal size (two words for each second sector), frees
+/// that were added since, and the few blocks that a map may have before it is rewritten.
+const WORDS_PER_SECTOR: u64 = 32;
+/// Words that metaslabs may have however small they are.
+const WORDS_LEAST: u64 = 1 << 20;
+/// Words that logs may have however small the pool is: 1000 blocks (`zfs_unflushed_log_block_min`).
+const WORDS_OF_LOGS: u64 = 1000 << 14;
+
+impl Words {
+    /// What the metaslabs' own maps of a vdev with so many sectors may take.
+    pub fn of_maps(sectors: u64) -> Self {
+        Self(WORDS_LEAST.saturating_add(sectors.saturating_mul(WORDS_PER_SECTOR)))
+    }
+
+    /// What the logs of a pool with so many sectors may take.
+    pub fn of_logs(sectors: u64) -> Self {
+        Self(WORDS_OF_LOGS.saturating_add(sectors.saturating_mul(WORDS_PER_SECTOR)))
+    }
+
+    /// What maps may take that have nothing to do with space.
+    pub const fn exactly(words: u64) -> Self {
+        Self(words)
+    }
+
+    fn take(&mut self, object: ObjectId, bytes: u64) -> Result<()> {
+        self.0 = self.0.checked_sub(bytes.div_ceil(8)).ok_or_else(|| {
+            let what = format!("object {object}: with its {bytes} bytes the maps are longer than their space can need");
+            ZioError::corrupt("space map", what)
+        })?;
+        Ok(())
+    }
+}
+
+/// Hands every entry of a space map to `each`, in order, when it is no longer than what is `left`. Nothing is gathered.
 ///
 /// # Errors
 /// Damage, unreadable blocks; what `each` says.
 pub async fn for_each(
     mos: &Arc<Objset>,
     object: ObjectId,
+    left: &mut Words,
     mut each: impl FnMut(Segment) -> Result<()> + Send,
 ) -> Result<()> {
     let header = header(mos, object).await?;
@@ -122,6 +161,7 @@ pub async fn for_each(
         let what = format!("object {object}: {} bytes in use of {end}", header.length);
         return Err(ZioError::corrupt("space map", what));
     }
+    left.take(object, header.length)?;
     let mut at = 0;
     // Whole blocks at a time: no entry lies across the end of one.
     while at < header.length {
@@ -160,7 +200,8 @@ pub fn apply(metaslab: &mut Metaslab, entry: &Segment, shift: u32, object: Objec
     applied.map_err(|e| ZioError::corrupt("space map", format!("object {object}: {e}")))
 }
 
-/// Loads metaslab `index` of a vdev from its space map (`object` 0: never written, all free).
+/// Loads metaslab `index` of a vdev, with these log2 of its metaslabs' and its sectors' sizes, from its space map
+/// (`object` 0: never written, all free). All maps of the vdev together take no more than what was `left`.
 ///
 /// # Errors
 /// Damage, unreadable blocks.
@@ -168,14 +209,14 @@ pub async fn load(
     mos: &Arc<Objset>,
     object: ObjectId,
     index: u64,
-    metaslab_shift: u32,
-    ashift: u32,
+    (metaslab_shift, ashift): (u32, u32),
+    left: &mut Words,
 ) -> Result<Metaslab> {
     let size = 1 << metaslab_shift;
     let mut metaslab = Metaslab::new(index, index << metaslab_shift, size);
     if object.is_some() {
         let header = header(mos, object).await?;
-        for_each(mos, object, |entry| apply(&mut metaslab, &entry, ashift, object)).await?;
+        for_each(mos, object, left, |entry| apply(&mut metaslab, &entry, ashift, object)).await?;
         metaslab.space_map = object;
         metaslab.map_length = header.length;
         metaslab.map_allocated = header.allocated;
@@ -392,7 +433,8 @@ async fn write_one(mos: &Arc<Objset>, tx: &Tx, pass: u32, maps: &VdevMaps, pendi
         pending.length = 0;
         pending.allocated = all.total() as i64;
     } else {
-        pending.allocated += pending.allocating.total() as i64 - pending.freeing.total() as i64;
+        let change = pending.allocating.total() as i64 - pending.freeing.total() as i64;
+        pending.allocated = pending.allocated.saturating_add(change);
     }
     let tail = Tail {
         object: pending.object,
@@ -432,4 +474,40 @@ pub async fn logs(mos: &Arc<Objset>, directory: &Zap) -> Result<Vec<(u64, Object
     let mut logs = Zap::open(mos, ObjectId(object)).await?.ints().await?;
     logs.sort_unstable();
     Ok(logs.into_iter().map(|(txg, map)| (txg, ObjectId(map))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_ondisk::Txg;
+
+    use super::*;
+
+    // What a map allocates it may free again, so that one which repeats itself never contradicts itself: a few KiB of
+    // indirect blocks made it go on for ever. So did many metaslabs, or groups, that named the same map.
+    #[tokio::test]
+    async fn maps_are_no_longer_than_their_space_can_need() {
+        let tx = Tx::syncing(Txg(4));
+        let os = crate::mos::in_memory(&tx);
+        let format = MapFormat { two_words: false, histogram: false };
+        let object = create(&os, &tx, format, BLOCK_SIZE).await.unwrap();
+        let pairs = WORDS_LEAST / 4;
+        let tail = Tail { object, at: 0, allocated: 0, histogram: None };
+        let length = append(&os, &tx, format, tail, |writer| {
+            for _ in 0..pairs {
+                writer.segment(MapType::Alloc, None, 0, 1);
+                writer.segment(MapType::Free, None, 0, 1);
+            }
+        })
+        .await
+        .unwrap();
+        assert_eq!(length, pairs * 16);
+        let mut left = Words::of_maps(4);
+        for index in 0..2 {
+            load(&os, object, index, (11, 9), &mut left).await.unwrap();
+        }
+        let third = load(&os, object, 2, (11, 9), &mut left).await;
+        assert!(third.is_err_and(|error| error.to_string().contains("longer than their space")));
+        // Where there is more space there may be more of them.
+        load(&os, object, 2, (11, 9), &mut Words::of_maps(1 << 20)).await.unwrap();
+    }
 }

@@ -323,7 +323,8 @@ async fn hand_to_snapshots(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, de
     if previous.is_some() {
         let mut previous = Snapshot::load(&core.mos, previous).await?;
         if previous.phys.next_snap_obj == dataset.object {
-            previous.phys.unique_bytes += sum(previous.phys.prev_snap_txg);
+            let more = sum(previous.phys.prev_snap_txg);
+            previous.phys.unique_bytes = previous.phys.unique_bytes.saturating_add(more);
             previous.store(tx)?;
         }
     }

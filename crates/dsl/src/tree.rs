@@ -28,13 +28,12 @@ pub async fn load(os: &Arc<Objset>, store: &Store, directory: &Zap, pool: &str) 
         .ok_or_else(|| ZioError::corrupt("pool directory", "it has no root data set"))?;
     let root_dir = Dir::load(os, ObjectId(root), None, String::new()).await?;
     let mut tree = Tree { root_dir: Some(root_dir.clone()), ..Tree::default() };
-    let mut work = vec![(root_dir, pool.to_owned(), 0usize)];
-    let (mut seen, mut snapshots) = (BTreeSet::new(), BTreeSet::new());
+    let mut work = vec![(root_dir.clone(), pool.to_owned(), 0usize)];
+    let mut seen = Seen::default();
+    seen.directory(root_dir.object, pool)?;
+    seen.parts_of(&root_dir)?;
+    let mut snapshots = BTreeSet::new();
     while let Some((dir, name, depth)) = work.pop() {
-        // Each has one parent: met again, the tree loops, and walking it would take for ever.
-        if !seen.insert(dir.object) {
-            return Err(ZioError::corrupt("DSL directory", format!("object {} ({name}) has two places", dir.object)));
-        }
         if depth > DEPTH_MAX {
             return Err(ZioError::corrupt("DSL directory", format!("{name}: nested too deeply")));
         }
@@ -53,7 +52,10 @@ pub async fn load(os: &Arc<Objset>, store: &Store, directory: &Zap, pool: &str) 
         for entry in Zap::open(os, children).await?.all().await? {
             let child = String::from_utf8_lossy(&entry.name).into_owned();
             let object = ObjectId(entry.value.integers.first().copied().unwrap_or(0));
+            // Before anything of it is loaded: a few KiB of names would load the same large one again and again.
+            seen.directory(object, &child)?;
             let loaded = Dir::load(os, object, Some(dir.clone()), child.clone()).await?;
+            seen.parts_of(&loaded)?;
             match (&*child, depth) {
                 (MOS_DIR, 0) => tree.mos_dir = Some(loaded),
                 (FREE_DIR, 0) => tree.free_dir = Some(loaded),
@@ -66,6 +68,35 @@ pub async fn load(os: &Arc<Objset>, store: &Store, directory: &Zap, pool: &str) 
 }
 
 /// The snapshot `$ORIGIN@$ORIGIN` with its head's deadlist keys.
+/// What was met on the way through the tree. A directory has one parent, and what belongs to it belongs to no other: met
+/// again, the tree loops, or a few of its objects stand for very many.
+#[derive(Default)]
+struct Seen {
+    directories: BTreeSet<ObjectId>,
+    parts: BTreeSet<ObjectId>,
+}
+
+impl Seen {
+    fn directory(&mut self, object: ObjectId, name: &str) -> Result<()> {
+        if self.directories.insert(object) {
+            return Ok(());
+        }
+        Err(ZioError::corrupt("DSL directory", format!("object {object} ({name}) has two places")))
+    }
+
+    /// Its head data set and its ZAPs.
+    fn parts_of(&mut self, dir: &Dir) -> Result<()> {
+        let phys = dir.phys.lock();
+        for object in [phys.head_dataset_obj, phys.props_zapobj, phys.child_dir_zapobj] {
+            if object.is_some() && !self.parts.insert(object) {
+                let what = format!("object {object} of directory {} belongs to another one too", dir.object);
+                return Err(ZioError::corrupt("DSL directory", what));
+            }
+        }
+        Ok(())
+    }
+}
+
 async fn load_origin(os: &Arc<Objset>, store: &Store, dir: Arc<Dir>) -> Result<Option<Origin>> {
     let head = dir.phys.lock().head_dataset_obj;
     if !head.is_some() {

@@ -13,7 +13,7 @@ use platter_ondisk::zil::attributes::{Attributes, bits};
 use platter_ondisk::zil::record::{Create, LoggedAcl, Made, Record, RecordHeader, RenameKind, Write, WriteData};
 use platter_ondisk::znode::flags;
 use platter_zil::Zil;
-use platter_zio::{Canary, ZioError};
+use platter_zio::{Canary, SpaceMet, ZioError};
 
 use crate::acl::Acl;
 use crate::attr::{Fallocate, FileKind, NewFile, RenameFlags, SetAttr};
@@ -54,9 +54,17 @@ impl Zpl {
     async fn replay_chain(&self, log: &Zil) -> Result<u64> {
         let (mut chain, header) = log.claimed_chain();
         let mut done = 0;
+        // A block of data may be in two records, no more: otherwise a few KiB of them write one block again and again.
+        let (store, met) = (self.os.params().store.clone(), SpaceMet::lenient());
         while let Some(link) = chain.next().await? {
             for (of, record) in link.records.into_iter().flatten() {
                 chain.count(of);
+                if let Record::Write(Write { data: WriteData::Block(bp), .. }) = &record
+                    && !met.add(store.dsize(bp), || store.space_used().saturating_mul(2))
+                {
+                    let what = "its records lead to more data than the pool has in use";
+                    return Err(ZplError::Zio(ZioError::corrupt("intent log", what)));
+                }
                 if of.sequence <= header.replay_seq || of.txg < header.claim_txg {
                     continue;
                 }

@@ -217,7 +217,7 @@ impl<'a> Fat<'a> {
     async fn scan(&self, matches: impl Fn(&[u8]) -> bool) -> Result<Option<ZapEntry>> {
         let mut from = 0;
         loop {
-            let entries = self.entries(from, 4096).await?;
+            let entries = self.entries(from, 4096, usize::MAX).await?;
             let Some(last) = entries.last() else { return Ok(None) };
             from = last.cursor;
             if let Some(entry) = entries.into_iter().find(|entry| matches(&entry.name)) {
@@ -264,7 +264,7 @@ impl<'a> Fat<'a> {
             match self.change_leaf(tx, number, change).await? {
                 Outcome::Done => {
                     if found.is_none() {
-                        self.header.entries += 1;
+                        self.header.entries = self.header.entries.saturating_add(1);
                         self.write_entry_count(tx).await?;
                     }
                     return Ok(());
@@ -310,7 +310,7 @@ impl<'a> Fat<'a> {
         }
         let sibling = self.header.free_block;
         self.header.free_block += 1;
-        self.header.leaves += 1;
+        self.header.leaves = self.header.leaves.saturating_add(1);
         self.dnode.write_block(tx, number, block).await?;
         self.dnode.write_block(tx, sibling, other).await?;
         self.set_pointers(tx, first, pointers, sibling).await?;
@@ -456,9 +456,9 @@ impl<'a> Fat<'a> {
         Ok(ZapEntry { name, value: self.entry_value(leaf, entry)?, cursor })
     }
 
-    /// Up to `limit` entries after `from`.
-    pub async fn entries(&self, from: u64, limit: usize) -> Result<Vec<ZapEntry>> {
-        let mut entries = Vec::new();
+    /// Up to `limit` entries after `from`; damage when they take more than `memory` bytes.
+    pub async fn entries(&self, from: u64, limit: usize, memory: usize) -> Result<Vec<ZapEntry>> {
+        let (mut entries, mut memory) = (Vec::new(), memory);
         if from == u64::MAX {
             return Ok(entries);
         }
@@ -470,7 +470,11 @@ impl<'a> Fat<'a> {
                 if entries.len() == limit {
                     return Ok(entries);
                 }
-                entries.push(self.to_entry(&leaf, &entry)?);
+                let entry = self.to_entry(&leaf, &entry)?;
+                let size = size_of::<ZapEntry>() + entry.name.len() + 8 * entry.value.integers.len();
+                let rest = memory.checked_sub(size);
+                memory = rest.ok_or_else(|| self.corrupt("its entries take more memory than there is for them"))?;
+                entries.push(entry);
             }
             let length = leaf.prefix_length();
             let rest = if length == 0 { u64::MAX } else { u64::MAX >> length };

@@ -77,6 +77,10 @@ impl ZapValue {
     }
 }
 
+/// Memory that entries asked for at once may take, in bytes: some two million small ones. Leaves compress very well, so
+/// that the space that a ZAP takes on disk says little about it.
+const MEMORY_MAX: usize = 256 << 20;
+
 /// One entry met while iterating.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZapEntry {
@@ -461,15 +465,15 @@ impl Zap {
                 if cursor == 0 && ahead > 0 {
                     self.dnode.prefetch(1, ahead - 1);
                 }
-                fat.entries(cursor, limit).await
+                fat.entries(cursor, limit, MEMORY_MAX).await
             }
         }
     }
 
-    /// All entries.
+    /// All entries. Who may meet very many asks for [`entries`](Self::entries) part by part.
     ///
     /// # Errors
-    /// Damage, unreadable blocks.
+    /// Damage, unreadable blocks; more entries than fit in 256 MiB.
     pub async fn all(&self) -> Result<Vec<ZapEntry>> {
         self.entries(0, usize::MAX).await
     }

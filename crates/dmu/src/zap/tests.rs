@@ -10,7 +10,7 @@ use platter_zio::{BlockStore, Priority, Tx, TxgGate, ZioError};
 use proptest::prelude::*;
 
 use super::fat::Fat;
-use super::{NewZap, Zap, ZapValue};
+use super::{NewZap, Zap, ZapEntry, ZapValue};
 use crate::objset::{Objset, ObjsetParams, WriteProperties};
 
 // A pointer table may claim to be of 2^33 blocks, with one block repeated: a split rewrote half of it.
@@ -33,6 +33,28 @@ fn a_pointer_table_that_the_pool_has_no_use_for_is_damage() {
             store.claim_space_used(1 << 50);
             assert!(zap.count().await.is_ok());
         }
+    });
+}
+
+// Leaves of names and values that say the same compress to next to nothing, and all of them were gathered at once.
+#[test]
+fn entries_that_take_more_memory_than_there_is_are_damage() {
+    run(async {
+        let fixture = Fixture::new();
+        let zap = Zap::create(&fixture.os, &fixture.tx(), None, new_zap(FLAG_HASH64)).await.unwrap();
+        let value = ZapValue { integer_size: 1, integers: vec![7; 4000] };
+        for name in 0..10u8 {
+            zap.put(&fixture.tx(), &[b'a' + name; 30], &value).await.unwrap();
+        }
+        let block = zap.dnode().read_block(0, Priority::SyncRead).await.unwrap();
+        let fat = Fat::open(zap.dnode(), &block).unwrap();
+        // A byte of a value takes eight in memory.
+        let each = size_of::<ZapEntry>() + 30 + 8 * 4000;
+        for (limit, memory, count) in [(100, 10 * each, Some(10)), (100, 10 * each - 1, None), (2, 2 * each, Some(2))] {
+            let entries = fat.entries(0, limit, memory).await;
+            assert_eq!(entries.ok().map(|entries| entries.len()), count, "{limit}, {memory}");
+        }
+        assert_eq!(zap.all().await.unwrap().len(), 10);
     });
 }
 
