@@ -62,6 +62,7 @@ fn work(seeds: Range<u64>, step: u64) -> ExitCode {
     if setrlimit(Resource::As, Rlimit { current: Some(MEMORY), maximum: limit.maximum }).is_err() {
         return ExitCode::FAILURE;
     }
+    let templates = templates();
     let panics: Arc<Mutex<Vec<String>>> = Arc::default();
     let seen = panics.clone();
     // Tasks panic too, and nobody hears of it.
@@ -70,7 +71,6 @@ fn work(seeds: Range<u64>, step: u64) -> ExitCode {
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         seen.lock().expect("panics").push(format!("panic at {place}: {what}").replace('\n', " "));
     }));
-    let templates = templates();
     for seed in seeds.step_by(step as usize) {
         println!("begin {seed}");
         let before = processor_nanos();

@@ -5,8 +5,11 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use platter_ondisk::blkptr::BLKPTR_SIZE;
+use platter_ondisk::dnode::{DNODE_CORE_SIZE, DNODE_SIZE};
 use platter_ondisk::types::object_type;
+use platter_ondisk::zil::block::Layout;
 use platter_sim::images::mutate::{changed_disks, repeat_first};
+use platter_sim::images::stored::Kind;
 use platter_sim::images::visit::visit;
 use platter_sim::images::{Template, Verdict, fuzz, templates};
 
@@ -113,5 +116,69 @@ fn trees_that_repeat_their_blocks_are_not_walked_for_ever() {
         let verdict = visit(template, disks, 1);
         assert_eq!(verdict.wrong, None, "{}", template.name);
         assert_eq!(verdict.refused, None, "{}", template.name);
+    }
+}
+
+/// The templates have what the fuzzer knows how to change, and what is mended without a change is as good as before.
+#[test]
+fn gang_blocks_embedded_blocks_and_logs_are_found_and_mended() {
+    let mut kinds = [0; 4];
+    for template in &*TEMPLATES {
+        let all = &template.blocks.all;
+        let special = template.blocks.stored_as(|kind| kind != Kind::Plain);
+        for &number in &special {
+            match all[number].kind {
+                Kind::GangHeader => kinds[0] += 1,
+                Kind::Embedded => kinds[1] += 1,
+                Kind::Log(Layout::Slim) => kinds[2] += 1,
+                Kind::Log(Layout::Trailing) => kinds[3] += 1,
+                _ => {}
+            }
+        }
+        let same: BTreeMap<usize, Vec<u8>> =
+            special.into_iter().map(|number| (number, all[number].data.to_vec())).collect();
+        let disks = changed_disks(template, same, template.uberblock.clone(), None);
+        let verdict = visit(template, disks, 1);
+        assert_eq!((verdict.wrong, verdict.refused), (None, None), "{}", template.name);
+    }
+    assert!(kinds.iter().all(|&count| count > 5), "gang headers, embedded, slim and trailing log blocks: {kinds:?}");
+}
+
+/// What becomes of a pool after `change` was applied to the dnodes of its MOS: their bytes, and where the bonus begins.
+fn with_dnodes(template: &Template, change: impl Fn(&mut [u8], usize)) -> Verdict {
+    let mut changed: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
+    for (number, block) in template.blocks.all.iter().enumerate() {
+        if block.bp.object_type() != object_type::DNODE || block.bp.level() > 0 || !template.is_of_mos(block) {
+            continue;
+        }
+        let mut data = block.data.to_vec();
+        for dnode in data.chunks_exact_mut(DNODE_SIZE).filter(|dnode| dnode[0] != 0) {
+            let bonus = DNODE_CORE_SIZE + usize::from(dnode[3]) * BLKPTR_SIZE;
+            change(dnode, bonus);
+        }
+        changed.insert(number, data);
+    }
+    visit(template, changed_disks(template, changed, template.uberblock.clone(), None), 1)
+}
+
+/// Every directory named the properties of the first: a few KiB of directories would have loaded a large ZAP once for
+/// each of them, and kept it.
+#[test]
+fn directories_do_not_share_their_parts() {
+    // Where `dsl_dir_phys_t` has its child map and its properties.
+    for at in [32, 80] {
+        let template = &TEMPLATES[0];
+        let first: std::cell::Cell<Option<[u8; 8]>> = std::cell::Cell::new(None);
+        let verdict = with_dnodes(template, |dnode, bonus| {
+            if dnode[4] == object_type::DSL_DIR {
+                let place = bonus + at..bonus + at + 8;
+                let object: [u8; 8] = first.get().unwrap_or_else(|| dnode[place.clone()].try_into().unwrap());
+                first.set(Some(object));
+                dnode[place].copy_from_slice(&object);
+            }
+        });
+        assert_eq!(verdict.wrong, None);
+        let refused = verdict.refused.expect("it is refused");
+        assert!(refused.contains("belongs to another one too"), "{refused}");
     }
 }

@@ -11,15 +11,19 @@ use futures::future::BoxFuture;
 use platter_buffer::Buf;
 use platter_checksum::sha256;
 use platter_device::BlockDevice;
-use platter_ondisk::blkptr::{BLKPTR_SIZE, BlkPtr, Dva};
+use platter_ondisk::blkptr::{BLKPTR_SIZE, BlkPtr};
 use platter_ondisk::dnode::{DNODE_CORE_SIZE, DNODE_SIZE, FLAG_SPILL_BLKPTR};
+use platter_ondisk::gang;
 use platter_ondisk::label::{
     VDEV_LABELS, label_offset, uberblock_offset, uberblock_slot_of, uberblock_slot_size, usable_size,
 };
-use platter_ondisk::types::{compression, object_type};
+use platter_ondisk::types::object_type;
 use platter_ondisk::uberblock::Uberblock;
-use platter_vdev::{Extent, TopVdev};
-use platter_zio::Priority;
+use platter_ondisk::zil::block::Layout;
+use platter_vdev::TopVdev;
+
+use super::log_block;
+use super::stored::{self, Kind};
 
 /// Where a block pointer stands: a block's number, and the byte in it.
 pub type Above = Option<(usize, usize)>;
@@ -31,6 +35,8 @@ pub struct Block {
     pub above: Above,
     /// Its pointer.
     pub bp: BlkPtr,
+    /// How it is stored.
+    pub kind: Kind,
     /// What is in it, decompressed.
     pub data: Arc<Vec<u8>>,
 }
@@ -46,32 +52,71 @@ pub struct Blocks {
 const DATASET_BP: usize = 128;
 /// The dnodes in an object set's block: of the objects, and of what users, groups and projects use.
 const OBJSET_DNODES: [usize; 4] = [0, 1024, 1536, 2048];
-/// The word of a pointer with its sizes and kinds.
-const PROP: usize = 6;
+/// The intent log's first pointer in an object set's block.
+const OBJSET_LOG: usize = DNODE_SIZE + 16;
 
 impl Blocks {
-    /// Reads everything that can be reached from `root`. What this cannot read (gang blocks, embedded or encrypted
-    /// ones, salted checksums) is left out.
+    /// Reads everything that can be reached from `root`. What this cannot read (encrypted blocks, salted checksums) is
+    /// left out.
     pub async fn of(tops: &[TopVdev], root: BlkPtr) -> Self {
         let mut blocks = Self::default();
         blocks.add(tops, root, None).await;
         blocks
     }
 
+    /// The numbers of the blocks that are stored in this way.
+    pub fn stored_as(&self, kind: impl Fn(Kind) -> bool) -> Vec<usize> {
+        (0..self.all.len()).filter(|&number| kind(self.all[number].kind)).collect()
+    }
+
     fn add<'a>(&'a mut self, tops: &'a [TopVdev], bp: BlkPtr, above: Above) -> BoxFuture<'a, ()> {
         async move {
-            if bp.is_hole() || bp.is_embedded() || bp.is_gang() || bp.is_protected() {
+            if bp.is_hole() || bp.is_protected() {
                 return;
             }
-            let Some(data) = read(tops, &bp).await else { return };
+            let Some(data) = stored::read(tops, &bp).await else { return };
             let own = self.all.len();
             let data = Arc::new(data);
-            self.all.push(Block { above, bp, data: data.clone() });
+            self.all.push(Block { above, bp, kind: Kind::of(&bp), data: data.clone() });
+            if bp.is_gang() {
+                self.add_headers(tops, bp, above).await;
+            }
             for at in pointers(&bp, &data) {
                 self.add(tops, BlkPtr::decode(&data[at..]), Some((own, at))).await;
             }
+            if bp.object_type() == object_type::OBJSET && bp.level() == 0 && data.len() >= OBJSET_LOG + BLKPTR_SIZE {
+                self.add_log(tops, BlkPtr::decode(&data[OBJSET_LOG..]), (own, OBJSET_LOG)).await;
+            }
         }
         .boxed()
+    }
+
+    /// The header of a gang block, and those of the gang blocks in it.
+    fn add_headers<'a>(&'a mut self, tops: &'a [TopVdev], bp: BlkPtr, above: Above) -> BoxFuture<'a, ()> {
+        async move {
+            let Some(header) = stored::gang_header(tops, &bp).await else { return };
+            self.all.push(Block { above, bp, kind: Kind::GangHeader, data: Arc::new(header.clone()) });
+            for part in gang::pointers(&header).into_iter().filter(BlkPtr::is_gang) {
+                self.add_headers(tops, part, above).await;
+            }
+        }
+        .boxed()
+    }
+
+    /// The blocks of an intent log, and what its records lead to.
+    async fn add_log(&mut self, tops: &[TopVdev], first: BlkPtr, above: (usize, usize)) {
+        let (mut bp, mut above) = (first, above);
+        while let Some(layout) = Layout::of(&bp).filter(|_| !bp.is_hole() && !bp.is_gang() && !bp.is_embedded()) {
+            let Some(data) = stored::log_block(tops, &bp, layout).await else { return };
+            let own = self.all.len();
+            let data = Arc::new(data);
+            self.all.push(Block { above: Some(above), bp, kind: Kind::Log(layout), data: data.clone() });
+            for at in log_block::pointers(layout, &data) {
+                self.add(tops, BlkPtr::decode(&data[at..]), Some((own, at))).await;
+            }
+            let next = log_block::link_at(layout, data.len());
+            (bp, above) = (BlkPtr::decode(&data[next..]), (own, next));
+        }
     }
 
     /// Puts `changed` blocks (by number) back, with all above them, and writes `uberblock` with the new root to every
@@ -86,7 +131,7 @@ impl Blocks {
     ) {
         while let Some((number, data)) = changed.pop_last() {
             let block = &self.all[number];
-            let Some(bp) = write(tops, &block.bp, &data, &mut free).await else { continue };
+            let Some(bp) = stored::write(tops, block.kind, &block.bp, data, &mut free).await else { continue };
             match block.above {
                 Some((above, at)) => {
                     let bytes = changed.entry(above).or_insert_with(|| self.all[above].data.to_vec());
@@ -146,56 +191,4 @@ fn dnode_pointers(data: &[u8], at: usize, found: &mut Vec<usize>) {
     if data[at + 7] & FLAG_SPILL_BLKPTR != 0 {
         found.push(at + DNODE_SIZE * (1 + usize::from(data[at + 12])) - BLKPTR_SIZE);
     }
-}
-
-fn good(bp: &BlkPtr, bytes: &[u8]) -> bool {
-    platter_checksum::compute(bp.checksum_kind(), bytes) == Some(bp.checksum())
-}
-
-async fn read(tops: &[TopVdev], bp: &BlkPtr) -> Option<Vec<u8>> {
-    let dva = bp.dva(0);
-    let extent =
-        Extent { offset: dva.offset, psize: bp.psize(), birth: bp.physical_birth(), speculative: false, checked: true };
-    let verify = |bytes: &[u8]| good(bp, bytes);
-    let (stored, _) = tops.get(dva.vdev as usize)?.read(extent, Priority::SyncRead, &verify).await.ok()?;
-    let mut data = vec![0; bp.lsize() as usize];
-    platter_compress::decompress(bp.compression(), &stored, &mut data).ok()?;
-    Some(data)
-}
-
-/// Writes a block where it was, when it still fits there, else behind everything. Returns its pointer.
-async fn write(tops: &[TopVdev], old: &BlkPtr, data: &[u8], free: &mut u64) -> Option<BlkPtr> {
-    let first = old.dva(0);
-    let sector = 1usize << tops.get(first.vdev as usize)?.ashift();
-    let mut stored = vec![0; data.len()];
-    let kind = match platter_compress::compress(old.compression(), platter_compress::LEVEL_DEFAULT, data, &mut stored) {
-        Some(length) if length > 0 && length.next_multiple_of(sector) < data.len() => {
-            stored.truncate(length.next_multiple_of(sector));
-            stored[length..].fill(0);
-            old.compression()
-        }
-        _ => {
-            stored = data.to_vec();
-            compression::OFF
-        }
-    };
-    let mut bp = *old;
-    let prop = bp.words[PROP] & !(0xffff << 16) & !(0x7f << 32);
-    bp.words[PROP] = prop | (stored.len() as u64 / 512 - 1) << 16 | u64::from(kind) << 32;
-    bp.set_checksum(platter_checksum::compute(old.checksum_kind(), &stored)?);
-    if stored.len() as u64 > old.psize() {
-        let top = &tops[first.vdev as usize];
-        let asize = top.asize_for(stored.len() as u64);
-        let dva = Dva { offset: *free, asize, ..first };
-        *free += asize.next_multiple_of(1 << 17);
-        for index in 0..old.copies() {
-            bp.set_dva(index, dva);
-        }
-    }
-    let dvas: Vec<Dva> = bp.dvas().collect();
-    for dva in dvas {
-        let top = tops.get(dva.vdev as usize)?;
-        top.write(dva.offset, Buf::copy_from(&stored), bp.physical_birth(), Priority::SyncWrite).await.ok()?;
-    }
-    Some(bp)
 }

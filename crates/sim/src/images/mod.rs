@@ -9,7 +9,11 @@
 
 pub mod blocks;
 mod device;
+mod lists;
+mod log_block;
 pub mod mutate;
+mod numbers;
+pub mod stored;
 pub mod template;
 pub mod visit;
 

@@ -8,18 +8,26 @@ use platter_checksum::sha256;
 use platter_device::BlockDevice;
 use platter_ondisk::blkptr::{BLKPTR_SIZE, BlkPtr};
 use platter_ondisk::dnode::DNODE_SIZE;
-use platter_ondisk::embedded::{label_verifier, seal};
+use platter_ondisk::embedded::{ECK_SIZE, label_verifier, seal};
+use platter_ondisk::gang;
 use platter_ondisk::label::{VDEV_LABELS, VDEV_PHYS_OFFSET, VDEV_PHYS_SIZE, label_offset, usable_size};
-use platter_ondisk::types::object_type;
+use platter_ondisk::types::{checksum, object_type};
 use platter_ondisk::uberblock::Uberblock;
+use platter_ondisk::zil::ZIL_HEADER_SIZE;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::RngCore;
 
 use super::blocks::pointers;
 use super::device::ImageDevice;
+use super::numbers::{interesting, numbers_in, put};
+use super::stored::Kind;
 use super::template::{SIZE, Template, open};
+use super::{lists, log_block};
 use crate::clock;
 use crate::disk::Image;
+
+/// Where a pointer's sizes and kinds stand in it.
+const PROPERTIES: usize = 48;
 
 /// A changed copy of a template's disks, and what was changed, for a person.
 pub fn tamper(template: &Template, random: &mut ChaCha20Rng) -> (Vec<Image>, String) {
@@ -30,7 +38,7 @@ pub fn tamper(template: &Template, random: &mut ChaCha20Rng) -> (Vec<Image>, Str
     for _ in 0..1 + random.next_u32() % 2 {
         match random.next_u32() % 20 {
             0 => {
-                let (field, value) = (random.next_u32() % 9, interesting(random));
+                let (field, value) = (random.next_u32() % 11, interesting(random));
                 match field {
                     0 => uberblock.version = value,
                     1 => uberblock.guid_sum = value,
@@ -40,13 +48,24 @@ pub fn tamper(template: &Template, random: &mut ChaCha20Rng) -> (Vec<Image>, Str
                     5 => uberblock.checkpoint_txg.0 = value,
                     6 => uberblock.raidz_reflow_info = value,
                     7 => uberblock.software_version = value,
+                    8 => uberblock.txg.0 = value,
+                    9 => {
+                        let mut bytes = [0; BLKPTR_SIZE];
+                        uberblock.rootbp.encode(&mut bytes);
+                        what.push(numbers_in(&mut bytes, 0..BLKPTR_SIZE, random));
+                        uberblock.rootbp = BlkPtr::decode(&bytes);
+                    }
                     _ => uberblock.mmp_magic = platter_ondisk::uberblock::MMP_MAGIC,
                 }
                 what.push(format!("uberblock field {field} = {value:#x}"));
             }
             1 => {
                 let bytes = label.get_or_insert_with(|| template.label.clone());
-                what.push(format!("label {}", numbers(bytes, template.label_used, random)));
+                let text = match random.next_u32() % 3 {
+                    0 => numbers(bytes, template.label_used, random),
+                    _ => lists::change(bytes, random),
+                };
+                what.push(format!("label {text}"));
             }
             _ => {
                 let number = choose(template, random);
@@ -55,10 +74,10 @@ pub fn tamper(template: &Template, random: &mut ChaCha20Rng) -> (Vec<Image>, Str
                     continue;
                 }
                 let block = &template.blocks.all[number];
-                let bytes = changed.entry(number).or_insert_with(|| block.data.to_vec());
-                let text = change(template, number, bytes, random);
+                let text = change(template, number, &mut changed, random);
                 what.push(format!(
-                    "block {number} (type {}, level {}) {text}",
+                    "block {number} ({:?}, type {}, level {}) {text}",
+                    block.kind,
                     block.bp.object_type(),
                     block.bp.level()
                 ));
@@ -93,6 +112,7 @@ pub fn changed_disks(
             for index in 0..VDEV_LABELS {
                 let offset = label_offset(usable_size(SIZE), index) + VDEV_PHYS_OFFSET;
                 let mut sealed = bytes.clone();
+                sealed.truncate(VDEV_PHYS_SIZE as usize - ECK_SIZE);
                 sealed.resize(VDEV_PHYS_SIZE as usize, 0);
                 seal(&mut sealed, label_verifier(offset), sha256);
                 plain[0].write(offset, vec![Buf::copy_from(&sealed)]).await.expect("an image takes everything");
@@ -128,22 +148,133 @@ pub fn repeat_first(bytes: &mut [u8]) -> Option<()> {
 
 /// A block: each kind as often as each other, however many there are of it.
 fn choose(template: &Template, random: &mut ChaCha20Rng) -> usize {
-    let mut kinds: BTreeMap<(u8, u8), Vec<usize>> = BTreeMap::new();
+    let mut kinds: BTreeMap<(u8, u8, u8), Vec<usize>> = BTreeMap::new();
     for (number, block) in template.blocks.all.iter().enumerate() {
-        kinds.entry((block.bp.object_type(), block.bp.level().min(1))).or_default().push(number);
+        let stored = match block.kind {
+            Kind::Plain | Kind::Gang => 0,
+            Kind::GangHeader => 1,
+            Kind::Embedded => 2,
+            Kind::Log(_) => 3,
+        };
+        kinds.entry((block.bp.object_type(), block.bp.level().min(1), stored)).or_default().push(number);
     }
     // Dnodes lead to everything, and have most of the structure.
-    let dnodes = &kinds[&(object_type::DNODE, 0)];
-    if random.next_u32().is_multiple_of(3) {
+    let dnodes = &kinds[&(object_type::DNODE, 0, 0)];
+    if random.next_u32().is_multiple_of(4) {
         return dnodes[random.next_u32() as usize % dnodes.len()];
+    }
+    // Of logs and gang headers there are few, with more to be said in each than in others.
+    let wanted = random.next_u32() % 8;
+    let special = template.blocks.stored_as(|kind| match wanted {
+        0 => kind == Kind::GangHeader,
+        1 => matches!(kind, Kind::Log(_)),
+        2 => kind == Kind::Embedded,
+        _ => false,
+    });
+    if !special.is_empty() {
+        return special[random.next_u32() as usize % special.len()];
     }
     let kinds: Vec<&Vec<usize>> = kinds.values().collect();
     let kind = kinds[random.next_u32() as usize % kinds.len()];
     kind[random.next_u32() as usize % kind.len()]
 }
 
-fn change(template: &Template, number: usize, bytes: &mut [u8], random: &mut ChaCha20Rng) -> String {
+/// Changes block `number`, or what its pointer says of it.
+fn change(
+    template: &Template,
+    number: usize,
+    changed: &mut BTreeMap<usize, Vec<u8>>,
+    random: &mut ChaCha20Rng,
+) -> String {
+    let all = &template.blocks.all;
+    let block = &all[number];
+    match block.kind {
+        Kind::Embedded if random.next_u32().is_multiple_of(2) => {
+            let Some((above, at)) = block.above else { return "nothing".into() };
+            changed.remove(&number);
+            let bytes = changed.entry(above).or_insert_with(|| all[above].data.to_vec());
+            return format!("its pointer: {}", numbers_in(bytes, properties(at, random), random));
+        }
+        Kind::GangHeader => {
+            let bytes = changed.entry(number).or_insert_with(|| block.data.to_vec());
+            let mut text = gang_header(&block.bp, bytes, random);
+            if let Some((above, at)) = block.above.filter(|_| random.next_u32().is_multiple_of(2)) {
+                // Then what its parts hold is believed, whatever it is.
+                let bytes = changed.entry(above).or_insert_with(|| all[above].data.to_vec());
+                bytes[at + PROPERTIES + 5] = checksum::OFF;
+                text += ", and its block has no checksum";
+            }
+            return text;
+        }
+        Kind::Log(layout) => {
+            let bytes = changed.entry(number).or_insert_with(|| block.data.to_vec());
+            let other = &all[random.next_u32() as usize % all.len()].bp;
+            return log_block::change(layout, &block.bp, other, bytes, random);
+        }
+        _ => {}
+    }
+    if let Some((above, at)) = block.above.filter(|_| block.bp.object_type() == object_type::PACKED_NVLIST)
+        && !random.next_u32().is_multiple_of(4)
+    {
+        let bytes = changed.entry(number).or_insert_with(|| block.data.to_vec());
+        let text = lists::change(bytes, random);
+        if all[above].bp.object_type() == object_type::DNODE && all[above].bp.level() == 0 {
+            // Its length is in the bonus.
+            let length = bytes.len() as u64;
+            let dnode = at / DNODE_SIZE * DNODE_SIZE;
+            let bytes = changed.entry(above).or_insert_with(|| all[above].data.to_vec());
+            let bonus = dnode + 64 + usize::from(bytes[dnode + 3]).min(3) * BLKPTR_SIZE;
+            put(bytes, bonus, length);
+        }
+        return text;
+    }
+    let bytes = changed.entry(number).or_insert_with(|| block.data.to_vec());
+    change_bytes(template, number, bytes, random)
+}
+
+/// Where the properties of the pointer at `at` stand, or all of it.
+fn properties(at: usize, random: &mut ChaCha20Rng) -> std::ops::Range<usize> {
+    if random.next_u32().is_multiple_of(4) { at..at + BLKPTR_SIZE } else { at + PROPERTIES..at + PROPERTIES + 8 }
+}
+
+/// Changes the header of the gang block `bp`.
+fn gang_header(bp: &BlkPtr, bytes: &mut [u8], random: &mut ChaCha20Rng) -> String {
+    let part = random.next_u32() as usize % gang::pointer_count(gang::HEADER_SIZE) * BLKPTR_SIZE;
+    match random.next_u32() % 6 {
+        0 => {
+            bp.encode(&mut bytes[part..part + BLKPTR_SIZE]);
+            format!("the part at {part} is the gang block itself")
+        }
+        1 => {
+            // As long as a part was, so that nothing says it cannot be.
+            let size = BlkPtr::decode(bytes).psize().max(512);
+            let mut own = *bp;
+            own.words[6] = own.words[6] & !(0xffff << 16) | (size / 512 - 1) << 16;
+            for place in 0..gang::pointer_count(gang::HEADER_SIZE) {
+                own.encode(&mut bytes[place * BLKPTR_SIZE..(place + 1) * BLKPTR_SIZE]);
+            }
+            "all parts are the gang block itself".to_owned()
+        }
+        2 => {
+            let other = random.next_u32() as usize % gang::pointer_count(gang::HEADER_SIZE) * BLKPTR_SIZE;
+            let copy = bytes[other..other + BLKPTR_SIZE].to_vec();
+            bytes[part..part + BLKPTR_SIZE].copy_from_slice(&copy);
+            format!("the part at {part} is that at {other}")
+        }
+        3 => {
+            bytes[part + 15] ^= 0x80;
+            format!("the part at {part} is a gang block")
+        }
+        _ => numbers_in(bytes, part..part + BLKPTR_SIZE, random),
+    }
+}
+
+fn change_bytes(template: &Template, number: usize, bytes: &mut [u8], random: &mut ChaCha20Rng) -> String {
     let bp = template.blocks.all[number].bp;
+    if bp.object_type() == object_type::OBJSET && random.next_u32().is_multiple_of(3) {
+        // The intent log's header.
+        return numbers_in(bytes, DNODE_SIZE..DNODE_SIZE + ZIL_HEADER_SIZE, random);
+    }
     let places = pointers(&bp, bytes);
     if !places.is_empty() && random.next_u32().is_multiple_of(3) {
         let at = places[random.next_u32() as usize % places.len()];
@@ -178,37 +309,4 @@ fn change(template: &Template, number: usize, bytes: &mut [u8], random: &mut Cha
 fn numbers(bytes: &mut [u8], used: usize, random: &mut ChaCha20Rng) -> String {
     let end = if random.next_u32().is_multiple_of(2) { used.min(128) } else { used };
     numbers_in(bytes, 0..end.max(8).min(bytes.len()), random)
-}
-
-fn numbers_in(bytes: &mut [u8], range: std::ops::Range<usize>, random: &mut ChaCha20Rng) -> String {
-    let width = [1, 1, 2, 4, 8, 8][random.next_u32() as usize % 6];
-    let places: Vec<usize> = range.step_by(width).filter(|at| at + width <= bytes.len()).collect();
-    if places.is_empty() {
-        return "nothing".into();
-    }
-    let filled: Vec<usize> =
-        places.iter().copied().filter(|&at| bytes[at..at + width].iter().any(|&byte| byte != 0)).collect();
-    let pool = if filled.is_empty() || random.next_u32().is_multiple_of(4) { &places } else { &filled };
-    let at = pool[random.next_u32() as usize % pool.len()];
-    let mut word = [0; 8];
-    word[..width].copy_from_slice(&bytes[at..at + width]);
-    let old = u64::from_le_bytes(word);
-    let value = match random.next_u32() % 4 {
-        0 => old.wrapping_add(u64::from(random.next_u32() % 8)).wrapping_sub(4),
-        1 => old ^ 1 << (random.next_u32() as usize % (width * 8)),
-        _ => interesting(random),
-    };
-    bytes[at..at + width].copy_from_slice(&value.to_le_bytes()[..width]);
-    format!("byte {at}: {width} bytes, {old:#x} became {value:#x}")
-}
-
-fn interesting(random: &mut ChaCha20Rng) -> u64 {
-    match random.next_u32() % 6 {
-        0 => 0,
-        1 => u64::from(random.next_u32() % 256),
-        2 => u64::MAX - u64::from(random.next_u32() % 3),
-        3 => (1u64 << (random.next_u32() % 64)).wrapping_sub(u64::from(random.next_u32() % 2)),
-        4 => u64::from(random.next_u32()) << (random.next_u32() % 32),
-        _ => random.next_u64(),
-    }
 }

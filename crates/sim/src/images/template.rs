@@ -11,11 +11,12 @@ use platter_dsl::Pool;
 use platter_dsl::config::VdevConfig;
 use platter_dsl::labels;
 use platter_dsl::request::{CreateRequest, VdevRequest};
+use platter_ondisk::ObjectId;
 use platter_ondisk::label::{VDEV_PHYS_OFFSET, VDEV_PHYS_SIZE, label_offset, usable_size};
 use platter_ondisk::types::object_type;
 use platter_ondisk::uberblock::Uberblock;
 use platter_vdev::{DeviceOpener, OpenError, TopVdev, VdevKind, VdevSpec};
-use platter_zpl::{NewFile, SetXattr, Zpl};
+use platter_zpl::{NewFile, SetAttr, SetXattr, Zpl};
 
 use super::blocks::{Block, Blocks};
 use super::device::ImageDevice;
@@ -58,10 +59,20 @@ struct Plan {
     root: &'static [(&'static str, &'static str)],
     /// Whether it was exported; else its host died, with records in the intent log.
     exported: bool,
+    /// Blocks of more bytes are in parts.
+    gang_above: u64,
 }
 
-const PLANS: [Plan; 4] = [
-    Plan { name: "one disk", disks: 1, parity: 0, pool: &[], root: &[("compression", "lz4")], exported: true },
+const PLANS: [Plan; 6] = [
+    Plan {
+        name: "one disk",
+        disks: 1,
+        parity: 0,
+        pool: &[],
+        root: &[("compression", "lz4")],
+        exported: true,
+        gang_above: u64::MAX,
+    },
     Plan {
         name: "mirror that crashed",
         disks: 2,
@@ -69,6 +80,7 @@ const PLANS: [Plan; 4] = [
         pool: &[("ashift", "12")],
         root: &[("recordsize", "4K"), ("copies", "2"), ("xattr", "sa")],
         exported: false,
+        gang_above: u64::MAX,
     },
     Plan {
         name: "raidz that crashed",
@@ -77,8 +89,36 @@ const PLANS: [Plan; 4] = [
         pool: &[("ashift", "9")],
         root: &[("recordsize", "1K"), ("compression", "gzip"), ("checksum", "sha256"), ("dnodesize", "1k")],
         exported: false,
+        gang_above: u64::MAX,
     },
-    Plan { name: "version 28", disks: 2, parity: 0, pool: &[("version", "28")], root: &[], exported: true },
+    Plan {
+        name: "version 28",
+        disks: 2,
+        parity: 0,
+        pool: &[("version", "28")],
+        root: &[],
+        exported: true,
+        gang_above: u64::MAX,
+    },
+    Plan {
+        name: "gang blocks",
+        disks: 1,
+        parity: 0,
+        pool: &[("ashift", "9")],
+        root: &[("compression", "lz4")],
+        exported: false,
+        gang_above: 8192,
+    },
+    // Log blocks with the link at their end.
+    Plan {
+        name: "version 21 that crashed",
+        disks: 1,
+        parity: 0,
+        pool: &[("version", "21")],
+        root: &[],
+        exported: false,
+        gang_above: u64::MAX,
+    },
 ];
 
 impl Template {
@@ -157,6 +197,7 @@ async fn fill(plan: &Plan, devices: Arc<SimDevices>, disks: &[Arc<ImageDevice>])
     };
     let environment = world::environment(1, devices.clone(), Arc::new(StandingClock));
     let pool = Pool::create(environment, request).await.expect("a template is made");
+    pool.force_ganging(plan.gang_above);
     for name in ["tank/a", "tank/a/b", "tank/c"] {
         pool.create_dataset(name, &owned(&[("atime", "off"), ("quota", "40M")])).await.expect("a data set is made");
     }
@@ -178,6 +219,7 @@ async fn fill(plan: &Plan, devices: Arc<SimDevices>, disks: &[Arc<ImageDevice>])
                 zpl.write(attr.object, round * 3000, &[round as u8 + 1; 3000], false).await.expect("bytes");
                 zpl.fsync(attr.object).await.expect("stable");
             }
+            log(zpl, attr.object).await;
         }
         left = Some(disks.iter().map(|disk| disk.image()).collect());
     }
@@ -188,6 +230,21 @@ async fn fill(plan: &Plan, devices: Arc<SimDevices>, disks: &[Arc<ImageDevice>])
     }
     pool.export().await.expect("it exports");
     left
+}
+
+/// One record of most types, and data that a record leads to.
+async fn log(zpl: &Zpl, file: ObjectId) {
+    let root = zpl.root();
+    let folder = zpl.mkdir(root, b"logged", new()).await.expect("a folder");
+    zpl.symlink(folder.object, b"link", b"folder", new()).await.expect("a link");
+    zpl.link(file, folder.object, b"second name").await.expect("a link");
+    zpl.rename(folder.object, b"link", root, b"renamed", Default::default()).await.expect("a new name");
+    zpl.setxattr(file, b"user.logged", &[3; 40], SetXattr::Any, false).await.expect("an attribute");
+    let change = SetAttr { size: Some(9000), mode: Some(0o600), ..SetAttr::default() };
+    zpl.setattr(file, change).await.expect("its attributes");
+    zpl.unlink(folder.object, b"second name").await.expect("it goes");
+    zpl.write(file, 20_000, &vec![5; 200_000], false).await.expect("bytes");
+    zpl.fsync(file).await.expect("stable");
 }
 
 fn new() -> NewFile {
@@ -211,6 +268,9 @@ async fn files(zpl: &Zpl) {
         let value = vec![7; length];
         zpl.setxattr(large.object, name.as_bytes(), &value, SetXattr::Any, false).await.expect("an attribute");
     }
+    let small = zpl.create(root, b"small", new()).await.expect("a file");
+    // It fits its pointer.
+    zpl.write(small.object, 0, &[6; 4000], false).await.expect("bytes");
     zpl.symlink(root, b"link", b"folder/0-", new()).await.expect("a link");
     zpl.unlink(folder.object, b"3-longlonglong").await.expect("it goes");
     zpl.sync().await.expect("it syncs");

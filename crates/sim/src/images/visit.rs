@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use platter_dmu::Totals;
 use platter_dsl::Pool;
 use platter_dsl::report::Detail;
-use platter_dsl::request::ImportRequest;
+use platter_dsl::request::{ImportRequest, Setting};
 use platter_ondisk::ObjectId;
-use platter_zpl::{FileKind, NewFile, SetXattr, Zpl};
+use platter_zpl::{Fallocate, FileKind, NewFile, SeekFor, SetAttr, SetXattr, Zpl};
 
 use super::device::ImageDevice;
 use super::template::{POOL, SIZE, Template};
@@ -117,6 +118,8 @@ async fn use_all(pool: &Arc<Pool>, read_only: bool) {
     for name in &names {
         let _ = pool.dataset(name).await;
     }
+    let _ = pool.datasets().await;
+    let _ = pool.lineage(&names[2]).await;
     let mut mounts = Vec::new();
     for name in names {
         let Ok(zpl) = world::mount(pool, &name, Arc::new(StandingClock)).await else { continue };
@@ -132,6 +135,19 @@ async fn use_all(pool: &Arc<Pool>, read_only: bool) {
             let _ = pool.scrub_wait().await;
         }
         let _ = pool.create_dataset(&format!("{name}/new"), &Default::default()).await;
+        let value = |value: &str| Setting::Value(value.to_owned());
+        for (property, setting) in [
+            // It counts everything below, for good.
+            ("filesystem_limit", value("100")),
+            ("quota", value("50M")),
+            ("refreservation", value("1M")),
+            ("compression", value("gzip")),
+            ("quota", Setting::Inherit),
+        ] {
+            let _ = pool.set_dataset_properties(&format!("{name}/a"), &[(property.to_owned(), setting)]).await;
+        }
+        let _ = pool.set_property("comment", "visited").await;
+        let _ = pool.clear(None).await;
     }
     for (name, zpl) in mounts {
         let _ = zpl.unmount().await;
@@ -139,6 +155,8 @@ async fn use_all(pool: &Arc<Pool>, read_only: bool) {
         let _ = pool.close_filesystem(&name).await;
     }
     if !read_only {
+        let _ = pool.rename_dataset(&format!("{name}/c"), &format!("{name}/a/d")).await;
+        let _ = pool.destroy_dataset(&format!("{name}/a/d")).await;
         let _ = pool.destroy_dataset(&format!("{name}/c")).await;
         let _ = pool.destroy_dataset(&format!("{name}/a/b")).await;
         let _ = pool.sync().await;
@@ -149,9 +167,13 @@ async fn look(zpl: &Zpl) {
     let mut waiting: Vec<ObjectId> = vec![zpl.root()];
     let mut seen = 0;
     let _ = zpl.statfs();
+    for totals in Totals::ALL {
+        let _ = platter_zpl::user_quota::usage(zpl.objset(), totals).await;
+    }
     while let Some(object) = waiting.pop() {
         seen += 1;
         let Ok(attr) = zpl.getattr(object).await else { continue };
+        let _ = zpl.object_path(object).await;
         if let Ok(names) = zpl.listxattr(object, true).await {
             for name in names.iter().take(20) {
                 let _ = zpl.getxattr(object, name).await;
@@ -176,6 +198,9 @@ async fn look(zpl: &Zpl) {
             FileKind::Symlink => drop(zpl.readlink(object).await),
             _ => {
                 let _ = zpl.read(object, 0, PART).await;
+                for what in [SeekFor::Data, SeekFor::Hole] {
+                    let _ = zpl.seek(object, 1, what).await;
+                }
                 let _ = zpl.read(object, attr.size.saturating_sub(PART), PART).await;
             }
         }
@@ -196,6 +221,9 @@ async fn write(zpl: &Zpl) {
     if let Ok(large) = zpl.lookup(root, b"large").await {
         let _ = zpl.write(large.object, 100_000, &[8; 9000], false).await;
         let _ = zpl.write(large.object, large.size, &[8; 9000], false).await;
+        let _ = zpl.setxattr(large.object, b"user.short", &[2; 5000], SetXattr::Any, false).await;
+        let _ = zpl.removexattr(large.object, b"user.long").await;
+        let _ = zpl.fallocate(large.object, Fallocate::PunchHole, 200_000, 100_000).await;
     }
     if let Ok(folder) = zpl.lookup(root, b"folder").await {
         let _ = zpl.unlink(folder.object, b"5-longlonglonglonglong").await;
@@ -203,5 +231,10 @@ async fn write(zpl: &Zpl) {
         let _ = zpl.create(folder.object, b"another", new).await;
     }
     let _ = zpl.unlink(root, b"link").await;
+    if let Ok(small) = zpl.lookup(root, b"small").await {
+        let change = SetAttr { size: Some(0), uid: Some(7), ..SetAttr::default() };
+        let _ = zpl.setattr(small.object, change).await;
+        let _ = zpl.unlink(root, b"small").await;
+    }
     let _ = zpl.sync().await;
 }
