@@ -59,6 +59,11 @@ impl MemoryLimit {
     pub fn waiting_bytes_max(self) -> u64 {
         (self.bytes / 32).min(128 << 20)
     }
+
+    /// What places for requests over io_uring may come to hold, if all of them are in use at once: an eighth.
+    pub fn ring_bytes_max(self) -> u64 {
+        self.bytes / 8
+    }
 }
 
 fn parse_meminfo_total(text: &str) -> Option<u64> {
@@ -179,6 +184,7 @@ pub fn environment(maker: Arc<dyn FilesystemMaker>) -> std::io::Result<Environme
     // A group begins to be written at a fifth of it.
     platter_buffer::set_idle_max((memory.dirty_bytes_max() / 4) as usize);
     platter_fuse::set_waiting_bytes(memory.waiting_bytes_max() as usize);
+    platter_fuse::set_ring_bytes(memory.ring_bytes_max() as usize);
     let hostid = chosen_hostid();
     Ok(Environment {
         clock: Arc::new(SystemClock),

@@ -51,6 +51,11 @@ impl Flights {
         self.ready.is_empty() && self.free.len() == self.flying.len()
     }
 
+    /// How many wait or are with the kernel.
+    pub fn count(&self) -> usize {
+        self.ready.len() + self.flying.len() - self.free.len()
+    }
+
     /// Whether [`Self::next`] would give something.
     pub fn has_next(&self) -> bool {
         !self.ready.is_empty() && !self.free.is_empty()

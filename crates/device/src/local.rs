@@ -3,9 +3,12 @@
 //! A thread that waits on an io_uring for other reasons (requests of the kernel's) hands them in with what it hands in
 //! anyway, and takes their completions with its own: nobody else has to be woken for them, twice.
 //!
-//! Invariant: what a thread started is in its [`LocalTransfers`] until that is told that it is over.
+//! Invariants:
+//! - what a thread started is in its [`LocalTransfers`] until that is told that it is over;
+//! - those are at most [`LocalTransfers::MOST`]; what is started beyond goes to the ring that all threads share, so
+//!   that a pool whose devices hang leaves the others of the thread a way.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use io_uring::squeue;
@@ -14,23 +17,31 @@ use crate::engine::Op;
 use crate::flights::Flights;
 
 thread_local! {
-    static INCOMING: RefCell<Option<Rc<RefCell<Vec<Op>>>>> = const { RefCell::new(None) };
+    static INCOMING: RefCell<Option<Rc<Incoming>>> = const { RefCell::new(None) };
 }
 
-/// Gives `op` to the calling thread's own ring; gives it back when there is none.
+/// What a thread has started since its ring last looked.
+#[derive(Default)]
+struct Incoming {
+    ops: RefCell<Vec<Op>>,
+    /// Those that the ring has.
+    before: Cell<usize>,
+}
+
+/// Gives `op` to the calling thread's own ring; gives it back when there is none, or that has enough.
 pub(crate) fn submit(op: Op) -> Result<(), Op> {
     INCOMING.with_borrow(|incoming| match incoming {
-        Some(incoming) => {
-            incoming.borrow_mut().push(op);
+        Some(incoming) if incoming.before.get() + incoming.ops.borrow().len() < LocalTransfers::MOST => {
+            incoming.ops.borrow_mut().push(op);
             Ok(())
         }
-        None => Err(op),
+        _ => Err(op),
     })
 }
 
 /// What the calling thread started, for the ring that it owns.
 pub struct LocalTransfers {
-    incoming: Rc<RefCell<Vec<Op>>>,
+    incoming: Rc<Incoming>,
     flights: Flights,
 }
 
@@ -41,8 +52,8 @@ impl std::fmt::Debug for LocalTransfers {
 }
 
 impl LocalTransfers {
-    /// Transfers with the kernel at most; their numbers are below this.
-    pub const MOST: usize = 64;
+    /// Transfers at a time; their numbers are below this.
+    pub const MOST: usize = 256;
 
     /// From now on the calling thread's transfers come here, until this is dropped.
     pub fn adopt() -> Self {
@@ -53,19 +64,22 @@ impl LocalTransfers {
 
     /// Whether the thread waits for none.
     pub fn is_empty(&self) -> bool {
-        self.incoming.borrow().is_empty() && self.flights.is_empty()
+        self.incoming.ops.borrow().is_empty() && self.flights.is_empty()
     }
 
     /// What is to be handed in next, with its number as user data. The memory that it names stays until
     /// [`Self::completed`] gets that number, or for ever.
     pub fn next_entry(&mut self) -> Option<squeue::Entry> {
-        self.incoming.borrow_mut().drain(..).for_each(|op| self.flights.add(op));
-        self.flights.next()
+        self.incoming.ops.borrow_mut().drain(..).for_each(|op| self.flights.add(op));
+        let next = self.flights.next();
+        self.incoming.before.set(self.flights.count());
+        next
     }
 
     /// The kernel is done with `number`, with this result.
     pub fn completed(&mut self, number: u64, result: i32) {
         self.flights.completed(number, result);
+        self.incoming.before.set(self.flights.count());
     }
 }
 
@@ -133,14 +147,36 @@ mod tests {
         let data = vec![Buf::copy_from(&bytes)];
         carry(&mut transfers, &mut ring, device.write(0, data)).expect("written");
         carry(&mut transfers, &mut ring, device.flush()).expect("flushed");
-        // More at once than may be with the kernel.
-        let reads = (0..2 * LocalTransfers::MOST).map(|at| device.read((at as u64 % 64) * 4096, 4096));
+        // As many at once as may be.
+        let reads = (0..LocalTransfers::MOST).map(|at| device.read((at as u64 % 64) * 4096, 4096));
         let all = carry(&mut transfers, &mut ring, futures::future::join_all(reads));
         for (at, read) in all.into_iter().enumerate() {
             let from = (at % 64) * 4096;
             assert_eq!(&read.expect("read")[..], &bytes[from..from + 4096]);
         }
         assert!(carry(&mut transfers, &mut ring, device.read(0, 4096)).is_ok() && transfers.is_empty());
+    }
+
+    /// A pool whose devices hang took all of a thread's transfers: other pools of that thread waited with it.
+    #[test]
+    fn others_go_on_when_a_threads_ring_has_enough() {
+        let (_file, device) = device();
+        let mut transfers = LocalTransfers::adopt();
+        let hanging = (0..LocalTransfers::MOST).map(|_| device.read(0, 4096));
+        let mut hanging = pin!(futures::future::join_all(hanging));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(hanging.as_mut().poll(&mut context).is_pending());
+        if transfers.is_empty() {
+            eprintln!("the kernel has no io_uring here");
+            return;
+        }
+        // They are handed in, but the thread never hears of them.
+        while transfers.next_entry().is_some() {}
+        futures::executor::block_on(device.read(4096, 4096)).expect("read elsewhere");
+        // One that is over makes room.
+        transfers.completed(0, 4096);
+        let mut next = pin!(device.read(4096, 4096));
+        assert!(next.as_mut().poll(&mut context).is_pending() && transfers.next_entry().is_some());
     }
 
     /// A write had passed the look at the time, waited for its ring while the process stood still, and was then handed

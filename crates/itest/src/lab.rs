@@ -116,6 +116,13 @@ impl Lab {
         self.patiently("zpool", words)
     }
 
+    /// Runs `zpool WORDS`, which starts the daemon, as `"$@"` of a shell script.
+    pub fn zpool_through(&self, script: &str, words: &str) -> Run {
+        let program = binary::platter().display().to_string();
+        let args = ["-c", script, "sh", &program, "zpool"].into_iter().chain(words.split_whitespace());
+        self.run("sh", args)
+    }
+
     /// Runs `platter zfs WORDS...`; `words` are split at blanks. What is busy gets a moment to become free.
     pub fn zfs(&self, words: &str) -> Run {
         self.patiently("zfs", words)

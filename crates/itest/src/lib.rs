@@ -14,6 +14,7 @@ pub mod binary;
 pub mod damage;
 pub mod data;
 pub mod faulty;
+pub mod group;
 pub mod judge;
 pub mod lab;
 pub mod load;
@@ -27,6 +28,7 @@ pub mod zfs_fuse;
 pub mod zhack;
 
 pub use faulty::{Faults, FaultyDisks};
+pub use group::Group;
 pub use lab::Lab;
 pub use loops::Loop;
 pub use run::Run;

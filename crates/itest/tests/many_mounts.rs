@@ -3,10 +3,9 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::Command;
 
-use platter_itest::{Lab, Run, binary, data, zdb};
+use platter_itest::{Group, Lab, data, zdb};
 
 /// The daemon's threads, open files and bytes of memory.
 fn costs(lab: &Lab) -> (usize, usize, u64) {
@@ -17,13 +16,6 @@ fn costs(lab: &Lab) -> (usize, usize, u64) {
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a size");
     let kib: u64 = line.split_whitespace().nth(1).expect("a number").parse().expect("a number");
     (count("task"), count("fd"), kib << 10)
-}
-
-/// Runs `zpool WORDS`, which starts the daemon, as `"$@"` of a script.
-fn through_shell(lab: &Lab, script: &str, words: &str) -> Run {
-    let program = binary::platter().display().to_string();
-    let args = ["-c", script, "sh", &program, "zpool"].into_iter().chain(words.split_whitespace());
-    lab.run("sh", args)
 }
 
 /// Five threads, four descriptors and 6 MiB for each mounted file system, on two processors: with 10 000 of them that
@@ -91,7 +83,7 @@ fn mounts_are_refused_while_there_are_descriptors_for_the_rest() {
     lab.disks(1, 256);
     // The soft limit is raised by the daemon itself.
     let limited = format!("ulimit -Sn 60 && ulimit -Hn {LIMIT} && exec \"$@\"");
-    through_shell(&lab, &limited, &format!("create -m {} tank d0", lab.mnt("tank").display())).ok();
+    lab.zpool_through(&limited, &format!("create -m {} tank d0", lab.mnt("tank").display())).ok();
     let refused = (0..LIMIT).find_map(|number| {
         let run = lab.zfs(&format!("create tank/d{number}"));
         (!run.stderr.is_empty()).then_some((number, run))
@@ -116,50 +108,13 @@ fn mounts_are_refused_while_there_are_descriptors_for_the_rest() {
     zdb::assert_clean(&lab.dev(), "tank");
 }
 
-/// A group of processes that may have so much memory together, as long as this lives.
-struct Group(std::path::PathBuf);
-
-impl Group {
-    fn new(name: &str, bytes: u64) -> Option<Self> {
-        let folders = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
-        for (root, file) in folders {
-            let group = Self(Path::new(root).join(format!("{name}-{}", std::process::id())));
-            if fs::create_dir(&group.0).is_ok() && fs::write(group.0.join(file), bytes.to_string()).is_ok() {
-                return Some(group);
-            }
-        }
-        platter_itest::judge::skip("memory groups", "no memory controller that we may use");
-        None
-    }
-
-    /// How often something was killed in it for want of memory.
-    fn killed(&self) -> u64 {
-        let files = ["memory.oom_control", "memory.events"];
-        let text: String = files.iter().filter_map(|file| fs::read_to_string(self.0.join(file)).ok()).collect();
-        let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
-        line.map_or(0, |count| count.trim().parse().expect("a number"))
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        for _ in 0..50 {
-            if fs::remove_dir(&self.0).is_ok() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(100));
-        }
-    }
-}
-
 /// Four pools of a daemon that may have `bytes` are written and read all at once.
 fn four_pools_within(bytes: u64) {
     const POOLS: usize = 4;
     let Some(lab) = Lab::open() else { return };
     let Some(group) = Group::new("platter-test", bytes) else { return };
     lab.disks(POOLS, 512);
-    let enter = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", group.0.display());
-    through_shell(&lab, &enter, &format!("create -m {} p0 d0", lab.mnt("p0").display())).ok();
+    lab.zpool_through(&group.enter(), &format!("create -m {} p0 d0", lab.mnt("p0").display())).ok();
     for pool in 1..POOLS {
         lab.create("", &format!("p{pool}"), &format!("d{pool}"));
     }
@@ -220,7 +175,6 @@ fn less_memory_than_it_needs_is_said() {
     let Some(lab) = Lab::open() else { return };
     let Some(group) = Group::new("platter-small", 48 << 20) else { return };
     lab.disks(1, 128);
-    let enter = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", group.0.display());
-    let run = through_shell(&lab, &enter, "create tank d0").refused();
+    let run = lab.zpool_through(&group.enter(), "create tank d0").refused();
     assert!(run.stderr.contains("the daemon needs 128 MiB of memory; it may have 48 MiB"), "{}", run.stderr);
 }

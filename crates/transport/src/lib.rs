@@ -7,8 +7,8 @@
 //! Invariants:
 //! - each request that waits for an answer gets just one: a [`Reply`] that is dropped unanswered says `EIO`;
 //! - a request that cannot be understood is answered with an error and never reaches the file system;
-//! - a mount without requests has no thread and no buffer, but for the first few where the kernel has io_uring's rings
-//!   (`session`);
+//! - a mount has no thread, and without requests no buffer; where the kernel has io_uring's rings it has places there,
+//!   as long as there is room for them (`rings`);
 //! - an answer to `/dev/fuse` is written with one system call, from where its bytes lie; over io_uring its bytes are
 //!   copied once, and many answers and requests share a system call.
 
@@ -23,6 +23,7 @@ mod place;
 mod readers;
 mod reply;
 mod ring;
+mod rings;
 mod serve;
 mod session;
 mod tasks;
@@ -34,6 +35,7 @@ pub use fusermount::{HelperError, mount_with_helper};
 pub use operation::{Operation, Request, SetAttr, SetTime};
 pub use readers::set_waiting_bytes;
 pub use reply::{Directory, Entry, Reply, XattrAnswer};
+pub use rings::set_ring_bytes;
 pub use rustix::io::Errno;
 pub use session::{Config, Filesystem, Kernel, Session};
 pub use types::{FileAttr, InitFlags, NodeId, OpenFlags, Time};

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use rustix::event::EventfdFlags;
 
 use crate::place::Place;
+use crate::rings::Mount;
 
 /// For one thread.
 #[derive(Debug)]
@@ -25,10 +26,31 @@ pub(crate) struct Mailbox {
 /// What is in it.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
-    /// Places whose requests are answered, by their numbers.
-    pub finished: Vec<(usize, Place)>,
+    /// Places whose requests are answered.
+    pub finished: Vec<Place>,
     /// Tasks that can go on.
     pub woken: Vec<usize>,
+    /// What comes seldom.
+    pub news: Vec<News>,
+}
+
+impl Contents {
+    pub fn is_empty(&self) -> bool {
+        self.finished.is_empty() && self.woken.is_empty() && self.news.is_empty()
+    }
+}
+
+/// What happens to mounts.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// Places to be registered with the kernel.
+    Places(Vec<Place>),
+    /// A mount whose `/dev/fuse` is to be looked at.
+    Watch(Arc<Mount>),
+    /// ... and is so no more, as the mount is gone.
+    Ended(Arc<Mount>),
+    /// The thread is not needed.
+    Leave,
 }
 
 impl Mailbox {
@@ -42,13 +64,19 @@ impl Mailbox {
     }
 
     /// Hands over a place with its answer.
-    pub fn finish(&self, index: usize, place: Place) {
-        self.contents.lock().finished.push((index, place));
+    pub fn finish(&self, place: Place) {
+        self.contents.lock().finished.push(place);
+        self.tell();
+    }
+
+    /// Hands over something else.
+    pub fn put(&self, news: News) {
+        self.contents.lock().news.push(news);
         self.tell();
     }
 
     /// Wakes the thread when it sleeps.
-    pub fn tell(&self) {
+    fn tell(&self) {
         if self.sleeps.swap(false, Ordering::SeqCst) {
             // It can fail only when it is told already.
             let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
@@ -63,8 +91,7 @@ impl Mailbox {
     /// The thread is about to sleep; it must not when this says that something is there.
     pub fn going_to_sleep(&self) -> bool {
         self.sleeps.store(true, Ordering::SeqCst);
-        let contents = self.contents.lock();
-        !contents.finished.is_empty() || !contents.woken.is_empty()
+        !self.contents.lock().is_empty()
     }
 
     /// The thread is awake.

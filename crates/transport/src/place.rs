@@ -7,7 +7,6 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use parking_lot::Mutex;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -15,6 +14,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use crate::mailbox::Mailbox;
 use crate::operation::Body;
 use crate::pages::Pages;
+use crate::rings::Mount;
 use crate::wire::{self, InHeader, RingHeaders};
 
 /// Parts of a place: headers and payload.
@@ -25,6 +25,8 @@ const FAR_LEAST: usize = 32 << 10;
 /// Memory that the kernel writes a request to and reads its answer from. It stays where it is: the kernel knows where.
 #[derive(Debug)]
 pub(crate) struct Place {
+    /// Whose requests come here.
+    pub mount: Arc<Mount>,
     /// The processor that it serves.
     pub queue: u16,
     headers: NonNull<RingHeaders>,
@@ -32,6 +34,17 @@ pub(crate) struct Place {
     pub payload: Pages,
     /// What tells the kernel where the two are.
     parts: Box<[IoVec; PARTS]>,
+    memory: Memory,
+}
+
+/// What is known of a payload's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Memory {
+    /// It has none, as nothing was written there.
+    None,
+    /// It was not used since the last look, but has some from before.
+    Idle,
+    Used,
 }
 
 /// `struct iovec`.
@@ -48,13 +61,13 @@ unsafe impl Send for Place {}
 unsafe impl Sync for Place {}
 
 impl Place {
-    /// For requests of a processor with up to `payload` bytes beside their headers.
-    pub fn new(queue: u16, payload: usize) -> Self {
+    /// For requests of `mount` from a processor, with up to `payload` bytes beside their headers.
+    pub fn new(queue: u16, payload: usize, mount: Arc<Mount>) -> Self {
         let headers = NonNull::from(Box::leak(Box::new(RingHeaders::new_zeroed())));
         let payload = Pages::sparse(payload);
         let header = IoVec { base: headers.as_ptr().cast(), length: size_of::<RingHeaders>() };
         let parts = Box::new([header, IoVec { base: payload.as_ptr(), length: payload.len() }]);
-        Self { queue, headers, payload, parts }
+        Self { mount, queue, headers, payload, parts, memory: Memory::None }
     }
 
     /// Those of the request, then those of the answer.
@@ -74,9 +87,29 @@ impl Place {
         self.parts.as_ptr()
     }
 
-    /// Gives the payload's memory back to the system while nothing is in it. The kernel may have the place.
-    pub fn give_memory_back(&mut self) {
-        self.payload.clear();
+    /// A request has come.
+    pub fn used(&mut self) {
+        self.memory = Memory::Used;
+    }
+
+    /// Whether the payload may have memory that can be given back.
+    pub fn has_memory(&self) -> bool {
+        self.memory != Memory::None
+    }
+
+    /// Gives the payload's memory back to the system, unless a request has come since this was called before. Returns
+    /// whether there will be something to give back. The kernel has the place, and has told of all requests that it put
+    /// there up to when this was called before.
+    pub fn give_memory_back(&mut self) -> bool {
+        self.memory = match self.memory {
+            Memory::Used => Memory::Idle,
+            Memory::Idle => {
+                self.payload.clear();
+                Memory::None
+            }
+            Memory::None => Memory::None,
+        };
+        self.has_memory()
     }
 
     /// Puts an answer's header in place, whose payload has `length` bytes.
@@ -102,24 +135,21 @@ pub(crate) struct Pair {
     /// One that runs wherever there is time: the kernel copies an answer on the thread that hands it in, and whoever
     /// reads ahead has better things to do meanwhile.
     pub far: Arc<Mailbox>,
-    /// Places that the kernel has not given up.
-    pub live: AtomicUsize,
 }
 
 /// A request in its place, which is ours as long as this exists. Dropped, it goes back to the kernel with the answer.
 #[derive(Debug)]
 pub(crate) struct Lease {
     pair: Arc<Pair>,
-    index: usize,
     place: Option<Place>,
     /// An answer that could not be put in its place yet, as somebody may still look at the request.
     late: Mutex<Option<Vec<u8>>>,
 }
 
 impl Lease {
-    /// Of the place number `index` of those that `pair` has.
-    pub fn new(pair: Arc<Pair>, index: usize, place: Place) -> Self {
-        Self { pair, index, place: Some(place), late: Mutex::default() }
+    /// Of a place that one of `pair` has.
+    pub fn new(pair: Arc<Pair>, place: Place) -> Self {
+        Self { pair, place: Some(place), late: Mutex::default() }
     }
 
     fn place(&self) -> &Place {
@@ -172,6 +202,6 @@ impl Drop for Lease {
         }
         let far = place.headers().place.payload_size as usize > FAR_LEAST;
         let mailbox = if far { &self.pair.far } else { &self.pair.near };
-        mailbox.finish(self.index, place);
+        mailbox.finish(place);
     }
 }

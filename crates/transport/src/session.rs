@@ -4,10 +4,8 @@
 use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
-use std::thread::{Builder, JoinHandle};
+use std::thread::Builder;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -16,9 +14,9 @@ use tokio::runtime::Handle;
 use crate::connection::Connection;
 use crate::handshake::handshake;
 use crate::operation::{self, Request};
-use crate::readers::{Readers, waiting_bytes};
+use crate::readers::Readers;
 use crate::reply::Reply;
-use crate::ring::{self, Ring};
+use crate::rings::{Rings, Turn};
 use crate::serve::{Message, Serve};
 use crate::tasks::Task;
 use crate::types::{InitFlags, NodeId};
@@ -44,7 +42,7 @@ pub trait Filesystem: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Threads that serve requests of all mounts, at least 1: as many as the mount that asks for most says; over
-    /// io_uring it is one for each processor.
+    /// io_uring it is two for each processor.
     pub threads: usize,
     /// Capabilities wanted; what the kernel lacks is done without.
     pub wanted: InitFlags,
@@ -127,34 +125,26 @@ impl Session {
     pub fn start<F: Filesystem>(filesystem: F, device: OwnedFd, config: Config, runtime: Handle) -> io::Result<Self> {
         let readers = Readers::get(config.threads)?;
         let first = Arc::new(Connection::new(device));
+        let payload = config.request_max as usize;
+        let length = payload + wire::REQUEST_EXTRA;
         let mut rings = None;
         let agreed = handshake(&first, &config, || {
-            let Some(turn) = RingTurn::take() else { return false };
-            let started = start_rings(&first, config.request_max);
-            let started = started.inspect_err(|error| tracing::warn!("FUSE over io_uring: {error}"));
-            rings = started.ok().map(|threads| (threads, turn));
+            let Some(turn) = Turn::take(payload) else { return false };
+            let all = Rings::get().inspect_err(|error| tracing::warn!("FUSE over io_uring: {error}"));
+            rings = all.ok().map(|all| (all, turn));
             rings.is_some()
         })?;
         let server = Arc::new(Server { filesystem, agreed, runtime });
         server.filesystem.started(Kernel { connection: Arc::downgrade(&first), agreed });
         let end = Arc::new(End::default());
+        let (own, tell) = (server.clone(), end.clone());
         if let Some((rings, turn)) = rings {
-            tracing::debug!("{} threads serve a mount over io_uring", rings.len());
-            // The kernel waits for all of them.
-            let threads: Vec<_> = rings.into_iter().filter_map(|ring| ring.serve(server.clone())).collect();
-            let tell = end.clone();
-            Builder::new().name("fuse".into()).spawn(move || {
-                let mut outcome = Ok(());
-                for thread in threads {
-                    let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("a serving thread panicked")));
-                    outcome = outcome.and(ended);
-                }
+            let gone = Box::new(move |outcome| {
                 drop(turn);
-                finish(&server, &tell, outcome);
-            })?;
+                finish_elsewhere(own, tell, outcome);
+            });
+            rings.add(first, server, payload, length, gone)?;
         } else {
-            let length = config.request_max as usize + wire::REQUEST_EXTRA;
-            let (own, tell) = (server.clone(), end.clone());
             readers.add(first, server, length, Box::new(move |outcome| finish_elsewhere(own, tell, outcome)))?;
         }
         Ok(Self { end })
@@ -208,91 +198,6 @@ fn finish_elsewhere<F: Filesystem>(server: Arc<Server<F>>, end: Arc<End>, outcom
         tracing::debug!("starting a thread for a mount's end: {error}");
         runtime.spawn_blocking(finish);
     }
-}
-
-type Thread = JoinHandle<io::Result<()>>;
-
-/// Mounts that have rings. Each takes threads, and places for requests that may come to hold [`RING_BYTES`]: so they
-/// are for the first few, where most machines have all of theirs, and further mounts are read through `/dev/fuse`.
-static RINGS: AtomicUsize = AtomicUsize::new(0);
-/// Mounts with rings at a time, however much memory there is.
-const RINGS_MAX: usize = 8;
-/// Memory to have for requests that wait (`set_waiting_bytes`) for each mount with rings.
-const RING_BYTES: usize = 8 << 20;
-
-/// The right of one mount to have rings.
-struct RingTurn;
-
-impl RingTurn {
-    fn take() -> Option<Self> {
-        let most = (waiting_bytes() / RING_BYTES).min(RINGS_MAX);
-        let more = |taken: usize| (taken < most).then_some(taken + 1);
-        RINGS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).ok().map(|_| Self)
-    }
-}
-
-impl Drop for RingTurn {
-    fn drop(&mut self) {
-        RINGS.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// A thread that has its ring and waits for the file system that it shall serve.
-struct RingThread {
-    go: SyncSender<Arc<dyn Serve>>,
-    thread: Thread,
-}
-
-impl RingThread {
-    /// Starts one, and returns when it has its ring.
-    fn start(name: String, ring: impl FnOnce() -> io::Result<Ring> + Send + 'static) -> io::Result<Self> {
-        let (go, wait) = sync_channel::<Arc<dyn Serve>>(1);
-        let (tell, told) = sync_channel(1);
-        let thread = Builder::new().name(name).spawn(move || {
-            let ring = match ring() {
-                Ok(ring) => ring,
-                Err(error) => {
-                    let _ = tell.send(Err(error));
-                    return Ok(());
-                }
-            };
-            let _ = tell.send(Ok(()));
-            let Ok(server) = wait.recv() else {
-                // Another thread could not be started.
-                ring.unused();
-                return Ok(());
-            };
-            let _entered = server.runtime().enter();
-            ring.run(&server).inspect_err(|error| tracing::error!("FUSE over io_uring: {error}"))
-        })?;
-        told.recv().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))?;
-        Ok(Self { go, thread })
-    }
-
-    fn serve(self, server: Arc<dyn Serve>) -> Option<Thread> {
-        self.go.send(server).ok().map(|()| self.thread)
-    }
-}
-
-/// Starts threads with a ring for each. All of them, or none: the kernel sends requests to each processor's queue.
-fn start_rings(connection: &Arc<Connection>, request_max: u32) -> io::Result<Vec<RingThread>> {
-    let mut threads = Vec::new();
-    for (index, queues) in ring::queues().into_iter().enumerate() {
-        let (places, pair) = ring::places(&queues, request_max as usize)?;
-        let (first, own) = (connection.clone(), pair.clone());
-        let buffer = (index == 0).then_some(request_max as usize + wire::REQUEST_EXTRA);
-        threads.push(RingThread::start(format!("fuse-near-{index}"), move || {
-            ring::stay_near(&queues);
-            let mailbox = own.near.clone();
-            Ring::new(first, own, mailbox, places, buffer)
-        })?);
-        let first = connection.clone();
-        threads.push(RingThread::start(format!("fuse-far-{index}"), move || {
-            let mailbox = pair.far.clone();
-            Ring::new(first, pair, mailbox, Vec::new(), None)
-        })?);
-    }
-    Ok(threads)
 }
 
 impl<F: Filesystem> Serve for Server<F> {

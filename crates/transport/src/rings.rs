@@ -1,0 +1,338 @@
+//! The threads that serve requests over io_uring, one set for all mounts of the process: a near and a far one for each
+//! processor (see `ring`). The first mount that has rings starts them, and they stay.
+//!
+//! Each mount has places of its own in the queue of each processor, which the thread near that processor registers with
+//! the kernel. What a place's command ends with concerns its mount only: a mount that is unmounted or torn away gives
+//! up its places one after the other, and is gone with the last.
+//!
+//! Places may come to hold memory for their longest requests: [`Turn`]s bound how much that is for all mounts together.
+//!
+//! Invariants:
+//! - a mount is told once that it is gone: when the kernel has given up all of its places, so that no request is left;
+//! - a thread that could not be started leaves none of the others.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::thread::Builder;
+
+use parking_lot::Mutex;
+
+use crate::connection::Connection;
+use crate::mailbox::{Mailbox, News};
+use crate::place::{Pair, Place};
+use crate::readers::Gone;
+use crate::ring::Ring;
+use crate::serve::Serve;
+
+/// Places of all queues of a mount together, where there are few processors.
+const PLACES: usize = 64;
+/// Places of one queue, whatever the number of processors; so many requests of a processor are served at once.
+const PLACES_LEAST: usize = 4;
+const PLACES_MOST: usize = 16;
+/// Pairs of threads at most; with more processors each takes several queues.
+const PAIRS_MAX: usize = 16;
+/// Places of all mounts together, however much memory there is: each is two of the mappings that a process may have
+/// (65 530 as the kernel comes).
+const PLACES_ALL: usize = 4096;
+
+/// Bytes that the places of all mounts together may come to hold.
+static BYTES_MAX: AtomicUsize = AtomicUsize::new(256 << 20);
+/// Places that there are, or may be.
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Lets the places of all mounts together come to hold about so many bytes of requests; mounts whose places would hold
+/// more are served through `/dev/fuse`.
+pub fn set_ring_bytes(bytes: usize) {
+    BYTES_MAX.store(bytes, Ordering::Relaxed);
+}
+
+/// The right of one mount to have rings.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    places: usize,
+}
+
+impl Turn {
+    /// For a mount with places of `payload` bytes, when there is room for them.
+    pub fn take(payload: usize) -> Option<Self> {
+        let places = queues().iter().flatten().map(|queue| queue.depth).sum();
+        let most = (BYTES_MAX.load(Ordering::Relaxed) / payload.max(1)).min(PLACES_ALL);
+        let more = |taken: usize| taken.checked_add(places).filter(|&taken| taken <= most);
+        TAKEN.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).ok().map(|_| Self { places })
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        TAKEN.fetch_sub(self.places, Ordering::SeqCst);
+    }
+}
+
+/// One more than the last number in one of the system's lists of processors, such as `0-3,8`.
+fn processors(list: &str) -> u16 {
+    let text = std::fs::read_to_string(format!("/sys/devices/system/cpu/{list}")).unwrap_or_default();
+    text.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<u16>().ok()).map_or(1, |last| last + 1)
+}
+
+/// The queue of a processor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Queue {
+    /// Its number.
+    pub processor: u16,
+    /// Places that each mount has there.
+    depth: usize,
+}
+
+/// The queues that each pair of threads takes.
+fn queues() -> Vec<Vec<Queue>> {
+    let (possible, online) = (processors("possible"), processors("online"));
+    let pairs = usize::from(online).clamp(1, PAIRS_MAX);
+    let depth = (PLACES / usize::from(online)).clamp(PLACES_LEAST, PLACES_MOST);
+    let mut queues = vec![Vec::new(); pairs];
+    for processor in 0..possible {
+        // What may be plugged in some day needs a place, but not more.
+        let depth = if processor < online { depth } else { 1 };
+        queues[usize::from(processor) % pairs].push(Queue { processor, depth });
+    }
+    queues
+}
+
+/// A mount whose requests come over io_uring.
+pub(crate) struct Mount {
+    pub connection: Arc<Connection>,
+    pub server: Arc<dyn Serve>,
+    /// Bytes that a request of `/dev/fuse` may have.
+    pub length: usize,
+    /// Of the thread that looks at `/dev/fuse`.
+    watcher: Arc<Mailbox>,
+    /// Places that the kernel has not given up.
+    live: AtomicUsize,
+    /// What the kernel gave a place up with, other than that the mount is gone; 0 is nothing.
+    refused: AtomicI32,
+    gone: Mutex<Option<Gone>>,
+}
+
+impl fmt::Debug for Mount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mount").field("connection", &self.connection).field("live", &self.live).finish_non_exhaustive()
+    }
+}
+
+impl Mount {
+    /// Whether the kernel has given up all places.
+    pub fn is_over(&self) -> bool {
+        self.live.load(Ordering::SeqCst) == 0
+    }
+
+    /// The kernel has given up one of its places, with this error when it was not for the mount's end.
+    pub fn lost_place(self: &Arc<Self>, refused: Option<i32>) {
+        if let Some(code) = refused {
+            tracing::error!("FUSE over io_uring: {}", io::Error::from_raw_os_error(code));
+            self.refused.store(code, Ordering::SeqCst);
+        }
+        if self.live.fetch_sub(1, Ordering::SeqCst) > 1 {
+            return;
+        }
+        // Mostly its own descriptor tells it.
+        self.watcher.put(News::Ended(self.clone()));
+        let gone = self.gone.lock().take();
+        if let Some(gone) = gone {
+            let refused = self.refused.load(Ordering::SeqCst);
+            gone(if refused == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(refused)) });
+        }
+    }
+}
+
+/// See the module text.
+pub(crate) struct Rings {
+    pairs: Vec<(Vec<Queue>, Arc<Pair>)>,
+    /// Mounts so far: they take turns with whose thread looks at their `/dev/fuse`.
+    mounts: AtomicUsize,
+}
+
+/// Those of this process.
+static RINGS: Mutex<Option<Arc<Rings>>> = Mutex::new(None);
+
+impl Rings {
+    /// The threads of this process.
+    ///
+    /// # Errors
+    /// What the system said to one of them.
+    pub fn get() -> io::Result<Arc<Self>> {
+        let mut all = RINGS.lock();
+        if let Some(rings) = &*all {
+            return Ok(rings.clone());
+        }
+        let mut pairs = Vec::new();
+        let started = queues().into_iter().enumerate().try_for_each(|(index, queues)| {
+            let pair = Arc::new(Pair { near: Arc::new(Mailbox::new()?), far: Arc::new(Mailbox::new()?) });
+            pairs.push((queues.clone(), pair.clone()));
+            start(format!("fuse-near-{index}"), pair.clone(), pair.near.clone(), queues)?;
+            start(format!("fuse-far-{index}"), pair.clone(), pair.far.clone(), Vec::new())
+        });
+        if let Err(error) = started {
+            // The kernel sends requests to each processor's queue: all of them, or none.
+            pairs.iter().flat_map(|(_, pair)| [&pair.near, &pair.far]).for_each(|mailbox| mailbox.put(News::Leave));
+            return Err(error);
+        }
+        tracing::debug!("{} threads serve mounts over io_uring", 2 * pairs.len());
+        let rings = Arc::new(Self { pairs, mounts: AtomicUsize::new(0) });
+        *all = Some(rings.clone());
+        Ok(rings)
+    }
+
+    /// Serves a mount, whose requests have up to `payload` bytes beside their headers and `length` bytes when they come
+    /// through `/dev/fuse`, until it is gone. Once it has been told that requests may come over io_uring, the kernel
+    /// waits for that.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn add(
+        &self,
+        connection: Arc<Connection>,
+        server: Arc<dyn Serve>,
+        payload: usize,
+        length: usize,
+        gone: Gone,
+    ) -> io::Result<()> {
+        connection.set_nonblocking()?;
+        let watcher = &self.pairs[self.mounts.fetch_add(1, Ordering::Relaxed) % self.pairs.len()].1.near;
+        let all = self.pairs.iter().flat_map(|(queues, _)| queues).map(|queue| queue.depth).sum();
+        let mount = Arc::new(Mount {
+            connection,
+            server,
+            length,
+            watcher: watcher.clone(),
+            live: AtomicUsize::new(all),
+            refused: AtomicI32::new(0),
+            gone: Mutex::new(Some(gone)),
+        });
+        watcher.put(News::Watch(mount.clone()));
+        for (queues, pair) in &self.pairs {
+            let new = |queue: &Queue| {
+                let Queue { processor, depth } = *queue;
+                let mount = &mount;
+                (0..depth).map(move |_| Place::new(processor, payload, mount.clone()))
+            };
+            pair.near.put(News::Places(queues.iter().flat_map(new).collect()));
+        }
+        Ok(())
+    }
+}
+
+/// Starts a thread of `pair`, the one whose mail comes to `mailbox`, and returns when it has its ring. It stays near
+/// the processors of `near`, if there are any.
+fn start(name: String, pair: Arc<Pair>, mailbox: Arc<Mailbox>, near: Vec<Queue>) -> io::Result<()> {
+    let (tell, told) = sync_channel(1);
+    Builder::new().name(name).spawn(move || {
+        stay_near(&near);
+        match Ring::new(pair, mailbox) {
+            Ok(ring) => {
+                let _ = tell.send(Ok(()));
+                ring.run();
+            }
+            Err(error) => {
+                let _ = tell.send(Err(error));
+            }
+        }
+    })?;
+    told.recv().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
+}
+
+/// Binds the calling thread to the processors of these queues, as far as it may run there. Without that everything
+/// works too, with more waking.
+fn stay_near(queues: &[Queue]) {
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return };
+    let mut affinity = rustix::thread::CpuSet::new();
+    let known = queues.iter().map(|queue| queue.processor.into()).filter(|&at| at < rustix::thread::CpuSet::MAX_CPU);
+    known.filter(|&at| allowed.is_set(at)).for_each(|at| affinity.set(at));
+    if affinity.count() > 0
+        && let Err(error) = rustix::thread::sched_setaffinity(None, &affinity)
+    {
+        tracing::debug!("binding a serving thread to its processors: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use tokio::runtime::Handle;
+
+    use super::*;
+    use crate::reply::Reply;
+    use crate::serve::Message;
+    use crate::tasks::Task;
+    use crate::wire::InHeader;
+
+    /// It is never asked.
+    struct Nobody;
+
+    impl Serve for Nobody {
+        fn task(self: Arc<Self>, _: InHeader, _: Message, _: Option<Reply>) -> Task {
+            Box::pin(async {})
+        }
+
+        fn runtime(&self) -> &Handle {
+            unreachable!("it has no tasks")
+        }
+    }
+
+    fn mount(places: usize, gone: Gone) -> Arc<Mount> {
+        let file = File::open("/dev/null").expect("there");
+        Arc::new(Mount {
+            connection: Arc::new(Connection::new(file.into())),
+            server: Arc::new(Nobody),
+            length: 4096,
+            watcher: Arc::new(Mailbox::new().expect("a descriptor")),
+            live: AtomicUsize::new(places),
+            refused: AtomicI32::new(0),
+            gone: Mutex::new(Some(gone)),
+        })
+    }
+
+    #[test]
+    fn a_mount_is_gone_with_its_last_place_and_tells_why() {
+        for refused in [None, Some(22)] {
+            let (tell, told) = std::sync::mpsc::channel();
+            let mount = mount(2, Box::new(move |outcome| tell.send(outcome).expect("somebody waits")));
+            mount.lost_place(refused);
+            assert!(!mount.is_over() && told.try_recv().is_err());
+            mount.lost_place(None);
+            assert!(mount.is_over());
+            let outcome = told.try_recv().expect("told at once");
+            assert_eq!(outcome.err().and_then(|error| error.raw_os_error()), refused);
+            assert!(matches!(mount.watcher.take().news[..], [News::Ended(_)]));
+        }
+    }
+
+    /// The kernel may have put a request in a place while it took an answer, and tells of that later.
+    #[test]
+    fn memory_of_a_place_is_given_back_at_the_second_look_after_its_last_request() {
+        let mut place = Place::new(0, 8192, mount(1, Box::new(|_| {})));
+        assert!(!place.has_memory() && !place.give_memory_back());
+        for _ in 0..2 {
+            place.used();
+            place.payload[0] = 7;
+            assert!(place.give_memory_back() && place.payload[0] == 7 && place.has_memory());
+        }
+        assert!(!place.give_memory_back() && place.payload[0] == 0);
+        assert!(!place.has_memory());
+    }
+
+    #[test]
+    fn places_of_all_mounts_together_are_bounded() {
+        let each: usize = queues().iter().flatten().map(|queue| queue.depth).sum();
+        // No mount of this process has rings here.
+        set_ring_bytes(each * 2 * 4096 + 4095);
+        let first = Turn::take(4096).expect("room for two");
+        let second = Turn::take(4096).expect("room for two");
+        assert!(Turn::take(4096).is_none());
+        drop(first);
+        assert!(Turn::take(4096).is_some());
+        drop(second);
+    }
+}
