@@ -6,6 +6,9 @@
 #   make test-posix  other people's suites for file systems at full length: fsx, fio, stress-ng, dbench; about an hour
 #   make test-crash      the daemon killed 200 times under a mixed load: half an hour
 #   make test-databases  SQLite and PostgreSQL on a mount, with kills: minutes; needs python3 and postgresql
+#   make test-zts        OpenZFS's own test suite against ours, results compared with judges/zts/expected.tsv; over an hour;
+#                 ZTS="group [test...]..." for a part of it, ZTS_PROFILE=release for a binary with optimisation; needs root
+#   make test-zts-short  a part of it that takes two minutes, which CI runs
 #   make sim      crashes of every workload of one and two operations, then random ones, for SIM_MINUTES (20) minutes
 #   make sim-life whole lifetimes of pools with faults on every disk, one for each of SEEDS (0..1000): an hour
 #   make sim-full pools of every layout, one for each of SEEDS, filled until nothing goes in, again and again
@@ -25,7 +28,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 TOOLS := $(TARGET)/tools
 
-.PHONY: all demo test test-big test-posix test-crash test-databases sim sim-full sim-life sim-replay sim-canary sim-model fuzz-images bench lint fmt
+.PHONY: all demo test test-big test-posix test-crash test-databases test-zts test-zts-short sim sim-full sim-life sim-replay sim-canary sim-model fuzz-images bench lint fmt
 .DEFAULT_GOAL := all
 
 all:
@@ -65,6 +68,18 @@ test-crash:
 test-databases:
 	$(CARGO) build --release --package platter
 	$(CARGO) test --release --package platter-itest --test databases -- --ignored --nocapture --test-threads=1
+
+ZTS ?=
+ZTS_SHORT := append bootfs
+ZTS_PROFILE ?= debug
+
+# What it takes is installed by `.ci/run judges`; ZTS_LANES and ZTS_LIMIT are for judges/zts/run.sh.
+test-zts:
+	$(CARGO) build $(if $(filter release,$(ZTS_PROFILE)),--release) --package platter
+	ZTS_BINARY=$(TARGET)/$(ZTS_PROFILE)/platter judges/zts/run.sh $(ZTS)
+
+test-zts-short:
+	$(MAKE) test-zts ZTS="$(ZTS_SHORT)"
 
 SIM_MINUTES ?= 20
 SEED ?= 1
