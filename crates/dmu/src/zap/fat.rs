@@ -10,7 +10,8 @@ use platter_buffer::Buf;
 use platter_ondisk::zap::fat::{ENTRIES_AT, block_shift, embedded_shift, prefix};
 use platter_ondisk::zap::leaf_edit::NewEntry;
 use platter_ondisk::zap::{
-    FatHeader, Leaf, LeafEntry, LeafMut, Outcome, PointerTable, ZapDamage, cd_limit, cursor, cursor_parts, hash_bits,
+    FLAG_HASH64, FatHeader, Leaf, LeafEntry, LeafMut, Outcome, PointerTable, ZapDamage, cd_limit, cursor, cursor_parts,
+    hash_bits,
 };
 use platter_zio::{Result, Tx, ZioError};
 
@@ -21,11 +22,17 @@ use crate::dnode::Dnode;
 /// Pointers are rewritten in pieces of this many bytes.
 const POINTER_PIECE: u64 = 128 << 10;
 /// A pointer table of up to so many blocks is believed. A longer one must be less than what the pool has in use for
-/// [`SPACE_PER_TABLE_BLOCK`]: behind the 2048 pointers of a 16 KiB block stand hundreds of leaves.
+/// [`SPACE_PER_TABLE_BLOCK`]: behind the 2048 pointers of a 16 KiB block stand hundreds of leaves. Where hashes are
+/// short a few hundred names with one hash make the longest table there is, which then compresses to nearly nothing.
 const TABLE_BLOCKS_BELIEVED: u64 = 1024;
 const SPACE_PER_TABLE_BLOCK: u64 = 16 << 10;
 /// Blocks read ahead when a listing starts.
 const PREFETCH_BLOCKS: u64 = 512;
+
+/// Whether a table of `2^shift` pointers is never made: two bits of each hash stay unused.
+fn longer_than_hashes(shift: u64, flags: u64) -> bool {
+    shift + 1 >= u64::from(hash_bits(flags))
+}
 
 /// A fat ZAP during one operation.
 pub(super) struct Fat<'a> {
@@ -48,7 +55,9 @@ impl<'a> Fat<'a> {
         let header = FatHeader::decode(block).map_err(&damaged)?;
         let fat = Self { dnode, header, shift: block_shift(block.len()).map_err(&damaged)? };
         let blocks = header.table.blocks;
-        if blocks > TABLE_BLOCKS_BELIEVED && blocks > dnode.core.store().space_used() / SPACE_PER_TABLE_BLOCK {
+        let short = !longer_than_hashes(header.table.shift, header.flags) && header.flags & FLAG_HASH64 == 0;
+        if !short && blocks > TABLE_BLOCKS_BELIEVED && blocks > dnode.core.store().space_used() / SPACE_PER_TABLE_BLOCK
+        {
             return Err(fat.corrupt(format!("a pointer table of {blocks} blocks, more than the pool has use for")));
         }
         Ok(fat)
@@ -321,7 +330,7 @@ impl<'a> Fat<'a> {
     async fn grow_table(&mut self, tx: &Tx) -> Result<()> {
         let old = self.header.table;
         // More pointers than hash bits would be useless; two bits short of that something else is wrong.
-        if old.shift + 2 >= u64::from(hash_bits(self.header.flags)) {
+        if longer_than_hashes(old.shift + 1, self.header.flags) {
             return Err(ZioError::NoSpace);
         }
         let (source, source_blocks) = if old.blocks == 0 { (0, 1) } else { (old.block, old.blocks) };
