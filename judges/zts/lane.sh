@@ -41,8 +41,7 @@ machine() {
     local lane=$ZTS_WORK/lane$NUMBER disk
     claim_loops
     trap detach_loops EXIT
-    trap 'exit 130' INT
-    trap 'exit 143' TERM
+    trap 'kill -9 $CHILD; exit 143' INT TERM
     rm -rf "$lane"
     mkdir -p "$lane"/{overlay,root,tmp,files,tunables,notes,home,disks}
     chmod 1777 "$lane"/{tmp,files,tunables,notes}
@@ -52,8 +51,9 @@ machine() {
     done
     # The claim goes to no child: a process that outlives the lane must not keep it.
     ZTS_LOOPS=$LOOPS unshare --mount --pid --fork --kill-child --propagation private \
-        bash "$0" "$NUMBER" inside {CLAIM}>&- || exit
-    detach_loops
+        bash "$0" "$NUMBER" inside {CLAIM}>&- &
+    CHILD=$!
+    wait $CHILD || exit
     rm -rf "$lane"
 }
 
@@ -179,7 +179,6 @@ run_script() { # GROUP TEST USER
     124 | 137) RESULT=hang ;;
     *) RESULT=fail ;;
     esac
-    # Some tests restart it, and then it is another process; one that nobody stopped has left no such line.
     [ -z "$before" ] || [ "$before" = "$after" ] || RESULT=died
     [ "$RESULT" = pass ] || sed 's/\x1b\[[0-9;]*m//g' "$PLATTER_HOME/daemon.log" 2>/dev/null | tail -30 | sed 's/^/daemon: /' >> "$log"
     case $2:$RESULT in setup:pass | setup:part | cleanup:*) return ;; esac

@@ -118,7 +118,11 @@ run_lanes() {
         bash "$HERE/lane.sh" "$lane" &
         lanes+=($!)
     done
+    # What is in the background is not told of Ctrl-C.
+    # shellcheck disable=SC2064 # these lanes
+    trap "kill ${lanes[*]} 2>/dev/null" EXIT
     for lane in "${lanes[@]}"; do wait "$lane" || die "a lane failed, see above"; done
+    trap - EXIT
     [ ! -s "$ZTS_WORK/queue" ] || die "the lanes have left groups over"
 }
 
@@ -136,6 +140,26 @@ changed() {
                 if (result[order[i]] != wanted) print at[1], at[2], wanted, result[order[i]]
             }
         }' "$HERE/expected.tsv" "$ZTS_WORK/results.tsv"
+}
+
+# How many gave which result, and whose matter those are that did not pass.
+summary() {
+    awk -F'\t' '
+        FILENAME ~ /expected/ { if (/^[^#]/) { sub(/:.*/, "", $4); kind[$1, $2] = $4 } next }
+        $2 != "setup" && $2 != "cleanup" { result[$1, $2] = $3 }
+        END {
+            for (test in result) {
+                r = result[test]; count[r]++
+                split(test, at, SUBSEP)
+                k = test in kind ? kind[test] : kind[at[1], "*"]
+                if (r != "pass" && k != "") kinds[r, k]++
+            }
+            for (r in count) {
+                text = ""
+                for (pair in kinds) { split(pair, part, SUBSEP); if (part[1] == r) text = text ", " part[2] " " kinds[pair] }
+                printf "  %-5s%5d%s\n", r, count[r], text == "" ? "" : ": " substr(text, 3)
+            }
+        }' "$HERE/expected.tsv" "$ZTS_WORK/results.tsv" | sort
 }
 
 main() {
@@ -158,8 +182,7 @@ main() {
     fi
 
     say "$(sort -u -t$'\t' -k1,2 "$ZTS_WORK/results.tsv" | wc -l) results in $ZTS_WORK/results.tsv, after $((SECONDS / 60)) min $((SECONDS % 60)) s:"
-    awk -F'\t' '$2 != "setup" && $2 != "cleanup" { result[$1, $2] = $3 }
-        END { for (test in result) count[result[test]]++; for (r in count) printf "  %-5s %d\n", r, count[r] }' "$ZTS_WORK/results.tsv" | sort
+    summary
     different=$(changed)
     if [ -n "$different" ]; then
         say "DIFFERENT from judges/zts/expected.tsv (group, test, expected, now):"
