@@ -317,8 +317,9 @@ fn operation(code: u32, mut body: Body<'_>, extended_setxattr: bool) -> Result<O
         }
         opcode::WRITE => {
             let wire::WriteIn { fh, offset, size, write_flags, flags, .. } = body.take()?;
+            // Not by `flags`: `O_DIRECT` may have been set since the write began in the page cache.
+            let direct = write_flags & wire::WRITE_LOCKOWNER != 0;
             let drop_privileges = write_flags & wire::WRITE_KILL_SUIDGID != 0;
-            let direct = is_direct(fh, flags);
             // `O_SYNC` has the bit of `O_DSYNC`.
             let synchronous = flags & rustix::fs::OFlags::DSYNC.bits() != 0;
             let stable = synchronous && handle(fh).contains(OpenFlags::DIRECT_IO);
@@ -460,10 +461,26 @@ mod tests {
         let sync = rustix::fs::OFlags::SYNC.bits();
         for (flags, fh, is_stable) in [(sync, 1, true), (sync, 2, false), (0, 1, false)] {
             let write = wire::WriteIn { flags, fh, ..Default::default() };
-            let Ok(Operation::Write { stable, direct, .. }) = parsed(opcode::WRITE, write.as_bytes()) else {
+            let Ok(Operation::Write { stable, .. }) = parsed(opcode::WRITE, write.as_bytes()) else {
                 panic!("it is understood")
             };
-            assert_eq!((stable, direct), (is_stable, fh == 1));
+            assert_eq!(stable, is_stable);
+        }
+    }
+
+    /// `O_DIRECT` is set and cleared while others write (fcntl(2)): a write whose pages the kernel has locked would wait
+    /// for them to be dropped.
+    #[test]
+    fn a_write_is_past_the_cache_when_the_kernel_made_it_so() {
+        let direct_flag = rustix::fs::OFlags::DIRECT.bits();
+        for (write_flags, flags, fh) in
+            [(0, direct_flag, 2), (wire::WRITE_LOCKOWNER, 0, 2), (wire::WRITE_LOCKOWNER, 0, 1)]
+        {
+            let write = wire::WriteIn { write_flags, flags, fh, ..Default::default() };
+            let Ok(Operation::Write { direct, .. }) = parsed(opcode::WRITE, write.as_bytes()) else {
+                panic!("it is understood")
+            };
+            assert_eq!(direct, write_flags == wire::WRITE_LOCKOWNER);
         }
     }
 

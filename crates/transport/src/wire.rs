@@ -75,6 +75,9 @@ pub(crate) mod fattr {
     pub const KILL_SUIDGID: u32 = 1 << 11;
 }
 
+/// `FUSE_WRITE_LOCKOWNER`: somebody writes past the page cache; without it the kernel writes from there, and keeps the
+/// pages locked until it is answered.
+pub(crate) const WRITE_LOCKOWNER: u32 = 1 << 1;
 /// `FUSE_WRITE_KILL_SUIDGID`.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// `FUSE_READ_LOCKOWNER`: somebody reads; without it the kernel fills its page cache.
