@@ -410,6 +410,10 @@ impl Mounted for FuseMount {
         }
     }
 
+    fn synced(&self) {
+        self.mount.forget_attributes(self.zpl.changed_lately());
+    }
+
     fn is_gone(&self, present: Option<&BTreeSet<String>>) -> bool {
         !self.mount.is_alive() || present.is_some_and(|present| self.mount.is_detached(present))
     }

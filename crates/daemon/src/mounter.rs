@@ -87,6 +87,9 @@ pub trait Mounted: Send + Sync + 'static {
     /// Frees what was removed a moment ago and nobody has open: the next group counts it as gone.
     async fn settle(&self);
 
+    /// A group is on disk: the kernel asks anew for the space that files take.
+    fn synced(&self);
+
     /// Whether somebody took the mount away behind the daemon's back (`umount(8)`). With `present`, what
     /// [`Mounter::present`] said, also when its files are still open (`umount -l`).
     fn is_gone(&self, present: Option<&BTreeSet<String>>) -> bool;

@@ -519,7 +519,9 @@ impl Daemon {
     pub async fn sync_pool(&self, name: &str, call: &SyncPool) -> Answer<()> {
         let pool = self.pool(name)?;
         self.settle_mounts(name).await;
-        pool.sync(call.force).await.map_err(|error| failed(&format!("sync '{name}' failed"), error))
+        pool.sync(call.force).await.map_err(|error| failed(&format!("sync '{name}' failed"), error))?;
+        self.mounts_are_synced(name);
+        Ok(())
     }
 
     /// `zpool scrub`.

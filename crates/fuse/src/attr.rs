@@ -103,7 +103,6 @@ pub(crate) fn attr_ttl(attr: &Attr, now: SystemTime) -> Duration {
     let changed = system_time(attr.ctime.max(attr.mtime));
     match now.duration_since(changed) {
         Ok(age) if age > UNSETTLED => ATTR_TTL,
-        _ if attr.kind != FileKind::Regular => ATTR_TTL,
         _ => UNSETTLED_TTL,
     }
 }

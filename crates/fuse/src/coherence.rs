@@ -15,8 +15,10 @@ use platter_ondisk::ObjectId;
 use platter_transport::{Errno, Kernel, NodeId, Reply};
 use platter_zpl::{SeekFor, Zpl, ZplError};
 
-use crate::server::PlatterFs;
+use crate::server::{Caller, PlatterFs};
 
+/// `S_ISUID` and `S_ISGID`.
+const SET_ID: u32 = 0o6000;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
@@ -35,6 +37,13 @@ impl PlatterFs {
             kernel.forget_attributes(node);
         }
         Ok(())
+    }
+
+    /// As [`Self::drop_privileges`], where the kernel does not say whether set-id bits go: root keeps them.
+    pub async fn drop_privileges_of(&self, node: NodeId, caller: Caller) -> Result<(), Errno> {
+        let object = self.object(node);
+        let attr = self.told_of(self.zpl.getattr(object).await, object, "clearing privileges")?;
+        self.drop_privileges(node, attr.mode & SET_ID != 0 && !caller.is_root()).await
     }
 
     /// Answers a write of so many bytes, `direct` past the page cache; when they are stable if it has to be.

@@ -18,7 +18,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use platter_transport::{DEVICE, HelperError, Kernel, Session};
+use platter_ondisk::ObjectId;
+use platter_transport::{DEVICE, HelperError, InitFlags, Kernel, NodeId, Session};
 use platter_zpl::Zpl;
 use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
@@ -50,6 +51,7 @@ const DESCRIPTORS_KEPT: u64 = 64;
 #[derive(Debug)]
 pub struct Mount {
     mountpoint: PathBuf,
+    root: ObjectId,
     /// Device number (`major:minor`) that the kernel gave the mount: tells it from others at the same place.
     device: Option<String>,
     /// Whether the mount is ours to undo with `umount(2)`, or the helper's.
@@ -76,14 +78,18 @@ pub fn mount(
         return Err(FuseError::NoDevice);
     }
     check_descriptors(&mountpoint)?;
-    let posix_acl = zpl.has_posix_acl();
+    let (posix_acl, every_read, root) = (zpl.has_posix_acl(), zpl.notes_every_read(), zpl.root());
     let (end, ended) = tokio::sync::watch::channel(false);
     let fs = PlatterFs::new(zpl, &options.source, runtime.clone(), options.cache_absent, end);
     let kernel = fs.kernel.clone();
     let direct = rustix::process::geteuid().is_root();
     let mounted = if direct { mount_directly } else { mount_with_helper };
     let device = mounted(&mountpoint, &options)?;
-    let session = Session::start(fs, device, terms::config(options.threads, posix_acl), runtime).map_err(|source| {
+    let mut config = terms::config(options.threads, posix_acl);
+    if every_read {
+        config.wanted = config.wanted.without(InitFlags::CACHE_SYMLINKS);
+    }
+    let session = Session::start(fs, device, config, runtime).map_err(|source| {
         // The device is closed: nobody answers what is still mounted.
         if direct {
             let _ = rustix::mount::unmount(&mountpoint, UnmountFlags::DETACH);
@@ -98,7 +104,7 @@ pub fn mount(
     if let Some(device) = device.as_deref().filter(|_| direct) {
         terms::set_readahead(device);
     }
-    Ok(Mount { mountpoint, device, direct, session: Mutex::new(Some(session)), kernel, ended })
+    Ok(Mount { mountpoint, root, device, direct, session: Mutex::new(Some(session)), kernel, ended })
 }
 
 /// Refuses while there is still room for everything else: the system gives the lowest number that is free.
@@ -242,6 +248,14 @@ impl Mount {
         // With `BIND` it is about this mount and not about the file system: the kernel asks nobody.
         let flags = MountFlags::BIND | mount_flags(read_only, devices, setuid, exec);
         rustix::mount::mount_remount(&self.mountpoint, flags, c"").is_ok()
+    }
+
+    /// Has the kernel ask anew for what stat(2) tells of these objects. Waits for nobody.
+    pub fn forget_attributes(&self, objects: impl IntoIterator<Item = ObjectId>) {
+        let Some(kernel) = self.kernel.get() else { return };
+        for object in objects {
+            kernel.forget_attributes(if object == self.root { NodeId::ROOT } else { NodeId(object.0) });
+        }
     }
 
     /// Whether somebody took it away from this name space (`umount -l`), given all mounts there are

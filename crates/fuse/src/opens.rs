@@ -8,7 +8,8 @@
 //!   reads from pages what has been written over behind them. The pages that remain belong to mappings;
 //! - pages that are read while somebody may write past them, for whatever reason, are noted, and the kernel is told to
 //!   forget them with each such write;
-//! - what was open before the writer came stays in the cache, and the writer with it.
+//! - what was open before the writer came stays in the cache, and the writer with it, unless all that he reads has to
+//!   be heard of (`relatime=off`).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +18,7 @@ use parking_lot::Mutex;
 use platter_ondisk::ObjectId;
 use platter_transport::OpenFlags;
 
-use crate::terms::{PAST_CACHE, how_alone, may_write, reads_and_writes};
+use crate::terms::{PAST_CACHE, WITHOUT_CACHE, how_alone, may_write, reads_and_writes};
 
 /// The flag of open(2).
 const O_DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
@@ -43,6 +44,15 @@ impl Open {
     }
 }
 
+/// What decides beside the flags of open(2) whether somebody goes past the page cache.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Passing {
+    /// The kernel lets files that are open past its cache be mapped.
+    pub can_pass: bool,
+    /// Each read has to be heard of.
+    pub every_read: bool,
+}
+
 /// The open objects of a mount.
 #[derive(Debug, Default)]
 pub(crate) struct Opens {
@@ -53,13 +63,15 @@ pub(crate) struct Opens {
 }
 
 impl Opens {
-    /// `object` is open once more, with these `flags`; how that is to be answered, where the kernel lets files that
-    /// are open past its cache be mapped (`can_pass`).
-    pub fn add(&self, object: ObjectId, flags: i32, can_pass: bool) -> OpenFlags {
+    /// `object` is open once more, with these `flags`; how that is to be answered.
+    pub fn add(&self, object: ObjectId, flags: i32, passing: Passing) -> OpenFlags {
         let mut all = self.all.lock();
         let open = all.entry(object).or_default();
         let how = match open.times {
-            _ if !can_pass => OpenFlags::KEEP_CACHE,
+            _ if passing.every_read && passing.can_pass => WITHOUT_CACHE,
+            // The first read of each page since then.
+            _ if passing.every_read => OpenFlags::default(),
+            _ if !passing.can_pass => OpenFlags::KEEP_CACHE,
             0 => how_alone(flags),
             _ if open.writers_past_cache > 0 => PAST_CACHE,
             _ => OpenFlags::KEEP_CACHE,
@@ -144,6 +156,7 @@ mod tests {
     const READ_ONLY: i32 = 0o0;
     const WRITE_ONLY: i32 = 0o1;
     const READ_WRITE: i32 = 0o2;
+    const CAN: Passing = Passing { can_pass: true, every_read: false };
 
     fn passes(how: OpenFlags) -> bool {
         how.contains(OpenFlags::DIRECT_IO)
@@ -152,32 +165,35 @@ mod tests {
     #[test]
     fn a_lone_writer_goes_past_the_cache_and_who_comes_meanwhile_too() {
         let opens = Opens::default();
-        let writer = opens.add(FILE, WRITE_ONLY, true);
-        let reader = opens.add(FILE, READ_ONLY, true);
+        let writer = opens.add(FILE, WRITE_ONLY, CAN);
+        let reader = opens.add(FILE, READ_ONLY, CAN);
         assert!(passes(writer) && passes(reader));
         assert!(opens.remove(FILE, WRITE_ONLY, writer));
         // Nobody writes past the cache now.
-        assert!(!passes(opens.add(FILE, READ_ONLY, true)));
+        assert!(!passes(opens.add(FILE, READ_ONLY, CAN)));
         // Others have it open.
-        assert!(!passes(opens.add(FILE, WRITE_ONLY, true)));
+        assert!(!passes(opens.add(FILE, WRITE_ONLY, CAN)));
         assert_eq!(opens.take(), vec![(FILE, 3)]);
         assert!(!opens.remove(FILE, READ_ONLY, reader));
-        assert!(!passes(opens.add(FILE, READ_WRITE, true)) && !passes(opens.add(ObjectId(8), WRITE_ONLY, false)));
+        assert!(
+            !passes(opens.add(FILE, READ_WRITE, CAN))
+                && !passes(opens.add(ObjectId(8), WRITE_ONLY, Passing::default()))
+        );
     }
 
     #[test]
     fn one_who_reads_and_writes_beside_a_writer_counts_as_one() {
         let opens = Opens::default();
-        let (first, second) = (opens.add(FILE, WRITE_ONLY, true), opens.add(FILE, READ_WRITE, true));
+        let (first, second) = (opens.add(FILE, WRITE_ONLY, CAN), opens.add(FILE, READ_WRITE, CAN));
         assert!(opens.remove(FILE, WRITE_ONLY, first) && passes(second));
-        assert!(passes(opens.add(FILE, READ_ONLY, true)));
+        assert!(passes(opens.add(FILE, READ_ONLY, CAN)));
     }
 
     #[test]
     fn pages_are_stale_only_where_they_were_read_beside_such_a_writer() {
         let opens = Opens::default();
         opens.note_pages(FILE);
-        let writer = opens.add(FILE, WRITE_ONLY, true);
+        let writer = opens.add(FILE, WRITE_ONLY, CAN);
         assert!(!opens.leaves_stale_pages(FILE));
         opens.note_pages(ObjectId(8));
         assert!(!opens.leaves_stale_pages(FILE));
@@ -187,9 +203,9 @@ mod tests {
         assert_eq!(opens.passed.load(Ordering::SeqCst), 0);
 
         // One who says so himself, beside readers.
-        let reader = opens.add(FILE, READ_ONLY, true);
+        let reader = opens.add(FILE, READ_ONLY, CAN);
         opens.note_pages(FILE);
-        let direct = opens.add(FILE, READ_WRITE | O_DIRECT, true);
+        let direct = opens.add(FILE, READ_WRITE | O_DIRECT, CAN);
         assert!(!opens.leaves_stale_pages(FILE));
         opens.note_pages(FILE);
         assert!(opens.leaves_stale_pages(FILE));
@@ -198,7 +214,7 @@ mod tests {
         assert_eq!(opens.passed.load(Ordering::SeqCst), 0);
 
         // One who says so later.
-        let (reader, late) = (opens.add(FILE, READ_ONLY, true), opens.add(FILE, READ_WRITE, true));
+        let (reader, late) = (opens.add(FILE, READ_ONLY, CAN), opens.add(FILE, READ_WRITE, CAN));
         opens.note_pages(FILE);
         assert!(opens.leaves_stale_pages(FILE));
         opens.remove(FILE, READ_WRITE | O_DIRECT, late);
@@ -207,11 +223,25 @@ mod tests {
     }
 
     #[test]
+    fn whose_reads_are_all_heard_of_goes_past_the_cache_beside_others() {
+        let opens = Opens::default();
+        let all = Passing { every_read: true, ..CAN };
+        let before = opens.add(FILE, READ_ONLY, CAN);
+        assert!(!passes(before));
+        let both = opens.add(FILE, READ_WRITE, all);
+        assert!(passes(both) && passes(opens.add(FILE, READ_ONLY, all)));
+        // The pages of who came before.
+        opens.note_pages(FILE);
+        assert!(opens.leaves_stale_pages(FILE));
+        assert_eq!(opens.add(ObjectId(8), READ_ONLY, Passing { every_read: true, ..Passing::default() }).0, 0);
+    }
+
+    #[test]
     fn pages_are_changed_only_by_who_may_read_and_write() {
         let opens = Opens::default();
-        let (reader, writer) = (opens.add(FILE, READ_ONLY, true), opens.add(FILE, WRITE_ONLY, true));
+        let (reader, writer) = (opens.add(FILE, READ_ONLY, CAN), opens.add(FILE, WRITE_ONLY, CAN));
         assert!(!opens.may_have_changed_pages(FILE));
-        let both = opens.add(FILE, READ_WRITE, true);
+        let both = opens.add(FILE, READ_WRITE, CAN);
         opens.remove(FILE, WRITE_ONLY, writer);
         assert!(opens.may_have_changed_pages(FILE));
         opens.remove(FILE, READ_WRITE, both);

@@ -13,16 +13,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use platter_ondisk::ObjectId;
-use platter_transport::{Entry, Errno, FileAttr, InitFlags, Kernel, NodeId, OpenFlags, Reply, XattrAnswer};
+use platter_transport::{Entry, Errno, FileAttr, InitFlags, Kernel, NodeId, OpenFlags, Reply, Request, XattrAnswer};
 use platter_zpl::{Attr, DirEntry, NewFile, Timestamp, Zpl, ZplError};
 
 use crate::attr::{PERMISSIONS, attr_ttl, file_attr, time};
 use crate::control::Control;
 use crate::failures::Failures;
 use crate::file_flags;
-use crate::opens::Opens;
+use crate::opens::{Opens, Passing};
 use crate::reaper::Reaper;
-use crate::terms::ENTRY_TTL;
+use crate::terms::{ENTRY_TTL, may_read, may_write};
 
 /// Directory entries asked for at once, without and with attributes.
 const DIR_BATCH: usize = 128;
@@ -35,6 +35,21 @@ pub(crate) const O_EXCL: i32 = 0o200;
 pub(crate) struct Caller {
     pub uid: u32,
     pub gid: u32,
+    pub pid: u32,
+}
+
+impl Caller {
+    /// Whether it is root. Where the kernel does not tell (`FUSE_ALLOW_IDMAP`) the system is asked, which takes longer
+    /// than most requests. Who cannot be seen, or is gone, is not root.
+    pub fn is_root(self) -> bool {
+        if self.uid != Request::UNTOLD {
+            return self.uid == 0;
+        }
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        // Real, effective, saved, for file access (proc_pid_status(5)).
+        let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+        ids.and_then(|ids| ids.split_whitespace().nth(3)) == Some("0")
+    }
 }
 
 /// A file system and what its mount has to know about it.
@@ -168,9 +183,12 @@ impl PlatterFs {
     }
 
     /// Counts a file as open that was opened with these `flags`; how to answer that.
-    pub fn opened(&self, object: ObjectId, flags: i32) -> OpenFlags {
+    pub fn opened(&self, attr: &Attr, flags: i32) -> OpenFlags {
         let can_pass = self.kernel.get().is_some_and(|kernel| kernel.has(InitFlags::DIRECT_IO_ALLOW_MMAP));
-        self.opens.add(object, flags, can_pass)
+        // The kernel knows the size of an empty file, so a reader past the cache is the only one that we hear of.
+        let is_hidden = attr.size == 0 && !may_write(flags) && self.zpl.read_moves_atime(attr);
+        let every_read = may_read(flags) && (is_hidden || self.zpl.notes_every_read());
+        self.opens.add(attr.object, flags, Passing { can_pass, every_read })
     }
 
     pub async fn open_file(&self, node: NodeId, flags: i32, reply: Reply) {
@@ -181,7 +199,7 @@ impl PlatterFs {
                     let _ = self.told_of(self.zpl.release(object).await, object, "closing what may not be opened");
                     return reply.error(error);
                 }
-                reply.opened(self.opened(object, flags));
+                reply.opened(self.opened(&attr, flags));
             }
             Err(error) => reply.error(error),
         }
@@ -191,8 +209,9 @@ impl PlatterFs {
         let object = self.object(node);
         match self.told_of(self.zpl.open(object).await, object, "opendir") {
             Ok(_) => {
-                self.opens.add(object, 0, false);
-                reply.opened(OpenFlags::KEEP_CACHE | OpenFlags::CACHE_DIR);
+                self.opens.add(object, 0, Passing::default());
+                let cached = OpenFlags::KEEP_CACHE | OpenFlags::CACHE_DIR;
+                reply.opened(if self.zpl.notes_every_read() { OpenFlags::default() } else { cached });
             }
             Err(error) => reply.error(error),
         }

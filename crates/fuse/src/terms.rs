@@ -31,6 +31,11 @@ pub(crate) fn may_write(flags: i32) -> bool {
     flags & O_ACCMODE != O_RDONLY
 }
 
+/// Whether who opens a file with these `flags` may read it.
+pub(crate) fn may_read(flags: i32) -> bool {
+    flags & O_ACCMODE != O_WRONLY
+}
+
 /// Whether who opens a file with these `flags` may read and write it, and so map it to change it.
 pub(crate) fn reads_and_writes(flags: i32) -> bool {
     flags & O_ACCMODE == O_RDWR
@@ -39,6 +44,9 @@ pub(crate) fn reads_and_writes(flags: i32) -> bool {
 /// Past the page cache. What it keeps from before is as good as ever: the kernel drops what is written over.
 pub(crate) const PAST_CACHE: OpenFlags =
     OpenFlags(OpenFlags::KEEP_CACHE.0 | OpenFlags::DIRECT_IO.0 | OpenFlags::PARALLEL_DIRECT_WRITES.0);
+
+/// Past the page cache, which is emptied: sendfile(2) and mappings read from there all the same.
+pub(crate) const WITHOUT_CACHE: OpenFlags = OpenFlags(PAST_CACHE.0 & !OpenFlags::KEEP_CACHE.0);
 
 /// How a file that nobody else has open is opened with these `flags`, where mappings do not stand in the way.
 pub fn how_alone(flags: i32) -> OpenFlags {
@@ -63,6 +71,8 @@ pub fn config(threads: usize, posix_acl: bool) -> Config {
         | InitFlags::SETXATTR_EXT
         // Without it, what is written past the page cache could not be mapped meanwhile.
         | InitFlags::DIRECT_IO_ALLOW_MMAP
+        // Access is checked by the kernel (`default_permissions`): all that it takes.
+        | InitFlags::ALLOW_IDMAP
         // Offered only where the machine's owner allows it (/sys/module/fuse/parameters/enable_uring).
         | InitFlags::OVER_IO_URING;
     // The kernel checks access by the lists; what new files inherit is decided here, so the umask is too.

@@ -11,12 +11,19 @@ use crate::wire::{self, InHeader, fattr, opcode};
 pub struct Request<'a> {
     /// The node that it is about.
     pub node: NodeId,
-    /// The caller's user for file access.
+    /// The caller's user for file access; [`Request::UNTOLD`] where ids may be mapped and nothing is made.
     pub uid: u32,
-    /// The caller's group for file access.
+    /// The caller's group for file access; as `uid`.
     pub gid: u32,
+    /// The caller's thread; 0 when it cannot be seen from here.
+    pub pid: u32,
     /// What is to be done.
     pub operation: Operation<'a>,
+}
+
+impl Request<'_> {
+    /// A user or group that the kernel does not tell (`FUSE_INVALID_UIDGID`).
+    pub const UNTOLD: u32 = u32::MAX;
 }
 
 /// What is to be done with a request's node. Names and values are bytes of the request. Modes, flags and commands
@@ -257,7 +264,7 @@ pub(crate) fn is_silent(header: &InHeader) -> bool {
 /// as a change half made would be worse than one that comes late), `EINVAL` for one that is cut short.
 pub(crate) fn parse<'a>(header: &InHeader, body: Body<'a>, extended_setxattr: bool) -> Result<Request<'a>, Errno> {
     let operation = operation(header.opcode, body, extended_setxattr)?;
-    Ok(Request { node: NodeId(header.nodeid), uid: header.uid, gid: header.gid, operation })
+    Ok(Request { node: NodeId(header.nodeid), uid: header.uid, gid: header.gid, pid: header.pid, operation })
 }
 
 fn operation(code: u32, mut body: Body<'_>, extended_setxattr: bool) -> Result<Operation<'_>, Errno> {
@@ -468,8 +475,8 @@ mod tests {
         }
     }
 
-    /// `O_DIRECT` is set and cleared while others write (fcntl(2)): a write whose pages the kernel has locked would wait
-    /// for them to be dropped.
+    /// `O_DIRECT` is set and cleared while others write (fcntl(2)): a write whose pages the kernel has locked would
+    /// wait for them to be dropped.
     #[test]
     fn a_write_is_past_the_cache_when_the_kernel_made_it_so() {
         let direct_flag = rustix::fs::OFlags::DIRECT.bits();

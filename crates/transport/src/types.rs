@@ -103,6 +103,8 @@ impl InitFlags {
     pub const INIT_EXT: Self = Self(1 << 30);
     /// Files that are open past the page cache can be mapped too.
     pub const DIRECT_IO_ALLOW_MMAP: Self = Self(1 << 36);
+    /// Mounts with mapped ids: the kernel maps them, and tells who asks only where something is made.
+    pub const ALLOW_IDMAP: Self = Self(1 << 40);
     /// Requests may come over io_uring.
     pub const OVER_IO_URING: Self = Self(1 << 41);
 

@@ -31,15 +31,18 @@ pub(crate) struct Entry {
 }
 
 impl Zpl {
-    /// The object called `name` in directory `parent`; `.` and `..` work too.
+    /// The object called `name` in directory `parent`; `..` works too, and `.` of whatever has a name.
     ///
     /// # Errors
-    /// [`ZplError::NotFound`], [`ZplError::NotDirectory`], [`ZplError::NameTooLong`], damage.
+    /// [`ZplError::NotFound`], [`ZplError::NotDirectory`], [`ZplError::NameTooLong`], damage; of `.`
+    /// [`ZplError::Stale`] when there is no such file, or none any more.
     pub async fn lookup(&self, parent: ObjectId, name: &[u8]) -> Result<Attr> {
+        if name == b"." {
+            return self.of_handle(parent).await;
+        }
         let directory = self.znode(parent).await?;
         directory.check_directory()?;
         let object = match name {
-            b"." => parent,
             b".." => ObjectId(directory.state.lock().phys.parent),
             _ => {
                 // The entry cannot be removed, nor its object's number be used again, before the znode is in hand.
@@ -129,6 +132,13 @@ impl Zpl {
         }
         self.accessed(&directory).await;
         Ok(entries)
+    }
+
+    /// Attributes of the `object` of a file handle, which somebody may have had for long: what has no name any more is
+    /// gone for him, though it may be open (`zfs_vget`, `module/os/linux/zfs/zfs_vfsops.c`).
+    async fn of_handle(&self, object: ObjectId) -> Result<Attr> {
+        let attr = self.getattr(object).await?;
+        if attr.links == 0 { Err(ZplError::Stale) } else { Ok(attr) }
     }
 
     /// The directory `object` for changing it.

@@ -15,7 +15,7 @@ use platter_buffer::{Buf, BufMut};
 use platter_dmu::Tx;
 use platter_ondisk::ObjectId;
 use platter_ondisk::znode::flags;
-use platter_zio::Priority;
+use platter_zio::{Priority, ZioError};
 
 use crate::attr::{Fallocate, FileKind, SeekFor, SetAttr};
 use crate::error::{Result, ZplError};
@@ -56,6 +56,8 @@ impl Zpl {
         };
         let end = end.min(size);
         if offset >= end {
+            // Whoever finds the end has read all the same (`zpl_iter_read`, `module/os/linux/zfs/zpl_file.c`).
+            self.accessed(&znode).await;
             return Ok(Vec::new());
         }
         let block_size = u64::from(znode.dnode.block_size());
@@ -184,8 +186,15 @@ impl Zpl {
             (phys.size, projects::takers(phys))
         };
         self.check_quotas(takers, false).await?;
-        let data = &data[..self.os.bytes_at_once(data.len() as u64, block_size) as usize];
-        self.reserve(data.len() as u64).await?;
+        let mut data = &data[..self.os.bytes_at_once(data.len() as u64, block_size) as usize];
+        match self.reserve(data.len() as u64).await {
+            // What is left of a quota is less than this, but may be enough for a block.
+            Err(ZplError::Zio(ZioError::Quota)) if data.len() > block_size as usize => {
+                data = &data[..block_size as usize];
+                self.reserve(data.len() as u64).await?;
+            }
+            other => other?,
+        }
         let tx = self.begin_writing(data.len() as u64, block_size).await?;
         if block_size != znode.dnode.block_size() {
             znode.dnode.set_block_size(&tx, block_size).await?;

@@ -12,7 +12,7 @@ use platter_ondisk::{ObjectId, Txg};
 use platter_zil::Zil;
 use platter_zio::ZioError;
 
-use crate::attr::{Attr, StatFs, Timestamp, WallClock};
+use crate::attr::{Attr, FileKind, StatFs, Timestamp, WallClock};
 use crate::cache::Cache;
 use crate::error::{Result, ZplError};
 use crate::known::Known;
@@ -30,6 +30,9 @@ use crate::znode_legacy;
 const ZNODES_DEFAULT: usize = 16 << 10;
 /// Access times that may wait in memory for a reason to be written.
 const ATIMES_MAX: u64 = 4096;
+
+/// How many groups after it changed a file is asked about again: those that wait, and those of the last second.
+const LATELY: u64 = 4;
 
 /// How often a writer waits for a sync before it believes that there is no room.
 const RESERVE_ATTEMPTS: usize = 3;
@@ -299,6 +302,28 @@ impl Zpl {
         self.atime.store(mode as u8, Ordering::Relaxed);
     }
 
+    /// Whether each read moves an access time, so that whoever keeps contents must let all of them reach us.
+    pub fn notes_every_read(&self) -> bool {
+        self.atime.load(Ordering::Relaxed) == AtimeMode::Always as u8 && self.read_only.get().is_none()
+    }
+
+    /// Whether a read now of what has these attributes moves its access time.
+    pub fn read_moves_atime(&self, attr: &Attr) -> bool {
+        self.read_only.get().is_none() && self.is_due(attr.atime, attr.mtime.max(attr.ctime), self.now())
+    }
+
+    /// Whether a read `now` moves the access time `atime` of what was changed last at `changed`
+    /// (`zfs_relatime_need_update`, `module/os/linux/zfs/zfs_vfsops.c`).
+    fn is_due(&self, atime: Timestamp, changed: Timestamp, now: Timestamp) -> bool {
+        const OFF: u8 = AtimeMode::Off as u8;
+        const ALWAYS: u8 = AtimeMode::Always as u8;
+        match self.atime.load(Ordering::Relaxed) {
+            OFF => false,
+            ALWAYS => true,
+            _ => atime <= changed || now.seconds.saturating_sub(atime.seconds) >= 24 * 60 * 60,
+        }
+    }
+
     /// Changes where new extended attributes go (`zfs set xattr=`).
     pub fn set_xattr_mode(&self, mode: XattrMode) {
         self.xattr.store(mode as u8, Ordering::Relaxed);
@@ -346,12 +371,29 @@ impl Zpl {
             Some(znode) => znode,
             // Nobody uses it. Whoever asks keeps its attributes himself, so it is not worth a place in memory.
             None => match znode::attr_at_rest(&self.os, &self.table, object) {
-                Some(attr) => return Ok(attr),
+                Some(attr) => return Ok(self.shown(attr)),
                 None => self.znode(object).await?,
             },
         };
         znode.check()?;
-        Ok(znode.attr())
+        Ok(self.shown(znode.attr()))
+    }
+
+    /// Attributes as they are told. What has no block size of its own yet will get blocks of the record size, or is
+    /// written in parts of it (`zfs_getattr_fast`, `module/os/linux/zfs/zfs_vnops_os.c`).
+    pub(crate) fn shown(&self, attr: Attr) -> Attr {
+        if attr.kind == FileKind::Regular && attr.size == 0 {
+            return Attr { block_size: attr.block_size.max(self.os.properties().record_size), ..attr };
+        }
+        attr
+    }
+
+    /// Those in memory that changed in the last groups, on disk already or not: the space they take has become known
+    /// just now, or will be.
+    pub fn changed_lately(&self) -> Vec<ObjectId> {
+        let synced = self.os.params().gate.synced_txg();
+        let is_late = |znode: &Arc<Znode>| znode.state.lock().changed.0.saturating_add(LATELY) > synced.0;
+        self.cache.all().into_iter().filter(is_late).map(|znode| znode.object).collect()
     }
 
     /// Counts `object` as open once more: while it is, unlinking its last name does not free it.
@@ -367,7 +409,7 @@ impl Zpl {
             }
             state.opens += 1;
         }
-        Ok(znode.attr())
+        Ok(self.shown(znode.attr()))
     }
 
     /// The znode of `object`.
@@ -473,10 +515,7 @@ impl Zpl {
     /// Notes that `znode` was read. The new time stays in memory until something else is written, too many wait, or
     /// the file system is synced.
     pub(crate) async fn accessed(&self, znode: &Znode) {
-        const OFF: u8 = AtimeMode::Off as u8;
-        const ALWAYS: u8 = AtimeMode::Always as u8;
-        let mode = self.atime.load(Ordering::Relaxed);
-        if mode == OFF || self.read_only.get().is_some() {
+        if self.read_only.get().is_some() || self.atime.load(Ordering::Relaxed) == AtimeMode::Off as u8 {
             return;
         }
         let now = self.now();
@@ -484,8 +523,7 @@ impl Zpl {
             let mut state = znode.state.lock();
             let atime = Timestamp::from_words(state.phys.atime);
             let changed = Timestamp::from_words(state.phys.mtime).max(Timestamp::from_words(state.phys.ctime));
-            let old = atime <= changed || now.seconds.saturating_sub(atime.seconds) >= 24 * 60 * 60;
-            if state.freed || !(mode == ALWAYS || old) {
+            if state.freed || !self.is_due(atime, changed, now) {
                 return;
             }
             state.phys.change_fixed().atime = now.to_words();

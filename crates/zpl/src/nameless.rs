@@ -41,7 +41,7 @@ impl Zpl {
             state.opens = u64::from(new.open);
             state.linkable = linkable;
         }
-        let attr = znode.attr();
+        let attr = self.shown(znode.attr());
         self.cache.insert(znode, self.os.params().gate.synced_txg());
         Ok(attr)
     }

@@ -131,7 +131,7 @@ impl Zpl {
         self.entries_changed(&directory, &tx, 1, i64::from(is_directory), self.now()).await?;
         log::created(&tx, parent, name, &znode);
         znode.state.lock().opens = u64::from(new.open);
-        let attr = znode.attr();
+        let attr = self.shown(znode.attr());
         self.cache.insert(znode, self.os.params().gate.synced_txg());
         Ok(attr)
     }
@@ -249,7 +249,7 @@ impl Zpl {
         } else {
             log::linked(&tx, object, parent, name);
         }
-        Ok(znode.attr())
+        Ok(self.shown(znode.attr()))
     }
 
     /// Removes a name that is not a directory's.

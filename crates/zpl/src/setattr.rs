@@ -130,6 +130,6 @@ impl Zpl {
             self.hand_on_owners(&znode, &tx).await?;
         }
         log::attributes_set(&tx, &znode, &change);
-        Ok(znode.attr())
+        Ok(self.shown(znode.attr()))
     }
 }

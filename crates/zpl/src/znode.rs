@@ -259,7 +259,7 @@ fn attr_of(object: ObjectId, phys: &Phys, space: &Space) -> Attr {
         // big hole to archivers.
         // Rounded as there (`dmu_object_size_from_db`, `module/zfs/dbuf.c`): on raidz a sector's share is no whole one.
         blocks: space.used / 512 + u64::from(space.used % 512 >= 256) + u64::from(space.dnode_size / 512),
-        block_size: space.block_size.max(4096),
+        block_size: space.block_size,
         links: phys.links.min(u64::from(u32::MAX)) as u32,
         rdev: phys.rdev.map_or(0, rdev_to_user),
         atime: Timestamp::from_words(phys.atime),

@@ -133,13 +133,25 @@ impl Daemon {
         }
     }
 
+    fn mounts_of(&self, pool: &str) -> Vec<ActiveMount> {
+        let of_pool = |(dataset, active): (&String, &ActiveMount)| (pool_of(dataset) == pool).then(|| active.clone());
+        self.mounts.read().iter().filter_map(of_pool).collect()
+    }
+
     /// Has the mounts of a pool free what was removed a moment ago. One that is being unmounted does that by itself.
     pub(super) async fn settle_mounts(&self, pool: &str) {
-        let of_pool = |(dataset, active): (&String, &ActiveMount)| (pool_of(dataset) == pool).then(|| active.clone());
-        let mounts: Vec<ActiveMount> = self.mounts.read().iter().filter_map(of_pool).collect();
-        for active in mounts {
+        for active in self.mounts_of(pool) {
             if let Ok(mounted) = active.mounted.try_lock() {
                 mounted.settle().await;
+            }
+        }
+    }
+
+    /// Tells the mounts of a pool that a group is on disk.
+    pub(super) fn mounts_are_synced(&self, pool: &str) {
+        for active in self.mounts_of(pool) {
+            if let Ok(mounted) = active.mounted.try_lock() {
+                mounted.synced();
             }
         }
     }

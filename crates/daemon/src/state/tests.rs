@@ -332,6 +332,8 @@ impl Mounted for FakeMount {
     }
     async fn reload_quotas(&mut self) {}
     async fn settle(&self) {}
+
+    fn synced(&self) {}
     fn is_gone(&self, _present: Option<&BTreeSet<String>>) -> bool {
         false
     }
