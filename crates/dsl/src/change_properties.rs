@@ -96,7 +96,7 @@ pub async fn apply(core: &Arc<Core>, tx: &Tx, name: &str, changes: Vec<Change>) 
         }
         names.push(property);
     }
-    properties::apply(core, tx).await?;
+    properties::follow(core);
     for property in names {
         history::append_event(core, tx, "set", &format!("{name} {property}")).await?;
     }

@@ -111,6 +111,8 @@ pub struct Core {
     pub uberblock: Mutex<Uberblock>,
     /// Changes waiting for the sync loop.
     pub tasks: Mutex<Vec<Task>>,
+    /// Whether a task changed properties: object sets follow when its group is on disk.
+    pub properties_changed: AtomicBool,
     /// Whether nothing may be written.
     pub read_only: bool,
     /// Whether somebody else had the pool open for writing when this opened it for reading: the blocks that its

@@ -435,6 +435,7 @@ async fn build(
         pool_properties: RwLock::default(),
         uberblock: Mutex::new(Uberblock::default()),
         tasks: Mutex::default(),
+        properties_changed: AtomicBool::new(false),
         read_only: false,
         is_borrowed: AtomicBool::new(false),
         altroot: request.altroot.clone(),

@@ -43,7 +43,7 @@ impl FilesystemSpace {
         if self.available() >= bytes {
             return Ok(());
         }
-        Err(space::limit_met(&self.dataset, bytes))
+        space::limit_met(&self.core, &self.dataset, bytes).map_or(Ok(()), Err)
     }
 
     /// Whether `bytes` more may be written; `false` asks to try again when all that waits is on disk.

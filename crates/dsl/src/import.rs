@@ -606,6 +606,7 @@ async fn finish(
         pool_properties: RwLock::new(pool_properties),
         uberblock: Mutex::new(uberblock),
         tasks: Mutex::default(),
+        properties_changed: AtomicBool::new(false),
         read_only,
         is_borrowed: AtomicBool::new(false),
         altroot: request.altroot.clone(),

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use platter_dmu::{Objset, RedundantMetadata, Tx, UserAccounting, WriteProperties};
 
@@ -563,7 +564,7 @@ pub fn follow_caching(core: &Core, dataset: &Dataset) {
     );
 }
 
-/// Lets open object sets follow changed properties.
+/// Lets open object sets follow changed properties at once.
 ///
 /// # Errors
 /// Out of space, device errors.
@@ -572,14 +573,39 @@ pub async fn apply(core: &Arc<Core>, tx: &Tx) -> platter_zio::Result<()> {
     for dataset in datasets {
         if let Some(os) = dataset.open_objset() {
             note_features(core, tx, &dataset, &os).await?;
-            os.set_properties(write_properties(core, &dataset.dir));
-            follow_caching(core, &dataset);
-        }
-        if let Some(zil) = &*dataset.zil.lock() {
-            zil.set_mode(crate::intent::mode(&dataset));
         }
     }
+    follow(core);
+    core.properties_changed.store(true, Ordering::Relaxed);
+    follow_writing(core);
     Ok(())
+}
+
+/// Lets everything that is open follow properties that a task has changed. How blocks are written changes only when its
+/// group is on disk ([`follow_writing`]): what was written before the task came in is written as it was then
+/// (`dsl_pool_sync`, `module/zfs/dsl_pool.c`, runs tasks after the data of their group).
+pub fn follow(core: &Core) {
+    for dataset in core.tree.read().datasets.values() {
+        if dataset.open_objset().is_some() {
+            follow_caching(core, dataset);
+        }
+        if let Some(zil) = &*dataset.zil.lock() {
+            zil.set_mode(crate::intent::mode(dataset));
+        }
+    }
+    core.properties_changed.store(true, Ordering::Relaxed);
+}
+
+/// The later part of [`follow`].
+pub fn follow_writing(core: &Core) {
+    if !core.properties_changed.swap(false, Ordering::Relaxed) {
+        return;
+    }
+    for dataset in core.tree.read().datasets.values() {
+        if let Some(os) = dataset.open_objset() {
+            os.set_properties(write_properties(core, &dataset.dir));
+        }
+    }
 }
 
 /// A data set whose own `compression` needs a feature activates it when it is set, not first with a block

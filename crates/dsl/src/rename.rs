@@ -138,7 +138,7 @@ pub async fn rename(core: &Arc<Core>, tx: &Tx, old: &str, new: &str) -> Result<(
             tree.datasets.insert(name, dataset);
         }
     }
-    crate::properties::apply(core, tx).await?;
+    crate::properties::follow(core);
     Ok(history::append_event(core, tx, "rename", &format!("{old} ({}) -> {new}", dataset.object)).await?)
 }
 

@@ -121,11 +121,10 @@ pub fn admit(core: &Core, dataset: &Arc<Dataset>, bytes: u64) -> Admission {
             (bytes.saturating_add(os.unsynced_bytes()), changing || os.has_changes())
         })
     };
-    let mut limits = Vec::new();
     let pool = for_dataset(available_below(core, &dataset.dir, None, false), dataset, false);
     let maturing = core.store.state().allocator.lock().deferred() > 0;
     let pool_changing = maturing || dirty > 0 || open.iter().any(|(_, os)| os.has_changes());
-    limits.push((pool, dirty, pool_changing, ZioError::NoSpace));
+    let mut quotas = Vec::new();
     for dir in chain(&dataset.dir) {
         let (quota, used) = {
             let phys = dir.phys.lock();
@@ -133,7 +132,7 @@ pub fn admit(core: &Core, dataset: &Arc<Dataset>, bytes: u64) -> Admission {
         };
         if quota != 0 {
             let (waiting, changing) = below(dir.object);
-            limits.push((quota.saturating_sub(used), waiting, changing, ZioError::Quota));
+            quotas.push((quota.saturating_sub(used), waiting, changing));
         }
     }
     let refquota = dataset.dir.local_number("refquota");
@@ -141,13 +140,19 @@ pub fn admit(core: &Core, dataset: &Arc<Dataset>, bytes: u64) -> Admission {
         let room = refquota.saturating_sub(dataset.phys.lock().referenced_bytes);
         let (waiting, changing) =
             dataset.open_objset().map_or((0, false), |os| (os.unsynced_bytes(), os.has_changes()));
-        limits.push((room, waiting, changing, ZioError::Quota));
+        quotas.push((room, waiting, changing));
     }
     let mut unsure = false;
-    for (room, waiting, changing, error) in limits {
-        if room < bytes.saturating_add(on_disk(waiting)) {
+    if pool < bytes.saturating_add(on_disk(dirty)) {
+        if !pool_changing {
+            return Admission::No(ZioError::NoSpace);
+        }
+        unsure = true;
+    }
+    for (room, waiting, changing) in quotas {
+        if !quota_admits(dataset, room.saturating_sub(on_disk(waiting)), bytes) {
             if !changing {
-                return Admission::No(error);
+                return Admission::No(ZioError::Quota);
             }
             unsure = true;
         }
@@ -155,15 +160,27 @@ pub fn admit(core: &Core, dataset: &Arc<Dataset>, bytes: u64) -> Admission {
     if unsure { Admission::AfterSync } else { Admission::Yes }
 }
 
+/// Whether a quota that leaves so much `room` lets `bytes` more through: as long as there is any it lets a record
+/// through, so that what is used ends at the quota or a little above (`dsl_dataset_check_quota`,
+/// `module/zfs/dsl_dataset.c`, looks at what is there only; OpenZFS writes record by record).
+fn quota_admits(dataset: &Dataset, room: u64, bytes: u64) -> bool {
+    let record = dataset.open_objset().map_or(0, |os| u64::from(os.properties().record_size));
+    room > 0 && bytes <= room.max(record)
+}
+
 /// The limit that `bytes` more meet, by what is on disk.
-pub fn limit_met(dataset: &Arc<Dataset>, bytes: u64) -> ZioError {
+pub fn limit_met(core: &Core, dataset: &Arc<Dataset>, bytes: u64) -> Option<ZioError> {
     let over_quota = chain(&dataset.dir).iter().any(|dir| {
-        let phys = dir.phys.lock();
-        phys.quota != 0 && phys.quota.saturating_sub(phys.used_bytes) < bytes
+        let phys = dir.phys.lock().clone();
+        phys.quota != 0 && !quota_admits(dataset, phys.quota.saturating_sub(phys.used_bytes), bytes)
     });
     let refquota = dataset.dir.local_number("refquota");
-    let over_refquota = refquota != 0 && refquota.saturating_sub(dataset.phys.lock().referenced_bytes) < bytes;
-    if over_quota || over_refquota { ZioError::Quota } else { ZioError::NoSpace }
+    let referenced = dataset.phys.lock().referenced_bytes;
+    if over_quota || refquota != 0 && !quota_admits(dataset, refquota.saturating_sub(referenced), bytes) {
+        return Some(ZioError::Quota);
+    }
+    let pool = for_dataset(available_below(core, &dataset.dir, None, false), dataset, false);
+    (pool < bytes).then_some(ZioError::NoSpace)
 }
 
 /// Refuses a task that takes space for good when only the reserve is left (`dsl_sync_task`, `ZFS_SPACE_CHECK_NORMAL`).

@@ -148,6 +148,7 @@ async fn sync(core: &Arc<Core>, txg: Txg, course: &mut Course) -> Result<()> {
     core.store.set_pass(0);
     core.store.forget_born();
     outcome?;
+    crate::properties::follow_writing(core);
     intent::clean(core, txg);
     core.store.state().allocator.lock().finish(txg);
     core.update_available();
