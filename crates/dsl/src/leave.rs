@@ -169,7 +169,11 @@ impl Pool {
     /// What would be lost now if the pool were given up; fsync(2) has brought parts of it to the intent logs.
     pub fn unwritten(&self) -> Unwritten {
         let bytes = self.core.gate.dirty();
-        Unwritten { synced: self.core.gate.synced_txg(), bytes, changed: bytes > 0 || crate::sync::has_changes(&self.core) }
+        Unwritten {
+            synced: self.core.gate.synced_txg(),
+            bytes,
+            changed: bytes > 0 || crate::sync::has_changes(&self.core),
+        }
     }
 
     /// Syncs everything, marks the labels exported and closes the devices. All data sets must be closed (unmounted). A
