@@ -1,5 +1,5 @@
-//! `mount.zfs`: what mount(8) runs for `mount -t zfs pool/data /mnt`, and so for lines of `/etc/fstab`, when the program
-//! has that name in `/sbin` (`cmd/mount_zfs.c`). Exit codes are mount(8)'s.
+//! `mount.zfs`: what mount(8) runs for `mount -t zfs pool/data /mnt`, and so for lines of `/etc/fstab`, when the
+//! program has that name in `/sbin` (`cmd/mount_zfs.c`). Exit codes are mount(8)'s.
 //!
 //! Invariant: it ends with 0 only when the file system is mounted where the caller sees it.
 

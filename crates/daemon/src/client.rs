@@ -120,13 +120,13 @@ impl Client {
         }
     }
 
-    /// Says once that what the daemon mounts is not seen here: it was started in a mount namespace of its own, or this is
-    /// one.
+    /// Says once that what the daemon mounts is not seen here: it was started in a mount namespace of its own, or this
+    /// is one.
     fn remark_on_namespace(&self, pid: u32) {
         if !process::sees_mounts_of(pid) && !self.said.swap(true, Ordering::Relaxed) {
             eprintln!(
-                "platter: the daemon (pid {pid}) lives in another mount namespace: its mounts are not seen here, and are not \
-                 what is at their places here"
+                "platter: the daemon (pid {pid}) lives in another mount namespace: its mounts are not seen here, and are \
+                 not what is at their places here"
             );
         }
     }

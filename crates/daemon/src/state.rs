@@ -383,7 +383,8 @@ impl Daemon {
             .map_err(|reason| ErrorBody::new(format!("{what}: '{}' cannot be a mount point: {reason}", at.display())))
     }
 
-    /// Where something is mounted that is stored in this pool, also by way of another pool whose devices are files in it.
+    /// Where something is mounted that is stored in this pool, also by way of another pool whose devices are files in
+    /// it.
     fn inside(&self, pool: &str) -> Vec<PathBuf> {
         let mut within = BTreeSet::from([pool.to_owned()]);
         loop {

@@ -324,8 +324,8 @@ impl Candidate {
             (
                 "UNAVAIL",
                 Some(
-                    "The pool has the multihost property on.  It cannot\n\tbe safely imported when the system hostid is \
-                     not set."
+                    "The pool has the multihost property on.  It cannot\n\tbe safely imported when the system hostid \
+                     is not set."
                         .to_owned(),
                 ),
                 Some(CHOOSE_HOSTID.to_owned()),

@@ -105,8 +105,8 @@ pub async fn header(mos: &Arc<Objset>, object: ObjectId) -> Result<Header> {
 }
 
 /// How much there can be in the space maps of a pool. A map that repeats itself, through pointers that somebody made
-/// lead to the same block, need not contradict itself: what it allocates it may free again, for ever. But whoever writes
-/// maps rewrites those that are long for the space they stand for.
+/// lead to the same block, need not contradict itself: what it allocates it may free again, for ever. But whoever
+/// writes maps rewrites those that are long for the space they stand for.
 #[derive(Debug)]
 pub struct Words(u64);
 

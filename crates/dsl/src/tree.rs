@@ -67,9 +67,8 @@ pub async fn load(os: &Arc<Objset>, store: &Store, directory: &Zap, pool: &str) 
     Ok(tree)
 }
 
-/// The snapshot `$ORIGIN@$ORIGIN` with its head's deadlist keys.
-/// What was met on the way through the tree. A directory has one parent, and what belongs to it belongs to no other: met
-/// again, the tree loops, or a few of its objects stand for very many.
+/// What was met on the way through the tree. A directory has one parent, and what belongs to it belongs to no other:
+/// met again, the tree loops, or a few of its objects stand for very many.
 #[derive(Default)]
 struct Seen {
     directories: BTreeSet<ObjectId>,
@@ -97,6 +96,7 @@ impl Seen {
     }
 }
 
+/// The snapshot `$ORIGIN@$ORIGIN` with its head's deadlist keys.
 async fn load_origin(os: &Arc<Objset>, store: &Store, dir: Arc<Dir>) -> Result<Option<Origin>> {
     let head = dir.phys.lock().head_dataset_obj;
     if !head.is_some() {

@@ -1,7 +1,8 @@
-//! Devices that do not answer. Whoever waits for one of them hangs, and is told why and what to do: in `zpool status`, in
-//! the log, and at the command that waits.
+//! Devices that do not answer. Whoever waits for one of them hangs, and is told why and what to do: in `zpool status`,
+//! in the log, and at the command that waits.
 //!
-//! Invariant: a device is silent when it has had transfers under way for [`SILENT`] and ended none. A slow one ends some.
+//! Invariant: a device is silent when it has had transfers under way for [`SILENT`] and ended none. A slow one ends
+//! some.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};

@@ -141,7 +141,7 @@ impl PoolHandle for FakePool {
         self.disks.given_up.send_modify(|all| _ = all.insert(self.guid));
     }
     fn unwritten(&self) -> platter_dsl::Unwritten {
-        platter_dsl::Unwritten { synced: platter_ondisk::Txg(42), bytes: 1000 }
+        platter_dsl::Unwritten { synced: platter_ondisk::Txg(42), bytes: 1000, changed: true }
     }
     async fn destroy(&self) -> Result<()> {
         self.disks.pools.lock().remove(&self.guid);

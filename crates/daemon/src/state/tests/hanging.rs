@@ -46,8 +46,8 @@ async fn an_export_that_waits_for_its_devices_holds_up_its_own_pool_only() {
 
     let forced = ClosePool { force: true, command: String::new() };
     let said = soon(bench.daemon.export_pool("tank", &forced)).await.unwrap();
-    let expected = "pool 'tank' was given up: /d0 does not answer\ntransaction group 42 is on its devices; 1000 bytes \
-                    that were written since are given up, but for what fsync(2) made stable";
+    let expected = "pool 'tank' was given up: /d0 does not answer\ntransaction group 42 is on its devices; what was \
+                    changed since, 1000 bytes of files among it, is given up, but for what fsync(2) made stable";
     assert_eq!(said, [expected]);
     soon(waiting).await.unwrap().expect_err("what waited is told");
     assert_eq!(bench.daemon.pool_names().pools, ["other"]);
