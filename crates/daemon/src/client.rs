@@ -125,8 +125,8 @@ impl Client {
     fn remark_on_namespace(&self, pid: u32) {
         if !process::sees_mounts_of(pid) && !self.said.swap(true, Ordering::Relaxed) {
             eprintln!(
-                "platter: the daemon (pid {pid}) lives in another mount namespace: its mounts are not seen here, and are \
-                 not what is at their places here"
+                "platter: the daemon (pid {pid}) lives in another mount namespace: its mounts are not seen here, and \
+                 are not what is at their places here"
             );
         }
     }
