@@ -77,6 +77,20 @@ impl Session {
         self.runtime.block_on(client.get(path))
     }
 
+    /// Asks the daemon for what may take a while; `None` when the person pressed Ctrl-C.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn wait_for<T: DeserializeOwned>(&mut self, path: &str) -> Result<Option<T>, ErrorBody> {
+        let client = self.client()?;
+        self.runtime.block_on(async {
+            tokio::select! {
+                answer = client.get(path) => answer.map(Some),
+                _ = tokio::signal::ctrl_c() => Ok(None),
+            }
+        })
+    }
+
     /// Tells the daemon.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -129,10 +130,18 @@ async fn set_log_level(Json(call): Json<LogLevel>) -> Reply<LogLevel> {
 pub(crate) struct After {
     #[serde(default)]
     after: u64,
+    #[serde(default)]
+    wait: bool,
 }
 
+/// How long a request for events to come is kept: the daemon waits for its requests before it ends.
+const EVENTS_WAIT: Duration = Duration::from_secs(1);
+
 async fn events(State(context): State<Context>, Query(query): Query<After>) -> Json<Vec<Event>> {
-    Json(context.daemon.events(query.after))
+    Json(match query.wait {
+        true => context.daemon.events_within(query.after, EVENTS_WAIT).await,
+        false => context.daemon.events(query.after),
+    })
 }
 
 async fn clear_events(State(context): State<Context>) -> Json<usize> {

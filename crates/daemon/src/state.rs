@@ -260,6 +260,12 @@ impl Daemon {
         self.engine.events().after(after)
     }
 
+    /// What happened after event number `after`, at once or when something has, for so long.
+    pub async fn events_within(&self, after: u64, time: Duration) -> Vec<Event> {
+        let events = self.engine.events();
+        tokio::time::timeout(time, events.arrived_after(after)).await.unwrap_or_default()
+    }
+
     /// Forgets all events; how many there were.
     pub fn clear_events(&self) -> usize {
         self.engine.events().clear()

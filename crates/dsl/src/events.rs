@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use platter_vdev::{Leaf, LeafTrouble};
 use platter_zio::{FailMode, Phase};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 
 use crate::core::Core;
 use crate::watched;
@@ -69,6 +70,7 @@ struct Ring {
 #[derive(Debug, Default)]
 pub struct Events {
     ring: Mutex<Ring>,
+    arrived: Notify,
 }
 
 impl Events {
@@ -81,11 +83,26 @@ impl Events {
         if ring.kept.len() > EVENTS_MAX {
             ring.kept.pop_front();
         }
+        drop(ring);
+        self.arrived.notify_waiters();
     }
 
     /// Those after number `after`, oldest first.
     pub fn after(&self, after: u64) -> Vec<Event> {
         self.ring.lock().kept.iter().filter(|event| event.eid > after).cloned().collect()
+    }
+
+    /// As [`Self::after`], once there is one.
+    pub async fn arrived_after(&self, after: u64) -> Vec<Event> {
+        loop {
+            // What comes between the look and the wait ends the wait.
+            let arrival = self.arrived.notified();
+            let events = self.after(after);
+            if !events.is_empty() {
+                return events;
+            }
+            arrival.await;
+        }
     }
 
     /// Forgets all; returns how many there were.
@@ -219,5 +236,24 @@ mod tests {
         assert_eq!(events.clear(), EVENTS_MAX);
         events.post((1, 2), "sysevent.fs.zfs.config_sync", "tank", Vec::new());
         assert_eq!(events.after(0)[0].eid, EVENTS_MAX as u64 + 11);
+    }
+
+    /// A follower looked four times a second: what happened just before it was counted was missing.
+    #[tokio::test]
+    async fn who_waits_hears_of_an_event_when_it_comes() {
+        let events = Arc::new(Events::default());
+        let post = |events: &Events| events.post((1, 2), "sysevent.fs.zfs.config_sync", "tank", Vec::new());
+        let waiting = {
+            let events = events.clone();
+            tokio::spawn(async move { events.arrived_after(0).await })
+        };
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        post(&events);
+        assert_eq!(waiting.await.expect("no panic").len(), 1);
+        // What is there already is not waited for.
+        post(&events);
+        assert_eq!(events.arrived_after(1).await[0].eid, 2);
+        assert_eq!(events.arrived_after(0).await.len(), 2);
     }
 }

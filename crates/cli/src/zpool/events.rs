@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 use std::io::Write as _;
-use std::time::Duration;
 
 use platter_dsl::{Event, EventValue, names};
 
@@ -10,9 +9,6 @@ use crate::getopt::{Grammar, parse};
 use crate::nice;
 use crate::out::{out, outln};
 use crate::session::{Done, Session, usage};
-
-/// Time between two looks with `-f`.
-const LOOK: Duration = Duration::from_millis(250);
 
 /// Runs it.
 pub fn run(session: &mut Session, words: &[String]) -> Done {
@@ -38,8 +34,8 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         outln!("{:<30} CLASS", "TIME");
     }
     let mut last = 0;
+    let mut events: Vec<Event> = session.get("/v1/events")?;
     loop {
-        let events: Vec<Event> = session.get(&format!("/v1/events?after={last}"))?;
         for event in events {
             if last > 0 && event.eid > last + 1 {
                 outln!("dropped {} events", event.eid - last - 1);
@@ -50,9 +46,13 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
             }
         }
         let _ = std::io::stdout().flush();
-        if !follow || !session.sleep(LOOK) {
+        if !follow {
             return Ok(0);
         }
+        events = match session.wait_for(&format!("/v1/events?after={last}&wait=true"))? {
+            Some(events) => events,
+            None => return Ok(0),
+        };
     }
 }
 
