@@ -140,6 +140,8 @@ mod tests {
                 assert!(usage.text(Some(entry.name)).starts_with("usage:\n\t"));
             }
             assert!(text.contains("not supported yet"));
+            // Scripts count characters, as OpenZFS's test suite does.
+            assert_eq!(text.lines().find(|line| line.chars().count() > 80), None);
         }
     }
 }

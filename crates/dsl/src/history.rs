@@ -146,6 +146,9 @@ async fn make_room(dnode: &Dnode, ring: &mut Ring, length: u64) -> Result<()> {
     Ok(())
 }
 
+/// The zone of commands on Linux, which has none (`spa_history_zone` in `module/os/linux/zfs/spa_misc_os.c`).
+const ZONE: &str = "linux";
+
 /// Adds a command line.
 ///
 /// # Errors
@@ -155,6 +158,7 @@ pub async fn append_command(core: &Core, tx: &Tx, command: &str) -> Result<()> {
     record
         .add_u64("history time", core.now())
         .add_str("history command", command.chars().take(4096).collect::<String>())
+        .add_str("history zone", ZONE)
         .add_u64("history who", 0)
         .add_str("history hostname", &*core.environment.hostname);
     append(core, tx, &record).await

@@ -30,9 +30,10 @@ pub fn check_pool(name: &str) -> Result<()> {
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
         return refuse("name must begin with a letter");
     }
-    let reserved = ["mirror", "raidz", "draid", "spare", "log"];
+    // Of these any beginning is reserved, of "log" the word (`zpool_name_valid` in `lib/libzfs/libzfs_pool.c`).
+    let reserved = ["mirror", "raidz", "draid", "spare"];
     let is_disk = name.strip_prefix('c').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
-    if reserved.iter().any(|word| name.starts_with(word)) || name == "mirror" {
+    if reserved.iter().any(|word| name.starts_with(word)) || name == "log" {
         return Err(PoolError::invalid("name is reserved\npool name may have been omitted"));
     }
     if is_disk {
@@ -79,7 +80,7 @@ mod tests {
 
     #[test]
     fn ordinary_names_pass() {
-        for name in ["tank", "a", "pool-1_x.y:z", "Media"] {
+        for name in ["tank", "a", "pool-1_x.y:z", "Media", "logs", "log-1"] {
             check_pool(name).unwrap();
         }
         check_dataset("tank/a b/c").unwrap();

@@ -15,6 +15,7 @@ use crate::dir::StoredProperty;
 use crate::error::{PoolError, Result};
 use crate::features::CREATED;
 use crate::mos;
+use crate::properties;
 use crate::report::{Properties, Property, PropertySource, PropertyValue};
 use crate::version::PoolVersion;
 
@@ -82,7 +83,8 @@ pub fn parse(name: &str, value: &str) -> Result<StoredProperty> {
     if READ_ONLY.contains(&name) {
         return Err(PoolError::invalid(format!("property '{name}' is read-only")));
     }
-    if name.contains(':') {
+    if properties::is_user(name) {
+        properties::check_user(name, value)?;
         return Ok(StoredProperty::Text(value.to_owned()));
     }
     let Some((_, values)) = SETTABLE.iter().find(|(known, _)| *known == name) else {

@@ -251,22 +251,31 @@ pub fn is_user(name: &str) -> bool {
     name.contains(':')
 }
 
+/// Checks a user property of a data set or a pool (`zfs_prop_user`, `zprop_valid_char`).
+///
+/// # Errors
+/// A name or value that is too long, a character that no name has.
+pub fn check_user(name: &str, value: &str) -> Result<()> {
+    if name.len() > USER_NAME_MAX {
+        return Err(PoolError::invalid(format!("property name '{name}' is too long")));
+    }
+    if value.len() > USER_VALUE_MAX {
+        return Err(PoolError::invalid("property value too long"));
+    }
+    let valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.:_".contains(c);
+    if !name.chars().all(valid) {
+        return Err(PoolError::invalid(format!("invalid property '{name}'")));
+    }
+    Ok(())
+}
+
 /// Checks a value and turns it into what is stored; the property's full name is returned with it.
 ///
 /// # Errors
 /// Unknown property, value out of range, property without effect in this version.
 pub fn parse(name: &str, value: &str) -> Result<(String, StoredProperty)> {
     if is_user(name) {
-        if name.len() > USER_NAME_MAX {
-            return Err(PoolError::invalid(format!("property name '{name}' is too long")));
-        }
-        if value.len() > USER_VALUE_MAX {
-            return Err(PoolError::invalid("property value too long"));
-        }
-        let valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-+.:_".contains(c);
-        if !name.chars().all(valid) {
-            return Err(PoolError::invalid(format!("invalid property '{name}'")));
-        }
+        check_user(name, value)?;
         return Ok((name.to_owned(), StoredProperty::Text(value.to_owned())));
     }
     if name == "version" {

@@ -193,6 +193,37 @@ fn an_empty_value_takes_a_pools_user_property_away() {
     assert_eq!(shown(), "tank\tx:y\t-\tdefault\n");
 }
 
+/// Any name with a colon was taken for a pool, and names with a plus sign for both.
+#[test]
+fn user_properties_have_the_names_that_openzfs_gives_them() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    lab.create("", "tank", "d0");
+    let (long_name, long_value) = (format!("x:{}=y", "a".repeat(254)), format!("x:y={}", "A".repeat(8192)));
+    for bad in ["x:V=1", "x:y&z=1", "x:y+z=1", "x:[=1", &long_name, &long_value] {
+        for run in [lab.zpool(&format!("set {bad} tank")), lab.zfs(&format!("set {bad} tank"))] {
+            assert_ne!(run.code, 0, "{run}");
+        }
+    }
+    for good in ["x:y-z_0.1=V&+", ":=1"] {
+        lab.zpool(&format!("set {good} tank")).ok();
+        lab.zfs(&format!("set {good} tank")).ok();
+    }
+}
+
+/// The zone was missing, which ends what is said of where a command ran.
+#[test]
+fn long_history_names_user_host_and_zone() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    lab.create("", "tank", "d0");
+    lab.zfs("create tank/a").ok();
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("a host name");
+    let end = format!("zfs create tank/a [user 0 (root) on {}:linux]\n", host.trim());
+    let run = lab.zpool("history -l tank").ok();
+    assert!(run.stdout.contains(&end), "{run}");
+}
+
 /// Nothing was said.
 #[test]
 fn status_says_that_features_are_not_enabled() {

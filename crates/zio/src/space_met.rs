@@ -2,8 +2,8 @@
 //!
 //! A pool that somebody tampered with may have valid checksums and repeat itself: six indirect blocks that name the
 //! same child everywhere stand for 2^60 of them, and nobody could walk, search or remember those. But what takes space
-//! of its own is there once, and all of it together takes no more than the pool has in use. So whoever meets things that
-//! are never shared counts what each takes at least, and stops where it becomes too much.
+//! of its own is there once, and all of it together takes no more than the pool has in use. So whoever meets things
+//! that are never shared counts what each takes at least, and stops where it becomes too much.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

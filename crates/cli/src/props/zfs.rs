@@ -182,7 +182,7 @@ pub fn is_inherited(name: &str) -> bool {
 pub fn is_user_property(name: &str) -> bool {
     name.contains(':')
         && name.len() < 256
-        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.:+".contains(&byte))
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.:".contains(&byte))
 }
 
 /// Properties of `zfs get all` for these data sets: the native ones and all user properties that any of them has.

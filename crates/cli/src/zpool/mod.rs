@@ -45,8 +45,8 @@ pub static USAGE: Usage = Usage {
         Entry::GAP,
         Entry::command(
             "add",
-            "\tadd [-fgLnP] [--allow-in-use --allow-replication-mismatch --allow-ashift-mismatch]\n\
-             \t    [-o property=value] <pool> <vdev> ...\n",
+            "\tadd [-fgLnP] [--allow-in-use --allow-replication-mismatch\n\
+             \t    --allow-ashift-mismatch] [-o property=value] <pool> <vdev> ...\n",
         ),
         Entry::GAP,
         Entry::command("labelclear", "\tlabelclear [-f] <vdev>\n"),
