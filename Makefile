@@ -9,6 +9,9 @@
 #   make test-zts        OpenZFS's own test suite against ours, results compared with judges/zts/expected.tsv; over an hour;
 #                 ZTS="group [test...]..." for a part of it, ZTS_PROFILE=release for a binary with optimisation; needs root
 #   make test-zts-short  a part of it that takes two minutes, which CI runs
+#   make test-xfstests XFSTESTS=...  xfstests (an archive or a folder of it) on our mounts, results compared with
+#                 judges/xfstests/expected.tsv; two hours in debug; XFSTESTS_ONLY="generic/001 ..." for some; needs root
+#   make test-xfstests-short XFSTESTS=...  a part of it that takes minutes, which CI runs
 #   make sim      crashes of every workload of one and two operations, then random ones, for SIM_MINUTES (20) minutes
 #   make sim-life whole lifetimes of pools with faults on every disk, one for each of SEEDS (0..1000): an hour
 #   make sim-full pools of every layout, one for each of SEEDS, filled until nothing goes in, again and again
@@ -28,7 +31,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 TOOLS := $(TARGET)/tools
 
-.PHONY: all demo test test-big test-posix test-crash test-databases test-zts test-zts-short sim sim-full sim-life sim-replay sim-canary sim-model fuzz-images bench lint fmt
+.PHONY: all demo test test-big test-posix test-crash test-databases test-zts test-zts-short test-xfstests test-xfstests-short sim sim-full sim-life sim-replay sim-canary sim-model fuzz-images bench lint fmt
 .DEFAULT_GOAL := all
 
 all:
@@ -80,6 +83,14 @@ test-zts:
 
 test-zts-short:
 	$(MAKE) test-zts ZTS="$(ZTS_SHORT)"
+
+# What it takes is installed by `.ci/run judges`.
+test-xfstests:
+	$(CARGO) build --package platter
+	XFSTESTS=$(XFSTESTS) judges/xfstests/run.sh $(XFSTESTS_ONLY)
+
+test-xfstests-short:
+	$(MAKE) test-xfstests XFSTESTS_ONLY=short
 
 SIM_MINUTES ?= 20
 SEED ?= 1
