@@ -73,7 +73,8 @@ test-databases:
 	$(CARGO) test --release --package platter-itest --test databases -- --ignored --nocapture --test-threads=1
 
 ZTS ?=
-ZTS_SHORT := append bootfs
+ZTS_SHORT := append acl/posix clean_mirror cli_root/zfs_create cli_root/zfs_inherit cli_root/zfs_reservation \
+	cli_root/zpool_get cli_root/zpool_set cli_user/zfs_list migration quota renameat2 scrub_mirror truncate
 ZTS_PROFILE ?= debug
 
 # What it takes is installed by `.ci/run judges`; ZTS_LANES and ZTS_LIMIT are for judges/zts/run.sh.

@@ -10,7 +10,7 @@
 #
 #   ZTS_BINARY    the binary that is zpool and zfs (default: target/debug/platter)
 #   ZTS_LANES     how many groups run at a time (default: 2)
-#   ZTS_LIMIT     seconds that one test may take (default: 600, as in the suite)
+#   ZTS_LIMIT     seconds that one test may take (default: 1200, twice what the suite gives)
 #   ZTS_WORK      folder for the copy, disks and logs (default: target/zts): results.tsv, logs/GROUP/TEST.log
 set -euo pipefail
 
@@ -19,7 +19,7 @@ TARGET=${CARGO_TARGET_DIR:-$HERE/../../target}
 BINARY=${ZTS_BINARY:-$TARGET/debug/platter}
 LANES=${ZTS_LANES:-2}
 PACKAGE=/usr/share/zfs
-export ZTS_WORK=${ZTS_WORK:-$TARGET/zts} ZTS_LIMIT=${ZTS_LIMIT:-600}
+export ZTS_WORK=${ZTS_WORK:-$TARGET/zts} ZTS_LIMIT=${ZTS_LIMIT:-1200}
 
 say() { printf '%s zts: %s\n' "$(date +%T)" "$*"; }
 die() { printf 'zts: %s\n' "$*" >&2; exit 2; }
@@ -40,14 +40,12 @@ start() {
 
 # A copy of the suite with our edits, and the one folder of programs that tests find.
 prepare() {
+    local program folder
     cp -a $PACKAGE/zfs-tests $PACKAGE/test-runner $PACKAGE/runfiles "$ZTS_WORK/suite/"
     cat "$HERE/suite.ksh" >> "$ZTS_WORK/suite/zfs-tests/include/libtest.shlib"
     cp "$HERE/lane.sh" "$ZTS_WORK/harness/"
     cp "$BINARY" "$ZTS_WORK/bin/platter"
-    ln -s platter "$ZTS_WORK/bin/zpool"
-    ln -s platter "$ZTS_WORK/bin/zfs"
-
-    local program folder
+    for program in zpool zfs mount.zfs; do ln -s platter "$ZTS_WORK/bin/$program"; done
     (
         # shellcheck source=/dev/null
         . $PACKAGE/zfs-tests/include/commands.cfg
@@ -62,7 +60,7 @@ prepare() {
     ln -s gunzip "$ZTS_WORK/path/uncompress"
     ln -s mkfs.ext4 "$ZTS_WORK/path/newfs"
     ln -s fsck.ext4 "$ZTS_WORK/path/fsck"
-    for program in zpool zfs; do ln -sf /zts/bin/$program "$ZTS_WORK/path/$program"; done
+    for program in zpool zfs mount.zfs; do ln -sf /zts/bin/$program "$ZTS_WORK/path/$program"; done
     for program in "$HERE"/tools/*; do
         rm -f "$ZTS_WORK/path/${program##*/}"
         cp "$program" "$ZTS_WORK/path/"
