@@ -31,7 +31,8 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 TOOLS := $(TARGET)/tools
 
-.PHONY: all demo test test-big test-posix test-crash test-databases test-zts test-zts-short test-xfstests test-xfstests-short sim sim-full sim-life sim-replay sim-canary sim-model fuzz-images bench lint fmt
+.PHONY: all demo test test-big test-posix test-crash test-databases test-zts test-zts-short test-xfstests \
+	test-xfstests-short sim sim-full sim-life sim-replay sim-canary sim-model fuzz-images bench lint fmt
 .DEFAULT_GOAL := all
 
 all:
