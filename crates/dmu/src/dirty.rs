@@ -193,6 +193,12 @@ impl State {
         groups.filter_map(|txg| self.slot_if_any(Txg(txg))).chain(self.syncing.as_deref())
     }
 
+    /// Whether no unsynced group allocates or frees blocks.
+    pub(crate) fn is_settled(&self) -> bool {
+        let mut all = self.slots.iter().flatten().map(|slot| &**slot).chain(self.syncing.as_deref());
+        all.all(|slot| slot.blocks.is_empty() && slot.freed.next(0).is_none() && slot.spill.is_none())
+    }
+
     pub(crate) fn newest(&self, blkid: u64) -> Newest {
         for slot in self.newest_first() {
             if let Some(block) = slot.blocks.get(&blkid) {

@@ -76,6 +76,8 @@ pub struct DnodeInfo {
     pub max_blkid: u64,
     /// Allocated bytes on disk (as of the last sync).
     pub used: u64,
+    /// Whether no sync that is to come changes that.
+    pub settled: bool,
     /// Dnode size in bytes.
     pub dnode_size: u32,
     /// Indirect block shift.
@@ -147,6 +149,7 @@ impl Dnode {
             )),
             max_blkid: state.max_blkid,
             used: disk.used_bytes(),
+            settled: state.is_settled(),
             dnode_size: (disk.slots() * 512) as u32,
             indirect_shift: disk.indirect_shift,
         }

@@ -1,6 +1,6 @@
 //! Attributes, times and errors in the kernel's words.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use platter_transport::{self as transport, Errno, FileAttr, NodeId, Time};
 use platter_zpl::{Attr, FileKind, SetAttr, SetTime, Timestamp, ZplError};
@@ -11,9 +11,8 @@ use crate::terms::ATTR_TTL;
 /// The bits of a mode beside the type.
 pub(crate) const PERMISSIONS: u32 = 0o7777;
 
-/// Attributes of a file changed less than this ago are asked for again soon: the space it takes becomes known only when
-/// its transaction group is on disk.
-const UNSETTLED: Duration = Duration::from_secs(30);
+/// Attributes of a file whose blocks are on their way to disk are asked for again soon: the space they take becomes
+/// known when they are there. Whatever else changes, the kernel knows of.
 const UNSETTLED_TTL: Duration = Duration::from_secs(1);
 
 pub(crate) fn time(time: Timestamp) -> Time {
@@ -92,19 +91,9 @@ pub(crate) fn blank_attr(node: NodeId, mode: u32) -> FileAttr {
     }
 }
 
-fn system_time(time: Timestamp) -> SystemTime {
-    let seconds = Duration::from_secs(time.seconds.unsigned_abs());
-    let whole = if time.seconds < 0 { UNIX_EPOCH.checked_sub(seconds) } else { UNIX_EPOCH.checked_add(seconds) };
-    whole.and_then(|whole| whole.checked_add(Duration::from_nanos(time.nanoseconds.into()))).unwrap_or(UNIX_EPOCH)
-}
-
-/// How long the kernel may trust `attr`, told at `now`.
-pub(crate) fn attr_ttl(attr: &Attr, now: SystemTime) -> Duration {
-    let changed = system_time(attr.ctime.max(attr.mtime));
-    match now.duration_since(changed) {
-        Ok(age) if age > UNSETTLED => ATTR_TTL,
-        _ => UNSETTLED_TTL,
-    }
+/// How long the kernel may trust `attr`.
+pub(crate) fn attr_ttl(attr: &Attr) -> Duration {
+    if attr.settled { ATTR_TTL } else { UNSETTLED_TTL }
 }
 
 pub(crate) fn errno(error: &ZplError) -> Errno {

@@ -7,7 +7,7 @@
 //!
 //! [`Zpl`]: platter_zpl::Zpl
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use platter_transport::{
     Directory, Entry, Errno, Filesystem, Kernel, NodeId, OpenFlags, Operation, Reply, Request, SetAttr as ChangeAttr,
@@ -335,12 +335,11 @@ impl PlatterFs {
             }
             return reply.directory(&entries);
         }
-        let now = SystemTime::now();
         let result = self
             .list(self.object(node), offset, true, |entry| {
                 let node = NodeId(entry.object.0);
                 let (attr, attr_ttl, generation) = match &entry.attr {
-                    Some(attr) => (file_attr(attr), attr_ttl(attr, now), attr.generation),
+                    Some(attr) => (file_attr(attr), attr_ttl(attr), attr.generation),
                     // Unreadable: the kernel learns the error when somebody asks for the attributes.
                     None => (blank_attr(node, type_bits(entry.kind)), Duration::ZERO, 0),
                 };

@@ -156,7 +156,7 @@ impl PlatterFs {
             generation: attr.generation,
             attr: file_attr(attr),
             entry_ttl: self.entry_ttl(entry_ttl),
-            attr_ttl: attr_ttl(attr, SystemTime::now()),
+            attr_ttl: attr_ttl(attr),
         }
     }
 
@@ -294,7 +294,7 @@ impl PlatterFs {
 
 /// Attributes to answer with, and how long the kernel may trust them.
 pub(crate) fn told_attr(attr: &Attr) -> (FileAttr, Duration) {
-    (file_attr(attr), attr_ttl(attr, SystemTime::now()))
+    (file_attr(attr), attr_ttl(attr))
 }
 
 pub(crate) fn answer_empty(result: Result<(), Errno>, reply: Reply) {

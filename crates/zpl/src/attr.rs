@@ -101,6 +101,8 @@ pub struct Attr {
     pub size: u64,
     /// Units of 512 bytes allocated on disk, as of the last sync.
     pub blocks: u64,
+    /// Whether they stay as they are until the file is changed again: all its blocks are on disk.
+    pub settled: bool,
     /// `st_blksize`: the preferred size of an I/O, in bytes.
     pub block_size: u32,
     /// Hard links.

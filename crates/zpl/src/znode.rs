@@ -12,7 +12,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use platter_buffer::Buf;
 use platter_dmu::zap::Zap;
-use platter_dmu::{Dnode, Objset, Tx, ZioError};
+use platter_dmu::{Dnode, DnodeInfo, Objset, Tx, ZioError};
 use platter_ondisk::types::object_type;
 use platter_ondisk::{ObjectId, Txg};
 
@@ -216,7 +216,8 @@ impl Znode {
     /// What `stat` tells.
     pub fn attr(&self) -> Attr {
         let info = self.dnode.info();
-        let space = Space { used: info.used, block_size: info.block_size, dnode_size: info.dnode_size };
+        let DnodeInfo { used, settled, block_size, dnode_size, .. } = info;
+        let space = Space { used, settled, block_size, dnode_size };
         attr_of(self.object, &self.state.lock().phys, &space)
     }
 }
@@ -224,6 +225,7 @@ impl Znode {
 /// What an object takes up.
 struct Space {
     used: u64,
+    settled: bool,
     block_size: u32,
     dnode_size: u32,
 }
@@ -239,6 +241,7 @@ pub(crate) fn attr_at_rest(os: &Objset, table: &SaTable, object: ObjectId) -> Op
     let phys = Phys::of_bonus(&dnode.bonus, table, object)?;
     let space = Space {
         used: dnode.used_bytes(),
+        settled: true,
         block_size: dnode.data_block_size() as u32,
         dnode_size: (dnode.slots() * 512) as u32,
     };
@@ -259,6 +262,7 @@ fn attr_of(object: ObjectId, phys: &Phys, space: &Space) -> Attr {
         // big hole to archivers.
         // Rounded as there (`dmu_object_size_from_db`, `module/zfs/dbuf.c`): on raidz a sector's share is no whole one.
         blocks: space.used / 512 + u64::from(space.used % 512 >= 256) + u64::from(space.dnode_size / 512),
+        settled: space.settled,
         block_size: space.block_size,
         links: phys.links.min(u64::from(u32::MAX)) as u32,
         rdev: phys.rdev.map_or(0, rdev_to_user),

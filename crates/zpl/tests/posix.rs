@@ -9,7 +9,7 @@ use platter_ondisk::ObjectId;
 use platter_ondisk::znode::flags;
 use platter_zio::memory::MemoryStore;
 use platter_zpl::{
-    AtimeMode, Fallocate, FileKind, MountOptions, NewFile, RenameFlags, SeekFor, SetAttr, SetTime, SpaceInfo,
+    AtimeMode, Fallocate, FileKind, MountOptions, NewFile, RenameFlags, SeekFor, SetAttr, SetTime, SetXattr, SpaceInfo,
     Timestamp, Zpl, ZplError, object_path,
 };
 
@@ -84,7 +84,8 @@ async fn everything_made_is_there_after_reopening() {
     let found = zpl.lookup(root, b"dir").await.unwrap();
     assert_eq!(found.object, dir.object);
     let after = zpl.lookup(found.object, b"file").await.unwrap();
-    assert_eq!(platter_zpl::Attr { blocks: 0, ..after }, platter_zpl::Attr { blocks: 0, ..before });
+    let at_rest = platter_zpl::Attr { blocks: after.blocks, settled: true, ..before };
+    assert_eq!(after, at_rest);
     assert_eq!(read_all(&zpl, after.object).await, b"hello");
     for (i, target) in links.iter().enumerate() {
         let link = zpl.lookup(root, format!("link{i}").as_bytes()).await.unwrap();
@@ -96,6 +97,38 @@ async fn everything_made_is_there_after_reopening() {
     assert_eq!((null.kind, null.rdev), (FileKind::CharDevice, 0x0103));
     assert_eq!(zpl.getattr(root).await.unwrap().links, 3);
     assert_eq!(zpl.getattr(root).await.unwrap().size, 2 + 1 + 4 + 2);
+}
+
+/// Whoever keeps what `stat` tells has to ask again for what will change, and for nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_space_of_a_file_is_settled_unless_some_is_on_its_way_to_disk() {
+    let (pool, zpl) = mounted().await;
+    let made = zpl.create(zpl.root(), b"file", FILE).await.unwrap();
+    let attr = async || zpl.getattr(made.object).await.unwrap();
+    assert!(made.settled, "an empty file takes no more space on disk");
+    pool.settle().await;
+    assert_eq!(attr().await, made);
+    zpl.setattr(made.object, SetAttr { mode: Some(0o600), ..SetAttr::default() }).await.unwrap();
+    assert!(attr().await.settled);
+
+    zpl.write(made.object, 0, &[7; 5000], false).await.unwrap();
+    assert!(!attr().await.settled && attr().await.blocks == made.blocks);
+    pool.settle().await;
+    let written = attr().await;
+    assert!(written.settled && written.blocks > made.blocks);
+    zpl.setattr(made.object, SetAttr { size: Some(0), ..SetAttr::default() }).await.unwrap();
+    assert!(!attr().await.settled);
+    pool.settle().await;
+    let emptied = attr().await;
+    assert!(emptied.settled && emptied.blocks == made.blocks);
+    // In a spill block.
+    zpl.setxattr(made.object, b"user.large", &[b'v'; 1500], SetXattr::Any, true).await.unwrap();
+    assert!(!attr().await.settled);
+    pool.settle().await;
+    let with_value = attr().await;
+    assert!(with_value.settled && with_value.blocks > emptied.blocks);
+    let zpl = pool.reopen(zpl).await;
+    assert_eq!(zpl.getattr(made.object).await.unwrap(), with_value);
 }
 
 #[tokio::test(flavor = "multi_thread")]
