@@ -30,6 +30,8 @@ pub enum Canary {
     StrangerTaken,
     /// The end of a scan empties the lists of all devices, also of those that came while it ran.
     LatecomerForgotten,
+    /// A device that is put back from an old copy of itself is believed to have what its list does not name.
+    OldCopyBelieved,
     /// Of a block without checksum, what a device holds that missed it is believed.
     StaleBelieved,
     /// A repair that failed counts as made at the end of a scan.
@@ -38,7 +40,7 @@ pub enum Canary {
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::UberblockBeforeFlush,
         Self::LogWithoutFlush,
         Self::ParityRotated,
@@ -50,6 +52,7 @@ impl Canary {
         Self::MirrorHalfWritten,
         Self::StrangerTaken,
         Self::LatecomerForgotten,
+        Self::OldCopyBelieved,
         Self::StaleBelieved,
         Self::FailedRepairForgotten,
     ];

@@ -59,10 +59,14 @@ impl Story {
     async fn drill_once(&mut self) -> Result<(), String> {
         let pool = self.pool()?;
         self.machine.choose_victims(&mut self.random);
+        // One may be restored from a copy of this moment, at its own place.
+        let restored = (self.below(3) == 0).then(|| self.machine.victims.first().copied()).flatten();
+        let copy = restored.map(|disk| self.machine.disks[disk].stable_image());
         self.work_much(&pool).await?;
         let mut away = self.machine.victims.clone();
         for &victim in &away {
             match self.below(2) {
+                _ if restored == Some(victim) => self.machine.pull_out(victim),
                 0 => self.machine.pull_out(victim),
                 _ => drop(self.machine.offline(&pool, victim).await),
             }
@@ -81,6 +85,10 @@ impl Story {
         if self.below(2) == 0 {
             let host_full = 2 + self.below(4) as u32;
             self.machine.disks[refuses].set_plan(FaultPlan { host_full, ..FaultPlan::default() });
+        }
+        if let (Some(disk), Some(copy)) = (restored, copy) {
+            self.note(&format!("disk {disk} is restored from an older copy of itself"));
+            self.machine.disks[disk].set_image(copy);
         }
         self.machine.disks.iter().for_each(|disk: &SimDisk| disk.set_slow(SLOWER));
         for &victim in &away {
