@@ -50,6 +50,13 @@ fn a_device_that_hangs_in_an_export_is_given_up_by_force_and_no_other_pool_waits
     let mut export = start(&lab, "zpool export tank");
     std::thread::sleep(Duration::from_secs(1));
     assert!(export.try_wait().expect("a child").is_none(), "an ordinary export waits for its devices");
+    // It said ONLINE and nothing else, for as long as that lasted.
+    let began = Instant::now();
+    while !lab.zpool("status tank").ok().mentions("does not answer") {
+        assert!(began.elapsed() < Duration::from_secs(60), "{}", lab.zpool("status tank"));
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    lab.zpool("status -x").ok().says("zpool export -f tank");
     lab.create_fs("", "other/fs");
     lab.zfs("destroy other/fs").ok();
     lab.zpool("list").ok().says("other");

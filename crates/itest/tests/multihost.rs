@@ -81,6 +81,18 @@ fn a_pool_last_used_by_another_host_needs_force() {
     lab.import("", "tank");
 }
 
+/// The list said that it could be imported with `-f`.
+#[test]
+fn a_pool_that_another_host_writes_is_listed_as_in_use() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 96);
+    create(&lab, "-o multihost=on");
+    let list = OtherHost::of(&lab).run(&format!("zpool import -d {}", lab.dev().display())).ok();
+    let list = list.says("currently imported by another system").says("(hostid=1234abcd)");
+    assert!(!list.stdout.contains("can be imported"), "{list}");
+    lab.export("tank");
+}
+
 /// A second daemon opened the pool for reading without a word, saw blocks change, and called that permanent errors.
 #[test]
 fn a_pool_that_another_daemon_writes_is_read_only_by_force() {

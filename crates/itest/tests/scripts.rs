@@ -544,3 +544,48 @@ fn mount_mounts_what_has_a_legacy_mount_point() {
     lab.export("tank");
     assert!(place.is_dir());
 }
+
+/// The export ended with 0, and the next daemon opened the exported pool again: it may be another machine's by then.
+#[test]
+fn what_could_not_be_forgotten_is_said_and_not_opened_again() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 128);
+    lab.create("", "tank", "d0");
+    let list = lab.home().join("pools.json");
+    let before = fs::read(&list).expect("the list");
+    // Nothing can be put in the place of a folder with something in it.
+    fs::remove_file(&list).and_then(|()| fs::create_dir_all(list.join("x"))).expect("a folder");
+    let run = lab.zpool("export tank");
+    assert_eq!(run.code, 1, "{run}");
+    assert!(run.stderr.contains("pools.json"), "{run}");
+    let run = lab.zpool("create -m none other d1");
+    assert!(run.code == 1 && run.stderr.contains("pools.json"), "{run}");
+    lab.zpool("list other").ok();
+    lab.platter(["daemon", "stop"]).ok();
+    fs::remove_dir_all(&list).and_then(|()| fs::write(&list, before)).expect("the list of before");
+    assert_eq!(lab.health("tank"), "UNAVAIL");
+    lab.zpool("status tank").ok().says("it was exported");
+    lab.zpool("import tank").ok();
+    lab.zpool("import -d . other").ok();
+    for pool in ["tank", "other"] {
+        lab.export(pool);
+        zdb::assert_clean(&lab.dev(), pool);
+    }
+}
+
+/// A command in a mount name space of its own heard nothing of it: what it found at the mount point was another folder.
+#[test]
+fn a_daemon_whose_mounts_are_not_seen_is_told_of() {
+    let Some(lab) = Lab::open() else { return };
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    lab.disks(1, 128);
+    lab.create("", "tank", "d0");
+    let words = ["-m", binary::platter().to_str().expect("UTF-8"), "zfs", "list", "-H", "-o", "name"];
+    let run = lab.run("unshare", words).ok();
+    assert_eq!(run.stdout, "tank\n");
+    assert!(run.stderr.contains("lives in another mount namespace"), "{run}");
+    assert_eq!(lab.zfs("list -H -o name").ok().stderr, "");
+    lab.export("tank");
+}
