@@ -16,7 +16,7 @@ use crate::handshake::handshake;
 use crate::operation::{self, Request};
 use crate::readers::Readers;
 use crate::reply::Reply;
-use crate::rings::{Rings, Turn};
+use crate::rings::{self, Rings, Turn};
 use crate::serve::{Message, Serve};
 use crate::tasks::Task;
 use crate::types::{InitFlags, NodeId};
@@ -189,6 +189,7 @@ fn finish_elsewhere<F: Filesystem>(server: Arc<Server<F>>, end: Arc<End>, outcom
     let work = Arc::new(Mutex::new(Some((server, end, outcome))));
     let own = work.clone();
     let finish = move || {
+        rings::leave();
         let taken = own.lock().take();
         if let Some((server, end, outcome)) = taken {
             finish(&server, &end, outcome);
