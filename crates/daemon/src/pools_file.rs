@@ -23,6 +23,9 @@ pub struct RememberedPool {
     /// Whether its file systems were to be mounted (`import -N` says no).
     #[serde(default = "yes")]
     pub mount: bool,
+    /// A transaction group that it has reached.
+    #[serde(default)]
+    pub txg: u64,
 }
 
 fn yes() -> bool {
@@ -78,6 +81,7 @@ mod tests {
                 altroot: Some("/mnt".into()),
                 read_only: true,
                 mount: false,
+                txg: 7,
             },
         );
         write(&path, &pools).unwrap();

@@ -189,13 +189,10 @@ impl Daemon {
         let _writing = self.pools_file.lock();
         let mut list: BTreeMap<String, RememberedPool> =
             self.unavailable.read().iter().map(|(name, (pool, _))| (name.clone(), pool.clone())).collect();
-        list.extend(
-            self.pools
-                .read()
-                .iter()
-                .filter(|(_, entry)| !entry.forgettable)
-                .map(|(name, entry)| (name.clone(), entry.remembered.clone())),
-        );
+        list.extend(self.pools.read().iter().filter(|(_, entry)| !entry.forgettable).map(|(name, entry)| {
+            let txg = entry.pool.unwritten().synced.0;
+            (name.clone(), RememberedPool { txg, ..entry.remembered.clone() })
+        }));
         pools_file::write(&self.home.pools_file(), &list).map_err(|reason| {
             tracing::error!("{reason}");
             format!("{reason}\nthe next daemon will open the pools that this one had before")

@@ -89,6 +89,14 @@ fn check(environment: &Environment, candidate: &Candidate, request: &ImportReque
             config.name, config.name
         )));
     }
+    let found = candidate.uberblock.as_ref().map_or(0, |uberblock| uberblock.txg.0);
+    if found < request.least_txg {
+        return Err(PoolError::Unavailable(format!(
+            "only an older copy of the pool was found: it ends at group {found}, the pool was at {}\nrun 'zpool import \
+             {}' to use the copy",
+            request.least_txg, config.name
+        )));
+    }
     let foreign = config.hostid.is_some_and(|id| id != 0 && id != environment.hostid);
     if config.state == PoolState::Active && foreign && !request.force {
         let host = config.hostname.as_deref().unwrap_or("unknown");

@@ -144,4 +144,7 @@ pub struct ImportRequest {
     /// It is opened because it was open before: one that its labels call exported or destroyed is left alone.
     #[serde(default)]
     pub was_open: bool,
+    /// The pool has reached this group: what is found with less is an old copy of it, and left alone.
+    #[serde(default)]
+    pub least_txg: u64,
 }

@@ -229,6 +229,29 @@ fn an_old_copy_of_a_disk_is_not_taken_for_it() {
     assert_eq!(before, damage::fingerprints(std::slice::from_ref(&backup)), "the backup is nobody's to write");
 }
 
+/// A daemon that started without the disk took the backup beside it for the pool, as it had been then.
+#[test]
+fn a_pool_does_not_go_back_to_an_old_copy_by_itself() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    let mount = lab.create("", "tank", "d0");
+    fill(&mount, 1);
+    lab.zpool("sync tank").ok();
+    let backup = lab.dev().join("backup-of-d0");
+    fs::copy(lab.disk(0), &backup).expect("a copy");
+    let before = damage::fingerprints(std::slice::from_ref(&backup));
+    fill(&mount, 7);
+    lab.platter(["daemon", "stop"]).ok();
+    fs::remove_file(lab.disk(0)).expect("rm");
+    assert_eq!(lab.health("tank"), "UNAVAIL");
+    lab.zpool("status tank").ok().says("only an older copy of the pool was found");
+    assert_eq!(before, damage::fingerprints(std::slice::from_ref(&backup)), "nobody wrote it");
+    // Whoever wants it says so.
+    lab.zpool("import -d . tank").ok();
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
 /// `restored` was put back as of an earlier time while the pool was exported: nothing was in its list.
 #[test]
 fn a_disk_that_is_restored_from_an_old_copy_gets_what_it_lacks() {

@@ -86,6 +86,7 @@ fn template(parsed: &Parsed, command_line: &str) -> Result<Template, Failure> {
             altroot,
             history: command_line.to_owned(),
             was_open: false,
+            least_txg: 0,
         },
         mount: !parsed.has("N"),
     })

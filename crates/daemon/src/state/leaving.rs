@@ -136,6 +136,8 @@ impl Daemon {
             }
             Ending::Close => {
                 pool.close().await.map_err(|error| failed(&format!("cannot close '{name}'"), error))?;
+                // With the last group that it reached. Logged: the next daemon believes what it finds then.
+                let _ = self.remember();
                 self.pools.write().remove(name);
             }
         }

@@ -92,6 +92,7 @@ impl Daemon {
             altroot: pool.altroot.clone(),
             history: String::new(),
             was_open: true,
+            least_txg: pool.txg,
         };
         match self.open_where_it_is(request).await {
             Ok(handle) => {
