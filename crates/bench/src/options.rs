@@ -27,10 +27,11 @@ pub struct Options {
     /// datasets
     #[arg(long, value_delimiter = ',', value_name = "CASE")]
     pub only: Vec<String>,
-    /// Only these beside Platter (ext4 and xfs have one device of the same capacity, without redundancy)
+    /// Only these beside Platter (platter-dev-fuse is Platter through /dev/fuse next to the one over io_uring; ext4 and
+    /// xfs have one device of the same capacity, without redundancy)
     #[arg(long, value_delimiter = ',', value_name = "SYSTEM",
-        value_parser = ["platter", "zfs-fuse", "btrfs", "ext4", "xfs", "null-fuse", "raw", "raidz_test", "openzfs",
-            "libraries"])]
+        value_parser = ["platter", "platter-dev-fuse", "zfs-fuse", "btrfs", "ext4", "xfs", "null-fuse", "raw",
+            "raidz_test", "openzfs", "libraries"])]
     pub peers: Option<Vec<String>>,
     /// Platter's other layouts too: stripe, raidz2, raidz3 and 3 mirrors
     #[arg(long)]

@@ -168,6 +168,13 @@ impl Line {
     pub fn over(&self, other: &Line) -> Option<f64> {
         ratio(self.median, other.median, self.unit.less_is_better())
     }
+
+    /// The median of how many times better it is in each round, of two that were measured in turn in all rounds.
+    pub fn over_by_round(&self, other: &Line) -> Option<f64> {
+        let of_round = |(ours, theirs): (&f64, &f64)| ratio(*ours, *theirs, self.unit.less_is_better());
+        let ratios: Option<Vec<f64>> = self.values.iter().zip(&other.values).map(of_round).collect();
+        ratios.filter(|ratios| ratios.len() == self.values.len().max(other.values.len())).map(|all| median(&all))
+    }
 }
 
 impl Report {

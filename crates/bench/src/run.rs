@@ -212,7 +212,12 @@ fn platter(options: &Options, work: &Path) -> Result<Platter> {
 }
 
 fn systems(options: &Options, work: &Path) -> Result<Vec<Box<dyn FileSystem>>> {
-    let mut all: Vec<Box<dyn FileSystem>> = vec![Box::new(platter(options, work)?), Box::new(ZfsFuse::new(work))];
+    let mut all: Vec<Box<dyn FileSystem>> = vec![Box::new(platter(options, work)?)];
+    // Each way next to the other; where there is only one, that is what is measured.
+    if switch::way() != switch::DEVICE {
+        all.push(Box::new(Platter::through_device(work, &options.create)));
+    }
+    all.push(Box::new(ZfsFuse::new(work)));
     let in_kernel = [Kind::Btrfs, Kind::Ext4, Kind::Xfs].map(|kind| InKernel::new(kind, work));
     all.extend(in_kernel.into_iter().map(|system| Box::new(system) as Box<dyn FileSystem>));
     all.push(Box::new(Null::new(work)));
@@ -348,6 +353,9 @@ fn finish(options: &Options, samples: &Samples) -> Result<()> {
     let saved = bench.join("results.json");
     let previous = Report::previous(&saved)?;
     println!("\n{}", table::results(&report, previous.as_ref()));
+    if let Some(ways) = table::ways(&report) {
+        println!("{ways}");
+    }
     let verdicts = targets::verdicts(&report);
     if !verdicts.is_empty() {
         println!("{}", table::targets(&verdicts));

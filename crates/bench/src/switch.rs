@@ -1,10 +1,14 @@
-//! The kernel's switch for FUSE over io_uring, turned on for a run: all FUSE file systems that know it use it.
+//! The kernel's switch for FUSE over io_uring, turned on for a run: all FUSE file systems that know it use it. It
+//! counts when a file system is mounted.
 
 use std::fs;
 
 use parking_lot::Mutex;
 
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// What requests come through without it.
+pub const DEVICE: &str = "/dev/fuse";
 
 /// What it was before.
 static BEFORE: Mutex<Option<String>> = Mutex::new(None);
@@ -25,10 +29,23 @@ impl Switch {
     }
 }
 
+fn is_on() -> bool {
+    fs::read_to_string(SWITCH).is_ok_and(|switch| switch.trim() == "Y")
+}
+
 /// What requests come through now.
 pub fn way() -> &'static str {
-    let on = fs::read_to_string(SWITCH).is_ok_and(|switch| switch.trim() == "Y");
-    if on { "io_uring" } else { "/dev/fuse" }
+    if is_on() { "io_uring" } else { DEVICE }
+}
+
+/// What `mount` returns while the switch is off: what it mounts is served through `/dev/fuse`.
+pub fn without<T>(mount: impl FnOnce() -> T) -> T {
+    let was_on = is_on() && fs::write(SWITCH, "N").is_ok();
+    let mounted = mount();
+    if was_on && let Err(error) = fs::write(SWITCH, "Y") {
+        eprintln!("{SWITCH} stays off: {error}");
+    }
+    mounted
 }
 
 impl Drop for Switch {

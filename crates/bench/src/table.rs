@@ -3,6 +3,8 @@
 use std::fmt::Write;
 
 use crate::results::{Failure, Line, Report};
+use crate::stats::ratio;
+use crate::systems::THROUGH_DEVICE;
 use crate::targets::{Verdict, over_raw};
 
 const HEADS: [&str; 13] = [
@@ -115,6 +117,20 @@ pub fn results(report: &Report, previous: Option<&Report>) -> String {
     text
 }
 
+/// Platter over io_uring next to Platter through `/dev/fuse`, if it was measured both ways.
+pub fn ways(report: &Report) -> Option<String> {
+    let row = |case: &&str| {
+        let (ring, device) = (report.line(case, "platter")?, report.line(case, THROUGH_DEVICE)?);
+        let value = |line: &Line| format!("{} {}", number(line.median), line.unit.name());
+        let server = ring.server_cpu.zip(device.server_cpu).and_then(|(ring, device)| ratio(ring, device, false));
+        let name = (*case).to_owned();
+        Some(vec![name, value(ring), value(device), times(ring.over_by_round(device)), times(server)])
+    };
+    let rows: Vec<Vec<String>> = report.cases().iter().filter_map(row).collect();
+    let heads = ["case", "over io_uring", "through /dev/fuse", "times better, by round", "CPU server, times"];
+    (!rows.is_empty()).then(|| lines_up(&heads, &rows))
+}
+
 /// What had to be reached and what was.
 pub fn targets(verdicts: &[Verdict]) -> String {
     let rows: Vec<Vec<String>> = verdicts
@@ -149,6 +165,21 @@ mod tests {
         assert_eq!(cells[2][..7], ["zfs-fuse", "100", "op/s", "100..100", "2.00", "-", "-"]);
         assert!(cells[2].ends_with(&["failed", "1", "of", "2"]));
         assert_eq!(cells[3], ["btrfs", "failed", "2", "of", "2"]);
+    }
+
+    #[test]
+    fn the_two_ways_are_compared_round_by_round() {
+        let line = |system: &str, values: &[f64]| {
+            let samples: Vec<_> = values.iter().map(|&value| Sample::plain("stat", Unit::Operations, value)).collect();
+            Line::of(system, &samples)
+        };
+        let both = [line("platter", &[10.0, 200.0, 30.0]), line(THROUGH_DEVICE, &[5.0, 50.0, 60.0])];
+        let report = Report { lines: both.into_iter().flatten().collect(), ..Report::default() };
+        let text = ways(&report).expect("measured both ways");
+        assert!(text.lines().nth(1).is_some_and(|row| row.trim_end_matches([' ', '-']).ends_with("2.00")), "{text}");
+        assert_eq!(ways(&Report { lines: line("platter", &[1.0]).into_iter().collect(), ..Report::default() }), None);
+        let uneven = [line("platter", &[1.0, 2.0]), line(THROUGH_DEVICE, &[1.0])].map(|line| line.expect("values"));
+        assert_eq!(uneven[0].over_by_round(&uneven[1]), None);
     }
 
     #[test]

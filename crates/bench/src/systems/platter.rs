@@ -12,12 +12,18 @@ use crate::error::{Result, While, said};
 use crate::leftovers;
 use crate::meter::{Meter, Usage};
 use crate::program::{output, patiently, wait_until};
+use crate::switch;
+
+/// Platter where it is served through `/dev/fuse` beside one that is served over io_uring.
+pub const THROUGH_DEVICE: &str = "platter-dev-fuse";
 
 const POOL: &str = "benchp";
 const LIMIT: Duration = Duration::from_secs(1800);
 
 /// Platter.
 pub struct Platter {
+    /// Whether it is served through `/dev/fuse` in any case.
+    through_device: bool,
     binary: Option<PathBuf>,
     create: Vec<String>,
     home: PathBuf,
@@ -33,6 +39,7 @@ impl Platter {
         let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(|folder| folder.join("platter")));
         let binary = std::env::var_os("PLATTER_BIN").map(PathBuf::from).or(beside);
         Self {
+            through_device: false,
             binary: binary.filter(|path| path.is_file()).and_then(|path| path.canonicalize().ok()),
             create: create.split_whitespace().map(str::to_owned).collect(),
             home: work.join("home"),
@@ -40,6 +47,20 @@ impl Platter {
             devices: None,
             daemon: None,
         }
+    }
+
+    /// As [`Self::new`], but served through `/dev/fuse` also where others are served over io_uring.
+    pub fn through_device(work: &Path, create: &str) -> Self {
+        let mut platter = Self::new(work, create);
+        platter.through_device = true;
+        platter.home = work.join("home-dev-fuse");
+        platter.mount = work.join("mnt-platter-dev-fuse");
+        platter
+    }
+
+    /// Runs what mounts the pool's file system, so that requests come the right way.
+    fn mounting<T>(&self, run: impl FnOnce() -> T) -> T {
+        if self.through_device { switch::without(run) } else { run() }
     }
 
     fn run(&self, words: &[&str]) -> Result<String> {
@@ -81,11 +102,10 @@ impl Platter {
         words.push(POOL);
         let vdevs = shape.layout.vdevs(&files);
         words.extend(vdevs.iter().map(String::as_str));
-        let created = self.run(&words);
-        // Found first, so that it is stopped even when it refused.
+        let created = self.mounting(|| self.run(&words).and_then(|_| self.wait_for_mount()));
+        // Found though it refused, so that it is stopped.
         let found = self.find_daemon();
-        created.and(found)?;
-        self.wait_for_mount()
+        created.and(found)
     }
 
     fn wait_for_mount(&self) -> Result<()> {
@@ -95,8 +115,7 @@ impl Platter {
     fn import(&self) -> Result<()> {
         let Some(devices) = &self.devices else { return said("there is no pool") };
         let devices = devices.display().to_string();
-        self.run(&["zpool", "import", "-d", &devices, POOL])?;
-        self.wait_for_mount()
+        self.mounting(|| self.run(&["zpool", "import", "-d", &devices, POOL]).and_then(|_| self.wait_for_mount()))
     }
 
     /// Exports the pool, and imports it with a new daemon and no cache filled. Returns how long the import took and
@@ -204,7 +223,7 @@ impl Platter {
 
 impl FileSystem for Platter {
     fn name(&self) -> &'static str {
-        "platter"
+        if self.through_device { THROUGH_DEVICE } else { "platter" }
     }
 
     fn missing(&self) -> Option<String> {
