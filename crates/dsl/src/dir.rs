@@ -453,7 +453,7 @@ mod tests {
             assert_eq!((gone.used, gone.compressed), (i64::MIN, i64::MIN));
             assert_eq!((-gone).used, i64::MAX);
             let (root, child) = (dir(None, 0), dir(None, 0));
-            *root.phys.lock() = DslDirPhys { used_bytes: total, ..root.phys.lock().clone() };
+            root.phys.lock().used_bytes = total;
             root.diduse(UsedKind::Head, gone);
             root.set_reservation(total);
             child.set_reservation(total);
