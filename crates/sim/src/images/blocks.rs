@@ -114,7 +114,7 @@ impl Blocks {
             for at in log_block::pointers(layout, &data) {
                 self.add(tops, BlkPtr::decode(&data[at..]), Some((own, at))).await;
             }
-            let next = log_block::link_at(layout, data.len());
+            let next = log_block::next_at(layout, data.len());
             (bp, above) = (BlkPtr::decode(&data[next..]), (own, next));
         }
     }

@@ -13,7 +13,9 @@ use super::numbers::{interesting, numbers_in, put};
 const RECORD_HEADER: usize = 32;
 const WRITE_POINTER: usize = 64;
 const WRITE_LENGTH: usize = 48;
-const USED: usize = BLKPTR_SIZE;
+/// Where a link has the next block's pointer, the bytes in use and the checksum (`zil_chain_t`).
+const NEXT: usize = 8;
+const USED: usize = NEXT + BLKPTR_SIZE;
 const CHECKSUM: usize = ZIL_CHAIN_SIZE - 32;
 
 fn hash(layout: Layout) -> fn(&[u8]) -> [u64; 4] {
@@ -23,8 +25,12 @@ fn hash(layout: Layout) -> fn(&[u8]) -> [u64; 4] {
     }
 }
 
-/// Where the link to the next block stands.
-pub fn link_at(layout: Layout, size: usize) -> usize {
+/// Where the pointer to the next block stands.
+pub fn next_at(layout: Layout, size: usize) -> usize {
+    link_at(layout, size) + NEXT
+}
+
+fn link_at(layout: Layout, size: usize) -> usize {
     match layout {
         Layout::Slim => 0,
         Layout::Trailing => size - ZIL_CHAIN_SIZE,
@@ -88,6 +94,7 @@ pub fn seal(layout: Layout, bytes: &mut [u8], seed: [u64; 4]) {
 /// Changes the link, or a record. `bp` leads to the block, `other` to any block of the pool.
 pub fn change(layout: Layout, bp: &BlkPtr, other: &BlkPtr, bytes: &mut [u8], random: &mut ChaCha20Rng) -> String {
     let link = link_at(layout, bytes.len());
+    let next_at = link + NEXT;
     let all = records(layout, bytes);
     let writes: Vec<usize> = all
         .iter()
@@ -108,17 +115,17 @@ pub fn change(layout: Layout, bp: &BlkPtr, other: &BlkPtr, bytes: &mut [u8], ran
         0 | 1 => {
             let text = match random.next_u32() % 3 {
                 0 => {
-                    bp.encode(&mut bytes[link..link + BLKPTR_SIZE]);
+                    bp.encode(&mut bytes[next_at..next_at + BLKPTR_SIZE]);
                     "the log's next block is itself".to_owned()
                 }
                 // Its addresses, sizes and kinds.
-                _ => numbers_in(bytes, link..link + 80, random),
+                _ => numbers_in(bytes, next_at..next_at + 80, random),
             };
             if !random.next_u32().is_multiple_of(4) {
                 // Without the number that follows it is no link.
-                let mut next = BlkPtr::decode(&bytes[link..]);
+                let mut next = BlkPtr::decode(&bytes[next_at..]);
                 next.set_checksum(block::next_seed(bp.checksum()));
-                next.encode(&mut bytes[link..link + BLKPTR_SIZE]);
+                next.encode(&mut bytes[next_at..next_at + BLKPTR_SIZE]);
             }
             format!("link: {text}")
         }
