@@ -63,6 +63,13 @@ struct Entry {
     forgettable: bool,
 }
 
+impl Entry {
+    /// What is to be known of it at the next start.
+    fn to_remember(&self) -> RememberedPool {
+        RememberedPool { txg: self.pool.unwritten().synced.0, ..self.remembered.clone() }
+    }
+}
+
 /// Everything the daemon owns.
 pub struct Daemon {
     engine: Arc<dyn Engine>,
@@ -71,6 +78,8 @@ pub struct Daemon {
     started: u64,
     pools: RwLock<BTreeMap<String, Entry>>,
     unavailable: RwLock<BTreeMap<String, (RememberedPool, String)>>,
+    /// Pools that were closed at the daemon's end, for the next one.
+    closed: RwLock<BTreeMap<String, RememberedPool>>,
     mounts: RwLock<MountTable>,
     /// What a daemon that comes after a crash has to take away.
     recorded: MountsFile,
@@ -140,6 +149,7 @@ impl Daemon {
             started: now_seconds(),
             pools: RwLock::default(),
             unavailable: RwLock::default(),
+            closed: RwLock::default(),
             mounts: RwLock::default(),
             recorded: MountsFile::open(&home),
             home,
@@ -189,10 +199,11 @@ impl Daemon {
         let _writing = self.pools_file.lock();
         let mut list: BTreeMap<String, RememberedPool> =
             self.unavailable.read().iter().map(|(name, (pool, _))| (name.clone(), pool.clone())).collect();
-        list.extend(self.pools.read().iter().filter(|(_, entry)| !entry.forgettable).map(|(name, entry)| {
-            let txg = entry.pool.unwritten().synced.0;
-            (name.clone(), RememberedPool { txg, ..entry.remembered.clone() })
-        }));
+        let pools = self.pools.read();
+        let kept = pools.iter().filter(|(_, entry)| !entry.forgettable);
+        list.extend(kept.map(|(name, entry)| (name.clone(), entry.to_remember())));
+        drop(pools);
+        list.extend(self.closed.read().clone());
         pools_file::write(&self.home.pools_file(), &list).map_err(|reason| {
             tracing::error!("{reason}");
             format!("{reason}\nthe next daemon will open the pools that this one had before")
@@ -298,7 +309,7 @@ impl Daemon {
         if let Some(device) = self.silent_device(name) {
             report.status = Some(format!("A device does not answer: {device}. What needs it waits."));
             report.action = Some(silence::advice(name));
-            report.message_id = None;
+            report.message_id = Some("ZFS-8000-HC".to_owned());
         }
         let properties = pool.properties().await.map_err(|error| failed(&what, error))?;
         let mut damaged_files = Vec::new();

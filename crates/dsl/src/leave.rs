@@ -170,7 +170,7 @@ impl Pool {
     pub fn unwritten(&self) -> Unwritten {
         let bytes = self.core.gate.dirty();
         Unwritten {
-            synced: self.core.gate.synced_txg(),
+            synced: self.core.uberblock.lock().txg,
             bytes,
             changed: bytes > 0 || crate::sync::has_changes(&self.core),
         }

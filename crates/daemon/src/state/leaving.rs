@@ -136,9 +136,10 @@ impl Daemon {
             }
             Ending::Close => {
                 pool.close().await.map_err(|error| failed(&format!("cannot close '{name}'"), error))?;
-                // With the last group that it reached. Logged: the next daemon believes what it finds then.
+                let closed = self.pools.write().remove(name).filter(|entry| !entry.forgettable);
+                self.closed.write().extend(closed.map(|entry| (name.to_owned(), entry.to_remember())));
+                // With the last group that it reached. Logged: without it the next daemon believes what it finds.
                 let _ = self.remember();
-                self.pools.write().remove(name);
             }
         }
         Ok(())
