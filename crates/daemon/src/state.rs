@@ -173,6 +173,8 @@ impl Daemon {
             // What another device in these folders may be waiting for is not this pool's concern.
             Err(error) => match tokio::time::timeout(LOOK_FURTHER_MAX, self.engine.import(wider)).await {
                 Ok(Ok(handle)) => handle,
+                // What it found instead.
+                Ok(Err(further)) if matches!(error, PoolError::NotFound(_)) => return Err(further),
                 _ => return Err(error),
             },
         };

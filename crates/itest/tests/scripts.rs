@@ -551,10 +551,9 @@ fn what_could_not_be_forgotten_is_said_and_not_opened_again() {
     let Some(lab) = Lab::open() else { return };
     lab.disks(2, 128);
     lab.create("", "tank", "d0");
-    let list = lab.home().join("pools.json");
-    let before = fs::read(&list).expect("the list");
-    // Nothing can be put in the place of a folder with something in it.
-    fs::remove_file(&list).and_then(|()| fs::create_dir_all(list.join("x"))).expect("a folder");
+    // The new list cannot be written beside the old one, as on a full disk.
+    let new = lab.home().join("pools.new");
+    fs::create_dir(&new).expect("a folder");
     let run = lab.zpool("export tank");
     assert_eq!(run.code, 1, "{run}");
     assert!(run.stderr.contains("pools.json"), "{run}");
@@ -562,7 +561,7 @@ fn what_could_not_be_forgotten_is_said_and_not_opened_again() {
     assert!(run.code == 1 && run.stderr.contains("pools.json"), "{run}");
     lab.zpool("list other").ok();
     lab.platter(["daemon", "stop"]).ok();
-    fs::remove_dir_all(&list).and_then(|()| fs::write(&list, before)).expect("the list of before");
+    fs::remove_dir(&new).expect("there is room again");
     assert_eq!(lab.health("tank"), "UNAVAIL");
     lab.zpool("status tank").ok().says("it was exported");
     lab.zpool("import tank").ok();
