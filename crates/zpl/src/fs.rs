@@ -353,9 +353,10 @@ impl Zpl {
         let (files_free, files_used) = (available / 512, self.os.object_count());
         StatFs {
             block_size: unit as u32,
-            blocks: (referenced.next_multiple_of(unit) + available) / unit,
+            // What is referenced may be anything where somebody tampered with the pool.
+            blocks: referenced.div_ceil(unit).saturating_add(available / unit),
             available: available / unit,
-            files: files_free + files_used,
+            files: files_free.saturating_add(files_used),
             files_free,
             name_max: crate::dir::NAME_MAX as u32,
             fsid: self.os.params().id.0,

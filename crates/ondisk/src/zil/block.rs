@@ -84,7 +84,10 @@ fn extent(layout: Layout, bytes: &[u8]) -> Result<(usize, usize), Error> {
             let covered =
                 usize::try_from(link.used).ok().and_then(|used| used.checked_next_multiple_of(BLOCK_SIZE_MIN));
             match covered {
-                Some(covered) if link.magic == ZEC_MAGIC && covered <= bytes.len() => Ok((covered, 0)),
+                // The link itself is always among what is covered.
+                Some(covered) if link.magic == ZEC_MAGIC && (ZIL_CHAIN_SIZE..=bytes.len()).contains(&covered) => {
+                    Ok((covered, 0))
+                }
                 _ => Err(Error::field(WHAT, "zc_nused", link.used)),
             }
         }

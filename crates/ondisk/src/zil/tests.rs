@@ -229,6 +229,14 @@ proptest! {
     }
 }
 
+// Its checksum covered nothing, and was looked for in that.
+#[test]
+fn a_block_with_nothing_in_use_is_no_log_block() {
+    let mut bytes = vec![0; 4096];
+    ZilChain { next: BlkPtr::HOLE, used: 0, magic: ZEC_MAGIC, checksum: [0; 4] }.encode(&mut bytes);
+    assert!(block::open(Layout::Slim, &bytes, [0; 4], test_hash).is_err());
+}
+
 #[test]
 fn sizes_are_those_of_the_format() {
     let header = RecordHeader::default();
