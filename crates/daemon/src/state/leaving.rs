@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Answer, Daemon, failed, mounts};
+use super::{Answer, Daemon, Entry, failed, mounts};
 use crate::api::{ClosePool, ErrorBody};
 use crate::engine::PoolHandle;
 
@@ -94,6 +94,13 @@ impl Daemon {
         Ok(known)
     }
 
+    /// Takes leave of a pool at the daemon's end: it stays in the list. At each moment it is in one of the two.
+    fn put_by(&self, name: &str) {
+        let closed = self.pools.read().get(name).filter(|entry| !entry.forgettable).map(Entry::to_remember);
+        self.closed.write().extend(closed.map(|closed| (name.to_owned(), closed)));
+        self.pools.write().remove(name);
+    }
+
     async fn forget(&self, name: &str, places: &[PathBuf]) -> Answer<()> {
         self.pools.write().remove(name);
         let written = self.remember();
@@ -114,7 +121,7 @@ impl Daemon {
                 true => tracing::info!("closed pool '{name}'"),
                 false => problems.iter().for_each(|problem| tracing::error!("{problem}")),
             }
-            self.pools.write().remove(name);
+            self.put_by(name);
             problems
         });
         futures::future::join_all(all).await.concat()
@@ -136,8 +143,7 @@ impl Daemon {
             }
             Ending::Close => {
                 pool.close().await.map_err(|error| failed(&format!("cannot close '{name}'"), error))?;
-                let closed = self.pools.write().remove(name).filter(|entry| !entry.forgettable);
-                self.closed.write().extend(closed.map(|entry| (name.to_owned(), entry.to_remember())));
+                self.put_by(name);
                 // With the last group that it reached. Logged: without it the next daemon believes what it finds.
                 let _ = self.remember();
             }
@@ -196,9 +202,12 @@ impl Daemon {
         tracing::error!("'{name}' was given up and does not end in order: {trouble}");
         // They stay on record: the next daemon takes away what is left.
         self.mounts.write().retain(|dataset| mounts::pool_of(dataset) != name);
-        self.pools.write().remove(name);
-        if ending == Ending::Export {
-            given_up.extend(self.remember().err());
+        match ending {
+            Ending::Export => {
+                self.pools.write().remove(name);
+                given_up.extend(self.remember().err());
+            }
+            Ending::Close => self.put_by(name),
         }
         Ok(given_up)
     }

@@ -34,6 +34,8 @@ struct FakeDisks {
     missing: Mutex<bool>,
     /// Pools whose devices answer nothing.
     hanging: Mutex<BTreeSet<String>>,
+    /// Pools whose devices answer when another pool has been given up for a while.
+    slow: Mutex<BTreeSet<String>>,
     /// Grows when a pool is given up.
     given_up: tokio::sync::watch::Sender<BTreeSet<u64>>,
 }
@@ -96,6 +98,11 @@ impl Engine for FakeEngine {
 
 impl FakePool {
     async fn wait_for_devices(&self) -> Result<()> {
+        if self.disks.slow.lock().contains(&self.name()) {
+            let mut given_up = self.disks.given_up.subscribe();
+            let _ = given_up.wait_for(|all| !all.is_empty()).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
         if self.disks.hanging.lock().contains(&self.name()) {
             let mut given_up = self.disks.given_up.subscribe();
             let _ = given_up.wait_for(|all| all.contains(&self.guid)).await;
@@ -647,6 +654,28 @@ async fn canmount_and_readonly_are_followed_at_once() {
     bench.order();
     bench.set("tank/a", "readonly", Some("on")).await.unwrap();
     assert_eq!(bench.order(), ["-tank/a", "+tank/a"], "a mount that cannot follow is made anew");
+}
+
+/// A remount unmounted what mount(8) had mounted and then refused to mount it: its mount point is `legacy`.
+#[tokio::test]
+async fn a_remount_stays_where_it_is() {
+    let bench = Bench::new().with_pool().await;
+    bench.make("tank/old", &[("mountpoint", "legacy")]).await;
+    let there = bench.root().join("there");
+    let mount = MountRequest { dataset: Some("tank/old".into()), at: Some(there), ..MountRequest::default() };
+    bench.daemon.mount(&mount).await.unwrap();
+    let place = || async { bench.places().await.get("tank/old").cloned() };
+    assert_eq!(place().await, Some("there".into()));
+    let options = vec!["remount".to_owned(), "ro".to_owned()];
+    bench.daemon.mount(&MountRequest { options: options.clone(), ..mount.clone() }).await.unwrap();
+    bench.daemon.mount(&MountRequest { options: options.clone(), at: None, ..mount }).await.unwrap();
+    assert_eq!(place().await, Some("there".into()));
+    // What has a mount point of its own, as at shutdown: `mount -o remount,ro` (`cmd/mount_zfs.c`).
+    bench.make("tank/own", &[]).await;
+    let mount = MountRequest { dataset: Some("tank/own".into()), options, ..MountRequest::default() };
+    bench.order();
+    bench.daemon.mount(&MountRequest { at: Some(bench.root().join("tank/own")), ..mount }).await.unwrap();
+    assert_eq!(bench.order(), ["-tank/own", "+tank/own"]);
 }
 
 /// `zfs set xattr=` and `acltype=` waited for the next mount: the properties that are followed were listed beside the

@@ -63,3 +63,15 @@ async fn the_daemon_ends_although_a_pool_hangs_and_says_what_was_given_up() {
     assert!(bench.daemon.pool_names().pools.is_empty());
     assert_eq!(pools_file::read(&bench.daemon.home.pools_file()).unwrap().len(), 2, "both come back");
 }
+
+/// Each pool that is closed writes the list: one that was given up before was not in it, and the next daemon did not
+/// open it.
+#[tokio::test]
+async fn what_was_given_up_at_the_end_comes_back_though_others_close_later() {
+    let bench = two_pools().await;
+    bench.disks.slow.lock().insert("other".into());
+    let said = soon(bench.daemon.shut_down()).await;
+    assert_eq!(said.len(), 1, "{said:?}");
+    let listed = pools_file::read(&bench.daemon.home.pools_file()).unwrap();
+    assert_eq!(listed.keys().collect::<Vec<_>>(), ["other", "tank"]);
+}
