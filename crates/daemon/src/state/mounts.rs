@@ -429,19 +429,29 @@ impl Daemon {
         if call.options.iter().any(|option| option == "remount")
             && let Some(active) = self.mounted(name)
         {
-            // FUSE has no other way to change the kernel's flags than a new mount.
-            let inner = self.mounted_under(name).len() > 1;
-            if inner || self.unmount_one(name, false).await.is_err() {
-                let at = active.at.display();
-                return Err(ErrorBody::new(format!("cannot remount '{at}': pool or dataset is busy"))
-                    .hint("a remount needs a file system that nobody uses and nothing is mounted in"));
-            }
+            self.remount(name, ActiveMount { options: call.options.clone(), ..active }).await?;
+            return Ok(MountOutcome { considered: 1, problems: Vec::new() });
         }
         match &call.at {
             Some(at) => self.mount_at(name, at, &how).await?,
             None => self.mount_dataset(name, true, &how).await?,
         }
         Ok(MountOutcome { considered: 1, problems: Vec::new() })
+    }
+
+    /// Mounts again where it is what is mounted, with the options of `active`.
+    async fn remount(&self, name: &str, active: ActiveMount) -> Answer<()> {
+        let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
+        let reports = pool.lineage(name).await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
+        // FUSE has no other way to change the kernel's flags than a new mount.
+        let inner = self.mounted_under(name).len() > 1;
+        if inner || self.unmount_one(name, false).await.is_err() {
+            let at = active.at.display();
+            return Err(ErrorBody::new(format!("cannot remount '{at}': pool or dataset is busy"))
+                .hint("a remount needs a file system that nobody uses and nothing is mounted in"));
+        }
+        let problems = self.mount_again(vec![(name.to_owned(), active)], &mount_plan::by_name(&reports)).await;
+        problems.into_iter().next().map_or(Ok(()), |problem| Err(ErrorBody::new(problem)))
     }
 
     /// Mounts a data set with `mountpoint=legacy` where mount(8) says (`cmd/mount_zfs.c`).
@@ -631,7 +641,6 @@ impl Daemon {
             }
             return Ok(Outcome { name: None, problems });
         };
-        let mut is_legacy = false;
         let name = if target.starts_with('/') {
             let path = Path::new(target);
             let mounts = self.mounts.read();
@@ -646,13 +655,12 @@ impl Daemon {
                 return Err(no_such_dataset(target));
             }
             let map = mount_plan::by_name(&reports);
-            is_legacy = mount_plan::resolve(target, &map, &self.roots(pool_of(target))) == Mountpoint::Legacy;
+            if mount_plan::resolve(target, &map, &self.roots(pool_of(target))) == Mountpoint::Legacy {
+                return Err(ErrorBody::new(format!("cannot unmount '{target}': legacy mountpoint"))
+                    .hint("use umount(8) to unmount this filesystem"));
+            }
             target.clone()
         };
-        if is_legacy {
-            return Err(ErrorBody::new(format!("cannot unmount '{name}': legacy mountpoint"))
-                .hint("use umount(8) to unmount this filesystem"));
-        }
         let _lock = self.locks.of(pool_of(&name)).await;
         self.notice_gone(pool_of(&name)).await;
         if self.mounted(&name).is_none() {
