@@ -6,11 +6,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use platter_dsl::report::{DatasetReport, Detail, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
 use platter_dsl::request::{Changed, CreateRequest, ImportRequest, PoolChange, Setting};
-use platter_dsl::{Environment, Events, Pool, Result, TxgsReport, Unwritten};
+use platter_dsl::{Environment, Events, Idleness, Pool, Result, TxgsReport, Unwritten};
+use platter_ondisk::Txg;
 
 /// Makes, finds and opens pools.
 #[async_trait]
@@ -53,14 +55,17 @@ pub trait PoolHandle: Send + Sync + 'static {
     async fn hangs(&self) -> String {
         std::future::pending().await
     }
-    /// Devices that have transfers under way, and how many each has ended.
-    fn busy_devices(&self) -> Vec<(String, u64)> {
-        Vec::new()
+    /// As `hangs`, of who looks himself, each `time`.
+    fn silent_device(&self, _seen: &mut Idleness, _time: Duration) -> Option<String> {
+        None
     }
     /// Parts from the devices at once and for good.
     fn abandon(&self, _reason: &str) {}
     fn unwritten(&self) -> Unwritten {
         Unwritten::default()
+    }
+    fn committed(&self) -> Txg {
+        Txg::default()
     }
     async fn close(&self) -> Result<()>;
     async fn destroy(&self) -> Result<()>;
@@ -167,8 +172,8 @@ impl PoolHandle for RealPool {
         self.0.hangs().await
     }
 
-    fn busy_devices(&self) -> Vec<(String, u64)> {
-        self.0.busy_devices()
+    fn silent_device(&self, seen: &mut Idleness, time: Duration) -> Option<String> {
+        self.0.silent_device(seen, time)
     }
 
     fn abandon(&self, reason: &str) {
@@ -177,6 +182,10 @@ impl PoolHandle for RealPool {
 
     fn unwritten(&self) -> Unwritten {
         self.0.unwritten()
+    }
+
+    fn committed(&self) -> Txg {
+        self.0.committed()
     }
 
     async fn export(&self) -> Result<()> {

@@ -66,7 +66,7 @@ struct Entry {
 impl Entry {
     /// What is to be known of it at the next start.
     fn to_remember(&self) -> RememberedPool {
-        RememberedPool { txg: self.pool.unwritten().synced.0, ..self.remembered.clone() }
+        RememberedPool { txg: self.pool.committed().0, ..self.remembered.clone() }
     }
 }
 
@@ -308,7 +308,8 @@ impl Daemon {
         let what = format!("cannot open '{name}'");
         let open_ns = u64::try_from(opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let mut report = pool.report(detail).await.map_err(|error| failed(&what, error))?;
-        if let Some(device) = self.silent_device(name) {
+        // One that is suspended says why, and waits for no device.
+        if let Some(device) = self.silent_device(name).filter(|_| !report.suspended) {
             report.status = Some(format!("A device does not answer: {device}. What needs it waits."));
             report.action = Some(silence::advice(name));
             report.message_id = Some("ZFS-8000-HC".to_owned());

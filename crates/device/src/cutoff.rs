@@ -44,6 +44,11 @@ struct Traffic {
     ended: AtomicU64,
 }
 
+/// For how long each device with transfers under way has ended none, and how many it has ended, by the traffic's place
+/// in memory.
+#[derive(Debug, Default)]
+pub struct Idleness(BTreeMap<usize, (u64, Duration)>);
+
 /// Whoever a write waits for that came after the lease had ended.
 #[async_trait]
 pub trait Renewal: Send + Sync + Debug {
@@ -113,37 +118,36 @@ impl Cutoff {
         }
     }
 
-    /// Each device that has transfers under way: its name, and how many it has ended.
-    pub fn busy(&self) -> Vec<(String, u64)> {
-        let devices = self.devices.lock();
-        let busy = devices.iter().filter_map(|(name, traffic)| {
-            let traffic = traffic.upgrade()?;
-            let waits = traffic.under_way.load(Ordering::Relaxed) > 0;
-            waits.then(|| (name.clone(), traffic.ended.load(Ordering::Relaxed)))
-        });
-        busy.collect()
+    /// A device that has had transfers under way for `limit` and ended none, as far as who asks each `time`
+    /// has `seen`.
+    pub fn silent(&self, seen: &mut Idleness, time: Duration, limit: Duration) -> Option<String> {
+        let mut now = BTreeMap::new();
+        let mut silent = None;
+        for (name, traffic) in self.devices.lock().iter() {
+            let Some(traffic) = traffic.upgrade() else { continue };
+            if traffic.under_way.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let (place, ended) = (Arc::as_ptr(&traffic) as usize, traffic.ended.load(Ordering::Relaxed));
+            let idle = match seen.0.get(&place) {
+                Some((before, idle)) if *before == ended => *idle + time,
+                _ => Duration::ZERO,
+            };
+            if idle >= limit {
+                silent.get_or_insert_with(|| name.clone());
+            }
+            now.insert(place, (ended, idle));
+        }
+        seen.0 = now;
+        silent
     }
 
-    /// Waits until some device has had transfers under way for `limit` and ended none; tells its name.
+    /// Waits until some device is [`silent`](Self::silent) for `limit`; tells its name.
     pub async fn hangs(&self, limit: Duration) -> String {
-        // How many each has ended, and for how long it has been that many, by the traffic's place in memory.
-        let mut seen: BTreeMap<usize, (u64, Duration)> = BTreeMap::new();
+        let mut seen = Idleness::default();
         loop {
-            let devices: Vec<_> = self
-                .devices
-                .lock()
-                .iter()
-                .filter_map(|(name, traffic)| Some((name.clone(), traffic.upgrade()?)))
-                .collect();
-            for (name, traffic) in devices {
-                let ended = traffic.ended.load(Ordering::Relaxed);
-                let waits = traffic.under_way.load(Ordering::Relaxed) > 0;
-                let (before, idle) = seen.entry(Arc::as_ptr(&traffic) as usize).or_insert((ended, Duration::ZERO));
-                *idle = if waits && *before == ended { *idle + LOOK } else { Duration::ZERO };
-                *before = ended;
-                if *idle > limit {
-                    return name;
-                }
+            if let Some(name) = self.silent(&mut seen, LOOK, limit) {
+                return name;
             }
             tokio::time::sleep(LOOK).await;
         }

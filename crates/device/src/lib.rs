@@ -37,7 +37,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use platter_buffer::{Buf, BufMut};
 
-pub use cutoff::{Cutoff, Renewal};
+pub use cutoff::{Cutoff, Idleness, Renewal};
 pub use disk::{label_whole_disk, open_path, open_vdev};
 pub use error::{DeviceError, Operation, Result};
 pub use fault::{Fault, FaultDevice, FaultKind};

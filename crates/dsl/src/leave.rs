@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use platter_device::Idleness;
 use platter_ondisk::Txg;
 use platter_vdev::{Condition, VdevAux, VdevState};
 use platter_zio::Phase;
@@ -161,19 +162,20 @@ impl Pool {
         self.core.cutoff.hangs(HANG).await
     }
 
-    /// Devices that have transfers under way, and how many each has ended.
-    pub fn busy_devices(&self) -> Vec<(String, u64)> {
-        self.core.cutoff.busy()
+    /// As [`hangs`](Self::hangs), of who looks himself, each `time`; see [`Cutoff::silent`].
+    pub fn silent_device(&self, seen: &mut Idleness, time: Duration) -> Option<String> {
+        self.core.cutoff.silent(seen, time, HANG)
+    }
+
+    /// The last group that is on the devices.
+    pub fn committed(&self) -> Txg {
+        self.core.uberblock.lock().txg
     }
 
     /// What would be lost now if the pool were given up; fsync(2) has brought parts of it to the intent logs.
     pub fn unwritten(&self) -> Unwritten {
         let bytes = self.core.gate.dirty();
-        Unwritten {
-            synced: self.core.uberblock.lock().txg,
-            bytes,
-            changed: bytes > 0 || crate::sync::has_changes(&self.core),
-        }
+        Unwritten { synced: self.committed(), bytes, changed: bytes > 0 || crate::sync::has_changes(&self.core) }
     }
 
     /// Syncs everything, marks the labels exported and closes the devices. All data sets must be closed (unmounted). A

@@ -73,6 +73,6 @@ pub use events::{Event, EventValue, Events};
 pub use filesystem_space::FilesystemSpace;
 pub use leave::Unwritten;
 pub use memory::MemoryBudget;
-pub use platter_device::{DeviceSource, SystemDevices};
+pub use platter_device::{DeviceSource, Idleness, SystemDevices};
 pub use pool::Pool;
 pub use txgs::{TxgReport, TxgsReport};

@@ -1,22 +1,21 @@
 //! Devices that do not answer. Whoever waits for one of them hangs, and is told why and what to do: in `zpool status`,
 //! in the log, and at the command that waits.
 //!
-//! Invariant: a device is silent when it has had transfers under way for [`SILENT`] and ended none. A slow one ends
-//! some.
+//! When a device counts as silent the pool says ([`platter_dsl::Pool::silent_device`]).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use platter_dsl::Idleness;
+
 use super::Daemon;
 
 /// How often devices are looked at.
 const LOOK: Duration = Duration::from_secs(2);
-/// How long a device may end nothing: as long as one that is left by force.
-const SILENT: Duration = Duration::from_secs(8);
 
-/// What is known of one device: transfers that it has ended, and for how long it has ended no more.
-type Seen = BTreeMap<(String, String), (u64, Duration)>;
+/// What is known of each pool's devices.
+type Seen = BTreeMap<String, Idleness>;
 
 /// What is said of a pool that waits for a device.
 pub(super) fn advice(pool: &str) -> String {
@@ -24,7 +23,7 @@ pub(super) fn advice(pool: &str) -> String {
 }
 
 /// Looks at the devices of all pools for as long as the daemon lives.
-pub(super) async fn watch(daemon: Weak<Daemon>) {
+async fn watch(daemon: Weak<Daemon>) {
     let mut seen = Seen::new();
     loop {
         tokio::time::sleep(LOOK).await;
@@ -42,22 +41,15 @@ impl Daemon {
     /// Looks once.
     fn look(&self, seen: &mut Seen) {
         let pools: Vec<_> = self.pools.read().iter().map(|(name, entry)| (name.clone(), entry.pool.clone())).collect();
+        let mut silent = BTreeMap::new();
         let mut now = Seen::new();
         for (pool, handle) in pools {
-            for (device, ended) in handle.busy_devices() {
-                let key = (pool.clone(), device);
-                let idle = match seen.get(&key) {
-                    Some((before, idle)) if *before == ended => *idle + LOOK,
-                    _ => Duration::ZERO,
-                };
-                now.insert(key, (ended, idle));
+            let mut of_pool = seen.remove(&pool).unwrap_or_default();
+            if let Some(device) = handle.silent_device(&mut of_pool, LOOK) {
+                silent.insert(pool.clone(), device);
             }
+            now.insert(pool, of_pool);
         }
-        let silent: BTreeMap<String, String> = now
-            .iter()
-            .filter(|(_, (_, idle))| *idle >= SILENT)
-            .map(|((pool, device), _)| (pool.clone(), device.clone()))
-            .collect();
         *seen = now;
         let before = std::mem::replace(&mut *self.silent.write(), silent.clone());
         for (pool, device) in silent.iter().filter(|(pool, _)| !before.contains_key(*pool)) {
