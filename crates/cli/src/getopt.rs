@@ -56,7 +56,10 @@ pub fn parse(grammar: Grammar, words: &[String]) -> Result<Parsed, String> {
 }
 
 /// As [`parse`]; `options_first` is POSIX's order.
-fn parse_as(grammar: Grammar, words: &[String], options_first: bool) -> Result<Parsed, String> {
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_as(grammar: Grammar, words: &[String], options_first: bool) -> Result<Parsed, String> {
     let (own_message, short) = match grammar.short.strip_prefix(':') {
         Some(rest) => (true, rest),
         None => (false, grammar.short),

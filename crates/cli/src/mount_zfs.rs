@@ -7,8 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use platter_daemon::api::{DaemonStatus, ErrorBody, MOUNT_BUSY, MOUNT_OPTIONS, MountOutcome, MountRequest};
+use platter_daemon::dead_mounts::system_mounts;
 use platter_daemon::process;
 
+use crate::getopt::{Grammar, parse_as};
 use crate::session::{Session, complain};
 
 /// The words make no sense (`MOUNT_USAGE`).
@@ -40,7 +42,7 @@ const IGNORED: [&str; 19] = [
 ];
 
 /// What the command line asks for.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 struct Request {
     /// Unknown options are passed over (`-s`).
     sloppy: bool,
@@ -51,45 +53,20 @@ struct Request {
     place: String,
 }
 
-/// mount(8) puts options behind the operands: `mount.zfs pool/data /mnt -o rw,noatime`.
+/// `-n` and `-v` are about /etc/mtab and how much is said; `-t` is this program.
+const GRAMMAR: Grammar = Grammar { short: "sfnvo:t:N:", long: &[] };
+
+/// mount(8) puts options behind the operands, whatever POSIX says: `mount.zfs pool/data /mnt -o rw,noatime`.
 fn parse(words: &[String]) -> Result<Request, String> {
-    let mut request = Request::default();
-    let mut operands = Vec::new();
-    let mut words = words.iter();
-    let list = |request: &mut Request, text: &str| {
-        request.options.extend(text.split(',').filter(|option| !option.is_empty()).map(str::to_owned));
-    };
-    while let Some(word) = words.next() {
-        match word.strip_prefix('-').filter(|rest| !rest.is_empty()) {
-            None => operands.push(word.clone()),
-            Some(letters) => {
-                for (at, letter) in letters.char_indices() {
-                    match letter {
-                        's' => request.sloppy = true,
-                        'f' => request.fake = true,
-                        // Whether it is noted in /etc/mtab, and how much is said.
-                        'n' | 'v' => {}
-                        'o' | 't' | 'N' => {
-                            let rest = &letters[at + 1..];
-                            let argument = match rest.is_empty() {
-                                true => words.next().ok_or(format!("Invalid option '{letter}'"))?.as_str(),
-                                false => rest,
-                            };
-                            match letter {
-                                'o' => list(&mut request, argument),
-                                'N' => return Err("Invalid option 'N': the daemon mounts in its own namespace".into()),
-                                _ => {}
-                            }
-                            break;
-                        }
-                        other => return Err(format!("Invalid option '{other}'")),
-                    }
-                }
-            }
-        }
+    let parsed = parse_as(GRAMMAR, words, false).map_err(|error| error.replacen("invalid", "Invalid", 1))?;
+    if parsed.has("N") {
+        return Err("Invalid option 'N': the daemon mounts in its own namespace".into());
     }
-    match <[String; 2]>::try_from(operands) {
-        Ok([dataset, place]) => Ok(Request { dataset, place, ..request }),
+    let options = parsed.all("o").flat_map(|list| list.split(',')).filter(|option| !option.is_empty());
+    let options = options.map(str::to_owned).collect();
+    let (sloppy, fake) = (parsed.has("s"), parsed.has("f"));
+    match <[String; 2]>::try_from(parsed.operands) {
+        Ok([dataset, place]) => Ok(Request { sloppy, fake, options, dataset, place }),
         Err(operands) => Err(match operands.len() {
             0 => "missing dataset argument".into(),
             1 => "missing mountpoint argument".into(),
@@ -109,13 +86,7 @@ fn dataset_name(given: &str) -> String {
 
 /// Whether the kernel says that `dataset` is mounted at `place`.
 fn is_mounted(dataset: &str, place: &Path) -> bool {
-    let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let plain = |word: &str| word.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
-    table.lines().any(|line| {
-        let mut words = line.split(' ');
-        let (source, at) = (words.next().map(plain), words.next().map(plain));
-        source.as_deref() == Some(dataset) && at.is_some_and(|at| Path::new(&at) == place)
-    })
+    system_mounts().iter().any(|mount| mount.source == dataset && mount.mountpoint == place)
 }
 
 /// Runs it; the exit code.
