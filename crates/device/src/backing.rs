@@ -32,9 +32,14 @@ pub struct Backing {
     pub is_shared: bool,
 }
 
+/// What the kernel says about a block device.
+pub(crate) fn sysfs(device: u64) -> PathBuf {
+    PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)))
+}
+
 /// The loop device itself: `/sys/dev/block/7:0`, also of its partitions.
 fn whole(device: u64) -> Option<(PathBuf, bool)> {
-    let own = fs::canonicalize(format!("/sys/dev/block/{}:{}", major(device), minor(device))).ok()?;
+    let own = fs::canonicalize(sysfs(device)).ok()?;
     if own.join("loop/backing_file").exists() {
         return Some((own, false));
     }

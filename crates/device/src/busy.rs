@@ -3,16 +3,12 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{FlockOperation, OFlags, major, makedev, minor};
 use rustix::io::Errno;
 
-use crate::backing;
-
-fn sysfs(device: u64) -> PathBuf {
-    PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)))
-}
+use crate::backing::{self, sysfs};
 
 fn device_number(text: &str) -> Option<u64> {
     let (major, minor) = text.trim().split_once(':')?;

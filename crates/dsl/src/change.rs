@@ -88,18 +88,19 @@ impl Place {
         self.leaf().close(Condition::new(VdevState::Closed, VdevAux::None));
         core.leaf_devices.lock().remove(&self.config.guid.0);
         let written = core.uberblock.lock().txg;
+        let all = leaves(core);
         let opener = Returning {
             devices: &core.environment.devices,
             options: if core.read_only { OpenOptions::read_only() } else { OpenOptions::exclusive() },
             pool: core.config.read().guid,
             // Who only reads does not keep others from writing.
             newest: if core.read_only { Txg(u64::MAX) } else { core.gate.open_txg() },
-            places: leaves(core).into_iter().filter_map(|place| place.config.path.map(PathBuf::from)).collect(),
-            seen: Mutex::default(),
-            complete: leaves(core)
+            complete: all
                 .iter()
                 .map(|place| (place.config.guid.0, dtl::last_complete(place.leaf(), written)))
                 .collect(),
+            places: all.into_iter().filter_map(|place| place.config.path.map(PathBuf::from)).collect(),
+            seen: Mutex::default(),
             reached: Mutex::default(),
         };
         self.top.reopen_leaf(self.index, &open_vdevs::spec(&self.config), &opener).await;

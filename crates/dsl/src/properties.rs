@@ -585,7 +585,6 @@ pub async fn apply(core: &Arc<Core>, tx: &Tx) -> platter_zio::Result<()> {
         }
     }
     follow(core);
-    core.properties_changed.store(true, Ordering::Relaxed);
     follow_writing(core);
     Ok(())
 }

@@ -61,12 +61,12 @@ impl Story {
         self.machine.choose_victims(&mut self.random);
         // One may be restored from a copy of this moment, at its own place.
         let restored = (self.below(3) == 0).then(|| self.machine.victims.first().copied()).flatten();
-        let copy = restored.map(|disk| self.machine.disks[disk].stable_image());
+        let restored = restored.map(|disk| (disk, self.machine.disks[disk].stable_image()));
         self.work_much(&pool).await?;
         let mut away = self.machine.victims.clone();
         for &victim in &away {
             match self.below(2) {
-                _ if restored == Some(victim) => self.machine.pull_out(victim),
+                _ if restored.as_ref().is_some_and(|(disk, _)| *disk == victim) => self.machine.pull_out(victim),
                 0 => self.machine.pull_out(victim),
                 _ => drop(self.machine.offline(&pool, victim).await),
             }
@@ -86,7 +86,7 @@ impl Story {
             let host_full = 2 + self.below(4) as u32;
             self.machine.disks[refuses].set_plan(FaultPlan { host_full, ..FaultPlan::default() });
         }
-        if let (Some(disk), Some(copy)) = (restored, copy) {
+        if let Some((disk, copy)) = restored {
             self.note(&format!("disk {disk} is restored from an older copy of itself"));
             self.machine.disks[disk].set_image(copy);
         }
