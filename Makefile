@@ -8,10 +8,10 @@
 #   make test-databases  SQLite and PostgreSQL on a mount, with kills: minutes; needs python3 and postgresql
 #   make test-zts        OpenZFS's own test suite against ours, results compared with judges/zts/expected.tsv; over an hour;
 #                 ZTS="group [test...]..." for a part of it, ZTS_PROFILE=release for a binary with optimisation; needs root
-#   make test-zts-short  a part of it that takes two minutes, which CI runs
+#   make test-zts-short  a part of it that takes two minutes
 #   make test-xfstests XFSTESTS=...  xfstests (an archive or a folder of it) on our mounts, results compared with
 #                 judges/xfstests/expected.tsv; two hours in debug; XFSTESTS_ONLY="generic/001 ..." for some; needs root
-#   make test-xfstests-short XFSTESTS=...  a part of it that takes minutes, which CI runs
+#   make test-xfstests-short XFSTESTS=...  a part of it that takes minutes
 #   make sim      crashes of every workload of one and two operations, then random ones, for SIM_MINUTES (20) minutes
 #   make sim-life whole lifetimes of pools with faults on every disk, one for each of SEEDS (0..1000): an hour
 #   make sim-full pools of every layout, one for each of SEEDS, filled until nothing goes in, again and again
@@ -50,10 +50,10 @@ $(TOOLS)/bin/pjdfstest: VERSION := 0.2.2
 $(TOOLS)/bin/pjdfstest: PROFILE := --debug
 $(TOOLS)/bin/fsx: VERSION := 0.3.2
 
-# The integration tests run the binary, so it is built first, in the same profile.
+# The integration tests run the binary, so it is built first, in the same profile. One that fails does not hide the next.
 test: $(TOOLS)/bin/pjdfstest $(TOOLS)/bin/fsx
 	$(CARGO) build --package platter
-	$(CARGO) test --workspace
+	$(CARGO) test --workspace --no-fail-fast
 
 # Slow: in release, one after the other.
 test-big:
