@@ -114,15 +114,81 @@ pub(crate) fn scrub<'a>(
     .boxed()
 }
 
+/// A gang block with the pointers that its headers hold.
+pub(crate) struct GangTree {
+    /// The gang block itself.
+    pub bp: BlkPtr,
+    /// In the order of the block's bytes.
+    pub parts: Vec<GangPart>,
+}
+
+/// A part of a gang block.
+pub(crate) enum GangPart {
+    /// Bytes of the block.
+    Block(BlkPtr),
+    /// A gang block inside the gang block.
+    Gang(GangTree),
+}
+
+impl GangPart {
+    /// The pointer of the part.
+    pub fn bp(&self) -> &BlkPtr {
+        match self {
+            Self::Block(bp) | Self::Gang(GangTree { bp, .. }) => bp,
+        }
+    }
+}
+
+impl GangTree {
+    /// Bytes in all parts.
+    pub fn bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.bp().psize()).sum()
+    }
+
+    /// The blocks that make it up: the parts, each gang block after its parts.
+    fn blocks(&self, found: &mut Vec<BlkPtr>) {
+        for part in &self.parts {
+            match part {
+                GangPart::Block(bp) => found.push(*bp),
+                GangPart::Gang(tree) => tree.blocks(found),
+            }
+        }
+        found.push(self.bp);
+    }
+}
+
+/// Reads the headers of a gang block.
+pub(crate) fn tree<'a>(
+    store: &'a Store,
+    bp: &'a BlkPtr,
+    depth: u32,
+) -> BoxFuture<'a, std::result::Result<GangTree, Lost>> {
+    async move {
+        let mut tree = GangTree { bp: *bp, parts: Vec::new() };
+        for part in parts(store, bp, Priority::SyncRead).await? {
+            check_part(&part, bp.psize() - tree.bytes(), depth)?;
+            let part = if part.is_gang() {
+                GangPart::Gang(self::tree(store, &part, depth + 1).await?)
+            } else {
+                GangPart::Block(part)
+            };
+            tree.parts.push(part);
+        }
+        Ok(tree)
+    }
+    .boxed()
+}
+
 /// Frees a gang block: its header and, after reading it, its parts. Nothing is freed unless everything can be.
 ///
 /// # Errors
 /// When a header cannot be read; a double free.
 pub async fn free_gang(store: &Store, bp: &BlkPtr) -> Result<()> {
-    let mut blocks = Vec::new();
-    collect(store, bp, 0, &mut blocks)
+    let tree = tree(store, bp, 0)
         .await
         .map_err(|reason| ZioError::Io(format!("gang block {bp:?} cannot be freed: {reason}")))?;
+    let mut blocks = Vec::new();
+    tree.blocks(&mut blocks);
     let mut allocator = store.state().allocator.lock();
     for block in &blocks {
         if block.is_gang() {
@@ -132,25 +198,4 @@ pub async fn free_gang(store: &Store, bp: &BlkPtr) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn collect<'a>(
-    store: &'a Store,
-    bp: &'a BlkPtr,
-    depth: u32,
-    blocks: &'a mut Vec<BlkPtr>,
-) -> BoxFuture<'a, std::result::Result<(), Lost>> {
-    async move {
-        for part in parts(store, bp, Priority::SyncRead).await? {
-            check_part(&part, bp.psize(), depth)?;
-            if part.is_gang() {
-                collect(store, &part, depth + 1, blocks).await?;
-            } else {
-                blocks.push(part);
-            }
-        }
-        blocks.push(*bp);
-        Ok(())
-    }
-    .boxed()
 }

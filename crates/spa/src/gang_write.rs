@@ -6,7 +6,10 @@
 //!   given back;
 //! - the header has one copy more than the block; each part has as many copies as the block would have had;
 //! - the allocated size in the block's addresses is that of the header and of all parts, while freeing the header
-//!   itself gives back only the header's size.
+//!   itself gives back only the header's size;
+//! - one that is written again in a later pass of its group keeps its header's and its parts' places: otherwise each
+//!   pass would allocate and free, which dirties space maps, which are written as gang blocks again, without end
+//!   (`zio_rewrite_gang`).
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -15,6 +18,7 @@ use platter_ondisk::types::{checksum, compression, object_type};
 use platter_ondisk::{BlkPtr, Dva, gang};
 use platter_zio::{Result, WritePolicy, ZioError};
 
+use crate::gang_read::{self, GangPart, GangTree};
 use crate::store::Store;
 use crate::write::write_copies;
 
@@ -38,6 +42,26 @@ pub(crate) async fn write(store: &Store, bp: BlkPtr, payload: Buf, policy: &Writ
         }
     }
     written
+}
+
+/// Writes `payload` where the gang block `previous` of the same group and length is. `None` when the headers of
+/// `previous` cannot be read, so that nobody knows where its parts are: then nothing was written.
+///
+/// # Errors
+/// Device errors.
+pub(crate) async fn rewrite(
+    store: &Store,
+    bp: BlkPtr,
+    payload: &Buf,
+    policy: &WritePolicy,
+    previous: &BlkPtr,
+) -> Result<Option<BlkPtr>> {
+    let Ok(tree) = gang_read::tree(store, previous, 0).await else { return Ok(None) };
+    if tree.bytes() != payload.len() as u64 {
+        return Ok(None);
+    }
+    let gang = Gang { store, policy, unit: 0, placed: Vec::new() };
+    gang.again(bp, &tree, payload.clone()).await.map(Some)
 }
 
 /// A gang block in the making.
@@ -76,16 +100,49 @@ impl Gang<'_> {
         .boxed()
     }
 
-    async fn part(&mut self, bytes: Buf, depth: u32) -> Result<BlkPtr> {
+    /// What `block` wrote, with other bytes at the same places.
+    fn again<'a>(&'a self, bp: BlkPtr, tree: &'a GangTree, payload: Buf) -> BoxFuture<'a, Result<BlkPtr>> {
+        async move {
+            let mut parts = Vec::with_capacity(PARTS);
+            let mut at = 0;
+            for part in &tree.parts {
+                let end = at + part.bp().psize() as usize;
+                let bytes = payload.slice(at..end);
+                let mut bp = self.describe_part(&bytes)?;
+                bp = match part {
+                    GangPart::Gang(tree) => self.again(bp, tree, bytes).await?,
+                    GangPart::Block(old) => {
+                        let dvas: Vec<Dva> = old.dvas().collect();
+                        dvas.iter().enumerate().for_each(|(index, dva)| bp.set_dva(index, *dva));
+                        self.copies(&dvas, &bytes).await?;
+                        bp
+                    }
+                };
+                parts.push(bp);
+                at = end;
+            }
+            let places: Vec<Dva> = tree.bp.dvas().collect();
+            self.seal(bp, &places, &parts).await
+        }
+        .boxed()
+    }
+
+    fn describe_part(&self, bytes: &Buf) -> Result<BlkPtr> {
         let (size, policy) = (bytes.len() as u64, self.policy);
         let mut bp = BlkPtr::describe(size, size, compression::OFF, policy.checksum, object_type::NONE, 0, policy.txg);
         if policy.checksum != checksum::OFF {
             let words = self
                 .store
-                .checksum(policy.checksum, &bytes)
+                .checksum(policy.checksum, bytes)
                 .ok_or_else(|| ZioError::Invalid(format!("checksum number {} cannot be written", policy.checksum)))?;
             bp.set_checksum(words);
         }
+        Ok(bp)
+    }
+
+    async fn part(&mut self, bytes: Buf, depth: u32) -> Result<BlkPtr> {
+        let (size, policy) = (bytes.len() as u64, self.policy);
+        let mut bp = self.describe_part(&bytes)?;
         match self.allocate(size, policy.copies) {
             Ok(dvas) => {
                 for (index, dva) in dvas.iter().enumerate() {
@@ -99,15 +156,20 @@ impl Gang<'_> {
         }
     }
 
-    async fn header(&mut self, mut bp: BlkPtr, headers: &[Dva], parts: &[BlkPtr]) -> Result<BlkPtr> {
-        for (index, header) in headers.iter().enumerate() {
-            // Each address of the block accounts for its header and for the parts' copies of the same number.
-            let below: u64 = parts.iter().map(|part| part.dvas().nth(index).map_or(0, |dva| dva.asize)).sum();
-            bp.set_dva(index, Dva { asize: header.asize + below, gang: true, ..*header });
-        }
+    async fn header(&self, bp: BlkPtr, headers: &[Dva], parts: &[BlkPtr]) -> Result<BlkPtr> {
+        // Each address of the block accounts for its header and for the parts' copies of the same number.
+        let below = |index| parts.iter().map(|part| part.dvas().nth(index).map_or(0, |dva| dva.asize)).sum::<u64>();
+        let whole = |(index, header): (usize, &Dva)| Dva { asize: header.asize + below(index), gang: true, ..*header };
+        let places: Vec<Dva> = headers.iter().enumerate().map(whole).collect();
+        self.seal(bp, &places, parts).await
+    }
+
+    /// Writes the header at `places`, which become the block's addresses.
+    async fn seal(&self, mut bp: BlkPtr, places: &[Dva], parts: &[BlkPtr]) -> Result<BlkPtr> {
+        places.iter().enumerate().for_each(|(index, place)| bp.set_dva(index, *place));
         let verifier = gang::verifier(&bp.dva(0), bp.physical_birth());
         let bytes = Buf::copy_from(&gang::build(gang::HEADER_SIZE, parts, verifier, platter_checksum::sha256));
-        self.copies(headers, &bytes).await?;
+        self.copies(places, &bytes).await?;
         Ok(bp)
     }
 

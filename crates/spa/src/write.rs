@@ -116,10 +116,18 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
     let in_place = pass >= 2
         && !previous.is_hole()
         && !previous.is_embedded()
-        && !previous.is_gang()
         && previous.birth() == policy.txg
         && previous.psize() == psize;
     let resumptions = state.suspension.resumptions();
+    if in_place
+        && previous.is_gang()
+        && let Some(bp) = gang_write::rewrite(store, bp, &payload.bytes, policy, previous).await?
+    {
+        store.note_born(&bp, resumptions).await?;
+        remember(store, policy, &bp, data);
+        return Ok(bp);
+    }
+    let in_place = in_place && !previous.is_gang();
     let dvas: Vec<Dva> = if in_place {
         previous.dvas().collect()
     } else {

@@ -182,6 +182,13 @@ async fn a_pool_of_gang_blocks_is_clean_and_complete() {
     round_trip(vec![VdevRequest::Raidz { parity: 1, children }], folder.path(), "9", 60_000).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_whose_own_books_are_gang_blocks_settles() {
+    // Each pass of a group used to place the MOS's gang blocks anew, which changed the space maps again: no group ended.
+    let folder = tempfile::tempdir().unwrap();
+    round_trip(vec![VdevRequest::Mirror(disks(folder.path(), 2))], folder.path(), "9", 1024).await;
+}
+
 async fn small_pool(folder: &Path) -> Arc<Pool> {
     let vdevs = disks(folder, 1).into_iter().map(VdevRequest::Leaf).collect();
     let request = CreateRequest { name: "tank".into(), vdevs, ..CreateRequest::default() };
