@@ -19,7 +19,9 @@ def check(done):
 holder = subprocess.Popen(["unshare", "--user", "sleep", "60"])
 space = f"/proc/{holder.pid}/ns/user"
 while os.readlink(space) == os.readlink("/proc/self/ns/user"):
-    pass
+    if holder.poll() is not None:
+        print("error no user name space can be made here")
+        sys.exit(0)
 for kind in ("uid", "gid"):
     with open(f"/proc/{holder.pid}/{kind}_map", "w") as file:
         file.write("0 10000 10000")
