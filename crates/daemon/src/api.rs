@@ -360,8 +360,8 @@ pub struct IdUsage {
     pub used: u64,
     /// Bytes.
     pub quota: u64,
-    /// Objects.
-    pub objects_used: u64,
+    /// Objects; `None` while they are not counted.
+    pub objects_used: Option<u64>,
     /// Objects.
     pub objects_quota: u64,
 }

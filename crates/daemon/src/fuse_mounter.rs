@@ -245,6 +245,7 @@ impl Mounter for FuseMounter {
 
     async fn set_quota(&self, pool: &Arc<dyn PoolHandle>, dataset: &str, quota: &IdQuota) -> Result<(), String> {
         with_objset(pool, dataset, async |objset| {
+            objset.account_everything().await.map_err(|error| error.to_string())?;
             user_quota::set_quota(objset, totals(quota.whose), quota.objects, quota.id, quota.value, random_u64())
                 .await
                 .map_err(|error| error.to_string())
@@ -262,7 +263,7 @@ async fn with_objset<T>(
     let pool = pool.engine_pool().ok_or("the pool has no engine")?;
     let was_open = pool.is_open(dataset);
     let objset = pool.open_filesystem(dataset).await.map_err(|error| error.to_string())?;
-    let result = match objset.accounting_is_complete() {
+    let result = match objset.space_is_counted() {
         true => work(&objset).await,
         false if objset.params().read_only => Err("its users' space was never counted, and it is read-only".into()),
         // Made by a version that did not count: counted once, now.
@@ -307,6 +308,9 @@ async fn mount_objset(
     let zpl = Zpl::mount(objset, options, Arc::new(SystemClock), space).await.map_err(|error| error.to_string())?;
     if let Some(reason) = zpl.read_only_reason().filter(|_| !flags.read_only) {
         tracing::warn!("'{}' is mounted read-only: {reason}", report.name);
+    }
+    if !flags.read_only && zpl.read_only_reason().is_none() {
+        pool.count_in_background(&report.name).map_err(|error| error.to_string())?;
     }
     let options = platter_fuse::MountOptions {
         source: report.name.clone(),

@@ -119,6 +119,8 @@ pub struct Objset {
     pub(crate) special: Mutex<[Option<Arc<Dnode>>; 3]>,
     /// The totals of projects are being counted for the first time.
     pub(crate) recount: Mutex<Option<userused::Recount>>,
+    /// The count of what is not in the totals yet.
+    pub(crate) counting: userused::Counting,
     allocator: tokio::sync::Mutex<Cursor>,
     /// Counts changes of dnode blocks, so that a dnode is not made from an outdated block.
     pub(crate) generation: AtomicU64,
@@ -166,6 +168,7 @@ impl Objset {
             sets: NumberSets::default(),
             special: Mutex::new(special),
             recount: Mutex::default(),
+            counting: userused::Counting::default(),
             allocator: tokio::sync::Mutex::default(),
             generation: AtomicU64::new(0),
         });

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use platter_ondisk::dnode::{FLAG_USED_BYTES, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED, MAX_BLKPTRS};
 use platter_ondisk::objset::{
@@ -97,6 +98,17 @@ impl Recount {
         *word = if is_in { *word | bit } else { *word & !bit };
         was
     }
+}
+
+/// The count of an object set whose totals do not have every object ([`Objset::account_everything`]).
+#[derive(Debug, Default)]
+pub(crate) struct Counting {
+    /// Held by whoever counts.
+    running: tokio::sync::Mutex<()>,
+    /// One in the background began.
+    begun: AtomicBool,
+    /// It is to end early, because the object set is about to be closed.
+    given_up: AtomicBool,
 }
 
 /// The totals that an object set of this kind and head size can keep. Its head grows with the first group that has
@@ -265,12 +277,36 @@ impl Objset {
         self.head.read().phys.flags & wanted == wanted
     }
 
+    /// Whether every object is in the totals of users' and groups' space.
+    pub fn space_is_counted(&self) -> bool {
+        self.head.read().phys.flags & OBJSET_FLAG_USERACCOUNTING_COMPLETE != 0
+    }
+
+    /// Whether every object is in its user's and its group's number of objects (`dmu_objset_userobjspace_present`).
+    pub fn objects_are_counted(&self) -> bool {
+        self.head.read().phys.flags & OBJSET_FLAG_USEROBJACCOUNTING_COMPLETE != 0
+    }
+
+    /// Whether somebody should now begin to [count everything](Self::account_everything) in the background: something
+    /// is not in the totals, and this was not answered with yes before.
+    pub fn takes_a_count(&self) -> bool {
+        !self.params().read_only && !self.accounting_is_complete() && !self.counting.begun.swap(true, Ordering::Relaxed)
+    }
+
+    /// Ends a count that goes on, and waits until it has ended; what it did stays. To be called before the object set
+    /// is closed.
+    pub async fn give_up_count(&self) {
+        self.counting.given_up.store(true, Ordering::Relaxed);
+        drop(self.counting.running.lock().await);
+    }
+
     /// Counts every object that is not in the totals yet (`dmu_objset_userspace_upgrade`); they are complete when this
     /// is done and synced.
     ///
     /// # Errors
-    /// Read-only object set, no space, unreadable dnodes.
+    /// Read-only object set, no space, unreadable dnodes; the object set is being closed.
     pub async fn account_everything(self: &Arc<Self>) -> Result<()> {
+        let _running = self.counting.running.lock().await;
         if self.accounting_is_complete() {
             return Ok(());
         }
@@ -281,6 +317,9 @@ impl Objset {
         let counted = SpaceMet::lenient();
         while let Some(next) = self.next_object(object).await? {
             object = next;
+            if self.counting.given_up.load(Ordering::Relaxed) {
+                return Err(platter_zio::ZioError::Invalid("the file system is being closed".into()));
+            }
             if !counted.add(SPACE_LEAST, || self.core.store().space_used()) {
                 let what = format!("its objects up to {object} take more space than the pool has in use");
                 return Err(platter_zio::ZioError::corrupt("object set", what));
@@ -307,7 +346,7 @@ impl Objset {
     }
 
     /// Whether every object is in the total of its project.
-    pub(crate) fn counts_projects(&self) -> bool {
+    pub fn counts_projects(&self) -> bool {
         self.head.read().phys.flags & OBJSET_FLAG_PROJECTQUOTA_COMPLETE != 0
     }
 }

@@ -10,6 +10,7 @@ mod change_properties;
 pub mod config;
 mod config_object;
 mod core;
+mod counting;
 mod create;
 mod dataset;
 mod dataset_report;

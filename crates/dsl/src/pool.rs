@@ -661,6 +661,9 @@ impl Pool {
     pub async fn close_filesystem(&self, name: &str) -> Result<()> {
         let dataset = self.find(name)?;
         let zil = dataset.zil.lock().clone();
+        if let Some(os) = dataset.open_objset() {
+            os.give_up_count().await;
+        }
         let closed = async {
             if let Some(zil) = zil {
                 zil.retire().await?;
@@ -673,6 +676,19 @@ impl Pool {
         }
         *dataset.zil.lock() = None;
         *dataset.objset.lock() = None;
+        Ok(())
+    }
+
+    /// Counts what users, groups and projects have in an open file system, in the background, if that was never done:
+    /// mounting it does so (`zfsvfs_setup`, `module/os/linux/zfs/zfs_vfsops.c`).
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub fn count_in_background(&self, name: &str) -> Result<()> {
+        let dataset = self.find(name)?;
+        if let Some(os) = dataset.open_objset() {
+            crate::counting::begin(&self.core, &dataset, &os);
+        }
         Ok(())
     }
 

@@ -573,22 +573,6 @@ pub fn follow_caching(core: &Core, dataset: &Dataset) {
     );
 }
 
-/// Lets open object sets follow changed properties at once.
-///
-/// # Errors
-/// Out of space, device errors.
-pub async fn apply(core: &Arc<Core>, tx: &Tx) -> platter_zio::Result<()> {
-    let datasets: Vec<Arc<Dataset>> = core.tree.read().datasets.values().cloned().collect();
-    for dataset in datasets {
-        if let Some(os) = dataset.open_objset() {
-            note_features(core, tx, &dataset, &os).await?;
-        }
-    }
-    follow(core);
-    follow_writing(core);
-    Ok(())
-}
-
 /// Lets everything that is open follow properties that a task has changed. How blocks are written changes only when its
 /// group is on disk ([`follow_writing`]): what was written before the task came in is written as it was then
 /// (`dsl_pool_sync`, `module/zfs/dsl_pool.c`, runs tasks after the data of their group).

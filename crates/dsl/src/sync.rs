@@ -30,7 +30,7 @@ use crate::dataset::{Dataset, Snapshot};
 use crate::dir::{Dir, SpaceChange, UsedKind, reserved_delta};
 use crate::labels::{self, Half};
 use crate::txgs::{Course, Opening};
-use crate::{ddt, deadlist, dtl, intent, log_spacemaps, multihost, salt, space_maps, zapify};
+use crate::{counting, ddt, deadlist, dtl, intent, log_spacemaps, multihost, salt, space_maps, zapify};
 
 /// More passes than this mean that sync does not converge.
 const PASSES_MAX: u32 = 64;
@@ -267,6 +267,7 @@ async fn sync_datasets(core: &Arc<Core>, tx: &Tx, pass: u32) -> Result<()> {
         crate::properties::note_features(core, tx, &dataset, &os).await?;
         let root = os.sync(txg, pass).await?;
         dataset.phys.lock().bp = root;
+        counting::begin(core, &dataset, &os);
         apply_deltas(core, tx, &dataset).await?;
         dataset.store(&core.mos, tx).await?;
     }

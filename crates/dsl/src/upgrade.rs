@@ -59,7 +59,8 @@ pub async fn run(core: &Arc<Core>, wanted: Option<Vec<String>>) -> Result<Change
     .await
 }
 
-/// Lets everything that is open follow the features, some of which were just enabled.
+/// Lets everything that is open follow the features, some of which were just enabled. A data set activates those that
+/// it uses when it is next written.
 ///
 /// # Errors
 /// Out of space, device errors.
@@ -69,7 +70,9 @@ pub async fn follow_features(core: &Arc<Core>, tx: &Tx) -> platter_zio::Result<(
     core.mos.set_properties(crate::core::mos_properties(core.version(), &core.features));
     core.mos.set_hole_birth(core.features.is_active("com.delphix:hole_birth"));
     core.dirty_config();
-    properties::apply(core, tx).await
+    properties::follow(core);
+    properties::follow_writing(core);
+    Ok(())
 }
 
 /// Brings a pool with a version to feature flags, none of them enabled yet.

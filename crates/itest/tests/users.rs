@@ -7,6 +7,8 @@ use std::io::{Read, Write};
 use std::os::unix::fs::chown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use platter_itest::{Lab, data, zdb};
 
@@ -304,7 +306,8 @@ fn files_from_before_projects_get_one_when_it_is_set() {
     fs::write(mount.join("new"), data::random(5, 5000)).expect("a file");
     fs::write(mount.join("rewritten"), data::random(6, 6000)).expect("a file");
     lab.zpool("sync tank").ok();
-    // The first question counts what was never counted.
+    // The first change counts what was never counted, in the background.
+    counted(&lab, "tank/u");
     assert_eq!(usage(&lab, "projectspace", "tank/u").keys().copied().collect::<Vec<_>>(), [0]);
     project(&lab, &mount, "-p 5", &["given", "listed"]);
     assert_eq!(project(&lab, &mount, "", &["given", "plain"]), ["    0 - plain", "    5 - given"]);
@@ -325,6 +328,62 @@ fn files_from_before_projects_get_one_when_it_is_set() {
     lab.wait_mounted(&mount);
     before.assert_same(&platter_itest::Tree::of(&mount), "after export and import");
     lab.export("tank");
+}
+
+/// Waits until a data set's projects are counted, and with them its users' objects.
+#[track_caller]
+fn counted(lab: &Lab, dataset: &str) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while lab.zfs(&format!("projectspace -H -o used {dataset}")).ok().stdout.is_empty() {
+        assert!(Instant::now() < deadline, "{dataset} is not counted");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn objects_are_counted_where_somebody_works_after_the_pool_began_to_count() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 256);
+    lab.create("-d", "tank", "d0");
+    let objects = |dataset: &str| lab.zfs(&format!("userspace -H -o name,objused,objquota {dataset}")).ok().stdout;
+    let place = |dataset: &str| lab.mnt(dataset);
+    let feature = || lab.zpool("get -H -o value feature@userobj_accounting tank").ok().stdout;
+    for name in ["tank/used", "tank/idle", "tank/mounted", "tank/asked"] {
+        let mount = lab.create_fs("", name);
+        (0..20).for_each(|file| fs::write(mount.join(format!("file{file}")), "text").expect("a file"));
+    }
+    let all = || ["tank/used", "tank/idle", "tank/mounted", "tank/asked"].map(objects);
+    lab.zfs("unmount tank/mounted").ok();
+    assert_eq!(all(), ["root\t-\t-\n"; 4]);
+    lab.zpool("set feature@userobj_accounting=enabled tank").ok();
+    lab.zpool("set feature@project_quota=enabled tank").ok();
+    lab.zpool("sync tank").ok();
+    assert_eq!((all(), feature().trim()), (["root\t-\t-\n"; 4].map(str::to_owned), "enabled"));
+    assert_eq!(lab.zfs("get -H -o value,source userobjused@root tank/idle").ok().stdout, "-\t-\n");
+
+    fs::write(place("tank/used").join("new"), "text").expect("a file");
+    counted(&lab, "tank/used");
+    lab.zfs("mount tank/mounted").ok();
+    counted(&lab, "tank/mounted");
+    // Who sets a quota wants it to hold from now on.
+    lab.zfs("set userobjquota@root=9K tank/asked").ok();
+    let expected = ["root\t22\tnone\n", "root\t-\t-\n", "root\t21\tnone\n", "root\t21\t9K\n"];
+    assert_eq!((all(), feature().trim()), (expected.map(str::to_owned), "active"));
+
+    // What is not counted is not begun by a look, and an export in the middle of a count loses nothing.
+    fs::write(place("tank/idle").join("new"), "text").expect("a file");
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+    lab.import("", "tank");
+    lab.wait_mounted(&place("tank/idle"));
+    counted(&lab, "tank/idle");
+    assert_eq!(objects("tank/idle"), "root\t22\tnone\n");
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+    if let Some((totals, sums)) = found(&lab.dev(), "tank/idle") {
+        assert_eq!(totals[..2], sums[..2], "what is counted is what the files add up to");
+        assert_eq!(totals[2], totals[0], "files without a number are in project 0");
+    }
 }
 
 /// `zpool sync tank`, without a program that takes some milliseconds to start.

@@ -28,8 +28,8 @@ pub struct Usage {
     pub used: u64,
     /// Bytes; 0 for no limit.
     pub quota: u64,
-    /// Objects.
-    pub objects_used: u64,
+    /// Objects; `None` while they are not counted.
+    pub objects_used: Option<u64>,
     /// Objects; 0 for no limit.
     pub objects_quota: u64,
 }
@@ -54,7 +54,8 @@ async fn quota_zap(os: &Arc<Objset>, whose: Totals, objects: bool) -> Result<Opt
     }
 }
 
-/// What each user, group or project uses and may use, by id.
+/// What each user, group or project uses and may use, by id; nothing while that is not counted
+/// (`zfs_userspace_many`, `module/zfs/zfs_quota.c`).
 ///
 /// # Errors
 /// Damage, unreadable blocks.
@@ -69,11 +70,16 @@ pub async fn usage(os: &Arc<Objset>, whose: Totals) -> Result<Vec<Usage>> {
             set(found.entry(id).or_insert(Usage { id, ..Usage::default() }), value);
         }
     };
+    if !os.space_is_counted() || whose == Totals::Projects && !os.counts_projects() {
+        return Ok(Vec::new());
+    }
+    let counted = os.objects_are_counted();
     if let Some(totals) = os.totals(whose) {
         for entry in totals.all().await? {
             let value = entry.value.integers.first().copied().unwrap_or(0);
             match entry.name.strip_prefix(OBJECTS_PREFIX.as_bytes()) {
-                Some(id) => take(id, value, |usage, value| usage.objects_used = value),
+                Some(id) if counted => take(id, value, |usage, value| usage.objects_used = Some(value)),
+                Some(_) => {}
                 None => take(&entry.name, value, |usage, value| usage.used = value),
             }
         }
@@ -88,6 +94,9 @@ pub async fn usage(os: &Arc<Objset>, whose: Totals) -> Result<Vec<Usage>> {
             };
             take(&entry.name, value, set);
         }
+    }
+    if counted {
+        found.values_mut().for_each(|usage| usage.objects_used = usage.objects_used.or(Some(0)));
     }
     Ok(found.into_values().collect())
 }

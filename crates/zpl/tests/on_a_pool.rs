@@ -184,7 +184,7 @@ async fn a_pool_of_gang_blocks_is_clean_and_complete() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pool_whose_own_books_are_gang_blocks_settles() {
-    // Each pass of a group used to place the MOS's gang blocks anew, which changed the space maps again: no group ended.
+    // Each pass of a group used to place the MOS's gang blocks anew, which changed the space maps: no group ended.
     let folder = tempfile::tempdir().unwrap();
     round_trip(vec![VdevRequest::Mirror(disks(folder.path(), 2))], folder.path(), "9", 1024).await;
 }

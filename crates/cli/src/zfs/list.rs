@@ -36,9 +36,9 @@ pub(super) fn add_id_properties(
 ) -> Result<(), Failure> {
     for name in wanted.iter().map(Wanted::name) {
         let Some(property) = ids::parse(name) else { continue };
+        let nothing = Property { value: PropertyValue::Text("-".into()), source: PropertySource::None };
         let Ok(property) = property else {
             // Nobody has that name.
-            let nothing = Property { value: PropertyValue::Text("-".into()), source: PropertySource::None };
             for view in views.iter_mut() {
                 view.report.properties.insert(name.to_owned(), nothing.clone());
             }
@@ -46,11 +46,16 @@ pub(super) fn add_id_properties(
         };
         for view in views.iter_mut().filter(|view| view.report.kind == "filesystem") {
             let everybody = userspace::fetch(session, &view.report.name, property.whose)?;
-            let usage = everybody.into_iter().find(|usage| usage.id == property.id).unwrap_or_default();
             let objects = property.kind.contains("obj");
+            // Not counted yet: who counts has at least the owner of the root directory.
+            if !everybody.iter().any(|usage| !objects || usage.objects_used.is_some()) {
+                view.report.properties.insert(name.to_owned(), nothing.clone());
+                continue;
+            }
+            let usage = everybody.into_iter().find(|usage| usage.id == property.id).unwrap_or_default();
             let (number, limit) = match (property.kind.ends_with("quota"), objects) {
                 (false, false) => (usage.used, false),
-                (false, true) => (usage.objects_used, false),
+                (false, true) => (usage.objects_used.unwrap_or(0), false),
                 (true, false) => (usage.quota, true),
                 (true, true) => (usage.objects_quota, true),
             };

@@ -53,7 +53,7 @@ impl Row {
         match field {
             Field::Used => self.usage.used,
             Field::Quota => self.usage.quota,
-            Field::ObjUsed => self.usage.objects_used,
+            Field::ObjUsed => self.usage.objects_used.unwrap_or(0),
             Field::ObjQuota => self.usage.objects_quota,
             Field::Type | Field::Name => 0,
         }
@@ -64,6 +64,7 @@ impl Row {
         match field {
             Field::Type => type_name(self.whose).to_owned(),
             Field::Name => self.name.clone().unwrap_or_else(|| self.usage.id.to_string()),
+            Field::ObjUsed | Field::ObjQuota if self.usage.objects_used.is_none() => "-".to_owned(),
             Field::Quota | Field::ObjQuota if number == 0 && !exact => "none".to_owned(),
             _ if exact => number.to_string(),
             Field::Used | Field::Quota => nice::bytes(number),
@@ -222,7 +223,7 @@ mod tests {
         let row = |name: Option<&str>, id, used, quota| Row {
             whose: Whose::User,
             name: name.map(str::to_owned),
-            usage: IdUsage { id, used, quota, objects_used: 7, objects_quota: 0 },
+            usage: IdUsage { id, used, quota, objects_used: Some(7), objects_quota: 0 },
         };
         let mut rows = [row(Some("root"), 0, 20_480, 0), row(None, 1234, 1 << 30, 10 << 30)];
         let expected = "\

@@ -1,0 +1,28 @@
+//! Counting, in the background, what users, groups and projects have in a data set that was made before its pool
+//! counted that (`dmu_objset_id_quota_upgrade`, `module/zfs/dmu_objset.c`).
+//!
+//! Invariants:
+//! - it begins with the first mount or the first change after the feature was enabled, once for each opening of the
+//!   data set; nobody else's data set is counted;
+//! - nothing waits for it. What is not counted to the end is said to be not counted, and quotas of it are not enforced.
+
+use std::sync::Arc;
+
+use platter_dmu::Objset;
+
+use crate::core::Core;
+use crate::dataset::Dataset;
+use crate::watched;
+
+/// Begins to count, if there is something to count and nobody has begun.
+pub fn begin(core: &Arc<Core>, dataset: &Dataset, os: &Arc<Objset>) {
+    if !os.takes_a_count() {
+        return;
+    }
+    let (name, os) = (crate::properties::full_name(core, &dataset.dir), os.clone());
+    watched::spawn(core, "the count of users' objects", async move {
+        if let Err(error) = os.account_everything().await {
+            tracing::info!(dataset = name, "what users have in it is not counted yet: {error}");
+        }
+    });
+}
