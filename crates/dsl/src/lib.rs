@@ -57,6 +57,7 @@ mod scan_proof;
 mod scan_walk;
 mod scrub;
 mod space;
+mod space_check;
 mod space_maps;
 mod status;
 mod sync;

@@ -30,7 +30,7 @@ use crate::dataset::{Dataset, Snapshot};
 use crate::dir::{Dir, SpaceChange, UsedKind, reserved_delta};
 use crate::labels::{self, Half};
 use crate::txgs::{Course, Opening};
-use crate::{counting, ddt, deadlist, dtl, intent, log_spacemaps, multihost, salt, space_maps, zapify};
+use crate::{counting, ddt, deadlist, dtl, intent, log_spacemaps, multihost, salt, space_check, space_maps, zapify};
 
 /// More passes than this mean that sync does not converge.
 const PASSES_MAX: u32 = 64;
@@ -141,6 +141,9 @@ async fn sync(core: &Arc<Core>, txg: Txg, course: &mut Course) -> Result<()> {
         }
         let settled = converge(core, &tx).await?;
         course.flush(settled.passes);
+        if cfg!(debug_assertions) {
+            space_check::check(core).await?;
+        }
         make_durable(core, txg, resumptions).await?;
         commit(core, txg, settled.root, settled.config_changed).await
     }

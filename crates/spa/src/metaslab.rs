@@ -110,12 +110,13 @@ impl Metaslab {
     /// for good).
     pub fn allocated_before(&self) -> RangeSet {
         let mut ranges = self.allocated_ranges();
-        for (start, length) in self.allocating.iter() {
-            ranges.clear_range(start, length);
-        }
         for (start, length) in self.freeing.iter().chain(self.freed.iter()) {
             ranges.clear_range(start, length);
             ranges.add(start, length).expect("just cleared");
+        }
+        // Last: a block of an intent log may be allocated and freed in the same group.
+        for (start, length) in self.allocating.iter() {
+            ranges.clear_range(start, length);
         }
         ranges
     }
@@ -241,6 +242,25 @@ mod tests {
         metaslab.note_logged(&RangeSet::of(65536, 1024), &RangeSet::new());
         assert!(metaslab.unflushed_frees.is_empty());
         assert_eq!(metaslab.unflushed_allocs.iter().collect::<Vec<_>>(), [(0, 4096), (66048, 512)]);
+    }
+
+    /// What an intent log had allocated and freed in the group that rewrote a space map was allocated in that map for
+    /// ever: the log of the group, in which both cancel out, did not take it back.
+    #[test]
+    fn what_comes_and_goes_in_a_group_was_not_there_before_it() {
+        let mut metaslab = Metaslab::new(0, 0, 1 << 20);
+        let old = metaslab.allocate(4096).unwrap();
+        metaslab.take_changes();
+        metaslab.finish(Txg(9), false);
+        let before = metaslab.allocated_ranges();
+        let log = metaslab.allocate_log(8192, Txg(10)).unwrap();
+        metaslab.absorb_log(Txg(10));
+        let new = metaslab.allocate(512).unwrap();
+        for (start, length) in [(log, 8192), (old, 4096)] {
+            metaslab.free(start, length).unwrap();
+        }
+        assert!(metaslab.allocated_before().iter().eq(before.iter()));
+        assert!(metaslab.allocated_ranges().iter().eq([(new, 512)]));
     }
 
     #[test]
