@@ -12,7 +12,24 @@ use platter_dmu::Objset;
 
 use crate::core::Core;
 use crate::dataset::Dataset;
+use crate::error::Result;
+use crate::pool::Pool;
 use crate::watched;
+
+impl Pool {
+    /// Counts what users, groups and projects have in an open file system, in the background, if that was never done:
+    /// mounting it does so (`zfsvfs_setup`, `module/os/linux/zfs/zfs_vfsops.c`).
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub fn count_in_background(&self, name: &str) -> Result<()> {
+        let dataset = self.find(name)?;
+        if let Some(os) = dataset.open_objset() {
+            begin(&self.core, &dataset, &os);
+        }
+        Ok(())
+    }
+}
 
 /// Begins to count, if there is something to count and nobody has begun.
 pub fn begin(core: &Arc<Core>, dataset: &Dataset, os: &Arc<Objset>) {

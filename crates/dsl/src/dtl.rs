@@ -12,7 +12,7 @@ use std::sync::Arc;
 use platter_dmu::{Objset, Result, Tx};
 use platter_ondisk::spacemap::MapType;
 use platter_ondisk::{ObjectId, Txg};
-use platter_vdev::{Leaf, MissingRanges};
+use platter_vdev::{Leaf, MissingRanges, TopVdev};
 use platter_zio::Canary;
 
 use crate::config::VdevConfig;
@@ -43,8 +43,9 @@ pub fn last_complete(leaf: &Leaf, newest: Txg) -> Txg {
     leaf.missing().first().map_or(newest, |first| Txg(first.0.saturating_sub(1)))
 }
 
-/// Lists for a leaf what came after the group that its device `reached` and before what the list begins with. A device
-/// that is put back from an old copy of itself lacks more than the groups during which it was away.
+/// Lists for a leaf all groups until what its list begins with, when its device only `reached` an earlier one. A device
+/// that is put back from an old copy of itself lacks more than the groups during which it was away: also what it lacked
+/// when the copy was made, and it may have been written elsewhere since. What that was nobody knows.
 pub fn note_gap(core: &Core, leaf: &Leaf, reached: Txg, newest: Txg) {
     let complete = last_complete(leaf, newest);
     if reached < complete && !Canary::OldCopyBelieved.sings() {
@@ -54,21 +55,38 @@ pub fn note_gap(core: &Core, leaf: &Leaf, reached: Txg, newest: Txg) {
             leaf.guid(),
             leaf.name()
         );
-        leaf.note_lacking(reached.plus(1), complete);
+        leaf.note_lacking(Txg(1), complete);
     }
 }
 
-/// Looks at all leaves of a pool that is being opened, whose devices `reached` these groups. Devices of one top-level
-/// vdev get the same uberblocks, but for the last one when the power fails meanwhile.
-pub fn note_gaps(core: &Core, reached: &BTreeMap<u64, Txg>) {
-    for top in core.store.state().vdevs.iter().flatten() {
-        let of = |leaf: &Leaf| reached.get(&leaf.guid().0).copied();
+/// The leaves that are behind others of their top-level vdev, when their devices `reached` these groups: the leaf, what
+/// it reached, and what the others did. They get the same uberblocks, but for the last one when the power fails.
+fn behind<'a>(
+    tops: impl Iterator<Item = &'a Arc<TopVdev>>,
+    reached: &BTreeMap<u64, Txg>,
+) -> Vec<(Arc<Leaf>, Txg, Txg)> {
+    let of = |leaf: &Leaf| reached.get(&leaf.guid().0).copied();
+    let mut found = Vec::new();
+    for top in tops {
         let Some(newest) = top.leaves().iter().filter_map(|leaf| of(leaf)).max() else { continue };
-        for leaf in top.leaves() {
-            if let Some(reached) = of(leaf).filter(|reached| reached.plus(1) < newest) {
-                note_gap(core, leaf, reached, newest);
-            }
-        }
+        let late = top.leaves().iter().filter_map(|leaf| Some((leaf.clone(), of(leaf)?, newest)));
+        found.extend(late.filter(|(_, reached, newest)| reached.plus(1) < *newest));
+    }
+    found
+}
+
+/// Lists what the leaves of a pool that is being opened seem to lack, before the first block is read: the lists
+/// themselves are on disk, and reading them must neither trust nor blame what is old there.
+pub fn expect_gaps(vdevs: &[Option<Arc<TopVdev>>], reached: &BTreeMap<u64, Txg>) {
+    for (leaf, reached, newest) in behind(vdevs.iter().flatten(), reached) {
+        leaf.note_lacking(reached.plus(1), newest);
+    }
+}
+
+/// Looks at all leaves of a pool that is being opened, whose devices `reached` these groups.
+pub fn note_gaps(core: &Core, reached: &BTreeMap<u64, Txg>) {
+    for (leaf, reached, newest) in behind(core.store.state().vdevs.iter().flatten(), reached) {
+        note_gap(core, &leaf, reached, newest);
     }
 }
 
@@ -127,7 +145,7 @@ async fn write(core: &Core, tx: &Tx, object: ObjectId, ranges: &MissingRanges) -
     Ok(())
 }
 
-/// Loads every leaf's list, hands it to the leaf, and returns what is on disk.
+/// Loads every leaf's list, hands it to the leaf in place of what it had, and returns what is on disk.
 ///
 /// # Errors
 /// Damage, unreadable blocks.
@@ -145,7 +163,10 @@ pub async fn load(
     let mut stored = BTreeMap::new();
     let mut words = Words::exactly(WORDS_MAX);
     for leaf in leaves {
-        let Some(&object) = objects.get(&leaf.guid().0) else { continue };
+        let Some(&object) = objects.get(&leaf.guid().0) else {
+            leaf.set_missing(MissingRanges::new());
+            continue;
+        };
         let mut ranges = MissingRanges::new();
         space_maps::for_each(mos, object, &mut words, |segment| {
             if segment.kind == MapType::Alloc {

@@ -448,7 +448,7 @@ impl Pool {
         member_check::clear_label(&*environment.devices, path, force).await
     }
 
-    fn find(&self, name: &str) -> Result<Arc<Dataset>> {
+    pub(crate) fn find(&self, name: &str) -> Result<Arc<Dataset>> {
         let tree = self.core.tree.read();
         tree.datasets.get(name).cloned().ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))
     }
@@ -676,19 +676,6 @@ impl Pool {
         }
         *dataset.zil.lock() = None;
         *dataset.objset.lock() = None;
-        Ok(())
-    }
-
-    /// Counts what users, groups and projects have in an open file system, in the background, if that was never done:
-    /// mounting it does so (`zfsvfs_setup`, `module/os/linux/zfs/zfs_vfsops.c`).
-    ///
-    /// # Errors
-    /// It does not exist.
-    pub fn count_in_background(&self, name: &str) -> Result<()> {
-        let dataset = self.find(name)?;
-        if let Some(os) = dataset.open_objset() {
-            crate::counting::begin(&self.core, &dataset, &os);
-        }
         Ok(())
     }
 

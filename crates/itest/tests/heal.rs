@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use platter_itest::damage::{self, Layout};
-use platter_itest::{Lab, Run, Tree, data, judge, zdb};
+use platter_itest::{Lab, Run, Tree, data, zdb};
 
 /// Disks of 128 MiB hold this in any layout used here.
 fn fill(root: &Path, seed: u64) {
@@ -327,11 +327,12 @@ fn a_scrub_goes_on_after_an_import_where_it_was() {
         json["pools"]["tank"]["scan_stats"]["examined"].as_u64().expect("a number of bytes")
     };
     lab.zpool("sync tank").ok();
-    lab.zpool("scrub tank").ok();
-    if lab.zpool("scrub -p tank").code != 0 {
-        judge::skip("a paused scrub", "this machine had scrubbed everything before it could be paused");
-        return;
-    }
+    // A machine that is busy with other things may have scrubbed everything before it comes to pausing.
+    let is_paused = (0..20).any(|_| {
+        lab.zpool("scrub tank").ok();
+        lab.zpool("scrub -p tank").code == 0
+    });
+    assert!(is_paused, "no scrub could be paused");
     let paused = examined();
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");

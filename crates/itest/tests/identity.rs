@@ -282,6 +282,73 @@ fn a_disk_that_is_restored_from_an_old_copy_gets_what_it_lacks() {
     zdb::assert_clean(&lab.dev(), "tank");
 }
 
+/// The copy was moved on by another machine: what that wrote lies in groups that the pool itself has, too, with other
+/// bytes. Only what came after the copy's last group was listed.
+#[test]
+fn a_copy_that_somebody_else_has_changed_is_resilvered_whole() {
+    let (Some(lab), Some(other)) = (Lab::open(), Lab::open()) else { return };
+    lab.disks(2, 128);
+    let mount = lab.create("-O checksum=off", "tank", "mirror d0 d1");
+    let churn = lab.tmp().join("churn");
+    lab.zfs(&format!("create -o mountpoint={} tank/churn", churn.display())).ok();
+    let tree = fill(&mount, 1);
+    lab.export("tank");
+    fs::copy(lab.disk(0), other.disk(0)).expect("a copy");
+
+    other.zpool("import -f -d . -o cachefile=none -N tank").ok();
+    other.zfs(&format!("set -u mountpoint={} tank", other.tmp().join("there").display())).ok();
+    other.zfs("mount tank").ok();
+    for (path, _) in tree.files() {
+        let path = other.tmp().join("there").join(path);
+        let length = fs::metadata(&path).expect("a file").len();
+        fs::write(&path, data::random(99, length as usize)).expect("changed there");
+    }
+    other.export("tank");
+
+    lab.import("", "tank");
+    for round in 0..40 {
+        fs::write(churn.join("later"), [round]).expect("write");
+        lab.zpool("sync tank").ok();
+    }
+    lab.zpool("offline tank d0").ok();
+    fs::copy(other.disk(0), lab.disk(0)).expect("put back");
+    lab.zpool("online tank d0").ok();
+    lab.zpool("wait -t resilver tank").ok();
+    tree.assert_same(&Tree::of(&mount), "after the resilver");
+    lab.zpool("offline tank d1").ok();
+    tree.assert_same(&Tree::of(&mount), "from that disk alone");
+    lab.zpool("online tank d1").ok();
+    lab.zpool("wait -t resilver tank").ok();
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
+/// What it lacks is written on the disks, and reading that met old blocks on it.
+#[test]
+fn a_disk_that_was_away_during_an_import_is_not_blamed() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(3, 128);
+    let mount = lab.create("", "tank", "raidz1 d0 d1 d2");
+    fill(&mount, 1);
+    lab.export("tank");
+    let away = lab.tmp().join("away");
+    fs::rename(lab.disk(0), &away).expect("taken away");
+    lab.zpool("import -d . tank").ok();
+    lab.wait_mounted(&mount);
+    let tree = fill(&mount, 2);
+    lab.export("tank");
+    fs::rename(&away, lab.disk(0)).expect("put back");
+    lab.zpool("import -d . tank").ok();
+    lab.wait_mounted(&mount);
+    lab.zpool("wait -t resilver tank").ok();
+    lab.wait_health("tank", "ONLINE");
+    tree.assert_same(&Tree::of(&mount), "after the resilver");
+    let status = lab.zpool("status -p tank").ok().stdout;
+    let blamed = |line: &&str| line.contains("ONLINE") && !line.ends_with("0     0     0") && !line.contains("state:");
+    assert_eq!(status.lines().find(blamed), None, "{status}");
+    lab.export("tank");
+}
+
 /// By its own path the file was refused; through a loop device it became another pool's, or the same pool's once more.
 #[test]
 fn a_pools_file_is_not_taken_through_a_loop_device() {

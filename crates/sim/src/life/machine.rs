@@ -420,10 +420,12 @@ impl Machine {
                 self.online(pool, victim).await?;
             }
         }
-        for &victim in &self.victims {
+        for victim in self.victims.clone() {
             // All four labels are damaged, or have too many bad sectors to be read (those remap when they are written):
-            // nobody but the administrator can tell whose disk it is.
+            // nobody but the administrator can tell whose disk it is. What has an old label only is taken for the disk
+            // only where the disk was: it may be a backup of it.
             if self.state_of(pool, victim).await? != "ONLINE" {
+                self.put_in_place(pool, victim).await?;
                 self.history.mark(format!("{} disk {victim} gets a label back", self.clock.now()));
                 self.disks[victim].restore(0, &self.labels[victim]);
                 self.online(pool, victim).await?;
@@ -463,6 +465,19 @@ impl Machine {
         // No scrub reads the parts of labels and the free space where these may lie; others fail from now on.
         self.disks.iter().for_each(SimDisk::make_readable);
         self.victims.clear();
+        Ok(())
+    }
+
+    /// Puts a disk where the pool looks for it.
+    async fn put_in_place(&mut self, pool: &Pool, number: usize) -> Result<(), String> {
+        let report = report(pool).await?;
+        let leaf = find(&report.vdevs, &|vdev| vdev.guid == self.guids[number] && vdev.children.is_empty());
+        let path = leaf.and_then(|leaf| leaf.path.clone()).unwrap_or_default();
+        let there = (0..self.disks.len()).find(|&other| SimDevices::path(self.places[other]) == Path::new(&path));
+        if let Some(there) = there.filter(|there| *there != number) {
+            self.history.mark(format!("{} disks {number} and {there} change places", self.clock.now()));
+            self.exchange(number, there);
+        }
         Ok(())
     }
 
