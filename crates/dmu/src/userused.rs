@@ -105,7 +105,7 @@ impl Recount {
 pub(crate) struct Counting {
     /// Held by whoever counts.
     running: tokio::sync::Mutex<()>,
-    /// One in the background began.
+    /// One in the background began, and has not ended well: it is not begun again.
     begun: AtomicBool,
     /// It is to end early, because the object set is about to be closed.
     given_up: AtomicBool,
@@ -277,9 +277,10 @@ impl Objset {
         self.head.read().phys.flags & wanted == wanted
     }
 
-    /// Whether every object is in the totals of users' and groups' space.
+    /// Whether every object is in the totals of users' and groups' space, if those are kept.
     pub fn space_is_counted(&self) -> bool {
-        self.head.read().phys.flags & OBJSET_FLAG_USERACCOUNTING_COMPLETE != 0
+        let wanted = complete_flags(UserAccounting { objects: false, projects: false, ..self.accounting() });
+        self.head.read().phys.flags & wanted == wanted
     }
 
     /// Whether every object is in its user's and its group's number of objects (`dmu_objset_userobjspace_present`).
@@ -288,7 +289,7 @@ impl Objset {
     }
 
     /// Whether somebody should now begin to [count everything](Self::account_everything) in the background: something
-    /// is not in the totals, and this was not answered with yes before.
+    /// is not in the totals, and this was not answered with yes before, unless that count ended well.
     pub fn takes_a_count(&self) -> bool {
         !self.params().read_only && !self.accounting_is_complete() && !self.counting.begun.swap(true, Ordering::Relaxed)
     }
@@ -342,7 +343,10 @@ impl Objset {
         self.mark_complete(&tx, wanted);
         let txg = tx.txg();
         drop(tx);
-        gate.wait_synced(txg).await
+        gate.wait_synced(txg).await?;
+        // The pool may begin to count more later.
+        self.counting.begun.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Whether every object is in the total of its project.

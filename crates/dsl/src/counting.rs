@@ -2,8 +2,8 @@
 //! counted that (`dmu_objset_id_quota_upgrade`, `module/zfs/dmu_objset.c`).
 //!
 //! Invariants:
-//! - it begins with the first mount or the first change after the feature was enabled, once for each opening of the
-//!   data set; nobody else's data set is counted;
+//! - it begins with the first mount or the first change after the feature was enabled; when it fails, not again before
+//!   the data set is opened anew. Nobody else's data set is counted;
 //! - nothing waits for it. What is not counted to the end is said to be not counted, and quotas of it are not enforced.
 
 use std::sync::Arc;

@@ -346,7 +346,6 @@ fn objects_are_counted_where_somebody_works_after_the_pool_began_to_count() {
     lab.disks(1, 256);
     lab.create("-d", "tank", "d0");
     let objects = |dataset: &str| lab.zfs(&format!("userspace -H -o name,objused,objquota {dataset}")).ok().stdout;
-    let place = |dataset: &str| lab.mnt(dataset);
     let feature = || lab.zpool("get -H -o value feature@userobj_accounting tank").ok().stdout;
     for name in ["tank/used", "tank/idle", "tank/mounted", "tank/asked"] {
         let mount = lab.create_fs("", name);
@@ -361,7 +360,7 @@ fn objects_are_counted_where_somebody_works_after_the_pool_began_to_count() {
     assert_eq!((all(), feature().trim()), (["root\t-\t-\n"; 4].map(str::to_owned), "enabled"));
     assert_eq!(lab.zfs("get -H -o value,source userobjused@root tank/idle").ok().stdout, "-\t-\n");
 
-    fs::write(place("tank/used").join("new"), "text").expect("a file");
+    fs::write(lab.mnt("tank/used").join("new"), "text").expect("a file");
     counted(&lab, "tank/used");
     lab.zfs("mount tank/mounted").ok();
     counted(&lab, "tank/mounted");
@@ -371,11 +370,11 @@ fn objects_are_counted_where_somebody_works_after_the_pool_began_to_count() {
     assert_eq!((all(), feature().trim()), (expected.map(str::to_owned), "active"));
 
     // What is not counted is not begun by a look, and an export in the middle of a count loses nothing.
-    fs::write(place("tank/idle").join("new"), "text").expect("a file");
+    fs::write(lab.mnt("tank/idle").join("new"), "text").expect("a file");
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
     lab.import("", "tank");
-    lab.wait_mounted(&place("tank/idle"));
+    lab.wait_mounted(&lab.mnt("tank/idle"));
     counted(&lab, "tank/idle");
     assert_eq!(objects("tank/idle"), "root\t22\tnone\n");
     lab.export("tank");
@@ -384,6 +383,28 @@ fn objects_are_counted_where_somebody_works_after_the_pool_began_to_count() {
         assert_eq!(totals[..2], sums[..2], "what is counted is what the files add up to");
         assert_eq!(totals[2], totals[0], "files without a number are in project 0");
     }
+}
+
+/// The count of the objects had been begun, and with that none was begun any more for as long as it was mounted.
+#[test]
+fn what_a_pool_begins_to_count_later_is_counted_too() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    lab.create("-d", "tank", "d0");
+    let mount = lab.create_fs("", "tank/u");
+    lab.zpool("set feature@userobj_accounting=enabled tank").ok();
+    fs::write(mount.join("one"), "text").expect("a file");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while lab.zfs("userspace -H -o objused tank/u").ok().stdout.trim() == "-" {
+        assert!(Instant::now() < deadline, "its objects are not counted");
+        thread::sleep(Duration::from_millis(50));
+    }
+    lab.zpool("set feature@project_quota=enabled tank").ok();
+    fs::write(mount.join("two"), "text").expect("a file");
+    counted(&lab, "tank/u");
+    assert_eq!(usage(&lab, "projectspace", "tank/u")[&0].1, 3);
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
 }
 
 /// `zpool sync tank`, without a program that takes some milliseconds to start.

@@ -60,6 +60,10 @@ async fn quota_zap(os: &Arc<Objset>, whose: Totals, objects: bool) -> Result<Opt
 /// # Errors
 /// Damage, unreadable blocks.
 pub async fn usage(os: &Arc<Objset>, whose: Totals) -> Result<Vec<Usage>> {
+    if !os.space_is_counted() || whose == Totals::Projects && !os.counts_projects() {
+        return Ok(Vec::new());
+    }
+    let counted = os.objects_are_counted();
     let mut found: BTreeMap<u64, Usage> = BTreeMap::new();
     let mut take = |name: &[u8], value: u64, set: fn(&mut Usage, u64)| {
         let text = String::from_utf8_lossy(name).into_owned();
@@ -67,13 +71,10 @@ pub async fn usage(os: &Arc<Objset>, whose: Totals) -> Result<Vec<Usage>> {
         if let Ok(id) = u64::from_str_radix(&text, 16)
             && u32::try_from(id).is_ok()
         {
-            set(found.entry(id).or_insert(Usage { id, ..Usage::default() }), value);
+            let objects_used = counted.then_some(0);
+            set(found.entry(id).or_insert(Usage { id, objects_used, ..Usage::default() }), value);
         }
     };
-    if !os.space_is_counted() || whose == Totals::Projects && !os.counts_projects() {
-        return Ok(Vec::new());
-    }
-    let counted = os.objects_are_counted();
     if let Some(totals) = os.totals(whose) {
         for entry in totals.all().await? {
             let value = entry.value.integers.first().copied().unwrap_or(0);
@@ -94,9 +95,6 @@ pub async fn usage(os: &Arc<Objset>, whose: Totals) -> Result<Vec<Usage>> {
             };
             take(&entry.name, value, set);
         }
-    }
-    if counted {
-        found.values_mut().for_each(|usage| usage.objects_used = usage.objects_used.or(Some(0)));
     }
     Ok(found.into_values().collect())
 }
