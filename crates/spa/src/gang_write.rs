@@ -44,8 +44,8 @@ pub(crate) async fn write(store: &Store, bp: BlkPtr, payload: Buf, policy: &Writ
     written
 }
 
-/// Writes `payload` where the gang block `previous` of the same group and length is. `None` when the headers of
-/// `previous` cannot be read, so that nobody knows where its parts are: then nothing was written.
+/// Writes `payload` where the gang block `previous` of the same group and length is. `None`, and nothing is written,
+/// when the headers of `previous` cannot be read, so that nobody knows where its parts are.
 ///
 /// # Errors
 /// Device errors.
@@ -108,17 +108,11 @@ impl Gang<'_> {
             for part in &tree.parts {
                 let end = at + part.bp().psize() as usize;
                 let bytes = payload.slice(at..end);
-                let mut bp = self.describe_part(&bytes)?;
-                bp = match part {
+                let bp = self.describe_part(&bytes)?;
+                parts.push(match part {
                     GangPart::Gang(tree) => self.again(bp, tree, bytes).await?,
-                    GangPart::Block(old) => {
-                        let dvas: Vec<Dva> = old.dvas().collect();
-                        dvas.iter().enumerate().for_each(|(index, dva)| bp.set_dva(index, *dva));
-                        self.copies(&dvas, &bytes).await?;
-                        bp
-                    }
-                };
-                parts.push(bp);
+                    GangPart::Block(old) => self.written(bp, &old.dvas().collect::<Vec<_>>(), &bytes).await?,
+                });
                 at = end;
             }
             let places: Vec<Dva> = tree.bp.dvas().collect();
@@ -141,16 +135,9 @@ impl Gang<'_> {
     }
 
     async fn part(&mut self, bytes: Buf, depth: u32) -> Result<BlkPtr> {
-        let (size, policy) = (bytes.len() as u64, self.policy);
-        let mut bp = self.describe_part(&bytes)?;
-        match self.allocate(size, policy.copies) {
-            Ok(dvas) => {
-                for (index, dva) in dvas.iter().enumerate() {
-                    bp.set_dva(index, *dva);
-                }
-                self.copies(&dvas, &bytes).await?;
-                Ok(bp)
-            }
+        let bp = self.describe_part(&bytes)?;
+        match self.allocate(bytes.len() as u64, self.policy.copies) {
+            Ok(dvas) => self.written(bp, &dvas, &bytes).await,
             Err(ZioError::NoSpace) => self.block(bp, bytes, depth + 1).await,
             Err(error) => Err(error),
         }
@@ -165,16 +152,16 @@ impl Gang<'_> {
     }
 
     /// Writes the header at `places`, which become the block's addresses.
-    async fn seal(&self, mut bp: BlkPtr, places: &[Dva], parts: &[BlkPtr]) -> Result<BlkPtr> {
-        places.iter().enumerate().for_each(|(index, place)| bp.set_dva(index, *place));
-        let verifier = gang::verifier(&bp.dva(0), bp.physical_birth());
+    async fn seal(&self, bp: BlkPtr, places: &[Dva], parts: &[BlkPtr]) -> Result<BlkPtr> {
+        let verifier = gang::verifier(&places[0], bp.physical_birth());
         let bytes = Buf::copy_from(&gang::build(gang::HEADER_SIZE, parts, verifier, platter_checksum::sha256));
-        self.copies(places, &bytes).await?;
-        Ok(bp)
+        self.written(bp, places, &bytes).await
     }
 
-    /// Writes every copy; one that succeeds is enough.
-    async fn copies(&self, dvas: &[Dva], bytes: &Buf) -> Result<()> {
-        write_copies(self.store, dvas, bytes, self.policy).await
+    /// Writes `bytes` at `places`, which become the addresses of `bp`; one copy that succeeds is enough.
+    async fn written(&self, mut bp: BlkPtr, places: &[Dva], bytes: &Buf) -> Result<BlkPtr> {
+        places.iter().enumerate().for_each(|(index, place)| bp.set_dva(index, *place));
+        write_copies(self.store, places, bytes, self.policy).await?;
+        Ok(bp)
     }
 }

@@ -119,25 +119,21 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
         && previous.birth() == policy.txg
         && previous.psize() == psize;
     let resumptions = state.suspension.resumptions();
-    if in_place
-        && previous.is_gang()
-        && let Some(bp) = gang_write::rewrite(store, bp, &payload.bytes, policy, previous).await?
-    {
-        store.note_born(&bp, resumptions).await?;
-        remember(store, policy, &bp, data);
-        return Ok(bp);
-    }
-    let in_place = in_place && !previous.is_gang();
-    let dvas: Vec<Dva> = if in_place {
-        previous.dvas().collect()
-    } else {
-        match place(store, &bp, &payload.bytes, policy, unit).await? {
-            Placed::At(dvas) => dvas,
-            Placed::Gang(bp) => {
-                store.note_born(&bp, resumptions).await?;
-                remember(store, policy, &bp, data);
-                return Ok(bp);
-            }
+    let placed = match (in_place, previous.is_gang()) {
+        (true, false) => Placed::Again(previous.dvas().collect()),
+        (true, true) => match gang_write::rewrite(store, bp, &payload.bytes, policy, previous).await? {
+            Some(bp) => Placed::Gang(bp),
+            None => place(store, &bp, &payload.bytes, policy, unit).await?,
+        },
+        (false, _) => place(store, &bp, &payload.bytes, policy, unit).await?,
+    };
+    let (dvas, is_new) = match placed {
+        Placed::At(dvas) => (dvas, true),
+        Placed::Again(dvas) => (dvas, false),
+        Placed::Gang(bp) => {
+            store.note_born(&bp, resumptions).await?;
+            remember(store, policy, &bp, data);
+            return Ok(bp);
         }
     };
     for (index, dva) in dvas.iter().enumerate() {
@@ -145,7 +141,7 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
     }
 
     if let Err(error) = write_copies(store, &dvas, &payload.bytes, policy).await {
-        for dva in dvas.iter().filter(|_| !in_place) {
+        for dva in dvas.iter().filter(|_| is_new) {
             state.allocator.lock().unallocate(dva);
         }
         return Err(error);
@@ -165,7 +161,9 @@ fn remember(store: &Store, policy: &WritePolicy, bp: &BlkPtr, data: Buf) {
 enum Placed {
     /// The block is to be written there.
     At(Vec<Dva>),
-    /// There was no long enough run: it has been written in parts.
+    /// As this, where the group has it already.
+    Again(Vec<Dva>),
+    /// It has been written in parts: there was no long enough run.
     Gang(BlkPtr),
 }
 
