@@ -106,9 +106,10 @@ fn filled_to_the_last_byte_and_emptied_ten_times_nothing_leaks() {
             Some(first) => {
                 let more = space.allocated as i64 - first.allocated as i64;
                 let less = first.available as i64 - space.available as i64;
-                // Log space maps come and go: 378 KiB more and 647 KiB less available were seen on a busy machine, as a
-                // sync makes as many groups as freed space waits for. What is lost for good, zdb sees to the byte.
-                let limit = 1 << 20;
+                // Log space maps come and go: 354 KiB more after the third round and 122 KiB less after the fifth were
+                // seen, as a sync makes as many groups as freed space waits for. What is lost for good, zdb sees to the
+                // byte.
+                let limit = 512 << 10;
                 assert!(more < limit && less < limit, "round {round}: {more} more allocated, {less} less available");
             }
         }
