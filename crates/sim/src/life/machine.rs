@@ -470,9 +470,7 @@ impl Machine {
 
     /// Puts a disk where the pool looks for it.
     async fn put_in_place(&mut self, pool: &Pool, number: usize) -> Result<(), String> {
-        let report = report(pool).await?;
-        let leaf = find(&report.vdevs, &|vdev| vdev.guid == self.guids[number] && vdev.children.is_empty());
-        let path = leaf.and_then(|leaf| leaf.path.clone()).unwrap_or_default();
+        let path = self.leaf_of(pool, number).await?.path.unwrap_or_default();
         let there = (0..self.disks.len()).find(|&other| SimDevices::path(self.places[other]) == Path::new(&path));
         if let Some(there) = there.filter(|there| *there != number) {
             self.history.mark(format!("{} disks {number} and {there} change places", self.clock.now()));
@@ -482,9 +480,13 @@ impl Machine {
     }
 
     async fn state_of(&self, pool: &Pool, number: usize) -> Result<String, String> {
+        Ok(self.leaf_of(pool, number).await?.state)
+    }
+
+    async fn leaf_of(&self, pool: &Pool, number: usize) -> Result<VdevReport, String> {
         let report = report(pool).await?;
         let found = find(&report.vdevs, &|vdev| vdev.guid == self.guids[number] && vdev.children.is_empty());
-        found.map(|vdev| vdev.state.clone()).ok_or_else(|| format!("disk {number} is no longer in the pool"))
+        found.cloned().ok_or_else(|| format!("disk {number} is no longer in the pool"))
     }
 
     /// Faults of all disks.
