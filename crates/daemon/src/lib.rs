@@ -26,6 +26,7 @@ pub mod mount_plan;
 pub mod mounter;
 pub mod mounts_file;
 pub mod places;
+mod pool_locks;
 pub mod pools_file;
 pub mod process;
 pub mod public;

@@ -5,6 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use platter_dsl::{Environment, FilesystemMaker, SystemDevices, WallClock};
 
+use crate::pool_locks::MachineLocks;
+
 /// The system's time of day.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
@@ -199,6 +201,7 @@ pub fn environment(maker: Arc<dyn FilesystemMaker>) -> std::io::Result<Environme
         devices: Arc::new(SystemDevices {
             whole_disk_kinds: whole_disk_kinds(std::env::var("PLATTER_WHOLE_DISKS").ok().as_deref()),
         }),
+        pool_locks: Arc::new(MachineLocks),
         multihost_interval_ms: multihost_interval(std::env::var("PLATTER_MULTIHOST_INTERVAL").ok().as_deref()),
         events: Arc::default(),
         memory: Arc::default(),

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::backing::{self, sysfs};
 
-fn device_number(text: &str) -> Option<u64> {
+pub(crate) fn device_number(text: &str) -> Option<u64> {
     let (major, minor) = text.trim().split_once(':')?;
     Some(makedev(major.parse().ok()?, minor.parse().ok()?))
 }
@@ -116,8 +116,9 @@ pub fn lock_holder(device: u64, inode: u64) -> Option<String> {
 pub fn writer(path: &Path) -> Option<String> {
     let flags = (OFlags::CLOEXEC | OFlags::NONBLOCK).bits() as i32;
     let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
-    let behind = || backing::behind(file.metadata().ok()?.rdev()).map(|backing| backing.file);
-    holder(&file).or_else(|| holder(&behind()?))
+    // Behind what cannot be reached nobody is known; to read it harms nobody, and to write it is refused.
+    let behind = || backing::behind(file.metadata().ok()?.rdev()).ok();
+    holder(&file).or_else(|| behind()?.iter().find_map(|backing| holder(&backing.file)))
 }
 
 /// Who has an exclusive lock on an open file.

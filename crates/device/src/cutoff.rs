@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 
 use crate::error::{DeviceError, Result};
 use crate::file::OpenOptions;
-use crate::gpt::GptIds;
+use crate::gpt::Partition;
 use crate::held::{self, Exempt, Held, Room};
 use crate::lease::Lease;
 use crate::slot::ReadSlot;
@@ -205,10 +205,6 @@ impl DeviceSource for CutoffSource {
     async fn open_vdev(&self, path: &Path, whole_disk: bool, options: OpenOptions) -> Result<Arc<dyn BlockDevice>> {
         self.inner.open_vdev(path, whole_disk, options).await.map(|device| self.cutoff.guard(device))
     }
-
-    async fn label_whole_disk(&self, path: &Path, ids: &GptIds, options: OpenOptions) -> Result<Arc<dyn BlockDevice>> {
-        self.inner.label_whole_disk(path, ids, options).await.map(|device| self.cutoff.guard(device))
-    }
 }
 
 #[derive(Debug)]
@@ -317,6 +313,10 @@ impl BlockDevice for CutoffDevice {
 
     fn is_writable(&self) -> bool {
         self.inner.is_writable()
+    }
+
+    fn announce(&self, partitions: &[&Partition]) {
+        self.inner.announce(partitions);
     }
 
     async fn read_into(&self, offset: u64, slots: Vec<ReadSlot>) -> (Vec<ReadSlot>, Result<()>) {

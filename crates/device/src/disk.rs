@@ -55,18 +55,16 @@ pub async fn open_vdev(path: &Path, whole_disk: bool, options: OpenOptions) -> R
 }
 
 /// Gives a whole disk the partition table of a pool member, tells the kernel, and returns partition 1. Its path (the
-/// returned device's `path()`) is what belongs in the label. Everything on the disk is lost.
+/// returned device's `path()`) is what belongs in the label. Everything on the disk is lost. `path` is the disk's; it
+/// is not opened again.
 ///
 /// # Errors
-/// As [`FileDevice::open`] and [`gpt::write`].
-pub async fn label_whole_disk(path: &Path, ids: &GptIds, options: OpenOptions) -> Result<Arc<dyn BlockDevice>> {
-    let disk = FileDevice::open(path, options)?;
-    let layout = gpt::write(&disk, ids).await?;
-    if disk.is_block_device() {
-        announce(disk.file(), &[&layout.data, &layout.reserved]);
-    }
+/// As [`gpt::write`].
+pub async fn label_whole_disk(disk: Arc<dyn BlockDevice>, path: &Path, ids: &GptIds) -> Result<Arc<dyn BlockDevice>> {
+    let layout = gpt::write(&*disk, ids).await?;
+    disk.announce(&[&layout.data, &layout.reserved]);
     let name = partition_path(path, layout.data.number);
-    Ok(Arc::new(WindowDevice::new(Arc::new(disk), layout.data.start, layout.data.size, name)?))
+    Ok(Arc::new(WindowDevice::new(disk, layout.data.start, layout.data.size, name)?))
 }
 
 /// Whether the path leads to a block device.
@@ -150,7 +148,7 @@ const BLKPG_ADD_PARTITION: i32 = 1;
 
 /// Makes the kernel read a new table, and tells it the partitions one by one where it does not understand the table.
 /// Where it takes none (loop devices without partition scan), nothing is lost: the pool does not use the nodes.
-fn announce(disk: &fs::File, partitions: &[&gpt::Partition]) {
+pub(crate) fn announce(disk: &fs::File, partitions: &[&gpt::Partition]) {
     // SAFETY: BLKRRPART takes no argument.
     let reread = unsafe { ioctl(disk.as_fd(), NoArg::<BLKRRPART>::new()) };
     for partition in partitions {
@@ -204,7 +202,8 @@ mod tests {
         let path = dir.path().join("disk");
         fs::File::create(&path).expect("create").set_len(200 << 20).expect("size");
         let ids = GptIds::from_random(&[3; 56]);
-        let window = label_whole_disk(&path, &ids, OpenOptions::exclusive()).await.expect("label");
+        let disk = open_path(&path, OpenOptions::exclusive()).await.expect("open");
+        let window = label_whole_disk(disk, &path, &ids).await.expect("label");
         assert_eq!(window.path(), Some(dir.path().join("disk1").as_path()));
         window.write(0, vec![platter_buffer::Buf::copy_from(&[9; 4096])]).await.expect("write");
         drop(window);

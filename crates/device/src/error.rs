@@ -44,6 +44,14 @@ pub enum DeviceError {
         /// By whom or what, for a person.
         reason: String,
     },
+    /// Who else uses what lies behind the device cannot be known; nothing was changed.
+    #[error("'{}' cannot be locked: {detail}", path.display())]
+    NotLockable {
+        /// The device.
+        path: PathBuf,
+        /// Why, and what to do, for a person.
+        detail: String,
+    },
     /// Neither a regular file nor a block device.
     #[error("'{}' is {what}, not a file or a block device", path.display())]
     WrongKind {

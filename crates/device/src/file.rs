@@ -1,8 +1,8 @@
 //! Regular files and block devices as [`BlockDevice`]s.
 //!
 //! Invariants:
-//! - a device opened for writing is locked (`flock` on files and block devices, `O_EXCL` on block devices), so two
-//!   daemons never write to one pool;
+//! - a device opened for writing is locked (`flock` on files and block devices, `O_EXCL` on block devices), and so is
+//!   all that lies behind it, so two daemons never write to one pool. What cannot be locked is not written;
 //! - `O_DIRECT` is used whenever the kernel accepts it for the transfer's position, length and memory; what it does not
 //!   accept goes through a second, buffered descriptor of the same inode (the kernel keeps both coherent) or through an
 //!   aligned bounce buffer;
@@ -27,11 +27,12 @@ use rustix::io::Errno;
 
 use crate::engine::{Engine, Work};
 use crate::error::{DeviceError, Operation, Result};
+use crate::gpt::Partition;
 use crate::lease::{Lease, TooLate};
 use crate::pool::Pool;
 use crate::slot::ReadSlot;
 use crate::{BlockDevice, Geometry, Presence, check_range};
-use crate::{backing, busy};
+use crate::{busy, disk, locks};
 
 /// How long closing a file of a server's is waited for.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
@@ -89,8 +90,8 @@ pub struct FileDevice {
     writable: bool,
     /// There until the device is dropped.
     buffered: Option<Arc<File>>,
-    /// The file behind a loop device, for its lock.
-    _backing: Option<File>,
+    /// What lies behind a loop device, for the locks.
+    _backing: Vec<File>,
     direct: Option<(Arc<File>, DirectRules)>,
     /// Set when the kernel refused a direct transfer that the rules allow; from then on all go the buffered way.
     direct_refused: AtomicBool,
@@ -110,7 +111,8 @@ impl FileDevice {
     /// Opens `path`. Blocks shortly (a few system calls; up to half a second while a device probe holds the lock).
     ///
     /// # Errors
-    /// [`DeviceError::Open`], [`DeviceError::WrongKind`], or [`DeviceError::InUse`] with the user's name.
+    /// [`DeviceError::Open`], [`DeviceError::WrongKind`], [`DeviceError::InUse`] with the user's name, or
+    /// [`DeviceError::NotLockable`].
     pub fn open(path: &Path, options: OpenOptions) -> Result<Self> {
         let metadata = std::fs::metadata(path).map_err(|error| DeviceError::open(path, error))?;
         let kind = metadata.file_type();
@@ -137,21 +139,11 @@ impl FileDevice {
                 }
                 _ => DeviceError::open(path, error),
             })?;
-        let mut backing = None;
+        let mut backing = Vec::new();
         if options.exclusive {
-            lock(&buffered, path, is_block, FlockOperation::NonBlockingLockExclusive)?;
-            if is_block && let Some(found) = backing::behind(metadata.rdev()) {
-                let operation = match found.is_shared {
-                    true => FlockOperation::NonBlockingLockShared,
-                    false => FlockOperation::NonBlockingLockExclusive,
-                };
-                lock(&found.file, path, false, operation).map_err(|error| match error {
-                    DeviceError::InUse { path, reason } => {
-                        DeviceError::InUse { path, reason: format!("{} behind it is {reason}", found.path.display()) }
-                    }
-                    error => error,
-                })?;
-                backing = Some(found.file);
+            locks::lock(&buffered, path, is_block, FlockOperation::NonBlockingLockExclusive)?;
+            if is_block {
+                backing = locks::lock_behind(metadata.rdev(), path)?;
             }
         }
         let size = size_of(&buffered, is_block).map_err(|error| DeviceError::open(path, error))?;
@@ -183,10 +175,6 @@ impl FileDevice {
     /// Whether transfers can bypass the page cache.
     pub fn is_direct(&self) -> bool {
         self.direct.is_some() && !self.direct_refused.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn file(&self) -> &File {
-        self.buffered()
     }
 
     fn buffered(&self) -> &Arc<File> {
@@ -231,32 +219,6 @@ impl FileDevice {
             done => done,
         }
     }
-}
-
-/// Takes the lock. Device probes (udev), and whoever only looks ([`busy::writer`]), hold a shared one for
-/// moments, hence the patience.
-fn lock(file: &File, path: &Path, is_block: bool, operation: FlockOperation) -> Result<()> {
-    let attempts = if is_block { 10 } else { 3 };
-    for attempt in 1..=attempts {
-        match rustix::fs::flock(file, operation) {
-            Ok(()) => return Ok(()),
-            Err(Errno::WOULDBLOCK) if attempt < attempts => {
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            Err(Errno::WOULDBLOCK) => {
-                let holder = file.metadata().ok().and_then(|data| busy::lock_holder(data.dev(), data.ino()));
-                let reason = match holder {
-                    Some(holder) => format!("in use by another process ({holder})"),
-                    None => "in use by another process".into(),
-                };
-                return Err(DeviceError::InUse { path: path.into(), reason });
-            }
-            // A file system without locks: nothing to hold on to.
-            Err(Errno::NOTSUP | Errno::NOSYS | Errno::NOLCK) => return Ok(()),
-            Err(error) => return Err(DeviceError::open(path, error)),
-        }
-    }
-    Ok(())
 }
 
 fn size_of(file: &File, is_block: bool) -> io::Result<u64> {
@@ -310,6 +272,12 @@ impl BlockDevice for FileDevice {
 
     fn is_writable(&self) -> bool {
         self.writable
+    }
+
+    fn announce(&self, partitions: &[&Partition]) {
+        if self.is_block {
+            disk::announce(self.buffered(), partitions);
+        }
     }
 
     async fn read_into(&self, offset: u64, mut slots: Vec<ReadSlot>) -> (Vec<ReadSlot>, Result<()>) {

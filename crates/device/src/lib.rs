@@ -20,6 +20,7 @@ pub mod gpt;
 mod held;
 pub mod lease;
 mod local;
+mod locks;
 pub mod memory;
 mod pool;
 pub mod project;
@@ -140,6 +141,9 @@ pub trait BlockDevice: Send + Sync + Debug {
     /// From now on a write is not handed to the kernel once `lease` has ended: it fails with
     /// [`DeviceError::TooLate`]. A device that hands writes on at once need not look: whoever calls it does.
     fn obey(&self, _lease: &Arc<Lease>) {}
+
+    /// Tells the kernel what partitions the device has now, where it has any part in that.
+    fn announce(&self, _partitions: &[&gpt::Partition]) {}
 
     /// A cheap look whether the device is still there. Does not block on I/O to the device itself.
     fn presence(&self) -> Presence {

@@ -8,7 +8,6 @@ use async_trait::async_trait;
 
 use crate::error::Result;
 use crate::file::OpenOptions;
-use crate::gpt::GptIds;
 use crate::{BlockDevice, busy, disk};
 
 /// What a path leads to.
@@ -63,12 +62,6 @@ pub trait DeviceSource: Send + Sync + Debug {
     /// # Errors
     /// As [`disk::open_vdev`].
     async fn open_vdev(&self, path: &Path, whole_disk: bool, options: OpenOptions) -> Result<Arc<dyn BlockDevice>>;
-
-    /// Gives a whole disk the partition table of a pool member and returns the pool's partition.
-    ///
-    /// # Errors
-    /// As [`disk::label_whole_disk`].
-    async fn label_whole_disk(&self, path: &Path, ids: &GptIds, options: OpenOptions) -> Result<Arc<dyn BlockDevice>>;
 }
 
 /// The machine's own files and block devices.
@@ -124,9 +117,5 @@ impl DeviceSource for SystemDevices {
 
     async fn open_vdev(&self, path: &Path, whole_disk: bool, options: OpenOptions) -> Result<Arc<dyn BlockDevice>> {
         disk::open_vdev(path, whole_disk, options).await
-    }
-
-    async fn label_whole_disk(&self, path: &Path, ids: &GptIds, options: OpenOptions) -> Result<Arc<dyn BlockDevice>> {
-        disk::label_whole_disk(path, ids, options).await
     }
 }

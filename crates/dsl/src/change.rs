@@ -241,6 +241,8 @@ async fn reguid(core: &Arc<Core>, guid: Option<u64>) -> Result<()> {
             if taken {
                 return Err(PoolError::Exists(format!("guid {new} is in use in this pool")));
             }
+            // Labels with either guid may be on disk until this group is.
+            core.locked.lock().add(&core.environment, new)?;
             let old = std::mem::replace(&mut config.guid, new);
             config.vdev_tree.guid = new;
             old
@@ -250,7 +252,9 @@ async fn reguid(core: &Arc<Core>, guid: Option<u64>) -> Result<()> {
         history::append_event(&core, &tx, "guid change", &format!("old={old} new={new}")).await?;
         Ok(())
     })
-    .await
+    .await?;
+    core.locked.lock().keep_only(core.config.read().guid);
+    Ok(())
 }
 
 /// What the new vdevs look like; their root has no name.
@@ -282,7 +286,7 @@ async fn add(
         return Err(PoolError::invalid("invalid vdev specification: at least one toplevel vdev must be specified"));
     }
     let (first, version) = (core.config.read().vdev_tree.children.len(), core.version());
-    let children = create::plan_vdevs(&core.environment, vdevs, first as u64, version, force).await?;
+    let (children, new_devices) = create::plan_vdevs(&core.environment, vdevs, first as u64, version, force).await?;
     if dry_run {
         return Ok(Some(show(&children)));
     }
@@ -294,7 +298,7 @@ async fn add(
     if !any_ashift {
         check_ashift(core, vdevs, ashift).await?;
     }
-    let opened = create::open(&core.environment, &mut root, ashift).await?;
+    let opened = create::open(&core.environment, &mut root, new_devices, ashift).await?;
     let devices = open_vdevs::leaf_devices(&opened);
     labels::wipe(&create::label_targets(&root, &devices)).await.map_err(PoolError::Unavailable)?;
     core.task(async move |core, tx| {

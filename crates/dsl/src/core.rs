@@ -33,6 +33,7 @@ use crate::error::{PoolError, Result};
 use crate::features::Features;
 use crate::labels::LabelTarget;
 use crate::origin::MosAccess;
+use crate::pool_locks::Locked;
 use crate::scrub::ScrubState;
 use crate::txgs::TxgHistory;
 use crate::version::PoolVersion;
@@ -142,6 +143,8 @@ pub struct Core {
     pub cutoff: Arc<Cutoff>,
     /// Keeps the pool this host's until its own heartbeat does.
     pub multihost_claim: Mutex<Option<crate::multihost::Claim>>,
+    /// Keep other daemons of this machine away from the pool.
+    pub locked: Mutex<Locked>,
     /// What the latest groups did.
     pub txgs: TxgHistory,
 }

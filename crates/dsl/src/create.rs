@@ -28,6 +28,7 @@ use crate::labels::{self, LabelTarget};
 use crate::new_dataset::{add_filesystem, set_limit};
 use crate::open_vdevs::NewDevices;
 use crate::origin::{self, MosAccess};
+use crate::pool_locks::Locked;
 use crate::request::{CreateRequest, VdevRequest};
 use crate::scrub::ScrubState;
 use crate::txgs::TxgHistory;
@@ -42,6 +43,8 @@ pub const DEVICE_SIZE_MIN: u64 = 64 << 20;
 
 /// A checked request: the configuration to write, and the devices.
 pub struct Plan {
+    /// The devices, open since they were checked.
+    pub devices: NewDevices,
     /// Configuration without sizes.
     pub root: VdevConfig,
     /// `ashift` property, when given.
@@ -91,7 +94,8 @@ pub async fn plan(environment: &Environment, request: &CreateRequest) -> Result<
 
     let pool_guid = Guid(environment.random_u64());
     let mut root = VdevConfig { kind: "root".into(), guid: pool_guid, ..VdevConfig::default() };
-    root.children = plan_vdevs(environment, &request.vdevs, 0, version, request.force).await?;
+    let (children, devices) = plan_vdevs(environment, &request.vdevs, 0, version, request.force).await?;
+    root.children = children;
     let features = match version.has_features() {
         true => features::chosen(&features.disabled, &features.enabled),
         false => Vec::new(),
@@ -99,10 +103,11 @@ pub async fn plan(environment: &Environment, request: &CreateRequest) -> Result<
     for (property, value) in &dataset_properties {
         block_properties::check_features(|guid| features.contains(&guid), property, value)?;
     }
-    Ok(Plan { root, ashift, pool_properties, dataset_properties, filesystem, features, version })
+    Ok(Plan { root, devices, ashift, pool_properties, dataset_properties, filesystem, features, version })
 }
 
-/// Checks new top-level vdevs and gives them their place: ids from `first_id` on, and guids.
+/// Checks new top-level vdevs and gives them their place: ids from `first_id` on, and guids. Their devices stay open
+/// from the check on.
 ///
 /// # Errors
 /// The first thing that is wrong, named.
@@ -112,7 +117,7 @@ pub async fn plan_vdevs(
     first_id: u64,
     version: PoolVersion,
     force: bool,
-) -> Result<Vec<VdevConfig>> {
+) -> Result<(Vec<VdevConfig>, NewDevices)> {
     let mut seen = BTreeSet::new();
     for path in vdevs.iter().flat_map(leaf_paths) {
         let real = environment.devices.canonical(path).unwrap_or_else(|| path.clone());
@@ -126,12 +131,12 @@ pub async fn plan_vdevs(
             return Err(PoolError::invalid(format!("raidz3 needs pool version 17 or later, this would be {version}")));
         }
     }
-    let mut reasons = Vec::new();
+    let (mut reasons, mut opened) = (Vec::new(), BTreeMap::new());
     for path in vdevs.iter().flat_map(leaf_paths) {
         match member_check::check(environment, path, force).await {
             // All of these are told together, as they can be overridden together.
             Err(PoolError::NeedsForce { reason, .. }) => reasons.push(reason),
-            checked => checked?,
+            checked => drop(opened.insert(path.display().to_string(), checked?)),
         }
     }
     if !reasons.is_empty() {
@@ -142,7 +147,15 @@ pub async fn plan_vdevs(
             check_sizes(environment, vdev).await?;
         }
     }
-    Ok((first_id..).zip(vdevs).map(|(id, vdev)| top_config(environment, vdev, id)).collect())
+    let configs: Vec<_> = (first_id..).zip(vdevs).map(|(id, vdev)| top_config(environment, vdev, id)).collect();
+    let mut devices = BTreeMap::new();
+    for config in &configs {
+        config.walk(&mut |vdev| {
+            let device = vdev.path.as_ref().and_then(|path| opened.remove(path));
+            devices.extend(device.map(|device| (vdev.guid.0, device)));
+        });
+    }
+    Ok((configs, NewDevices(devices)))
 }
 
 fn check_width(vdev: &VdevRequest) -> Result<()> {
@@ -212,11 +225,17 @@ fn top_config(environment: &Environment, vdev: &VdevRequest, id: u64) -> VdevCon
     }
 }
 
-/// Opens the planned vdevs, whole disks partitioned, and fills in their sizes. The result is indexed by id.
+/// Makes vdevs of the planned ones' devices, whole disks partitioned, and fills in their sizes. The result is indexed
+/// by id.
 ///
 /// # Errors
 /// The first device that cannot be had.
-pub async fn open(environment: &Environment, root: &mut VdevConfig, ashift: u64) -> Result<Vec<Option<Arc<TopVdev>>>> {
+pub async fn open(
+    environment: &Environment,
+    root: &mut VdevConfig,
+    mut devices: NewDevices,
+    ashift: u64,
+) -> Result<Vec<Option<Arc<TopVdev>>>> {
     for top in &mut root.children {
         let mut disks = Vec::new();
         top.walk_mut(&mut |v| {
@@ -225,12 +244,11 @@ pub async fn open(environment: &Environment, root: &mut VdevConfig, ashift: u64)
             }
         });
         for guid in disks {
-            label_disk(environment, top, guid).await?;
+            label_disk(environment, top, guid, &mut devices).await?;
         }
         top.ashift = ashift;
     }
-    let opener = NewDevices { devices: environment.devices.clone(), options: OpenOptions::exclusive() };
-    let vdevs = open_vdevs::open_all(root, &opener, true).await.map_err(|e| PoolError::Busy(e.to_string()))?;
+    let vdevs = open_vdevs::open_all(root, &devices, true).await.map_err(|e| PoolError::Busy(e.to_string()))?;
     for (config, vdev) in root.children.iter_mut().zip(vdevs.iter().flatten()) {
         for leaf in vdev.leaves() {
             if !leaf.is_usable() {
@@ -254,7 +272,12 @@ pub async fn open(environment: &Environment, root: &mut VdevConfig, ashift: u64)
 }
 
 /// Partitions a whole disk and points the configuration to the partition.
-async fn label_disk(environment: &Environment, top: &mut VdevConfig, guid: Guid) -> Result<()> {
+async fn label_disk(
+    environment: &Environment,
+    top: &mut VdevConfig,
+    guid: Guid,
+    devices: &mut NewDevices,
+) -> Result<()> {
     let mut random = [0; 56];
     for chunk in random.chunks_exact_mut(8) {
         chunk.copy_from_slice(&environment.random_u64().to_le_bytes());
@@ -267,13 +290,12 @@ async fn label_disk(environment: &Environment, top: &mut VdevConfig, guid: Guid)
     });
     let path = path.unwrap_or_default();
     let ids = platter_device::gpt::GptIds::from_random(&random);
-    let device = environment
-        .devices
-        .label_whole_disk(Path::new(&path), &ids, OpenOptions::exclusive())
+    let disk = devices.0.remove(&guid.0).ok_or_else(|| PoolError::Busy(format!("{path} was not opened")))?;
+    let device = platter_device::label_whole_disk(disk, Path::new(&path), &ids)
         .await
         .map_err(|e| PoolError::Busy(e.to_string()))?;
     let partition = device.path().map(|p| p.display().to_string()).unwrap_or(path);
-    drop(device);
+    devices.0.insert(guid.0, device);
     top.walk_mut(&mut |v| {
         if v.guid == guid {
             v.path = Some(partition.clone());
@@ -291,7 +313,9 @@ pub async fn create(mut environment: Environment, request: &CreateRequest) -> Re
     environment.devices = cutoff.around(environment.devices);
     let mut plan = plan(&environment, request).await?;
     let ashift = plan.ashift;
-    let vdevs = open(&environment, &mut plan.root, ashift).await?;
+    let mut locked = Locked::default();
+    locked.add(&environment, plan.root.guid)?;
+    let vdevs = open(&environment, &mut plan.root, std::mem::take(&mut plan.devices), ashift).await?;
     let leaf_devices = open_vdevs::leaf_devices(&vdevs);
     let targets = label_targets(&plan.root, &leaf_devices);
     labels::wipe(&targets).await.map_err(PoolError::Unavailable)?;
@@ -305,6 +329,7 @@ pub async fn create(mut environment: Environment, request: &CreateRequest) -> Re
         }
     }
     let core = build(environment, cutoff, request, plan, store, leaf_devices).await?;
+    *core.locked.lock() = locked;
     core.update_available();
     Ok(core)
 }
@@ -450,6 +475,7 @@ async fn build(
         leaf_devices: Mutex::new(leaf_devices),
         cutoff,
         multihost_claim: Mutex::default(),
+        locked: Mutex::default(),
         txgs: TxgHistory::default(),
     });
     let (limits_set, plain): (Vec<_>, Vec<_>) =

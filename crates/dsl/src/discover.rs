@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use platter_device::{DeviceSource, OpenOptions, PathKind};
+use platter_device::{BlockDevice, DeviceSource, OpenOptions, PathKind, WindowDevice, gpt};
 use platter_ondisk::{Txg, Uberblock};
 use platter_vdev::VdevKind;
 
@@ -94,6 +95,16 @@ pub async fn labels_at(devices: &dyn DeviceSource, path: &Path) -> Option<(PathB
     Some((partition.path()?.to_owned(), found))
 }
 
+/// As [`labels_at`], of an open device: its own, or those in the partition that is a pool's.
+pub async fn labels_of(device: &Arc<dyn BlockDevice>) -> Option<DeviceLabels> {
+    if let Ok(found) = labels::read(&**device).await {
+        return Some(found);
+    }
+    let partition = gpt::zfs_partition(&**device).await.ok()??;
+    let window = WindowDevice::new(device.clone(), partition.start, partition.size, partition.number.to_string());
+    labels::read(&window.ok()?).await.ok()
+}
+
 /// Reads the labels of every device in `search` and puts pools together, sorted by name and guid.
 pub async fn scan(devices: &dyn DeviceSource, search: &[PathBuf]) -> Vec<Candidate> {
     let mut pools: BTreeMap<u64, Vec<(PathBuf, DeviceLabels)>> = BTreeMap::new();
@@ -149,13 +160,14 @@ fn assemble(devices: Vec<(PathBuf, DeviceLabels)>) -> Option<Candidate> {
 
 impl Candidate {
     /// Looks whether somebody has a device of it open for writing.
-    pub async fn find_writer(&mut self, devices: &dyn DeviceSource) {
+    pub async fn find_writer(&mut self, environment: &Environment) {
         for path in self.paths.values() {
-            if let Some(writer) = devices.writer(path).await {
-                self.writer = Some(writer);
+            self.writer = environment.devices.writer(path).await;
+            if self.writer.is_some() {
                 return;
             }
         }
+        self.writer = environment.pool_locks.holder(self.config.guid);
     }
 
     /// Whether enough devices are there, by vdev type.

@@ -12,6 +12,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::events::Events;
 use crate::memory::MemoryBudget;
+use crate::pool_locks::PoolLocks;
 
 /// The time of day, for timestamps that end on disk.
 pub trait WallClock: Send + Sync + std::fmt::Debug + 'static {
@@ -78,6 +79,8 @@ pub struct Environment {
     pub memory: Arc<MemoryBudget>,
     /// Finds and opens the devices.
     pub devices: Arc<dyn DeviceSource>,
+    /// Keeps other daemons of this machine from writing to the same pools.
+    pub pool_locks: Arc<dyn PoolLocks>,
     /// Milliseconds between two writes that show that a pool with `multihost` is in use (`zfs_multihost_interval`).
     pub multihost_interval_ms: u32,
     /// What happened lately, to all pools.

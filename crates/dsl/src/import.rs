@@ -34,6 +34,7 @@ use crate::environment::Environment;
 use crate::error::{PoolError, Result};
 use crate::features::{self, Features};
 use crate::open_vdevs::{self, FoundDevices};
+use crate::pool_locks::Locked;
 use crate::request::ImportRequest;
 use crate::space_maps::Words;
 use crate::txgs::TxgHistory;
@@ -71,7 +72,7 @@ async fn choose(
     }
     let mut candidate = matching.remove(0);
     if read_only {
-        candidate.find_writer(&*environment.devices).await;
+        candidate.find_writer(environment).await;
     }
     let seen = multihost::check(environment, &candidate, read_only).await?;
     check(environment, &candidate, request)?;
@@ -176,6 +177,10 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
     let cutoff = Arc::new(Cutoff::default());
     environment.devices = cutoff.around(environment.devices);
     let (candidate, seen) = choose(&environment, request, read_only).await?;
+    let mut locked = Locked::default();
+    if !read_only {
+        locked.wait_for(&environment, candidate.config.guid).await?;
+    }
     cutoff.hold_back(environment.dirty_bytes_max, is_label);
     let uberblock = candidate
         .uberblock
@@ -216,6 +221,7 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
     let features = opened.features(&config).await?;
     check_features(&features, &config, read_only)?;
     if !read_only {
+        locked.wait_for(&environment, config.guid).await?;
         check_directory(&opened.directory).await?;
     }
     opened.load_space(&config).await?;
@@ -228,6 +234,7 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
     }
     let shared = !read_only && uberblock.is_multihost();
     let core = finish(environment, cutoff, request, opened, config, features, uberblock, read_only, properties).await?;
+    *core.locked.lock() = locked;
     dtl::note_gaps(&core, &opener.reached.into_inner());
     if let Some(writer) = &candidate.writer {
         core.is_borrowed.store(true, Ordering::Release);
@@ -631,6 +638,7 @@ async fn finish(
         leaf_devices: Mutex::new(leaf_devices),
         cutoff,
         multihost_claim: Mutex::default(),
+        locked: Mutex::default(),
         txgs: TxgHistory::default(),
     });
     core.pool_properties.write().extend(properties);

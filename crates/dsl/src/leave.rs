@@ -69,6 +69,7 @@ impl Pool {
                 leaf.close(Condition::new(VdevState::Closed, VdevAux::None));
             }
         }
+        self.core.locked.lock().clear();
         self.core.store.state().cache.clear();
         // No group of this pool comes after which what waits for the next buffers would be looked at: the first look
         // notes what is there, the second gives back what nobody took meanwhile.

@@ -47,6 +47,7 @@ pub mod numbers;
 mod open_vdevs;
 mod origin;
 pub mod pool;
+pub mod pool_locks;
 mod pool_properties;
 pub mod properties;
 mod rename;

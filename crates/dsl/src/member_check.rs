@@ -1,5 +1,8 @@
 //! Whether a device may be taken for a new pool: nothing may be lost by surprise (`check_in_use`,
 //! `cmd/zpool/zpool_vdev.c`; `check_disk`, `cmd/zpool/os/linux/zpool_vdev_os.c`).
+//!
+//! Invariant: what is written to was looked at through the handle that writes. Between two openings of a path another
+//! device may get it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,11 +19,12 @@ use crate::{discover, labels};
 pub const OVERRIDE: &str = "use '-f' to override the following errors:";
 
 /// Checks the device at `path`. With `force`, members of exported and of potentially active pools are taken too, and
-/// what holds a file system or anything else of use; what is open somewhere is never.
+/// what holds a file system or anything else of use; what is open somewhere is never. Returns the device as it was
+/// looked at, open for writing.
 ///
 /// # Errors
 /// The device with its reason.
-pub async fn check(environment: &Environment, path: &Path, force: bool) -> Result<()> {
+pub async fn check(environment: &Environment, path: &Path, force: bool) -> Result<Arc<dyn BlockDevice>> {
     let (shown, devices) = (path.display(), &*environment.devices);
     match devices.kind(path) {
         PathKind::Missing(_) => return Err(PoolError::NotFound(format!("cannot resolve path '{shown}'"))),
@@ -40,15 +44,9 @@ pub async fn check(environment: &Environment, path: &Path, force: bool) -> Resul
             device.size()
         )));
     }
-    let reasons = if force { Vec::new() } else { contents(&device, path).await };
-    drop(device);
-    // The pool's partition of a whole disk may be known to nobody but its label.
-    let member = match discover::labels_at(devices, path).await {
-        Some((_, found)) if !force => membership(path, &found),
-        _ => None,
-    };
-    match member.into_iter().chain(reasons).next() {
-        None => Ok(()),
+    let reason = if force { None } else { contents(&device, path).await };
+    match reason {
+        None => Ok(device),
         Some(reason) => Err(PoolError::NeedsForce { reason, hint: OVERRIDE.into() }),
     }
 }
@@ -63,20 +61,26 @@ fn membership(path: &Path, found: &DeviceLabels) -> Option<String> {
     Some(format!("{} {what} '{}'", path.display(), found.config().name))
 }
 
-/// What is on the device and in its partitions, in OpenZFS's words.
-async fn contents(device: &Arc<dyn BlockDevice>, path: &Path) -> Vec<String> {
-    let mut reasons = Vec::new();
-    for found in signatures::search(device).await {
+/// What is on the device or in its partitions, in OpenZFS's words.
+async fn contents(device: &Arc<dyn BlockDevice>, path: &Path) -> Option<String> {
+    if let Some(found) = discover::labels_of(device).await
+        && let Some(reason) = membership(path, &found)
+    {
+        return Some(reason);
+    }
+    if let Some(found) = signatures::search(device).await.into_iter().next() {
         let place = found.partition.map_or_else(|| path.to_owned(), |number| disk::partition_path(path, number));
-        reasons.push(format!("{} contains a filesystem of type '{}'", place.display(), found.kind));
+        return Some(format!("{} contains a filesystem of type '{}'", place.display(), found.kind));
     }
     for partition in signatures::partitions(device).await {
         let Ok(window) = signatures::open(device, &partition) else { continue };
-        if let Ok(found) = labels::read(&window).await {
-            reasons.extend(membership(&disk::partition_path(path, partition.number), &found));
+        if let Ok(found) = labels::read(&window).await
+            && let Some(reason) = membership(&disk::partition_path(path, partition.number), &found)
+        {
+            return Some(reason);
         }
     }
-    reasons
+    None
 }
 
 /// Who has a device that cannot be opened: the pool in its label, when there is one.
@@ -103,7 +107,7 @@ pub async fn clear_label(devices: &dyn DeviceSource, path: &Path, force: bool) -
     let Some((at, found)) = discover::labels_at(devices, path).await else {
         return Err(PoolError::NotFound(format!("failed to read label from {shown}")));
     };
-    let (state, name) = (found.config().state, &found.config().name);
+    let name = &found.config().name;
     // Whoever has it open keeps it.
     let device = match devices.open_vdev(&at, at != path, OpenOptions::exclusive()).await {
         Ok(device) => device,
@@ -111,6 +115,10 @@ pub async fn clear_label(devices: &dyn DeviceSource, path: &Path, force: bool) -
             return Err(PoolError::Busy(format!("{shown} is a member (ACTIVE) of pool \"{name}\"\n{error}")));
         }
     };
+    let found = labels::read(&*device)
+        .await
+        .map_err(|reason| PoolError::NotFound(format!("failed to read label from {shown}: {reason}")))?;
+    let (state, name) = (found.config().state, &found.config().name);
     let member = match state {
         PoolState::Active => "potentially active pool",
         PoolState::Exported => "exported pool",

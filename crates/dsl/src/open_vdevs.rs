@@ -49,22 +49,18 @@ impl DeviceOpener for FoundDevices {
     }
 }
 
-/// Opens the leaves of vdevs that are being made, by the path in their configuration: whatever their labels say.
-pub struct NewDevices {
-    /// Who opens them.
-    pub devices: Arc<dyn DeviceSource>,
-    /// How to open them.
-    pub options: OpenOptions,
-}
+/// The open devices of vdevs that are being made, by leaf: the very handles through which was looked at what is on them
+/// (`member_check`). What has their paths meanwhile is not asked.
+#[derive(Default)]
+pub struct NewDevices(pub BTreeMap<u64, Arc<dyn BlockDevice>>);
 
 #[async_trait]
 impl DeviceOpener for NewDevices {
     async fn open(&self, spec: &VdevSpec) -> std::result::Result<Arc<dyn BlockDevice>, OpenError> {
-        let Some(path) = &spec.path else {
-            let reason = "its path is not known".into();
-            return Err(DeviceError::Gone { device: spec.guid.to_string(), reason }.into());
-        };
-        Ok(self.devices.open_vdev(path, spec.whole_disk, self.options).await?)
+        self.0.get(&spec.guid.0).cloned().ok_or_else(|| {
+            let device = spec.path.as_ref().map_or_else(|| spec.guid.to_string(), |path| path.display().to_string());
+            DeviceError::Gone { device, reason: "it was not opened".into() }.into()
+        })
     }
 }
 

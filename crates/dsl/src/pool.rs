@@ -112,7 +112,7 @@ impl Pool {
     pub async fn discover(environment: &Environment, search: &[PathBuf]) -> Result<Vec<ImportableReport>> {
         let mut reports = Vec::new();
         for mut candidate in discover::scan(&*environment.devices, search).await {
-            candidate.find_writer(&*environment.devices).await;
+            candidate.find_writer(environment).await;
             let metadata = match candidate.seems_importable(environment) {
                 true => import::look_inside(environment, &candidate).await,
                 false if candidate.may_be_in_use(environment) => {

@@ -2,26 +2,34 @@
 //! all. The other host is a second daemon with another host id.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use platter_itest::{Lab, Loop, Run, Tree, binary, damage, data, judge, zdb};
+use platter_itest::{Lab, Overlay, Run, Tree, binary, damage, data, judge, zdb};
 
 /// A second daemon on the devices of a lab.
 struct OtherHost<'a> {
     lab: &'a Lab,
     home: PathBuf,
     hostid: &'static str,
+    /// Whether it has a network of its own, as another host has: nothing else tells daemons of one host apart.
+    is_apart: bool,
 }
 
 impl<'a> OtherHost<'a> {
     fn of(lab: &'a Lab) -> OtherHost<'a> {
-        OtherHost { lab, home: lab.tmp().join("other-host"), hostid: "00bab10c" }
+        OtherHost { lab, home: lab.tmp().join("other-host"), hostid: "00bab10c", is_apart: false }
     }
 
     fn run(&self, words: &str) -> Run {
-        let mut command = self.lab.command(binary::platter());
+        let mut command = match self.is_apart {
+            true => self.lab.command("unshare"),
+            false => self.lab.command(binary::platter()),
+        };
+        if self.is_apart {
+            command.arg("-n").arg(binary::platter());
+        }
         command.args(words.split_whitespace()).env("PLATTER_HOME", &self.home);
         command.env("PLATTER_HOSTID", self.hostid).env("PLATTER_MULTIHOST_INTERVAL", "100");
         Run::of(&mut command, Duration::from_secs(60))
@@ -166,15 +174,16 @@ fn signal(lab: &Lab, signal: &str) {
 #[test]
 fn a_daemon_that_stood_still_writes_nothing_after_another_host_took_its_pool() {
     let Some(lab) = Lab::open() else { return };
-    lab.disks(2, 96);
-    // Through two loop devices nothing shows that it is the same file, as for a host that is another one.
-    let files: Vec<_> = (0..2).map(|index| lab.disk(index)).collect();
-    let over = |paths: Vec<&Path>| paths.into_iter().map(Loop::over).collect::<Option<Vec<Loop>>>();
-    let inner = over(files.iter().map(|file| file.as_path()).collect());
-    let paths = inner.as_ref().and_then(|inner| over(inner.iter().map(|device| Path::new(&device.0)).collect()));
-    let Some(paths) = paths else {
-        return judge::skip("loop devices", "losetup fails here");
-    };
+    // Two files that no lock shows to be the same, as on a host that is another one.
+    let Some(overlay) = Overlay::new() else { return judge::skip("overlayfs", "mount fails") };
+    if !Command::new("unshare").args(["-n", "true"]).status().is_ok_and(|status| status.success()) {
+        return judge::skip("a network name space", "unshare fails here");
+    }
+    for name in ["d0", "d1"] {
+        let file = overlay.merged().join(name);
+        fs::File::create(&file).and_then(|made| made.set_len(96 << 20)).expect("a sparse file");
+        std::os::unix::fs::symlink(&file, lab.dev().join(name)).expect("a link");
+    }
     create(&lab, "-o multihost=on");
     let mount = lab.mnt("tank");
     let script = "i=0; while :; do i=$((i+1)); dd if=/dev/urandom of=$0/busy$((i%8)) bs=64k count=4 conv=fsync; done";
@@ -183,9 +192,9 @@ fn a_daemon_that_stood_still_writes_nothing_after_another_host_took_its_pool() {
         Command::new("sh").args(["-c", script]).arg(&mount).stdout(quiet()).stderr(quiet()).spawn().expect("a shell");
     std::thread::sleep(Duration::from_secs(1));
     signal(&lab, "-STOP");
-    let other = OtherHost::of(&lab);
-    let folders: String = paths.iter().map(|path| format!(" -d {}", path.0)).collect();
-    let imported = other.run(&format!("zpool import{folders} -N -f tank"));
+    let mut other = OtherHost::of(&lab);
+    other.is_apart = true;
+    let imported = other.run(&format!("zpool import -d {} -N -f tank", overlay.upper().display()));
     if imported.code != 0 {
         signal(&lab, "-CONT");
     }
@@ -203,5 +212,5 @@ fn a_daemon_that_stood_still_writes_nothing_after_another_host_took_its_pool() {
     lab.zpool("clear tank").refused().says("imported on").says("meanwhile");
     crash(&lab);
     let _ = busy.wait();
-    zdb::assert_clean(&lab.dev(), "tank");
+    zdb::assert_clean(&overlay.merged(), "tank");
 }

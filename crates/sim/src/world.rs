@@ -8,7 +8,6 @@ use async_trait::async_trait;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use platter_device::gpt::GptIds;
 use platter_device::{BlockDevice, DeviceError, DeviceSource, OpenOptions, PathKind};
 use platter_dmu::{Objset, Tx};
 use platter_dsl::FilesystemSpace;
@@ -90,15 +89,6 @@ impl DeviceSource for SimDevices {
     ) -> Result<Arc<dyn BlockDevice>, DeviceError> {
         self.open(path)
     }
-
-    async fn label_whole_disk(
-        &self,
-        path: &Path,
-        _ids: &GptIds,
-        _options: OpenOptions,
-    ) -> Result<Arc<dyn BlockDevice>, DeviceError> {
-        self.open(path)
-    }
 }
 
 /// A time of day that does not move: what is compared may not depend on when it was done.
@@ -154,6 +144,7 @@ pub fn environment(seed: u64, devices: Arc<SimDevices>, clock: Arc<dyn platter_d
         cache_bytes: 16 << 20,
         dirty_bytes_max: 16 << 20,
         devices,
+        pool_locks: Arc::new(platter_dsl::pool_locks::NobodyElse),
         multihost_interval_ms: 1000,
         events: Arc::default(),
         memory: Arc::default(),

@@ -62,6 +62,7 @@ fn environment() -> Environment {
         cache_bytes: 64 << 20,
         dirty_bytes_max: 64 << 20,
         devices: Arc::new(SystemDevices::default()),
+        pool_locks: Arc::new(platter_dsl::pool_locks::NobodyElse),
         multihost_interval_ms: 1000,
         events: Arc::default(),
         memory: Arc::default(),

@@ -51,6 +51,7 @@ async fn a_panic_in_the_sync_loop_stops_the_pool_with_its_reason() {
         cache_bytes: 64 << 20,
         dirty_bytes_max: 64 << 20,
         devices: Arc::new(SystemDevices::default()),
+        pool_locks: Arc::new(platter_dsl::pool_locks::NobodyElse),
         multihost_interval_ms: 1000,
         events: Arc::default(),
         memory: Arc::default(),
