@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-pub use pool::{set_idle_max, trim};
+pub use pool::{idle_max, set_idle_max, trim};
 
 /// Alignment and granularity of every buffer, in bytes.
 pub const PAGE_SIZE: usize = 4096;

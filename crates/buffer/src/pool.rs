@@ -97,6 +97,11 @@ pub fn set_idle_max(bytes: usize) {
     POOL.most.store(bytes, Ordering::Relaxed);
 }
 
+/// What [`set_idle_max`] allows.
+pub fn idle_max() -> usize {
+    POOL.most.load(Ordering::Relaxed)
+}
+
 #[cfg(test)]
 mod tests {
     use zerocopy::FromZeros;

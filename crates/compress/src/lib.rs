@@ -73,6 +73,11 @@ pub fn compress(kind: u8, level: i32, input: &[u8], output: &mut [u8]) -> Option
     }
 }
 
+/// Bytes that [`compress`] takes beside its input and output at most, about, for `length` bytes of input.
+pub fn workspace(kind: u8, level: i32, length: u64) -> u64 {
+    if kind == kinds::ZSTD { zstd_frame::workspace(level, length) } else { 0 }
+}
+
 /// Decompresses `input`, the block as stored, into all of `output`, whose length is the block's logical size.
 ///
 /// `input` may be followed by the padding that fills the last sector.

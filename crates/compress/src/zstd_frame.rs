@@ -14,6 +14,7 @@
 //! the number of `enum zio_zstd_levels`, which OpenZFS checks before it decompresses.
 
 use std::cell::RefCell;
+use std::sync::{Mutex, PoisonError};
 
 use zstd::zstd_safe::{CCtx, CParameter, DCtx, DParameter, FrameFormat, version_number};
 
@@ -88,10 +89,22 @@ impl Compressor {
         }
         self.context.compress2(output, input).ok()
     }
+
+    /// Incompressible data costs dearly at the higher levels: what neither lz4 nor zstd-1 shrinks is left alone.
+    fn run_if_worth_it(&mut self, level: i32, input: &[u8], output: &mut [u8]) -> Option<usize> {
+        let worth_a_trial = level >= TRIAL_LEVEL && input.len() >= TRIAL_SIZE;
+        if worth_a_trial && lz4::compress(input, output).is_none() {
+            self.run(1, input, output)?;
+        }
+        self.run(level, input, output)
+    }
 }
 
+/// Compressors that nobody uses now. As many are made as are used at a time: one for each thread would be more, and at
+/// the higher levels one takes up to 80 MiB.
+static IDLE: Mutex<Vec<Compressor>> = Mutex::new(Vec::new());
+
 thread_local! {
-    static COMPRESSOR: RefCell<Option<Compressor>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
 }
 
@@ -99,21 +112,24 @@ pub(crate) fn compress(asked: i32, input: &[u8], output: &mut [u8]) -> Option<us
     let stored = stored_level(asked)?;
     let level = level_from_stored(stored)?;
     let (header, frame) = output.split_first_chunk_mut::<HEADER>()?;
-    COMPRESSOR.with_borrow_mut(|slot| {
-        if slot.is_none() {
-            *slot = Some(Compressor::new()?);
-        }
-        let compressor = slot.as_mut()?;
-        // Incompressible data costs dearly at the higher levels: what neither lz4 nor zstd-1 shrinks is left alone.
-        let worth_a_trial = level >= TRIAL_LEVEL && input.len() >= TRIAL_SIZE;
-        if worth_a_trial && lz4::compress(input, frame).is_none() {
-            compressor.run(1, input, frame)?;
-        }
-        let length = compressor.run(level, input, frame)?;
-        header[..4].copy_from_slice(&u32::try_from(length).ok()?.to_be_bytes());
-        header[4..].copy_from_slice(&(u32::from(stored) << 24 | version_number()).to_be_bytes());
-        Some(HEADER + length)
-    })
+    let idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let mut compressor = idle.or_else(Compressor::new)?;
+    let length = compressor.run_if_worth_it(level, input, frame);
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(compressor);
+    let length = length?;
+    header[..4].copy_from_slice(&u32::try_from(length).ok()?.to_be_bytes());
+    header[4..].copy_from_slice(&(u32::from(stored) << 24 | version_number()).to_be_bytes());
+    Some(HEADER + length)
+}
+
+/// See [`crate::workspace`]: tables of up to 16 bytes for each of the input, of fewer entries at the lower levels.
+pub(crate) fn workspace(asked: i32, length: u64) -> u64 {
+    let most = match stored_level(asked).and_then(level_from_stored) {
+        Some(10..) => 80 << 20,
+        Some(5..) => 20 << 20,
+        _ => 2 << 20,
+    };
+    length.saturating_mul(16).min(most)
 }
 
 /// The stored level of a header's second word, in either of its two layouts: the version's top byte is always zero and

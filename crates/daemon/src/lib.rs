@@ -18,6 +18,7 @@ pub mod damaged;
 pub mod dead_mounts;
 pub mod denied;
 pub mod engine;
+mod freed_memory;
 pub mod fuse_mounter;
 pub mod home;
 pub mod log;

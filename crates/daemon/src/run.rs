@@ -18,7 +18,7 @@ use crate::mounter::Mounter;
 use crate::public::{self, Public};
 use crate::server::{Context, router};
 use crate::state::Daemon;
-use crate::{dead_mounts, log, machine, process};
+use crate::{dead_mounts, freed_memory, log, machine, process};
 
 /// How long requests may take to finish after the daemon was told to stop.
 const GRACE: Duration = Duration::from_secs(10);
@@ -39,6 +39,7 @@ pub struct Parts {
 /// # Errors
 /// When it cannot begin: the home is locked by another daemon, the socket cannot be made.
 pub fn run(home: Home, detached: bool, parts: Parts) -> Result<(), ErrorBody> {
+    freed_memory::keep_less_of_it();
     if detached {
         // Fails only when this process already leads a session, which serves as well.
         let _ = rustix::process::setsid();

@@ -119,7 +119,14 @@ impl Core {
         self.unsynced[slot_of(txg)].store(0, Ordering::Relaxed);
     }
 
-    /// Takes bytes off the count: they reached the disk, or will never have to.
+    /// Takes bytes off the count: they reached the disk.
+    pub(crate) fn wrote(&self, txg: Txg, bytes: u64) {
+        if bytes > 0 && !self.params.properties.is_mos {
+            self.params.gate.wrote(txg, bytes);
+        }
+    }
+
+    /// Takes bytes off the count: they will never have to reach the disk.
     pub(crate) fn remove_dirty(&self, txg: Txg, bytes: u64) {
         if bytes > 0 && !self.params.properties.is_mos {
             self.params.gate.remove_dirty(txg, bytes);

@@ -281,7 +281,7 @@ impl Dnode {
         self.read_newest(blkid, priority, false).await
     }
 
-    async fn read_newest(
+    pub(crate) async fn read_newest(
         &self,
         blkid: u64,
         priority: Priority,
@@ -331,9 +331,10 @@ impl Dnode {
             let state = self.state.lock();
             (state.max_blkid, state.block_size as usize)
         };
-        let width = (PREFETCH_BYTES / size).clamp(4, 2048);
-        let range = blkid..blkid.saturating_add(count).min(last.saturating_add(1));
         let reader = self.core.reader(self.object(), Priority::AsyncRead);
+        let width = (PREFETCH_BYTES / size).clamp(4, 2048);
+        let most = reader.store.ahead_max().bytes / size as u64;
+        let range = blkid..blkid.saturating_add(count.min(most)).min(last.saturating_add(1));
         if range.is_empty() || !reader.store.keeps_data(reader.objset) {
             return;
         }

@@ -3,6 +3,7 @@
 //! Space totals per user, group and project are kept by [`crate::userused`]. An object set that carries them and cannot
 //! keep them (its pool lacks the feature) loses its "complete" flags with the first change, so that they are recounted.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +13,7 @@ use platter_ondisk::dnode::{DNODE_BLOCK_SIZE, DNODE_SIZE, MAX_BLKPTRS, MAX_INDIR
 use platter_ondisk::types::object_type;
 use platter_ondisk::zil::ZilHeader;
 use platter_ondisk::{BlkPtr, DnodePhys, ObjectId, ObjsetPhys, Txg};
-use platter_zio::{BlockStore, Bookmark, Priority, Result, SpaceAccounting, SpaceMet, Tx, TxgGate, ZioError};
+use platter_zio::{BlockStore, Bookmark, Needs, Priority, Result, SpaceAccounting, SpaceMet, Tx, TxgGate, ZioError};
 
 use crate::blocktree::{levels_for, shl};
 use crate::cache::DnodeCache;
@@ -575,16 +576,22 @@ impl Objset {
     /// # Errors
     /// The pool stopped or is full, or the object set is read-only.
     pub async fn begin(&self) -> Result<Tx> {
-        self.begin_writing(0, 0).await
+        self.begin_writing(0..0, 0).await
     }
 
-    /// As [`begin`](Self::begin), for one that also writes `bytes` of data in blocks of `block_size`.
+    /// As [`begin`](Self::begin), for one that also writes these bytes of an object in blocks of `block_size`.
     ///
     /// # Errors
     /// As for [`begin`](Self::begin).
-    pub async fn begin_writing(&self, bytes: u64, block_size: u32) -> Result<Tx> {
+    pub async fn begin_writing(&self, bytes: Range<u64>, block_size: u32) -> Result<Tx> {
         self.core.check_writable()?;
-        self.core.params.gate.begin_for(self.core.cost_of_operation(bytes, block_size.into())).await
+        let block_size = u64::from(block_size);
+        let memory = match bytes.end.saturating_sub(bytes.start) {
+            0 => 0,
+            _ => (bytes.end.div_ceil(block_size.max(1)) - bytes.start / block_size.max(1)) * block_size,
+        };
+        let disk = self.core.cost_of_operation(bytes.end.saturating_sub(bytes.start), block_size);
+        self.core.params.gate.begin_for(Needs { disk, memory }).await
     }
 
     /// How many of `bytes` one transaction should write in blocks of `block_size`, so that there is room for it: less

@@ -216,7 +216,7 @@ impl TreeSync<'_> {
         let policy = WritePolicy { passing, ..self.policy(kind, fill) };
         let new = context.write(block.clone(), policy, *old).await?;
         if self.object.is_some() {
-            context.core.remove_dirty(context.txg, block.len() as u64);
+            context.core.wrote(context.txg, block.len() as u64);
         }
         // A hole written over a hole of the same size changes nothing; one that was never born stays so.
         if new.is_hole() && old.is_hole() && (old.birth().0 == 0 || old.lsize() == new.lsize()) {

@@ -118,7 +118,8 @@ impl Dnode {
                     return Ok(());
                 }
             }
-            from_disk = Some(self.read_with_tree(blkid, Priority::SyncRead).await?);
+            // Not cached: this version is read by snapshots at most from now on, and changed where it lies.
+            from_disk = Some(self.read_newest(blkid, Priority::SyncRead, true).await?);
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use platter_spa::BlockCache;
-use platter_zio::TxgGate;
+use platter_zio::{Memory, TxgGate};
 use tokio::time::Instant;
 
 use crate::core::Core;
@@ -89,6 +89,8 @@ impl Members {
         let writing: Vec<bool> = pools.iter().map(|(core, _)| gate(core).dirty() > 0).collect();
         for ((core, _), bytes) in pools.iter().zip(dirty_shares(core.environment.dirty_bytes_max, &writing)) {
             gate(core).set_dirty_max(bytes);
+            // A large block that is compressed and written takes three times its size, and what is dirty has its own.
+            core.store.state().large.set_most(Memory { bytes });
         }
         let is_full = |core: &Arc<Core>| cache(core).bytes() >= cache(core).capacity() / 8 * 7;
         if !changed && !pools.iter().any(|(core, _)| is_full(core)) {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use platter_buffer::Buf;
 use platter_ondisk::{BlkPtr, ObjectId, types};
 use quick_cache::sync::{Cache, DefaultLifecycle};
@@ -97,6 +97,22 @@ pub struct BlockCache {
     choosy: RwLock<BTreeMap<u64, Caching>>,
     /// Bytes that were ever taken in.
     taken_in: AtomicU64,
+    share: Mutex<Share>,
+}
+
+/// What the cache may hold, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    whole: u64,
+    /// What of it others have for the time being.
+    given: u64,
+}
+
+impl Share {
+    /// Half of it at least.
+    fn left(self) -> u64 {
+        self.whole.saturating_sub(self.given).max(self.whole / 2).max(CAPACITY_LEAST)
+    }
 }
 
 impl BlockCache {
@@ -111,7 +127,12 @@ impl BlockCache {
             .build()
             .expect("both capacities are given");
         let entries = Cache::with_options(options, ByBytes, FxBuildHasher, DefaultLifecycle::default());
-        Self { entries, choosy: RwLock::default(), taken_in: AtomicU64::new(0) }
+        Self {
+            entries,
+            choosy: RwLock::default(),
+            taken_in: AtomicU64::new(0),
+            share: Mutex::new(Share { whole: bytes, given: 0 }),
+        }
     }
 
     /// What is remembered of object set `objset` from now on; what no longer is worth it is forgotten.
@@ -176,14 +197,25 @@ impl BlockCache {
         self.entries.weight()
     }
 
-    /// Bytes that may be held.
+    /// Bytes that may be held, those included that others have for the time being.
     pub fn capacity(&self) -> u64 {
-        self.entries.capacity()
+        self.share.lock().whole
     }
 
     /// Lets it hold at most `bytes` from now on; what is too much goes at once.
     pub fn set_capacity(&self, bytes: u64) {
-        self.entries.set_capacity(bytes.max(CAPACITY_LEAST));
+        let mut share = self.share.lock();
+        share.whole = bytes.max(CAPACITY_LEAST);
+        self.entries.set_capacity(share.left());
+    }
+
+    /// Holds `bytes` less than it may, but half of that at least, until this is called again; what is too much goes at
+    /// once.
+    pub fn give_way(&self, bytes: u64) {
+        let mut share = self.share.lock();
+        if std::mem::replace(&mut share.given, bytes) != bytes {
+            self.entries.set_capacity(share.left());
+        }
     }
 
     /// Bytes that were ever taken in, which tells how much the cache is used: what was not there, and what was written.
@@ -209,8 +241,12 @@ mod tests {
         let there = (0..count).filter(|&index| cache.entries.get(&key(index)).is_some()).count();
         assert_eq!(there as u64, count);
         assert!(cache.bytes() > count * BLOCK);
+        cache.give_way(PARTS * PART / 4 * 3);
+        assert!(cache.bytes() <= PARTS * PART / 2 && cache.bytes() > PARTS * PART / 3, "{}", cache.bytes());
         // Another pool needs it more.
         cache.set_capacity(2 * PART);
-        assert!(cache.bytes() <= 2 * PART, "{}", cache.bytes());
+        assert!(cache.bytes() <= PART && cache.capacity() == 2 * PART, "{}", cache.bytes());
+        cache.give_way(0);
+        assert_eq!(cache.entries.capacity(), 2 * PART);
     }
 }

@@ -7,6 +7,7 @@ pub mod cache;
 mod copies;
 mod gang_read;
 mod gang_write;
+mod large;
 mod log;
 pub mod metaslab;
 pub mod range_set;

@@ -8,6 +8,7 @@ use platter_ondisk::{BlkPtr, byteswap};
 use platter_zio::{Bookmark, CpuWork, Priority, Result, ZioError};
 
 use crate::copies::{Check, Lost};
+use crate::large::Large;
 use crate::store::{ScrubbedBlock, Store};
 use crate::{copies, gang_read};
 
@@ -81,30 +82,53 @@ pub(crate) async fn read(store: &Store, bp: &BlkPtr, bookmark: Bookmark, priorit
     if bp.is_embedded() {
         return decode_embedded(bp, bookmark);
     }
-    let stored = loop {
+    loop {
         let resumptions = store.suspension().resumptions();
-        let lost = match stored(store, bp, priority).await {
-            Ok(stored) => break stored,
+        let fetched = if Large::counts(bp.lsize()) {
+            // Its memory is others' to wait for: so it goes on though whoever asked for it does not.
+            let (store, bp) = (store.clone(), *bp);
+            let fetching = tokio::spawn(async move {
+                let _memory = store.state().large.read(&store.state().cache, &bp).await;
+                fetch(&store, &bp, bookmark, priority).await
+            });
+            fetching.await.map_err(|e| ZioError::Io(format!("a block reader failed: {e}")))?
+        } else {
+            fetch(store, bp, bookmark, priority).await
+        };
+        let lost = match fetched {
+            Ok(contents) => return contents,
             Err(lost) => lost,
         };
         if !wait(store, bp, priority, resumptions, &lost).await {
             report(store, bookmark, bp, &lost);
             return Err(damaged(bookmark, bp, lost));
         }
-    };
+    }
+}
+
+/// Reads a block from the devices and caches it.
+async fn fetch(
+    store: &Store,
+    bp: &BlkPtr,
+    bookmark: Bookmark,
+    priority: Priority,
+) -> std::result::Result<Result<Buf>, Lost> {
+    let stored = stored(store, bp, priority).await?;
     store.cpu().charge(CpuWork::Checksum(bp.checksum_kind()), stored.len()).await;
     if bp.compression() != compression::OFF {
         store.cpu().charge(CpuWork::Decompress(bp.compression()), bp.lsize() as usize).await;
     }
-    let contents = if bp.lsize() > 64 << 10 && bp.compression() != compression::OFF {
+    let decoded = if bp.lsize() > 64 << 10 && bp.compression() != compression::OFF {
         let pointer = *bp;
         let decoding = tokio::spawn(async move { decode(&pointer, bookmark, stored) });
-        decoding.await.map_err(|e| ZioError::Io(format!("a block reader failed: {e}")))??
+        decoding.await.unwrap_or_else(|e| Err(ZioError::Io(format!("a block reader failed: {e}"))))
     } else {
-        decode(bp, bookmark, stored)?
+        decode(bp, bookmark, stored)
     };
-    store.state().cache.insert(bookmark.objset, bp, contents.clone());
-    Ok(contents)
+    if let Ok(contents) = &decoded {
+        store.state().cache.insert(bookmark.objset, bp, contents.clone());
+    }
+    Ok(decoded)
 }
 
 /// The stored bytes of a block, verified.

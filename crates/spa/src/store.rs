@@ -17,12 +17,13 @@ use platter_buffer::Buf;
 use platter_checksum::{Checksums, SALT_SIZE, Words};
 use platter_ondisk::{BlkPtr, ObjectId, Txg};
 use platter_vdev::TopVdev;
-use platter_zio::{BlockStore, Bookmark, Cpu, FailMode, Priority, Result, Suspension, WritePolicy, ZioError};
+use platter_zio::{BlockStore, Bookmark, Cpu, FailMode, Memory, Priority, Result, Suspension, WritePolicy, ZioError};
 use tokio::sync::Semaphore;
 
 use crate::allocator::Allocator;
 use crate::born::{BLOCKS_MAX, Born};
 use crate::cache::BlockCache;
+use crate::large::Large;
 use crate::read;
 use crate::syncing::is_syncing;
 use crate::vdev_table::VdevTable;
@@ -66,6 +67,8 @@ pub struct StoreState {
     checksums: OnceLock<Checksums>,
     cpu: OnceLock<Cpu>,
     write_slots: Semaphore,
+    /// Memory of large blocks that are read or written.
+    pub large: Large,
 }
 
 /// Handle to the pool's blocks; cheap to clone.
@@ -98,6 +101,7 @@ impl Store {
                 checksums: OnceLock::new(),
                 cpu: OnceLock::new(),
                 write_slots: Semaphore::new(WRITES_IN_FLIGHT),
+                large: Large::default(),
             }),
         }
     }
@@ -251,6 +255,10 @@ impl BlockStore for Store {
         .boxed()
     }
 
+    fn ahead_max(&self) -> Memory {
+        self.state.large.ahead_max()
+    }
+
     fn keeps_data(&self, objset: ObjectId) -> bool {
         self.state.cache.keeps_data(objset)
     }
@@ -265,6 +273,7 @@ impl BlockStore for Store {
 
     fn write<'a>(&'a self, data: Buf, policy: WritePolicy, previous: &'a BlkPtr) -> BoxFuture<'a, Result<BlkPtr>> {
         async move {
+            let _memory = self.state.large.write(&self.state.cache, data.len() as u64, &policy).await;
             let _permit = self.state.write_slots.acquire().await.expect("never closed");
             write::write(self, data, &policy, previous).await
         }

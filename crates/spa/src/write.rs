@@ -16,6 +16,9 @@ use crate::store::Store;
 /// From this pass on nothing is compressed any more, so that sizes stop changing (`zfs_sync_pass_dont_compress`).
 const PASS_WITHOUT_COMPRESSION: u32 = 8;
 
+/// A worker keeps what it compressed to when that is at most one part in so many of what buffers may be kept.
+const SCRATCH_PART: usize = 4;
+
 thread_local! {
     /// Where a worker compresses to; what a block then keeps is only as long as the result.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -41,16 +44,20 @@ fn compress(data: &Buf, policy: &WritePolicy, unit: u64) -> Payload {
             scratch.resize(limit, 0);
         }
         let out = &mut scratch[..limit];
-        let Some(used) = platter_compress::compress(policy.compression, policy.compression_level, data, out) else {
-            return plain();
+        let used = platter_compress::compress(policy.compression, policy.compression_level, data, out);
+        let fits = used.map(|used| (used, (used as u64).next_multiple_of(unit) as usize));
+        let payload = match fits.filter(|&(used, padded)| padded < data.len() || used <= EMBEDDED_PAYLOAD_MAX) {
+            None => plain(),
+            Some((used, padded)) => {
+                let mut bytes = BufMut::zeroed(padded);
+                bytes[..used].copy_from_slice(&out[..used]);
+                Payload { bytes: bytes.freeze(), compression: policy.compression, used }
+            }
         };
-        let padded = (used as u64).next_multiple_of(unit) as usize;
-        if padded >= data.len() && used > EMBEDDED_PAYLOAD_MAX {
-            return plain();
+        if scratch.len() > platter_buffer::idle_max() / SCRATCH_PART {
+            *scratch = Vec::new();
         }
-        let mut bytes = BufMut::zeroed(padded);
-        bytes[..used].copy_from_slice(&out[..used]);
-        Payload { bytes: bytes.freeze(), compression: policy.compression, used }
+        payload
     })
 }
 

@@ -5,6 +5,7 @@
 pub mod canary;
 pub mod cpu;
 pub mod error;
+pub mod in_flight;
 pub mod memory;
 pub mod policy;
 pub mod room;
@@ -16,11 +17,12 @@ pub mod watch;
 pub use canary::Canary;
 pub use cpu::{Cpu, CpuMeter, CpuWork};
 pub use error::{Result, ZioError};
+pub use in_flight::{Admitted, InFlight, Memory};
 pub use policy::{Bookmark, Priority, WritePolicy};
 pub use room::Room;
 pub use space_met::SpaceMet;
 pub use suspension::{FailMode, Phase, Suspension};
-pub use txg::{Tx, TxgGate};
+pub use txg::{Needs, Tx, TxgGate};
 pub use watch::{Follower, Watch};
 
 use futures::future::BoxFuture;
@@ -44,6 +46,11 @@ pub trait BlockStore: Send + Sync + 'static {
 
     /// Says that a block need not be cached any longer: whoever asked for it keeps a copy.
     fn pass_on(&self, _bp: &BlkPtr) {}
+
+    /// How much may be fetched ahead of a reader at most.
+    fn ahead_max(&self) -> Memory {
+        Memory { bytes: u64::MAX }
+    }
 
     /// Whether data that is read of object set `objset` is kept: only then is it worth being read ahead.
     fn keeps_data(&self, _objset: ObjectId) -> bool {

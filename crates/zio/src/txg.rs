@@ -4,7 +4,10 @@
 //! Invariants:
 //! - exactly one group is open; a [`Tx`] keeps the group it joined from being quiesced until it is dropped;
 //! - groups are quiesced and synced in order, one at a time; group N+1 is open while N syncs;
-//! - `dirty` counts bytes that writers put into groups not yet on disk; a new `Tx` waits while it exceeds the limit;
+//! - `dirty` counts bytes that writers put into groups and that are not on disk; a new `Tx` waits while these, and what
+//!   the transactions under way may add, reach the limit. So that is exceeded by one transaction at most;
+//! - `written` counts bytes that are on disk but in memory until their group is finished; a new `Tx` waits while these
+//!   and the others reach twice the limit;
 //! - a `Tx` begins only when the most that it may need on disk fits, with all that was promised before (see
 //!   [`crate::room`]): so a sync has the space for what its group holds.
 
@@ -25,6 +28,10 @@ struct State {
     /// Holders of the open group and of the one being quiesced, by `txg & 3`.
     holders: [u64; 4],
     dirty: [u64; 4],
+    /// Bytes of the syncing group that are on disk and in memory.
+    written: u64,
+    /// Bytes that transactions under way may make dirty.
+    pledged: u64,
     sync_wanted: Txg,
     suspended: Option<String>,
     promises: Promises,
@@ -50,8 +57,16 @@ pub struct TxgGate {
 pub struct Tx {
     txg: Txg,
     gate: Option<Arc<TxgGate>>,
-    /// The most that it may need, in bytes on disk.
-    most: u64,
+    needs: Needs,
+}
+
+/// The most that a transaction needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Bytes on disk.
+    pub disk: u64,
+    /// Bytes of data blocks that it makes dirty: of each the whole, however little of it is written.
+    pub memory: u64,
 }
 
 impl Tx {
@@ -62,7 +77,7 @@ impl Tx {
 
     /// A transaction of the syncing group itself, for changes made by the sync (it holds nothing open).
     pub fn syncing(txg: Txg) -> Self {
-        Self { txg, gate: None, most: 0 }
+        Self { txg, gate: None, needs: Needs::default() }
     }
 }
 
@@ -75,11 +90,22 @@ impl Drop for Tx {
             if state.holders[slot] == 0 {
                 gate.left.notify_waiters();
             }
-            if self.most > 0 {
-                state.promises.release(self.most);
+            if self.needs.disk > 0 {
+                state.promises.release(self.needs.disk);
+            }
+            state.pledged -= self.needs.memory;
+            if self.needs != Needs::default() {
                 gate.room.notify_waiters();
             }
         }
+    }
+}
+
+impl State {
+    /// Whether one more transaction may add to what is in memory.
+    fn has_memory(&self, dirty_max: u64) -> bool {
+        let waiting = self.dirty.iter().sum::<u64>() + self.pledged;
+        waiting < dirty_max && waiting + self.written < dirty_max.saturating_mul(2)
     }
 }
 
@@ -96,6 +122,8 @@ impl TxgGate {
                 open,
                 holders: [0; 4],
                 dirty: [0; 4],
+                written: 0,
+                pledged: 0,
                 sync_wanted: Txg(0),
                 suspended: None,
                 promises: Promises::new(),
@@ -168,14 +196,14 @@ impl TxgGate {
     /// [`ZioError::Suspended`] once the pool stopped, or is suspended with `failmode=continue`; [`ZioError::NoSpace`]
     /// when it is full.
     pub async fn begin(self: &Arc<Self>) -> Result<Tx> {
-        self.join(0, false).await
+        self.join(Needs::default(), false).await
     }
 
-    /// As [`begin`](Self::begin), for a change that may need `most` bytes on disk.
+    /// As [`begin`](Self::begin), for a change that may need so much.
     ///
     /// # Errors
     /// As for [`begin`](Self::begin).
-    pub async fn begin_for(self: &Arc<Self>, most: u64) -> Result<Tx> {
+    pub async fn begin_for(self: &Arc<Self>, most: Needs) -> Result<Tx> {
         self.join(most, false).await
     }
 
@@ -185,7 +213,7 @@ impl TxgGate {
     /// # Errors
     /// [`ZioError::Suspended`] once the pool stopped; [`ZioError::NoSpace`] when most of the reserve is gone too.
     pub async fn begin_net_free(self: &Arc<Self>, most: u64) -> Result<Tx> {
-        self.join(most, true).await
+        self.join(Needs { disk: most, memory: 0 }, true).await
     }
 
     /// Joins the open group at once, for an intent log's own needs: it makes no data dirty, so nothing holds it back.
@@ -199,10 +227,10 @@ impl TxgGate {
         }
         let txg = state.open;
         state.holders[slot(txg)] += 1;
-        Ok(Tx { txg, gate: Some(self.clone()), most: 0 })
+        Ok(Tx { txg, gate: Some(self.clone()), needs: Needs::default() })
     }
 
-    async fn join(self: &Arc<Self>, most: u64, net_free: bool) -> Result<Tx> {
+    async fn join(self: &Arc<Self>, needs: Needs, net_free: bool) -> Result<Tx> {
         loop {
             self.admit().await?;
             let mut room = std::pin::pin!(self.room.notified());
@@ -212,15 +240,15 @@ impl TxgGate {
                 if let Some(why) = &state.suspended {
                     return Err(ZioError::Suspended(state.open, why.clone()));
                 }
-                let dirty: u64 = state.dirty.iter().sum();
-                match state.promises.admit(most, net_free) {
+                match state.promises.admit(needs.disk, net_free) {
                     Verdict::Never => return Err(ZioError::NoSpace),
                     Verdict::Later => state.sync_wanted = state.sync_wanted.max(state.open),
-                    Verdict::Fits if dirty < self.dirty_max() => {
+                    Verdict::Fits if state.has_memory(self.dirty_max()) => {
                         let txg = state.open;
                         state.holders[slot(txg)] += 1;
-                        state.promises.hold(most);
-                        return Ok(Tx { txg, gate: Some(self.clone()), most });
+                        state.promises.hold(needs.disk);
+                        state.pledged += needs.memory;
+                        return Ok(Tx { txg, gate: Some(self.clone()), needs });
                     }
                     Verdict::Fits => {}
                 }
@@ -249,7 +277,13 @@ impl TxgGate {
         }
     }
 
-    /// Takes `bytes` that reached the disk off `txg`'s count.
+    /// `bytes` of the syncing group `txg` reached the disk; they are in memory until it is finished.
+    pub fn wrote(&self, txg: Txg, bytes: u64) {
+        self.state().written += bytes;
+        self.remove_dirty(txg, bytes);
+    }
+
+    /// Takes `bytes` that will never have to be written off `txg`'s count.
     pub fn remove_dirty(&self, txg: Txg, bytes: u64) {
         let mut state = self.state();
         let slot = slot(txg);
@@ -318,6 +352,7 @@ impl TxgGate {
         {
             let mut state = self.state();
             state.dirty[slot(txg)] = 0;
+            state.written = 0;
             state.promises.clear(txg);
         }
         self.room.notify_waiters();

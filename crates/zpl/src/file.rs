@@ -195,7 +195,7 @@ impl Zpl {
             }
             other => other?,
         }
-        let tx = self.begin_writing(data.len() as u64, block_size).await?;
+        let tx = self.begin_writing(offset..offset.saturating_add(data.len() as u64), block_size).await?;
         if block_size != znode.dnode.block_size() {
             znode.dnode.set_block_size(&tx, block_size).await?;
         }

@@ -1,5 +1,6 @@
 //! A mounted file system: mounting, unmounting, and what all operations share.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -470,11 +471,11 @@ impl Zpl {
 
     /// Joins the open group. Every lock the operation needs is held already.
     pub(crate) async fn begin(&self) -> Result<LoggedTx> {
-        self.begin_writing(0, 0).await
+        self.begin_writing(0..0, 0).await
     }
 
-    /// As [`Self::begin`], to write `bytes` in blocks of `block_size` too.
-    pub(crate) async fn begin_writing(&self, bytes: u64, block_size: u32) -> Result<LoggedTx> {
+    /// As [`Self::begin`], to write these bytes of a file in blocks of `block_size` too.
+    pub(crate) async fn begin_writing(&self, bytes: Range<u64>, block_size: u32) -> Result<LoggedTx> {
         // What is replayed had its room before the crash, and must not fail for want of it.
         let tx = match self.is_replaying() {
             true => self.os.begin_net_free().await?,

@@ -200,7 +200,7 @@ impl Zpl {
         }
         self.reserve(CREATE_COST + value.len() as u64).await?;
 
-        let tx = self.begin_writing(value.len() as u64, self.os.properties().record_size).await?;
+        let tx = self.begin_writing(0..value.len() as u64, self.os.properties().record_size).await?;
         for other in stored_names(name).skip(1) {
             self.xattr_put(&znode, &tx, other, None).await?;
         }
