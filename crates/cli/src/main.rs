@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     ExitCode::from(match (name.as_deref(), words.split_first()) {
         (Some("zpool"), _) => zpool::main(&words),
         (Some("zfs"), _) => zfs::main(&words),
-        (Some("mount.zfs"), _) => mount_zfs::main(&words),
+        (Some("mount.zfs" | "mount.fuse.zfs"), _) => mount_zfs::main(&words),
         (_, Some((first, rest))) if first == "zpool" => zpool::main(rest),
         (_, Some((first, rest))) if first == "zfs" => zfs::main(rest),
         (_, Some((first, rest))) if first == "mount.zfs" => mount_zfs::main(rest),

@@ -1,6 +1,9 @@
 //! `mount.zfs`: what mount(8) runs for `mount -t zfs pool/data /mnt`, and so for lines of `/etc/fstab`, when the
 //! program has that name in `/sbin` (`cmd/mount_zfs.c`). Exit codes are mount(8)'s.
 //!
+//! What is mounted has the type `fuse.zfs`: for `mount -o remount,ro /mnt`, mount(8) runs `mount.fuse.zfs`, or
+//! `mount.fuse`, which runs `zfs pool/data /mnt -o …`, both with the options that the kernel shows.
+//!
 //! Invariant: it ends with 0 only when the file system is mounted where the caller sees it.
 
 use std::fs;
@@ -40,6 +43,21 @@ const IGNORED: [&str; 19] = [
     "zfsutil",
     "nostrictatime",
 ];
+
+/// Options that the kernel shows of every mount of a FUSE file system; the daemon knows them.
+const SHOWN: [&str; 7] =
+    ["user_id", "group_id", "default_permissions", "allow_other", "max_read", "blksize", "rootmode"];
+
+/// Whether there is nothing to do for it.
+fn is_ignored(option: &str) -> bool {
+    let name = option.split('=').next().unwrap_or_default();
+    IGNORED.contains(&option) || SHOWN.contains(&name) || option.starts_with("x-")
+}
+
+/// Whether `zfs` was called as mount.fuse calls a file system: with no command, but what is to be mounted, and where.
+pub fn is_meant(words: &[String]) -> bool {
+    matches!(words, [_, place, option, ..] if place.starts_with('/') && option.starts_with("-o"))
+}
 
 /// What the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
@@ -111,7 +129,7 @@ pub fn main(words: &[String]) -> u8 {
         return SYSTEM;
     }
     let mut options = request.options;
-    options.retain(|option| !IGNORED.contains(&option.as_str()) && !option.starts_with("x-"));
+    options.retain(|option| !is_ignored(option));
     if request.sloppy {
         options.retain(|option| MOUNT_OPTIONS.contains(&option.as_str()));
     } else if let Some(bad) = options.iter().find(|option| !MOUNT_OPTIONS.contains(&option.as_str())) {

@@ -17,7 +17,7 @@ use tokio::net::UnixStream;
 use crate::api::ErrorBody;
 use crate::denied;
 use crate::home::Home;
-use crate::{process, vigil};
+use crate::{lingering, process, vigil};
 
 /// How long a new daemon may take until it answers. Opening large pools happens after that.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -143,6 +143,9 @@ impl Client {
         let mut exchange = std::pin::pin!(self.exchange(stream, method, path, body));
         // Of another process name space its number is not known here.
         let Some(pid) = peer.filter(|pid| *pid > 0) else { return exchange.await };
+        if let Some(refused) = lingering::describe(&self.home, pid) {
+            return Err(refused);
+        }
         self.remark_on_namespace(pid);
         tokio::select! {
             biased;
@@ -152,7 +155,12 @@ impl Client {
         }
         // Its last words may be on their way.
         let last = tokio::time::timeout(LAST_WORDS, exchange).await;
-        last.unwrap_or_else(|_| Err(self.lost(format_args!("it (pid {pid}) ended"))))
+        last.unwrap_or_else(|_| {
+            Err(match lingering::describe(&self.home, pid) {
+                Some(killed) => self.lost(killed.message).hint(killed.hint.unwrap_or_default()),
+                None => self.lost(format_args!("it (pid {pid}) ended")),
+            })
+        })
     }
 
     async fn exchange<T: DeserializeOwned>(

@@ -21,6 +21,7 @@ pub mod engine;
 mod freed_memory;
 pub mod fuse_mounter;
 pub mod home;
+mod lingering;
 pub mod log;
 pub mod machine;
 pub mod mount_plan;

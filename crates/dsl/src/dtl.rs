@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use platter_dmu::{Objset, Result, Tx};
 use platter_ondisk::spacemap::MapType;
-use platter_ondisk::{ObjectId, Txg};
+use platter_ondisk::{Guid, ObjectId, Txg};
 use platter_vdev::{Leaf, MissingRanges, TopVdev};
 use platter_zio::Canary;
 
@@ -59,34 +59,52 @@ pub fn note_gap(core: &Core, leaf: &Leaf, reached: Txg, newest: Txg) {
     }
 }
 
-/// The leaves that are behind others of their top-level vdev, when their devices `reached` these groups: the leaf, what
-/// it reached, and what the others did. They get the same uberblocks, but for the last one when the power fails.
-fn behind<'a>(
-    tops: impl Iterator<Item = &'a Arc<TopVdev>>,
-    reached: &BTreeMap<u64, Txg>,
-) -> Vec<(Arc<Leaf>, Txg, Txg)> {
-    let of = |leaf: &Leaf| reached.get(&leaf.guid().0).copied();
-    let mut found = Vec::new();
-    for top in tops {
-        let Some(newest) = top.leaves().iter().filter_map(|leaf| of(leaf)).max() else { continue };
-        let late = top.leaves().iter().filter_map(|leaf| Some((leaf.clone(), of(leaf)?, newest)));
-        found.extend(late.filter(|(_, reached, newest)| reached.plus(1) < *newest));
+/// The leaves that are behind others of their top-level vdev, when their devices `reached` these groups: what the
+/// furthest did, and each leaf with what it reached. All get the same uberblocks, but for the last one when the power
+/// fails.
+fn behind(top: &TopVdev, reached: &BTreeMap<u64, Txg>) -> (Txg, Vec<(Arc<Leaf>, Txg)>) {
+    let of = |leaf: &Arc<Leaf>| Some((leaf.clone(), *reached.get(&leaf.guid().0)?));
+    let all: Vec<(Arc<Leaf>, Txg)> = top.leaves().iter().filter_map(of).collect();
+    let newest = all.iter().map(|(_, reached)| *reached).max().unwrap_or(Txg(0));
+    (newest, all.into_iter().filter(|(_, reached)| *reached < newest).collect())
+}
+
+/// Lists the last group for leaves that reached the one before it. When the power failed between two uberblocks they
+/// have it all the same, but an old copy of a device looks no different: so none of them is believed, as long as the
+/// others have that group without them.
+fn note_last_group(top: &TopVdev, newest: Txg, late: &[(Arc<Leaf>, Txg)]) {
+    let leaves: Vec<Guid> =
+        late.iter().filter(|(_, reached)| is_next(*reached, newest)).map(|(leaf, _)| leaf.guid()).collect();
+    if Canary::OldCopyBelieved.sings() || !top.can_do_without_group(newest, &leaves) {
+        return;
     }
-    found
+    top.leaves().iter().filter(|leaf| leaves.contains(&leaf.guid())).for_each(|leaf| leaf.note_lacking(newest, newest));
+}
+
+fn is_next(reached: Txg, newest: Txg) -> bool {
+    reached.plus(1) == newest
 }
 
 /// Lists what the leaves of a pool that is being opened seem to lack, before the first block is read: the lists
 /// themselves are on disk, and reading them must neither trust nor blame what is old there.
 pub fn expect_gaps(vdevs: &[Option<Arc<TopVdev>>], reached: &BTreeMap<u64, Txg>) {
-    for (leaf, reached, newest) in behind(vdevs.iter().flatten(), reached) {
-        leaf.note_lacking(reached.plus(1), newest);
+    for top in vdevs.iter().flatten() {
+        let (newest, late) = behind(top, reached);
+        for (leaf, reached) in late.iter().filter(|(_, reached)| !is_next(*reached, newest)) {
+            leaf.note_lacking(reached.plus(1), newest);
+        }
+        note_last_group(top, newest, &late);
     }
 }
 
 /// Looks at all leaves of a pool that is being opened, whose devices `reached` these groups.
 pub fn note_gaps(core: &Core, reached: &BTreeMap<u64, Txg>) {
-    for (leaf, reached, newest) in behind(core.store.state().vdevs.iter().flatten(), reached) {
-        note_gap(core, &leaf, reached, newest);
+    for top in core.store.state().vdevs.iter().flatten() {
+        let (newest, late) = behind(top, reached);
+        for (leaf, reached) in late.iter().filter(|(_, reached)| !is_next(*reached, newest)) {
+            note_gap(core, leaf, *reached, newest);
+        }
+        note_last_group(top, newest, &late);
     }
 }
 

@@ -51,3 +51,43 @@ fn a_client_says_that_its_daemon_is_stopped_and_notices_that_it_died() {
         assert_eq!(said.contains("may or may not have happened"), !ends_well, "{said}");
     }
 }
+
+/// Killed while a device did not answer, a daemon stays with its socket and its lock. Commands said that it had ended,
+/// and one after the other found the same.
+#[test]
+fn a_killed_daemon_that_cannot_end_is_told_of_with_what_it_has_open() {
+    let (Some(below), Some(lab)) = (Lab::open(), Lab::open()) else { return };
+    below.disks(1, 512);
+    let place = below.create("", "outer", "d0");
+    let device = place.join("device");
+    File::create(&device).and_then(|file| file.set_len(200 << 20)).expect("a file");
+    let mount = lab.create("", "inner", device.to_str().expect("UTF-8"));
+    let (slow, mine) = (below.daemon_pids(), lab.daemon_pids());
+    signal(&below, &slow, "-STOP");
+    let file = mount.join("file");
+    let writer = std::thread::spawn(move || fs::write(file, vec![7; 20 << 20]));
+    // Its first group is on the way.
+    std::thread::sleep(Duration::from_secs(8));
+    signal(&lab, &mine, "-KILL");
+    let is_stuck = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", mine[0])).unwrap_or_default();
+        status.contains("State:\tZ")
+    };
+    std::thread::sleep(Duration::from_secs(1));
+    if is_stuck() {
+        for words in ["zpool list", "daemon stop"] {
+            let run = lab.platter(words.split(' '));
+            assert!(run.code != 0 && run.stderr.contains("was killed and cannot end"), "{run}");
+            assert!(run.stderr.contains(device.to_str().expect("UTF-8")) && !run.stderr.contains("ended"), "{run}");
+        }
+    } else {
+        println!("skipped: the system let it end");
+    }
+    signal(&below, &slow, "-CONT");
+    wait_for("it does not end", || !lab.daemon_pids().contains(&mine[0]));
+    let _ = writer.join();
+    lab.revive("inner");
+    assert_eq!(lab.health("inner"), "ONLINE");
+    lab.export("inner");
+    below.export("outer");
+}

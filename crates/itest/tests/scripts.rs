@@ -527,6 +527,12 @@ fn mount_mounts_what_has_a_legacy_mount_point() {
     mount(&["tank/old", at, "-o", "ro"]).ok();
     fs::write(place.join("file"), "there").expect_err("read-only");
     assert_eq!(fs::read_to_string(place.join("file")).expect("read"), "here");
+    // `mount -o remount,rw DIR` comes with all that the kernel shows: to `mount.fuse.zfs`, or by mount.fuse to `zfs`.
+    let shown = "relatime,remount,user_id=0,group_id=0,default_permissions,allow_other,max_read=1048576";
+    mount(&["tank/old", at, "-v", "-o", &format!("rw,{shown}")]).ok();
+    fs::write(place.join("file"), "there").expect("writable");
+    lab.platter(["zfs", "tank/old", at, "-o", &format!("ro,{shown},dev,suid")]).ok();
+    fs::write(place.join("file"), "nowhere").expect_err("read-only");
     lab.run("umount", [at]).ok();
     for (words, code, said) in [
         (&["tank", at][..], 2, "cannot be mounted using 'mount'"),

@@ -314,8 +314,15 @@ impl TopVdev {
     /// Whether so many children missed group `birth`, or are not there, that a block of it cannot be had without
     /// believing one of those that missed it.
     pub fn is_doubtful(&self, birth: Txg) -> bool {
-        let lacking = self.children.iter().filter(|leaf| !leaf.is_usable() || leaf.is_missing(birth)).count();
-        lacking > self.layout.redundancy(self.children.len())
+        !self.can_do_without_group(birth, &[])
+    }
+
+    /// Whether a block of group `birth` can be had without these leaves, those that missed it and those that are not
+    /// there.
+    pub fn can_do_without_group(&self, birth: Txg, leaves: &[Guid]) -> bool {
+        let lacks = |leaf: &Leaf| !leaf.is_usable() || leaf.is_missing(birth) || leaves.contains(&leaf.guid());
+        let lacking = self.children.iter().filter(|leaf| lacks(leaf)).count();
+        lacking <= self.layout.redundancy(self.children.len())
     }
 
     /// Rewrites on one child what a block that was born in group `birth` should hold there.

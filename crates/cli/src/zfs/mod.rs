@@ -14,6 +14,7 @@ mod upgrade;
 mod userspace;
 
 use crate::getopt::{Grammar, parse};
+use crate::mount_zfs;
 use crate::session::{Done, Session, refused, usage};
 use crate::usage::{Entry, Usage};
 
@@ -154,6 +155,9 @@ fn find(name: &str) -> Option<Run> {
 
 /// Runs `zfs` with the words after its name; the exit code.
 pub fn main(words: &[String]) -> u8 {
+    if words.first().is_some_and(|first| find(first).is_none()) && mount_zfs::is_meant(words) {
+        return mount_zfs::main(words);
+    }
     let mut words = words.to_vec();
     if let Some(first) = words.first_mut()
         && first == "umount"

@@ -1,0 +1,104 @@
+//! A copy of a disk that is exactly one group old, where the disk was: it looks as after a power failure between two
+//! uberblocks, but has nothing of the last group.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use platter_dsl::request::{CreateRequest, ImportRequest, VdevRequest};
+use platter_dsl::{Pool, labels};
+use platter_ondisk::ObjectId;
+use platter_sim::clock;
+use platter_sim::disk::{DiskId, Parameters, SimDisk};
+use platter_sim::world::{self, SimDevices, StandingClock};
+use platter_zpl::NewFile;
+
+const SIZE: u64 = 64 << 20;
+const LENGTH: usize = 1 << 20;
+const NEW: NewFile = NewFile { mode: 0o644, umask: 0, uid: 0, gid: 0, open: false };
+/// The disk that becomes older.
+const COPIED: usize = 1;
+
+async fn reached(disk: &SimDisk) -> u64 {
+    labels::read(disk).await.expect("labels").reached().0
+}
+
+/// A new host that has these of the disks.
+fn host(disks: &[SimDisk], there: &[usize], seed: u64) -> platter_dsl::Environment {
+    let devices = Arc::new(SimDevices::default());
+    for &number in there {
+        devices.insert(number, Arc::new(disks[number].connect()));
+    }
+    world::environment(seed, devices, Arc::new(StandingClock))
+}
+
+async fn import(disks: &[SimDisk], there: &[usize], seed: u64) -> Arc<Pool> {
+    let request = ImportRequest {
+        pool: "tank".into(),
+        search: vec![PathBuf::from(world::FOLDER)],
+        force: true,
+        ..ImportRequest::default()
+    };
+    Pool::import(host(disks, there, seed), request).await.expect("imported")
+}
+
+/// What is in the file everywhere.
+async fn contents(pool: &Arc<Pool>, file: ObjectId) -> u8 {
+    let zpl = world::mount(pool, "tank/fs", Arc::new(StandingClock)).await.expect("mounted");
+    let pieces = zpl.read(file, 0, LENGTH as u64).await.expect("read");
+    let found: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+    zpl.unmount().await.expect("unmounted");
+    drop(zpl);
+    pool.close_filesystem("tank/fs").await.expect("closed");
+    assert!(found.len() == LENGTH && found.iter().all(|byte| *byte == found[0]), "a mixture");
+    found[0]
+}
+
+async fn without_the_others(clock: Arc<clock::SimClock>, vdev: VdevRequest, count: usize, alone: &[usize]) {
+    let disk = |number| SimDisk::new(&clock, 1, DiskId(number as u32), Parameters::instant(SIZE));
+    let disks: Vec<SimDisk> = (0..count).map(disk).collect();
+    let all: Vec<usize> = (0..count).collect();
+    let request = CreateRequest { name: "tank".into(), vdevs: vec![vdev], ..CreateRequest::default() };
+    let pool = Pool::create(host(&disks, &all, 1), request).await.expect("created");
+    let properties = [("checksum", "off"), ("compression", "off")];
+    let properties: BTreeMap<_, _> = properties.map(|(name, value)| (name.into(), value.into())).into();
+    pool.create_dataset("tank/fs", &properties).await.expect("a data set");
+    let zpl = world::mount(&pool, "tank/fs", Arc::new(StandingClock)).await.expect("mounted");
+    let file = zpl.create(zpl.root(), b"file", NEW).await.expect("a file").object;
+    zpl.write(file, 0, &[1; LENGTH], false).await.expect("written");
+    pool.sync().await.expect("synced");
+    let (copy, at) = (disks[COPIED].image(), reached(&disks[COPIED]).await);
+    zpl.write(file, 0, &[2; LENGTH], false).await.expect("written");
+    pool.sync().await.expect("synced");
+    assert_eq!(reached(&disks[COPIED]).await, at + 1);
+    pool.stop("the power failed");
+    drop((zpl, pool));
+    disks[COPIED].set_image(copy);
+    assert_eq!((reached(&disks[COPIED]).await, reached(&disks[0]).await), (at, at + 1));
+
+    let pool = import(&disks, &all, 2).await;
+    assert_eq!(contents(&pool, file).await, 2);
+    let _ = pool.scrub_wait().await;
+    pool.sync().await.expect("synced");
+    pool.export().await.expect("exported");
+    drop(pool);
+    let pool = import(&disks, alone, 3).await;
+    assert_eq!(contents(&pool, file).await, 2, "the copy was taken for complete");
+    pool.export().await.expect("exported");
+}
+
+#[test]
+fn a_copy_one_group_old_gets_that_group_in_a_mirror() {
+    clock::run(|clock| async move {
+        let vdev = VdevRequest::Mirror((0..2).map(SimDevices::path).collect());
+        without_the_others(clock, vdev, 2, &[COPIED]).await;
+    });
+}
+
+#[test]
+fn a_copy_one_group_old_gets_that_group_in_a_raidz() {
+    clock::run(|clock| async move {
+        let vdev = VdevRequest::Raidz { parity: 1, children: (0..3).map(SimDevices::path).collect() };
+        without_the_others(clock, vdev, 3, &[COPIED, 2]).await;
+    });
+}
