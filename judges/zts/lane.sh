@@ -82,6 +82,8 @@ inside() {
     # The work folder as /zts. What a test must not change is read-only.
     mkdir -p "$root/zts"
     mount --bind "$ZTS_WORK" "$root/zts"
+    # What is behind the loop devices, where the kernel says that it is: Platter writes to no device without a look at it.
+    mount --bind "$lane/disks" "$root$lane/disks"
     for i in bin suite path harness; do
         mount --bind "$ZTS_WORK/$i" "$root/zts/$i" && mount -o remount,ro,bind "$root/zts/$i"
     done
