@@ -50,10 +50,11 @@ $(TOOLS)/bin/pjdfstest: VERSION := 0.2.2
 $(TOOLS)/bin/pjdfstest: PROFILE := --debug
 $(TOOLS)/bin/fsx: VERSION := 0.3.2
 
-# The integration tests run the binary, so it is built first, in the same profile. One that fails does not hide the next.
+# The integration tests run the binary, so it is built first, in the same profile, and with what the tests ask of
+# libraries, so that all is compiled once. One that fails does not hide the next.
 test: $(TOOLS)/bin/pjdfstest $(TOOLS)/bin/fsx
-	$(CARGO) build --package platter
-	$(CARGO) test --workspace --no-fail-fast
+	$(CARGO) build --workspace --bins --tests
+	PLATTER_BIN=$(abspath $(or $(PLATTER_BIN),$(TARGET)/debug/platter)) $(CARGO) test --workspace --no-fail-fast
 
 # Slow: in release, one after the other.
 test-big:
@@ -78,18 +79,19 @@ ZTS_SHORT := append acl/posix clean_mirror cli_root/zfs_create cli_root/zfs_inhe
 	cli_root/zpool_get cli_root/zpool_set cli_user/zfs_list migration quota renameat2 scrub_mirror truncate
 ZTS_PROFILE ?= debug
 
-# What it takes is installed by `.ci/run judges`; ZTS_LANES and ZTS_LIMIT are for judges/zts/run.sh.
+# What it takes is installed by `.ci/run judges`; ZTS_LANES and ZTS_LIMIT are for judges/zts/run.sh. PLATTER_BIN is a
+# binary that is there already, for both suites.
 test-zts:
-	$(CARGO) build $(if $(filter release,$(ZTS_PROFILE)),--release) --package platter
-	ZTS_BINARY=$(TARGET)/$(ZTS_PROFILE)/platter judges/zts/run.sh $(ZTS)
+	$(if $(PLATTER_BIN),,$(CARGO) build $(if $(filter release,$(ZTS_PROFILE)),--release) --package platter)
+	ZTS_BINARY=$(or $(PLATTER_BIN),$(TARGET)/$(ZTS_PROFILE)/platter) judges/zts/run.sh $(ZTS)
 
 test-zts-short:
 	$(MAKE) test-zts ZTS="$(ZTS_SHORT)"
 
 # What it takes is installed by `.ci/run judges`.
 test-xfstests:
-	$(CARGO) build --package platter
-	XFSTESTS=$(XFSTESTS) judges/xfstests/run.sh $(XFSTESTS_ONLY)
+	$(if $(PLATTER_BIN),,$(CARGO) build --package platter)
+	PLATTER=$(or $(PLATTER_BIN),$(TARGET)/debug/platter) XFSTESTS=$(XFSTESTS) judges/xfstests/run.sh $(XFSTESTS_ONLY)
 
 test-xfstests-short:
 	$(MAKE) test-xfstests XFSTESTS_ONLY=short
@@ -150,7 +152,7 @@ lint:
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --quiet --package platter-tidy
 	@command -v cargo-deny >/dev/null || test -x $(TOOLS)/bin/cargo-deny || \
-		$(CARGO) install --quiet --locked --root $(TOOLS) --target-dir $(TOOLS)/build cargo-deny
+		$(CARGO) install --quiet --locked --debug --root $(TOOLS) --target-dir $(TOOLS)/build cargo-deny
 	PATH="$(abspath $(TOOLS))/bin:$$PATH" $(CARGO) deny --all-features check --hide-inclusion-graph bans licenses sources
 
 fmt:
