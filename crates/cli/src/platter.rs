@@ -143,8 +143,13 @@ async fn stop(client: Client) -> Result<u8, ErrorBody> {
         outln!("platter: no daemon runs in '{}'", client.home().path().display());
         return Ok(0);
     };
+    let mut code = 0;
     match client.post::<_, Outcome>("/v1/daemon/stop", &json!({})).await {
-        Ok(outcome) => outcome.problems.iter().for_each(|problem| eprintln!("platter: {problem}")),
+        Ok(outcome) => {
+            outcome.problems.iter().for_each(|problem| eprintln!("platter: {problem}"));
+            // It ended, but not all of it in order.
+            code = u8::from(!outcome.problems.is_empty());
+        }
         // It may be on its way out already.
         Err(error) if client.home().daemon_pid().is_some() && client.is_running().await => return Err(error),
         Err(_) => {}
@@ -154,7 +159,7 @@ async fn stop(client: Client) -> Result<u8, ErrorBody> {
             .hint(format!("its log is '{}'", client.home().log_file().display())));
     }
     outln!("platter: the daemon (pid {pid}) ended");
-    Ok(0)
+    Ok(code)
 }
 
 async fn log_level(client: Client, level: Option<String>) -> Result<u8, ErrorBody> {

@@ -345,6 +345,23 @@ struct FuseMount {
     closed: bool,
 }
 
+impl FuseMount {
+    /// Gives the file system back to the pool, once the kernel's side is gone.
+    async fn close(&mut self) {
+        if self.closed {
+            return;
+        }
+        // Nothing of the kernel's is left; what cannot be written now (a stopped pool) cannot be written later either.
+        if let Err(error) = self.zpl.unmount().await {
+            tracing::error!("'{}': {error}", self.name);
+        }
+        if let Err(error) = self.pool.close_filesystem(&self.name).await {
+            tracing::error!("cannot close '{}': {error}", self.name);
+        }
+        self.closed = true;
+    }
+}
+
 #[async_trait]
 impl Mounted for FuseMount {
     async fn unmount(&mut self, force: bool) -> Result<(), UnmountError> {
@@ -356,17 +373,18 @@ impl Mounted for FuseMount {
             Ok(Err(error)) => return Err(UnmountError::Other(reason(&error))),
             Err(error) => return Err(UnmountError::Other(error.to_string())),
         }
-        if self.closed {
-            return Ok(());
-        }
-        // Nothing of the kernel's is left; what cannot be written now (a stopped pool) cannot be written later either.
-        if let Err(error) = self.zpl.unmount().await {
-            tracing::error!("'{}': {error}", self.name);
-        }
-        if let Err(error) = self.pool.close_filesystem(&self.name).await {
-            tracing::error!("cannot close '{}': {error}", self.name);
-        }
-        self.closed = true;
+        self.close().await;
+        Ok(())
+    }
+
+    async fn cut_off(&mut self) -> Result<(), UnmountError> {
+        let mount = self.mount.clone();
+        let result = tokio::task::spawn_blocking(move || mount.cut_off()).await;
+        result
+            .map_err(|error| error.to_string())
+            .and_then(|cut| cut.map_err(|error| reason(&error)))
+            .map_err(UnmountError::Other)?;
+        self.close().await;
         Ok(())
     }
 

@@ -72,6 +72,10 @@ pub trait Mounted: Send + Sync + 'static {
     /// before it returns `Ok`.
     async fn unmount(&mut self, force: bool) -> Result<(), UnmountError>;
 
+    /// Ends it where it cannot be unmounted: the mount point stays and gives errors. Otherwise as
+    /// [`unmount`](Self::unmount).
+    async fn cut_off(&mut self) -> Result<(), UnmountError>;
+
     /// Path of an object below its root ("/dir/file"); `None` when it has none.
     async fn object_path(&self, object: u64) -> Option<String>;
 

@@ -6,9 +6,12 @@
 //! Anybody may bind such a name. So only what this user or root has bound counts, a pool has several names, and whoever
 //! has bound one looks at all of them: somebody else may have had one that is free now.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 
+use parking_lot::Mutex;
 use platter_dsl::pool_locks::{PoolLock, PoolLocks};
 use platter_ondisk::Guid;
 use rustix::io::Errno;
@@ -19,9 +22,15 @@ const NAMES: usize = 8;
 /// How many looks at it may be under way. More of them find that it is held, but not by whom.
 const BACKLOG: i32 = 4096;
 
+/// What this daemon calls itself.
+const SELF: &str = "this daemon";
+
 /// The locks; see the module's text.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct MachineLocks;
+#[derive(Debug, Default)]
+pub struct MachineLocks {
+    /// The leaves of the pools that are, or were, open here.
+    leaves: Mutex<BTreeMap<u64, BTreeSet<u64>>>,
+}
 
 /// Whose a name is.
 enum Owner {
@@ -29,8 +38,8 @@ enum Owner {
     Nobody,
     /// Root's or this user's; for a person.
     Counts(String),
-    /// Another user's.
-    Stranger,
+    /// Another user's; for a person.
+    Stranger(String),
 }
 
 fn address(pool: Guid, name: usize) -> rustix::io::Result<SocketAddrUnix> {
@@ -45,7 +54,7 @@ fn socket() -> rustix::io::Result<OwnedFd> {
 /// What a person calls a process.
 fn name_of(pid: Option<i32>) -> String {
     match pid {
-        Some(pid) if pid == std::process::id() as i32 => "this daemon".into(),
+        Some(pid) if pid == std::process::id() as i32 => SELF.into(),
         Some(pid) if pid > 0 => {
             let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_else(|_| "unknown".into());
             format!("another process ({}, pid {pid})", name.trim())
@@ -54,19 +63,53 @@ fn name_of(pid: Option<i32>) -> String {
     }
 }
 
+/// Whether what this user has bound is a lock.
+fn counts(user: u32) -> bool {
+    user == 0 || user == rustix::process::geteuid().as_raw()
+}
+
+/// The process that has a name open, and its user.
+fn process_of(pool: Guid, name: usize, listening: bool) -> Option<(i32, u32)> {
+    let table = std::fs::read_to_string("/proc/net/unix").ok()?;
+    let wanted = format!("@platter/pool/{}/{name}", pool.0);
+    // What it accepted has its name, too, but does not listen.
+    let is_it = |fields: &[&str]| fields.get(3).is_some_and(|flags| (*flags == "00010000") == listening);
+    let inode = table.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        (fields.last() == Some(&wanted.as_str()) && is_it(&fields)).then(|| fields[6].to_owned())
+    })?;
+    let link = format!("socket:[{inode}]");
+    let processes = std::fs::read_dir("/proc").ok()?.flatten();
+    let mut holders = processes.filter_map(|process| {
+        let pid: i32 = process.file_name().to_str()?.parse().ok()?;
+        let mut open = std::fs::read_dir(process.path().join("fd")).ok()?.flatten();
+        let holds = open.any(|entry| std::fs::read_link(entry.path()).is_ok_and(|target| target.as_os_str() == &*link));
+        holds.then(|| Some((pid, process.metadata().ok()?.uid()))).flatten()
+    });
+    holders.next()
+}
+
 fn owner(pool: Guid, name: usize) -> rustix::io::Result<Owner> {
     let socket = socket()?;
     match rustix::net::connect(socket.as_fd(), &address(pool, name)?) {
         Ok(()) => {}
-        Err(Errno::AGAIN) => return Ok(Owner::Counts("another process".into())),
+        // Nobody takes the looks at it away: ours, or somebody who wants to be taken for us.
+        Err(Errno::AGAIN) => {
+            return Ok(match process_of(pool, name, true) {
+                Some((pid, user)) if counts(user) => Owner::Counts(name_of(Some(pid))),
+                Some((pid, user)) => Owner::Stranger(format!("{} of user {user}", name_of(Some(pid)))),
+                None => Owner::Counts(format!(
+                    "another process that cannot be seen from here and keeps its lock busy ('ss -xlp' shows it at \
+                     platter/pool/{pool})"
+                )),
+            });
+        }
         Err(_) => return Ok(Owner::Nobody),
     }
     let peer = tokio::net::UnixStream::from_std(UnixStream::from(socket)).and_then(|stream| stream.peer_cred());
     Ok(match peer {
-        Ok(peer) if peer.uid() == 0 || peer.uid() == rustix::process::geteuid().as_raw() => {
-            Owner::Counts(name_of(peer.pid()))
-        }
-        Ok(_) => Owner::Stranger,
+        Ok(peer) if counts(peer.uid()) => Owner::Counts(name_of(peer.pid())),
+        Ok(peer) => Owner::Stranger(format!("{} of user {}", name_of(peer.pid()), peer.uid())),
         // Safe rather than sorry.
         Err(_) => Owner::Counts("another process".into()),
     })
@@ -84,6 +127,7 @@ fn search(pool: Guid, own: Option<usize>) -> rustix::io::Result<Option<String>> 
 
 /// Takes a lock; who has it, when somebody does.
 fn take(pool: Guid) -> rustix::io::Result<Result<PoolLock, String>> {
+    let mut strangers = Vec::new();
     for name in 0..NAMES {
         let socket = socket()?;
         match rustix::net::bind(&socket, &address(pool, name)?) {
@@ -91,7 +135,15 @@ fn take(pool: Guid) -> rustix::io::Result<Result<PoolLock, String>> {
             Err(Errno::ADDRINUSE) => match owner(pool, name)? {
                 Owner::Counts(holder) => return Ok(Err(holder)),
                 // Who has bound it and does not listen yet looks at the others after us.
-                Owner::Nobody | Owner::Stranger => continue,
+                Owner::Nobody => {
+                    let process = process_of(pool, name, false);
+                    strangers.extend(process.map(|(pid, user)| format!("{} of user {user}", name_of(Some(pid)))));
+                    continue;
+                }
+                Owner::Stranger(who) => {
+                    strangers.push(who);
+                    continue;
+                }
             },
             Err(error) => return Err(error),
         }
@@ -101,7 +153,8 @@ fn take(pool: Guid) -> rustix::io::Result<Result<PoolLock, String>> {
             None => Ok(PoolLock::new(socket)),
         });
     }
-    Ok(Err("processes of other users have taken all names of its lock, and maybe one".into()))
+    strangers.dedup();
+    Ok(Err(format!("nobody of us, but all names of its lock are taken (end who does that: {})", strangers.join(", "))))
 }
 
 impl PoolLocks for MachineLocks {
@@ -116,6 +169,16 @@ impl PoolLocks for MachineLocks {
     fn holder(&self, pool: Guid) -> Option<String> {
         search(pool, None).ok().flatten()
     }
+
+    fn note_leaves(&self, pool: Guid, leaves: BTreeSet<u64>) {
+        self.leaves.lock().insert(pool.0, leaves);
+    }
+
+    fn holder_of_leaf(&self, pool: Guid, leaf: Option<Guid>) -> Option<String> {
+        let holder = self.holder(pool)?;
+        let is_no_more = |leaf: Guid| self.leaves.lock().get(&pool.0).is_some_and(|all| !all.contains(&leaf.0));
+        (holder != SELF || !leaf.is_some_and(is_no_more)).then_some(holder)
+    }
 }
 
 #[cfg(test)]
@@ -129,7 +192,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_pool_has_one_holder_at_a_time() {
-        let (locks, pool) = (MachineLocks, guid(1));
+        let (locks, pool) = (MachineLocks::default(), guid(1));
         assert_eq!(locks.holder(pool), None);
         let lock = locks.lock(pool).expect("nobody has it");
         assert_eq!(locks.holder(pool).as_deref(), Some("this daemon"));
@@ -140,9 +203,38 @@ mod tests {
         drop((locks.lock(pool).expect("it was given back"), other));
     }
 
+    /// To connect to such a socket is refused, whoever has bound it.
+    #[tokio::test]
+    async fn a_busy_name_counts_by_who_has_bound_it() {
+        let (locks, pool) = (MachineLocks::default(), guid(4));
+        let busy = socket().expect("a socket");
+        rustix::net::bind(&busy, &address(pool, 0).expect("a name")).expect("bound");
+        rustix::net::listen(&busy, 0).expect("listening");
+        let waiting: Vec<_> = (0..4).filter_map(|_| owner(pool, 0).ok()).collect();
+        let process = process_of(pool, 0, true).expect("this process");
+        assert_eq!(process, (std::process::id() as i32, rustix::process::geteuid().as_raw()));
+        let found = owner(pool, 0).expect("an answer");
+        assert!(matches!(&found, Owner::Counts(who) if who == SELF), "after {} looks", waiting.len());
+        assert_eq!(locks.lock(pool).expect_err("it counts"), SELF);
+    }
+
+    /// What a disk was a device of is known of the pools that are open here.
+    #[tokio::test]
+    async fn a_leaf_that_left_its_pool_is_free() {
+        let (locks, pool) = (MachineLocks::default(), guid(5));
+        assert_eq!(locks.holder_of_leaf(pool, Some(Guid(1))), None);
+        let lock = locks.lock(pool).expect("free");
+        assert_eq!(locks.holder_of_leaf(pool, Some(Guid(1))).as_deref(), Some(SELF));
+        locks.note_leaves(pool, [1, 2].into());
+        assert_eq!(locks.holder_of_leaf(pool, Some(Guid(1))).as_deref(), Some(SELF));
+        assert_eq!(locks.holder_of_leaf(pool, Some(Guid(3))), None);
+        assert_eq!(locks.holder_of_leaf(pool, None).as_deref(), Some(SELF));
+        drop(lock);
+    }
+
     #[tokio::test]
     async fn a_name_that_nobody_listens_at_is_passed_over_and_does_not_hide_the_holder() {
-        let (locks, pool) = (MachineLocks, guid(3));
+        let (locks, pool) = (MachineLocks::default(), guid(3));
         let squatter = socket().expect("a socket");
         rustix::net::bind(&squatter, &address(pool, 0).expect("a name")).expect("bound");
         let lock = locks.lock(pool).expect("another name is free");

@@ -27,7 +27,7 @@ const LOOP_MAJOR: u32 = 7;
 /// Devices may lie on each other so deep.
 const DEPTH_MAX: usize = 16;
 
-/// `struct loop_info64`: device, inode and, of a block device, its own number come first.
+/// `struct loop_info64`: device, inode, of a block device its own number, and the offset come first.
 type LoopInfo = [u64; 29];
 
 /// A file or block device behind another one, open for reading, and its path.
@@ -37,8 +37,43 @@ pub struct Backing {
     pub file: File,
     /// Where the kernel says that it is, or where it was found.
     pub path: PathBuf,
-    /// Whether others may use other parts of it: there is a partition or a mapped device between.
-    pub is_shared: bool,
+    /// What of it the upper device uses.
+    pub part: Part,
+}
+
+/// What of a file or device lies under the one above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// As far as the upper one is concerned, all of it.
+    Whole,
+    /// These bytes, first and length: there is a partition between. Others may use the rest.
+    Bytes(u64, u64),
+    /// Nobody can say: there is a mapped device between. Others may use the rest.
+    Unknown,
+}
+
+impl Part {
+    /// The same bytes, as seen from below a window that begins at `offset`.
+    fn moved_by(self, offset: u64) -> Self {
+        match self {
+            Self::Bytes(first, length) => first.checked_add(offset).map_or(Self::Unknown, |at| Self::Bytes(at, length)),
+            part => part,
+        }
+    }
+
+    /// What this is of the disk that has the partition with `/sys` folder `partition`.
+    fn in_disk(self, partition: &Path) -> Self {
+        // Both in sectors of 512 bytes, whatever the disk's are.
+        let bytes = |name: &str| {
+            let sectors: u64 = fs::read_to_string(partition.join(name)).ok()?.trim().parse().ok()?;
+            sectors.checked_mul(512)
+        };
+        match (self, bytes("start"), bytes("size")) {
+            (Self::Whole, Some(start), Some(size)) => Self::Bytes(start, size),
+            (part @ Self::Bytes(..), Some(start), _) => part.moved_by(start),
+            _ => Self::Unknown,
+        }
+    }
 }
 
 /// There is something behind a device, and it cannot be had.
@@ -57,9 +92,9 @@ pub(crate) fn sysfs(device: u64) -> PathBuf {
 /// What cannot be opened, and why.
 pub fn behind(device: u64) -> Result<Vec<Backing>, Unreachable> {
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
-    let mut pending = vec![(device, false, 0)];
-    while let Some((device, is_shared, depth)) = pending.pop() {
-        if !seen.insert((device, is_shared)) {
+    let mut pending = vec![(device, Part::Whole, 0)];
+    while let Some((device, part, depth)) = pending.pop() {
+        if !seen.insert((device, part)) {
             continue;
         }
         if depth > DEPTH_MAX {
@@ -73,19 +108,20 @@ pub fn behind(device: u64) -> Result<Vec<Backing>, Unreachable> {
             continue;
         };
         // A loop device's partition has nothing of its own behind it.
-        let (folder, is_shared) = match own.parent() {
-            Some(disk) if own.join("partition").exists() => (disk.to_path_buf(), true),
-            _ => (own, is_shared),
+        let (folder, part) = match own.parent() {
+            Some(disk) if own.join("partition").exists() => (disk.to_path_buf(), part.in_disk(&own)),
+            _ => (own, part),
         };
         for slave in fs::read_dir(folder.join("slaves")).into_iter().flatten().flatten() {
             let number = fs::read_to_string(slave.path().join("dev")).ok();
             let number = number.and_then(|text| crate::busy::device_number(&text));
-            pending.extend(number.map(|number| (number, true, depth + 1)));
+            pending.extend(number.map(|number| (number, Part::Unknown, depth + 1)));
         }
         let Some(wanted) = Wanted::of_loop(&folder)? else { continue };
-        let (file, path) = wanted.find(is_shared)?;
-        pending.extend(wanted.block_device.map(|number| (number, is_shared, depth + 1)));
-        found.push(Backing { file, path, is_shared });
+        let part = part.moved_by(wanted.offset);
+        let (file, path) = wanted.find(part)?;
+        pending.extend(wanted.block_device.map(|number| (number, part, depth + 1)));
+        found.push(Backing { file, path, part });
     }
     Ok(found)
 }
@@ -99,6 +135,8 @@ struct Wanted {
     identity: (u64, u64),
     /// Its own number, when it is a block device.
     block_device: Option<u64>,
+    /// Where in it the loop device begins.
+    offset: u64,
 }
 
 impl Wanted {
@@ -132,7 +170,7 @@ impl Wanted {
             Ok(info) => {
                 // Of a file the third number is 0, or, in older kernels, the first once more.
                 let block_device = (info[2] != 0 && info[2] != info[0]).then_some(info[2]);
-                Ok(Some(Self { above, path, identity: (info[0], info[1]), block_device }))
+                Ok(Some(Self { above, path, identity: (info[0], info[1]), block_device, offset: info[3] }))
             }
             // It was taken down just now.
             Err(Errno::NXIO) => Ok(None),
@@ -164,9 +202,9 @@ impl Wanted {
     }
 
     /// Opens it where the kernel says that it is; else through a process that has it open, or sees it there.
-    fn find(&self, is_shared: bool) -> Result<(File, PathBuf), Unreachable> {
+    fn find(&self, part: Part) -> Result<(File, PathBuf), Unreachable> {
         // Of a block device the claim counts, as it holds for all of its nodes.
-        let flags = if self.block_device.is_some() && !is_shared { OFlags::EXCL } else { OFlags::empty() };
+        let flags = if self.block_device.is_some() && part == Part::Whole { OFlags::EXCL } else { OFlags::empty() };
         let mut why = format!("'{}' is another file here", self.path.display());
         let mut places = vec![self.path.clone()];
         if let Some(number) = self.block_device {

@@ -8,7 +8,8 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, OFlags, major, makedev, minor};
 use rustix::io::Errno;
 
-use crate::backing::{self, sysfs};
+use crate::backing::{self, Part, sysfs};
+use crate::locks;
 
 pub(crate) fn device_number(text: &str) -> Option<u64> {
     let (major, minor) = text.trim().split_once(':')?;
@@ -118,7 +119,14 @@ pub fn writer(path: &Path) -> Option<String> {
     let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
     // Behind what cannot be reached nobody is known; to read it harms nobody, and to write it is refused.
     let behind = || backing::behind(file.metadata().ok()?.rdev()).ok();
-    holder(&file).or_else(|| behind()?.iter().find_map(|backing| holder(&backing.file)))
+    holder(&file).or_else(|| {
+        behind()?.iter().find_map(|layer| match layer.part {
+            Part::Bytes(first, length) if locks::are_bytes_locked(&layer.file, first, length) => {
+                Some("another process".into())
+            }
+            _ => holder(&layer.file),
+        })
+    })
 }
 
 /// Who has an exclusive lock on an open file.

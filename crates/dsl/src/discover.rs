@@ -327,9 +327,11 @@ impl Candidate {
                 )),
             )
         } else if let Some(writer) = &self.writer {
+            let named = writer == "this daemon" || writer.starts_with("another process");
+            let by = if named { writer.clone() } else { format!("another process ({writer})") };
             (
                 "UNAVAIL",
-                Some(format!("The pool is currently imported by another process ({writer}).")),
+                Some(format!("The pool is currently imported by {by}.")),
                 Some("The pool must be exported there before it can be safely imported.".to_owned()),
             )
         } else if self.needs_hostid(environment) {

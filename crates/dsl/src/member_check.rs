@@ -44,6 +44,9 @@ pub async fn check(environment: &Environment, path: &Path, force: bool) -> Resul
             device.size()
         )));
     }
+    if let Some(busy) = open_member(environment, &device, path).await {
+        return Err(busy);
+    }
     let reason = if force { None } else { contents(&device, path).await };
     match reason {
         None => Ok(device),
@@ -83,6 +86,35 @@ async fn contents(device: &Arc<dyn BlockDevice>, path: &Path) -> Option<String> 
     None
 }
 
+/// The refusal of what is a device, or has one in a partition, of a pool that is open: the device has another face, by
+/// which its pool uses it, or this is a copy of it, which nobody can tell from it (`vdev_inuse`, `module/zfs/vdev_label.c`).
+async fn open_member(environment: &Environment, device: &Arc<dyn BlockDevice>, path: &Path) -> Option<PoolError> {
+    let mut found: Vec<_> =
+        discover::labels_of(device).await.map(|labels| (path.to_owned(), labels)).into_iter().collect();
+    for partition in signatures::partitions(device).await {
+        let Ok(window) = signatures::open(device, &partition) else { continue };
+        if let Ok(labels) = labels::read(&window).await {
+            found.push((disk::partition_path(path, partition.number), labels));
+        }
+    }
+    found.iter().find_map(|(place, labels)| {
+        let holder = holder(environment, labels)?;
+        let (place, name) = (place.display(), &labels.config().name);
+        Some(PoolError::Busy(format!(
+            "{place} is part of active pool '{name}'\n{holder} has that pool open, and this device's labels are its, \
+             or copies of them"
+        )))
+    })
+}
+
+/// Who has the pool open that a device is of by its labels.
+fn holder(environment: &Environment, labels: &DeviceLabels) -> Option<String> {
+    let config = labels.config();
+    (config.state == PoolState::Active)
+        .then(|| environment.pool_locks.holder_of_leaf(config.guid, config.device_guid))
+        .flatten()
+}
+
 /// Who has a device that cannot be opened: the pool in its label, when there is one.
 async fn in_use(devices: &dyn DeviceSource, path: &Path, reason: &str) -> PoolError {
     if let Some((_, found)) = discover::labels_at(devices, path).await
@@ -99,7 +131,8 @@ async fn in_use(devices: &dyn DeviceSource, path: &Path, reason: &str) -> PoolEr
 ///
 /// # Errors
 /// In OpenZFS's words, why not.
-pub async fn clear_label(devices: &dyn DeviceSource, path: &Path, force: bool) -> Result<()> {
+pub async fn clear_label(environment: &Environment, path: &Path, force: bool) -> Result<()> {
+    let devices = &*environment.devices;
     let shown = path.display();
     if let PathKind::Missing(error) = devices.kind(path) {
         return Err(PoolError::NotFound(format!("failed to open {shown}: {error}")));
@@ -119,6 +152,10 @@ pub async fn clear_label(devices: &dyn DeviceSource, path: &Path, force: bool) -
         .await
         .map_err(|reason| PoolError::NotFound(format!("failed to read label from {shown}: {reason}")))?;
     let (state, name) = (found.config().state, &found.config().name);
+    if let Some(holder) = holder(environment, &found) {
+        let text = format!("{shown} is a member (ACTIVE) of pool \"{name}\"\n{holder} has that pool open");
+        return Err(PoolError::Busy(text));
+    }
     let member = match state {
         PoolState::Active => "potentially active pool",
         PoolState::Exported => "exported pool",

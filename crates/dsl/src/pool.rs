@@ -445,7 +445,7 @@ impl Pool {
     /// # Errors
     /// In OpenZFS's words, why not.
     pub async fn clear_label(environment: &Environment, path: &std::path::Path, force: bool) -> Result<()> {
-        member_check::clear_label(&*environment.devices, path, force).await
+        member_check::clear_label(environment, path, force).await
     }
 
     pub(crate) fn find(&self, name: &str) -> Result<Arc<Dataset>> {

@@ -5,8 +5,8 @@
 //! its devices are opened until after they are closed.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use platter_ondisk::Guid;
@@ -44,6 +44,13 @@ pub trait PoolLocks: Send + Sync + std::fmt::Debug + 'static {
 
     /// Who has it, for a person.
     fn holder(&self, pool: Guid) -> Option<String>;
+
+    /// Tells the devices of a pool that is open here, after each change: its leaves' guids.
+    fn note_leaves(&self, pool: Guid, leaves: BTreeSet<u64>);
+
+    /// Who has the pool open that this leaf is or may be a device of. That it is none any more is known of pools that
+    /// are open here.
+    fn holder_of_leaf(&self, pool: Guid, leaf: Option<Guid>) -> Option<String>;
 }
 
 /// A machine on which there is nobody else.
@@ -56,6 +63,12 @@ impl PoolLocks for NobodyElse {
     }
 
     fn holder(&self, _pool: Guid) -> Option<String> {
+        None
+    }
+
+    fn note_leaves(&self, _pool: Guid, _leaves: BTreeSet<u64>) {}
+
+    fn holder_of_leaf(&self, _pool: Guid, _leaf: Option<Guid>) -> Option<String> {
         None
     }
 }

@@ -430,6 +430,8 @@ async fn commit(core: &Core, txg: Txg, root: BlkPtr, config_changed: bool) -> Re
     *core.uberblock.lock() = uberblock;
     if config_changed {
         labels::write_config(&core.label_targets(), &config, txg, Half::Odd).await;
+        let leaves = config.vdev_tree.leaves().iter().map(|leaf| leaf.guid.0).collect();
+        core.environment.pool_locks.note_leaves(config.guid, leaves);
         core.event("sysevent.fs.zfs.config_sync", Vec::new());
     }
     Ok(())

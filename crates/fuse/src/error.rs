@@ -74,16 +74,19 @@ pub enum FuseError {
         path = .0.display()
     )]
     Busy(PathBuf),
-    /// Another file system is mounted at the same place, over this one.
+    /// Another file system is mounted at the same place or on a folder above it, over this one.
     #[error(
-        "cannot unmount {path}: busy: something is mounted over it: {by}; unmount that first (umount {path})",
-        path = mountpoint.display()
+        "cannot unmount {path}: busy: something is mounted over it: {by}; unmount that first (umount {place})",
+        path = mountpoint.display(),
+        place = place.display()
     )]
     Covered {
         /// The mount point.
         mountpoint: PathBuf,
         /// What is mounted over it: source and type.
         by: String,
+        /// Where that is mounted.
+        place: PathBuf,
     },
     /// The mount point is free, but the file system is still mounted elsewhere.
     #[error(

@@ -309,6 +309,21 @@ impl Mount {
         Ok(())
     }
 
+    /// Ends the connection where it cannot be unmounted, which stays there and gives errors. Pages that were changed
+    /// through mappings and not synced are lost. Blocks; call it on a thread that may.
+    ///
+    /// # Errors
+    /// [`FuseError::StillMounted`] when the connection cannot be cut.
+    pub fn cut_off(&self) -> Result<()> {
+        let mut session = self.session.lock();
+        let Some(running) = session.as_ref() else { return Ok(()) };
+        self.wait_for_the_end(running, Duration::ZERO)?;
+        if let Some(Err(error)) = session.take().map(Session::join) {
+            tracing::debug!("{} ended with: {error}", self.mountpoint.display());
+        }
+        Ok(())
+    }
+
     /// Whether `umount(2)` of the mount point would meet this mount; `false` when it is not mounted there any more.
     fn is_at_its_place(&self) -> Result<bool> {
         if self.device.is_some() && device_at(&self.mountpoint) == self.device {
@@ -317,12 +332,19 @@ impl Mount {
         let all = mountinfo::all();
         let mut here = all.iter().rev().filter(|found| found.mountpoint == self.mountpoint);
         let is_this = |found: &mountinfo::MountInfo| found.is_ours() && Some(&found.device) == self.device.as_ref();
+        let covered = |by: &mountinfo::MountInfo| FuseError::Covered {
+            mountpoint: self.mountpoint.clone(),
+            by: format!("{} ({})", by.source, by.kind),
+            place: by.mountpoint.clone(),
+        };
         match here.next() {
-            Some(top) if is_this(top) => Ok(true),
-            Some(top) if here.any(is_this) => Err(FuseError::Covered {
-                mountpoint: self.mountpoint.clone(),
-                by: format!("{} ({})", top.source, top.kind),
-            }),
+            // What was mounted later on a folder above hides it.
+            Some(top) if is_this(top) => {
+                let later = all.iter().rev().take_while(|found| !is_this(found));
+                let above = |found: &&mountinfo::MountInfo| self.mountpoint.starts_with(&found.mountpoint);
+                later.filter(above).last().map_or(Ok(true), |by| Err(covered(by)))
+            }
+            Some(top) if here.any(is_this) => Err(covered(top)),
             _ => Ok(false),
         }
     }

@@ -302,3 +302,37 @@ fn what_was_unmounted_lazily_or_is_kept_by_another_name_space_is_mounted_anew() 
     let _ = holder.wait();
     zdb::assert_clean(&lab.dev(), "tank");
 }
+
+/// `daemon stop` left the pool as it was, said so, and ended with 0: what was written seconds ago was lost, and the mount
+/// below the other one was dead.
+#[test]
+fn a_daemon_ends_in_order_though_something_is_mounted_over_its_mount() {
+    let Some(lab) = Lab::open() else { return };
+    if !rustix::process::geteuid().is_root() {
+        return judge::skip("mount", "needs root");
+    }
+    lab.disks(1, 128);
+    let mount = lab.create("", "tank", "d0");
+    let child = lab.create_fs("", "tank/child");
+    fs::write(child.join("file"), data::random(1, 100_000)).expect("written");
+    fs::write(mount.join("file"), data::random(2, 100_000)).expect("written");
+    let over = |arguments: &[&str]| {
+        let status = std::process::Command::new(arguments[0]).args(&arguments[1..]).arg(&mount).status();
+        assert!(status.is_ok_and(|status| status.success()), "{arguments:?}");
+    };
+    over(&["mount", "-t", "tmpfs", "none"]);
+    lab.zpool("export tank").refused().says("something is mounted over it");
+    let run = lab.platter(["daemon", "stop"]);
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    assert!(run.stderr.contains("something is mounted over it"), "{}", run.stderr);
+    assert!(run.stderr.contains("the daemon ends all the same"), "{}", run.stderr);
+    assert!(run.stdout.contains("ended"), "{}", run.stdout);
+    over(&["umount"]);
+    zdb::assert_clean(&lab.dev(), "tank");
+    // The next one takes away what is left and mounts anew.
+    lab.zpool("list").ok();
+    lab.wait_mounted(&child);
+    assert!(fs::read(child.join("file")).expect("readable") == data::random(1, 100_000));
+    assert!(fs::read(mount.join("file")).expect("readable") == data::random(2, 100_000));
+    lab.export("tank");
+}

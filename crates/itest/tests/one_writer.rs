@@ -172,3 +172,55 @@ fn a_file_on_an_overlay_is_not_written_from_below() {
     second.run("zpool destroy tank").ok();
     assert!(!locks().contains(&format!("/{new}/")));
 }
+
+/// Partitions of a disk do not exclude each other, so a shared lock was all that was taken of the file behind two
+/// loop devices; and `create -f` did not ask whether the pool in the label is open.
+#[test]
+fn partitions_of_two_loop_devices_may_be_the_same_bytes() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 300);
+    let image = lab.disk(0);
+    let table = "printf 'label: gpt\nstart=2048,size=262144\nstart=264192,size=262144\n' | sfdisk -q \"$0\"";
+    let status = Command::new("sh").args(["-c", table]).arg(&image).status();
+    assert!(status.is_ok_and(|status| status.success()), "sfdisk");
+    let (Some(one), Some(two)) = (Loop::over(&image), Loop::over(&image)) else {
+        return judge::skip("loop devices", "losetup fails here");
+    };
+    for device in [&one, &two] {
+        let _ = Command::new("partx").args(["-a", &device.0]).output();
+    }
+    let partition = |device: &Loop, number: u32| format!("{}p{number}", device.0);
+    if !Path::new(&partition(&two, 2)).exists() {
+        return judge::skip("partitions of loop devices", "partx makes none here");
+    }
+    let mount = lab.create("", "tank", &partition(&one, 1));
+    let tree = fill(&mount);
+    let seconds = [Some(Second::of(&lab)), can_be_apart().then(|| Second::elsewhere(&lab, ":"))];
+    for second in seconds.iter().flatten() {
+        for device in [partition(&two, 1), two.0.clone(), one.0.clone(), image.display().to_string()] {
+            second.run(&format!("zpool create -f -m none other {device}")).refused().says("in use");
+        }
+        second.import("-f", &partition(&two, 1)).refused().says("in use");
+        second.run(&format!("zpool labelclear -f {}", partition(&two, 1))).refused().says("is a member (ACTIVE)");
+        // The other partition is free.
+        second.run(&format!("zpool create -f -m none other {}", partition(&two, 2))).ok();
+        second.run("zpool destroy other").ok();
+    }
+    // The same daemon is no better; and a copy of a device is that device to all who look at it.
+    lab.zpool(&format!("create -f -m none other {}", partition(&two, 1))).refused().says("in use");
+    let copy = lab.tmp().join("copy");
+    fs::copy(&image, &copy).expect("a copy");
+    for run in [lab.zpool(&format!("create -f other {}", copy.display())), {
+        seconds[0].as_ref().expect("one").run(&format!("zpool create -f other {}", copy.display()))
+    }] {
+        run.refused().says("1 is part of active pool 'tank'").says("has that pool open");
+    }
+    tree.assert_same(&Tree::of(&mount), "nobody wrote");
+    lab.export("tank");
+    lab.zpool(&format!("create -m none other {}", partition(&two, 1))).refused().says("is part of exported pool");
+    lab.zpool(&format!("create -f -m none other {}", partition(&two, 1))).ok();
+    lab.zpool("destroy other").ok();
+    for device in [&one, &two] {
+        let _ = Command::new("partx").args(["-d", &device.0]).output();
+    }
+}

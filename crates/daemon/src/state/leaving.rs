@@ -127,28 +127,57 @@ impl Daemon {
         futures::future::join_all(all).await.concat()
     }
 
-    /// One attempt to leave in order.
-    async fn leave(&self, name: &str, pool: &Arc<dyn PoolHandle>, ending: Ending, command: &str) -> Answer<()> {
+    /// Unmounts a pool whose daemon ends in any case: what stays mounted is cut off. Tells what was.
+    async fn unmount_at_the_end(&self, name: &str, pool: &Arc<dyn PoolHandle>) -> Answer<Vec<String>> {
+        let mut problems = Vec::new();
+        for dataset in self.mounted_last_first(name) {
+            let Err(error) = self.unmount_one(&dataset, true).await else { continue };
+            if pool.is_suspended() {
+                return Err(error);
+            }
+            let Some(active) = self.mounted(&dataset) else { continue };
+            let end = match self.cut_off(&dataset, &active).await {
+                Ok(()) => "the daemon ends all the same: who looks there gets errors until it is unmounted or the \
+                           daemon starts again"
+                    .to_owned(),
+                Err(reason) => format!("it cannot be cut off either: {reason}"),
+            };
+            problems.push(format!("{}\n{end}", error.message));
+        }
+        Ok(problems)
+    }
+
+    /// One attempt to leave in order; tells what was not.
+    async fn leave(
+        &self,
+        name: &str,
+        pool: &Arc<dyn PoolHandle>,
+        ending: Ending,
+        command: &str,
+    ) -> Answer<Vec<String>> {
         let _lock = self.locks.of(name).await;
         if !self.pools.read().get(name).is_some_and(|entry| Arc::ptr_eq(&entry.pool, pool)) {
             // Whoever held the lock was faster.
-            return Ok(());
+            return Ok(Vec::new());
         }
-        let places = self.unmount_pool(name, true).await?;
-        self.log(pool, command).await;
+        let mut problems = Vec::new();
         match ending {
             Ending::Export => {
+                let places = self.unmount_pool(name, true).await?;
+                self.log(pool, command).await;
                 pool.export().await.map_err(|error| failed(&format!("cannot export '{name}'"), error))?;
                 self.forget(name, &places).await?;
             }
             Ending::Close => {
+                problems.extend(self.unmount_at_the_end(name, pool).await?);
+                self.log(pool, command).await;
                 pool.close().await.map_err(|error| failed(&format!("cannot close '{name}'"), error))?;
                 self.put_by(name);
                 // With the last group that it reached. Logged: without it the next daemon believes what it finds.
                 let _ = self.remember();
             }
         }
-        Ok(())
+        Ok(problems)
     }
 
     async fn leave_by_force(&self, name: &str, ending: Ending, command: &str) -> Answer<Vec<String>> {
@@ -181,21 +210,22 @@ impl Daemon {
             biased;
             done = &mut orderly => match done {
                 Err(_) if pool.is_suspended() => None,
-                done => return done.map(|()| given_up),
+                done => return done.map(|problems| [given_up, problems].concat()),
             },
             reason = trouble => Some(reason),
         };
         given_up.push(give_up(name, &pool, reason.as_deref().unwrap_or("its I/O was suspended")));
         let rest = async {
-            let again = match reason {
-                None => true,
-                // What was under way fails now, mostly.
-                Some(_) => orderly.await.is_err(),
-            };
-            if again { self.leave(name, &pool, ending, command).await } else { Ok(()) }
+            // What was under way fails now, mostly. Without a reason it has failed already.
+            if reason.is_some()
+                && let Ok(problems) = orderly.await
+            {
+                return Ok(problems);
+            }
+            self.leave(name, &pool, ending, command).await
         };
         let trouble = match tokio::time::timeout(GIVEN_UP_WAIT, rest).await {
-            Ok(Ok(())) => return Ok(given_up),
+            Ok(Ok(problems)) => return Ok([given_up, problems].concat()),
             Ok(Err(error)) => error.message,
             Err(_) => "something still waits".to_owned(),
         };

@@ -608,10 +608,28 @@ impl Daemon {
         problems
     }
 
+    /// The mounted data sets of a pool, in the order in which to unmount them.
+    pub(super) fn mounted_last_first(&self, pool: &str) -> Vec<String> {
+        let mut names: Vec<String> = self.mounts.read().names().filter(|name| pool_of(name) == pool).cloned().collect();
+        self.last_first(&mut names);
+        names
+    }
+
     /// Unmounts a whole pool; tells where it was mounted.
     pub(super) async fn unmount_pool(&self, pool: &str, force: bool) -> Answer<Vec<PathBuf>> {
-        let names = self.mounts.read().names().filter(|name| pool_of(name) == pool).cloned().collect();
-        self.unmount_all(names, force).await
+        self.unmount_all(self.mounted_last_first(pool), force).await
+    }
+
+    /// Ends a mount that cannot be unmounted; it stays on record, for the next daemon to take away what is left.
+    pub(super) async fn cut_off(&self, name: &str, active: &ActiveMount) -> Result<(), String> {
+        let cut = active.mounted.lock().await.cut_off().await;
+        cut.map_err(|error| match error {
+            UnmountError::Busy => "it is busy".to_owned(),
+            UnmountError::Other(reason) => reason,
+        })?;
+        self.mounts.write().remove(name);
+        tracing::warn!("cut off '{name}', which is still mounted at {}", active.at.display());
+        Ok(())
     }
 
     /// Mounted data sets at or below `name`.

@@ -327,6 +327,10 @@ impl Mounted for FakeMount {
         self.mounts.order.lock().push(format!("-{}", self.name));
         Ok(())
     }
+    async fn cut_off(&mut self) -> std::result::Result<(), UnmountError> {
+        self.mounts.order.lock().push(format!("x{}", self.name));
+        Ok(())
+    }
     async fn object_path(&self, _object: u64) -> Option<String> {
         Some("/file".into())
     }
