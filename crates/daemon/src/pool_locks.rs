@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 
 use parking_lot::Mutex;
-use platter_dsl::pool_locks::{PoolLock, PoolLocks};
+use platter_dsl::pool_locks::{PoolLock, PoolLocks, Refusal};
 use platter_ondisk::Guid;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -126,14 +126,14 @@ fn search(pool: Guid, own: Option<usize>) -> rustix::io::Result<Option<String>> 
 }
 
 /// Takes a lock; who has it, when somebody does.
-fn take(pool: Guid) -> rustix::io::Result<Result<PoolLock, String>> {
+fn take(pool: Guid) -> rustix::io::Result<Result<PoolLock, Refusal>> {
     let mut strangers = Vec::new();
     for name in 0..NAMES {
         let socket = socket()?;
         match rustix::net::bind(&socket, &address(pool, name)?) {
             Ok(()) => {}
             Err(Errno::ADDRINUSE) => match owner(pool, name)? {
-                Owner::Counts(holder) => return Ok(Err(holder)),
+                Owner::Counts(holder) => return Ok(Err(Refusal::Held(holder))),
                 // Who has bound it and does not listen yet looks at the others after us.
                 Owner::Nobody => {
                     let process = process_of(pool, name, false);
@@ -149,16 +149,16 @@ fn take(pool: Guid) -> rustix::io::Result<Result<PoolLock, String>> {
         }
         rustix::net::listen(&socket, BACKLOG)?;
         return Ok(match search(pool, Some(name))? {
-            Some(holder) => Err(holder),
+            Some(holder) => Err(Refusal::Held(holder)),
             None => Ok(PoolLock::new(socket)),
         });
     }
     strangers.dedup();
-    Ok(Err(format!("nobody of us, but all names of its lock are taken (end who does that: {})", strangers.join(", "))))
+    Ok(Err(Refusal::Obstructed(strangers.join(", "))))
 }
 
 impl PoolLocks for MachineLocks {
-    fn lock(&self, pool: Guid) -> Result<PoolLock, String> {
+    fn lock(&self, pool: Guid) -> Result<PoolLock, Refusal> {
         take(pool).unwrap_or_else(|error| {
             // As with a file system that has no locks: the devices' own have to do.
             tracing::warn!("pool {pool} has no lock on this host: {error}");
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(locks.holder(pool), None);
         let lock = locks.lock(pool).expect("nobody has it");
         assert_eq!(locks.holder(pool).as_deref(), Some("this daemon"));
-        assert_eq!(locks.lock(pool).expect_err("it is held"), "this daemon");
+        assert_eq!(locks.lock(pool).expect_err("it is held"), Refusal::Held(SELF.into()));
         let other = locks.lock(guid(2)).expect("another pool");
         drop(lock);
         assert_eq!(locks.holder(pool), None);
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(process, (std::process::id() as i32, rustix::process::geteuid().as_raw()));
         let found = owner(pool, 0).expect("an answer");
         assert!(matches!(&found, Owner::Counts(who) if who == SELF), "after {} looks", waiting.len());
-        assert_eq!(locks.lock(pool).expect_err("it counts"), SELF);
+        assert_eq!(locks.lock(pool).expect_err("it counts"), Refusal::Held(SELF.into()));
     }
 
     /// What a disk was a device of is known of the pools that are open here.

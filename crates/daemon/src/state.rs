@@ -16,6 +16,7 @@ mod settings;
 mod silence;
 #[cfg(test)]
 mod tests;
+mod unmounts;
 mod userspace;
 
 use std::collections::{BTreeMap, BTreeSet};

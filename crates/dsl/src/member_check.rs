@@ -87,7 +87,8 @@ async fn contents(device: &Arc<dyn BlockDevice>, path: &Path) -> Option<String> 
 }
 
 /// The refusal of what is a device, or has one in a partition, of a pool that is open: the device has another face, by
-/// which its pool uses it, or this is a copy of it, which nobody can tell from it (`vdev_inuse`, `module/zfs/vdev_label.c`).
+/// which its pool uses it, or this is a copy of it, which nobody can tell from it (`vdev_inuse`,
+/// `module/zfs/vdev_label.c`).
 async fn open_member(environment: &Environment, device: &Arc<dyn BlockDevice>, path: &Path) -> Option<PoolError> {
     let mut found: Vec<_> =
         discover::labels_of(device).await.map(|labels| (path.to_owned(), labels)).into_iter().collect();

@@ -34,13 +34,22 @@ impl std::fmt::Debug for PoolLock {
     }
 }
 
+/// Why a lock cannot be had, for a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Who has it.
+    Held(String),
+    /// Who is in the way without having it.
+    Obstructed(String),
+}
+
 /// Keeps the daemons of a machine apart.
 pub trait PoolLocks: Send + Sync + std::fmt::Debug + 'static {
     /// Takes the lock of a pool.
     ///
     /// # Errors
-    /// Who has it, for a person.
-    fn lock(&self, pool: Guid) -> std::result::Result<PoolLock, String>;
+    /// Who has it, or does not let it be taken.
+    fn lock(&self, pool: Guid) -> std::result::Result<PoolLock, Refusal>;
 
     /// Who has it, for a person.
     fn holder(&self, pool: Guid) -> Option<String>;
@@ -58,7 +67,7 @@ pub trait PoolLocks: Send + Sync + std::fmt::Debug + 'static {
 pub struct NobodyElse;
 
 impl PoolLocks for NobodyElse {
-    fn lock(&self, _pool: Guid) -> std::result::Result<PoolLock, String> {
+    fn lock(&self, _pool: Guid) -> std::result::Result<PoolLock, Refusal> {
         Ok(PoolLock::new(()))
     }
 
@@ -84,11 +93,18 @@ impl Locked {
     /// [`PoolError::Busy`] with who has it.
     pub fn add(&mut self, environment: &Environment, pool: Guid) -> Result<()> {
         if let Entry::Vacant(place) = self.0.entry(pool.0) {
-            place.insert(environment.pool_locks.lock(pool).map_err(|holder| {
-                PoolError::Busy(format!(
-                    "pool {pool} is in use: {holder} has it open for writing on this host\nExport it there first. A \
-                     copy of a pool is the same pool to all who look at it, until 'zpool reguid' makes it another."
-                ))
+            place.insert(environment.pool_locks.lock(pool).map_err(|refusal| {
+                PoolError::Busy(match refusal {
+                    Refusal::Held(holder) => format!(
+                        "pool {pool} is in use: {holder} has it open for writing on this host\nExport it there first. \
+                         A copy of a pool is the same pool to all who look at it, until 'zpool reguid' makes it \
+                         another."
+                    ),
+                    Refusal::Obstructed(by) => format!(
+                        "pool {pool} cannot be locked on this host: other users have taken all names of its lock: \
+                         {by}\nNobody has it open. End these processes, then try again."
+                    ),
+                })
             })?);
         }
         Ok(())

@@ -303,8 +303,8 @@ fn what_was_unmounted_lazily_or_is_kept_by_another_name_space_is_mounted_anew() 
     zdb::assert_clean(&lab.dev(), "tank");
 }
 
-/// `daemon stop` left the pool as it was, said so, and ended with 0: what was written seconds ago was lost, and the mount
-/// below the other one was dead.
+/// `daemon stop` left the pool as it was, said so, and ended with 0: what was written seconds ago was lost, and the
+/// mount below the other one was dead.
 #[test]
 fn a_daemon_ends_in_order_though_something_is_mounted_over_its_mount() {
     let Some(lab) = Lab::open() else { return };
