@@ -28,7 +28,7 @@ const SELF: &str = "this daemon";
 /// The locks; see the module's text.
 #[derive(Debug, Default)]
 pub struct MachineLocks {
-    /// The leaves of the pools that are, or were, open here.
+    /// The leaves of the pools that are open here, or were since nobody opened them here again.
     leaves: Mutex<BTreeMap<u64, BTreeSet<u64>>>,
 }
 
@@ -61,6 +61,11 @@ fn name_of(pid: Option<i32>) -> String {
         }
         _ => "another process (of another name space, so without a pid)".into(),
     }
+}
+
+/// What a person calls another user's process.
+fn stranger(pid: i32, user: u32) -> String {
+    format!("{} of user {user}", name_of(Some(pid)))
 }
 
 /// Whether what this user has bound is a lock.
@@ -97,7 +102,7 @@ fn owner(pool: Guid, name: usize) -> rustix::io::Result<Owner> {
         Err(Errno::AGAIN) => {
             return Ok(match process_of(pool, name, true) {
                 Some((pid, user)) if counts(user) => Owner::Counts(name_of(Some(pid))),
-                Some((pid, user)) => Owner::Stranger(format!("{} of user {user}", name_of(Some(pid)))),
+                Some((pid, user)) => Owner::Stranger(stranger(pid, user)),
                 None => Owner::Counts(format!(
                     "another process that cannot be seen from here and keeps its lock busy ('ss -xlp' shows it at \
                      platter/pool/{pool})"
@@ -127,7 +132,6 @@ fn search(pool: Guid, own: Option<usize>) -> rustix::io::Result<Option<String>> 
 
 /// Takes a lock; who has it, when somebody does.
 fn take(pool: Guid) -> rustix::io::Result<Result<PoolLock, Refusal>> {
-    let mut strangers = Vec::new();
     for name in 0..NAMES {
         let socket = socket()?;
         match rustix::net::bind(&socket, &address(pool, name)?) {
@@ -135,15 +139,7 @@ fn take(pool: Guid) -> rustix::io::Result<Result<PoolLock, Refusal>> {
             Err(Errno::ADDRINUSE) => match owner(pool, name)? {
                 Owner::Counts(holder) => return Ok(Err(Refusal::Held(holder))),
                 // Who has bound it and does not listen yet looks at the others after us.
-                Owner::Nobody => {
-                    let process = process_of(pool, name, false);
-                    strangers.extend(process.map(|(pid, user)| format!("{} of user {user}", name_of(Some(pid)))));
-                    continue;
-                }
-                Owner::Stranger(who) => {
-                    strangers.push(who);
-                    continue;
-                }
+                Owner::Nobody | Owner::Stranger(_) => continue,
             },
             Err(error) => return Err(error),
         }
@@ -153,17 +149,30 @@ fn take(pool: Guid) -> rustix::io::Result<Result<PoolLock, Refusal>> {
             None => Ok(PoolLock::new(socket)),
         });
     }
+    let mut strangers = Vec::new();
+    for name in 0..NAMES {
+        match owner(pool, name)? {
+            Owner::Counts(holder) => return Ok(Err(Refusal::Held(holder))),
+            Owner::Nobody => strangers.extend(process_of(pool, name, false).map(|(pid, user)| stranger(pid, user))),
+            Owner::Stranger(who) => strangers.push(who),
+        }
+    }
     strangers.dedup();
     Ok(Err(Refusal::Obstructed(strangers.join(", "))))
 }
 
 impl PoolLocks for MachineLocks {
     fn lock(&self, pool: Guid) -> Result<PoolLock, Refusal> {
-        take(pool).unwrap_or_else(|error| {
+        let taken = take(pool).unwrap_or_else(|error| {
             // As with a file system that has no locks: the devices' own have to do.
             tracing::warn!("pool {pool} has no lock on this host: {error}");
             Ok(PoolLock::new(()))
-        })
+        });
+        if taken.is_ok() {
+            // Another daemon may have added some since.
+            self.leaves.lock().remove(&pool.0);
+        }
+        taken
     }
 
     fn holder(&self, pool: Guid) -> Option<String> {
@@ -229,6 +238,10 @@ mod tests {
         assert_eq!(locks.holder_of_leaf(pool, Some(Guid(1))).as_deref(), Some(SELF));
         assert_eq!(locks.holder_of_leaf(pool, Some(Guid(3))), None);
         assert_eq!(locks.holder_of_leaf(pool, None).as_deref(), Some(SELF));
+        // Opened again: another daemon may have added it meanwhile.
+        drop(lock);
+        let lock = locks.lock(pool).expect("free again");
+        assert_eq!(locks.holder_of_leaf(pool, Some(Guid(3))).as_deref(), Some(SELF));
         drop(lock);
     }
 

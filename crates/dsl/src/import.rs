@@ -34,7 +34,7 @@ use crate::environment::Environment;
 use crate::error::{PoolError, Result};
 use crate::features::{self, Features};
 use crate::open_vdevs::{self, FoundDevices};
-use crate::pool_locks::Locked;
+use crate::pool_locks::{self, Locked};
 use crate::request::ImportRequest;
 use crate::space_maps::Words;
 use crate::txgs::TxgHistory;
@@ -235,6 +235,9 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
     let shared = !read_only && uberblock.is_multihost();
     let core = finish(environment, cutoff, request, opened, config, features, uberblock, read_only, properties).await?;
     *core.locked.lock() = locked;
+    if !read_only {
+        pool_locks::note_leaves(&core.environment, &core.config.read());
+    }
     dtl::note_gaps(&core, &opener.reached.into_inner());
     if let Some(writer) = &candidate.writer {
         core.is_borrowed.store(true, Ordering::Release);

@@ -4,7 +4,7 @@
 //! Invariant: what is written to was looked at through the handle that writes. Between two openings of a path another
 //! device may get it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use platter_device::{BlockDevice, DeviceSource, OpenOptions, PathKind, disk, signatures};
@@ -44,10 +44,11 @@ pub async fn check(environment: &Environment, path: &Path, force: bool) -> Resul
             device.size()
         )));
     }
-    if let Some(busy) = open_member(environment, &device, path).await {
+    let found = Found::on(&device, path).await;
+    if let Some(busy) = found.open_member(environment) {
         return Err(busy);
     }
-    let reason = if force { None } else { contents(&device, path).await };
+    let reason = if force { None } else { contents(&device, path, &found).await };
     match reason {
         None => Ok(device),
         Some(reason) => Err(PoolError::NeedsForce { reason, hint: OVERRIDE.into() }),
@@ -55,7 +56,7 @@ pub async fn check(environment: &Environment, path: &Path, force: bool) -> Resul
 }
 
 /// That the labels make the device a member of a pool that somebody may want to have again.
-fn membership(path: &Path, found: &DeviceLabels) -> Option<String> {
+fn membership((path, found): &(PathBuf, DeviceLabels)) -> Option<String> {
     let what = match found.config().state {
         PoolState::Active => "is part of potentially active pool",
         PoolState::Exported => "is part of exported pool",
@@ -64,48 +65,52 @@ fn membership(path: &Path, found: &DeviceLabels) -> Option<String> {
     Some(format!("{} {what} '{}'", path.display(), found.config().name))
 }
 
+/// The labels on a device, each with the path of what it is on.
+struct Found {
+    /// Its own, or those in the partition that is a pool's.
+    own: Option<(PathBuf, DeviceLabels)>,
+    /// Those in its partitions.
+    inner: Vec<(PathBuf, DeviceLabels)>,
+}
+
+impl Found {
+    async fn on(device: &Arc<dyn BlockDevice>, path: &Path) -> Self {
+        let own = discover::labels_of(device).await.map(|labels| (path.to_owned(), labels));
+        let mut inner = Vec::new();
+        for partition in signatures::partitions(device).await {
+            let Ok(window) = signatures::open(device, &partition) else { continue };
+            if let Ok(labels) = labels::read(&window).await {
+                inner.push((disk::partition_path(path, partition.number), labels));
+            }
+        }
+        Self { own, inner }
+    }
+
+    /// The refusal of what is a device, or has one in a partition, of a pool that is open: the device has another face,
+    /// by which its pool uses it, or this is a copy of it, which nobody can tell from it (`vdev_inuse`,
+    /// `module/zfs/vdev_label.c`).
+    fn open_member(&self, environment: &Environment) -> Option<PoolError> {
+        self.own.iter().chain(&self.inner).find_map(|(place, labels)| {
+            let holder = holder(environment, labels)?;
+            let (place, name) = (place.display(), &labels.config().name);
+            Some(PoolError::Busy(format!(
+                "{place} is part of active pool '{name}'\n{holder} has that pool open, and this device's labels are \
+                 its, or copies of them"
+            )))
+        })
+    }
+}
+
 /// What is on the device or in its partitions, in OpenZFS's words.
-async fn contents(device: &Arc<dyn BlockDevice>, path: &Path) -> Option<String> {
-    if let Some(found) = discover::labels_of(device).await
-        && let Some(reason) = membership(path, &found)
-    {
+async fn contents(device: &Arc<dyn BlockDevice>, path: &Path, found: &Found) -> Option<String> {
+    if let Some(reason) = found.own.as_ref().and_then(membership) {
         return Some(reason);
     }
     if let Some(found) = signatures::search(device).await.into_iter().next() {
         let place = found.partition.map_or_else(|| path.to_owned(), |number| disk::partition_path(path, number));
         return Some(format!("{} contains a filesystem of type '{}'", place.display(), found.kind));
     }
-    for partition in signatures::partitions(device).await {
-        let Ok(window) = signatures::open(device, &partition) else { continue };
-        if let Ok(found) = labels::read(&window).await
-            && let Some(reason) = membership(&disk::partition_path(path, partition.number), &found)
-        {
-            return Some(reason);
-        }
-    }
-    None
-}
-
-/// The refusal of what is a device, or has one in a partition, of a pool that is open: the device has another face, by
-/// which its pool uses it, or this is a copy of it, which nobody can tell from it (`vdev_inuse`,
-/// `module/zfs/vdev_label.c`).
-async fn open_member(environment: &Environment, device: &Arc<dyn BlockDevice>, path: &Path) -> Option<PoolError> {
-    let mut found: Vec<_> =
-        discover::labels_of(device).await.map(|labels| (path.to_owned(), labels)).into_iter().collect();
-    for partition in signatures::partitions(device).await {
-        let Ok(window) = signatures::open(device, &partition) else { continue };
-        if let Ok(labels) = labels::read(&window).await {
-            found.push((disk::partition_path(path, partition.number), labels));
-        }
-    }
-    found.iter().find_map(|(place, labels)| {
-        let holder = holder(environment, labels)?;
-        let (place, name) = (place.display(), &labels.config().name);
-        Some(PoolError::Busy(format!(
-            "{place} is part of active pool '{name}'\n{holder} has that pool open, and this device's labels are its, \
-             or copies of them"
-        )))
-    })
+    found.inner.iter().find_map(membership)
 }
 
 /// Who has the pool open that a device is of by its labels.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use platter_ondisk::Guid;
 
+use crate::config::PoolConfig;
 use crate::environment::Environment;
 use crate::error::{PoolError, Result};
 
@@ -54,12 +55,19 @@ pub trait PoolLocks: Send + Sync + std::fmt::Debug + 'static {
     /// Who has it, for a person.
     fn holder(&self, pool: Guid) -> Option<String>;
 
-    /// Tells the devices of a pool that is open here, after each change: its leaves' guids.
+    /// Tells the devices of a pool that is open here, by its leaves' guids: when it is opened, and before the first
+    /// label of one that is added is written. Before that each leaf may be one of them.
     fn note_leaves(&self, pool: Guid, leaves: BTreeSet<u64>);
 
     /// Who has the pool open that this leaf is or may be a device of. That it is none any more is known of pools that
     /// are open here.
     fn holder_of_leaf(&self, pool: Guid, leaf: Option<Guid>) -> Option<String>;
+}
+
+/// Tells the devices of a pool that this configuration describes.
+pub fn note_leaves(environment: &Environment, config: &PoolConfig) {
+    let leaves = config.vdev_tree.leaves().iter().map(|leaf| leaf.guid.0).collect();
+    environment.pool_locks.note_leaves(config.guid, leaves);
 }
 
 /// A machine on which there is nobody else.

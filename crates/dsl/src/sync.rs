@@ -30,7 +30,9 @@ use crate::dataset::{Dataset, Snapshot};
 use crate::dir::{Dir, SpaceChange, UsedKind, reserved_delta};
 use crate::labels::{self, Half};
 use crate::txgs::{Course, Opening};
-use crate::{counting, ddt, deadlist, dtl, intent, log_spacemaps, multihost, salt, space_check, space_maps, zapify};
+use crate::{
+    counting, ddt, deadlist, dtl, intent, log_spacemaps, multihost, pool_locks, salt, space_check, space_maps, zapify,
+};
 
 /// More passes than this mean that sync does not converge.
 const PASSES_MAX: u32 = 64;
@@ -409,6 +411,7 @@ async fn commit(core: &Core, txg: Txg, root: BlkPtr, config_changed: bool) -> Re
     }
     // Labels are written when the configuration changed, and refused by a majority means that no device can be trusted.
     if config_changed {
+        pool_locks::note_leaves(&core.environment, &config);
         let list = Arc::new(config.clone());
         insist(core, || write_labels(core, list.clone(), txg).boxed()).await?;
     }
@@ -430,8 +433,6 @@ async fn commit(core: &Core, txg: Txg, root: BlkPtr, config_changed: bool) -> Re
     *core.uberblock.lock() = uberblock;
     if config_changed {
         labels::write_config(&core.label_targets(), &config, txg, Half::Odd).await;
-        let leaves = config.vdev_tree.leaves().iter().map(|leaf| leaf.guid.0).collect();
-        core.environment.pool_locks.note_leaves(config.guid, leaves);
         core.event("sysevent.fs.zfs.config_sync", Vec::new());
     }
     Ok(())

@@ -340,9 +340,9 @@ impl Mount {
         match here.next() {
             // What was mounted later on a folder above hides it.
             Some(top) if is_this(top) => {
-                let later = all.iter().rev().take_while(|found| !is_this(found));
-                let above = |found: &&mountinfo::MountInfo| self.mountpoint.starts_with(&found.mountpoint);
-                later.filter(above).last().map_or(Ok(true), |by| Err(covered(by)))
+                let mut later = all.iter().rev().take_while(|found| !is_this(found));
+                let cover = later.find(|found| self.mountpoint.starts_with(&found.mountpoint));
+                cover.map_or(Ok(true), |by| Err(covered(by)))
             }
             Some(top) if here.any(is_this) => Err(covered(top)),
             _ => Ok(false),
