@@ -67,7 +67,8 @@ prepare() {
     done
 }
 
-# Every test that the suite runs on Linux: group, test, and the user that runs it where that is not root.
+# Every test that the suite runs on Linux: group, test, the user that runs it where that is not root, and the section of
+# the suite's list.
 list_tests() {
     python3 - "$ZTS_WORK/suite/runfiles" > "$ZTS_WORK/tests.tsv" <<'PYTHON'
 import ast, configparser, sys
@@ -81,16 +82,17 @@ for name in ("common.run", "linux.run"):
             test = test.removesuffix(".ksh")
             if (group, test) not in listed:
                 listed.add((group, test))
-                print(group, test, config.get(section, "user") or "ordinary", sep="\t")
+                print(group, test, config.get(section, "user") or "ordinary", section, sep="\t")
 PYTHON
 }
 
-# What is to run, a group in each line: "group<TAB>test test...". Words are groups, or tests of the group before them.
+# What is to run: "group<TAB>test test...", a line for each section, since tests count on what its setup does. Words are
+# groups, or tests of the group before them.
 make_queue() {
     awk -F'\t' -v words="$*" '
         BEGIN { OFS = "\t"; count = split(words, word, " ") }
         FILENAME ~ /expected/ { if (/^[^#]/) expected[$1, $2] = $3; next }
-        { group[$1]; order[++tests] = $1 SUBSEP $2 }
+        { group[$1]; order[++tests] = $1 SUBSEP $2; section[tests] = $4 }
         END {
             for (i = 1; i <= count; i++)
                 if (word[i] in group) { last = word[i]; wanted[last] = "all" }
@@ -101,10 +103,10 @@ make_queue() {
                 result = order[i] in expected ? expected[order[i]] : expected[at[1], "*"]
                 if (count == 0 ? result == "none" : wanted[at[1]] == "all" ? result == "none" : !(order[i] in named))
                     continue
-                if (!(at[1] in line)) groups[++n] = at[1]
-                line[at[1]] = line[at[1]] " " at[2]
+                if (!(section[i] in line)) { sections[++n] = section[i]; of[n] = at[1] }
+                line[section[i]] = line[section[i]] " " at[2]
             }
-            for (i = 1; i <= n; i++) print groups[i], substr(line[groups[i]], 2)
+            for (i = 1; i <= n; i++) print of[i], substr(line[sections[i]], 2)
         }' "$HERE/expected.tsv" "$ZTS_WORK/tests.tsv" > "$ZTS_WORK/queue"
     [ -s "$ZTS_WORK/queue" ] || die "nothing to run: $*"
 }

@@ -22,7 +22,7 @@ const USAGE: u8 = 1;
 const SYSTEM: u8 = 2;
 
 /// Options that are mount(8)'s own, or have nothing to act on.
-const IGNORED: [&str; 19] = [
+const IGNORED: [&str; 18] = [
     "auto",
     "noauto",
     "nofail",
@@ -40,9 +40,11 @@ const IGNORED: [&str; 19] = [
     "loud",
     "iversion",
     "noiversion",
-    "zfsutil",
     "nostrictatime",
 ];
+
+/// Says that the file system need not have `mountpoint=legacy`.
+const ZFSUTIL: &str = "zfsutil";
 
 /// Options that the kernel shows of every mount of a FUSE file system; the daemon knows them.
 const SHOWN: [&str; 7] =
@@ -129,6 +131,8 @@ pub fn main(words: &[String]) -> u8 {
         return SYSTEM;
     }
     let mut options = request.options;
+    let zfsutil = options.iter().any(|option| option == ZFSUTIL);
+    options.retain(|option| option != ZFSUTIL);
     options.retain(|option| !is_ignored(option));
     if request.sloppy {
         options.retain(|option| MOUNT_OPTIONS.contains(&option.as_str()));
@@ -146,6 +150,7 @@ pub fn main(words: &[String]) -> u8 {
         overlay: true,
         at: Some(place.clone()),
         recursive: false,
+        zfsutil,
     };
     let mounted = Session::new(format!("mount.zfs {dataset} {}", place.display())).and_then(|mut session| {
         let daemon: DaemonStatus = session.get("/v1/daemon")?;

@@ -476,6 +476,9 @@ pub struct MountRequest {
     /// Where: mount(8) says that of a file system with `mountpoint=legacy` (`mount.zfs`).
     #[serde(default)]
     pub at: Option<PathBuf>,
+    /// With `at`: of a file system that has another mount point (`-o zfsutil`).
+    #[serde(default)]
+    pub zfsutil: bool,
 }
 
 /// Answer to [`MountRequest`].

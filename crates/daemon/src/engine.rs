@@ -94,7 +94,7 @@ pub trait PoolHandle: Send + Sync + 'static {
     async fn rename_dataset(&self, old: &str, new: &str) -> Result<()>;
     async fn set_dataset_properties(&self, name: &str, settings: &[(String, Setting)]) -> Result<()>;
     fn check_new_properties(&self, properties: &BTreeMap<String, String>) -> Result<()>;
-    fn check_dataset_properties(&self, name: &str, settings: &[(String, Setting)]) -> Result<()>;
+    async fn check_dataset_properties(&self, name: &str, settings: &[(String, Setting)]) -> Result<()>;
     fn check_rename(&self, old: &str, new: &str) -> Result<()>;
     fn check_destroy(&self, name: &str) -> Result<()>;
 }
@@ -283,8 +283,8 @@ impl PoolHandle for RealPool {
         self.0.check_new_properties(properties)
     }
 
-    fn check_dataset_properties(&self, name: &str, settings: &[(String, Setting)]) -> Result<()> {
-        self.0.check_dataset_properties(name, settings)
+    async fn check_dataset_properties(&self, name: &str, settings: &[(String, Setting)]) -> Result<()> {
+        self.0.check_dataset_properties(name, settings).await
     }
 
     fn check_rename(&self, old: &str, new: &str) -> Result<()> {

@@ -105,8 +105,12 @@ impl Recount {
 pub(crate) struct Counting {
     /// Held by whoever counts.
     running: tokio::sync::Mutex<()>,
+    /// Somebody made an object or gave it to somebody else, so that it is to begin with the group that is open.
+    wanted: AtomicBool,
     /// One in the background began, and has not ended well: it is not begun again.
     begun: AtomicBool,
+    /// One began, whoever wanted it.
+    met: AtomicBool,
     /// It is to end early, because the object set is about to be closed.
     given_up: AtomicBool,
 }
@@ -283,9 +287,38 @@ impl Objset {
         self.head.read().phys.flags & wanted == wanted
     }
 
+    /// Which totals have every object, or will have once a count that began ends well. Others are kept for what changes,
+    /// and nobody reads them (`dmu_objset_id_quota_upgrade_cb`, `module/zfs/dmu_objset.c`, activates the features).
+    pub fn counted(&self) -> UserAccounting {
+        let keeps = self.accounting();
+        let begun = self.counting.met.load(Ordering::Relaxed);
+        UserAccounting {
+            objects: keeps.objects && (begun || self.objects_are_counted()),
+            projects: keeps.projects && (begun || self.counts_projects()),
+            ..keeps
+        }
+    }
+
     /// Whether every object is in its user's and its group's number of objects (`dmu_objset_userobjspace_present`).
     pub fn objects_are_counted(&self) -> bool {
         self.head.read().phys.flags & OBJSET_FLAG_USEROBJACCOUNTING_COMPLETE != 0
+    }
+
+    /// An object is about to be made or given to somebody else: what is not in the totals yet is to be counted, soon
+    /// (`zfs_id_overobjquota`, `module/zfs/zfs_quota.c`).
+    pub fn want_count(&self) {
+        if self.params().read_only || self.counting.begun.load(Ordering::Relaxed) || self.accounting_is_complete() {
+            return;
+        }
+        if !self.counting.wanted.swap(true, Ordering::Relaxed) {
+            let gate = &self.params().gate;
+            gate.ask_for(gate.open_txg());
+        }
+    }
+
+    /// Whether a count [was wanted](Self::want_count) that nobody has begun.
+    pub fn count_is_wanted(&self) -> bool {
+        self.counting.wanted.swap(false, Ordering::Relaxed)
     }
 
     /// Whether somebody should now begin to [count everything](Self::account_everything) in the background: something
@@ -311,6 +344,7 @@ impl Objset {
         if self.accounting_is_complete() {
             return Ok(());
         }
+        self.counting.met.store(true, Ordering::Relaxed);
         if self.accounting().projects && !self.counts_projects() {
             self.recount.lock().get_or_insert_default();
         }

@@ -10,6 +10,7 @@ use platter_dmu::Tx;
 
 use crate::core::Core;
 use crate::dataset::Dataset;
+use crate::dataset_report::{self, Contents};
 use crate::dir::StoredProperty;
 use crate::error::{PoolError, Result};
 use crate::properties;
@@ -51,13 +52,37 @@ pub fn parse(core: &Core, property: &str, setting: &Setting) -> Result<Change> {
     Ok(Change { property, value, revert: *setting == Setting::Received })
 }
 
+/// Checks settings, without those that are as they are to be: a file system may be given the version that it has
+/// (`zfs_set_version`, `module/zfs/zfs_vfsops.c`).
+///
+/// # Errors
+/// As [`parse`]; another version.
+pub async fn parse_all(core: &Core, dataset: &Dataset, settings: &[(String, Setting)]) -> Result<Vec<Change>> {
+    let mut changes = Vec::new();
+    for (property, setting) in settings {
+        if let ("version", Setting::Value(wanted)) = (property.as_str(), setting)
+            && let Contents::Filesystem([current, ..]) = dataset_report::contents(core, dataset).await
+        {
+            let wanted = properties::parse_version(wanted, core.version())?;
+            if wanted < current {
+                let reason = format!("Can not downgrade; already at version {current}");
+                return Err(PoolError::invalid(reason));
+            }
+            if wanted == current {
+                continue;
+            }
+        }
+        changes.push(parse(core, property, setting)?);
+    }
+    Ok(changes)
+}
+
 /// Checks settings as far as that can be done before they are made: whoever has to unmount for them asks first.
 ///
 /// # Errors
-/// As [`parse`]; a value that does not apply to this data set or pool.
-pub fn check(core: &Core, dataset: &Dataset, settings: &[(String, Setting)]) -> Result<()> {
-    for (property, setting) in settings {
-        let change = parse(core, property, setting)?;
+/// As [`parse_all`]; a value that does not apply to this data set or pool.
+pub async fn check(core: &Core, dataset: &Dataset, settings: &[(String, Setting)]) -> Result<()> {
+    for change in parse_all(core, dataset, settings).await? {
         properties::check_applies(core, dataset, &change.property, change.value.as_ref())?;
     }
     Ok(())

@@ -2,9 +2,9 @@
 //! counted that (`dmu_objset_id_quota_upgrade`, `module/zfs/dmu_objset.c`).
 //!
 //! Invariants:
-//! - it begins with the first mount or the first change after the feature was enabled; when it fails, not again before
-//!   the data set is opened anew. Nobody else's data set is counted;
-//! - nothing waits for it. What is not counted to the end is said to be not counted, and quotas of it are not enforced.
+//! - it begins with the first mount after the feature was enabled, or when an object is made or given to somebody else;
+//!   when it fails, not again before the data set is opened anew. Nobody else's data set is counted;
+//! - only `zfs set version=` waits for it. What is not counted to the end is said to be not counted, and quotas of it are not enforced.
 
 use std::sync::Arc;
 
@@ -28,6 +28,18 @@ impl Pool {
             begin(&self.core, &dataset, &os);
         }
         Ok(())
+    }
+}
+
+/// Counts to the end what is not counted in an open data set: `zfs set version=` does so, also when the version stays
+/// (`zfs_prop_set_special`, `module/zfs/zfs_ioctl.c`).
+///
+/// # Errors
+/// No space, unreadable dnodes; the object set is being closed.
+pub async fn finish(dataset: &Dataset) -> Result<()> {
+    match dataset.open_objset().filter(|os| !os.params().read_only) {
+        Some(os) => Ok(os.account_everything().await?),
+        None => Ok(()),
     }
 }
 

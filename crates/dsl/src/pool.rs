@@ -23,7 +23,7 @@ use crate::report::{DatasetReport, Detail, HistoryEntry, ImportableReport, PoolR
 use crate::request::{Changed, CreateRequest, ImportRequest, PoolChange, Setting};
 use crate::txgs::TxgsReport;
 use crate::{
-    change, change_properties, create, dataset_report, destroy, discover, events, history, import, intent,
+    change, change_properties, counting, create, dataset_report, destroy, discover, events, history, import, intent,
     log_spacemaps, member_check, multihost, names, new_dataset, pool_properties, properties, rename, scrub, status,
     sync, version_limits, watched,
 };
@@ -569,8 +569,9 @@ impl Pool {
     ///
     /// # Errors
     /// As [`set_dataset_properties`](Self::set_dataset_properties).
-    pub fn check_dataset_properties(&self, name: &str, settings: &[(String, Setting)]) -> Result<()> {
-        change_properties::check(&self.core, &*self.find(name)?, settings)
+    pub async fn check_dataset_properties(&self, name: &str, settings: &[(String, Setting)]) -> Result<()> {
+        let dataset = self.find(name)?;
+        change_properties::check(&self.core, &dataset, settings).await
     }
 
     /// `zfs destroy` (one data set without children, closed).
@@ -596,10 +597,13 @@ impl Pool {
     /// # Errors
     /// No such data set or property, bad value, value without effect in this version.
     pub async fn set_dataset_properties(&self, name: &str, settings: &[(String, Setting)]) -> Result<()> {
-        self.find(name)?;
-        let mut changes = Vec::new();
-        for (property, setting) in settings {
-            changes.push(change_properties::parse(&self.core, property, setting)?);
+        let dataset = self.find(name)?;
+        let changes = change_properties::parse_all(&self.core, &dataset, settings).await?;
+        if settings.iter().any(|(property, _)| property == "version") {
+            counting::finish(&dataset).await?;
+        }
+        if changes.is_empty() {
+            return Ok(());
         }
         let name = name.to_owned();
         self.core.task(async move |core, tx| change_properties::apply(&core, &tx, &name, changes).await).await

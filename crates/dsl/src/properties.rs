@@ -449,6 +449,15 @@ pub fn take_at_creation(given: &mut BTreeMap<String, String>, pool: PoolVersion)
     Ok(asked)
 }
 
+/// A file system's version, as given to `zfs set`.
+///
+/// # Errors
+/// A version that does not exist or that the pool is too old for.
+pub fn parse_version(value: &str, pool: PoolVersion) -> Result<u64> {
+    let (name, Kind::Index(values)) = AT_CREATION[0] else { unreachable!("versions have names") };
+    version_limits::zpl_version(pool, index_value(name, values, value)?)
+}
+
 /// Checks a set of properties.
 ///
 /// # Errors
@@ -625,10 +634,9 @@ pub async fn activate_feature(
 /// # Errors
 /// Out of space, device errors.
 pub async fn note_features(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, os: &Objset) -> platter_zio::Result<()> {
-    let accounting = os.accounting();
+    let counted = os.counted();
     let large = os.properties().dnode_size > 512;
-    let used =
-        [(LARGE_DNODE, large), (OBJECT_ACCOUNTING, accounting.objects), (PROJECT_ACCOUNTING, accounting.projects)];
+    let used = [(LARGE_DNODE, large), (OBJECT_ACCOUNTING, counted.objects), (PROJECT_ACCOUNTING, counted.projects)];
     for (feature, _) in used.into_iter().filter(|(_, used)| *used) {
         crate::zapify::activate(core, tx, dataset, feature).await?;
     }

@@ -266,13 +266,15 @@ async fn sync_datasets(core: &Arc<Core>, tx: &Tx, pass: u32) -> Result<()> {
             zil.sync(tx)?;
             intent::note_feature(core, tx, &dataset, &zil).await?;
         }
+        if os.count_is_wanted() {
+            counting::begin(core, &dataset, &os);
+        }
         if !os.is_dirty(txg) && dataset.accounting.is_empty() {
             continue;
         }
         crate::properties::note_features(core, tx, &dataset, &os).await?;
         let root = os.sync(txg, pass).await?;
         dataset.phys.lock().bp = root;
-        counting::begin(core, &dataset, &os);
         apply_deltas(core, tx, &dataset).await?;
         dataset.store(&core.mos, tx).await?;
     }

@@ -126,6 +126,8 @@ fn what_cannot_be_set_or_inherited_is_refused_in_openzfs_words() {
         ("recordsize=32M", "'recordsize' must be power of 2 from 512B to 16M"),
         ("compression=best", "'compression' must be one of 'on | off | lzjb | gzip | gzip-[1-9] | zle | lz4 | "),
         ("casesensitivity=mixed", "'casesensitivity' is readonly"),
+        ("version=4", "Can not downgrade; already at version 5"),
+        ("version=6", "'version' must be one of"),
         ("used=1", "'used' is readonly"),
         ("userused@0=1", "'userused@0' is readonly"),
         ("userquota@no-such-person=1G", "'userquota@no-such-person' has an invalid user/group name"),
@@ -160,6 +162,10 @@ fn what_cannot_be_set_or_inherited_is_refused_in_openzfs_words() {
     assert_eq!(lab.zfs("list -o name,nonsense").code, 2);
     assert_eq!(before, all(&lab), "nothing changed");
 
+    // The version that it has anyway, alone and beside another property.
+    lab.zfs("set version=5 tank/a").ok();
+    lab.zfs("set version=current atime=off tank/a").ok();
+    assert_eq!(lab.zfs("get -H -o value version,atime tank/a").ok().stdout, "5\noff\n");
     // A smaller quota and a larger one that another setting makes possible.
     lab.zfs("set quota=50M reservation=20M refquota=30M refreservation=10M tank/a").ok();
     lab.zfs("set reservation=60M quota=80M tank/a").ok();

@@ -545,6 +545,13 @@ fn mount_mounts_what_has_a_legacy_mount_point() {
         assert_eq!(run.code, code, "{run}");
         assert!(run.stderr.contains(said), "{run}");
     }
+    // What has a mount point of its own, elsewhere; and this way only that.
+    lab.zfs("unmount tank").ok();
+    assert_eq!(mount(&["-o", "zfsutil", "tank/old", at]).code, 2);
+    mount(&["-o", "zfsutil,ro", "tank", at]).ok();
+    fs::write(place.join("file"), "there").expect_err("read-only");
+    lab.run("umount", [at]).ok();
+    lab.zfs("mount tank").ok();
     mount(&["-s", "tank/old", at, "-o", "dirsync"]).ok();
     // The folder is the administrator's.
     lab.export("tank");

@@ -354,8 +354,17 @@ fn objects_are_counted_where_somebody_works_after_the_pool_began_to_count() {
     let all = || ["tank/used", "tank/idle", "tank/mounted", "tank/asked"].map(objects);
     lab.zfs("unmount tank/mounted").ok();
     assert_eq!(all(), ["root\t-\t-\n"; 4]);
+    let late = lab.create_fs("", "tank/late");
+    // What is made in the group that begins to count, and changes of what is there, make nobody count.
+    fs::write(late.join("file"), "text").expect("a file");
     lab.zpool("set feature@userobj_accounting=enabled tank").ok();
     lab.zpool("set feature@project_quota=enabled tank").ok();
+    lab.zpool("sync tank").ok();
+    for name in ["tank/idle", "tank/late"] {
+        let file = fs::read_dir(lab.mnt(name)).expect("a folder").next().expect("a file").expect("a name");
+        fs::write(file.path(), "other text").expect("a file");
+    }
+    lab.zpool("sync tank").ok();
     lab.zpool("sync tank").ok();
     assert_eq!((all(), feature().trim()), (["root\t-\t-\n"; 4].map(str::to_owned), "enabled"));
     assert_eq!(lab.zfs("get -H -o value,source userobjused@root tank/idle").ok().stdout, "-\t-\n");
@@ -368,6 +377,10 @@ fn objects_are_counted_where_somebody_works_after_the_pool_began_to_count() {
     lab.zfs("set userobjquota@root=9K tank/asked").ok();
     let expected = ["root\t22\tnone\n", "root\t-\t-\n", "root\t21\tnone\n", "root\t21\t9K\n"];
     assert_eq!((all(), feature().trim()), (expected.map(str::to_owned), "active"));
+
+    // Nor does anybody have to wait for a change: this ends when all is counted.
+    lab.zfs("set version=current tank/late").ok();
+    assert_eq!(objects("tank/late"), "root\t2\tnone\n");
 
     // What is not counted is not begun by a look, and an export in the middle of a count loses nothing.
     fs::write(lab.mnt("tank/idle").join("new"), "text").expect("a file");

@@ -385,17 +385,22 @@ impl TxgGate {
         }
     }
 
+    /// Asks for `txg` to be synced soon.
+    pub fn ask_for(&self, txg: Txg) {
+        {
+            let mut state = self.state();
+            state.sync_wanted = state.sync_wanted.max(txg);
+        }
+        self.wanted.notify_one();
+    }
+
     /// Asks for `txg` to be synced soon and waits for it to be on stable storage. A group that is not open yet is
     /// waited for too.
     ///
     /// # Errors
     /// [`ZioError::Suspended`] when the pool stopped before that.
     pub async fn wait_synced(&self, txg: Txg) -> Result<()> {
-        {
-            let mut state = self.state();
-            state.sync_wanted = state.sync_wanted.max(txg);
-        }
-        self.wanted.notify_one();
+        self.ask_for(txg);
         // Woken by `finish` and `suspend`, neither of which holds the state's lock then.
         let synced = self.synced.wait_for(|&synced| synced >= txg || self.state().suspended.is_some()).await;
         let state = self.state();

@@ -178,6 +178,9 @@ impl Zpl {
     /// # Errors
     /// [`ZioError::Quota`] when one of them may not; damage.
     pub(crate) async fn check_quotas(&self, takers: [Option<u64>; 3], new_object: bool) -> Result<()> {
+        if new_object {
+            self.os.want_count();
+        }
         // What is replayed was within its quota once.
         if self.quotas.read().is_empty() || self.is_replaying() {
             return Ok(());

@@ -25,7 +25,7 @@ pub fn mount(session: &mut Session, words: &[String]) -> Done {
         }
         options.extend(list.split(',').map(str::to_owned));
     }
-    let call = MountRequest { dataset: None, options, recursive, overlay: parsed.has("O"), at: None };
+    let call = MountRequest { options, recursive, overlay: parsed.has("O"), ..MountRequest::default() };
     match (parsed.has("a"), parsed.operands.as_slice()) {
         (true, [_, ..]) => Err(usage("too many arguments")),
         (true, []) => mount_many(session, &[call], parsed.has("v")),

@@ -392,7 +392,7 @@ impl Daemon {
             return Ok(MountOutcome { considered: 1, problems: Vec::new() });
         }
         match &call.at {
-            Some(at) => self.mount_at(name, at, &how).await?,
+            Some(at) => self.mount_at(name, at, call.zfsutil, &how).await?,
             None => self.mount_dataset(name, true, &how).await?,
         }
         Ok(MountOutcome { considered: 1, problems: Vec::new() })
@@ -413,13 +413,21 @@ impl Daemon {
         problems.into_iter().next().map_or(Ok(()), |problem| Err(ErrorBody::new(problem)))
     }
 
-    /// Mounts a data set with `mountpoint=legacy` where mount(8) says (`cmd/mount_zfs.c`).
-    async fn mount_at(&self, name: &str, at: &Path, how: &HowToMount) -> Answer<()> {
+    /// Mounts a data set with `mountpoint=legacy` where mount(8) says, or with `zfsutil` any other (`cmd/mount_zfs.c`).
+    async fn mount_at(&self, name: &str, at: &Path, zfsutil: bool, how: &HowToMount) -> Answer<()> {
         let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
         let reports = pool.lineage(name).await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
         let map = mount_plan::by_name(&reports);
         let report = map.get(name).filter(|report| report.kind == "filesystem").ok_or_else(|| no_such_dataset(name))?;
-        if mount_plan::resolve(name, &map, &self.roots(pool_of(name))) != Mountpoint::Legacy {
+        let is_legacy = mount_plan::resolve(name, &map, &self.roots(pool_of(name))) == Mountpoint::Legacy;
+        if is_legacy && zfsutil {
+            return Err(ErrorBody::new(format!(
+                "filesystem '{name}' cannot be mounted using 'zfs mount'.\n\
+                 Use 'zfs set mountpoint=PATH' or 'mount -t zfs {name} {}'.\nSee zfs(8) for more information.",
+                at.display()
+            )));
+        }
+        if !is_legacy && !zfsutil {
             return Err(ErrorBody::new(format!(
                 "filesystem '{name}' cannot be mounted using 'mount'.\n\
                  Use 'zfs set mountpoint=legacy' or 'zfs mount {name}'.\nSee zfs(8) for more information."

@@ -106,7 +106,7 @@ impl Daemon {
         };
         // What is refused unmounts nothing.
         for target in &targets {
-            pool.check_dataset_properties(target, &settings).map_err(|error| failed(&what(target), error))?;
+            pool.check_dataset_properties(target, &settings).await.map_err(|error| failed(&what(target), error))?;
         }
         // As OpenZFS: what cannot be unmounted keeps its old mount point, and the property its old value.
         self.unmount_all_or_none(affected.clone(), false, &mount_plan::by_name(&reports)).await?;

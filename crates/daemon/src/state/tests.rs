@@ -243,7 +243,7 @@ impl PoolHandle for FakePool {
         });
         Ok(())
     }
-    fn check_dataset_properties(&self, _name: &str, settings: &[(String, Setting)]) -> Result<()> {
+    async fn check_dataset_properties(&self, _name: &str, settings: &[(String, Setting)]) -> Result<()> {
         match settings.iter().any(|(_, setting)| *setting == Setting::Value("nonsense".into())) {
             true => Err(PoolError::invalid(format!("'{}' must be one of 'on | off'", settings[0].0))),
             false => Ok(()),
