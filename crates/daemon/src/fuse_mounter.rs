@@ -15,7 +15,7 @@ use platter_dmu::{Objset, Totals, Tx};
 use platter_dsl::FilesystemSpace;
 use platter_dsl::report::DatasetReport;
 use platter_dsl::{FilesystemMaker, FilesystemOptions, Pool};
-use platter_fuse::FuseError;
+use platter_fuse::{FuseError, KernelFlags};
 use platter_ondisk::ObjectId;
 use platter_zpl::{AtimeMode, CreateOptions, SpaceInfo, Timestamp, XattrMode, Zpl, user_quota};
 
@@ -101,10 +101,7 @@ fn is_on(report: &DatasetReport, property: &str, default: bool) -> bool {
 /// What the properties and options say about a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Flags {
-    read_only: bool,
-    devices: bool,
-    setuid: bool,
-    exec: bool,
+    kernel: KernelFlags,
     posix_acl: bool,
 }
 
@@ -114,10 +111,13 @@ fn flags(report: &DatasetReport, how: &HowToMount) -> Flags {
         last.map_or_else(|| is_on(report, property, true), |option| option == yes)
     };
     Flags {
-        read_only: how.read_only,
-        devices: choose("dev", "nodev", "devices"),
-        setuid: choose("suid", "nosuid", "setuid"),
-        exec: choose("exec", "noexec", "exec"),
+        kernel: KernelFlags {
+            read_only: how.read_only,
+            devices: choose("dev", "nodev", "devices"),
+            setuid: choose("suid", "nosuid", "setuid"),
+            exec: choose("exec", "noexec", "exec"),
+            atime: atime(report, how),
+        },
         posix_acl: matches!(of_a_mount(report, "acltype").as_deref(), Some("posix" | "posixacl")),
     }
 }
@@ -296,8 +296,8 @@ async fn mount_objset(
 ) -> Result<(Arc<Zpl>, platter_fuse::Mount, Flags), String> {
     let flags = flags(report, how);
     let options = platter_zpl::MountOptions {
-        read_only: flags.read_only,
-        atime: atime(report, how),
+        read_only: flags.kernel.read_only,
+        atime: flags.kernel.atime,
         xattr: xattr(report, how),
         posix_acl: flags.posix_acl,
         salt_seed: random_u64(),
@@ -306,18 +306,15 @@ async fn mount_objset(
     };
     let space = Arc::new(DatasetSpace(pool.filesystem_space(&report.name).map_err(|error| error.to_string())?));
     let zpl = Zpl::mount(objset, options, Arc::new(SystemClock), space).await.map_err(|error| error.to_string())?;
-    if let Some(reason) = zpl.read_only_reason().filter(|_| !flags.read_only) {
+    if let Some(reason) = zpl.read_only_reason().filter(|_| !flags.kernel.read_only) {
         tracing::warn!("'{}' is mounted read-only: {reason}", report.name);
     }
-    if !flags.read_only && zpl.read_only_reason().is_none() {
+    if !flags.kernel.read_only && zpl.read_only_reason().is_none() {
         pool.count_in_background(&report.name).map_err(|error| error.to_string())?;
     }
     let options = platter_fuse::MountOptions {
         source: report.name.clone(),
-        read_only: flags.read_only || zpl.read_only_reason().is_some(),
-        devices: flags.devices,
-        setuid: flags.setuid,
-        exec: flags.exec,
+        flags: KernelFlags { read_only: flags.kernel.read_only || zpl.read_only_reason().is_some(), ..flags.kernel },
         // Others may enter, as with any file system (permissions decide), where the machine lets this user allow it.
         allow_other: rustix::process::geteuid().is_root() || platter_fuse::users_may_share(),
         cache_absent: of_a_mount(report, "casesensitivity").is_none_or(|case| case == "sensitive")
@@ -399,12 +396,15 @@ impl Mounted for FuseMount {
         let read_only = asked.map_or_else(|| crate::mount_plan::read_only(report), |option| option == "ro");
         let how = HowToMount { read_only, ..self.how.clone() };
         let wanted = flags(report, &how);
-        let Flags { read_only, devices, setuid, exec, .. } = wanted;
-        if wanted != self.flags && (Flags { devices, setuid, exec, ..self.flags }) == wanted {
+        let remains = |flags: Flags| (flags.kernel.read_only, flags.posix_acl);
+        if wanted != self.flags && remains(wanted) == remains(self.flags) {
             // The kernel shows it read-only when the file system is, whatever the property says.
-            let (mount, read_only) = (self.mount.clone(), read_only || self.zpl.read_only_reason().is_some());
-            let set = tokio::task::spawn_blocking(move || mount.set_flags(read_only, devices, setuid, exec)).await;
-            if set.unwrap_or(false) {
+            let read_only = wanted.kernel.read_only || self.zpl.read_only_reason().is_some();
+            let (mount, kernel) = (self.mount.clone(), KernelFlags { read_only, ..wanted.kernel });
+            let set = tokio::task::spawn_blocking(move || mount.set_flags(kernel)).await;
+            // What is only shown is no reason for a new mount.
+            let honoured = KernelFlags { atime: wanted.kernel.atime, ..self.flags.kernel };
+            if set.unwrap_or(false) || honoured == wanted.kernel {
                 self.flags = wanted;
             }
         }
@@ -458,10 +458,12 @@ mod tests {
             ],
         );
         let how = HowToMount::default();
-        let expected = Flags { read_only: false, devices: true, setuid: false, exec: false, posix_acl: false };
+        let kernel =
+            KernelFlags { read_only: false, devices: true, setuid: false, exec: false, atime: AtimeMode::Always };
+        let expected = Flags { kernel, posix_acl: false };
         assert_eq!(xattr(&report, &how), XattrMode::Sa);
         assert_eq!(atime(&report, &how), AtimeMode::Always);
-        assert_eq!(flags(&report, &how), Flags { setuid: true, ..expected });
+        assert_eq!(flags(&report, &how), Flags { kernel: KernelFlags { setuid: true, ..kernel }, ..expected });
         let how = HowToMount {
             read_only: true,
             options: vec!["noatime".into(), "exec".into(), "nosuid".into()],
@@ -469,6 +471,7 @@ mod tests {
             is_at_given_place: false,
         };
         assert_eq!(atime(&report, &how), AtimeMode::Off);
-        assert_eq!(flags(&report, &how), Flags { read_only: true, exec: true, ..expected });
+        let kernel = KernelFlags { read_only: true, exec: true, atime: AtimeMode::Off, ..kernel };
+        assert_eq!(flags(&report, &how), Flags { kernel, ..expected });
     }
 }

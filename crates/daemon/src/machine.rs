@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use platter_dsl::{Environment, FilesystemMaker, SystemDevices, WallClock};
+use platter_dsl::{Environment, FilesystemMaker, HostId, HostIdentity, SystemDevices, WallClock};
 
 use crate::pool_locks::MachineLocks;
 
@@ -129,6 +129,16 @@ fn chosen_hostid() -> Option<u64> {
     (id != 0).then_some(u64::from(id))
 }
 
+/// This host.
+struct ThisHost;
+
+impl HostIdentity for ThisHost {
+    fn hostid(&self) -> HostId {
+        let chosen = chosen_hostid();
+        HostId { id: chosen.unwrap_or_else(derived_hostid), is_derived: chosen.is_none() }
+    }
+}
+
 /// This host's id where nobody chose one, in place of `gethostid`'s, which is derived from the host's address: it only
 /// has to be stable and differ between hosts.
 fn derived_hostid() -> u64 {
@@ -187,14 +197,12 @@ pub fn environment(maker: Arc<dyn FilesystemMaker>) -> std::io::Result<Environme
     platter_buffer::set_idle_max((memory.dirty_bytes_max() / 4) as usize);
     platter_fuse::set_waiting_bytes(memory.waiting_bytes_max() as usize);
     platter_fuse::set_ring_bytes(memory.ring_bytes_max() as usize);
-    let hostid = chosen_hostid();
     Ok(Environment {
         clock: Arc::new(SystemClock),
         maker,
         random: Environment::seeded(random_seed()?),
         hostname: hostname(),
-        hostid: hostid.unwrap_or_else(derived_hostid),
-        hostid_is_derived: hostid.is_none(),
+        host: Arc::new(ThisHost),
         cpu: platter_zio::Cpu::FREE,
         cache_bytes: memory.cache_bytes(),
         dirty_bytes_max: memory.dirty_bytes_max(),

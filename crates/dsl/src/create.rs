@@ -427,7 +427,7 @@ async fn build(
         state: PoolState::Active,
         txg: TXG_INITIAL.0,
         guid: plan.root.guid,
-        hostid: Some(environment.hostid),
+        hostid: Some(environment.hostid()),
         hostname: Some(environment.hostname.clone()),
         comment: None,
         features_for_read: Vec::new(),

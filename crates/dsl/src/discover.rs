@@ -200,7 +200,7 @@ impl Candidate {
 
     /// Whether another host used it last and has not exported it.
     fn is_foreign(&self, environment: &Environment) -> bool {
-        self.config.state == PoolState::Active && self.config.hostid.is_some_and(|id| id != environment.hostid)
+        self.config.state == PoolState::Active && self.config.hostid.is_some_and(|id| id != environment.hostid())
     }
 
     /// Whether another host may be using it at this moment, and would show it.
@@ -213,7 +213,7 @@ impl Candidate {
 
     /// Whether it may be in use on several hosts, and this one has no id of its own to take part.
     fn needs_hostid(&self, environment: &Environment) -> bool {
-        environment.hostid_is_derived && self.uberblock.as_ref().is_some_and(Uberblock::is_multihost)
+        environment.host.hostid().is_derived && self.uberblock.as_ref().is_some_and(Uberblock::is_multihost)
     }
 
     /// Whether an import, as far as labels say, would succeed without force: then its own metadata is worth a look.

@@ -50,7 +50,31 @@ impl Default for FilesystemOptions {
     }
 }
 
-/// What to do where [`Environment::hostid_is_derived`] and a pool has `multihost`, in OpenZFS's words.
+/// Which host this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostId {
+    /// As in labels (`gethostid`).
+    pub id: u64,
+    /// Whether nobody chose the id: it was made up from the machine. A copy of a machine makes up the same, so
+    /// `multihost`, which tells hosts apart by it, needs a chosen one.
+    pub is_derived: bool,
+}
+
+/// Tells which host this is: asked each time, since somebody may choose an id while pools are open
+/// (`zone_get_hostid`, `module/os/linux/spl/spl-generic.c`).
+pub trait HostIdentity: Send + Sync {
+    /// The host's id as of now.
+    fn hostid(&self) -> HostId;
+}
+
+/// One that never changes.
+impl HostIdentity for HostId {
+    fn hostid(&self) -> HostId {
+        *self
+    }
+}
+
+/// What to do where [`HostId::is_derived`] and a pool has `multihost`, in OpenZFS's words.
 pub const CHOOSE_HOSTID: &str = "Set a unique system hostid with the zgenhostid(8) command.";
 
 /// The engine's surroundings, shared by all pools of one daemon.
@@ -64,11 +88,8 @@ pub struct Environment {
     pub random: Arc<Mutex<ChaCha20Rng>>,
     /// This host's name, written to labels and history.
     pub hostname: String,
-    /// This host's id (`gethostid`), written to labels.
-    pub hostid: u64,
-    /// Whether nobody chose the id: it was made up from the machine. A copy of a machine makes up the same, so
-    /// `multihost`, which tells hosts apart by it, needs a chosen one.
-    pub hostid_is_derived: bool,
+    /// This host's id, written to labels.
+    pub host: Arc<dyn HostIdentity>,
     /// Who is told about heavy computation: nobody, unless time is simulated.
     pub cpu: Cpu,
     /// Bytes of block cache for all pools together.
@@ -93,6 +114,11 @@ impl Environment {
     /// A generator for `random` from a seed.
     pub fn seeded(seed: [u8; 32]) -> Arc<Mutex<ChaCha20Rng>> {
         Arc::new(Mutex::new(ChaCha20Rng::from_seed(seed)))
+    }
+
+    /// This host's id as of now.
+    pub fn hostid(&self) -> u64 {
+        self.host.hostid().id
     }
 
     /// A random nonzero number, for guids and salts.

@@ -98,7 +98,7 @@ fn check(environment: &Environment, candidate: &Candidate, request: &ImportReque
             request.least_txg, config.name
         )));
     }
-    let foreign = config.hostid.is_some_and(|id| id != 0 && id != environment.hostid);
+    let foreign = config.hostid.is_some_and(|id| id != 0 && id != environment.hostid());
     if config.state == PoolState::Active && foreign && !request.force {
         let host = config.hostname.as_deref().unwrap_or("unknown");
         return Err(PoolError::NeedsForce {
@@ -226,7 +226,7 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
     }
     opened.load_space(&config).await?;
     config.state = PoolState::Active;
-    config.hostid = Some(environment.hostid);
+    config.hostid = Some(environment.hostid());
     config.hostname = Some(environment.hostname.clone());
     if let Some(name) = &request.new_name {
         let stored = std::mem::replace(&mut config.name, name.clone());

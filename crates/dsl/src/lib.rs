@@ -70,7 +70,7 @@ mod version_limits;
 mod watched;
 mod zapify;
 
-pub use environment::{Environment, FilesystemMaker, FilesystemOptions, WallClock};
+pub use environment::{Environment, FilesystemMaker, FilesystemOptions, HostId, HostIdentity, WallClock};
 pub use error::{PoolError, Result};
 pub use events::{Event, EventValue, Events};
 pub use filesystem_space::FilesystemSpace;

@@ -186,7 +186,7 @@ fn duration(environment: &Environment, uberblock: &Uberblock) -> Result<Duration
 /// # Errors
 /// In `zpool_valid_proplist`'s words, with what to do.
 pub fn check_property(environment: &Environment, name: &str, value: &str) -> Result<()> {
-    match name == "multihost" && value == "on" && environment.hostid_is_derived {
+    match name == "multihost" && value == "on" && environment.host.hostid().is_derived {
         true => Err(PoolError::Invalid(format!("requires a non-zero system hostid\n{CHOOSE_HOSTID}"))),
         false => Ok(()),
     }
@@ -210,12 +210,12 @@ fn in_use(candidate: &Candidate) -> PoolError {
 pub async fn check(environment: &Environment, candidate: &Candidate, read_only: bool) -> Result<Option<Seen>> {
     let config = &candidate.config;
     let Some(first) = candidate.uberblock.as_ref().filter(|ub| ub.is_multihost()) else { return Ok(None) };
-    if !read_only && environment.hostid_is_derived {
+    if !read_only && environment.host.hostid().is_derived {
         return Err(PoolError::Unavailable(format!(
             "pool has the multihost property on and the\nsystem's hostid is not set. {CHOOSE_HOSTID}"
         )));
     }
-    if config.state != PoolState::Active || config.hostid == Some(environment.hostid) {
+    if config.state != PoolState::Active || config.hostid == Some(environment.hostid()) {
         return Ok(None);
     }
     let mut targets = Vec::new();
@@ -387,11 +387,13 @@ pub async fn check_own(core: &Core) -> Result<()> {
             host.unwrap_or("another host")
         ))
     };
+    // What this host was called when it opened the pool.
+    let ours = core.config.read().hostid;
     for path in paths {
         let Some((_, labels)) = labels_at(&*core.environment.devices, std::path::Path::new(&path)).await else {
             continue;
         };
-        let foreign = labels.config().hostid.is_some_and(|id| id != core.environment.hostid);
+        let foreign = labels.config().hostid.is_some_and(|id| Some(id) != ours);
         if foreign && labels.uberblock.as_ref().is_some_and(|now| now.txg > own.txg) {
             return Err(elsewhere(labels.config().hostname.as_deref()));
         }

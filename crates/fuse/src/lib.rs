@@ -23,5 +23,5 @@ pub mod terms;
 
 pub use error::{FuseError, Result};
 pub use mount::{Mount, mount, users_may_share};
-pub use options::MountOptions;
+pub use options::{KernelFlags, MountOptions};
 pub use platter_transport::{set_ring_bytes, set_waiting_bytes};

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use platter_ondisk::ObjectId;
 use platter_transport::{DEVICE, HelperError, InitFlags, Kernel, NodeId, Session};
-use platter_zpl::Zpl;
+use platter_zpl::{AtimeMode, Zpl};
 use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -28,7 +28,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use crate::cut;
 use crate::error::{FuseError, Result, start_advice};
 use crate::mountinfo;
-use crate::options::MountOptions;
+use crate::options::{KernelFlags, MountOptions};
 use crate::server::PlatterFs;
 use crate::terms;
 
@@ -160,21 +160,27 @@ fn mount_directly(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd> 
     };
     let device = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(failed)?;
     let data = terms::mount_data(&device, options.allow_other);
-    let flags = mount_flags(options.read_only, options.devices, options.setuid, options.exec);
+    let flags = mount_flags(options.flags);
     let kind = format!("fuse.{SUBTYPE}");
     rustix::mount::mount(options.source.as_str(), mountpoint, kind, flags, data.as_c_str())
         .map_err(|error| failed(error.into()))?;
     Ok(device.into())
 }
 
-fn mount_flags(read_only: bool, devices: bool, setuid: bool, exec: bool) -> MountFlags {
+fn mount_flags(flags: KernelFlags) -> MountFlags {
+    // One of these has to be said: a remount without any keeps what there was.
+    let atime = match flags.atime {
+        AtimeMode::Off => MountFlags::NOATIME,
+        AtimeMode::Relative => MountFlags::RELATIME,
+        AtimeMode::Always => MountFlags::STRICTATIME,
+    };
     let flags = [
-        (read_only, MountFlags::RDONLY),
-        (!devices, MountFlags::NODEV),
-        (!setuid, MountFlags::NOSUID),
-        (!exec, MountFlags::NOEXEC),
+        (flags.read_only, MountFlags::RDONLY),
+        (!flags.devices, MountFlags::NODEV),
+        (!flags.setuid, MountFlags::NOSUID),
+        (!flags.exec, MountFlags::NOEXEC),
     ];
-    flags.into_iter().filter(|(set, _)| *set).fold(MountFlags::empty(), |all, (_, flag)| all | flag)
+    flags.into_iter().filter(|(set, _)| *set).fold(atime, |all, (_, flag)| all | flag)
 }
 
 fn mount_with_helper(mountpoint: &Path, options: &MountOptions) -> Result<OwnedFd> {
@@ -186,8 +192,9 @@ fn mount_with_helper(mountpoint: &Path, options: &MountOptions) -> Result<OwnedF
     ];
     // An ordinary user's mount never honours devices and set-id bits.
     let flags = [
-        (options.read_only, "ro"),
-        (!options.exec, "noexec"),
+        (options.flags.read_only, "ro"),
+        (!options.flags.exec, "noexec"),
+        (options.flags.atime == AtimeMode::Off, "noatime"),
         (true, "nodev"),
         (true, "nosuid"),
         (options.allow_other, "allow_other"),
@@ -237,16 +244,16 @@ impl Mount {
     }
 
     /// Changes what the kernel honours in the mount, in use or not: device nodes, set-id bits, programs. `read_only`
-    /// says what it is, and stays. `false` when that cannot be had but by a new mount (for an ordinary user, or when it
+    /// is to be what it is already. `false` when that cannot be had but by a new mount (for an ordinary user, or when it
     /// is covered). Blocks; call it on a thread that may.
-    pub fn set_flags(&self, read_only: bool, devices: bool, setuid: bool, exec: bool) -> bool {
+    pub fn set_flags(&self, flags: KernelFlags) -> bool {
         // Held, so that nobody unmounts it meanwhile.
         let session = self.session.lock();
         if !self.direct || session.is_none() || self.device.is_none() || device_at(&self.mountpoint) != self.device {
             return false;
         }
         // With `BIND` it is about this mount and not about the file system: the kernel asks nobody.
-        let flags = MountFlags::BIND | mount_flags(read_only, devices, setuid, exec);
+        let flags = MountFlags::BIND | mount_flags(flags);
         rustix::mount::mount_remount(&self.mountpoint, flags, c"").is_ok()
     }
 

@@ -1,10 +1,10 @@
 //! How a file system is shown to the kernel.
 
-/// Options of one mount. `Default` suits a file system with ZFS's default properties.
-#[derive(Clone, Debug)]
-pub struct MountOptions {
-    /// What `mount` and `df` show as the device: the data set's name.
-    pub source: String,
+use platter_zpl::AtimeMode;
+
+/// What the kernel shows of a mount, and honours. `Default` suits ZFS's default properties.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelFlags {
     /// Whether the kernel refuses changes.
     pub read_only: bool,
     /// Property `devices`: whether device nodes work.
@@ -13,6 +13,23 @@ pub struct MountOptions {
     pub setuid: bool,
     /// Property `exec`: whether programs may be run.
     pub exec: bool,
+    /// Properties `atime` and `relatime`. Shown only: in a FUSE file system the kernel notes no access by itself.
+    pub atime: AtimeMode,
+}
+
+impl Default for KernelFlags {
+    fn default() -> Self {
+        Self { read_only: false, devices: true, setuid: true, exec: true, atime: AtimeMode::default() }
+    }
+}
+
+/// Options of one mount. `Default` suits a file system with ZFS's default properties.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// What `mount` and `df` show as the device: the data set's name.
+    pub source: String,
+    /// What the kernel shows and honours.
+    pub flags: KernelFlags,
     /// Whether users other than the one who mounts may enter.
     pub allow_other: bool,
     /// Threads that serve requests; 0 takes a number that suits the machine.
@@ -24,15 +41,6 @@ pub struct MountOptions {
 
 impl Default for MountOptions {
     fn default() -> Self {
-        Self {
-            source: "zfs".into(),
-            read_only: false,
-            devices: true,
-            setuid: true,
-            exec: true,
-            allow_other: true,
-            threads: 0,
-            cache_absent: true,
-        }
+        Self { source: "zfs".into(), flags: KernelFlags::default(), allow_other: true, threads: 0, cache_absent: true }
     }
 }

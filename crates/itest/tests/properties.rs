@@ -291,6 +291,15 @@ fn flags_of_a_mount_follow_properties_and_options() {
         assert!(kernel_options(&mount).iter().any(|option| option == flag), "{property}");
     }
     assert_eq!(run(), Err(Some(13)), "EACCES");
+    // Shown while a file in it is open, too.
+    let open = fs::File::open(&script).expect("open");
+    for (setting, shown) in [("atime=off", "noatime"), ("relatime=off atime=on", ""), ("relatime=on", "relatime")] {
+        lab.zfs(&format!("set {setting} tank/a")).ok();
+        let options = kernel_options(&mount);
+        let found = ["noatime", "relatime"].into_iter().find(|flag| options.iter().any(|option| option == flag));
+        assert_eq!(found.unwrap_or_default(), shown, "{setting}: {options:?}");
+    }
+    drop(open);
     lab.zfs("set exec=on setuid=on devices=on readonly=on tank/a").ok();
     assert_eq!(run(), Ok(Some(7)));
     let error = fs::write(mount.join("new"), b"x").unwrap_err();

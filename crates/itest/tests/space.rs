@@ -38,6 +38,12 @@ fn a_sync_shows_what_files_take_at_once() {
     blocks(&paths[2]);
     lab.zpool("sync tank").ok();
     let second = all();
+    // Nor does it when others have ended groups meanwhile.
+    fs::write(&paths[2], data::random(4, 900_000)).expect("a file");
+    blocks(&paths[2]);
+    (0..8).for_each(|number| drop(lab.zfs(&format!("set a:b={number} tank")).ok()));
+    lab.zpool("sync tank").ok();
+    assert_eq!(all(), second);
     lab.export("tank");
     lab.import("", "tank");
     lab.wait_mounted(&mount);

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use platter_device::{BlockDevice, DeviceError, DeviceSource, OpenOptions, PathKind};
 use platter_dmu::{Objset, Tx};
 use platter_dsl::FilesystemSpace;
-use platter_dsl::{Environment, FilesystemMaker, FilesystemOptions, Pool};
+use platter_dsl::{Environment, FilesystemMaker, FilesystemOptions, HostId, Pool};
 use platter_zpl::{CreateOptions, MountOptions, SpaceInfo, Zpl};
 
 /// The folder in which all simulated disks lie.
@@ -138,8 +138,7 @@ pub fn environment(seed: u64, devices: Arc<SimDevices>, clock: Arc<dyn platter_d
         maker: Arc::new(Maker),
         random: Environment::seeded(bytes),
         hostname: "simulator".into(),
-        hostid: 0x1234,
-        hostid_is_derived: false,
+        host: Arc::new(HostId { id: 0x1234, is_derived: false }),
         cpu: platter_zio::Cpu::FREE,
         cache_bytes: 16 << 20,
         dirty_bytes_max: 16 << 20,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use platter_dsl::request::{CreateRequest, ImportRequest, VdevRequest};
-use platter_dsl::{Environment, Pool};
+use platter_dsl::{Environment, HostId, Pool};
 use platter_sim::clock;
 use platter_sim::disk::{DiskId, Parameters, Route, SimDisk};
 use platter_sim::world::{self, SimDevices, StandingClock};
@@ -30,8 +30,9 @@ impl Host {
         for (number, disk) in disks.iter().enumerate() {
             devices.insert(number, path.to(Arc::new(disk.clone())));
         }
+        let host = Arc::new(HostId { id: hostid, is_derived: false });
         let environment =
-            Environment { hostid, ..world::environment(seed * 1000 + hostid, devices, Arc::new(StandingClock)) };
+            Environment { host, ..world::environment(seed * 1000 + hostid, devices, Arc::new(StandingClock)) };
         Self { environment, path }
     }
 

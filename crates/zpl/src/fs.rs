@@ -390,11 +390,14 @@ impl Zpl {
         attr
     }
 
-    /// Those in memory that changed in the last groups, on disk already or not: the space they take has become known
-    /// just now, or will be.
+    /// Those in memory of which somebody was told before it was known what space they take, and those that changed in
+    /// the last groups, on disk already or not: it has become known just now, or will be.
     pub fn changed_lately(&self) -> Vec<ObjectId> {
         let synced = self.os.params().gate.synced_txg();
-        let is_late = |znode: &Arc<Znode>| znode.state.lock().changed.0.saturating_add(LATELY) > synced.0;
+        let is_late = |znode: &Arc<Znode>| {
+            let told = znode.told_unsettled.swap(false, Ordering::Relaxed);
+            told || znode.state.lock().changed.0.saturating_add(LATELY) > synced.0
+        };
         self.cache.all().into_iter().filter(is_late).map(|znode| znode.object).collect()
     }
 

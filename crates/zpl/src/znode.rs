@@ -8,6 +8,7 @@
 //! - `freed` is final: whoever finds it set answers "stale".
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use platter_buffer::Buf;
@@ -61,6 +62,8 @@ pub(crate) struct Znode {
     pub state: Mutex<State>,
     pub streams: Mutex<Streams>,
     pub run: Mutex<Run>,
+    /// Somebody was told attributes that lack what is on its way to disk.
+    pub told_unsettled: AtomicBool,
 }
 
 impl Znode {
@@ -107,6 +110,7 @@ impl Znode {
             }),
             streams: Mutex::new(Streams::default()),
             run: Mutex::new(Run::default()),
+            told_unsettled: AtomicBool::new(false),
         }
     }
 
@@ -217,6 +221,9 @@ impl Znode {
     pub fn attr(&self) -> Attr {
         let info = self.dnode.info();
         let DnodeInfo { used, settled, block_size, dnode_size, .. } = info;
+        if !settled {
+            self.told_unsettled.store(true, Ordering::Relaxed);
+        }
         let space = Space { used, settled, block_size, dnode_size };
         attr_of(self.object, &self.state.lock().phys, &space)
     }

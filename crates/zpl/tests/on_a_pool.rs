@@ -10,7 +10,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use platter_dmu::{Objset, Tx};
 use platter_dsl::request::{CreateRequest, ImportRequest, VdevRequest};
-use platter_dsl::{Environment, FilesystemMaker, FilesystemOptions, Pool, SystemDevices};
+use platter_dsl::{Environment, FilesystemMaker, FilesystemOptions, HostId, Pool, SystemDevices};
 use platter_zpl::{CreateOptions, MountOptions, NewFile, UnlimitedSpace, Zpl};
 
 #[derive(Debug)]
@@ -56,8 +56,7 @@ fn environment() -> Environment {
         maker: Arc::new(Maker),
         random: Environment::seeded([3; 32]),
         hostname: "test".into(),
-        hostid: 0x1234,
-        hostid_is_derived: false,
+        host: Arc::new(HostId { id: 0x1234, is_derived: false }),
         cpu: platter_zio::Cpu::FREE,
         cache_bytes: 64 << 20,
         dirty_bytes_max: 64 << 20,

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use platter_dmu::{Objset, Tx};
 use platter_dsl::report::Detail;
 use platter_dsl::request::{CreateRequest, VdevRequest};
-use platter_dsl::{Environment, FilesystemMaker, FilesystemOptions, Pool, SystemDevices};
+use platter_dsl::{Environment, FilesystemMaker, FilesystemOptions, HostId, Pool, SystemDevices};
 
 #[derive(Debug)]
 struct Clock;
@@ -45,8 +45,7 @@ async fn a_panic_in_the_sync_loop_stops_the_pool_with_its_reason() {
         maker: Arc::new(Maker(false.into())),
         random: Environment::seeded([3; 32]),
         hostname: "test".into(),
-        hostid: 0x1234,
-        hostid_is_derived: false,
+        host: Arc::new(HostId { id: 0x1234, is_derived: false }),
         cpu: platter_zio::Cpu::FREE,
         cache_bytes: 64 << 20,
         dirty_bytes_max: 64 << 20,

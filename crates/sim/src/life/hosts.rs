@@ -9,8 +9,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use platter_dsl::Pool;
 use platter_dsl::request::ImportRequest;
+use platter_dsl::{HostId, Pool};
 
 use super::story::Story;
 use crate::disk::Route;
@@ -123,7 +123,7 @@ impl super::machine::Machine {
             devices.insert(number, route.to(Arc::new(disk.connect())));
         }
         let mut environment = world::environment(self.clock.now(), devices, self.clock.clone());
-        environment.hostid = 0xbad;
+        environment.host = Arc::new(HostId { id: 0xbad, is_derived: false });
         let search = vec![world::FOLDER.into()];
         let request = ImportRequest { pool: super::machine::POOL.into(), search, force: true, ..Default::default() };
         Pool::import(environment, request).await.is_ok()

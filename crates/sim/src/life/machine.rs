@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use platter_dsl::report::{Detail, VdevReport};
 use platter_dsl::request::{CreateRequest, ImportRequest, PoolChange, VdevRequest};
-use platter_dsl::{Environment, Pool};
+use platter_dsl::{Environment, HostId, Pool};
 use platter_ondisk::label::VDEV_LABEL_SIZE;
 use platter_zio::Cpu;
 use rand_chacha::ChaCha20Rng;
@@ -242,7 +242,7 @@ impl Machine {
 
     fn environment(&self, seed: u64) -> Environment {
         let mut environment = world::environment(seed, self.devices.clone(), self.clock.clone());
-        environment.hostid += self.host;
+        environment.host = Arc::new(HostId { id: environment.hostid() + self.host, is_derived: false });
         if self.disks[0].parameters().mechanism != Mechanism::Instant {
             environment.cpu = Cpu::metered(SimCpu::new(&self.clock, 4, Speeds::USUAL));
         }
