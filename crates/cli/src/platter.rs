@@ -154,7 +154,7 @@ async fn stop(client: Client) -> Result<u8, ErrorBody> {
         Err(error) if client.home().daemon_pid().is_some() && client.is_running().await => return Err(error),
         Err(_) => {}
     }
-    if !client.wait_until_stopped(STOP_LIMIT).await {
+    if !client.wait_until_stopped(pid, STOP_LIMIT).await {
         return Err(ErrorBody::new(format!("the daemon (pid {pid}) did not end within {} s", STOP_LIMIT.as_secs()))
             .hint(format!("its log is '{}'", client.home().log_file().display())));
     }

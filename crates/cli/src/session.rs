@@ -1,6 +1,8 @@
 //! What every command works with: the connection to the daemon (made at first need), the command line for the
 //! history, and the ways a command can end.
 
+use std::path::PathBuf;
+
 use platter_daemon::api::ErrorBody;
 use platter_daemon::client::Client;
 use platter_daemon::home::Home;
@@ -98,6 +100,15 @@ impl Session {
     pub fn post<B: Serialize, T: DeserializeOwned>(&mut self, path: &str, body: &B) -> Result<T, ErrorBody> {
         let client = self.client()?;
         self.runtime.block_on(client.post(path, body))
+    }
+
+    /// Refuses paths by which the daemon means other files than this command does.
+    ///
+    /// # Errors
+    /// Such a path; the daemon cannot be reached or started.
+    pub fn check_places(&mut self, paths: &[PathBuf]) -> Result<(), ErrorBody> {
+        let client = self.client()?;
+        self.runtime.block_on(client.check_places(paths))
     }
 
     /// Sleeps; `false` when the person pressed Ctrl-C.

@@ -124,6 +124,15 @@ pub struct CreatedPool {
     pub outcome: Outcome,
 }
 
+/// Answer to [`ImportPool`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ImportedPool {
+    /// What was not done beside the import itself.
+    pub outcome: Outcome,
+    /// Why file systems of it are not mounted that should be.
+    pub unmounted: Vec<String>,
+}
+
 /// `POST /v1/import`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ImportPool {
@@ -455,6 +464,9 @@ pub const MOUNT_OPTIONS: [&str; 19] = [
     "async",
     "nomand",
 ];
+
+/// Exit code of a request to a daemon that ends (`EX_TEMPFAIL`): to be asked of the next one.
+pub const DAEMON_ENDS: u8 = 75;
 
 /// Exit code of mount(8) for what is mounted already.
 pub const MOUNT_BUSY: u8 = 32;

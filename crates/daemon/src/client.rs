@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full};
@@ -14,14 +14,18 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
-use crate::api::ErrorBody;
+use crate::api::{DAEMON_ENDS, ErrorBody};
 use crate::denied;
 use crate::home::Home;
-use crate::{lingering, process, vigil};
+use crate::{lingering, process, same_places, vigil};
 
+/// How long a daemon that ends is waited for: its pools are closed within seconds, each.
+const END_LIMIT: Duration = Duration::from_secs(60);
 /// How long a new daemon may take until it answers. Opening large pools happens after that.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
+/// How often it is started where the one that was in its way ends.
+const STARTS_MAX: u32 = 3;
 /// How long a daemon's answer may be on its way after its end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How soon one connects again that could not, so many wait.
@@ -33,6 +37,8 @@ pub struct Client {
     home: Home,
     /// Whether it was said that the daemon's mounts are not seen here.
     said: Arc<AtomicBool>,
+    /// The daemon that was asked last; 0 when its number is not known here.
+    asked: Arc<AtomicU32>,
 }
 
 /// Percent-encodes one segment of a path or a value of a query.
@@ -51,7 +57,7 @@ pub fn encode(text: &str) -> String {
 impl Client {
     /// A client that does not start anything.
     pub fn new(home: Home) -> Self {
-        Self { home, said: Arc::default() }
+        Self { home, said: Arc::default(), asked: Arc::default() }
     }
 
     /// The home it talks to.
@@ -89,6 +95,16 @@ impl Client {
         let body =
             serde_json::to_vec(body).map_err(|error| ErrorBody::new(format!("cannot word the request: {error}")))?;
         self.ask(Method::POST, path, Bytes::from(body)).await
+    }
+
+    /// Refuses paths by which the daemon means other files than this process.
+    ///
+    /// # Errors
+    /// As [`same_places::check`]; the daemon cannot be reached.
+    pub async fn check_places(&self, paths: &[PathBuf]) -> Result<(), ErrorBody> {
+        let peer = self.connect().await?.peer_cred().ok();
+        let pid = peer.and_then(|peer| u32::try_from(peer.pid()?).ok()).filter(|pid| *pid > 0);
+        same_places::check(pid, paths)
     }
 
     fn lost(&self, reason: impl std::fmt::Display) -> ErrorBody {
@@ -131,8 +147,26 @@ impl Client {
         }
     }
 
-    /// Asks, with an eye on the daemon: one that ends meanwhile is not waited for, whoever holds its socket.
+    /// Asks; of a daemon that is just ending the one after it.
     async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, ErrorBody> {
+        loop {
+            match self.ask_this(method.clone(), path, body.clone()).await {
+                Err(refused) if refused.exit_code == DAEMON_ENDS && self.home.other_owner().is_none() => {
+                    if !self.wait_until_stopped(self.asked.load(Ordering::Relaxed), END_LIMIT).await {
+                        return Err(ErrorBody { exit_code: 1, ..refused });
+                    }
+                    if let Some(pid) = self.ensure_running().await? {
+                        eprintln!("platter: started the daemon (pid {pid})");
+                    }
+                }
+                Err(refused) if refused.exit_code == DAEMON_ENDS => return Err(ErrorBody { exit_code: 1, ..refused }),
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Asks, with an eye on the daemon: one that ends meanwhile is not waited for, whoever holds its socket.
+    async fn ask_this<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, ErrorBody> {
         if let Some(owner) = self.home.other_owner()
             && let Some(refused) = denied::before_asking(&method, path, &body, owner)
         {
@@ -142,6 +176,7 @@ impl Client {
         let peer = stream.peer_cred().ok().and_then(|peer| u32::try_from(peer.pid()?).ok());
         let mut exchange = std::pin::pin!(self.exchange(stream, method, path, body));
         // Of another process name space its number is not known here.
+        self.asked.store(peer.unwrap_or(0), Ordering::Relaxed);
         let Some(pid) = peer.filter(|pid| *pid > 0) else { return exchange.await };
         if let Some(refused) = lingering::describe(&self.home, pid) {
             return Err(refused);
@@ -214,7 +249,7 @@ impl Client {
         }
         self.home.create()?;
         let mut child = spawn(&self.home)?;
-        let pid = child.id();
+        let (mut pid, mut starts) = (child.id(), 1);
         let start = Instant::now();
         let mut pause = Duration::from_millis(2);
         let mut ended: Option<Instant> = None;
@@ -228,11 +263,17 @@ impl Client {
             if ended.is_none() && matches!(child.try_wait(), Ok(Some(_))) {
                 ended = Some(Instant::now());
             }
+            // Ours lost against one that has ended meanwhile.
+            if ended.is_some() && starts < STARTS_MAX && self.home.daemon_pid().is_none() && !self.is_running().await {
+                child = spawn(&self.home)?;
+                (pid, ended, starts) = (child.id(), None, starts + 1);
+            }
             // Ours ended: either it failed, or it lost against another that is still on its way.
             let hopeless =
                 ended.is_some_and(|at| at.elapsed() > Duration::from_secs(1) && self.home.daemon_pid().is_none());
             if hopeless || start.elapsed() > START_LIMIT {
-                return Err(ErrorBody::new(format!("cannot start the daemon:\n{}", log_tail(&self.home)))
+                let reason = self.home.check_room().err().unwrap_or_else(|| log_tail(&self.home));
+                return Err(ErrorBody::new(format!("cannot start the daemon:\n{reason}"))
                     .hint("'platter daemon start --foreground' shows more"));
             }
             tokio::time::sleep(pause).await;
@@ -240,10 +281,11 @@ impl Client {
         }
     }
 
-    /// Waits until no process holds the home's lock any more.
-    pub async fn wait_until_stopped(&self, limit: Duration) -> bool {
+    /// Waits until that process does not hold the home's lock any more; with 0, which is none, until nobody does. The
+    /// next daemon may be there by then.
+    pub async fn wait_until_stopped(&self, pid: u32, limit: Duration) -> bool {
         let start = Instant::now();
-        while self.home.daemon_pid().is_some() {
+        while self.home.daemon_pid().is_some_and(|holder| holder == pid || pid == 0) {
             if start.elapsed() > limit {
                 return false;
             }

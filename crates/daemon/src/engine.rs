@@ -3,7 +3,7 @@
 //! [`RealEngine`] is the only implementation that touches devices; every method of [`PoolHandle`] for [`Pool`]
 //! forwards and nothing else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +42,10 @@ pub trait PoolHandle: Send + Sync + 'static {
     fn name(&self) -> String;
     fn guid(&self) -> u64;
     fn device_paths(&self) -> Vec<PathBuf>;
+    /// Device numbers of the mounted file systems that its devices are in.
+    async fn file_systems_below(&self) -> BTreeSet<String> {
+        BTreeSet::new()
+    }
     async fn export(&self) -> Result<()>;
     /// Whether its I/O waits for devices.
     fn is_suspended(&self) -> bool {
@@ -158,6 +162,10 @@ impl PoolHandle for RealPool {
 
     fn device_paths(&self) -> Vec<PathBuf> {
         self.0.device_paths()
+    }
+
+    async fn file_systems_below(&self) -> BTreeSet<String> {
+        self.0.file_systems_below().await
     }
 
     fn is_suspended(&self) -> bool {

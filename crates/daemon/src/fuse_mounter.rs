@@ -15,7 +15,7 @@ use platter_dmu::{Objset, Totals, Tx};
 use platter_dsl::FilesystemSpace;
 use platter_dsl::report::DatasetReport;
 use platter_dsl::{FilesystemMaker, FilesystemOptions, Pool};
-use platter_fuse::{FuseError, KernelFlags};
+use platter_fuse::{Elsewhere, FuseError, Keeper, KernelFlags};
 use platter_ondisk::ObjectId;
 use platter_zpl::{AtimeMode, CreateOptions, SpaceInfo, Timestamp, XattrMode, Zpl, user_quota};
 
@@ -383,6 +383,14 @@ impl Mounted for FuseMount {
             .map_err(UnmountError::Other)?;
         self.close().await;
         Ok(())
+    }
+
+    fn device(&self) -> Option<String> {
+        self.mount.device().map(str::to_owned)
+    }
+
+    fn keeper(&self, elsewhere: &Elsewhere) -> Option<Keeper> {
+        self.mount.keeper(elsewhere)
     }
 
     async fn object_path(&self, object: u64) -> Option<String> {

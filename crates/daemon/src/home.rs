@@ -299,6 +299,29 @@ pub struct HomeLock {
     _file: File,
 }
 
+impl Home {
+    /// Whether a file can be written in it.
+    ///
+    /// # Errors
+    /// What keeps it from that: a message.
+    pub fn check_room(&self) -> Result<(), String> {
+        let probe = self.path.join(format!("probe.{}", std::process::id()));
+        let written = open(&probe, OpenOptions::new().write(true).create(true).truncate(true))
+            .and_then(|mut file| file.write_all(&[0; 512]));
+        let _ = std::fs::remove_file(&probe);
+        written.map_err(|error| format!("cannot write in '{}': {error}", self.path.display()))
+    }
+}
+
+/// Writes something of a home's, whose file system may hang, without holding up what else the daemon's threads do.
+pub(crate) fn waiting<T>(write: impl FnOnce() -> T) -> T {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(write),
+        _ => write(),
+    }
+}
+
 /// Replaces a small file so that a crash leaves either the old or the new content, never a part.
 ///
 /// # Errors

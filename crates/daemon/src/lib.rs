@@ -33,6 +33,7 @@ pub mod pools_file;
 pub mod process;
 pub mod public;
 pub mod run;
+pub mod same_places;
 pub mod server;
 pub mod state;
 pub mod vigil;

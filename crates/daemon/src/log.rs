@@ -31,6 +31,7 @@ struct Log {
     /// The level as it was given.
     level: Mutex<String>,
     repeats: Repeats,
+    sink: Sink,
 }
 
 static LOG: OnceLock<Log> = OnceLock::new();
@@ -53,6 +54,7 @@ pub fn start(file: Option<&Path>) -> Result<(), ErrorBody> {
     })?;
     let (filter, handle) = reload::Layer::new(filter);
     let repeats = Repeats::default();
+    let written = sink.clone();
     let lines = tracing_subscriber::fmt::layer().with_ansi(false);
     // The journal notes the time of each line itself.
     let lines = if sink.is_journal() {
@@ -63,7 +65,7 @@ pub fn start(file: Option<&Path>) -> Result<(), ErrorBody> {
     if tracing_subscriber::registry().with(filter).with(repeats.clone()).with(lines).try_init().is_ok() {
         let reload = Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string()));
         let counted = repeats.clone();
-        let _ = LOG.set(Log { reload, level: Mutex::new(level), repeats });
+        let _ = LOG.set(Log { reload, level: Mutex::new(level), repeats, sink: written });
         let looking = move || loop {
             std::thread::sleep(LOOK);
             counted.tell(false);
@@ -78,10 +80,14 @@ pub fn start(file: Option<&Path>) -> Result<(), ErrorBody> {
     Ok(())
 }
 
-/// Tells what was counted and not told yet, before the process ends.
+/// How long the process's end waits for what it has logged to be written.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Tells what was counted and not told yet, and has it written, before the process ends.
 pub fn finish() {
     if let Some(log) = LOG.get() {
         log.repeats.tell(true);
+        log.sink.wait(LAST_WORDS);
     }
 }
 

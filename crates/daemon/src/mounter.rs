@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use platter_dsl::report::DatasetReport;
+use platter_fuse::{Elsewhere, Keeper};
 
 use crate::api::{IdQuota, IdUsage, Whose};
 use crate::engine::PoolHandle;
@@ -75,6 +76,16 @@ pub trait Mounted: Send + Sync + 'static {
     /// Ends it where it cannot be unmounted: the mount point stays and gives errors. Otherwise as
     /// [`unmount`](Self::unmount).
     async fn cut_off(&mut self) -> Result<(), UnmountError>;
+
+    /// Its device number, as `stat` tells it of its files: `major:minor`.
+    fn device(&self) -> Option<String> {
+        None
+    }
+
+    /// Who has it mounted somewhere else too, and would lose it when it is unmounted.
+    fn keeper(&self, _elsewhere: &Elsewhere) -> Option<Keeper> {
+        None
+    }
 
     /// Path of an object below its root ("/dir/file"); `None` when it has none.
     async fn object_path(&self, object: u64) -> Option<String>;

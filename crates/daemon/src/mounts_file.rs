@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::home::{self, Home};
+use crate::home::{self, Home, waiting};
 
 /// Lines of mounts that are gone, beside as many as there are of others, before the file is written anew.
 const STALE_MAX: usize = 1000;
@@ -88,6 +88,10 @@ impl MountsFile {
     }
 
     fn note(&self, at: &Path, dataset: Option<&str>) {
+        waiting(|| self.write_note(at, dataset));
+    }
+
+    fn write_note(&self, at: &Path, dataset: Option<&str>) {
         let mut state = self.state.lock();
         match dataset {
             Some(dataset) => state.mounts.insert(at.to_owned(), dataset.to_owned()),

@@ -50,6 +50,7 @@ pub fn router(context: Context) -> Router {
         .route("/v1/mounts", get(server::mounts))
         .fallback(|| async { server::Failure::from(ErrorBody::new("permission denied")) })
         .method_not_allowed_fallback(|| async { server::Failure::from(ErrorBody::new("permission denied")) })
+        .layer(axum::middleware::from_fn_with_state(context.clone(), server::refuse_at_the_end))
         .with_state(context)
 }
 

@@ -22,6 +22,8 @@ use crate::{dead_mounts, freed_memory, log, machine, process};
 
 /// How long requests may take to finish after the daemon was told to stop.
 const GRACE: Duration = Duration::from_secs(10);
+/// How long those are answered who found the socket just before it was removed.
+const LAST_COMERS: Duration = Duration::from_millis(20);
 
 /// What the daemon is made of; the command line hands it in.
 pub struct Parts {
@@ -70,6 +72,7 @@ pub fn run(home: Home, detached: bool, parts: Parts) -> Result<(), ErrorBody> {
         .map_err(|error| ErrorBody::new(format!("cannot read randomness from the system: {error}")))?;
     let engine: Arc<dyn Engine> = Arc::new(RealEngine::new(environment));
     let result = runtime.block_on(serve(home, engine, parts.mounter));
+    log::finish();
     // Threads blocked in the kernel must not hold up the end: everything is synced by now.
     runtime.shutdown_timeout(Duration::from_secs(2));
     drop(lock);
@@ -130,15 +133,17 @@ pub async fn serve(home: Home, engine: Arc<dyn Engine>, mounter: Arc<dyn Mounter
         _ = interrupt.recv() => tracing::info!("told to stop by SIGINT"),
         _ = stopped.wait_for(|told| *told) => tracing::info!("told to stop by a client"),
     }
+    // Who asks meanwhile hears that it ends, and asks the next one.
+    daemon.shut_down().await;
+    let _ = std::fs::remove_file(home.socket());
+    let _ = std::fs::remove_file(home.public_socket());
+    tokio::time::sleep(LAST_COMERS).await;
     stop.send_replace(true);
     if tokio::time::timeout(GRACE, server).await.is_err() {
         tracing::warn!("some requests did not end in time");
     }
     looking.abort();
-    daemon.shut_down().await;
-    let _ = std::fs::remove_file(home.socket());
-    let _ = std::fs::remove_file(home.public_socket());
-    log::finish();
     tracing::info!("ended");
+    log::finish();
     Ok(())
 }

@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query, Request, State};
 use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -20,10 +21,10 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 use crate::api::{
-    ChangePool, ClearLabel, ClearPool, ClosePool, CreateDataset, CreatePool, CreatedDataset, CreatedPool, DaemonStatus,
-    Datasets, DestroyDataset, DestroyedDatasets, ErrorBody, ImportPool, LogLevel, MountEntry, MountOutcome,
-    MountRequest, Outcome, PoolNames, PoolView, RenameDataset, ScrubPool, SearchPools, SetDatasetProperties,
-    SetIdQuota, SetPoolProperty, SyncPool, UnmountRequest, Userspace, Whose,
+    ChangePool, ClearLabel, ClearPool, ClosePool, CreateDataset, CreatePool, CreatedDataset, CreatedPool, DAEMON_ENDS,
+    DaemonStatus, Datasets, DestroyDataset, DestroyedDatasets, ErrorBody, ImportPool, ImportedPool, LogLevel,
+    MountEntry, MountOutcome, MountRequest, Outcome, PoolNames, PoolView, RenameDataset, ScrubPool, SearchPools,
+    SetDatasetProperties, SetIdQuota, SetPoolProperty, SyncPool, UnmountRequest, Userspace, Whose,
 };
 use crate::log;
 use crate::state::{Answer, Daemon};
@@ -48,7 +49,11 @@ impl From<ErrorBody> for Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let status = if self.0.exit_code == 2 { StatusCode::BAD_REQUEST } else { StatusCode::UNPROCESSABLE_ENTITY };
+        let status = match self.0.exit_code {
+            2 => StatusCode::BAD_REQUEST,
+            DAEMON_ENDS => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::UNPROCESSABLE_ENTITY,
+        };
         (status, Json(self.0)).into_response()
     }
 }
@@ -89,7 +94,24 @@ pub fn router(context: Context) -> Router {
             let body = ErrorBody { message: "no such path in this API".to_owned(), hint: None, exit_code: 2 };
             (StatusCode::NOT_FOUND, Json(body))
         })
+        .layer(from_fn_with_state(context.clone(), refuse_at_the_end))
         .with_state(context)
+}
+
+/// While the daemon ends its pools are gone one by one: what is asked of them then is for the next one to answer.
+pub(crate) async fn refuse_at_the_end(State(context): State<Context>, request: Request, next: Next) -> Response {
+    let about_daemon = request.uri().path().starts_with("/v1/daemon");
+    let ends = || !about_daemon && context.daemon.is_ending();
+    let refused = || {
+        let body = ErrorBody { exit_code: DAEMON_ENDS, ..ErrorBody::new("the daemon is just ending") };
+        Failure(body.hint("try again in a moment")).into_response()
+    };
+    if ends() {
+        return refused();
+    }
+    let response = next.run(request).await;
+    // What failed meanwhile may have failed for want of its pool.
+    if response.status() == StatusCode::UNPROCESSABLE_ENTITY && ends() { refused() } else { response }
 }
 
 /// Runs an operation to its end, even when the client does not wait for it.
@@ -262,7 +284,7 @@ async fn clear_label(State(context): State<Context>, Json(call): Json<ClearLabel
     to_its_end(async move { context.daemon.clear_label(&call).await.map(|()| Outcome::default()) }).await
 }
 
-async fn import_pool(State(context): State<Context>, Json(call): Json<ImportPool>) -> Reply<Outcome> {
+async fn import_pool(State(context): State<Context>, Json(call): Json<ImportPool>) -> Reply<ImportedPool> {
     to_its_end(async move { context.daemon.import_pool(call).await }).await
 }
 

@@ -11,6 +11,7 @@ mod leaving;
 mod locks;
 mod mount_table;
 mod mounts;
+mod nesting;
 mod opening;
 mod settings;
 mod silence;
@@ -22,6 +23,7 @@ mod userspace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
@@ -30,12 +32,12 @@ use platter_dsl::request::{Changed, CreateRequest, PoolChange, VdevRequest};
 use platter_dsl::{Event, PoolError, TxgsReport};
 
 use crate::api::{
-    ChangePool, ClearLabel, ClearPool, CreatePool, CreatedPool, DaemonStatus, ErrorBody, ImportPool, Outcome,
-    PoolNames, PoolView, ScrubAction, ScrubPool, SetPoolProperty, SyncPool,
+    ChangePool, ClearLabel, ClearPool, CreatePool, CreatedPool, DaemonStatus, ErrorBody, ImportPool, ImportedPool,
+    Outcome, PoolNames, PoolView, ScrubAction, ScrubPool, SetPoolProperty, SyncPool,
 };
 use crate::damaged::{Whereabouts, describe};
 use crate::engine::{Engine, PoolHandle};
-use crate::home::Home;
+use crate::home::{Home, waiting};
 use crate::machine::now_seconds;
 use crate::mount_plan::{self, Mountpoint, Roots};
 use crate::mounter::Mounter;
@@ -79,6 +81,8 @@ pub struct Daemon {
     started: u64,
     pools: RwLock<BTreeMap<String, Entry>>,
     unavailable: RwLock<BTreeMap<String, (RememberedPool, String)>>,
+    /// The daemon ends.
+    ending: AtomicBool,
     /// Pools that were closed at the daemon's end, for the next one.
     closed: RwLock<BTreeMap<String, RememberedPool>>,
     mounts: RwLock<MountTable>,
@@ -122,14 +126,6 @@ fn is_uncached(properties: &BTreeMap<String, String>) -> bool {
     properties.get("cachefile").is_some_and(|value| value == "none")
 }
 
-/// Leaves of a vdev to be made.
-fn leaves(vdev: &VdevRequest) -> &[PathBuf] {
-    match vdev {
-        VdevRequest::Leaf(path) => std::slice::from_ref(path),
-        VdevRequest::Mirror(children) | VdevRequest::Raidz { children, .. } => children,
-    }
-}
-
 /// Where a path leads, or the path itself.
 fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
@@ -150,6 +146,7 @@ impl Daemon {
             started: now_seconds(),
             pools: RwLock::default(),
             unavailable: RwLock::default(),
+            ending: AtomicBool::new(false),
             closed: RwLock::default(),
             mounts: RwLock::default(),
             recorded: MountsFile::open(&home),
@@ -199,6 +196,10 @@ impl Daemon {
     /// Writes `pools.json`. The operation itself has happened when this fails; the error is a complete message, and is
     /// logged.
     fn remember(&self) -> Result<(), String> {
+        waiting(|| self.write_list())
+    }
+
+    fn write_list(&self) -> Result<(), String> {
         let _writing = self.pools_file.lock();
         let mut list: BTreeMap<String, RememberedPool> =
             self.unavailable.read().iter().map(|(name, (pool, _))| (name.clone(), pool.clone())).collect();
@@ -376,7 +377,8 @@ impl Daemon {
         let pool = self.engine.create(call.request).await.map_err(|error| failed_creation(&what, error))?;
         self.insert(pool, remembered).await;
         self.set_forgettable(&name, forgettable);
-        let mut problems: Vec<String> = self.remember().err().into_iter().collect();
+        let kept = self.remember().map_err(|reason| format!("'{name}' was created, but {reason}"));
+        let mut problems: Vec<String> = kept.err().into_iter().collect();
         if let Ok(pool) = self.pool(&name) {
             let quotas = self.set_id_quotas(&pool, &name, &call.quotas).await;
             problems.extend(quotas.err().map(|reason| format!("cannot set property for '{name}': {reason}")));
@@ -395,7 +397,7 @@ impl Daemon {
         let own = BTreeMap::from([(name.clone(), mount_plan::with_mountpoint(name, given("mountpoint")))]);
         let roots = Roots { altroot: request.altroot.clone(), own: self.mounter.own_folder() };
         let Mountpoint::Path(at) = mount_plan::resolve(name, &own, &roots) else { return Ok(()) };
-        let devices = all_real(request.vdevs.iter().flat_map(leaves).cloned().collect()).await;
+        let devices = all_real(request.vdevs.iter().flat_map(VdevRequest::leaves).cloned().collect()).await;
         self.check_place(name, &at, Some(devices))
             .await
             .map_err(|reason| ErrorBody::new(format!("{what}: '{}' cannot be a mount point: {reason}", at.display())))
@@ -424,7 +426,7 @@ impl Daemon {
     /// Devices of pools that are imported here are refused with the pool's name; the engine would only see that they
     /// are open.
     async fn refuse_own_devices(&self, vdevs: &[VdevRequest], into: Option<&str>, force: bool) -> Answer<()> {
-        let given: Vec<PathBuf> = vdevs.iter().flat_map(leaves).cloned().collect();
+        let given: Vec<PathBuf> = vdevs.iter().flat_map(VdevRequest::leaves).cloned().collect();
         let led = all_real(given.clone()).await;
         let mut complaints = Vec::new();
         for (name, entry) in self.pools.read().iter() {
@@ -463,7 +465,7 @@ impl Daemon {
     }
 
     /// `zpool import` of one pool.
-    pub async fn import_pool(&self, call: ImportPool) -> Answer<Outcome> {
+    pub async fn import_pool(&self, call: ImportPool) -> Answer<ImportedPool> {
         let asked = call.request.pool.clone();
         let what = format!("cannot import '{asked}'");
         let wanted = call.request.new_name.clone().unwrap_or_else(|| asked.clone());
@@ -507,11 +509,10 @@ impl Daemon {
         self.insert(pool, remembered).await;
         self.set_forgettable(&name, forgettable);
         self.unavailable.write().retain(|_, (remembered, _)| remembered.guid != guid);
-        let mut problems: Vec<String> = self.remember().err().into_iter().collect();
-        if call.mount {
-            problems.extend(self.mount_automatic(&name).await);
-        }
-        Ok(Outcome { name: Some(name), problems })
+        let kept = self.remember().map_err(|reason| format!("'{name}' is imported, but {reason}"));
+        let unmounted = if call.mount { self.mount_automatic(&name).await } else { Vec::new() };
+        let outcome = Outcome { name: Some(name), problems: kept.err().into_iter().collect() };
+        Ok(ImportedPool { outcome, unmounted })
     }
 
     /// `zpool set`.

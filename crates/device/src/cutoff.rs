@@ -12,7 +12,7 @@
 //!   lock, until it is over. So nobody opens the device for writing before the last late write has landed;
 //! - a transfer is counted from before it begins until its waiter is told or gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -196,6 +196,10 @@ impl DeviceSource for CutoffSource {
 
     async fn writer(&self, path: &Path) -> Option<String> {
         self.inner.writer(path).await
+    }
+
+    async fn file_systems_below(&self, path: &Path) -> BTreeSet<String> {
+        self.inner.file_systems_below(path).await
     }
 
     async fn open_path(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn BlockDevice>> {

@@ -1,5 +1,6 @@
 //! Where pools find their devices: the machine, or whatever a simulator makes up.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,6 +52,10 @@ pub trait DeviceSource: Send + Sync + Debug {
         None
     }
 
+    /// The mounted file systems that hold the file that a path means, or what lies behind a device there, as far as
+    /// that can be told: device numbers, `major:minor`.
+    async fn file_systems_below(&self, path: &Path) -> BTreeSet<String>;
+
     /// Opens a device as it is.
     ///
     /// # Errors
@@ -62,6 +67,20 @@ pub trait DeviceSource: Send + Sync + Debug {
     /// # Errors
     /// As [`disk::open_vdev`].
     async fn open_vdev(&self, path: &Path, whole_disk: bool, options: OpenOptions) -> Result<Arc<dyn BlockDevice>>;
+}
+
+fn file_systems_below(path: &Path) -> BTreeSet<String> {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let Ok(found) = std::fs::metadata(path) else { return BTreeSet::new() };
+    let numbers = if found.is_file() {
+        vec![found.dev()]
+    } else if found.file_type().is_block_device() {
+        let behind = crate::backing::behind(found.rdev()).unwrap_or_default();
+        behind.iter().filter_map(|below| below.file.metadata().ok()).map(|below| below.dev()).collect()
+    } else {
+        Vec::new()
+    };
+    numbers.into_iter().map(|device| format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device))).collect()
 }
 
 /// The machine's own files and block devices.
@@ -100,6 +119,11 @@ impl DeviceSource for SystemDevices {
 
     fn canonical(&self, path: &Path) -> Option<PathBuf> {
         path.canonicalize().ok()
+    }
+
+    async fn file_systems_below(&self, path: &Path) -> BTreeSet<String> {
+        let path = path.to_owned();
+        tokio::task::spawn_blocking(move || file_systems_below(&path)).await.unwrap_or_default()
     }
 
     fn is_whole_disk(&self, path: &Path) -> bool {

@@ -345,7 +345,7 @@ async fn check_ashift(core: &Core, vdevs: &[VdevRequest], asked: u64) -> Result<
     }
     for vdev in vdevs {
         let mut sectors = Vec::new();
-        for path in create::leaf_paths(vdev) {
+        for path in vdev.leaves() {
             let device = core.environment.devices.open_path(path, OpenOptions::read_only()).await;
             sectors.extend(device.map(|device| device.geometry()).map(|g| (g.logical_ashift(), g.physical_ashift())));
         }

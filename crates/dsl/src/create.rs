@@ -61,14 +61,6 @@ pub struct Plan {
     pub version: PoolVersion,
 }
 
-/// The devices of a top-level vdev to be made.
-pub fn leaf_paths(request: &VdevRequest) -> Vec<&PathBuf> {
-    match request {
-        VdevRequest::Leaf(path) => vec![path],
-        VdevRequest::Mirror(children) | VdevRequest::Raidz { children, .. } => children.iter().collect(),
-    }
-}
-
 /// Checks everything that can be checked without writing.
 ///
 /// # Errors
@@ -119,7 +111,7 @@ pub async fn plan_vdevs(
     force: bool,
 ) -> Result<(Vec<VdevConfig>, NewDevices)> {
     let mut seen = BTreeSet::new();
-    for path in vdevs.iter().flat_map(leaf_paths) {
+    for path in vdevs.iter().flat_map(VdevRequest::leaves) {
         let real = environment.devices.canonical(path).unwrap_or_else(|| path.clone());
         if !seen.insert(real) {
             return Err(PoolError::invalid(format!("invalid vdev specification: {} is given twice", path.display())));
@@ -132,7 +124,7 @@ pub async fn plan_vdevs(
         }
     }
     let (mut reasons, mut opened) = (Vec::new(), BTreeMap::new());
-    for path in vdevs.iter().flat_map(leaf_paths) {
+    for path in vdevs.iter().flat_map(VdevRequest::leaves) {
         match member_check::check(environment, path, force).await {
             // All of these are told together, as they can be overridden together.
             Err(PoolError::NeedsForce { reason, .. }) => reasons.push(reason),
@@ -182,7 +174,7 @@ async fn check_sizes(environment: &Environment, vdev: &VdevRequest) -> Result<()
         VdevRequest::Raidz { .. } => "raidz",
     };
     let mut sizes = Vec::new();
-    for path in leaf_paths(vdev) {
+    for path in vdev.leaves() {
         sizes.extend(environment.devices.open_path(path, OpenOptions::read_only()).await.map(|device| device.size()));
     }
     let (least, most) = (sizes.iter().min().copied().unwrap_or(0), sizes.iter().max().copied().unwrap_or(0));

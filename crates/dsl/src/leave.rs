@@ -6,6 +6,7 @@
 //! - a pool that was given up writes nothing any more, also when a device that hung comes back: its devices are behind
 //!   a cutoff, and whoever waits for them is told. Its labels say that it is in use, as after a crash.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -37,6 +38,17 @@ pub struct Unwritten {
 }
 
 impl Pool {
+    /// The mounted file systems that hold its devices, as far as that can be told: device numbers, `major:minor`. Waits
+    /// for devices that do not answer.
+    pub async fn file_systems_below(&self) -> BTreeSet<String> {
+        let devices = &self.core.environment.devices;
+        let mut found = BTreeSet::new();
+        for path in self.device_paths() {
+            found.extend(devices.file_systems_below(&path).await);
+        }
+        found
+    }
+
     /// Ends the sync loop after one last group.
     async fn end(&self) {
         if self.is_suspended() {

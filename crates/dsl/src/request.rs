@@ -24,6 +24,16 @@ pub enum VdevRequest {
     },
 }
 
+impl VdevRequest {
+    /// The paths of its leaves.
+    pub fn leaves(&self) -> &[PathBuf] {
+        match self {
+            Self::Leaf(path) => std::slice::from_ref(path),
+            Self::Mirror(children) | Self::Raidz { children, .. } => children,
+        }
+    }
+}
+
 /// `zpool create`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CreateRequest {

@@ -9,6 +9,7 @@ mod attr;
 mod coherence;
 mod control;
 mod cut;
+mod elsewhere;
 pub mod error;
 mod failures;
 mod file_flags;
@@ -21,6 +22,7 @@ mod reaper;
 mod server;
 pub mod terms;
 
+pub use elsewhere::{Elsewhere, Keeper};
 pub use error::{FuseError, Result};
 pub use mount::{Mount, mount, users_may_share};
 pub use options::{KernelFlags, MountOptions};

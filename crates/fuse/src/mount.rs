@@ -26,11 +26,15 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::cut;
+use crate::elsewhere::{Elsewhere, Keeper};
 use crate::error::{FuseError, Result, start_advice};
 use crate::mountinfo;
 use crate::options::{KernelFlags, MountOptions};
 use crate::server::PlatterFs;
 use crate::terms;
+
+/// How long pages of mappings are written back before a mount is taken away by force: its devices may not answer.
+const FORCED_WRITE_BACK: Duration = Duration::from_secs(2);
 
 /// The type that `mount` and `/proc/mounts` show is `fuse.` and this.
 pub(crate) const SUBTYPE: &str = "zfs";
@@ -234,6 +238,11 @@ impl Mount {
         &self.mountpoint
     }
 
+    /// Its device number, `major:minor`.
+    pub fn device(&self) -> Option<&str> {
+        self.device.as_deref()
+    }
+
     /// Whether the kernel still sends requests (false once somebody unmounted it).
     pub fn is_alive(&self) -> bool {
         if *self.ended.borrow() {
@@ -271,6 +280,11 @@ impl Mount {
         self.device.as_ref().is_some_and(|device| !present.contains(device))
     }
 
+    /// Who keeps it beside this place, and would lose it with the connection.
+    pub fn keeper(&self, elsewhere: &Elsewhere) -> Option<Keeper> {
+        elsewhere.keeper(self.device.as_deref()?, &self.mountpoint)
+    }
+
     /// Waits until the kernel's side is gone, whoever unmounted it.
     pub async fn gone(&self) {
         let mut ended = self.ended.clone();
@@ -292,9 +306,7 @@ impl Mount {
         let Some(running) = session.as_ref() else { return Ok(()) };
         let mut let_go = LET_GO;
         if !*self.ended.borrow() && self.is_at_its_place()? {
-            if !force {
-                self.write_back();
-            }
+            self.write_back(if force { FORCED_WRITE_BACK } else { Duration::MAX });
             let place = &self.mountpoint;
             if self.direct {
                 self.unmount_directly(place, force)?
@@ -368,11 +380,33 @@ impl Mount {
     }
 
     /// Has the kernel bring pages to us that were changed through mappings: somebody may keep the file system alive in
-    /// another name space, who is cut off then.
-    fn write_back(&self) {
-        let synced = File::open(&self.mountpoint).and_then(|root| Ok(rustix::fs::syncfs(&root)?));
-        if let Err(error) = synced {
-            tracing::debug!("writing back {}: {error}", self.mountpoint.display());
+    /// another name space, who is cut off then. Whether it was done or not, it is over after `limit`.
+    fn write_back(&self, limit: Duration) {
+        let mountpoint = self.mountpoint.clone();
+        let write = move || {
+            let synced = File::open(&mountpoint).and_then(|root| Ok(rustix::fs::syncfs(&root)?));
+            if let Err(error) = synced {
+                tracing::debug!("writing back {}: {error}", mountpoint.display());
+            }
+        };
+        if limit == Duration::MAX {
+            return write();
+        }
+        let (done, end) = std::sync::mpsc::channel();
+        // One that waits for devices ends with the connection.
+        std::thread::spawn(move || {
+            write();
+            let _ = done.send(());
+        });
+        let begin = Instant::now();
+        let mut written = end.recv_timeout(limit).is_ok();
+        // The kernel (6.16) has asked for all of it to be written then, and does not wait for the answers.
+        while written && self.device.as_deref().and_then(cut::unanswered).is_some_and(|unanswered| unanswered > 0) {
+            written = begin.elapsed() < limit;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if !written {
+            tracing::warn!("{}: not all that was stored through mappings is written", self.mountpoint.display());
         }
     }
 

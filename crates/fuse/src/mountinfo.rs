@@ -6,6 +6,16 @@ use std::path::{Path, PathBuf};
 /// One line of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountInfo {
+    /// The mount's number, while it lasts.
+    pub id: u64,
+    /// The number of the mount that it lies on.
+    pub parent: u64,
+    /// Which folder of its file system is mounted.
+    pub root: PathBuf,
+    /// The group of mounts that tell each other what is mounted on them, if it is in one.
+    pub peers: Option<u64>,
+    /// The group that tells it so without being told.
+    pub master: Option<u64>,
     /// Device number, `major:minor`.
     pub device: String,
     /// Mount point.
@@ -25,7 +35,12 @@ impl MountInfo {
 
 /// All mounts of this process, oldest first.
 pub fn all() -> Vec<MountInfo> {
-    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    of("self")
+}
+
+/// All mounts that a process can reach, oldest first; none when it is gone or may not be looked at.
+pub(crate) fn of(process: &str) -> Vec<MountInfo> {
+    let table = std::fs::read(format!("/proc/{process}/mountinfo")).unwrap_or_default();
     table.split(|&byte| byte == b'\n').filter_map(parse).collect()
 }
 
@@ -40,15 +55,29 @@ pub fn find(mountpoint: &Path) -> Option<MountInfo> {
     all().into_iter().rev().find(|found| found.mountpoint == mountpoint)
 }
 
-fn parse(line: &[u8]) -> Option<MountInfo> {
+pub(crate) fn parse(line: &[u8]) -> Option<MountInfo> {
     let mut fields = line.split(|&byte| byte == b' ');
-    let device = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
-    let mountpoint = PathBuf::from(std::ffi::OsString::from_vec(unescape(fields.nth(1)?)));
+    let number = |field: &[u8]| std::str::from_utf8(field).ok()?.parse::<u64>().ok();
+    let path = |field: &[u8]| PathBuf::from(std::ffi::OsString::from_vec(unescape(field)));
+    let (id, parent) = (number(fields.next()?)?, number(fields.next()?)?);
+    let device = String::from_utf8(fields.next()?.to_vec()).ok()?;
+    let (root, mountpoint) = (path(fields.next()?), path(fields.next()?));
+    let (mut peers, mut master) = (None, None);
     // Optional fields end with a dash.
-    fields.by_ref().find(|field| *field == b"-")?;
+    loop {
+        let field = fields.next()?;
+        if field == b"-" {
+            break;
+        }
+        if let Some(group) = field.strip_prefix(b"shared:") {
+            peers = number(group);
+        } else if let Some(group) = field.strip_prefix(b"master:") {
+            master = number(group);
+        }
+    }
     let text = |field: &[u8]| String::from_utf8_lossy(&unescape(field)).into_owned();
     let (kind, source) = (text(fields.next()?), text(fields.next()?));
-    Some(MountInfo { device, mountpoint, kind, source })
+    Some(MountInfo { id, parent, root, peers, master, device, mountpoint, kind, source })
 }
 
 /// Undoes `\040` and the like.
@@ -79,6 +108,11 @@ mod tests {
     fn a_line_with_spaces_and_optional_fields_is_understood() {
         let line = br"36 35 0:42 / /mnt/my\040files rw,noatime shared:1 master:2 - fuse.zfs tank/media rw,user_id=0";
         let expected = MountInfo {
+            id: 36,
+            parent: 35,
+            root: PathBuf::from("/"),
+            peers: Some(1),
+            master: Some(2),
             device: "0:42".into(),
             mountpoint: PathBuf::from("/mnt/my files"),
             kind: "fuse.zfs".into(),

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use platter_itest::{Lab, zdb};
@@ -31,6 +32,13 @@ impl Keeper {
     }
 }
 
+/// Each name space has the mounts of all labs: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 impl Drop for Keeper {
     fn drop(&mut self) {
         let _ = self.0.kill();
@@ -44,6 +52,7 @@ const SOON: Duration = Duration::from_secs(20);
 /// What was kept by another name space was waited for, 30 seconds for each mount, and could not be mounted again.
 #[test]
 fn force_takes_mounts_that_are_in_use_and_kept_elsewhere() {
+    let _alone = alone();
     let Some(lab) = Lab::open() else { return };
     lab.disks(2, 128);
     let mount = lab.create("", "tank", "d0");
@@ -88,6 +97,7 @@ fn force_takes_mounts_that_are_in_use_and_kept_elsewhere() {
 #[test]
 fn an_export_does_not_wait_for_each_mount_that_is_kept_elsewhere() {
     const COUNT: u32 = 24;
+    let _alone = alone();
     let Some(lab) = Lab::open() else { return };
     lab.disks(1, 256);
     lab.create("", "tank", "d0");
@@ -99,8 +109,10 @@ fn an_export_does_not_wait_for_each_mount_that_is_kept_elsewhere() {
     let alone = began.elapsed();
     lab.import("", "tank");
     let keeper = Keeper::new(&lab);
+    let refused = lab.zpool("export tank").refused().says("is busy").says("has it in a mount namespace of its own");
+    assert!(refused.mentions(&format!("process {} (sleep)", keeper.0.id())), "{refused}");
     let began = Instant::now();
-    lab.export("tank");
+    lab.zpool("export -f tank").ok();
     let kept = began.elapsed();
     assert!(kept < alone * 10 + COUNT * Duration::from_millis(150), "{kept:?}, {alone:?} when nobody keeps them");
     drop(keeper);
@@ -111,6 +123,7 @@ fn an_export_does_not_wait_for_each_mount_that_is_kept_elsewhere() {
 /// property was not mounted again when it had been mounted by hand, and lost the options that it had been given.
 #[test]
 fn a_set_that_mounts_nothing_reaches_live_mounts() {
+    let _alone = alone();
     let Some(lab) = Lab::open() else { return };
     lab.disks(1, 128);
     lab.create("", "tank", "d0");
@@ -138,4 +151,104 @@ fn a_set_that_mounts_nothing_reaches_live_mounts() {
     assert!(fs::write(other.join("late"), "x").is_err());
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
+}
+
+/// Commands without `-f` took a data set away from a container that was at work in it, and ended with 0.
+#[test]
+fn what_a_container_uses_is_taken_from_it_by_force_only() {
+    let _alone = alone();
+    let Some(lab) = Lab::open() else { return };
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    lab.disks(1, 128);
+    lab.create("", "tank", "d0");
+    let place = lab.create_fs("", "tank/a");
+    lab.create_fs("", "tank/b");
+    fs::create_dir(place.join("given")).expect("made");
+    let bound = lab.tmp().join("volume");
+    fs::create_dir(&bound).expect("made");
+    // It has a folder of the data set, and not the data set's own place.
+    let script = format!(
+        "mount --bind {0}/given {1} && umount {2}/b && umount {0} && umount {2} && exec sleep 600",
+        place.display(),
+        bound.display(),
+        lab.mnt("tank").display()
+    );
+    let mut command = lab.command("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
+    let container = Keeper(command.spawn().expect("a process"));
+    let began = Instant::now();
+    while fs::read_to_string(format!("/proc/{}/comm", container.0.id())).expect("it lives").trim() != "sleep" {
+        assert!(began.elapsed() < Duration::from_secs(60), "the container does not begin");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let inside = container.sees(&bound);
+    let log = File::create(inside.join("log")).expect("the container's folder");
+    let works = |when: &str| {
+        log.write_at(b"line", 0).unwrap_or_else(|error| panic!("{when}: {error}"));
+        assert!(inside.join("log").exists(), "{when}");
+    };
+    for command in [
+        "zfs set readonly=on tank",
+        "zfs set acltype=posix tank/a",
+        "zfs set mountpoint=none tank/a",
+        "zfs rename tank/a tank/c",
+        "zfs unmount tank/a",
+        "zfs destroy tank/a",
+        "zpool export tank",
+        "zpool destroy tank",
+    ] {
+        let run = lab.platter(command.split(' ')).refused();
+        assert_eq!(run.code, 1, "{run}");
+        assert!(run.mentions("is busy") && run.mentions(&format!("process {} (sleep)", container.0.id())), "{run}");
+        works(command);
+    }
+    lab.zfs("unmount -a").refused().says("process");
+    works("unmount -a");
+    // The mount is as it was, so with the last of them nothing is left to be done.
+    lab.zfs("inherit readonly tank").refused();
+    lab.zfs("inherit acltype tank/a").ok();
+    lab.zfs("mount -a").ok();
+    // What the host's other name spaces are told of is not in the way.
+    lab.zfs("unmount tank/b").ok();
+    lab.zfs("unmount -f tank/a").ok();
+    assert!(log.write_at(b"late", 0).is_err(), "it was cut off");
+    drop((log, container));
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
+/// `zpool export -f` and `zfs rename -f` of a healthy pool lost what was stored through mappings, and said nothing.
+#[test]
+fn force_writes_back_what_was_stored_through_mappings() {
+    let _alone = alone();
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    lab.create("", "tank", "d0");
+    let place = lab.create_fs("", "tank/a");
+    for (command, place) in [("zfs rename -f tank/a tank/c", place), ("zpool export -f tank", lab.mnt("tank/c"))] {
+        let path = place.join("mapped");
+        let script = format!(
+            "import mmap,os,sys\nf=os.open('{}',os.O_RDWR|os.O_CREAT)\nos.ftruncate(f,65536)\nm=mmap.mmap(f,65536)\n\
+             os.fsync(f)\nm[40000:40006]=b'stored'\nprint('ready',flush=True)\nsys.stdin.read()",
+            path.display()
+        );
+        let mut python = lab.command("/usr/bin/python3");
+        python.args(["-c", &script]).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let Ok(mut child) = python.spawn() else { return };
+        let mut said = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.as_mut().expect("a pipe")), &mut said)
+            .expect("it speaks");
+        assert_eq!(said, "ready\n");
+        lab.platter(command.split(' ')).ok();
+        if command.starts_with("zpool") {
+            lab.import("", "tank");
+        }
+        let found = fs::read(lab.mnt("tank/c").join("mapped")).expect("readable");
+        assert_eq!(&found[40000..40006], b"stored", "{command}");
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    lab.export("tank");
 }

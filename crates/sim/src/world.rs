@@ -77,6 +77,10 @@ impl DeviceSource for SimDevices {
         false
     }
 
+    async fn file_systems_below(&self, _path: &Path) -> BTreeSet<String> {
+        BTreeSet::new()
+    }
+
     async fn open_path(&self, path: &Path, _options: OpenOptions) -> Result<Arc<dyn BlockDevice>, DeviceError> {
         self.open(path)
     }

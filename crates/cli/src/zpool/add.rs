@@ -1,9 +1,11 @@
 //! `zpool add`.
 
+use std::path::PathBuf;
+
 use platter_daemon::api::{ChangePool, PoolView};
 use platter_daemon::client::encode;
 use platter_dsl::report::{Detail, VdevReport};
-use platter_dsl::request::{Changed, PoolChange};
+use platter_dsl::request::{Changed, PoolChange, VdevRequest};
 
 use super::layout;
 use super::pools::view;
@@ -41,6 +43,8 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         return Err(usage("missing vdev specification"));
     }
     let vdevs = vdev_spec::parse(vdev_words, mismatch)?;
+    let leaves: Vec<PathBuf> = vdevs.iter().flat_map(VdevRequest::leaves).cloned().collect();
+    session.check_places(&leaves)?;
     let pool = view(session, name, Detail::default())?;
     let level = vdevs.iter().map(vdev_spec::level_of_request).next();
     if let (false, Some(new), Some(current)) = (mismatch, level, level_of_pool(&pool.report.vdevs)) {

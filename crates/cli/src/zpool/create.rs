@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use platter_daemon::api::{CreatePool, CreatedPool};
-use platter_dsl::request::CreateRequest;
+use platter_dsl::request::{CreateRequest, VdevRequest};
 
 use super::{compatibility, layout, vdev_spec};
 use crate::getopt::{Grammar, parse};
@@ -166,6 +166,8 @@ pub(super) fn request(words: &[String], command_line: &str) -> Result<CreatePool
 /// Runs it.
 pub fn run(session: &mut Session, words: &[String]) -> Done {
     let call = request(words, &session.command_line)?;
+    let leaves: Vec<PathBuf> = call.request.vdevs.iter().flat_map(VdevRequest::leaves).cloned().collect();
+    session.check_places(&leaves)?;
     let created: CreatedPool = session.post("/v1/pools", &call)?;
     if let Some(layout) = &created.layout {
         outln!("would create '{}' with the following layout:\n", call.request.name);
@@ -177,7 +179,6 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use platter_dsl::request::VdevRequest;
 
     fn made(line: &str) -> Result<CreatePool, Failure> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();

@@ -142,6 +142,7 @@ pub fn labelclear(session: &mut Session, words: &[String]) -> Done {
             format!("failed to find device {name}, try specifying absolute path instead")
         }));
     }
+    session.check_places(std::slice::from_ref(&device))?;
     session.post::<_, Outcome>("/v1/labelclear", &ClearLabel { device, force: parsed.has("f") })?;
     Ok(0)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use platter_daemon::api::{ErrorBody, ImportPool, Outcome, SearchPools};
+use platter_daemon::api::{ErrorBody, ImportPool, ImportedPool, SearchPools};
 use platter_dsl::report::ImportableReport;
 use platter_dsl::request::ImportRequest;
 
@@ -124,6 +124,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     for problem in template.request.search.iter().filter_map(|place| problem_with(place)) {
         eprintln!("{problem}");
     }
+    session.check_places(&template.request.search)?;
     match (parsed.has("a"), parsed.operands.as_slice()) {
         (true, []) => import_all(session, &template),
         (true, _) | (false, [_, _, _, ..]) => Err(usage("too many arguments")),
@@ -136,12 +137,13 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
 fn import_one(session: &mut Session, template: &Template, pool: &str, new_name: Option<String>) -> Done {
     let request = ImportRequest { pool: pool.to_owned(), new_name, ..template.request.clone() };
     let call = ImportPool { request, mount: template.mount };
-    let outcome: Outcome = session.post("/v1/import", &call)?;
-    let code = complain_all(&outcome.problems);
-    if code != 0 {
+    let imported: ImportedPool = session.post("/v1/import", &call)?;
+    let code = complain_all(&imported.outcome.problems);
+    let unmounted = complain_all(&imported.unmounted);
+    if unmounted != 0 {
         eprintln!("Import was successful, but unable to mount some datasets");
     }
-    Ok(code)
+    Ok(code.max(unmounted))
 }
 
 fn search(session: &mut Session, template: &Template) -> Result<Vec<ImportableReport>, ErrorBody> {

@@ -5,15 +5,18 @@
 //!   itself;
 //! - a line is in one of the two as a whole; the file before ends where the file begins, so that changing from one to
 //!   the other loses nothing;
-//! - lines that could not be written (a full disk) are counted, and the next that can be is preceded by their number.
+//! - lines that could not be written (a full disk) are counted, and the next that can be is preceded by their number;
+//! - who logs waits for nothing: a thread of its own writes. A pool must go on when the file system of the log hangs.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -22,17 +25,45 @@ use crate::home;
 /// Bytes of the log's file, and of the one before it.
 pub const FILE_BYTES_MAX: u64 = 8 << 20;
 
+/// Lines that may wait to be written. More are counted as lost.
+const WAITING_MAX: usize = 4096;
+
 /// Takes the log's lines.
 #[derive(Clone, Debug)]
 pub struct Sink {
-    output: Arc<Mutex<Output>>,
+    queue: SyncSender<Message>,
+    /// Lines that found the queue full, since the last that did not.
+    lost: Arc<AtomicU64>,
     journal: bool,
+}
+
+enum Message {
+    /// A line, or several of one event, and how many were lost before it.
+    Line(Vec<u8>, u64),
+    /// Whoever waits for what was logged until now.
+    Written(Sender<()>),
 }
 
 #[derive(Debug)]
 enum Output {
     Stderr,
     File(Bounded),
+}
+
+impl Output {
+    fn write_all(mut self, queue: &Receiver<Message>) {
+        for message in queue {
+            match (message, &mut self) {
+                // Nobody can be told that standard error is gone.
+                (Message::Line(line, _), Self::Stderr) => drop(io::stderr().write_all(&line)),
+                (Message::Line(line, lost), Self::File(file)) => {
+                    file.lost += lost;
+                    file.write(&line);
+                }
+                (Message::Written(waiting), _) => drop(waiting.send(())),
+            }
+        }
+    }
 }
 
 impl Sink {
@@ -46,7 +77,21 @@ impl Sink {
             None => Output::Stderr,
         };
         let journal = file.is_none() && stderr_is_journal(std::env::var("JOURNAL_STREAM").ok().as_deref());
-        Ok(Self { output: Arc::new(Mutex::new(output)), journal })
+        Self::start(output, journal)
+    }
+
+    fn start(output: Output, journal: bool) -> io::Result<Self> {
+        let (queue, lines) = sync_channel(WAITING_MAX);
+        std::thread::Builder::new().name("log-writer".into()).spawn(move || output.write_all(&lines))?;
+        Ok(Self { queue, lost: Arc::default(), journal })
+    }
+
+    /// Waits until what was logged is written, at most so long.
+    pub fn wait(&self, limit: Duration) {
+        let (sender, written) = channel();
+        if self.queue.try_send(Message::Written(sender)).is_ok() {
+            let _ = written.recv_timeout(limit);
+        }
     }
 
     /// Whether lines go to the journal, which adds the time itself.
@@ -55,17 +100,10 @@ impl Sink {
     }
 
     fn write(&self, level: Level, line: &[u8]) {
-        let marked;
-        let line = if self.journal {
-            marked = for_journal(level, line);
-            &marked
-        } else {
-            line
-        };
-        match &mut *self.output.lock() {
-            // Nobody can be told that standard error is gone.
-            Output::Stderr => drop(io::stderr().write_all(line)),
-            Output::File(file) => file.write(line),
+        let line = if self.journal { for_journal(level, line) } else { line.to_vec() };
+        let lost = self.lost.swap(0, Ordering::Relaxed);
+        if self.queue.try_send(Message::Line(line, lost)).is_err() {
+            self.lost.fetch_add(lost + 1, Ordering::Relaxed);
         }
     }
 }
@@ -196,7 +234,7 @@ mod tests {
         let path = folder.path().join("daemon.log");
         std::fs::write(&path, "of an earlier daemon\n").unwrap();
         let file = Bounded::open(&path, 4000, false).unwrap();
-        let sink = Sink { output: Arc::new(Mutex::new(Output::File(file))), journal: false };
+        let sink = Sink::start(Output::File(file), false).unwrap();
         let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
         let before = folder.path().join("daemon.log.1");
         let mut last = 0;
@@ -216,6 +254,7 @@ mod tests {
                 }
             });
             last += 40;
+            sink.wait(Duration::from_secs(60));
             let (old, new) = (read(&before), read(&path));
             assert!(old.len() <= 4000 && new.len() <= 4000, "{} {}", old.len(), new.len());
             let mut numbers: Vec<usize> =

@@ -237,7 +237,7 @@ impl Daemon {
         // What is refused unmounts nothing.
         pool.check_destroy(name).map_err(|error| failed(&what, error))?;
         let was_mounted = self.mounted_under(name);
-        self.unmount_all(was_mounted.clone(), false).await?;
+        self.unmount_unused(was_mounted.clone()).await?;
         let Err(error) = pool.destroy_dataset(name).await else { return Ok(()) };
         for name in was_mounted {
             if let Err(problem) = self.mount_dataset(&name, false, &HowToMount::default()).await {

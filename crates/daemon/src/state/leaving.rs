@@ -8,6 +8,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Answer, Daemon, Entry, failed, mounts};
@@ -108,10 +109,30 @@ impl Daemon {
         written.map_err(|reason| ErrorBody::new(format!("'{name}' is closed, but {reason}")))
     }
 
-    /// Unmounts everything, syncs and closes all pools, each for itself; they stay in `pools.json`. Tells what could
-    /// not be done.
+    /// Unmounts everything, syncs and closes all pools, each for itself, but one that lies in another before that; they
+    /// stay in `pools.json`. Tells what could not be done.
     pub async fn shut_down(&self) -> Vec<String> {
-        let names: Vec<String> = self.pools.read().keys().cloned().collect();
+        self.ending.store(true, Ordering::Release);
+        let mut nesting = self.nesting().await;
+        let mut problems = Vec::new();
+        loop {
+            let names = nesting.take_innermost();
+            if names.is_empty() {
+                // One may have been opened meanwhile.
+                let names = self.pools.read().keys().cloned().collect();
+                problems.extend(self.close_all(names).await);
+                return problems;
+            }
+            problems.extend(self.close_all(names).await);
+        }
+    }
+
+    /// Whether its pools are being closed, or are closed.
+    pub fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire)
+    }
+
+    async fn close_all(&self, names: Vec<String>) -> Vec<String> {
         let all = names.iter().map(|name| async move {
             let problems = match self.leave_by_force(name, Ending::Close, "").await {
                 Ok(given_up) => given_up,

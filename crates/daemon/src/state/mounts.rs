@@ -404,7 +404,7 @@ impl Daemon {
         let reports = pool.lineage(name).await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
         // FUSE has no other way to change the kernel's flags than a new mount.
         let inner = self.mounted_under(name).len() > 1;
-        if inner || self.unmount_one(name, false).await.is_err() {
+        if inner || self.unmount_unused(vec![name.to_owned()]).await.is_err() {
             let at = active.at.display();
             return Err(ErrorBody::new(format!("cannot remount '{at}': pool or dataset is busy"))
                 .hint("a remount needs a file system that nobody uses and nothing is mounted in"));

@@ -20,6 +20,14 @@ const OPENED_TOGETHER: Duration = Duration::from_secs(20);
 /// How long the daemon answers nobody while its pools come in. Clients of a new daemon wait for it longer than that.
 const START_WAIT: Duration = Duration::from_secs(25);
 
+/// A pool of the list that was tried to be opened.
+struct CameIn {
+    name: String,
+    pool: RememberedPool,
+    /// Of one that is open: nobody else does anything with it until it is mounted.
+    lock: Option<PoolLock>,
+}
+
 impl Daemon {
     /// Opens the pools of `pools.json` and mounts their file systems. A pool that cannot be opened is kept aside with
     /// its reason and does not stop the others. Returns before all is done when devices do not answer.
@@ -38,30 +46,27 @@ impl Daemon {
             let Some(lock) = self.locks.now(&name) else { continue };
             let (daemon, sender) = (self.clone(), sender.clone());
             tokio::spawn(async move {
-                let mount = pool.mount;
-                if daemon.open_one(&name, pool).await && mount {
-                    let _ = sender.send((name, lock));
-                }
+                let lock = daemon.open_one(&name, pool.clone()).await.then_some(lock);
+                let _ = sender.send(CameIn { name, pool, lock });
             });
         }
         drop(sender);
         let (done, mounted) = oneshot::channel();
         let daemon = self.clone();
         tokio::spawn(async move {
-            let mut together: Vec<(String, PoolLock)> = Vec::new();
+            let mut together: Vec<CameIn> = Vec::new();
             let gathering = async {
                 while let Some(one) = opened.recv().await {
                     together.push(one);
                 }
             };
             let _ = timeout(OPENED_TOGETHER, gathering).await;
-            together.sort_by(|a, b| a.0.cmp(&b.0));
-            for (name, lock) in together {
-                daemon.mount_opened(&name, lock).await;
-            }
+            together.sort_by(|a, b| a.name.cmp(&b.name));
+            let mut failed = Vec::new();
+            daemon.mount_and_open_inner(together, &mut failed).await;
             let _ = done.send(());
-            while let Some((name, lock)) = opened.recv().await {
-                daemon.mount_opened(&name, lock).await;
+            while let Some(one) = opened.recv().await {
+                daemon.mount_and_open_inner(vec![one], &mut failed).await;
             }
         });
         if timeout(START_WAIT, mounted).await.is_err() {
@@ -69,9 +74,28 @@ impl Daemon {
         }
     }
 
-    async fn mount_opened(&self, name: &str, _lock: PoolLock) {
-        for problem in self.mount_automatic(name).await {
-            tracing::warn!("{problem}");
+    /// Mounts those that are open. Others may lie in them: those that could not be opened are tried once more when
+    /// something was mounted.
+    async fn mount_and_open_inner(&self, pools: Vec<CameIn>, failed: &mut Vec<CameIn>) {
+        let mut opened = Vec::new();
+        for one in pools {
+            if one.lock.is_some() { &mut opened } else { &mut *failed }.push(one);
+        }
+        while !opened.is_empty() {
+            for one in opened.drain(..).filter(|one| one.pool.mount) {
+                for problem in self.mount_automatic(&one.name).await {
+                    tracing::warn!("{problem}");
+                }
+            }
+            for one in std::mem::take(failed) {
+                let Some(lock) = self.locks.now(&one.name) else { continue };
+                if !self.unavailable.read().contains_key(&one.name) {
+                    // Somebody gave it up, or opened it.
+                    continue;
+                }
+                let lock = self.open_one(&one.name, one.pool.clone()).await.then_some(lock);
+                if lock.is_some() { &mut opened } else { &mut *failed }.push(CameIn { lock, ..one });
+            }
         }
     }
 

@@ -181,7 +181,7 @@ impl Daemon {
             // Inner mounts would keep it busy.
             let again = self.as_mounted(&self.mounted_under(&report.name));
             let names = again.iter().map(|(name, _)| name.clone()).collect();
-            if let Err(error) = self.unmount_all(names, false).await {
+            if let Err(error) = self.unmount_unused(names).await {
                 problems.push(format!("{}\nproperty may be set but unable to remount filesystem", error.message));
             }
             problems.extend(self.mount_again(again, &map).await);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use platter_dsl::report::DatasetReport;
+use platter_fuse::Elsewhere;
 
 use super::locks::PASS_OVER;
 use super::mounts::{ActiveMount, no_such_dataset, pool_of};
@@ -116,6 +117,32 @@ impl Daemon {
         Ok(places)
     }
 
+    /// Refuses to take away what others have mounted elsewhere too (a container): OpenZFS keeps such a data set busy,
+    /// and we could not serve them further.
+    pub(super) async fn check_kept(&self, names: &[String]) -> Answer<()> {
+        let mounts: Vec<ActiveMount> = names.iter().filter_map(|name| self.mounted(name)).collect();
+        if mounts.is_empty() {
+            return Ok(());
+        }
+        let looked = tokio::task::spawn_blocking(Elsewhere::look).await;
+        let elsewhere = looked.map_err(|error| ErrorBody::new(error.to_string()))?;
+        for active in mounts {
+            if let Some(keeper) = active.mounted.lock().await.keeper(&elsewhere) {
+                return Err(ErrorBody::new(format!(
+                    "cannot unmount '{}': pool or dataset is busy\n{keeper}",
+                    active.at.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Self::unmount_all`], of what nobody uses or has elsewhere.
+    pub(super) async fn unmount_unused(&self, names: Vec<String>) -> Answer<Vec<PathBuf>> {
+        self.check_kept(&names).await?;
+        self.unmount_all(names, false).await
+    }
+
     /// As [`Self::unmount_all`]. When one of them cannot be unmounted, those that were are mounted again, where and as
     /// they had been.
     pub(super) async fn unmount_all_or_none(
@@ -124,6 +151,9 @@ impl Daemon {
         force: bool,
         reports: &BTreeMap<String, DatasetReport>,
     ) -> Answer<Vec<PathBuf>> {
+        if !force {
+            self.check_kept(&names).await?;
+        }
         let before = self.as_mounted(&names);
         let result = self.unmount_all(names, force).await;
         if result.is_err() {
@@ -173,7 +203,11 @@ impl Daemon {
 
     /// Unmounts a whole pool; tells where it was mounted.
     pub(super) async fn unmount_pool(&self, pool: &str, force: bool) -> Answer<Vec<PathBuf>> {
-        self.unmount_all(self.mounted_last_first(pool), force).await
+        let names = self.mounted_last_first(pool);
+        match force {
+            true => self.unmount_all(names, true).await,
+            false => self.unmount_unused(names).await,
+        }
     }
 
     /// Ends a mount that cannot be unmounted; it stays on record, for the next daemon to take away what is left.
@@ -209,9 +243,12 @@ impl Daemon {
                     continue;
                 };
                 self.notice_gone(pool_of(&name)).await;
-                if let Err(error) = self.unmount_one(&name, false).await {
-                    problems.push(error.message);
-                }
+                let unused = if call.force { Ok(()) } else { self.check_kept(std::slice::from_ref(&name)).await };
+                let unmounted = match unused {
+                    Ok(()) => self.unmount_one(&name, false).await,
+                    kept => kept,
+                };
+                problems.extend(unmounted.err().map(|error| error.message));
             }
             return Ok(Outcome { name: None, problems });
         };
@@ -240,8 +277,12 @@ impl Daemon {
         if self.mounted(&name).is_none() {
             return Err(ErrorBody::new(format!("cannot unmount '{name}': not currently mounted")));
         }
-        // Mounts of its descendants lie inside it and go first. What is busy stays, also with `-f`.
-        self.unmount_all(self.mounted_under(&name), false).await?;
+        // Mounts of its descendants lie inside it and go first. What is busy here stays, also with `-f`.
+        let names = self.mounted_under(&name);
+        if !call.force {
+            self.check_kept(&names).await?;
+        }
+        self.unmount_all(names, false).await?;
         Ok(Outcome::default())
     }
 
