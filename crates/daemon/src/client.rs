@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
-use crate::api::{DAEMON_ENDS, ErrorBody};
+use crate::api::{DAEMON_ENDS, ErrorBody, PoolNames};
 use crate::denied;
 use crate::home::Home;
 use crate::{lingering, process, same_places, vigil};
@@ -24,6 +24,10 @@ const END_LIMIT: Duration = Duration::from_secs(60);
 /// How long a new daemon may take until it answers. Opening large pools happens after that.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
+/// Stands for exit code 1 until it is known whether the daemon ended in order.
+const LOST: u8 = u8::MAX;
+/// How many daemons are asked when each of them ends.
+const OTHERS_MAX: u32 = 8;
 /// How often it is started where the one that was in its way ends.
 const STARTS_MAX: u32 = 3;
 /// How long a daemon's answer may be on its way after its end.
@@ -102,14 +106,21 @@ impl Client {
     /// # Errors
     /// As [`same_places::check`]; the daemon cannot be reached.
     pub async fn check_places(&self, paths: &[PathBuf]) -> Result<(), ErrorBody> {
-        let peer = self.connect().await?.peer_cred().ok();
-        let pid = peer.and_then(|peer| u32::try_from(peer.pid()?).ok()).filter(|pid| *pid > 0);
-        same_places::check(pid, paths)
+        let _: PoolNames = self.get("/v1/pools").await?;
+        same_places::check(Some(self.asked.load(Ordering::Relaxed)).filter(|pid| *pid > 0), paths)
+    }
+
+    /// A daemon that ended in order has answered all that it did: whom it did not answer it did not hear.
+    async fn is_unheard(&self) -> bool {
+        let pid = self.asked.load(Ordering::Relaxed);
+        // It hangs up before it notes that.
+        pid != 0 && self.wait_until_stopped(pid, LAST_WORDS).await && self.home.ended_in_order(pid)
     }
 
     fn lost(&self, reason: impl std::fmt::Display) -> ErrorBody {
-        ErrorBody::new(format!("lost the daemon: {reason}\nwhat was asked for may or may not have happened"))
-            .hint(format!("its log is '{}'", self.home.log_file().display()))
+        let lost =
+            ErrorBody::new(format!("lost the daemon: {reason}\nwhat was asked for may or may not have happened"));
+        ErrorBody { exit_code: LOST, ..lost }.hint(format!("its log is '{}'", self.home.log_file().display()))
     }
 
     async fn connect(&self) -> Result<UnixStream, ErrorBody> {
@@ -123,13 +134,16 @@ impl Client {
                 }
                 outcome => {
                     return outcome.map_err(|error| {
+                        // One that was there a moment ago has ended, and did not hear of it.
+                        let is_gone = [std::io::ErrorKind::NotFound, std::io::ErrorKind::ConnectionRefused];
+                        let exit_code = if is_gone.contains(&error.kind()) { DAEMON_ENDS } else { 1 };
                         let socket = self.socket();
-                        ErrorBody::new(format!("cannot reach the daemon at '{}': {error}", socket.display())).hint(
-                            match self.home.other_owner() {
-                                Some(owner) => format!("it is user {owner}'s to start"),
-                                None => "start it with 'platter daemon start'".to_owned(),
-                            },
-                        )
+                        let refused =
+                            ErrorBody::new(format!("cannot reach the daemon at '{}': {error}", socket.display()));
+                        ErrorBody { exit_code, ..refused }.hint(match self.home.other_owner() {
+                            Some(owner) => format!("it is user {owner}'s to start"),
+                            None => "start it with 'platter daemon start'".to_owned(),
+                        })
                     });
                 }
             }
@@ -149,18 +163,22 @@ impl Client {
 
     /// Asks; of a daemon that is just ending the one after it.
     async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, ErrorBody> {
+        // What is about one daemon is not for the next.
+        let may_ask_next = !path.starts_with("/v1/daemon") && self.home.other_owner().is_none();
+        let mut others = 0;
         loop {
-            match self.ask_this(method.clone(), path, body.clone()).await {
-                Err(refused) if refused.exit_code == DAEMON_ENDS && self.home.other_owner().is_none() => {
-                    if !self.wait_until_stopped(self.asked.load(Ordering::Relaxed), END_LIMIT).await {
-                        return Err(ErrorBody { exit_code: 1, ..refused });
-                    }
-                    if let Some(pid) = self.ensure_running().await? {
-                        eprintln!("platter: started the daemon (pid {pid})");
-                    }
-                }
-                Err(refused) if refused.exit_code == DAEMON_ENDS => return Err(ErrorBody { exit_code: 1, ..refused }),
+            let refused = match self.ask_this(method.clone(), path, body.clone()).await {
+                Err(refused) if refused.exit_code == DAEMON_ENDS || refused.exit_code == LOST => refused,
                 answer => return answer,
+            };
+            let ends = refused.exit_code == DAEMON_ENDS || self.is_unheard().await;
+            let pid = self.asked.load(Ordering::Relaxed);
+            others += 1;
+            if !(may_ask_next && others <= OTHERS_MAX && ends && self.wait_until_stopped(pid, END_LIMIT).await) {
+                return Err(ErrorBody { exit_code: 1, ..refused });
+            }
+            if let Some(pid) = self.ensure_running().await? {
+                eprintln!("platter: started the daemon (pid {pid})");
             }
         }
     }

@@ -5,6 +5,7 @@
 //! | `daemon.sock` | the API's socket, owner only |
 //! | `public.sock` | the part of the API that only reads, for everybody |
 //! | `daemon.lock` | locked exclusively while a daemon lives; holds its pid |
+//! | `daemon.ended` | pid of the last daemon that ended in order |
 //! | `daemon.log` | what it logs when it runs in the background; `daemon.log.1` is the file before |
 //! | `pools.json` | pools to open at the next start |
 //! | `mounts.json` | mount points in use, to clean up after a crash |
@@ -25,6 +26,9 @@ use crate::api::ErrorBody;
 
 /// Longest path a Unix socket can have on Linux (`sun_path` is 108 bytes with its final NUL).
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// Pid of the last daemon that ended in order.
+const ENDED: &str = "daemon.ended";
 
 /// The home of root's daemon.
 const SYSTEM: &str = "/var/lib/platter";
@@ -300,6 +304,25 @@ pub struct HomeLock {
 }
 
 impl Home {
+    /// Notes that the daemon with this pid has answered all that it was asked, or never heard it, and ends.
+    pub fn note_orderly_end(&self, pid: u32) {
+        if let Err(error) = replace_file(&self.path.join(ENDED), pid.to_string().as_bytes()) {
+            tracing::debug!("cannot note the end in order: {error}");
+        }
+    }
+
+    /// Whether the daemon with this pid [ended so](Self::note_orderly_end), as far as is still known.
+    pub fn ended_in_order(&self, pid: u32) -> bool {
+        pid != 0 && read(&self.path.join(ENDED)).is_ok_and(|text| text == pid.to_string().as_bytes())
+    }
+
+    /// A daemon begins that may have the number of one that has ended.
+    pub fn forget_orderly_end(&self, pid: u32) {
+        if self.ended_in_order(pid) {
+            let _ = std::fs::remove_file(self.path.join(ENDED));
+        }
+    }
+
     /// Whether a file can be written in it.
     ///
     /// # Errors

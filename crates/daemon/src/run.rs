@@ -109,6 +109,7 @@ pub async fn serve(home: Home, engine: Arc<dyn Engine>, mounter: Arc<dyn Mounter
     for path in removed {
         tracing::info!("removed the dead mount {} of an earlier daemon", path.display());
     }
+    home.forget_orderly_end(std::process::id());
     let listener = listen(&home)?;
     let everybody = Public::listen(&home)?;
     tracing::info!("daemon {} listens at {}", env!("CARGO_PKG_VERSION"), home.socket().display());
@@ -139,8 +140,9 @@ pub async fn serve(home: Home, engine: Arc<dyn Engine>, mounter: Arc<dyn Mounter
     let _ = std::fs::remove_file(home.public_socket());
     tokio::time::sleep(LAST_COMERS).await;
     stop.send_replace(true);
-    if tokio::time::timeout(GRACE, server).await.is_err() {
-        tracing::warn!("some requests did not end in time");
+    match tokio::time::timeout(GRACE, server).await {
+        Ok(_) => home.note_orderly_end(std::process::id()),
+        Err(_) => tracing::warn!("some requests did not end in time"),
     }
     looking.abort();
     tracing::info!("ended");
