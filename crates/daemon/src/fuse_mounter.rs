@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use platter_dmu::{Objset, Totals, Tx};
 use platter_dsl::FilesystemSpace;
-use platter_dsl::report::DatasetReport;
+use platter_dsl::report::{DatasetReport, PropertyValue};
 use platter_dsl::{FilesystemMaker, FilesystemOptions, Pool};
 use platter_fuse::{Elsewhere, FuseError, Keeper, KernelFlags};
 use platter_ondisk::ObjectId;
@@ -21,7 +21,7 @@ use platter_zpl::{AtimeMode, CreateOptions, SpaceInfo, Timestamp, XattrMode, Zpl
 
 use crate::api::{IdQuota, IdUsage, Whose};
 use crate::engine::PoolHandle;
-use crate::machine::{SystemClock, random_u64};
+use crate::machine::{MemoryLimit, SystemClock, random_u64};
 use crate::mount_plan::{OwnFolder, of_a_mount};
 use crate::mounter::{HowToMount, Mounted, Mounter, UnmountError};
 use crate::run::Parts;
@@ -97,6 +97,10 @@ fn is_on(report: &DatasetReport, property: &str, default: bool) -> bool {
         _ => default,
     }
 }
+
+/// Records that memory should have room for: with 16 MiB each, 512 MiB did for several pools under load, and 256 MiB
+/// did not.
+const RECORDS_IN_MEMORY: u64 = 32;
 
 /// What the properties and options say about a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -287,6 +291,25 @@ fn totals(whose: Whose) -> Totals {
     }
 }
 
+/// Says it in the log when records are so large that the memory may not do: some are there several times while they are
+/// read, changed, compressed and written, whatever waits for what.
+fn warn_of_little_memory(report: &DatasetReport) {
+    let Some(PropertyValue::Number(record)) = report.properties.get("recordsize").map(|found| &found.value) else {
+        return;
+    };
+    let (memory, needed) = (MemoryLimit::of_this_process().bytes, record.saturating_mul(RECORDS_IN_MEMORY));
+    if memory < needed {
+        tracing::warn!(
+            "'{}' has records of {} MiB: with {} MiB of memory the daemon may be killed for want of it; {} MiB are \
+             enough",
+            report.name,
+            record >> 20,
+            memory >> 20,
+            needed >> 20
+        );
+    }
+}
+
 async fn mount_objset(
     pool: &Arc<Pool>,
     objset: Arc<Objset>,
@@ -304,6 +327,7 @@ async fn mount_objset(
         log: pool.intent_log(&report.name).map_err(|error| error.to_string())?,
         ..platter_zpl::MountOptions::default()
     };
+    warn_of_little_memory(report);
     let space = Arc::new(DatasetSpace(pool.filesystem_space(&report.name).map_err(|error| error.to_string())?));
     let zpl = Zpl::mount(objset, options, Arc::new(SystemClock), space).await.map_err(|error| error.to_string())?;
     if let Some(reason) = zpl.read_only_reason().filter(|_| !flags.kernel.read_only) {

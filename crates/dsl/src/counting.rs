@@ -4,7 +4,8 @@
 //! Invariants:
 //! - it begins with the first mount after the feature was enabled, or when an object is made or given to somebody else;
 //!   when it fails, not again before the data set is opened anew. Nobody else's data set is counted;
-//! - only `zfs set version=` waits for it. What is not counted to the end is said to be not counted, and quotas of it are not enforced.
+//! - only `zfs set version=` waits for it. What is not counted to the end is said to be not counted, and quotas of it
+//!   are not enforced.
 
 use std::sync::Arc;
 

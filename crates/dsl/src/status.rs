@@ -255,6 +255,15 @@ pub fn pool(core: &Core, detail: Detail) -> PoolReport {
             Some("Restore the file in question if possible.  Otherwise restore the\n\tentire pool from backup."),
             Some("ZFS-8000-8A"),
         )
+    } else if vdevs.state == "UNAVAIL" && !strangers.is_empty() {
+        (
+            Some(
+                "One or more devices could not be used because the label is missing \n\tor invalid.  There are \
+                 insufficient replicas for the pool to continue\n\tfunctioning.",
+            ),
+            Some(&*replace),
+            Some("ZFS-8000-5E"),
+        )
     } else if !strangers.is_empty() {
         (
             Some(
@@ -263,6 +272,15 @@ pub fn pool(core: &Core, detail: Detail) -> PoolReport {
             ),
             Some(&*replace),
             Some("ZFS-8000-4J"),
+        )
+    } else if vdevs.state == "UNAVAIL" && bad(&["UNAVAIL"]) {
+        (
+            Some(
+                "One or more devices could not be opened.  There are insufficient\n\treplicas for the pool to continue \
+                 functioning.",
+            ),
+            Some("Attach the missing device and online it using 'zpool online'."),
+            Some("ZFS-8000-3C"),
         )
     } else if bad(&["UNAVAIL"]) {
         (

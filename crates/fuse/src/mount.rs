@@ -253,8 +253,8 @@ impl Mount {
     }
 
     /// Changes what the kernel honours in the mount, in use or not: device nodes, set-id bits, programs. `read_only`
-    /// is to be what it is already. `false` when that cannot be had but by a new mount (for an ordinary user, or when it
-    /// is covered). Blocks; call it on a thread that may.
+    /// is to be what it is already. `false` when that cannot be had but by a new mount (for an ordinary user, or when
+    /// it is covered). Blocks; call it on a thread that may.
     pub fn set_flags(&self, flags: KernelFlags) -> bool {
         // Held, so that nobody unmounts it meanwhile.
         let session = self.session.lock();

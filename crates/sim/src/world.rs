@@ -1,6 +1,6 @@
 //! The surroundings of a simulated engine: devices by name, a clock that stands still, and what fills new file systems.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

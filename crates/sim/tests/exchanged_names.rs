@@ -48,6 +48,10 @@ impl DeviceSource for Exchanging {
         self.inner.is_whole_disk(path)
     }
 
+    async fn file_systems_below(&self, path: &Path) -> std::collections::BTreeSet<String> {
+        self.inner.file_systems_below(path).await
+    }
+
     async fn open_path(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn BlockDevice>, DeviceError> {
         self.inner.open_path(&self.real(path), options).await
     }
