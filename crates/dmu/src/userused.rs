@@ -288,7 +288,8 @@ impl Objset {
     }
 
     /// Which totals have every object, or will have once a count that began ends well. Others are kept for what
-    /// changes, and nobody reads them (`dmu_objset_id_quota_upgrade_cb`, `module/zfs/dmu_objset.c`, activates the features).
+    /// changes, and nobody reads them (`dmu_objset_id_quota_upgrade_cb`, `module/zfs/dmu_objset.c`, activates the
+    /// features).
     pub fn counted(&self) -> UserAccounting {
         let keeps = self.accounting();
         let begun = self.counting.met.load(Ordering::Relaxed);

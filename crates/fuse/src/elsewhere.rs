@@ -1,6 +1,6 @@
 //! Where else a mount is kept: at a second place here, or in another mount name space (a container that was given
-//! a folder of ours). Unmounting it where we mounted it does not end those, and only cutting the connection would: whoever
-//! works there gets errors for ever.
+//! a folder of ours). Unmounting it where we mounted it does not end those, and only cutting the connection would:
+//! whoever works there gets errors for ever.
 //!
 //! Invariant: what `umount(2)` of our own place takes away with it, as the kernel passes it on to name spaces that
 //! follow this one (mount_namespaces(7), "propagation"), is not counted.
