@@ -5,7 +5,7 @@
 //! Invariant: what `umount(2)` of our own place takes away with it, as the kernel passes it on to name spaces that
 //! follow this one (mount_namespaces(7), "propagation"), is not counted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -15,9 +15,19 @@ use crate::mountinfo::{self, MountInfo};
 #[derive(Debug)]
 pub struct Elsewhere {
     /// This process's.
-    own: Vec<MountInfo>,
+    own: Table,
     /// Those of others, each with a process that lives there.
-    others: Vec<(u32, Vec<MountInfo>)>,
+    others: Vec<(u32, Table)>,
+    /// Groups of mounts that follow another group.
+    followers: BTreeMap<u64, BTreeSet<u64>>,
+}
+
+/// One mount table, with thousands of mounts perhaps.
+#[derive(Debug)]
+struct Table {
+    mounts: Vec<MountInfo>,
+    by_id: HashMap<u64, usize>,
+    by_device: HashMap<String, Vec<usize>>,
 }
 
 /// Who keeps a mount.
@@ -61,22 +71,30 @@ impl Elsewhere {
             }
         }
         let others = found.into_values().map(|(pid, _)| (pid, mountinfo::of(&pid.to_string()))).collect();
-        Self { own: mountinfo::all(), others }
+        Self::new(mountinfo::all(), others)
+    }
+
+    fn new(own: Vec<MountInfo>, others: Vec<(u32, Vec<MountInfo>)>) -> Self {
+        let mut followers: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
+        for mount in others.iter().flat_map(|(_, table)| table).chain(&own) {
+            if let (Some(master), Some(peers)) = (mount.master, mount.peers) {
+                followers.entry(master).or_default().insert(peers);
+            }
+        }
+        let others = others.into_iter().map(|(pid, table)| (pid, Table::new(table))).collect();
+        Self { own: Table::new(own), others, followers }
     }
 
     /// Who keeps the file system with this device number beside the mount at `place` here.
     pub fn keeper(&self, device: &str, place: &Path) -> Option<Keeper> {
-        let ours = self.own.iter().rev().find(|mount| mount.device == device && mount.mountpoint == place);
+        let ours = self.own.of_device(device).filter(|mount| mount.mountpoint == place).last();
         let reached = ours.and_then(|mount| self.reached_by_unmounting(mount));
         let tables =
             std::iter::once((None, &self.own)).chain(self.others.iter().map(|(pid, table)| (Some(*pid), table)));
         for (process, table) in tables {
-            let is_other = |mount: &&MountInfo| {
-                mount.device == device && (process.is_some() || ours.is_none_or(|ours| ours.id != mount.id))
-            };
-            for mount in table.iter().filter(is_other) {
-                let goes_with_it = reached.as_ref().is_some_and(|reached| reached.includes(mount, table));
-                if !goes_with_it {
+            let is_ours = |mount: &MountInfo| process.is_none() && ours.is_some_and(|ours| ours.id == mount.id);
+            for mount in table.of_device(device).filter(|mount| !is_ours(mount)) {
+                if !reached.as_ref().is_some_and(|reached| reached.includes(mount, table)) {
                     return Some(Keeper { process, place: mount.mountpoint.clone() });
                 }
             }
@@ -86,21 +104,37 @@ impl Elsewhere {
 
     /// What the kernel unmounts with `mount`: it goes by the mount that it lies on.
     fn reached_by_unmounting(&self, mount: &MountInfo) -> Option<Reached> {
-        let below = parent(mount, &self.own)?;
-        let mut groups = BTreeSet::from([below.peers?]);
-        // Followers of followers.
-        let all = || self.own.iter().chain(self.others.iter().flat_map(|(_, table)| table));
-        loop {
-            let more: BTreeSet<u64> = all()
-                .filter(|other| other.master.is_some_and(|master| groups.contains(&master)))
-                .filter_map(|other| other.peers.filter(|group| !groups.contains(group)))
-                .collect();
-            if more.is_empty() {
-                break;
+        let below = self.own.parent(mount)?;
+        let mut groups = BTreeSet::new();
+        // And followers of followers.
+        let mut pending = vec![below.peers?];
+        while let Some(group) = pending.pop() {
+            if groups.insert(group) {
+                pending.extend(self.followers.get(&group).into_iter().flatten());
             }
-            groups.extend(more);
         }
         Some(Reached { groups, folder: folder(mount, below)?, device: below.device.clone() })
+    }
+}
+
+impl Table {
+    fn new(mounts: Vec<MountInfo>) -> Self {
+        let by_id = mounts.iter().enumerate().map(|(at, mount)| (mount.id, at)).collect();
+        let mut by_device: HashMap<String, Vec<usize>> = HashMap::new();
+        for (at, mount) in mounts.iter().enumerate() {
+            by_device.entry(mount.device.clone()).or_default().push(at);
+        }
+        Self { mounts, by_id, by_device }
+    }
+
+    /// The mounts of one file system, oldest first.
+    fn of_device(&self, device: &str) -> impl Iterator<Item = &MountInfo> {
+        self.by_device.get(device).into_iter().flatten().map(|&at| &self.mounts[at])
+    }
+
+    /// The mount that this one lies on.
+    fn parent(&self, mount: &MountInfo) -> Option<&MountInfo> {
+        self.by_id.get(&mount.parent).map(|&at| &self.mounts[at])
     }
 }
 
@@ -115,18 +149,14 @@ struct Reached {
 }
 
 impl Reached {
-    fn includes(&self, mount: &MountInfo, table: &[MountInfo]) -> bool {
-        parent(mount, table).is_some_and(|below| {
+    fn includes(&self, mount: &MountInfo, table: &Table) -> bool {
+        table.parent(mount).is_some_and(|below| {
             let told = |group: Option<u64>| group.is_some_and(|group| self.groups.contains(&group));
             (told(below.peers) || told(below.master))
                 && below.device == self.device
                 && folder(mount, below).is_some_and(|folder| folder == self.folder)
         })
     }
-}
-
-fn parent<'a>(mount: &MountInfo, table: &'a [MountInfo]) -> Option<&'a MountInfo> {
-    table.iter().find(|other| other.id == mount.parent)
 }
 
 /// Where `mount` lies in the file system that is mounted below it.
@@ -144,7 +174,7 @@ mod tests {
 
     /// Who keeps device 0:9, of which one mount is at /tank here.
     fn keeper(own: &[&str], other: &[&str]) -> Option<Keeper> {
-        Elsewhere { own: table(own), others: vec![(7, table(other))] }.keeper("0:9", Path::new("/tank"))
+        Elsewhere::new(table(own), vec![(7, table(other))]).keeper("0:9", Path::new("/tank"))
     }
 
     const ROOT: &str = "1 0 8:1 / / rw shared:1 - ext4 /dev/sda1 rw";
@@ -161,7 +191,7 @@ mod tests {
         let chain = ["4 0 8:1 / /x rw shared:4 master:1 - ext4 /dev/sda1 rw", "5 0 8:1 /ta / rw master:4 - ext4 x rw"];
         let ours = "2 1 0:9 / /ta/nk rw - fuse.zfs tank rw";
         let other = [chain[0], chain[1], "6 5 0:9 / /nk rw - fuse.zfs tank rw"];
-        let all = Elsewhere { own: table(&[ROOT, ours]), others: vec![(7, table(&other))] };
+        let all = Elsewhere::new(table(&[ROOT, ours]), vec![(7, table(&other))]);
         assert_eq!(all.keeper("0:9", Path::new("/ta/nk")), None);
     }
 

@@ -280,7 +280,9 @@ fn what_was_unmounted_lazily_or_is_kept_by_another_name_space_is_mounted_anew() 
         assert!(began.elapsed().as_secs() < 60, "no name space");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    lab.zfs("unmount tank").ok();
+    lab.zfs("unmount tank").refused().says("is busy").says("(sleep) has it in a mount namespace of its own");
+    assert_eq!(fs::read(&seen).expect("it is left to it"), b"x");
+    lab.zfs("unmount -f tank").ok();
     assert_eq!(fs::read(&seen).expect_err("it is cut off there").raw_os_error(), Some(107), "ENOTCONN");
     lab.zfs("mount tank").ok();
     lab.wait_mounted(&mount);

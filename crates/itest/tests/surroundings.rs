@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 use platter_itest::{Lab, binary, data, zdb};
 
@@ -118,4 +119,28 @@ fn a_command_that_meets_the_daemons_end_is_answered_by_the_next() {
     }
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
+}
+
+/// The reason that was shown was an empty line: the log could not be written either.
+#[test]
+fn a_home_without_room_is_named_when_the_daemon_cannot_start() {
+    let Some(lab) = Lab::open() else { return };
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = lab.tmp().join("host");
+    fs::create_dir(&place).expect("made");
+    let at = place.to_str().expect("UTF-8");
+    lab.run("mount", ["-t", "tmpfs", "-o", "size=64k,mode=700", "none", at]).ok();
+    let home = place.join("home");
+    fs::create_dir(&home).expect("made");
+    fs::set_permissions(&home, fs::Permissions::from_mode(0o700)).expect("owner only");
+    // Names take no room there, and data has none.
+    let _ = fs::write(place.join("in the way"), vec![1; 1 << 20]);
+    let list = Command::new(binary::platter()).env("PLATTER_HOME", &home).args(["zpool", "list"]).output();
+    let list = list.expect("it runs");
+    let said = String::from_utf8_lossy(&list.stderr);
+    assert!(!list.status.success(), "{said}");
+    assert!(said.contains("cannot write in") && said.contains("No space left on device"), "{said}");
+    lab.run("umount", [at]).ok();
 }
