@@ -109,7 +109,10 @@ fn daemon(action: DaemonAction) -> Result<u8, ErrorBody> {
             if let Some(owner) = client.home().other_owner() {
                 return Err(not_ours(owner, "start"));
             }
-            match client.ensure_running().await? {
+            let started = client.ensure_running().await?;
+            // It answers when its pools are open and mounted, or their devices do not answer.
+            let _: DaemonStatus = client.get("/v1/daemon").await?;
+            match started {
                 Some(pid) => outln!("platter: started the daemon (pid {pid})"),
                 None => outln!("platter: the daemon (pid {}) runs already", client.home().daemon_pid().unwrap_or(0)),
             }

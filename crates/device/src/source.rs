@@ -72,15 +72,17 @@ pub trait DeviceSource: Send + Sync + Debug {
 fn file_systems_below(path: &Path) -> BTreeSet<String> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     let Ok(found) = std::fs::metadata(path) else { return BTreeSet::new() };
-    let numbers = if found.is_file() {
-        vec![found.dev()]
-    } else if found.file_type().is_block_device() {
-        let behind = crate::backing::behind(found.rdev()).unwrap_or_default();
-        behind.iter().filter_map(|below| below.file.metadata().ok()).map(|below| below.dev()).collect()
-    } else {
-        Vec::new()
-    };
-    numbers.into_iter().map(|device| format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device))).collect()
+    let (mut seen, mut pending) = (BTreeSet::new(), Vec::new());
+    pending.extend(found.is_file().then(|| found.dev()));
+    pending.extend(found.file_type().is_block_device().then(|| found.rdev()));
+    // A file system has the number of the device that it lies on, which may be a loop device itself.
+    while let Some(device) = pending.pop() {
+        if seen.insert(device) && rustix::fs::major(device) != 0 {
+            let behind = crate::backing::behind(device).unwrap_or_default();
+            pending.extend(behind.iter().filter_map(|below| below.file.metadata().ok()).map(|below| below.dev()));
+        }
+    }
+    seen.into_iter().map(|device| format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device))).collect()
 }
 
 /// The machine's own files and block devices.

@@ -20,6 +20,12 @@ fn an_inner_pool_is_closed_before_the_one_it_lies_in_and_opened_after_it() {
         let bytes = data::random(1, 20 << 20);
         fs::write(within.join("file"), &bytes).expect("written");
         lab.platter(["daemon", "stop"]).ok();
+        lab.platter(["daemon", "start"]).ok();
+        assert_eq!(
+            fs::metadata(within.join("file")).map(|file| file.len()).ok(),
+            Some(20 << 20),
+            "it is there at once"
+        );
         assert_eq!((lab.health(outer), lab.health(inner)), ("ONLINE".to_owned(), "ONLINE".to_owned()));
         lab.wait_mounted(&within);
         assert!(fs::read(within.join("file")).expect("readable") == bytes, "{inner} is as it was");
@@ -57,5 +63,37 @@ fn a_pool_on_a_loop_device_over_a_file_of_another_pool_is_closed_first() {
     assert!(fs::read(within.join("file")).expect("readable") == bytes, "it is as it was");
     lab.export("zin");
     zdb::assert_clean(&mount, "zin");
+    lab.export("aout");
+}
+
+/// And with another file system between, whose device lies in the outer pool.
+#[test]
+fn a_pool_in_a_file_system_on_a_file_of_another_pool_is_closed_first() {
+    let Some(lab) = Lab::open() else { return };
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    lab.disks(1, 600);
+    let mount = lab.create("", "aout", "d0");
+    let (image, place) = (mount.join("image"), lab.tmp().join("between"));
+    fs::File::create(&image).and_then(|file| file.set_len(300 << 20)).expect("a file");
+    fs::create_dir(&place).expect("made");
+    let (text, at) = (image.display().to_string(), place.to_str().expect("UTF-8"));
+    lab.run("mkfs.ext4", ["-q", &text]).ok();
+    if lab.run("mount", ["-o", "loop", &text, at]).code != 0 {
+        eprintln!("skipped: no loop devices");
+        return;
+    }
+    let file = place.join("disk");
+    fs::File::create(&file).and_then(|file| file.set_len(128 << 20)).expect("a file");
+    let within = lab.create("", "zin", file.to_str().expect("UTF-8"));
+    fs::write(within.join("file"), data::random(1, 20 << 20)).expect("written");
+    // What is between cannot be unmounted by us: the outer pool's mount is cut off below it.
+    let run = lab.platter(["daemon", "stop"]);
+    assert!(!run.mentions("'zin'"), "the inner one was closed in order: {run}");
+    lab.run("umount", [at]);
+    lab.health("aout");
+    lab.wait_mounted(&mount);
+    lab.zpool("export zin").ok();
     lab.export("aout");
 }
