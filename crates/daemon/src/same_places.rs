@@ -4,7 +4,6 @@
 //! Invariant: a path is let through only when both sides find the same file there, or both find none.
 
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, openat2, statx};
@@ -20,7 +19,7 @@ type Identity = (u32, u32, u64, u32, u32);
 /// # Errors
 /// The first path that is another file there, or that nobody can look up there.
 pub fn check(pid: Option<u32>, paths: &[PathBuf]) -> Result<(), ErrorBody> {
-    if paths.is_empty() || pid.is_some_and(sees_the_same) {
+    if paths.is_empty() {
         return Ok(());
     }
     let Some(pid) = pid else {
@@ -50,17 +49,16 @@ fn refused(path: &Path, reason: &str) -> ErrorBody {
     ErrorBody::new(format!("cannot use '{}': {reason}", path.display()))
 }
 
-/// Whether that process has this one's mounts and root: then all paths are the same.
-fn sees_the_same(pid: u32) -> bool {
-    let space = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
-    let root = |path: &str| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
-    let spaces = (space("self"), space(&pid.to_string()));
-    let roots = (root("/"), root(&format!("/proc/{pid}/root/")));
-    spaces.0.is_some() && spaces.0 == spaces.1 && roots.0.is_some() && roots.0 == roots.1
-}
-
 fn of(found: &rustix::fs::Statx) -> Identity {
     (found.stx_dev_major, found.stx_dev_minor, found.stx_ino, found.stx_rdev_major, found.stx_rdev_minor)
+}
+
+fn found_or_not(looked: rustix::io::Result<rustix::fs::Statx>) -> rustix::io::Result<Option<Identity>> {
+    match looked {
+        Ok(found) => Ok(Some(of(&found))),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn identity(path: &Path) -> Option<Identity> {
@@ -71,9 +69,13 @@ fn identity(path: &Path) -> Option<Identity> {
 fn identity_below(root: &File, path: &Path) -> rustix::io::Result<Option<Identity>> {
     // Links with absolute targets begin at that root too.
     match openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT) {
-        Ok(file) => statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).map(|found| Some(of(&found))),
-        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-        Err(error) => Err(error),
+        Ok(file) => found_or_not(statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)),
+        // Before Linux 5.6, or where a container's filter does not know it: links lead from our root then.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            let below = path.strip_prefix("/").unwrap_or(path);
+            found_or_not(statx(root, below, AtFlags::empty(), StatxFlags::BASIC_STATS))
+        }
+        Err(error) => found_or_not(Err(error)),
     }
 }
 

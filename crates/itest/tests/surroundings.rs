@@ -39,6 +39,18 @@ fn a_path_that_means_another_file_to_the_daemon_is_refused() {
     for folder in [format!("{seen}/x"), format!("{other}/x")] {
         assert!(fs::read(folder).expect("readable").starts_with(b"precious"));
     }
+    // A bind of `/` has the same root and lies in the same name space, without what is mounted in it.
+    let root = lab.tmp().join("root");
+    fs::create_dir(&root).expect("made");
+    let script = format!(
+        "mount -t tmpfs none {seen} && truncate -s 128M {seen}/x && mount --bind / {root} && mount -t proc none {root}/proc \
+         && chroot {root} env PLATTER_HOME={home} {platter} zpool create -f -m none new {seen}/x; code=$?; \
+         umount {root}/proc {root} {seen}; exit $code",
+        root = root.display(),
+        home = lab.home().display(),
+        platter = binary::platter().display()
+    );
+    lab.run("sh", ["-c", &script]).refused().says("means another by it");
     // What is the same file from there may be used from there.
     let d1 = lab.disk(1);
     elsewhere(&format!("create -m none new {}", d1.display())).ok();
