@@ -26,6 +26,8 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// Stands for exit code 1 until it is known whether the daemon ended in order.
 const LOST: u8 = u8::MAX;
+/// How soon the next one is asked where the end of the one before cannot be seen.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// How many daemons are asked when each of them ends.
 const OTHERS_MAX: u32 = 8;
 /// How often it is started where the one that was in its way ends.
@@ -178,7 +180,12 @@ impl Client {
             let ends = refused.exit_code == DAEMON_ENDS || self.is_unheard().await;
             let pid = self.asked.load(Ordering::Relaxed);
             others += 1;
-            if !(may_ask_next && others <= OTHERS_MAX && ends && self.wait_until_stopped(pid, END_LIMIT).await) {
+            let asks_next = may_ask_next && others <= OTHERS_MAX && ends;
+            // Of one that was not reached, or that has no number here, nothing can be awaited.
+            if asks_next && pid == 0 {
+                tokio::time::sleep(ASK_AGAIN).await;
+            }
+            if !asks_next || pid != 0 && !self.wait_until_stopped(pid, END_LIMIT).await {
                 return Err(ErrorBody { exit_code: 1, ..refused });
             }
             if let Some(pid) = self.ensure_running().await? {
@@ -194,6 +201,7 @@ impl Client {
         {
             return Err(refused);
         }
+        self.asked.store(0, Ordering::Relaxed);
         let stream = self.connect().await?;
         let peer = stream.peer_cred().ok().and_then(|peer| u32::try_from(peer.pid()?).ok());
         let mut exchange = std::pin::pin!(self.exchange(stream, method, path, body));
@@ -303,11 +311,10 @@ impl Client {
         }
     }
 
-    /// Waits until that process does not hold the home's lock any more; with 0, which is none, until nobody does. The
-    /// next daemon may be there by then.
+    /// Waits until that process does not hold the home's lock any more. The next daemon may be there by then.
     pub async fn wait_until_stopped(&self, pid: u32, limit: Duration) -> bool {
         let start = Instant::now();
-        while self.home.daemon_pid().is_some_and(|holder| holder == pid || pid == 0) {
+        while self.home.daemon_pid().is_some_and(|holder| holder == pid) {
             if start.elapsed() > limit {
                 return false;
             }
