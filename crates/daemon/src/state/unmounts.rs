@@ -26,6 +26,10 @@ async fn unmounting(active: &ActiveMount, force: bool) -> Result<(), UnmountErro
     task.await.unwrap_or_else(|error| Err(UnmountError::Other(error.to_string())))
 }
 
+async fn look_elsewhere() -> Answer<Elsewhere> {
+    tokio::task::spawn_blocking(Elsewhere::look).await.map_err(|error| ErrorBody::new(error.to_string()))
+}
+
 impl Daemon {
     /// Forgets mounts of a pool that somebody took away with `umount(8)`.
     pub(super) async fn notice_gone(&self, pool: &str) {
@@ -119,15 +123,17 @@ impl Daemon {
 
     /// Refuses to take away what others have mounted elsewhere too (a container): OpenZFS keeps such a data set busy,
     /// and we could not serve them further.
-    pub(super) async fn check_kept(&self, names: &[String]) -> Answer<()> {
-        let mounts: Vec<ActiveMount> = names.iter().filter_map(|name| self.mounted(name)).collect();
-        if mounts.is_empty() {
-            return Ok(());
+    async fn check_kept(&self, names: &[String]) -> Answer<()> {
+        if names.iter().any(|name| self.mounted(name).is_some()) {
+            self.check_kept_in(&look_elsewhere().await?, names).await?;
         }
-        let looked = tokio::task::spawn_blocking(Elsewhere::look).await;
-        let elsewhere = looked.map_err(|error| ErrorBody::new(error.to_string()))?;
-        for active in mounts {
-            if let Some(keeper) = active.mounted.lock().await.keeper(&elsewhere) {
+        Ok(())
+    }
+
+    /// As [`Self::check_kept`], of what was there at one moment: a look takes in all processes of the machine.
+    async fn check_kept_in(&self, elsewhere: &Elsewhere, names: &[String]) -> Answer<()> {
+        for active in names.iter().filter_map(|name| self.mounted(name)) {
+            if let Some(keeper) = active.mounted.lock().await.keeper(elsewhere) {
                 return Err(ErrorBody::new(format!(
                     "cannot unmount '{}': pool or dataset is busy\n{keeper}",
                     active.at.display()
@@ -237,14 +243,18 @@ impl Daemon {
                 self.mounts.read().names().filter(|name| !by_hand.contains(*name)).cloned().collect();
             self.last_first(&mut names);
             let mut problems = Vec::new();
+            let elsewhere = if call.force { None } else { Some(look_elsewhere().await?) };
             for name in names {
                 let Some(_lock) = self.locks.soon(pool_of(&name), PASS_OVER).await else {
                     problems.push(format!("cannot unmount '{name}': another operation on its pool is under way"));
                     continue;
                 };
                 self.notice_gone(pool_of(&name)).await;
-                let unused = if call.force { Ok(()) } else { self.check_kept(std::slice::from_ref(&name)).await };
-                let unmounted = match unused {
+                let kept = match &elsewhere {
+                    Some(elsewhere) => self.check_kept_in(elsewhere, std::slice::from_ref(&name)).await,
+                    None => Ok(()),
+                };
+                let unmounted = match kept {
                     Ok(()) => self.unmount_one(&name, false).await,
                     kept => kept,
                 };
@@ -279,10 +289,10 @@ impl Daemon {
         }
         // Mounts of its descendants lie inside it and go first. What is busy here stays, also with `-f`.
         let names = self.mounted_under(&name);
-        if !call.force {
-            self.check_kept(&names).await?;
-        }
-        self.unmount_all(names, false).await?;
+        match call.force {
+            true => self.unmount_all(names, false).await?,
+            false => self.unmount_unused(names).await?,
+        };
         Ok(Outcome::default())
     }
 
