@@ -43,9 +43,9 @@ fn a_path_that_means_another_file_to_the_daemon_is_refused() {
     let root = lab.tmp().join("root");
     fs::create_dir(&root).expect("made");
     let script = format!(
-        "mount -t tmpfs none {seen} && truncate -s 128M {seen}/x && mount --bind / {root} && \
-         mount -t proc none {root}/proc && chroot {root} env PLATTER_HOME={home} {platter} zpool create -f -m none new {seen}/x; code=$?; \
-         umount {root}/proc {root} {seen}; exit $code",
+        "mount -t tmpfs none {seen} && truncate -s 128M {seen}/x && mount --bind / {root} \
+         && mount -t proc none {root}/proc && chroot {root} env PLATTER_HOME={home} {platter} \
+         zpool create -f -m none new {seen}/x; code=$?; umount {root}/proc {root} {seen}; exit $code",
         root = root.display(),
         home = lab.home().display(),
         platter = binary::platter().display()
