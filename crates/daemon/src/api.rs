@@ -468,6 +468,26 @@ pub const MOUNT_OPTIONS: [&str; 19] = [
 /// Exit code of a request to a daemon that ends (`EX_TEMPFAIL`): to be asked of the next one.
 pub const DAEMON_ENDS: u8 = 75;
 
+/// Which file it is, as stat(2) tells; device numbers as major and minor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileIdentity {
+    /// Number of its file system.
+    pub file_system: (u32, u32),
+    /// Its number there.
+    pub inode: u64,
+    /// The device that it stands for, or zeros.
+    pub device: (u32, u32),
+}
+
+/// A path as a command sees it. `POST /v1/places` with some asks whether the daemon sees the same there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Absolute.
+    pub path: PathBuf,
+    /// What is there; `None` when nothing is found.
+    pub file: Option<FileIdentity>,
+}
+
 /// Exit code of mount(8) for what is mounted already.
 pub const MOUNT_BUSY: u8 = 32;
 

@@ -1,5 +1,6 @@
 //! The other end of the API: finds the daemon of a home, starts one when there is none, and asks it.
 
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
-use crate::api::{DAEMON_ENDS, ErrorBody, PoolNames};
+use crate::api::{DAEMON_ENDS, ErrorBody, Outcome, Place};
 use crate::denied;
 use crate::home::Home;
 use crate::{lingering, process, same_places, vigil};
@@ -106,14 +107,14 @@ impl Client {
     /// Refuses paths by which the daemon means other files than this process.
     ///
     /// # Errors
-    /// As [`same_places::check`]; the daemon cannot be reached.
+    /// As [`same_places::check`], which the daemon does; that it cannot be reached.
     pub async fn check_places(&self, paths: &[PathBuf]) -> Result<(), ErrorBody> {
         // What another user's daemon is asked for of this kind it refuses.
         if self.home.other_owner().is_some() {
             return Ok(());
         }
-        let _: PoolNames = self.get("/v1/pools").await?;
-        same_places::check(Some(self.asked.load(Ordering::Relaxed)).filter(|pid| *pid > 0), paths)
+        let places: Vec<Place> = paths.iter().map(|path| same_places::seen_here(path)).collect();
+        self.post("/v1/places", &places).await.map(|_: Outcome| ())
     }
 
     /// A daemon that ended in order has answered all that it did: whom it did not answer it did not hear.
@@ -331,6 +332,8 @@ fn spawn(home: &Home) -> Result<std::process::Child, ErrorBody> {
     let log =
         crate::home::open(&home.log_file(), std::fs::OpenOptions::new().create(true).append(true)).map_err(fail)?;
     Command::new(program)
+        // A copy that is named `zpool` would understand them as zpool does.
+        .arg0("platter")
         .args(["daemon", "start", "--foreground", "--detached"])
         .env("PLATTER_HOME", home.path())
         .current_dir("/")

@@ -23,11 +23,11 @@ use tokio::sync::watch;
 use crate::api::{
     ChangePool, ClearLabel, ClearPool, ClosePool, CreateDataset, CreatePool, CreatedDataset, CreatedPool, DAEMON_ENDS,
     DaemonStatus, Datasets, DestroyDataset, DestroyedDatasets, ErrorBody, ImportPool, ImportedPool, LogLevel,
-    MountEntry, MountOutcome, MountRequest, Outcome, PoolNames, PoolView, RenameDataset, ScrubPool, SearchPools,
+    MountEntry, MountOutcome, MountRequest, Outcome, Place, PoolNames, PoolView, RenameDataset, ScrubPool, SearchPools,
     SetDatasetProperties, SetIdQuota, SetPoolProperty, SyncPool, UnmountRequest, Userspace, Whose,
 };
-use crate::log;
 use crate::state::{Answer, Daemon};
+use crate::{log, same_places};
 
 /// What the routes share.
 #[derive(Clone)]
@@ -80,6 +80,7 @@ pub fn router(context: Context) -> Router {
         .route("/v1/pools/{name}/clear", post(clear_pool))
         .route("/v1/pools/{name}/change", post(change_pool))
         .route("/v1/labelclear", post(clear_label))
+        .route("/v1/places", post(check_places))
         .route("/v1/import", post(import_pool))
         .route("/v1/import/search", post(search))
         .route("/v1/datasets", get(datasets).post(create_dataset))
@@ -119,11 +120,13 @@ async fn to_its_end<T: Send + 'static>(operation: impl Future<Output = Answer<T>
     match tokio::spawn(operation).await {
         Ok(Ok(value)) => Ok(Json(value)),
         Ok(Err(body)) => Err(Failure(body)),
-        Err(error) => {
-            tracing::error!("an operation died: {error}");
-            Err(Failure(ErrorBody::new("internal error: the operation died").hint("see the daemon's log")))
-        }
+        Err(error) => Err(Failure(died(&error))),
     }
+}
+
+fn died(error: &tokio::task::JoinError) -> ErrorBody {
+    tracing::error!("an operation died: {error}");
+    ErrorBody::new("internal error: the operation died").hint("see the daemon's log")
 }
 
 pub(crate) async fn daemon_status(State(context): State<Context>) -> Json<DaemonStatus> {
@@ -282,6 +285,11 @@ async fn change_pool(
 
 async fn clear_label(State(context): State<Context>, Json(call): Json<ClearLabel>) -> Reply<Outcome> {
     to_its_end(async move { context.daemon.clear_label(&call).await.map(|()| Outcome::default()) }).await
+}
+
+async fn check_places(Json(places): Json<Vec<Place>>) -> Reply<Outcome> {
+    let look = move || same_places::check(&places).map(|()| Outcome::default());
+    to_its_end(async move { tokio::task::spawn_blocking(look).await.unwrap_or_else(|error| Err(died(&error))) }).await
 }
 
 async fn import_pool(State(context): State<Context>, Json(call): Json<ImportPool>) -> Reply<ImportedPool> {

@@ -47,6 +47,13 @@ const END_WAIT: Duration = Duration::from_secs(30);
 /// How long the kernel may take to let go of what somebody else unmounted, before it counts as kept elsewhere. What we
 /// unmount ourselves it has let go of when it says that it is done.
 const LET_GO: Duration = Duration::from_millis(300);
+/// After which pauses what is busy is asked for again, before it is said to be: 310 ms in all.
+const BUSY_PAUSES: [Duration; 4] = [
+    Duration::from_millis(10),
+    Duration::from_millis(30),
+    Duration::from_millis(90),
+    Duration::from_millis(180),
+];
 
 /// Descriptors that mounts leave for devices, clients and files of the daemon.
 const DESCRIPTORS_KEPT: u64 = 64;
@@ -444,7 +451,17 @@ impl Mount {
     fn unmount_directly(&self, place: &Path, force: bool) -> Result<()> {
         // Detaching alone would let open files work on; cutting the connection makes the engine's side quiet too.
         let flags = if force { UnmountFlags::FORCE | UnmountFlags::DETACH } else { UnmountFlags::empty() };
-        match rustix::mount::unmount(place, flags) {
+        let mut unmounted = rustix::mount::unmount(place, flags);
+        // Somebody may hold it for a moment only: who looks through all mounts, or a program that starts another, which
+        // has its files until it runs.
+        for pause in BUSY_PAUSES {
+            if unmounted != Err(Errno::BUSY) {
+                break;
+            }
+            std::thread::sleep(pause);
+            unmounted = rustix::mount::unmount(place, flags);
+        }
+        match unmounted {
             Ok(()) => Ok(()),
             Err(Errno::BUSY) => Err(FuseError::Busy(self.mountpoint.clone())),
             // Not mounted any more: somebody was faster. That the server ends is waited for all the same.

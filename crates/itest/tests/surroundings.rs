@@ -55,6 +55,10 @@ fn a_path_that_means_another_file_to_the_daemon_is_refused() {
     let d1 = lab.disk(1);
     elsewhere(&format!("create -m none new {}", d1.display())).ok();
     lab.export("new");
+    // Another process name space, without a /proc of its own or of anybody's.
+    let script = format!("umount -l /proc; exec {} zpool import -d {} new", binary::platter().display(), d1.display());
+    lab.run("unshare", ["--mount", "--pid", "--fork", "sh", "-c", &script]).ok();
+    lab.export("new");
     lab.export("tank");
 }
 
@@ -155,4 +159,15 @@ fn a_home_without_room_is_named_when_the_daemon_cannot_start() {
     assert!(!list.status.success(), "{said}");
     assert!(said.contains("cannot write in") && said.contains("No space left on device"), "{said}");
     lab.run("umount", [at]).ok();
+}
+
+/// Not a link: the daemon is started as the program that runs.
+#[test]
+fn a_copy_of_the_program_under_openzfs_name_starts_the_daemon() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    let copy = lab.tmp().join("zpool");
+    fs::copy(binary::platter(), &copy).expect("copied");
+    lab.run(copy.to_str().expect("text"), ["create", "-m", "none", "tank", &lab.disk(0).display().to_string()]).ok();
+    lab.run(copy.to_str().expect("text"), ["export", "tank"]).ok();
 }
