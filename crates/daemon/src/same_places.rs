@@ -30,9 +30,7 @@ pub fn check(places: &[Place]) -> Result<(), ErrorBody> {
                 "cannot use '{}': the daemon (pid {pid}) sees other files than this command, and means another by it",
                 place.path.display()
             ))
-            .hint(format!(
-                "run the command where the daemon runs: nsenter --target {pid} --mount --root zpool ..."
-            )));
+            .hint(format!("run the command where the daemon runs: nsenter --target {pid} --mount --root zpool ...")));
         }
     }
     Ok(())

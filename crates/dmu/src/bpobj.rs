@@ -95,6 +95,12 @@ impl Header {
         bytes
     }
 
+    fn subtract(&mut self, space: &BpobjSpace) {
+        self.used = self.used.saturating_sub(space.used);
+        self.compressed = self.compressed.saturating_sub(space.compressed);
+        self.uncompressed = self.uncompressed.saturating_sub(space.uncompressed);
+    }
+
     fn has_totals(&self) -> bool {
         self.length > HEADER_V0
     }
@@ -126,9 +132,9 @@ fn stored(bp: &BlkPtr) -> BlkPtr {
     stored
 }
 
-/// Physical and logical size as lists count them: metadata counts its physical size for both, payload within the
-/// pointer no physical bytes (`BP_GET_PSIZE`, `BP_GET_UCSIZE`).
-fn sizes(bp: &BlkPtr) -> (u64, u64) {
+/// Physical and logical size in bytes as totals count them: metadata counts its physical size for both, payload within
+/// the pointer no physical bytes (`BP_GET_PSIZE`, `BP_GET_UCSIZE`).
+pub fn sizes(bp: &BlkPtr) -> (u64, u64) {
     let physical = if bp.is_embedded() { 0 } else { bp.psize() };
     let is_metadata = bp.level() > 0 || types::is_metadata(bp.object_type());
     let logical = match bp.is_embedded() && bp.embedded_kind() != 0 {
@@ -407,6 +413,62 @@ impl Bpobj {
         Ok(gathered.pointers)
     }
 
+    /// Takes up to `most` pointers off the end, none when the list is empty: first its own, then those of its last
+    /// sub-list, whose object goes when it is empty (`bpobj_iterate`).
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
+    pub async fn take_last(&self, tx: &Tx, most: u64) -> Result<Vec<BlkPtr>> {
+        let _guard = self.changing.lock().await;
+        // Down the last sub-lists to one with pointers of its own.
+        let mut seen = BTreeSet::from([self.dnode.object()]);
+        let mut chain = vec![Self::open(&self.os, self.dnode.object()).await?];
+        loop {
+            let list = &chain[chain.len() - 1];
+            let header = list.header()?;
+            if header.pointers > 0 {
+                break;
+            }
+            let Some(&last) = list.sub_lists(&header).await?.last() else { break };
+            if !seen.insert(last) {
+                return Err(self.corrupt(format!("list {last} is a sub-list twice")));
+            }
+            chain.push(Self::open(&self.os, last).await?);
+        }
+        let list = &chain[chain.len() - 1];
+        let mut header = list.header()?;
+        list.check_length(&list.dnode, header.pointers, BLKPTR_SIZE as u64)?;
+        let count = header.pointers.min(most);
+        let start = (header.pointers - count) * BLKPTR_SIZE as u64;
+        let mut bytes = vec![0; count as usize * BLKPTR_SIZE];
+        list.dnode.read(start, &mut bytes).await?;
+        let taken: Vec<BlkPtr> = bytes.chunks_exact(BLKPTR_SIZE).map(BlkPtr::decode).collect();
+        let mut space = BpobjSpace::default();
+        taken.iter().for_each(|bp| self.count(bp, &mut space));
+        header.pointers -= count;
+        list.dnode.free_range(tx, start, u64::MAX).await?;
+        header.subtract(&space);
+        list.set_header(tx, &header)?;
+        // Those above count what is below them, too, and let go of what is empty.
+        let mut empty = header.pointers == 0 && header.lists == 0;
+        while let Some(below) = chain.pop() {
+            let Some(above) = chain.last() else { break };
+            let mut header = above.header()?;
+            header.subtract(&space);
+            if empty {
+                Self::free(&self.os, tx, below.dnode.object()).await?;
+                header.lists -= 1;
+                if header.lists == 0 {
+                    self.os.free_object(tx, header.array).await?;
+                    header.array = ObjectId::NONE;
+                }
+            }
+            empty = empty && header.pointers == 0 && header.lists == 0;
+            above.set_header(tx, &header)?;
+        }
+        Ok(taken)
+    }
+
     /// Empties the list (and frees sub-lists' objects).
     ///
     /// # Errors
@@ -545,6 +607,43 @@ mod tests {
         assert!(list.pointers().await.unwrap().is_empty());
         Bpobj::free(&os, &tx, object).await.unwrap();
         assert!(Bpobj::open(&os, object).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn pointers_are_taken_off_the_end_until_nothing_is_left() {
+        let (params, tx) = (params(), Tx::syncing(Txg(4)));
+        let os = Objset::create(params, 1, &tx);
+        let list = filled(&os, &tx, 0..100).await;
+        let sub = filled(&os, &tx, 100..140).await;
+        let deepest = filled(&os, &tx, 140..150).await;
+        sub.append_list(&tx, deepest.dnode.object()).await.unwrap();
+        list.append_list(&tx, sub.dnode.object()).await.unwrap();
+        let other = filled(&os, &tx, 150..151).await;
+        list.append_list(&tx, other.dnode.object()).await.unwrap();
+        let mut taken = Vec::new();
+        loop {
+            let count = list.pointers().await.unwrap().len();
+            assert_eq!(count + taken.len(), 151);
+            let expected = BpobjSpace {
+                used: count as u64 * 6144,
+                compressed: count as u64 * 4096,
+                uncompressed: count as u64 * 8192,
+                count: count as u64,
+            };
+            assert_eq!(list.space().await.unwrap(), expected);
+            let part = list.take_last(&tx, 33).await.unwrap();
+            if part.is_empty() {
+                break;
+            }
+            taken.extend(part);
+        }
+        let mut offsets: Vec<u64> = taken.iter().map(|bp| bp.dva(0).offset >> 20).collect();
+        offsets.sort_unstable();
+        assert_eq!(offsets, (1..=151).collect::<Vec<u64>>());
+        assert!(list.is_empty().unwrap());
+        for gone in [&sub, &deepest, &other] {
+            assert!(Bpobj::open(&os, gone.dnode.object()).await.is_err());
+        }
     }
 
     // An indirect block that repeats one block of pointers makes a list of any length out of 4 KiB, and all of it was

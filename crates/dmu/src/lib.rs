@@ -1,5 +1,5 @@
 //! The data management unit: object sets, their objects (dnodes), the blocks below them, and what is built from plain
-//! objects (ZAP, bpobj).
+//! objects (ZAP, bpobj, bptree).
 //!
 //! Invariants:
 //! - open-context changes carry a [`Tx`] and land in that group's dirty slot; the sync of group N sees exactly what
@@ -9,6 +9,7 @@
 
 mod blocktree;
 pub mod bpobj;
+pub mod bptree;
 mod cache;
 mod core;
 mod cost;

@@ -5,8 +5,11 @@
 //! objects in it (each from the left, a block before what is below it, the spill block last); then the trees of the
 //! dnodes in the head (space totals per project, group, user). Intent log blocks are not part of it.
 //!
+//! A walk that frees what it sees ([`visit_upwards`]) shows a block after what is below it, so that the rest can be
+//! reached from the root at any time.
+//!
 //! Invariants:
-//! - the visitor sees every non-hole pointer once, before anything below it;
+//! - the visitor sees every non-hole pointer once, before anything below it, or after all of that;
 //! - a walk that starts "after" a bookmark sees exactly what an undisturbed walk would have shown after that bookmark;
 //! - damage (an unreadable or senseless interior block) is reported, skips what is below, and never ends the walk.
 
@@ -40,6 +43,11 @@ pub enum Visit {
 
 /// Sees the blocks of a walk.
 pub trait Visitor: Send + Sync {
+    /// Whether there is anything to see at this block or below it: asked where what is below comes first.
+    fn enters(&self, _bp: &BlkPtr) -> bool {
+        true
+    }
+
     /// A block that is referenced: not a hole, possibly embedded.
     fn block<'a>(&'a self, bookmark: Bookmark, bp: &'a BlkPtr) -> BoxFuture<'a, Visit>;
 
@@ -67,12 +75,23 @@ pub async fn visit(
     from: Option<Bookmark>,
     visitor: &dyn Visitor,
 ) -> Result<WalkEnd> {
-    let walk = Walk { store, objset, from, visitor };
-    match walk.head(root).await {
-        Ok(()) => Ok(WalkEnd::Complete),
-        Err(Break::Stop) => Ok(WalkEnd::Stopped),
-        Err(Break::Error(error)) => Err(error),
-    }
+    Walk { store, objset, order: Order::Downwards(from), visitor }.whole(root).await
+}
+
+/// As [`visit`], but a block comes after what is below it. It begins with the block `next` of level 0, when that is
+/// given: where a walk was stopped at that block (`traverse_dataset_destroyed`, with a bookmark as `TRAVERSE_POST`
+/// leaves it).
+///
+/// # Errors
+/// As [`visit`].
+pub async fn visit_upwards(
+    store: &Arc<dyn BlockStore>,
+    objset: ObjectId,
+    root: &BlkPtr,
+    next: Option<Bookmark>,
+    visitor: &dyn Visitor,
+) -> Result<WalkEnd> {
+    Walk { store, objset, order: Order::Upwards(next), visitor }.whole(root).await
 }
 
 /// Ends a walk early.
@@ -88,16 +107,27 @@ type Walked = std::result::Result<(), Break>;
 enum Place {
     /// All of it was shown before.
     Before,
-    /// It was shown, but not all that is below it.
+    /// Some of what is below it was shown. It was itself, where blocks come before what is below them.
     Around,
+    /// All that is below it was shown, but not itself.
+    Left,
     /// Nothing of it was shown.
     After,
+}
+
+/// Which of a block and those below it comes first, and where the walk resumes.
+#[derive(Clone, Copy, PartialEq)]
+enum Order {
+    /// The block; after this one, the last that was shown.
+    Downwards(Option<Bookmark>),
+    /// What is below it; with this one, the first of level 0 that was not shown.
+    Upwards(Option<Bookmark>),
 }
 
 struct Walk<'a> {
     store: &'a Arc<dyn BlockStore>,
     objset: ObjectId,
-    from: Option<Bookmark>,
+    order: Order,
     visitor: &'a dyn Visitor,
 }
 
@@ -106,14 +136,37 @@ impl Walk<'_> {
         TreeReader { store: self.store, flights: None, objset: self.objset, object, priority: Priority::Scrub }
     }
 
+    async fn whole(&self, root: &BlkPtr) -> Result<WalkEnd> {
+        match self.head(root).await {
+            Ok(()) => Ok(WalkEnd::Complete),
+            Err(Break::Stop) => Ok(WalkEnd::Stopped),
+            Err(Break::Error(error)) => Err(error),
+        }
+    }
+
+    fn is_upwards(&self) -> bool {
+        matches!(self.order, Order::Upwards(_))
+    }
+
     async fn head(&self, root: &BlkPtr) -> Walked {
         if root.is_hole() {
             return Ok(());
         }
         let bookmark = Bookmark { objset: self.objset, object: META, level: -1, blkid: 0 };
-        if self.from.is_none() && self.show(bookmark, root).await? == Visit::Skip {
+        if self.is_upwards() {
+            if self.visitor.enters(root) {
+                self.below_head(bookmark, root).await?;
+                self.show(bookmark, root).await?;
+            }
             return Ok(());
         }
+        if self.order == Order::Downwards(None) && self.show(bookmark, root).await? == Visit::Skip {
+            return Ok(());
+        }
+        self.below_head(bookmark, root).await
+    }
+
+    async fn below_head(&self, bookmark: Bookmark, root: &BlkPtr) -> Walked {
         let read = self.store.read(root, bookmark, Priority::Scrub).await;
         let head = read.and_then(|block| {
             ObjsetPhys::decode(&block).map_err(|e| ZioError::corrupt("object set", format!("{bookmark}: {e}")))
@@ -151,7 +204,14 @@ impl Walk<'_> {
 
     /// Where block `index` of `level` of `object` stands. `span` are its first and last block of level 0.
     fn place(&self, object: ObjectId, level: u8, span: (u64, u64), epbs: u32) -> Place {
-        let Some(from) = self.from.filter(|from| from.level >= 0) else { return Place::After };
+        match self.order {
+            Order::Downwards(Some(from)) if from.level >= 0 => self.place_after(from, object, level, span, epbs),
+            Order::Upwards(Some(next)) => place_from(next, object, level, span),
+            _ => Place::After,
+        }
+    }
+
+    fn place_after(&self, from: Bookmark, object: ObjectId, level: u8, span: (u64, u64), epbs: u32) -> Place {
         let (first, last) = span;
         if from.object == object {
             let (from_level, at) = (from.level as u8, from.blkid);
@@ -183,15 +243,16 @@ impl Walk<'_> {
     /// Walks one object's tree and spill block.
     fn object<'s>(&'s self, object: ObjectId, dnode: &'s DnodePhys) -> BoxFuture<'s, Walked> {
         async move {
-            if object != META && self.from.is_some_and(|from| from.object != META && object < from.object) {
+            let (Order::Downwards(resume) | Order::Upwards(resume)) = self.order;
+            if object != META && resume.is_some_and(|resume| resume.object != META && object < resume.object) {
                 return Ok(());
             }
             self.pointers(object, dnode, dnode.levels - 1, 0, &dnode.blkptrs).await?;
             if let Some(spill) = dnode.spill.filter(|bp| !bp.is_hole())
-                && self.place(object, 0, (SPILL_BLKID, SPILL_BLKID), 0) == Place::After
+                && matches!(self.place(object, 0, (SPILL_BLKID, SPILL_BLKID), 0), Place::After | Place::Left)
+                && self.visitor.enters(&spill)
             {
-                let bookmark = self.reader(object).bookmark(0, SPILL_BLKID);
-                self.show(bookmark, &spill).await?;
+                self.show(self.reader(object).bookmark(0, SPILL_BLKID), &spill).await?;
             }
             Ok(())
         }
@@ -221,16 +282,22 @@ impl Walk<'_> {
                     continue;
                 }
                 let bookmark = self.reader(object).bookmark(level, index);
-                if place == Place::After && self.show(bookmark, bp).await? == Visit::Skip {
+                if self.is_upwards() {
+                    if !self.visitor.enters(bp) {
+                        continue;
+                    }
+                } else if place == Place::After && self.show(bookmark, bp).await? == Visit::Skip {
                     continue;
                 }
-                if !interior {
-                    continue;
+                if interior && place != Place::Left {
+                    match ahead.take(at).await {
+                        Ok(block) if level > 0 => self.indirect(object, dnode, level, index, bp, &block).await?,
+                        Ok(block) => self.dnodes(index, bp, &block).await?,
+                        Err(error) => self.report(bookmark, bp, error).await?,
+                    }
                 }
-                match ahead.take(at).await {
-                    Ok(block) if level > 0 => self.indirect(object, dnode, level, index, bp, &block).await?,
-                    Ok(block) => self.dnodes(index, bp, &block).await?,
-                    Err(error) => self.report(bookmark, bp, error).await?,
+                if self.is_upwards() {
+                    self.show(bookmark, bp).await?;
                 }
             }
             Ok(())
@@ -275,6 +342,25 @@ impl Walk<'_> {
     }
 }
 
+/// Where a block stands in a walk upwards that begins with `next`.
+fn place_from(next: Bookmark, object: ObjectId, level: u8, (first, last): (u64, u64)) -> Place {
+    debug_assert_eq!(next.level, 0, "walks stop at blocks of level 0");
+    // The block of level 0 of this object that the walk begins with, or begins below.
+    let at = match (next.object == object, object == META) {
+        (true, _) => next.blkid,
+        (false, true) if next.object.0 >= MAX_OBJECT => return Place::Before,
+        (false, true) => next.object.0 / PER_BLOCK,
+        (false, false) if next.object == META || object > next.object => return Place::After,
+        (false, false) => return Place::Before,
+    };
+    match (first > at, last < at) {
+        (true, _) => Place::After,
+        (_, true) => Place::Before,
+        _ if level == 0 && next.object == object => Place::Left,
+        _ => Place::Around,
+    }
+}
+
 /// Reads of interior blocks that the walk will need soon, on tasks of their own.
 struct ReadAhead<'a> {
     walk: &'a Walk<'a>,
@@ -313,11 +399,17 @@ impl<'a> ReadAhead<'a> {
         }
         match self.running.pop_front() {
             Some((running, read)) if running == at => match read.await {
+                // Here it may be waited for devices.
+                Ok(Err(ZioError::Io(_))) if self.walk.is_upwards() => self.read(at).await,
                 Ok(block) => block,
                 Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
                 Err(failed) => Err(ZioError::Io(format!("{}: the read was cancelled: {failed}", self.bookmark(at)))),
             },
-            _ => self.walk.store.read(&self.pointers[at], self.bookmark(at), Priority::Scrub).await,
+            _ => self.read(at).await,
         }
+    }
+
+    async fn read(&self, at: usize) -> Result<Buf> {
+        self.walk.store.read(&self.pointers[at], self.bookmark(at), Priority::Scrub).await
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use platter_buffer::Buf;
-use platter_dmu::traverse::{Visit, Visitor, WalkEnd, visit};
+use platter_dmu::traverse::{Visit, Visitor, WalkEnd, visit, visit_upwards};
 use platter_dmu::{NewDnode, Objset};
 use platter_ondisk::{BlkPtr, ObjectId};
 use platter_zio::{BlockStore, Bookmark, ZioError};
@@ -94,6 +94,36 @@ async fn a_walk_resumed_after_any_block_shows_exactly_the_rest() {
         let expected: Vec<Bookmark> = all[at + 1..].iter().map(|(bookmark, _)| *bookmark).collect();
         assert_eq!(rest, expected, "after {}", all[at].0);
     }
+}
+
+#[tokio::test]
+async fn a_walk_upwards_shows_the_same_each_after_what_is_below_it() {
+    let world = World::new(false);
+    let os = populated(&world).await;
+    let store: Arc<dyn BlockStore> = world.store.clone();
+    let (down, up) = (Recorder::default(), Recorder::default());
+    walk(&world, &os, None, &down).await;
+    assert_eq!(visit_upwards(&store, ObjectId(54), &os.root(), None, &up).await.unwrap(), WalkEnd::Complete);
+    let (mut down, all) = (down.seen.into_inner().unwrap(), up.seen.into_inner().unwrap());
+    assert_eq!(all.last().unwrap().0.level, -1);
+    let position = |bookmark: Bookmark| all.iter().position(|(other, _)| *other == bookmark).unwrap();
+    for (at, (bookmark, _)) in all.iter().enumerate().filter(|(_, (bookmark, _))| bookmark.object.0 > 0) {
+        let block = Bookmark { object: ObjectId(0), level: 0, blkid: bookmark.object.0 / 32, ..*bookmark };
+        // Space totals are no objects of a dnode block.
+        assert!(bookmark.object.0 > 1 << 48 || at < position(block));
+    }
+    // From any block of level 0 on, the rest and nothing else.
+    for (at, (bookmark, _)) in all.iter().enumerate().filter(|(_, (bookmark, _))| bookmark.level == 0) {
+        let rest = Recorder::default();
+        visit_upwards(&store, ObjectId(54), &os.root(), Some(*bookmark), &rest).await.unwrap();
+        let rest: Vec<Bookmark> = rest.seen.into_inner().unwrap().into_iter().map(|(bookmark, _)| bookmark).collect();
+        let expected: Vec<Bookmark> = all[at..].iter().map(|(bookmark, _)| *bookmark).collect();
+        assert_eq!(rest, expected, "from {bookmark}");
+    }
+    let mut up = all;
+    down.sort_by_key(|(bookmark, _)| *bookmark);
+    up.sort_by_key(|(bookmark, _)| *bookmark);
+    assert_eq!(down, up);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
-use platter_ondisk::types;
+use platter_dmu::bpobj::sizes;
 use platter_ondisk::{BlkPtr, Txg};
 use platter_spa::Store;
 use platter_zio::{BlockStore, SpaceAccounting};
@@ -43,13 +43,10 @@ impl Deltas {
     }
 }
 
-/// Logical bytes a pointer stands for: metadata counts as stored (`BP_GET_UCSIZE`).
-pub fn uncompressed_size(bp: &BlkPtr) -> u64 {
-    if bp.level() > 0 || types::is_metadata(bp.object_type()) { bp.psize() } else { bp.lsize() }
-}
-
-fn space(used: u64, bp: &BlkPtr) -> SpaceChange {
-    SpaceChange { used: used as i64, compressed: bp.psize() as i64, uncompressed: uncompressed_size(bp) as i64 }
+/// What a block that takes `used` bytes adds to totals.
+pub fn space(used: u64, bp: &BlkPtr) -> SpaceChange {
+    let (compressed, uncompressed) = sizes(bp);
+    SpaceChange { used: used as i64, compressed: compressed as i64, uncompressed: uncompressed as i64 }
 }
 
 /// Accounting of one data set, or (with `previous_snapshot` at zero) of the MOS.

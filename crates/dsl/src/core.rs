@@ -31,6 +31,7 @@ use crate::dir::Dir;
 use crate::environment::Environment;
 use crate::error::{PoolError, Result};
 use crate::features::Features;
+use crate::freeing;
 use crate::labels::LabelTarget;
 use crate::origin::MosAccess;
 use crate::pool_locks::Locked;
@@ -47,6 +48,8 @@ pub struct Tree {
     pub mos_dir: Option<Arc<Dir>>,
     /// `$FREE`.
     pub free_dir: Option<Arc<Dir>>,
+    /// `$LEAK`, once something was leaked.
+    pub leak_dir: Option<Arc<Dir>>,
     /// The root directory.
     pub root_dir: Option<Arc<Dir>>,
     /// The snapshot that new data sets descend from.
@@ -68,6 +71,10 @@ pub struct MosObjects {
     pub empty_bpobj: ObjectId,
     /// Pool properties, once one was set.
     pub properties: ObjectId,
+    /// The queue of object sets to be freed, while there are any.
+    pub bptree: ObjectId,
+    /// The list of blocks to be freed, while there are any.
+    pub frees: ObjectId,
 }
 
 /// One change to be made in the sync loop.
@@ -327,6 +334,8 @@ impl Core {
             let (allocated, size) = allocator.deflated();
             (allocated, size, allocator.deferred())
         };
+        let maturing =
+            if freeing::is_active(self) { maturing.saturating_add(freeing::space(self).0) } else { maturing };
         let slop = slop(size);
         let room = |reserve: u64| size.saturating_sub(reserve).saturating_sub(allocated);
         let (writers, frees, last) = (room(slop), room(slop / 2), room(slop / 4));

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use platter_dmu::bpobj::Bpobj;
+use platter_dmu::bpobj::{Bpobj, sizes};
 use platter_dmu::zap::{NewZap, Zap};
 use platter_dmu::{Objset, Result, Tx, ZioError};
 use platter_ondisk::dsl::{DEADLIST_SIZE, DeadlistPhys};
@@ -123,9 +123,10 @@ pub async fn insert(
     let mut phys = DeadlistPhys::decode(&zap.dnode().bonus())
         .map_err(|e| ZioError::corrupt("deadlist", format!("object {deadlist}: {e}")))?;
     for bp in pointers {
+        let (compressed, uncompressed) = sizes(bp);
         phys.used = phys.used.wrapping_add(store.dsize(bp));
-        phys.comp = phys.comp.wrapping_add(bp.psize());
-        phys.uncomp = phys.uncomp.wrapping_add(crate::accounting::uncompressed_size(bp));
+        phys.comp = phys.comp.wrapping_add(compressed);
+        phys.uncomp = phys.uncomp.wrapping_add(uncompressed);
     }
     zap.dnode().set_bonus(tx, object_type::DEADLIST_HDR, &phys.encode())?;
     Ok(replaced)

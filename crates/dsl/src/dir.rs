@@ -19,7 +19,9 @@ use crate::limits::{self, Counts};
 use crate::mos;
 
 /// Reserved directories at the root.
-pub use platter_ondisk::names::special_dir::{FREE as FREE_DIR, MOS as MOS_DIR, ORIGIN as ORIGIN_DIR};
+pub use platter_ondisk::names::special_dir::{
+    FREE as FREE_DIR, LEAK as LEAK_DIR, MOS as MOS_DIR, ORIGIN as ORIGIN_DIR,
+};
 
 /// Ends of the names under which a received value is stored, and of the mark that it is not in force
 /// (`ZPROP_RECVD_SUFFIX`, `ZPROP_INHERIT_SUFFIX`).

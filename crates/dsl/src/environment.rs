@@ -106,11 +106,16 @@ pub struct Environment {
     pub multihost_interval_ms: u32,
     /// What happened lately, to all pools.
     pub events: Arc<Events>,
+    /// Blocks of destroyed object sets that one transaction group frees at most (`zfs_async_block_max_blocks`).
+    pub frees_per_group: u64,
     /// Longest time between two transaction groups, in seconds (`zfs_txg_timeout`).
     pub txg_timeout_seconds: u64,
 }
 
 impl Environment {
+    /// A usual `frees_per_group`: it keeps a group's list of frees below 10 MB.
+    pub const FREES_PER_GROUP: u64 = 100_000;
+
     /// A generator for `random` from a seed.
     pub fn seeded(seed: [u8; 32]) -> Arc<Mutex<ChaCha20Rng>> {
         Arc::new(Mutex::new(ChaCha20Rng::from_seed(seed)))

@@ -40,7 +40,8 @@ use crate::space_maps::Words;
 use crate::txgs::TxgHistory;
 use crate::version::PoolVersion;
 use crate::{
-    config_object, dtl, error_log, intent, mos, multihost, names, pool_properties, salt, scrub, space_maps, tree,
+    config_object, dtl, error_log, freeing, intent, mos, multihost, names, pool_properties, salt, scrub, space_maps,
+    tree,
 };
 
 /// Metaslabs of a vdev, at most: twice what `zfs_vdev_ms_count_limit` makes, as vdevs may grow.
@@ -491,12 +492,11 @@ fn special(config: &PoolConfig) -> Option<&VdevConfig> {
 }
 
 /// Names in the pool directory that stand for work or tables that this version cannot write.
-const UNWRITABLE_ENTRIES: [(&str, &str); 6] = [
+const UNWRITABLE_ENTRIES: [(&str, &str); 5] = [
     ("scrub_bookmark", "a scrub that older software has not finished"),
     ("DDT-log-", "logs of deduplication tables"),
     ("com.delphix:removing", "a device removal"),
     ("com.delphix:zpool_checkpoint", "a checkpoint"),
-    ("bptree_obj", "data sets that are still being destroyed"),
     ("com.fudosecurity:brt", "cloned blocks"),
 ];
 
@@ -590,6 +590,8 @@ async fn finish(
         history: entry(mos::HISTORY).await?,
         empty_bpobj: entry(mos::EMPTY_BPOBJ).await?,
         properties: entry(mos::PROPS).await?,
+        bptree: entry(mos::BPTREE_OBJ).await?,
+        frees: freeing::nonempty_list(&os, entry(mos::FREE_BPOBJ).await?).await?,
     };
     // Before any object set is opened: its blocks may be verified with it.
     salt::load(&directory, &store).await?;

@@ -28,6 +28,7 @@ mod event_log;
 pub mod events;
 pub mod features;
 mod filesystem_space;
+mod freeing;
 mod history;
 mod identity;
 mod import;

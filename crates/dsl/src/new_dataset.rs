@@ -61,7 +61,7 @@ pub async fn new_dataset(
             let half = dir.phys.lock().head_dataset_obj;
             tracing::warn!(pool = core.name(), dataset = name, %error, "not created; what was made of it is removed");
             core.tree.write().datasets.remove(name);
-            if let Err(also) = take_back(core, tx, name, &dir).await {
+            if let Err(also) = take_back(core, tx, &dir).await {
                 tracing::error!(pool = core.name(), dataset = name, object = half.0, error = %also, "it stays behind");
             }
             return Err(error);
@@ -103,11 +103,11 @@ async fn fill(
 }
 
 /// Removes what [`fill`] made before it failed: directory `dir`, and its head data set when it got that far.
-async fn take_back(core: &Arc<Core>, tx: &Tx, name: &str, dir: &Arc<Dir>) -> platter_zio::Result<()> {
+async fn take_back(core: &Arc<Core>, tx: &Tx, dir: &Arc<Dir>) -> platter_zio::Result<()> {
     let head = dir.phys.lock().head_dataset_obj;
     if head.is_some() {
         let dataset = Dataset::load(&core.mos, &core.store, head, dir.clone()).await?;
-        destroy::remove_head(core, tx, name, &dataset).await?;
+        destroy::remove_head(core, tx, &dataset).await?;
     }
     destroy::remove_dir(core, tx, dir).await
 }

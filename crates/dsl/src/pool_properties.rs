@@ -14,6 +14,7 @@ use crate::core::Core;
 use crate::dir::StoredProperty;
 use crate::error::{PoolError, Result};
 use crate::features::CREATED;
+use crate::freeing;
 use crate::mos;
 use crate::properties;
 use crate::report::{Properties, Property, PropertySource, PropertyValue};
@@ -325,6 +326,7 @@ pub fn report(core: &Core, health: &str) -> Properties {
     put("health", text(health), none());
     put("guid", PropertyValue::Number(config.guid.0), none());
     let features = PoolVersion(config.version).has_features();
+    let (freeing, leaked) = freeing::space(core);
     let version = if features { "-".to_owned() } else { config.version.to_string() };
     put("version", text(&version), if features { PropertySource::Default } else { PropertySource::Local });
     put("bootfs", text("-"), PropertySource::Default);
@@ -338,9 +340,9 @@ pub fn report(core: &Core, health: &str) -> Properties {
     };
     let expandable = core.store.state().vdevs.iter().flatten().map(|top| grown(top)).sum();
     put("expandsize", PropertyValue::Number(expandable), none());
-    put("freeing", PropertyValue::Number(0), none());
+    put("freeing", PropertyValue::Number(freeing), none());
     put("fragmentation", PropertyValue::Number(fragmentation), none());
-    put("leaked", PropertyValue::Number(0), none());
+    put("leaked", PropertyValue::Number(leaked), none());
     put("checkpoint", text("-"), none());
     put("load_guid", PropertyValue::Number(config.guid.0), none());
     put("maxblocksize", PropertyValue::Number(if features { 16 << 20 } else { 128 << 10 }), none());

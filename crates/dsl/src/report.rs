@@ -209,6 +209,9 @@ pub struct PoolReport {
     pub vdevs: VdevReport,
     /// Scrub.
     pub scan: ScanReport,
+    /// Bytes of destroyed data sets that are still to be freed; at least 1 while any are.
+    #[serde(default)]
+    pub freeing: u64,
     /// Number of known permanent errors.
     pub error_count: u64,
     /// Objects with permanent errors, only when asked for. The front end turns them into file names.

@@ -6,6 +6,7 @@ use platter_zio::{FailMode, Phase};
 use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::discover::{leaf_name, vdev_name};
+use crate::freeing;
 use crate::multihost;
 use crate::report::{DamagedObject, Detail, ExtendedStats, IoCounts, PoolReport, VdevReport};
 use crate::watched;
@@ -355,6 +356,7 @@ pub fn pool(core: &Core, detail: Detail) -> PoolReport {
         message_id: id.map(str::to_owned),
         vdevs,
         scan,
+        freeing: if freeing::is_active(core) { freeing::space(core).0.max(1) } else { 0 },
         error_count: damaged.len() as u64,
         errors: if detail.errors { errors.collect() } else { Vec::new() },
         read_only: core.read_only,

@@ -31,7 +31,8 @@ use crate::dir::{Dir, SpaceChange, UsedKind, reserved_delta};
 use crate::labels::{self, Half};
 use crate::txgs::{Course, Opening};
 use crate::{
-    counting, ddt, deadlist, dtl, intent, log_spacemaps, multihost, pool_locks, salt, space_check, space_maps, zapify,
+    counting, ddt, deadlist, dtl, freeing, intent, log_spacemaps, multihost, pool_locks, salt, space_check, space_maps,
+    zapify,
 };
 
 /// More passes than this mean that sync does not converge.
@@ -47,6 +48,10 @@ pub async fn run(core: Arc<Core>) {
     let mut trimmed = tokio::time::Instant::now();
     let mut opened = Opening::now(&core);
     loop {
+        let stopping = core.stopping.load(Ordering::Acquire);
+        if !stopping && freeing::is_active(&core) {
+            core.gate.ask_for(core.gate.open_txg());
+        }
         let wanted = tokio::time::timeout(timeout, core.gate.wanted()).await.is_ok();
         if trimmed.elapsed() >= timeout {
             platter_buffer::trim();
@@ -110,6 +115,7 @@ async fn sync(core: &Arc<Core>, txg: Txg, course: &mut Course) -> Result<()> {
         || core.store.state().allocator.lock().is_dirty()
         || core.config_dirty.load(Ordering::Relaxed)
         || core.mos.is_dirty(txg)
+        || freeing::is_active(core)
         || core.tree.read().datasets.values().any(|ds| ds.open_objset().is_some_and(|os| os.is_dirty(txg)));
     if !work {
         // Nothing to write: but groups pass, so freed space becomes usable.
@@ -141,6 +147,7 @@ async fn sync(core: &Arc<Core>, txg: Txg, course: &mut Course) -> Result<()> {
         for task in tasks {
             task.run(core.clone(), txg).await;
         }
+        freeing::step(core, &tx).await?;
         let settled = converge(core, &tx).await?;
         course.flush(settled.passes);
         if cfg!(debug_assertions) {

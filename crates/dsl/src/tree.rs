@@ -11,7 +11,7 @@ use platter_spa::Store;
 use crate::core::Tree;
 use crate::dataset::{Dataset, Origin};
 use crate::deadlist;
-use crate::dir::{Dir, FREE_DIR, MOS_DIR, ORIGIN_DIR};
+use crate::dir::{Dir, FREE_DIR, LEAK_DIR, MOS_DIR, ORIGIN_DIR};
 use crate::mos;
 
 /// Deeper trees are damage (a directory that contains itself): names are at most 255 bytes long.
@@ -59,6 +59,7 @@ pub async fn load(os: &Arc<Objset>, store: &Store, directory: &Zap, pool: &str) 
             match (&*child, depth) {
                 (MOS_DIR, 0) => tree.mos_dir = Some(loaded),
                 (FREE_DIR, 0) => tree.free_dir = Some(loaded),
+                (LEAK_DIR, 0) => tree.leak_dir = Some(loaded),
                 (ORIGIN_DIR, 0) => tree.origin = load_origin(os, store, loaded).await?,
                 _ => work.push((loaded, format!("{name}/{child}"), depth + 1)),
             }

@@ -151,6 +151,8 @@ pub fn environment(seed: u64, devices: Arc<SimDevices>, clock: Arc<dyn platter_d
         multihost_interval_ms: 1000,
         events: Arc::default(),
         memory: Arc::default(),
+        // Few, so that much of what is destroyed takes several groups.
+        frees_per_group: 5,
         txg_timeout_seconds: 5,
     }
 }

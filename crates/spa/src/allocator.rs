@@ -342,6 +342,22 @@ impl Allocator {
         Ok(())
     }
 
+    /// Whether every copy of a block lies in space that is in use and not freed in this group. Of a gang block only the
+    /// headers are looked at.
+    pub fn is_allocated(&self, bp: &BlkPtr) -> bool {
+        bp.dvas().all(|dva| {
+            let Some(group) = self.group(dva.vdev) else { return false };
+            let unit = group.geometry.unit();
+            let length = if bp.is_gang() { group.geometry.asize_for(HEADER_SIZE as u64) } else { dva.asize };
+            let whole = length > 0 && (dva.offset | length).is_multiple_of(unit);
+            let end = dva.offset.checked_add(length).filter(|_| whole);
+            let metaslab = group.metaslabs.get((dva.offset >> group.metaslab_shift) as usize);
+            metaslab.zip(end).is_some_and(|(metaslab, end)| {
+                end <= metaslab.start + metaslab.size && metaslab.is_allocated(dva.offset, length)
+            })
+        })
+    }
+
     /// Gives back the header of a gang block, all copies: of the size in its addresses only the header is its own.
     ///
     /// # Errors

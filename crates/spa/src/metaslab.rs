@@ -174,15 +174,23 @@ impl Metaslab {
     /// # Errors
     /// When part of it is free already: a double free, the pool's accounting is damaged.
     pub fn free(&mut self, start: u64, length: u64) -> Result<(), RangeError> {
-        let twice = RangeError { start, length, problem: "is free already" };
-        let sets = [&self.allocatable, &self.freed].into_iter().chain(&self.deferred).chain(&self.log_allocated);
-        if sets.into_iter().any(|set| set.overlaps(start, length)) {
-            return Err(twice);
+        if self.is_partly_free(start, length) {
+            return Err(RangeError { start, length, problem: "is free already" });
         }
         if Canary::FreedAtOnce.sings() {
             return self.allocatable.add(start, length);
         }
         self.freeing.add(start, length)
+    }
+
+    fn is_partly_free(&self, start: u64, length: u64) -> bool {
+        let sets = [&self.allocatable, &self.freed].into_iter().chain(&self.deferred).chain(&self.log_allocated);
+        sets.into_iter().any(|set| set.overlaps(start, length))
+    }
+
+    /// Whether all of this range, which lies in this metaslab, is in use and not freed in this group.
+    pub fn is_allocated(&self, start: u64, length: u64) -> bool {
+        !self.is_partly_free(start, length) && !self.freeing.overlaps(start, length)
     }
 
     /// After group `txg` is on disk: what was freed `DEFER` groups ago becomes allocatable, unless pinned.

@@ -190,6 +190,12 @@ impl Store {
         *self.state.on_damage.lock() = Some(listener);
     }
 
+    /// Whether all of this block is in use, so that it can be freed. Of a gang block this is its header; what is
+    /// embedded in its pointer takes no space.
+    pub fn is_allocated(&self, bp: &BlkPtr) -> bool {
+        bp.is_embedded() || self.state.allocator.lock().is_allocated(bp)
+    }
+
     /// Starts sync pass `pass` (1-based); 0 ends the sync.
     pub fn set_pass(&self, pass: u32) {
         self.state.pass.store(pass, Ordering::Relaxed);

@@ -65,6 +65,7 @@ fn environment() -> Environment {
         multihost_interval_ms: 1000,
         events: Arc::default(),
         memory: Arc::default(),
+        frees_per_group: Environment::FREES_PER_GROUP,
         txg_timeout_seconds: 5,
     }
 }

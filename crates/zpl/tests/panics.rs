@@ -54,6 +54,7 @@ async fn a_panic_in_the_sync_loop_stops_the_pool_with_its_reason() {
         multihost_interval_ms: 1000,
         events: Arc::default(),
         memory: Arc::default(),
+        frees_per_group: Environment::FREES_PER_GROUP,
         txg_timeout_seconds: 1,
     };
     let events = environment.events.clone();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use platter_daemon::api::{ErrorBody, Outcome, PoolNames, ScrubAction, ScrubPool};
 use platter_daemon::client::encode;
-use platter_dsl::report::{Detail, ScanReport};
+use platter_dsl::report::{Detail, PoolReport, ScanReport};
 
 use super::pools::{each, view};
 use crate::getopt::{Grammar, parse};
@@ -51,7 +51,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     let command = session.command_line.clone();
     let code = each(session, &pools, |session, name| tell(session, name, action, &command))?;
     if wait && code == 0 {
-        return each(session, &pools, |session, name| watch(session, name, |scan| scan.state == "scanning"));
+        return each(session, &pools, |session, name| watch(session, name, |report| report.scan.state == "scanning"));
     }
     Ok(code)
 }
@@ -61,14 +61,18 @@ fn tell(session: &mut Session, name: &str, action: ScrubAction, command: &str) -
     session.post::<_, Outcome>(&format!("/v1/pools/{}/scrub", encode(name)), &call).map(|_| ())
 }
 
-/// Waits for a scrub that is `active`, with its progress on a terminal (a bar) or not (now and then a line, to stderr).
-pub(super) fn watch(session: &mut Session, name: &str, active: impl Fn(&ScanReport) -> bool) -> Result<(), ErrorBody> {
+/// Waits for what is `active`, with its progress on a terminal (a bar) or not (now and then a line, to stderr).
+pub(super) fn watch(session: &mut Session, name: &str, active: impl Fn(&PoolReport) -> bool) -> Result<(), ErrorBody> {
     let terminal = std::io::stderr().is_terminal();
     let mut bar: Option<ProgressBar> = None;
     let mut last_line = Instant::now();
+    // The most that was seen to be freed.
+    let mut to_free = 0;
     loop {
-        let scan = view(session, name, Detail::default())?.report.scan;
-        if !active(&scan) {
+        let report = view(session, name, Detail::default())?.report;
+        to_free = report.freeing.max(to_free);
+        let now = Now::of(&report, to_free);
+        if !active(&report) {
             if let Some(bar) = bar {
                 bar.finish_and_clear();
             }
@@ -76,26 +80,47 @@ pub(super) fn watch(session: &mut Session, name: &str, active: impl Fn(&ScanRepo
         }
         if terminal {
             let bar = bar.get_or_insert_with(|| {
-                let bar = ProgressBar::new(scan.to_examine);
+                let bar = ProgressBar::new(now.length);
                 let style = ProgressStyle::with_template("{prefix} [{bar:30}] {msg}");
                 bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
-                bar.set_prefix(format!("scrub {name}"));
                 bar
             });
-            bar.set_length(scan.to_examine);
-            bar.set_position(scan.issued.min(scan.to_examine));
-            bar.set_message(progress(&scan));
+            bar.set_prefix(format!("{} {name}", now.what));
+            bar.set_length(now.length);
+            bar.set_position(now.done.min(now.length));
+            bar.set_message(now.text);
         } else if last_line.elapsed() >= LINE {
-            eprintln!("scrub {name}: {}", progress(&scan));
+            eprintln!("{} {name}: {}", now.what, now.text);
             last_line = Instant::now();
         }
         if !session.sleep(LOOK) {
             if let Some(bar) = bar {
                 bar.abandon();
             }
-            // The scrub goes on; only the waiting ends.
+            // It goes on; only the waiting ends.
             return Err(ErrorBody { message: "interrupted".to_owned(), hint: None, exit_code: 1 });
         }
+    }
+}
+
+/// What is waited for, as it is now.
+struct Now {
+    what: &'static str,
+    /// Bytes.
+    length: u64,
+    done: u64,
+    text: String,
+}
+
+impl Now {
+    fn of(report: &PoolReport, to_free: u64) -> Self {
+        let scan = &report.scan;
+        if scan.state != "scanning" && report.freeing > 0 {
+            let text = format!("{} to be freed", nice::bytes(report.freeing));
+            return Self { what: "freeing", length: to_free, done: to_free - report.freeing, text };
+        }
+        let what = if scan.resilver { "resilver" } else { "scrub" };
+        Self { what, length: scan.to_examine, done: scan.issued, text: progress(scan) }
     }
 }
 

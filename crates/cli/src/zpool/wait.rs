@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use platter_dsl::report::{Detail, ScanReport};
+use platter_dsl::report::{Detail, PoolReport};
 
 use super::iostat::terminal_height;
 use super::pools::{Repeat, Timestamp, view};
@@ -55,7 +55,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     };
     match repeat.interval {
         Some(interval) => show(session, name, &wanted, interval, timestamp)?,
-        None => watch(session, name, |scan| wanted.remaining(scan) > 0).map_err(Failure::from)?,
+        None => watch(session, name, |report| wanted.remaining(report) > 0).map_err(Failure::from)?,
     }
     Ok(0)
 }
@@ -70,18 +70,18 @@ fn show(
 ) -> Result<(), Failure> {
     let height = if std::io::stdout().is_terminal() { terminal_height().saturating_sub(1) } else { 0 };
     for row in 0.. {
-        let mut scan = view(session, name, Detail::default())?.report.scan;
+        let mut report = view(session, name, Detail::default())?.report;
         if let Some(timestamp) = timestamp {
             outln!("{}", timestamp.now());
         }
         if !wanted.scripted && (row == 0 || (height > 0 && row % height == 0)) {
             outln!("{}", wanted.heading());
         }
-        outln!("{}", wanted.row(&scan));
+        outln!("{}", wanted.row(&report));
         let _ = std::io::stdout().flush();
         let shown = Instant::now();
         loop {
-            if wanted.remaining(&scan) == 0 {
+            if wanted.remaining(&report) == 0 {
                 return Ok(());
             }
             let left = interval.saturating_sub(shown.elapsed());
@@ -91,15 +91,19 @@ fn show(
             if !session.sleep(left.min(LOOK)) {
                 return Ok(());
             }
-            scan = view(session, name, Detail::default())?.report.scan;
+            report = view(session, name, Detail::default())?.report;
         }
     }
     Ok(())
 }
 
 impl Wanted {
-    /// Bytes that remain of one activity. Of all of them only scrub and resilver exist yet.
-    fn bytes(activity: &str, scan: &ScanReport) -> u64 {
+    /// Bytes that remain of one activity. Of all of them only freeing, scrub and resilver exist yet.
+    fn bytes(activity: &str, report: &PoolReport) -> u64 {
+        if activity == "free" {
+            return report.freeing;
+        }
+        let scan = &report.scan;
         let is_this = activity == if scan.resilver { "resilver" } else { "scrub" };
         match is_this && scan.state == "scanning" {
             // What is not over has something left, whatever was estimated.
@@ -109,8 +113,8 @@ impl Wanted {
         }
     }
 
-    fn remaining(&self, scan: &ScanReport) -> u64 {
-        self.activities.iter().map(|activity| Self::bytes(activity, scan)).sum()
+    fn remaining(&self, report: &PoolReport) -> u64 {
+        self.activities.iter().map(|activity| Self::bytes(activity, report)).sum()
     }
 
     fn width(activity: &str) -> usize {
@@ -122,10 +126,10 @@ impl Wanted {
         columns.map(|activity| format!("{:>width$}", activity.to_uppercase(), width = Self::width(activity))).collect()
     }
 
-    fn row(&self, scan: &ScanReport) -> String {
+    fn row(&self, report: &PoolReport) -> String {
         let mut row = String::new();
         for activity in &self.activities {
-            let bytes = Self::bytes(activity, scan);
+            let bytes = Self::bytes(activity, report);
             let text = if self.exact { bytes.to_string() } else { nice::num(bytes) };
             if !self.scripted {
                 row.push_str(&format!("{text:>width$}", width = Self::width(activity)));
@@ -143,29 +147,35 @@ impl Wanted {
 
 #[cfg(test)]
 mod tests {
+    use platter_dsl::report::ScanReport;
+
     use super::*;
 
     #[test]
     fn rows_stand_below_their_headings() {
-        let mut scan =
-            ScanReport { state: "scanning".into(), to_examine: 3 << 20, issued: 1 << 20, ..Default::default() };
+        let scan = ScanReport { state: "scanning".into(), to_examine: 3 << 20, issued: 1 << 20, ..Default::default() };
+        let mut report = PoolReport { scan, ..PoolReport::default() };
         let mut wanted = Wanted { activities: vec!["free", "resilver", "scrub"], scripted: false, exact: false };
         assert_eq!(wanted.heading(), "    FREE  RESILVER   SCRUB");
-        assert_eq!(wanted.row(&scan), "       0         0      2M");
-        scan.resilver = true;
-        assert_eq!(wanted.row(&scan), "       0        2M       0");
-        assert_eq!(wanted.remaining(&scan), 2 << 20);
+        assert_eq!(wanted.row(&report), "       0         0      2M");
+        report.scan.resilver = true;
+        assert_eq!(wanted.row(&report), "       0        2M       0");
+        assert_eq!(wanted.remaining(&report), 2 << 20);
         wanted = Wanted { activities: ACTIVITIES.to_vec(), scripted: true, exact: true };
-        assert_eq!(wanted.row(&scan), "0\t0\t0\t0\t0\t2097152\t0\t0\t0");
+        assert_eq!(wanted.row(&report), "0\t0\t0\t0\t0\t2097152\t0\t0\t0");
         // A resilver that another one follows is over for a moment.
-        (scan.state, scan.resilver_follows) = ("finished".into(), true);
-        assert!(wanted.remaining(&scan) > 0);
-        scan.resilver_follows = false;
-        assert_eq!(wanted.remaining(&scan), 0);
-        scan.state = "scanning".into();
+        (report.scan.state, report.scan.resilver_follows) = ("finished".into(), true);
+        assert!(wanted.remaining(&report) > 0);
+        report.scan.resilver_follows = false;
+        assert_eq!(wanted.remaining(&report), 0);
+        report.scan.state = "scanning".into();
         wanted.activities = vec!["resilver", "scrub"];
-        assert_eq!(wanted.row(&scan), "\t2097152\t0");
-        scan.state = "paused".into();
-        assert_eq!(wanted.remaining(&scan), 0);
+        assert_eq!(wanted.row(&report), "\t2097152\t0");
+        report.scan.state = "paused".into();
+        assert_eq!(wanted.remaining(&report), 0);
+        report.freeing = 5 << 10;
+        wanted.activities = vec!["free"];
+        assert_eq!(wanted.row(&report), "5120");
+        assert_eq!(wanted.remaining(&report), 5 << 10);
     }
 }

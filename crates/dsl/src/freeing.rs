@@ -1,0 +1,320 @@
+//! Freeing in the background what was destroyed: object sets in the pool's bptree, and block pointers in its list of
+//! frees, which a destroyed snapshot leaves (`dsl_process_async_destroys` in `module/zfs/dsl_scan.c`).
+//!
+//! A group frees as much as [`TIME`] and the environment allow, and notes in the same group where the next one goes on:
+//! after a crash or an import freeing continues there, in OpenZFS too. Space that is still to be freed is booked on
+//! `$FREE`, what cannot be found any more on `$LEAK`.
+//!
+//! Invariants:
+//! - a block is freed in the group that takes it out of what is still to be freed, and never twice;
+//! - a block is freed after everything below it, so that the rest is reached from the root;
+//! - memory is that of one group's frees, whatever was destroyed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use platter_dmu::bpobj::Bpobj;
+use platter_dmu::bptree::Bptree;
+use platter_dmu::traverse::{Visit, Visitor, visit_upwards};
+use platter_dmu::{Bookmark, Objset, Result, Tx, ZioError};
+use platter_ondisk::dsl::{Bookmark as StoredBookmark, BptreeEntryPhys};
+use platter_ondisk::{BlkPtr, ObjectId, Txg};
+use platter_zio::BlockStore;
+use tokio::time::Instant;
+
+use crate::accounting;
+use crate::core::Core;
+use crate::dir::{Dir, LEAK_DIR, SpaceChange, UsedKind};
+use crate::mos;
+
+/// The feature that a pool needs for it.
+pub const FEATURE: &str = "com.delphix:async_destroy";
+/// How long one group frees at most (`zfs_free_min_time_ms`).
+const TIME: Duration = Duration::from_secs(1);
+/// What blocks of destroyed object sets are called by (`ZB_DESTROYED_OBJSET`).
+const DESTROYED: ObjectId = ObjectId(u64::MAX);
+/// Pointers taken from the list of frees at a time.
+const LIST_PART: u64 = 1024;
+
+/// Whether anything is left to be freed.
+pub fn is_active(core: &Core) -> bool {
+    let objects = core.objects.lock();
+    !core.read_only && (objects.bptree.is_some() || objects.frees.is_some())
+}
+
+/// The list of frees, when it has any; otherwise [`ObjectId::NONE`].
+///
+/// # Errors
+/// It is damaged.
+pub async fn nonempty_list(mos: &Arc<Objset>, object: ObjectId) -> Result<ObjectId> {
+    let is_empty = !object.is_some() || Bpobj::open(mos, object).await?.is_empty()?;
+    Ok(if is_empty { ObjectId::NONE } else { object })
+}
+
+/// Bytes still to be freed, and bytes that no destroy found (pool properties `freeing` and `leaked`).
+pub fn space(core: &Core) -> (u64, u64) {
+    let tree = core.tree.read();
+    let used = |dir: &Option<Arc<Dir>>| dir.as_ref().map_or(0, |dir| dir.phys.lock().used_bytes);
+    (used(&tree.free_dir), used(&tree.leak_dir))
+}
+
+/// Has the object set below `root` freed, as far as it was born after group `after`: `gone` is the space of its blocks,
+/// as a loss. Within a task; the pool has the feature.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn enqueue(core: &Arc<Core>, tx: &Tx, root: &BlkPtr, after: Txg, gone: SpaceChange) -> Result<()> {
+    let known = core.objects.lock().bptree;
+    let object = if known.is_some() {
+        known
+    } else {
+        let object = Bptree::create(&core.mos, tx).await?;
+        core.directory.put_u64(tx, mos::BPTREE_OBJ.as_bytes(), object.0).await?;
+        core.features.adjust(tx, FEATURE, 1).await?;
+        core.objects.lock().bptree = object;
+        object
+    };
+    let mut queue = Bptree::open(&core.mos, object).await?;
+    let entry = BptreeEntryPhys { bp: *root, birth_txg: after, bookmark: StoredBookmark::default() };
+    queue.append(tx, &entry).await?;
+    subtract(&mut queue, gone);
+    queue.store(tx)?;
+    book(core, tx, -gone).await
+}
+
+/// Frees what this group may. Within the first pass of a sync.
+///
+/// # Errors
+/// Device errors, damage of the lists themselves.
+pub async fn step(core: &Arc<Core>, tx: &Tx) -> Result<()> {
+    if !is_active(core) {
+        return Ok(());
+    }
+    let budget = Budget { blocks: core.environment.frees_per_group, end: Some(Instant::now() + TIME) };
+    let mut met = Met::default();
+    let (bptree, frees) = {
+        let objects = core.objects.lock();
+        (objects.bptree, objects.frees)
+    };
+    if frees.is_some() {
+        free_list(core, tx, frees, &budget, &mut met).await?;
+    }
+    if bptree.is_some() && !budget.is_spent(&met) {
+        free_trees(core, tx, bptree, &budget, &mut met).await?;
+    }
+    tracing::debug!(pool = core.name(), blocks = met.blocks, "freed in the background");
+    book(core, tx, met.freed).await?;
+    if !is_active(core) {
+        settle(core, tx).await?;
+    }
+    Ok(())
+}
+
+/// Frees the object set below `root` in this group, as far as it was born after group `after`: of a pool that cannot
+/// say on disk where freeing goes on. Within a task.
+///
+/// # Errors
+/// A store that stopped.
+pub async fn at_once(core: &Arc<Core>, tx: &Tx, root: &BlkPtr, after: Txg) -> Result<()> {
+    free_tree(core, tx, root, after, None, &Budget { blocks: u64::MAX, end: None }, &mut Met::default()).await.map(drop)
+}
+
+/// What one group may do.
+struct Budget {
+    blocks: u64,
+    end: Option<Instant>,
+}
+
+impl Budget {
+    /// At least one block is freed in each group, so that it comes to an end.
+    fn is_spent(&self, met: &Met) -> bool {
+        met.blocks > 0 && (met.blocks >= self.blocks || self.end.is_some_and(|end| Instant::now() >= end))
+    }
+}
+
+/// What one group did.
+#[derive(Default)]
+struct Met {
+    blocks: u64,
+    /// As a loss.
+    freed: SpaceChange,
+}
+
+/// Gives back one block; `false` when that cannot be: it is not in use, and nothing that leads to it can be believed.
+fn free(core: &Core, tx: &Tx, bp: &BlkPtr, met: &mut Met) -> bool {
+    if !core.store.is_allocated(bp) {
+        return false;
+    }
+    met.blocks += 1;
+    met.freed -= accounting::space(core.store.dsize(bp), bp);
+    core.store.free(tx.txg(), bp);
+    true
+}
+
+/// Frees what is on the list of frees, from its end.
+async fn free_list(core: &Arc<Core>, tx: &Tx, object: ObjectId, budget: &Budget, met: &mut Met) -> Result<()> {
+    let list = Bpobj::open(&core.mos, object).await?;
+    while !budget.is_spent(met) {
+        let part = list.take_last(tx, LIST_PART.min(budget.blocks - met.blocks)).await?;
+        if part.is_empty() {
+            core.objects.lock().frees = ObjectId::NONE;
+            return Ok(());
+        }
+        for bp in &part {
+            if !free(core, tx, bp, met) {
+                tracing::warn!(pool = core.name(), "{bp:?} was to be freed, but is free already");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Frees object sets, the first in the queue first.
+async fn free_trees(core: &Arc<Core>, tx: &Tx, object: ObjectId, budget: &Budget, met: &mut Met) -> Result<()> {
+    let mut queue = Bptree::open(&core.mos, object).await?;
+    let before = met.freed;
+    while !queue.is_empty() {
+        let mut entry = queue.get(queue.phys.begin).await?;
+        let next = Some(entry.bookmark).filter(|next| *next != StoredBookmark::default());
+        let next = next.map(|at| Bookmark { objset: DESTROYED, object: at.object, level: 0, blkid: at.blkid });
+        match free_tree(core, tx, &entry.bp, entry.birth_txg, next, budget, met).await? {
+            Some(next) => {
+                entry.bookmark =
+                    StoredBookmark { objset: DESTROYED.0, object: next.object, level: 0, blkid: next.blkid };
+                queue.set(tx, queue.phys.begin, &entry).await?;
+                break;
+            }
+            None => queue.remove_first(tx).await?,
+        }
+    }
+    let mut freed = met.freed;
+    freed -= before;
+    add(&mut queue, freed);
+    if !queue.is_empty() {
+        return queue.store(tx);
+    }
+    core.directory.remove(tx, mos::BPTREE_OBJ.as_bytes()).await?;
+    core.mos.free_object(tx, object).await?;
+    core.features.adjust(tx, FEATURE, -1).await?;
+    core.objects.lock().bptree = ObjectId::NONE;
+    Ok(())
+}
+
+/// Frees one object set from block `next` on; the block that the next group goes on with, or `None` when everything is
+/// freed that can be found.
+async fn free_tree(
+    core: &Arc<Core>,
+    tx: &Tx,
+    root: &BlkPtr,
+    after: Txg,
+    next: Option<Bookmark>,
+    budget: &Budget,
+    met: &mut Met,
+) -> Result<Option<Bookmark>> {
+    let progress = Mutex::new(Progress { met: std::mem::take(met), next: None, damage: None });
+    let freeing = Freeing { core, tx, after, budget, progress };
+    let store: Arc<dyn BlockStore> = Arc::new(core.store.clone());
+    let end = visit_upwards(&store, DESTROYED, root, next, &freeing).await;
+    let progress = freeing.progress.into_inner();
+    *met = progress.met;
+    if let Some(damage) = progress.damage {
+        tracing::warn!(pool = core.name(), %damage, "some space of a destroyed data set is leaked");
+    }
+    end.map(|_| progress.next)
+}
+
+/// Adds a change of space to the queue's.
+fn add(queue: &mut Bptree, change: SpaceChange) {
+    let phys = &mut queue.phys;
+    phys.bytes = phys.bytes.saturating_add_signed(change.used);
+    phys.comp = phys.comp.saturating_add_signed(change.compressed);
+    phys.uncomp = phys.uncomp.saturating_add_signed(change.uncompressed);
+}
+
+fn subtract(queue: &mut Bptree, change: SpaceChange) {
+    add(queue, -change);
+}
+
+/// Books a change of space on `$FREE`.
+async fn book(core: &Core, tx: &Tx, change: SpaceChange) -> Result<()> {
+    let Some(dir) = core.tree.read().free_dir.clone() else { return Ok(()) };
+    if change == SpaceChange::default() {
+        return Ok(());
+    }
+    for dir in dir.diduse(UsedKind::Head, change) {
+        dir.store(&core.mos, tx).await?;
+    }
+    Ok(())
+}
+
+/// Everything is freed: what is still booked was not found, and goes from `$FREE` to `$LEAK`.
+async fn settle(core: &Arc<Core>, tx: &Tx) -> Result<()> {
+    let Some(free) = core.tree.read().free_dir.clone() else { return Ok(()) };
+    let lost = SpaceChange::minus_all(&free.phys.lock());
+    if lost == SpaceChange::default() {
+        return Ok(());
+    }
+    if lost.used != 0 {
+        let (known, root) = {
+            let tree = core.tree.read();
+            (tree.leak_dir.clone(), tree.root_dir.clone())
+        };
+        let leak = match known {
+            Some(leak) => leak,
+            None => {
+                let (now, salt) = (core.now(), || core.random());
+                let leak = Dir::create(&core.mos, &core.directory, tx, root, LEAK_DIR, now, salt).await?;
+                core.tree.write().leak_dir = Some(leak.clone());
+                leak
+            }
+        };
+        for dir in leak.diduse(UsedKind::Head, -lost) {
+            dir.store(&core.mos, tx).await?;
+        }
+    }
+    book(core, tx, lost).await
+}
+
+/// Frees the blocks of one object set until the budget is spent.
+struct Freeing<'a> {
+    core: &'a Core,
+    tx: &'a Tx,
+    after: Txg,
+    budget: &'a Budget,
+    progress: Mutex<Progress>,
+}
+
+struct Progress {
+    met: Met,
+    /// The first block that was not freed.
+    next: Option<Bookmark>,
+    damage: Option<ZioError>,
+}
+
+impl Visitor for Freeing<'_> {
+    fn enters(&self, bp: &BlkPtr) -> bool {
+        bp.birth() > self.after
+    }
+
+    fn block<'a>(&'a self, bookmark: Bookmark, bp: &'a BlkPtr) -> BoxFuture<'a, Visit> {
+        let mut progress = self.progress.lock();
+        // A walk can go on at blocks of level 0 only.
+        if bookmark.level == 0 && self.budget.is_spent(&progress.met) {
+            progress.next = Some(bookmark);
+        } else if free(self.core, self.tx, bp, &mut progress.met) {
+            return async { Visit::Continue }.boxed();
+        } else {
+            let what = format!("{bookmark}: it is not in use, and what is left of the tree cannot be believed");
+            progress.damage.get_or_insert_with(|| ZioError::corrupt("block tree", what));
+        }
+        async { Visit::Stop }.boxed()
+    }
+
+    fn damaged<'a>(&'a self, _bookmark: Bookmark, _bp: &'a BlkPtr, error: &'a ZioError) -> BoxFuture<'a, Visit> {
+        self.progress.lock().damage.get_or_insert_with(|| error.clone());
+        async { Visit::Continue }.boxed()
+    }
+}
