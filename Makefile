@@ -27,7 +27,7 @@
 # The first two need FUSE (/dev/fuse, and root or fusermount3) for the parts that mount.
 
 CARGO ?= cargo
-# Where programs of crates.io go that only check us: cargo-deny for `make lint`, pjdfstest and fsx for the tests.
+# Where programs of crates.io go that only check us: pjdfstest and fsx for the tests.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 TOOLS := $(TARGET)/tools
 
@@ -151,9 +151,6 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --quiet --package platter-tidy
-	@command -v cargo-deny >/dev/null || test -x $(TOOLS)/bin/cargo-deny || \
-		$(CARGO) install --quiet --locked --debug --root $(TOOLS) --target-dir $(TOOLS)/build cargo-deny
-	PATH="$(abspath $(TOOLS))/bin:$$PATH" $(CARGO) deny --all-features check --hide-inclusion-graph bans licenses sources
 
 fmt:
 	$(CARGO) fmt --all

@@ -22,7 +22,7 @@ use platter_dmu::traverse::{Visit, Visitor, visit_upwards};
 use platter_dmu::{Bookmark, Objset, Result, Tx, ZioError};
 use platter_ondisk::dsl::{Bookmark as StoredBookmark, BptreeEntryPhys};
 use platter_ondisk::{BlkPtr, ObjectId, Txg};
-use platter_zio::BlockStore;
+use platter_zio::{BlockStore, Canary};
 use tokio::time::Instant;
 
 use crate::accounting;
@@ -182,8 +182,10 @@ async fn free_trees(core: &Arc<Core>, tx: &Tx, object: ObjectId, budget: &Budget
         let next = next.map(|at| Bookmark { objset: DESTROYED, object: at.object, level: 0, blkid: at.blkid });
         match free_tree(core, tx, &entry.bp, entry.birth_txg, next, budget, met).await? {
             Some(next) => {
-                entry.bookmark =
-                    StoredBookmark { objset: DESTROYED.0, object: next.object, level: 0, blkid: next.blkid };
+                if !Canary::FreeingBegunAnew.sings() {
+                    entry.bookmark =
+                        StoredBookmark { objset: DESTROYED.0, object: next.object, level: 0, blkid: next.blkid };
+                }
                 queue.set(tx, queue.phys.begin, &entry).await?;
                 break;
             }

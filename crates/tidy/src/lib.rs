@@ -3,10 +3,11 @@
 //! Invariants:
 //! - a rule is a function from source text to complaints, so that each can be shown to find what it is for;
 //! - a complaint names file, line and what to do, and nothing else is printed;
-//! - the tree is what lies in the work folder, ignoring build products; neither git nor network is needed.
+//! - the tree is what lies in the work folder, ignoring build products, and what cargo knows of it; git is not needed.
 #![forbid(unsafe_code)]
 
 mod chance;
+mod dependencies;
 mod layers;
 mod paths;
 mod text;
@@ -14,6 +15,7 @@ mod tree;
 mod unsafety;
 
 pub use chance::nothing_is_selected_by_chance;
+pub use dependencies::dependencies_are_free_and_self_contained;
 pub use layers::{Manifest, dependencies_point_downwards};
 pub use paths::{file_names_say_what_is_inside, no_machine_paths};
 pub use text::{lines_are_short, nothing_is_left_undone, opens_with_its_invariants, source_files_are_short};

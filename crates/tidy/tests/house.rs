@@ -56,6 +56,11 @@ fn file_names_say_what_is_inside() {
 }
 
 #[test]
+fn dependencies_are_free_and_self_contained() {
+    all_mended(platter_tidy::dependencies_are_free_and_self_contained().into_iter());
+}
+
+#[test]
 fn imports_point_downwards() {
     all_mended(Tree::read().manifests().flat_map(platter_tidy::dependencies_point_downwards));
 }

@@ -36,11 +36,13 @@ pub enum Canary {
     StaleBelieved,
     /// A repair that failed counts as made at the end of a scan.
     FailedRepairForgotten,
+    /// A group that frees a destroyed data set does not note where the next one goes on.
+    FreeingBegunAnew,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::UberblockBeforeFlush,
         Self::LogWithoutFlush,
         Self::ParityRotated,
@@ -55,6 +57,7 @@ impl Canary {
         Self::OldCopyBelieved,
         Self::StaleBelieved,
         Self::FailedRepairForgotten,
+        Self::FreeingBegunAnew,
     ];
 
     /// Whether this bug is switched on.

@@ -27,6 +27,9 @@ use crate::world::{self, SimDevices, StandingClock};
 /// Bytes of each disk: the least a pool takes.
 pub const DISK_SIZE: u64 = 64 << 20;
 
+/// Groups in which all that a workload destroyed is freed.
+const FREEING_MAX: u32 = 10_000;
+
 /// How the pool's disks are arranged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
@@ -320,9 +323,32 @@ pub fn look(images: &[Image], seed: u64, depth: Depth) -> Result<Found, String> 
         if again != view {
             return Err(format!("after export and import: {}", again.differences(&view).join("; ")));
         }
+        nothing_leaked(&pool).await?;
         leave(&pool, zpl).await?;
         Ok(Found { view, exported: Some(forks.iter().map(|fork| fork.image()).collect()) })
     })
+}
+
+/// Waits until what was destroyed is freed, all of which must be found.
+async fn nothing_leaked(pool: &Arc<Pool>) -> Result<(), String> {
+    let left = async |property: &str| -> Result<u64, String> {
+        match pool.properties().await.map_err(text)?.get(property).map(|property| &property.value) {
+            Some(PropertyValue::Number(bytes)) => Ok(*bytes),
+            other => Err(format!("property {property} is {other:?}")),
+        }
+    };
+    let mut groups = 0;
+    while left("freeing").await? > 0 {
+        pool.sync().await.map_err(text)?;
+        groups += 1;
+        if groups > FREEING_MAX {
+            return Err(format!("after {groups} groups not all is freed"));
+        }
+    }
+    match left("leaked").await? {
+        0 => Ok(()),
+        bytes => Err(format!("{bytes} bytes of a destroyed data set were not found")),
+    }
 }
 
 /// Every vdev with its state and what it counted.
