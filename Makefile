@@ -2,6 +2,8 @@
 #
 #   make demo     build, then tell the story of Platter on sparse files: create, fill, break, heal, move
 #   make test     all tests; those that need OpenZFS's own tools report themselves as skipped without them
+#   make check    what needs neither mount nor daemon: formatting, clippy, the house rules, the crates' own tests
+#   make dist     the binary without its debug info, and that beside it, in target/dist
 #   make test-big the slow ones: a tree of 50 000 files, 4 GiB of data, the kernel's sources, Platter built on a mount
 #   make test-posix  other people's suites for file systems at full length: fsx, fio, stress-ng, dbench; about an hour
 #   make test-crash      the daemon killed 200 times under a mixed load: half an hour
@@ -31,12 +33,19 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 TOOLS := $(TARGET)/tools
 
-.PHONY: all demo test test-big test-posix test-crash test-databases test-zts test-zts-short test-xfstests \
+.PHONY: all dist demo check test test-big test-posix test-crash test-databases test-zts test-zts-short test-xfstests \
 	test-xfstests-short sim sim-full sim-life sim-replay sim-canary sim-model fuzz-images bench lint fmt
 .DEFAULT_GOAL := all
 
 all:
 	$(CARGO) build --release
+
+# perf and debuggers find the debug info as long as it lies beside the binary.
+dist: all
+	mkdir -p $(TARGET)/dist
+	objcopy --only-keep-debug $(TARGET)/release/platter $(TARGET)/dist/platter.debug
+	objcopy --strip-debug $(TARGET)/release/platter $(TARGET)/dist/platter
+	cd $(TARGET)/dist && objcopy --add-gnu-debuglink=platter.debug platter
 
 demo:
 	$(CARGO) build --release --package platter
@@ -50,11 +59,18 @@ $(TOOLS)/bin/pjdfstest: VERSION := 0.2.2
 $(TOOLS)/bin/pjdfstest: PROFILE := --debug
 $(TOOLS)/bin/fsx: VERSION := 0.3.2
 
+# Tests that run at once: half of them wait for a disk or a daemon.
+TEST_THREADS ?= $(shell echo $$(($$(nproc) * 3 / 2)))
+
 # The integration tests run the binary, so it is built first, in the same profile, and with what the tests ask of
 # libraries, so that all is compiled once. One that fails does not hide the next.
 test: $(TOOLS)/bin/pjdfstest $(TOOLS)/bin/fsx
 	$(CARGO) build --workspace --bins --tests
-	PLATTER_BIN=$(abspath $(or $(PLATTER_BIN),$(TARGET)/debug/platter)) $(CARGO) test --workspace --no-fail-fast
+	PLATTER_BIN=$(abspath $(or $(PLATTER_BIN),$(TARGET)/debug/platter)) RUST_TEST_THREADS=$(TEST_THREADS) \
+		$(CARGO) test --workspace --no-fail-fast
+
+check: lint
+	$(CARGO) test --workspace --lib
 
 # Slow: in release, one after the other.
 test-big:

@@ -61,10 +61,14 @@ fn one_pool(shift: usize, level: &str, disks: usize, ashift: u32) {
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
     if let Some(listings) = zdb::list_pool(&lab.dev(), "tank") {
-        for (dataset, tree) in &before {
+        for (number, (dataset, tree)) in before.iter().enumerate() {
             let Some(listing) = listings.get(dataset) else { panic!("zdb lists no {dataset}") };
             zdb::assert_listing(listing, tree, dataset);
-            zdb::assert_contents(&lab.dev(), dataset, tree, 2);
+            // All checksums were just verified. What is left is that zdb can decompress it: all pools together have that
+            // of each compression three times, as zdb takes half a second to start.
+            if (number + shift) % COMPRESSIONS.len() < 4 {
+                zdb::assert_contents(&lab.dev(), dataset, tree, 2);
+            }
         }
     }
     lab.import("", "tank");
