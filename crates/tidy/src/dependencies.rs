@@ -74,7 +74,8 @@ fn look_at(package: &Value) -> Vec<Complaint> {
 /// Whether a licence expression can be met with [`LICENCES`] alone.
 fn may_be_used(expression: &str) -> Result<(), String> {
     let mode = ParseMode { allow_slash_as_or_operator: true, ..ParseMode::STRICT };
-    let parsed = Expression::parse_mode(expression, mode).map_err(|error| format!("licence '{expression}': {error}"))?;
+    let parsed =
+        Expression::parse_mode(expression, mode).map_err(|error| format!("licence '{expression}': {error}"))?;
     let allowed = |required: &spdx::LicenseReq| LICENCES.contains(&required.to_string().as_str());
     match parsed.evaluate(allowed) {
         true => Ok(()),
