@@ -64,8 +64,8 @@ fn one_pool(shift: usize, level: &str, disks: usize, ashift: u32) {
         for (number, (dataset, tree)) in before.iter().enumerate() {
             let Some(listing) = listings.get(dataset) else { panic!("zdb lists no {dataset}") };
             zdb::assert_listing(listing, tree, dataset);
-            // All checksums were just verified. What is left is that zdb can decompress it: all pools together have that
-            // of each compression three times, as zdb takes half a second to start.
+            // All checksums were just verified. What is left is that zdb can decompress it: all pools together have
+            // that of each compression three times, as zdb takes half a second to start.
             if (number + shift) % COMPRESSIONS.len() < 4 {
                 zdb::assert_contents(&lab.dev(), dataset, tree, 2);
             }
