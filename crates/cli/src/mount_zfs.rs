@@ -1,5 +1,6 @@
 //! `mount.zfs`: what mount(8) runs for `mount -t zfs pool/data /mnt`, and so for lines of `/etc/fstab`, when the
-//! program has that name in `/sbin` (`cmd/mount_zfs.c`). Exit codes are mount(8)'s.
+//! program has that name in `/sbin` (`cmd/mount_zfs.c`). A device of a pool stands for the pool's root file system.
+//! Exit codes are mount(8)'s.
 //!
 //! What is mounted has the type `fuse.zfs`: for `mount -o remount,ro /mnt`, mount(8) runs `mount.fuse.zfs`, or
 //! `mount.fuse`, which runs `zfs pool/data /mnt -o …`, both with the options that the kernel shows.
@@ -12,9 +13,11 @@ use std::path::{Path, PathBuf};
 use platter_daemon::api::{DaemonStatus, ErrorBody, MOUNT_BUSY, MOUNT_OPTIONS, MountOutcome, MountRequest};
 use platter_daemon::dead_mounts::system_mounts;
 use platter_daemon::process;
+use platter_dsl::report::{Detail, VdevReport};
 
 use crate::getopt::{Grammar, parse_as};
 use crate::session::{Session, complain};
+use crate::zpool::pools;
 
 /// The words make no sense (`MOUNT_USAGE`).
 const USAGE: u8 = 1;
@@ -104,6 +107,22 @@ fn dataset_name(given: &str) -> String {
     }
 }
 
+/// The pool that has this device or file as a leaf: its root file system is meant then.
+fn pool_with(session: &mut Session, device: &Path) -> Result<Option<String>, ErrorBody> {
+    fn has(vdev: &VdevReport, device: &Path) -> bool {
+        let is_this = |path: &String| fs::canonicalize(path).is_ok_and(|path| path == device);
+        vdev.path.as_ref().is_some_and(is_this) || vdev.children.iter().any(|child| has(child, device))
+    }
+    let Ok(device) = fs::canonicalize(device) else { return Ok(None) };
+    for name in pools::names(session, &[])? {
+        let view = pools::view(session, &name, Detail::default())?;
+        if has(&view.report.vdevs, &device) {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
 /// Whether the kernel says that `dataset` is mounted at `place`.
 fn is_mounted(dataset: &str, place: &Path) -> bool {
     system_mounts().iter().any(|mount| mount.source == dataset && mount.mountpoint == place)
@@ -144,14 +163,6 @@ pub fn main(words: &[String]) -> u8 {
     if request.fake {
         return 0;
     }
-    let call = MountRequest {
-        dataset: Some(dataset.clone()),
-        options,
-        overlay: true,
-        at: Some(place.clone()),
-        recursive: false,
-        zfsutil,
-    };
     let mounted = Session::new(format!("mount.zfs {dataset} {}", place.display())).and_then(|mut session| {
         let daemon: DaemonStatus = session.get("/v1/daemon")?;
         if !process::sees_mounts_of(daemon.pid) {
@@ -160,11 +171,17 @@ pub fn main(words: &[String]) -> u8 {
                 daemon.pid
             )));
         }
-        session.post::<_, MountOutcome>("/v1/mounts", &call)
+        let dataset = match dataset.starts_with('/') {
+            true => pool_with(&mut session, Path::new(&dataset))?.unwrap_or_else(|| dataset.clone()),
+            false => dataset.clone(),
+        };
+        let (dataset, at) = (Some(dataset), Some(place.clone()));
+        let call = MountRequest { dataset, options, overlay: true, at, recursive: false, zfsutil };
+        session.post::<_, MountOutcome>("/v1/mounts", &call).map(|_| call.dataset.unwrap_or_default())
     });
     match mounted {
-        Ok(_) if is_mounted(&dataset, &place) => 0,
-        Ok(_) => {
+        Ok(dataset) if is_mounted(&dataset, &place) => 0,
+        Ok(dataset) => {
             eprintln!("filesystem '{dataset}' was mounted, but is not seen at '{}'", place.display());
             SYSTEM
         }

@@ -329,6 +329,9 @@ impl Client {
 fn spawn(home: &Home) -> Result<std::process::Child, ErrorBody> {
     let fail = |error: std::io::Error| ErrorBody::new(format!("cannot start the daemon: {error}"));
     let program: PathBuf = std::env::current_exe().map_err(fail)?;
+    if let Err(error) = platter_device::descriptors::close_on_exec_from(3) {
+        tracing::debug!("what this process has open stays open in the daemon: {error}");
+    }
     let log =
         crate::home::open(&home.log_file(), std::fs::OpenOptions::new().create(true).append(true)).map_err(fail)?;
     Command::new(program)

@@ -10,6 +10,7 @@
 pub mod backing;
 pub mod busy;
 pub mod cutoff;
+pub mod descriptors;
 pub mod disk;
 mod engine;
 pub mod error;

@@ -361,7 +361,8 @@ fn place_from(next: Bookmark, object: ObjectId, level: u8, (first, last): (u64, 
     }
 }
 
-/// Reads of interior blocks that the walk will need soon, on tasks of their own.
+/// Reads of interior blocks that the walk will need soon, on tasks of their own. None outlives the walk: what it has
+/// read ahead may be freed soon, and be another block's then.
 struct ReadAhead<'a> {
     walk: &'a Walk<'a>,
     object: ObjectId,
@@ -370,6 +371,12 @@ struct ReadAhead<'a> {
     pointers: &'a [BlkPtr],
     next: usize,
     running: std::collections::VecDeque<(usize, JoinHandle<Result<Buf>>)>,
+}
+
+impl Drop for ReadAhead<'_> {
+    fn drop(&mut self) {
+        self.running.iter().for_each(|(_, read)| read.abort());
+    }
 }
 
 impl<'a> ReadAhead<'a> {
@@ -384,8 +391,8 @@ impl<'a> ReadAhead<'a> {
 
     /// The contents of block `at`; later ones are on their way when this returns.
     async fn take(&mut self, at: usize) -> Result<Buf> {
-        while self.running.front().is_some_and(|&(running, _)| running < at) {
-            self.running.pop_front();
+        while let Some((_, passed)) = self.running.pop_front_if(|&mut (running, _)| running < at) {
+            passed.abort();
         }
         self.next = self.next.max(at);
         while self.running.len() <= READ_AHEAD && self.next < self.pointers.len() {

@@ -2,7 +2,8 @@
 //! changes for the sync loop.
 //!
 //! Invariants:
-//! - the MOS changes only in the sync loop: an operation hands it a task (`dsl_sync_task`) and waits for the group;
+//! - the MOS changes only in the sync loop: an operation hands it a task (`dsl_sync_task`), done once the data sets of
+//!   a group are written, and waits for the group;
 //! - a task checks everything before it changes anything, so that a refused task leaves no trace;
 //! - `tree` mirrors the MOS's directories as of the last finished task.
 

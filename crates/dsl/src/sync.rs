@@ -2,8 +2,10 @@
 //! `module/zfs/spa.c`).
 //!
 //! Invariants:
-//! - the order within a group is: data sets, their totals, the MOS, space maps; again until nothing is dirty; flush;
-//!   even labels; uberblock; odd labels. The uberblock is never written before everything it leads to was flushed;
+//! - the order within a group is: data sets, their totals, tasks, the MOS, space maps; again until nothing is dirty;
+//!   flush; even labels; uberblock; odd labels;
+//! - a task finds in the MOS what this group made of the data sets, as a snapshot would have to;
+//! - the uberblock is never written before everything it leads to was flushed;
 //! - what devices cannot do suspends the pool, and is tried again when it is resumed (property `failmode`); a group
 //!   during which that happened is read back before it is committed;
 //! - after any other error the pool is stopped: no later group can be written over an incomplete one;
@@ -25,7 +27,7 @@ use platter_zio::{BlockStore, Canary};
 use tracing::Instrument;
 
 use crate::config::PoolConfig;
-use crate::core::Core;
+use crate::core::{Core, Task};
 use crate::dataset::{Dataset, Snapshot};
 use crate::dir::{Dir, SpaceChange, UsedKind, reserved_delta};
 use crate::labels::{self, Half};
@@ -97,8 +99,12 @@ fn is_dirty(core: &Core, txg: Txg) -> bool {
     !core.tasks.lock().is_empty()
         || core.config_dirty.load(Ordering::Relaxed)
         || core.mos.is_dirty(txg)
-        || core.tree.read().datasets.values().any(|ds| ds.open_objset().is_some_and(|os| os.is_dirty(txg)))
+        || any_dataset_is_dirty(core, txg)
         || core.store.state().allocator.lock().deferred() > 0
+}
+
+fn any_dataset_is_dirty(core: &Core, txg: Txg) -> bool {
+    core.tree.read().datasets.values().any(|ds| ds.open_objset().is_some_and(|os| os.is_dirty(txg)))
 }
 
 /// Whether something was changed that no group on the devices has.
@@ -116,7 +122,7 @@ async fn sync(core: &Arc<Core>, txg: Txg, course: &mut Course) -> Result<()> {
         || core.config_dirty.load(Ordering::Relaxed)
         || core.mos.is_dirty(txg)
         || freeing::is_active(core)
-        || core.tree.read().datasets.values().any(|ds| ds.open_objset().is_some_and(|os| os.is_dirty(txg)));
+        || any_dataset_is_dirty(core, txg);
     if !work {
         // Nothing to write: but groups pass, so freed space becomes usable.
         let pinned = {
@@ -144,11 +150,7 @@ async fn sync(core: &Arc<Core>, txg: Txg, course: &mut Course) -> Result<()> {
         if core.version().has_features() {
             salt::create_if_missing(&core.directory, &core.store, &tx, &core.environment).await?;
         }
-        for task in tasks {
-            task.run(core.clone(), txg).await;
-        }
-        freeing::step(core, &tx).await?;
-        let settled = converge(core, &tx).await?;
+        let settled = converge(core, &tx, tasks).await?;
         course.flush(settled.passes);
         if cfg!(debug_assertions) {
             space_check::check(core).await?;
@@ -214,16 +216,23 @@ struct Settled {
     passes: u32,
 }
 
-/// Writes data sets, MOS and space maps until nothing is dirty.
-async fn converge(core: &Arc<Core>, tx: &Tx) -> Result<Settled> {
+/// Writes data sets, MOS and space maps until nothing is dirty, and does `tasks` once what was written to files in this
+/// group has its blocks.
+async fn converge(core: &Arc<Core>, tx: &Tx, tasks: Vec<Task>) -> Result<Settled> {
     let txg = tx.txg();
     let maps = space_maps::vdev_maps(core);
     let logging = log_spacemaps::is_enabled(core);
     let mut config_changed = false;
+    let mut tasks = Some(tasks);
     for pass in 1..=PASSES_MAX {
         core.store.set_pass(pass);
         sync_datasets(core, tx, pass).await?;
+        for task in tasks.take().into_iter().flatten() {
+            task.run(core.clone(), txg).await;
+        }
         if pass == 1 {
+            // Of what a task has just destroyed, too.
+            freeing::step(core, tx).await?;
             book_mos(core, tx).await?;
             if logging {
                 // Before the pool ends everything is flushed, so that the next import has little to read.
@@ -254,6 +263,7 @@ async fn converge(core: &Arc<Core>, tx: &Tx) -> Result<Settled> {
             return Err(error);
         }
         let settled = !core.mos.is_dirty(txg)
+            && !any_dataset_is_dirty(core, txg)
             && !core.store.state().allocator.lock().is_dirty()
             && core.store.state().late_frees.lock().is_empty();
         if settled {

@@ -37,6 +37,16 @@ pub struct Lab {
     watchdog: Option<Watchdog>,
 }
 
+/// Lets go of all our mounts but those below its first argument, then becomes what the others say.
+pub(crate) const WITHOUT_OTHERS: &str = r#"kept=$1; shift
+while read -r _ place kind _; do
+    case $kind,$place in
+        fuse.zfs,"$kept"/*) ;;
+        fuse.zfs,*) umount -l "$(printf '%b' "$place")" 2>/dev/null || true ;;
+    esac
+done < /proc/self/mounts
+exec "$@""#;
+
 impl Lab {
     /// A fresh instance, or `None` (and a reported skip) where FUSE mounts are impossible.
     pub fn open() -> Option<Lab> {
@@ -106,6 +116,15 @@ impl Lab {
         command
     }
 
+    /// As [`Lab::command`], in a mount name space of its own with this lab's mounts only: those of other labs would be
+    /// kept by it, and be busy there. `options` are more of unshare(1)'s.
+    pub fn apart(&self, options: &[&str], program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.command("unshare");
+        command.args(["--mount", "--propagation", "private"]).args(options);
+        command.args(["sh", "-c", WITHOUT_OTHERS, "sh"]).arg(self.root()).arg(program);
+        command
+    }
+
     /// Runs `platter ARGS...` in the folder of the devices.
     pub fn platter<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Run {
         Run::of(self.command(binary::platter()).args(args), self.command_limit)
@@ -139,6 +158,11 @@ impl Lab {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Runs what [`Lab::command`] or [`Lab::apart`] prepared.
+    pub fn run_command(&self, command: &mut Command) -> Run {
+        Run::of(command, self.command_limit)
     }
 
     /// Runs any other program with this instance's environment.

@@ -29,6 +29,20 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// A script's lock on descriptor 9 was held by the daemon that one of its commands started, for as long as that lived.
+#[test]
+fn a_daemon_has_nothing_open_of_who_started_it() {
+    let Some(lab) = Lab::open() else { return };
+    let held = lab.tmp().join("held");
+    let script = format!("exec 9>{}; exec {} daemon start", held.display(), binary::platter().display());
+    lab.run("sh", ["-c", &script]).ok();
+    let daemon = lab.daemon_pids();
+    assert_eq!(daemon.len(), 1);
+    let open = fs::read_dir(format!("/proc/{}/fd", daemon[0])).expect("its descriptors");
+    let open: Vec<_> = open.flatten().filter_map(|entry| fs::read_link(entry.path()).ok()).collect();
+    assert!(!open.is_empty() && !open.contains(&held), "{open:?}");
+}
+
 #[test]
 fn a_client_says_that_its_daemon_is_stopped_and_notices_that_it_died() {
     // A client waited for ever for a daemon that died meanwhile, and without a word for one that was stopped.

@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use platter_itest::{Lab, zdb};
@@ -14,29 +13,23 @@ struct Keeper(Child);
 
 impl Keeper {
     fn new(lab: &Lab) -> Self {
-        let mut command = lab.command("unshare");
-        command.args(["--mount", "--propagation", "private", "sleep", "600"]);
-        let keeper = Self(command.spawn().expect("a process"));
-        let space = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+        let keeper = Self(lab.apart(&[], "sleep").arg("600").spawn().expect("a process"));
+        keeper.wait_for_sleep();
+        keeper
+    }
+
+    fn wait_for_sleep(&self) {
         let began = Instant::now();
-        while space(keeper.0.id()) == space(std::process::id()) {
-            assert!(began.elapsed() < Duration::from_secs(60), "no name space of its own");
+        while fs::read_to_string(format!("/proc/{}/comm", self.0.id())).expect("it lives").trim() != "sleep" {
+            assert!(began.elapsed() < Duration::from_secs(60), "it does not begin");
             std::thread::sleep(Duration::from_millis(20));
         }
-        keeper
     }
 
     /// Where it sees `path`.
     fn sees(&self, path: &Path) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{}", self.0.id(), path.display()))
     }
-}
-
-/// Each name space has the mounts of all labs: one test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 impl Drop for Keeper {
@@ -52,7 +45,6 @@ const SOON: Duration = Duration::from_secs(20);
 /// What was kept by another name space was waited for, 30 seconds for each mount, and could not be mounted again.
 #[test]
 fn force_takes_mounts_that_are_in_use_and_kept_elsewhere() {
-    let _alone = alone();
     let Some(lab) = Lab::open() else { return };
     lab.disks(2, 128);
     let mount = lab.create("", "tank", "d0");
@@ -97,7 +89,6 @@ fn force_takes_mounts_that_are_in_use_and_kept_elsewhere() {
 #[test]
 fn an_export_does_not_wait_for_each_mount_that_is_kept_elsewhere() {
     const COUNT: u32 = 24;
-    let _alone = alone();
     let Some(lab) = Lab::open() else { return };
     lab.disks(1, 256);
     lab.create("", "tank", "d0");
@@ -123,7 +114,6 @@ fn an_export_does_not_wait_for_each_mount_that_is_kept_elsewhere() {
 /// property was not mounted again when it had been mounted by hand, and lost the options that it had been given.
 #[test]
 fn a_set_that_mounts_nothing_reaches_live_mounts() {
-    let _alone = alone();
     let Some(lab) = Lab::open() else { return };
     lab.disks(1, 128);
     lab.create("", "tank", "d0");
@@ -156,7 +146,6 @@ fn a_set_that_mounts_nothing_reaches_live_mounts() {
 /// Commands without `-f` took a data set away from a container that was at work in it, and ended with 0.
 #[test]
 fn what_a_container_uses_is_taken_from_it_by_force_only() {
-    let _alone = alone();
     let Some(lab) = Lab::open() else { return };
     if !rustix::process::geteuid().is_root() {
         return;
@@ -175,14 +164,8 @@ fn what_a_container_uses_is_taken_from_it_by_force_only() {
         bound.display(),
         lab.mnt("tank").display()
     );
-    let mut command = lab.command("unshare");
-    command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
-    let container = Keeper(command.spawn().expect("a process"));
-    let began = Instant::now();
-    while fs::read_to_string(format!("/proc/{}/comm", container.0.id())).expect("it lives").trim() != "sleep" {
-        assert!(began.elapsed() < Duration::from_secs(60), "the container does not begin");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let container = Keeper(lab.apart(&[], "sh").args(["-c", &script]).spawn().expect("a process"));
+    container.wait_for_sleep();
     let inside = container.sees(&bound);
     let log = File::create(inside.join("log")).expect("the container's folder");
     let works = |when: &str| {
@@ -222,7 +205,6 @@ fn what_a_container_uses_is_taken_from_it_by_force_only() {
 /// `zpool export -f` and `zfs rename -f` of a healthy pool lost what was stored through mappings, and said nothing.
 #[test]
 fn force_writes_back_what_was_stored_through_mappings() {
-    let _alone = alone();
     let Some(lab) = Lab::open() else { return };
     lab.disks(1, 128);
     lab.create("", "tank", "d0");

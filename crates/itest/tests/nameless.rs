@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, linkat, open};
 use rustix::io::Errno;
 
 fn nameless(directory: &Path, flags: OFlags) -> File {
-    let flags = OFlags::TMPFILE | OFlags::RDWR | flags;
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC | flags;
     File::from(open(directory, flags, Mode::from_raw_mode(0o640)).expect("a file without a name"))
 }
 

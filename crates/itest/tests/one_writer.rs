@@ -23,9 +23,8 @@ impl<'a> Second<'a> {
     /// In mount and network name spaces of its own, in which `script` was run: only the devices tell it of the lab's.
     fn elsewhere(lab: &'a Lab, script: &str) -> Self {
         let script = format!("{script}; exec \"$@\"");
-        let through = ["unshare", "-m", "-n", "sh", "-c", &script, "sh"].map(str::to_owned).to_vec();
         let mut second = Self::of(lab);
-        second.through = through;
+        second.through = ["sh", "-c", &script, "sh"].map(str::to_owned).to_vec();
         second
     }
 
@@ -33,7 +32,10 @@ impl<'a> Second<'a> {
         let program = binary::platter().display().to_string();
         let all: Vec<&str> =
             self.through.iter().map(|word| &**word).chain([&*program]).chain(words.split_whitespace()).collect();
-        let mut command = self.lab.command(all[0]);
+        let mut command = match self.through.is_empty() {
+            true => self.lab.command(all[0]),
+            false => self.lab.apart(&["--net"], all[0]),
+        };
         Run::of(command.args(&all[1..]).env("PLATTER_HOME", &self.home), Duration::from_secs(60))
     }
 

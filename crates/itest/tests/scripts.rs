@@ -442,7 +442,7 @@ fn what_was_unmounted_lazily_is_mounted_again_although_a_file_is_open() {
     assert_eq!(fs::read_to_string(root.join("file")).expect("the file"), "here");
     drop(held);
     // Many files without a name, whose end takes the kernel a while.
-    let flags = OFlags::TMPFILE | OFlags::RDWR;
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let nameless: Vec<_> =
         (0..500).map(|_| rustix::fs::open(&root, flags, Mode::RUSR).expect("a file without a name")).collect();
     lab.run("umount", ["-l", root.to_str().expect("UTF-8")]).ok();
@@ -468,7 +468,7 @@ fn multihost_needs_a_hostid_that_somebody_chose() {
             "mount --bind /dev/null /etc/hostid; unset PLATTER_HOSTID; exec {} zpool {words}",
             binary::platter().display()
         );
-        lab.run("unshare", ["-m", "sh", "-c", &script])
+        lab.run_command(lab.apart(&[], "sh").args(["-c", &script]))
     };
     let advice = "Set a unique system hostid with the zgenhostid(8) command.";
     without("create -m none -o multihost=on other d1").refused().says("requires a non-zero system hostid").says(advice);
@@ -551,6 +551,12 @@ fn mount_mounts_what_has_a_legacy_mount_point() {
     mount(&["-o", "zfsutil,ro", "tank", at]).ok();
     fs::write(place.join("file"), "there").expect_err("read-only");
     lab.run("umount", [at]).ok();
+    // A device stands for its pool.
+    let device = lab.disk(0);
+    mount(&["-o", "zfsutil", device.to_str().expect("UTF-8"), at]).ok();
+    assert_eq!(mounted(&lab, "tank"), "yes");
+    lab.run("umount", [at]).ok();
+    assert_eq!(mount(&["-o", "zfsutil", at, at]).code, 2);
     lab.zfs("mount tank").ok();
     mount(&["-s", "tank/old", at, "-o", "dirsync"]).ok();
     // The folder is the administrator's.
@@ -594,8 +600,7 @@ fn a_daemon_whose_mounts_are_not_seen_is_told_of() {
     }
     lab.disks(1, 128);
     lab.create("", "tank", "d0");
-    let words = ["-m", binary::platter().to_str().expect("UTF-8"), "zfs", "list", "-H", "-o", "name"];
-    let run = lab.run("unshare", words).ok();
+    let run = lab.run_command(lab.apart(&[], binary::platter()).args(["zfs", "list", "-H", "-o", "name"])).ok();
     assert_eq!(run.stdout, "tank\n");
     assert!(run.stderr.contains("lives in another mount namespace"), "{run}");
     assert_eq!(lab.zfs("list -H -o name").ok().stderr, "");

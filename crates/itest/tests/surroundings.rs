@@ -24,7 +24,7 @@ fn a_path_that_means_another_file_to_the_daemon_is_refused() {
     let (seen, other) = (seen.display(), other.display());
     let elsewhere = |words: &str| {
         let script = format!("mount --bind {other} {seen} && exec {} zpool {words}", binary::platter().display());
-        lab.run("unshare", ["--mount", "--propagation", "private", "sh", "-c", &script])
+        lab.run_command(lab.apart(&[], "sh").args(["-c", &script]))
     };
     for words in [
         format!("create -m none new {seen}/x"),
@@ -57,7 +57,7 @@ fn a_path_that_means_another_file_to_the_daemon_is_refused() {
     lab.export("new");
     // Another process name space, without a /proc of its own or of anybody's.
     let script = format!("umount -l /proc; exec {} zpool import -d {} new", binary::platter().display(), d1.display());
-    lab.run("unshare", ["--mount", "--pid", "--fork", "sh", "-c", &script]).ok();
+    lab.run_command(lab.apart(&["--pid", "--fork"], "sh").args(["-c", &script])).ok();
     lab.export("new");
     lab.export("tank");
 }

@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(wanted.remaining(&report), 0);
         report.freeing = 5 << 10;
         wanted.activities = vec!["free"];
-        assert_eq!(wanted.row(&report), "5120");
+        assert_eq!(wanted.row(&report), "\t5120");
         assert_eq!(wanted.remaining(&report), 5 << 10);
     }
 }

@@ -82,10 +82,15 @@ impl Daemon {
             if one.lock.is_some() { &mut opened } else { &mut *failed }.push(one);
         }
         while !opened.is_empty() {
+            let mut is_mounted = false;
             for one in opened.drain(..).filter(|one| one.pool.mount) {
+                is_mounted = true;
                 for problem in self.mount_automatic(&one.name).await {
                     tracing::warn!("{problem}");
                 }
+            }
+            if !is_mounted {
+                return;
             }
             for one in std::mem::take(failed) {
                 let Some(lock) = self.locks.now(&one.name) else { continue };

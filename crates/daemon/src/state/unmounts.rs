@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use platter_dsl::report::DatasetReport;
 use platter_fuse::Elsewhere;
+use tokio::time::{Instant, sleep};
 
 use super::locks::PASS_OVER;
 use super::mounts::{ActiveMount, no_such_dataset, pool_of};
@@ -12,6 +14,10 @@ use super::{Answer, Daemon, failed};
 use crate::api::{ErrorBody, Outcome, UnmountRequest};
 use crate::mount_plan::{self, CanMount, Mountpoint};
 use crate::mounter::{HowToMount, UnmountError};
+
+/// How long something is looked at that others have mounted, before it is said.
+const KEPT_AT_LEAST: Duration = Duration::from_millis(300);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Unmounts in a task of its own: whoever stops waiting does not stop it halfway.
 async fn unmounting(active: &ActiveMount, force: bool) -> Result<(), UnmountError> {
@@ -124,10 +130,18 @@ impl Daemon {
     /// Refuses to take away what others have mounted elsewhere too (a container): OpenZFS keeps such a data set busy,
     /// and we could not serve them further.
     async fn check_kept(&self, names: &[String]) -> Answer<()> {
-        if names.iter().any(|name| self.mounted(name).is_some()) {
-            self.check_kept_in(&look_elsewhere().await?, names).await?;
+        if !names.iter().any(|name| self.mounted(name).is_some()) {
+            return Ok(());
         }
-        Ok(())
+        let began = Instant::now();
+        loop {
+            let kept = self.check_kept_in(&look_elsewhere().await?, names).await;
+            // A container that just begins has all mounts for a moment.
+            if kept.is_ok() || began.elapsed() >= KEPT_AT_LEAST {
+                return kept;
+            }
+            sleep(LOOK_AGAIN).await;
+        }
     }
 
     /// As [`Self::check_kept`], of what was there at one moment: a look takes in all processes of the machine.

@@ -1,7 +1,7 @@
 //! A file system on blocks in memory, with its sync loop and a mount point.
 #![allow(dead_code)]
 
-#[path = "../../../zpl/tests/common/mod.rs"]
+#[path = "../../../zpl/tests/suite/common/mod.rs"]
 mod pool;
 
 use std::path::{Path, PathBuf};

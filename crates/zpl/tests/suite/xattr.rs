@@ -1,11 +1,9 @@
 //! Extended attributes and access control lists: in the file itself, in the hidden directory, and between the two.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{TestPool, mounted, properties};
+use crate::common::{TestPool, mounted, properties};
 use platter_ondisk::ObjectId;
 use platter_zpl::{MountOptions, NewFile, SetAttr, SetXattr, XattrMode, Zpl, ZplError};
 
@@ -255,8 +253,8 @@ async fn a_copied_range_has_the_same_bytes_and_holes() {
         }
     }
     assert_eq!(done, 21 * block + 10);
-    let bytes = common::read_all(&zpl, to).await;
-    let source = common::read_all(&zpl, from).await;
+    let bytes = crate::common::read_all(&zpl, to).await;
+    let source = crate::common::read_all(&zpl, from).await;
     assert!(bytes[..source.len()] == source[..]);
     assert!(bytes[source.len()..].iter().all(|&byte| byte == 9) && bytes.len() as u64 == 30 * block);
     let hole = zpl.seek(to, 0, platter_zpl::SeekFor::Hole).await.unwrap();

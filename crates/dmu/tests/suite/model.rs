@@ -2,16 +2,14 @@
 //! is being synced; after every sync the tree is audited from its root and compared with the model as it was when that
 //! group closed; at the end everything is freed and nothing may be left.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::support::{World, file};
 use platter_buffer::Buf;
 use platter_dmu::{NewDnode, Objset};
 use platter_ondisk::{BlkPtr, ObjectId, Txg};
 use proptest::prelude::*;
-use support::{World, file};
 
 #[derive(Clone, Debug)]
 enum Op {

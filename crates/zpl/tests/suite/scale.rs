@@ -1,10 +1,8 @@
 //! Costs grow with what is done, not with what is there: large directories and long files.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{TestPool, mounted, properties};
+use crate::common::{TestPool, mounted, properties};
 use platter_zpl::{MountOptions, NewFile};
 use tokio::time::Instant;
 

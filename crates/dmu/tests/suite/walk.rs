@@ -1,9 +1,8 @@
 //! Walks over everything an object set references.
 
-mod support;
-
 use std::sync::{Arc, Mutex};
 
+use crate::support::{World, file};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use platter_buffer::Buf;
@@ -11,7 +10,6 @@ use platter_dmu::traverse::{Visit, Visitor, WalkEnd, visit, visit_upwards};
 use platter_dmu::{NewDnode, Objset};
 use platter_ondisk::{BlkPtr, ObjectId};
 use platter_zio::{BlockStore, Bookmark, ZioError};
-use support::{World, file};
 
 #[derive(Default)]
 struct Recorder {

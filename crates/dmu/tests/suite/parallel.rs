@@ -1,13 +1,11 @@
 //! Writers on several threads, each with objects of its own, while groups are closed and synced as fast as they can be.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::support::{World, file};
 use platter_dmu::{NewDnode, Objset};
 use platter_ondisk::ObjectId;
-use support::{World, file};
 
 /// A small generator: the order of the threads is not reproducible anyway.
 struct Random(u64);

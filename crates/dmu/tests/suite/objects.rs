@@ -1,14 +1,12 @@
 //! Objects through write, sync, reopen and read, example by example.
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{World, file};
 use platter_buffer::Buf;
 use platter_dmu::{NewDnode, Objset, Tx, ZioError};
 use platter_ondisk::{ObjectId, Txg};
 use platter_zio::Priority;
-use support::{World, file};
 
 async fn reopen(world: &World, os: &Arc<Objset>) -> Arc<Objset> {
     Objset::open(world.params(), os.root()).await.unwrap()

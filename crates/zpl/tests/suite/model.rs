@@ -1,12 +1,10 @@
 //! Random histories against a model in memory: whatever the order of operations, the file system answers as the model
 //! does and holds the same tree, before and after it is opened again.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{TestPool, properties, read_all};
+use crate::common::{TestPool, properties, read_all};
 use platter_ondisk::ObjectId;
 use platter_zpl::{Fallocate, FileKind, NewFile, RenameFlags, SetAttr, Zpl};
 use proptest::prelude::*;

@@ -1,10 +1,8 @@
 //! What POSIX asks of files and directories, one property a test.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{TestPool, mounted, names, properties, read_all};
+use crate::common::{TestPool, mounted, names, properties, read_all};
 use platter_ondisk::ObjectId;
 use platter_ondisk::znode::flags;
 use platter_zio::memory::MemoryStore;

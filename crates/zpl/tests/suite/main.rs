@@ -1,0 +1,8 @@
+//! Tests of files on object sets and pools in one program: each of its own would compile the engine's futures anew.
+
+mod common;
+mod model;
+mod on_a_pool;
+mod posix;
+mod scale;
+mod xattr;
