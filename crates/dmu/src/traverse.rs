@@ -406,17 +406,11 @@ impl<'a> ReadAhead<'a> {
         }
         match self.running.pop_front() {
             Some((running, read)) if running == at => match read.await {
-                // Here it may be waited for devices.
-                Ok(Err(ZioError::Io(_))) if self.walk.is_upwards() => self.read(at).await,
                 Ok(block) => block,
                 Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
                 Err(failed) => Err(ZioError::Io(format!("{}: the read was cancelled: {failed}", self.bookmark(at)))),
             },
-            _ => self.read(at).await,
+            _ => self.walk.store.read(&self.pointers[at], self.bookmark(at), Priority::Scrub).await,
         }
-    }
-
-    async fn read(&self, at: usize) -> Result<Buf> {
-        self.walk.store.read(&self.pointers[at], self.bookmark(at), Priority::Scrub).await
     }
 }

@@ -22,6 +22,7 @@ use platter_dmu::traverse::{Visit, Visitor, visit_upwards};
 use platter_dmu::{Bookmark, Objset, Result, Tx, ZioError};
 use platter_ondisk::dsl::{Bookmark as StoredBookmark, BptreeEntryPhys};
 use platter_ondisk::{BlkPtr, ObjectId, Txg};
+use platter_spa::may_fail;
 use platter_zio::{BlockStore, Canary};
 use tokio::time::Instant;
 
@@ -219,7 +220,8 @@ async fn free_tree(
     let progress = Mutex::new(Progress { met: std::mem::take(met), next: None, damage: None });
     let freeing = Freeing { core, tx, after, budget, progress };
     let store: Arc<dyn BlockStore> = Arc::new(core.store.clone());
-    let end = visit_upwards(&store, DESTROYED, root, next, &freeing).await;
+    // A sector that cannot be read is no reason to suspend the pool: what it led to is leaked.
+    let end = may_fail(visit_upwards(&store, DESTROYED, root, next, &freeing)).await;
     let progress = freeing.progress.into_inner();
     *met = progress.met;
     if let Some(damage) = progress.damage {

@@ -23,5 +23,5 @@ pub use gang_read::free_gang;
 pub use metaslab::Metaslab;
 pub use range_set::{RangeError, RangeSet};
 pub use store::{Store, StoreState};
-pub use syncing::must_succeed;
+pub use syncing::{may_fail, must_succeed};
 pub use vdev_table::{TOP_VDEVS_MAX, VdevTable};

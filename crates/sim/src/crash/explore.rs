@@ -304,6 +304,8 @@ pub fn look(images: &[Image], seed: u64, depth: Depth) -> Result<Found, String> 
         if depth == Depth::Compare {
             return Ok(Found { view, exported: None });
         }
+        // A disk that the last uberblock did not reach is resilvered first.
+        pool.scrub_wait().await.map_err(text)?;
         pool.scrub_start().await.map_err(text)?;
         pool.scrub_wait().await.map_err(text)?;
         let report = pool.report(Detail { errors: true, extended: false }).await.map_err(text)?;

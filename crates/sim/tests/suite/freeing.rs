@@ -7,6 +7,7 @@ use std::sync::Arc;
 use platter_dsl::report::PropertyValue;
 use platter_dsl::request::{CreateRequest, ImportRequest, VdevRequest};
 use platter_dsl::{Environment, Pool};
+use platter_ondisk::label::VDEV_LABEL_START_SIZE;
 use platter_sim::clock::{self, SimClock};
 use platter_sim::crash::judge;
 use platter_sim::disk::{DiskId, Parameters, SimDisk};
@@ -187,5 +188,39 @@ fn new_files_are_written_while_old_ones_are_freed() {
         assert_eq!(number(&pool, "leaked").await, 0);
         pool.export().await.expect("exported");
         assert_clean(&disk);
+    });
+}
+
+/// The sync loop waited for the sector, as it must for what the pool cannot do without: the pool was suspended, and again
+/// after each import.
+#[test]
+fn a_sector_that_cannot_be_read_leaks_what_it_leads_to_and_suspends_nothing() {
+    clock::run(|clock| async move {
+        let (disk, pool) = filled(&clock, 1, &[("compression", "off")]).await;
+        let os = pool.open_filesystem("tank/gone").await.expect("opened");
+        let root = world::mount(&pool, "tank/gone", Arc::new(StandingClock)).await.expect("mounted");
+        let file = root.lookup(root.root(), b"file40").await.expect("there").object;
+        let indirect = os.dnode(file).await.expect("there").phys().blkptrs[0];
+        assert!(indirect.level() > 0);
+        root.unmount().await.expect("unmounted");
+        drop((root, os));
+        pool.close_filesystem("tank/gone").await.expect("closed");
+        pool.destroy_dataset("tank/gone").await.expect("destroyed");
+        pool.export().await.expect("exported");
+        drop(pool);
+        for dva in indirect.dvas() {
+            let start = VDEV_LABEL_START_SIZE + dva.offset;
+            disk.make_unreadable(start..start + dva.asize);
+        }
+        let pool = import(&disk, 2, 50).await;
+        freed(&pool).await;
+        assert!(number(&pool, "leaked").await >= 300_000, "the file's blocks");
+        pool.create_dataset("tank/new", &BTreeMap::new()).await.expect("it goes on");
+        pool.export().await.expect("exported");
+        drop(pool);
+        // It stays leaked, and is told of.
+        let pool = import(&disk, 3, 50).await;
+        assert!(number(&pool, "leaked").await >= 300_000 && number(&pool, "freeing").await == 0);
+        pool.export().await.expect("exported");
     });
 }
