@@ -106,7 +106,7 @@ impl Place {
         self.top.reopen_leaf(self.index, &open_vdevs::spec(&self.config), &opener).await;
         let Some(device) = self.leaf().device() else { return false };
         let reached = opener.reached.lock().get(&self.config.guid.0).copied();
-        dtl::note_gap(core, self.leaf(), reached.unwrap_or(Txg(0)), written);
+        dtl::note_gap(core, self.leaf(), reached.map_or(Txg(0), |reached| reached.last), written);
         if let Some(path) = device.path() {
             self.adopt(core, path, &opener.seen.into_inner());
         }

@@ -137,6 +137,8 @@ pub struct Core {
     pub stored_missing: Mutex<BTreeMap<u64, MissingRanges>>,
     /// Log space maps.
     pub logs: Mutex<crate::log_spacemaps::Logs>,
+    /// What freeing in the background could not read.
+    pub unreadable: Mutex<Option<freeing::Unreadable>>,
     /// Logs that a crash left, until the first group says that they are claimed.
     pub claims: Mutex<Vec<crate::intent::ClaimedLog>>,
     /// Set before the pool is left: the next group flushes every log space map.

@@ -460,6 +460,7 @@ async fn build(
         scrub: Mutex::new(ScrubState::default()),
         stored_missing: Mutex::default(),
         logs: Mutex::default(),
+        unreadable: Mutex::default(),
         claims: Mutex::default(),
         flush_logs: AtomicBool::new(false),
         stopping: AtomicBool::new(false),

@@ -17,6 +17,7 @@ use platter_zio::Canary;
 
 use crate::config::VdevConfig;
 use crate::core::Core;
+use crate::labels::Reached;
 use crate::space_maps::{self, MapFormat, Tail, Words};
 
 /// Block size of a DTL (`zfs_vdev_dtl_sm_blksz`).
@@ -62,47 +63,54 @@ pub fn note_gap(core: &Core, leaf: &Leaf, reached: Txg, newest: Txg) {
 /// The leaves that are behind others of their top-level vdev, when their devices `reached` these groups: what the
 /// furthest did, and each leaf with what it reached. All get the same uberblocks, but for the last one when the power
 /// fails.
-fn behind(top: &TopVdev, reached: &BTreeMap<u64, Txg>) -> (Txg, Vec<(Arc<Leaf>, Txg)>) {
+fn behind(top: &TopVdev, reached: &BTreeMap<u64, Reached>) -> (Reached, Vec<(Arc<Leaf>, Txg)>) {
     let of = |leaf: &Arc<Leaf>| Some((leaf.clone(), *reached.get(&leaf.guid().0)?));
-    let all: Vec<(Arc<Leaf>, Txg)> = top.leaves().iter().filter_map(of).collect();
-    let newest = all.iter().map(|(_, reached)| *reached).max().unwrap_or(Txg(0));
-    (newest, all.into_iter().filter(|(_, reached)| *reached < newest).collect())
+    let all: Vec<(Arc<Leaf>, Reached)> = top.leaves().iter().filter_map(of).collect();
+    let newest = all.iter().map(|(_, reached)| *reached).max_by_key(|reached| (reached.last, reached.before));
+    let newest = newest.unwrap_or_default();
+    let behind = all.into_iter().filter(|(_, reached)| reached.last < newest.last);
+    (newest, behind.map(|(leaf, reached)| (leaf, reached.last)).collect())
 }
 
 /// Lists the last group for leaves that reached the one before it. When the power failed between two uberblocks they
 /// have it all the same, but an old copy of a device looks no different: so none of them is believed, as long as the
 /// others have that group without them.
-fn note_last_group(top: &TopVdev, newest: Txg, late: &[(Arc<Leaf>, Txg)]) {
+fn note_last_group(top: &TopVdev, newest: Reached, late: &[(Arc<Leaf>, Txg)]) {
     let leaves: Vec<Guid> =
         late.iter().filter(|(_, reached)| is_next(*reached, newest)).map(|(leaf, _)| leaf.guid()).collect();
-    if Canary::OldCopyBelieved.sings() || !top.can_do_without_group(newest, &leaves) {
+    if Canary::OldCopyBelieved.sings() || !top.can_do_without_group(newest.last, &leaves) {
         return;
     }
-    top.leaves().iter().filter(|leaf| leaves.contains(&leaf.guid())).for_each(|leaf| leaf.note_lacking(newest, newest));
+    top.leaves()
+        .iter()
+        .filter(|leaf| leaves.contains(&leaf.guid()))
+        .for_each(|leaf| leaf.note_lacking(newest.last, newest.last));
 }
 
-fn is_next(reached: Txg, newest: Txg) -> bool {
-    reached.plus(1) == newest
+/// Whether the furthest device had one more uberblock written to it than what `reached` that group. Their numbers need
+/// not be next to each other.
+fn is_next(reached: Txg, newest: Reached) -> bool {
+    reached == newest.before || reached.plus(1) == newest.last
 }
 
 /// Lists what the leaves of a pool that is being opened seem to lack, before the first block is read: the lists
 /// themselves are on disk, and reading them must neither trust nor blame what is old there.
-pub fn expect_gaps(vdevs: &[Option<Arc<TopVdev>>], reached: &BTreeMap<u64, Txg>) {
+pub fn expect_gaps(vdevs: &[Option<Arc<TopVdev>>], reached: &BTreeMap<u64, Reached>) {
     for top in vdevs.iter().flatten() {
         let (newest, late) = behind(top, reached);
         for (leaf, reached) in late.iter().filter(|(_, reached)| !is_next(*reached, newest)) {
-            leaf.note_lacking(reached.plus(1), newest);
+            leaf.note_lacking(reached.plus(1), newest.last);
         }
         note_last_group(top, newest, &late);
     }
 }
 
 /// Looks at all leaves of a pool that is being opened, whose devices `reached` these groups.
-pub fn note_gaps(core: &Core, reached: &BTreeMap<u64, Txg>) {
+pub fn note_gaps(core: &Core, reached: &BTreeMap<u64, Reached>) {
     for top in core.store.state().vdevs.iter().flatten() {
         let (newest, late) = behind(top, reached);
         for (leaf, reached) in late.iter().filter(|(_, reached)| !is_next(*reached, newest)) {
-            note_gap(core, leaf, *reached, newest);
+            note_gap(core, leaf, *reached, newest.last);
         }
         note_last_group(top, newest, &late);
     }

@@ -20,6 +20,8 @@ use platter_dmu::bpobj::Bpobj;
 use platter_dmu::bptree::Bptree;
 use platter_dmu::traverse::{Visit, Visitor, visit_upwards};
 use platter_dmu::{Bookmark, Objset, Result, Tx, ZioError};
+use platter_ondisk::blkptr::BLKPTR_SIZE;
+use platter_ondisk::dnode::DNODES_PER_BLOCK;
 use platter_ondisk::dsl::{Bookmark as StoredBookmark, BptreeEntryPhys};
 use platter_ondisk::{BlkPtr, ObjectId, Txg};
 use platter_spa::may_fail;
@@ -37,8 +39,26 @@ pub const FEATURE: &str = "com.delphix:async_destroy";
 const TIME: Duration = Duration::from_secs(1);
 /// What blocks of destroyed object sets are called by (`ZB_DESTROYED_OBJSET`).
 const DESTROYED: ObjectId = ObjectId(u64::MAX);
+const META: ObjectId = ObjectId(0);
+/// A block that cannot be read is tried this often before what it led to counts as leaked, so long apart: devices may
+/// be on their way out, or back.
+const TRIES: u32 = 4;
+const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// Pointers taken from the list of frees at a time.
 const LIST_PART: u64 = 1024;
+
+/// A block that could not be read.
+#[derive(Clone, Copy, Debug)]
+pub struct Unreadable {
+    at: Bookmark,
+    tries: u32,
+    last: Instant,
+}
+
+/// Whether something can be freed now.
+pub fn has_work(core: &Core) -> bool {
+    is_active(core) && core.unreadable.lock().is_none_or(|block| block.last.elapsed() >= TRY_AGAIN)
+}
 
 /// Whether anything is left to be freed.
 pub fn is_active(core: &Core) -> bool {
@@ -91,7 +111,7 @@ pub async fn enqueue(core: &Arc<Core>, tx: &Tx, root: &BlkPtr, after: Txg, gone:
 /// # Errors
 /// Device errors, damage of the lists themselves.
 pub async fn step(core: &Arc<Core>, tx: &Tx) -> Result<()> {
-    if !is_active(core) {
+    if !has_work(core) {
         return Ok(());
     }
     let budget = Budget { blocks: core.environment.frees_per_group, end: Some(Instant::now() + TIME) };
@@ -182,7 +202,8 @@ async fn free_trees(core: &Arc<Core>, tx: &Tx, object: ObjectId, budget: &Budget
         let next = Some(entry.bookmark).filter(|next| *next != StoredBookmark::default());
         let next = next.map(|at| Bookmark { objset: DESTROYED, object: at.object, level: 0, blkid: at.blkid });
         match free_tree(core, tx, &entry.bp, entry.birth_txg, next, budget, met).await? {
-            Some(next) => {
+            End::WhereItBegan => break,
+            End::At(next) => {
                 if !Canary::FreeingBegunAnew.sings() {
                     entry.bookmark =
                         StoredBookmark { objset: DESTROYED.0, object: next.object, level: 0, blkid: next.blkid };
@@ -190,7 +211,7 @@ async fn free_trees(core: &Arc<Core>, tx: &Tx, object: ObjectId, budget: &Budget
                 queue.set(tx, queue.phys.begin, &entry).await?;
                 break;
             }
-            None => queue.remove_first(tx).await?,
+            End::Done => queue.remove_first(tx).await?,
         }
     }
     let mut freed = met.freed;
@@ -206,8 +227,7 @@ async fn free_trees(core: &Arc<Core>, tx: &Tx, object: ObjectId, budget: &Budget
     Ok(())
 }
 
-/// Frees one object set from block `next` on; the block that the next group goes on with, or `None` when everything is
-/// freed that can be found.
+/// Frees one object set from block `next` on.
 async fn free_tree(
     core: &Arc<Core>,
     tx: &Tx,
@@ -216,8 +236,8 @@ async fn free_tree(
     next: Option<Bookmark>,
     budget: &Budget,
     met: &mut Met,
-) -> Result<Option<Bookmark>> {
-    let progress = Mutex::new(Progress { met: std::mem::take(met), next: None, damage: None });
+) -> Result<End> {
+    let progress = Mutex::new(Progress { met: std::mem::take(met), end: End::Done, damage: None });
     let freeing = Freeing { core, tx, after, budget, progress };
     let store: Arc<dyn BlockStore> = Arc::new(core.store.clone());
     // A sector that cannot be read is no reason to suspend the pool: what it led to is leaked.
@@ -227,7 +247,7 @@ async fn free_tree(
     if let Some(damage) = progress.damage {
         tracing::warn!(pool = core.name(), %damage, "some space of a destroyed data set is leaked");
     }
-    end.map(|_| progress.next)
+    end.map(|_| progress.end)
 }
 
 /// Adds a change of space to the queue's.
@@ -282,6 +302,21 @@ async fn settle(core: &Arc<Core>, tx: &Tx) -> Result<()> {
     book(core, tx, lost).await
 }
 
+/// Where a walk goes on to look at an interior block, or the dnodes in one, once more: the first block of level 0 below
+/// it. The head has none.
+fn first_below(at: Bookmark, bp: &BlkPtr) -> Option<Bookmark> {
+    let level = u32::try_from(at.level).ok()?;
+    // Pointers of an indirect block, which is as long as all of its object.
+    let shift = level * (bp.lsize().max(BLKPTR_SIZE as u64) / BLKPTR_SIZE as u64).ilog2();
+    let block = at.blkid.checked_shl(shift).filter(|block| block >> shift == at.blkid)?;
+    let objset = DESTROYED;
+    Some(match at.object == META {
+        // The block itself would mean that all dnodes in it are done; object 0 is the meta-dnode.
+        true => Bookmark { objset, object: ObjectId((block * DNODES_PER_BLOCK as u64).max(1)), level: 0, blkid: 0 },
+        false => Bookmark { objset, object: at.object, level: 0, blkid: block },
+    })
+}
+
 /// Frees the blocks of one object set until the budget is spent.
 struct Freeing<'a> {
     core: &'a Core,
@@ -291,10 +326,19 @@ struct Freeing<'a> {
     progress: Mutex<Progress>,
 }
 
+/// Where freeing of an object set goes on.
+enum End {
+    /// Nowhere: everything is freed that can be found.
+    Done,
+    /// At this block of level 0.
+    At(Bookmark),
+    /// Where it went on this time.
+    WhereItBegan,
+}
+
 struct Progress {
     met: Met,
-    /// The first block that was not freed.
-    next: Option<Bookmark>,
+    end: End,
     damage: Option<ZioError>,
 }
 
@@ -307,7 +351,7 @@ impl Visitor for Freeing<'_> {
         let mut progress = self.progress.lock();
         // A walk can go on at blocks of level 0 only.
         if bookmark.level == 0 && self.budget.is_spent(&progress.met) {
-            progress.next = Some(bookmark);
+            progress.end = End::At(bookmark);
         } else if free(self.core, self.tx, bp, &mut progress.met) {
             return async { Visit::Continue }.boxed();
         } else {
@@ -317,8 +361,17 @@ impl Visitor for Freeing<'_> {
         async { Visit::Stop }.boxed()
     }
 
-    fn damaged<'a>(&'a self, _bookmark: Bookmark, _bp: &'a BlkPtr, error: &'a ZioError) -> BoxFuture<'a, Visit> {
-        self.progress.lock().damage.get_or_insert_with(|| error.clone());
+    fn damaged<'a>(&'a self, bookmark: Bookmark, bp: &'a BlkPtr, error: &'a ZioError) -> BoxFuture<'a, Visit> {
+        let mut progress = self.progress.lock();
+        let mut unreadable = self.core.unreadable.lock();
+        let tries = unreadable.filter(|block| block.at == bookmark).map_or(1, |block| block.tries + 1);
+        if self.budget.end.is_some() && tries < TRIES {
+            *unreadable = Some(Unreadable { at: bookmark, tries, last: Instant::now() });
+            progress.end = first_below(bookmark, bp).map_or(End::WhereItBegan, End::At);
+            return async { Visit::Stop }.boxed();
+        }
+        *unreadable = None;
+        progress.damage.get_or_insert_with(|| error.clone());
         async { Visit::Continue }.boxed()
     }
 }

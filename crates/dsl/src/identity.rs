@@ -24,7 +24,7 @@ use platter_vdev::{DeviceOpener, OpenError, VdevAux, VdevKind, VdevSpec};
 use platter_zio::Canary;
 
 use crate::discover::labels_at;
-use crate::labels::{self, DeviceLabels};
+use crate::labels::{self, DeviceLabels, Reached};
 
 /// How long the device at a leaf's own path may take to be opened and to show its labels: a disk may have to spin up,
 /// and Linux itself tries for 30 seconds.
@@ -82,21 +82,21 @@ impl Member {
         )
     }
 
-    /// Reads the labels of an open device and checks that it is this leaf; the last group that it is known to have.
+    /// Reads the labels of an open device and checks that it is this leaf; the last groups that it is known to have.
     ///
     /// # Errors
     /// What it is instead.
-    pub async fn check(&self, device: &dyn BlockDevice) -> Result<Txg, OpenError> {
+    pub async fn check(&self, device: &dyn BlockDevice) -> Result<Reached, OpenError> {
         let refused = |aux, why: String| {
             let detail = format!("{} is not this pool's device: {why}", device.name());
             Err(OpenError::Refused { aux, detail })
         };
         match labels::read(device).await {
             Ok(found) => match self.recognise(&found) {
-                Ok(()) => Ok(found.reached()),
+                Ok(()) => Ok(found.history()),
                 Err((aux, why)) => refused(aux, why),
             },
-            Err(_) if Canary::StrangerTaken.sings() => Ok(self.newest),
+            Err(_) if Canary::StrangerTaken.sings() => Ok(Reached { last: self.newest, before: Txg(0) }),
             Err(reason) => match device.read(0, PROBE).await {
                 Ok(_) => refused(VdevAux::BadLabel, reason),
                 // Who does not answer may be anybody.
@@ -123,8 +123,8 @@ pub struct Returning<'a> {
     /// The last group that each leaf has, by guid: what has less is a copy from before, and is used only when it lies
     /// where the leaf was.
     pub complete: BTreeMap<u64, Txg>,
-    /// The last group that the devices which were opened have, by guid.
-    pub reached: Mutex<BTreeMap<u64, Txg>>,
+    /// The last groups that the devices which were opened have, by guid.
+    pub reached: Mutex<BTreeMap<u64, Reached>>,
 }
 
 impl Returning<'_> {

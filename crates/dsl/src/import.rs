@@ -636,6 +636,7 @@ async fn finish(
         scrub: Mutex::new(scan),
         stored_missing: Mutex::new(stored_missing),
         logs: Mutex::default(),
+        unreadable: Mutex::default(),
         claims: Mutex::new(claims),
         flush_logs: AtomicBool::new(false),
         stopping: AtomicBool::new(false),

@@ -5,6 +5,7 @@
 //!   them, so that at every moment one pair is complete and no newer than the newest uberblock;
 //! - what is read is verified: a label or uberblock with a wrong checksum does not exist.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures::future::join_all;
@@ -30,6 +31,17 @@ pub struct DeviceLabels {
     pub valid: usize,
     /// The best uberblock in any of the rings.
     pub uberblock: Option<Uberblock>,
+    /// The last group before that one's of which there is an uberblock in the rings.
+    pub before: Txg,
+}
+
+/// How far the uberblocks of a device go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// The last group that it is known to have.
+    pub last: Txg,
+    /// The one before, of those that have an uberblock: groups in which nothing was written have none.
+    pub before: Txg,
 }
 
 impl DeviceLabels {
@@ -41,6 +53,11 @@ impl DeviceLabels {
     /// The last group that the device is known to have.
     pub fn reached(&self) -> Txg {
         self.uberblock.as_ref().map_or(Txg(0), |uberblock| uberblock.txg)
+    }
+
+    /// The last groups that the device is known to have.
+    pub fn history(&self) -> Reached {
+        Reached { last: self.reached(), before: self.before }
     }
 
     /// What tells the newer of two copies of a device.
@@ -127,19 +144,24 @@ pub async fn read(device: &dyn BlockDevice) -> Result<DeviceLabels, String> {
     // A ring is as good as ever when the configuration beside it is damaged: the newest uberblock, or the only sign of
     // another host, may stand there (`vdev_uberblock_load`).
     let ashift = newest.vdev_tree.ashift as u32;
+    let mut groups = BTreeSet::new();
     for (start, ring) in &rings {
         for slot in 0..uberblock_slots(ashift) {
             let at = uberblock_offset(ashift, slot) - UBERBLOCK_RING_OFFSET;
             let slot_bytes = &ring[at as usize..(at + uberblock_slot_size(ashift)) as usize];
-            if let Ok(found) = Uberblock::read_slot(slot_bytes, start + at, sha256)
-                && found.txg <= TXG_MAX
-                && uberblock.as_ref().is_none_or(|b| found.compare(b).is_gt())
-            {
+            let Ok(found) = Uberblock::read_slot(slot_bytes, start + at, sha256) else { continue };
+            if found.txg > TXG_MAX {
+                continue;
+            }
+            groups.insert(found.txg);
+            if uberblock.as_ref().is_none_or(|b| found.compare(b).is_gt()) {
                 uberblock = Some(found);
             }
         }
     }
-    Ok(DeviceLabels { configs, valid, uberblock })
+    let last = uberblock.as_ref().map_or(Txg(0), |uberblock| uberblock.txg);
+    let before = groups.range(..last).next_back().copied().unwrap_or(Txg(0));
+    Ok(DeviceLabels { configs, valid, uberblock, before })
 }
 
 /// A leaf that can be written, with what its label says about it.

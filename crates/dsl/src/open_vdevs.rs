@@ -16,6 +16,7 @@ use platter_vdev::{DeviceOpener, OpenError, TopVdev, VdevKind, VdevSpec};
 use crate::config::VdevConfig;
 use crate::error::{PoolError, Result};
 use crate::identity::Member;
+use crate::labels::Reached;
 
 /// Opens leaves by guid: where each was found, not where the configuration says it was. What was found is looked at
 /// once more, through the handle that will be used.
@@ -30,8 +31,8 @@ pub struct FoundDevices {
     pub devices: Arc<dyn DeviceSource>,
     /// How to open them.
     pub options: OpenOptions,
-    /// The last group that the devices which were opened have, by guid.
-    pub reached: Mutex<BTreeMap<u64, Txg>>,
+    /// The last groups that the devices which were opened have, by guid.
+    pub reached: Mutex<BTreeMap<u64, Reached>>,
 }
 
 #[async_trait]

@@ -51,7 +51,7 @@ pub async fn run(core: Arc<Core>) {
     let mut opened = Opening::now(&core);
     loop {
         let stopping = core.stopping.load(Ordering::Acquire);
-        if !stopping && freeing::is_active(&core) {
+        if !stopping && freeing::has_work(&core) {
             core.gate.ask_for(core.gate.open_txg());
         }
         let wanted = tokio::time::timeout(timeout, core.gate.wanted()).await.is_ok();
@@ -121,7 +121,7 @@ async fn sync(core: &Arc<Core>, txg: Txg, course: &mut Course) -> Result<()> {
         || core.store.state().allocator.lock().is_dirty()
         || core.config_dirty.load(Ordering::Relaxed)
         || core.mos.is_dirty(txg)
-        || freeing::is_active(core)
+        || freeing::has_work(core)
         || any_dataset_is_dirty(core, txg);
     if !work {
         // Nothing to write: but groups pass, so freed space becomes usable.

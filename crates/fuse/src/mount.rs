@@ -47,9 +47,8 @@ const END_WAIT: Duration = Duration::from_secs(30);
 /// How long the kernel may take to let go of what somebody else unmounted, before it counts as kept elsewhere. What we
 /// unmount ourselves it has let go of when it says that it is done.
 const LET_GO: Duration = Duration::from_millis(300);
-/// After which pauses what is busy is asked for again, before it is said to be: 310 ms in all.
-const BUSY_PAUSES: [Duration; 4] =
-    [Duration::from_millis(10), Duration::from_millis(30), Duration::from_millis(90), Duration::from_millis(180)];
+/// After which pauses what is busy is asked for again, before it is said to be: 100 ms in all.
+const BUSY_PAUSES: [Duration; 3] = [Duration::from_millis(10), Duration::from_millis(30), Duration::from_millis(60)];
 
 /// Descriptors that mounts leave for devices, clients and files of the daemon.
 const DESCRIPTORS_KEPT: u64 = 64;

@@ -388,6 +388,12 @@ impl Leaf {
         lists.noted.note(txg);
     }
 
+    /// Whether its device was closed or given up since the last flush: what it had taken until then may be lost, and is
+    /// in the list only after the next one.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::SeqCst)
+    }
+
     /// Whether a block born in `txg` may not be there.
     pub fn is_missing(&self, txg: Txg) -> bool {
         self.lists.lock().missing.contains(txg)

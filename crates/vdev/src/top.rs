@@ -280,7 +280,8 @@ impl TopVdev {
 
     /// Whether the others have everything without one of the leaves.
     pub fn can_do_without(&self, index: usize) -> bool {
-        let complete = |leaf: &Leaf| leaf.is_usable() && leaf.missing().is_empty();
+        // What was open with writes that no flush covered gets its list only with the next flush.
+        let complete = |leaf: &Leaf| leaf.is_usable() && leaf.missing().is_empty() && !leaf.is_interrupted();
         let without = self.children.iter().enumerate().filter(|(i, leaf)| *i == index || !complete(leaf)).count();
         self.layout != Layout::Single && without <= self.layout.redundancy(self.children.len())
     }

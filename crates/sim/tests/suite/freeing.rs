@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use platter_dsl::report::PropertyValue;
 use platter_dsl::request::{CreateRequest, ImportRequest, VdevRequest};
@@ -93,6 +94,7 @@ async fn freed(pool: &Arc<Pool>) -> u64 {
             return groups;
         }
         pool.sync().await.expect("synced");
+        tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(groups < 10_000, "it comes to an end");
     }
     unreachable!()
@@ -191,8 +193,8 @@ fn new_files_are_written_while_old_ones_are_freed() {
     });
 }
 
-/// The sync loop waited for the sector, as it must for what the pool cannot do without: the pool was suspended, and again
-/// after each import.
+/// The sync loop waited for the sector, as it must for what the pool cannot do without: the pool was suspended, and
+/// again after each import.
 #[test]
 fn a_sector_that_cannot_be_read_leaks_what_it_leads_to_and_suspends_nothing() {
     clock::run(|clock| async move {
@@ -222,5 +224,31 @@ fn a_sector_that_cannot_be_read_leaks_what_it_leads_to_and_suspends_nothing() {
         let pool = import(&disk, 3, 50).await;
         assert!(number(&pool, "leaked").await >= 300_000 && number(&pool, "freeing").await == 0);
         pool.export().await.expect("exported");
+    });
+}
+
+/// Devices that fail for a moment are no reason to give anything up.
+#[test]
+fn a_sector_that_can_be_read_again_is_waited_for() {
+    clock::run(|clock| async move {
+        let (disk, pool) = filled(&clock, 1, &[("compression", "off")]).await;
+        let before = number(&pool, "allocated").await;
+        pool.destroy_dataset("tank/gone").await.expect("destroyed");
+        pool.export().await.expect("exported");
+        drop(pool);
+        let pool = import(&disk, 2, 10).await;
+        // Everything but the labels, in turn with nothing.
+        for _ in 0..3 {
+            disk.make_unreadable(VDEV_LABEL_START_SIZE..SIZE - (1 << 20));
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            disk.make_readable();
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+        let _ = pool.clear(None).await;
+        freed(&pool).await;
+        assert_eq!(number(&pool, "leaked").await, 0);
+        assert!(number(&pool, "allocated").await < before - GONE);
+        pool.export().await.expect("exported");
+        assert_clean(&disk);
     });
 }
