@@ -171,10 +171,9 @@ pub fn main(words: &[String]) -> u8 {
                 daemon.pid
             )));
         }
-        let dataset = match dataset.starts_with('/') {
-            true => pool_with(&mut session, Path::new(&dataset))?.unwrap_or_else(|| dataset.clone()),
-            false => dataset.clone(),
-        };
+        let device = Path::new(&request.dataset);
+        let pool = if device.is_absolute() { pool_with(&mut session, device)? } else { None };
+        let dataset = pool.unwrap_or_else(|| dataset.clone());
         let (dataset, at) = (Some(dataset), Some(place.clone()));
         let call = MountRequest { dataset, options, overlay: true, at, recursive: false, zfsutil };
         session.post::<_, MountOutcome>("/v1/mounts", &call).map(|_| call.dataset.unwrap_or_default())

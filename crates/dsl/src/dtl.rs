@@ -90,7 +90,7 @@ fn note_last_group(top: &TopVdev, newest: Reached, late: &[(Arc<Leaf>, Txg)]) {
 /// Whether the furthest device had one more uberblock written to it than what `reached` that group. Their numbers need
 /// not be next to each other.
 fn is_next(reached: Txg, newest: Reached) -> bool {
-    reached == newest.before || reached.plus(1) == newest.last
+    (reached == newest.before && reached > Txg(0)) || reached.plus(1) == newest.last
 }
 
 /// Lists what the leaves of a pool that is being opened seem to lack, before the first block is read: the lists

@@ -284,6 +284,8 @@ impl Mount {
 
     /// Who keeps it beside this place, and would lose it with the connection.
     pub fn keeper(&self, elsewhere: &Elsewhere) -> Option<Keeper> {
+        // Without a connection nothing of it is mounted anywhere, and its number may be another file system's by now.
+        self.kernel.get().filter(|kernel| kernel.is_connected())?;
         elsewhere.keeper(self.device.as_deref()?, &self.mountpoint)
     }
 
