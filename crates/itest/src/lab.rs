@@ -160,6 +160,21 @@ impl Lab {
         }
     }
 
+    /// umount(8) of what is not ours. A daemon that has just ended, and a program that another test starts, have files
+    /// open for a moment.
+    #[track_caller]
+    pub fn umount(&self, place: &Path) {
+        let began = Instant::now();
+        loop {
+            let run = self.run("umount", [place]);
+            if run.code == 0 || !run.mentions("busy") || began.elapsed() > BUSY_AT_MOST * 5 {
+                run.ok();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Runs what [`Lab::command`] or [`Lab::apart`] prepared.
     pub fn run_command(&self, command: &mut Command) -> Run {
         Run::of(command, self.command_limit)

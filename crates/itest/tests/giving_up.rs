@@ -145,5 +145,5 @@ fn a_full_host_disk_suspends_the_pool_and_it_leaves_by_force() {
     tree.assert_same(&Tree::of(&mount), "what was stable");
     lab.export("tank");
     zdb::assert_clean(&small, "tank");
-    lab.run("umount", [small.to_str().expect("UTF-8")]).ok();
+    lab.umount(&small);
 }

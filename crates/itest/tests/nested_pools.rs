@@ -91,7 +91,7 @@ fn a_pool_in_a_file_system_on_a_file_of_another_pool_is_closed_first() {
     // What is between cannot be unmounted by us: the outer pool's mount is cut off below it.
     let run = lab.platter(["daemon", "stop"]);
     assert!(!run.mentions("'zin'"), "the inner one was closed in order: {run}");
-    lab.run("umount", [at]);
+    lab.umount(Path::new(at));
     lab.health("aout");
     lab.wait_mounted(&mount);
     lab.zpool("export zin").ok();

@@ -522,7 +522,7 @@ fn mount_mounts_what_has_a_legacy_mount_point() {
     // What the daemon has to mount anew stays where it is.
     lab.zfs("set atime=off tank/old").ok();
     assert_eq!(fs::read_to_string(place.join("file")).expect("read"), "here");
-    lab.run("umount", [at]).ok();
+    lab.umount(&place);
     assert_eq!((mounted(&lab, "tank/old").as_str(), place.join("file").exists()), ("no", false));
     mount(&["tank/old", at, "-o", "ro"]).ok();
     fs::write(place.join("file"), "there").expect_err("read-only");
@@ -533,7 +533,7 @@ fn mount_mounts_what_has_a_legacy_mount_point() {
     fs::write(place.join("file"), "there").expect("writable");
     lab.platter(["zfs", "tank/old", at, "-o", &format!("ro,{shown},dev,suid")]).ok();
     fs::write(place.join("file"), "nowhere").expect_err("read-only");
-    lab.run("umount", [at]).ok();
+    lab.umount(&place);
     for (words, code, said) in [
         (&["tank", at][..], 2, "cannot be mounted using 'mount'"),
         (&["tank/none", at], 2, "dataset does not exist"),
@@ -550,12 +550,12 @@ fn mount_mounts_what_has_a_legacy_mount_point() {
     assert_eq!(mount(&["-o", "zfsutil", "tank/old", at]).code, 2);
     mount(&["-o", "zfsutil,ro", "tank", at]).ok();
     fs::write(place.join("file"), "there").expect_err("read-only");
-    lab.run("umount", [at]).ok();
+    lab.umount(&place);
     // A device stands for its pool.
     let device = lab.disk(0);
     mount(&["-o", "zfsutil", device.to_str().expect("UTF-8"), at]).ok();
     assert_eq!(mounted(&lab, "tank"), "yes");
-    lab.run("umount", [at]).ok();
+    lab.umount(&place);
     assert_eq!(mount(&["-o", "zfsutil", at, at]).code, 2);
     lab.zfs("mount tank").ok();
     mount(&["-s", "tank/old", at, "-o", "dirsync"]).ok();

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use platter_itest::{Lab, binary, data, zdb};
@@ -106,7 +107,7 @@ fn a_pool_works_on_while_the_file_system_of_the_log_hangs() {
     assert!(zfs("export tank").status().expect("it runs").success());
     let stopped = lab.command(binary::platter()).env("PLATTER_HOME", &home).args(["daemon", "stop"]).status();
     assert!(stopped.expect("it runs").success());
-    lab.run("umount", [at]).ok();
+    lab.umount(&place);
 }
 
 /// "dataset does not exist" was the answer while the daemon closed its pools: a script may believe it.
@@ -158,7 +159,7 @@ fn a_home_without_room_is_named_when_the_daemon_cannot_start() {
     let said = String::from_utf8_lossy(&list.stderr);
     assert!(!list.status.success(), "{said}");
     assert!(said.contains("cannot write in") && said.contains("No space left on device"), "{said}");
-    lab.run("umount", [at]).ok();
+    lab.umount(Path::new(at));
 }
 
 /// Not a link: the daemon is started as the program that runs.
