@@ -101,7 +101,7 @@ pub async fn enqueue(core: &Arc<Core>, tx: &Tx, root: &BlkPtr, after: Txg, gone:
     let mut queue = Bptree::open(&core.mos, object).await?;
     let entry = BptreeEntryPhys { bp: *root, birth_txg: after, bookmark: StoredBookmark::default() };
     queue.append(tx, &entry).await?;
-    subtract(&mut queue, gone);
+    add(&mut queue, -gone);
     queue.store(tx)?;
     book(core, tx, -gone).await
 }
@@ -256,10 +256,6 @@ fn add(queue: &mut Bptree, change: SpaceChange) {
     phys.bytes = phys.bytes.saturating_add_signed(change.used);
     phys.comp = phys.comp.saturating_add_signed(change.compressed);
     phys.uncomp = phys.uncomp.saturating_add_signed(change.uncompressed);
-}
-
-fn subtract(queue: &mut Bptree, change: SpaceChange) {
-    add(queue, -change);
 }
 
 /// Books a change of space on `$FREE`.
