@@ -4,6 +4,7 @@
 //! Invariants:
 //! - before anything is allocated in an opened pool, all blocks of all logs are marked as allocated; the heads that say
 //!   so are written in the same group, the first one;
+//! - what is claimed is on every device that can take it;
 //! - a log that cannot be read to its end for want of a device keeps the pool from being opened for writing.
 
 use std::sync::Arc;
@@ -70,9 +71,11 @@ pub async fn claim(
             claims.push(ClaimedLog { dataset: dataset.clone(), claim });
         }
     }
-    let mut allocator = store.state().allocator.lock();
     for bp in claims.iter().flat_map(|claimed| &claimed.claim.blocks).filter(|_| !Canary::LogUnclaimed.sings()) {
-        allocator.claim(bp)?;
+        store.claim(bp).await?;
+    }
+    for ClaimedLog { claim, .. } in &claims {
+        claim.complete(store).await;
     }
     Ok(claims)
 }

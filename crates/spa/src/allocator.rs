@@ -281,12 +281,13 @@ impl Allocator {
         group.metaslab_of(dva.offset).filter(|metaslab| end <= metaslab.start + metaslab.size)
     }
 
-    /// Marks a block of an intent log found at import as allocated, in the first group to be synced.
+    /// Marks a block of an intent log found at import as allocated, in the first group to be synced; of a gang block,
+    /// its header.
     ///
     /// # Errors
     /// When a copy is outside the pool or not free: log and space maps contradict each other.
-    pub fn claim(&mut self, bp: &BlkPtr) -> Result<()> {
-        for dva in bp.dvas() {
+    pub(crate) fn claim(&mut self, bp: &BlkPtr) -> Result<()> {
+        for dva in self.own_space(bp).dvas() {
             let metaslab = self
                 .metaslab_with(&dva)
                 .ok_or_else(|| ZioError::corrupt("intent log", format!("{bp:?} points outside every metaslab")))?;
@@ -363,12 +364,17 @@ impl Allocator {
     /// # Errors
     /// As [`free`](Self::free).
     pub fn free_gang_header(&mut self, bp: &BlkPtr) -> Result<()> {
-        let mut header = *bp;
-        for (index, dva) in bp.dvas().enumerate() {
+        self.free(&self.own_space(bp))
+    }
+
+    /// The pointer with the space that is the block's own: of a gang block the headers.
+    fn own_space(&self, bp: &BlkPtr) -> BlkPtr {
+        let mut own = *bp;
+        for (index, dva) in bp.dvas().enumerate().filter(|(_, dva)| dva.gang) {
             let asize = self.group(dva.vdev).map_or(dva.asize, |g| g.geometry.asize_for(HEADER_SIZE as u64));
-            header.set_dva(index, Dva { asize, ..dva });
+            own.set_dva(index, Dva { asize, ..dva });
         }
-        self.free(&header)
+        own
     }
 
     /// Whether any metaslab has changes that its space map does not have.

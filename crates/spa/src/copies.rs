@@ -20,6 +20,8 @@ pub(crate) struct Lost {
     pub(crate) reason: String,
     /// Whether a device failed or is missing: the block may be there when the device is back.
     pub(crate) by_device: bool,
+    /// Whether nothing but a checksum, which it does not have, could tell that it is there.
+    pub(crate) doubtful: bool,
 }
 
 impl Lost {
@@ -35,6 +37,7 @@ impl Lost {
         }
         self.reason.push_str(&other.reason);
         self.by_device |= other.by_device;
+        self.doubtful |= other.doubtful;
     }
 
     fn or_no_address(self) -> Self {
@@ -50,7 +53,7 @@ impl std::fmt::Display for Lost {
 
 impl From<String> for Lost {
     fn from(reason: String) -> Self {
-        Self { reason, by_device: false }
+        Self { reason, ..Self::default() }
     }
 }
 
@@ -58,12 +61,12 @@ impl From<VdevError> for Lost {
     fn from(error: VdevError) -> Self {
         use VdevError::{Checksum, Doubtful, OutOfRange};
         let damage = matches!(error, Checksum { .. } | Doubtful { .. } | OutOfRange { .. });
-        Self { reason: error.to_string(), by_device: !damage }
+        Self { reason: error.to_string(), by_device: !damage, doubtful: matches!(error, Doubtful { .. }) }
     }
 }
 
 /// Whether bytes are what was written.
-pub(crate) type Verify<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
+pub type Verify<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
 
 /// How the bytes of a block are recognised.
 #[derive(Clone, Copy)]
@@ -72,6 +75,8 @@ pub(crate) struct Check<'a> {
     pub(crate) verify: Verify<'a>,
     /// Whether that can tell: a block without checksum passes whatever it holds.
     pub(crate) can_tell: bool,
+    /// Whether the block may well not be there: then no device is blamed.
+    pub(crate) speculative: bool,
 }
 
 fn vdev_of(store: &Store, dva: Dva) -> Result<&TopVdev, String> {
@@ -79,8 +84,9 @@ fn vdev_of(store: &Store, dva: Dva) -> Result<&TopVdev, String> {
 }
 
 /// A copy's place on its vdev.
-fn extent(bp: &BlkPtr, dva: Dva, size: u64, checked: bool) -> Extent {
-    Extent { offset: dva.offset, psize: size, birth: bp.physical_birth(), speculative: false, checked }
+fn extent(bp: &BlkPtr, dva: Dva, size: u64, check: Check<'_>) -> Extent {
+    let Check { can_tell: checked, speculative, .. } = check;
+    Extent { offset: dva.offset, psize: size, birth: bp.physical_birth(), speculative, checked }
 }
 
 /// The addresses of a block, those last whose devices may have missed it when nothing but that can tell.
@@ -106,18 +112,22 @@ async fn read_one(
     check: Check<'_>,
 ) -> Result<Buf, Lost> {
     let vdev = vdev_of(store, dva)?;
-    let (bytes, outcome) = vdev.read(extent(bp, dva, size, check.can_tell), priority, check.verify).await?;
+    let (bytes, outcome) = vdev.read(extent(bp, dva, size, check), priority, check.verify).await?;
     store.state().repaired_bytes.fetch_add(outcome.repaired_bytes, Ordering::Relaxed);
     Ok(bytes)
 }
 
 /// Puts good bytes over a copy that was wrong. A failure is counted by the vdev, which then has the block's group among
 /// those that it misses; the block still has a good copy.
-async fn rewrite(store: &Store, bp: &BlkPtr, dva: Dva, good: &Buf, by_scrub: bool) -> ScrubbedBlock {
+async fn rewrite(store: &Store, bp: &BlkPtr, dva: Dva, good: &Buf, check: Check<'_>, by_scrub: bool) -> ScrubbedBlock {
     let size = good.len() as u64;
     let failed = ScrubbedBlock { repaired: 0, unrepaired: size };
     let Ok(vdev) = vdev_of(store, dva) else { return failed };
-    let Ok(repaired) = vdev.repair(extent(bp, dva, size, true), good.clone(), by_scrub).await else { return failed };
+    let Ok(repaired) =
+        vdev.repair(Extent { checked: true, ..extent(bp, dva, size, check) }, good.clone(), by_scrub).await
+    else {
+        return failed;
+    };
     store.state().repaired_bytes.fetch_add(repaired, Ordering::Relaxed);
     ScrubbedBlock { repaired, unrepaired: 0 }
 }
@@ -139,7 +149,7 @@ pub(crate) async fn read(
         match read_one(store, bp, dva, size, priority, check).await {
             Ok(bytes) => {
                 for bad in wrong {
-                    rewrite(store, bp, bad, &bytes, false).await;
+                    rewrite(store, bp, bad, &bytes, check, false).await;
                 }
                 return Ok(bytes);
             }
@@ -166,7 +176,7 @@ pub(crate) async fn scrub(
     let (mut lost, mut wrong, mut sound) = (Lost::default(), Vec::new(), Vec::new());
     for dva in in_order(store, bp, check) {
         let scrubbed = match vdev_of(store, dva) {
-            Ok(vdev) => vdev.scrub(extent(bp, dva, size, check.can_tell), check.verify).await.map_err(Lost::from),
+            Ok(vdev) => vdev.scrub(extent(bp, dva, size, check), check.verify).await.map_err(Lost::from),
             Err(reason) => Err(Lost::from(reason)),
         };
         match scrubbed {
@@ -188,7 +198,7 @@ pub(crate) async fn scrub(
     for dva in sound {
         if let Ok(bytes) = read_one(store, bp, dva, size, Priority::Scrub, check).await {
             for bad in wrong {
-                let ScrubbedBlock { repaired, unrepaired } = rewrite(store, bp, bad, &bytes, true).await;
+                let ScrubbedBlock { repaired, unrepaired } = rewrite(store, bp, bad, &bytes, check, true).await;
                 done.repaired += repaired;
                 done.unrepaired += unrepaired;
             }

@@ -24,10 +24,15 @@ fn verifier(bp: &BlkPtr) -> [u64; 4] {
 }
 
 /// The parts in order, without the unused places.
-async fn parts(store: &Store, bp: &BlkPtr, priority: Priority) -> std::result::Result<Vec<BlkPtr>, Lost> {
+async fn parts(
+    store: &Store,
+    bp: &BlkPtr,
+    priority: Priority,
+    speculative: bool,
+) -> std::result::Result<Vec<BlkPtr>, Lost> {
     let verifier = verifier(bp);
     let verify = |bytes: &[u8]| gang::verify(bytes, verifier, platter_checksum::sha256);
-    let check = Check { verify: &verify, can_tell: true };
+    let check = Check { verify: &verify, can_tell: true, speculative };
     let header = copies::read(store, bp, gang::HEADER_SIZE as u64, priority, check).await;
     let header = header.map_err(|lost| lost.of("gang header"))?;
     Ok(gang::pointers(&header).into_iter().filter(|part| !part.is_hole()).collect())
@@ -44,23 +49,25 @@ fn check_part(part: &BlkPtr, whole: u64, depth: u32) -> std::result::Result<(), 
     Ok(())
 }
 
-/// The stored bytes of a gang block, verified, put together from its parts. Wrong copies met on the way are repaired.
+/// The stored bytes of a gang block, verified, put together from its parts. Wrong copies met on the way are repaired;
+/// devices are blamed for them unless this is `speculative`.
 pub(crate) fn read<'a>(
     store: &'a Store,
     bp: &'a BlkPtr,
     priority: Priority,
+    speculative: bool,
     depth: u32,
 ) -> BoxFuture<'a, std::result::Result<Buf, Lost>> {
     async move {
         let mut whole = BufMut::zeroed(bp.psize() as usize);
         let mut at = 0;
-        for part in parts(store, bp, priority).await? {
+        for part in parts(store, bp, priority, speculative).await? {
             check_part(&part, bp.psize() - at as u64, depth)?;
             let bytes = if part.is_gang() {
-                read(store, &part, priority, depth + 1).await
+                read(store, &part, priority, speculative, depth + 1).await
             } else {
                 let verify = |bytes: &[u8]| matches(store, &part, bytes);
-                let check = Check { verify: &verify, can_tell: can_tell(store, &part) };
+                let check = Check { verify: &verify, can_tell: can_tell(store, &part), speculative };
                 copies::read(store, &part, part.psize(), priority, check).await
             };
             let bytes = bytes.map_err(|lost| lost.of("gang member"))?;
@@ -80,25 +87,26 @@ pub(crate) fn read<'a>(
 pub(crate) fn scrub<'a>(
     store: &'a Store,
     bp: &'a BlkPtr,
+    speculative: bool,
     depth: u32,
     done: &'a mut ScrubbedBlock,
 ) -> BoxFuture<'a, std::result::Result<(), Lost>> {
     async move {
         let verifier = verifier(bp);
         let verify = |bytes: &[u8]| gang::verify(bytes, verifier, platter_checksum::sha256);
-        let check = Check { verify: &verify, can_tell: true };
+        let check = Check { verify: &verify, can_tell: true, speculative };
         let header = copies::scrub(store, bp, gang::HEADER_SIZE as u64, check, done).await;
         header.map_err(|lost| lost.of("gang header"))?;
         let mut lost = Lost::default();
         let mut left = bp.psize();
-        for part in parts(store, bp, Priority::Scrub).await? {
+        for part in parts(store, bp, Priority::Scrub, speculative).await? {
             check_part(&part, left, depth)?;
             left -= part.psize();
             let scrubbed = if part.is_gang() {
-                scrub(store, &part, depth + 1, done).await
+                scrub(store, &part, speculative, depth + 1, done).await
             } else {
                 let good = |bytes: &[u8]| matches(store, &part, bytes);
-                let check = Check { verify: &good, can_tell: can_tell(store, &part) };
+                let check = Check { verify: &good, can_tell: can_tell(store, &part), speculative };
                 copies::scrub(store, &part, part.psize(), check, done).await
             };
             // The other parts are worth repairing even when one is lost.
@@ -165,7 +173,7 @@ pub(crate) fn tree<'a>(
 ) -> BoxFuture<'a, std::result::Result<GangTree, Lost>> {
     async move {
         let mut tree = GangTree { bp: *bp, parts: Vec::new() };
-        for part in parts(store, bp, Priority::SyncRead).await? {
+        for part in parts(store, bp, Priority::SyncRead, false).await? {
             check_part(&part, bp.psize() - tree.bytes(), depth)?;
             let part = if part.is_gang() {
                 GangPart::Gang(self::tree(store, &part, depth + 1).await?)
@@ -179,16 +187,25 @@ pub(crate) fn tree<'a>(
     .boxed()
 }
 
+/// The blocks that make up a gang block: the parts, and the gang blocks themselves, of which the headers are meant.
+///
+/// # Errors
+/// When a header cannot be read.
+pub(crate) async fn blocks(store: &Store, bp: &BlkPtr) -> Result<Vec<BlkPtr>> {
+    let tree = tree(store, bp, 0)
+        .await
+        .map_err(|reason| ZioError::Io(format!("the members of gang block {bp:?} cannot be known: {reason}")))?;
+    let mut blocks = Vec::new();
+    tree.blocks(&mut blocks);
+    Ok(blocks)
+}
+
 /// Frees a gang block: its header and, after reading it, its parts. Nothing is freed unless everything can be.
 ///
 /// # Errors
 /// When a header cannot be read; a double free.
 pub async fn free_gang(store: &Store, bp: &BlkPtr) -> Result<()> {
-    let tree = tree(store, bp, 0)
-        .await
-        .map_err(|reason| ZioError::Io(format!("gang block {bp:?} cannot be freed: {reason}")))?;
-    let mut blocks = Vec::new();
-    tree.blocks(&mut blocks);
+    let blocks = blocks(store, bp).await?;
     let mut allocator = store.state().allocator.lock();
     for block in &blocks {
         if block.is_gang() {

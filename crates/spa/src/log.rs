@@ -10,12 +10,11 @@ use std::collections::BTreeSet;
 
 use platter_buffer::Buf;
 use platter_ondisk::{BlkPtr, Dva, Txg};
-use platter_vdev::Extent;
 use platter_zio::{Priority, Result, ZioError};
 
-use crate::copies::Check;
-use crate::read;
-use crate::store::Store;
+use crate::copies::{self, Check, Lost, Verify};
+use crate::store::{ScrubbedBlock, Store};
+use crate::{gang_read, read};
 
 impl Store {
     /// Allocates a log block of `size` bytes in open group `txg`.
@@ -44,21 +43,10 @@ impl Store {
     ///
     /// # Errors
     /// When devices are missing or fail, so that nobody can tell whether the block is there.
-    pub async fn read_log(&self, bp: &BlkPtr, verify: &(dyn Fn(&[u8]) -> bool + Sync)) -> Result<Option<Buf>> {
-        self.read_perhaps(bp, Check { verify, can_tell: true }).await
-    }
-
-    async fn read_perhaps(&self, bp: &BlkPtr, check: Check<'_>) -> Result<Option<Buf>> {
-        for dva in bp.dvas().filter(|dva| !dva.gang) {
-            let (psize, birth, checked) = (bp.psize(), bp.physical_birth(), check.can_tell);
-            let extent = Extent { offset: dva.offset, psize, birth, speculative: true, checked };
-            match self.vdev(&dva)?.read(extent, Priority::SyncRead, check.verify).await {
-                Ok((bytes, _)) => return Ok(Some(bytes)),
-                Err(platter_vdev::VdevError::Checksum { .. } | platter_vdev::VdevError::OutOfRange { .. }) => {}
-                Err(error) => return Err(ZioError::Io(error.to_string())),
-            }
-        }
-        Ok(None)
+    pub async fn read_log(&self, bp: &BlkPtr, verify: Verify<'_>) -> Result<Option<Buf>> {
+        self.check_addresses(bp)?;
+        let check = Check { verify, can_tell: true, speculative: true };
+        perhaps(copies::read(self, bp, bp.psize(), Priority::SyncRead, check).await)
     }
 
     /// Whether the data block `bp`, which a log record leads to, is there.
@@ -69,10 +57,49 @@ impl Store {
         if bp.is_hole() || bp.is_embedded() {
             return Ok(true);
         }
-        let pointer = *bp;
-        let check =
-            Check { verify: &|bytes: &[u8]| read::matches(self, &pointer, bytes), can_tell: read::can_tell(self, bp) };
-        Ok(self.read_perhaps(bp, check).await?.is_some())
+        self.check_addresses(bp)?;
+        Ok(perhaps(read::stored(self, bp, Priority::SyncRead, true).await)?.is_some())
+    }
+
+    /// Gives every device what it should hold of a log block that was read: the power may have failed when only some of
+    /// them had taken it.
+    ///
+    /// # Errors
+    /// When it cannot be read any more.
+    pub async fn complete_log(&self, bp: &BlkPtr, verify: Verify<'_>) -> Result<()> {
+        let check = Check { verify, can_tell: true, speculative: true };
+        let mut done = ScrubbedBlock::default();
+        let completed = copies::scrub(self, bp, bp.psize(), check, &mut done).await;
+        completed.map_err(|lost| ZioError::Io(lost.to_string()))
+    }
+
+    /// As [`complete_log`](Self::complete_log), of a data block that a log record leads to.
+    ///
+    /// # Errors
+    /// When it cannot be read any more.
+    pub async fn complete_block(&self, bp: &BlkPtr) -> Result<()> {
+        let completed = read::scrub_stored(self, bp, true, &mut ScrubbedBlock::default()).await;
+        completed.map_err(|lost| ZioError::Io(lost.to_string()))
+    }
+
+    /// Marks a block of an intent log found at import as allocated, in the first group to be synced.
+    ///
+    /// # Errors
+    /// When a copy is outside the pool or not free: log and space maps contradict each other; when a gang block cannot
+    /// be read.
+    pub async fn claim(&self, bp: &BlkPtr) -> Result<()> {
+        if !bp.is_gang() {
+            return self.state().allocator.lock().claim(bp);
+        }
+        for block in gang_read::blocks(self, bp).await? {
+            self.state().allocator.lock().claim(&block)?;
+        }
+        Ok(())
+    }
+
+    /// A log that leads to a vdev that does not exist is damaged, and not at its end.
+    fn check_addresses(&self, bp: &BlkPtr) -> Result<()> {
+        bp.dvas().try_for_each(|dva| self.vdev(&dva).map(|_| ()))
     }
 
     /// Flushes the write caches of top-level vdevs, each with the group its log blocks were written in.
@@ -92,5 +119,14 @@ impl Store {
         self.top(dva.vdev)
             .map(AsRef::as_ref)
             .ok_or_else(|| ZioError::corrupt("address", format!("top-level vdev {} does not exist", dva.vdev)))
+    }
+}
+
+/// `None` for what is not there.
+fn perhaps<T>(read: std::result::Result<T, Lost>) -> Result<Option<T>> {
+    match read {
+        Ok(found) => Ok(Some(found)),
+        Err(lost) if lost.by_device || lost.doubtful => Err(ZioError::Io(lost.to_string())),
+        Err(_) => Ok(None),
     }
 }

@@ -113,7 +113,7 @@ async fn fetch(
     bookmark: Bookmark,
     priority: Priority,
 ) -> std::result::Result<Result<Buf>, Lost> {
-    let stored = stored(store, bp, priority).await?;
+    let stored = stored(store, bp, priority, false).await?;
     store.cpu().charge(CpuWork::Checksum(bp.checksum_kind()), stored.len()).await;
     if bp.compression() != compression::OFF {
         store.cpu().charge(CpuWork::Decompress(bp.compression()), bp.lsize() as usize).await;
@@ -131,12 +131,18 @@ async fn fetch(
     Ok(decoded)
 }
 
-/// The stored bytes of a block, verified.
-pub(crate) async fn stored(store: &Store, bp: &BlkPtr, priority: Priority) -> std::result::Result<Buf, Lost> {
+/// The stored bytes of a block, verified. No device is blamed when this is `speculative`.
+pub(crate) async fn stored(
+    store: &Store,
+    bp: &BlkPtr,
+    priority: Priority,
+    speculative: bool,
+) -> std::result::Result<Buf, Lost> {
     if bp.is_gang() {
-        gang_read::read(store, bp, priority, 0).await
+        gang_read::read(store, bp, priority, speculative, 0).await
     } else {
-        let check = Check { verify: &|bytes: &[u8]| matches(store, bp, bytes), can_tell: can_tell(store, bp) };
+        let verify = |bytes: &[u8]| matches(store, bp, bytes);
+        let check = Check { verify: &verify, can_tell: can_tell(store, bp), speculative };
         copies::read(store, bp, bp.psize(), priority, check).await
     }
 }
@@ -180,22 +186,10 @@ pub(crate) async fn scrub(store: &Store, bp: &BlkPtr, bookmark: Bookmark) -> Res
     if !bp.is_protected() {
         check(store, bp, bookmark)?;
     }
-    let good = |bytes: &[u8]| {
-        if bp.is_protected() {
-            let sum = store.checksum_of(bp, bytes);
-            return sum.is_none_or(|sum| sum[..2] == bp.checksum()[..2]);
-        }
-        matches(store, bp, bytes)
-    };
     let mut done = ScrubbedBlock::default();
     loop {
         let resumptions = store.suspension().resumptions();
-        let scrubbed = if bp.is_gang() {
-            gang_read::scrub(store, bp, 0, &mut done).await
-        } else {
-            let check = Check { verify: &good, can_tell: can_tell(store, bp) };
-            copies::scrub(store, bp, bp.psize(), check, &mut done).await
-        };
+        let scrubbed = scrub_stored(store, bp, false, &mut done).await;
         let verified = bp.psize() as usize * bp.dvas().count();
         store.cpu().charge(CpuWork::Checksum(bp.checksum_kind()), verified).await;
         let Err(lost) = scrubbed else { return Ok(done) };
@@ -204,6 +198,28 @@ pub(crate) async fn scrub(store: &Store, bp: &BlkPtr, bookmark: Bookmark) -> Res
             return Err(damaged(bookmark, bp, lost));
         }
     }
+}
+
+/// Reads every copy of a block with all its redundancy and rewrites what is wrong; no device is blamed when this is
+/// `speculative`.
+pub(crate) async fn scrub_stored(
+    store: &Store,
+    bp: &BlkPtr,
+    speculative: bool,
+    done: &mut ScrubbedBlock,
+) -> std::result::Result<(), Lost> {
+    if bp.is_gang() {
+        return gang_read::scrub(store, bp, speculative, 0, done).await;
+    }
+    let good = |bytes: &[u8]| {
+        if bp.is_protected() {
+            let sum = store.checksum_of(bp, bytes);
+            return sum.is_none_or(|sum| sum[..2] == bp.checksum()[..2]);
+        }
+        matches(store, bp, bytes)
+    };
+    let check = Check { verify: &good, can_tell: can_tell(store, bp), speculative };
+    copies::scrub(store, bp, bp.psize(), check, done).await
 }
 
 /// Frees every copy of a block; a gang block's members cannot be known without reading, see [`crate::free_gang`].

@@ -129,3 +129,30 @@ async fn a_gang_block_whose_headers_are_lost_is_not_freed_in_part() {
     assert_eq!(allocator.allocated(), before);
     assert!(allocator.groups().iter().flat_map(|g| &g.metaslabs).all(|m| m.freeing.is_empty()));
 }
+
+#[tokio::test]
+async fn a_gang_block_that_a_log_leads_to_is_there_and_is_claimed_whole() {
+    let (store, devices) = rig().await;
+    let bytes = data(9 * 512);
+    let bp = store.write(bytes, policy(1, checksum::FLETCHER_4), &BlkPtr::HOLE).await.expect("write");
+    assert!(bp.is_gang());
+    let parts = gang::pointers(&peek(&devices, &bp.dva(0), gang::HEADER_SIZE as u64));
+    assert!(store.has_block(&bp).await.expect("read"));
+    spoil(&devices, &bp.dva(0));
+    store.complete_block(&bp).await.expect("completed");
+    spoil(&devices, &bp.dva(1));
+    assert!(store.has_block(&bp).await.expect("read"), "the first header was not set right");
+
+    // As after a crash: no space map has it.
+    let written = store.state().allocator.lock().allocated();
+    let headers = bp.dvas().map(|dva| Dva { asize: gang::HEADER_SIZE as u64, ..dva });
+    let members = parts.iter().filter(|part| !part.is_hole()).flat_map(BlkPtr::dvas);
+    headers.chain(members).for_each(|dva| store.state().allocator.lock().unallocate(&dva));
+    let without = store.state().allocator.lock().allocated();
+    assert_eq!(without, written - (2 + 9) * 512);
+    store.claim(&bp).await.expect("claimed");
+    assert_eq!(store.state().allocator.lock().allocated(), written);
+
+    parts[1].dvas().for_each(|dva| spoil(&devices, &dva));
+    assert!(!store.has_block(&bp).await.expect("read"), "a member is lost");
+}

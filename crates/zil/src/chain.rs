@@ -123,11 +123,15 @@ impl<'a> Chain<'a> {
     }
 
     async fn read(&self, bp: &BlkPtr) -> Result<Option<Buf>> {
-        let layout = layout(bp)?;
-        let seed = bp.checksum();
-        let passes = move |bytes: &[u8]| block::open(layout, bytes, seed, hash(layout)).is_ok();
-        self.store.read_log(bp, &passes).await
+        self.store.read_log(bp, &passes(bp)?).await
     }
+}
+
+/// Tells whether bytes are those of the log block `bp`.
+pub(crate) fn passes(bp: &BlkPtr) -> Result<impl Fn(&[u8]) -> bool + Sync + use<>> {
+    let layout = layout(bp)?;
+    let seed = bp.checksum();
+    Ok(move |bytes: &[u8]| block::open(layout, bytes, seed, hash(layout)).is_ok())
 }
 
 /// The layout of the block that `bp` leads to.

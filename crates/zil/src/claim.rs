@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use futures::{FutureExt, StreamExt, stream};
 use platter_dmu::{Result, ZioError};
 use platter_ondisk::zil::record::{Record, WriteData};
 use platter_ondisk::zil::{ZIL_CLAIM_LR_SEQ_VALID, ZIL_REPLAY_NEEDED, ZilHeader};
@@ -9,7 +10,10 @@ use platter_ondisk::{BlkPtr, Txg};
 use platter_spa::Store;
 use platter_zio::BlockStore;
 
-use crate::chain::Chain;
+use crate::chain::{Chain, passes};
+
+/// Blocks that are completed together.
+const AT_ONCE: usize = 32;
 
 /// What is to be done about a log that no group knows yet.
 #[derive(Clone, Debug)]
@@ -18,6 +22,30 @@ pub struct Claim {
     pub blocks: Vec<BlkPtr>,
     /// The header that says so, to be stored in the same group.
     pub header: ZilHeader,
+    /// Those of `blocks` that are the log and were read: not the one that was allocated for what would have come next.
+    log: Vec<BlkPtr>,
+    /// Those of `blocks` that records lead to.
+    data: Vec<BlkPtr>,
+}
+
+impl Claim {
+    /// Gives every device of the blocks what it should hold. The power may have failed when only one side of a mirror
+    /// had taken the last of them: from now on they count, and one bad read would make the log a damaged one.
+    pub async fn complete(&self, store: &Store) {
+        let log = self.log.iter().map(|bp| complete_log(store, bp).boxed());
+        let data = self.data.iter().map(|bp| store.complete_block(bp).boxed());
+        let mut completed = stream::iter(log.chain(data).collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
+        while let Some(completed) = completed.next().await {
+            // Whoever replays the log meets the error again, and is told.
+            if let Err(error) = completed {
+                tracing::warn!(%error, "a block of an intent log could be read before, and cannot any more");
+            }
+        }
+    }
+}
+
+async fn complete_log(store: &Store, bp: &BlkPtr) -> Result<()> {
+    store.complete_log(bp, &passes(bp)?).await
 }
 
 /// Blocks by their first address: a record may be in two blocks of a log, and lead to the same data.
@@ -51,7 +79,8 @@ pub async fn survey(store: &Store, header: &ZilHeader, first: Txg) -> Result<Opt
     if header.log.is_hole() || header.claim_txg.0 != 0 {
         return Ok(None);
     }
-    let (mut blocks, mut seen) = (Vec::new(), Seen::default());
+    let (mut blocks, mut log, mut seen) = (Vec::new(), Vec::new(), Seen::default());
+    let mut data = Vec::new();
     // Each data block is read to see whether it is there: once, however many records lead to it, and no more of them
     // than the pool has room for.
     let mut checked = BTreeSet::new();
@@ -61,6 +90,7 @@ pub async fn survey(store: &Store, header: &ZilHeader, first: Txg) -> Result<Opt
         // What is older is allocated in the space maps already.
         if link.bp.birth() >= first && seen.is_new(&link.bp) {
             blocks.push(link.bp);
+            log.extend(link.records.is_some().then_some(link.bp));
         }
         for (record_header, record) in link.records.into_iter().flatten() {
             if let Record::Clone { object, .. } = record {
@@ -84,6 +114,7 @@ pub async fn survey(store: &Store, header: &ZilHeader, first: Txg) -> Result<Opt
                 }
                 if seen.is_new(bp) {
                     blocks.push(*bp);
+                    data.push(*bp);
                 }
             }
             chain.count(record_header);
@@ -98,7 +129,7 @@ pub async fn survey(store: &Store, header: &ZilHeader, first: Txg) -> Result<Opt
         flags: header.flags | ZIL_CLAIM_LR_SEQ_VALID | if needed { ZIL_REPLAY_NEEDED } else { 0 },
         ..header.clone()
     };
-    Ok(Some(Claim { blocks, header }))
+    Ok(Some(Claim { blocks, header, log, data }))
 }
 
 /// Everything that the claimed log at `header` has allocated.

@@ -1,5 +1,5 @@
-//! A copy of a disk that is exactly one group old, where the disk was: it looks as after a power failure between two
-//! uberblocks, but has nothing of the last group.
+//! Disks of which one is behind after a power failure: a copy that is exactly one group old looks as after a failure
+//! between two uberblocks, but has nothing of the last group; a log may end later on one disk than on another.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -139,6 +139,45 @@ fn a_disk_without_the_last_uberblock_is_believed_where_it_is_needed() {
         disks[COPIED].set_image(image);
         let pool = import(&disks, &[0, COPIED], 2).await;
         assert_eq!(contents(&pool, file).await, 2);
+        pool.export().await.expect("exported");
+    });
+}
+
+/// The power fails when one side of a mirror has the last block of an intent log and the other has not. Once the log is
+/// claimed with that block, the other side alone could not be mounted: a claimed block of it was "damaged".
+#[test]
+fn a_claimed_log_is_on_both_sides_of_a_mirror() {
+    clock::run(|clock| async move {
+        let disk = |number| SimDisk::new(&clock, 1, DiskId(number), Parameters::instant(SIZE));
+        let disks: Vec<SimDisk> = (0..2).map(disk).collect();
+        let vdev = VdevRequest::Mirror((0..2).map(SimDevices::path).collect());
+        let request = CreateRequest { name: "tank".into(), vdevs: vec![vdev], ..CreateRequest::default() };
+        let pool = Pool::create(host(&disks, &[0, 1], 1), request).await.expect("created");
+        pool.create_dataset("tank/fs", &BTreeMap::new()).await.expect("a data set");
+        let zpl = world::mount(&pool, "tank/fs", Arc::new(StandingClock)).await.expect("mounted");
+        let file = zpl.create(zpl.root(), b"file", NEW).await.expect("a file").object;
+        zpl.write(file, 0, &vec![1; LENGTH], false).await.expect("written");
+        // The first block of a log waits for a group.
+        zpl.fsync(file).await.expect("stable");
+        pool.sync().await.expect("synced");
+        let at = reached(&disks[COPIED]).await;
+        let mut copy = None;
+        for byte in [2, 3] {
+            copy = Some(disks[COPIED].image());
+            zpl.write(file, 0, &vec![byte; LENGTH], false).await.expect("written");
+            zpl.fsync(file).await.expect("stable");
+        }
+        assert_eq!(reached(&disks[0]).await, at, "all that is new is in the log");
+        pool.stop("the power failed");
+        drop((zpl, pool));
+        disks[COPIED].set_image(copy.expect("a copy"));
+
+        let pool = import(&disks, &[0, COPIED], 2).await;
+        pool.sync().await.expect("the claim is on disk");
+        pool.stop("the power failed once more");
+        drop(pool);
+        let pool = import(&disks, &[COPIED], 3).await;
+        assert_eq!(contents(&pool, file).await, 3);
         pool.export().await.expect("exported");
     });
 }
