@@ -51,6 +51,11 @@ impl MemoryLimit {
         self.bytes / 4
     }
 
+    /// Free ranges of all pools' metaslabs: a sixteenth.
+    pub fn metaslab_bytes(self) -> u64 {
+        self.bytes / 16
+    }
+
     /// Dirty data of all pools together before writers wait: a tenth, at most 1 GiB (`zfs_dirty_data_max_percent`). On
     /// its way to disk it may take several times as much.
     pub fn dirty_bytes_max(self) -> u64 {
@@ -206,6 +211,7 @@ pub fn environment(maker: Arc<dyn FilesystemMaker>) -> std::io::Result<Environme
         cpu: platter_zio::Cpu::FREE,
         cache_bytes: memory.cache_bytes(),
         dirty_bytes_max: memory.dirty_bytes_max(),
+        metaslab_bytes: memory.metaslab_bytes(),
         devices: Arc::new(SystemDevices {
             whole_disk_kinds: whole_disk_kinds(std::env::var("PLATTER_WHOLE_DISKS").ok().as_deref()),
         }),

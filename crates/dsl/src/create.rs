@@ -25,6 +25,7 @@ use crate::environment::{Environment, FilesystemOptions};
 use crate::error::{PoolError, Result};
 use crate::features::{self, Features};
 use crate::labels::{self, LabelTarget};
+use crate::map_reader::MosMaps;
 use crate::new_dataset::{add_filesystem, set_limit};
 use crate::open_vdevs::NewDevices;
 use crate::origin::{self, MosAccess};
@@ -316,6 +317,7 @@ pub async fn create(mut environment: Environment, request: &CreateRequest) -> Re
     store.set_cpu(environment.cpu.clone());
     {
         let mut allocator = store.state().allocator.lock();
+        allocator.set_budget(environment.metaslab_bytes / environment.memory.shares());
         for (config, vdev) in plan.root.children.iter().zip(vdevs.iter().flatten()) {
             allocator.add_group(open_vdevs::new_group(config, vdev));
         }
@@ -363,6 +365,7 @@ async fn build(
         read_only: false,
     };
     let os = Objset::create(params, 1, &tx);
+    store.set_map_reader(MosMaps::new(&os, request.temporary_name.as_ref().unwrap_or(&request.name)));
     let directory =
         Zap::create(&os, &tx, Some(mos::DIRECTORY_OBJECT), mos::new_zap(object_type::OBJECT_DIRECTORY, random()))
             .await?;

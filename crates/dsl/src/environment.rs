@@ -96,6 +96,9 @@ pub struct Environment {
     pub cache_bytes: u64,
     /// Dirty bytes that all pools together may hold before writers wait.
     pub dirty_bytes_max: u64,
+    /// Bytes that the free ranges of all pools' metaslabs together may take in memory; what is being allocated from
+    /// is there in any case.
+    pub metaslab_bytes: u64,
     /// How these are shared.
     pub memory: Arc<MemoryBudget>,
     /// Finds and opens the devices.

@@ -164,15 +164,12 @@ struct Met {
     freed: SpaceChange,
 }
 
-/// Gives back one block; `false` when that cannot be: it is not in use, and nothing that leads to it can be believed.
-fn free(core: &Core, tx: &Tx, bp: &BlkPtr, met: &mut Met) -> bool {
-    if !core.store.is_allocated(bp) {
-        return false;
-    }
+/// Gives back one block, which is in use. One that is not cannot be given back, and nothing that leads to it can be
+/// believed.
+fn free(core: &Core, tx: &Tx, bp: &BlkPtr, met: &mut Met) {
     met.blocks += 1;
     met.freed -= accounting::space(core.store.dsize(bp), bp);
     core.store.free(tx.txg(), bp);
-    true
 }
 
 /// Frees what is on the list of frees, from its end.
@@ -185,7 +182,9 @@ async fn free_list(core: &Arc<Core>, tx: &Tx, object: ObjectId, budget: &Budget,
             return Ok(());
         }
         for bp in &part {
-            if !free(core, tx, bp, met) {
+            if core.store.is_allocated(bp).await {
+                free(core, tx, bp, met);
+            } else {
                 tracing::warn!(pool = core.name(), "{bp:?} was to be freed, but is free already");
             }
         }
@@ -344,17 +343,21 @@ impl Visitor for Freeing<'_> {
     }
 
     fn block<'a>(&'a self, bookmark: Bookmark, bp: &'a BlkPtr) -> BoxFuture<'a, Visit> {
-        let mut progress = self.progress.lock();
-        // A walk can go on at blocks of level 0 only.
-        if bookmark.level == 0 && self.budget.is_spent(&progress.met) {
-            progress.end = End::At(bookmark);
-        } else if free(self.core, self.tx, bp, &mut progress.met) {
-            return async { Visit::Continue }.boxed();
-        } else {
+        async move {
+            // A walk can go on at blocks of level 0 only.
+            if bookmark.level == 0 && self.budget.is_spent(&self.progress.lock().met) {
+                self.progress.lock().end = End::At(bookmark);
+                return Visit::Stop;
+            }
+            if self.core.store.is_allocated(bp).await {
+                free(self.core, self.tx, bp, &mut self.progress.lock().met);
+                return Visit::Continue;
+            }
             let what = format!("{bookmark}: it is not in use, and what is left of the tree cannot be believed");
-            progress.damage.get_or_insert_with(|| ZioError::corrupt("block tree", what));
+            self.progress.lock().damage.get_or_insert_with(|| ZioError::corrupt("block tree", what));
+            Visit::Stop
         }
-        async { Visit::Stop }.boxed()
+        .boxed()
     }
 
     fn damaged<'a>(&'a self, bookmark: Bookmark, bp: &'a BlkPtr, error: &'a ZioError) -> BoxFuture<'a, Visit> {

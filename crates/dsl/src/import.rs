@@ -14,12 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::{StreamExt, stream};
 use parking_lot::{Mutex, RwLock};
 use platter_device::{Cutoff, OpenOptions};
 use platter_dmu::zap::Zap;
-use platter_dmu::{Objset, ObjsetParams, TxgGate};
+use platter_dmu::{Objset, ObjsetParams, TxgGate, ZioError};
 use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE, usable_size};
-use platter_ondisk::spacemap::Segment;
+use platter_ondisk::spacemap::{MapType, Segment};
 use platter_ondisk::{ObjectId, Txg, Uberblock};
 use platter_spa::{Geometry, Group, Metaslab, Store};
 use platter_vdev::TopVdev;
@@ -33,6 +34,8 @@ use crate::discover::{self, Candidate, Metadata};
 use crate::environment::Environment;
 use crate::error::{PoolError, Result};
 use crate::features::{self, Features};
+use crate::log_spacemaps::Logs;
+use crate::map_reader::MosMaps;
 use crate::open_vdevs::{self, FoundDevices};
 use crate::pool_locks::{self, Locked};
 use crate::request::ImportRequest;
@@ -46,6 +49,9 @@ use crate::{
 
 /// Metaslabs of a vdev, at most: twice what `zfs_vdev_ms_count_limit` makes, as vdevs may grow.
 const METASLABS_MAX: u64 = 1 << 18;
+
+/// Headers of space maps that are read at one time.
+const HEADERS_AT_ONCE: usize = 64;
 
 /// Finds the one pool that a request means.
 async fn choose(
@@ -225,7 +231,7 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
         locked.wait_for(&environment, config.guid).await?;
         check_directory(&opened.directory).await?;
     }
-    opened.load_space(&config).await?;
+    let logs = opened.load_space(&config, environment.metaslab_bytes / environment.memory.shares()).await?;
     config.state = PoolState::Active;
     config.hostid = Some(environment.hostid());
     config.hostname = Some(environment.hostname.clone());
@@ -236,6 +242,7 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
     let shared = !read_only && uberblock.is_multihost();
     let core = finish(environment, cutoff, request, opened, config, features, uberblock, read_only, properties).await?;
     *core.locked.lock() = locked;
+    *core.logs.lock() = Logs::found(logs);
     if !read_only {
         pool_locks::note_leaves(&core.environment, &core.config.read());
     }
@@ -348,9 +355,10 @@ impl Opened {
         Ok(Features::load(&self.mos, &self.directory).await?)
     }
 
-    /// Loads every space map into the allocator, with what log space maps hold beyond them.
-    async fn load_space(&self, config: &PoolConfig) -> Result<()> {
-        let mut loaded: BTreeMap<u64, (&VdevConfig, Arc<TopVdev>, Vec<Metaslab>)> = BTreeMap::new();
+    /// Hands the allocator what the headers of all space maps say, and what log space maps have beyond the maps: no
+    /// map is read before something is to be allocated from it. Returns the logs.
+    async fn load_space(&self, config: &PoolConfig, budget: u64) -> Result<Vec<(u64, ObjectId)>> {
+        let mut found: BTreeMap<u64, (&VdevConfig, Arc<TopVdev>, Vec<Metaslab>)> = BTreeMap::new();
         for (top, vdev) in config.vdev_tree.children.iter().filter_map(|top| {
             let vdev = self.vdevs.get(top.id as usize)?.as_ref()?;
             Some((top, vdev))
@@ -358,47 +366,35 @@ impl Opened {
             if !top.metaslab_array.is_some() || top.metaslab_shift == 0 {
                 continue;
             }
-            let metaslabs = self.load_maps(top, vdev).await?;
-            loaded.insert(top.id, (top, vdev.clone(), metaslabs));
+            let metaslabs = self.metaslabs(top, vdev).await?;
+            found.insert(top.id, (top, vdev.clone(), metaslabs));
         }
-        let sectors = loaded.values().map(|(top, ..)| top.asize >> top.ashift).fold(0, u64::saturating_add);
+        let sectors = found.values().map(|(top, ..)| top.asize >> top.ashift).fold(0, u64::saturating_add);
         let mut words = Words::of_logs(sectors);
-        for (txg, log) in space_maps::logs(&self.mos, &self.directory).await? {
-            let damage =
-                |what: String| platter_dmu::ZioError::corrupt("log space map", format!("object {log}: {what}"));
+        let logs = space_maps::logs(&self.mos, &self.directory).await?;
+        for &(txg, log) in &logs {
             space_maps::for_each(&self.mos, log, &mut words, |segment| {
-                let Some((top, _, metaslabs)) = loaded.get_mut(&u64::from(segment.vdev.unwrap_or(0))) else {
+                let Some((top, _, metaslabs)) = found.get_mut(&u64::from(segment.vdev.unwrap_or(0))) else {
                     return Ok(());
                 };
-                // Log space maps count in 512-byte units over the whole vdev.
-                let index = segment.offset >> top.metaslab_shift.saturating_sub(9);
-                let Some(metaslab) = metaslabs.get_mut(usize::try_from(index).unwrap_or(usize::MAX)) else {
-                    return Err(damage(format!("{segment:?} leaves its vdev")));
-                };
-                if txg < metaslab.unflushed_txg.0 {
-                    return Ok(());
-                }
-                metaslab.logged = true;
-                let unit = 1 << top.ashift.saturating_sub(9);
-                if !(segment.offset | segment.run).is_multiple_of(unit) {
-                    return Err(damage(format!("{segment:?} is not made of whole sectors")));
-                }
-                let within = Segment { offset: segment.offset - (metaslab.start >> 9), ..segment };
-                space_maps::apply(metaslab, &within, 9, log)
+                note_logged(top, metaslabs, &segment, Txg(txg))
+                    .map_err(|what| ZioError::corrupt("log space map", format!("object {log}: {what}")))
             })
             .await?;
         }
-        for (id, (top, vdev, metaslabs)) in loaded {
+        self.store.set_map_reader(MosMaps::new(&self.mos, &config.name));
+        let mut allocator = self.store.state().allocator.lock();
+        allocator.set_budget(budget);
+        for (id, (top, vdev, metaslabs)) in found {
             let leaves = vdev.leaves().len() as u64;
             let geometry: Arc<dyn Geometry> = vdev;
-            let group = Group::new(id as u32, geometry, metaslabs, top.metaslab_shift as u32, leaves);
-            self.store.state().allocator.lock().add_group(group);
+            allocator.add_group(Group::new(id as u32, geometry, metaslabs, top.metaslab_shift as u32, leaves));
         }
-        Ok(())
+        Ok(logs)
     }
 
-    /// The metaslabs of one vdev, without what logs say.
-    async fn load_maps(&self, top: &VdevConfig, vdev: &TopVdev) -> Result<Vec<Metaslab>> {
+    /// The metaslabs of one vdev as the headers of their maps describe them, without what logs say.
+    async fn metaslabs(&self, top: &VdevConfig, vdev: &TopVdev) -> Result<Vec<Metaslab>> {
         let count = top.asize >> top.metaslab_shift;
         if count > METASLABS_MAX
             || top.asize > vdev.asize() + (1 << top.metaslab_shift)
@@ -417,13 +413,21 @@ impl Opened {
         array.read(0, &mut objects).await?;
         let unflushed = self.unflushed(top, count).await?;
         let mut words = Words::of_maps(top.asize >> top.ashift);
-        let mut metaslabs = Vec::with_capacity(count as usize);
-        for (index, object) in objects.chunks_exact(8).enumerate() {
-            let object = ObjectId(u64::from_le_bytes(object.try_into().expect("eight bytes")));
-            let (shift, ashift) = (top.metaslab_shift as u32, top.ashift as u32);
-            let shifts = (shift, ashift);
-            let mut metaslab = space_maps::load(&self.mos, object, index as u64, shifts, &mut words).await?;
-            metaslab.unflushed_txg = Txg(unflushed[index]);
+        let shifts = (top.metaslab_shift as u32, top.ashift as u32);
+        let objects: Vec<ObjectId> = objects
+            .chunks_exact(8)
+            .map(|object| ObjectId(u64::from_le_bytes(object.try_into().expect("eight bytes"))))
+            .collect();
+        let headers = (0..).zip(objects).map(|(index, object)| {
+            let mos = self.mos.clone();
+            async move { space_maps::unloaded(&mos, object, index, shifts).await }
+        });
+        let mut headers = stream::iter(headers).buffered(HEADERS_AT_ONCE);
+        let mut metaslabs: Vec<Metaslab> = Vec::with_capacity(count as usize);
+        while let Some(metaslab) = headers.next().await {
+            let mut metaslab = metaslab?;
+            words.take(metaslab.space_map, metaslab.map_length)?;
+            metaslab.unflushed_txg = Txg(unflushed[metaslabs.len()]);
             metaslabs.push(metaslab);
         }
         Ok(metaslabs)
@@ -446,6 +450,33 @@ impl Opened {
         }
         Ok(txgs)
     }
+}
+
+/// Notes an entry of a log with the metaslab it belongs to.
+fn note_logged(
+    top: &VdevConfig,
+    metaslabs: &mut [Metaslab],
+    segment: &Segment,
+    txg: Txg,
+) -> std::result::Result<(), String> {
+    // Log space maps count in 512-byte units over the whole vdev.
+    let index = segment.offset >> top.metaslab_shift.saturating_sub(9);
+    let Some(metaslab) = metaslabs.get_mut(usize::try_from(index).unwrap_or(usize::MAX)) else {
+        return Err(format!("{segment:?} leaves its vdev"));
+    };
+    if txg < metaslab.unflushed_txg {
+        return Ok(());
+    }
+    let unit = 1 << top.ashift.saturating_sub(9);
+    if !(segment.offset | segment.run).is_multiple_of(unit) {
+        return Err(format!("{segment:?} is not made of whole sectors"));
+    }
+    let end = (metaslab.start + metaslab.size) >> 9;
+    if segment.offset.checked_add(segment.run).is_none_or(|last| last > end) {
+        return Err(format!("{segment:?} leaves its metaslab"));
+    }
+    let allocates = segment.kind == MapType::Alloc;
+    metaslab.note_found(segment.offset << 9, segment.run << 9, allocates, txg).map_err(|error| error.to_string())
 }
 
 fn check_features(features: &Features, config: &PoolConfig, read_only: bool) -> Result<()> {

@@ -34,10 +34,13 @@ mod identity;
 mod import;
 mod intent;
 pub mod labels;
+#[cfg(test)]
+mod large_pool;
 mod late_writes;
 mod leave;
 mod limits;
 mod log_spacemaps;
+mod map_reader;
 mod member_check;
 mod memory;
 mod mos;

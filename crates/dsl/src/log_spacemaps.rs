@@ -5,11 +5,13 @@
 //! Invariants:
 //! - a metaslab's ranges are its own map plus the entries of all logs whose group is not before its `unflushed_txg`;
 //! - a flush in group T writes what groups before T logged; T's own changes are in T's log;
+//! - the `unflushed_txg` of every metaslab that was ever logged names a log that exists: OpenZFS refuses a pool where
+//!   it does not (`spa_ld_log_sm_metadata`). So one without unflushed changes takes its turn like others, although
+//!   nothing is written to its map;
 //! - at most [`LOGS_MAX`] logs or so exist, so that an import reads little;
-//! - logs that another program (or an earlier run) left are flushed in the first group after an import.
+//! - logs that another program (or an earlier run) left are this pool's own from its import on.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
 use platter_dmu::{NewDnode, Result, Tx};
@@ -38,9 +40,17 @@ const LOG_SHIFT: u32 = 9;
 /// The logs that exist.
 #[derive(Debug, Default)]
 pub struct Logs {
+    /// Log objects by group.
     by_txg: BTreeMap<u64, ObjectId>,
     /// The syncing group's log: its group and length in bytes.
     current: Option<(Txg, u64)>,
+}
+
+impl Logs {
+    /// The logs that a pool had when it was opened.
+    pub fn found(logs: Vec<(u64, ObjectId)>) -> Self {
+        Self { by_txg: logs.into_iter().collect(), current: None }
+    }
 }
 
 /// Whether this pool logs.
@@ -84,33 +94,6 @@ async fn store_unflushed(core: &Core, tx: &Tx, vdev: u32, indices: &[u64]) -> Re
     Ok(())
 }
 
-/// Flushes what an earlier run left in logs, and frees the logs. Once, in the first group after an import.
-///
-/// # Errors
-/// Out of space, device errors, damage.
-pub async fn take_over(core: &Arc<Core>, tx: &Tx) -> Result<()> {
-    let Some(object) = core.directory.get_u64(mos::LOG_SPACEMAP_ZAP.as_bytes()).await? else { return Ok(()) };
-    let zap = Zap::open(&core.mos, ObjectId(object)).await?;
-    let logs = zap.ints().await?;
-    for maps in space_maps::vdev_maps(core) {
-        let (created, indices) = space_maps::rewrite_logged(&core.mos, &core.store, tx, &maps).await?;
-        core.features.adjust(tx, HISTOGRAM_FEATURE, created as i64).await?;
-        store_unflushed(core, tx, maps.vdev, &indices).await?;
-        let mut allocator = core.store.state().allocator.lock();
-        if let Some(group) = allocator.groups_mut().iter_mut().find(|g| g.vdev == maps.vdev) {
-            for &index in &indices {
-                group.metaslabs[index as usize].unflushed_txg = tx.txg();
-            }
-        }
-    }
-    // Logs of this run stay: they hold changes of metaslabs that were not rewritten here.
-    let own: Vec<u64> = core.logs.lock().by_txg.keys().copied().collect();
-    for (txg, log) in logs.into_iter().filter(|(txg, _)| !own.contains(txg)) {
-        free_log(core, tx, &zap, txg, ObjectId(log)).await?;
-    }
-    Ok(())
-}
-
 async fn free_log(core: &Core, tx: &Tx, zap: &Zap, txg: u64, log: ObjectId) -> Result<()> {
     core.mos.free_object(tx, log).await?;
     core.features.adjust(tx, HISTOGRAM_FEATURE, -1).await?;
@@ -127,20 +110,25 @@ pub async fn flush(core: &Core, tx: &Tx, all: bool) -> Result<()> {
     let txg = tx.txg();
     let mut waiting: Vec<(Txg, u32, u64)> = {
         let allocator = core.store.state().allocator.lock();
-        let metaslabs = allocator.groups().iter().flat_map(|g| g.metaslabs.iter().map(move |m| (g.vdev, m)));
+        let metaslabs = allocator.groups().iter().flat_map(|g| g.metaslabs().iter().map(move |m| (g.vdev, m)));
         metaslabs
-            // What was loaded with the help of logs is taken over as a whole, not flushed piecemeal.
-            .filter(|(_, m)| m.unflushed_txg.0 != 0 && m.unflushed_txg < txg && !m.logged)
+            .filter(|(_, m)| m.unflushed_txg.0 != 0 && m.unflushed_txg < txg)
             .map(|(vdev, m)| (m.unflushed_txg, vdev, m.index))
             .collect()
     };
     waiting.sort_unstable();
     let count = if all { waiting.len() } else { waiting.len().div_ceil(LOGS_MAX) };
     let maps = space_maps::vdev_maps(core);
-    for &(_, vdev, index) in waiting.iter().take(count) {
-        let Some(maps) = maps.iter().find(|m| m.vdev == vdev) else { continue };
-        space_maps::flush(&core.mos, &core.store, tx, maps, index).await?;
-        store_unflushed(core, tx, vdev, &[index]).await?;
+    for maps in &maps {
+        let chosen = waiting.iter().take(count).filter(|&&(_, vdev, _)| vdev == maps.vdev);
+        let indices: Vec<u64> = chosen.map(|&(_, _, index)| index).collect();
+        for &index in &indices {
+            let created = space_maps::flush(&core.mos, &core.store, tx, maps, index).await?;
+            if created > 0 {
+                core.features.adjust(tx, HISTOGRAM_FEATURE, created as i64).await?;
+            }
+        }
+        store_unflushed(core, tx, maps.vdev, &indices).await?;
     }
     let oldest = waiting.get(count).map_or(txg, |&(oldest, ..)| oldest);
     let done: Vec<(u64, ObjectId)> = core.logs.lock().by_txg.range(..oldest.0).map(|(&txg, &log)| (txg, log)).collect();
@@ -167,7 +155,10 @@ pub async fn append(core: &Core, tx: &Tx, pass: u32) -> Result<()> {
         let mut allocator = core.store.state().allocator.lock();
         for group in allocator.groups_mut() {
             let Some(maps) = maps.iter().find(|m| m.vdev == group.vdev) else { continue };
-            for metaslab in group.metaslabs.iter_mut().filter(|m| m.is_dirty()) {
+            group.change_active(|metaslab| {
+                if !metaslab.is_dirty() {
+                    return;
+                }
                 let (allocated, freed) = metaslab.take_changes();
                 metaslab.note_logged(&allocated, &freed);
                 if metaslab.unflushed_txg.0 == 0 {
@@ -175,7 +166,7 @@ pub async fn append(core: &Core, tx: &Tx, pass: u32) -> Result<()> {
                     fresh.push((*maps, metaslab.index, metaslab.space_map.is_some()));
                 }
                 changes.push((*maps, metaslab.index, allocated, freed));
-            }
+            });
         }
     }
     if changes.is_empty() {

@@ -92,6 +92,9 @@ impl Members {
             // A large block that is compressed and written takes three times its size, and what is dirty has its own.
             core.store.state().large.set_most(Memory { bytes });
         }
+        for (core, _) in pools.iter().filter(|_| changed) {
+            core.store.state().allocator.lock().set_budget(core.environment.metaslab_bytes / pools.len() as u64);
+        }
         let is_full = |core: &Arc<Core>| cache(core).bytes() >= cache(core).capacity() / 8 * 7;
         if !changed && !pools.iter().any(|(core, _)| is_full(core)) {
             return;

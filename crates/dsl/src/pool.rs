@@ -24,8 +24,8 @@ use crate::request::{Changed, CreateRequest, ImportRequest, PoolChange, Setting}
 use crate::txgs::TxgsReport;
 use crate::{
     change, change_properties, counting, create, dataset_report, destroy, discover, events, history, import, intent,
-    log_spacemaps, member_check, multihost, names, new_dataset, pool_properties, properties, rename, scrub, status,
-    sync, version_limits, watched,
+    member_check, multihost, names, new_dataset, pool_properties, properties, rename, scrub, status, sync,
+    version_limits, watched,
 };
 
 /// An imported pool with its sync loop. How it is left is in [`leave`](crate::leave).
@@ -154,9 +154,8 @@ impl Pool {
         let mut given = request.properties.clone();
         given.remove("readonly");
         let taken = self.core.task(async move |core, tx| {
-            // The labels get this host and the paths found; what OpenZFS left in log space maps is taken over.
+            // The labels get this host and the paths found.
             let taken = async {
-                log_spacemaps::take_over(&core, &tx).await?;
                 for (name, value) in &given {
                     let value = pool_properties::parse(name, value)?;
                     pool_properties::store(&core, &tx, name, value).await?;

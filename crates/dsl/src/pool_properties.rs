@@ -313,7 +313,7 @@ pub fn report(core: &Core, health: &str) -> Properties {
     let (allocated, size, fragmentation) = {
         let allocator = core.store.state().allocator.lock();
         let groups = allocator.groups();
-        let fragmentation = groups.iter().map(|g| g.fragmentation()).max().unwrap_or(0);
+        let fragmentation = groups.iter().filter_map(|g| g.fragmentation()).max().unwrap_or(0);
         (allocator.allocated(), allocator.size(), fragmentation)
     };
     let config = core.config.read().clone();

@@ -2,7 +2,8 @@
 //! a free, or has it twice, is noticed only by the import after, or by OpenZFS.
 
 use platter_ondisk::spacemap::MapType;
-use platter_spa::RangeSet;
+use platter_spa::metaslab::Ranges;
+use platter_spa::{Metaslab, RangeSet};
 use platter_zio::{Result, ZioError};
 
 use crate::core::Core;
@@ -11,8 +12,13 @@ use crate::space_maps::{self, Words};
 /// Pools with longer maps (bytes, all together) are not checked after each group.
 const LENGTH_MAX: u64 = 32 << 10;
 
-/// Compares each metaslab's map on disk, and what only logs have, with its ranges in memory, after a group was written
-/// and before what it freed is handed on.
+/// Bytes allocated for intent logs in groups that are not syncing yet: no map has them.
+fn logged(metaslab: &Metaslab) -> u64 {
+    metaslab.log_allocated.iter().map(RangeSet::total).sum()
+}
+
+/// Compares each metaslab's map on disk, and what only logs have, with its ranges or its sums in memory, after a group
+/// was written and before what it freed is handed on.
 ///
 /// # Errors
 /// The first difference.
@@ -20,7 +26,7 @@ pub async fn check(core: &Core) -> Result<()> {
     let maps = space_maps::vdev_maps(core);
     let metaslabs: Vec<_> = {
         let allocator = core.store.state().allocator.lock();
-        let lengths = allocator.groups().iter().flat_map(|group| &group.metaslabs).map(|m| m.map_length).sum::<u64>();
+        let lengths = allocator.groups().iter().flat_map(|group| group.metaslabs()).map(|m| m.map_length).sum::<u64>();
         if lengths > LENGTH_MAX {
             return Ok(());
         }
@@ -29,9 +35,9 @@ pub async fn check(core: &Core) -> Result<()> {
             .iter()
             .flat_map(|group| {
                 let ashift = maps.iter().find(|maps| maps.vdev == group.vdev).map(|maps| maps.ashift);
-                group.metaslabs.iter().filter_map(move |metaslab| Some((group.vdev, ashift?, metaslab.clone())))
+                group.metaslabs().iter().filter_map(move |metaslab| Some((group.vdev, ashift?, metaslab.clone())))
             })
-            .filter(|(_, _, metaslab)| !metaslab.logged)
+            .filter(|(_, _, metaslab)| !matches!(metaslab.ranges, Ranges::Damaged(_)))
             .collect()
     };
     let mut words = Words::exactly(u64::MAX);
@@ -61,6 +67,15 @@ pub async fn check(core: &Core) -> Result<()> {
         }
         for (start, length) in metaslab.unflushed_frees.iter() {
             allocated.remove(start, length).map_err(|error| differs(format!("logged as freed: {error}")))?;
+        }
+        let at_rest = std::iter::once(&metaslab.freed).chain(&metaslab.deferred).map(RangeSet::total).sum::<u64>();
+        if allocated.total() + at_rest + logged(&metaslab) != metaslab.allocated() {
+            let what =
+                format!("{} bytes on disk, {at_rest} at rest, {} in the sums", allocated.total(), metaslab.allocated());
+            return Err(differs(what));
+        }
+        if !metaslab.is_loaded() {
+            continue;
         }
         let expected = metaslab.allocated_ranges();
         if !allocated.iter().eq(expected.iter()) {

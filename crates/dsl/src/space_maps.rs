@@ -5,7 +5,8 @@
 //! Invariants:
 //! - replaying a metaslab's entries in order over "all free" gives exactly its allocated ranges;
 //! - a map that grew beyond twice its optimal size is rewritten from the ranges in memory (condensed);
-//! - the histogram in the header describes the free ranges.
+//! - the histogram in the header describes the free ranges, as far as they were in memory when it was written;
+//! - a map is read and written with [`Store::lock_maps`] held, so that neither sees half of the other.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
 use platter_ondisk::ObjectId;
 use platter_ondisk::spacemap::{self, Entry, MapType, SPACE_MAP_SIZE, Segment, SpaceMapPhys, SpaceMapWriter};
 use platter_ondisk::types::object_type;
-use platter_spa::{Metaslab, RangeSet, Store};
+use platter_spa::{Histogram, MapAt, Metaslab, MetaslabId, RangeSet, Store, Written};
 
 use crate::features::Features;
 
@@ -91,9 +92,11 @@ pub struct Header {
     pub length: u64,
     /// Allocated bytes.
     pub allocated: i64,
+    /// Free runs by size; none in old pools.
+    pub histogram: Option<[u64; 32]>,
 }
 
-/// Reads a space map's header from its bonus.
+/// Reads a space map's header from its bonus; nothing of the map itself is read.
 ///
 /// # Errors
 /// Damage.
@@ -101,7 +104,13 @@ pub async fn header(mos: &Arc<Objset>, object: ObjectId) -> Result<Header> {
     let dnode = mos.dnode(object).await?;
     let phys = SpaceMapPhys::decode(&dnode.bonus())
         .map_err(|e| ZioError::corrupt("space map", format!("object {object}: {e}")))?;
-    Ok(Header { length: phys.length, allocated: phys.allocated })
+    let info = dnode.info();
+    let end = info.max_blkid.saturating_add(1).saturating_mul(u64::from(info.block_size));
+    if phys.length > end {
+        let what = format!("object {object}: {} bytes in use of {end}", phys.length);
+        return Err(ZioError::corrupt("space map", what));
+    }
+    Ok(Header { length: phys.length, allocated: phys.allocated, histogram: phys.histogram })
 }
 
 /// How much there can be in the space maps of a pool. A map that repeats itself, through pointers that somebody made
@@ -134,7 +143,11 @@ impl Words {
         Self(words)
     }
 
-    fn take(&mut self, object: ObjectId, bytes: u64) -> Result<()> {
+    /// Takes what a map of `bytes` bytes has.
+    ///
+    /// # Errors
+    /// There is not as much left.
+    pub fn take(&mut self, object: ObjectId, bytes: u64) -> Result<()> {
         self.0 = self.0.checked_sub(bytes.div_ceil(8)).ok_or_else(|| {
             let what = format!("object {object}: with its {bytes} bytes the maps are longer than their space can need");
             ZioError::corrupt("space map", what)
@@ -155,12 +168,6 @@ pub async fn for_each(
 ) -> Result<()> {
     let header = header(mos, object).await?;
     let dnode = mos.dnode(object).await?;
-    let info = dnode.info();
-    let end = info.max_blkid.saturating_add(1).saturating_mul(u64::from(info.block_size));
-    if header.length > end {
-        let what = format!("object {object}: {} bytes in use of {end}", header.length);
-        return Err(ZioError::corrupt("space map", what));
-    }
     left.take(object, header.length)?;
     let mut at = 0;
     // Whole blocks at a time: no entry lies across the end of one.
@@ -183,45 +190,58 @@ pub async fn for_each(
     Ok(())
 }
 
-/// Applies `entry` (offset and run in units of `1 << shift`, relative to the metaslab's start) to the free ranges.
+/// A metaslab as its space map's header describes it (`object` 0: never written, all free), for a vdev with these log2
+/// of its metaslabs' and its sectors' sizes.
 ///
 /// # Errors
-/// Damage: the entry allocates what is not free, frees what is not allocated, or leaves the metaslab.
-pub fn apply(metaslab: &mut Metaslab, entry: &Segment, shift: u32, object: ObjectId) -> Result<()> {
-    let units = metaslab.size >> shift;
-    if entry.offset.checked_add(entry.run).is_none_or(|end| end > units) {
-        return Err(ZioError::corrupt("space map", format!("object {object}: {entry:?} leaves its metaslab")));
-    }
-    let (start, length) = (metaslab.start + (entry.offset << shift), entry.run << shift);
-    let applied = match entry.kind {
-        MapType::Alloc => metaslab.allocatable.remove(start, length),
-        MapType::Free => metaslab.allocatable.add(start, length),
-    };
-    applied.map_err(|e| ZioError::corrupt("space map", format!("object {object}: {e}")))
-}
-
-/// Loads metaslab `index` of a vdev, with these log2 of its metaslabs' and its sectors' sizes, from its space map
-/// (`object` 0: never written, all free). All maps of the vdev together take no more than what was `left`.
-///
-/// # Errors
-/// Damage, unreadable blocks.
-pub async fn load(
+/// Damage, an unreadable dnode.
+pub async fn unloaded(
     mos: &Arc<Objset>,
     object: ObjectId,
     index: u64,
     (metaslab_shift, ashift): (u32, u32),
-    left: &mut Words,
 ) -> Result<Metaslab> {
-    let size = 1 << metaslab_shift;
-    let mut metaslab = Metaslab::new(index, index << metaslab_shift, size);
-    if object.is_some() {
-        let header = header(mos, object).await?;
-        for_each(mos, object, left, |entry| apply(&mut metaslab, &entry, ashift, object)).await?;
-        metaslab.space_map = object;
-        metaslab.map_length = header.length;
-        metaslab.map_allocated = header.allocated;
-    }
+    let (start, size) = (index << metaslab_shift, 1 << metaslab_shift);
+    let header = match object.is_some() {
+        true => header(mos, object).await?,
+        false => Header { length: 0, allocated: 0, histogram: None },
+    };
+    let known = Metaslab::on_disk(index, (start, size), object, (header.length, header.allocated));
+    let mut metaslab = known.ok_or_else(|| {
+        let what = format!("object {object}: {} bytes are allocated of {size} in metaslab {index}", header.allocated);
+        ZioError::corrupt("space map", what)
+    })?;
+    metaslab.histogram = match header.length {
+        0 => Some(Histogram::of([size], ashift)),
+        _ => header.histogram.and_then(|buckets| Histogram::checked(buckets, ashift, size)),
+    };
     Ok(metaslab)
+}
+
+/// Applies `entry` (offset and run in units of the map, relative to the metaslab's start) to the free ranges.
+fn apply(free: &mut RangeSet, map: &MapAt, entry: &Segment) -> Result<()> {
+    let (units, object) = (map.size >> map.shift, map.object);
+    if entry.offset.checked_add(entry.run).is_none_or(|end| end > units) {
+        return Err(ZioError::corrupt("space map", format!("object {object}: {entry:?} leaves its metaslab")));
+    }
+    let (start, length) = (map.start + (entry.offset << map.shift), entry.run << map.shift);
+    let applied = match entry.kind {
+        MapType::Alloc => free.remove(start, length),
+        MapType::Free => free.add(start, length),
+    };
+    applied.map_err(|e| ZioError::corrupt("space map", format!("object {object}: {e}")))
+}
+
+/// The free ranges that a metaslab's own map stands for.
+///
+/// # Errors
+/// Damage: an entry allocates what is not free, frees what is not allocated, or leaves the metaslab. Unreadable blocks.
+pub async fn free_ranges(mos: &Arc<Objset>, map: &MapAt) -> Result<RangeSet> {
+    let mut free = RangeSet::of(map.start, map.size);
+    // How long it may be was looked at when the pool was opened; since then it has grown only by what was written.
+    let mut words = Words::exactly(map.length.div_ceil(8));
+    for_each(mos, map.object, &mut words, |entry| apply(&mut free, map, &entry)).await?;
+    Ok(free)
 }
 
 /// The changes of one metaslab, taken out of the allocator to be written.
@@ -236,7 +256,8 @@ struct Pending {
     freeing: RangeSet,
     /// The allocated ranges, when the map is to be rewritten.
     rewrite: Option<RangeSet>,
-    histogram: [u64; 32],
+    /// None when nobody knows: the header keeps what it says.
+    histogram: Option<Histogram>,
 }
 
 /// What a pool needs to know to write a vdev's space maps.
@@ -255,85 +276,93 @@ pub struct VdevMaps {
 /// Encoded size of one entry without prefix, in bytes, as an estimate of the optimal size.
 const ENTRY_BYTES: u64 = 8;
 
-/// How the pending changes of metaslabs are chosen.
-#[derive(Clone, Copy, PartialEq)]
-enum Choice {
-    /// Those that the syncing group changed.
-    Dirty,
-    /// Those with changes that were loaded from logs: rewritten whole.
-    Logged,
+/// Whether a map of so many bytes is worth rewriting for a metaslab with so many runs.
+fn is_bloated(metaslab: &Metaslab) -> bool {
+    let best = ENTRY_BYTES.saturating_mul(metaslab.runs().saturating_add(1));
+    metaslab.map_length > best.saturating_mul(2).max(4 * u64::from(BLOCK_SIZE))
 }
 
-/// Whether a map of `length` bytes is worth rewriting for a metaslab with `runs` allocated runs.
-fn is_bloated(length: u64, runs: usize) -> bool {
-    length > (2 * ENTRY_BYTES * (runs as u64 + 1)).max(4 * u64::from(BLOCK_SIZE))
-}
-
-fn histogram(metaslab: &Metaslab, ashift: u32) -> [u64; 32] {
-    spacemap::histogram(metaslab.free_runs().into_iter().map(|length| length >> ashift))
-}
-
-fn take_pending(store: &Store, vdev: u32, ashift: u32, choice: Choice) -> Vec<Pending> {
-    let mut allocator = store.state().allocator.lock();
-    let mut pending = Vec::new();
-    let groups = allocator.groups_mut().iter_mut().filter(|g| g.vdev == vdev);
-    let chosen = |m: &&mut Metaslab| if choice == Choice::Dirty { m.is_dirty() } else { m.logged };
-    for metaslab in groups.flat_map(|g| &mut g.metaslabs).filter(chosen) {
-        let histogram = histogram(metaslab, ashift);
-        let (allocating, freeing) = metaslab.take_changes();
-        let whole = choice == Choice::Logged || is_bloated(metaslab.map_length, metaslab.allocatable.count());
-        if choice == Choice::Logged {
-            metaslab.logged = false;
-            metaslab.unflushed_allocs.take();
-            metaslab.unflushed_frees.take();
-        }
-        pending.push(Pending {
-            vdev,
+impl Pending {
+    /// Changes of `metaslab`; the map is rewritten with `all` when it is bloated and that can be told.
+    fn of(
+        metaslab: &Metaslab,
+        maps: &VdevMaps,
+        (allocating, freeing): (RangeSet, RangeSet),
+        all: impl FnOnce(&Metaslab) -> RangeSet,
+    ) -> Self {
+        let is_loaded = metaslab.is_loaded();
+        Self {
+            vdev: maps.vdev,
             index: metaslab.index,
             start: metaslab.start,
             object: metaslab.space_map,
             length: metaslab.map_length,
             allocated: metaslab.map_allocated,
-            rewrite: whole.then(|| metaslab.allocated_ranges()),
+            rewrite: (is_loaded && is_bloated(metaslab)).then(|| all(metaslab)),
             allocating,
             freeing,
-            histogram,
+            histogram: match is_loaded {
+                true => Some(Histogram::of(metaslab.free_runs(), maps.ashift)),
+                false => metaslab.histogram,
+            },
+        }
+    }
+}
+
+/// Takes what the syncing group changed in the metaslabs of a vdev.
+fn take_dirty(store: &Store, maps: &VdevMaps) -> Vec<Pending> {
+    let mut allocator = store.state().allocator.lock();
+    let mut pending = Vec::new();
+    for group in allocator.groups_mut().iter_mut().filter(|group| group.vdev == maps.vdev) {
+        group.change_active(|metaslab| {
+            if metaslab.is_dirty() {
+                let changes = metaslab.take_changes();
+                pending.push(Pending::of(metaslab, maps, changes, Metaslab::allocated_ranges));
+            }
         });
     }
     pending
 }
 
-/// Takes what `metaslab` has only in logs of groups before this one, to be written to its space map.
-fn take_unflushed(metaslab: &mut Metaslab, vdev: u32, ashift: u32) -> Pending {
-    let whole = is_bloated(metaslab.map_length, metaslab.allocatable.count());
-    Pending {
-        vdev,
-        index: metaslab.index,
-        start: metaslab.start,
-        object: metaslab.space_map,
-        length: metaslab.map_length,
-        allocated: metaslab.map_allocated,
-        rewrite: whole.then(|| metaslab.allocated_before()),
-        allocating: metaslab.unflushed_allocs.take(),
-        freeing: metaslab.unflushed_frees.take(),
-        histogram: histogram(metaslab, ashift),
+/// Takes what metaslab `index` has only in logs of groups before this one, to be written to its space map.
+fn take_unflushed(store: &Store, tx: &Tx, maps: &VdevMaps, index: u64) -> Option<Pending> {
+    let mut allocator = store.state().allocator.lock();
+    let group = allocator.groups_mut().iter_mut().find(|group| group.vdev == maps.vdev)?;
+    group.change(index as usize, |metaslab| {
+        metaslab.unflushed_txg = tx.txg();
+        if metaslab.is_flushed() {
+            return None;
+        }
+        let changes = (metaslab.unflushed_allocs.take(), metaslab.unflushed_frees.take());
+        Some(Pending::of(metaslab, maps, changes, Metaslab::allocated_before))
+    })?
+}
+
+/// Loads a metaslab whose map is to be rewritten and whose ranges are not in memory: each time that some are allocated
+/// and freed in it its map grows.
+async fn load_if_bloated(store: &Store, maps: &VdevMaps, index: u64) {
+    let is_wanted = {
+        let allocator = store.state().allocator.lock();
+        let metaslab = allocator.group(maps.vdev).and_then(|group| group.metaslabs().get(index as usize));
+        // Without a histogram nobody knows how long it need be.
+        metaslab.is_some_and(|metaslab| !metaslab.is_flushed() && metaslab.histogram.is_some() && is_bloated(metaslab))
+    };
+    if is_wanted {
+        store.load(MetaslabId { vdev: maps.vdev, index: index as usize }).await;
     }
 }
 
-/// Writes the unflushed changes of metaslab `index` of a vdev to its own space map, in the first pass.
+/// Writes the unflushed changes of metaslab `index` of a vdev, if it has any, to its own space map, in the first pass;
+/// from this group on only later logs count for it. Returns how many
+/// space maps were created.
 ///
 /// # Errors
 /// Out of space, device errors.
-pub async fn flush(mos: &Arc<Objset>, store: &Store, tx: &Tx, maps: &VdevMaps, index: u64) -> Result<()> {
-    let pending = {
-        let mut allocator = store.state().allocator.lock();
-        let group = allocator.groups_mut().iter_mut().find(|g| g.vdev == maps.vdev);
-        let metaslab = group.and_then(|g| g.metaslabs.get_mut(index as usize));
-        let Some(metaslab) = metaslab else { return Ok(()) };
-        metaslab.unflushed_txg = tx.txg();
-        take_unflushed(metaslab, maps.vdev, maps.ashift)
-    };
-    write_pending(mos, store, tx, 1, maps, vec![pending]).await.map(|_| ())
+pub async fn flush(mos: &Arc<Objset>, store: &Store, tx: &Tx, maps: &VdevMaps, index: u64) -> Result<u64> {
+    load_if_bloated(store, maps, index).await;
+    let _maps = store.lock_maps().await;
+    let Some(pending) = take_unflushed(store, tx, maps, index) else { return Ok(0) };
+    write_pending(mos, store, tx, 1, maps, vec![pending]).await
 }
 
 /// Writes every dirty metaslab's changes of this group to its space map. Returns how many space maps were created (each
@@ -344,21 +373,11 @@ pub async fn flush(mos: &Arc<Objset>, store: &Store, tx: &Tx, maps: &VdevMaps, i
 pub async fn sync(mos: &Arc<Objset>, store: &Store, tx: &Tx, pass: u32, vdevs: &[VdevMaps]) -> Result<u64> {
     let mut created = 0;
     for maps in vdevs {
-        let pending = take_pending(store, maps.vdev, maps.ashift, Choice::Dirty);
+        let _maps = store.lock_maps().await;
+        let pending = take_dirty(store, maps);
         created += write_pending(mos, store, tx, pass, maps, pending).await?;
     }
     Ok(created)
-}
-
-/// Rewrites the space map of every metaslab of one vdev that was loaded with the help of logs. Returns how many were
-/// created, and which metaslabs they were.
-///
-/// # Errors
-/// Out of space, device errors.
-pub async fn rewrite_logged(mos: &Arc<Objset>, store: &Store, tx: &Tx, maps: &VdevMaps) -> Result<(u64, Vec<u64>)> {
-    let pending = take_pending(store, maps.vdev, maps.ashift, Choice::Logged);
-    let indices = pending.iter().map(|p| p.index).collect();
-    Ok((write_pending(mos, store, tx, 1, maps, pending).await?, indices))
 }
 
 /// The vdevs whose space maps are written.
@@ -375,11 +394,10 @@ pub fn vdev_maps(core: &crate::core::Core) -> Vec<VdevMaps> {
 /// # Errors
 /// Out of space, device errors.
 pub async fn create_for(mos: &Arc<Objset>, store: &Store, tx: &Tx, maps: &VdevMaps, index: u64) -> Result<()> {
+    let _maps = store.lock_maps().await;
     let object = create(mos, tx, maps.format, BLOCK_SIZE).await?;
     mos.dnode(maps.array).await?.write(tx, index * 8, &object.0.to_le_bytes()).await?;
-    let mut allocator = store.state().allocator.lock();
-    let group = allocator.groups_mut().iter_mut().find(|g| g.vdev == maps.vdev).expect("it was there");
-    group.metaslabs[index as usize].space_map = object;
+    note_written(store, maps.vdev, index, Written { object, length: 0, allocated: 0, histogram: None });
     Ok(())
 }
 
@@ -400,14 +418,16 @@ async fn write_pending(
             array.write(tx, pending.index * 8, &pending.object.0.to_le_bytes()).await?;
         }
         write_one(mos, tx, pass, maps, &mut pending).await?;
-        let mut allocator = store.state().allocator.lock();
-        let group = allocator.groups_mut().iter_mut().find(|g| g.vdev == pending.vdev).expect("it was there");
-        let metaslab = &mut group.metaslabs[pending.index as usize];
-        metaslab.space_map = pending.object;
-        metaslab.map_length = pending.length;
-        metaslab.map_allocated = pending.allocated;
+        let Pending { object, length, allocated, histogram, .. } = pending;
+        note_written(store, pending.vdev, pending.index, Written { object, length, allocated, histogram });
     }
     Ok(created)
+}
+
+fn note_written(store: &Store, vdev: u32, index: u64, map: Written) {
+    let mut allocator = store.state().allocator.lock();
+    let group = allocator.groups_mut().iter_mut().find(|group| group.vdev == vdev).expect("it was there");
+    group.written(index as usize, map);
 }
 
 /// Makes an empty space map object.
@@ -428,6 +448,10 @@ pub async fn create(mos: &Arc<Objset>, tx: &Tx, format: MapFormat, block_size: u
 }
 
 async fn write_one(mos: &Arc<Objset>, tx: &Tx, pass: u32, maps: &VdevMaps, pending: &mut Pending) -> Result<()> {
+    let histogram = match pending.histogram {
+        Some(histogram) => Some(histogram.buckets),
+        None => header(mos, pending.object).await?.histogram,
+    };
     if let Some(all) = &pending.rewrite {
         mos.dnode(pending.object).await?.free_range(tx, 0, u64::MAX).await?;
         pending.length = 0;
@@ -436,12 +460,7 @@ async fn write_one(mos: &Arc<Objset>, tx: &Tx, pass: u32, maps: &VdevMaps, pendi
         let change = pending.allocating.total() as i64 - pending.freeing.total() as i64;
         pending.allocated = pending.allocated.saturating_add(change);
     }
-    let tail = Tail {
-        object: pending.object,
-        at: pending.length,
-        allocated: pending.allocated,
-        histogram: Some(pending.histogram),
-    };
+    let tail = Tail { object: pending.object, at: pending.length, allocated: pending.allocated, histogram };
     let (start, ashift) = (pending.start, maps.ashift);
     pending.length = append(mos, tx, maps.format, tail, |writer| {
         let mut put = |kind: MapType, set: &RangeSet| {
@@ -482,32 +501,70 @@ mod tests {
 
     use super::*;
 
+    const FORMAT: MapFormat = MapFormat { two_words: false, histogram: false };
+
+    async fn map_of(
+        os: &Arc<Objset>,
+        tx: &Tx,
+        allocated: i64,
+        put: impl FnOnce(&mut SpaceMapWriter),
+    ) -> (ObjectId, u64) {
+        let object = create(os, tx, FORMAT, BLOCK_SIZE).await.unwrap();
+        let tail = Tail { object, at: 0, allocated, histogram: None };
+        (object, append(os, tx, FORMAT, tail, put).await.unwrap())
+    }
+
     // What a map allocates it may free again, so that one which repeats itself never contradicts itself: a few KiB of
     // indirect blocks made it go on for ever. So did many metaslabs, or groups, that named the same map.
     #[tokio::test]
     async fn maps_are_no_longer_than_their_space_can_need() {
         let tx = Tx::syncing(Txg(4));
         let os = crate::mos::in_memory(&tx);
-        let format = MapFormat { two_words: false, histogram: false };
-        let object = create(&os, &tx, format, BLOCK_SIZE).await.unwrap();
         let pairs = WORDS_LEAST / 4;
-        let tail = Tail { object, at: 0, allocated: 0, histogram: None };
-        let length = append(&os, &tx, format, tail, |writer| {
+        let (object, length) = map_of(&os, &tx, 0, |writer| {
             for _ in 0..pairs {
                 writer.segment(MapType::Alloc, None, 0, 1);
                 writer.segment(MapType::Free, None, 0, 1);
             }
         })
-        .await
-        .unwrap();
+        .await;
         assert_eq!(length, pairs * 16);
         let mut left = Words::of_maps(4);
         for index in 0..2 {
-            load(&os, object, index, (11, 9), &mut left).await.unwrap();
+            let metaslab = unloaded(&os, object, index, (11, 9)).await.unwrap();
+            left.take(object, metaslab.map_length).unwrap();
         }
-        let third = load(&os, object, 2, (11, 9), &mut left).await;
+        let third = left.take(object, length);
         assert!(third.is_err_and(|error| error.to_string().contains("longer than their space")));
         // Where there is more space there may be more of them.
-        load(&os, object, 2, (11, 9), &mut Words::of_maps(1 << 20)).await.unwrap();
+        Words::of_maps(1 << 20).take(object, length).unwrap();
+        let map = MapAt { id: MetaslabId { vdev: 0, index: 0 }, start: 0, size: 2048, shift: 9, object, length };
+        assert!(free_ranges(&os, &map).await.unwrap().iter().eq([(0, 2048)]));
+    }
+
+    #[tokio::test]
+    async fn what_a_header_alone_shows_to_be_damage_is_refused_at_once() {
+        let tx = Tx::syncing(Txg(4));
+        let os = crate::mos::in_memory(&tx);
+        for allocated in [-512, 4096] {
+            let (object, _) = map_of(&os, &tx, allocated, |writer| writer.segment(MapType::Alloc, None, 0, 1)).await;
+            let refused = unloaded(&os, object, 0, (11, 9)).await;
+            assert!(refused.is_err_and(|error| error.to_string().contains("bytes are allocated of 2048")));
+        }
+    }
+
+    #[tokio::test]
+    async fn entries_that_contradict_each_other_are_damage() {
+        let tx = Tx::syncing(Txg(4));
+        let os = crate::mos::in_memory(&tx);
+        for (first, second) in [((0, 2), (1, 2)), ((0, 1), (3, 2))] {
+            let (object, length) = map_of(&os, &tx, 1024, |writer| {
+                writer.segment(MapType::Alloc, None, first.0, first.1);
+                writer.segment(MapType::Alloc, None, second.0, second.1);
+            })
+            .await;
+            let map = MapAt { id: MetaslabId { vdev: 0, index: 0 }, start: 0, size: 2048, shift: 9, object, length };
+            assert!(matches!(free_ranges(&os, &map).await, Err(ZioError::Corrupt { .. })));
+        }
     }
 }

@@ -115,17 +115,23 @@ fn leaf_report(core: &Core, config: &VdevConfig, leaf: &Leaf, top: &TopVdev, fra
     }
 }
 
+/// What to say of a vdev with so many metaslabs whose space maps are damaged.
+fn damaged_note(metaslabs: usize) -> Option<String> {
+    (metaslabs > 0).then(|| format!("space maps of {metaslabs} metaslabs are damaged: their free space is not used"))
+}
+
 fn top_report(core: &Core, config: &VdevConfig, vdev: &TopVdev, frame: Frame) -> VdevReport {
-    let (allocated, size, fragmentation) = {
+    let (allocated, size, fragmentation, damaged) = {
         let allocator = core.store.state().allocator.lock();
         let group = allocator.group(config.id as u32);
-        group.map_or((0, 0, None), |g| (g.allocated(), g.size(), Some(g.fragmentation())))
+        group.map_or((0, 0, None, 0), |g| (g.allocated(), g.size(), g.fragmentation(), g.damaged().0))
     };
     let expand_size = vdev.expandable() >> config.metaslab_shift << config.metaslab_shift;
     let deflated_size = vdev.deflate(size);
     let leaves = vdev.leaves();
     if config.is_leaf() {
-        let own = leaf_report(core, config, &leaves[0], vdev, frame);
+        let mut own = leaf_report(core, config, &leaves[0], vdev, frame);
+        own.note = own.note.or_else(|| damaged_note(damaged));
         return VdevReport { allocated, size, fragmentation, expand_size, deflated_size, ..own };
     }
     let condition = vdev.condition();
@@ -134,7 +140,9 @@ fn top_report(core: &Core, config: &VdevConfig, vdev: &TopVdev, frame: Frame) ->
         kind: config.kind.clone(),
         guid: config.guid.0,
         state: state_name(&condition),
-        note: (!condition.aux_text().is_empty()).then(|| condition.aux_text().to_owned()),
+        note: (!condition.aux_text().is_empty())
+            .then(|| condition.aux_text().to_owned())
+            .or_else(|| damaged_note(damaged)),
         allocated,
         size,
         fragmentation,

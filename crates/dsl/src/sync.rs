@@ -189,6 +189,7 @@ async fn free_deferred(core: &Arc<Core>, tx: &Tx) -> Result<()> {
         if bp.is_dedup() {
             ddt::release(core, tx, bp).await?;
         } else if !bp.is_gang() {
+            core.store.load_below(bp).await;
             core.store.state().allocator.lock().free(bp)?;
         } else if let Err(error) = free_gang(&core.store, bp).await {
             if !matches!(error, ZioError::Io(_)) {

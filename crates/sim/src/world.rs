@@ -146,6 +146,8 @@ pub fn environment(seed: u64, devices: Arc<SimDevices>, clock: Arc<dyn platter_d
         cpu: platter_zio::Cpu::FREE,
         cache_bytes: 16 << 20,
         dirty_bytes_max: 16 << 20,
+        // Little, so that free ranges are let go and loaded again all the time.
+        metaslab_bytes: 2 << 10,
         devices,
         pool_locks: Arc::new(platter_dsl::pool_locks::NobodyElse),
         multihost_interval_ms: 1000,

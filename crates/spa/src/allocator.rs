@@ -5,143 +5,62 @@
 //! - the copies of one block are on different top-level vdevs when there are enough, else as far apart as the vdev
 //!   allows;
 //! - a run of about `aliquot` bytes goes to one vdev before the next takes its turn; fuller vdevs get shorter runs;
+//! - free ranges that are in memory take no more than `budget`, but for those of metaslabs that what is not yet on disk
+//!   was allocated from, and of the one loaded last;
 //! - all figures are bytes; `allocated` and `size` count raw space (parity included), `deflated` what users see.
-
-use std::sync::Arc;
 
 use platter_ondisk::gang::HEADER_SIZE;
 use platter_ondisk::{BlkPtr, Dva, Txg};
 use platter_zio::{Result, ZioError};
 
-use crate::metaslab::Metaslab;
+use crate::group::{Found, Geometry, Group};
+use crate::metaslab::{Metaslab, Ranges};
 use crate::range_set::{RangeError, RangeSet};
 
-/// What the allocator must know of a top-level vdev.
-pub trait Geometry: Send + Sync {
-    /// Allocated bytes for `psize` bytes of block (`vdev_psize_to_asize`).
-    fn asize_for(&self, psize: u64) -> u64;
-    /// The smallest piece of it: everything lies at a multiple of this many bytes and is one long (a power of two).
-    fn unit(&self) -> u64 {
-        512
-    }
-    /// `vdev_deflate_ratio`: deflated 512ths of a raw byte, so that a mirror or disk counts 1:1.
-    fn deflate_ratio(&self) -> u64;
-    /// Whether new blocks may be put here (it is open and writable).
-    fn is_allocatable(&self) -> bool;
-    /// Whether it is for intent logs only, and they may be put here.
-    fn is_log(&self) -> bool {
-        false
-    }
-}
-
-/// One top-level vdev's space.
-pub struct Group {
-    /// Index of the top-level vdev.
-    pub vdev: u32,
-    /// Its geometry.
-    pub geometry: Arc<dyn Geometry>,
-    /// Its metaslabs, by index.
-    pub metaslabs: Vec<Metaslab>,
-    /// log2 of the metaslab size.
-    pub metaslab_shift: u32,
-    /// Bytes to place here before the next vdev takes its turn.
-    aliquot: u64,
-    current: usize,
-    size: u64,
-}
-
-impl Group {
-    /// A group with its metaslabs; `children` is the number of leaves (a turn is 512 KiB for each, `mg_aliquot`).
-    pub fn new(
-        vdev: u32,
-        geometry: Arc<dyn Geometry>,
-        metaslabs: Vec<Metaslab>,
-        metaslab_shift: u32,
-        children: u64,
-    ) -> Self {
-        let size = metaslabs.iter().map(|m| m.size).sum();
-        Self { vdev, geometry, metaslabs, metaslab_shift, aliquot: (512 << 10) * children.max(1), current: 0, size }
-    }
-
-    /// Raw bytes allocated.
-    pub fn allocated(&self) -> u64 {
-        self.metaslabs.iter().map(Metaslab::allocated).sum()
-    }
-
-    /// Raw bytes in all metaslabs.
-    pub fn size(&self) -> u64 {
-        self.size
-    }
-
-    /// Fragmentation in percent: how far the free space is from being in long runs. The table follows the meaning of
-    /// `zfs_frag_table` (a run of 512 bytes counts 100, 16 MiB and more 0).
-    pub fn fragmentation(&self) -> u64 {
-        const TABLE: [u64; 16] = [100, 100, 98, 95, 90, 80, 70, 60, 50, 40, 30, 20, 15, 10, 5, 0];
-        let (mut total, mut weighted) = (0u128, 0u128);
-        for metaslab in &self.metaslabs {
-            for (_, length) in metaslab.allocatable.iter() {
-                let order = (63 - length.leading_zeros()).saturating_sub(9).min(15);
-                total += u128::from(length);
-                weighted += u128::from(length) * u128::from(TABLE[order as usize]);
-            }
-        }
-        weighted.checked_div(total).unwrap_or(0) as u64
-    }
-
-    fn deflate(&self, asize: u64) -> u64 {
-        (asize >> 9) * self.geometry.deflate_ratio()
-    }
-
-    fn allocate(&mut self, asize: u64, away_from: &[(u64, u64)]) -> Option<u64> {
-        let count = self.metaslabs.len();
-        let far = |metaslab: &Metaslab, distance: u64| {
-            away_from.iter().all(|&(offset, _)| metaslab.start.abs_diff(offset) >= distance)
-        };
-        // A second copy on the same vdev goes at least an eighth of the vdev away, if that can be had
-        // (ditto_same_vdev_distance_shift).
-        let eighth = self.size() / 8;
-        let distances: &[u64] = if away_from.is_empty() { &[0] } else { &[eighth, 0] };
-        for &distance in distances {
-            if away_from.is_empty()
-                && let Some(offset) = self.metaslabs.get_mut(self.current).and_then(|m| m.allocate(asize))
-            {
-                return Some(offset);
-            }
-            let best = (0..count)
-                .filter(|&i| self.metaslabs[i].allocatable.largest() >= asize && far(&self.metaslabs[i], distance))
-                .max_by_key(|&i| (self.metaslabs[i].allocatable.total(), std::cmp::Reverse(i)));
-            if let Some(index) = best {
-                if away_from.is_empty() {
-                    self.current = index;
-                    let metaslab = &mut self.metaslabs[index];
-                    metaslab.cursor = metaslab.start;
-                }
-                return self.metaslabs[index].allocate(asize);
-            }
-        }
-        None
-    }
-
-    fn allocate_log(&mut self, asize: u64, txg: Txg) -> Option<u64> {
-        let current = self.metaslabs.get_mut(self.current).and_then(|m| m.allocate_log(asize, txg));
-        current.or_else(|| {
-            let room = self.metaslabs.iter_mut().filter(|m| m.allocatable.largest() >= asize);
-            room.max_by_key(|m| m.allocatable.total()).and_then(|m| m.allocate_log(asize, txg))
-        })
-    }
-
-    fn metaslab_of(&mut self, offset: u64) -> Option<&mut Metaslab> {
-        self.metaslabs.get_mut((offset >> self.metaslab_shift) as usize)
-    }
-}
-
 /// The pool's space.
-#[derive(Default)]
 pub struct Allocator {
     groups: Vec<Group>,
     rotor: usize,
     placed: u64,
     pins: u32,
+    /// Bytes that loaded ranges may take.
+    budget: u64,
+    /// Counts allocations and loads, to tell what is unused longest.
+    uses: u64,
+}
+
+impl Default for Allocator {
+    fn default() -> Self {
+        Self { groups: Vec::new(), rotor: 0, placed: 0, pins: 0, budget: u64::MAX, uses: 0 }
+    }
+}
+
+/// A metaslab of the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetaslabId {
+    /// Index of the top-level vdev.
+    pub vdev: u32,
+    /// Index within it.
+    pub index: usize,
+}
+
+/// What came of an attempt to allocate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt<T> {
+    /// It is allocated.
+    Done(T),
+    /// This metaslab must be loaded first; then it is to be tried again.
+    Unloaded(MetaslabId),
+}
+
+/// Bytes of memory that a free run takes in two sorted sets (measured).
+const RUN_BYTES: u64 = 59;
+/// Bytes of memory that loaded ranges take in any case.
+const LOADED_BYTES: u64 = 512;
+
+/// Bytes of memory for so many runs.
+fn cost(runs: u64) -> u64 {
+    LOADED_BYTES + runs.saturating_mul(RUN_BYTES)
 }
 
 impl Allocator {
@@ -158,6 +77,65 @@ impl Allocator {
     /// All groups, to sync their space maps.
     pub fn groups_mut(&mut self) -> &mut [Group] {
         &mut self.groups
+    }
+
+    /// Loaded ranges may take so many bytes from now on; more are let go after the next group.
+    pub fn set_budget(&mut self, bytes: u64) {
+        self.budget = bytes;
+    }
+
+    fn loaded_bytes(&self) -> u64 {
+        self.groups.iter().flat_map(Group::loaded).map(|metaslab| cost(metaslab.runs())).sum()
+    }
+
+    /// Whether a metaslab can be loaded without another being let go for it.
+    pub(crate) fn has_room_to_load(&self, id: MetaslabId) -> bool {
+        let metaslab = self.group(id.vdev).and_then(|group| group.metaslabs().get(id.index));
+        metaslab.is_some_and(|metaslab| self.loaded_bytes().saturating_add(cost(metaslab.runs())) <= self.budget)
+    }
+
+    /// Takes the free ranges that the space map of a metaslab has, and lets others go for them.
+    pub(crate) fn install(&mut self, id: MetaslabId, free: std::result::Result<RangeSet, String>) {
+        self.uses += 1;
+        let now = self.uses;
+        let Some(group) = self.group_mut(id.vdev) else { return };
+        group.install(id.index, free);
+        group.change(id.index, |metaslab| metaslab.last_used = now);
+        self.unload_unused(Some(id));
+    }
+
+    /// Lets ranges go, those first that were not used for longest, until the rest fits the budget.
+    fn unload_unused(&mut self, keep: Option<MetaslabId>) {
+        let mut bytes = self.loaded_bytes();
+        if bytes <= self.budget {
+            return;
+        }
+        let mut idle = Vec::new();
+        for group in &self.groups {
+            let loaded = group.loaded().filter(|metaslab| metaslab.is_idle());
+            idle.extend(loaded.map(|metaslab| {
+                let id = MetaslabId { vdev: group.vdev, index: metaslab.index as usize };
+                (metaslab.last_used, id, cost(metaslab.runs()))
+            }));
+        }
+        idle.sort_unstable_by_key(|&(last_used, id, _)| (last_used, id.vdev, id.index));
+        for (_, id, cost) in idle.into_iter().filter(|&(_, id, _)| Some(id) != keep) {
+            if bytes <= self.budget {
+                break;
+            }
+            bytes -= cost;
+            self.group_mut(id.vdev).into_iter().for_each(|group| group.unload(id.index));
+        }
+    }
+
+    /// The map of a metaslab cannot be read for want of a device: it is passed over until [`Self::try_again`].
+    pub(crate) fn pass_over(&mut self, id: MetaslabId) {
+        self.group_mut(id.vdev).into_iter().for_each(|group| group.pass_over(id.index));
+    }
+
+    /// Maps that could not be read for want of a device are tried again.
+    pub(crate) fn try_again(&mut self) {
+        self.groups.iter_mut().for_each(Group::try_again);
     }
 
     /// The group of top-level vdev `vdev`.
@@ -195,28 +173,30 @@ impl Allocator {
         self.group(dva.vdev).map_or(dva.asize, |g| g.deflate(dva.asize))
     }
 
-    /// Allocates `copies` places for a block of `psize` bytes.
+    /// Allocates places for a block of `psize` bytes until `dvas` has `copies` of them.
     ///
     /// # Errors
     /// [`ZioError::NoSpace`]; nothing is allocated then. At least one copy is promised; further copies are given up
     /// silently only when space is short.
-    pub fn allocate(&mut self, psize: u64, copies: u8) -> Result<Vec<Dva>> {
-        let mut dvas: Vec<Dva> = Vec::with_capacity(usize::from(copies));
-        for _ in 0..copies {
-            match self.allocate_one(psize, &dvas) {
-                Some(dva) => dvas.push(dva),
+    pub fn allocate(&mut self, psize: u64, copies: u8, dvas: &mut Vec<Dva>) -> Result<Attempt<()>> {
+        while dvas.len() < usize::from(copies) {
+            match self.allocate_one(psize, dvas) {
+                Some(Attempt::Done(dva)) => dvas.push(dva),
+                Some(Attempt::Unloaded(id)) => return Ok(Attempt::Unloaded(id)),
                 None if dvas.is_empty() => return Err(ZioError::NoSpace),
                 None => break,
             }
         }
-        Ok(dvas)
+        Ok(Attempt::Done(()))
     }
 
-    fn allocate_one(&mut self, psize: u64, taken: &[Dva]) -> Option<Dva> {
+    fn allocate_one(&mut self, psize: u64, taken: &[Dva]) -> Option<Attempt<Dva>> {
         let count = self.groups.len();
         if count == 0 {
             return None;
         }
+        self.uses += 1;
+        let now = self.uses;
         // First a vdev that holds no copy yet, then any.
         for fresh in [true, false] {
             for turn in 0..count {
@@ -229,9 +209,13 @@ impl Allocator {
                 let away: Vec<(u64, u64)> =
                     taken.iter().filter(|dva| dva.vdev == vdev).map(|dva| (dva.offset, dva.asize)).collect();
                 let asize = self.groups[index].geometry.asize_for(psize);
-                if let Some(offset) = self.groups[index].allocate(asize, &away) {
-                    self.advance(index, asize);
-                    return Some(Dva { vdev, offset, asize, gang: false });
+                match self.groups[index].allocate(asize, &away, now) {
+                    Found::At(offset) => {
+                        self.advance(index, asize);
+                        return Some(Attempt::Done(Dva { vdev, offset, asize, gang: false }));
+                    }
+                    Found::Unloaded(index) => return Some(Attempt::Unloaded(MetaslabId { vdev, index })),
+                    Found::Nothing => {}
                 }
             }
         }
@@ -243,8 +227,10 @@ impl Allocator {
     ///
     /// # Errors
     /// [`ZioError::NoSpace`].
-    pub fn allocate_log(&mut self, psize: u64, txg: Txg) -> Result<Dva> {
+    pub fn allocate_log(&mut self, psize: u64, txg: Txg) -> Result<Attempt<Dva>> {
         let count = self.groups.len();
+        self.uses += 1;
+        let now = self.uses;
         let (mut logs, mut others) = (Vec::new(), Vec::new());
         for index in (0..count).map(|turn| (self.rotor + turn) % count) {
             let geometry = &self.groups[index].geometry;
@@ -257,12 +243,16 @@ impl Allocator {
         for index in logs.into_iter().chain(others) {
             let group = &mut self.groups[index];
             let asize = group.geometry.asize_for(psize);
-            if let Some(offset) = group.allocate_log(asize, txg) {
-                let vdev = group.vdev;
-                if !self.groups[index].geometry.is_log() {
-                    self.advance(index, asize);
+            let vdev = group.vdev;
+            match group.allocate_log(asize, txg, now) {
+                Found::At(offset) => {
+                    if !self.groups[index].geometry.is_log() {
+                        self.advance(index, asize);
+                    }
+                    return Ok(Attempt::Done(Dva { vdev, offset, asize, gang: false }));
                 }
-                return Ok(Dva { vdev, offset, asize, gang: false });
+                Found::Unloaded(index) => return Ok(Attempt::Unloaded(MetaslabId { vdev, index })),
+                Found::Nothing => {}
             }
         }
         Err(ZioError::NoSpace)
@@ -270,31 +260,60 @@ impl Allocator {
 
     /// Group `txg` is syncing: space allocated in it for intent logs becomes part of what it allocates.
     pub fn absorb_log(&mut self, txg: Txg) {
-        self.groups.iter_mut().flat_map(|g| &mut g.metaslabs).for_each(|m| m.absorb_log(txg));
+        self.groups.iter_mut().for_each(|group| group.change_active(|metaslab| metaslab.absorb_log(txg)));
     }
 
     /// The metaslab that has all of what a block pointer of a disk names, which may be anything.
-    fn metaslab_with(&mut self, dva: &Dva) -> Option<&mut Metaslab> {
-        let group = self.group_mut(dva.vdev)?;
+    fn metaslab_with(&self, dva: &Dva) -> Option<MetaslabId> {
+        let group = self.group(dva.vdev)?;
         let whole = dva.asize > 0 && (dva.offset | dva.asize).is_multiple_of(group.geometry.unit());
         let end = dva.offset.checked_add(dva.asize).filter(|_| whole)?;
-        group.metaslab_of(dva.offset).filter(|metaslab| end <= metaslab.start + metaslab.size)
+        let index = (dva.offset >> group.metaslab_shift) as usize;
+        let metaslab = group.metaslabs().get(index)?;
+        (end <= metaslab.start + metaslab.size).then_some(MetaslabId { vdev: dva.vdev, index })
     }
 
-    /// Marks a block of an intent log found at import as allocated, in the first group to be synced; of a gang block,
-    /// its header.
+    fn change<T>(&mut self, id: MetaslabId, change: impl FnOnce(&mut Metaslab) -> T) -> T {
+        let changed = self.group_mut(id.vdev).and_then(|group| group.change(id.index, change));
+        changed.expect("it was just found")
+    }
+
+    /// Marks a copy of a block of an intent log found at import as allocated, in the first group to be synced. Its
+    /// metaslab must be loaded.
     ///
     /// # Errors
-    /// When a copy is outside the pool or not free: log and space maps contradict each other.
-    pub(crate) fn claim(&mut self, bp: &BlkPtr) -> Result<()> {
-        for dva in self.own_space(bp).dvas() {
-            let metaslab = self
-                .metaslab_with(&dva)
-                .ok_or_else(|| ZioError::corrupt("intent log", format!("{bp:?} points outside every metaslab")))?;
-            let claimed = metaslab.claim(dva.offset, dva.asize);
-            claimed.map_err(|e| ZioError::corrupt("intent log", format!("claiming {bp:?}: {e}")))?;
-        }
-        Ok(())
+    /// When it is outside the pool or not free: log and space maps contradict each other. When its space map is
+    /// damaged.
+    pub fn claim(&mut self, dva: &Dva) -> Result<Attempt<()>> {
+        let id = self
+            .metaslab_with(dva)
+            .ok_or_else(|| ZioError::corrupt("intent log", format!("{dva:?} points outside every metaslab")))?;
+        let vdev = dva.vdev;
+        self.change(id, |metaslab| match &metaslab.ranges {
+            Ranges::OnDisk { .. } => Ok(Attempt::Unloaded(id)),
+            Ranges::Damaged(reason) => {
+                Err(ZioError::corrupt("space map", format!("metaslab {} of vdev {vdev}: {reason}", id.index)))
+            }
+            Ranges::Loaded => {
+                let claimed = metaslab.claim(dva.offset, dva.asize);
+                claimed.map_err(|e| ZioError::corrupt("intent log", format!("claiming {dva:?}: {e}")))?;
+                Ok(Attempt::Done(()))
+            }
+        })
+    }
+
+    /// The metaslabs that the copies of a block lie in and whose ranges are not in memory.
+    pub(crate) fn unloaded_below(&self, bp: &BlkPtr) -> Vec<MetaslabId> {
+        let is_on_disk = |id: &MetaslabId| {
+            let metaslab = self.group(id.vdev).and_then(|group| group.metaslabs().get(id.index));
+            metaslab.is_some_and(|metaslab| matches!(metaslab.ranges, Ranges::OnDisk { .. }))
+        };
+        bp.dvas().filter_map(|dva| self.metaslab_at(&dva)).filter(is_on_disk).collect()
+    }
+
+    fn metaslab_at(&self, dva: &Dva) -> Option<MetaslabId> {
+        let index = (dva.offset >> self.group(dva.vdev)?.metaslab_shift) as usize;
+        Some(MetaslabId { vdev: dva.vdev, index })
     }
 
     /// Books a placement and passes the turn on when the vdev has had its share.
@@ -322,11 +341,9 @@ impl Allocator {
 
     /// Undoes an allocation of this very group whose write failed or is not needed.
     pub fn unallocate(&mut self, dva: &Dva) {
-        if let Some(metaslab) = self.group_mut(dva.vdev).and_then(|g| g.metaslab_of(dva.offset))
-            && metaslab.allocating.remove(dva.offset, dva.asize).is_ok()
-        {
-            metaslab.allocatable.add(dva.offset, dva.asize).expect("allocated space is not allocatable");
-        }
+        let Some(id) = self.metaslab_at(dva) else { return };
+        let group = self.group_mut(dva.vdev);
+        group.and_then(|group| group.change(id.index, |metaslab| metaslab.unallocate(dva.offset, dva.asize)));
     }
 
     /// Gives all copies of `bp` back in the syncing group.
@@ -335,10 +352,10 @@ impl Allocator {
     /// When a copy is outside the pool or free already.
     pub fn free(&mut self, bp: &BlkPtr) -> Result<()> {
         for dva in bp.dvas() {
-            let metaslab = self
+            let id = self
                 .metaslab_with(&dva)
                 .ok_or_else(|| ZioError::corrupt("block pointer", format!("{bp:?} points outside every metaslab")))?;
-            metaslab.free(dva.offset, dva.asize).map_err(|e| double_free(bp, e))?;
+            self.change(id, |metaslab| metaslab.free(dva.offset, dva.asize)).map_err(|e| double_free(bp, e))?;
         }
         Ok(())
     }
@@ -352,7 +369,7 @@ impl Allocator {
             let length = if bp.is_gang() { group.geometry.asize_for(HEADER_SIZE as u64) } else { dva.asize };
             let whole = length > 0 && (dva.offset | length).is_multiple_of(unit);
             let end = dva.offset.checked_add(length).filter(|_| whole);
-            let metaslab = group.metaslabs.get((dva.offset >> group.metaslab_shift) as usize);
+            let metaslab = group.metaslabs().get((dva.offset >> group.metaslab_shift) as usize);
             metaslab.zip(end).is_some_and(|(metaslab, end)| {
                 end <= metaslab.start + metaslab.size && metaslab.is_allocated(dva.offset, length)
             })
@@ -368,7 +385,7 @@ impl Allocator {
     }
 
     /// The pointer with the space that is the block's own: of a gang block the headers.
-    fn own_space(&self, bp: &BlkPtr) -> BlkPtr {
+    pub(crate) fn own_space(&self, bp: &BlkPtr) -> BlkPtr {
         let mut own = *bp;
         for (index, dva) in bp.dvas().enumerate().filter(|(_, dva)| dva.gang) {
             let asize = self.group(dva.vdev).map_or(dva.asize, |g| g.geometry.asize_for(HEADER_SIZE as u64));
@@ -379,20 +396,22 @@ impl Allocator {
 
     /// Whether any metaslab has changes that its space map does not have.
     pub fn is_dirty(&self) -> bool {
-        self.groups.iter().any(|g| g.metaslabs.iter().any(Metaslab::is_dirty))
+        self.groups.iter().any(|group| group.active().any(Metaslab::is_dirty))
     }
 
     /// After group `txg` is on disk.
     pub fn finish(&mut self, txg: Txg) {
         let pinned = self.pins > 0;
-        for metaslab in self.groups.iter_mut().flat_map(|g| &mut g.metaslabs) {
-            metaslab.finish(txg, pinned);
+        for group in &mut self.groups {
+            group.change_active(|metaslab| metaslab.finish(txg, pinned));
         }
+        self.try_again();
+        self.unload_unused(None);
     }
 
     /// Raw bytes that were freed and wait in `deferred` (an idle pool syncs twice more to release them).
     pub fn deferred(&self) -> u64 {
-        let metaslabs = self.groups.iter().flat_map(|g| &g.metaslabs);
+        let metaslabs = self.groups.iter().flat_map(Group::active);
         metaslabs.flat_map(|m| &m.deferred).map(RangeSet::total).sum()
     }
 
@@ -440,6 +459,8 @@ impl Geometry for platter_vdev::TopVdev {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     struct LargeSectors;
@@ -477,11 +498,11 @@ mod tests {
         for (offset, asize) in wrong {
             let bp = pointer(offset, asize);
             assert!(allocator.free(&bp).is_err(), "{bp:?}");
-            assert!(allocator.claim(&bp).is_err(), "{bp:?}");
+            assert!(allocator.claim(&bp.dva(0)).is_err(), "{bp:?}");
         }
         assert_eq!(allocator.allocated(), 0);
         let bp = pointer(4096, 8192);
-        allocator.claim(&bp).unwrap();
+        assert_eq!(allocator.claim(&bp.dva(0)).unwrap(), Attempt::Done(()));
         assert_eq!(allocator.allocated(), 8192);
     }
 }

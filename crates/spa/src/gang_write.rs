@@ -74,8 +74,8 @@ struct Gang<'a> {
 }
 
 impl Gang<'_> {
-    fn allocate(&mut self, size: u64, copies: u8) -> Result<Vec<Dva>> {
-        let dvas = self.store.state().allocator.lock().allocate(size, copies)?;
+    async fn allocate(&mut self, size: u64, copies: u8) -> Result<Vec<Dva>> {
+        let dvas = self.store.allocate(size, copies).await?;
         self.placed.extend(&dvas);
         Ok(dvas)
     }
@@ -86,7 +86,7 @@ impl Gang<'_> {
             if depth > DEPTH_MAX || payload.len() as u64 <= self.unit {
                 return Err(ZioError::NoSpace);
             }
-            let headers = self.allocate(gang::HEADER_SIZE as u64, (self.policy.copies + 1).min(3))?;
+            let headers = self.allocate(gang::HEADER_SIZE as u64, (self.policy.copies + 1).min(3)).await?;
             let length = (payload.len() as u64).div_ceil(PARTS as u64).next_multiple_of(self.unit) as usize;
             let mut parts = Vec::with_capacity(PARTS);
             let mut at = 0;
@@ -136,7 +136,7 @@ impl Gang<'_> {
 
     async fn part(&mut self, bytes: Buf, depth: u32) -> Result<BlkPtr> {
         let bp = self.describe_part(&bytes)?;
-        match self.allocate(bytes.len() as u64, self.policy.copies) {
+        match self.allocate(bytes.len() as u64, self.policy.copies).await {
             Ok(dvas) => self.written(bp, &dvas, &bytes).await,
             Err(ZioError::NoSpace) => self.block(bp, bytes, depth + 1).await,
             Err(error) => Err(error),

@@ -13,18 +13,10 @@ use platter_ondisk::{BlkPtr, Dva, Txg};
 use platter_zio::{Priority, Result, ZioError};
 
 use crate::copies::{self, Check, Lost, Verify};
+use crate::read;
 use crate::store::{ScrubbedBlock, Store};
-use crate::{gang_read, read};
 
 impl Store {
-    /// Allocates a log block of `size` bytes in open group `txg`.
-    ///
-    /// # Errors
-    /// [`ZioError::NoSpace`].
-    pub fn allocate_log(&self, size: u64, txg: Txg) -> Result<Dva> {
-        self.state().allocator.lock().allocate_log(size, txg)
-    }
-
     /// Writes the contents of the log block `bp`.
     ///
     /// # Errors
@@ -80,21 +72,6 @@ impl Store {
     pub async fn complete_block(&self, bp: &BlkPtr) -> Result<()> {
         let completed = read::scrub_stored(self, bp, true, &mut ScrubbedBlock::default()).await;
         completed.map_err(|lost| ZioError::Io(lost.to_string()))
-    }
-
-    /// Marks a block of an intent log found at import as allocated, in the first group to be synced.
-    ///
-    /// # Errors
-    /// When a copy is outside the pool or not free: log and space maps contradict each other; when a gang block cannot
-    /// be read.
-    pub async fn claim(&self, bp: &BlkPtr) -> Result<()> {
-        if !bp.is_gang() {
-            return self.state().allocator.lock().claim(bp);
-        }
-        for block in gang_read::blocks(self, bp).await? {
-            self.state().allocator.lock().claim(&block)?;
-        }
-        Ok(())
     }
 
     /// A log that leads to a vdev that does not exist is damaged, and not at its end.

@@ -1,21 +1,45 @@
 //! Metaslabs: the regions of a top-level vdev in which space is handed out (`module/zfs/metaslab.c`).
 //!
+//! The free ranges of a metaslab are read from its space map when something needs them ([`crate::loading`]), and let go
+//! when memory is short and nothing of it is under way. Until then it is known by sums: free bytes, a histogram.
+//!
 //! Invariants, for every metaslab at every moment:
-//! - each byte is in exactly one of: allocated, `allocatable`, `freeing`, `freed`, one of `deferred`;
+//! - each byte is in exactly one of: allocated, free to be handed out, `freeing`, `freed`, one of `deferred`. Free to
+//!   be handed out is `allocatable` while the ranges are loaded, else a number of bytes;
+//! - what is allocated lies in loaded ranges: `allocating` and `log_allocated` are empty while they are not;
 //! - `allocating` holds what this group allocated and has not yet written to the space map (a subset of allocated);
 //! - freed space is not handed out before two more groups are on disk (`TXG_DEFER_SIZE`), so that the last uberblocks
 //!   stay usable;
 //! - while `pins` are held (a scrub slice), freed space stays in `deferred`.
 
+use std::sync::Arc;
+
 use platter_ondisk::{ObjectId, Txg};
 use platter_zio::Canary;
 
+use crate::histogram::Histogram;
 use crate::range_set::{RangeError, RangeSet};
 
 /// Groups for which freed space is held back.
 pub const DEFER: usize = 2;
 /// Groups that can be open or on their way to disk at one time, as a power of two (`TXG_SIZE`).
 pub const LOG_SLOTS: usize = 4;
+
+/// What is in memory of a metaslab's free ranges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ranges {
+    /// All: `allocatable`.
+    Loaded,
+    /// None.
+    OnDisk {
+        /// Bytes that could be handed out.
+        free: u64,
+        /// The longest run, when it is known better than from the histogram.
+        largest: Option<u64>,
+    },
+    /// None: the space map contradicts itself or cannot be read. Nothing is handed out.
+    Damaged(Arc<str>),
+}
 
 /// One metaslab. All positions and sizes are bytes within the top-level vdev's allocatable space.
 #[derive(Clone, Debug)]
@@ -32,7 +56,12 @@ pub struct Metaslab {
     pub map_length: u64,
     /// Allocated bytes according to the space map on disk (`smp_alloc`).
     pub map_allocated: i64,
-    /// Free, to be handed out.
+    /// The free runs when the space map was last written, loaded or let go; what became free since counts as runs of
+    /// its own, as in OpenZFS (`metaslab_sync`). None when nobody knows.
+    pub histogram: Option<Histogram>,
+    /// Whether `allocatable` is known.
+    pub ranges: Ranges,
+    /// Free, to be handed out; empty unless loaded.
     pub allocatable: RangeSet,
     /// Allocated in the syncing group, not yet in the space map.
     pub allocating: RangeSet,
@@ -46,14 +75,14 @@ pub struct Metaslab {
     pub deferred: [RangeSet; DEFER],
     /// Where the next search begins.
     pub cursor: u64,
+    /// Counts the uses of all metaslabs: the least is the one unused longest.
+    pub last_used: u64,
     /// The group since which changes are only in log space maps; 0 while the metaslab was never logged.
     pub unflushed_txg: Txg,
     /// Allocated in logged groups, not in the space map.
     pub unflushed_allocs: RangeSet,
     /// Freed in logged groups, not in the space map.
     pub unflushed_frees: RangeSet,
-    /// Whether logs that another program left were applied when it was loaded.
-    pub logged: bool,
 }
 
 impl Metaslab {
@@ -66,6 +95,8 @@ impl Metaslab {
             space_map: ObjectId::NONE,
             map_length: 0,
             map_allocated: 0,
+            histogram: None,
+            ranges: Ranges::Loaded,
             allocatable: RangeSet::of(start, size),
             allocating: RangeSet::new(),
             log_allocated: Default::default(),
@@ -73,11 +104,148 @@ impl Metaslab {
             freed: RangeSet::new(),
             deferred: Default::default(),
             cursor: start,
+            last_used: 0,
             unflushed_txg: Txg(0),
             unflushed_allocs: RangeSet::new(),
             unflushed_frees: RangeSet::new(),
-            logged: false,
         }
+    }
+
+    /// A metaslab whose space map is `space_map`, with the bytes in use and the bytes allocated that its header says.
+    /// `None` when more is allocated than there is.
+    pub fn on_disk(index: u64, (start, size): (u64, u64), space_map: ObjectId, header: (u64, i64)) -> Option<Self> {
+        let (map_length, map_allocated) = header;
+        // A map that was never written to has no histogram yet.
+        let largest = (map_length == 0).then_some(size);
+        let free = size.checked_sub(u64::try_from(map_allocated).ok()?)?;
+        Some(Self {
+            space_map,
+            map_length,
+            map_allocated,
+            ranges: Ranges::OnDisk { free, largest },
+            allocatable: RangeSet::new(),
+            ..Self::new(index, start, size)
+        })
+    }
+
+    /// Whether the free ranges are in memory.
+    pub fn is_loaded(&self) -> bool {
+        self.ranges == Ranges::Loaded
+    }
+
+    /// Notes what a log has of a group when the pool is opened; the ranges are not loaded.
+    ///
+    /// # Errors
+    /// When it contradicts what later groups' logs or sums say.
+    pub fn note_found(&mut self, start: u64, length: u64, allocates: bool, txg: Txg) -> Result<(), RangeError> {
+        let change = RangeSet::of(start, length);
+        let (opposite, same) = match allocates {
+            true => (&mut self.unflushed_frees, &mut self.unflushed_allocs),
+            false => (&mut self.unflushed_allocs, &mut self.unflushed_frees),
+        };
+        cancel_or_add(opposite, same, &change)?;
+        if self.unflushed_txg.0 == 0 {
+            self.unflushed_txg = txg;
+        }
+        let error = RangeError { start, length, problem: "is more than the metaslab has" };
+        let Ranges::OnDisk { free, largest } = &mut self.ranges else { return Err(error) };
+        if let Some(histogram) = self.histogram.as_mut().filter(|_| !allocates) {
+            histogram.add(length);
+        }
+        let changed = if allocates { free.checked_sub(length) } else { free.checked_add(length) };
+        *free = changed.filter(|&free| free <= self.size).ok_or(error)?;
+        *largest = None;
+        Ok(())
+    }
+
+    /// Whether its space map has everything that logs of former groups have.
+    pub fn is_flushed(&self) -> bool {
+        self.unflushed_allocs.is_empty() && self.unflushed_frees.is_empty()
+    }
+
+    /// Whether something of it is under way or at rest, so that each group has to look at it.
+    pub fn is_active(&self) -> bool {
+        let logged = self.log_allocated.iter().chain(&self.deferred);
+        self.is_dirty() || !self.freed.is_empty() || logged.into_iter().any(|set| !set.is_empty())
+    }
+
+    /// Whether its ranges can be let go: nothing that was allocated is still to be written down.
+    pub fn is_idle(&self) -> bool {
+        !self.is_dirty() && self.log_allocated.iter().all(RangeSet::is_empty)
+    }
+
+    /// Lets the ranges go; `shift` is log2 of the smallest piece.
+    pub fn unload(&mut self, shift: u32) {
+        assert!(self.is_loaded() && self.is_idle());
+        self.histogram = Some(Histogram::of(self.allocatable.iter().map(|(_, length)| length), shift));
+        let (free, largest) = (self.allocatable.total(), Some(self.allocatable.largest()));
+        self.allocatable = RangeSet::new();
+        self.ranges = Ranges::OnDisk { free, largest };
+    }
+
+    /// The ranges to be handed out, where `free` is what the space map says is free: with what only logs and memory
+    /// have.
+    ///
+    /// # Errors
+    /// When the two contradict each other.
+    fn assembled(&self, mut free: RangeSet, expected: u64) -> Result<RangeSet, RangeError> {
+        for (start, length) in self.unflushed_frees.iter() {
+            free.add(start, length)?;
+        }
+        for (start, length) in self.unflushed_allocs.iter() {
+            free.remove(start, length)?;
+        }
+        if let Some((start, length)) = self.freeing.iter().find(|&(start, length)| free.overlaps(start, length)) {
+            return Err(RangeError { start, length, problem: "was freed twice" });
+        }
+        for (start, length) in std::iter::once(&self.freed).chain(&self.deferred).flat_map(RangeSet::iter) {
+            free.remove(start, length)?;
+        }
+        if free.total() != expected {
+            let (start, length) = (self.start, free.total());
+            return Err(RangeError { start, length, problem: "is not as much free space as the header says" });
+        }
+        Ok(free)
+    }
+
+    /// Takes the free ranges that the space map has; `shift` is log2 of the smallest piece. Afterwards it is loaded, or
+    /// damaged.
+    pub(crate) fn install(&mut self, free: Result<RangeSet, String>, shift: u32) {
+        let Ranges::OnDisk { free: expected, .. } = self.ranges else { return };
+        assert!(self.allocating.is_empty() && self.log_allocated.iter().all(RangeSet::is_empty));
+        match free.and_then(|free| self.assembled(free, expected).map_err(|error| error.to_string())) {
+            Ok(free) => {
+                self.allocatable = free;
+                self.ranges = Ranges::Loaded;
+                self.cursor = self.start;
+                self.histogram = Some(Histogram::of(self.free_runs(), shift));
+            }
+            Err(reason) => self.ranges = Ranges::Damaged(reason.into()),
+        }
+    }
+
+    /// Whether there may be a run of `length` bytes in ranges that are not loaded.
+    pub(crate) fn could_hold(&self, length: u64) -> bool {
+        let Ranges::OnDisk { free, largest } = self.ranges else { return false };
+        let known = largest.or_else(|| {
+            let histogram = self.histogram.filter(|histogram| histogram.runs() > 0)?;
+            // What was freed since the header was written joins its neighbours.
+            Some(if self.unflushed_frees.is_empty() {
+                histogram.end().saturating_sub(1)
+            } else {
+                histogram.end().saturating_mul(2).saturating_add(self.unflushed_frees.largest())
+            })
+        });
+        free >= length && known.is_none_or(|largest| largest >= length)
+    }
+
+    /// Runs of free space, about.
+    pub fn runs(&self) -> u64 {
+        if self.is_loaded() {
+            return self.allocatable.count() as u64;
+        }
+        // Each free run of a map is at least one entry of eight bytes that ends it.
+        self.histogram.map_or(self.map_length / 8, |histogram| histogram.runs())
     }
 
     /// Takes what the syncing group changed since the last call: (allocated, freed). Freed space moves on to `freed`.
@@ -92,8 +260,9 @@ impl Metaslab {
 
     /// Notes changes that went to a log space map only. What is undone by a later change cancels out.
     pub fn note_logged(&mut self, allocated: &RangeSet, freed: &RangeSet) {
-        cancel_or_add(&mut self.unflushed_frees, &mut self.unflushed_allocs, allocated);
-        cancel_or_add(&mut self.unflushed_allocs, &mut self.unflushed_frees, freed);
+        let once = "space changes hands once at a time";
+        cancel_or_add(&mut self.unflushed_frees, &mut self.unflushed_allocs, allocated).expect(once);
+        cancel_or_add(&mut self.unflushed_allocs, &mut self.unflushed_frees, freed).expect(once);
     }
 
     /// Whether the syncing group changed it and its space map does not know yet.
@@ -101,9 +270,40 @@ impl Metaslab {
         !self.allocating.is_empty() || !self.freeing.is_empty()
     }
 
-    /// Bytes neither allocatable nor on their way there: what `zpool list` counts as allocated.
+    /// Bytes that cannot be handed out: what `zpool list` counts as allocated.
     pub fn allocated(&self) -> u64 {
-        self.size - self.allocatable.total()
+        self.size - self.free_bytes()
+    }
+
+    /// Bytes that can be handed out.
+    pub fn free_bytes(&self) -> u64 {
+        match self.ranges {
+            Ranges::Loaded => self.allocatable.total(),
+            Ranges::OnDisk { free, .. } => free,
+            Ranges::Damaged(_) => 0,
+        }
+    }
+
+    /// Makes a range that is in no set free to be handed out.
+    fn give_back(&mut self, start: u64, length: u64) -> Result<(), RangeError> {
+        match &mut self.ranges {
+            Ranges::Loaded => self.allocatable.add(start, length)?,
+            Ranges::OnDisk { free, largest } => {
+                *free += length;
+                self.histogram.iter_mut().for_each(|histogram| histogram.add(length));
+                // It may have joined its neighbours.
+                *largest = None;
+            }
+            Ranges::Damaged(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Undoes an allocation of the syncing group.
+    pub(crate) fn unallocate(&mut self, start: u64, length: u64) {
+        if self.allocating.remove(start, length).is_ok() {
+            self.give_back(start, length).expect("allocated space is not allocatable");
+        }
     }
 
     /// The allocated ranges as they were before the syncing group (valid in its first pass, before anything was freed
@@ -124,6 +324,7 @@ impl Metaslab {
     /// The allocated ranges as the syncing group leaves them: everything that is in none of the free sets, nor
     /// allocated in a later group.
     pub fn allocated_ranges(&self) -> RangeSet {
+        assert!(self.is_loaded());
         let mut ranges = RangeSet::of(self.start, self.size);
         let free = [&self.allocatable, &self.freeing, &self.freed].into_iter();
         let free = free.chain(&self.deferred).chain(&self.log_allocated);
@@ -178,13 +379,15 @@ impl Metaslab {
             return Err(RangeError { start, length, problem: "is free already" });
         }
         if Canary::FreedAtOnce.sings() {
-            return self.allocatable.add(start, length);
+            return self.give_back(start, length);
         }
         self.freeing.add(start, length)
     }
 
+    /// As far as is known: what only the space map has, loading looks at.
     fn is_partly_free(&self, start: u64, length: u64) -> bool {
-        let sets = [&self.allocatable, &self.freed].into_iter().chain(&self.deferred).chain(&self.log_allocated);
+        let known = if self.is_loaded() { &self.allocatable } else { &self.unflushed_frees };
+        let sets = [known, &self.freed].into_iter().chain(&self.deferred).chain(&self.log_allocated);
         sets.into_iter().any(|set| set.overlaps(start, length))
     }
 
@@ -206,11 +409,11 @@ impl Metaslab {
         }
         let mature = std::mem::replace(&mut self.deferred[slot], freed);
         for (start, length) in mature.iter() {
-            self.allocatable.add(start, length).expect("deferred space is in no other set");
+            self.give_back(start, length).expect("deferred space is in no other set");
         }
     }
 
-    /// Lengths of all free runs: those to be handed out and those held back.
+    /// Lengths of all free runs: those to be handed out and those held back. The ranges are loaded.
     pub fn free_runs(&self) -> Vec<u64> {
         let sets = [&self.allocatable, &self.freed].into_iter().chain(&self.deferred).chain(&self.log_allocated);
         sets.flat_map(|set| set.iter().map(|(_, length)| length)).collect()
@@ -222,7 +425,7 @@ fn log_slot(txg: Txg) -> usize {
 }
 
 /// For each range of `changes`: what of it is in `opposite` leaves it, the rest joins `same`.
-fn cancel_or_add(opposite: &mut RangeSet, same: &mut RangeSet, changes: &RangeSet) {
+fn cancel_or_add(opposite: &mut RangeSet, same: &mut RangeSet, changes: &RangeSet) -> Result<(), RangeError> {
     for (start, length) in changes.iter() {
         let mut rest = RangeSet::of(start, length);
         for (from, size) in opposite.within(start, length) {
@@ -230,9 +433,10 @@ fn cancel_or_add(opposite: &mut RangeSet, same: &mut RangeSet, changes: &RangeSe
             rest.remove(from, size).expect("it is inside");
         }
         for (from, size) in rest.iter() {
-            same.add(from, size).expect("space changes hands once at a time");
+            same.add(from, size)?;
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use crate::allocator::Allocator;
 use crate::born::{BLOCKS_MAX, Born};
 use crate::cache::BlockCache;
 use crate::large::Large;
+use crate::loading::MapReader;
 use crate::read;
 use crate::syncing::is_syncing;
 use crate::vdev_table::VdevTable;
@@ -69,6 +70,9 @@ pub struct StoreState {
     write_slots: Semaphore,
     /// Memory of large blocks that are read or written.
     pub large: Large,
+    /// Held while a space map is read or written.
+    pub(crate) maps: tokio::sync::Mutex<()>,
+    pub(crate) map_reader: OnceLock<Arc<dyn MapReader>>,
 }
 
 /// Handle to the pool's blocks; cheap to clone.
@@ -102,6 +106,8 @@ impl Store {
                 cpu: OnceLock::new(),
                 write_slots: Semaphore::new(WRITES_IN_FLIGHT),
                 large: Large::default(),
+                maps: tokio::sync::Mutex::default(),
+                map_reader: OnceLock::new(),
             }),
         }
     }
@@ -188,12 +194,6 @@ impl Store {
     /// Calls `listener` for every block that could not be restored.
     pub fn set_damage_listener(&self, listener: DamageListener) {
         *self.state.on_damage.lock() = Some(listener);
-    }
-
-    /// Whether all of this block is in use, so that it can be freed. Of a gang block this is its header; what is
-    /// embedded in its pointer takes no space.
-    pub fn is_allocated(&self, bp: &BlkPtr) -> bool {
-        bp.is_embedded() || self.state.allocator.lock().is_allocated(bp)
     }
 
     /// Starts sync pass `pass` (1-based); 0 ends the sync.

@@ -182,8 +182,7 @@ async fn place(store: &Store, bp: &BlkPtr, bytes: &Buf, policy: &WritePolicy, un
     loop {
         let resumptions = state.suspension.resumptions();
         let forced = psize > state.force_ganging.load(Ordering::Relaxed) && psize > unit;
-        let placed =
-            if forced { Err(ZioError::NoSpace) } else { state.allocator.lock().allocate(psize, policy.copies) };
+        let placed = if forced { Err(ZioError::NoSpace) } else { store.allocate(psize, policy.copies).await };
         match placed {
             Ok(dvas) => return Ok(Placed::At(dvas)),
             Err(ZioError::NoSpace) => {}
@@ -199,6 +198,7 @@ async fn place(store: &Store, bp: &BlkPtr, bytes: &Buf, policy: &WritePolicy, un
         if !state.suspension.hold(resumptions, &format!("{} cannot be written", gone.name())).await {
             return Err(ZioError::Io(format!("{} cannot be written", gone.name())));
         }
+        state.allocator.lock().try_again();
     }
 }
 

@@ -89,15 +89,19 @@ async fn a_gang_block_that_finds_no_room_leaves_nothing_allocated() {
     let (store, _) = rig().await;
     {
         let mut allocator = store.state().allocator.lock();
-        for metaslab in allocator.groups_mut().iter_mut().flat_map(|group| &mut group.metaslabs) {
-            let (start, size) = (metaslab.start, metaslab.size);
-            metaslab.claim(start, size).expect("all of it is free");
-            metaslab.take_changes();
+        for group in allocator.groups_mut() {
+            for index in 0..group.metaslabs().len() {
+                group.change(index, |metaslab| {
+                    metaslab.claim(metaslab.start, metaslab.size).expect("all of it is free");
+                    metaslab.take_changes();
+                });
+            }
         }
-        let first = &mut allocator.groups_mut()[0].metaslabs[0];
-        for sector in 0..12 {
-            first.allocatable.add(sector * 1024, 512).expect("it is not free");
-        }
+        allocator.groups_mut()[0].change(0, |first| {
+            for sector in 0..12 {
+                first.allocatable.add(sector * 1024, 512).expect("it is not free");
+            }
+        });
     }
     let before = store.state().allocator.lock().allocated();
     let error = store.write(data(40 * 512), policy(1, checksum::SHA256), &BlkPtr::HOLE).await.unwrap_err();
@@ -109,8 +113,11 @@ async fn a_gang_block_that_finds_no_room_leaves_nothing_allocated() {
     assert_eq!(store.state().allocator.lock().allocated(), before + 5 * 512);
     let take = || {
         let mut allocator = store.state().allocator.lock();
-        let metaslabs = allocator.groups_mut().iter_mut().flat_map(|group| &mut group.metaslabs);
-        metaslabs.map(|metaslab| metaslab.take_changes().1.total()).sum::<u64>()
+        let mut freed = 0;
+        for group in allocator.groups_mut() {
+            group.change_active(|metaslab| freed += metaslab.take_changes().1.total());
+        }
+        freed
     };
     assert_eq!(take(), 0);
     free_gang(&store, &bp).await.expect("free");
@@ -127,7 +134,7 @@ async fn a_gang_block_whose_headers_are_lost_is_not_freed_in_part() {
     assert!(matches!(error, ZioError::Io(_)), "{error}");
     let allocator = store.state().allocator.lock();
     assert_eq!(allocator.allocated(), before);
-    assert!(allocator.groups().iter().flat_map(|g| &g.metaslabs).all(|m| m.freeing.is_empty()));
+    assert!(allocator.groups().iter().flat_map(|g| g.metaslabs()).all(|m| m.freeing.is_empty()));
 }
 
 #[tokio::test]

@@ -290,7 +290,7 @@ impl Zil {
             return self.wait_synced(last).await;
         }
         if self.state.lock().chain.is_empty() {
-            return match self.begin_chain() {
+            return match self.begin_chain().await {
                 // The group that makes the chain known contains everything there is to commit.
                 Ok(txg) => self.wait_synced(txg.max(last)).await,
                 Err(_) => self.wait_synced(last).await,
@@ -308,22 +308,22 @@ impl Zil {
     }
 
     /// Allocates the first block of a chain; returns the group that makes it known.
-    fn begin_chain(&self) -> Result<Txg> {
+    async fn begin_chain(&self) -> Result<Txg> {
         let tx = self.os.params().gate.hold()?;
         let seed = [(self.random)(), (self.random)(), self.os.params().id.0, 1];
-        let block = self.allocate(BLOCK_SIZE_MIN, seed, &tx)?;
+        let block = self.allocate(BLOCK_SIZE_MIN, seed, &tx).await?;
         self.os.touch_head(&tx)?;
         self.state.lock().chain.push_back(block);
         Ok(tx.txg())
     }
 
-    fn allocate(&self, size: usize, seed: [u64; 4], tx: &Tx) -> Result<Block> {
+    async fn allocate(&self, size: usize, seed: [u64; 4], tx: &Tx) -> Result<Block> {
         let size = size as u64;
         // What the open groups hold must fit; a log that has no room waits for its group instead.
         if !self.os.promise_log(tx.txg(), size) {
             return Err(ZioError::NoSpace);
         }
-        let dva = self.store.allocate_log(size, tx.txg())?;
+        let dva = self.store.allocate_log(size, tx.txg()).await?;
         let kind = self.layout.checksum_kind();
         let mut bp = BlkPtr::describe(size, size, compression::OFF, kind, object_type::INTENT_LOG, 0, tx.txg());
         bp.set_dva(0, dva);
@@ -362,7 +362,7 @@ impl Zil {
         let mut pointers = vec![tail];
         for size in next_sizes {
             let seed = next_seed(pointers.last().expect("not empty").checksum());
-            let block = self.allocate(size, seed, tx)?;
+            let block = self.allocate(size, seed, tx).await?;
             pointers.push(block.bp);
             self.state.lock().chain.push_back(block);
         }

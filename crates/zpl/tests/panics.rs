@@ -49,6 +49,7 @@ async fn a_panic_in_the_sync_loop_stops_the_pool_with_its_reason() {
         cpu: platter_zio::Cpu::FREE,
         cache_bytes: 64 << 20,
         dirty_bytes_max: 64 << 20,
+        metaslab_bytes: 1 << 20,
         devices: Arc::new(SystemDevices::default()),
         pool_locks: Arc::new(platter_dsl::pool_locks::NobodyElse),
         multihost_interval_ms: 1000,

@@ -60,6 +60,7 @@ fn environment() -> Environment {
         cpu: platter_zio::Cpu::FREE,
         cache_bytes: 64 << 20,
         dirty_bytes_max: 64 << 20,
+        metaslab_bytes: 1 << 20,
         devices: Arc::new(SystemDevices::default()),
         pool_locks: Arc::new(platter_dsl::pool_locks::NobodyElse),
         multihost_interval_ms: 1000,
