@@ -7,8 +7,10 @@
 
 mod attr;
 mod coherence;
+mod contents;
 mod control;
 mod cut;
+mod directories;
 mod elsewhere;
 pub mod error;
 mod failures;
@@ -16,6 +18,7 @@ mod file_flags;
 mod fs;
 pub mod mount;
 pub mod mountinfo;
+mod names;
 mod opens;
 pub mod options;
 mod reaper;
