@@ -34,6 +34,7 @@ mod posix_acl;
 mod prefetch;
 mod projects;
 mod range_lock;
+mod rename;
 mod replay;
 mod run;
 mod sa_table;

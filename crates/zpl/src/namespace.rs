@@ -7,12 +7,10 @@ use std::sync::Arc;
 
 use platter_dmu::Tx;
 use platter_ondisk::ObjectId;
-use platter_ondisk::zil::record::NewObject;
 use platter_ondisk::znode::{DirentValue, flags};
-use platter_zio::ZioError;
 use tokio::sync::RwLockWriteGuard;
 
-use crate::attr::{Attr, FileKind, NewFile, RenameFlags, Timestamp};
+use crate::attr::{Attr, FileKind, NewFile, Timestamp};
 use crate::dir::{check_length, missing_object};
 use crate::error::{Result, ZplError};
 use crate::fs::Zpl;
@@ -336,228 +334,6 @@ impl Zpl {
         Ok(())
     }
 
-    /// Moves `parent`/`name` to `new_parent`/`new_name`, replacing what is there as POSIX says.
-    ///
-    /// # Errors
-    /// The usual ones; [`ZplError::Invalid`] when a directory would move below itself.
-    pub async fn rename(
-        &self,
-        parent: ObjectId,
-        name: &[u8],
-        new_parent: ObjectId,
-        new_name: &[u8],
-        flags: RenameFlags,
-    ) -> Result<()> {
-        self.move_entry(parent, name, new_parent, new_name, flags, None).await?;
-        self.settle(parent).await
-    }
-
-    /// `replayed` is the whiteout as it was made before a crash.
-    pub(crate) async fn move_entry(
-        &self,
-        parent: ObjectId,
-        name: &[u8],
-        new_parent: ObjectId,
-        new_name: &[u8],
-        flags: RenameFlags,
-        replayed: Option<&NewObject>,
-    ) -> Result<()> {
-        self.check_writable()?;
-        if flags.whiteout && flags.exchange {
-            return Err(ZplError::Invalid("an exchange leaves no whiteout"));
-        }
-        if [name, new_name].iter().any(|n| matches!(*n, b"." | b"..")) {
-            return Err(ZplError::Invalid("\".\" and \"..\" cannot be renamed"));
-        }
-        self.check_name(new_name)?;
-        let from = self.directory(parent).await?;
-        let to = self.directory(new_parent).await?;
-        let is_case_change = parent == new_parent && self.names.differ_in_case_only(name, new_name);
-        let _ancestry = if parent == new_parent { None } else { Some(self.rename.lock().await) };
-        loop {
-            let source = self.find(&from, name).await?.ok_or(ZplError::NotFound)?;
-            let mut target = self.find(&to, new_name).await?;
-            if is_case_change {
-                // The name found is the one to be changed.
-                target = None;
-            }
-            let Some(moved) = self.entry_znode(&from, name, source).await? else { continue };
-            let replaced = match target {
-                Some(object) => match self.entry_znode(&to, new_name, object).await? {
-                    Some(znode) => Some(znode),
-                    None => continue,
-                },
-                None => None,
-            };
-            let all = sorted([&from, &to, &moved].into_iter().chain(&replaced));
-            let _guards = lock_all(&all).await;
-            check_alive(&from)?;
-            check_alive(&to)?;
-            let (from_entry, to_entry) = (self.find_entry(&from, name).await?, self.find_entry(&to, new_name).await?);
-            let Some(from_entry) = from_entry.filter(|entry| entry.object == source) else { continue };
-            if is_case_change && self.names.differ_in_case_only(name, &from_entry.name) {
-                // Only who says the name as it is stored changes its case.
-                return Err(ZplError::NotFound);
-            }
-            // As the names are stored.
-            let name = from_entry.name.as_slice();
-            let to_stored = match &to_entry {
-                _ if is_case_change => None,
-                entry if entry.as_ref().map(|entry| entry.object) != target => continue,
-                entry => entry.as_ref().map(|entry| entry.name.as_slice()),
-            };
-            if flags.no_replace && replaced.is_some() {
-                return Err(ZplError::Exists);
-            }
-            if flags.exchange && replaced.is_none() {
-                return Err(ZplError::NotFound);
-            }
-            if target == Some(source) {
-                return Ok(());
-            }
-            if parent != new_parent {
-                self.check_ancestry(&moved, &to).await?;
-                let returned = replaced.as_ref().filter(|_| flags.exchange);
-                if let Some(returned) = returned {
-                    self.check_ancestry(returned, &from).await?;
-                }
-                // The flags of directories may be younger than what is replayed.
-                if !self.is_replaying() {
-                    check_same_project(&to, &moved)?;
-                    returned.map_or(Ok(()), |returned| check_same_project(&from, returned))?;
-                }
-            }
-            self.check_movable(&moved)?;
-            self.check_entries_removable(&from)?;
-            self.check_entries_addable(&to)?;
-            if replaced.is_some() {
-                self.check_entries_removable(&to)?;
-            }
-            let moved_is_directory = moved.kind() == FileKind::Directory;
-            if let Some(replaced) = &replaced {
-                let replaced_is_directory = replaced.kind() == FileKind::Directory;
-                if !flags.exchange {
-                    match (moved_is_directory, replaced_is_directory) {
-                        (true, false) => return Err(ZplError::NotDirectory),
-                        (false, true) => return Err(ZplError::IsDirectory),
-                        _ => self.check_removable(replaced).await?,
-                    }
-                } else {
-                    self.check_movable(replaced)?;
-                }
-            }
-            self.reserve(CREATE_COST).await?;
-
-            let tx = self.begin().await?;
-            let now = self.now();
-            let whiteout = match flags.whiteout {
-                true => Some(self.make_whiteout(&from, &tx, replayed).await?),
-                false => None,
-            };
-            let entry = |znode: &Znode| dirent(znode.object, znode.kind());
-            match to_stored.filter(|stored| *stored != new_name) {
-                // An exchange changes no names.
-                Some(stored) if flags.exchange => to.zap().put_u64(&tx, stored, entry(&moved)).await?,
-                Some(stored) => {
-                    to.zap().remove(&tx, stored).await?;
-                    to.zap().put_u64(&tx, new_name, entry(&moved)).await?;
-                }
-                None => to.zap().put_u64(&tx, new_name, entry(&moved)).await?,
-            }
-            let (mut from_links, mut to_links) = (-i64::from(moved_is_directory), i64::from(moved_is_directory));
-            let (mut from_size, mut to_size) = (-1, 1);
-            if let Some(whiteout) = &whiteout {
-                from.zap().put_u64(&tx, name, entry(whiteout)).await?;
-                from_size = 0;
-            }
-            match &replaced {
-                Some(other) if flags.exchange => {
-                    from.zap().put_u64(&tx, name, entry(other)).await?;
-                    let other_links = i64::from(other.kind() == FileKind::Directory);
-                    from_links += other_links;
-                    to_links -= other_links;
-                    (from_size, to_size) = (0, 0);
-                    self.moved(other, &tx, &from, now).await?;
-                }
-                Some(other) => {
-                    if whiteout.is_none() {
-                        from.zap().remove(&tx, name).await?;
-                    }
-                    to_links -= i64::from(other.kind() == FileKind::Directory);
-                    to_size = 0;
-                }
-                None if whiteout.is_none() => {
-                    from.zap().remove(&tx, name).await?;
-                }
-                None => {}
-            }
-            self.moved(&moved, &tx, &to, now).await?;
-            if parent == new_parent {
-                self.entries_changed(&to, &tx, from_size + to_size, from_links + to_links, now).await?;
-            } else {
-                self.entries_changed(&from, &tx, from_size, from_links, now).await?;
-                self.entries_changed(&to, &tx, to_size, to_links, now).await?;
-            }
-            if let Some(other) = replaced.as_ref().filter(|_| !flags.exchange) {
-                self.drop_link(other, &tx, now).await?;
-            }
-            if self.table.is_legacy() && (flags.exchange || flags.whiteout) {
-                // Whoever else reads such old file systems does not know these records.
-                tx.has_no_record();
-            }
-            let (from, to) = ((parent, name), (new_parent, new_name));
-            log::renamed(&tx, moved.object, from, to, flags, whiteout.as_deref());
-            return Ok(());
-        }
-    }
-
-    /// The znode of an entry found without a lock; `None` when the entry is gone meanwhile.
-    async fn entry_znode(&self, directory: &Znode, name: &[u8], object: ObjectId) -> Result<Option<Arc<Znode>>> {
-        match self.znode(object).await {
-            Err(ZplError::Stale) => {
-                if self.find(directory, name).await? == Some(object) {
-                    return Err(missing_object(directory.object, object)(ZplError::Stale));
-                }
-                Ok(None)
-            }
-            other => other.map(Some),
-        }
-    }
-
-    /// Fails when `directory` is `moved` itself or lies below it. The caller holds the rename lock, so that no
-    /// directory changes its parent meanwhile.
-    async fn check_ancestry(&self, moved: &Znode, directory: &Znode) -> Result<()> {
-        if moved.kind() != FileKind::Directory {
-            return Ok(());
-        }
-        let mut object = directory.object;
-        for _ in 0..crate::path::DEPTH_MAX {
-            if object == moved.object {
-                return Err(ZplError::Invalid("a directory cannot move below itself"));
-            }
-            if object == self.root() {
-                return Ok(());
-            }
-            let below = object;
-            let znode = self.znode(object).await.map_err(missing_object(below, object))?;
-            object = ObjectId(znode.state.lock().phys.parent);
-            if object == below {
-                return Ok(());
-            }
-        }
-        Err(ZioError::corrupt("directory tree", format!("directory {} is below itself", directory.object)).into())
-    }
-
-    async fn moved(&self, znode: &Znode, tx: &Tx, parent: &Znode, now: Timestamp) -> Result<()> {
-        let inherited = parent.state.lock().phys.flags & flags::PROJINHERIT;
-        self.touch(znode, tx, |phys| {
-            phys.parent = parent.object.0;
-            phys.ctime = now.to_words();
-            phys.flags |= flags::AV_MODIFIED | inherited;
-        })
-        .await
-    }
-
     async fn enter(&self, directory: &Znode, tx: &Tx, name: &[u8], object: ObjectId, kind: FileKind) -> Result<()> {
         directory.zap().put_u64(tx, name, dirent(object, kind)).await?;
         Ok(())
@@ -580,21 +356,21 @@ impl Zpl {
         .await
     }
 
-    fn check_movable(&self, znode: &Znode) -> Result<()> {
+    pub(crate) fn check_movable(&self, znode: &Znode) -> Result<()> {
         self.check_flags(znode.state.lock().phys.flags, flags::IMMUTABLE | flags::APPENDONLY)
     }
 
     /// Fails when the directory takes no new names.
-    fn check_entries_addable(&self, directory: &Znode) -> Result<()> {
+    pub(crate) fn check_entries_addable(&self, directory: &Znode) -> Result<()> {
         self.check_flags(directory.state.lock().phys.flags, flags::IMMUTABLE)
     }
 
     /// Fails when no name of the directory may go.
-    fn check_entries_removable(&self, directory: &Znode) -> Result<()> {
+    pub(crate) fn check_entries_removable(&self, directory: &Znode) -> Result<()> {
         self.check_movable(directory)
     }
 
-    async fn check_removable(&self, znode: &Znode) -> Result<()> {
+    pub(crate) async fn check_removable(&self, znode: &Znode) -> Result<()> {
         let is_directory = {
             let state = znode.state.lock();
             self.check_flags(state.phys.flags, flags::IMMUTABLE | flags::APPENDONLY | flags::NOUNLINK)?;
@@ -604,7 +380,7 @@ impl Zpl {
         if is_directory && znode.zap().count().await? > 0 { Err(ZplError::NotEmpty) } else { Ok(()) }
     }
 
-    fn check_name(&self, name: &[u8]) -> Result<()> {
+    pub(crate) fn check_name(&self, name: &[u8]) -> Result<()> {
         check_length(name)?;
         match name {
             b"." | b".." => return Err(ZplError::Exists),
@@ -635,14 +411,14 @@ pub(crate) fn check_alive(znode: &Znode) -> Result<()> {
 }
 
 /// Each znode once, by object number.
-fn sorted<'a>(znodes: impl IntoIterator<Item = &'a Arc<Znode>>) -> Vec<&'a Arc<Znode>> {
+pub(crate) fn sorted<'a>(znodes: impl IntoIterator<Item = &'a Arc<Znode>>) -> Vec<&'a Arc<Znode>> {
     let mut all: Vec<_> = znodes.into_iter().collect();
     all.sort_by_key(|znode| znode.object);
     all.dedup_by_key(|znode| znode.object);
     all
 }
 
-async fn lock_all<'a>(znodes: &[&'a Arc<Znode>]) -> Vec<RwLockWriteGuard<'a, ()>> {
+pub(crate) async fn lock_all<'a>(znodes: &[&'a Arc<Znode>]) -> Vec<RwLockWriteGuard<'a, ()>> {
     let mut guards = Vec::with_capacity(znodes.len());
     for znode in znodes {
         guards.push(znode.lock.write().await);
