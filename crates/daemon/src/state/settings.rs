@@ -7,6 +7,7 @@
 //!   (`changelist_postfix`, `lib/libzfs/libzfs_changelist.c`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use platter_dsl::report::{DatasetReport, Property, PropertySource, PropertyValue};
@@ -50,30 +51,97 @@ fn inheriting(name: &str, reports: &BTreeMap<String, DatasetReport>) -> BTreeSet
     found
 }
 
+/// What setting properties comes to.
+struct Change<'a> {
+    call: &'a SetDatasetProperties,
+    /// Whether mount points may move.
+    moves: bool,
+    /// Whether it becomes another question what is mounted.
+    canmount: bool,
+    /// Where data sets are mounted before, except where somebody chose the place.
+    places: Vec<PathBuf>,
+    /// All data sets of the pool as they will be.
+    planned: BTreeMap<String, DatasetReport>,
+    /// Mounted data sets that cannot stay so meanwhile.
+    unmounted: Vec<String>,
+    /// Data sets that get the properties.
+    targets: Vec<String>,
+}
+
+impl Change<'_> {
+    /// How a message begins that says what went wrong.
+    fn failure(&self, target: &str) -> String {
+        match self.call.properties.iter().next() {
+            Some((property, None)) => format!("cannot inherit {property} for '{target}'"),
+            _ => format!("cannot set property for '{target}'"),
+        }
+    }
+}
+
+fn settings_of(call: &SetDatasetProperties) -> Vec<(String, Setting)> {
+    let setting = |value: &Option<String>| match value {
+        Some(value) => Setting::Value(value.clone()),
+        None if call.received => Setting::Received,
+        None => Setting::Inherit,
+    };
+    call.properties.iter().map(|(property, value)| (property.clone(), setting(value))).collect()
+}
+
 impl Daemon {
     /// `zfs set` and `zfs inherit`.
     pub async fn set_dataset_properties(&self, call: &SetDatasetProperties) -> Answer<Outcome> {
         let name = &call.name;
         let _lock = self.locks.of(pool_of(name)).await;
-        let pool_name = pool_of(name);
-        let pool = self.pool(pool_name).map_err(|_| no_such_dataset(name))?;
+        let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
         let reports = self.reports(&pool, &format!("cannot open '{name}'")).await?;
         if !reports.iter().any(|report| report.name == *name) {
             return Err(no_such_dataset(name));
         }
+        let change = self.change_of(call, &reports).await?;
+        let settings = settings_of(call);
+        // What is refused unmounts nothing.
+        for target in &change.targets {
+            let checked = pool.check_dataset_properties(target, &settings).await;
+            checked.map_err(|error| failed(&change.failure(target), error))?;
+        }
+        // As OpenZFS: what cannot be unmounted keeps its old mount point, and the property its old value.
+        self.unmount_all_or_none(change.unmounted.clone(), false, &mount_plan::by_name(&reports)).await?;
+        let mut result = Ok(());
+        for target in &change.targets {
+            if let Err(error) = pool.set_dataset_properties(target, &settings).await {
+                result = Err(failed(&change.failure(target), error));
+                break;
+            }
+        }
+        let mut problems = Vec::new();
+        if result.is_ok() {
+            self.log(&pool, &call.command).await;
+            // `-u` is about where things are mounted; all else reaches a mount in any case.
+            if mount_plan::FOLLOWED.iter().any(|property| call.properties.contains_key(*property)) {
+                problems.extend(self.let_mounts_follow(&pool, name).await);
+            }
+        }
+        problems.extend(self.mount_by_change(&change, result.is_ok()).await);
+        if change.moves {
+            let now: Vec<PathBuf> = self.mounts.read().mounts().map(|active| active.at.clone()).collect();
+            remove_folders(change.places.into_iter().filter(|place| !now.contains(place)).collect()).await;
+        }
+        result?;
+        if !problems.is_empty() && change.moves {
+            problems.push("property may be set but unable to remount filesystem".to_owned());
+        }
+        Ok(Outcome { name: None, problems })
+    }
+
+    /// What setting properties comes to in the pool with these data sets.
+    async fn change_of<'a>(&self, call: &'a SetDatasetProperties, reports: &[DatasetReport]) -> Answer<Change<'a>> {
+        let name = &call.name;
         let moves = call.properties.contains_key("mountpoint") && !call.no_mount;
         let canmount = call.properties.contains_key("canmount") && !call.no_mount;
-        // `-u` is about where things are mounted; all else reaches a mount in any case.
-        let followed = mount_plan::FOLLOWED.iter().any(|property| call.properties.contains_key(*property));
-
-        let was_mounted = self.mounted_under(name);
-        let places: BTreeMap<String, std::path::PathBuf> = was_mounted
-            .iter()
-            .filter_map(|mounted| self.mounted(mounted).map(|active| (mounted.clone(), active)))
-            .filter(|(_, active)| !active.is_chosen)
-            .map(|(mounted, active)| (mounted, active.at))
-            .collect();
-        let planned = with_new_mountpoint(call, &reports);
+        let mounted = self.mounted_under(name);
+        let active = mounted.iter().filter_map(|mounted| self.mounted(mounted));
+        let places = active.filter(|active| !active.is_chosen).map(|active| active.at).collect();
+        let planned = with_new_mountpoint(call, reports);
         if call.properties.contains_key("mountpoint") {
             let inside: Vec<String> =
                 planned.keys().filter(|other| *other == name || is_under(other, name)).cloned().collect();
@@ -81,77 +149,47 @@ impl Daemon {
         }
         let turned_off =
             canmount && call.properties.get("canmount").is_some_and(|value| value.as_deref() == Some("off"));
-        let mut affected = if moves { self.that_move(name, &planned, &was_mounted) } else { Vec::new() };
+        let mut unmounted = if moves { self.that_move(name, &planned, &mounted) } else { Vec::new() };
         if turned_off && self.mounted(name).is_some() {
             // Those inside it would keep it busy.
             let inside = inheriting(name, &planned);
-            affected.extend(was_mounted.iter().filter(|other| inside.contains(*other)).cloned());
+            unmounted.extend(mounted.iter().filter(|other| inside.contains(*other)).cloned());
         }
-        affected.sort();
-        affected.dedup();
+        unmounted.sort();
+        unmounted.dedup();
         let mut targets = vec![name.clone()];
         if call.recursive {
             targets.extend(reports.iter().map(|report| &report.name).filter(|other| is_under(other, name)).cloned());
         }
-        let setting = |value: &Option<String>| match value {
-            Some(value) => Setting::Value(value.clone()),
-            None if call.received => Setting::Received,
-            None => Setting::Inherit,
-        };
-        let settings: Vec<(String, Setting)> =
-            call.properties.iter().map(|(property, value)| (property.clone(), setting(value))).collect();
-        let what = |target: &str| match call.properties.iter().next() {
-            Some((property, None)) => format!("cannot inherit {property} for '{target}'"),
-            _ => format!("cannot set property for '{target}'"),
-        };
-        // What is refused unmounts nothing.
-        for target in &targets {
-            pool.check_dataset_properties(target, &settings).await.map_err(|error| failed(&what(target), error))?;
-        }
-        // As OpenZFS: what cannot be unmounted keeps its old mount point, and the property its old value.
-        self.unmount_all_or_none(affected.clone(), false, &mount_plan::by_name(&reports)).await?;
-        let mut result = Ok(());
-        for target in &targets {
-            if let Err(error) = pool.set_dataset_properties(target, &settings).await {
-                result = Err(failed(&what(target), error));
-                break;
-            }
-        }
-        if result.is_ok() {
-            self.log(&pool, &call.command).await;
-        }
+        Ok(Change { call, moves, canmount, places, planned, unmounted, targets })
+    }
 
-        let mut problems = Vec::new();
-        if followed && result.is_ok() {
-            problems.extend(self.let_mounts_follow(&pool, name).await);
-        }
-        let mut again: BTreeSet<String> = affected.iter().cloned().collect();
-        if moves && result.is_ok() {
+    /// Mounts what was unmounted for a change, and what has a place by it now. Returns what went wrong.
+    async fn mount_by_change(&self, change: &Change<'_>, is_set: bool) -> Vec<String> {
+        let Change { call, planned, unmounted, targets, .. } = change;
+        let mut again: BTreeSet<String> = unmounted.iter().cloned().collect();
+        if change.moves && is_set {
             // Of those none has a mount point of its own any more.
-            again.extend(if call.recursive { targets.iter().cloned().collect() } else { inheriting(name, &planned) });
+            again.extend(match call.recursive {
+                true => targets.iter().cloned().collect(),
+                false => inheriting(&call.name, planned),
+            });
         }
-        let roots = self.roots(pool_name);
+        let roots = self.roots(pool_of(&call.name));
+        let mut problems = Vec::new();
         for dataset in again.iter().filter(|dataset| planned.contains_key(*dataset)) {
             // `canmount=noauto` that was mounted by hand is mounted again.
-            let by_hand = affected.contains(dataset)
+            let by_hand = unmounted.contains(dataset)
                 && mount_plan::canmount(&planned[dataset]) == CanMount::NoAuto
-                && !(canmount && targets.contains(dataset))
-                && matches!(mount_plan::resolve(dataset, &planned, &roots), Mountpoint::Path(_));
+                && !(change.canmount && targets.contains(dataset))
+                && matches!(mount_plan::resolve(dataset, planned, &roots), Mountpoint::Path(_));
             if self.mounted(dataset).is_none()
                 && let Err(error) = self.mount_dataset(dataset, by_hand, &HowToMount::default()).await
             {
                 problems.push(error.message);
             }
         }
-        if moves {
-            let now: Vec<std::path::PathBuf> = self.mounts.read().mounts().map(|active| active.at.clone()).collect();
-            remove_folders(places.into_values().filter(|place| !now.contains(place)).collect()).await;
-        }
-        result?;
-        if !problems.is_empty() && moves {
-            problems.push("property may be set but unable to remount filesystem".to_owned());
-        }
-        Ok(Outcome { name: None, problems })
+        problems
     }
 
     /// Mounted data sets whose place changes with these properties.
