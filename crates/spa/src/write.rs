@@ -99,42 +99,9 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
         payload
     };
 
-    let psize = payload.bytes.len() as u64;
-    let mut bp = BlkPtr::describe(
-        lsize,
-        psize,
-        payload.compression,
-        policy.checksum,
-        policy.object_type,
-        policy.level,
-        policy.txg,
-    );
-    bp.set_fill(policy.fill);
-    if policy.checksum != checksum::OFF {
-        let words = store
-            .checksum(policy.checksum, &payload.bytes)
-            .ok_or_else(|| ZioError::Invalid(format!("checksum number {} cannot be written", policy.checksum)))?;
-        bp.set_checksum(words);
-        store.cpu().charge(CpuWork::Checksum(policy.checksum), payload.bytes.len()).await;
-    }
-
-    // A block born in this very group is rewritten in place once its size has settled, so that the last passes of a
-    // sync stop allocating (zfs_sync_pass_rewrite).
-    let in_place = pass >= 2
-        && !previous.is_hole()
-        && !previous.is_embedded()
-        && previous.birth() == policy.txg
-        && previous.psize() == psize;
+    let mut bp = describe(store, policy, lsize, &payload).await?;
     let resumptions = state.suspension.resumptions();
-    let placed = match (in_place, previous.is_gang()) {
-        (true, false) => Placed::Again(previous.dvas().collect()),
-        (true, true) => match gang_write::rewrite(store, bp, &payload.bytes, policy, previous).await? {
-            Some(bp) => Placed::Gang(bp),
-            None => place(store, &bp, &payload.bytes, policy, unit).await?,
-        },
-        (false, _) => place(store, &bp, &payload.bytes, policy, unit).await?,
-    };
-    let (dvas, is_new) = match placed {
+    let (dvas, is_new) = match settle(store, policy, &bp, &payload.bytes, previous, unit).await? {
         Placed::At(dvas) => (dvas, true),
         Placed::Again(dvas) => (dvas, false),
         Placed::Gang(bp) => {
@@ -156,6 +123,47 @@ pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previo
     store.note_born(&bp, resumptions).await?;
     remember(store, policy, &bp, data);
     Ok(bp)
+}
+
+/// The pointer of a block that has no place yet.
+async fn describe(store: &Store, policy: &WritePolicy, lsize: u64, payload: &Payload) -> Result<BlkPtr> {
+    let &WritePolicy { checksum: kind, object_type, level, txg, .. } = policy;
+    let psize = payload.bytes.len() as u64;
+    let mut bp = BlkPtr::describe(lsize, psize, payload.compression, kind, object_type, level, txg);
+    bp.set_fill(policy.fill);
+    if kind != checksum::OFF {
+        let words = store
+            .checksum(kind, &payload.bytes)
+            .ok_or_else(|| ZioError::Invalid(format!("checksum number {kind} cannot be written")))?;
+        bp.set_checksum(words);
+        store.cpu().charge(CpuWork::Checksum(kind), payload.bytes.len()).await;
+    }
+    Ok(bp)
+}
+
+/// Finds a place for a block. One born in this very group is rewritten in place once its size has settled, so that the
+/// last passes of a sync stop allocating (`zfs_sync_pass_rewrite`).
+async fn settle(
+    store: &Store,
+    policy: &WritePolicy,
+    bp: &BlkPtr,
+    bytes: &Buf,
+    previous: &BlkPtr,
+    unit: u64,
+) -> Result<Placed> {
+    let in_place = store.state().pass.load(Ordering::Relaxed) >= 2
+        && !previous.is_hole()
+        && !previous.is_embedded()
+        && previous.birth() == policy.txg
+        && previous.psize() == bytes.len() as u64;
+    match (in_place, previous.is_gang()) {
+        (true, false) => Ok(Placed::Again(previous.dvas().collect())),
+        (true, true) => match gang_write::rewrite(store, *bp, bytes, policy, previous).await? {
+            Some(bp) => Ok(Placed::Gang(bp)),
+            None => place(store, bp, bytes, policy, unit).await,
+        },
+        (false, _) => place(store, bp, bytes, policy, unit).await,
+    }
 }
 
 fn remember(store: &Store, policy: &WritePolicy, bp: &BlkPtr, data: Buf) {
