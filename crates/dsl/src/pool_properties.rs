@@ -10,6 +10,7 @@ use platter_ondisk::types::object_type;
 
 use platter_zio::FailMode;
 
+use crate::config::PoolConfig;
 use crate::core::Core;
 use crate::dir::StoredProperty;
 use crate::error::{PoolError, Result};
@@ -304,60 +305,83 @@ pub fn fail_mode(core: &Core) -> String {
     }
 }
 
+/// Properties as they are gathered.
+#[derive(Default)]
+struct Report(Properties);
+
+impl Report {
+    fn put(&mut self, name: &str, value: PropertyValue, source: PropertySource) {
+        self.0.insert(name.to_owned(), Property { value, source });
+    }
+
+    fn number(&mut self, name: &str, value: u64) {
+        self.put(name, PropertyValue::Number(value), PropertySource::None);
+    }
+
+    fn word(&mut self, name: &str, value: &str) {
+        self.put(name, PropertyValue::Text(value.to_owned()), PropertySource::None);
+    }
+
+    /// What somebody may have set: `default` otherwise.
+    fn setting(&mut self, name: &str, set: Option<&str>, default: &str) {
+        let source = if set.is_some() { PropertySource::Local } else { PropertySource::Default };
+        self.put(name, PropertyValue::Text(set.unwrap_or(default).to_owned()), source);
+    }
+}
+
 /// All properties as `zpool get all` shows them. `health` is the root vdev's state.
 pub fn report(core: &Core, health: &str) -> Properties {
-    let mut properties = Properties::new();
-    let mut put = |name: &str, value: PropertyValue, source: PropertySource| {
-        properties.insert(name.to_owned(), Property { value, source });
-    };
+    let mut report = Report::default();
+    let config = core.config.read().clone();
+    report.word("health", health);
+    report_space(core, &config, &mut report);
+    report_settings(core, &config, &mut report);
+    report_fixed(core, &config, &mut report);
+    if PoolVersion(config.version).has_features() {
+        for info in platter_ondisk::features::FEATURES {
+            let state = if core.features.is_active(info.guid) {
+                "active"
+            } else if core.features.is_enabled(info.guid) {
+                "enabled"
+            } else {
+                "disabled"
+            };
+            report.setting(&format!("feature@{}", info.name), Some(state), state);
+        }
+    }
+    report.0
+}
+
+fn report_space(core: &Core, config: &PoolConfig, report: &mut Report) {
     let (allocated, size, fragmentation) = {
         let allocator = core.store.state().allocator.lock();
         let groups = allocator.groups();
         let fragmentation = groups.iter().filter_map(|g| g.fragmentation()).max().unwrap_or(0);
         (allocator.allocated(), allocator.size(), fragmentation)
     };
-    let config = core.config.read().clone();
-    let (none, text) = (|| PropertySource::None, |s: &str| PropertyValue::Text(s.to_owned()));
-    put("size", PropertyValue::Number(size), none());
-    put("capacity", PropertyValue::Number((allocated * 100).checked_div(size).unwrap_or(0)), none());
-    let altroot = core.altroot.as_ref().map(|p| p.display().to_string());
-    let source = if altroot.is_some() { PropertySource::Local } else { PropertySource::Default };
-    put("altroot", text(altroot.as_deref().unwrap_or("-")), source);
-    put("health", text(health), none());
-    put("guid", PropertyValue::Number(config.guid.0), none());
-    let features = PoolVersion(config.version).has_features();
-    let (freeing, leaked) = freeing::space(core);
-    let version = if features { "-".to_owned() } else { config.version.to_string() };
-    put("version", text(&version), if features { PropertySource::Default } else { PropertySource::Local });
-    put("bootfs", text("-"), PropertySource::Default);
-    put("dedupratio", PropertyValue::Number(100), none());
-    put("free", PropertyValue::Number(size.saturating_sub(allocated)), none());
-    put("allocated", PropertyValue::Number(allocated), none());
-    put("readonly", text(if core.read_only { "on" } else { "off" }), none());
+    report.number("size", size);
+    report.number("capacity", (allocated * 100).checked_div(size).unwrap_or(0));
+    report.number("free", size.saturating_sub(allocated));
+    report.number("allocated", allocated);
+    report.number("fragmentation", fragmentation);
     let grown = |top: &platter_vdev::TopVdev| {
         let shift = config.vdev_tree.children.iter().find(|c| c.id == top.id()).map_or(0, |c| c.metaslab_shift);
         top.expandable() >> shift << shift
     };
-    let expandable = core.store.state().vdevs.iter().flatten().map(|top| grown(top)).sum();
-    put("expandsize", PropertyValue::Number(expandable), none());
-    put("freeing", PropertyValue::Number(freeing), none());
-    put("fragmentation", PropertyValue::Number(fragmentation), none());
-    put("leaked", PropertyValue::Number(leaked), none());
-    put("checkpoint", text("-"), none());
-    put("load_guid", PropertyValue::Number(config.guid.0), none());
-    put("maxblocksize", PropertyValue::Number(if features { 16 << 20 } else { 128 << 10 }), none());
-    put("maxdnodesize", PropertyValue::Number(512), none());
-    put("dedupditto", PropertyValue::Number(0), PropertySource::Default);
-    put("dedup_table_size", PropertyValue::Number(0), none());
-    put("dedup_table_quota", PropertyValue::Number(u64::MAX), PropertySource::Default);
-    put("last_scrubbed_txg", PropertyValue::Number(0), none());
-    match config.other.get_str(COMPATIBILITY) {
-        Some(files) => put("compatibility", text(files), PropertySource::Local),
-        None => put("compatibility", text("off"), PropertySource::Default),
-    }
-    put("bcloneused", PropertyValue::Number(0), none());
-    put("bclonesaved", PropertyValue::Number(0), none());
-    put("bcloneratio", PropertyValue::Number(100), none());
+    report.number("expandsize", core.store.state().vdevs.iter().flatten().map(|top| grown(top)).sum());
+    let (freeing, leaked) = freeing::space(core);
+    report.number("freeing", freeing);
+    report.number("leaked", leaked);
+}
+
+/// What somebody can set, here or when the pool is imported.
+fn report_settings(core: &Core, config: &PoolConfig, report: &mut Report) {
+    let altroot = core.altroot.as_ref().map(|p| p.display().to_string());
+    report.setting("altroot", altroot.as_deref(), "-");
+    let (features, version) = (PoolVersion(config.version).has_features(), config.version.to_string());
+    report.setting("version", (!features).then_some(version.as_str()), "-");
+    report.setting("compatibility", config.other.get_str(COMPATIBILITY), "off");
+    report.setting("comment", config.comment.as_deref(), "-");
     let stored = core.pool_properties.read();
     for (name, default) in [
         ("autoexpand", "off"),
@@ -369,35 +393,41 @@ pub fn report(core: &Core, health: &str) -> Properties {
         ("listsnapshots", "off"),
         ("multihost", "off"),
     ] {
-        match stored.get(name) {
-            Some(StoredProperty::Text(value)) => put(name, text(value), PropertySource::Local),
-            _ => put(name, text(default), PropertySource::Default),
-        }
-    }
-    match &config.comment {
-        Some(comment) => put("comment", text(comment), PropertySource::Local),
-        None => put("comment", text("-"), PropertySource::Default),
+        let set = match stored.get(name) {
+            Some(StoredProperty::Text(value)) => Some(value.as_str()),
+            _ => None,
+        };
+        report.setting(name, set, default);
     }
     let ashift = match stored.get("ashift") {
         Some(StoredProperty::Number(n)) => *n,
         _ => 0,
     };
     let source = if ashift == 0 { PropertySource::Default } else { PropertySource::Local };
-    put("ashift", PropertyValue::Number(ashift), source);
+    report.put("ashift", PropertyValue::Number(ashift), source);
     for (name, value) in stored.iter().filter(|(name, _)| name.contains(':')) {
         if let StoredProperty::Text(value) = value {
-            put(name, text(value), PropertySource::Local);
+            report.setting(name, Some(value), "-");
         }
     }
-    for info in platter_ondisk::features::FEATURES.iter().filter(|_| features) {
-        let state = if core.features.is_active(info.guid) {
-            "active"
-        } else if core.features.is_enabled(info.guid) {
-            "enabled"
-        } else {
-            "disabled"
-        };
-        put(&format!("feature@{}", info.name), text(state), PropertySource::Local);
-    }
-    properties
+}
+
+/// What never changes while the pool is imported, or is the same for all pools.
+fn report_fixed(core: &Core, config: &PoolConfig, report: &mut Report) {
+    let features = PoolVersion(config.version).has_features();
+    report.number("guid", config.guid.0);
+    report.number("load_guid", config.guid.0);
+    report.word("readonly", if core.read_only { "on" } else { "off" });
+    report.setting("bootfs", None, "-");
+    report.word("checkpoint", "-");
+    report.number("maxblocksize", if features { 16 << 20 } else { 128 << 10 });
+    report.number("maxdnodesize", 512);
+    report.number("dedupratio", 100);
+    report.number("dedup_table_size", 0);
+    report.put("dedupditto", PropertyValue::Number(0), PropertySource::Default);
+    report.put("dedup_table_quota", PropertyValue::Number(u64::MAX), PropertySource::Default);
+    report.number("last_scrubbed_txg", 0);
+    report.number("bcloneused", 0);
+    report.number("bclonesaved", 0);
+    report.number("bcloneratio", 100);
 }

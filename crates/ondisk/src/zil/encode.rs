@@ -4,7 +4,7 @@ use crate::blkptr::BLKPTR_SIZE;
 use crate::le::put_words;
 
 use super::record::{CASE_INSENSITIVE, OLD_ACE_SIZE, SLOTS_SHIFT, XVATTR, object_of, types};
-use super::record::{LoggedAcl, Made, NewObject, Record, RecordHeader, RenameKind, WriteData};
+use super::record::{Create, LoggedAcl, Made, NewObject, Record, RecordHeader, RenameKind, SetAttr, Write, WriteData};
 
 fn push_words(out: &mut Vec<u8>, words: &[u64]) {
     let at = out.len();
@@ -83,27 +83,7 @@ impl Record {
         let start = out.len();
         push_words(out, &[self.kind(), 0, header.txg.0, header.sequence]);
         match self {
-            Self::Create(create) => {
-                push_words(out, &[create.parent]);
-                push_object(out, &create.new);
-                let plain = matches!(create.made, Made::XattrDirectory | Made::Symlink(_));
-                let acl = create.acl.as_ref().filter(|_| !plain);
-                if let Some(acl) = acl {
-                    push_words(out, &acl_fields(acl));
-                }
-                if let Some(attributes) = create.attributes.as_ref().filter(|_| !plain) {
-                    attributes.encode(out);
-                }
-                if let Some(acl) = acl {
-                    push_acl(out, acl);
-                } else {
-                    create.domains.iter().for_each(|name| push_name(out, name));
-                }
-                push_name(out, &create.name);
-                if let Made::Symlink(target) = &create.made {
-                    push_name(out, target);
-                }
-            }
+            Self::Create(create) => push_create(out, create),
             Self::Remove { parent, name, .. } => {
                 push_words(out, &[*parent]);
                 push_name(out, name);
@@ -120,32 +100,13 @@ impl Record {
                 push_name(out, name);
                 push_name(out, new_name);
             }
-            Self::Write(write) => {
-                push_words(out, &[write.object, write.offset, write.length, 0]);
-                let at = out.len();
-                out.resize(at + BLKPTR_SIZE, 0);
-                match &write.data {
-                    // Without data it would be taken for one with a block.
-                    WriteData::Inline(data) if data.is_empty() => push_words(out, &[0]),
-                    WriteData::Inline(data) => out.extend_from_slice(data),
-                    WriteData::Block(bp) => bp.encode(&mut out[at..]),
-                }
-            }
+            Self::Write(write) => push_write(out, write),
             Self::Grow { object, offset, length } => {
                 push_words(out, &[*object, *offset, *length, 0]);
                 out.resize(out.len() + BLKPTR_SIZE, 0);
             }
             Self::Truncate { object, offset, length } => push_words(out, &[*object, *offset, *length]),
-            Self::SetAttr(change) => {
-                let mask = change.mask & !XVATTR | if change.attributes.is_some() { XVATTR } else { 0 };
-                push_words(out, &[change.object, mask, change.mode, change.uid, change.gid, change.size]);
-                push_words(out, &change.atime);
-                push_words(out, &change.mtime);
-                if let Some(attributes) = &change.attributes {
-                    attributes.encode(out);
-                }
-                change.domains.iter().for_each(|name| push_name(out, name));
-            }
+            Self::SetAttr(change) => push_change(out, change),
             Self::OldAcl { object, entries } => {
                 push_words(out, &[*object, (entries.len() / OLD_ACE_SIZE) as u64]);
                 out.extend_from_slice(entries);
@@ -205,4 +166,49 @@ impl Record {
         ];
         NAMES[(self.kind() & !CASE_INSENSITIVE) as usize]
     }
+}
+
+fn push_create(out: &mut Vec<u8>, create: &Create) {
+    push_words(out, &[create.parent]);
+    push_object(out, &create.new);
+    let plain = matches!(create.made, Made::XattrDirectory | Made::Symlink(_));
+    let acl = create.acl.as_ref().filter(|_| !plain);
+    if let Some(acl) = acl {
+        push_words(out, &acl_fields(acl));
+    }
+    if let Some(attributes) = create.attributes.as_ref().filter(|_| !plain) {
+        attributes.encode(out);
+    }
+    if let Some(acl) = acl {
+        push_acl(out, acl);
+    } else {
+        create.domains.iter().for_each(|name| push_name(out, name));
+    }
+    push_name(out, &create.name);
+    if let Made::Symlink(target) = &create.made {
+        push_name(out, target);
+    }
+}
+
+fn push_write(out: &mut Vec<u8>, write: &Write) {
+    push_words(out, &[write.object, write.offset, write.length, 0]);
+    let at = out.len();
+    out.resize(at + BLKPTR_SIZE, 0);
+    match &write.data {
+        // Without data it would be taken for one with a block.
+        WriteData::Inline(data) if data.is_empty() => push_words(out, &[0]),
+        WriteData::Inline(data) => out.extend_from_slice(data),
+        WriteData::Block(bp) => bp.encode(&mut out[at..]),
+    }
+}
+
+fn push_change(out: &mut Vec<u8>, change: &SetAttr) {
+    let mask = change.mask & !XVATTR | if change.attributes.is_some() { XVATTR } else { 0 };
+    push_words(out, &[change.object, mask, change.mode, change.uid, change.gid, change.size]);
+    push_words(out, &change.atime);
+    push_words(out, &change.mtime);
+    if let Some(attributes) = &change.attributes {
+        attributes.encode(out);
+    }
+    change.domains.iter().for_each(|name| push_name(out, name));
 }
