@@ -1,5 +1,5 @@
-//! The copies of one block (or gang header): read until one is right, or scrub all; what is wrong is rewritten from
-//! what is right.
+//! The copies of one block (or gang header): written together, read until one is right, or scrubbed all; what is wrong
+//! is rewritten from what is right.
 //!
 //! Invariant: of a block without checksum, no copy on devices that missed its group is believed while another is there.
 
@@ -7,9 +7,10 @@ use std::sync::atomic::Ordering;
 
 use platter_buffer::Buf;
 use platter_ondisk::blkptr::DVAS_PER_BLKPTR;
+use platter_ondisk::types::checksum;
 use platter_ondisk::{BlkPtr, Dva};
 use platter_vdev::{Extent, TopVdev, VdevError};
-use platter_zio::Priority;
+use platter_zio::{Priority, WritePolicy, ZioError};
 
 use crate::store::{ScrubbedBlock, Store};
 
@@ -77,6 +78,17 @@ pub(crate) struct Check<'a> {
     pub(crate) can_tell: bool,
     /// Whether the block may well not be there: then no device is blamed.
     pub(crate) speculative: bool,
+}
+
+/// Whether the pointer has a checksum by which right bytes can be told from wrong ones.
+pub(crate) fn can_tell(store: &Store, bp: &BlkPtr) -> bool {
+    !matches!(bp.checksum_kind(), checksum::OFF | checksum::NOPARITY) && store.can_verify(bp.checksum_kind())
+}
+
+/// Whether `bytes` are what the pointer says. A block without checksum is taken as it is.
+pub(crate) fn matches(store: &Store, bp: &BlkPtr, bytes: &[u8]) -> bool {
+    matches!(bp.checksum_kind(), checksum::OFF | checksum::NOPARITY)
+        || store.checksum_of(bp, bytes) == Some(bp.checksum())
 }
 
 fn vdev_of(store: &Store, dva: Dva) -> Result<&TopVdev, String> {
@@ -206,4 +218,50 @@ pub(crate) async fn scrub(
         }
     }
     Err(lost.or_no_address())
+}
+
+/// Writes the same bytes to every address; one that succeeds is enough, when a checksum will tell it from the others,
+/// whose devices have missed the group. When none does the pool is suspended, and they are tried again when it is
+/// resumed.
+///
+/// # Errors
+/// [`ZioError::Io`] when the pool was stopped instead; an address on a vdev that does not exist.
+pub(crate) async fn write_copies(
+    store: &Store,
+    dvas: &[Dva],
+    bytes: &Buf,
+    policy: &WritePolicy,
+) -> platter_zio::Result<()> {
+    let (state, txg) = (store.state(), policy.txg);
+    // Of a block without checksum all copies look the same: what an address held before, on all devices alike, would be
+    // taken for it.
+    let least = if policy.checksum == checksum::OFF { dvas.len() } else { 1 };
+    loop {
+        let resumptions = state.suspension.resumptions();
+        let writes = dvas.iter().map(|dva| {
+            let bytes = bytes.clone();
+            async move {
+                let vdev = store.top(dva.vdev).ok_or_else(|| {
+                    ZioError::corrupt("block pointer", format!("top-level vdev {} does not exist", dva.vdev))
+                })?;
+                vdev.write(dva.offset, bytes, txg, Priority::AsyncWrite).await.map_err(|e| ZioError::Io(e.to_string()))
+            }
+        });
+        let results = if dvas.len() == 1 {
+            let mut writes = writes;
+            vec![writes.next().expect("one copy").await]
+        } else {
+            futures::future::join_all(writes).await
+        };
+        if results.iter().filter(|result| result.is_ok()).count() >= least {
+            for (dva, _) in dvas.iter().zip(&results).filter(|(_, result)| result.is_err()) {
+                store.top(dva.vdev).iter().for_each(|vdev| vdev.note_unwritten(txg));
+            }
+            return Ok(());
+        }
+        let error = results.into_iter().find_map(Result::err).unwrap_or(ZioError::Io("no address".into()));
+        if !matches!(error, ZioError::Io(_)) || !state.suspension.hold(resumptions, &error.to_string()).await {
+            return Err(error);
+        }
+    }
 }

@@ -12,8 +12,7 @@ use platter_buffer::{Buf, BufMut};
 use platter_ondisk::{BlkPtr, gang};
 use platter_zio::{Priority, Result, ZioError};
 
-use crate::copies::{self, Check, Lost};
-use crate::read::{can_tell, matches};
+use crate::copies::{self, Check, Lost, can_tell, matches};
 use crate::store::{ScrubbedBlock, Store};
 
 /// Gang blocks inside gang blocks: more than this is damage.

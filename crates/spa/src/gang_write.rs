@@ -18,9 +18,9 @@ use platter_ondisk::types::{checksum, compression, object_type};
 use platter_ondisk::{BlkPtr, Dva, gang};
 use platter_zio::{Result, WritePolicy, ZioError};
 
+use crate::copies::write_copies;
 use crate::gang_read::{self, GangPart, GangTree};
 use crate::store::Store;
-use crate::write::write_copies;
 
 /// Nesting beyond this means that there is no space worth the name.
 const DEPTH_MAX: u32 = 6;

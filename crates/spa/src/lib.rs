@@ -2,9 +2,11 @@
 #![forbid(unsafe_code)]
 
 pub mod allocator;
+mod block_store;
 mod born;
 pub mod cache;
 mod copies;
+mod durable;
 mod gang_read;
 mod gang_write;
 mod group;
@@ -12,6 +14,7 @@ mod histogram;
 mod large;
 mod loading;
 mod log;
+mod map_reader;
 pub mod metaslab;
 pub mod range_set;
 mod read;
@@ -25,7 +28,7 @@ pub use cache::{BlockCache, Caching};
 pub use gang_read::free_gang;
 pub use group::{Geometry, Group, Written};
 pub use histogram::Histogram;
-pub use loading::{MapAt, MapReader};
+pub use map_reader::{MapAt, MapReader};
 pub use metaslab::Metaslab;
 pub use range_set::{RangeError, RangeSet};
 pub use store::{Store, StoreState};

@@ -10,45 +10,16 @@
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
-use platter_ondisk::{BlkPtr, Dva, ObjectId, Txg};
+use platter_ondisk::{BlkPtr, Dva, Txg};
 use platter_zio::{Result, ZioError};
 
 use crate::allocator::{Attempt, MetaslabId};
 use crate::gang_read;
+use crate::map_reader::{MapAt, MapReader};
 use crate::metaslab::Ranges;
 use crate::range_set::RangeSet;
 use crate::store::Store;
 use crate::syncing::may_fail;
-
-/// A space map that is to be read.
-#[derive(Clone, Copy, Debug)]
-pub struct MapAt {
-    /// Whose it is.
-    pub id: MetaslabId,
-    /// First byte of the metaslab.
-    pub start: u64,
-    /// Its length.
-    pub size: u64,
-    /// log2 of the map's unit.
-    pub shift: u32,
-    /// The object.
-    pub object: ObjectId,
-    /// Bytes in use.
-    pub length: u64,
-}
-
-/// Reads space maps: the layer above knows how.
-pub trait MapReader: Send + Sync {
-    /// The free ranges that a map stands for.
-    ///
-    /// # Errors
-    /// Damage; [`ZioError::Io`] when devices are to blame.
-    fn free_ranges(&self, map: MapAt) -> BoxFuture<'_, Result<RangeSet>>;
-
-    /// A metaslab is given up for the reason.
-    fn note_damage(&self, id: MetaslabId, reason: &str);
-}
 
 impl Store {
     /// Hands over who reads space maps; the first call counts.

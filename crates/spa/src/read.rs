@@ -3,11 +3,11 @@
 
 use platter_buffer::{Buf, BufMut};
 use platter_ondisk::blkptr::{BLOCK_SIZE_MAX, EMBEDDED_PAYLOAD_MAX};
-use platter_ondisk::types::{checksum, compression, object_type};
+use platter_ondisk::types::{compression, object_type};
 use platter_ondisk::{BlkPtr, byteswap};
 use platter_zio::{Bookmark, CpuWork, Priority, Result, ZioError};
 
-use crate::copies::{Check, Lost};
+use crate::copies::{Check, Lost, can_tell, matches};
 use crate::large::Large;
 use crate::store::{ScrubbedBlock, Store};
 use crate::{copies, gang_read};
@@ -38,17 +38,6 @@ fn check(store: &Store, bp: &BlkPtr, bookmark: Bookmark) -> Result<()> {
         )));
     }
     Ok(())
-}
-
-/// Whether the pointer has a checksum by which right bytes can be told from wrong ones.
-pub(crate) fn can_tell(store: &Store, bp: &BlkPtr) -> bool {
-    !matches!(bp.checksum_kind(), checksum::OFF | checksum::NOPARITY) && store.can_verify(bp.checksum_kind())
-}
-
-/// Whether `bytes` are what the pointer says. A block without checksum is taken as it is.
-pub(crate) fn matches(store: &Store, bp: &BlkPtr, bytes: &[u8]) -> bool {
-    matches!(bp.checksum_kind(), checksum::OFF | checksum::NOPARITY)
-        || store.checksum_of(bp, bytes) == Some(bp.checksum())
 }
 
 fn decode(bp: &BlkPtr, bookmark: Bookmark, stored: Buf) -> Result<Buf> {

@@ -10,25 +10,20 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use platter_buffer::Buf;
 use platter_checksum::{Checksums, SALT_SIZE, Words};
-use platter_ondisk::{BlkPtr, ObjectId, Txg};
+use platter_ondisk::{BlkPtr, Txg};
 use platter_vdev::TopVdev;
-use platter_zio::{BlockStore, Bookmark, Cpu, FailMode, Memory, Priority, Result, Suspension, WritePolicy, ZioError};
+use platter_zio::{Bookmark, Cpu, FailMode, Priority, Result, Suspension, ZioError};
 use tokio::sync::Semaphore;
 
 use crate::allocator::Allocator;
 use crate::born::{BLOCKS_MAX, Born};
 use crate::cache::BlockCache;
 use crate::large::Large;
-use crate::loading::MapReader;
-use crate::read;
+use crate::map_reader::MapReader;
 use crate::syncing::is_syncing;
 use crate::vdev_table::VdevTable;
-use crate::write;
 
 /// Blocks being compressed or written at one time.
 const WRITES_IN_FLIGHT: usize = 512;
@@ -67,7 +62,7 @@ pub struct StoreState {
     /// The salted checksums, once the salt is known. The MOS itself, where the salt is, never needs them.
     checksums: OnceLock<Checksums>,
     cpu: OnceLock<Cpu>,
-    write_slots: Semaphore,
+    pub(crate) write_slots: Semaphore,
     /// Memory of large blocks that are read or written.
     pub large: Large,
     /// Held while a space map is read or written.
@@ -231,14 +226,6 @@ impl Store {
             listener(bookmark, bp);
         }
     }
-
-    /// Reads every copy (and all parity) of a block, repairs what is wrong, and says how it went.
-    ///
-    /// # Errors
-    /// [`ZioError::Checksum`] when no copy is good.
-    pub async fn scrub(&self, bp: &BlkPtr, bookmark: Bookmark) -> Result<ScrubbedBlock> {
-        read::scrub(self, bp, bookmark).await
-    }
 }
 
 /// How a block's scrub went.
@@ -248,68 +235,4 @@ pub struct ScrubbedBlock {
     pub repaired: u64,
     /// Bytes that should have been rewritten and could not.
     pub unrepaired: u64,
-}
-
-impl BlockStore for Store {
-    fn read<'a>(&'a self, bp: &'a BlkPtr, bookmark: Bookmark, priority: Priority) -> BoxFuture<'a, Result<Buf>> {
-        async move {
-            if let Some(contents) = self.state.cache.get(bp) {
-                return Ok(contents);
-            }
-            read::read(self, bp, bookmark, priority).await
-        }
-        .boxed()
-    }
-
-    fn ahead_max(&self) -> Memory {
-        self.state.large.ahead_max()
-    }
-
-    fn keeps_data(&self, objset: ObjectId) -> bool {
-        self.state.cache.keeps_data(objset)
-    }
-
-    fn pass_on(&self, bp: &BlkPtr) {
-        self.state.cache.remove(bp);
-    }
-
-    fn read_cached(&self, bp: &BlkPtr) -> Option<Buf> {
-        self.state.cache.get(bp)
-    }
-
-    fn write<'a>(&'a self, data: Buf, policy: WritePolicy, previous: &'a BlkPtr) -> BoxFuture<'a, Result<BlkPtr>> {
-        async move {
-            let _memory = self.state.large.write(&self.state.cache, data.len() as u64, &policy).await;
-            let _permit = self.state.write_slots.acquire().await.expect("never closed");
-            write::write(self, data, &policy, previous).await
-        }
-        .boxed()
-    }
-
-    fn free(&self, _txg: Txg, bp: &BlkPtr) {
-        if bp.is_hole() || bp.is_embedded() {
-            return;
-        }
-        self.state.cache.remove(bp);
-        if self.state.pass.load(Ordering::Relaxed) >= 2 {
-            self.state.late_frees.lock().push(*bp);
-            return;
-        }
-        if let Err(error) = read::free_all(self, bp) {
-            self.state.free_error.lock().get_or_insert(error);
-        }
-    }
-
-    fn dsize(&self, bp: &BlkPtr) -> u64 {
-        let allocator = self.state.allocator.lock();
-        bp.dvas().map(|dva| allocator.dsize(&dva)).sum()
-    }
-
-    fn space_used(&self) -> u64 {
-        self.state.allocator.lock().deflated().0
-    }
-
-    fn most_space(&self, size: u64) -> u64 {
-        self.state.vdevs.most_space(size)
-    }
 }

@@ -8,8 +8,9 @@ use platter_buffer::{Buf, BufMut};
 use platter_ondisk::blkptr::{EMBEDDED_PAYLOAD_MAX, SECTOR};
 use platter_ondisk::types::{checksum, compression, object_type};
 use platter_ondisk::{BlkPtr, Dva};
-use platter_zio::{CpuWork, Priority, Result, WritePolicy, ZioError};
+use platter_zio::{CpuWork, Result, WritePolicy, ZioError};
 
+use crate::copies::write_copies;
 use crate::gang_write;
 use crate::store::Store;
 
@@ -207,46 +208,5 @@ async fn place(store: &Store, bp: &BlkPtr, bytes: &Buf, policy: &WritePolicy, un
             return Err(ZioError::Io(format!("{} cannot be written", gone.name())));
         }
         state.allocator.lock().try_again();
-    }
-}
-
-/// Writes the same bytes to every address; one that succeeds is enough, when a checksum will tell it from the others,
-/// whose devices have missed the group. When none does the pool is suspended, and they are tried again when it is
-/// resumed.
-///
-/// # Errors
-/// [`ZioError::Io`] when the pool was stopped instead; an address on a vdev that does not exist.
-pub(crate) async fn write_copies(store: &Store, dvas: &[Dva], bytes: &Buf, policy: &WritePolicy) -> Result<()> {
-    let (state, txg) = (store.state(), policy.txg);
-    // Of a block without checksum all copies look the same: what an address held before, on all devices alike, would be
-    // taken for it.
-    let least = if policy.checksum == checksum::OFF { dvas.len() } else { 1 };
-    loop {
-        let resumptions = state.suspension.resumptions();
-        let writes = dvas.iter().map(|dva| {
-            let bytes = bytes.clone();
-            async move {
-                let vdev = store.top(dva.vdev).ok_or_else(|| {
-                    ZioError::corrupt("block pointer", format!("top-level vdev {} does not exist", dva.vdev))
-                })?;
-                vdev.write(dva.offset, bytes, txg, Priority::AsyncWrite).await.map_err(|e| ZioError::Io(e.to_string()))
-            }
-        });
-        let results = if dvas.len() == 1 {
-            let mut writes = writes;
-            vec![writes.next().expect("one copy").await]
-        } else {
-            futures::future::join_all(writes).await
-        };
-        if results.iter().filter(|result| result.is_ok()).count() >= least {
-            for (dva, _) in dvas.iter().zip(&results).filter(|(_, result)| result.is_err()) {
-                store.top(dva.vdev).iter().for_each(|vdev| vdev.note_unwritten(txg));
-            }
-            return Ok(());
-        }
-        let error = results.into_iter().find_map(Result::err).unwrap_or(ZioError::Io("no address".into()));
-        if !matches!(error, ZioError::Io(_)) || !state.suspension.hold(resumptions, &error.to_string()).await {
-            return Err(error);
-        }
     }
 }
