@@ -5,7 +5,7 @@ use std::time::Duration;
 use platter_transport::{self as transport, Errno, FileAttr, NodeId, Time};
 use platter_zpl::{Attr, FileKind, SetAttr, SetTime, Timestamp, ZplError};
 
-use crate::file_flags;
+use crate::flag_words;
 use crate::terms::ATTR_TTL;
 
 /// The bits of a mode beside the type.
@@ -67,7 +67,7 @@ pub(crate) fn file_attr(attr: &Attr) -> FileAttr {
         rdev: attr.rdev,
         block_size: attr.block_size,
         // `STATX_ATTR_*` are the bits of `FS_*_FL`.
-        flags: file_flags::shown(attr, |flag| flag.plain).into(),
+        flags: flag_words::shown(attr, |flag| flag.plain).into(),
     }
 }
 

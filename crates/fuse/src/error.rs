@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::mount::HELPER;
+use crate::options::HELPER;
 
 /// A failed mount or unmount.
 #[derive(Debug, thiserror::Error)]

@@ -15,6 +15,7 @@ mod elsewhere;
 pub mod error;
 mod failures;
 mod file_flags;
+mod flag_words;
 mod fs;
 pub mod mount;
 pub mod mountinfo;

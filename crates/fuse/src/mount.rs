@@ -29,16 +29,13 @@ use crate::cut;
 use crate::elsewhere::{Elsewhere, Keeper};
 use crate::error::{FuseError, Result, start_advice};
 use crate::mountinfo;
-use crate::options::{KernelFlags, MountOptions};
+use crate::options::{HELPER, KernelFlags, MountOptions, SUBTYPE};
 use crate::server::PlatterFs;
 use crate::terms;
 
 /// How long pages of mappings are written back before a mount is taken away by force: its devices may not answer.
 const FORCED_WRITE_BACK: Duration = Duration::from_secs(2);
 
-/// The type that `mount` and `/proc/mounts` show is `fuse.` and this.
-pub(crate) const SUBTYPE: &str = "zfs";
-pub(crate) const HELPER: &str = "fusermount3";
 /// What statfs(2) calls a FUSE file system (`FUSE_SUPER_MAGIC`).
 const FUSE_MAGIC: u64 = 0x6573_5546;
 /// How long the serving threads may take to end once the kernel's mount is gone. They wait for a transaction group at

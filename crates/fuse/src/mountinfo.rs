@@ -29,7 +29,7 @@ pub struct MountInfo {
 impl MountInfo {
     /// Whether a program like this one serves it.
     pub fn is_ours(&self) -> bool {
-        self.kind.strip_prefix("fuse.") == Some(crate::mount::SUBTYPE)
+        self.kind.strip_prefix("fuse.") == Some(crate::options::SUBTYPE)
     }
 }
 

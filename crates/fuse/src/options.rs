@@ -2,6 +2,10 @@
 
 use platter_zpl::AtimeMode;
 
+/// The type that `mount` and `/proc/mounts` show is `fuse.` and this.
+pub(crate) const SUBTYPE: &str = "zfs";
+pub(crate) const HELPER: &str = "fusermount3";
+
 /// What the kernel shows of a mount, and honours. `Default` suits ZFS's default properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelFlags {

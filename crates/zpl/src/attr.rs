@@ -2,6 +2,9 @@
 
 use platter_ondisk::ObjectId;
 
+/// Longest name that is made, in bytes (`ZAP_MAXNAMELEN - 1`).
+pub(crate) const NAME_MAX: usize = 255;
+
 /// Seconds and nanoseconds since 1970-01-01 00:00 UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {

@@ -18,7 +18,7 @@ use crate::fs::{NameRules, Zpl};
 use crate::options::CreateOptions;
 use crate::phys::Phys;
 use crate::projects::new_objects_have_projects;
-use crate::sa_table::{SaTable, plain_zap};
+use crate::sa_table::{SaTable, directory_zap, plain_zap};
 use crate::salt::Salts;
 use crate::znode::Znode;
 use crate::znode_legacy;
@@ -76,11 +76,4 @@ impl Zpl {
         })?;
         zap.put_u64(tx, master::ROOT.as_bytes(), object.0).await
     }
-}
-
-/// A directory's entries, whose names compare as `normalization` says.
-pub(crate) fn directory_zap(salts: &Salts, table: &SaTable, normalization: u64) -> NewZap {
-    let (bonus_type, bonus_length) = table.new_bonus();
-    let normalization = normalization as u32;
-    NewZap { bonus_type, bonus_length, normalization, ..plain_zap(object_type::DIRECTORY_CONTENTS, salts) }
 }

@@ -6,13 +6,12 @@ use futures::stream::{self, StreamExt};
 use platter_ondisk::ObjectId;
 use platter_ondisk::znode::DirentValue;
 
+use crate::attr::NAME_MAX;
 use crate::attr::{Attr, DirEntry, FileKind};
 use crate::error::{Result, ZplError};
 use crate::fs::Zpl;
 use crate::znode::Znode;
 
-/// Longest name that is made, in bytes (`ZAP_MAXNAMELEN - 1`).
-pub(crate) const NAME_MAX: usize = 255;
 /// Longest name that can be found, in bytes (`ZAP_MAXNAMELEN_NEW - 1`, feature `longname`).
 const LONG_NAME_MAX: usize = 1023;
 

@@ -20,9 +20,9 @@ use crate::known::Known;
 use crate::log::{LogSource, LoggedTx};
 use crate::options::{AtimeMode, MountOptions, SpaceInfo, XattrMode};
 use crate::phys::{Fixed, Phys};
+use crate::quotas::Quotas;
 use crate::sa_table::SaTable;
 use crate::salt::Salts;
-use crate::user_quota::Quotas;
 use crate::znode::{self, Znode};
 use crate::znode_legacy;
 
@@ -217,7 +217,8 @@ impl Zpl {
             let _ = zpl.read_only.set(why);
         }
         if let Some(log) = &zpl.log {
-            let source: Arc<dyn platter_zil::DataSource> = Arc::new(LogSource(Arc::downgrade(&zpl)));
+            let source: Arc<dyn platter_zil::DataSource> =
+                Arc::new(LogSource(Arc::downgrade(&(zpl.clone() as Arc<dyn platter_zil::DataSource>))));
             log.set_source(Arc::downgrade(&source));
             let _ = zpl.log_source.set(source);
         }
@@ -359,7 +360,7 @@ impl Zpl {
             available: available / unit,
             files: files_free.saturating_add(files_used),
             files_free,
-            name_max: crate::dir::NAME_MAX as u32,
+            name_max: crate::attr::NAME_MAX as u32,
             fsid: self.os.params().id.0,
         }
     }

@@ -6,18 +6,17 @@ use platter_dmu::zap::{NewZap, Zap};
 use platter_dmu::{Dnode, NewDnode, Tx};
 use platter_ondisk::ObjectId;
 use platter_ondisk::types::object_type;
-use platter_ondisk::zil::attributes::Attributes;
+use platter_ondisk::zil::attributes::{Attributes, bits};
 use platter_ondisk::zil::record::NewObject;
 use platter_ondisk::znode::flags;
 
 use crate::acl::Acl;
 use crate::attr::{FileKind, NewFile};
-use crate::create::directory_zap;
 use crate::error::Result;
 use crate::fs::Zpl;
 use crate::phys::Phys;
-use crate::replay;
-use crate::znode::{Znode, rdev_from_user};
+use crate::sa_table::directory_zap;
+use crate::znode::{Znode, group_of_new, rdev_from_user};
 use crate::znode_legacy;
 
 /// Data block size of a new file, in bytes; it grows with the first writes.
@@ -40,12 +39,6 @@ pub(crate) struct Replayed<'a> {
     pub flags: Option<&'a Attributes>,
     /// Its access control list with the flags of the list as a whole.
     pub acl: Option<(Acl, u64)>,
-}
-
-/// The group of a new file: its directory's when that is setgid.
-pub(crate) fn group_of_new(directory: &Znode, own: u32) -> u64 {
-    let state = directory.state.lock();
-    if state.phys.mode & 0o2000 != 0 { state.phys.gid } else { u64::from(own) }
 }
 
 impl Zpl {
@@ -80,7 +73,7 @@ impl Zpl {
             (phys.ctime, phys.crtime) = (old.create_time, old.create_time);
             phys.rdev = phys.rdev.map(|_| old.rdev);
             if let Some(given) = replayed.flags {
-                phys.flags = replay::flags_with(phys.flags, given);
+                phys.flags = flags_with(phys.flags, given);
                 if let Some(project) = given.project().filter(|_| phys.projid.is_some()) {
                     phys.projid = Some(project);
                 }
@@ -152,4 +145,30 @@ impl Zpl {
         self.cache.insert(znode.clone(), self.os.params().gate.synced_txg());
         Ok(znode)
     }
+}
+
+/// The file flags `all` with what `given` says.
+pub(crate) fn flags_with(mut all: u64, given: &Attributes) -> u64 {
+    for (bit, flag) in [
+        (bits::ARCHIVE, flags::ARCHIVE),
+        (bits::SYSTEM, flags::SYSTEM),
+        (bits::READONLY, flags::READONLY),
+        (bits::HIDDEN, flags::HIDDEN),
+        (bits::NOUNLINK, flags::NOUNLINK),
+        (bits::IMMUTABLE, flags::IMMUTABLE),
+        (bits::APPENDONLY, flags::APPENDONLY),
+        (bits::NODUMP, flags::NODUMP),
+        (bits::OPAQUE, flags::OPAQUE),
+        (bits::REPARSE, flags::REPARSE),
+        (bits::OFFLINE, flags::OFFLINE),
+        (bits::SPARSE, flags::SPARSE),
+        (bits::PROJINHERIT, flags::PROJINHERIT),
+    ] {
+        match given.value(bit) {
+            Some(true) => all |= flag,
+            Some(false) => all &= !flag,
+            None => {}
+        }
+    }
+    all
 }

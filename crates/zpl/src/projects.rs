@@ -16,10 +16,9 @@ use platter_ondisk::znode::flags;
 use crate::attr::{FileKind, NewFile, SetAttr, StatFs};
 use crate::error::{Result, ZplError};
 use crate::fs::Zpl;
-use crate::new_object::group_of_new;
 use crate::phys::Phys;
 use crate::sa_table::SaTable;
-use crate::znode::Znode;
+use crate::znode::{Znode, group_of_new};
 
 /// Whether new objects carry a project (`dmu_objset_projectquota_enabled`).
 pub(crate) fn new_objects_have_projects(os: &Objset, table: &SaTable) -> bool {

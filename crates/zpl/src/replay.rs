@@ -9,9 +9,8 @@
 use std::sync::atomic::Ordering;
 
 use platter_ondisk::ObjectId;
-use platter_ondisk::zil::attributes::{Attributes, bits};
+use platter_ondisk::zil::attributes::Attributes;
 use platter_ondisk::zil::record::{Create, LoggedAcl, Made, Record, RecordHeader, RenameKind, Write, WriteData};
-use platter_ondisk::znode::flags;
 use platter_zil::Zil;
 use platter_zio::{Canary, SpaceMet, ZioError};
 
@@ -20,7 +19,7 @@ use crate::attr::{Fallocate, FileKind, NewFile, RenameFlags, SetAttr};
 use crate::error::{Result, ZplError};
 use crate::fs::Zpl;
 use crate::log::change_of;
-use crate::new_object::{New, Replayed};
+use crate::new_object::{New, Replayed, flags_with};
 
 /// A record that this version cannot do.
 fn unsupported(what: &str) -> ZplError {
@@ -234,32 +233,6 @@ fn logged_acl(acl: &LoggedAcl) -> Result<Acl> {
     }
     let count = usize::try_from(acl.count).unwrap_or(usize::MAX);
     Ok(Acl::from_old_entries(&acl.entries, count))
-}
-
-/// The file flags `all` with what `given` says.
-pub(crate) fn flags_with(mut all: u64, given: &Attributes) -> u64 {
-    for (bit, flag) in [
-        (bits::ARCHIVE, flags::ARCHIVE),
-        (bits::SYSTEM, flags::SYSTEM),
-        (bits::READONLY, flags::READONLY),
-        (bits::HIDDEN, flags::HIDDEN),
-        (bits::NOUNLINK, flags::NOUNLINK),
-        (bits::IMMUTABLE, flags::IMMUTABLE),
-        (bits::APPENDONLY, flags::APPENDONLY),
-        (bits::NODUMP, flags::NODUMP),
-        (bits::OPAQUE, flags::OPAQUE),
-        (bits::REPARSE, flags::REPARSE),
-        (bits::OFFLINE, flags::OFFLINE),
-        (bits::SPARSE, flags::SPARSE),
-        (bits::PROJINHERIT, flags::PROJINHERIT),
-    ] {
-        match given.value(bit) {
-            Some(true) => all |= flag,
-            Some(false) => all &= !flag,
-            None => {}
-        }
-    }
-    all
 }
 
 fn gone_is_fine(result: Result<()>) -> Result<()> {

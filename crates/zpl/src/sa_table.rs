@@ -365,6 +365,13 @@ pub(crate) fn plain_zap(object_type: u8, salts: &Salts) -> NewZap {
     }
 }
 
+/// A directory's entries, whose names compare as `normalization` says.
+pub(crate) fn directory_zap(salts: &Salts, table: &SaTable, normalization: u64) -> NewZap {
+    let (bonus_type, bonus_length) = table.new_bonus();
+    let normalization = normalization as u32;
+    NewZap { bonus_type, bonus_length, normalization, ..plain_zap(object_type::DIRECTORY_CONTENTS, salts) }
+}
+
 fn single(value: &ZapValue, what: &'static str) -> Result<u64> {
     match (value.integer_size, &value.integers[..]) {
         (8, &[one]) => Ok(one),

@@ -16,6 +16,7 @@ use platter_ondisk::znode::MASTER_NODE_OBJECT;
 use platter_zio::{Result, ZioError};
 
 use crate::fs::Zpl;
+use crate::quotas::{Quotas, master_entry, quota_zap};
 use crate::sa_table::plain_zap;
 use crate::salt::Salts;
 
@@ -32,26 +33,6 @@ pub struct Usage {
     pub objects_used: Option<u64>,
     /// Objects; 0 for no limit.
     pub objects_quota: u64,
-}
-
-/// The master node's entry for a ZAP of quotas (`zfs_userquota_prop_prefixes`).
-fn master_entry(whose: Totals, objects: bool) -> &'static str {
-    match (whose, objects) {
-        (Totals::Users, false) => "userquota@",
-        (Totals::Users, true) => "userobjquota@",
-        (Totals::Groups, false) => "groupquota@",
-        (Totals::Groups, true) => "groupobjquota@",
-        (Totals::Projects, false) => "projectquota@",
-        (Totals::Projects, true) => "projectobjquota@",
-    }
-}
-
-async fn quota_zap(os: &Arc<Objset>, whose: Totals, objects: bool) -> Result<Option<Zap>> {
-    let master = Zap::open(os, ObjectId(MASTER_NODE_OBJECT)).await?;
-    match master.get_u64(master_entry(whose, objects).as_bytes()).await? {
-        Some(object) => Ok(Some(Zap::open(os, ObjectId(object)).await?)),
-        None => Ok(None),
-    }
 }
 
 /// What each user, group or project uses and may use, by id; nothing while that is not counted
@@ -136,29 +117,6 @@ pub async fn set_quota(
     let (gate, txg) = (os.params().gate.clone(), tx.txg());
     drop(tx);
     gate.wait_synced(txg).await
-}
-
-/// The quotas of a mounted file system.
-#[derive(Clone, Default)]
-pub(crate) struct Quotas {
-    /// Users, groups and projects, each bytes and objects.
-    zaps: [[Option<Zap>; 2]; 3],
-}
-
-impl Quotas {
-    pub async fn load(os: &Arc<Objset>) -> Result<Self> {
-        let mut quotas = Self::default();
-        for (places, whose) in quotas.zaps.iter_mut().zip(Totals::ALL) {
-            for (place, objects) in places.iter_mut().zip([false, true]) {
-                *place = quota_zap(os, whose, objects).await?;
-            }
-        }
-        Ok(quotas)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.zaps.iter().flatten().all(Option::is_none)
-    }
 }
 
 impl Zpl {

@@ -511,7 +511,7 @@ impl Zpl {
         match (known, has_name) {
             (false, _) => Err(ZplError::NotSupported("this kind of extended attribute")),
             (true, false) => Err(ZplError::Invalid("an extended attribute without a name")),
-            (true, true) if name.len() > crate::dir::NAME_MAX => Err(ZplError::NameTooLong),
+            (true, true) if name.len() > crate::attr::NAME_MAX => Err(ZplError::NameTooLong),
             (true, true) => Ok(()),
         }
     }

@@ -301,6 +301,12 @@ pub(crate) fn rdev_from_user(rdev: u32) -> u64 {
     u64::from(major) << 20 | u64::from(minor)
 }
 
+/// The group of a new file: its directory's when that is setgid.
+pub(crate) fn group_of_new(directory: &Znode, own: u32) -> u64 {
+    let state = directory.state.lock();
+    if state.phys.mode & 0o2000 != 0 { state.phys.gid } else { u64::from(own) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
