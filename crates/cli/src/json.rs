@@ -65,7 +65,7 @@ pub fn dataset_info(view: &DatasetView, as_int: bool) -> Object {
     let name = &view.report.name;
     let mut object = Object::new();
     object.insert("name".into(), name.clone().into());
-    object.insert("type".into(), view.report.kind.to_uppercase().into());
+    object.insert("type".into(), view.report.kind.name().to_uppercase().into());
     object.insert("pool".into(), name.split(['/', '@']).next().unwrap_or(name).into());
     if let Some(createtxg) = view.report.properties.get("createtxg") {
         let shown = Shown {

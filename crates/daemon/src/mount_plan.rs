@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use platter_dsl::report::{DatasetReport, Property, PropertySource, PropertyValue};
+use platter_dsl::report::{DatasetKind, DatasetReport, Property, PropertySource, PropertyValue};
 
 /// What mount points lie below.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -159,7 +159,9 @@ pub fn automatic(reports: &[DatasetReport], roots: &Roots) -> Vec<(String, PathB
     let map = by_name(reports);
     let mut plan: Vec<(String, PathBuf)> = map
         .values()
-        .filter(|report| report.kind == "filesystem" && canmount(report) == CanMount::On && !is_locked(report))
+        .filter(|report| {
+            report.kind == DatasetKind::Filesystem && canmount(report) == CanMount::On && !is_locked(report)
+        })
         .filter_map(|report| match resolve(&report.name, &map, roots) {
             Mountpoint::Path(path) => Some((report.name.clone(), path)),
             Mountpoint::Legacy | Mountpoint::None => None,
@@ -192,7 +194,7 @@ pub fn with_mountpoint(name: &str, mountpoint: Option<&str>) -> DatasetReport {
         |value: &str| Property { value: PropertyValue::Text(value.to_owned()), source: PropertySource::Local };
     DatasetReport {
         name: name.to_owned(),
-        kind: "filesystem".to_owned(),
+        kind: DatasetKind::Filesystem,
         properties: mountpoint.map(|value| ("mountpoint".to_owned(), property(value))).into_iter().collect(),
         read_only_reason: None,
     }
@@ -233,7 +235,7 @@ pub(crate) mod tests {
     pub(crate) fn dataset(name: &str, properties: &[(&str, &str, PropertySource)]) -> DatasetReport {
         DatasetReport {
             name: name.to_owned(),
-            kind: "filesystem".to_owned(),
+            kind: DatasetKind::Filesystem,
             properties: properties
                 .iter()
                 .map(|(name, value, source)| {

@@ -21,6 +21,7 @@ use crate::accounting::Accounting;
 use crate::dataset_report::Contents;
 use crate::dir::Dir;
 use crate::origin::{self, MosAccess};
+use crate::report::DatasetKind;
 use crate::{deadlist, features};
 
 /// Names in snapshot maps compare without case (`U8_TEXTPREP_TOUPPER`).
@@ -42,21 +43,23 @@ pub struct Dataset {
     pub zil: Mutex<Option<Arc<Zil>>>,
     /// Per-dataset features in use.
     pub features: Mutex<BTreeSet<String>>,
-    /// Whether it is a volume rather than a file system.
-    pub is_volume: bool,
+    /// What it is: a file system or a volume.
+    pub kind: DatasetKind,
     /// What the contents were made with, once somebody asked.
     pub contents: Mutex<Contents>,
 }
 
-/// Whether the object set at `root` is a volume's. What cannot be read counts as a file system: opening it says
-/// what is wrong.
-async fn is_volume(store: &Store, object: ObjectId, root: &BlkPtr) -> bool {
+/// What the object set at `root` is. What cannot be read counts as a file system: opening it says what is wrong.
+async fn kind_of(store: &Store, object: ObjectId, root: &BlkPtr) -> DatasetKind {
     if root.is_hole() {
-        return false;
+        return DatasetKind::Filesystem;
     }
     let bookmark = Bookmark { objset: object, object: ObjectId(0), level: -1, blkid: 0 };
-    let Ok(block) = store.read(root, bookmark, Priority::SyncRead).await else { return false };
-    ObjsetPhys::decode(&block).is_ok_and(|phys| phys.object_set_type == objset_type::ZVOL)
+    let read = store.read(root, bookmark, Priority::SyncRead).await;
+    match read.ok().and_then(|block| ObjsetPhys::decode(&block).ok()) {
+        Some(phys) if phys.object_set_type == objset_type::ZVOL => DatasetKind::Volume,
+        _ => DatasetKind::Filesystem,
+    }
 }
 
 impl Dataset {
@@ -80,9 +83,9 @@ impl Dataset {
                 }
             }
         }
-        let is_volume = is_volume(store, object, &phys.bp).await;
+        let kind = kind_of(store, object, &phys.bp).await;
         Ok(Arc::new(Self {
-            is_volume,
+            kind,
             object,
             dir,
             accounting: Arc::new(Accounting::new(store.clone(), phys.prev_snap_txg)),
@@ -150,7 +153,7 @@ impl Dataset {
         dnode.set_bonus(tx, object_type::DSL_DATASET, &phys.encode())?;
         dir.store(os, tx).await?;
         Ok(Arc::new(Self {
-            is_volume: false,
+            kind: DatasetKind::Filesystem,
             object,
             dir: dir.clone(),
             accounting: Arc::new(Accounting::new(store.clone(), phys.prev_snap_txg)),

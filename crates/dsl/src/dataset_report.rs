@@ -14,7 +14,7 @@ use crate::dataset::{Dataset, Snapshot};
 use crate::dir::{Dir, INHERIT, RECEIVED, StoredProperty};
 use crate::encryption::{self, Encryption};
 use crate::properties::{AT_CREATION, Kind, NATIVES, Native, default_text, full_name, is_user, lookup};
-use crate::report::{Properties, Property, PropertySource, PropertyValue};
+use crate::report::{DatasetKind, Properties, Property, PropertySource, PropertyValue};
 use crate::space;
 
 /// Native properties of a volume that can be set; all others are a file system's.
@@ -65,8 +65,8 @@ pub enum Contents {
     Volume(u64, u64),
 }
 
-async fn read_contents(os: &Arc<Objset>, is_volume: bool) -> Result<Contents> {
-    if is_volume {
+async fn read_contents(os: &Arc<Objset>, kind: DatasetKind) -> Result<Contents> {
+    if kind == DatasetKind::Volume {
         let size = Zap::open(os, ZVOL_ZAP).await?.get_u64(b"size").await?.unwrap_or(0);
         return Ok(Contents::Volume(size, u64::from(os.dnode(ZVOL_DATA).await?.block_size())));
     }
@@ -95,7 +95,7 @@ pub async fn contents(core: &Core, dataset: &Dataset) -> Contents {
         }
     };
     let read = match os {
-        Ok(os) => read_contents(&os, dataset.is_volume).await,
+        Ok(os) => read_contents(&os, dataset.kind).await,
         Err(error) => Err(error),
     };
     match read {
@@ -137,7 +137,9 @@ fn default(native: &Native) -> PropertyValue {
 pub async fn all(core: &Core, name: &str, dataset: &Dataset) -> Result<Properties> {
     let mut properties = Properties::new();
     statistics(core, dataset, &mut properties).await?;
-    for native in NATIVES.iter().filter(|native| !dataset.is_volume || OF_VOLUMES.contains(&native.name)) {
+    for native in
+        NATIVES.iter().filter(|native| dataset.kind != DatasetKind::Volume || OF_VOLUMES.contains(&native.name))
+    {
         let (value, from) = lookup(&dataset.dir, native);
         let source = match &from {
             None => PropertySource::Default,
@@ -251,7 +253,7 @@ async fn statistics(core: &Core, dataset: &Dataset, properties: &mut Properties)
     for (name, number) in numbers {
         put(name, PropertyValue::Number(number));
     }
-    put("type", PropertyValue::Text(if dataset.is_volume { "volume".into() } else { "filesystem".into() }));
+    put("type", PropertyValue::Text(dataset.kind.name().to_owned()));
     if let Some(origin) = origin_name(core, &dir).await? {
         put("origin", PropertyValue::Text(origin));
     }
@@ -275,13 +277,13 @@ async fn statistics(core: &Core, dataset: &Dataset, properties: &mut Properties)
         let source = PropertySource::None;
         properties.insert("snapshots_changed".to_owned(), Property { value: PropertyValue::Number(seconds), source });
     }
-    if dataset.is_volume {
+    if dataset.kind == DatasetKind::Volume {
         let value = PropertyValue::Text("on".to_owned());
         properties.insert("volthreading".to_owned(), Property { value, source: PropertySource::Default });
     }
     let (filesystems, snapshots) = counts.map_or((u64::MAX, u64::MAX), |c| (c.filesystems, c.snapshots));
     for (name, number) in [("filesystem_count", filesystems), ("snapshot_count", snapshots)] {
-        if !dataset.is_volume || name == "snapshot_count" {
+        if dataset.kind != DatasetKind::Volume || name == "snapshot_count" {
             let source = if counts.is_some() { PropertySource::None } else { PropertySource::Default };
             properties.insert(name.to_owned(), Property { value: PropertyValue::Number(number), source });
         }

@@ -17,6 +17,7 @@ use crate::dir::{Dir, StoredProperty};
 use crate::environment::FilesystemOptions;
 use crate::error::{PoolError, Result};
 use crate::properties::{AtCreation, COMPRESSION};
+use crate::report::DatasetKind;
 use crate::{destroy, encryption, history, limits, origin, properties, space};
 
 /// `zfs create`, within a task.
@@ -36,7 +37,7 @@ pub async fn new_dataset(
     let (parent, last) = name.rsplit_once('/').ok_or_else(|| PoolError::invalid("missing dataset name"))?;
     let above = core.tree.read().datasets.get(parent).cloned();
     let above = above.ok_or_else(|| PoolError::NotFound("parent does not exist".into()))?;
-    if above.is_volume {
+    if above.kind == DatasetKind::Volume {
         return Err(PoolError::invalid("parent is not a filesystem"));
     }
     if encryption::of(&core.mos, &above.dir).await?.is_some() {

@@ -19,7 +19,9 @@ use crate::error::{PoolError, Result};
 use crate::filesystem_space::FilesystemSpace;
 use crate::late_writes::LateWrites;
 use crate::properties::AtCreation;
-use crate::report::{DatasetReport, Detail, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
+use crate::report::{
+    DatasetKind, DatasetReport, Detail, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport,
+};
 use crate::request::{Changed, CreateRequest, ImportRequest, PoolChange, Setting};
 use crate::txgs::TxgsReport;
 use crate::{
@@ -455,7 +457,7 @@ impl Pool {
     async fn dataset_report(&self, name: &str, dataset: &Dataset) -> Result<DatasetReport> {
         Ok(DatasetReport {
             name: name.to_owned(),
-            kind: if dataset.is_volume { "volume".into() } else { "filesystem".into() },
+            kind: dataset.kind,
             properties: dataset_report::all(&self.core, name, dataset).await?,
             read_only_reason: self.core.read_only.then(|| "the pool is imported read-only".to_owned()),
         })
@@ -631,7 +633,7 @@ impl Pool {
     /// It does not exist, is encrypted or damaged.
     pub async fn open_filesystem(&self, name: &str) -> Result<Arc<Objset>> {
         let dataset = self.find(name)?;
-        if dataset.is_volume {
+        if dataset.kind != DatasetKind::Filesystem {
             return Err(PoolError::Unsupported("it is a volume, which this version cannot serve yet".into()));
         }
         if let Some(os) = dataset.open_objset() {

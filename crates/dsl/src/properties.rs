@@ -20,6 +20,7 @@ use crate::dir::{Dir, StoredProperty};
 use crate::environment::FilesystemOptions;
 use crate::error::{PoolError, Result};
 use crate::names::NAME_MAX;
+use crate::report::DatasetKind;
 use crate::version::PoolVersion;
 use crate::{numbers, version_limits};
 
@@ -564,7 +565,9 @@ pub fn check_applies(core: &Core, dataset: &Dataset, property: &str, value: Opti
     if let Some(value) = value {
         block_properties::check_features(|guid| core.features.is_enabled(guid), property, value)?;
     }
-    if dataset.is_volume && matches!(property, "quota" | "refquota" | "filesystem_limit" | "mountpoint" | "canmount") {
+    if dataset.kind == DatasetKind::Volume
+        && matches!(property, "quota" | "refquota" | "filesystem_limit" | "mountpoint" | "canmount")
+    {
         return Err(PoolError::invalid(format!("'{property}' does not apply to datasets of this type")));
     }
     Ok(())

@@ -13,6 +13,7 @@ use crate::core::Core;
 use crate::dataset::Dataset;
 use crate::dir::{Dir, SpaceChange, UsedKind, difference, reserved_delta};
 use crate::error::{PoolError, Result};
+use crate::report::DatasetKind;
 use crate::{history, limits, names, space};
 
 /// The directories from `dir` to the root, itself first.
@@ -54,7 +55,7 @@ fn plan(core: &Core, old: &str, new: &str) -> Result<Plan> {
     }
     let (above, _) = new.rsplit_once('/').ok_or_else(|| PoolError::invalid("pools cannot be renamed this way"))?;
     let parent = find(above).ok_or_else(|| PoolError::NotFound("parent does not exist".into()))?;
-    if parent.is_volume {
+    if parent.kind == DatasetKind::Volume {
         return Err(PoolError::invalid("parent is not a filesystem"));
     }
     let new_parent = parent.dir.clone();

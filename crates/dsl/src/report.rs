@@ -285,13 +285,42 @@ pub struct Property {
 /// Properties by name.
 pub type Properties = BTreeMap<String, Property>;
 
+/// What a data set is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DatasetKind {
+    /// A file system.
+    Filesystem,
+    /// A block device.
+    Volume,
+    /// A file system or volume as it was.
+    Snapshot,
+    /// Where a snapshot was.
+    Bookmark,
+}
+
+impl DatasetKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Filesystem, Self::Volume, Self::Snapshot, Self::Bookmark];
+
+    /// As property `type` has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Filesystem => "filesystem",
+            Self::Volume => "volume",
+            Self::Snapshot => "snapshot",
+            Self::Bookmark => "bookmark",
+        }
+    }
+}
+
 /// A data set.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DatasetReport {
     /// Full name.
     pub name: String,
-    /// `filesystem`, `volume`, `snapshot`.
-    pub kind: String,
+    /// What it is.
+    pub kind: DatasetKind,
     /// All native properties plus user properties. `mounted` is not among them (the daemon knows).
     pub properties: Properties,
     /// Whether this version can mount it for writing; else the reason.

@@ -199,7 +199,7 @@ pub fn value(view: &DatasetView, wanted: &Wanted, literal: bool) -> Option<Shown
     let report = &view.report;
     match wanted.name() {
         "name" => return Some(Shown { value: report.name.clone(), source: PropertySource::None }),
-        "type" => return Some(Shown { value: report.kind.clone(), source: PropertySource::None }),
+        "type" => return Some(Shown { value: report.kind.name().to_owned(), source: PropertySource::None }),
         _ => {}
     }
     let property = report.properties.get(wanted.name())?;

@@ -1,6 +1,7 @@
 //! `zfs get`.
 
 use platter_daemon::api::DatasetView;
+use platter_dsl::report::DatasetKind;
 use serde_json::Value;
 
 use super::list::{add_id_properties, is_other};
@@ -31,7 +32,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
             return Err(usage(format!("invalid source '{word}'")));
         }
     }
-    let kinds = types(parsed.last("t"), &["filesystem", "volume", "snapshot", "bookmark"])?;
+    let kinds = types(parsed.last("t"), &DatasetKind::ALL)?;
     let mut reach = Reach::parse(parsed.has("r"), parsed.last("d"))?;
     let [properties, names @ ..] = parsed.operands.as_slice() else {
         return Err(usage("missing property argument"));

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use platter_daemon::api::DatasetView;
-use platter_dsl::report::{Property, PropertySource, PropertyValue};
+use platter_dsl::report::{DatasetKind, Property, PropertySource, PropertyValue};
 use serde_json::Value;
 
 use super::select::{Reach, collect, types};
@@ -44,7 +44,7 @@ pub(super) fn add_id_properties(
             }
             continue;
         };
-        for view in views.iter_mut().filter(|view| view.report.kind == "filesystem") {
+        for view in views.iter_mut().filter(|view| view.report.kind == DatasetKind::Filesystem) {
             let everybody = userspace::fetch(session, &view.report.name, property.whose)?;
             let objects = property.kind.contains("obj");
             // Not counted yet: who counts has at least the owner of the root directory.
@@ -80,7 +80,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         fields = zfs::SPACE;
     }
     // Snapshots are listed only when asked for (OpenZFS: property `listsnapshots`, off by default).
-    let kinds = types(parsed.last("t"), &["filesystem", "volume"])?;
+    let kinds = types(parsed.last("t"), &[DatasetKind::Filesystem, DatasetKind::Volume])?;
     let mut reach = Reach::parse(parsed.has("r"), parsed.last("d"))?;
     reach.look_below(&kinds, &parsed.operands);
     let selection = select::parse(fields, zfs::find, is_other).map_err(usage)?;
@@ -202,7 +202,7 @@ fn compare(a: &DatasetView, b: &DatasetView, sort: &[(Wanted, bool)]) -> Orderin
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use platter_dsl::report::DatasetReport;
+    use platter_dsl::report::{DatasetKind, DatasetReport};
 
     /// A data set with the properties that the tests look at.
     pub(in crate::zfs) fn example(name: &str, used: u64, ratio: u64) -> DatasetView {
@@ -211,7 +211,7 @@ pub(super) mod tests {
         DatasetView {
             report: DatasetReport {
                 name: name.into(),
-                kind: "filesystem".into(),
+                kind: DatasetKind::Filesystem,
                 properties: [
                     ("used", number(used)),
                     ("available", number(187_484_048)),

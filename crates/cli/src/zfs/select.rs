@@ -1,5 +1,6 @@
 //! Which data sets `list` and `get` show: names, paths, recursion, depth, types (OpenZFS: `cmd/zfs/zfs_iter.c`).
 
+use platter_dsl::report::DatasetKind;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -35,8 +36,9 @@ impl Reach {
     }
 
     /// Snapshots or bookmarks alone of named data sets are looked for one level below them.
-    pub(super) fn look_below(&mut self, kinds: &BTreeSet<&'static str>, names: &[String]) {
-        let alone = *kinds == BTreeSet::from(["snapshot"]) || *kinds == BTreeSet::from(["bookmark"]);
+    pub(super) fn look_below(&mut self, kinds: &BTreeSet<DatasetKind>, names: &[String]) {
+        let alone =
+            *kinds == BTreeSet::from([DatasetKind::Snapshot]) || *kinds == BTreeSet::from([DatasetKind::Bookmark]);
         if alone && !names.is_empty() && !self.given {
             *self = Self { depth: 1, given: true };
         }
@@ -47,16 +49,16 @@ impl Reach {
 ///
 /// # Errors
 /// An unknown type.
-pub fn types(list: Option<&str>, default: &[&'static str]) -> Result<BTreeSet<&'static str>, Failure> {
+pub fn types(list: Option<&str>, default: &[DatasetKind]) -> Result<BTreeSet<DatasetKind>, Failure> {
     let Some(list) = list else { return Ok(default.iter().copied().collect()) };
     let mut types = BTreeSet::new();
     for word in list.split(',') {
         match word {
-            "filesystem" | "fs" => types.extend(["filesystem"]),
-            "volume" | "vol" => types.extend(["volume"]),
-            "snapshot" | "snap" => types.extend(["snapshot"]),
-            "bookmark" => types.extend(["bookmark"]),
-            "all" => types.extend(["filesystem", "volume", "snapshot", "bookmark"]),
+            "filesystem" | "fs" => types.extend([DatasetKind::Filesystem]),
+            "volume" | "vol" => types.extend([DatasetKind::Volume]),
+            "snapshot" | "snap" => types.extend([DatasetKind::Snapshot]),
+            "bookmark" => types.extend([DatasetKind::Bookmark]),
+            "all" => types.extend(DatasetKind::ALL),
             other => return Err(usage(format!("invalid type '{other}'"))),
         }
     }
@@ -71,9 +73,9 @@ pub fn collect(
     session: &mut Session,
     names: &[String],
     reach: Reach,
-    types: &BTreeSet<&'static str>,
+    types: &BTreeSet<DatasetKind>,
 ) -> Result<(Vec<DatasetView>, u8), ErrorBody> {
-    let wanted = |view: &DatasetView| types.contains(view.report.kind.as_str());
+    let wanted = |view: &DatasetView| types.contains(&view.report.kind);
     if names.is_empty() {
         let all: Datasets = session.get("/v1/datasets")?;
         let limit = if reach.given { reach.depth } else { usize::MAX };
@@ -231,7 +233,7 @@ mod tests {
         assert_eq!(Reach::parse(false, Some("1")).unwrap(), Reach { depth: 1, given: true });
         assert_eq!(Reach::parse(true, None).unwrap(), Reach { depth: usize::MAX, given: true });
         assert!(Reach::parse(true, Some("x")).is_err());
-        assert_eq!(types(Some("fs,vol"), &[]).unwrap(), BTreeSet::from(["filesystem", "volume"]));
+        assert_eq!(types(Some("fs,vol"), &[]).unwrap(), BTreeSet::from([DatasetKind::Filesystem, DatasetKind::Volume]));
         assert!(types(Some("file"), &[]).is_err());
         assert_eq!(level("tank/a/b@c"), 3);
     }

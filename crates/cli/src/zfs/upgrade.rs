@@ -1,7 +1,7 @@
 //! `zfs upgrade`: which versions file systems have. Moving one to a newer version is not possible yet.
 
 use platter_daemon::api::DatasetView;
-use platter_dsl::report::PropertyValue;
+use platter_dsl::report::{DatasetKind, PropertyValue};
 
 use super::select::{Reach, collect, types};
 use crate::getopt::{Grammar, parse};
@@ -110,7 +110,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         out!("{VERSIONS}");
         return Ok(0);
     }
-    let filesystems = types(None, &["filesystem"])?;
+    let filesystems = types(None, &[DatasetKind::Filesystem])?;
     let reach = Reach::parse(parsed.has("r"), None)?;
     let (views, code) = collect(session, names, reach, &filesystems)?;
     if nothing_named {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use platter_dsl::report::{DatasetReport, Property, PropertySource, PropertyValue};
+use platter_dsl::report::{DatasetKind, DatasetReport, Property, PropertySource, PropertyValue};
 
 use super::mounts::{no_such_dataset, pool_of, remove_folders};
 use super::{Answer, Daemon, failed};
@@ -90,7 +90,7 @@ impl Daemon {
             mount_plan::show_options(&mut report, &active.options);
         }
         let mounted_at = active.map(|active| active.at);
-        if report.kind == "filesystem" {
+        if report.kind == DatasetKind::Filesystem {
             let place = mount_plan::resolve(&report.name, map, roots).shown();
             report
                 .properties

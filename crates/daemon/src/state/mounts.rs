@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use platter_dsl::report::DatasetReport;
+use platter_dsl::report::{DatasetKind, DatasetReport};
 use rustix::io::Errno;
 
 use super::locks::PASS_OVER;
@@ -206,7 +206,9 @@ impl Daemon {
         reports: &BTreeMap<String, DatasetReport>,
     ) -> Answer<()> {
         for name in names {
-            let Some(report) = reports.get(name).filter(|report| report.kind == "filesystem") else { continue };
+            let Some(report) = reports.get(name).filter(|report| report.kind == DatasetKind::Filesystem) else {
+                continue;
+            };
             let roots = self.roots(pool_of(name));
             if mount_plan::canmount(report) == CanMount::On
                 && let Mountpoint::Path(at) = mount_plan::resolve(name, reports, &roots)
@@ -298,7 +300,7 @@ impl Daemon {
                 None => error,
             })
         };
-        if report.kind != "filesystem" {
+        if report.kind != DatasetKind::Filesystem {
             return refuse("operation not applicable to datasets of this type", None);
         }
         let at = match mount_plan::resolve(name, &map, &self.roots(pool_name)) {
@@ -418,7 +420,10 @@ impl Daemon {
         let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
         let reports = pool.lineage(name).await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
         let map = mount_plan::by_name(&reports);
-        let report = map.get(name).filter(|report| report.kind == "filesystem").ok_or_else(|| no_such_dataset(name))?;
+        let report = map
+            .get(name)
+            .filter(|report| report.kind == DatasetKind::Filesystem)
+            .ok_or_else(|| no_such_dataset(name))?;
         let is_legacy = mount_plan::resolve(name, &map, &self.roots(pool_of(name))) == Mountpoint::Legacy;
         if is_legacy && zfsutil {
             return Err(ErrorBody::new(format!(
@@ -450,7 +455,7 @@ impl Daemon {
         let Ok(reports) = pool.datasets().await else { return 0 };
         let below = format!("{name}/");
         let inside = reports.iter().filter(|report| report.name == name || report.name.starts_with(&below));
-        inside.filter(|report| report.kind == "filesystem").count() as u64
+        inside.filter(|report| report.kind == DatasetKind::Filesystem).count() as u64
     }
 
     /// Mounts that stay where they are have another data set's name now.

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use platter_dsl::report::{
-    DatasetReport, HistoryEntry, ImportableReport, PoolReport, Properties, Property, PropertySource, PropertyValue,
-    VdevReport,
+    DatasetKind, DatasetReport, HistoryEntry, ImportableReport, PoolReport, Properties, Property, PropertySource,
+    PropertyValue, VdevReport,
 };
 use platter_dsl::request::{ImportRequest, Setting};
 use platter_dsl::{Pool, PoolError, Result, TxgReport};
@@ -200,7 +200,7 @@ impl PoolHandle for FakePool {
     async fn datasets(&self) -> Result<Vec<DatasetReport>> {
         let report = |(name, local): (&String, &BTreeMap<String, String>)| DatasetReport {
             name: name.clone(),
-            kind: "filesystem".into(),
+            kind: DatasetKind::Filesystem,
             properties: local
                 .iter()
                 .map(|(name, value)| {

@@ -1,6 +1,7 @@
 //! What users, groups and projects use and may use. The pool's lock is held throughout: a file system that is not
 //! mounted is opened for the purpose, and there is one handle for that and for a mount.
 
+use platter_dsl::report::DatasetKind;
 use std::sync::Arc;
 
 use super::mounts::{no_such_dataset, pool_of};
@@ -13,7 +14,7 @@ impl Daemon {
         let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
         let reports = pool.datasets().await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
         let report = reports.iter().find(|report| report.name == name).ok_or_else(|| no_such_dataset(name))?;
-        if report.kind != "filesystem" {
+        if report.kind != DatasetKind::Filesystem {
             return Err(ErrorBody::new("operation is only applicable to filesystems and their snapshots"));
         }
         Ok(pool)
