@@ -58,15 +58,11 @@ pub struct Place {
     pub config: VdevConfig,
     /// Its top-level vdev.
     pub top: Arc<TopVdev>,
-    /// Its index there.
-    pub index: usize,
+    /// The leaf itself.
+    pub leaf: Arc<Leaf>,
 }
 
 impl Place {
-    fn leaf(&self) -> &Arc<Leaf> {
-        &self.top.leaves()[self.index]
-    }
-
     /// Whether a command that says `name` means this leaf: its guid, its path, or a short name.
     pub fn is_called(&self, devices: &dyn DeviceSource, name: &str) -> bool {
         let path = self.config.path.as_deref().unwrap_or("");
@@ -85,7 +81,7 @@ impl Place {
     /// written into the configuration.
     pub async fn open(&self, core: &Core) -> bool {
         // As long as the old handle is there, the device is in use: by this very process.
-        self.leaf().close(Condition::new(VdevState::Closed, VdevAux::None));
+        self.leaf.close(Condition::new(VdevState::Closed, VdevAux::None));
         core.leaf_devices.lock().remove(&self.config.guid.0);
         let written = core.uberblock.lock().txg;
         let all = leaves(core);
@@ -95,18 +91,15 @@ impl Place {
             pool: core.config.read().guid,
             // Who only reads does not keep others from writing.
             newest: if core.read_only { Txg(u64::MAX) } else { core.gate.open_txg() },
-            complete: all
-                .iter()
-                .map(|place| (place.config.guid.0, dtl::last_complete(place.leaf(), written)))
-                .collect(),
+            complete: all.iter().map(|place| (place.config.guid.0, dtl::last_complete(&place.leaf, written))).collect(),
             places: all.into_iter().filter_map(|place| place.config.path.map(PathBuf::from)).collect(),
             seen: Mutex::default(),
             reached: Mutex::default(),
         };
-        self.top.reopen_leaf(self.index, &open_vdevs::spec(&self.config), &opener).await;
-        let Some(device) = self.leaf().device() else { return false };
+        self.top.reopen_leaf(&self.leaf, &open_vdevs::spec(&self.config), &opener).await;
+        let Some(device) = self.leaf.device() else { return false };
         let reached = opener.reached.lock().get(&self.config.guid.0).copied();
-        dtl::note_gap(core, self.leaf(), reached.map_or(Txg(0), |reached| reached.last), written);
+        dtl::note_gap(core, &self.leaf, reached.map_or(Txg(0), |reached| reached.last), written);
         if let Some(path) = device.path() {
             self.adopt(core, path, &opener.seen.into_inner());
         }
@@ -135,15 +128,16 @@ impl Place {
     }
 }
 
-/// All leaves.
+/// All leaves, also those of nested vdevs.
 pub fn leaves(core: &Core) -> Vec<Place> {
     let tops = core.config.read().vdev_tree.children.clone();
     let mut places = Vec::new();
     for top in tops {
         let Some(vdev) = core.store.state().vdevs.get(top.id as usize).and_then(Option::as_ref) else { continue };
-        let configs = if top.is_leaf() { vec![top] } else { top.children };
-        for (index, config) in configs.into_iter().enumerate().take(vdev.leaves().len()) {
-            places.push(Place { config, top: vdev.clone(), index });
+        let opened = vdev.leaves();
+        for config in top.leaves() {
+            let Some(leaf) = opened.iter().find(|leaf| leaf.guid() == config.guid) else { continue };
+            places.push(Place { config: config.clone(), top: vdev.clone(), leaf: leaf.clone() });
         }
     }
     places
@@ -170,16 +164,16 @@ async fn online(core: &Arc<Core>, name: &str) -> Result<Changed> {
         (vdev.offline, vdev.offline_for_now, vdev.faulted, vdev.removed) = (false, false, false, false);
     };
     clear(&mut place.config);
-    if !place.leaf().is_usable() {
-        place.leaf().clear_errors();
+    if !place.leaf.is_usable() {
+        place.leaf.clear_errors();
         place.open(core).await;
     }
     let guid = place.config.guid;
     let event = format!("vdev={guid}");
-    let condition = place.leaf().condition();
+    let condition = place.leaf.condition();
     // What cannot be opened is not "faulted" to the command, whatever the reason: `clear` does not help.
     let state = if condition.state == VdevState::CantOpen { "UNAVAIL" } else { condition.name() };
-    let (state, reason) = (state.to_owned(), condition.detail.filter(|_| !place.leaf().is_usable()));
+    let (state, reason) = (state.to_owned(), condition.detail.filter(|_| !place.leaf.is_usable()));
     core.task(async move |core, tx| {
         change_config(&core, &place, clear);
         core.event("sysevent.fs.zfs.vdev_online", vec![("vdev_guid", place.config.guid.0.into())]);
@@ -197,10 +191,10 @@ async fn offline(core: &Arc<Core>, name: &str, temporary: bool) -> Result<()> {
         return Ok(());
     }
     core.task(async move |core, tx| {
-        if !place.top.can_do_without(place.index) {
+        if !place.top.can_do_without(&place.leaf) {
             return Err(PoolError::Busy("no valid replicas".into()));
         }
-        place.leaf().close(Condition::new(VdevState::Offline, VdevAux::None));
+        place.leaf.close(Condition::new(VdevState::Offline, VdevAux::None));
         core.leaf_devices.lock().remove(&place.config.guid.0);
         // It misses this very group already.
         dtl::note_absent(&core, tx.txg());
@@ -217,8 +211,7 @@ async fn offline(core: &Arc<Core>, name: &str, temporary: bool) -> Result<()> {
 async fn reopen(core: &Arc<Core>) {
     for place in leaves(core) {
         place.top.check_present();
-        if !place.leaf().is_usable() && !place.config.offline && !place.config.offline_for_now && !place.config.faulted
-        {
+        if !place.leaf.is_usable() && !place.config.offline && !place.config.offline_for_now && !place.config.faulted {
             place.open(core).await;
         }
     }
@@ -230,7 +223,7 @@ async fn reguid(core: &Arc<Core>, guid: Option<u64>) -> Result<()> {
         return Err(PoolError::invalid("invalid GUID: 0"));
     }
     core.task(async move |core, tx| {
-        if leaves(&core).iter().any(|place| !place.leaf().is_usable()) {
+        if leaves(&core).iter().any(|place| !place.leaf.is_usable()) {
             return Err(PoolError::Unavailable("one or more devices is currently unavailable".into()));
         }
         let new = platter_ondisk::Guid(guid.unwrap_or_else(|| core.random()));
@@ -306,7 +299,7 @@ async fn add(
             return Err(PoolError::Busy("the pool's devices changed meanwhile: try again".into()));
         }
         for (mut top, vdev) in root.children.into_iter().zip(opened.into_iter().flatten()) {
-            let leaves = vdev.leaves().to_vec();
+            let leaves = vdev.leaves();
             insert(&core, &tx, &mut top, vdev).await?;
             leaves.iter().for_each(|leaf| events::listen(&core, leaf));
             core.event("sysevent.fs.zfs.vdev_add", vec![("vdev_guid", top.guid.0.into())]);

@@ -27,7 +27,7 @@ const WORDS_MAX: u64 = 1 << 20;
 
 /// All leaves.
 pub fn leaves(core: &Core) -> Vec<Arc<Leaf>> {
-    core.store.state().vdevs.iter().flatten().flat_map(|vdev| vdev.leaves().to_vec()).collect()
+    core.store.state().vdevs.iter().flatten().flat_map(|vdev| vdev.leaves()).collect()
 }
 
 /// Lists the group that is about to sync for every leaf that will not see it, and those before it in which nothing was

@@ -386,9 +386,9 @@ impl Opened {
         let mut allocator = self.store.state().allocator.lock();
         allocator.set_budget(budget);
         for (id, (top, vdev, metaslabs)) in found {
-            let leaves = vdev.leaves().len() as u64;
+            let width = vdev.width() as u64;
             let geometry: Arc<dyn Geometry> = vdev;
-            allocator.add_group(Group::new(id as u32, geometry, metaslabs, top.metaslab_shift as u32, leaves));
+            allocator.add_group(Group::new(id as u32, geometry, metaslabs, top.metaslab_shift as u32, width));
         }
         Ok(logs)
     }
@@ -642,7 +642,7 @@ async fn finish(
     let damaged = error_log::load(&os, &directory).await?;
     let scan = scrub::load(&directory).await?;
     let leaf_devices = open_vdevs::leaf_devices(&vdevs);
-    let leaves = vdevs.iter().flatten().flat_map(|vdev| vdev.leaves().to_vec());
+    let leaves = vdevs.iter().flatten().flat_map(|vdev| vdev.leaves());
     let stored_missing = dtl::load(&os, &config.vdev_tree, leaves).await?;
     let core = Arc::new(Core {
         environment,

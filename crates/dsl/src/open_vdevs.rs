@@ -116,7 +116,7 @@ pub async fn open_all(
 
 /// The devices of all opened leaves, by guid.
 pub fn leaf_devices(vdevs: &[Option<Arc<TopVdev>>]) -> BTreeMap<u64, Arc<dyn BlockDevice>> {
-    let leaves = vdevs.iter().flatten().flat_map(|vdev| vdev.leaves().iter());
+    let leaves = vdevs.iter().flatten().flat_map(|vdev| vdev.leaves());
     leaves.filter_map(|leaf| leaf.device().map(|device| (leaf.guid().0, device))).collect()
 }
 
@@ -126,7 +126,7 @@ pub fn new_group(config: &VdevConfig, vdev: &Arc<TopVdev>) -> Group {
     let count = config.asize >> shift;
     let metaslabs = (0..count).map(|i| Metaslab::new(i, i << shift, 1 << shift)).collect();
     let geometry: Arc<dyn Geometry> = vdev.clone();
-    Group::new(config.id as u32, geometry, metaslabs, shift as u32, vdev.leaves().len() as u64)
+    Group::new(config.id as u32, geometry, metaslabs, shift as u32, vdev.width() as u64)
 }
 
 /// Makes the list of a new top-level vdev's space maps: none yet.

@@ -58,7 +58,7 @@ impl Pool {
         core.environment.memory.join(&core);
         events::watch(&core);
         for leaf in core.store.state().vdevs.iter().flatten().flat_map(|vdev| vdev.leaves()) {
-            events::listen(&core, leaf);
+            events::listen(&core, &leaf);
         }
         if !core.read_only {
             watched::spawn(&core, "the multihost heartbeat", multihost::beat(Arc::downgrade(&core)));
@@ -383,7 +383,7 @@ impl Pool {
                 continue;
             }
             found = true;
-            let leaf = &place.top.leaves()[place.index];
+            let leaf = &place.leaf;
             leaf.clear_errors();
             if !leaf.is_usable() && !place.config.offline && !place.config.offline_for_now {
                 place.open(&self.core).await;

@@ -1,5 +1,7 @@
 //! What `zpool status`, `list` and `iostat` are told.
 
+use std::sync::Arc;
+
 use platter_vdev::{Condition, Leaf, StatsSnapshot, TopVdev, VdevAux, VdevState};
 use platter_zio::{FailMode, Phase};
 
@@ -120,6 +122,36 @@ fn damaged_note(metaslabs: usize) -> Option<String> {
     (metaslabs > 0).then(|| format!("space maps of {metaslabs} metaslabs are damaged: their free space is not used"))
 }
 
+/// A vdev below a top-level one: a leaf of it, or a `replacing` or `spare` vdev with its own below. None while leaves
+/// are being exchanged and the configuration is not yet that of the open ones.
+fn below_report(
+    core: &Core,
+    config: &VdevConfig,
+    leaves: &[Arc<Leaf>],
+    top: &TopVdev,
+    frame: Frame,
+) -> Option<VdevReport> {
+    if config.children.is_empty() {
+        let leaf = leaves.iter().find(|leaf| leaf.guid() == config.guid)?;
+        return Some(leaf_report(core, config, leaf, top, frame));
+    }
+    let own = config.leaves();
+    let below = leaves.iter().filter(|leaf| own.iter().any(|config| config.guid == leaf.guid()));
+    let condition = Condition::of_copies(below.map(|leaf| leaf.condition()));
+    let mut report = VdevReport {
+        name: vdev_name(config, "", None),
+        kind: config.kind.clone(),
+        guid: config.guid.0,
+        state: state_name(&condition),
+        note: (!condition.aux_text().is_empty()).then(|| condition.aux_text().to_owned()),
+        ashift: u64::from(top.ashift()),
+        ..VdevReport::default()
+    };
+    let below = config.children.iter().filter_map(|child| below_report(core, child, leaves, top, frame));
+    adopt(&mut report, below.collect());
+    Some(report)
+}
+
 fn top_report(core: &Core, config: &VdevConfig, vdev: &TopVdev, frame: Frame) -> VdevReport {
     let (allocated, size, fragmentation, damaged) = {
         let allocator = core.store.state().allocator.lock();
@@ -130,7 +162,8 @@ fn top_report(core: &Core, config: &VdevConfig, vdev: &TopVdev, frame: Frame) ->
     let deflated_size = vdev.deflate(size);
     let leaves = vdev.leaves();
     if config.is_leaf() {
-        let mut own = leaf_report(core, config, &leaves[0], vdev, frame);
+        let leaf = leaves.iter().find(|leaf| leaf.guid() == config.guid).unwrap_or(&leaves[0]);
+        let mut own = leaf_report(core, config, leaf, vdev, frame);
         own.note = own.note.or_else(|| damaged_note(damaged));
         return VdevReport { allocated, size, fragmentation, expand_size, deflated_size, ..own };
     }
@@ -152,8 +185,7 @@ fn top_report(core: &Core, config: &VdevConfig, vdev: &TopVdev, frame: Frame) ->
         ashift: config.ashift,
         ..VdevReport::default()
     };
-    let children =
-        config.children.iter().zip(leaves).map(|(c, leaf)| leaf_report(core, c, leaf, vdev, frame)).collect();
+    let children = config.children.iter().filter_map(|child| below_report(core, child, &leaves, vdev, frame)).collect();
     // Errors are the vdev's own, transfers those of its leaves (`vdev_get_stats_ex_impl`).
     let own = counts(vdev.stats().snapshot());
     report.counts = IoCounts { read_ops: 0, write_ops: 0, read_bytes: 0, write_bytes: 0, ..own };

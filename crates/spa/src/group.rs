@@ -81,7 +81,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group with its metaslabs; `children` is the number of leaves (a turn is 512 KiB for each, `mg_aliquot`).
+    /// A group with its metaslabs; `children` is how many a block is spread over (a turn is 512 KiB for each,
+    /// `mg_aliquot`).
     pub fn new(
         vdev: u32,
         geometry: Arc<dyn Geometry>,

@@ -39,7 +39,7 @@ impl Layout {
     pub fn of(kind: &VdevKind, children: usize) -> Result<Self> {
         match kind {
             VdevKind::Disk | VdevKind::File | VdevKind::Missing => Ok(Self::Single),
-            VdevKind::Mirror if children >= 1 => Ok(Self::Mirror),
+            VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare if children >= 1 => Ok(Self::Mirror),
             VdevKind::Raidz { parity } => {
                 let parity = usize::from(*parity);
                 if !(1..=3).contains(&parity) || children < parity + 1 || children > 255 {
@@ -47,7 +47,9 @@ impl Layout {
                 }
                 Ok(Self::Raidz { parity })
             }
-            VdevKind::Mirror => Err(VdevError::Config("a mirror without devices".into())),
+            VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => {
+                Err(VdevError::Config(format!("a {kind} without devices")))
+            }
             other => Err(VdevError::Unsupported { vdev: other.to_string(), kind: other.label_name().to_owned() }),
         }
     }

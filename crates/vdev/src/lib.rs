@@ -7,6 +7,7 @@
 //! - an error is counted against a child only when the child is proven wrong: its bytes differ from those that passed.
 #![forbid(unsafe_code)]
 
+mod child;
 pub mod error;
 pub mod geometry;
 pub mod histograms;
@@ -15,7 +16,9 @@ mod mirror;
 pub mod missing;
 mod queue;
 mod raidz;
+mod raidz_attempt;
 pub mod raidz_map;
+pub mod shape;
 pub mod spec;
 pub mod state;
 pub mod stats;
@@ -26,6 +29,7 @@ pub use geometry::Layout;
 pub use histograms::{Histograms, HistogramsSnapshot};
 pub use leaf::{DeviceOpener, Leaf, LeafTrouble, OpenError, Opening, Remainder};
 pub use missing::MissingRanges;
+pub use shape::Arrangement;
 pub use spec::{VdevKind, VdevSpec};
 pub use state::{Condition, VdevAux, VdevState};
 pub use stats::{Stats, StatsSnapshot};

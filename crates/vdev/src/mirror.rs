@@ -1,4 +1,5 @@
-//! Blocks on a mirror, or on a single device (a mirror of one) (`module/zfs/vdev_mirror.c`).
+//! Blocks on a mirror, or on a single device (a mirror of one) (`module/zfs/vdev_mirror.c`). Its children are the
+//! leaves, also those of nested vdevs.
 //!
 //! Invariants:
 //! - a read asks one child, the least busy one that should have the block, and others only when that one fails;
@@ -14,7 +15,8 @@ use platter_zio::{Canary, Priority};
 
 use crate::error::{Result, VdevError};
 use crate::queue::finish;
-use crate::top::{Extent, ReadOutcome, Rewritten, ScrubOutcome, TopVdev, Verify};
+use crate::shape::View;
+use crate::top::{Extent, ReadOutcome, Rewritten, ScrubOutcome, Verify};
 
 /// Reads within one stretch of this many bytes go to the same child, so that each child sees runs (1 MiB).
 const STRETCH_SHIFT: u32 = 20;
@@ -26,9 +28,9 @@ enum Answer {
     Failed(String),
 }
 
-async fn ask(top: &TopVdev, child: usize, extent: Extent, priority: Priority, verify: Verify<'_>) -> Answer {
-    let (assembly, slot) = ReadSlot::whole(top.padded(extent.psize) as usize);
-    match top.children[child].read_data(extent.offset, slot, priority).await {
+async fn ask(view: View<'_>, child: usize, extent: Extent, priority: Priority, verify: Verify<'_>) -> Answer {
+    let (assembly, slot) = ReadSlot::whole(view.top.padded(extent.psize) as usize);
+    match view.leaves()[child].read_data(extent.offset, slot, priority).await {
         Ok(()) => {
             let mut bytes = finish(assembly);
             bytes.truncate(extent.psize as usize);
@@ -39,46 +41,46 @@ async fn ask(top: &TopVdev, child: usize, extent: Extent, priority: Priority, ve
 }
 
 /// Usable children in the order in which to ask them.
-fn order(top: &TopVdev, extent: Extent) -> Vec<usize> {
-    let count = top.children.len();
+fn order(view: View<'_>, extent: Extent) -> Vec<usize> {
+    let count = view.leaves().len();
     let preferred = (extent.offset >> STRETCH_SHIFT) as usize % count;
-    let mut usable: Vec<usize> = (0..count).filter(|&child| top.children[child].is_usable()).collect();
+    let mut usable: Vec<usize> = (0..count).filter(|&child| view.leaves()[child].is_usable()).collect();
     if usable.len() > 1 {
         usable.sort_by_cached_key(|&child| {
-            let leaf = &top.children[child];
-            (top.is_stale(child, extent), leaf.load(), (child + count - preferred) % count)
+            let leaf = &view.leaves()[child];
+            (extent.is_stale_on(&view.leaves()[child]), leaf.load(), (child + count - preferred) % count)
         });
     }
     usable
 }
 
 /// Rewrites `bad` children with good data.
-async fn repair(top: &TopVdev, extent: Extent, bad: &[usize], good: &Buf, by_scrub: bool) -> Rewritten {
-    if !top.writable || bad.is_empty() {
+async fn repair(view: View<'_>, extent: Extent, bad: &[usize], good: &Buf, by_scrub: bool) -> Rewritten {
+    if !view.top.writable || bad.is_empty() {
         return Rewritten::default();
     }
-    let mut padded = BufMut::zeroed(top.padded(extent.psize) as usize);
+    let mut padded = BufMut::zeroed(view.top.padded(extent.psize) as usize);
     padded[..good.len()].copy_from_slice(good);
     let padded = padded.freeze();
-    let writes = bad
-        .iter()
-        .map(|&child| top.rewrite(child, extent.offset, extent.birth, padded.clone(), extent.psize, by_scrub));
+    let writes = bad.iter().map(|&child| {
+        view.rewrite(&view.leaves()[child], extent.offset, extent.birth, padded.clone(), extent.psize, by_scrub)
+    });
     join_all(writes).await.into_iter().sum()
 }
 
 /// The error when no child had the block.
-fn lost(top: &TopVdev, extent: Extent, wrong: usize, failures: Vec<String>) -> VdevError {
-    let (vdev, Extent { offset, psize, .. }) = (top.name(), extent);
+fn lost(view: View<'_>, extent: Extent, wrong: usize, failures: Vec<String>) -> VdevError {
+    let (vdev, Extent { offset, psize, .. }) = (view.name(), extent);
     if wrong > 0 {
-        let detail = format!("{wrong} of {} copies are damaged, the others cannot be read", top.children.len());
+        let detail = format!("{wrong} of {} copies are damaged, the others cannot be read", view.leaves().len());
         VdevError::Checksum { vdev, offset, psize, detail }
     } else if failures.is_empty() {
-        let detail = top.children.iter().map(|leaf| match leaf.is_usable() && leaf.is_missing(extent.birth) {
+        let detail = view.leaves().iter().map(|leaf| match leaf.is_usable() && leaf.is_missing(extent.birth) {
             true => format!("{} missed group {}, and there is no checksum to tell", leaf.name(), extent.birth),
             false => format!("{} is {}", leaf.name(), leaf.condition().name()),
         });
         let detail = detail.collect::<Vec<_>>().join(", ");
-        match top.children.iter().all(|leaf| leaf.is_usable()) {
+        match view.leaves().iter().all(|leaf| leaf.is_usable()) {
             true => VdevError::Doubtful { vdev, offset, psize, detail },
             false => VdevError::NoReplicas { vdev, offset, psize, detail },
         }
@@ -88,26 +90,26 @@ fn lost(top: &TopVdev, extent: Extent, wrong: usize, failures: Vec<String>) -> V
 }
 
 pub(crate) async fn read(
-    top: &TopVdev,
+    view: View<'_>,
     extent: Extent,
     priority: Priority,
     verify: Verify<'_>,
 ) -> Result<(Buf, ReadOutcome)> {
     let (mut wrong, mut failed, mut failures) = (Vec::new(), Vec::new(), Vec::new());
-    for child in order(top, extent) {
-        if !extent.checked && top.is_stale(child, extent) {
+    for child in order(view, extent) {
+        if !extent.checked && extent.is_stale_on(&view.leaves()[child]) {
             // This one and those that follow.
-            let agreed = agreed(top, extent, priority, verify).await;
-            return agreed.map(|bytes| (bytes, ReadOutcome::default())).ok_or_else(|| lost(top, extent, 0, failures));
+            let agreed = agreed(view, extent, priority, verify).await;
+            return agreed.map(|bytes| (bytes, ReadOutcome::default())).ok_or_else(|| lost(view, extent, 0, failures));
         }
-        match ask(top, child, extent, priority, verify).await {
+        match ask(view, child, extent, priority, verify).await {
             Answer::Good(bytes) => {
                 let bytes = bytes.freeze();
-                blame(top, extent, &wrong);
+                blame(view, extent, &wrong);
                 let reconstructed = !wrong.is_empty() || !failed.is_empty();
                 wrong.append(&mut failed);
                 wrong.sort_unstable();
-                let repaired_bytes = repair(top, extent, &wrong, &bytes, false).await.done;
+                let repaired_bytes = repair(view, extent, &wrong, &bytes, false).await.done;
                 return Ok((bytes, ReadOutcome { repaired_bytes, bad_children: wrong, reconstructed }));
             }
             Answer::Wrong => wrong.push(child),
@@ -117,13 +119,13 @@ pub(crate) async fn read(
             }
         }
     }
-    blame(top, extent, &wrong);
-    Err(lost(top, extent, wrong.len(), failures))
+    blame(view, extent, &wrong);
+    Err(lost(view, extent, wrong.len(), failures))
 }
 
 /// The bytes of a block without checksum of which no child that should have it can be asked: what every child holds.
-async fn agreed(top: &TopVdev, extent: Extent, priority: Priority, verify: Verify<'_>) -> Option<Buf> {
-    let asked = (0..top.children.len()).map(|child| ask(top, child, extent, priority, verify));
+async fn agreed(view: View<'_>, extent: Extent, priority: Priority, verify: Verify<'_>) -> Option<Buf> {
+    let asked = (0..view.leaves().len()).map(|child| ask(view, child, extent, priority, verify));
     unanimous(join_all(asked).await.into_iter())
 }
 
@@ -140,24 +142,24 @@ fn unanimous(answers: impl Iterator<Item = Answer>) -> Option<Buf> {
 }
 
 /// Counts wrong bytes, unless the child is known to have missed the block.
-fn blame(top: &TopVdev, extent: Extent, wrong: &[usize]) {
+fn blame(view: View<'_>, extent: Extent, wrong: &[usize]) {
     for &child in wrong {
-        let leaf = &top.children[child];
+        let leaf = &view.leaves()[child];
         if !extent.speculative && !leaf.is_missing(extent.birth) {
             leaf.note_wrong(extent);
         }
     }
 }
 
-pub(crate) async fn scrub(top: &TopVdev, extent: Extent, verify: Verify<'_>) -> Result<ScrubOutcome> {
-    let usable = order(top, extent);
-    let asked = usable.iter().map(|&child| ask(top, child, extent, Priority::Scrub, verify));
+pub(crate) async fn scrub(view: View<'_>, extent: Extent, verify: Verify<'_>) -> Result<ScrubOutcome> {
+    let usable = order(view, extent);
+    let asked = usable.iter().map(|&child| ask(view, child, extent, Priority::Scrub, verify));
     let mut answers: Vec<(usize, Answer)> = usable.iter().copied().zip(join_all(asked).await).collect();
-    if !extent.checked && !set_stale_right(top, extent, &mut answers) {
+    if !extent.checked && !set_stale_right(view, extent, &mut answers) {
         let examined_bytes = answers.len() as u64 * extent.psize;
-        let agreed = answers.len() == top.children.len() && unanimous(answers.into_iter().map(|(_, a)| a)).is_some();
+        let agreed = answers.len() == view.leaves().len() && unanimous(answers.into_iter().map(|(_, a)| a)).is_some();
         let outcome = ScrubOutcome { examined_bytes, ..ScrubOutcome::default() };
-        return if agreed { Ok(outcome) } else { Err(lost(top, extent, 0, Vec::new())) };
+        return if agreed { Ok(outcome) } else { Err(lost(view, extent, 0, Vec::new())) };
     }
     let (mut good, mut wrong, mut failed, mut failures) = (None, Vec::new(), Vec::new(), Vec::new());
     for (child, answer) in answers {
@@ -170,35 +172,37 @@ pub(crate) async fn scrub(top: &TopVdev, extent: Extent, verify: Verify<'_>) -> 
             }
         }
     }
-    blame(top, extent, &wrong);
-    let Some(good) = good else { return Err(lost(top, extent, wrong.len(), failures)) };
+    blame(view, extent, &wrong);
+    let Some(good) = good else { return Err(lost(view, extent, wrong.len(), failures)) };
     let examined_bytes = (usable.len() - failed.len()) as u64 * extent.psize;
     wrong.append(&mut failed);
     wrong.sort_unstable();
-    let Rewritten { done, failed } = repair(top, extent, &wrong, &good.freeze(), true).await;
+    let Rewritten { done, failed } = repair(view, extent, &wrong, &good.freeze(), true).await;
     Ok(ScrubOutcome { examined_bytes, repaired_bytes: done, unrepaired_bytes: failed, bad_children: wrong })
 }
 
 /// Of a block without checksum: what differs on children that missed it from what another one holds is wrong. `false`
 /// when no other one has answered.
-fn set_stale_right(top: &TopVdev, extent: Extent, answers: &mut [(usize, Answer)]) -> bool {
-    let fresh =
-        answers.iter().position(|(child, answer)| matches!(answer, Answer::Good(_)) && !top.is_stale(*child, extent));
+fn set_stale_right(view: View<'_>, extent: Extent, answers: &mut [(usize, Answer)]) -> bool {
+    let fresh = answers
+        .iter()
+        .position(|(child, answer)| matches!(answer, Answer::Good(_)) && !extent.is_stale_on(&view.leaves()[*child]));
     let Some(fresh) = fresh else { return false };
     // Those that should have the block come first.
     let (before, after) = answers.split_at_mut(fresh + 1);
     let Answer::Good(right) = &before[fresh].1 else { return false };
     for (child, answer) in after {
-        if matches!(answer, Answer::Good(bytes) if bytes[..] != right[..]) && top.is_stale(*child, extent) {
+        if matches!(answer, Answer::Good(bytes) if bytes[..] != right[..]) && extent.is_stale_on(&view.leaves()[*child])
+        {
             *answer = Answer::Wrong;
         }
     }
     true
 }
 
-pub(crate) async fn write(top: &TopVdev, offset: u64, data: Buf, txg: Txg, priority: Priority) -> Result<()> {
+pub(crate) async fn write(view: View<'_>, offset: u64, data: Buf, txg: Txg, priority: Priority) -> Result<()> {
     let psize = data.len() as u64;
-    let sides = if Canary::MirrorHalfWritten.sings() { &top.children[..1] } else { &top.children[..] };
+    let sides = if Canary::MirrorHalfWritten.sings() { &view.leaves()[..1] } else { view.leaves() };
     let writes = sides.iter().map(|leaf| leaf.write_data(offset, vec![data.clone()], priority));
     let results = join_all(writes).await;
     if results.iter().any(|result| result.is_ok()) {
@@ -208,5 +212,5 @@ pub(crate) async fn write(top: &TopVdev, offset: u64, data: Buf, txg: Txg, prior
     }
     let failures: Vec<String> =
         results.into_iter().filter_map(|result| result.err()).map(|error| error.to_string()).collect();
-    Err(VdevError::NoReplicas { vdev: top.name(), offset, psize, detail: failures.join("; ") })
+    Err(VdevError::NoReplicas { vdev: view.name(), offset, psize, detail: failures.join("; ") })
 }

@@ -19,6 +19,10 @@ pub enum VdevKind {
         /// Parity columns.
         parity: u8,
     },
+    /// A device and the one that takes its place; both hold the same.
+    Replacing,
+    /// A device and the spare that stands in for it; both hold the same.
+    Spare,
     /// The pool's root: children are the top-level vdevs.
     Root,
     /// Stands for a device that the configuration does not describe.
@@ -27,7 +31,7 @@ pub enum VdevKind {
     Hole,
     /// A removed device whose blocks live elsewhere.
     Indirect,
-    /// Any other type, by its name in the label (`replacing`, `spare`, `draid`).
+    /// Any other type, by its name in the label (`draid`, `dspare`).
     Other(String),
 }
 
@@ -39,6 +43,8 @@ impl VdevKind {
             Self::File => "file",
             Self::Mirror => "mirror",
             Self::Raidz { .. } => "raidz",
+            Self::Replacing => "replacing",
+            Self::Spare => "spare",
             Self::Root => "root",
             Self::Missing => "missing",
             Self::Hole => "hole",
@@ -54,6 +60,8 @@ impl VdevKind {
             "file" => Self::File,
             "mirror" => Self::Mirror,
             "raidz" => Self::Raidz { parity: u8::try_from(parity).unwrap_or(u8::MAX) },
+            "replacing" => Self::Replacing,
+            "spare" => Self::Spare,
             "root" => Self::Root,
             "missing" => Self::Missing,
             "hole" => Self::Hole,

@@ -79,6 +79,20 @@ impl Condition {
         Self { detail: Some(detail.into()), ..self }
     }
 
+    /// The condition of a vdev whose parts all hold the same: it can be used while one of them can
+    /// (`vdev_mirror_state_change`). A single part's own.
+    pub fn of_copies(parts: impl IntoIterator<Item = Self>) -> Self {
+        let mut parts: Vec<Self> = parts.into_iter().collect();
+        match parts.len() {
+            1 => parts.swap_remove(0),
+            _ if !parts.iter().any(Self::is_usable) => Self::new(VdevState::CantOpen, VdevAux::NoReplicas),
+            _ if parts.iter().any(|part| part.state != VdevState::Healthy) => {
+                Self::new(VdevState::Degraded, VdevAux::None)
+            }
+            _ => Self::HEALTHY,
+        }
+    }
+
     /// The word in the STATE column (`zpool_state_to_name`).
     pub fn name(&self) -> &'static str {
         match (self.state, self.aux) {

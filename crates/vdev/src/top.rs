@@ -4,11 +4,13 @@
 //! - every address is checked against the vdev's size before a device sees it;
 //! - a write that returns success has reached enough children that the block can be read now; children that missed it
 //!   have the group in their dirty time log;
+//! - each operation works on the children that there were when it began; who exchanges them waits for it;
 //! - nothing here holds a lock across an await.
 
 use std::sync::{Arc, OnceLock};
 
 use futures::future::join_all;
+use parking_lot::RwLock;
 use platter_buffer::{Buf, BufMut};
 use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE};
 use platter_ondisk::{Guid, Txg};
@@ -17,8 +19,9 @@ use platter_zio::{Canary, Cpu, Priority};
 use crate::error::{Result, VdevError};
 use crate::geometry::{self, ASHIFT_RANGE, Layout};
 use crate::leaf::{DeviceOpener, Leaf};
+use crate::shape::{self, Arrangement, Gone, Shape, View};
 use crate::spec::{VdevKind, VdevSpec};
-use crate::state::{Condition, VdevAux, VdevState};
+use crate::state::Condition;
 use crate::stats::Stats;
 use crate::{mirror, raidz};
 
@@ -42,6 +45,13 @@ pub struct Extent {
     /// Whether `verify` can tell right bytes from wrong ones. Of a block without checksum, bytes of a child that missed
     /// its group are not believed.
     pub checked: bool,
+}
+
+impl Extent {
+    /// Whether what a leaf holds of the block may be from before the block's time.
+    pub(crate) fn is_stale_on(&self, leaf: &Leaf) -> bool {
+        leaf.is_missing(self.birth) && (self.checked || !Canary::StaleBelieved.sings())
+    }
 }
 
 /// What a read found besides the data.
@@ -82,57 +92,57 @@ impl std::iter::Sum for Rewritten {
     }
 }
 
+/// The present shape, and what tells when nobody uses it any more.
+#[derive(Debug)]
+struct Current {
+    shape: Arc<Shape>,
+    gone: Gone,
+}
+
 /// A top-level vdev. See the module text.
 #[derive(Debug)]
 pub struct TopVdev {
     pub(crate) id: u64,
-    pub(crate) guid: Guid,
-    pub(crate) kind: VdevKind,
-    pub(crate) layout: Layout,
     pub(crate) ashift: u8,
     pub(crate) asize: u64,
     pub(crate) is_log: bool,
     pub(crate) create_txg: Txg,
     pub(crate) writable: bool,
-    pub(crate) children: Vec<Arc<Leaf>>,
+    current: RwLock<Current>,
     pub(crate) stats: Stats,
     cpu: OnceLock<Cpu>,
 }
 
 impl TopVdev {
-    /// Opens a top-level vdev and its leaves. Leaves that cannot be opened do not make this fail (see
-    /// [`Self::condition`]). An `ashift` or `asize` of 0 in `spec` is a new vdev's: it is worked out from the devices.
+    /// Opens a top-level vdev and its leaves, also those below `replacing` and `spare` vdevs. Leaves that cannot be
+    /// opened do not make this fail (see [`Self::condition`]). An `ashift` or `asize` of 0 in `spec` is a new vdev's:
+    /// it is worked out from the devices.
     ///
     /// # Errors
     /// [`VdevError::Unsupported`] and [`VdevError::Config`]; for a new vdev also [`VdevError::Unavailable`] when some
     /// leaf cannot be opened.
     pub async fn open(spec: &VdevSpec, opener: &dyn DeviceOpener, writable: bool) -> Result<Self> {
-        let leaf_specs: Vec<&VdevSpec> = if spec.kind.is_leaf() { vec![spec] } else { spec.children.iter().collect() };
+        let leaf_specs = shape::leaf_specs(spec)?;
         let layout = Layout::of(&spec.kind, leaf_specs.len())?;
-        if let Some(nested) = leaf_specs.iter().find(|leaf| !leaf.kind.is_leaf()) {
-            return Err(VdevError::Unsupported {
-                vdev: format!("{}-{}", spec.kind, spec.id),
-                kind: nested.kind.label_name().to_owned(),
-            });
-        }
         let least_asize = least_child_asize(spec, layout, leaf_specs.len());
-        let opening = leaf_specs.iter().map(|leaf| Leaf::open(leaf, opener, writable, least_asize));
-        let children: Vec<Arc<Leaf>> = join_all(opening).await;
+        let opening = leaf_specs.iter().flatten().map(|leaf| Leaf::open(leaf, opener, writable, least_asize));
+        let mut leaves = join_all(opening).await.into_iter();
+        let children = leaf_specs.iter().map(|child| leaves.by_ref().take(child.len()).collect()).collect();
+        let (shape, gone) = Shape::new(Arrangement { guid: spec.guid, kind: spec.kind.clone(), children })?;
         let (ashift, asize) = if spec.ashift == 0 || spec.asize == 0 {
-            for leaf in &children {
+            for leaf in &shape.leaves {
                 if !leaf.is_usable() {
                     let condition = leaf.condition();
                     let reason = condition.detail.unwrap_or_else(|| "cannot open".into());
                     return Err(VdevError::Unavailable { leaf: leaf.name(), reason });
                 }
             }
-            let sectors = children.iter().filter_map(|leaf| leaf.device()).map(|device| {
+            let sectors = shape.leaves.iter().filter_map(|leaf| leaf.device()).map(|device| {
                 let geometry = device.geometry();
                 (geometry.logical_ashift(), geometry.physical_ashift())
             });
             let ashift = if spec.ashift == 0 { geometry::best_ashift(sectors) } else { spec.ashift };
-            let least = children.iter().map(|leaf| leaf.asize()).min().unwrap_or(0);
-            (ashift, layout.asize(children.len(), least))
+            (ashift, shape.asize())
         } else {
             (spec.ashift, spec.asize)
         };
@@ -141,15 +151,12 @@ impl TopVdev {
         }
         Ok(Self {
             id: spec.id,
-            guid: spec.guid,
-            kind: spec.kind.clone(),
-            layout,
             ashift,
             asize,
             is_log: spec.is_log,
             create_txg: spec.create_txg,
             writable,
-            children,
+            current: RwLock::new(Current { shape, gone }),
             stats: Stats::default(),
             cpu: OnceLock::new(),
         })
@@ -164,6 +171,45 @@ impl TopVdev {
         self.cpu.get().unwrap_or(&Cpu::FREE)
     }
 
+    /// The present shape. What keeps it delays an exchange.
+    fn shape(&self) -> Arc<Shape> {
+        self.current.read().shape.clone()
+    }
+
+    /// The leaves as they are arranged now.
+    pub fn arrangement(&self) -> Arrangement {
+        self.shape().arrangement()
+    }
+
+    /// Arranges the leaves anew, and waits until the last operation on the old arrangement is over: after that nobody
+    /// reads or writes a leaf that is no longer part of it. Operations that begin meanwhile go by the new one. One
+    /// exchange at a time; who stops waiting does not know when the old one is no longer used.
+    ///
+    /// A leaf that joins lacks what was written so far, and what is being written: all groups up to the last that may
+    /// be open must be on its list *before* the call. Before a leaf that leaves is given away it is to be looked at
+    /// once more whether the others have everything: a block that was being written may have reached it alone.
+    ///
+    /// # Errors
+    /// [`VdevError::Unsupported`]; [`VdevError::Config`] when blocks would have to move: the columns of a RAID-Z stay,
+    /// a mirror may get and lose sides. Nothing has changed then.
+    pub async fn exchange(&self, new: Arrangement) -> Result<()> {
+        let (shape, gone) = Shape::new(new)?;
+        let old = {
+            let mut current = self.current.write();
+            if !current.shape.places_blocks_as(&shape) {
+                let (from, to) = (&current.shape, &shape);
+                let (from_count, to_count) = (from.children.len(), to.children.len());
+                let text = format!("a {} of {from_count} cannot become a {} of {to_count}", from.kind, to.kind);
+                return Err(VdevError::Config(text));
+            }
+            std::mem::replace(&mut *current, Current { shape, gone })
+        };
+        drop(old.shape);
+        // It only ever ends with an error: the sender goes with the shape.
+        let _ = old.gone.await;
+        Ok(())
+    }
+
     /// Index in the pool.
     pub fn id(&self) -> u64 {
         self.id
@@ -171,17 +217,17 @@ impl TopVdev {
 
     /// Identity.
     pub fn guid(&self) -> Guid {
-        self.guid
+        self.current.read().shape.guid
     }
 
     /// Type.
-    pub fn kind(&self) -> &VdevKind {
-        &self.kind
+    pub fn kind(&self) -> VdevKind {
+        self.current.read().shape.kind.clone()
     }
 
     /// How blocks are spread over the children.
     pub fn layout(&self) -> Layout {
-        self.layout
+        self.current.read().shape.layout
     }
 
     /// log2 of the allocation unit in bytes.
@@ -196,18 +242,21 @@ impl TopVdev {
 
     /// Bytes by which it could grow on its devices as they are now; all leaves must be there for it to be known.
     pub fn expandable(&self) -> u64 {
-        if !self.children.iter().all(|leaf| leaf.is_usable()) {
+        let shape = self.shape();
+        if !shape.leaves.iter().all(|leaf| leaf.is_usable()) {
             return 0;
         }
-        let least = self.children.iter().map(|leaf| leaf.asize()).min().unwrap_or(0);
-        self.layout.asize(self.children.len(), least).saturating_sub(self.asize)
+        shape.asize().saturating_sub(self.asize)
     }
 
     /// Bytes that a device must have to take the place of a leaf (labels included; `vdev_get_min_asize`).
     pub fn replacement_size(&self, metaslab_shift: u64) -> u64 {
         let used = self.asize >> metaslab_shift.min(63) << metaslab_shift.min(63);
-        let child =
-            if self.layout == Layout::Single { used } else { self.layout.child_asize(self.children.len(), self.asize) };
+        let shape = self.shape();
+        let child = match shape.layout {
+            Layout::Single => used,
+            layout => layout.child_asize(shape.children.len(), self.asize),
+        };
         child + VDEV_LABEL_START_SIZE + VDEV_LABEL_END_SIZE
     }
 
@@ -221,27 +270,30 @@ impl TopVdev {
         self.create_txg
     }
 
-    /// The leaves, in order; a single disk is its own leaf.
-    pub fn leaves(&self) -> &[Arc<Leaf>] {
-        &self.children
+    /// The leaves as of now, in order, with those of nested vdevs; a single disk is its own leaf.
+    pub fn leaves(&self) -> Vec<Arc<Leaf>> {
+        self.shape().leaves.clone()
+    }
+
+    /// How many children blocks are spread over: the leaves of a replacing vdev below RAID-Z are one.
+    pub fn width(&self) -> usize {
+        self.current.read().shape.children.len()
     }
 
     /// `raidz1-0`, `mirror-2`; a single device's own name.
     pub fn name(&self) -> String {
-        match self.layout {
-            Layout::Single => self.children[0].name(),
-            _ => format!("{}-{}", self.kind, self.id),
-        }
+        View { top: self, shape: &self.shape() }.name()
     }
 
     /// Space that a block of `psize` bytes takes here, bytes.
     pub fn asize_for(&self, psize: u64) -> u64 {
-        self.layout.asize_for(self.children.len(), self.ashift, psize)
+        self.current.read().shape.asize_for(self.ashift, psize)
     }
 
     /// See [`Layout::deflate_ratio`].
     pub fn deflate_ratio(&self) -> u64 {
-        self.layout.deflate_ratio(self.children.len(), self.ashift)
+        let current = self.current.read();
+        current.shape.layout.deflate_ratio(current.shape.children.len(), self.ashift)
     }
 
     /// Bytes that count as used of `asize` allocated ones (`vdev_deflated_space`).
@@ -256,60 +308,55 @@ impl TopVdev {
 
     /// The vdev's condition, from its children's (`vdev_propagate_state`).
     pub fn condition(&self) -> Condition {
-        if self.layout == Layout::Single {
-            return self.children[0].condition();
-        }
-        let conditions: Vec<Condition> = self.children.iter().map(|leaf| leaf.condition()).collect();
-        let unusable = conditions.iter().filter(|condition| !condition.is_usable()).count();
-        if unusable > self.layout.redundancy(self.children.len()) {
-            Condition::new(VdevState::CantOpen, VdevAux::NoReplicas)
-        } else if conditions.iter().any(|condition| condition.state != VdevState::Healthy) {
-            Condition::new(VdevState::Degraded, VdevAux::None)
-        } else {
-            Condition::HEALTHY
-        }
+        self.shape().condition()
     }
 
     /// Looks whether the devices are still there. Cheap; to be called once in a transaction group. Returns whether
     /// something changed.
     pub fn check_present(&self) -> bool {
         // Every leaf is looked at, also after the first that is gone.
-        let looked = self.children.iter().enumerate().map(|(index, leaf)| (leaf, self.can_do_without(index)));
-        looked.filter(|(leaf, spare)| leaf.check_present(*spare)).count() > 0
+        let leaves = self.leaves();
+        leaves.iter().filter(|leaf| leaf.check_present(self.can_do_without(leaf))).count() > 0
     }
 
     /// Whether the others have everything without one of the leaves.
-    pub fn can_do_without(&self, index: usize) -> bool {
+    pub fn can_do_without(&self, leaf: &Leaf) -> bool {
+        let shape = self.shape();
         // What was open with writes that no flush covered gets its list only with the next flush.
         let complete = |leaf: &Leaf| leaf.is_usable() && leaf.missing().is_empty() && !leaf.is_interrupted();
-        let without = self.children.iter().enumerate().filter(|(i, leaf)| *i == index || !complete(leaf)).count();
-        self.layout != Layout::Single && without <= self.layout.redundancy(self.children.len())
+        shape.layout != Layout::Single && shape.has_without(|other| std::ptr::eq(other, leaf) || !complete(other))
     }
 
     /// Opens one leaf anew, as `spec` (the leaf's) says now: after `zpool online`, `zpool clear`, a return.
-    pub async fn reopen_leaf(&self, index: usize, spec: &VdevSpec, opener: &dyn DeviceOpener) {
-        let least = self.layout.child_asize(self.children.len(), self.asize);
-        self.children[index].reopen(spec, opener, least).await;
+    pub async fn reopen_leaf(&self, leaf: &Leaf, spec: &VdevSpec, opener: &dyn DeviceOpener) {
+        let least = self.least_leaf_asize();
+        leaf.reopen(spec, opener, least).await;
+    }
+
+    /// Allocatable bytes that the device of each leaf must offer.
+    pub fn least_leaf_asize(&self) -> u64 {
+        let shape = self.shape();
+        shape.layout.child_asize(shape.children.len(), self.asize)
     }
 
     /// Forgets errors here and below (`zpool clear`).
     pub fn clear_errors(&self) {
         self.stats.clear_errors();
-        self.children.iter().for_each(|leaf| leaf.clear_errors());
+        self.leaves().iter().for_each(|leaf| leaf.clear_errors());
     }
 
-    fn check(&self, offset: u64, psize: u64) -> Result<()> {
-        let end = offset.checked_add(self.asize_for(psize.min(PSIZE_MAX)));
+    fn check(&self, shape: &Shape, offset: u64, psize: u64) -> Result<()> {
+        let end = offset.checked_add(shape.asize_for(self.ashift, psize.min(PSIZE_MAX)));
         let aligned = offset.is_multiple_of(1 << self.ashift);
         if psize == 0 || psize > PSIZE_MAX || !aligned || end.is_none_or(|end| end > self.asize) {
-            return Err(VdevError::OutOfRange { vdev: self.name(), offset, psize, asize: self.asize });
+            return Err(VdevError::OutOfRange {
+                vdev: View { top: self, shape }.name(),
+                offset,
+                psize,
+                asize: self.asize,
+            });
         }
         Ok(())
-    }
-
-    /// Whether what `child` holds of a block may be from before the block's time.
-    pub(crate) fn is_stale(&self, child: usize, extent: Extent) -> bool {
-        self.children[child].is_missing(extent.birth) && (extent.checked || !Canary::StaleBelieved.sings())
     }
 
     /// Whether so many children missed group `birth`, or are not there, that a block of it cannot be had without
@@ -322,35 +369,7 @@ impl TopVdev {
     /// there.
     pub fn can_do_without_group(&self, birth: Txg, leaves: &[Guid]) -> bool {
         let lacks = |leaf: &Leaf| !leaf.is_usable() || leaf.is_missing(birth) || leaves.contains(&leaf.guid());
-        let lacking = self.children.iter().filter(|leaf| lacks(leaf)).count();
-        lacking <= self.layout.redundancy(self.children.len())
-    }
-
-    /// Rewrites on one child what a block that was born in group `birth` should hold there.
-    pub(crate) async fn rewrite(
-        &self,
-        child: usize,
-        offset: u64,
-        birth: Txg,
-        right: Buf,
-        accounted: u64,
-        by_scrub: bool,
-    ) -> Rewritten {
-        let leaf = &self.children[child];
-        if !self.writable {
-            return Rewritten::default();
-        }
-        let priority = if by_scrub { Priority::Scrub } else { Priority::AsyncWrite };
-        match leaf.write_data(offset, vec![right], priority).await {
-            Ok(()) => {
-                leaf.stats().note_repair(accounted, by_scrub);
-                Rewritten { done: accounted, failed: 0 }
-            }
-            Err(_) => {
-                leaf.note_missing(birth);
-                Rewritten { done: 0, failed: accounted }
-            }
-        }
+        self.shape().has_without(lacks)
     }
 
     /// A block's size in whole sectors.
@@ -364,11 +383,13 @@ impl TopVdev {
     /// # Errors
     /// [`VdevError::OutOfRange`], [`VdevError::NoReplicas`], [`VdevError::Checksum`].
     pub async fn read(&self, extent: Extent, priority: Priority, verify: Verify<'_>) -> Result<(Buf, ReadOutcome)> {
-        self.check(extent.offset, extent.psize)?;
+        let shape = self.shape();
+        self.check(&shape, extent.offset, extent.psize)?;
         self.stats.note_read(extent.psize);
-        let result = match self.layout {
-            Layout::Single | Layout::Mirror => mirror::read(self, extent, priority, verify).await,
-            Layout::Raidz { parity } => raidz::read(self, parity, extent, priority, verify).await,
+        let view = View { top: self, shape: &shape };
+        let result = match shape.layout {
+            Layout::Single | Layout::Mirror => mirror::read(view, extent, priority, verify).await,
+            Layout::Raidz { parity } => raidz::read(view, parity, extent, priority, verify).await,
         };
         if !extent.speculative {
             self.note_failure(&result);
@@ -376,15 +397,17 @@ impl TopVdev {
         result
     }
 
-    /// Reads every copy or column of a block, parity included, and rewrites whatever is wrong.
+    /// Reads every copy or column of a block, parity and every leaf of a child included, and rewrites whatever is wrong.
     ///
     /// # Errors
     /// As [`Self::read`]: the block is lost.
     pub async fn scrub(&self, extent: Extent, verify: Verify<'_>) -> Result<ScrubOutcome> {
-        self.check(extent.offset, extent.psize)?;
-        let result = match self.layout {
-            Layout::Single | Layout::Mirror => mirror::scrub(self, extent, verify).await,
-            Layout::Raidz { parity } => raidz::scrub(self, parity, extent, verify).await,
+        let shape = self.shape();
+        self.check(&shape, extent.offset, extent.psize)?;
+        let view = View { top: self, shape: &shape };
+        let result = match shape.layout {
+            Layout::Single | Layout::Mirror => mirror::scrub(view, extent, verify).await,
+            Layout::Raidz { parity } => raidz::scrub(view, parity, extent, verify).await,
         };
         self.note_failure(&result);
         if let Ok(outcome) = &result {
@@ -408,13 +431,19 @@ impl TopVdev {
     /// # Errors
     /// [`VdevError::OutOfRange`]; [`VdevError::NoReplicas`] when too few children took it for it to be readable.
     pub async fn write(&self, offset: u64, data: Buf, txg: Txg, priority: Priority) -> Result<()> {
+        let shape = self.shape();
+        self.write_in(&shape, offset, data, txg, priority).await
+    }
+
+    async fn write_in(&self, shape: &Shape, offset: u64, data: Buf, txg: Txg, priority: Priority) -> Result<()> {
         let psize = data.len() as u64;
-        self.check(offset, psize)?;
+        self.check(shape, offset, psize)?;
         self.stats.note_write(psize);
         let data = self.pad(data);
-        let result = match self.layout {
-            Layout::Single | Layout::Mirror => mirror::write(self, offset, data, txg, priority).await,
-            Layout::Raidz { parity } => raidz::write(self, parity, offset, data, txg, priority).await,
+        let view = View { top: self, shape };
+        let result = match shape.layout {
+            Layout::Single | Layout::Mirror => mirror::write(view, offset, data, txg, priority).await,
+            Layout::Raidz { parity } => raidz::write(view, parity, offset, data, txg, priority).await,
         };
         if result.is_err() {
             self.stats.note_write_error();
@@ -432,9 +461,10 @@ impl TopVdev {
             return Ok(0);
         }
         let priority = if by_scrub { Priority::Scrub } else { Priority::AsyncWrite };
-        let written = self.write(extent.offset, data, extent.birth, priority).await;
+        let shape = self.shape();
+        let written = self.write_in(&shape, extent.offset, data, extent.birth, priority).await;
         if written.is_err() {
-            self.note_unwritten(extent.birth);
+            shape.leaves.iter().for_each(|leaf| leaf.note_missing(extent.birth));
         }
         written?;
         self.stats.note_repair(extent.psize, by_scrub);
@@ -443,7 +473,7 @@ impl TopVdev {
 
     /// A block of group `txg` counts although too few children took this copy of it.
     pub fn note_unwritten(&self, txg: Txg) {
-        self.children.iter().for_each(|leaf| leaf.note_missing(txg));
+        self.leaves().iter().for_each(|leaf| leaf.note_missing(txg));
     }
 
     fn pad(&self, data: Buf) -> Buf {
@@ -456,22 +486,21 @@ impl TopVdev {
         padded.freeze()
     }
 
-    /// Makes everything that was written in group `txg` stable. A child that fails to, or that was given up since it
-    /// took its writes, may have lost any of them: the group goes to its dirty time log.
+    /// Makes everything that was written in group `txg` stable. A leaf that fails to, or that was given up since it
+    /// took its writes, may have lost any of them: the group goes to its dirty time log. A child fails when all its
+    /// leaves do.
     ///
     /// # Errors
     /// [`VdevError::NoReplicas`] when more children failed than redundancy covers; the failures are counted.
     pub async fn flush(&self, txg: Txg) -> Result<()> {
-        let flushes = self.children.iter().map(|leaf| async move {
-            let flushed = if leaf.is_usable() { leaf.flush().await } else { Err(leaf.unavailable()) };
-            leaf.note_unflushed(txg, flushed.is_err());
-            flushed
-        });
+        let shape = self.shape();
+        let flushes = join_all(shape.children.iter().map(|child| child.flush(txg))).await;
         let failures: Vec<String> =
-            join_all(flushes).await.into_iter().filter_map(|flushed| flushed.err()).map(|e| e.to_string()).collect();
-        if failures.len() > self.layout.redundancy(self.children.len()) {
+            flushes.into_iter().filter_map(|flushed| flushed.err()).map(|e| e.to_string()).collect();
+        if failures.len() > shape.redundancy() {
             let detail = format!("flush: {}", failures.join("; "));
-            return Err(VdevError::NoReplicas { vdev: self.name(), offset: 0, psize: 0, detail });
+            let vdev = View { top: self, shape: &shape }.name();
+            return Err(VdevError::NoReplicas { vdev, offset: 0, psize: 0, detail });
         }
         Ok(())
     }

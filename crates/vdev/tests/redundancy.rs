@@ -85,7 +85,7 @@ async fn every_failure_within_redundancy_is_survived_and_repaired() {
                     // Children that were given up come back for the next block.
                     for index in 0..width {
                         if !rig.top.leaves()[index].is_usable() {
-                            rig.top.reopen_leaf(index, &rig.spec.children[index], &rig.shelf).await;
+                            rig.top.reopen_leaf(&rig.top.leaves()[index], &rig.spec.children[index], &rig.shelf).await;
                         }
                     }
                 }
@@ -200,7 +200,7 @@ async fn a_removed_child_misses_groups_and_is_healed_on_return() {
             assert_eq!(leaf.condition().name(), "REMOVED");
             assert!(leaf.is_missing(Txg(7)) && !leaf.is_missing(Txg(1)));
             rig.shelf.faulty[child].heal();
-            rig.top.reopen_leaf(child, &rig.spec.children[child], &rig.shelf).await;
+            rig.top.reopen_leaf(leaf, &rig.spec.children[child], &rig.shelf).await;
             assert!(leaf.is_usable());
         }
         assert_eq!(rig.top.condition().state, VdevState::Healthy);
@@ -604,7 +604,7 @@ async fn a_child_that_was_away_between_two_flushes_has_missed_the_group() {
     assert!(rig.top.check_present());
     assert_eq!(leaf.opening(), None);
     rig.shelf.faulty[0].heal();
-    rig.top.reopen_leaf(0, &rig.spec.children[0], &rig.shelf).await;
+    rig.top.reopen_leaf(leaf, &rig.spec.children[0], &rig.shelf).await;
     assert!(leaf.is_usable() && leaf.opening() != opening, "another opening");
     assert!(leaf.missing().is_empty());
     rig.top.flush(Txg(6)).await.expect("flush");
