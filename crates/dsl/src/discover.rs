@@ -179,13 +179,14 @@ impl Candidate {
         vdev.leaves().iter().filter(|leaf| !self.paths.contains_key(&leaf.guid.0)).count()
     }
 
-    fn tolerates(&self, top: &VdevConfig) -> bool {
-        let absent = self.absent(top);
-        match &*top.kind {
+    /// Whether enough is there below a vdev, top-level or not. Of a device and what takes its place one is enough.
+    fn tolerates(&self, vdev: &VdevConfig) -> bool {
+        let absent = || vdev.children.iter().filter(|child| !self.tolerates(child)).count();
+        match &*vdev.kind {
             "hole" | "missing" | "indirect" => true,
-            "mirror" => absent < top.children.len(),
-            "raidz" => absent as u64 <= top.nparity.unwrap_or(0),
-            _ => absent == 0,
+            "mirror" | "replacing" | "spare" => absent() < vdev.children.len(),
+            "raidz" => absent() as u64 <= vdev.nparity.unwrap_or(0),
+            _ => self.absent(vdev) == 0,
         }
     }
 
@@ -375,8 +376,8 @@ impl Candidate {
         let state = match &*vdev.kind {
             _ if absent || unknown => "UNAVAIL",
             "root" if !self.is_complete_enough() => "UNAVAIL",
-            "mirror" | "raidz" if !self.tolerates(vdev) => "UNAVAIL",
-            "root" | "mirror" | "raidz" if self.absent(vdev) > 0 => "DEGRADED",
+            "mirror" | "raidz" | "replacing" | "spare" if !self.tolerates(vdev) => "UNAVAIL",
+            "root" | "mirror" | "raidz" | "replacing" | "spare" if self.absent(vdev) > 0 => "DEGRADED",
             _ => "ONLINE",
         };
         VdevReport {

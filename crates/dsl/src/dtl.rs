@@ -94,10 +94,21 @@ fn is_next(reached: Txg, newest: Reached) -> bool {
 }
 
 /// Lists what the leaves of a pool that is being opened seem to lack, before the first block is read: the lists
-/// themselves are on disk, and reading them must neither trust nor blame what is old there.
-pub fn expect_gaps(vdevs: &[Option<Arc<TopVdev>>], reached: &BTreeMap<u64, Reached>) {
+/// themselves are on disk, and reading them must neither trust nor blame what is old there. A device that takes another
+/// one's place has current labels, and of older groups what the resilver got to: its configuration in `root` says so
+/// (`ZPOOL_CONFIG_RESILVER_TXG`, `module/zfs/vdev_label.c`).
+pub fn expect_gaps(vdevs: &[Option<Arc<TopVdev>>], root: &VdevConfig, reached: &BTreeMap<u64, Reached>) {
+    let mut incomplete = Vec::new();
+    root.walk(&mut |vdev| {
+        if vdev.other.contains("resilver_txg") {
+            incomplete.push(vdev.guid);
+        }
+    });
     for top in vdevs.iter().flatten() {
         let (newest, late) = behind(top, reached);
+        for leaf in top.leaves().iter().filter(|leaf| incomplete.contains(&leaf.guid())) {
+            leaf.note_lacking(Txg(1), newest.last);
+        }
         for (leaf, reached) in late.iter().filter(|(_, reached)| !is_next(*reached, newest)) {
             leaf.note_lacking(reached.plus(1), newest.last);
         }

@@ -208,14 +208,14 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
     let vdevs = open_usable(&label_config.vdev_tree, &opener, !read_only).await?;
 
     // The configuration in the MOS is the one to trust: reopen when it describes other vdevs than the labels did.
-    dtl::expect_gaps(&vdevs, &opener.reached.lock());
+    dtl::expect_gaps(&vdevs, &label_config.vdev_tree, &opener.reached.lock());
     let mut opened = Opened::new(&environment, vdevs, &uberblock).await?;
     let mut config = opened.config(&label_config).await?;
     adopt_paths(&mut config.vdev_tree, &candidate.paths);
     if shape(&config.vdev_tree) != shape(&label_config.vdev_tree) {
         drop(opened);
         let vdevs = open_usable(&config.vdev_tree, &opener, !read_only).await?;
-        dtl::expect_gaps(&vdevs, &opener.reached.lock());
+        dtl::expect_gaps(&vdevs, &config.vdev_tree, &opener.reached.lock());
         opened = Opened::new(&environment, vdevs, &uberblock).await?;
     }
     if config.vdev_tree.guid_sum() != uberblock.guid_sum {
