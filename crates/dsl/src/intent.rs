@@ -12,7 +12,7 @@ use std::sync::Arc;
 use platter_dmu::{Objset, ObjsetParams, Result, Tx, ZioError};
 use platter_ondisk::{BlkPtr, ObjectId, ObjsetPhys, Txg};
 use platter_spa::Store;
-use platter_zil::{Claim, Dialect, SyncMode, Zil, blocks_to_free, survey};
+use platter_zil::{Claim, Dialect, SyncMode, Zil, blocks_to_free, complete_waiting, survey};
 use platter_zio::{BlockStore, Bookmark, Canary, Priority};
 
 use crate::core::{Core, Tree};
@@ -126,14 +126,14 @@ pub fn mode(dataset: &Dataset) -> SyncMode {
     SyncMode::from_number(properties::number(&dataset.dir, "sync"))
 }
 
-/// The blocks of logs that a crash left and that nobody has replayed yet, of data sets that are not mounted. A scan
-/// does not see them, since no object leads to them.
+/// Gives every device what it should hold of logs that a crash left and that nobody has replayed yet, of data sets that
+/// are not mounted: a scan does not see them, since no object leads to them. Returns the blocks that cannot be had.
 ///
 /// # Errors
 /// Device errors, damage.
-pub async fn waiting_blocks(core: &Core) -> Result<Vec<BlkPtr>> {
+pub async fn mend_waiting(core: &Core) -> Result<Vec<BlkPtr>> {
     let datasets: Vec<Arc<Dataset>> = core.tree.read().datasets.values().cloned().collect();
-    let mut blocks = Vec::new();
+    let mut lost = Vec::new();
     for dataset in datasets {
         let bp = dataset.phys.lock().bp;
         if bp.is_hole() || dataset.zil.lock().is_some() {
@@ -150,10 +150,10 @@ pub async fn waiting_blocks(core: &Core) -> Result<Vec<BlkPtr>> {
             }
         };
         if !header.log.is_hole() && header.claim_txg.0 != 0 {
-            blocks.extend(blocks_to_free(&core.store, &header).await?);
+            lost.extend(complete_waiting(&core.store, &header).await?);
         }
     }
-    Ok(blocks)
+    Ok(lost)
 }
 
 /// Frees the log of a data set that is destroyed without having been mounted since a crash.

@@ -466,6 +466,9 @@ async fn walk(core: &Arc<Core>) {
         lost.lock().clone_from(&core.damaged.lock());
     }
     let mut complete = matches!(scan_walk::everything(core, &lost).await, Ok(true));
+    if complete {
+        note_waiting(core, intent::mend_waiting(core).await);
+    }
     if complete && let Err(error) = make_stable(core).await {
         tracing::warn!(pool = core.name(), %error, "what the scrub repaired may not be stable");
         complete = false;
@@ -475,15 +478,13 @@ async fn walk(core: &Arc<Core>) {
         scrub.elapsed_before += scrub.started.take().map_or(0, |at| at.elapsed().as_secs());
     }
     if complete {
-        let waiting = intent::waiting_blocks(core).await;
-        note_waiting(core, waiting);
         finish(core, &lost).await;
     } else if let Err(error) = checkpoint(core, &lost).await {
         tracing::warn!(%error, "the scrub's place could not be recorded");
     }
 }
 
-/// No object leads to the blocks of a log that waits for its data set to be mounted: nobody has looked at them.
+/// No object leads to the blocks of a log that waits for its data set to be mounted: what could not be had of them.
 fn note_waiting(core: &Core, blocks: Result<Vec<BlkPtr>>) {
     let mut scrub = core.scrub.lock();
     let through = scrub.phys.max_txg;

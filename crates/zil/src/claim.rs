@@ -22,9 +22,10 @@ pub struct Claim {
     pub blocks: Vec<BlkPtr>,
     /// The header that says so, to be stored in the same group.
     pub header: ZilHeader,
-    /// Those of `blocks` that are the log and were read: not the one that was allocated for what would have come next.
+    /// The log as far as it was read: not the block that was allocated for what would have come next, but also those of
+    /// groups that are on disk.
     log: Vec<BlkPtr>,
-    /// Those of `blocks` that records lead to.
+    /// What its records lead to.
     data: Vec<BlkPtr>,
 }
 
@@ -32,16 +33,42 @@ impl Claim {
     /// Gives every device of the blocks what it should hold. The power may have failed when only one side of a mirror
     /// had taken the last of them: from now on they count, and one bad read would make the log a damaged one.
     pub async fn complete(&self, store: &Store) {
-        let log = self.log.iter().map(|bp| complete_log(store, bp).boxed());
-        let data = self.data.iter().map(|bp| store.complete_block(bp).boxed());
-        let mut completed = stream::iter(log.chain(data).collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
-        while let Some(completed) = completed.next().await {
-            // Whoever replays the log meets the error again, and is told.
-            if let Err(error) = completed {
-                tracing::warn!(%error, "a block of an intent log could be read before, and cannot any more");
-            }
+        // Whoever replays the log meets what is lost again, and is told.
+        complete(store, &self.log, &self.data).await;
+    }
+}
+
+/// Gives every device what it should hold of these blocks. Returns those that cannot be read any more.
+async fn complete(store: &Store, log: &[BlkPtr], data: &[BlkPtr]) -> Vec<BlkPtr> {
+    let log = log.iter().map(|bp| async move { (bp, complete_log(store, bp).await) }.boxed());
+    let data = data.iter().map(|bp| async move { (bp, store.complete_block(bp).await) }.boxed());
+    let mut completed = stream::iter(log.chain(data).collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
+    let mut lost = Vec::new();
+    while let Some((bp, completed)) = completed.next().await {
+        if let Err(error) = completed {
+            tracing::warn!(%error, "a block of an intent log could be read before, and cannot any more");
+            lost.push(*bp);
         }
     }
+    lost
+}
+
+/// Gives every device what it should hold of the claimed log at `header`, which waits to be replayed: devices that were
+/// away when it was written lack it. Returns the blocks that cannot be had.
+///
+/// # Errors
+/// As [`Chain::next`].
+pub async fn complete_waiting(store: &Store, header: &ZilHeader) -> Result<Vec<BlkPtr>> {
+    let (mut log, mut data) = (Vec::new(), Vec::new());
+    let mut chain = Chain::new(store, header);
+    while let Some(link) = chain.next().await? {
+        log.extend(link.records.is_some().then_some(link.bp));
+        for (record_header, record) in link.records.into_iter().flatten() {
+            data.extend(data_block(&record, Txg(0)));
+            chain.count(record_header);
+        }
+    }
+    Ok(complete(store, &log, &data).await)
 }
 
 async fn complete_log(store: &Store, bp: &BlkPtr) -> Result<()> {
@@ -90,8 +117,8 @@ pub async fn survey(store: &Store, header: &ZilHeader, first: Txg) -> Result<Opt
         // What is older is allocated in the space maps already.
         if link.bp.birth() >= first && seen.is_new(&link.bp) {
             blocks.push(link.bp);
-            log.extend(link.records.is_some().then_some(link.bp));
         }
+        log.extend(link.records.is_some().then_some(link.bp));
         for (record_header, record) in link.records.into_iter().flatten() {
             if let Record::Clone { object, .. } = record {
                 // Claiming it means taking references to the blocks it names.
@@ -114,9 +141,9 @@ pub async fn survey(store: &Store, header: &ZilHeader, first: Txg) -> Result<Opt
                 }
                 if seen.is_new(bp) {
                     blocks.push(*bp);
-                    data.push(*bp);
                 }
             }
+            data.extend(data_block(&record, Txg(0)));
             chain.count(record_header);
         }
     }

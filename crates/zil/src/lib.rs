@@ -44,7 +44,7 @@ mod log;
 mod plan;
 
 pub use chain::{Chain, ChainEnd};
-pub use claim::{Claim, blocks_to_free, survey};
+pub use claim::{Claim, blocks_to_free, complete_waiting, survey};
 pub use itx::Note;
 pub use log::{DataSource, Dialect, SyncMode, Zil};
 
