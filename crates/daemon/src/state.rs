@@ -577,7 +577,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// `zpool add`, `online`, `offline`, `reguid`, `upgrade`, `reopen`.
+    /// `zpool add`, `attach`, `replace`, `detach`, `online`, `offline`, `reguid`, `upgrade`, `reopen`.
     pub async fn change_pool(&self, name: &str, call: ChangePool) -> Answer<Changed> {
         let _lock = self.locks.of(name).await;
         let pool = self.pool(name)?;
@@ -588,6 +588,18 @@ impl Daemon {
             }
             PoolChange::Online { device } => (format!("cannot online {device}"), false),
             PoolChange::Offline { device, .. } => (format!("cannot offline {device}"), false),
+            PoolChange::Attach { device, new, replaces, force, .. } => {
+                // Another device may be at the path of the one that it replaces.
+                if !(*replaces && std::path::Path::new(device) == new) {
+                    self.refuse_own_devices(&[VdevRequest::Leaf(new.clone())], Some(name), *force).await?;
+                }
+                let new = new.display();
+                match replaces {
+                    true => (format!("cannot replace {device} with {new}"), false),
+                    false => (format!("cannot attach {new} to {device}"), false),
+                }
+            }
+            PoolChange::Detach { device } => (format!("cannot detach {device}"), false),
             PoolChange::Reguid { guid } => {
                 // Two pools with one guid would take each other's devices for their own.
                 let taken = self.pools.read().values().any(|entry| guid.is_some_and(|guid| entry.pool.guid() == guid));

@@ -21,10 +21,11 @@ use crate::core::Core;
 use crate::dir::StoredProperty;
 use crate::discover::{leaf_name, vdev_name};
 use crate::error::{PoolError, Result};
+use crate::exchange::Joining;
 use crate::identity::Returning;
 use crate::report::VdevReport;
 use crate::request::{Changed, PoolChange, VdevRequest};
-use crate::{create, dtl, events, history, labels, open_vdevs, scrub, upgrade};
+use crate::{create, dtl, events, exchange, history, labels, open_vdevs, scrub, upgrade};
 
 /// Makes one change.
 ///
@@ -43,6 +44,11 @@ pub async fn run(core: &Arc<Core>, change: PoolChange) -> Result<Changed> {
         PoolChange::Offline { device, temporary } => {
             offline(core, &device, temporary).await.map(|()| Changed::default())
         }
+        PoolChange::Attach { device, new, replaces, force, ashift } => {
+            let joining = Joining { device, new, replaces, force, ashift };
+            exchange::attach(core, joining).await.map(|()| Changed::default())
+        }
+        PoolChange::Detach { device } => exchange::detach(core, &device).await.map(|()| Changed::default()),
         PoolChange::Reguid { guid } => reguid(core, guid).await.map(|()| Changed::default()),
         PoolChange::Upgrade { features } => upgrade::run(core, features).await,
         PoolChange::Reopen => {
@@ -143,7 +149,11 @@ pub fn leaves(core: &Core) -> Vec<Place> {
     places
 }
 
-fn find(core: &Core, name: &str) -> Result<Place> {
+/// The leaf that a command means.
+///
+/// # Errors
+/// There is none.
+pub fn find(core: &Core, name: &str) -> Result<Place> {
     let found = leaves(core).into_iter().find(|place| place.is_called(&*core.environment.devices, name));
     found.ok_or_else(|| PoolError::NotFound("no such device in pool".into()))
 }

@@ -50,7 +50,7 @@ impl FilesystemMaker for Empty {
     }
 }
 
-fn environment(seed: u8) -> Environment {
+pub fn environment(seed: u8) -> Environment {
     Environment {
         clock: Arc::new(Clock),
         maker: Arc::new(Empty),

@@ -26,6 +26,7 @@ pub mod error;
 mod error_log;
 mod event_log;
 pub mod events;
+mod exchange;
 pub mod features;
 mod filesystem_space;
 mod freeing;
@@ -46,6 +47,8 @@ mod memory;
 mod mos;
 mod multihost;
 pub mod names;
+#[cfg(test)]
+mod nested_vdevs;
 mod new_dataset;
 pub mod numbers;
 mod open_vdevs;

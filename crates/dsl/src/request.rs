@@ -97,6 +97,24 @@ pub enum PoolChange {
         /// `-t`: until the next import.
         temporary: bool,
     },
+    /// `zpool attach` and `zpool replace`.
+    Attach {
+        /// The device that is there: name, path or guid.
+        device: String,
+        /// The new one's path.
+        new: PathBuf,
+        /// Whether it takes the other one's place.
+        replaces: bool,
+        /// `-f`.
+        force: bool,
+        /// log2 of the sector size; 0 for the vdev's, if the device's fits.
+        ashift: u64,
+    },
+    /// `zpool detach`.
+    Detach {
+        /// Name, path or guid.
+        device: String,
+    },
     /// `zpool reguid`.
     Reguid {
         /// `-g`.

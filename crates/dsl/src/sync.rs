@@ -33,8 +33,8 @@ use crate::dir::{Dir, SpaceChange, UsedKind, reserved_delta};
 use crate::labels::{self, Half};
 use crate::txgs::{Course, Opening};
 use crate::{
-    counting, ddt, deadlist, dtl, freeing, intent, log_spacemaps, multihost, pool_locks, salt, space_check, space_maps,
-    zapify,
+    counting, ddt, deadlist, dtl, exchange, freeing, intent, log_spacemaps, multihost, pool_locks, salt, space_check,
+    space_maps, watched, zapify,
 };
 
 /// More passes than this mean that sync does not converge.
@@ -91,6 +91,9 @@ async fn finish_group(core: &Arc<Core>, opened: &mut Opening) -> Result<()> {
     core.txgs.add(course.end(core));
     core.gate.finish(txg);
     core.environment.memory.look(core);
+    if exchange::look(core) {
+        drop(watched::spawn(core, "a replacement", exchange::settle(core.clone())));
+    }
     Ok(())
 }
 

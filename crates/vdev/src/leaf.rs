@@ -12,7 +12,7 @@
 //!   fails for a moment on several devices would else leave each of them without another part of a group.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
@@ -132,7 +132,7 @@ impl Inner {
 /// A leaf vdev. See the module text.
 pub struct Leaf {
     id: u64,
-    guid: Guid,
+    guid: AtomicU64,
     kind: VdevKind,
     whole_disk: bool,
     create_txg: Txg,
@@ -159,7 +159,7 @@ impl Leaf {
     pub async fn open(spec: &VdevSpec, opener: &dyn DeviceOpener, writable: bool, least_asize: u64) -> Arc<Self> {
         let leaf = Arc::new(Self {
             id: spec.id,
-            guid: spec.guid,
+            guid: AtomicU64::new(spec.guid.0),
             kind: spec.kind.clone(),
             whole_disk: spec.whole_disk,
             create_txg: spec.create_txg,
@@ -292,7 +292,12 @@ impl Leaf {
 
     /// Identity.
     pub fn guid(&self) -> Guid {
-        self.guid
+        Guid(self.guid.load(Ordering::Relaxed))
+    }
+
+    /// Gives it another identity: that of the mirror whose last side it is.
+    pub fn set_guid(&self, guid: Guid) {
+        self.guid.store(guid.0, Ordering::Relaxed);
     }
 
     /// File or disk.
@@ -317,7 +322,7 @@ impl Leaf {
 
     /// What to call it: its path, else its guid.
     pub fn name(&self) -> String {
-        self.path().map_or_else(|| self.guid.to_string(), |path| path.display().to_string())
+        self.path().map_or_else(|| self.guid().to_string(), |path| path.display().to_string())
     }
 
     /// How far it can be used, and why not further.

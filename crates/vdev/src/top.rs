@@ -327,6 +327,12 @@ impl TopVdev {
         shape.layout != Layout::Single && shape.has_without(|other| std::ptr::eq(other, leaf) || !complete(other))
     }
 
+    /// Whether everything can be had without believing a leaf that missed something.
+    pub fn has_everything(&self) -> bool {
+        let complete = |leaf: &Leaf| leaf.is_usable() && leaf.missing().is_empty() && !leaf.is_interrupted();
+        self.shape().has_without(|leaf| !complete(leaf))
+    }
+
     /// Opens one leaf anew, as `spec` (the leaf's) says now: after `zpool online`, `zpool clear`, a return.
     pub async fn reopen_leaf(&self, leaf: &Leaf, spec: &VdevSpec, opener: &dyn DeviceOpener) {
         let least = self.least_leaf_asize();
@@ -397,7 +403,8 @@ impl TopVdev {
         result
     }
 
-    /// Reads every copy or column of a block, parity and every leaf of a child included, and rewrites whatever is wrong.
+    /// Reads every copy or column of a block, parity included and from every leaf of a child, and rewrites whatever is
+    /// wrong.
     ///
     /// # Errors
     /// As [`Self::read`]: the block is lost.

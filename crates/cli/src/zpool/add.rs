@@ -61,7 +61,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     Ok(0)
 }
 
-fn ashift(text: &str) -> Result<u64, Failure> {
+pub(super) fn ashift(text: &str) -> Result<u64, Failure> {
     let Some(("ashift", value)) = text.split_once('=') else {
         return Err(usage(if text.contains('=') { "" } else { "missing '=' for -o option" }));
     };

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use platter_daemon::api::{ChangePool, ClearLabel, Outcome};
 use platter_daemon::client::encode;
-use platter_dsl::request::{Changed, PoolChange};
+use platter_dsl::request::{Changed, PoolChange, VdevRequest};
 
 use super::pools::each;
+use super::vdev_spec;
 use crate::getopt::{Grammar, Parsed, parse};
 use crate::out::outln;
 use crate::session::{Done, Failure, Session, complain, refused, usage};
@@ -39,6 +40,63 @@ fn each_device(devices: &[String], mut action: impl FnMut(&String) -> Result<(),
         }
     }
     Ok(code)
+}
+
+/// `-o ashift=N`; 0 without.
+fn ashift(parsed: &Parsed) -> Result<u64, Failure> {
+    parsed.all("o").try_fold(0, |_, text| super::add::ashift(text))
+}
+
+/// `zpool attach [-fsw] [-o property=value] <pool> <device> <new_device>`.
+pub fn attach(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(Grammar { short: "fo:sw", long: &[] }, words).map_err(usage)?;
+    join(session, &parsed, false)
+}
+
+/// `zpool replace [-fsw] [-o property=value] <pool> <device> [new_device]`.
+pub fn replace(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(Grammar { short: "fo:sw", long: &[] }, words).map_err(usage)?;
+    join(session, &parsed, true)
+}
+
+fn join(session: &mut Session, parsed: &Parsed, replaces: bool) -> Done {
+    if parsed.has("s") {
+        return Err(refused("-s: sequential reconstruction is not supported; without it the device is resilvered"));
+    }
+    let (pool, given, new) = match parsed.operands.as_slice() {
+        [] => return Err(usage("missing pool name argument")),
+        [_] => return Err(usage("missing <device> specification")),
+        [pool, device] if replaces => (pool, device, device),
+        [_, _] => return Err(usage("missing <new_device> specification")),
+        [pool, device, new] => (pool, device, new),
+        _ => return Err(usage("too many arguments")),
+    };
+    let new = match vdev_spec::parse(std::slice::from_ref(new), true)?.pop() {
+        Some(VdevRequest::Leaf(path)) => path,
+        _ => return Err(usage("the new device must be a single one")),
+    };
+    session.check_places(std::slice::from_ref(&new))?;
+    // Without a second name both are at the same path.
+    let device = if parsed.operands.len() == 2 { new.display().to_string() } else { given.clone() };
+    let force = parsed.has("f");
+    let attach = PoolChange::Attach { device, new, replaces, force, ashift: ashift(parsed)? };
+    change(session, pool, attach)?;
+    if parsed.has("w") {
+        let activity = if replaces { "replace" } else { "resilver" };
+        return super::wait::run(session, &["-t".to_owned(), activity.to_owned(), pool.clone()]);
+    }
+    Ok(0)
+}
+
+/// `zpool detach <pool> <device>`.
+pub fn detach(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(Grammar { short: "", long: &[] }, words).map_err(usage)?;
+    match parsed.operands.as_slice() {
+        [] => Err(usage("missing pool name argument")),
+        [_] => Err(usage("missing <device> specification")),
+        [pool, device] => change(session, pool, PoolChange::Detach { device: device.clone() }).map(|_| 0),
+        _ => Err(usage("too many arguments")),
+    }
 }
 
 /// `zpool online [-e] <pool> <device> ...`.

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use platter_dsl::report::{Detail, PoolReport};
+use platter_dsl::report::{Detail, PoolReport, VdevReport};
 
 use super::iostat::terminal_height;
 use super::pools::{Repeat, Timestamp, view};
@@ -97,13 +97,24 @@ fn show(
     Ok(())
 }
 
+fn is_replacing(vdev: &VdevReport) -> bool {
+    vdev.kind == "replacing" || vdev.children.iter().any(is_replacing)
+}
+
 impl Wanted {
-    /// Bytes that remain of one activity. Of all of them only freeing, scrub and resilver exist yet.
+    /// Bytes that remain of one activity. Of all of them only freeing, scrub, resilver and replacing exist yet.
     fn bytes(activity: &str, report: &PoolReport) -> u64 {
         if activity == "free" {
             return report.freeing;
         }
         let scan = &report.scan;
+        if activity == "replace" {
+            // The old device leaves a moment after the new one has everything.
+            return match is_replacing(&report.vdevs) {
+                true => Self::bytes("resilver", report).max(1),
+                false => 0,
+            };
+        }
         let is_this = activity == if scan.resilver { "resilver" } else { "scrub" };
         match is_this && scan.state == "scanning" {
             // What is not over has something left, whatever was estimated.

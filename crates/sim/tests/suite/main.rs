@@ -2,6 +2,7 @@
 
 mod crashes;
 mod exchanged_names;
+mod exchanges;
 mod freeing;
 mod full;
 mod images;
