@@ -306,6 +306,18 @@ impl Core {
         self.config_dirty.store(true, Ordering::Relaxed);
     }
 
+    /// Has the next group written also when nothing else is dirty.
+    ///
+    /// # Errors
+    /// As [`Self::task`].
+    pub async fn force_group(self: &Arc<Self>) -> Result<()> {
+        let dirty = async |core: Arc<Self>, _: Tx| {
+            core.dirty_config();
+            Ok(())
+        };
+        self.task(dirty).await
+    }
+
     /// What an object set of this pool is opened with.
     pub fn objset_params(
         &self,

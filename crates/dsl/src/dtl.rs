@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use platter_dmu::{Objset, Result, Tx};
+use platter_ondisk::names::config::RESILVER_TXG;
 use platter_ondisk::spacemap::MapType;
 use platter_ondisk::{Guid, ObjectId, Txg};
 use platter_vdev::{Leaf, MissingRanges, TopVdev};
@@ -100,7 +101,7 @@ fn is_next(reached: Txg, newest: Reached) -> bool {
 pub fn expect_gaps(vdevs: &[Option<Arc<TopVdev>>], root: &VdevConfig, reached: &BTreeMap<u64, Reached>) {
     let mut incomplete = Vec::new();
     root.walk(&mut |vdev| {
-        if vdev.other.contains("resilver_txg") {
+        if vdev.other.contains(RESILVER_TXG) {
             incomplete.push(vdev.guid);
         }
     });

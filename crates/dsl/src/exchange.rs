@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use platter_dmu::Tx;
 use platter_dmu::zap::Zap;
-use platter_ondisk::{Guid, Txg};
+use platter_ondisk::names::config::RESILVER_TXG;
+use platter_ondisk::{Guid, ObjectId, Txg};
 use platter_vdev::{Arrangement, Condition, Leaf, TopVdev, VdevAux, VdevState};
 
 use crate::change::{self, Place};
@@ -26,8 +27,6 @@ use crate::{create, dtl, events, history, labels, mos, open_vdevs, scrub};
 
 /// Groups that may be open or closing besides the one that is being written (`TXG_CONCURRENT_STATES`).
 const GROUPS_UNDER_WAY: u64 = 3;
-/// Present in the configuration of a device that is behind the others (`ZPOOL_CONFIG_RESILVER_TXG`).
-const RESILVER_TXG: &str = "resilver_txg";
 /// Nested vdevs whose leaves stand for one device.
 const STANDING_FOR_ONE: [&str; 2] = ["replacing", "spare"];
 
@@ -64,39 +63,44 @@ pub async fn attach(core: &Arc<Core>, joining: Joining) -> Result<()> {
         .await?;
     // What was written before all groups that it lacks are on disk would have to be looked at once more.
     while core.uberblock.lock().txg < last {
-        let dirty = async |core: Arc<Core>, _: Tx| {
-            core.dirty_config();
-            Ok(())
-        };
-        core.task(dirty).await?;
+        core.force_group().await?;
     }
     scrub::resume(core);
     Ok(())
 }
 
-/// The path from the top-level vdev to the leaf, both included.
-fn line(vdev: &VdevConfig, guid: Guid) -> Option<Vec<&VdevConfig>> {
-    if vdev.guid == guid {
-        return Some(vec![vdev]);
+/// The vdev right above the one with this guid.
+fn parent_of(vdev: &VdevConfig, guid: Guid) -> Option<&VdevConfig> {
+    match vdev.children.iter().any(|child| child.guid == guid) {
+        true => Some(vdev),
+        false => vdev.children.iter().find_map(|child| parent_of(child, guid)),
     }
-    let mut below = vdev.children.iter().find_map(|child| line(child, guid))?;
-    below.insert(0, vdev);
-    Some(below)
+}
+
+fn contains(vdev: &VdevConfig, guid: Guid) -> bool {
+    vdev.guid == guid || parent_of(vdev, guid).is_some()
+}
+
+fn no_such_device() -> PoolError {
+    PoolError::NotFound("no such device in pool".into())
+}
+
+/// A top-level vdev's configuration.
+fn top_of(tree: &mut VdevConfig, id: u64) -> Result<&mut VdevConfig> {
+    tree.children.iter_mut().find(|top| top.id == id).ok_or_else(no_such_device)
 }
 
 fn check_place(core: &Core, place: &Place, replaces: bool) -> Result<()> {
     let config = core.config.read();
-    let line = config.vdev_tree.children.iter().find_map(|top| line(top, place.config.guid));
-    let line = line.ok_or_else(|| PoolError::NotFound("no such device in pool".into()))?;
-    let parent = line.iter().rev().nth(1).map_or("root", |parent| parent.kind.as_str());
-    match parent {
-        _ if replaces && STANDING_FOR_ONE.contains(&parent) => {
+    let parent = parent_of(&config.vdev_tree, place.config.guid).ok_or_else(no_such_device)?;
+    match parent.kind.as_str() {
+        kind if replaces && STANDING_FOR_ONE.contains(&kind) => {
             Err(PoolError::invalid("already in replacing/spare config; wait for completion or use 'zpool detach'"))
         }
         "root" | "mirror" => Ok(()),
         "raidz" if replaces => Ok(()),
-        _ if replaces => {
-            Err(PoolError::Unsupported(format!("this version cannot replace a device of a {parent} vdev")))
+        kind if replaces => {
+            Err(PoolError::Unsupported(format!("this version cannot replace a device of a {kind} vdev")))
         }
         _ => Err(PoolError::invalid("can only attach to mirrors and top-level disks")),
     }
@@ -161,16 +165,11 @@ async fn join(core: &Arc<Core>, tx: &Tx, place: &Place, new: New, replaces: bool
     let last = core.gate.open_txg().plus(GROUPS_UNDER_WAY);
     leaf.note_lacking(Txg(1), last);
     joined.other.add_u64(RESILVER_TXG, last.0);
-    let (old, id) = (place.config.guid, place.top.id());
     let path = joined.path.clone().unwrap_or_default();
-    let tree = {
-        let mut tree = core.config.read().vdev_tree.clone();
-        let top = tree.children.iter_mut().find(|top| top.id == id);
-        let top = top.ok_or_else(|| PoolError::NotFound("no such device in pool".into()))?;
-        put_beside(top, old, joined.clone(), replaces, Guid(core.random().max(1)));
-        tree
-    };
-    exchange(&place.top, &tree, std::slice::from_ref(&leaf)).await?;
+    let mut tree = core.config.read().vdev_tree.clone();
+    let top = top_of(&mut tree, place.top.id())?;
+    put_beside(top, place.config.guid, joined.clone(), replaces, Guid(core.random().max(1)));
+    exchange(&place.top, top, std::slice::from_ref(&leaf)).await?;
     core.config.write().vdev_tree = tree;
     core.leaf_devices.lock().insert(joined.guid.0, target.device);
     events::listen(core, &leaf);
@@ -183,6 +182,11 @@ async fn join(core: &Arc<Core>, tx: &Tx, place: &Place, new: New, replaces: bool
     };
     history::append_event(core, tx, "vdev attach", &event).await?;
     Ok(last)
+}
+
+/// What the path of a device becomes when another one at the same path takes its place.
+fn old_path(path: &str) -> String {
+    format!("{path}/old")
 }
 
 /// Puts a leaf beside another one below `vdev`, in a new parent where there is none that fits.
@@ -205,13 +209,13 @@ fn put_beside(vdev: &mut VdevConfig, old: Guid, mut new: VdevConfig, replaces: b
         };
         if replaces && child.path == new.path {
             // Two devices cannot have one path; the old one is not opened by it any more (`spa_vdev_attach`).
-            child.path = child.path.map(|path| format!("{path}/old"));
+            child.path = child.path.as_deref().map(old_path);
         }
         (child.id, new.id) = (0, 1);
         vdev.children = vec![child, new];
         return;
     }
-    let Some(index) = vdev.children.iter().position(|child| line(child, old).is_some()) else { return };
+    let Some(index) = vdev.children.iter().position(|child| contains(child, old)) else { return };
     if vdev.children[index].guid == old && vdev.kind == "mirror" && !replaces {
         new.id = vdev.children.len() as u64;
         vdev.children.push(new);
@@ -220,11 +224,9 @@ fn put_beside(vdev: &mut VdevConfig, old: Guid, mut new: VdevConfig, replaces: b
     }
 }
 
-/// Arranges the leaves of a top-level vdev, and those that join, as the configuration has them.
-async fn exchange(top: &TopVdev, tree: &VdevConfig, joining: &[Arc<Leaf>]) -> Result<()> {
+/// Arranges the leaves of a top-level vdev, and those that join, as its configuration has them.
+async fn exchange(top: &TopVdev, config: &VdevConfig, joining: &[Arc<Leaf>]) -> Result<()> {
     let known: Vec<Arc<Leaf>> = top.leaves().iter().chain(joining).cloned().collect();
-    let config = tree.children.iter().find(|config| config.id == top.id());
-    let config = config.ok_or_else(|| PoolError::NotFound("no such device in pool".into()))?;
     let below = |vdev: &VdevConfig| -> Vec<Arc<Leaf>> {
         let leaf = |config: &&VdevConfig| known.iter().find(|leaf| leaf.guid() == config.guid).cloned();
         vdev.leaves().iter().filter_map(leaf).collect()
@@ -249,7 +251,7 @@ async fn leave(core: &Arc<Core>, guid: Guid, replaced: bool) -> Result<()> {
     let device = core
         .task(async move |core, tx| {
             let place = change::find(&core, &guid.to_string())?;
-            if replaced && !old_ones(&core.config.read().vdev_tree, &core).contains(&guid) {
+            if replaced && !old_ones(&core).contains(&guid) {
                 return Err(PoolError::Busy("no valid replicas".into()));
             }
             let device = place.leaf.device();
@@ -267,47 +269,42 @@ async fn leave(core: &Arc<Core>, guid: Guid, replaced: bool) -> Result<()> {
 
 async fn part(core: &Arc<Core>, tx: &Tx, place: &Place) -> Result<()> {
     let (guid, top) = (place.config.guid, &place.top);
-    let before = core.config.read().vdev_tree.clone();
-    let mut tree = before.clone();
-    let config = tree.children.iter_mut().find(|config| config.id == top.id());
-    let config = config.ok_or_else(|| PoolError::NotFound("no such device in pool".into()))?;
-    let top_guid = config.guid;
+    let mut tree = core.config.read().vdev_tree.clone();
+    let config = top_of(&mut tree, top.id())?;
+    let before = config.clone();
     if !take_out(config, guid) {
         return Err(PoolError::invalid("only applicable to mirror and replacing vdevs"));
     }
     if !top.can_do_without(&place.leaf) {
         return Err(PoolError::Busy("no valid replicas".into()));
     }
-    // A single device left over has the mirror's guid from now on: otherwise old labels of the one that left would tell
-    // of another top-level vdev instead of an older state of this one (`vdev_remove_parent`).
-    let left_over = (config.is_leaf() && config.guid != top_guid).then_some(config.guid);
-    exchange(top, &tree, &[]).await?;
+    // What takes a top-level vdev's place has its guid from now on: otherwise old labels of the device that left would
+    // tell of another top-level vdev instead of an older state of this one (`vdev_remove_parent`).
+    if !config.is_leaf() {
+        config.guid = before.guid;
+    }
+    exchange(top, config, &[]).await?;
     if !top.has_everything() {
         // A write that was under way reached this device alone.
         place.leaf.note_lacking(tx.txg(), core.gate.open_txg().plus(GROUPS_UNDER_WAY));
         exchange(top, &before, std::slice::from_ref(&place.leaf)).await?;
         return Err(PoolError::Busy("no valid replicas".into()));
     }
-    if let Some(leaf) = left_over.and_then(|old| top.leaves().iter().find(|leaf| leaf.guid() == old).cloned()) {
-        let old = leaf.guid();
-        tree.walk_mut(&mut |vdev| {
-            if vdev.guid == old {
-                vdev.guid = top_guid;
-            }
-        });
-        leaf.set_guid(top_guid);
+    if config.guid != before.guid {
+        // The only leaf that is left.
+        let old = std::mem::replace(&mut config.guid, before.guid);
+        top.leaves().iter().for_each(|leaf| leaf.set_guid(before.guid));
         let device = core.leaf_devices.lock().remove(&old.0);
-        core.leaf_devices.lock().extend(device.map(|device| (top_guid.0, device)));
+        core.leaf_devices.lock().extend(device.map(|device| (before.guid.0, device)));
         let stored = core.stored_missing.lock().remove(&old.0);
-        core.stored_missing.lock().extend(stored.map(|ranges| (top_guid.0, ranges)));
-        exchange(top, &tree, &[]).await?;
+        core.stored_missing.lock().extend(stored.map(|ranges| (before.guid.0, ranges)));
     }
     core.config.write().vdev_tree = tree;
+    core.dirty_config();
     place.leaf.close(Condition::new(VdevState::Closed, VdevAux::None));
     core.leaf_devices.lock().remove(&guid.0);
     core.stored_missing.lock().remove(&guid.0);
     free_objects(core, tx, &place.config).await?;
-    core.dirty_config();
     core.event("sysevent.fs.zfs.vdev_remove", vec![("vdev_guid", guid.0.into())]);
     let path = place.config.path.as_deref().unwrap_or("a device");
     history::append_event(core, tx, "detach", &format!("vdev={path}")).await?;
@@ -317,14 +314,14 @@ async fn part(core: &Arc<Core>, tx: &Tx, place: &Place) -> Result<()> {
 /// Takes a leaf out of a mirror or out of what stands for one device. A parent that has only one child left gives its
 /// place to it. `false` when the leaf is the only one of its kind.
 fn take_out(vdev: &mut VdevConfig, guid: Guid) -> bool {
-    let Some(index) = vdev.children.iter().position(|child| line(child, guid).is_some()) else { return false };
+    let Some(index) = vdev.children.iter().position(|child| contains(child, guid)) else { return false };
     if vdev.children[index].guid != guid {
         return take_out(&mut vdev.children[index], guid);
     }
     if vdev.kind != "mirror" && !STANDING_FOR_ONE.contains(&vdev.kind.as_str()) {
         return false;
     }
-    vdev.children.remove(index);
+    let gone = vdev.children.remove(index);
     (0..).zip(&mut vdev.children).for_each(|(id, child)| child.id = id);
     if vdev.children.len() == 1 {
         let mut child = vdev.children.remove(0);
@@ -332,9 +329,9 @@ fn take_out(vdev: &mut VdevConfig, guid: Guid) -> bool {
         (child.metaslab_array, child.metaslab_shift) = (vdev.metaslab_array, vdev.metaslab_shift);
         (child.ashift, child.asize, child.is_log) = (vdev.ashift, vdev.asize, vdev.is_log);
         child.top_zap = vdev.top_zap;
-        if let Some(path) = child.path.as_mut().filter(|path| path.ends_with("/old")) {
+        if gone.path.as_deref().map(old_path) == child.path {
             // What was to take its place did not.
-            path.truncate(path.len() - "/old".len());
+            child.path = gone.path;
         }
         *vdev = child;
     }
@@ -350,28 +347,25 @@ async fn free_objects(core: &Arc<Core>, tx: &Tx, config: &VdevConfig) -> Result<
     if config.leaf_zap.is_some()
         && let Some(map) = core.directory.get_u64(mos::VDEV_ZAP_MAP.as_bytes()).await?
     {
-        let map = Zap::open(&core.mos, platter_ondisk::ObjectId(map)).await?;
+        let map = Zap::open(&core.mos, ObjectId(map)).await?;
         map.remove_int(tx, config.leaf_zap.0).await?;
         core.mos.free_object(tx, config.leaf_zap).await?;
     }
     Ok(())
 }
 
-/// The devices whose places others have taken that have everything now.
-fn old_ones(tree: &VdevConfig, core: &Core) -> Vec<Guid> {
-    let leaves = dtl::leaves(core);
-    let is_complete = |guid: Guid| {
-        let leaf = leaves.iter().find(|leaf| leaf.guid() == guid);
-        leaf.is_some_and(|leaf| leaf.is_usable() && leaf.missing().is_empty() && !leaf.is_interrupted())
-    };
+/// The devices whose places others have taken that have everything now, as far as they can be done without.
+fn old_ones(core: &Core) -> Vec<Guid> {
+    let places = change::leaves(core);
+    let place = |config: &VdevConfig| places.iter().find(|place| place.config.guid == config.guid);
     let mut old = Vec::new();
-    tree.walk(&mut |vdev| {
+    core.config.read().vdev_tree.walk(&mut |vdev| {
         if vdev.kind == "replacing"
             && let [first @ .., last] = vdev.children.as_slice()
-            && last.is_leaf()
-            && is_complete(last.guid)
+            && place(last).is_some_and(|new| new.leaf.is_complete())
         {
-            old.extend(first.iter().filter(|child| child.is_leaf()).map(|child| child.guid));
+            let leaving = first.iter().filter_map(place).filter(|old| old.top.can_do_without(&old.leaf));
+            old.extend(leaving.map(|old| old.config.guid));
         }
     });
     old
@@ -384,16 +378,14 @@ pub fn look(core: &Core) -> bool {
         return false;
     }
     note_complete(core);
-    let config = core.config.read();
-    let is_replacing = |vdev: &VdevConfig| vdev.kind == "replacing";
-    let nested = config.vdev_tree.children.iter().any(|top| is_replacing(top) || top.children.iter().any(is_replacing));
-    nested && !old_ones(&config.vdev_tree, core).is_empty()
+    let mut is_replacing = false;
+    core.config.read().vdev_tree.walk(&mut |vdev| is_replacing |= vdev.kind == "replacing");
+    is_replacing && !old_ones(core).is_empty()
 }
 
 /// Lets all devices leave whose places others have taken.
 pub async fn settle(core: Arc<Core>) {
-    let old = old_ones(&core.config.read().vdev_tree, &core);
-    for guid in old {
+    for guid in old_ones(&core) {
         if let Err(error) = leave(&core, guid, true).await {
             tracing::info!(pool = core.name(), %error, "device {guid}, which was replaced, stays for now");
         }
@@ -478,5 +470,13 @@ mod tests {
         assert!(take_out(&mut top, Guid(11)));
         assert_eq!((top.children[1].guid, top.children[1].id), (Guid(20), 1));
         assert!(!take_out(&mut top, Guid(20)), "a raidz has no device too many");
+    }
+
+    #[test]
+    fn a_path_that_only_looks_like_a_replaced_ones_stays() {
+        let mut top = VdevConfig { path: Some("/disks/old".into()), ..leaf(0, 10) };
+        put_beside(&mut top, Guid(10), leaf(0, 11), false, Guid(99));
+        assert!(take_out(&mut top, Guid(11)));
+        assert_eq!(top.path.as_deref(), Some("/disks/old"));
     }
 }

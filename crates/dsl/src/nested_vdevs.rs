@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use platter_device::OpenOptions;
 use platter_nvlist::NvList;
+use platter_ondisk::names::config::RESILVER_TXG;
 use platter_ondisk::{Guid, Txg};
 use platter_vdev::Leaf;
 
@@ -35,7 +36,7 @@ async fn nest(pool: &Pool, kind: &str, child: usize, path: &Path) {
     let top = core.store.top(0).expect("a vdev");
     let mut old = core.config.read().vdev_tree.children[0].clone();
     let mut other = NvList::new();
-    other.add_u64("resilver_txg", 4);
+    other.add_u64(RESILVER_TXG, 4);
     let new = VdevConfig {
         kind: "file".into(),
         id: 1,

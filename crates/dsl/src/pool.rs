@@ -328,11 +328,7 @@ impl Pool {
         if self.core.read_only {
             return Ok(());
         }
-        let dirty = async |core: Arc<Core>, _: platter_dmu::Tx| {
-            core.dirty_config();
-            Ok(())
-        };
-        self.core.task(dirty).await
+        self.core.force_group().await
     }
 
     /// `zpool scrub`: starts or resumes.

@@ -393,6 +393,12 @@ impl Leaf {
         lists.noted.note(txg);
     }
 
+    /// Whether it can be used and has everything.
+    pub fn is_complete(&self) -> bool {
+        // What was open with writes that no flush covered gets its list only with the next flush.
+        self.is_usable() && self.missing().is_empty() && !self.is_interrupted()
+    }
+
     /// Whether its device was closed or given up since the last flush: what it had taken until then may be lost, and is
     /// in the list only after the next one.
     pub fn is_interrupted(&self) -> bool {

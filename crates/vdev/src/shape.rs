@@ -36,7 +36,7 @@ pub struct Arrangement {
 /// See the module text.
 #[derive(Debug)]
 pub(crate) struct Shape {
-    pub(crate) guid: Guid,
+    guid: Guid,
     pub(crate) kind: VdevKind,
     pub(crate) layout: Layout,
     pub(crate) children: Vec<Child>,
@@ -72,6 +72,14 @@ impl Shape {
         Ok((Arc::new(Self { guid, kind, layout, children, leaves, _gone: sender }), gone))
     }
 
+    /// Identity of the whole: a single device's own.
+    pub(crate) fn guid(&self) -> Guid {
+        match self.layout {
+            Layout::Single => self.leaves[0].guid(),
+            _ => self.guid,
+        }
+    }
+
     /// Whether blocks that were written in this shape are found in `other`: a mirror may have any number of sides, also
     /// one, but columns stay where they are.
     pub(crate) fn places_blocks_as(&self, other: &Self) -> bool {
@@ -83,7 +91,7 @@ impl Shape {
     /// The arrangement that this is the shape of.
     pub(crate) fn arrangement(&self) -> Arrangement {
         let children = self.children.iter().map(|child| child.leaves().to_vec()).collect();
-        Arrangement { guid: self.guid, kind: self.kind.clone(), children }
+        Arrangement { guid: self.guid(), kind: self.kind.clone(), children }
     }
 
     /// How many children may fail at once.

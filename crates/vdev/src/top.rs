@@ -217,7 +217,7 @@ impl TopVdev {
 
     /// Identity.
     pub fn guid(&self) -> Guid {
-        self.current.read().shape.guid
+        self.current.read().shape.guid()
     }
 
     /// Type.
@@ -322,15 +322,12 @@ impl TopVdev {
     /// Whether the others have everything without one of the leaves.
     pub fn can_do_without(&self, leaf: &Leaf) -> bool {
         let shape = self.shape();
-        // What was open with writes that no flush covered gets its list only with the next flush.
-        let complete = |leaf: &Leaf| leaf.is_usable() && leaf.missing().is_empty() && !leaf.is_interrupted();
-        shape.layout != Layout::Single && shape.has_without(|other| std::ptr::eq(other, leaf) || !complete(other))
+        shape.layout != Layout::Single && shape.has_without(|other| std::ptr::eq(other, leaf) || !other.is_complete())
     }
 
     /// Whether everything can be had without believing a leaf that missed something.
     pub fn has_everything(&self) -> bool {
-        let complete = |leaf: &Leaf| leaf.is_usable() && leaf.missing().is_empty() && !leaf.is_interrupted();
-        self.shape().has_without(|leaf| !complete(leaf))
+        self.shape().has_without(|leaf| !leaf.is_complete())
     }
 
     /// Opens one leaf anew, as `spec` (the leaf's) says now: after `zpool online`, `zpool clear`, a return.

@@ -194,6 +194,25 @@ fn a_device_of_a_raidz_is_replaced_and_not_missed() {
 }
 
 #[test]
+fn the_other_side_leaves_a_mirror_while_one_is_replaced() {
+    clock::run(|clock| async move {
+        let rig = Rig::new(&clock, VdevRequest::Mirror([0, 1].map(SimDevices::path).to_vec()), 3).await;
+        let guid = rig.vdevs().await.children[0].guid;
+        rig.exchange(1, 2, true).await;
+        rig.detach(0).await.expect("detached");
+        assert_eq!(rig.shape().await, "root(replacing(file file))");
+        // It is still the same top-level vdev to whoever finds older labels.
+        assert_eq!(rig.vdevs().await.children[0].guid, guid);
+        let rig = rig.restart(&[0, 1, 2]).await;
+        rig.settle().await;
+        assert_eq!(rig.vdevs().await.children[0].guid, guid);
+        let rig = rig.restart(&[2]).await;
+        assert_eq!((rig.shape().await.as_str(), rig.read().await), ("root(file)", 1));
+        rig.end().await;
+    });
+}
+
+#[test]
 fn a_missing_device_is_replaced() {
     clock::run(|clock| async move {
         let rig = Rig::new(&clock, raidz(3), 4).await;
