@@ -135,6 +135,8 @@ pub async fn mend_waiting(core: &Core) -> Result<Vec<BlkPtr>> {
     let datasets: Vec<Arc<Dataset>> = core.tree.read().datasets.values().cloned().collect();
     let mut lost = Vec::new();
     for dataset in datasets {
+        // Its data set may be mounted meanwhile, and what the log had be freed: it must not be others' yet.
+        let _pinned = core.store.pin();
         let bp = dataset.phys.lock().bp;
         if bp.is_hole() || dataset.zil.lock().is_some() {
             continue;

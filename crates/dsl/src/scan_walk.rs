@@ -19,7 +19,7 @@ use platter_dmu::traverse::{Visit, Visitor, WalkEnd, visit};
 use platter_ondisk::dsl::DslDatasetPhys;
 use platter_ondisk::types::object_type;
 use platter_ondisk::{BlkPtr, ObjectId, Txg};
-use platter_spa::Store;
+use platter_spa::{Pinned, Store};
 use platter_zio::{BlockStore, Bookmark, SpaceMet, ZioError};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -140,6 +140,7 @@ async fn root_of(core: &Arc<Core>, id: ObjectId) -> Result<Option<BlkPtr>> {
 /// A stretch of the walk during which freed space is pinned.
 struct Slice {
     core: Arc<Core>,
+    _pinned: Pinned,
     after: Txg,
     end: Instant,
     last: Mutex<Option<Bookmark>>,
@@ -154,9 +155,9 @@ struct Slice {
 
 impl Slice {
     fn new(core: &Arc<Core>, after: Txg, interior: u64, lost: Arc<Lost>) -> Self {
-        core.store.state().allocator.lock().pin();
         Self {
             core: core.clone(),
+            _pinned: core.store.pin(),
             after,
             end: Instant::now() + SLICE,
             last: Mutex::new(None),
@@ -179,12 +180,6 @@ impl Slice {
     /// Waits for every block under verification.
     async fn drain(&self) {
         let _all = self.places.acquire_many(IN_FLIGHT as u32).await;
-    }
-}
-
-impl Drop for Slice {
-    fn drop(&mut self) {
-        self.core.store.state().allocator.lock().unpin();
     }
 }
 

@@ -156,7 +156,7 @@ fn top_report(core: &Core, config: &VdevConfig, vdev: &TopVdev, frame: Frame) ->
     let (allocated, size, fragmentation, damaged) = {
         let allocator = core.store.state().allocator.lock();
         let group = allocator.group(config.id as u32);
-        group.map_or((0, 0, None, 0), |g| (g.allocated(), g.size(), g.fragmentation(), g.damaged().0))
+        group.map_or((0, 0, None, 0), |g| (g.allocated(), g.size(), g.fragmentation(), g.damaged()))
     };
     let expand_size = vdev.expandable() >> config.metaslab_shift << config.metaslab_shift;
     let deflated_size = vdev.deflate(size);

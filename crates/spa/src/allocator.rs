@@ -85,7 +85,11 @@ impl Allocator {
     }
 
     fn loaded_bytes(&self) -> u64 {
-        self.groups.iter().flat_map(Group::loaded).map(|metaslab| cost(metaslab.runs())).sum()
+        let bytes = self.groups.iter().map(|group| {
+            let (metaslabs, runs) = group.in_memory();
+            metaslabs * LOADED_BYTES + runs * RUN_BYTES
+        });
+        bytes.sum()
     }
 
     /// Whether a metaslab can be loaded without another being let go for it.
@@ -416,7 +420,7 @@ impl Allocator {
     }
 
     /// Keeps freed space from being reused until [`unpin`](Self::unpin).
-    pub fn pin(&mut self) {
+    pub(crate) fn pin(&mut self) {
         self.pins += 1;
     }
 
@@ -426,7 +430,7 @@ impl Allocator {
     }
 
     /// Ends a pin.
-    pub fn unpin(&mut self) {
+    pub(crate) fn unpin(&mut self) {
         self.pins -= 1;
     }
 }

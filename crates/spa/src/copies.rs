@@ -91,7 +91,11 @@ pub(crate) fn matches(store: &Store, bp: &BlkPtr, bytes: &[u8]) -> bool {
         || store.checksum_of(bp, bytes) == Some(bp.checksum())
 }
 
-fn vdev_of(store: &Store, dva: Dva) -> Result<&TopVdev, String> {
+/// The vdev that an address is on.
+///
+/// # Errors
+/// There is none.
+pub(crate) fn vdev_of(store: &Store, dva: Dva) -> Result<&TopVdev, String> {
     store.top(dva.vdev).map(AsRef::as_ref).ok_or_else(|| format!("top-level vdev {} does not exist", dva.vdev))
 }
 
@@ -241,9 +245,7 @@ pub(crate) async fn write_copies(
         let writes = dvas.iter().map(|dva| {
             let bytes = bytes.clone();
             async move {
-                let vdev = store.top(dva.vdev).ok_or_else(|| {
-                    ZioError::corrupt("block pointer", format!("top-level vdev {} does not exist", dva.vdev))
-                })?;
+                let vdev = vdev_of(store, *dva).map_err(|what| ZioError::corrupt("block pointer", what))?;
                 vdev.write(dva.offset, bytes, txg, Priority::AsyncWrite).await.map_err(|e| ZioError::Io(e.to_string()))
             }
         });

@@ -74,10 +74,17 @@ pub struct Group {
     runs: Sum,
     /// Metaslabs whose ranges are in memory.
     loaded: BTreeSet<usize>,
+    /// Runs in all of these.
+    loaded_runs: u64,
     /// Metaslabs with changes or with freed space at rest, and some that were.
     active: BTreeSet<usize>,
     /// Metaslabs whose map could not be read for want of a device.
     unreadable: Vec<usize>,
+}
+
+/// The runs of a metaslab that are in memory.
+fn loaded_runs(metaslab: &Metaslab) -> u64 {
+    if metaslab.is_loaded() { metaslab.runs() } else { 0 }
 }
 
 impl Group {
@@ -95,6 +102,7 @@ impl Group {
         let shift = geometry.unit().trailing_zeros();
         let mut runs = Sum::default();
         let loaded = (0..metaslabs.len()).filter(|&i| metaslabs[i].is_loaded()).collect();
+        let loaded_runs = metaslabs.iter().map(loaded_runs).sum();
         for metaslab in &mut metaslabs {
             if !metaslab.space_map.is_some() && metaslab.is_loaded() {
                 metaslab.histogram = Some(Histogram::of(metaslab.free_runs(), shift));
@@ -114,6 +122,7 @@ impl Group {
             allocated,
             runs,
             loaded,
+            loaded_runs,
             active,
             unreadable,
         }
@@ -128,6 +137,7 @@ impl Group {
     pub fn change<T>(&mut self, index: usize, change: impl FnOnce(&mut Metaslab) -> T) -> Option<T> {
         let metaslab = self.metaslabs.get_mut(index)?;
         let (allocated, was_active, was_loaded) = (metaslab.allocated(), metaslab.is_active(), metaslab.is_loaded());
+        let runs = loaded_runs(metaslab);
         // While the ranges are in memory the histogram stays as it was written.
         let before = if was_loaded { None } else { metaslab.histogram };
         let changed = change(metaslab);
@@ -135,6 +145,7 @@ impl Group {
             self.runs.replace(before.as_ref(), metaslab.histogram.as_ref());
         }
         self.allocated = self.allocated - allocated + metaslab.allocated();
+        self.loaded_runs = self.loaded_runs - runs + loaded_runs(metaslab);
         if !was_active && metaslab.is_active() {
             self.active.insert(index);
         }
@@ -210,14 +221,14 @@ impl Group {
         self.loaded.iter().map(|&index| &self.metaslabs[index])
     }
 
-    /// Metaslabs whose space map is damaged, with the reason for the first.
-    pub fn damaged(&self) -> (usize, Option<Arc<str>>) {
-        let mut reasons = self.metaslabs.iter().filter_map(|metaslab| match &metaslab.ranges {
-            Ranges::Damaged(reason) => Some(reason.clone()),
-            _ => None,
-        });
-        let first = reasons.next();
-        (usize::from(first.is_some()) + reasons.count(), first)
+    /// How many metaslabs have their ranges in memory, and how many runs those are.
+    pub(crate) fn in_memory(&self) -> (u64, u64) {
+        (self.loaded.len() as u64, self.loaded_runs)
+    }
+
+    /// How many metaslabs have a damaged space map.
+    pub fn damaged(&self) -> usize {
+        self.metaslabs.iter().filter(|metaslab| matches!(metaslab.ranges, Ranges::Damaged(_))).count()
     }
 
     /// Raw bytes allocated.

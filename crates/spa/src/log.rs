@@ -93,9 +93,7 @@ impl Store {
     }
 
     fn vdev(&self, dva: &Dva) -> Result<&platter_vdev::TopVdev> {
-        self.top(dva.vdev)
-            .map(AsRef::as_ref)
-            .ok_or_else(|| ZioError::corrupt("address", format!("top-level vdev {} does not exist", dva.vdev)))
+        copies::vdev_of(self, *dva).map_err(|what| ZioError::corrupt("address", what))
     }
 }
 

@@ -149,7 +149,7 @@ async fn a_damaged_map_costs_its_own_space_only() {
     let metaslab = &allocator.groups()[0].metaslabs()[0];
     assert!(metaslab.unflushed_frees.iter().eq([(0, 4096)]));
     assert!(matches!(metaslab.ranges, Ranges::Damaged(_)) && metaslab.allocated() == metaslab.size);
-    assert_eq!(allocator.groups()[0].damaged().0, 1);
+    assert_eq!(allocator.groups()[0].damaged(), 1);
 }
 
 #[tokio::test]

@@ -394,9 +394,7 @@ impl TopVdev {
             Layout::Single | Layout::Mirror => mirror::read(view, extent, priority, verify).await,
             Layout::Raidz { parity } => raidz::read(view, parity, extent, priority, verify).await,
         };
-        if !extent.speculative {
-            self.note_failure(&result);
-        }
+        self.note_failure(extent, &result);
         result
     }
 
@@ -413,15 +411,16 @@ impl TopVdev {
             Layout::Single | Layout::Mirror => mirror::scrub(view, extent, verify).await,
             Layout::Raidz { parity } => raidz::scrub(view, parity, extent, verify).await,
         };
-        self.note_failure(&result);
+        self.note_failure(extent, &result);
         if let Ok(outcome) = &result {
             self.stats.note_read(outcome.examined_bytes);
         }
         result
     }
 
-    fn note_failure<T>(&self, result: &Result<T>) {
+    fn note_failure<T>(&self, extent: Extent, result: &Result<T>) {
         match result {
+            _ if extent.speculative => {}
             Err(VdevError::Checksum { .. }) => self.stats.note_checksum_error(),
             Err(VdevError::NoReplicas { .. } | VdevError::Doubtful { .. }) => self.stats.note_read_error(),
             _ => {}

@@ -59,15 +59,7 @@ async fn complete(store: &Store, log: &[BlkPtr], data: &[BlkPtr]) -> Vec<BlkPtr>
 /// # Errors
 /// As [`Chain::next`].
 pub async fn complete_waiting(store: &Store, header: &ZilHeader) -> Result<Vec<BlkPtr>> {
-    let (mut log, mut data) = (Vec::new(), Vec::new());
-    let mut chain = Chain::new(store, header);
-    while let Some(link) = chain.next().await? {
-        log.extend(link.records.is_some().then_some(link.bp));
-        for (record_header, record) in link.records.into_iter().flatten() {
-            data.extend(data_block(&record, Txg(0)));
-            chain.count(record_header);
-        }
-    }
+    let Contents { log, data, .. } = Contents::read(store, header).await?;
     Ok(complete(store, &log, &data).await)
 }
 
@@ -97,6 +89,33 @@ fn data_block(record: &Record, first: Txg) -> Option<&BlkPtr> {
     }
 }
 
+/// What a claimed log has allocated, each block once.
+#[derive(Default)]
+struct Contents {
+    /// The log as far as it was written.
+    log: Vec<BlkPtr>,
+    /// What was allocated for what would have come next.
+    unwritten: Vec<BlkPtr>,
+    /// What records lead to.
+    data: Vec<BlkPtr>,
+}
+
+impl Contents {
+    async fn read(store: &Store, header: &ZilHeader) -> Result<Self> {
+        let (mut contents, mut seen) = (Self::default(), Seen::default());
+        let mut chain = Chain::new(store, header);
+        while let Some(link) = chain.next().await? {
+            let is_new = seen.is_new(&link.bp).then_some(link.bp);
+            if link.records.is_some() { &mut contents.log } else { &mut contents.unwritten }.extend(is_new);
+            for (record_header, record) in link.records.into_iter().flatten() {
+                contents.data.extend(data_block(&record, header.claim_txg).filter(|bp| seen.is_new(bp)));
+                chain.count(record_header);
+            }
+        }
+        Ok(contents)
+    }
+}
+
 /// Looks at the log of an object set when the pool is opened; `first` is the first group to be synced. `None` when
 /// there is nothing to claim: no log, or one that was claimed before.
 ///
@@ -106,8 +125,7 @@ pub async fn survey(store: &Store, header: &ZilHeader, first: Txg) -> Result<Opt
     if header.log.is_hole() || header.claim_txg.0 != 0 {
         return Ok(None);
     }
-    let (mut blocks, mut log, mut seen) = (Vec::new(), Vec::new(), Seen::default());
-    let mut data = Vec::new();
+    let (mut blocks, mut log, mut data, mut seen) = (Vec::new(), Vec::new(), Vec::new(), Seen::default());
     // Each data block is read to see whether it is there: once, however many records lead to it, and no more of them
     // than the pool has room for.
     let mut checked = BTreeSet::new();
@@ -138,12 +156,12 @@ pub async fn survey(store: &Store, header: &ZilHeader, first: Txg) -> Result<Opt
                         chain.stop();
                         break 'chain;
                     }
+                    data.push(*bp);
                 }
                 if seen.is_new(bp) {
                     blocks.push(*bp);
                 }
             }
-            data.extend(data_block(&record, Txg(0)));
             chain.count(record_header);
         }
     }
@@ -169,18 +187,6 @@ pub async fn blocks_to_free(store: &Store, header: &ZilHeader) -> Result<Vec<Blk
             "its intent log could not be read when the pool was imported: export the pool and import it again".into(),
         ));
     }
-    let (mut blocks, mut seen) = (Vec::new(), Seen::default());
-    let mut chain = Chain::new(store, header);
-    while let Some(link) = chain.next().await? {
-        if seen.is_new(&link.bp) {
-            blocks.push(link.bp);
-        }
-        for (record_header, record) in link.records.into_iter().flatten() {
-            if let Some(bp) = data_block(&record, header.claim_txg).filter(|bp| seen.is_new(bp)) {
-                blocks.push(*bp);
-            }
-            chain.count(record_header);
-        }
-    }
-    Ok(blocks)
+    let Contents { log, unwritten, data } = Contents::read(store, header).await?;
+    Ok([log, unwritten, data].concat())
 }
