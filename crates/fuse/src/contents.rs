@@ -15,6 +15,7 @@ const XATTR_REPLACE: u32 = 2;
 const TRUSTED: &[u8] = b"trusted.";
 
 impl PlatterFs {
+    /// Requests for what files hold.
     pub(crate) async fn serve_contents(&self, node: NodeId, caller: Caller, operation: Operation<'_>, reply: Reply) {
         match operation {
             Operation::Read { offset, size, direct, fills_cache } => {
@@ -60,11 +61,13 @@ impl PlatterFs {
                     Err(error) => reply.error(error),
                 }
             }
-            operation => self.serve_xattrs(node, caller, operation, reply).await,
+            // Whatever else there is belongs to `serve`.
+            _ => reply.error(Errno::NOSYS),
         }
     }
 
-    async fn serve_xattrs(&self, node: NodeId, caller: Caller, operation: Operation<'_>, reply: Reply) {
+    /// Those for extended attributes.
+    pub(crate) async fn serve_xattrs(&self, node: NodeId, caller: Caller, operation: Operation<'_>, reply: Reply) {
         match operation {
             Operation::SetXattr { name, value, flags, clear_set_gid } => {
                 self.setxattr(node, caller, name, value, flags, clear_set_gid, reply).await;

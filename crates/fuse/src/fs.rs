@@ -65,7 +65,16 @@ impl Filesystem for PlatterFs {
             Operation::Access { .. } => reply.ok(),
             // These come without a reply.
             Operation::Forget { .. } | Operation::BatchForget(_) => reply.error(Errno::INVAL),
-            operation => self.serve_contents(node, caller, operation, reply).await,
+            operation @ (Operation::SetXattr { .. }
+            | Operation::GetXattr { .. }
+            | Operation::ListXattr { .. }
+            | Operation::RemoveXattr { .. }) => self.serve_xattrs(node, caller, operation, reply).await,
+            operation @ (Operation::Read { .. }
+            | Operation::Write { .. }
+            | Operation::Fallocate { .. }
+            | Operation::Lseek { .. }
+            | Operation::CopyFileRange { .. }
+            | Operation::Ioctl { .. }) => self.serve_contents(node, caller, operation, reply).await,
         }
     }
 

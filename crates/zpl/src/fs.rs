@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::RwLock;
 use platter_dmu::zap::Zap;
@@ -17,7 +17,7 @@ use crate::attr::{Attr, FileKind, StatFs, Timestamp, WallClock};
 use crate::cache::Cache;
 use crate::error::{Result, ZplError};
 use crate::known::Known;
-use crate::log::{LogSource, LoggedTx};
+use crate::log::LoggedTx;
 use crate::options::{AtimeMode, MountOptions, SpaceInfo, XattrMode};
 use crate::phys::{Fixed, Phys};
 use crate::quotas::Quotas;
@@ -67,8 +67,6 @@ pub struct Zpl {
     atimes: AtomicU64,
     /// The last group anything was changed in.
     changed: AtomicU64,
-    /// Keeps what the log reads from.
-    log_source: OnceLock<Arc<dyn platter_zil::DataSource>>,
     /// Whether the intent log is being replayed.
     pub(crate) replaying: AtomicBool,
 }
@@ -204,7 +202,6 @@ impl Zpl {
             posix_acl: options.posix_acl,
             atimes: AtomicU64::new(0),
             changed: AtomicU64::new(changed.0),
-            log_source: OnceLock::new(),
             replaying: AtomicBool::new(false),
             os,
         });
@@ -217,10 +214,8 @@ impl Zpl {
             let _ = zpl.read_only.set(why);
         }
         if let Some(log) = &zpl.log {
-            let source: Arc<dyn platter_zil::DataSource> =
-                Arc::new(LogSource(Arc::downgrade(&(zpl.clone() as Arc<dyn platter_zil::DataSource>))));
-            log.set_source(Arc::downgrade(&source));
-            let _ = zpl.log_source.set(source);
+            let source: Weak<Self> = Arc::downgrade(&zpl);
+            log.set_source(source);
         }
         Ok(zpl)
     }

@@ -5,10 +5,8 @@
 //! group: slower, and never wrong.
 
 use std::ops::Deref;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use platter_dmu::Tx;
 use platter_ondisk::ObjectId;
@@ -17,7 +15,7 @@ use platter_ondisk::zil::record::{
     Create, Made, NewObject, Record, RenameKind, SetAttr as SetAttrRecord, Write, WriteData, set,
 };
 use platter_ondisk::znode::flags;
-use platter_zil::{DataSource, Note, Zil};
+use platter_zil::{Note, Zil};
 
 use crate::attr::{FileKind, RenameFlags, SetAttr, SetTime};
 use crate::phys::Phys;
@@ -352,24 +350,5 @@ pub(crate) fn change_of(record: &SetAttrRecord, solaris: bool) -> SetAttr {
         atime: given(set::ATIME).then(|| time(record.atime)),
         mtime: given(set::MTIME).then(|| time(record.mtime)),
         ..SetAttr::default()
-    }
-}
-
-/// Reads for the log what writes wrote.
-pub(crate) struct LogSource(pub Weak<dyn DataSource>);
-
-impl DataSource for LogSource {
-    fn read(
-        &self,
-        object: ObjectId,
-        generation: u64,
-        offset: u64,
-        length: u64,
-    ) -> BoxFuture<'_, platter_zio::Result<Option<Vec<u8>>>> {
-        async move {
-            let Some(source) = self.0.upgrade() else { return Ok(None) };
-            source.read(object, generation, offset, length).await
-        }
-        .boxed()
     }
 }

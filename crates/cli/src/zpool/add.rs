@@ -10,7 +10,7 @@ use platter_dsl::request::{Changed, PoolChange, VdevRequest};
 use super::layout;
 use super::pools::view;
 use super::vdev_spec::{self, Level};
-use crate::getopt::{Grammar, parse};
+use crate::getopt::{Grammar, Parsed, parse};
 use crate::out::{out, outln};
 use crate::session::{Done, Failure, Session, refused, usage};
 
@@ -35,7 +35,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         ));
     }
     let [in_use, mismatch, any_ashift] = allowed.map(|allowed| allowed || force);
-    let ashift = parsed.all("o").try_fold(0, |_, text| ashift(text))?;
+    let ashift = ashift(&parsed)?;
     let [name, vdev_words @ ..] = parsed.operands.as_slice() else {
         return Err(usage("missing pool name argument"));
     };
@@ -61,7 +61,12 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     Ok(0)
 }
 
-pub(super) fn ashift(text: &str) -> Result<u64, Failure> {
+/// `-o ashift=N`, the last one given; 0 without.
+pub(super) fn ashift(parsed: &Parsed) -> Result<u64, Failure> {
+    parsed.all("o").try_fold(0, |_, text| parse_ashift(text))
+}
+
+fn parse_ashift(text: &str) -> Result<u64, Failure> {
     let Some(("ashift", value)) = text.split_once('=') else {
         return Err(usage(if text.contains('=') { "" } else { "missing '=' for -o option" }));
     };
@@ -165,9 +170,9 @@ mod tests {
 
     #[test]
     fn only_ashift_can_be_given() {
-        assert_eq!(ashift("ashift=12").unwrap(), 12);
+        assert_eq!(parse_ashift("ashift=12").unwrap(), 12);
         for text in ["ashift", "comment=x", "ashift=8", "ashift=x"] {
-            assert!(ashift(text).is_err(), "{text}");
+            assert!(parse_ashift(text).is_err(), "{text}");
         }
     }
 }

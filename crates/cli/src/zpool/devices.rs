@@ -6,6 +6,7 @@ use platter_daemon::api::{ChangePool, ClearLabel, Outcome};
 use platter_daemon::client::encode;
 use platter_dsl::request::{Changed, PoolChange, VdevRequest};
 
+use super::add::ashift;
 use super::pools::each;
 use super::vdev_spec;
 use crate::getopt::{Grammar, Parsed, parse};
@@ -40,11 +41,6 @@ fn each_device(devices: &[String], mut action: impl FnMut(&String) -> Result<(),
         }
     }
     Ok(code)
-}
-
-/// `-o ashift=N`; 0 without.
-fn ashift(parsed: &Parsed) -> Result<u64, Failure> {
-    parsed.all("o").try_fold(0, |_, text| super::add::ashift(text))
 }
 
 /// `zpool attach [-fsw] [-o property=value] <pool> <device> <new_device>`.
