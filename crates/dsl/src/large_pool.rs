@@ -5,18 +5,17 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
-use platter_device::SystemDevices;
-use platter_dmu::{Objset, Tx};
+use platter_dmu::Tx;
 use platter_ondisk::spacemap::{MapType, SpaceMapPhys};
 use platter_ondisk::types::object_type;
 use platter_spa::{Histogram, MetaslabId};
 use tokio::time::Instant;
 
+use crate::Pool;
 use crate::core::Core;
 use crate::request::{CreateRequest, ImportRequest, VdevRequest};
 use crate::space_maps::{self, BLOCK_SIZE, Tail, VdevMaps};
-use crate::{Environment, FilesystemMaker, FilesystemOptions, HostId, Pool};
+use crate::test_environment::environment;
 
 const SIZE: u64 = 1 << 50;
 /// A run that is in use, and the free one behind it, in sectors.
@@ -27,49 +26,6 @@ const OWN: u64 = 64;
 const WHOLE: u64 = 256;
 /// Metaslabs that one group describes.
 const AT_ONCE: u64 = 2048;
-
-#[derive(Debug)]
-struct Clock;
-
-impl crate::WallClock for Clock {
-    fn now(&self) -> (u64, u32) {
-        (1_700_000_000, 0)
-    }
-}
-
-struct Empty;
-
-impl FilesystemMaker for Empty {
-    fn make<'a>(
-        &'a self,
-        _: &'a Arc<Objset>,
-        _: &'a Tx,
-        _: &'a FilesystemOptions,
-    ) -> BoxFuture<'a, platter_zio::Result<()>> {
-        Box::pin(async { Ok(()) })
-    }
-}
-
-pub fn environment(seed: u8) -> Environment {
-    Environment {
-        clock: Arc::new(Clock),
-        maker: Arc::new(Empty),
-        random: Environment::seeded([seed; 32]),
-        hostname: "test".into(),
-        host: Arc::new(HostId { id: 0x1234, is_derived: false }),
-        cpu: platter_zio::Cpu::FREE,
-        cache_bytes: 256 << 20,
-        dirty_bytes_max: 256 << 20,
-        metaslab_bytes: 64 << 20,
-        devices: Arc::new(SystemDevices::default()),
-        pool_locks: Arc::new(crate::pool_locks::NobodyElse),
-        multihost_interval_ms: 1000,
-        events: Arc::default(),
-        memory: Arc::default(),
-        frees_per_group: Environment::FREES_PER_GROUP,
-        txg_timeout_seconds: 5,
-    }
-}
 
 /// Where the pool is: a file system that takes files of 1 PiB (tmpfs).
 fn folder() -> PathBuf {

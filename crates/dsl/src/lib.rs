@@ -69,6 +69,8 @@ mod space_check;
 mod space_maps;
 mod status;
 mod sync;
+#[cfg(test)]
+mod test_environment;
 mod tree;
 pub mod txgs;
 mod upgrade;

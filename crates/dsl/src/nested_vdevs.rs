@@ -12,10 +12,10 @@ use platter_vdev::Leaf;
 
 use crate::config::VdevConfig;
 use crate::labels::LabelTarget;
-use crate::large_pool::environment;
 use crate::open_vdevs::{self, NewDevices};
 use crate::report::{Detail, VdevReport};
 use crate::request::{CreateRequest, ImportRequest, PoolChange, VdevRequest};
+use crate::test_environment::environment;
 use crate::{Pool, PoolError, labels};
 
 const SIZE: u64 = 128 << 20;

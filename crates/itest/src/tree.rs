@@ -61,6 +61,19 @@ pub struct Entry {
 pub struct Tree(pub BTreeMap<String, Entry>);
 
 impl Tree {
+    /// Puts files whose names begin with `seed` into a mounted file system, and reads all that is there then.
+    ///
+    /// # Panics
+    /// When there is no room for them.
+    #[track_caller]
+    pub fn filled(mount: &Path, seed: u64) -> Tree {
+        for number in 0..8 {
+            let bytes = data::mixed(seed + number, 700_000, 60_000);
+            fs::write(mount.join(format!("{seed}-{number}")), bytes).expect("a file can be written");
+        }
+        Tree::of(mount)
+    }
+
     /// Reads the tree below `root` with every byte in it.
     ///
     /// # Panics

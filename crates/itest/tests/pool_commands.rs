@@ -5,15 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use platter_itest::{Lab, Loop, Run, Tree, binary, data, judge, zdb};
-
-fn fill(mount: &Path, seed: u64) -> Tree {
-    for number in 0..8 {
-        let bytes = data::mixed(seed + number, 700_000, 60_000);
-        fs::write(mount.join(format!("{seed}-{number}")), bytes).expect("a file can be written");
-    }
-    Tree::of(mount)
-}
+use platter_itest::{Lab, Loop, Run, Tree, binary, judge, zdb};
 
 /// Exports, lets zdb judge, imports, and compares the files.
 #[track_caller]
@@ -53,7 +45,7 @@ fn vdevs_can_be_added_when_they_protect_as_the_others_do() {
     let Some(lab) = Lab::open() else { return };
     lab.disks(9, 128);
     let mount = lab.create("", "tank", "raidz d0 d1 d2");
-    fill(&mount, 1);
+    Tree::filled(&mount, 1);
     lab.zpool("add tank mirror d3 d4 d5").refused().says("mismatched replication level");
     lab.zpool("add tank d3").refused().says("pool uses raidz and new vdev is file");
     lab.zpool("add tank raidz d0 d3 d4").refused().says("is part of active pool 'tank'");
@@ -62,12 +54,12 @@ fn vdevs_can_be_added_when_they_protect_as_the_others_do() {
     let before: u64 = property(&lab, "tank", "size").parse().expect("a size");
     lab.zpool("add tank raidz d3 d4 d5").ok();
     assert_eq!(property(&lab, "tank", "size").parse::<u64>().expect("a size"), 2 * before);
-    let tree = fill(&mount, 2);
+    let tree = Tree::filled(&mount, 2);
     lab.zpool("status tank").ok().says("raidz1-1");
     let mount = judge_and_return(&lab, "tank", &tree);
     lab.zpool("add -f tank d6").ok();
     lab.zpool("add -f -o ashift=12 tank mirror d7 d8").ok();
-    let tree = fill(&mount, 3);
+    let tree = Tree::filled(&mount, 3);
     judge_and_return(&lab, "tank", &tree);
     lab.scrub("tank").says("with 0 errors");
     lab.zpool("history tank").ok().says("zpool add tank raidz d3 d4 d5").says("zpool export tank");
@@ -78,12 +70,12 @@ fn a_device_that_was_offline_is_resilvered_when_it_is_online_again() {
     let Some(lab) = Lab::open() else { return };
     lab.disks(3, 128);
     let mount = lab.create("", "tank", "raidz d0 d1 d2");
-    fill(&mount, 1);
+    Tree::filled(&mount, 1);
     lab.zpool("offline tank nosuch").refused().says("no such device in pool");
     lab.zpool("offline tank d1").ok();
     lab.zpool("offline tank d2").refused().says("no valid replicas");
     lab.zpool("status tank").ok().says("OFFLINE").says("DEGRADED");
-    let tree = fill(&mount, 2);
+    let tree = Tree::filled(&mount, 2);
     // It stays offline over an export.
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
@@ -104,7 +96,7 @@ fn a_device_taken_offline_for_now_is_back_after_import() {
     let mount = lab.create("", "tank", "mirror d0 d1");
     lab.zpool("offline -t tank d0").ok();
     lab.zpool("status tank").ok().says("OFFLINE");
-    let tree = fill(&mount, 1);
+    let tree = Tree::filled(&mount, 1);
     judge_and_return(&lab, "tank", &tree);
     lab.wait_health("tank", "ONLINE");
     lab.zpool("wait tank").ok();
@@ -116,7 +108,7 @@ fn a_pool_gets_a_new_guid() {
     let Some(lab) = Lab::open() else { return };
     lab.disks(2, 96);
     let mount = lab.create("", "tank", "mirror d0 d1");
-    let tree = fill(&mount, 1);
+    let tree = Tree::filled(&mount, 1);
     let old = property(&lab, "tank", "guid");
     lab.zpool("reguid tank").ok();
     assert_ne!(property(&lab, "tank", "guid"), old);
@@ -156,13 +148,13 @@ fn a_pool_without_features_is_openzfs_own_and_can_be_upgraded() {
     for name in ["lz4_compress", "spacemap_v2", "log_spacemap", "hole_birth", "extensible_dataset"] {
         assert_eq!(property(&lab, "tank", &format!("feature@{name}")), "disabled");
     }
-    let tree = fill(&mount, 1);
+    let tree = Tree::filled(&mount, 1);
     let mount = judge_and_return(&lab, "tank", &tree);
     fs::remove_file(mount.join("1-0")).expect("a file can be removed");
     lab.zpool("upgrade").ok().says("lz4_compress");
     lab.zpool("upgrade tank").ok().says("Enabled the following features on 'tank'").says("log_spacemap");
     lab.zpool("upgrade tank").ok().says("already has all supported");
-    let tree = fill(&mount, 2);
+    let tree = Tree::filled(&mount, 2);
     judge_and_return(&lab, "tank", &tree);
     lab.zpool("upgrade -v").ok().says("read-only compatible");
     assert_eq!(lab.zpool("wait -H tank 0.1").ok().stdout, "0\t0\t0\t0\t0\t0\t0\t0\t0\n");
@@ -182,7 +174,7 @@ fn a_pool_has_only_the_features_of_its_compatibility_files() {
     assert_eq!(property(&lab, "tank", "compatibility"), "zol-0.7");
     assert_eq!(property(&lab, "tank", "feature@spacemap_v2"), "disabled");
     assert_ne!(property(&lab, "tank", "feature@lz4_compress"), "disabled");
-    let tree = fill(&mount, 1);
+    let tree = Tree::filled(&mount, 1);
     judge_and_return(&lab, "tank", &tree);
     assert_eq!(property(&lab, "tank", "compatibility"), "zol-0.7");
     lab.zpool("upgrade tank").ok().says("already has all supported and requested");
@@ -201,7 +193,7 @@ fn temporary_names_never_reach_the_disk() {
     lab.disks(1, 96);
     let mount = lab.mnt("tank");
     lab.zpool(&format!("create -t other -m {} tank d0", mount.display())).ok();
-    let tree = fill(&mount, 1);
+    let tree = Tree::filled(&mount, 1);
     lab.zpool("list -H -o name").ok().says("other").says_not("tank");
     lab.zpool("export other").ok();
     let mount = judge_and_return_named(&lab, &tree);
@@ -225,7 +217,7 @@ fn a_destroyed_pool_can_be_imported_again() {
     let Some(lab) = Lab::open() else { return };
     lab.disks(2, 96);
     let mount = lab.create("", "tank", "mirror d0 d1");
-    let tree = fill(&mount, 1);
+    let tree = Tree::filled(&mount, 1);
     lab.zpool("destroy tank").ok();
     let dev = lab.dev();
     lab.zpool(&format!("import -d {}", dev.display())).refused().says("no pools available");
@@ -242,7 +234,7 @@ fn sizes_latencies_and_queues_are_told() {
     let Some(lab) = Lab::open() else { return };
     lab.disks(3, 128);
     let mount = lab.create("", "tank", "raidz d0 d1 d2");
-    fill(&mount, 1);
+    Tree::filled(&mount, 1);
     lab.zpool("sync tank").ok();
     let list = lab.zpool("list -Hpv -o name,size tank").ok();
     assert_eq!(list.stdout.matches(&format!("\t{}\n", 128 << 20)).count(), 3, "{list}");
@@ -284,7 +276,7 @@ fn a_whole_disk_gets_openzfs_partitions_and_is_found_by_them() {
     create.args(words.split_whitespace()).env("PLATTER_WHOLE_DISKS", "loop");
     Run::of(&mut create, Duration::from_secs(60)).ok();
     lab.wait_mounted(&mount);
-    let tree = fill(&mount, 1);
+    let tree = Tree::filled(&mount, 1);
     let short = |disk: &Loop| disk.0.trim_start_matches("/dev/").to_owned();
     // A whole disk is shown without its partition.
     lab.zpool("status tank").ok().says(&format!("{}  ", short(a))).says_not(&format!("{}p1", short(a)));

@@ -1,31 +1,22 @@
 //! `zpool attach`, `detach` and `replace`, with files in use meanwhile; each on-disk change is judged by zdb.
 
 use std::fs;
-use std::path::Path;
 
-use platter_itest::{Lab, Tree, data, zdb};
-
-fn fill(mount: &Path, seed: u64) -> Tree {
-    for number in 0..8 {
-        let bytes = data::mixed(seed + number, 700_000, 60_000);
-        fs::write(mount.join(format!("{seed}-{number}")), bytes).expect("a file can be written");
-    }
-    Tree::of(mount)
-}
+use platter_itest::{Lab, Tree, zdb};
 
 #[test]
 fn a_device_of_a_raidz_is_replaced() {
     let Some(lab) = Lab::open() else { return };
     lab.disks(5, 128);
     let mount = lab.create("", "tank", "raidz d0 d1 d2");
-    fill(&mount, 1);
+    Tree::filled(&mount, 1);
     lab.zpool("replace tank d1").refused().says("is part of active pool 'tank'");
     lab.zpool("replace tank nosuch d3").refused().says("cannot replace nosuch with").says("no such device in pool");
     lab.zpool("replace tank d1 d0").refused().says("is part of active pool 'tank'");
     lab.zpool("attach tank d1 d3").refused().says("can only attach to mirrors and top-level disks");
     lab.zpool("detach tank d1").refused().says("only applicable to mirror and replacing vdevs");
     lab.zpool("replace -w tank d1 d3").ok();
-    let tree = fill(&mount, 2);
+    let tree = Tree::filled(&mount, 2);
     let status = lab.zpool("status tank").ok().says("resilvered").says("/d3");
     assert!(!status.stdout.contains("/d1") && !status.stdout.contains("replacing"), "{status}");
     lab.scrub("tank").says("scrub repaired 0B").says("with 0 errors");
@@ -49,7 +40,7 @@ fn another_device_at_the_same_path_takes_the_place() {
     let Some(lab) = Lab::open() else { return };
     lab.disks(2, 128);
     let mount = lab.create("", "tank", "mirror d0 d1");
-    let tree = fill(&mount, 1);
+    let tree = Tree::filled(&mount, 1);
     lab.zpool("offline tank d1").ok();
     let path = lab.dev().join("d1");
     fs::remove_file(&path).expect("removed");
@@ -66,15 +57,15 @@ fn a_single_device_becomes_a_mirror_and_another_single_device() {
     let Some(lab) = Lab::open() else { return };
     lab.disks(3, 128);
     let mount = lab.create("", "tank", "d0");
-    fill(&mount, 1);
+    Tree::filled(&mount, 1);
     lab.zpool("detach tank d0").refused().says("only applicable to mirror and replacing vdevs");
     lab.zpool("attach -w tank d0 d1").ok();
     lab.zpool("status tank").ok().says("mirror-0");
-    let tree = fill(&mount, 2);
+    let tree = Tree::filled(&mount, 2);
     lab.judge_and_return("tank", &mount, &tree);
     lab.zpool("wait tank").ok();
     lab.zpool("detach tank d0").ok();
-    let tree = fill(&mount, 3);
+    let tree = Tree::filled(&mount, 3);
     lab.judge_and_return("tank", &mount, &tree);
     let status = lab.zpool("status tank").ok();
     assert!(!status.stdout.contains("mirror") && !status.stdout.contains("/d0"), "{status}");
@@ -90,7 +81,7 @@ fn a_device_that_is_too_small_is_refused() {
     let Some(lab) = Lab::open() else { return };
     lab.disks(2, 128);
     let mount = lab.create("", "tank", "d0");
-    let tree = fill(&mount, 1);
+    let tree = Tree::filled(&mount, 1);
     fs::File::create(lab.dev().join("small")).and_then(|file| file.set_len(100 << 20)).expect("a file");
     lab.zpool("attach tank d0 small").refused().says("device is too small");
     lab.zpool("replace tank d0 small").refused().says("device is too small");

@@ -2,18 +2,19 @@
 //! whether the pool has everything without the others afterwards.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use platter_dsl::Pool;
 use platter_dsl::report::{Detail, VdevReport};
-use platter_dsl::request::{CreateRequest, ImportRequest, PoolChange, VdevRequest};
+use platter_dsl::request::{CreateRequest, PoolChange, VdevRequest};
 use platter_ondisk::ObjectId;
 use platter_sim::clock::{self, SimClock};
 use platter_sim::disk::{DiskId, Parameters, SimDisk};
 use platter_sim::world::{self, SimDevices, StandingClock};
 use platter_zpl::NewFile;
+
+use crate::hosts::{self, connect};
 
 const SIZE: u64 = 64 << 20;
 const LENGTH: usize = 1 << 20;
@@ -59,15 +60,10 @@ impl Rig {
     }
 
     async fn read(&self) -> u8 {
-        let zpl = world::mount(&self.pool, "tank/fs", Arc::new(StandingClock)).await.expect("mounted");
-        let pieces = zpl.read(self.file, 0, LENGTH as u64).await.expect("read");
-        let found: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
-        zpl.unmount().await.expect("unmounted");
-        drop(zpl);
-        self.pool.close_filesystem("tank/fs").await.expect("closed");
+        let found = hosts::contents(&self.pool, self.file, LENGTH).await;
         let byte = found[0];
         let right = |at: usize| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ byte;
-        assert!(found.len() == LENGTH && (0..LENGTH).all(|at| found[at] == right(at)), "a mixture");
+        assert!((0..LENGTH).all(|at| found[at] == right(at)), "a mixture");
         byte
     }
 
@@ -108,14 +104,8 @@ impl Rig {
         let Self { disks, file, .. } = self;
         drop(self.pool);
         let devices = connect(&disks, there);
-        let request = ImportRequest {
-            pool: "tank".into(),
-            search: vec![PathBuf::from(world::FOLDER)],
-            force: true,
-            ..ImportRequest::default()
-        };
         let environment = world::environment(2, devices.clone(), Arc::new(StandingClock));
-        let pool = Pool::import(environment, request).await.expect("imported");
+        let pool = hosts::import(environment).await;
         Self { disks, devices, pool, file }
     }
 
@@ -123,12 +113,6 @@ impl Rig {
         self.pool.export().await.expect("exported");
         drop(self.devices);
     }
-}
-
-fn connect(disks: &[SimDisk], there: &[usize]) -> Arc<SimDevices> {
-    let devices = Arc::new(SimDevices::default());
-    there.iter().for_each(|&number| devices.insert(number, Arc::new(disks[number].connect())));
-    devices
 }
 
 /// The kinds of a tree.

@@ -1,12 +1,11 @@
 //! What was destroyed is freed over several groups, through crashes and exports, and zdb agrees at every step.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use platter_dsl::report::PropertyValue;
-use platter_dsl::request::{CreateRequest, ImportRequest, VdevRequest};
+use platter_dsl::request::{CreateRequest, VdevRequest};
 use platter_dsl::{Environment, Pool};
 use platter_ondisk::label::VDEV_LABEL_START_SIZE;
 use platter_sim::clock::{self, SimClock};
@@ -17,6 +16,8 @@ use platter_zpl::{NewFile, SetXattr};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
+use crate::hosts::{self, connect};
+
 const SIZE: u64 = 64 << 20;
 const NEW: NewFile = NewFile { mode: 0o644, umask: 0, uid: 0, gid: 0, open: false };
 const FILES: u64 = 70;
@@ -24,19 +25,12 @@ const FILES: u64 = 70;
 const GONE: u64 = 7 * 300_000;
 
 fn host(disk: &SimDisk, seed: u64, frees: u64) -> Environment {
-    let devices = Arc::new(SimDevices::default());
-    devices.insert(0, Arc::new(disk.connect()));
+    let devices = connect(std::slice::from_ref(disk), &[0]);
     Environment { frees_per_group: frees, ..world::environment(seed, devices, Arc::new(StandingClock)) }
 }
 
 async fn import(disk: &SimDisk, seed: u64, frees: u64) -> Arc<Pool> {
-    let request = ImportRequest {
-        pool: "tank".into(),
-        search: vec![PathBuf::from(world::FOLDER)],
-        force: true,
-        ..ImportRequest::default()
-    };
-    Pool::import(host(disk, seed, frees), request).await.expect("imported")
+    hosts::import(host(disk, seed, frees)).await
 }
 
 /// A pool of one disk with two file systems, `tank/gone` and `tank/kept`, of small and large and sparse files.

@@ -5,6 +5,7 @@ mod exchanged_names;
 mod exchanges;
 mod freeing;
 mod full;
+mod hosts;
 mod images;
 mod labels;
 mod lives;

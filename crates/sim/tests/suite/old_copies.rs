@@ -2,10 +2,9 @@
 //! between two uberblocks, but has nothing of the last group; a log may end later on one disk than on another.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use platter_dsl::request::{CreateRequest, ImportRequest, VdevRequest};
+use platter_dsl::request::{CreateRequest, VdevRequest};
 use platter_dsl::{Pool, labels};
 use platter_ondisk::ObjectId;
 use platter_ondisk::label::VDEV_LABEL_END_SIZE;
@@ -13,6 +12,8 @@ use platter_sim::clock;
 use platter_sim::disk::{DiskId, Parameters, SimDisk};
 use platter_sim::world::{self, SimDevices, StandingClock};
 use platter_zpl::NewFile;
+
+use crate::hosts::{self, connect};
 
 const SIZE: u64 = 64 << 20;
 const LENGTH: usize = 1 << 20;
@@ -26,32 +27,17 @@ async fn reached(disk: &SimDisk) -> u64 {
 
 /// A new host that has these of the disks.
 fn host(disks: &[SimDisk], there: &[usize], seed: u64) -> platter_dsl::Environment {
-    let devices = Arc::new(SimDevices::default());
-    for &number in there {
-        devices.insert(number, Arc::new(disks[number].connect()));
-    }
-    world::environment(seed, devices, Arc::new(StandingClock))
+    world::environment(seed, connect(disks, there), Arc::new(StandingClock))
 }
 
 async fn import(disks: &[SimDisk], there: &[usize], seed: u64) -> Arc<Pool> {
-    let request = ImportRequest {
-        pool: "tank".into(),
-        search: vec![PathBuf::from(world::FOLDER)],
-        force: true,
-        ..ImportRequest::default()
-    };
-    Pool::import(host(disks, there, seed), request).await.expect("imported")
+    hosts::import(host(disks, there, seed)).await
 }
 
 /// What is in the file everywhere.
 async fn contents(pool: &Arc<Pool>, file: ObjectId) -> u8 {
-    let zpl = world::mount(pool, "tank/fs", Arc::new(StandingClock)).await.expect("mounted");
-    let pieces = zpl.read(file, 0, LENGTH as u64).await.expect("read");
-    let found: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
-    zpl.unmount().await.expect("unmounted");
-    drop(zpl);
-    pool.close_filesystem("tank/fs").await.expect("closed");
-    assert!(found.len() == LENGTH && found.iter().all(|byte| *byte == found[0]), "a mixture");
+    let found = hosts::contents(pool, file, LENGTH).await;
+    assert!(found.iter().all(|byte| *byte == found[0]), "a mixture");
     found[0]
 }
 
@@ -165,48 +151,46 @@ fn a_resilver_brings_logs_that_wait_to_be_replayed() {
 /// Makes a log of which one side of a mirror lacks the end, and with `groups` also groups that were written meanwhile;
 /// imports the pool with the disks that are `there`, then with both, then with the side that lacked it only.
 async fn claimed_with_an_old_side(clock: Arc<clock::SimClock>, groups: bool, there: &[usize]) {
-    {
-        let disk = |number| SimDisk::new(&clock, 1, DiskId(number), Parameters::instant(SIZE));
-        let disks: Vec<SimDisk> = (0..2).map(disk).collect();
-        let vdev = VdevRequest::Mirror((0..2).map(SimDevices::path).collect());
-        let request = CreateRequest { name: "tank".into(), vdevs: vec![vdev], ..CreateRequest::default() };
-        let pool = Pool::create(host(&disks, &[0, 1], 1), request).await.expect("created");
-        pool.create_dataset("tank/fs", &BTreeMap::new()).await.expect("a data set");
-        let zpl = world::mount(&pool, "tank/fs", Arc::new(StandingClock)).await.expect("mounted");
-        let file = zpl.create(zpl.root(), b"file", NEW).await.expect("a file").object;
-        zpl.write(file, 0, &vec![1; LENGTH], false).await.expect("written");
-        // The first block of a log waits for a group.
+    let disk = |number| SimDisk::new(&clock, 1, DiskId(number), Parameters::instant(SIZE));
+    let disks: Vec<SimDisk> = (0..2).map(disk).collect();
+    let vdev = VdevRequest::Mirror((0..2).map(SimDevices::path).collect());
+    let request = CreateRequest { name: "tank".into(), vdevs: vec![vdev], ..CreateRequest::default() };
+    let pool = Pool::create(host(&disks, &[0, 1], 1), request).await.expect("created");
+    pool.create_dataset("tank/fs", &BTreeMap::new()).await.expect("a data set");
+    let zpl = world::mount(&pool, "tank/fs", Arc::new(StandingClock)).await.expect("mounted");
+    let file = zpl.create(zpl.root(), b"file", NEW).await.expect("a file").object;
+    zpl.write(file, 0, &vec![1; LENGTH], false).await.expect("written");
+    // The first block of a log waits for a group.
+    zpl.fsync(file).await.expect("stable");
+    pool.sync().await.expect("synced");
+    let at = reached(&disks[COPIED]).await;
+    let mut copy = groups.then(|| disks[COPIED].image());
+    for byte in [2, 3] {
+        if !groups {
+            copy = Some(disks[COPIED].image());
+        }
+        zpl.write(file, 0, &vec![byte; LENGTH], false).await.expect("written");
         zpl.fsync(file).await.expect("stable");
-        pool.sync().await.expect("synced");
-        let at = reached(&disks[COPIED]).await;
-        let mut copy = groups.then(|| disks[COPIED].image());
-        for byte in [2, 3] {
-            if !groups {
-                copy = Some(disks[COPIED].image());
-            }
-            zpl.write(file, 0, &vec![byte; LENGTH], false).await.expect("written");
+        if groups && byte == 2 {
+            // Others go on, and the log waits: it is not freed before its group is on disk.
+            pool.create_dataset("tank/other", &BTreeMap::new()).await.expect("a data set");
+            zpl.write(file, 0, &vec![3; LENGTH], false).await.expect("written");
             zpl.fsync(file).await.expect("stable");
-            if groups && byte == 2 {
-                // Others go on, and the log waits: it is not freed before its group is on disk.
-                pool.create_dataset("tank/other", &BTreeMap::new()).await.expect("a data set");
-                zpl.write(file, 0, &vec![3; LENGTH], false).await.expect("written");
-                zpl.fsync(file).await.expect("stable");
-            }
         }
-        assert!(groups || reached(&disks[0]).await == at, "all that is new is in the log");
-        pool.stop("the power failed");
-        drop((zpl, pool));
-        disks[COPIED].set_image(copy.expect("a copy"));
-
-        for there in [there, &[0, COPIED]] {
-            let pool = import(&disks, there, 2).await;
-            pool.sync().await.expect("the claim is on disk");
-            pool.scrub_wait().await.expect("resilvered");
-            pool.stop("the power failed once more");
-            drop(pool);
-        }
-        let pool = import(&disks, &[COPIED], 3).await;
-        assert_eq!(contents(&pool, file).await, 3);
-        pool.export().await.expect("exported");
     }
+    assert!(groups || reached(&disks[0]).await == at, "all that is new is in the log");
+    pool.stop("the power failed");
+    drop((zpl, pool));
+    disks[COPIED].set_image(copy.expect("a copy"));
+
+    for there in [there, &[0, COPIED]] {
+        let pool = import(&disks, there, 2).await;
+        pool.sync().await.expect("the claim is on disk");
+        pool.scrub_wait().await.expect("resilvered");
+        pool.stop("the power failed once more");
+        drop(pool);
+    }
+    let pool = import(&disks, &[COPIED], 3).await;
+    assert_eq!(contents(&pool, file).await, 3);
+    pool.export().await.expect("exported");
 }
