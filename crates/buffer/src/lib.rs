@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn lent_memory_is_only_read() {
-        let pages = Pages::new(PAGE_SIZE, |_| {});
+        let pages = Pages::new(PAGE_SIZE, |stale| stale.as_mut_bytes().fill(0));
         struct Other(Pages);
         impl AsRef<[u8]> for Other {
             fn as_ref(&self) -> &[u8] {

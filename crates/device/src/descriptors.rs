@@ -25,7 +25,7 @@ pub fn close_on_exec_from(first: u32) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsRawFd;
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
     use std::process::Command;
 
     use super::*;
@@ -33,8 +33,11 @@ mod tests {
     #[test]
     fn a_program_that_is_started_gets_nothing_of_it() {
         let file = tempfile::tempfile().unwrap();
-        // As a shell leaves it: without the mark.
-        let kept = rustix::io::dup(&file).unwrap();
+        // As a shell leaves it: without the mark; and with a number that nothing else comes to: `ls` opens one, too.
+        let kept = file.as_raw_fd();
+        // SAFETY: the number it returns is looked at for errors, and then belongs to nobody else.
+        let kept = unsafe { OwnedFd::from_raw_fd(libc::fcntl(kept, libc::F_DUPFD, 500)) };
+        assert!(kept.as_raw_fd() >= 500);
         let list = || {
             let output = Command::new("ls").arg("/proc/self/fd").output().unwrap();
             String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()

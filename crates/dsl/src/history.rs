@@ -61,6 +61,14 @@ impl Ring {
             .collect()
     }
 
+    /// Forgets all records, as they cannot be read any more; the next begins with a block of the object.
+    fn forget(&mut self, block_size: u64) {
+        let start = self.physical(self.eof);
+        self.eof += start.next_multiple_of(block_size) - start;
+        self.bof = self.eof;
+        self.records_lost = self.records_lost.saturating_add(1);
+    }
+
     /// Where a logical offset lies in the object (`spa_history_log_to_phys`).
     fn physical(&self, logical: u64) -> u64 {
         let length = self.phys_max_off - self.pool_create_len;
@@ -116,7 +124,19 @@ async fn append(core: &Core, tx: &Tx, record: &NvList) -> Result<()> {
     if length > ring.phys_max_off - ring.pool_create_len {
         return Ok(());
     }
-    make_room(&dnode, &mut ring, length).await?;
+    if let Err(error) = prepare(&dnode, &mut ring, length).await {
+        // A history that is lost must not hold up the group.
+        if !error.is_loss() {
+            return Err(error);
+        }
+        ring.forget(u64::from(dnode.block_size()));
+        if prepare(&dnode, &mut ring, length).await.is_err_and(|error| error.is_loss()) {
+            // Where it begins, too: as in a new pool, the next record is its first.
+            dnode.free_range(tx, 0, u64::MAX).await?;
+            ring = Ring { phys_max_off: ring.phys_max_off, records_lost: ring.records_lost, ..Ring::default() };
+        }
+        tracing::error!(pool = core.name(), %error, "the pool's history is damaged and begins anew");
+    }
     let start = ring.physical(ring.eof);
     let first = (ring.phys_max_off - start).min(length) as usize;
     dnode.write(tx, start, &bytes[..first]).await?;
@@ -129,6 +149,15 @@ async fn append(core: &Core, tx: &Tx, record: &NvList) -> Result<()> {
         ring.bof = ring.eof;
     }
     dnode.set_bonus(tx, object_type::SPA_HISTORY_OFFSETS, &ring.encode())
+}
+
+/// Makes room for a record of `length` bytes, and looks whether what it will share blocks with can be read.
+async fn prepare(dnode: &Dnode, ring: &mut Ring, length: u64) -> Result<()> {
+    make_room(dnode, ring, length).await?;
+    for edge in [ring.eof, ring.eof + length - 1] {
+        dnode.read(ring.physical(edge), &mut [0]).await?;
+    }
+    Ok(())
 }
 
 /// Forgets the oldest records, until another of `length` bytes fits. Where there are no records, or more tiny ones than
@@ -193,20 +222,36 @@ pub async fn read(core: &Core) -> Result<Vec<HistoryEntry>> {
     }
     let dnode = core.mos.dnode(object).await?;
     let ring = Ring::decode(&dnode.bonus())?;
-    for (mut at, end) in [(0, ring.pool_create_len), (ring.bof, ring.eof)] {
-        while at < end {
-            let size = read_ring(&dnode, &ring, at, 8).await?;
-            let size = u64::from_le_bytes(size.try_into().expect("eight bytes"));
-            if size == 0 || size > RECORD_MAX || at + 8 + size > end {
-                return Err(ZioError::corrupt("pool history", format!("a record of {size} bytes at {at}")));
-            }
-            let bytes = read_ring(&dnode, &ring, at + 8, size).await?;
-            let list = NvList::decode(&bytes).map_err(|e| ZioError::corrupt("pool history", e.to_string()))?;
-            entries.extend(entry(&list));
-            at += 8 + size;
+    match read_part(&dnode, &ring, (0, ring.pool_create_len), &mut entries).await {
+        // The creation alone was in that block; what was done since can still be told.
+        Err(error) if error.is_loss() => {
+            tracing::warn!(pool = core.name(), %error, "the record of the pool's creation is lost");
         }
+        read => read?,
     }
+    read_part(&dnode, &ring, (ring.bof, ring.eof), &mut entries).await?;
     Ok(entries)
+}
+
+/// The records from one logical offset to another.
+async fn read_part(
+    dnode: &Dnode,
+    ring: &Ring,
+    (mut at, end): (u64, u64),
+    entries: &mut Vec<HistoryEntry>,
+) -> Result<()> {
+    while at < end {
+        let size = read_ring(dnode, ring, at, 8).await?;
+        let size = u64::from_le_bytes(size.try_into().expect("eight bytes"));
+        if size == 0 || size > RECORD_MAX || at + 8 + size > end {
+            return Err(ZioError::corrupt("pool history", format!("a record of {size} bytes at {at}")));
+        }
+        let bytes = read_ring(dnode, ring, at + 8, size).await?;
+        let list = NvList::decode(&bytes).map_err(|e| ZioError::corrupt("pool history", e.to_string()))?;
+        entries.extend(entry(&list));
+        at += 8 + size;
+    }
+    Ok(())
 }
 
 fn entry(list: &NvList) -> Option<HistoryEntry> {

@@ -41,6 +41,8 @@ mod late_writes;
 mod leave;
 mod limits;
 mod log_spacemaps;
+#[cfg(test)]
+mod lost_ends;
 mod map_reader;
 mod member_check;
 mod memory;

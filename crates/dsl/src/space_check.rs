@@ -57,8 +57,9 @@ pub async fn check(core: &Core) -> Result<()> {
             })
             .await;
             match read {
-                // Devices that fail suspend the pool where something needs them; this is only a look.
-                Err(ZioError::Io(_)) => continue,
+                // Devices that fail suspend the pool where something needs them, and a map that is lost is written anew
+                // when something is added to it; this is only a look.
+                Err(ZioError::Io(_) | ZioError::Checksum { .. }) => continue,
                 read => read?,
             }
         }

@@ -4,7 +4,8 @@
 //!
 //! Invariants:
 //! - replaying a metaslab's entries in order over "all free" gives exactly its allocated ranges;
-//! - a map that grew beyond twice its optimal size is rewritten from the ranges in memory (condensed);
+//! - a map that grew beyond twice its optimal size is rewritten from the ranges in memory (condensed), and one whose
+//!   end is lost in every copy from what is known to be free: a group is never held up by a map that can only grow;
 //! - the histogram in the header describes the free ranges, as far as they were in memory when it was written;
 //! - a map is read and written with [`Store::lock_maps`] held, so that neither sees half of the other.
 
@@ -283,12 +284,12 @@ fn is_bloated(metaslab: &Metaslab) -> bool {
 }
 
 impl Pending {
-    /// Changes of `metaslab`; the map is rewritten with `all` when it is bloated and that can be told.
+    /// Changes of `metaslab`; the map is rewritten when it is given what to write.
     fn of(
         metaslab: &Metaslab,
         maps: &VdevMaps,
         (allocating, freeing): (RangeSet, RangeSet),
-        all: impl FnOnce(&Metaslab) -> RangeSet,
+        rewrite: Option<RangeSet>,
     ) -> Self {
         let is_loaded = metaslab.is_loaded();
         Self {
@@ -298,7 +299,7 @@ impl Pending {
             object: metaslab.space_map,
             length: metaslab.map_length,
             allocated: metaslab.map_allocated,
-            rewrite: (is_loaded && is_bloated(metaslab)).then(|| all(metaslab)),
+            rewrite,
             allocating,
             freeing,
             histogram: match is_loaded {
@@ -309,23 +310,60 @@ impl Pending {
     }
 }
 
-/// Takes what the syncing group changed in the metaslabs of a vdev.
-fn take_dirty(store: &Store, maps: &VdevMaps) -> Vec<Pending> {
+/// Whether a metaslab's map is to be rewritten, where those of the metaslabs in `lost` cannot be read any more.
+fn is_rewritten(metaslab: &mut Metaslab, maps: &VdevMaps, lost: &[u64]) -> bool {
+    if lost.contains(&metaslab.index) {
+        let reason = "the end of its space map is lost in every copy: it begins anew";
+        tracing::error!(vdev = maps.vdev, metaslab = metaslab.index, is_loaded = metaslab.is_loaded(), reason);
+        metaslab.begin_anew(maps.ashift);
+        return true;
+    }
+    metaslab.is_loaded() && is_bloated(metaslab)
+}
+
+/// Those of the metaslabs that `changes` says are about to be written whose maps cannot be appended to: the block that
+/// the map ends in is lost, or a block that leads to it.
+async fn lost(mos: &Arc<Objset>, store: &Store, maps: &VdevMaps, changes: impl Fn(&Metaslab) -> bool) -> Vec<u64> {
+    let ends: Vec<(u64, ObjectId, u64)> = {
+        let allocator = store.state().allocator.lock();
+        let metaslabs = allocator.group(maps.vdev).into_iter().flat_map(|group| group.metaslabs());
+        let written = metaslabs.filter(|m| changes(m) && m.space_map.is_some() && m.map_length > 0);
+        written.map(|m| (m.index, m.space_map, m.map_length)).collect()
+    };
+    let mut lost = Vec::new();
+    for (index, object, length) in ends {
+        let mut last = [0; 8];
+        let read = match mos.dnode(object).await {
+            Ok(dnode) => dnode.read(length.saturating_sub(8), &mut last).await,
+            Err(error) => Err(error),
+        };
+        if read.is_err_and(|error| error.is_loss()) {
+            lost.push(index);
+        }
+    }
+    lost
+}
+
+/// Takes what the syncing group changed in the metaslabs of a vdev; the maps of those in `lost` are written anew.
+fn take_dirty(store: &Store, maps: &VdevMaps, lost: &[u64]) -> Vec<Pending> {
     let mut allocator = store.state().allocator.lock();
     let mut pending = Vec::new();
     for group in allocator.groups_mut().iter_mut().filter(|group| group.vdev == maps.vdev) {
         group.change_active(|metaslab| {
             if metaslab.is_dirty() {
+                let is_rewritten = is_rewritten(metaslab, maps, lost);
                 let changes = metaslab.take_changes();
-                pending.push(Pending::of(metaslab, maps, changes, Metaslab::allocated_ranges));
+                let rewrite = is_rewritten.then(|| metaslab.allocated_ranges());
+                pending.push(Pending::of(metaslab, maps, changes, rewrite));
             }
         });
     }
     pending
 }
 
-/// Takes what metaslab `index` has only in logs of groups before this one, to be written to its space map.
-fn take_unflushed(store: &Store, tx: &Tx, maps: &VdevMaps, index: u64) -> Option<Pending> {
+/// Takes what metaslab `index` has only in logs of groups before this one, to be written to its space map, or to a new
+/// one when it is in `lost`.
+fn take_unflushed(store: &Store, tx: &Tx, maps: &VdevMaps, index: u64, lost: &[u64]) -> Option<Pending> {
     let mut allocator = store.state().allocator.lock();
     let group = allocator.groups_mut().iter_mut().find(|group| group.vdev == maps.vdev)?;
     group.change(index as usize, |metaslab| {
@@ -333,8 +371,9 @@ fn take_unflushed(store: &Store, tx: &Tx, maps: &VdevMaps, index: u64) -> Option
         if metaslab.is_flushed() {
             return None;
         }
+        let rewrite = is_rewritten(metaslab, maps, lost).then(|| metaslab.allocated_before());
         let changes = (metaslab.unflushed_allocs.take(), metaslab.unflushed_frees.take());
-        Some(Pending::of(metaslab, maps, changes, Metaslab::allocated_before))
+        Some(Pending::of(metaslab, maps, changes, rewrite))
     })?
 }
 
@@ -361,7 +400,8 @@ async fn load_if_bloated(store: &Store, maps: &VdevMaps, index: u64) {
 pub async fn flush(mos: &Arc<Objset>, store: &Store, tx: &Tx, maps: &VdevMaps, index: u64) -> Result<u64> {
     load_if_bloated(store, maps, index).await;
     let _maps = store.lock_maps().await;
-    let Some(pending) = take_unflushed(store, tx, maps, index) else { return Ok(0) };
+    let lost = lost(mos, store, maps, |metaslab| metaslab.index == index && !metaslab.is_flushed()).await;
+    let Some(pending) = take_unflushed(store, tx, maps, index, &lost) else { return Ok(0) };
     write_pending(mos, store, tx, 1, maps, vec![pending]).await
 }
 
@@ -374,7 +414,8 @@ pub async fn sync(mos: &Arc<Objset>, store: &Store, tx: &Tx, pass: u32, vdevs: &
     let mut created = 0;
     for maps in vdevs {
         let _maps = store.lock_maps().await;
-        let pending = take_dirty(store, maps);
+        let lost = lost(mos, store, maps, Metaslab::is_dirty).await;
+        let pending = take_dirty(store, maps, &lost);
         created += write_pending(mos, store, tx, pass, maps, pending).await?;
     }
     Ok(created)
@@ -411,6 +452,14 @@ async fn write_pending(
 ) -> Result<u64> {
     let mut created = 0;
     for mut pending in all {
+        if pending.rewrite.is_some() && pending.object.is_some() {
+            match empty(mos, tx, pending.object).await {
+                // Nobody can tell any more which blocks it has: another takes its place.
+                Err(error) if error.is_loss() => pending.object = ObjectId::NONE,
+                emptied => emptied?,
+            }
+            pending.length = 0;
+        }
         if !pending.object.is_some() {
             pending.object = create(mos, tx, maps.format, BLOCK_SIZE).await?;
             created += 1;
@@ -447,14 +496,17 @@ pub async fn create(mos: &Arc<Objset>, tx: &Tx, format: MapFormat, block_size: u
     Ok(object)
 }
 
+/// Frees what a space map has.
+async fn empty(mos: &Arc<Objset>, tx: &Tx, object: ObjectId) -> Result<()> {
+    mos.dnode(object).await?.free_range(tx, 0, u64::MAX).await
+}
+
 async fn write_one(mos: &Arc<Objset>, tx: &Tx, pass: u32, maps: &VdevMaps, pending: &mut Pending) -> Result<()> {
     let histogram = match pending.histogram {
         Some(histogram) => Some(histogram.buckets),
         None => header(mos, pending.object).await?.histogram,
     };
     if let Some(all) = &pending.rewrite {
-        mos.dnode(pending.object).await?.free_range(tx, 0, u64::MAX).await?;
-        pending.length = 0;
         pending.allocated = all.total() as i64;
     } else {
         let change = pending.allocating.total() as i64 - pending.freeing.total() as i64;

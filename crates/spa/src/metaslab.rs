@@ -321,12 +321,27 @@ impl Metaslab {
         ranges
     }
 
+    /// The space map cannot be read any more and is to be written anew. Unless the ranges are in memory, all that is
+    /// not known to be free counts as allocated from now on: space is lost, nothing that is stored is. `shift` is log2
+    /// of the smallest piece.
+    pub fn begin_anew(&mut self, shift: u32) {
+        if self.is_loaded() {
+            return;
+        }
+        let mut free = self.unflushed_frees.clone();
+        for (start, length) in [&self.freeing, &self.freed].into_iter().chain(&self.deferred).flat_map(RangeSet::iter) {
+            free.clear_range(start, length);
+        }
+        self.histogram = Some(Histogram::of(free.iter().map(|(_, length)| length), shift));
+        self.ranges = Ranges::OnDisk { free: free.total(), largest: Some(free.largest()) };
+    }
+
     /// The allocated ranges as the syncing group leaves them: everything that is in none of the free sets, nor
-    /// allocated in a later group.
+    /// allocated in a later group. Of ranges that are not in memory, what is not known to be free counts as allocated.
     pub fn allocated_ranges(&self) -> RangeSet {
-        assert!(self.is_loaded());
         let mut ranges = RangeSet::of(self.start, self.size);
-        let free = [&self.allocatable, &self.freeing, &self.freed].into_iter();
+        let known = if self.is_loaded() { &self.allocatable } else { &self.unflushed_frees };
+        let free = [known, &self.freeing, &self.freed].into_iter();
         let free = free.chain(&self.deferred).chain(&self.log_allocated);
         for set in free {
             for (start, length) in set.iter() {

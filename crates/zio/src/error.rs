@@ -54,6 +54,11 @@ impl ZioError {
     pub fn corrupt(what: &'static str, detail: impl Into<String>) -> Self {
         Self::Corrupt { what, detail: detail.into() }
     }
+
+    /// Whether what was to be read is gone for good; a device that does not answer may come back.
+    pub fn is_loss(&self) -> bool {
+        matches!(self, Self::Checksum { .. } | Self::Corrupt { .. })
+    }
 }
 
 /// The pipeline's result.
