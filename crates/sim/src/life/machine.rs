@@ -15,6 +15,7 @@ use platter_zio::Cpu;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::RngCore;
 
+use super::exchanges::Exchange;
 use crate::clock::SimClock;
 use crate::cpu::{SimCpu, Speeds};
 use crate::disk::{
@@ -54,11 +55,15 @@ pub struct Machine {
     /// Disks that may misbehave at present.
     pub victims: Vec<usize>,
     /// Which disk is at which place: plugged in otherwise, a disk has another path.
-    places: Vec<usize>,
-    /// The disks' guids in the pool: what they are called wherever they are.
-    guids: Vec<u64>,
-    /// Their first labels as they were when the pool was made: which pool's and which disk each is.
-    labels: Vec<Vec<u8>>,
+    pub(super) places: Vec<usize>,
+    /// The disks' guids in the pool: what they are called wherever they are. 0 for one that was never in it.
+    pub(super) guids: Vec<u64>,
+    /// Their first labels as they were when they joined the pool: which pool's and which disk each is.
+    pub(super) labels: Vec<Vec<u8>>,
+    /// Disks that are taking others' places.
+    pub(super) exchanges: Vec<Exchange>,
+    /// How many disks it had in the beginning.
+    first: usize,
     /// Disks that do not belong to the pool: one without anything, one of another pool.
     strangers: Vec<SimDisk>,
     devices: Arc<SimDevices>,
@@ -125,7 +130,8 @@ impl Machine {
         }
         let ashift = [9, 9, 9, 12, 12, 13][random.next_u32() as usize % 6];
         let (clock, victims, places) = (clock.clone(), Vec::new(), (0..disks.len()).collect());
-        let (guids, labels, strangers) = (Vec::new(), Vec::new(), Vec::new());
+        let (guids, labels, strangers, exchanges) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let first = disks.len();
         Self {
             clock,
             history,
@@ -136,6 +142,8 @@ impl Machine {
             places,
             guids,
             labels,
+            exchanges,
+            first,
             strangers,
             devices,
             route,
@@ -144,6 +152,29 @@ impl Machine {
             imports: 0,
             ashift,
         }
+    }
+
+    /// How many disks were added to it.
+    pub(super) fn new_disks(&self) -> usize {
+        self.disks.len() - self.first
+    }
+
+    /// Plugs in another disk like the first, without anything on it. Returns its number.
+    pub(super) fn add_disk(&mut self) -> usize {
+        let number = self.disks.len();
+        let surroundings = Surroundings {
+            links: vec![Link::new(LinkKind::Sata { megabits: 3000 })],
+            history: Some(self.history.clone()),
+            image: Image::default(),
+            supply: Some(self.supply.clone()),
+        };
+        let parameters = self.disks[0].parameters();
+        self.disks.push(SimDisk::within(&self.clock, self.seed, DiskId(number as u32), parameters, surroundings));
+        self.places.push(number);
+        self.guids.push(0);
+        self.labels.push(Vec::new());
+        self.plug_in(number);
+        number
     }
 
     /// What it is, for a person.
@@ -224,8 +255,10 @@ impl Machine {
         if stranger.traffic().writes != before.writes {
             return Err(format!("WRONG: a disk of somebody else's at the place of disk {number} was written to"));
         }
-        match self.state_of(pool, number).await?.as_str() {
-            "ONLINE" => Err(format!("WRONG: disk {number} is online, and somebody else's is at its place")),
+        match self.is_missed(pool, number).await? {
+            false if !self.is_replaced(number) => {
+                Err(format!("WRONG: disk {number} is online, and somebody else's is at its place"))
+            }
             _ => Ok(()),
         }
     }
@@ -276,6 +309,7 @@ impl Machine {
         let mut absent = Vec::new();
         unusable(&report(&pool).await?.vdevs, &mut absent);
         self.history.mark(format!("{} imported, without [{}]", self.clock.now(), absent.join(", ")));
+        self.take_census(&pool).await?;
         Ok(pool)
     }
 
@@ -415,8 +449,8 @@ impl Machine {
     pub async fn bring_everything_back(&mut self, pool: &Pool) -> Result<(), String> {
         self.behave();
         pool.clear(None).await.map_err(|error| format!("clear: {error}"))?;
-        for &victim in &self.victims {
-            if self.state_of(pool, victim).await? != "ONLINE" {
+        for victim in self.victims.clone() {
+            if self.is_missed(pool, victim).await? {
                 self.online(pool, victim).await?;
             }
         }
@@ -424,14 +458,15 @@ impl Machine {
             // All four labels are damaged, or have too many bad sectors to be read (those remap when they are written):
             // nobody but the administrator can tell whose disk it is. What has an old label only is taken for the disk
             // only where the disk was: it may be a backup of it.
-            if self.state_of(pool, victim).await? != "ONLINE" {
+            if self.is_missed(pool, victim).await? {
                 self.put_in_place(pool, victim).await?;
                 self.history.mark(format!("{} disk {victim} gets a label back", self.clock.now()));
                 self.disks[victim].restore(0, &self.labels[victim]);
                 self.online(pool, victim).await?;
             }
         }
-        pool.scrub_wait().await.map_err(|error| format!("resilver: {error}"))
+        pool.scrub_wait().await.map_err(|error| format!("resilver: {error}"))?;
+        self.let_the_old_leave(pool).await
     }
 
     /// Repairs everything, with all disks there and behaving: what every victim missed or lost is written again.
@@ -451,7 +486,7 @@ impl Machine {
                 return Err(format!("a second scrub still had {} bytes to repair", report.scan.repaired));
             }
         }
-        for number in 0..self.disks.len() {
+        for number in self.members() {
             let state = self.state_of(pool, number).await?;
             if state != "ONLINE" {
                 let report = report(pool).await?;
@@ -477,6 +512,14 @@ impl Machine {
             self.exchange(number, there);
         }
         Ok(())
+    }
+
+    /// Whether a disk is not in use and should be: one that was replaced may leave at any moment.
+    async fn is_missed(&self, pool: &Pool, number: usize) -> Result<bool, String> {
+        match self.leaf_of(pool, number).await {
+            Err(_) if self.is_replaced(number) => Ok(false),
+            leaf => Ok(leaf?.state != "ONLINE"),
+        }
     }
 
     async fn state_of(&self, pool: &Pool, number: usize) -> Result<String, String> {
@@ -507,7 +550,7 @@ impl Machine {
 }
 
 /// A disk's first label.
-fn label(disk: &SimDisk) -> Vec<u8> {
+pub(super) fn label(disk: &SimDisk) -> Vec<u8> {
     let mut bytes = vec![0; VDEV_LABEL_SIZE as usize];
     disk.image().read_at(0, &mut bytes);
     bytes
@@ -521,7 +564,7 @@ fn unusable(report: &VdevReport, found: &mut Vec<String>) {
     report.children.iter().for_each(|child| unusable(child, found));
 }
 
-fn find<'a>(report: &'a VdevReport, is_meant: &dyn Fn(&VdevReport) -> bool) -> Option<&'a VdevReport> {
+pub(super) fn find<'a>(report: &'a VdevReport, is_meant: &dyn Fn(&VdevReport) -> bool) -> Option<&'a VdevReport> {
     if is_meant(report) {
         return Some(report);
     }

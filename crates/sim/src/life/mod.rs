@@ -22,6 +22,7 @@
 pub mod aviary;
 mod ballast;
 mod drill;
+mod exchanges;
 mod files;
 mod hosts;
 mod load;

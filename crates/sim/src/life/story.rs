@@ -20,7 +20,7 @@ use super::loss;
 use super::machine::{DISK_SIZE, Machine, POOL};
 use crate::clock::{self, SECOND, SimClock};
 use crate::crash::judge;
-use crate::disk::{FaultCounts, FaultKind, History, Image, Route, SimDisk};
+use crate::disk::{FaultCounts, FaultKind, History, Image, Route};
 use crate::world;
 
 /// What a life came to.
@@ -77,6 +77,8 @@ pub(super) struct Story {
     pub(super) honest: bool,
     /// Whether it is nearly full all the time: see [`super::ballast`].
     pub(super) crowded: bool,
+    /// The chance by which disks are replaced, in a life in which they are.
+    pub(super) exchanging: Option<ChaCha20Rng>,
     /// The ways to the disks of hosts that lost the pool, with the writes that had taken them by then.
     pub(super) given_up: Vec<(Arc<Route>, u64)>,
 }
@@ -107,6 +109,8 @@ const FILESYSTEMS_MAX: usize = 3;
 /// One life in so many is nearly full all the time, where no more than this has to be written for that.
 const CROWDED_EVERY: u32 = 6;
 const CROWDED_MIB_MAX: u64 = 200;
+/// In one life of so many disks are replaced.
+const EXCHANGING_EVERY: u32 = 2;
 /// In one chapter of so many the pool's host loses sight of its disks.
 const STALL_EVERY: usize = 12;
 
@@ -172,9 +176,25 @@ impl Story {
         let honest = drill || random.next_u32().is_multiple_of(3);
         let crowded =
             !drill && machine.data_mib() <= CROWDED_MIB_MAX && random.next_u32().is_multiple_of(CROWDED_EVERY);
+        // A chance of its own: what else happens stays what it would be.
+        let mut exchanging = ChaCha20Rng::seed_from_u64(!seed);
+        let exchanging = (!drill && exchanging.next_u32().is_multiple_of(EXCHANGING_EVERY)).then_some(exchanging);
         let (filesystems, given_up) = (BTreeMap::new(), Vec::new());
         let (pool, pending, made) = (None, None, 0);
-        Self { machine, pool, filesystems, random, outcome, pending, made, terms, honest, crowded, given_up }
+        Self {
+            machine,
+            pool,
+            filesystems,
+            random,
+            outcome,
+            pending,
+            made,
+            terms,
+            honest,
+            crowded,
+            exchanging,
+            given_up,
+        }
     }
 
     pub(super) fn below(&mut self, limit: usize) -> usize {
@@ -208,7 +228,8 @@ impl Story {
         }
         self.export().await?;
         if self.terms.judged {
-            let images: Vec<Image> = self.machine.disks.iter().map(SimDisk::image).collect();
+            let members = self.machine.members().into_iter();
+            let images: Vec<Image> = members.map(|number| self.machine.disks[number].image()).collect();
             judge::verdict(&images, DISK_SIZE)?;
         }
         self.import().await?;
@@ -284,6 +305,7 @@ impl Story {
             _ => {}
         }
         for _ in 0..2 + self.below(5) {
+            self.replace_a_victim(&pool).await?;
             match self.below(3) {
                 0 => self.several_absences(&pool).await?,
                 _ => self.absence(&pool).await?,
