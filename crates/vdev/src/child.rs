@@ -16,6 +16,7 @@ use platter_zio::Priority;
 
 use crate::error::{Result, VdevError};
 use crate::leaf::Leaf;
+use crate::purpose::Purpose;
 use crate::queue::finish;
 use crate::state::Condition;
 use crate::top::Extent;
@@ -131,11 +132,17 @@ impl Child {
     ///
     /// # Errors
     /// What a leaf said, when none took it.
-    pub(crate) async fn write_data(&self, offset: u64, data: Vec<Buf>, priority: Priority) -> Result<Vec<usize>> {
+    pub(crate) async fn write_for(
+        &self,
+        purpose: Purpose,
+        offset: u64,
+        data: Vec<Buf>,
+        priority: Priority,
+    ) -> Result<Vec<usize>> {
         if let [leaf] = &self.leaves[..] {
-            return leaf.write_data(offset, data, priority).await.map(|()| Vec::new());
+            return leaf.write_for(purpose, offset, data, priority).await.map(|()| Vec::new());
         }
-        let writes = self.leaves.iter().map(|leaf| leaf.write_data(offset, data.clone(), priority));
+        let writes = self.leaves.iter().map(|leaf| leaf.write_for(purpose, offset, data.clone(), priority));
         let results = join_all(writes).await.into_iter().enumerate();
         let (failed, mut errors): (Vec<usize>, Vec<VdevError>) =
             results.filter_map(|(index, result)| result.err().map(|error| (index, error))).unzip();

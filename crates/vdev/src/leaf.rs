@@ -29,6 +29,7 @@ use crate::error::{Result, VdevError};
 use crate::geometry::{self, DEVICE_SIZE_MIN};
 use crate::histograms::Histograms;
 use crate::missing::MissingRanges;
+use crate::purpose::Purpose;
 use crate::queue::{Queue, read_whole};
 use crate::spec::{VdevKind, VdevSpec};
 use crate::state::{Condition, VdevAux, VdevState};
@@ -542,6 +543,24 @@ impl Leaf {
     /// Writes at an offset in the allocatable space.
     pub(crate) async fn write_data(&self, offset: u64, data: Vec<Buf>, priority: Priority) -> Result<()> {
         self.write_at(VDEV_LABEL_START_SIZE + offset, data, priority).await
+    }
+
+    /// Writes for `purpose`. Who does not take a block again that it had has lost what was there, and a running scan must
+    /// not take it for done; but one that is away was not asked, and still has what it has.
+    pub(crate) async fn write_for(
+        &self,
+        purpose: Purpose,
+        offset: u64,
+        data: Vec<Buf>,
+        priority: Priority,
+    ) -> Result<()> {
+        let written = self.write_data(offset, data, priority).await;
+        if let (Purpose::Again { birth }, Err(error)) = (purpose, &written)
+            && (!matches!(error, VdevError::Unavailable { .. }) || self.is_missing(birth))
+        {
+            self.note_missing(birth);
+        }
+        written
     }
 
     /// Lets zeros be written at an offset in the allocatable space where that joins two writes of a group's data.

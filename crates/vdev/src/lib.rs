@@ -14,6 +14,7 @@ pub mod histograms;
 pub mod leaf;
 mod mirror;
 pub mod missing;
+mod purpose;
 mod queue;
 mod raidz;
 mod raidz_attempt;

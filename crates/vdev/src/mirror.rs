@@ -10,10 +10,10 @@
 use futures::future::join_all;
 use platter_buffer::{Buf, BufMut};
 use platter_device::ReadSlot;
-use platter_ondisk::Txg;
 use platter_zio::{Canary, Priority};
 
 use crate::error::{Result, VdevError};
+use crate::purpose::Purpose;
 use crate::queue::finish;
 use crate::shape::View;
 use crate::top::{Extent, ReadOutcome, Rewritten, ScrubOutcome, Verify};
@@ -200,14 +200,15 @@ fn set_stale_right(view: View<'_>, extent: Extent, answers: &mut [(usize, Answer
     true
 }
 
-pub(crate) async fn write(view: View<'_>, offset: u64, data: Buf, txg: Txg, priority: Priority) -> Result<()> {
+pub(crate) async fn write(view: View<'_>, offset: u64, data: Buf, purpose: Purpose, priority: Priority) -> Result<()> {
     let psize = data.len() as u64;
     let sides = if Canary::MirrorHalfWritten.sings() { &view.leaves()[..1] } else { view.leaves() };
-    let writes = sides.iter().map(|leaf| leaf.write_data(offset, vec![data.clone()], priority));
+    let writes = sides.iter().map(|leaf| leaf.write_for(purpose, offset, vec![data.clone()], priority));
     let results = join_all(writes).await;
     if results.iter().any(|result| result.is_ok()) {
         // Not before: a block that no child took is written again as a whole, or is nobody's.
-        sides.iter().zip(&results).filter(|(_, result)| result.is_err()).for_each(|(leaf, _)| leaf.note_missing(txg));
+        let lacking = sides.iter().zip(&results).filter(|(_, result)| result.is_err());
+        purpose.note_lacking(lacking.map(|(leaf, _)| leaf));
         return Ok(());
     }
     let failures: Vec<String> =

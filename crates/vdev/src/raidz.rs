@@ -15,10 +15,10 @@
 
 use futures::future::{join, join_all};
 use platter_buffer::{Buf, BufMut};
-use platter_ondisk::Txg;
 use platter_zio::{Canary, CpuWork, Priority};
 
 use crate::error::{Result, VdevError};
+use crate::purpose::Purpose;
 use crate::raidz_attempt::{Attempt, Repairs, generate};
 use crate::raidz_map::RaidzMap;
 use crate::shape::View;
@@ -134,7 +134,7 @@ pub(crate) async fn write(
     nparity: usize,
     offset: u64,
     data: Buf,
-    txg: Txg,
+    purpose: Purpose,
     priority: Priority,
 ) -> Result<()> {
     let psize = data.len() as u64;
@@ -166,7 +166,8 @@ pub(crate) async fn write(
         pieces[column].push(Buf::zeroed(1 << view.top.ashift));
     }
     let columns = map.columns.iter().zip(pieces);
-    let writes = columns.map(|(place, pieces)| view.children()[place.child].write_data(place.offset, pieces, priority));
+    let writes =
+        columns.map(|(place, pieces)| view.children()[place.child].write_for(purpose, place.offset, pieces, priority));
     // Other padding only joins the blocks before and after this one. A write of the intent log waits for nothing more.
     let alone = map.skips.iter().filter(|skip| skip.column.is_none() && priority == Priority::AsyncWrite);
     let padding = alone.map(|skip| view.children()[skip.child].pad(skip.offset, 1 << view.top.ashift));
@@ -187,6 +188,6 @@ pub(crate) async fn write(
         return Err(VdevError::NoReplicas { vdev: view.name(), offset, psize, detail });
     }
     // Not before: a block that too few children took is written again as a whole, or is nobody's.
-    lacking.into_iter().for_each(|leaf| leaf.note_missing(txg));
+    purpose.note_lacking(lacking.into_iter());
     Ok(())
 }

@@ -18,6 +18,7 @@ use crate::child::Child;
 use crate::error::{Result, VdevError};
 use crate::geometry::Layout;
 use crate::leaf::Leaf;
+use crate::purpose::Purpose;
 use crate::spec::{VdevKind, VdevSpec};
 use crate::state::{Condition, VdevAux, VdevState};
 use crate::top::{Rewritten, TopVdev};
@@ -207,15 +208,12 @@ impl<'a> View<'a> {
             return Rewritten::default();
         }
         let priority = if by_scrub { Priority::Scrub } else { Priority::AsyncWrite };
-        match leaf.write_data(offset, vec![right], priority).await {
+        match leaf.write_for(Purpose::Again { birth }, offset, vec![right], priority).await {
             Ok(()) => {
                 leaf.stats().note_repair(accounted, by_scrub);
                 Rewritten { done: accounted, failed: 0 }
             }
-            Err(_) => {
-                leaf.note_missing(birth);
-                Rewritten { done: 0, failed: accounted }
-            }
+            Err(_) => Rewritten { done: 0, failed: accounted },
         }
     }
 }

@@ -19,6 +19,7 @@ use platter_zio::{Canary, Cpu, Priority};
 use crate::error::{Result, VdevError};
 use crate::geometry::{self, ASHIFT_RANGE, Layout};
 use crate::leaf::{DeviceOpener, Leaf};
+use crate::purpose::Purpose;
 use crate::shape::{self, Arrangement, Gone, Shape, View};
 use crate::spec::{VdevKind, VdevSpec};
 use crate::state::Condition;
@@ -435,18 +436,25 @@ impl TopVdev {
     /// [`VdevError::OutOfRange`]; [`VdevError::NoReplicas`] when too few children took it for it to be readable.
     pub async fn write(&self, offset: u64, data: Buf, txg: Txg, priority: Priority) -> Result<()> {
         let shape = self.shape();
-        self.write_in(&shape, offset, data, txg, priority).await
+        self.write_in(&shape, offset, data, Purpose::New { txg }, priority).await
     }
 
-    async fn write_in(&self, shape: &Shape, offset: u64, data: Buf, txg: Txg, priority: Priority) -> Result<()> {
+    async fn write_in(
+        &self,
+        shape: &Shape,
+        offset: u64,
+        data: Buf,
+        purpose: Purpose,
+        priority: Priority,
+    ) -> Result<()> {
         let psize = data.len() as u64;
         self.check(shape, offset, psize)?;
         self.stats.note_write(psize);
         let data = self.pad(data);
         let view = View { top: self, shape };
         let result = match shape.layout {
-            Layout::Single | Layout::Mirror => mirror::write(view, offset, data, txg, priority).await,
-            Layout::Raidz { parity } => raidz::write(view, parity, offset, data, txg, priority).await,
+            Layout::Single | Layout::Mirror => mirror::write(view, offset, data, purpose, priority).await,
+            Layout::Raidz { parity } => raidz::write(view, parity, offset, data, purpose, priority).await,
         };
         if result.is_err() {
             self.stats.note_write_error();
@@ -465,11 +473,7 @@ impl TopVdev {
         }
         let priority = if by_scrub { Priority::Scrub } else { Priority::AsyncWrite };
         let shape = self.shape();
-        let written = self.write_in(&shape, extent.offset, data, extent.birth, priority).await;
-        if written.is_err() {
-            shape.leaves.iter().for_each(|leaf| leaf.note_missing(extent.birth));
-        }
-        written?;
+        self.write_in(&shape, extent.offset, data, Purpose::Again { birth: extent.birth }, priority).await?;
         self.stats.note_repair(extent.psize, by_scrub);
         Ok(extent.psize)
     }

@@ -474,6 +474,28 @@ async fn a_device_that_went_between_its_writes_and_the_flush_fails_the_flush() {
 }
 
 #[tokio::test]
+async fn a_repair_says_nothing_of_what_is_away() {
+    // A metadata block was mended from another copy while a complete disk was away: all that the block's group had
+    // without checksum was then taken for missing on that disk, and could not be read any more when it was back.
+    for (kind, width, redundancy) in levels() {
+        let rig = Rig::new(kind.clone(), width, 12).await;
+        let data = Random(5).buf(40_960);
+        rig.write(0, &data, 5).await;
+        rig.shelf.faulty[..redundancy].iter().for_each(|device| device.disappear());
+        assert!(rig.top.check_present());
+        let extent = Extent { offset: 0, psize: 40_960, birth: Txg(5), speculative: false, checked: true };
+        rig.top.repair(extent, data.clone(), false).await.expect("enough are there");
+        assert!(rig.top.leaves().iter().all(|leaf| !leaf.is_missing(Txg(5))), "{kind}");
+        // One that is there and does not take it may have lost what it had.
+        rig.shelf.faulty[redundancy].inject(Fault::everywhere(FaultKind::WriteError));
+        assert!(rig.top.repair(extent, data, false).await.is_err(), "{kind}");
+        for (child, leaf) in rig.top.leaves().iter().enumerate() {
+            assert_eq!(leaf.is_missing(Txg(5)), child == redundancy, "{kind} child {child}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_repair_from_another_copy_writes_nothing_to_a_pool_that_is_read_only() {
     // It used to be tried: the write failed, was counted and made the leaf be probed.
     let rig = Rig::new(VdevKind::File, 1, 12).await;

@@ -39,6 +39,8 @@ pub enum Step {
     Compression(&'static str),
     /// One more top-level vdev.
     Vdev,
+    /// The spare disk takes another's place: nothing that is compared changes.
+    Replaced,
 }
 
 /// Which steps must keep their order in the intent log.
@@ -60,7 +62,7 @@ impl Step {
             Self::Write(node, ..) | Self::Truncate(node, _) | Self::Xattr(node, ..) | Self::Mode(node, _) => {
                 Stream::File(*node)
             }
-            Self::Dataset(..) | Self::Compression(_) | Self::Vdev => Stream::Pool,
+            Self::Dataset(..) | Self::Compression(_) | Self::Vdev | Self::Replaced => Stream::Pool,
         }
     }
 }
@@ -91,12 +93,19 @@ pub struct Model {
     datasets: BTreeSet<&'static str>,
     compression: &'static str,
     vdevs: usize,
+    replaced: bool,
 }
 
 impl Default for Model {
     fn default() -> Self {
         let root = Node { content: Content::Folder(BTreeMap::new()), mode: 0o755, xattrs: BTreeMap::new(), links: 2 };
-        Self { nodes: BTreeMap::from([(ROOT, root)]), datasets: BTreeSet::new(), compression: "on", vdevs: 1 }
+        Self {
+            nodes: BTreeMap::from([(ROOT, root)]),
+            datasets: BTreeSet::new(),
+            compression: "on",
+            vdevs: 1,
+            replaced: false,
+        }
     }
 }
 
@@ -161,9 +170,9 @@ impl Model {
         self.datasets.contains(name)
     }
 
-    /// Top-level vdevs.
-    pub fn vdevs(&self) -> usize {
-        self.vdevs
+    /// Whether there is a disk that is none of the pool's yet.
+    pub fn has_spare(&self) -> bool {
+        self.vdevs == 1 && !self.replaced
     }
 
     /// A number that no object has had.
@@ -245,6 +254,7 @@ impl Model {
             }
             Step::Compression(value) => self.compression = value,
             Step::Vdev => self.vdevs += 1,
+            Step::Replaced => self.replaced = true,
         }
     }
 

@@ -3,8 +3,10 @@
 //! Invariant: [`Operation::plan`] and [`Operation::run`] do the same to the model and to the engine.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use platter_dsl::Pool;
+use platter_dsl::report::{Detail, VdevReport};
 use platter_dsl::request::{PoolChange, Setting, VdevRequest};
 use platter_ondisk::ObjectId;
 use platter_zpl::{Fallocate, NewFile, RenameFlags, SetAttr, SetXattr, Zpl};
@@ -58,6 +60,10 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
+fn is_replacing(vdev: &VdevReport) -> bool {
+    vdev.kind == "replacing" || vdev.children.iter().any(is_replacing)
+}
+
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
@@ -101,6 +107,8 @@ pub enum Operation {
     DestroyDataset,
     /// `zpool add`.
     AddVdev,
+    /// `zpool replace` of the first disk, until it has left.
+    Replace,
     /// `zpool scrub`, to its end.
     Scrub,
 }
@@ -109,6 +117,8 @@ pub enum Operation {
 const XATTR: &str = "user.colour";
 /// The compression that [`Operation::SetProperty`] asks for.
 const COMPRESSION: &str = "gzip-1";
+/// Tenths of a second after the resilver within which a disk that was replaced leaves.
+const LEAVES_WITHIN: usize = 1000;
 const MODE: u32 = 0o600;
 const TARGET: &[u8] = b"A/bar";
 
@@ -197,7 +207,8 @@ impl Operation {
             Self::SetProperty => Some(vec![Step::Compression(COMPRESSION)]),
             Self::CreateDataset => (!model.has_dataset(NEW)).then(|| vec![Step::Dataset(NEW, true)]),
             Self::DestroyDataset => model.has_dataset(OLD).then(|| vec![Step::Dataset(OLD, false)]),
-            Self::AddVdev => (model.vdevs() == 1).then(|| vec![Step::Vdev]),
+            Self::AddVdev => model.has_spare().then(|| vec![Step::Vdev]),
+            Self::Replace => model.has_spare().then(|| vec![Step::Replaced]),
         }
     }
 
@@ -280,6 +291,19 @@ impl Operation {
                 let change = PoolChange::Add { vdevs, force: true, ashift: 0, any_ashift: true, dry_run: false };
                 pool.change(change).await.map_err(text)?;
             }
+            Self::Replace => {
+                let (device, new) = (SimDevices::path(0).display().to_string(), SimDevices::path(spare));
+                let change = PoolChange::Attach { device, new, replaces: true, force: false, ashift: 0 };
+                pool.change(change).await.map_err(text)?;
+                for _ in 0..LEAVES_WITHIN {
+                    pool.scrub_wait().await.map_err(text)?;
+                    if !is_replacing(&pool.report(Detail::default()).await.map_err(text)?.vdevs) {
+                        return Ok(());
+                    }
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                return Err("the disk that was replaced has not left".into());
+            }
             Self::Scrub => {
                 pool.scrub_start().await.map_err(text)?;
                 pool.scrub_wait().await.map_err(text)?;
@@ -292,7 +316,13 @@ impl Operation {
     pub fn is_sync(self) -> bool {
         matches!(
             self,
-            Self::Sync | Self::SetProperty | Self::CreateDataset | Self::DestroyDataset | Self::AddVdev | Self::Scrub
+            Self::Sync
+                | Self::SetProperty
+                | Self::CreateDataset
+                | Self::DestroyDataset
+                | Self::AddVdev
+                | Self::Replace
+                | Self::Scrub
         )
     }
 
@@ -333,6 +363,7 @@ impl Operation {
             Self::CreateDataset,
             Self::DestroyDataset,
             Self::AddVdev,
+            Self::Replace,
             Self::Scrub,
         ]
     }
@@ -361,6 +392,7 @@ impl Operation {
             | Self::CreateDataset
             | Self::DestroyDataset
             | Self::AddVdev
+            | Self::Replace
             | Self::Scrub => None,
         }
     }
@@ -404,6 +436,7 @@ impl std::fmt::Display for Operation {
             Self::CreateDataset => plain(f, "create-dataset"),
             Self::DestroyDataset => plain(f, "destroy-dataset"),
             Self::AddVdev => plain(f, "add-vdev"),
+            Self::Replace => plain(f, "replace"),
             Self::Scrub => plain(f, "scrub"),
         }
     }

@@ -7,10 +7,14 @@ use platter_sim::crash::states::Limits;
 use platter_sim::crash::suite::{Options, Suite};
 
 fn explore(workloads: &[Vec<Operation>], layout: Layout, at_least: usize) {
+    explore_within(Limits::NARROW, workloads, layout, at_least);
+}
+
+fn explore_within(limits: Limits, workloads: &[Vec<Operation>], layout: Layout, at_least: usize) {
     let options =
         Options { layouts: vec![layout], seed: 1, thorough_every: 100, zdb_every: 0, threads: 2, only_state: None };
     let suite = Suite::new(options).expect("a pool");
-    suite.run(workloads, &[layout], Limits::NARROW, &|| true);
+    suite.run(workloads, &[layout], limits, &|| true);
     let totals = suite.totals();
     assert!(totals.failures.is_empty(), "{}", totals.failures.join("\n"));
     assert!(totals.distinct >= at_least, "only {totals}");
@@ -47,6 +51,15 @@ fn a_crash_while_a_vdev_is_added_leaves_the_pool_with_or_without_it() {
     // The first labels of the old disk name the new one before the group that adds it is complete. That was taken for
     // a pool with a device missing.
     explore(&[vec![Operation::AddVdev]], Layout::Mirror, 100);
+}
+
+#[test]
+fn a_crash_while_a_disk_is_replaced_leaves_the_pool_with_all_it_had() {
+    // It takes many groups, each with its states.
+    let limits = Limits { exhaustive: 0, random: 1, ..Limits::NARROW };
+    for layout in [Layout::Single, Layout::Mirror, Layout::Raidz1] {
+        explore_within(limits, &[vec![Operation::Replace]], layout, 20);
+    }
 }
 
 #[test]
