@@ -129,9 +129,13 @@ async fn append(core: &Core, tx: &Tx, record: &NvList) -> Result<()> {
         if !error.is_loss() {
             return Err(error);
         }
-        ring.forget(u64::from(dnode.block_size()));
-        if prepare(&dnode, &mut ring, length).await.is_err_and(|error| error.is_loss()) {
-            // Where it begins, too: as in a new pool, the next record is its first.
+        let block_size = u64::from(dnode.block_size());
+        let lost = ring.physical(ring.eof) / block_size * block_size;
+        dnode.free_range(tx, lost, block_size).await?;
+        ring.forget(block_size);
+        let goes_on = lost > 0 && !prepare(&dnode, &mut ring, length).await.is_err_and(|error| error.is_loss());
+        if !goes_on {
+            // Where it begins is lost, too: as in a new pool, the next record is its first.
             dnode.free_range(tx, 0, u64::MAX).await?;
             ring = Ring { phys_max_off: ring.phys_max_off, records_lost: ring.records_lost, ..Ring::default() };
         }

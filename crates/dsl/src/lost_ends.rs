@@ -139,6 +139,11 @@ async fn the_history_begins_anew() {
         pool.create_dataset(&format!("tank/new{number}"), &BTreeMap::new()).await.expect("a data set");
         pool.sync().await.expect("synced");
     }
+    // Nothing leads to what was lost.
+    pool.scrub_start().await.expect("it begins");
+    pool.scrub_wait().await.expect("scrubbed");
+    let report = pool.report(crate::report::Detail { errors: true, extended: false }).await.expect("a report");
+    assert_eq!((report.scan.errors, report.scan.state.as_str()), (0, "finished"));
     let records = pool.history().await.expect("a history");
     assert!(records.iter().any(|record| format!("{record:?}").contains("new2")), "{records:?}");
     pool.export().await.expect("it was not stopped");

@@ -57,7 +57,10 @@ pub struct Conclusion {
 impl Roster {
     /// The devices that are there when a scan of everything up to group `through` begins.
     pub fn begin(core: &Core, through: Txg) -> Self {
-        Self::of(core, |leaf| leaf.begin_scan().through(through))
+        Self::of(core, |leaf| {
+            leaf.stats().begin_scan();
+            leaf.begin_scan().through(through)
+        })
     }
 
     /// The devices with which a scan goes on, of which `stored` was written down.

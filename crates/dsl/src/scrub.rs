@@ -341,12 +341,26 @@ pub async fn pause(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
 /// # Errors
 /// When there is none.
 pub async fn stop(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
-    if core.scrub.lock().phys.state != scan_state::SCANNING {
-        return Err(PoolError::NotFound("there is no active scrub".into()));
+    let none = || PoolError::NotFound("there is no active scrub".into());
+    {
+        let scrub = core.scrub.lock();
+        if scrub.phys.state != scan_state::SCANNING {
+            return Err(none());
+        }
+        // Whoever waits for it has no redundancy yet (`spa_scan_stop`, module/zfs/spa.c, refuses it, too).
+        if scrub.phys.func == scan_func::RESILVER {
+            return Err(PoolError::Busy("currently resilvering".into()));
+        }
     }
     halt(core).await;
     {
         let mut scrub = core.scrub.lock();
+        if scrub.phys.state != scan_state::SCANNING || scrub.phys.func != scan_func::SCRUB {
+            // It came to its end meanwhile, or made way for a resilver, which goes on.
+            drop(scrub);
+            resume(core);
+            return Err(none());
+        }
         scrub.phys.state = scan_state::CANCELED;
         scrub.phys.flags &= !scan_flags::SCRUB_PAUSED;
         scrub.phys.end_time = core.now();

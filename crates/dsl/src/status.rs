@@ -287,6 +287,15 @@ pub fn pool(core: &Core, detail: Detail) -> PoolReport {
             Some("Make sure the affected devices are connected, then run 'zpool export' and\n\t'zpool import'."),
             Some("ZFS-8000-HC"),
         )
+    } else if scan.resilver && scan.state == "scanning" {
+        (
+            Some(
+                "One or more devices is currently being resilvered.  The pool will\n\tcontinue to function, \
+                 possibly in a degraded state.",
+            ),
+            Some("Wait for the resilver to complete."),
+            None,
+        )
     } else if !damaged.is_empty() {
         (
             Some(

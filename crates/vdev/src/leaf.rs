@@ -545,8 +545,8 @@ impl Leaf {
         self.write_at(VDEV_LABEL_START_SIZE + offset, data, priority).await
     }
 
-    /// Writes for `purpose`. Who does not take a block again that it had has lost what was there, and a running scan must
-    /// not take it for done; but one that is away was not asked, and still has what it has.
+    /// Writes for `purpose`. Who does not take a block again that it had has lost what was there, and a running scan
+    /// must not take it for done; but one that is away was not asked, and still has what it has.
     pub(crate) async fn write_for(
         &self,
         purpose: Purpose,

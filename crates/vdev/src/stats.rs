@@ -95,6 +95,11 @@ impl Stats {
         }
     }
 
+    /// A scan begins, which repaired nothing yet (`vdev_scan_stat_init`, `module/zfs/vdev.c`).
+    pub fn begin_scan(&self) {
+        self.scrub_repaired_bytes.store(0, Ordering::Relaxed);
+    }
+
     /// Forgets errors (`zpool clear`).
     pub fn clear_errors(&self) {
         for counter in [&self.read_errors, &self.write_errors, &self.checksum_errors] {

@@ -134,6 +134,7 @@ fn is_healthy(view: &PoolView) -> bool {
         // Notes about versions and features are no trouble (no message id, all vdevs online).
         Some(_) => {
             report.state == "ONLINE"
+                && scanning(&report.scan) != Some("resilvering")
                 && report.error_count == 0
                 && !report.suspended
                 && report.message_id.is_none()
@@ -204,7 +205,7 @@ pub(super) fn text(view: &PoolView, style: &Style) -> String {
     }
     out.push_str(&paint(Paint::Bold, &head));
     out.push('\n');
-    add_vdev(&mut out, &report.vdevs, 0, width, style, report.scan.state == "scanning");
+    add_vdev(&mut out, &report.vdevs, 0, width, style, scanning(&report.scan));
     out.push('\n');
     match (report.error_count, style.verbose) {
         (0, _) => out.push_str("errors: No known data errors\n"),
@@ -227,7 +228,20 @@ pub(super) fn is_unhealthy(vdev: &VdevReport) -> bool {
     vdev.state != "ONLINE" || has_errors(vdev) || vdev.children.iter().any(is_unhealthy)
 }
 
-fn add_vdev(out: &mut String, vdev: &VdevReport, depth: usize, width: usize, style: &Style, scanning: bool) {
+/// What a scan that is under way does to devices.
+fn scanning(scan: &ScanReport) -> Option<&'static str> {
+    let word = if scan.resilver { "resilvering" } else { "repairing" };
+    (scan.state == "scanning").then_some(word)
+}
+
+fn add_vdev(
+    out: &mut String,
+    vdev: &VdevReport,
+    depth: usize,
+    width: usize,
+    style: &Style,
+    scanning: Option<&'static str>,
+) {
     if style.unhealthy_only && depth > 0 && !is_unhealthy(vdev) {
         return;
     }
@@ -253,8 +267,8 @@ fn add_vdev(out: &mut String, vdev: &VdevReport, depth: usize, width: usize, sty
         let colour = if note.starts_with("was ") { Paint::Plain } else { Paint::Red };
         let _ = write!(out, "  {}", paint(colour, note));
     }
-    if vdev.repairing && scanning && vdev.children.is_empty() && vdev.state == "ONLINE" {
-        out.push_str("  (repairing)");
+    if let Some(word) = scanning.filter(|_| vdev.repairing && vdev.children.is_empty() && vdev.state == "ONLINE") {
+        let _ = write!(out, "  ({word})");
     }
     out.push('\n');
     for child in &vdev.children {
@@ -420,6 +434,20 @@ errors: No known data errors
         assert_eq!(text(&example(), &Style::default()), expected);
         assert_eq!(all_text(&[example()], &Style::default(), true, false), "pool 'refz1' is healthy\n");
         assert_eq!(all_text(&[example()], &Style::default(), true, true), "all pools are healthy\n");
+    }
+
+    #[test]
+    fn a_pool_without_all_its_redundancy_is_not_called_healthy() {
+        let mut view = example();
+        view.report.status = Some("One or more devices is currently being resilvered.".into());
+        view.report.scan = ScanReport { state: "scanning".into(), resilver: true, ..ScanReport::default() };
+        view.report.vdevs.children[0].children[3].repairing = true;
+        let told = all_text(&[view.clone()], &Style::default(), true, true);
+        assert!(told.contains("\n\t    /disk/d3  ONLINE       0     0     0  (resilvering)\n"), "{told}");
+        view.report.scan.resilver = false;
+        assert!(text(&view, &Style::default()).contains("  (repairing)\n"));
+        view.report.status = None;
+        assert_eq!(all_text(&[view], &Style::default(), true, true), "all pools are healthy\n");
     }
 
     #[test]

@@ -137,6 +137,10 @@ fn a_single_device_becomes_a_mirror_and_another_single_device() {
         let rig = Rig::new(&clock, leaf(0), 3).await;
         assert_eq!(rig.detach(0).await.unwrap_err(), "only applicable to mirror and replacing vdevs");
         rig.exchange(0, 1, false).await;
+        // A pool whose resilver was canceled looked healthy, and nothing began it again.
+        let report = rig.pool.report(Detail::default()).await.expect("a report");
+        assert!(report.status.is_some_and(|status| status.contains("currently being resilvered")));
+        assert_eq!(rig.pool.scrub_stop().await.unwrap_err().to_string(), "currently resilvering");
         rig.settle().await;
         rig.write(2).await;
         rig.exchange(1, 2, false).await;
