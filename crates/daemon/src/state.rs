@@ -613,11 +613,11 @@ impl Daemon {
             PoolChange::Upgrade { .. } => (format!("cannot set property for '{name}'"), false),
             PoolChange::Reopen => (format!("cannot reopen '{name}'"), false),
         };
-        let is_add = matches!(call.change, PoolChange::Add { .. });
+        let takes_devices = matches!(call.change, PoolChange::Add { .. } | PoolChange::Attach { .. });
         let changed = pool
             .change(call.change)
             .await
-            .map_err(|error| if is_add { failed_creation(&what, error) } else { failed(&what, error) })?;
+            .map_err(|error| if takes_devices { failed_creation(&what, error) } else { failed(&what, error) })?;
         if !dry_run {
             self.follow_devices(name, &pool).await;
             self.log(&pool, &call.command).await;

@@ -10,11 +10,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use parking_lot::Mutex;
-use platter_device::{DeviceSource, OpenOptions};
+use platter_device::{BlockDevice, DeviceSource, OpenOptions};
 use platter_dmu::Tx;
 use platter_ondisk::Txg;
-use platter_vdev::{Condition, Leaf, TopVdev, VdevAux, VdevState};
+use platter_vdev::{Condition, DeviceOpener, Leaf, OpenError, TopVdev, VdevAux, VdevSpec, VdevState};
 
 use crate::config::VdevConfig;
 use crate::core::Core;
@@ -102,12 +103,11 @@ impl Place {
             seen: Mutex::default(),
             reached: Mutex::default(),
         };
-        self.top.reopen_leaf(&self.leaf, &open_vdevs::spec(&self.config), &opener).await;
+        let noting = Noting { opener, core, leaf: &self.leaf, written };
+        self.top.reopen_leaf(&self.leaf, &open_vdevs::spec(&self.config), &noting).await;
         let Some(device) = self.leaf.device() else { return false };
-        let reached = opener.reached.lock().get(&self.config.guid.0).copied();
-        dtl::note_gap(core, &self.leaf, reached.map_or(Txg(0), |reached| reached.last), written);
         if let Some(path) = device.path() {
-            self.adopt(core, path, &opener.seen.into_inner());
+            self.adopt(core, path, &noting.opener.seen.into_inner());
         }
         core.leaf_devices.lock().insert(self.config.guid.0, device);
         core.dirty_config();
@@ -134,6 +134,26 @@ impl Place {
     }
 }
 
+/// Opens a leaf's device and lists what it lacks, before anything is read from it.
+struct Noting<'a> {
+    opener: Returning<'a>,
+    core: &'a Core,
+    leaf: &'a Leaf,
+    /// The last group that was on disk before.
+    written: Txg,
+}
+
+#[async_trait]
+impl DeviceOpener for Noting<'_> {
+    async fn open(&self, spec: &VdevSpec) -> std::result::Result<Arc<dyn BlockDevice>, OpenError> {
+        let device = self.opener.open(spec).await?;
+        let reached = self.opener.reached.lock().get(&spec.guid.0).cloned().unwrap_or_default();
+        dtl::note_gap(self.core, self.leaf, reached.last, self.written);
+        dtl::note_elsewhere_meanwhile(self.core, self.leaf, &reached).await;
+        Ok(device)
+    }
+}
+
 /// All leaves, also those of nested vdevs.
 pub fn leaves(core: &Core) -> Vec<Place> {
     let tops = core.config.read().vdev_tree.children.clone();
@@ -155,7 +175,34 @@ pub fn leaves(core: &Core) -> Vec<Place> {
 /// There is none.
 pub fn find(core: &Core, name: &str) -> Result<Place> {
     let found = leaves(core).into_iter().find(|place| place.is_called(&*core.environment.devices, name));
-    found.ok_or_else(|| PoolError::NotFound("no such device in pool".into()))
+    found.ok_or_else(|| match interior(core, name) {
+        Some(vdev) => PoolError::invalid(format!("it is a {} vdev; name one of its devices", vdev.kind)),
+        None => PoolError::NotFound("no such device in pool".into()),
+    })
+}
+
+/// The vdev with devices of its own that a command means: by its name or its guid.
+fn interior(core: &Core, name: &str) -> Option<VdevConfig> {
+    let mut found = None;
+    core.config.read().vdev_tree.walk(&mut |vdev| {
+        if !vdev.is_leaf()
+            && vdev.kind != "root"
+            && (vdev_name(vdev, "", None) == name || vdev.guid.to_string() == name)
+        {
+            found = Some(vdev.clone());
+        }
+    });
+    found
+}
+
+/// The leaves that a command means which may be given a vdev with several of them, too.
+pub fn find_below(core: &Core, name: &str) -> Vec<Place> {
+    let places = leaves(core);
+    let below = interior(core, name).map(|vdev| vdev.leaves().iter().map(|leaf| leaf.guid).collect::<Vec<_>>());
+    match below {
+        Some(below) => places.into_iter().filter(|place| below.contains(&place.config.guid)).collect(),
+        None => places.into_iter().filter(|place| place.is_called(&*core.environment.devices, name)).collect(),
+    }
 }
 
 /// Changes the flags of one leaf in the configuration.

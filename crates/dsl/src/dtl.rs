@@ -18,7 +18,7 @@ use platter_zio::Canary;
 
 use crate::config::VdevConfig;
 use crate::core::Core;
-use crate::labels::Reached;
+use crate::labels::{self, Reached};
 use crate::space_maps::{self, MapFormat, Tail, Words};
 
 /// Block size of a DTL (`zfs_vdev_dtl_sm_blksz`).
@@ -65,18 +65,19 @@ pub fn note_gap(core: &Core, leaf: &Leaf, reached: Txg, newest: Txg) {
 /// furthest did, and each leaf with what it reached. All get the same uberblocks, but for the last one when the power
 /// fails.
 fn behind(top: &TopVdev, reached: &BTreeMap<u64, Reached>) -> (Reached, Vec<(Arc<Leaf>, Txg)>) {
-    let of = |leaf: &Arc<Leaf>| Some((leaf.clone(), *reached.get(&leaf.guid().0)?));
+    let of = |leaf: &Arc<Leaf>| Some((leaf.clone(), reached.get(&leaf.guid().0)?.clone()));
     let all: Vec<(Arc<Leaf>, Reached)> = top.leaves().iter().filter_map(of).collect();
-    let newest = all.iter().map(|(_, reached)| *reached).max_by_key(|reached| (reached.last, reached.before));
-    let newest = newest.unwrap_or_default();
+    let newest = all.iter().map(|(_, reached)| reached).max_by_key(|reached| (reached.last, reached.before));
+    let newest = newest.cloned().unwrap_or_default();
     let behind = all.into_iter().filter(|(_, reached)| reached.last < newest.last);
-    (newest, behind.map(|(leaf, reached)| (leaf, reached.last)).collect())
+    let behind = behind.map(|(leaf, reached)| (leaf, reached.last)).collect();
+    (newest, behind)
 }
 
 /// Lists the last group for leaves that reached the one before it. When the power failed between two uberblocks they
 /// have it all the same, but an old copy of a device looks no different: so none of them is believed, as long as the
 /// others have that group without them.
-fn note_last_group(top: &TopVdev, newest: Reached, late: &[(Arc<Leaf>, Txg)]) {
+fn note_last_group(top: &TopVdev, newest: &Reached, late: &[(Arc<Leaf>, Txg)]) {
     let leaves: Vec<Guid> =
         late.iter().filter(|(_, reached)| is_next(*reached, newest)).map(|(leaf, _)| leaf.guid()).collect();
     if Canary::OldCopyBelieved.sings() || !top.can_do_without_group(newest.last, &leaves) {
@@ -90,7 +91,7 @@ fn note_last_group(top: &TopVdev, newest: Reached, late: &[(Arc<Leaf>, Txg)]) {
 
 /// Whether the furthest device had one more uberblock written to it than what `reached` that group. Their numbers need
 /// not be next to each other.
-fn is_next(reached: Txg, newest: Reached) -> bool {
+fn is_next(reached: Txg, newest: &Reached) -> bool {
     (reached == newest.before && reached > Txg(0)) || reached.plus(1) == newest.last
 }
 
@@ -110,10 +111,10 @@ pub fn expect_gaps(vdevs: &[Option<Arc<TopVdev>>], root: &VdevConfig, reached: &
         for leaf in top.leaves().iter().filter(|leaf| incomplete.contains(&leaf.guid())) {
             leaf.note_lacking(Txg(1), newest.last);
         }
-        for (leaf, reached) in late.iter().filter(|(_, reached)| !is_next(*reached, newest)) {
+        for (leaf, reached) in late.iter().filter(|(_, reached)| !is_next(*reached, &newest)) {
             leaf.note_lacking(reached.plus(1), newest.last);
         }
-        note_last_group(top, newest, &late);
+        note_last_group(top, &newest, &late);
     }
 }
 
@@ -121,11 +122,59 @@ pub fn expect_gaps(vdevs: &[Option<Arc<TopVdev>>], root: &VdevConfig, reached: &
 pub fn note_gaps(core: &Core, reached: &BTreeMap<u64, Reached>) {
     for top in core.store.state().vdevs.iter().flatten() {
         let (newest, late) = behind(top, reached);
-        for (leaf, reached) in late.iter().filter(|(_, reached)| !is_next(*reached, newest)) {
+        note_elsewhere(core, top, reached);
+        for (leaf, reached) in late.iter().filter(|(_, reached)| !is_next(*reached, &newest)) {
             note_gap(core, leaf, *reached, newest.last);
         }
-        note_last_group(top, newest, &late);
+        note_last_group(top, &newest, &late);
     }
+}
+
+/// Lists everything for leaves that the pool was written to without the others: their last group is one that they
+/// missed, as their list says, and no device of the pool as it is open here tells of the same. Older blocks than they
+/// missed may be gone there, too: freed, and written over.
+fn note_elsewhere(core: &Core, top: &TopVdev, reached: &BTreeMap<u64, Reached>) {
+    let opened = core.uberblock.lock().clone();
+    let opened = (opened.txg, labels::mark(&opened));
+    let of_the_pool: Vec<&Reached> = reached.values().filter(|reached| reached.groups.contains(&opened)).collect();
+    for leaf in top.leaves() {
+        let Some(own) = reached.get(&leaf.guid().0) else { continue };
+        if !own.groups.contains(&opened)
+            && leaf.is_missing(own.last)
+            && !of_the_pool.iter().any(|other| own.is_part_of(other))
+        {
+            believe_nothing(core, &leaf, own.last, opened.0);
+        }
+    }
+}
+
+fn believe_nothing(core: &Core, leaf: &Leaf, reached: Txg, newest: Txg) {
+    tracing::warn!(
+        pool = core.name(),
+        "device {} ({}) was written to up to group {reached} without the pool's other devices: all of it is resilvered",
+        leaf.guid(),
+        leaf.name()
+    );
+    leaf.note_lacking(Txg(1), newest);
+}
+
+/// The same for one leaf that returns to a pool in use, whose device tells of `own`.
+pub async fn note_elsewhere_meanwhile(core: &Core, leaf: &Leaf, own: &Reached) {
+    if !leaf.is_missing(own.last) {
+        return;
+    }
+    let written = core.uberblock.lock().clone();
+    let opened = (written.txg, labels::mark(&written));
+    let others: Vec<_> = leaves(core).iter().filter_map(|other| other.device()).collect();
+    for other in others {
+        if let Ok(other) = labels::read(&*other).await.map(|other| other.history())
+            && other.groups.contains(&opened)
+            && own.is_part_of(&other)
+        {
+            return;
+        }
+    }
+    believe_nothing(core, leaf, own.last, written.txg);
 }
 
 /// Whether some list is not on disk as it is.

@@ -11,6 +11,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use platter_device::Presence;
 use platter_dmu::Tx;
 use platter_dmu::zap::Zap;
 use platter_ondisk::names::config::RESILVER_TXG;
@@ -119,7 +120,10 @@ async fn open_new(core: &Arc<Core>, place: &Place, joining: &Joining) -> Result<
     if joining.ashift > top_ashift {
         return Err(other_sectors(top_ashift));
     }
-    if place.leaf.is_usable() && place.leaf.path().as_ref() == Some(&joining.new) {
+    // Another file may be at that path by now.
+    let presence = place.leaf.device().map(|device| device.presence());
+    let is_there = presence.is_some_and(|presence| presence == Presence::Present);
+    if place.leaf.is_usable() && is_there && place.leaf.path().as_ref() == Some(&joining.new) {
         return Err(PoolError::Busy(format!("{} is part of active pool '{}'", joining.new.display(), core.name())));
     }
     let request = [VdevRequest::Leaf(joining.new.clone())];

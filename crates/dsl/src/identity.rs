@@ -96,7 +96,7 @@ impl Member {
                 Ok(()) => Ok(found.history()),
                 Err((aux, why)) => refused(aux, why),
             },
-            Err(_) if Canary::StrangerTaken.sings() => Ok(Reached { last: self.newest, before: Txg(0) }),
+            Err(_) if Canary::StrangerTaken.sings() => Ok(Reached { last: self.newest, ..Reached::default() }),
             Err(reason) => match device.read(0, PROBE).await {
                 Ok(_) => refused(VdevAux::BadLabel, reason),
                 // Who does not answer may be anybody.

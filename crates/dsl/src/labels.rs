@@ -33,15 +33,30 @@ pub struct DeviceLabels {
     pub uberblock: Option<Uberblock>,
     /// The last group before that one's of which there is an uberblock in the rings.
     pub before: Txg,
+    /// All groups of which there is an uberblock in the rings.
+    groups: Arc<BTreeSet<(Txg, Mark)>>,
 }
 
+/// What tells the state of a pool after one group from that after another of the same number, on another host: the
+/// checksum of the MOS's root.
+pub type Mark = [u64; 4];
+
 /// How far the uberblocks of a device go.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reached {
     /// The last group that it is known to have.
     pub last: Txg,
     /// The one before, of those that have an uberblock: groups in which nothing was written have none.
     pub before: Txg,
+    /// All that its rings tell of, each with its mark.
+    pub groups: Arc<BTreeSet<(Txg, Mark)>>,
+}
+
+impl Reached {
+    /// Whether the last group is one that `other` had, too, as far as its rings still tell.
+    pub fn is_part_of(&self, other: &Self) -> bool {
+        self.groups.range((self.last, Mark::default())..).any(|group| other.groups.contains(group))
+    }
 }
 
 impl DeviceLabels {
@@ -57,7 +72,7 @@ impl DeviceLabels {
 
     /// The last groups that the device is known to have.
     pub fn history(&self) -> Reached {
-        Reached { last: self.reached(), before: self.before }
+        Reached { last: self.reached(), before: self.before, groups: self.groups.clone() }
     }
 
     /// What tells the newer of two copies of a device.
@@ -153,15 +168,20 @@ pub async fn read(device: &dyn BlockDevice) -> Result<DeviceLabels, String> {
             if found.txg > TXG_MAX {
                 continue;
             }
-            groups.insert(found.txg);
+            groups.insert((found.txg, mark(&found)));
             if uberblock.as_ref().is_none_or(|b| found.compare(b).is_gt()) {
                 uberblock = Some(found);
             }
         }
     }
     let last = uberblock.as_ref().map_or(Txg(0), |uberblock| uberblock.txg);
-    let before = groups.range(..last).next_back().copied().unwrap_or(Txg(0));
-    Ok(DeviceLabels { configs, valid, uberblock, before })
+    let before = groups.range(..(last, Mark::default())).next_back().map_or(Txg(0), |(before, _)| *before);
+    Ok(DeviceLabels { configs, valid, uberblock, before, groups: Arc::new(groups) })
+}
+
+/// The mark of the group whose uberblock this is.
+pub fn mark(uberblock: &Uberblock) -> Mark {
+    uberblock.rootbp.checksum()
 }
 
 /// A leaf that can be written, with what its label says about it.

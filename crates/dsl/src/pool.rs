@@ -373,12 +373,14 @@ impl Pool {
         if self.core.read_only {
             return Err(PoolError::Unavailable("pool is read-only".into()));
         }
-        let mut found = device.is_none();
-        for place in change::leaves(&self.core) {
-            if !device.is_none_or(|name| place.is_called(&*self.core.environment.devices, name)) {
-                continue;
-            }
-            found = true;
+        let places = match device {
+            Some(name) => change::find_below(&self.core, name),
+            None => change::leaves(&self.core),
+        };
+        if places.is_empty() {
+            return Err(PoolError::NotFound(format!("no such device in pool: {}", device.unwrap_or(""))));
+        }
+        for place in places {
             let leaf = &place.leaf;
             leaf.clear_errors();
             if !leaf.is_usable() && !place.config.offline && !place.config.offline_for_now {
@@ -387,9 +389,6 @@ impl Pool {
             if device.is_none() {
                 place.top.clear_errors();
             }
-        }
-        if !found {
-            return Err(PoolError::NotFound(format!("no such device in pool: {}", device.unwrap_or(""))));
         }
         self.core.event("sysevent.fs.zfs.vdev_clear", vec![("vdev", device.unwrap_or("").into())]);
         self.resume().await?;

@@ -165,8 +165,9 @@ impl ScrubState {
 
     /// Whether `leaf` misses something that no running scan is giving it.
     pub fn leaves_waiting(&self, leaf: &Leaf) -> bool {
-        let served = self.running && self.roster.as_ref().is_some_and(|roster| roster.covers(leaf));
-        leaf.is_usable() && !leaf.missing().is_empty() && !served
+        let served = self.roster.as_ref().is_some_and(|roster| roster.covers(leaf));
+        // What a device refused to take in the last scan is not tried again by itself: nothing is awaited then.
+        leaf.is_usable() && !leaf.missing().is_empty() && self.running && !served
     }
 
     /// Whether the walk is to end at the end of the slice.

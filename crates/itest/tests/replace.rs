@@ -14,6 +14,9 @@ fn a_device_of_a_raidz_is_replaced() {
     lab.zpool("replace tank nosuch d3").refused().says("cannot replace nosuch with").says("no such device in pool");
     lab.zpool("replace tank d1 d0").refused().says("is part of active pool 'tank'");
     lab.zpool("attach tank d1 d3").refused().says("can only attach to mirrors and top-level disks");
+    lab.zpool("attach tank raidz1-0 d3").refused().says("it is a raidz vdev; name one of its devices");
+    lab.zpool("replace tank raidz1-0 d3").refused().says("it is a raidz vdev; name one of its devices");
+    lab.zpool("clear tank raidz1-0").ok();
     lab.zpool("detach tank d1").refused().says("only applicable to mirror and replacing vdevs");
     lab.zpool("replace -w tank d1 d3").ok();
     let tree = Tree::filled(&mount, 2);
@@ -43,6 +46,12 @@ fn another_device_at_the_same_path_takes_the_place() {
     let tree = Tree::filled(&mount, 1);
     lab.zpool("offline tank d1").ok();
     let path = lab.dev().join("d1");
+    fs::remove_file(&path).expect("removed");
+    fs::File::create(&path).and_then(|file| file.set_len(128 << 20)).expect("another one");
+    lab.zpool("replace -w tank d1").ok();
+    let status = lab.zpool("status tank").ok().says("ONLINE");
+    assert!(!status.stdout.contains("/old"), "{status}");
+    // The pool still has the file open that was there before.
     fs::remove_file(&path).expect("removed");
     fs::File::create(&path).and_then(|file| file.set_len(128 << 20)).expect("another one");
     lab.zpool("replace -w tank d1").ok();

@@ -350,7 +350,7 @@ fn mounts_come_and_go_beside_others_that_are_used() {
 
 #[test]
 fn mounting_again_and_again_leaves_nothing_behind() {
-    const TIMES: usize = 40;
+    const TIMES: usize = 60;
     let Some(lab) = Lab::open() else { return };
     let Some(_rings) = Rings::on() else { return };
     lab.disks(1, 256);
@@ -366,9 +366,10 @@ fn mounting_again_and_again_leaves_nothing_behind() {
     again(5);
     let before = costs(&lab);
     again(TIMES);
-    // Each mount has dozens of places, of two mappings each; the runtime starts and ends some threads.
+    // Each mount has dozens of places, of two mappings each: one place that each left behind would be seen. The runtime
+    // starts and ends some threads, with stacks and heaps.
     let least = |(threads, files, maps): (usize, usize, usize)| {
-        threads <= before.0 + 8 && files <= before.1 + 8 && maps <= before.2 + TIMES
+        threads <= before.0 + 8 && files <= before.1 + 8 && maps < before.2 + 2 * TIMES
     };
     wait_for(&format!("{:?} to come down to {before:?}", costs(&lab)), || least(costs(&lab)));
     assert!(has_rings(&lab, &mount), "no room for rings any more");
