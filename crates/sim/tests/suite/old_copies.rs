@@ -111,6 +111,7 @@ async fn with_a_file(disks: &[SimDisk]) -> (Arc<Pool>, ObjectId) {
     zpl.unmount().await.expect("unmounted");
     drop(zpl);
     pool.close_filesystem("tank/fs").await.expect("closed");
+    pool.sync().await.expect("synced");
     (pool, file)
 }
 
