@@ -103,9 +103,19 @@ pub struct Header {
 /// Damage.
 pub async fn header(mos: &Arc<Objset>, object: ObjectId) -> Result<Header> {
     let dnode = mos.dnode(object).await?;
+    let info = dnode.info();
+    // Numbers of another object's are no lengths, and a map that were one would be written to.
+    if info.object_type != object_type::SPACE_MAP || info.bonus_type != object_type::SPACE_MAP_HEADER {
+        let what = format!("object {object} is none, but of types {} and {}", info.object_type, info.bonus_type);
+        return Err(ZioError::corrupt("space map", what));
+    }
     let phys = SpaceMapPhys::decode(&dnode.bonus())
         .map_err(|e| ZioError::corrupt("space map", format!("object {object}: {e}")))?;
-    let info = dnode.info();
+    if !phys.length.is_multiple_of(ENTRY_BYTES) || !info.block_size.is_multiple_of(2 * ENTRY_BYTES as u32) {
+        let what =
+            format!("object {object}: {} bytes in blocks of {} are no whole words", phys.length, info.block_size);
+        return Err(ZioError::corrupt("space map", what));
+    }
     let end = info.max_blkid.saturating_add(1).saturating_mul(u64::from(info.block_size));
     if phys.length > end {
         let what = format!("object {object}: {} bytes in use of {end}", phys.length);
@@ -603,6 +613,22 @@ mod tests {
             let refused = unloaded(&os, object, 0, (11, 9)).await;
             assert!(refused.is_err_and(|error| error.to_string().contains("bytes are allocated of 2048")));
         }
+    }
+
+    /// A number in a list of maps that damage made another object's: what its bonus holds is no length.
+    #[tokio::test]
+    async fn an_object_of_another_kind_is_no_map() {
+        let tx = Tx::syncing(Txg(4));
+        let os = crate::mos::in_memory(&tx);
+        let array = os.allocate(&tx, platter_dmu::NewDnode::plain(object_type::OBJECT_ARRAY, 16 << 10)).await.unwrap();
+        let refused = header(&os, array.object()).await;
+        assert!(refused.is_err_and(|error| error.to_string().contains("is none, but of types 2 and 0")));
+        let (object, _) = map_of(&os, &tx, 512, |writer| writer.segment(MapType::Alloc, None, 0, 1)).await;
+        let dnode = os.dnode(object).await.unwrap();
+        let phys = SpaceMapPhys { length: 7, ..SpaceMapPhys::new(object.0, false) };
+        dnode.set_bonus(&tx, object_type::SPACE_MAP_HEADER, &phys.encode()).unwrap();
+        let refused = header(&os, object).await;
+        assert!(refused.is_err_and(|error| error.to_string().contains("7 bytes in blocks of")));
     }
 
     #[tokio::test]
