@@ -42,6 +42,7 @@ pub trait PoolHandle: Send + Sync + 'static {
     fn name(&self) -> String;
     fn guid(&self) -> u64;
     fn device_paths(&self) -> Vec<PathBuf>;
+    fn spare_paths(&self) -> Vec<PathBuf>;
     /// Device numbers of the mounted file systems that its devices are in.
     async fn file_systems_below(&self) -> BTreeSet<String> {
         BTreeSet::new()
@@ -162,6 +163,10 @@ impl PoolHandle for RealPool {
 
     fn device_paths(&self) -> Vec<PathBuf> {
         self.0.device_paths()
+    }
+
+    fn spare_paths(&self) -> Vec<PathBuf> {
+        self.0.spare_paths()
     }
 
     async fn file_systems_below(&self) -> BTreeSet<String> {

@@ -188,6 +188,10 @@ impl PoolLocks for MachineLocks {
         let is_no_more = |leaf: Guid| self.leaves.lock().get(&pool.0).is_some_and(|all| !all.contains(&leaf.0));
         (holder != SELF || !leaf.is_some_and(is_no_more)).then_some(holder)
     }
+
+    fn is_listed_elsewhere(&self, leaf: Guid, pool: Guid) -> bool {
+        self.leaves.lock().iter().any(|(other, leaves)| *other != pool.0 && leaves.contains(&leaf.0))
+    }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod mount_table;
 mod mounts;
 mod nesting;
 mod opening;
+mod own_devices;
 mod settings;
 mod silence;
 #[cfg(test)]
@@ -403,59 +404,6 @@ impl Daemon {
             .map_err(|reason| ErrorBody::new(format!("{what}: '{}' cannot be a mount point: {reason}", at.display())))
     }
 
-    /// Where something is mounted that is stored in this pool, also by way of another pool whose devices are files in
-    /// it.
-    fn inside(&self, pool: &str) -> Vec<PathBuf> {
-        let mut within = BTreeSet::from([pool.to_owned()]);
-        loop {
-            let known = within.len();
-            let places: Vec<PathBuf> = {
-                let mounts = self.mounts.read();
-                let inside = mounts.iter().filter(|(dataset, _)| within.contains(mounts::pool_of(dataset)));
-                inside.map(|(_, active)| active.at.clone()).collect()
-            };
-            let holds =
-                |entry: &Entry| entry.real_devices.iter().any(|device| places.iter().any(|at| device.starts_with(at)));
-            within.extend(self.pools.read().iter().filter(|(_, entry)| holds(entry)).map(|(name, _)| name.clone()));
-            if within.len() == known {
-                return places;
-            }
-        }
-    }
-
-    /// Devices of pools that are imported here are refused with the pool's name; the engine would only see that they
-    /// are open.
-    async fn refuse_own_devices(&self, vdevs: &[VdevRequest], into: Option<&str>, force: bool) -> Answer<()> {
-        let given: Vec<PathBuf> = vdevs.iter().flat_map(VdevRequest::leaves).cloned().collect();
-        let led = all_real(given.clone()).await;
-        let mut complaints = Vec::new();
-        for (name, entry) in self.pools.read().iter() {
-            for (leaf, _) in given.iter().zip(&led).filter(|(_, led)| entry.real_devices.contains(led)) {
-                complaints.push(format!("{} is part of active pool '{name}'", leaf.display()));
-            }
-        }
-        let inside = into.map(|pool| self.inside(pool)).unwrap_or_default();
-        for (leaf, led) in given.iter().zip(&led) {
-            // Its own write would wait for the group that it is part of.
-            if let Some(at) = inside.iter().find(|at| led.starts_with(at)) {
-                return Err(ErrorBody::new(format!(
-                    "invalid vdev specification\n'{}' lies in '{}', which is stored in the pool itself",
-                    leaf.display(),
-                    at.display()
-                )));
-            }
-        }
-        if complaints.is_empty() {
-            return Ok(());
-        }
-        let heading = if force {
-            "the following errors must be manually repaired:"
-        } else {
-            "use '-f' to override the following errors:"
-        };
-        Err(ErrorBody::new(format!("invalid vdev specification\n{heading}\n{}", complaints.join("\n"))))
-    }
-
     /// Pools that could be imported. Those imported here are left out.
     pub async fn search(&self, search: &[PathBuf]) -> Answer<Vec<ImportableReport>> {
         let mut found = self.engine.discover(search).await.map_err(|error| failed("cannot discover pools", error))?;
@@ -577,7 +525,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// `zpool add`, `attach`, `replace`, `detach`, `online`, `offline`, `reguid`, `upgrade`, `reopen`.
+    /// `zpool add`, `remove`, `attach`, `replace`, `detach`, `online`, `offline`, `reguid`, `upgrade`, `reopen`.
     pub async fn change_pool(&self, name: &str, call: ChangePool) -> Answer<Changed> {
         let _lock = self.locks.of(name).await;
         let pool = self.pool(name)?;
@@ -590,7 +538,8 @@ impl Daemon {
             PoolChange::Offline { device, .. } => (format!("cannot offline {device}"), false),
             PoolChange::Attach { device, new, replaces, force, .. } => {
                 // Another device may be at the path of the one that it replaces.
-                if !(*replaces && std::path::Path::new(device) == new) {
+                let own = *replaces && (std::path::Path::new(device) == new || self.is_spare_of(name, new).await);
+                if !own {
                     self.refuse_own_devices(&[VdevRequest::Leaf(new.clone())], Some(name), *force).await?;
                 }
                 let new = new.display();
@@ -599,6 +548,7 @@ impl Daemon {
                     false => (format!("cannot attach {new} to {device}"), false),
                 }
             }
+            PoolChange::Remove { device } => (format!("cannot remove {device}"), false),
             PoolChange::Detach { device } => (format!("cannot detach {device}"), false),
             PoolChange::Reguid { guid } => {
                 // Two pools with one guid would take each other's devices for their own.

@@ -4,7 +4,7 @@
 //! Invariants:
 //! - the configuration, the allocator and the table of vdevs change in the sync loop only, in one group;
 //! - no change may leave a pool that cannot be read: a device goes offline only when the others have everything;
-//! - one change runs at a time; the caller sees to that.
+//! - one change runs at a time, be it a command's or the pool's own ([`takeover`](crate::takeover)).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ use platter_vdev::{Condition, DeviceOpener, Leaf, OpenError, TopVdev, VdevAux, V
 
 use crate::config::VdevConfig;
 use crate::core::Core;
+use crate::create::Planned;
 use crate::dir::StoredProperty;
 use crate::discover::{leaf_name, vdev_name};
 use crate::error::{PoolError, Result};
@@ -26,7 +27,7 @@ use crate::exchange::Joining;
 use crate::identity::Returning;
 use crate::report::VdevReport;
 use crate::request::{Changed, PoolChange, VdevRequest};
-use crate::{create, dtl, events, exchange, history, labels, open_vdevs, scrub, upgrade};
+use crate::{create, dtl, events, exchange, history, labels, open_vdevs, scrub, spares, upgrade};
 
 /// Makes one change.
 ///
@@ -36,6 +37,7 @@ pub async fn run(core: &Arc<Core>, change: PoolChange) -> Result<Changed> {
     if core.read_only {
         return Err(PoolError::Unavailable("pool is read-only".into()));
     }
+    let _one = core.changing.lock().await;
     match change {
         PoolChange::Add { vdevs, force, ashift, any_ashift, dry_run } => {
             let layout = add(core, &vdevs, force, ashift, any_ashift, dry_run).await?;
@@ -50,6 +52,7 @@ pub async fn run(core: &Arc<Core>, change: PoolChange) -> Result<Changed> {
             exchange::attach(core, joining).await.map(|()| Changed::default())
         }
         PoolChange::Detach { device } => exchange::detach(core, &device).await.map(|()| Changed::default()),
+        PoolChange::Remove { device } => spares::remove(core, &device).await.map(|()| Changed::default()),
         PoolChange::Reguid { guid } => reguid(core, guid).await.map(|()| Changed::default()),
         PoolChange::Upgrade { features } => upgrade::run(core, features).await,
         PoolChange::Reopen => {
@@ -69,21 +72,21 @@ pub struct Place {
     pub leaf: Arc<Leaf>,
 }
 
-impl Place {
-    /// Whether a command that says `name` means this leaf: its guid, its path, or a short name.
-    pub fn is_called(&self, devices: &dyn DeviceSource, name: &str) -> bool {
-        let path = self.config.path.as_deref().unwrap_or("");
-        // Last of all: a device that hangs makes this wait.
-        let same = || match (devices.canonical(Path::new(name)), devices.canonical(Path::new(path))) {
-            (Some(given), Some(own)) => given == own,
-            _ => false,
-        };
-        self.config.guid.to_string() == name
-            || (!path.is_empty() && (path == name || leaf_name(&self.config, path) == name))
-            || path.rsplit('/').next() == Some(name)
-            || (name.starts_with('/') && same())
-    }
+/// Whether a command that says `name` means this leaf: its guid, its path, or a short name.
+pub fn is_called(leaf: &VdevConfig, devices: &dyn DeviceSource, name: &str) -> bool {
+    let path = leaf.path.as_deref().unwrap_or("");
+    // Last of all: a device that hangs makes this wait.
+    let same = || match (devices.canonical(Path::new(name)), devices.canonical(Path::new(path))) {
+        (Some(given), Some(own)) => given == own,
+        _ => false,
+    };
+    leaf.guid.to_string() == name
+        || (!path.is_empty() && (path == name || leaf_name(leaf, path) == name))
+        || path.rsplit('/').next() == Some(name)
+        || (name.starts_with('/') && same())
+}
 
+impl Place {
     /// Opens the device, if its labels say that it is this leaf; whether it is in use then. Where it was found is
     /// written into the configuration.
     pub async fn open(&self, core: &Core) -> bool {
@@ -111,6 +114,7 @@ impl Place {
         }
         core.leaf_devices.lock().insert(self.config.guid.0, device);
         core.dirty_config();
+        spares::note_wanted_back(core, self.config.guid);
         true
     }
 
@@ -174,8 +178,9 @@ pub fn leaves(core: &Core) -> Vec<Place> {
 /// # Errors
 /// There is none.
 pub fn find(core: &Core, name: &str) -> Result<Place> {
-    let found = leaves(core).into_iter().find(|place| place.is_called(&*core.environment.devices, name));
+    let found = leaves(core).into_iter().find(|place| is_called(&place.config, &*core.environment.devices, name));
     found.ok_or_else(|| match interior(core, name) {
+        None if spares::find(core, name).is_some() => PoolError::Invalid("device is reserved as a hot spare".into()),
         Some(vdev) => PoolError::invalid(format!("it is a {} vdev; name one of its devices", vdev.kind)),
         None => PoolError::NotFound("no such device in pool".into()),
     })
@@ -201,7 +206,7 @@ pub fn find_below(core: &Core, name: &str) -> Vec<Place> {
     let below = interior(core, name).map(|vdev| vdev.leaves().iter().map(|leaf| leaf.guid).collect::<Vec<_>>());
     match below {
         Some(below) => places.into_iter().filter(|place| below.contains(&place.config.guid)).collect(),
-        None => places.into_iter().filter(|place| place.is_called(&*core.environment.devices, name)).collect(),
+        None => places.into_iter().filter(|place| is_called(&place.config, &*core.environment.devices, name)).collect(),
     }
 }
 
@@ -224,6 +229,9 @@ async fn online(core: &Arc<Core>, name: &str) -> Result<Changed> {
     if !place.leaf.is_usable() {
         place.leaf.clear_errors();
         place.open(core).await;
+    }
+    if place.leaf.is_usable() {
+        spares::note_wanted_back(core, place.config.guid);
     }
     let guid = place.config.guid;
     let event = format!("vdev={guid}");
@@ -307,8 +315,8 @@ async fn reguid(core: &Arc<Core>, guid: Option<u64>) -> Result<()> {
     Ok(())
 }
 
-/// What the new vdevs look like; their root has no name.
-fn show(tops: &[VdevConfig]) -> VdevReport {
+/// What the new vdevs look like, and behind them the spares below a vdev of their own; their root has no name.
+pub fn show(tops: &[VdevConfig], spares: &[VdevConfig]) -> VdevReport {
     fn report(vdev: &VdevConfig) -> VdevReport {
         let path = vdev.path.as_ref().map(std::path::PathBuf::from);
         let name = vdev_name(vdev, "", path.as_ref());
@@ -321,7 +329,15 @@ fn show(tops: &[VdevConfig]) -> VdevReport {
             ..VdevReport::default()
         }
     }
-    VdevReport { kind: "root".into(), children: tops.iter().map(report).collect(), ..VdevReport::default() }
+    let below = |name: &str, vdevs: &[VdevConfig]| VdevReport {
+        name: name.into(),
+        kind: if name.is_empty() { "root".into() } else { name.into() },
+        children: vdevs.iter().map(report).collect(),
+        ..VdevReport::default()
+    };
+    let mut root = below("", tops);
+    root.children.extend((!spares.is_empty()).then(|| below("spares", spares)));
+    root
 }
 
 async fn add(
@@ -336,9 +352,11 @@ async fn add(
         return Err(PoolError::invalid("invalid vdev specification: at least one toplevel vdev must be specified"));
     }
     let (first, version) = (core.config.read().vdev_tree.children.len(), core.version());
-    let (children, new_devices) = create::plan_vdevs(&core.environment, vdevs, first as u64, version, force).await?;
+    let planned = create::plan_vdevs(&core.environment, vdevs, first as u64, version, force).await?;
+    let Planned { tops: children, spares: new_spares, devices: mut new_devices } = planned;
+    spares::check_new(core, &new_spares)?;
     if dry_run {
-        return Ok(Some(show(&children)));
+        return Ok(Some(show(&children, &new_spares)));
     }
     let ashift = match (ashift, core.pool_properties.read().get("ashift")) {
         (0, Some(StoredProperty::Number(stored))) => *stored,
@@ -348,9 +366,11 @@ async fn add(
     if !any_ashift {
         check_ashift(core, vdevs, ashift).await?;
     }
+    let new_spares = spares::prepare(&core.environment, new_spares, &mut new_devices).await?;
     let opened = create::open(&core.environment, &mut root, new_devices, ashift).await?;
     let devices = open_vdevs::leaf_devices(&opened);
     labels::wipe(&create::label_targets(&root, &devices)).await.map_err(PoolError::Unavailable)?;
+    spares::label(&new_spares, version.0).await?;
     core.task(async move |core, tx| {
         if core.config.read().vdev_tree.children.len() != first {
             return Err(PoolError::Busy("the pool's devices changed meanwhile: try again".into()));
@@ -363,9 +383,12 @@ async fn add(
         }
         core.leaf_devices.lock().extend(devices);
         core.dirty_config();
-        Ok(None)
+        spares::add(&core, &tx, new_spares).await?;
+        Ok(())
     })
-    .await
+    .await?;
+    spares::look(core).await;
+    Ok(None)
 }
 
 /// Makes an opened vdev part of the pool, in the syncing group.
@@ -393,7 +416,7 @@ async fn check_ashift(core: &Core, vdevs: &[VdevRequest], asked: u64) -> Result<
     if least != most {
         return Ok(());
     }
-    for vdev in vdevs {
+    for vdev in vdevs.iter().filter(|vdev| !vdev.is_spare()) {
         let mut sectors = Vec::new();
         for path in vdev.leaves() {
             let device = core.environment.devices.open_path(path, OpenOptions::read_only()).await;

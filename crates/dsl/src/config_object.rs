@@ -1,5 +1,5 @@
-//! The configuration in the MOS: a packed nvlist in an object, its length in the bonus (`spa_sync_config_object`,
-//! `load_nvlist` in `module/zfs/spa.c`), and the vdevs' ZAPs that it names (`vdev_construct_zaps`).
+//! Lists in the MOS: a packed nvlist in an object, its length in the bonus (`spa_sync_nvlist`, `load_nvlist` in
+//! `module/zfs/spa.c`). Above all the configuration, with the vdevs' ZAPs that it names (`vdev_construct_zaps`).
 
 use std::sync::Arc;
 
@@ -23,13 +23,21 @@ const LENGTH_MAX: u64 = 16 << 20;
 /// # Errors
 /// Out of space, device errors.
 pub async fn create(os: &Arc<Objset>, directory: &Zap, tx: &Tx) -> Result<ObjectId> {
+    create_list(os, directory, tx, mos::CONFIG).await
+}
+
+/// Makes an object for a list, and names it in the pool directory.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn create_list(os: &Arc<Objset>, directory: &Zap, tx: &Tx, name: &str) -> Result<ObjectId> {
     let new = NewDnode {
         bonus_type: object_type::PACKED_NVLIST_SIZE,
         bonus_length: 8,
         ..NewDnode::plain(object_type::PACKED_NVLIST, BLOCK_SIZE)
     };
     let object = os.allocate(tx, new).await?.object();
-    directory.put_u64(tx, mos::CONFIG.as_bytes(), object.0).await?;
+    directory.put_u64(tx, name.as_bytes(), object.0).await?;
     Ok(object)
 }
 
@@ -38,17 +46,25 @@ pub async fn create(os: &Arc<Objset>, directory: &Zap, tx: &Tx) -> Result<Object
 /// # Errors
 /// Damage, unreadable blocks.
 pub async fn read(os: &Arc<Objset>, object: ObjectId) -> Result<NvList> {
+    read_list(os, object, "pool configuration").await
+}
+
+/// Reads a list; `what` it is for, in errors.
+///
+/// # Errors
+/// Damage, unreadable blocks.
+pub async fn read_list(os: &Arc<Objset>, object: ObjectId, what: &'static str) -> Result<NvList> {
     let dnode = os.dnode(object).await?;
     let bonus = dnode.bonus();
     let length = bonus.first_chunk::<8>().map(|b| u64::from_le_bytes(*b)).unwrap_or(0);
     let info = dnode.info();
     let stored = info.max_blkid.saturating_add(1).saturating_mul(u64::from(info.block_size));
     if length == 0 || length > LENGTH_MAX.min(stored) {
-        return Err(ZioError::corrupt("pool configuration", format!("its length is {length}")));
+        return Err(ZioError::corrupt(what, format!("its length is {length}")));
     }
     let mut bytes = vec![0; length as usize];
     dnode.read(0, &mut bytes).await?;
-    NvList::decode(&bytes).map_err(|e| ZioError::corrupt("pool configuration", e.to_string()))
+    NvList::decode(&bytes).map_err(|e| ZioError::corrupt(what, e.to_string()))
 }
 
 /// Writes the configuration as of `tx`'s group.
@@ -66,8 +82,16 @@ pub async fn write(core: &Core, tx: &Tx) -> Result<()> {
         config.txg = tx.txg().0;
         config.to_mos_nvlist(tx.txg().0).encode_xdr()
     };
-    let dnode = core.mos.dnode(object).await?;
-    dnode.write(tx, 0, &bytes).await?;
+    write_list(&core.mos, tx, object, &bytes).await
+}
+
+/// Writes a list, packed as `bytes`.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn write_list(os: &Arc<Objset>, tx: &Tx, object: ObjectId, bytes: &[u8]) -> Result<()> {
+    let dnode = os.dnode(object).await?;
+    dnode.write(tx, 0, bytes).await?;
     dnode.set_bonus(tx, object_type::PACKED_NVLIST_SIZE, &(bytes.len() as u64).to_le_bytes())
 }
 

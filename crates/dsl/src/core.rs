@@ -37,6 +37,7 @@ use crate::labels::LabelTarget;
 use crate::origin::MosAccess;
 use crate::pool_locks::Locked;
 use crate::scrub::ScrubState;
+use crate::spares::Spares;
 use crate::txgs::TxgHistory;
 use crate::version::PoolVersion;
 
@@ -157,6 +158,10 @@ pub struct Core {
     pub locked: Mutex<Locked>,
     /// What the latest groups did.
     pub txgs: TxgHistory,
+    /// Hot spares.
+    pub spares: Spares,
+    /// Held by whoever changes the pool's devices: one change at a time.
+    pub changing: tokio::sync::Mutex<()>,
 }
 
 impl Core {

@@ -36,7 +36,7 @@ use crate::txgs::TxgHistory;
 use crate::version::PoolVersion;
 use crate::{
     block_properties, config_object, history, member_check, mos, names, open_vdevs, pool_properties, properties, salt,
-    space, version_limits,
+    space, spare_label, spares, version_limits,
 };
 
 /// Least size of a device (`SPA_MINDEVSIZE`).
@@ -48,6 +48,8 @@ pub struct Plan {
     pub devices: NewDevices,
     /// Configuration without sizes.
     pub root: VdevConfig,
+    /// Devices that are to be hot spares.
+    pub spares: Vec<VdevConfig>,
     /// `ashift` property, when given.
     pub ashift: u64,
     /// Pool properties to store.
@@ -71,7 +73,7 @@ pub async fn plan(environment: &Environment, request: &CreateRequest) -> Result<
     if let Some(name) = &request.temporary_name {
         names::check_pool(name)?;
     }
-    if request.vdevs.is_empty() {
+    if request.vdevs.iter().all(VdevRequest::is_spare) {
         return Err(PoolError::invalid("invalid vdev specification: at least one toplevel vdev must be specified"));
     }
     for (name, value) in &request.pool_properties {
@@ -87,8 +89,8 @@ pub async fn plan(environment: &Environment, request: &CreateRequest) -> Result<
 
     let pool_guid = Guid(environment.random_u64());
     let mut root = VdevConfig { kind: "root".into(), guid: pool_guid, ..VdevConfig::default() };
-    let (children, devices) = plan_vdevs(environment, &request.vdevs, 0, version, request.force).await?;
-    root.children = children;
+    let Planned { tops, spares, devices } = plan_vdevs(environment, &request.vdevs, 0, version, request.force).await?;
+    root.children = tops;
     let features = match version.has_features() {
         true => features::chosen(&features.disabled, &features.enabled),
         false => Vec::new(),
@@ -96,11 +98,21 @@ pub async fn plan(environment: &Environment, request: &CreateRequest) -> Result<
     for (property, value) in &dataset_properties {
         block_properties::check_features(|guid| features.contains(&guid), property, value)?;
     }
-    Ok(Plan { root, devices, ashift, pool_properties, dataset_properties, filesystem, features, version })
+    Ok(Plan { root, spares, devices, ashift, pool_properties, dataset_properties, filesystem, features, version })
+}
+
+/// New top-level vdevs and spares, checked.
+pub struct Planned {
+    /// The vdevs, without sizes.
+    pub tops: Vec<VdevConfig>,
+    /// The spares.
+    pub spares: Vec<VdevConfig>,
+    /// The devices of both, open since they were checked.
+    pub devices: NewDevices,
 }
 
 /// Checks new top-level vdevs and gives them their place: ids from `first_id` on, and guids. Their devices stay open
-/// from the check on.
+/// from the check on. A device that is a spare already keeps its guid: several pools may share it.
 ///
 /// # Errors
 /// The first thing that is wrong, named.
@@ -110,7 +122,7 @@ pub async fn plan_vdevs(
     first_id: u64,
     version: PoolVersion,
     force: bool,
-) -> Result<(Vec<VdevConfig>, NewDevices)> {
+) -> Result<Planned> {
     let mut seen = BTreeSet::new();
     for path in vdevs.iter().flat_map(VdevRequest::leaves) {
         let real = environment.devices.canonical(path).unwrap_or_else(|| path.clone());
@@ -125,11 +137,13 @@ pub async fn plan_vdevs(
         }
     }
     let (mut reasons, mut opened) = (Vec::new(), BTreeMap::new());
-    for path in vdevs.iter().flat_map(VdevRequest::leaves) {
-        match member_check::check(environment, path, force).await {
-            // All of these are told together, as they can be overridden together.
-            Err(PoolError::NeedsForce { reason, .. }) => reasons.push(reason),
-            checked => drop(opened.insert(path.display().to_string(), checked?)),
+    for vdev in vdevs {
+        for path in vdev.leaves() {
+            match member_check::check(environment, path, force, vdev.is_spare()).await {
+                // All of these are told together, as they can be overridden together.
+                Err(PoolError::NeedsForce { reason, .. }) => reasons.push(reason),
+                checked => drop(opened.insert(path.display().to_string(), checked?)),
+            }
         }
     }
     if !reasons.is_empty() {
@@ -140,15 +154,26 @@ pub async fn plan_vdevs(
             check_sizes(environment, vdev).await?;
         }
     }
-    let configs: Vec<_> = (first_id..).zip(vdevs).map(|(id, vdev)| top_config(environment, vdev, id)).collect();
+    let of_vdevs = vdevs.iter().filter(|vdev| !vdev.is_spare());
+    let tops: Vec<_> = (first_id..).zip(of_vdevs).map(|(id, vdev)| top_config(environment, vdev, id)).collect();
+    let mut spares = Vec::new();
+    for path in vdevs.iter().filter(|vdev| vdev.is_spare()).flat_map(VdevRequest::leaves) {
+        let mut spare = leaf_config(environment, path, 0);
+        if let Some(device) = opened.get(&path.display().to_string())
+            && let Some((guid, _)) = spare_label::search(device).await
+        {
+            spare.guid = guid;
+        }
+        spares.push(spare);
+    }
     let mut devices = BTreeMap::new();
-    for config in &configs {
+    for config in tops.iter().chain(&spares) {
         config.walk(&mut |vdev| {
             let device = vdev.path.as_ref().and_then(|path| opened.remove(path));
             devices.extend(device.map(|device| (vdev.guid.0, device)));
         });
     }
-    Ok((configs, NewDevices(devices)))
+    Ok(Planned { tops, spares, devices: NewDevices(devices) })
 }
 
 fn check_width(vdev: &VdevRequest) -> Result<()> {
@@ -170,7 +195,7 @@ fn check_width(vdev: &VdevRequest) -> Result<()> {
 /// Devices of one group that differ in size waste space: that needs `-f`.
 async fn check_sizes(environment: &Environment, vdev: &VdevRequest) -> Result<()> {
     let kind = match vdev {
-        VdevRequest::Leaf(_) => return Ok(()),
+        VdevRequest::Leaf(_) | VdevRequest::Spare(_) => return Ok(()),
         VdevRequest::Mirror(_) => "mirror",
         VdevRequest::Raidz { .. } => "raidz",
     };
@@ -189,32 +214,34 @@ async fn check_sizes(environment: &Environment, vdev: &VdevRequest) -> Result<()
     Ok(())
 }
 
+fn leaf_config(environment: &Environment, path: &Path, id: u64) -> VdevConfig {
+    let is_file = matches!(environment.devices.kind(path), PathKind::File(_));
+    VdevConfig {
+        kind: if is_file { "file".into() } else { "disk".into() },
+        id,
+        guid: Guid(environment.random_u64()),
+        path: Some(path.display().to_string()),
+        whole_disk: (!is_file).then(|| u64::from(environment.devices.is_whole_disk(path))),
+        create_txg: TXG_INITIAL.0,
+        ..VdevConfig::default()
+    }
+}
+
 fn top_config(environment: &Environment, vdev: &VdevRequest, id: u64) -> VdevConfig {
-    let leaf = |path: &Path, id: u64| {
-        let is_file = matches!(environment.devices.kind(path), PathKind::File(_));
-        VdevConfig {
-            kind: if is_file { "file".into() } else { "disk".into() },
-            id,
-            guid: Guid(environment.random_u64()),
-            path: Some(path.display().to_string()),
-            whole_disk: (!is_file).then(|| u64::from(environment.devices.is_whole_disk(path))),
-            create_txg: TXG_INITIAL.0,
-            ..VdevConfig::default()
-        }
-    };
     let parent = |kind: &str, nparity: Option<u64>, children: &[PathBuf]| VdevConfig {
         kind: kind.into(),
         id,
         guid: Guid(environment.random_u64()),
         nparity,
         create_txg: TXG_INITIAL.0,
-        children: children.iter().enumerate().map(|(i, path)| leaf(path, i as u64)).collect(),
+        children: (0..).zip(children).map(|(id, path)| leaf_config(environment, path, id)).collect(),
         ..VdevConfig::default()
     };
     match vdev {
-        VdevRequest::Leaf(path) => leaf(path, id),
+        VdevRequest::Leaf(path) => leaf_config(environment, path, id),
         VdevRequest::Mirror(children) => parent("mirror", None, children),
         VdevRequest::Raidz { parity, children } => parent("raidz", Some(u64::from(*parity)), children),
+        VdevRequest::Spare(_) => unreachable!("spares are no vdevs"),
     }
 }
 
@@ -308,9 +335,12 @@ pub async fn create(mut environment: Environment, request: &CreateRequest) -> Re
     let ashift = plan.ashift;
     let mut locked = Locked::default();
     locked.add(&environment, plan.root.guid)?;
-    let vdevs = open(&environment, &mut plan.root, std::mem::take(&mut plan.devices), ashift).await?;
+    let mut devices = std::mem::take(&mut plan.devices);
+    let spares = spares::prepare(&environment, std::mem::take(&mut plan.spares), &mut devices).await?;
+    let vdevs = open(&environment, &mut plan.root, devices, ashift).await?;
     let leaf_devices = open_vdevs::leaf_devices(&vdevs);
     let targets = label_targets(&plan.root, &leaf_devices);
+    spares::label(&spares, plan.version.0).await?;
     labels::wipe(&targets).await.map_err(PoolError::Unavailable)?;
 
     let store = Store::new(vdevs.clone(), environment.cache_bytes / environment.memory.shares());
@@ -323,6 +353,7 @@ pub async fn create(mut environment: Environment, request: &CreateRequest) -> Re
         }
     }
     let core = build(environment, cutoff, request, plan, store, leaf_devices).await?;
+    spares::add(&core, &Tx::syncing(TXG_INITIAL), spares).await?;
     *core.locked.lock() = locked;
     core.update_available();
     Ok(core)
@@ -473,6 +504,8 @@ async fn build(
         multihost_claim: Mutex::default(),
         locked: Mutex::default(),
         txgs: TxgHistory::default(),
+        spares: spares::Spares::default(),
+        changing: tokio::sync::Mutex::default(),
     });
     let (limits_set, plain): (Vec<_>, Vec<_>) =
         plan.dataset_properties.iter().partition(|(name, _)| space::is_limit(name) || *name == "filesystem_limit");

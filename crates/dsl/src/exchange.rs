@@ -5,7 +5,8 @@
 //! Invariants:
 //! - a device that joins lacks every group up to the last one that may be open: its list says so on disk with the very
 //!   group in which it joins;
-//! - a device leaves only when the others have everything, and nobody uses it any more when its labels are wiped;
+//! - a device leaves only when the others have everything, and nobody uses it any more when its labels are wiped, or
+//!   say that it is a free spare again;
 //! - configuration and arrangement of the leaves change in the sync loop only, in one group.
 
 use std::path::PathBuf;
@@ -14,20 +15,44 @@ use std::sync::Arc;
 use platter_device::Presence;
 use platter_dmu::Tx;
 use platter_dmu::zap::Zap;
-use platter_ondisk::names::config::RESILVER_TXG;
+use platter_ondisk::names::config::{IS_SPARE, RESILVER_TXG, UNSPARE};
 use platter_ondisk::{Guid, ObjectId, Txg};
 use platter_vdev::{Arrangement, Condition, Leaf, TopVdev, VdevAux, VdevState};
 
 use crate::change::{self, Place};
 use crate::config::VdevConfig;
 use crate::core::Core;
+use crate::create::Planned;
 use crate::error::{PoolError, Result};
 use crate::labels::LabelTarget;
+use crate::open_vdevs::NewDevices;
 use crate::request::VdevRequest;
-use crate::{create, dtl, events, history, labels, mos, open_vdevs, scrub};
+use crate::{create, dtl, events, history, labels, mos, open_vdevs, scrub, spares};
 
 /// Groups that may be open or closing besides the one that is being written (`TXG_CONCURRENT_STATES`).
 const GROUPS_UNDER_WAY: u64 = 3;
+/// What a device that joins is to the one that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beside {
+    /// Another side of a mirror.
+    Mirror,
+    /// It takes the other one's place as soon as it has everything.
+    Replacing,
+    /// It stands in for the other one.
+    Spare,
+}
+
+impl Beside {
+    /// The vdev that has both below it.
+    fn parent(self) -> &'static str {
+        match self {
+            Self::Mirror => "mirror",
+            Self::Replacing => "replacing",
+            Self::Spare => "spare",
+        }
+    }
+}
+
 /// Nested vdevs whose leaves stand for one device.
 const STANDING_FOR_ONE: [&str; 2] = ["replacing", "spare"];
 
@@ -52,14 +77,27 @@ pub struct Joining {
 /// In OpenZFS's words, why not.
 pub async fn attach(core: &Arc<Core>, joining: Joining) -> Result<()> {
     let place = change::find(core, &joining.device)?;
-    check_place(core, &place, joining.replaces)?;
-    let new = open_new(core, &place, &joining).await?;
+    let spare = spares::find(core, &joining.new.display().to_string());
+    let beside = match (&spare, joining.replaces) {
+        (None, false) => Beside::Mirror,
+        (None, true) => Beside::Replacing,
+        (Some(_), true) => Beside::Spare,
+        (Some(_), false) => {
+            let (path, name) = (joining.new.display(), core.name());
+            return Err(PoolError::Busy(format!("{path} is reserved as a hot spare for pool '{name}'")));
+        }
+    };
+    check_place(core, &place, beside)?;
+    let new = match spare {
+        None => open_new(core, &place, &joining).await?,
+        Some(spare) => open_spare(core, &place, &spare).await?,
+    };
     let last = core
         .task(async move |core, tx| {
             // It may have left, or been given another parent, since it was looked at.
             let place = change::find(&core, &place.config.guid.to_string())?;
-            check_place(&core, &place, joining.replaces)?;
-            join(&core, &tx, &place, new, joining.replaces).await
+            check_place(&core, &place, beside)?;
+            join(&core, &tx, &place, new, beside).await
         })
         .await?;
     // What was written before all groups that it lacks are on disk would have to be looked at once more.
@@ -91,10 +129,13 @@ fn top_of(tree: &mut VdevConfig, id: u64) -> Result<&mut VdevConfig> {
     tree.children.iter_mut().find(|top| top.id == id).ok_or_else(no_such_device)
 }
 
-fn check_place(core: &Core, place: &Place, replaces: bool) -> Result<()> {
+fn check_place(core: &Core, place: &Place, beside: Beside) -> Result<()> {
     let config = core.config.read();
     let parent = parent_of(&config.vdev_tree, place.config.guid).ok_or_else(no_such_device)?;
+    let replaces = beside != Beside::Mirror;
     match parent.kind.as_str() {
+        // A spare takes the place of a spare that failed, and another device that of the one that failed first.
+        "spare" if replaces && spares::is_spare(&place.config) == (beside == Beside::Spare) => Ok(()),
         kind if replaces && STANDING_FOR_ONE.contains(&kind) => {
             Err(PoolError::invalid("already in replacing/spare config; wait for completion or use 'zpool detach'"))
         }
@@ -128,7 +169,7 @@ async fn open_new(core: &Arc<Core>, place: &Place, joining: &Joining) -> Result<
     }
     let request = [VdevRequest::Leaf(joining.new.clone())];
     let planned = create::plan_vdevs(&core.environment, &request, 0, core.version(), joining.force).await?;
-    let (children, devices) = planned;
+    let Planned { tops: children, devices, .. } = planned;
     let mut root = VdevConfig { kind: "root".into(), children, ..VdevConfig::default() };
     // Whether its sectors fit is asked first: 0 is what the device says.
     let asked = if joining.ashift == 0 { 0 } else { top_ashift };
@@ -140,13 +181,7 @@ async fn open_new(core: &Arc<Core>, place: &Place, joining: &Joining) -> Result<
         return Err(other_sectors(top_ashift));
     }
     let leaf = vdev.leaves()[0].clone();
-    if leaf.asize() < place.top.least_leaf_asize() {
-        return Err(PoolError::invalid(format!(
-            "device is too small: {} bytes can be used of it, and the vdev needs {}",
-            leaf.asize(),
-            place.top.least_leaf_asize()
-        )));
-    }
+    check_size(&leaf, place)?;
     let device = leaf.device().ok_or_else(|| PoolError::Busy("the new device has gone".into()))?;
     let target = LabelTarget { device, guid: config.guid, top: id as usize, ashift: top_ashift as u32 };
     labels::wipe(std::slice::from_ref(&target)).await.map_err(PoolError::Unavailable)?;
@@ -154,6 +189,28 @@ async fn open_new(core: &Arc<Core>, place: &Place, joining: &Joining) -> Result<
     (config.ashift, config.asize, config.metaslab_shift) = (0, 0, 0);
     config.create_txg = place.config.create_txg;
     Ok(New { config, leaf, target })
+}
+
+/// Opens a spare that is to stand in for the device at `place`.
+async fn open_spare(core: &Arc<Core>, place: &Place, spare: &VdevConfig) -> Result<New> {
+    let (id, ashift) = (place.top.id(), place.top.ashift());
+    let (mut config, device) = spares::take(core, spare, u64::from(ashift)).await?;
+    let opener = NewDevices([(config.guid.0, device.clone())].into());
+    let leaf = Leaf::open(&open_vdevs::spec(&config), &opener, true, 0).await;
+    check_size(&leaf, place)?;
+    let target = LabelTarget { device, guid: config.guid, top: id as usize, ashift: u32::from(ashift) };
+    config.create_txg = place.config.create_txg;
+    Ok(New { config, leaf, target })
+}
+
+fn check_size(leaf: &Leaf, place: &Place) -> Result<()> {
+    let (has, needs) = (leaf.asize(), place.top.least_leaf_asize());
+    if has < needs {
+        return Err(PoolError::invalid(format!(
+            "device is too small: {has} bytes can be used of it, and the vdev needs {needs}"
+        )));
+    }
+    Ok(())
 }
 
 fn other_sectors(ashift: u64) -> PoolError {
@@ -164,7 +221,7 @@ fn other_sectors(ashift: u64) -> PoolError {
 }
 
 /// Makes the device part of the pool, in the syncing group. Returns the last group that it lacks.
-async fn join(core: &Arc<Core>, tx: &Tx, place: &Place, new: New, replaces: bool) -> Result<Txg> {
+async fn join(core: &Arc<Core>, tx: &Tx, place: &Place, new: New, beside: Beside) -> Result<Txg> {
     let New { config: mut joined, leaf, target } = new;
     let last = core.gate.open_txg().plus(GROUPS_UNDER_WAY);
     leaf.note_lacking(Txg(1), last);
@@ -172,17 +229,30 @@ async fn join(core: &Arc<Core>, tx: &Tx, place: &Place, new: New, replaces: bool
     let path = joined.path.clone().unwrap_or_default();
     let mut tree = core.config.read().vdev_tree.clone();
     let top = top_of(&mut tree, place.top.id())?;
-    put_beside(top, place.config.guid, joined.clone(), replaces, Guid(core.random().max(1)));
+    put_beside(top, place.config.guid, joined.clone(), beside, Guid(core.random().max(1)));
+    if beside == Beside::Spare && !place.leaf.is_usable() {
+        // Should it come back, the spare is free again.
+        top.walk_mut(&mut |vdev| {
+            if vdev.guid == place.config.guid && !spares::is_spare(vdev) {
+                spares::set_flag(vdev, UNSPARE, true);
+            }
+        });
+    }
     exchange(&place.top, top, std::slice::from_ref(&leaf)).await?;
     core.config.write().vdev_tree = tree;
     core.leaf_devices.lock().insert(joined.guid.0, target.device);
     events::listen(core, &leaf);
-    core.event("sysevent.fs.zfs.vdev_attach", vec![("vdev_guid", joined.guid.0.into())]);
+    let class = match beside {
+        Beside::Spare => "sysevent.fs.zfs.vdev_spare",
+        Beside::Mirror | Beside::Replacing => "sysevent.fs.zfs.vdev_attach",
+    };
+    core.event(class, vec![("vdev_guid", joined.guid.0.into()), ("vdev_path", path.clone().into())]);
     core.dirty_config();
     let old_path = place.config.path.as_deref().unwrap_or("a device");
-    let event = match replaces {
-        true => format!("replace vdev={path} for vdev={old_path}"),
-        false => format!("attach vdev={path} to vdev={old_path}"),
+    let event = match beside {
+        Beside::Spare => format!("spare in vdev={path} for vdev={old_path}"),
+        Beside::Replacing => format!("replace vdev={path} for vdev={old_path}"),
+        Beside::Mirror => format!("attach vdev={path} to vdev={old_path}"),
     };
     history::append_event(core, tx, "vdev attach", &event).await?;
     Ok(last)
@@ -194,9 +264,9 @@ fn old_path(path: &str) -> String {
 }
 
 /// Puts a leaf beside another one below `vdev`, in a new parent where there is none that fits.
-fn put_beside(vdev: &mut VdevConfig, old: Guid, mut new: VdevConfig, replaces: bool, parent: Guid) {
+fn put_beside(vdev: &mut VdevConfig, old: Guid, mut new: VdevConfig, beside: Beside, parent: Guid) {
+    let kind = beside.parent();
     if vdev.guid == old {
-        let kind = if replaces { "replacing" } else { "mirror" };
         let mut child = std::mem::take(vdev);
         *vdev = VdevConfig {
             kind: kind.into(),
@@ -211,7 +281,7 @@ fn put_beside(vdev: &mut VdevConfig, old: Guid, mut new: VdevConfig, replaces: b
             create_txg: child.create_txg,
             ..VdevConfig::default()
         };
-        if replaces && child.path == new.path {
+        if beside != Beside::Mirror && child.path == new.path {
             // Two devices cannot have one path; the old one is not opened by it any more (`spa_vdev_attach`).
             child.path = child.path.as_deref().map(old_path);
         }
@@ -220,11 +290,11 @@ fn put_beside(vdev: &mut VdevConfig, old: Guid, mut new: VdevConfig, replaces: b
         return;
     }
     let Some(index) = vdev.children.iter().position(|child| contains(child, old)) else { return };
-    if vdev.children[index].guid == old && vdev.kind == "mirror" && !replaces {
+    if vdev.children[index].guid == old && vdev.kind == kind && beside != Beside::Replacing {
         new.id = vdev.children.len() as u64;
         vdev.children.push(new);
     } else {
-        put_beside(&mut vdev.children[index], old, new, replaces, parent);
+        put_beside(&mut vdev.children[index], old, new, beside, parent);
     }
 }
 
@@ -263,10 +333,12 @@ async fn leave(core: &Arc<Core>, guid: Guid, replaced: bool) -> Result<()> {
             Ok(device)
         })
         .await?;
-    if let Some(device) = device
-        && let Err(error) = labels::clear(&*device).await
-    {
-        tracing::warn!(pool = core.name(), %error, "the labels of device {guid}, which has left, stay");
+    if let Some(device) = device {
+        if spares::is_listed(core, guid) {
+            spares::give_back(core, guid, &*device).await;
+        } else if let Err(error) = labels::clear(&*device).await {
+            tracing::warn!(pool = core.name(), %error, "the labels of device {guid}, which has left, stay");
+        }
     }
     Ok(())
 }
@@ -276,6 +348,9 @@ async fn part(core: &Arc<Core>, tx: &Tx, place: &Place) -> Result<()> {
     let mut tree = core.config.read().vdev_tree.clone();
     let config = top_of(&mut tree, top.id())?;
     let before = config.clone();
+    if is_one_of_several(config, guid) {
+        return Err(PoolError::Busy("several spares stand in for it: use 'zpool detach' for all but one first".into()));
+    }
     if !take_out(config, guid) {
         return Err(PoolError::invalid("only applicable to mirror and replacing vdevs"));
     }
@@ -294,6 +369,7 @@ async fn part(core: &Arc<Core>, tx: &Tx, place: &Place) -> Result<()> {
         exchange(top, &before, std::slice::from_ref(&place.leaf)).await?;
         return Err(PoolError::Busy("no valid replicas".into()));
     }
+    let stays = permanent(config);
     if config.guid != before.guid {
         // The only leaf that is left.
         let old = std::mem::replace(&mut config.guid, before.guid);
@@ -305,6 +381,10 @@ async fn part(core: &Arc<Core>, tx: &Tx, place: &Place) -> Result<()> {
     }
     core.config.write().vdev_tree = tree;
     core.dirty_config();
+    if let Some(spare) = stays {
+        spares::forget(core, spare);
+        spares::store(core, tx).await?;
+    }
     place.leaf.close(Condition::new(VdevState::Closed, VdevAux::None));
     core.leaf_devices.lock().remove(&guid.0);
     core.stored_missing.lock().remove(&guid.0);
@@ -315,12 +395,42 @@ async fn part(core: &Arc<Core>, tx: &Tx, place: &Place) -> Result<()> {
     Ok(())
 }
 
+/// Whether this is the device for which more than one spare stands in.
+fn is_one_of_several(vdev: &VdevConfig, guid: Guid) -> bool {
+    let first = |vdev: &VdevConfig| vdev.children.first().is_some_and(|first| contains(first, guid));
+    parent_of(vdev, guid).is_some_and(|parent| {
+        parent.kind == "spare" && parent.children.len() > 2 && first(parent) && parent.children[0].guid == guid
+    })
+}
+
+/// A spare that is a device like any other from now on, as the one for which it stood in has left. Its flag is removed.
+fn permanent(config: &mut VdevConfig) -> Option<Guid> {
+    fn walk(vdev: &mut VdevConfig, below_spare: bool, found: &mut Option<Guid>) {
+        if vdev.is_leaf() && !below_spare && spares::is_spare(vdev) {
+            spares::set_flag(vdev, IS_SPARE, false);
+            *found = Some(vdev.guid);
+        }
+        let below = vdev.kind == "spare" || (below_spare && vdev.kind == "replacing");
+        vdev.children.iter_mut().for_each(|child| walk(child, below, found));
+    }
+    let mut found = None;
+    walk(config, false, &mut found);
+    found
+}
+
 /// Takes a leaf out of a mirror or out of what stands for one device. A parent that has only one child left gives its
 /// place to it. `false` when the leaf is the only one of its kind.
 fn take_out(vdev: &mut VdevConfig, guid: Guid) -> bool {
     let Some(index) = vdev.children.iter().position(|child| contains(child, guid)) else { return false };
     if vdev.children[index].guid != guid {
-        return take_out(&mut vdev.children[index], guid);
+        let child = &mut vdev.children[index];
+        let was_replaced = child.kind == "replacing" && child.children.first().is_some_and(|old| old.guid == guid);
+        let done = take_out(child, guid);
+        if vdev.kind == "spare" && index == 0 && was_replaced && vdev.children[0].is_leaf() {
+            // What the spare stood in for is there again, as another device.
+            spares::set_flag(&mut vdev.children[0], UNSPARE, true);
+        }
+        return done;
     }
     if vdev.kind != "mirror" && !STANDING_FOR_ONE.contains(&vdev.kind.as_str()) {
         return false;
@@ -333,6 +443,9 @@ fn take_out(vdev: &mut VdevConfig, guid: Guid) -> bool {
         (child.metaslab_array, child.metaslab_shift) = (vdev.metaslab_array, vdev.metaslab_shift);
         (child.ashift, child.asize, child.is_log) = (vdev.ashift, vdev.asize, vdev.is_log);
         child.top_zap = vdev.top_zap;
+        if vdev.kind == "spare" {
+            spares::set_flag(&mut child, UNSPARE, false);
+        }
         if gone.path.as_deref().map(old_path) == child.path {
             // What was to take its place did not.
             child.path = gone.path;
@@ -371,8 +484,24 @@ fn old_ones(core: &Core) -> Vec<Guid> {
             let leaving = first.iter().filter_map(place).filter(|old| old.top.can_do_without(&old.leaf));
             old.extend(leaving.map(|old| old.config.guid));
         }
+        old.extend(free_spares(vdev, &place).into_iter().map(|spare| spare.config.guid));
     });
     old
+}
+
+/// The spares that are not needed any more: what they stood in for is there again, or another one does it.
+fn free_spares<'a>(vdev: &VdevConfig, place: &impl Fn(&VdevConfig) -> Option<&'a Place>) -> Vec<&'a Place> {
+    let (Some(first), Some(last)) = (vdev.children.first(), vdev.children.last()) else { return Vec::new() };
+    let is_complete = |leaf: &VdevConfig| place(leaf).is_some_and(|place| place.leaf.is_complete());
+    let several = vdev.children.len() > 2 && is_complete(last);
+    let free = match () {
+        () if vdev.kind != "spare" => &[],
+        () if spares::is_wanted_back(first) && is_complete(first) => &vdev.children[1..],
+        () if several => &vdev.children[1..vdev.children.len() - 1],
+        () => &[],
+    };
+    let free = free.iter().filter(|leaf| spares::is_spare(leaf)).filter_map(place);
+    free.filter(|spare| spare.top.can_do_without(&spare.leaf)).collect()
 }
 
 /// After each group: devices that have everything do not say any more that they are behind, and whether there is one
@@ -383,7 +512,7 @@ pub fn look(core: &Core) -> bool {
     }
     note_complete(core);
     let mut is_replacing = false;
-    core.config.read().vdev_tree.walk(&mut |vdev| is_replacing |= vdev.kind == "replacing");
+    core.config.read().vdev_tree.walk(&mut |vdev| is_replacing |= STANDING_FOR_ONE.contains(&&*vdev.kind));
     is_replacing && !old_ones(core).is_empty()
 }
 
@@ -448,11 +577,11 @@ mod tests {
     fn a_single_device_becomes_a_mirror_and_a_single_one_again() {
         let single = VdevConfig { ashift: 12, asize: 1 << 30, metaslab_shift: 26, create_txg: 4, ..leaf(0, 10) };
         let mut top = single.clone();
-        put_beside(&mut top, Guid(10), leaf(0, 11), false, Guid(99));
+        put_beside(&mut top, Guid(10), leaf(0, 11), Beside::Mirror, Guid(99));
         assert_eq!((top.kind.as_str(), top.guid, top.ashift, top.asize), ("mirror", Guid(99), 12, 1 << 30));
         assert_eq!(top.children.iter().map(|child| (child.id, child.guid.0)).collect::<Vec<_>>(), [(0, 10), (1, 11)]);
         assert_eq!((top.children[0].ashift, top.children[0].asize), (0, 0));
-        put_beside(&mut top, Guid(10), leaf(0, 12), false, Guid(98));
+        put_beside(&mut top, Guid(10), leaf(0, 12), Beside::Mirror, Guid(98));
         assert_eq!(top.children.len(), 3);
         assert!(take_out(&mut top, Guid(11)));
         assert_eq!(top.children.iter().map(|child| (child.id, child.guid.0)).collect::<Vec<_>>(), [(0, 10), (1, 12)]);
@@ -464,7 +593,13 @@ mod tests {
     #[test]
     fn a_device_of_a_raidz_is_replaced() {
         let mut top = raidz();
-        put_beside(&mut top, Guid(11), VdevConfig { path: Some("/d11".into()), ..leaf(0, 20) }, true, Guid(99));
+        put_beside(
+            &mut top,
+            Guid(11),
+            VdevConfig { path: Some("/d11".into()), ..leaf(0, 20) },
+            Beside::Replacing,
+            Guid(99),
+        );
         let child = &top.children[1];
         assert_eq!((child.kind.as_str(), child.id, child.guid), ("replacing", 1, Guid(99)));
         assert_eq!(child.children[0].path.as_deref(), Some("/d11/old"));
@@ -479,7 +614,7 @@ mod tests {
     #[test]
     fn a_path_that_only_looks_like_a_replaced_ones_stays() {
         let mut top = VdevConfig { path: Some("/disks/old".into()), ..leaf(0, 10) };
-        put_beside(&mut top, Guid(10), leaf(0, 11), false, Guid(99));
+        put_beside(&mut top, Guid(10), leaf(0, 11), Beside::Mirror, Guid(99));
         assert!(take_out(&mut top, Guid(11)));
         assert_eq!(top.path.as_deref(), Some("/disks/old"));
     }

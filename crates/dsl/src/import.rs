@@ -44,7 +44,7 @@ use crate::txgs::TxgHistory;
 use crate::version::PoolVersion;
 use crate::{
     config_object, dtl, error_log, freeing, intent, mos, multihost, names, pool_properties, salt, scrub, space_maps,
-    tree,
+    spares, tree,
 };
 
 /// Metaslabs of a vdev, at most: twice what `zfs_vdev_ms_count_limit` makes, as vdevs may grow.
@@ -244,7 +244,7 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
     *core.locked.lock() = locked;
     *core.logs.lock() = Logs::found(logs);
     if !read_only {
-        pool_locks::note_leaves(&core.environment, &core.config.read());
+        pool_locks::note_leaves(&core.environment, &core.config.read(), &core.spares.configs());
     }
     dtl::note_gaps(&core, &opener.reached.into_inner());
     if let Some(writer) = &candidate.writer {
@@ -641,6 +641,7 @@ async fn finish(
     let pool_properties = pool_properties::load(&os, objects.properties).await?;
     let damaged = error_log::load(&os, &directory).await?;
     let scan = scrub::load(&directory).await?;
+    let spares = spares::load(&os, &directory, &config.name).await;
     let leaf_devices = open_vdevs::leaf_devices(&vdevs);
     let leaves = vdevs.iter().flatten().flat_map(|vdev| vdev.leaves());
     let stored_missing = dtl::load(&os, &config.vdev_tree, leaves).await?;
@@ -677,6 +678,8 @@ async fn finish(
         multihost_claim: Mutex::default(),
         locked: Mutex::default(),
         txgs: TxgHistory::default(),
+        spares,
+        changing: tokio::sync::Mutex::default(),
     });
     core.pool_properties.write().extend(properties);
     core.update_available();

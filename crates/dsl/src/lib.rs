@@ -69,8 +69,11 @@ mod scrub;
 mod space;
 mod space_check;
 mod space_maps;
+mod spare_label;
+mod spares;
 mod status;
 mod sync;
+mod takeover;
 #[cfg(test)]
 mod test_environment;
 mod tree;

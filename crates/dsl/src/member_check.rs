@@ -13,7 +13,7 @@ use crate::config::PoolState;
 use crate::environment::Environment;
 use crate::error::{PoolError, Result};
 use crate::labels::DeviceLabels;
-use crate::{discover, labels};
+use crate::{discover, labels, spare_label};
 
 /// What stands above the reasons that `-f` overrides.
 pub const OVERRIDE: &str = "use '-f' to override the following errors:";
@@ -22,9 +22,16 @@ pub const OVERRIDE: &str = "use '-f' to override the following errors:";
 /// what holds a file system or anything else of use; what is open somewhere is never. Returns the device as it was
 /// looked at, open for writing.
 ///
+/// What is a hot spare of some pool may become one of another pool, too (`as_spare`).
+///
 /// # Errors
 /// The device with its reason.
-pub async fn check(environment: &Environment, path: &Path, force: bool) -> Result<Arc<dyn BlockDevice>> {
+pub async fn check(
+    environment: &Environment,
+    path: &Path,
+    force: bool,
+    as_spare: bool,
+) -> Result<Arc<dyn BlockDevice>> {
     let (shown, devices) = (path.display(), &*environment.devices);
     match devices.kind(path) {
         PathKind::Missing(_) => return Err(PoolError::NotFound(format!("cannot resolve path '{shown}'"))),
@@ -48,7 +55,7 @@ pub async fn check(environment: &Environment, path: &Path, force: bool) -> Resul
     if let Some(busy) = found.open_member(environment) {
         return Err(busy);
     }
-    let reason = if force { None } else { contents(&device, path, &found).await };
+    let reason = if force { None } else { contents(&device, path, &found, as_spare).await };
     match reason {
         None => Ok(device),
         Some(reason) => Err(PoolError::NeedsForce { reason, hint: OVERRIDE.into() }),
@@ -102,9 +109,12 @@ impl Found {
 }
 
 /// What is on the device or in its partitions, in OpenZFS's words.
-async fn contents(device: &Arc<dyn BlockDevice>, path: &Path, found: &Found) -> Option<String> {
+async fn contents(device: &Arc<dyn BlockDevice>, path: &Path, found: &Found, as_spare: bool) -> Option<String> {
     if let Some(reason) = found.own.as_ref().and_then(membership) {
         return Some(reason);
+    }
+    if spare_label::search(device).await.is_some() {
+        return (!as_spare).then(|| format!("{} is reserved as a hot spare", path.display()));
     }
     if let Some(found) = signatures::search(device).await.into_iter().next() {
         let place = found.partition.map_or_else(|| path.to_owned(), |number| disk::partition_path(path, number));

@@ -110,6 +110,7 @@ async fn check(vdevs: VdevRequest, kind: &str, count: usize, child: usize, whole
         VdevRequest::Raidz { parity, children } => {
             VdevRequest::Raidz { parity, children: children.iter().map(at).collect() }
         }
+        VdevRequest::Spare(_) => unreachable!("no vdev"),
     };
     let request = CreateRequest { name: "tank".into(), vdevs: vec![vdevs], ..CreateRequest::default() };
     let pool = Pool::create(environment(1), request).await.expect("created");

@@ -26,8 +26,8 @@ use crate::request::{Changed, CreateRequest, ImportRequest, PoolChange, Setting}
 use crate::txgs::TxgsReport;
 use crate::{
     change, change_properties, counting, create, dataset_report, destroy, discover, events, history, import, intent,
-    member_check, multihost, names, new_dataset, pool_properties, properties, rename, scrub, status, sync,
-    version_limits, watched,
+    member_check, multihost, names, new_dataset, pool_properties, properties, rename, scrub, spares, status, sync,
+    takeover, version_limits, watched,
 };
 
 /// An imported pool with its sync loop. How it is left is in [`leave`](crate::leave).
@@ -62,6 +62,7 @@ impl Pool {
         }
         if !core.read_only {
             watched::spawn(&core, "the multihost heartbeat", multihost::beat(Arc::downgrade(&core)));
+            watched::spawn(&core, "the watch over devices", takeover::watch(Arc::downgrade(&core)));
         }
         let sync_loop = (!core.read_only).then(|| watched::spawn(&core, "the sync loop", sync::run(core.clone())));
         Arc::new(Self { core, sync_loop: Mutex::new(sync_loop) })
@@ -78,6 +79,7 @@ impl Pool {
             pool.end_after_failure().await;
             return Err(error);
         }
+        spares::look(&pool.core).await;
         pool.core.event("sysevent.fs.zfs.pool_create", Vec::new());
         Ok(pool)
     }
@@ -88,23 +90,7 @@ impl Pool {
     /// As [`create`](Self::create).
     pub async fn dry_run(environment: Environment, request: CreateRequest) -> Result<VdevReport> {
         let plan = create::plan(&environment, &request).await?;
-        fn report(vdev: &crate::config::VdevConfig, pool: &str) -> VdevReport {
-            let path = vdev.path.as_ref().map(PathBuf::from);
-            VdevReport {
-                name: match discover::vdev_name(vdev, pool, path.as_ref()) {
-                    // The plan shows types without numbers.
-                    name if !vdev.is_leaf() && vdev.kind != "root" => {
-                        name.rsplit_once('-').map_or(name.clone(), |(kind, _)| kind.to_owned())
-                    }
-                    name => name,
-                },
-                kind: vdev.kind.clone(),
-                path: vdev.path.clone(),
-                children: vdev.children.iter().map(|child| report(child, pool)).collect(),
-                ..VdevReport::default()
-            }
-        }
-        Ok(report(&plan.root, &request.name))
+        Ok(VdevReport { name: request.name, ..change::show(&plan.root.children, &plan.spares) })
     }
 
     /// Pools found below `search` (folders are scanned, files and devices looked at).
@@ -145,6 +131,7 @@ impl Pool {
             pool.core.cutoff.let_through();
             scrub::resume(&pool.core);
         }
+        spares::look(&pool.core).await;
         pool.core.event("sysevent.fs.zfs.pool_import", Vec::new());
         Ok(pool)
     }
@@ -194,10 +181,18 @@ impl Pool {
         self.core.config.read().guid.0
     }
 
-    /// Paths of all leaves, to find the pool again.
+    /// Paths of all leaves, to find the pool again, and of its spares: each may be a leaf by then.
     pub fn device_paths(&self) -> Vec<PathBuf> {
         let config = self.core.config.read();
-        config.vdev_tree.leaves().iter().filter_map(|leaf| leaf.path.as_ref().map(PathBuf::from)).collect()
+        let leaves = config.vdev_tree.leaves().into_iter();
+        let mut paths: Vec<PathBuf> = leaves.filter_map(|leaf| leaf.path.as_ref().map(PathBuf::from)).collect();
+        paths.extend(self.spare_paths().into_iter().filter(|path| !paths.contains(path)).collect::<Vec<_>>());
+        paths
+    }
+
+    /// Paths of its hot spares, also of those in use.
+    pub fn spare_paths(&self) -> Vec<PathBuf> {
+        self.core.spares.configs().into_iter().filter_map(|spare| spare.path.map(PathBuf::from)).collect()
     }
 
     /// Everything about it.
@@ -208,6 +203,7 @@ impl Pool {
         for vdev in self.core.store.state().vdevs.iter().flatten() {
             vdev.check_present();
         }
+        spares::look_at_shared(&self.core).await;
         Ok(status::pool(&self.core, detail))
     }
 
@@ -380,11 +376,15 @@ impl Pool {
         if places.is_empty() {
             return Err(PoolError::NotFound(format!("no such device in pool: {}", device.unwrap_or(""))));
         }
+        let _one = self.core.changing.lock().await;
         for place in places {
             let leaf = &place.leaf;
             leaf.clear_errors();
             if !leaf.is_usable() && !place.config.offline && !place.config.offline_for_now {
                 place.open(&self.core).await;
+            }
+            if leaf.is_usable() && device.is_some() {
+                spares::note_wanted_back(&self.core, place.config.guid);
             }
             if device.is_none() {
                 place.top.clear_errors();

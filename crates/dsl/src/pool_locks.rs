@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use platter_ondisk::Guid;
 
-use crate::config::PoolConfig;
+use crate::config::{PoolConfig, VdevConfig};
 use crate::environment::Environment;
 use crate::error::{PoolError, Result};
 
@@ -55,18 +55,21 @@ pub trait PoolLocks: Send + Sync + std::fmt::Debug + 'static {
     /// Who has it, for a person.
     fn holder(&self, pool: Guid) -> Option<String>;
 
-    /// Tells the devices of a pool that is open here, by its leaves' guids: when it is opened, and before the first
-    /// label of one that is added is written. Before that each leaf may be one of them.
+    /// Tells the devices of a pool that is open here, spares among them, by their guids: when it is opened, and before
+    /// the first label of one that is added is written. Before that each leaf may be one of them.
     fn note_leaves(&self, pool: Guid, leaves: BTreeSet<u64>);
 
     /// Who has the pool open that this leaf is or may be a device of. That it is none any more is known of pools that
     /// are open here.
     fn holder_of_leaf(&self, pool: Guid, leaf: Option<Guid>) -> Option<String>;
+
+    /// Whether another pool than this one, of those that are or were open here, has a device of this guid.
+    fn is_listed_elsewhere(&self, leaf: Guid, pool: Guid) -> bool;
 }
 
-/// Tells the devices of a pool that this configuration describes.
-pub fn note_leaves(environment: &Environment, config: &PoolConfig) {
-    let leaves = config.vdev_tree.leaves().iter().map(|leaf| leaf.guid.0).collect();
+/// Tells the devices of a pool that this configuration describes, and its spares.
+pub fn note_leaves(environment: &Environment, config: &PoolConfig, spares: &[VdevConfig]) {
+    let leaves = config.vdev_tree.leaves().into_iter().chain(spares).map(|leaf| leaf.guid.0).collect();
     environment.pool_locks.note_leaves(config.guid, leaves);
 }
 
@@ -87,6 +90,10 @@ impl PoolLocks for NobodyElse {
 
     fn holder_of_leaf(&self, _pool: Guid, _leaf: Option<Guid>) -> Option<String> {
         None
+    }
+
+    fn is_listed_elsewhere(&self, _leaf: Guid, _pool: Guid) -> bool {
+        false
     }
 }
 

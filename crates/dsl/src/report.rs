@@ -207,6 +207,9 @@ pub struct PoolReport {
     pub message_id: Option<String>,
     /// The vdev tree; its root is the pool.
     pub vdevs: VdevReport,
+    /// Hot spares, with states AVAIL, INUSE and UNAVAIL.
+    #[serde(default)]
+    pub spares: Vec<VdevReport>,
     /// Scrub.
     pub scan: ScanReport,
     /// Bytes of destroyed data sets that are still to be freed; at least 1 while any are.

@@ -22,6 +22,8 @@ pub enum VdevRequest {
         /// Leaves.
         children: Vec<PathBuf>,
     },
+    /// No vdev, but hot spares.
+    Spare(Vec<PathBuf>),
 }
 
 impl VdevRequest {
@@ -29,8 +31,13 @@ impl VdevRequest {
     pub fn leaves(&self) -> &[PathBuf] {
         match self {
             Self::Leaf(path) => std::slice::from_ref(path),
-            Self::Mirror(children) | Self::Raidz { children, .. } => children,
+            Self::Mirror(children) | Self::Raidz { children, .. } | Self::Spare(children) => children,
         }
+    }
+
+    /// Whether these are hot spares.
+    pub fn is_spare(&self) -> bool {
+        matches!(self, Self::Spare(_))
     }
 }
 
@@ -112,6 +119,11 @@ pub enum PoolChange {
     },
     /// `zpool detach`.
     Detach {
+        /// Name, path or guid.
+        device: String,
+    },
+    /// `zpool remove`.
+    Remove {
         /// Name, path or guid.
         device: String,
     },

@@ -163,11 +163,14 @@ impl ScrubState {
         self.roster.get_or_insert_default()
     }
 
-    /// Whether `leaf` misses something that no running scan is giving it.
-    pub fn leaves_waiting(&self, leaf: &Leaf) -> bool {
-        let served = self.roster.as_ref().is_some_and(|roster| roster.covers(leaf));
+    /// What is to be said of a leaf that misses something which no running scan is giving it.
+    pub fn remark(&self, leaf: &Leaf) -> Option<&'static str> {
+        let served = self.running && self.roster.as_ref().is_some_and(|roster| roster.covers(leaf));
+        if !leaf.is_usable() || leaf.missing().is_empty() || served {
+            return None;
+        }
         // What a device refused to take in the last scan is not tried again by itself: nothing is awaited then.
-        leaf.is_usable() && !leaf.missing().is_empty() && self.running && !served
+        Some(if self.running { "(awaiting resilver)" } else { "(not fully resilvered)" })
     }
 
     /// Whether the walk is to end at the end of the slice.

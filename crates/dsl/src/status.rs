@@ -11,6 +11,7 @@ use crate::discover::{leaf_name, vdev_name};
 use crate::freeing;
 use crate::multihost;
 use crate::report::{DamagedObject, Detail, ExtendedStats, IoCounts, PoolReport, VdevReport};
+use crate::spares;
 use crate::watched;
 
 fn counts(stats: StatsSnapshot) -> IoCounts {
@@ -94,7 +95,7 @@ fn leaf_report(core: &Core, config: &VdevConfig, leaf: &Leaf, top: &TopVdev, fra
     } else if condition.state == VdevState::Degraded && condition.detail.is_some() {
         condition.detail.clone()
     } else if condition.aux_text().is_empty() {
-        core.scrub.lock().leaves_waiting(leaf).then(|| "(awaiting resilver)".to_owned())
+        core.scrub.lock().remark(leaf).map(str::to_owned)
     } else {
         Some(condition.aux_text().to_owned())
     };
@@ -404,6 +405,7 @@ pub fn pool(core: &Core, detail: Detail) -> PoolReport {
         action: action.map(str::to_owned),
         message_id: id.map(str::to_owned),
         vdevs,
+        spares: spares::report(core),
         scan,
         freeing: if freeing::is_active(core) { freeing::space(core).0.max(1) } else { 0 },
         error_count: damaged.len() as u64,

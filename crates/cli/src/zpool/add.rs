@@ -46,7 +46,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     let leaves: Vec<PathBuf> = vdevs.iter().flat_map(VdevRequest::leaves).cloned().collect();
     session.check_places(&leaves)?;
     let pool = view(session, name, Detail::default())?;
-    let level = vdevs.iter().map(vdev_spec::level_of_request).next();
+    let level = vdevs.iter().find_map(vdev_spec::level_of_request);
     if let (false, Some(new), Some(current)) = (mismatch, level, level_of_pool(&pool.report.vdevs)) {
         check(&current, &new)?;
     }
@@ -82,7 +82,16 @@ fn parse_ashift(text: &str) -> Result<u64, Failure> {
 /// The pool's tree with the new vdevs in it.
 fn preview(pool: &PoolView, new: VdevReport) -> String {
     let mut root = pool.report.vdevs.clone();
-    root.children.extend(new.children);
+    let (mut spares, tops): (Vec<_>, Vec<_>) = new.children.into_iter().partition(|vdev| vdev.kind == "spares");
+    root.children.extend(tops);
+    // Those that the pool has come first.
+    if !pool.report.spares.is_empty() {
+        let mut all = pool.report.spares.clone();
+        all.extend(spares.pop().into_iter().flat_map(|new| new.children));
+        spares =
+            vec![VdevReport { name: "spares".into(), kind: "spares".into(), children: all, ..VdevReport::default() }];
+    }
+    root.children.extend(spares);
     layout::tree(&root)
 }
 

@@ -95,6 +95,23 @@ pub fn detach(session: &mut Session, words: &[String]) -> Done {
     }
 }
 
+/// `zpool remove [-npsw] <pool> <device> ...`.
+pub fn remove(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(Grammar { short: "npsw", long: &[] }, words).map_err(usage)?;
+    for (option, what) in [("s", "there is no removal to be stopped"), ("n", "a spare needs no memory when it is gone")]
+    {
+        if parsed.has(option) {
+            return Err(refused(format!("zpool remove -{option}: this version removes hot spares only, and {what}")));
+        }
+    }
+    let (pool, devices) = match parsed.operands.as_slice() {
+        [] => return Err(usage("missing pool name argument")),
+        [_] => return Err(usage("missing device")),
+        [pool, devices @ ..] => (pool, devices),
+    };
+    each_device(devices, |device| change(session, pool, PoolChange::Remove { device: device.clone() }).map(|_| ()))
+}
+
 /// `zpool online [-e] <pool> <device> ...`.
 pub fn online(session: &mut Session, words: &[String]) -> Done {
     let parsed = parse(Grammar { short: "e", long: &[("power", "power")] }, words).map_err(usage)?;

@@ -4,7 +4,7 @@ use platter_dsl::report::VdevReport;
 
 use super::names::Naming;
 
-/// `print_vdev_tree`: names, two blanks deeper for each level, behind a tab.
+/// `print_vdev_tree`: names, two blanks deeper for each level, behind a tab. Spares are no part of the tree.
 pub fn tree(vdev: &VdevReport) -> String {
     fn add(out: &mut String, vdev: &VdevReport, depth: usize) {
         out.push_str(&format!("\t{:depth$}{}\n", "", Naming::default().name(vdev)));
@@ -12,8 +12,10 @@ pub fn tree(vdev: &VdevReport) -> String {
             add(out, child, depth + 2);
         }
     }
+    let (spares, tops): (Vec<_>, Vec<_>) = vdev.children.iter().cloned().partition(|vdev| vdev.kind == "spares");
     let mut out = String::new();
-    add(&mut out, vdev, 0);
+    add(&mut out, &VdevReport { children: tops, ..vdev.clone() }, 0);
+    spares.iter().for_each(|spares| add(&mut out, spares, 0));
     out
 }
 

@@ -124,6 +124,10 @@ fn text(pools: &[PoolView], style: &Style, heading: bool) -> String {
             for child in &view.report.vdevs.children {
                 add_vdev(&mut out, child, 2, style, &widths);
             }
+            if !view.report.spares.is_empty() {
+                out.push_str(&list_class("spare", style, &widths));
+                view.report.spares.iter().for_each(|spare| add_vdev(&mut out, spare, 2, style, &widths));
+            }
         }
     }
     out
@@ -136,6 +140,19 @@ fn list_row(style: &Style, widths: &[usize], row: Vec<String>) -> String {
         .map(|(text, (column, width))| (text, *width, column.right_aligned()))
         .collect();
     table::line(&cells, style.scripted) + "\n"
+}
+
+/// The line above the devices of a class of their own (`print_line`).
+fn list_class(name: &str, style: &Style, widths: &[usize]) -> String {
+    let mut line =
+        if style.scripted { name.to_owned() } else { format!("{name:<w$}", w = widths.first().copied().unwrap_or(0)) };
+    for column in style.columns.iter().filter(|column| column.name() != "name") {
+        match style.scripted {
+            true => line.push_str("\t-"),
+            false => line.push_str(&format!("  {:>width$}", "-", width = column.width())),
+        }
+    }
+    line + "\n"
 }
 
 /// The properties of a vdev that a column asks for; `None` for the name.
@@ -213,6 +230,13 @@ fn as_json(pools: &[PoolView], style: &Style, as_int: bool, by_guid: bool) -> Ob
                 .map(|child| (style.naming.name(child), Value::Object(vdev_json(child, style, as_int))))
                 .collect();
             object.insert("vdevs".into(), Value::Object(vdevs));
+            let spares = view.report.spares.iter();
+            let spares: Object = spares
+                .map(|spare| (style.naming.name(spare), Value::Object(vdev_json(spare, style, as_int))))
+                .collect();
+            if !spares.is_empty() {
+                object.insert("spares".into(), Value::Object(spares));
+            }
         }
         let key = if by_guid { view.report.guid.to_string() } else { view.report.name.clone() };
         all.insert(key, Value::Object(object));

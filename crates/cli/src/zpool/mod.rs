@@ -48,6 +48,7 @@ pub static USAGE: Usage = Usage {
             "\tadd [-fgLnP] [--allow-in-use --allow-replication-mismatch\n\
              \t    --allow-ashift-mismatch] [-o property=value] <pool> <vdev> ...\n",
         ),
+        Entry::command("remove", "\tremove [-pw] <pool> <device> ...\n"),
         Entry::GAP,
         Entry::command("labelclear", "\tlabelclear [-f] <vdev>\n"),
         Entry::GAP,
@@ -109,7 +110,7 @@ pub static USAGE: Usage = Usage {
         Entry::command("wait", "\twait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]\n"),
     ],
     footer: "\nFor further help on a command or topic, run: zpool help [<topic>]\n",
-    later: &["remove", "checkpoint", "prefetch", "split", "initialize", "resilver", "trim", "ddtprune"],
+    later: &["checkpoint", "prefetch", "split", "initialize", "resilver", "trim", "ddtprune"],
 };
 
 fn find(name: &str) -> Option<Run> {
@@ -117,6 +118,7 @@ fn find(name: &str) -> Option<Run> {
         "version" => small::version,
         "create" => create::run,
         "add" => add::run,
+        "remove" => devices::remove,
         "labelclear" => devices::labelclear,
         "online" => devices::online,
         "offline" => devices::offline,

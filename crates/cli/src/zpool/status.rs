@@ -196,7 +196,8 @@ pub(super) fn text(view: &PoolView, style: &Style) -> String {
     if let Some(scan) = scan(&report.scan, view.now) {
         let _ = write!(out, "  {} {scan}", paint(Paint::Bold, "scan:"));
     }
-    let width = style.naming.width(&report.vdevs, 0).max(10);
+    let names = report.spares.iter().map(|spare| style.naming.width(spare, 2));
+    let width = names.fold(style.naming.width(&report.vdevs, 0).max(10), usize::max);
     out.push_str(&paint(Paint::Bold, "config:"));
     out.push_str("\n\n");
     let mut head = format!("\t{:<width$}  {:<8} {:>5} {:>5} {:>5}", "NAME", "STATE", "READ", "WRITE", "CKSUM");
@@ -206,6 +207,10 @@ pub(super) fn text(view: &PoolView, style: &Style) -> String {
     out.push_str(&paint(Paint::Bold, &head));
     out.push('\n');
     add_vdev(&mut out, &report.vdevs, 0, width, style, scanning(&report.scan));
+    if !report.spares.is_empty() {
+        out.push_str("\tspares\n");
+        report.spares.iter().for_each(|spare| add_spare(&mut out, spare, width, style));
+    }
     out.push('\n');
     match (report.error_count, style.verbose) {
         (0, _) => out.push_str("errors: No known data errors\n"),
@@ -274,6 +279,19 @@ fn add_vdev(
     for child in &vdev.children {
         add_vdev(out, child, depth + 2, width, style, scanning);
     }
+}
+
+/// A spare has a state and nothing to count (`print_status_config` with `isspare`).
+fn add_spare(out: &mut String, spare: &VdevReport, width: usize, style: &Style) {
+    if style.unhealthy_only && spare.state == "AVAIL" {
+        return;
+    }
+    let name = style.naming.name(spare);
+    let start = format!("\t  {name:<w$}  {:<8}", spare.state, w = width - 2);
+    let colour = if spare.state == "UNAVAIL" { health("UNAVAIL") } else { Paint::Plain };
+    let note = spare.note.as_ref().map(|note| format!("  {note}")).unwrap_or_default();
+    out.push_str(&paint(colour, &format!("{start}{note}")));
+    out.push('\n');
 }
 
 /// What follows `scan:`, in one or more lines; `None` when there never was a scrub.

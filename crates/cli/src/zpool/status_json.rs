@@ -73,7 +73,15 @@ pub(super) fn pools<'a>(views: impl Iterator<Item = &'a PoolView>, style: &Style
             }
             let mut vdevs = Object::new();
             add(&mut vdevs, &report.vdevs, 0, None, style, options, &numbers);
+            let mut spares = Object::new();
+            report.spares.iter().for_each(|spare| add_spare(&mut spares, spare, style, options));
+            if options.flat {
+                vdevs.append(&mut spares);
+            }
             object.insert("vdevs".into(), vdevs.into());
+            if !spares.is_empty() {
+                object.insert("spares".into(), spares.into());
+            }
             numbers.add(&mut object, "error_count", report.error_count, Format::Count);
             if report.error_count != 0 && style.verbose {
                 object.insert("errlist".into(), view.damaged_files.clone().into());
@@ -122,7 +130,8 @@ pub(super) fn vdev_info(vdev: &VdevReport, naming: &Naming, as_int: bool) -> Obj
     if let Some(path) = &vdev.path {
         object.insert("path".into(), path.clone().into());
     }
-    object.insert("class".into(), "normal".into());
+    let is_spare = matches!(&*vdev.state, "AVAIL" | "INUSE");
+    object.insert("class".into(), if is_spare { "spare" } else { "normal" }.into());
     let state = if vdev.state == "UNAVAIL" { "CANT_OPEN" } else { &vdev.state };
     object.insert("state".into(), state.into());
     object
@@ -216,6 +225,16 @@ fn add(
         }
     }
     into.insert(name, object.into());
+}
+
+/// A spare: `zpool status -j` tells its state only (`vdev_stats_nvlist` with `isspare`).
+fn add_spare(into: &mut Object, spare: &VdevReport, style: &Style, options: Options) {
+    let mut object = vdev_info(spare, &style.naming, options.as_int);
+    object.insert("class".into(), "spare".into());
+    if let Some(pool) = spare.note.as_deref().and_then(|note| note.strip_prefix("in use by pool '")) {
+        object.insert("used_by".into(), pool.trim_end_matches('\'').into());
+    }
+    into.insert(style.naming.name(spare), object.into());
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ pub struct Device {
 enum Group {
     Mirror,
     Raidz(u8),
+    Spare,
 }
 
 fn group(word: &str) -> Option<Result<Group, Failure>> {
@@ -41,7 +42,8 @@ fn group(word: &str) -> Option<Result<Group, Failure>> {
         "raidz" | "raidz1" => Some(Ok(Group::Raidz(1))),
         "raidz2" => Some(Ok(Group::Raidz(2))),
         "raidz3" => Some(Ok(Group::Raidz(3))),
-        "spare" | "log" | "cache" | "special" | "dedup" => refuse(),
+        "spare" => Some(Ok(Group::Spare)),
+        "log" | "cache" | "special" | "dedup" => refuse(),
         _ if word == "draid"
             || word
                 .strip_prefix("draid")
@@ -58,6 +60,12 @@ fn group(word: &str) -> Option<Result<Group, Failure>> {
 struct Top {
     group: Option<Group>,
     devices: Vec<Device>,
+}
+
+impl Top {
+    fn is_spare(&self) -> bool {
+        self.group == Some(Group::Spare)
+    }
 }
 
 /// Parses the words and checks them.
@@ -88,10 +96,15 @@ fn parse_with(
         let (least, most) = match kind {
             Group::Mirror => (2, usize::MAX),
             Group::Raidz(parity) => (usize::from(parity) + 1, RAIDZ_DEVICES_MAX),
+            Group::Spare => (1, usize::MAX),
         };
+        if kind == Group::Spare && tops.iter().any(Top::is_spare) {
+            return Err(refused("invalid vdev specification: 'spare' can be specified only once"));
+        }
         let devices = names.iter().map(|name| look_up(name)).collect::<Result<Vec<_>, _>>()?;
         if devices.len() < least {
-            return Err(refused(format!("invalid vdev specification: {word} requires at least {least} devices")));
+            let many = if least == 1 { "" } else { "s" };
+            return Err(refused(format!("invalid vdev specification: {word} requires at least {least} device{many}")));
         }
         if devices.len() > most {
             return Err(refused(format!("invalid vdev specification: {word} supports no more than {most} devices")));
@@ -126,6 +139,7 @@ fn request(top: Top) -> VdevRequest {
     match top.group {
         Some(Group::Mirror) => VdevRequest::Mirror(paths),
         Some(Group::Raidz(parity)) => VdevRequest::Raidz { parity, children: paths },
+        Some(Group::Spare) => VdevRequest::Spare(paths),
         None => VdevRequest::Leaf(paths.swap_remove(0)),
     }
 }
@@ -138,15 +152,18 @@ pub(super) struct Level {
     pub width: usize,
 }
 
-/// The level of a vdev to be made.
-pub(super) fn level_of_request(vdev: &VdevRequest) -> Level {
+/// The level of a vdev to be made; spares have none.
+pub(super) fn level_of_request(vdev: &VdevRequest) -> Option<Level> {
     match vdev {
-        VdevRequest::Mirror(children) => Level { kind: "mirror", parity: 0, width: children.len() },
-        VdevRequest::Raidz { parity, children } => Level { kind: "raidz", parity: *parity, width: children.len() },
+        VdevRequest::Mirror(children) => Some(Level { kind: "mirror", parity: 0, width: children.len() }),
+        VdevRequest::Raidz { parity, children } => {
+            Some(Level { kind: "raidz", parity: *parity, width: children.len() })
+        }
         VdevRequest::Leaf(path) => {
             let is_disk = path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
-            Level { kind: if is_disk { "disk" } else { "file" }, parity: 0, width: 1 }
+            Some(Level { kind: if is_disk { "disk" } else { "file" }, parity: 0, width: 1 })
         }
+        VdevRequest::Spare(_) => None,
     }
 }
 
@@ -154,12 +171,15 @@ fn level(top: &Top) -> Level {
     match top.group {
         Some(Group::Mirror) => Level { kind: "mirror", parity: 0, width: top.devices.len() },
         Some(Group::Raidz(parity)) => Level { kind: "raidz", parity, width: top.devices.len() },
-        None => Level { kind: if top.devices[0].is_disk { "disk" } else { "file" }, parity: 0, width: 1 },
+        Some(Group::Spare) | None => {
+            Level { kind: if top.devices[0].is_disk { "disk" } else { "file" }, parity: 0, width: 1 }
+        }
     }
 }
 
 fn mismatches(tops: &[Top]) -> Vec<String> {
     let mut found = Vec::new();
+    let tops: Vec<&Top> = tops.iter().filter(|top| !top.is_spare()).collect();
     for top in tops.iter().filter(|top| top.group.is_some()) {
         let kind = level(top).kind;
         if top.devices.windows(2).any(|pair| pair[0].is_disk != pair[1].is_disk) {
@@ -172,7 +192,7 @@ fn mismatches(tops: &[Top]) -> Vec<String> {
         }
     }
     for pair in tops.windows(2) {
-        let (last, this) = (level(&pair[0]), level(&pair[1]));
+        let (last, this) = (level(pair[0]), level(pair[1]));
         let text = match (last.kind, this.kind) {
             ("raidz", "mirror") | ("mirror", "raidz") => {
                 let (raidz, mirror) = if last.kind == "raidz" { (&last, &this) } else { (&this, &last) };
@@ -295,6 +315,11 @@ mod tests {
             parsed("mirror a b mirror c d", false).unwrap(),
             [VdevRequest::Mirror(paths("a b")), VdevRequest::Mirror(paths("c d"))]
         );
+        // A spare may be of any kind and size.
+        assert_eq!(
+            parsed("mirror a b spare disk big", false).unwrap(),
+            [VdevRequest::Mirror(paths("a b")), VdevRequest::Spare(paths("disk big"))]
+        );
         assert_eq!(
             parsed("raidz3 a b c d", false).unwrap(),
             [VdevRequest::Raidz { parity: 3, children: paths("a b c d") }]
@@ -311,7 +336,9 @@ mod tests {
             ("raidz3 a b c mirror d e", "raidz3 requires at least 4 devices"),
             ("raidz a b log c", "'log' vdevs are not supported yet"),
             ("draid2:4d a b", "'draid2:4d' vdevs are not supported yet"),
-            ("spare a", "'spare' vdevs are not supported yet"),
+            ("a spare", "spare requires at least 1 device"),
+            ("a spare b mirror c d spare e", "'spare' can be specified only once"),
+            ("a spare b a", "'/v/a' is given more than once"),
             ("mirror a a", "'/v/a' is given more than once"),
             ("raidz a missing b", "cannot open 'missing'"),
         ];

@@ -131,6 +131,9 @@ impl PoolHandle for FakePool {
     fn device_paths(&self) -> Vec<PathBuf> {
         vec!["/d0".into()]
     }
+    fn spare_paths(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
     async fn export(&self) -> Result<()> {
         self.wait_for_devices().await
     }

@@ -28,6 +28,10 @@ impl PoolLocks for Told {
         None
     }
 
+    fn is_listed_elsewhere(&self, _leaf: Guid, _pool: Guid) -> bool {
+        false
+    }
+
     fn note_leaves(&self, _pool: Guid, leaves: BTreeSet<u64>) {
         *self.0.lock() = leaves;
     }

@@ -1,0 +1,146 @@
+//! The label of a hot spare that stands in for nothing: it says that the device is a spare and which, and not of what
+//! pool, as several may share it (`vdev_label_init` in `module/zfs/vdev_label.c`, `VDEV_LABEL_SPARE`).
+//!
+//! A spare in use has a label like any other device of its pool.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use platter_buffer::BufMut;
+use platter_checksum::sha256;
+use platter_device::{BlockDevice, DeviceError, DeviceSource, OpenOptions, WindowDevice, gpt};
+use platter_nvlist::NvList;
+use platter_ondisk::Guid;
+use platter_ondisk::label::{
+    VDEV_LABEL_SIZE, VDEV_LABELS, VDEV_PHYS_OFFSET, VDEV_PHYS_SIZE, build_phys, label_offset, read_phys, usable_size,
+};
+use platter_ondisk::names::config;
+
+use crate::config::PoolState;
+use crate::labels;
+
+/// `POOL_STATE_SPARE` (`include/sys/fs/zfs.h`).
+const STATE: u64 = platter_ondisk::names::pool_state::SPARE;
+
+/// What a device that is or was listed as a spare is at this moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The spare, used by nobody.
+    Idle,
+    /// A device of this pool, or of one that was destroyed, which the spare was until lately: its label was not
+    /// rewritten when it left.
+    Left,
+    /// A device of another pool, of this name, for which the spare stands in.
+    Taken(String),
+    /// Something else, in words.
+    Stranger(String),
+}
+
+fn list(version: u64, guid: Guid) -> NvList {
+    let mut list = NvList::new();
+    list.add_u64(config::VERSION, version).add_u64(config::POOL_STATE, STATE).add_u64(config::GUID, guid.0);
+    list
+}
+
+/// The spare that the labels of a device say it is, if any.
+pub async fn read(device: &dyn BlockDevice) -> Option<Guid> {
+    let size = usable_size(device.size());
+    if size < VDEV_LABELS as u64 * VDEV_LABEL_SIZE {
+        return None;
+    }
+    for index in 0..VDEV_LABELS {
+        let offset = label_offset(size, index) + VDEV_PHYS_OFFSET;
+        let Ok(bytes) = device.read(offset, VDEV_PHYS_SIZE as usize).await else { continue };
+        let Ok(list) = read_phys(&bytes, offset, sha256) else { continue };
+        let guid = list.get_u64(config::GUID).filter(|&guid| guid != 0);
+        if let (Some(STATE), Some(guid)) = (list.get_u64(config::POOL_STATE), guid) {
+            return Some(Guid(guid));
+        }
+    }
+    None
+}
+
+/// As [`read`], also in the partition of a disk that is a pool's; whether it is there.
+pub async fn search(device: &Arc<dyn BlockDevice>) -> Option<(Guid, bool)> {
+    if let Some(guid) = read(&**device).await {
+        return Some((guid, false));
+    }
+    let partition = gpt::zfs_partition(&**device).await.ok()??;
+    let window = WindowDevice::new(device.clone(), partition.start, partition.size, partition.number.to_string());
+    Some((read(&window.ok()?).await?, true))
+}
+
+/// What the device of the spare `guid` of `pool` is by its labels. Ordinary labels come first: a crash while the spare
+/// was taken into use leaves both kinds.
+pub async fn examine(device: &dyn BlockDevice, pool: Guid, guid: Guid) -> Found {
+    match labels::read(device).await {
+        Ok(found)
+            if found.config().device_guid == Some(guid)
+                && (found.config().guid == pool || found.config().state == PoolState::Destroyed) =>
+        {
+            Found::Left
+        }
+        Ok(found) if found.config().device_guid == Some(guid) => Found::Taken(found.config().name.clone()),
+        Ok(found) => Found::Stranger(format!("it is part of pool '{}'", found.config().name)),
+        Err(reason) => match read(device).await {
+            Some(found) if found == guid => Found::Idle,
+            Some(found) => Found::Stranger(format!("it is another spare (guid {found})")),
+            None => Found::Stranger(reason),
+        },
+    }
+}
+
+/// Opens the device of the spare `guid` of `pool` at `path`, and says what it is.
+///
+/// # Errors
+/// It cannot be opened.
+pub async fn open(
+    devices: &dyn DeviceSource,
+    (path, whole_disk): (&Path, bool),
+    options: OpenOptions,
+    (pool, guid): (Guid, Guid),
+) -> Result<(Arc<dyn BlockDevice>, Found), DeviceError> {
+    let device = devices.open_vdev(path, whole_disk, options).await?;
+    let found = examine(&*device, pool, guid).await;
+    Ok((device, found))
+}
+
+/// Makes a device a spare that nobody uses. All else in its labels is lost.
+///
+/// # Errors
+/// What the device says.
+pub async fn write(device: &dyn BlockDevice, version: u64, guid: Guid) -> Result<(), DeviceError> {
+    let size = usable_size(device.size());
+    for index in 0..VDEV_LABELS {
+        let offset = label_offset(size, index);
+        let phys = build_phys(&list(version, guid), offset + VDEV_PHYS_OFFSET, sha256).expect("three numbers fit");
+        let mut label = BufMut::zeroed(VDEV_LABEL_SIZE as usize);
+        label[VDEV_PHYS_OFFSET as usize..(VDEV_PHYS_OFFSET + VDEV_PHYS_SIZE) as usize].copy_from_slice(&phys);
+        device.write(offset, vec![label.freeze()]).await?;
+    }
+    device.flush().await
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_buffer::Buf;
+    use platter_device::MemDevice;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_spare_is_known_by_any_of_its_labels() {
+        let device = MemDevice::new("d".to_owned(), 64 << 20);
+        assert_eq!(read(&device).await, None);
+        write(&device, 5000, Guid(7)).await.expect("written");
+        for index in 0..VDEV_LABELS - 1 {
+            let offset = label_offset(64 << 20, index);
+            device.write(offset, vec![Buf::zeroed(VDEV_LABEL_SIZE as usize)]).await.expect("wiped");
+            assert_eq!(read(&device).await, Some(Guid(7)));
+        }
+        assert_eq!(examine(&device, Guid(1), Guid(7)).await, Found::Idle);
+        assert!(matches!(examine(&device, Guid(1), Guid(8)).await, Found::Stranger(_)));
+        labels::clear(&device).await.expect("cleared");
+        assert!(matches!(examine(&device, Guid(1), Guid(7)).await, Found::Stranger(_)));
+    }
+}
