@@ -397,10 +397,8 @@ async fn part(core: &Arc<Core>, tx: &Tx, place: &Place) -> Result<()> {
 
 /// Whether this is the device for which more than one spare stands in.
 fn is_one_of_several(vdev: &VdevConfig, guid: Guid) -> bool {
-    let first = |vdev: &VdevConfig| vdev.children.first().is_some_and(|first| contains(first, guid));
-    parent_of(vdev, guid).is_some_and(|parent| {
-        parent.kind == "spare" && parent.children.len() > 2 && first(parent) && parent.children[0].guid == guid
-    })
+    parent_of(vdev, guid)
+        .is_some_and(|parent| parent.kind == "spare" && parent.children.len() > 2 && parent.children[0].guid == guid)
 }
 
 /// A spare that is a device like any other from now on, as the one for which it stood in has left. Its flag is removed.

@@ -40,6 +40,17 @@ const PATHS_MAX: usize = 4096;
 /// Where disks are looked for, besides beside the pool's other devices.
 const DISK_FOLDERS: [&str; 2] = ["/dev/disk/by-id", "/dev"];
 
+/// Opens the device at `path`, or gives up when it does not answer.
+///
+/// # Errors
+/// What opening it says, or [`DeviceError::Gone`].
+pub async fn in_time<T, E: From<DeviceError>>(path: &Path, opened: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    tokio::time::timeout(OPEN_MAX, opened).await.unwrap_or_else(|_| {
+        let reason = format!("it did not answer within {} seconds", OPEN_MAX.as_secs());
+        Err(DeviceError::Gone { device: path.display().to_string(), reason }.into())
+    })
+}
+
 /// A leaf of a pool, to be recognised by a label.
 #[derive(Clone, Copy, Debug)]
 pub struct Member {
@@ -145,10 +156,7 @@ impl Returning<'_> {
             self.reached.lock().insert(spec.guid.0, reached);
             Ok(device)
         };
-        tokio::time::timeout(OPEN_MAX, opened).await.unwrap_or_else(|_| {
-            let reason = format!("it did not answer within {} seconds", OPEN_MAX.as_secs());
-            Err(DeviceError::Gone { device: path.display().to_string(), reason }.into())
-        })
+        in_time(path, opened).await
     }
 
     /// Paths at which a leaf's device may be, likely ones first.

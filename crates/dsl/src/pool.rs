@@ -376,7 +376,8 @@ impl Pool {
         if places.is_empty() {
             return Err(PoolError::NotFound(format!("no such device in pool: {}", device.unwrap_or(""))));
         }
-        let _one = self.core.changing.lock().await;
+        // What waits for devices afterwards must not keep a change of them from being made.
+        let one = self.core.changing.lock().await;
         for place in places {
             let leaf = &place.leaf;
             leaf.clear_errors();
@@ -390,6 +391,7 @@ impl Pool {
                 place.top.clear_errors();
             }
         }
+        drop(one);
         self.core.event("sysevent.fs.zfs.vdev_clear", vec![("vdev", device.unwrap_or("").into())]);
         self.resume().await?;
         scrub::resume(&self.core);

@@ -9,7 +9,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use platter_device::{BlockDevice, DeviceError, OpenOptions, PathKind};
@@ -27,13 +26,10 @@ use crate::error::{PoolError, Result};
 use crate::open_vdevs::NewDevices;
 use crate::report::VdevReport;
 use crate::spare_label::{self, Found};
-use crate::{change, config_object, create, discover, history, labels, mos, pool_locks};
+use crate::{change, config_object, create, discover, history, identity, labels, mos, pool_locks};
 
 /// More spares than a pool may have devices are damage.
 const SPARES_MAX: usize = 4096;
-
-/// For so long a spare may take to be opened and to show its labels: a disk may have to spin up.
-const OPEN_MAX: Duration = Duration::from_secs(30);
 
 /// How it is with a spare that this pool does not use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -359,10 +355,7 @@ async fn open(
     let pool = core.config.read().guid;
     let (devices, whole_disk) = (&*core.environment.devices, spare.whole_disk == Some(1));
     let opened = spare_label::open(devices, (&path, whole_disk), options, (pool, spare.guid));
-    tokio::time::timeout(OPEN_MAX, opened).await.unwrap_or_else(|_| {
-        let reason = format!("it did not answer within {} seconds", OPEN_MAX.as_secs());
-        Err(DeviceError::Gone { device: path.display().to_string(), reason })
-    })
+    identity::in_time(&path, opened).await
 }
 
 /// Opens a spare, to be used: as its label says that it is, and nobody else has it.

@@ -9,8 +9,7 @@
 //!   another one follows;
 //! - three devices or more that went within [`TOGETHER`] are a cable's or a controller's fault: no spare could help
 //!   if they come back, and each would be used up. They are waited for for [`CABLE`];
-//! - what could not be helped is tried again after [`PAUSE`], or at once when a spare becomes free.
-//!
+//! - what could not be helped is tried again after [`PAUSE`], or at once when a spare becomes free;
 //! - a device for which a spare stands in is opened again when it is seen at its path.
 //!
 //! The way back is in [`exchange`](crate::exchange): a spare is free again when what it stood in for has everything.

@@ -24,6 +24,12 @@ fn line(status: &str, device: &str) -> String {
     lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>().join("; ")
 }
 
+/// What `status` calls a device that is not there: its line ends with where it was.
+fn name(status: &str, was: &str) -> String {
+    let line = status.lines().find(|line| line.contains(was)).expect("it is there");
+    line.split_whitespace().next().expect("a name").to_owned()
+}
+
 fn is_resilvered(status: &str) -> bool {
     status.contains("resilvered") && !status.contains("in progress")
 }
@@ -58,8 +64,7 @@ fn a_spare_stands_in_and_becomes_a_device_like_any_other() {
     let status = lab.zpool("status tank").ok();
     assert!(status.stdout.contains("INUSE     currently in use"), "{status}");
     // The disk that died leaves: the spare stays in its place.
-    let dead = status.stdout.lines().find(|line| line.contains("/d1")).expect("it is there");
-    let dead = dead.split_whitespace().next().expect("a name").to_owned();
+    let dead = name(&status.stdout, "/d1");
     lab.zpool(&format!("detach tank {dead}")).ok();
     let status = lab.zpool("status tank").ok().says("ONLINE");
     assert!(!status.stdout.contains("spare-") && !status.stdout.contains("INUSE"), "{status}");
@@ -106,8 +111,7 @@ fn a_spare_goes_back_when_its_work_is_done() {
     dies(&lab, "d0");
     let status =
         wait_status(&lab, "tank", "a spare stands in", |status| status.contains("INUSE") && is_resilvered(status));
-    let dead = status.lines().find(|line| line.contains("/d0")).expect("it is there");
-    let dead = dead.split_whitespace().next().expect("a name").to_owned();
+    let dead = name(&status, "/d0");
     lab.zpool(&format!("replace tank {dead} d2")).refused().says("already in replacing/spare config");
     lab.zpool(&format!("replace -w tank {dead} d3")).ok();
     let status = wait_status(&lab, "tank", "the spare goes back", |status| status.contains("AVAIL"));
@@ -166,8 +170,7 @@ fn one_spare_serves_two_pools() {
     std::thread::sleep(Duration::from_secs(8));
     lab.zpool("status two").ok().says("DEGRADED").says_not("spare-1");
     let status = lab.zpool("status one").ok();
-    let dead = status.stdout.lines().find(|line| line.contains("/d1")).expect("it is there");
-    let dead = dead.split_whitespace().next().expect("a name").to_owned();
+    let dead = name(&status.stdout, "/d1");
     lab.zpool(&format!("replace -w one {dead} d5")).ok();
     wait_status(&lab, "two", "the spare that is free stands in", |status| {
         status.contains("spare-1") && is_resilvered(status)
