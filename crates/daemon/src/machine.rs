@@ -208,7 +208,7 @@ pub fn environment(maker: Arc<dyn FilesystemMaker>) -> std::io::Result<Environme
         random: Environment::seeded(random_seed()?),
         hostname: hostname(),
         host: Arc::new(ThisHost),
-        cpu: platter_zio::Cpu::FREE,
+        cpu: platter_hooks::Cpu::FREE,
         cache_bytes: memory.cache_bytes(),
         dirty_bytes_max: memory.dirty_bytes_max(),
         metaslab_bytes: memory.metaslab_bytes(),

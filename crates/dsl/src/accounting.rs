@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use parking_lot::Mutex;
 use platter_dmu::bpobj::sizes;
 use platter_ondisk::{BlkPtr, Txg};
-use platter_spa::Store;
+use platter_zio::Store;
 use platter_zio::{BlockStore, SpaceAccounting};
 
 use crate::block_properties;

@@ -20,8 +20,8 @@ use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, ObjsetParams, RedundantMetadata, Tx, TxgGate, UserAccounting, WriteProperties};
 use platter_ondisk::types::{checksum, compression};
 use platter_ondisk::{ObjectId, Txg, Uberblock};
-use platter_spa::Store;
 use platter_vdev::MissingRanges;
+use platter_zio::Store;
 use platter_zio::{Phase, SpaceAccounting};
 use tokio::sync::oneshot;
 

@@ -13,8 +13,8 @@ use platter_dmu::{Objset, ObjsetParams, Tx, TxgGate, WriteProperties};
 use platter_nvlist::NvList;
 use platter_ondisk::types::object_type;
 use platter_ondisk::{Guid, ObjectId, Uberblock};
-use platter_spa::Store;
 use platter_vdev::TopVdev;
+use platter_zio::Store;
 
 use crate::accounting::Accounting;
 use crate::config::{PoolConfig, PoolState, VdevConfig};

@@ -13,8 +13,8 @@ use platter_dmu::{Dnode, NewDnode, Objset, Result, Tx, ZioError};
 use platter_ondisk::dsl::{DSL_DATASET_SIZE, DslDatasetPhys, dataset_flags};
 use platter_ondisk::types::{object_type, objset_type};
 use platter_ondisk::{BlkPtr, Guid, ObjectId, ObjsetPhys, Txg};
-use platter_spa::Store;
 use platter_zil::Zil;
+use platter_zio::Store;
 use platter_zio::{BlockStore, Bookmark, Priority};
 
 use crate::accounting::Accounting;

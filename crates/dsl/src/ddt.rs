@@ -22,8 +22,8 @@ use platter_ondisk::names::dedup_table;
 use platter_ondisk::types::{checksum, compression as kinds, object_type};
 use platter_ondisk::zap::{FLAG_HASH64, FLAG_PRE_HASHED_KEY, FLAG_UINT64_KEY};
 use platter_ondisk::{BlkPtr, ObjectId};
-use platter_spa::free_gang;
 use platter_zio::BlockStore;
+use platter_zio::free_gang;
 
 use crate::core::Core;
 use crate::mos;

@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use platter_dmu::{Objset, Result, Tx};
+use platter_hooks::Canary;
 use platter_ondisk::names::config::RESILVER_TXG;
 use platter_ondisk::spacemap::MapType;
 use platter_ondisk::{Guid, ObjectId, Txg};
 use platter_vdev::{Leaf, MissingRanges, TopVdev};
-use platter_zio::Canary;
 
 use crate::config::VdevConfig;
 use crate::core::Core;

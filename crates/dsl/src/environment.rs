@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use platter_device::DeviceSource;
 use platter_dmu::{Objset, Tx};
-use platter_zio::Cpu;
+use platter_hooks::Cpu;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 

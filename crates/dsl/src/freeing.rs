@@ -20,12 +20,13 @@ use platter_dmu::bpobj::Bpobj;
 use platter_dmu::bptree::Bptree;
 use platter_dmu::traverse::{Visit, Visitor, visit_upwards};
 use platter_dmu::{Bookmark, Objset, Result, Tx, ZioError};
+use platter_hooks::Canary;
 use platter_ondisk::blkptr::BLKPTR_SIZE;
 use platter_ondisk::dnode::DNODES_PER_BLOCK;
 use platter_ondisk::dsl::{Bookmark as StoredBookmark, BptreeEntryPhys};
 use platter_ondisk::{BlkPtr, ObjectId, Txg};
-use platter_spa::may_fail;
-use platter_zio::{BlockStore, Canary};
+use platter_zio::BlockStore;
+use platter_zio::may_fail;
 use tokio::time::Instant;
 
 use crate::accounting;

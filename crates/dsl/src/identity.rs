@@ -19,9 +19,9 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use parking_lot::Mutex;
 use platter_device::{BlockDevice, DeviceError, DeviceSource, OpenOptions, PathKind};
+use platter_hooks::Canary;
 use platter_ondisk::{Guid, Txg};
 use platter_vdev::{DeviceOpener, OpenError, VdevAux, VdevKind, VdevSpec};
-use platter_zio::Canary;
 
 use crate::discover::labels_at;
 use crate::labels::{self, DeviceLabels, Reached};

@@ -22,8 +22,8 @@ use platter_dmu::{Objset, ObjsetParams, TxgGate, ZioError};
 use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE, usable_size};
 use platter_ondisk::spacemap::{MapType, Segment};
 use platter_ondisk::{ObjectId, Txg, Uberblock};
-use platter_spa::{Geometry, Group, Metaslab, Store};
 use platter_vdev::TopVdev;
+use platter_zio::{Geometry, Group, Metaslab, Store};
 
 use crate::accounting::Accounting;
 use crate::activity::Seen;

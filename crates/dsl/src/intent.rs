@@ -10,10 +10,11 @@
 use std::sync::Arc;
 
 use platter_dmu::{Objset, ObjsetParams, Result, Tx, ZioError};
+use platter_hooks::Canary;
 use platter_ondisk::{BlkPtr, ObjectId, ObjsetPhys, Txg};
-use platter_spa::Store;
 use platter_zil::{Claim, Dialect, SyncMode, Zil, blocks_to_free, complete_waiting, survey};
-use platter_zio::{BlockStore, Bookmark, Canary, Priority};
+use platter_zio::Store;
+use platter_zio::{BlockStore, Bookmark, Priority};
 
 use crate::core::{Core, Tree};
 use crate::dataset::Dataset;

@@ -12,13 +12,13 @@ use futures::future::join_all;
 use platter_buffer::{Buf, BufMut};
 use platter_checksum::sha256;
 use platter_device::{BlockDevice, DeviceError};
+use platter_hooks::Canary;
 use platter_ondisk::label::{
     UBERBLOCK_RING_OFFSET, VDEV_LABEL_SIZE, VDEV_LABELS, VDEV_PHYS_OFFSET, VDEV_PHYS_SIZE, build_phys, label_offset,
     read_phys, uberblock_offset, uberblock_slot_of, uberblock_slot_size, uberblock_slots, usable_size,
 };
 use platter_ondisk::uberblock::Uberblock;
 use platter_ondisk::{Guid, Txg};
-use platter_zio::Canary;
 
 use crate::config::{PoolConfig, VdevConfig};
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use platter_dmu::Tx;
 use platter_ondisk::spacemap::{MapType, SpaceMapPhys};
 use platter_ondisk::types::object_type;
-use platter_spa::{Histogram, MetaslabId};
+use platter_zio::{Histogram, MetaslabId};
 use tokio::time::Instant;
 
 use crate::Pool;

@@ -19,7 +19,7 @@ use platter_ondisk::names::vdev_top_zap::MS_UNFLUSHED_PHYS_TXGS;
 use platter_ondisk::spacemap::MapType;
 use platter_ondisk::types::object_type;
 use platter_ondisk::{ObjectId, Txg};
-use platter_spa::RangeSet;
+use platter_zio::RangeSet;
 
 use crate::core::Core;
 use crate::mos;

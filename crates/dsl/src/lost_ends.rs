@@ -106,7 +106,7 @@ async fn goes_on_without_its_maps(old: bool) {
         allocator.groups()[0].metaslabs().iter().map(|metaslab| metaslab.index as usize).collect()
     };
     for index in loaded {
-        pool.core.store.load(platter_spa::MetaslabId { vdev: 0, index }).await;
+        pool.core.store.load(platter_zio::MetaslabId { vdev: 0, index }).await;
     }
     assert_eq!(damaged(&pool), 0, "each that was written has a map again that can be read");
     pool.create_dataset("tank/last", &BTreeMap::new()).await.expect("a data set");

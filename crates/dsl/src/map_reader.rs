@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use platter_dmu::{Objset, Result, ZioError};
-use platter_spa::{MapAt, MapReader, MetaslabId, RangeSet};
+use platter_zio::{MapAt, MapReader, MetaslabId, RangeSet};
 
 use crate::space_maps;
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use platter_spa::BlockCache;
+use platter_zio::BlockCache;
 use platter_zio::{Memory, TxgGate};
 use tokio::time::Instant;
 

@@ -10,8 +10,8 @@ use platter_device::{BlockDevice, DeviceError, DeviceSource, OpenOptions};
 use platter_dmu::{NewDnode, Objset, Tx};
 use platter_ondisk::types::object_type;
 use platter_ondisk::{Guid, Txg};
-use platter_spa::{Geometry, Group, Metaslab, TOP_VDEVS_MAX};
 use platter_vdev::{DeviceOpener, OpenError, TopVdev, VdevKind, VdevSpec};
+use platter_zio::{Geometry, Group, Metaslab, TOP_VDEVS_MAX};
 
 use crate::config::VdevConfig;
 use crate::error::{PoolError, Result};

@@ -14,7 +14,7 @@ use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
 use platter_ondisk::dsl::{DSL_DATASET_SIZE, DslDatasetPhys, DslDirPhys, dataset_flags};
 use platter_ondisk::types::object_type;
 use platter_ondisk::{Guid, ObjectId, Txg};
-use platter_spa::Store;
+use platter_zio::Store;
 
 use crate::core::MosObjects;
 use crate::dataset::{Dataset, Origin, Snapshot};

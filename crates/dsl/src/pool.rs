@@ -295,7 +295,7 @@ impl Pool {
     /// When the pool stopped.
     pub async fn sync_and_release(&self) -> Result<()> {
         self.sync().await?;
-        for _ in 0..platter_spa::metaslab::DEFER {
+        for _ in 0..platter_zio::metaslab::DEFER {
             if self.core.store.state().allocator.lock().deferred() == 0 {
                 break;
             }

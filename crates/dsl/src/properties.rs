@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use platter_dmu::{Objset, RedundantMetadata, Tx, UserAccounting, WriteProperties};
 
-use platter_spa::Caching;
+use platter_zio::Caching;
 
 use crate::block_properties::{self, CHECKSUMS, COMPRESSION_BITS, COMPRESSIONS};
 use crate::core::Core;

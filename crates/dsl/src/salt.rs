@@ -6,7 +6,7 @@
 use platter_checksum::SALT_SIZE;
 use platter_dmu::zap::{Zap, ZapValue};
 use platter_dmu::{Result, Tx, ZioError};
-use platter_spa::Store;
+use platter_zio::Store;
 
 use crate::environment::Environment;
 use crate::mos;

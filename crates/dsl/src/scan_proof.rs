@@ -16,9 +16,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use platter_hooks::Canary;
 use platter_ondisk::Txg;
 use platter_vdev::{Leaf, MissingRanges, Opening};
-use platter_zio::Canary;
 
 use crate::core::Core;
 use crate::dtl;

@@ -19,8 +19,8 @@ use platter_dmu::traverse::{Visit, Visitor, WalkEnd, visit};
 use platter_ondisk::dsl::DslDatasetPhys;
 use platter_ondisk::types::object_type;
 use platter_ondisk::{BlkPtr, ObjectId, Txg};
-use platter_spa::{Pinned, Store};
 use platter_zio::{BlockStore, Bookmark, SpaceMet, ZioError};
+use platter_zio::{Pinned, Store};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -90,7 +90,7 @@ pub async fn everything(core: &Arc<Core>, lost: &Arc<Lost>) -> Result<bool> {
 async fn let_mature(core: &Arc<Core>) {
     let held_back = core.store.state().allocator.lock().deferred();
     if held_back > core.gate.share() {
-        for _ in 0..platter_spa::metaslab::DEFER {
+        for _ in 0..platter_zio::metaslab::DEFER {
             // A pool that stopped is noticed by the walk itself.
             let _ = core.gate.wait_synced(core.gate.open_txg()).await;
         }

@@ -2,8 +2,8 @@
 //! a free, or has it twice, is noticed only by the import after, or by OpenZFS.
 
 use platter_ondisk::spacemap::MapType;
-use platter_spa::metaslab::Ranges;
-use platter_spa::{Metaslab, RangeSet};
+use platter_zio::metaslab::Ranges;
+use platter_zio::{Metaslab, RangeSet};
 use platter_zio::{Result, ZioError};
 
 use crate::core::Core;

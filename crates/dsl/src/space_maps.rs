@@ -16,7 +16,7 @@ use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
 use platter_ondisk::ObjectId;
 use platter_ondisk::spacemap::{self, Entry, MapType, SPACE_MAP_SIZE, Segment, SpaceMapPhys, SpaceMapWriter};
 use platter_ondisk::types::object_type;
-use platter_spa::{Histogram, MapAt, Metaslab, MetaslabId, RangeSet, Store, Written};
+use platter_zio::{Histogram, MapAt, Metaslab, MetaslabId, RangeSet, Store, Written};
 
 use crate::features::Features;
 

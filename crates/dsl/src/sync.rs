@@ -20,10 +20,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use platter_dmu::bpobj::Bpobj;
 use platter_dmu::{Result, Tx, ZioError};
+use platter_hooks::Canary;
 use platter_ondisk::uberblock::Uberblock;
 use platter_ondisk::{BlkPtr, Txg};
-use platter_spa::free_gang;
-use platter_zio::{BlockStore, Canary};
+use platter_zio::BlockStore;
+use platter_zio::free_gang;
 use tracing::Instrument;
 
 use crate::config::PoolConfig;
@@ -86,7 +87,7 @@ async fn finish_group(core: &Arc<Core>, opened: &mut Opening) -> Result<()> {
     let closed = Opening::now(core);
     let txg = core.gate.quiesce().await;
     let mut course = Course::begin(core, txg, std::mem::replace(opened, closed), closed);
-    platter_spa::must_succeed(sync(core, txg, &mut course)).await?;
+    platter_zio::must_succeed(sync(core, txg, &mut course)).await?;
     // Before anybody hears that the group is finished: who waited for it finds it there.
     core.txgs.add(course.end(core));
     core.gate.finish(txg);

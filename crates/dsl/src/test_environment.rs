@@ -39,7 +39,7 @@ pub fn environment(seed: u8) -> Environment {
         random: Environment::seeded([seed; 32]),
         hostname: "test".into(),
         host: Arc::new(HostId { id: 0x1234, is_derived: false }),
-        cpu: platter_zio::Cpu::FREE,
+        cpu: platter_hooks::Cpu::FREE,
         cache_bytes: 256 << 20,
         dirty_bytes_max: 256 << 20,
         metaslab_bytes: 64 << 20,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, Result, ZioError};
 use platter_ondisk::{ObjectId, Txg};
-use platter_spa::Store;
+use platter_zio::Store;
 
 use crate::core::Tree;
 use crate::dataset::{Dataset, Origin};

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use platter_hooks::Canary;
 use platter_sim::{crash, life};
-use platter_zio::Canary;
 
 /// How long to look for each.
 #[derive(Args)]

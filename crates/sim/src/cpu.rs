@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use platter_zio::{CpuMeter, CpuWork};
+use platter_hooks::{CpuMeter, CpuWork};
 
 use crate::clock::{Nanos, SECOND, SimClock};
 

@@ -143,7 +143,7 @@ pub fn environment(seed: u64, devices: Arc<SimDevices>, clock: Arc<dyn platter_d
         random: Environment::seeded(bytes),
         hostname: "simulator".into(),
         host: Arc::new(HostId { id: 0x1234, is_derived: false }),
-        cpu: platter_zio::Cpu::FREE,
+        cpu: platter_hooks::Cpu::FREE,
         cache_bytes: 16 << 20,
         dirty_bytes_max: 16 << 20,
         // Little, so that free ranges are let go and loaded again all the time.

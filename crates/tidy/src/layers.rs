@@ -6,13 +6,13 @@ use crate::{Complaint, Source};
 
 /// The layers from the bottom up; crates of one layer do not know each other. The tests of a crate may use any other.
 const LAYERS: [&[&str]; 16] = [
-    &["buffer", "nvlist", "parity"],
+    &["buffer", "hooks", "nvlist", "parity"],
     &["ondisk"],
     &["checksum", "compress"],
     &["device"],
-    &["zio", "transport"],
+    &["transport"],
     &["vdev"],
-    &["spa"],
+    &["zio"],
     &["dmu"],
     &["zil"],
     &["dsl"],

@@ -8,11 +8,11 @@
 
 use std::sync::Arc;
 
+use crate::priority::Priority;
 use futures::future::join_all;
 use platter_buffer::{Buf, BufMut};
 use platter_device::ReadSlot;
 use platter_ondisk::Txg;
-use platter_zio::Priority;
 
 use crate::error::{Result, VdevError};
 use crate::leaf::Leaf;

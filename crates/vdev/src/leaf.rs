@@ -15,15 +15,16 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use crate::priority::Priority;
 use async_trait::async_trait;
 use parking_lot::{Mutex, RwLock};
 use platter_buffer::{Buf, BufMut};
 use platter_device::{BlockDevice, DeviceError, Presence, ReadSlot};
+use platter_hooks::Canary;
 use platter_ondisk::label::{
     BOOT_ENV_OFFSET, VDEV_LABEL_START_SIZE, VDEV_LABELS, VDEV_PAD_SIZE, label_offset, usable_size,
 };
 use platter_ondisk::{Guid, Txg};
-use platter_zio::{Canary, Priority};
 
 use crate::error::{Result, VdevError};
 use crate::geometry::{self, DEVICE_SIZE_MIN};

@@ -7,10 +7,11 @@
 //! - of a block without checksum, what such a child holds counts for nothing, unless all children hold the same: the
 //!   block was once written to one of them.
 
+use crate::priority::Priority;
 use futures::future::join_all;
 use platter_buffer::{Buf, BufMut};
 use platter_device::ReadSlot;
-use platter_zio::{Canary, Priority};
+use platter_hooks::Canary;
 
 use crate::error::{Result, VdevError};
 use crate::purpose::Purpose;

@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::priority::Priority;
 use parking_lot::Mutex;
 use platter_buffer::Buf;
 use platter_device::{Assembly, BlockDevice, DeviceError, ReadSlot};
-use platter_zio::Priority;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::Instant;

@@ -13,9 +13,10 @@
 //! - repairs write only bytes that passed, or parity computed from them;
 //! - a scrub looks at every leaf of a child, also when the block is sound.
 
+use crate::priority::Priority;
 use futures::future::{join, join_all};
 use platter_buffer::{Buf, BufMut};
-use platter_zio::{Canary, CpuWork, Priority};
+use platter_hooks::{Canary, CpuWork};
 
 use crate::error::{Result, VdevError};
 use crate::purpose::Purpose;

@@ -1,10 +1,11 @@
 //! One block of a RAID-Z group being read: which columns have come, from which leaf, what can be made of them, and what
 //! is to be set right.
 
+use crate::priority::Priority;
 use futures::future::join_all;
 use platter_buffer::{Buf, BufMut};
 use platter_device::{Assembly, ReadSlot};
-use platter_zio::{CpuWork, Priority};
+use platter_hooks::CpuWork;
 
 use crate::child::Answer;
 use crate::error::VdevError;

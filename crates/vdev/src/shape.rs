@@ -9,9 +9,9 @@
 
 use std::sync::Arc;
 
+use crate::priority::Priority;
 use platter_buffer::Buf;
 use platter_ondisk::{Guid, Txg};
-use platter_zio::Priority;
 use tokio::sync::oneshot;
 
 use crate::child::Child;

@@ -9,12 +9,13 @@
 
 use std::sync::{Arc, OnceLock};
 
+use crate::priority::Priority;
 use futures::future::join_all;
 use parking_lot::RwLock;
 use platter_buffer::{Buf, BufMut};
+use platter_hooks::{Canary, Cpu};
 use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE};
 use platter_ondisk::{Guid, Txg};
-use platter_zio::{Canary, Cpu, Priority};
 
 use crate::error::{Result, VdevError};
 use crate::geometry::{self, ASHIFT_RANGE, Layout};

@@ -12,12 +12,13 @@ use platter_device::{
 };
 use platter_ondisk::label::VDEV_LABEL_START_SIZE;
 use platter_ondisk::{Guid, Txg};
+use platter_vdev::Priority;
 use platter_vdev::raidz_map::RaidzMap;
 use platter_vdev::{
     Arrangement, DeviceOpener, Extent, Layout, Leaf, MissingRanges, OpenError, TopVdev, VdevError, VdevKind, VdevSpec,
     VdevState,
 };
-use platter_zio::{Priority, Watch};
+use platter_zio::Watch;
 
 const ASHIFT: u8 = 9;
 const RAIDZ: VdevKind = VdevKind::Raidz { parity: 1 };

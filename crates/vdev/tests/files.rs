@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use common::Random;
 use platter_device::{BlockDevice, OpenOptions, Presence};
 use platter_ondisk::Txg;
+use platter_vdev::Priority;
 use platter_vdev::{DeviceOpener, Extent, OpenError, TopVdev, VdevError, VdevKind, VdevSpec, VdevState};
-use platter_zio::Priority;
 
 /// Opens leaves by the path in their configuration, and nobody else may.
 struct Exclusive;

@@ -11,8 +11,8 @@ use platter_buffer::Buf;
 use platter_device::{BlockDevice, Fault, FaultKind};
 use platter_ondisk::Txg;
 use platter_ondisk::label::{BOOT_ENV_OFFSET, VDEV_LABELS, VDEV_PAD_SIZE, label_offset, usable_size};
+use platter_vdev::Priority;
 use platter_vdev::{Extent, LeafTrouble, VdevError, VdevKind, VdevState};
-use platter_zio::Priority;
 use proptest::prelude::*;
 
 /// (kind, width, redundancy) of what the exhaustive tests run on.

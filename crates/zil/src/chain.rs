@@ -7,7 +7,7 @@ use platter_ondisk::BlkPtr;
 use platter_ondisk::zil::block::{self, Layout};
 use platter_ondisk::zil::record::{Record, RecordHeader, records};
 use platter_ondisk::zil::{ZIL_CLAIM_LR_SEQ_VALID, ZilHeader};
-use platter_spa::Store;
+use platter_zio::Store;
 
 /// Largest log block that is believed, in bytes (`SPA_MAXBLOCKSIZE`).
 const SIZE_MAX: u64 = 16 << 20;

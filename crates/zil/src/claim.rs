@@ -7,8 +7,8 @@ use platter_dmu::{Result, ZioError};
 use platter_ondisk::zil::record::{Record, WriteData};
 use platter_ondisk::zil::{ZIL_CLAIM_LR_SEQ_VALID, ZIL_REPLAY_NEEDED, ZilHeader};
 use platter_ondisk::{BlkPtr, Txg};
-use platter_spa::Store;
 use platter_zio::BlockStore;
+use platter_zio::Store;
 
 use crate::chain::{Chain, passes};
 

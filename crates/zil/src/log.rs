@@ -8,13 +8,14 @@ use futures::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 use platter_buffer::Buf;
 use platter_dmu::{Objset, Result, Tx, ZioError};
+use platter_hooks::Canary;
 use platter_ondisk::types::{compression, object_type};
 use platter_ondisk::zil::block::{self, BLOCK_SIZE_MIN, Layout, next_seed};
 use platter_ondisk::zil::record::{Record, Write, WriteData};
 use platter_ondisk::zil::{ZIL_REPLAY_NEEDED, ZilHeader};
 use platter_ondisk::{BlkPtr, ObjectId, Txg};
-use platter_spa::Store;
-use platter_zio::{BlockStore, Canary};
+use platter_zio::BlockStore;
+use platter_zio::Store;
 
 use crate::COMMIT_MAX;
 use crate::chain::{Chain, hash};

@@ -1,94 +1,61 @@
-//! The vocabulary of the block pipeline: what a layer above asks of the pool's blocks, without knowing vdevs,
-//! allocation or caching. `spa` implements [`BlockStore`]; tests implement it in memory.
+//! A pool's blocks: what the layers above ask of them ([`BlockStore`]), where they go (allocator, metaslabs), and how
+//! they are written, verified, repaired and cached ([`Store`]).
 #![forbid(unsafe_code)]
 
-pub mod canary;
-pub mod cpu;
+pub mod accounting;
+pub mod allocator;
+pub mod block_store;
+mod born;
+pub mod cache;
+mod copies;
+mod durable;
 pub mod error;
+mod gang_read;
+mod gang_write;
+mod group;
+mod histogram;
 pub mod in_flight;
+mod large;
+mod loading;
+mod log;
+mod map_reader;
 pub mod memory;
+pub mod metaslab;
+mod pinned;
 pub mod policy;
+pub mod range_set;
+mod read;
 pub mod room;
 pub mod space_met;
+pub mod store;
+mod store_blocks;
 pub mod suspension;
+mod syncing;
 pub mod txg;
+mod vdev_table;
 pub mod watch;
+mod write;
 
-pub use canary::Canary;
-pub use cpu::{Cpu, CpuMeter, CpuWork};
+pub use accounting::SpaceAccounting;
+pub use allocator::{Allocator, Attempt, MetaslabId};
+pub use block_store::BlockStore;
+pub use cache::{BlockCache, Caching};
 pub use error::{Result, ZioError};
+pub use gang_read::free_gang;
+pub use group::{Geometry, Group, Written};
+pub use histogram::Histogram;
 pub use in_flight::{Admitted, InFlight, Memory};
-pub use policy::{Bookmark, Priority, WritePolicy};
+pub use map_reader::{MapAt, MapReader};
+pub use metaslab::Metaslab;
+pub use pinned::Pinned;
+pub use platter_vdev::Priority;
+pub use policy::{Bookmark, WritePolicy};
+pub use range_set::{RangeError, RangeSet};
 pub use room::Room;
 pub use space_met::SpaceMet;
+pub use store::{Store, StoreState};
 pub use suspension::{FailMode, Phase, Suspension};
+pub use syncing::{may_fail, must_succeed};
 pub use txg::{Needs, Tx, TxgGate};
+pub use vdev_table::{TOP_VDEVS_MAX, VdevTable};
 pub use watch::{Follower, Watch};
-
-use futures::future::BoxFuture;
-use platter_buffer::Buf;
-use platter_ondisk::{BlkPtr, ObjectId, Txg};
-
-/// A pool's blocks.
-///
-/// Invariants every implementation keeps:
-/// - what [`read`](Self::read) returns matched the pointer's checksum and is the logical (decompressed) contents,
-///   exactly `bp.lsize()` bytes, already in native byte order of its `object_type`;
-/// - a pointer that [`write`](Self::write) returned is readable at once;
-/// - space given to [`free`](Self::free) is not reused before the group's uberblock is on stable storage.
-pub trait BlockStore: Send + Sync + 'static {
-    /// Reads a block that is neither hole nor (necessarily) on disk: embedded pointers are decoded too.
-    /// A hole is an error of the caller ([`ZioError::Corrupt`]).
-    fn read<'a>(&'a self, bp: &'a BlkPtr, bookmark: Bookmark, priority: Priority) -> BoxFuture<'a, Result<Buf>>;
-
-    /// Like [`read`](Self::read), but only when no I/O is needed.
-    fn read_cached(&self, bp: &BlkPtr) -> Option<Buf>;
-
-    /// Says that a block need not be cached any longer: whoever asked for it keeps a copy.
-    fn pass_on(&self, _bp: &BlkPtr) {}
-
-    /// How much may be fetched ahead of a reader at most.
-    fn ahead_max(&self) -> Memory {
-        Memory { bytes: u64::MAX }
-    }
-
-    /// Whether data that is read of object set `objset` is kept: only then is it worth being read ahead.
-    fn keeps_data(&self, _objset: ObjectId) -> bool {
-        true
-    }
-
-    /// Compresses, checksums, allocates and writes `data` (logical contents), and returns the new pointer with
-    /// `policy.fill` set. All-zero level-0 data with compression on becomes a hole (born in `policy.txg`).
-    ///
-    /// `previous` is the pointer that the new one will replace (or a hole). The store does **not** free it; the caller
-    /// does, through its space accounting, unless the returned pointer has the same first DVA (the store rewrites in
-    /// place a block that was born in this very txg during a later sync pass, so that sync converges).
-    fn write<'a>(&'a self, data: Buf, policy: WritePolicy, previous: &'a BlkPtr) -> BoxFuture<'a, Result<BlkPtr>>;
-
-    /// Gives a block's space back in group `txg` (sync context only). Holes and embedded pointers are ignored.
-    fn free(&self, txg: Txg, bp: &BlkPtr);
-
-    /// The space a pointer is charged for, in deflated bytes (`bp_get_dsize`).
-    fn dsize(&self, bp: &BlkPtr) -> u64;
-
-    /// The space in use, in deflated bytes: no blocks that are there, each counted once, take more. Whoever follows
-    /// pointers and meets more of them than that goes in circles ([`SpaceMet`]).
-    fn space_used(&self) -> u64 {
-        u64::MAX
-    }
-
-    /// The most space, in deflated bytes, that one copy of a block of up to `size` bytes takes on any of the pool's
-    /// vdevs.
-    fn most_space(&self, size: u64) -> u64 {
-        size
-    }
-}
-
-/// Where an object set's block births and deaths are booked (`dsl_dataset_block_born/kill`).
-pub trait SpaceAccounting: Send + Sync + 'static {
-    /// A block was written in the syncing group `txg`.
-    fn born(&self, txg: Txg, bp: &BlkPtr);
-    /// A block is no longer referenced by the head in group `txg`: free it now, or put it on a deadlist when a
-    /// snapshot still needs it. Called with holes and embedded pointers too (embedded ones count logical space).
-    fn kill(&self, txg: Txg, bp: &BlkPtr);
-}

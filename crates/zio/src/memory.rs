@@ -9,8 +9,9 @@ use futures::future::BoxFuture;
 use platter_buffer::Buf;
 use platter_ondisk::{BlkPtr, Dva, Txg};
 
+use crate::Priority;
 use crate::error::{Result, ZioError};
-use crate::policy::{Bookmark, Priority, WritePolicy};
+use crate::policy::{Bookmark, WritePolicy};
 use crate::{BlockStore, SpaceAccounting};
 
 /// Blocks in a map; offsets grow and are never reused, so a stale pointer is always noticed.

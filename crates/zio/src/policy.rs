@@ -23,21 +23,6 @@ impl fmt::Display for Bookmark {
     }
 }
 
-/// Queue class of an I/O (`zio_priority_t`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Priority {
-    /// Somebody waits for the bytes.
-    SyncRead,
-    /// Prefetch.
-    AsyncRead,
-    /// Somebody waits for the bytes to be stable.
-    SyncWrite,
-    /// A transaction group's ordinary data.
-    AsyncWrite,
-    /// Scrub and resilver.
-    Scrub,
-}
-
 /// How a block is to be written.
 #[derive(Clone, Debug)]
 pub struct WritePolicy {

@@ -8,11 +8,12 @@
 
 use std::sync::atomic::Ordering;
 
+use platter_hooks::Canary;
 use platter_ondisk::ObjectId;
 use platter_ondisk::zil::attributes::Attributes;
 use platter_ondisk::zil::record::{Create, LoggedAcl, Made, Record, RecordHeader, RenameKind, Write, WriteData};
 use platter_zil::Zil;
-use platter_zio::{Canary, SpaceMet, ZioError};
+use platter_zio::{SpaceMet, ZioError};
 
 use crate::acl::Acl;
 use crate::attr::{Fallocate, FileKind, NewFile, RenameFlags, SetAttr};

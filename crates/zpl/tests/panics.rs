@@ -46,7 +46,7 @@ async fn a_panic_in_the_sync_loop_stops_the_pool_with_its_reason() {
         random: Environment::seeded([3; 32]),
         hostname: "test".into(),
         host: Arc::new(HostId { id: 0x1234, is_derived: false }),
-        cpu: platter_zio::Cpu::FREE,
+        cpu: platter_hooks::Cpu::FREE,
         cache_bytes: 64 << 20,
         dirty_bytes_max: 64 << 20,
         metaslab_bytes: 1 << 20,

@@ -1,6 +1,6 @@
 //! The canaries: with each deliberate bug switched on, the crash exploration must find something wrong.
 
-use platter_zio::canary::{self, Canary};
+use platter_hooks::canary::{self, Canary};
 
 use super::explore::Layout;
 use super::states::Limits;

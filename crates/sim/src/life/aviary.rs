@@ -2,7 +2,7 @@
 //!
 //! Invariant: what goes wrong without the canary as well does not count.
 
-use platter_zio::canary::{self, Canary};
+use platter_hooks::canary::{self, Canary};
 
 use super::drill::drill;
 use super::story::{Terms, live};

@@ -10,8 +10,8 @@ use std::time::Duration;
 use platter_dsl::report::{Detail, VdevReport};
 use platter_dsl::request::{CreateRequest, ImportRequest, PoolChange, VdevRequest};
 use platter_dsl::{Environment, HostId, Pool};
+use platter_hooks::Cpu;
 use platter_ondisk::label::VDEV_LABEL_SIZE;
-use platter_zio::Cpu;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::RngCore;
 

@@ -8,9 +8,9 @@ use platter_buffer::Buf;
 use platter_device::{BlockDevice, FaultDevice, MemDevice};
 use platter_ondisk::Txg;
 use platter_ondisk::label::VDEV_LABEL_START_SIZE as LABEL_START_SIZE;
+use platter_vdev::Priority;
 use platter_vdev::raidz_map::RaidzMap;
 use platter_vdev::{DeviceOpener, Extent, OpenError, TopVdev, VdevKind, VdevSpec};
-use platter_zio::Priority;
 
 pub const DEVICE_SIZE: u64 = 128 << 20;
 

@@ -57,7 +57,7 @@ fn environment() -> Environment {
         random: Environment::seeded([3; 32]),
         hostname: "test".into(),
         host: Arc::new(HostId { id: 0x1234, is_derived: false }),
-        cpu: platter_zio::Cpu::FREE,
+        cpu: platter_hooks::Cpu::FREE,
         cache_bytes: 64 << 20,
         dirty_bytes_max: 64 << 20,
         metaslab_bytes: 1 << 20,

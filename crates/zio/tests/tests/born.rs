@@ -8,7 +8,7 @@ use platter_buffer::Buf;
 use platter_device::{Fault, FaultDevice, FaultKind, MemDevice};
 use platter_ondisk::BlkPtr;
 use platter_ondisk::types::checksum;
-use platter_spa::Store;
+use platter_zio::Store;
 use platter_zio::{BlockStore, FailMode, Result};
 
 use crate::common::{DEVICE_BYTES, policy, store_over};

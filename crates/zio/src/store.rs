@@ -10,11 +10,12 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use crate::{Bookmark, FailMode, Priority, Result, Suspension, ZioError};
 use parking_lot::Mutex;
 use platter_checksum::{Checksums, SALT_SIZE, Words};
+use platter_hooks::Cpu;
 use platter_ondisk::{BlkPtr, Txg};
 use platter_vdev::TopVdev;
-use platter_zio::{Bookmark, Cpu, FailMode, Priority, Result, Suspension, ZioError};
 use tokio::sync::Semaphore;
 
 use crate::allocator::Allocator;

@@ -3,11 +3,11 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::{BlockStore, Bookmark, Memory, Priority, Result, WritePolicy};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use platter_buffer::Buf;
 use platter_ondisk::{BlkPtr, ObjectId, Txg};
-use platter_zio::{BlockStore, Bookmark, Memory, Priority, Result, WritePolicy};
 
 use crate::store::{ScrubbedBlock, Store};
 use crate::{read, write};

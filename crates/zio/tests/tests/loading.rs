@@ -13,8 +13,8 @@ use platter_buffer::Buf;
 use platter_device::MemDevice;
 use platter_ondisk::types::object_type;
 use platter_ondisk::{BlkPtr, Dva, ObjectId, Txg};
-use platter_spa::metaslab::Ranges;
-use platter_spa::{Geometry, Group, MapAt, MapReader, Metaslab, MetaslabId, RangeSet, Store};
+use platter_zio::metaslab::Ranges;
+use platter_zio::{Geometry, Group, MapAt, MapReader, Metaslab, MetaslabId, RangeSet, Store};
 use platter_zio::{BlockStore, Result, ZioError};
 
 /// log2 of a metaslab's size.
@@ -57,7 +57,7 @@ async fn rig() -> (Store, Arc<Maps>) {
     let on_disk = |index: u64| {
         Metaslab::on_disk(index, (index << SHIFT, size), ObjectId(100 + index), (8, size as i64 / 2)).expect("half")
     };
-    *store.state().allocator.lock() = platter_spa::Allocator::default();
+    *store.state().allocator.lock() = platter_zio::Allocator::default();
     store.state().allocator.lock().add_group(Group::new(0, geometry, (0..COUNT).map(on_disk).collect(), SHIFT, 1));
     let maps = Arc::new(Maps::default());
     store.set_map_reader(maps.clone());

@@ -10,8 +10,8 @@
 
 use std::sync::Arc;
 
+use crate::{Result, ZioError};
 use platter_ondisk::{BlkPtr, Dva, Txg};
-use platter_zio::{Result, ZioError};
 
 use crate::allocator::{Attempt, MetaslabId};
 use crate::gang_read;

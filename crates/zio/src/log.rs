@@ -8,9 +8,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::{Priority, Result, ZioError};
 use platter_buffer::Buf;
 use platter_ondisk::{BlkPtr, Dva, Txg};
-use platter_zio::{Priority, Result, ZioError};
 
 use crate::copies::{self, Check, Lost, Verify};
 use crate::read;

@@ -14,8 +14,8 @@
 
 use std::sync::Arc;
 
+use platter_hooks::Canary;
 use platter_ondisk::{ObjectId, Txg};
-use platter_zio::Canary;
 
 use crate::histogram::Histogram;
 use crate::range_set::{RangeError, RangeSet};

@@ -5,12 +5,12 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::{Priority, WritePolicy, ZioError};
 use platter_buffer::Buf;
 use platter_ondisk::blkptr::DVAS_PER_BLKPTR;
 use platter_ondisk::types::checksum;
 use platter_ondisk::{BlkPtr, Dva};
 use platter_vdev::{Extent, TopVdev, VdevError};
-use platter_zio::{Priority, WritePolicy, ZioError};
 
 use crate::store::{ScrubbedBlock, Store};
 
@@ -230,12 +230,7 @@ pub(crate) async fn scrub(
 ///
 /// # Errors
 /// [`ZioError::Io`] when the pool was stopped instead; an address on a vdev that does not exist.
-pub(crate) async fn write_copies(
-    store: &Store,
-    dvas: &[Dva],
-    bytes: &Buf,
-    policy: &WritePolicy,
-) -> platter_zio::Result<()> {
+pub(crate) async fn write_copies(store: &Store, dvas: &[Dva], bytes: &Buf, policy: &WritePolicy) -> crate::Result<()> {
     let (state, txg) = (store.state(), policy.txg);
     // Of a block without checksum all copies look the same: what an address held before, on all devices alike, would be
     // taken for it.

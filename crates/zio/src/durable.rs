@@ -9,10 +9,10 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
+use crate::{Priority, Result, ZioError};
 use futures::{StreamExt, stream};
 use platter_ondisk::BlkPtr;
 use platter_ondisk::types::checksum;
-use platter_zio::{Priority, Result, ZioError};
 
 use crate::born::Born;
 use crate::read;

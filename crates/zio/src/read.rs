@@ -1,11 +1,12 @@
 //! Reading one block: checks, its stored bytes from whichever copy is right, decompression, byte order (`zio_read`,
 //! `module/zfs/zio.c`).
 
+use crate::{Bookmark, Priority, Result, ZioError};
 use platter_buffer::{Buf, BufMut};
+use platter_hooks::CpuWork;
 use platter_ondisk::blkptr::{BLOCK_SIZE_MAX, EMBEDDED_PAYLOAD_MAX};
 use platter_ondisk::types::{compression, object_type};
 use platter_ondisk::{BlkPtr, byteswap};
-use platter_zio::{Bookmark, CpuWork, Priority, Result, ZioError};
 
 use crate::copies::{Check, Lost, can_tell, matches};
 use crate::large::Large;
@@ -62,7 +63,7 @@ fn decode(bp: &BlkPtr, bookmark: Bookmark, stored: Buf) -> Result<Buf> {
     Ok(contents)
 }
 
-/// See [`platter_zio::BlockStore::read`].
+/// See [`crate::BlockStore::read`].
 pub(crate) async fn read(store: &Store, bp: &BlkPtr, bookmark: Bookmark, priority: Priority) -> Result<Buf> {
     if bp.is_hole() {
         return Err(ZioError::corrupt("block pointer", format!("{bookmark} is a hole")));

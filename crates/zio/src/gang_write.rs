@@ -11,12 +11,12 @@
 //!   pass would allocate and free, which dirties space maps, which are written as gang blocks again, without end
 //!   (`zio_rewrite_gang`).
 
+use crate::{Result, WritePolicy, ZioError};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use platter_buffer::Buf;
 use platter_ondisk::types::{checksum, compression, object_type};
 use platter_ondisk::{BlkPtr, Dva, gang};
-use platter_zio::{Result, WritePolicy, ZioError};
 
 use crate::copies::write_copies;
 use crate::gang_read::{self, GangPart, GangTree};

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use platter_device::BlockDevice;
 use platter_ondisk::types::{checksum, compression, object_type};
 use platter_ondisk::{ObjectId, Txg};
-use platter_spa::{Geometry, Group, Metaslab, Store};
+use platter_zio::{Geometry, Group, Metaslab, Store};
 use platter_vdev::{DeviceOpener, OpenError, TopVdev, VdevKind, VdevSpec};
 use platter_zio::{Bookmark, WritePolicy};
 

@@ -1,8 +1,8 @@
 //! Who reads space maps for the allocator.
 
+use crate::Result;
 use futures::future::BoxFuture;
 use platter_ondisk::ObjectId;
-use platter_zio::Result;
 
 use crate::allocator::MetaslabId;
 use crate::range_set::RangeSet;

@@ -4,9 +4,9 @@
 //!
 //! Invariant: blocks up to [`SMALL`], and so all metadata, wait for nothing here.
 
+use crate::{Admitted, InFlight, Memory, WritePolicy};
 use platter_ondisk::BlkPtr;
 use platter_ondisk::types::compression;
-use platter_zio::{Admitted, InFlight, Memory, WritePolicy};
 
 use crate::cache::BlockCache;
 

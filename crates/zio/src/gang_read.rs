@@ -6,11 +6,11 @@
 //!   block's;
 //! - damage cannot make this read without end: nesting is bounded, and parts that are longer than their block end it.
 
+use crate::{Priority, Result, ZioError};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use platter_buffer::{Buf, BufMut};
 use platter_ondisk::{BlkPtr, gang};
-use platter_zio::{Priority, Result, ZioError};
 
 use crate::copies::{self, Check, Lost, can_tell, matches};
 use crate::store::{ScrubbedBlock, Store};

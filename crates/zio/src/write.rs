@@ -4,11 +4,12 @@
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 
+use crate::{Result, WritePolicy, ZioError};
 use platter_buffer::{Buf, BufMut};
+use platter_hooks::CpuWork;
 use platter_ondisk::blkptr::{EMBEDDED_PAYLOAD_MAX, SECTOR};
 use platter_ondisk::types::{checksum, compression, object_type};
 use platter_ondisk::{BlkPtr, Dva};
-use platter_zio::{CpuWork, Result, WritePolicy, ZioError};
 
 use crate::copies::write_copies;
 use crate::gang_write;
@@ -62,7 +63,7 @@ fn compress(data: &Buf, policy: &WritePolicy, unit: u64) -> Payload {
     })
 }
 
-/// See [`platter_zio::BlockStore::write`].
+/// See [`crate::BlockStore::write`].
 pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previous: &BlkPtr) -> Result<BlkPtr> {
     let state = store.state();
     let lsize = data.len() as u64;
