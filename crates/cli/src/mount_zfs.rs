@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use platter_daemon::api::{DaemonStatus, ErrorBody, MOUNT_BUSY, MOUNT_OPTIONS, MountOutcome, MountRequest};
 use platter_daemon::dead_mounts::system_mounts;
 use platter_daemon::process;
-use platter_dsl::report::{Detail, VdevReport};
+use platter_spa::report::{Detail, VdevReport};
 
 use crate::getopt::{Grammar, parse_as};
 use crate::session::{Session, complain};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use platter_daemon::api::ErrorBody;
 use platter_daemon::client::encode;
-use platter_dsl::{TxgReport, TxgsReport};
+use platter_spa::{TxgReport, TxgsReport};
 use serde_json::{Map, Value, json};
 
 use crate::json;

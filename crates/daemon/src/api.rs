@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use platter_dsl::report::{DatasetReport, PoolReport, Properties, VdevReport};
-use platter_dsl::request::{CreateRequest, ImportRequest, PoolChange};
+use platter_dsl::report::{DatasetReport, Properties};
+use platter_spa::report::{PoolReport, VdevReport};
+use platter_spa::request::{CreateRequest, ImportRequest, PoolChange};
 use serde::{Deserialize, Serialize};
 
 /// Prefix of all paths of this version of the API.
@@ -207,7 +208,7 @@ pub struct ClearPool {
     pub command: String,
 }
 
-/// `POST /v1/pools/{name}/change`; the answer is a [`Changed`](platter_dsl::request::Changed).
+/// `POST /v1/pools/{name}/change`; the answer is a [`Changed`](platter_spa::request::Changed).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ChangePool {
     /// What to change.

@@ -9,10 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use platter_dsl::report::{DatasetReport, Detail, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
-use platter_dsl::request::{Changed, CreateRequest, ImportRequest, PoolChange, Setting};
-use platter_dsl::{Environment, Events, Idleness, Pool, Result, TxgsReport, Unwritten};
+use platter_dsl::Result;
+use platter_dsl::report::{DatasetReport, HistoryEntry, Properties};
+use platter_dsl::setting::Setting;
 use platter_ondisk::Txg;
+use platter_spa::report::{Detail, ImportableReport, PoolReport, VdevReport};
+use platter_spa::request::{Changed, CreateRequest, ImportRequest, PoolChange};
+use platter_spa::{Environment, Events, Idleness, Pool, TxgsReport, Unwritten};
 
 /// Makes, finds and opens pools.
 #[async_trait]
@@ -269,42 +272,42 @@ impl PoolHandle for RealPool {
     }
 
     async fn datasets(&self) -> Result<Vec<DatasetReport>> {
-        self.0.datasets().await
+        self.0.dsl().datasets().await
     }
 
     async fn lineage(&self, name: &str) -> Result<Vec<DatasetReport>> {
-        self.0.lineage(name).await
+        self.0.dsl().lineage(name).await
     }
 
     async fn create_dataset(&self, name: &str, properties: &BTreeMap<String, String>) -> Result<()> {
-        self.0.create_dataset(name, properties).await
+        self.0.dsl().create_dataset(name, properties).await
     }
 
     async fn destroy_dataset(&self, name: &str) -> Result<()> {
-        self.0.destroy_dataset(name).await
+        self.0.dsl().destroy_dataset(name).await
     }
 
     async fn rename_dataset(&self, old: &str, new: &str) -> Result<()> {
-        self.0.rename_dataset(old, new).await
+        self.0.dsl().rename_dataset(old, new).await
     }
 
     async fn set_dataset_properties(&self, name: &str, settings: &[(String, Setting)]) -> Result<()> {
-        self.0.set_dataset_properties(name, settings).await
+        self.0.dsl().set_dataset_properties(name, settings).await
     }
 
     fn check_new_properties(&self, properties: &BTreeMap<String, String>) -> Result<()> {
-        self.0.check_new_properties(properties)
+        self.0.dsl().check_new_properties(properties)
     }
 
     async fn check_dataset_properties(&self, name: &str, settings: &[(String, Setting)]) -> Result<()> {
-        self.0.check_dataset_properties(name, settings).await
+        self.0.dsl().check_dataset_properties(name, settings).await
     }
 
     fn check_rename(&self, old: &str, new: &str) -> Result<()> {
-        self.0.check_rename(old, new)
+        self.0.dsl().check_rename(old, new)
     }
 
     fn check_destroy(&self, name: &str) -> Result<()> {
-        self.0.check_destroy(name)
+        self.0.dsl().check_destroy(name)
     }
 }

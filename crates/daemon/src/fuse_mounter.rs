@@ -14,9 +14,10 @@ use futures::future::BoxFuture;
 use platter_dmu::{Objset, Totals, Tx};
 use platter_dsl::FilesystemSpace;
 use platter_dsl::report::{DatasetReport, PropertyValue};
-use platter_dsl::{FilesystemMaker, FilesystemOptions, Pool};
+use platter_dsl::{FilesystemMaker, FilesystemOptions};
 use platter_fuse::{Elsewhere, FuseError, Keeper, KernelFlags};
 use platter_ondisk::ObjectId;
+use platter_spa::Pool;
 use platter_zpl::{AtimeMode, CreateOptions, SpaceInfo, Timestamp, XattrMode, Zpl, user_quota};
 
 use crate::api::{IdQuota, IdUsage, Whose};
@@ -198,7 +199,7 @@ impl Mounter for FuseMounter {
     ) -> Result<Box<dyn Mounted>, String> {
         let pool = pool.engine_pool().ok_or("the pool has no engine")?;
         let name = report.name.clone();
-        let objset = pool.open_filesystem(&name).await.map_err(|error| error.to_string())?;
+        let objset = pool.dsl().open_filesystem(&name).await.map_err(|error| error.to_string())?;
         let mounted = mount_objset(&pool, objset, report, at, how).await;
         match mounted {
             Ok((zpl, mount, flags)) => Ok(Box::new(FuseMount {
@@ -211,7 +212,7 @@ impl Mounter for FuseMounter {
                 closed: false,
             })),
             Err(reason) => {
-                if let Err(error) = pool.close_filesystem(&name).await {
+                if let Err(error) = pool.dsl().close_filesystem(&name).await {
                     tracing::error!("cannot close '{name}': {error}");
                 }
                 Err(reason)
@@ -225,10 +226,10 @@ impl Mounter for FuseMounter {
 
     async fn object_path(&self, pool: &Arc<dyn PoolHandle>, dataset: &str, object: u64) -> Option<String> {
         let pool = pool.engine_pool()?;
-        let objset = pool.open_filesystem(dataset).await.ok()?;
+        let objset = pool.dsl().open_filesystem(dataset).await.ok()?;
         let path = platter_zpl::object_path(&objset, ObjectId(object)).await.ok();
         drop(objset);
-        let _ = pool.close_filesystem(dataset).await;
+        let _ = pool.dsl().close_filesystem(dataset).await;
         path
     }
 
@@ -265,8 +266,8 @@ async fn with_objset<T>(
     work: impl AsyncFnOnce(&Arc<Objset>) -> Result<T, String>,
 ) -> Result<T, String> {
     let pool = pool.engine_pool().ok_or("the pool has no engine")?;
-    let was_open = pool.is_open(dataset);
-    let objset = pool.open_filesystem(dataset).await.map_err(|error| error.to_string())?;
+    let was_open = pool.dsl().is_open(dataset);
+    let objset = pool.dsl().open_filesystem(dataset).await.map_err(|error| error.to_string())?;
     let result = match objset.space_is_counted() {
         true => work(&objset).await,
         false if objset.params().read_only => Err("its users' space was never counted, and it is read-only".into()),
@@ -278,7 +279,7 @@ async fn with_objset<T>(
     };
     drop(objset);
     if !was_open {
-        pool.close_filesystem(dataset).await.map_err(|error| error.to_string())?;
+        pool.dsl().close_filesystem(dataset).await.map_err(|error| error.to_string())?;
     }
     result
 }
@@ -324,17 +325,17 @@ async fn mount_objset(
         xattr: xattr(report, how),
         posix_acl: flags.posix_acl,
         salt_seed: random_u64(),
-        log: pool.intent_log(&report.name).map_err(|error| error.to_string())?,
+        log: pool.dsl().intent_log(&report.name).map_err(|error| error.to_string())?,
         ..platter_zpl::MountOptions::default()
     };
     warn_of_little_memory(report);
-    let space = Arc::new(DatasetSpace(pool.filesystem_space(&report.name).map_err(|error| error.to_string())?));
+    let space = Arc::new(DatasetSpace(pool.dsl().filesystem_space(&report.name).map_err(|error| error.to_string())?));
     let zpl = Zpl::mount(objset, options, Arc::new(SystemClock), space).await.map_err(|error| error.to_string())?;
     if let Some(reason) = zpl.read_only_reason().filter(|_| !flags.kernel.read_only) {
         tracing::warn!("'{}' is mounted read-only: {reason}", report.name);
     }
     if !flags.kernel.read_only && zpl.read_only_reason().is_none() {
-        pool.count_in_background(&report.name).map_err(|error| error.to_string())?;
+        pool.dsl().count_in_background(&report.name).map_err(|error| error.to_string())?;
     }
     let options = platter_fuse::MountOptions {
         source: report.name.clone(),
@@ -376,7 +377,7 @@ impl FuseMount {
         if let Err(error) = self.zpl.unmount().await {
             tracing::error!("'{}': {error}", self.name);
         }
-        if let Err(error) = self.pool.close_filesystem(&self.name).await {
+        if let Err(error) = self.pool.dsl().close_filesystem(&self.name).await {
             tracing::error!("cannot close '{}': {error}", self.name);
         }
         self.closed = true;

@@ -103,7 +103,7 @@ pub fn level() -> Result<String, ErrorBody> {
     Ok(log()?.level.lock().clone())
 }
 
-/// Logs from now on what `text` says: a level, or levels of parts (`platter_dsl=debug`), separated by commas. Returns
+/// Logs from now on what `text` says: a level, or levels of parts (`platter_spa=debug`), separated by commas. Returns
 /// the level in use.
 ///
 /// # Errors
@@ -133,7 +133,7 @@ fn parse(text: &str) -> Result<String, ErrorBody> {
     if let Some(word) = words.iter().find(|word| !is_level(word) && !is_part(word)) {
         let message = format!("cannot set the log level to '{text}': '{word}' is no level");
         return Err(ErrorBody { exit_code: 2, ..ErrorBody::new(message) }
-            .hint("levels are off, error, warn, info, debug and trace; of one part only: platter_dsl=debug"));
+            .hint("levels are off, error, warn, info, debug and trace; of one part only: platter_spa=debug"));
     }
     let all = words.iter().any(|word| is_level(word));
     Ok(if all { words.join(",") } else { format!("{DEFAULT},{}", words.join(",")) })
@@ -149,8 +149,8 @@ mod tests {
             ("debug", "debug"),
             ("off", "off"),
             ("warn, platter_spa=trace", "warn,platter_spa=trace"),
-            ("platter_dsl=debug", "info,platter_dsl=debug"),
-            ("platter_dsl::sync=debug", "info,platter_dsl::sync=debug"),
+            ("platter_spa=debug", "info,platter_spa=debug"),
+            ("platter_spa::sync=debug", "info,platter_spa::sync=debug"),
         ] {
             assert_eq!(parse(given).as_deref(), Ok(complete));
             assert!(EnvFilter::try_new(complete).is_ok(), "{complete}");

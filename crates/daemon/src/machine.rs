@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use platter_dsl::{Environment, FilesystemMaker, HostId, HostIdentity, SystemDevices, WallClock};
+use platter_dsl::{FilesystemMaker, WallClock};
+use platter_spa::{Environment, HostId, HostIdentity, SystemDevices};
 
 use crate::pool_locks::MachineLocks;
 
@@ -205,7 +206,7 @@ pub fn environment(maker: Arc<dyn FilesystemMaker>) -> std::io::Result<Environme
     Ok(Environment {
         clock: Arc::new(SystemClock),
         maker,
-        random: Environment::seeded(random_seed()?),
+        random: platter_dsl::Randomness::seeded(random_seed()?),
         hostname: hostname(),
         host: Arc::new(ThisHost),
         cpu: platter_hooks::Cpu::FREE,

@@ -12,8 +12,8 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 
 use parking_lot::Mutex;
-use platter_dsl::pool_locks::{PoolLock, PoolLocks, Refusal};
 use platter_ondisk::Guid;
+use platter_spa::pool_locks::{PoolLock, PoolLocks, Refusal};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 

@@ -14,9 +14,10 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use platter_dsl::report::{Detail, HistoryEntry, ImportableReport};
-use platter_dsl::request::Changed;
-use platter_dsl::{Event, TxgsReport};
+use platter_dsl::report::HistoryEntry;
+use platter_spa::report::{Detail, ImportableReport};
+use platter_spa::request::Changed;
+use platter_spa::{Event, TxgsReport};
 use serde::Deserialize;
 use tokio::sync::watch;
 

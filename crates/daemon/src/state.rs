@@ -28,9 +28,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
-use platter_dsl::report::{Detail, HistoryEntry, ImportableReport, PoolReport, VdevReport};
-use platter_dsl::request::{Changed, CreateRequest, PoolChange, VdevRequest};
-use platter_dsl::{Event, PoolError, TxgsReport};
+use platter_dsl::PoolError;
+use platter_dsl::report::HistoryEntry;
+use platter_spa::report::{Detail, ImportableReport, PoolReport, VdevReport};
+use platter_spa::request::{Changed, CreateRequest, PoolChange, VdevRequest};
+use platter_spa::{Event, TxgsReport};
 
 use crate::api::{
     ChangePool, ClearLabel, ClearPool, CreatePool, CreatedPool, DaemonStatus, ErrorBody, ImportPool, ImportedPool,
@@ -162,11 +164,11 @@ impl Daemon {
     /// reboot, are looked for beside the others.
     async fn open_where_it_is(
         &self,
-        request: platter_dsl::request::ImportRequest,
+        request: platter_spa::request::ImportRequest,
     ) -> Result<Arc<dyn PoolHandle>, PoolError> {
         let beside: BTreeSet<PathBuf> =
             request.search.iter().filter_map(|path| path.parent().map(PathBuf::from)).collect();
-        let wider = platter_dsl::request::ImportRequest { search: beside.into_iter().collect(), ..request.clone() };
+        let wider = platter_spa::request::ImportRequest { search: beside.into_iter().collect(), ..request.clone() };
         let handle = match self.engine.import(request).await {
             Ok(handle) => handle,
             // What another device in these folders may be waiting for is not this pool's concern.
@@ -328,7 +330,7 @@ impl Daemon {
     async fn whereabouts(
         &self,
         pool: &Arc<dyn PoolHandle>,
-        object: &platter_dsl::report::DamagedObject,
+        object: &platter_spa::report::DamagedObject,
     ) -> Whereabouts {
         if object.dataset_id == 0 || object.dataset.is_empty() {
             return Whereabouts::default();
@@ -636,7 +638,7 @@ fn unavailable_view(name: &str, remembered: &RememberedPool, reason: &str) -> Po
                 children: remembered.devices.iter().map(leaf).collect(),
                 ..VdevReport::default()
             },
-            scan: platter_dsl::report::ScanReport { state: "none".to_owned(), ..Default::default() },
+            scan: platter_spa::report::ScanReport { state: "none".to_owned(), ..Default::default() },
             ..PoolReport::default()
         },
         now: now_seconds(),

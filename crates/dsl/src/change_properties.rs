@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use platter_dmu::Tx;
 
-use crate::core::Core;
 use crate::dataset::Dataset;
 use crate::dataset_report::{self, Contents};
 use crate::dir::StoredProperty;
 use crate::error::{PoolError, Result};
+use crate::pool::DslPool;
 use crate::properties;
-use crate::request::Setting;
+use crate::setting::Setting;
 use crate::{history, limits, space, version_limits};
 
 /// A change, checked as far as it can be without the data set.
@@ -31,11 +31,11 @@ pub struct Change {
 ///
 /// # Errors
 /// No such property, bad value, value without effect in this version.
-pub fn parse(core: &Core, property: &str, setting: &Setting) -> Result<Change> {
+pub fn parse(dsl: &DslPool, property: &str, setting: &Setting) -> Result<Change> {
     let (property, value) = match setting {
         Setting::Value(value) => {
             let (property, stored) = properties::parse(property, value)?;
-            version_limits::check(&property, &stored, core.version(), &core.features)?;
+            version_limits::check(&property, &stored, dsl.version(), &dsl.features)?;
             (property, Some(stored))
         }
         Setting::Inherit | Setting::Received if properties::is_user(property) => (property.to_owned(), None),
@@ -57,13 +57,13 @@ pub fn parse(core: &Core, property: &str, setting: &Setting) -> Result<Change> {
 ///
 /// # Errors
 /// As [`parse`]; another version.
-pub async fn parse_all(core: &Core, dataset: &Dataset, settings: &[(String, Setting)]) -> Result<Vec<Change>> {
+pub async fn parse_all(dsl: &DslPool, dataset: &Dataset, settings: &[(String, Setting)]) -> Result<Vec<Change>> {
     let mut changes = Vec::new();
     for (property, setting) in settings {
         if let ("version", Setting::Value(wanted)) = (property.as_str(), setting)
-            && let Contents::Filesystem([current, ..]) = dataset_report::contents(core, dataset).await
+            && let Contents::Filesystem([current, ..]) = dataset_report::contents(dsl, dataset).await
         {
-            let wanted = properties::parse_version(wanted, core.version())?;
+            let wanted = properties::parse_version(wanted, dsl.version())?;
             if wanted < current {
                 let reason = format!("Can not downgrade; already at version {current}");
                 return Err(PoolError::invalid(reason));
@@ -72,7 +72,7 @@ pub async fn parse_all(core: &Core, dataset: &Dataset, settings: &[(String, Sett
                 continue;
             }
         }
-        changes.push(parse(core, property, setting)?);
+        changes.push(parse(dsl, property, setting)?);
     }
     Ok(changes)
 }
@@ -81,9 +81,9 @@ pub async fn parse_all(core: &Core, dataset: &Dataset, settings: &[(String, Sett
 ///
 /// # Errors
 /// As [`parse_all`]; a value that does not apply to this data set or pool.
-pub async fn check(core: &Core, dataset: &Dataset, settings: &[(String, Setting)]) -> Result<()> {
-    for change in parse_all(core, dataset, settings).await? {
-        properties::check_applies(core, dataset, &change.property, change.value.as_ref())?;
+pub async fn check(dsl: &DslPool, dataset: &Dataset, settings: &[(String, Setting)]) -> Result<()> {
+    for change in parse_all(dsl, dataset, settings).await? {
+        properties::check_applies(dsl, dataset, &change.property, change.value.as_ref())?;
     }
     Ok(())
 }
@@ -92,11 +92,11 @@ pub async fn check(core: &Core, dataset: &Dataset, settings: &[(String, Setting)
 ///
 /// # Errors
 /// A value that does not apply to this data set or pool, a limit that does not fit; device errors.
-pub async fn apply(core: &Arc<Core>, tx: &Tx, name: &str, changes: Vec<Change>) -> Result<()> {
-    let dataset = core.tree.read().datasets.get(name).cloned();
+pub async fn apply(dsl: &Arc<DslPool>, tx: &Tx, name: &str, changes: Vec<Change>) -> Result<()> {
+    let dataset = dsl.tree.read().datasets.get(name).cloned();
     let dataset = dataset.ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))?;
     for change in &changes {
-        properties::check_applies(core, &dataset, &change.property, change.value.as_ref())?;
+        properties::check_applies(dsl, &dataset, &change.property, change.value.as_ref())?;
     }
     let (mut numbers, others): (Vec<Change>, Vec<Change>) =
         changes.into_iter().partition(|change| space::is_limit(&change.property));
@@ -104,33 +104,33 @@ pub async fn apply(core: &Arc<Core>, tx: &Tx, name: &str, changes: Vec<Change>) 
         // A limit is more than a property: the one that comes back is set like any other.
         change.value.get_or_insert(dataset.dir.received(&change.property).unwrap_or(StoredProperty::Number(0)));
     }
-    set_limits(core, tx, &dataset, &numbers).await?;
+    set_limits(dsl, tx, &dataset, &numbers).await?;
     for change in numbers.iter().filter(|change| change.revert) {
-        dataset.dir.revert_property(&core.mos, tx, &change.property).await?;
+        dataset.dir.revert_property(&dsl.mos, tx, &change.property).await?;
     }
     let mut names: Vec<String> = numbers.into_iter().map(|change| change.property).collect();
     for Change { property, value, revert } in others {
         if value.is_none() && revert {
-            dataset.dir.revert_property(&core.mos, tx, &property).await?;
+            dataset.dir.revert_property(&dsl.mos, tx, &property).await?;
         } else {
             if property == "filesystem_limit" {
-                limits::initialize(core, tx, name, &dataset).await?;
+                limits::initialize(dsl, tx, name, &dataset).await?;
             }
-            properties::activate_feature(core, tx, &dataset, &property, value.as_ref()).await?;
-            dataset.dir.set_property(&core.mos, tx, &property, value).await?;
+            properties::activate_feature(dsl, tx, &dataset, &property, value.as_ref()).await?;
+            dataset.dir.set_property(&dsl.mos, tx, &property, value).await?;
         }
         names.push(property);
     }
-    properties::follow(core);
+    properties::follow(dsl);
     for property in names {
-        history::append_event(core, tx, "set", &format!("{name} {property}")).await?;
+        history::append_event(dsl, tx, "set", &format!("{name} {property}")).await?;
     }
     Ok(())
 }
 
 /// Sets quotas and reservations, all or none. What one of them frees may be what another needs, so those that do not
 /// fit are tried again after the others.
-async fn set_limits(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, changes: &[Change]) -> Result<()> {
+async fn set_limits(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>, changes: &[Change]) -> Result<()> {
     let mut waiting: Vec<(&str, u64)> = changes
         .iter()
         .filter_map(|change| match change.value {
@@ -146,7 +146,7 @@ async fn set_limits(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, changes: 
         for (property, number) in waiting {
             let old = dataset.dir.local_number(property);
             let own = dataset.dir.properties.read().contains_key(property);
-            match space::set(core, tx, dataset, property, number).await {
+            match space::set(dsl, tx, dataset, property, number).await {
                 Ok(()) => before.push((property, old, own)),
                 Err(error @ PoolError::Invalid(_)) => {
                     later.push((property, number));
@@ -157,9 +157,9 @@ async fn set_limits(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, changes: 
         }
         if let Some(error) = refusal.filter(|_| later.len() == all) {
             while let Some((property, old, own)) = before.pop() {
-                space::set(core, tx, dataset, property, old).await?;
+                space::set(dsl, tx, dataset, property, old).await?;
                 if !own {
-                    dataset.dir.revert_property(&core.mos, tx, property).await?;
+                    dataset.dir.revert_property(&dsl.mos, tx, property).await?;
                 }
             }
             return Err(error);

@@ -11,26 +11,10 @@ use std::sync::Arc;
 
 use platter_dmu::Objset;
 
-use crate::core::Core;
 use crate::dataset::Dataset;
 use crate::error::Result;
-use crate::pool::Pool;
+use crate::pool::DslPool;
 use crate::watched;
-
-impl Pool {
-    /// Counts what users, groups and projects have in an open file system, in the background, if that was never done:
-    /// mounting it does so (`zfsvfs_setup`, `module/os/linux/zfs/zfs_vfsops.c`).
-    ///
-    /// # Errors
-    /// It does not exist.
-    pub fn count_in_background(&self, name: &str) -> Result<()> {
-        let dataset = self.find(name)?;
-        if let Some(os) = dataset.open_objset() {
-            begin(&self.core, &dataset, &os);
-        }
-        Ok(())
-    }
-}
 
 /// Counts to the end what is not counted in an open data set: `zfs set version=` does so, also when the version stays
 /// (`zfs_prop_set_special`, `module/zfs/zfs_ioctl.c`).
@@ -45,12 +29,12 @@ pub async fn finish(dataset: &Dataset) -> Result<()> {
 }
 
 /// Begins to count, if there is something to count and nobody has begun.
-pub fn begin(core: &Arc<Core>, dataset: &Dataset, os: &Arc<Objset>) {
+pub fn begin(dsl: &Arc<DslPool>, dataset: &Dataset, os: &Arc<Objset>) {
     if !os.takes_a_count() {
         return;
     }
-    let (name, os) = (crate::properties::full_name(core, &dataset.dir), os.clone());
-    watched::spawn(core, "the count of users' objects", async move {
+    let (name, os) = (crate::properties::full_name(dsl, &dataset.dir), os.clone());
+    watched::spawn(dsl, "the count of users' objects", async move {
         if let Err(error) = os.account_everything().await {
             tracing::info!(dataset = name, "what users have in it is not counted yet: {error}");
         }

@@ -20,7 +20,8 @@ use platter_zio::{BlockStore, Bookmark, Priority};
 use crate::accounting::Accounting;
 use crate::dataset_report::Contents;
 use crate::dir::Dir;
-use crate::origin::{self, MosAccess};
+use crate::mos_access::MosAccess;
+use crate::origin;
 use crate::report::DatasetKind;
 use crate::{deadlist, features};
 

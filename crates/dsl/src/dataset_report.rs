@@ -9,10 +9,10 @@ use platter_ondisk::ObjectId;
 use platter_ondisk::types::object_type;
 use platter_ondisk::znode::{MASTER_NODE_OBJECT, master};
 
-use crate::core::Core;
 use crate::dataset::{Dataset, Snapshot};
 use crate::dir::{Dir, INHERIT, RECEIVED, StoredProperty};
 use crate::encryption::{self, Encryption};
+use crate::pool::DslPool;
 use crate::properties::{AT_CREATION, Kind, NATIVES, Native, default_text, full_name, is_user, lookup};
 use crate::report::{DatasetKind, Properties, Property, PropertySource, PropertyValue};
 use crate::space;
@@ -80,7 +80,7 @@ async fn read_contents(os: &Arc<Objset>, kind: DatasetKind) -> Result<Contents> 
 }
 
 /// The contents' facts, read once.
-pub async fn contents(core: &Core, dataset: &Dataset) -> Contents {
+pub async fn contents(dsl: &DslPool, dataset: &Dataset) -> Contents {
     let known = dataset.contents.lock().clone();
     if !matches!(known, Contents::Unknown) {
         return known;
@@ -89,8 +89,8 @@ pub async fn contents(core: &Core, dataset: &Dataset) -> Contents {
         Some(os) => Ok(os),
         None => {
             let root = dataset.phys.lock().bp;
-            let properties = crate::properties::write_properties(core, &dataset.dir);
-            let params = core.objset_params(dataset.object, dataset.accounting.clone(), properties, true);
+            let properties = crate::properties::write_properties(dsl, &dataset.dir);
+            let params = dsl.objset_params(dataset.object, dataset.accounting.clone(), properties, true);
             Objset::open(params, root).await
         }
     };
@@ -134,23 +134,23 @@ fn default(native: &Native) -> PropertyValue {
 ///
 /// # Errors
 /// Damage in the MOS, unreadable blocks.
-pub async fn all(core: &Core, name: &str, dataset: &Dataset) -> Result<Properties> {
+pub async fn all(dsl: &DslPool, name: &str, dataset: &Dataset) -> Result<Properties> {
     let mut properties = Properties::new();
-    statistics(core, dataset, &mut properties).await?;
+    statistics(dsl, dataset, &mut properties).await?;
     for native in
         NATIVES.iter().filter(|native| dataset.kind != DatasetKind::Volume || OF_VOLUMES.contains(&native.name))
     {
         let (value, from) = lookup(&dataset.dir, native);
         let source = match &from {
             None => PropertySource::Default,
-            Some(dir) if dir.object != dataset.dir.object => PropertySource::Inherited(full_name(core, dir)),
+            Some(dir) if dir.object != dataset.dir.object => PropertySource::Inherited(full_name(dsl, dir)),
             Some(dir) if dir.own_property(native.name).is_some_and(|(_, received)| received) => {
                 PropertySource::Received
             }
             Some(_) => PropertySource::Local,
         };
         let value = if native.kind == Kind::Mountpoint {
-            PropertyValue::Text(mountpoint(core, name, value, from.as_ref()))
+            PropertyValue::Text(mountpoint(dsl, name, value, from.as_ref()))
         } else {
             value.map_or_else(|| default(native), |value| shown(native, &value))
         };
@@ -158,13 +158,13 @@ pub async fn all(core: &Core, name: &str, dataset: &Dataset) -> Result<Propertie
     }
     // How it is encrypted is no property that was set. Looking at each directory's object takes long where there are
     // many, and is for nothing where none is encrypted.
-    if core.features.is_active(encryption::FEATURE)
-        && let Some(encryption) = encryption::of(&core.mos, &dataset.dir).await?
+    if dsl.features.is_active(encryption::FEATURE)
+        && let Some(encryption) = encryption::of(&dsl.mos, &dataset.dir).await?
     {
-        encrypted(core, encryption, &mut properties);
+        encrypted(dsl, encryption, &mut properties);
     }
     old_limits(dataset, &mut properties);
-    user_properties(core, dataset, &mut properties);
+    user_properties(dsl, dataset, &mut properties);
     Ok(properties)
 }
 
@@ -184,7 +184,7 @@ fn old_limits(dataset: &Dataset, properties: &mut Properties) {
     }
 }
 
-fn user_properties(core: &Core, dataset: &Dataset, properties: &mut Properties) {
+fn user_properties(dsl: &DslPool, dataset: &Dataset, properties: &mut Properties) {
     let mut at = Some(dataset.dir.clone());
     while let Some(dir) = at {
         let names: std::collections::BTreeSet<String> = dir
@@ -197,7 +197,7 @@ fn user_properties(core: &Core, dataset: &Dataset, properties: &mut Properties) 
         for name in names {
             let Some((StoredProperty::Text(text), received)) = dir.own_property(&name) else { continue };
             let source = match (dir.object == dataset.dir.object, received) {
-                (false, _) => PropertySource::Inherited(full_name(core, &dir)),
+                (false, _) => PropertySource::Inherited(full_name(dsl, &dir)),
                 (true, true) => PropertySource::Received,
                 (true, false) => PropertySource::Local,
             };
@@ -208,14 +208,14 @@ fn user_properties(core: &Core, dataset: &Dataset, properties: &mut Properties) 
 }
 
 /// Where a data set is mounted: the inherited path goes on with the names below where it was set.
-fn mountpoint(core: &Core, name: &str, value: Option<StoredProperty>, from: Option<&Arc<Dir>>) -> String {
+fn mountpoint(dsl: &DslPool, name: &str, value: Option<StoredProperty>, from: Option<&Arc<Dir>>) -> String {
     let Some((StoredProperty::Text(base), from)) = value.zip(from) else {
         return format!("/{name}");
     };
     if base == "none" || base == "legacy" {
         return base;
     }
-    let below = name.strip_prefix(&full_name(core, from)).unwrap_or("");
+    let below = name.strip_prefix(&full_name(dsl, from)).unwrap_or("");
     if base == "/" && !below.is_empty() { below.to_owned() } else { format!("{base}{below}") }
 }
 
@@ -224,7 +224,7 @@ fn ratio(logical: u64, physical: u64) -> u64 {
     if physical == 0 { 100 } else { (u128::from(logical) * 100 / u128::from(physical)) as u64 }
 }
 
-async fn statistics(core: &Core, dataset: &Dataset, properties: &mut Properties) -> Result<()> {
+async fn statistics(dsl: &DslPool, dataset: &Dataset, properties: &mut Properties) -> Result<()> {
     let dir = dataset.dir.phys.lock().clone();
     let phys = dataset.phys.lock().clone();
     let counts = *dataset.dir.counts.lock();
@@ -235,7 +235,7 @@ async fn statistics(core: &Core, dataset: &Dataset, properties: &mut Properties)
     let numbers = [
         ("creation", phys.creation_time),
         ("used", dir.used_bytes),
-        ("available", space::available(core, dataset)),
+        ("available", space::available(dsl, dataset)),
         ("referenced", phys.referenced_bytes),
         ("compressratio", ratio(dir.uncompressed_bytes, dir.compressed_bytes)),
         ("refcompressratio", ratio(phys.uncompressed_bytes, phys.compressed_bytes)),
@@ -243,7 +243,7 @@ async fn statistics(core: &Core, dataset: &Dataset, properties: &mut Properties)
         ("usedbydataset", parts.head),
         ("usedbychildren", parts.children + parts.child_reservations),
         ("usedbyrefreservation", parts.refreservation),
-        ("written", dataset.written(&core.mos).await?),
+        ("written", dataset.written(&dsl.mos).await?),
         ("logicalused", dir.uncompressed_bytes),
         ("logicalreferenced", phys.uncompressed_bytes),
         ("guid", phys.guid.0),
@@ -254,10 +254,10 @@ async fn statistics(core: &Core, dataset: &Dataset, properties: &mut Properties)
         put(name, PropertyValue::Number(number));
     }
     put("type", PropertyValue::Text(dataset.kind.name().to_owned()));
-    if let Some(origin) = origin_name(core, &dir).await? {
+    if let Some(origin) = origin_name(dsl, &dir).await? {
         put("origin", PropertyValue::Text(origin));
     }
-    match contents(core, dataset).await {
+    match contents(dsl, dataset).await {
         Contents::Filesystem(values) => {
             for ((name, kind), value) in AT_CREATION.iter().zip(values) {
                 let Kind::Index(names) = kind else { continue };
@@ -273,7 +273,7 @@ async fn statistics(core: &Core, dataset: &Dataset, properties: &mut Properties)
         }
         Contents::Unknown => {}
     }
-    if let Some(seconds) = snapshots_changed(core, &dataset.dir).await? {
+    if let Some(seconds) = snapshots_changed(dsl, &dataset.dir).await? {
         let source = PropertySource::None;
         properties.insert("snapshots_changed".to_owned(), Property { value: PropertyValue::Number(seconds), source });
     }
@@ -292,9 +292,9 @@ async fn statistics(core: &Core, dataset: &Dataset, properties: &mut Properties)
 }
 
 /// What holds of an encrypted data set. No key is ever loaded.
-fn encrypted(core: &Core, encryption: Encryption, properties: &mut Properties) {
+fn encrypted(dsl: &DslPool, encryption: Encryption, properties: &mut Properties) {
     let root =
-        core.tree.read().datasets.iter().find(|(_, ds)| ds.dir.object == encryption.root).map(|(name, _)| name.clone());
+        dsl.tree.read().datasets.iter().find(|(_, ds)| ds.dir.object == encryption.root).map(|(name, _)| name.clone());
     let values = [
         ("encryption", encryption.suite),
         ("keyformat", encryption.format),
@@ -312,8 +312,8 @@ fn encrypted(core: &Core, encryption: Encryption, properties: &mut Properties) {
 }
 
 /// When a snapshot was last made or destroyed, in seconds since the epoch (`DD_FIELD_SNAPSHOTS_CHANGED`).
-async fn snapshots_changed(core: &Core, dir: &Dir) -> Result<Option<u64>> {
-    let dnode = core.mos.dnode(dir.object).await?;
+async fn snapshots_changed(dsl: &DslPool, dir: &Dir) -> Result<Option<u64>> {
+    let dnode = dsl.mos.dnode(dir.object).await?;
     if dnode.info().object_type != object_type::OTN_ZAP_METADATA {
         return Ok(None);
     }
@@ -322,22 +322,22 @@ async fn snapshots_changed(core: &Core, dir: &Dir) -> Result<Option<u64>> {
 }
 
 /// The snapshot that a clone was made from; the pool's own origin is nobody's.
-async fn origin_name(core: &Core, dir: &platter_ondisk::dsl::DslDirPhys) -> Result<Option<String>> {
-    let everybodys = core.tree.read().origin.as_ref().map(|origin| origin.snapshot);
+async fn origin_name(dsl: &DslPool, dir: &platter_ondisk::dsl::DslDirPhys) -> Result<Option<String>> {
+    let everybodys = dsl.tree.read().origin.as_ref().map(|origin| origin.snapshot);
     if !dir.origin_obj.is_some() || Some(dir.origin_obj) == everybodys {
         return Ok(None);
     }
-    if core.mos.dnode(dir.origin_obj).await?.info().bonus_type != object_type::DSL_DATASET {
+    if dsl.mos.dnode(dir.origin_obj).await?.info().bonus_type != object_type::DSL_DATASET {
         return Ok(None);
     }
-    let snapshot = Snapshot::load(&core.mos, dir.origin_obj).await?;
+    let snapshot = Snapshot::load(&dsl.mos, dir.origin_obj).await?;
     let owner = {
-        let tree = core.tree.read();
+        let tree = dsl.tree.read();
         let owner = tree.datasets.iter().find(|(_, ds)| ds.dir.object == snapshot.phys.dir_obj);
         owner.map(|(name, ds)| (name.clone(), ds.phys.lock().snapnames_zapobj))
     };
     let Some((name, names)) = owner else { return Ok(None) };
-    let entries = Zap::open(&core.mos, names).await?.all().await?;
+    let entries = Zap::open(&dsl.mos, names).await?.all().await?;
     let entry = entries.iter().find(|entry| entry.value.integers.first() == Some(&dir.origin_obj.0));
     Ok(entry.map(|entry| format!("{name}@{}", String::from_utf8_lossy(&entry.name))))
 }

@@ -11,32 +11,32 @@ use platter_dmu::zap::Zap;
 use platter_dmu::{Result, Tx};
 use platter_ondisk::types::object_type;
 
-use crate::core::Core;
 use crate::dataset::Dataset;
 use crate::dir::{Dir, SpaceChange, UsedKind, difference};
+use crate::pool::DslPool;
 use crate::{freeing, history, intent, limits, origin, zapify};
 
 /// Destroys `dataset`, called `name`, which is closed and has neither snapshots nor children. Within a task.
 ///
 /// # Errors
 /// Device errors, damage in the MOS. Damage in the data set itself leaks what lies below it, with a warning.
-pub async fn destroy(core: &Arc<Core>, tx: &Tx, name: &str, dataset: &Arc<Dataset>) -> Result<()> {
-    remove_head(core, tx, dataset).await?;
-    remove_dir(core, tx, &dataset.dir).await?;
-    core.tree.write().datasets.remove(name);
-    core.dirty_config();
-    history::append_event(core, tx, "destroy", &format!("{name} ({})", dataset.object)).await
+pub async fn destroy(dsl: &Arc<DslPool>, tx: &Tx, name: &str, dataset: &Arc<Dataset>) -> Result<()> {
+    remove_head(dsl, tx, dataset).await?;
+    remove_dir(dsl, tx, &dataset.dir).await?;
+    dsl.tree.write().datasets.remove(name);
+    dsl.dirty_config();
+    history::append_event(dsl, tx, "destroy", &format!("{name} ({})", dataset.object)).await
 }
 
 /// Frees the blocks and the objects of head data set `dataset`, and gives back its space.
 ///
 /// # Errors
 /// As [`destroy`].
-pub async fn remove_head(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>) -> Result<()> {
+pub async fn remove_head(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>) -> Result<()> {
     let phys = dataset.phys.lock().clone();
     if !phys.bp.is_hole() {
         // It is not part of what the root leads to.
-        intent::free(core, tx, dataset).await?;
+        intent::free(dsl, tx, dataset).await?;
     }
 
     // Reservations end first, so that all that is left is what it really uses.
@@ -51,23 +51,23 @@ pub async fn remove_head(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>) -> R
     let gone = SpaceChange::minus_all(&dir.phys.lock());
     changed.extend(dir.diduse(UsedKind::Head, gone));
     for changed in changed.iter().filter(|changed| changed.object != dir.object) {
-        changed.store(&core.mos, tx).await?;
+        changed.store(&dsl.mos, tx).await?;
     }
     if !phys.bp.is_hole() {
-        match core.features.is_enabled(freeing::FEATURE) {
-            true => freeing::enqueue(core, tx, &phys.bp, phys.prev_snap_txg, gone).await?,
-            false => freeing::at_once(core, tx, &phys.bp, phys.prev_snap_txg).await?,
+        match dsl.features.is_enabled(freeing::FEATURE) {
+            true => freeing::enqueue(dsl, tx, &phys.bp, phys.prev_snap_txg, gone).await?,
+            false => freeing::at_once(dsl, tx, &phys.bp, phys.prev_snap_txg).await?,
         }
     }
-    zapify::deactivate_all(core, tx, dataset).await?;
-    origin::free_deadlist(&core.access(), tx, phys.deadlist_obj).await?;
-    let origin = core.tree.read().origin.clone();
+    zapify::deactivate_all(dsl, tx, dataset).await?;
+    origin::free_deadlist(&dsl.access(), tx, phys.deadlist_obj).await?;
+    let origin = dsl.tree.read().origin.clone();
     if let Some(origin) = origin.filter(|o| o.snapshot == phys.prev_snap_obj) {
-        origin::detach(&core.mos, tx, &origin, dataset.object).await?;
+        origin::detach(&dsl.mos, tx, &origin, dataset.object).await?;
     }
     for object in [phys.snapnames_zapobj, phys.props_obj, phys.userrefs_obj, dataset.object] {
         if object.is_some() {
-            core.mos.free_object(tx, object).await?;
+            dsl.mos.free_object(tx, object).await?;
         }
     }
     Ok(())
@@ -77,24 +77,24 @@ pub async fn remove_head(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>) -> R
 ///
 /// # Errors
 /// Device errors, damage in the MOS.
-pub async fn remove_dir(core: &Arc<Core>, tx: &Tx, dir: &Arc<Dir>) -> Result<()> {
+pub async fn remove_dir(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>) -> Result<()> {
     if let Some(parent) = dir.parent().filter(|_| dir.counts.lock().is_some()) {
-        limits::adjust(core, tx, &parent, -1, 0).await?;
+        limits::adjust(dsl, tx, &parent, -1, 0).await?;
     }
     let objects = {
         let phys = dir.phys.lock();
         [phys.props_zapobj, phys.child_dir_zapobj, phys.deleg_zapobj, phys.clones, dir.object]
     };
-    if core.mos.dnode(dir.object).await?.info().object_type == object_type::OTN_ZAP_METADATA {
-        core.features.adjust(tx, zapify::EXTENSIBLE_DATASET, -1).await?;
+    if dsl.mos.dnode(dir.object).await?.info().object_type == object_type::OTN_ZAP_METADATA {
+        dsl.features.adjust(tx, zapify::EXTENSIBLE_DATASET, -1).await?;
     }
     if let Some(parent) = dir.parent() {
         let children = parent.phys.lock().child_dir_zapobj;
-        Zap::open(&core.mos, children).await?.remove(tx, dir.name().as_bytes()).await?;
+        Zap::open(&dsl.mos, children).await?.remove(tx, dir.name().as_bytes()).await?;
     }
     for object in objects {
         if object.is_some() {
-            core.mos.free_object(tx, object).await?;
+            dsl.mos.free_object(tx, object).await?;
         }
     }
     Ok(())

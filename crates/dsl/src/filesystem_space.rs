@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::core::Core;
 use crate::dataset::Dataset;
+use crate::pool::DslPool;
 use crate::space;
 
 /// There is plenty of room when all that can wait for disk would fit so many times: it is written in two groups at most
@@ -13,7 +13,7 @@ const PLENTY: u64 = 4;
 
 /// Space of one file system; cheap to ask.
 pub struct FilesystemSpace {
-    core: Arc<Core>,
+    dsl: Arc<DslPool>,
     dataset: Arc<Dataset>,
     /// The last group on disk when there was so much room that no group could fill it; what is used and what is allowed
     /// changes with the groups.
@@ -21,13 +21,13 @@ pub struct FilesystemSpace {
 }
 
 impl FilesystemSpace {
-    pub(crate) fn new(core: Arc<Core>, dataset: Arc<Dataset>) -> Self {
-        Self { core, dataset, plenty: AtomicU64::new(u64::MAX) }
+    pub(crate) fn new(dsl: Arc<DslPool>, dataset: Arc<Dataset>) -> Self {
+        Self { dsl, dataset, plenty: AtomicU64::new(u64::MAX) }
     }
 
     /// Bytes that can still be written: quotas and reservations included.
     pub fn available(&self) -> u64 {
-        space::available(&self.core, &self.dataset)
+        space::available(&self.dsl, &self.dataset)
     }
 
     /// Bytes that the file system references.
@@ -43,7 +43,7 @@ impl FilesystemSpace {
         if self.available() >= bytes {
             return Ok(());
         }
-        space::limit_met(&self.core, &self.dataset, bytes).map_or(Ok(()), Err)
+        space::limit_met(&self.dsl, &self.dataset, bytes).map_or(Ok(()), Err)
     }
 
     /// Whether `bytes` more may be written; `false` asks to try again when all that waits is on disk.
@@ -51,7 +51,7 @@ impl FilesystemSpace {
     /// # Errors
     /// [`platter_zio::ZioError::Quota`] or [`platter_zio::ZioError::NoSpace`] when it is certain that they may not.
     pub fn admit(&self, bytes: u64) -> platter_zio::Result<bool> {
-        let (synced, most) = (self.core.gate.synced_txg(), self.core.gate.dirty_max());
+        let (synced, most) = (self.dsl.gate.synced_txg(), self.dsl.gate.dirty_max());
         if bytes <= most && self.plenty.load(Ordering::Relaxed) == synced.0 {
             return Ok(true);
         }
@@ -59,7 +59,7 @@ impl FilesystemSpace {
             self.plenty.store(synced.0, Ordering::Relaxed);
             return Ok(true);
         }
-        match space::admit(&self.core, &self.dataset, bytes) {
+        match space::admit(&self.dsl, &self.dataset, bytes) {
             space::Admission::Yes => Ok(true),
             space::Admission::AfterSync => Ok(false),
             space::Admission::No(error) => Err(error),

@@ -30,9 +30,10 @@ use platter_zio::may_fail;
 use tokio::time::Instant;
 
 use crate::accounting;
-use crate::core::Core;
 use crate::dir::{Dir, LEAK_DIR, SpaceChange, UsedKind};
 use crate::mos;
+use crate::pool::DslPool;
+use crate::unreadable::Unreadable;
 
 /// The feature that a pool needs for it.
 pub const FEATURE: &str = "com.delphix:async_destroy";
@@ -48,23 +49,15 @@ const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// Pointers taken from the list of frees at a time.
 const LIST_PART: u64 = 1024;
 
-/// A block that could not be read.
-#[derive(Clone, Copy, Debug)]
-pub struct Unreadable {
-    at: Bookmark,
-    tries: u32,
-    last: Instant,
-}
-
 /// Whether something can be freed now.
-pub fn has_work(core: &Core) -> bool {
-    is_active(core) && core.unreadable.lock().is_none_or(|block| block.last.elapsed() >= TRY_AGAIN)
+pub fn has_work(dsl: &DslPool) -> bool {
+    is_active(dsl) && dsl.unreadable.lock().is_none_or(|block| block.last.elapsed() >= TRY_AGAIN)
 }
 
 /// Whether anything is left to be freed.
-pub fn is_active(core: &Core) -> bool {
-    let objects = core.objects.lock();
-    !core.read_only && (objects.bptree.is_some() || objects.frees.is_some())
+pub fn is_active(dsl: &DslPool) -> bool {
+    let objects = dsl.objects.lock();
+    !dsl.read_only && (objects.bptree.is_some() || objects.frees.is_some())
 }
 
 /// The list of frees, when it has any; otherwise [`ObjectId::NONE`].
@@ -77,8 +70,8 @@ pub async fn nonempty_list(mos: &Arc<Objset>, object: ObjectId) -> Result<Object
 }
 
 /// Bytes still to be freed, and bytes that no destroy found (pool properties `freeing` and `leaked`).
-pub fn space(core: &Core) -> (u64, u64) {
-    let tree = core.tree.read();
+pub fn space(dsl: &DslPool) -> (u64, u64) {
+    let tree = dsl.tree.read();
     let used = |dir: &Option<Arc<Dir>>| dir.as_ref().map_or(0, |dir| dir.phys.lock().used_bytes);
     (used(&tree.free_dir), used(&tree.leak_dir))
 }
@@ -88,49 +81,49 @@ pub fn space(core: &Core) -> (u64, u64) {
 ///
 /// # Errors
 /// Out of space, device errors.
-pub async fn enqueue(core: &Arc<Core>, tx: &Tx, root: &BlkPtr, after: Txg, gone: SpaceChange) -> Result<()> {
-    let known = core.objects.lock().bptree;
+pub async fn enqueue(dsl: &Arc<DslPool>, tx: &Tx, root: &BlkPtr, after: Txg, gone: SpaceChange) -> Result<()> {
+    let known = dsl.objects.lock().bptree;
     let object = if known.is_some() {
         known
     } else {
-        let object = Bptree::create(&core.mos, tx).await?;
-        core.directory.put_u64(tx, mos::BPTREE_OBJ.as_bytes(), object.0).await?;
-        core.features.adjust(tx, FEATURE, 1).await?;
-        core.objects.lock().bptree = object;
+        let object = Bptree::create(&dsl.mos, tx).await?;
+        dsl.directory.put_u64(tx, mos::BPTREE_OBJ.as_bytes(), object.0).await?;
+        dsl.features.adjust(tx, FEATURE, 1).await?;
+        dsl.objects.lock().bptree = object;
         object
     };
-    let mut queue = Bptree::open(&core.mos, object).await?;
+    let mut queue = Bptree::open(&dsl.mos, object).await?;
     let entry = BptreeEntryPhys { bp: *root, birth_txg: after, bookmark: StoredBookmark::default() };
     queue.append(tx, &entry).await?;
     add(&mut queue, -gone);
     queue.store(tx)?;
-    book(core, tx, -gone).await
+    book(dsl, tx, -gone).await
 }
 
 /// Frees what this group may. Within the first pass of a sync.
 ///
 /// # Errors
 /// Device errors, damage of the lists themselves.
-pub async fn step(core: &Arc<Core>, tx: &Tx) -> Result<()> {
-    if !has_work(core) {
+pub async fn step(dsl: &Arc<DslPool>, tx: &Tx) -> Result<()> {
+    if !has_work(dsl) {
         return Ok(());
     }
-    let budget = Budget { blocks: core.environment.frees_per_group, end: Some(Instant::now() + TIME) };
+    let budget = Budget { blocks: dsl.surroundings.frees_per_group, end: Some(Instant::now() + TIME) };
     let mut met = Met::default();
     let (bptree, frees) = {
-        let objects = core.objects.lock();
+        let objects = dsl.objects.lock();
         (objects.bptree, objects.frees)
     };
     if frees.is_some() {
-        free_list(core, tx, frees, &budget, &mut met).await?;
+        free_list(dsl, tx, frees, &budget, &mut met).await?;
     }
     if bptree.is_some() && !budget.is_spent(&met) {
-        free_trees(core, tx, bptree, &budget, &mut met).await?;
+        free_trees(dsl, tx, bptree, &budget, &mut met).await?;
     }
-    tracing::debug!(pool = core.name(), blocks = met.blocks, "freed in the background");
-    book(core, tx, met.freed).await?;
-    if !is_active(core) {
-        settle(core, tx).await?;
+    tracing::debug!(pool = dsl.name(), blocks = met.blocks, "freed in the background");
+    book(dsl, tx, met.freed).await?;
+    if !is_active(dsl) {
+        settle(dsl, tx).await?;
     }
     Ok(())
 }
@@ -140,8 +133,8 @@ pub async fn step(core: &Arc<Core>, tx: &Tx) -> Result<()> {
 ///
 /// # Errors
 /// A store that stopped.
-pub async fn at_once(core: &Arc<Core>, tx: &Tx, root: &BlkPtr, after: Txg) -> Result<()> {
-    free_tree(core, tx, root, after, None, &Budget { blocks: u64::MAX, end: None }, &mut Met::default()).await.map(drop)
+pub async fn at_once(dsl: &Arc<DslPool>, tx: &Tx, root: &BlkPtr, after: Txg) -> Result<()> {
+    free_tree(dsl, tx, root, after, None, &Budget { blocks: u64::MAX, end: None }, &mut Met::default()).await.map(drop)
 }
 
 /// What one group may do.
@@ -167,26 +160,26 @@ struct Met {
 
 /// Gives back one block, which is in use. One that is not cannot be given back, and nothing that leads to it can be
 /// believed.
-fn free(core: &Core, tx: &Tx, bp: &BlkPtr, met: &mut Met) {
+fn free(dsl: &DslPool, tx: &Tx, bp: &BlkPtr, met: &mut Met) {
     met.blocks += 1;
-    met.freed -= accounting::space(core.store.dsize(bp), bp);
-    core.store.free(tx.txg(), bp);
+    met.freed -= accounting::space(dsl.store.dsize(bp), bp);
+    dsl.store.free(tx.txg(), bp);
 }
 
 /// Frees what is on the list of frees, from its end.
-async fn free_list(core: &Arc<Core>, tx: &Tx, object: ObjectId, budget: &Budget, met: &mut Met) -> Result<()> {
-    let list = Bpobj::open(&core.mos, object).await?;
+async fn free_list(dsl: &Arc<DslPool>, tx: &Tx, object: ObjectId, budget: &Budget, met: &mut Met) -> Result<()> {
+    let list = Bpobj::open(&dsl.mos, object).await?;
     while !budget.is_spent(met) {
         let part = list.take_last(tx, LIST_PART.min(budget.blocks - met.blocks)).await?;
         if part.is_empty() {
-            core.objects.lock().frees = ObjectId::NONE;
+            dsl.objects.lock().frees = ObjectId::NONE;
             return Ok(());
         }
         for bp in &part {
-            if core.store.is_allocated(bp).await {
-                free(core, tx, bp, met);
+            if dsl.store.is_allocated(bp).await {
+                free(dsl, tx, bp, met);
             } else {
-                tracing::warn!(pool = core.name(), "{bp:?} was to be freed, but is free already");
+                tracing::warn!(pool = dsl.name(), "{bp:?} was to be freed, but is free already");
             }
         }
     }
@@ -194,14 +187,14 @@ async fn free_list(core: &Arc<Core>, tx: &Tx, object: ObjectId, budget: &Budget,
 }
 
 /// Frees object sets, the first in the queue first.
-async fn free_trees(core: &Arc<Core>, tx: &Tx, object: ObjectId, budget: &Budget, met: &mut Met) -> Result<()> {
-    let mut queue = Bptree::open(&core.mos, object).await?;
+async fn free_trees(dsl: &Arc<DslPool>, tx: &Tx, object: ObjectId, budget: &Budget, met: &mut Met) -> Result<()> {
+    let mut queue = Bptree::open(&dsl.mos, object).await?;
     let before = met.freed;
     while !queue.is_empty() {
         let mut entry = queue.get(queue.phys.begin).await?;
         let next = Some(entry.bookmark).filter(|next| *next != StoredBookmark::default());
         let next = next.map(|at| Bookmark { objset: DESTROYED, object: at.object, level: 0, blkid: at.blkid });
-        match free_tree(core, tx, &entry.bp, entry.birth_txg, next, budget, met).await? {
+        match free_tree(dsl, tx, &entry.bp, entry.birth_txg, next, budget, met).await? {
             End::WhereItBegan => break,
             End::At(next) => {
                 if !Canary::FreeingBegunAnew.sings() {
@@ -220,16 +213,16 @@ async fn free_trees(core: &Arc<Core>, tx: &Tx, object: ObjectId, budget: &Budget
     if !queue.is_empty() {
         return queue.store(tx);
     }
-    core.directory.remove(tx, mos::BPTREE_OBJ.as_bytes()).await?;
-    core.mos.free_object(tx, object).await?;
-    core.features.adjust(tx, FEATURE, -1).await?;
-    core.objects.lock().bptree = ObjectId::NONE;
+    dsl.directory.remove(tx, mos::BPTREE_OBJ.as_bytes()).await?;
+    dsl.mos.free_object(tx, object).await?;
+    dsl.features.adjust(tx, FEATURE, -1).await?;
+    dsl.objects.lock().bptree = ObjectId::NONE;
     Ok(())
 }
 
 /// Frees one object set from block `next` on.
 async fn free_tree(
-    core: &Arc<Core>,
+    dsl: &Arc<DslPool>,
     tx: &Tx,
     root: &BlkPtr,
     after: Txg,
@@ -238,14 +231,14 @@ async fn free_tree(
     met: &mut Met,
 ) -> Result<End> {
     let progress = Mutex::new(Progress { met: std::mem::take(met), end: End::Done, damage: None });
-    let freeing = Freeing { core, tx, after, budget, progress };
-    let store: Arc<dyn BlockStore> = Arc::new(core.store.clone());
+    let freeing = Freeing { dsl, tx, after, budget, progress };
+    let store: Arc<dyn BlockStore> = Arc::new(dsl.store.clone());
     // A sector that cannot be read is no reason to suspend the pool: what it led to is leaked.
     let end = may_fail(visit_upwards(&store, DESTROYED, root, next, &freeing)).await;
     let progress = freeing.progress.into_inner();
     *met = progress.met;
     if let Some(damage) = progress.damage {
-        tracing::warn!(pool = core.name(), %damage, "some space of a destroyed data set is leaked");
+        tracing::warn!(pool = dsl.name(), %damage, "some space of a destroyed data set is leaked");
     }
     end.map(|_| progress.end)
 }
@@ -259,43 +252,43 @@ fn add(queue: &mut Bptree, change: SpaceChange) {
 }
 
 /// Books a change of space on `$FREE`.
-async fn book(core: &Core, tx: &Tx, change: SpaceChange) -> Result<()> {
-    let Some(dir) = core.tree.read().free_dir.clone() else { return Ok(()) };
+async fn book(dsl: &DslPool, tx: &Tx, change: SpaceChange) -> Result<()> {
+    let Some(dir) = dsl.tree.read().free_dir.clone() else { return Ok(()) };
     if change == SpaceChange::default() {
         return Ok(());
     }
     for dir in dir.diduse(UsedKind::Head, change) {
-        dir.store(&core.mos, tx).await?;
+        dir.store(&dsl.mos, tx).await?;
     }
     Ok(())
 }
 
 /// Everything is freed: what is still booked was not found, and goes from `$FREE` to `$LEAK`.
-async fn settle(core: &Arc<Core>, tx: &Tx) -> Result<()> {
-    let Some(free) = core.tree.read().free_dir.clone() else { return Ok(()) };
+async fn settle(dsl: &Arc<DslPool>, tx: &Tx) -> Result<()> {
+    let Some(free) = dsl.tree.read().free_dir.clone() else { return Ok(()) };
     let lost = SpaceChange::minus_all(&free.phys.lock());
     if lost == SpaceChange::default() {
         return Ok(());
     }
     if lost.used != 0 {
         let (known, root) = {
-            let tree = core.tree.read();
+            let tree = dsl.tree.read();
             (tree.leak_dir.clone(), tree.root_dir.clone())
         };
         let leak = match known {
             Some(leak) => leak,
             None => {
-                let (now, salt) = (core.now(), || core.random());
-                let leak = Dir::create(&core.mos, &core.directory, tx, root, LEAK_DIR, now, salt).await?;
-                core.tree.write().leak_dir = Some(leak.clone());
+                let (now, salt) = (dsl.now(), || dsl.random());
+                let leak = Dir::create(&dsl.mos, &dsl.directory, tx, root, LEAK_DIR, now, salt).await?;
+                dsl.tree.write().leak_dir = Some(leak.clone());
                 leak
             }
         };
         for dir in leak.diduse(UsedKind::Head, -lost) {
-            dir.store(&core.mos, tx).await?;
+            dir.store(&dsl.mos, tx).await?;
         }
     }
-    book(core, tx, lost).await
+    book(dsl, tx, lost).await
 }
 
 /// Where a walk goes on to look at an interior block, or the dnodes in one, once more: the first block of level 0 below
@@ -315,7 +308,7 @@ fn first_below(at: Bookmark, bp: &BlkPtr) -> Option<Bookmark> {
 
 /// Frees the blocks of one object set until the budget is spent.
 struct Freeing<'a> {
-    core: &'a Core,
+    dsl: &'a DslPool,
     tx: &'a Tx,
     after: Txg,
     budget: &'a Budget,
@@ -350,8 +343,8 @@ impl Visitor for Freeing<'_> {
                 self.progress.lock().end = End::At(bookmark);
                 return Visit::Stop;
             }
-            if self.core.store.is_allocated(bp).await {
-                free(self.core, self.tx, bp, &mut self.progress.lock().met);
+            if self.dsl.store.is_allocated(bp).await {
+                free(self.dsl, self.tx, bp, &mut self.progress.lock().met);
                 return Visit::Continue;
             }
             let what = format!("{bookmark}: it is not in use, and what is left of the tree cannot be believed");
@@ -363,7 +356,7 @@ impl Visitor for Freeing<'_> {
 
     fn damaged<'a>(&'a self, bookmark: Bookmark, bp: &'a BlkPtr, error: &'a ZioError) -> BoxFuture<'a, Visit> {
         let mut progress = self.progress.lock();
-        let mut unreadable = self.core.unreadable.lock();
+        let mut unreadable = self.dsl.unreadable.lock();
         let tries = unreadable.filter(|block| block.at == bookmark).map_or(1, |block| block.tries + 1);
         if self.budget.end.is_some() && tries < TRIES {
             *unreadable = Some(Unreadable { at: bookmark, tries, last: Instant::now() });

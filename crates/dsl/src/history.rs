@@ -10,8 +10,8 @@ use platter_nvlist::NvList;
 use platter_ondisk::ObjectId;
 use platter_ondisk::types::object_type;
 
-use crate::core::Core;
 use crate::mos;
+use crate::pool::DslPool;
 use crate::report::HistoryEntry;
 
 /// Block size of the object (`SPA_OLD_MAXBLOCKSIZE`).
@@ -84,18 +84,18 @@ impl Ring {
 ///
 /// # Errors
 /// Out of space, device errors.
-pub async fn create(core: &Arc<Core>, tx: &Tx) -> Result<()> {
-    let (_, size) = core.store.state().allocator.lock().deflated();
+pub async fn create(dsl: &Arc<DslPool>, tx: &Tx) -> Result<()> {
+    let (_, size) = dsl.store.state().allocator.lock().deflated();
     let ring = Ring { phys_max_off: (size / 1000).clamp(128 << 10, RING_MAX), ..Ring::default() };
     let new = NewDnode {
         bonus_type: object_type::SPA_HISTORY_OFFSETS,
         bonus_length: 40,
         ..NewDnode::plain(object_type::SPA_HISTORY, BLOCK_SIZE)
     };
-    let dnode = core.mos.allocate(tx, new).await?;
+    let dnode = dsl.mos.allocate(tx, new).await?;
     dnode.set_bonus(tx, object_type::SPA_HISTORY_OFFSETS, &ring.encode())?;
-    core.directory.put_u64(tx, mos::HISTORY.as_bytes(), dnode.object().0).await?;
-    core.objects.lock().history = dnode.object();
+    dsl.directory.put_u64(tx, mos::HISTORY.as_bytes(), dnode.object().0).await?;
+    dsl.objects.lock().history = dnode.object();
     Ok(())
 }
 
@@ -110,12 +110,12 @@ async fn read_ring(dnode: &Dnode, ring: &Ring, logical: u64, length: u64) -> Res
     Ok(bytes)
 }
 
-async fn append(core: &Core, tx: &Tx, record: &NvList) -> Result<()> {
-    let object = core.objects.lock().history;
+async fn append(dsl: &DslPool, tx: &Tx, record: &NvList) -> Result<()> {
+    let object = dsl.objects.lock().history;
     if !object.is_some() {
         return Ok(());
     }
-    let dnode = core.mos.dnode(object).await?;
+    let dnode = dsl.mos.dnode(object).await?;
     let mut ring = Ring::decode(&dnode.bonus())?;
     let packed = record.encode_xdr();
     let mut bytes = (packed.len() as u64).to_le_bytes().to_vec();
@@ -139,7 +139,7 @@ async fn append(core: &Core, tx: &Tx, record: &NvList) -> Result<()> {
             dnode.free_range(tx, 0, u64::MAX).await?;
             ring = Ring { phys_max_off: ring.phys_max_off, records_lost: ring.records_lost, ..Ring::default() };
         }
-        tracing::error!(pool = core.name(), %error, "the pool's history is damaged and begins anew");
+        tracing::error!(pool = dsl.name(), %error, "the pool's history is damaged and begins anew");
     }
     let start = ring.physical(ring.eof);
     let first = (ring.phys_max_off - start).min(length) as usize;
@@ -186,50 +186,51 @@ const ZONE: &str = "linux";
 ///
 /// # Errors
 /// Out of space, device errors.
-pub async fn append_command(core: &Core, tx: &Tx, command: &str) -> Result<()> {
+pub async fn append_command(dsl: &DslPool, tx: &Tx, command: &str) -> Result<()> {
     let mut record = NvList::new();
     record
-        .add_u64("history time", core.now())
+        .add_u64("history time", dsl.now())
         .add_str("history command", command.chars().take(4096).collect::<String>())
         .add_str("history zone", ZONE)
         .add_u64("history who", 0)
-        .add_str("history hostname", &*core.environment.hostname);
-    append(core, tx, &record).await
+        .add_str("history hostname", &*dsl.surroundings.hostname);
+    append(dsl, tx, &record).await
 }
 
 /// Adds an internal event.
 ///
 /// # Errors
 /// Out of space, device errors.
-pub async fn append_event(core: &Core, tx: &Tx, name: &str, text: &str) -> Result<()> {
+pub async fn append_event(dsl: &DslPool, tx: &Tx, name: &str, text: &str) -> Result<()> {
     let mut record = NvList::new();
     record
-        .add_u64("history time", core.now())
+        .add_u64("history time", dsl.now())
         .add_u64("history txg", tx.txg().0)
         .add_str("internal_name", name)
         .add_str("history internal str", text)
-        .add_str("history hostname", &*core.environment.hostname);
-    let more = vec![("history_internal_name", name.into()), ("history_internal_str", text.into())];
-    core.event("sysevent.fs.zfs.history_event", more);
-    append(core, tx, &record).await
+        .add_str("history hostname", &*dsl.surroundings.hostname);
+    if let Some(listener) = dsl.listener() {
+        listener.history_event(name, text);
+    }
+    append(dsl, tx, &record).await
 }
 
 /// All records, oldest first.
 ///
 /// # Errors
 /// Damage, unreadable blocks.
-pub async fn read(core: &Core) -> Result<Vec<HistoryEntry>> {
-    let object: ObjectId = core.objects.lock().history;
+pub async fn read(dsl: &DslPool) -> Result<Vec<HistoryEntry>> {
+    let object: ObjectId = dsl.objects.lock().history;
     let mut entries = Vec::new();
     if !object.is_some() {
         return Ok(entries);
     }
-    let dnode = core.mos.dnode(object).await?;
+    let dnode = dsl.mos.dnode(object).await?;
     let ring = Ring::decode(&dnode.bonus())?;
     match read_part(&dnode, &ring, (0, ring.pool_create_len), &mut entries).await {
         // The creation alone was in that block; what was done since can still be told.
         Err(error) if error.is_loss() => {
-            tracing::warn!(pool = core.name(), %error, "the record of the pool's creation is lost");
+            tracing::warn!(pool = dsl.name(), %error, "the record of the pool's creation is lost");
         }
         read => read?,
     }
@@ -283,7 +284,7 @@ mod tests {
     #[tokio::test]
     async fn a_ring_of_nothing_is_given_up_at_once() {
         let tx = Tx::syncing(Txg(4));
-        let os = mos::in_memory(&tx);
+        let os = crate::mos_properties::in_memory(&tx);
         let dnode = os.allocate(&tx, NewDnode::plain(object_type::SPA_HISTORY, BLOCK_SIZE)).await.unwrap();
         let full = Ring { pool_create_len: RING_MAX - 8192, phys_max_off: RING_MAX, eof: RING_MAX, ..Ring::default() };
         let mut ring = Ring::decode(&full.encode()).unwrap();

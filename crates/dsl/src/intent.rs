@@ -12,23 +12,19 @@ use std::sync::Arc;
 use platter_dmu::{Objset, ObjsetParams, Result, Tx, ZioError};
 use platter_hooks::Canary;
 use platter_ondisk::{BlkPtr, ObjectId, ObjsetPhys, Txg};
-use platter_zil::{Claim, Dialect, SyncMode, Zil, blocks_to_free, complete_waiting, survey};
+use platter_zil::{Dialect, SyncMode, Zil, blocks_to_free, complete_waiting, survey};
 use platter_zio::Store;
 use platter_zio::{BlockStore, Bookmark, Priority};
 
-use crate::core::{Core, Tree};
+use crate::claimed_log::ClaimedLog;
 use crate::dataset::Dataset;
 use crate::error::PoolError;
+use crate::pool::DslPool;
+use crate::tree::Tree;
 use crate::{properties, zapify};
 
 /// The feature of data sets whose log may hold records of extended attributes.
 const XATTR_RECORDS: &str = "org.openzfs:zilsaxattr";
-
-/// A data set whose log was claimed.
-pub struct ClaimedLog {
-    dataset: Arc<Dataset>,
-    claim: Claim,
-}
 
 /// Finds the logs a crash left, and marks their blocks as allocated in group `first`, the first to be synced.
 ///
@@ -85,12 +81,12 @@ pub async fn claim(
 ///
 /// # Errors
 /// Device errors, damage.
-pub async fn store_claims(core: &Core, tx: &Tx) -> Result<()> {
-    let claims = std::mem::take(&mut *core.claims.lock());
+pub async fn store_claims(dsl: &DslPool, tx: &Tx) -> Result<()> {
+    let claims = std::mem::take(&mut *dsl.claims.lock());
     for ClaimedLog { dataset, claim } in claims {
         let os = match dataset.open_objset() {
             Some(os) => os,
-            None => open(core, &dataset).await?,
+            None => open(dsl, &dataset).await?,
         };
         os.set_zil_header(tx, &claim.header)?;
         dataset.objset.lock().get_or_insert(os);
@@ -102,24 +98,24 @@ pub async fn store_claims(core: &Core, tx: &Tx) -> Result<()> {
 ///
 /// # Errors
 /// Device errors, damage.
-pub async fn open(core: &Core, dataset: &Dataset) -> Result<Arc<Objset>> {
+pub async fn open(dsl: &DslPool, dataset: &Dataset) -> Result<Arc<Objset>> {
     let root = dataset.phys.lock().bp;
-    let properties = properties::write_properties(core, &dataset.dir);
+    let properties = properties::write_properties(dsl, &dataset.dir);
     // Property `readonly` is the mount's business: a log is replayed all the same.
-    let params = core.objset_params(dataset.object, dataset.accounting.clone(), properties, false);
+    let params = dsl.objset_params(dataset.object, dataset.accounting.clone(), properties, false);
     let os = Objset::open(params, root).await?;
-    properties::follow_caching(core, dataset);
-    os.set_hole_birth(core.features.is_active("com.delphix:hole_birth"));
+    properties::follow_caching(dsl, dataset);
+    os.set_hole_birth(dsl.features.is_active("com.delphix:hole_birth"));
     Ok(os)
 }
 
 /// The intent log of a data set that is being opened for writing.
-pub fn open_log(core: &Arc<Core>, dataset: &Dataset, os: &Arc<Objset>) -> Arc<Zil> {
-    let version = core.version();
+pub fn open_log(dsl: &Arc<DslPool>, dataset: &Dataset, os: &Arc<Objset>) -> Arc<Zil> {
+    let version = dsl.version();
     let dialect = Dialect { slim: version.has_slim_zil(), solaris: version.is_before_linux() };
-    let weak = Arc::downgrade(core);
-    let random = Box::new(move || weak.upgrade().map_or(0, |core| core.random()));
-    Zil::new(os.clone(), core.store.clone(), dialect, mode(dataset), random)
+    let weak = Arc::downgrade(dsl);
+    let random = Box::new(move || weak.upgrade().map_or(0, |dsl| dsl.random()));
+    Zil::new(os.clone(), dsl.store.clone(), dialect, mode(dataset), random)
 }
 
 /// Property `sync` of a data set.
@@ -132,12 +128,12 @@ pub fn mode(dataset: &Dataset) -> SyncMode {
 ///
 /// # Errors
 /// Device errors, damage.
-pub async fn mend_waiting(core: &Core) -> Result<Vec<BlkPtr>> {
-    let datasets: Vec<Arc<Dataset>> = core.tree.read().datasets.values().cloned().collect();
+pub async fn mend_waiting(dsl: &DslPool) -> Result<Vec<BlkPtr>> {
+    let datasets: Vec<Arc<Dataset>> = dsl.tree.read().datasets.values().cloned().collect();
     let mut lost = Vec::new();
     for dataset in datasets {
         // Its data set may be mounted meanwhile, and what the log had be freed: it must not be others' yet.
-        let _pinned = core.store.pin();
+        let _pinned = dsl.store.pin();
         let bp = dataset.phys.lock().bp;
         if bp.is_hole() || dataset.zil.lock().is_some() {
             continue;
@@ -147,13 +143,13 @@ pub async fn mend_waiting(core: &Core) -> Result<Vec<BlkPtr>> {
             Some(os) => os.zil_header(),
             None => {
                 // One that is lost was seen by the scan, and counts as hiding what is below it.
-                let Ok(head) = core.store.read(&bp, bookmark, Priority::Scrub).await else { continue };
+                let Ok(head) = dsl.store.read(&bp, bookmark, Priority::Scrub).await else { continue };
                 let Ok(head) = ObjsetPhys::decode(&head) else { continue };
                 head.zil()
             }
         };
         if !header.log.is_hole() && header.claim_txg.0 != 0 {
-            lost.extend(complete_waiting(&core.store, &header).await?);
+            lost.extend(complete_waiting(&dsl.store, &header).await?);
         }
     }
     Ok(lost)
@@ -163,10 +159,10 @@ pub async fn mend_waiting(core: &Core) -> Result<Vec<BlkPtr>> {
 ///
 /// # Errors
 /// Device errors, damage.
-pub async fn free(core: &Core, tx: &Tx, dataset: &Dataset) -> Result<()> {
-    let header = open(core, dataset).await?.zil_header();
-    for bp in blocks_to_free(&core.store, &header).await? {
-        core.store.free(tx.txg(), &bp);
+pub async fn free(dsl: &DslPool, tx: &Tx, dataset: &Dataset) -> Result<()> {
+    let header = open(dsl, dataset).await?.zil_header();
+    for bp in blocks_to_free(&dsl.store, &header).await? {
+        dsl.store.free(tx.txg(), &bp);
     }
     Ok(())
 }
@@ -176,17 +172,17 @@ pub async fn free(core: &Core, tx: &Tx, dataset: &Dataset) -> Result<()> {
 ///
 /// # Errors
 /// Out of space, device errors.
-pub async fn note_feature(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, zil: &Zil) -> Result<()> {
+pub async fn note_feature(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>, zil: &Zil) -> Result<()> {
     if zil.has_chain() {
-        return zapify::activate(core, tx, dataset, XATTR_RECORDS).await;
+        return zapify::activate(dsl, tx, dataset, XATTR_RECORDS).await;
     }
     zil.set_takes_xattrs(false);
-    zapify::deactivate(core, tx, dataset, XATTR_RECORDS).await
+    zapify::deactivate(dsl, tx, dataset, XATTR_RECORDS).await
 }
 
 /// Group `txg` is on disk.
-pub fn clean(core: &Core, txg: Txg) {
-    for dataset in core.tree.read().datasets.values() {
+pub fn clean(dsl: &DslPool, txg: Txg) {
+    for dataset in dsl.tree.read().datasets.values() {
         if let Some(zil) = &*dataset.zil.lock() {
             zil.clean(txg);
             zil.set_takes_xattrs(dataset.features.lock().contains(XATTR_RECORDS));

@@ -14,10 +14,10 @@ use platter_dmu::{Dnode, Result, Tx};
 use platter_ondisk::ObjectId;
 use platter_ondisk::types::object_type;
 
-use crate::core::Core;
 use crate::dataset::Dataset;
 use crate::dir::{Dir, StoredProperty};
 use crate::error::PoolError;
+use crate::pool::DslPool;
 use crate::zapify::EXTENSIBLE_DATASET;
 
 const FEATURE: &str = "com.joyent:filesystem_limits";
@@ -47,11 +47,11 @@ pub async fn load_counts(dnode: &Arc<Dnode>) -> Result<Option<Counts>> {
     Ok(Some(Counts { filesystems, snapshots }))
 }
 
-async fn store(core: &Arc<Core>, tx: &Tx, dir: &Arc<Dir>, counts: Counts) -> Result<()> {
-    let dnode = core.mos.dnode(dir.object).await?;
+async fn store(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>, counts: Counts) -> Result<()> {
+    let dnode = dsl.mos.dnode(dir.object).await?;
     if dnode.info().object_type != object_type::OTN_ZAP_METADATA {
-        Zap::zapify(&dnode, tx, object_type::OTN_ZAP_METADATA, core.random()).await?;
-        core.features.adjust(tx, EXTENSIBLE_DATASET, 1).await?;
+        Zap::zapify(&dnode, tx, object_type::OTN_ZAP_METADATA, dsl.random()).await?;
+        dsl.features.adjust(tx, EXTENSIBLE_DATASET, 1).await?;
     }
     let zap = Zap::from_dnode(dnode);
     zap.put_u64(tx, FILESYSTEMS.as_bytes(), counts.filesystems).await?;
@@ -61,27 +61,27 @@ async fn store(core: &Arc<Core>, tx: &Tx, dir: &Arc<Dir>, counts: Counts) -> Res
 }
 
 /// Whether limits can be set in this pool.
-pub fn is_enabled(core: &Core) -> bool {
-    core.features.is_enabled(FEATURE)
+pub fn is_enabled(dsl: &DslPool) -> bool {
+    dsl.features.is_enabled(FEATURE)
 }
 
 /// Whether some limit was ever set in this pool.
-pub fn is_active(core: &Core) -> bool {
-    core.features.is_active(FEATURE)
+pub fn is_active(dsl: &DslPool) -> bool {
+    dsl.features.is_active(FEATURE)
 }
 
 /// Counts what is below `dataset`, called `name`, before its first limit is set.
 ///
 /// # Errors
 /// Out of space, device errors, damage.
-pub async fn initialize(core: &Arc<Core>, tx: &Tx, name: &str, dataset: &Arc<Dataset>) -> Result<()> {
-    if !is_active(core) {
-        core.features.adjust(tx, FEATURE, 1).await?;
-        core.dirty_config();
+pub async fn initialize(dsl: &Arc<DslPool>, tx: &Tx, name: &str, dataset: &Arc<Dataset>) -> Result<()> {
+    if !is_active(dsl) {
+        dsl.features.adjust(tx, FEATURE, 1).await?;
+        dsl.dirty_config();
     }
     let below = format!("{name}/");
     let all: Vec<(String, Arc<Dataset>)> =
-        core.tree.read().datasets.iter().map(|(name, dataset)| (name.clone(), dataset.clone())).collect();
+        dsl.tree.read().datasets.iter().map(|(name, dataset)| (name.clone(), dataset.clone())).collect();
     let mut uncounted: Vec<(usize, Arc<Dataset>)> = all
         .iter()
         .filter(|(other, dataset)| other.starts_with(&below) && dataset.dir.counts.lock().is_none())
@@ -93,7 +93,7 @@ pub async fn initialize(core: &Arc<Core>, tx: &Tx, name: &str, dataset: &Arc<Dat
     // The deepest first: a directory's counts are made of its children's.
     uncounted.sort_by_key(|(depth, dataset)| (std::cmp::Reverse(*depth), dataset.object.0));
     for (_, dataset) in uncounted {
-        let mut counts = Counts { filesystems: 0, snapshots: own_snapshots(core, &dataset).await? };
+        let mut counts = Counts { filesystems: 0, snapshots: own_snapshots(dsl, &dataset).await? };
         for (_, child) in &all {
             if child.dir.parent().is_some_and(|parent| parent.object == dataset.dir.object) {
                 let below = child.dir.counts.lock().unwrap_or_default();
@@ -101,18 +101,18 @@ pub async fn initialize(core: &Arc<Core>, tx: &Tx, name: &str, dataset: &Arc<Dat
                 counts.snapshots = counts.snapshots.saturating_add(below.snapshots);
             }
         }
-        store(core, tx, &dataset.dir, counts).await?;
+        store(dsl, tx, &dataset.dir, counts).await?;
     }
     Ok(())
 }
 
 /// Snapshots of the data set itself; temporary ones do not count.
-async fn own_snapshots(core: &Arc<Core>, dataset: &Dataset) -> Result<u64> {
+async fn own_snapshots(dsl: &Arc<DslPool>, dataset: &Dataset) -> Result<u64> {
     let names = dataset.phys.lock().snapnames_zapobj;
     if !names.is_some() {
         return Ok(0);
     }
-    let entries = Zap::open(&core.mos, names).await?.all().await?;
+    let entries = Zap::open(&dsl.mos, names).await?.all().await?;
     Ok(entries.iter().filter(|entry| entry.name.first() != Some(&b'%')).count() as u64)
 }
 
@@ -120,7 +120,7 @@ async fn own_snapshots(core: &Arc<Core>, dataset: &Dataset) -> Result<u64> {
 ///
 /// # Errors
 /// [`PoolError::Invalid`] naming the limit.
-pub fn check(core: &Core, dir: &Arc<Dir>, more: u64, until: Option<ObjectId>) -> std::result::Result<(), PoolError> {
+pub fn check(dsl: &DslPool, dir: &Arc<Dir>, more: u64, until: Option<ObjectId>) -> std::result::Result<(), PoolError> {
     let mut at = Some(dir.clone());
     while let Some(dir) = at.filter(|dir| Some(dir.object) != until && more > 0) {
         let Some(counts) = *dir.counts.lock() else { return Ok(()) };
@@ -131,7 +131,7 @@ pub fn check(core: &Core, dir: &Arc<Dir>, more: u64, until: Option<ObjectId>) ->
         if counts.filesystems.saturating_add(more) > limit {
             return Err(PoolError::Invalid(format!(
                 "out of space\n'{}' has a filesystem_limit of {limit} and {} below it",
-                crate::properties::full_name(core, &dir),
+                crate::properties::full_name(dsl, &dir),
                 counts.filesystems
             )));
         }
@@ -144,13 +144,13 @@ pub fn check(core: &Core, dir: &Arc<Dir>, more: u64, until: Option<ObjectId>) ->
 ///
 /// # Errors
 /// Device errors, damage.
-pub async fn adjust(core: &Arc<Core>, tx: &Tx, dir: &Arc<Dir>, filesystems: i64, snapshots: i64) -> Result<()> {
+pub async fn adjust(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>, filesystems: i64, snapshots: i64) -> Result<()> {
     let mut at = Some(dir.clone());
     while let Some(dir) = at {
         let Some(mut counts) = *dir.counts.lock() else { return Ok(()) };
         counts.filesystems = counts.filesystems.saturating_add_signed(filesystems);
         counts.snapshots = counts.snapshots.saturating_add_signed(snapshots);
-        store(core, tx, &dir, counts).await?;
+        store(dsl, tx, &dir, counts).await?;
         at = dir.parent();
     }
     Ok(())
@@ -160,11 +160,11 @@ pub async fn adjust(core: &Arc<Core>, tx: &Tx, dir: &Arc<Dir>, filesystems: i64,
 ///
 /// # Errors
 /// Out of space, device errors.
-pub async fn inherit(core: &Arc<Core>, tx: &Tx, dir: &Arc<Dir>) -> Result<()> {
+pub async fn inherit(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>) -> Result<()> {
     let Some(parent) = dir.parent() else { return Ok(()) };
     if parent.counts.lock().is_none() {
         return Ok(());
     }
-    store(core, tx, dir, Counts::default()).await?;
-    adjust(core, tx, &parent, 1, 0).await
+    store(dsl, tx, dir, Counts::default()).await?;
+    adjust(dsl, tx, &parent, 1, 0).await
 }

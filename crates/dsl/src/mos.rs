@@ -24,20 +24,3 @@ pub fn new_zap(object_type: u8, salt: u64) -> NewZap {
 pub async fn create_zap(mos: &Arc<Objset>, tx: &Tx, object_type: u8, salt: u64) -> Result<ObjectId> {
     Ok(Zap::create(mos, tx, None, new_zap(object_type, salt)).await?.dnode().object())
 }
-
-/// An empty MOS in memory, for tests of what is stored in one.
-#[cfg(test)]
-pub fn in_memory(tx: &Tx) -> Arc<Objset> {
-    use platter_zio::memory::{FreeAtOnce, MemoryStore};
-
-    let store = Arc::new(MemoryStore::new());
-    let params = platter_dmu::ObjsetParams {
-        store: store.clone(),
-        accounting: Arc::new(FreeAtOnce(store)),
-        gate: platter_dmu::TxgGate::new(tx.txg(), 1 << 30),
-        id: ObjectId::NONE,
-        properties: crate::core::first_mos_properties(),
-        read_only: false,
-    };
-    Objset::create(params, 1, tx)
-}

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use platter_dmu::{Objset, Tx};
 
-use crate::core::Core;
 use crate::dataset::Dataset;
 use crate::dataset_report::{self, Contents};
 use crate::dir::{Dir, StoredProperty};
 use crate::environment::FilesystemOptions;
 use crate::error::{PoolError, Result};
+use crate::pool::DslPool;
 use crate::properties::{AtCreation, COMPRESSION};
 use crate::report::DatasetKind;
 use crate::{destroy, encryption, history, limits, origin, properties, space};
@@ -25,55 +25,55 @@ use crate::{destroy, encryption, history, limits, origin, properties, space};
 /// # Errors
 /// It exists, no parent, a limit is reached or cannot be kept, no space.
 pub async fn new_dataset(
-    core: &Arc<Core>,
+    dsl: &Arc<DslPool>,
     tx: &Tx,
     name: &str,
     properties: BTreeMap<String, StoredProperty>,
     asked: AtCreation,
 ) -> Result<()> {
-    if core.tree.read().datasets.contains_key(name) {
+    if dsl.tree.read().datasets.contains_key(name) {
         return Err(PoolError::Exists("dataset already exists".into()));
     }
     let (parent, last) = name.rsplit_once('/').ok_or_else(|| PoolError::invalid("missing dataset name"))?;
-    let above = core.tree.read().datasets.get(parent).cloned();
+    let above = dsl.tree.read().datasets.get(parent).cloned();
     let above = above.ok_or_else(|| PoolError::NotFound("parent does not exist".into()))?;
     if above.kind == DatasetKind::Volume {
         return Err(PoolError::invalid("parent is not a filesystem"));
     }
-    if encryption::of(&core.mos, &above.dir).await?.is_some() {
+    if encryption::of(&dsl.mos, &above.dir).await?.is_some() {
         return Err(PoolError::Unsupported("its parent is encrypted, and this version does not encrypt yet".into()));
     }
     for (property, value) in &properties {
-        properties::check_applies(core, &above, property, Some(value))?;
+        properties::check_applies(dsl, &above, property, Some(value))?;
     }
     let limit = |name: &str| match properties.get(name) {
         Some(StoredProperty::Number(number)) => *number,
         _ => 0,
     };
-    space::check_task(core)?;
-    space::check_new(core, &above.dir, limit)?;
-    limits::check(core, &above.dir, 1, None)?;
+    space::check_task(dsl)?;
+    space::check_new(dsl, &above.dir, limit)?;
+    limits::check(dsl, &above.dir, 1, None)?;
 
-    let (now, random) = (core.now(), || core.random());
-    let dir = Dir::create(&core.mos, &core.directory, tx, Some(above.dir.clone()), last, now, random).await?;
-    let made = match fill(core, tx, name, &dir, properties, &above, asked).await {
+    let (now, random) = (dsl.now(), || dsl.random());
+    let dir = Dir::create(&dsl.mos, &dsl.directory, tx, Some(above.dir.clone()), last, now, random).await?;
+    let made = match fill(dsl, tx, name, &dir, properties, &above, asked).await {
         Ok(dataset) => dataset,
         Err(error) => {
             let half = dir.phys.lock().head_dataset_obj;
-            tracing::warn!(pool = core.name(), dataset = name, %error, "not created; what was made of it is removed");
-            core.tree.write().datasets.remove(name);
-            if let Err(also) = take_back(core, tx, &dir).await {
-                tracing::error!(pool = core.name(), dataset = name, object = half.0, error = %also, "it stays behind");
+            tracing::warn!(pool = dsl.name(), dataset = name, %error, "not created; what was made of it is removed");
+            dsl.tree.write().datasets.remove(name);
+            if let Err(also) = take_back(dsl, tx, &dir).await {
+                tracing::error!(pool = dsl.name(), dataset = name, object = half.0, error = %also, "it stays behind");
             }
             return Err(error);
         }
     };
-    Ok(history::append_event(core, tx, "create", &format!("{name} ({})", made.object)).await?)
+    Ok(history::append_event(dsl, tx, "create", &format!("{name} ({})", made.object)).await?)
 }
 
 /// All that makes a file system of the new directory `dir` below `above`.
 async fn fill(
-    core: &Arc<Core>,
+    dsl: &Arc<DslPool>,
     tx: &Tx,
     name: &str,
     dir: &Arc<Dir>,
@@ -81,41 +81,41 @@ async fn fill(
     above: &Arc<Dataset>,
     asked: AtCreation,
 ) -> Result<Arc<Dataset>> {
-    limits::inherit(core, tx, dir).await?;
+    limits::inherit(dsl, tx, dir).await?;
     let later: Vec<String> =
         properties.keys().filter(|name| space::is_limit(name) || *name == "filesystem_limit").cloned().collect();
     let later: Vec<(String, StoredProperty)> =
         later.into_iter().filter_map(|name| properties.remove_entry(&name)).collect();
     let compression = properties.get(COMPRESSION).cloned();
     for (property, value) in properties {
-        dir.set_property(&core.mos, tx, &property, Some(value)).await?;
+        dir.set_property(&dsl.mos, tx, &property, Some(value)).await?;
     }
-    let parent = match dataset_report::contents(core, above).await {
+    let parent = match dataset_report::contents(dsl, above).await {
         Contents::Filesystem(values) => Some(values),
         _ => None,
     };
-    let dataset = add_filesystem(core, tx, dir, &asked.below(parent)).await?;
-    core.tree.write().datasets.insert(name.to_owned(), dataset.clone());
-    properties::activate_feature(core, tx, &dataset, COMPRESSION, compression.as_ref()).await?;
+    let dataset = add_filesystem(dsl, tx, dir, &asked.below(parent)).await?;
+    dsl.tree.write().datasets.insert(name.to_owned(), dataset.clone());
+    properties::activate_feature(dsl, tx, &dataset, COMPRESSION, compression.as_ref()).await?;
     for (property, value) in &later {
-        set_limit(core, tx, name, &dataset, property, value).await?;
+        set_limit(dsl, tx, name, &dataset, property, value).await?;
     }
     Ok(dataset)
 }
 
 /// Removes what [`fill`] made before it failed: directory `dir`, and its head data set when it got that far.
-async fn take_back(core: &Arc<Core>, tx: &Tx, dir: &Arc<Dir>) -> platter_zio::Result<()> {
+async fn take_back(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>) -> platter_zio::Result<()> {
     let head = dir.phys.lock().head_dataset_obj;
     if head.is_some() {
-        let dataset = Dataset::load(&core.mos, &core.store, head, dir.clone()).await?;
-        destroy::remove_head(core, tx, &dataset).await?;
+        let dataset = Dataset::load(&dsl.mos, &dsl.store, head, dir.clone()).await?;
+        destroy::remove_head(dsl, tx, &dataset).await?;
     }
-    destroy::remove_dir(core, tx, dir).await
+    destroy::remove_dir(dsl, tx, dir).await
 }
 
 /// Sets a quota, reservation or `filesystem_limit` on the new data set called `name`.
 pub async fn set_limit(
-    core: &Arc<Core>,
+    dsl: &Arc<DslPool>,
     tx: &Tx,
     name: &str,
     dataset: &Arc<Dataset>,
@@ -124,11 +124,11 @@ pub async fn set_limit(
 ) -> Result<()> {
     match value {
         StoredProperty::Number(number) if space::is_limit(property) => {
-            space::set(core, tx, dataset, property, *number).await
+            space::set(dsl, tx, dataset, property, *number).await
         }
         value => {
-            limits::initialize(core, tx, name, dataset).await?;
-            Ok(dataset.dir.set_property(&core.mos, tx, property, Some(value.clone())).await?)
+            limits::initialize(dsl, tx, name, dataset).await?;
+            Ok(dataset.dir.set_property(&dsl.mos, tx, property, Some(value.clone())).await?)
         }
     }
 }
@@ -138,22 +138,22 @@ pub async fn set_limit(
 /// # Errors
 /// Out of space, device errors.
 pub async fn add_filesystem(
-    core: &Arc<Core>,
+    dsl: &Arc<DslPool>,
     tx: &Tx,
     dir: &Arc<Dir>,
     options: &FilesystemOptions,
 ) -> Result<Arc<Dataset>> {
-    let origin = core.tree.read().origin.clone();
-    let access = core.access();
-    let dataset = Dataset::create(&access, &core.store, tx, dir, origin.as_ref(), core.now(), || core.random()).await?;
+    let origin = dsl.tree.read().origin.clone();
+    let access = dsl.access();
+    let dataset = Dataset::create(&access, &dsl.store, tx, dir, origin.as_ref(), dsl.now(), || dsl.random()).await?;
     if let Some(origin) = &origin {
-        origin::attach(&access, tx, origin, dataset.object, || core.random()).await?;
+        origin::attach(&access, tx, origin, dataset.object, || dsl.random()).await?;
     }
-    let write_properties = properties::write_properties(core, dir);
-    let params = core.objset_params(dataset.object, dataset.accounting.clone(), write_properties, false);
+    let write_properties = properties::write_properties(dsl, dir);
+    let params = dsl.objset_params(dataset.object, dataset.accounting.clone(), write_properties, false);
     let os = Objset::create(params, 2, tx);
-    os.set_hole_birth(core.features.is_active("com.delphix:hole_birth"));
-    core.environment.maker.make(&os, tx, options).await?;
+    os.set_hole_birth(dsl.features.is_active("com.delphix:hole_birth"));
+    dsl.surroundings.maker.make(&os, tx, options).await?;
     *dataset.objset.lock() = Some(os);
     Ok(dataset)
 }

@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use platter_dmu::bpobj::Bpobj;
 use platter_dmu::zap::{Zap, ZapValue};
 use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
@@ -16,29 +15,13 @@ use platter_ondisk::types::object_type;
 use platter_ondisk::{Guid, ObjectId, Txg};
 use platter_zio::Store;
 
-use crate::core::MosObjects;
 use crate::dataset::{Dataset, Origin, Snapshot};
 use crate::deadlist;
 use crate::dir::{Dir, ORIGIN_DIR};
-use crate::features::Features;
 use crate::mos;
-use crate::version::PoolVersion;
+use crate::mos_access::MosAccess;
 
 const EMPTY_BPOBJ_FEATURE: &str = "com.delphix:empty_bpobj";
-
-/// What changes of the MOS need at hand.
-pub struct MosAccess<'a> {
-    /// The MOS.
-    pub os: &'a Arc<Objset>,
-    /// Its directory.
-    pub directory: &'a Zap,
-    /// Feature counts.
-    pub features: &'a Features,
-    /// Well-known objects.
-    pub objects: &'a Mutex<MosObjects>,
-    /// The pool's version.
-    pub version: PoolVersion,
-}
 
 /// A bpobj for a new deadlist entry: the shared empty one where the pool has that feature.
 ///

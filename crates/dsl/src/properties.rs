@@ -14,12 +14,12 @@ use platter_dmu::{Objset, RedundantMetadata, Tx, UserAccounting, WriteProperties
 use platter_zio::Caching;
 
 use crate::block_properties::{self, CHECKSUMS, COMPRESSION_BITS, COMPRESSIONS};
-use crate::core::Core;
 use crate::dataset::Dataset;
 use crate::dir::{Dir, StoredProperty};
 use crate::environment::FilesystemOptions;
 use crate::error::{PoolError, Result};
 use crate::names::NAME_MAX;
+use crate::pool::DslPool;
 use crate::report::DatasetKind;
 use crate::version::PoolVersion;
 use crate::{numbers, version_limits};
@@ -489,14 +489,14 @@ pub fn number(dir: &Arc<Dir>, name: &str) -> u64 {
 }
 
 /// How blocks of the data set in `dir` are to be written.
-pub fn write_properties(core: &Core, dir: &Arc<Dir>) -> WriteProperties {
+pub fn write_properties(dsl: &DslPool, dir: &Arc<Dir>) -> WriteProperties {
     let compression = number(dir, "compression");
     let (kind, level) = (compression & ((1 << COMPRESSION_BITS) - 1), compression >> COMPRESSION_BITS);
-    let format = core.format();
+    let format = dsl.format();
     let kind = match kind {
         1 => u64::from(format.compression),
-        16 if !core.features.is_enabled("org.freebsd:zstd_compress") => u64::from(format.compression),
-        15 if !core.features.is_active("org.illumos:lz4_compress") => u64::from(format.compression),
+        16 if !dsl.features.is_enabled("org.freebsd:zstd_compress") => u64::from(format.compression),
+        15 if !dsl.features.is_active("org.illumos:lz4_compress") => u64::from(format.compression),
         n => n,
     };
     let checksum = match number(dir, "checksum") {
@@ -504,7 +504,7 @@ pub fn write_properties(core: &Core, dir: &Arc<Dir>) -> WriteProperties {
         n => n,
     };
     let mut record_size = number(dir, "recordsize");
-    if !core.features.is_enabled("org.open-zfs:large_blocks") {
+    if !dsl.features.is_enabled("org.open-zfs:large_blocks") {
         record_size = record_size.min(128 << 10);
     }
     WriteProperties {
@@ -514,9 +514,9 @@ pub fn write_properties(core: &Core, dir: &Arc<Dir>) -> WriteProperties {
         copies: number(dir, "copies") as u8,
         record_size: record_size as u32,
         is_mos: false,
-        embedded_data: core.features.is_enabled("com.delphix:embedded_data"),
+        embedded_data: dsl.features.is_enabled("com.delphix:embedded_data"),
         dnode_size: match number(dir, "dnodesize") {
-            _ if !core.features.is_enabled(LARGE_DNODE) => 512,
+            _ if !dsl.features.is_enabled(LARGE_DNODE) => 512,
             0 => 512,
             1 => 1024,
             size => size.min(16 << 10) as u32,
@@ -530,19 +530,19 @@ pub fn write_properties(core: &Core, dir: &Arc<Dir>) -> WriteProperties {
         format,
         accounting: UserAccounting {
             space: true,
-            objects: core.features.is_enabled(OBJECT_ACCOUNTING),
-            projects: core.features.is_enabled(PROJECT_ACCOUNTING),
+            objects: dsl.features.is_enabled(OBJECT_ACCOUNTING),
+            projects: dsl.features.is_enabled(PROJECT_ACCOUNTING),
         },
     }
 }
 
 /// A directory's name from the pool's name on.
-pub fn full_name(core: &Core, dir: &Arc<Dir>) -> String {
+pub fn full_name(dsl: &DslPool, dir: &Arc<Dir>) -> String {
     let mut parts = Vec::new();
     let mut at = Some(dir.clone());
     while let Some(here) = at {
         let (parent, name) = (here.parent(), here.name());
-        parts.push(if parent.is_some() { name } else { core.name() });
+        parts.push(if parent.is_some() { name } else { dsl.name().to_owned() });
         at = parent;
     }
     parts.reverse();
@@ -553,17 +553,17 @@ pub fn full_name(core: &Core, dir: &Arc<Dir>) -> String {
 ///
 /// # Errors
 /// In OpenZFS's words, why not.
-pub fn check_applies(core: &Core, dataset: &Dataset, property: &str, value: Option<&StoredProperty>) -> Result<()> {
+pub fn check_applies(dsl: &DslPool, dataset: &Dataset, property: &str, value: Option<&StoredProperty>) -> Result<()> {
     let feature = match (property, value) {
         ("dnodesize", Some(StoredProperty::Number(size))) if *size != 0 => LARGE_DNODE,
-        ("filesystem_limit", Some(_)) if !crate::limits::is_enabled(core) => "com.joyent:filesystem_limits",
+        ("filesystem_limit", Some(_)) if !crate::limits::is_enabled(dsl) => "com.joyent:filesystem_limits",
         _ => "",
     };
-    if !feature.is_empty() && !core.features.is_enabled(feature) {
+    if !feature.is_empty() && !dsl.features.is_enabled(feature) {
         return Err(PoolError::Unsupported("pool must be upgraded to set this property or value".into()));
     }
     if let Some(value) = value {
-        block_properties::check_features(|guid| core.features.is_enabled(guid), property, value)?;
+        block_properties::check_features(|guid| dsl.features.is_enabled(guid), property, value)?;
     }
     if dataset.kind == DatasetKind::Volume
         && matches!(property, "quota" | "refquota" | "filesystem_limit" | "mountpoint" | "canmount")
@@ -574,8 +574,8 @@ pub fn check_applies(core: &Core, dataset: &Dataset, property: &str, value: Opti
 }
 
 /// Lets the block cache follow property `primarycache` of an open data set.
-pub fn follow_caching(core: &Core, dataset: &Dataset) {
-    core.store.state().cache.set_caching(
+pub fn follow_caching(dsl: &DslPool, dataset: &Dataset) {
+    dsl.store.state().cache.set_caching(
         dataset.object,
         match number(&dataset.dir, "primarycache") {
             0 => Caching::Nothing,
@@ -588,26 +588,26 @@ pub fn follow_caching(core: &Core, dataset: &Dataset) {
 /// Lets everything that is open follow properties that a task has changed. How blocks are written changes only when its
 /// group is on disk ([`follow_writing`]): what was written before the task came in is written as it was then
 /// (`dsl_pool_sync`, `module/zfs/dsl_pool.c`, runs tasks after the data of their group).
-pub fn follow(core: &Core) {
-    for dataset in core.tree.read().datasets.values() {
+pub fn follow(dsl: &DslPool) {
+    for dataset in dsl.tree.read().datasets.values() {
         if dataset.open_objset().is_some() {
-            follow_caching(core, dataset);
+            follow_caching(dsl, dataset);
         }
         if let Some(zil) = &*dataset.zil.lock() {
             zil.set_mode(crate::intent::mode(dataset));
         }
     }
-    core.properties_changed.store(true, Ordering::Relaxed);
+    dsl.properties_changed.store(true, Ordering::Relaxed);
 }
 
 /// The later part of [`follow`].
-pub fn follow_writing(core: &Core) {
-    if !core.properties_changed.swap(false, Ordering::Relaxed) {
+pub fn follow_writing(dsl: &DslPool) {
+    if !dsl.properties_changed.swap(false, Ordering::Relaxed) {
         return;
     }
-    for dataset in core.tree.read().datasets.values() {
+    for dataset in dsl.tree.read().datasets.values() {
         if let Some(os) = dataset.open_objset() {
-            os.set_properties(write_properties(core, &dataset.dir));
+            os.set_properties(write_properties(dsl, &dataset.dir));
         }
     }
 }
@@ -618,7 +618,7 @@ pub fn follow_writing(core: &Core) {
 /// # Errors
 /// Out of space, device errors.
 pub async fn activate_feature(
-    core: &Arc<Core>,
+    dsl: &Arc<DslPool>,
     tx: &Tx,
     dataset: &Arc<Dataset>,
     property: &str,
@@ -626,7 +626,7 @@ pub async fn activate_feature(
 ) -> platter_zio::Result<()> {
     let Some(StoredProperty::Number(number)) = value.filter(|_| property == COMPRESSION) else { return Ok(()) };
     match block_properties::compression_feature((number & ((1 << COMPRESSION_BITS) - 1)) as u8) {
-        Some(feature) => crate::zapify::activate(core, tx, dataset, feature).await,
+        Some(feature) => crate::zapify::activate(dsl, tx, dataset, feature).await,
         None => Ok(()),
     }
 }
@@ -636,12 +636,17 @@ pub async fn activate_feature(
 ///
 /// # Errors
 /// Out of space, device errors.
-pub async fn note_features(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, os: &Objset) -> platter_zio::Result<()> {
+pub async fn note_features(
+    dsl: &Arc<DslPool>,
+    tx: &Tx,
+    dataset: &Arc<Dataset>,
+    os: &Objset,
+) -> platter_zio::Result<()> {
     let counted = os.counted();
     let large = os.properties().dnode_size > 512;
     let used = [(LARGE_DNODE, large), (OBJECT_ACCOUNTING, counted.objects), (PROJECT_ACCOUNTING, counted.projects)];
     for (feature, _) in used.into_iter().filter(|(_, used)| *used) {
-        crate::zapify::activate(core, tx, dataset, feature).await?;
+        crate::zapify::activate(dsl, tx, dataset, feature).await?;
     }
     Ok(())
 }

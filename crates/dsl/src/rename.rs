@@ -9,10 +9,10 @@ use std::sync::Arc;
 use platter_dmu::Tx;
 use platter_dmu::zap::{Zap, ZapValue};
 
-use crate::core::Core;
 use crate::dataset::Dataset;
 use crate::dir::{Dir, SpaceChange, UsedKind, difference, reserved_delta};
 use crate::error::{PoolError, Result};
+use crate::pool::DslPool;
 use crate::report::DatasetKind;
 use crate::{history, limits, names, space};
 
@@ -41,10 +41,10 @@ struct Plan {
 }
 
 /// Whether `old` can become `new`, as far as names go.
-fn plan(core: &Core, old: &str, new: &str) -> Result<Plan> {
+fn plan(dsl: &DslPool, old: &str, new: &str) -> Result<Plan> {
     names::check_dataset(new)?;
     let tree: Vec<(String, Arc<Dataset>)> =
-        core.tree.read().datasets.iter().map(|(name, dataset)| (name.clone(), dataset.clone())).collect();
+        dsl.tree.read().datasets.iter().map(|(name, dataset)| (name.clone(), dataset.clone())).collect();
     let find = |name: &str| tree.iter().find(|(other, _)| other == name).map(|(_, dataset)| dataset.clone());
     let dataset = find(old).ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))?;
     let Some(old_parent) = dataset.dir.parent() else {
@@ -75,32 +75,32 @@ fn plan(core: &Core, old: &str, new: &str) -> Result<Plan> {
 ///
 /// # Errors
 /// In OpenZFS's words, why not.
-pub fn check(core: &Core, old: &str, new: &str) -> Result<()> {
-    let plan = plan(core, old, new)?;
+pub fn check(dsl: &DslPool, old: &str, new: &str) -> Result<()> {
+    let plan = plan(dsl, old, new)?;
     if plan.new_parent.object == plan.old_parent.object {
         return Ok(());
     }
     let (phys, counts) = (plan.dataset.dir.phys.lock().clone(), *plan.dataset.dir.counts.lock());
-    check_room(core, &phys, &plan.old_parent, &plan.new_parent, counts)
+    check_room(dsl, &phys, &plan.old_parent, &plan.new_parent, counts)
 }
 
 /// Renames `old` to `new`, within a task.
 ///
 /// # Errors
 /// In OpenZFS's words, why not; device errors.
-pub async fn rename(core: &Arc<Core>, tx: &Tx, old: &str, new: &str) -> Result<()> {
-    let Plan { dataset, old_parent, new_parent, moved } = plan(core, old, new)?;
+pub async fn rename(dsl: &Arc<DslPool>, tx: &Tx, old: &str, new: &str) -> Result<()> {
+    let Plan { dataset, old_parent, new_parent, moved } = plan(dsl, old, new)?;
     let last = new.rsplit('/').next().unwrap_or(new);
 
     let dir = dataset.dir.clone();
-    if limits::is_active(core) {
+    if limits::is_active(dsl) {
         // So that its counts can be taken along; the new place may have limits.
-        limits::initialize(core, tx, old, &dataset).await?;
+        limits::initialize(dsl, tx, old, &dataset).await?;
     }
     let phys = dir.phys.lock().clone();
     let counts = *dir.counts.lock();
     if new_parent.object != old_parent.object {
-        check_room(core, &phys, &old_parent, &new_parent, counts)?;
+        check_room(dsl, &phys, &old_parent, &new_parent, counts)?;
         let change = SpaceChange::minus_all(&phys);
         let unused = difference(phys.reserved.max(phys.used_bytes), phys.used_bytes);
         let rest = |used| SpaceChange { used, ..SpaceChange::default() };
@@ -109,29 +109,29 @@ pub async fn rename(core: &Arc<Core>, tx: &Tx, old: &str, new: &str) -> Result<(
         changed.extend(new_parent.diduse(UsedKind::Child, -change));
         changed.extend(new_parent.diduse(UsedKind::ChildReservation, rest(unused)));
         for dir in changed {
-            dir.store(&core.mos, tx).await?;
+            dir.store(&dsl.mos, tx).await?;
         }
         if let Some(counts) = counts {
             let filesystems = difference(counts.filesystems.saturating_add(1), 0);
             let snapshots = difference(counts.snapshots, 0);
-            limits::adjust(core, tx, &old_parent, -filesystems, -snapshots).await?;
-            limits::adjust(core, tx, &new_parent, filesystems, snapshots).await?;
+            limits::adjust(dsl, tx, &old_parent, -filesystems, -snapshots).await?;
+            limits::adjust(dsl, tx, &new_parent, filesystems, snapshots).await?;
         }
     }
 
     let children = old_parent.phys.lock().child_dir_zapobj;
-    Zap::open(&core.mos, children).await?.remove(tx, dir.name().as_bytes()).await?;
+    Zap::open(&dsl.mos, children).await?.remove(tx, dir.name().as_bytes()).await?;
     let children = new_parent.phys.lock().child_dir_zapobj;
-    Zap::open(&core.mos, children).await?.add(tx, last.as_bytes(), &ZapValue::from_u64(dir.object.0)).await?;
+    Zap::open(&dsl.mos, children).await?.add(tx, last.as_bytes(), &ZapValue::from_u64(dir.object.0)).await?;
     dir.phys.lock().parent_obj = new_parent.object;
     {
         let mut place = dir.place.write();
         place.parent = Some(new_parent);
         place.name = last.to_owned();
     }
-    dir.store(&core.mos, tx).await?;
+    dir.store(&dsl.mos, tx).await?;
     {
-        let mut tree = core.tree.write();
+        let mut tree = dsl.tree.write();
         for (name, _, _) in &moved {
             tree.datasets.remove(name);
         }
@@ -139,13 +139,13 @@ pub async fn rename(core: &Arc<Core>, tx: &Tx, old: &str, new: &str) -> Result<(
             tree.datasets.insert(name, dataset);
         }
     }
-    crate::properties::follow(core);
-    Ok(history::append_event(core, tx, "rename", &format!("{old} ({}) -> {new}", dataset.object)).await?)
+    crate::properties::follow(dsl);
+    Ok(history::append_event(dsl, tx, "rename", &format!("{old} ({}) -> {new}", dataset.object)).await?)
 }
 
 /// Whether there is room for the directory below its new parent, by space and by number (`dsl_dir_transfer_possible`).
 fn check_room(
-    core: &Core,
+    dsl: &DslPool,
     phys: &platter_ondisk::dsl::DslDirPhys,
     old_parent: &Arc<Dir>,
     new_parent: &Arc<Dir>,
@@ -163,15 +163,10 @@ fn check_room(
         let phys = dir.phys.lock();
         lost = reserved_delta(phys.reserved, phys.used_bytes, lost);
     }
-    if space::available_after_moving(core, new_parent, common.object, lost.unsigned_abs()) < space {
+    if space::available_after_moving(dsl, new_parent, common.object, lost.unsigned_abs()) < space {
         return Err(PoolError::invalid("out of space"));
     }
-    limits::check(
-        core,
-        new_parent,
-        counts.map_or(0, |counts| counts.filesystems.saturating_add(1)),
-        Some(common.object),
-    )
+    limits::check(dsl, new_parent, counts.map_or(0, |counts| counts.filesystems.saturating_add(1)), Some(common.object))
 }
 
 #[cfg(test)]

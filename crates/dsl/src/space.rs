@@ -11,10 +11,10 @@ use platter_dmu::{Objset, Tx};
 use platter_ondisk::ObjectId;
 use platter_zio::ZioError;
 
-use crate::core::Core;
 use crate::dataset::Dataset;
 use crate::dir::{Dir, SpaceChange, StoredProperty, UsedKind, difference};
 use crate::error::{PoolError, Result};
+use crate::pool::DslPool;
 
 /// From the root down to `dir`.
 fn chain(dir: &Arc<Dir>) -> Vec<Arc<Dir>> {
@@ -28,8 +28,8 @@ fn chain(dir: &Arc<Dir>) -> Vec<Arc<Dir>> {
 
 /// Bytes available in `dir`. With `moving`, as if that much less were used in that directory, which is above `dir`.
 /// Without `quotas` only the pool's size and reservations count.
-fn available_below(core: &Core, dir: &Arc<Dir>, moving: Option<(ObjectId, u64)>, quotas: bool) -> u64 {
-    let (pool_size, _) = core.space();
+fn available_below(dsl: &DslPool, dir: &Arc<Dir>, moving: Option<(ObjectId, u64)>, quotas: bool) -> u64 {
+    let (pool_size, _) = dsl.space();
     let mut above = u64::MAX;
     for (depth, dir) in chain(dir).into_iter().enumerate() {
         let phys = dir.phys.lock();
@@ -54,13 +54,13 @@ fn available_below(core: &Core, dir: &Arc<Dir>, moving: Option<(ObjectId, u64)>,
 }
 
 /// Bytes available in a directory.
-pub fn available_in(core: &Core, dir: &Arc<Dir>) -> u64 {
-    available_below(core, dir, None, true)
+pub fn available_in(dsl: &DslPool, dir: &Arc<Dir>) -> u64 {
+    available_below(dsl, dir, None, true)
 }
 
 /// Bytes available in `dir` if `bytes` fewer were used in the directory `above`, which is above it.
-pub fn available_after_moving(core: &Core, dir: &Arc<Dir>, above: ObjectId, bytes: u64) -> u64 {
-    available_below(core, dir, Some((above, bytes)), true)
+pub fn available_after_moving(dsl: &DslPool, dir: &Arc<Dir>, above: ObjectId, bytes: u64) -> u64 {
+    available_below(dsl, dir, Some((above, bytes)), true)
 }
 
 fn for_dataset(in_dir: u64, dataset: &Dataset, quotas: bool) -> u64 {
@@ -76,8 +76,8 @@ fn for_dataset(in_dir: u64, dataset: &Dataset, quotas: bool) -> u64 {
 }
 
 /// The property `available`: bytes that can still be written to the data set.
-pub fn available(core: &Core, dataset: &Dataset) -> u64 {
-    for_dataset(available_in(core, &dataset.dir), dataset, true)
+pub fn available(dsl: &DslPool, dataset: &Dataset) -> u64 {
+    for_dataset(available_in(dsl, &dataset.dir), dataset, true)
 }
 
 /// Whether a write fits.
@@ -108,21 +108,21 @@ fn is_below(dir: &Arc<Dir>, above: ObjectId) -> bool {
 }
 
 /// Whether `bytes` more can be written to `dataset`.
-pub fn admit(core: &Core, dataset: &Arc<Dataset>, bytes: u64) -> Admission {
-    let dirty = core.gate.dirty();
-    if available(core, dataset) >= bytes.saturating_add(on_disk(dirty)) {
+pub fn admit(dsl: &DslPool, dataset: &Arc<Dataset>, bytes: u64) -> Admission {
+    let dirty = dsl.gate.dirty();
+    if available(dsl, dataset) >= bytes.saturating_add(on_disk(dirty)) {
         return Admission::Yes;
     }
     // Something is near. Each limit is met by what waits under it alone.
     let open: Vec<(Arc<Dataset>, Arc<Objset>)> =
-        core.tree.read().datasets.values().filter_map(|ds| Some((ds.clone(), ds.open_objset()?))).collect();
+        dsl.tree.read().datasets.values().filter_map(|ds| Some((ds.clone(), ds.open_objset()?))).collect();
     let below = |above: ObjectId| {
         open.iter().filter(move |(ds, _)| is_below(&ds.dir, above)).fold((0u64, false), |(bytes, changing), (_, os)| {
             (bytes.saturating_add(os.unsynced_bytes()), changing || os.has_changes())
         })
     };
-    let pool = for_dataset(available_below(core, &dataset.dir, None, false), dataset, false);
-    let maturing = core.store.state().allocator.lock().deferred() > 0;
+    let pool = for_dataset(available_below(dsl, &dataset.dir, None, false), dataset, false);
+    let maturing = dsl.store.state().allocator.lock().deferred() > 0;
     let pool_changing = maturing || dirty > 0 || open.iter().any(|(_, os)| os.has_changes());
     let mut quotas = Vec::new();
     for dir in chain(&dataset.dir) {
@@ -169,7 +169,7 @@ fn quota_admits(dataset: &Dataset, room: u64, bytes: u64) -> bool {
 }
 
 /// The limit that `bytes` more meet, by what is on disk.
-pub fn limit_met(core: &Core, dataset: &Arc<Dataset>, bytes: u64) -> Option<ZioError> {
+pub fn limit_met(dsl: &DslPool, dataset: &Arc<Dataset>, bytes: u64) -> Option<ZioError> {
     let over_quota = chain(&dataset.dir).iter().any(|dir| {
         let phys = dir.phys.lock().clone();
         phys.quota != 0 && !quota_admits(dataset, phys.quota.saturating_sub(phys.used_bytes), bytes)
@@ -179,7 +179,7 @@ pub fn limit_met(core: &Core, dataset: &Arc<Dataset>, bytes: u64) -> Option<ZioE
     if over_quota || refquota != 0 && !quota_admits(dataset, refquota.saturating_sub(referenced), bytes) {
         return Some(ZioError::Quota);
     }
-    let pool = for_dataset(available_below(core, &dataset.dir, None, false), dataset, false);
+    let pool = for_dataset(available_below(dsl, &dataset.dir, None, false), dataset, false);
     (pool < bytes).then_some(ZioError::NoSpace)
 }
 
@@ -187,10 +187,10 @@ pub fn limit_met(core: &Core, dataset: &Arc<Dataset>, bytes: u64) -> Option<ZioE
 ///
 /// # Errors
 /// No space.
-pub fn check_task(core: &Core) -> Result<()> {
-    let root = core.tree.read().root_dir.clone();
+pub fn check_task(dsl: &DslPool) -> Result<()> {
+    let root = dsl.tree.read().root_dir.clone();
     match root {
-        Some(root) if available_below(core, &root, None, false) == 0 => Err(PoolError::invalid("out of space")),
+        Some(root) if available_below(dsl, &root, None, false) == 0 => Err(PoolError::invalid("out of space")),
         _ => Ok(()),
     }
 }
@@ -212,7 +212,7 @@ fn too_large<T>() -> Result<T> {
 ///
 /// # Errors
 /// In OpenZFS's words, why the value does not fit; device errors.
-pub async fn set(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, property: &str, value: u64) -> Result<()> {
+pub async fn set(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>, property: &str, value: u64) -> Result<()> {
     let dir = &dataset.dir;
     let directory = dir.phys.lock().clone();
     let (referenced, unique) = {
@@ -237,7 +237,7 @@ pub async fn set(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, property: &s
         "reservation" => {
             let used = directory.used_bytes;
             let more = used.max(value).saturating_sub(used.max(directory.reserved));
-            let room = dir.parent().map_or_else(|| core.space().0.saturating_sub(used), |dir| available_in(core, &dir));
+            let room = dir.parent().map_or_else(|| dsl.space().0.saturating_sub(used), |dir| available_in(dsl, &dir));
             if more > 0 && (more > room || directory.quota != 0 && value > directory.quota) {
                 return too_large();
             }
@@ -245,7 +245,7 @@ pub async fn set(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, property: &s
         }
         "refreservation" => {
             let more = unique.max(value).saturating_sub(unique.max(refreservation));
-            if more > 0 && (more > available_in(core, dir) || refquota != 0 && value > refquota) {
+            if more > 0 && (more > available_in(dsl, dir) || refquota != 0 && value > refquota) {
                 return too_large();
             }
             let used = difference(value.saturating_sub(unique), refreservation.saturating_sub(unique));
@@ -254,9 +254,9 @@ pub async fn set(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, property: &s
         other => return Err(PoolError::invalid(format!("'{other}' is no limit"))),
     }
     for dir in changed {
-        dir.store(&core.mos, tx).await?;
+        dir.store(&dsl.mos, tx).await?;
     }
-    dir.set_property(&core.mos, tx, property, Some(StoredProperty::Number(value))).await?;
+    dir.set_property(&dsl.mos, tx, property, Some(StoredProperty::Number(value))).await?;
     Ok(())
 }
 
@@ -264,11 +264,11 @@ pub async fn set(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, property: &s
 ///
 /// # Errors
 /// In OpenZFS's words, why a value does not fit.
-pub fn check_new(core: &Core, parent: &Arc<Dir>, wanted: impl Fn(&str) -> u64) -> Result<()> {
+pub fn check_new(dsl: &DslPool, parent: &Arc<Dir>, wanted: impl Fn(&str) -> u64) -> Result<()> {
     let (quota, refquota) = (wanted("quota"), wanted("refquota"));
     let (reservation, refreservation) = (wanted("reservation"), wanted("refreservation"));
     let most = reservation.max(refreservation);
-    if quota != 0 && most > quota || refquota != 0 && refreservation > refquota || most > available_in(core, parent) {
+    if quota != 0 && most > quota || refquota != 0 && refreservation > refquota || most > available_in(dsl, parent) {
         return too_large();
     }
     Ok(())

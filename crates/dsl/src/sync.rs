@@ -1,311 +1,59 @@
-//! The sync loop: one transaction group after the other from memory to stable storage (`spa_sync`,
-//! `module/zfs/spa.c`).
+//! The data sets' part of a group (`dsl_pool_sync`, `module/zfs/dsl_pool.c`): what is dirty in them is written, and
+//! what that took or gave back is booked.
 //!
-//! Invariants:
-//! - the order within a group is: data sets, their totals, tasks, the MOS, space maps; again until nothing is dirty;
-//!   flush; even labels; uberblock; odd labels;
-//! - a task finds in the MOS what this group made of the data sets, as a snapshot would have to;
-//! - the uberblock is never written before everything it leads to was flushed;
-//! - what devices cannot do suspends the pool, and is tried again when it is resumed (property `failmode`); a group
-//!   during which that happened is read back before it is committed;
-//! - after any other error the pool is stopped: no later group can be written over an incomplete one;
-//! - a group without changes writes nothing.
+//! Invariants: what was booked on a data set is in its totals, in those of its directory and of those above, and in its
+//! deadlist, once its object set was written; nothing of it stays for the next group but what later passes of the MOS
+//! add.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
-use platter_dmu::bpobj::Bpobj;
-use platter_dmu::{Result, Tx, ZioError};
-use platter_hooks::Canary;
-use platter_ondisk::uberblock::Uberblock;
+use platter_dmu::{Result, Tx};
 use platter_ondisk::{BlkPtr, Txg};
 use platter_zio::BlockStore;
-use platter_zio::free_gang;
-use tracing::Instrument;
 
-use crate::config::PoolConfig;
-use crate::core::{Core, Task};
 use crate::dataset::{Dataset, Snapshot};
 use crate::dir::{Dir, SpaceChange, UsedKind, reserved_delta};
-use crate::labels::{self, Half};
-use crate::txgs::{Course, Opening};
-use crate::{
-    counting, ddt, deadlist, dtl, exchange, freeing, intent, log_spacemaps, multihost, pool_locks, salt, space_check,
-    space_maps, watched, zapify,
-};
+use crate::pool::{DslPool, slop};
+use crate::{counting, deadlist, freeing, intent, zapify};
 
-/// More passes than this mean that sync does not converge.
-const PASSES_MAX: u32 = 64;
-/// While a scan pins freed space no group makes room; who waits for room is to look again no more often than this.
-const PINNED_WAIT: Duration = Duration::from_millis(10);
-/// Software version in the uberblock and of new pools (`SPA_VERSION_FEATURES`).
-pub const VERSION: u64 = 5000;
-
-/// Runs until the pool is stopped.
-pub async fn run(core: Arc<Core>) {
-    let timeout = Duration::from_secs(core.environment.txg_timeout_seconds.max(1));
-    let mut trimmed = tokio::time::Instant::now();
-    let mut opened = Opening::now(&core);
-    loop {
-        let stopping = core.stopping.load(Ordering::Acquire);
-        if !stopping && freeing::has_work(&core) {
-            core.gate.ask_for(core.gate.open_txg());
-        }
-        let wanted = tokio::time::timeout(timeout, core.gate.wanted()).await.is_ok();
-        if trimmed.elapsed() >= timeout {
-            platter_buffer::trim();
-            trimmed = tokio::time::Instant::now();
-        }
-        let stopping = core.stopping.load(Ordering::Acquire);
-        let open = core.gate.open_txg();
-        if !wanted && !stopping && !is_dirty(&core, open) {
-            continue;
-        }
-        let span = tracing::debug_span!("txg", pool = core.name(), txg = open.0);
-        match finish_group(&core, &mut opened).instrument(span).await {
-            Ok(()) => {}
-            Err(error) => {
-                tracing::error!(pool = core.name(), txg = %open, %error, "sync failed; the pool is stopped");
-                core.halt_for_good(&error.to_string());
-                return;
-            }
-        }
-        if stopping && core.tasks.lock().is_empty() {
-            return;
-        }
-    }
+/// Whether a data set has something to write in group `txg`.
+pub fn any_dataset_is_dirty(dsl: &DslPool, txg: Txg) -> bool {
+    dsl.tree.read().datasets.values().any(|ds| ds.open_objset().is_some_and(|os| os.is_dirty(txg)))
 }
 
-/// Closes the open group and brings it to stable storage. `opened` says since when it was open, then since when the
-/// next one is.
-async fn finish_group(core: &Arc<Core>, opened: &mut Opening) -> Result<()> {
-    tracing::debug!("quiescing");
-    let closed = Opening::now(core);
-    let txg = core.gate.quiesce().await;
-    let mut course = Course::begin(core, txg, std::mem::replace(opened, closed), closed);
-    platter_zio::must_succeed(sync(core, txg, &mut course)).await?;
-    // Before anybody hears that the group is finished: who waited for it finds it there.
-    core.txgs.add(course.end(core));
-    core.gate.finish(txg);
-    core.environment.memory.look(core);
-    if exchange::look(core) {
-        drop(watched::spawn(core, "a replacement", exchange::settle(core.clone())));
-    }
-    Ok(())
-}
-
-/// Whether group `txg` has anything to write.
-fn is_dirty(core: &Core, txg: Txg) -> bool {
-    !core.tasks.lock().is_empty()
-        || core.config_dirty.load(Ordering::Relaxed)
-        || core.mos.is_dirty(txg)
-        || any_dataset_is_dirty(core, txg)
-        || core.store.state().allocator.lock().deferred() > 0
-}
-
-fn any_dataset_is_dirty(core: &Core, txg: Txg) -> bool {
-    core.tree.read().datasets.values().any(|ds| ds.open_objset().is_some_and(|os| os.is_dirty(txg)))
-}
-
-/// Whether something was changed that no group on the devices has.
-pub fn has_changes(core: &Core) -> bool {
-    let (synced, open) = (core.gate.synced_txg(), core.gate.open_txg());
-    (synced.0 + 1..=open.0).any(|txg| is_dirty(core, Txg(txg)))
-}
-
-async fn sync(core: &Arc<Core>, txg: Txg, course: &mut Course) -> Result<()> {
-    let tasks = std::mem::take(&mut *core.tasks.lock());
-    core.store.state().allocator.lock().absorb_log(txg);
-    let work = !tasks.is_empty()
-        || !core.claims.lock().is_empty()
-        || core.store.state().allocator.lock().is_dirty()
-        || core.config_dirty.load(Ordering::Relaxed)
-        || core.mos.is_dirty(txg)
-        || freeing::has_work(core)
-        || any_dataset_is_dirty(core, txg);
-    if !work {
-        // Nothing to write: but groups pass, so freed space becomes usable.
-        let pinned = {
-            let mut allocator = core.store.state().allocator.lock();
-            allocator.finish(txg);
-            allocator.is_pinned() && allocator.deferred() > 0
-        };
-        core.update_available();
-        if pinned {
-            tokio::time::sleep(PINNED_WAIT).await;
-        }
-        return Ok(());
-    }
-    if core.read_only {
-        return Err(ZioError::ReadOnly);
-    }
-    check_devices(core);
-    dtl::note_absent(core, txg);
-    let tx = Tx::syncing(txg);
-    let resumptions = core.store.suspension().resumptions();
-    core.store.set_pass(1);
-    let outcome = async {
-        free_deferred(core, &tx).await?;
-        intent::store_claims(core, &tx).await?;
-        if core.version().has_features() {
-            salt::create_if_missing(&core.directory, &core.store, &tx, &core.environment).await?;
-        }
-        let settled = converge(core, &tx, tasks).await?;
-        course.flush(settled.passes);
-        if cfg!(debug_assertions) {
-            space_check::check(core).await?;
-        }
-        make_durable(core, txg, resumptions).await?;
-        commit(core, txg, settled.root, settled.config_changed).await
-    }
-    .await;
-    core.store.set_pass(0);
-    core.store.forget_born();
-    outcome?;
-    crate::properties::follow_writing(core);
-    intent::clean(core, txg);
-    core.store.state().allocator.lock().finish(txg);
-    core.update_available();
-    Ok(())
-}
-
-/// Notices devices that disappeared; they are written no more and the pool becomes degraded.
-fn check_devices(core: &Core) {
-    for vdev in core.store.state().vdevs.iter().flatten() {
-        vdev.check_present();
-    }
-}
-
-/// Frees what late passes of the group before put on the deferred list (`spa_sync_deferred_frees`).
-async fn free_deferred(core: &Arc<Core>, tx: &Tx) -> Result<()> {
-    let object = core.objects.lock().deferred;
-    let list = Bpobj::open(&core.mos, object).await?;
-    let pointers = list.pointers().await?;
-    if pointers.is_empty() {
-        return Ok(());
-    }
-    let mut kept = Vec::new();
-    for bp in &pointers {
-        if bp.is_dedup() {
-            ddt::release(core, tx, bp).await?;
-        } else if !bp.is_gang() {
-            core.store.load_below(bp).await;
-            core.store.state().allocator.lock().free(bp)?;
-        } else if let Err(error) = free_gang(&core.store, bp).await {
-            if !matches!(error, ZioError::Io(_)) {
-                return Err(error);
-            }
-            // Its members are known only to the header that cannot be read. It stays on the list, so that nothing is
-            // lost track of, and the pool goes on.
-            tracing::warn!(pool = core.name(), %error, "space stays allocated");
-            kept.push(*bp);
-        }
-    }
-    if kept.len() == pointers.len() {
-        return Ok(());
-    }
-    list.clear(tx).await?;
-    if kept.is_empty() { Ok(()) } else { list.append(tx, &kept).await }
-}
-
-/// A group of which every block is written.
-struct Settled {
-    /// The MOS's root pointer.
-    root: BlkPtr,
-    /// Whether the configuration was written, so that the labels must follow.
-    config_changed: bool,
-    passes: u32,
-}
-
-/// Writes data sets, MOS and space maps until nothing is dirty, and does `tasks` once what was written to files in this
-/// group has its blocks.
-async fn converge(core: &Arc<Core>, tx: &Tx, tasks: Vec<Task>) -> Result<Settled> {
+/// Writes what is dirty in the data sets, and books it, in sync pass `pass`.
+///
+/// # Errors
+/// Device errors, damage in the MOS.
+pub async fn sync_datasets(dsl: &Arc<DslPool>, tx: &Tx, pass: u32) -> Result<()> {
     let txg = tx.txg();
-    let maps = space_maps::vdev_maps(core);
-    let logging = log_spacemaps::is_enabled(core);
-    let mut config_changed = false;
-    let mut tasks = Some(tasks);
-    for pass in 1..=PASSES_MAX {
-        core.store.set_pass(pass);
-        sync_datasets(core, tx, pass).await?;
-        for task in tasks.take().into_iter().flatten() {
-            task.run(core.clone(), txg).await;
-        }
-        if pass == 1 {
-            // Of what a task has just destroyed, too.
-            freeing::step(core, tx).await?;
-            book_mos(core, tx).await?;
-            if logging {
-                // Before the pool ends everything is flushed, so that the next import has little to read.
-                log_spacemaps::flush(core, tx, core.flush_logs.load(Ordering::Acquire)).await?;
-            }
-        }
-        // A device may fail in any pass.
-        dtl::sync(core, tx).await?;
-        if core.config_dirty.swap(false, Ordering::Relaxed) {
-            crate::config_object::write(core, tx).await?;
-            config_changed = true;
-        }
-        let late = core.store.take_late_frees();
-        if !late.is_empty() {
-            let object = core.objects.lock().deferred;
-            Bpobj::open(&core.mos, object).await?.append(tx, &late).await?;
-        }
-        let root = core.mos.sync(txg, pass).await?;
-        if logging {
-            log_spacemaps::append(core, tx, pass).await?;
-        } else {
-            let created = space_maps::sync(&core.mos, &core.store, tx, pass, &maps).await?;
-            if created > 0 {
-                core.features.adjust(tx, "com.delphix:spacemap_histogram", created as i64).await?;
-            }
-        }
-        if let Some(error) = core.store.take_free_error() {
-            return Err(error);
-        }
-        let settled = !core.mos.is_dirty(txg)
-            && !any_dataset_is_dirty(core, txg)
-            && !core.store.state().allocator.lock().is_dirty()
-            && core.store.state().late_frees.lock().is_empty();
-        if settled {
-            return Ok(Settled { root, config_changed, passes: pass });
-        }
-    }
-    Err(ZioError::corrupt("sync", format!("txg {txg} did not converge in {PASSES_MAX} passes")))
-}
-
-async fn sync_datasets(core: &Arc<Core>, tx: &Tx, pass: u32) -> Result<()> {
-    let txg = tx.txg();
-    let datasets: Vec<Arc<Dataset>> = core.tree.read().datasets.values().cloned().collect();
+    let datasets: Vec<Arc<Dataset>> = dsl.tree.read().datasets.values().cloned().collect();
     for dataset in datasets {
         let Some(os) = dataset.open_objset() else { continue };
         let zil = dataset.zil.lock().clone();
         if let Some(zil) = zil.filter(|_| pass == 1) {
             zil.sync(tx)?;
-            intent::note_feature(core, tx, &dataset, &zil).await?;
+            intent::note_feature(dsl, tx, &dataset, &zil).await?;
         }
         if os.count_is_wanted() {
-            counting::begin(core, &dataset, &os);
+            counting::begin(dsl, &dataset, &os);
         }
         if !os.is_dirty(txg) && dataset.accounting.is_empty() {
             continue;
         }
-        crate::properties::note_features(core, tx, &dataset, &os).await?;
+        crate::properties::note_features(dsl, tx, &dataset, &os).await?;
         let root = os.sync(txg, pass).await?;
         dataset.phys.lock().bp = root;
-        apply_deltas(core, tx, &dataset).await?;
-        dataset.store(&core.mos, tx).await?;
+        apply_deltas(dsl, tx, &dataset).await?;
+        dataset.store(&dsl.mos, tx).await?;
     }
     Ok(())
 }
 
 /// Brings what was booked on a data set into its totals, its directory's, its deadlist and its features
 /// (`dsl_dataset_block_born`, `dsl_dataset_block_kill`).
-pub async fn apply_deltas(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>) -> Result<()> {
+pub async fn apply_deltas(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>) -> Result<()> {
     let deltas = dataset.accounting.take();
     let reserved = dataset.dir.local_number("refreservation");
     let (deadlist_object, felt) = {
@@ -324,35 +72,35 @@ pub async fn apply_deltas(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>) -> 
         changed.insert(dir.object.0, dir);
     }
     if !deltas.dead.is_empty() {
-        hand_to_snapshots(core, tx, dataset, &deltas.dead).await?;
+        hand_to_snapshots(dsl, tx, dataset, &deltas.dead).await?;
     }
     for dir in changed.values() {
-        dir.store(&core.mos, tx).await?;
+        dir.store(&dsl.mos, tx).await?;
     }
     if !deltas.dead.is_empty() {
-        let empty = Some(core.objects.lock().empty_bpobj).filter(|o| o.is_some());
-        let own = deadlist::insert(&core.mos, tx, &core.store, deadlist_object, &deltas.dead, empty).await?;
-        core.features.adjust(tx, "com.delphix:empty_bpobj", -(own as i64)).await?;
+        let empty = Some(dsl.objects.lock().empty_bpobj).filter(|o| o.is_some());
+        let own = deadlist::insert(&dsl.mos, tx, &dsl.store, deadlist_object, &deltas.dead, empty).await?;
+        dsl.features.adjust(tx, "com.delphix:empty_bpobj", -(own as i64)).await?;
     }
     for guid in deltas.features {
-        zapify::activate(core, tx, dataset, guid).await?;
+        zapify::activate(dsl, tx, dataset, guid).await?;
     }
     Ok(())
 }
 
 /// Books blocks that the head gave up and its snapshots still hold. They stay in the directory's space, under another
 /// heading unless an origin outside holds them too; those that only the latest snapshot has are now unique to it.
-async fn hand_to_snapshots(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, dead: &[BlkPtr]) -> Result<()> {
-    let sum = |after: Txg| dead.iter().filter(|bp| bp.birth() > after).map(|bp| core.store.dsize(bp)).sum::<u64>();
+async fn hand_to_snapshots(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>, dead: &[BlkPtr]) -> Result<()> {
+    let sum = |after: Txg| dead.iter().filter(|bp| bp.birth() > after).map(|bp| dsl.store.dsize(bp)).sum::<u64>();
     let origin = dataset.dir.phys.lock().origin_obj;
     let origin_txg = match origin.is_some() {
-        true => Snapshot::load(&core.mos, origin).await?.phys.creation_txg,
+        true => Snapshot::load(&dsl.mos, origin).await?.phys.creation_txg,
         false => Txg(0),
     };
     dataset.dir.transfer(UsedKind::Head, UsedKind::Snapshots, sum(origin_txg));
     let previous = dataset.phys.lock().prev_snap_obj;
     if previous.is_some() {
-        let mut previous = Snapshot::load(&core.mos, previous).await?;
+        let mut previous = Snapshot::load(&dsl.mos, previous).await?;
         if previous.phys.next_snap_obj == dataset.object {
             let more = sum(previous.phys.prev_snap_txg);
             previous.phys.unique_bytes = previous.phys.unique_bytes.saturating_add(more);
@@ -363,101 +111,31 @@ async fn hand_to_snapshots(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, de
 }
 
 /// Books the MOS's own growth on `$MOS` (`dsl_pool_mos_diduse_space`); what later passes add is booked next time.
-async fn book_mos(core: &Core, tx: &Tx) -> Result<()> {
-    let deltas = core.mos_accounting.take();
-    let Some(dir) = core.tree.read().mos_dir.clone() else { return Ok(()) };
+///
+/// # Errors
+/// Device errors.
+pub async fn book_mos(dsl: &DslPool, tx: &Tx) -> Result<()> {
+    let deltas = dsl.mos_accounting.take();
+    let Some(dir) = dsl.tree.read().mos_dir.clone() else { return Ok(()) };
     if deltas.own == SpaceChange::default() {
         return Ok(());
     }
     for dir in dir.diduse(UsedKind::Head, deltas.own) {
-        dir.store(&core.mos, tx).await?;
+        dir.store(&dsl.mos, tx).await?;
     }
     Ok(())
 }
 
-/// Tries until devices have done it; in between the pool is suspended.
-async fn insist<'a>(core: &'a Core, attempt: impl Fn() -> BoxFuture<'a, Result<()>> + Send) -> Result<()> {
-    let suspension = core.store.suspension();
-    loop {
-        let resumptions = suspension.resumptions();
-        match attempt().await {
-            Err(ZioError::Io(reason)) => {
-                if !suspension.hold(resumptions, &reason).await {
-                    return Err(ZioError::Io(reason));
-                }
-            }
-            outcome => return outcome,
-        }
-    }
-}
-
-/// Flushes every device. When the pool was suspended since it had been resumed `resumptions` times, the group is read
-/// back too: what a device had not flushed when it failed may be gone, although it had accepted it.
-async fn make_durable(core: &Core, txg: Txg, mut resumptions: u64) -> Result<()> {
-    if Canary::UberblockBeforeFlush.sings() {
-        return Ok(());
-    }
-    loop {
-        insist(core, || core.store.flush(txg).boxed()).await?;
-        let now = core.store.suspension().resumptions();
-        if now == resumptions {
-            return Ok(());
-        }
-        insist(core, || core.store.verify_born().boxed()).await?;
-        resumptions = now;
-    }
-}
-
-async fn write_labels(core: &Core, config: Arc<PoolConfig>, txg: Txg) -> Result<()> {
-    match labels::write_config(&core.label_targets(), &config, txg, Half::Even).await {
-        0 => Err(ZioError::Io("no device accepted its label".into())),
-        _ => Ok(()),
-    }
-}
-
-async fn write_uberblock(core: &Core, uberblock: Uberblock) -> Result<()> {
-    match labels::write_uberblock(&core.label_targets(), &uberblock, multihost::is_on(core)).await {
-        0 => Err(ZioError::Io("no device accepted the uberblock".into())),
-        _ => Ok(()),
-    }
-}
-
-/// Makes the group, whose blocks are durable, the pool's newest state.
-async fn commit(core: &Core, txg: Txg, root: BlkPtr, config_changed: bool) -> Result<()> {
-    let config = {
-        let mut config = core.config.write();
-        config.features_for_read = core.features.for_labels();
-        config.clone()
+/// Sets how much may still be allocated, by whom.
+pub fn update_available(dsl: &DslPool) {
+    let (allocated, size, maturing) = {
+        let allocator = dsl.store.state().allocator.lock();
+        let (allocated, size) = allocator.deflated();
+        (allocated, size, allocator.deferred())
     };
-    if dtl::is_unsaved(core) {
-        // A device failed after the lists were written for this group: they go with the next one, which must come.
-        core.dirty_config();
-    }
-    // Labels are written when the configuration changed, and refused by a majority means that no device can be trusted.
-    if config_changed {
-        pool_locks::note_leaves(&core.environment, &config, &core.spares.configs());
-        let list = Arc::new(config.clone());
-        insist(core, || write_labels(core, list.clone(), txg).boxed()).await?;
-    }
-    let mut uberblock = {
-        let before = core.uberblock.lock();
-        Uberblock {
-            version: config.version,
-            txg,
-            guid_sum: config.vdev_tree.guid_sum(),
-            timestamp: core.now().max(before.timestamp),
-            rootbp: root,
-            software_version: VERSION,
-            ..Uberblock::default()
-        }
-    };
-    multihost::complete(core, &mut uberblock);
-    let written = uberblock.clone();
-    insist(core, move || write_uberblock(core, written.clone()).boxed()).await?;
-    *core.uberblock.lock() = uberblock;
-    if config_changed {
-        labels::write_config(&core.label_targets(), &config, txg, Half::Odd).await;
-        core.event("sysevent.fs.zfs.config_sync", Vec::new());
-    }
-    Ok(())
+    let maturing = if freeing::is_active(dsl) { maturing.saturating_add(freeing::space(dsl).0) } else { maturing };
+    let slop = slop(size);
+    let room = |reserve: u64| size.saturating_sub(reserve).saturating_sub(allocated);
+    let (writers, frees, last) = (room(slop), room(slop / 2), room(slop / 4));
+    dsl.gate.set_room(platter_zio::Room { writers, frees, last, maturing });
 }

@@ -1,6 +1,6 @@
 //! Loading the tree of data sets from the MOS (`dsl_pool_open`, `dmu_objset_find`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
@@ -8,7 +8,6 @@ use platter_dmu::{Objset, Result, ZioError};
 use platter_ondisk::{ObjectId, Txg};
 use platter_zio::Store;
 
-use crate::core::Tree;
 use crate::dataset::{Dataset, Origin};
 use crate::deadlist;
 use crate::dir::{Dir, FREE_DIR, LEAK_DIR, MOS_DIR, ORIGIN_DIR};
@@ -16,6 +15,25 @@ use crate::mos;
 
 /// Deeper trees are damage (a directory that contains itself): names are at most 255 bytes long.
 const DEPTH_MAX: usize = 128;
+
+/// Data sets and directories by name and object.
+#[derive(Default)]
+pub struct Tree {
+    /// Every visible file system or volume by full name (the pool's own name first).
+    pub datasets: BTreeMap<String, Arc<Dataset>>,
+    /// `$MOS`.
+    pub mos_dir: Option<Arc<Dir>>,
+    /// `$FREE`.
+    pub free_dir: Option<Arc<Dir>>,
+    /// `$LEAK`, once something was leaked.
+    pub leak_dir: Option<Arc<Dir>>,
+    /// The root directory.
+    pub root_dir: Option<Arc<Dir>>,
+    /// The snapshot that new data sets descend from.
+    pub origin: Option<Origin>,
+    /// Every data set object that is a snapshot: needed for scrubbing what only snapshots hold.
+    pub snapshots: Vec<ObjectId>,
+}
 
 /// Loads every directory and head data set of the pool called `pool`.
 ///

@@ -8,21 +8,27 @@ use std::sync::Arc;
 use futures::FutureExt;
 use tokio::task::JoinHandle;
 
-use crate::core::Core;
+use crate::pool::DslPool;
 
 /// How the reason of a pool begins that stopped because of a bug.
 pub const INTERNAL: &str = "internal error: ";
 
 /// Starts a task that works for the pool. It does not keep the pool's state alive by being watched.
-pub fn spawn(core: &Arc<Core>, what: &'static str, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
-    let weak = Arc::downgrade(core);
+pub fn spawn(
+    dsl: &Arc<DslPool>,
+    what: &'static str,
+    task: impl Future<Output = ()> + Send + 'static,
+) -> JoinHandle<()> {
+    let weak = Arc::downgrade(dsl);
     tokio::spawn(async move {
         let Err(panic) = AssertUnwindSafe(task).catch_unwind().await else { return };
         let reason = format!("{INTERNAL}{what} panicked: {}", words(&*panic));
-        let Some(core) = weak.upgrade() else { return tracing::error!("{reason}") };
-        tracing::error!(pool = core.name(), reason, "this is a bug; the pool is stopped");
-        core.halt_for_good(&reason);
-        core.scrub.lock().stand_still();
+        let Some(dsl) = weak.upgrade() else { return tracing::error!("{reason}") };
+        tracing::error!(pool = dsl.name(), reason, "this is a bug; the pool is stopped");
+        dsl.halt_for_good(&reason);
+        if let Some(listener) = dsl.listener() {
+            listener.stopped();
+        }
     })
 }
 

@@ -7,8 +7,8 @@ use platter_dmu::zap::Zap;
 use platter_dmu::{Result, Tx};
 use platter_ondisk::types::object_type;
 
-use crate::core::Core;
 use crate::dataset::Dataset;
+use crate::pool::DslPool;
 
 /// Counts the objects of the pool that became ZAPs this way.
 pub const EXTENSIBLE_DATASET: &str = "com.delphix:extensible_dataset";
@@ -17,19 +17,19 @@ pub const EXTENSIBLE_DATASET: &str = "com.delphix:extensible_dataset";
 ///
 /// # Errors
 /// Out of space, device errors.
-pub async fn activate(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, guid: &str) -> Result<()> {
-    if dataset.features.lock().contains(guid) || !core.features.is_enabled(guid) {
+pub async fn activate(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>, guid: &str) -> Result<()> {
+    if dataset.features.lock().contains(guid) || !dsl.features.is_enabled(guid) {
         return Ok(());
     }
-    core.features.adjust(tx, guid, 1).await?;
-    let dnode = core.mos.dnode(dataset.object).await?;
+    dsl.features.adjust(tx, guid, 1).await?;
+    let dnode = dsl.mos.dnode(dataset.object).await?;
     if dnode.info().object_type != object_type::OTN_ZAP_METADATA {
-        Zap::zapify(&dnode, tx, object_type::OTN_ZAP_METADATA, core.random()).await?;
-        core.features.adjust(tx, EXTENSIBLE_DATASET, 1).await?;
+        Zap::zapify(&dnode, tx, object_type::OTN_ZAP_METADATA, dsl.random()).await?;
+        dsl.features.adjust(tx, EXTENSIBLE_DATASET, 1).await?;
     }
     Zap::from_dnode(dnode).put_u64(tx, guid.as_bytes(), 0).await?;
     dataset.features.lock().insert(guid.to_owned());
-    core.dirty_config();
+    dsl.dirty_config();
     Ok(())
 }
 
@@ -38,14 +38,14 @@ pub async fn activate(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, guid: &
 ///
 /// # Errors
 /// Device errors, damage.
-pub async fn deactivate(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, guid: &str) -> Result<()> {
+pub async fn deactivate(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>, guid: &str) -> Result<()> {
     if !dataset.features.lock().remove(guid) {
         return Ok(());
     }
-    core.features.adjust(tx, guid, -1).await?;
-    let dnode = core.mos.dnode(dataset.object).await?;
+    dsl.features.adjust(tx, guid, -1).await?;
+    let dnode = dsl.mos.dnode(dataset.object).await?;
     Zap::from_dnode(dnode).remove(tx, guid.as_bytes()).await?;
-    core.dirty_config();
+    dsl.dirty_config();
     Ok(())
 }
 
@@ -53,14 +53,14 @@ pub async fn deactivate(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>, guid:
 ///
 /// # Errors
 /// Device errors.
-pub async fn deactivate_all(core: &Arc<Core>, tx: &Tx, dataset: &Arc<Dataset>) -> Result<()> {
+pub async fn deactivate_all(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>) -> Result<()> {
     let guids: Vec<String> = std::mem::take(&mut *dataset.features.lock()).into_iter().collect();
     for guid in &guids {
-        core.features.adjust(tx, guid, -1).await?;
+        dsl.features.adjust(tx, guid, -1).await?;
     }
-    let dnode = core.mos.dnode(dataset.object).await?;
+    let dnode = dsl.mos.dnode(dataset.object).await?;
     if dnode.info().object_type == object_type::OTN_ZAP_METADATA {
-        core.features.adjust(tx, EXTENSIBLE_DATASET, -1).await?;
+        dsl.features.adjust(tx, EXTENSIBLE_DATASET, -1).await?;
     }
     Ok(())
 }

@@ -160,7 +160,7 @@ fn the_log_level_of_a_running_daemon_can_be_changed() {
     assert_eq!(level(&[]).ok().stdout, "info\n");
     lab.zpool("sync tank").ok();
     assert!(!log().contains("quiescing"), "{}", log());
-    assert_eq!(level(&["platter_dsl=debug"]).ok().stdout, "info,platter_dsl=debug\n");
+    assert_eq!(level(&["platter_spa=debug"]).ok().stdout, "info,platter_spa=debug\n");
     lab.zpool("set comment=words tank").ok();
     let text = log();
     for word in ["quiescing", "syncing dirty_bytes=", "flushing passes=", "synced written_bytes=", "pool=\"tank\" txg="]

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use platter_device::BlockDevice;
-use platter_dsl::Pool;
-use platter_dsl::request::{CreateRequest, ImportRequest, VdevRequest};
 use platter_ondisk::ObjectId;
+use platter_spa::Pool;
+use platter_spa::request::{CreateRequest, ImportRequest, VdevRequest};
 use platter_zpl::{NewFile, SetAttr, SetXattr, Zpl, ZplError};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -407,7 +407,7 @@ fn fill_shape(shape: &Shape, mut random: ChaCha20Rng, rounds: usize) -> Result<F
         filler.zpl.unmount().await.map_err(|error| format!("unmount: {error}"))?;
         let Filler { zpl, random, names, next, refusals, last } = filler;
         drop(zpl);
-        pool.close_filesystem("tank").await.map_err(|error| format!("close: {error}"))?;
+        pool.dsl().close_filesystem("tank").await.map_err(|error| format!("close: {error}"))?;
         pool.export().await.map_err(|error| format!("export: {error}"))?;
         drop(pool);
         filled.disks = forks.iter().map(|fork| fork.image()).collect();
@@ -423,7 +423,7 @@ fn fill_shape(shape: &Shape, mut random: ChaCha20Rng, rounds: usize) -> Result<F
         (filled.refusals, filled.files) = (filler.refusals, filler.next);
         filler.zpl.unmount().await.map_err(|error| format!("unmount: {error}"))?;
         drop(filler);
-        pool.close_filesystem("tank").await.map_err(|error| format!("close: {error}"))?;
+        pool.dsl().close_filesystem("tank").await.map_err(|error| format!("close: {error}"))?;
         pool.export().await.map_err(|error| format!("export: {error}"))
     })?;
     Ok(filled)

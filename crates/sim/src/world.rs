@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use platter_device::{BlockDevice, DeviceError, DeviceSource, OpenOptions, PathKind};
 use platter_dmu::{Objset, Tx};
 use platter_dsl::FilesystemSpace;
-use platter_dsl::{Environment, FilesystemMaker, FilesystemOptions, HostId, Pool};
+use platter_dsl::{FilesystemMaker, FilesystemOptions};
+use platter_spa::{Environment, HostId, Pool};
 use platter_zpl::{CreateOptions, MountOptions, SpaceInfo, Zpl};
 
 /// The folder in which all simulated disks lie.
@@ -140,7 +141,7 @@ pub fn environment(seed: u64, devices: Arc<SimDevices>, clock: Arc<dyn platter_d
     Environment {
         clock,
         maker: Arc::new(Maker),
-        random: Environment::seeded(bytes),
+        random: platter_dsl::Randomness::seeded(bytes),
         hostname: "simulator".into(),
         host: Arc::new(HostId { id: 0x1234, is_derived: false }),
         cpu: platter_hooks::Cpu::FREE,
@@ -149,7 +150,7 @@ pub fn environment(seed: u64, devices: Arc<SimDevices>, clock: Arc<dyn platter_d
         // Little, so that free ranges are let go and loaded again all the time.
         metaslab_bytes: 2 << 10,
         devices,
-        pool_locks: Arc::new(platter_dsl::pool_locks::NobodyElse),
+        pool_locks: Arc::new(platter_spa::pool_locks::NobodyElse),
         multihost_interval_ms: 1000,
         events: Arc::default(),
         memory: Arc::default(),
@@ -182,12 +183,12 @@ impl SpaceInfo for Space {
 /// What was wrong, for a person.
 pub async fn mount(pool: &Arc<Pool>, name: &str, clock: Arc<dyn platter_zpl::WallClock>) -> Result<Arc<Zpl>, String> {
     let say = |error: &dyn std::fmt::Display| format!("mounting {name}: {error}");
-    let os = pool.open_filesystem(name).await.map_err(|error| say(&error))?;
+    let os = pool.dsl().open_filesystem(name).await.map_err(|error| say(&error))?;
     let options = MountOptions {
-        log: pool.intent_log(name).map_err(|error| say(&error))?,
+        log: pool.dsl().intent_log(name).map_err(|error| say(&error))?,
         salt_seed: 11,
         ..MountOptions::default()
     };
-    let space = Arc::new(Space(pool.filesystem_space(name).map_err(|error| say(&error))?));
+    let space = Arc::new(Space(pool.dsl().filesystem_space(name).map_err(|error| say(&error))?));
     Zpl::mount(os, options, clock, space).await.map_err(|error| say(&error))
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use platter_device::BlockDevice;
-use platter_dsl::Pool;
-use platter_dsl::request::{CreateRequest, VdevRequest};
 use platter_sim::crash::explore::alone;
 use platter_sim::crash::fork::Fork;
 use platter_sim::disk::Image;
 use platter_sim::world::{self, SimDevices, StandingClock};
+use platter_spa::Pool;
+use platter_spa::request::{CreateRequest, VdevRequest};
 use platter_zpl::NewFile;
 
 const SIZE: u64 = 64 << 20;
@@ -28,7 +28,7 @@ fn holders(exported: bool) -> usize {
             ..CreateRequest::default()
         };
         let pool = Pool::create(environment, request).await.map_err(|error| error.to_string())?;
-        pool.create_dataset("tank/fs", &BTreeMap::new()).await.map_err(|error| error.to_string())?;
+        pool.dsl().create_dataset("tank/fs", &BTreeMap::new()).await.map_err(|error| error.to_string())?;
         let zpl = world::mount(&pool, "tank/fs", Arc::new(StandingClock)).await?;
         for name in ["a", "b"] {
             let file = zpl.create(zpl.root(), name.as_bytes(), NEW).await.map_err(|error| error.to_string())?;
@@ -38,7 +38,7 @@ fn holders(exported: bool) -> usize {
         if exported {
             zpl.unmount().await.map_err(|error| error.to_string())?;
             drop(zpl);
-            pool.close_filesystem("tank/fs").await.map_err(|error| error.to_string())?;
+            pool.dsl().close_filesystem("tank/fs").await.map_err(|error| error.to_string())?;
             pool.export().await.map_err(|error| error.to_string())?;
         } else {
             pool.stop("the power failed");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::{Complaint, Source};
 
 /// The layers from the bottom up; crates of one layer do not know each other. The tests of a crate may use any other.
-const LAYERS: [&[&str]; 16] = [
+const LAYERS: [&[&str]; 17] = [
     &["buffer", "hooks", "nvlist", "parity"],
     &["ondisk"],
     &["checksum", "compress"],
@@ -16,6 +16,7 @@ const LAYERS: [&[&str]; 16] = [
     &["dmu"],
     &["zil"],
     &["dsl"],
+    &["spa"],
     &["zpl"],
     &["sim"],
     &["fuse"],

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use platter_dmu::{Objset, Tx};
-use platter_dsl::report::Detail;
-use platter_dsl::request::{CreateRequest, VdevRequest};
-use platter_dsl::{Environment, FilesystemMaker, FilesystemOptions, HostId, Pool, SystemDevices};
+use platter_dsl::{FilesystemMaker, FilesystemOptions};
+use platter_spa::report::Detail;
+use platter_spa::request::{CreateRequest, VdevRequest};
+use platter_spa::{Environment, HostId, Pool, SystemDevices};
 
 #[derive(Debug)]
 struct Clock;
@@ -43,7 +44,7 @@ async fn a_panic_in_the_sync_loop_stops_the_pool_with_its_reason() {
     let environment = Environment {
         clock: Arc::new(Clock),
         maker: Arc::new(Maker(false.into())),
-        random: Environment::seeded([3; 32]),
+        random: platter_dsl::Randomness::seeded([3; 32]),
         hostname: "test".into(),
         host: Arc::new(HostId { id: 0x1234, is_derived: false }),
         cpu: platter_hooks::Cpu::FREE,
@@ -51,7 +52,7 @@ async fn a_panic_in_the_sync_loop_stops_the_pool_with_its_reason() {
         dirty_bytes_max: 64 << 20,
         metaslab_bytes: 1 << 20,
         devices: Arc::new(SystemDevices::default()),
-        pool_locks: Arc::new(platter_dsl::pool_locks::NobodyElse),
+        pool_locks: Arc::new(platter_spa::pool_locks::NobodyElse),
         multihost_interval_ms: 1000,
         events: Arc::default(),
         memory: Arc::default(),
@@ -66,7 +67,7 @@ async fn a_panic_in_the_sync_loop_stops_the_pool_with_its_reason() {
         let pool = pool.clone();
         async move { while pool.sync().await.is_ok() {} }
     });
-    pool.create_dataset("tank/a", &BTreeMap::new()).await.expect_err("its task panicked");
+    pool.dsl().create_dataset("tank/a", &BTreeMap::new()).await.expect_err("its task panicked");
     let soon = Duration::from_secs(60);
     tokio::time::timeout(soon, waiting).await.expect("whoever waits is told").unwrap();
     let refused = tokio::time::timeout(soon, pool.sync()).await.expect("nothing hangs").unwrap_err();

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use platter_daemon::api::{ChangePool, PoolView};
 use platter_daemon::client::encode;
-use platter_dsl::report::{Detail, VdevReport};
-use platter_dsl::request::{Changed, PoolChange, VdevRequest};
+use platter_spa::report::{Detail, VdevReport};
+use platter_spa::request::{Changed, PoolChange, VdevRequest};
 
 use super::layout;
 use super::pools::view;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use platter_daemon::api::{CreatePool, CreatedPool};
-use platter_dsl::request::{CreateRequest, VdevRequest};
+use platter_spa::request::{CreateRequest, VdevRequest};
 
 use super::{compatibility, layout, vdev_spec};
 use crate::getopt::{Grammar, parse};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use platter_daemon::api::{ChangePool, ClearLabel, Outcome};
 use platter_daemon::client::encode;
-use platter_dsl::request::{Changed, PoolChange, VdevRequest};
+use platter_spa::request::{Changed, PoolChange, VdevRequest};
 
 use super::add::ashift;
 use super::pools::each;

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 use std::io::Write as _;
 
-use platter_dsl::{Event, EventValue, names};
+use platter_dsl::names;
+use platter_spa::{Event, EventValue};
 
 use crate::getopt::{Grammar, parse};
 use crate::nice;

@@ -1,7 +1,7 @@
 //! `zpool get`.
 
 use platter_daemon::api::PoolView;
-use platter_dsl::report::Detail;
+use platter_spa::report::Detail;
 use serde_json::Value;
 
 use super::get_vdev;

@@ -5,8 +5,8 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use platter_daemon::api::{ErrorBody, ImportPool, ImportedPool, SearchPools};
-use platter_dsl::report::ImportableReport;
-use platter_dsl::request::ImportRequest;
+use platter_spa::report::ImportableReport;
+use platter_spa::request::ImportRequest;
 
 use super::create::{add_property, uncache_by_default};
 use super::layout;

@@ -1,7 +1,8 @@
 //! `zpool list`.
 
 use platter_daemon::api::PoolView;
-use platter_dsl::report::{Detail, PropertySource, VdevReport};
+use platter_dsl::report::PropertySource;
+use platter_spa::report::{Detail, VdevReport};
 use serde_json::Value;
 
 use super::names::Naming;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use platter_daemon::api::{ErrorBody, PoolNames, PoolView};
 use platter_daemon::client::encode;
-use platter_dsl::report::Detail;
+use platter_spa::report::Detail;
 
 use crate::session::{Failure, Session, complain, usage};
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use platter_daemon::api::{ErrorBody, Outcome, PoolNames, ScrubAction, ScrubPool};
 use platter_daemon::client::encode;
-use platter_dsl::report::{Detail, PoolReport, ScanReport};
+use platter_spa::report::{Detail, PoolReport, ScanReport};
 
 use super::pools::{each, view};
 use crate::getopt::{Grammar, parse};

@@ -2,7 +2,7 @@
 
 use platter_daemon::api::{ClearPool, ClosePool, Outcome, PoolNames, SetPoolProperty, SyncPool};
 use platter_daemon::client::encode;
-use platter_dsl::report::Detail;
+use platter_spa::report::Detail;
 use serde_json::json;
 
 use super::pools::each;

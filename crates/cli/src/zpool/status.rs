@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use platter_daemon::api::PoolView;
-use platter_dsl::report::{Detail, ScanReport, VdevReport};
+use platter_spa::report::{Detail, ScanReport, VdevReport};
 
 use super::names::Naming;
 use super::pools::{Repeat, Timestamp, views};
@@ -361,7 +361,8 @@ fn scan(scan: &ScanReport, now: u64) -> Option<String> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use platter_dsl::report::{IoCounts, PoolReport, Property, PropertySource, PropertyValue};
+    use platter_dsl::report::{Property, PropertySource, PropertyValue};
+    use platter_spa::report::{IoCounts, PoolReport};
 
     /// The reference pool `refz1` as the engine reports it.
     pub(crate) fn example() -> PoolView {

@@ -3,8 +3,9 @@
 use platter_daemon::api::{ChangePool, PoolView};
 use platter_daemon::client::encode;
 use platter_dsl::features::{CREATED, lookup};
-use platter_dsl::report::{Detail, PropertyValue};
-use platter_dsl::request::{Changed, PoolChange};
+use platter_dsl::report::PropertyValue;
+use platter_spa::report::Detail;
+use platter_spa::request::{Changed, PoolChange};
 
 use super::compatibility;
 use super::pools::views;

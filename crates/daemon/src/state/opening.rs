@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use platter_dsl::request::ImportRequest;
+use platter_spa::request::ImportRequest;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 

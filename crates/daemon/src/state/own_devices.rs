@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use platter_dsl::request::VdevRequest;
+use platter_spa::request::VdevRequest;
 
 use super::{Answer, Daemon, Entry, all_real, mounts};
 use crate::api::ErrorBody;

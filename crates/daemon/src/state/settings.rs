@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use platter_dsl::report::{DatasetReport, Property, PropertySource, PropertyValue};
-use platter_dsl::request::Setting;
+use platter_dsl::setting::Setting;
 
 use super::datasets::is_under;
 use super::mounts::{no_such_dataset, pool_of, remove_folders};

@@ -1,13 +1,13 @@
 //! Devices that do not answer. Whoever waits for one of them hangs, and is told why and what to do: in `zpool status`,
 //! in the log, and at the command that waits.
 //!
-//! When a device counts as silent the pool says ([`platter_dsl::Pool::silent_device`]).
+//! When a device counts as silent the pool says ([`platter_spa::Pool::silent_device`]).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use platter_dsl::Idleness;
+use platter_spa::Idleness;
 
 use super::Daemon;
 

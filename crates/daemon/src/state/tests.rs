@@ -10,11 +10,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use platter_dsl::report::{
-    DatasetKind, DatasetReport, HistoryEntry, ImportableReport, PoolReport, Properties, Property, PropertySource,
-    PropertyValue, VdevReport,
+    DatasetKind, DatasetReport, HistoryEntry, Properties, Property, PropertySource, PropertyValue,
 };
-use platter_dsl::request::{ImportRequest, Setting};
-use platter_dsl::{Pool, PoolError, Result, TxgReport};
+use platter_dsl::setting::Setting;
+use platter_dsl::{PoolError, Result};
+use platter_spa::report::{ImportableReport, PoolReport, VdevReport};
+use platter_spa::request::ImportRequest;
+use platter_spa::{Pool, TxgReport};
 
 use super::*;
 use crate::api::{
@@ -150,8 +152,8 @@ impl PoolHandle for FakePool {
     fn abandon(&self, _reason: &str) {
         self.disks.given_up.send_modify(|all| _ = all.insert(self.guid));
     }
-    fn unwritten(&self) -> platter_dsl::Unwritten {
-        platter_dsl::Unwritten { synced: platter_ondisk::Txg(42), bytes: 1000, changed: true }
+    fn unwritten(&self) -> platter_spa::Unwritten {
+        platter_spa::Unwritten { synced: platter_ondisk::Txg(42), bytes: 1000, changed: true }
     }
     async fn destroy(&self) -> Result<()> {
         self.disks.pools.lock().remove(&self.guid);
@@ -388,7 +390,7 @@ impl Bench {
     async fn with_pool(self) -> Self {
         let request = CreateRequest {
             name: "tank".into(),
-            vdevs: vec![platter_dsl::request::VdevRequest::Leaf("/d0".into())],
+            vdevs: vec![platter_spa::request::VdevRequest::Leaf("/d0".into())],
             altroot: Some(self.root()),
             ..CreateRequest::default()
         };
@@ -523,7 +525,7 @@ async fn refusals_are_worded_as_openzfs_words_them() {
         "invalid vdev specification\nuse '-f' to override the following errors:\n/d0 is part of active pool 'other'"
     );
     let bench = bench.with_pool().await;
-    let vdevs = vec![platter_dsl::request::VdevRequest::Mirror(vec!["/d7".into(), "/d0".into()])];
+    let vdevs = vec![platter_spa::request::VdevRequest::Mirror(vec!["/d7".into(), "/d0".into()])];
     let mut request = CreateRequest { name: "second".into(), vdevs, ..CreateRequest::default() };
     let error = bench
         .daemon

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use platter_device::BlockDevice;
-use platter_dsl::Pool;
-use platter_dsl::report::{Detail, PropertyValue, VdevReport};
-use platter_dsl::request::{CreateRequest, ImportRequest, VdevRequest};
+use platter_dsl::report::PropertyValue;
 use platter_ondisk::ObjectId;
 use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE};
+use platter_spa::Pool;
+use platter_spa::report::{Detail, VdevReport};
+use platter_spa::request::{CreateRequest, ImportRequest, VdevRequest};
 use platter_zpl::{FileKind, SetAttr, SetTime, Zpl};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -167,15 +168,15 @@ impl Base {
                 ("recordsize".to_owned(), RECORD.to_string()),
                 ("checksum".to_owned(), layout.checksum().to_owned()),
             ]);
-            pool.create_dataset(FILESYSTEM, &properties).await.map_err(text)?;
-            pool.create_dataset(OLD, &BTreeMap::new()).await.map_err(text)?;
+            pool.dsl().create_dataset(FILESYSTEM, &properties).await.map_err(text)?;
+            pool.dsl().create_dataset(OLD, &BTreeMap::new()).await.map_err(text)?;
             let zpl = world::mount(&pool, FILESYSTEM, Arc::new(StandingClock)).await?;
             for (index, operation) in Operation::base().into_iter().enumerate() {
                 operation.run(100 + index, &pool, &zpl, 0).await?;
             }
             zpl.unmount().await.map_err(text)?;
             drop(zpl);
-            pool.close_filesystem(FILESYSTEM).await.map_err(text)?;
+            pool.dsl().close_filesystem(FILESYSTEM).await.map_err(text)?;
             pool.close().await.map_err(text)
         })?;
         Ok(Self { layout, images: forks.iter().map(|fork| fork.image()).collect(), model })
@@ -362,7 +363,7 @@ fn counts(vdev: &VdevReport) -> Vec<String> {
 async fn leave(pool: &Arc<Pool>, zpl: Arc<Zpl>) -> Result<(), String> {
     zpl.unmount().await.map_err(text)?;
     drop(zpl);
-    pool.close_filesystem(FILESYSTEM).await.map_err(text)?;
+    pool.dsl().close_filesystem(FILESYSTEM).await.map_err(text)?;
     pool.export().await.map_err(text)
 }
 
@@ -394,7 +395,7 @@ pub async fn view(pool: &Arc<Pool>, zpl: &Zpl) -> Result<View, String> {
             view.tree.get_mut(path).expect("it was seen").first_path = first.clone();
         }
     }
-    for dataset in pool.datasets().await.map_err(text)? {
+    for dataset in pool.dsl().datasets().await.map_err(text)? {
         if dataset.name == FILESYSTEM {
             let compression = dataset.properties.get("compression").map(|property| property.value.clone());
             let view_compression = compression.map(|value| match value {

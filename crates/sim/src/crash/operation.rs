@@ -5,10 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use platter_dsl::Pool;
-use platter_dsl::report::{Detail, VdevReport};
-use platter_dsl::request::{PoolChange, Setting, VdevRequest};
+use platter_dsl::setting::Setting;
 use platter_ondisk::ObjectId;
+use platter_spa::Pool;
+use platter_spa::report::{Detail, VdevReport};
+use platter_spa::request::{PoolChange, VdevRequest};
 use platter_zpl::{Fallocate, NewFile, RenameFlags, SetAttr, SetXattr, Zpl};
 
 use super::model::{Content, Model, NodeId, Place, ROOT, Step};
@@ -282,10 +283,10 @@ impl Operation {
             Self::Sync => pool.sync().await.map_err(text)?,
             Self::SetProperty => {
                 let setting = [("compression".to_owned(), Setting::Value(COMPRESSION.into()))];
-                pool.set_dataset_properties(FILESYSTEM, &setting).await.map_err(text)?;
+                pool.dsl().set_dataset_properties(FILESYSTEM, &setting).await.map_err(text)?;
             }
-            Self::CreateDataset => pool.create_dataset(NEW, &Default::default()).await.map_err(text)?,
-            Self::DestroyDataset => pool.destroy_dataset(OLD).await.map_err(text)?,
+            Self::CreateDataset => pool.dsl().create_dataset(NEW, &Default::default()).await.map_err(text)?,
+            Self::DestroyDataset => pool.dsl().destroy_dataset(OLD).await.map_err(text)?,
             Self::AddVdev => {
                 let vdevs = vec![VdevRequest::Leaf(SimDevices::path(spare))];
                 let change = PoolChange::Add { vdevs, force: true, ashift: 0, any_ashift: true, dry_run: false };

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use platter_device::{BlockDevice, DeviceError};
-use platter_dsl::Pool;
-use platter_dsl::config::VdevConfig;
-use platter_dsl::labels;
-use platter_dsl::request::{CreateRequest, VdevRequest};
 use platter_ondisk::ObjectId;
 use platter_ondisk::label::{VDEV_PHYS_OFFSET, VDEV_PHYS_SIZE, label_offset, usable_size};
 use platter_ondisk::types::object_type;
 use platter_ondisk::uberblock::Uberblock;
+use platter_spa::Pool;
+use platter_spa::config::VdevConfig;
+use platter_spa::labels;
+use platter_spa::request::{CreateRequest, VdevRequest};
 use platter_vdev::{DeviceOpener, OpenError, TopVdev, VdevKind, VdevSpec};
 use platter_zpl::{NewFile, SetAttr, SetXattr, Zpl};
 
@@ -199,7 +199,10 @@ async fn fill(plan: &Plan, devices: Arc<SimDevices>, disks: &[Arc<ImageDevice>])
     let pool = Pool::create(environment, request).await.expect("a template is made");
     pool.force_ganging(plan.gang_above);
     for name in ["tank/a", "tank/a/b", "tank/c"] {
-        pool.create_dataset(name, &owned(&[("atime", "off"), ("quota", "40M")])).await.expect("a data set is made");
+        pool.dsl()
+            .create_dataset(name, &owned(&[("atime", "off"), ("quota", "40M")]))
+            .await
+            .expect("a data set is made");
     }
     let mut mounts = Vec::new();
     for name in [POOL, "tank/a/b"] {
@@ -226,7 +229,7 @@ async fn fill(plan: &Plan, devices: Arc<SimDevices>, disks: &[Arc<ImageDevice>])
     for (name, zpl) in mounts {
         zpl.unmount().await.expect("it unmounts");
         drop(zpl);
-        pool.close_filesystem(name).await.expect("it closes");
+        pool.dsl().close_filesystem(name).await.expect("it closes");
     }
     pool.export().await.expect("it exports");
     left

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use platter_dmu::Totals;
-use platter_dsl::Pool;
-use platter_dsl::report::Detail;
-use platter_dsl::request::{ImportRequest, Setting};
+use platter_dsl::setting::Setting;
 use platter_ondisk::ObjectId;
+use platter_spa::Pool;
+use platter_spa::report::Detail;
+use platter_spa::request::ImportRequest;
 use platter_zpl::{Fallocate, FileKind, NewFile, SeekFor, SetAttr, SetXattr, Zpl};
 
 use super::device::ImageDevice;
@@ -62,7 +63,7 @@ async fn once(disks: Vec<Image>, seed: u64, read_only: bool) -> Result<Option<St
     }
     let mut shared = false;
     for disk in &disks {
-        let labels = platter_dsl::labels::read(&**disk).await.ok();
+        let labels = platter_spa::labels::read(&**disk).await.ok();
         shared |= labels.and_then(|labels| labels.uberblock).is_some_and(|uberblock| uberblock.is_multihost());
     }
     // Of a pool that hosts share others must know before the first group is written.
@@ -120,10 +121,10 @@ async fn use_all(pool: &Arc<Pool>, read_only: bool) {
     let mut names = vec![name.clone()];
     names.extend(["a", "a/b", "c"].map(|below| format!("{name}/{below}")));
     for name in &names {
-        let _ = pool.dataset(name).await;
+        let _ = pool.dsl().dataset(name).await;
     }
-    let _ = pool.datasets().await;
-    let _ = pool.lineage(&names[2]).await;
+    let _ = pool.dsl().datasets().await;
+    let _ = pool.dsl().lineage(&names[2]).await;
     let mut mounts = Vec::new();
     for name in names {
         let Ok(zpl) = world::mount(pool, &name, Arc::new(StandingClock)).await else { continue };
@@ -138,7 +139,7 @@ async fn use_all(pool: &Arc<Pool>, read_only: bool) {
         if pool.scrub_start().await.is_ok() {
             let _ = pool.scrub_wait().await;
         }
-        let _ = pool.create_dataset(&format!("{name}/new"), &Default::default()).await;
+        let _ = pool.dsl().create_dataset(&format!("{name}/new"), &Default::default()).await;
         let value = |value: &str| Setting::Value(value.to_owned());
         for (property, setting) in [
             // It counts everything below, for good.
@@ -148,7 +149,7 @@ async fn use_all(pool: &Arc<Pool>, read_only: bool) {
             ("compression", value("gzip")),
             ("quota", Setting::Inherit),
         ] {
-            let _ = pool.set_dataset_properties(&format!("{name}/a"), &[(property.to_owned(), setting)]).await;
+            let _ = pool.dsl().set_dataset_properties(&format!("{name}/a"), &[(property.to_owned(), setting)]).await;
         }
         let _ = pool.set_property("comment", "visited").await;
         let _ = pool.clear(None).await;
@@ -156,13 +157,13 @@ async fn use_all(pool: &Arc<Pool>, read_only: bool) {
     for (name, zpl) in mounts {
         let _ = zpl.unmount().await;
         drop(zpl);
-        let _ = pool.close_filesystem(&name).await;
+        let _ = pool.dsl().close_filesystem(&name).await;
     }
     if !read_only {
-        let _ = pool.rename_dataset(&format!("{name}/c"), &format!("{name}/a/d")).await;
-        let _ = pool.destroy_dataset(&format!("{name}/a/d")).await;
-        let _ = pool.destroy_dataset(&format!("{name}/c")).await;
-        let _ = pool.destroy_dataset(&format!("{name}/a/b")).await;
+        let _ = pool.dsl().rename_dataset(&format!("{name}/c"), &format!("{name}/a/d")).await;
+        let _ = pool.dsl().destroy_dataset(&format!("{name}/a/d")).await;
+        let _ = pool.dsl().destroy_dataset(&format!("{name}/c")).await;
+        let _ = pool.dsl().destroy_dataset(&format!("{name}/a/b")).await;
         let _ = pool.sync().await;
     }
 }

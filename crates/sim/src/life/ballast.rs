@@ -30,7 +30,7 @@ impl Story {
         let taken = self.load(&zpl).await.map_err(|error| error.to_string());
         zpl.unmount().await.map_err(|error| format!("unmount: {error}"))?;
         drop(zpl);
-        pool.close_filesystem(POOL).await.map_err(|error| format!("close: {error}"))?;
+        pool.dsl().close_filesystem(POOL).await.map_err(|error| format!("close: {error}"))?;
         let size = taken?;
         self.note(&format!("{size} bytes of ballast"));
         Ok(())

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use platter_dsl::Pool;
+use platter_spa::Pool;
 
 use super::machine::report;
 use super::story::{LIFE_MAX, Story, Terms};

@@ -9,8 +9,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use platter_dsl::request::ImportRequest;
-use platter_dsl::{HostId, Pool};
+use platter_spa::request::ImportRequest;
+use platter_spa::{HostId, Pool};
 
 use super::story::Story;
 use crate::disk::Route;

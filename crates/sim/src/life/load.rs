@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use platter_dsl::Pool;
 use platter_ondisk::ObjectId;
+use platter_spa::Pool;
 use platter_zpl::{Attr, FileKind, NewFile, RenameFlags, SetAttr, SetXattr, Zpl, ZplError};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::RngCore;

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use platter_dsl::Pool;
+use platter_spa::Pool;
 use rand_chacha::rand_core::RngCore;
 
 use super::machine::report;

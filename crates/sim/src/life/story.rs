@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use platter_dsl::Pool;
-use platter_dsl::request::Setting;
+use platter_dsl::setting::Setting;
+use platter_spa::Pool;
 use platter_zpl::Zpl;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -418,7 +418,7 @@ impl Story {
             [("compression", compression), ("checksum", checksum), ("recordsize", recordsize), ("copies", copies)];
         let given = given.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         self.pending = Some(Pending::Created(name.clone()));
-        let created = pool.create_dataset(&name, &given).await.map(|_| ());
+        let created = pool.dsl().create_dataset(&name, &given).await.map(|_| ());
         match created.map_err(|error| format!("create {name}: {error}")) {
             Err(error) if self.crowded && error.contains("out of space") => {
                 self.pending = None;
@@ -441,7 +441,7 @@ impl Story {
         let name = self.filesystems.keys().nth(index).expect("there are more than one").clone();
         self.unmount(&name).await?;
         self.pending = Some(Pending::Destroyed(name.clone()));
-        pool.destroy_dataset(&name).await.map_err(|error| format!("destroy {name}: {error}"))?;
+        pool.dsl().destroy_dataset(&name).await.map_err(|error| format!("destroy {name}: {error}"))?;
         self.pending = None;
         self.filesystems.remove(&name);
         Ok(())
@@ -460,7 +460,7 @@ impl Story {
             ("sync", "standard"),
         ][self.below(6)];
         let setting = (property.to_owned(), Setting::Value(value.to_owned()));
-        pool.set_dataset_properties(&name, &[setting]).await.map_err(|error| format!("set {property}: {error}"))
+        pool.dsl().set_dataset_properties(&name, &[setting]).await.map_err(|error| format!("set {property}: {error}"))
     }
 
     async fn mount(&mut self, name: &str) -> Result<(), String> {
@@ -475,7 +475,7 @@ impl Story {
         if let Some(zpl) = filesystem.zpl.take() {
             zpl.unmount().await.map_err(|error| format!("unmount {name}: {error}"))?;
         }
-        pool.close_filesystem(name).await.map_err(|error| format!("close {name}: {error}"))?;
+        pool.dsl().close_filesystem(name).await.map_err(|error| format!("close {name}: {error}"))?;
         filesystem.files.synced();
         Ok(())
     }
@@ -536,7 +536,7 @@ impl Story {
     /// Finds the data sets of a pool that was imported after a crash, and mounts them.
     pub(super) async fn take_stock(&mut self, pool: Arc<Pool>) -> Result<(), String> {
         self.pool = Some(pool.clone());
-        let reports = pool.datasets().await.map_err(|error| format!("datasets: {error}"))?;
+        let reports = pool.dsl().datasets().await.map_err(|error| format!("datasets: {error}"))?;
         let found: BTreeSet<String> =
             reports.into_iter().map(|report| report.name).filter(|name| name != POOL).collect();
         match self.pending.take() {

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use platter_dsl::Pool;
-use platter_dsl::report::{Detail, VdevReport};
-use platter_dsl::request::{CreateRequest, PoolChange, VdevRequest};
 use platter_ondisk::ObjectId;
 use platter_sim::clock::{self, SimClock};
 use platter_sim::disk::{DiskId, Parameters, SimDisk};
 use platter_sim::world::{self, SimDevices, StandingClock};
+use platter_spa::Pool;
+use platter_spa::report::{Detail, VdevReport};
+use platter_spa::request::{CreateRequest, PoolChange, VdevRequest};
 use platter_zpl::NewFile;
 
 use crate::hosts::{self, connect};
@@ -36,13 +36,13 @@ impl Rig {
         let request = CreateRequest { name: "tank".into(), vdevs: vec![vdev], ..CreateRequest::default() };
         let environment = world::environment(1, devices.clone(), Arc::new(StandingClock));
         let pool = Pool::create(environment, request).await.expect("created");
-        pool.create_dataset("tank/fs", &BTreeMap::new()).await.expect("a data set");
+        pool.dsl().create_dataset("tank/fs", &BTreeMap::new()).await.expect("a data set");
         let mut rig = Self { disks, devices, pool, file: ObjectId(0) };
         let zpl = world::mount(&rig.pool, "tank/fs", Arc::new(StandingClock)).await.expect("mounted");
         rig.file = zpl.create(zpl.root(), b"file", NEW).await.expect("a file").object;
         zpl.unmount().await.expect("unmounted");
         drop(zpl);
-        rig.pool.close_filesystem("tank/fs").await.expect("closed");
+        rig.pool.dsl().close_filesystem("tank/fs").await.expect("closed");
         rig.write(1).await;
         rig
     }
@@ -55,7 +55,7 @@ impl Rig {
         zpl.write(self.file, 0, &bytes, false).await.expect("written");
         zpl.unmount().await.expect("unmounted");
         drop(zpl);
-        self.pool.close_filesystem("tank/fs").await.expect("closed");
+        self.pool.dsl().close_filesystem("tank/fs").await.expect("closed");
         self.pool.sync().await.expect("synced");
     }
 

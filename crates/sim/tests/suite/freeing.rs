@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use platter_dsl::report::PropertyValue;
-use platter_dsl::request::{CreateRequest, VdevRequest};
-use platter_dsl::{Environment, Pool};
 use platter_ondisk::label::VDEV_LABEL_START_SIZE;
 use platter_sim::clock::{self, SimClock};
 use platter_sim::crash::judge;
 use platter_sim::disk::{DiskId, Parameters, SimDisk};
 use platter_sim::world::{self, SimDevices, StandingClock};
+use platter_spa::request::{CreateRequest, VdevRequest};
+use platter_spa::{Environment, Pool};
 use platter_zpl::{NewFile, SetXattr};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -42,7 +42,7 @@ async fn filled(clock: &Arc<SimClock>, frees: u64, properties: &[(&str, &str)]) 
     let properties: BTreeMap<String, String> =
         properties.iter().map(|&(name, value)| (name.into(), value.into())).collect();
     for name in ["tank/gone", "tank/kept"] {
-        pool.create_dataset(name, &properties).await.expect("a data set");
+        pool.dsl().create_dataset(name, &properties).await.expect("a data set");
         let zpl = world::mount(&pool, name, Arc::new(StandingClock)).await.expect("mounted");
         for number in 0..FILES {
             let file = zpl.create(zpl.root(), format!("file{number}").as_bytes(), NEW).await.expect("a file").object;
@@ -55,7 +55,7 @@ async fn filled(clock: &Arc<SimClock>, frees: u64, properties: &[(&str, &str)]) 
         }
         zpl.unmount().await.expect("unmounted");
         drop(zpl);
-        pool.close_filesystem(name).await.expect("closed");
+        pool.dsl().close_filesystem(name).await.expect("closed");
     }
     pool.sync().await.expect("synced");
     (disk, pool)
@@ -99,7 +99,7 @@ fn a_crash_after_any_group_goes_on_where_it_was() {
     clock::run(|clock| async move {
         let (mut disk, pool) = filled(&clock, 1, &[("xattr", "sa")]).await;
         let before = number(&pool, "allocated").await;
-        pool.destroy_dataset("tank/gone").await.expect("destroyed");
+        pool.dsl().destroy_dataset("tank/gone").await.expect("destroyed");
         let mut left = number(&pool, "freeing").await;
         assert!(left > 0, "one block is not all");
         let mut seed = 2;
@@ -138,7 +138,7 @@ fn a_crash_after_any_group_goes_on_where_it_was() {
         }
         zpl.unmount().await.expect("unmounted");
         drop(zpl);
-        pool.close_filesystem("tank/kept").await.expect("closed");
+        pool.dsl().close_filesystem("tank/kept").await.expect("closed");
         pool.export().await.expect("exported");
         assert_clean(&disk);
     });
@@ -148,8 +148,8 @@ fn a_crash_after_any_group_goes_on_where_it_was() {
 fn an_export_does_not_wait_for_what_is_freed() {
     clock::run(|clock| async move {
         let (disk, pool) = filled(&clock, 1, &[]).await;
-        pool.destroy_dataset("tank/gone").await.expect("destroyed");
-        pool.destroy_dataset("tank/kept").await.expect("destroyed");
+        pool.dsl().destroy_dataset("tank/gone").await.expect("destroyed");
+        pool.dsl().destroy_dataset("tank/kept").await.expect("destroyed");
         pool.export().await.expect("exported");
         drop(pool);
         assert_clean(&disk);
@@ -170,7 +170,7 @@ fn an_export_does_not_wait_for_what_is_freed() {
 fn new_files_are_written_while_old_ones_are_freed() {
     clock::run(|clock| async move {
         let (disk, pool) = filled(&clock, 3, &[]).await;
-        pool.destroy_dataset("tank/gone").await.expect("destroyed");
+        pool.dsl().destroy_dataset("tank/gone").await.expect("destroyed");
         let zpl = world::mount(&pool, "tank/kept", Arc::new(StandingClock)).await.expect("mounted");
         let file = zpl.create(zpl.root(), b"new", NEW).await.expect("a file").object;
         for round in 0..40u64 {
@@ -180,7 +180,7 @@ fn new_files_are_written_while_old_ones_are_freed() {
         freed(&pool).await;
         zpl.unmount().await.expect("unmounted");
         drop(zpl);
-        pool.close_filesystem("tank/kept").await.expect("closed");
+        pool.dsl().close_filesystem("tank/kept").await.expect("closed");
         assert_eq!(number(&pool, "leaked").await, 0);
         pool.export().await.expect("exported");
         assert_clean(&disk);
@@ -193,15 +193,15 @@ fn new_files_are_written_while_old_ones_are_freed() {
 fn a_sector_that_cannot_be_read_leaks_what_it_leads_to_and_suspends_nothing() {
     clock::run(|clock| async move {
         let (disk, pool) = filled(&clock, 1, &[("compression", "off")]).await;
-        let os = pool.open_filesystem("tank/gone").await.expect("opened");
+        let os = pool.dsl().open_filesystem("tank/gone").await.expect("opened");
         let root = world::mount(&pool, "tank/gone", Arc::new(StandingClock)).await.expect("mounted");
         let file = root.lookup(root.root(), b"file40").await.expect("there").object;
         let indirect = os.dnode(file).await.expect("there").phys().blkptrs[0];
         assert!(indirect.level() > 0);
         root.unmount().await.expect("unmounted");
         drop((root, os));
-        pool.close_filesystem("tank/gone").await.expect("closed");
-        pool.destroy_dataset("tank/gone").await.expect("destroyed");
+        pool.dsl().close_filesystem("tank/gone").await.expect("closed");
+        pool.dsl().destroy_dataset("tank/gone").await.expect("destroyed");
         pool.export().await.expect("exported");
         drop(pool);
         for dva in indirect.dvas() {
@@ -211,7 +211,7 @@ fn a_sector_that_cannot_be_read_leaks_what_it_leads_to_and_suspends_nothing() {
         let pool = import(&disk, 2, 50).await;
         freed(&pool).await;
         assert!(number(&pool, "leaked").await >= 300_000, "the file's blocks");
-        pool.create_dataset("tank/new", &BTreeMap::new()).await.expect("it goes on");
+        pool.dsl().create_dataset("tank/new", &BTreeMap::new()).await.expect("it goes on");
         pool.export().await.expect("exported");
         drop(pool);
         // It stays leaked, and is told of.
@@ -227,7 +227,7 @@ fn a_sector_that_can_be_read_again_is_waited_for() {
     clock::run(|clock| async move {
         let (disk, pool) = filled(&clock, 1, &[("compression", "off")]).await;
         let before = number(&pool, "allocated").await;
-        pool.destroy_dataset("tank/gone").await.expect("destroyed");
+        pool.dsl().destroy_dataset("tank/gone").await.expect("destroyed");
         pool.export().await.expect("exported");
         drop(pool);
         let pool = import(&disk, 2, 10).await;

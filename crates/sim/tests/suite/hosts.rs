@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use platter_dsl::request::ImportRequest;
-use platter_dsl::{Environment, Pool};
 use platter_ondisk::ObjectId;
 use platter_sim::disk::SimDisk;
 use platter_sim::world::{self, SimDevices, StandingClock};
+use platter_spa::request::ImportRequest;
+use platter_spa::{Environment, Pool};
 
 /// These of the disks, as a new host finds them.
 pub fn connect(disks: &[SimDisk], there: &[usize]) -> Arc<SimDevices> {
@@ -34,7 +34,7 @@ pub async fn contents(pool: &Arc<Pool>, file: ObjectId, length: usize) -> Vec<u8
     let found: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
     zpl.unmount().await.expect("unmounted");
     drop(zpl);
-    pool.close_filesystem("tank/fs").await.expect("closed");
+    pool.dsl().close_filesystem("tank/fs").await.expect("closed");
     assert_eq!(found.len(), length);
     found
 }

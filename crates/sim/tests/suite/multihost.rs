@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use platter_dsl::request::{CreateRequest, ImportRequest, VdevRequest};
-use platter_dsl::{Environment, HostId, Pool};
 use platter_sim::clock;
 use platter_sim::disk::{DiskId, Parameters, Route, SimDisk};
 use platter_sim::world::{self, SimDevices, StandingClock};
+use platter_spa::request::{CreateRequest, ImportRequest, VdevRequest};
+use platter_spa::{Environment, HostId, Pool};
 use tokio::time::Instant;
 
 const SIZE: u64 = 64 << 20;

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use platter_dsl::request::{CreateRequest, PoolChange, VdevRequest};
-use platter_dsl::{Pool, labels};
 use platter_ondisk::ObjectId;
 use platter_ondisk::label::VDEV_LABEL_END_SIZE;
 use platter_sim::clock;
 use platter_sim::disk::{DiskId, Parameters, SimDisk};
 use platter_sim::world::{self, SimDevices, StandingClock};
+use platter_spa::request::{CreateRequest, PoolChange, VdevRequest};
+use platter_spa::{Pool, labels};
 use platter_zpl::NewFile;
 
 use crate::hosts::{self, connect};
@@ -26,7 +26,7 @@ async fn reached(disk: &SimDisk) -> u64 {
 }
 
 /// A new host that has these of the disks.
-fn host(disks: &[SimDisk], there: &[usize], seed: u64) -> platter_dsl::Environment {
+fn host(disks: &[SimDisk], there: &[usize], seed: u64) -> platter_spa::Environment {
     world::environment(seed, connect(disks, there), Arc::new(StandingClock))
 }
 
@@ -49,7 +49,7 @@ async fn without_the_others(clock: Arc<clock::SimClock>, vdev: VdevRequest, coun
     let pool = Pool::create(host(&disks, &all, 1), request).await.expect("created");
     let properties = [("checksum", "off"), ("compression", "off")];
     let properties: BTreeMap<_, _> = properties.map(|(name, value)| (name.into(), value.into())).into();
-    pool.create_dataset("tank/fs", &properties).await.expect("a data set");
+    pool.dsl().create_dataset("tank/fs", &properties).await.expect("a data set");
     let zpl = world::mount(&pool, "tank/fs", Arc::new(StandingClock)).await.expect("mounted");
     let file = zpl.create(zpl.root(), b"file", NEW).await.expect("a file").object;
     zpl.write(file, 0, &[1; LENGTH], false).await.expect("written");
@@ -94,7 +94,7 @@ async fn take_its_place(pool: &Arc<Pool>, byte: u8) {
     }
     zpl.unmount().await.expect("unmounted");
     drop(zpl);
-    pool.close_filesystem("tank/fs").await.expect("closed");
+    pool.dsl().close_filesystem("tank/fs").await.expect("closed");
 }
 
 /// A mirror of two with a file that no checksum protects.
@@ -104,13 +104,13 @@ async fn with_a_file(disks: &[SimDisk]) -> (Arc<Pool>, ObjectId) {
     let pool = Pool::create(host(disks, &[0, 1], 1), request).await.expect("created");
     let properties = [("checksum", "off"), ("compression", "off")];
     let properties: BTreeMap<_, _> = properties.map(|(name, value)| (name.into(), value.into())).into();
-    pool.create_dataset("tank/fs", &properties).await.expect("a data set");
+    pool.dsl().create_dataset("tank/fs", &properties).await.expect("a data set");
     let zpl = world::mount(&pool, "tank/fs", Arc::new(StandingClock)).await.expect("mounted");
     let file = zpl.create(zpl.root(), b"file", NEW).await.expect("a file").object;
     zpl.write(file, 0, &vec![1; LENGTH], false).await.expect("written");
     zpl.unmount().await.expect("unmounted");
     drop(zpl);
-    pool.close_filesystem("tank/fs").await.expect("closed");
+    pool.dsl().close_filesystem("tank/fs").await.expect("closed");
     pool.sync().await.expect("synced");
     (pool, file)
 }
@@ -208,7 +208,7 @@ fn a_disk_without_the_last_uberblock_is_believed_where_it_is_needed() {
         let pool = Pool::create(host(&disks, &[0, 1, 2], 1), request).await.expect("created");
         let properties = [("checksum", "off"), ("compression", "off")];
         let properties: BTreeMap<_, _> = properties.map(|(name, value)| (name.into(), value.into())).into();
-        pool.create_dataset("tank/fs", &properties).await.expect("a data set");
+        pool.dsl().create_dataset("tank/fs", &properties).await.expect("a data set");
         let zpl = world::mount(&pool, "tank/fs", Arc::new(StandingClock)).await.expect("mounted");
         let file = zpl.create(zpl.root(), b"file", NEW).await.expect("a file").object;
         zpl.write(file, 0, &[1; LENGTH], false).await.expect("written");
@@ -262,7 +262,7 @@ async fn claimed_with_an_old_side(clock: Arc<clock::SimClock>, groups: bool, the
     let vdev = VdevRequest::Mirror((0..2).map(SimDevices::path).collect());
     let request = CreateRequest { name: "tank".into(), vdevs: vec![vdev], ..CreateRequest::default() };
     let pool = Pool::create(host(&disks, &[0, 1], 1), request).await.expect("created");
-    pool.create_dataset("tank/fs", &BTreeMap::new()).await.expect("a data set");
+    pool.dsl().create_dataset("tank/fs", &BTreeMap::new()).await.expect("a data set");
     let zpl = world::mount(&pool, "tank/fs", Arc::new(StandingClock)).await.expect("mounted");
     let file = zpl.create(zpl.root(), b"file", NEW).await.expect("a file").object;
     zpl.write(file, 0, &vec![1; LENGTH], false).await.expect("written");
@@ -279,7 +279,7 @@ async fn claimed_with_an_old_side(clock: Arc<clock::SimClock>, groups: bool, the
         zpl.fsync(file).await.expect("stable");
         if groups && byte == 2 {
             // Others go on, and the log waits: it is not freed before its group is on disk.
-            pool.create_dataset("tank/other", &BTreeMap::new()).await.expect("a data set");
+            pool.dsl().create_dataset("tank/other", &BTreeMap::new()).await.expect("a data set");
             zpl.write(file, 0, &vec![3; LENGTH], false).await.expect("written");
             zpl.fsync(file).await.expect("stable");
         }

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use platter_dmu::{Objset, Tx};
-use platter_dsl::request::{CreateRequest, ImportRequest, VdevRequest};
-use platter_dsl::{Environment, FilesystemMaker, FilesystemOptions, HostId, Pool, SystemDevices};
+use platter_dsl::{FilesystemMaker, FilesystemOptions};
+use platter_spa::request::{CreateRequest, ImportRequest, VdevRequest};
+use platter_spa::{Environment, HostId, Pool, SystemDevices};
 use platter_zpl::{CreateOptions, MountOptions, NewFile, UnlimitedSpace, Zpl};
 
 #[derive(Debug)]
@@ -54,7 +55,7 @@ fn environment() -> Environment {
     Environment {
         clock: Arc::new(Clock),
         maker: Arc::new(Maker),
-        random: Environment::seeded([3; 32]),
+        random: platter_dsl::Randomness::seeded([3; 32]),
         hostname: "test".into(),
         host: Arc::new(HostId { id: 0x1234, is_derived: false }),
         cpu: platter_hooks::Cpu::FREE,
@@ -62,7 +63,7 @@ fn environment() -> Environment {
         dirty_bytes_max: 64 << 20,
         metaslab_bytes: 1 << 20,
         devices: Arc::new(SystemDevices::default()),
-        pool_locks: Arc::new(platter_dsl::pool_locks::NobodyElse),
+        pool_locks: Arc::new(platter_spa::pool_locks::NobodyElse),
         multihost_interval_ms: 1000,
         events: Arc::default(),
         memory: Arc::default(),
@@ -96,7 +97,7 @@ fn judge(folder: &Path, pool: &str) {
 }
 
 async fn mount(pool: &Arc<Pool>, name: &str) -> Arc<Zpl> {
-    let os = pool.open_filesystem(name).await.unwrap();
+    let os = pool.dsl().open_filesystem(name).await.unwrap();
     Zpl::mount(os, MountOptions::default(), Arc::new(Clock), Arc::new(UnlimitedSpace)).await.unwrap()
 }
 
@@ -115,7 +116,7 @@ async fn round_trip(vdevs: Vec<VdevRequest>, folder: &Path, ashift: &str, gang_a
         // Members have as many copies as their block, and its checksum.
         properties.extend([("copies", "2"), ("checksum", "edonr")].map(|(name, value)| (name.into(), value.into())));
     }
-    pool.create_dataset("tank/media", &properties).await.unwrap();
+    pool.dsl().create_dataset("tank/media", &properties).await.unwrap();
     let zpl = mount(&pool, "tank/media").await;
     let mut expected = BTreeMap::new();
     for i in 0..20u32 {
@@ -136,7 +137,7 @@ async fn round_trip(vdevs: Vec<VdevRequest>, folder: &Path, ashift: &str, gang_a
     expected.remove("file3");
     zpl.unmount().await.unwrap();
     drop(zpl);
-    pool.close_filesystem("tank/media").await.unwrap();
+    pool.dsl().close_filesystem("tank/media").await.unwrap();
     pool.export().await.unwrap();
     drop(pool);
     judge(folder, "tank");
@@ -152,12 +153,12 @@ async fn round_trip(vdevs: Vec<VdevRequest>, folder: &Path, ashift: &str, gang_a
         assert!(read == *data, "{name} differs");
     }
     drop(zpl);
-    pool.close_filesystem("tank/media").await.unwrap();
+    pool.dsl().close_filesystem("tank/media").await.unwrap();
     pool.scrub_start().await.unwrap();
     pool.scrub_wait().await.unwrap();
-    let report = pool.report(platter_dsl::report::Detail { errors: true, extended: false }).await.unwrap();
+    let report = pool.report(platter_spa::report::Detail { errors: true, extended: false }).await.unwrap();
     assert_eq!((report.scan.errors, report.scan.repaired, &*report.scan.state), (0, 0, "finished"));
-    pool.destroy_dataset("tank/media").await.unwrap();
+    pool.dsl().destroy_dataset("tank/media").await.unwrap();
     pool.export().await.unwrap();
     judge(folder, "tank");
 }
@@ -202,7 +203,7 @@ fn given(properties: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 async fn names(pool: &Pool) -> Vec<String> {
-    pool.datasets().await.unwrap().into_iter().map(|dataset| dataset.name).collect()
+    pool.dsl().datasets().await.unwrap().into_iter().map(|dataset| dataset.name).collect()
 }
 
 // `zfs create -o dnodesize=16k` gave the master node, which is object 1, a dnode of 32 slots: it does not fit its
@@ -213,13 +214,13 @@ async fn a_file_system_is_made_whatever_the_size_of_its_dnodes() {
     let pool = small_pool(folder.path()).await;
     for size in ["legacy", "auto", "1k", "2k", "4k", "8k", "16k"] {
         let name = format!("tank/{size}");
-        pool.create_dataset(&name, &given(&[("dnodesize", size)])).await.unwrap();
+        pool.dsl().create_dataset(&name, &given(&[("dnodesize", size)])).await.unwrap();
         let zpl = mount(&pool, &name).await;
         let new = NewFile { mode: 0o644, umask: 0, uid: 0, gid: 0, open: false };
         zpl.create(zpl.root(), b"file", new).await.unwrap();
         zpl.unmount().await.unwrap();
         drop(zpl);
-        pool.close_filesystem(&name).await.unwrap();
+        pool.dsl().close_filesystem(&name).await.unwrap();
     }
     pool.export().await.unwrap();
     judge(folder.path(), "tank");
@@ -230,13 +231,13 @@ async fn a_create_that_fails_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let pool = small_pool(folder.path()).await;
     let limited = ("filesystem_limit", "2");
-    pool.create_dataset("tank/a", &given(&[limited])).await.unwrap();
+    pool.dsl().create_dataset("tank/a", &given(&[limited])).await.unwrap();
     for properties in [&[("version", "3")][..], &[("version", "3"), ("recordsize", "1M"), limited, ("quota", "20M")]] {
-        let error = pool.create_dataset("tank/a/b", &given(properties)).await.unwrap_err();
+        let error = pool.dsl().create_dataset("tank/a/b", &given(properties)).await.unwrap_err();
         assert!(error.to_string().contains("this one is to fail"), "{error}");
         assert_eq!(names(&pool).await, ["tank", "tank/a"]);
     }
-    let count = &pool.dataset("tank/a").await.unwrap().properties["filesystem_count"];
+    let count = &pool.dsl().dataset("tank/a").await.unwrap().properties["filesystem_count"];
     assert_eq!(format!("{:?}", count.value), "Number(0)");
     pool.export().await.unwrap();
     drop(pool);
@@ -247,7 +248,7 @@ async fn a_create_that_fails_leaves_nothing() {
     let pool = Pool::import(environment(), request).await.unwrap();
     assert_eq!(names(&pool).await, ["tank", "tank/a"]);
     for name in ["tank/a/b", "tank/a/c"] {
-        pool.create_dataset(name, &given(&[])).await.unwrap();
+        pool.dsl().create_dataset(name, &given(&[])).await.unwrap();
     }
     pool.export().await.unwrap();
     judge(folder.path(), "tank");

@@ -26,7 +26,7 @@ async fn places_that_the_machine_or_the_daemon_needs_are_refused() {
     let none = BTreeMap::from([("mountpoint".to_owned(), "none".to_owned())]);
     let request = CreateRequest {
         name: "bare".into(),
-        vdevs: vec![platter_dsl::request::VdevRequest::Leaf("/d0".into())],
+        vdevs: vec![platter_spa::request::VdevRequest::Leaf("/d0".into())],
         dataset_properties: none,
         ..CreateRequest::default()
     };

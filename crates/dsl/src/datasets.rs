@@ -1,0 +1,281 @@
+//! What front ends do with a pool's data sets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use platter_dmu::Objset;
+use platter_zil::Zil;
+
+use crate::dataset::Dataset;
+use crate::dir::StoredProperty;
+use crate::error::{PoolError, Result};
+use crate::filesystem_space::FilesystemSpace;
+use crate::pool::DslPool;
+use crate::properties::AtCreation;
+use crate::report::{DatasetKind, DatasetReport};
+use crate::setting::Setting;
+use crate::{
+    change_properties, counting, dataset_report, destroy, intent, names, new_dataset, properties, rename,
+    version_limits,
+};
+
+impl DslPool {
+    /// Counts what users, groups and projects have in an open file system, in the background, if that was never done:
+    /// mounting it does so (`zfsvfs_setup`, `module/os/linux/zfs/zfs_vfsops.c`).
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub fn count_in_background(self: &Arc<Self>, name: &str) -> Result<()> {
+        let dataset = self.find(name)?;
+        if let Some(os) = dataset.open_objset() {
+            counting::begin(self, &dataset, &os);
+        }
+        Ok(())
+    }
+
+    /// The data set called `name`.
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub fn find(&self, name: &str) -> Result<Arc<Dataset>> {
+        let tree = self.tree.read();
+        tree.datasets.get(name).cloned().ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))
+    }
+
+    async fn dataset_report(&self, name: &str, dataset: &Dataset) -> Result<DatasetReport> {
+        Ok(DatasetReport {
+            name: name.to_owned(),
+            kind: dataset.kind,
+            properties: dataset_report::all(self, name, dataset).await?,
+            read_only_reason: self.read_only.then(|| "the pool is imported read-only".to_owned()),
+        })
+    }
+
+    /// All data sets, parents before children, sorted by name.
+    ///
+    /// # Errors
+    /// Damage in the MOS, unreadable blocks.
+    pub async fn datasets(&self) -> Result<Vec<DatasetReport>> {
+        self.unless_suspended(self.all_datasets()).await
+    }
+
+    async fn all_datasets(&self) -> Result<Vec<DatasetReport>> {
+        let datasets = self.tree.read().datasets.clone();
+        let mut reports = Vec::with_capacity(datasets.len());
+        for (name, dataset) in &datasets {
+            reports.push(self.dataset_report(name, dataset).await?);
+        }
+        reports.sort_by(|a, b| a.name.split('/').cmp(b.name.split('/')));
+        Ok(reports)
+    }
+
+    /// One data set.
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub async fn dataset(&self, name: &str) -> Result<DatasetReport> {
+        let dataset = self.find(name)?;
+        self.dataset_report(name, &dataset).await
+    }
+
+    /// What there is of a data set and its ancestors, topmost first: what decides where it is mounted, and how.
+    ///
+    /// # Errors
+    /// Damage in the MOS, unreadable blocks.
+    pub async fn lineage(&self, name: &str) -> Result<Vec<DatasetReport>> {
+        let ends = name.match_indices('/').map(|(at, _)| at).chain([name.len()]);
+        let find = |end: usize| self.find(&name[..end]).ok().map(|dataset| (&name[..end], dataset));
+        let there: Vec<_> = ends.filter_map(find).collect();
+        let reports = async {
+            let mut reports = Vec::with_capacity(there.len());
+            for (name, dataset) in &there {
+                reports.push(self.dataset_report(name, dataset).await?);
+            }
+            Ok(reports)
+        };
+        self.unless_suspended(reports).await
+    }
+
+    /// `zfs create` (one data set; the parent must exist).
+    ///
+    /// # Errors
+    /// Bad name or property, it exists, no parent, no space, a limit is reached.
+    pub async fn create_dataset(self: &Arc<Self>, name: &str, given: &BTreeMap<String, String>) -> Result<()> {
+        names::check_dataset(name)?;
+        let (asked, properties) = self.parse_new(given)?;
+        if !name.contains('/') {
+            return Err(PoolError::invalid("missing dataset name"));
+        }
+        let name = name.to_owned();
+        self.task(async move |dsl, tx| new_dataset::new_dataset(&dsl, &tx, &name, properties, asked).await).await
+    }
+
+    /// `zfs rename` of a file system with all below it; those that are open stay so.
+    ///
+    /// # Errors
+    /// Bad name, it exists, no parent, no room there.
+    pub async fn rename_dataset(self: &Arc<Self>, old: &str, new: &str) -> Result<()> {
+        let (old, new) = (old.to_owned(), new.to_owned());
+        self.task(async move |dsl, tx| rename::rename(&dsl, &tx, &old, &new).await).await
+    }
+
+    /// Whether a data set could be destroyed, but for being in use.
+    ///
+    /// # Errors
+    /// It does not exist, has children or snapshots, or is the pool's root.
+    pub fn check_destroy(&self, name: &str) -> Result<()> {
+        self.destructible(name).map(drop)
+    }
+
+    fn destructible(&self, name: &str) -> Result<Arc<Dataset>> {
+        let dataset = self.find(name)?;
+        if dataset.dir.parent().is_none() {
+            return Err(PoolError::invalid("operation does not apply to pools\nuse 'zpool destroy' instead"));
+        }
+        let below = format!("{name}/");
+        if self.tree.read().datasets.keys().any(|other| other.starts_with(&below)) {
+            return Err(PoolError::Busy("filesystem has children".into()));
+        }
+        let origin = self.tree.read().origin.as_ref().map(|o| o.snapshot);
+        let previous = dataset.phys.lock().prev_snap_obj;
+        if previous.is_some() && Some(previous) != origin {
+            return Err(PoolError::Unsupported(
+                "it has snapshots or is a clone, which this version cannot destroy yet".into(),
+            ));
+        }
+        Ok(dataset)
+    }
+
+    /// Whether a file system could be renamed.
+    ///
+    /// # Errors
+    /// As [`rename_dataset`](Self::rename_dataset).
+    pub fn check_rename(&self, old: &str, new: &str) -> Result<()> {
+        rename::check(self, old, new)
+    }
+
+    /// Whether these properties could be set, but for limits that depend on each other.
+    ///
+    /// # Errors
+    /// As [`set_dataset_properties`](Self::set_dataset_properties).
+    pub async fn check_dataset_properties(&self, name: &str, settings: &[(String, Setting)]) -> Result<()> {
+        let dataset = self.find(name)?;
+        change_properties::check(self, &dataset, settings).await
+    }
+
+    /// `zfs destroy` (one data set without children, closed).
+    ///
+    /// # Errors
+    /// It does not exist, has children or snapshots, or is the pool's root.
+    pub async fn destroy_dataset(self: &Arc<Self>, name: &str) -> Result<()> {
+        let dataset = self.destructible(name)?;
+        self.close_filesystem(name).await?;
+        let name = name.to_owned();
+        self.task(async move |dsl, tx| {
+            if dataset.open_objset().is_some() {
+                return Err(PoolError::Busy("dataset is busy".into()));
+            }
+            Ok(destroy::destroy(&dsl, &tx, &name, &dataset).await?)
+        })
+        .await
+    }
+
+    /// `zfs set` / `zfs inherit` of one or more properties: all of them or none. Open object sets follow at once.
+    ///
+    /// # Errors
+    /// No such data set or property, bad value, value without effect in this version.
+    pub async fn set_dataset_properties(self: &Arc<Self>, name: &str, settings: &[(String, Setting)]) -> Result<()> {
+        let dataset = self.find(name)?;
+        let changes = change_properties::parse_all(self, &dataset, settings).await?;
+        if settings.iter().any(|(property, _)| property == "version") {
+            counting::finish(&dataset).await?;
+        }
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let name = name.to_owned();
+        self.task(async move |dsl, tx| change_properties::apply(&dsl, &tx, &name, changes).await).await
+    }
+
+    /// Checks the properties of a file system to be made, without making it.
+    ///
+    /// # Errors
+    /// As [`create_dataset`](Self::create_dataset).
+    pub fn check_new_properties(&self, given: &BTreeMap<String, String>) -> Result<()> {
+        self.parse_new(given).map(drop)
+    }
+
+    /// What can only be chosen at creation, and the other properties, of a file system to be made.
+    fn parse_new(&self, given: &BTreeMap<String, String>) -> Result<(AtCreation, BTreeMap<String, StoredProperty>)> {
+        let mut given = given.clone();
+        let asked = properties::take_at_creation(&mut given, self.version())?;
+        let properties = properties::parse_all(&given)?;
+        version_limits::check_all(&properties, self.version(), &self.features)?;
+        Ok((asked, properties))
+    }
+
+    /// Opens a file system's object set for mounting. The pool keeps one handle for each data set while it is open.
+    ///
+    /// # Errors
+    /// It does not exist, is encrypted or damaged.
+    pub async fn open_filesystem(&self, name: &str) -> Result<Arc<Objset>> {
+        let dataset = self.find(name)?;
+        if dataset.kind != DatasetKind::Filesystem {
+            return Err(PoolError::Unsupported("it is a volume, which this version cannot serve yet".into()));
+        }
+        if let Some(os) = dataset.open_objset() {
+            return Ok(os);
+        }
+        let os = intent::open(self, &dataset).await?;
+        Ok(dataset.objset.lock().get_or_insert(os).clone())
+    }
+
+    /// The intent log of an open file system; none when the pool is read-only.
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub fn intent_log(self: &Arc<Self>, name: &str) -> Result<Option<Arc<Zil>>> {
+        let dataset = self.find(name)?;
+        let Some(os) = dataset.open_objset().filter(|os| !os.params().read_only) else { return Ok(None) };
+        let mut slot = dataset.zil.lock();
+        Ok(Some(slot.get_or_insert_with(|| intent::open_log(self, &dataset, &os)).clone()))
+    }
+
+    /// Whether somebody has the data set open.
+    pub fn is_open(&self, name: &str) -> bool {
+        self.find(name).is_ok_and(|dataset| dataset.open_objset().is_some())
+    }
+
+    /// Forgets the handle after unmounting (everything is synced first).
+    ///
+    /// # Errors
+    /// It does not exist; the pool stopped.
+    pub async fn close_filesystem(&self, name: &str) -> Result<()> {
+        let dataset = self.find(name)?;
+        let zil = dataset.zil.lock().clone();
+        if let Some(os) = dataset.open_objset() {
+            os.give_up_count().await;
+        }
+        let closed = async {
+            if let Some(zil) = zil {
+                zil.retire().await?;
+            }
+            self.sync().await
+        };
+        // A pool that has stopped has nothing left to wait for.
+        if self.gate.suspended().is_none() {
+            closed.await?;
+        }
+        *dataset.zil.lock() = None;
+        *dataset.objset.lock() = None;
+        Ok(())
+    }
+
+    /// A file system's space, for whoever mounted it.
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub fn filesystem_space(self: &Arc<Self>, name: &str) -> Result<FilesystemSpace> {
+        Ok(FilesystemSpace::new(self.clone(), self.find(name)?))
+    }
+}

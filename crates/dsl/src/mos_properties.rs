@@ -1,0 +1,58 @@
+//! How the meta object set is written.
+
+use std::sync::Arc;
+
+use platter_dmu::{Objset, RedundantMetadata, Tx, UserAccounting, WriteProperties};
+use platter_ondisk::ObjectId;
+use platter_ondisk::types::{checksum, compression};
+use platter_zio::memory::{FreeAtOnce, MemoryStore};
+
+use crate::features::Features;
+use crate::version::PoolVersion;
+
+/// What the structures of object sets may be in a pool of this version with these features.
+pub fn format(version: PoolVersion, features: &Features) -> platter_dmu::Format {
+    version.format(features.is_active("org.illumos:lz4_compress"))
+}
+
+/// How the MOS of a pool of this version with these features is written.
+pub fn mos_properties(version: PoolVersion, features: &Features) -> WriteProperties {
+    let format = format(version, features);
+    WriteProperties {
+        embedded_data: features.is_enabled("com.delphix:embedded_data"),
+        compression: format.compression,
+        format,
+        ..first_mos_properties()
+    }
+}
+
+/// What the MOS is opened with, before it says what it may hold: nothing is written with these.
+pub fn first_mos_properties() -> WriteProperties {
+    WriteProperties {
+        checksum: checksum::FLETCHER_4,
+        compression: compression::LZ4,
+        compression_level: 0,
+        copies: 3,
+        record_size: 128 << 10,
+        is_mos: true,
+        embedded_data: true,
+        dnode_size: 512,
+        redundant_metadata: RedundantMetadata::All,
+        format: platter_dmu::Format::default(),
+        accounting: UserAccounting::default(),
+    }
+}
+
+/// An empty MOS in memory, for tests of what is stored in one.
+pub fn in_memory(tx: &Tx) -> Arc<Objset> {
+    let store = Arc::new(MemoryStore::new());
+    let params = platter_dmu::ObjsetParams {
+        store: store.clone(),
+        accounting: Arc::new(FreeAtOnce(store)),
+        gate: platter_dmu::TxgGate::new(tx.txg(), 1 << 30),
+        id: ObjectId::NONE,
+        properties: first_mos_properties(),
+        read_only: false,
+    };
+    Objset::create(params, 1, tx)
+}

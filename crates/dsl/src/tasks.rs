@@ -1,0 +1,115 @@
+//! Sync tasks (`dsl_sync_task`, `module/zfs/dsl_synctask.c`): changes of the MOS that wait for the sync loop.
+//!
+//! Invariants:
+//! - a task runs in the sync loop, in the group that is being synced, and nowhere else;
+//! - early tasks run before the group's data sets are written, ordinary ones after: those find in the MOS what the
+//!   group made of the data sets.
+
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use platter_ondisk::Txg;
+
+/// When a task runs in its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// Before the data sets are written (`dsl_early_sync_task`).
+    Early,
+    /// After the data sets are written, so that what it captures of them is this group's.
+    Ordinary,
+}
+
+/// One change to be made in the sync loop.
+pub struct Task {
+    moment: Moment,
+    run: Box<dyn FnOnce(Txg) -> BoxFuture<'static, ()> + Send>,
+}
+
+impl Task {
+    /// A task that is `run` at its moment, with the number of the group.
+    pub fn new(moment: Moment, run: impl FnOnce(Txg) -> BoxFuture<'static, ()> + Send + 'static) -> Self {
+        Self { moment, run: Box::new(run) }
+    }
+}
+
+/// The tasks that wait for the next group.
+#[derive(Default)]
+pub struct Tasks(Mutex<Vec<Task>>);
+
+/// The tasks of one group.
+pub struct GroupTasks {
+    early: Vec<Task>,
+    ordinary: Vec<Task>,
+}
+
+impl Tasks {
+    /// Adds one, behind those that wait.
+    pub fn push(&self, task: Task) {
+        self.0.lock().push(task);
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
+    /// Forgets all: whoever waits for one hears that it will not be done.
+    pub fn clear(&self) {
+        // Dropped without the lock: a task may hold the last handle of what adds tasks.
+        drop(std::mem::take(&mut *self.0.lock()));
+    }
+
+    /// Takes all for the group that is to be synced.
+    pub fn take(&self) -> GroupTasks {
+        let all = std::mem::take(&mut *self.0.lock());
+        let (early, ordinary) = all.into_iter().partition(|task| task.moment == Moment::Early);
+        GroupTasks { early, ordinary }
+    }
+}
+
+impl GroupTasks {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.early.is_empty() && self.ordinary.is_empty()
+    }
+
+    /// Runs those of this moment, in the order in which they came; asked again, there are none left.
+    pub async fn run(&mut self, moment: Moment, txg: Txg) {
+        assert!(moment == Moment::Early || self.early.is_empty(), "early tasks run before ordinary ones");
+        let tasks = match moment {
+            Moment::Early => &mut self.early,
+            Moment::Ordinary => &mut self.ordinary,
+        };
+        for task in std::mem::take(tasks) {
+            (task.run)(txg).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn early_tasks_run_first_and_each_runs_once() {
+        let (tasks, ran) = (Tasks::default(), Arc::new(Mutex::new(Vec::new())));
+        for (name, moment) in
+            [("a", Moment::Ordinary), ("b", Moment::Early), ("c", Moment::Ordinary), ("d", Moment::Early)]
+        {
+            let ran = ran.clone();
+            tasks.push(Task::new(moment, move |txg| async move { ran.lock().push((name, txg.0)) }.boxed()));
+        }
+        let mut group = tasks.take();
+        assert!(tasks.is_empty() && !group.is_empty());
+        group.run(Moment::Early, Txg(7)).await;
+        assert_eq!(*ran.lock(), [("b", 7), ("d", 7)]);
+        for _ in 0..2 {
+            group.run(Moment::Ordinary, Txg(7)).await;
+        }
+        assert_eq!(*ran.lock(), [("b", 7), ("d", 7), ("a", 7), ("c", 7)]);
+        assert!(group.is_empty());
+    }
+}

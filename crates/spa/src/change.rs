@@ -1,0 +1,439 @@
+//! Changes of a pool's devices and identity while it runs: add, online, offline, reopen, reguid, upgrade
+//! (`module/zfs/vdev.c`, `spa_vdev_add` and `spa_change_guid` in `module/zfs/spa.c`).
+//!
+//! Invariants:
+//! - the configuration, the allocator and the table of vdevs change in the sync loop only, in one group;
+//! - no change may leave a pool that cannot be read: a device goes offline only when the others have everything;
+//! - one change runs at a time, be it a command's or the pool's own ([`takeover`](crate::takeover)).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use platter_device::{BlockDevice, DeviceSource, OpenOptions};
+use platter_dmu::Tx;
+use platter_ondisk::Txg;
+use platter_vdev::{Condition, DeviceOpener, Leaf, OpenError, TopVdev, VdevAux, VdevSpec, VdevState};
+
+use crate::config::VdevConfig;
+use crate::core::Core;
+use crate::create::Planned;
+use crate::discover::{leaf_name, vdev_name};
+use crate::exchange::Joining;
+use crate::identity::Returning;
+use crate::report::VdevReport;
+use crate::request::{Changed, PoolChange, VdevRequest};
+use crate::{create, dtl, events, exchange, labels, open_vdevs, scrub, spares, upgrade};
+use platter_dsl::dir::StoredProperty;
+use platter_dsl::error::{PoolError, Result};
+use platter_dsl::history;
+
+/// Makes one change.
+///
+/// # Errors
+/// Why it was refused, or what failed.
+pub async fn run(core: &Arc<Core>, change: PoolChange) -> Result<Changed> {
+    if core.dsl.read_only {
+        return Err(PoolError::Unavailable("pool is read-only".into()));
+    }
+    let _one = core.changing.lock().await;
+    match change {
+        PoolChange::Add { vdevs, force, ashift, any_ashift, dry_run } => {
+            let layout = add(core, &vdevs, force, ashift, any_ashift, dry_run).await?;
+            Ok(Changed { layout, ..Changed::default() })
+        }
+        PoolChange::Online { device } => online(core, &device).await,
+        PoolChange::Offline { device, temporary } => {
+            offline(core, &device, temporary).await.map(|()| Changed::default())
+        }
+        PoolChange::Attach { device, new, replaces, force, ashift } => {
+            let joining = Joining { device, new, replaces, force, ashift };
+            exchange::attach(core, joining).await.map(|()| Changed::default())
+        }
+        PoolChange::Detach { device } => exchange::detach(core, &device).await.map(|()| Changed::default()),
+        PoolChange::Remove { device } => spares::remove(core, &device).await.map(|()| Changed::default()),
+        PoolChange::Reguid { guid } => reguid(core, guid).await.map(|()| Changed::default()),
+        PoolChange::Upgrade { features } => upgrade::run(core, features).await,
+        PoolChange::Reopen => {
+            reopen(core).await;
+            Ok(Changed::default())
+        }
+    }
+}
+
+/// A leaf with its place.
+pub struct Place {
+    /// The leaf's configuration.
+    pub config: VdevConfig,
+    /// Its top-level vdev.
+    pub top: Arc<TopVdev>,
+    /// The leaf itself.
+    pub leaf: Arc<Leaf>,
+}
+
+/// Whether a command that says `name` means this leaf: its guid, its path, or a short name.
+pub fn is_called(leaf: &VdevConfig, devices: &dyn DeviceSource, name: &str) -> bool {
+    let path = leaf.path.as_deref().unwrap_or("");
+    // Last of all: a device that hangs makes this wait.
+    let same = || match (devices.canonical(Path::new(name)), devices.canonical(Path::new(path))) {
+        (Some(given), Some(own)) => given == own,
+        _ => false,
+    };
+    leaf.guid.to_string() == name
+        || (!path.is_empty() && (path == name || leaf_name(leaf, path) == name))
+        || path.rsplit('/').next() == Some(name)
+        || (name.starts_with('/') && same())
+}
+
+impl Place {
+    /// Opens the device, if its labels say that it is this leaf; whether it is in use then. Where it was found is
+    /// written into the configuration.
+    pub async fn open(&self, core: &Core) -> bool {
+        // As long as the old handle is there, the device is in use: by this very process.
+        self.leaf.close(Condition::new(VdevState::Closed, VdevAux::None));
+        core.leaf_devices.lock().remove(&self.config.guid.0);
+        let written = core.uberblock.lock().txg;
+        let all = leaves(core);
+        let opener = Returning {
+            devices: &core.environment.devices,
+            options: if core.dsl.read_only { OpenOptions::read_only() } else { OpenOptions::exclusive() },
+            pool: core.config.read().guid,
+            // Who only reads does not keep others from writing.
+            newest: if core.dsl.read_only { Txg(u64::MAX) } else { core.dsl.gate.open_txg() },
+            complete: all.iter().map(|place| (place.config.guid.0, dtl::last_complete(&place.leaf, written))).collect(),
+            places: all.into_iter().filter_map(|place| place.config.path.map(PathBuf::from)).collect(),
+            seen: Mutex::default(),
+            reached: Mutex::default(),
+        };
+        let noting = Noting { opener, core, leaf: &self.leaf, written };
+        self.top.reopen_leaf(&self.leaf, &open_vdevs::spec(&self.config), &noting).await;
+        let Some(device) = self.leaf.device() else { return false };
+        if let Some(path) = device.path() {
+            self.adopt(core, path, &noting.opener.seen.into_inner());
+        }
+        core.leaf_devices.lock().insert(self.config.guid.0, device);
+        core.dsl.dirty_config();
+        spares::note_wanted_back(core, self.config.guid);
+        true
+    }
+
+    /// Notes that this leaf's device is at `path`. A leaf that had it so far is where it was `seen` meanwhile.
+    fn adopt(&self, core: &Core, path: &Path, seen: &BTreeMap<u64, PathBuf>) {
+        let path = path.display().to_string();
+        if self.config.path.as_ref() == Some(&path) {
+            return;
+        }
+        let was = self.config.path.as_deref().unwrap_or("an unknown path");
+        tracing::info!(pool = core.name(), "device {} is at {path} now, it was at {was}", self.config.guid);
+        core.config.write().vdev_tree.walk_mut(&mut |vdev| {
+            if vdev.guid == self.config.guid {
+                vdev.path = Some(path.clone());
+            } else if vdev.path.as_ref() == Some(&path)
+                && let Some(other) = seen.get(&vdev.guid.0)
+            {
+                vdev.path = Some(other.display().to_string());
+            }
+        });
+    }
+}
+
+/// Opens a leaf's device and lists what it lacks, before anything is read from it.
+struct Noting<'a> {
+    opener: Returning<'a>,
+    core: &'a Core,
+    leaf: &'a Leaf,
+    /// The last group that was on disk before.
+    written: Txg,
+}
+
+#[async_trait]
+impl DeviceOpener for Noting<'_> {
+    async fn open(&self, spec: &VdevSpec) -> std::result::Result<Arc<dyn BlockDevice>, OpenError> {
+        let device = self.opener.open(spec).await?;
+        let reached = self.opener.reached.lock().get(&spec.guid.0).cloned().unwrap_or_default();
+        dtl::note_gap(self.core, self.leaf, reached.last, self.written);
+        dtl::note_elsewhere_meanwhile(self.core, self.leaf, &reached).await;
+        Ok(device)
+    }
+}
+
+/// All leaves, also those of nested vdevs.
+pub fn leaves(core: &Core) -> Vec<Place> {
+    let tops = core.config.read().vdev_tree.children.clone();
+    let mut places = Vec::new();
+    for top in tops {
+        let Some(vdev) = core.dsl.store.state().vdevs.get(top.id as usize).and_then(Option::as_ref) else { continue };
+        let opened = vdev.leaves();
+        for config in top.leaves() {
+            let Some(leaf) = opened.iter().find(|leaf| leaf.guid() == config.guid) else { continue };
+            places.push(Place { config: config.clone(), top: vdev.clone(), leaf: leaf.clone() });
+        }
+    }
+    places
+}
+
+/// The leaf that a command means.
+///
+/// # Errors
+/// There is none.
+pub fn find(core: &Core, name: &str) -> Result<Place> {
+    let found = leaves(core).into_iter().find(|place| is_called(&place.config, &*core.environment.devices, name));
+    found.ok_or_else(|| match interior(core, name) {
+        None if spares::find(core, name).is_some() => PoolError::Invalid("device is reserved as a hot spare".into()),
+        Some(vdev) => PoolError::invalid(format!("it is a {} vdev; name one of its devices", vdev.kind)),
+        None => PoolError::NotFound("no such device in pool".into()),
+    })
+}
+
+/// The vdev with devices of its own that a command means: by its name or its guid.
+fn interior(core: &Core, name: &str) -> Option<VdevConfig> {
+    let mut found = None;
+    core.config.read().vdev_tree.walk(&mut |vdev| {
+        if !vdev.is_leaf()
+            && vdev.kind != "root"
+            && (vdev_name(vdev, "", None) == name || vdev.guid.to_string() == name)
+        {
+            found = Some(vdev.clone());
+        }
+    });
+    found
+}
+
+/// The leaves that a command means which may be given a vdev with several of them, too.
+pub fn find_below(core: &Core, name: &str) -> Vec<Place> {
+    let places = leaves(core);
+    let below = interior(core, name).map(|vdev| vdev.leaves().iter().map(|leaf| leaf.guid).collect::<Vec<_>>());
+    match below {
+        Some(below) => places.into_iter().filter(|place| below.contains(&place.config.guid)).collect(),
+        None => places.into_iter().filter(|place| is_called(&place.config, &*core.environment.devices, name)).collect(),
+    }
+}
+
+/// Changes the flags of one leaf in the configuration.
+fn change_config(core: &Core, place: &Place, change: impl Fn(&mut VdevConfig)) {
+    core.config.write().vdev_tree.walk_mut(&mut |vdev| {
+        if vdev.guid == place.config.guid {
+            change(vdev);
+        }
+    });
+    core.dsl.dirty_config();
+}
+
+async fn online(core: &Arc<Core>, name: &str) -> Result<Changed> {
+    let mut place = find(core, name)?;
+    let clear = |vdev: &mut VdevConfig| {
+        (vdev.offline, vdev.offline_for_now, vdev.faulted, vdev.removed) = (false, false, false, false);
+    };
+    clear(&mut place.config);
+    if !place.leaf.is_usable() {
+        place.leaf.clear_errors();
+        place.open(core).await;
+    }
+    if place.leaf.is_usable() {
+        spares::note_wanted_back(core, place.config.guid);
+    }
+    let guid = place.config.guid;
+    let event = format!("vdev={guid}");
+    let condition = place.leaf.condition();
+    // What cannot be opened is not "faulted" to the command, whatever the reason: `clear` does not help.
+    let state = if condition.state == VdevState::CantOpen { "UNAVAIL" } else { condition.name() };
+    let (state, reason) = (state.to_owned(), condition.detail.filter(|_| !place.leaf.is_usable()));
+    core.task(async move |core, tx| {
+        change_config(&core, &place, clear);
+        core.event("sysevent.fs.zfs.vdev_online", vec![("vdev_guid", place.config.guid.0.into())]);
+        history::append_event(&core.dsl, &tx, "vdev online", &event).await?;
+        Ok(())
+    })
+    .await?;
+    scrub::resume(core);
+    Ok(Changed { state: Some(state), reason, ..Changed::default() })
+}
+
+async fn offline(core: &Arc<Core>, name: &str, temporary: bool) -> Result<()> {
+    let place = find(core, name)?;
+    if place.config.offline || (temporary && place.config.offline_for_now) {
+        return Ok(());
+    }
+    core.task(async move |core, tx| {
+        if !place.top.can_do_without(&place.leaf) {
+            return Err(PoolError::Busy("no valid replicas".into()));
+        }
+        place.leaf.close(Condition::new(VdevState::Offline, VdevAux::None));
+        core.leaf_devices.lock().remove(&place.config.guid.0);
+        // It misses this very group already.
+        dtl::note_absent(&core, tx.txg());
+        change_config(&core, &place, |vdev| {
+            (vdev.offline, vdev.offline_for_now) = (!temporary, temporary);
+        });
+        let event = format!("vdev={}", place.config.guid);
+        history::append_event(&core.dsl, &tx, "vdev offline", &event).await?;
+        Ok(())
+    })
+    .await
+}
+
+async fn reopen(core: &Arc<Core>) {
+    for place in leaves(core) {
+        place.top.check_present();
+        if !place.leaf.is_usable() && !place.config.offline && !place.config.offline_for_now && !place.config.faulted {
+            place.open(core).await;
+        }
+    }
+    scrub::resume(core);
+}
+
+async fn reguid(core: &Arc<Core>, guid: Option<u64>) -> Result<()> {
+    if guid == Some(0) {
+        return Err(PoolError::invalid("invalid GUID: 0"));
+    }
+    core.task(async move |core, tx| {
+        if leaves(&core).iter().any(|place| !place.leaf.is_usable()) {
+            return Err(PoolError::Unavailable("one or more devices is currently unavailable".into()));
+        }
+        let new = platter_ondisk::Guid(guid.unwrap_or_else(|| core.random()));
+        let old = {
+            let mut config = core.config.write();
+            let mut taken = false;
+            config.vdev_tree.walk(&mut |vdev| taken |= vdev.guid == new);
+            if taken {
+                return Err(PoolError::Exists(format!("guid {new} is in use in this pool")));
+            }
+            // Labels with either guid may be on disk until this group is.
+            core.locked.lock().add(&core.environment, new)?;
+            let old = std::mem::replace(&mut config.guid, new);
+            config.vdev_tree.guid = new;
+            old
+        };
+        core.dsl.dirty_config();
+        core.event("sysevent.fs.zfs.pool_reguid", Vec::new());
+        history::append_event(&core.dsl, &tx, "guid change", &format!("old={old} new={new}")).await?;
+        Ok(())
+    })
+    .await?;
+    core.locked.lock().keep_only(core.config.read().guid);
+    Ok(())
+}
+
+/// What the new vdevs look like, and behind them the spares below a vdev of their own; their root has no name.
+pub fn show(tops: &[VdevConfig], spares: &[VdevConfig]) -> VdevReport {
+    fn report(vdev: &VdevConfig) -> VdevReport {
+        let path = vdev.path.as_ref().map(std::path::PathBuf::from);
+        let name = vdev_name(vdev, "", path.as_ref());
+        VdevReport {
+            // The plan shows types without numbers.
+            name: if vdev.is_leaf() { name } else { name.rsplit_once('-').map_or(name.clone(), |(k, _)| k.to_owned()) },
+            kind: vdev.kind.clone(),
+            path: vdev.path.clone(),
+            children: vdev.children.iter().map(report).collect(),
+            ..VdevReport::default()
+        }
+    }
+    let below = |name: &str, vdevs: &[VdevConfig]| VdevReport {
+        name: name.into(),
+        kind: if name.is_empty() { "root".into() } else { name.into() },
+        children: vdevs.iter().map(report).collect(),
+        ..VdevReport::default()
+    };
+    let mut root = below("", tops);
+    root.children.extend((!spares.is_empty()).then(|| below("spares", spares)));
+    root
+}
+
+async fn add(
+    core: &Arc<Core>,
+    vdevs: &[VdevRequest],
+    force: bool,
+    ashift: u64,
+    any_ashift: bool,
+    dry_run: bool,
+) -> Result<Option<VdevReport>> {
+    if vdevs.is_empty() {
+        return Err(PoolError::invalid("invalid vdev specification: at least one toplevel vdev must be specified"));
+    }
+    let (first, version) = (core.config.read().vdev_tree.children.len(), core.dsl.version());
+    let planned = create::plan_vdevs(&core.environment, vdevs, first as u64, version, force).await?;
+    let Planned { tops: children, spares: new_spares, devices: mut new_devices } = planned;
+    spares::check_new(core, &new_spares)?;
+    if dry_run {
+        return Ok(Some(show(&children, &new_spares)));
+    }
+    let ashift = match (ashift, core.pool_properties.read().get("ashift")) {
+        (0, Some(StoredProperty::Number(stored))) => *stored,
+        (ashift, _) => ashift,
+    };
+    let mut root = VdevConfig { kind: "root".into(), children, ..VdevConfig::default() };
+    if !any_ashift {
+        check_ashift(core, vdevs, ashift).await?;
+    }
+    let new_spares = spares::prepare(&core.environment, new_spares, &mut new_devices).await?;
+    let opened = create::open(&core.environment, &mut root, new_devices, ashift).await?;
+    let devices = open_vdevs::leaf_devices(&opened);
+    labels::wipe(&create::label_targets(&root, &devices)).await.map_err(PoolError::Unavailable)?;
+    spares::label(&new_spares, version.0).await?;
+    core.task(async move |core, tx| {
+        if core.config.read().vdev_tree.children.len() != first {
+            return Err(PoolError::Busy("the pool's devices changed meanwhile: try again".into()));
+        }
+        for (mut top, vdev) in root.children.into_iter().zip(opened.into_iter().flatten()) {
+            let leaves = vdev.leaves();
+            insert(&core, &tx, &mut top, vdev).await?;
+            leaves.iter().for_each(|leaf| events::listen(&core, leaf));
+            core.event("sysevent.fs.zfs.vdev_add", vec![("vdev_guid", top.guid.0.into())]);
+        }
+        core.leaf_devices.lock().extend(devices);
+        core.dsl.dirty_config();
+        spares::add(&core, &tx, new_spares).await?;
+        Ok(())
+    })
+    .await?;
+    spares::look(core).await;
+    Ok(None)
+}
+
+/// Makes an opened vdev part of the pool, in the syncing group.
+async fn insert(core: &Core, tx: &Tx, top: &mut VdevConfig, vdev: Arc<TopVdev>) -> Result<()> {
+    top.walk_mut(&mut |v| v.create_txg = tx.txg().0);
+    open_vdevs::make_metaslab_array(&core.dsl.mos, tx, top).await?;
+    let group = open_vdevs::new_group(top, &vdev);
+    let state = core.dsl.store.state();
+    vdev.set_cpu(core.dsl.store.cpu().clone());
+    if !state.vdevs.push(top.id as usize, vdev) {
+        return Err(PoolError::invalid("the pool has as many top-level vdevs as it may have"));
+    }
+    state.allocator.lock().add_group(group);
+    core.config.write().vdev_tree.children.push(top.clone());
+    let event = format!("vdev={} type={}", top.guid, top.kind);
+    history::append_event(&core.dsl, tx, "vdev add", &event).await?;
+    Ok(())
+}
+
+/// A pool whose vdevs all have one ashift does not get another by accident (`ZFS_ERR_ASHIFT_MISMATCH`).
+async fn check_ashift(core: &Core, vdevs: &[VdevRequest], asked: u64) -> Result<()> {
+    let shifts: Vec<u64> =
+        core.config.read().vdev_tree.children.iter().map(|top| top.ashift).filter(|a| *a > 0).collect();
+    let (Some(&least), Some(&most)) = (shifts.iter().min(), shifts.iter().max()) else { return Ok(()) };
+    if least != most {
+        return Ok(());
+    }
+    for vdev in vdevs.iter().filter(|vdev| !vdev.is_spare()) {
+        let mut sectors = Vec::new();
+        for path in vdev.leaves() {
+            let device = core.environment.devices.open_path(path, OpenOptions::read_only()).await;
+            sectors.extend(device.map(|device| device.geometry()).map(|g| (g.logical_ashift(), g.physical_ashift())));
+        }
+        let best = || u64::from(platter_vdev::geometry::best_ashift(sectors));
+        let ashift = if asked == 0 { best() } else { asked };
+        if ashift != most {
+            return Err(PoolError::NeedsForce {
+                reason: format!(
+                    "adding devices with different physical sector sizes is not allowed (ashift {ashift}, the pool's \
+                     vdevs have {most})"
+                ),
+                hint: format!("use '-o ashift={most}' to give the new device the same, or '-f' to have both"),
+            });
+        }
+    }
+    Ok(())
+}

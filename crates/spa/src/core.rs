@@ -1,0 +1,209 @@
+//! What all operations on one pool share: its data sets, its configuration, its devices, and what it is doing.
+//!
+//! Invariants:
+//! - the MOS changes only in the sync loop: an operation hands it a task, and waits for the group;
+//! - the configuration in memory names the devices that are open.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Mutex, RwLock};
+use platter_device::{BlockDevice, Cutoff};
+use platter_dmu::Tx;
+use platter_dsl::dir::StoredProperty;
+use platter_dsl::error::Result;
+use platter_dsl::pool::{DslPool, PoolListener};
+use platter_dsl::tasks::Moment;
+use platter_ondisk::Uberblock;
+use platter_vdev::MissingRanges;
+
+use crate::config::PoolConfig;
+use crate::environment::Environment;
+use crate::labels::LabelTarget;
+use crate::pool_locks::Locked;
+use crate::scrub::ScrubState;
+use crate::spares::Spares;
+use crate::txgs::TxgHistory;
+
+/// What a pool that is opened brings with it; a new one has none of it.
+#[derive(Default)]
+pub struct Stored {
+    /// Pool properties as stored, by name.
+    pub pool_properties: BTreeMap<String, StoredProperty>,
+    /// The newest uberblock on disk.
+    pub uberblock: Uberblock,
+    /// Objects with lost blocks: (data set object, object).
+    pub damaged: BTreeSet<(u64, u64)>,
+    /// Scrub.
+    pub scrub: ScrubState,
+    /// The groups each leaf missed, as they are on disk, by leaf guid.
+    pub missing: BTreeMap<u64, MissingRanges>,
+    /// Hot spares.
+    pub spares: Spares,
+}
+
+/// A pool's devices as they were opened.
+pub struct OpenDevices {
+    /// Devices of all leaves that could be opened, by leaf guid, for labels.
+    pub leaves: BTreeMap<u64, Arc<dyn BlockDevice>>,
+    /// Before every device that the pool has opened or will open.
+    pub cutoff: Arc<Cutoff>,
+}
+
+/// A pool's shared state.
+pub struct Core {
+    /// Clock, randomness, limits.
+    pub environment: Environment,
+    /// Its data sets and what they are made of.
+    pub dsl: Arc<DslPool>,
+    /// Configuration; its vdev tree is the root.
+    pub config: RwLock<PoolConfig>,
+    /// Pool properties as stored, by name.
+    pub pool_properties: RwLock<BTreeMap<String, StoredProperty>>,
+    /// The newest uberblock on disk.
+    pub uberblock: Mutex<Uberblock>,
+    /// Whether somebody else had the pool open for writing when this opened it for reading: the blocks that its
+    /// uberblock leads to may have been used for others since.
+    pub is_borrowed: AtomicBool,
+    /// Objects with lost blocks: (data set object, object).
+    pub damaged: Mutex<BTreeSet<(u64, u64)>>,
+    /// Scrub.
+    pub scrub: Mutex<ScrubState>,
+    /// The groups each leaf missed, as they are on disk, by leaf guid.
+    pub stored_missing: Mutex<BTreeMap<u64, MissingRanges>>,
+    /// Log space maps.
+    pub logs: Mutex<crate::log_spacemaps::Logs>,
+    /// Set before the pool is left: the next group flushes every log space map.
+    pub flush_logs: AtomicBool,
+    /// Set when the sync loop shall end.
+    pub stopping: AtomicBool,
+    /// Somebody may have changed the pool's state: see `events::watch`.
+    pub health_wanted: Arc<tokio::sync::Notify>,
+    /// Devices of all leaves that could be opened, by leaf guid, for labels.
+    pub leaf_devices: Mutex<BTreeMap<u64, Arc<dyn BlockDevice>>>,
+    /// Before every device that the pool has opened or will open.
+    pub cutoff: Arc<Cutoff>,
+    /// Keeps the pool this host's until its own heartbeat does.
+    pub multihost_claim: Mutex<Option<crate::multihost::Claim>>,
+    /// Keep other daemons of this machine away from the pool.
+    pub locked: Mutex<Locked>,
+    /// What the latest groups did.
+    pub txgs: TxgHistory,
+    /// Hot spares.
+    pub spares: Spares,
+    /// Held by whoever changes the pool's devices: one change at a time.
+    pub changing: tokio::sync::Mutex<()>,
+}
+
+/// Takes to the pool what its data sets tell.
+struct Listener(Weak<Core>);
+
+impl PoolListener for Listener {
+    fn history_event(&self, name: &str, text: &str) {
+        if let Some(core) = self.0.upgrade() {
+            let more = vec![("history_internal_name", name.into()), ("history_internal_str", text.into())];
+            core.event("sysevent.fs.zfs.history_event", more);
+        }
+    }
+
+    fn stopped(&self) {
+        if let Some(core) = self.0.upgrade() {
+            core.scrub.lock().stand_still();
+        }
+    }
+}
+
+impl Core {
+    /// A pool that was just made or opened, before anything works for it.
+    pub fn new(
+        environment: Environment,
+        dsl: Arc<DslPool>,
+        config: PoolConfig,
+        devices: OpenDevices,
+        stored: Stored,
+    ) -> Arc<Self> {
+        let core = Arc::new(Self {
+            environment,
+            dsl,
+            config: RwLock::new(config),
+            pool_properties: RwLock::new(stored.pool_properties),
+            uberblock: Mutex::new(stored.uberblock),
+            is_borrowed: AtomicBool::new(false),
+            damaged: Mutex::new(stored.damaged),
+            scrub: Mutex::new(stored.scrub),
+            stored_missing: Mutex::new(stored.missing),
+            logs: Mutex::default(),
+            flush_logs: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            health_wanted: Arc::default(),
+            leaf_devices: Mutex::new(devices.leaves),
+            cutoff: devices.cutoff,
+            multihost_claim: Mutex::default(),
+            locked: Mutex::default(),
+            txgs: TxgHistory::default(),
+            spares: stored.spares,
+            changing: tokio::sync::Mutex::default(),
+        });
+        core.dsl.set_listener(Box::new(Listener(Arc::downgrade(&core))));
+        core
+    }
+
+    /// Seconds since the epoch.
+    pub fn now(&self) -> u64 {
+        self.dsl.now()
+    }
+
+    /// A salt or guid.
+    pub fn random(&self) -> u64 {
+        self.dsl.random()
+    }
+
+    /// The pool's name.
+    pub fn name(&self) -> &str {
+        self.dsl.name()
+    }
+
+    /// Runs `change` in the sync loop, once the group's data sets are written, and waits until its group is on stable
+    /// storage.
+    ///
+    /// # Errors
+    /// As [`DslPool::task`].
+    pub async fn task<T, F, Fut>(self: &Arc<Self>, change: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(Arc<Self>, Tx) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<T>> + Send + 'static,
+    {
+        let core = self.clone();
+        self.dsl.task_at(Moment::Ordinary, move |tx| change(core, tx)).await
+    }
+
+    /// Everything that can be labelled: opened leaves with their place in the tree.
+    pub fn label_targets(&self) -> Vec<LabelTarget> {
+        let config = self.config.read();
+        let devices = self.leaf_devices.lock();
+        let mut targets = Vec::new();
+        for (top, vdev) in config.vdev_tree.children.iter().enumerate() {
+            for leaf in vdev.leaves() {
+                if let Some(device) = devices.get(&leaf.guid.0) {
+                    let ashift = vdev.ashift as u32;
+                    targets.push(LabelTarget { device: device.clone(), guid: leaf.guid, top, ashift });
+                }
+            }
+        }
+        targets
+    }
+
+    /// Has the next group written also when nothing else is dirty.
+    ///
+    /// # Errors
+    /// As [`Self::task`].
+    pub async fn force_group(self: &Arc<Self>) -> Result<()> {
+        let dirty = async |core: Arc<Self>, _: Tx| {
+            core.dsl.dirty_config();
+            Ok(())
+        };
+        self.task(dirty).await
+    }
+}

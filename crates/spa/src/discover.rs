@@ -1,0 +1,424 @@
+//! Finding pools on devices (`zpool import` without a name; `lib/libzutil/zutil_import.c`).
+//!
+//! Invariants: devices are opened read-only and without a lock; a device belongs to the pool its newest valid label
+//! names, under the guid in it: paths in labels are never trusted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use platter_device::{BlockDevice, DeviceSource, OpenOptions, PathKind, WindowDevice, gpt};
+use platter_ondisk::{Txg, Uberblock};
+use platter_vdev::VdevKind;
+
+use crate::config::{PoolConfig, PoolState, VdevConfig};
+use crate::environment::{CHOOSE_HOSTID, Environment};
+use crate::labels::{self, DeviceLabels};
+use crate::report::{ImportableReport, VdevReport};
+
+/// Where devices are looked for when nothing is said.
+const DEFAULT_FOLDERS: [&str; 1] = ["/dev"];
+/// More entries of a folder are not looked at.
+const ENTRIES_MAX: usize = 100_000;
+
+/// A pool put together from its devices' labels.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The newest label's configuration, with the vdev tree of the whole pool as far as labels were found.
+    pub config: PoolConfig,
+    /// Where each leaf was found, by guid.
+    pub paths: BTreeMap<u64, PathBuf>,
+    /// The best uberblock on any device.
+    pub uberblock: Option<Uberblock>,
+    /// Top-level vdevs of which no device was found, by index.
+    pub missing_tops: Vec<u64>,
+    /// Who has a device of it open for writing, once [`find_writer`](Self::find_writer) has looked.
+    pub writer: Option<String>,
+}
+
+/// What a pool's own metadata says of whether it can be imported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Metadata {
+    /// Nobody looked: labels, or who has it, decide already.
+    Unseen,
+    /// Nothing against it.
+    Writable,
+    /// It can be read only, for these features or other things.
+    ReadOnly(Vec<String>),
+    /// It cannot be opened.
+    Damaged(String),
+    /// Another host is writing it (`multihost`).
+    InUse,
+}
+
+/// Whether a vdev is of a type that this version cannot open.
+fn is_unknown(vdev: &VdevConfig) -> bool {
+    matches!(VdevKind::from_label(&vdev.kind, vdev.nparity.unwrap_or(0)), VdevKind::Other(_))
+}
+
+/// Files and block devices in `search` (folders are listed, not descended into).
+fn paths(devices: &dyn DeviceSource, search: &[PathBuf]) -> Vec<PathBuf> {
+    let defaults: Vec<PathBuf> = DEFAULT_FOLDERS.iter().map(PathBuf::from).collect();
+    let mut found = Vec::new();
+    for place in if search.is_empty() { &defaults } else { search } {
+        if devices.kind(place) != PathKind::Folder {
+            found.push(place.clone());
+            continue;
+        }
+        let entries = devices.list(place, ENTRIES_MAX).into_iter();
+        found.extend(entries.filter(|path| is_candidate(devices, path, search.is_empty())));
+    }
+    found.sort();
+    found
+}
+
+fn is_candidate(devices: &dyn DeviceSource, path: &Path, devices_only: bool) -> bool {
+    match devices.kind(path) {
+        PathKind::BlockDevice => true,
+        PathKind::File(size) => !devices_only && size >= crate::create::DEVICE_SIZE_MIN,
+        PathKind::Missing(_) | PathKind::Folder | PathKind::Other => false,
+    }
+}
+
+/// The labels of a device, or of the pool's partition on it, with the path of the one that has them.
+pub async fn labels_at(devices: &dyn DeviceSource, path: &Path) -> Option<(PathBuf, DeviceLabels)> {
+    let device = devices.open_path(path, OpenOptions::read_only()).await.ok()?;
+    if let Ok(found) = labels::read(&*device).await {
+        return Some((path.to_owned(), found));
+    }
+    if devices.kind(path) != PathKind::BlockDevice {
+        return None;
+    }
+    // The kernel may have no node for the partition.
+    let partition = devices.open_vdev(path, true, OpenOptions::read_only()).await.ok()?;
+    let found = labels::read(&*partition).await.ok()?;
+    Some((partition.path()?.to_owned(), found))
+}
+
+/// As [`labels_at`], of an open device: its own, or those in the partition that is a pool's.
+pub async fn labels_of(device: &Arc<dyn BlockDevice>) -> Option<DeviceLabels> {
+    if let Ok(found) = labels::read(&**device).await {
+        return Some(found);
+    }
+    let partition = gpt::zfs_partition(&**device).await.ok()??;
+    let window = WindowDevice::new(device.clone(), partition.start, partition.size, partition.number.to_string());
+    labels::read(&window.ok()?).await.ok()
+}
+
+/// Reads the labels of every device in `search` and puts pools together, sorted by name and guid.
+pub async fn scan(devices: &dyn DeviceSource, search: &[PathBuf]) -> Vec<Candidate> {
+    let mut pools: BTreeMap<u64, Vec<(PathBuf, DeviceLabels)>> = BTreeMap::new();
+    for path in paths(devices, search) {
+        if let Some((path, found)) = labels_at(devices, &path).await {
+            let own = found.uberblock.as_ref().and_then(|uberblock| found.config_at(uberblock.txg));
+            let guid = own.unwrap_or(found.config()).guid;
+            pools.entry(guid.0).or_default().push((path, found));
+        }
+    }
+    let mut candidates: Vec<Candidate> = pools.into_values().filter_map(assemble).collect();
+    candidates.sort_by(|a, b| (&a.config.name, a.config.guid).cmp(&(&b.config.name, b.config.guid)));
+    candidates
+}
+
+fn assemble(devices: Vec<(PathBuf, DeviceLabels)>) -> Option<Candidate> {
+    let uberblock =
+        devices.iter().filter_map(|(_, found)| found.uberblock.as_ref()).max_by(|a, b| a.compare(b)).cloned();
+    // A device that a crash kept from becoming a member has only labels that are newer than the pool.
+    let of_pool = |found: &DeviceLabels| match &uberblock {
+        Some(uberblock) => found.config_at(uberblock.txg).cloned(),
+        None => Some(found.config().clone()),
+    };
+    let devices: Vec<(PathBuf, Txg, PoolConfig)> =
+        devices.into_iter().filter_map(|(path, found)| Some((path, found.reached(), of_pool(&found)?))).collect();
+    let newest = devices.iter().max_by_key(|(_, _, config)| config.txg)?.2.clone();
+    let mut tops: BTreeMap<u64, (u64, VdevConfig)> = BTreeMap::new();
+    let mut paths: BTreeMap<u64, ((Txg, u64, bool), PathBuf)> = BTreeMap::new();
+    for (path, reached, config) in devices {
+        let (txg, top) = (config.txg, config.vdev_tree);
+        let top_id = top.id;
+        if tops.get(&top.id).is_none_or(|(seen, _)| txg > *seen) {
+            tops.insert(top.id, (txg, top));
+        }
+        if let Some(guid) = config.device_guid {
+            // Two copies of one member (a cloned disk): the one written last is it, of equal ones that at its path.
+            let own = tops.get(&top_id).into_iter().flat_map(|(_, top)| top.leaves()).find(|leaf| leaf.guid == guid);
+            let at_home = own.is_some_and(|leaf| leaf.path.as_deref().map(Path::new) == Some(&path));
+            let age = (reached, txg, at_home);
+            if paths.get(&guid.0).is_none_or(|(seen, _)| age > *seen) {
+                paths.insert(guid.0, (age, path));
+            }
+        }
+    }
+    let missing_tops: Vec<u64> = (0..newest.vdev_children).filter(|id| !tops.contains_key(id)).collect();
+    let mut root = VdevConfig { kind: "root".into(), guid: newest.guid, ..VdevConfig::default() };
+    root.children = tops.into_values().map(|(_, top)| top).collect();
+    let mut config = newest;
+    config.vdev_tree = root;
+    let paths = paths.into_iter().map(|(guid, (_, path))| (guid, path)).collect();
+    Some(Candidate { config, paths, uberblock, missing_tops, writer: None })
+}
+
+impl Candidate {
+    /// Looks whether somebody has a device of it open for writing.
+    pub async fn find_writer(&mut self, environment: &Environment) {
+        for path in self.paths.values() {
+            self.writer = environment.devices.writer(path).await;
+            if self.writer.is_some() {
+                return;
+            }
+        }
+        self.writer = environment.pool_locks.holder(self.config.guid);
+    }
+
+    /// Whether enough devices are there, by vdev type.
+    pub fn is_complete_enough(&self) -> bool {
+        self.missing_tops.is_empty() && self.config.vdev_tree.children.iter().all(|top| self.tolerates(top))
+    }
+
+    fn absent(&self, vdev: &VdevConfig) -> usize {
+        vdev.leaves().iter().filter(|leaf| !self.paths.contains_key(&leaf.guid.0)).count()
+    }
+
+    /// Whether enough is there below a vdev, top-level or not. Of a device and what takes its place one is enough.
+    fn tolerates(&self, vdev: &VdevConfig) -> bool {
+        let absent = || vdev.children.iter().filter(|child| !self.tolerates(child)).count();
+        match &*vdev.kind {
+            "hole" | "missing" | "indirect" => true,
+            "mirror" | "replacing" | "spare" => absent() < vdev.children.len(),
+            "raidz" => absent() as u64 <= vdev.nparity.unwrap_or(0),
+            _ => self.absent(vdev) == 0,
+        }
+    }
+
+    /// One line for each leaf that was not found: guid and last path.
+    pub fn missing_leaves(&self) -> Vec<String> {
+        let leaves = self.config.vdev_tree.leaves().into_iter();
+        leaves
+            .filter(|leaf| !self.paths.contains_key(&leaf.guid.0))
+            .map(|leaf| format!("{} (was {})", leaf.guid, leaf.path.as_deref().unwrap_or("at an unknown path")))
+            .collect()
+    }
+
+    /// Whether another host used it last and has not exported it.
+    fn is_foreign(&self, environment: &Environment) -> bool {
+        self.config.state == PoolState::Active && self.config.hostid.is_some_and(|id| id != environment.hostid())
+    }
+
+    /// Whether another host may be using it at this moment, and would show it.
+    pub fn may_be_in_use(&self, environment: &Environment) -> bool {
+        self.is_foreign(environment)
+            && !self.needs_hostid(environment)
+            && self.is_complete_enough()
+            && self.uberblock.as_ref().is_some_and(Uberblock::is_multihost)
+    }
+
+    /// Whether it may be in use on several hosts, and this one has no id of its own to take part.
+    fn needs_hostid(&self, environment: &Environment) -> bool {
+        environment.host.hostid().is_derived && self.uberblock.as_ref().is_some_and(Uberblock::is_multihost)
+    }
+
+    /// Whether an import, as far as labels say, would succeed without force: then its own metadata is worth a look.
+    pub fn seems_importable(&self, environment: &Environment) -> bool {
+        self.unsupported().is_empty()
+            && self.unknown_vdevs().is_empty()
+            && self.is_complete_enough()
+            && self.writer.is_none()
+            && !self.is_foreign(environment)
+    }
+
+    /// Features it cannot be read without, which this version does not have.
+    fn unsupported(&self) -> Vec<&str> {
+        let names = self.config.features_for_read.iter().map(|guid| &**guid);
+        names.filter(|guid| !platter_dsl::features::is_readable(guid)).collect()
+    }
+
+    /// Types of its vdevs that this version does not have.
+    fn unknown_vdevs(&self) -> BTreeSet<String> {
+        let mut kinds = BTreeSet::new();
+        self.config.vdev_tree.walk(&mut |vdev| {
+            if is_unknown(vdev) {
+                kinds.insert(vdev.kind.clone());
+            }
+        });
+        kinds
+    }
+
+    /// What `zpool import` lists.
+    pub fn report(&self, environment: &Environment, metadata: &Metadata) -> ImportableReport {
+        let config = &self.config;
+        let absent = self.absent(&config.vdev_tree);
+        let (unsupported, unknown) = (self.unsupported(), self.unknown_vdevs());
+        let destroyed = config.state == PoolState::Destroyed;
+        let foreign = self.is_foreign(environment);
+        let mut note = None;
+        let (state, status, action) = if !unsupported.is_empty() {
+            note = Some("unsupported feature(s)");
+            (
+                "UNAVAIL",
+                Some(format!(
+                    "The pool uses the following feature(s) not supported on this system:\n\t{}",
+                    unsupported.join("\n\t")
+                )),
+                Some(
+                    "The pool cannot be imported. Access the pool on a system that supports\n\tthe required \
+                     feature(s), or recreate the pool from backup."
+                        .to_owned(),
+                ),
+            )
+        } else if !unknown.is_empty() {
+            note = Some("unsupported vdev type");
+            let kinds: Vec<&str> = unknown.iter().map(|kind| &**kind).collect();
+            (
+                "UNAVAIL",
+                Some(format!("The pool has vdevs of a type that this version does not have: {}.", kinds.join(", "))),
+                Some(
+                    "The pool cannot be imported. Access the pool on a system that supports\n\tthem, or recreate the \
+                     pool from backup."
+                        .to_owned(),
+                ),
+            )
+        } else if !self.is_complete_enough() {
+            (
+                "UNAVAIL",
+                Some("One or more devices are missing from the system.".to_owned()),
+                Some("The pool cannot be imported. Attach the missing\n\tdevices and try again.".to_owned()),
+            )
+        } else if let Metadata::Damaged(reason) = metadata {
+            note = Some("corrupted data");
+            (
+                "FAULTED",
+                Some(format!("The pool metadata is corrupted.\n\t{reason}")),
+                Some("The pool cannot be imported due to damaged devices or data.".to_owned()),
+            )
+        } else if let Metadata::ReadOnly(obstacles) = metadata {
+            note = Some("unsupported feature(s)");
+            (
+                "UNAVAIL",
+                Some(format!(
+                    "The pool can only be accessed in read-only mode on this system. It\n\tcannot be accessed in \
+                     read-write mode because it uses the following\n\tfeature(s) not supported on this system:\n\t{}",
+                    obstacles.join("\n\t")
+                )),
+                Some(
+                    "The pool cannot be imported in read-write mode. Import the pool with\n\t\"-o readonly=on\", \
+                     access the pool on a system that supports the\n\trequired feature(s), or recreate the pool from \
+                     backup."
+                        .to_owned(),
+                ),
+            )
+        } else if absent > 0 {
+            (
+                "DEGRADED",
+                Some("One or more devices are missing from the system.".to_owned()),
+                Some(
+                    "The pool can be imported despite missing or damaged devices.  The\n\tfault tolerance of the pool \
+                     may \
+                     be compromised if imported."
+                        .to_owned(),
+                ),
+            )
+        } else if *metadata == Metadata::InUse {
+            let host = config.hostname.as_deref().unwrap_or("<unknown>");
+            (
+                "UNAVAIL",
+                Some("The pool is currently imported by another system.".to_owned()),
+                Some(format!(
+                    "The pool must be exported from {host} (hostid={:x})\n\tbefore it can be safely imported.",
+                    config.hostid.unwrap_or(0)
+                )),
+            )
+        } else if let Some(writer) = &self.writer {
+            let named = writer == "this daemon" || writer.starts_with("another process");
+            let by = if named { writer.clone() } else { format!("another process ({writer})") };
+            (
+                "UNAVAIL",
+                Some(format!("The pool is currently imported by {by}.")),
+                Some("The pool must be exported there before it can be safely imported.".to_owned()),
+            )
+        } else if self.needs_hostid(environment) {
+            (
+                "UNAVAIL",
+                Some(
+                    "The pool has the multihost property on.  It cannot\n\tbe safely imported when the system hostid \
+                     is not set."
+                        .to_owned(),
+                ),
+                Some(CHOOSE_HOSTID.to_owned()),
+            )
+        } else if foreign {
+            (
+                "ONLINE",
+                Some("The pool was last accessed by another system.".to_owned()),
+                Some("The pool can be imported using its name or numeric identifier and\n\tthe '-f' flag.".to_owned()),
+            )
+        } else {
+            ("ONLINE", None, Some("The pool can be imported using its name or numeric identifier.".to_owned()))
+        };
+        let mut vdevs = self.vdev_report(&config.vdev_tree, &config.name);
+        if let Some(note) = note {
+            (vdevs.state, vdevs.note) = (state.into(), Some(note.into()));
+        }
+        ImportableReport {
+            name: config.name.clone(),
+            guid: config.guid.0,
+            state: state.into(),
+            status,
+            action,
+            last_host: foreign.then(|| config.hostname.clone()).flatten(),
+            vdevs,
+            destroyed,
+        }
+    }
+
+    fn vdev_report(&self, vdev: &VdevConfig, pool: &str) -> VdevReport {
+        let absent = vdev.is_leaf() && !self.paths.contains_key(&vdev.guid.0);
+        let unknown = is_unknown(vdev);
+        let state = match &*vdev.kind {
+            _ if absent || unknown => "UNAVAIL",
+            "root" if !self.is_complete_enough() => "UNAVAIL",
+            "mirror" | "raidz" | "replacing" | "spare" if !self.tolerates(vdev) => "UNAVAIL",
+            "root" | "mirror" | "raidz" | "replacing" | "spare" if self.absent(vdev) > 0 => "DEGRADED",
+            _ => "ONLINE",
+        };
+        VdevReport {
+            name: vdev_name(vdev, pool, self.paths.get(&vdev.guid.0)),
+            kind: vdev.kind.clone(),
+            guid: vdev.guid.0,
+            path: vdev.path.clone(),
+            state: state.into(),
+            note: match unknown {
+                true => Some("unsupported vdev type".into()),
+                false => absent.then(|| format!("was {}", vdev.path.as_deref().unwrap_or("at an unknown path"))),
+            },
+            ashift: vdev.ashift,
+            children: vdev.children.iter().map(|child| self.vdev_report(child, pool)).collect(),
+            ..VdevReport::default()
+        }
+    }
+}
+
+/// A vdev's name as the commands show it. A leaf that is gone is called by its guid.
+pub fn vdev_name(vdev: &VdevConfig, pool: &str, path: Option<&PathBuf>) -> String {
+    match &*vdev.kind {
+        "root" => pool.to_owned(),
+        "raidz" => format!("raidz{}-{}", vdev.nparity.unwrap_or(1), vdev.id),
+        "file" | "disk" => match path {
+            None => vdev.guid.to_string(),
+            Some(path) => leaf_name(vdev, &path.display().to_string()),
+        },
+        kind => format!("{kind}-{}", vdev.id),
+    }
+}
+
+/// Disks are shown without their folder (and partition, when the pool has the whole disk); files by their whole path.
+pub fn leaf_name(vdev: &VdevConfig, path: &str) -> String {
+    if vdev.kind == "file" {
+        return path.to_owned();
+    }
+    let name = path.rsplit('/').next().unwrap_or(path);
+    if vdev.whole_disk == Some(1) {
+        let base = name.strip_suffix("-part1").or_else(|| name.strip_suffix('1'));
+        return base.map(|b| b.trim_end_matches('p')).unwrap_or(name).to_owned();
+    }
+    name.to_owned()
+}

@@ -1,0 +1,109 @@
+//! What the engine is given instead of taking it from the machine: wall-clock time, randomness, identity, limits.
+
+use std::sync::Arc;
+
+use platter_device::DeviceSource;
+use platter_dsl::environment::{FilesystemMaker, Randomness, WallClock};
+use platter_dsl::pool::Surroundings;
+use platter_hooks::Cpu;
+
+use crate::events::Events;
+use crate::memory::MemoryBudget;
+use crate::pool_locks::PoolLocks;
+
+/// Which host this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostId {
+    /// As in labels (`gethostid`).
+    pub id: u64,
+    /// Whether nobody chose the id: it was made up from the machine. A copy of a machine makes up the same, so
+    /// `multihost`, which tells hosts apart by it, needs a chosen one.
+    pub is_derived: bool,
+}
+
+/// Tells which host this is: asked each time, since somebody may choose an id while pools are open
+/// (`zone_get_hostid`, `module/os/linux/spl/spl-generic.c`).
+pub trait HostIdentity: Send + Sync {
+    /// The host's id as of now.
+    fn hostid(&self) -> HostId;
+}
+
+/// One that never changes.
+impl HostIdentity for HostId {
+    fn hostid(&self) -> HostId {
+        *self
+    }
+}
+
+/// What to do where [`HostId::is_derived`] and a pool has `multihost`, in OpenZFS's words.
+pub const CHOOSE_HOSTID: &str = "Set a unique system hostid with the zgenhostid(8) command.";
+
+/// The engine's surroundings, shared by all pools of one daemon.
+#[derive(Clone)]
+pub struct Environment {
+    /// Time of day.
+    pub clock: Arc<dyn WallClock>,
+    /// Fills new file systems.
+    pub maker: Arc<dyn FilesystemMaker>,
+    /// Source of guids and salts.
+    pub random: Randomness,
+    /// This host's name, written to labels and history.
+    pub hostname: String,
+    /// This host's id, written to labels.
+    pub host: Arc<dyn HostIdentity>,
+    /// Who is told about heavy computation: nobody, unless time is simulated.
+    pub cpu: Cpu,
+    /// Bytes of block cache for all pools together.
+    pub cache_bytes: u64,
+    /// Dirty bytes that all pools together may hold before writers wait.
+    pub dirty_bytes_max: u64,
+    /// Bytes that the free ranges of all pools' metaslabs together may take in memory; what is being allocated from
+    /// is there in any case.
+    pub metaslab_bytes: u64,
+    /// How these are shared.
+    pub memory: Arc<MemoryBudget>,
+    /// Finds and opens the devices.
+    pub devices: Arc<dyn DeviceSource>,
+    /// Keeps other daemons of this machine from writing to the same pools.
+    pub pool_locks: Arc<dyn PoolLocks>,
+    /// Milliseconds between two writes that show that a pool with `multihost` is in use (`zfs_multihost_interval`).
+    pub multihost_interval_ms: u32,
+    /// What happened lately, to all pools.
+    pub events: Arc<Events>,
+    /// Blocks of destroyed object sets that one transaction group frees at most (`zfs_async_block_max_blocks`).
+    pub frees_per_group: u64,
+    /// Longest time between two transaction groups, in seconds (`zfs_txg_timeout`).
+    pub txg_timeout_seconds: u64,
+}
+
+impl Environment {
+    /// A usual `frees_per_group`: it keeps a group's list of frees below 10 MB.
+    pub const FREES_PER_GROUP: u64 = 100_000;
+
+    /// This host's id as of now.
+    pub fn hostid(&self) -> u64 {
+        self.host.hostid().id
+    }
+
+    /// A random nonzero number, for guids and salts.
+    pub fn random_u64(&self) -> u64 {
+        self.random.number()
+    }
+
+    /// What of it data sets need.
+    pub fn for_data_sets(&self) -> Surroundings {
+        Surroundings {
+            clock: self.clock.clone(),
+            maker: self.maker.clone(),
+            random: self.random.clone(),
+            hostname: self.hostname.clone(),
+            frees_per_group: self.frees_per_group,
+        }
+    }
+}
+
+impl std::fmt::Debug for Environment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Environment").field("hostname", &self.hostname).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,620 @@
+//! Devices that join a vdev, leave it, or take another one's place while the pool is in use: attach, detach, replace
+//! (`spa_vdev_attach`, `spa_vdev_detach` and `spa_vdev_resilver_done` in `module/zfs/spa.c`, `vdev_add_parent` and
+//! `vdev_remove_parent` in `module/zfs/vdev.c`).
+//!
+//! Invariants:
+//! - a device that joins lacks every group up to the last one that may be open: its list says so on disk with the very
+//!   group in which it joins;
+//! - a device leaves only when the others have everything, and nobody uses it any more when its labels are wiped, or
+//!   say that it is a free spare again;
+//! - configuration and arrangement of the leaves change in the sync loop only, in one group.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use platter_device::Presence;
+use platter_dmu::Tx;
+use platter_dmu::zap::Zap;
+use platter_ondisk::names::config::{IS_SPARE, RESILVER_TXG, UNSPARE};
+use platter_ondisk::{Guid, ObjectId, Txg};
+use platter_vdev::{Arrangement, Condition, Leaf, TopVdev, VdevAux, VdevState};
+
+use crate::change::{self, Place};
+use crate::config::VdevConfig;
+use crate::core::Core;
+use crate::create::Planned;
+use crate::labels::LabelTarget;
+use crate::open_vdevs::NewDevices;
+use crate::request::VdevRequest;
+use crate::{create, dtl, events, labels, open_vdevs, scrub, spares};
+use platter_dsl::error::{PoolError, Result};
+use platter_dsl::{history, mos};
+
+/// Groups that may be open or closing besides the one that is being written (`TXG_CONCURRENT_STATES`).
+const GROUPS_UNDER_WAY: u64 = 3;
+/// What a device that joins is to the one that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beside {
+    /// Another side of a mirror.
+    Mirror,
+    /// It takes the other one's place as soon as it has everything.
+    Replacing,
+    /// It stands in for the other one.
+    Spare,
+}
+
+impl Beside {
+    /// The vdev that has both below it.
+    fn parent(self) -> &'static str {
+        match self {
+            Self::Mirror => "mirror",
+            Self::Replacing => "replacing",
+            Self::Spare => "spare",
+        }
+    }
+}
+
+/// Nested vdevs whose leaves stand for one device.
+const STANDING_FOR_ONE: [&str; 2] = ["replacing", "spare"];
+
+/// What is to be done with a new device.
+#[derive(Clone, Debug)]
+pub struct Joining {
+    /// The device that is there: name, path or guid.
+    pub device: String,
+    /// The new one.
+    pub new: PathBuf,
+    /// Whether it takes the other one's place as soon as it has everything.
+    pub replaces: bool,
+    /// Whether a device that seems to be in use is taken.
+    pub force: bool,
+    /// log2 of the sector size to be used; 0: the vdev's.
+    pub ashift: u64,
+}
+
+/// Lets a device join a mirror, or a single device, or take another one's place.
+///
+/// # Errors
+/// In OpenZFS's words, why not.
+pub async fn attach(core: &Arc<Core>, joining: Joining) -> Result<()> {
+    let place = change::find(core, &joining.device)?;
+    let spare = spares::find(core, &joining.new.display().to_string());
+    let beside = match (&spare, joining.replaces) {
+        (None, false) => Beside::Mirror,
+        (None, true) => Beside::Replacing,
+        (Some(_), true) => Beside::Spare,
+        (Some(_), false) => {
+            let (path, name) = (joining.new.display(), core.name());
+            return Err(PoolError::Busy(format!("{path} is reserved as a hot spare for pool '{name}'")));
+        }
+    };
+    check_place(core, &place, beside)?;
+    let new = match spare {
+        None => open_new(core, &place, &joining).await?,
+        Some(spare) => open_spare(core, &place, &spare).await?,
+    };
+    let last = core
+        .task(async move |core, tx| {
+            // It may have left, or been given another parent, since it was looked at.
+            let place = change::find(&core, &place.config.guid.to_string())?;
+            check_place(&core, &place, beside)?;
+            join(&core, &tx, &place, new, beside).await
+        })
+        .await?;
+    // What was written before all groups that it lacks are on disk would have to be looked at once more.
+    while core.uberblock.lock().txg < last {
+        core.force_group().await?;
+    }
+    scrub::resume(core);
+    Ok(())
+}
+
+/// The vdev right above the one with this guid.
+fn parent_of(vdev: &VdevConfig, guid: Guid) -> Option<&VdevConfig> {
+    match vdev.children.iter().any(|child| child.guid == guid) {
+        true => Some(vdev),
+        false => vdev.children.iter().find_map(|child| parent_of(child, guid)),
+    }
+}
+
+fn contains(vdev: &VdevConfig, guid: Guid) -> bool {
+    vdev.guid == guid || parent_of(vdev, guid).is_some()
+}
+
+fn no_such_device() -> PoolError {
+    PoolError::NotFound("no such device in pool".into())
+}
+
+/// A top-level vdev's configuration.
+fn top_of(tree: &mut VdevConfig, id: u64) -> Result<&mut VdevConfig> {
+    tree.children.iter_mut().find(|top| top.id == id).ok_or_else(no_such_device)
+}
+
+fn check_place(core: &Core, place: &Place, beside: Beside) -> Result<()> {
+    let config = core.config.read();
+    let parent = parent_of(&config.vdev_tree, place.config.guid).ok_or_else(no_such_device)?;
+    let replaces = beside != Beside::Mirror;
+    match parent.kind.as_str() {
+        // A spare takes the place of a spare that failed, and another device that of the one that failed first.
+        "spare" if replaces && spares::is_spare(&place.config) == (beside == Beside::Spare) => Ok(()),
+        kind if replaces && STANDING_FOR_ONE.contains(&kind) => {
+            Err(PoolError::invalid("already in replacing/spare config; wait for completion or use 'zpool detach'"))
+        }
+        "root" | "mirror" => Ok(()),
+        "raidz" if replaces => Ok(()),
+        kind if replaces => {
+            Err(PoolError::Unsupported(format!("this version cannot replace a device of a {kind} vdev")))
+        }
+        _ => Err(PoolError::invalid("can only attach to mirrors and top-level disks")),
+    }
+}
+
+/// A device that is ready to join.
+struct New {
+    config: VdevConfig,
+    leaf: Arc<Leaf>,
+    target: LabelTarget,
+}
+
+/// Checks, opens and wipes the new device. What it held is lost then, whatever comes after.
+async fn open_new(core: &Arc<Core>, place: &Place, joining: &Joining) -> Result<New> {
+    let (id, top_ashift) = (place.top.id(), u64::from(place.top.ashift()));
+    if joining.ashift > top_ashift {
+        return Err(other_sectors(top_ashift));
+    }
+    // Another file may be at that path by now.
+    let presence = place.leaf.device().map(|device| device.presence());
+    let is_there = presence.is_some_and(|presence| presence == Presence::Present);
+    if place.leaf.is_usable() && is_there && place.leaf.path().as_ref() == Some(&joining.new) {
+        return Err(PoolError::Busy(format!("{} is part of active pool '{}'", joining.new.display(), core.name())));
+    }
+    let request = [VdevRequest::Leaf(joining.new.clone())];
+    let planned = create::plan_vdevs(&core.environment, &request, 0, core.dsl.version(), joining.force).await?;
+    let Planned { tops: children, devices, .. } = planned;
+    let mut root = VdevConfig { kind: "root".into(), children, ..VdevConfig::default() };
+    // Whether its sectors fit is asked first: 0 is what the device says.
+    let asked = if joining.ashift == 0 { 0 } else { top_ashift };
+    let opened = create::open(&core.environment, &mut root, devices, asked).await?;
+    let (Some(vdev), Some(mut config)) = (opened.into_iter().flatten().next(), root.children.pop()) else {
+        return Err(PoolError::Busy("the new device could not be opened".into()));
+    };
+    if u64::from(vdev.ashift()) > top_ashift {
+        return Err(other_sectors(top_ashift));
+    }
+    let leaf = vdev.leaves()[0].clone();
+    check_size(&leaf, place)?;
+    let device = leaf.device().ok_or_else(|| PoolError::Busy("the new device has gone".into()))?;
+    let target = LabelTarget { device, guid: config.guid, top: id as usize, ashift: top_ashift as u32 };
+    labels::wipe(std::slice::from_ref(&target)).await.map_err(PoolError::Unavailable)?;
+    // These are a top-level vdev's.
+    (config.ashift, config.asize, config.metaslab_shift) = (0, 0, 0);
+    config.create_txg = place.config.create_txg;
+    Ok(New { config, leaf, target })
+}
+
+/// Opens a spare that is to stand in for the device at `place`.
+async fn open_spare(core: &Arc<Core>, place: &Place, spare: &VdevConfig) -> Result<New> {
+    let (id, ashift) = (place.top.id(), place.top.ashift());
+    let (mut config, device) = spares::take(core, spare, u64::from(ashift)).await?;
+    let opener = NewDevices([(config.guid.0, device.clone())].into());
+    let leaf = Leaf::open(&open_vdevs::spec(&config), &opener, true, 0).await;
+    check_size(&leaf, place)?;
+    let target = LabelTarget { device, guid: config.guid, top: id as usize, ashift: u32::from(ashift) };
+    config.create_txg = place.config.create_txg;
+    Ok(New { config, leaf, target })
+}
+
+fn check_size(leaf: &Leaf, place: &Place) -> Result<()> {
+    let (has, needs) = (leaf.asize(), place.top.least_leaf_asize());
+    if has < needs {
+        return Err(PoolError::invalid(format!(
+            "device is too small: {has} bytes can be used of it, and the vdev needs {needs}"
+        )));
+    }
+    Ok(())
+}
+
+fn other_sectors(ashift: u64) -> PoolError {
+    PoolError::invalid(format!(
+        "new device has a different optimal sector size; use the option '-o ashift={ashift}' to override the optimal \
+         size"
+    ))
+}
+
+/// Makes the device part of the pool, in the syncing group. Returns the last group that it lacks.
+async fn join(core: &Arc<Core>, tx: &Tx, place: &Place, new: New, beside: Beside) -> Result<Txg> {
+    let New { config: mut joined, leaf, target } = new;
+    let last = core.dsl.gate.open_txg().plus(GROUPS_UNDER_WAY);
+    leaf.note_lacking(Txg(1), last);
+    joined.other.add_u64(RESILVER_TXG, last.0);
+    let path = joined.path.clone().unwrap_or_default();
+    let mut tree = core.config.read().vdev_tree.clone();
+    let top = top_of(&mut tree, place.top.id())?;
+    put_beside(top, place.config.guid, joined.clone(), beside, Guid(core.random().max(1)));
+    if beside == Beside::Spare && !place.leaf.is_usable() {
+        // Should it come back, the spare is free again.
+        top.walk_mut(&mut |vdev| {
+            if vdev.guid == place.config.guid && !spares::is_spare(vdev) {
+                spares::set_flag(vdev, UNSPARE, true);
+            }
+        });
+    }
+    exchange(&place.top, top, std::slice::from_ref(&leaf)).await?;
+    core.config.write().vdev_tree = tree;
+    core.leaf_devices.lock().insert(joined.guid.0, target.device);
+    events::listen(core, &leaf);
+    let class = match beside {
+        Beside::Spare => "sysevent.fs.zfs.vdev_spare",
+        Beside::Mirror | Beside::Replacing => "sysevent.fs.zfs.vdev_attach",
+    };
+    core.event(class, vec![("vdev_guid", joined.guid.0.into()), ("vdev_path", path.clone().into())]);
+    core.dsl.dirty_config();
+    let old_path = place.config.path.as_deref().unwrap_or("a device");
+    let event = match beside {
+        Beside::Spare => format!("spare in vdev={path} for vdev={old_path}"),
+        Beside::Replacing => format!("replace vdev={path} for vdev={old_path}"),
+        Beside::Mirror => format!("attach vdev={path} to vdev={old_path}"),
+    };
+    history::append_event(&core.dsl, tx, "vdev attach", &event).await?;
+    Ok(last)
+}
+
+/// What the path of a device becomes when another one at the same path takes its place.
+fn old_path(path: &str) -> String {
+    format!("{path}/old")
+}
+
+/// Puts a leaf beside another one below `vdev`, in a new parent where there is none that fits.
+fn put_beside(vdev: &mut VdevConfig, old: Guid, mut new: VdevConfig, beside: Beside, parent: Guid) {
+    let kind = beside.parent();
+    if vdev.guid == old {
+        let mut child = std::mem::take(vdev);
+        *vdev = VdevConfig {
+            kind: kind.into(),
+            id: child.id,
+            guid: parent,
+            metaslab_array: std::mem::take(&mut child.metaslab_array),
+            metaslab_shift: std::mem::take(&mut child.metaslab_shift),
+            ashift: std::mem::take(&mut child.ashift),
+            asize: std::mem::take(&mut child.asize),
+            is_log: std::mem::take(&mut child.is_log),
+            top_zap: std::mem::take(&mut child.top_zap),
+            create_txg: child.create_txg,
+            ..VdevConfig::default()
+        };
+        if beside != Beside::Mirror && child.path == new.path {
+            // Two devices cannot have one path; the old one is not opened by it any more (`spa_vdev_attach`).
+            child.path = child.path.as_deref().map(old_path);
+        }
+        (child.id, new.id) = (0, 1);
+        vdev.children = vec![child, new];
+        return;
+    }
+    let Some(index) = vdev.children.iter().position(|child| contains(child, old)) else { return };
+    if vdev.children[index].guid == old && vdev.kind == kind && beside != Beside::Replacing {
+        new.id = vdev.children.len() as u64;
+        vdev.children.push(new);
+    } else {
+        put_beside(&mut vdev.children[index], old, new, beside, parent);
+    }
+}
+
+/// Arranges the leaves of a top-level vdev, and those that join, as its configuration has them.
+async fn exchange(top: &TopVdev, config: &VdevConfig, joining: &[Arc<Leaf>]) -> Result<()> {
+    let known: Vec<Arc<Leaf>> = top.leaves().iter().chain(joining).cloned().collect();
+    let below = |vdev: &VdevConfig| -> Vec<Arc<Leaf>> {
+        let leaf = |config: &&VdevConfig| known.iter().find(|leaf| leaf.guid() == config.guid).cloned();
+        vdev.leaves().iter().filter_map(leaf).collect()
+    };
+    let spec = open_vdevs::spec(config);
+    let children = if spec.kind.is_leaf() { vec![below(config)] } else { config.children.iter().map(below).collect() };
+    let new = Arrangement { guid: config.guid, kind: spec.kind, children };
+    top.exchange(new).await.map_err(|error| PoolError::invalid(error.to_string()))
+}
+
+/// `zpool detach`: a device leaves its mirror, or does not take (or lose) the place of another one.
+///
+/// # Errors
+/// In OpenZFS's words, why not.
+pub async fn detach(core: &Arc<Core>, device: &str) -> Result<()> {
+    let guid = change::find(core, device)?.config.guid;
+    leave(core, guid, false).await
+}
+
+/// Makes a leaf leave the pool. With `replaced` only if another one has taken its place.
+async fn leave(core: &Arc<Core>, guid: Guid, replaced: bool) -> Result<()> {
+    let device = core
+        .task(async move |core, tx| {
+            let place = change::find(&core, &guid.to_string())?;
+            if replaced && !old_ones(&core).contains(&guid) {
+                return Err(PoolError::Busy("no valid replicas".into()));
+            }
+            let device = place.leaf.device();
+            part(&core, &tx, &place).await?;
+            Ok(device)
+        })
+        .await?;
+    if let Some(device) = device {
+        if spares::is_listed(core, guid) {
+            spares::give_back(core, guid, &*device).await;
+        } else if let Err(error) = labels::clear(&*device).await {
+            tracing::warn!(pool = core.name(), %error, "the labels of device {guid}, which has left, stay");
+        }
+    }
+    Ok(())
+}
+
+async fn part(core: &Arc<Core>, tx: &Tx, place: &Place) -> Result<()> {
+    let (guid, top) = (place.config.guid, &place.top);
+    let mut tree = core.config.read().vdev_tree.clone();
+    let config = top_of(&mut tree, top.id())?;
+    let before = config.clone();
+    if is_one_of_several(config, guid) {
+        return Err(PoolError::Busy("several spares stand in for it: use 'zpool detach' for all but one first".into()));
+    }
+    if !take_out(config, guid) {
+        return Err(PoolError::invalid("only applicable to mirror and replacing vdevs"));
+    }
+    if !top.can_do_without(&place.leaf) {
+        return Err(PoolError::Busy("no valid replicas".into()));
+    }
+    // What takes a top-level vdev's place has its guid from now on: otherwise old labels of the device that left would
+    // tell of another top-level vdev instead of an older state of this one (`vdev_remove_parent`).
+    if !config.is_leaf() {
+        config.guid = before.guid;
+    }
+    exchange(top, config, &[]).await?;
+    if !top.has_everything() {
+        // A write that was under way reached this device alone.
+        place.leaf.note_lacking(tx.txg(), core.dsl.gate.open_txg().plus(GROUPS_UNDER_WAY));
+        exchange(top, &before, std::slice::from_ref(&place.leaf)).await?;
+        return Err(PoolError::Busy("no valid replicas".into()));
+    }
+    let stays = permanent(config);
+    if config.guid != before.guid {
+        // The only leaf that is left.
+        let old = std::mem::replace(&mut config.guid, before.guid);
+        top.leaves().iter().for_each(|leaf| leaf.set_guid(before.guid));
+        let device = core.leaf_devices.lock().remove(&old.0);
+        core.leaf_devices.lock().extend(device.map(|device| (before.guid.0, device)));
+        let stored = core.stored_missing.lock().remove(&old.0);
+        core.stored_missing.lock().extend(stored.map(|ranges| (before.guid.0, ranges)));
+    }
+    core.config.write().vdev_tree = tree;
+    core.dsl.dirty_config();
+    if let Some(spare) = stays {
+        spares::forget(core, spare);
+        spares::store(core, tx).await?;
+    }
+    place.leaf.close(Condition::new(VdevState::Closed, VdevAux::None));
+    core.leaf_devices.lock().remove(&guid.0);
+    core.stored_missing.lock().remove(&guid.0);
+    free_objects(core, tx, &place.config).await?;
+    core.event("sysevent.fs.zfs.vdev_remove", vec![("vdev_guid", guid.0.into())]);
+    let path = place.config.path.as_deref().unwrap_or("a device");
+    history::append_event(&core.dsl, tx, "detach", &format!("vdev={path}")).await?;
+    Ok(())
+}
+
+/// Whether this is the device for which more than one spare stands in.
+fn is_one_of_several(vdev: &VdevConfig, guid: Guid) -> bool {
+    parent_of(vdev, guid)
+        .is_some_and(|parent| parent.kind == "spare" && parent.children.len() > 2 && parent.children[0].guid == guid)
+}
+
+/// A spare that is a device like any other from now on, as the one for which it stood in has left. Its flag is removed.
+fn permanent(config: &mut VdevConfig) -> Option<Guid> {
+    fn walk(vdev: &mut VdevConfig, below_spare: bool, found: &mut Option<Guid>) {
+        if vdev.is_leaf() && !below_spare && spares::is_spare(vdev) {
+            spares::set_flag(vdev, IS_SPARE, false);
+            *found = Some(vdev.guid);
+        }
+        let below = vdev.kind == "spare" || (below_spare && vdev.kind == "replacing");
+        vdev.children.iter_mut().for_each(|child| walk(child, below, found));
+    }
+    let mut found = None;
+    walk(config, false, &mut found);
+    found
+}
+
+/// Takes a leaf out of a mirror or out of what stands for one device. A parent that has only one child left gives its
+/// place to it. `false` when the leaf is the only one of its kind.
+fn take_out(vdev: &mut VdevConfig, guid: Guid) -> bool {
+    let Some(index) = vdev.children.iter().position(|child| contains(child, guid)) else { return false };
+    if vdev.children[index].guid != guid {
+        let child = &mut vdev.children[index];
+        let was_replaced = child.kind == "replacing" && child.children.first().is_some_and(|old| old.guid == guid);
+        let done = take_out(child, guid);
+        if vdev.kind == "spare" && index == 0 && was_replaced && vdev.children[0].is_leaf() {
+            // What the spare stood in for is there again, as another device.
+            spares::set_flag(&mut vdev.children[0], UNSPARE, true);
+        }
+        return done;
+    }
+    if vdev.kind != "mirror" && !STANDING_FOR_ONE.contains(&vdev.kind.as_str()) {
+        return false;
+    }
+    let gone = vdev.children.remove(index);
+    (0..).zip(&mut vdev.children).for_each(|(id, child)| child.id = id);
+    if vdev.children.len() == 1 {
+        let mut child = vdev.children.remove(0);
+        child.id = vdev.id;
+        (child.metaslab_array, child.metaslab_shift) = (vdev.metaslab_array, vdev.metaslab_shift);
+        (child.ashift, child.asize, child.is_log) = (vdev.ashift, vdev.asize, vdev.is_log);
+        child.top_zap = vdev.top_zap;
+        if vdev.kind == "spare" {
+            spares::set_flag(&mut child, UNSPARE, false);
+        }
+        if gone.path.as_deref().map(old_path) == child.path {
+            // What was to take its place did not.
+            child.path = gone.path;
+        }
+        *vdev = child;
+    }
+    true
+}
+
+/// The objects that only a device that has left needed.
+async fn free_objects(core: &Arc<Core>, tx: &Tx, config: &VdevConfig) -> Result<()> {
+    if config.dtl.is_some() {
+        core.dsl.mos.free_object(tx, config.dtl).await?;
+        core.dsl.features.adjust(tx, "com.delphix:spacemap_histogram", -1).await?;
+    }
+    if config.leaf_zap.is_some()
+        && let Some(map) = core.dsl.directory.get_u64(mos::VDEV_ZAP_MAP.as_bytes()).await?
+    {
+        let map = Zap::open(&core.dsl.mos, ObjectId(map)).await?;
+        map.remove_int(tx, config.leaf_zap.0).await?;
+        core.dsl.mos.free_object(tx, config.leaf_zap).await?;
+    }
+    Ok(())
+}
+
+/// The devices whose places others have taken that have everything now, as far as they can be done without.
+fn old_ones(core: &Core) -> Vec<Guid> {
+    let places = change::leaves(core);
+    let place = |config: &VdevConfig| places.iter().find(|place| place.config.guid == config.guid);
+    let mut old = Vec::new();
+    core.config.read().vdev_tree.walk(&mut |vdev| {
+        if vdev.kind == "replacing"
+            && let [first @ .., last] = vdev.children.as_slice()
+            && place(last).is_some_and(|new| new.leaf.is_complete())
+        {
+            let leaving = first.iter().filter_map(place).filter(|old| old.top.can_do_without(&old.leaf));
+            old.extend(leaving.map(|old| old.config.guid));
+        }
+        old.extend(free_spares(vdev, &place).into_iter().map(|spare| spare.config.guid));
+    });
+    old
+}
+
+/// The spares that are not needed any more: what they stood in for is there again, or another one does it.
+fn free_spares<'a>(vdev: &VdevConfig, place: &impl Fn(&VdevConfig) -> Option<&'a Place>) -> Vec<&'a Place> {
+    let (Some(first), Some(last)) = (vdev.children.first(), vdev.children.last()) else { return Vec::new() };
+    let is_complete = |leaf: &VdevConfig| place(leaf).is_some_and(|place| place.leaf.is_complete());
+    let several = vdev.children.len() > 2 && is_complete(last);
+    let free = match () {
+        () if vdev.kind != "spare" => &[],
+        () if spares::is_wanted_back(first) && is_complete(first) => &vdev.children[1..],
+        () if several => &vdev.children[1..vdev.children.len() - 1],
+        () => &[],
+    };
+    let free = free.iter().filter(|leaf| spares::is_spare(leaf)).filter_map(place);
+    free.filter(|spare| spare.top.can_do_without(&spare.leaf)).collect()
+}
+
+/// After each group: devices that have everything do not say any more that they are behind, and whether there is one
+/// that has taken another one's place, which is to [leave](settle) now.
+pub fn look(core: &Core) -> bool {
+    if core.dsl.read_only {
+        return false;
+    }
+    note_complete(core);
+    let mut is_replacing = false;
+    core.config.read().vdev_tree.walk(&mut |vdev| is_replacing |= STANDING_FOR_ONE.contains(&&*vdev.kind));
+    is_replacing && !old_ones(core).is_empty()
+}
+
+/// Lets all devices leave whose places others have taken.
+pub async fn settle(core: Arc<Core>) {
+    for guid in old_ones(&core) {
+        if let Err(error) = leave(&core, guid, true).await {
+            tracing::info!(pool = core.name(), %error, "device {guid}, which was replaced, stays for now");
+        }
+    }
+}
+
+fn note_complete(core: &Core) {
+    let mut behind = Vec::new();
+    core.config
+        .read()
+        .vdev_tree
+        .walk(&mut |vdev| behind.extend(vdev.other.contains(RESILVER_TXG).then_some(vdev.guid)));
+    if behind.is_empty() {
+        return;
+    }
+    let leaves = dtl::leaves(core);
+    behind.retain(|&guid| leaves.iter().any(|leaf| leaf.guid() == guid && leaf.missing().is_empty()));
+    if behind.is_empty() {
+        return;
+    }
+    core.config.write().vdev_tree.walk_mut(&mut |vdev| {
+        if behind.contains(&vdev.guid) {
+            vdev.other.remove(RESILVER_TXG);
+        }
+    });
+    core.dsl.dirty_config();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaf(id: u64, guid: u64) -> VdevConfig {
+        VdevConfig {
+            kind: "file".into(),
+            id,
+            guid: Guid(guid),
+            path: Some(format!("/d{guid}")),
+            ..VdevConfig::default()
+        }
+    }
+
+    fn raidz() -> VdevConfig {
+        let children = (0..3).map(|id| leaf(id, 10 + id)).collect();
+        VdevConfig {
+            kind: "raidz".into(),
+            nparity: Some(1),
+            guid: Guid(1),
+            ashift: 12,
+            children,
+            ..VdevConfig::default()
+        }
+    }
+
+    #[test]
+    fn a_single_device_becomes_a_mirror_and_a_single_one_again() {
+        let single = VdevConfig { ashift: 12, asize: 1 << 30, metaslab_shift: 26, create_txg: 4, ..leaf(0, 10) };
+        let mut top = single.clone();
+        put_beside(&mut top, Guid(10), leaf(0, 11), Beside::Mirror, Guid(99));
+        assert_eq!((top.kind.as_str(), top.guid, top.ashift, top.asize), ("mirror", Guid(99), 12, 1 << 30));
+        assert_eq!(top.children.iter().map(|child| (child.id, child.guid.0)).collect::<Vec<_>>(), [(0, 10), (1, 11)]);
+        assert_eq!((top.children[0].ashift, top.children[0].asize), (0, 0));
+        put_beside(&mut top, Guid(10), leaf(0, 12), Beside::Mirror, Guid(98));
+        assert_eq!(top.children.len(), 3);
+        assert!(take_out(&mut top, Guid(11)));
+        assert_eq!(top.children.iter().map(|child| (child.id, child.guid.0)).collect::<Vec<_>>(), [(0, 10), (1, 12)]);
+        assert!(take_out(&mut top, Guid(12)));
+        assert_eq!(top, single);
+        assert!(!take_out(&mut top, Guid(10)), "the last one stays");
+    }
+
+    #[test]
+    fn a_device_of_a_raidz_is_replaced() {
+        let mut top = raidz();
+        put_beside(
+            &mut top,
+            Guid(11),
+            VdevConfig { path: Some("/d11".into()), ..leaf(0, 20) },
+            Beside::Replacing,
+            Guid(99),
+        );
+        let child = &top.children[1];
+        assert_eq!((child.kind.as_str(), child.id, child.guid), ("replacing", 1, Guid(99)));
+        assert_eq!(child.children[0].path.as_deref(), Some("/d11/old"));
+        let mut back = top.clone();
+        assert!(take_out(&mut back, Guid(20)));
+        assert_eq!(back, raidz());
+        assert!(take_out(&mut top, Guid(11)));
+        assert_eq!((top.children[1].guid, top.children[1].id), (Guid(20), 1));
+        assert!(!take_out(&mut top, Guid(20)), "a raidz has no device too many");
+    }
+
+    #[test]
+    fn a_path_that_only_looks_like_a_replaced_ones_stays() {
+        let mut top = VdevConfig { path: Some("/disks/old".into()), ..leaf(0, 10) };
+        put_beside(&mut top, Guid(10), leaf(0, 11), Beside::Mirror, Guid(99));
+        assert!(take_out(&mut top, Guid(11)));
+        assert_eq!(top.path.as_deref(), Some("/disks/old"));
+    }
+}

@@ -1,0 +1,672 @@
+//! `zpool import`: from devices to an open pool (`spa_load`, `module/zfs/spa.c`).
+//!
+//! Invariants:
+//! - nothing is written before everything that the pool needs was read and understood: what the first group writes is
+//!   held back until all of it is there (`platter_device::held`). Only the claim of a pool that hosts share is written
+//!   before that group, after everything was loaded;
+//! - a pool is opened for writing only when every active feature is one this version can write and nothing in it asks
+//!   for work this version cannot do (a removal to finish); else it is refused with the reason
+//!   and the way to read it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use parking_lot::Mutex;
+use platter_device::{Cutoff, OpenOptions};
+use platter_dmu::zap::Zap;
+use platter_dmu::{Objset, ObjsetParams, TxgGate, ZioError};
+use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE, usable_size};
+use platter_ondisk::spacemap::{MapType, Segment};
+use platter_ondisk::{ObjectId, Txg, Uberblock};
+use platter_vdev::TopVdev;
+use platter_zio::{Geometry, Group, Metaslab, Store};
+
+use crate::activity::Seen;
+use crate::config::{PoolConfig, PoolState, VdevConfig};
+use crate::core::{Core, OpenDevices, Stored};
+use crate::discover::{self, Candidate, Metadata};
+use crate::environment::Environment;
+use crate::log_spacemaps::Logs;
+use crate::map_reader::MosMaps;
+use crate::open_vdevs::{self, FoundDevices};
+use crate::pool_locks::{self, Locked};
+use crate::request::ImportRequest;
+use crate::space_maps::Words;
+use crate::{config_object, dtl, error_log, multihost, pool_properties, salt, scrub, space_maps, spares};
+use platter_dsl::accounting::Accounting;
+use platter_dsl::dir::StoredProperty;
+use platter_dsl::error::{PoolError, Result};
+use platter_dsl::features::{self, Features};
+use platter_dsl::mos_access::MosObjects;
+use platter_dsl::mos_properties::first_mos_properties;
+use platter_dsl::mos_properties::mos_properties;
+use platter_dsl::pool::{DslPool, DslPoolParts};
+use platter_dsl::sync::update_available;
+use platter_dsl::version::PoolVersion;
+use platter_dsl::{freeing, intent, mos, names, tree};
+
+/// Metaslabs of a vdev, at most: twice what `zfs_vdev_ms_count_limit` makes, as vdevs may grow.
+const METASLABS_MAX: u64 = 1 << 18;
+
+/// Headers of space maps that are read at one time.
+const HEADERS_AT_ONCE: usize = 64;
+
+/// Finds the one pool that a request means.
+async fn choose(
+    environment: &Environment,
+    request: &ImportRequest,
+    read_only: bool,
+) -> Result<(Candidate, Option<Seen>)> {
+    let all = discover::scan(&*environment.devices, &request.search).await;
+    let guid: Option<u64> = request.pool.parse().ok();
+    let mut matching: Vec<Candidate> = all
+        .into_iter()
+        .filter(|c| (c.config.state == PoolState::Destroyed) == request.destroyed)
+        .filter(|c| guid.map_or(c.config.name == request.pool, |g| c.config.guid.0 == g))
+        .collect();
+    match matching.len() {
+        0 => return Err(PoolError::NotFound("no such pool available".into())),
+        1 => {}
+        _ => {
+            let guids: Vec<String> = matching.iter().map(|c| c.config.guid.to_string()).collect();
+            return Err(PoolError::Invalid(format!(
+                "more than one matching pool\nimport by numeric ID instead: {}",
+                guids.join(", ")
+            )));
+        }
+    }
+    let mut candidate = matching.remove(0);
+    if read_only {
+        candidate.find_writer(environment).await;
+    }
+    let seen = multihost::check(environment, &candidate, read_only).await?;
+    check(environment, &candidate, request)?;
+    Ok((candidate, seen))
+}
+
+fn check(environment: &Environment, candidate: &Candidate, request: &ImportRequest) -> Result<()> {
+    let config = &candidate.config;
+    if let Some(name) = &request.new_name {
+        names::check_pool(name)?;
+    }
+    if request.was_open && config.state != PoolState::Active {
+        return Err(PoolError::Unavailable(format!(
+            "it was exported\nrun 'zpool import {}' to have it here again, or 'zpool export {}' to forget it",
+            config.name, config.name
+        )));
+    }
+    let found = candidate.uberblock.as_ref().map_or(0, |uberblock| uberblock.txg.0);
+    if found < request.least_txg {
+        return Err(PoolError::Unavailable(format!(
+            "only an older copy of the pool was found: it ends at group {found}, the pool was at {}\nrun 'zpool import \
+             {}' to use the copy",
+            request.least_txg, config.name
+        )));
+    }
+    let foreign = config.hostid.is_some_and(|id| id != 0 && id != environment.hostid());
+    if config.state == PoolState::Active && foreign && !request.force {
+        let host = config.hostname.as_deref().unwrap_or("unknown");
+        return Err(PoolError::NeedsForce {
+            reason: format!(
+                "pool was previously in use from another system.\nLast accessed by {host} (hostid={:x})",
+                config.hostid.unwrap_or(0)
+            ),
+            hint: "The pool can be imported, use 'zpool import -f' to import the pool.".into(),
+        });
+    }
+    if let Some(writer) = candidate.writer.as_ref().filter(|_| !request.force) {
+        let host = config.hostname.as_deref().unwrap_or("unknown");
+        return Err(PoolError::NeedsForce {
+            reason: format!("pool is in use: {writer} has it open for writing on {host}"),
+            hint: "Export it there. 'zpool import -f -o readonly=on' reads it as it is now; what is changed there \
+                   afterwards may read as damaged."
+                .into(),
+        });
+    }
+    let unsupported: Vec<&str> =
+        config.features_for_read.iter().map(|g| &**g).filter(|g| !features::is_readable(g)).collect();
+    if !unsupported.is_empty() {
+        return Err(PoolError::Unsupported(format!(
+            "unsupported feature(s)\nThis pool uses the following feature(s) not supported by this system:\n\t{}",
+            unsupported.join("\n\t")
+        )));
+    }
+    let version = PoolVersion(config.version);
+    if version < PoolVersion::OLDEST {
+        return Err(PoolError::Unsupported(format!(
+            "pool version {version} is too old: this program knows {} to {} and {}",
+            PoolVersion::OLDEST,
+            PoolVersion::BEFORE_FEATURES,
+            PoolVersion::FEATURES
+        )));
+    }
+    if !version.is_supported() {
+        return Err(PoolError::Unsupported(format!("pool is formatted using an unsupported ZFS version ({version})")));
+    }
+    if !candidate.is_complete_enough() {
+        let mut text = String::from("one or more devices is currently unavailable");
+        for line in candidate.missing_leaves() {
+            text.push_str(&format!("\n\tmissing device: {line}"));
+        }
+        for top in &candidate.missing_tops {
+            text.push_str(&format!("\n\tmissing top-level vdev {top}: none of its devices was found"));
+        }
+        return Err(PoolError::Unavailable(text));
+    }
+    Ok(())
+}
+
+/// The properties `zpool import -o` takes.
+fn options(environment: &Environment, request: &ImportRequest) -> Result<(bool, BTreeMap<String, StoredProperty>)> {
+    let (mut read_only, mut properties) = (false, BTreeMap::new());
+    for (name, value) in &request.properties {
+        match (&**name, &**value) {
+            ("readonly", "on") => read_only = true,
+            ("readonly", "off") => read_only = false,
+            ("readonly", _) => return Err(PoolError::invalid("'readonly' must be one of 'on | off'")),
+            _ => {
+                multihost::check_property(environment, name, value)?;
+                properties.insert(name.clone(), pool_properties::parse(name, value)?);
+            }
+        }
+    }
+    Ok((read_only, properties))
+}
+
+/// Opens a pool. Its sync loop is not running yet.
+///
+/// # Errors
+/// No such pool; devices missing; features not supported; damage.
+pub async fn import(mut environment: Environment, request: &ImportRequest) -> Result<Arc<Core>> {
+    let (read_only, properties) = options(&environment, request)?;
+    let cutoff = Arc::new(Cutoff::default());
+    environment.devices = cutoff.around(environment.devices);
+    let (candidate, seen) = choose(&environment, request, read_only).await?;
+    let mut locked = Locked::default();
+    if !read_only {
+        locked.wait_for(&environment, candidate.config.guid).await?;
+    }
+    cutoff.hold_back(environment.dirty_bytes_max, is_label);
+    let uberblock = candidate
+        .uberblock
+        .clone()
+        .ok_or_else(|| PoolError::Unavailable("no valid uberblock was found on any device".into()))?;
+    let mut label_config = candidate.config.clone();
+    adopt_paths(&mut label_config.vdev_tree, &candidate.paths);
+    let options = if read_only { OpenOptions::read_only() } else { OpenOptions::exclusive() };
+    let opener = FoundDevices {
+        pool: label_config.guid,
+        // Who only reads does not keep others from writing.
+        newest: if read_only { Txg(u64::MAX) } else { uberblock.txg },
+        paths: candidate.paths.clone(),
+        devices: environment.devices.clone(),
+        options,
+        reached: Mutex::default(),
+    };
+    let vdevs = open_usable(&label_config.vdev_tree, &opener, !read_only).await?;
+
+    // The configuration in the MOS is the one to trust: reopen when it describes other vdevs than the labels did.
+    dtl::expect_gaps(&vdevs, &label_config.vdev_tree, &opener.reached.lock());
+    let mut opened = Opened::new(&environment, vdevs, &uberblock).await?;
+    let mut config = opened.config(&label_config).await?;
+    adopt_paths(&mut config.vdev_tree, &candidate.paths);
+    if shape(&config.vdev_tree) != shape(&label_config.vdev_tree) {
+        drop(opened);
+        let vdevs = open_usable(&config.vdev_tree, &opener, !read_only).await?;
+        dtl::expect_gaps(&vdevs, &config.vdev_tree, &opener.reached.lock());
+        opened = Opened::new(&environment, vdevs, &uberblock).await?;
+    }
+    if config.vdev_tree.guid_sum() != uberblock.guid_sum {
+        return Err(PoolError::Unavailable(format!(
+            "the devices' guids add up to {:x}, the uberblock says {:x}: a device is missing from every label",
+            config.vdev_tree.guid_sum(),
+            uberblock.guid_sum
+        )));
+    }
+    let features = opened.features(&config).await?;
+    check_features(&features, &config, read_only)?;
+    if !read_only {
+        locked.wait_for(&environment, config.guid).await?;
+        check_directory(&opened.directory).await?;
+    }
+    let logs = opened.load_space(&config, environment.metaslab_bytes / environment.memory.shares()).await?;
+    config.state = PoolState::Active;
+    config.hostid = Some(environment.hostid());
+    config.hostname = Some(environment.hostname.clone());
+    if let Some(name) = &request.new_name {
+        let stored = std::mem::replace(&mut config.name, name.clone());
+        config.stored_name = request.temporary_name.then_some(stored);
+    }
+    let shared = !read_only && uberblock.is_multihost();
+    let core = finish(environment, cutoff, request, opened, config, features, uberblock, read_only, properties).await?;
+    *core.locked.lock() = locked;
+    *core.logs.lock() = Logs::found(logs);
+    if !read_only {
+        pool_locks::note_leaves(&core.environment, &core.config.read(), &core.spares.configs());
+    }
+    dtl::note_gaps(&core, &opener.reached.into_inner());
+    if let Some(writer) = &candidate.writer {
+        core.is_borrowed.store(true, Ordering::Release);
+        tracing::warn!(
+            pool = core.name(),
+            writer,
+            "open for writing elsewhere: what is changed there may read as damaged"
+        );
+    }
+    if shared {
+        // Loading may have taken long, and another host may have come meanwhile: the claim compares with what was seen.
+        let uberblock = core.uberblock.lock().clone();
+        let (environment, lease) = (&core.environment, core.cutoff.lease());
+        let claim = multihost::claim(environment, lease, &core.label_targets(), &uberblock, &uberblock, seen).await?;
+        *core.multihost_claim.lock() = Some(claim);
+    }
+    Ok(core)
+}
+
+/// Whether a write at `offset` of a device of `size` bytes is one of labels and uberblocks.
+fn is_label(offset: u64, size: u64) -> bool {
+    offset < VDEV_LABEL_START_SIZE || offset >= usable_size(size).saturating_sub(VDEV_LABEL_END_SIZE)
+}
+
+/// What a vdev tree is made of, for comparison: all that its devices are opened by.
+fn shape(vdev: &VdevConfig) -> Vec<(u64, String, usize, u64, u64)> {
+    let mut parts = Vec::new();
+    vdev.walk(&mut |v| {
+        let parity = v.nparity.unwrap_or(0);
+        parts.push((v.guid.0, v.kind.clone(), v.children.len(), v.ashift, parity));
+    });
+    parts
+}
+
+/// Writes into the tree where each leaf was found.
+fn adopt_paths(root: &mut VdevConfig, paths: &BTreeMap<u64, PathBuf>) {
+    root.walk_mut(&mut |vdev| {
+        if let Some(path) = paths.get(&vdev.guid.0) {
+            let absolute = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            vdev.path = Some(absolute.display().to_string());
+        }
+    });
+}
+
+async fn open_usable(root: &VdevConfig, opener: &FoundDevices, writable: bool) -> Result<Vec<Option<Arc<TopVdev>>>> {
+    let vdevs = open_vdevs::open_all(root, opener, writable).await?;
+    for vdev in vdevs.iter().flatten() {
+        if !vdev.condition().is_usable() {
+            let mut text = format!("{} cannot be opened", vdev.name());
+            for leaf in vdev.leaves().iter().filter(|leaf| !leaf.is_usable()) {
+                let reason = leaf.condition().detail.unwrap_or_default();
+                text.push_str(&format!("\n\t{} ({}): {reason}", leaf.guid(), leaf.name()));
+            }
+            return Err(PoolError::Unavailable(text));
+        }
+    }
+    Ok(vdevs)
+}
+
+/// The MOS and what is needed to read it.
+struct Opened {
+    store: Store,
+    gate: Arc<TxgGate>,
+    mos: Arc<Objset>,
+    accounting: Arc<Accounting>,
+    directory: Zap,
+    vdevs: Vec<Option<Arc<TopVdev>>>,
+}
+
+impl Opened {
+    async fn new(environment: &Environment, vdevs: Vec<Option<Arc<TopVdev>>>, uberblock: &Uberblock) -> Result<Self> {
+        let store = Store::new(vdevs.clone(), environment.cache_bytes / environment.memory.shares());
+        store.set_cpu(environment.cpu.clone());
+        let gate = TxgGate::new(uberblock.txg.plus(1), environment.dirty_bytes_max);
+        let accounting = Arc::new(Accounting::new(store.clone(), Txg(0)));
+        let params = ObjsetParams {
+            store: Arc::new(store.clone()),
+            accounting: accounting.clone(),
+            gate: gate.clone(),
+            id: ObjectId::NONE,
+            properties: first_mos_properties(),
+            read_only: false,
+        };
+        let mos = Objset::open(params, uberblock.rootbp).await?;
+        let directory = Zap::open(&mos, mos::DIRECTORY_OBJECT).await?;
+        Ok(Self { store, gate, mos, accounting, directory, vdevs })
+    }
+
+    async fn config(&self, label: &PoolConfig) -> Result<PoolConfig> {
+        let object = self
+            .directory
+            .get_u64(mos::CONFIG.as_bytes())
+            .await?
+            .ok_or_else(|| PoolError::Unavailable("the pool directory names no configuration".into()))?;
+        let list = config_object::read(&self.mos, ObjectId(object)).await?;
+        let mut config =
+            PoolConfig::parse(&list).map_err(|e| PoolError::Unavailable(format!("damaged pool configuration: {e}")))?;
+        // The labels know the name after an import under a new one that was not written back.
+        config.name = label.name.clone();
+        Ok(config)
+    }
+
+    async fn features(&self, config: &PoolConfig) -> Result<Features> {
+        if !PoolVersion(config.version).has_features() {
+            return Ok(Features::none());
+        }
+        Ok(Features::load(&self.mos, &self.directory).await?)
+    }
+
+    /// Hands the allocator what the headers of all space maps say, and what log space maps have beyond the maps: no
+    /// map is read before something is to be allocated from it. Returns the logs.
+    async fn load_space(&self, config: &PoolConfig, budget: u64) -> Result<Vec<(u64, ObjectId)>> {
+        let mut found: BTreeMap<u64, (&VdevConfig, Arc<TopVdev>, Vec<Metaslab>)> = BTreeMap::new();
+        for (top, vdev) in config.vdev_tree.children.iter().filter_map(|top| {
+            let vdev = self.vdevs.get(top.id as usize)?.as_ref()?;
+            Some((top, vdev))
+        }) {
+            if !top.metaslab_array.is_some() || top.metaslab_shift == 0 {
+                continue;
+            }
+            let metaslabs = self.metaslabs(top, vdev).await?;
+            found.insert(top.id, (top, vdev.clone(), metaslabs));
+        }
+        let sectors = found.values().map(|(top, ..)| top.asize >> top.ashift).fold(0, u64::saturating_add);
+        let mut words = Words::of_logs(sectors);
+        let logs = space_maps::logs(&self.mos, &self.directory).await?;
+        for &(txg, log) in &logs {
+            space_maps::for_each(&self.mos, log, &mut words, |segment| {
+                let Some((top, _, metaslabs)) = found.get_mut(&u64::from(segment.vdev.unwrap_or(0))) else {
+                    return Ok(());
+                };
+                note_logged(top, metaslabs, &segment, Txg(txg))
+                    .map_err(|what| ZioError::corrupt("log space map", format!("object {log}: {what}")))
+            })
+            .await?;
+        }
+        self.store.set_map_reader(MosMaps::new(&self.mos, &config.name));
+        let mut allocator = self.store.state().allocator.lock();
+        allocator.set_budget(budget);
+        for (id, (top, vdev, metaslabs)) in found {
+            let width = vdev.width() as u64;
+            let geometry: Arc<dyn Geometry> = vdev;
+            allocator.add_group(Group::new(id as u32, geometry, metaslabs, top.metaslab_shift as u32, width));
+        }
+        Ok(logs)
+    }
+
+    /// The metaslabs of one vdev as the headers of their maps describe them, without what logs say.
+    async fn metaslabs(&self, top: &VdevConfig, vdev: &TopVdev) -> Result<Vec<Metaslab>> {
+        let count = top.asize >> top.metaslab_shift;
+        if count > METASLABS_MAX
+            || top.asize > vdev.asize() + (1 << top.metaslab_shift)
+            || top.metaslab_shift < top.ashift.max(9)
+        {
+            return Err(PoolError::Unavailable(format!(
+                "damaged pool configuration: vdev {} claims {count} metaslabs of 2^{} bytes in {} of {} bytes",
+                top.id,
+                top.metaslab_shift,
+                top.asize,
+                vdev.asize()
+            )));
+        }
+        let array = self.mos.dnode(top.metaslab_array).await?;
+        let mut objects = vec![0u8; count as usize * 8];
+        array.read(0, &mut objects).await?;
+        let unflushed = self.unflushed(top, count).await?;
+        let mut words = Words::of_maps(top.asize >> top.ashift);
+        let shifts = (top.metaslab_shift as u32, top.ashift as u32);
+        let objects: Vec<ObjectId> = objects
+            .chunks_exact(8)
+            .map(|object| ObjectId(u64::from_le_bytes(object.try_into().expect("eight bytes"))))
+            .collect();
+        let headers = (0..).zip(objects).map(|(index, object)| {
+            let mos = self.mos.clone();
+            async move { space_maps::unloaded(&mos, object, index, shifts).await }
+        });
+        let mut headers = stream::iter(headers).buffered(HEADERS_AT_ONCE);
+        let mut metaslabs: Vec<Metaslab> = Vec::with_capacity(count as usize);
+        while let Some(metaslab) = headers.next().await {
+            let mut metaslab = metaslab?;
+            words.take(metaslab.space_map, metaslab.map_length)?;
+            metaslab.unflushed_txg = Txg(unflushed[metaslabs.len()]);
+            metaslabs.push(metaslab);
+        }
+        Ok(metaslabs)
+    }
+
+    /// The group since which each metaslab's changes are only in log space maps.
+    async fn unflushed(&self, top: &VdevConfig, count: u64) -> Result<Vec<u64>> {
+        let mut txgs = vec![0; count as usize];
+        if !top.top_zap.is_some() {
+            return Ok(txgs);
+        }
+        let zap = Zap::open(&self.mos, top.top_zap).await?;
+        let name = platter_ondisk::names::vdev_top_zap::MS_UNFLUSHED_PHYS_TXGS;
+        if let Some(object) = zap.get_u64(name.as_bytes()).await? {
+            let mut bytes = vec![0u8; count as usize * 8];
+            self.mos.dnode(ObjectId(object)).await?.read(0, &mut bytes).await?;
+            for (txg, chunk) in txgs.iter_mut().zip(bytes.chunks_exact(8)) {
+                *txg = u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
+            }
+        }
+        Ok(txgs)
+    }
+}
+
+/// Notes an entry of a log with the metaslab it belongs to.
+fn note_logged(
+    top: &VdevConfig,
+    metaslabs: &mut [Metaslab],
+    segment: &Segment,
+    txg: Txg,
+) -> std::result::Result<(), String> {
+    // Log space maps count in 512-byte units over the whole vdev.
+    let index = segment.offset >> top.metaslab_shift.saturating_sub(9);
+    let Some(metaslab) = metaslabs.get_mut(usize::try_from(index).unwrap_or(usize::MAX)) else {
+        return Err(format!("{segment:?} leaves its vdev"));
+    };
+    if txg < metaslab.unflushed_txg {
+        return Ok(());
+    }
+    let unit = 1 << top.ashift.saturating_sub(9);
+    if !(segment.offset | segment.run).is_multiple_of(unit) {
+        return Err(format!("{segment:?} is not made of whole sectors"));
+    }
+    let end = (metaslab.start + metaslab.size) >> 9;
+    if segment.offset.checked_add(segment.run).is_none_or(|last| last > end) {
+        return Err(format!("{segment:?} leaves its metaslab"));
+    }
+    let allocates = segment.kind == MapType::Alloc;
+    metaslab.note_found(segment.offset << 9, segment.run << 9, allocates, txg).map_err(|error| error.to_string())
+}
+
+fn check_features(features: &Features, config: &PoolConfig, read_only: bool) -> Result<()> {
+    let active = features.active();
+    let unreadable: Vec<&str> =
+        active.iter().filter(|(g, read)| *read && !features::is_readable(g)).map(|(g, _)| &**g).collect();
+    if !unreadable.is_empty() {
+        return Err(PoolError::Unsupported(format!(
+            "unsupported feature(s)\nThis pool uses the following feature(s) not supported by this system:\n\t{}",
+            unreadable.join("\n\t")
+        )));
+    }
+    if read_only {
+        return Ok(());
+    }
+    let unwritable = unwritable_features(features);
+    let hint = "The pool cannot be imported in read-write mode. Import the pool with\n\t\"-o readonly=on\", \
+                access the pool \
+                on a system that supports the\n\trequired feature(s), or recreate the pool from backup.";
+    if !unwritable.is_empty() {
+        return Err(PoolError::Unsupported(format!(
+            "unsupported feature(s)\nThis pool uses the following feature(s) that this version can read but not \
+             write:\n\t{}\n{hint}",
+            unwritable.join("\n\t")
+        )));
+    }
+    if let Some(top) = special(config) {
+        return Err(PoolError::Unsupported(format!(
+            "vdev {} has an allocation class, which this version can read but not write\n{hint}",
+            top.id
+        )));
+    }
+    Ok(())
+}
+
+/// Active features that keep a pool from being written.
+fn unwritable_features(features: &Features) -> Vec<String> {
+    features.active().into_iter().map(|(guid, _)| guid).filter(|guid| !features::is_writable(guid)).collect()
+}
+
+/// A vdev of an allocation class that is none for logs.
+fn special(config: &PoolConfig) -> Option<&VdevConfig> {
+    config.vdev_tree.children.iter().find(|top| top.other.contains("alloc_bias") && !top.is_log)
+}
+
+/// Names in the pool directory that stand for work or tables that this version cannot write.
+const UNWRITABLE_ENTRIES: [(&str, &str); 5] = [
+    ("scrub_bookmark", "a scrub that older software has not finished"),
+    ("DDT-log-", "logs of deduplication tables"),
+    ("com.delphix:removing", "a device removal"),
+    ("com.delphix:zpool_checkpoint", "a checkpoint"),
+    ("com.fudosecurity:brt", "cloned blocks"),
+];
+
+/// What the pool directory has of [`UNWRITABLE_ENTRIES`], in words.
+async fn unwritable_entry(directory: &Zap) -> Result<Option<&'static str>> {
+    for entry in directory.all().await? {
+        let name = String::from_utf8_lossy(&entry.name).into_owned();
+        let found = UNWRITABLE_ENTRIES.iter().find(|(prefix, _)| name.starts_with(prefix) && name != mos::DDT_STATS);
+        if let Some((_, what)) = found {
+            return Ok(Some(what));
+        }
+    }
+    Ok(None)
+}
+
+async fn check_directory(directory: &Zap) -> Result<()> {
+    match unwritable_entry(directory).await? {
+        Some(what) => Err(PoolError::Unsupported(format!(
+            "the pool has {what}, which this version can read but not write\nImport the pool with \
+             \"-o readonly=on\"."
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// How long a listing waits for one pool's devices.
+const LOOKING: Duration = Duration::from_secs(10);
+
+/// What a pool that was found says of itself, for a listing.
+pub async fn look_inside(environment: &Environment, candidate: &Candidate) -> Metadata {
+    match tokio::time::timeout(LOOKING, obstacles(environment, candidate)).await {
+        Ok(Ok(obstacles)) if obstacles.is_empty() => Metadata::Writable,
+        Ok(Ok(obstacles)) => Metadata::ReadOnly(obstacles),
+        Ok(Err(error @ (PoolError::Engine(_) | PoolError::Unavailable(_)))) => Metadata::Damaged(error.to_string()),
+        // An import tells the reason.
+        Ok(Err(_)) | Err(_) => Metadata::Unseen,
+    }
+}
+
+/// What keeps a pool that was found from being opened for writing, as its own metadata says: the labels only name the
+/// features without which it cannot be read. Reads a few blocks and writes nothing.
+///
+/// # Errors
+/// The pool cannot be opened for reading either.
+async fn obstacles(environment: &Environment, candidate: &Candidate) -> Result<Vec<String>> {
+    let uberblock =
+        candidate.uberblock.as_ref().ok_or_else(|| PoolError::Unavailable("it has no valid uberblock".into()))?;
+    let opener = FoundDevices {
+        pool: candidate.config.guid,
+        newest: Txg(u64::MAX),
+        paths: candidate.paths.clone(),
+        devices: environment.devices.clone(),
+        options: OpenOptions::read_only(),
+        reached: Mutex::default(),
+    };
+    let vdevs = open_usable(&candidate.config.vdev_tree, &opener, false).await?;
+    let opened = Opened::new(environment, vdevs, uberblock).await?;
+    let config = opened.config(&candidate.config).await?;
+    let features = opened.features(&config).await?;
+    check_features(&features, &config, true)?;
+    let mut obstacles = unwritable_features(&features);
+    obstacles.extend(special(&config).map(|top| format!("an allocation class (vdev {})", top.id)));
+    // What a feature stands for is said once.
+    if obstacles.is_empty() {
+        obstacles.extend(unwritable_entry(&opened.directory).await?.map(str::to_owned));
+    }
+    Ok(obstacles)
+}
+
+#[allow(clippy::too_many_arguments)]
+async fn finish(
+    environment: Environment,
+    cutoff: Arc<Cutoff>,
+    request: &ImportRequest,
+    opened: Opened,
+    config: PoolConfig,
+    features: Features,
+    uberblock: Uberblock,
+    read_only: bool,
+    properties: BTreeMap<String, StoredProperty>,
+) -> Result<Arc<Core>> {
+    let Opened { store, gate, mos: os, accounting, directory, vdevs } = opened;
+    let tree = tree::load(&os, &store, &directory, &config.name).await?;
+    os.set_hole_birth(features.is_active("com.delphix:hole_birth"));
+    os.set_properties(mos_properties(PoolVersion(config.version), &features));
+    let entry =
+        async |name: &str| -> Result<ObjectId> { Ok(ObjectId(directory.get_u64(name.as_bytes()).await?.unwrap_or(0))) };
+    let objects = MosObjects {
+        config: entry(mos::CONFIG).await?,
+        deferred: entry(mos::SYNC_BPOBJ).await?,
+        history: entry(mos::HISTORY).await?,
+        empty_bpobj: entry(mos::EMPTY_BPOBJ).await?,
+        properties: entry(mos::PROPS).await?,
+        bptree: entry(mos::BPTREE_OBJ).await?,
+        frees: freeing::nonempty_list(&os, entry(mos::FREE_BPOBJ).await?).await?,
+    };
+    // Before any object set is opened: its blocks may be verified with it.
+    salt::load(&directory, &store).await?;
+    let mut claims = Vec::new();
+    if !read_only {
+        let params = ObjsetParams {
+            store: Arc::new(store.clone()),
+            accounting: accounting.clone(),
+            gate: gate.clone(),
+            id: ObjectId::NONE,
+            properties: first_mos_properties(),
+            read_only: true,
+        };
+        claims = intent::claim(&store, &tree, &params, uberblock.txg.plus(1)).await?;
+    }
+    let mut pool_properties = pool_properties::load(&os, objects.properties).await?;
+    let damaged = error_log::load(&os, &directory).await?;
+    let scrub = scrub::load(&directory).await?;
+    let spares = spares::load(&os, &directory, &config.name).await;
+    let leaf_devices = open_vdevs::leaf_devices(&vdevs);
+    let leaves = vdevs.iter().flatten().flat_map(|vdev| vdev.leaves());
+    let missing = dtl::load(&os, &config.vdev_tree, leaves).await?;
+    let dsl = DslPool::new(DslPoolParts {
+        name: config.name.clone(),
+        surroundings: environment.for_data_sets(),
+        store,
+        gate,
+        mos: os,
+        mos_accounting: accounting,
+        directory,
+        features,
+        objects,
+        tree,
+        version: PoolVersion(config.version),
+        read_only,
+        altroot: request.altroot.clone(),
+        claims,
+    });
+    pool_properties.extend(properties);
+    let devices = OpenDevices { leaves: leaf_devices, cutoff };
+    let stored = Stored { pool_properties, uberblock, damaged, scrub, missing, spares };
+    let core = Core::new(environment, dsl, config, devices, stored);
+    update_available(&core.dsl);
+    Ok(core)
+}

@@ -1,0 +1,63 @@
+//! Pools: their devices and configuration, how they are made, opened, watched and left, and the loop that turns changes
+//! into transaction groups on disk.
+#![forbid(unsafe_code)]
+
+mod activity;
+mod change;
+pub mod config;
+mod config_object;
+mod core;
+mod create;
+mod ddt;
+mod discover;
+mod dtl;
+mod environment;
+mod error_log;
+mod event_log;
+pub mod events;
+mod exchange;
+mod identity;
+mod import;
+pub mod labels;
+#[cfg(test)]
+mod large_pool;
+mod late_writes;
+mod leave;
+mod log_spacemaps;
+#[cfg(test)]
+mod lost_ends;
+mod map_reader;
+mod member_check;
+mod memory;
+mod multihost;
+#[cfg(test)]
+mod nested_vdevs;
+mod open_vdevs;
+pub mod pool;
+pub mod pool_locks;
+mod pool_properties;
+pub mod report;
+pub mod request;
+mod salt;
+mod scan_proof;
+mod scan_walk;
+mod scrub;
+mod space_check;
+mod space_maps;
+mod spare_label;
+mod spares;
+mod status;
+mod sync;
+mod takeover;
+#[cfg(test)]
+mod test_environment;
+pub mod txgs;
+mod upgrade;
+
+pub use environment::{Environment, HostId, HostIdentity};
+pub use events::{Event, EventValue, Events};
+pub use leave::Unwritten;
+pub use memory::MemoryBudget;
+pub use platter_device::{DeviceSource, Idleness, SystemDevices};
+pub use pool::Pool;
+pub use txgs::{TxgReport, TxgsReport};

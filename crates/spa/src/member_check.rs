@@ -1,0 +1,189 @@
+//! Whether a device may be taken for a new pool: nothing may be lost by surprise (`check_in_use`,
+//! `cmd/zpool/zpool_vdev.c`; `check_disk`, `cmd/zpool/os/linux/zpool_vdev_os.c`).
+//!
+//! Invariant: what is written to was looked at through the handle that writes. Between two openings of a path another
+//! device may get it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use platter_device::{BlockDevice, DeviceSource, OpenOptions, PathKind, disk, signatures};
+
+use crate::config::PoolState;
+use crate::environment::Environment;
+use crate::labels::DeviceLabels;
+use crate::{discover, labels, spare_label};
+use platter_dsl::error::{PoolError, Result};
+
+/// What stands above the reasons that `-f` overrides.
+pub const OVERRIDE: &str = "use '-f' to override the following errors:";
+
+/// Checks the device at `path`. With `force`, members of exported and of potentially active pools are taken too, and
+/// what holds a file system or anything else of use; what is open somewhere is never. Returns the device as it was
+/// looked at, open for writing.
+///
+/// What is a hot spare of some pool may become one of another pool, too (`as_spare`).
+///
+/// # Errors
+/// The device with its reason.
+pub async fn check(
+    environment: &Environment,
+    path: &Path,
+    force: bool,
+    as_spare: bool,
+) -> Result<Arc<dyn BlockDevice>> {
+    let (shown, devices) = (path.display(), &*environment.devices);
+    match devices.kind(path) {
+        PathKind::Missing(_) => return Err(PoolError::NotFound(format!("cannot resolve path '{shown}'"))),
+        PathKind::Folder => {
+            return Err(PoolError::invalid(format!("cannot use '{shown}': must be a block device or regular file")));
+        }
+        PathKind::File(_) | PathKind::BlockDevice | PathKind::Other => {}
+    }
+    // Opening it exclusively tells whether it is mounted, in another pool or otherwise in use.
+    let device = match devices.open_path(path, OpenOptions::exclusive()).await {
+        Ok(device) => device,
+        Err(error) => return Err(in_use(devices, path, &error.to_string()).await),
+    };
+    if device.size() < crate::create::DEVICE_SIZE_MIN {
+        return Err(PoolError::invalid(format!(
+            "one or more devices is less than the minimum size (64M): {shown} has {} bytes",
+            device.size()
+        )));
+    }
+    let found = Found::on(&device, path).await;
+    if let Some(busy) = found.open_member(environment) {
+        return Err(busy);
+    }
+    let reason = if force { None } else { contents(&device, path, &found, as_spare).await };
+    match reason {
+        None => Ok(device),
+        Some(reason) => Err(PoolError::NeedsForce { reason, hint: OVERRIDE.into() }),
+    }
+}
+
+/// That the labels make the device a member of a pool that somebody may want to have again.
+fn membership((path, found): &(PathBuf, DeviceLabels)) -> Option<String> {
+    let what = match found.config().state {
+        PoolState::Active => "is part of potentially active pool",
+        PoolState::Exported => "is part of exported pool",
+        PoolState::Destroyed | PoolState::Other(_) => return None,
+    };
+    Some(format!("{} {what} '{}'", path.display(), found.config().name))
+}
+
+/// The labels on a device, each with the path of what it is on.
+struct Found {
+    /// Its own, or those in the partition that is a pool's.
+    own: Option<(PathBuf, DeviceLabels)>,
+    /// Those in its partitions.
+    inner: Vec<(PathBuf, DeviceLabels)>,
+}
+
+impl Found {
+    async fn on(device: &Arc<dyn BlockDevice>, path: &Path) -> Self {
+        let own = discover::labels_of(device).await.map(|labels| (path.to_owned(), labels));
+        let mut inner = Vec::new();
+        for partition in signatures::partitions(device).await {
+            let Ok(window) = signatures::open(device, &partition) else { continue };
+            if let Ok(labels) = labels::read(&window).await {
+                inner.push((disk::partition_path(path, partition.number), labels));
+            }
+        }
+        Self { own, inner }
+    }
+
+    /// The refusal of what is a device, or has one in a partition, of a pool that is open: the device has another face,
+    /// by which its pool uses it, or this is a copy of it, which nobody can tell from it (`vdev_inuse`,
+    /// `module/zfs/vdev_label.c`).
+    fn open_member(&self, environment: &Environment) -> Option<PoolError> {
+        self.own.iter().chain(&self.inner).find_map(|(place, labels)| {
+            let holder = holder(environment, labels)?;
+            let (place, name) = (place.display(), &labels.config().name);
+            Some(PoolError::Busy(format!(
+                "{place} is part of active pool '{name}'\n{holder} has that pool open, and this device's labels are \
+                 its, or copies of them"
+            )))
+        })
+    }
+}
+
+/// What is on the device or in its partitions, in OpenZFS's words.
+async fn contents(device: &Arc<dyn BlockDevice>, path: &Path, found: &Found, as_spare: bool) -> Option<String> {
+    if let Some(reason) = found.own.as_ref().and_then(membership) {
+        return Some(reason);
+    }
+    if spare_label::search(device).await.is_some() {
+        return (!as_spare).then(|| format!("{} is reserved as a hot spare", path.display()));
+    }
+    if let Some(found) = signatures::search(device).await.into_iter().next() {
+        let place = found.partition.map_or_else(|| path.to_owned(), |number| disk::partition_path(path, number));
+        return Some(format!("{} contains a filesystem of type '{}'", place.display(), found.kind));
+    }
+    found.inner.iter().find_map(membership)
+}
+
+/// Who has the pool open that a device is of by its labels.
+fn holder(environment: &Environment, labels: &DeviceLabels) -> Option<String> {
+    let config = labels.config();
+    (config.state == PoolState::Active)
+        .then(|| environment.pool_locks.holder_of_leaf(config.guid, config.device_guid))
+        .flatten()
+}
+
+/// Who has a device that cannot be opened: the pool in its label, when there is one.
+async fn in_use(devices: &dyn DeviceSource, path: &Path, reason: &str) -> PoolError {
+    if let Some((_, found)) = discover::labels_at(devices, path).await
+        && found.config().state == PoolState::Active
+    {
+        let name = &found.config().name;
+        return PoolError::Busy(format!("{} is part of active pool '{name}'\n{reason}", path.display()));
+    }
+    PoolError::Busy(reason.to_owned())
+}
+
+/// `zpool labelclear`: zeroes the labels of a device that is in no imported pool. Those of an exported or potentially
+/// active pool need `force`.
+///
+/// # Errors
+/// In OpenZFS's words, why not.
+pub async fn clear_label(environment: &Environment, path: &Path, force: bool) -> Result<()> {
+    let devices = &*environment.devices;
+    let shown = path.display();
+    if let PathKind::Missing(error) = devices.kind(path) {
+        return Err(PoolError::NotFound(format!("failed to open {shown}: {error}")));
+    }
+    let Some((at, found)) = discover::labels_at(devices, path).await else {
+        return Err(PoolError::NotFound(format!("failed to read label from {shown}")));
+    };
+    let name = &found.config().name;
+    // Whoever has it open keeps it.
+    let device = match devices.open_vdev(&at, at != path, OpenOptions::exclusive()).await {
+        Ok(device) => device,
+        Err(error) => {
+            return Err(PoolError::Busy(format!("{shown} is a member (ACTIVE) of pool \"{name}\"\n{error}")));
+        }
+    };
+    let found = labels::read(&*device)
+        .await
+        .map_err(|reason| PoolError::NotFound(format!("failed to read label from {shown}: {reason}")))?;
+    let (state, name) = (found.config().state, &found.config().name);
+    if let Some(holder) = holder(environment, &found) {
+        let text = format!("{shown} is a member (ACTIVE) of pool \"{name}\"\n{holder} has that pool open");
+        return Err(PoolError::Busy(text));
+    }
+    let member = match state {
+        PoolState::Active => "potentially active pool",
+        PoolState::Exported => "exported pool",
+        PoolState::Destroyed | PoolState::Other(_) => "",
+    };
+    if !force && !member.is_empty() {
+        return Err(PoolError::NeedsForce {
+            reason: format!("{shown} is a member of {member} \"{name}\""),
+            hint: "use '-f' to override the following error:".into(),
+        });
+    }
+    labels::clear(&*device)
+        .await
+        .map_err(|error| PoolError::Unavailable(format!("failed to clear label for {shown}: {error}")))
+}

@@ -1,0 +1,159 @@
+//! One budget of memory for all pools of a daemon: for the block cache, and for data that waits for disk.
+//!
+//! A pool's share of the cache follows how much it takes in: what is read often and found is not taken in again, so
+//! that each pool comes to miss as often as any other. Its share of the data that waits is larger while it writes.
+//!
+//! Invariants:
+//! - the shares of all pools together are not more than the budget, but for what a pool cannot do without;
+//! - shares change when a pool comes or goes, and when one that is full could use what another has.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use platter_zio::BlockCache;
+use platter_zio::{Memory, TxgGate};
+use tokio::time::Instant;
+
+use crate::core::Core;
+
+/// Shares are looked at again after so long at the earliest.
+const PERIOD: Duration = Duration::from_secs(5);
+/// Of a pool's equal share of the cache it keeps one part in so many, however little it takes in.
+const KEPT: u64 = 4;
+/// A pool that writes may have so many times as much data waiting as one that does not.
+const WRITING: u64 = 4;
+/// What a pool may let wait for disk in any case, bytes.
+const DIRTY_LEAST: u64 = 2 << 20;
+
+/// Shares of all pools; `Default` has none yet.
+#[derive(Debug, Default)]
+pub struct MemoryBudget {
+    members: Mutex<Members>,
+}
+
+#[derive(Debug, Default)]
+struct Members {
+    all: Vec<Member>,
+    looked: Option<Instant>,
+}
+
+/// A pool.
+#[derive(Debug)]
+struct Member {
+    core: Weak<Core>,
+    /// What its cache had taken in when it was last looked at.
+    seen: u64,
+    /// What it took in lately; what is further back counts less.
+    lately: u64,
+}
+
+impl MemoryBudget {
+    /// How many pools there are, and one more.
+    pub(crate) fn shares(&self) -> u64 {
+        self.members.lock().all.iter().filter(|member| member.core.strong_count() > 0).count() as u64 + 1
+    }
+
+    /// A pool was opened.
+    pub(crate) fn join(&self, core: &Arc<Core>) {
+        let mut members = self.members.lock();
+        let lately = members.all.iter().map(|member| member.lately).max().unwrap_or(0);
+        members.all.push(Member { core: Arc::downgrade(core), seen: 0, lately });
+        members.share(core, true);
+    }
+
+    /// A group of `core` was written: shares may change.
+    pub(crate) fn look(&self, core: &Arc<Core>) {
+        let mut members = self.members.lock();
+        let is_early = members.looked.is_some_and(|looked| looked.elapsed() < PERIOD);
+        let has_gone = members.all.iter().any(|member| member.core.strong_count() == 0);
+        if has_gone || !is_early {
+            members.share(core, has_gone);
+        }
+    }
+}
+
+impl Members {
+    fn share(&mut self, core: &Arc<Core>, changed: bool) {
+        self.looked = Some(Instant::now());
+        self.all.retain(|member| member.core.strong_count() > 0);
+        let mut pools: Vec<(Arc<Core>, u64)> = Vec::with_capacity(self.all.len());
+        for member in &mut self.all {
+            let Some(core) = member.core.upgrade() else { continue };
+            let taken_in = cache(&core).taken_in();
+            member.lately = member.lately / 2 + taken_in.saturating_sub(member.seen);
+            member.seen = taken_in;
+            pools.push((core, member.lately));
+        }
+        let lately: Vec<u64> = pools.iter().map(|(_, lately)| *lately).collect();
+        let writing: Vec<bool> = pools.iter().map(|(core, _)| gate(core).dirty() > 0).collect();
+        for ((core, _), bytes) in pools.iter().zip(dirty_shares(core.environment.dirty_bytes_max, &writing)) {
+            gate(core).set_dirty_max(bytes);
+            // A large block that is compressed and written takes three times its size, and what is dirty has its own.
+            core.dsl.store.state().large.set_most(Memory { bytes });
+        }
+        for (core, _) in pools.iter().filter(|_| changed) {
+            core.dsl.store.state().allocator.lock().set_budget(core.environment.metaslab_bytes / pools.len() as u64);
+        }
+        let is_full = |core: &Arc<Core>| cache(core).bytes() >= cache(core).capacity() / 8 * 7;
+        if !changed && !pools.iter().any(|(core, _)| is_full(core)) {
+            return;
+        }
+        let shares = cache_shares(core.environment.cache_bytes, &lately);
+        // What is to have less gives it up before others may take it.
+        let mut order: Vec<(&Arc<Core>, u64)> = pools.iter().map(|(core, _)| core).zip(shares).collect();
+        order.sort_by_key(|(core, share)| *share >= cache(core).capacity());
+        for (core, share) in order {
+            cache(core).set_capacity(share);
+        }
+    }
+}
+
+fn cache(core: &Arc<Core>) -> &BlockCache {
+    &core.dsl.store.state().cache
+}
+
+fn gate(core: &Arc<Core>) -> &TxgGate {
+    &core.dsl.gate
+}
+
+/// Bytes of cache for pools that took in so many bytes lately.
+fn cache_shares(total: u64, lately: &[u64]) -> Vec<u64> {
+    let count = lately.len().max(1) as u64;
+    let kept = total / count / KEPT;
+    let free = u128::from(total - kept * count);
+    let sum: u128 = lately.iter().map(|&bytes| u128::from(bytes) + 1).sum();
+    lately.iter().map(|&bytes| kept + (free * (u128::from(bytes) + 1) / sum.max(1)) as u64).collect()
+}
+
+/// Bytes that may wait for disk, for pools of which these are writing.
+fn dirty_shares(total: u64, writing: &[bool]) -> Vec<u64> {
+    let parts = |writing: bool| if writing { WRITING } else { 1 };
+    let sum: u64 = writing.iter().map(|&writing| parts(writing)).sum();
+    writing.iter().map(|&writing| (total / sum.max(1) * parts(writing)).max(DIRTY_LEAST)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each pool had a quarter of the memory: four had all of it.
+    #[test]
+    fn all_pools_together_have_the_budget_of_one() {
+        for lately in [&[0][..], &[0, 0], &[7, 0, 0, 0], &[1 << 50, 1 << 40, 3, 0]] {
+            let shares = cache_shares(1 << 30, lately);
+            assert!(shares.iter().sum::<u64>() <= 1 << 30, "{shares:?}");
+            assert!(shares.iter().all(|&share| share >= (1 << 30) / 4 / lately.len() as u64), "{shares:?}");
+        }
+        assert_eq!(cache_shares(1 << 30, &[9]), [1 << 30]);
+        let shares = cache_shares(1 << 30, &[3 << 30, 1 << 30, 0]);
+        assert!(shares[0] > 2 * shares[1] && shares[1] > 2 * shares[2], "{shares:?}");
+    }
+
+    #[test]
+    fn who_writes_has_more_room_and_nobody_has_none() {
+        assert_eq!(dirty_shares(64 << 20, &[false]), [64 << 20]);
+        assert_eq!(dirty_shares(70 << 20, &[true, false, false, false]), [40 << 20, 10 << 20, 10 << 20, 10 << 20]);
+        assert_eq!(dirty_shares(8 << 20, &[false; 8]), [DIRTY_LEAST; 8]);
+    }
+}

@@ -1,0 +1,448 @@
+//! An imported pool: the facade that front ends use.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use platter_zio::{FailMode, Phase};
+use tokio::task::JoinHandle;
+
+use crate::core::Core;
+use crate::environment::Environment;
+use crate::late_writes::LateWrites;
+use crate::report::{Detail, ImportableReport, PoolReport, VdevReport};
+use crate::request::{Changed, CreateRequest, ImportRequest, PoolChange};
+use crate::txgs::TxgsReport;
+use crate::{
+    change, create, discover, events, import, member_check, multihost, pool_properties, scrub, spares, status, sync,
+    takeover,
+};
+use platter_dsl::error::{PoolError, Result};
+use platter_dsl::pool::DslPool;
+use platter_dsl::report::HistoryEntry;
+use platter_dsl::report::Properties;
+use platter_dsl::{history, watched};
+
+/// An imported pool with its sync loop. How it is left is in [`leave`](crate::leave).
+pub struct Pool {
+    pub(crate) core: Arc<Core>,
+    pub(crate) sync_loop: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Names of the pool properties, for usage texts and checks.
+pub fn pool_property_names() -> Vec<&'static str> {
+    pool_properties::all_names()
+}
+
+impl Pool {
+    fn start(core: Arc<Core>) -> Arc<Self> {
+        let weak = Arc::downgrade(&core);
+        core.dsl.store.set_damage_listener(Box::new(move |bookmark, _bp| {
+            // What somebody else has changed since the import is no damage of the pool's.
+            if let Some(core) = weak.upgrade().filter(|core| !core.is_borrowed.load(Ordering::Acquire)) {
+                core.damaged.lock().insert((bookmark.objset.0, bookmark.object.0));
+            }
+        }));
+        if let Some(mode) = FailMode::parse(&pool_properties::fail_mode(&core)) {
+            core.dsl.store.suspension().set_mode(mode);
+        }
+        core.cutoff.wait_for(Arc::new(LateWrites(core.dsl.store.suspension().clone())));
+        core.dsl.gate.obey(core.dsl.store.suspension().clone());
+        core.environment.memory.join(&core);
+        events::watch(&core);
+        for leaf in core.dsl.store.state().vdevs.iter().flatten().flat_map(|vdev| vdev.leaves()) {
+            events::listen(&core, &leaf);
+        }
+        if !core.dsl.read_only {
+            watched::spawn(&core.dsl, "the multihost heartbeat", multihost::beat(Arc::downgrade(&core)));
+            watched::spawn(&core.dsl, "the watch over devices", takeover::watch(Arc::downgrade(&core)));
+        }
+        let sync_loop =
+            (!core.dsl.read_only).then(|| watched::spawn(&core.dsl, "the sync loop", sync::run(core.clone())));
+        Arc::new(Self { core, sync_loop: Mutex::new(sync_loop) })
+    }
+
+    /// Creates a pool. Nothing on any device changes unless every check passed.
+    ///
+    /// # Errors
+    /// What was refused, or the device that failed.
+    pub async fn create(environment: Environment, request: CreateRequest) -> Result<Arc<Self>> {
+        let core = create::create(environment, &request).await?;
+        let pool = Self::start(core);
+        if let Err(error) = pool.sync().await {
+            pool.end_after_failure().await;
+            return Err(error);
+        }
+        spares::look(&pool.core).await;
+        pool.core.event("sysevent.fs.zfs.pool_create", Vec::new());
+        Ok(pool)
+    }
+
+    /// What `create -n` prints: the vdev tree that would be made, after all checks.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub async fn dry_run(environment: Environment, request: CreateRequest) -> Result<VdevReport> {
+        let plan = create::plan(&environment, &request).await?;
+        Ok(VdevReport { name: request.name, ..change::show(&plan.root.children, &plan.spares) })
+    }
+
+    /// Pools found below `search` (folders are scanned, files and devices looked at).
+    ///
+    /// # Errors
+    /// None at present: what cannot be read is no pool.
+    pub async fn discover(environment: &Environment, search: &[PathBuf]) -> Result<Vec<ImportableReport>> {
+        let mut reports = Vec::new();
+        for mut candidate in discover::scan(&*environment.devices, search).await {
+            candidate.find_writer(environment).await;
+            let metadata = match candidate.seems_importable(environment) {
+                true => import::look_inside(environment, &candidate).await,
+                false if candidate.may_be_in_use(environment) => {
+                    match multihost::check(environment, &candidate, true).await {
+                        Err(_) => discover::Metadata::InUse,
+                        Ok(_) => discover::Metadata::Unseen,
+                    }
+                }
+                false => discover::Metadata::Unseen,
+            };
+            reports.push(candidate.report(environment, &metadata));
+        }
+        Ok(reports)
+    }
+
+    /// Imports a pool.
+    ///
+    /// # Errors
+    /// No such pool; devices missing; features not supported; damage.
+    pub async fn import(environment: Environment, request: ImportRequest) -> Result<Arc<Self>> {
+        let core = import::import(environment, &request).await?;
+        let pool = Self::start(core);
+        if !pool.core.dsl.read_only {
+            if let Err(error) = pool.first_group(&request).await {
+                pool.end_after_failure().await;
+                return Err(error);
+            }
+            pool.core.cutoff.let_through();
+            scrub::resume(&pool.core);
+        }
+        spares::look(&pool.core).await;
+        pool.core.event("sysevent.fs.zfs.pool_import", Vec::new());
+        Ok(pool)
+    }
+
+    /// Brings the first group after an import to the devices. Its blocks are held back until all of them are there: an
+    /// import that fails in it has written nothing.
+    async fn first_group(&self, request: &ImportRequest) -> Result<()> {
+        let command = request.history.clone();
+        let mut given = request.properties.clone();
+        given.remove("readonly");
+        let taken = self.core.task(async move |core, tx| {
+            // The labels get this host and the paths found.
+            let taken = async {
+                for (name, value) in &given {
+                    let value = pool_properties::parse(name, value)?;
+                    pool_properties::store(&core, &tx, name, value).await?;
+                }
+                if !command.is_empty() {
+                    history::append_command(&core.dsl, &tx, &command).await?;
+                }
+                Ok(())
+            };
+            let taken: Result<()> = taken.await;
+            if let Err(error) = &taken {
+                // The group has changed already, and must not be finished.
+                core.dsl.halt_for_good(&error.to_string());
+                core.cutoff.fall("the import was refused");
+            }
+            taken
+        });
+        let taken = taken.await;
+        match self.core.dsl.store.suspension().phase() {
+            Phase::Stopped(reason) if taken.is_err() => Err(PoolError::Unavailable(format!(
+                "{reason}\nImport the pool with \"-o readonly=on\" to read what can be read."
+            ))),
+            _ => taken,
+        }
+    }
+
+    /// Name.
+    pub fn name(&self) -> String {
+        self.core.name().to_owned()
+    }
+
+    /// Guid.
+    pub fn guid(&self) -> u64 {
+        self.core.config.read().guid.0
+    }
+
+    /// Paths of all leaves, to find the pool again, and of its spares: each may be a leaf by then.
+    pub fn device_paths(&self) -> Vec<PathBuf> {
+        let config = self.core.config.read();
+        let leaves = config.vdev_tree.leaves().into_iter();
+        let mut paths: Vec<PathBuf> = leaves.filter_map(|leaf| leaf.path.as_ref().map(PathBuf::from)).collect();
+        paths.extend(self.spare_paths().into_iter().filter(|path| !paths.contains(path)).collect::<Vec<_>>());
+        paths
+    }
+
+    /// Paths of its hot spares, also of those in use.
+    pub fn spare_paths(&self) -> Vec<PathBuf> {
+        self.core.spares.configs().into_iter().filter_map(|spare| spare.path.map(PathBuf::from)).collect()
+    }
+
+    /// Everything about it.
+    ///
+    /// # Errors
+    /// None at present.
+    pub async fn report(&self, detail: Detail) -> Result<PoolReport> {
+        for vdev in self.core.dsl.store.state().vdevs.iter().flatten() {
+            vdev.check_present();
+        }
+        spares::look_at_shared(&self.core).await;
+        Ok(status::pool(&self.core, detail))
+    }
+
+    /// Pool properties, `feature@…` included.
+    ///
+    /// # Errors
+    /// None at present.
+    pub async fn properties(&self) -> Result<Properties> {
+        let health = status::pool(&self.core, Detail::default()).state;
+        Ok(pool_properties::report(&self.core, &health))
+    }
+
+    /// `zpool set`.
+    ///
+    /// # Errors
+    /// Unknown property, bad value, value without effect in this version.
+    pub async fn set_property(&self, name: &str, value: &str) -> Result<()> {
+        if let Some(feature) = name.strip_prefix("feature@") {
+            return self.enable_feature(feature, value).await;
+        }
+        multihost::check_property(&self.core.environment, name, value)?;
+        let parsed = pool_properties::parse(name, value)?;
+        let name = name.to_owned();
+        self.core.task(async move |core, tx| Ok(pool_properties::store(&core, &tx, &name, parsed).await?)).await
+    }
+
+    async fn enable_feature(&self, name: &str, value: &str) -> Result<()> {
+        let version = self.core.dsl.version();
+        if !version.has_features() {
+            return Err(PoolError::Unsupported(format!(
+                "pool version {version} has no features\nuse 'zpool upgrade' to bring the pool to feature flags"
+            )));
+        }
+        let info = platter_ondisk::features::FEATURES
+            .iter()
+            .find(|info| info.name == name)
+            .ok_or_else(|| PoolError::invalid(format!("invalid feature '{name}'")))?;
+        if value != "enabled" {
+            return Err(PoolError::invalid(format!("property 'feature@{name}' can only be set to 'enabled'")));
+        }
+        if !platter_dsl::features::CREATED.contains(&info.guid) {
+            return Err(PoolError::Unsupported(format!("feature '{name}' cannot be written by this version")));
+        }
+        self.core
+            .task(async move |core, tx| {
+                let random = || core.random();
+                core.dsl.features.enable(&core.dsl.mos, &core.dsl.directory, &tx, info.guid, random).await?;
+                Ok(crate::upgrade::follow_features(&core, &tx).await?)
+            })
+            .await
+    }
+
+    /// `zpool history`, oldest first.
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
+    pub async fn history(&self) -> Result<Vec<HistoryEntry>> {
+        self.core.dsl.unless_suspended(async { Ok(history::read(&self.core.dsl).await?) }).await
+    }
+
+    /// Adds a command to the history. A read-only pool has none to add to.
+    ///
+    /// # Errors
+    /// Out of space, device errors.
+    pub async fn log_command(&self, text: &str) -> Result<()> {
+        if self.core.dsl.read_only {
+            return Ok(());
+        }
+        let text = text.to_owned();
+        self.core.task(async move |core, tx| Ok(history::append_command(&core.dsl, &tx, &text).await?)).await
+    }
+
+    /// The finished groups after group `after` that are still remembered.
+    pub fn txgs(&self, after: u64) -> TxgsReport {
+        self.core.txgs.after(after, self.core.dsl.gate.synced_txg())
+    }
+
+    /// Writes blocks of more than `bytes` as gang blocks from now on, as a fragmented pool would
+    /// (`metaslab_force_ganging`).
+    pub fn force_ganging(&self, bytes: u64) {
+        self.core.dsl.store.state().force_ganging.store(bytes, Ordering::Relaxed);
+    }
+
+    /// `zpool sync`: everything so far is on stable storage, and space that was freed until now can be used again. As
+    /// in OpenZFS (`txg_wait_synced_flags`, `module/zfs/txg.c`) that takes the groups for which freed space rests,
+    /// since until then it counts as allocated.
+    ///
+    /// # Errors
+    /// When the pool stopped.
+    pub async fn sync_and_release(&self) -> Result<()> {
+        self.sync().await?;
+        for _ in 0..platter_zio::metaslab::DEFER {
+            if self.core.dsl.store.state().allocator.lock().deferred() == 0 {
+                break;
+            }
+            self.sync().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until everything so far is on stable storage.
+    ///
+    /// # Errors
+    /// When the pool stopped.
+    pub async fn sync(&self) -> Result<()> {
+        if self.core.dsl.read_only {
+            return Ok(());
+        }
+        self.core.dsl.check_running()?;
+        self.core.dsl.wait_synced(self.core.dsl.gate.open_txg()).await
+    }
+
+    /// Has the next group written also when nothing else is dirty (`zpool sync -f`).
+    ///
+    /// # Errors
+    /// When the pool stopped.
+    pub async fn force_group(&self) -> Result<()> {
+        if self.core.dsl.read_only {
+            return Ok(());
+        }
+        self.core.force_group().await
+    }
+
+    /// `zpool scrub`: starts or resumes.
+    ///
+    /// # Errors
+    /// One is running already; the pool is read-only.
+    pub async fn scrub_start(&self) -> Result<()> {
+        scrub::start(&self.core).await
+    }
+
+    /// `zpool scrub -p`.
+    ///
+    /// # Errors
+    /// None is running.
+    pub async fn scrub_pause(&self) -> Result<()> {
+        scrub::pause(&self.core).await
+    }
+
+    /// `zpool scrub -s`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub async fn scrub_stop(&self) -> Result<()> {
+        scrub::stop(&self.core).await
+    }
+
+    /// Waits until no scrub runs.
+    ///
+    /// # Errors
+    /// None at present.
+    pub async fn scrub_wait(&self) -> Result<()> {
+        scrub::wait(&self.core).await;
+        Ok(())
+    }
+
+    /// `zpool clear [device]`: forgets errors, opens again what could not be used, and lets I/O go on that waits for
+    /// that.
+    ///
+    /// # Errors
+    /// A read-only pool; no such device; devices without which the pool cannot go on are still not there.
+    pub async fn clear(&self, device: Option<&str>) -> Result<()> {
+        if self.core.dsl.read_only {
+            return Err(PoolError::Unavailable("pool is read-only".into()));
+        }
+        let places = match device {
+            Some(name) => change::find_below(&self.core, name),
+            None => change::leaves(&self.core),
+        };
+        if places.is_empty() {
+            return Err(PoolError::NotFound(format!("no such device in pool: {}", device.unwrap_or(""))));
+        }
+        // What waits for devices afterwards must not keep a change of them from being made.
+        let one = self.core.changing.lock().await;
+        for place in places {
+            let leaf = &place.leaf;
+            leaf.clear_errors();
+            if !leaf.is_usable() && !place.config.offline && !place.config.offline_for_now {
+                place.open(&self.core).await;
+            }
+            if leaf.is_usable() && device.is_some() {
+                spares::note_wanted_back(&self.core, place.config.guid);
+            }
+            if device.is_none() {
+                place.top.clear_errors();
+            }
+        }
+        drop(one);
+        self.core.event("sysevent.fs.zfs.vdev_clear", vec![("vdev", device.unwrap_or("").into())]);
+        self.resume().await?;
+        scrub::resume(&self.core);
+        if device.is_none() {
+            self.core.damaged.lock().clear();
+            if !self.core.dsl.read_only {
+                self.core.task(async |core, tx| Ok(crate::error_log::write(&core, &tx).await?)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets I/O that waits for devices be tried again, and waits until the group it belongs to is on disk.
+    async fn resume(&self) -> Result<()> {
+        let suspension = self.core.dsl.store.suspension();
+        if let Phase::Stopped(reason) = suspension.phase() {
+            return Err(PoolError::Unavailable(format!(
+                "the pool has stopped for good: {reason}\nExport it with 'zpool export' and import it again."
+            )));
+        }
+        if !suspension.is_suspended() {
+            return Ok(());
+        }
+        let unusable = self.core.dsl.store.state().vdevs.iter().flatten().find(|vdev| !vdev.condition().is_usable());
+        if let Some(vdev) = unusable {
+            let mut text = String::from("one or more devices is currently unavailable");
+            for leaf in vdev.leaves().iter().filter(|leaf| !leaf.is_usable()) {
+                let condition = leaf.condition();
+                let reason = condition.detail.as_deref().unwrap_or(condition.name());
+                text.push_str(&format!("\n\t{}: {reason}", leaf.name()));
+            }
+            return Err(PoolError::Unavailable(text));
+        }
+        multihost::check_own(&self.core).await?;
+        suspension.resume();
+        if self.core.dsl.read_only { Ok(()) } else { self.sync().await }
+    }
+
+    /// Changes the pool's devices or identity. One change at a time.
+    ///
+    /// # Errors
+    /// Why it was refused, or what failed.
+    pub async fn change(&self, change: PoolChange) -> Result<Changed> {
+        change::run(&self.core, change).await
+    }
+
+    /// `zpool labelclear`: zeroes the labels of a device that is in no imported pool.
+    ///
+    /// # Errors
+    /// In OpenZFS's words, why not.
+    pub async fn clear_label(environment: &Environment, path: &std::path::Path, force: bool) -> Result<()> {
+        member_check::clear_label(environment, path, force).await
+    }
+
+    /// Its data sets.
+    pub fn dsl(&self) -> &Arc<DslPool> {
+        &self.core.dsl
+    }
+}

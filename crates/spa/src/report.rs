@@ -1,0 +1,247 @@
+//! What the engine tells about pools and data sets: plain values, unformatted; the command line formats them.
+
+use serde::{Deserialize, Serialize};
+
+/// Operation and byte counts of a vdev since the pool was opened, and its errors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IoCounts {
+    /// Read operations.
+    pub read_ops: u64,
+    /// Write operations.
+    pub write_ops: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Failed reads.
+    pub read_errors: u64,
+    /// Failed writes.
+    pub write_errors: u64,
+    /// Blocks whose checksum was wrong on this vdev.
+    pub checksum_errors: u64,
+    /// Transfers that took longer than 30 seconds; leaves.
+    #[serde(default)]
+    pub slow_ios: u64,
+    /// Bytes rewritten because a read found them wrong.
+    #[serde(default)]
+    pub self_healed: u64,
+    /// Bytes rewritten by scrub and resilver.
+    #[serde(default)]
+    pub scan_processed: u64,
+}
+
+impl IoCounts {
+    /// Adds the transfers of a vdev below; errors are each vdev's own.
+    pub fn add_transfers(&mut self, below: &Self) {
+        self.read_ops += below.read_ops;
+        self.write_ops += below.write_ops;
+        self.read_bytes += below.read_bytes;
+        self.write_bytes += below.write_bytes;
+    }
+}
+
+/// Queues, latencies and sizes of a vdev's transfers, for `zpool iostat -lqrw`; interior vdevs have the sum of their
+/// leaves. Index 0 is reads and 1 writes; classes are in the order sync read, async read, sync write, async write,
+/// scrub. Bucket `b` of a histogram counts values from `2^b` on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExtendedStats {
+    /// Transfers that wait, by class.
+    pub pending: [u64; 5],
+    /// Transfers under way, by class.
+    pub active: [u64; 5],
+    /// Nanoseconds in queue and device together.
+    pub total_wait: [Vec<u64>; 2],
+    /// Nanoseconds in the device.
+    pub disk_wait: [Vec<u64>; 2],
+    /// Nanoseconds in the queue, by class.
+    pub queue_wait: [Vec<u64>; 5],
+    /// Bytes of transfers that travelled alone, by class.
+    pub individual: [Vec<u64>; 5],
+    /// Bytes of transfers that were joined from several, by class.
+    pub aggregated: [Vec<u64>; 5],
+}
+
+impl ExtendedStats {
+    /// Adds those of a vdev below.
+    pub fn add(&mut self, below: &Self) {
+        fn histogram(sum: &mut Vec<u64>, below: &[u64]) {
+            sum.resize(sum.len().max(below.len()), 0);
+            for (sum, own) in sum.iter_mut().zip(below) {
+                *sum += own;
+            }
+        }
+        for class in 0..5 {
+            self.pending[class] += below.pending[class];
+            self.active[class] += below.active[class];
+            histogram(&mut self.queue_wait[class], &below.queue_wait[class]);
+            histogram(&mut self.individual[class], &below.individual[class]);
+            histogram(&mut self.aggregated[class], &below.aggregated[class]);
+        }
+        for direction in 0..2 {
+            histogram(&mut self.total_wait[direction], &below.total_wait[direction]);
+            histogram(&mut self.disk_wait[direction], &below.disk_wait[direction]);
+        }
+    }
+}
+
+/// What a report shall contain beyond the ordinary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Detail {
+    /// The objects with permanent errors.
+    pub errors: bool,
+    /// [`ExtendedStats`] of every vdev.
+    pub extended: bool,
+}
+
+/// One vdev with its children, as `zpool status`, `list -v` and `iostat -v` show it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct VdevReport {
+    /// Name as shown: pool name for the root, `raidz1-0`, `mirror-1`, or the leaf's path (its last part for disks).
+    pub name: String,
+    /// `root`, `raidz`, `mirror`, `file`, `disk`, `missing`.
+    pub kind: String,
+    /// Guid.
+    pub guid: u64,
+    /// Path of a leaf.
+    pub path: Option<String>,
+    /// ONLINE, DEGRADED, FAULTED, OFFLINE, UNAVAIL, REMOVED.
+    pub state: String,
+    /// The remark after the counters ("was /path/d5", "corrupted data", "cannot open", "too many errors").
+    pub note: Option<String>,
+    /// Whether a running scrub is repairing it ("(repairing)").
+    pub repairing: bool,
+    /// Allocated bytes; top-level vdevs and root.
+    pub allocated: u64,
+    /// Allocatable bytes; top-level vdevs and root.
+    pub size: u64,
+    /// Bytes by which it could grow.
+    pub expand_size: u64,
+    /// Fragmentation in percent; top-level vdevs and root.
+    pub fragmentation: Option<u64>,
+    /// Usable bytes of a leaf's device.
+    #[serde(default)]
+    pub physical_size: u64,
+    /// Bytes that a device must have to take this leaf's place; what an interior vdev needs of its metaslabs.
+    #[serde(default)]
+    pub replacement_size: u64,
+    /// `size` as data sets see it, without parity and padding; top-level vdevs and root.
+    #[serde(default)]
+    pub deflated_size: u64,
+    /// Sector shift.
+    pub ashift: u64,
+    /// Counters.
+    pub counts: IoCounts,
+    /// Queues and histograms, when asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extended: Option<ExtendedStats>,
+    /// Children.
+    pub children: Vec<VdevReport>,
+}
+
+/// A scrub, running or last.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ScanReport {
+    /// Whether it is a resilver: it began because a device came back.
+    #[serde(default)]
+    pub resilver: bool,
+    /// `none`, `scanning`, `paused`, `finished`, `canceled`.
+    pub state: String,
+    /// Start, seconds since the epoch.
+    pub start_time: u64,
+    /// End, seconds since the epoch; 0 while running.
+    pub end_time: u64,
+    /// When it was paused; 0 when not.
+    pub pause_time: u64,
+    /// Bytes to examine (allocated when it began).
+    pub to_examine: u64,
+    /// Bytes examined.
+    pub examined: u64,
+    /// Bytes issued (read and verified).
+    pub issued: u64,
+    /// Bytes rewritten.
+    pub repaired: u64,
+    /// Blocks that could not be repaired.
+    pub errors: u64,
+    /// Examined bytes/s over the last window; 0 when unknown.
+    pub rate: u64,
+    /// Seconds to go by that rate.
+    pub eta_seconds: Option<u64>,
+    /// Seconds spent scanning (pauses excluded).
+    pub elapsed_seconds: u64,
+    /// Whether a resilver follows at once: a device came back, or missed something, meanwhile.
+    #[serde(default)]
+    pub resilver_follows: bool,
+}
+
+/// An object with unrepairable blocks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct DamagedObject {
+    /// Data set's object number in the MOS; 0 for the MOS itself ("<metadata>").
+    pub dataset_id: u64,
+    /// Data set's name; empty when it no longer exists.
+    pub dataset: String,
+    /// Object number.
+    pub object: u64,
+}
+
+/// A whole pool.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PoolReport {
+    /// Name.
+    pub name: String,
+    /// Guid.
+    pub guid: u64,
+    /// State of the root vdev.
+    pub state: String,
+    /// Last synced group.
+    pub txg: u64,
+    /// `spa_version`: 5000 for pools with feature flags.
+    pub version: u64,
+    /// The text after `status:`, when something is wrong or notable.
+    pub status: Option<String>,
+    /// The text after `action:`.
+    pub action: Option<String>,
+    /// OpenZFS message id ("ZFS-8000-2Q"), for the `see:` line.
+    pub message_id: Option<String>,
+    /// The vdev tree; its root is the pool.
+    pub vdevs: VdevReport,
+    /// Hot spares, with states AVAIL, INUSE and UNAVAIL.
+    #[serde(default)]
+    pub spares: Vec<VdevReport>,
+    /// Scrub.
+    pub scan: ScanReport,
+    /// Bytes of destroyed data sets that are still to be freed; at least 1 while any are.
+    #[serde(default)]
+    pub freeing: u64,
+    /// Number of known permanent errors.
+    pub error_count: u64,
+    /// Objects with permanent errors, only when asked for. The front end turns them into file names.
+    pub errors: Vec<DamagedObject>,
+    /// Whether it was opened read-only.
+    pub read_only: bool,
+    /// Alternate root.
+    pub altroot: Option<String>,
+    /// Whether the pool stopped after failed writes.
+    pub suspended: bool,
+}
+
+/// A pool found by `zpool import`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ImportableReport {
+    /// Name in its labels.
+    pub name: String,
+    /// Guid.
+    pub guid: u64,
+    /// ONLINE, DEGRADED, UNAVAIL.
+    pub state: String,
+    /// The text after `status:`.
+    pub status: Option<String>,
+    /// The text after `action:`.
+    pub action: Option<String>,
+    /// Host that used it last, when it was not exported.
+    pub last_host: Option<String>,
+    /// Vdev tree (counts are zero).
+    pub vdevs: VdevReport,
+    /// Whether the labels say the pool was destroyed.
+    pub destroyed: bool,
+}

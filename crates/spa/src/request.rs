@@ -1,0 +1,178 @@
+//! What a command asks of the engine, already parsed from its arguments.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::report::VdevReport;
+
+/// A top-level vdev to make.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VdevRequest {
+    /// One file, disk or partition (absolute path).
+    Leaf(PathBuf),
+    /// A mirror of leaves.
+    Mirror(Vec<PathBuf>),
+    /// RAID-Z with this parity (1..=3).
+    Raidz {
+        /// Parity columns.
+        parity: u8,
+        /// Leaves.
+        children: Vec<PathBuf>,
+    },
+    /// No vdev, but hot spares.
+    Spare(Vec<PathBuf>),
+}
+
+impl VdevRequest {
+    /// The paths of its leaves.
+    pub fn leaves(&self) -> &[PathBuf] {
+        match self {
+            Self::Leaf(path) => std::slice::from_ref(path),
+            Self::Mirror(children) | Self::Raidz { children, .. } | Self::Spare(children) => children,
+        }
+    }
+
+    /// Whether these are hot spares.
+    pub fn is_spare(&self) -> bool {
+        matches!(self, Self::Spare(_))
+    }
+}
+
+/// `zpool create`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct CreateRequest {
+    /// Pool name.
+    pub name: String,
+    /// Top-level vdevs.
+    pub vdevs: Vec<VdevRequest>,
+    /// `-f`.
+    pub force: bool,
+    /// `-o name=value`, `ashift`, `feature@x` included.
+    pub pool_properties: BTreeMap<String, String>,
+    /// `-O name=value` for the root data set; `-m` arrives as `mountpoint`.
+    pub dataset_properties: BTreeMap<String, String>,
+    /// `-R`.
+    pub altroot: Option<PathBuf>,
+    /// `-t`: the name in memory, while the labels have `name`.
+    #[serde(default)]
+    pub temporary_name: Option<String>,
+    /// The command line, for the pool's history.
+    pub history: String,
+}
+
+/// A change of a pool's devices or identity.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PoolChange {
+    /// `zpool add`.
+    Add {
+        /// Top-level vdevs.
+        vdevs: Vec<VdevRequest>,
+        /// `-f`, or `--allow-in-use`.
+        force: bool,
+        /// log2 of the sector size; 0 takes the pool's `ashift` property, or else what the devices say.
+        ashift: u64,
+        /// Whether an ashift that no other vdev has is all right (`-f`, `--allow-ashift-mismatch`).
+        any_ashift: bool,
+        /// `-n`: only check and show.
+        dry_run: bool,
+    },
+    /// `zpool online`.
+    Online {
+        /// Name, path or guid.
+        device: String,
+    },
+    /// `zpool offline`.
+    Offline {
+        /// Name, path or guid.
+        device: String,
+        /// `-t`: until the next import.
+        temporary: bool,
+    },
+    /// `zpool attach` and `zpool replace`.
+    Attach {
+        /// The device that is there: name, path or guid.
+        device: String,
+        /// The new one's path.
+        new: PathBuf,
+        /// Whether it takes the other one's place.
+        replaces: bool,
+        /// `-f`.
+        force: bool,
+        /// log2 of the sector size; 0 for the vdev's, if the device's fits.
+        ashift: u64,
+    },
+    /// `zpool detach`.
+    Detach {
+        /// Name, path or guid.
+        device: String,
+    },
+    /// `zpool remove`.
+    Remove {
+        /// Name, path or guid.
+        device: String,
+    },
+    /// `zpool reguid`.
+    Reguid {
+        /// `-g`.
+        guid: Option<u64>,
+    },
+    /// `zpool upgrade`: enables every feature that this version writes and that is among these names.
+    Upgrade {
+        /// Names; `None` for all.
+        features: Option<Vec<String>>,
+    },
+    /// `zpool reopen`.
+    Reopen,
+}
+
+/// What came of a [`PoolChange`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Changed {
+    /// The vdevs that would be added, for a dry run.
+    pub layout: Option<VdevReport>,
+    /// The version that a pool had which has feature flags now.
+    #[serde(default)]
+    pub from_version: Option<u64>,
+    /// Names of the features that were enabled.
+    pub features: Vec<String>,
+    /// The state of the device that was brought online.
+    pub state: Option<String>,
+    /// Why that device is not used.
+    #[serde(default)]
+    pub reason: Option<String>,
+}
+
+/// `zpool import` of one pool.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ImportRequest {
+    /// Name or decimal guid as given.
+    pub pool: String,
+    /// New name.
+    pub new_name: Option<String>,
+    /// `-d` folders or devices; empty searches the default places.
+    pub search: Vec<PathBuf>,
+    /// `-f`.
+    pub force: bool,
+    /// `-D`: a destroyed pool.
+    #[serde(default)]
+    pub destroyed: bool,
+    /// `-t`: the new name is for this import only.
+    #[serde(default)]
+    pub temporary_name: bool,
+    /// `-o` properties (`readonly=on` among them).
+    pub properties: BTreeMap<String, String>,
+    /// `-R`.
+    pub altroot: Option<PathBuf>,
+    /// The command line, for the pool's history.
+    pub history: String,
+    /// It is opened because it was open before: one that its labels call exported or destroyed is left alone.
+    #[serde(default)]
+    pub was_open: bool,
+    /// The pool has reached this group: what is found with less is an old copy of it, and left alone.
+    #[serde(default)]
+    pub least_txg: u64,
+}

@@ -1,0 +1,492 @@
+//! The hot spares of a pool: devices that are ready to stand in for one that fails (`spa_load_spares`,
+//! `spa_sync_aux_dev` and `spa_vdev_remove` in `module/zfs/spa.c`).
+//!
+//! Invariants:
+//! - the list in the MOS has all of them, also those in use; a spare in use is a leaf of the vdev tree with the same
+//!   guid, flag `is_spare` and a label like any other device's;
+//! - several pools may list one spare. Its label decides who has it, read through a handle that keeps others away;
+//! - a spare that is not in use is not open: other pools may take it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use platter_device::{BlockDevice, DeviceError, OpenOptions, PathKind};
+use platter_dmu::zap::Zap;
+use platter_dmu::{Objset, Tx};
+use platter_nvlist::NvList;
+use platter_ondisk::names::config::{IS_SPARE, SPARES, UNSPARE};
+use platter_ondisk::{Guid, ObjectId};
+use tokio::sync::Notify;
+
+use crate::config::VdevConfig;
+use crate::core::Core;
+use crate::environment::Environment;
+use crate::open_vdevs::NewDevices;
+use crate::report::VdevReport;
+use crate::spare_label::{self, Found};
+use crate::{change, config_object, create, discover, identity, labels, pool_locks};
+use platter_dsl::error::{PoolError, Result};
+use platter_dsl::{history, mos};
+
+/// More spares than a pool may have devices are damage.
+const SPARES_MAX: usize = 4096;
+
+/// How it is with a spare that this pool does not use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nobody uses it. Its size, bytes.
+    Available(u64),
+    /// It stands in for a device of the pool of this name.
+    Elsewhere(String),
+    /// Why it cannot be used.
+    Unusable(String),
+}
+
+#[derive(Clone, Debug)]
+struct Spare {
+    config: VdevConfig,
+    standing: Standing,
+}
+
+/// The spares of a pool.
+#[derive(Default)]
+pub struct Spares {
+    object: Mutex<ObjectId>,
+    list: Mutex<Vec<Spare>>,
+    /// Told when there are others, or one became free.
+    pub changed: Arc<Notify>,
+}
+
+impl Spares {
+    /// These, of which nothing is known yet.
+    fn new(object: ObjectId, configs: Vec<VdevConfig>) -> Self {
+        let spares = Self { object: Mutex::new(object), ..Self::default() };
+        spares.extend(configs);
+        spares
+    }
+
+    fn extend(&self, configs: Vec<VdevConfig>) {
+        let unseen = || Standing::Unusable("it was not looked at yet".into());
+        self.list.lock().extend(configs.into_iter().map(|config| Spare { config, standing: unseen() }));
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.list.lock().is_empty()
+    }
+
+    /// The configurations of all.
+    pub fn configs(&self) -> Vec<VdevConfig> {
+        self.list.lock().iter().map(|spare| spare.config.clone()).collect()
+    }
+
+    fn set_standing(&self, guid: Guid, standing: Standing) {
+        if let Some(spare) = self.list.lock().iter_mut().find(|spare| spare.config.guid == guid) {
+            spare.standing = standing;
+        }
+    }
+}
+
+/// Whether a leaf of the tree is a spare that stands in for another one.
+pub fn is_spare(vdev: &VdevConfig) -> bool {
+    vdev.other.get_u64(IS_SPARE).is_some_and(|flag| flag != 0)
+}
+
+/// Whether the spare beside this device is to go as soon as the device has everything.
+pub fn is_wanted_back(vdev: &VdevConfig) -> bool {
+    vdev.other.get_u64(UNSPARE).is_some_and(|flag| flag != 0)
+}
+
+/// Sets or removes a flag of a vdev.
+pub fn set_flag(vdev: &mut VdevConfig, name: &str, set: bool) {
+    vdev.other.remove(name);
+    if set {
+        vdev.other.add_u64(name, 1);
+    }
+}
+
+/// A device that a spare stands in for is used again: the spare goes when the device has everything (`vdev_online` and
+/// `vdev_clear` in `module/zfs/vdev.c`).
+pub fn note_wanted_back(core: &Core, guid: Guid) {
+    let mut noted = false;
+    core.config.write().vdev_tree.walk_mut(&mut |vdev| {
+        if vdev.kind == "spare"
+            && let Some(first) = vdev.children.first_mut().filter(|first| first.guid == guid && !is_wanted_back(first))
+        {
+            set_flag(first, UNSPARE, true);
+            noted = true;
+        }
+    });
+    if noted {
+        core.dsl.dirty_config();
+    }
+}
+
+/// Reads the list. Damage to it costs the spares, not the pool.
+pub async fn load(os: &Arc<Objset>, directory: &Zap, pool: &str) -> Spares {
+    let read = async {
+        let Some(object) = directory.get_u64(mos::SPARES.as_bytes()).await?.map(ObjectId) else {
+            return Ok::<_, PoolError>(Spares::default());
+        };
+        let list = config_object::read_list(os, object, "list of spares").await?;
+        let found = list.get_list_array(SPARES).unwrap_or(&[]);
+        let mut configs: Vec<VdevConfig> = Vec::new();
+        for entry in found.iter().take(SPARES_MAX) {
+            let config = VdevConfig::parse(entry).map_err(PoolError::Unavailable)?;
+            if config.is_leaf() && configs.iter().all(|known| known.guid != config.guid) {
+                configs.push(config);
+            }
+        }
+        Ok(Spares::new(object, configs))
+    };
+    read.await.unwrap_or_else(|error| {
+        tracing::warn!(pool, %error, "the pool has no spares for now: their list cannot be read");
+        Spares::default()
+    })
+}
+
+fn entry(config: &VdevConfig) -> NvList {
+    let mut entry = NvList::new();
+    entry.add_str("type", &*config.kind).add_u64("guid", config.guid.0);
+    if let Some(path) = &config.path {
+        entry.add_str("path", &**path);
+    }
+    if let Some(whole_disk) = config.whole_disk {
+        entry.add_u64("whole_disk", whole_disk);
+    }
+    for (name, value) in config.other.iter().filter(|(name, _)| *name != IS_SPARE) {
+        entry.add(name, value.clone());
+    }
+    entry.add_u64(IS_SPARE, 1);
+    entry
+}
+
+/// Writes the list, in the syncing group.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn store(core: &Core, tx: &Tx) -> Result<()> {
+    let entries = core.spares.configs().iter().map(entry).collect();
+    let object = *core.spares.object.lock();
+    let object = match object.is_some() {
+        true => object,
+        false => config_object::create_list(&core.dsl.mos, &core.dsl.directory, tx, mos::SPARES).await?,
+    };
+    *core.spares.object.lock() = object;
+    let mut list = NvList::new();
+    list.add_list_array(SPARES, entries);
+    config_object::write_list(&core.dsl.mos, tx, object, &list.encode_xdr()).await?;
+    core.spares.changed.notify_waiters();
+    Ok(())
+}
+
+/// A device that is to become a spare.
+pub struct Prepared {
+    config: VdevConfig,
+    device: Arc<dyn BlockDevice>,
+}
+
+/// Opens planned spares, whole disks partitioned unless they are spares of another pool already.
+///
+/// # Errors
+/// The first device that cannot be had.
+pub async fn prepare(
+    environment: &Environment,
+    planned: Vec<VdevConfig>,
+    devices: &mut NewDevices,
+) -> Result<Vec<Prepared>> {
+    let mut prepared = Vec::new();
+    for mut config in planned {
+        let path = PathBuf::from(config.path.clone().unwrap_or_default());
+        let Some(mut device) = devices.0.remove(&config.guid.0) else { continue };
+        let known = spare_label::search(&device).await.filter(|(guid, _)| *guid == config.guid);
+        if let (Some((_, true)), Some(1)) = (known, config.whole_disk) {
+            // The partition is there already, and it is what the other pools know.
+            drop(device);
+            let busy = |error: DeviceError| PoolError::Busy(error.to_string());
+            device = environment.devices.open_vdev(&path, true, OpenOptions::exclusive()).await.map_err(busy)?;
+            if spare_label::read(&*device).await != Some(config.guid) {
+                return Err(PoolError::Busy(format!("{} changed meanwhile: try again", path.display())));
+            }
+            config.path = device.path().map(|path| path.display().to_string()).or(config.path);
+            prepared.push(Prepared { config, device });
+            continue;
+        }
+        let own = NewDevices([(config.guid.0, device)].into());
+        let (config, device) = open_alone(environment, config, own, 0).await?;
+        prepared.push(Prepared { config, device });
+    }
+    Ok(prepared)
+}
+
+/// Opens one device as if it were a vdev of its own, to see that it could be.
+async fn open_alone(
+    environment: &Environment,
+    config: VdevConfig,
+    devices: NewDevices,
+    ashift: u64,
+) -> Result<(VdevConfig, Arc<dyn BlockDevice>)> {
+    let children = vec![VdevConfig { id: 0, ..config }];
+    let mut root = VdevConfig { kind: "root".into(), children, ..VdevConfig::default() };
+    let opened = create::open(environment, &mut root, devices, ashift).await?;
+    let device = opened.into_iter().flatten().next().and_then(|vdev| vdev.leaves()[0].device());
+    let (Some(device), Some(mut config)) = (device, root.children.pop()) else {
+        return Err(PoolError::Busy("the new device could not be opened".into()));
+    };
+    (config.ashift, config.asize, config.metaslab_shift, config.create_txg) = (0, 0, 0, 0);
+    Ok((config, device))
+}
+
+/// Writes the spares' labels.
+///
+/// # Errors
+/// The first device that refuses.
+pub async fn label(prepared: &[Prepared], version: u64) -> Result<()> {
+    for spare in prepared {
+        let written = spare_label::write(&*spare.device, version, spare.config.guid).await;
+        written.map_err(|error| PoolError::Unavailable(error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// Refuses what is a spare of this pool already.
+///
+/// # Errors
+/// The first of them.
+pub fn check_new(core: &Core, planned: &[VdevConfig]) -> Result<()> {
+    let known = core.spares.configs();
+    match planned.iter().find(|new| known.iter().any(|known| known.guid == new.guid)) {
+        Some(twice) => {
+            let path = twice.path.as_deref().unwrap_or_default();
+            Err(PoolError::Exists(format!("{path} is reserved as a hot spare for pool '{}'", core.name())))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Adds labelled spares to the list, in the syncing group.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn add(core: &Core, tx: &Tx, prepared: Vec<Prepared>) -> Result<()> {
+    if prepared.is_empty() {
+        return Ok(());
+    }
+    let configs: Vec<VdevConfig> = prepared.into_iter().map(|spare| spare.config).collect();
+    check_new(core, &configs)?;
+    for config in &configs {
+        core.event("sysevent.fs.zfs.vdev_add", vec![("vdev_guid", config.guid.0.into())]);
+        if tx.txg() != platter_dsl::dataset::TXG_INITIAL {
+            let event = format!("vdev={} type=spare", config.guid);
+            history::append_event(&core.dsl, tx, "vdev add", &event).await?;
+        }
+    }
+    core.spares.extend(configs);
+    store(core, tx).await
+}
+
+/// `zpool remove` of a spare.
+///
+/// # Errors
+/// In OpenZFS's words, why not.
+pub async fn remove(core: &Arc<Core>, name: &str) -> Result<()> {
+    let Some(config) = find(core, name) else {
+        let place = change::find(core, name);
+        return Err(match place {
+            Ok(_) | Err(PoolError::Invalid(_)) => PoolError::Unsupported(
+                "this version removes hot spares only; a device of a mirror leaves it with 'zpool detach'".into(),
+            ),
+            Err(error) => error,
+        });
+    };
+    let (guid, path) = (config.guid, config.path.clone().unwrap_or_default());
+    core.task(async move |core, tx| {
+        if is_in_use(&core, guid) {
+            return Err(PoolError::Busy(format!(
+                "{path} is in use: it stands in for another device\nuse 'zpool detach' to have it back"
+            )));
+        }
+        forget(&core, guid);
+        core.event("sysevent.fs.zfs.vdev_remove_aux", vec![("vdev_guid", guid.0.into())]);
+        history::append_event(&core.dsl, &tx, "vdev remove", &format!("vdev={guid} type=spare")).await?;
+        store(&core, &tx).await
+    })
+    .await?;
+    // Other pools may count on it.
+    if core.environment.pool_locks.is_listed_elsewhere(guid, core.config.read().guid) {
+        return Ok(());
+    }
+    if let Ok((device, Found::Idle | Found::Left)) = open(core, &config, OpenOptions::exclusive()).await
+        && let Err(error) = labels::clear(&*device).await
+    {
+        tracing::warn!(pool = core.name(), %error, "the labels of spare {guid}, which was removed, stay");
+    }
+    Ok(())
+}
+
+/// Strikes a spare off the list in memory.
+pub fn forget(core: &Core, guid: Guid) {
+    core.spares.list.lock().retain(|spare| spare.config.guid != guid);
+    pool_locks::note_leaves(&core.environment, &core.config.read(), &core.spares.configs());
+}
+
+/// The spare that a command means.
+pub fn find(core: &Core, name: &str) -> Option<VdevConfig> {
+    let devices = &*core.environment.devices;
+    core.spares.configs().into_iter().find(|spare| change::is_called(spare, devices, name))
+}
+
+/// Whether a spare has this guid.
+pub fn is_listed(core: &Core, guid: Guid) -> bool {
+    core.spares.list.lock().iter().any(|spare| spare.config.guid == guid)
+}
+
+/// Whether the spare of this guid stands in for a device of this pool.
+pub fn is_in_use(core: &Core, guid: Guid) -> bool {
+    core.config.read().vdev_tree.leaves().iter().any(|leaf| leaf.guid == guid)
+}
+
+async fn open(
+    core: &Core,
+    spare: &VdevConfig,
+    options: OpenOptions,
+) -> std::result::Result<(Arc<dyn BlockDevice>, Found), DeviceError> {
+    let path = PathBuf::from(spare.path.clone().unwrap_or_default());
+    let pool = core.config.read().guid;
+    let (devices, whole_disk) = (&*core.environment.devices, spare.whole_disk == Some(1));
+    let opened = spare_label::open(devices, (&path, whole_disk), options, (pool, spare.guid));
+    identity::in_time(&path, opened).await
+}
+
+/// Opens a spare, to be used: as its label says that it is, and nobody else has it.
+///
+/// # Errors
+/// Why it cannot be had.
+pub async fn take(core: &Core, spare: &VdevConfig, ashift: u64) -> Result<(VdevConfig, Arc<dyn BlockDevice>)> {
+    let path = spare.path.as_deref().unwrap_or_default();
+    if is_in_use(core, spare.guid) {
+        return Err(PoolError::Busy(format!("{path} is in use already: it stands in for another device")));
+    }
+    let (device, found) = open(core, spare, OpenOptions::exclusive()).await.map_err(|error| {
+        core.spares.set_standing(spare.guid, Standing::Unusable(error.to_string()));
+        PoolError::Busy(error.to_string())
+    })?;
+    core.spares.set_standing(spare.guid, standing(&*device, &found));
+    match found {
+        Found::Idle | Found::Left => {}
+        Found::Taken(pool) => return Err(PoolError::Busy(format!("{path} is in use by pool '{pool}'"))),
+        Found::Stranger(why) => {
+            return Err(PoolError::Busy(format!("{path} is not the spare that it was: {why}")));
+        }
+    }
+    // What it was partitioned for is done.
+    let alone = VdevConfig { whole_disk: spare.whole_disk.map(|_| 0), ..spare.clone() };
+    let devices = NewDevices([(spare.guid.0, device)].into());
+    let (opened, device) = open_alone(&core.environment, alone, devices, ashift).await?;
+    // Nothing of what it may have been before counts: neither an old label nor an uberblock.
+    let written = spare_label::write(&*device, core.dsl.version().0, spare.guid).await;
+    written.map_err(|error| PoolError::Unavailable(error.to_string()))?;
+    let mut config = VdevConfig { whole_disk: spare.whole_disk, ..opened };
+    set_flag(&mut config, IS_SPARE, true);
+    Ok((config, device))
+}
+
+/// The device of a spare that stood in for another one is free again.
+pub async fn give_back(core: &Core, guid: Guid, device: &dyn BlockDevice) {
+    match spare_label::write(device, core.dsl.version().0, guid).await {
+        Ok(()) => core.spares.set_standing(guid, Standing::Available(device.size())),
+        // What its label says is seen to be over all the same.
+        Err(error) => tracing::warn!(pool = core.name(), %error, "the labels of spare {guid}, which is free, stay"),
+    }
+    core.spares.changed.notify_waiters();
+}
+
+fn standing(device: &dyn BlockDevice, found: &Found) -> Standing {
+    match found {
+        Found::Idle | Found::Left => Standing::Available(device.size()),
+        Found::Taken(pool) => Standing::Elsewhere(pool.clone()),
+        Found::Stranger(why) => Standing::Unusable(why.clone()),
+    }
+}
+
+/// Looks at all spares that are not in use. Disks that stand still are woken up.
+pub async fn look(core: &Core) {
+    look_at(core, |_| true).await;
+}
+
+/// Looks at those that another pool may have taken, or given back.
+pub async fn look_at_shared(core: &Core) {
+    let pool = core.config.read().guid;
+    look_at(core, |spare| core.environment.pool_locks.is_listed_elsewhere(spare.guid, pool)).await;
+}
+
+async fn look_at(core: &Core, which: impl Fn(&VdevConfig) -> bool) {
+    for spare in core.spares.configs().into_iter().filter(which) {
+        if !is_in_use(core, spare.guid) {
+            let seen = open(core, &spare, OpenOptions::read_only()).await;
+            let standing = match seen {
+                Ok((device, found)) => standing(&*device, &found),
+                Err(error) => Standing::Unusable(error.to_string()),
+            };
+            core.spares.set_standing(spare.guid, standing);
+        }
+    }
+}
+
+/// Whether spares came or went, as far as that is seen without a look at any.
+pub fn have_moved(core: &Core) -> bool {
+    let list = core.spares.list.lock().clone();
+    list.iter().any(|spare| {
+        let path = Path::new(spare.config.path.as_deref().unwrap_or_default());
+        let is_there = !matches!(core.environment.devices.kind(path), PathKind::Missing(_));
+        is_there != matches!(spare.standing, Standing::Available(_) | Standing::Elsewhere(_))
+            && !is_in_use(core, spare.config.guid)
+    })
+}
+
+/// Those that nobody uses, as far as is known, the smallest first; of equal ones that which was added first.
+pub fn available(core: &Core) -> Vec<VdevConfig> {
+    let list = core.spares.list.lock().clone();
+    let mut sizes: Vec<(u64, VdevConfig)> = list
+        .into_iter()
+        .filter(|spare| !is_in_use(core, spare.config.guid))
+        .filter_map(|spare| match spare.standing {
+            Standing::Available(size) => Some((size, spare.config)),
+            _ => None,
+        })
+        .collect();
+    sizes.sort_by_key(|(size, _)| *size);
+    sizes.into_iter().map(|(_, spare)| spare).collect()
+}
+
+/// What `zpool status` shows of them.
+pub fn report(core: &Core) -> Vec<VdevReport> {
+    let list = core.spares.list.lock().clone();
+    let report = |spare: Spare| {
+        let config = spare.config;
+        let path = config.path.clone().unwrap_or_default();
+        let in_use = is_in_use(core, config.guid);
+        let physical_size = match spare.standing {
+            Standing::Available(size) => size,
+            _ => 0,
+        };
+        let (state, note) = match spare.standing {
+            _ if in_use => ("INUSE", Some("currently in use".to_owned())),
+            Standing::Available(_) => ("AVAIL", None),
+            Standing::Elsewhere(pool) => ("INUSE", Some(format!("in use by pool '{pool}'"))),
+            Standing::Unusable(_) => ("UNAVAIL", Some("cannot open".to_owned())),
+        };
+        VdevReport {
+            name: discover::leaf_name(&config, &path),
+            kind: config.kind.clone(),
+            guid: config.guid.0,
+            path: config.path,
+            state: state.into(),
+            note,
+            physical_size,
+            ..VdevReport::default()
+        }
+    };
+    list.into_iter().map(report).collect()
+}

@@ -1,0 +1,417 @@
+//! What `zpool status`, `list` and `iostat` are told.
+
+use std::sync::Arc;
+
+use platter_vdev::{Condition, Leaf, StatsSnapshot, TopVdev, VdevAux, VdevState};
+use platter_zio::{FailMode, Phase};
+
+use crate::config::VdevConfig;
+use crate::core::Core;
+use crate::discover::{leaf_name, vdev_name};
+use crate::multihost;
+use crate::report::{DamagedObject, Detail, ExtendedStats, IoCounts, PoolReport, VdevReport};
+use crate::spares;
+use platter_dsl::freeing;
+use platter_dsl::watched;
+
+fn counts(stats: StatsSnapshot) -> IoCounts {
+    IoCounts {
+        read_ops: stats.reads,
+        write_ops: stats.writes,
+        read_bytes: stats.bytes_read,
+        write_bytes: stats.bytes_written,
+        read_errors: stats.read_errors,
+        write_errors: stats.write_errors,
+        checksum_errors: stats.checksum_errors,
+        slow_ios: 0,
+        self_healed: stats.self_healed_bytes,
+        scan_processed: stats.scrub_repaired_bytes,
+    }
+}
+
+fn extended(leaf: &Leaf) -> ExtendedStats {
+    let depth = leaf.queue_depth();
+    let histograms = leaf.histograms().snapshot();
+    ExtendedStats {
+        pending: depth.map(|(_, waiting)| waiting as u64),
+        active: depth.map(|(active, _)| active as u64),
+        total_wait: histograms.total,
+        disk_wait: histograms.device,
+        queue_wait: histograms.queue,
+        individual: histograms.individual,
+        aggregated: histograms.aggregated,
+    }
+}
+
+fn state_name(condition: &Condition) -> String {
+    match condition.state {
+        VdevState::CantOpen => condition.name(),
+        VdevState::Closed => "UNAVAIL",
+        VdevState::Offline => "OFFLINE",
+        VdevState::Removed => "REMOVED",
+        VdevState::Faulted => "FAULTED",
+        VdevState::Degraded => "DEGRADED",
+        VdevState::Healthy => "ONLINE",
+    }
+    .to_owned()
+}
+
+/// Whether there is a device whose labels keep it from being used.
+fn has_wrong_label(condition: &Condition) -> bool {
+    condition.state == VdevState::CantOpen && matches!(condition.aux, VdevAux::CorruptData | VdevAux::BadLabel)
+}
+
+/// What each device with wrong labels is instead, a line each.
+fn wrong_labels(core: &Core) -> String {
+    let mut text = String::new();
+    for leaf in core.dsl.store.state().vdevs.iter().flatten().flat_map(|vdev| vdev.leaves()) {
+        let condition = leaf.condition();
+        if has_wrong_label(&condition)
+            && let Some(detail) = &condition.detail
+        {
+            text.push_str(&format!("\n\t{detail}"));
+        }
+    }
+    text
+}
+
+/// What the reports of all vdevs have in common.
+#[derive(Clone, Copy)]
+struct Frame {
+    scanning: bool,
+    detail: Detail,
+}
+
+fn leaf_report(core: &Core, config: &VdevConfig, leaf: &Leaf, top: &TopVdev, frame: Frame) -> VdevReport {
+    let condition = leaf.condition();
+    let path = config.path.clone();
+    let gone = matches!(condition.state, VdevState::CantOpen | VdevState::Closed) && !has_wrong_label(&condition);
+    let name = match &path {
+        Some(path) if !gone => leaf_name(config, path),
+        _ => config.guid.to_string(),
+    };
+    let note = if gone {
+        path.as_ref().map(|path| format!("was {path}"))
+    } else if condition.state == VdevState::Degraded && condition.detail.is_some() {
+        condition.detail.clone()
+    } else if condition.aux_text().is_empty() {
+        core.scrub.lock().remark(leaf).map(str::to_owned)
+    } else {
+        Some(condition.aux_text().to_owned())
+    };
+    let stats = leaf.stats().snapshot();
+    let slow_ios = leaf.histograms().slow();
+    VdevReport {
+        name,
+        kind: config.kind.clone(),
+        guid: config.guid.0,
+        path,
+        state: state_name(&condition),
+        note,
+        repairing: frame.scanning && stats.scrub_repaired_bytes > 0,
+        ashift: u64::from(top.ashift()),
+        physical_size: leaf.psize(),
+        replacement_size: top.replacement_size(config.metaslab_shift),
+        counts: IoCounts { slow_ios, ..counts(stats) },
+        extended: frame.detail.extended.then(|| extended(leaf)),
+        ..VdevReport::default()
+    }
+}
+
+/// What to say of a vdev with so many metaslabs whose space maps are damaged.
+fn damaged_note(metaslabs: usize) -> Option<String> {
+    (metaslabs > 0).then(|| format!("space maps of {metaslabs} metaslabs are damaged: their free space is not used"))
+}
+
+/// A vdev below a top-level one: a leaf of it, or a `replacing` or `spare` vdev with its own below. None while leaves
+/// are being exchanged and the configuration is not yet that of the open ones.
+fn below_report(
+    core: &Core,
+    config: &VdevConfig,
+    leaves: &[Arc<Leaf>],
+    top: &TopVdev,
+    frame: Frame,
+) -> Option<VdevReport> {
+    if config.children.is_empty() {
+        let leaf = leaves.iter().find(|leaf| leaf.guid() == config.guid)?;
+        return Some(leaf_report(core, config, leaf, top, frame));
+    }
+    let own = config.leaves();
+    let below = leaves.iter().filter(|leaf| own.iter().any(|config| config.guid == leaf.guid()));
+    let condition = Condition::of_copies(below.map(|leaf| leaf.condition()));
+    let mut report = VdevReport {
+        name: vdev_name(config, "", None),
+        kind: config.kind.clone(),
+        guid: config.guid.0,
+        state: state_name(&condition),
+        note: (!condition.aux_text().is_empty()).then(|| condition.aux_text().to_owned()),
+        ashift: u64::from(top.ashift()),
+        ..VdevReport::default()
+    };
+    let below = config.children.iter().filter_map(|child| below_report(core, child, leaves, top, frame));
+    adopt(&mut report, below.collect());
+    Some(report)
+}
+
+fn top_report(core: &Core, config: &VdevConfig, vdev: &TopVdev, frame: Frame) -> VdevReport {
+    let (allocated, size, fragmentation, damaged) = {
+        let allocator = core.dsl.store.state().allocator.lock();
+        let group = allocator.group(config.id as u32);
+        group.map_or((0, 0, None, 0), |g| (g.allocated(), g.size(), g.fragmentation(), g.damaged()))
+    };
+    let expand_size = vdev.expandable() >> config.metaslab_shift << config.metaslab_shift;
+    let deflated_size = vdev.deflate(size);
+    let leaves = vdev.leaves();
+    if config.is_leaf() {
+        let leaf = leaves.iter().find(|leaf| leaf.guid() == config.guid).unwrap_or(&leaves[0]);
+        let mut own = leaf_report(core, config, leaf, vdev, frame);
+        own.note = own.note.or_else(|| damaged_note(damaged));
+        return VdevReport { allocated, size, fragmentation, expand_size, deflated_size, ..own };
+    }
+    let condition = vdev.condition();
+    let mut report = VdevReport {
+        name: vdev_name(config, "", None),
+        kind: config.kind.clone(),
+        guid: config.guid.0,
+        state: state_name(&condition),
+        note: (!condition.aux_text().is_empty())
+            .then(|| condition.aux_text().to_owned())
+            .or_else(|| damaged_note(damaged)),
+        allocated,
+        size,
+        fragmentation,
+        expand_size,
+        deflated_size,
+        replacement_size: vdev.asize() >> config.metaslab_shift << config.metaslab_shift,
+        ashift: config.ashift,
+        ..VdevReport::default()
+    };
+    let children = config.children.iter().filter_map(|child| below_report(core, child, &leaves, vdev, frame)).collect();
+    // Errors are the vdev's own, transfers those of its leaves (`vdev_get_stats_ex_impl`).
+    let own = counts(vdev.stats().snapshot());
+    report.counts = IoCounts { read_ops: 0, write_ops: 0, read_bytes: 0, write_bytes: 0, ..own };
+    adopt(&mut report, children);
+    report
+}
+
+/// Hangs `children` below `parent` and adds their transfers to its own.
+fn adopt(parent: &mut VdevReport, children: Vec<VdevReport>) {
+    for child in &children {
+        parent.counts.add_transfers(&child.counts);
+        if let Some(below) = &child.extended {
+            parent.extended.get_or_insert_default().add(below);
+        }
+    }
+    parent.children = children;
+}
+
+fn root_report(core: &Core, frame: Frame) -> VdevReport {
+    let config = core.config.read().clone();
+    let vdevs = &core.dsl.store.state().vdevs;
+    let mut root =
+        VdevReport { name: config.name.clone(), kind: "root".into(), guid: config.guid.0, ..VdevReport::default() };
+    let (mut worst, mut children) = (0, Vec::new());
+    for top in &config.vdev_tree.children {
+        let Some(vdev) = vdevs.get(top.id as usize).and_then(Option::as_ref) else { continue };
+        let report = top_report(core, top, vdev, frame);
+        worst = worst.max(match &*report.state {
+            "ONLINE" => 0,
+            "DEGRADED" => 1,
+            _ => 2,
+        });
+        root.allocated += report.allocated;
+        root.size += report.size;
+        root.expand_size += report.expand_size;
+        root.deflated_size += report.deflated_size;
+        root.fragmentation = root.fragmentation.max(report.fragmentation);
+        children.push(report);
+    }
+    adopt(&mut root, children);
+    root.state = ["ONLINE", "DEGRADED", "UNAVAIL"][worst].into();
+    root
+}
+
+/// The pool's state as its vdevs make it: that of the worst.
+pub fn health(core: &Core) -> &'static str {
+    let vdevs = &core.dsl.store.state().vdevs;
+    let worst = vdevs.iter().flatten().map(|vdev| match &*state_name(&vdev.condition()) {
+        "ONLINE" => 0,
+        "DEGRADED" => 1,
+        _ => 2,
+    });
+    ["ONLINE", "DEGRADED", "UNAVAIL"][worst.max().unwrap_or(0)]
+}
+
+fn any(vdev: &VdevReport, check: &dyn Fn(&VdevReport) -> bool) -> bool {
+    check(vdev) || vdev.children.iter().any(|child| any(child, check))
+}
+
+/// Everything about the pool.
+pub fn pool(core: &Core, detail: Detail) -> PoolReport {
+    let scan = core.scrub.lock().report();
+    let vdevs = root_report(core, Frame { scanning: scan.state == "scanning", detail });
+    let damaged = core.damaged.lock().clone();
+    let config = core.config.read().clone();
+    let phase = core.dsl.store.suspension().phase();
+    let bad = |states: &'static [&'static str]| any(&vdevs, &|v| states.contains(&&*v.state));
+    let counted =
+        any(&vdevs, &|v| v.counts.read_errors > 0 || v.counts.write_errors > 0 || v.counts.checksum_errors > 0);
+    let strangers = wrong_labels(core);
+    let replace = format!("Replace the device using 'zpool replace'.{strangers}");
+    let (status, action, id) = if matches!(&phase, Phase::Suspended { reason, .. } if reason == multihost::SUSPENDED) {
+        (
+            Some(
+                "The pool is suspended because multihost writes failed or were delayed;\n\tanother system could import \
+                 the pool undetected.",
+            ),
+            Some(
+                "Make sure the pool's devices are connected, then reboot your system and\n\timport the pool or run \
+                 'zpool clear' to resume the pool.",
+            ),
+            Some("ZFS-8000-MM"),
+        )
+    } else if let Phase::Suspended { mode, .. } = phase {
+        (
+            Some("One or more devices are faulted in response to IO failures."),
+            Some("Make sure the affected devices are connected, then run 'zpool clear'."),
+            Some(if mode == FailMode::Continue { "ZFS-8000-JQ" } else { "ZFS-8000-HC" }),
+        )
+    } else if matches!(&phase, Phase::Stopped(reason) if reason.starts_with(watched::INTERNAL)) {
+        (
+            Some("The pool has stopped after an error of the program itself; the log says which."),
+            Some("Run 'zpool export -f' and 'zpool import': what was stable is on the devices.\n\tPlease report it."),
+            None,
+        )
+    } else if let Phase::Stopped(_) = phase {
+        (
+            Some("The pool has stopped after IO failures."),
+            Some("Make sure the affected devices are connected, then run 'zpool export' and\n\t'zpool import'."),
+            Some("ZFS-8000-HC"),
+        )
+    } else if scan.resilver && scan.state == "scanning" {
+        (
+            Some(
+                "One or more devices is currently being resilvered.  The pool will\n\tcontinue to function, \
+                 possibly in a degraded state.",
+            ),
+            Some("Wait for the resilver to complete."),
+            None,
+        )
+    } else if !damaged.is_empty() {
+        (
+            Some(
+                "One or more devices has experienced an error resulting in data\n\tcorruption.  \
+                 Applications may be affected.",
+            ),
+            Some("Restore the file in question if possible.  Otherwise restore the\n\tentire pool from backup."),
+            Some("ZFS-8000-8A"),
+        )
+    } else if vdevs.state == "UNAVAIL" && !strangers.is_empty() {
+        (
+            Some(
+                "One or more devices could not be used because the label is missing \n\tor invalid.  There are \
+                 insufficient replicas for the pool to continue\n\tfunctioning.",
+            ),
+            Some(&*replace),
+            Some("ZFS-8000-5E"),
+        )
+    } else if !strangers.is_empty() {
+        (
+            Some(
+                "One or more devices could not be used because the label is missing or\n\tinvalid.  \
+                 Sufficient replicas exist for the pool to continue\n\tfunctioning in a degraded state.",
+            ),
+            Some(&*replace),
+            Some("ZFS-8000-4J"),
+        )
+    } else if vdevs.state == "UNAVAIL" && bad(&["UNAVAIL"]) {
+        (
+            Some(
+                "One or more devices could not be opened.  There are insufficient\n\treplicas for the pool to continue \
+                 functioning.",
+            ),
+            Some("Attach the missing device and online it using 'zpool online'."),
+            Some("ZFS-8000-3C"),
+        )
+    } else if bad(&["UNAVAIL"]) {
+        (
+            Some(
+                "One or more devices could not be opened.  Sufficient replicas exist for\n\tthe pool to continue \
+                 functioning in a degraded state.",
+            ),
+            Some("Attach the missing device and online it using 'zpool online'."),
+            Some("ZFS-8000-2Q"),
+        )
+    } else if bad(&["FAULTED"]) {
+        (
+            Some(
+                "One or more devices are faulted in response to persistent errors.\n\tSufficient replicas exist for \
+                 the \
+                 pool to continue functioning in a\n\tdegraded state.",
+            ),
+            Some("Replace the faulted device, or use 'zpool clear' to mark the device\n\trepaired."),
+            Some("ZFS-8000-K4"),
+        )
+    } else if bad(&["REMOVED"]) {
+        (
+            Some(
+                "One or more devices has been removed by the administrator.\n\tSufficient replicas exist for the pool \
+                 to \
+                 continue functioning in a\n\tdegraded state.",
+            ),
+            Some("Online the device using zpool online' or replace the device with\n\t'zpool replace'."),
+            None,
+        )
+    } else if bad(&["OFFLINE"]) {
+        (
+            Some(
+                "One or more devices has been taken offline by the administrator.\n\tSufficient replicas exist for the \
+                 pool to continue functioning in a\n\tdegraded state.",
+            ),
+            Some("Online the device using 'zpool online' or replace the device with\n\t'zpool replace'."),
+            None,
+        )
+    } else if counted {
+        (
+            Some(
+                "One or more devices has experienced an unrecoverable error.  An\n\tattempt was made to correct the \
+                 error.  \
+                 Applications are unaffected.",
+            ),
+            Some(
+                "Determine if the device needs to be replaced, and clear the errors\n\tusing 'zpool clear' or replace \
+                 the \
+                 device with 'zpool replace'.",
+            ),
+            Some("ZFS-8000-9P"),
+        )
+    } else {
+        (None, None, None)
+    };
+    let names: std::collections::BTreeMap<u64, String> =
+        core.dsl.tree.read().datasets.iter().map(|(name, ds)| (ds.object.0, name.clone())).collect();
+    let errors = damaged.iter().map(|&(dataset_id, object)| DamagedObject {
+        dataset_id,
+        dataset: names.get(&dataset_id).cloned().unwrap_or_default(),
+        object,
+    });
+    PoolReport {
+        name: config.name.clone(),
+        guid: config.guid.0,
+        state: if phase == Phase::Running { vdevs.state.clone() } else { "SUSPENDED".into() },
+        txg: core.dsl.gate.synced_txg().0,
+        version: config.version,
+        status: status.map(str::to_owned),
+        action: action.map(str::to_owned),
+        message_id: id.map(str::to_owned),
+        vdevs,
+        spares: spares::report(core),
+        scan,
+        freeing: if freeing::is_active(&core.dsl) { freeing::space(&core.dsl).0.max(1) } else { 0 },
+        error_count: damaged.len() as u64,
+        errors: if detail.errors { errors.collect() } else { Vec::new() },
+        read_only: core.dsl.read_only,
+        altroot: core.dsl.altroot.as_ref().map(|p| p.display().to_string()),
+        suspended: phase != Phase::Running,
+    }
+}

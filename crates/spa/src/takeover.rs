@@ -1,0 +1,259 @@
+//! What the pool does by itself about a device that is gone: tries to have it back, and has a spare stand in for it
+//! (`cmd/zed/agents/zfs_retire.c`).
+//!
+//! The policy:
+//! - a device counts as gone that cannot be used for [`GRACE`], whatever the reason and also when it was so at the
+//!   import. One that somebody took offline does not;
+//! - it is looked for once more first, at its path and where else its disk may be. One that is back goes on;
+//! - of the spares that nobody uses the smallest one that fits stands in, one for each device. When it fails too,
+//!   another one follows;
+//! - three devices or more that went within [`TOGETHER`] are a cable's or a controller's fault: no spare could help
+//!   if they come back, and each would be used up. They are waited for for [`CABLE`];
+//! - what could not be helped is tried again after [`PAUSE`], or at once when a spare becomes free;
+//! - a device for which a spare stands in is opened again when it is seen at its path.
+//!
+//! The way back is in [`exchange`](crate::exchange): a spare is free again when what it stood in for has everything.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use platter_device::PathKind;
+use platter_vdev::VdevState;
+use platter_zio::Phase;
+use tokio::time::Instant;
+
+use crate::change::{self, Place};
+use crate::config::VdevConfig;
+use crate::core::Core;
+use crate::exchange::{self, Joining};
+use crate::{scrub, spares};
+
+/// How often is looked.
+const TICK: Duration = Duration::from_secs(1);
+/// How often is looked whether a pool without spares has got some.
+const IDLE: Duration = Duration::from_secs(60);
+/// For so long a device may be away without more.
+const GRACE: Duration = Duration::from_secs(5);
+/// Devices that go within so long have one reason.
+const TOGETHER: Duration = Duration::from_secs(10);
+/// So many of them make it a cable's.
+const MANY: usize = 3;
+/// For so long devices are waited for that went together.
+const CABLE: Duration = Duration::from_secs(300);
+/// When what was in vain is tried again.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// A device that is away.
+struct Away {
+    since: Instant,
+    /// When something was last tried.
+    tried: Option<Instant>,
+}
+
+/// What is known of devices that are not there, by guid.
+#[derive(Default)]
+struct Watch {
+    away: BTreeMap<u64, Away>,
+    /// When those that spares stand in for were last opened.
+    opened: BTreeMap<u64, Instant>,
+}
+
+/// Watches over the devices until the pool is closed.
+pub async fn watch(weak: Weak<Core>) {
+    let mut known = Watch::default();
+    let mut seen = false;
+    loop {
+        let Some(core) = weak.upgrade() else { return };
+        if is_over(&core) {
+            return;
+        }
+        let changed = core.spares.changed.clone();
+        let notified = changed.notified();
+        tokio::pin!(notified);
+        notified.as_mut().enable();
+        let wait = if core.spares.is_empty() {
+            (known, seen) = (Watch::default(), false);
+            IDLE
+        } else {
+            if !seen || spares::have_moved(&core) {
+                spares::look(&core).await;
+                seen = true;
+            }
+            look(&core, &mut known).await;
+            TICK
+        };
+        // Neither the pool nor its devices are held while nothing is done.
+        drop(core);
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep(wait) => {}
+            () = notified => known.away.values_mut().for_each(|away| away.tried = None),
+        }
+    }
+}
+
+fn is_over(core: &Core) -> bool {
+    matches!(core.dsl.store.suspension().phase(), Phase::Stopped(_))
+        || core.dsl.gate.suspended().is_some()
+        || core.stopping.load(std::sync::atomic::Ordering::Acquire)
+}
+
+/// Looks for devices that are gone or back, and does what can be done about them.
+async fn look(core: &Arc<Core>, known: &mut Watch) {
+    let (now, gone) = (Instant::now(), gone(core));
+    let away = &mut known.away;
+    away.retain(|guid, _| gone.iter().any(|place| place.config.guid.0 == *guid));
+    for place in &gone {
+        away.entry(place.config.guid.0).or_insert(Away { since: now, tried: None });
+    }
+    if core.dsl.store.suspension().is_suspended() {
+        return;
+    }
+    for place in gone {
+        let guid = place.config.guid.0;
+        if is_due(away, guid, now) {
+            let again = away.get_mut(&guid).is_some_and(|away| away.tried.replace(now).is_some());
+            help(core, &place, again).await;
+        }
+    }
+    for place in replaced_by_spares(core) {
+        let guid = place.config.guid.0;
+        if known.opened.get(&guid).is_none_or(|opened| now - *opened >= PAUSE) && is_seen(core, &place) {
+            known.opened.insert(guid, now);
+            let _one = core.changing.lock().await;
+            if replaced_by_spares(core).iter().any(|now| now.config.guid == place.config.guid) {
+                open(core, &place).await;
+            }
+        }
+    }
+}
+
+/// Whether there is anything at a device's path.
+fn is_seen(core: &Core, place: &Place) -> bool {
+    let path = PathBuf::from(place.config.path.as_deref().unwrap_or_default());
+    !matches!(core.environment.devices.kind(&path), PathKind::Missing(_))
+}
+
+/// Whether it is worth trying to open a device again: nobody has decided that it is not to be used.
+fn may_return(place: &Place) -> bool {
+    matches!(place.leaf.condition().state, VdevState::CantOpen | VdevState::Removed)
+        && !(place.config.offline || place.config.offline_for_now || place.config.faulted)
+}
+
+/// The devices that spares stand in for and that may return.
+fn replaced_by_spares(core: &Core) -> Vec<Place> {
+    let mut firsts = Vec::new();
+    core.config.read().vdev_tree.walk(&mut |vdev| {
+        firsts.extend(vdev.children.first().filter(|_| vdev.kind == "spare").map(|first| first.guid));
+    });
+    let places = change::leaves(core).into_iter();
+    places.filter(|place| firsts.contains(&place.config.guid) && may_return(place)).collect()
+}
+
+/// Opens a device again; whether it is back.
+async fn open(core: &Arc<Core>, place: &Place) -> bool {
+    let is_back = place.open(core).await;
+    if is_back {
+        tracing::info!(pool = core.name(), "device {} is back", place.config.guid);
+        core.event("sysevent.fs.zfs.vdev_online", vec![("vdev_guid", place.config.guid.0.into())]);
+        scrub::resume(core);
+    }
+    is_back
+}
+
+/// Whether it is time to do something about a device.
+fn is_due(away: &BTreeMap<u64, Away>, guid: u64, now: Instant) -> bool {
+    let Some(own) = away.get(&guid) else { return false };
+    let is_near = |other: &&Away| {
+        let apart = own.since.max(other.since) - own.since.min(other.since);
+        apart <= TOGETHER
+    };
+    let patience = if away.values().filter(is_near).count() >= MANY { CABLE } else { GRACE };
+    now - own.since >= patience && own.tried.is_none_or(|tried| now - tried >= PAUSE)
+}
+
+/// The devices for which a spare should stand in.
+fn gone(core: &Core) -> Vec<Place> {
+    let tree = core.config.read().vdev_tree.clone();
+    let places = change::leaves(core);
+    let usable: Vec<u64> =
+        places.iter().filter(|place| place.leaf.is_usable()).map(|place| place.config.guid.0).collect();
+    let mut wanted = Vec::new();
+    tree.walk(&mut |vdev| wanted.extend(unhelped(vdev, &usable)));
+    let is_gone = |place: &Place| {
+        wanted.contains(&place.config.guid.0)
+            && !place.config.offline
+            && !place.config.offline_for_now
+            && !place.top.is_log()
+            && place.top.condition().is_usable()
+            // A closed one is just being opened.
+            && !matches!(place.leaf.condition().state, VdevState::Closed | VdevState::Offline)
+    };
+    places.into_iter().filter(is_gone).collect()
+}
+
+/// The leaves right below a vdev that cannot be used and for which nothing stands in.
+fn unhelped(vdev: &VdevConfig, usable: &[u64]) -> Vec<u64> {
+    let is_unusable = |leaf: &&VdevConfig| leaf.is_leaf() && !usable.contains(&leaf.guid.0);
+    match vdev.kind.as_str() {
+        "mirror" | "raidz" => vdev.children.iter().filter(is_unusable).map(|leaf| leaf.guid.0).collect(),
+        // The last spare, when all that there were have failed.
+        "spare" if vdev.leaves().iter().all(|leaf| !usable.contains(&leaf.guid.0)) => {
+            let last = vdev.children.last().filter(|leaf| leaf.is_leaf() && spares::is_spare(leaf));
+            last.into_iter().map(|leaf| leaf.guid.0).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Has a device back, or a spare stand in for it. When that was tried before, disks are not searched for it `again`.
+async fn help(core: &Arc<Core>, place: &Place, again: bool) {
+    let _one = core.changing.lock().await;
+    let (guid, name) = (place.config.guid, core.name());
+    // A command may have come first.
+    let Some(place) = gone(core).into_iter().find(|now| now.config.guid == guid) else { return };
+    if may_return(&place) && (!again || is_seen(core, &place)) && open(core, &place).await {
+        return;
+    }
+    spares::look_at_shared(core).await;
+    for spare in spares::available(core) {
+        let path = PathBuf::from(spare.path.clone().unwrap_or_default());
+        let joining = Joining { device: guid.to_string(), new: path.clone(), replaces: true, force: false, ashift: 0 };
+        match exchange::attach(core, joining).await {
+            Ok(()) => {
+                tracing::warn!(pool = name, "device {guid} is gone: spare {} stands in for it", path.display());
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(pool = name, %error, "spare {} cannot stand in for device {guid}", path.display());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn many_that_go_together_are_waited_for() {
+        let start = Instant::now();
+        let away = |seconds: &[u64]| -> BTreeMap<u64, Away> {
+            let at = |&seconds: &u64| Away { since: start + Duration::from_secs(seconds), tried: None };
+            (0..).zip(seconds.iter().map(at)).collect()
+        };
+        let due = |map: &BTreeMap<u64, Away>, after: u64| {
+            (0..map.len() as u64).filter(|guid| is_due(map, *guid, start + Duration::from_secs(after))).count()
+        };
+        assert_eq!((due(&away(&[0]), 4), due(&away(&[0]), 5)), (0, 1));
+        assert_eq!(due(&away(&[0, 1]), 30), 2);
+        assert_eq!(due(&away(&[0, 1, 9]), 30), 0);
+        assert_eq!(due(&away(&[0, 1, 9]), 300), 1);
+        assert_eq!(due(&away(&[0, 40, 80]), 100), 3);
+        let mut tried = away(&[0]);
+        tried.get_mut(&0).expect("it is there").tried = Some(start + Duration::from_secs(5));
+        assert_eq!((due(&tried, 30), due(&tried, 35)), (0, 1));
+    }
+}

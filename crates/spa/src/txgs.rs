@@ -1,0 +1,216 @@
+//! What the latest transaction groups did and where their time went, for `platter txgs` (kstat `txgs`,
+//! `module/zfs/spa_stats.c`).
+//!
+//! Invariants:
+//! - only groups that are on stable storage are kept, in their order, none left out, and at most [`GROUPS_MAX`];
+//! - time is tokio's, so that a simulation tells the same times whenever it runs;
+//! - nothing is counted here for each block: a group's numbers are differences of counters that exist anyway.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use platter_ondisk::Txg;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use crate::core::Core;
+
+/// How many groups are kept (`zfs_txg_history`).
+pub const GROUPS_MAX: usize = 100;
+
+/// One finished group. Bytes and operations are those of the leaf vdevs from the start of its sync to its end, parity
+/// and copies included, without labels and uberblocks; what intent logs, readers and a scrub did meanwhile is among
+/// them. Operations are what the devices got, neighbours joined to one (`zpool iostat -v` counts them before that).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TxgReport {
+    /// Its number.
+    pub txg: u64,
+    /// When it was opened: seconds and nanoseconds since the epoch.
+    pub opened: (u64, u32),
+    /// Bytes that writers put into it, before compression.
+    pub dirty_bytes: u64,
+    /// Bytes written to devices.
+    pub written_bytes: u64,
+    /// Writes that the devices got.
+    pub writes: u64,
+    /// Bytes read from devices.
+    pub read_bytes: u64,
+    /// Reads that the devices got.
+    pub reads: u64,
+    /// Nanoseconds for which it was open to writers.
+    pub open_ns: u64,
+    /// Nanoseconds until the last writer in it had ended.
+    pub quiesce_ns: u64,
+    /// Nanoseconds of writing its blocks, in passes.
+    pub sync_ns: u64,
+    /// Nanoseconds of making it stable: flushes, labels and uberblock.
+    pub flush_ns: u64,
+    /// Passes until nothing was dirty any more; 0 when there was nothing to write.
+    pub passes: u32,
+}
+
+impl TxgReport {
+    /// Nanoseconds of what OpenZFS calls `spa_sync`: from the end of the last writer to stable storage.
+    pub fn spa_sync_ns(&self) -> u64 {
+        self.sync_ns.saturating_add(self.flush_ns)
+    }
+}
+
+/// Finished groups, and how far the pool has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TxgsReport {
+    /// The last group on stable storage.
+    pub synced: u64,
+    /// The groups asked for, oldest first.
+    pub groups: Vec<TxgReport>,
+}
+
+/// The latest finished groups of a pool.
+#[derive(Debug, Default)]
+pub struct TxgHistory {
+    kept: Mutex<VecDeque<TxgReport>>,
+}
+
+impl TxgHistory {
+    /// Adds the group that has just finished.
+    pub fn add(&self, group: TxgReport) {
+        let mut kept = self.kept.lock();
+        debug_assert!(kept.back().is_none_or(|last| last.txg < group.txg), "groups finish in their order");
+        kept.push_back(group);
+        if kept.len() > GROUPS_MAX {
+            kept.pop_front();
+        }
+    }
+
+    /// Those after group `after`, oldest first, of a pool of which `synced` is known to be on stable storage.
+    pub fn after(&self, after: u64, synced: Txg) -> TxgsReport {
+        let kept = self.kept.lock();
+        // Who asks again goes on after `synced`: it must be the last of these, which may be a moment ahead of the gate.
+        let synced = kept.back().map_or(synced.0, |last| last.txg);
+        TxgsReport { synced, groups: kept.iter().filter(|group| group.txg > after).copied().collect() }
+    }
+}
+
+/// The moment at which one group is closed and the next one opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Opening {
+    at: Instant,
+    wall: (u64, u32),
+}
+
+impl Opening {
+    /// Now.
+    pub fn now(core: &Core) -> Self {
+        Self { at: Instant::now(), wall: core.environment.clock.now() }
+    }
+}
+
+/// What all leaves together have transferred since the pool was opened.
+#[derive(Clone, Copy, Debug, Default)]
+struct Transfers {
+    reads: u64,
+    read_bytes: u64,
+    writes: u64,
+    written_bytes: u64,
+}
+
+impl Transfers {
+    fn of(core: &Core) -> Self {
+        let mut sum = Self::default();
+        for leaf in core.dsl.store.state().vdevs.iter().flatten().flat_map(|vdev| vdev.leaves()) {
+            let (stats, [reads, writes]) = (leaf.stats().snapshot(), leaf.histograms().transfers());
+            sum.reads += reads;
+            sum.read_bytes += stats.bytes_read;
+            sum.writes += writes;
+            sum.written_bytes += stats.bytes_written;
+        }
+        sum
+    }
+}
+
+/// The course of the group that is being synced.
+#[derive(Debug)]
+pub struct Course {
+    group: TxgReport,
+    before: Transfers,
+    /// When the present phase began.
+    since: Instant,
+}
+
+impl Course {
+    /// Group `txg`, open from `opened` to `closed`, has no writers any more: its sync begins.
+    pub fn begin(core: &Core, txg: Txg, opened: Opening, closed: Opening) -> Self {
+        let since = Instant::now();
+        let group = TxgReport {
+            txg: txg.0,
+            opened: opened.wall,
+            dirty_bytes: core.dsl.gate.dirty_of(txg),
+            open_ns: nanoseconds(closed.at - opened.at),
+            quiesce_ns: nanoseconds(since - closed.at),
+            ..TxgReport::default()
+        };
+        tracing::debug!(dirty_bytes = group.dirty_bytes, quiesce_ns = group.quiesce_ns, "syncing");
+        Self { group, before: Transfers::of(core), since }
+    }
+
+    /// Its blocks are written, after so many passes: now they are made stable.
+    pub fn flush(&mut self, passes: u32) {
+        self.group.passes = passes;
+        self.group.sync_ns = self.phase();
+        tracing::debug!(passes, sync_ns = self.group.sync_ns, "flushing");
+    }
+
+    /// It is on stable storage.
+    pub fn end(mut self, core: &Core) -> TxgReport {
+        let rest = self.phase();
+        // A group without anything to write is never flushed.
+        if self.group.passes == 0 {
+            self.group.sync_ns = rest;
+        } else {
+            self.group.flush_ns = rest;
+        }
+        // A leaf that was detached meanwhile took its counters with it.
+        let now = Transfers::of(core);
+        self.group.reads = now.reads.saturating_sub(self.before.reads);
+        self.group.read_bytes = now.read_bytes.saturating_sub(self.before.read_bytes);
+        self.group.writes = now.writes.saturating_sub(self.before.writes);
+        self.group.written_bytes = now.written_bytes.saturating_sub(self.before.written_bytes);
+        let TxgReport { written_bytes, writes, flush_ns, .. } = self.group;
+        tracing::debug!(written_bytes, writes, flush_ns, "synced");
+        self.group
+    }
+
+    /// How long the present phase took, in nanoseconds; the next one begins.
+    fn phase(&mut self) -> u64 {
+        let now = Instant::now();
+        let took = nanoseconds(now - self.since);
+        self.since = now;
+        took
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_newest_are_kept() {
+        let history = TxgHistory::default();
+        let last = 3 * GROUPS_MAX as u64;
+        for txg in 1..=last {
+            history.add(TxgReport { txg, ..TxgReport::default() });
+        }
+        let report = history.after(0, Txg(0));
+        assert_eq!(report.synced, last);
+        let kept: Vec<u64> = report.groups.iter().map(|group| group.txg).collect();
+        assert_eq!(kept, (last + 1 - GROUPS_MAX as u64..=last).collect::<Vec<_>>());
+        assert_eq!(history.after(last - 2, Txg(0)).groups.len(), 2);
+        assert_eq!(history.after(last, Txg(0)).groups, []);
+        assert_eq!(TxgHistory::default().after(0, Txg(7)), TxgsReport { synced: 7, groups: Vec::new() });
+    }
+}
