@@ -15,7 +15,7 @@ use platter_zio::Store;
 use platter_zio::{BlockStore, SpaceAccounting};
 
 use crate::block_properties;
-use crate::dir::SpaceChange;
+use crate::used_space::SpaceChange;
 
 /// `SPA_OLD_MAXBLOCKSIZE`: larger blocks need the feature `large_blocks`.
 const OLD_BLOCK_MAX: u64 = 128 << 10;

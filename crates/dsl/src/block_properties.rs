@@ -3,9 +3,9 @@
 
 use platter_ondisk::types::{checksum, compression};
 
-use crate::dir::StoredProperty;
 use crate::error::{PoolError, Result};
-use crate::properties::Kind;
+use crate::property_kind::Kind;
+use crate::stored_property::StoredProperty;
 
 /// Bits of the compression number; a zstd level stands above them (`SPA_COMPRESSBITS`).
 pub const COMPRESSION_BITS: u32 = 7;

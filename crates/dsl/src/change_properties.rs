@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use platter_dmu::Tx;
 
+use crate::contents::Contents;
 use crate::dataset::Dataset;
-use crate::dataset_report::{self, Contents};
-use crate::dir::StoredProperty;
+use crate::dataset_report;
 use crate::error::{PoolError, Result};
 use crate::pool::DslPool;
 use crate::properties;
 use crate::setting::Setting;
+use crate::stored_property::StoredProperty;
 use crate::{history, limits, space, version_limits};
 
 /// A change, checked as far as it can be without the data set.
@@ -63,7 +64,7 @@ pub async fn parse_all(dsl: &DslPool, dataset: &Dataset, settings: &[(String, Se
         if let ("version", Setting::Value(wanted)) = (property.as_str(), setting)
             && let Contents::Filesystem([current, ..]) = dataset_report::contents(dsl, dataset).await
         {
-            let wanted = properties::parse_version(wanted, dsl.version())?;
+            let wanted = crate::at_creation::parse_version(wanted, dsl.version())?;
             if wanted < current {
                 let reason = format!("Can not downgrade; already at version {current}");
                 return Err(PoolError::invalid(reason));
@@ -83,7 +84,7 @@ pub async fn parse_all(dsl: &DslPool, dataset: &Dataset, settings: &[(String, Se
 /// As [`parse_all`]; a value that does not apply to this data set or pool.
 pub async fn check(dsl: &DslPool, dataset: &Dataset, settings: &[(String, Setting)]) -> Result<()> {
     for change in parse_all(dsl, dataset, settings).await? {
-        properties::check_applies(dsl, dataset, &change.property, change.value.as_ref())?;
+        crate::effects::check_applies(dsl, dataset, &change.property, change.value.as_ref())?;
     }
     Ok(())
 }
@@ -96,7 +97,7 @@ pub async fn apply(dsl: &Arc<DslPool>, tx: &Tx, name: &str, changes: Vec<Change>
     let dataset = dsl.tree.read().datasets.get(name).cloned();
     let dataset = dataset.ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))?;
     for change in &changes {
-        properties::check_applies(dsl, &dataset, &change.property, change.value.as_ref())?;
+        crate::effects::check_applies(dsl, &dataset, &change.property, change.value.as_ref())?;
     }
     let (mut numbers, others): (Vec<Change>, Vec<Change>) =
         changes.into_iter().partition(|change| space::is_limit(&change.property));
@@ -116,12 +117,12 @@ pub async fn apply(dsl: &Arc<DslPool>, tx: &Tx, name: &str, changes: Vec<Change>
             if property == "filesystem_limit" {
                 limits::initialize(dsl, tx, name, &dataset).await?;
             }
-            properties::activate_feature(dsl, tx, &dataset, &property, value.as_ref()).await?;
+            crate::effects::activate_feature(dsl, tx, &dataset, &property, value.as_ref()).await?;
             dataset.dir.set_property(&dsl.mos, tx, &property, value).await?;
         }
         names.push(property);
     }
-    properties::follow(dsl);
+    crate::effects::follow(dsl);
     for property in names {
         history::append_event(dsl, tx, "set", &format!("{name} {property}")).await?;
     }

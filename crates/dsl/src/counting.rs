@@ -33,7 +33,7 @@ pub fn begin(dsl: &Arc<DslPool>, dataset: &Dataset, os: &Arc<Objset>) {
     if !os.takes_a_count() {
         return;
     }
-    let (name, os) = (crate::properties::full_name(dsl, &dataset.dir), os.clone());
+    let (name, os) = (dataset.dir.full_name(dsl.name()), os.clone());
     watched::spawn(dsl, "the count of users' objects", async move {
         if let Err(error) = os.account_everything().await {
             tracing::info!(dataset = name, "what users have in it is not counted yet: {error}");

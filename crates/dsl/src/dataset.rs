@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use platter_dmu::zap::{NewZap, Zap};
-use platter_dmu::{Dnode, NewDnode, Objset, Result, Tx, ZioError};
+use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
 use platter_ondisk::dsl::{DSL_DATASET_SIZE, DslDatasetPhys, dataset_flags};
 use platter_ondisk::types::{object_type, objset_type};
 use platter_ondisk::{BlkPtr, Guid, ObjectId, ObjsetPhys, Txg};
@@ -18,11 +18,12 @@ use platter_zio::Store;
 use platter_zio::{BlockStore, Bookmark, Priority};
 
 use crate::accounting::Accounting;
-use crate::dataset_report::Contents;
+use crate::contents::Contents;
 use crate::dir::Dir;
+use crate::empty_bpobj::empty_bpobj;
 use crate::mos_access::MosAccess;
-use crate::origin;
 use crate::report::DatasetKind;
+use crate::snapshot::{Origin, Snapshot};
 use crate::{deadlist, features};
 
 /// Names in snapshot maps compare without case (`U8_TEXTPREP_TOUPPER`).
@@ -143,7 +144,7 @@ impl Dataset {
             // The same birth groups as the origin's (`dsl_deadlist_clone`), each with an empty list of its own.
             if mos.version.has_deadlists() {
                 for &key in origin.deadlist_keys.iter().filter(|&&key| key < origin.creation_txg.0) {
-                    let empty = origin::empty_bpobj(mos, tx).await?;
+                    let empty = empty_bpobj(mos, tx).await?;
                     deadlist::add_key(os, tx, phys.deadlist_obj, key, empty).await?;
                 }
             }
@@ -197,47 +198,5 @@ impl Dataset {
     }
 }
 
-/// A snapshot's bonus, as far as it changes with its data set.
-pub struct Snapshot {
-    dnode: Arc<Dnode>,
-    /// The bonus.
-    pub phys: DslDatasetPhys,
-}
-
-impl Snapshot {
-    /// Reads snapshot `object`.
-    ///
-    /// # Errors
-    /// Damage, unreadable blocks.
-    pub async fn load(os: &Arc<Objset>, object: ObjectId) -> Result<Self> {
-        let dnode = os.dnode(object).await?;
-        if dnode.info().bonus_type != object_type::DSL_DATASET {
-            return Err(ZioError::corrupt("snapshot", format!("object {object} is something else")));
-        }
-        let phys = DslDatasetPhys::decode(&dnode.bonus())
-            .map_err(|e| ZioError::corrupt("snapshot", format!("object {object}: {e}")))?;
-        Ok(Self { dnode, phys })
-    }
-
-    /// Writes the bonus back.
-    ///
-    /// # Errors
-    /// Read-only pool.
-    pub fn store(&self, tx: &Tx) -> Result<()> {
-        self.dnode.set_bonus(tx, object_type::DSL_DATASET, &self.phys.encode())
-    }
-}
-
 /// The first group of a new pool (`TXG_INITIAL`).
 pub const TXG_INITIAL: Txg = Txg(4);
-
-/// The snapshot from which every new file system descends.
-#[derive(Clone, Debug)]
-pub struct Origin {
-    /// The snapshot's object.
-    pub snapshot: ObjectId,
-    /// Its group.
-    pub creation_txg: Txg,
-    /// The birth groups of the `$ORIGIN` head's deadlist.
-    pub deadlist_keys: Vec<u64>,
-}

@@ -5,17 +5,20 @@ use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, Result};
-use platter_ondisk::ObjectId;
 use platter_ondisk::types::object_type;
-use platter_ondisk::znode::{MASTER_NODE_OBJECT, master};
 
-use crate::dataset::{Dataset, Snapshot};
-use crate::dir::{Dir, INHERIT, RECEIVED, StoredProperty};
+use crate::contents::{self, Contents};
+use crate::dataset::Dataset;
+use crate::dir::Dir;
 use crate::encryption::{self, Encryption};
+use crate::inheritance::lookup;
 use crate::pool::DslPool;
-use crate::properties::{AT_CREATION, Kind, NATIVES, Native, default_text, full_name, is_user, lookup};
+use crate::properties::{AT_CREATION, NATIVES, Native, default_text, is_user};
+use crate::property_kind::Kind;
 use crate::report::{DatasetKind, Properties, Property, PropertySource, PropertyValue};
-use crate::space;
+use crate::snapshot::Snapshot;
+use crate::stored_property::{INHERIT, RECEIVED, StoredProperty};
+use crate::{effects, space};
 
 /// Native properties of a volume that can be set; all others are a file system's.
 const OF_VOLUMES: &[&str] = &[
@@ -46,38 +49,8 @@ const OF_VOLUMES: &[&str] = &[
     "prefetch",
 ];
 
-/// The volume's size in its ZAP, and that ZAP (`ZVOL_ZAP_OBJ`); its data is object 1.
-const ZVOL_ZAP: ObjectId = ObjectId(2);
-const ZVOL_DATA: ObjectId = ObjectId(1);
-
 /// Block size of volumes when none is asked for, in bytes (`ZVOL_DEFAULT_BLOCKSIZE`).
 const VOLBLOCKSIZE_DEFAULT: u64 = 16 << 10;
-
-/// What the contents were made with.
-#[derive(Clone, Debug, Default)]
-pub enum Contents {
-    /// Not looked at yet, or not readable (encrypted, damaged).
-    #[default]
-    Unknown,
-    /// A file system: version, `utf8only`, `normalization` and `casesensitivity` as stored.
-    Filesystem([u64; 4]),
-    /// A volume: its size and block size in bytes.
-    Volume(u64, u64),
-}
-
-async fn read_contents(os: &Arc<Objset>, kind: DatasetKind) -> Result<Contents> {
-    if kind == DatasetKind::Volume {
-        let size = Zap::open(os, ZVOL_ZAP).await?.get_u64(b"size").await?.unwrap_or(0);
-        return Ok(Contents::Volume(size, u64::from(os.dnode(ZVOL_DATA).await?.block_size())));
-    }
-    let zap = Zap::open(os, ObjectId(MASTER_NODE_OBJECT)).await?;
-    let mut values = [0; 4];
-    let names = [master::VERSION, master::UTF8ONLY, master::NORMALIZATION, master::CASE_SENSITIVITY];
-    for (value, name) in values.iter_mut().zip(names) {
-        *value = zap.get_u64(name.as_bytes()).await?.unwrap_or(0);
-    }
-    Ok(Contents::Filesystem(values))
-}
 
 /// The contents' facts, read once.
 pub async fn contents(dsl: &DslPool, dataset: &Dataset) -> Contents {
@@ -89,13 +62,13 @@ pub async fn contents(dsl: &DslPool, dataset: &Dataset) -> Contents {
         Some(os) => Ok(os),
         None => {
             let root = dataset.phys.lock().bp;
-            let properties = crate::properties::write_properties(dsl, &dataset.dir);
+            let properties = effects::write_properties(dsl, &dataset.dir);
             let params = dsl.objset_params(dataset.object, dataset.accounting.clone(), properties, true);
             Objset::open(params, root).await
         }
     };
     let read = match os {
-        Ok(os) => read_contents(&os, dataset.kind).await,
+        Ok(os) => contents::read(&os, dataset.kind).await,
         Err(error) => Err(error),
     };
     match read {
@@ -143,7 +116,7 @@ pub async fn all(dsl: &DslPool, name: &str, dataset: &Dataset) -> Result<Propert
         let (value, from) = lookup(&dataset.dir, native);
         let source = match &from {
             None => PropertySource::Default,
-            Some(dir) if dir.object != dataset.dir.object => PropertySource::Inherited(full_name(dsl, dir)),
+            Some(dir) if dir.object != dataset.dir.object => PropertySource::Inherited(dir.full_name(dsl.name())),
             Some(dir) if dir.own_property(native.name).is_some_and(|(_, received)| received) => {
                 PropertySource::Received
             }
@@ -197,7 +170,7 @@ fn user_properties(dsl: &DslPool, dataset: &Dataset, properties: &mut Properties
         for name in names {
             let Some((StoredProperty::Text(text), received)) = dir.own_property(&name) else { continue };
             let source = match (dir.object == dataset.dir.object, received) {
-                (false, _) => PropertySource::Inherited(full_name(dsl, &dir)),
+                (false, _) => PropertySource::Inherited(dir.full_name(dsl.name())),
                 (true, true) => PropertySource::Received,
                 (true, false) => PropertySource::Local,
             };
@@ -215,7 +188,7 @@ fn mountpoint(dsl: &DslPool, name: &str, value: Option<StoredProperty>, from: Op
     if base == "none" || base == "legacy" {
         return base;
     }
-    let below = name.strip_prefix(&full_name(dsl, from)).unwrap_or("");
+    let below = name.strip_prefix(&from.full_name(dsl.name())).unwrap_or("");
     if base == "/" && !below.is_empty() { below.to_owned() } else { format!("{base}{below}") }
 }
 

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use platter_dmu::Objset;
 use platter_zil::Zil;
 
+use crate::at_creation::AtCreation;
 use crate::dataset::Dataset;
-use crate::dir::StoredProperty;
 use crate::error::{PoolError, Result};
 use crate::filesystem_space::FilesystemSpace;
 use crate::pool::DslPool;
-use crate::properties::AtCreation;
 use crate::report::{DatasetKind, DatasetReport};
 use crate::setting::Setting;
+use crate::stored_property::StoredProperty;
 use crate::{
     change_properties, counting, dataset_report, destroy, intent, names, new_dataset, properties, rename,
     version_limits,
@@ -208,7 +208,7 @@ impl DslPool {
     /// What can only be chosen at creation, and the other properties, of a file system to be made.
     fn parse_new(&self, given: &BTreeMap<String, String>) -> Result<(AtCreation, BTreeMap<String, StoredProperty>)> {
         let mut given = given.clone();
-        let asked = properties::take_at_creation(&mut given, self.version())?;
+        let asked = crate::at_creation::take_at_creation(&mut given, self.version())?;
         let properties = properties::parse_all(&given)?;
         version_limits::check_all(&properties, self.version(), &self.features)?;
         Ok((asked, properties))

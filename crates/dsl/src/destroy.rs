@@ -12,8 +12,9 @@ use platter_dmu::{Result, Tx};
 use platter_ondisk::types::object_type;
 
 use crate::dataset::Dataset;
-use crate::dir::{Dir, SpaceChange, UsedKind, difference};
+use crate::dir::Dir;
 use crate::pool::DslPool;
+use crate::used_space::{SpaceChange, UsedKind, difference};
 use crate::{freeing, history, intent, limits, origin, zapify};
 
 /// Destroys `dataset`, called `name`, which is closed and has neither snapshots nor children. Within a task.
@@ -60,7 +61,7 @@ pub async fn remove_head(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>) ->
         }
     }
     zapify::deactivate_all(dsl, tx, dataset).await?;
-    origin::free_deadlist(&dsl.access(), tx, phys.deadlist_obj).await?;
+    crate::empty_bpobj::free_deadlist(&dsl.access(), tx, phys.deadlist_obj).await?;
     let origin = dsl.tree.read().origin.clone();
     if let Some(origin) = origin.filter(|o| o.snapshot == phys.prev_snap_obj) {
         origin::detach(&dsl.mos, tx, &origin, dataset.object).await?;

@@ -12,127 +12,18 @@ use parking_lot::{Mutex, RwLock};
 use platter_dmu::zap::{Zap, ZapValue};
 use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
 use platter_ondisk::ObjectId;
-use platter_ondisk::dsl::{DD_FLAG_USED_BREAKDOWN, DSL_DIR_SIZE, DslDirPhys, UsedBreakdown};
+use platter_ondisk::dsl::{DD_FLAG_USED_BREAKDOWN, DSL_DIR_SIZE, DslDirPhys};
 use platter_ondisk::types::object_type;
 
-use crate::limits::{self, Counts};
+use crate::counts::{self, Counts};
 use crate::mos;
+use crate::stored_property::{INHERIT, RECEIVED, StoredProperty};
+use crate::used_space::{SpaceChange, UsedKind, difference, reserved_delta};
 
 /// Reserved directories at the root.
 pub use platter_ondisk::names::special_dir::{
     FREE as FREE_DIR, LEAK as LEAK_DIR, MOS as MOS_DIR, ORIGIN as ORIGIN_DIR,
 };
-
-/// Ends of the names under which a received value is stored, and of the mark that it is not in force
-/// (`ZPROP_RECVD_SUFFIX`, `ZPROP_INHERIT_SUFFIX`).
-pub const RECEIVED: &str = "$recvd";
-/// See [`RECEIVED`].
-pub const INHERIT: &str = "$inherit";
-
-/// What a directory's space is used for (`dd_used_t`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UsedKind {
-    /// The head data set.
-    Head,
-    /// Snapshots.
-    Snapshots,
-    /// Directories below.
-    Child,
-    /// Reservations of directories below.
-    ChildReservation,
-    /// What `refreservation` keeps for the head data set beyond what it uses.
-    Refreservation,
-}
-
-impl UsedKind {
-    fn of(self, breakdown: &mut UsedBreakdown) -> &mut u64 {
-        match self {
-            Self::Head => &mut breakdown.head,
-            Self::Snapshots => &mut breakdown.snapshots,
-            Self::Child => &mut breakdown.children,
-            Self::ChildReservation => &mut breakdown.child_reservations,
-            Self::Refreservation => &mut breakdown.refreservation,
-        }
-    }
-}
-
-/// A change of space, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SpaceChange {
-    /// Deflated.
-    pub used: i64,
-    /// After compression.
-    pub compressed: i64,
-    /// Before compression.
-    pub uncompressed: i64,
-}
-
-impl std::ops::AddAssign for SpaceChange {
-    fn add_assign(&mut self, more: Self) {
-        // Totals on disk may be anything.
-        self.used = self.used.saturating_add(more.used);
-        self.compressed = self.compressed.saturating_add(more.compressed);
-        self.uncompressed = self.uncompressed.saturating_add(more.uncompressed);
-    }
-}
-
-impl std::ops::Neg for SpaceChange {
-    type Output = Self;
-
-    fn neg(self) -> Self {
-        Self {
-            used: self.used.saturating_neg(),
-            compressed: self.compressed.saturating_neg(),
-            uncompressed: self.uncompressed.saturating_neg(),
-        }
-    }
-}
-
-impl std::ops::SubAssign for SpaceChange {
-    fn sub_assign(&mut self, less: Self) {
-        *self += -less;
-    }
-}
-
-impl SpaceChange {
-    /// All of what `phys` uses, taken away.
-    pub fn minus_all(phys: &DslDirPhys) -> Self {
-        Self {
-            used: difference(0, phys.used_bytes),
-            compressed: difference(0, phys.compressed_bytes),
-            uncompressed: difference(0, phys.uncompressed_bytes),
-        }
-    }
-}
-
-/// A locally set property as stored: a number for native numeric and index properties, text for the rest.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoredProperty {
-    /// One 8-byte integer.
-    Number(u64),
-    /// A string.
-    Text(String),
-}
-
-impl StoredProperty {
-    fn to_zap(&self) -> ZapValue {
-        match self {
-            Self::Number(n) => ZapValue { integer_size: 8, integers: vec![*n] },
-            Self::Text(text) => {
-                ZapValue { integer_size: 1, integers: text.bytes().chain([0]).map(u64::from).collect() }
-            }
-        }
-    }
-
-    fn from_zap(value: &ZapValue) -> Self {
-        if value.integer_size == 1 {
-            let bytes: Vec<u8> = value.integers.iter().map(|&n| n as u8).take_while(|&b| b != 0).collect();
-            Self::Text(String::from_utf8_lossy(&bytes).into_owned())
-        } else {
-            Self::Number(value.integers.first().copied().unwrap_or(0))
-        }
-    }
-}
 
 /// Where a directory is in the tree.
 pub struct Place {
@@ -180,7 +71,7 @@ impl Dir {
                 properties.insert(name, StoredProperty::from_zap(&entry.value));
             }
         }
-        let counts = limits::load_counts(&dnode).await?;
+        let counts = counts::load(&dnode).await?;
         Ok(Arc::new(Self {
             object,
             place: RwLock::new(Place { parent, name }),
@@ -240,6 +131,19 @@ impl Dir {
     /// Its own part of the name; empty for the root.
     pub fn name(&self) -> String {
         self.place.read().name.clone()
+    }
+
+    /// Its name from that of the pool on.
+    pub fn full_name(self: &Arc<Self>, pool: &str) -> String {
+        let mut parts = Vec::new();
+        let mut at = Some(self.clone());
+        while let Some(here) = at {
+            let (parent, name) = (here.parent(), here.name());
+            parts.push(if parent.is_some() { name } else { pool.to_owned() });
+            at = parent;
+        }
+        parts.reverse();
+        parts.join("/")
     }
 
     /// The number stored as property `name` here; 0 when there is none.
@@ -392,20 +296,10 @@ impl Dir {
     }
 }
 
-/// What of `delta` is felt outside when `reserved` bytes are counted as used anyway.
-pub fn reserved_delta(reserved: u64, used: u64, delta: i64) -> i64 {
-    let before = used.max(reserved);
-    let after = used.saturating_add_signed(delta).max(reserved);
-    difference(after, before)
-}
-
-/// `after - before`; what is beyond any pool's size is cut off.
-pub fn difference(after: u64, before: u64) -> i64 {
-    after.checked_signed_diff(before).unwrap_or(if after > before { i64::MAX } else { i64::MIN })
-}
-
 #[cfg(test)]
 mod tests {
+    use platter_ondisk::dsl::UsedBreakdown;
+
     use super::*;
 
     fn dir(parent: Option<&Arc<Dir>>, reserved: u64) -> Arc<Dir> {

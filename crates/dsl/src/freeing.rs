@@ -30,10 +30,11 @@ use platter_zio::may_fail;
 use tokio::time::Instant;
 
 use crate::accounting;
-use crate::dir::{Dir, LEAK_DIR, SpaceChange, UsedKind};
+use crate::dir::{Dir, LEAK_DIR};
 use crate::mos;
 use crate::pool::DslPool;
 use crate::unreadable::Unreadable;
+use crate::used_space::{SpaceChange, UsedKind};
 
 /// The feature that a pool needs for it.
 pub const FEATURE: &str = "com.delphix:async_destroy";

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use platter_dmu::{Objset, ObjsetParams, Result, Tx, ZioError};
 use platter_hooks::Canary;
 use platter_ondisk::{BlkPtr, ObjectId, ObjsetPhys, Txg};
-use platter_zil::{Dialect, SyncMode, Zil, blocks_to_free, complete_waiting, survey};
+use platter_zil::{Dialect, Zil, blocks_to_free, complete_waiting, survey};
 use platter_zio::Store;
 use platter_zio::{BlockStore, Bookmark, Priority};
 
@@ -21,7 +21,7 @@ use crate::dataset::Dataset;
 use crate::error::PoolError;
 use crate::pool::DslPool;
 use crate::tree::Tree;
-use crate::{properties, zapify};
+use crate::{effects, zapify};
 
 /// The feature of data sets whose log may hold records of extended attributes.
 const XATTR_RECORDS: &str = "org.openzfs:zilsaxattr";
@@ -100,11 +100,11 @@ pub async fn store_claims(dsl: &DslPool, tx: &Tx) -> Result<()> {
 /// Device errors, damage.
 pub async fn open(dsl: &DslPool, dataset: &Dataset) -> Result<Arc<Objset>> {
     let root = dataset.phys.lock().bp;
-    let properties = properties::write_properties(dsl, &dataset.dir);
+    let properties = effects::write_properties(dsl, &dataset.dir);
     // Property `readonly` is the mount's business: a log is replayed all the same.
     let params = dsl.objset_params(dataset.object, dataset.accounting.clone(), properties, false);
     let os = Objset::open(params, root).await?;
-    properties::follow_caching(dsl, dataset);
+    effects::follow_caching(dsl, dataset);
     os.set_hole_birth(dsl.features.is_active("com.delphix:hole_birth"));
     Ok(os)
 }
@@ -115,12 +115,7 @@ pub fn open_log(dsl: &Arc<DslPool>, dataset: &Dataset, os: &Arc<Objset>) -> Arc<
     let dialect = Dialect { slim: version.has_slim_zil(), solaris: version.is_before_linux() };
     let weak = Arc::downgrade(dsl);
     let random = Box::new(move || weak.upgrade().map_or(0, |dsl| dsl.random()));
-    Zil::new(os.clone(), dsl.store.clone(), dialect, mode(dataset), random)
-}
-
-/// Property `sync` of a data set.
-pub fn mode(dataset: &Dataset) -> SyncMode {
-    SyncMode::from_number(properties::number(&dataset.dir, "sync"))
+    Zil::new(os.clone(), dsl.store.clone(), dialect, effects::sync_mode(dataset), random)
 }
 
 /// Gives every device what it should hold of logs that a crash left and that nobody has replayed yet, of data sets that

@@ -10,43 +10,19 @@
 use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
-use platter_dmu::{Dnode, Result, Tx};
+use platter_dmu::{Result, Tx};
 use platter_ondisk::ObjectId;
 use platter_ondisk::types::object_type;
 
+use crate::counts::{Counts, FILESYSTEMS, SNAPSHOTS};
 use crate::dataset::Dataset;
-use crate::dir::{Dir, StoredProperty};
+use crate::dir::Dir;
 use crate::error::PoolError;
 use crate::pool::DslPool;
+use crate::stored_property::StoredProperty;
 use crate::zapify::EXTENSIBLE_DATASET;
 
 const FEATURE: &str = "com.joyent:filesystem_limits";
-const FILESYSTEMS: &str = "com.joyent:filesystem_count";
-const SNAPSHOTS: &str = "com.joyent:snapshot_count";
-
-/// What is below a directory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// File systems and volumes below, without itself.
-    pub filesystems: u64,
-    /// Snapshots of it and all below.
-    pub snapshots: u64,
-}
-
-/// The counts stored with a directory, if it has any.
-///
-/// # Errors
-/// Damage, unreadable blocks.
-pub async fn load_counts(dnode: &Arc<Dnode>) -> Result<Option<Counts>> {
-    if dnode.info().object_type != object_type::OTN_ZAP_METADATA {
-        return Ok(None);
-    }
-    let zap = Zap::from_dnode(dnode.clone());
-    let Some(filesystems) = zap.get_u64(FILESYSTEMS.as_bytes()).await? else { return Ok(None) };
-    let snapshots = zap.get_u64(SNAPSHOTS.as_bytes()).await?.unwrap_or(0);
-    Ok(Some(Counts { filesystems, snapshots }))
-}
-
 async fn store(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>, counts: Counts) -> Result<()> {
     let dnode = dsl.mos.dnode(dir.object).await?;
     if dnode.info().object_type != object_type::OTN_ZAP_METADATA {
@@ -131,7 +107,7 @@ pub fn check(dsl: &DslPool, dir: &Arc<Dir>, more: u64, until: Option<ObjectId>) 
         if counts.filesystems.saturating_add(more) > limit {
             return Err(PoolError::Invalid(format!(
                 "out of space\n'{}' has a filesystem_limit of {limit} and {} below it",
-                crate::properties::full_name(dsl, &dir),
+                dir.full_name(dsl.name()),
                 counts.filesystems
             )));
         }

@@ -10,15 +10,18 @@ use std::sync::Arc;
 
 use platter_dmu::{Objset, Tx};
 
+use crate::at_creation::AtCreation;
+use crate::contents::Contents;
 use crate::dataset::Dataset;
-use crate::dataset_report::{self, Contents};
-use crate::dir::{Dir, StoredProperty};
+use crate::dataset_report;
+use crate::dir::Dir;
+use crate::effects::COMPRESSION;
 use crate::environment::FilesystemOptions;
 use crate::error::{PoolError, Result};
 use crate::pool::DslPool;
-use crate::properties::{AtCreation, COMPRESSION};
 use crate::report::DatasetKind;
-use crate::{destroy, encryption, history, limits, origin, properties, space};
+use crate::stored_property::StoredProperty;
+use crate::{destroy, encryption, history, limits, origin, space};
 
 /// `zfs create`, within a task.
 ///
@@ -44,7 +47,7 @@ pub async fn new_dataset(
         return Err(PoolError::Unsupported("its parent is encrypted, and this version does not encrypt yet".into()));
     }
     for (property, value) in &properties {
-        properties::check_applies(dsl, &above, property, Some(value))?;
+        crate::effects::check_applies(dsl, &above, property, Some(value))?;
     }
     let limit = |name: &str| match properties.get(name) {
         Some(StoredProperty::Number(number)) => *number,
@@ -96,7 +99,7 @@ async fn fill(
     };
     let dataset = add_filesystem(dsl, tx, dir, &asked.below(parent)).await?;
     dsl.tree.write().datasets.insert(name.to_owned(), dataset.clone());
-    properties::activate_feature(dsl, tx, &dataset, COMPRESSION, compression.as_ref()).await?;
+    crate::effects::activate_feature(dsl, tx, &dataset, COMPRESSION, compression.as_ref()).await?;
     for (property, value) in &later {
         set_limit(dsl, tx, name, &dataset, property, value).await?;
     }
@@ -149,7 +152,7 @@ pub async fn add_filesystem(
     if let Some(origin) = &origin {
         origin::attach(&access, tx, origin, dataset.object, || dsl.random()).await?;
     }
-    let write_properties = properties::write_properties(dsl, dir);
+    let write_properties = crate::effects::write_properties(dsl, dir);
     let params = dsl.objset_params(dataset.object, dataset.accounting.clone(), write_properties, false);
     let os = Objset::create(params, 2, tx);
     os.set_hole_birth(dsl.features.is_active("com.delphix:hole_birth"));

@@ -1,54 +1,18 @@
-//! Native properties of data sets: what they are called, what they may be, how they are stored and inherited
-//! (`module/zcommon/zfs_prop.c`, `module/zfs/dsl_prop.c`).
+//! Native properties of data sets: what they are called, what they may be, how they are stored
+//! (`module/zcommon/zfs_prop.c`).
 //!
 //! Invariants: a value is checked here once, at the edge; what is stored is a number for numeric and enumerated
 //! properties and text for the rest, as OpenZFS stores it; a property that would have no effect in this version is
 //! refused.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use platter_dmu::{Objset, RedundantMetadata, Tx, UserAccounting, WriteProperties};
-
-use platter_zio::Caching;
-
-use crate::block_properties::{self, CHECKSUMS, COMPRESSION_BITS, COMPRESSIONS};
-use crate::dataset::Dataset;
-use crate::dir::{Dir, StoredProperty};
-use crate::environment::FilesystemOptions;
+use crate::block_properties::{CHECKSUMS, COMPRESSIONS};
 use crate::error::{PoolError, Result};
 use crate::names::NAME_MAX;
-use crate::pool::DslPool;
-use crate::report::DatasetKind;
-use crate::version::PoolVersion;
-use crate::{numbers, version_limits};
-
-/// The property.
-pub const COMPRESSION: &str = "compression";
-
-const LARGE_DNODE: &str = "org.zfsonlinux:large_dnode";
-const OBJECT_ACCOUNTING: &str = "org.zfsonlinux:userobj_accounting";
-const PROJECT_ACCOUNTING: &str = "org.zfsonlinux:project_quota";
-
-/// What values a property takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// One of these names, stored as its number.
-    Index(&'static [(&'static str, u64)]),
-    /// `recordsize`: a power of two of bytes.
-    RecordSize,
-    /// Bytes; "none" is 0.
-    Bytes,
-    /// A number of things; "none" is the largest number.
-    Count,
-    /// `special_small_blocks`: bytes, 0 or a power of two.
-    SmallBlocks,
-    /// A path, `none` or `legacy`.
-    Mountpoint,
-    /// Free text.
-    Text,
-}
+use crate::numbers;
+use crate::property_kind::Kind;
+use crate::stored_property::StoredProperty;
 
 /// A native property that can be set.
 #[derive(Clone, Copy, Debug)]
@@ -191,10 +155,13 @@ pub const AT_CREATION: &[(&str, Kind)] = &[
 ];
 
 /// `U8_TEXTPREP_NFD` and its kin (`include/sys/u8_textprep.h`): canonical and compatible decomposition, composition.
-const NFD: u64 = 0x10;
-const NFKD: u64 = 0x20;
-const NFC: u64 = 0x40 | NFD;
-const NFKC: u64 = 0x40 | NFKD;
+pub const NFD: u64 = 0x10;
+/// See [`NFD`].
+pub const NFKD: u64 = 0x20;
+/// See [`NFD`].
+pub const NFC: u64 = 0x40 | NFD;
+/// See [`NFD`].
+pub const NFKC: u64 = 0x40 | NFKD;
 
 /// Longest name of a user property in bytes, less the terminating zero (`ZAP_MAXNAMELEN`).
 const USER_NAME_MAX: usize = 255;
@@ -358,7 +325,10 @@ pub fn default_text(name: &str) -> &'static str {
 }
 
 /// The number that a word stands for.
-fn index_value(name: &str, values: &[(&str, u64)], value: &str) -> Result<u64> {
+///
+/// # Errors
+/// It stands for none.
+pub fn index_value(name: &str, values: &[(&str, u64)], value: &str) -> Result<u64> {
     let found = values.iter().find(|(text, _)| *text == value);
     found
         .map(|&(_, number)| number)
@@ -399,256 +369,12 @@ fn no_effect(name: &str) -> &'static str {
     }
 }
 
-/// What was asked of a file system to be made; the rest it takes from its parent (`zfs_fill_zplprops_impl`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AtCreation {
-    version: u64,
-    utf8_only: Option<bool>,
-    normalization: Option<u64>,
-    case_sensitivity: Option<u64>,
-}
-
-impl AtCreation {
-    /// With what `parent` has, which is a file system's version, `utf8only`, `normalization` and `casesensitivity`.
-    pub fn below(self, parent: Option<[u64; 4]>) -> FilesystemOptions {
-        let [_, utf8_only, normalization, case_sensitivity] = parent.unwrap_or_default();
-        let normalization = self.normalization.unwrap_or(normalization);
-        FilesystemOptions {
-            version: self.version,
-            // Only UTF-8 has normal forms.
-            utf8_only: normalization != 0 || self.utf8_only.unwrap_or(utf8_only != 0),
-            normalization,
-            case_sensitivity: self.case_sensitivity.unwrap_or(case_sensitivity),
-        }
-    }
-}
-
-/// Properties that a file system gets when it is made, taken out of `given`.
-///
-/// # Errors
-/// Value out of range, or together with another one.
-pub fn take_at_creation(given: &mut BTreeMap<String, String>, pool: PoolVersion) -> Result<AtCreation> {
-    let mut asked =
-        AtCreation { version: pool.zpl_version_max(), utf8_only: None, normalization: None, case_sensitivity: None };
-    for (name, kind) in AT_CREATION {
-        let (Some(value), Kind::Index(values)) = (given.remove(*name), kind) else { continue };
-        let number = index_value(name, values, &value)?;
-        match *name {
-            "version" => asked.version = version_limits::zpl_version(pool, number)?,
-            "utf8only" => asked.utf8_only = Some(number == 1),
-            "normalization" => asked.normalization = Some(number),
-            _ => asked.case_sensitivity = Some(number),
-        }
-    }
-    match (asked.normalization, asked.utf8_only) {
-        (Some(form), Some(false)) if form != 0 => {
-            return Err(PoolError::invalid("'utf8only' must be set 'on' if normalization chosen"));
-        }
-        (None, Some(false)) => asked.normalization = Some(0),
-        _ => {}
-    }
-    Ok(asked)
-}
-
-/// A file system's version, as given to `zfs set`.
-///
-/// # Errors
-/// A version that does not exist or that the pool is too old for.
-pub fn parse_version(value: &str, pool: PoolVersion) -> Result<u64> {
-    let (name, Kind::Index(values)) = AT_CREATION[0] else { unreachable!("versions have names") };
-    version_limits::zpl_version(pool, index_value(name, values, value)?)
-}
-
 /// Checks a set of properties.
 ///
 /// # Errors
 /// As [`parse`].
 pub fn parse_all(given: &BTreeMap<String, String>) -> Result<BTreeMap<String, StoredProperty>> {
     given.iter().map(|(name, value)| parse(name, value)).collect()
-}
-
-/// The value in force for `dir`, with the directory it was set on (`None`: default).
-pub fn lookup(dir: &Arc<Dir>, native: &Native) -> (Option<StoredProperty>, Option<Arc<Dir>>) {
-    let mut at = Some(dir.clone());
-    while let Some(here) = at {
-        if let Some((value, _)) = here.own_property(native.name) {
-            return (Some(value), Some(here));
-        }
-        at = if native.inherits { here.parent() } else { None };
-    }
-    (None, None)
-}
-
-/// The number in force for `dir`.
-pub fn number(dir: &Arc<Dir>, name: &str) -> u64 {
-    let native = find(name).expect("a property of the table");
-    match lookup(dir, native).0 {
-        Some(StoredProperty::Number(n)) => n,
-        _ => native.default,
-    }
-}
-
-/// How blocks of the data set in `dir` are to be written.
-pub fn write_properties(dsl: &DslPool, dir: &Arc<Dir>) -> WriteProperties {
-    let compression = number(dir, "compression");
-    let (kind, level) = (compression & ((1 << COMPRESSION_BITS) - 1), compression >> COMPRESSION_BITS);
-    let format = dsl.format();
-    let kind = match kind {
-        1 => u64::from(format.compression),
-        16 if !dsl.features.is_enabled("org.freebsd:zstd_compress") => u64::from(format.compression),
-        15 if !dsl.features.is_active("org.illumos:lz4_compress") => u64::from(format.compression),
-        n => n,
-    };
-    let checksum = match number(dir, "checksum") {
-        1 => 7,
-        n => n,
-    };
-    let mut record_size = number(dir, "recordsize");
-    if !dsl.features.is_enabled("org.open-zfs:large_blocks") {
-        record_size = record_size.min(128 << 10);
-    }
-    WriteProperties {
-        checksum: checksum as u8,
-        compression: kind as u8,
-        compression_level: if kind == 16 && level == 0 { 3 } else { level as i32 },
-        copies: number(dir, "copies") as u8,
-        record_size: record_size as u32,
-        is_mos: false,
-        embedded_data: dsl.features.is_enabled("com.delphix:embedded_data"),
-        dnode_size: match number(dir, "dnodesize") {
-            _ if !dsl.features.is_enabled(LARGE_DNODE) => 512,
-            0 => 512,
-            1 => 1024,
-            size => size.min(16 << 10) as u32,
-        },
-        redundant_metadata: match number(dir, "redundant_metadata") {
-            1 => RedundantMetadata::Most,
-            2 => RedundantMetadata::Some,
-            3 => RedundantMetadata::None,
-            _ => RedundantMetadata::All,
-        },
-        format,
-        accounting: UserAccounting {
-            space: true,
-            objects: dsl.features.is_enabled(OBJECT_ACCOUNTING),
-            projects: dsl.features.is_enabled(PROJECT_ACCOUNTING),
-        },
-    }
-}
-
-/// A directory's name from the pool's name on.
-pub fn full_name(dsl: &DslPool, dir: &Arc<Dir>) -> String {
-    let mut parts = Vec::new();
-    let mut at = Some(dir.clone());
-    while let Some(here) = at {
-        let (parent, name) = (here.parent(), here.name());
-        parts.push(if parent.is_some() { name } else { dsl.name().to_owned() });
-        at = parent;
-    }
-    parts.reverse();
-    parts.join("/")
-}
-
-/// Whether `value` (`None`: inherit) may be set on `dataset` in this pool.
-///
-/// # Errors
-/// In OpenZFS's words, why not.
-pub fn check_applies(dsl: &DslPool, dataset: &Dataset, property: &str, value: Option<&StoredProperty>) -> Result<()> {
-    let feature = match (property, value) {
-        ("dnodesize", Some(StoredProperty::Number(size))) if *size != 0 => LARGE_DNODE,
-        ("filesystem_limit", Some(_)) if !crate::limits::is_enabled(dsl) => "com.joyent:filesystem_limits",
-        _ => "",
-    };
-    if !feature.is_empty() && !dsl.features.is_enabled(feature) {
-        return Err(PoolError::Unsupported("pool must be upgraded to set this property or value".into()));
-    }
-    if let Some(value) = value {
-        block_properties::check_features(|guid| dsl.features.is_enabled(guid), property, value)?;
-    }
-    if dataset.kind == DatasetKind::Volume
-        && matches!(property, "quota" | "refquota" | "filesystem_limit" | "mountpoint" | "canmount")
-    {
-        return Err(PoolError::invalid(format!("'{property}' does not apply to datasets of this type")));
-    }
-    Ok(())
-}
-
-/// Lets the block cache follow property `primarycache` of an open data set.
-pub fn follow_caching(dsl: &DslPool, dataset: &Dataset) {
-    dsl.store.state().cache.set_caching(
-        dataset.object,
-        match number(&dataset.dir, "primarycache") {
-            0 => Caching::Nothing,
-            1 => Caching::Metadata,
-            _ => Caching::All,
-        },
-    );
-}
-
-/// Lets everything that is open follow properties that a task has changed. How blocks are written changes only when its
-/// group is on disk ([`follow_writing`]): what was written before the task came in is written as it was then
-/// (`dsl_pool_sync`, `module/zfs/dsl_pool.c`, runs tasks after the data of their group).
-pub fn follow(dsl: &DslPool) {
-    for dataset in dsl.tree.read().datasets.values() {
-        if dataset.open_objset().is_some() {
-            follow_caching(dsl, dataset);
-        }
-        if let Some(zil) = &*dataset.zil.lock() {
-            zil.set_mode(crate::intent::mode(dataset));
-        }
-    }
-    dsl.properties_changed.store(true, Ordering::Relaxed);
-}
-
-/// The later part of [`follow`].
-pub fn follow_writing(dsl: &DslPool) {
-    if !dsl.properties_changed.swap(false, Ordering::Relaxed) {
-        return;
-    }
-    for dataset in dsl.tree.read().datasets.values() {
-        if let Some(os) = dataset.open_objset() {
-            os.set_properties(write_properties(dsl, &dataset.dir));
-        }
-    }
-}
-
-/// A data set whose own `compression` needs a feature activates it when it is set, not first with a block
-/// (`dsl_dataset_set_compression`, `module/zfs/dsl_dataset.c`).
-///
-/// # Errors
-/// Out of space, device errors.
-pub async fn activate_feature(
-    dsl: &Arc<DslPool>,
-    tx: &Tx,
-    dataset: &Arc<Dataset>,
-    property: &str,
-    value: Option<&StoredProperty>,
-) -> platter_zio::Result<()> {
-    let Some(StoredProperty::Number(number)) = value.filter(|_| property == COMPRESSION) else { return Ok(()) };
-    match block_properties::compression_feature((number & ((1 << COMPRESSION_BITS) - 1)) as u8) {
-        Some(feature) => crate::zapify::activate(dsl, tx, dataset, feature).await,
-        None => Ok(()),
-    }
-}
-
-/// A data set that may have dnodes of more than 512 bytes says so (feature `large_dnode`), and so does one that counts
-/// its users' objects (`userobj_accounting`) and its projects' (`project_quota`).
-///
-/// # Errors
-/// Out of space, device errors.
-pub async fn note_features(
-    dsl: &Arc<DslPool>,
-    tx: &Tx,
-    dataset: &Arc<Dataset>,
-    os: &Objset,
-) -> platter_zio::Result<()> {
-    let counted = os.counted();
-    let large = os.properties().dnode_size > 512;
-    let used = [(LARGE_DNODE, large), (OBJECT_ACCOUNTING, counted.objects), (PROJECT_ACCOUNTING, counted.projects)];
-    for (feature, _) in used.into_iter().filter(|(_, used)| *used) {
-        crate::zapify::activate(dsl, tx, dataset, feature).await?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -685,36 +411,5 @@ mod tests {
             let text = parse(name, value).unwrap_err().to_string();
             assert!(text.contains(name) || text.contains("numeric"), "{text}");
         }
-    }
-
-    #[test]
-    fn what_cannot_be_changed_later_is_taken_at_creation() {
-        let given = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
-            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
-        };
-        let mut some = given(&[("utf8only", "on"), ("version", "5"), ("atime", "off"), ("normalization", "none")]);
-        let asked = take_at_creation(&mut some, PoolVersion::FEATURES).unwrap();
-        assert!(asked.below(None).utf8_only);
-        assert_eq!(some, given(&[("atime", "off")]));
-        for (name, value) in [("utf8only", "maybe"), ("casesensitivity", "both"), ("version", "2")] {
-            let text = take_at_creation(&mut given(&[(name, value)]), PoolVersion::FEATURES).unwrap_err().to_string();
-            assert!(text.contains(name), "{text}");
-        }
-        let clash = [("normalization", "formD"), ("utf8only", "off")];
-        assert!(take_at_creation(&mut given(&clash), PoolVersion::FEATURES).is_err());
-    }
-
-    #[test]
-    fn what_was_not_asked_for_comes_from_the_parent() {
-        let made = |pairs: &[(&str, &str)], parent| {
-            let mut given = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-            let made = take_at_creation(&mut given, PoolVersion::FEATURES).unwrap().below(parent);
-            (made.utf8_only, made.normalization, made.case_sensitivity)
-        };
-        assert_eq!(made(&[], None), (false, 0, 0));
-        assert_eq!(made(&[], Some([5, 1, NFC, 1])), (true, NFC, 1));
-        assert_eq!(made(&[("normalization", "formD")], None), (true, NFD, 0));
-        assert_eq!(made(&[("utf8only", "off")], Some([5, 1, NFC, 2])), (false, 0, 2));
-        assert_eq!(made(&[("casesensitivity", "sensitive")], Some([5, 1, NFKD, 1])), (true, NFKD, 0));
     }
 }

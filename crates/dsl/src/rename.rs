@@ -10,10 +10,11 @@ use platter_dmu::Tx;
 use platter_dmu::zap::{Zap, ZapValue};
 
 use crate::dataset::Dataset;
-use crate::dir::{Dir, SpaceChange, UsedKind, difference, reserved_delta};
+use crate::dir::Dir;
 use crate::error::{PoolError, Result};
 use crate::pool::DslPool;
 use crate::report::DatasetKind;
+use crate::used_space::{SpaceChange, UsedKind, difference, reserved_delta};
 use crate::{history, limits, names, space};
 
 /// The directories from `dir` to the root, itself first.
@@ -139,7 +140,7 @@ pub async fn rename(dsl: &Arc<DslPool>, tx: &Tx, old: &str, new: &str) -> Result
             tree.datasets.insert(name, dataset);
         }
     }
-    crate::properties::follow(dsl);
+    crate::effects::follow(dsl);
     Ok(history::append_event(dsl, tx, "rename", &format!("{old} ({}) -> {new}", dataset.object)).await?)
 }
 
@@ -149,7 +150,7 @@ fn check_room(
     phys: &platter_ondisk::dsl::DslDirPhys,
     old_parent: &Arc<Dir>,
     new_parent: &Arc<Dir>,
-    counts: Option<limits::Counts>,
+    counts: Option<crate::counts::Counts>,
 ) -> Result<()> {
     let space = phys.used_bytes.max(phys.reserved);
     let old = upwards(old_parent);

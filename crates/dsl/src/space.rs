@@ -12,9 +12,11 @@ use platter_ondisk::ObjectId;
 use platter_zio::ZioError;
 
 use crate::dataset::Dataset;
-use crate::dir::{Dir, SpaceChange, StoredProperty, UsedKind, difference};
+use crate::dir::Dir;
 use crate::error::{PoolError, Result};
 use crate::pool::DslPool;
+use crate::stored_property::StoredProperty;
+use crate::used_space::{SpaceChange, UsedKind, difference};
 
 /// From the root down to `dir`.
 fn chain(dir: &Arc<Dir>) -> Vec<Arc<Dir>> {

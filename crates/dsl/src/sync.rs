@@ -12,9 +12,11 @@ use platter_dmu::{Result, Tx};
 use platter_ondisk::{BlkPtr, Txg};
 use platter_zio::BlockStore;
 
-use crate::dataset::{Dataset, Snapshot};
-use crate::dir::{Dir, SpaceChange, UsedKind, reserved_delta};
+use crate::dataset::Dataset;
+use crate::dir::Dir;
 use crate::pool::{DslPool, slop};
+use crate::snapshot::Snapshot;
+use crate::used_space::{SpaceChange, UsedKind, reserved_delta};
 use crate::{counting, deadlist, freeing, intent, zapify};
 
 /// Whether a data set has something to write in group `txg`.
@@ -42,7 +44,7 @@ pub async fn sync_datasets(dsl: &Arc<DslPool>, tx: &Tx, pass: u32) -> Result<()>
         if !os.is_dirty(txg) && dataset.accounting.is_empty() {
             continue;
         }
-        crate::properties::note_features(dsl, tx, &dataset, &os).await?;
+        crate::effects::note_features(dsl, tx, &dataset, &os).await?;
         let root = os.sync(txg, pass).await?;
         dataset.phys.lock().bp = root;
         apply_deltas(dsl, tx, &dataset).await?;

@@ -8,10 +8,11 @@ use platter_dmu::{Objset, Result, ZioError};
 use platter_ondisk::{ObjectId, Txg};
 use platter_zio::Store;
 
-use crate::dataset::{Dataset, Origin};
+use crate::dataset::Dataset;
 use crate::deadlist;
 use crate::dir::{Dir, FREE_DIR, LEAK_DIR, MOS_DIR, ORIGIN_DIR};
 use crate::mos;
+use crate::snapshot::Origin;
 
 /// Deeper trees are damage (a directory that contains itself): names are at most 255 bytes long.
 const DEPTH_MAX: usize = 128;

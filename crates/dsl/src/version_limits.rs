@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::dir::StoredProperty;
 use crate::error::{PoolError, Result};
 use crate::features::Features;
+use crate::stored_property::StoredProperty;
 use crate::version::PoolVersion;
 
 /// Oldest version of file systems that is made.

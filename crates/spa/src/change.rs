@@ -6,29 +6,29 @@
 //! - no change may leave a pool that cannot be read: a device goes offline only when the others have everything;
 //! - one change runs at a time, be it a command's or the pool's own ([`takeover`](crate::takeover)).
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use parking_lot::Mutex;
-use platter_device::{BlockDevice, DeviceSource, OpenOptions};
+use platter_device::OpenOptions;
 use platter_dmu::Tx;
-use platter_ondisk::Txg;
-use platter_vdev::{Condition, DeviceOpener, Leaf, OpenError, TopVdev, VdevAux, VdevSpec, VdevState};
+use platter_vdev::{Condition, TopVdev, VdevAux, VdevState};
 
 use crate::config::VdevConfig;
 use crate::core::Core;
-use crate::create::Planned;
-use crate::discover::{leaf_name, vdev_name};
 use crate::exchange::Joining;
-use crate::identity::Returning;
+use crate::new_devices;
+use crate::place::{self};
+use crate::plan;
+use crate::plan::Planned;
+use crate::pool_events;
 use crate::report::VdevReport;
 use crate::request::{Changed, PoolChange, VdevRequest};
-use crate::{create, dtl, events, exchange, labels, open_vdevs, scrub, spares, upgrade};
-use platter_dsl::dir::StoredProperty;
+use crate::scan;
+use crate::spare_flags;
+use crate::vdev_names::vdev_name;
+use crate::{dtl, exchange, labels, open_vdevs, spares, upgrade};
 use platter_dsl::error::{PoolError, Result};
 use platter_dsl::history;
+use platter_dsl::stored_property::StoredProperty;
 
 /// Makes one change.
 ///
@@ -63,166 +63,8 @@ pub async fn run(core: &Arc<Core>, change: PoolChange) -> Result<Changed> {
     }
 }
 
-/// A leaf with its place.
-pub struct Place {
-    /// The leaf's configuration.
-    pub config: VdevConfig,
-    /// Its top-level vdev.
-    pub top: Arc<TopVdev>,
-    /// The leaf itself.
-    pub leaf: Arc<Leaf>,
-}
-
-/// Whether a command that says `name` means this leaf: its guid, its path, or a short name.
-pub fn is_called(leaf: &VdevConfig, devices: &dyn DeviceSource, name: &str) -> bool {
-    let path = leaf.path.as_deref().unwrap_or("");
-    // Last of all: a device that hangs makes this wait.
-    let same = || match (devices.canonical(Path::new(name)), devices.canonical(Path::new(path))) {
-        (Some(given), Some(own)) => given == own,
-        _ => false,
-    };
-    leaf.guid.to_string() == name
-        || (!path.is_empty() && (path == name || leaf_name(leaf, path) == name))
-        || path.rsplit('/').next() == Some(name)
-        || (name.starts_with('/') && same())
-}
-
-impl Place {
-    /// Opens the device, if its labels say that it is this leaf; whether it is in use then. Where it was found is
-    /// written into the configuration.
-    pub async fn open(&self, core: &Core) -> bool {
-        // As long as the old handle is there, the device is in use: by this very process.
-        self.leaf.close(Condition::new(VdevState::Closed, VdevAux::None));
-        core.leaf_devices.lock().remove(&self.config.guid.0);
-        let written = core.uberblock.lock().txg;
-        let all = leaves(core);
-        let opener = Returning {
-            devices: &core.environment.devices,
-            options: if core.dsl.read_only { OpenOptions::read_only() } else { OpenOptions::exclusive() },
-            pool: core.config.read().guid,
-            // Who only reads does not keep others from writing.
-            newest: if core.dsl.read_only { Txg(u64::MAX) } else { core.dsl.gate.open_txg() },
-            complete: all.iter().map(|place| (place.config.guid.0, dtl::last_complete(&place.leaf, written))).collect(),
-            places: all.into_iter().filter_map(|place| place.config.path.map(PathBuf::from)).collect(),
-            seen: Mutex::default(),
-            reached: Mutex::default(),
-        };
-        let noting = Noting { opener, core, leaf: &self.leaf, written };
-        self.top.reopen_leaf(&self.leaf, &open_vdevs::spec(&self.config), &noting).await;
-        let Some(device) = self.leaf.device() else { return false };
-        if let Some(path) = device.path() {
-            self.adopt(core, path, &noting.opener.seen.into_inner());
-        }
-        core.leaf_devices.lock().insert(self.config.guid.0, device);
-        core.dsl.dirty_config();
-        spares::note_wanted_back(core, self.config.guid);
-        true
-    }
-
-    /// Notes that this leaf's device is at `path`. A leaf that had it so far is where it was `seen` meanwhile.
-    fn adopt(&self, core: &Core, path: &Path, seen: &BTreeMap<u64, PathBuf>) {
-        let path = path.display().to_string();
-        if self.config.path.as_ref() == Some(&path) {
-            return;
-        }
-        let was = self.config.path.as_deref().unwrap_or("an unknown path");
-        tracing::info!(pool = core.name(), "device {} is at {path} now, it was at {was}", self.config.guid);
-        core.config.write().vdev_tree.walk_mut(&mut |vdev| {
-            if vdev.guid == self.config.guid {
-                vdev.path = Some(path.clone());
-            } else if vdev.path.as_ref() == Some(&path)
-                && let Some(other) = seen.get(&vdev.guid.0)
-            {
-                vdev.path = Some(other.display().to_string());
-            }
-        });
-    }
-}
-
-/// Opens a leaf's device and lists what it lacks, before anything is read from it.
-struct Noting<'a> {
-    opener: Returning<'a>,
-    core: &'a Core,
-    leaf: &'a Leaf,
-    /// The last group that was on disk before.
-    written: Txg,
-}
-
-#[async_trait]
-impl DeviceOpener for Noting<'_> {
-    async fn open(&self, spec: &VdevSpec) -> std::result::Result<Arc<dyn BlockDevice>, OpenError> {
-        let device = self.opener.open(spec).await?;
-        let reached = self.opener.reached.lock().get(&spec.guid.0).cloned().unwrap_or_default();
-        dtl::note_gap(self.core, self.leaf, reached.last, self.written);
-        dtl::note_elsewhere_meanwhile(self.core, self.leaf, &reached).await;
-        Ok(device)
-    }
-}
-
-/// All leaves, also those of nested vdevs.
-pub fn leaves(core: &Core) -> Vec<Place> {
-    let tops = core.config.read().vdev_tree.children.clone();
-    let mut places = Vec::new();
-    for top in tops {
-        let Some(vdev) = core.dsl.store.state().vdevs.get(top.id as usize).and_then(Option::as_ref) else { continue };
-        let opened = vdev.leaves();
-        for config in top.leaves() {
-            let Some(leaf) = opened.iter().find(|leaf| leaf.guid() == config.guid) else { continue };
-            places.push(Place { config: config.clone(), top: vdev.clone(), leaf: leaf.clone() });
-        }
-    }
-    places
-}
-
-/// The leaf that a command means.
-///
-/// # Errors
-/// There is none.
-pub fn find(core: &Core, name: &str) -> Result<Place> {
-    let found = leaves(core).into_iter().find(|place| is_called(&place.config, &*core.environment.devices, name));
-    found.ok_or_else(|| match interior(core, name) {
-        None if spares::find(core, name).is_some() => PoolError::Invalid("device is reserved as a hot spare".into()),
-        Some(vdev) => PoolError::invalid(format!("it is a {} vdev; name one of its devices", vdev.kind)),
-        None => PoolError::NotFound("no such device in pool".into()),
-    })
-}
-
-/// The vdev with devices of its own that a command means: by its name or its guid.
-fn interior(core: &Core, name: &str) -> Option<VdevConfig> {
-    let mut found = None;
-    core.config.read().vdev_tree.walk(&mut |vdev| {
-        if !vdev.is_leaf()
-            && vdev.kind != "root"
-            && (vdev_name(vdev, "", None) == name || vdev.guid.to_string() == name)
-        {
-            found = Some(vdev.clone());
-        }
-    });
-    found
-}
-
-/// The leaves that a command means which may be given a vdev with several of them, too.
-pub fn find_below(core: &Core, name: &str) -> Vec<Place> {
-    let places = leaves(core);
-    let below = interior(core, name).map(|vdev| vdev.leaves().iter().map(|leaf| leaf.guid).collect::<Vec<_>>());
-    match below {
-        Some(below) => places.into_iter().filter(|place| below.contains(&place.config.guid)).collect(),
-        None => places.into_iter().filter(|place| is_called(&place.config, &*core.environment.devices, name)).collect(),
-    }
-}
-
-/// Changes the flags of one leaf in the configuration.
-fn change_config(core: &Core, place: &Place, change: impl Fn(&mut VdevConfig)) {
-    core.config.write().vdev_tree.walk_mut(&mut |vdev| {
-        if vdev.guid == place.config.guid {
-            change(vdev);
-        }
-    });
-    core.dsl.dirty_config();
-}
-
 async fn online(core: &Arc<Core>, name: &str) -> Result<Changed> {
-    let mut place = find(core, name)?;
+    let mut place = place::find(core, name)?;
     let clear = |vdev: &mut VdevConfig| {
         (vdev.offline, vdev.offline_for_now, vdev.faulted, vdev.removed) = (false, false, false, false);
     };
@@ -232,7 +74,7 @@ async fn online(core: &Arc<Core>, name: &str) -> Result<Changed> {
         place.open(core).await;
     }
     if place.leaf.is_usable() {
-        spares::note_wanted_back(core, place.config.guid);
+        spare_flags::note_wanted_back(core, place.config.guid);
     }
     let guid = place.config.guid;
     let event = format!("vdev={guid}");
@@ -241,18 +83,18 @@ async fn online(core: &Arc<Core>, name: &str) -> Result<Changed> {
     let state = if condition.state == VdevState::CantOpen { "UNAVAIL" } else { condition.name() };
     let (state, reason) = (state.to_owned(), condition.detail.filter(|_| !place.leaf.is_usable()));
     core.task(async move |core, tx| {
-        change_config(&core, &place, clear);
+        place::change_config(&core, &place, clear);
         core.event("sysevent.fs.zfs.vdev_online", vec![("vdev_guid", place.config.guid.0.into())]);
         history::append_event(&core.dsl, &tx, "vdev online", &event).await?;
         Ok(())
     })
     .await?;
-    scrub::resume(core);
+    scan::resume(core);
     Ok(Changed { state: Some(state), reason, ..Changed::default() })
 }
 
 async fn offline(core: &Arc<Core>, name: &str, temporary: bool) -> Result<()> {
-    let place = find(core, name)?;
+    let place = place::find(core, name)?;
     if place.config.offline || (temporary && place.config.offline_for_now) {
         return Ok(());
     }
@@ -264,7 +106,7 @@ async fn offline(core: &Arc<Core>, name: &str, temporary: bool) -> Result<()> {
         core.leaf_devices.lock().remove(&place.config.guid.0);
         // It misses this very group already.
         dtl::note_absent(&core, tx.txg());
-        change_config(&core, &place, |vdev| {
+        place::change_config(&core, &place, |vdev| {
             (vdev.offline, vdev.offline_for_now) = (!temporary, temporary);
         });
         let event = format!("vdev={}", place.config.guid);
@@ -275,13 +117,13 @@ async fn offline(core: &Arc<Core>, name: &str, temporary: bool) -> Result<()> {
 }
 
 async fn reopen(core: &Arc<Core>) {
-    for place in leaves(core) {
+    for place in place::leaves(core) {
         place.top.check_present();
         if !place.leaf.is_usable() && !place.config.offline && !place.config.offline_for_now && !place.config.faulted {
             place.open(core).await;
         }
     }
-    scrub::resume(core);
+    scan::resume(core);
 }
 
 async fn reguid(core: &Arc<Core>, guid: Option<u64>) -> Result<()> {
@@ -289,7 +131,7 @@ async fn reguid(core: &Arc<Core>, guid: Option<u64>) -> Result<()> {
         return Err(PoolError::invalid("invalid GUID: 0"));
     }
     core.task(async move |core, tx| {
-        if leaves(&core).iter().any(|place| !place.leaf.is_usable()) {
+        if place::leaves(&core).iter().any(|place| !place.leaf.is_usable()) {
             return Err(PoolError::Unavailable("one or more devices is currently unavailable".into()));
         }
         let new = platter_ondisk::Guid(guid.unwrap_or_else(|| core.random()));
@@ -353,7 +195,7 @@ async fn add(
         return Err(PoolError::invalid("invalid vdev specification: at least one toplevel vdev must be specified"));
     }
     let (first, version) = (core.config.read().vdev_tree.children.len(), core.dsl.version());
-    let planned = create::plan_vdevs(&core.environment, vdevs, first as u64, version, force).await?;
+    let planned = plan::plan_vdevs(&core.environment, vdevs, first as u64, version, force).await?;
     let Planned { tops: children, spares: new_spares, devices: mut new_devices } = planned;
     spares::check_new(core, &new_spares)?;
     if dry_run {
@@ -368,9 +210,9 @@ async fn add(
         check_ashift(core, vdevs, ashift).await?;
     }
     let new_spares = spares::prepare(&core.environment, new_spares, &mut new_devices).await?;
-    let opened = create::open(&core.environment, &mut root, new_devices, ashift).await?;
+    let opened = new_devices::open(&core.environment, &mut root, new_devices, ashift).await?;
     let devices = open_vdevs::leaf_devices(&opened);
-    labels::wipe(&create::label_targets(&root, &devices)).await.map_err(PoolError::Unavailable)?;
+    labels::wipe(&new_devices::label_targets(&root, &devices)).await.map_err(PoolError::Unavailable)?;
     spares::label(&new_spares, version.0).await?;
     core.task(async move |core, tx| {
         if core.config.read().vdev_tree.children.len() != first {
@@ -379,7 +221,7 @@ async fn add(
         for (mut top, vdev) in root.children.into_iter().zip(opened.into_iter().flatten()) {
             let leaves = vdev.leaves();
             insert(&core, &tx, &mut top, vdev).await?;
-            leaves.iter().for_each(|leaf| events::listen(&core, leaf));
+            leaves.iter().for_each(|leaf| pool_events::listen(&core, leaf));
             core.event("sysevent.fs.zfs.vdev_add", vec![("vdev_guid", top.guid.0.into())]);
         }
         core.leaf_devices.lock().extend(devices);

@@ -5,15 +5,15 @@
 //! - the configuration in memory names the devices that are open.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use platter_device::{BlockDevice, Cutoff};
 use platter_dmu::Tx;
-use platter_dsl::dir::StoredProperty;
 use platter_dsl::error::Result;
-use platter_dsl::pool::{DslPool, PoolListener};
+use platter_dsl::pool::DslPool;
+use platter_dsl::stored_property::StoredProperty;
 use platter_dsl::tasks::Moment;
 use platter_ondisk::Uberblock;
 use platter_vdev::MissingRanges;
@@ -21,9 +21,9 @@ use platter_vdev::MissingRanges;
 use crate::config::PoolConfig;
 use crate::environment::Environment;
 use crate::labels::LabelTarget;
-use crate::pool_locks::Locked;
-use crate::scrub::ScrubState;
-use crate::spares::Spares;
+use crate::locked::Locked;
+use crate::scan_state::ScanState;
+use crate::spare_list::Spares;
 use crate::txgs::TxgHistory;
 
 /// What a pool that is opened brings with it; a new one has none of it.
@@ -35,8 +35,8 @@ pub struct Stored {
     pub uberblock: Uberblock,
     /// Objects with lost blocks: (data set object, object).
     pub damaged: BTreeSet<(u64, u64)>,
-    /// Scrub.
-    pub scrub: ScrubState,
+    /// Scrub or resilver.
+    pub scan: ScanState,
     /// The groups each leaf missed, as they are on disk, by leaf guid.
     pub missing: BTreeMap<u64, MissingRanges>,
     /// Hot spares.
@@ -68,24 +68,24 @@ pub struct Core {
     pub is_borrowed: AtomicBool,
     /// Objects with lost blocks: (data set object, object).
     pub damaged: Mutex<BTreeSet<(u64, u64)>>,
-    /// Scrub.
-    pub scrub: Mutex<ScrubState>,
+    /// Scrub or resilver.
+    pub scan: Mutex<ScanState>,
     /// The groups each leaf missed, as they are on disk, by leaf guid.
     pub stored_missing: Mutex<BTreeMap<u64, MissingRanges>>,
     /// Log space maps.
-    pub logs: Mutex<crate::log_spacemaps::Logs>,
+    pub logs: Mutex<crate::logs::Logs>,
     /// Set before the pool is left: the next group flushes every log space map.
     pub flush_logs: AtomicBool,
     /// Set when the sync loop shall end.
     pub stopping: AtomicBool,
-    /// Somebody may have changed the pool's state: see `events::watch`.
+    /// Somebody may have changed the pool's state: see `pool_events::watch`.
     pub health_wanted: Arc<tokio::sync::Notify>,
     /// Devices of all leaves that could be opened, by leaf guid, for labels.
     pub leaf_devices: Mutex<BTreeMap<u64, Arc<dyn BlockDevice>>>,
     /// Before every device that the pool has opened or will open.
     pub cutoff: Arc<Cutoff>,
     /// Keeps the pool this host's until its own heartbeat does.
-    pub multihost_claim: Mutex<Option<crate::multihost::Claim>>,
+    pub multihost_claim: Mutex<Option<crate::claim::Claim>>,
     /// Keep other daemons of this machine away from the pool.
     pub locked: Mutex<Locked>,
     /// What the latest groups did.
@@ -94,24 +94,6 @@ pub struct Core {
     pub spares: Spares,
     /// Held by whoever changes the pool's devices: one change at a time.
     pub changing: tokio::sync::Mutex<()>,
-}
-
-/// Takes to the pool what its data sets tell.
-struct Listener(Weak<Core>);
-
-impl PoolListener for Listener {
-    fn history_event(&self, name: &str, text: &str) {
-        if let Some(core) = self.0.upgrade() {
-            let more = vec![("history_internal_name", name.into()), ("history_internal_str", text.into())];
-            core.event("sysevent.fs.zfs.history_event", more);
-        }
-    }
-
-    fn stopped(&self) {
-        if let Some(core) = self.0.upgrade() {
-            core.scrub.lock().stand_still();
-        }
-    }
 }
 
 impl Core {
@@ -123,7 +105,7 @@ impl Core {
         devices: OpenDevices,
         stored: Stored,
     ) -> Arc<Self> {
-        let core = Arc::new(Self {
+        Arc::new(Self {
             environment,
             dsl,
             config: RwLock::new(config),
@@ -131,7 +113,7 @@ impl Core {
             uberblock: Mutex::new(stored.uberblock),
             is_borrowed: AtomicBool::new(false),
             damaged: Mutex::new(stored.damaged),
-            scrub: Mutex::new(stored.scrub),
+            scan: Mutex::new(stored.scan),
             stored_missing: Mutex::new(stored.missing),
             logs: Mutex::default(),
             flush_logs: AtomicBool::new(false),
@@ -144,9 +126,7 @@ impl Core {
             txgs: TxgHistory::default(),
             spares: stored.spares,
             changing: tokio::sync::Mutex::default(),
-        });
-        core.dsl.set_listener(Box::new(Listener(Arc::downgrade(&core))));
-        core
+        })
     }
 
     /// Seconds since the epoch.

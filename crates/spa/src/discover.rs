@@ -15,6 +15,7 @@ use crate::config::{PoolConfig, PoolState, VdevConfig};
 use crate::environment::{CHOOSE_HOSTID, Environment};
 use crate::labels::{self, DeviceLabels};
 use crate::report::{ImportableReport, VdevReport};
+use crate::vdev_names::vdev_name;
 
 /// Where devices are looked for when nothing is said.
 const DEFAULT_FOLDERS: [&str; 1] = ["/dev"];
@@ -75,7 +76,7 @@ fn paths(devices: &dyn DeviceSource, search: &[PathBuf]) -> Vec<PathBuf> {
 fn is_candidate(devices: &dyn DeviceSource, path: &Path, devices_only: bool) -> bool {
     match devices.kind(path) {
         PathKind::BlockDevice => true,
-        PathKind::File(size) => !devices_only && size >= crate::create::DEVICE_SIZE_MIN,
+        PathKind::File(size) => !devices_only && size >= crate::labels::DEVICE_SIZE_MIN,
         PathKind::Missing(_) | PathKind::Folder | PathKind::Other => false,
     }
 }
@@ -395,30 +396,4 @@ impl Candidate {
             ..VdevReport::default()
         }
     }
-}
-
-/// A vdev's name as the commands show it. A leaf that is gone is called by its guid.
-pub fn vdev_name(vdev: &VdevConfig, pool: &str, path: Option<&PathBuf>) -> String {
-    match &*vdev.kind {
-        "root" => pool.to_owned(),
-        "raidz" => format!("raidz{}-{}", vdev.nparity.unwrap_or(1), vdev.id),
-        "file" | "disk" => match path {
-            None => vdev.guid.to_string(),
-            Some(path) => leaf_name(vdev, &path.display().to_string()),
-        },
-        kind => format!("{kind}-{}", vdev.id),
-    }
-}
-
-/// Disks are shown without their folder (and partition, when the pool has the whole disk); files by their whole path.
-pub fn leaf_name(vdev: &VdevConfig, path: &str) -> String {
-    if vdev.kind == "file" {
-        return path.to_owned();
-    }
-    let name = path.rsplit('/').next().unwrap_or(path);
-    if vdev.whole_disk == Some(1) {
-        let base = name.strip_suffix("-part1").or_else(|| name.strip_suffix('1'));
-        return base.map(|b| b.trim_end_matches('p')).unwrap_or(name).to_owned();
-    }
-    name.to_owned()
 }

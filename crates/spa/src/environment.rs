@@ -8,7 +8,7 @@ use platter_dsl::pool::Surroundings;
 use platter_hooks::Cpu;
 
 use crate::events::Events;
-use crate::memory::MemoryBudget;
+use crate::memory::{MemoryBudget, MemoryLimits};
 use crate::pool_locks::PoolLocks;
 
 /// Which host this is.
@@ -88,6 +88,15 @@ impl Environment {
     /// A random nonzero number, for guids and salts.
     pub fn random_u64(&self) -> u64 {
         self.random.number()
+    }
+
+    /// What all pools may take together.
+    pub fn memory_limits(&self) -> MemoryLimits {
+        MemoryLimits {
+            cache_bytes: self.cache_bytes,
+            dirty_bytes: self.dirty_bytes_max,
+            metaslab_bytes: self.metaslab_bytes,
+        }
     }
 
     /// What of it data sets need.

@@ -46,7 +46,7 @@ pub fn write(core: &Core, pool: &str, class: &str, fields: &[(String, EventValue
         }
         "sysevent.fs.zfs.scrub_finish" | "sysevent.fs.zfs.resilver_finish" => {
             let what = if class.ends_with("scrub_finish") { "scrub" } else { "resilver" };
-            let scan = core.scrub.try_lock().map(|scrub| scrub.phys.clone()).unwrap_or_default();
+            let scan = core.scan.try_lock().map(|scrub| scrub.phys.clone()).unwrap_or_default();
             let (repaired, errors, seconds) =
                 (scan.processed, scan.errors, scan.end_time.saturating_sub(scan.start_time));
             if errors == 0 {

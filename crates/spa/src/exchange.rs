@@ -19,14 +19,19 @@ use platter_ondisk::names::config::{IS_SPARE, RESILVER_TXG, UNSPARE};
 use platter_ondisk::{Guid, ObjectId, Txg};
 use platter_vdev::{Arrangement, Condition, Leaf, TopVdev, VdevAux, VdevState};
 
-use crate::change::{self, Place};
 use crate::config::VdevConfig;
 use crate::core::Core;
-use crate::create::Planned;
 use crate::labels::LabelTarget;
+use crate::new_devices;
 use crate::open_vdevs::NewDevices;
+use crate::place::{self, Place};
+use crate::plan;
+use crate::plan::Planned;
+use crate::pool_events;
 use crate::request::VdevRequest;
-use crate::{create, dtl, events, labels, open_vdevs, scrub, spares};
+use crate::scan;
+use crate::spare_flags;
+use crate::{dtl, labels, open_vdevs, spares};
 use platter_dsl::error::{PoolError, Result};
 use platter_dsl::{history, mos};
 
@@ -77,8 +82,8 @@ pub struct Joining {
 /// # Errors
 /// In OpenZFS's words, why not.
 pub async fn attach(core: &Arc<Core>, joining: Joining) -> Result<()> {
-    let place = change::find(core, &joining.device)?;
-    let spare = spares::find(core, &joining.new.display().to_string());
+    let place = place::find(core, &joining.device)?;
+    let spare = core.spares.find(&*core.environment.devices, &joining.new.display().to_string());
     let beside = match (&spare, joining.replaces) {
         (None, false) => Beside::Mirror,
         (None, true) => Beside::Replacing,
@@ -96,7 +101,7 @@ pub async fn attach(core: &Arc<Core>, joining: Joining) -> Result<()> {
     let last = core
         .task(async move |core, tx| {
             // It may have left, or been given another parent, since it was looked at.
-            let place = change::find(&core, &place.config.guid.to_string())?;
+            let place = place::find(&core, &place.config.guid.to_string())?;
             check_place(&core, &place, beside)?;
             join(&core, &tx, &place, new, beside).await
         })
@@ -105,7 +110,7 @@ pub async fn attach(core: &Arc<Core>, joining: Joining) -> Result<()> {
     while core.uberblock.lock().txg < last {
         core.force_group().await?;
     }
-    scrub::resume(core);
+    scan::resume(core);
     Ok(())
 }
 
@@ -136,7 +141,7 @@ fn check_place(core: &Core, place: &Place, beside: Beside) -> Result<()> {
     let replaces = beside != Beside::Mirror;
     match parent.kind.as_str() {
         // A spare takes the place of a spare that failed, and another device that of the one that failed first.
-        "spare" if replaces && spares::is_spare(&place.config) == (beside == Beside::Spare) => Ok(()),
+        "spare" if replaces && spare_flags::is_spare(&place.config) == (beside == Beside::Spare) => Ok(()),
         kind if replaces && STANDING_FOR_ONE.contains(&kind) => {
             Err(PoolError::invalid("already in replacing/spare config; wait for completion or use 'zpool detach'"))
         }
@@ -169,12 +174,12 @@ async fn open_new(core: &Arc<Core>, place: &Place, joining: &Joining) -> Result<
         return Err(PoolError::Busy(format!("{} is part of active pool '{}'", joining.new.display(), core.name())));
     }
     let request = [VdevRequest::Leaf(joining.new.clone())];
-    let planned = create::plan_vdevs(&core.environment, &request, 0, core.dsl.version(), joining.force).await?;
+    let planned = plan::plan_vdevs(&core.environment, &request, 0, core.dsl.version(), joining.force).await?;
     let Planned { tops: children, devices, .. } = planned;
     let mut root = VdevConfig { kind: "root".into(), children, ..VdevConfig::default() };
     // Whether its sectors fit is asked first: 0 is what the device says.
     let asked = if joining.ashift == 0 { 0 } else { top_ashift };
-    let opened = create::open(&core.environment, &mut root, devices, asked).await?;
+    let opened = new_devices::open(&core.environment, &mut root, devices, asked).await?;
     let (Some(vdev), Some(mut config)) = (opened.into_iter().flatten().next(), root.children.pop()) else {
         return Err(PoolError::Busy("the new device could not be opened".into()));
     };
@@ -234,15 +239,15 @@ async fn join(core: &Arc<Core>, tx: &Tx, place: &Place, new: New, beside: Beside
     if beside == Beside::Spare && !place.leaf.is_usable() {
         // Should it come back, the spare is free again.
         top.walk_mut(&mut |vdev| {
-            if vdev.guid == place.config.guid && !spares::is_spare(vdev) {
-                spares::set_flag(vdev, UNSPARE, true);
+            if vdev.guid == place.config.guid && !spare_flags::is_spare(vdev) {
+                spare_flags::set_flag(vdev, UNSPARE, true);
             }
         });
     }
     exchange(&place.top, top, std::slice::from_ref(&leaf)).await?;
     core.config.write().vdev_tree = tree;
     core.leaf_devices.lock().insert(joined.guid.0, target.device);
-    events::listen(core, &leaf);
+    pool_events::listen(core, &leaf);
     let class = match beside {
         Beside::Spare => "sysevent.fs.zfs.vdev_spare",
         Beside::Mirror | Beside::Replacing => "sysevent.fs.zfs.vdev_attach",
@@ -317,7 +322,7 @@ async fn exchange(top: &TopVdev, config: &VdevConfig, joining: &[Arc<Leaf>]) -> 
 /// # Errors
 /// In OpenZFS's words, why not.
 pub async fn detach(core: &Arc<Core>, device: &str) -> Result<()> {
-    let guid = change::find(core, device)?.config.guid;
+    let guid = place::find(core, device)?.config.guid;
     leave(core, guid, false).await
 }
 
@@ -325,7 +330,7 @@ pub async fn detach(core: &Arc<Core>, device: &str) -> Result<()> {
 async fn leave(core: &Arc<Core>, guid: Guid, replaced: bool) -> Result<()> {
     let device = core
         .task(async move |core, tx| {
-            let place = change::find(&core, &guid.to_string())?;
+            let place = place::find(&core, &guid.to_string())?;
             if replaced && !old_ones(&core).contains(&guid) {
                 return Err(PoolError::Busy("no valid replicas".into()));
             }
@@ -335,7 +340,7 @@ async fn leave(core: &Arc<Core>, guid: Guid, replaced: bool) -> Result<()> {
         })
         .await?;
     if let Some(device) = device {
-        if spares::is_listed(core, guid) {
+        if core.spares.is_listed(guid) {
             spares::give_back(core, guid, &*device).await;
         } else if let Err(error) = labels::clear(&*device).await {
             tracing::warn!(pool = core.name(), %error, "the labels of device {guid}, which has left, stay");
@@ -405,8 +410,8 @@ fn is_one_of_several(vdev: &VdevConfig, guid: Guid) -> bool {
 /// A spare that is a device like any other from now on, as the one for which it stood in has left. Its flag is removed.
 fn permanent(config: &mut VdevConfig) -> Option<Guid> {
     fn walk(vdev: &mut VdevConfig, below_spare: bool, found: &mut Option<Guid>) {
-        if vdev.is_leaf() && !below_spare && spares::is_spare(vdev) {
-            spares::set_flag(vdev, IS_SPARE, false);
+        if vdev.is_leaf() && !below_spare && spare_flags::is_spare(vdev) {
+            spare_flags::set_flag(vdev, IS_SPARE, false);
             *found = Some(vdev.guid);
         }
         let below = vdev.kind == "spare" || (below_spare && vdev.kind == "replacing");
@@ -427,7 +432,7 @@ fn take_out(vdev: &mut VdevConfig, guid: Guid) -> bool {
         let done = take_out(child, guid);
         if vdev.kind == "spare" && index == 0 && was_replaced && vdev.children[0].is_leaf() {
             // What the spare stood in for is there again, as another device.
-            spares::set_flag(&mut vdev.children[0], UNSPARE, true);
+            spare_flags::set_flag(&mut vdev.children[0], UNSPARE, true);
         }
         return done;
     }
@@ -443,7 +448,7 @@ fn take_out(vdev: &mut VdevConfig, guid: Guid) -> bool {
         (child.ashift, child.asize, child.is_log) = (vdev.ashift, vdev.asize, vdev.is_log);
         child.top_zap = vdev.top_zap;
         if vdev.kind == "spare" {
-            spares::set_flag(&mut child, UNSPARE, false);
+            spare_flags::set_flag(&mut child, UNSPARE, false);
         }
         if gone.path.as_deref().map(old_path) == child.path {
             // What was to take its place did not.
@@ -472,7 +477,7 @@ async fn free_objects(core: &Arc<Core>, tx: &Tx, config: &VdevConfig) -> Result<
 
 /// The devices whose places others have taken that have everything now, as far as they can be done without.
 fn old_ones(core: &Core) -> Vec<Guid> {
-    let places = change::leaves(core);
+    let places = place::leaves(core);
     let place = |config: &VdevConfig| places.iter().find(|place| place.config.guid == config.guid);
     let mut old = Vec::new();
     core.config.read().vdev_tree.walk(&mut |vdev| {
@@ -495,11 +500,11 @@ fn free_spares<'a>(vdev: &VdevConfig, place: &impl Fn(&VdevConfig) -> Option<&'a
     let several = vdev.children.len() > 2 && is_complete(last);
     let free = match () {
         () if vdev.kind != "spare" => &[],
-        () if spares::is_wanted_back(first) && is_complete(first) => &vdev.children[1..],
+        () if spare_flags::is_wanted_back(first) && is_complete(first) => &vdev.children[1..],
         () if several => &vdev.children[1..vdev.children.len() - 1],
         () => &[],
     };
-    let free = free.iter().filter(|leaf| spares::is_spare(leaf)).filter_map(place);
+    let free = free.iter().filter(|leaf| spare_flags::is_spare(leaf)).filter_map(place);
     free.filter(|spare| spare.top.can_do_without(&spare.leaf)).collect()
 }
 

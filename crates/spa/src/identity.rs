@@ -176,7 +176,7 @@ impl Returning<'_> {
             let mut fitting: Vec<PathBuf> = found
                 .filter(|(_, kind)| match kind {
                     PathKind::BlockDevice => true,
-                    PathKind::File(size) => !in_dev && *size >= crate::create::DEVICE_SIZE_MIN,
+                    PathKind::File(size) => !in_dev && *size >= crate::labels::DEVICE_SIZE_MIN,
                     PathKind::Missing(_) | PathKind::Folder | PathKind::Other => false,
                 })
                 .map(|(path, _)| path)

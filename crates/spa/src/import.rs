@@ -30,21 +30,24 @@ use crate::config::{PoolConfig, PoolState, VdevConfig};
 use crate::core::{Core, OpenDevices, Stored};
 use crate::discover::{self, Candidate, Metadata};
 use crate::environment::Environment;
-use crate::log_spacemaps::Logs;
+use crate::locked;
+use crate::locked::Locked;
+use crate::logs::Logs;
 use crate::map_reader::MosMaps;
 use crate::open_vdevs::{self, FoundDevices};
-use crate::pool_locks::{self, Locked};
+use crate::pool_events;
 use crate::request::ImportRequest;
+use crate::scan_store;
 use crate::space_maps::Words;
-use crate::{config_object, dtl, error_log, multihost, pool_properties, salt, scrub, space_maps, spares};
+use crate::{config_object, dtl, error_log, multihost, pool_properties, salt, space_maps, spares};
 use platter_dsl::accounting::Accounting;
-use platter_dsl::dir::StoredProperty;
 use platter_dsl::error::{PoolError, Result};
 use platter_dsl::features::{self, Features};
 use platter_dsl::mos_access::MosObjects;
 use platter_dsl::mos_properties::first_mos_properties;
 use platter_dsl::mos_properties::mos_properties;
 use platter_dsl::pool::{DslPool, DslPoolParts};
+use platter_dsl::stored_property::StoredProperty;
 use platter_dsl::sync::update_available;
 use platter_dsl::version::PoolVersion;
 use platter_dsl::{freeing, intent, mos, names, tree};
@@ -246,7 +249,7 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
     *core.locked.lock() = locked;
     *core.logs.lock() = Logs::found(logs);
     if !read_only {
-        pool_locks::note_leaves(&core.environment, &core.config.read(), &core.spares.configs());
+        locked::note_leaves(&core.environment, &core.config.read(), &core.spares.configs());
     }
     dtl::note_gaps(&core, &opener.reached.into_inner());
     if let Some(writer) = &candidate.writer {
@@ -642,7 +645,7 @@ async fn finish(
     }
     let mut pool_properties = pool_properties::load(&os, objects.properties).await?;
     let damaged = error_log::load(&os, &directory).await?;
-    let scrub = scrub::load(&directory).await?;
+    let scan = scan_store::load(&directory).await?;
     let spares = spares::load(&os, &directory, &config.name).await;
     let leaf_devices = open_vdevs::leaf_devices(&vdevs);
     let leaves = vdevs.iter().flatten().flat_map(|vdev| vdev.leaves());
@@ -665,8 +668,9 @@ async fn finish(
     });
     pool_properties.extend(properties);
     let devices = OpenDevices { leaves: leaf_devices, cutoff };
-    let stored = Stored { pool_properties, uberblock, damaged, scrub, missing, spares };
+    let stored = Stored { pool_properties, uberblock, damaged, scan, missing, spares };
     let core = Core::new(environment, dsl, config, devices, stored);
+    pool_events::listen_to_data_sets(&core);
     update_available(&core.dsl);
     Ok(core)
 }

@@ -22,6 +22,9 @@ use platter_ondisk::{Guid, Txg};
 
 use crate::config::{PoolConfig, VdevConfig};
 
+/// Least size of a device (`SPA_MINDEVSIZE`).
+pub const DEVICE_SIZE_MIN: u64 = 64 << 20;
+
 /// The labels of one device, as far as they could be read.
 #[derive(Clone, Debug)]
 pub struct DeviceLabels {

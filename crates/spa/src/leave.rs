@@ -18,7 +18,7 @@ use platter_zio::Phase;
 
 use crate::config::PoolState;
 use crate::pool::Pool;
-use crate::scrub;
+use crate::scan;
 use platter_dsl::error::Result;
 
 /// A device that ends no transfer for so long hangs. A slow one ends some.
@@ -127,7 +127,7 @@ impl Pool {
             return self.core.dsl.check_running();
         }
         let halted = async {
-            scrub::halt(&self.core).await;
+            scan::halt(&self.core).await;
             Ok(())
         };
         let halted = self.core.dsl.unless_suspended(halted).await;

@@ -11,8 +11,6 @@
 //! - at most [`LOGS_MAX`] logs or so exist, so that an import reads little;
 //! - logs that another program (or an earlier run) left are this pool's own from its import on.
 
-use std::collections::BTreeMap;
-
 use platter_dmu::zap::Zap;
 use platter_dmu::{NewDnode, Result, Tx};
 use platter_ondisk::names::vdev_top_zap::MS_UNFLUSHED_PHYS_TXGS;
@@ -36,22 +34,6 @@ const UNFLUSHED_BLOCK_SIZE: u32 = 128 << 10;
 const LOGS_MAX: usize = 32;
 /// Offsets and runs in a log are in units of 512 bytes (`SPA_MINBLOCKSHIFT`).
 const LOG_SHIFT: u32 = 9;
-
-/// The logs that exist.
-#[derive(Debug, Default)]
-pub struct Logs {
-    /// Log objects by group.
-    by_txg: BTreeMap<u64, ObjectId>,
-    /// The syncing group's log: its group and length in bytes.
-    current: Option<(Txg, u64)>,
-}
-
-impl Logs {
-    /// The logs that a pool had when it was opened.
-    pub fn found(logs: Vec<(u64, ObjectId)>) -> Self {
-        Self { by_txg: logs.into_iter().collect(), current: None }
-    }
-}
 
 /// Whether this pool logs.
 pub fn is_enabled(core: &Core) -> bool {

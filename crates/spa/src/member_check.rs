@@ -45,7 +45,7 @@ pub async fn check(
         Ok(device) => device,
         Err(error) => return Err(in_use(devices, path, &error.to_string()).await),
     };
-    if device.size() < crate::create::DEVICE_SIZE_MIN {
+    if device.size() < crate::labels::DEVICE_SIZE_MIN {
         return Err(PoolError::invalid(format!(
             "one or more devices is less than the minimum size (64M): {shown} has {} bytes",
             device.size()

@@ -15,7 +15,7 @@ use platter_zio::BlockCache;
 use platter_zio::{Memory, TxgGate};
 use tokio::time::Instant;
 
-use crate::core::Core;
+use platter_dsl::pool::DslPool;
 
 /// Shares are looked at again after so long at the earliest.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -26,22 +26,32 @@ const WRITING: u64 = 4;
 /// What a pool may let wait for disk in any case, bytes.
 const DIRTY_LEAST: u64 = 2 << 20;
 
+/// What all pools of a daemon may take together, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryLimits {
+    /// Of block cache.
+    pub cache_bytes: u64,
+    /// Of data that waits for disk.
+    pub dirty_bytes: u64,
+    /// Of free ranges.
+    pub metaslab_bytes: u64,
+}
+
 /// Shares of all pools; `Default` has none yet.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct MemoryBudget {
     members: Mutex<Members>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Members {
     all: Vec<Member>,
     looked: Option<Instant>,
 }
 
 /// A pool.
-#[derive(Debug)]
 struct Member {
-    core: Weak<Core>,
+    pool: Weak<DslPool>,
     /// What its cache had taken in when it was last looked at.
     seen: u64,
     /// What it took in lately; what is further back counts less.
@@ -51,70 +61,70 @@ struct Member {
 impl MemoryBudget {
     /// How many pools there are, and one more.
     pub(crate) fn shares(&self) -> u64 {
-        self.members.lock().all.iter().filter(|member| member.core.strong_count() > 0).count() as u64 + 1
+        self.members.lock().all.iter().filter(|member| member.pool.strong_count() > 0).count() as u64 + 1
     }
 
     /// A pool was opened.
-    pub(crate) fn join(&self, core: &Arc<Core>) {
+    pub(crate) fn join(&self, pool: &Arc<DslPool>, limits: MemoryLimits) {
         let mut members = self.members.lock();
         let lately = members.all.iter().map(|member| member.lately).max().unwrap_or(0);
-        members.all.push(Member { core: Arc::downgrade(core), seen: 0, lately });
-        members.share(core, true);
+        members.all.push(Member { pool: Arc::downgrade(pool), seen: 0, lately });
+        members.share(limits, true);
     }
 
-    /// A group of `core` was written: shares may change.
-    pub(crate) fn look(&self, core: &Arc<Core>) {
+    /// A group of `pool` was written: shares may change.
+    pub(crate) fn look(&self, limits: MemoryLimits) {
         let mut members = self.members.lock();
         let is_early = members.looked.is_some_and(|looked| looked.elapsed() < PERIOD);
-        let has_gone = members.all.iter().any(|member| member.core.strong_count() == 0);
+        let has_gone = members.all.iter().any(|member| member.pool.strong_count() == 0);
         if has_gone || !is_early {
-            members.share(core, has_gone);
+            members.share(limits, has_gone);
         }
     }
 }
 
 impl Members {
-    fn share(&mut self, core: &Arc<Core>, changed: bool) {
+    fn share(&mut self, limits: MemoryLimits, changed: bool) {
         self.looked = Some(Instant::now());
-        self.all.retain(|member| member.core.strong_count() > 0);
-        let mut pools: Vec<(Arc<Core>, u64)> = Vec::with_capacity(self.all.len());
+        self.all.retain(|member| member.pool.strong_count() > 0);
+        let mut pools: Vec<(Arc<DslPool>, u64)> = Vec::with_capacity(self.all.len());
         for member in &mut self.all {
-            let Some(core) = member.core.upgrade() else { continue };
-            let taken_in = cache(&core).taken_in();
+            let Some(pool) = member.pool.upgrade() else { continue };
+            let taken_in = cache(&pool).taken_in();
             member.lately = member.lately / 2 + taken_in.saturating_sub(member.seen);
             member.seen = taken_in;
-            pools.push((core, member.lately));
+            pools.push((pool, member.lately));
         }
         let lately: Vec<u64> = pools.iter().map(|(_, lately)| *lately).collect();
-        let writing: Vec<bool> = pools.iter().map(|(core, _)| gate(core).dirty() > 0).collect();
-        for ((core, _), bytes) in pools.iter().zip(dirty_shares(core.environment.dirty_bytes_max, &writing)) {
-            gate(core).set_dirty_max(bytes);
+        let writing: Vec<bool> = pools.iter().map(|(pool, _)| gate(pool).dirty() > 0).collect();
+        for ((pool, _), bytes) in pools.iter().zip(dirty_shares(limits.dirty_bytes, &writing)) {
+            gate(pool).set_dirty_max(bytes);
             // A large block that is compressed and written takes three times its size, and what is dirty has its own.
-            core.dsl.store.state().large.set_most(Memory { bytes });
+            pool.store.state().large.set_most(Memory { bytes });
         }
-        for (core, _) in pools.iter().filter(|_| changed) {
-            core.dsl.store.state().allocator.lock().set_budget(core.environment.metaslab_bytes / pools.len() as u64);
+        for (pool, _) in pools.iter().filter(|_| changed) {
+            pool.store.state().allocator.lock().set_budget(limits.metaslab_bytes / pools.len() as u64);
         }
-        let is_full = |core: &Arc<Core>| cache(core).bytes() >= cache(core).capacity() / 8 * 7;
-        if !changed && !pools.iter().any(|(core, _)| is_full(core)) {
+        let is_full = |pool: &Arc<DslPool>| cache(pool).bytes() >= cache(pool).capacity() / 8 * 7;
+        if !changed && !pools.iter().any(|(pool, _)| is_full(pool)) {
             return;
         }
-        let shares = cache_shares(core.environment.cache_bytes, &lately);
+        let shares = cache_shares(limits.cache_bytes, &lately);
         // What is to have less gives it up before others may take it.
-        let mut order: Vec<(&Arc<Core>, u64)> = pools.iter().map(|(core, _)| core).zip(shares).collect();
-        order.sort_by_key(|(core, share)| *share >= cache(core).capacity());
-        for (core, share) in order {
-            cache(core).set_capacity(share);
+        let mut order: Vec<(&Arc<DslPool>, u64)> = pools.iter().map(|(pool, _)| pool).zip(shares).collect();
+        order.sort_by_key(|(pool, share)| *share >= cache(pool).capacity());
+        for (pool, share) in order {
+            cache(pool).set_capacity(share);
         }
     }
 }
 
-fn cache(core: &Arc<Core>) -> &BlockCache {
-    &core.dsl.store.state().cache
+fn cache(pool: &Arc<DslPool>) -> &BlockCache {
+    &pool.store.state().cache
 }
 
-fn gate(core: &Arc<Core>) -> &TxgGate {
-    &core.dsl.gate
+fn gate(pool: &Arc<DslPool>) -> &TxgGate {
+    &pool.gate
 }
 
 /// Bytes of cache for pools that took in so many bytes lately.

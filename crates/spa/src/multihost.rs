@@ -21,17 +21,17 @@ use platter_ondisk::label::{
 };
 use platter_ondisk::uberblock::{MMP_MAGIC, Mmp, Uberblock};
 use platter_zio::Phase;
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::activity::{self, Seen};
+use crate::claim::Claim;
 use crate::config::PoolState;
 use crate::core::Core;
 use crate::discover::{Candidate, labels_at};
 use crate::environment::{CHOOSE_HOSTID, Environment};
 use crate::labels::LabelTarget;
-use platter_dsl::dir::StoredProperty;
 use platter_dsl::error::{PoolError, Result};
+use platter_dsl::stored_property::StoredProperty;
 
 /// Missed intervals after which the pool is suspended (`zfs_multihost_fail_intervals`).
 const FAIL_INTERVALS: u16 = 10;
@@ -251,15 +251,6 @@ async fn watch(environment: &Environment, targets: &[LabelTarget], seen: &Seen, 
         }
     }
     true
-}
-
-/// A pool that is this host's. It is kept so with heartbeats until this is dropped or [`beat`] takes over.
-pub struct Claim(AbortHandle);
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 /// Claims a pool whose newest uberblock is `newest`, with the committed one `base`, for this host. `seen` is what its

@@ -11,11 +11,15 @@ use tokio::task::JoinHandle;
 use crate::core::Core;
 use crate::environment::Environment;
 use crate::late_writes::LateWrites;
+use crate::place;
+use crate::plan;
 use crate::report::{Detail, ImportableReport, PoolReport, VdevReport};
 use crate::request::{Changed, CreateRequest, ImportRequest, PoolChange};
+use crate::scan;
+use crate::spare_flags;
 use crate::txgs::TxgsReport;
 use crate::{
-    change, create, discover, events, import, member_check, multihost, pool_properties, scrub, spares, status, sync,
+    change, create, discover, import, member_check, multihost, pool_events, pool_properties, spares, status, sync,
     takeover,
 };
 use platter_dsl::error::{PoolError, Result};
@@ -49,10 +53,10 @@ impl Pool {
         }
         core.cutoff.wait_for(Arc::new(LateWrites(core.dsl.store.suspension().clone())));
         core.dsl.gate.obey(core.dsl.store.suspension().clone());
-        core.environment.memory.join(&core);
-        events::watch(&core);
+        core.environment.memory.join(&core.dsl, core.environment.memory_limits());
+        pool_events::watch(&core);
         for leaf in core.dsl.store.state().vdevs.iter().flatten().flat_map(|vdev| vdev.leaves()) {
-            events::listen(&core, &leaf);
+            pool_events::listen(&core, &leaf);
         }
         if !core.dsl.read_only {
             watched::spawn(&core.dsl, "the multihost heartbeat", multihost::beat(Arc::downgrade(&core)));
@@ -84,7 +88,7 @@ impl Pool {
     /// # Errors
     /// As [`create`](Self::create).
     pub async fn dry_run(environment: Environment, request: CreateRequest) -> Result<VdevReport> {
-        let plan = create::plan(&environment, &request).await?;
+        let plan = plan::plan(&environment, &request).await?;
         Ok(VdevReport { name: request.name, ..change::show(&plan.root.children, &plan.spares) })
     }
 
@@ -124,7 +128,7 @@ impl Pool {
                 return Err(error);
             }
             pool.core.cutoff.let_through();
-            scrub::resume(&pool.core);
+            scan::resume(&pool.core);
         }
         spares::look(&pool.core).await;
         pool.core.event("sysevent.fs.zfs.pool_import", Vec::new());
@@ -327,7 +331,7 @@ impl Pool {
     /// # Errors
     /// One is running already; the pool is read-only.
     pub async fn scrub_start(&self) -> Result<()> {
-        scrub::start(&self.core).await
+        scan::start(&self.core).await
     }
 
     /// `zpool scrub -p`.
@@ -335,7 +339,7 @@ impl Pool {
     /// # Errors
     /// None is running.
     pub async fn scrub_pause(&self) -> Result<()> {
-        scrub::pause(&self.core).await
+        scan::pause(&self.core).await
     }
 
     /// `zpool scrub -s`.
@@ -343,7 +347,7 @@ impl Pool {
     /// # Errors
     /// There is none.
     pub async fn scrub_stop(&self) -> Result<()> {
-        scrub::stop(&self.core).await
+        scan::stop(&self.core).await
     }
 
     /// Waits until no scrub runs.
@@ -351,7 +355,7 @@ impl Pool {
     /// # Errors
     /// None at present.
     pub async fn scrub_wait(&self) -> Result<()> {
-        scrub::wait(&self.core).await;
+        scan::wait(&self.core).await;
         Ok(())
     }
 
@@ -365,8 +369,8 @@ impl Pool {
             return Err(PoolError::Unavailable("pool is read-only".into()));
         }
         let places = match device {
-            Some(name) => change::find_below(&self.core, name),
-            None => change::leaves(&self.core),
+            Some(name) => place::find_below(&self.core, name),
+            None => place::leaves(&self.core),
         };
         if places.is_empty() {
             return Err(PoolError::NotFound(format!("no such device in pool: {}", device.unwrap_or(""))));
@@ -380,7 +384,7 @@ impl Pool {
                 place.open(&self.core).await;
             }
             if leaf.is_usable() && device.is_some() {
-                spares::note_wanted_back(&self.core, place.config.guid);
+                spare_flags::note_wanted_back(&self.core, place.config.guid);
             }
             if device.is_none() {
                 place.top.clear_errors();
@@ -389,7 +393,7 @@ impl Pool {
         drop(one);
         self.core.event("sysevent.fs.zfs.vdev_clear", vec![("vdev", device.unwrap_or("").into())]);
         self.resume().await?;
-        scrub::resume(&self.core);
+        scan::resume(&self.core);
         if device.is_none() {
             self.core.damaged.lock().clear();
             if !self.core.dsl.read_only {

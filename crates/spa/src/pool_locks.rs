@@ -1,23 +1,11 @@
 //! One writer for each pool of a machine, by the pool's guid. The devices have locks of their own, but a file may have
-//! two faces that share none: on an overlay and below it.
-//!
-//! Invariant: a pool that is open for writing has the lock of every guid that its labels on disk may have, from before
-//! its devices are opened until after they are closed.
+//! two faces that share none: on an overlay and below it. Here is what a daemon offers; what a pool holds is in
+//! [`crate::locked`].
 
 use std::any::Any;
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::BTreeSet;
 
 use platter_ondisk::Guid;
-
-use crate::config::{PoolConfig, VdevConfig};
-use crate::environment::Environment;
-use platter_dsl::error::{PoolError, Result};
-
-/// A process that is just ending still holds what it held.
-const ATTEMPTS: usize = 6;
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// A lock; given back when it is dropped.
 pub struct PoolLock(Box<dyn Any + Send + Sync>);
@@ -67,12 +55,6 @@ pub trait PoolLocks: Send + Sync + std::fmt::Debug + 'static {
     fn is_listed_elsewhere(&self, leaf: Guid, pool: Guid) -> bool;
 }
 
-/// Tells the devices of a pool that this configuration describes, and its spares.
-pub fn note_leaves(environment: &Environment, config: &PoolConfig, spares: &[VdevConfig]) {
-    let leaves = config.vdev_tree.leaves().into_iter().chain(spares).map(|leaf| leaf.guid.0).collect();
-    environment.pool_locks.note_leaves(config.guid, leaves);
-}
-
 /// A machine on which there is nobody else.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NobodyElse;
@@ -94,58 +76,5 @@ impl PoolLocks for NobodyElse {
 
     fn is_listed_elsewhere(&self, _leaf: Guid, _pool: Guid) -> bool {
         false
-    }
-}
-
-/// The locks of one open pool: one, and a second while its guid changes.
-#[derive(Debug, Default)]
-pub struct Locked(BTreeMap<u64, PoolLock>);
-
-impl Locked {
-    /// Takes the lock of `pool` too, unless it is here already.
-    ///
-    /// # Errors
-    /// [`PoolError::Busy`] with who has it.
-    pub fn add(&mut self, environment: &Environment, pool: Guid) -> Result<()> {
-        if let Entry::Vacant(place) = self.0.entry(pool.0) {
-            place.insert(environment.pool_locks.lock(pool).map_err(|refusal| {
-                PoolError::Busy(match refusal {
-                    Refusal::Held(holder) => format!(
-                        "pool {pool} is in use: {holder} has it open for writing on this host\nExport it there first. \
-                         A copy of a pool is the same pool to all who look at it, until 'zpool reguid' makes it \
-                         another."
-                    ),
-                    Refusal::Obstructed(by) => format!(
-                        "pool {pool} cannot be locked on this host: other users have taken all names of its lock: \
-                         {by}\nNobody has it open. End these processes, then try again."
-                    ),
-                })
-            })?);
-        }
-        Ok(())
-    }
-
-    /// As [`add`](Self::add), with some patience.
-    ///
-    /// # Errors
-    /// As [`add`](Self::add).
-    pub async fn wait_for(&mut self, environment: &Environment, pool: Guid) -> Result<()> {
-        for _ in 1..ATTEMPTS {
-            if self.add(environment, pool).is_ok() {
-                return Ok(());
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
-        self.add(environment, pool)
-    }
-
-    /// Gives back all but that of `pool`.
-    pub fn keep_only(&mut self, pool: Guid) {
-        self.0.retain(|guid, _| *guid == pool.0);
-    }
-
-    /// Gives everything back.
-    pub fn clear(&mut self) {
-        self.0.clear();
     }
 }

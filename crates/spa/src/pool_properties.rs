@@ -12,7 +12,6 @@ use platter_zio::FailMode;
 
 use crate::config::PoolConfig;
 use crate::core::Core;
-use platter_dsl::dir::StoredProperty;
 use platter_dsl::error::{PoolError, Result};
 use platter_dsl::features::CREATED;
 use platter_dsl::freeing;
@@ -22,6 +21,7 @@ use platter_dsl::report::Properties;
 use platter_dsl::report::Property;
 use platter_dsl::report::PropertySource;
 use platter_dsl::report::PropertyValue;
+use platter_dsl::stored_property::StoredProperty;
 use platter_dsl::version::PoolVersion;
 
 /// The `compatibility` property is a pair of the configuration (`ZPOOL_CONFIG_COMPATIBILITY`).

@@ -20,9 +20,6 @@ use platter_hooks::Canary;
 use platter_ondisk::Txg;
 use platter_vdev::{Leaf, MissingRanges, Opening};
 
-use crate::core::Core;
-use crate::dtl;
-
 /// Ranges that are written down for one device; more of them count as none, so that the place stays small.
 const RANGES_MAX: usize = 64;
 
@@ -56,26 +53,26 @@ pub struct Conclusion {
 
 impl Roster {
     /// The devices that are there when a scan of everything up to group `through` begins.
-    pub fn begin(core: &Core, through: Txg) -> Self {
-        Self::of(core, |leaf| {
+    pub fn begin(leaves: &[Arc<Leaf>], through: Txg) -> Self {
+        Self::of(leaves, |leaf| {
             leaf.stats().begin_scan();
             leaf.begin_scan().through(through)
         })
     }
 
     /// The devices with which a scan goes on, of which `stored` was written down.
-    pub fn revive(core: &Core, stored: &Provable) -> Self {
-        Self::of(core, |leaf| {
+    pub fn revive(leaves: &[Arc<Leaf>], stored: &Provable) -> Self {
+        Self::of(leaves, |leaf| {
             leaf.begin_scan();
             stored.get(&leaf.guid().0).cloned().unwrap_or_default()
         })
     }
 
-    fn of(core: &Core, provable: impl Fn(&Arc<Leaf>) -> MissingRanges) -> Self {
+    fn of(leaves: &[Arc<Leaf>], provable: impl Fn(&Arc<Leaf>) -> MissingRanges) -> Self {
         let mut members = BTreeMap::new();
-        for leaf in dtl::leaves(core) {
+        for leaf in leaves {
             if let Some(opening) = leaf.opening() {
-                members.insert(leaf.guid().0, Member { opening, provable: provable(&leaf) });
+                members.insert(leaf.guid().0, Member { opening, provable: provable(leaf) });
             }
         }
         Self { members, unproven: MissingRanges::new() }
@@ -98,8 +95,7 @@ impl Roster {
     }
 
     /// What a later run of this scan, which begins at its place, may build on.
-    pub fn provable(&self, core: &Core) -> Provable {
-        let leaves = dtl::leaves(core);
+    pub fn provable(&self, leaves: &[Arc<Leaf>]) -> Provable {
         let here = leaves.iter().filter_map(|leaf| {
             let member = self.members.get(&leaf.guid().0)?;
             let mut provable = member.provable.clone();
@@ -112,9 +108,9 @@ impl Roster {
     }
 
     /// The scan, which covered everything up to group `through`, is at its end, and its repairs are stable.
-    pub fn conclude(&self, core: &Core, through: Txg) -> Conclusion {
+    pub fn conclude(&self, leaves: &[Arc<Leaf>], through: Txg) -> Conclusion {
         let mut conclusion = Conclusion::default();
-        for leaf in dtl::leaves(core).iter().filter(|leaf| leaf.is_usable()) {
+        for leaf in leaves.iter().filter(|leaf| leaf.is_usable()) {
             let member = self.members.get(&leaf.guid().0).filter(|member| Some(member.opening) == leaf.opening());
             let Some(member) = member else {
                 if Canary::LatecomerForgotten.sings() {
@@ -143,9 +139,9 @@ fn is_within(mut ranges: MissingRanges, whole: &MissingRanges) -> bool {
 }
 
 /// Whether `stored` has everything that devices which are there miss: then a scan may go on where it was.
-pub fn is_enough(core: &Core, stored: &Provable) -> bool {
+pub fn is_enough(leaves: &[Arc<Leaf>], stored: &Provable) -> bool {
     let none = MissingRanges::new();
-    let mut here = dtl::leaves(core).into_iter().filter(|leaf| leaf.is_usable());
+    let mut here = leaves.iter().filter(|leaf| leaf.is_usable());
     here.all(|leaf| is_within(leaf.missing(), stored.get(&leaf.guid().0).unwrap_or(&none)))
 }
 

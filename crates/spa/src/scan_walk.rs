@@ -6,7 +6,6 @@
 //! - between slices the walk restarts from the newest roots, right after the last block it saw;
 //! - what cannot be read is noted as lost, and its group as unproven.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -25,7 +24,8 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::core::Core;
-use crate::scrub::{self, Place};
+use crate::scan_place::ScanPlace;
+use crate::scan_store::{self, Lost};
 use platter_dsl::watched;
 
 /// How long one slice may pin freed space.
@@ -36,9 +36,6 @@ const IN_FLIGHT: u64 = 32 << 20;
 const LEAST: u64 = 16 << 10;
 /// The place of the walk is written at least this often.
 const CHECKPOINT: Duration = Duration::from_secs(15);
-
-/// Objects with blocks that could not be restored: (data set, object).
-pub type Lost = Mutex<BTreeSet<(u64, u64)>>;
 
 /// One object set to walk.
 struct Target {
@@ -51,19 +48,19 @@ struct Target {
 pub async fn everything(core: &Arc<Core>, lost: &Arc<Lost>) -> Result<bool> {
     let mut written = Instant::now();
     for target in targets(core).await? {
-        let place = core.scrub.lock().place;
+        let place = core.scan.lock().place;
         if target.id.0 < place.objset {
             continue;
         }
         let mut from = place.last.filter(|_| target.id.0 == place.objset);
         let mut interior = 0;
         loop {
-            core.scrub.lock().place = Place { objset: target.id.0, last: from };
-            if core.scrub.lock().is_interrupted() {
+            core.scan.lock().place = ScanPlace { objset: target.id.0, last: from };
+            if core.scan.lock().is_interrupted() {
                 return Ok(false);
             }
             if written.elapsed() >= CHECKPOINT {
-                if let Err(error) = scrub::checkpoint(core, lost).await {
+                if let Err(error) = scan_store::checkpoint(core, lost).await {
                     tracing::warn!(%error, "the scrub's place could not be recorded");
                 }
                 written = Instant::now();
@@ -80,7 +77,7 @@ pub async fn everything(core: &Arc<Core>, lost: &Arc<Lost>) -> Result<bool> {
                 WalkEnd::Stopped => from = *slice.last.lock(),
             }
         }
-        core.scrub.lock().place = Place { objset: target.id.0 + 1, last: None };
+        core.scan.lock().place = ScanPlace { objset: target.id.0 + 1, last: None };
     }
     Ok(true)
 }
@@ -207,7 +204,7 @@ impl Visitor for Slice {
             }
             *self.last.lock() = Some(bookmark);
             let progressed = self.shown.fetch_add(1, Ordering::Relaxed) > 0;
-            if progressed && (Instant::now() >= self.end || self.core.scrub.lock().is_interrupted()) {
+            if progressed && (Instant::now() >= self.end || self.core.scan.lock().is_interrupted()) {
                 self.stopped.store(true, Ordering::Relaxed);
                 return Visit::Stop;
             }
@@ -223,7 +220,7 @@ impl Visitor for Slice {
             }
             // The block itself was counted when it was verified; here it is what lies below that is lost.
             self.lost.lock().insert((bookmark.objset.0, bookmark.object.0));
-            self.core.scrub.lock().roster().note_hidden(bp.birth().max(bp.physical_birth()));
+            self.core.scan.lock().roster().note_hidden(bp.birth().max(bp.physical_birth()));
             Visit::Continue
         }
         .boxed()
@@ -234,7 +231,7 @@ async fn verify(core: &Arc<Core>, lost: &Lost, bookmark: Bookmark, bp: &BlkPtr) 
     let store: &Store = &core.dsl.store;
     let outcome = store.scrub(bp, bookmark).await;
     let bytes = bp.asize();
-    let mut scrub = core.scrub.lock();
+    let mut scrub = core.scan.lock();
     // What an earlier scan left on disk may be anything.
     scrub.phys.examined = scrub.phys.examined.saturating_add(bytes);
     scrub.issued = scrub.issued.saturating_add(bytes);

@@ -10,118 +10,27 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use platter_device::{BlockDevice, DeviceError, OpenOptions, PathKind};
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, Tx};
 use platter_nvlist::NvList;
-use platter_ondisk::names::config::{IS_SPARE, SPARES, UNSPARE};
+use platter_ondisk::names::config::{IS_SPARE, SPARES};
 use platter_ondisk::{Guid, ObjectId};
-use tokio::sync::Notify;
 
 use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::environment::Environment;
 use crate::open_vdevs::NewDevices;
 use crate::report::VdevReport;
+use crate::spare_flags::set_flag;
 use crate::spare_label::{self, Found};
-use crate::{change, config_object, create, discover, identity, labels, pool_locks};
+use crate::spare_list::{Spare, Spares, Standing};
+use crate::{config_object, identity, labels, locked, new_devices, place, vdev_names};
 use platter_dsl::error::{PoolError, Result};
 use platter_dsl::{history, mos};
 
 /// More spares than a pool may have devices are damage.
 const SPARES_MAX: usize = 4096;
-
-/// How it is with a spare that this pool does not use.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Nobody uses it. Its size, bytes.
-    Available(u64),
-    /// It stands in for a device of the pool of this name.
-    Elsewhere(String),
-    /// Why it cannot be used.
-    Unusable(String),
-}
-
-#[derive(Clone, Debug)]
-struct Spare {
-    config: VdevConfig,
-    standing: Standing,
-}
-
-/// The spares of a pool.
-#[derive(Default)]
-pub struct Spares {
-    object: Mutex<ObjectId>,
-    list: Mutex<Vec<Spare>>,
-    /// Told when there are others, or one became free.
-    pub changed: Arc<Notify>,
-}
-
-impl Spares {
-    /// These, of which nothing is known yet.
-    fn new(object: ObjectId, configs: Vec<VdevConfig>) -> Self {
-        let spares = Self { object: Mutex::new(object), ..Self::default() };
-        spares.extend(configs);
-        spares
-    }
-
-    fn extend(&self, configs: Vec<VdevConfig>) {
-        let unseen = || Standing::Unusable("it was not looked at yet".into());
-        self.list.lock().extend(configs.into_iter().map(|config| Spare { config, standing: unseen() }));
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.list.lock().is_empty()
-    }
-
-    /// The configurations of all.
-    pub fn configs(&self) -> Vec<VdevConfig> {
-        self.list.lock().iter().map(|spare| spare.config.clone()).collect()
-    }
-
-    fn set_standing(&self, guid: Guid, standing: Standing) {
-        if let Some(spare) = self.list.lock().iter_mut().find(|spare| spare.config.guid == guid) {
-            spare.standing = standing;
-        }
-    }
-}
-
-/// Whether a leaf of the tree is a spare that stands in for another one.
-pub fn is_spare(vdev: &VdevConfig) -> bool {
-    vdev.other.get_u64(IS_SPARE).is_some_and(|flag| flag != 0)
-}
-
-/// Whether the spare beside this device is to go as soon as the device has everything.
-pub fn is_wanted_back(vdev: &VdevConfig) -> bool {
-    vdev.other.get_u64(UNSPARE).is_some_and(|flag| flag != 0)
-}
-
-/// Sets or removes a flag of a vdev.
-pub fn set_flag(vdev: &mut VdevConfig, name: &str, set: bool) {
-    vdev.other.remove(name);
-    if set {
-        vdev.other.add_u64(name, 1);
-    }
-}
-
-/// A device that a spare stands in for is used again: the spare goes when the device has everything (`vdev_online` and
-/// `vdev_clear` in `module/zfs/vdev.c`).
-pub fn note_wanted_back(core: &Core, guid: Guid) {
-    let mut noted = false;
-    core.config.write().vdev_tree.walk_mut(&mut |vdev| {
-        if vdev.kind == "spare"
-            && let Some(first) = vdev.children.first_mut().filter(|first| first.guid == guid && !is_wanted_back(first))
-        {
-            set_flag(first, UNSPARE, true);
-            noted = true;
-        }
-    });
-    if noted {
-        core.dsl.dirty_config();
-    }
-}
 
 /// Reads the list. Damage to it costs the spares, not the pool.
 pub async fn load(os: &Arc<Objset>, directory: &Zap, pool: &str) -> Spares {
@@ -229,7 +138,7 @@ async fn open_alone(
 ) -> Result<(VdevConfig, Arc<dyn BlockDevice>)> {
     let children = vec![VdevConfig { id: 0, ..config }];
     let mut root = VdevConfig { kind: "root".into(), children, ..VdevConfig::default() };
-    let opened = create::open(environment, &mut root, devices, ashift).await?;
+    let opened = new_devices::open(environment, &mut root, devices, ashift).await?;
     let device = opened.into_iter().flatten().next().and_then(|vdev| vdev.leaves()[0].device());
     let (Some(device), Some(mut config)) = (device, root.children.pop()) else {
         return Err(PoolError::Busy("the new device could not be opened".into()));
@@ -291,8 +200,8 @@ pub async fn add(core: &Core, tx: &Tx, prepared: Vec<Prepared>) -> Result<()> {
 /// # Errors
 /// In OpenZFS's words, why not.
 pub async fn remove(core: &Arc<Core>, name: &str) -> Result<()> {
-    let Some(config) = find(core, name) else {
-        let place = change::find(core, name);
+    let Some(config) = core.spares.find(&*core.environment.devices, name) else {
+        let place = place::find(core, name);
         return Err(match place {
             Ok(_) | Err(PoolError::Invalid(_)) => PoolError::Unsupported(
                 "this version removes hot spares only; a device of a mirror leaves it with 'zpool detach'".into(),
@@ -328,18 +237,7 @@ pub async fn remove(core: &Arc<Core>, name: &str) -> Result<()> {
 /// Strikes a spare off the list in memory.
 pub fn forget(core: &Core, guid: Guid) {
     core.spares.list.lock().retain(|spare| spare.config.guid != guid);
-    pool_locks::note_leaves(&core.environment, &core.config.read(), &core.spares.configs());
-}
-
-/// The spare that a command means.
-pub fn find(core: &Core, name: &str) -> Option<VdevConfig> {
-    let devices = &*core.environment.devices;
-    core.spares.configs().into_iter().find(|spare| change::is_called(spare, devices, name))
-}
-
-/// Whether a spare has this guid.
-pub fn is_listed(core: &Core, guid: Guid) -> bool {
-    core.spares.list.lock().iter().any(|spare| spare.config.guid == guid)
+    locked::note_leaves(&core.environment, &core.config.read(), &core.spares.configs());
 }
 
 /// Whether the spare of this guid stands in for a device of this pool.
@@ -478,7 +376,7 @@ pub fn report(core: &Core) -> Vec<VdevReport> {
             Standing::Unusable(_) => ("UNAVAIL", Some("cannot open".to_owned())),
         };
         VdevReport {
-            name: discover::leaf_name(&config, &path),
+            name: vdev_names::leaf_name(&config, &path),
             kind: config.kind.clone(),
             guid: config.guid.0,
             path: config.path,

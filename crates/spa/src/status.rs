@@ -7,10 +7,10 @@ use platter_zio::{FailMode, Phase};
 
 use crate::config::VdevConfig;
 use crate::core::Core;
-use crate::discover::{leaf_name, vdev_name};
 use crate::multihost;
 use crate::report::{DamagedObject, Detail, ExtendedStats, IoCounts, PoolReport, VdevReport};
 use crate::spares;
+use crate::vdev_names::{leaf_name, vdev_name};
 use platter_dsl::freeing;
 use platter_dsl::watched;
 
@@ -95,7 +95,7 @@ fn leaf_report(core: &Core, config: &VdevConfig, leaf: &Leaf, top: &TopVdev, fra
     } else if condition.state == VdevState::Degraded && condition.detail.is_some() {
         condition.detail.clone()
     } else if condition.aux_text().is_empty() {
-        core.scrub.lock().remark(leaf).map(str::to_owned)
+        core.scan.lock().remark(leaf).map(str::to_owned)
     } else {
         Some(condition.aux_text().to_owned())
     };
@@ -248,7 +248,7 @@ fn any(vdev: &VdevReport, check: &dyn Fn(&VdevReport) -> bool) -> bool {
 
 /// Everything about the pool.
 pub fn pool(core: &Core, detail: Detail) -> PoolReport {
-    let scan = core.scrub.lock().report();
+    let scan = core.scan.lock().report();
     let vdevs = root_report(core, Frame { scanning: scan.state == "scanning", detail });
     let damaged = core.damaged.lock().clone();
     let config = core.config.read().clone();

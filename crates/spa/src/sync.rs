@@ -27,9 +27,10 @@ use tracing::Instrument;
 
 use crate::config::PoolConfig;
 use crate::core::Core;
+use crate::course::{Course, Opening};
 use crate::labels::{self, Half};
-use crate::txgs::{Course, Opening};
-use crate::{ddt, dtl, exchange, log_spacemaps, multihost, pool_locks, salt, space_check, space_maps};
+use crate::locked;
+use crate::{ddt, dtl, exchange, log_spacemaps, multihost, salt, space_check, space_maps};
 use platter_dsl::sync::{any_dataset_is_dirty, book_mos, sync_datasets};
 use platter_dsl::tasks::{GroupTasks, Moment};
 use platter_dsl::{freeing, intent, watched};
@@ -87,7 +88,7 @@ async fn finish_group(core: &Arc<Core>, opened: &mut Opening) -> Result<()> {
     // Before anybody hears that the group is finished: who waited for it finds it there.
     core.txgs.add(course.end(core));
     core.dsl.gate.finish(txg);
-    core.environment.memory.look(core);
+    core.environment.memory.look(core.environment.memory_limits());
     if exchange::look(core) {
         drop(watched::spawn(&core.dsl, "a replacement", exchange::settle(core.clone())));
     }
@@ -158,7 +159,7 @@ async fn sync(core: &Arc<Core>, txg: Txg, course: &mut Course) -> Result<()> {
     core.dsl.store.set_pass(0);
     core.dsl.store.forget_born();
     outcome?;
-    platter_dsl::properties::follow_writing(&core.dsl);
+    platter_dsl::effects::follow_writing(&core.dsl);
     intent::clean(&core.dsl, txg);
     core.dsl.store.state().allocator.lock().finish(txg);
     platter_dsl::sync::update_available(&core.dsl);
@@ -328,7 +329,7 @@ async fn commit(core: &Core, txg: Txg, root: BlkPtr, config_changed: bool) -> Re
     }
     // Labels are written when the configuration changed, and refused by a majority means that no device can be trusted.
     if config_changed {
-        pool_locks::note_leaves(&core.environment, &config, &core.spares.configs());
+        locked::note_leaves(&core.environment, &config, &core.spares.configs());
         let list = Arc::new(config.clone());
         insist(core, || write_labels(core, list.clone(), txg).boxed()).await?;
     }

@@ -24,11 +24,13 @@ use platter_vdev::VdevState;
 use platter_zio::Phase;
 use tokio::time::Instant;
 
-use crate::change::{self, Place};
 use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::exchange::{self, Joining};
-use crate::{scrub, spares};
+use crate::place::{self, Place};
+use crate::scan;
+use crate::spare_flags;
+use crate::spares;
 
 /// How often is looked.
 const TICK: Duration = Duration::from_secs(1);
@@ -148,7 +150,7 @@ fn replaced_by_spares(core: &Core) -> Vec<Place> {
     core.config.read().vdev_tree.walk(&mut |vdev| {
         firsts.extend(vdev.children.first().filter(|_| vdev.kind == "spare").map(|first| first.guid));
     });
-    let places = change::leaves(core).into_iter();
+    let places = place::leaves(core).into_iter();
     places.filter(|place| firsts.contains(&place.config.guid) && may_return(place)).collect()
 }
 
@@ -158,7 +160,7 @@ async fn open(core: &Arc<Core>, place: &Place) -> bool {
     if is_back {
         tracing::info!(pool = core.name(), "device {} is back", place.config.guid);
         core.event("sysevent.fs.zfs.vdev_online", vec![("vdev_guid", place.config.guid.0.into())]);
-        scrub::resume(core);
+        scan::resume(core);
     }
     is_back
 }
@@ -177,7 +179,7 @@ fn is_due(away: &BTreeMap<u64, Away>, guid: u64, now: Instant) -> bool {
 /// The devices for which a spare should stand in.
 fn gone(core: &Core) -> Vec<Place> {
     let tree = core.config.read().vdev_tree.clone();
-    let places = change::leaves(core);
+    let places = place::leaves(core);
     let usable: Vec<u64> =
         places.iter().filter(|place| place.leaf.is_usable()).map(|place| place.config.guid.0).collect();
     let mut wanted = Vec::new();
@@ -201,7 +203,7 @@ fn unhelped(vdev: &VdevConfig, usable: &[u64]) -> Vec<u64> {
         "mirror" | "raidz" => vdev.children.iter().filter(is_unusable).map(|leaf| leaf.guid.0).collect(),
         // The last spare, when all that there were have failed.
         "spare" if vdev.leaves().iter().all(|leaf| !usable.contains(&leaf.guid.0)) => {
-            let last = vdev.children.last().filter(|leaf| leaf.is_leaf() && spares::is_spare(leaf));
+            let last = vdev.children.last().filter(|leaf| leaf.is_leaf() && spare_flags::is_spare(leaf));
             last.into_iter().map(|leaf| leaf.guid.0).collect()
         }
         _ => Vec::new(),

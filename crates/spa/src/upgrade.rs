@@ -17,13 +17,14 @@ use platter_ondisk::types::object_type;
 use crate::core::Core;
 use crate::request::Changed;
 use crate::salt;
-use platter_dsl::dataset::{Dataset, Snapshot};
+use platter_dsl::dataset::Dataset;
 use platter_dsl::deadlist::BPOBJ_BLOCK;
 use platter_dsl::dir::{Dir, FREE_DIR};
 use platter_dsl::error::Result;
 use platter_dsl::features::{CREATED, lookup};
+use platter_dsl::snapshot::Snapshot;
 use platter_dsl::version::PoolVersion;
-use platter_dsl::{history, mos, properties};
+use platter_dsl::{history, mos};
 
 /// Enables every feature that this version writes and that is among `wanted` (all, without a list), after giving the
 /// pool feature flags if it has none.
@@ -73,8 +74,8 @@ pub async fn follow_features(core: &Arc<Core>, tx: &Tx) -> platter_zio::Result<(
     core.dsl.mos.set_properties(platter_dsl::mos_properties::mos_properties(core.dsl.version(), &core.dsl.features));
     core.dsl.mos.set_hole_birth(core.dsl.features.is_active("com.delphix:hole_birth"));
     core.dsl.dirty_config();
-    properties::follow(&core.dsl);
-    properties::follow_writing(&core.dsl);
+    platter_dsl::effects::follow(&core.dsl);
+    platter_dsl::effects::follow_writing(&core.dsl);
     Ok(())
 }
 

@@ -163,7 +163,7 @@ fn as_json(views: &[DatasetView], columns: &[Wanted], literal: bool, as_int: boo
 fn by_number(name: &str, value: &PropertyValue) -> PropertyValue {
     let kind = platter_dsl::properties::find(name).map(|native| native.kind);
     match (kind, value) {
-        (Some(platter_dsl::properties::Kind::Index(words)), PropertyValue::Text(text)) => {
+        (Some(platter_dsl::property_kind::Kind::Index(words)), PropertyValue::Text(text)) => {
             let number = words.iter().find(|(word, _)| word == text).map(|(_, number)| *number);
             number.map_or_else(|| value.clone(), PropertyValue::Number)
         }

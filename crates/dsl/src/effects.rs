@@ -1,0 +1,184 @@
+//! What follows from the properties in force: how blocks are written, cached and logged, and the features that a value
+//! needs.
+//!
+//! Invariants: what is open follows a change as soon as its task has run, and the way blocks are written once its group
+//! is on disk.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use platter_dmu::{Objset, RedundantMetadata, Tx, UserAccounting, WriteProperties};
+use platter_zil::SyncMode;
+use platter_zio::Caching;
+
+use crate::block_properties::{self, COMPRESSION_BITS};
+use crate::dataset::Dataset;
+use crate::dir::Dir;
+use crate::error::{PoolError, Result};
+use crate::inheritance::number;
+use crate::pool::DslPool;
+use crate::report::DatasetKind;
+use crate::stored_property::StoredProperty;
+use crate::{limits, zapify};
+
+/// The property.
+pub const COMPRESSION: &str = "compression";
+
+const LARGE_DNODE: &str = "org.zfsonlinux:large_dnode";
+const OBJECT_ACCOUNTING: &str = "org.zfsonlinux:userobj_accounting";
+const PROJECT_ACCOUNTING: &str = "org.zfsonlinux:project_quota";
+
+/// How blocks of the data set in `dir` are to be written.
+pub fn write_properties(dsl: &DslPool, dir: &Arc<Dir>) -> WriteProperties {
+    let compression = number(dir, "compression");
+    let (kind, level) = (compression & ((1 << COMPRESSION_BITS) - 1), compression >> COMPRESSION_BITS);
+    let format = dsl.format();
+    let kind = match kind {
+        1 => u64::from(format.compression),
+        16 if !dsl.features.is_enabled("org.freebsd:zstd_compress") => u64::from(format.compression),
+        15 if !dsl.features.is_active("org.illumos:lz4_compress") => u64::from(format.compression),
+        n => n,
+    };
+    let checksum = match number(dir, "checksum") {
+        1 => 7,
+        n => n,
+    };
+    let mut record_size = number(dir, "recordsize");
+    if !dsl.features.is_enabled("org.open-zfs:large_blocks") {
+        record_size = record_size.min(128 << 10);
+    }
+    WriteProperties {
+        checksum: checksum as u8,
+        compression: kind as u8,
+        compression_level: if kind == 16 && level == 0 { 3 } else { level as i32 },
+        copies: number(dir, "copies") as u8,
+        record_size: record_size as u32,
+        is_mos: false,
+        embedded_data: dsl.features.is_enabled("com.delphix:embedded_data"),
+        dnode_size: match number(dir, "dnodesize") {
+            _ if !dsl.features.is_enabled(LARGE_DNODE) => 512,
+            0 => 512,
+            1 => 1024,
+            size => size.min(16 << 10) as u32,
+        },
+        redundant_metadata: match number(dir, "redundant_metadata") {
+            1 => RedundantMetadata::Most,
+            2 => RedundantMetadata::Some,
+            3 => RedundantMetadata::None,
+            _ => RedundantMetadata::All,
+        },
+        format,
+        accounting: UserAccounting {
+            space: true,
+            objects: dsl.features.is_enabled(OBJECT_ACCOUNTING),
+            projects: dsl.features.is_enabled(PROJECT_ACCOUNTING),
+        },
+    }
+}
+
+/// Property `sync` of a data set.
+pub fn sync_mode(dataset: &Dataset) -> SyncMode {
+    SyncMode::from_number(number(&dataset.dir, "sync"))
+}
+
+/// Whether `value` (`None`: inherit) may be set on `dataset` in this pool.
+///
+/// # Errors
+/// In OpenZFS's words, why not.
+pub fn check_applies(dsl: &DslPool, dataset: &Dataset, property: &str, value: Option<&StoredProperty>) -> Result<()> {
+    let feature = match (property, value) {
+        ("dnodesize", Some(StoredProperty::Number(size))) if *size != 0 => LARGE_DNODE,
+        ("filesystem_limit", Some(_)) if !limits::is_enabled(dsl) => "com.joyent:filesystem_limits",
+        _ => "",
+    };
+    if !feature.is_empty() && !dsl.features.is_enabled(feature) {
+        return Err(PoolError::Unsupported("pool must be upgraded to set this property or value".into()));
+    }
+    if let Some(value) = value {
+        block_properties::check_features(|guid| dsl.features.is_enabled(guid), property, value)?;
+    }
+    if dataset.kind == DatasetKind::Volume
+        && matches!(property, "quota" | "refquota" | "filesystem_limit" | "mountpoint" | "canmount")
+    {
+        return Err(PoolError::invalid(format!("'{property}' does not apply to datasets of this type")));
+    }
+    Ok(())
+}
+
+/// Lets the block cache follow property `primarycache` of an open data set.
+pub fn follow_caching(dsl: &DslPool, dataset: &Dataset) {
+    dsl.store.state().cache.set_caching(
+        dataset.object,
+        match number(&dataset.dir, "primarycache") {
+            0 => Caching::Nothing,
+            1 => Caching::Metadata,
+            _ => Caching::All,
+        },
+    );
+}
+
+/// Lets everything that is open follow properties that a task has changed. How blocks are written changes only when its
+/// group is on disk ([`follow_writing`]): what was written before the task came in is written as it was then
+/// (`dsl_pool_sync`, `module/zfs/dsl_pool.c`, runs tasks after the data of their group).
+pub fn follow(dsl: &DslPool) {
+    for dataset in dsl.tree.read().datasets.values() {
+        if dataset.open_objset().is_some() {
+            follow_caching(dsl, dataset);
+        }
+        if let Some(zil) = &*dataset.zil.lock() {
+            zil.set_mode(sync_mode(dataset));
+        }
+    }
+    dsl.properties_changed.store(true, Ordering::Relaxed);
+}
+
+/// The later part of [`follow`].
+pub fn follow_writing(dsl: &DslPool) {
+    if !dsl.properties_changed.swap(false, Ordering::Relaxed) {
+        return;
+    }
+    for dataset in dsl.tree.read().datasets.values() {
+        if let Some(os) = dataset.open_objset() {
+            os.set_properties(write_properties(dsl, &dataset.dir));
+        }
+    }
+}
+
+/// A data set whose own `compression` needs a feature activates it when it is set, not first with a block
+/// (`dsl_dataset_set_compression`, `module/zfs/dsl_dataset.c`).
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn activate_feature(
+    dsl: &Arc<DslPool>,
+    tx: &Tx,
+    dataset: &Arc<Dataset>,
+    property: &str,
+    value: Option<&StoredProperty>,
+) -> platter_zio::Result<()> {
+    let Some(StoredProperty::Number(number)) = value.filter(|_| property == COMPRESSION) else { return Ok(()) };
+    match block_properties::compression_feature((number & ((1 << COMPRESSION_BITS) - 1)) as u8) {
+        Some(feature) => zapify::activate(dsl, tx, dataset, feature).await,
+        None => Ok(()),
+    }
+}
+
+/// A data set that may have dnodes of more than 512 bytes says so (feature `large_dnode`), and so does one that counts
+/// its users' objects (`userobj_accounting`) and its projects' (`project_quota`).
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn note_features(
+    dsl: &Arc<DslPool>,
+    tx: &Tx,
+    dataset: &Arc<Dataset>,
+    os: &Objset,
+) -> platter_zio::Result<()> {
+    let counted = os.counted();
+    let large = os.properties().dnode_size > 512;
+    let used = [(LARGE_DNODE, large), (OBJECT_ACCOUNTING, counted.objects), (PROJECT_ACCOUNTING, counted.projects)];
+    for (feature, _) in used.into_iter().filter(|(_, used)| *used) {
+        zapify::activate(dsl, tx, dataset, feature).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! Leaves with their place in a pool: found by name, opened when their device is there.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use platter_device::{BlockDevice, OpenOptions};
+use platter_dsl::error::{PoolError, Result};
+use platter_ondisk::Txg;
+use platter_vdev::{Condition, DeviceOpener, Leaf, OpenError, TopVdev, VdevAux, VdevSpec, VdevState};
+
+use crate::config::VdevConfig;
+use crate::core::Core;
+use crate::identity::Returning;
+use crate::vdev_names::{is_called, vdev_name};
+use crate::{dtl, open_vdevs, spare_flags};
+
+/// A leaf with its place.
+pub struct Place {
+    /// The leaf's configuration.
+    pub config: VdevConfig,
+    /// Its top-level vdev.
+    pub top: Arc<TopVdev>,
+    /// The leaf itself.
+    pub leaf: Arc<Leaf>,
+}
+
+impl Place {
+    /// Opens the device, if its labels say that it is this leaf; whether it is in use then. Where it was found is
+    /// written into the configuration.
+    pub async fn open(&self, core: &Core) -> bool {
+        // As long as the old handle is there, the device is in use: by this very process.
+        self.leaf.close(Condition::new(VdevState::Closed, VdevAux::None));
+        core.leaf_devices.lock().remove(&self.config.guid.0);
+        let written = core.uberblock.lock().txg;
+        let all = leaves(core);
+        let opener = Returning {
+            devices: &core.environment.devices,
+            options: if core.dsl.read_only { OpenOptions::read_only() } else { OpenOptions::exclusive() },
+            pool: core.config.read().guid,
+            // Who only reads does not keep others from writing.
+            newest: if core.dsl.read_only { Txg(u64::MAX) } else { core.dsl.gate.open_txg() },
+            complete: all.iter().map(|place| (place.config.guid.0, dtl::last_complete(&place.leaf, written))).collect(),
+            places: all.into_iter().filter_map(|place| place.config.path.map(PathBuf::from)).collect(),
+            seen: Mutex::default(),
+            reached: Mutex::default(),
+        };
+        let noting = Noting { opener, core, leaf: &self.leaf, written };
+        self.top.reopen_leaf(&self.leaf, &open_vdevs::spec(&self.config), &noting).await;
+        let Some(device) = self.leaf.device() else { return false };
+        if let Some(path) = device.path() {
+            self.adopt(core, path, &noting.opener.seen.into_inner());
+        }
+        core.leaf_devices.lock().insert(self.config.guid.0, device);
+        core.dsl.dirty_config();
+        spare_flags::note_wanted_back(core, self.config.guid);
+        true
+    }
+
+    /// Notes that this leaf's device is at `path`. A leaf that had it so far is where it was `seen` meanwhile.
+    fn adopt(&self, core: &Core, path: &Path, seen: &BTreeMap<u64, PathBuf>) {
+        let path = path.display().to_string();
+        if self.config.path.as_ref() == Some(&path) {
+            return;
+        }
+        let was = self.config.path.as_deref().unwrap_or("an unknown path");
+        tracing::info!(pool = core.name(), "device {} is at {path} now, it was at {was}", self.config.guid);
+        core.config.write().vdev_tree.walk_mut(&mut |vdev| {
+            if vdev.guid == self.config.guid {
+                vdev.path = Some(path.clone());
+            } else if vdev.path.as_ref() == Some(&path)
+                && let Some(other) = seen.get(&vdev.guid.0)
+            {
+                vdev.path = Some(other.display().to_string());
+            }
+        });
+    }
+}
+
+/// Opens a leaf's device and lists what it lacks, before anything is read from it.
+struct Noting<'a> {
+    opener: Returning<'a>,
+    core: &'a Core,
+    leaf: &'a Leaf,
+    /// The last group that was on disk before.
+    written: Txg,
+}
+
+#[async_trait]
+impl DeviceOpener for Noting<'_> {
+    async fn open(&self, spec: &VdevSpec) -> std::result::Result<Arc<dyn BlockDevice>, OpenError> {
+        let device = self.opener.open(spec).await?;
+        let reached = self.opener.reached.lock().get(&spec.guid.0).cloned().unwrap_or_default();
+        dtl::note_gap(self.core, self.leaf, reached.last, self.written);
+        dtl::note_elsewhere_meanwhile(self.core, self.leaf, &reached).await;
+        Ok(device)
+    }
+}
+
+/// All leaves, also those of nested vdevs.
+pub fn leaves(core: &Core) -> Vec<Place> {
+    let tops = core.config.read().vdev_tree.children.clone();
+    let mut places = Vec::new();
+    for top in tops {
+        let Some(vdev) = core.dsl.store.state().vdevs.get(top.id as usize).and_then(Option::as_ref) else { continue };
+        let opened = vdev.leaves();
+        for config in top.leaves() {
+            let Some(leaf) = opened.iter().find(|leaf| leaf.guid() == config.guid) else { continue };
+            places.push(Place { config: config.clone(), top: vdev.clone(), leaf: leaf.clone() });
+        }
+    }
+    places
+}
+
+/// The leaf that a command means.
+///
+/// # Errors
+/// There is none.
+pub fn find(core: &Core, name: &str) -> Result<Place> {
+    let found = leaves(core).into_iter().find(|place| is_called(&place.config, &*core.environment.devices, name));
+    found.ok_or_else(|| match interior(core, name) {
+        None if core.spares.find(&*core.environment.devices, name).is_some() => {
+            PoolError::Invalid("device is reserved as a hot spare".into())
+        }
+        Some(vdev) => PoolError::invalid(format!("it is a {} vdev; name one of its devices", vdev.kind)),
+        None => PoolError::NotFound("no such device in pool".into()),
+    })
+}
+
+/// The vdev with devices of its own that a command means: by its name or its guid.
+fn interior(core: &Core, name: &str) -> Option<VdevConfig> {
+    let mut found = None;
+    core.config.read().vdev_tree.walk(&mut |vdev| {
+        if !vdev.is_leaf()
+            && vdev.kind != "root"
+            && (vdev_name(vdev, "", None) == name || vdev.guid.to_string() == name)
+        {
+            found = Some(vdev.clone());
+        }
+    });
+    found
+}
+
+/// The leaves that a command means which may be given a vdev with several of them, too.
+pub fn find_below(core: &Core, name: &str) -> Vec<Place> {
+    let places = leaves(core);
+    let below = interior(core, name).map(|vdev| vdev.leaves().iter().map(|leaf| leaf.guid).collect::<Vec<_>>());
+    match below {
+        Some(below) => places.into_iter().filter(|place| below.contains(&place.config.guid)).collect(),
+        None => places.into_iter().filter(|place| is_called(&place.config, &*core.environment.devices, name)).collect(),
+    }
+}
+
+/// Changes the flags of one leaf in the configuration.
+pub fn change_config(core: &Core, place: &Place, change: impl Fn(&mut VdevConfig)) {
+    core.config.write().vdev_tree.walk_mut(&mut |vdev| {
+        if vdev.guid == place.config.guid {
+            change(vdev);
+        }
+    });
+    core.dsl.dirty_config();
+}

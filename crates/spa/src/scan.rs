@@ -1,0 +1,290 @@
+//! Scrub and resilver: every copy of every block is read, verified and, where it is wrong, rewritten
+//! (`module/zfs/dsl_scan.c`).
+//!
+//! Invariants:
+//! - what a scrub finds unrepairable replaces the list of known errors when it completes;
+//! - its state and place are in the MOS when it starts, every few slices, and when it pauses or ends: a scrub that was
+//!   running goes on after an import where that place is, unless devices are there that need more than it can prove
+//!   ([`crate::scan_proof`]);
+//! - while a device that is there misses something that a scan could give it, a resilver runs: a scrub makes way for it
+//!   at once, a resilver that has just begun begins anew, one that is further on is followed by another
+//!   (`zfs_resilver_defer_percent`). Only what a device refused to take is not tried again until somebody brings a
+//!   device back, clears errors or imports the pool.
+//!
+//! The place is in an entry of our own (`scan_place`), while `scn_bookmark` stays zero and `scn_queue_obj` is an empty ZAP:
+//! OpenZFS walks data sets in another order, and so begins anew.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use platter_dmu::Result;
+use platter_dsl::error::PoolError;
+use platter_dsl::{intent, watched};
+use platter_ondisk::BlkPtr;
+use platter_ondisk::dsl::{ScanPhys, scan_flags, scan_func, scan_state};
+use tokio::time::Instant;
+
+use crate::core::Core;
+use crate::scan_place::ScanPlace;
+use crate::scan_proof::{self, Roster};
+use crate::scan_state::{Interrupt, ScanState};
+use crate::scan_store::{Lost, checkpoint, make_stable, persist};
+use crate::{dtl, scan_walk};
+
+/// What a scan of everything that is there now begins with.
+fn begin(core: &Core, state: &mut ScanState, func: u64) {
+    let max_txg = core.dsl.gate.synced_txg();
+    let phys = ScanPhys {
+        func,
+        state: scan_state::SCANNING,
+        max_txg,
+        start_time: core.now(),
+        to_examine: core.dsl.store.state().allocator.lock().allocated(),
+        ..ScanPhys::default()
+    };
+    state.begin(phys, Roster::begin(&dtl::leaves(core), max_txg));
+}
+
+/// Starts a scrub, or lets a paused one go on.
+///
+/// # Errors
+/// [`PoolError::Busy`] when one is running; a read-only pool.
+pub async fn start(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
+    if core.dsl.read_only {
+        return Err(PoolError::Unavailable("pool is read-only".into()));
+    }
+    // Everybody sees the end of a scan before it is written down; only then can the next one begin.
+    wait_while(core, |scrub| scrub.running && scrub.phys.state == scan_state::FINISHED).await;
+    {
+        let mut scrub = core.scan.lock();
+        if scrub.running {
+            if scrub.phys.func == scan_func::RESILVER {
+                return Err(PoolError::Busy("currently resilvering".into()));
+            }
+            return Err(PoolError::Busy("currently scrubbing; use 'zpool scrub -s' to cancel scrub".into()));
+        }
+        if scrub.phys.state == scan_state::SCANNING && scrub.is_paused() {
+            scrub.phys.flags &= !scan_flags::SCRUB_PAUSED;
+            scrub.pause_time = 0;
+        } else {
+            begin(core, &mut scrub, scan_func::SCRUB);
+        }
+        scrub.running = true;
+        scrub.interrupt = Interrupt::None;
+    }
+    if let Err(error) = persist(core).await {
+        // No walk begins: whoever waits for its end would wait for ever.
+        core.scan.lock().stand_still();
+        return Err(error);
+    }
+    core.event("sysevent.fs.zfs.scrub_start", Vec::new());
+    watched::spawn(&core.dsl, "the scan", run(core.clone()));
+    Ok(())
+}
+
+/// Starts a resilver when a device that is there missed something, else goes on with what was running when the pool was
+/// last open.
+pub fn resume(core: &Arc<Core>) {
+    if core.dsl.read_only {
+        return;
+    }
+    let mut scrub = core.scan.lock();
+    let unfinished = scrub.phys.state == scan_state::SCANNING && !scrub.is_paused();
+    if dtl::needs_resilver(core) {
+        if scrub.running {
+            scrub.make_way();
+            return;
+        }
+        // A walk of this process that ended early is not gone on with: its devices may have changed.
+        let proves_enough = scrub.roster.is_none() && scan_proof::is_enough(&dtl::leaves(core), &scrub.stored);
+        if !(unfinished && scrub.place != ScanPlace::default() && proves_enough) {
+            begin_resilver(core, &mut scrub);
+        }
+    } else if !unfinished || scrub.running {
+        return;
+    }
+    scrub.running = true;
+    scrub.interrupt = Interrupt::None;
+    drop(scrub);
+    watched::spawn(&core.dsl, "the scan", run(core.clone()));
+}
+
+fn begin_resilver(core: &Core, scrub: &mut ScanState) {
+    let aborted = scrub.phys.func == scan_func::SCRUB && scrub.phys.state == scan_state::SCANNING;
+    begin(core, scrub, scan_func::RESILVER);
+    if aborted {
+        core.event("sysevent.fs.zfs.scrub_abort", Vec::new());
+    }
+    core.event("sysevent.fs.zfs.resilver_start", Vec::new());
+}
+
+/// Pauses a running scrub.
+///
+/// # Errors
+/// When none is running.
+pub async fn pause(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
+    let (running, func) = {
+        let scrub = core.scan.lock();
+        (scrub.running, scrub.phys.func)
+    };
+    if !running || func != scan_func::SCRUB {
+        return Err(PoolError::NotFound("there is no active scrub".into()));
+    }
+    {
+        let mut scrub = core.scan.lock();
+        scrub.phys.flags |= scan_flags::SCRUB_PAUSED;
+        scrub.pause_time = core.now();
+    }
+    halt(core).await;
+    core.event("sysevent.fs.zfs.scrub_paused", Vec::new());
+    persist(core).await
+}
+
+/// Cancels a running or paused scrub.
+///
+/// # Errors
+/// When there is none.
+pub async fn stop(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
+    let none = || PoolError::NotFound("there is no active scrub".into());
+    {
+        let scrub = core.scan.lock();
+        if scrub.phys.state != scan_state::SCANNING {
+            return Err(none());
+        }
+        // Whoever waits for it has no redundancy yet (`spa_scan_stop`, module/zfs/spa.c, refuses it, too).
+        if scrub.phys.func == scan_func::RESILVER {
+            return Err(PoolError::Busy("currently resilvering".into()));
+        }
+    }
+    halt(core).await;
+    {
+        let mut scrub = core.scan.lock();
+        if scrub.phys.state != scan_state::SCANNING || scrub.phys.func != scan_func::SCRUB {
+            // It came to its end meanwhile, or made way for a resilver, which goes on.
+            drop(scrub);
+            resume(core);
+            return Err(none());
+        }
+        scrub.phys.state = scan_state::CANCELED;
+        scrub.phys.flags &= !scan_flags::SCRUB_PAUSED;
+        scrub.phys.end_time = core.now();
+    }
+    core.event("sysevent.fs.zfs.scrub_abort", Vec::new());
+    persist(core).await
+}
+
+/// Ends the walk of this process, if any, without changing what the pool remembers.
+pub async fn halt(core: &Arc<Core>) {
+    core.scan.lock().interrupt = Interrupt::Halt;
+    wait(core).await;
+}
+
+/// Waits until no walk is under way.
+pub async fn wait(core: &Arc<Core>) {
+    wait_while(core, |scrub| scrub.running).await;
+}
+
+async fn wait_while(core: &Arc<Core>, condition: impl Fn(&ScanState) -> bool) {
+    loop {
+        let done = core.scan.lock().done.clone();
+        let mut woken = std::pin::pin!(done.notified());
+        woken.as_mut().enable();
+        if !condition(&core.scan.lock()) {
+            return;
+        }
+        woken.await;
+    }
+}
+
+/// One walk after the other, as long as a device needs the next.
+async fn run(core: Arc<Core>) {
+    loop {
+        walk(&core).await;
+        let mut scrub = core.scan.lock();
+        let interrupt = std::mem::take(&mut scrub.interrupt);
+        let again = std::mem::take(&mut scrub.again) && interrupt != Interrupt::Halt;
+        if again && dtl::needs_resilver(&core) {
+            begin_resilver(&core, &mut scrub);
+            scrub.done.notify_waiters();
+        } else if interrupt != Interrupt::Restart || scrub.phys.state != scan_state::SCANNING {
+            scrub.stand_still();
+            return;
+        }
+        // Otherwise the device that was to be resilvered has gone again: on from where it was.
+    }
+}
+
+/// One walk from the scan's place on, to its end unless something interrupts it.
+async fn walk(core: &Arc<Core>) {
+    {
+        let mut scrub = core.scan.lock();
+        scrub.started = Some(Instant::now());
+        scrub.window.clear();
+        if scrub.roster.is_none() {
+            scrub.roster = Some(Roster::revive(&dtl::leaves(core), &scrub.stored));
+        }
+    }
+    let lost = Arc::new(Mutex::new(BTreeSet::new()));
+    if core.scan.lock().place != ScanPlace::default() {
+        // What the part before this place found is among the known errors.
+        lost.lock().clone_from(&core.damaged.lock());
+    }
+    let mut complete = matches!(scan_walk::everything(core, &lost).await, Ok(true));
+    if complete {
+        note_waiting(core, intent::mend_waiting(&core.dsl).await);
+    }
+    if complete && let Err(error) = make_stable(core).await {
+        tracing::warn!(pool = core.name(), %error, "what the scrub repaired may not be stable");
+        complete = false;
+    }
+    {
+        let mut scrub = core.scan.lock();
+        scrub.elapsed_before += scrub.started.take().map_or(0, |at| at.elapsed().as_secs());
+    }
+    if complete {
+        finish(core, &lost).await;
+    } else if let Err(error) = checkpoint(core, &lost).await {
+        tracing::warn!(%error, "the scrub's place could not be recorded");
+    }
+}
+
+/// No object leads to the blocks of a log that waits for its data set to be mounted: what could not be had of them.
+fn note_waiting(core: &Core, blocks: Result<Vec<BlkPtr>>) {
+    let mut scrub = core.scan.lock();
+    let through = scrub.phys.max_txg;
+    match blocks {
+        Ok(blocks) => blocks.iter().for_each(|bp| scrub.roster().note_lost(bp.physical_birth())),
+        Err(_) => scrub.roster().note_hidden(through),
+    }
+}
+
+/// Everything was seen: lists become shorter, errors are known.
+async fn finish(core: &Arc<Core>, lost: &Lost) {
+    let name = {
+        let mut scrub = core.scan.lock();
+        let through = scrub.phys.max_txg;
+        let conclusion = scrub.roster().conclude(&dtl::leaves(core), through);
+        scrub.again |= conclusion.again;
+        for leaf in &conclusion.failed {
+            tracing::warn!(pool = core.name(), leaf, "not everything that it missed could be written to it");
+        }
+        if scrub.phys.errors == 0 {
+            // A device that could not be flushed has no block to its name.
+            scrub.phys.errors = conclusion.failed.len() as u64;
+        }
+        scrub.phys.state = scan_state::FINISHED;
+        scrub.phys.end_time = core.now();
+        if scrub.phys.func == scan_func::SCRUB { "scrub" } else { "resilver" }
+    };
+    *core.damaged.lock() = std::mem::take(&mut *lost.lock());
+    // No block pointer leads to the labels: only writing them anew keeps them from rotting one after the other.
+    core.dsl.dirty_config();
+    if let Err(error) = core.task(async |core, tx| Ok(crate::error_log::write(&core, &tx).await?)).await {
+        tracing::warn!(%error, "the error log could not be written");
+    }
+    if let Err(error) = persist(core).await {
+        tracing::warn!(%error, "the scrub's end could not be recorded");
+    }
+    core.event(&format!("sysevent.fs.zfs.{name}_finish"), Vec::new());
+}

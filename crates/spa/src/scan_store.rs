@@ -1,0 +1,101 @@
+//! What is on disk of a scan: its state, and how far it got with what it may prove.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use platter_dmu::Result;
+use platter_dmu::zap::ZapValue;
+use platter_dsl::error::PoolError;
+use platter_dsl::mos;
+use platter_ondisk::ObjectId;
+use platter_ondisk::dsl::{ScanPhys, scan_state};
+use platter_ondisk::types::object_type;
+
+use crate::core::Core;
+use crate::scan_place::PLACE;
+use crate::scan_state::ScanState;
+use crate::{dtl, scan_proof};
+
+/// Objects with blocks that could not be restored: (data set, object).
+pub type Lost = Mutex<BTreeSet<(u64, u64)>>;
+
+/// Writes the scan's state and place.
+///
+/// # Errors
+/// The pool is suspended; device errors.
+pub async fn persist(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
+    if !core.dsl.version().has_scan() {
+        // Older pools have another record of it, which only their own software goes on from.
+        return Ok(());
+    }
+    core.task(async |core, tx| {
+        // OpenZFS takes a scan under way to have a queue of data sets, and frees it at the end.
+        let (scanning, foreign, queue) = {
+            let scan = core.scan.lock();
+            (scan.phys.state == scan_state::SCANNING, scan.foreign_queue, scan.phys.queue_obj)
+        };
+        if queue.is_some() && (foreign || !scanning) {
+            core.dsl.mos.free_object(&tx, queue).await?;
+            core.scan.lock().phys.queue_obj = ObjectId::NONE;
+        }
+        if scanning && !core.scan.lock().phys.queue_obj.is_some() {
+            let queue = mos::create_zap(&core.dsl.mos, &tx, object_type::SCAN_QUEUE, core.random()).await?;
+            core.scan.lock().phys.queue_obj = queue;
+        }
+        let (phys, place) = {
+            let mut scan = core.scan.lock();
+            scan.foreign_queue = false;
+            let mut place = scan.place.encode(&scan.phys);
+            let provable =
+                scan.roster.as_ref().map_or_else(|| scan.stored.clone(), |roster| roster.provable(&dtl::leaves(&core)));
+            place.extend(scan_proof::encode(&provable));
+            (scan.phys.encode().to_vec(), place)
+        };
+        core.dsl.directory.put(&tx, mos::SCAN.as_bytes(), &ZapValue { integer_size: 8, integers: phys }).await?;
+        if scanning {
+            core.dsl.directory.put(&tx, PLACE.as_bytes(), &ZapValue { integer_size: 8, integers: place }).await?;
+        } else if core.dsl.directory.get(PLACE.as_bytes()).await?.is_some() {
+            core.dsl.directory.remove(&tx, PLACE.as_bytes()).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Writes how far the scan got, after what it found lost so far: whoever goes on from there must know both.
+///
+/// # Errors
+/// The pool is suspended; device errors.
+pub async fn checkpoint(core: &Arc<Core>, lost: &Lost) -> std::result::Result<(), PoolError> {
+    let fresh: Vec<(u64, u64)> = {
+        let damaged = core.damaged.lock();
+        lost.lock().iter().copied().filter(|object| !damaged.contains(object)).collect()
+    };
+    if !fresh.is_empty() {
+        core.damaged.lock().extend(fresh);
+        core.task(async |core, tx| Ok(crate::error_log::write(&core, &tx).await?)).await?;
+    } else if core.dsl.version().has_scan() {
+        // In a group of its own: what the place says was repaired is flushed before the place is written.
+        make_stable(core).await?;
+    }
+    persist(core).await
+}
+
+/// Flushes every device: what is in their caches only would still be missing after a power cut.
+///
+/// # Errors
+/// The pool is suspended.
+pub async fn make_stable(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
+    core.task(async |_core, _tx| Ok(())).await
+}
+
+/// Loads the scan's state from the pool directory.
+///
+/// # Errors
+/// Unreadable blocks; a state that makes no sense counts as none.
+pub async fn load(directory: &platter_dmu::zap::Zap) -> Result<ScanState> {
+    let Some(value) = directory.get(mos::SCAN.as_bytes()).await? else { return Ok(ScanState::default()) };
+    let place = directory.get(PLACE.as_bytes()).await?.map(|value| value.integers).unwrap_or_default();
+    Ok(ScanPhys::decode(&value.integers).map(|phys| ScanState::loaded(phys, &place)).unwrap_or_default())
+}
