@@ -1,7 +1,7 @@
 //! JSON output in OpenZFS's schema (`-j`).
 
-use platter_daemon::api::{DatasetView, PoolView};
-use platter_dsl::report::PropertySource;
+use platter_api::messages::{DatasetView, PoolView};
+use platter_api::report::PropertySource;
 use serde_json::{Map, Value, json};
 
 use crate::out::outln;
@@ -70,8 +70,8 @@ pub fn dataset_info(view: &DatasetView, as_int: bool) -> Object {
     if let Some(createtxg) = view.report.properties.get("createtxg") {
         let shown = Shown {
             value: match &createtxg.value {
-                platter_dsl::report::PropertyValue::Number(number) => number.to_string(),
-                platter_dsl::report::PropertyValue::Text(text) => text.clone(),
+                platter_api::report::PropertyValue::Number(number) => number.to_string(),
+                platter_api::report::PropertyValue::Text(text) => text.clone(),
             },
             source: PropertySource::None,
         };

@@ -10,10 +10,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use platter_daemon::api::{DaemonStatus, ErrorBody, MOUNT_BUSY, MOUNT_OPTIONS, MountOutcome, MountRequest};
+use platter_api::messages::{DaemonStatus, ErrorBody, MOUNT_BUSY, MOUNT_OPTIONS, MountOutcome, MountRequest};
+use platter_api::report::{Detail, VdevReport};
 use platter_daemon::dead_mounts::system_mounts;
 use platter_daemon::process;
-use platter_spa::report::{Detail, VdevReport};
 
 use crate::getopt::{Grammar, parse_as};
 use crate::session::{Session, complain};

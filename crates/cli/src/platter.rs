@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use platter_daemon::api::{DaemonStatus, ErrorBody, LogLevel, Outcome};
+use platter_api::messages::{DaemonStatus, ErrorBody, LogLevel, Outcome};
 use platter_daemon::client::Client;
 use platter_daemon::home::Home;
 use platter_daemon::run;
@@ -75,7 +75,7 @@ enum DaemonAction {
     },
     /// Tell what it logs, or change that at once
     LogLevel {
-        /// off, error, warn, info, debug or trace; of one part only: platter_dsl=debug
+        /// off, error, warn, info, debug or trace; of one part only: platter_spa=debug
         level: Option<String>,
     },
 }

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use platter_daemon::api::ErrorBody;
+use platter_api::messages::ErrorBody;
 use platter_daemon::client::Client;
 use platter_daemon::home::Home;
 use serde::Serialize;

@@ -1,6 +1,6 @@
 //! The two tables of the commands: one row for each thing (`list`), one row for each property (`get`).
 
-use platter_dsl::report::PropertySource;
+use platter_api::report::PropertySource;
 
 use crate::paint::{Paint, paint};
 use crate::props::select::Wanted;

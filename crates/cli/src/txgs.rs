@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use platter_daemon::api::ErrorBody;
+use platter_api::messages::ErrorBody;
+use platter_api::{txgs::TxgReport, txgs::TxgsReport};
 use platter_daemon::client::encode;
-use platter_spa::{TxgReport, TxgsReport};
 use serde_json::{Map, Value, json};
 
 use crate::json;

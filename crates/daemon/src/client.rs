@@ -15,10 +15,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
-use crate::api::{DAEMON_ENDS, ErrorBody, Outcome, Place};
 use crate::denied;
 use crate::home::Home;
 use crate::{lingering, process, same_places, vigil};
+use platter_api::messages::{DAEMON_ENDS, ErrorBody, Outcome, Place};
 
 /// How long a daemon that ends is waited for: its pools are closed within seconds, each.
 const END_LIMIT: Duration = Duration::from_secs(60);

@@ -1,6 +1,6 @@
 //! Names of damaged files, as `zpool status -v` lists them (OpenZFS: `zpool_obj_to_path`).
 
-use platter_spa::report::DamagedObject;
+use platter_api::report::DamagedObject;
 
 /// What is known about where an object lives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

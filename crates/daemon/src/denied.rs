@@ -6,7 +6,7 @@
 use hyper::Method;
 use serde_json::Value;
 
-use crate::api::ErrorBody;
+use platter_api::messages::ErrorBody;
 
 /// Whether `path` may be asked for at the public socket.
 pub fn is_public(path: &str) -> bool {

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use platter_api::report::{DatasetReport, HistoryEntry, Properties};
+use platter_api::report::{Detail, ImportableReport, PoolReport, VdevReport};
+use platter_api::request::Setting;
+use platter_api::request::{Changed, CreateRequest, ImportRequest, PoolChange};
+use platter_api::txgs::TxgsReport;
 use platter_dsl::Result;
-use platter_dsl::report::{DatasetReport, HistoryEntry, Properties};
-use platter_dsl::setting::Setting;
 use platter_ondisk::Txg;
-use platter_spa::report::{Detail, ImportableReport, PoolReport, VdevReport};
-use platter_spa::request::{Changed, CreateRequest, ImportRequest, PoolChange};
-use platter_spa::{Environment, Events, Idleness, Pool, TxgsReport, Unwritten};
+use platter_spa::{Environment, Events, Idleness, Pool, Unwritten};
 
 /// Makes, finds and opens pools.
 #[async_trait]

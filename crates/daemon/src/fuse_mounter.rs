@@ -11,21 +11,21 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
+use platter_api::report::{DatasetReport, PropertyValue};
 use platter_dmu::{Objset, Totals, Tx};
 use platter_dsl::FilesystemSpace;
-use platter_dsl::report::{DatasetReport, PropertyValue};
 use platter_dsl::{FilesystemMaker, FilesystemOptions};
 use platter_fuse::{Elsewhere, FuseError, Keeper, KernelFlags};
 use platter_ondisk::ObjectId;
 use platter_spa::Pool;
 use platter_zpl::{AtimeMode, CreateOptions, SpaceInfo, Timestamp, XattrMode, Zpl, user_quota};
 
-use crate::api::{IdQuota, IdUsage, Whose};
 use crate::engine::PoolHandle;
 use crate::machine::{MemoryLimit, SystemClock, random_u64};
 use crate::mount_plan::{OwnFolder, of_a_mount};
 use crate::mounter::{HowToMount, Mounted, Mounter, UnmountError};
 use crate::run::Parts;
+use platter_api::messages::{IdQuota, IdUsage, Whose};
 
 /// How often, and how long each time, a sync waits for the kernel to tell that it has forgotten what was removed. It
 /// tells at once unless somebody stands in a removed directory or has it by `O_PATH`.
@@ -478,7 +478,7 @@ impl Mounted for FuseMount {
 mod tests {
     use super::*;
     use crate::mount_plan::tests::dataset;
-    use platter_dsl::report::PropertySource;
+    use platter_api::report::PropertySource;
 
     #[test]
     fn properties_decide_and_options_override() {

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-use crate::api::ErrorBody;
+use platter_api::messages::ErrorBody;
 
 /// Longest path a Unix socket can have on Linux (`sun_path` is 108 bytes with its final NUL).
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;

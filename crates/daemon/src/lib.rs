@@ -12,7 +12,6 @@
 //! there is none.
 #![forbid(unsafe_code)]
 
-pub mod api;
 pub mod client;
 pub mod damaged;
 pub mod dead_mounts;

@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::api::ErrorBody;
 use crate::dead_mounts::is_dying;
 use crate::home::Home;
+use platter_api::messages::ErrorBody;
 
 /// So many devices are named.
 const NAMED: usize = 4;

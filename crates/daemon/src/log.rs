@@ -18,7 +18,7 @@ use tracing_subscriber::{EnvFilter, reload};
 
 use self::repeats::Repeats;
 use self::sink::Sink;
-use crate::api::ErrorBody;
+use platter_api::messages::ErrorBody;
 
 /// What is logged when nothing else is asked for, and by the parts that a level does not name.
 const DEFAULT: &str = "info";

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use platter_dsl::report::{DatasetKind, DatasetReport, Property, PropertySource, PropertyValue};
+use platter_api::report::{DatasetKind, DatasetReport, Property, PropertySource, PropertyValue};
 
 /// What mount points lie below.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use platter_dsl::report::DatasetReport;
+use platter_api::report::DatasetReport;
 use platter_fuse::{Elsewhere, Keeper};
 
-use crate::api::{IdQuota, IdUsage, Whose};
 use crate::engine::PoolHandle;
 use crate::mount_plan::OwnFolder;
+use platter_api::messages::{IdQuota, IdUsage, Whose};
 
 /// How to mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

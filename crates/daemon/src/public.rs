@@ -26,9 +26,9 @@ use tokio::net::unix::SocketAddr;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 
-use crate::api::ErrorBody;
 use crate::home::Home;
 use crate::server::{self, Context};
+use platter_api::messages::ErrorBody;
 
 /// Connections at one time; more wait in the socket's queue.
 const CONNECTIONS_MAX: usize = 64;

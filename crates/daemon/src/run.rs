@@ -10,7 +10,6 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::api::ErrorBody;
 use crate::engine::{Engine, RealEngine};
 use crate::home::Home;
 use crate::machine::MemoryLimit;
@@ -19,6 +18,7 @@ use crate::public::{self, Public};
 use crate::server::{Context, router};
 use crate::state::Daemon;
 use crate::{dead_mounts, freed_memory, log, machine, process};
+use platter_api::messages::ErrorBody;
 
 /// How long requests may take to finish after the daemon was told to stop.
 const GRACE: Duration = Duration::from_secs(10);

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
-use crate::api::{ErrorBody, FileIdentity, Place};
+use platter_api::messages::{ErrorBody, FileIdentity, Place};
 
 /// What this process finds at a path; links are followed.
 pub fn seen_here(path: &Path) -> Place {

@@ -14,21 +14,21 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use platter_dsl::report::HistoryEntry;
-use platter_spa::report::{Detail, ImportableReport};
-use platter_spa::request::Changed;
-use platter_spa::{Event, TxgsReport};
+use platter_api::report::HistoryEntry;
+use platter_api::report::{Detail, ImportableReport};
+use platter_api::request::Changed;
+use platter_api::{event::Event, txgs::TxgsReport};
 use serde::Deserialize;
 use tokio::sync::watch;
 
-use crate::api::{
+use crate::state::{Answer, Daemon};
+use crate::{log, same_places};
+use platter_api::messages::{
     ChangePool, ClearLabel, ClearPool, ClosePool, CreateDataset, CreatePool, CreatedDataset, CreatedPool, DAEMON_ENDS,
     DaemonStatus, Datasets, DestroyDataset, DestroyedDatasets, ErrorBody, ImportPool, ImportedPool, LogLevel,
     MountEntry, MountOutcome, MountRequest, Outcome, Place, PoolNames, PoolView, RenameDataset, ScrubPool, SearchPools,
     SetDatasetProperties, SetIdQuota, SetPoolProperty, SyncPool, UnmountRequest, Userspace, Whose,
 };
-use crate::state::{Answer, Daemon};
-use crate::{log, same_places};
 
 /// What the routes share.
 #[derive(Clone)]
@@ -260,7 +260,7 @@ async fn scrub_pool(
     Path(name): Path<String>,
     Json(call): Json<ScrubPool>,
 ) -> Reply<Outcome> {
-    if call.action == crate::api::ScrubAction::Wait {
+    if call.action == platter_api::messages::ScrubAction::Wait {
         // Waiting changes nothing: it ends with its client.
         context.daemon.scrub_pool(&name, &call).await?;
         return Ok(Json(Outcome::default()));

@@ -28,16 +28,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
+use platter_api::report::HistoryEntry;
+use platter_api::report::{Detail, ImportableReport, PoolReport, VdevReport};
+use platter_api::request::{Changed, CreateRequest, PoolChange, VdevRequest};
+use platter_api::{event::Event, txgs::TxgsReport};
 use platter_dsl::PoolError;
-use platter_dsl::report::HistoryEntry;
-use platter_spa::report::{Detail, ImportableReport, PoolReport, VdevReport};
-use platter_spa::request::{Changed, CreateRequest, PoolChange, VdevRequest};
-use platter_spa::{Event, TxgsReport};
 
-use crate::api::{
-    ChangePool, ClearLabel, ClearPool, CreatePool, CreatedPool, DaemonStatus, ErrorBody, ImportPool, ImportedPool,
-    Outcome, PoolNames, PoolView, ScrubAction, ScrubPool, SetPoolProperty, SyncPool,
-};
 use crate::damaged::{Whereabouts, describe};
 use crate::engine::{Engine, PoolHandle};
 use crate::home::{Home, waiting};
@@ -48,6 +44,10 @@ use crate::mounts_file::MountsFile;
 use crate::pools_file::{self, RememberedPool};
 use locks::Locks;
 use mount_table::MountTable;
+use platter_api::messages::{
+    ChangePool, ClearLabel, ClearPool, CreatePool, CreatedPool, DaemonStatus, ErrorBody, ImportPool, ImportedPool,
+    Outcome, PoolNames, PoolView, ScrubAction, ScrubPool, SetPoolProperty, SyncPool,
+};
 
 /// How long `status -v` waits for another operation before it shows an object's number instead of its name.
 const LOOK_UP_WAIT: Duration = Duration::from_secs(2);
@@ -164,11 +164,11 @@ impl Daemon {
     /// reboot, are looked for beside the others.
     async fn open_where_it_is(
         &self,
-        request: platter_spa::request::ImportRequest,
+        request: platter_api::request::ImportRequest,
     ) -> Result<Arc<dyn PoolHandle>, PoolError> {
         let beside: BTreeSet<PathBuf> =
             request.search.iter().filter_map(|path| path.parent().map(PathBuf::from)).collect();
-        let wider = platter_spa::request::ImportRequest { search: beside.into_iter().collect(), ..request.clone() };
+        let wider = platter_api::request::ImportRequest { search: beside.into_iter().collect(), ..request.clone() };
         let handle = match self.engine.import(request).await {
             Ok(handle) => handle,
             // What another device in these folders may be waiting for is not this pool's concern.
@@ -330,7 +330,7 @@ impl Daemon {
     async fn whereabouts(
         &self,
         pool: &Arc<dyn PoolHandle>,
-        object: &platter_spa::report::DamagedObject,
+        object: &platter_api::report::DamagedObject,
     ) -> Whereabouts {
         if object.dataset_id == 0 || object.dataset.is_empty() {
             return Whereabouts::default();
@@ -638,7 +638,7 @@ fn unavailable_view(name: &str, remembered: &RememberedPool, reason: &str) -> Po
                 children: remembered.devices.iter().map(leaf).collect(),
                 ..VdevReport::default()
             },
-            scan: platter_spa::report::ScanReport { state: "none".to_owned(), ..Default::default() },
+            scan: platter_api::report::ScanReport { state: "none".to_owned(), ..Default::default() },
             ..PoolReport::default()
         },
         now: now_seconds(),

@@ -11,8 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 
-use crate::api::DaemonStatus;
 use crate::dead_mounts::is_dying;
+use platter_api::messages::DaemonStatus;
 
 /// More bytes are no answer.
 const ANSWER_MAX: u64 = 1 << 20;

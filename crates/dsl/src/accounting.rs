@@ -14,8 +14,8 @@ use platter_ondisk::{BlkPtr, Txg};
 use platter_zio::Store;
 use platter_zio::{BlockStore, SpaceAccounting};
 
-use crate::block_properties;
 use crate::used_space::SpaceChange;
+use platter_api::block_properties;
 
 /// `SPA_OLD_MAXBLOCKSIZE`: larger blocks need the feature `large_blocks`.
 const OLD_BLOCK_MAX: u64 = 128 << 10;

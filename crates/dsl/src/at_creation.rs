@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::environment::FilesystemOptions;
 use crate::error::{PoolError, Result};
-use crate::properties::{AT_CREATION, index_value};
-use crate::property_kind::Kind;
 use crate::version::PoolVersion;
 use crate::version_limits;
+use platter_api::properties::{AT_CREATION, index_value};
+use platter_api::property_kind::Kind;
 
 /// What was asked of a file system to be made; the rest it takes from its parent (`zfs_fill_zplprops_impl`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub fn parse_version(value: &str, pool: PoolVersion) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::properties::{NFC, NFD, NFKD};
+    use platter_api::properties::{NFC, NFD, NFKD};
 
     #[test]
     fn what_cannot_be_changed_later_is_taken_at_creation() {

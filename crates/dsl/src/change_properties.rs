@@ -13,10 +13,10 @@ use crate::dataset::Dataset;
 use crate::dataset_report;
 use crate::error::{PoolError, Result};
 use crate::pool::DslPool;
-use crate::properties;
-use crate::setting::Setting;
 use crate::stored_property::StoredProperty;
 use crate::{history, limits, space, version_limits};
+use platter_api::properties;
+use platter_api::request::Setting;
 
 /// A change, checked as far as it can be without the data set.
 pub struct Change {

@@ -7,7 +7,7 @@ use platter_dmu::{Objset, Result};
 use platter_ondisk::ObjectId;
 use platter_ondisk::znode::{MASTER_NODE_OBJECT, master};
 
-use crate::report::DatasetKind;
+use platter_api::report::DatasetKind;
 
 /// The volume's size in its ZAP, and that ZAP (`ZVOL_ZAP_OBJ`); its data is object 1.
 const ZVOL_ZAP: ObjectId = ObjectId(2);

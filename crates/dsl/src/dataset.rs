@@ -22,9 +22,9 @@ use crate::contents::Contents;
 use crate::dir::Dir;
 use crate::empty_bpobj::empty_bpobj;
 use crate::mos_access::MosAccess;
-use crate::report::DatasetKind;
 use crate::snapshot::{Origin, Snapshot};
 use crate::{deadlist, features};
+use platter_api::report::DatasetKind;
 
 /// Names in snapshot maps compare without case (`U8_TEXTPREP_TOUPPER`).
 const NORMALIZE_TO_UPPER: u32 = 2;

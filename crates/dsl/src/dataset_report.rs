@@ -13,12 +13,12 @@ use crate::dir::Dir;
 use crate::encryption::{self, Encryption};
 use crate::inheritance::lookup;
 use crate::pool::DslPool;
-use crate::properties::{AT_CREATION, NATIVES, Native, default_text, is_user};
-use crate::property_kind::Kind;
-use crate::report::{DatasetKind, Properties, Property, PropertySource, PropertyValue};
 use crate::snapshot::Snapshot;
 use crate::stored_property::{INHERIT, RECEIVED, StoredProperty};
 use crate::{effects, space};
+use platter_api::properties::{AT_CREATION, NATIVES, Native, default_text, is_user};
+use platter_api::property_kind::Kind;
+use platter_api::report::{DatasetKind, Properties, Property, PropertySource, PropertyValue};
 
 /// Native properties of a volume that can be set; all others are a file system's.
 const OF_VOLUMES: &[&str] = &[

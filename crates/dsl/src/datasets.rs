@@ -11,13 +11,11 @@ use crate::dataset::Dataset;
 use crate::error::{PoolError, Result};
 use crate::filesystem_space::FilesystemSpace;
 use crate::pool::DslPool;
-use crate::report::{DatasetKind, DatasetReport};
-use crate::setting::Setting;
 use crate::stored_property::StoredProperty;
-use crate::{
-    change_properties, counting, dataset_report, destroy, intent, names, new_dataset, properties, rename,
-    version_limits,
-};
+use crate::{change_properties, counting, dataset_report, destroy, intent, new_dataset, rename, version_limits};
+use platter_api::report::{DatasetKind, DatasetReport};
+use platter_api::request::Setting;
+use platter_api::{names, properties};
 
 impl DslPool {
     /// Counts what users, groups and projects have in an open file system, in the background, if that was never done:

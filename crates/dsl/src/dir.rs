@@ -17,7 +17,7 @@ use platter_ondisk::types::object_type;
 
 use crate::counts::{self, Counts};
 use crate::mos;
-use crate::stored_property::{INHERIT, RECEIVED, StoredProperty};
+use crate::stored_property::{INHERIT, RECEIVED, StoredProperty, from_zap, to_zap};
 use crate::used_space::{SpaceChange, UsedKind, difference, reserved_delta};
 
 /// Reserved directories at the root.
@@ -68,7 +68,7 @@ impl Dir {
         if phys.props_zapobj.is_some() {
             for entry in Zap::open(os, phys.props_zapobj).await?.all().await? {
                 let name = String::from_utf8_lossy(&entry.name).into_owned();
-                properties.insert(name, StoredProperty::from_zap(&entry.value));
+                properties.insert(name, from_zap(&entry.value));
             }
         }
         let counts = counts::load(&dnode).await?;
@@ -179,7 +179,7 @@ impl Dir {
         let (inherit, received) = (format!("{name}{INHERIT}"), format!("{name}{RECEIVED}"));
         let masks_received = self.properties.read().contains_key(&received);
         let store = async |name: &str, value: StoredProperty| {
-            zap.put(tx, name.as_bytes(), &value.to_zap()).await?;
+            zap.put(tx, name.as_bytes(), &to_zap(&value)).await?;
             self.properties.write().insert(name.to_owned(), value);
             Ok(())
         };

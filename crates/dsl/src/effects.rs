@@ -11,15 +11,15 @@ use platter_dmu::{Objset, RedundantMetadata, Tx, UserAccounting, WriteProperties
 use platter_zil::SyncMode;
 use platter_zio::Caching;
 
-use crate::block_properties::{self, COMPRESSION_BITS};
 use crate::dataset::Dataset;
 use crate::dir::Dir;
 use crate::error::{PoolError, Result};
 use crate::inheritance::number;
 use crate::pool::DslPool;
-use crate::report::DatasetKind;
 use crate::stored_property::StoredProperty;
 use crate::{limits, zapify};
+use platter_api::block_properties::{self, COMPRESSION_BITS};
+use platter_api::report::DatasetKind;
 
 /// The property.
 pub const COMPRESSION: &str = "compression";

@@ -1,5 +1,6 @@
 //! Errors of pool and data set operations, worded for the person at the command line.
 
+use platter_api::error::Refused;
 use platter_zio::ZioError;
 
 /// What went wrong. `Display` gives the reason only ("no such pool"): the command puts "cannot create 'tank': " before
@@ -35,6 +36,15 @@ pub enum PoolError {
     /// Below the pool: blocks, devices, space.
     #[error(transparent)]
     Engine(#[from] ZioError),
+}
+
+impl From<Refused> for PoolError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Invalid(text) => Self::Invalid(text),
+            Refused::Unsupported(text) => Self::Unsupported(text),
+        }
+    }
 }
 
 impl PoolError {

@@ -12,7 +12,7 @@ use platter_ondisk::types::object_type;
 
 use crate::mos;
 use crate::pool::DslPool;
-use crate::report::HistoryEntry;
+use platter_api::report::HistoryEntry;
 
 /// Block size of the object (`SPA_OLD_MAXBLOCKSIZE`).
 const BLOCK_SIZE: u32 = 128 << 10;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::dir::Dir;
-use crate::properties::{Native, find};
 use crate::stored_property::StoredProperty;
+use platter_api::properties::{Native, find};
 
 /// The value in force for `dir`, with the directory it was set on (`None`: default).
 pub fn lookup(dir: &Arc<Dir>, native: &Native) -> (Option<StoredProperty>, Option<Arc<Dir>>) {

@@ -4,7 +4,6 @@
 
 pub mod accounting;
 pub mod at_creation;
-pub mod block_properties;
 pub mod change_properties;
 pub mod claimed_log;
 pub mod contents;
@@ -31,16 +30,10 @@ pub mod limits;
 pub mod mos;
 pub mod mos_access;
 pub mod mos_properties;
-pub mod names;
 pub mod new_dataset;
-pub mod numbers;
 pub mod origin;
 pub mod pool;
-pub mod properties;
-pub mod property_kind;
 pub mod rename;
-pub mod report;
-pub mod setting;
 pub mod snapshot;
 pub mod space;
 pub mod stored_property;

@@ -19,9 +19,9 @@ use crate::effects::COMPRESSION;
 use crate::environment::FilesystemOptions;
 use crate::error::{PoolError, Result};
 use crate::pool::DslPool;
-use crate::report::DatasetKind;
 use crate::stored_property::StoredProperty;
 use crate::{destroy, encryption, history, limits, origin, space};
+use platter_api::report::DatasetKind;
 
 /// `zfs create`, within a task.
 ///

@@ -13,9 +13,10 @@ use crate::dataset::Dataset;
 use crate::dir::Dir;
 use crate::error::{PoolError, Result};
 use crate::pool::DslPool;
-use crate::report::DatasetKind;
 use crate::used_space::{SpaceChange, UsedKind, difference, reserved_delta};
-use crate::{history, limits, names, space};
+use crate::{history, limits, space};
+use platter_api::names;
+use platter_api::report::DatasetKind;
 
 /// The directories from `dir` to the root, itself first.
 fn upwards(dir: &Arc<Dir>) -> Vec<Arc<Dir>> {

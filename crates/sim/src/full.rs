@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::join_all;
+use platter_api::request::{CreateRequest, ImportRequest, VdevRequest};
 use platter_device::BlockDevice;
 use platter_ondisk::ObjectId;
 use platter_spa::Pool;
-use platter_spa::request::{CreateRequest, ImportRequest, VdevRequest};
 use platter_zpl::{NewFile, SetAttr, SetXattr, Zpl, ZplError};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};

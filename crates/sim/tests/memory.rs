@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use platter_api::request::{CreateRequest, VdevRequest};
 use platter_device::BlockDevice;
 use platter_sim::crash::explore::alone;
 use platter_sim::crash::fork::Fork;
 use platter_sim::disk::Image;
 use platter_sim::world::{self, SimDevices, StandingClock};
 use platter_spa::Pool;
-use platter_spa::request::{CreateRequest, VdevRequest};
 use platter_zpl::NewFile;
 
 const SIZE: u64 = 64 << 20;

@@ -6,7 +6,7 @@ use platter_ondisk::Txg;
 use tokio::time::Instant;
 
 use crate::core::Core;
-use crate::txgs::TxgReport;
+use platter_api::txgs::TxgReport;
 
 /// The moment at which one group is closed and the next one opened.
 #[derive(Clone, Copy, Debug)]

@@ -14,8 +14,8 @@ use platter_vdev::VdevKind;
 use crate::config::{PoolConfig, PoolState, VdevConfig};
 use crate::environment::{CHOOSE_HOSTID, Environment};
 use crate::labels::{self, DeviceLabels};
-use crate::report::{ImportableReport, VdevReport};
 use crate::vdev_names::vdev_name;
+use platter_api::report::{ImportableReport, VdevReport};
 
 /// Where devices are looked for when nothing is said.
 const DEFAULT_FOLDERS: [&str; 1] = ["/dev"];

@@ -4,7 +4,7 @@
 //! fields, so that lines of one kind can be counted.
 
 use crate::core::Core;
-use crate::events::EventValue;
+use platter_api::event::EventValue;
 
 /// Writes the line for an event of `class` in `pool`.
 pub fn write(core: &Core, pool: &str, class: &str, fields: &[(String, EventValue)]) {

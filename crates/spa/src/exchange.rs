@@ -28,10 +28,10 @@ use crate::place::{self, Place};
 use crate::plan;
 use crate::plan::Planned;
 use crate::pool_events;
-use crate::request::VdevRequest;
 use crate::scan;
 use crate::spare_flags;
 use crate::{dtl, labels, open_vdevs, spares};
+use platter_api::request::VdevRequest;
 use platter_dsl::error::{PoolError, Result};
 use platter_dsl::{history, mos};
 

@@ -36,10 +36,11 @@ use crate::logs::Logs;
 use crate::map_reader::MosMaps;
 use crate::open_vdevs::{self, FoundDevices};
 use crate::pool_events;
-use crate::request::ImportRequest;
 use crate::scan_store;
 use crate::space_maps::Words;
 use crate::{config_object, dtl, error_log, multihost, pool_properties, salt, space_maps, spares};
+use platter_api::names;
+use platter_api::request::ImportRequest;
 use platter_dsl::accounting::Accounting;
 use platter_dsl::error::{PoolError, Result};
 use platter_dsl::features::{self, Features};
@@ -50,7 +51,7 @@ use platter_dsl::pool::{DslPool, DslPoolParts};
 use platter_dsl::stored_property::StoredProperty;
 use platter_dsl::sync::update_available;
 use platter_dsl::version::PoolVersion;
-use platter_dsl::{freeing, intent, mos, names, tree};
+use platter_dsl::{freeing, intent, mos, tree};
 
 /// Metaslabs of a vdev, at most: twice what `zfs_vdev_ms_count_limit` makes, as vdevs may grow.
 const METASLABS_MAX: u64 = 1 << 18;

@@ -13,9 +13,9 @@ use tokio::time::Instant;
 
 use crate::Pool;
 use crate::core::Core;
-use crate::request::{CreateRequest, ImportRequest, VdevRequest};
 use crate::space_maps::{self, BLOCK_SIZE, Tail, VdevMaps};
 use crate::test_environment::environment;
+use platter_api::request::{CreateRequest, ImportRequest, VdevRequest};
 
 const SIZE: u64 = 1 << 50;
 /// A run that is in use, and the free one behind it, in sectors.

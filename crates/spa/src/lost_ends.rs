@@ -10,8 +10,8 @@ use platter_ondisk::ObjectId;
 use platter_ondisk::label::VDEV_LABEL_START_SIZE;
 
 use crate::Pool;
-use crate::request::{CreateRequest, ImportRequest, VdevRequest};
 use crate::test_environment::environment;
+use platter_api::request::{CreateRequest, ImportRequest, VdevRequest};
 
 /// So many that no map is small enough to be kept in a pointer.
 const FILESYSTEMS: u32 = 40;
@@ -142,7 +142,7 @@ async fn the_history_begins_anew() {
     // Nothing leads to what was lost.
     pool.scrub_start().await.expect("it begins");
     pool.scrub_wait().await.expect("scrubbed");
-    let report = pool.report(crate::report::Detail { errors: true, extended: false }).await.expect("a report");
+    let report = pool.report(platter_api::report::Detail { errors: true, extended: false }).await.expect("a report");
     assert_eq!((report.scan.errors, report.scan.state.as_str()), (0, "finished"));
     let records = pool.history().await.expect("a history");
     assert!(records.iter().any(|record| format!("{record:?}").contains("new2")), "{records:?}");

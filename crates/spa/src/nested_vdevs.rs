@@ -13,10 +13,10 @@ use platter_vdev::Leaf;
 use crate::config::VdevConfig;
 use crate::labels::LabelTarget;
 use crate::open_vdevs::{self, NewDevices};
-use crate::report::{Detail, VdevReport};
-use crate::request::{CreateRequest, ImportRequest, PoolChange, VdevRequest};
 use crate::test_environment::environment;
 use crate::{Pool, labels};
+use platter_api::report::{Detail, VdevReport};
+use platter_api::request::{CreateRequest, ImportRequest, PoolChange, VdevRequest};
 use platter_dsl::PoolError;
 
 const SIZE: u64 = 128 << 20;

@@ -9,15 +9,16 @@ use platter_ondisk::Guid;
 use crate::config::VdevConfig;
 use crate::environment::Environment;
 use crate::open_vdevs::NewDevices;
-use crate::request::{CreateRequest, VdevRequest};
 use crate::{member_check, pool_properties, spare_label};
+use platter_api::request::{CreateRequest, VdevRequest};
+use platter_api::{block_properties, names, properties};
 use platter_dsl::dataset::TXG_INITIAL;
 use platter_dsl::environment::FilesystemOptions;
 use platter_dsl::error::{PoolError, Result};
 use platter_dsl::features::{self, Features};
 use platter_dsl::stored_property::StoredProperty;
 use platter_dsl::version::PoolVersion;
-use platter_dsl::{block_properties, names, properties, version_limits};
+use platter_dsl::version_limits;
 
 /// A checked request: the configuration to write, and the devices.
 pub struct Plan {

@@ -13,19 +13,19 @@ use crate::environment::Environment;
 use crate::late_writes::LateWrites;
 use crate::place;
 use crate::plan;
-use crate::report::{Detail, ImportableReport, PoolReport, VdevReport};
-use crate::request::{Changed, CreateRequest, ImportRequest, PoolChange};
 use crate::scan;
 use crate::spare_flags;
-use crate::txgs::TxgsReport;
 use crate::{
     change, create, discover, import, member_check, multihost, pool_events, pool_properties, spares, status, sync,
     takeover,
 };
+use platter_api::report::HistoryEntry;
+use platter_api::report::Properties;
+use platter_api::report::{Detail, ImportableReport, PoolReport, VdevReport};
+use platter_api::request::{Changed, CreateRequest, ImportRequest, PoolChange};
+use platter_api::txgs::TxgsReport;
 use platter_dsl::error::{PoolError, Result};
 use platter_dsl::pool::DslPool;
-use platter_dsl::report::HistoryEntry;
-use platter_dsl::report::Properties;
 use platter_dsl::{history, watched};
 
 /// An imported pool with its sync loop. How it is left is in [`leave`](crate::leave).

@@ -2,7 +2,7 @@
 //! to the history.
 
 use crate::core::Core;
-use crate::events::EventValue;
+use platter_api::event::EventValue;
 use platter_dsl::pool::PoolListener;
 use platter_dsl::watched;
 use platter_vdev::{Leaf, LeafTrouble};

@@ -12,15 +12,15 @@ use platter_zio::FailMode;
 
 use crate::config::PoolConfig;
 use crate::core::Core;
+use platter_api::properties;
+use platter_api::report::Properties;
+use platter_api::report::Property;
+use platter_api::report::PropertySource;
+use platter_api::report::PropertyValue;
 use platter_dsl::error::{PoolError, Result};
 use platter_dsl::features::CREATED;
 use platter_dsl::freeing;
 use platter_dsl::mos;
-use platter_dsl::properties;
-use platter_dsl::report::Properties;
-use platter_dsl::report::Property;
-use platter_dsl::report::PropertySource;
-use platter_dsl::report::PropertyValue;
 use platter_dsl::stored_property::StoredProperty;
 use platter_dsl::version::PoolVersion;
 

@@ -11,7 +11,8 @@
 //!   (`zfs_resilver_defer_percent`). Only what a device refused to take is not tried again until somebody brings a
 //!   device back, clears errors or imports the pool.
 //!
-//! The place is in an entry of our own (`scan_place`), while `scn_bookmark` stays zero and `scn_queue_obj` is an empty ZAP:
+//! The place is in an entry of our own (`scan_place`), while `scn_bookmark` stays zero and `scn_queue_obj` is an empty
+//! ZAP:
 //! OpenZFS walks data sets in another order, and so begins anew.
 
 use std::collections::BTreeSet;

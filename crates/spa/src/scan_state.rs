@@ -9,9 +9,9 @@ use platter_vdev::{Leaf, MissingRanges};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::report::ScanReport;
 use crate::scan_place::{PLACE_WORDS, ScanPlace};
 use crate::scan_proof::{self, Roster};
+use platter_api::report::ScanReport;
 
 /// A resilver that is not further on than one part in so many begins anew when another device comes.
 const EARLY: u64 = 10;

@@ -21,11 +21,11 @@ use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::environment::Environment;
 use crate::open_vdevs::NewDevices;
-use crate::report::VdevReport;
 use crate::spare_flags::set_flag;
 use crate::spare_label::{self, Found};
 use crate::spare_list::{Spare, Spares, Standing};
 use crate::{config_object, identity, labels, locked, new_devices, place, vdev_names};
+use platter_api::report::VdevReport;
 use platter_dsl::error::{PoolError, Result};
 use platter_dsl::{history, mos};
 

@@ -8,9 +8,9 @@ use platter_zio::{FailMode, Phase};
 use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::multihost;
-use crate::report::{DamagedObject, Detail, ExtendedStats, IoCounts, PoolReport, VdevReport};
 use crate::spares;
 use crate::vdev_names::{leaf_name, vdev_name};
+use platter_api::report::{DamagedObject, Detail, ExtendedStats, IoCounts, PoolReport, VdevReport};
 use platter_dsl::freeing;
 use platter_dsl::watched;
 

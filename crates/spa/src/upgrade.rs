@@ -15,8 +15,8 @@ use platter_ondisk::dsl::DslDirPhys;
 use platter_ondisk::types::object_type;
 
 use crate::core::Core;
-use crate::request::Changed;
 use crate::salt;
+use platter_api::request::Changed;
 use platter_dsl::dataset::Dataset;
 use platter_dsl::deadlist::BPOBJ_BLOCK;
 use platter_dsl::dir::{Dir, FREE_DIR};

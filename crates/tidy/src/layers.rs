@@ -8,7 +8,7 @@ use crate::{Complaint, Source};
 const LAYERS: [&[&str]; 17] = [
     &["buffer", "hooks", "nvlist", "parity"],
     &["ondisk"],
-    &["checksum", "compress"],
+    &["api", "checksum", "compress"],
     &["device"],
     &["transport"],
     &["vdev"],

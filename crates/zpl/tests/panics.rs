@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use platter_api::report::Detail;
+use platter_api::request::{CreateRequest, VdevRequest};
 use platter_dmu::{Objset, Tx};
 use platter_dsl::{FilesystemMaker, FilesystemOptions};
-use platter_spa::report::Detail;
-use platter_spa::request::{CreateRequest, VdevRequest};
 use platter_spa::{Environment, HostId, Pool, SystemDevices};
 
 #[derive(Debug)]

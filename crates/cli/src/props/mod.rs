@@ -9,7 +9,7 @@ pub mod select;
 pub mod vdev;
 pub mod zfs;
 
-use platter_dsl::report::{Property, PropertySource, PropertyValue};
+use platter_api::report::{Property, PropertySource, PropertyValue};
 
 use crate::nice;
 

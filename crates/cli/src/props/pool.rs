@@ -1,7 +1,7 @@
 //! Properties of pools, in the order of `zpool get all`.
 
-use platter_daemon::api::PoolView;
-use platter_dsl::report::PropertySource;
+use platter_api::messages::PoolView;
+use platter_api::report::PropertySource;
 
 use super::select::Wanted;
 use super::{Info, Kind, Shown};
@@ -148,8 +148,8 @@ pub fn value(pool: &PoolView, wanted: &Wanted, literal: bool) -> Option<Shown> {
         }
         Wanted::Other(_) => property.map(|property| Shown {
             value: match &property.value {
-                platter_dsl::report::PropertyValue::Text(text) => text.clone(),
-                platter_dsl::report::PropertyValue::Number(number) => number.to_string(),
+                platter_api::report::PropertyValue::Text(text) => text.clone(),
+                platter_api::report::PropertyValue::Number(number) => number.to_string(),
             },
             source: property.source.clone(),
         }),

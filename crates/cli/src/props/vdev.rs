@@ -1,8 +1,8 @@
 //! Properties of vdevs, in the order of `zpool get all POOL VDEV` (`vdev_prop_init`, `module/zcommon/zpool_prop.c`;
 //! `zpool_get_vdev_prop_value`, `lib/libzfs/libzfs_pool.c`).
 
-use platter_dsl::report::PropertySource;
-use platter_spa::report::VdevReport;
+use platter_api::report::PropertySource;
+use platter_api::report::VdevReport;
 
 use super::select::Wanted;
 use super::{Info, Kind, Shown};

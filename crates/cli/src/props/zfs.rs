@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use platter_daemon::api::DatasetView;
-use platter_dsl::report::{PropertySource, PropertyValue};
+use platter_api::messages::DatasetView;
+use platter_api::report::{PropertySource, PropertyValue};
 
 use super::select::Wanted;
 use super::{Info, Kind, Shown};

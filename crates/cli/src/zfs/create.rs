@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use platter_daemon::api::{CreateDataset, CreatedDataset};
+use platter_api::messages::{CreateDataset, CreatedDataset};
 
 use super::ids;
 use super::select::well_formed;

@@ -1,6 +1,6 @@
 //! `zfs destroy`.
 
-use platter_daemon::api::{DestroyDataset, DestroyedDatasets};
+use platter_api::messages::{DestroyDataset, DestroyedDatasets};
 
 use super::select::complaint;
 use crate::getopt::{Grammar, parse};

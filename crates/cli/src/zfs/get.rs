@@ -1,7 +1,7 @@
 //! `zfs get`.
 
-use platter_daemon::api::DatasetView;
-use platter_dsl::report::DatasetKind;
+use platter_api::messages::DatasetView;
+use platter_api::report::DatasetKind;
 use serde_json::Value;
 
 use super::list::{add_id_properties, is_other};

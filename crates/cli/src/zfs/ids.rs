@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use platter_daemon::api::{IdQuota, Whose};
-use platter_dsl::numbers;
+use platter_api::messages::{IdQuota, Whose};
+use platter_api::numbers;
 
 /// A property such as `userquota@joe`.
 #[derive(Clone, Debug, PartialEq, Eq)]

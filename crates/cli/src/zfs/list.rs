@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use platter_daemon::api::DatasetView;
-use platter_dsl::report::{DatasetKind, Property, PropertySource, PropertyValue};
+use platter_api::messages::DatasetView;
+use platter_api::report::{DatasetKind, Property, PropertySource, PropertyValue};
 use serde_json::Value;
 
 use super::select::{Reach, collect, types};
@@ -161,9 +161,9 @@ fn as_json(views: &[DatasetView], columns: &[Wanted], literal: bool, as_int: boo
 
 /// A word of an enumerated property sorts by its number, as OpenZFS sorts it.
 fn by_number(name: &str, value: &PropertyValue) -> PropertyValue {
-    let kind = platter_dsl::properties::find(name).map(|native| native.kind);
+    let kind = platter_api::properties::find(name).map(|native| native.kind);
     match (kind, value) {
-        (Some(platter_dsl::property_kind::Kind::Index(words)), PropertyValue::Text(text)) => {
+        (Some(platter_api::property_kind::Kind::Index(words)), PropertyValue::Text(text)) => {
             let number = words.iter().find(|(word, _)| word == text).map(|(_, number)| *number);
             number.map_or_else(|| value.clone(), PropertyValue::Number)
         }
@@ -202,7 +202,7 @@ fn compare(a: &DatasetView, b: &DatasetView, sort: &[(Wanted, bool)]) -> Orderin
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use platter_dsl::report::{DatasetKind, DatasetReport};
+    use platter_api::report::{DatasetKind, DatasetReport};
 
     /// A data set with the properties that the tests look at.
     pub(in crate::zfs) fn example(name: &str, used: u64, ratio: u64) -> DatasetView {

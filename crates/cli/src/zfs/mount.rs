@@ -1,6 +1,6 @@
 //! `zfs mount` and `zfs unmount`.
 
-use platter_daemon::api::{MountEntry, MountOutcome, MountRequest, Outcome, UnmountRequest};
+use platter_api::messages::{MountEntry, MountOutcome, MountRequest, Outcome, UnmountRequest};
 use serde_json::json;
 
 use super::select::openable;

@@ -1,6 +1,6 @@
 //! `zfs rename`.
 
-use platter_daemon::api::{Outcome, RenameDataset};
+use platter_api::messages::{Outcome, RenameDataset};
 
 use super::select::{openable, well_formed};
 use crate::getopt::{Grammar, parse};

@@ -1,12 +1,12 @@
 //! Which data sets `list` and `get` show: names, paths, recursion, depth, types (OpenZFS: `cmd/zfs/zfs_iter.c`).
 
-use platter_dsl::report::DatasetKind;
+use platter_api::report::DatasetKind;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use platter_daemon::api::{DatasetView, Datasets, ErrorBody, MountEntry};
+use platter_api::messages::{DatasetView, Datasets, ErrorBody, MountEntry};
+use platter_api::names::{NAME_MAX, NESTING_MAX};
 use platter_daemon::client::encode;
-use platter_dsl::names::{NAME_MAX, NESTING_MAX};
 
 use crate::session::{Failure, Session, complain, refused, usage};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use platter_daemon::api::{ErrorBody, IdQuota, Outcome, SetDatasetProperties, SetIdQuota};
+use platter_api::messages::{ErrorBody, IdQuota, Outcome, SetDatasetProperties, SetIdQuota};
 
 use super::create::add_property;
 use super::ids;

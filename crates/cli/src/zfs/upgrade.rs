@@ -1,7 +1,7 @@
 //! `zfs upgrade`: which versions file systems have. Moving one to a newer version is not possible yet.
 
-use platter_daemon::api::DatasetView;
-use platter_dsl::report::{DatasetKind, PropertyValue};
+use platter_api::messages::DatasetView;
+use platter_api::report::{DatasetKind, PropertyValue};
 
 use super::select::{Reach, collect, types};
 use crate::getopt::{Grammar, parse};
@@ -129,7 +129,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
 mod tests {
     use super::*;
     use crate::zfs::list::tests::example;
-    use platter_dsl::report::{Property, PropertySource};
+    use platter_api::report::{Property, PropertySource};
 
     fn with_version(name: &str, version: &str) -> DatasetView {
         let mut view = example(name, 1, 100);

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use platter_daemon::api::{IdUsage, Userspace, Whose};
+use platter_api::messages::{IdUsage, Userspace, Whose};
 use platter_daemon::client::encode;
 
 use super::ids;

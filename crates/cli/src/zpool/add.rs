@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use platter_daemon::api::{ChangePool, PoolView};
+use platter_api::messages::{ChangePool, PoolView};
+use platter_api::report::{Detail, VdevReport};
+use platter_api::request::{Changed, PoolChange, VdevRequest};
 use platter_daemon::client::encode;
-use platter_spa::report::{Detail, VdevReport};
-use platter_spa::request::{Changed, PoolChange, VdevRequest};
 
 use super::layout;
 use super::pools::view;

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use platter_daemon::api::PoolView;
-use platter_dsl::report::PropertyValue;
+use platter_api::messages::PoolView;
+use platter_api::report::PropertyValue;
 
 use crate::props::pool::FEATURES;
 use crate::session::{Failure, refused};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use platter_daemon::api::{CreatePool, CreatedPool};
-use platter_spa::request::{CreateRequest, VdevRequest};
+use platter_api::messages::{CreatePool, CreatedPool};
+use platter_api::request::{CreateRequest, VdevRequest};
 
 use super::{compatibility, layout, vdev_spec};
 use crate::getopt::{Grammar, parse};

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use platter_daemon::api::{ChangePool, ClearLabel, Outcome};
+use platter_api::messages::{ChangePool, ClearLabel, Outcome};
+use platter_api::request::{Changed, PoolChange, VdevRequest};
 use platter_daemon::client::encode;
-use platter_spa::request::{Changed, PoolChange, VdevRequest};
 
 use super::add::ashift;
 use super::pools::each;

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::io::Write as _;
 
-use platter_dsl::names;
-use platter_spa::{Event, EventValue};
+use platter_api::names;
+use platter_api::{event::Event, event::EventValue};
 
 use crate::getopt::{Grammar, parse};
 use crate::nice;

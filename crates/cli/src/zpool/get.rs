@@ -1,7 +1,7 @@
 //! `zpool get`.
 
-use platter_daemon::api::PoolView;
-use platter_spa::report::Detail;
+use platter_api::messages::PoolView;
+use platter_api::report::Detail;
 use serde_json::Value;
 
 use super::get_vdev;

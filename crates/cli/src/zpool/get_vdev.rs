@@ -1,7 +1,7 @@
 //! `zpool get <property[,...]> <pool> <vdev ...>`: properties of vdevs.
 
-use platter_daemon::api::PoolView;
-use platter_spa::report::{Detail, VdevReport};
+use platter_api::messages::PoolView;
+use platter_api::report::{Detail, VdevReport};
 use serde_json::Value;
 
 use super::list::is_other;

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
+use platter_api::report::HistoryEntry;
 use platter_daemon::client::encode;
-use platter_dsl::report::HistoryEntry;
 
 use super::pools::{each, names};
 use crate::getopt::{Grammar, parse};

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use platter_daemon::api::{ErrorBody, ImportPool, ImportedPool, SearchPools};
-use platter_spa::report::ImportableReport;
-use platter_spa::request::ImportRequest;
+use platter_api::messages::{ErrorBody, ImportPool, ImportedPool, SearchPools};
+use platter_api::report::ImportableReport;
+use platter_api::request::ImportRequest;
 
 use super::create::{add_property, uncache_by_default};
 use super::layout;

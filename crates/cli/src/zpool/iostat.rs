@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 
-use platter_daemon::api::{PoolNames, PoolView};
-use platter_spa::report::{Detail, VdevReport};
+use platter_api::messages::{PoolNames, PoolView};
+use platter_api::report::{Detail, VdevReport};
 
 use super::iostat_columns::{Change, Section, cells, heading, separator, table};
 use super::names::Naming;
@@ -245,7 +245,7 @@ fn add(out: &mut String, change: &Change<'_>, depth: usize, width: usize, style:
 mod tests {
     use super::*;
     use crate::zpool::status::tests::example;
-    use platter_spa::report::IoCounts;
+    use platter_api::report::IoCounts;
 
     fn busy(open_seconds: u64, reads: u64) -> PoolView {
         let mut view = example();

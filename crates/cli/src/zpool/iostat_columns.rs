@@ -1,7 +1,7 @@
 //! The columns of `zpool iostat`: capacity and throughput, and with `-l -q -w -r` latencies, queues and histograms
 //! (OpenZFS: `print_iostat_*` in `cmd/zpool/zpool_main.c`).
 
-use platter_spa::report::{ExtendedStats, IoCounts, VdevReport};
+use platter_api::report::{ExtendedStats, IoCounts, VdevReport};
 
 use crate::nice;
 use crate::paint::{Paint, paint};

@@ -1,6 +1,6 @@
 //! Trees without counters: what `create -n` and `import` show.
 
-use platter_spa::report::VdevReport;
+use platter_api::report::VdevReport;
 
 use super::names::Naming;
 

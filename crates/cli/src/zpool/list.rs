@@ -1,8 +1,8 @@
 //! `zpool list`.
 
-use platter_daemon::api::PoolView;
-use platter_dsl::report::PropertySource;
-use platter_spa::report::{Detail, VdevReport};
+use platter_api::messages::PoolView;
+use platter_api::report::PropertySource;
+use platter_api::report::{Detail, VdevReport};
 use serde_json::Value;
 
 use super::names::Naming;

@@ -1,6 +1,6 @@
 //! Names of vdevs as the options `-g`, `-L` and `-P` want them.
 
-use platter_spa::report::VdevReport;
+use platter_api::report::VdevReport;
 
 use crate::getopt::Parsed;
 

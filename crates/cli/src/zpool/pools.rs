@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use platter_daemon::api::{ErrorBody, PoolNames, PoolView};
+use platter_api::messages::{ErrorBody, PoolNames, PoolView};
+use platter_api::report::Detail;
 use platter_daemon::client::encode;
-use platter_spa::report::Detail;
 
 use crate::session::{Failure, Session, complain, usage};
 

@@ -4,9 +4,9 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use platter_daemon::api::{ErrorBody, Outcome, PoolNames, ScrubAction, ScrubPool};
+use platter_api::messages::{ErrorBody, Outcome, PoolNames, ScrubAction, ScrubPool};
+use platter_api::report::{Detail, PoolReport, ScanReport};
 use platter_daemon::client::encode;
-use platter_spa::report::{Detail, PoolReport, ScanReport};
 
 use super::pools::{each, view};
 use crate::getopt::{Grammar, parse};

@@ -1,8 +1,8 @@
 //! `zpool` commands of a few lines each: destroy, export, clear, set, sync, version.
 
-use platter_daemon::api::{ClearPool, ClosePool, Outcome, PoolNames, SetPoolProperty, SyncPool};
+use platter_api::messages::{ClearPool, ClosePool, Outcome, PoolNames, SetPoolProperty, SyncPool};
+use platter_api::report::Detail;
 use platter_daemon::client::encode;
-use platter_spa::report::Detail;
 use serde_json::json;
 
 use super::pools::each;

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use platter_daemon::api::PoolView;
-use platter_spa::report::{Detail, ScanReport, VdevReport};
+use platter_api::messages::PoolView;
+use platter_api::report::{Detail, ScanReport, VdevReport};
 
 use super::names::Naming;
 use super::pools::{Repeat, Timestamp, views};
@@ -361,8 +361,8 @@ fn scan(scan: &ScanReport, now: u64) -> Option<String> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use platter_dsl::report::{Property, PropertySource, PropertyValue};
-    use platter_spa::report::{IoCounts, PoolReport};
+    use platter_api::report::{IoCounts, PoolReport};
+    use platter_api::report::{Property, PropertySource, PropertyValue};
 
     /// The reference pool `refz1` as the engine reports it.
     pub(crate) fn example() -> PoolView {

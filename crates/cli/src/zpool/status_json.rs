@@ -1,7 +1,7 @@
 //! `zpool status -j`: OpenZFS's schema, with what the engine knows.
 
-use platter_daemon::api::PoolView;
-use platter_spa::report::{ScanReport, VdevReport};
+use platter_api::messages::PoolView;
+use platter_api::report::{ScanReport, VdevReport};
 use serde_json::Value;
 
 use super::names::Naming;

@@ -1,11 +1,11 @@
 //! `zpool upgrade`.
 
-use platter_daemon::api::{ChangePool, PoolView};
+use platter_api::features::{CREATED, lookup};
+use platter_api::messages::{ChangePool, PoolView};
+use platter_api::report::Detail;
+use platter_api::report::PropertyValue;
+use platter_api::request::{Changed, PoolChange};
 use platter_daemon::client::encode;
-use platter_dsl::features::{CREATED, lookup};
-use platter_dsl::report::PropertyValue;
-use platter_spa::report::Detail;
-use platter_spa::request::{Changed, PoolChange};
 
 use super::compatibility;
 use super::pools::views;
@@ -219,7 +219,7 @@ fn upgrade(session: &mut Session, pool: &PoolView) -> Result<usize, Failure> {
 mod tests {
     use super::*;
     use crate::zpool::status::tests::example;
-    use platter_dsl::report::{Property, PropertySource};
+    use platter_api::report::{Property, PropertySource};
 
     #[test]
     fn pools_without_a_feature_are_listed_with_it() {

@@ -6,7 +6,7 @@
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use platter_spa::request::VdevRequest;
+use platter_api::request::VdevRequest;
 
 use crate::session::{Failure, refused};
 

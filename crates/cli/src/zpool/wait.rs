@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use platter_spa::report::{Detail, PoolReport, VdevReport};
+use platter_api::report::{Detail, PoolReport, VdevReport};
 
 use super::iostat::terminal_height;
 use super::pools::{Repeat, Timestamp, view};
@@ -158,7 +158,7 @@ impl Wanted {
 
 #[cfg(test)]
 mod tests {
-    use platter_spa::report::ScanReport;
+    use platter_api::report::ScanReport;
 
     use super::*;
 

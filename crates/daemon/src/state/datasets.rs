@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use platter_dsl::report::{DatasetKind, DatasetReport, Property, PropertySource, PropertyValue};
+use platter_api::report::{DatasetKind, DatasetReport, Property, PropertySource, PropertyValue};
 
 use super::mounts::{no_such_dataset, pool_of, remove_folders};
 use super::{Answer, Daemon, failed};
-use crate::api::{
-    CreateDataset, CreatedDataset, DatasetView, Datasets, DestroyDataset, DestroyedDatasets, ErrorBody, Outcome,
-    RenameDataset,
-};
 use crate::engine::PoolHandle;
 use crate::mount_plan::{self, Roots};
 use crate::mounter::HowToMount;
+use platter_api::messages::{
+    CreateDataset, CreatedDataset, DatasetView, Datasets, DestroyDataset, DestroyedDatasets, ErrorBody, Outcome,
+    RenameDataset,
+};
 
 pub(super) fn is_under(name: &str, ancestor: &str) -> bool {
     name.strip_prefix(ancestor).is_some_and(|rest| rest.starts_with(['/', '@']))

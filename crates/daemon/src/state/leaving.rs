@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Answer, Daemon, Entry, failed, mounts};
-use crate::api::{ClosePool, ErrorBody};
 use crate::engine::PoolHandle;
+use platter_api::messages::{ClosePool, ErrorBody};
 
 /// How long a pool that was given up may take to go.
 const GIVEN_UP_WAIT: Duration = Duration::from_secs(10);

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use platter_dsl::report::{DatasetKind, DatasetReport};
+use platter_api::report::{DatasetKind, DatasetReport};
 use rustix::io::Errno;
 
 use super::locks::PASS_OVER;
 use super::{Answer, Daemon, failed};
-use crate::api::{ErrorBody, MOUNT_BUSY, MOUNT_OPTIONS, MountEntry, MountOutcome, MountRequest};
 use crate::mount_plan::{self, CanMount, Mountpoint};
 use crate::mounter::{HowToMount, Mounted};
 use crate::places;
+use platter_api::messages::{ErrorBody, MOUNT_BUSY, MOUNT_OPTIONS, MountEntry, MountOutcome, MountRequest};
 
 /// A mounted file system.
 #[derive(Clone)]

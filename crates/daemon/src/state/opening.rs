@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use platter_spa::request::ImportRequest;
+use platter_api::request::ImportRequest;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 

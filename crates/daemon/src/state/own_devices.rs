@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use platter_spa::request::VdevRequest;
+use platter_api::request::VdevRequest;
 
 use super::{Answer, Daemon, Entry, all_real, mounts};
-use crate::api::ErrorBody;
+use platter_api::messages::ErrorBody;
 
 impl Daemon {
     /// Where something is mounted that is stored in this pool, also by way of another pool whose devices are files in

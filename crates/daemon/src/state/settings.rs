@@ -10,16 +10,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use platter_dsl::report::{DatasetReport, Property, PropertySource, PropertyValue};
-use platter_dsl::setting::Setting;
+use platter_api::report::{DatasetReport, Property, PropertySource, PropertyValue};
+use platter_api::request::Setting;
 
 use super::datasets::is_under;
 use super::mounts::{no_such_dataset, pool_of, remove_folders};
 use super::{Answer, Daemon, failed};
-use crate::api::{Outcome, SetDatasetProperties};
 use crate::engine::PoolHandle;
 use crate::mount_plan::{self, CanMount, Mountpoint};
 use crate::mounter::HowToMount;
+use platter_api::messages::{Outcome, SetDatasetProperties};
 
 /// The data sets as they will be with the mount point that is to be set.
 fn with_new_mountpoint(call: &SetDatasetProperties, reports: &[DatasetReport]) -> BTreeMap<String, DatasetReport> {

@@ -9,23 +9,24 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use platter_dsl::report::{
+use platter_api::report::{
     DatasetKind, DatasetReport, HistoryEntry, Properties, Property, PropertySource, PropertyValue,
 };
-use platter_dsl::setting::Setting;
+use platter_api::report::{ImportableReport, PoolReport, VdevReport};
+use platter_api::request::ImportRequest;
+use platter_api::request::Setting;
+use platter_api::txgs::TxgReport;
 use platter_dsl::{PoolError, Result};
-use platter_spa::report::{ImportableReport, PoolReport, VdevReport};
-use platter_spa::request::ImportRequest;
-use platter_spa::{Pool, TxgReport};
+use platter_spa::Pool;
 
 use super::*;
-use crate::api::{
-    ClosePool, CreateDataset, DestroyDataset, MountRequest, RenameDataset, ScrubAction, ScrubPool,
-    SetDatasetProperties, SyncPool, UnmountRequest,
-};
 use crate::client::Client;
 use crate::mounter::{HowToMount, Mounted, UnmountError};
 use crate::server::{Context, router};
+use platter_api::messages::{
+    ClosePool, CreateDataset, DestroyDataset, MountRequest, RenameDataset, ScrubAction, ScrubPool,
+    SetDatasetProperties, SyncPool, UnmountRequest,
+};
 
 /// Disks and pools: a pool on disk is its data sets' local properties.
 #[derive(Default)]
@@ -42,7 +43,7 @@ struct FakeDisks {
     given_up: tokio::sync::watch::Sender<BTreeSet<u64>>,
 }
 
-type UsageOrReason = std::result::Result<Vec<crate::api::IdUsage>, String>;
+type UsageOrReason = std::result::Result<Vec<platter_api::messages::IdUsage>, String>;
 type FakeDatasets = BTreeMap<String, BTreeMap<String, String>>;
 
 struct FakeEngine(Arc<FakeDisks>);
@@ -307,14 +308,14 @@ impl Mounter for FakeMounter {
     fn present(&self) -> Option<BTreeSet<String>> {
         None
     }
-    async fn usage(&self, _: &Arc<dyn PoolHandle>, _: &str, _: crate::api::Whose) -> UsageOrReason {
+    async fn usage(&self, _: &Arc<dyn PoolHandle>, _: &str, _: platter_api::messages::Whose) -> UsageOrReason {
         Err("nothing is used".into())
     }
     async fn set_quota(
         &self,
         _: &Arc<dyn PoolHandle>,
         _: &str,
-        _: &crate::api::IdQuota,
+        _: &platter_api::messages::IdQuota,
     ) -> std::result::Result<(), String> {
         Err("nothing is limited".into())
     }
@@ -390,7 +391,7 @@ impl Bench {
     async fn with_pool(self) -> Self {
         let request = CreateRequest {
             name: "tank".into(),
-            vdevs: vec![platter_spa::request::VdevRequest::Leaf("/d0".into())],
+            vdevs: vec![platter_api::request::VdevRequest::Leaf("/d0".into())],
             altroot: Some(self.root()),
             ..CreateRequest::default()
         };
@@ -525,7 +526,7 @@ async fn refusals_are_worded_as_openzfs_words_them() {
         "invalid vdev specification\nuse '-f' to override the following errors:\n/d0 is part of active pool 'other'"
     );
     let bench = bench.with_pool().await;
-    let vdevs = vec![platter_spa::request::VdevRequest::Mirror(vec!["/d7".into(), "/d0".into()])];
+    let vdevs = vec![platter_api::request::VdevRequest::Mirror(vec!["/d7".into(), "/d0".into()])];
     let mut request = CreateRequest { name: "second".into(), vdevs, ..CreateRequest::default() };
     let error = bench
         .daemon
@@ -763,7 +764,7 @@ async fn the_api_answers_over_its_socket() {
     assert_eq!(names.pools, ["tank"]);
     let view: PoolView = client.get("/v1/pools/tank?errors=true").await.unwrap();
     assert_eq!(view.report.guid, 1000);
-    let made: crate::api::CreatedDataset = client
+    let made: platter_api::messages::CreatedDataset = client
         .post(
             "/v1/datasets",
             &CreateDataset { name: "tank/ü b".into(), mount: true, command: "x".into(), ..Default::default() },
@@ -772,7 +773,7 @@ async fn the_api_answers_over_its_socket() {
         .unwrap();
     assert_eq!(made.created, ["tank/ü b"]);
     let path = format!("/v1/datasets?under={}", crate::client::encode("tank/ü b"));
-    let found: crate::api::Datasets = client.get(&path).await.unwrap();
+    let found: platter_api::messages::Datasets = client.get(&path).await.unwrap();
     assert_eq!(found.datasets[0].mounted_at.as_deref(), Some(bench.root().join("tank/ü b").as_path()));
     let history: Vec<HistoryEntry> = client.get("/v1/pools/tank/history").await.unwrap();
     assert_eq!(history[0].text, "x");

@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use platter_dsl::report::DatasetReport;
+use platter_api::report::DatasetReport;
 use platter_fuse::Elsewhere;
 use tokio::time::{Instant, sleep};
 
 use super::locks::PASS_OVER;
 use super::mounts::{ActiveMount, no_such_dataset, pool_of};
 use super::{Answer, Daemon, failed};
-use crate::api::{ErrorBody, Outcome, UnmountRequest};
 use crate::mount_plan::{self, CanMount, Mountpoint};
 use crate::mounter::{HowToMount, UnmountError};
+use platter_api::messages::{ErrorBody, Outcome, UnmountRequest};
 
 /// How long something is looked at that others have mounted, before it is said.
 const KEPT_AT_LEAST: Duration = Duration::from_millis(300);

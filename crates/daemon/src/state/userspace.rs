@@ -1,13 +1,13 @@
 //! What users, groups and projects use and may use. The pool's lock is held throughout: a file system that is not
 //! mounted is opened for the purpose, and there is one handle for that and for a mount.
 
-use platter_dsl::report::DatasetKind;
+use platter_api::report::DatasetKind;
 use std::sync::Arc;
 
 use super::mounts::{no_such_dataset, pool_of};
 use super::{Answer, Daemon, failed};
-use crate::api::{ErrorBody, IdQuota, Outcome, SetIdQuota, Userspace, Whose};
 use crate::engine::PoolHandle;
+use platter_api::messages::{ErrorBody, IdQuota, Outcome, SetIdQuota, Userspace, Whose};
 
 impl Daemon {
     async fn file_system(&self, name: &str) -> Answer<Arc<dyn PoolHandle>> {

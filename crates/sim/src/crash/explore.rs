@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use platter_api::report::PropertyValue;
+use platter_api::report::{Detail, VdevReport};
+use platter_api::request::{CreateRequest, ImportRequest, VdevRequest};
 use platter_device::BlockDevice;
-use platter_dsl::report::PropertyValue;
 use platter_ondisk::ObjectId;
 use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE};
 use platter_spa::Pool;
-use platter_spa::report::{Detail, VdevReport};
-use platter_spa::request::{CreateRequest, ImportRequest, VdevRequest};
 use platter_zpl::{FileKind, SetAttr, SetTime, Zpl};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};

@@ -5,11 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use platter_dsl::setting::Setting;
+use platter_api::report::{Detail, VdevReport};
+use platter_api::request::Setting;
+use platter_api::request::{PoolChange, VdevRequest};
 use platter_ondisk::ObjectId;
 use platter_spa::Pool;
-use platter_spa::report::{Detail, VdevReport};
-use platter_spa::request::{PoolChange, VdevRequest};
 use platter_zpl::{Fallocate, NewFile, RenameFlags, SetAttr, SetXattr, Zpl};
 
 use super::model::{Content, Model, NodeId, Place, ROOT, Step};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use platter_api::request::{CreateRequest, VdevRequest};
 use platter_device::{BlockDevice, DeviceError};
 use platter_ondisk::ObjectId;
 use platter_ondisk::label::{VDEV_PHYS_OFFSET, VDEV_PHYS_SIZE, label_offset, usable_size};
@@ -14,7 +15,6 @@ use platter_ondisk::uberblock::Uberblock;
 use platter_spa::Pool;
 use platter_spa::config::VdevConfig;
 use platter_spa::labels;
-use platter_spa::request::{CreateRequest, VdevRequest};
 use platter_vdev::{DeviceOpener, OpenError, TopVdev, VdevKind, VdevSpec};
 use platter_zpl::{NewFile, SetAttr, SetXattr, Zpl};
 

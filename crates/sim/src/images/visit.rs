@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use platter_api::report::Detail;
+use platter_api::request::ImportRequest;
+use platter_api::request::Setting;
 use platter_dmu::Totals;
-use platter_dsl::setting::Setting;
 use platter_ondisk::ObjectId;
 use platter_spa::Pool;
-use platter_spa::report::Detail;
-use platter_spa::request::ImportRequest;
 use platter_zpl::{Fallocate, FileKind, NewFile, SeekFor, SetAttr, SetXattr, Zpl};
 
 use super::device::ImageDevice;

@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
+use platter_api::report::VdevReport;
+use platter_api::request::PoolChange;
 use platter_spa::Pool;
-use platter_spa::report::VdevReport;
-use platter_spa::request::PoolChange;
 use rand_chacha::rand_core::RngCore;
 
 use super::machine::{Machine, find, label, report};

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use platter_spa::request::ImportRequest;
+use platter_api::request::ImportRequest;
 use platter_spa::{HostId, Pool};
 
 use super::story::Story;

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use platter_api::report::{Detail, VdevReport};
+use platter_api::request::{CreateRequest, ImportRequest, PoolChange, VdevRequest};
 use platter_hooks::Cpu;
 use platter_ondisk::label::VDEV_LABEL_SIZE;
-use platter_spa::report::{Detail, VdevReport};
-use platter_spa::request::{CreateRequest, ImportRequest, PoolChange, VdevRequest};
 use platter_spa::{Environment, HostId, Pool};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::RngCore;
@@ -575,6 +575,6 @@ pub(super) fn find<'a>(report: &'a VdevReport, is_meant: &dyn Fn(&VdevReport) ->
 ///
 /// # Errors
 /// What the engine said.
-pub async fn report(pool: &Pool) -> Result<platter_spa::report::PoolReport, String> {
+pub async fn report(pool: &Pool) -> Result<platter_api::report::PoolReport, String> {
     pool.report(Detail { errors: true, extended: false }).await.map_err(|error| format!("report: {error}"))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use platter_dsl::setting::Setting;
+use platter_api::request::Setting;
 use platter_spa::Pool;
 use platter_zpl::Zpl;
 use rand_chacha::ChaCha20Rng;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
+use platter_api::request::{CreateRequest, ImportRequest, PoolChange, VdevRequest};
 use platter_device::{BlockDevice, DeviceError, DeviceSource, OpenOptions, PathKind};
 use platter_sim::clock;
 use platter_sim::disk::{DiskId, Parameters, SimDisk};
 use platter_sim::world::{self, SimDevices, StandingClock};
-use platter_spa::request::{CreateRequest, ImportRequest, PoolChange, VdevRequest};
 use platter_spa::{Environment, Pool};
 
 /// Once armed, disks 0 and 1 exchange their names after one of them was opened for writing.

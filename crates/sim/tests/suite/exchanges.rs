@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use platter_api::report::{Detail, VdevReport};
+use platter_api::request::{CreateRequest, PoolChange, VdevRequest};
 use platter_ondisk::ObjectId;
 use platter_sim::clock::{self, SimClock};
 use platter_sim::disk::{DiskId, Parameters, SimDisk};
 use platter_sim::world::{self, SimDevices, StandingClock};
 use platter_spa::Pool;
-use platter_spa::report::{Detail, VdevReport};
-use platter_spa::request::{CreateRequest, PoolChange, VdevRequest};
 use platter_zpl::NewFile;
 
 use crate::hosts::{self, connect};

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use platter_dsl::report::PropertyValue;
+use platter_api::report::PropertyValue;
+use platter_api::request::{CreateRequest, VdevRequest};
 use platter_ondisk::label::VDEV_LABEL_START_SIZE;
 use platter_sim::clock::{self, SimClock};
 use platter_sim::crash::judge;
 use platter_sim::disk::{DiskId, Parameters, SimDisk};
 use platter_sim::world::{self, SimDevices, StandingClock};
-use platter_spa::request::{CreateRequest, VdevRequest};
 use platter_spa::{Environment, Pool};
 use platter_zpl::{NewFile, SetXattr};
 use rand_chacha::ChaCha20Rng;

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use platter_api::request::ImportRequest;
 use platter_ondisk::ObjectId;
 use platter_sim::disk::SimDisk;
 use platter_sim::world::{self, SimDevices, StandingClock};
-use platter_spa::request::ImportRequest;
 use platter_spa::{Environment, Pool};
 
 /// These of the disks, as a new host finds them.

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use platter_api::request::{CreateRequest, ImportRequest, VdevRequest};
 use platter_device::BlockDevice;
 use platter_ondisk::label::label_offset;
 use platter_sim::clock;
 use platter_sim::disk::{DiskId, Parameters, SimDisk};
 use platter_sim::world::{self, SimDevices, StandingClock};
 use platter_spa::Pool;
-use platter_spa::request::{CreateRequest, ImportRequest, VdevRequest};
 
 const SIZE: u64 = 64 << 20;
 

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use platter_api::request::{CreateRequest, ImportRequest, VdevRequest};
 use platter_sim::clock;
 use platter_sim::disk::{DiskId, Parameters, Route, SimDisk};
 use platter_sim::world::{self, SimDevices, StandingClock};
-use platter_spa::request::{CreateRequest, ImportRequest, VdevRequest};
 use platter_spa::{Environment, HostId, Pool};
 use tokio::time::Instant;
 

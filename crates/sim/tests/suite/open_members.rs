@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use platter_api::request::{CreateRequest, ImportRequest, PoolChange, VdevRequest};
 use platter_ondisk::Guid;
 use platter_sim::clock;
 use platter_sim::disk::{DiskId, Parameters, SimDisk};
 use platter_sim::world::{self, SimDevices, StandingClock};
 use platter_spa::pool_locks::{PoolLock, PoolLocks, Refusal};
-use platter_spa::request::{CreateRequest, ImportRequest, PoolChange, VdevRequest};
 use platter_spa::{Environment, Pool, labels};
 
 /// What was told last.

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use platter_api::report::{Detail, VdevReport};
+use platter_api::request::{CreateRequest, VdevRequest};
+use platter_api::txgs::GROUPS_MAX;
+use platter_api::txgs::TxgReport;
 use platter_device::BlockDevice;
 use platter_sim::clock;
 use platter_sim::disk::{DiskId, Parameters, SimDisk};
 use platter_sim::world::{self, SimDevices};
-use platter_spa::report::{Detail, VdevReport};
-use platter_spa::request::{CreateRequest, VdevRequest};
-use platter_spa::txgs::GROUPS_MAX;
-use platter_spa::{Pool, TxgReport};
+use platter_spa::Pool;
 use platter_zpl::NewFile;
 
 /// Uberblocks of a group on each disk, one in each of its labels, and their bytes with sectors of 4 KiB.

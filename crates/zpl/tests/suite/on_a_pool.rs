@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use platter_api::request::{CreateRequest, ImportRequest, VdevRequest};
 use platter_dmu::{Objset, Tx};
 use platter_dsl::{FilesystemMaker, FilesystemOptions};
-use platter_spa::request::{CreateRequest, ImportRequest, VdevRequest};
 use platter_spa::{Environment, HostId, Pool, SystemDevices};
 use platter_zpl::{CreateOptions, MountOptions, NewFile, UnlimitedSpace, Zpl};
 
@@ -156,7 +156,7 @@ async fn round_trip(vdevs: Vec<VdevRequest>, folder: &Path, ashift: &str, gang_a
     pool.dsl().close_filesystem("tank/media").await.unwrap();
     pool.scrub_start().await.unwrap();
     pool.scrub_wait().await.unwrap();
-    let report = pool.report(platter_spa::report::Detail { errors: true, extended: false }).await.unwrap();
+    let report = pool.report(platter_api::report::Detail { errors: true, extended: false }).await.unwrap();
     assert_eq!((report.scan.errors, report.scan.repaired, &*report.scan.state), (0, 0, "finished"));
     pool.dsl().destroy_dataset("tank/media").await.unwrap();
     pool.export().await.unwrap();

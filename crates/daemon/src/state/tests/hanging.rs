@@ -13,7 +13,7 @@ async fn two_pools() -> Bench {
     let bench = Bench::new().with_pool().await;
     let request = CreateRequest {
         name: "other".into(),
-        vdevs: vec![platter_spa::request::VdevRequest::Leaf("/d1".into())],
+        vdevs: vec![platter_api::request::VdevRequest::Leaf("/d1".into())],
         altroot: Some(bench.root()),
         ..CreateRequest::default()
     };

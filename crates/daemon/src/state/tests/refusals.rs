@@ -1,7 +1,7 @@
 //! What is refused changes nothing: neither a property nor a mount.
 
 use super::*;
-use crate::api::RenameDataset;
+use platter_api::messages::RenameDataset;
 
 /// `zfs set mountpoint=relative` unmounted the file system, was refused, and mounted it again: open files made it fail
 /// halfway, and whoever worked below found it gone for a moment.
@@ -26,7 +26,7 @@ async fn places_that_the_machine_or_the_daemon_needs_are_refused() {
     let none = BTreeMap::from([("mountpoint".to_owned(), "none".to_owned())]);
     let request = CreateRequest {
         name: "bare".into(),
-        vdevs: vec![platter_spa::request::VdevRequest::Leaf("/d0".into())],
+        vdevs: vec![platter_api::request::VdevRequest::Leaf("/d0".into())],
         dataset_properties: none,
         ..CreateRequest::default()
     };

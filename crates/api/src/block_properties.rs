@@ -3,7 +3,7 @@
 
 use platter_ondisk::types::{checksum, compression};
 
-use crate::error::{PoolError, Result};
+use crate::error::{Refused, Result};
 use crate::property_kind::Kind;
 use crate::stored_property::StoredProperty;
 
@@ -115,7 +115,7 @@ pub fn check_features(is_enabled: impl Fn(&str) -> bool, property: &str, value: 
     };
     match needed.filter(|guid| !is_enabled(guid)) {
         None => Ok(()),
-        Some(guid) => Err(PoolError::Unsupported(format!(
+        Some(guid) => Err(Refused::Unsupported(format!(
             "pool and or dataset must be upgraded to set this property or value: the feature {guid} is not enabled"
         ))),
     }

@@ -1,6 +1,6 @@
 //! Which names pools and data sets may have (`module/zcommon/zfs_namecheck.c`).
 
-use crate::error::{PoolError, Result};
+use crate::error::{Refused, Result};
 
 /// Longest name of a data set in bytes, less the terminating zero (`ZFS_MAX_DATASET_NAME_LEN`).
 pub const NAME_MAX: usize = 255;
@@ -16,7 +16,7 @@ fn is_valid(c: char) -> bool {
 /// # Errors
 /// In OpenZFS's words, why not.
 pub fn check_pool(name: &str) -> Result<()> {
-    let refuse = |why: &str| Err(PoolError::invalid(why));
+    let refuse = |why: &str| Err(Refused::invalid(why));
     if name.is_empty() {
         return refuse("name is empty");
     }
@@ -25,7 +25,7 @@ pub fn check_pool(name: &str) -> Result<()> {
         return refuse("name is too long");
     }
     if let Some(bad) = name.chars().find(|&c| !is_valid(c)) {
-        return Err(PoolError::invalid(format!("invalid character '{bad}' in pool name")));
+        return Err(Refused::invalid(format!("invalid character '{bad}' in pool name")));
     }
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
         return refuse("name must begin with a letter");
@@ -34,7 +34,7 @@ pub fn check_pool(name: &str) -> Result<()> {
     let reserved = ["mirror", "raidz", "draid", "spare"];
     let is_disk = name.strip_prefix('c').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
     if reserved.iter().any(|word| name.starts_with(word)) || name == "log" {
-        return Err(PoolError::invalid("name is reserved\npool name may have been omitted"));
+        return Err(Refused::invalid("name is reserved\npool name may have been omitted"));
     }
     if is_disk {
         return refuse("pool name is reserved for a disk name ('c[0-9]…')");
@@ -47,7 +47,7 @@ pub fn check_pool(name: &str) -> Result<()> {
 /// # Errors
 /// In OpenZFS's words, why not.
 pub fn check_dataset(name: &str) -> Result<()> {
-    let refuse = |why: &str| Err(PoolError::invalid(why));
+    let refuse = |why: &str| Err(Refused::invalid(why));
     if name.len() > NAME_MAX {
         return refuse("name is too long");
     }
@@ -65,10 +65,10 @@ pub fn check_dataset(name: &str) -> Result<()> {
             return refuse("empty component or misplaced '@' or '#' delimiter in name");
         }
         if part == "." || part == ".." {
-            return Err(PoolError::invalid(format!("self or parent reference, '{part}', is found in name")));
+            return Err(Refused::invalid(format!("self or parent reference, '{part}', is found in name")));
         }
         if let Some(bad) = part.chars().find(|&c| !is_valid(c)) {
-            return Err(PoolError::invalid(format!("invalid character '{bad}' in name")));
+            return Err(Refused::invalid(format!("invalid character '{bad}' in name")));
         }
     }
     Ok(())

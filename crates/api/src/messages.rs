@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use platter_dsl::report::{DatasetReport, Properties};
-use platter_spa::report::{PoolReport, VdevReport};
-use platter_spa::request::{CreateRequest, ImportRequest, PoolChange};
+use crate::report::{DatasetReport, Properties};
+use crate::report::{PoolReport, VdevReport};
+use crate::request::{CreateRequest, ImportRequest, PoolChange};
 use serde::{Deserialize, Serialize};
 
 /// Prefix of all paths of this version of the API.
@@ -77,7 +77,7 @@ pub struct DaemonStatus {
 /// `GET /v1/daemon/log-level` answers with it, `POST` sets it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLevel {
-    /// `info`, or levels of parts: `info,platter_dsl=debug`.
+    /// `info`, or levels of parts: `info,platter_spa=debug`.
     pub level: String,
 }
 
@@ -208,7 +208,7 @@ pub struct ClearPool {
     pub command: String,
 }
 
-/// `POST /v1/pools/{name}/change`; the answer is a [`Changed`](platter_spa::request::Changed).
+/// `POST /v1/pools/{name}/change`; the answer is a [`Changed`](crate::request::Changed).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ChangePool {
     /// What to change.

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use crate::block_properties::{CHECKSUMS, COMPRESSIONS};
-use crate::error::{PoolError, Result};
+use crate::error::{Refused, Result};
 use crate::names::NAME_MAX;
 use crate::numbers;
 use crate::property_kind::Kind;
@@ -225,14 +225,14 @@ pub fn is_user(name: &str) -> bool {
 /// A name or value that is too long, a character that no name has.
 pub fn check_user(name: &str, value: &str) -> Result<()> {
     if name.len() > USER_NAME_MAX {
-        return Err(PoolError::invalid(format!("property name '{name}' is too long")));
+        return Err(Refused::invalid(format!("property name '{name}' is too long")));
     }
     if value.len() > USER_VALUE_MAX {
-        return Err(PoolError::invalid("property value too long"));
+        return Err(Refused::invalid("property value too long"));
     }
     let valid = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.:_".contains(c);
     if !name.chars().all(valid) {
-        return Err(PoolError::invalid(format!("invalid property '{name}'")));
+        return Err(Refused::invalid(format!("invalid property '{name}'")));
     }
     Ok(())
 }
@@ -247,28 +247,28 @@ pub fn parse(name: &str, value: &str) -> Result<(String, StoredProperty)> {
         return Ok((name.to_owned(), StoredProperty::Text(value.to_owned())));
     }
     if name == "version" {
-        return Err(PoolError::Unsupported("this version cannot upgrade file systems yet: OpenZFS can".into()));
+        return Err(Refused::Unsupported("this version cannot upgrade file systems yet: OpenZFS can".into()));
     }
     if READ_ONLY.contains(&name) || AT_CREATION.iter().any(|(known, _)| *known == name) {
-        return Err(PoolError::invalid(format!("'{name}' is readonly")));
+        return Err(Refused::invalid(format!("'{name}' is readonly")));
     }
     if let Some(reason) = of_volumes(name) {
-        return Err(PoolError::invalid(reason));
+        return Err(Refused::invalid(reason));
     }
-    let native = find(name).ok_or_else(|| PoolError::invalid(format!("invalid property '{name}'")))?;
+    let native = find(name).ok_or_else(|| Refused::invalid(format!("invalid property '{name}'")))?;
     let stored = match native.kind {
         Kind::Index(values) => StoredProperty::Number(index_value(native.name, values, value)?),
         Kind::RecordSize => {
             let bytes = number_value(native.name, value)?;
             if !bytes.is_power_of_two() || !(512..=16 << 20).contains(&bytes) {
-                return Err(PoolError::invalid(format!("'{}' must be power of 2 from 512B to 16M", native.name)));
+                return Err(Refused::invalid(format!("'{}' must be power of 2 from 512B to 16M", native.name)));
             }
             StoredProperty::Number(bytes)
         }
         Kind::Bytes => {
             let bytes = number_value(native.name, value)?;
             if bytes == 0 && value != "none" && matches!(native.name, "quota" | "refquota") {
-                return Err(PoolError::invalid("use 'none' to disable quota/refquota"));
+                return Err(Refused::invalid("use 'none' to disable quota/refquota"));
             }
             StoredProperty::Number(bytes)
         }
@@ -278,20 +278,20 @@ pub fn parse(name: &str, value: &str) -> Result<(String, StoredProperty)> {
             let bytes = number_value(native.name, value)?;
             if bytes > 16 << 20 {
                 let reason = format!("invalid '{}' property: must be between zero and 16M", native.name);
-                return Err(PoolError::invalid(reason));
+                return Err(Refused::invalid(reason));
             }
             StoredProperty::Number(bytes)
         }
         Kind::Mountpoint => {
             let absolute = value.starts_with('/');
             if !absolute && value != "none" && value != "legacy" {
-                return Err(PoolError::invalid(format!(
+                return Err(Refused::invalid(format!(
                     "'{}' must be an absolute path, 'none', or 'legacy'",
                     native.name
                 )));
             }
             if value.len() > PATH_MAX || value.split('/').any(|part| part.len() > NAME_MAX) {
-                return Err(PoolError::invalid(format!("component of '{}' is too long", native.name)));
+                return Err(Refused::invalid(format!("component of '{}' is too long", native.name)));
             }
             let trimmed = if value.len() > 1 { value.trim_end_matches('/') } else { value };
             StoredProperty::Text(if trimmed.is_empty() { "/".into() } else { trimmed.to_owned() })
@@ -307,7 +307,7 @@ pub fn parse(name: &str, value: &str) -> Result<(String, StoredProperty)> {
         if default {
             return Ok((native.name.to_owned(), stored));
         }
-        return Err(PoolError::Unsupported(format!(
+        return Err(Refused::Unsupported(format!(
             "property '{}' cannot be set to '{value}': {}",
             native.name,
             no_effect(native.name)
@@ -332,16 +332,16 @@ pub fn index_value(name: &str, values: &[(&str, u64)], value: &str) -> Result<u6
     let found = values.iter().find(|(text, _)| *text == value);
     found
         .map(|&(_, number)| number)
-        .ok_or_else(|| PoolError::invalid(format!("'{name}' must be one of '{}'", numbers::choices(name, values))))
+        .ok_or_else(|| Refused::invalid(format!("'{name}' must be one of '{}'", numbers::choices(name, values))))
 }
 
 /// The number that a text stands for, where "none" is 0.
 fn number_value(name: &str, value: &str) -> Result<u64> {
     match value {
         "none" => Ok(0),
-        "auto" if name == "refreservation" => Err(PoolError::invalid("'refreservation=auto' only allowed on volumes")),
-        "auto" => Err(PoolError::invalid(format!("'auto' is invalid value for '{name}'"))),
-        _ => numbers::parse(value).map_err(PoolError::invalid),
+        "auto" if name == "refreservation" => Err(Refused::invalid("'refreservation=auto' only allowed on volumes")),
+        "auto" => Err(Refused::invalid(format!("'auto' is invalid value for '{name}'"))),
+        _ => numbers::parse(value).map_err(Refused::invalid),
     }
 }
 

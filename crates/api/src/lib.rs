@@ -1,0 +1,19 @@
+//! What the daemon and its clients say to each other, and what both know of it: operations, reports, names, sizes, the
+//! properties of data sets.
+//!
+//! Nothing here does anything to a pool: the engine acts on these requests, and fills in these reports.
+#![forbid(unsafe_code)]
+
+pub mod block_properties;
+pub mod error;
+pub mod event;
+pub mod features;
+pub mod messages;
+pub mod names;
+pub mod numbers;
+pub mod properties;
+pub mod property_kind;
+pub mod report;
+pub mod request;
+pub mod stored_property;
+pub mod txgs;
