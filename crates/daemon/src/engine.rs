@@ -104,7 +104,7 @@ pub trait PoolHandle: Send + Sync + 'static {
     async fn set_dataset_properties(&self, name: &str, settings: &[(String, Setting)]) -> Result<()>;
     fn check_new_properties(&self, properties: &BTreeMap<String, String>) -> Result<()>;
     async fn check_dataset_properties(&self, name: &str, settings: &[(String, Setting)]) -> Result<()>;
-    fn check_rename(&self, old: &str, new: &str) -> Result<()>;
+    async fn check_rename(&self, old: &str, new: &str) -> Result<()>;
     fn check_destroy(&self, name: &str) -> Result<()>;
 }
 
@@ -304,8 +304,8 @@ impl PoolHandle for RealPool {
         self.0.dsl().check_dataset_properties(name, settings).await
     }
 
-    fn check_rename(&self, old: &str, new: &str) -> Result<()> {
-        self.0.dsl().check_rename(old, new)
+    async fn check_rename(&self, old: &str, new: &str) -> Result<()> {
+        self.0.dsl().check_rename(old, new).await
     }
 
     fn check_destroy(&self, name: &str) -> Result<()> {

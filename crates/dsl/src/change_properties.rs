@@ -14,11 +14,12 @@ use crate::dataset_report;
 use crate::error::{PoolError, Result};
 use crate::pool::DslPool;
 use crate::stored_property::StoredProperty;
-use crate::{history, limits, space, version_limits};
+use crate::{effects, history, limits, space, version_limits};
 use platter_api::properties;
 use platter_api::request::Setting;
 
 /// A change, checked as far as it can be without the data set.
+#[derive(Clone)]
 pub struct Change {
     /// The property's full name.
     property: String,
@@ -84,28 +85,42 @@ pub async fn parse_all(dsl: &DslPool, dataset: &Dataset, settings: &[(String, Se
 /// As [`parse_all`]; a value that does not apply to this data set or pool.
 pub async fn check(dsl: &DslPool, dataset: &Dataset, settings: &[(String, Setting)]) -> Result<()> {
     for change in parse_all(dsl, dataset, settings).await? {
-        crate::effects::check_applies(dsl, dataset, &change.property, change.value.as_ref())?;
+        effects::check_applies(dsl, dataset, &change.property, change.value.as_ref())?;
     }
     Ok(())
 }
 
-/// Makes the changes, within a task.
+/// The data set called `name`, when all of these changes apply to it.
 ///
 /// # Errors
-/// A value that does not apply to this data set or pool, a limit that does not fit; device errors.
-pub async fn apply(dsl: &Arc<DslPool>, tx: &Tx, name: &str, changes: Vec<Change>) -> Result<()> {
-    let dataset = dsl.tree.read().datasets.get(name).cloned();
-    let dataset = dataset.ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))?;
-    for change in &changes {
-        crate::effects::check_applies(dsl, &dataset, &change.property, change.value.as_ref())?;
+/// It does not exist; a value that does not apply to this data set or pool.
+pub fn check_all(dsl: &DslPool, name: &str, changes: &[Change]) -> Result<Arc<Dataset>> {
+    let dataset = dsl.find(name)?;
+    for change in changes {
+        effects::check_applies(dsl, &dataset, &change.property, change.value.as_ref())?;
     }
+    Ok(dataset)
+}
+
+/// Makes the changes of `dataset`, called `name`, within a task. Quotas and reservations come first: one of them that
+/// does not fit takes back those before it.
+///
+/// # Errors
+/// A limit that does not fit; device errors.
+pub async fn apply(
+    dsl: &Arc<DslPool>,
+    tx: &Tx,
+    name: &str,
+    dataset: &Arc<Dataset>,
+    changes: Vec<Change>,
+) -> Result<()> {
     let (mut numbers, others): (Vec<Change>, Vec<Change>) =
         changes.into_iter().partition(|change| space::is_limit(&change.property));
     for change in &mut numbers {
         // A limit is more than a property: the one that comes back is set like any other.
         change.value.get_or_insert(dataset.dir.received(&change.property).unwrap_or(StoredProperty::Number(0)));
     }
-    set_limits(dsl, tx, &dataset, &numbers).await?;
+    set_limits(dsl, tx, dataset, &numbers).await?;
     for change in numbers.iter().filter(|change| change.revert) {
         dataset.dir.revert_property(&dsl.mos, tx, &change.property).await?;
     }
@@ -115,14 +130,14 @@ pub async fn apply(dsl: &Arc<DslPool>, tx: &Tx, name: &str, changes: Vec<Change>
             dataset.dir.revert_property(&dsl.mos, tx, &property).await?;
         } else {
             if property == "filesystem_limit" {
-                limits::initialize(dsl, tx, name, &dataset).await?;
+                limits::initialize(dsl, tx, name, dataset).await?;
             }
-            crate::effects::activate_feature(dsl, tx, &dataset, &property, value.as_ref()).await?;
+            effects::activate_feature(dsl, tx, dataset, &property, value.as_ref()).await?;
             dataset.dir.set_property(&dsl.mos, tx, &property, value).await?;
         }
         names.push(property);
     }
-    crate::effects::follow(dsl);
+    effects::follow(dsl);
     for property in names {
         history::append_event(dsl, tx, "set", &format!("{name} {property}")).await?;
     }

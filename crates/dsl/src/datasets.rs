@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use platter_dmu::Objset;
+use platter_dmu::{Objset, Tx};
 use platter_zil::Zil;
 
 use crate::at_creation::AtCreation;
@@ -29,15 +29,6 @@ impl DslPool {
             counting::begin(self, &dataset, &os);
         }
         Ok(())
-    }
-
-    /// The data set called `name`.
-    ///
-    /// # Errors
-    /// It does not exist.
-    pub fn find(&self, name: &str) -> Result<Arc<Dataset>> {
-        let tree = self.tree.read();
-        tree.datasets.get(name).cloned().ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))
     }
 
     async fn dataset_report(&self, name: &str, dataset: &Dataset) -> Result<DatasetReport> {
@@ -105,7 +96,12 @@ impl DslPool {
             return Err(PoolError::invalid("missing dataset name"));
         }
         let name = name.to_owned();
-        self.task(async move |dsl, tx| new_dataset::new_dataset(&dsl, &tx, &name, properties, asked).await).await
+        let (wanted, given) = (name.clone(), properties.clone());
+        let check = async move |dsl: Arc<Self>| new_dataset::check(&dsl, &wanted, &given).await;
+        let make = async move |dsl: Arc<Self>, tx: Tx, site| {
+            new_dataset::new_dataset(&dsl, &tx, &name, site, properties, asked).await
+        };
+        self.checked_task(check, make).await
     }
 
     /// `zfs rename` of a file system with all below it; those that are open stay so.
@@ -114,7 +110,9 @@ impl DslPool {
     /// Bad name, it exists, no parent, no room there.
     pub async fn rename_dataset(self: &Arc<Self>, old: &str, new: &str) -> Result<()> {
         let (old, new) = (old.to_owned(), new.to_owned());
-        self.task(async move |dsl, tx| rename::rename(&dsl, &tx, &old, &new).await).await
+        let (from, to) = (old.clone(), new.clone());
+        let check = async move |dsl: Arc<Self>| rename::check(&dsl, &from, &to).await;
+        self.checked_task(check, async move |dsl, tx, plan| rename::rename(&dsl, &tx, &old, &new, plan).await).await
     }
 
     /// Whether a data set could be destroyed, but for being in use.
@@ -148,8 +146,8 @@ impl DslPool {
     ///
     /// # Errors
     /// As [`rename_dataset`](Self::rename_dataset).
-    pub fn check_rename(&self, old: &str, new: &str) -> Result<()> {
-        rename::check(self, old, new)
+    pub async fn check_rename(&self, old: &str, new: &str) -> Result<()> {
+        rename::check(self, old, new).await.map(drop)
     }
 
     /// Whether these properties could be set, but for limits that depend on each other.
@@ -166,16 +164,21 @@ impl DslPool {
     /// # Errors
     /// It does not exist, has children or snapshots, or is the pool's root.
     pub async fn destroy_dataset(self: &Arc<Self>, name: &str) -> Result<()> {
-        let dataset = self.destructible(name)?;
+        self.destructible(name)?;
         self.close_filesystem(name).await?;
-        let name = name.to_owned();
-        self.task(async move |dsl, tx| {
-            if dataset.open_objset().is_some() {
-                return Err(PoolError::Busy("dataset is busy".into()));
+        let (name, wanted) = (name.to_owned(), name.to_owned());
+        let check = async move |dsl: Arc<Self>| {
+            // It may have been given children, or been opened, since it was looked at.
+            let dataset = dsl.destructible(&wanted)?;
+            match dataset.open_objset() {
+                Some(_) => Err(PoolError::Busy("dataset is busy".into())),
+                None => Ok(dataset),
             }
+        };
+        let destroy = async move |dsl: Arc<Self>, tx: Tx, dataset: Arc<Dataset>| {
             Ok(destroy::destroy(&dsl, &tx, &name, &dataset).await?)
-        })
-        .await
+        };
+        self.checked_task(check, destroy).await
     }
 
     /// `zfs set` / `zfs inherit` of one or more properties: all of them or none. Open object sets follow at once.
@@ -192,7 +195,12 @@ impl DslPool {
             return Ok(());
         }
         let name = name.to_owned();
-        self.task(async move |dsl, tx| change_properties::apply(&dsl, &tx, &name, changes).await).await
+        let (wanted, asked) = (name.clone(), changes.clone());
+        let check = async move |dsl: Arc<Self>| change_properties::check_all(&dsl, &wanted, &asked);
+        let apply = async move |dsl: Arc<Self>, tx: Tx, dataset: Arc<Dataset>| {
+            change_properties::apply(&dsl, &tx, &name, &dataset, changes).await
+        };
+        self.checked_task(check, apply).await
     }
 
     /// Checks the properties of a file system to be made, without making it.

@@ -82,8 +82,29 @@ pub async fn initialize(dsl: &Arc<DslPool>, tx: &Tx, name: &str, dataset: &Arc<D
     Ok(())
 }
 
+/// What [`initialize`] would count below `dataset`, called `name`.
+///
+/// # Errors
+/// Damage, unreadable blocks.
+pub async fn count(dsl: &DslPool, name: &str, dataset: &Arc<Dataset>) -> Result<Counts> {
+    if let Some(counts) = *dataset.dir.counts.lock() {
+        return Ok(counts);
+    }
+    let below = format!("{name}/");
+    let below: Vec<Arc<Dataset>> = {
+        let tree = dsl.tree.read();
+        let below = tree.datasets.iter().filter(|(other, _)| other.starts_with(&below));
+        below.map(|(_, dataset)| dataset.clone()).collect()
+    };
+    let mut counts = Counts { filesystems: below.len() as u64, snapshots: own_snapshots(dsl, dataset).await? };
+    for dataset in &below {
+        counts.snapshots = counts.snapshots.saturating_add(own_snapshots(dsl, dataset).await?);
+    }
+    Ok(counts)
+}
+
 /// Snapshots of the data set itself; temporary ones do not count.
-async fn own_snapshots(dsl: &Arc<DslPool>, dataset: &Dataset) -> Result<u64> {
+async fn own_snapshots(dsl: &DslPool, dataset: &Dataset) -> Result<u64> {
     let names = dataset.phys.lock().snapnames_zapobj;
     if !names.is_some() {
         return Ok(0);

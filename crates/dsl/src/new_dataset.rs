@@ -15,25 +15,25 @@ use crate::contents::Contents;
 use crate::dataset::Dataset;
 use crate::dataset_report;
 use crate::dir::Dir;
-use crate::effects::COMPRESSION;
 use crate::environment::FilesystemOptions;
 use crate::error::{PoolError, Result};
 use crate::pool::DslPool;
 use crate::stored_property::StoredProperty;
-use crate::{destroy, encryption, history, limits, origin, space};
+use crate::{destroy, effects, encryption, history, limits, origin, space};
+use effects::COMPRESSION;
 use platter_api::report::DatasetKind;
 
-/// `zfs create`, within a task.
+/// Where a new file system goes.
+pub struct Site {
+    above: Arc<Dataset>,
+    last: String,
+}
+
+/// Whether a file system called `name` can be made with these properties.
 ///
 /// # Errors
 /// It exists, no parent, a limit is reached or cannot be kept, no space.
-pub async fn new_dataset(
-    dsl: &Arc<DslPool>,
-    tx: &Tx,
-    name: &str,
-    properties: BTreeMap<String, StoredProperty>,
-    asked: AtCreation,
-) -> Result<()> {
+pub async fn check(dsl: &DslPool, name: &str, properties: &BTreeMap<String, StoredProperty>) -> Result<Site> {
     if dsl.tree.read().datasets.contains_key(name) {
         return Err(PoolError::Exists("dataset already exists".into()));
     }
@@ -46,8 +46,8 @@ pub async fn new_dataset(
     if encryption::of(&dsl.mos, &above.dir).await?.is_some() {
         return Err(PoolError::Unsupported("its parent is encrypted, and this version does not encrypt yet".into()));
     }
-    for (property, value) in &properties {
-        crate::effects::check_applies(dsl, &above, property, Some(value))?;
+    for (property, value) in properties {
+        effects::check_applies(dsl, &above, property, Some(value))?;
     }
     let limit = |name: &str| match properties.get(name) {
         Some(StoredProperty::Number(number)) => *number,
@@ -56,9 +56,24 @@ pub async fn new_dataset(
     space::check_task(dsl)?;
     space::check_new(dsl, &above.dir, limit)?;
     limits::check(dsl, &above.dir, 1, None)?;
+    Ok(Site { above, last: last.to_owned() })
+}
 
+/// `zfs create`, within a task, where [`check`] found that it can be made.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn new_dataset(
+    dsl: &Arc<DslPool>,
+    tx: &Tx,
+    name: &str,
+    site: Site,
+    properties: BTreeMap<String, StoredProperty>,
+    asked: AtCreation,
+) -> Result<()> {
+    let Site { above, last } = site;
     let (now, random) = (dsl.now(), || dsl.random());
-    let dir = Dir::create(&dsl.mos, &dsl.directory, tx, Some(above.dir.clone()), last, now, random).await?;
+    let dir = Dir::create(&dsl.mos, &dsl.directory, tx, Some(above.dir.clone()), &last, now, random).await?;
     let made = match fill(dsl, tx, name, &dir, properties, &above, asked).await {
         Ok(dataset) => dataset,
         Err(error) => {
@@ -99,7 +114,7 @@ async fn fill(
     };
     let dataset = add_filesystem(dsl, tx, dir, &asked.below(parent)).await?;
     dsl.tree.write().datasets.insert(name.to_owned(), dataset.clone());
-    crate::effects::activate_feature(dsl, tx, &dataset, COMPRESSION, compression.as_ref()).await?;
+    effects::activate_feature(dsl, tx, &dataset, COMPRESSION, compression.as_ref()).await?;
     for (property, value) in &later {
         set_limit(dsl, tx, name, &dataset, property, value).await?;
     }
@@ -152,7 +167,7 @@ pub async fn add_filesystem(
     if let Some(origin) = &origin {
         origin::attach(&access, tx, origin, dataset.object, || dsl.random()).await?;
     }
-    let write_properties = crate::effects::write_properties(dsl, dir);
+    let write_properties = effects::write_properties(dsl, dir);
     let params = dsl.objset_params(dataset.object, dataset.accounting.clone(), write_properties, false);
     let os = Objset::create(params, 2, tx);
     os.set_hole_birth(dsl.features.is_active("com.delphix:hole_birth"));

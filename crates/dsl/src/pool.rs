@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! - the MOS changes only in the sync loop: an operation hands it a task, and waits for the group;
-//! - a task checks everything before it changes anything, so that a refused task leaves no trace;
+//! - what a task may be refused for is checked without a transaction, so that a refused task leaves no trace;
 //! - `tree` mirrors the MOS's directories as of the last finished task.
 
 use std::path::PathBuf;
@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 
 use crate::accounting::Accounting;
 use crate::claimed_log::ClaimedLog;
+use crate::dataset::Dataset;
 use crate::environment::{FilesystemMaker, Randomness, WallClock};
 use crate::error::{PoolError, Result};
 use crate::features::Features;
@@ -190,6 +191,15 @@ impl DslPool {
         assert!(before <= version.0, "a pool's version never falls: {before} to {version}");
     }
 
+    /// The data set called `name`.
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub fn find(&self, name: &str) -> Result<Arc<Dataset>> {
+        let tree = self.tree.read();
+        tree.datasets.get(name).cloned().ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))
+    }
+
     /// What the structures of this pool's object sets may be.
     pub fn format(&self) -> platter_dmu::Format {
         crate::mos_properties::format(self.version(), &self.features)
@@ -220,6 +230,29 @@ impl DslPool {
     {
         let dsl = self.clone();
         self.task_at(Moment::Ordinary, move |tx| change(dsl, tx)).await
+    }
+
+    /// As [`task`](Self::task), for a change that may be refused: `check` says why in the group in which it would be
+    /// made, before anything of it is, or hands what it found to `change`. It is given no transaction, so it cannot
+    /// change anything (`dsl_sync_task`'s check and sync functions, `module/zfs/dsl_synctask.c`).
+    ///
+    /// # Errors
+    /// As [`task`](Self::task); what `check` says.
+    pub async fn checked_task<P, T, C, CheckFut, F, Fut>(self: &Arc<Self>, check: C, change: F) -> Result<T>
+    where
+        P: Send + 'static,
+        T: Send + 'static,
+        C: FnOnce(Arc<Self>) -> CheckFut + Send + 'static,
+        CheckFut: Future<Output = Result<P>> + Send + 'static,
+        F: FnOnce(Arc<Self>, Tx, P) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<T>> + Send + 'static,
+    {
+        let dsl = self.clone();
+        let checked = async move |tx| {
+            let found = check(dsl.clone()).await?;
+            change(dsl, tx, found).await
+        };
+        self.task_at(Moment::Ordinary, checked).await
     }
 
     /// As [`task`](Self::task), for a change that is made at a `moment` of its choice.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use platter_dmu::Tx;
 use platter_dmu::zap::{Zap, ZapValue};
 
+use crate::counts::Counts;
 use crate::dataset::Dataset;
 use crate::dir::Dir;
 use crate::error::{PoolError, Result};
@@ -34,7 +35,7 @@ fn renamed(name: &str, old: &str, new: &str) -> Option<String> {
 }
 
 /// A rename that was found possible.
-struct Plan {
+pub struct Plan {
     dataset: Arc<Dataset>,
     old_parent: Arc<Dir>,
     new_parent: Arc<Dir>,
@@ -73,52 +74,39 @@ fn plan(dsl: &DslPool, old: &str, new: &str) -> Result<Plan> {
     Ok(Plan { dataset, old_parent, new_parent, moved })
 }
 
-/// Whether `old` can become `new`, before anything is done for it.
+/// Whether `old` can become `new`.
 ///
 /// # Errors
 /// In OpenZFS's words, why not.
-pub fn check(dsl: &DslPool, old: &str, new: &str) -> Result<()> {
+pub async fn check(dsl: &DslPool, old: &str, new: &str) -> Result<Plan> {
     let plan = plan(dsl, old, new)?;
-    if plan.new_parent.object == plan.old_parent.object {
-        return Ok(());
+    if plan.new_parent.object != plan.old_parent.object {
+        let phys = plan.dataset.dir.phys.lock().clone();
+        // Where there are limits, what is moved will be counted, if it was not yet.
+        let counts = match limits::is_active(dsl) {
+            true => limits::count(dsl, old, &plan.dataset).await?,
+            false => Counts::default(),
+        };
+        check_room(dsl, &phys, &plan.old_parent, &plan.new_parent, counts)?;
     }
-    let (phys, counts) = (plan.dataset.dir.phys.lock().clone(), *plan.dataset.dir.counts.lock());
-    check_room(dsl, &phys, &plan.old_parent, &plan.new_parent, counts)
+    Ok(plan)
 }
 
-/// Renames `old` to `new`, within a task.
+/// Renames `old` to `new`, within a task, as [`check`] planned it.
 ///
 /// # Errors
-/// In OpenZFS's words, why not; device errors.
-pub async fn rename(dsl: &Arc<DslPool>, tx: &Tx, old: &str, new: &str) -> Result<()> {
-    let Plan { dataset, old_parent, new_parent, moved } = plan(dsl, old, new)?;
+/// Device errors.
+pub async fn rename(dsl: &Arc<DslPool>, tx: &Tx, old: &str, new: &str, plan: Plan) -> Result<()> {
+    let Plan { dataset, old_parent, new_parent, moved } = plan;
     let last = new.rsplit('/').next().unwrap_or(new);
 
     let dir = dataset.dir.clone();
     if limits::is_active(dsl) {
-        // So that its counts can be taken along; the new place may have limits.
+        // So that its counts can be taken along.
         limits::initialize(dsl, tx, old, &dataset).await?;
     }
-    let phys = dir.phys.lock().clone();
-    let counts = *dir.counts.lock();
     if new_parent.object != old_parent.object {
-        check_room(dsl, &phys, &old_parent, &new_parent, counts)?;
-        let change = SpaceChange::minus_all(&phys);
-        let unused = difference(phys.reserved.max(phys.used_bytes), phys.used_bytes);
-        let rest = |used| SpaceChange { used, ..SpaceChange::default() };
-        let mut changed = old_parent.diduse(UsedKind::Child, change);
-        changed.extend(old_parent.diduse(UsedKind::ChildReservation, rest(-unused)));
-        changed.extend(new_parent.diduse(UsedKind::Child, -change));
-        changed.extend(new_parent.diduse(UsedKind::ChildReservation, rest(unused)));
-        for dir in changed {
-            dir.store(&dsl.mos, tx).await?;
-        }
-        if let Some(counts) = counts {
-            let filesystems = difference(counts.filesystems.saturating_add(1), 0);
-            let snapshots = difference(counts.snapshots, 0);
-            limits::adjust(dsl, tx, &old_parent, -filesystems, -snapshots).await?;
-            limits::adjust(dsl, tx, &new_parent, filesystems, snapshots).await?;
-        }
+        move_space(dsl, tx, &dir, &old_parent, &new_parent).await?;
     }
 
     let children = old_parent.phys.lock().child_dir_zapobj;
@@ -145,13 +133,41 @@ pub async fn rename(dsl: &Arc<DslPool>, tx: &Tx, old: &str, new: &str) -> Result
     Ok(history::append_event(dsl, tx, "rename", &format!("{old} ({}) -> {new}", dataset.object)).await?)
 }
 
+/// Takes the space and the counts of `dir` from one directory to another.
+async fn move_space(
+    dsl: &Arc<DslPool>,
+    tx: &Tx,
+    dir: &Arc<Dir>,
+    old_parent: &Arc<Dir>,
+    new_parent: &Arc<Dir>,
+) -> Result<()> {
+    let (phys, counts) = (dir.phys.lock().clone(), *dir.counts.lock());
+    let change = SpaceChange::minus_all(&phys);
+    let unused = difference(phys.reserved.max(phys.used_bytes), phys.used_bytes);
+    let rest = |used| SpaceChange { used, ..SpaceChange::default() };
+    let mut changed = old_parent.diduse(UsedKind::Child, change);
+    changed.extend(old_parent.diduse(UsedKind::ChildReservation, rest(-unused)));
+    changed.extend(new_parent.diduse(UsedKind::Child, -change));
+    changed.extend(new_parent.diduse(UsedKind::ChildReservation, rest(unused)));
+    for dir in changed {
+        dir.store(&dsl.mos, tx).await?;
+    }
+    if let Some(counts) = counts {
+        let filesystems = difference(counts.filesystems.saturating_add(1), 0);
+        let snapshots = difference(counts.snapshots, 0);
+        limits::adjust(dsl, tx, old_parent, -filesystems, -snapshots).await?;
+        limits::adjust(dsl, tx, new_parent, filesystems, snapshots).await?;
+    }
+    Ok(())
+}
+
 /// Whether there is room for the directory below its new parent, by space and by number (`dsl_dir_transfer_possible`).
 fn check_room(
     dsl: &DslPool,
     phys: &platter_ondisk::dsl::DslDirPhys,
     old_parent: &Arc<Dir>,
     new_parent: &Arc<Dir>,
-    counts: Option<crate::counts::Counts>,
+    counts: Counts,
 ) -> Result<()> {
     let space = phys.used_bytes.max(phys.reserved);
     let old = upwards(old_parent);
@@ -168,7 +184,7 @@ fn check_room(
     if space::available_after_moving(dsl, new_parent, common.object, lost.unsigned_abs()) < space {
         return Err(PoolError::invalid("out of space"));
     }
-    limits::check(dsl, new_parent, counts.map_or(0, |counts| counts.filesystems.saturating_add(1)), Some(common.object))
+    limits::check(dsl, new_parent, counts.filesystems.saturating_add(1), Some(common.object))
 }
 
 #[cfg(test)]

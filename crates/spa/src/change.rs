@@ -98,10 +98,11 @@ async fn offline(core: &Arc<Core>, name: &str, temporary: bool) -> Result<()> {
     if place.config.offline || (temporary && place.config.offline_for_now) {
         return Ok(());
     }
-    core.task(async move |core, tx| {
-        if !place.top.can_do_without(&place.leaf) {
-            return Err(PoolError::Busy("no valid replicas".into()));
-        }
+    let check = async move |_: Arc<Core>| match place.top.can_do_without(&place.leaf) {
+        true => Ok(place),
+        false => Err(PoolError::Busy("no valid replicas".into())),
+    };
+    core.checked_task(check, async move |core, tx, place| {
         place.leaf.close(Condition::new(VdevState::Offline, VdevAux::None));
         core.leaf_devices.lock().remove(&place.config.guid.0);
         // It misses this very group already.
@@ -130,20 +131,23 @@ async fn reguid(core: &Arc<Core>, guid: Option<u64>) -> Result<()> {
     if guid == Some(0) {
         return Err(PoolError::invalid("invalid GUID: 0"));
     }
-    core.task(async move |core, tx| {
+    let check = async move |core: Arc<Core>| {
         if place::leaves(&core).iter().any(|place| !place.leaf.is_usable()) {
             return Err(PoolError::Unavailable("one or more devices is currently unavailable".into()));
         }
         let new = platter_ondisk::Guid(guid.unwrap_or_else(|| core.random()));
+        let mut taken = false;
+        core.config.read().vdev_tree.walk(&mut |vdev| taken |= vdev.guid == new);
+        if taken {
+            return Err(PoolError::Exists(format!("guid {new} is in use in this pool")));
+        }
+        // Labels with either guid may be on disk until this group is.
+        core.locked.lock().add(&core.environment, new)?;
+        Ok(new)
+    };
+    core.checked_task(check, async move |core, tx, new| {
         let old = {
             let mut config = core.config.write();
-            let mut taken = false;
-            config.vdev_tree.walk(&mut |vdev| taken |= vdev.guid == new);
-            if taken {
-                return Err(PoolError::Exists(format!("guid {new} is in use in this pool")));
-            }
-            // Labels with either guid may be on disk until this group is.
-            core.locked.lock().add(&core.environment, new)?;
             let old = std::mem::replace(&mut config.guid, new);
             config.vdev_tree.guid = new;
             old
@@ -214,10 +218,14 @@ async fn add(
     let devices = open_vdevs::leaf_devices(&opened);
     labels::wipe(&new_devices::label_targets(&root, &devices)).await.map_err(PoolError::Unavailable)?;
     spares::label(&new_spares, version.0).await?;
-    core.task(async move |core, tx| {
+    let check = async move |core: Arc<Core>| {
         if core.config.read().vdev_tree.children.len() != first {
             return Err(PoolError::Busy("the pool's devices changed meanwhile: try again".into()));
         }
+        spares::check_prepared(&core, &new_spares)?;
+        Ok(new_spares)
+    };
+    core.checked_task(check, async move |core, tx, new_spares| {
         for (mut top, vdev) in root.children.into_iter().zip(opened.into_iter().flatten()) {
             let leaves = vdev.leaves();
             insert(&core, &tx, &mut top, vdev).await?;

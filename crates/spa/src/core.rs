@@ -159,6 +159,24 @@ impl Core {
         self.dsl.task_at(Moment::Ordinary, move |tx| change(core, tx)).await
     }
 
+    /// As [`task`](Self::task), for a change that `check` may refuse; see [`DslPool::checked_task`].
+    ///
+    /// # Errors
+    /// As [`DslPool::checked_task`].
+    pub async fn checked_task<P, T, C, CheckFut, F, Fut>(self: &Arc<Self>, check: C, change: F) -> Result<T>
+    where
+        P: Send + 'static,
+        T: Send + 'static,
+        C: FnOnce(Arc<Self>) -> CheckFut + Send + 'static,
+        CheckFut: Future<Output = Result<P>> + Send + 'static,
+        F: FnOnce(Arc<Self>, Tx, P) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<T>> + Send + 'static,
+    {
+        let (to_check, core) = (self.clone(), self.clone());
+        let check = move |_: Arc<DslPool>| check(to_check);
+        self.dsl.checked_task(check, move |_, tx, found| change(core, tx, found)).await
+    }
+
     /// Everything that can be labelled: opened leaves with their place in the tree.
     pub fn label_targets(&self) -> Vec<LabelTarget> {
         let config = self.config.read();

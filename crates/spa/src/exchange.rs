@@ -99,12 +99,15 @@ pub async fn attach(core: &Arc<Core>, joining: Joining) -> Result<()> {
         Some(spare) => open_spare(core, &place, &spare).await?,
     };
     let last = core
-        .task(async move |core, tx| {
-            // It may have left, or been given another parent, since it was looked at.
-            let place = place::find(&core, &place.config.guid.to_string())?;
-            check_place(&core, &place, beside)?;
-            join(&core, &tx, &place, new, beside).await
-        })
+        .checked_task(
+            async move |core| {
+                // It may have left, or been given another parent, since it was looked at.
+                let place = place::find(&core, &place.config.guid.to_string())?;
+                check_place(&core, &place, beside)?;
+                Ok(place)
+            },
+            async move |core, tx, place| join(&core, &tx, &place, new, beside).await,
+        )
         .await?;
     // What was written before all groups that it lacks are on disk would have to be looked at once more.
     while core.uberblock.lock().txg < last {
@@ -329,15 +332,20 @@ pub async fn detach(core: &Arc<Core>, device: &str) -> Result<()> {
 /// Makes a leaf leave the pool. With `replaced` only if another one has taken its place.
 async fn leave(core: &Arc<Core>, guid: Guid, replaced: bool) -> Result<()> {
     let device = core
-        .task(async move |core, tx| {
-            let place = place::find(&core, &guid.to_string())?;
-            if replaced && !old_ones(&core).contains(&guid) {
-                return Err(PoolError::Busy("no valid replicas".into()));
-            }
-            let device = place.leaf.device();
-            part(&core, &tx, &place).await?;
-            Ok(device)
-        })
+        .checked_task(
+            async move |core| {
+                let place = place::find(&core, &guid.to_string())?;
+                if replaced && !old_ones(&core).contains(&guid) {
+                    return Err(PoolError::Busy("no valid replicas".into()));
+                }
+                Ok(place)
+            },
+            async move |core, tx, place| {
+                let device = place.leaf.device();
+                part(&core, &tx, &place).await?;
+                Ok(device)
+            },
+        )
         .await?;
     if let Some(device) = device {
         if core.spares.is_listed(guid) {

@@ -174,6 +174,14 @@ pub fn check_new(core: &Core, planned: &[VdevConfig]) -> Result<()> {
     }
 }
 
+/// As [`check_new`], of spares that are prepared.
+///
+/// # Errors
+/// The first of them.
+pub fn check_prepared(core: &Core, prepared: &[Prepared]) -> Result<()> {
+    check_new(core, &prepared.iter().map(|spare| spare.config.clone()).collect::<Vec<_>>())
+}
+
 /// Adds labelled spares to the list, in the syncing group.
 ///
 /// # Errors
@@ -210,12 +218,13 @@ pub async fn remove(core: &Arc<Core>, name: &str) -> Result<()> {
         });
     };
     let (guid, path) = (config.guid, config.path.clone().unwrap_or_default());
-    core.task(async move |core, tx| {
-        if is_in_use(&core, guid) {
-            return Err(PoolError::Busy(format!(
-                "{path} is in use: it stands in for another device\nuse 'zpool detach' to have it back"
-            )));
-        }
+    let check = async move |core: Arc<Core>| match is_in_use(&core, guid) {
+        true => Err(PoolError::Busy(format!(
+            "{path} is in use: it stands in for another device\nuse 'zpool detach' to have it back"
+        ))),
+        false => Ok(()),
+    };
+    core.checked_task(check, async move |core, tx, ()| {
         forget(&core, guid);
         core.event("sysevent.fs.zfs.vdev_remove_aux", vec![("vdev_guid", guid.0.into())]);
         history::append_event(&core.dsl, &tx, "vdev remove", &format!("vdev={guid} type=spare")).await?;

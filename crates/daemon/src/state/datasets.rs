@@ -298,7 +298,7 @@ impl Daemon {
             return Ok(Outcome { name: None, problems });
         }
         // What is refused unmounts nothing.
-        pool.check_rename(from, to).map_err(|error| failed(&what, error))?;
+        pool.check_rename(from, to).await.map_err(|error| failed(&what, error))?;
         let places = self.unmount_all_or_none(moving.clone(), call.force, &map).await?;
         let result = pool.rename_dataset(from, to).await.map_err(|error| failed(&what, error));
         let mut again: Vec<String> = match &result {

@@ -255,7 +255,7 @@ impl PoolHandle for FakePool {
             false => Ok(()),
         }
     }
-    fn check_rename(&self, _old: &str, new: &str) -> Result<()> {
+    async fn check_rename(&self, _old: &str, new: &str) -> Result<()> {
         match new.ends_with("/full") {
             true => Err(PoolError::invalid("out of space")),
             false => Ok(()),
