@@ -18,7 +18,8 @@ use platter_ondisk::dsl::{BPTREE_ENTRY_SIZE, BPTREE_SIZE, BptreeEntryPhys, Bptre
 use platter_ondisk::types::object_type::OTN_UINT64_METADATA;
 use platter_zio::{Result, Tx, ZioError};
 
-use crate::dnode::{Dnode, NewDnode};
+use crate::core::Dnode;
+use crate::new_dnode::NewDnode;
 use crate::objset::Objset;
 
 /// Block size in bytes (`SPA_OLD_MAXBLOCKSIZE`).

@@ -10,10 +10,16 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
+use platter_ondisk::ObjectId;
 use platter_ondisk::dnode::{DNODE_SIZE, DNODES_PER_BLOCK};
 
 /// Slots per dnode block.
 pub(crate) const PER_BLOCK: u64 = DNODES_PER_BLOCK as u64;
+
+/// Whether the object is one of those that only the object set's head knows (space totals).
+pub(crate) fn is_special(object: ObjectId) -> bool {
+    object.0 >= u64::MAX - 2
+}
 
 #[derive(Default)]
 pub(crate) struct Numbers {
