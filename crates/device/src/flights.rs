@@ -12,7 +12,7 @@ use std::os::fd::AsRawFd;
 use io_uring::{Submitter, opcode, squeue, types};
 use rustix::io::Errno;
 
-use crate::engine::{IoVec, Op, Work};
+use crate::transfer::{IoVec, Op, Work};
 
 /// Threads of the kernel's that carry out what cannot be asynchronous. A device that hangs holds one for each of its
 /// transfers: the kernel's own limit (4 for each CPU) would stop all other devices with it.

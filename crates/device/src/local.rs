@@ -13,8 +13,8 @@ use std::rc::Rc;
 
 use io_uring::squeue;
 
-use crate::engine::Op;
 use crate::flights::Flights;
+use crate::transfer::Op;
 
 thread_local! {
     static INCOMING: RefCell<Option<Rc<Incoming>>> = const { RefCell::new(None) };

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
-use crate::engine::{Op, SEGMENTS_MAX, Work};
+use crate::transfer::{Op, SEGMENTS_MAX, Work};
 
 /// Most threads of one device; each waits for one transfer. As many as a queue class has with a device at once
 /// (`zfs_vdev_sync_read_max_active`), and some for the other classes.
