@@ -7,6 +7,7 @@
 //! - an error is counted against a child only when the child is proven wrong: its bytes differ from those that passed.
 #![forbid(unsafe_code)]
 
+mod allocation_class;
 mod child;
 pub mod error;
 mod extent;
@@ -31,6 +32,7 @@ pub mod stats;
 pub mod top;
 mod view;
 
+pub use allocation_class::AllocationClass;
 pub use error::{Result, VdevError};
 pub use extent::{Extent, Verify};
 pub use geometry::Layout;

@@ -16,6 +16,7 @@ use platter_hooks::Cpu;
 use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE};
 use platter_ondisk::{Guid, Txg};
 
+use crate::allocation_class::AllocationClass;
 use crate::error::{Result, VdevError};
 use crate::extent::{Extent, Verify};
 use crate::geometry::{self, ASHIFT_RANGE, Layout};
@@ -47,7 +48,7 @@ struct Current {
 #[derive(Debug)]
 pub struct TopVdev {
     frame: Frame,
-    is_log: bool,
+    class: AllocationClass,
     create_txg: Txg,
     current: RwLock<Current>,
     stats: Stats,
@@ -91,7 +92,7 @@ impl TopVdev {
         }
         Ok(Self {
             frame: Frame { id: spec.id, ashift, asize, writable, cpu: OnceLock::new() },
-            is_log: spec.is_log,
+            class: spec.class,
             create_txg: spec.create_txg,
             current: RwLock::new(Current { shape, gone }),
             stats: Stats::default(),
@@ -192,9 +193,9 @@ impl TopVdev {
         child + VDEV_LABEL_START_SIZE + VDEV_LABEL_END_SIZE
     }
 
-    /// Whether it holds only intent-log blocks.
-    pub fn is_log(&self) -> bool {
-        self.is_log
+    /// What kind of blocks it is for.
+    pub fn class(&self) -> AllocationClass {
+        self.class
     }
 
     /// The group in which it joined the pool.

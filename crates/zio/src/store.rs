@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use platter_checksum::{Checksums, SALT_SIZE, Words};
 use platter_hooks::Cpu;
 use platter_ondisk::{BlkPtr, Txg};
-use platter_vdev::TopVdev;
+use platter_vdev::{AllocationClass, TopVdev};
 use tokio::sync::Semaphore;
 
 use crate::allocator::Allocator;
@@ -213,7 +213,7 @@ impl Store {
     /// # Errors
     /// When more devices failed than redundancy covers.
     pub async fn flush(&self, txg: Txg) -> Result<()> {
-        let needed = |vdev: &&Arc<TopVdev>| !vdev.is_log() || vdev.condition().is_usable();
+        let needed = |vdev: &&Arc<TopVdev>| vdev.class() != AllocationClass::Log || vdev.condition().is_usable();
         let flushes = self.state.vdevs.iter().flatten().filter(needed).map(|vdev| vdev.flush(txg));
         for flushed in futures::future::join_all(flushes).await {
             flushed.map_err(|e| ZioError::Io(e.to_string()))?;
