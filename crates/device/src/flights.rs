@@ -77,6 +77,7 @@ impl Flights {
             }
         };
         self.free.pop();
+        assert!(self.flying[index].is_none(), "a number is given out once at a time");
         // The segments' array is on the heap and does not move with the flight.
         let entry = prepare(&mut flight).user_data(index as u64);
         self.flying[index] = Some(flight);

@@ -73,7 +73,10 @@ impl Pool {
         }
         let queue = self.queue.clone();
         match std::thread::Builder::new().name("disk-io".into()).spawn(move || work(&queue)) {
-            Ok(_) => inner.threads += 1,
+            Ok(_) => {
+                inner.threads += 1;
+                debug_assert!(inner.threads <= THREADS_MAX);
+            }
             Err(error) if inner.threads == 0 => {
                 // Whoever waits learns it when its channel closes.
                 tracing::error!("cannot start a disk I/O thread: {error}");

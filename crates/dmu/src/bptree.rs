@@ -76,6 +76,7 @@ impl Bptree {
     /// # Errors
     /// Those of writing.
     pub fn store(&self, tx: &Tx) -> Result<()> {
+        assert!(self.phys.begin <= self.phys.end, "what was freed was there");
         self.dnode.set_bonus(tx, OTN_UINT64_METADATA, &self.phys.encode())
     }
 

@@ -54,6 +54,7 @@ pub(crate) struct Slots {
 impl Held {
     pub(crate) fn insert(&mut self, object: u64, slots: u8) {
         let at = (object % PER_BLOCK) as u32;
+        assert!(u64::from(at) + u64::from(slots) <= PER_BLOCK, "an object stays inside its dnode block");
         let block = self.0.entry(object / PER_BLOCK).or_default();
         block.first |= 1 << at;
         block.taken |= run_mask(at, slots);

@@ -50,7 +50,7 @@ pub(crate) struct ChildRead {
 impl Child {
     /// A child of leaves that hold the same. There is at least one.
     pub(crate) fn new(leaves: Vec<Arc<Leaf>>) -> Self {
-        debug_assert!(!leaves.is_empty());
+        assert!(!leaves.is_empty(), "a child has a leaf");
         Self { leaves }
     }
 

@@ -160,6 +160,7 @@ impl Leaf {
     pub async fn reopen(&self, spec: &VdevSpec, opener: &dyn DeviceOpener, least_asize: u64) {
         self.let_go(&mut self.inner.write());
         let (queue, condition) = self.try_open(spec, opener, least_asize).await;
+        assert_eq!(queue.is_some(), condition.is_usable(), "a leaf can be used as long as its device is open");
         let mut inner = self.inner.write();
         inner.opening += 1;
         if let Some(queue) = &queue {
@@ -239,7 +240,7 @@ impl Leaf {
 
     /// Closes the device and says why: offline, faulted by the administrator, a label that belongs to something else.
     pub fn close(&self, condition: Condition) {
-        debug_assert!(!condition.is_usable());
+        assert!(!condition.is_usable(), "a leaf without a device cannot be used");
         let mut inner = self.inner.write();
         inner.condition = condition;
         self.let_go(&mut inner);

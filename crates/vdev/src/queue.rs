@@ -166,6 +166,8 @@ impl Class {
         while batch.last().is_some_and(Pending::is_padding) {
             batch.pop();
         }
+        debug_assert!(batch.len() == 1 || batch[batch.len() - 1].end() - begin <= JOIN_MAX);
+        debug_assert!(batch.iter().all(|pending| pending.is_read() == is_read));
         batch
     }
 }
@@ -250,6 +252,7 @@ impl Queue {
                 let one_more = class.active < rules.active_max && class.waiting >= JOIN_MAX;
                 let batch = if one_more {
                     class.active += 1;
+                    assert!(class.active <= rules.active_max, "too many transfers are with the device");
                     class.next_batch()
                 } else {
                     Vec::new()
@@ -285,7 +288,7 @@ impl Queue {
         let class = &mut state.classes[class];
         let batch = class.next_batch();
         if batch.is_empty() {
-            class.active -= 1;
+            class.active = class.active.checked_sub(1).expect("whoever looks for more has a place");
         }
         batch
     }

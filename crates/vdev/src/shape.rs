@@ -64,7 +64,9 @@ impl Shape {
         if layout == Layout::Single && leaves.len() != 1 {
             return Err(VdevError::Config(format!("{} devices in the place of one", leaves.len())));
         }
-        let children = children.into_iter().map(Child::new).collect();
+        let children: Vec<Child> = children.into_iter().map(Child::new).collect();
+        let is_raidz = matches!(layout, Layout::Raidz { .. });
+        assert!(is_raidz || children.len() == leaves.len(), "below a mirror each leaf is a child of its own");
         let (sender, gone) = oneshot::channel();
         Ok((Arc::new(Self { guid, kind, layout, children, leaves, _gone: sender }), gone))
     }

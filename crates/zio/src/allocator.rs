@@ -186,7 +186,10 @@ impl Allocator {
     pub fn allocate(&mut self, psize: u64, copies: u8, dvas: &mut Vec<Dva>) -> Result<Attempt<()>> {
         while dvas.len() < usize::from(copies) {
             match self.allocate_one(psize, dvas) {
-                Some(Attempt::Done(dva)) => dvas.push(dva),
+                Some(Attempt::Done(dva)) => {
+                    debug_assert!(dvas.iter().all(|other| are_apart(other, &dva)));
+                    dvas.push(dva);
+                }
                 Some(Attempt::Unloaded(id)) => return Ok(Attempt::Unloaded(id)),
                 None if dvas.is_empty() => return Err(ZioError::NoSpace),
                 None => break,
@@ -432,8 +435,13 @@ impl Allocator {
 
     /// Ends a pin.
     pub(crate) fn unpin(&mut self) {
-        self.pins -= 1;
+        self.pins = self.pins.checked_sub(1).expect("each pin ends once");
     }
+}
+
+/// Whether two copies share no byte.
+fn are_apart(one: &Dva, other: &Dva) -> bool {
+    one.vdev != other.vdev || one.offset + one.asize <= other.offset || other.offset + other.asize <= one.offset
 }
 
 fn double_free(bp: &BlkPtr, error: RangeError) -> ZioError {

@@ -85,6 +85,9 @@ pub struct Group {
     unreadable: Vec<usize>,
 }
 
+/// With so many metaslabs at most a debug build adds them all up at each change.
+const SUMMED_AT_EACH_CHANGE: usize = 32;
+
 /// The runs of a metaslab that are in memory.
 fn loaded_runs(metaslab: &Metaslab) -> u64 {
     if metaslab.is_loaded() { metaslab.runs() } else { 0 }
@@ -160,7 +163,16 @@ impl Group {
                 self.loaded.insert(index)
             };
         }
+        debug_assert!(self.metaslabs.len() > SUMMED_AT_EACH_CHANGE || self.sums_agree());
         Some(changed)
+    }
+
+    /// Whether the sums are those over all metaslabs.
+    fn sums_agree(&self) -> bool {
+        let allocated: u64 = self.metaslabs.iter().map(Metaslab::allocated).sum();
+        let runs: u64 = self.metaslabs.iter().map(loaded_runs).sum();
+        let loaded = self.metaslabs.iter().filter(|metaslab| metaslab.is_loaded()).count();
+        (allocated, runs, loaded) == (self.allocated, self.loaded_runs, self.loaded.len())
     }
 
     /// Changes every metaslab that has changes or freed space at rest, in order.
