@@ -314,68 +314,73 @@ impl Queue {
         }
     }
 
+    /// Carries out a batch: transfers of one kind, in order and close to each other.
     async fn carry_out(&self, class: Priority, batch: Vec<Pending>) {
-        let begin = batch[0].offset;
-        let started = Instant::now();
-        let joined_bytes = batch[batch.len() - 1].end() - begin;
+        let joined_bytes = batch[batch.len() - 1].end() - batch[0].offset;
         self.histograms.note_size(class, joined_bytes, batch.len() > 1);
-        if batch[0].is_read() {
-            let mut slots = Vec::with_capacity(2 * batch.len());
-            let mut waiters = Vec::with_capacity(batch.len());
-            let mut end = begin;
-            for pending in batch {
-                let Io::Read(slot) = pending.io else { unreachable!("a batch is of one kind") };
-                let gap = (pending.offset > end).then(|| ReadSlot::whole((pending.offset - end) as usize).1);
-                end = pending.offset + pending.length;
-                waiters.push((pending.offset, gap.is_some(), pending.arrived, pending.reply));
-                slots.extend(gap);
-                slots.push(slot);
+        if batch[0].is_read() { self.read_batch(class, batch).await } else { self.write_batch(class, batch).await }
+    }
+
+    async fn read_batch(&self, class: Priority, batch: Vec<Pending>) {
+        let (begin, started) = (batch[0].offset, Instant::now());
+        let mut slots = Vec::with_capacity(2 * batch.len());
+        let mut waiters = Vec::with_capacity(batch.len());
+        let mut end = begin;
+        for pending in batch {
+            let Io::Read(slot) = pending.io else { unreachable!("a batch is of one kind") };
+            let gap = (pending.offset > end).then(|| ReadSlot::whole((pending.offset - end) as usize).1);
+            end = pending.offset + pending.length;
+            waiters.push((pending.offset, gap.is_some(), pending.arrived, pending.reply));
+            slots.extend(gap);
+            slots.push(slot);
+        }
+        let alone = waiters.len() == 1;
+        let (slots, result) = self.device.read_into(begin, slots).await;
+        let mut slots = slots.into_iter();
+        for (offset, has_gap, arrived, reply) in waiters {
+            if has_gap {
+                slots.next();
             }
-            let alone = waiters.len() == 1;
-            let (slots, result) = self.device.read_into(begin, slots).await;
-            let mut slots = slots.into_iter();
-            for (offset, has_gap, arrived, reply) in waiters {
-                if has_gap {
-                    slots.next();
+            let result = match (slots.next(), &result) {
+                (Some(slot), Err(_)) if !alone => self.device.read_into(offset, vec![slot]).await.1,
+                // The slot is gone before its waiter hears of it and takes the buffer apart.
+                (slot, _) => {
+                    drop(slot);
+                    result.clone()
                 }
-                let result = match (slots.next(), &result) {
-                    (Some(slot), Err(_)) if !alone => self.device.read_into(offset, vec![slot]).await.1,
-                    // The slot is gone before its waiter hears of it and takes the buffer apart.
-                    (slot, _) => {
-                        drop(slot);
-                        result.clone()
-                    }
-                };
-                self.histograms.note_latency(class, Direction::Read, started - arrived, started.elapsed());
-                let _ = reply.send(result);
-            }
-        } else {
-            let mut data = Vec::with_capacity(2 * batch.len());
-            let mut waiters = Vec::with_capacity(batch.len());
-            for pending in batch {
-                let pieces = match pending.io {
-                    Io::Write(pieces) => pieces,
-                    Io::Padding => {
-                        data.push(Buf::zeroed(pending.length as usize));
-                        Vec::new()
-                    }
-                    Io::Read(_) => unreachable!("a batch is of one kind"),
-                };
-                data.extend(pieces.iter().cloned());
-                waiters.push((pending.offset, pieces, pending.arrived, pending.reply));
-            }
-            let alone = waiters.len() == 1;
-            let result = self.device.write(begin, data).await;
-            for (offset, pieces, arrived, reply) in waiters {
-                if pieces.is_empty() {
-                    let _ = reply.send(Ok(()));
-                    continue;
+            };
+            self.histograms.note_latency(class, Direction::Read, started - arrived, started.elapsed());
+            let _ = reply.send(result);
+        }
+    }
+
+    async fn write_batch(&self, class: Priority, batch: Vec<Pending>) {
+        let (begin, started) = (batch[0].offset, Instant::now());
+        let mut data = Vec::with_capacity(2 * batch.len());
+        let mut waiters = Vec::with_capacity(batch.len());
+        for pending in batch {
+            let pieces = match pending.io {
+                Io::Write(pieces) => pieces,
+                Io::Padding => {
+                    data.push(Buf::zeroed(pending.length as usize));
+                    Vec::new()
                 }
-                let result =
-                    if result.is_err() && !alone { self.device.write(offset, pieces).await } else { result.clone() };
-                self.histograms.note_latency(class, Direction::Write, started - arrived, started.elapsed());
-                let _ = reply.send(result);
+                Io::Read(_) => unreachable!("a batch is of one kind"),
+            };
+            data.extend(pieces.iter().cloned());
+            waiters.push((pending.offset, pieces, pending.arrived, pending.reply));
+        }
+        let alone = waiters.len() == 1;
+        let result = self.device.write(begin, data).await;
+        for (offset, pieces, arrived, reply) in waiters {
+            if pieces.is_empty() {
+                let _ = reply.send(Ok(()));
+                continue;
             }
+            let result =
+                if result.is_err() && !alone { self.device.write(offset, pieces).await } else { result.clone() };
+            self.histograms.note_latency(class, Direction::Write, started - arrived, started.elapsed());
+            let _ = reply.send(result);
         }
     }
 }
