@@ -9,11 +9,11 @@
 //!   was allocated from, and of the one loaded last;
 //! - all figures are bytes; `allocated` and `size` count raw space (parity included), `deflated` what users see.
 
-use crate::{Result, ZioError};
 use platter_ondisk::gang::HEADER_SIZE;
 use platter_ondisk::{BlkPtr, Dva, Txg};
 use platter_vdev::AllocationClass;
 
+use crate::error::{Result, ZioError};
 use crate::group::{Found, Geometry, Group};
 use crate::metaslab::{Metaslab, Ranges};
 use crate::range_set::{RangeError, RangeSet};
