@@ -16,9 +16,11 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, major, makedev, minor};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, major, makedev};
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, ioctl};
+
+use crate::sysfs::{device_number, sysfs};
 
 /// `LOOP_GET_STATUS64`.
 const LOOP_GET_STATUS64: u32 = 0x4C05;
@@ -80,11 +82,6 @@ impl Part {
 #[derive(Debug)]
 pub struct Unreachable(pub String);
 
-/// What the kernel says about a block device.
-pub(crate) fn sysfs(device: u64) -> PathBuf {
-    PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)))
-}
-
 /// Everything that lies behind the block device with this number, nearest first; nothing when it is a device of its
 /// own.
 ///
@@ -114,7 +111,7 @@ pub fn behind(device: u64) -> Result<Vec<Backing>, Unreachable> {
         };
         for slave in fs::read_dir(folder.join("slaves")).into_iter().flatten().flatten() {
             let number = fs::read_to_string(slave.path().join("dev")).ok();
-            let number = number.and_then(|text| crate::busy::device_number(&text));
+            let number = number.and_then(|text| device_number(&text));
             pending.extend(number.map(|number| (number, Part::Unknown, depth + 1)));
         }
         let Some(wanted) = Wanted::of_loop(&folder)? else { continue };
@@ -159,7 +156,7 @@ impl Wanted {
         };
         let node = open(&above, OFlags::empty()).map_err(|error| refused(format!("cannot be opened ({error})")))?;
         let is_it = node.metadata().is_ok_and(|data| {
-            let named = fs::read_to_string(folder.join("dev")).ok().and_then(|text| crate::busy::device_number(&text));
+            let named = fs::read_to_string(folder.join("dev")).ok().and_then(|text| device_number(&text));
             data.file_type().is_block_device() && major(data.rdev()) == LOOP_MAJOR && named == Some(data.rdev())
         });
         if !is_it {

@@ -5,26 +5,12 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, OFlags, major, makedev, minor};
+use rustix::fs::{FlockOperation, OFlags, major, minor};
 use rustix::io::Errno;
 
-use crate::backing::{self, Part, sysfs};
-use crate::locks;
-
-pub(crate) fn device_number(text: &str) -> Option<u64> {
-    let (major, minor) = text.trim().split_once(':')?;
-    Some(makedev(major.parse().ok()?, minor.parse().ok()?))
-}
-
-/// Whether the kernel still knows the block device (always true where there is no `/sys`).
-pub fn block_device_exists(device: u64) -> bool {
-    sysfs(device).exists() || !Path::new("/sys/dev/block").exists()
-}
-
-/// Whether the device number is a partition of something.
-pub fn is_partition(device: u64) -> bool {
-    sysfs(device).join("partition").exists()
-}
+use crate::backing::{self, Part};
+use crate::locks::{self, lock_holder};
+use crate::sysfs::{device_number, sysfs};
 
 /// The device itself and its partitions.
 fn with_partitions(device: u64) -> Vec<(u64, String)> {
@@ -100,18 +86,6 @@ pub fn block_device_user(device: u64) -> Option<String> {
     None
 }
 
-/// The process that holds a `flock` on an inode, as `name, pid n`, from `/proc/locks`.
-pub fn lock_holder(device: u64, inode: u64) -> Option<String> {
-    let wanted = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
-    let locks = fs::read_to_string("/proc/locks").ok()?;
-    let pid = locks.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        (fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&wanted.as_str())).then(|| fields[4].to_owned())
-    })?;
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_else(|_| "unknown".into());
-    Some(format!("{}, pid {pid}", name.trim()))
-}
-
 /// Who holds the exclusive lock of whoever writes a pool's device; `None` when nobody does. Takes a shared one for the
 /// moment of the look.
 pub fn writer(path: &Path) -> Option<String> {
@@ -140,6 +114,8 @@ fn holder(file: &fs::File) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::makedev;
+
     use super::*;
 
     #[test]

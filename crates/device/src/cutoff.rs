@@ -24,14 +24,14 @@ use parking_lot::Mutex;
 use platter_buffer::Buf;
 use tokio::sync::Notify;
 
+use crate::block_device::{BlockDevice, Geometry, Presence};
 use crate::error::{DeviceError, Result};
 use crate::file::OpenOptions;
-use crate::gpt::Partition;
 use crate::held::{self, Exempt, Held, Room};
 use crate::lease::Lease;
+use crate::partition::Partition;
 use crate::slot::ReadSlot;
 use crate::source::{DeviceSource, PathKind};
-use crate::{BlockDevice, Geometry, Presence};
 
 /// How often devices are looked at while somebody wants to know whether one hangs.
 const LOOK: Duration = Duration::from_millis(250);

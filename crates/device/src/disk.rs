@@ -4,18 +4,16 @@
 //! describes, never through the partition's node; it works whether or not the kernel has made that node.
 
 use std::fs;
-use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::ioctl::{NoArg, Setter, ioctl, opcode};
-
+use crate::block_device::BlockDevice;
 use crate::error::{DeviceError, Result};
 use crate::file::{FileDevice, OpenOptions};
 use crate::gpt::{self, GptIds};
+use crate::sysfs::is_partition_number;
 use crate::window::WindowDevice;
-use crate::{BlockDevice, busy};
 
 /// Opens a file, a partition or a whole device as it is. That may wait for a server's answer, so a thread made for
 /// waiting does it.
@@ -73,7 +71,7 @@ pub fn is_block_device(path: &Path) -> bool {
 }
 
 fn is_partition(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device() && busy::is_partition(data.rdev()))
+    fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device() && is_partition_number(data.rdev()))
 }
 
 /// Whether `zpool create` takes this path as a whole disk that it partitions: a disk, not a partition, of a kind that
@@ -121,58 +119,6 @@ pub fn disk_of(partition: &Path) -> Option<PathBuf> {
             .is_some_and(|unit| !unit.is_empty() && unit.bytes().all(|byte| byte.is_ascii_alphabetic()))
     });
     lettered.then(|| stem.into())
-}
-
-/// `struct blkpg_partition` (`include/uapi/linux/blkpg.h`).
-#[repr(C)]
-struct BlkpgPartition {
-    start: i64,
-    length: i64,
-    number: i32,
-    device_name: [u8; 64],
-    volume_name: [u8; 64],
-}
-
-/// `struct blkpg_ioctl_arg`.
-#[repr(C)]
-struct BlkpgArgument {
-    operation: i32,
-    flags: i32,
-    length: i32,
-    data: *mut BlkpgPartition,
-}
-
-const BLKRRPART: u32 = opcode::none(0x12, 95);
-const BLKPG: u32 = opcode::none(0x12, 105);
-const BLKPG_ADD_PARTITION: i32 = 1;
-
-/// Makes the kernel read a new table, and tells it the partitions one by one where it does not understand the table.
-/// Where it takes none (loop devices without partition scan), nothing is lost: the pool does not use the nodes.
-pub(crate) fn announce(disk: &fs::File, partitions: &[&gpt::Partition]) {
-    // SAFETY: BLKRRPART takes no argument.
-    let reread = unsafe { ioctl(disk.as_fd(), NoArg::<BLKRRPART>::new()) };
-    for partition in partitions {
-        let mut data = BlkpgPartition {
-            start: partition.start as i64,
-            length: partition.size as i64,
-            number: partition.number as i32,
-            device_name: [0; 64],
-            volume_name: [0; 64],
-        };
-        let argument = BlkpgArgument {
-            operation: BLKPG_ADD_PARTITION,
-            flags: 0,
-            length: size_of::<BlkpgPartition>() as i32,
-            data: &raw mut data,
-        };
-        // SAFETY: BLKPG takes a pointer to `struct blkpg_ioctl_arg`, which `Setter` passes; `data` outlives the call
-        // and has the layout that the operation expects.
-        match unsafe { ioctl(disk.as_fd(), Setter::<BLKPG, BlkpgArgument>::new(argument)) } {
-            // Busy: the kernel found it in the table.
-            Ok(()) | Err(rustix::io::Errno::BUSY) => {}
-            Err(error) => tracing::debug!("no node for partition {}: {reread:?}, {error}", partition.number),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -11,9 +11,10 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use platter_buffer::{Buf, BufMut};
 
+use crate::block_device::{BlockDevice, Geometry, Presence};
 use crate::error::{DeviceError, Operation, Result};
+use crate::lease::Lease;
 use crate::slot::ReadSlot;
-use crate::{BlockDevice, Geometry, Lease, Presence};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

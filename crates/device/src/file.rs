@@ -25,27 +25,20 @@ use platter_buffer::{Buf, BufMut};
 use rustix::fs::{AtFlags, FlockOperation, OFlags, StatxFlags};
 use rustix::io::Errno;
 
-use crate::engine::{Engine, Work};
+use crate::announce::announce;
+use crate::block_device::{BlockDevice, Geometry, Presence, check_range};
+use crate::engine::{Engine, EngineKind};
 use crate::error::{DeviceError, Operation, Result};
-use crate::gpt::Partition;
 use crate::lease::{Lease, TooLate};
+use crate::partition::Partition;
 use crate::pool::Pool;
 use crate::slot::ReadSlot;
-use crate::{BlockDevice, Geometry, Presence, check_range};
-use crate::{busy, disk, locks};
+use crate::sysfs::block_device_exists;
+use crate::transfer::Work;
+use crate::{busy, locks};
 
 /// How long closing a file of a server's is waited for.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
-
-/// Who carries out the transfers of a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EngineKind {
-    /// io_uring, or threads where the kernel has none.
-    #[default]
-    Auto,
-    /// Threads with pread and pwrite.
-    Threads,
-}
 
 /// How to open a file or block device.
 #[derive(Clone, Copy, Debug)]
@@ -276,7 +269,7 @@ impl BlockDevice for FileDevice {
 
     fn announce(&self, partitions: &[&Partition]) {
         if self.is_block {
-            disk::announce(self.buffered(), partitions);
+            announce(self.buffered(), partitions);
         }
     }
 
@@ -381,7 +374,7 @@ fn threads_for_server(engine: &Engine, is_local: bool) -> Option<&Pool> {
 fn examine(file: &File, is_block: bool, size: u64) -> Presence {
     let Ok(metadata) = file.metadata() else { return Presence::Gone("it cannot be examined".into()) };
     if is_block {
-        return match busy::block_device_exists(metadata.rdev()) {
+        return match block_device_exists(metadata.rdev()) {
             true => Presence::Present,
             false => Presence::Gone("the device was removed".into()),
         };

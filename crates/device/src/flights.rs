@@ -12,7 +12,7 @@ use std::os::fd::AsRawFd;
 use io_uring::{Submitter, opcode, squeue, types};
 use rustix::io::Errno;
 
-use crate::engine::{IoVec, Op, Work};
+use crate::transfer::{IoVec, Op, Work};
 
 /// Threads of the kernel's that carry out what cannot be asynchronous. A device that hangs holds one for each of its
 /// transfers: the kernel's own limit (4 for each CPU) would stop all other devices with it.
@@ -77,6 +77,7 @@ impl Flights {
             }
         };
         self.free.pop();
+        assert!(self.flying[index].is_none(), "a number is given out once at a time");
         // The segments' array is on the heap and does not move with the flight.
         let entry = prepare(&mut flight).user_data(index as u64);
         self.flying[index] = Some(flight);

@@ -10,8 +10,9 @@
 
 use platter_buffer::{Buf, BufMut};
 
-use crate::BlockDevice;
+use crate::block_device::BlockDevice;
 use crate::error::{DeviceError, Result};
+use crate::partition::Partition;
 
 /// Where a new pool partition begins, in bytes (`NEW_START_BLOCK` of 2048 sectors).
 pub const DATA_START: u64 = 1 << 20;
@@ -67,21 +68,6 @@ impl GptIds {
         let label = u64::from_le_bytes(bytes[48..].try_into().expect("eight bytes"));
         Self { disk: uuid(0), data: uuid(16), reserved: uuid(32), label }
     }
-}
-
-/// A partition, in bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Partition {
-    /// Number, from 1.
-    pub number: u32,
-    /// Type, as it stands on disk.
-    pub kind: [u8; 16],
-    /// First byte.
-    pub start: u64,
-    /// Length.
-    pub size: u64,
-    /// Name, as far as it is valid UTF-16.
-    pub name: String,
 }
 
 /// The pieces of a new table: what to write where, and what partition 1 will be.

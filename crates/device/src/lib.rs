@@ -1,13 +1,9 @@
 //! Block devices: files, disks and partitions through io_uring and O_DIRECT, memory, a window into another device, and
 //! the fault injector.
-//!
-//! Invariants every [`BlockDevice`] keeps:
-//! - offsets and lengths are bytes; a transfer lies wholly inside the device or fails without touching anything;
-//! - a transfer's memory is owned by the transfer until it is over: dropping the future that waits for it is safe;
-//! - what was written before a [`flush`](BlockDevice::flush) began is on stable storage when it returns;
-//! - no call blocks the thread that polls it.
 
+mod announce;
 pub mod backing;
+mod block_device;
 pub mod busy;
 pub mod cutoff;
 pub mod descriptors;
@@ -23,27 +19,25 @@ pub mod lease;
 mod local;
 mod locks;
 pub mod memory;
+mod partition;
 mod pool;
 pub mod project;
 mod ring;
 pub mod signatures;
 pub mod slot;
 pub mod source;
+mod sysfs;
+mod transfer;
 pub mod window;
 mod zeros;
 
-use std::fmt::Debug;
-use std::path::Path;
-use std::sync::Arc;
-
-use async_trait::async_trait;
-use platter_buffer::{Buf, BufMut};
-
+pub use block_device::{BlockDevice, Geometry, Presence, check_range};
 pub use cutoff::{Cutoff, Idleness, Renewal};
 pub use disk::{label_whole_disk, open_path, open_vdev};
+pub use engine::EngineKind;
 pub use error::{DeviceError, Operation, Result};
 pub use fault::{Fault, FaultDevice, FaultKind};
-pub use file::{EngineKind, FileDevice, OpenOptions};
+pub use file::{FileDevice, OpenOptions};
 pub use flights::allow_workers;
 pub use lease::Lease;
 pub use local::LocalTransfers;
@@ -52,119 +46,3 @@ pub use slot::{Assembly, ReadSlot};
 pub use source::{DeviceSource, PathKind, SystemDevices};
 pub use window::WindowDevice;
 pub use zeros::without_zeros;
-
-/// Sector sizes of a device, in bytes; they decide the ashift of a new vdev.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
-    /// Smallest unit that can be transferred (`BLKSSZGET`).
-    pub logical_block: u32,
-    /// Smallest unit that is written without read-modify-write inside the device (`BLKPBSZGET`).
-    pub physical_block: u32,
-}
-
-impl Geometry {
-    /// What a regular file has: 512-byte sectors (OpenZFS gives files ashift 9).
-    pub const FILE: Self = Self { logical_block: 512, physical_block: 512 };
-
-    /// log2 of the logical block size.
-    pub fn logical_ashift(&self) -> u8 {
-        self.logical_block.max(512).ilog2() as u8
-    }
-
-    /// log2 of the physical block size.
-    pub fn physical_ashift(&self) -> u8 {
-        self.physical_block.max(self.logical_block).max(512).ilog2() as u8
-    }
-}
-
-/// Whether what a device was opened as still exists.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// It does.
-    Present,
-    /// It does not (a shortened file, a pulled disk); the reason is for a person.
-    Gone(String),
-    /// It is a file that was deleted: whoever has it open can use it, nobody can open it again. The reason is for a
-    /// person.
-    Unlinked(String),
-}
-
-/// Something with a fixed number of bytes that can be read and written. See the module text.
-#[async_trait]
-pub trait BlockDevice: Send + Sync + Debug {
-    /// What to call the device in messages.
-    fn name(&self) -> String;
-
-    /// The path it was opened by, when it has one.
-    fn path(&self) -> Option<&Path> {
-        None
-    }
-
-    /// Size in bytes.
-    fn size(&self) -> u64;
-
-    /// Sector sizes.
-    fn geometry(&self) -> Geometry;
-
-    /// Whether writes are accepted.
-    fn is_writable(&self) -> bool;
-
-    /// Fills `slots`, one after the other, with the bytes from `offset` on, and gives them back. After a failure
-    /// ([`DeviceError::Truncated`] past the end, [`DeviceError::Io`] or [`DeviceError::Gone`] otherwise) their contents
-    /// are undefined, and they may be lost.
-    async fn read_into(&self, offset: u64, slots: Vec<ReadSlot>) -> (Vec<ReadSlot>, Result<()>);
-
-    /// Reads `length` bytes at `offset`.
-    ///
-    /// # Errors
-    /// As [`read_into`](Self::read_into).
-    async fn read(&self, offset: u64, length: usize) -> Result<BufMut> {
-        let (assembly, slot) = ReadSlot::whole(length);
-        let (slots, result) = self.read_into(offset, vec![slot]).await;
-        drop(slots);
-        result?;
-        Ok(assembly.finish().expect("a finished transfer keeps no slot"))
-    }
-
-    /// Writes `data`, one buffer after the other, from `offset` on.
-    ///
-    /// # Errors
-    /// [`DeviceError::ReadOnly`], [`DeviceError::Truncated`] past the end, [`DeviceError::Io`] or
-    /// [`DeviceError::Gone`] otherwise. A failed write may have written any part of it.
-    async fn write(&self, offset: u64, data: Vec<Buf>) -> Result<()>;
-
-    /// Makes every write that returned before this call stable.
-    ///
-    /// # Errors
-    /// [`DeviceError::Io`] or [`DeviceError::Gone`]; the writes may then be lost.
-    async fn flush(&self) -> Result<()>;
-
-    /// From now on a write is not handed to the kernel once `lease` has ended: it fails with
-    /// [`DeviceError::TooLate`]. A device that hands writes on at once need not look: whoever calls it does.
-    fn obey(&self, _lease: &Arc<Lease>) {}
-
-    /// Tells the kernel what partitions the device has now, where it has any part in that.
-    fn announce(&self, _partitions: &[&gpt::Partition]) {}
-
-    /// A cheap look whether the device is still there. Does not block on I/O to the device itself.
-    fn presence(&self) -> Presence {
-        Presence::Present
-    }
-}
-
-/// Checks that `length` bytes at `offset` lie within a device of `size` bytes.
-///
-/// # Errors
-/// [`DeviceError::Truncated`] when they do not.
-pub fn check_range(
-    device: impl FnOnce() -> String,
-    operation: Operation,
-    offset: u64,
-    length: usize,
-    size: u64,
-) -> Result<()> {
-    match offset.checked_add(length as u64) {
-        Some(end) if end <= size => Ok(()),
-        _ => Err(DeviceError::Truncated { device: device(), operation, offset, length: length as u64, size }),
-    }
-}

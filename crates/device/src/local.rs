@@ -13,8 +13,8 @@ use std::rc::Rc;
 
 use io_uring::squeue;
 
-use crate::engine::Op;
 use crate::flights::Flights;
+use crate::transfer::Op;
 
 thread_local! {
     static INCOMING: RefCell<Option<Rc<Incoming>>> = const { RefCell::new(None) };
@@ -71,6 +71,7 @@ impl LocalTransfers {
     /// [`Self::completed`] gets that number, or for ever.
     pub fn next_entry(&mut self) -> Option<squeue::Entry> {
         self.incoming.ops.borrow_mut().drain(..).for_each(|op| self.flights.add(op));
+        debug_assert!(self.flights.count() <= Self::MOST);
         let next = self.flights.next();
         self.incoming.before.set(self.flights.count());
         next

@@ -1,20 +1,19 @@
 //! The locks of a device that is opened for writing: its own, and those of what lies behind it.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, major, minor};
 use rustix::io::Errno;
 
 use crate::backing::{self, Part, Unreachable};
-use crate::busy;
 use crate::error::{DeviceError, Result};
 
-/// Takes the lock. Device probes (udev), and whoever only looks ([`busy::writer`]), hold a shared one for
+/// Takes the lock. Device probes (udev), and whoever only looks (`busy::writer`), hold a shared one for
 /// moments, hence the patience.
 ///
 /// # Errors
@@ -28,7 +27,7 @@ pub fn lock(file: &File, path: &Path, is_block: bool, operation: FlockOperation)
                 std::thread::sleep(Duration::from_millis(50));
             }
             Err(Errno::WOULDBLOCK) => {
-                let holder = file.metadata().ok().and_then(|data| busy::lock_holder(data.dev(), data.ino()));
+                let holder = file.metadata().ok().and_then(|data| lock_holder(data.dev(), data.ino()));
                 let reason = match holder {
                     Some(holder) => format!("in use by another process ({holder})"),
                     None => "in use by another process".into(),
@@ -77,6 +76,18 @@ pub fn lock_behind(device: u64, path: &Path) -> Result<Vec<File>> {
         held.push(layer.file);
     }
     Ok(held)
+}
+
+/// The process that holds a `flock` on an inode, as `name, pid n`, from `/proc/locks`.
+pub fn lock_holder(device: u64, inode: u64) -> Option<String> {
+    let wanted = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    let pid = locks.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        (fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&wanted.as_str())).then(|| fields[4].to_owned())
+    })?;
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_else(|_| "unknown".into());
+    Some(format!("{}, pid {pid}", name.trim()))
 }
 
 /// The fields of `struct flock` that are not 0 for bytes counted from a file's begin.

@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use parking_lot::RwLock;
 use platter_buffer::Buf;
 
+use crate::block_device::{BlockDevice, Geometry, check_range};
 use crate::error::{Operation, Result};
 use crate::slot::ReadSlot;
-use crate::{BlockDevice, Geometry, check_range};
 
 const CHUNK: u64 = 64 << 10;
 

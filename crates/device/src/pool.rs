@@ -13,7 +13,7 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
-use crate::engine::{Op, SEGMENTS_MAX, Work};
+use crate::transfer::{Op, SEGMENTS_MAX, Work};
 
 /// Most threads of one device; each waits for one transfer. As many as a queue class has with a device at once
 /// (`zfs_vdev_sync_read_max_active`), and some for the other classes.
@@ -73,7 +73,10 @@ impl Pool {
         }
         let queue = self.queue.clone();
         match std::thread::Builder::new().name("disk-io".into()).spawn(move || work(&queue)) {
-            Ok(_) => inner.threads += 1,
+            Ok(_) => {
+                inner.threads += 1;
+                debug_assert!(inner.threads <= THREADS_MAX);
+            }
             Err(error) if inner.threads == 0 => {
                 // Whoever waits learns it when its channel closes.
                 tracing::error!("cannot start a disk I/O thread: {error}");

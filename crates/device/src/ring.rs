@@ -14,8 +14,8 @@ use io_uring::{IoUring, opcode, types};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::engine::Op;
 use crate::flights::{Flights, allow_workers};
+use crate::transfer::Op;
 
 const ENTRIES: u32 = 256;
 /// Most operations in the kernel at once; the completion queue (twice the entries by default) can hold them all.

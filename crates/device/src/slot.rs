@@ -53,6 +53,7 @@ impl Assembly {
                 slot
             })
             .collect();
+        assert_eq!(start, total, "the parts are the whole buffer");
         (Self { shared }, slots)
     }
 

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use crate::block_device::BlockDevice;
 use crate::error::Result;
 use crate::file::OpenOptions;
-use crate::{BlockDevice, busy, disk};
+use crate::{busy, disk};
 
 /// What a path leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]

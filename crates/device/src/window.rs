@@ -6,9 +6,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use platter_buffer::Buf;
 
+use crate::block_device::{BlockDevice, Geometry, Presence, check_range};
 use crate::error::{Operation, Result};
+use crate::lease::Lease;
 use crate::slot::ReadSlot;
-use crate::{BlockDevice, Geometry, Lease, Presence, check_range};
 
 /// Bytes `start .. start + size` of `inner` as a device of their own.
 #[derive(Debug)]

@@ -22,7 +22,8 @@ use platter_ondisk::types::{self, object_type as ot};
 use platter_ondisk::{BlkPtr, ObjectId};
 use platter_zio::{Priority, Result, SpaceMet, Tx, ZioError};
 
-use crate::dnode::{Dnode, NewDnode};
+use crate::core::Dnode;
+use crate::new_dnode::NewDnode;
 use crate::objset::Objset;
 
 /// Bytes of the header without and with totals after compression, with sub-lists, with the count of negative pointers.
@@ -527,7 +528,7 @@ mod tests {
     use platter_zio::{BlockStore, TxgGate};
 
     use super::*;
-    use crate::objset::{ObjsetParams, WriteProperties};
+    use crate::properties::{ObjsetParams, WriteProperties};
 
     fn params() -> ObjsetParams {
         params_on(Arc::new(MemoryStore::new()))
@@ -543,7 +544,7 @@ mod tests {
             is_mos: true,
             embedded_data: false,
             dnode_size: 512,
-            redundant_metadata: crate::objset::RedundantMetadata::All,
+            redundant_metadata: crate::RedundantMetadata::All,
             format: crate::Format::default(),
             accounting: crate::UserAccounting::default(),
         };

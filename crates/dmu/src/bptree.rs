@@ -18,7 +18,8 @@ use platter_ondisk::dsl::{BPTREE_ENTRY_SIZE, BPTREE_SIZE, BptreeEntryPhys, Bptre
 use platter_ondisk::types::object_type::OTN_UINT64_METADATA;
 use platter_zio::{Result, Tx, ZioError};
 
-use crate::dnode::{Dnode, NewDnode};
+use crate::core::Dnode;
+use crate::new_dnode::NewDnode;
 use crate::objset::Objset;
 
 /// Block size in bytes (`SPA_OLD_MAXBLOCKSIZE`).
@@ -75,6 +76,7 @@ impl Bptree {
     /// # Errors
     /// Those of writing.
     pub fn store(&self, tx: &Tx) -> Result<()> {
+        assert!(self.phys.begin <= self.phys.end, "what was freed was there");
         self.dnode.set_bonus(tx, OTN_UINT64_METADATA, &self.phys.encode())
     }
 

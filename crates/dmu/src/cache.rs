@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use rustc_hash::FxHashMap;
 
-use crate::dnode::Dnode;
+use crate::core::Dnode;
 
 /// Objects of one generation.
 const GENERATION: usize = 10_000;

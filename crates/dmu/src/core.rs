@@ -1,37 +1,40 @@
-//! What an object set and its open objects share: the surroundings and the lists of what is dirty.
+//! What is in memory of an object set's objects: each [`Dnode`] that is open, and what all of them share, which is the
+//! surroundings and the lists of what is dirty. The two name each other, as an object that is changed enters itself in
+//! the list and the list keeps it in memory; what they do stands in the files above.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, RwLock};
-use platter_buffer::Buf;
 use platter_ondisk::{DnodePhys, ObjectId, Txg};
 use platter_zio::{BlockStore, Priority, Result, ZioError};
 
 use crate::blocktree::TreeReader;
-use crate::dirty::{TXG_SLOTS, slot_of};
-use crate::dnode::Dnode;
+use crate::dirty::{State, TXG_SLOTS, slot_of};
 use crate::flights::Flights;
-use crate::objset::{Objset, ObjsetParams, WriteProperties};
+use crate::neighbours::Neighbours;
+use crate::properties::{ObjsetParams, WriteProperties};
+use crate::zap::shared::Shared;
 
 /// What a group changes.
 #[derive(Default)]
-struct Changed {
-    dnodes: Vec<Arc<Dnode>>,
+pub(crate) struct Changed {
+    pub(crate) dnodes: Vec<Arc<Dnode>>,
     /// The dnode blocks in which they are.
-    blocks: BTreeSet<u64>,
+    pub(crate) blocks: BTreeSet<u64>,
 }
 
-/// Shared by an [`Objset`] and its [`Dnode`]s.
+/// Shared by an object set and its [`Dnode`]s.
 pub(crate) struct Core {
     pub(crate) params: ObjsetParams,
     pub(crate) properties: RwLock<WriteProperties>,
     /// Objects changed per group. Holds them in memory.
-    dirty: Mutex<[Changed; TXG_SLOTS]>,
+    pub(crate) dirty: Mutex<[Changed; TXG_SLOTS]>,
     /// Whether holes remember their birth (feature `hole_birth`).
     pub(crate) hole_birth: AtomicBool,
-    pub(crate) objset: OnceLock<Weak<Objset>>,
+    /// The object whose blocks hold the dnodes.
+    pub(crate) meta: OnceLock<Weak<Dnode>>,
     flights: Flights,
     /// Bytes written in memory per unsynced group.
     unsynced: [AtomicU64; TXG_SLOTS],
@@ -45,7 +48,7 @@ impl Core {
             properties,
             dirty: Mutex::default(),
             hole_birth: AtomicBool::new(true),
-            objset: OnceLock::new(),
+            meta: OnceLock::new(),
             flights: Flights::default(),
             unsynced: Default::default(),
         })
@@ -62,36 +65,6 @@ impl Core {
 
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.params.read_only { Err(ZioError::ReadOnly) } else { Ok(()) }
-    }
-
-    /// `dnode` is changed in `txg`, and was not before.
-    pub(crate) fn register_dirty(&self, txg: Txg, dnode: Arc<Dnode>) {
-        let object = dnode.object();
-        // Let go of after the list: the last one to hold it forgets what the list has.
-        let objset = self.objset.get().and_then(Weak::upgrade);
-        let most = {
-            let mut dirty = self.dirty.lock();
-            let changed = &mut dirty[slot_of(txg)];
-            changed.dnodes.push(dnode);
-            objset.as_ref().map_or(0, |objset| self.enter_block(&mut changed.blocks, &objset.meta, object))
-        };
-        self.promise(txg, most);
-    }
-
-    pub(crate) fn forget_dirty(&self) {
-        let changed = std::mem::take(&mut *self.dirty.lock());
-        drop(changed);
-    }
-
-    /// The objects changed in `txg`, in the order in which they are synced.
-    pub(crate) fn take_dirty(&self, txg: Txg) -> Vec<Arc<Dnode>> {
-        let mut dirty = std::mem::take(&mut self.dirty.lock()[slot_of(txg)]).dnodes;
-        dirty.sort_unstable_by_key(|dnode| dnode.object());
-        dirty
-    }
-
-    pub(crate) fn any_dirty(&self, txg: Txg) -> bool {
-        !self.dirty.lock()[slot_of(txg)].dnodes.is_empty()
     }
 
     /// Counts newly dirtied bytes that cost `most` on disk. The MOS is only changed by the sync itself, whose data
@@ -134,35 +107,32 @@ impl Core {
     }
 }
 
-/// A run of zeros of `length` bytes; shares memory up to 1 MiB.
-pub(crate) fn zeros(length: usize) -> Buf {
-    static ZEROS: LazyLock<Buf> = LazyLock::new(|| Buf::zeroed(1 << 20));
-    if length <= ZEROS.len() { ZEROS.slice(..length) } else { Buf::zeroed(length) }
+/// An open object.
+pub struct Dnode {
+    object: ObjectId,
+    pub(crate) this: Weak<Dnode>,
+    pub(crate) core: Arc<Core>,
+    pub(crate) state: Mutex<State>,
+    /// What the ZAPs over this object share, when it is one.
+    pub(crate) zap: Shared,
+    /// Where blocks of metadata were missing.
+    pub(crate) neighbours: Mutex<Neighbours>,
 }
 
-/// An empty object's dnode.
-pub(crate) fn new_phys(
-    object_type: u8,
-    block_size: u32,
-    indirect_shift: u8,
-    pointers: usize,
-    slots: usize,
-) -> DnodePhys {
-    DnodePhys {
-        object_type,
-        indirect_shift,
-        levels: 1,
-        bonus_type: 0,
-        checksum: 0,
-        compression: 0,
-        flags: platter_ondisk::dnode::FLAG_USED_BYTES,
-        data_block_sectors: (block_size / 512) as u16,
-        bonus_length: 0,
-        extra_slots: slots as u8 - 1,
-        max_blkid: 0,
-        used: 0,
-        blkptrs: vec![platter_ondisk::BlkPtr::HOLE; pointers],
-        bonus: Vec::new(),
-        spill: None,
+impl Dnode {
+    pub(crate) fn new(core: &Arc<Core>, object: ObjectId, disk: DnodePhys, on_disk: bool) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            object,
+            this: this.clone(),
+            core: core.clone(),
+            state: Mutex::new(State::new(disk, on_disk)),
+            zap: Shared::default(),
+            neighbours: Mutex::default(),
+        })
+    }
+
+    /// Its number.
+    pub fn object(&self) -> ObjectId {
+        self.object
     }
 }

@@ -14,7 +14,7 @@ use platter_buffer::Buf;
 use platter_ondisk::{BlkPtr, DnodePhys, Txg};
 
 use crate::blocktree::{pointer, shr};
-use crate::cost::{Place, levels_of, new_parents};
+use crate::place::{Place, levels_of, new_parents};
 use crate::ranges::RangeSet;
 
 /// Groups that can be unfinished at a time (`TXG_SIZE`).

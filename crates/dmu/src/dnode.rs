@@ -1,4 +1,4 @@
-//! One object and reading it: contents, bonus and spill block (`module/zfs/dnode.c`, `module/zfs/dbuf.c`).
+//! Facts about an object and reading it: contents, bonus and spill block (`module/zfs/dnode.c`, `module/zfs/dbuf.c`).
 //!
 //! Invariants:
 //! - no lock is held across an await; the state's lock is held for map look-ups and at most one block's copy;
@@ -7,20 +7,18 @@
 //! - a block that was read through an outdated pointer (freed and reused meanwhile) fails its checksum; it is looked up
 //!   again and the read repeated.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use futures::future::join_all;
 use futures::stream::{FuturesOrdered, StreamExt};
-use parking_lot::Mutex;
 use platter_buffer::Buf;
-use platter_ondisk::{BlkPtr, DnodePhys, ObjectId};
+use platter_ondisk::{BlkPtr, DnodePhys};
 use platter_zio::{Priority, Result, ZioError};
 
 use crate::blocktree::{SPILL_BLKID, levels_for};
-use crate::core::{Core, zeros};
-use crate::dirty::{Newest, State};
-use crate::neighbours::Neighbours;
-use crate::objset::Objset;
+use crate::contents::{resized, zeros};
+use crate::core::Dnode;
+use crate::dirty::Newest;
 
 /// How often a read is repeated because the tree changed under it.
 const READ_ATTEMPTS: usize = 16;
@@ -30,36 +28,6 @@ const READ_WIDTH: usize = 64;
 const PREFETCH_BYTES: usize = 32 << 20;
 /// Bytes of it that one task looks after.
 const PREFETCH_LOT: usize = 512 << 10;
-
-/// What a new object is made of.
-#[derive(Clone, Debug)]
-pub struct NewDnode {
-    /// `dmu_object_type_t`.
-    pub object_type: u8,
-    /// Data block size in bytes: a multiple of 512, 512 B..16 MiB.
-    pub block_size: u32,
-    /// log2 of the indirect block size; 17 (128 KiB) in general.
-    pub indirect_shift: u8,
-    /// `dmu_object_type_t` of the bonus; 0 for none.
-    pub bonus_type: u8,
-    /// Bonus bytes in use.
-    pub bonus_length: u16,
-    /// Dnode size in bytes (512..16384); 0 is the smallest (`dmu_object_alloc`, `module/zfs/dmu_object.c`).
-    pub dnode_size: u32,
-}
-
-impl NewDnode {
-    /// An object that is all in its bonus of `bonus_length` bytes, which has the object's own type (a DSL directory or
-    /// data set).
-    pub fn bonus_only(object_type: u8, bonus_length: u16) -> Self {
-        Self { bonus_type: object_type, bonus_length, ..Self::plain(object_type, 512) }
-    }
-
-    /// An object of blocks of `block_size` bytes without a bonus, in a dnode of the smallest size.
-    pub fn plain(object_type: u8, block_size: u32) -> Self {
-        Self { object_type, block_size, indirect_shift: 17, bonus_type: 0, bonus_length: 0, dnode_size: 512 }
-    }
-}
 
 /// Facts about an object for `stat` and friends.
 #[derive(Clone, Debug)]
@@ -92,48 +60,7 @@ enum Place {
     Disk { tree: Arc<DnodePhys>, size: usize, nearby: Option<BlkPtr> },
 }
 
-/// An open object.
-pub struct Dnode {
-    object: ObjectId,
-    pub(crate) this: Weak<Dnode>,
-    pub(crate) core: Arc<Core>,
-    pub(crate) state: Mutex<State>,
-    /// What the ZAPs over this object share, when it is one.
-    zap: crate::zap::Shared,
-    /// Where blocks of metadata were missing.
-    neighbours: Mutex<Neighbours>,
-}
-
 impl Dnode {
-    /// What the [`Zap`](crate::zap::Zap)s over this object share.
-    pub(crate) fn zap_state(&self) -> &crate::zap::Shared {
-        &self.zap
-    }
-
-    pub(crate) fn new(core: &Arc<Core>, object: ObjectId, disk: DnodePhys, on_disk: bool) -> Arc<Self> {
-        Arc::new_cyclic(|this| Self {
-            object,
-            this: this.clone(),
-            core: core.clone(),
-            state: Mutex::new(State::new(disk, on_disk)),
-            zap: crate::zap::Shared::default(),
-            neighbours: Mutex::default(),
-        })
-    }
-
-    /// Its number.
-    pub fn object(&self) -> ObjectId {
-        self.object
-    }
-
-    /// Its object set.
-    ///
-    /// # Panics
-    /// When the object set was closed before its objects.
-    pub fn objset(&self) -> Arc<Objset> {
-        self.core.objset.get().and_then(Weak::upgrade).expect("an object set outlives its objects")
-    }
-
     /// Current facts (open context: pending changes included, except `used`).
     pub fn info(&self) -> DnodeInfo {
         let state = self.state.lock();
@@ -395,29 +322,6 @@ impl Dnode {
             }
         }
     }
-}
-
-/// `block` with exactly `size` bytes: zeros are added, or the end cut off.
-pub(crate) fn resized(block: Buf, size: usize) -> Buf {
-    if block.len() == size {
-        return block;
-    }
-    let mut grown = platter_buffer::BufMut::zeroed(size);
-    let length = block.len().min(size);
-    grown[..length].copy_from_slice(&block[..length]);
-    grown.freeze()
-}
-
-/// Whether the object is one of those that only the object set's head knows (space totals).
-pub(crate) fn is_special(object: ObjectId) -> bool {
-    object.0 >= u64::MAX - 2
-}
-
-pub(crate) fn check_block_size(size: u32) -> Result<()> {
-    if size == 0 || size > 16 << 20 || !size.is_multiple_of(512) {
-        return Err(ZioError::Invalid(format!("a block size of {size} bytes")));
-    }
-    Ok(())
 }
 
 impl std::fmt::Debug for Dnode {

@@ -12,8 +12,8 @@ use platter_ondisk::BlkPtr;
 use platter_zio::{Priority, Result};
 
 use crate::blocktree::shl;
+use crate::core::Dnode;
 use crate::dirty::Source;
-use crate::dnode::Dnode;
 
 /// Blocks in memory that are passed over in one step.
 const AT_ONCE: usize = 4096;

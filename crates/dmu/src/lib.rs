@@ -7,30 +7,42 @@
 //! - blocks are copied on write: a tree on disk is never changed, [`Objset::sync`] builds the next one from it.
 #![forbid(unsafe_code)]
 
+mod allocate;
+mod begin;
 mod blocktree;
 pub mod bpobj;
 pub mod bptree;
 mod cache;
+mod changed;
+mod contents;
 mod core;
 mod cost;
 mod dirty;
-pub mod dnode;
+mod dnode;
 mod flights;
 mod holes;
 mod neighbours;
+mod new_dnode;
+mod number_set_zaps;
 mod number_sets;
 mod numbers;
-pub mod objset;
+mod objset;
+mod place;
 mod policy;
+mod properties;
 mod ranges;
 mod sync;
+mod totals;
 pub mod traverse;
 mod treesync;
 pub mod userused;
 mod write;
 pub mod zap;
 
-pub use dnode::{Dnode, DnodeInfo, NewDnode};
-pub use objset::{Format, Objset, ObjsetParams, RedundantMetadata, WriteProperties};
+pub use crate::core::Dnode;
+pub use dnode::DnodeInfo;
+pub use new_dnode::NewDnode;
+pub use objset::Objset;
 pub use platter_zio::{Bookmark, Result, Tx, TxgGate, ZioError};
-pub use userused::{Totals, UserAccounting};
+pub use properties::{Format, ObjsetParams, RedundantMetadata, WriteProperties};
+pub use totals::{Totals, UserAccounting};

@@ -10,10 +10,16 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
+use platter_ondisk::ObjectId;
 use platter_ondisk::dnode::{DNODE_SIZE, DNODES_PER_BLOCK};
 
 /// Slots per dnode block.
 pub(crate) const PER_BLOCK: u64 = DNODES_PER_BLOCK as u64;
+
+/// Whether the object is one of those that only the object set's head knows (space totals).
+pub(crate) fn is_special(object: ObjectId) -> bool {
+    object.0 >= u64::MAX - 2
+}
 
 #[derive(Default)]
 pub(crate) struct Numbers {
@@ -48,6 +54,7 @@ pub(crate) struct Slots {
 impl Held {
     pub(crate) fn insert(&mut self, object: u64, slots: u8) {
         let at = (object % PER_BLOCK) as u32;
+        assert!(u64::from(at) + u64::from(slots) <= PER_BLOCK, "an object stays inside its dnode block");
         let block = self.0.entry(object / PER_BLOCK).or_default();
         block.first |= 1 << at;
         block.taken |= run_mask(at, slots);

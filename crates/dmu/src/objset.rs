@@ -1,109 +1,27 @@
 //! An object set: the meta-dnode and all objects in it (`module/zfs/dmu_objset.c`, `module/zfs/dmu_object.c`).
 //!
-//! Space totals per user, group and project are kept by [`crate::userused`]. An object set that carries them and cannot
+//! Space totals per user, group and project are kept by `userused.rs`. An object set that carries them and cannot
 //! keep them (its pool lacks the feature) loses its "complete" flags with the first change, so that they are recounted.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use platter_ondisk::blkptr::SECTOR;
-use platter_ondisk::dnode::{DNODE_BLOCK_SIZE, DNODE_SIZE, MAX_BLKPTRS, MAX_INDIRECT_SHIFT, MAX_OBJECT, MAX_SLOTS};
+use platter_ondisk::dnode::{DNODE_BLOCK_SIZE, DNODE_SIZE, MAX_BLKPTRS, MAX_OBJECT};
 use platter_ondisk::types::object_type;
 use platter_ondisk::zil::ZilHeader;
 use platter_ondisk::{BlkPtr, DnodePhys, ObjectId, ObjsetPhys, Txg};
-use platter_zio::{BlockStore, Bookmark, Needs, Priority, Result, SpaceAccounting, SpaceMet, Tx, TxgGate, ZioError};
+use platter_zio::{Bookmark, Priority, Result, Tx, ZioError};
 
-use crate::blocktree::{levels_for, shl};
+use crate::blocktree::levels_for;
 use crate::cache::DnodeCache;
-use crate::core::{Core, new_phys};
+use crate::core::{Core, Dnode};
 use crate::dirty::{TXG_SLOTS, slot_of};
-use crate::dnode::{Dnode, NewDnode, check_block_size, is_special};
+use crate::new_dnode::new_phys;
 use crate::number_sets::NumberSets;
-use crate::numbers::{self, Numbers, PER_BLOCK};
-use crate::userused::{self, Totals, UserAccounting};
-
-/// How blocks of this object set are written; from the dataset's properties, already resolved (no "inherit"/"on").
-#[derive(Clone, Debug)]
-pub struct WriteProperties {
-    /// `enum zio_checksum` for data (7 = fletcher4, 8 = sha256).
-    pub checksum: u8,
-    /// `enum zio_compress` for data (2 = off, 15 = lz4).
-    pub compression: u8,
-    /// Level for gzip/zstd.
-    pub compression_level: i32,
-    /// Data copies, 1..=3.
-    pub copies: u8,
-    /// Data block size in bytes for new files.
-    pub record_size: u32,
-    /// Copies of metadata blocks to add to `copies` (1: two copies for datasets; the MOS uses 3 in all).
-    pub is_mos: bool,
-    /// Whether embedded block pointers may be written (feature `embedded_data`).
-    pub embedded_data: bool,
-    /// Dnode size of new files and directories, in bytes (512 = legacy). An object takes it only when asked to: the
-    /// master node and all else that a file system keeps for itself have the smallest.
-    pub dnode_size: u32,
-    /// Which metadata gets a copy more than data.
-    pub redundant_metadata: RedundantMetadata,
-    /// Which totals are kept.
-    pub accounting: UserAccounting,
-    /// What the pool's version and features let the structures themselves be.
-    pub format: Format,
-}
-
-/// What the pool's version and features let an object set's own structures be; the default is the present format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Format {
-    /// `enum zio_compress` for metadata, and what "on" means for data: 15 (lz4), or 3 (lzjb) where the pool lacks the
-    /// feature `lz4_compress`.
-    pub compression: u8,
-    /// log2 of the largest indirect block of a new object: 17, or 14 for software from before feature flags.
-    pub indirect_shift_max: u8,
-    /// Size of a new object set's head, in bytes.
-    pub head_size: usize,
-}
-
-impl Default for Format {
-    fn default() -> Self {
-        Self {
-            compression: platter_ondisk::types::compression::LZ4,
-            indirect_shift_max: MAX_INDIRECT_SHIFT,
-            head_size: platter_ondisk::objset::OBJSET_PHYS_SIZE_V3,
-        }
-    }
-}
-
-/// Property `redundant_metadata`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RedundantMetadata {
-    /// All metadata.
-    #[default]
-    All,
-    /// All but the lowest indirect blocks of files.
-    Most,
-    /// Only what many files depend on.
-    Some,
-    /// None.
-    None,
-}
-
-/// What an object set needs from its surroundings.
-#[derive(Clone)]
-pub struct ObjsetParams {
-    /// The pool's blocks.
-    pub store: Arc<dyn BlockStore>,
-    /// Where births and deaths are booked.
-    pub accounting: Arc<dyn SpaceAccounting>,
-    /// Transaction groups.
-    pub gate: Arc<TxgGate>,
-    /// Dataset object number in the MOS (0 for the MOS itself); the objset part of bookmarks.
-    pub id: ObjectId,
-    /// Initial write properties.
-    pub properties: WriteProperties,
-    /// Whether changes are refused.
-    pub read_only: bool,
-}
+use crate::numbers::{self, Numbers, PER_BLOCK, is_special};
+use crate::properties::{ObjsetParams, WriteProperties};
+use crate::totals::{Counting, Recount, Totals, complete_flags, possible};
 
 /// An open object set.
 pub struct Objset {
@@ -119,10 +37,10 @@ pub struct Objset {
     /// The ZAPs with the totals per user, group and project.
     pub(crate) special: Mutex<[Option<Arc<Dnode>>; 3]>,
     /// The totals of projects are being counted for the first time.
-    pub(crate) recount: Mutex<Option<userused::Recount>>,
+    pub(crate) recount: Mutex<Option<Recount>>,
     /// The count of what is not in the totals yet.
-    pub(crate) counting: userused::Counting,
-    allocator: tokio::sync::Mutex<Cursor>,
+    pub(crate) counting: Counting,
+    pub(crate) allocator: tokio::sync::Mutex<Cursor>,
     /// Counts changes of dnode blocks, so that a dnode is not made from an outdated block.
     pub(crate) generation: AtomicU64,
 }
@@ -143,11 +61,11 @@ pub(crate) struct Head {
 
 /// Where the next object is allocated.
 #[derive(Default)]
-struct Cursor {
+pub(crate) struct Cursor {
     /// The dnode block.
-    block: u64,
+    pub(crate) block: u64,
     /// Its slots that are taken, one bit each, and perhaps some that were freed since it was looked at; `None` before.
-    taken: Option<u32>,
+    pub(crate) taken: Option<u32>,
 }
 
 impl Objset {
@@ -169,11 +87,11 @@ impl Objset {
             sets: NumberSets::default(),
             special: Mutex::new(special),
             recount: Mutex::default(),
-            counting: userused::Counting::default(),
+            counting: Counting::default(),
             allocator: tokio::sync::Mutex::default(),
             generation: AtomicU64::new(0),
         });
-        core.objset.set(Arc::downgrade(&this)).expect("set once, here");
+        core.meta.set(Arc::downgrade(&this.meta)).expect("set once, here");
         this
     }
 
@@ -220,7 +138,7 @@ impl Objset {
         }
         let mut head = ObjsetPhys { size: format.head_size, ..ObjsetPhys::new(kind, meta) };
         // There is nothing to count yet.
-        head.flags = userused::complete_flags(userused::possible(params.properties.accounting, kind, head.size));
+        head.flags = complete_flags(possible(params.properties.accounting, kind, head.size));
         let this = Self::assemble(params, BlkPtr::HOLE, head);
         this.head_dirty.lock()[slot_of(tx.txg())] = true;
         this
@@ -381,241 +299,9 @@ impl Objset {
         self.head_dirty.lock()[slot_of(tx.txg())] = true;
     }
 
-    /// Slots taken in dnode block `block`, one bit each.
-    async fn taken(&self, block: u64) -> Result<u32> {
-        // Memory first: an object that a sync moves from there to the block meanwhile is seen at least once.
-        let known = self.numbers.lock().mask(block);
-        let on_disk = numbers::block_mask(&self.meta.read_block(block, Priority::SyncRead).await?);
-        Ok(known | on_disk | u32::from(block == 0))
-    }
-
-    /// Allocates an object at a free number.
-    ///
-    /// # Errors
-    /// No number left; contents that do not fit a dnode; unreadable dnode blocks.
-    pub async fn allocate(self: &Arc<Self>, tx: &Tx, new: NewDnode) -> Result<Arc<Dnode>> {
-        let (phys, slots) = self.describe(&new)?;
-        let mut cursor = self.allocator.lock().await;
-        loop {
-            let block = cursor.block;
-            let taken = match cursor.taken {
-                Some(taken) => taken,
-                None => self.taken(block).await?,
-            };
-            if let Some(at) = numbers::free_run(taken, slots) {
-                cursor.taken = Some(taken | numbers::run_mask(at, slots));
-                return self.install(tx, ObjectId(block * PER_BLOCK + u64::from(at)), phys);
-            }
-            *cursor = Cursor { block: self.next_block_with_room(block, slots).await?, taken: None };
-        }
-    }
-
-    /// Where to look for room after `block` was found full.
-    async fn next_block_with_room(&self, block: u64, slots: u8) -> Result<u64> {
-        if let Some(sparse) = self.numbers.lock().sparse.pop_first() {
-            return Ok(sparse);
-        }
-        let epbs = self.meta.phys().pointers_per_indirect_shift();
-        // Fill counts say how many dnodes lie below a pointer. With dnodes of one size that tells exactly where there
-        // is room; mixed sizes can hide some, and then the end of the meta-dnode serves.
-        let room = |level: u8, bp: &BlkPtr| {
-            bp.fill().saturating_mul(u64::from(slots)) < shl(PER_BLOCK, u32::from(level) * epbs)
-        };
-        let last = MAX_OBJECT / PER_BLOCK - 1;
-        let found = loop {
-            let tree = self.meta.phys();
-            match self.core.reader(ObjectId(0), Priority::SyncRead).find(&tree, block + 1, last, room).await {
-                // A sync replaced the tree meanwhile.
-                Err(_) if !Arc::ptr_eq(&tree, &self.meta.phys()) => {}
-                other => break other?,
-            }
-        };
-        // A flat meta-dnode (MOS) is searched no further than its pointers reach; past them all is free.
-        let beyond = self.meta.state.lock().max_blkid.max(block) + 1;
-        found.or(Some(beyond)).filter(|&block| block <= last).ok_or(ZioError::NoSpace)
-    }
-
-    /// Allocates the object with this very number.
-    ///
-    /// # Errors
-    /// [`ZioError::Exists`] when it (or a slot that it needs) is taken, or was freed in a group not yet synced.
-    pub async fn claim(self: &Arc<Self>, tx: &Tx, object: ObjectId, new: NewDnode) -> Result<Arc<Dnode>> {
-        let (phys, slots) = self.describe(&new)?;
-        let at = (object.0 % PER_BLOCK) as u32;
-        if !object.is_some() || object.0 >= MAX_OBJECT || u64::from(at) + u64::from(slots) > PER_BLOCK {
-            return Err(ZioError::Invalid(format!("object number {object} for a dnode of {slots} slots")));
-        }
-        let mut cursor = self.allocator.lock().await;
-        let wanted = numbers::run_mask(at, slots);
-        if self.taken(object.0 / PER_BLOCK).await? & wanted != 0 {
-            return Err(ZioError::Exists(format!("object {object}")));
-        }
-        if cursor.block == object.0 / PER_BLOCK {
-            cursor.taken = cursor.taken.map(|taken| taken | wanted);
-        }
-        self.install(tx, object, phys)
-    }
-
-    /// The dnode that `new` asks for, and its slots.
-    fn describe(&self, new: &NewDnode) -> Result<(DnodePhys, u8)> {
-        self.core.check_writable()?;
-        let size = new.dnode_size;
-        let slots = (size as usize).div_ceil(DNODE_SIZE).max(1);
-        if slots > MAX_SLOTS {
-            return Err(ZioError::Invalid(format!("a dnode of {size} bytes")));
-        }
-        let block_size = new.block_size.max(512).next_multiple_of(512);
-        check_block_size(block_size)?;
-        if new.bonus_type == object_type::NONE && new.bonus_length > 0 {
-            return Err(ZioError::Invalid(format!("a bonus of {} bytes without a type", new.bonus_length)));
-        }
-        if new.object_type == object_type::NONE {
-            return Err(ZioError::Invalid("an object of type NONE".into()));
-        }
-        let capacity = platter_ondisk::dnode::bonus_capacity(slots, 1, false);
-        let bonus_length = usize::from(new.bonus_length);
-        if bonus_length > capacity {
-            return Err(ZioError::Invalid(format!("a bonus of {bonus_length} bytes where {capacity} fit")));
-        }
-        // Room that the bonus leaves is used for pointers; system attributes may grow, so they get it all.
-        let pointers = if new.bonus_type == object_type::SA {
-            1
-        } else {
-            (1 + (capacity - bonus_length) / platter_ondisk::blkptr::BLKPTR_SIZE).min(MAX_BLKPTRS)
-        };
-        let shift_max = self.core.properties.read().format.indirect_shift_max;
-        let indirect_shift = new.indirect_shift.clamp(platter_ondisk::dnode::MIN_INDIRECT_SHIFT, shift_max);
-        let mut phys = new_phys(new.object_type, block_size, indirect_shift, pointers, slots);
-        phys.bonus_type = new.bonus_type;
-        phys.bonus_length = new.bonus_length;
-        phys.bonus = vec![0; bonus_length];
-        Ok((phys, slots as u8))
-    }
-
-    /// Makes the object known under its number; the allocator's lock is held.
-    fn install(&self, tx: &Tx, object: ObjectId, phys: DnodePhys) -> Result<Arc<Dnode>> {
-        self.numbers.lock().pending.insert(object.0, phys.slots() as u8);
-        let dnode = Dnode::new(&self.core, object, phys, false);
-        let evicted = self.cache.lock().insert(object.0, dnode.clone());
-        drop(evicted);
-        let mut state = dnode.state.lock();
-        dnode.enter(&mut state, tx.txg());
-        state.slot(tx.txg()).0.allocated = true;
-        drop(state);
-        Ok(dnode)
-    }
-
-    /// Frees an object with all its blocks.
-    ///
-    /// # Errors
-    /// [`ZioError::NotFound`] when it is not allocated.
-    pub async fn free_object(self: &Arc<Self>, tx: &Tx, object: ObjectId) -> Result<()> {
-        let dnode = self.dnode(object).await?;
-        let slots = dnode.phys().slots() as u8;
-        // Entered first: between the two nobody may take the number for free.
-        self.numbers.lock().freed.insert(object.0, slots);
-        let marked = dnode.mark_freed(tx);
-        if marked.is_err() && !dnode.is_freed() {
-            self.numbers.lock().freed.remove(object.0, slots);
-        }
-        marked
-    }
-
-    /// The next allocated object after `after`, or `None`.
-    ///
-    /// # Errors
-    /// Unreadable dnode blocks.
-    pub async fn next_object(self: &Arc<Self>, after: ObjectId) -> Result<Option<ObjectId>> {
-        let mut next = after.0.saturating_add(1);
-        let empty = SpaceMet::lenient();
-        while next < MAX_OBJECT {
-            let block = next / PER_BLOCK;
-            let (pending, freed) = {
-                let numbers = self.numbers.lock();
-                (numbers.pending.slots(block).first, numbers.freed.slots(block).first)
-            };
-            let dnodes = self.meta.read_block(block, Priority::SyncRead).await?;
-            let on_disk = numbers::dnode_slots(&dnodes).fold(0, |mask, (slot, _)| mask | 1u32 << slot);
-            let wanted = (on_disk | pending) & !freed & u32::MAX << (next % PER_BLOCK);
-            if wanted != 0 {
-                return Ok(Some(ObjectId(block * PER_BLOCK + u64::from(wanted.trailing_zeros()))));
-            }
-            next = (block + 1) * PER_BLOCK;
-            // A block without an object is a hole unless its tree is damaged; then a few may stand for any number.
-            if !empty.add(SECTOR, || self.core.store().space_used()) {
-                let what = format!("the dnode blocks after object {after} are empty, and more than the pool holds");
-                return Err(ZioError::corrupt("object set", what));
-            }
-            // The next dnode block that is there: on disk, being synced, or only in memory.
-            let (tree, dirty) = {
-                let state = self.meta.state.lock();
-                (state.disk.clone(), state.next_dirty(block + 1))
-            };
-            let pending = self.numbers.lock().pending.next_block(block + 1);
-            let reader = self.core.reader(ObjectId(0), Priority::SyncRead);
-            let on_disk = match reader.find(&tree, block + 1, tree.max_blkid, |_, bp| !bp.is_hole()).await {
-                // A sync replaced the tree meanwhile.
-                Err(_) if !Arc::ptr_eq(&tree, &self.meta.phys()) => continue,
-                other => other?,
-            };
-            match on_disk.into_iter().chain(dirty).chain(pending).min() {
-                Some(block) => next = next.max(block * PER_BLOCK),
-                None => return Ok(None),
-            }
-        }
-        Ok(None)
-    }
-
     /// Number of allocated objects as of the last sync (from the meta-dnode's fill count).
     pub fn object_count(&self) -> u64 {
         self.head.read().phys.meta_dnode.blkptrs.iter().map(BlkPtr::fill).fold(0, u64::saturating_add)
-    }
-
-    /// Joins the open transaction group (throttled), for a change of names or attributes.
-    ///
-    /// # Errors
-    /// The pool stopped or is full, or the object set is read-only.
-    pub async fn begin(&self) -> Result<Tx> {
-        self.begin_writing(0..0, 0).await
-    }
-
-    /// As [`begin`](Self::begin), for one that also writes these bytes of an object in blocks of `block_size`.
-    ///
-    /// # Errors
-    /// As for [`begin`](Self::begin).
-    pub async fn begin_writing(&self, bytes: Range<u64>, block_size: u32) -> Result<Tx> {
-        self.core.check_writable()?;
-        let block_size = u64::from(block_size);
-        let memory = match bytes.end.saturating_sub(bytes.start) {
-            0 => 0,
-            _ => (bytes.end.div_ceil(block_size.max(1)) - bytes.start / block_size.max(1)) * block_size,
-        };
-        let disk = self.core.cost_of_operation(bytes.end.saturating_sub(bytes.start), block_size);
-        self.core.params.gate.begin_for(Needs { disk, memory }).await
-    }
-
-    /// How many of `bytes` one transaction should write in blocks of `block_size`, so that there is room for it: less
-    /// than all of them only when the pool is nearly full, and at least a block.
-    pub fn bytes_at_once(&self, bytes: u64, block_size: u32) -> u64 {
-        let (share, block_size) = (self.core.params.gate.share(), u64::from(block_size).max(512));
-        let mut at_once = bytes;
-        while at_once > block_size && self.core.cost_of_operation(at_once, block_size) > share {
-            at_once = (at_once / 2).next_multiple_of(block_size);
-        }
-        at_once.min(bytes)
-    }
-
-    /// Joins the open group for a change that frees more than it writes; works on a full pool.
-    ///
-    /// # Errors
-    /// [`platter_zio::ZioError::Suspended`] once the pool stopped.
-    pub async fn begin_net_free(&self) -> Result<Tx> {
-        self.params().gate.begin_net_free(self.core.cost_of_operation(0, 0)).await
-    }
-
-    /// Promises group `txg` space for a block of the intent log of `bytes`; `false` when there is none to spare.
-    pub fn promise_log(&self, txg: Txg, bytes: u64) -> bool {
-        self.params().gate.promise_log(txg, self.params().store.most_space(bytes))
     }
 
     /// Whether anything was changed in `txg` and not yet synced.
@@ -632,16 +318,6 @@ impl Objset {
     pub fn unsynced_bytes(&self) -> u64 {
         self.core.unsynced_bytes()
     }
-
-    /// Sync context: writes everything changed in `txg` and returns the new root pointer. May be called again for the
-    /// same group in a later pass when more was dirtied (the MOS converges that way). `pass` starts at 1.
-    ///
-    /// # Errors
-    /// A block could not be written, or one needed to build the new tree not be read: the pool must stop, and what
-    /// was dirty stays readable in memory.
-    pub async fn sync(self: &Arc<Self>, txg: Txg, pass: u32) -> Result<BlkPtr> {
-        crate::sync::sync(self, txg, pass).await
-    }
 }
 
 impl std::fmt::Debug for Objset {
@@ -649,6 +325,7 @@ impl std::fmt::Debug for Objset {
         write!(f, "object set {}", self.core.params.id)
     }
 }
+
 /// The object's dnode in its dnode block; `None` when it is not allocated.
 fn decode_slot(object: ObjectId, block: &[u8]) -> Result<Option<DnodePhys>> {
     let slot = (object.0 % PER_BLOCK) as usize;

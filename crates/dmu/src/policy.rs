@@ -4,7 +4,8 @@ use platter_ondisk::types::{self, checksum, compression, object_type};
 use platter_ondisk::{DnodePhys, ObjectId, Txg};
 use platter_zio::{Bookmark, WritePolicy};
 
-use crate::objset::{RedundantMetadata, WriteProperties};
+use crate::blocktree::SPILL_BLKID;
+use crate::properties::{RedundantMetadata, WriteProperties};
 
 /// Copies a pointer can name.
 const COPIES_MAX: u8 = 3;
@@ -74,7 +75,7 @@ pub(crate) fn for_block(
 ) -> WritePolicy {
     let (level, blkid, block_type) = match kind {
         BlockKind::Tree { level, blkid } => (level, blkid, dnode.object_type),
-        BlockKind::Spill => (0, crate::blocktree::SPILL_BLKID, dnode.bonus_type),
+        BlockKind::Spill => (0, SPILL_BLKID, dnode.bonus_type),
     };
     let metadata = level > 0 || types::is_metadata(dnode.object_type) || matches!(kind, BlockKind::Spill);
     let (checksum, compression) = if metadata {

@@ -11,7 +11,7 @@ pub(crate) struct RangeSet {
 impl RangeSet {
     /// Adds `first..=last`, merging with what touches it.
     pub(crate) fn insert(&mut self, first: u64, last: u64) {
-        debug_assert!(first <= last);
+        assert!(first <= last, "a range has a block");
         let (mut first, mut last) = (first, last);
         if let Some((&start, &end)) = self.ranges.range(..=first).next_back()
             && end >= first.saturating_sub(1)

@@ -20,14 +20,15 @@ use platter_ondisk::{BlkPtr, DnodePhys, Txg};
 use platter_zio::{Priority, Result, SpaceMet};
 
 use crate::blocktree::levels_for;
+use crate::core::Dnode;
 use crate::dirty::{DirtySlot, slot_of};
-use crate::dnode::Dnode;
-use crate::number_sets;
+use crate::number_set_zaps;
 use crate::numbers::PER_BLOCK;
 use crate::objset::Objset;
 use crate::policy;
+use crate::totals::{UserAccounting, complete_flags};
 use crate::treesync::{SyncContext, TreeSync};
-use crate::userused::{Changes, UserAccounting, complete_flags};
+use crate::userused::Changes;
 
 /// Objects worked on at a time; the blocks they have in flight together are bounded elsewhere.
 const OBJECTS_IN_FLIGHT: usize = 64;
@@ -49,25 +50,33 @@ struct Synced {
     before: Option<Arc<DnodePhys>>,
 }
 
-pub(crate) async fn sync(objset: &Arc<Objset>, txg: Txg, pass: u32) -> Result<BlkPtr> {
-    let core = &objset.core;
-    number_sets::apply(objset, txg).await?;
-    let head_dirty = std::mem::take(&mut objset.head_dirty.lock()[slot_of(txg)]);
-    let dirty = core.take_dirty(txg);
-    if dirty.is_empty() && !head_dirty && objset.meta.state.lock().slot_if_any(txg).is_none() {
-        return Ok(objset.root());
-    }
-    tracing::trace!(objset = core.params.id.0, txg = txg.0, pass, objects = dirty.len(), "sync");
-    let context = SyncContext::new(core.clone(), txg);
-    let result = run(objset, &context, &dirty).await;
-    core.forget_unsynced(txg);
-    if result.is_err() {
-        // The pool stops here. What was dirty must stay readable, hence in memory.
-        for dnode in dirty {
-            core.register_dirty(txg, dnode);
+impl Objset {
+    /// Sync context: writes everything changed in `txg` and returns the new root pointer. May be called again for the
+    /// same group in a later pass when more was dirtied (the MOS converges that way). `pass` starts at 1.
+    ///
+    /// # Errors
+    /// A block could not be written, or one needed to build the new tree not be read: the pool must stop, and what
+    /// was dirty stays readable in memory.
+    pub async fn sync(self: &Arc<Self>, txg: Txg, pass: u32) -> Result<BlkPtr> {
+        let core = &self.core;
+        number_set_zaps::apply(self, txg).await?;
+        let head_dirty = std::mem::take(&mut self.head_dirty.lock()[slot_of(txg)]);
+        let dirty = core.take_dirty(txg);
+        if dirty.is_empty() && !head_dirty && self.meta.state.lock().slot_if_any(txg).is_none() {
+            return Ok(self.root());
         }
+        tracing::trace!(objset = core.params.id.0, txg = txg.0, pass, objects = dirty.len(), "sync");
+        let context = SyncContext::new(core.clone(), txg);
+        let result = run(self, &context, &dirty).await;
+        core.forget_unsynced(txg);
+        if result.is_err() {
+            // The pool stops here. What was dirty must stay readable, hence in memory.
+            for dnode in dirty {
+                core.register_dirty(txg, dnode);
+            }
+        }
+        result
     }
-    result
 }
 
 async fn run(objset: &Arc<Objset>, context: &SyncContext, dirty: &[Arc<Dnode>]) -> Result<BlkPtr> {

@@ -28,8 +28,8 @@ use crate::blocktree::{TreeReader, pointer, shr, span};
 use crate::core::Core;
 use crate::dirty::DirtySlot;
 use crate::numbers;
-use crate::objset::WriteProperties;
 use crate::policy::{self, BlockKind};
+use crate::properties::WriteProperties;
 
 /// Bytes of block writes in flight per object set: what gathers in the devices' queues meanwhile travels together.
 /// Small blocks count as if they had the least size, since each is work whatever its size.

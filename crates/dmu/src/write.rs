@@ -10,9 +10,10 @@ use platter_ondisk::types::object_type;
 use platter_ondisk::{DnodePhys, Txg};
 use platter_zio::{Priority, Result, Tx, ZioError};
 
-use crate::cost::{Place, levels_of};
+use crate::contents::{check_block_size, resized};
+use crate::core::Dnode;
 use crate::dirty::{Newest, State};
-use crate::dnode::{Dnode, check_block_size, resized};
+use crate::place::{Place, levels_of};
 
 /// Largest spill block, in bytes (`SPA_OLD_MAXBLOCKSIZE`).
 const SPILL_SIZE_MAX: usize = 128 << 10;

@@ -5,6 +5,7 @@
 //! their byte order in themselves.
 #![forbid(unsafe_code)]
 
+pub mod ace;
 pub mod blkptr;
 pub mod byteswap;
 pub mod dnode;

@@ -20,6 +20,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use crate::ace;
 use crate::error::Error;
 use crate::le::{put_u16, u16_at};
 
@@ -87,7 +88,7 @@ fn turn_acl(bytes: &mut [u8]) {
         bytes[at..at + 2].reverse();
         bytes[at + 2..at + 4].reverse();
         bytes[at + 4..at + 8].reverse();
-        let size = crate::znode::ace_size(u16_at(bytes, at), u16_at(bytes, at + 2));
+        let size = ace::size(u16_at(bytes, at), u16_at(bytes, at + 2));
         if size > 8 && at + 16 <= bytes.len() {
             bytes[at + 8..at + 16].reverse();
         }

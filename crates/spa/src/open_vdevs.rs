@@ -10,7 +10,7 @@ use platter_device::{BlockDevice, DeviceError, DeviceSource, OpenOptions};
 use platter_dmu::{NewDnode, Objset, Tx};
 use platter_ondisk::types::object_type;
 use platter_ondisk::{Guid, Txg};
-use platter_vdev::{DeviceOpener, OpenError, TopVdev, VdevKind, VdevSpec};
+use platter_vdev::{AllocationClass, DeviceOpener, OpenError, TopVdev, VdevKind, VdevSpec};
 use platter_zio::{Geometry, Group, Metaslab, TOP_VDEVS_MAX};
 
 use crate::config::VdevConfig;
@@ -79,7 +79,7 @@ pub fn spec(config: &VdevConfig) -> VdevSpec {
     spec.faulted = config.faulted;
     spec.removed = config.removed;
     spec.not_present = config.not_present;
-    spec.is_log = config.is_log;
+    spec.class = if config.is_log { AllocationClass::Log } else { AllocationClass::Normal };
     spec.create_txg = Txg(config.create_txg);
     spec.children = config.children.iter().map(self::spec).collect();
     spec

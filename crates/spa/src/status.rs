@@ -33,13 +33,13 @@ fn extended(leaf: &Leaf) -> ExtendedStats {
     let depth = leaf.queue_depth();
     let histograms = leaf.histograms().snapshot();
     ExtendedStats {
-        pending: depth.map(|(_, waiting)| waiting as u64),
-        active: depth.map(|(active, _)| active as u64),
+        pending: depth.map(|(_, waiting)| waiting as u64).into_array(),
+        active: depth.map(|(active, _)| active as u64).into_array(),
         total_wait: histograms.total,
         disk_wait: histograms.device,
-        queue_wait: histograms.queue,
-        individual: histograms.individual,
-        aggregated: histograms.aggregated,
+        queue_wait: histograms.queue.into_array(),
+        individual: histograms.individual.into_array(),
+        aggregated: histograms.aggregated.into_array(),
     }
 }
 

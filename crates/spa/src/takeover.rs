@@ -20,7 +20,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use platter_device::PathKind;
-use platter_vdev::VdevState;
+use platter_vdev::{AllocationClass, VdevState};
 use platter_zio::Phase;
 use tokio::time::Instant;
 
@@ -188,7 +188,7 @@ fn gone(core: &Core) -> Vec<Place> {
         wanted.contains(&place.config.guid.0)
             && !place.config.offline
             && !place.config.offline_for_now
-            && !place.top.is_log()
+            && place.top.class() != AllocationClass::Log
             && place.top.condition().is_usable()
             // A closed one is just being opened.
             && !matches!(place.leaf.condition().state, VdevState::Closed | VdevState::Offline)

@@ -8,18 +8,18 @@
 
 use std::sync::Arc;
 
-use crate::priority::Priority;
 use futures::future::join_all;
 use platter_buffer::{Buf, BufMut};
 use platter_device::ReadSlot;
 use platter_ondisk::Txg;
 
 use crate::error::{Result, VdevError};
+use crate::extent::Extent;
 use crate::leaf::Leaf;
+use crate::priority::Priority;
 use crate::purpose::Purpose;
 use crate::queue::finish;
 use crate::state::Condition;
-use crate::top::Extent;
 
 /// A child. See the module text.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub(crate) struct ChildRead {
 impl Child {
     /// A child of leaves that hold the same. There is at least one.
     pub(crate) fn new(leaves: Vec<Arc<Leaf>>) -> Self {
-        debug_assert!(!leaves.is_empty());
+        assert!(!leaves.is_empty(), "a child has a leaf");
         Self { leaves }
     }
 
@@ -67,8 +67,8 @@ impl Child {
     /// Whether no leaf that can be used is known to hold a block.
     pub(crate) fn is_stale(&self, extent: Extent) -> bool {
         match &self.leaves[..] {
-            [leaf] => extent.is_stale_on(leaf),
-            leaves => leaves.iter().filter(|leaf| leaf.is_usable()).all(|leaf| extent.is_stale_on(leaf)),
+            [leaf] => leaf.is_stale_for(extent),
+            leaves => leaves.iter().filter(|leaf| leaf.is_usable()).all(|leaf| leaf.is_stale_for(extent)),
         }
     }
 
@@ -84,7 +84,7 @@ impl Child {
 
     /// The leaves in the order in which to ask them for a block, each with whether it missed it.
     fn order(&self, extent: Extent) -> Vec<(usize, bool)> {
-        let all = || self.leaves.iter().enumerate().map(|(index, leaf)| (index, extent.is_stale_on(leaf)));
+        let all = || self.leaves.iter().enumerate().map(|(index, leaf)| (index, leaf.is_stale_for(extent)));
         let mut order: Vec<(usize, bool)> = all().filter(|(index, _)| self.leaves[*index].is_usable()).collect();
         if order.is_empty() {
             // They went away just now: asking them says how.
@@ -101,7 +101,7 @@ impl Child {
     pub(crate) async fn read_data(&self, offset: u64, slot: ReadSlot, priority: Priority, extent: Extent) -> ChildRead {
         let mut read = ChildRead::default();
         if let [leaf] = &self.leaves[..] {
-            let stale = extent.is_stale_on(leaf);
+            let stale = leaf.is_stale_for(extent);
             match leaf.read_data(offset, slot, priority).await {
                 Ok(()) => read.answer = Some(Answer { leaf: 0, stale, bytes: None }),
                 Err(error) => read.failed.push((0, error)),

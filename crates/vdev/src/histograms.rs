@@ -6,21 +6,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::priority::{Direction, PerClass, Priority};
+
 /// Buckets of a latency histogram, in nanoseconds (`VDEV_L_HISTO_BUCKETS`).
 pub const LATENCY_BUCKETS: usize = 37;
 /// Buckets of a histogram of sizes, in bytes (`VDEV_RQ_HISTO_BUCKETS`).
 pub const SIZE_BUCKETS: usize = 25;
-/// Classes of transfers: sync read, async read, sync write, async write, scrub.
-pub const CLASSES: usize = 5;
 /// A transfer that takes longer counts as slow (`zio_slow_io_ms`).
 pub const SLOW: Duration = Duration::from_secs(30);
-
-/// Read or write, as an index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Read = 0,
-    Write = 1,
-}
 
 #[derive(Debug)]
 struct Histogram<const BUCKETS: usize>([AtomicU64; BUCKETS]);
@@ -51,14 +44,13 @@ impl<const BUCKETS: usize> Histogram<BUCKETS> {
 pub struct Histograms {
     total: [Histogram<LATENCY_BUCKETS>; 2],
     device: [Histogram<LATENCY_BUCKETS>; 2],
-    queue: [Histogram<LATENCY_BUCKETS>; CLASSES],
-    individual: [Histogram<SIZE_BUCKETS>; CLASSES],
-    aggregated: [Histogram<SIZE_BUCKETS>; CLASSES],
+    queue: PerClass<Histogram<LATENCY_BUCKETS>>,
+    individual: PerClass<Histogram<SIZE_BUCKETS>>,
+    aggregated: PerClass<Histogram<SIZE_BUCKETS>>,
     slow: AtomicU64,
 }
 
-/// All histograms at one moment. Index 0 is reads and 1 writes; classes are in the order sync read, async read, sync
-/// write, async write, scrub.
+/// All histograms at one moment. Index 0 is reads and 1 writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistogramsSnapshot {
     /// Nanoseconds in queue and device together.
@@ -66,11 +58,11 @@ pub struct HistogramsSnapshot {
     /// Nanoseconds in the device.
     pub device: [Vec<u64>; 2],
     /// Nanoseconds in the queue, by class.
-    pub queue: [Vec<u64>; CLASSES],
+    pub queue: PerClass<Vec<u64>>,
     /// Bytes of transfers that travelled alone, by class.
-    pub individual: [Vec<u64>; CLASSES],
+    pub individual: PerClass<Vec<u64>>,
     /// Bytes of transfers that were joined from several, by class.
-    pub aggregated: [Vec<u64>; CLASSES],
+    pub aggregated: PerClass<Vec<u64>>,
 }
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -79,7 +71,7 @@ fn nanoseconds(time: Duration) -> u64 {
 
 impl Histograms {
     /// Counts one waiter's transfer.
-    pub(crate) fn note_latency(&self, class: usize, direction: Direction, queued: Duration, in_device: Duration) {
+    pub(crate) fn note_latency(&self, class: Priority, direction: Direction, queued: Duration, in_device: Duration) {
         self.queue[class].note(nanoseconds(queued));
         self.device[direction as usize].note(nanoseconds(in_device));
         self.total[direction as usize].note(nanoseconds(queued + in_device));
@@ -89,14 +81,19 @@ impl Histograms {
     }
 
     /// Counts what went to the device in one piece.
-    pub(crate) fn note_size(&self, class: usize, bytes: u64, is_joined: bool) {
+    pub(crate) fn note_size(&self, class: Priority, bytes: u64, is_joined: bool) {
         if is_joined { &self.aggregated[class] } else { &self.individual[class] }.note(bytes);
     }
 
     /// Reads and writes that went to the device, those of a scrub aside.
     pub fn transfers(&self) -> [u64; 2] {
-        let of = |class: usize| self.individual[class].total() + self.aggregated[class].total();
-        [of(0) + of(1), of(2) + of(3)]
+        let mut transfers = [0; 2];
+        for class in Priority::ALL {
+            if let Some(direction) = class.rules().counts_as {
+                transfers[direction as usize] += self.individual[class].total() + self.aggregated[class].total();
+            }
+        }
+        transfers
     }
 
     /// Transfers that took longer than [`SLOW`] since the last clear.
@@ -137,9 +134,9 @@ mod tests {
     #[test]
     fn a_transfer_of_more_than_thirty_seconds_is_slow() {
         let histograms = Histograms::default();
-        histograms.note_latency(0, Direction::Read, Duration::from_secs(60), SLOW);
+        histograms.note_latency(Priority::SyncRead, Direction::Read, Duration::from_secs(60), SLOW);
         assert_eq!(histograms.slow(), 0);
-        histograms.note_latency(0, Direction::Read, Duration::ZERO, SLOW + Duration::from_nanos(1));
+        histograms.note_latency(Priority::SyncRead, Direction::Read, Duration::ZERO, SLOW + Duration::from_nanos(1));
         assert_eq!(histograms.slow(), 1);
         histograms.clear_slow();
         assert_eq!((histograms.slow(), histograms.snapshot().total[0].iter().sum::<u64>()), (0, 2));

@@ -15,8 +15,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::priority::Priority;
-use async_trait::async_trait;
 use parking_lot::{Mutex, RwLock};
 use platter_buffer::{Buf, BufMut};
 use platter_device::{BlockDevice, DeviceError, Presence, ReadSlot};
@@ -27,47 +25,21 @@ use platter_ondisk::label::{
 use platter_ondisk::{Guid, Txg};
 
 use crate::error::{Result, VdevError};
+use crate::extent::Extent;
 use crate::geometry::{self, DEVICE_SIZE_MIN};
 use crate::histograms::Histograms;
 use crate::missing::MissingRanges;
+use crate::opener::{DeviceOpener, OpenError};
+use crate::priority::{PerClass, Priority};
 use crate::purpose::Purpose;
 use crate::queue::{Queue, read_whole};
 use crate::spec::{VdevKind, VdevSpec};
 use crate::state::{Condition, VdevAux, VdevState};
 use crate::stats::Stats;
-use crate::top::Extent;
-
-/// Why a leaf has no device.
-#[derive(Debug)]
-pub enum OpenError {
-    /// It cannot be opened.
-    Device(DeviceError),
-    /// It can be, and must not be used.
-    Refused {
-        /// Why, as the format knows it.
-        aux: VdevAux,
-        /// Why, in words for a person.
-        detail: String,
-    },
-}
-
-impl From<DeviceError> for OpenError {
-    fn from(error: DeviceError) -> Self {
-        Self::Device(error)
-    }
-}
 
 /// Groups that may have blocks written before or after the one that is being flushed: one is open, one quiescing, one
 /// syncing, and logs are written in the open one (`TXG_CONCURRENT_STATES`).
 const CONCURRENT: u64 = 2;
-
-/// Finds the device for a leaf's configuration.
-#[async_trait]
-pub trait DeviceOpener: Send + Sync {
-    /// Opens the device; called for leaves that are neither offline nor faulted. What it returns belongs to the leaf:
-    /// who opens a device that may be another one looks at its labels, through the handle that it returns.
-    async fn open(&self, spec: &VdevSpec) -> std::result::Result<Arc<dyn BlockDevice>, OpenError>;
-}
 
 /// What goes wrong with a leaf, as it is told to whoever listens.
 #[derive(Clone, Debug)]
@@ -188,6 +160,7 @@ impl Leaf {
     pub async fn reopen(&self, spec: &VdevSpec, opener: &dyn DeviceOpener, least_asize: u64) {
         self.let_go(&mut self.inner.write());
         let (queue, condition) = self.try_open(spec, opener, least_asize).await;
+        assert_eq!(queue.is_some(), condition.is_usable(), "a leaf can be used as long as its device is open");
         let mut inner = self.inner.write();
         inner.opening += 1;
         if let Some(queue) = &queue {
@@ -267,7 +240,7 @@ impl Leaf {
 
     /// Closes the device and says why: offline, faulted by the administrator, a label that belongs to something else.
     pub fn close(&self, condition: Condition) {
-        debug_assert!(!condition.is_usable());
+        assert!(!condition.is_usable(), "a leaf without a device cannot be used");
         let mut inner = self.inner.write();
         inner.condition = condition;
         self.let_go(&mut inner);
@@ -368,9 +341,9 @@ impl Leaf {
         &self.histograms
     }
 
-    /// Transfers of each class (under way, waiting): sync read, async read, sync write, async write, scrub.
-    pub fn queue_depth(&self) -> [(usize, usize); 5] {
-        self.inner.read().queue.as_ref().map_or([(0, 0); 5], |queue| queue.depth())
+    /// Transfers of each class (under way, waiting).
+    pub fn queue_depth(&self) -> PerClass<(usize, usize)> {
+        self.inner.read().queue.as_ref().map_or_else(PerClass::default, |queue| queue.depth())
     }
 
     /// Transfers waiting and under way.
@@ -410,6 +383,11 @@ impl Leaf {
     /// Whether a block born in `txg` may not be there.
     pub fn is_missing(&self, txg: Txg) -> bool {
         self.lists.lock().missing.contains(txg)
+    }
+
+    /// Whether what it holds of a block may be from before the block's time.
+    pub(crate) fn is_stale_for(&self, extent: Extent) -> bool {
+        self.is_missing(extent.birth) && (extent.checked || !Canary::StaleBelieved.sings())
     }
 
     /// A scan begins that is to make up for what is missing: returns the list as of now, and notes from here on what

@@ -7,20 +7,109 @@
 //! - of a block without checksum, what such a child holds counts for nothing, unless all children hold the same: the
 //!   block was once written to one of them.
 
-use crate::priority::Priority;
 use futures::future::join_all;
 use platter_buffer::{Buf, BufMut};
 use platter_device::ReadSlot;
 use platter_hooks::Canary;
 
 use crate::error::{Result, VdevError};
+use crate::extent::{Extent, Verify};
+use crate::interior::{Interior, note_lacking};
+use crate::outcome::{ReadOutcome, Rewritten, ScrubOutcome};
+use crate::priority::Priority;
 use crate::purpose::Purpose;
 use crate::queue::finish;
-use crate::shape::View;
-use crate::top::{Extent, ReadOutcome, Rewritten, ScrubOutcome, Verify};
+use crate::view::View;
 
 /// Reads within one stretch of this many bytes go to the same child, so that each child sees runs (1 MiB).
 const STRETCH_SHIFT: u32 = 20;
+
+/// A mirror, or a single device.
+#[derive(Clone, Copy)]
+pub(crate) struct Mirror<'a>(pub(crate) View<'a>);
+
+impl Interior for Mirror<'_> {
+    async fn read(self, extent: Extent, priority: Priority, verify: Verify<'_>) -> Result<(Buf, ReadOutcome)> {
+        let Self(view) = self;
+        let (mut wrong, mut failed, mut failures) = (Vec::new(), Vec::new(), Vec::new());
+        for child in order(view, extent) {
+            if !extent.checked && view.leaves()[child].is_stale_for(extent) {
+                // This one and those that follow.
+                let agreed = agreed(view, extent, priority, verify).await;
+                return agreed
+                    .map(|bytes| (bytes, ReadOutcome::default()))
+                    .ok_or_else(|| lost(view, extent, 0, failures));
+            }
+            match ask(view, child, extent, priority, verify).await {
+                Answer::Good(bytes) => {
+                    let bytes = bytes.freeze();
+                    blame(view, extent, &wrong);
+                    let reconstructed = !wrong.is_empty() || !failed.is_empty();
+                    wrong.append(&mut failed);
+                    wrong.sort_unstable();
+                    let repaired_bytes = repair(view, extent, &wrong, &bytes, false).await.done;
+                    return Ok((bytes, ReadOutcome { repaired_bytes, bad_children: wrong, reconstructed }));
+                }
+                Answer::Wrong => wrong.push(child),
+                Answer::Failed(error) => {
+                    failed.push(child);
+                    failures.push(error);
+                }
+            }
+        }
+        blame(view, extent, &wrong);
+        Err(lost(view, extent, wrong.len(), failures))
+    }
+
+    async fn scrub(self, extent: Extent, verify: Verify<'_>) -> Result<ScrubOutcome> {
+        let Self(view) = self;
+        let usable = order(view, extent);
+        let asked = usable.iter().map(|&child| ask(view, child, extent, Priority::Scrub, verify));
+        let mut answers: Vec<(usize, Answer)> = usable.iter().copied().zip(join_all(asked).await).collect();
+        if !extent.checked && !set_stale_right(view, extent, &mut answers) {
+            let examined_bytes = answers.len() as u64 * extent.psize;
+            let agreed =
+                answers.len() == view.leaves().len() && unanimous(answers.into_iter().map(|(_, a)| a)).is_some();
+            let outcome = ScrubOutcome { examined_bytes, ..ScrubOutcome::default() };
+            return if agreed { Ok(outcome) } else { Err(lost(view, extent, 0, Vec::new())) };
+        }
+        let (mut good, mut wrong, mut failed, mut failures) = (None, Vec::new(), Vec::new(), Vec::new());
+        for (child, answer) in answers {
+            match answer {
+                Answer::Good(bytes) => good = Some(bytes),
+                Answer::Wrong => wrong.push(child),
+                Answer::Failed(error) => {
+                    failed.push(child);
+                    failures.push(error);
+                }
+            }
+        }
+        blame(view, extent, &wrong);
+        let Some(good) = good else { return Err(lost(view, extent, wrong.len(), failures)) };
+        let examined_bytes = (usable.len() - failed.len()) as u64 * extent.psize;
+        wrong.append(&mut failed);
+        wrong.sort_unstable();
+        let Rewritten { done, failed } = repair(view, extent, &wrong, &good.freeze(), true).await;
+        Ok(ScrubOutcome { examined_bytes, repaired_bytes: done, unrepaired_bytes: failed, bad_children: wrong })
+    }
+
+    async fn write(self, offset: u64, data: Buf, purpose: Purpose, priority: Priority) -> Result<()> {
+        let Self(view) = self;
+        let psize = data.len() as u64;
+        let sides = if Canary::MirrorHalfWritten.sings() { &view.leaves()[..1] } else { view.leaves() };
+        let writes = sides.iter().map(|leaf| leaf.write_for(purpose, offset, vec![data.clone()], priority));
+        let results = join_all(writes).await;
+        if results.iter().any(|result| result.is_ok()) {
+            // Not before: a block that no child took is written again as a whole, or is nobody's.
+            let lacking = sides.iter().zip(&results).filter(|(_, result)| result.is_err());
+            note_lacking(purpose, lacking.map(|(leaf, _)| leaf));
+            return Ok(());
+        }
+        let failures: Vec<String> =
+            results.into_iter().filter_map(|result| result.err()).map(|error| error.to_string()).collect();
+        Err(VdevError::NoReplicas { vdev: view.name(), offset, psize, detail: failures.join("; ") })
+    }
+}
 
 /// What a child answered.
 enum Answer {
@@ -30,7 +119,7 @@ enum Answer {
 }
 
 async fn ask(view: View<'_>, child: usize, extent: Extent, priority: Priority, verify: Verify<'_>) -> Answer {
-    let (assembly, slot) = ReadSlot::whole(view.top.padded(extent.psize) as usize);
+    let (assembly, slot) = ReadSlot::whole(view.frame.padded(extent.psize) as usize);
     match view.leaves()[child].read_data(extent.offset, slot, priority).await {
         Ok(()) => {
             let mut bytes = finish(assembly);
@@ -49,7 +138,7 @@ fn order(view: View<'_>, extent: Extent) -> Vec<usize> {
     if usable.len() > 1 {
         usable.sort_by_cached_key(|&child| {
             let leaf = &view.leaves()[child];
-            (extent.is_stale_on(&view.leaves()[child]), leaf.load(), (child + count - preferred) % count)
+            (view.leaves()[child].is_stale_for(extent), leaf.load(), (child + count - preferred) % count)
         });
     }
     usable
@@ -57,10 +146,10 @@ fn order(view: View<'_>, extent: Extent) -> Vec<usize> {
 
 /// Rewrites `bad` children with good data.
 async fn repair(view: View<'_>, extent: Extent, bad: &[usize], good: &Buf, by_scrub: bool) -> Rewritten {
-    if !view.top.writable || bad.is_empty() {
+    if !view.frame.writable || bad.is_empty() {
         return Rewritten::default();
     }
-    let mut padded = BufMut::zeroed(view.top.padded(extent.psize) as usize);
+    let mut padded = BufMut::zeroed(view.frame.padded(extent.psize) as usize);
     padded[..good.len()].copy_from_slice(good);
     let padded = padded.freeze();
     let writes = bad.iter().map(|&child| {
@@ -88,40 +177,6 @@ fn lost(view: View<'_>, extent: Extent, wrong: usize, failures: Vec<String>) -> 
     } else {
         VdevError::NoReplicas { vdev, offset, psize, detail: failures.join("; ") }
     }
-}
-
-pub(crate) async fn read(
-    view: View<'_>,
-    extent: Extent,
-    priority: Priority,
-    verify: Verify<'_>,
-) -> Result<(Buf, ReadOutcome)> {
-    let (mut wrong, mut failed, mut failures) = (Vec::new(), Vec::new(), Vec::new());
-    for child in order(view, extent) {
-        if !extent.checked && extent.is_stale_on(&view.leaves()[child]) {
-            // This one and those that follow.
-            let agreed = agreed(view, extent, priority, verify).await;
-            return agreed.map(|bytes| (bytes, ReadOutcome::default())).ok_or_else(|| lost(view, extent, 0, failures));
-        }
-        match ask(view, child, extent, priority, verify).await {
-            Answer::Good(bytes) => {
-                let bytes = bytes.freeze();
-                blame(view, extent, &wrong);
-                let reconstructed = !wrong.is_empty() || !failed.is_empty();
-                wrong.append(&mut failed);
-                wrong.sort_unstable();
-                let repaired_bytes = repair(view, extent, &wrong, &bytes, false).await.done;
-                return Ok((bytes, ReadOutcome { repaired_bytes, bad_children: wrong, reconstructed }));
-            }
-            Answer::Wrong => wrong.push(child),
-            Answer::Failed(error) => {
-                failed.push(child);
-                failures.push(error);
-            }
-        }
-    }
-    blame(view, extent, &wrong);
-    Err(lost(view, extent, wrong.len(), failures))
 }
 
 /// The bytes of a block without checksum of which no child that should have it can be asked: what every child holds.
@@ -152,67 +207,21 @@ fn blame(view: View<'_>, extent: Extent, wrong: &[usize]) {
     }
 }
 
-pub(crate) async fn scrub(view: View<'_>, extent: Extent, verify: Verify<'_>) -> Result<ScrubOutcome> {
-    let usable = order(view, extent);
-    let asked = usable.iter().map(|&child| ask(view, child, extent, Priority::Scrub, verify));
-    let mut answers: Vec<(usize, Answer)> = usable.iter().copied().zip(join_all(asked).await).collect();
-    if !extent.checked && !set_stale_right(view, extent, &mut answers) {
-        let examined_bytes = answers.len() as u64 * extent.psize;
-        let agreed = answers.len() == view.leaves().len() && unanimous(answers.into_iter().map(|(_, a)| a)).is_some();
-        let outcome = ScrubOutcome { examined_bytes, ..ScrubOutcome::default() };
-        return if agreed { Ok(outcome) } else { Err(lost(view, extent, 0, Vec::new())) };
-    }
-    let (mut good, mut wrong, mut failed, mut failures) = (None, Vec::new(), Vec::new(), Vec::new());
-    for (child, answer) in answers {
-        match answer {
-            Answer::Good(bytes) => good = Some(bytes),
-            Answer::Wrong => wrong.push(child),
-            Answer::Failed(error) => {
-                failed.push(child);
-                failures.push(error);
-            }
-        }
-    }
-    blame(view, extent, &wrong);
-    let Some(good) = good else { return Err(lost(view, extent, wrong.len(), failures)) };
-    let examined_bytes = (usable.len() - failed.len()) as u64 * extent.psize;
-    wrong.append(&mut failed);
-    wrong.sort_unstable();
-    let Rewritten { done, failed } = repair(view, extent, &wrong, &good.freeze(), true).await;
-    Ok(ScrubOutcome { examined_bytes, repaired_bytes: done, unrepaired_bytes: failed, bad_children: wrong })
-}
-
 /// Of a block without checksum: what differs on children that missed it from what another one holds is wrong. `false`
 /// when no other one has answered.
 fn set_stale_right(view: View<'_>, extent: Extent, answers: &mut [(usize, Answer)]) -> bool {
     let fresh = answers
         .iter()
-        .position(|(child, answer)| matches!(answer, Answer::Good(_)) && !extent.is_stale_on(&view.leaves()[*child]));
+        .position(|(child, answer)| matches!(answer, Answer::Good(_)) && !view.leaves()[*child].is_stale_for(extent));
     let Some(fresh) = fresh else { return false };
     // Those that should have the block come first.
     let (before, after) = answers.split_at_mut(fresh + 1);
     let Answer::Good(right) = &before[fresh].1 else { return false };
     for (child, answer) in after {
-        if matches!(answer, Answer::Good(bytes) if bytes[..] != right[..]) && extent.is_stale_on(&view.leaves()[*child])
+        if matches!(answer, Answer::Good(bytes) if bytes[..] != right[..]) && view.leaves()[*child].is_stale_for(extent)
         {
             *answer = Answer::Wrong;
         }
     }
     true
-}
-
-pub(crate) async fn write(view: View<'_>, offset: u64, data: Buf, purpose: Purpose, priority: Priority) -> Result<()> {
-    let psize = data.len() as u64;
-    let sides = if Canary::MirrorHalfWritten.sings() { &view.leaves()[..1] } else { view.leaves() };
-    let writes = sides.iter().map(|leaf| leaf.write_for(purpose, offset, vec![data.clone()], priority));
-    let results = join_all(writes).await;
-    if results.iter().any(|result| result.is_ok()) {
-        // Not before: a block that no child took is written again as a whole, or is nobody's.
-        let lacking = sides.iter().zip(&results).filter(|(_, result)| result.is_err());
-        purpose.note_lacking(lacking.map(|(leaf, _)| leaf));
-        return Ok(());
-    }
-    let failures: Vec<String> =
-        results.into_iter().filter_map(|result| result.err()).map(|error| error.to_string()).collect();
-    Err(VdevError::NoReplicas { vdev: view.name(), offset, psize, detail: failures.join("; ") })
 }

@@ -44,6 +44,17 @@ impl MissingRanges {
             self.ranges.remove(&start);
         }
         self.ranges.insert(first, last);
+        debug_assert!(self.is_in_order());
+    }
+
+    /// Whether the invariant holds.
+    fn is_in_order(&self) -> bool {
+        let mut after_last = None;
+        self.ranges.iter().all(|(&first, &last)| {
+            let is_apart = after_last.is_none_or(|after: u64| first > after);
+            after_last = Some(last.saturating_add(1));
+            first <= last && is_apart
+        })
     }
 
     /// Whether a group is in the set.
@@ -72,6 +83,7 @@ impl MissingRanges {
             self.ranges.clear();
         }
         self.ranges.extend(later);
+        debug_assert!(self.is_in_order());
     }
 
     /// The groups of the set up to and including `last`.
@@ -100,6 +112,7 @@ impl MissingRanges {
                 }
             }
         }
+        debug_assert!(self.is_in_order());
     }
 
     /// The ranges in order, both ends included.

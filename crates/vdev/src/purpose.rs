@@ -1,10 +1,6 @@
 //! What a block is written for.
 
-use std::sync::Arc;
-
 use platter_ondisk::Txg;
-
-use crate::leaf::Leaf;
 
 /// What a block is written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,14 +15,4 @@ pub(crate) enum Purpose {
         /// The group.
         birth: Txg,
     },
-}
-
-impl Purpose {
-    /// Notes for leaves that did not take the block that they lack it. A block that is written again was dealt with for
-    /// each leaf by [`Leaf::write_for`].
-    pub(crate) fn note_lacking<'a>(self, leaves: impl Iterator<Item = &'a Arc<Leaf>>) {
-        if let Self::New { txg } = self {
-            leaves.for_each(|leaf| leaf.note_missing(txg));
-        }
-    }
 }

@@ -2,9 +2,10 @@
 //! (`module/zfs/vdev_queue.c`).
 //!
 //! Invariants:
-//! - at most [`limit`] transfers of a class are with the device, so that a scrub does not starve a reader;
-//! - a transfer that finds its class idle goes to the device at once, on the caller's own task; beyond [`AT_ONCE`]
-//!   writes of a group's data, only those go that make a large transfer together with their neighbours;
+//! - at most as many transfers of a class are with the device as its rules say ([`crate::priority`]), so that a scrub
+//!   does not starve a reader;
+//! - a transfer that finds its class idle goes to the device at once, on the caller's own task; beyond those that go at
+//!   once, writes of a group's data go only when they make a large transfer together with their neighbours;
 //! - waiting transfers of a class leave in ascending order of offset, wrapping around; neighbours leave as one transfer
 //!   of up to [`JOIN_MAX`] bytes, reads across gaps of up to [`READ_GAP_MAX`] bytes;
 //! - padding is written only between two writes that it joins, and is over when it is left out;
@@ -16,7 +17,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::priority::Priority;
 use parking_lot::Mutex;
 use platter_buffer::Buf;
 use platter_device::{Assembly, BlockDevice, DeviceError, ReadSlot};
@@ -24,7 +24,8 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::histograms::{CLASSES, Direction, Histograms};
+use crate::histograms::Histograms;
+use crate::priority::{Direction, PerClass, Priority};
 
 /// Most bytes of a joined transfer (`zfs_vdev_aggregation_limit`).
 const JOIN_MAX: u64 = 1 << 20;
@@ -35,29 +36,6 @@ const READ_GAP_MAX: u64 = 32 << 10;
 const PASSED_MAX: u64 = 2;
 /// Most pieces of a joined transfer; the kernel takes 1024 segments, and a write may have a few for each piece.
 const PIECES_MAX: usize = 200;
-
-fn class_of(priority: Priority) -> usize {
-    match priority {
-        Priority::SyncRead => 0,
-        Priority::AsyncRead => 1,
-        Priority::SyncWrite => 2,
-        Priority::AsyncWrite => 3,
-        Priority::Scrub => 4,
-    }
-}
-
-/// Transfers of a class that may be with the device at once (`zfs_vdev_*_max_active`).
-pub const fn limit(class: usize) -> usize {
-    [10, 3, 10, 10, 3][class]
-}
-
-/// Writes of a transaction group's data that may be with the device while little else waits (one less
-/// than `zfs_vdev_async_write_min_active`). What comes meanwhile gathers to larger transfers: the device has the same
-/// work in fewer pieces, and the locks of a file system below us are taken less often.
-const AT_ONCE: usize = 1;
-
-const ASYNC_READ: usize = 1;
-const ASYNC_WRITE: usize = 3;
 
 type Reply = oneshot::Sender<Result<(), DeviceError>>;
 
@@ -110,14 +88,14 @@ struct Class {
 }
 
 struct State {
-    classes: [Class; CLASSES],
+    classes: PerClass<Class>,
     arrivals: u64,
 }
 
 impl Default for State {
     fn default() -> Self {
-        let class = |index| Class { in_turn: index == ASYNC_READ, ..Class::default() };
-        Self { classes: std::array::from_fn(class), arrivals: 0 }
+        let class = |class: Priority| Class { in_turn: class.rules().in_turn, ..Class::default() };
+        Self { classes: PerClass::from_fn(class), arrivals: 0 }
     }
 }
 
@@ -188,6 +166,8 @@ impl Class {
         while batch.last().is_some_and(Pending::is_padding) {
             batch.pop();
         }
+        debug_assert!(batch.len() == 1 || batch[batch.len() - 1].end() - begin <= JOIN_MAX);
+        debug_assert!(batch.iter().all(|pending| pending.is_read() == is_read));
         batch
     }
 }
@@ -206,7 +186,7 @@ pub(crate) struct Queue {
 /// Holds a place among the active transfers of a class; leaving it lets waiting ones go.
 struct Place<'a> {
     queue: &'a Arc<Queue>,
-    class: usize,
+    class: Priority,
 }
 
 impl Drop for Place<'_> {
@@ -230,11 +210,9 @@ impl Queue {
         self.state.lock().classes.iter().map(|class| class.active + class.pending.len()).sum()
     }
 
-    /// Transfers of each class: (under way, waiting), in the order sync read, async read, sync write, async write,
-    /// scrub.
-    pub fn depth(&self) -> [(usize, usize); CLASSES] {
-        let state = self.state.lock();
-        std::array::from_fn(|class| (state.classes[class].active, state.classes[class].pending.len()))
+    /// Transfers of each class: (under way, waiting).
+    pub fn depth(&self) -> PerClass<(usize, usize)> {
+        self.state.lock().classes.each_ref().map(|class| (class.active, class.pending.len()))
     }
 
     pub async fn read(self: &Arc<Self>, offset: u64, slot: ReadSlot, priority: Priority) -> Result<(), DeviceError> {
@@ -252,15 +230,13 @@ impl Queue {
         let _ = self.submit(offset, length, Io::Padding, Priority::AsyncWrite).await;
     }
 
-    async fn submit(self: &Arc<Self>, offset: u64, length: u64, io: Io, priority: Priority) -> Result<(), DeviceError> {
-        let class = class_of(priority);
+    async fn submit(self: &Arc<Self>, offset: u64, length: u64, io: Io, class: Priority) -> Result<(), DeviceError> {
+        let rules = class.rules();
         let arrived = Instant::now();
         // One lock for the look and the entry, in a scope without an await: the future has to be `Send`.
         let queued = {
             let mut state = self.state.lock();
-            let most = limit(class);
-            let at_once = if class == ASYNC_WRITE { AT_ONCE } else { most };
-            if state.classes[class].active < at_once {
+            if state.classes[class].active < rules.at_once {
                 if matches!(io, Io::Padding) {
                     return Ok(());
                 }
@@ -273,9 +249,10 @@ impl Queue {
                 let class = &mut state.classes[class];
                 let left_before = class.left;
                 class.add(order, Pending { offset, length, io, arrived, left_before, reply });
-                let one_more = class.active < most && class.waiting >= JOIN_MAX;
+                let one_more = class.active < rules.active_max && class.waiting >= JOIN_MAX;
                 let batch = if one_more {
                     class.active += 1;
+                    assert!(class.active <= rules.active_max, "too many transfers are with the device");
                     class.next_batch()
                 } else {
                     Vec::new()
@@ -306,18 +283,18 @@ impl Queue {
     }
 
     /// The next transfers of a class that travel as one. When there are none, the caller's place is given up.
-    fn next_batch(&self, class: usize) -> Vec<Pending> {
+    fn next_batch(&self, class: Priority) -> Vec<Pending> {
         let mut state = self.state.lock();
         let class = &mut state.classes[class];
         let batch = class.next_batch();
         if batch.is_empty() {
-            class.active -= 1;
+            class.active = class.active.checked_sub(1).expect("whoever looks for more has a place");
         }
         batch
     }
 
     /// Carries out a batch, which has a place among the active ones, and what waits after it, on the runtime.
-    fn send_off(self: &Arc<Self>, class: usize, batch: Vec<Pending>) {
+    fn send_off(self: &Arc<Self>, class: Priority, batch: Vec<Pending>) {
         if batch.is_empty() {
             return;
         }
@@ -330,75 +307,80 @@ impl Queue {
     }
 
     /// Carries out batches of a class until none waits.
-    async fn work(self: Arc<Self>, class: usize, mut batch: Vec<Pending>) {
+    async fn work(self: Arc<Self>, class: Priority, mut batch: Vec<Pending>) {
         while !batch.is_empty() {
             self.carry_out(class, batch).await;
             batch = self.next_batch(class);
         }
     }
 
-    async fn carry_out(&self, class: usize, batch: Vec<Pending>) {
-        let begin = batch[0].offset;
-        let started = Instant::now();
-        let joined_bytes = batch[batch.len() - 1].end() - begin;
+    /// Carries out a batch: transfers of one kind, in order and close to each other.
+    async fn carry_out(&self, class: Priority, batch: Vec<Pending>) {
+        let joined_bytes = batch[batch.len() - 1].end() - batch[0].offset;
         self.histograms.note_size(class, joined_bytes, batch.len() > 1);
-        if batch[0].is_read() {
-            let mut slots = Vec::with_capacity(2 * batch.len());
-            let mut waiters = Vec::with_capacity(batch.len());
-            let mut end = begin;
-            for pending in batch {
-                let Io::Read(slot) = pending.io else { unreachable!("a batch is of one kind") };
-                let gap = (pending.offset > end).then(|| ReadSlot::whole((pending.offset - end) as usize).1);
-                end = pending.offset + pending.length;
-                waiters.push((pending.offset, gap.is_some(), pending.arrived, pending.reply));
-                slots.extend(gap);
-                slots.push(slot);
+        if batch[0].is_read() { self.read_batch(class, batch).await } else { self.write_batch(class, batch).await }
+    }
+
+    async fn read_batch(&self, class: Priority, batch: Vec<Pending>) {
+        let (begin, started) = (batch[0].offset, Instant::now());
+        let mut slots = Vec::with_capacity(2 * batch.len());
+        let mut waiters = Vec::with_capacity(batch.len());
+        let mut end = begin;
+        for pending in batch {
+            let Io::Read(slot) = pending.io else { unreachable!("a batch is of one kind") };
+            let gap = (pending.offset > end).then(|| ReadSlot::whole((pending.offset - end) as usize).1);
+            end = pending.offset + pending.length;
+            waiters.push((pending.offset, gap.is_some(), pending.arrived, pending.reply));
+            slots.extend(gap);
+            slots.push(slot);
+        }
+        let alone = waiters.len() == 1;
+        let (slots, result) = self.device.read_into(begin, slots).await;
+        let mut slots = slots.into_iter();
+        for (offset, has_gap, arrived, reply) in waiters {
+            if has_gap {
+                slots.next();
             }
-            let alone = waiters.len() == 1;
-            let (slots, result) = self.device.read_into(begin, slots).await;
-            let mut slots = slots.into_iter();
-            for (offset, has_gap, arrived, reply) in waiters {
-                if has_gap {
-                    slots.next();
+            let result = match (slots.next(), &result) {
+                (Some(slot), Err(_)) if !alone => self.device.read_into(offset, vec![slot]).await.1,
+                // The slot is gone before its waiter hears of it and takes the buffer apart.
+                (slot, _) => {
+                    drop(slot);
+                    result.clone()
                 }
-                let result = match (slots.next(), &result) {
-                    (Some(slot), Err(_)) if !alone => self.device.read_into(offset, vec![slot]).await.1,
-                    // The slot is gone before its waiter hears of it and takes the buffer apart.
-                    (slot, _) => {
-                        drop(slot);
-                        result.clone()
-                    }
-                };
-                self.histograms.note_latency(class, Direction::Read, started - arrived, started.elapsed());
-                let _ = reply.send(result);
-            }
-        } else {
-            let mut data = Vec::with_capacity(2 * batch.len());
-            let mut waiters = Vec::with_capacity(batch.len());
-            for pending in batch {
-                let pieces = match pending.io {
-                    Io::Write(pieces) => pieces,
-                    Io::Padding => {
-                        data.push(Buf::zeroed(pending.length as usize));
-                        Vec::new()
-                    }
-                    Io::Read(_) => unreachable!("a batch is of one kind"),
-                };
-                data.extend(pieces.iter().cloned());
-                waiters.push((pending.offset, pieces, pending.arrived, pending.reply));
-            }
-            let alone = waiters.len() == 1;
-            let result = self.device.write(begin, data).await;
-            for (offset, pieces, arrived, reply) in waiters {
-                if pieces.is_empty() {
-                    let _ = reply.send(Ok(()));
-                    continue;
+            };
+            self.histograms.note_latency(class, Direction::Read, started - arrived, started.elapsed());
+            let _ = reply.send(result);
+        }
+    }
+
+    async fn write_batch(&self, class: Priority, batch: Vec<Pending>) {
+        let (begin, started) = (batch[0].offset, Instant::now());
+        let mut data = Vec::with_capacity(2 * batch.len());
+        let mut waiters = Vec::with_capacity(batch.len());
+        for pending in batch {
+            let pieces = match pending.io {
+                Io::Write(pieces) => pieces,
+                Io::Padding => {
+                    data.push(Buf::zeroed(pending.length as usize));
+                    Vec::new()
                 }
-                let result =
-                    if result.is_err() && !alone { self.device.write(offset, pieces).await } else { result.clone() };
-                self.histograms.note_latency(class, Direction::Write, started - arrived, started.elapsed());
-                let _ = reply.send(result);
+                Io::Read(_) => unreachable!("a batch is of one kind"),
+            };
+            data.extend(pieces.iter().cloned());
+            waiters.push((pending.offset, pieces, pending.arrived, pending.reply));
+        }
+        let alone = waiters.len() == 1;
+        let result = self.device.write(begin, data).await;
+        for (offset, pieces, arrived, reply) in waiters {
+            if pieces.is_empty() {
+                let _ = reply.send(Ok(()));
+                continue;
             }
+            let result =
+                if result.is_err() && !alone { self.device.write(offset, pieces).await } else { result.clone() };
+            self.histograms.note_latency(class, Direction::Write, started - arrived, started.elapsed());
+            let _ = reply.send(result);
         }
     }
 }
@@ -511,9 +493,9 @@ mod tests {
         let seen = queue.histograms.snapshot();
         let sum = |histogram: &[u64]| histogram.iter().sum::<u64>();
         assert_eq!((sum(&seen.total[0]), sum(&seen.total[1])), (500, 1000));
-        assert_eq!((sum(&seen.queue[0]), sum(&seen.queue[3])), (500, 1000));
-        assert_eq!(sum(&seen.individual[3]) + sum(&seen.aggregated[3]), writes);
-        assert!(sum(&seen.aggregated[3]) > 0 && sum(&seen.individual[1]) == 0);
+        assert_eq!((sum(&seen.queue[Priority::SyncRead]), sum(&seen.queue[Priority::AsyncWrite])), (500, 1000));
+        assert_eq!(sum(&seen.individual[Priority::AsyncWrite]) + sum(&seen.aggregated[Priority::AsyncWrite]), writes);
+        assert!(sum(&seen.aggregated[Priority::AsyncWrite]) > 0 && sum(&seen.individual[Priority::AsyncRead]) == 0);
     }
 
     #[tokio::test]

@@ -13,65 +13,157 @@
 //! - repairs write only bytes that passed, or parity computed from them;
 //! - a scrub looks at every leaf of a child, also when the block is sound.
 
-use crate::priority::Priority;
 use futures::future::{join, join_all};
 use platter_buffer::{Buf, BufMut};
 use platter_hooks::{Canary, CpuWork};
 
 use crate::error::{Result, VdevError};
+use crate::extent::{Extent, Verify};
+use crate::interior::{Interior, note_lacking};
+use crate::outcome::{ReadOutcome, Rewritten, ScrubOutcome};
+use crate::priority::Priority;
 use crate::purpose::Purpose;
 use crate::raidz_attempt::{Attempt, Repairs, generate};
 use crate::raidz_map::RaidzMap;
-use crate::shape::View;
-use crate::top::{Extent, ReadOutcome, Rewritten, ScrubOutcome, Verify};
+use crate::view::View;
 
-pub(crate) async fn read(
-    view: View<'_>,
-    nparity: usize,
-    extent: Extent,
-    priority: Priority,
-    verify: Verify<'_>,
-) -> Result<(Buf, ReadOutcome)> {
-    let mut attempt = Attempt::new(view, nparity, extent, priority, verify);
-    attempt.fetch_least().await;
-    if !extent.checked {
-        return read_unchecked(attempt).await;
-    }
-    if attempt.failures.is_empty() && !attempt.block.is_empty() {
-        let missing = attempt.absent_data();
-        let parity_read = (0..nparity).filter(|&column| attempt.is_read(column)).count();
-        let passes = missing.len() <= parity_read && attempt.rebuild(&missing) && attempt.passes();
-        attempt.charge().await;
-        if passes {
-            let mut block = attempt.block;
-            block.truncate(extent.psize as usize);
-            let reconstructed = !missing.is_empty();
-            return Ok((block.freeze(), ReadOutcome { reconstructed, ..ReadOutcome::default() }));
+/// A RAID-Z group.
+#[derive(Clone, Copy)]
+pub(crate) struct Raidz<'a> {
+    pub(crate) view: View<'a>,
+    /// Parity columns, 1 to 3.
+    pub(crate) parity: usize,
+}
+
+impl Interior for Raidz<'_> {
+    async fn read(self, extent: Extent, priority: Priority, verify: Verify<'_>) -> Result<(Buf, ReadOutcome)> {
+        let Self { view, parity: nparity } = self;
+        let mut attempt = Attempt::new(view, nparity, extent, priority, verify);
+        attempt.fetch_least().await;
+        if !extent.checked {
+            return read_unchecked(attempt).await;
         }
+        if attempt.failures.is_empty() && !attempt.block.is_empty() {
+            let missing = attempt.absent_data();
+            let parity_read = (0..nparity).filter(|&column| attempt.is_read(column)).count();
+            let passes = missing.len() <= parity_read && attempt.rebuild(&missing) && attempt.passes();
+            attempt.charge().await;
+            if passes {
+                let mut block = attempt.block;
+                block.truncate(extent.psize as usize);
+                let reconstructed = !missing.is_empty();
+                return Ok((block.freeze(), ReadOutcome { reconstructed, ..ReadOutcome::default() }));
+            }
+        }
+        // Something is wrong. Which columns hold what, only their bytes as read can tell: nothing was changed in those.
+        let fetched_all = attempt.unread(|_, _| true).is_empty();
+        let intact = attempt.failed_columns() <= nparity && !attempt.block.is_empty() && {
+            // A failed transfer alone does not call the other columns into question.
+            let missing = attempt.absent_data();
+            !attempt.failures.is_empty() && attempt.rebuild(&missing) && attempt.passes()
+        };
+        if !intact && !fetched_all {
+            let rest = attempt.unread(|_, _| true);
+            attempt.fetch(&rest).await;
+        }
+        let mut original = attempt.block.to_vec();
+        let mut passes = intact || (!attempt.block.is_empty() && attempt.search(&original));
+        if !passes && attempt.fetch_others().await {
+            passes = attempt.search_others(&mut original);
+        }
+        attempt.charge().await;
+        if !passes {
+            return Err(attempt.lost());
+        }
+        let (block, repairs) = attempt.set_right(&original, false, false).await;
+        let Repairs { rewritten, bad_children } = repairs;
+        Ok((block, ReadOutcome { repaired_bytes: rewritten.done, bad_children, reconstructed: true }))
     }
-    // Something is wrong. Which columns hold what, only their bytes as read can tell: nothing was changed in those.
-    let fetched_all = attempt.unread(|_, _| true).is_empty();
-    let intact = attempt.failed_columns() <= nparity && !attempt.block.is_empty() && {
-        // A failed transfer alone does not call the other columns into question.
-        let missing = attempt.absent_data();
-        !attempt.failures.is_empty() && attempt.rebuild(&missing) && attempt.passes()
-    };
-    if !intact && !fetched_all {
-        let rest = attempt.unread(|_, _| true);
-        attempt.fetch(&rest).await;
+
+    async fn scrub(self, extent: Extent, verify: Verify<'_>) -> Result<ScrubOutcome> {
+        let Self { view, parity: nparity } = self;
+        let mut attempt = Attempt::new(view, nparity, extent, Priority::Scrub, verify);
+        let all = attempt.unread(|_, _| true);
+        attempt.fetch(&all).await;
+        attempt.fetch_others().await;
+        let sound = attempt.is_sound().await;
+        if sound && attempt.agree() {
+            let examined_bytes = attempt.examined_bytes;
+            return Ok(ScrubOutcome { examined_bytes, ..ScrubOutcome::default() });
+        }
+        let mut original = attempt.block.to_vec();
+        let passes = match extent.checked {
+            _ if sound => true,
+            true => !attempt.block.is_empty() && (attempt.search(&original) || attempt.search_others(&mut original)),
+            false => attempt.rebuild_unchecked(),
+        };
+        attempt.charge().await;
+        if !passes {
+            return Err(attempt.lost());
+        }
+        let examined_bytes = attempt.examined_bytes;
+        let (_, Repairs { rewritten: Rewritten { done, failed }, bad_children }) =
+            attempt.set_right(&original, sound, true).await;
+        Ok(ScrubOutcome { examined_bytes, repaired_bytes: done, unrepaired_bytes: failed, bad_children })
     }
-    let mut original = attempt.block.to_vec();
-    let mut passes = intact || (!attempt.block.is_empty() && attempt.search(&original));
-    if !passes && attempt.fetch_others().await {
-        passes = attempt.search_others(&mut original);
+
+    async fn write(self, offset: u64, data: Buf, purpose: Purpose, priority: Priority) -> Result<()> {
+        let Self { view, parity: nparity } = self;
+        let psize = data.len() as u64;
+        let map = RaidzMap::new(offset, psize, view.frame.ashift, view.children().len(), nparity);
+        let parity: Vec<Buf> = if map.data().len() == 1 {
+            // Every parity of one column is that column.
+            vec![data.clone(); nparity]
+        } else {
+            let mut parity: Vec<BufMut> = (0..nparity).map(|_| BufMut::unfilled(map.columns[0].size)).collect();
+            generate(&data, &map, &mut parity);
+            if Canary::ParityRotated.sings() {
+                parity.iter_mut().for_each(|column| column.rotate_left(1));
+            }
+            view.frame.cpu().charge(CpuWork::Parity(nparity), data.len()).await;
+            parity.into_iter().map(BufMut::freeze).collect()
+        };
+        let mut pieces: Vec<Vec<Buf>> = Vec::with_capacity(map.columns.len());
+        for (column, place) in map.columns.iter().enumerate() {
+            pieces.push(vec![match parity.get(column) {
+                Some(parity) => parity.clone(),
+                None => {
+                    let start = map.data_start(column);
+                    data.slice(start..start + place.size)
+                }
+            }]);
+        }
+        // Padding that follows a column is written along with it, so that neighbouring blocks make one transfer.
+        for column in map.skips.iter().filter_map(|skip| skip.column) {
+            pieces[column].push(Buf::zeroed(1 << view.frame.ashift));
+        }
+        let columns = map.columns.iter().zip(pieces);
+        let writes = columns
+            .map(|(place, pieces)| view.children()[place.child].write_for(purpose, place.offset, pieces, priority));
+        // Other padding only joins the blocks before and after this one. A write of the intent log waits for nothing
+        // more.
+        let alone = map.skips.iter().filter(|skip| skip.column.is_none() && priority == Priority::AsyncWrite);
+        let padding = alone.map(|skip| view.children()[skip.child].pad(skip.offset, 1 << view.frame.ashift));
+        let (written, _) = join(join_all(writes), join_all(padding)).await;
+        let (mut lacking, mut errors) = (Vec::new(), Vec::new());
+        for (place, result) in map.columns.iter().zip(written) {
+            let leaves = view.children()[place.child].leaves();
+            match result {
+                Ok(failed) => lacking.extend(failed.into_iter().map(|leaf| &leaves[leaf])),
+                Err(error) => {
+                    lacking.extend(leaves);
+                    errors.push(error);
+                }
+            }
+        }
+        if errors.len() > nparity {
+            let detail = errors.iter().map(|error| error.to_string()).collect::<Vec<_>>().join("; ");
+            return Err(VdevError::NoReplicas { vdev: view.name(), offset, psize, detail });
+        }
+        // Not before: a block that too few children took is written again as a whole, or is nobody's.
+        note_lacking(purpose, lacking.into_iter());
+        Ok(())
     }
-    attempt.charge().await;
-    if !passes {
-        return Err(attempt.lost());
-    }
-    let (block, repairs) = attempt.set_right(&original, false, false).await;
-    let Repairs { rewritten, bad_children } = repairs;
-    Ok((block, ReadOutcome { repaired_bytes: rewritten.done, bad_children, reconstructed: true }))
 }
 
 /// Goes on with a block without checksum after the least was fetched: only children that have not missed it are asked,
@@ -102,93 +194,4 @@ async fn read_unchecked(mut attempt: Attempt<'_>) -> Result<(Buf, ReadOutcome)> 
     let mut block = attempt.block;
     block.truncate(attempt.extent.psize as usize);
     Ok((block.freeze(), ReadOutcome::default()))
-}
-
-pub(crate) async fn scrub(view: View<'_>, nparity: usize, extent: Extent, verify: Verify<'_>) -> Result<ScrubOutcome> {
-    let mut attempt = Attempt::new(view, nparity, extent, Priority::Scrub, verify);
-    let all = attempt.unread(|_, _| true);
-    attempt.fetch(&all).await;
-    attempt.fetch_others().await;
-    let sound = attempt.is_sound().await;
-    if sound && attempt.agree() {
-        let examined_bytes = attempt.examined_bytes;
-        return Ok(ScrubOutcome { examined_bytes, ..ScrubOutcome::default() });
-    }
-    let mut original = attempt.block.to_vec();
-    let passes = match extent.checked {
-        _ if sound => true,
-        true => !attempt.block.is_empty() && (attempt.search(&original) || attempt.search_others(&mut original)),
-        false => attempt.rebuild_unchecked(),
-    };
-    attempt.charge().await;
-    if !passes {
-        return Err(attempt.lost());
-    }
-    let examined_bytes = attempt.examined_bytes;
-    let (_, Repairs { rewritten: Rewritten { done, failed }, bad_children }) =
-        attempt.set_right(&original, sound, true).await;
-    Ok(ScrubOutcome { examined_bytes, repaired_bytes: done, unrepaired_bytes: failed, bad_children })
-}
-
-pub(crate) async fn write(
-    view: View<'_>,
-    nparity: usize,
-    offset: u64,
-    data: Buf,
-    purpose: Purpose,
-    priority: Priority,
-) -> Result<()> {
-    let psize = data.len() as u64;
-    let map = RaidzMap::new(offset, psize, view.top.ashift, view.children().len(), nparity);
-    let parity: Vec<Buf> = if map.data().len() == 1 {
-        // Every parity of one column is that column.
-        vec![data.clone(); nparity]
-    } else {
-        let mut parity: Vec<BufMut> = (0..nparity).map(|_| BufMut::unfilled(map.columns[0].size)).collect();
-        generate(&data, &map, &mut parity);
-        if Canary::ParityRotated.sings() {
-            parity.iter_mut().for_each(|column| column.rotate_left(1));
-        }
-        view.top.cpu().charge(CpuWork::Parity(nparity), data.len()).await;
-        parity.into_iter().map(BufMut::freeze).collect()
-    };
-    let mut pieces: Vec<Vec<Buf>> = Vec::with_capacity(map.columns.len());
-    for (column, place) in map.columns.iter().enumerate() {
-        pieces.push(vec![match parity.get(column) {
-            Some(parity) => parity.clone(),
-            None => {
-                let start = map.data_start(column);
-                data.slice(start..start + place.size)
-            }
-        }]);
-    }
-    // Padding that follows a column is written along with it, so that neighbouring blocks make one transfer.
-    for column in map.skips.iter().filter_map(|skip| skip.column) {
-        pieces[column].push(Buf::zeroed(1 << view.top.ashift));
-    }
-    let columns = map.columns.iter().zip(pieces);
-    let writes =
-        columns.map(|(place, pieces)| view.children()[place.child].write_for(purpose, place.offset, pieces, priority));
-    // Other padding only joins the blocks before and after this one. A write of the intent log waits for nothing more.
-    let alone = map.skips.iter().filter(|skip| skip.column.is_none() && priority == Priority::AsyncWrite);
-    let padding = alone.map(|skip| view.children()[skip.child].pad(skip.offset, 1 << view.top.ashift));
-    let (written, _) = join(join_all(writes), join_all(padding)).await;
-    let (mut lacking, mut errors) = (Vec::new(), Vec::new());
-    for (place, result) in map.columns.iter().zip(written) {
-        let leaves = view.children()[place.child].leaves();
-        match result {
-            Ok(failed) => lacking.extend(failed.into_iter().map(|leaf| &leaves[leaf])),
-            Err(error) => {
-                lacking.extend(leaves);
-                errors.push(error);
-            }
-        }
-    }
-    if errors.len() > nparity {
-        let detail = errors.iter().map(|error| error.to_string()).collect::<Vec<_>>().join("; ");
-        return Err(VdevError::NoReplicas { vdev: view.name(), offset, psize, detail });
-    }
-    // Not before: a block that too few children took is written again as a whole, or is nobody's.
-    purpose.note_lacking(lacking.into_iter());
-    Ok(())
 }

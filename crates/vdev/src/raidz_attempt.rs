@@ -1,7 +1,6 @@
 //! One block of a RAID-Z group being read: which columns have come, from which leaf, what can be made of them, and what
 //! is to be set right.
 
-use crate::priority::Priority;
 use futures::future::join_all;
 use platter_buffer::{Buf, BufMut};
 use platter_device::{Assembly, ReadSlot};
@@ -9,11 +8,13 @@ use platter_hooks::CpuWork;
 
 use crate::child::Answer;
 use crate::error::VdevError;
+use crate::extent::{Extent, Verify};
 use crate::leaf::Leaf;
+use crate::outcome::Rewritten;
+use crate::priority::Priority;
 use crate::queue::finish;
 use crate::raidz_map::RaidzMap;
-use crate::shape::View;
-use crate::top::{Extent, Rewritten, Verify};
+use crate::view::View;
 
 /// Among how many columns whose leaves differ it is tried out which leaf is right: each doubles the work.
 const DIFFERING_MAX: usize = 4;
@@ -73,8 +74,13 @@ pub(crate) struct Repairs {
 
 impl<'a> Attempt<'a> {
     pub(crate) fn new(view: View<'a>, parity: usize, extent: Extent, priority: Priority, verify: Verify<'a>) -> Self {
-        let map =
-            RaidzMap::new(extent.offset, view.top.padded(extent.psize), view.top.ashift, view.children().len(), parity);
+        let map = RaidzMap::new(
+            extent.offset,
+            view.frame.padded(extent.psize),
+            view.frame.ashift,
+            view.children().len(),
+            parity,
+        );
         let columns = map.columns.iter().map(|column| {
             let child = &view.children()[column.child];
             let stale = child.is_stale(extent);
@@ -183,7 +189,7 @@ impl<'a> Attempt<'a> {
             let leaves = self.view.children()[place.child].leaves().iter().enumerate();
             asked.extend(leaves.filter(|(index, leaf)| !is_asked(*index) && leaf.is_usable()).map(|(index, leaf)| {
                 let (assembly, slot) = ReadSlot::whole(place.size);
-                let (stale, extent, priority) = (self.extent.is_stale_on(leaf), place.offset, self.priority);
+                let (stale, extent, priority) = (leaf.is_stale_for(self.extent), place.offset, self.priority);
                 async move { (column, index, stale, leaf.read_data(extent, slot, priority).await.map(|()| assembly)) }
             }));
         }
@@ -270,7 +276,7 @@ impl<'a> Attempt<'a> {
     pub(crate) async fn charge(&mut self) {
         let columns = std::mem::take(&mut self.uncharged);
         if columns > 0 {
-            self.view.top.cpu().charge(CpuWork::Rebuild(columns), self.block.len()).await;
+            self.view.frame.cpu().charge(CpuWork::Rebuild(columns), self.block.len()).await;
         }
     }
 
@@ -393,7 +399,7 @@ impl<'a> Attempt<'a> {
         let longest = self.map.columns[0].size;
         let mut parity: Vec<BufMut> = (0..self.nparity()).map(|_| BufMut::unfilled(longest)).collect();
         generate(&self.block, &self.map, &mut parity);
-        self.view.top.cpu().charge(CpuWork::Parity(self.nparity()), self.block.len()).await;
+        self.view.frame.cpu().charge(CpuWork::Parity(self.nparity()), self.block.len()).await;
         parity
     }
 

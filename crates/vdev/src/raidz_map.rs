@@ -12,6 +12,8 @@
 //! Invariants: columns of one map lie on distinct children; parity columns are as long as the longest data column;
 //! data, parity and skip sectors together are what `Layout::asize_for` allocates.
 
+use std::collections::BTreeSet;
+
 /// A block's part on one child. Bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
@@ -95,7 +97,21 @@ impl RaidzMap {
                 };
             }
         }
-        Self { columns, parity, skips }
+        let map = Self { columns, parity, skips };
+        debug_assert!(map.is_sound(size, total + skipped, ashift));
+        map
+    }
+
+    /// Whether the invariants hold for a block of `size` bytes that takes `sectors` in all.
+    fn is_sound(&self, size: u64, sectors: u64, ashift: u8) -> bool {
+        let bytes = |columns: &[Column]| columns.iter().map(|column| column.size as u64).sum::<u64>();
+        let (parity, data) = self.columns.split_at(self.parity);
+        let longest = data.iter().map(|column| column.size).max();
+        let children: BTreeSet<usize> = self.columns.iter().map(|column| column.child).collect();
+        children.len() == self.columns.len()
+            && parity.iter().all(|column| Some(column.size) == longest)
+            && bytes(data) == size
+            && bytes(&self.columns) + ((self.skips.len() as u64) << ashift) == sectors << ashift
     }
 
     /// The data columns.
@@ -111,8 +127,6 @@ impl RaidzMap {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use proptest::prelude::*;
 
     use super::*;

@@ -9,19 +9,15 @@
 
 use std::sync::Arc;
 
-use crate::priority::Priority;
-use platter_buffer::Buf;
-use platter_ondisk::{Guid, Txg};
+use platter_ondisk::Guid;
 use tokio::sync::oneshot;
 
 use crate::child::Child;
 use crate::error::{Result, VdevError};
 use crate::geometry::Layout;
 use crate::leaf::Leaf;
-use crate::purpose::Purpose;
 use crate::spec::{VdevKind, VdevSpec};
 use crate::state::{Condition, VdevAux, VdevState};
-use crate::top::{Rewritten, TopVdev};
 
 /// The children of a top-level vdev, as given and as taken.
 #[derive(Clone, Debug)]
@@ -68,7 +64,9 @@ impl Shape {
         if layout == Layout::Single && leaves.len() != 1 {
             return Err(VdevError::Config(format!("{} devices in the place of one", leaves.len())));
         }
-        let children = children.into_iter().map(Child::new).collect();
+        let children: Vec<Child> = children.into_iter().map(Child::new).collect();
+        let is_raidz = matches!(layout, Layout::Raidz { .. });
+        assert!(is_raidz || children.len() == leaves.len(), "below a mirror each leaf is a child of its own");
         let (sender, gone) = oneshot::channel();
         Ok((Arc::new(Self { guid, kind, layout, children, leaves, _gone: sender }), gone))
     }
@@ -168,52 +166,4 @@ fn gather<'s>(top: &VdevSpec, spec: &'s VdevSpec, leaves: &mut Vec<&'s VdevSpec>
         kind => return Err(VdevError::Unsupported { vdev: vdev(), kind: kind.label_name().to_owned() }),
     }
     Ok(())
-}
-
-/// A top-level vdev in the shape on which one operation works.
-#[derive(Clone, Copy)]
-pub(crate) struct View<'a> {
-    pub(crate) top: &'a TopVdev,
-    pub(crate) shape: &'a Shape,
-}
-
-impl<'a> View<'a> {
-    pub(crate) fn children(&self) -> &'a [Child] {
-        &self.shape.children
-    }
-
-    pub(crate) fn leaves(&self) -> &'a [Arc<Leaf>] {
-        &self.shape.leaves
-    }
-
-    /// What the whole is called ([`TopVdev::name`]).
-    pub(crate) fn name(&self) -> String {
-        match self.shape.layout {
-            Layout::Single => self.shape.leaves[0].name(),
-            _ => format!("{}-{}", self.shape.kind, self.top.id),
-        }
-    }
-
-    /// Rewrites on one leaf what a block that was born in group `birth` should hold there.
-    pub(crate) async fn rewrite(
-        &self,
-        leaf: &Leaf,
-        offset: u64,
-        birth: Txg,
-        right: Buf,
-        accounted: u64,
-        by_scrub: bool,
-    ) -> Rewritten {
-        if !self.top.writable {
-            return Rewritten::default();
-        }
-        let priority = if by_scrub { Priority::Scrub } else { Priority::AsyncWrite };
-        match leaf.write_for(Purpose::Again { birth }, offset, vec![right], priority).await {
-            Ok(()) => {
-                leaf.stats().note_repair(accounted, by_scrub);
-                Rewritten { done: accounted, failed: 0 }
-            }
-            Err(_) => Rewritten { done: 0, failed: accounted },
-        }
-    }
 }

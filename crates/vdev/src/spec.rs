@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use platter_ondisk::{Guid, Txg};
 
+use crate::allocation_class::AllocationClass;
+
 /// A vdev's type (`VDEV_TYPE_*` in `include/sys/fs/zfs.h`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VdevKind {
@@ -118,8 +120,8 @@ pub struct VdevSpec {
     pub removed: bool,
     /// Was not there when the configuration was written.
     pub not_present: bool,
-    /// Holds only intent-log blocks.
-    pub is_log: bool,
+    /// What kind of blocks it is for.
+    pub class: AllocationClass,
     /// The group in which the vdev joined the pool.
     pub create_txg: Txg,
 }
@@ -142,7 +144,7 @@ impl VdevSpec {
             degraded: false,
             removed: false,
             not_present: false,
-            is_log: false,
+            class: AllocationClass::Normal,
             create_txg: Txg(0),
         }
     }

@@ -9,90 +9,33 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::priority::Priority;
 use futures::future::join_all;
 use parking_lot::RwLock;
 use platter_buffer::{Buf, BufMut};
-use platter_hooks::{Canary, Cpu};
+use platter_hooks::Cpu;
 use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE};
 use platter_ondisk::{Guid, Txg};
 
+use crate::allocation_class::AllocationClass;
 use crate::error::{Result, VdevError};
+use crate::extent::{Extent, Verify};
 use crate::geometry::{self, ASHIFT_RANGE, Layout};
-use crate::leaf::{DeviceOpener, Leaf};
+use crate::interior::Interior;
+use crate::leaf::Leaf;
+use crate::mirror::Mirror;
+use crate::opener::DeviceOpener;
+use crate::outcome::{ReadOutcome, ScrubOutcome};
+use crate::priority::Priority;
 use crate::purpose::Purpose;
-use crate::shape::{self, Arrangement, Gone, Shape, View};
+use crate::raidz::Raidz;
+use crate::shape::{self, Arrangement, Gone, Shape};
 use crate::spec::{VdevKind, VdevSpec};
 use crate::state::Condition;
 use crate::stats::Stats;
-use crate::{mirror, raidz};
+use crate::view::{Frame, View};
 
 /// Greatest size of a block, in bytes (`SPA_MAXBLOCKSIZE`).
 const PSIZE_MAX: u64 = 16 << 20;
-
-/// Decides whether a block's bytes are what was written (its checksum matches).
-pub type Verify<'a> = &'a (dyn Fn(&[u8]) -> bool + Sync);
-
-/// A block's place in a top-level vdev. Bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// Offset as in the block pointer.
-    pub offset: u64,
-    /// Size on disk without parity.
-    pub psize: u64,
-    /// The group in which the block was (physically) born: children that missed it are not asked first.
-    pub birth: Txg,
-    /// Whether the block may well not be there (the end of an intent log): then nobody is blamed.
-    pub speculative: bool,
-    /// Whether `verify` can tell right bytes from wrong ones. Of a block without checksum, bytes of a child that missed
-    /// its group are not believed.
-    pub checked: bool,
-}
-
-impl Extent {
-    /// Whether what a leaf holds of the block may be from before the block's time.
-    pub(crate) fn is_stale_on(&self, leaf: &Leaf) -> bool {
-        leaf.is_missing(self.birth) && (self.checked || !Canary::StaleBelieved.sings())
-    }
-}
-
-/// What a read found besides the data.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReadOutcome {
-    /// Bytes rewritten on children that had them wrong.
-    pub repaired_bytes: u64,
-    /// Children whose bytes were wrong or could not be read, by index.
-    pub bad_children: Vec<usize>,
-    /// Whether the data had to be rebuilt or taken from another copy.
-    pub reconstructed: bool,
-}
-
-/// What a scrub of one block found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ScrubOutcome {
-    /// Bytes read from the devices.
-    pub examined_bytes: u64,
-    /// Bytes rewritten.
-    pub repaired_bytes: u64,
-    /// Bytes that should have been rewritten and could not: their children have the block's group in their dirty time
-    /// log.
-    pub unrepaired_bytes: u64,
-    /// Children whose bytes were wrong or could not be read, by index.
-    pub bad_children: Vec<usize>,
-}
-
-/// What came of rewriting what was wrong. Bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rewritten {
-    pub(crate) done: u64,
-    pub(crate) failed: u64,
-}
-
-impl std::iter::Sum for Rewritten {
-    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
-        parts.fold(Self::default(), |a, b| Self { done: a.done + b.done, failed: a.failed + b.failed })
-    }
-}
 
 /// The present shape, and what tells when nobody uses it any more.
 #[derive(Debug)]
@@ -104,15 +47,11 @@ struct Current {
 /// A top-level vdev. See the module text.
 #[derive(Debug)]
 pub struct TopVdev {
-    pub(crate) id: u64,
-    pub(crate) ashift: u8,
-    pub(crate) asize: u64,
-    pub(crate) is_log: bool,
-    pub(crate) create_txg: Txg,
-    pub(crate) writable: bool,
+    frame: Frame,
+    class: AllocationClass,
+    create_txg: Txg,
     current: RwLock<Current>,
-    pub(crate) stats: Stats,
-    cpu: OnceLock<Cpu>,
+    stats: Stats,
 }
 
 impl TopVdev {
@@ -152,25 +91,17 @@ impl TopVdev {
             return Err(VdevError::Config(format!("ashift {ashift} of {}-{} is not possible", spec.kind, spec.id)));
         }
         Ok(Self {
-            id: spec.id,
-            ashift,
-            asize,
-            is_log: spec.is_log,
+            frame: Frame { id: spec.id, ashift, asize, writable, cpu: OnceLock::new() },
+            class: spec.class,
             create_txg: spec.create_txg,
-            writable,
             current: RwLock::new(Current { shape, gone }),
             stats: Stats::default(),
-            cpu: OnceLock::new(),
         })
     }
 
     /// Hands over who is told about computing parity; the first call counts.
     pub fn set_cpu(&self, cpu: Cpu) {
-        let _ = self.cpu.set(cpu);
-    }
-
-    pub(crate) fn cpu(&self) -> &Cpu {
-        self.cpu.get().unwrap_or(&Cpu::FREE)
+        let _ = self.frame.cpu.set(cpu);
     }
 
     /// The present shape. What keeps it delays an exchange.
@@ -214,7 +145,7 @@ impl TopVdev {
 
     /// Index in the pool.
     pub fn id(&self) -> u64 {
-        self.id
+        self.frame.id
     }
 
     /// Identity.
@@ -234,12 +165,12 @@ impl TopVdev {
 
     /// log2 of the allocation unit in bytes.
     pub fn ashift(&self) -> u8 {
-        self.ashift
+        self.frame.ashift
     }
 
     /// Allocatable bytes, parity included.
     pub fn asize(&self) -> u64 {
-        self.asize
+        self.frame.asize
     }
 
     /// Bytes by which it could grow on its devices as they are now; all leaves must be there for it to be known.
@@ -248,23 +179,23 @@ impl TopVdev {
         if !shape.leaves.iter().all(|leaf| leaf.is_usable()) {
             return 0;
         }
-        shape.asize().saturating_sub(self.asize)
+        shape.asize().saturating_sub(self.frame.asize)
     }
 
     /// Bytes that a device must have to take the place of a leaf (labels included; `vdev_get_min_asize`).
     pub fn replacement_size(&self, metaslab_shift: u64) -> u64 {
-        let used = self.asize >> metaslab_shift.min(63) << metaslab_shift.min(63);
+        let used = self.frame.asize >> metaslab_shift.min(63) << metaslab_shift.min(63);
         let shape = self.shape();
         let child = match shape.layout {
             Layout::Single => used,
-            layout => layout.child_asize(shape.children.len(), self.asize),
+            layout => layout.child_asize(shape.children.len(), self.frame.asize),
         };
         child + VDEV_LABEL_START_SIZE + VDEV_LABEL_END_SIZE
     }
 
-    /// Whether it holds only intent-log blocks.
-    pub fn is_log(&self) -> bool {
-        self.is_log
+    /// What kind of blocks it is for.
+    pub fn class(&self) -> AllocationClass {
+        self.class
     }
 
     /// The group in which it joined the pool.
@@ -284,18 +215,18 @@ impl TopVdev {
 
     /// `raidz1-0`, `mirror-2`; a single device's own name.
     pub fn name(&self) -> String {
-        View { top: self, shape: &self.shape() }.name()
+        View { frame: &self.frame, shape: &self.shape() }.name()
     }
 
     /// Space that a block of `psize` bytes takes here, bytes.
     pub fn asize_for(&self, psize: u64) -> u64 {
-        self.current.read().shape.asize_for(self.ashift, psize)
+        self.current.read().shape.asize_for(self.frame.ashift, psize)
     }
 
     /// See [`Layout::deflate_ratio`].
     pub fn deflate_ratio(&self) -> u64 {
         let current = self.current.read();
-        current.shape.layout.deflate_ratio(current.shape.children.len(), self.ashift)
+        current.shape.layout.deflate_ratio(current.shape.children.len(), self.frame.ashift)
     }
 
     /// Bytes that count as used of `asize` allocated ones (`vdev_deflated_space`).
@@ -341,7 +272,7 @@ impl TopVdev {
     /// Allocatable bytes that the device of each leaf must offer.
     pub fn least_leaf_asize(&self) -> u64 {
         let shape = self.shape();
-        shape.layout.child_asize(shape.children.len(), self.asize)
+        shape.layout.child_asize(shape.children.len(), self.frame.asize)
     }
 
     /// Forgets errors here and below (`zpool clear`).
@@ -351,14 +282,14 @@ impl TopVdev {
     }
 
     fn check(&self, shape: &Shape, offset: u64, psize: u64) -> Result<()> {
-        let end = offset.checked_add(shape.asize_for(self.ashift, psize.min(PSIZE_MAX)));
-        let aligned = offset.is_multiple_of(1 << self.ashift);
-        if psize == 0 || psize > PSIZE_MAX || !aligned || end.is_none_or(|end| end > self.asize) {
+        let end = offset.checked_add(shape.asize_for(self.frame.ashift, psize.min(PSIZE_MAX)));
+        let aligned = offset.is_multiple_of(1 << self.frame.ashift);
+        if psize == 0 || psize > PSIZE_MAX || !aligned || end.is_none_or(|end| end > self.frame.asize) {
             return Err(VdevError::OutOfRange {
-                vdev: View { top: self, shape }.name(),
+                vdev: View { frame: &self.frame, shape }.name(),
                 offset,
                 psize,
-                asize: self.asize,
+                asize: self.frame.asize,
             });
         }
         Ok(())
@@ -377,11 +308,6 @@ impl TopVdev {
         self.shape().has_without(lacks)
     }
 
-    /// A block's size in whole sectors.
-    pub(crate) fn padded(&self, psize: u64) -> u64 {
-        psize.next_multiple_of(1 << self.ashift)
-    }
-
     /// Reads a block with as few transfers as possible, and with as many as needed: what fails `verify` is taken from
     /// another copy or rebuilt from every combination of parity; what is proven wrong is counted and rewritten.
     ///
@@ -391,10 +317,10 @@ impl TopVdev {
         let shape = self.shape();
         self.check(&shape, extent.offset, extent.psize)?;
         self.stats.note_read(extent.psize);
-        let view = View { top: self, shape: &shape };
+        let view = View { frame: &self.frame, shape: &shape };
         let result = match shape.layout {
-            Layout::Single | Layout::Mirror => mirror::read(view, extent, priority, verify).await,
-            Layout::Raidz { parity } => raidz::read(view, parity, extent, priority, verify).await,
+            Layout::Single | Layout::Mirror => Mirror(view).read(extent, priority, verify).await,
+            Layout::Raidz { parity } => Raidz { view, parity }.read(extent, priority, verify).await,
         };
         self.note_failure(extent, &result);
         result
@@ -408,10 +334,10 @@ impl TopVdev {
     pub async fn scrub(&self, extent: Extent, verify: Verify<'_>) -> Result<ScrubOutcome> {
         let shape = self.shape();
         self.check(&shape, extent.offset, extent.psize)?;
-        let view = View { top: self, shape: &shape };
+        let view = View { frame: &self.frame, shape: &shape };
         let result = match shape.layout {
-            Layout::Single | Layout::Mirror => mirror::scrub(view, extent, verify).await,
-            Layout::Raidz { parity } => raidz::scrub(view, parity, extent, verify).await,
+            Layout::Single | Layout::Mirror => Mirror(view).scrub(extent, verify).await,
+            Layout::Raidz { parity } => Raidz { view, parity }.scrub(extent, verify).await,
         };
         self.note_failure(extent, &result);
         if let Ok(outcome) = &result {
@@ -452,10 +378,10 @@ impl TopVdev {
         self.check(shape, offset, psize)?;
         self.stats.note_write(psize);
         let data = self.pad(data);
-        let view = View { top: self, shape };
+        let view = View { frame: &self.frame, shape };
         let result = match shape.layout {
-            Layout::Single | Layout::Mirror => mirror::write(view, offset, data, purpose, priority).await,
-            Layout::Raidz { parity } => raidz::write(view, parity, offset, data, purpose, priority).await,
+            Layout::Single | Layout::Mirror => Mirror(view).write(offset, data, purpose, priority).await,
+            Layout::Raidz { parity } => Raidz { view, parity }.write(offset, data, purpose, priority).await,
         };
         if result.is_err() {
             self.stats.note_write_error();
@@ -469,7 +395,7 @@ impl TopVdev {
     /// # Errors
     /// As [`Self::write`].
     pub async fn repair(&self, extent: Extent, data: Buf, by_scrub: bool) -> Result<u64> {
-        if !self.writable {
+        if !self.frame.writable {
             return Ok(0);
         }
         let priority = if by_scrub { Priority::Scrub } else { Priority::AsyncWrite };
@@ -485,7 +411,7 @@ impl TopVdev {
     }
 
     fn pad(&self, data: Buf) -> Buf {
-        let length = self.padded(data.len() as u64) as usize;
+        let length = self.frame.padded(data.len() as u64) as usize;
         if length == data.len() {
             return data;
         }
@@ -507,7 +433,7 @@ impl TopVdev {
             flushes.into_iter().filter_map(|flushed| flushed.err()).map(|e| e.to_string()).collect();
         if failures.len() > shape.redundancy() {
             let detail = format!("flush: {}", failures.join("; "));
-            let vdev = View { top: self, shape: &shape }.name();
+            let vdev = View { frame: &self.frame, shape: &shape }.name();
             return Err(VdevError::NoReplicas { vdev, offset: 0, psize: 0, detail });
         }
         Ok(())

@@ -80,6 +80,7 @@ impl Itxs {
     fn group(&mut self, txg: Txg) -> &mut Group {
         let slot = &mut self.groups[(txg.0 as usize) % SLOTS];
         if slot.as_ref().is_none_or(|group| group.txg != txg) {
+            debug_assert!(slot.as_ref().is_none_or(|group| group.txg < txg), "a group that is on disk is open again");
             *slot = Some(Group { txg, ..Group::default() });
         }
         slot.as_mut().expect("just set")

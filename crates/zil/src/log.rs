@@ -106,6 +106,15 @@ struct State {
     replayed: [u64; SLOTS],
 }
 
+impl State {
+    /// A block was allocated behind the chain's last one.
+    fn append(&mut self, block: Block) {
+        let is_later = self.chain.back().is_none_or(|last| last.bp.birth() <= block.bp.birth());
+        assert!(is_later, "births never decrease along the chain");
+        self.chain.push_back(block);
+    }
+}
+
 /// What only the commit that writes may touch.
 #[derive(Default)]
 struct Writer {
@@ -314,7 +323,7 @@ impl Zil {
         let seed = [(self.random)(), (self.random)(), self.os.params().id.0, 1];
         let block = self.allocate(BLOCK_SIZE_MIN, seed, &tx).await?;
         self.os.touch_head(&tx)?;
-        self.state.lock().chain.push_back(block);
+        self.state.lock().append(block);
         Ok(tx.txg())
     }
 
@@ -365,7 +374,7 @@ impl Zil {
             let seed = next_seed(pointers.last().expect("not empty").checksum());
             let block = self.allocate(size, seed, tx).await?;
             pointers.push(block.bp);
-            self.state.lock().chain.push_back(block);
+            self.state.lock().append(block);
         }
         let first = {
             let mut state = self.state.lock();

@@ -9,10 +9,11 @@
 //!   was allocated from, and of the one loaded last;
 //! - all figures are bytes; `allocated` and `size` count raw space (parity included), `deflated` what users see.
 
-use crate::{Result, ZioError};
 use platter_ondisk::gang::HEADER_SIZE;
 use platter_ondisk::{BlkPtr, Dva, Txg};
+use platter_vdev::AllocationClass;
 
+use crate::error::{Result, ZioError};
 use crate::group::{Found, Geometry, Group};
 use crate::metaslab::{Metaslab, Ranges};
 use crate::range_set::{RangeError, RangeSet};
@@ -153,7 +154,7 @@ impl Allocator {
 
     /// The vdevs that hold what data sets hold: log devices do not count.
     fn ordinary(&self) -> impl Iterator<Item = &Group> {
-        self.groups.iter().filter(|g| !g.geometry.is_log())
+        self.groups.iter().filter(|g| g.class != AllocationClass::Log)
     }
 
     /// Raw bytes allocated in the pool, log devices left out.
@@ -185,7 +186,10 @@ impl Allocator {
     pub fn allocate(&mut self, psize: u64, copies: u8, dvas: &mut Vec<Dva>) -> Result<Attempt<()>> {
         while dvas.len() < usize::from(copies) {
             match self.allocate_one(psize, dvas) {
-                Some(Attempt::Done(dva)) => dvas.push(dva),
+                Some(Attempt::Done(dva)) => {
+                    debug_assert!(dvas.iter().all(|other| are_apart(other, &dva)));
+                    dvas.push(dva);
+                }
                 Some(Attempt::Unloaded(id)) => return Ok(Attempt::Unloaded(id)),
                 None if dvas.is_empty() => return Err(ZioError::NoSpace),
                 None => break,
@@ -206,7 +210,8 @@ impl Allocator {
             for turn in 0..count {
                 let index = (self.rotor + turn) % count;
                 let vdev = self.groups[index].vdev;
-                if !self.groups[index].geometry.is_allocatable() || (fresh && taken.iter().any(|dva| dva.vdev == vdev))
+                if !self.groups[index].takes(AllocationClass::Normal)
+                    || (fresh && taken.iter().any(|dva| dva.vdev == vdev))
                 {
                     continue;
                 }
@@ -237,11 +242,10 @@ impl Allocator {
         let now = self.uses;
         let (mut logs, mut others) = (Vec::new(), Vec::new());
         for index in (0..count).map(|turn| (self.rotor + turn) % count) {
-            let geometry = &self.groups[index].geometry;
-            if geometry.is_log() {
-                logs.push(index);
-            } else if geometry.is_allocatable() {
-                others.push(index);
+            match self.groups[index].class {
+                AllocationClass::Log => logs.push(index),
+                AllocationClass::Normal if self.groups[index].geometry.is_allocatable() => others.push(index),
+                AllocationClass::Normal => {}
             }
         }
         for index in logs.into_iter().chain(others) {
@@ -250,7 +254,7 @@ impl Allocator {
             let vdev = group.vdev;
             match group.allocate_log(asize, txg, now) {
                 Found::At(offset) => {
-                    if !self.groups[index].geometry.is_log() {
+                    if self.groups[index].class == AllocationClass::Normal {
                         self.advance(index, asize);
                     }
                     return Ok(Attempt::Done(Dva { vdev, offset, asize, gang: false }));
@@ -431,8 +435,13 @@ impl Allocator {
 
     /// Ends a pin.
     pub(crate) fn unpin(&mut self) {
-        self.pins -= 1;
+        self.pins = self.pins.checked_sub(1).expect("each pin ends once");
     }
+}
+
+/// Whether two copies share no byte.
+fn are_apart(one: &Dva, other: &Dva) -> bool {
+    one.vdev != other.vdev || one.offset + one.asize <= other.offset || other.offset + other.asize <= one.offset
 }
 
 fn double_free(bp: &BlkPtr, error: RangeError) -> ZioError {
@@ -453,11 +462,11 @@ impl Geometry for platter_vdev::TopVdev {
     }
 
     fn is_allocatable(&self) -> bool {
-        !platter_vdev::TopVdev::is_log(self) && self.condition().is_usable()
+        self.condition().is_usable()
     }
 
-    fn is_log(&self) -> bool {
-        platter_vdev::TopVdev::is_log(self)
+    fn class(&self) -> AllocationClass {
+        platter_vdev::TopVdev::class(self)
     }
 }
 

@@ -3,10 +3,11 @@
 use futures::future::BoxFuture;
 use platter_buffer::Buf;
 use platter_ondisk::{BlkPtr, ObjectId, Txg};
+use platter_vdev::Priority;
 
+use crate::error::Result;
 use crate::in_flight::Memory;
 use crate::policy::{Bookmark, WritePolicy};
-use crate::{Priority, Result};
 
 /// A pool's blocks.
 ///
@@ -51,7 +52,7 @@ pub trait BlockStore: Send + Sync + 'static {
     fn dsize(&self, bp: &BlkPtr) -> u64;
 
     /// The space in use, in deflated bytes: no blocks that are there, each counted once, take more. Whoever follows
-    /// pointers and meets more of them than that goes in circles ([`SpaceMet`]).
+    /// pointers and meets more of them than that goes in circles ([`crate::SpaceMet`]).
     fn space_used(&self) -> u64 {
         u64::MAX
     }

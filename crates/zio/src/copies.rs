@@ -5,13 +5,14 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::{Priority, WritePolicy, ZioError};
 use platter_buffer::Buf;
 use platter_ondisk::blkptr::DVAS_PER_BLKPTR;
 use platter_ondisk::types::checksum;
 use platter_ondisk::{BlkPtr, Dva};
-use platter_vdev::{Extent, TopVdev, VdevError};
+use platter_vdev::{Extent, Priority, TopVdev, VdevError};
 
+use crate::error::ZioError;
+use crate::policy::WritePolicy;
 use crate::store::{ScrubbedBlock, Store};
 
 /// Why a block cannot be had.

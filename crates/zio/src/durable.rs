@@ -9,12 +9,13 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use crate::{Priority, Result, ZioError};
 use futures::{StreamExt, stream};
 use platter_ondisk::BlkPtr;
 use platter_ondisk::types::checksum;
+use platter_vdev::Priority;
 
 use crate::born::Born;
+use crate::error::{Result, ZioError};
 use crate::read;
 use crate::store::Store;
 

@@ -6,13 +6,14 @@
 //!   block's;
 //! - damage cannot make this read without end: nesting is bounded, and parts that are longer than their block end it.
 
-use crate::{Priority, Result, ZioError};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use platter_buffer::{Buf, BufMut};
 use platter_ondisk::{BlkPtr, gang};
+use platter_vdev::Priority;
 
 use crate::copies::{self, Check, Lost, can_tell, matches};
+use crate::error::{Result, ZioError};
 use crate::store::{ScrubbedBlock, Store};
 
 /// Gang blocks inside gang blocks: more than this is damage.

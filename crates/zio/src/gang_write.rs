@@ -11,7 +11,6 @@
 //!   pass would allocate and free, which dirties space maps, which are written as gang blocks again, without end
 //!   (`zio_rewrite_gang`).
 
-use crate::{Result, WritePolicy, ZioError};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use platter_buffer::Buf;
@@ -19,7 +18,9 @@ use platter_ondisk::types::{checksum, compression, object_type};
 use platter_ondisk::{BlkPtr, Dva, gang};
 
 use crate::copies::write_copies;
+use crate::error::{Result, ZioError};
 use crate::gang_read::{self, GangPart, GangTree};
+use crate::policy::WritePolicy;
 use crate::store::Store;
 
 /// Nesting beyond this means that there is no space worth the name.

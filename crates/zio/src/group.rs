@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use platter_ondisk::{ObjectId, Txg};
+use platter_vdev::AllocationClass;
 
 use crate::histogram::{Histogram, Sum};
 use crate::metaslab::{Metaslab, Ranges};
@@ -26,9 +27,9 @@ pub trait Geometry: Send + Sync {
     fn deflate_ratio(&self) -> u64;
     /// Whether new blocks may be put here (it is open and writable).
     fn is_allocatable(&self) -> bool;
-    /// Whether it is for intent logs only, and they may be put here.
-    fn is_log(&self) -> bool {
-        false
+    /// What kind of blocks it is for.
+    fn class(&self) -> AllocationClass {
+        AllocationClass::Normal
     }
 }
 
@@ -62,6 +63,8 @@ pub struct Group {
     pub vdev: u32,
     /// Its geometry.
     pub geometry: Arc<dyn Geometry>,
+    /// What kind of blocks it is for, as the geometry says.
+    pub(crate) class: AllocationClass,
     /// By index.
     metaslabs: Vec<Metaslab>,
     /// log2 of the metaslab size.
@@ -81,6 +84,9 @@ pub struct Group {
     /// Metaslabs whose map could not be read for want of a device.
     unreadable: Vec<usize>,
 }
+
+/// With so many metaslabs at most a debug build adds them all up at each change.
+const SUMMED_AT_EACH_CHANGE: usize = 32;
 
 /// The runs of a metaslab that are in memory.
 fn loaded_runs(metaslab: &Metaslab) -> u64 {
@@ -113,6 +119,7 @@ impl Group {
         let (active, unreadable) = (BTreeSet::new(), Vec::new());
         Self {
             vdev,
+            class: geometry.class(),
             geometry,
             metaslabs,
             metaslab_shift,
@@ -156,7 +163,16 @@ impl Group {
                 self.loaded.insert(index)
             };
         }
+        debug_assert!(self.metaslabs.len() > SUMMED_AT_EACH_CHANGE || self.sums_agree());
         Some(changed)
+    }
+
+    /// Whether the sums are those over all metaslabs.
+    fn sums_agree(&self) -> bool {
+        let allocated: u64 = self.metaslabs.iter().map(Metaslab::allocated).sum();
+        let runs: u64 = self.metaslabs.iter().map(loaded_runs).sum();
+        let loaded = self.metaslabs.iter().filter(|metaslab| metaslab.is_loaded()).count();
+        (allocated, runs, loaded) == (self.allocated, self.loaded_runs, self.loaded.len())
     }
 
     /// Changes every metaslab that has changes or freed space at rest, in order.
@@ -261,6 +277,11 @@ impl Group {
         let candidates = || self.metaslabs.iter().filter(|metaslab| metaslab.could_hold(asize) && far(metaslab));
         let promises = |metaslab: &&Metaslab| metaslab.histogram.is_none_or(|histogram| histogram.promises(asize));
         self.roomiest(candidates().filter(promises)).or_else(|| self.roomiest(candidates()))
+    }
+
+    /// Whether new blocks of this class may be put here.
+    pub(crate) fn takes(&self, class: AllocationClass) -> bool {
+        self.class == class && self.geometry.is_allocatable()
     }
 
     pub(crate) fn allocate(&mut self, asize: u64, away_from: &[(u64, u64)], now: u64) -> Found {

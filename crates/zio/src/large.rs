@@ -4,11 +4,12 @@
 //!
 //! Invariant: blocks up to [`SMALL`], and so all metadata, wait for nothing here.
 
-use crate::{Admitted, InFlight, Memory, WritePolicy};
 use platter_ondisk::BlkPtr;
 use platter_ondisk::types::compression;
 
 use crate::cache::BlockCache;
+use crate::in_flight::{Admitted, InFlight, Memory};
+use crate::policy::WritePolicy;
 
 /// Blocks up to so many bytes are not counted: there are limits to how many are under way.
 const SMALL: u64 = 128 << 10;

@@ -10,10 +10,10 @@
 
 use std::sync::Arc;
 
-use crate::{Result, ZioError};
 use platter_ondisk::{BlkPtr, Dva, Txg};
 
 use crate::allocator::{Attempt, MetaslabId};
+use crate::error::{Result, ZioError};
 use crate::gang_read;
 use crate::map_reader::{MapAt, MapReader};
 use crate::metaslab::Ranges;

@@ -8,11 +8,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::{Priority, Result, ZioError};
 use platter_buffer::Buf;
 use platter_ondisk::{BlkPtr, Dva, Txg};
+use platter_vdev::Priority;
 
 use crate::copies::{self, Check, Lost, Verify};
+use crate::error::{Result, ZioError};
 use crate::read;
 use crate::store::{ScrubbedBlock, Store};
 

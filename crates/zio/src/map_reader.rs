@@ -1,10 +1,10 @@
 //! Who reads space maps for the allocator.
 
-use crate::Result;
 use futures::future::BoxFuture;
 use platter_ondisk::ObjectId;
 
 use crate::allocator::MetaslabId;
+use crate::error::Result;
 use crate::range_set::RangeSet;
 
 /// A space map that is to be read.
@@ -29,7 +29,7 @@ pub trait MapReader: Send + Sync {
     /// The free ranges that a map stands for.
     ///
     /// # Errors
-    /// Damage; [`ZioError::Io`] when devices are to blame.
+    /// Damage; [`crate::ZioError::Io`] when devices are to blame.
     fn free_ranges(&self, map: MapAt) -> BoxFuture<'_, Result<RangeSet>>;
 
     /// A metaslab is given up for the reason.

@@ -8,11 +8,12 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use platter_buffer::Buf;
 use platter_ondisk::{BlkPtr, Dva, Txg};
+use platter_vdev::Priority;
 
-use crate::Priority;
+use crate::accounting::SpaceAccounting;
+use crate::block_store::BlockStore;
 use crate::error::{Result, ZioError};
 use crate::policy::{Bookmark, WritePolicy};
-use crate::{BlockStore, SpaceAccounting};
 
 /// Blocks in a map; offsets grow and are never reused, so a stale pointer is always noticed.
 #[derive(Default)]

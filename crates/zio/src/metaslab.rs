@@ -354,6 +354,7 @@ impl Metaslab {
     /// Takes `length` bytes, or nothing.
     pub fn allocate(&mut self, length: u64) -> Option<u64> {
         let start = self.allocatable.find(self.cursor, length)?;
+        debug_assert!(self.is_loaded(), "what is allocated lies in loaded ranges");
         self.allocatable.remove(start, length).expect("find returns free space");
         self.allocating.add(start, length).expect("allocatable space is not allocated");
         self.cursor = start + length;
@@ -363,6 +364,7 @@ impl Metaslab {
     /// Takes `length` bytes for an intent log in open group `txg`, or nothing.
     pub fn allocate_log(&mut self, length: u64, txg: Txg) -> Option<u64> {
         let start = self.allocatable.find(self.cursor, length)?;
+        debug_assert!(self.is_loaded(), "what is allocated lies in loaded ranges");
         self.allocatable.remove(start, length).expect("find returns free space");
         self.log_allocated[log_slot(txg)].add(start, length).expect("allocatable space is not allocated");
         self.cursor = start + length;

@@ -67,9 +67,15 @@ impl RangeSet {
     }
 
     fn link(&mut self, start: u64, end: u64) {
+        debug_assert!(start < end && self.is_apart(start, end));
         self.by_start.insert(start, end);
         self.by_size.insert((end - start, start));
         self.total += end - start;
+    }
+
+    /// Whether nothing in the set touches `start..end`.
+    fn is_apart(&self, start: u64, end: u64) -> bool {
+        self.by_start.range(..=end).next_back().is_none_or(|(_, &before)| before < start)
     }
 
     fn unlink(&mut self, start: u64, end: u64) {

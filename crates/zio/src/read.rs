@@ -1,15 +1,17 @@
 //! Reading one block: checks, its stored bytes from whichever copy is right, decompression, byte order (`zio_read`,
 //! `module/zfs/zio.c`).
 
-use crate::{Bookmark, Priority, Result, ZioError};
 use platter_buffer::{Buf, BufMut};
 use platter_hooks::CpuWork;
 use platter_ondisk::blkptr::{BLOCK_SIZE_MAX, EMBEDDED_PAYLOAD_MAX};
 use platter_ondisk::types::{compression, object_type};
 use platter_ondisk::{BlkPtr, byteswap};
+use platter_vdev::Priority;
 
 use crate::copies::{Check, Lost, can_tell, matches};
+use crate::error::{Result, ZioError};
 use crate::large::Large;
+use crate::policy::Bookmark;
 use crate::store::{ScrubbedBlock, Store};
 use crate::{copies, gang_read};
 

@@ -60,10 +60,12 @@ mod tests {
     use platter_ondisk::blkptr::BLKPTR_SIZE;
     use platter_ondisk::types::{checksum, compression, object_type};
     use platter_ondisk::{BlkPtr, ObjectId, Txg};
+    use platter_vdev::Priority;
 
     use super::*;
+    use crate::block_store::BlockStore;
     use crate::memory::MemoryStore;
-    use crate::{BlockStore, Bookmark, Priority, WritePolicy};
+    use crate::policy::{Bookmark, WritePolicy};
 
     const PLACE: Bookmark = Bookmark { objset: ObjectId(1), object: ObjectId(2), level: 0, blkid: 0 };
 

@@ -1,4 +1,4 @@
-//! The pool's blocks: the allocator, the vdevs and the cache behind [`BlockStore`].
+//! The pool's blocks: the allocator, the vdevs and the cache behind [`crate::BlockStore`].
 //!
 //! Invariants:
 //! - a block is inserted into the cache only after its checksum matched or its write succeeded;
@@ -10,19 +10,21 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::{Bookmark, FailMode, Priority, Result, Suspension, ZioError};
 use parking_lot::Mutex;
 use platter_checksum::{Checksums, SALT_SIZE, Words};
 use platter_hooks::Cpu;
 use platter_ondisk::{BlkPtr, Txg};
-use platter_vdev::TopVdev;
+use platter_vdev::{AllocationClass, Priority, TopVdev};
 use tokio::sync::Semaphore;
 
 use crate::allocator::Allocator;
 use crate::born::{BLOCKS_MAX, Born};
 use crate::cache::BlockCache;
+use crate::error::{Result, ZioError};
 use crate::large::Large;
 use crate::map_reader::MapReader;
+use crate::policy::Bookmark;
+use crate::suspension::{FailMode, Suspension};
 use crate::syncing::is_syncing;
 use crate::vdev_table::VdevTable;
 
@@ -213,7 +215,7 @@ impl Store {
     /// # Errors
     /// When more devices failed than redundancy covers.
     pub async fn flush(&self, txg: Txg) -> Result<()> {
-        let needed = |vdev: &&Arc<TopVdev>| !vdev.is_log() || vdev.condition().is_usable();
+        let needed = |vdev: &&Arc<TopVdev>| vdev.class() != AllocationClass::Log || vdev.condition().is_usable();
         let flushes = self.state.vdevs.iter().flatten().filter(needed).map(|vdev| vdev.flush(txg));
         for flushed in futures::future::join_all(flushes).await {
             flushed.map_err(|e| ZioError::Io(e.to_string()))?;

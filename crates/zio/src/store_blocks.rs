@@ -3,12 +3,16 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::{BlockStore, Bookmark, Memory, Priority, Result, WritePolicy};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use platter_buffer::Buf;
 use platter_ondisk::{BlkPtr, ObjectId, Txg};
+use platter_vdev::Priority;
 
+use crate::block_store::BlockStore;
+use crate::error::Result;
+use crate::in_flight::Memory;
+use crate::policy::{Bookmark, WritePolicy};
 use crate::store::{ScrubbedBlock, Store};
 use crate::{read, write};
 
@@ -16,7 +20,7 @@ impl Store {
     /// Reads every copy (and all parity) of a block, repairs what is wrong, and says how it went.
     ///
     /// # Errors
-    /// [`ZioError::Checksum`] when no copy is good.
+    /// [`crate::ZioError::Checksum`] when no copy is good.
     pub async fn scrub(&self, bp: &BlkPtr, bookmark: Bookmark) -> Result<ScrubbedBlock> {
         read::scrub(self, bp, bookmark).await
     }

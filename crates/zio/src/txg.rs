@@ -349,6 +349,7 @@ impl TxgGate {
 
     /// Declares `txg` to be on stable storage. For the sync loop only.
     pub fn finish(&self, txg: Txg) {
+        assert!(txg > self.synced.get(), "groups come to an end in order");
         {
             let mut state = self.state();
             state.dirty[slot(txg)] = 0;

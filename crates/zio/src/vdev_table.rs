@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use platter_vdev::TopVdev;
+use platter_vdev::{AllocationClass, TopVdev};
 
 /// Most top-level vdevs of a pool; a larger index in a label is damage.
 pub const TOP_VDEVS_MAX: usize = 4096;
@@ -61,7 +61,7 @@ impl VdevTable {
         if found > 0 {
             return found;
         }
-        let ordinary = self.iter().flatten().filter(|vdev| !vdev.is_log());
+        let ordinary = self.iter().flatten().filter(|vdev| vdev.class() != AllocationClass::Log);
         let most = ordinary.map(|vdev| vdev.deflate(vdev.asize_for(1 << order))).max().unwrap_or(size);
         self.most[order].store(most, Ordering::Relaxed);
         most

@@ -4,7 +4,6 @@
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 
-use crate::{Result, WritePolicy, ZioError};
 use platter_buffer::{Buf, BufMut};
 use platter_hooks::CpuWork;
 use platter_ondisk::blkptr::{EMBEDDED_PAYLOAD_MAX, SECTOR};
@@ -12,7 +11,9 @@ use platter_ondisk::types::{checksum, compression, object_type};
 use platter_ondisk::{BlkPtr, Dva};
 
 use crate::copies::write_copies;
+use crate::error::{Result, ZioError};
 use crate::gang_write;
+use crate::policy::WritePolicy;
 use crate::store::Store;
 
 /// From this pass on nothing is compressed any more, so that sizes stop changing (`zfs_sync_pass_dont_compress`).

@@ -2,7 +2,8 @@
 //! for each new file and after each `chmod`, and so does this (`zfs_acl_chmod`, `acl_trivial_access_masks` in
 //! `module/os/linux/zfs/zfs_acl.c`).
 
-use platter_ondisk::znode::{ZnodeAcl, ace, ace_size, flags};
+use platter_ondisk::ace;
+use platter_ondisk::znode::{ZnodeAcl, flags};
 
 /// Entries in the encoding of version 1, with their number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,7 +62,7 @@ impl Acl {
             let half = |at: usize| u16::from_le_bytes([old[at], old[at + 1]]);
             let word = |at: usize| u32::from_le_bytes([old[at], old[at + 1], old[at + 2], old[at + 3]]);
             out.push(half(10), half(8), word(4));
-            if ace_size(half(10), half(8)) > 8 {
+            if ace::size(half(10), half(8)) > 8 {
                 out.entries.extend_from_slice(&u64::from(word(0)).to_le_bytes());
             }
         }
@@ -76,7 +77,7 @@ impl Acl {
             let kind = u16::from_le_bytes([head[0], head[1]]);
             let entry_flags = u16::from_le_bytes([head[2], head[3]]);
             let mask = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
-            let size = ace_size(kind, entry_flags);
+            let size = ace::size(kind, entry_flags);
             let who = rest.get(8..16).filter(|_| size > 8).map(|b| u64::from_le_bytes(b.try_into().expect("eight")));
             rest = rest.get(size..).unwrap_or_default();
             if entry_flags & ace::INHERIT_ONLY != 0 || !matches!(kind, ace::ALLOW | ace::DENY) {

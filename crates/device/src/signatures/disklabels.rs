@@ -4,8 +4,8 @@
 //! Invariant: a table needs its magic and what else proves it (a checksum, a second magic). Partitions that begin where
 //! the device does are not told: what they hold is found on the device itself.
 
-use super::Image;
-use super::partitions::Partition;
+use crate::signatures::image::Image;
+use crate::signatures::partition::Partition;
 
 const SECTOR: u64 = 512;
 /// Entries of an Apple map that are looked at.

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a place that was not read, or could not be, reads as nothing; no place beyond the device exists.
 
-use crate::BlockDevice;
+use crate::block_device::BlockDevice;
 
 /// Bytes at the beginning that are read as a whole: beyond them lie only backups.
 const HEAD: u64 = 320 << 10;

@@ -6,7 +6,7 @@
 //! | `image` | the parts of a device where signatures are |
 //! | `table` | every signature: its name, its place, its bytes |
 //! | `checks` | what else must fit, where a few bytes prove nothing |
-//! | `partitions` | where the partitions are |
+//! | `partition`, `partitions` | where the partitions are |
 //! | `disklabels` | the same for tables that are neither GPT nor DOS |
 //!
 //! Invariants:
@@ -19,16 +19,18 @@
 mod checks;
 mod disklabels;
 mod image;
+mod partition;
 mod partitions;
 mod table;
 
 use std::sync::Arc;
 
 pub use image::Image;
-pub use partitions::{Partition, Table};
+pub use partition::Partition;
+pub use partitions::Table;
 pub use table::TABLE;
 
-use crate::BlockDevice;
+use crate::block_device::BlockDevice;
 use crate::window::WindowDevice;
 
 /// Something found on a device.

@@ -3,9 +3,10 @@
 //!
 //! Invariants: no partition that is told lies beyond the device; a table that leads in circles ends.
 
-use super::Image;
-use super::disklabels::{self, BSD_TYPES, inside};
-use crate::BlockDevice;
+use crate::block_device::BlockDevice;
+use crate::signatures::disklabels::{self, BSD_TYPES, inside};
+use crate::signatures::image::Image;
+use crate::signatures::partition::Partition;
 
 /// So many partitions are looked at.
 const PARTITIONS_MAX: usize = 256;
@@ -16,17 +17,6 @@ const GPT: &[u8] = b"EFI PART";
 const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
 /// Type of the DOS partition that stands for a GPT.
 const PROTECTIVE: u8 = 0xee;
-
-/// A partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Partition {
-    /// Its number, as in its name.
-    pub number: u32,
-    /// Where it begins, in bytes.
-    pub start: u64,
-    /// Its bytes.
-    pub size: u64,
-}
 
 /// A partition table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,8 +4,8 @@
 //! look like, and of two that share bytes the more special one stands first. A signature of less than four bytes has a
 //! check.
 
-use super::Image;
-use super::checks::{self, always};
+use crate::signatures::checks::{self, always};
+use crate::signatures::image::Image;
 
 /// Where the bytes are, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

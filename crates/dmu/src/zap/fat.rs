@@ -15,9 +15,9 @@ use platter_ondisk::zap::{
 };
 use platter_zio::{Result, Tx, ZioError};
 
-use super::key::{Key, Naming, damaged, value_bytes, value_from_bytes};
-use super::{ZapEntry, ZapValue};
-use crate::dnode::Dnode;
+use crate::core::Dnode;
+use crate::zap::key::{Key, Naming, damaged, value_bytes, value_from_bytes};
+use crate::zap::value::{ZapEntry, ZapValue};
 
 /// Pointers are rewritten in pieces of this many bytes.
 const POINTER_PIECE: u64 = 128 << 10;

@@ -3,7 +3,7 @@
 use platter_ondisk::zap::{FLAG_UINT64_KEY, NAME_LEN_MAX, VALUE_LEN_MAX, ZapDamage, hash_name, hash_words, name};
 use platter_zio::{Result, ZioError};
 
-use super::ZapValue;
+use crate::zap::value::ZapValue;
 
 /// What names of one ZAP depend on.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 
 use platter_zio::{Result, Tx, ZioError};
 
-use super::Zap;
+use crate::zap::live::Zap;
 
 fn name(number: u64) -> String {
     format!("{number:x}")

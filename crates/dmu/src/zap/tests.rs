@@ -11,7 +11,8 @@ use proptest::prelude::*;
 
 use super::fat::Fat;
 use super::{NewZap, Zap, ZapEntry, ZapValue};
-use crate::objset::{Objset, ObjsetParams, WriteProperties};
+use crate::objset::Objset;
+use crate::properties::{ObjsetParams, WriteProperties};
 
 // A pointer table may claim to be of 2^33 blocks, with one block repeated: a split rewrote half of it.
 #[test]
@@ -111,7 +112,7 @@ impl Fixture {
             is_mos: true,
             embedded_data: false,
             dnode_size: 512,
-            redundant_metadata: crate::objset::RedundantMetadata::All,
+            redundant_metadata: crate::RedundantMetadata::All,
             format: crate::Format::default(),
             accounting: crate::UserAccounting::default(),
         };

@@ -17,7 +17,10 @@
 //! It sits in the second half of this block (`blocks == 0`) or, once that is too small, in blocks of its own. While it
 //! grows, `next` names a table twice the size that is filled block by block.
 
-use super::{BLOCK_TYPE_HEADER, ZapDamage, hash_bits, u64_at};
+use crate::le::u64_at;
+use crate::zap::block_kind::BLOCK_TYPE_HEADER;
+use crate::zap::cursor::hash_bits;
+use crate::zap::damage::ZapDamage;
 
 /// `ZAP_MAGIC`.
 pub const MAGIC: u64 = 0x2_F52A_B2AB;

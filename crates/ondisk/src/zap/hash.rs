@@ -1,7 +1,7 @@
 //! The ZAP's hash: a reflected CRC-64 (ECMA-182) whose register starts with the ZAP's salt, of which only the top bits
 //! are used (`zap_hash` in `module/zfs/zap_impl.c`, `ZFS_CRC64_POLY` in `include/sys/dmu.h`).
 
-use super::hash_bits;
+use crate::zap::cursor::{FLAG_PRE_HASHED_KEY, hash_bits};
 
 const POLYNOMIAL: u64 = 0xC96C_5795_D787_0F42;
 
@@ -43,7 +43,7 @@ pub fn hash_name(salt: u64, name: &[u8], flags: u64) -> u64 {
 
 /// Hash of a name that is an array of words (`ZAP_FLAG_UINT64_KEY`).
 pub fn hash_words(salt: u64, words: &[u64], flags: u64) -> u64 {
-    let hash = if flags & super::FLAG_PRE_HASHED_KEY != 0 {
+    let hash = if flags & FLAG_PRE_HASHED_KEY != 0 {
         words.first().copied().unwrap_or(0)
     } else {
         words.iter().fold(salt, |hash, word| crc64(hash, &word.to_le_bytes()))
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn only_the_top_bits_are_used() {
         assert_eq!(hash_name(1, b"name", 0) << 28, 0);
-        assert_eq!(hash_name(1, b"name", super::super::FLAG_HASH64) << 48, 0);
+        assert_eq!(hash_name(1, b"name", crate::zap::FLAG_HASH64) << 48, 0);
         assert_ne!(hash_name(1, b"name", 0), hash_name(3, b"name", 0));
     }
 }

@@ -23,8 +23,10 @@
 //! Chunk number 0xffff ends a chain. Names are stored with their terminating zero, which counts as an integer; the
 //! bucket is given by the hash bits right below the prefix.
 
-use super::fat::{block_shift, prefix};
-use super::{BLOCK_TYPE_LEAF, ZapDamage, u16_at, u32_at, u64_at};
+use crate::le::{u16_at, u32_at, u64_at};
+use crate::zap::block_kind::BLOCK_TYPE_LEAF;
+use crate::zap::damage::ZapDamage;
+use crate::zap::fat::{block_shift, prefix};
 
 /// `ZAP_LEAF_MAGIC`.
 pub const MAGIC: u32 = 0x2AB_1EAF;

@@ -9,11 +9,13 @@
 //! - the entries of a bucket are sorted by differentiator (which needs no flag to be true);
 //! - free chunks are zero but for type and link, so that the block compresses well.
 
-use super::leaf::{
+use crate::le::u16_at;
+use crate::zap::block_kind::BLOCK_TYPE_LEAF;
+use crate::zap::damage::ZapDamage;
+use crate::zap::leaf::{
     ARRAY_BYTES, CHAIN_END, CHUNK_SIZE, ENTRY_NEXT_AT, FLAG_SORTED, HASH_AT, Layout, Leaf, LeafEntry, MAGIC, NEXT_AT,
     TYPE_ARRAY, TYPE_ENTRY, TYPE_FREE, array_chunks,
 };
-use super::{BLOCK_TYPE_LEAF, ZapDamage, u16_at};
 
 /// Whether a leaf had room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,10 @@
 //!
 //! A slot is free when its name is empty. Slots are in no order; readers sort by (hash, cd).
 
-use super::{BLOCK_TYPE_MICRO, MICRO_SIZE_LIMIT, ZapDamage, u32_at, u64_at};
+use crate::le::{u32_at, u64_at};
+use crate::zap::block_kind::BLOCK_TYPE_MICRO;
+use crate::zap::damage::ZapDamage;
+use crate::zap::limits::MICRO_SIZE_LIMIT;
 
 /// Bytes of a slot, and of the header before the first one.
 pub const SLOT_SIZE: usize = 64;

@@ -8,12 +8,12 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use platter_buffer::Buf;
 use platter_device::{BlockDevice, FaultDevice, MemDevice};
+use platter_hooks::{Cpu, CpuMeter, CpuWork};
 use platter_ondisk::types::{checksum, compression, object_type};
 use platter_ondisk::{BlkPtr, ObjectId, Txg};
-use platter_zio::{Caching, Geometry, Group, Metaslab, Store};
 use platter_vdev::{DeviceOpener, OpenError, TopVdev, VdevKind, VdevSpec};
-use platter_hooks::{Cpu, CpuMeter, CpuWork};
 use platter_zio::{BlockStore, Bookmark, Priority, WritePolicy};
+use platter_zio::{Caching, Geometry, Group, Metaslab, Store};
 
 #[derive(Debug)]
 struct Disks(Vec<Arc<FaultDevice>>);

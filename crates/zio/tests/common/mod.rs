@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use platter_device::BlockDevice;
 use platter_ondisk::types::{checksum, compression, object_type};
 use platter_ondisk::{ObjectId, Txg};
-use platter_zio::{Geometry, Group, Metaslab, Store};
 use platter_vdev::{DeviceOpener, OpenError, TopVdev, VdevKind, VdevSpec};
 use platter_zio::{Bookmark, WritePolicy};
+use platter_zio::{Geometry, Group, Metaslab, Store};
 
 /// Bytes of a device.
 pub const DEVICE_BYTES: u64 = 128 << 20;

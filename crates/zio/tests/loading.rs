@@ -14,8 +14,8 @@ use platter_device::MemDevice;
 use platter_ondisk::types::object_type;
 use platter_ondisk::{BlkPtr, Dva, ObjectId, Txg};
 use platter_zio::metaslab::Ranges;
-use platter_zio::{Geometry, Group, MapAt, MapReader, Metaslab, MetaslabId, RangeSet, Store};
 use platter_zio::{BlockStore, Result, ZioError};
+use platter_zio::{Geometry, Group, MapAt, MapReader, Metaslab, MetaslabId, RangeSet, Store};
 
 /// log2 of a metaslab's size.
 const SHIFT: u32 = 24;

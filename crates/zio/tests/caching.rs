@@ -6,8 +6,8 @@ use platter_buffer::Buf;
 use platter_device::{FaultDevice, MemDevice};
 use platter_ondisk::types::object_type;
 use platter_ondisk::{BlkPtr, ObjectId};
-use platter_zio::{Caching, Store};
 use platter_zio::{BlockStore, Bookmark, Priority, WritePolicy};
+use platter_zio::{Caching, Store};
 
 use crate::common::{DEVICE_BYTES, policy, store_over};
 

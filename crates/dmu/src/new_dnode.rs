@@ -1,0 +1,61 @@
+//! What a new object is made of, and its dnode.
+
+use platter_ondisk::dnode::FLAG_USED_BYTES;
+use platter_ondisk::{BlkPtr, DnodePhys};
+
+/// What a new object is made of.
+#[derive(Clone, Debug)]
+pub struct NewDnode {
+    /// `dmu_object_type_t`.
+    pub object_type: u8,
+    /// Data block size in bytes: a multiple of 512, 512 B..16 MiB.
+    pub block_size: u32,
+    /// log2 of the indirect block size; 17 (128 KiB) in general.
+    pub indirect_shift: u8,
+    /// `dmu_object_type_t` of the bonus; 0 for none.
+    pub bonus_type: u8,
+    /// Bonus bytes in use.
+    pub bonus_length: u16,
+    /// Dnode size in bytes (512..16384); 0 is the smallest (`dmu_object_alloc`, `module/zfs/dmu_object.c`).
+    pub dnode_size: u32,
+}
+
+impl NewDnode {
+    /// An object that is all in its bonus of `bonus_length` bytes, which has the object's own type (a DSL directory or
+    /// data set).
+    pub fn bonus_only(object_type: u8, bonus_length: u16) -> Self {
+        Self { bonus_type: object_type, bonus_length, ..Self::plain(object_type, 512) }
+    }
+
+    /// An object of blocks of `block_size` bytes without a bonus, in a dnode of the smallest size.
+    pub fn plain(object_type: u8, block_size: u32) -> Self {
+        Self { object_type, block_size, indirect_shift: 17, bonus_type: 0, bonus_length: 0, dnode_size: 512 }
+    }
+}
+
+/// An empty object's dnode.
+pub(crate) fn new_phys(
+    object_type: u8,
+    block_size: u32,
+    indirect_shift: u8,
+    pointers: usize,
+    slots: usize,
+) -> DnodePhys {
+    DnodePhys {
+        object_type,
+        indirect_shift,
+        levels: 1,
+        bonus_type: 0,
+        checksum: 0,
+        compression: 0,
+        flags: FLAG_USED_BYTES,
+        data_block_sectors: (block_size / 512) as u16,
+        bonus_length: 0,
+        extra_slots: slots as u8 - 1,
+        max_blkid: 0,
+        used: 0,
+        blkptrs: vec![BlkPtr::HOLE; pointers],
+        bonus: Vec::new(),
+        spill: None,
+    }
+}
