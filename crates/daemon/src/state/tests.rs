@@ -22,7 +22,9 @@ use crate::api::{
     SetDatasetProperties, SyncPool, UnmountRequest,
 };
 use crate::client::Client;
-use crate::mounter::{HowToMount, Mounted, UnmountError};
+use crate::engine::Engine;
+use crate::home::Home;
+use crate::mounter::{HowToMount, Mounted, Mounter, UnmountError};
 use crate::server::{Context, router};
 
 /// Disks and pools: a pool on disk is its data sets' local properties.
