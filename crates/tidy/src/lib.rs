@@ -7,16 +7,24 @@
 #![forbid(unsafe_code)]
 
 mod chance;
+mod circles;
 mod dependencies;
+mod functions;
 mod layers;
+mod modules;
 mod paths;
 mod text;
+mod tokens;
 mod tree;
 mod unsafety;
+mod uses;
 
 pub use chance::nothing_is_selected_by_chance;
+pub use circles::modules_use_each_other_in_one_direction;
 pub use dependencies::dependencies_are_free_and_self_contained;
+pub use functions::functions_are_short;
 pub use layers::{Manifest, dependencies_point_downwards};
+pub use modules::no_source_is_dead;
 pub use paths::{file_names_say_what_is_inside, no_machine_paths};
 pub use text::{lines_are_short, nothing_is_left_undone, opens_with_its_invariants, source_files_are_short};
 pub use tree::{Source, Tree};

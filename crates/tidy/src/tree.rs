@@ -49,12 +49,29 @@ impl Tree {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let mut paths = Vec::new();
         collect(&root, &mut paths);
-        paths.sort();
         let sources = paths.into_iter().filter_map(|path| {
             let name = path.strip_prefix(&root).ok()?.to_str()?.to_owned();
             Some(Source { path: name, text: fs::read_to_string(&path).ok()? })
         });
-        Self { sources: sources.collect() }
+        let mut sources: Vec<Source> = sources.collect();
+        // By the text of the paths, not by their parts.
+        sources.sort_by(|a, b| a.path.cmp(&b.path));
+        Self { sources }
+    }
+
+    /// The file at this path.
+    pub fn source(&self, path: &str) -> Option<&Source> {
+        let at = self.sources.binary_search_by(|source| source.path.as_str().cmp(path)).ok()?;
+        Some(&self.sources[at])
+    }
+
+    /// A tree of these files, for the tests of rules.
+    #[cfg(test)]
+    pub(crate) fn of(files: &[(&str, &str)]) -> Self {
+        let sources = files.iter().map(|(path, text)| Source { path: (*path).into(), text: (*text).into() });
+        let mut sources: Vec<Source> = sources.collect();
+        sources.sort_by(|a, b| a.path.cmp(&b.path));
+        Self { sources }
     }
 
     /// The Rust files.

@@ -25,6 +25,11 @@ fn source_files_are_short() {
 }
 
 #[test]
+fn functions_are_short() {
+    rust_obeys(platter_tidy::functions_are_short);
+}
+
+#[test]
 fn lines_are_short() {
     rust_obeys(platter_tidy::lines_are_short);
 }
@@ -58,6 +63,16 @@ fn file_names_say_what_is_inside() {
 #[test]
 fn dependencies_are_free_and_self_contained() {
     all_mended(platter_tidy::dependencies_are_free_and_self_contained().into_iter());
+}
+
+#[test]
+fn no_source_is_dead() {
+    all_mended(platter_tidy::no_source_is_dead(&Tree::read()).into_iter());
+}
+
+#[test]
+fn modules_use_each_other_in_one_direction() {
+    all_mended(platter_tidy::modules_use_each_other_in_one_direction(&Tree::read()).into_iter());
 }
 
 #[test]
