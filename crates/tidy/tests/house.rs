@@ -76,6 +76,22 @@ fn modules_use_each_other_in_one_direction() {
 }
 
 #[test]
+fn crates_keep_to_themselves() {
+    rust_obeys(platter_tidy::crates_keep_to_themselves);
+    all_mended(platter_tidy::the_table_of_crates_is_complete(&Tree::read()).into_iter());
+}
+
+#[test]
+fn everything_beside_the_code_is_mentioned() {
+    all_mended(platter_tidy::everything_beside_the_code_is_mentioned(&Tree::read()).into_iter());
+}
+
+#[test]
+fn nothing_is_heavy() {
+    all_mended(platter_tidy::nothing_is_heavy().into_iter());
+}
+
+#[test]
 fn imports_point_downwards() {
     all_mended(Tree::read().manifests().flat_map(platter_tidy::dependencies_point_downwards));
 }
