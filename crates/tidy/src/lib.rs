@@ -7,6 +7,7 @@
 //!   asked for what it knows of heavy files alone, and not needed.
 #![forbid(unsafe_code)]
 
+mod assertions;
 mod boundaries;
 mod chance;
 mod circles;
@@ -23,6 +24,7 @@ mod unsafety;
 mod uses;
 mod weight;
 
+pub use assertions::invariants_are_asserted;
 pub use boundaries::{crates_keep_to_themselves, the_table_of_crates_is_complete};
 pub use chance::nothing_is_selected_by_chance;
 pub use circles::modules_use_each_other_in_one_direction;
