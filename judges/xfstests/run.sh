@@ -74,7 +74,7 @@ run() {
     mkdir -p "$WORK"/{bin,home,disks,test,scratch,results}
     cp -f "$PLATTER" "$WORK/bin/platter"
     ln -sf platter "$WORK/bin/zpool"; ln -sf platter "$WORK/bin/zfs"
-    for part in mount mkfs fsck inside; do install -m 755 "$HERE/$part.sh" "$WORK/bin/platter-$part"; done
+    for part in mount.sh mkfs.sh fsck.sh inside.sh; do install -m 755 "$HERE/$part" "$WORK/bin/platter-${part%.sh}"; done
     rm -rf "$WORK/results" "$WORK"/disks/* "$WORK"/home/*; mkdir "$WORK/results"
     users
     WORK=$WORK INSIDE=$INSIDE SUITE=$1 SECONDS_EACH=${SECONDS_EACH:-300} \

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use platter_fuse::terms::{self, ATTR_TTL, ENTRY_TTL, REQUEST_MAX};
 use platter_transport::{
     DEVICE, Directory, Entry, Errno, FileAttr, Filesystem, NodeId, OpenFlags, Operation, Reply, Request, Session,
-    SetTime, Time,
+    SetAttr, SetTime, Time,
 };
 use rustix::mount::MountFlags;
 
@@ -172,6 +172,16 @@ impl Table {
     }
 }
 
+/// Goes on with the value, or hands error and reply back to be brought together.
+macro_rules! check {
+    ($value:expr, $reply:expr) => {
+        match $value {
+            Ok(value) => value,
+            Err(error) => return Err((error, $reply)),
+        }
+    };
+}
+
 impl NullFs {
     fn new() -> Self {
         let root = Node { mode: DIRECTORY | 0o755, links: 2, next_place: 1, mtime: now(), ..Node::default() };
@@ -181,97 +191,53 @@ impl NullFs {
 
     fn answer(&self, request: Request<'_>, reply: Reply) -> Result<(), (Errno, Reply)> {
         let node = request.node;
-        /// Answers with an error, or goes on with the value.
-        macro_rules! check {
-            ($value:expr) => {
-                match $value {
-                    Ok(value) => value,
-                    Err(error) => return Err((error, reply)),
-                }
-            };
-        }
         match request.operation {
-            Operation::Lookup { name } => {
-                let mut table = self.table.lock();
-                let found = table.child(node, name).and_then(|child| table.entry(child));
-                drop(table);
-                match found {
-                    Ok(entry) => reply.entry(&entry),
-                    // Node 0: the kernel may remember that there is no such name.
-                    Err(Errno::NOENT) => {
-                        let attr = check!(self.table.lock().attr(NodeId::ROOT));
-                        let attr = FileAttr { node: NodeId(0), ..attr };
-                        let (entry_ttl, attr_ttl) = (ENTRY_TTL, Duration::ZERO);
-                        reply.entry(&Entry { node: NodeId(0), generation: 0, attr, entry_ttl, attr_ttl });
-                    }
-                    Err(error) => return Err((error, reply)),
-                }
-            }
+            Operation::Lookup { name } => return self.lookup(node, name, reply),
             Operation::GetAttr => {
-                let attr = check!(self.table.lock().attr(node));
+                let attr = check!(self.table.lock().attr(node), reply);
                 reply.attr(&attr, ATTR_TTL);
             }
             Operation::Statx => {
-                let attr = check!(self.table.lock().attr(node));
+                let attr = check!(self.table.lock().attr(node), reply);
                 reply.statx(&attr, ATTR_TTL);
             }
-            Operation::SetAttr(change) => {
-                let mut table = self.table.lock();
-                let found = check!(table.node(node));
-                found.size = change.size.unwrap_or(found.size);
-                if let Some(mode) = change.mode {
-                    found.mode = found.mode & 0o170_000 | mode & 0o7777;
-                }
-                match change.mtime {
-                    Some(SetTime::At(time)) => found.mtime = time,
-                    Some(SetTime::Now) => found.mtime = now(),
-                    None => {}
-                }
-                let attr = check!(table.attr(node));
-                drop(table);
-                reply.attr(&attr, ATTR_TTL);
-            }
+            Operation::SetAttr(change) => return self.set_attr(node, &change, reply),
             Operation::Create { name, mode, flags, .. } => {
-                let entry = check!(self.table.lock().make(node, name, FILE | mode & 0o7777));
+                let entry = check!(self.table.lock().make(node, name, FILE | mode & 0o7777), reply);
                 reply.created(&entry, terms::how_alone(flags));
             }
             Operation::Mknod { name, mode, .. } => {
-                let entry = check!(self.table.lock().make(node, name, mode));
+                let entry = check!(self.table.lock().make(node, name, mode), reply);
                 reply.entry(&entry);
             }
             Operation::Mkdir { name, mode, .. } => {
-                let entry = check!(self.table.lock().make(node, name, DIRECTORY | mode & 0o7777));
+                let entry = check!(self.table.lock().make(node, name, DIRECTORY | mode & 0o7777), reply);
                 reply.entry(&entry);
             }
             Operation::Unlink { name } | Operation::Rmdir { name } => {
-                check!(self.table.lock().unlink(node, name));
+                check!(self.table.lock().unlink(node, name), reply);
                 reply.ok();
             }
             Operation::Rename { name, new_parent, new_name, .. } => {
-                check!(self.table.lock().rename(node, name, new_parent, new_name));
+                check!(self.table.lock().rename(node, name, new_parent, new_name), reply);
                 reply.ok();
             }
             Operation::Open { flags } => reply.opened(terms::how_alone(flags)),
             Operation::OpenDir { .. } => reply.opened(OpenFlags::KEEP_CACHE | OpenFlags::CACHE_DIR),
             Operation::Read { offset, size, .. } => {
-                let end = check!(self.table.lock().node(node).map(|node| node.size));
+                let end = check!(self.table.lock().node(node).map(|node| node.size), reply);
                 let length = end.saturating_sub(offset).min(size.into()) as usize;
                 reply.data(&[&self.contents[..length.min(self.contents.len())]]);
             }
             Operation::Write { offset, data, .. } => {
-                let mut table = self.table.lock();
-                let found = check!(table.node(node));
-                found.size = found.size.max(offset + data.len() as u64);
-                found.mtime = now();
-                drop(table);
-                reply.written(data.len() as u32);
+                return self.write(node, offset + data.len() as u64, data.len() as u32, reply);
             }
             Operation::ReadDir { offset, size } => {
-                let listing = check!(self.table.lock().list(node, offset, size, false));
+                let listing = check!(self.table.lock().list(node, offset, size, false), reply);
                 reply.directory(&listing);
             }
             Operation::ReadDirPlus { offset, size } => {
-                let listing = check!(self.table.lock().list(node, offset, size, true));
+                let listing = check!(self.table.lock().list(node, offset, size, true), reply);
                 reply.directory(&listing);
             }
             Operation::StatFs => reply.statfs(4096, 1 << 28, 1 << 28, 1 << 28, 1 << 28, 255),
@@ -280,6 +246,53 @@ impl NullFs {
             Operation::GetXattr { .. } => reply.error(Errno::NODATA),
             _ => reply.error(Errno::NOSYS),
         }
+        Ok(())
+    }
+
+    fn lookup(&self, node: NodeId, name: &[u8], reply: Reply) -> Result<(), (Errno, Reply)> {
+        let mut table = self.table.lock();
+        let found = table.child(node, name).and_then(|child| table.entry(child));
+        drop(table);
+        match found {
+            Ok(entry) => reply.entry(&entry),
+            // Node 0: the kernel may remember that there is no such name.
+            Err(Errno::NOENT) => {
+                let attr = check!(self.table.lock().attr(NodeId::ROOT), reply);
+                let attr = FileAttr { node: NodeId(0), ..attr };
+                let (entry_ttl, attr_ttl) = (ENTRY_TTL, Duration::ZERO);
+                reply.entry(&Entry { node: NodeId(0), generation: 0, attr, entry_ttl, attr_ttl });
+            }
+            Err(error) => return Err((error, reply)),
+        }
+        Ok(())
+    }
+
+    fn set_attr(&self, node: NodeId, change: &SetAttr, reply: Reply) -> Result<(), (Errno, Reply)> {
+        let mut table = self.table.lock();
+        let found = check!(table.node(node), reply);
+        found.size = change.size.unwrap_or(found.size);
+        if let Some(mode) = change.mode {
+            found.mode = found.mode & 0o170_000 | mode & 0o7777;
+        }
+        match change.mtime {
+            Some(SetTime::At(time)) => found.mtime = time,
+            Some(SetTime::Now) => found.mtime = now(),
+            None => {}
+        }
+        let attr = check!(table.attr(node), reply);
+        drop(table);
+        reply.attr(&attr, ATTR_TTL);
+        Ok(())
+    }
+
+    /// Notes that a node's contents reach to `end`, after `length` bytes were written.
+    fn write(&self, node: NodeId, end: u64, length: u32, reply: Reply) -> Result<(), (Errno, Reply)> {
+        let mut table = self.table.lock();
+        let found = check!(table.node(node), reply);
+        found.size = found.size.max(end);
+        found.mtime = now();
+        drop(table);
+        reply.written(length);
         Ok(())
     }
 }

@@ -181,23 +181,7 @@ impl Scenario {
             samples.push(sample(names.next().unwrap_or_default(), unit, done, usage));
         };
         match self {
-            Self::Sequential(streams, _) => {
-                add(Unit::Rate, measured(system, || work::write_files(&folder, streams, size, noise))?);
-                let mut version = Version::First;
-                if streams == 1 {
-                    system.cold()?;
-                    version = Version::Second;
-                    add(Unit::Rate, measured(system, || work::rewrite_files(&folder, streams, size, noise))?);
-                }
-                let import = system.cold()?;
-                let read = || measured(system, || work::read_files(&folder, streams, size, noise, version, check));
-                add(Unit::Rate, read()?);
-                add(Unit::Rate, read()?);
-                if streams == 1 && check {
-                    let (done, usage) = (Done { elapsed: import, ..Done::default() }, Usage::default());
-                    add(Unit::Seconds, (done, usage));
-                }
-            }
+            Self::Sequential(streams, _) => sequential(system, context, streams, &mut add)?,
             Self::Random(block) => {
                 let (threads, seed) = (RANDOM_THREADS, context.round);
                 work::write_files(&folder, 1, size, noise)?;
@@ -225,21 +209,7 @@ impl Scenario {
                 add(Unit::Operations, measured(system, || work::stat_files(&folder, files))?);
                 add(Unit::Operations, measured(system, || work::delete_files(&folder, files))?);
             }
-            Self::Trees => {
-                let Some(tree) = &context.tree else { return said("there is no source tree") };
-                tree.warm()?;
-                add(Unit::Files, measured(system, || tree.untar(&folder))?);
-                add(Unit::Files, measured(system, || tree.copy(&folder))?);
-                if check && tree.has_repository() {
-                    add(Unit::Files, measured(system, || tree.clone_repository(&folder))?);
-                }
-                system.cold()?;
-                add(Unit::Files, measured(system, || tree.list(&folder))?);
-                if check {
-                    tree.compare(&folder)?;
-                }
-                add(Unit::Files, measured(system, || tree.remove(&folder))?);
-            }
+            Self::Trees => trees(system, context, &mut add)?,
             Self::Scrub => {
                 work::write_files(&folder, 1, size, noise)?;
                 system.cold()?;
@@ -357,6 +327,52 @@ fn fio_sample(case: &str, unit: Unit, value: f64, found: &FioResult) -> Sample {
         sample.latencies.extend([p99; 2]);
     }
     sample
+}
+
+/// Large files one after the other: written, written over, read from disk and from memory.
+fn sequential(
+    system: &mut dyn FileSystem,
+    context: &Context,
+    streams: usize,
+    add: &mut impl FnMut(Unit, (Done, Usage)),
+) -> Result<()> {
+    let folder = system.mountpoint();
+    let (noise, size, check) = (&context.noise, context.size, system.keeps_data());
+    add(Unit::Rate, measured(system, || work::write_files(&folder, streams, size, noise))?);
+    let mut version = Version::First;
+    if streams == 1 {
+        system.cold()?;
+        version = Version::Second;
+        add(Unit::Rate, measured(system, || work::rewrite_files(&folder, streams, size, noise))?);
+    }
+    let import = system.cold()?;
+    let read = || measured(system, || work::read_files(&folder, streams, size, noise, version, check));
+    add(Unit::Rate, read()?);
+    add(Unit::Rate, read()?);
+    if streams == 1 && check {
+        let (done, usage) = (Done { elapsed: import, ..Done::default() }, Usage::default());
+        add(Unit::Seconds, (done, usage));
+    }
+    Ok(())
+}
+
+/// Trees of many small files: unpacked, copied, cloned, listed and removed.
+fn trees(system: &mut dyn FileSystem, context: &Context, add: &mut impl FnMut(Unit, (Done, Usage))) -> Result<()> {
+    let (folder, check) = (system.mountpoint(), system.keeps_data());
+    let Some(tree) = &context.tree else { return said("there is no source tree") };
+    tree.warm()?;
+    add(Unit::Files, measured(system, || tree.untar(&folder))?);
+    add(Unit::Files, measured(system, || tree.copy(&folder))?);
+    if check && tree.has_repository() {
+        add(Unit::Files, measured(system, || tree.clone_repository(&folder))?);
+    }
+    system.cold()?;
+    add(Unit::Files, measured(system, || tree.list(&folder))?);
+    if check {
+        tree.compare(&folder)?;
+    }
+    add(Unit::Files, measured(system, || tree.remove(&folder))?);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -9,24 +9,18 @@
 //! - memory that somebody else made for a `Buf` is only read, and goes back to its maker.
 #![forbid(unsafe_code)]
 
+mod page;
 mod pool;
 
 use std::fmt;
 use std::ops::{Bound, Deref, DerefMut, RangeBounds};
 use std::sync::Arc;
 
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromZeros, IntoBytes};
 
+pub use page::PAGE_SIZE;
+use page::Page;
 pub use pool::{idle_max, set_idle_max, trim};
-
-/// Alignment and granularity of every buffer, in bytes.
-pub const PAGE_SIZE: usize = 4096;
-
-#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C, align(4096))]
-struct Page([u8; PAGE_SIZE]);
-
-const _: () = assert!(size_of::<Page>() == PAGE_SIZE);
 
 /// The memory of a buffer; it goes to the next one.
 struct Pages(Vec<Page>);

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::{PAGE_SIZE, Page};
+use crate::page::{PAGE_SIZE, Page};
 
 /// Most bytes that wait, until somebody says how many.
 const IDLE_MAX: usize = 64 << 20;

@@ -1,4 +1,4 @@
-//! Fletcher-2 and Fletcher-4, the portable kernels and the choice among the fast ones.
+//! Fletcher-2 and Fletcher-4, the portable kernels.
 //!
 //! Fletcher-4 over the 32-bit words `x[0..n]` keeps four running sums modulo 2^64 (`module/zcommon/zfs_fletcher.c`):
 //! `a += x; b += a; c += b; d += c` for each word.
@@ -9,60 +9,6 @@
 //! former, so the lanes never meet until the end.
 
 use crate::Words;
-
-/// Signature of a Fletcher-4 kernel: the sums over all whole words of the slice.
-type Kernel = fn(&[u8]) -> Words;
-
-/// A kernel by its name, for both byte orders.
-#[derive(Clone, Copy)]
-struct Kernels {
-    name: &'static str,
-    native: Kernel,
-    swapped: Kernel,
-}
-
-const SCALAR: Kernels = Kernels { name: "scalar4", native: fletcher_4_scalar, swapped: fletcher_4_scalar_swapped };
-
-fn available() -> Vec<Kernels> {
-    #[allow(unused_mut)]
-    let mut kernels = vec![SCALAR];
-    #[cfg(target_arch = "x86_64")]
-    {
-        use crate::fletcher_x86 as x86;
-        if x86::has_avx2() {
-            kernels.push(Kernels { name: "avx2", native: x86::avx2, swapped: x86::avx2_swapped });
-        }
-        if x86::has_avx512() {
-            kernels.push(Kernels { name: "avx512", native: x86::avx512, swapped: x86::avx512_swapped });
-        }
-    }
-    kernels
-}
-
-fn best() -> Kernels {
-    static BEST: std::sync::OnceLock<Kernels> = std::sync::OnceLock::new();
-    *BEST.get_or_init(|| *available().last().expect("the scalar kernel is always there"))
-}
-
-/// The name of the Fletcher-4 kernel this machine uses.
-pub fn fletcher_4_kernel() -> &'static str {
-    best().name
-}
-
-/// Every Fletcher-4 kernel this machine can run, slowest first: its name and the function. For tests and benchmarks.
-pub fn fletcher_4_kernels() -> Vec<(&'static str, fn(&[u8]) -> Words)> {
-    available().into_iter().map(|k| (k.name, k.native)).collect()
-}
-
-/// Fletcher-4 over little-endian 32-bit words. A length that is no multiple of 4 loses its last bytes, as in ZFS.
-pub fn fletcher_4(bytes: &[u8]) -> Words {
-    (best().native)(bytes)
-}
-
-/// Fletcher-4 over big-endian 32-bit words: the sum a big-endian host writes.
-pub fn fletcher_4_swapped(bytes: &[u8]) -> Words {
-    (best().swapped)(bytes)
-}
 
 /// The portable Fletcher-4: four interleaved lanes so that the additions of one word need not wait for the word before.
 pub fn fletcher_4_scalar(bytes: &[u8]) -> Words {
@@ -159,6 +105,7 @@ fn two_streams(bytes: &[u8], word: impl Fn([u8; 8]) -> u64) -> Words {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fletcher_choice::{available, fletcher_4};
     use proptest::collection::vec;
     use proptest::prelude::*;
 

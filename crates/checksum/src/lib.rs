@@ -14,6 +14,7 @@
 
 mod edonr;
 mod fletcher;
+mod fletcher_choice;
 #[cfg(target_arch = "x86_64")]
 mod fletcher_x86;
 mod salted;
@@ -23,10 +24,8 @@ mod unsalted;
 
 use platter_ondisk::types::checksum as kinds;
 
-pub use fletcher::{
-    fletcher_2, fletcher_2_swapped, fletcher_4, fletcher_4_kernel, fletcher_4_kernels, fletcher_4_scalar,
-    fletcher_4_scalar_swapped, fletcher_4_swapped,
-};
+pub use fletcher::{fletcher_2, fletcher_2_swapped, fletcher_4_scalar, fletcher_4_scalar_swapped};
+pub use fletcher_choice::{fletcher_4, fletcher_4_kernel, fletcher_4_kernels, fletcher_4_swapped};
 pub use salted::{Checksums, SALT_SIZE, is_known, needs_salt};
 pub use sha::{sha256, sha512, sha512_swapped};
 pub use unsalted::{compute, compute_swapped};

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod getopt;
+mod ids;
 mod json;
 mod mount_zfs;
 mod nice;

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
 
-use crate::DecompressError;
+use crate::error::DecompressError;
 
 thread_local! {
     static COMPRESSORS: RefCell<[Option<Compressor>; 9]> = const { RefCell::new([const { None }; 9]) };

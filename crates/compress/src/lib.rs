@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod error;
 mod gzip;
 mod lz4;
 mod lzjb;
@@ -16,41 +17,12 @@ mod zero;
 mod zle;
 mod zstd_frame;
 
+pub use error::DecompressError;
 use platter_ondisk::types::compression as kinds;
 pub use zero::is_zero;
-pub use zstd_frame::{level_from_stored as zstd_level_from_stored, level_to_stored as zstd_level_to_stored};
-
-/// The level that stands for "the algorithm's default" (`ZIO_COMPLEVEL_DEFAULT`).
-pub const LEVEL_DEFAULT: i32 = 255;
-
-/// Why a block could not be decompressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DecompressError {
-    /// The number is none of `enum zio_compress`, or names no algorithm.
-    #[error("unknown compression number {0}")]
-    UnknownKind(u8),
-    /// The stored length reaches beyond the stored bytes, or there are fewer bytes than a header.
-    #[error("the compressed length {stated} does not fit the {available} bytes stored")]
-    BadLength {
-        /// Bytes that the block's header announces, header included.
-        stated: usize,
-        /// Bytes that are there.
-        available: usize,
-    },
-    /// The bytes are no stream of this algorithm.
-    #[error("corrupt {0} stream")]
-    Corrupt(&'static str),
-    /// The stream is sound but does not expand to the block's logical size.
-    #[error("the {algorithm} stream expands to {actual} bytes where the block has {expected}")]
-    WrongSize {
-        /// The algorithm's name as in the `compression` property.
-        algorithm: &'static str,
-        /// Bytes that came out.
-        actual: usize,
-        /// Bytes that the block pointer promises.
-        expected: usize,
-    },
-}
+pub use zstd_frame::{
+    LEVEL_DEFAULT, level_from_stored as zstd_level_from_stored, level_to_stored as zstd_level_to_stored,
+};
 
 /// Compresses `input` into the front of `output` and returns how many bytes it took, or `None` when they do not fit.
 ///

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use lz4_flex::block;
 
-use crate::DecompressError;
+use crate::error::DecompressError;
 
 const HEADER: usize = 4;
 

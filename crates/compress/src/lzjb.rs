@@ -4,7 +4,7 @@
 //! match (1) or a literal byte (0). A match is two bytes: six bits of `length - 3`, then ten bits of distance, most
 //! significant bits first. The stream does not say where it ends: the block's logical size does.
 
-use crate::DecompressError;
+use crate::error::DecompressError;
 
 const MATCH_MIN: usize = 3;
 const MATCH_MAX: usize = (1 << 6) + MATCH_MIN - 1;

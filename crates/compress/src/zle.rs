@@ -3,7 +3,7 @@
 //! A stream is a sequence of length bytes. A length byte `l < 64` is followed by `l + 1` literal bytes; a length byte
 //! `l >= 64` stands for `l - 63` zeros, so one byte covers up to 192 of them.
 
-use crate::DecompressError;
+use crate::error::DecompressError;
 
 /// Length bytes below this introduce literals; also the longest literal run.
 const LITERAL_MAX: usize = 64;

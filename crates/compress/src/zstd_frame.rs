@@ -18,7 +18,11 @@ use std::sync::{Mutex, PoisonError};
 
 use zstd::zstd_safe::{CCtx, CParameter, DCtx, DParameter, FrameFormat, version_number};
 
-use crate::{DecompressError, LEVEL_DEFAULT, lz4};
+use crate::error::DecompressError;
+use crate::lz4;
+
+/// The level that stands for "the algorithm's default" (`ZIO_COMPLEVEL_DEFAULT`).
+pub const LEVEL_DEFAULT: i32 = 255;
 
 const HEADER: usize = 8;
 /// `ZIO_ZSTD_LEVEL_DEFAULT`.

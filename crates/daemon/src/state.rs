@@ -6,6 +6,7 @@
 //! - no other lock is held across an await;
 //! - a pool in `pools` is open; one in `unavailable` is remembered in `pools.json` but could not be opened.
 
+mod daemon;
 mod datasets;
 mod leaving;
 mod locks;
@@ -22,89 +23,34 @@ mod unmounts;
 mod userspace;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use parking_lot::RwLock;
-use platter_api::report::HistoryEntry;
-use platter_api::report::{Detail, ImportableReport, PoolReport, VdevReport};
-use platter_api::request::{Changed, CreateRequest, PoolChange, VdevRequest};
-use platter_api::{event::Event, txgs::TxgsReport};
-use platter_dsl::PoolError;
-
-use crate::damaged::{Whereabouts, describe};
-use crate::engine::{Engine, PoolHandle};
-use crate::home::{Home, waiting};
-use crate::machine::now_seconds;
-use crate::mount_plan::{self, Mountpoint, Roots};
-use crate::mounter::Mounter;
-use crate::mounts_file::MountsFile;
-use crate::pools_file::{self, RememberedPool};
-use locks::Locks;
-use mount_table::MountTable;
+use platter_api::event::Event;
 use platter_api::messages::{
     ChangePool, ClearLabel, ClearPool, CreatePool, CreatedPool, DaemonStatus, ErrorBody, ImportPool, ImportedPool,
     Outcome, PoolNames, PoolView, ScrubAction, ScrubPool, SetPoolProperty, SyncPool,
 };
+use platter_api::report::{Detail, HistoryEntry, ImportableReport, PoolReport, VdevReport};
+use platter_api::request::{Changed, CreateRequest, PoolChange, VdevRequest};
+use platter_api::txgs::TxgsReport;
+use platter_dsl::PoolError;
+
+use crate::damaged::{Whereabouts, describe};
+use crate::engine::PoolHandle;
+use crate::home::waiting;
+use crate::machine::now_seconds;
+use crate::mount_plan::{self, Mountpoint, Roots};
+use crate::pools_file::{self, RememberedPool};
+pub use daemon::{Answer, Daemon};
+use daemon::{Entry, all_real, failed};
 
 /// How long `status -v` waits for another operation before it shows an object's number instead of its name.
 const LOOK_UP_WAIT: Duration = Duration::from_secs(2);
 
 /// How long the devices of a pool that cannot be opened at the start are looked for elsewhere.
 const LOOK_FURTHER_MAX: Duration = Duration::from_secs(30);
-
-/// Result of an operation; the error is ready to be shown.
-pub type Answer<T> = Result<T, ErrorBody>;
-
-struct Entry {
-    pool: Arc<dyn PoolHandle>,
-    opened: Instant,
-    altroot: Option<PathBuf>,
-    remembered: RememberedPool,
-    /// Where its devices' paths led when it was opened: asked again, a device that hangs would hold up all pools.
-    real_devices: Vec<PathBuf>,
-    /// Not opened again at the next start: its name is temporary, or it has `cachefile=none`.
-    forgettable: bool,
-}
-
-impl Entry {
-    /// What is to be known of it at the next start.
-    fn to_remember(&self) -> RememberedPool {
-        RememberedPool { txg: self.pool.committed().0, ..self.remembered.clone() }
-    }
-}
-
-/// Everything the daemon owns.
-pub struct Daemon {
-    engine: Arc<dyn Engine>,
-    mounter: Arc<dyn Mounter>,
-    home: Home,
-    started: u64,
-    pools: RwLock<BTreeMap<String, Entry>>,
-    unavailable: RwLock<BTreeMap<String, (RememberedPool, String)>>,
-    /// The daemon ends.
-    ending: AtomicBool,
-    /// Pools that were closed at the daemon's end, for the next one.
-    closed: RwLock<BTreeMap<String, RememberedPool>>,
-    mounts: RwLock<MountTable>,
-    /// What a daemon that comes after a crash has to take away.
-    recorded: MountsFile,
-    /// Pools that wait for a device, with its name.
-    silent: RwLock<BTreeMap<String, String>>,
-    /// Held while `pools.json` is written.
-    pools_file: parking_lot::Mutex<()>,
-    locks: Locks,
-}
-
-/// "cannot create 'tank'" and the engine's reason make a complete message.
-fn failed(what: &str, error: PoolError) -> ErrorBody {
-    match error {
-        PoolError::NeedsForce { reason, hint } => ErrorBody::new(format!("{what}: {reason}\n{hint}")),
-        error => ErrorBody::new(format!("{what}: {error}")),
-    }
-}
 
 /// OpenZFS words a refusal that `-f` overrides as a list under its heading.
 fn failed_creation(what: &str, error: PoolError) -> ErrorBody {
@@ -129,37 +75,7 @@ fn is_uncached(properties: &BTreeMap<String, String>) -> bool {
     properties.get("cachefile").is_some_and(|value| value == "none")
 }
 
-/// Where a path leads, or the path itself.
-fn real(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
-}
-
-/// As [`real`], of all, from a thread that may wait.
-async fn all_real(paths: Vec<PathBuf>) -> Vec<PathBuf> {
-    let given = paths.clone();
-    tokio::task::spawn_blocking(move || given.iter().map(|path| real(path)).collect()).await.unwrap_or(paths)
-}
-
 impl Daemon {
-    /// A daemon without pools.
-    pub fn new(engine: Arc<dyn Engine>, mounter: Arc<dyn Mounter>, home: Home) -> Self {
-        Self {
-            engine,
-            mounter,
-            started: now_seconds(),
-            pools: RwLock::default(),
-            unavailable: RwLock::default(),
-            ending: AtomicBool::new(false),
-            closed: RwLock::default(),
-            mounts: RwLock::default(),
-            recorded: MountsFile::open(&home),
-            home,
-            silent: RwLock::default(),
-            pools_file: parking_lot::Mutex::default(),
-            locks: Locks::default(),
-        }
-    }
-
     /// Opens a pool whose devices were where `request` searches. Those that have another name now, as disks may after a
     /// reboot, are looked for beside the others.
     async fn open_where_it_is(

@@ -16,7 +16,6 @@ use platter_zpl::{Attr, SetAttr};
 
 use crate::flag_words::{shown, wanted_flags};
 use crate::server::PlatterFs;
-use crate::terms::may_write;
 
 /// Commands of ioctl(2), from `linux/fs.h`.
 const GETVERSION: u32 = 0x8008_7601;
@@ -30,8 +29,6 @@ const FSXATTR_BYTES: usize = 28;
 const PROJECT_AT: usize = 12;
 /// No project's number (`ZFS_INVALID_PROJID`).
 const NO_PROJECT: u32 = u32::MAX;
-
-const O_APPEND: i32 = 0o2000;
 
 fn word_at(data: &[u8], at: usize) -> Result<u32, Errno> {
     let bytes = data.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).ok_or(Errno::INVAL)?;
@@ -100,13 +97,6 @@ pub(crate) async fn ioctl(fs: &PlatterFs, node: NodeId, uid: u32, command: u32, 
         }
         _ => Err(Errno::NOTTY),
     }
-}
-
-/// Fails when a file with these attributes may not be opened this way (`zfs_open`; the kernel itself does not know the
-/// flags).
-pub(crate) fn check_open(attr: &Attr, how: i32) -> Result<(), Errno> {
-    let forbidden = attr.flags & flags::IMMUTABLE != 0 || attr.flags & flags::APPENDONLY != 0 && how & O_APPEND == 0;
-    if may_write(how) && forbidden { Err(Errno::PERM) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use platter_zpl::{Attr, DirEntry, NewFile, Timestamp, Zpl, ZplError};
 use crate::attr::{PERMISSIONS, attr_ttl, file_attr, time};
 use crate::control::Control;
 use crate::failures::Failures;
-use crate::file_flags;
+use crate::flag_words;
 use crate::opens::{Opens, Passing};
 use crate::reaper::Reaper;
 use crate::terms::{ENTRY_TTL, may_read, may_write};
@@ -195,7 +195,7 @@ impl PlatterFs {
         let object = self.object(node);
         match self.told_of(self.zpl.open(object).await, object, "open") {
             Ok(attr) => {
-                if let Err(error) = file_flags::check_open(&attr, flags) {
+                if let Err(error) = flag_words::check_open(&attr, flags) {
                     let _ = self.told_of(self.zpl.release(object).await, object, "closing what may not be opened");
                     return reply.error(error);
                 }

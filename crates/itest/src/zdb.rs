@@ -237,6 +237,28 @@ struct Object {
     children: Vec<(String, u64)>,
 }
 
+impl Object {
+    /// Takes in one line of what zdb says of it.
+    fn note(&mut self, field: &str) {
+        let value = |name: &str| field.strip_prefix(name).map(|rest| rest.trim_start_matches(['\t', ' ']));
+        if let Some(target) = value("target\t") {
+            self.target = Some(target.to_owned());
+        } else if let Some(mode) = value("mode\t") {
+            self.mode = u32::from_str_radix(mode.trim(), 8).ok();
+        } else if let Some(uid) = value("uid ") {
+            self.uid = uid.trim().parse().unwrap_or(u32::MAX);
+        } else if let Some(gid) = value("gid ") {
+            self.gid = gid.trim().parse().unwrap_or(u32::MAX);
+        } else if let Some(size) = value("size\t") {
+            self.size = size.trim().parse().unwrap_or(u64::MAX);
+        } else if let Some(links) = value("links\t") {
+            self.nlink = links.trim().parse().unwrap_or(u64::MAX);
+        } else if let Some(mtime) = value("mtime\t") {
+            self.mtime = mtime.trim().to_owned();
+        }
+    }
+}
+
 /// Splits the text of `zdb -dddd` into file systems and rebuilds their trees.
 fn parse(text: &str) -> BTreeMap<String, Listing> {
     let mut listings = BTreeMap::new();
@@ -287,23 +309,7 @@ fn parse(text: &str) -> BTreeMap<String, Listing> {
             continue;
         }
         let Some(field) = line.strip_prefix('\t') else { continue };
-        let object = objects.entry(current).or_default();
-        let value = |name: &str| field.strip_prefix(name).map(|rest| rest.trim_start_matches(['\t', ' ']));
-        if let Some(target) = value("target\t") {
-            object.target = Some(target.to_owned());
-        } else if let Some(mode) = value("mode\t") {
-            object.mode = u32::from_str_radix(mode.trim(), 8).ok();
-        } else if let Some(uid) = value("uid ") {
-            object.uid = uid.trim().parse().unwrap_or(u32::MAX);
-        } else if let Some(gid) = value("gid ") {
-            object.gid = gid.trim().parse().unwrap_or(u32::MAX);
-        } else if let Some(size) = value("size\t") {
-            object.size = size.trim().parse().unwrap_or(u64::MAX);
-        } else if let Some(links) = value("links\t") {
-            object.nlink = links.trim().parse().unwrap_or(u64::MAX);
-        } else if let Some(mtime) = value("mtime\t") {
-            object.mtime = mtime.trim().to_owned();
-        }
+        objects.entry(current).or_default().note(field);
     }
     if let Some(name) = dataset {
         listings.insert(name, build(&objects, root));

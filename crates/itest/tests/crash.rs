@@ -15,6 +15,38 @@ const DATASETS: [(&str, &str, Promises, u64); 4] = [
     ("folders", "-o xattr=dir -o recordsize=16K", Promises::Synced, 1),
 ];
 
+/// Lets all of them write, and kills the daemon `after` a while.
+fn kill_beside(lab: &Lab, writers: &mut [Writer], mapped: &mut [MappedWriter], after: Duration, unmount: bool) {
+    let stop = AtomicBool::new(false);
+    mapped.iter_mut().for_each(MappedWriter::prepare);
+    std::thread::scope(|scope| {
+        for writer in writers {
+            let stop = &stop;
+            scope.spawn(move || writer.run(stop));
+        }
+        for writer in mapped {
+            let stop = &stop;
+            scope.spawn(move || writer.run(stop));
+        }
+        std::thread::sleep(after);
+        lab.kill_daemon(unmount);
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Kills the daemon once more, while the pool is opened and its logs are replayed.
+fn kill_while_it_opens(lab: &Lab, after: Duration, unmount: bool) {
+    let mut opening = lab.command("sh");
+    opening.args(["-c", "exec \"$0\" zpool list >/dev/null 2>&1"]).arg(platter_itest::binary::platter());
+    let mut opening = opening.spawn().expect("the command starts");
+    std::thread::sleep(after);
+    lab.kill_daemon(unmount);
+    let _ = opening.kill();
+    let _ = opening.wait();
+    lab.kill_daemon(false);
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
 /// Kills the daemon of a pool of this layout `rounds` times.
 fn kill_under_load(lab: &Lab, layout: &str, disks: usize, rounds: u64) {
     lab.disks(disks, 1024);
@@ -36,35 +68,13 @@ fn kill_under_load(lab: &Lab, layout: &str, disks: usize, rounds: u64) {
     let started = Instant::now();
     let mut down = Duration::ZERO;
     for round in 0..rounds {
-        let stop = AtomicBool::new(false);
-        mapped.iter_mut().for_each(MappedWriter::prepare);
-        std::thread::scope(|scope| {
-            for writer in &mut writers {
-                let stop = &stop;
-                scope.spawn(move || writer.run(stop));
-            }
-            for writer in &mut mapped {
-                let stop = &stop;
-                scope.spawn(move || writer.run(stop));
-            }
-            std::thread::sleep(Duration::from_millis(50 + rng.below(1200)));
-            lab.kill_daemon(round % 2 == 0);
-            stop.store(true, Ordering::Relaxed);
-        });
+        let after = Duration::from_millis(50 + rng.below(1200));
+        kill_beside(lab, &mut writers, &mut mapped, after, round % 2 == 0);
         let when = format!("{layout}, kill {round}");
         // As it was left, log and all.
         zdb::assert_clean(&lab.dev(), "tank");
         if round % 4 == 3 {
-            // Once more, while it is opened and its logs are replayed.
-            let mut opening = lab.command("sh");
-            opening.args(["-c", "exec \"$0\" zpool list >/dev/null 2>&1"]).arg(platter_itest::binary::platter());
-            let mut opening = opening.spawn().expect("the command starts");
-            std::thread::sleep(Duration::from_millis(rng.below(400)));
-            lab.kill_daemon(round % 8 == 3);
-            let _ = opening.kill();
-            let _ = opening.wait();
-            lab.kill_daemon(false);
-            zdb::assert_clean(&lab.dev(), "tank");
+            kill_while_it_opens(lab, Duration::from_millis(rng.below(400)), round % 8 == 3);
         }
         let start = Instant::now();
         lab.revive("tank");

@@ -73,6 +73,26 @@ fn ask(socket: &Path, method: &str, path: &str) -> String {
     answer
 }
 
+/// The socket itself, whatever a client says.
+fn assert_the_socket_refuses(lab: &Lab) {
+    let (public, private) = (lab.home().join("public.sock"), lab.home().join("daemon.sock"));
+    let mode = |path: &Path| fs::metadata(path).expect("there").mode() & 0o777;
+    assert_eq!((mode(&public), mode(&private)), (0o666, 0o600));
+    assert!(ask(&public, "GET", "/v1/pools").contains("\"tank\""));
+    for (method, path) in [
+        ("POST", "/v1/pools/tank/export"),
+        ("POST", "/v1/pools"),
+        ("POST", "/v1/daemon/stop"),
+        ("DELETE", "/v1/pools/tank"),
+        ("GET", "/v1/pools/tank/history"),
+        ("GET", "/v1/events"),
+        ("GET", "/v1/daemon/log-level"),
+    ] {
+        let answer = ask(&public, method, path);
+        assert!(!answer.contains(" 200 ") && answer.contains("permission denied"), "{method} {path}: {answer}");
+    }
+}
+
 // Every command of another user said "cannot use PLATTER_HOME … belongs to user 0". In OpenZFS everybody may look.
 #[test]
 fn everybody_may_look_at_roots_pools_and_nobody_else_may_change_them() {
@@ -129,23 +149,7 @@ fn everybody_may_look_at_roots_pools_and_nobody_else_may_change_them() {
         assert_eq!(run.code, 1, "{words}: {run}");
         run.says(said);
     }
-    // The socket itself, whatever a client says.
-    let (public, private) = (lab.home().join("public.sock"), lab.home().join("daemon.sock"));
-    let mode = |path: &Path| fs::metadata(path).expect("there").mode() & 0o777;
-    assert_eq!((mode(&public), mode(&private)), (0o666, 0o600));
-    assert!(ask(&public, "GET", "/v1/pools").contains("\"tank\""));
-    for (method, path) in [
-        ("POST", "/v1/pools/tank/export"),
-        ("POST", "/v1/pools"),
-        ("POST", "/v1/daemon/stop"),
-        ("DELETE", "/v1/pools/tank"),
-        ("GET", "/v1/pools/tank/history"),
-        ("GET", "/v1/events"),
-        ("GET", "/v1/daemon/log-level"),
-    ] {
-        let answer = ask(&public, method, path);
-        assert!(!answer.contains(" 200 ") && answer.contains("permission denied"), "{method} {path}: {answer}");
-    }
+    assert_the_socket_refuses(lab);
     assert_eq!(state(), before);
     assert_eq!(lab.daemon_pids(), daemons, "no second daemon");
     let log = fs::read_to_string(lab.home().join("daemon.log")).expect("the log");

@@ -162,6 +162,22 @@ fn errno<T>(result: std::io::Result<T>) -> Option<i32> {
     result.err().and_then(|error| error.raw_os_error())
 }
 
+/// What `lsattr` and `chattr` say of a tree of project 7 and a file outside of it.
+fn assert_lsattr_agrees(lab: &Lab, mount: &Path) {
+    if let Some(program) = platter_itest::judge::need("lsattr") {
+        let program = program.to_str().expect("UTF-8");
+        let listed = lab.run(program, ["-pd", mount.join("tree").to_str().expect("UTF-8")]).ok();
+        assert!(listed.stdout.trim_start().starts_with("7 ") && listed.stdout.contains('P'), "{listed}");
+        lab.run("chattr", ["-p", "9", mount.join("outside").to_str().expect("UTF-8")]).ok();
+        assert_eq!(project(lab, mount, "", &["outside"]), ["    9 - outside"]);
+        assert_eq!(
+            project(lab, mount, "-c -p 9", &["outside"]),
+            ["outside - project inherit flag is not set"],
+            "it has the number and not the flag"
+        );
+    }
+}
+
 #[test]
 fn a_tree_of_one_project_keeps_others_out_and_is_counted() {
     let Some(lab) = Lab::open() else { return };
@@ -185,18 +201,7 @@ fn a_tree_of_one_project_keeps_others_out_and_is_counted() {
     assert_eq!(project(&lab, &mount, "", &["outside"]), ["    0 - outside"]);
     let all = ["tree", "tree/before", "tree/before/old", "tree/new", "tree/sub", "tree/sub/newer"];
     assert_eq!(project(&lab, &mount, "-r", &["tree"]), all.map(|path| format!("    7 P {path}")));
-    if let Some(program) = platter_itest::judge::need("lsattr") {
-        let program = program.to_str().expect("UTF-8");
-        let listed = lab.run(program, ["-pd", mount.join("tree").to_str().expect("UTF-8")]).ok();
-        assert!(listed.stdout.trim_start().starts_with("7 ") && listed.stdout.contains('P'), "{listed}");
-        lab.run("chattr", ["-p", "9", mount.join("outside").to_str().expect("UTF-8")]).ok();
-        assert_eq!(project(&lab, &mount, "", &["outside"]), ["    9 - outside"]);
-        assert_eq!(
-            project(&lab, &mount, "-c -p 9", &["outside"]),
-            ["outside - project inherit flag is not set"],
-            "it has the number and not the flag"
-        );
-    }
+    assert_lsattr_agrees(&lab, &mount);
     assert_eq!(project(&lab, &mount, "-c -r", &["tree"]), [""; 0]);
 
     const EXDEV: Option<i32> = Some(18);

@@ -1,14 +1,7 @@
 //! The list: ordered pairs with lookups by name and type.
 
-use crate::{DataType, NV_UNIQUE_NAME, Value};
-
-/// A name/value list. See the crate text.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NvList {
-    /// `NV_UNIQUE_NAME` and friends, kept as read.
-    pub flags: u32,
-    pub(crate) pairs: Vec<(String, Value)>,
-}
+use crate::layout::{NV_UNIQUE_NAME, NV_UNIQUE_NAME_TYPE};
+use crate::types::{DataType, NvList, Value};
 
 impl Default for NvList {
     fn default() -> Self {
@@ -105,7 +98,7 @@ impl NvList {
         let (name, value) = (name.into(), value.into());
         if self.flags & NV_UNIQUE_NAME != 0 {
             self.pairs.retain(|pair| pair.0 != name);
-        } else if self.flags & crate::NV_UNIQUE_NAME_TYPE != 0 {
+        } else if self.flags & NV_UNIQUE_NAME_TYPE != 0 {
             self.pairs.retain(|pair| pair.0 != name || pair.1.data_type() != value.data_type());
         }
         self.pairs.push((name, value));

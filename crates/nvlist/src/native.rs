@@ -9,10 +9,11 @@
 //! zero follow the pair that holds it. A list array's value is one zero pointer per list, then the `nvlist_t`s. A
 //! string array's value is one zero pointer per string, then the strings with their NULs.
 
-use crate::{
-    DataType, ENCODING_NATIVE, Endian, Error, HEADER_SIZE, MAX_DEPTH, NVLIST_T_SIZE, NVPAIR_T_SIZE, NvList, VERSION,
-    Value, align, c_bytes,
+use crate::error::Error;
+use crate::layout::{
+    ENCODING_NATIVE, Endian, HEADER_SIZE, MAX_DEPTH, NVLIST_T_SIZE, NVPAIR_T_SIZE, VERSION, align, c_bytes,
 };
+use crate::types::{DataType, NvList, Value};
 
 pub(crate) fn encode(list: &NvList, endian: Endian) -> Vec<u8> {
     let order = u8::from(endian == Endian::Little);

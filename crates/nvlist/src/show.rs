@@ -1,6 +1,6 @@
 //! Printing a list as `zdb -l` does: one pair per line, nested lists indented by four.
 
-use crate::{NvList, Value};
+use crate::types::{NvList, Value};
 use std::fmt;
 
 impl fmt::Display for NvList {

@@ -10,9 +10,9 @@
 //! except for byte, string and list arrays. An array of no elements has no value at all, not even the count, although
 //! the encoded size includes the count.
 
-use crate::{
-    DataType, ENCODING_XDR, Error, HEADER_SIZE, MAX_DEPTH, NVPAIR_T_SIZE, NvList, VERSION, Value, align, c_bytes,
-};
+use crate::error::Error;
+use crate::layout::{ENCODING_XDR, HEADER_SIZE, MAX_DEPTH, NVPAIR_T_SIZE, VERSION, align, c_bytes};
+use crate::types::{DataType, NvList, Value};
 
 /// Smallest list: version, flags, two zeros.
 const MIN_LIST: usize = 16;

@@ -1,4 +1,4 @@
-//! The inner loops of RAID-Z, portable, and the choice among the faster ones.
+//! The inner loops of RAID-Z, portable, and what faster ones have in common with them.
 //!
 //! - *Horner*: parity columns from data columns, `acc = acc·g ⊕ D[i]` for each column in order, in registers: every
 //!   data byte is read once and every parity byte written once, whatever the number of parities.
@@ -6,8 +6,6 @@
 //!   a sum of sources times coefficients.
 //!
 //! All take columns of equal length; an empty slice stands for a column of zeros.
-
-use std::sync::OnceLock;
 
 use crate::PARITY_MAX;
 use crate::field::{NIBBLES, multiply, power_of_two};
@@ -28,7 +26,8 @@ pub(crate) struct Kernels {
     pub recover: Recover,
 }
 
-const SCALAR: Kernels = Kernels { name: "scalar", horner, recover };
+/// The portable ones.
+pub(crate) const SCALAR: Kernels = Kernels { name: "scalar", horner, recover };
 
 /// What there is to recover lost data columns from.
 #[derive(Clone, Copy)]
@@ -80,46 +79,6 @@ impl System<'_> {
 /// The weight of data column `i` of `n` in parity column `k`, where P, Q, R are 0, 1, 2: `(2^k)^(n-1-i)`.
 pub(crate) fn weight(k: usize, n: usize, i: usize) -> u8 {
     power_of_two(k * (n - 1 - i))
-}
-
-/// Every set of kernels this machine can run, slowest first.
-pub(crate) fn available() -> &'static [Kernels] {
-    static AVAILABLE: OnceLock<Vec<Kernels>> = OnceLock::new();
-    AVAILABLE.get_or_init(|| {
-        #[allow(unused_mut)]
-        let mut kernels = vec![SCALAR];
-        #[cfg(target_arch = "x86_64")]
-        {
-            use crate::{kernel_avx2 as avx2, kernel_avx512 as avx512};
-            if avx2::is_there() {
-                kernels.push(Kernels { name: "avx2", horner: avx2::horner, recover: avx2::recover });
-            }
-            if avx512::is_there() {
-                kernels.push(Kernels { name: "avx512-gfni", horner: avx512::horner, recover: avx512::recover });
-            }
-        }
-        kernels
-    })
-}
-
-/// The kernels to use when nobody asks for others.
-pub(crate) fn best() -> Kernels {
-    *available().last().expect("the scalar kernels are always there")
-}
-
-/// The set of this name; panics if this machine cannot run it.
-pub(crate) fn named(name: &str) -> Kernels {
-    *available().iter().find(|kernels| kernels.name == name).expect("a kernel this machine has")
-}
-
-/// The name of the kernels this machine uses.
-pub fn kernel_name() -> &'static str {
-    best().name
-}
-
-/// The names of all kernels this machine can run, slowest first. For tests and benchmarks.
-pub fn kernel_names() -> Vec<&'static str> {
-    available().iter().map(|kernels| kernels.name).collect()
 }
 
 /// Panics unless the shapes are those the kernels rely on; returns the common length.

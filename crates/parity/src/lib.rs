@@ -17,6 +17,7 @@
 
 #![deny(unsafe_code)]
 
+mod choice;
 mod field;
 mod kernel;
 #[cfg(target_arch = "x86_64")]
@@ -25,7 +26,7 @@ mod kernel_avx2;
 mod kernel_avx512;
 mod raidz;
 
-pub use kernel::{kernel_name, kernel_names};
+pub use choice::{kernel_name, kernel_names};
 pub use raidz::{ReconstructError, generate, generate_with, reconstruct, reconstruct_with};
 
 /// The most parity columns a RAID-Z group has.

@@ -10,8 +10,9 @@
 //! multiply the sums with the inverse, or multiply the inverse into the columns' coefficients first; one pass over the
 //! known columns yields the missing ones.
 
+use crate::choice;
 use crate::field::invert;
-use crate::kernel::{self, Kernels, System, weight};
+use crate::kernel::{Kernels, System, weight};
 use crate::{DATA_MAX, PARITY_MAX};
 
 /// Why data columns could not be reconstructed.
@@ -43,12 +44,12 @@ impl std::error::Error for ReconstructError {}
 /// Each of `out` must be as long as the longest of `data` (in RAID-Z the first); shorter data columns count as padded
 /// with zeros. Panics on other shapes.
 pub fn generate(parity: usize, data: &[&[u8]], out: &mut [&mut [u8]]) {
-    run_generate(kernel::best(), parity, data, out);
+    run_generate(choice::best(), parity, data, out);
 }
 
 /// [`generate`] with the kernel of this name, one of [`crate::kernel_names`]. For tests and benchmarks.
 pub fn generate_with(kernel_name: &str, parity: usize, data: &[&[u8]], out: &mut [&mut [u8]]) {
-    run_generate(kernel::named(kernel_name), parity, data, out);
+    run_generate(choice::named(kernel_name), parity, data, out);
 }
 
 /// Recomputes the data columns `missing` from the others and from the parity columns.
@@ -62,7 +63,7 @@ pub fn reconstruct(
     parity: &[Option<&[u8]>],
     missing: &[usize],
 ) -> Result<(), ReconstructError> {
-    run_reconstruct(kernel::best(), data, parity, missing)
+    run_reconstruct(choice::best(), data, parity, missing)
 }
 
 /// [`reconstruct`] with the kernel of this name, one of [`crate::kernel_names`]. For tests and benchmarks.
@@ -72,7 +73,7 @@ pub fn reconstruct_with(
     parity: &[Option<&[u8]>],
     missing: &[usize],
 ) -> Result<(), ReconstructError> {
-    run_reconstruct(kernel::named(kernel_name), data, parity, missing)
+    run_reconstruct(choice::named(kernel_name), data, parity, missing)
 }
 
 /// The ranges between consecutive lengths that occur, from 0 to the longest.
@@ -177,8 +178,8 @@ fn recover_cut(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::choice::available;
     use crate::field::multiply;
-    use crate::kernel::available;
     use proptest::prelude::*;
 
     fn noise(length: usize, mut seed: u64) -> Vec<u8> {

@@ -25,6 +25,11 @@ fn source_files_are_short() {
 }
 
 #[test]
+fn functions_are_short() {
+    rust_obeys(platter_tidy::functions_are_short);
+}
+
+#[test]
 fn lines_are_short() {
     rust_obeys(platter_tidy::lines_are_short);
 }
@@ -58,6 +63,32 @@ fn file_names_say_what_is_inside() {
 #[test]
 fn dependencies_are_free_and_self_contained() {
     all_mended(platter_tidy::dependencies_are_free_and_self_contained().into_iter());
+}
+
+#[test]
+fn no_source_is_dead() {
+    all_mended(platter_tidy::no_source_is_dead(&Tree::read()).into_iter());
+}
+
+#[test]
+fn modules_use_each_other_in_one_direction() {
+    all_mended(platter_tidy::modules_use_each_other_in_one_direction(&Tree::read()).into_iter());
+}
+
+#[test]
+fn crates_keep_to_themselves() {
+    rust_obeys(platter_tidy::crates_keep_to_themselves);
+    all_mended(platter_tidy::the_table_of_crates_is_complete(&Tree::read()).into_iter());
+}
+
+#[test]
+fn everything_beside_the_code_is_mentioned() {
+    all_mended(platter_tidy::everything_beside_the_code_is_mentioned(&Tree::read()).into_iter());
+}
+
+#[test]
+fn nothing_is_heavy() {
+    all_mended(platter_tidy::nothing_is_heavy().into_iter());
 }
 
 #[test]

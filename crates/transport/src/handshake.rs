@@ -8,11 +8,12 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::config::Config;
 use crate::connection::Connection;
+use crate::mount::Way;
 use crate::operation;
 use crate::pages::PAGE;
 use crate::reply::Reply;
-use crate::session::Config;
 use crate::types::InitFlags;
 use crate::wire::{self, opcode};
 
@@ -29,7 +30,7 @@ pub(crate) fn handshake(
         let length = connection.receive(&mut buffer)?.ok_or_else(gone)?;
         let unknown = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's first words are not understood");
         let (header, body) = operation::split(&buffer[..length]).ok_or_else(unknown)?;
-        let mut reply = Reply::new(connection.clone(), header.unique);
+        let mut reply = Reply::new(Way::Device(connection.clone()), header.unique);
         if header.opcode != opcode::INIT {
             reply.error(Errno::IO);
             return Err(unknown());

@@ -13,10 +13,13 @@
 //!   copied once, and many answers and requests share a system call.
 
 mod buffers;
+mod config;
 mod connection;
 mod fusermount;
 mod handshake;
+mod lease;
 mod mailbox;
+mod mount;
 mod operation;
 mod pages;
 mod place;
@@ -30,6 +33,7 @@ mod tasks;
 mod types;
 mod wire;
 
+pub use config::Config;
 pub use connection::DEVICE;
 pub use fusermount::{HelperError, mount_with_helper};
 pub use operation::{Operation, Request, SetAttr, SetTime};
@@ -37,5 +41,5 @@ pub use readers::set_waiting_bytes;
 pub use reply::{Directory, Entry, Reply, XattrAnswer};
 pub use rings::set_ring_bytes;
 pub use rustix::io::Errno;
-pub use session::{Config, Filesystem, Kernel, Session};
+pub use session::{Filesystem, Kernel, Session};
 pub use types::{FileAttr, InitFlags, NodeId, OpenFlags, Time};

@@ -11,49 +11,39 @@ use std::task::{Wake, Waker};
 use parking_lot::Mutex;
 use rustix::event::EventfdFlags;
 
-use crate::place::Place;
-use crate::rings::Mount;
-
-/// For one thread.
+/// For one thread: places of type `P` whose requests are answered, and news of type `N`.
 #[derive(Debug)]
-pub(crate) struct Mailbox {
-    contents: Mutex<Contents>,
+pub(crate) struct Mailbox<P, N> {
+    contents: Mutex<Contents<P, N>>,
     /// Whether the thread has to be told.
     sleeps: AtomicBool,
     wake: OwnedFd,
 }
 
 /// What is in it.
-#[derive(Debug, Default)]
-pub(crate) struct Contents {
+#[derive(Debug)]
+pub(crate) struct Contents<P, N> {
     /// Places whose requests are answered.
-    pub finished: Vec<Place>,
+    pub finished: Vec<P>,
     /// Tasks that can go on.
     pub woken: Vec<usize>,
     /// What comes seldom.
-    pub news: Vec<News>,
+    pub news: Vec<N>,
 }
 
-impl Contents {
+impl<P, N> Default for Contents<P, N> {
+    fn default() -> Self {
+        Self { finished: Vec::new(), woken: Vec::new(), news: Vec::new() }
+    }
+}
+
+impl<P, N> Contents<P, N> {
     pub fn is_empty(&self) -> bool {
         self.finished.is_empty() && self.woken.is_empty() && self.news.is_empty()
     }
 }
 
-/// What happens to mounts.
-#[derive(Debug)]
-pub(crate) enum News {
-    /// Places to be registered with the kernel.
-    Places(Vec<Place>),
-    /// A mount whose `/dev/fuse` is to be looked at.
-    Watch(Arc<Mount>),
-    /// ... and is so no more, as the mount is gone.
-    Ended(Arc<Mount>),
-    /// The thread is not needed.
-    Leave,
-}
-
-impl Mailbox {
+impl<P, N> Mailbox<P, N> {
     /// An empty one.
     ///
     /// # Errors
@@ -64,13 +54,13 @@ impl Mailbox {
     }
 
     /// Hands over a place with its answer.
-    pub fn finish(&self, place: Place) {
+    pub fn finish(&self, place: P) {
         self.contents.lock().finished.push(place);
         self.tell();
     }
 
     /// Hands over something else.
-    pub fn put(&self, news: News) {
+    pub fn put(&self, news: N) {
         self.contents.lock().news.push(news);
         self.tell();
     }
@@ -84,7 +74,7 @@ impl Mailbox {
     }
 
     /// What is there, taken by the thread itself.
-    pub fn take(&self) -> Contents {
+    pub fn take(&self) -> Contents<P, N> {
         std::mem::take(&mut *self.contents.lock())
     }
 
@@ -105,17 +95,21 @@ impl Mailbox {
     }
 
     /// What wakes task number `task` of the thread.
-    pub fn waker(self: &Arc<Self>, task: usize) -> Waker {
+    pub fn waker(self: &Arc<Self>, task: usize) -> Waker
+    where
+        P: Send + 'static,
+        N: Send + 'static,
+    {
         Arc::new(TaskWaker { mailbox: self.clone(), task }).into()
     }
 }
 
-struct TaskWaker {
-    mailbox: Arc<Mailbox>,
+struct TaskWaker<P, N> {
+    mailbox: Arc<Mailbox<P, N>>,
     task: usize,
 }
 
-impl Wake for TaskWaker {
+impl<P: Send + 'static, N: Send + 'static> Wake for TaskWaker<P, N> {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }

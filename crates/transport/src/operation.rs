@@ -273,18 +273,9 @@ fn operation(code: u32, mut body: Body<'_>, extended_setxattr: bool) -> Result<O
         opcode::GETATTR => Operation::GetAttr,
         opcode::SETATTR => Operation::SetAttr(set_attr(&body.take()?)?),
         opcode::READLINK => Operation::ReadLink,
-        opcode::SYMLINK => {
-            let name = body.name()?;
-            Operation::Symlink { name, target: body.name()? }
-        }
-        opcode::MKNOD => {
-            let wire::MknodIn { mode, rdev, umask, .. } = body.take()?;
-            Operation::Mknod { name: body.name()?, mode, umask, rdev }
-        }
-        opcode::MKDIR => {
-            let wire::MkdirIn { mode, umask } = body.take()?;
-            Operation::Mkdir { name: body.name()?, mode, umask }
-        }
+        opcode::SYMLINK => symlink(body)?,
+        opcode::MKNOD => mknod(body)?,
+        opcode::MKDIR => mkdir(body)?,
         opcode::UNLINK => Operation::Unlink { name: body.name()? },
         opcode::RMDIR => Operation::Rmdir { name: body.name()? },
         opcode::RENAME => {
@@ -295,25 +286,12 @@ fn operation(code: u32, mut body: Body<'_>, extended_setxattr: bool) -> Result<O
             let wire::Rename2In { newdir, flags, .. } = body.take()?;
             rename(newdir, flags, body)?
         }
-        opcode::LINK => {
-            let wire::LinkIn { oldnodeid } = body.take()?;
-            Operation::Link { target: NodeId(oldnodeid), name: body.name()? }
-        }
+        opcode::LINK => link(body)?,
         opcode::OPEN => Operation::Open { flags: body.take::<wire::OpenIn>()?.flags as i32 },
         opcode::OPENDIR => Operation::OpenDir { flags: body.take::<wire::OpenIn>()?.flags as i32 },
-        opcode::CREATE => {
-            let wire::CreateIn { flags, mode, umask, .. } = body.take()?;
-            Operation::Create { name: body.name()?, mode, umask, flags: flags as i32 }
-        }
-        opcode::TMPFILE => {
-            let wire::CreateIn { flags, mode, umask, .. } = body.take()?;
-            Operation::TmpFile { mode, umask, flags: flags as i32 }
-        }
-        opcode::READ => {
-            let wire::ReadIn { fh, offset, size, read_flags, flags, .. } = body.take()?;
-            let fills_cache = read_flags & wire::READ_LOCKOWNER == 0;
-            Operation::Read { offset, size, direct: is_direct(fh, flags), fills_cache }
-        }
+        opcode::CREATE => create(body)?,
+        opcode::TMPFILE => tmpfile(body)?,
+        opcode::READ => read(body)?,
         opcode::READDIR => {
             let wire::ReadIn { offset, size, .. } = body.take()?;
             Operation::ReadDir { offset, size }
@@ -322,70 +300,124 @@ fn operation(code: u32, mut body: Body<'_>, extended_setxattr: bool) -> Result<O
             let wire::ReadIn { offset, size, .. } = body.take()?;
             Operation::ReadDirPlus { offset, size }
         }
-        opcode::WRITE => {
-            let wire::WriteIn { fh, offset, size, write_flags, flags, .. } = body.take()?;
-            // Not by `flags`: `O_DIRECT` may have been set since the write began in the page cache.
-            let direct = write_flags & wire::WRITE_LOCKOWNER != 0;
-            let drop_privileges = write_flags & wire::WRITE_KILL_SUIDGID != 0;
-            // `O_SYNC` has the bit of `O_DSYNC`.
-            let synchronous = flags & rustix::fs::OFlags::DSYNC.bits() != 0;
-            let stable = synchronous && handle(fh).contains(OpenFlags::DIRECT_IO);
-            Operation::Write { offset, data: body.bytes(size)?, drop_privileges, direct, stable }
-        }
-        opcode::RELEASE => {
-            let wire::ReleaseIn { fh, flags, .. } = body.take()?;
-            Operation::Release { flags: flags as i32, how: handle(fh) }
-        }
+        opcode::WRITE => write(body)?,
+        opcode::RELEASE => release(body)?,
         opcode::RELEASEDIR => Operation::ReleaseDir,
         opcode::FLUSH => Operation::Flush,
         opcode::FSYNC => Operation::Fsync { data_only: is_data_only(&body.take()?) },
         opcode::FSYNCDIR => Operation::FsyncDir { data_only: is_data_only(&body.take()?) },
         opcode::STATFS => Operation::StatFs,
-        opcode::SETXATTR => {
-            let wire::SetxattrIn { size, flags } = body.take()?;
-            let more: Option<wire::SetxattrInMore> = if extended_setxattr { Some(body.take()?) } else { None };
-            let clear_set_gid = more.map(|more| more.setxattr_flags & wire::SETXATTR_ACL_KILL_SGID != 0);
-            let name = body.name()?;
-            Operation::SetXattr { name, value: body.bytes(size)?, flags, clear_set_gid }
-        }
-        opcode::GETXATTR => {
-            let wire::GetxattrIn { size, .. } = body.take()?;
-            Operation::GetXattr { name: body.name()?, size }
-        }
+        opcode::SETXATTR => set_xattr(body, extended_setxattr)?,
+        opcode::GETXATTR => get_xattr(body)?,
         opcode::LISTXATTR => Operation::ListXattr { size: body.take::<wire::GetxattrIn>()?.size },
         opcode::REMOVEXATTR => Operation::RemoveXattr { name: body.name()? },
         opcode::ACCESS => Operation::Access { mask: body.take()? },
-        opcode::IOCTL => {
-            let wire::IoctlIn { cmd, in_size, out_size, .. } = body.take()?;
-            Operation::Ioctl { command: cmd, data: body.bytes(in_size)?, answer_max: out_size }
-        }
-        opcode::FALLOCATE => {
-            let wire::FallocateIn { offset, length, mode, .. } = body.take()?;
-            Operation::Fallocate { offset, length, mode: mode as i32 }
-        }
-        opcode::LSEEK => {
-            let wire::LseekIn { offset, whence, .. } = body.take()?;
-            Operation::Lseek { offset, whence }
-        }
-        opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => {
-            let wire::CopyFileRangeIn { off_in, nodeid_out, off_out, len, .. } = body.take()?;
-            let wide = code == opcode::COPY_FILE_RANGE_64;
-            Operation::CopyFileRange { offset: off_in, to: NodeId(nodeid_out), to_offset: off_out, length: len, wide }
-        }
+        opcode::IOCTL => ioctl(body)?,
+        opcode::FALLOCATE => fallocate(body)?,
+        opcode::LSEEK => seek(body)?,
+        opcode::COPY_FILE_RANGE => copy_file_range(body, false)?,
+        opcode::COPY_FILE_RANGE_64 => copy_file_range(body, true)?,
         opcode::STATX => {
             // Which values are asked for changes nothing: all are told.
             body.take::<wire::StatxIn>()?;
             Operation::Statx
         }
         opcode::FORGET => Operation::Forget { times: body.take::<wire::ForgetIn>()?.nlookup },
-        opcode::BATCH_FORGET => {
-            let wire::BatchForgetIn { count, .. } = body.take()?;
-            let one = |_| body.take().map(|wire::ForgetOne { nodeid, nlookup }| (NodeId(nodeid), nlookup));
-            Operation::BatchForget((0..count).map(one).collect::<Result<_, _>>()?)
-        }
+        opcode::BATCH_FORGET => batch_forget(body)?,
         opcode::SYNCFS => Operation::SyncFs,
         _ => return Err(Errno::NOSYS),
     })
+}
+
+fn symlink(mut body: Body<'_>) -> Result<Operation<'_>, Errno> {
+    let name = body.name()?;
+    Ok(Operation::Symlink { name, target: body.name()? })
+}
+
+fn mknod(mut body: Body<'_>) -> Result<Operation<'_>, Errno> {
+    let wire::MknodIn { mode, rdev, umask, .. } = body.take()?;
+    Ok(Operation::Mknod { name: body.name()?, mode, umask, rdev })
+}
+
+fn mkdir(mut body: Body<'_>) -> Result<Operation<'_>, Errno> {
+    let wire::MkdirIn { mode, umask } = body.take()?;
+    Ok(Operation::Mkdir { name: body.name()?, mode, umask })
+}
+
+fn link(mut body: Body<'_>) -> Result<Operation<'_>, Errno> {
+    let wire::LinkIn { oldnodeid } = body.take()?;
+    Ok(Operation::Link { target: NodeId(oldnodeid), name: body.name()? })
+}
+
+fn create(mut body: Body<'_>) -> Result<Operation<'_>, Errno> {
+    let wire::CreateIn { flags, mode, umask, .. } = body.take()?;
+    Ok(Operation::Create { name: body.name()?, mode, umask, flags: flags as i32 })
+}
+
+fn tmpfile(mut body: Body<'_>) -> Result<Operation<'_>, Errno> {
+    let wire::CreateIn { flags, mode, umask, .. } = body.take()?;
+    Ok(Operation::TmpFile { mode, umask, flags: flags as i32 })
+}
+
+fn read(mut body: Body<'_>) -> Result<Operation<'_>, Errno> {
+    let wire::ReadIn { fh, offset, size, read_flags, flags, .. } = body.take()?;
+    let fills_cache = read_flags & wire::READ_LOCKOWNER == 0;
+    Ok(Operation::Read { offset, size, direct: is_direct(fh, flags), fills_cache })
+}
+
+fn write(mut body: Body<'_>) -> Result<Operation<'_>, Errno> {
+    let wire::WriteIn { fh, offset, size, write_flags, flags, .. } = body.take()?;
+    // Not by `flags`: `O_DIRECT` may have been set since the write began in the page cache.
+    let direct = write_flags & wire::WRITE_LOCKOWNER != 0;
+    let drop_privileges = write_flags & wire::WRITE_KILL_SUIDGID != 0;
+    // `O_SYNC` has the bit of `O_DSYNC`.
+    let synchronous = flags & rustix::fs::OFlags::DSYNC.bits() != 0;
+    let stable = synchronous && handle(fh).contains(OpenFlags::DIRECT_IO);
+    Ok(Operation::Write { offset, data: body.bytes(size)?, drop_privileges, direct, stable })
+}
+
+fn release(mut body: Body<'_>) -> Result<Operation<'_>, Errno> {
+    let wire::ReleaseIn { fh, flags, .. } = body.take()?;
+    Ok(Operation::Release { flags: flags as i32, how: handle(fh) })
+}
+
+fn set_xattr(mut body: Body<'_>, extended: bool) -> Result<Operation<'_>, Errno> {
+    let wire::SetxattrIn { size, flags } = body.take()?;
+    let more: Option<wire::SetxattrInMore> = if extended { Some(body.take()?) } else { None };
+    let clear_set_gid = more.map(|more| more.setxattr_flags & wire::SETXATTR_ACL_KILL_SGID != 0);
+    let name = body.name()?;
+    Ok(Operation::SetXattr { name, value: body.bytes(size)?, flags, clear_set_gid })
+}
+
+fn get_xattr(mut body: Body<'_>) -> Result<Operation<'_>, Errno> {
+    let wire::GetxattrIn { size, .. } = body.take()?;
+    Ok(Operation::GetXattr { name: body.name()?, size })
+}
+
+fn ioctl(mut body: Body<'_>) -> Result<Operation<'_>, Errno> {
+    let wire::IoctlIn { cmd, in_size, out_size, .. } = body.take()?;
+    Ok(Operation::Ioctl { command: cmd, data: body.bytes(in_size)?, answer_max: out_size })
+}
+
+fn fallocate(mut body: Body<'_>) -> Result<Operation<'_>, Errno> {
+    let wire::FallocateIn { offset, length, mode, .. } = body.take()?;
+    Ok(Operation::Fallocate { offset, length, mode: mode as i32 })
+}
+
+fn seek(mut body: Body<'_>) -> Result<Operation<'_>, Errno> {
+    let wire::LseekIn { offset, whence, .. } = body.take()?;
+    Ok(Operation::Lseek { offset, whence })
+}
+
+fn copy_file_range(mut body: Body<'_>, wide: bool) -> Result<Operation<'_>, Errno> {
+    let wire::CopyFileRangeIn { off_in, nodeid_out, off_out, len, .. } = body.take()?;
+    Ok(Operation::CopyFileRange { offset: off_in, to: NodeId(nodeid_out), to_offset: off_out, length: len, wide })
+}
+
+fn batch_forget(mut body: Body<'_>) -> Result<Operation<'_>, Errno> {
+    let wire::BatchForgetIn { count, .. } = body.take()?;
+    let one = |_| body.take().map(|wire::ForgetOne { nodeid, nlookup }| (NodeId(nodeid), nlookup));
+    Ok(Operation::BatchForget((0..count).map(one).collect::<Result<_, _>>()?))
 }
 
 fn is_data_only(fsync: &wire::FsyncIn) -> bool {

@@ -1,32 +1,25 @@
-//! Where requests over io_uring lie, and the right to one of them.
+//! Where requests over io_uring lie.
 //!
-//! Invariants:
-//! - a place is the kernel's from the moment that its command is handed in until that completes, and ours from then on
-//!   until the next command: for that time it is in a [`Lease`];
-//! - it goes back when its request is answered and nobody looks at the request's bytes any more.
+//! Invariant: a place is the kernel's from the moment that its command is handed in until that completes, and ours from
+//! then on until the next command: for that time it is in a `lease::Lease`.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use zerocopy::{FromZeros, IntoBytes};
 
-use crate::mailbox::Mailbox;
-use crate::operation::Body;
 use crate::pages::Pages;
-use crate::rings::Mount;
-use crate::wire::{self, InHeader, RingHeaders};
+use crate::wire::{self, RingHeaders};
 
 /// Parts of a place: headers and payload.
 pub(crate) const PARTS: usize = 2;
-/// Answers of more bytes than this are handed in elsewhere than on the processor that waits for them.
-const FAR_LEAST: usize = 32 << 10;
 
 /// Memory that the kernel writes a request to and reads its answer from. It stays where it is: the kernel knows where.
+/// `M` is what is known of a mount.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Place<M> {
     /// Whose requests come here.
-    pub mount: Arc<Mount>,
+    pub mount: Arc<M>,
     /// The processor that it serves.
     pub queue: u16,
     headers: NonNull<RingHeaders>,
@@ -56,13 +49,13 @@ pub(crate) struct IoVec {
 }
 
 // SAFETY: the pointers are those of the place's own memory.
-unsafe impl Send for Place {}
+unsafe impl<M: Send + Sync> Send for Place<M> {}
 // SAFETY: a shared place is only read.
-unsafe impl Sync for Place {}
+unsafe impl<M: Send + Sync> Sync for Place<M> {}
 
-impl Place {
+impl<M> Place<M> {
     /// For requests of `mount` from a processor, with up to `payload` bytes beside their headers.
-    pub fn new(queue: u16, payload: usize, mount: Arc<Mount>) -> Self {
+    pub fn new(queue: u16, payload: usize, mount: Arc<M>) -> Self {
         let headers = NonNull::from(Box::leak(Box::new(RingHeaders::new_zeroed())));
         let payload = Pages::sparse(payload);
         let header = IoVec { base: headers.as_ptr().cast(), length: size_of::<RingHeaders>() };
@@ -120,88 +113,28 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl<M> Drop for Place<M> {
     fn drop(&mut self) {
         // SAFETY: it was a box, and is freed once. A place that the kernel still has is never dropped (`Ring`).
         drop(unsafe { Box::from_raw(self.headers.as_ptr()) });
     }
 }
 
-/// The two threads that share the places of some queues.
-#[derive(Debug)]
-pub(crate) struct Pair {
-    /// The one on the processor whose requests these are: what takes a moment is quickest there.
-    pub near: Arc<Mailbox>,
-    /// One that runs wherever there is time: the kernel copies an answer on the thread that hands it in, and whoever
-    /// reads ahead has better things to do meanwhile.
-    pub far: Arc<Mailbox>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// A request in its place, which is ours as long as this exists. Dropped, it goes back to the kernel with the answer.
-#[derive(Debug)]
-pub(crate) struct Lease {
-    pair: Arc<Pair>,
-    place: Option<Place>,
-    /// An answer that could not be put in its place yet, as somebody may still look at the request.
-    late: Mutex<Option<Vec<u8>>>,
-}
-
-impl Lease {
-    /// Of a place that one of `pair` has.
-    pub fn new(pair: Arc<Pair>, place: Place) -> Self {
-        Self { pair, place: Some(place), late: Mutex::default() }
-    }
-
-    fn place(&self) -> &Place {
-        self.place.as_ref().expect("there until it is dropped")
-    }
-
-    /// What follows the request's header; `None` when that has another length.
-    pub fn body(&self, header: &InHeader) -> Option<Body<'_>> {
-        let headers = self.place().headers();
-        let rest = self.place().payload.get(..headers.place.payload_size as usize)?;
-        let first = (header.len as usize).checked_sub(size_of::<InHeader>())?.checked_sub(rest.len())?;
-        Some(Body(headers.operation.get(..first)?, rest))
-    }
-
-    /// Notes an answer. `false` when it has more bytes than the kernel has room for.
-    pub fn answer<T: AsRef<[u8]>>(lease: &mut Arc<Self>, error: i32, unique: u64, parts: &[T]) -> bool {
-        let length = parts.iter().map(|part| part.as_ref().len()).sum::<usize>();
-        if length > lease.place().payload.len() {
-            return false;
+    /// The kernel may have put a request in a place while it took an answer, and tells of that later.
+    #[test]
+    fn memory_of_a_place_is_given_back_at_the_second_look_after_its_last_request() {
+        let mut place = Place::new(0, 8192, Arc::new(()));
+        assert!(!place.has_memory() && !place.give_memory_back());
+        for _ in 0..2 {
+            place.used();
+            place.payload[0] = 7;
+            assert!(place.give_memory_back() && place.payload[0] == 7 && place.has_memory());
         }
-        let header = wire::OutHeader { len: (size_of::<wire::OutHeader>() + length) as u32, error, unique };
-        match Arc::get_mut(lease) {
-            Some(own) => {
-                let place = own.place.as_mut().expect("there until it is dropped");
-                let mut at = 0;
-                for part in parts.iter().map(AsRef::as_ref) {
-                    place.payload[at..at + part.len()].copy_from_slice(part);
-                    at += part.len();
-                }
-                place.put_header(&header, length);
-            }
-            None => {
-                let mut bytes = header.as_bytes().to_vec();
-                parts.iter().for_each(|part| bytes.extend_from_slice(part.as_ref()));
-                *lease.late.lock() = Some(bytes);
-            }
-        }
-        true
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        let Some(mut place) = self.place.take() else { return };
-        if let Some(late) = self.late.get_mut().take()
-            && let Ok((header, answer)) = wire::OutHeader::read_from_prefix(&late)
-        {
-            place.payload[..answer.len()].copy_from_slice(answer);
-            place.put_header(&header, answer.len());
-        }
-        let far = place.headers().place.payload_size as usize > FAR_LEAST;
-        let mailbox = if far { &self.pair.far } else { &self.pair.near };
-        mailbox.finish(place);
+        assert!(!place.give_memory_back() && place.payload[0] == 0);
+        assert!(!place.has_memory());
     }
 }

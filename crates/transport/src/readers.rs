@@ -30,9 +30,9 @@ use rustix::io::Errno;
 
 use crate::buffers::{Borrowed, Buffers};
 use crate::connection::Connection;
+use crate::mount::{Gone, Serve, Task};
 use crate::pages::PAGE;
-use crate::serve::{self, Serve};
-use crate::tasks::Task;
+use crate::serve;
 use crate::wire::{self, InHeader};
 
 /// What lies before a write's data: that begins with a page.
@@ -41,9 +41,6 @@ const WRITE_HEADERS: usize = size_of::<InHeader>() + size_of::<wire::WriteIn>();
 const WAITING_MAX: usize = 128;
 /// A thread without anything to do for so long gives memory back.
 const IDLE: Duration = Duration::from_secs(10);
-
-/// Told once that a mount is gone, and what ended it otherwise.
-pub(crate) type Gone = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 /// A mount whose descriptor is read.
 struct Mount {

@@ -1,14 +1,14 @@
 //! Answers.
 
 use std::io::IoSlice;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::connection::Connection;
-use crate::place::Lease;
+use crate::lease::Lease;
+use crate::mount::Way;
 use crate::types::{FileAttr, NodeId, OpenFlags};
 use crate::wire::{self, validity};
 
@@ -24,13 +24,6 @@ pub struct Reply {
     way: Way,
     unique: u64,
     answered: bool,
-}
-
-/// How an answer gets to the kernel.
-#[derive(Debug)]
-enum Way {
-    Device(Arc<Connection>),
-    Ring(Arc<Lease>),
 }
 
 /// A node that an answer names, and how long the kernel may trust that.
@@ -79,13 +72,8 @@ fn open_out(flags: OpenFlags) -> wire::OpenOut {
 }
 
 impl Reply {
-    pub(crate) fn new(connection: Arc<Connection>, unique: u64) -> Self {
-        Self { way: Way::Device(connection), unique, answered: false }
-    }
-
-    /// For a request that lies in a place of a ring.
-    pub(crate) fn leased(lease: Arc<Lease>, unique: u64) -> Self {
-        Self { way: Way::Ring(lease), unique, answered: false }
+    pub(crate) fn new(way: Way, unique: u64) -> Self {
+        Self { way, unique, answered: false }
     }
 
     /// Done, without more to say.

@@ -33,9 +33,9 @@ use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::buffers::Buffers;
-use crate::mailbox::{Mailbox, News};
-use crate::place::{Lease, PARTS, Pair, Place};
-use crate::rings::Mount;
+use crate::lease::{Lease, Mail, News, Pair};
+use crate::mount::Mount;
+use crate::place::{PARTS, Place};
 use crate::serve;
 use crate::tasks::Tasks;
 use crate::wire::{self, InHeader, RingCommand};
@@ -90,12 +90,12 @@ impl<T> Numbered<T> {
 /// A ring that is ready to be served by the thread that made it.
 pub(crate) struct Ring {
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
-    pair: Arc<Pair>,
-    mailbox: Arc<Mailbox>,
+    pair: Arc<Pair<Mount>>,
+    mailbox: Arc<Mail<Mount>>,
     tasks: Tasks,
     transfers: LocalTransfers,
     /// Those whose commands this ring has handed in, by the numbers of these.
-    places: Numbered<Place>,
+    places: Numbered<Place<Mount>>,
     /// Mounts whose `/dev/fuse` this ring reads.
     devices: Numbered<Arc<Mount>>,
     buffers: Arc<Buffers>,
@@ -114,7 +114,7 @@ impl Ring {
     ///
     /// # Errors
     /// What the system said.
-    pub fn new(pair: Arc<Pair>, mailbox: Arc<Mailbox>) -> io::Result<Self> {
+    pub fn new(pair: Arc<Pair<Mount>>, mailbox: Arc<Mail<Mount>>) -> io::Result<Self> {
         let ring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
@@ -272,14 +272,14 @@ impl Ring {
         }
     }
 
-    fn register(&mut self, mut place: Place) {
+    fn register(&mut self, mut place: Place<Mount>) {
         place.headers_mut().place.commit_id = 0;
         let parts = place.parts() as u64;
         let command = RingCommand { queue: place.queue, ..Default::default() };
         self.command(place, wire::RING_REGISTER, command, Some(parts));
     }
 
-    fn commit(&mut self, place: Place) {
+    fn commit(&mut self, place: Place<Mount>) {
         // It may have been used elsewhere.
         if place.has_memory() {
             self.look_later();
@@ -290,7 +290,7 @@ impl Ring {
     }
 
     /// Hands in again what the kernel had no time for.
-    fn command_again(&mut self, place: Place) {
+    fn command_again(&mut self, place: Place<Mount>) {
         if place.headers().place.commit_id == 0 {
             self.register(place);
         } else {
@@ -298,7 +298,7 @@ impl Ring {
         }
     }
 
-    fn command(&mut self, place: Place, code: u32, command: RingCommand, parts: Option<u64>) {
+    fn command(&mut self, place: Place<Mount>, code: u32, command: RingCommand, parts: Option<u64>) {
         let mut bytes = [0; 80];
         bytes[..size_of::<RingCommand>()].copy_from_slice(command.as_bytes());
         let fd = types::Fd(place.mount.connection.raw_fd());

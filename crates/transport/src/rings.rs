@@ -7,25 +7,22 @@
 //!
 //! Places may come to hold memory for their longest requests: [`Turn`]s bound how much that is for all mounts together.
 //!
-//! Invariants:
-//! - a mount is told once that it is gone: when the kernel has given up all of its places, so that no request is left;
-//! - a thread that could not be started leaves none of the others.
+//! Invariant: a thread that could not be started leaves none of the others.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread::Builder;
 
 use parking_lot::Mutex;
 
 use crate::connection::Connection;
-use crate::mailbox::{Mailbox, News};
-use crate::place::{Pair, Place};
-use crate::readers::Gone;
+use crate::lease::{self, Mail, News};
+use crate::mailbox::Mailbox;
+use crate::mount::{Gone, Mount, Serve};
+use crate::place::Place;
 use crate::ring::Ring;
-use crate::serve::Serve;
 
 /// Places of all queues of a mount together, where there are few processors.
 const PLACES: usize = 64;
@@ -105,51 +102,8 @@ fn queues() -> Vec<Vec<Queue>> {
     queues
 }
 
-/// A mount whose requests come over io_uring.
-pub(crate) struct Mount {
-    pub connection: Arc<Connection>,
-    pub server: Arc<dyn Serve>,
-    /// Bytes that a request of `/dev/fuse` may have.
-    pub length: usize,
-    /// Of the thread that looks at `/dev/fuse`.
-    watcher: Arc<Mailbox>,
-    /// Places that the kernel has not given up.
-    live: AtomicUsize,
-    /// What the kernel gave a place up with, other than that the mount is gone; 0 is nothing.
-    refused: AtomicI32,
-    gone: Mutex<Option<Gone>>,
-}
-
-impl fmt::Debug for Mount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mount").field("connection", &self.connection).field("live", &self.live).finish_non_exhaustive()
-    }
-}
-
-impl Mount {
-    /// Whether the kernel has given up all places.
-    pub fn is_over(&self) -> bool {
-        self.live.load(Ordering::SeqCst) == 0
-    }
-
-    /// The kernel has given up one of its places, with this error when it was not for the mount's end.
-    pub fn lost_place(self: &Arc<Self>, refused: Option<i32>) {
-        if let Some(code) = refused {
-            tracing::error!("FUSE over io_uring: {}", io::Error::from_raw_os_error(code));
-            self.refused.store(code, Ordering::SeqCst);
-        }
-        if self.live.fetch_sub(1, Ordering::SeqCst) > 1 {
-            return;
-        }
-        // Mostly its own descriptor tells it.
-        self.watcher.put(News::Ended(self.clone()));
-        let gone = self.gone.lock().take();
-        if let Some(gone) = gone {
-            let refused = self.refused.load(Ordering::SeqCst);
-            gone(if refused == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(refused)) });
-        }
-    }
-}
+/// The two threads that share the places of some queues.
+type Pair = lease::Pair<Mount>;
 
 /// See the module text.
 pub(crate) struct Rings {
@@ -206,15 +160,7 @@ impl Rings {
         connection.set_nonblocking()?;
         let watcher = &self.pairs[self.mounts.fetch_add(1, Ordering::Relaxed) % self.pairs.len()].1.near;
         let all = self.pairs.iter().flat_map(|(queues, _)| queues).map(|queue| queue.depth).sum();
-        let mount = Arc::new(Mount {
-            connection,
-            server,
-            length,
-            watcher: watcher.clone(),
-            live: AtomicUsize::new(all),
-            refused: AtomicI32::new(0),
-            gone: Mutex::new(Some(gone)),
-        });
+        let mount = Arc::new(Mount::new(connection, server, length, watcher.clone(), all, gone));
         watcher.put(News::Watch(mount.clone()));
         for (queues, pair) in &self.pairs {
             let new = |queue: &Queue| {
@@ -230,7 +176,7 @@ impl Rings {
 
 /// Starts a thread of `pair`, the one whose mail comes to `mailbox`, and returns when it has its ring. It stays near
 /// the processors of `near`, if there are any.
-fn start(name: String, pair: Arc<Pair>, mailbox: Arc<Mailbox>, near: Vec<Queue>) -> io::Result<()> {
+fn start(name: String, pair: Arc<Pair>, mailbox: Arc<Mail<Mount>>, near: Vec<Queue>) -> io::Result<()> {
     let (tell, told) = sync_channel(1);
     Builder::new().name(name).spawn(move || {
         stay_near(&near);
@@ -281,70 +227,7 @@ fn stay_near(queues: &[Queue]) {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-
-    use tokio::runtime::Handle;
-
     use super::*;
-    use crate::reply::Reply;
-    use crate::serve::Message;
-    use crate::tasks::Task;
-    use crate::wire::InHeader;
-
-    /// It is never asked.
-    struct Nobody;
-
-    impl Serve for Nobody {
-        fn task(self: Arc<Self>, _: InHeader, _: Message, _: Option<Reply>) -> Task {
-            Box::pin(async {})
-        }
-
-        fn runtime(&self) -> &Handle {
-            unreachable!("it has no tasks")
-        }
-    }
-
-    fn mount(places: usize, gone: Gone) -> Arc<Mount> {
-        let file = File::open("/dev/null").expect("there");
-        Arc::new(Mount {
-            connection: Arc::new(Connection::new(file.into())),
-            server: Arc::new(Nobody),
-            length: 4096,
-            watcher: Arc::new(Mailbox::new().expect("a descriptor")),
-            live: AtomicUsize::new(places),
-            refused: AtomicI32::new(0),
-            gone: Mutex::new(Some(gone)),
-        })
-    }
-
-    #[test]
-    fn a_mount_is_gone_with_its_last_place_and_tells_why() {
-        for refused in [None, Some(22)] {
-            let (tell, told) = std::sync::mpsc::channel();
-            let mount = mount(2, Box::new(move |outcome| tell.send(outcome).expect("somebody waits")));
-            mount.lost_place(refused);
-            assert!(!mount.is_over() && told.try_recv().is_err());
-            mount.lost_place(None);
-            assert!(mount.is_over());
-            let outcome = told.try_recv().expect("told at once");
-            assert_eq!(outcome.err().and_then(|error| error.raw_os_error()), refused);
-            assert!(matches!(mount.watcher.take().news[..], [News::Ended(_)]));
-        }
-    }
-
-    /// The kernel may have put a request in a place while it took an answer, and tells of that later.
-    #[test]
-    fn memory_of_a_place_is_given_back_at_the_second_look_after_its_last_request() {
-        let mut place = Place::new(0, 8192, mount(1, Box::new(|_| {})));
-        assert!(!place.has_memory() && !place.give_memory_back());
-        for _ in 0..2 {
-            place.used();
-            place.payload[0] = 7;
-            assert!(place.give_memory_back() && place.payload[0] == 7 && place.has_memory());
-        }
-        assert!(!place.give_memory_back() && place.payload[0] == 0);
-        assert!(!place.has_memory());
-    }
 
     #[test]
     fn places_of_all_mounts_together_are_bounded() {

@@ -1,4 +1,4 @@
-//! What serving threads, of whichever kind, know of a mount: how a message of the kernel becomes work.
+//! How a message of the kernel becomes work, on serving threads of whichever kind.
 //!
 //! Invariant: a request's bytes live as long as its work.
 
@@ -6,69 +6,40 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use tokio::runtime::Handle;
 
 use crate::buffers::Borrowed;
 use crate::connection::Connection;
+use crate::lease::Lease;
+use crate::mount::{Message, Mount, Serve, Task, Way};
 use crate::operation::{self, Body};
-use crate::place::Lease;
 use crate::reply::Reply;
-use crate::tasks::Task;
 use crate::wire::InHeader;
 
 /// Requests of up to so many bytes are copied out of where they came.
 const COPIED_MAX: usize = 4096;
 
-/// One mount.
-pub(crate) trait Serve: Send + Sync {
-    /// Work for a request. Its first steps may be taken on a thread that others wait for.
-    fn task(self: Arc<Self>, header: InHeader, message: Message, reply: Option<Reply>) -> Task;
-
-    /// Where work goes on that waits for something.
-    fn runtime(&self) -> &Handle;
-}
-
-/// A request's bytes behind its header.
-pub(crate) enum Message {
-    /// Small ones are copied, so that their place is free for the answer or the next request: first part and rest, and
-    /// where that begins.
-    Copied(Vec<u8>, usize),
-    /// In their place of a ring.
-    InPlace(Arc<Lease>),
-    /// Where they were read to.
-    Read(Borrowed, Range<usize>),
-}
-
-impl Message {
-    /// Of a request that came through a ring; `None` when its lengths do not fit each other.
-    fn leased(header: &InHeader, lease: &Arc<Lease>) -> Option<Self> {
-        let Body(first, rest) = lease.body(header)?;
-        if rest.len() > COPIED_MAX {
-            return Some(Self::InPlace(lease.clone()));
-        }
-        Some(Self::Copied([first, rest].concat(), first.len()))
+/// The bytes of a request that came through a ring; `None` when its lengths do not fit each other.
+fn message(header: &InHeader, lease: &Arc<Lease<Mount>>) -> Option<Message> {
+    let Body(first, rest) = lease.body(header)?;
+    if rest.len() > COPIED_MAX {
+        return Some(Message::InPlace(lease.clone()));
     }
-
-    /// What follows the request's header.
-    pub fn body(&self, header: &InHeader) -> Body<'_> {
-        match self {
-            Self::Copied(bytes, first) => Body(&bytes[..*first], &bytes[*first..]),
-            Self::InPlace(lease) => lease.body(header).unwrap_or_default(),
-            Self::Read(buffer, range) => Body(&buffer[range.clone()], &[]),
-        }
-    }
+    Some(Message::Copied([first, rest].concat(), first.len()))
 }
 
 /// Work for a request that came through a ring.
-pub(crate) fn leased(server: &Arc<dyn Serve>, header: InHeader, lease: Arc<Lease>) -> Task {
-    let message = Message::leased(&header, &lease);
-    let reply = Reply::leased(lease, header.unique);
+pub(crate) fn leased(server: &Arc<dyn Serve>, header: InHeader, lease: Arc<Lease<Mount>>) -> Task {
+    let message = message(&header, &lease);
+    let way = Way::Ring(lease);
     match message {
-        Some(message) => server.clone().task(header, message, Some(reply)),
-        None => Box::pin(async {
-            tracing::error!("the kernel sent a request whose lengths do not fit each other");
-            reply.error(Errno::IO);
-        }),
+        Some(message) => server.clone().task(header, message, Some(way)),
+        None => {
+            let reply = Reply::new(way, header.unique);
+            Box::pin(async {
+                tracing::error!("the kernel sent a request whose lengths do not fit each other");
+                reply.error(Errno::IO);
+            })
+        }
     }
 }
 
@@ -84,12 +55,12 @@ pub(crate) fn read(
         tracing::error!("the kernel sent {} bytes that are no request", message.len());
         return None;
     };
-    let reply = (!operation::is_silent(&header)).then(|| Reply::new(connection.clone(), header.unique));
+    let way = (!operation::is_silent(&header)).then(|| Way::Device(connection.clone()));
     let length = body.0.len();
     let message = if length <= COPIED_MAX {
         Message::Copied(body.0.to_vec(), length)
     } else {
         Message::Read(buffer.take()?, place.end - length..place.end)
     };
-    Some(server.clone().task(header, message, reply))
+    Some(server.clone().task(header, message, way))
 }

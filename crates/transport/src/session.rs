@@ -11,14 +11,14 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::runtime::Handle;
 
+use crate::config::Config;
 use crate::connection::Connection;
 use crate::handshake::handshake;
+use crate::mount::{Message, Serve, Task, Way};
 use crate::operation::{self, Request};
 use crate::readers::Readers;
 use crate::reply::Reply;
 use crate::rings::{self, Rings, Turn};
-use crate::serve::{Message, Serve};
-use crate::tasks::Task;
 use crate::types::{InitFlags, NodeId};
 use crate::wire::{self, InHeader};
 
@@ -36,22 +36,6 @@ pub trait Filesystem: Send + Sync + 'static {
 
     /// The kernel's side is gone: no request will come any more, and none is being served.
     fn gone(&self);
-}
-
-/// What is agreed on with the kernel.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// Threads that serve requests of all mounts, at least 1: as many as the mount that asks for most says; over
-    /// io_uring it is two for each processor.
-    pub threads: usize,
-    /// Capabilities wanted; what the kernel lacks is done without.
-    pub wanted: InitFlags,
-    /// Bytes that a read or write may have, a multiple of 4096.
-    pub request_max: u32,
-    /// Bytes that the kernel may read ahead.
-    pub readahead_max: u32,
-    /// Requests that nobody waits for in flight.
-    pub background_max: u16,
 }
 
 /// The kernel's side of a mount.
@@ -202,7 +186,8 @@ fn finish_elsewhere<F: Filesystem>(server: Arc<Server<F>>, end: Arc<End>, outcom
 }
 
 impl<F: Filesystem> Serve for Server<F> {
-    fn task(self: Arc<Self>, header: InHeader, message: Message, reply: Option<Reply>) -> Task {
+    fn task(self: Arc<Self>, header: InHeader, message: Message, way: Option<Way>) -> Task {
+        let reply = way.map(|way| Reply::new(way, header.unique));
         let extended = self.agreed.contains(InitFlags::SETXATTR_EXT);
         Box::pin(async move {
             match operation::parse(&header, message.body(&header), extended) {

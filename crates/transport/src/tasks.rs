@@ -1,21 +1,17 @@
 //! The requests that a thread is busy with.
 
-use std::future::Future;
 use std::panic::{self, AssertUnwindSafe};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tokio::runtime::Handle;
 
-use crate::mailbox::Mailbox;
-
-/// What is done for one request.
-pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+use crate::lease::Mail;
+use crate::mount::{Mount, Task};
 
 /// Those of one thread, by numbers that are used again. A number that is woken though its task has ended does no harm.
 pub(crate) struct Tasks {
-    mailbox: Arc<Mailbox>,
+    mailbox: Arc<Mail<Mount>>,
     /// Each with the runtime that it belongs to.
     slots: Vec<(Option<(Task, Handle)>, Waker)>,
     free: Vec<usize>,
@@ -23,7 +19,7 @@ pub(crate) struct Tasks {
 
 impl Tasks {
     /// None yet; they are woken through `mailbox`.
-    pub fn new(mailbox: Arc<Mailbox>) -> Self {
+    pub fn new(mailbox: Arc<Mail<Mount>>) -> Self {
         Self { mailbox, slots: Vec::new(), free: Vec::new() }
     }
 
@@ -68,6 +64,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::mailbox::Mailbox;
 
     #[test]
     fn tasks_go_on_when_woken_and_a_panic_is_the_end_of_one_only() {

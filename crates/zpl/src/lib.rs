@@ -43,6 +43,7 @@ mod sa_table;
 mod salt;
 mod setattr;
 mod shards;
+mod stored;
 mod unlinked;
 pub mod user_quota;
 mod xattr;

@@ -9,8 +9,8 @@ use platter_ondisk::znode::{DirentValue, flags};
 
 use crate::error::Result;
 use crate::fs::{Master, Zpl};
-use crate::phys::Phys;
 use crate::sa_table::SaTable;
+use crate::stored;
 
 /// Deepest path followed; a deeper one is a loop made by damage.
 pub(crate) const DEPTH_MAX: usize = 4096;
@@ -42,7 +42,7 @@ pub async fn object_path(os: &Arc<Objset>, object: ObjectId) -> platter_zio::Res
             return Err(ZioError::corrupt("directory tree", format!("object {object} is below itself")));
         }
         let dnode = os.dnode(at).await?;
-        let phys = Phys::read(os, &dnode, &table).await?;
+        let phys = stored::read(os, &dnode, &table).await?;
         if phys.links == 0 {
             return Err(ZioError::NotFound(format!("name of object {at}, which is unlinked")));
         }

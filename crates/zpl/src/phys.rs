@@ -8,17 +8,16 @@
 
 use std::ops::{Deref, DerefMut};
 
-use platter_dmu::{Dnode, Objset, ZioError};
+use platter_dmu::{Dnode, ZioError};
 use platter_ondisk::ObjectId;
 use platter_ondisk::sa::{SaBuffer, SaHeader, SaValue, SaWriter, encode, fit};
 use platter_ondisk::types::object_type;
-use platter_ondisk::znode::{ZplAttr, flags};
+use platter_ondisk::znode::{ZnodeAcl, ZplAttr, flags};
 use platter_zio::Result;
 
 use crate::acl::Acl;
 use crate::attr::{FileKind, Timestamp};
 use crate::sa_table::{FIXED, FIXED_WORDS, SaTable, template};
-use crate::znode_legacy;
 
 /// The attributes that every object has, with the length that they always have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,6 +45,18 @@ impl Fixed {
     }
 }
 
+/// What of a legacy znode has no other place in [`Phys`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LegacyRest {
+    /// The access control list as it is stored.
+    pub acl: ZnodeAcl,
+    /// What `acl` says; while the file's list is this one, `acl` is written back.
+    pub meaning: Option<Acl>,
+    pub pad: [u64; 4],
+    /// Bytes behind the znode that are no link's target.
+    pub tail: Vec<u8>,
+}
+
 /// All attributes of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Phys {
@@ -66,7 +77,7 @@ pub(crate) struct Phys {
     /// The object with a legacy znode's access control list; freed when the znode is first written back.
     pub external_acl: Option<ObjectId>,
     /// What a znode has beside all this; only in a file system before version 5.
-    pub legacy: Option<Box<znode_legacy::Rest>>,
+    pub legacy: Option<Box<LegacyRest>>,
 }
 
 impl Deref for Phys {
@@ -277,31 +288,7 @@ impl Phys {
         }
     }
 
-    /// Reads the attributes of the object `dnode`.
-    pub async fn read(os: &std::sync::Arc<Objset>, dnode: &Dnode, table: &SaTable) -> Result<Self> {
-        let info = dnode.info();
-        let bonus = dnode.bonus();
-        let phys = match info.bonus_type {
-            object_type::SA => {
-                let mut phys = Self::empty();
-                phys.absorb(&bonus, table, dnode.object())?;
-                if let Some(spill) = dnode.spill().await? {
-                    phys.absorb(&spill, table, dnode.object())?;
-                }
-                phys
-            }
-            object_type::ZNODE => Box::pin(znode_legacy::read(os, dnode, &bonus, table)).await?,
-            other => {
-                return Err(ZioError::NotFound(format!("file: object {} has a bonus of type {other}", dnode.object())));
-            }
-        };
-        if FileKind::from_mode(phys.mode).is_none() {
-            return Err(ZioError::corrupt("file", format!("object {} has mode {:#o}", dnode.object(), phys.mode)));
-        }
-        Ok(phys)
-    }
-
-    /// As [`Self::read`] when the bonus has it all, as it should be.
+    /// As `stored::read` when the bonus has it all, as it should be.
     pub fn read_now(dnode: &Dnode, table: &SaTable) -> Option<Self> {
         if dnode.info().bonus_type != object_type::SA || dnode.has_spill() {
             return None;
@@ -316,7 +303,8 @@ impl Phys {
         FileKind::from_mode(phys.mode).map(|_| phys)
     }
 
-    fn absorb(&mut self, bytes: &[u8], table: &SaTable, object: ObjectId) -> Result<()> {
+    /// Takes in the attributes that a bonus or a spill block of `object` holds.
+    pub fn absorb(&mut self, bytes: &[u8], table: &SaTable, object: ObjectId) -> Result<()> {
         let damaged = |e: platter_ondisk::Error| ZioError::corrupt("file attributes", format!("object {object}: {e}"));
         // The closure must hand out a reference that outlives the call.
         let number = SaHeader::of(bytes).map_or(0, |header| header.layout);

@@ -1,7 +1,7 @@
 //! One open file or directory (`znode_t`).
 //!
 //! Invariants:
-//! - there is at most one [`Znode`] for an object at any time (see [`crate::cache`]), and its attributes in memory are
+//! - there is at most one [`Znode`] for an object at any time (see `cache`), and its attributes in memory are
 //!   the newest;
 //! - a change reaches the bonus in the transaction that made it (where transactions of two groups overlap, the object
 //!   below brings the older one's change into the younger group too);
@@ -24,6 +24,7 @@ use crate::prefetch::Streams;
 use crate::range_lock::RangeLock;
 use crate::run::Run;
 use crate::sa_table::SaTable;
+use crate::stored;
 use crate::znode_legacy;
 
 /// What changes about an open object.
@@ -88,7 +89,7 @@ impl Znode {
         if kind != object_type::PLAIN_FILE_CONTENTS && kind != object_type::DIRECTORY_CONTENTS {
             return Err(ZplError::Stale);
         }
-        let phys = Phys::read(os, &dnode, table).await?;
+        let phys = stored::read(os, &dnode, table).await?;
         Ok(Self::new(dnode, phys))
     }
 

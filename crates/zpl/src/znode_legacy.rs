@@ -21,7 +21,7 @@ use platter_zio::{Result, ZioError};
 
 use crate::acl::Acl;
 use crate::attr::FileKind;
-use crate::phys::Phys;
+use crate::phys::{LegacyRest, Phys};
 use crate::sa_table::{FIXED, SaTable};
 
 /// Oldest version of file systems that is written: since then owners are FUIDs and lists have the present encoding
@@ -40,17 +40,6 @@ const BONUS_MAX: usize = 320;
 const TARGET_MAX: usize = 4096;
 /// Most entries of a list (`MAX_ACL_ENTRIES`), each of up to 48 bytes.
 const EXTERNAL_MAX: usize = 1024 * 48;
-
-/// What of a znode has no other place in [`Phys`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Rest {
-    acl: ZnodeAcl,
-    /// What `acl` says; while the file's list is this one, `acl` is written back.
-    meaning: Option<Acl>,
-    pad: [u64; 4],
-    /// Bytes behind the znode that are no link's target.
-    tail: Vec<u8>,
-}
 
 /// Whether a link's target lies in the bonus (else it is the object's data).
 pub(crate) fn target_fits(length: usize) -> bool {
@@ -108,7 +97,7 @@ pub(crate) async fn read(os: &Arc<Objset>, dnode: &Dnode, bonus: &[u8], table: &
         phys.order.push(table.number(ZplAttr::Symlink));
     }
     if table.is_legacy() {
-        let rest = Rest { meaning: phys.acl.clone(), acl: old.acl, pad: old.pad, tail: tail.to_vec() };
+        let rest = LegacyRest { meaning: phys.acl.clone(), acl: old.acl, pad: old.pad, tail: tail.to_vec() };
         phys.legacy = Some(Box::new(rest));
     }
     Ok(phys)
@@ -207,7 +196,7 @@ mod tests {
         let mut phys = file(0o644);
         phys.acl = meaning.clone();
         phys.external_acl = Some(ObjectId(99));
-        phys.legacy = Some(Box::new(Rest { acl: acl.clone(), meaning, pad: [1, 2, 3, 4], tail: vec![9; 32] }));
+        phys.legacy = Some(Box::new(LegacyRest { acl: acl.clone(), meaning, pad: [1, 2, 3, 4], tail: vec![9; 32] }));
         let bonus = encode(&phys).unwrap();
         let znode = ZnodePhys::decode(&bonus).unwrap();
         assert_eq!((znode.acl, znode.pad, &bonus[ZNODE_PHYS_SIZE..]), (acl, [1, 2, 3, 4], &[9; 32][..]));

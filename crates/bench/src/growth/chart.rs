@@ -4,7 +4,7 @@ use std::path::Path;
 
 use plotters::prelude::*;
 
-use super::Growth;
+use super::found::Growth;
 use crate::error::{BenchError, Result};
 use crate::table::number;
 

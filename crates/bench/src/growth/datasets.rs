@@ -3,7 +3,8 @@
 
 use std::time::Instant;
 
-use super::{Clock, Extent, Growth, make_up_to, sparse_pool, steps};
+use super::extent::{Clock, Extent, make_up_to, sparse_pool, steps};
+use super::found::Growth;
 use crate::error::{Result, said};
 use crate::meter::Meter;
 use crate::results::Unit;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Clock, Extent, Growth};
+use super::extent::{Clock, Extent};
+use super::found::Growth;
 use crate::error::Result;
 use crate::noise::Random;
 use crate::program::wait_until;

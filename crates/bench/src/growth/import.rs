@@ -2,7 +2,8 @@
 //!
 //! The data costs next to no disk: large blocks of one byte, which zstd makes as small as a sector.
 
-use super::{Clock, Extent, Growth, make_up_to, sparse_pool, steps};
+use super::extent::{Clock, Extent, make_up_to, sparse_pool, steps};
+use super::found::Growth;
 use crate::error::Result;
 use crate::results::Unit;
 use crate::scenario::Context;

@@ -1,6 +1,7 @@
 //! Names in one directory: how fast more are made, how fast one is found among them, what memory the daemon needs.
 
-use super::{Clock, Extent, Growth, steps};
+use super::extent::{Clock, Extent, steps};
+use super::found::Growth;
 use crate::error::Result;
 use crate::meter::Meter;
 use crate::results::Unit;

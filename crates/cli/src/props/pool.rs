@@ -16,7 +16,7 @@ pub const TABLE: &[Info] = &[
     info("size", "SIZE", Kind::Number),
     info("capacity", "CAP", Kind::Percent),
     info("altroot", "ALTROOT", Kind::Text),
-    // A number inside OpenZFS, and so to the right: HEALTH_WIDTH.
+    // A number inside OpenZFS, and so to the right: `select::HEALTH_WIDTH`.
     info("health", "HEALTH", Kind::Number),
     info("guid", "GUID", Kind::Identifier),
     info("version", "VERSION", Kind::PoolVersion),
@@ -49,9 +49,6 @@ pub const TABLE: &[Info] = &[
     info("dedup_table_quota", "DDTQUOTA", Kind::DedupQuota),
     info("last_scrubbed_txg", "LAST_SCRUBBED_TXG", Kind::Identifier),
 ];
-
-/// Width of the HEALTH column.
-pub const HEALTH_WIDTH: usize = 8;
 
 /// Features in the order of OpenZFS's table.
 pub const FEATURES: &[&str] = &[

@@ -2,6 +2,9 @@
 
 use super::Info;
 
+/// Width of the HEALTH column, which holds words although its values stand to the right.
+const HEALTH_WIDTH: usize = 8;
+
 /// A property that somebody asked for.
 #[derive(Clone, Debug)]
 pub enum Wanted {
@@ -50,7 +53,7 @@ impl Wanted {
     /// Least width of its column.
     pub fn width(&self) -> usize {
         match self {
-            Self::Native(info) if info.name == "health" => super::pool::HEALTH_WIDTH,
+            Self::Native(info) if info.name == "health" => HEALTH_WIDTH,
             Self::Native(info) => info.width(),
             Self::Other(name) => name.chars().count(),
         }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use platter_api::messages::{CreateDataset, CreatedDataset};
 
-use super::ids;
 use super::select::well_formed;
 use crate::getopt::{Grammar, parse};
+use crate::ids;
 use crate::out::out;
 use crate::session::{Done, Failure, Session, complain_all, refused, usage};
 

@@ -7,8 +7,9 @@ use platter_api::report::{DatasetKind, Property, PropertySource, PropertyValue};
 use serde_json::Value;
 
 use super::select::{Reach, collect, types};
-use super::{ids, userspace};
+use super::userspace;
 use crate::getopt::{Grammar, parse};
+use crate::ids;
 use crate::json::{self, Object};
 use crate::out::out;
 use crate::props::select::{self, Selection, Wanted};

@@ -3,7 +3,6 @@
 mod create;
 mod destroy;
 mod get;
-pub(crate) mod ids;
 mod list;
 mod mount;
 mod project;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use platter_api::messages::{ErrorBody, IdQuota, Outcome, SetDatasetProperties, SetIdQuota};
 
 use super::create::add_property;
-use super::ids;
 use super::select::openable;
 use crate::getopt::{Grammar, parse};
+use crate::ids;
 use crate::props::zfs;
 use crate::session::{Done, Failure, Session, complain, complain_all, refused, usage};
 

@@ -5,9 +5,9 @@ use std::cmp::Ordering;
 use platter_api::messages::{IdUsage, Userspace, Whose};
 use platter_daemon::client::encode;
 
-use super::ids;
 use super::select::named;
 use crate::getopt::{Grammar, parse};
+use crate::ids;
 use crate::nice;
 use crate::out::out;
 use crate::props::zfs;

@@ -8,6 +8,7 @@ use platter_api::request::{CreateRequest, VdevRequest};
 
 use super::{compatibility, layout, vdev_spec};
 use crate::getopt::{Grammar, parse};
+use crate::ids;
 use crate::out::{out, outln};
 use crate::props::pool::FEATURES;
 use crate::session::{Done, Failure, Session, complain_all, refused, usage};
@@ -85,6 +86,19 @@ fn check_mountpoint(path: &Path) -> Result<(), Failure> {
     }
 }
 
+/// Refuses sectors that no pool may have.
+fn check_ashift(pool_properties: &BTreeMap<String, String>) -> Result<(), Failure> {
+    if let Some(text) = pool_properties.get("ashift") {
+        let ashift: u64 = text.parse().map_err(|_| refused("ashift must be a number."))?;
+        if ashift != 0 && !(9..=16).contains(&ashift) {
+            return Err(refused(format!(
+                "invalid 'ashift={ashift}' property: only values between 9 and 16 are allowed."
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// The request that a command line makes, with everything checked that needs no daemon.
 pub(super) fn request(words: &[String], command_line: &str) -> Result<CreatePool, Failure> {
     let parsed = parse(GRAMMAR, words).map_err(usage)?;
@@ -126,14 +140,7 @@ pub(super) fn request(words: &[String], command_line: &str) -> Result<CreatePool
             "cannot create '{name}': invalid character '/' in pool name\nuse 'zfs create' to create a dataset"
         )));
     }
-    if let Some(text) = pool_properties.get("ashift") {
-        let ashift: u64 = text.parse().map_err(|_| refused("ashift must be a number."))?;
-        if ashift != 0 && !(9..=16).contains(&ashift) {
-            return Err(refused(format!(
-                "invalid 'ashift={ashift}' property: only values between 9 and 16 are allowed."
-            )));
-        }
-    }
+    check_ashift(&pool_properties)?;
     let vdevs = vdev_spec::parse(vdev_words, force)?;
     if let Some(root) = altroot.as_deref().filter(|root| !root.starts_with('/')) {
         return Err(refused(format!("invalid alternate root '{root}': must be an absolute path")));
@@ -145,7 +152,7 @@ pub(super) fn request(words: &[String], command_line: &str) -> Result<CreatePool
     if let Some(mount) = mount {
         dataset_properties.insert("mountpoint".to_owned(), mount);
     }
-    let quotas = crate::zfs::ids::take_quotas(&mut dataset_properties)
+    let quotas = ids::take_quotas(&mut dataset_properties)
         .map_err(|reason| refused(format!("cannot create '{name}': {reason}")))?;
     Ok(CreatePool {
         quotas,

@@ -8,6 +8,7 @@ use platter_api::report::{Detail, ScanReport, VdevReport};
 use super::names::Naming;
 use super::pools::{Repeat, Timestamp, views};
 use super::status_json;
+use super::status_style::{Style, has_errors, is_unhealthy};
 use super::upgrade;
 use crate::getopt::{Grammar, parse};
 use crate::json;
@@ -29,21 +30,6 @@ const GRAMMAR: Grammar = Grammar {
 
 /// An estimate is given from this rate on, bytes/s.
 const ESTIMATE_RATE_MIN: u64 = 10 << 20;
-
-/// How to show.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Style {
-    /// Names of damaged files.
-    pub verbose: bool,
-    /// Exact numbers.
-    pub literal: bool,
-    /// Only vdevs that are not healthy.
-    pub unhealthy_only: bool,
-    /// The SLOW column.
-    pub slow: bool,
-    /// Names.
-    pub naming: Naming,
-}
 
 /// Runs it.
 pub fn run(session: &mut Session, words: &[String]) -> Done {
@@ -143,11 +129,6 @@ fn is_healthy(view: &PoolView) -> bool {
     }
 }
 
-fn has_errors(vdev: &VdevReport) -> bool {
-    let counts = &vdev.counts;
-    counts.read_errors + counts.write_errors + counts.checksum_errors > 0 || vdev.children.iter().any(has_errors)
-}
-
 fn all_text(pools: &[PoolView], style: &Style, explain: bool, all_pools: bool) -> String {
     let mut out = String::new();
     let mut first = true;
@@ -226,11 +207,6 @@ pub(super) fn text(view: &PoolView, style: &Style) -> String {
         }
     }
     out
-}
-
-/// Whether a vdev or any below it is not healthy.
-pub(super) fn is_unhealthy(vdev: &VdevReport) -> bool {
-    vdev.state != "ONLINE" || has_errors(vdev) || vdev.children.iter().any(is_unhealthy)
 }
 
 /// What a scan that is under way does to devices.

@@ -5,7 +5,7 @@ use platter_api::report::{ScanReport, VdevReport};
 use serde_json::Value;
 
 use super::names::Naming;
-use super::status::{Style, is_unhealthy};
+use super::status_style::{Style, is_unhealthy};
 use crate::json::{self, Object};
 use crate::nice;
 

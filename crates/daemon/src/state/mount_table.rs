@@ -6,8 +6,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::mounts::ActiveMount;
+use crate::mounter::Mounted;
+
+/// A mounted file system.
+#[derive(Clone)]
+pub(super) struct ActiveMount {
+    /// Where.
+    pub at: PathBuf,
+    /// What the kernel shows as its device: the data set's name when it was mounted.
+    pub source: String,
+    /// Whether the data set's own property chose the place: then the folder is the administrator's, and is not removed
+    /// (`remove_mountpoint`, `lib/libzfs/libzfs_mount.c`).
+    pub is_chosen: bool,
+    /// Options of this mount only.
+    pub options: Vec<String>,
+    /// Grows with every mount: the last one is unmounted first, as it may cover or lie inside earlier ones.
+    pub sequence: u64,
+    /// The mount itself.
+    pub mounted: Arc<tokio::sync::Mutex<Box<dyn Mounted>>>,
+}
 
 /// All mounts of a daemon.
 #[derive(Default)]

@@ -11,29 +11,12 @@ use platter_api::report::{DatasetKind, DatasetReport};
 use rustix::io::Errno;
 
 use super::locks::PASS_OVER;
+use super::mount_table::ActiveMount;
 use super::{Answer, Daemon, failed};
 use crate::mount_plan::{self, CanMount, Mountpoint};
-use crate::mounter::{HowToMount, Mounted};
+use crate::mounter::HowToMount;
 use crate::places;
 use platter_api::messages::{ErrorBody, MOUNT_BUSY, MOUNT_OPTIONS, MountEntry, MountOutcome, MountRequest};
-
-/// A mounted file system.
-#[derive(Clone)]
-pub(super) struct ActiveMount {
-    /// Where.
-    pub at: PathBuf,
-    /// What the kernel shows as its device: the data set's name when it was mounted.
-    pub source: String,
-    /// Whether the data set's own property chose the place: then the folder is the administrator's, and is not removed
-    /// (`remove_mountpoint`, `lib/libzfs/libzfs_mount.c`).
-    pub is_chosen: bool,
-    /// Options of this mount only.
-    pub options: Vec<String>,
-    /// Grows with every mount: the last one is unmounted first, as it may cover or lie inside earlier ones.
-    pub sequence: u64,
-    /// The mount itself.
-    pub mounted: Arc<tokio::sync::Mutex<Box<dyn Mounted>>>,
-}
 
 /// How long who only asks waits until mounts that are gone are forgotten.
 const NOTICING: Duration = Duration::from_secs(2);

@@ -21,7 +21,9 @@ use platter_spa::Pool;
 
 use super::*;
 use crate::client::Client;
-use crate::mounter::{HowToMount, Mounted, UnmountError};
+use crate::engine::Engine;
+use crate::home::Home;
+use crate::mounter::{HowToMount, Mounted, Mounter, UnmountError};
 use crate::server::{Context, router};
 use platter_api::messages::{
     ClosePool, CreateDataset, DestroyDataset, MountRequest, RenameDataset, ScrubAction, ScrubPool,

@@ -9,7 +9,8 @@ use platter_fuse::Elsewhere;
 use tokio::time::{Instant, sleep};
 
 use super::locks::PASS_OVER;
-use super::mounts::{ActiveMount, no_such_dataset, pool_of};
+use super::mount_table::ActiveMount;
+use super::mounts::{no_such_dataset, pool_of};
 use super::{Answer, Daemon, failed};
 use crate::mount_plan::{self, CanMount, Mountpoint};
 use crate::mounter::{HowToMount, UnmountError};

@@ -144,6 +144,40 @@ fn pieces(node: NodeId, offset: usize, data: &[u8]) -> Vec<Step> {
     steps
 }
 
+/// Adds the spare disk to the pool.
+async fn add(pool: &Arc<Pool>, spare: usize) -> Result<(), String> {
+    let vdevs = vec![VdevRequest::Leaf(SimDevices::path(spare))];
+    let change = PoolChange::Add { vdevs, force: true, ashift: 0, any_ashift: true, dry_run: false };
+    pool.change(change).await.map(|_| ()).map_err(text)
+}
+
+/// Lets the spare disk take the place of the first, and waits until that has left.
+async fn replace(pool: &Arc<Pool>, spare: usize) -> Result<(), String> {
+    let (device, new) = (SimDevices::path(0).display().to_string(), SimDevices::path(spare));
+    let change = PoolChange::Attach { device, new, replaces: true, force: false, ashift: 0 };
+    pool.change(change).await.map_err(text)?;
+    for _ in 0..LEAVES_WITHIN {
+        pool.scrub_wait().await.map_err(text)?;
+        if !is_replacing(&pool.report(Detail::default()).await.map_err(text)?.vdevs) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Err("the disk that was replaced has not left".into())
+}
+
+/// Scrubs the pool, and waits until that is done.
+async fn scrub(pool: &Arc<Pool>) -> Result<(), String> {
+    pool.scrub_start().await.map_err(text)?;
+    pool.scrub_wait().await.map_err(text)
+}
+
+/// Sets the property that is set.
+async fn set_compression(pool: &Arc<Pool>) -> Result<(), String> {
+    let setting = [("compression".to_owned(), Setting::Value(COMPRESSION.into()))];
+    pool.dsl().set_dataset_properties(FILESYSTEM, &setting).await.map_err(text)
+}
+
 impl Operation {
     /// The steps that this operation makes as number `index` of a workload, from `model` on; `None` when it cannot be
     /// done there.
@@ -281,34 +315,12 @@ impl Operation {
             }
             Self::Fsync(name) => zpl.fsync(name.object(zpl).await?).await.map_err(text)?,
             Self::Sync => pool.sync().await.map_err(text)?,
-            Self::SetProperty => {
-                let setting = [("compression".to_owned(), Setting::Value(COMPRESSION.into()))];
-                pool.dsl().set_dataset_properties(FILESYSTEM, &setting).await.map_err(text)?;
-            }
+            Self::SetProperty => set_compression(pool).await?,
             Self::CreateDataset => pool.dsl().create_dataset(NEW, &Default::default()).await.map_err(text)?,
             Self::DestroyDataset => pool.dsl().destroy_dataset(OLD).await.map_err(text)?,
-            Self::AddVdev => {
-                let vdevs = vec![VdevRequest::Leaf(SimDevices::path(spare))];
-                let change = PoolChange::Add { vdevs, force: true, ashift: 0, any_ashift: true, dry_run: false };
-                pool.change(change).await.map_err(text)?;
-            }
-            Self::Replace => {
-                let (device, new) = (SimDevices::path(0).display().to_string(), SimDevices::path(spare));
-                let change = PoolChange::Attach { device, new, replaces: true, force: false, ashift: 0 };
-                pool.change(change).await.map_err(text)?;
-                for _ in 0..LEAVES_WITHIN {
-                    pool.scrub_wait().await.map_err(text)?;
-                    if !is_replacing(&pool.report(Detail::default()).await.map_err(text)?.vdevs) {
-                        return Ok(());
-                    }
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-                return Err("the disk that was replaced has not left".into());
-            }
-            Self::Scrub => {
-                pool.scrub_start().await.map_err(text)?;
-                pool.scrub_wait().await.map_err(text)?;
-            }
+            Self::AddVdev => add(pool, spare).await?,
+            Self::Replace => replace(pool, spare).await?,
+            Self::Scrub => scrub(pool).await?,
         }
         Ok(())
     }

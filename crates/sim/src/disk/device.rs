@@ -16,8 +16,8 @@ use platter_device::{BlockDevice, DeviceError, Geometry, Presence, ReadSlot};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-use super::drive::{Answer, Drive, Request, State};
-use super::fault::{Fault, FaultCounts, FaultKind, FaultPlan, Target};
+use super::drive::{Answer, DiskId, Drive, Request, State, Traffic};
+use super::fault::{Fault, FaultCounts, FaultKind, FaultPlan};
 use super::history::History;
 use super::image::Image;
 use super::link::Link;
@@ -25,39 +25,6 @@ use super::parameters::Parameters;
 use super::power;
 use super::supply::PowerSupply;
 use crate::clock::SimClock;
-
-/// Which disk of a simulation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DiskId(pub u32);
-
-/// Commands that a drive was given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    /// Reads.
-    pub reads: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Writes.
-    pub writes: u64,
-    /// Bytes written.
-    pub written_bytes: u64,
-    /// Flushes.
-    pub flushes: u64,
-}
-
-impl Traffic {
-    pub(super) fn count(&mut self, target: Target, length: u64) {
-        let (commands, bytes) = match target {
-            Target::Read => (&mut self.reads, Some(&mut self.read_bytes)),
-            Target::Write => (&mut self.writes, Some(&mut self.written_bytes)),
-            Target::Flush => (&mut self.flushes, None),
-        };
-        *commands += 1;
-        if let Some(bytes) = bytes {
-            *bytes += length;
-        }
-    }
-}
 
 /// A connection to a simulated drive. Cloning gives the same connection, [`connect`](Self::connect) a new one.
 #[derive(Clone)]

@@ -22,8 +22,6 @@ use platter_device::{DeviceError, ReadSlot};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::RngCore;
 
-use super::device::DiskId;
-use super::device::Traffic;
 use super::fault::{self, Fate, Fault, FaultCounts, FaultKind, FaultPlan, Target};
 use super::flash::Chips;
 use super::history::{History, digest};
@@ -33,6 +31,39 @@ use super::parameters::{Mechanism, Parameters};
 use super::spinning::Platters;
 use super::supply::PowerSupply;
 use crate::clock::{MILLISECOND, Nanos, SECOND, SimClock};
+
+/// Which disk of a simulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DiskId(pub u32);
+
+/// Commands that a drive was given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Reads.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Flushes.
+    pub flushes: u64,
+}
+
+impl Traffic {
+    pub(super) fn count(&mut self, target: Target, length: u64) {
+        let (commands, bytes) = match target {
+            Target::Read => (&mut self.reads, Some(&mut self.read_bytes)),
+            Target::Write => (&mut self.writes, Some(&mut self.written_bytes)),
+            Target::Flush => (&mut self.flushes, None),
+        };
+        *commands += 1;
+        if let Some(bytes) = bytes {
+            *bytes += length;
+        }
+    }
+}
 
 pub(super) type Outcome = Result<(), DeviceError>;
 pub(super) type Answer = (Vec<ReadSlot>, Outcome);

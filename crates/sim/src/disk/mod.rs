@@ -24,7 +24,8 @@ mod route;
 mod spinning;
 mod supply;
 
-pub use device::{DiskId, SimDisk, Surroundings, Traffic};
+pub use device::{SimDisk, Surroundings};
+pub use drive::{DiskId, Traffic};
 pub use fault::{Fault, FaultCounts, FaultKind, FaultPlan};
 pub use flash::Flash;
 pub use history::History;

@@ -4,8 +4,9 @@
 
 use platter_hooks::canary::{self, Canary};
 
+use super::chapters::live;
 use super::drill::drill;
-use super::story::{Terms, live};
+use super::story::Terms;
 use crate::disk::History;
 
 /// What became of one canary.

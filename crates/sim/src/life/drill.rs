@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use platter_spa::Pool;
 
+use super::chapters::LIFE_MAX;
 use super::machine::report;
-use super::story::{LIFE_MAX, Story, Terms};
+use super::story::{Story, Terms};
 use crate::clock;
 use crate::disk::{FaultPlan, History, SimDisk};
 

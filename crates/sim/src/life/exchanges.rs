@@ -11,7 +11,7 @@ use platter_api::request::PoolChange;
 use platter_spa::Pool;
 use rand_chacha::rand_core::RngCore;
 
-use super::machine::{Machine, find, label, report};
+use super::machine::{Exchange, Machine, find, label, report};
 use super::story::Story;
 use crate::world::SimDevices;
 
@@ -21,15 +21,6 @@ const NEW_DISKS: usize = 4;
 const EVERY: u32 = 3;
 /// Longest time that a disk may take to leave after the new one has everything.
 const LEAVES_WITHIN: Duration = Duration::from_secs(600);
-
-/// A disk that takes another's place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Exchange {
-    old: usize,
-    new: usize,
-    /// Whether the pool said that it had joined.
-    joined: bool,
-}
 
 impl Story {
     /// Perhaps lets a new disk take the place of one that may misbehave.

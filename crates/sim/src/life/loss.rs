@@ -47,18 +47,8 @@ async fn find(zpl: &Zpl, path: &str) -> Result<(ObjectId, u64), String> {
     Ok((object, size))
 }
 
-/// Destroys a file and looks what becomes of it; nothing when no file is large enough, or in a life without bit rot.
-pub(super) async fn too_much(story: &mut Story) -> Result<(), String> {
-    if !story.may(FaultKind::BitRot) {
-        return Ok(());
-    }
-    let Some((dataset, path, id)) = candidate(story) else { return Ok(()) };
-    story.note(&format!("{dataset}/{path} is destroyed"));
-    story.export().await?;
-    let bytes = story.filesystems[&dataset].files.file(id).bytes.clone();
-    // Sectors that say nothing (zeros, patterns) may be anybody's.
-    let telling = |sector: &&[u8]| sector.len() == SECTOR && sector[..KEY].iter().collect::<BTreeSet<_>>().len() > 32;
-    let keys: BTreeSet<[u8; KEY]> = bytes.chunks(SECTOR).filter(telling).map(key).collect();
+/// Destroys all sectors that begin with one of these keys, on all disks.
+fn destroy(story: &Story, keys: &BTreeSet<[u8; KEY]>) {
     let mut destroyed = 0;
     for disk in &story.machine.disks {
         let image = disk.image();
@@ -72,6 +62,21 @@ pub(super) async fn too_much(story: &mut Story) -> Result<(), String> {
         }
     }
     story.note(&format!("{destroyed} sectors destroyed"));
+}
+
+/// Destroys a file and looks what becomes of it; nothing when no file is large enough, or in a life without bit rot.
+pub(super) async fn too_much(story: &mut Story) -> Result<(), String> {
+    if !story.may(FaultKind::BitRot) {
+        return Ok(());
+    }
+    let Some((dataset, path, id)) = candidate(story) else { return Ok(()) };
+    story.note(&format!("{dataset}/{path} is destroyed"));
+    story.export().await?;
+    let bytes = story.filesystems[&dataset].files.file(id).bytes.clone();
+    // Sectors that say nothing (zeros, patterns) may be anybody's.
+    let telling = |sector: &&[u8]| sector.len() == SECTOR && sector[..KEY].iter().collect::<BTreeSet<_>>().len() > 32;
+    let keys: BTreeSet<[u8; KEY]> = bytes.chunks(SECTOR).filter(telling).map(key).collect();
+    destroy(story, &keys);
     story.import().await?;
     let zpl = story.filesystems[&dataset].zpl.clone().expect("just mounted");
     let (object, size) = find(&zpl, &path).await?;

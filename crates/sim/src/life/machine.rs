@@ -15,7 +15,6 @@ use platter_spa::{Environment, HostId, Pool};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::RngCore;
 
-use super::exchanges::Exchange;
 use crate::clock::SimClock;
 use crate::cpu::{SimCpu, Speeds};
 use crate::disk::{
@@ -38,6 +37,15 @@ pub struct Group {
     pub spare: usize,
     /// 0: a mirror; else parity.
     parity: u8,
+}
+
+/// A disk that takes another's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Exchange {
+    pub(super) old: usize,
+    pub(super) new: usize,
+    /// Whether the pool said that it had joined.
+    pub(super) joined: bool,
 }
 
 /// See the module text.

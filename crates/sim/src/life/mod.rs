@@ -6,7 +6,8 @@
 //! | `files` | what a file system must hold, and what it may hold after a crash |
 //! | `load` | what is done to files |
 //! | `machine` | disks, power, faults; pools created, crashed, exported and imported |
-//! | `story` | one lifetime from beginning to end |
+//! | `story` | one lifetime as far as it has come |
+//! | `chapters` | one lifetime from beginning to end |
 //! | `returns` | disks that come back, several at once, and a pool that is taken at its word |
 //! | `drill` | nothing but returns, in the middle of scans |
 //! | `hosts` | heartbeats that stall, and another host that takes the pool |
@@ -21,6 +22,7 @@
 #[cfg(feature = "canary")]
 pub mod aviary;
 mod ballast;
+mod chapters;
 mod drill;
 mod exchanges;
 mod files;
@@ -32,6 +34,7 @@ mod returns;
 mod story;
 mod suite;
 
+pub use chapters::{live, live_noting};
 pub use drill::drill;
-pub use story::{Outcome, Terms, live, live_noting};
+pub use story::{Outcome, Terms};
 pub use suite::{Failure, Totals, live_all};

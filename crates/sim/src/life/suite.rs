@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use super::chapters::live;
 use super::load::Done;
-use super::story::{Outcome, Terms, live};
+use super::story::{Outcome, Terms};
 use crate::disk::{FaultCounts, FaultKind};
 
 /// A life that went wrong.

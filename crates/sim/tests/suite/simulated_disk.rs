@@ -154,6 +154,31 @@ fn a_lying_flush_covers_nothing_and_the_next_honest_one_everything() {
     }
 }
 
+/// A hanging disk answers nothing, and everything once it is released.
+async fn assert_it_hangs_until_released(disk: &SimDisk) {
+    disk.hang();
+    assert!(tokio::time::timeout(Duration::from_secs(60), disk.read(0, 512)).await.is_err());
+    let waiting = tokio::spawn({
+        let disk = disk.clone();
+        async move { disk.read(0, 512).await.map(|_| ()) }
+    });
+    tokio::task::yield_now().await;
+    disk.release();
+    waiting.await.expect("no panic").expect("read");
+}
+
+/// How often each fault of [`each_fault_does_what_its_name_says_and_is_counted`] has happened.
+fn assert_all_counted(disk: &SimDisk) {
+    for (kind, count) in disk.fault_counts().each() {
+        let want = match kind {
+            FaultKind::HostFull | FaultKind::BitRot => 2,
+            FaultKind::ReorderedWrite | FaultKind::LyingFlush => 0,
+            _ => 1,
+        };
+        assert_eq!(count, want, "{}", kind.name());
+    }
+}
+
 #[test]
 fn each_fault_does_what_its_name_says_and_is_counted() {
     for parameters in kinds() {
@@ -205,15 +230,7 @@ fn each_fault_does_what_its_name_says_and_is_counted() {
             disk.read(2 * MIB, 512).await.expect("read");
             assert!(clock.now() - begin > MILLISECOND, "{usual:?}");
 
-            disk.hang();
-            assert!(tokio::time::timeout(Duration::from_secs(60), disk.read(0, 512)).await.is_err());
-            let waiting = tokio::spawn({
-                let disk = disk.clone();
-                async move { disk.read(0, 512).await.map(|_| ()) }
-            });
-            tokio::task::yield_now().await;
-            disk.release();
-            waiting.await.expect("no panic").expect("read");
+            assert_it_hangs_until_released(&disk).await;
 
             disk.set_size(MIB);
             assert_eq!(disk.size(), MIB);
@@ -225,14 +242,7 @@ fn each_fault_does_what_its_name_says_and_is_counted() {
             assert!(disk.write(0, data(1, 512)).await.is_err() && disk.connect().flush().await.is_err());
             disk.come_back();
             assert_eq!(read_byte(&disk.connect(), MIB).await, 7);
-            for (kind, count) in disk.fault_counts().each() {
-                let want = match kind {
-                    FaultKind::HostFull | FaultKind::BitRot => 2,
-                    FaultKind::ReorderedWrite | FaultKind::LyingFlush => 0,
-                    _ => 1,
-                };
-                assert_eq!(count, want, "{}", kind.name());
-            }
+            assert_all_counted(&disk);
         });
     }
 }

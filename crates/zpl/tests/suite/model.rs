@@ -166,84 +166,11 @@ fn expect(model: &mut Model, op: &Op, made: Option<u64>) -> Outcome {
         Op::Symlink { parent, name, length } => {
             expect_new(model, parent, name, made, Content::Link(vec![b'x'; length]), 0o777)
         }
-        Op::Link { file, parent, name } => {
-            let Some(file) = model.file(file) else { return Ok(None) };
-            let parent = model.directory(parent);
-            if model.entries(parent).contains_key(NAMES[name]) {
-                return Err(EEXIST);
-            }
-            model.entries(parent).insert(NAMES[name].into(), file);
-            model.nodes.get_mut(&file).unwrap().links += 1;
-            Ok(None)
-        }
-        Op::Unlink { parent, name } => {
-            let parent = model.directory(parent);
-            let object = *model.entries(parent).get(NAMES[name]).ok_or(ENOENT)?;
-            if model.is_directory(object) {
-                return Err(EISDIR);
-            }
-            model.entries(parent).remove(NAMES[name]);
-            model.drop_link(object);
-            Ok(None)
-        }
-        Op::Rmdir { parent, name } => {
-            let parent = model.directory(parent);
-            let object = *model.entries(parent).get(NAMES[name]).ok_or(ENOENT)?;
-            if !model.is_directory(object) {
-                return Err(ENOTDIR);
-            }
-            if !model.is_empty(object) {
-                return Err(ENOTEMPTY);
-            }
-            model.entries(parent).remove(NAMES[name]);
-            model.drop_link(object);
-            model.nodes.get_mut(&parent).unwrap().links -= 1;
-            Ok(None)
-        }
+        Op::Link { file, parent, name } => expect_link(model, file, parent, name),
+        Op::Unlink { parent, name } => expect_unlink(model, parent, name),
+        Op::Rmdir { parent, name } => expect_rmdir(model, parent, name),
         Op::Rename { parent, name, new_parent, new_name, exchange } => {
-            let (from, to) = (model.directory(parent), model.directory(new_parent));
-            let source = *model.entries(from).get(NAMES[name]).ok_or(ENOENT)?;
-            let target = model.entries(to).get(NAMES[new_name]).copied();
-            if exchange && target.is_none() {
-                return Err(ENOENT);
-            }
-            if target == Some(source) {
-                return Ok(None);
-            }
-            if model.is_directory(source) && model.is_below(to, source) {
-                return Err(EINVAL);
-            }
-            if let Some(target) = target {
-                if exchange {
-                    if model.is_directory(target) && model.is_below(from, target) {
-                        return Err(EINVAL);
-                    }
-                } else {
-                    match (model.is_directory(source), model.is_directory(target)) {
-                        (true, false) => return Err(ENOTDIR),
-                        (false, true) => return Err(EISDIR),
-                        (true, true) if !model.is_empty(target) => return Err(ENOTEMPTY),
-                        _ => {}
-                    }
-                }
-            }
-            let (source_dir, target_dir) = (model.is_directory(source), target.is_some_and(|t| model.is_directory(t)));
-            model.entries(from).remove(NAMES[name]);
-            model.entries(to).insert(NAMES[new_name].into(), source);
-            model.nodes.get_mut(&source).unwrap().parent = to;
-            model.nodes.get_mut(&from).unwrap().links -= u32::from(source_dir);
-            model.nodes.get_mut(&to).unwrap().links += u32::from(source_dir);
-            if let Some(target) = target {
-                model.nodes.get_mut(&to).unwrap().links -= u32::from(target_dir);
-                if exchange {
-                    model.entries(from).insert(NAMES[name].into(), target);
-                    model.nodes.get_mut(&target).unwrap().parent = from;
-                    model.nodes.get_mut(&from).unwrap().links += u32::from(target_dir);
-                } else {
-                    model.drop_link(target);
-                }
-            }
-            Ok(None)
+            expect_rename(model, (parent, name), (new_parent, new_name), exchange)
         }
         Op::Write { file, offset, length, byte } => {
             let Some(file) = model.file(file) else { return Ok(None) };
@@ -275,6 +202,94 @@ fn expect(model: &mut Model, op: &Op, made: Option<u64>) -> Outcome {
         }
         Op::Sync | Op::Reopen => Ok(None),
     }
+}
+
+fn expect_link(model: &mut Model, file: usize, parent: usize, name: usize) -> Outcome {
+    let Some(file) = model.file(file) else { return Ok(None) };
+    let parent = model.directory(parent);
+    if model.entries(parent).contains_key(NAMES[name]) {
+        return Err(EEXIST);
+    }
+    model.entries(parent).insert(NAMES[name].into(), file);
+    model.nodes.get_mut(&file).unwrap().links += 1;
+    Ok(None)
+}
+
+fn expect_unlink(model: &mut Model, parent: usize, name: usize) -> Outcome {
+    let parent = model.directory(parent);
+    let object = *model.entries(parent).get(NAMES[name]).ok_or(ENOENT)?;
+    if model.is_directory(object) {
+        return Err(EISDIR);
+    }
+    model.entries(parent).remove(NAMES[name]);
+    model.drop_link(object);
+    Ok(None)
+}
+
+fn expect_rmdir(model: &mut Model, parent: usize, name: usize) -> Outcome {
+    let parent = model.directory(parent);
+    let object = *model.entries(parent).get(NAMES[name]).ok_or(ENOENT)?;
+    if !model.is_directory(object) {
+        return Err(ENOTDIR);
+    }
+    if !model.is_empty(object) {
+        return Err(ENOTEMPTY);
+    }
+    model.entries(parent).remove(NAMES[name]);
+    model.drop_link(object);
+    model.nodes.get_mut(&parent).unwrap().links -= 1;
+    Ok(None)
+}
+
+fn expect_rename(
+    model: &mut Model,
+    (parent, name): (usize, usize),
+    (new_parent, new_name): (usize, usize),
+    exchange: bool,
+) -> Outcome {
+    let (from, to) = (model.directory(parent), model.directory(new_parent));
+    let source = *model.entries(from).get(NAMES[name]).ok_or(ENOENT)?;
+    let target = model.entries(to).get(NAMES[new_name]).copied();
+    if exchange && target.is_none() {
+        return Err(ENOENT);
+    }
+    if target == Some(source) {
+        return Ok(None);
+    }
+    if model.is_directory(source) && model.is_below(to, source) {
+        return Err(EINVAL);
+    }
+    if let Some(target) = target {
+        if exchange {
+            if model.is_directory(target) && model.is_below(from, target) {
+                return Err(EINVAL);
+            }
+        } else {
+            match (model.is_directory(source), model.is_directory(target)) {
+                (true, false) => return Err(ENOTDIR),
+                (false, true) => return Err(EISDIR),
+                (true, true) if !model.is_empty(target) => return Err(ENOTEMPTY),
+                _ => {}
+            }
+        }
+    }
+    let (source_dir, target_dir) = (model.is_directory(source), target.is_some_and(|t| model.is_directory(t)));
+    model.entries(from).remove(NAMES[name]);
+    model.entries(to).insert(NAMES[new_name].into(), source);
+    model.nodes.get_mut(&source).unwrap().parent = to;
+    model.nodes.get_mut(&from).unwrap().links -= u32::from(source_dir);
+    model.nodes.get_mut(&to).unwrap().links += u32::from(source_dir);
+    if let Some(target) = target {
+        model.nodes.get_mut(&to).unwrap().links -= u32::from(target_dir);
+        if exchange {
+            model.entries(from).insert(NAMES[name].into(), target);
+            model.nodes.get_mut(&target).unwrap().parent = from;
+            model.nodes.get_mut(&from).unwrap().links += u32::from(target_dir);
+        } else {
+            model.drop_link(target);
+        }
+    }
+    Ok(None)
 }
 
 fn expect_new(

@@ -1,0 +1,104 @@
+//! What the daemon owns, and what all operations on it share.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use parking_lot::RwLock;
+use platter_dsl::PoolError;
+
+use super::locks::Locks;
+use super::mount_table::MountTable;
+use crate::engine::{Engine, PoolHandle};
+use crate::home::Home;
+use crate::machine::now_seconds;
+use crate::mounter::Mounter;
+use crate::mounts_file::MountsFile;
+use crate::pools_file::RememberedPool;
+use platter_api::messages::ErrorBody;
+
+/// Result of an operation; the error is ready to be shown.
+pub type Answer<T> = Result<T, ErrorBody>;
+
+/// A pool that is open.
+pub(super) struct Entry {
+    pub(super) pool: Arc<dyn PoolHandle>,
+    pub(super) opened: Instant,
+    pub(super) altroot: Option<PathBuf>,
+    pub(super) remembered: RememberedPool,
+    /// Where its devices' paths led when it was opened: asked again, a device that hangs would hold up all pools.
+    pub(super) real_devices: Vec<PathBuf>,
+    /// Not opened again at the next start: its name is temporary, or it has `cachefile=none`.
+    pub(super) forgettable: bool,
+}
+
+impl Entry {
+    /// What is to be known of it at the next start.
+    pub(super) fn to_remember(&self) -> RememberedPool {
+        RememberedPool { txg: self.pool.committed().0, ..self.remembered.clone() }
+    }
+}
+
+/// Everything the daemon owns.
+pub struct Daemon {
+    pub(super) engine: Arc<dyn Engine>,
+    pub(super) mounter: Arc<dyn Mounter>,
+    pub(super) home: Home,
+    pub(super) started: u64,
+    pub(super) pools: RwLock<BTreeMap<String, Entry>>,
+    pub(super) unavailable: RwLock<BTreeMap<String, (RememberedPool, String)>>,
+    /// The daemon ends.
+    pub(super) ending: AtomicBool,
+    /// Pools that were closed at the daemon's end, for the next one.
+    pub(super) closed: RwLock<BTreeMap<String, RememberedPool>>,
+    pub(super) mounts: RwLock<MountTable>,
+    /// What a daemon that comes after a crash has to take away.
+    pub(super) recorded: MountsFile,
+    /// Pools that wait for a device, with its name.
+    pub(super) silent: RwLock<BTreeMap<String, String>>,
+    /// Held while `pools.json` is written.
+    pub(super) pools_file: parking_lot::Mutex<()>,
+    pub(super) locks: Locks,
+}
+
+impl Daemon {
+    /// A daemon without pools.
+    pub fn new(engine: Arc<dyn Engine>, mounter: Arc<dyn Mounter>, home: Home) -> Self {
+        Self {
+            engine,
+            mounter,
+            started: now_seconds(),
+            pools: RwLock::default(),
+            unavailable: RwLock::default(),
+            ending: AtomicBool::new(false),
+            closed: RwLock::default(),
+            mounts: RwLock::default(),
+            recorded: MountsFile::open(&home),
+            home,
+            silent: RwLock::default(),
+            pools_file: parking_lot::Mutex::default(),
+            locks: Locks::default(),
+        }
+    }
+}
+
+/// "cannot create 'tank'" and the engine's reason make a complete message.
+pub(super) fn failed(what: &str, error: PoolError) -> ErrorBody {
+    match error {
+        PoolError::NeedsForce { reason, hint } => ErrorBody::new(format!("{what}: {reason}\n{hint}")),
+        error => ErrorBody::new(format!("{what}: {error}")),
+    }
+}
+
+/// Where a path leads, or the path itself.
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
+}
+
+/// As [`real`], of all, from a thread that may wait.
+pub(super) async fn all_real(paths: Vec<PathBuf>) -> Vec<PathBuf> {
+    let given = paths.clone();
+    tokio::task::spawn_blocking(move || given.iter().map(|path| real(path)).collect()).await.unwrap_or(paths)
+}
