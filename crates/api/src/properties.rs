@@ -282,20 +282,7 @@ pub fn parse(name: &str, value: &str) -> Result<(String, StoredProperty)> {
             }
             StoredProperty::Number(bytes)
         }
-        Kind::Mountpoint => {
-            let absolute = value.starts_with('/');
-            if !absolute && value != "none" && value != "legacy" {
-                return Err(Refused::invalid(format!(
-                    "'{}' must be an absolute path, 'none', or 'legacy'",
-                    native.name
-                )));
-            }
-            if value.len() > PATH_MAX || value.split('/').any(|part| part.len() > NAME_MAX) {
-                return Err(Refused::invalid(format!("component of '{}' is too long", native.name)));
-            }
-            let trimmed = if value.len() > 1 { value.trim_end_matches('/') } else { value };
-            StoredProperty::Text(if trimmed.is_empty() { "/".into() } else { trimmed.to_owned() })
-        }
+        Kind::Mountpoint => StoredProperty::Text(mountpoint_value(native.name, value)?),
         Kind::Text => StoredProperty::Text(value.to_owned()),
     };
     let unwritable = native.name == "acltype" && matches!(&stored, StoredProperty::Number(2));
@@ -343,6 +330,18 @@ fn number_value(name: &str, value: &str) -> Result<u64> {
         "auto" => Err(Refused::invalid(format!("'auto' is invalid value for '{name}'"))),
         _ => numbers::parse(value).map_err(Refused::invalid),
     }
+}
+
+/// A mount point as it is stored: without a slash at its end.
+fn mountpoint_value(name: &str, value: &str) -> Result<String> {
+    if !value.starts_with('/') && value != "none" && value != "legacy" {
+        return Err(Refused::invalid(format!("'{name}' must be an absolute path, 'none', or 'legacy'")));
+    }
+    if value.len() > PATH_MAX || value.split('/').any(|part| part.len() > NAME_MAX) {
+        return Err(Refused::invalid(format!("component of '{name}' is too long")));
+    }
+    let trimmed = if value.len() > 1 { value.trim_end_matches('/') } else { value };
+    Ok(if trimmed.is_empty() { "/".into() } else { trimmed.to_owned() })
 }
 
 /// Why a property that only volumes or snapshots have cannot be set.
