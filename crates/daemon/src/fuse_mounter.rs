@@ -37,12 +37,6 @@ pub fn parts() -> Parts {
     Parts { maker: Arc::new(ZplMaker), mounter: Arc::new(FuseMounter { own: own_folder() }) }
 }
 
-impl platter_zpl::WallClock for SystemClock {
-    fn now(&self) -> (u64, u32) {
-        platter_dsl::WallClock::now(self)
-    }
-}
-
 /// Fills new data sets with an empty file system that belongs to whoever runs the daemon.
 struct ZplMaker;
 
@@ -54,7 +48,7 @@ impl FilesystemMaker for ZplMaker {
         options: &'a FilesystemOptions,
     ) -> BoxFuture<'a, platter_zio::Result<()>> {
         Box::pin(async move {
-            let (seconds, nanoseconds) = platter_dsl::WallClock::now(&SystemClock);
+            let (seconds, nanoseconds) = platter_hooks::WallClock::now(&SystemClock);
             let options = CreateOptions {
                 version: options.version,
                 utf8only: u64::from(options.utf8_only),

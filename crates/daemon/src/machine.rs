@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use platter_dsl::{FilesystemMaker, WallClock};
+use platter_dsl::FilesystemMaker;
+use platter_hooks::WallClock;
 use platter_spa::{Environment, HostId, HostIdentity, SystemDevices};
 
 use crate::pool_locks::MachineLocks;

@@ -9,12 +9,6 @@ use platter_dmu::{Objset, Tx};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-/// The time of day, for timestamps that end on disk.
-pub trait WallClock: Send + Sync + std::fmt::Debug + 'static {
-    /// Seconds and nanoseconds since the epoch.
-    fn now(&self) -> (u64, u32);
-}
-
 /// Fills a new file system's object set; the layer above (`zpl`) knows how.
 pub trait FilesystemMaker: Send + Sync + 'static {
     /// Writes master node, unlinked set and root directory within `tx` (`zfs_create_fs`).

@@ -47,7 +47,7 @@ pub mod version_limits;
 pub mod watched;
 pub mod zapify;
 
-pub use environment::{FilesystemMaker, FilesystemOptions, Randomness, WallClock};
+pub use environment::{FilesystemMaker, FilesystemOptions, Randomness};
 pub use error::{PoolError, Result};
 pub use filesystem_space::FilesystemSpace;
 pub use pool::DslPool;

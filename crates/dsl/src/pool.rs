@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use crate::accounting::Accounting;
 use crate::claimed_log::ClaimedLog;
 use crate::dataset::Dataset;
-use crate::environment::{FilesystemMaker, Randomness, WallClock};
+use crate::environment::{FilesystemMaker, Randomness};
 use crate::error::{PoolError, Result};
 use crate::features::Features;
 use crate::mos_access::{MosAccess, MosObjects};
@@ -29,6 +29,7 @@ use crate::tasks::{Moment, Task, Tasks};
 use crate::tree::Tree;
 use crate::unreadable::Unreadable;
 use crate::version::PoolVersion;
+use platter_hooks::WallClock;
 
 /// What the pool above its data sets hears of them.
 pub trait PoolListener: Send + Sync + 'static {

@@ -20,8 +20,8 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::crash::explore::alone;
 use crate::crash::fork::Fork;
-use crate::disk::Image;
 use crate::world::{self, FOLDER, SimDevices, StandingClock};
+use platter_model::disk::Image;
 
 const NEW: NewFile = NewFile { mode: 0o644, umask: 0, uid: 0, gid: 0, open: false };
 const NO_SPACE: i32 = 28;

@@ -1,12 +1,8 @@
 //! The simulator: the real engine on simulated disks under a virtual clock. Every failure replays from its seed.
 #![forbid(unsafe_code)]
 
-pub mod clock;
-pub mod cpu;
 pub mod crash;
-pub mod disk;
 pub mod full;
 pub mod images;
 pub mod life;
-pub mod model;
 pub mod world;

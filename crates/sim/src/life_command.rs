@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use platter_model::disk::{FaultKind, History};
 use platter_sim::crash::judge;
-use platter_sim::disk::{FaultKind, History};
 use platter_sim::life::{Failure, Outcome, Terms, drill, live_all, live_noting};
 
 /// Which lives to live.

@@ -11,7 +11,7 @@ mod life_command;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use platter_sim::model::published;
+use platter_model::published;
 
 #[derive(Parser)]
 #[command(name = "platter-sim", about = "Platter's engine on simulated disks under a virtual clock", version)]

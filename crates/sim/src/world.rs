@@ -103,13 +103,7 @@ pub struct StandingClock;
 /// 2023-11-14, in seconds since the epoch.
 const NOW: (u64, u32) = (1_700_000_000, 0);
 
-impl platter_dsl::WallClock for StandingClock {
-    fn now(&self) -> (u64, u32) {
-        NOW
-    }
-}
-
-impl platter_zpl::WallClock for StandingClock {
+impl platter_hooks::WallClock for StandingClock {
     fn now(&self) -> (u64, u32) {
         NOW
     }
@@ -135,7 +129,7 @@ impl FilesystemMaker for Maker {
 }
 
 /// A host: everything the engine is given, from one seed.
-pub fn environment(seed: u64, devices: Arc<SimDevices>, clock: Arc<dyn platter_dsl::WallClock>) -> Environment {
+pub fn environment(seed: u64, devices: Arc<SimDevices>, clock: Arc<dyn platter_hooks::WallClock>) -> Environment {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     Environment {
@@ -181,7 +175,7 @@ impl SpaceInfo for Space {
 ///
 /// # Errors
 /// What was wrong, for a person.
-pub async fn mount(pool: &Arc<Pool>, name: &str, clock: Arc<dyn platter_zpl::WallClock>) -> Result<Arc<Zpl>, String> {
+pub async fn mount(pool: &Arc<Pool>, name: &str, clock: Arc<dyn platter_hooks::WallClock>) -> Result<Arc<Zpl>, String> {
     let say = |error: &dyn std::fmt::Display| format!("mounting {name}: {error}");
     let os = pool.dsl().open_filesystem(name).await.map_err(|error| say(&error))?;
     let options = MountOptions {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use platter_api::request::{CreateRequest, VdevRequest};
 use platter_device::BlockDevice;
+use platter_model::disk::Image;
 use platter_sim::crash::explore::alone;
 use platter_sim::crash::fork::Fork;
-use platter_sim::disk::Image;
 use platter_sim::world::{self, SimDevices, StandingClock};
 use platter_spa::Pool;
 use platter_zpl::NewFile;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use platter_device::DeviceSource;
-use platter_dsl::environment::{FilesystemMaker, Randomness, WallClock};
+use platter_dsl::environment::{FilesystemMaker, Randomness};
 use platter_dsl::pool::Surroundings;
-use platter_hooks::Cpu;
+use platter_hooks::{Cpu, WallClock};
 
 use crate::events::Events;
 use crate::memory::{MemoryBudget, MemoryLimits};

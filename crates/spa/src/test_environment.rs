@@ -13,7 +13,7 @@ use platter_dsl::{FilesystemMaker, FilesystemOptions};
 #[derive(Debug)]
 struct Clock;
 
-impl platter_dsl::WallClock for Clock {
+impl platter_hooks::WallClock for Clock {
     fn now(&self) -> (u64, u32) {
         (1_700_000_000, 0)
     }

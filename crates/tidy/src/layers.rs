@@ -10,7 +10,7 @@ const LAYERS: [&[&str]; 17] = [
     &["ondisk"],
     &["api", "checksum", "compress"],
     &["device"],
-    &["transport"],
+    &["model", "transport"],
     &["vdev"],
     &["zio"],
     &["dmu"],

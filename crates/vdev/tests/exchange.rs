@@ -10,6 +10,7 @@ use platter_buffer::Buf;
 use platter_device::{
     BlockDevice, DeviceError, Fault, FaultDevice, FaultKind, Geometry, MemDevice, Presence, ReadSlot,
 };
+use platter_hooks::Watch;
 use platter_ondisk::label::VDEV_LABEL_START_SIZE;
 use platter_ondisk::{Guid, Txg};
 use platter_vdev::Priority;
@@ -18,7 +19,6 @@ use platter_vdev::{
     Arrangement, DeviceOpener, Extent, Layout, Leaf, MissingRanges, OpenError, TopVdev, VdevError, VdevKind, VdevSpec,
     VdevState,
 };
-use platter_zio::Watch;
 
 const ASHIFT: u8 = 9;
 const RAIDZ: VdevKind = VdevKind::Raidz { parity: 1 };

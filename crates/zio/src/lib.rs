@@ -33,7 +33,6 @@ pub mod suspension;
 mod syncing;
 pub mod txg;
 mod vdev_table;
-pub mod watch;
 mod write;
 
 pub use accounting::SpaceAccounting;
@@ -58,4 +57,3 @@ pub use suspension::{FailMode, Phase, Suspension};
 pub use syncing::{may_fail, must_succeed};
 pub use txg::{Needs, Tx, TxgGate};
 pub use vdev_table::{TOP_VDEVS_MAX, VdevTable};
-pub use watch::{Follower, Watch};

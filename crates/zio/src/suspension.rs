@@ -9,7 +9,7 @@
 
 use std::sync::Mutex;
 
-use crate::watch::{Follower, Watch};
+use platter_hooks::{Follower, Watch};
 
 /// Property `failmode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use crate::error::{Result, ZioError};
 use crate::room::{Promises, Room, Verdict};
 use crate::suspension::{FailMode, Phase, Suspension};
-use crate::watch::Watch;
+use platter_hooks::Watch;
 
 #[derive(Debug)]
 struct State {

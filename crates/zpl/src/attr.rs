@@ -26,12 +26,6 @@ impl Timestamp {
     }
 }
 
-/// The time of day, for timestamps that end on disk.
-pub trait WallClock: Send + Sync + std::fmt::Debug + 'static {
-    /// Seconds and nanoseconds since the epoch.
-    fn now(&self) -> (u64, u32);
-}
-
 /// A file's kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {

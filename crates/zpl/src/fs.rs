@@ -13,7 +13,7 @@ use platter_ondisk::{ObjectId, Txg};
 use platter_zil::Zil;
 use platter_zio::ZioError;
 
-use crate::attr::{Attr, FileKind, StatFs, Timestamp, WallClock};
+use crate::attr::{Attr, FileKind, StatFs, Timestamp};
 use crate::cache::Cache;
 use crate::error::{Result, ZplError};
 use crate::known::Known;
@@ -25,6 +25,7 @@ use crate::sa_table::SaTable;
 use crate::salt::Salts;
 use crate::znode::{self, Znode};
 use crate::znode_legacy;
+use platter_hooks::WallClock;
 
 /// Files kept in memory when the mount does not say: each costs 2.3 KiB. The kernel keeps the attributes of all that it
 /// knows itself, and to open one anew costs a fraction of a request.

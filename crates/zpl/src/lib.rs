@@ -52,7 +52,6 @@ mod znode_legacy;
 
 pub use attr::{
     Attr, DirEntry, Fallocate, FileKind, NewFile, RenameFlags, SeekFor, SetAttr, SetTime, SetXattr, StatFs, Timestamp,
-    WallClock,
 };
 pub use error::{Result, ZplError};
 pub use file::Keeper;

@@ -14,7 +14,7 @@ use platter_spa::{Environment, HostId, Pool, SystemDevices};
 #[derive(Debug)]
 struct Clock;
 
-impl platter_dsl::WallClock for Clock {
+impl platter_hooks::WallClock for Clock {
     fn now(&self) -> (u64, u32) {
         (1_700_000_000, 0)
     }

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use platter_fuse::{Mount, MountOptions, mount};
+use platter_hooks::WallClock;
 use platter_zio::memory::MemoryStore;
-use platter_zpl::{CreateOptions, UnlimitedSpace, WallClock, Zpl};
+use platter_zpl::{CreateOptions, UnlimitedSpace, Zpl};
 use pool::TestPool;
 
 /// The system's.

@@ -22,8 +22,8 @@ use super::model::{Model, Seen, View};
 use super::operation::{FILESYSTEM, OLD, Operation, RECORD};
 use super::record::{Event, Log, RecordedDisk};
 use super::states::{SECTOR, State};
-use crate::disk::Image;
 use crate::world::{self, SimDevices, StandingClock};
+use platter_model::disk::Image;
 
 /// Bytes of each disk: the least a pool takes.
 pub const DISK_SIZE: u64 = 64 << 20;

@@ -6,7 +6,7 @@ use platter_buffer::Buf;
 use platter_device::error::Operation;
 use platter_device::{BlockDevice, DeviceError, Geometry, ReadSlot, check_range};
 
-use crate::disk::Image;
+use platter_model::disk::Image;
 
 /// An image as a device.
 #[derive(Debug)]

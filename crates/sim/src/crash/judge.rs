@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::disk::Image;
+use platter_model::disk::Image;
 
 /// Whether zdb is there to ask.
 pub fn is_there() -> bool {

@@ -14,7 +14,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::fork::Fork;
-use crate::disk::Image;
+use platter_model::disk::Image;
 
 /// One thing that happened.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::record::Event;
-use crate::disk::Image;
+use platter_model::disk::Image;
 
 /// Bytes that a disk writes as a whole or not at all.
 pub const SECTOR: usize = 512;

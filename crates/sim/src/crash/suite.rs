@@ -282,7 +282,7 @@ impl Suite {
         failure
     }
 
-    fn judge(&self, exported: Option<Vec<crate::disk::Image>>) -> Result<(), String> {
+    fn judge(&self, exported: Option<Vec<platter_model::disk::Image>>) -> Result<(), String> {
         let Some(images) = exported else { return Ok(()) };
         let number = {
             let mut totals = self.totals.lock();

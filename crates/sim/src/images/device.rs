@@ -8,7 +8,7 @@ use platter_device::{BlockDevice, DeviceError, Geometry, ReadSlot};
 use platter_ondisk::label::{UBERBLOCK_RING_OFFSET, UBERBLOCK_RING_SIZE, VDEV_LABELS, label_offset};
 
 use crate::crash::fork::Fork;
-use crate::disk::Image;
+use platter_model::disk::Image;
 
 /// See the module text.
 #[derive(Debug)]

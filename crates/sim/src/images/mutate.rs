@@ -23,8 +23,8 @@ use super::numbers::{interesting, numbers_in, put};
 use super::stored::Kind;
 use super::template::{SIZE, Template, open};
 use super::{lists, log_block};
-use crate::clock;
-use crate::disk::Image;
+use platter_model::clock;
+use platter_model::disk::Image;
 
 /// Where a pointer's sizes and kinds stand in it.
 const PROPERTIES: usize = 48;

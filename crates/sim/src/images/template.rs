@@ -20,9 +20,9 @@ use platter_zpl::{NewFile, SetAttr, SetXattr, Zpl};
 
 use super::blocks::{Block, Blocks};
 use super::device::ImageDevice;
-use crate::clock;
-use crate::disk::Image;
 use crate::world::{self, SimDevices, StandingClock};
+use platter_model::clock;
+use platter_model::disk::Image;
 
 /// Bytes of each disk.
 pub const SIZE: u64 = 64 << 20;

@@ -14,9 +14,9 @@ use platter_zpl::{Fallocate, FileKind, NewFile, SeekFor, SetAttr, SetXattr, Zpl}
 
 use super::device::ImageDevice;
 use super::template::{POOL, SIZE, Template};
-use crate::clock;
-use crate::disk::Image;
 use crate::world::{self, SimDevices, StandingClock};
+use platter_model::clock;
+use platter_model::disk::Image;
 
 /// What came of it.
 #[derive(Clone, Debug, Default)]

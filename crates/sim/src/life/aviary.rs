@@ -7,7 +7,7 @@ use platter_hooks::canary::{self, Canary};
 use super::chapters::live;
 use super::drill::drill;
 use super::story::Terms;
-use crate::disk::History;
+use platter_model::disk::History;
 
 /// What became of one canary.
 #[derive(Clone, Debug)]

@@ -12,9 +12,9 @@ use rand_chacha::rand_core::RngCore;
 use super::loss;
 use super::machine::DISK_SIZE;
 use super::story::{Outcome, PowerLost, Story, Terms};
-use crate::clock::{self, SECOND, SimClock};
 use crate::crash::judge;
-use crate::disk::{FaultKind, History, Image};
+use platter_model::clock::{self, SECOND, SimClock};
+use platter_model::disk::{FaultKind, History, Image};
 
 /// How a chapter ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

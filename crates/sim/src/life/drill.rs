@@ -12,8 +12,8 @@ use platter_spa::Pool;
 use super::chapters::LIFE_MAX;
 use super::machine::report;
 use super::story::{Story, Terms};
-use crate::clock;
-use crate::disk::{FaultPlan, History, SimDisk};
+use platter_model::clock;
+use platter_model::disk::{FaultPlan, History, SimDisk};
 
 /// How often everything goes away and comes back.
 const ROUNDS: usize = 3;

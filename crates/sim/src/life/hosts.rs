@@ -13,8 +13,8 @@ use platter_api::request::ImportRequest;
 use platter_spa::{HostId, Pool};
 
 use super::story::Story;
-use crate::disk::Route;
 use crate::world::{self, SimDevices};
+use platter_model::disk::Route;
 
 /// A heartbeat may stall for so long, in milliseconds: with the pause before it that is less than the limit.
 const SHORT_MAX: usize = 6_000;

@@ -11,7 +11,7 @@ use platter_zpl::Zpl;
 use super::files::{FileId, Node};
 use super::machine::{DISK_SIZE, report};
 use super::story::Story;
-use crate::disk::FaultKind;
+use platter_model::disk::FaultKind;
 
 const SECTOR: usize = 512;
 /// A file must have this many bytes to be worth destroying: several columns of a stripe.

@@ -15,13 +15,13 @@ use platter_spa::{Environment, HostId, Pool};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::RngCore;
 
-use crate::clock::SimClock;
-use crate::cpu::{SimCpu, Speeds};
-use crate::disk::{
+use crate::world::{self, SimDevices};
+use platter_model::clock::SimClock;
+use platter_model::cpu::{SimCpu, Speeds};
+use platter_model::disk::{
     DiskId, FaultCounts, FaultKind, FaultPlan, History, Image, Link, LinkKind, Mechanism, Parameters, PowerSupply,
     Route, SimDisk, Surroundings,
 };
-use crate::world::{self, SimDevices};
 
 /// Name of the pool.
 pub const POOL: &str = "tank";

@@ -14,7 +14,7 @@ use rand_chacha::rand_core::RngCore;
 
 use super::machine::report;
 use super::story::Story;
-use crate::disk::{FaultKind, FaultPlan};
+use platter_model::disk::{FaultKind, FaultPlan};
 
 /// Longest pause between two returns, in milliseconds: a scan may be under way, or may be over.
 const PAUSE_MAX: usize = 400;

@@ -14,9 +14,9 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use super::files::Files;
 use super::load::{Done, Mounted, size, walk};
 use super::machine::{Machine, POOL};
-use crate::clock::SimClock;
-use crate::disk::{FaultCounts, FaultKind, History, Route};
 use crate::world;
+use platter_model::clock::SimClock;
+use platter_model::disk::{FaultCounts, FaultKind, History, Route};
 
 /// What a life came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::chapters::live;
 use super::load::Done;
 use super::story::{Outcome, Terms};
-use crate::disk::{FaultCounts, FaultKind};
+use platter_model::disk::{FaultCounts, FaultKind};
 
 /// A life that went wrong.
 #[derive(Clone, Debug)]

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use platter_api::request::{CreateRequest, ImportRequest, PoolChange, VdevRequest};
 use platter_device::{BlockDevice, DeviceError, DeviceSource, OpenOptions, PathKind};
-use platter_sim::clock;
-use platter_sim::disk::{DiskId, Parameters, SimDisk};
+use platter_model::clock;
+use platter_model::disk::{DiskId, Parameters, SimDisk};
 use platter_sim::world::{self, SimDevices, StandingClock};
 use platter_spa::{Environment, Pool};
 

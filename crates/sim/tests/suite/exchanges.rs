@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use platter_api::report::{Detail, VdevReport};
 use platter_api::request::{CreateRequest, PoolChange, VdevRequest};
+use platter_model::clock::{self, SimClock};
+use platter_model::disk::{DiskId, Parameters, SimDisk};
 use platter_ondisk::ObjectId;
-use platter_sim::clock::{self, SimClock};
-use platter_sim::disk::{DiskId, Parameters, SimDisk};
 use platter_sim::world::{self, SimDevices, StandingClock};
 use platter_spa::Pool;
 use platter_zpl::NewFile;

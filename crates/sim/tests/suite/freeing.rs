@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use platter_api::report::PropertyValue;
 use platter_api::request::{CreateRequest, VdevRequest};
+use platter_model::clock::{self, SimClock};
+use platter_model::disk::{DiskId, Parameters, SimDisk};
 use platter_ondisk::label::VDEV_LABEL_START_SIZE;
-use platter_sim::clock::{self, SimClock};
 use platter_sim::crash::judge;
-use platter_sim::disk::{DiskId, Parameters, SimDisk};
 use platter_sim::world::{self, SimDevices, StandingClock};
 use platter_spa::{Environment, Pool};
 use platter_zpl::{NewFile, SetXattr};

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use platter_api::request::ImportRequest;
+use platter_model::disk::SimDisk;
 use platter_ondisk::ObjectId;
-use platter_sim::disk::SimDisk;
 use platter_sim::world::{self, SimDevices, StandingClock};
 use platter_spa::{Environment, Pool};
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use platter_api::request::{CreateRequest, ImportRequest, VdevRequest};
 use platter_device::BlockDevice;
+use platter_model::clock;
+use platter_model::disk::{DiskId, Parameters, SimDisk};
 use platter_ondisk::label::label_offset;
-use platter_sim::clock;
-use platter_sim::disk::{DiskId, Parameters, SimDisk};
 use platter_sim::world::{self, SimDevices, StandingClock};
 use platter_spa::Pool;
 

@@ -1,6 +1,6 @@
 //! A few lives of pools; `make sim-life` has a thousand.
 
-use platter_sim::disk::{FaultKind, History};
+use platter_model::disk::{FaultKind, History};
 use platter_sim::life::{Outcome, Terms, drill, live};
 
 fn short(seed: u64, without: Vec<FaultKind>) -> Outcome {

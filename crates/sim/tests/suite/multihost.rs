@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use platter_api::request::{CreateRequest, ImportRequest, VdevRequest};
-use platter_sim::clock;
-use platter_sim::disk::{DiskId, Parameters, Route, SimDisk};
+use platter_model::clock;
+use platter_model::disk::{DiskId, Parameters, Route, SimDisk};
 use platter_sim::world::{self, SimDevices, StandingClock};
 use platter_spa::{Environment, HostId, Pool};
 use tokio::time::Instant;

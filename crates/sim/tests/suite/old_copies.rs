@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use platter_api::request::{CreateRequest, PoolChange, VdevRequest};
+use platter_model::clock;
+use platter_model::disk::{DiskId, Parameters, SimDisk};
 use platter_ondisk::ObjectId;
 use platter_ondisk::label::VDEV_LABEL_END_SIZE;
-use platter_sim::clock;
-use platter_sim::disk::{DiskId, Parameters, SimDisk};
 use platter_sim::world::{self, SimDevices, StandingClock};
 use platter_spa::{Pool, labels};
 use platter_zpl::NewFile;

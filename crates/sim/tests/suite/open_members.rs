@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use platter_api::request::{CreateRequest, ImportRequest, PoolChange, VdevRequest};
+use platter_model::clock;
+use platter_model::disk::{DiskId, Parameters, SimDisk};
 use platter_ondisk::Guid;
-use platter_sim::clock;
-use platter_sim::disk::{DiskId, Parameters, SimDisk};
 use platter_sim::world::{self, SimDevices, StandingClock};
 use platter_spa::pool_locks::{PoolLock, PoolLocks, Refusal};
 use platter_spa::{Environment, Pool, labels};

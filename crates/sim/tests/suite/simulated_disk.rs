@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use platter_buffer::Buf;
 use platter_device::{BlockDevice, DeviceError, Presence};
-use platter_sim::clock::{self, MILLISECOND, SECOND};
-use platter_sim::disk::{
+use platter_model::clock::{self, MILLISECOND, SECOND};
+use platter_model::disk::{
     DiskId, Fault, FaultKind, FaultPlan, History, Link, LinkKind, Parameters, SimDisk, Surroundings,
 };
 

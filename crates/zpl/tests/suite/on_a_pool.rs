@@ -17,13 +17,7 @@ use platter_zpl::{CreateOptions, MountOptions, NewFile, UnlimitedSpace, Zpl};
 #[derive(Debug)]
 struct Clock;
 
-impl platter_dsl::WallClock for Clock {
-    fn now(&self) -> (u64, u32) {
-        (1_700_000_000, 0)
-    }
-}
-
-impl platter_zpl::WallClock for Clock {
+impl platter_hooks::WallClock for Clock {
     fn now(&self) -> (u64, u32) {
         (1_700_000_000, 0)
     }

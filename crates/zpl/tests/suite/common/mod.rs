@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use platter_dmu::{Objset, ObjsetParams, TxgGate, WriteProperties};
+use platter_hooks::WallClock;
 use platter_ondisk::{BlkPtr, ObjectId, Txg};
 use platter_zio::memory::MemoryStore;
 use platter_zio::{BlockStore, SpaceAccounting};
-use platter_zpl::{CreateOptions, MountOptions, SpaceInfo, Timestamp, UnlimitedSpace, WallClock, Zpl};
+use platter_zpl::{CreateOptions, MountOptions, SpaceInfo, Timestamp, UnlimitedSpace, Zpl};
 
 /// A clock that moves by a second each time it is asked.
 #[derive(Debug, Default)]

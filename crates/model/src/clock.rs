@@ -189,16 +189,10 @@ impl Drop for Sleep<'_> {
     }
 }
 
-impl platter_dsl::WallClock for SimClock {
+impl platter_hooks::WallClock for SimClock {
     fn now(&self) -> (u64, u32) {
         let now = SimClock::now(self);
         (EPOCH_SECONDS + now / SECOND, (now % SECOND) as u32)
-    }
-}
-
-impl platter_zpl::WallClock for SimClock {
-    fn now(&self) -> (u64, u32) {
-        platter_dsl::WallClock::now(self)
     }
 }
 

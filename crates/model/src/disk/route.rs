@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use platter_buffer::Buf;
 use platter_device::{BlockDevice, DeviceError, Geometry, Operation, Presence, ReadSlot};
-use platter_zio::Watch;
+use platter_hooks::Watch;
 use tokio::time::Instant;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

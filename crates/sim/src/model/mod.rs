@@ -1,3 +1,0 @@
-//! Models of time held against what was measured elsewhere.
-
-pub mod published;
