@@ -1,5 +1,5 @@
-//! The rule about invariants: where a file says what is true in it at all times, something there would notice if it were
-//! not.
+//! The rule about invariants: where a file says what is true in it at all times, something there would notice if it
+//! were not.
 
 use proc_macro2::{Delimiter, TokenTree};
 
