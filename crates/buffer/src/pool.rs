@@ -49,7 +49,8 @@ impl Pool {
         let mut shelf = self.shelf(count)?.lock();
         let pages = shelf.idle.pop()?;
         shelf.unused = shelf.unused.min(shelf.idle.len());
-        self.idle.fetch_sub(count * PAGE_SIZE, Ordering::Relaxed);
+        let before = self.idle.fetch_sub(count * PAGE_SIZE, Ordering::Relaxed);
+        debug_assert!(before >= count * PAGE_SIZE, "all bytes that wait are counted");
         Some(pages)
     }
 

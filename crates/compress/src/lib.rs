@@ -34,7 +34,8 @@ pub use zstd_frame::{
 /// `output` may hold anything beyond the returned length. `EMPTY` takes a block of zeros to `Some(0)`, which the
 /// caller stores as a hole.
 pub fn compress(kind: u8, level: i32, input: &[u8], output: &mut [u8]) -> Option<usize> {
-    match kind {
+    let most = output.len();
+    let taken = match kind {
         kinds::ON | kinds::LZ4 => lz4::compress(input, output),
         kinds::LZJB => lzjb::compress(input, output),
         kinds::EMPTY => is_zero(input).then_some(0),
@@ -42,7 +43,9 @@ pub fn compress(kind: u8, level: i32, input: &[u8], output: &mut [u8]) -> Option
         kinds::ZLE => zle::compress(input, output),
         kinds::ZSTD => zstd_frame::compress(level, input, output),
         _ => None,
-    }
+    };
+    debug_assert!(taken.is_none_or(|taken| taken <= most), "nothing is written past the output");
+    taken
 }
 
 /// Bytes that [`compress`] takes beside its input and output at most, about, for `length` bytes of input.

@@ -82,6 +82,7 @@ impl Opens {
         open.both_ways += u64::from(reads_and_writes(flags));
         open.direct |= may_write(flags) && flags & O_DIRECT != 0;
         self.count(was_passed, open.is_passed());
+        debug_assert!(self.passed.load(Ordering::SeqCst) <= all.len(), "no more are passed than are open");
         how
     }
 

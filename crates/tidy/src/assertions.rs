@@ -10,18 +10,20 @@ use crate::{Complaint, Source};
 const MACROS: [&str; 6] = ["assert", "assert_eq", "assert_ne", "debug_assert", "debug_assert_eq", "debug_assert_ne"];
 
 /// A file whose opening has invariants asserts something outside of its tests: with an assertion, at compile time or
-/// when it runs, or with a call of a function `assert_…` or `check_…`.
+/// when it runs, or with a call of a function `assert_…` or `check_…`. One that has no function has nothing to assert
+/// with: what it says of a crate is asserted in the files that it lists.
 pub fn invariants_are_asserted(source: &Source) -> Vec<Complaint> {
     let mut opening = source.text.lines().take_while(|line| line.starts_with("//!") || line.trim().is_empty());
     if source.is_test() || !opening.any(|line| line.contains("Invariant")) {
         return Vec::new();
     }
-    let mut asserted = false;
+    let (mut asserted, mut has_code) = (false, false);
     at_every_depth(&without_tests(tokens(source)), &mut |tokens| {
+        has_code |= tokens.iter().any(|token| is_word(Some(token), "fn"));
         asserted |= (0..tokens.len()).any(|at| asserts(tokens, at));
     });
     let what = "it has invariants, and nothing would notice if they did not hold: assert one of them".into();
-    if asserted { Vec::new() } else { vec![Complaint { file: source.path.clone(), line: 1, what }] }
+    if asserted || !has_code { Vec::new() } else { vec![Complaint { file: source.path.clone(), line: 1, what }] }
 }
 
 /// Whether an assertion begins at `at`.
@@ -48,11 +50,16 @@ mod tests {
 
     #[test]
     fn invariants_without_an_assertion_are_found() {
-        for nothing in ["", "fn check_all() {}", "// assert!(true)", "#[cfg(test)] mod tests { fn a() { assert!(b) } }"]
-        {
+        for nothing in [
+            "fn a() {}",
+            "fn check_all() {}",
+            "fn a() {} // assert!(true)",
+            "fn a() {} #[cfg(test)] mod tests { fn a() { assert!(b) } }",
+        ] {
             assert_eq!(found(&format!("//! Why.\n//!\n//! Invariants: all.\n{nothing}")), 1, "{nothing}");
         }
         assert_eq!(found("//! Why.\nfn a() {}"), 0);
+        assert_eq!(found("//! Invariants: all.\nmod b;\npub use b::B;\n#[cfg(test)] mod tests { fn c() {} }"), 0);
         assert_eq!(found("//! Why.\n\nuse a;\n/// Invariants: of another thing.\nfn a() {}"), 0);
     }
 

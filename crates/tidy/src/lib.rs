@@ -22,6 +22,7 @@ mod tokens;
 mod tree;
 mod unsafety;
 mod uses;
+mod walks;
 mod weight;
 
 pub use assertions::invariants_are_asserted;
@@ -37,6 +38,7 @@ pub use paths::{file_names_say_what_is_inside, no_machine_paths};
 pub use text::{lines_are_short, nothing_is_left_undone, opens_with_its_invariants, source_files_are_short};
 pub use tree::{Source, Tree};
 pub use unsafety::{UNSAFE_CRATES, crate_forbids_unsafe, unsafe_is_explained};
+pub use walks::walks_lead_through_files_that_exist;
 pub use weight::nothing_is_heavy;
 
 /// One thing to mend.

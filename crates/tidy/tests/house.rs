@@ -82,6 +82,11 @@ fn crates_keep_to_themselves() {
 }
 
 #[test]
+fn walks_lead_through_files_that_exist() {
+    all_mended(platter_tidy::walks_lead_through_files_that_exist(&Tree::read()).into_iter());
+}
+
+#[test]
 fn everything_beside_the_code_is_mentioned() {
     all_mended(platter_tidy::everything_beside_the_code_is_mentioned(&Tree::read()).into_iter());
 }

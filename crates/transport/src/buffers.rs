@@ -76,6 +76,7 @@ impl Drop for Borrowed {
         let mut idle = self.home.idle.lock();
         if idle.len() < IDLE_MAX {
             idle.push(pages);
+            debug_assert!(idle.len() <= IDLE_MAX, "no more wait than may");
         }
     }
 }

@@ -68,6 +68,7 @@ fn agree(
     if agreed.contains(InitFlags::OVER_IO_URING) && !rings() {
         agreed = agreed.without(InitFlags::OVER_IO_URING);
     }
+    debug_assert!(offered.contains(agreed), "nothing is agreed on that the kernel does not have");
     let answer = wire::InitOut {
         major: wire::MAJOR,
         minor: wire::MINOR,

@@ -101,6 +101,7 @@ impl<M> Drop for Lease<M> {
         if let Some(late) = self.late.get_mut().take()
             && let Ok((header, answer)) = wire::OutHeader::read_from_prefix(&late)
         {
+            debug_assert!(answer.len() <= place.payload.len(), "an answer that was noted has room");
             place.payload[..answer.len()].copy_from_slice(answer);
             place.put_header(&header, answer.len());
         }

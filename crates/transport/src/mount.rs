@@ -115,7 +115,9 @@ impl Mount {
             tracing::error!("FUSE over io_uring: {}", io::Error::from_raw_os_error(code));
             self.refused.store(code, Ordering::SeqCst);
         }
-        if self.live.fetch_sub(1, Ordering::SeqCst) > 1 {
+        let before = self.live.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(before > 0, "a place is given up once");
+        if before > 1 {
             return;
         }
         // Mostly its own descriptor tells it.

@@ -48,6 +48,8 @@ pub(crate) struct IoVec {
     length: usize,
 }
 
+const _: () = assert!(size_of::<IoVec>() == 2 * size_of::<usize>(), "as the kernel has it");
+
 // SAFETY: the pointers are those of the place's own memory.
 unsafe impl<M: Send + Sync> Send for Place<M> {}
 // SAFETY: a shared place is only read.

@@ -313,7 +313,8 @@ impl Drop for Waits {
             self.readers.large.fetch_sub(self.bytes, Ordering::SeqCst);
             self.mount.large.fetch_sub(1, Ordering::SeqCst);
         }
-        self.mount.waiting.fetch_sub(1, Ordering::SeqCst);
+        let waited = self.mount.waiting.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(waited > 0, "who stops waiting has been counted");
         if self.mount.stalled.swap(false, Ordering::SeqCst) {
             self.readers.tell_another(self.key, &self.mount);
         }

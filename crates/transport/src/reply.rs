@@ -183,6 +183,7 @@ impl Reply {
     }
 
     pub(crate) fn say<T: AsRef<[u8]>>(&mut self, error: i32, parts: &[T]) {
+        debug_assert!(!self.answered, "a request is answered once");
         self.answered = true;
         let unique = self.unique;
         match &mut self.way {

@@ -59,8 +59,13 @@ const NOBODYS: u64 = u64::MAX - 2;
 const TRANSFERS: u64 = 1 << 32;
 const DEVICES: u64 = 2 << 32;
 
+const _: () = assert!(TRANSFERS < DEVICES && DEVICES < NOBODYS, "completions are told apart by their numbers");
+
 /// Where the length lies in an entry of the submission queue (`struct io_uring_sqe`).
 const SQE_LEN_AT: usize = 24;
+
+const _: () = assert!(SQE_LEN_AT + size_of::<u32>() <= size_of::<squeue::Entry128>(), "inside of an entry");
+const _: () = assert!(size_of::<RingCommand>() <= 80, "a command fits in an entry");
 
 /// Things by numbers that are used again.
 struct Numbered<T> {

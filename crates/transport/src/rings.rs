@@ -69,7 +69,8 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        TAKEN.fetch_sub(self.places, Ordering::SeqCst);
+        let before = TAKEN.fetch_sub(self.places, Ordering::SeqCst);
+        debug_assert!(before >= self.places, "what is given back was taken");
     }
 }
 

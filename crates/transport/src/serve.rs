@@ -1,6 +1,4 @@
 //! How a message of the kernel becomes work, on serving threads of whichever kind.
-//!
-//! Invariant: a request's bytes live as long as its work.
 
 use std::ops::Range;
 use std::sync::Arc;

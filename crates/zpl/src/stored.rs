@@ -1,6 +1,6 @@
 //! A file's attributes as they are stored: system attributes, or a znode from before these.
 //!
-//! Invariant: what is read has a mode that is a file's.
+//! What has no file's mode is no file, and refused.
 
 use std::sync::Arc;
 

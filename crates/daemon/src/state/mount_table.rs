@@ -74,7 +74,8 @@ impl MountTable {
     pub fn remove(&mut self, dataset: &str) -> Option<ActiveMount> {
         let mount = self.by_name.remove(dataset)?;
         if let Some(of_place) = self.by_place.get_mut(&mount.at) {
-            of_place.remove(&(mount.sequence, dataset.to_owned()));
+            let was_there = of_place.remove(&(mount.sequence, dataset.to_owned()));
+            debug_assert!(was_there, "each mount is in both orders");
             if of_place.is_empty() {
                 self.by_place.remove(&mount.at);
             }
