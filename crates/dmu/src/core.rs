@@ -15,7 +15,7 @@ use crate::dirty::{State, TXG_SLOTS, slot_of};
 use crate::flights::Flights;
 use crate::neighbours::Neighbours;
 use crate::properties::{ObjsetParams, WriteProperties};
-use crate::zap::shared::Shared;
+use crate::zap_entries::shared::Shared;
 
 /// What a group changes.
 #[derive(Default)]

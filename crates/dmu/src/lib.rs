@@ -38,6 +38,7 @@ mod treesync;
 pub mod userused;
 mod write;
 pub mod zap;
+mod zap_entries;
 
 pub use crate::core::Dnode;
 pub use dnode::DnodeInfo;

@@ -39,6 +39,7 @@ use platter_dsl::origin;
 use platter_dsl::pool::{DslPool, DslPoolParts};
 use platter_dsl::sync::update_available;
 use platter_dsl::tree::Tree;
+use platter_dsl::version::PoolVersion;
 use platter_dsl::{history, mos, space};
 
 /// Creates the pool. Its sync loop is not running yet: the first group waits to be synced.
@@ -76,6 +77,110 @@ pub async fn create(mut environment: Environment, request: &CreateRequest) -> Re
     Ok(core)
 }
 
+/// The meta object set of a pool that is being made.
+struct NewMos {
+    store: Store,
+    gate: Arc<TxgGate>,
+    os: Arc<Objset>,
+    accounting: Arc<Accounting>,
+    directory: Zap,
+    features: Features,
+    objects: Mutex<MosObjects>,
+}
+
+/// Makes the meta object set with its directory and its features.
+async fn make_mos(environment: &Environment, plan: &Plan, store: Store, name: &str, tx: &Tx) -> Result<NewMos> {
+    let gate = TxgGate::new(TXG_INITIAL, environment.dirty_bytes_max);
+    let random = || environment.random_u64();
+    let accounting = Arc::new(Accounting::new(store.clone(), platter_ondisk::Txg(0)));
+    let params = ObjsetParams {
+        store: Arc::new(store.clone()),
+        accounting: accounting.clone(),
+        gate: gate.clone(),
+        id: ObjectId::NONE,
+        properties: WriteProperties { format: plan.version.format(true), ..first_mos_properties() },
+        read_only: false,
+    };
+    let os = Objset::create(params, 1, tx);
+    store.set_map_reader(MosMaps::new(&os, name));
+    let new = mos::new_zap(object_type::OBJECT_DIRECTORY, random());
+    let directory = Zap::create(&os, tx, Some(mos::DIRECTORY_OBJECT), new).await?;
+    let features = Features::none();
+    if plan.version.has_features() {
+        features.create(&os, &directory, tx, random).await?;
+        for guid in &plan.features {
+            features.enable(&os, &directory, tx, guid, random).await?;
+        }
+    }
+    os.set_properties(mos_properties(plan.version, &features));
+    os.set_hole_birth(features.is_active("com.delphix:hole_birth"));
+    if plan.version.has_features() {
+        salt::create_if_missing(&directory, &store, tx, environment).await?;
+    }
+    Ok(NewMos { store, gate, os, accounting, directory, features, objects: Mutex::default() })
+}
+
+impl NewMos {
+    /// Makes the directories, all but the root data set's contents.
+    async fn make_tree(&self, environment: &Environment, version: PoolVersion, tx: &Tx) -> Result<Tree> {
+        let (os, directory) = (&self.os, &self.directory);
+        let now = environment.clock.now().0;
+        let random = || environment.random_u64();
+        let root_dir = Dir::create(os, directory, tx, None, "", now, random).await?;
+        let below = async |name: &str| Dir::create(os, directory, tx, Some(root_dir.clone()), name, now, random).await;
+        let mos_dir = Some(below(MOS_DIR).await?);
+        let mut free_dir = None;
+        if version.has_deadlists() {
+            let free_list = Bpobj::create(os, tx, 128 << 10).await?;
+            directory.put_u64(tx, mos::FREE_BPOBJ.as_bytes(), free_list.0).await?;
+            free_dir = Some(below(FREE_DIR).await?);
+        }
+        let access = MosAccess { os, directory, features: &self.features, objects: &self.objects, version };
+        let origin = Some(origin::create(&access, &self.store, tx, &root_dir, now, random).await?);
+        Ok(Tree { mos_dir, free_dir, root_dir: Some(root_dir), origin, ..Tree::default() })
+    }
+
+    /// Makes the pool's own objects.
+    async fn make_objects(&self, version: PoolVersion, tx: &Tx) -> Result<()> {
+        let config = config_object::create(&self.os, &self.directory, tx).await?;
+        self.directory.put_u64(tx, mos::CREATION_VERSION.as_bytes(), version.0).await?;
+        self.directory.put_u64(tx, mos::DEFLATE.as_bytes(), 1).await?;
+        let deferred = if version.has_deadlists() {
+            Bpobj::create(&self.os, tx, 1 << 14).await?
+        } else {
+            Bpobj::create_plain(&self.os, tx, 1 << 14).await?
+        };
+        self.directory.put_u64(tx, mos::SYNC_BPOBJ.as_bytes(), deferred.0).await?;
+        let mut objects = self.objects.lock();
+        objects.config = config;
+        objects.deferred = deferred;
+        Ok(())
+    }
+}
+
+/// The configuration of a new pool called `name`.
+fn first_config(environment: &Environment, request: &CreateRequest, name: &str, plan: &mut Plan) -> PoolConfig {
+    let root = std::mem::take(&mut plan.root);
+    PoolConfig {
+        version: plan.version.0,
+        name: name.to_owned(),
+        stored_name: request.temporary_name.is_some().then(|| request.name.clone()),
+        state: PoolState::Active,
+        txg: TXG_INITIAL.0,
+        guid: root.guid,
+        hostid: Some(environment.hostid()),
+        hostname: Some(environment.hostname.clone()),
+        comment: None,
+        features_for_read: Vec::new(),
+        has_vdev_zaps: false,
+        vdev_children: root.children.len() as u64,
+        top_guid: None,
+        device_guid: None,
+        vdev_tree: root,
+        other: NvList::new(),
+    }
+}
+
 async fn build(
     environment: Environment,
     cutoff: Arc<Cutoff>,
@@ -84,130 +189,57 @@ async fn build(
     store: Store,
     leaf_devices: BTreeMap<u64, Arc<dyn BlockDevice>>,
 ) -> Result<Arc<Core>> {
-    let gate = TxgGate::new(TXG_INITIAL, environment.dirty_bytes_max);
     let tx = Tx::syncing(TXG_INITIAL);
-    let now = environment.clock.now().0;
-    let random = || environment.random_u64();
-    let mos_accounting = Arc::new(Accounting::new(store.clone(), platter_ondisk::Txg(0)));
-    let params = ObjsetParams {
-        store: Arc::new(store.clone()),
-        accounting: mos_accounting.clone(),
-        gate: gate.clone(),
-        id: ObjectId::NONE,
-        properties: WriteProperties { format: plan.version.format(true), ..first_mos_properties() },
-        read_only: false,
-    };
-    let os = Objset::create(params, 1, &tx);
-    store.set_map_reader(MosMaps::new(&os, request.temporary_name.as_ref().unwrap_or(&request.name)));
-    let directory =
-        Zap::create(&os, &tx, Some(mos::DIRECTORY_OBJECT), mos::new_zap(object_type::OBJECT_DIRECTORY, random()))
-            .await?;
-    let version = plan.version;
-    let features = Features::none();
-    if version.has_features() {
-        features.create(&os, &directory, &tx, random).await?;
-        for guid in &plan.features {
-            features.enable(&os, &directory, &tx, guid, random).await?;
-        }
-    }
-    os.set_properties(mos_properties(version, &features));
-    os.set_hole_birth(features.is_active("com.delphix:hole_birth"));
-    let objects = Mutex::new(MosObjects::default());
-
-    if version.has_features() {
-        salt::create_if_missing(&directory, &store, &tx, &environment).await?;
-    }
-    let root_dir = Dir::create(&os, &directory, &tx, None, "", now, random).await?;
-    let mos_dir = Dir::create(&os, &directory, &tx, Some(root_dir.clone()), MOS_DIR, now, random).await?;
-    let free_dir = if version.has_deadlists() {
-        let free_list = Bpobj::create(&os, &tx, 128 << 10).await?;
-        directory.put_u64(&tx, mos::FREE_BPOBJ.as_bytes(), free_list.0).await?;
-        Some(Dir::create(&os, &directory, &tx, Some(root_dir.clone()), FREE_DIR, now, random).await?)
-    } else {
-        None
-    };
-    let access = MosAccess { os: &os, directory: &directory, features: &features, objects: &objects, version };
-    let origin = origin::create(&access, &store, &tx, &root_dir, now, random).await?;
-
-    let config = config_object::create(&os, &directory, &tx).await?;
-    directory.put_u64(&tx, mos::CREATION_VERSION.as_bytes(), version.0).await?;
-    directory.put_u64(&tx, mos::DEFLATE.as_bytes(), 1).await?;
-    let deferred = if version.has_deadlists() {
-        Bpobj::create(&os, &tx, 1 << 14).await?
-    } else {
-        Bpobj::create_plain(&os, &tx, 1 << 14).await?
-    };
-    directory.put_u64(&tx, mos::SYNC_BPOBJ.as_bytes(), deferred.0).await?;
-    {
-        let mut objects = objects.lock();
-        objects.config = config;
-        objects.deferred = deferred;
-    }
-    for top in &mut plan.root.children {
-        open_vdevs::make_metaslab_array(&os, &tx, top).await?;
-    }
-
     let name = request.temporary_name.clone().unwrap_or_else(|| request.name.clone());
-    let pool_config = PoolConfig {
-        version: version.0,
-        name: name.clone(),
-        stored_name: request.temporary_name.is_some().then(|| request.name.clone()),
-        state: PoolState::Active,
-        txg: TXG_INITIAL.0,
-        guid: plan.root.guid,
-        hostid: Some(environment.hostid()),
-        hostname: Some(environment.hostname.clone()),
-        comment: None,
-        features_for_read: Vec::new(),
-        has_vdev_zaps: false,
-        vdev_children: plan.root.children.len() as u64,
-        top_guid: None,
-        device_guid: None,
-        vdev_tree: plan.root,
-        other: NvList::new(),
-    };
-    let tree = Tree {
-        mos_dir: Some(mos_dir),
-        free_dir,
-        root_dir: Some(root_dir.clone()),
-        origin: Some(origin),
-        ..Tree::default()
-    };
+    let new = make_mos(&environment, &plan, store, &name, &tx).await?;
+    let tree = new.make_tree(&environment, plan.version, &tx).await?;
+    new.make_objects(plan.version, &tx).await?;
+    for top in &mut plan.root.children {
+        open_vdevs::make_metaslab_array(&new.os, &tx, top).await?;
+    }
+    let config = first_config(&environment, request, &name, &mut plan);
     let dsl = DslPool::new(DslPoolParts {
         name: name.clone(),
         surroundings: environment.for_data_sets(),
-        store,
-        gate,
-        mos: os,
-        mos_accounting,
-        directory,
-        features,
-        objects: objects.into_inner(),
+        store: new.store,
+        gate: new.gate,
+        mos: new.os,
+        mos_accounting: new.accounting,
+        directory: new.directory,
+        features: new.features,
+        objects: new.objects.into_inner(),
         tree,
-        version,
+        version: plan.version,
         read_only: false,
         altroot: request.altroot.clone(),
         claims: Vec::new(),
     });
     let devices = OpenDevices { leaves: leaf_devices, cutoff };
-    let core = Core::new(environment, dsl, pool_config, devices, Stored::default());
+    let core = Core::new(environment, dsl, config, devices, Stored::default());
     pool_events::listen_to_data_sets(&core);
-    let (limits_set, plain): (Vec<_>, Vec<_>) =
-        plan.dataset_properties.iter().partition(|(name, _)| space::is_limit(name) || *name == "filesystem_limit");
-    for (name, value) in plain {
-        root_dir.set_property(&core.dsl.mos, &tx, name, Some(value.clone())).await?;
-    }
-    let root = add_filesystem(&core.dsl, &tx, &root_dir, &plan.filesystem).await?;
-    core.dsl.tree.write().datasets.insert(name.clone(), root.clone());
-    for (property, value) in limits_set {
-        set_limit(&core.dsl, &tx, &name, &root, property, value).await?;
-    }
-    for (name, value) in &plan.pool_properties {
-        pool_properties::store(&core, &tx, name, value.clone()).await?;
-    }
+    fill(&core, &tx, &plan).await?;
     history::create(&core.dsl, &tx).await?;
     if !request.history.is_empty() {
         history::append_command(&core.dsl, &tx, &request.history).await?;
     }
     Ok(core)
+}
+
+/// Makes the root file system and sets the properties, those of the pool included.
+async fn fill(core: &Arc<Core>, tx: &Tx, plan: &Plan) -> Result<()> {
+    let root_dir = core.dsl.tree.read().root_dir.clone().expect("made with the tree");
+    let (limits_set, plain): (Vec<_>, Vec<_>) =
+        plan.dataset_properties.iter().partition(|(name, _)| space::is_limit(name) || *name == "filesystem_limit");
+    for (name, value) in plain {
+        root_dir.set_property(&core.dsl.mos, tx, name, Some(value.clone())).await?;
+    }
+    let root = add_filesystem(&core.dsl, tx, &root_dir, &plan.filesystem).await?;
+    core.dsl.tree.write().datasets.insert(core.name().to_owned(), root.clone());
+    for (property, value) in limits_set {
+        set_limit(&core.dsl, tx, core.name(), &root, property, value).await?;
+    }
+    for (name, value) in &plan.pool_properties {
+        pool_properties::store(core, tx, name, value.clone()).await?;
+    }
+    Ok(())
 }

@@ -159,6 +159,31 @@ fn assemble(devices: Vec<(PathBuf, DeviceLabels)>) -> Option<Candidate> {
     Some(Candidate { config, paths, uberblock, missing_tops, writer: None })
 }
 
+/// What a listing says of a pool that was found.
+struct Verdict {
+    state: &'static str,
+    status: Option<String>,
+    action: String,
+    /// What stands beside its name.
+    note: Option<&'static str>,
+}
+
+impl Verdict {
+    fn new(state: &'static str, status: impl Into<String>, action: impl Into<String>) -> Self {
+        Self { state, status: Some(status.into()), action: action.into(), note: None }
+    }
+
+    /// It can be imported, after a look at who had it last when it is `foreign`.
+    fn importable(foreign: bool) -> Self {
+        let plain = "The pool can be imported using its name or numeric identifier";
+        if foreign {
+            let status = "The pool was last accessed by another system.";
+            return Self::new("ONLINE", status, format!("{plain} and\n\tthe '-f' flag."));
+        }
+        Self { state: "ONLINE", status: None, action: format!("{plain}."), note: None }
+    }
+}
+
 impl Candidate {
     /// Looks whether somebody has a device of it open for writing.
     pub async fn find_writer(&mut self, environment: &Environment) {
@@ -244,117 +269,122 @@ impl Candidate {
         kinds
     }
 
+    /// This version cannot read it at all.
+    fn unreadable(&self) -> Option<Verdict> {
+        let (unsupported, unknown) = (self.unsupported(), self.unknown_vdevs());
+        if !unsupported.is_empty() {
+            return Some(Verdict {
+                note: Some("unsupported feature(s)"),
+                ..Verdict::new(
+                    "UNAVAIL",
+                    format!(
+                        "The pool uses the following feature(s) not supported on this system:\n\t{}",
+                        unsupported.join("\n\t")
+                    ),
+                    "The pool cannot be imported. Access the pool on a system that supports\n\tthe required \
+                     feature(s), or recreate the pool from backup.",
+                )
+            });
+        }
+        if unknown.is_empty() {
+            return None;
+        }
+        let kinds: Vec<&str> = unknown.iter().map(|kind| &**kind).collect();
+        Some(Verdict {
+            note: Some("unsupported vdev type"),
+            ..Verdict::new(
+                "UNAVAIL",
+                format!("The pool has vdevs of a type that this version does not have: {}.", kinds.join(", ")),
+                "The pool cannot be imported. Access the pool on a system that supports\n\tthem, or recreate the pool \
+                 from backup.",
+            )
+        })
+    }
+
+    /// Its devices or its metadata are not all there, or it cannot be written.
+    fn unusable(&self, metadata: &Metadata) -> Option<Verdict> {
+        let missing = "One or more devices are missing from the system.";
+        if !self.is_complete_enough() {
+            let action = "The pool cannot be imported. Attach the missing\n\tdevices and try again.";
+            return Some(Verdict::new("UNAVAIL", missing, action));
+        }
+        match metadata {
+            Metadata::Damaged(reason) => Some(Verdict {
+                note: Some("corrupted data"),
+                ..Verdict::new(
+                    "FAULTED",
+                    format!("The pool metadata is corrupted.\n\t{reason}"),
+                    "The pool cannot be imported due to damaged devices or data.",
+                )
+            }),
+            Metadata::ReadOnly(obstacles) => Some(Verdict {
+                note: Some("unsupported feature(s)"),
+                ..Verdict::new(
+                    "UNAVAIL",
+                    format!(
+                        "The pool can only be accessed in read-only mode on this system. It\n\tcannot be accessed in \
+                         read-write mode because it uses the following\n\tfeature(s) not supported on this \
+                         system:\n\t{}",
+                        obstacles.join("\n\t")
+                    ),
+                    "The pool cannot be imported in read-write mode. Import the pool with\n\t\"-o readonly=on\", \
+                     access the pool on a system that supports the\n\trequired feature(s), or recreate the pool from \
+                     backup.",
+                )
+            }),
+            _ if self.absent(&self.config.vdev_tree) > 0 => Some(Verdict::new(
+                "DEGRADED",
+                missing,
+                "The pool can be imported despite missing or damaged devices.  The\n\tfault tolerance of the pool may \
+                 be compromised if imported.",
+            )),
+            _ => None,
+        }
+    }
+
+    /// Somebody has it, or may have it without our seeing that.
+    fn in_use(&self, environment: &Environment, metadata: &Metadata) -> Option<Verdict> {
+        if *metadata == Metadata::InUse {
+            let host = self.config.hostname.as_deref().unwrap_or("<unknown>");
+            return Some(Verdict::new(
+                "UNAVAIL",
+                "The pool is currently imported by another system.",
+                format!(
+                    "The pool must be exported from {host} (hostid={:x})\n\tbefore it can be safely imported.",
+                    self.config.hostid.unwrap_or(0)
+                ),
+            ));
+        }
+        if let Some(writer) = &self.writer {
+            let named = writer == "this daemon" || writer.starts_with("another process");
+            let by = if named { writer.clone() } else { format!("another process ({writer})") };
+            return Some(Verdict::new(
+                "UNAVAIL",
+                format!("The pool is currently imported by {by}."),
+                "The pool must be exported there before it can be safely imported.",
+            ));
+        }
+        self.needs_hostid(environment).then(|| {
+            Verdict::new(
+                "UNAVAIL",
+                "The pool has the multihost property on.  It cannot\n\tbe safely imported when the system hostid is \
+                 not set.",
+                CHOOSE_HOSTID,
+            )
+        })
+    }
+
     /// What `zpool import` lists.
     pub fn report(&self, environment: &Environment, metadata: &Metadata) -> ImportableReport {
         let config = &self.config;
-        let absent = self.absent(&config.vdev_tree);
-        let (unsupported, unknown) = (self.unsupported(), self.unknown_vdevs());
         let destroyed = config.state == PoolState::Destroyed;
         let foreign = self.is_foreign(environment);
-        let mut note = None;
-        let (state, status, action) = if !unsupported.is_empty() {
-            note = Some("unsupported feature(s)");
-            (
-                "UNAVAIL",
-                Some(format!(
-                    "The pool uses the following feature(s) not supported on this system:\n\t{}",
-                    unsupported.join("\n\t")
-                )),
-                Some(
-                    "The pool cannot be imported. Access the pool on a system that supports\n\tthe required \
-                     feature(s), or recreate the pool from backup."
-                        .to_owned(),
-                ),
-            )
-        } else if !unknown.is_empty() {
-            note = Some("unsupported vdev type");
-            let kinds: Vec<&str> = unknown.iter().map(|kind| &**kind).collect();
-            (
-                "UNAVAIL",
-                Some(format!("The pool has vdevs of a type that this version does not have: {}.", kinds.join(", "))),
-                Some(
-                    "The pool cannot be imported. Access the pool on a system that supports\n\tthem, or recreate the \
-                     pool from backup."
-                        .to_owned(),
-                ),
-            )
-        } else if !self.is_complete_enough() {
-            (
-                "UNAVAIL",
-                Some("One or more devices are missing from the system.".to_owned()),
-                Some("The pool cannot be imported. Attach the missing\n\tdevices and try again.".to_owned()),
-            )
-        } else if let Metadata::Damaged(reason) = metadata {
-            note = Some("corrupted data");
-            (
-                "FAULTED",
-                Some(format!("The pool metadata is corrupted.\n\t{reason}")),
-                Some("The pool cannot be imported due to damaged devices or data.".to_owned()),
-            )
-        } else if let Metadata::ReadOnly(obstacles) = metadata {
-            note = Some("unsupported feature(s)");
-            (
-                "UNAVAIL",
-                Some(format!(
-                    "The pool can only be accessed in read-only mode on this system. It\n\tcannot be accessed in \
-                     read-write mode because it uses the following\n\tfeature(s) not supported on this system:\n\t{}",
-                    obstacles.join("\n\t")
-                )),
-                Some(
-                    "The pool cannot be imported in read-write mode. Import the pool with\n\t\"-o readonly=on\", \
-                     access the pool on a system that supports the\n\trequired feature(s), or recreate the pool from \
-                     backup."
-                        .to_owned(),
-                ),
-            )
-        } else if absent > 0 {
-            (
-                "DEGRADED",
-                Some("One or more devices are missing from the system.".to_owned()),
-                Some(
-                    "The pool can be imported despite missing or damaged devices.  The\n\tfault tolerance of the pool \
-                     may \
-                     be compromised if imported."
-                        .to_owned(),
-                ),
-            )
-        } else if *metadata == Metadata::InUse {
-            let host = config.hostname.as_deref().unwrap_or("<unknown>");
-            (
-                "UNAVAIL",
-                Some("The pool is currently imported by another system.".to_owned()),
-                Some(format!(
-                    "The pool must be exported from {host} (hostid={:x})\n\tbefore it can be safely imported.",
-                    config.hostid.unwrap_or(0)
-                )),
-            )
-        } else if let Some(writer) = &self.writer {
-            let named = writer == "this daemon" || writer.starts_with("another process");
-            let by = if named { writer.clone() } else { format!("another process ({writer})") };
-            (
-                "UNAVAIL",
-                Some(format!("The pool is currently imported by {by}.")),
-                Some("The pool must be exported there before it can be safely imported.".to_owned()),
-            )
-        } else if self.needs_hostid(environment) {
-            (
-                "UNAVAIL",
-                Some(
-                    "The pool has the multihost property on.  It cannot\n\tbe safely imported when the system hostid \
-                     is not set."
-                        .to_owned(),
-                ),
-                Some(CHOOSE_HOSTID.to_owned()),
-            )
-        } else if foreign {
-            (
-                "ONLINE",
-                Some("The pool was last accessed by another system.".to_owned()),
-                Some("The pool can be imported using its name or numeric identifier and\n\tthe '-f' flag.".to_owned()),
-            )
-        } else {
-            ("ONLINE", None, Some("The pool can be imported using its name or numeric identifier.".to_owned()))
-        };
+        let verdict = self
+            .unreadable()
+            .or_else(|| self.unusable(metadata))
+            .or_else(|| self.in_use(environment, metadata))
+            .unwrap_or_else(|| Verdict::importable(foreign));
+        let Verdict { state, status, action, note } = verdict;
         let mut vdevs = self.vdev_report(&config.vdev_tree, &config.name);
         if let Some(note) = note {
             (vdevs.state, vdevs.note) = (state.into(), Some(note.into()));
@@ -364,7 +394,7 @@ impl Candidate {
             guid: config.guid.0,
             state: state.into(),
             status,
-            action,
+            action: Some(action),
             last_host: foreign.then(|| config.hostname.clone()).flatten(),
             vdevs,
             destroyed,

@@ -30,6 +30,7 @@ use crate::config::{PoolConfig, PoolState, VdevConfig};
 use crate::core::{Core, OpenDevices, Stored};
 use crate::discover::{self, Candidate, Metadata};
 use crate::environment::Environment;
+use crate::import_check;
 use crate::locked;
 use crate::locked::Locked;
 use crate::logs::Logs;
@@ -39,7 +40,6 @@ use crate::pool_events;
 use crate::scan_store;
 use crate::space_maps::Words;
 use crate::{config_object, dtl, error_log, multihost, pool_properties, salt, space_maps, spares};
-use platter_api::names;
 use platter_api::request::ImportRequest;
 use platter_dsl::accounting::Accounting;
 use platter_dsl::error::{PoolError, Result};
@@ -88,80 +88,9 @@ async fn choose(
         candidate.find_writer(environment).await;
     }
     let seen = multihost::check(environment, &candidate, read_only).await?;
-    check(environment, &candidate, request)?;
+    import_check::check_owner(environment, &candidate, request)?;
+    import_check::check_readable(&candidate)?;
     Ok((candidate, seen))
-}
-
-fn check(environment: &Environment, candidate: &Candidate, request: &ImportRequest) -> Result<()> {
-    let config = &candidate.config;
-    if let Some(name) = &request.new_name {
-        names::check_pool(name)?;
-    }
-    if request.was_open && config.state != PoolState::Active {
-        return Err(PoolError::Unavailable(format!(
-            "it was exported\nrun 'zpool import {}' to have it here again, or 'zpool export {}' to forget it",
-            config.name, config.name
-        )));
-    }
-    let found = candidate.uberblock.as_ref().map_or(0, |uberblock| uberblock.txg.0);
-    if found < request.least_txg {
-        return Err(PoolError::Unavailable(format!(
-            "only an older copy of the pool was found: it ends at group {found}, the pool was at {}\nrun 'zpool import \
-             {}' to use the copy",
-            request.least_txg, config.name
-        )));
-    }
-    let foreign = config.hostid.is_some_and(|id| id != 0 && id != environment.hostid());
-    if config.state == PoolState::Active && foreign && !request.force {
-        let host = config.hostname.as_deref().unwrap_or("unknown");
-        return Err(PoolError::NeedsForce {
-            reason: format!(
-                "pool was previously in use from another system.\nLast accessed by {host} (hostid={:x})",
-                config.hostid.unwrap_or(0)
-            ),
-            hint: "The pool can be imported, use 'zpool import -f' to import the pool.".into(),
-        });
-    }
-    if let Some(writer) = candidate.writer.as_ref().filter(|_| !request.force) {
-        let host = config.hostname.as_deref().unwrap_or("unknown");
-        return Err(PoolError::NeedsForce {
-            reason: format!("pool is in use: {writer} has it open for writing on {host}"),
-            hint: "Export it there. 'zpool import -f -o readonly=on' reads it as it is now; what is changed there \
-                   afterwards may read as damaged."
-                .into(),
-        });
-    }
-    let unsupported: Vec<&str> =
-        config.features_for_read.iter().map(|g| &**g).filter(|g| !features::is_readable(g)).collect();
-    if !unsupported.is_empty() {
-        return Err(PoolError::Unsupported(format!(
-            "unsupported feature(s)\nThis pool uses the following feature(s) not supported by this system:\n\t{}",
-            unsupported.join("\n\t")
-        )));
-    }
-    let version = PoolVersion(config.version);
-    if version < PoolVersion::OLDEST {
-        return Err(PoolError::Unsupported(format!(
-            "pool version {version} is too old: this program knows {} to {} and {}",
-            PoolVersion::OLDEST,
-            PoolVersion::BEFORE_FEATURES,
-            PoolVersion::FEATURES
-        )));
-    }
-    if !version.is_supported() {
-        return Err(PoolError::Unsupported(format!("pool is formatted using an unsupported ZFS version ({version})")));
-    }
-    if !candidate.is_complete_enough() {
-        let mut text = String::from("one or more devices is currently unavailable");
-        for line in candidate.missing_leaves() {
-            text.push_str(&format!("\n\tmissing device: {line}"));
-        }
-        for top in &candidate.missing_tops {
-            text.push_str(&format!("\n\tmissing top-level vdev {top}: none of its devices was found"));
-        }
-        return Err(PoolError::Unavailable(text));
-    }
-    Ok(())
 }
 
 /// The properties `zpool import -o` takes.
@@ -179,6 +108,37 @@ fn options(environment: &Environment, request: &ImportRequest) -> Result<(bool, 
         }
     }
     Ok((read_only, properties))
+}
+
+/// Opens the vdevs and the MOS. The configuration in the MOS is the one to trust: the vdevs are opened again when it
+/// describes others than the labels did.
+async fn open_as_stored(
+    environment: &Environment,
+    label_config: &PoolConfig,
+    opener: &FoundDevices,
+    paths: &BTreeMap<u64, PathBuf>,
+    uberblock: &Uberblock,
+    read_only: bool,
+) -> Result<(Opened, PoolConfig)> {
+    let vdevs = open_usable(&label_config.vdev_tree, opener, !read_only).await?;
+    dtl::expect_gaps(&vdevs, &label_config.vdev_tree, &opener.reached.lock());
+    let mut opened = Opened::new(environment, vdevs, uberblock).await?;
+    let mut config = opened.config(label_config).await?;
+    adopt_paths(&mut config.vdev_tree, paths);
+    if shape(&config.vdev_tree) != shape(&label_config.vdev_tree) {
+        drop(opened);
+        let vdevs = open_usable(&config.vdev_tree, opener, !read_only).await?;
+        dtl::expect_gaps(&vdevs, &config.vdev_tree, &opener.reached.lock());
+        opened = Opened::new(environment, vdevs, uberblock).await?;
+    }
+    if config.vdev_tree.guid_sum() != uberblock.guid_sum {
+        return Err(PoolError::Unavailable(format!(
+            "the devices' guids add up to {:x}, the uberblock says {:x}: a device is missing from every label",
+            config.vdev_tree.guid_sum(),
+            uberblock.guid_sum
+        )));
+    }
+    Ok((opened, config))
 }
 
 /// Opens a pool. Its sync loop is not running yet.
@@ -211,26 +171,8 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
         options,
         reached: Mutex::default(),
     };
-    let vdevs = open_usable(&label_config.vdev_tree, &opener, !read_only).await?;
-
-    // The configuration in the MOS is the one to trust: reopen when it describes other vdevs than the labels did.
-    dtl::expect_gaps(&vdevs, &label_config.vdev_tree, &opener.reached.lock());
-    let mut opened = Opened::new(&environment, vdevs, &uberblock).await?;
-    let mut config = opened.config(&label_config).await?;
-    adopt_paths(&mut config.vdev_tree, &candidate.paths);
-    if shape(&config.vdev_tree) != shape(&label_config.vdev_tree) {
-        drop(opened);
-        let vdevs = open_usable(&config.vdev_tree, &opener, !read_only).await?;
-        dtl::expect_gaps(&vdevs, &config.vdev_tree, &opener.reached.lock());
-        opened = Opened::new(&environment, vdevs, &uberblock).await?;
-    }
-    if config.vdev_tree.guid_sum() != uberblock.guid_sum {
-        return Err(PoolError::Unavailable(format!(
-            "the devices' guids add up to {:x}, the uberblock says {:x}: a device is missing from every label",
-            config.vdev_tree.guid_sum(),
-            uberblock.guid_sum
-        )));
-    }
+    let (opened, mut config) =
+        open_as_stored(&environment, &label_config, &opener, &candidate.paths, &uberblock, read_only).await?;
     let features = opened.features(&config).await?;
     check_features(&features, &config, read_only)?;
     if !read_only {
@@ -603,6 +545,21 @@ async fn obstacles(environment: &Environment, candidate: &Candidate) -> Result<V
     Ok(obstacles)
 }
 
+/// The objects that the pool keeps at hand.
+async fn well_known(os: &Arc<Objset>, directory: &Zap) -> Result<MosObjects> {
+    let entry =
+        async |name: &str| -> Result<ObjectId> { Ok(ObjectId(directory.get_u64(name.as_bytes()).await?.unwrap_or(0))) };
+    Ok(MosObjects {
+        config: entry(mos::CONFIG).await?,
+        deferred: entry(mos::SYNC_BPOBJ).await?,
+        history: entry(mos::HISTORY).await?,
+        empty_bpobj: entry(mos::EMPTY_BPOBJ).await?,
+        properties: entry(mos::PROPS).await?,
+        bptree: entry(mos::BPTREE_OBJ).await?,
+        frees: freeing::nonempty_list(os, entry(mos::FREE_BPOBJ).await?).await?,
+    })
+}
+
 #[allow(clippy::too_many_arguments)]
 async fn finish(
     environment: Environment,
@@ -619,17 +576,7 @@ async fn finish(
     let tree = tree::load(&os, &store, &directory, &config.name).await?;
     os.set_hole_birth(features.is_active("com.delphix:hole_birth"));
     os.set_properties(mos_properties(PoolVersion(config.version), &features));
-    let entry =
-        async |name: &str| -> Result<ObjectId> { Ok(ObjectId(directory.get_u64(name.as_bytes()).await?.unwrap_or(0))) };
-    let objects = MosObjects {
-        config: entry(mos::CONFIG).await?,
-        deferred: entry(mos::SYNC_BPOBJ).await?,
-        history: entry(mos::HISTORY).await?,
-        empty_bpobj: entry(mos::EMPTY_BPOBJ).await?,
-        properties: entry(mos::PROPS).await?,
-        bptree: entry(mos::BPTREE_OBJ).await?,
-        frees: freeing::nonempty_list(&os, entry(mos::FREE_BPOBJ).await?).await?,
-    };
+    let objects = well_known(&os, &directory).await?;
     // Before any object set is opened: its blocks may be verified with it.
     salt::load(&directory, &store).await?;
     let mut claims = Vec::new();

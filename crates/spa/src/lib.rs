@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod activity;
+mod advice;
 mod change;
 mod claim;
 pub mod config;
@@ -20,6 +21,7 @@ pub mod events;
 mod exchange;
 mod identity;
 mod import;
+mod import_check;
 pub mod labels;
 #[cfg(test)]
 mod large_pool;

@@ -253,6 +253,28 @@ async fn watch(environment: &Environment, targets: &[LabelTarget], seen: &Seen, 
     true
 }
 
+/// Writes a claim into every ring; what each slot holds now.
+async fn write_claim(targets: &[LabelTarget], claim: &Uberblock) -> Result<BTreeMap<(u64, usize), Option<Vec<u8>>>> {
+    let written = join_all(targets.iter().map(|target| async {
+        let mut slots = BTreeMap::new();
+        for label in 0..VDEV_LABELS {
+            slots.insert((target.guid.0, label), write(target, label, claim).await.ok());
+        }
+        let flushed = target.device.flush().await.is_ok();
+        (flushed && slots.values().all(Option::is_some), slots)
+    }))
+    .await;
+    // Two hosts that write more than half of the same devices have one in common.
+    let good = written.iter().filter(|(whole, _)| *whole).count();
+    if good * 2 <= targets.len() {
+        return Err(PoolError::Unavailable(format!(
+            "property multihost is on, and only {good} of {} devices took the claim of this system",
+            targets.len()
+        )));
+    }
+    Ok(written.into_iter().flat_map(|(_, slots)| slots).collect())
+}
+
 /// Claims a pool whose newest uberblock is `newest`, with the committed one `base`, for this host. `seen` is what its
 /// rings showed when somebody looked last. The lease is renewed for as long as this claim is good for.
 ///
@@ -293,24 +315,7 @@ pub async fn claim(
         let delay = interval(environment) + Duration::from_nanos(random % 1_000_000);
         let mine = heartbeat(environment, base, (random >> 32) as u16, delay);
         let issued = Instant::now();
-        let written = join_all(targets.iter().map(|target| async {
-            let mut slots = BTreeMap::new();
-            for label in 0..VDEV_LABELS {
-                slots.insert((target.guid.0, label), write(target, label, &mine).await.ok());
-            }
-            let flushed = target.device.flush().await.is_ok();
-            (flushed && slots.values().all(Option::is_some), slots)
-        }))
-        .await;
-        // Two hosts that write more than half of the same devices have one in common.
-        let good = written.iter().filter(|(whole, _)| *whole).count();
-        if good * 2 <= targets.len() {
-            return Err(PoolError::Unavailable(format!(
-                "property multihost is on, and only {good} of {} devices took the claim of this system",
-                targets.len()
-            )));
-        }
-        for (place, slot) in written.into_iter().flat_map(|(_, slots)| slots) {
+        for (place, slot) in write_claim(targets, &mine).await? {
             now.expect_last(place, slot);
         }
         let in_time = looked.elapsed() <= interval(environment) * CLAIM_INTERVALS;

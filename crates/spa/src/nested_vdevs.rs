@@ -154,13 +154,17 @@ async fn check(vdevs: VdevRequest, kind: &str, count: usize, child: usize, whole
         std::fs::create_dir_all(&kept).expect("a folder");
         paths.iter().for_each(|path| _ = std::fs::copy(path, kept.join(path.file_name().expect("a name"))));
     }
+    new_is_enough(&folder, &paths, child, also, reduced).await;
+}
 
-    // The new device is enough.
+/// The new device, the last of `paths`, is enough without the old one, `child`, and without `also`.
+async fn new_is_enough(folder: &Path, paths: &[PathBuf], child: usize, also: &[usize], reduced: &str) {
+    let count = paths.len() - 1;
     std::fs::remove_file(&paths[child]).expect("removed");
     also.iter().for_each(|&number| std::fs::remove_file(&paths[number]).expect("removed"));
-    let found = Pool::discover(&environment(3), std::slice::from_ref(&folder)).await.expect("found");
+    let found = Pool::discover(&environment(3), &[folder.to_owned()]).await.expect("found");
     assert_eq!(line(&found[0].vdevs.children[0]), reduced);
-    let pool = import(&folder).await.expect("imported");
+    let pool = import(folder).await.expect("imported");
     assert_eq!(line(&vdev(&pool).await), reduced);
     let device = paths[count].display().to_string();
     let change = PoolChange::Offline { device, temporary: false };
@@ -175,7 +179,7 @@ async fn check(vdevs: VdevRequest, kind: &str, count: usize, child: usize, whole
 
     // Without that one too, it is clear that nothing can be done.
     std::fs::remove_file(&paths[count]).expect("removed");
-    assert!(import(&folder).await.is_err());
+    assert!(import(folder).await.is_err());
 }
 
 #[tokio::test]

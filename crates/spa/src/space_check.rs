@@ -17,6 +17,25 @@ fn logged(metaslab: &Metaslab) -> u64 {
     metaslab.log_allocated.iter().map(RangeSet::total).sum()
 }
 
+/// How the ranges of a loaded metaslab differ from what is `allocated` on disk; `None` when they do not.
+fn difference(metaslab: &Metaslab, allocated: &RangeSet) -> Option<String> {
+    let expected = metaslab.allocated_ranges();
+    if allocated.iter().eq(expected.iter()) {
+        return None;
+    }
+    let other = |a: &RangeSet, b: &RangeSet| {
+        a.iter().find(|&(start, length)| !b.contains(start, length)).map(|(s, l)| format!("{s:#x}+{l:#x}"))
+    };
+    Some(format!(
+        "unflushed since group {}: {} bytes on disk, {} in memory; only on disk {:?}, only in memory {:?}",
+        metaslab.unflushed_txg,
+        allocated.total(),
+        expected.total(),
+        other(allocated, &expected),
+        other(&expected, allocated)
+    ))
+}
+
 /// Compares each metaslab's map on disk, and what only logs have, with its ranges or its sums in memory, after a group
 /// was written and before what it freed is handed on.
 ///
@@ -78,19 +97,7 @@ pub async fn check(core: &Core) -> Result<()> {
         if !metaslab.is_loaded() {
             continue;
         }
-        let expected = metaslab.allocated_ranges();
-        if !allocated.iter().eq(expected.iter()) {
-            let other = |a: &RangeSet, b: &RangeSet| {
-                a.iter().find(|&(start, length)| !b.contains(start, length)).map(|(s, l)| format!("{s:#x}+{l:#x}"))
-            };
-            let what = format!(
-                "unflushed since group {}: {} bytes on disk, {} in memory; only on disk {:?}, only in memory {:?}",
-                metaslab.unflushed_txg,
-                allocated.total(),
-                expected.total(),
-                other(&allocated, &expected),
-                other(&expected, &allocated)
-            );
+        if let Some(what) = difference(&metaslab, &allocated) {
             return Err(differs(what));
         }
     }

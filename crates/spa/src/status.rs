@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use platter_vdev::{Condition, Leaf, StatsSnapshot, TopVdev, VdevAux, VdevState};
-use platter_zio::{FailMode, Phase};
+use platter_zio::Phase;
 
+use crate::advice::Signs;
 use crate::config::VdevConfig;
 use crate::core::Core;
-use crate::multihost;
 use crate::spares;
 use crate::vdev_names::{leaf_name, vdev_name};
 use platter_api::report::{DamagedObject, Detail, ExtendedStats, IoCounts, PoolReport, VdevReport};
 use platter_dsl::freeing;
-use platter_dsl::watched;
 
 fn counts(stats: StatsSnapshot) -> IoCounts {
     IoCounts {
@@ -242,10 +241,6 @@ pub fn health(core: &Core) -> &'static str {
     ["ONLINE", "DEGRADED", "UNAVAIL"][worst.max().unwrap_or(0)]
 }
 
-fn any(vdev: &VdevReport, check: &dyn Fn(&VdevReport) -> bool) -> bool {
-    check(vdev) || vdev.children.iter().any(|child| any(child, check))
-}
-
 /// Everything about the pool.
 pub fn pool(core: &Core, detail: Detail) -> PoolReport {
     let scan = core.scan.lock().report();
@@ -253,141 +248,10 @@ pub fn pool(core: &Core, detail: Detail) -> PoolReport {
     let damaged = core.damaged.lock().clone();
     let config = core.config.read().clone();
     let phase = core.dsl.store.suspension().phase();
-    let bad = |states: &'static [&'static str]| any(&vdevs, &|v| states.contains(&&*v.state));
-    let counted =
-        any(&vdevs, &|v| v.counts.read_errors > 0 || v.counts.write_errors > 0 || v.counts.checksum_errors > 0);
     let strangers = wrong_labels(core);
-    let replace = format!("Replace the device using 'zpool replace'.{strangers}");
-    let (status, action, id) = if matches!(&phase, Phase::Suspended { reason, .. } if reason == multihost::SUSPENDED) {
-        (
-            Some(
-                "The pool is suspended because multihost writes failed or were delayed;\n\tanother system could import \
-                 the pool undetected.",
-            ),
-            Some(
-                "Make sure the pool's devices are connected, then reboot your system and\n\timport the pool or run \
-                 'zpool clear' to resume the pool.",
-            ),
-            Some("ZFS-8000-MM"),
-        )
-    } else if let Phase::Suspended { mode, .. } = phase {
-        (
-            Some("One or more devices are faulted in response to IO failures."),
-            Some("Make sure the affected devices are connected, then run 'zpool clear'."),
-            Some(if mode == FailMode::Continue { "ZFS-8000-JQ" } else { "ZFS-8000-HC" }),
-        )
-    } else if matches!(&phase, Phase::Stopped(reason) if reason.starts_with(watched::INTERNAL)) {
-        (
-            Some("The pool has stopped after an error of the program itself; the log says which."),
-            Some("Run 'zpool export -f' and 'zpool import': what was stable is on the devices.\n\tPlease report it."),
-            None,
-        )
-    } else if let Phase::Stopped(_) = phase {
-        (
-            Some("The pool has stopped after IO failures."),
-            Some("Make sure the affected devices are connected, then run 'zpool export' and\n\t'zpool import'."),
-            Some("ZFS-8000-HC"),
-        )
-    } else if scan.resilver && scan.state == "scanning" {
-        (
-            Some(
-                "One or more devices is currently being resilvered.  The pool will\n\tcontinue to function, \
-                 possibly in a degraded state.",
-            ),
-            Some("Wait for the resilver to complete."),
-            None,
-        )
-    } else if !damaged.is_empty() {
-        (
-            Some(
-                "One or more devices has experienced an error resulting in data\n\tcorruption.  \
-                 Applications may be affected.",
-            ),
-            Some("Restore the file in question if possible.  Otherwise restore the\n\tentire pool from backup."),
-            Some("ZFS-8000-8A"),
-        )
-    } else if vdevs.state == "UNAVAIL" && !strangers.is_empty() {
-        (
-            Some(
-                "One or more devices could not be used because the label is missing \n\tor invalid.  There are \
-                 insufficient replicas for the pool to continue\n\tfunctioning.",
-            ),
-            Some(&*replace),
-            Some("ZFS-8000-5E"),
-        )
-    } else if !strangers.is_empty() {
-        (
-            Some(
-                "One or more devices could not be used because the label is missing or\n\tinvalid.  \
-                 Sufficient replicas exist for the pool to continue\n\tfunctioning in a degraded state.",
-            ),
-            Some(&*replace),
-            Some("ZFS-8000-4J"),
-        )
-    } else if vdevs.state == "UNAVAIL" && bad(&["UNAVAIL"]) {
-        (
-            Some(
-                "One or more devices could not be opened.  There are insufficient\n\treplicas for the pool to continue \
-                 functioning.",
-            ),
-            Some("Attach the missing device and online it using 'zpool online'."),
-            Some("ZFS-8000-3C"),
-        )
-    } else if bad(&["UNAVAIL"]) {
-        (
-            Some(
-                "One or more devices could not be opened.  Sufficient replicas exist for\n\tthe pool to continue \
-                 functioning in a degraded state.",
-            ),
-            Some("Attach the missing device and online it using 'zpool online'."),
-            Some("ZFS-8000-2Q"),
-        )
-    } else if bad(&["FAULTED"]) {
-        (
-            Some(
-                "One or more devices are faulted in response to persistent errors.\n\tSufficient replicas exist for \
-                 the \
-                 pool to continue functioning in a\n\tdegraded state.",
-            ),
-            Some("Replace the faulted device, or use 'zpool clear' to mark the device\n\trepaired."),
-            Some("ZFS-8000-K4"),
-        )
-    } else if bad(&["REMOVED"]) {
-        (
-            Some(
-                "One or more devices has been removed by the administrator.\n\tSufficient replicas exist for the pool \
-                 to \
-                 continue functioning in a\n\tdegraded state.",
-            ),
-            Some("Online the device using zpool online' or replace the device with\n\t'zpool replace'."),
-            None,
-        )
-    } else if bad(&["OFFLINE"]) {
-        (
-            Some(
-                "One or more devices has been taken offline by the administrator.\n\tSufficient replicas exist for the \
-                 pool to continue functioning in a\n\tdegraded state.",
-            ),
-            Some("Online the device using 'zpool online' or replace the device with\n\t'zpool replace'."),
-            None,
-        )
-    } else if counted {
-        (
-            Some(
-                "One or more devices has experienced an unrecoverable error.  An\n\tattempt was made to correct the \
-                 error.  \
-                 Applications are unaffected.",
-            ),
-            Some(
-                "Determine if the device needs to be replaced, and clear the errors\n\tusing 'zpool clear' or replace \
-                 the \
-                 device with 'zpool replace'.",
-            ),
-            Some("ZFS-8000-9P"),
-        )
-    } else {
-        (None, None, None)
-    };
+    let signs =
+        Signs { phase: &phase, scan: &scan, has_damage: !damaged.is_empty(), vdevs: &vdevs, strangers: &strangers };
+    let advice = signs.advice();
     let names: std::collections::BTreeMap<u64, String> =
         core.dsl.tree.read().datasets.iter().map(|(name, ds)| (ds.object.0, name.clone())).collect();
     let errors = damaged.iter().map(|&(dataset_id, object)| DamagedObject {
@@ -401,9 +265,9 @@ pub fn pool(core: &Core, detail: Detail) -> PoolReport {
         state: if phase == Phase::Running { vdevs.state.clone() } else { "SUSPENDED".into() },
         txg: core.dsl.gate.synced_txg().0,
         version: config.version,
-        status: status.map(str::to_owned),
-        action: action.map(str::to_owned),
-        message_id: id.map(str::to_owned),
+        status: advice.as_ref().map(|advice| advice.status.to_owned()),
+        action: advice.as_ref().map(|advice| advice.action.clone()),
+        message_id: advice.and_then(|advice| advice.message_id).map(str::to_owned),
         vdevs,
         spares: spares::report(core),
         scan,

@@ -8,14 +8,8 @@ use crate::{Complaint, Source};
 /// The most lines of a function, from its `fn` to its closing brace: what a window shows.
 const LINES_MAX: usize = 70;
 
-/// Crates whose long functions are being taken apart.
-const UNDER_WAY: [&str; 8] = ["dsl", "spa", "dmu", "vdev", "zio", "device", "ondisk", "zil"];
-
 /// A function that is longer does more than one thing. Tests count, and so does what stands in a macro's arguments.
 pub fn functions_are_short(source: &Source) -> Vec<Complaint> {
-    if source.crate_folder().is_some_and(|folder| UNDER_WAY.contains(&folder)) {
-        return Vec::new();
-    }
     let mut complaints = Vec::new();
     at_every_depth(&tokens(source), &mut |tokens| {
         for at in 0..tokens.len() {

@@ -16,8 +16,8 @@ use platter_ondisk::zap::{
 use platter_zio::{Result, Tx, ZioError};
 
 use crate::core::Dnode;
-use crate::zap::key::{Key, Naming, damaged, value_bytes, value_from_bytes};
-use crate::zap::value::{ZapEntry, ZapValue};
+use crate::zap_entries::key::{Key, Naming, damaged, value_bytes, value_from_bytes};
+use crate::zap_entries::value::{ZapEntry, ZapValue};
 
 /// Pointers are rewritten in pieces of this many bytes.
 const POINTER_PIECE: u64 = 128 << 10;

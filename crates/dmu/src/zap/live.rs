@@ -12,10 +12,10 @@ use crate::core::Dnode;
 use crate::new_dnode::NewDnode;
 use crate::objset::Objset;
 use crate::zap::fat::{Fat, IfPresent};
-use crate::zap::index::{Index, Room};
-use crate::zap::key::{Naming, damaged, value_bytes};
-use crate::zap::shared::Shared;
-use crate::zap::value::{ZapEntry, ZapValue};
+use crate::zap_entries::index::{Index, Room};
+use crate::zap_entries::key::{Naming, damaged, value_bytes};
+use crate::zap_entries::shared::Shared;
+use crate::zap_entries::value::{ZapEntry, ZapValue};
 
 /// Smallest micro ZAP, bytes.
 const MICRO_SIZE_NEW: u32 = 512;

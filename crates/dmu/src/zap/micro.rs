@@ -7,7 +7,7 @@ use platter_ondisk::zap::micro::{self, MicroEntry, SLOT_SIZE};
 use platter_zio::{Result, Tx};
 
 use crate::core::Dnode;
-use crate::zap::index::Index;
+use crate::zap_entries::index::Index;
 
 impl Index {
     /// Writes a new entry to free slot `slot`.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::support::{World, file};
 use platter_buffer::Buf;
-use platter_dmu::{NewDnode, Objset};
+use platter_dmu::{NewDnode, Objset, Tx};
 use platter_ondisk::{BlkPtr, ObjectId, Txg};
 use proptest::prelude::*;
 
@@ -148,6 +148,49 @@ impl Run {
         }
     }
 
+    /// What is not the object's data: bonus and spill block.
+    async fn change_attributes(&mut self, tx: &Tx, op: Op) {
+        match op {
+            Op::Bonus { object, length, value } => {
+                let Some(object) = pick(&self.model, object) else { return };
+                let bonus = vec![value; length];
+                self.os.dnode(object).await.unwrap().set_bonus(tx, 44, &bonus).unwrap();
+                self.model.get_mut(&object.0).unwrap().bonus = bonus;
+            }
+            Op::BonusByte { object, at, value } => {
+                let Some(object) = pick(&self.model, object) else { return };
+                let bonus = &mut self.model.get_mut(&object.0).unwrap().bonus;
+                let put = |bytes: &mut [u8]| bytes.get_mut(at).map(|byte| *byte = value).is_some();
+                // Transactions come one after the other: no later group has changed it.
+                let changed = self.os.dnode(object).await.unwrap().change_bonus(tx, put).unwrap();
+                assert_eq!(changed, put(bonus));
+            }
+            Op::Spill { object, sectors, value } => {
+                let Some(object) = pick(&self.model, object) else { return };
+                let spill = (sectors > 0).then(|| vec![value; sectors * 512]);
+                let dnode = self.os.dnode(object).await.unwrap();
+                dnode.set_spill(tx, spill.as_deref().map(Buf::copy_from)).unwrap();
+                self.model.get_mut(&object.0).unwrap().spill = spill;
+            }
+            _ => unreachable!("no attribute"),
+        }
+    }
+
+    async fn write(&mut self, tx: &Tx, object: usize, offset: u64, length: usize, value: u8) {
+        let Some(object) = pick(&self.model, object) else { return };
+        let dnode = self.os.dnode(object).await.unwrap();
+        let data: Vec<u8> = (0..length).map(|i| if value == 0 { 0 } else { value ^ (i / 100) as u8 }).collect();
+        if dnode.write(tx, offset, &data).await.is_err() {
+            assert!(!dnode.block_size().is_power_of_two());
+            // What lies in block 0 was written, the rest refused.
+            let size = u64::from(dnode.block_size());
+            let inside = size.saturating_sub(offset).min(length as u64) as usize;
+            self.put(object, offset, &data[..inside]);
+            return;
+        }
+        self.put(object, offset, &data);
+    }
+
     async fn step(&mut self, op: Op) {
         let tx = self.world.gate.begin().await.unwrap();
         match op {
@@ -161,20 +204,7 @@ impl Run {
                 let dnode = self.os.allocate(&tx, new).await.unwrap();
                 assert!(self.model.insert(dnode.object().0, Object::default()).is_none(), "a number given out twice");
             }
-            Op::Write { object, offset, length, value } => {
-                let Some(object) = pick(&self.model, object) else { return };
-                let dnode = self.os.dnode(object).await.unwrap();
-                let data: Vec<u8> = (0..length).map(|i| if value == 0 { 0 } else { value ^ (i / 100) as u8 }).collect();
-                if dnode.write(&tx, offset, &data).await.is_err() {
-                    assert!(!dnode.block_size().is_power_of_two());
-                    // What lies in block 0 was written, the rest refused.
-                    let size = u64::from(dnode.block_size());
-                    let inside = size.saturating_sub(offset).min(length as u64) as usize;
-                    self.put(object, offset, &data[..inside]);
-                    return;
-                }
-                self.put(object, offset, &data);
-            }
+            Op::Write { object, offset, length, value } => self.write(&tx, object, offset, length, value).await,
             Op::Free { object, offset, length } => {
                 let Some(object) = pick(&self.model, object) else { return };
                 self.os.dnode(object).await.unwrap().free_range(&tx, offset, length).await.unwrap();
@@ -195,27 +225,7 @@ impl Run {
                 self.os.free_object(&tx, object).await.unwrap();
                 self.model.remove(&object.0);
             }
-            Op::Bonus { object, length, value } => {
-                let Some(object) = pick(&self.model, object) else { return };
-                let bonus = vec![value; length];
-                self.os.dnode(object).await.unwrap().set_bonus(&tx, 44, &bonus).unwrap();
-                self.model.get_mut(&object.0).unwrap().bonus = bonus;
-            }
-            Op::BonusByte { object, at, value } => {
-                let Some(object) = pick(&self.model, object) else { return };
-                let bonus = &mut self.model.get_mut(&object.0).unwrap().bonus;
-                let put = |bytes: &mut [u8]| bytes.get_mut(at).map(|byte| *byte = value).is_some();
-                // Transactions come one after the other: no later group has changed it.
-                let changed = self.os.dnode(object).await.unwrap().change_bonus(&tx, put).unwrap();
-                assert_eq!(changed, put(bonus));
-            }
-            Op::Spill { object, sectors, value } => {
-                let Some(object) = pick(&self.model, object) else { return };
-                let spill = (sectors > 0).then(|| vec![value; sectors * 512]);
-                let dnode = self.os.dnode(object).await.unwrap();
-                dnode.set_spill(&tx, spill.as_deref().map(Buf::copy_from)).unwrap();
-                self.model.get_mut(&object.0).unwrap().spill = spill;
-            }
+            Op::Bonus { .. } | Op::BonusByte { .. } | Op::Spill { .. } => self.change_attributes(&tx, op).await,
             Op::Resize { object, size } => {
                 let Some(object) = pick(&self.model, object) else { return };
                 let dnode = self.os.dnode(object).await.unwrap();

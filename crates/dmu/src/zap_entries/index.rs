@@ -9,8 +9,8 @@ use platter_ondisk::zap::micro::{self, MicroEntry, MicroHeader};
 use platter_ondisk::zap::{FAT_BLOCK_SHIFT, MICRO_SIZE_MAX, cursor, cursor_parts};
 use platter_zio::Result;
 
-use crate::zap::key::{Naming, damaged};
-use crate::zap::value::{ZapEntry, ZapValue};
+use crate::zap_entries::key::{Naming, damaged};
+use crate::zap_entries::value::{ZapEntry, ZapValue};
 
 /// Chunks of a 16 KiB leaf, and the most that one entry of a micro ZAP takes in it.
 const LEAF_CHUNKS: usize = 638;
@@ -23,14 +23,14 @@ const _: () = assert!(FAT_BLOCK_SHIFT == 14);
 pub(crate) struct Index {
     naming: Naming,
     /// Hash, differentiator, slot.
-    pub(super) order: BTreeSet<(u64, u32, u16)>,
+    pub(crate) order: BTreeSet<(u64, u32, u16)>,
     /// No slot below this one is free.
-    pub(super) free_hint: usize,
+    pub(crate) free_hint: usize,
 }
 
 /// What a write needs.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Room {
+pub(crate) enum Room {
     /// This slot is free.
     Slot(usize),
     /// The block must grow to this many bytes first.
@@ -98,7 +98,7 @@ impl Index {
         if size > MICRO_SIZE_MAX { Room::Fat } else { Room::Grow(size as u32) }
     }
 
-    pub(super) fn unused_cd(&self, hash: u64) -> u32 {
+    pub(crate) fn unused_cd(&self, hash: u64) -> u32 {
         self.with_hash(hash).zip(0u32..).take_while(|((cd, _), index)| cd == index).count() as u32
     }
 

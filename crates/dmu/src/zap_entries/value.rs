@@ -39,7 +39,7 @@ impl ZapValue {
         String::from_utf8(bytes).ok()
     }
 
-    pub(super) fn as_u64(&self) -> Option<u64> {
+    pub(crate) fn as_u64(&self) -> Option<u64> {
         (self.integer_size == 8 && self.integers.len() == 1).then(|| self.integers[0])
     }
 }

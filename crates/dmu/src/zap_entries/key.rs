@@ -3,11 +3,11 @@
 use platter_ondisk::zap::{FLAG_UINT64_KEY, NAME_LEN_MAX, VALUE_LEN_MAX, ZapDamage, hash_name, hash_words, name};
 use platter_zio::{Result, ZioError};
 
-use crate::zap::value::ZapValue;
+use crate::zap_entries::value::ZapValue;
 
 /// What names of one ZAP depend on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Naming {
+pub(crate) struct Naming {
     /// Start value of the hash.
     pub salt: u64,
     /// `u8_textprep` flags.
@@ -18,7 +18,7 @@ pub(super) struct Naming {
 
 /// A name ready for use with a ZAP.
 #[derive(Clone, Debug)]
-pub(super) struct Key {
+pub(crate) struct Key {
     /// As stored in a leaf: with its terminating zero, or big-endian words.
     pub stored: Vec<u8>,
     /// Bytes of one integer of the name.
@@ -115,7 +115,7 @@ impl Naming {
 ///
 /// # Errors
 /// [`ZioError::Invalid`] for shapes no ZAP has, or an integer that does not fit its size.
-pub(super) fn value_bytes(value: &ZapValue) -> Result<Vec<u8>> {
+pub(crate) fn value_bytes(value: &ZapValue) -> Result<Vec<u8>> {
     let size = usize::from(value.integer_size);
     if !matches!(size, 1 | 2 | 4 | 8) || size * value.integers.len() > VALUE_LEN_MAX {
         return Err(ZioError::Invalid(format!("a ZAP value of {} integers of {size} bytes", value.integers.len())));
@@ -131,7 +131,7 @@ pub(super) fn value_bytes(value: &ZapValue) -> Result<Vec<u8>> {
 }
 
 /// The value that these big-endian bytes stand for.
-pub(super) fn value_from_bytes(integer_size: u8, bytes: &[u8]) -> ZapValue {
+pub(crate) fn value_from_bytes(integer_size: u8, bytes: &[u8]) -> ZapValue {
     let integers = bytes
         .chunks_exact(usize::from(integer_size))
         .map(|chunk| chunk.iter().fold(0u64, |value, &byte| value << 8 | u64::from(byte)))
@@ -140,6 +140,6 @@ pub(super) fn value_from_bytes(integer_size: u8, bytes: &[u8]) -> ZapValue {
 }
 
 /// A damaged block as the pipeline's error.
-pub(super) fn damaged(object: platter_ondisk::ObjectId) -> impl Fn(ZapDamage) -> ZioError {
+pub(crate) fn damaged(object: platter_ondisk::ObjectId) -> impl Fn(ZapDamage) -> ZioError {
     move |damage| ZioError::corrupt(damage.what, format!("object {object}: {}", damage.detail))
 }

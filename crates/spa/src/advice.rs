@@ -1,0 +1,208 @@
+//! What `zpool status` says is wrong with a pool, and what to do about it (`print_status_reason`,
+//! `cmd/zpool/zpool_main.c`; `lib/libzfs/libzfs_status.c`).
+
+use platter_api::report::{ScanReport, VdevReport};
+use platter_dsl::watched;
+use platter_zio::{FailMode, Phase};
+
+use crate::multihost;
+
+/// What is wrong, and what to do.
+pub struct Advice {
+    /// The text after `status:`.
+    pub status: &'static str,
+    /// The text after `action:`.
+    pub action: String,
+    /// The number of the article about it.
+    pub message_id: Option<&'static str>,
+}
+
+/// What of a pool there is to go by.
+pub struct Signs<'a> {
+    /// Whether it runs.
+    pub phase: &'a Phase,
+    /// Its scrub or resilver.
+    pub scan: &'a ScanReport,
+    /// Whether files are known to be damaged.
+    pub has_damage: bool,
+    /// Its vdevs.
+    pub vdevs: &'a VdevReport,
+    /// The devices with labels that are not its own, one in each line; empty when there are none.
+    pub strangers: &'a str,
+}
+
+/// What can be wrong with a pool, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    OtherHost,
+    Waiting,
+    WaitingReadable,
+    Bug,
+    Stopped,
+    Resilvering,
+    Damage,
+    LabelsWithoutReplicas,
+    Labels,
+    MissingWithoutReplicas,
+    Missing,
+    Faulted,
+    Removed,
+    Offline,
+    Errors,
+}
+
+/// In OpenZFS's words.
+const TEXTS: [(Trouble, &str, &str, Option<&str>); 15] = [
+    (
+        Trouble::OtherHost,
+        "The pool is suspended because multihost writes failed or were delayed;\n\tanother system could import the \
+         pool undetected.",
+        "Make sure the pool's devices are connected, then reboot your system and\n\timport the pool or run 'zpool \
+         clear' to resume the pool.",
+        Some("ZFS-8000-MM"),
+    ),
+    (
+        Trouble::Waiting,
+        "One or more devices are faulted in response to IO failures.",
+        "Make sure the affected devices are connected, then run 'zpool clear'.",
+        Some("ZFS-8000-HC"),
+    ),
+    (
+        Trouble::WaitingReadable,
+        "One or more devices are faulted in response to IO failures.",
+        "Make sure the affected devices are connected, then run 'zpool clear'.",
+        Some("ZFS-8000-JQ"),
+    ),
+    (
+        Trouble::Bug,
+        "The pool has stopped after an error of the program itself; the log says which.",
+        "Run 'zpool export -f' and 'zpool import': what was stable is on the devices.\n\tPlease report it.",
+        None,
+    ),
+    (
+        Trouble::Stopped,
+        "The pool has stopped after IO failures.",
+        "Make sure the affected devices are connected, then run 'zpool export' and\n\t'zpool import'.",
+        Some("ZFS-8000-HC"),
+    ),
+    (
+        Trouble::Resilvering,
+        "One or more devices is currently being resilvered.  The pool will\n\tcontinue to function, possibly in a \
+         degraded state.",
+        "Wait for the resilver to complete.",
+        None,
+    ),
+    (
+        Trouble::Damage,
+        "One or more devices has experienced an error resulting in data\n\tcorruption.  Applications may be affected.",
+        "Restore the file in question if possible.  Otherwise restore the\n\tentire pool from backup.",
+        Some("ZFS-8000-8A"),
+    ),
+    (
+        Trouble::LabelsWithoutReplicas,
+        "One or more devices could not be used because the label is missing \n\tor invalid.  There are insufficient \
+         replicas for the pool to continue\n\tfunctioning.",
+        "Replace the device using 'zpool replace'.",
+        Some("ZFS-8000-5E"),
+    ),
+    (
+        Trouble::Labels,
+        "One or more devices could not be used because the label is missing or\n\tinvalid.  Sufficient replicas exist \
+         for the pool to continue\n\tfunctioning in a degraded state.",
+        "Replace the device using 'zpool replace'.",
+        Some("ZFS-8000-4J"),
+    ),
+    (
+        Trouble::MissingWithoutReplicas,
+        "One or more devices could not be opened.  There are insufficient\n\treplicas for the pool to continue \
+         functioning.",
+        "Attach the missing device and online it using 'zpool online'.",
+        Some("ZFS-8000-3C"),
+    ),
+    (
+        Trouble::Missing,
+        "One or more devices could not be opened.  Sufficient replicas exist for\n\tthe pool to continue functioning \
+         in a degraded state.",
+        "Attach the missing device and online it using 'zpool online'.",
+        Some("ZFS-8000-2Q"),
+    ),
+    (
+        Trouble::Faulted,
+        "One or more devices are faulted in response to persistent errors.\n\tSufficient replicas exist for the pool \
+         to continue functioning in a\n\tdegraded state.",
+        "Replace the faulted device, or use 'zpool clear' to mark the device\n\trepaired.",
+        Some("ZFS-8000-K4"),
+    ),
+    (
+        Trouble::Removed,
+        "One or more devices has been removed by the administrator.\n\tSufficient replicas exist for the pool to \
+         continue functioning in a\n\tdegraded state.",
+        "Online the device using zpool online' or replace the device with\n\t'zpool replace'.",
+        None,
+    ),
+    (
+        Trouble::Offline,
+        "One or more devices has been taken offline by the administrator.\n\tSufficient replicas exist for the pool \
+         to continue functioning in a\n\tdegraded state.",
+        "Online the device using 'zpool online' or replace the device with\n\t'zpool replace'.",
+        None,
+    ),
+    (
+        Trouble::Errors,
+        "One or more devices has experienced an unrecoverable error.  An\n\tattempt was made to correct the error.  \
+         Applications are unaffected.",
+        "Determine if the device needs to be replaced, and clear the errors\n\tusing 'zpool clear' or replace the \
+         device with 'zpool replace'.",
+        Some("ZFS-8000-9P"),
+    ),
+];
+
+fn any(vdev: &VdevReport, check: &dyn Fn(&VdevReport) -> bool) -> bool {
+    check(vdev) || vdev.children.iter().any(|child| any(child, check))
+}
+
+impl Signs<'_> {
+    /// What is to be said about the worst that is wrong; nothing when all is well.
+    pub fn advice(&self) -> Option<Advice> {
+        let trouble = self.of_the_pool().or_else(|| self.of_devices())?;
+        let (_, status, action, message_id) = TEXTS.into_iter().find(|(of, ..)| *of == trouble)?;
+        let mut action = action.to_owned();
+        if matches!(trouble, Trouble::Labels | Trouble::LabelsWithoutReplicas) {
+            action.push_str(self.strangers);
+        }
+        Some(Advice { status, action, message_id })
+    }
+
+    fn of_the_pool(&self) -> Option<Trouble> {
+        match self.phase {
+            Phase::Suspended { reason, .. } if reason == multihost::SUSPENDED => Some(Trouble::OtherHost),
+            Phase::Suspended { mode: FailMode::Continue, .. } => Some(Trouble::WaitingReadable),
+            Phase::Suspended { .. } => Some(Trouble::Waiting),
+            Phase::Stopped(reason) if reason.starts_with(watched::INTERNAL) => Some(Trouble::Bug),
+            Phase::Stopped(_) => Some(Trouble::Stopped),
+            Phase::Running if self.scan.resilver && self.scan.state == "scanning" => Some(Trouble::Resilvering),
+            Phase::Running if self.has_damage => Some(Trouble::Damage),
+            Phase::Running => None,
+        }
+    }
+
+    fn of_devices(&self) -> Option<Trouble> {
+        let has = |state: &str| any(self.vdevs, &|vdev| vdev.state == state);
+        let is_lost = self.vdevs.state == "UNAVAIL";
+        if !self.strangers.is_empty() {
+            return Some(if is_lost { Trouble::LabelsWithoutReplicas } else { Trouble::Labels });
+        }
+        if has("UNAVAIL") {
+            return Some(if is_lost { Trouble::MissingWithoutReplicas } else { Trouble::Missing });
+        }
+        let states = [("FAULTED", Trouble::Faulted), ("REMOVED", Trouble::Removed), ("OFFLINE", Trouble::Offline)];
+        if let Some((_, trouble)) = states.into_iter().find(|(state, _)| has(state)) {
+            return Some(trouble);
+        }
+        let has_errors = any(self.vdevs, &|vdev| {
+            let counts = vdev.counts;
+            counts.read_errors > 0 || counts.write_errors > 0 || counts.checksum_errors > 0
+        });
+        has_errors.then_some(Trouble::Errors)
+    }
+}
