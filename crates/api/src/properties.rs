@@ -27,6 +27,26 @@ pub struct Native {
     pub inherits: bool,
     /// Whether this version acts on it; others are shown and refuse to be changed.
     pub settable: bool,
+    /// Whether volumes have it, too.
+    pub of_volumes: bool,
+    /// Whether a file system is mounted by it, so that a mount that lives follows it or is made anew.
+    pub followed_by_mounts: bool,
+    /// Whether a data set gets it when it is made and keeps it for ever.
+    pub set_once: bool,
+}
+
+impl Native {
+    const fn of_volumes(self) -> Self {
+        Self { of_volumes: true, ..self }
+    }
+
+    const fn followed_by_mounts(self) -> Self {
+        Self { followed_by_mounts: true, ..self }
+    }
+
+    const fn set_once(self) -> Self {
+        Self { set_once: true, ..self }
+    }
 }
 
 const CACHES: Kind = Kind::Index(&[("none", 0), ("metadata", 1), ("all", 2)]);
@@ -50,23 +70,23 @@ const DEDUP: Kind = Kind::Index(&[
 const ON_OFF: Kind = Kind::Index(&[("off", 0), ("on", 1)]);
 
 const fn native(name: &'static str, kind: Kind, default: u64, inherits: bool, settable: bool) -> Native {
-    Native { name, kind, default, inherits, settable }
+    Native { name, kind, default, inherits, settable, of_volumes: false, followed_by_mounts: false, set_once: false }
 }
 
 /// All native properties that OpenZFS lets one set on a file system, in the order of `zfs get all`.
 pub const NATIVES: &[Native] = &[
     native("quota", Kind::Bytes, 0, false, true),
-    native("reservation", Kind::Bytes, 0, false, true),
+    native("reservation", Kind::Bytes, 0, false, true).of_volumes(),
     native("recordsize", Kind::RecordSize, 128 << 10, true, true),
     native("mountpoint", Kind::Mountpoint, 0, true, true),
     native("sharenfs", Kind::Text, 0, true, false),
-    native("checksum", CHECKSUMS, 1, true, true),
-    native("compression", COMPRESSIONS, 1, true, true),
-    native("atime", ON_OFF, 1, true, true),
-    native("devices", ON_OFF, 1, true, true),
-    native("exec", ON_OFF, 1, true, true),
-    native("setuid", ON_OFF, 1, true, true),
-    native("readonly", ON_OFF, 0, true, true),
+    native("checksum", CHECKSUMS, 1, true, true).of_volumes(),
+    native("compression", COMPRESSIONS, 1, true, true).of_volumes(),
+    native("atime", ON_OFF, 1, true, true).followed_by_mounts(),
+    native("devices", ON_OFF, 1, true, true).followed_by_mounts(),
+    native("exec", ON_OFF, 1, true, true).followed_by_mounts(),
+    native("setuid", ON_OFF, 1, true, true).followed_by_mounts(),
+    native("readonly", ON_OFF, 0, true, true).of_volumes().followed_by_mounts(),
     native("zoned", ON_OFF, 0, true, false),
     native("snapdir", Kind::Index(&[("hidden", 0), ("visible", 1), ("disabled", 2)]), 0, true, false),
     native(
@@ -84,18 +104,18 @@ pub const NATIVES: &[Native] = &[
         false,
     ),
     native("canmount", Kind::Index(&[("off", 0), ("on", 1), ("noauto", 2)]), 1, false, true),
-    native("xattr", Kind::Index(&[("off", 0), ("on", 2), ("sa", 2), ("dir", 1)]), 2, true, true),
-    native("copies", Kind::Index(&[("1", 1), ("2", 2), ("3", 3)]), 1, true, true),
+    native("xattr", Kind::Index(&[("off", 0), ("on", 2), ("sa", 2), ("dir", 1)]), 2, true, true).followed_by_mounts(),
+    native("copies", Kind::Index(&[("1", 1), ("2", 2), ("3", 3)]), 1, true, true).of_volumes(),
     native("vscan", ON_OFF, 0, true, false),
     native("nbmand", ON_OFF, 0, true, false),
     native("sharesmb", Kind::Text, 0, true, false),
     native("refquota", Kind::Bytes, 0, false, true),
-    native("refreservation", Kind::Bytes, 0, false, true),
-    native("primarycache", CACHES, 2, true, true),
-    native("secondarycache", CACHES, 2, true, false),
-    native("logbias", Kind::Index(&[("latency", 0), ("throughput", 1)]), 0, true, false),
-    native("dedup", DEDUP, 2, true, false),
-    native("sync", Kind::Index(&[("standard", 0), ("always", 1), ("disabled", 2)]), 0, true, true),
+    native("refreservation", Kind::Bytes, 0, false, true).of_volumes(),
+    native("primarycache", CACHES, 2, true, true).of_volumes(),
+    native("secondarycache", CACHES, 2, true, false).of_volumes(),
+    native("logbias", Kind::Index(&[("latency", 0), ("throughput", 1)]), 0, true, false).of_volumes(),
+    native("dedup", DEDUP, 2, true, false).of_volumes(),
+    native("sync", Kind::Index(&[("standard", 0), ("always", 1), ("disabled", 2)]), 0, true, true).of_volumes(),
     native(
         "dnodesize",
         Kind::Index(&[
@@ -111,44 +131,52 @@ pub const NATIVES: &[Native] = &[
         true,
         true,
     ),
-    native("relatime", ON_OFF, 1, true, true),
-    native("redundant_metadata", Kind::Index(&[("all", 0), ("most", 1), ("some", 2), ("none", 3)]), 0, true, true),
+    native("relatime", ON_OFF, 1, true, true).followed_by_mounts(),
+    native("redundant_metadata", Kind::Index(&[("all", 0), ("most", 1), ("some", 2), ("none", 3)]), 0, true, true)
+        .of_volumes(),
     native("overlay", ON_OFF, 1, true, true),
     native("filesystem_limit", Kind::Count, u64::MAX, false, true),
-    native("snapshot_limit", Kind::Count, u64::MAX, false, false),
+    native("snapshot_limit", Kind::Count, u64::MAX, false, false).of_volumes(),
     native(
         "volmode",
         Kind::Index(&[("default", 0), ("full", 1), ("geom", 1), ("dev", 2), ("none", 3)]),
         0,
         true,
         false,
-    ),
-    native("snapdev", Kind::Index(&[("hidden", 0), ("visible", 1)]), 0, true, false),
-    native("mlslabel", Kind::Text, 0, true, false),
-    native("context", Kind::Text, 0, false, false),
-    native("fscontext", Kind::Text, 0, false, false),
-    native("defcontext", Kind::Text, 0, false, false),
-    native("rootcontext", Kind::Text, 0, false, false),
+    )
+    .of_volumes(),
+    native("snapdev", Kind::Index(&[("hidden", 0), ("visible", 1)]), 0, true, false).of_volumes(),
+    native("mlslabel", Kind::Text, 0, true, false).of_volumes(),
+    native("context", Kind::Text, 0, false, false).of_volumes(),
+    native("fscontext", Kind::Text, 0, false, false).of_volumes(),
+    native("defcontext", Kind::Text, 0, false, false).of_volumes(),
+    native("rootcontext", Kind::Text, 0, false, false).of_volumes(),
     native("special_small_blocks", Kind::SmallBlocks, 0, true, false),
-    native("prefetch", CACHES, 2, true, false),
+    native("prefetch", CACHES, 2, true, false).of_volumes(),
     native("direct", Kind::Index(&[("disabled", 0), ("standard", 1), ("always", 2)]), 1, true, false),
     native("longname", ON_OFF, 0, true, false),
-    native("encryption", Kind::Index(&[("off", 2), ("on", 1)]), 2, true, false),
-    native("keylocation", Kind::Text, 0, false, false),
-    native("keyformat", Kind::Index(&[("none", 0), ("raw", 1), ("hex", 2), ("passphrase", 3)]), 0, false, false),
-    native("pbkdf2iters", Kind::Bytes, 0, false, false),
+    native("encryption", Kind::Index(&[("off", 2), ("on", 1)]), 2, true, false).of_volumes().set_once(),
+    native("keylocation", Kind::Text, 0, false, false).of_volumes(),
+    native("keyformat", Kind::Index(&[("none", 0), ("raw", 1), ("hex", 2), ("passphrase", 3)]), 0, false, false)
+        .of_volumes()
+        .set_once(),
+    native("pbkdf2iters", Kind::Bytes, 0, false, false).of_volumes().set_once(),
     native(
         "acltype",
         Kind::Index(&[("off", 0), ("posix", 1), ("nfsv4", 2), ("disabled", 0), ("noacl", 0), ("posixacl", 1)]),
         0,
         true,
         true,
-    ),
+    )
+    .followed_by_mounts(),
 ];
+
+/// A file system's version: unlike the others in [`AT_CREATION`] it can be raised.
+const VERSION: &str = "version";
 
 /// Properties that a file system gets when it is made and keeps for ever, with their values as stored.
 pub const AT_CREATION: &[(&str, Kind)] = &[
-    ("version", Kind::Index(&[("5", 5), ("current", 0), ("1", 1), ("2", 2), ("3", 3), ("4", 4)])),
+    (VERSION, Kind::Index(&[("5", 5), ("current", 0), ("1", 1), ("2", 2), ("3", 3), ("4", 4)])),
     ("utf8only", ON_OFF),
     ("normalization", Kind::Index(&[("none", 0), ("formD", NFD), ("formKC", NFKC), ("formC", NFC), ("formKD", NFKD)])),
     ("casesensitivity", Kind::Index(&[("sensitive", 0), ("insensitive", 1), ("mixed", 2)])),
@@ -170,8 +198,9 @@ const USER_VALUE_MAX: usize = 8191;
 /// Longest mount point in bytes, less the terminating zero (`MAXPATHLEN`).
 const PATH_MAX: usize = 4095;
 
-/// Read-only names, to tell "cannot be changed" from "no such property".
-const READ_ONLY: [&str; 23] = [
+/// Statistics and facts, which nobody can set.
+const STATISTICS: [&str; 26] = [
+    "name",
     "type",
     "creation",
     "used",
@@ -195,7 +224,25 @@ const READ_ONLY: [&str; 23] = [
     "snapshot_count",
     "snapshots_changed",
     "userrefs",
+    "encryptionroot",
+    "keystatus",
 ];
+
+/// Whether nobody can set the native property called `name` on a data set that is there.
+pub fn is_read_only(name: &str) -> bool {
+    let at_creation = AT_CREATION.iter().any(|(known, _)| *known == name && name != VERSION);
+    STATISTICS.contains(&name) || at_creation || name == "volblocksize" || find(name).is_some_and(|n| n.set_once)
+}
+
+/// Whether data sets take the native property called `name` from their parent.
+pub fn is_inherited(name: &str) -> bool {
+    find(name).is_some_and(|native| native.inherits && !native.set_once)
+}
+
+/// Names of the properties that a mount follows while it lives.
+pub fn followed_by_mounts() -> impl Iterator<Item = &'static str> {
+    NATIVES.iter().filter(|native| native.followed_by_mounts).map(|native| native.name)
+}
 
 /// The native property called `name`, by long or short name.
 pub fn find(name: &str) -> Option<&'static Native> {
@@ -246,10 +293,10 @@ pub fn parse(name: &str, value: &str) -> Result<(String, StoredProperty)> {
         check_user(name, value)?;
         return Ok((name.to_owned(), StoredProperty::Text(value.to_owned())));
     }
-    if name == "version" {
+    if name == VERSION {
         return Err(Refused::Unsupported("this version cannot upgrade file systems yet: OpenZFS can".into()));
     }
-    if READ_ONLY.contains(&name) || AT_CREATION.iter().any(|(known, _)| *known == name) {
+    if STATISTICS.contains(&name) || AT_CREATION.iter().any(|(known, _)| *known == name) {
         return Err(Refused::invalid(format!("'{name}' is readonly")));
     }
     if let Some(reason) = of_volumes(name) {
@@ -386,6 +433,22 @@ mod tests {
         assert_eq!(parse("recsize", "1M").unwrap(), ("recordsize".into(), StoredProperty::Number(1 << 20)));
         assert_eq!(parse("mountpoint", "/a/b/").unwrap().1, StoredProperty::Text("/a/b".into()));
         assert_eq!(parse("com.example:x", "y").unwrap().1, StoredProperty::Text("y".into()));
+    }
+
+    #[test]
+    fn one_table_says_what_can_be_set_and_what_is_inherited() {
+        for name in ["used", "utf8only", "encryption", "volblocksize", "name"] {
+            assert!(is_read_only(name) && !is_inherited(name), "{name}");
+        }
+        for name in ["quota", "canmount", "version", "volsize", "keylocation", "filesystem_limit"] {
+            assert!(!is_read_only(name) && !is_inherited(name), "{name}");
+        }
+        for name in ["atime", "mountpoint", "compression"] {
+            assert!(!is_read_only(name) && is_inherited(name), "{name}");
+        }
+        let followed: Vec<&str> = followed_by_mounts().collect();
+        assert_eq!(followed, ["atime", "devices", "exec", "setuid", "readonly", "xattr", "relatime", "acltype"]);
+        assert!(NATIVES.iter().all(|native| !STATISTICS.contains(&native.name)));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use platter_api::properties;
 use platter_api::report::{DatasetKind, DatasetReport, Property, PropertySource, PropertyValue};
 
 /// What mount points lie below.
@@ -172,19 +173,18 @@ pub fn automatic(reports: &[DatasetReport], roots: &Roots) -> Vec<(String, PathB
     plan
 }
 
-/// Properties that a mount is made of and that can be changed while it lives: it follows them at once, or is made anew.
-/// What decides how a file system is mounted is asked for by these names and the two below only.
-pub const FOLLOWED: [&str; 8] = ["readonly", "atime", "relatime", "devices", "setuid", "exec", "xattr", "acltype"];
-
 /// Properties that a mount is made of and that never change.
 pub const FIXED: [&str; 2] = ["casesensitivity", "normalization"];
 
 /// A property that a mount is made of.
 ///
 /// # Panics
-/// In debug builds, for a property that a mount would not follow: it is in no table above.
+/// In debug builds, for a property that a mount would not follow: it is neither fixed nor marked so in the table of properties.
 pub fn of_a_mount(report: &DatasetReport, name: &str) -> Option<String> {
-    debug_assert!(FOLLOWED.contains(&name) || FIXED.contains(&name), "mounts do not follow '{name}'");
+    debug_assert!(
+        properties::followed_by_mounts().any(|known| known == name) || FIXED.contains(&name),
+        "mounts do not follow '{name}'"
+    );
     report.properties.get(name).map(text)
 }
 

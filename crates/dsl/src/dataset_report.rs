@@ -20,35 +20,6 @@ use platter_api::properties::{AT_CREATION, NATIVES, Native, default_text, is_use
 use platter_api::property_kind::Kind;
 use platter_api::report::{DatasetKind, Properties, Property, PropertySource, PropertyValue};
 
-/// Native properties of a volume that can be set; all others are a file system's.
-const OF_VOLUMES: &[&str] = &[
-    "reservation",
-    "checksum",
-    "compression",
-    "readonly",
-    "copies",
-    "refreservation",
-    "primarycache",
-    "secondarycache",
-    "logbias",
-    "dedup",
-    "mlslabel",
-    "sync",
-    "volmode",
-    "snapshot_limit",
-    "snapdev",
-    "context",
-    "fscontext",
-    "defcontext",
-    "rootcontext",
-    "redundant_metadata",
-    "encryption",
-    "keylocation",
-    "keyformat",
-    "pbkdf2iters",
-    "prefetch",
-];
-
 /// Block size of volumes when none is asked for, in bytes (`ZVOL_DEFAULT_BLOCKSIZE`).
 const VOLBLOCKSIZE_DEFAULT: u64 = 16 << 10;
 
@@ -110,9 +81,7 @@ fn default(native: &Native) -> PropertyValue {
 pub async fn all(dsl: &DslPool, name: &str, dataset: &Dataset) -> Result<Properties> {
     let mut properties = Properties::new();
     statistics(dsl, dataset, &mut properties).await?;
-    for native in
-        NATIVES.iter().filter(|native| dataset.kind != DatasetKind::Volume || OF_VOLUMES.contains(&native.name))
-    {
+    for native in NATIVES.iter().filter(|native| dataset.kind != DatasetKind::Volume || native.of_volumes) {
         let (value, from) = lookup(&dataset.dir, native);
         let source = match &from {
             None => PropertySource::Default,

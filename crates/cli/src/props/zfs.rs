@@ -107,75 +107,9 @@ pub const TABLE: &[Info] = &[
 /// Columns of `zfs list -o space`.
 pub const SPACE: &str = "name,available,used,usedbysnapshots,usedbydataset,usedbyrefreservation,usedbychildren";
 
-/// Properties that nobody can set.
-const READ_ONLY: &[&str] = &[
-    "name",
-    "type",
-    "creation",
-    "used",
-    "available",
-    "referenced",
-    "compressratio",
-    "mounted",
-    "origin",
-    "createtxg",
-    "guid",
-    "usedbysnapshots",
-    "usedbydataset",
-    "usedbychildren",
-    "usedbyrefreservation",
-    "userrefs",
-    "objsetid",
-    "refcompressratio",
-    "written",
-    "logicalused",
-    "logicalreferenced",
-    "filesystem_count",
-    "snapshot_count",
-    "snapshots_changed",
-    // Set once, when the data set is made.
-    "volblocksize",
-    "utf8only",
-    "normalization",
-    "casesensitivity",
-    "encryption",
-    "keyformat",
-    "pbkdf2iters",
-    "encryptionroot",
-    "keystatus",
-];
-
-/// Properties that each data set has for itself.
-const NOT_INHERITED: &[&str] = &[
-    "quota",
-    "reservation",
-    "refquota",
-    "refreservation",
-    "volsize",
-    "canmount",
-    "version",
-    "filesystem_limit",
-    "snapshot_limit",
-    "keylocation",
-    "context",
-    "fscontext",
-    "defcontext",
-    "rootcontext",
-];
-
 /// Finds a property by its name or its column's.
 pub fn find(name: &str) -> Option<&'static Info> {
     TABLE.iter().find(|info| info.name == name || info.column.eq_ignore_ascii_case(name))
-}
-
-/// Whether nobody can set it.
-pub fn is_read_only(name: &str) -> bool {
-    READ_ONLY.contains(&name)
-}
-
-/// Whether children take it from their parent.
-pub fn is_inherited(name: &str) -> bool {
-    !NOT_INHERITED.contains(&name) && !is_read_only(name)
 }
 
 /// Whether this is a well-formed user property ("module:property").
@@ -234,8 +168,8 @@ mod tests {
     fn names_are_unique() {
         let names: BTreeSet<&str> = TABLE.iter().map(|info| info.name).collect();
         assert_eq!(names.len(), TABLE.len());
-        for name in READ_ONLY.iter().chain(NOT_INHERITED) {
-            assert!(names.contains(name), "{name}");
+        for native in platter_api::properties::NATIVES {
+            assert!(names.contains(native.name), "{}", native.name);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use platter_api::messages::{ErrorBody, IdQuota, Outcome, SetDatasetProperties, SetIdQuota};
+use platter_api::properties;
 
 use super::create::add_property;
 use super::select::openable;
@@ -127,13 +128,13 @@ fn inheritable(property: &str, received: bool) -> Result<String, Failure> {
         };
     };
     let name = info.name;
-    if zfs::is_read_only(name) {
+    if properties::is_read_only(name) {
         return Err(refused(format!("{property} property is read-only")));
     }
     if received && matches!(name, "volsize" | "version") {
         return Err(refused(format!("'{property}' property cannot be reverted to a received value")));
     }
-    if !zfs::is_inherited(name) && !received {
+    if !properties::is_inherited(name) && !received {
         let body = ErrorBody::new(format!("'{property}' property cannot be inherited"));
         return Err(Failure::Refused(match name {
             "quota" | "reservation" | "refquota" | "refreservation" => body.hint(format!(

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use platter_api::properties;
 use platter_api::report::{DatasetReport, Property, PropertySource, PropertyValue};
 use platter_api::request::Setting;
 
@@ -117,7 +118,7 @@ impl Daemon {
         if result.is_ok() {
             self.log(&pool, &call.command).await;
             // `-u` is about where things are mounted; all else reaches a mount in any case.
-            if mount_plan::FOLLOWED.iter().any(|property| call.properties.contains_key(*property)) {
+            if properties::followed_by_mounts().any(|property| call.properties.contains_key(property)) {
                 problems.extend(self.let_mounts_follow(&pool, name).await);
             }
         }

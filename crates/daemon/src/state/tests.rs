@@ -696,7 +696,7 @@ async fn a_remount_stays_where_it_is() {
 async fn a_live_mount_hears_of_every_property_that_it_is_made_of() {
     let bench = Bench::new().with_pool().await;
     bench.make("tank/a", &[]).await;
-    for property in crate::mount_plan::FOLLOWED {
+    for property in platter_api::properties::followed_by_mounts() {
         for value in [Some("on"), None] {
             bench.mounter.0.heard.lock().clear();
             // The one that cannot be followed is made anew.
