@@ -1,5 +1,34 @@
 //! Data sets: directories, their properties, space and limits, and all that is done with them in the pool's own object
-//! set (MOS).
+//! set (the DSL: `module/zfs/dsl_pool.c`, `dsl_dir.c`, `dsl_dataset.c`, `dsl_prop.c`, `dsl_destroy.c`).
+//!
+//! # The problem
+//! A pool has many object sets that share its space. Which there are, what they are called, what they may take and what
+//! holds in them is itself kept in an object set, the MOS, which changes in the same groups as they do; and everything
+//! in it must add up to the byte, after any crash.
+//!
+//! # The idea
+//! ```text
+//! Dir   name, properties, space of all below, quota, reservation      tank/home
+//!  └ Dataset   the head: its object set, its log, what it references   (objset 54)
+//!      └ Snapshot ─► Snapshot ─► …   what it was; `prev_snap_obj` leads back to the origin
+//! ```
+//! [`DslPool`] is what operations need of their pool, and all that they need: blocks, groups, the MOS, the tree of data
+//! sets in memory. An operation that changes the MOS is a *task*: a check, which has no transaction and so cannot
+//! change anything, and a change, which the sync loop makes once the group's data sets are written. Reading asks the
+//! tree, which mirrors the MOS as of the last task.
+//!
+//! Births and deaths of blocks are only counted where they happen (`accounting`); `sync` brings the sums into totals,
+//! directories and deadlists once a group. What is destroyed is put into a queue and freed over as many groups as it
+//! takes (`freeing`).
+//!
+//! # Invariants
+//! - The MOS changes only in the sync loop; a task that is refused leaves no trace.
+//! - What a directory uses is what its data sets use plus what its children do, with reservations counted as used.
+//! - A block is freed once: by its death in the head, by a deadlist, or by freeing in the background.
+//!
+//! # Where to start
+//! `pool` and `tasks`, then `datasets`, which has every operation by its command's name; `dir` and `dataset` are the
+//! two things in memory; `space` says how much may still be written.
 #![forbid(unsafe_code)]
 
 pub mod accounting;

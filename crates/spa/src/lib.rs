@@ -1,5 +1,35 @@
 //! Pools: their devices and configuration, how they are made, opened, watched and left, and the loop that turns changes
-//! into transaction groups on disk.
+//! into transaction groups on disk (`module/zfs/spa.c`, `spa_config.c`, `vdev_label.c`, `dsl_scan.c`).
+//!
+//! # The problem
+//! A pool is nothing but what its devices hold, and devices come and go, lie about what they are, belong to somebody
+//! else, and lose power at any moment. Whoever opens a pool must find the newest state that is whole, and whoever
+//! writes it must never leave a moment in which there is none.
+//!
+//! # The idea
+//! ```text
+//! discover ─► labels of all devices ─► best uberblock ─► MOS ─► configuration ─► the pool (`import`)
+//!                                                                                    │
+//!           tasks, data sets, totals, MOS, space maps ─► flush ─► labels ─► uberblock ─► labels (`sync`)
+//! ```
+//! A group is written beside what is there, flushed, and only then named by an uberblock; before that moment a crash
+//! finds the old state, after it the new one. Everything else works on a running pool and meets the sync loop through
+//! tasks: devices that change (`change`, `exchange`), spares (`spares`, `takeover`), scrub and resilver (`scan`),
+//! another host that must be kept off (`multihost`).
+//!
+//! [`Pool`] is what front ends hold; `Core` is what the operations share, and its `dsl` the data sets.
+//!
+//! # Invariants
+//! - The uberblock is never written before everything that it leads to was flushed.
+//! - Which device a leaf is, its labels decide and never its path (`identity`).
+//! - A device that missed something is believed only about what it cannot have missed (`dtl`, `scan_proof`).
+//! - A pool that is open for writing has its locks, and with `multihost` its heartbeat, from before its devices are
+//!   opened until after they are closed.
+//! - What cannot be done in a group suspends the pool; what must not happen ends its writing and never the daemon.
+//!
+//! # Where to start
+//! `pool` lists what can be done; then `sync`, `import` and `create` from top to bottom; `labels` and `config` for what
+//! is on the devices outside the blocks; `status` for what is told.
 #![forbid(unsafe_code)]
 
 mod activity;

@@ -1,5 +1,39 @@
-//! A pool's blocks: what the layers above ask of them ([`BlockStore`]), where they go (allocator, metaslabs), and how
-//! they are written, verified, repaired and cached ([`Store`]).
+//! The block pipeline: from the contents of a block to a pointer that leads to it, and back (`module/zfs/zio.c`,
+//! `module/zfs/metaslab.c`, `module/zfs/arc.c`).
+//!
+//! # The problem
+//! The layers above think in blocks with contents. Below there are devices with free ranges here and there. Between the
+//! two a block is compressed, given a checksum, placed on one or more vdevs, written, and its pointer filled in; and
+//! read again years later, when some of the copies have rotted.
+//!
+//! # The idea
+//! ```text
+//! write   hole? embedded? ─► compress ─► checksum ─► place ─► issue ──► pointer
+//!                                                    │   └ no run is long enough: gang
+//!                                                    └ allocator: vdev by free space, metaslab, run
+//! read    cached? embedded? ─► issue, copy after copy ─► verify ─► decompress ─► contents
+//!                                 └ what was wrong is rewritten once another copy was right
+//! free    this group's list ─► maturing for some groups ─► free ranges
+//! ```
+//! [`BlockStore`] is what the layers above see, and tests put a store in memory behind it. [`Store`] is the real one:
+//! the vdevs, the allocator and the cache. A block is never changed where it is: who wants it otherwise writes another
+//! one and frees this one, and what was freed is not used again until the group that freed it can no longer be gone
+//! back to.
+//!
+//! Groups are the other half of the crate, since a block is always written in one: [`TxgGate`] lets transactions join
+//! the open group, holds them back when too much waits for the devices or nothing would fit any more, and tells who
+//! waits that a group is on disk. When devices cannot do what they must, [`Suspension`] holds everybody until somebody
+//! resumes.
+//!
+//! # Invariants
+//! - What a read returns matched the pointer's checksum; the cache holds nothing else.
+//! - Allocation and freeing happen in the syncing group only, but for the intent log's blocks.
+//! - Space that was freed is not reused before the group's uberblock is on stable storage.
+//! - A write that failed is tried again or ends the pool's writing; no uberblock ever leads to it.
+//!
+//! # Where to start
+//! `write` and `read` are one block's way; `allocator`, `group` and `metaslab` are space; `store` holds it together;
+//! `txg` is the gate.
 #![forbid(unsafe_code)]
 
 pub mod accounting;
