@@ -178,7 +178,7 @@ pub struct ScanReport {
 /// An object with unrepairable blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DamagedObject {
-    /// Data set's object number in the MOS; 0 for the MOS itself ("<metadata>").
+    /// Data set's object number in the MOS; 0 for the MOS itself ("`<metadata>`").
     pub dataset_id: u64,
     /// Data set's name; empty when it no longer exists.
     pub dataset: String,

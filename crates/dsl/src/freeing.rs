@@ -1,7 +1,7 @@
 //! Freeing in the background what was destroyed: object sets in the pool's bptree, and block pointers in its list of
 //! frees, which a destroyed snapshot leaves (`dsl_process_async_destroys` in `module/zfs/dsl_scan.c`).
 //!
-//! A group frees as much as [`TIME`] and the environment allow, and notes in the same group where the next one goes on:
+//! A group frees as much as `TIME` and the environment allow, and notes in the same group where the next one goes on:
 //! after a crash or an import freeing continues there, in OpenZFS too. Space that is still to be freed is booked on
 //! `$FREE`, what cannot be found any more on `$LEAK`.
 //!

@@ -1,6 +1,6 @@
 //! What happened lately, for `zpool events` (`module/zfs/fm.c`, `module/zfs/zfs_fm.c`).
 //!
-//! Invariants: events are numbered from 1 in the order in which they happened; only the newest [`EVENTS_MAX`] are kept.
+//! Invariants: events are numbered from 1 in the order in which they happened; only the newest `EVENTS_MAX` are kept.
 
 use std::collections::VecDeque;
 

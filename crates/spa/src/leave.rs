@@ -175,7 +175,7 @@ impl Pool {
         self.core.cutoff.hangs(HANG).await
     }
 
-    /// As [`hangs`](Self::hangs), of who looks himself, each `time`; see [`Cutoff::silent`].
+    /// As [`hangs`](Self::hangs), of who looks himself, each `time`; see [`platter_device::Cutoff::silent`].
     pub fn silent_device(&self, seen: &mut Idleness, time: Duration) -> Option<String> {
         self.core.cutoff.silent(seen, time, HANG)
     }

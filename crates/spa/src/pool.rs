@@ -28,7 +28,7 @@ use platter_dsl::error::{PoolError, Result};
 use platter_dsl::pool::DslPool;
 use platter_dsl::{history, watched};
 
-/// An imported pool with its sync loop. How it is left is in [`leave`](crate::leave).
+/// An imported pool with its sync loop. How it is left is in `leave`.
 pub struct Pool {
     pub(crate) core: Arc<Core>,
     pub(crate) sync_loop: Mutex<Option<JoinHandle<()>>>,

@@ -1,6 +1,6 @@
 //! One writer for each pool of a machine, by the pool's guid. The devices have locks of their own, but a file may have
 //! two faces that share none: on an overlay and below it. Here is what a daemon offers; what a pool holds is in
-//! [`crate::locked`].
+//! `locked`.
 
 use std::any::Any;
 use std::collections::BTreeSet;

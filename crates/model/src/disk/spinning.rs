@@ -26,7 +26,7 @@ pub struct Spinning {
     pub seek_average: Nanos,
     /// Seek over all cylinders.
     pub seek_full: Nanos,
-    /// Change to another head. Each track begins a little later than that after the one before ([`SKEW_MARGIN`]), and
+    /// Change to another head. Each track begins a little later than that after the one before (`SKEW_MARGIN`), and
     /// the first of a cylinder a little later than a seek to it, so that a transfer that goes on there misses no
     /// rotation.
     pub head_switch: Nanos,
