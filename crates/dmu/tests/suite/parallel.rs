@@ -78,7 +78,7 @@ async fn writers_beside_syncs_read_what_they_wrote() {
             while !done.load(Ordering::Relaxed) {
                 world.sync(&os).await;
                 syncs += 1;
-                // A group with nothing in it is synced without a wait, and whom it woke may be next on this very worker.
+                // A group with nothing in it is synced without a wait, and whom it woke may be next on this worker.
                 tokio::task::yield_now().await;
             }
             syncs
