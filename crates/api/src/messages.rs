@@ -482,7 +482,7 @@ pub struct FileIdentity {
 
 /// A path as a command sees it. `POST /v1/places` with some asks whether the daemon sees the same there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct SeenPath {
     /// Absolute.
     pub path: PathBuf,
     /// What is there; `None` when nothing is found.

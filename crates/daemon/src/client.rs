@@ -18,7 +18,7 @@ use tokio::net::UnixStream;
 use crate::denied;
 use crate::home::Home;
 use crate::{lingering, process, same_places, vigil};
-use platter_api::messages::{DAEMON_ENDS, ErrorBody, Outcome, Place};
+use platter_api::messages::{DAEMON_ENDS, ErrorBody, Outcome, SeenPath};
 
 /// How long a daemon that ends is waited for: its pools are closed within seconds, each.
 const END_LIMIT: Duration = Duration::from_secs(60);
@@ -113,7 +113,7 @@ impl Client {
         if self.home.other_owner().is_some() {
             return Ok(());
         }
-        let places: Vec<Place> = paths.iter().map(|path| same_places::seen_here(path)).collect();
+        let places: Vec<SeenPath> = paths.iter().map(|path| same_places::seen_here(path)).collect();
         self.post("/v1/places", &places).await.map(|_: Outcome| ())
     }
 

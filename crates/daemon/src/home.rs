@@ -185,12 +185,14 @@ impl Home {
             })
         };
         // Others' folders above are a user's own business; root may have been sent there.
-        let above = self.path.ancestors().skip(1).filter(|_| me.is_root()).map(|path| (path.to_owned(), Place::Above));
+        let above =
+            self.path.ancestors().skip(1).filter(|_| me.is_root()).map(|path| (path.to_owned(), Relation::Above));
         let real = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
-        let real_above = real.ancestors().skip(1).filter(|_| me.is_root()).map(|path| (path.to_owned(), Place::Above));
-        let home = [(self.path.clone(), Place::Above), (real.clone(), Place::Home)];
+        let real_above =
+            real.ancestors().skip(1).filter(|_| me.is_root()).map(|path| (path.to_owned(), Relation::Above));
+        let home = [(self.path.clone(), Relation::Above), (real.clone(), Relation::Home)];
         let kept = [self.lock_file(), self.log_file(), self.pools_file(), self.mounts_file(), self.socket()];
-        let kept = kept.into_iter().map(|path| (path, Place::Inside));
+        let kept = kept.into_iter().map(|path| (path, Relation::Inside));
         for (path, place) in above.chain(real_above).chain(home).chain(kept) {
             match std::fs::symlink_metadata(&path) {
                 Ok(found) => judge(&found, place, me).map_err(|why| {
@@ -242,7 +244,7 @@ impl Home {
 
 /// What a path has to do with a home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Relation {
     /// It leads there.
     Above,
     /// It is the folder.
@@ -252,21 +254,21 @@ enum Place {
 }
 
 /// Fails, with the reason, when others than `me` and root can change what `found` describes.
-fn judge(found: &Metadata, place: Place, me: rustix::process::Uid) -> Result<(), String> {
+fn judge(found: &Metadata, place: Relation, me: rustix::process::Uid) -> Result<(), String> {
     const BY_OTHERS: u32 = 0o022;
     const STICKY: u32 = 0o1000;
     let (kind, mode) = (found.file_type(), found.mode());
     if found.uid() != 0 && found.uid() != me.as_raw() {
         return Err(format!("belongs to user {}", found.uid()));
     }
-    if place == Place::Inside && !kind.is_file() && !kind.is_socket() {
+    if place == Relation::Inside && !kind.is_file() && !kind.is_socket() {
         return Err("is no plain file; remove it if you do not know how it came there".into());
     }
-    if place == Place::Inside && kind.is_file() && found.nlink() > 1 {
+    if place == Relation::Inside && kind.is_file() && found.nlink() > 1 {
         return Err("has a second name elsewhere; remove it if you do not know how it came there".into());
     }
     // In a folder such as /tmp, everybody's names are their own.
-    let guarded = kind.is_symlink() || place == Place::Above && mode & STICKY != 0;
+    let guarded = kind.is_symlink() || place == Relation::Above && mode & STICKY != 0;
     if me.is_root() && mode & BY_OTHERS != 0 && !guarded {
         return Err(format!("can be changed by others (mode {:o}); 'chmod go-w' keeps them out", mode & 0o7777));
     }

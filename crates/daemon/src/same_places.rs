@@ -10,11 +10,11 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
-use platter_api::messages::{ErrorBody, FileIdentity, Place};
+use platter_api::messages::{ErrorBody, FileIdentity, SeenPath};
 
 /// What this process finds at a path; links are followed.
-pub fn seen_here(path: &Path) -> Place {
-    Place { path: path.to_owned(), file: identity(path) }
+pub fn seen_here(path: &Path) -> SeenPath {
+    SeenPath { path: path.to_owned(), file: identity(path) }
 }
 
 /// Refuses paths at which this process, the daemon, finds other files than the command that named them. Blocks as
@@ -22,7 +22,7 @@ pub fn seen_here(path: &Path) -> Place {
 ///
 /// # Errors
 /// The first path that is another file here.
-pub fn check(places: &[Place]) -> Result<(), ErrorBody> {
+pub fn check(places: &[SeenPath]) -> Result<(), ErrorBody> {
     for place in places {
         if identity(&place.path) != place.file {
             let pid = std::process::id();

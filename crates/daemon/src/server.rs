@@ -26,8 +26,8 @@ use crate::{log, same_places};
 use platter_api::messages::{
     ChangePool, ClearLabel, ClearPool, ClosePool, CreateDataset, CreatePool, CreatedDataset, CreatedPool, DAEMON_ENDS,
     DaemonStatus, Datasets, DestroyDataset, DestroyedDatasets, ErrorBody, ImportPool, ImportedPool, LogLevel,
-    MountEntry, MountOutcome, MountRequest, Outcome, Place, PoolNames, PoolView, RenameDataset, ScrubPool, SearchPools,
-    SetDatasetProperties, SetIdQuota, SetPoolProperty, SyncPool, UnmountRequest, Userspace, Whose,
+    MountEntry, MountOutcome, MountRequest, Outcome, PoolNames, PoolView, RenameDataset, ScrubPool, SearchPools,
+    SeenPath, SetDatasetProperties, SetIdQuota, SetPoolProperty, SyncPool, UnmountRequest, Userspace, Whose,
 };
 
 /// What the routes share.
@@ -288,7 +288,7 @@ async fn clear_label(State(context): State<Context>, Json(call): Json<ClearLabel
     to_its_end(async move { context.daemon.clear_label(&call).await.map(|()| Outcome::default()) }).await
 }
 
-async fn check_places(Json(places): Json<Vec<Place>>) -> Reply<Outcome> {
+async fn check_places(Json(places): Json<Vec<SeenPath>>) -> Reply<Outcome> {
     let look = move || same_places::check(&places).map(|()| Outcome::default());
     to_its_end(async move { tokio::task::spawn_blocking(look).await.unwrap_or_else(|error| Err(died(&error))) }).await
 }

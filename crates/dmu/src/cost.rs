@@ -18,7 +18,7 @@ use platter_ondisk::{DnodePhys, ObjectId};
 use crate::blocktree::shr;
 use crate::core::{Core, Dnode};
 use crate::numbers::{PER_BLOCK, is_special};
-use crate::place::{Place, neighbours, new_parents};
+use crate::place::{BlockPlace, neighbours, new_parents};
 use crate::policy;
 
 /// What a block costs besides its own space: two entries in space maps, three copies each, and one in a list of blocks
@@ -46,12 +46,12 @@ impl Core {
     }
 
     /// The most that a data block costs which a group changes for the first time, with what is above it.
-    pub(crate) fn cost_of_block(&self, place: Place) -> u64 {
+    pub(crate) fn cost_of_block(&self, place: BlockPlace) -> u64 {
         self.most(place.size, self.copies(place.object_type, 0)) + self.cost_of_parents(place)
     }
 
     /// The most that the indirect blocks cost that a group has to write for a block.
-    pub(crate) fn cost_of_parents(&self, place: Place) -> u64 {
+    pub(crate) fn cost_of_parents(&self, place: BlockPlace) -> u64 {
         let size = 1u64 << place.indirect_shift;
         let epbs = u32::from(place.indirect_shift) - BLKPTR_SIZE.trailing_zeros();
         let parent = |level: u8| {
@@ -87,7 +87,7 @@ impl Core {
     fn cost_of_dnode(&self, blocks: &BTreeSet<u64>, meta: &DnodePhys, blkid: u64) -> u64 {
         let parents = meta.levels.saturating_sub(1);
         let epbs = meta.pointers_per_indirect_shift();
-        let block = self.cost_of_block(Place {
+        let block = self.cost_of_block(BlockPlace {
             object_type: object_type::DNODE,
             size: DNODE_BLOCK,
             blkid,

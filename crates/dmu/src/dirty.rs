@@ -14,7 +14,7 @@ use platter_buffer::Buf;
 use platter_ondisk::{BlkPtr, DnodePhys, Txg};
 
 use crate::blocktree::{pointer, shr};
-use crate::place::{Place, levels_of, new_parents};
+use crate::place::{BlockPlace, levels_of, new_parents};
 use crate::ranges::RangeSet;
 
 /// Groups that can be unfinished at a time (`TXG_SIZE`).
@@ -226,7 +226,7 @@ impl State {
     }
 
     /// Where block `blkid`, of `size` bytes, will stand when `txg` changes it; `None` when it did so before.
-    pub(crate) fn place_of_new(&self, txg: Txg, blkid: u64, size: u64) -> Option<Place> {
+    pub(crate) fn place_of_new(&self, txg: Txg, blkid: u64, size: u64) -> Option<BlockPlace> {
         let slot = self.slot_if_any(txg);
         if slot.is_some_and(|slot| slot.blocks.contains_key(&blkid)) {
             return None;
@@ -237,7 +237,7 @@ impl State {
             let before = slot.blocks.range(..blkid).next_back();
             before.into_iter().chain(slot.blocks.range(blkid..).next()).map(|(&blkid, _)| blkid)
         });
-        Some(Place {
+        Some(BlockPlace {
             object_type: self.object_type,
             size,
             blkid,
@@ -252,11 +252,11 @@ impl State {
     }
 
     /// Where the edges of what is freed stand, as far as they are in the tree: the indirect blocks above them change.
-    pub(crate) fn places_of_edges(&self, first: u64, last: u64) -> impl Iterator<Item = Place> {
+    pub(crate) fn places_of_edges(&self, first: u64, last: u64) -> impl Iterator<Item = BlockPlace> {
         let parents = self.disk.levels.saturating_sub(1);
         let max_blkid = self.max_blkid;
         let edges = [Some(first), (last != first).then_some(last)].into_iter().flatten();
-        edges.filter(move |&blkid| parents > 0 && blkid <= max_blkid).map(move |blkid| Place {
+        edges.filter(move |&blkid| parents > 0 && blkid <= max_blkid).map(move |blkid| BlockPlace {
             object_type: self.object_type,
             size: 0,
             blkid,

@@ -53,7 +53,7 @@ pub struct DnodeInfo {
 }
 
 /// Where the newest contents of a block are.
-enum Place {
+enum FoundAt {
     /// Here they are, one block long.
     Memory(Buf),
     /// On disk below `tree`, in blocks of `size` bytes; `nearby` is the pointer, where it takes no look-up.
@@ -165,8 +165,8 @@ impl Dnode {
     /// As [`Self::read_block`] when memory has the block: nothing is waited for.
     pub(crate) fn read_block_now(&self, blkid: u64) -> Option<Buf> {
         let (tree, size, nearby) = match self.place_of(blkid) {
-            Place::Memory(block) => return Some(block),
-            Place::Disk { tree, size, nearby } => (tree, size, nearby),
+            FoundAt::Memory(block) => return Some(block),
+            FoundAt::Disk { tree, size, nearby } => (tree, size, nearby),
         };
         let reader = self.core.reader(self.object(), Priority::SyncRead);
         let bp = match nearby {
@@ -177,13 +177,13 @@ impl Dnode {
     }
 
     /// Where the newest contents of block `blkid` are.
-    fn place_of(&self, blkid: u64) -> Place {
+    fn place_of(&self, blkid: u64) -> FoundAt {
         let state = self.state.lock();
         let size = state.block_size as usize;
         match state.newest(blkid) {
-            Newest::Dirty(block) => Place::Memory(resized(block, size)),
-            Newest::Hole => Place::Memory(zeros(size)),
-            Newest::Disk => Place::Disk { tree: state.disk.clone(), size, nearby: state.pointer_nearby(blkid) },
+            Newest::Dirty(block) => FoundAt::Memory(resized(block, size)),
+            Newest::Hole => FoundAt::Memory(zeros(size)),
+            Newest::Disk => FoundAt::Disk { tree: state.disk.clone(), size, nearby: state.pointer_nearby(blkid) },
         }
     }
 
@@ -217,8 +217,8 @@ impl Dnode {
         let mut failed: Option<(ZioError, Arc<DnodePhys>)> = None;
         for _ in 0..READ_ATTEMPTS {
             let (tree, size, nearby) = match self.place_of(blkid) {
-                Place::Memory(block) => return Ok((block, None)),
-                Place::Disk { tree, size, nearby } => (tree, size, nearby),
+                FoundAt::Memory(block) => return Ok((block, None)),
+                FoundAt::Disk { tree, size, nearby } => (tree, size, nearby),
             };
             if let Some((error, seen)) = &failed
                 && Arc::ptr_eq(seen, &tree)

@@ -8,7 +8,7 @@ use crate::blocktree::levels_for;
 
 /// Where a block stands in its tree.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct BlockPlace {
     pub(crate) object_type: u8,
     /// Bytes of the block.
     pub(crate) size: u64,

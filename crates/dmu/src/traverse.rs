@@ -104,7 +104,7 @@ type Walked = std::result::Result<(), Break>;
 
 /// Where a block stands relative to where the walk resumes.
 #[derive(PartialEq)]
-enum Place {
+enum Position {
     /// All of it was shown before.
     Before,
     /// Some of what is below it was shown. It was itself, where blocks come before what is below them.
@@ -203,41 +203,41 @@ impl Walk<'_> {
     }
 
     /// Where block `index` of `level` of `object` stands. `span` are its first and last block of level 0.
-    fn place(&self, object: ObjectId, level: u8, span: (u64, u64), epbs: u32) -> Place {
+    fn place(&self, object: ObjectId, level: u8, span: (u64, u64), epbs: u32) -> Position {
         match self.order {
             Order::Downwards(Some(from)) if from.level >= 0 => self.place_after(from, object, level, span, epbs),
             Order::Upwards(Some(next)) => place_from(next, object, level, span),
-            _ => Place::After,
+            _ => Position::After,
         }
     }
 
-    fn place_after(&self, from: Bookmark, object: ObjectId, level: u8, span: (u64, u64), epbs: u32) -> Place {
+    fn place_after(&self, from: Bookmark, object: ObjectId, level: u8, span: (u64, u64), epbs: u32) -> Position {
         let (first, last) = span;
         if from.object == object {
             let (from_level, at) = (from.level as u8, from.blkid);
             let from_first =
                 if at == SPILL_BLKID { at } else { crate::blocktree::shl(at, u32::from(from_level) * epbs) };
             return if first > from_first || first == from_first && level < from_level {
-                Place::After
+                Position::After
             } else if last >= from_first && (level > 0 || object == META) {
-                Place::Around
+                Position::Around
             } else {
-                Place::Before
+                Position::Before
             };
         }
         if object == META {
             if from.object.0 >= MAX_OBJECT {
-                return Place::Before;
+                return Position::Before;
             }
             // Resuming inside an object: its dnode block and what leads there was shown.
             let block = from.object.0 / PER_BLOCK;
             return match (first > block, last < block) {
-                (true, _) => Place::After,
-                (_, true) => Place::Before,
-                _ => Place::Around,
+                (true, _) => Position::After,
+                (_, true) => Position::Before,
+                _ => Position::Around,
             };
         }
-        if from.object == META || object > from.object { Place::After } else { Place::Before }
+        if from.object == META || object > from.object { Position::After } else { Position::Before }
     }
 
     /// Walks one object's tree and spill block.
@@ -249,7 +249,7 @@ impl Walk<'_> {
             }
             self.pointers(object, dnode, dnode.levels - 1, 0, &dnode.blkptrs).await?;
             if let Some(spill) = dnode.spill.filter(|bp| !bp.is_hole())
-                && matches!(self.place(object, 0, (SPILL_BLKID, SPILL_BLKID), 0), Place::After | Place::Left)
+                && matches!(self.place(object, 0, (SPILL_BLKID, SPILL_BLKID), 0), Position::After | Position::Left)
                 && self.visitor.enters(&spill)
             {
                 self.show(self.reader(object).bookmark(0, SPILL_BLKID), &spill).await?;
@@ -278,7 +278,7 @@ impl Walk<'_> {
                 }
                 let index = first + at as u64;
                 let place = self.place(object, level, span(level, index, epbs), epbs);
-                if place == Place::Before {
+                if place == Position::Before {
                     continue;
                 }
                 let bookmark = self.reader(object).bookmark(level, index);
@@ -286,10 +286,10 @@ impl Walk<'_> {
                     if !self.visitor.enters(bp) {
                         continue;
                     }
-                } else if place == Place::After && self.show(bookmark, bp).await? == Visit::Skip {
+                } else if place == Position::After && self.show(bookmark, bp).await? == Visit::Skip {
                     continue;
                 }
-                if interior && place != Place::Left {
+                if interior && place != Position::Left {
                     match ahead.take(at).await {
                         Ok(block) if level > 0 => self.indirect(object, dnode, level, index, bp, &block).await?,
                         Ok(block) => self.dnodes(index, bp, &block).await?,
@@ -343,21 +343,21 @@ impl Walk<'_> {
 }
 
 /// Where a block stands in a walk upwards that begins with `next`.
-fn place_from(next: Bookmark, object: ObjectId, level: u8, (first, last): (u64, u64)) -> Place {
+fn place_from(next: Bookmark, object: ObjectId, level: u8, (first, last): (u64, u64)) -> Position {
     debug_assert_eq!(next.level, 0, "walks stop at blocks of level 0");
     // The block of level 0 of this object that the walk begins with, or begins below.
     let at = match (next.object == object, object == META) {
         (true, _) => next.blkid,
-        (false, true) if next.object.0 >= MAX_OBJECT => return Place::Before,
+        (false, true) if next.object.0 >= MAX_OBJECT => return Position::Before,
         (false, true) => next.object.0 / PER_BLOCK,
-        (false, false) if next.object == META || object > next.object => return Place::After,
-        (false, false) => return Place::Before,
+        (false, false) if next.object == META || object > next.object => return Position::After,
+        (false, false) => return Position::Before,
     };
     match (first > at, last < at) {
-        (true, _) => Place::After,
-        (_, true) => Place::Before,
-        _ if level == 0 && next.object == object => Place::Left,
-        _ => Place::Around,
+        (true, _) => Position::After,
+        (_, true) => Position::Before,
+        _ if level == 0 && next.object == object => Position::Left,
+        _ => Position::Around,
     }
 }
 

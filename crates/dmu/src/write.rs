@@ -13,7 +13,7 @@ use platter_zio::{Priority, Result, Tx, ZioError};
 use crate::contents::{check_block_size, resized};
 use crate::core::Dnode;
 use crate::dirty::{Newest, State};
-use crate::place::{Place, levels_of};
+use crate::place::{BlockPlace, levels_of};
 
 /// Largest spill block, in bytes (`SPA_OLD_MAXBLOCKSIZE`).
 const SPILL_SIZE_MAX: usize = 128 << 10;
@@ -125,7 +125,7 @@ impl Dnode {
     }
 
     /// Counts bytes that became dirty, and what the block costs when it is new in its group.
-    fn count(&self, txg: Txg, bytes: u64, place: Option<Place>) {
+    fn count(&self, txg: Txg, bytes: u64, place: Option<BlockPlace>) {
         // The MOS's are not counted.
         if !self.core.params.properties.is_mos {
             self.core.add_dirty(txg, bytes, place.map_or(0, |place| self.core.cost_of_block(place)));
@@ -311,7 +311,7 @@ impl Dnode {
             grown = u64::from(size).saturating_sub(block.len() as u64);
             *block = resized(block.clone(), size as usize);
         }
-        let place = Place {
+        let place = BlockPlace {
             object_type: state.object_type,
             size: u64::from(size),
             blkid: 0,

@@ -26,7 +26,7 @@ pub use platter_ondisk::names::special_dir::{
 };
 
 /// Where a directory is in the tree.
-pub struct Place {
+pub struct DirPlace {
     /// The directory above; none for the root.
     pub parent: Option<Arc<Dir>>,
     /// Its own part of the name; empty for the root.
@@ -38,7 +38,7 @@ pub struct Dir {
     /// Its object in the MOS.
     pub object: ObjectId,
     /// Changes when it is renamed.
-    pub place: RwLock<Place>,
+    pub place: RwLock<DirPlace>,
     /// The bonus.
     pub phys: Mutex<DslDirPhys>,
     /// Locally set properties.
@@ -74,7 +74,7 @@ impl Dir {
         let counts = counts::load(&dnode).await?;
         Ok(Arc::new(Self {
             object,
-            place: RwLock::new(Place { parent, name }),
+            place: RwLock::new(DirPlace { parent, name }),
             phys: Mutex::new(phys),
             properties: RwLock::new(properties),
             counts: Mutex::new(counts),
@@ -116,7 +116,7 @@ impl Dir {
         dnode.set_bonus(tx, object_type::DSL_DIR, &phys.encode())?;
         Ok(Arc::new(Self {
             object,
-            place: RwLock::new(Place { parent, name: name.to_owned() }),
+            place: RwLock::new(DirPlace { parent, name: name.to_owned() }),
             phys: Mutex::new(phys),
             properties: RwLock::default(),
             counts: Mutex::default(),
@@ -306,7 +306,7 @@ mod tests {
         let phys = DslDirPhys { flags: DD_FLAG_USED_BREAKDOWN, reserved, ..DslDirPhys::default() };
         Arc::new(Dir {
             object: ObjectId(1),
-            place: RwLock::new(Place { parent: parent.cloned(), name: String::new() }),
+            place: RwLock::new(DirPlace { parent: parent.cloned(), name: String::new() }),
             phys: Mutex::new(phys),
             properties: RwLock::default(),
             counts: Mutex::default(),

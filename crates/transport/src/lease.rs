@@ -9,20 +9,20 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::mailbox::Mailbox;
 use crate::operation::Body;
-use crate::place::Place;
+use crate::seat::Seat;
 use crate::wire::{self, InHeader};
 
 /// Answers of more bytes than this are handed in elsewhere than on the processor that waits for them.
 const FAR_LEAST: usize = 32 << 10;
 
 /// What a thread that serves a ring has its mail in; `M` is what is known of a mount.
-pub(crate) type Mail<M> = Mailbox<Place<M>, News<M>>;
+pub(crate) type Mail<M> = Mailbox<Seat<M>, News<M>>;
 
 /// What happens to mounts.
 #[derive(Debug)]
 pub(crate) enum News<M> {
     /// Places to be registered with the kernel.
-    Places(Vec<Place<M>>),
+    Places(Vec<Seat<M>>),
     /// A mount whose `/dev/fuse` is to be looked at.
     Watch(Arc<M>),
     /// ... and is so no more, as the mount is gone.
@@ -45,18 +45,18 @@ pub(crate) struct Pair<M> {
 #[derive(Debug)]
 pub(crate) struct Lease<M> {
     pair: Arc<Pair<M>>,
-    place: Option<Place<M>>,
+    place: Option<Seat<M>>,
     /// An answer that could not be put in its place yet, as somebody may still look at the request.
     late: Mutex<Option<Vec<u8>>>,
 }
 
 impl<M> Lease<M> {
     /// Of a place that one of `pair` has.
-    pub fn new(pair: Arc<Pair<M>>, place: Place<M>) -> Self {
+    pub fn new(pair: Arc<Pair<M>>, place: Seat<M>) -> Self {
         Self { pair, place: Some(place), late: Mutex::default() }
     }
 
-    fn place(&self) -> &Place<M> {
+    fn place(&self) -> &Seat<M> {
         self.place.as_ref().expect("there until it is dropped")
     }
 

@@ -35,7 +35,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::buffers::Buffers;
 use crate::lease::{Lease, Mail, News, Pair};
 use crate::mount::Mount;
-use crate::place::{PARTS, Place};
+use crate::seat::{PARTS, Seat};
 use crate::serve;
 use crate::tasks::Tasks;
 use crate::wire::{self, InHeader, RingCommand};
@@ -100,7 +100,7 @@ pub(crate) struct Ring {
     tasks: Tasks,
     transfers: LocalTransfers,
     /// Those whose commands this ring has handed in, by the numbers of these.
-    places: Numbered<Place<Mount>>,
+    places: Numbered<Seat<Mount>>,
     /// Mounts whose `/dev/fuse` this ring reads.
     devices: Numbered<Arc<Mount>>,
     buffers: Arc<Buffers>,
@@ -277,14 +277,14 @@ impl Ring {
         }
     }
 
-    fn register(&mut self, mut place: Place<Mount>) {
+    fn register(&mut self, mut place: Seat<Mount>) {
         place.headers_mut().place.commit_id = 0;
         let parts = place.parts() as u64;
         let command = RingCommand { queue: place.queue, ..Default::default() };
         self.command(place, wire::RING_REGISTER, command, Some(parts));
     }
 
-    fn commit(&mut self, place: Place<Mount>) {
+    fn commit(&mut self, place: Seat<Mount>) {
         // It may have been used elsewhere.
         if place.has_memory() {
             self.look_later();
@@ -295,7 +295,7 @@ impl Ring {
     }
 
     /// Hands in again what the kernel had no time for.
-    fn command_again(&mut self, place: Place<Mount>) {
+    fn command_again(&mut self, place: Seat<Mount>) {
         if place.headers().place.commit_id == 0 {
             self.register(place);
         } else {
@@ -303,7 +303,7 @@ impl Ring {
         }
     }
 
-    fn command(&mut self, place: Place<Mount>, code: u32, command: RingCommand, parts: Option<u64>) {
+    fn command(&mut self, place: Seat<Mount>, code: u32, command: RingCommand, parts: Option<u64>) {
         let mut bytes = [0; 80];
         bytes[..size_of::<RingCommand>()].copy_from_slice(command.as_bytes());
         let fd = types::Fd(place.mount.connection.raw_fd());

@@ -21,8 +21,8 @@ use crate::connection::Connection;
 use crate::lease::{self, Mail, News};
 use crate::mailbox::Mailbox;
 use crate::mount::{Gone, Mount, Serve};
-use crate::place::Place;
 use crate::ring::Ring;
+use crate::seat::Seat;
 
 /// Places of all queues of a mount together, where there are few processors.
 const PLACES: usize = 64;
@@ -167,7 +167,7 @@ impl Rings {
             let new = |queue: &Queue| {
                 let Queue { processor, depth } = *queue;
                 let mount = &mount;
-                (0..depth).map(move |_| Place::new(processor, payload, mount.clone()))
+                (0..depth).map(move |_| Seat::new(processor, payload, mount.clone()))
             };
             pair.near.put(News::Places(queues.iter().flat_map(new).collect()));
         }

@@ -184,12 +184,12 @@ pub(crate) struct Queue {
 }
 
 /// Holds a place among the active transfers of a class; leaving it lets waiting ones go.
-struct Place<'a> {
+struct ActivePlace<'a> {
     queue: &'a Arc<Queue>,
     class: Priority,
 }
 
-impl Drop for Place<'_> {
+impl Drop for ActivePlace<'_> {
     fn drop(&mut self) {
         let batch = self.queue.next_batch(self.class);
         self.queue.send_off(self.class, batch);
@@ -266,7 +266,7 @@ impl Queue {
                 answer
             }
             Err(io) => {
-                let _place = Place { queue: self, class };
+                let _place = ActivePlace { queue: self, class };
                 self.histograms.note_size(class, length, false);
                 let (direction, result) = match io {
                     Io::Read(slot) => (Direction::Read, self.device.read_into(offset, vec![slot]).await.1),

@@ -79,7 +79,7 @@ pub fn all() -> Vec<Wanted> {
 }
 
 /// A vdev with its place in the tree, each under the name it is shown by.
-pub struct Place<'a> {
+pub struct VdevPlace<'a> {
     /// The vdev.
     pub vdev: &'a VdevReport,
     /// Its parent's name; the root has none.
@@ -101,7 +101,7 @@ fn state_number(word: &str) -> u64 {
 }
 
 /// The value of a property; `None` when this vdev has no such property.
-pub fn value(place: &Place<'_>, wanted: &Wanted, literal: bool) -> Option<Shown> {
+pub fn value(place: &VdevPlace<'_>, wanted: &Wanted, literal: bool) -> Option<Shown> {
     let vdev = place.vdev;
     let fact = |value: String| Some(Shown { value, source: PropertySource::None });
     let default = |value: &str| Some(Shown { value: value.to_owned(), source: PropertySource::Default });
@@ -165,11 +165,11 @@ mod tests {
     fn each_property_has_a_value_where_openzfs_has_one() {
         let view = example();
         let raidz = &view.report.vdevs.children[0];
-        let place = Place { vdev: raidz, parent: Some("root-0".into()), children: vec!["/disk/d0".into()] };
+        let place = VdevPlace { vdev: raidz, parent: Some("root-0".into()), children: vec!["/disk/d0".into()] };
         let shown = |name: &str| value(&place, &Wanted::Native(find(name).unwrap()), false).unwrap().value;
         assert_eq!((&*shown("state"), &*shown("parity"), &*shown("numchildren")), ("ONLINE", "1", "5"));
         assert_eq!((&*shown("raidz_expanding"), &*shown("trim_support")), ("off", "-"));
-        let leaf = Place { vdev: &raidz.children[0], parent: Some("raidz1-0".into()), children: Vec::new() };
+        let leaf = VdevPlace { vdev: &raidz.children[0], parent: Some("raidz1-0".into()), children: Vec::new() };
         let none = all().into_iter().filter(|wanted| value(&leaf, wanted, true).is_none()).count();
         assert_eq!(none, 1, "only a raidz is being expanded");
         assert_eq!(TABLE.len(), 52);

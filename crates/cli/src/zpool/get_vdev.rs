@@ -11,7 +11,7 @@ use super::status_json::vdev_info;
 use crate::json::{self, Object};
 use crate::out::out;
 use crate::props::select::{self, Selection, Wanted};
-use crate::props::vdev::{self, Place};
+use crate::props::vdev::{self, VdevPlace};
 use crate::session::{Failure, Session, usage};
 use crate::table::{self, Field, GetRow, GetStyle, GetWidths};
 
@@ -63,14 +63,14 @@ pub(super) fn run(session: &mut Session, properties: &str, words: &[String], sty
 }
 
 /// Every vdev under its name, parents first.
-fn places(view: &PoolView) -> Vec<(String, Place<'_>)> {
+fn places(view: &PoolView) -> Vec<(String, VdevPlace<'_>)> {
     fn name(vdev: &VdevReport) -> String {
         if vdev.kind == "root" { ROOT.to_owned() } else { Naming::default().name(vdev) }
     }
-    fn add<'a>(found: &mut Vec<(String, Place<'a>)>, vdev: &'a VdevReport, parent: Option<String>) {
+    fn add<'a>(found: &mut Vec<(String, VdevPlace<'a>)>, vdev: &'a VdevReport, parent: Option<String>) {
         let own = name(vdev);
         let children = vdev.children.iter().map(name).collect();
-        found.push((own.clone(), Place { vdev, parent, children }));
+        found.push((own.clone(), VdevPlace { vdev, parent, children }));
         for child in &vdev.children {
             add(found, child, Some(own.clone()));
         }
@@ -80,7 +80,7 @@ fn places(view: &PoolView) -> Vec<(String, Place<'_>)> {
     found
 }
 
-fn is_meant(word: &str, name: &str, place: &Place<'_>) -> bool {
+fn is_meant(word: &str, name: &str, place: &VdevPlace<'_>) -> bool {
     let path = place.vdev.path.as_deref().unwrap_or("");
     word == "all-vdevs"
         || (word == "root" && name == ROOT)
@@ -89,7 +89,7 @@ fn is_meant(word: &str, name: &str, place: &Place<'_>) -> bool {
         || (!path.is_empty() && (path == word || path.rsplit('/').next() == Some(word)))
 }
 
-fn text(chosen: &[&(String, Place<'_>)], wanted: &[Wanted], style: &Style) -> String {
+fn text(chosen: &[&(String, VdevPlace<'_>)], wanted: &[Wanted], style: &Style) -> String {
     let mut rows = Vec::new();
     let mut least = GetWidths::default();
     for (name, place) in chosen {
@@ -105,8 +105,8 @@ fn text(chosen: &[&(String, Place<'_>)], wanted: &[Wanted], style: &Style) -> St
     table::get(&rows, &style, least)
 }
 
-fn as_json(chosen: &[&(String, Place<'_>)], wanted: &[Wanted], style: &Style) -> Object {
-    let one = |(name, place): &&(String, Place<'_>)| {
+fn as_json(chosen: &[&(String, VdevPlace<'_>)], wanted: &[Wanted], style: &Style) -> Object {
+    let one = |(name, place): &&(String, VdevPlace<'_>)| {
         let mut object = vdev_info(place.vdev, &Naming::default(), style.as_int);
         object.insert("name".into(), name.clone().into());
         let properties: Object = wanted

@@ -55,7 +55,7 @@ struct Zone {
 
 /// Where something begins on the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct MediumPlace {
     track: u64,
     /// Nanoseconds after the index mark at which it passes under its head.
     angle: Nanos,
@@ -105,7 +105,7 @@ impl Platters {
         Self { sheet, period, zones, cylinders, physical_block, track: 0, stream: None }
     }
 
-    fn place(&self, offset: u64) -> Place {
+    fn place(&self, offset: u64) -> MediumPlace {
         let index = self.zones.partition_point(|zone| zone.begin <= offset) - 1;
         let zone = self.zones[index];
         let track = zone.first_track + (offset - zone.begin) / zone.track_bytes;
@@ -117,7 +117,7 @@ impl Platters {
         let cylinder_skew = track / self.sheet.heads * self.sheet.seek_one.saturating_sub(self.sheet.head_switch);
         let skew = track * (self.sheet.head_switch + SKEW_MARGIN) + cylinder_skew;
         let angle = (self.passing(within, zone.track_bytes) + skew) % self.period;
-        Place { track, angle, left, track_bytes: zone.track_bytes }
+        MediumPlace { track, angle, left, track_bytes: zone.track_bytes }
     }
 
     /// How long `bytes` of a track need to pass under the head.
@@ -147,7 +147,7 @@ impl Platters {
     }
 
     /// How long a head that stands on `track` at `now` needs to the beginning of `bytes` at `place`, and through them.
-    fn piece(&self, now: Nanos, track: u64, place: Place, bytes: u64) -> (Nanos, Nanos) {
+    fn piece(&self, now: Nanos, track: u64, place: MediumPlace, bytes: u64) -> (Nanos, Nanos) {
         let seek = self.seek(track, place.track);
         let passing = self.passing(bytes, place.track_bytes);
         if self.sheet.access_on_arrival && bytes == place.track_bytes {

@@ -17,7 +17,7 @@ pub(crate) const PARTS: usize = 2;
 /// Memory that the kernel writes a request to and reads its answer from. It stays where it is: the kernel knows where.
 /// `M` is what is known of a mount.
 #[derive(Debug)]
-pub(crate) struct Place<M> {
+pub(crate) struct Seat<M> {
     /// Whose requests come here.
     pub mount: Arc<M>,
     /// The processor that it serves.
@@ -51,11 +51,11 @@ pub(crate) struct IoVec {
 const _: () = assert!(size_of::<IoVec>() == 2 * size_of::<usize>(), "as the kernel has it");
 
 // SAFETY: the pointers are those of the place's own memory.
-unsafe impl<M: Send + Sync> Send for Place<M> {}
+unsafe impl<M: Send + Sync> Send for Seat<M> {}
 // SAFETY: a shared place is only read.
-unsafe impl<M: Send + Sync> Sync for Place<M> {}
+unsafe impl<M: Send + Sync> Sync for Seat<M> {}
 
-impl<M> Place<M> {
+impl<M> Seat<M> {
     /// For requests of `mount` from a processor, with up to `payload` bytes beside their headers.
     pub fn new(queue: u16, payload: usize, mount: Arc<M>) -> Self {
         let headers = NonNull::from(Box::leak(Box::new(RingHeaders::new_zeroed())));
@@ -115,7 +115,7 @@ impl<M> Place<M> {
     }
 }
 
-impl<M> Drop for Place<M> {
+impl<M> Drop for Seat<M> {
     fn drop(&mut self) {
         // SAFETY: it was a box, and is freed once. A place that the kernel still has is never dropped (`Ring`).
         drop(unsafe { Box::from_raw(self.headers.as_ptr()) });
@@ -129,7 +129,7 @@ mod tests {
     /// The kernel may have put a request in a place while it took an answer, and tells of that later.
     #[test]
     fn memory_of_a_place_is_given_back_at_the_second_look_after_its_last_request() {
-        let mut place = Place::new(0, 8192, Arc::new(()));
+        let mut place = Seat::new(0, 8192, Arc::new(()));
         assert!(!place.has_memory() && !place.give_memory_back());
         for _ in 0..2 {
             place.used();
