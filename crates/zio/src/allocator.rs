@@ -242,10 +242,11 @@ impl Allocator {
         let now = self.uses;
         let (mut logs, mut others) = (Vec::new(), Vec::new());
         for index in (0..count).map(|turn| (self.rotor + turn) % count) {
-            match self.groups[index].class {
+            let group = &self.groups[index];
+            match group.class {
+                _ if !group.geometry.is_allocatable() => {}
                 AllocationClass::Log => logs.push(index),
-                AllocationClass::Normal if self.groups[index].geometry.is_allocatable() => others.push(index),
-                AllocationClass::Normal => {}
+                AllocationClass::Normal => others.push(index),
             }
         }
         for index in logs.into_iter().chain(others) {
@@ -478,6 +479,27 @@ mod tests {
 
     struct LargeSectors;
 
+    /// A log device, and whether it can be used.
+    struct LogDevice(bool);
+
+    impl Geometry for LogDevice {
+        fn asize_for(&self, psize: u64) -> u64 {
+            psize
+        }
+
+        fn deflate_ratio(&self) -> u64 {
+            512
+        }
+
+        fn is_allocatable(&self) -> bool {
+            self.0
+        }
+
+        fn class(&self) -> AllocationClass {
+            AllocationClass::Log
+        }
+    }
+
     impl Geometry for LargeSectors {
         fn asize_for(&self, psize: u64) -> u64 {
             psize.next_multiple_of(4096)
@@ -493,6 +515,19 @@ mod tests {
 
         fn unit(&self) -> u64 {
             4096
+        }
+    }
+
+    // Each commit went to the log device that was gone, failed there, and waited for its group instead.
+    #[test]
+    fn a_log_goes_elsewhere_when_its_device_cannot_be_used() {
+        for is_there in [true, false] {
+            let metaslabs = || (0..4).map(|index| Metaslab::new(index, index << 20, 1 << 20)).collect();
+            let mut allocator = Allocator::default();
+            allocator.add_group(Group::new(0, Arc::new(LargeSectors), metaslabs(), 20, 1));
+            allocator.add_group(Group::new(1, Arc::new(LogDevice(is_there)), metaslabs(), 20, 1));
+            let Attempt::Done(dva) = allocator.allocate_log(4096, Txg(9)).unwrap() else { panic!("all is loaded") };
+            assert_eq!(dva.vdev, u32::from(is_there));
         }
     }
 

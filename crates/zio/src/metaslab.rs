@@ -289,7 +289,8 @@ impl Metaslab {
         match &mut self.ranges {
             Ranges::Loaded => self.allocatable.add(start, length)?,
             Ranges::OnDisk { free, largest } => {
-                *free += length;
+                // What a damaged pool frees twice is only seen when the map is loaded.
+                *free = free.saturating_add(length).min(self.size);
                 self.histogram.iter_mut().for_each(|histogram| histogram.add(length));
                 // It may have joined its neighbours.
                 *largest = None;
@@ -490,6 +491,17 @@ mod tests {
         }
         assert!(metaslab.allocated_before().iter().eq(before.iter()));
         assert!(metaslab.allocated_ranges().iter().eq([(new, 512)]));
+    }
+
+    // More was free than there is, and what is allocated below zero.
+    #[test]
+    fn what_a_damaged_pool_frees_twice_is_not_counted_beyond_the_whole() {
+        let mut metaslab = Metaslab::new(0, 0, 1 << 20);
+        metaslab.ranges = Ranges::OnDisk { free: (1 << 20) - 4096, largest: None };
+        for _ in 0..3 {
+            metaslab.give_back(0, 4096).unwrap();
+        }
+        assert_eq!((metaslab.free_bytes(), metaslab.allocated()), (1 << 20, 0));
     }
 
     #[test]
