@@ -76,6 +76,8 @@ pub mod pool;
 mod pool_events;
 pub mod pool_locks;
 mod pool_properties;
+#[cfg(test)]
+mod refused;
 mod salt;
 mod scan;
 mod scan_place;
