@@ -1,9 +1,10 @@
 //! Hot spares: a disk dies, and nothing has to be typed. Each on-disk change is judged by zdb.
 
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use platter_itest::{Lab, Tree, zdb};
+use platter_itest::{Lab, Loop, Tree, judge, zdb};
 
 /// Waits until `zpool status` says what it should, and returns it.
 fn wait_status(lab: &Lab, pool: &str, what: &str, is_so: impl Fn(&str) -> bool) -> String {
@@ -207,4 +208,65 @@ fn what_is_wrong_with_spares_is_told() {
     wait_status(&lab, "tank", "a spare that is gone is told of", |status| status.contains("UNAVAIL   cannot open"));
     wait_status(&lab, "tank", "it is resilvered", is_resilvered);
     lab.judge_and_return("tank", &mount, &tree);
+}
+
+/// A disk of two partitions, the second of which is to be a spare; what the machine calls the disk.
+fn partitioned(lab: &Lab, index: usize) -> Option<Loop> {
+    lab.add_disk(index, 320);
+    let script = "label: gpt\nsize=20M\nsize=280M\n";
+    lab.run("sh", ["-c", &format!("printf '{script}' | sfdisk -q {}", lab.disk(index).display())]).ok();
+    let disk = Loop::over(&lab.disk(index))?;
+    // Where the kernel does not look by itself.
+    let _ = std::process::Command::new("partprobe").arg(&disk.0).status();
+    let start = Instant::now();
+    while !Path::new(&format!("{}p2", disk.0)).exists() {
+        if start.elapsed() > Duration::from_secs(10) {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Some(disk)
+}
+
+/// The disk as a whole was taken without a word, and the spare in its partition overwrote what was put there.
+#[test]
+fn a_disk_with_a_spare_in_a_partition_is_left_alone() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(4, 256);
+    let Some(disk) = partitioned(&lab, 9) else { return judge::skip("loop devices", "they have no partitions here") };
+    let (whole, part) = (disk.0.as_str(), format!("{}p2", disk.0));
+    let mount = lab.create("", "tank", &format!("mirror d0 d1 spare {part}"));
+    let tree = Tree::filled(&mount, 1);
+    for words in [format!("create other {whole}"), format!("create -f other {whole}")] {
+        lab.zpool(&words).refused().says(&format!("{part} is reserved as a hot spare for pool 'tank'"));
+    }
+    for words in [format!("add tank spare {whole}"), format!("add -f tank spare {whole}")] {
+        lab.zpool(&words).refused().says(&format!("{part} is reserved as a hot spare for pool 'tank'"));
+    }
+    lab.zpool(&format!("attach -f tank d0 {whole}")).refused().says("reserved as a hot spare");
+    // By another face, too.
+    let Some(face) = Loop::over(Path::new(&part)) else { return judge::skip("loop devices", "no second one") };
+    lab.zpool(&format!("create -f other {}", face.0)).refused().says("is reserved as a hot spare for pool 'tank'");
+    drop(face);
+    lab.export("tank");
+    lab.zpool(&format!("create other {whole}")).refused().says(&format!("{part} is reserved as a hot spare"));
+    let other = lab.create("-f", "other", whole);
+    let precious = Tree::filled(&other, 2);
+    lab.export("other");
+    // The kernel has the partition still.
+    lab.zpool(&format!("create third {part}")).refused().says(&format!("{whole} is part of exported pool 'other'"));
+    lab.import("", "tank");
+    let status = lab.zpool("status tank").ok();
+    assert!(line(&status.stdout, "p2").contains("UNAVAIL"), "{status}");
+    lab.zpool(&format!("replace tank d0 {part}")).refused().says("as a whole is part of pool 'other'");
+    dies(&lab, "d1");
+    std::thread::sleep(Duration::from_secs(9));
+    lab.zpool("status tank").ok().says("DEGRADED").says_not("INUSE");
+    tree.assert_same(&Tree::of(&mount), "the pool without a spare");
+    lab.zpool(&format!("import -d {whole} other")).ok();
+    lab.wait_mounted(&other);
+    precious.assert_same(&Tree::of(&other), "what was put on the disk");
+    lab.scrub("other").says("with 0 errors");
+    lab.export("other");
+    lab.export("tank");
 }
