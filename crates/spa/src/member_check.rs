@@ -7,13 +7,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use platter_device::{BlockDevice, DeviceSource, OpenOptions, PathKind, disk, signatures};
+use platter_device::{BlockDevice, DeviceError, DeviceSource, OpenOptions, PathKind, disk, signatures};
 use platter_ondisk::Guid;
 
 use crate::config::PoolState;
 use crate::environment::Environment;
 use crate::labels::DeviceLabels;
-use crate::{discover, labels, spare_label};
+use crate::{discover, identity, labels, path_look, spare_label};
 use platter_dsl::error::{PoolError, Result};
 
 /// What stands above the reasons that `-f` overrides.
@@ -34,7 +34,7 @@ pub async fn check(
     as_spare: bool,
 ) -> Result<Arc<dyn BlockDevice>> {
     let (shown, devices) = (path.display(), &*environment.devices);
-    match devices.kind(path) {
+    match path_look::look(devices, path).await.kind {
         PathKind::Missing(_) => return Err(PoolError::NotFound(format!("cannot resolve path '{shown}'"))),
         PathKind::Folder => {
             return Err(PoolError::invalid(format!("cannot use '{shown}': must be a block device or regular file")));
@@ -42,7 +42,7 @@ pub async fn check(
         PathKind::File(_) | PathKind::BlockDevice | PathKind::Other => {}
     }
     // Opening it exclusively tells whether it is mounted, in another pool or otherwise in use.
-    let device = match devices.open_path(path, OpenOptions::exclusive()).await {
+    let device = match identity::in_time(path, devices.open_path(path, OpenOptions::exclusive())).await {
         Ok(device) => device,
         Err(error) => return Err(in_use(devices, path, &error.to_string()).await),
     };
@@ -155,7 +155,12 @@ async fn contents(device: &Arc<dyn BlockDevice>, path: &Path, found: &Found, as_
         return Some(reason);
     }
     if let Some((place, _)) = found.own_spare.iter().filter(|_| !as_spare).chain(&found.other_spares).next() {
-        return Some(format!("{} is reserved as a hot spare", place.display()));
+        // No label says of which pool.
+        return Some(format!(
+            "{} is reserved as a hot spare\nIts pool is not imported here, or has it no more; 'zpool labelclear' makes \
+             it an unused device",
+            place.display()
+        ));
     }
     if found.own_spare.is_some() {
         return None;
@@ -194,11 +199,11 @@ async fn in_use(devices: &dyn DeviceSource, path: &Path, reason: &str) -> PoolEr
 pub async fn clear_label(environment: &Environment, path: &Path, force: bool) -> Result<()> {
     let devices = &*environment.devices;
     let shown = path.display();
-    if let PathKind::Missing(error) = devices.kind(path) {
+    if let PathKind::Missing(error) = path_look::look(devices, path).await.kind {
         return Err(PoolError::NotFound(format!("failed to open {shown}: {error}")));
     }
     let Some((at, found)) = discover::labels_at(devices, path).await else {
-        return Err(PoolError::NotFound(format!("failed to read label from {shown}")));
+        return clear_spare(environment, path).await;
     };
     let name = &found.config().name;
     // Whoever has it open keeps it.
@@ -226,6 +231,27 @@ pub async fn clear_label(environment: &Environment, path: &Path, force: bool) ->
             reason: format!("{shown} is a member of {member} \"{name}\""),
             hint: "use '-f' to override the following error:".into(),
         });
+    }
+    labels::clear(&*device)
+        .await
+        .map_err(|error| PoolError::Unavailable(format!("failed to clear label for {shown}: {error}")))
+}
+
+/// As [`clear_label`], of a hot spare that stands in for nothing. That pools which are not open here list it is known
+/// to nobody, and keeps nobody from clearing it (`zpool_in_use`, `lib/libzfs/libzfs_import.c`).
+async fn clear_spare(environment: &Environment, path: &Path) -> Result<()> {
+    let (devices, shown) = (&*environment.devices, path.display());
+    let unreadable = || PoolError::NotFound(format!("failed to read label from {shown}"));
+    let busy = |error: DeviceError| PoolError::Busy(format!("{shown} is a hot spare\n{error}"));
+    let Ok(mut device) = devices.open_path(path, OpenOptions::read_only()).await else { return Err(unreadable()) };
+    let (guid, in_partition) = spare_label::search(&device).await.ok_or_else(unreadable)?;
+    drop(device);
+    if let Some(pool) = environment.pool_locks.pool_with(guid) {
+        return Err(PoolError::Busy(format!("{shown} is a member (SPARE) of pool \"{pool}\"")));
+    }
+    device = devices.open_vdev(path, in_partition, OpenOptions::exclusive()).await.map_err(busy)?;
+    if spare_label::read(&*device).await != Some(guid) || labels::read(&*device).await.is_ok() {
+        return Err(PoolError::Busy(format!("{shown} changed meanwhile: try again")));
     }
     labels::clear(&*device)
         .await

@@ -27,9 +27,10 @@ const STATE: u64 = platter_ondisk::names::pool_state::SPARE;
 pub enum Found {
     /// The spare, used by nobody.
     Idle,
-    /// A device of this pool, or of one that was destroyed, which the spare was until lately: its label was not
-    /// rewritten when it left.
+    /// A device of this pool, which the spare was until lately: its label was not rewritten when it left.
     Left,
+    /// A device of a pool that was destroyed.
+    Freed,
     /// A device of another pool, of this name, for which the spare stands in.
     Taken(String),
     /// Something else, in words.
@@ -74,13 +75,11 @@ pub async fn search(device: &Arc<dyn BlockDevice>) -> Option<(Guid, bool)> {
 /// was taken into use leaves both kinds.
 pub async fn examine(device: &dyn BlockDevice, pool: Guid, guid: Guid) -> Found {
     match labels::read(device).await {
-        Ok(found)
-            if found.config().device_guid == Some(guid)
-                && (found.config().guid == pool || found.config().state == PoolState::Destroyed) =>
-        {
-            Found::Left
-        }
-        Ok(found) if found.config().device_guid == Some(guid) => Found::Taken(found.config().name.clone()),
+        Ok(found) if found.config().device_guid == Some(guid) => match found.config() {
+            config if config.guid == pool => Found::Left,
+            config if config.state == PoolState::Destroyed => Found::Freed,
+            config => Found::Taken(config.name.clone()),
+        },
         Ok(found) => Found::Stranger(format!("it is part of pool '{}'", found.config().name)),
         Err(reason) => match read(device).await {
             Some(found) if found == guid => Found::Idle,
