@@ -6,7 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use platter_device::DeviceSource;
 use platter_ondisk::{Guid, ObjectId};
-use tokio::sync::{Notify, watch};
+use platter_zio::Watch;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::config::VdevConfig;
@@ -46,7 +47,7 @@ pub struct Looked {
 }
 
 /// The looks at spares that are under way: since when, and where their ends are told.
-type Looks = BTreeMap<u64, (Instant, watch::Receiver<Option<Looked>>)>;
+type Looks = BTreeMap<u64, (Instant, Arc<Watch<Option<Looked>>>)>;
 
 /// The spares of a pool.
 #[derive(Default)]

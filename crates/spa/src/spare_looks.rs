@@ -5,12 +5,13 @@
 //! - disks that stand still are not woken up without need: only a spare that came or went is looked at by itself.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use platter_device::{BlockDevice, DeviceError, OpenOptions};
 use platter_ondisk::Guid;
-use tokio::sync::watch;
+use platter_zio::Watch;
 use tokio::time::Instant;
 
 use crate::config::VdevConfig;
@@ -72,11 +73,11 @@ async fn look_at(core: &Core, which: impl Fn(&VdevConfig) -> bool) {
 async fn look_at_one(core: &Core, spare: &VdevConfig) -> Looked {
     let silent =
         || Looked { is_there: None, standing: Standing::Unusable("it does not answer".into()), has_left: false };
-    let (began, mut told) = begin(core, spare);
+    let (began, told) = begin(core, spare);
     let left = LOOK_MAX.saturating_sub(began.elapsed());
     match tokio::time::timeout(left, told.wait_for(Option::is_some)).await {
-        Ok(Ok(looked)) => looked.clone().unwrap_or_else(silent),
-        _ => silent(),
+        Ok(looked) => looked.unwrap_or_else(silent),
+        Err(_) => silent(),
     }
 }
 
@@ -95,13 +96,13 @@ async fn relabel(core: &Core, spare: &VdevConfig) -> Result<(), DeviceError> {
 }
 
 /// Begins a look at a spare, unless one is under way; since when that is, and where its end is told.
-fn begin(core: &Core, spare: &VdevConfig) -> (Instant, watch::Receiver<Option<Looked>>) {
+fn begin(core: &Core, spare: &VdevConfig) -> (Instant, Arc<Watch<Option<Looked>>>) {
     let mut looks = core.spares.looks.lock();
     if let Some(earlier) = looks.get(&spare.guid.0) {
         return earlier.clone();
     }
-    let (tell, told) = watch::channel(None);
-    let own = (Instant::now(), told);
+    let tell = Arc::new(Watch::new(None));
+    let own = (Instant::now(), tell.clone());
     looks.insert(spare.guid.0, own.clone());
     drop(looks);
     // It may outlast the pool, of which it holds nothing.
@@ -119,7 +120,7 @@ fn begin(core: &Core, spare: &VdevConfig) -> (Instant, watch::Receiver<Option<Lo
         let (standing, has_left) = standing;
         let known = looks.lock().remove(&guid.0);
         debug_assert!(known.is_some(), "one look at a time");
-        tell.send_replace(Some(Looked { is_there, standing, has_left }));
+        tell.set(Some(Looked { is_there, standing, has_left }));
         if began.elapsed() >= LOOK_MAX {
             // Nobody waited for it. It answers now.
             changed.notify_waiters();
