@@ -47,6 +47,10 @@ pub trait PoolHandle: Send + Sync + 'static {
     fn guid(&self) -> u64;
     fn device_paths(&self) -> Vec<PathBuf>;
     fn spare_paths(&self) -> Vec<PathBuf>;
+    /// The path of the device of this guid or name, when it has one.
+    fn path_of(&self, _device: &str) -> Option<PathBuf> {
+        None
+    }
     /// Device numbers of the mounted file systems that its devices are in.
     async fn file_systems_below(&self) -> BTreeSet<String> {
         BTreeSet::new()
@@ -171,6 +175,10 @@ impl PoolHandle for RealPool {
 
     fn spare_paths(&self) -> Vec<PathBuf> {
         self.0.spare_paths()
+    }
+
+    fn path_of(&self, device: &str) -> Option<PathBuf> {
+        self.0.path_of(device)
     }
 
     async fn file_systems_below(&self) -> BTreeSet<String> {

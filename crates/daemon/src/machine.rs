@@ -214,9 +214,7 @@ pub fn environment(maker: Arc<dyn FilesystemMaker>) -> std::io::Result<Environme
         cache_bytes: memory.cache_bytes(),
         dirty_bytes_max: memory.dirty_bytes_max(),
         metaslab_bytes: memory.metaslab_bytes(),
-        devices: Arc::new(SystemDevices {
-            whole_disk_kinds: whole_disk_kinds(std::env::var("PLATTER_WHOLE_DISKS").ok().as_deref()),
-        }),
+        devices: Arc::new(SystemDevices::new(whole_disk_kinds(std::env::var("PLATTER_WHOLE_DISKS").ok().as_deref()))),
         pool_locks: Arc::new(MachineLocks::default()),
         multihost_interval_ms: multihost_interval(std::env::var("PLATTER_MULTIHOST_INTERVAL").ok().as_deref()),
         events: Arc::default(),

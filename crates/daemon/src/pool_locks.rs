@@ -29,7 +29,14 @@ const SELF: &str = "this daemon";
 #[derive(Debug, Default)]
 pub struct MachineLocks {
     /// The leaves of the pools that are open here, or were since nobody opened them here again.
-    leaves: Mutex<BTreeMap<u64, BTreeSet<u64>>>,
+    leaves: Mutex<BTreeMap<u64, Noted>>,
+}
+
+/// What is known of a pool.
+#[derive(Debug)]
+struct Noted {
+    name: String,
+    leaves: BTreeSet<u64>,
 }
 
 /// Whose a name is.
@@ -179,18 +186,28 @@ impl PoolLocks for MachineLocks {
         search(pool, None).ok().flatten()
     }
 
-    fn note_leaves(&self, pool: Guid, leaves: BTreeSet<u64>) {
-        self.leaves.lock().insert(pool.0, leaves);
+    fn note_leaves(&self, pool: Guid, name: &str, leaves: BTreeSet<u64>) {
+        self.leaves.lock().insert(pool.0, Noted { name: name.to_owned(), leaves });
+    }
+
+    fn pool_with(&self, leaf: Guid) -> Option<String> {
+        let noted: Vec<(Guid, String)> = {
+            let all = self.leaves.lock();
+            let having = all.iter().filter(|(_, noted)| noted.leaves.contains(&leaf.0));
+            having.map(|(pool, noted)| (Guid(*pool), noted.name.clone())).collect()
+        };
+        noted.into_iter().find(|(pool, _)| self.holder(*pool).as_deref() == Some(SELF)).map(|(_, name)| name)
     }
 
     fn holder_of_leaf(&self, pool: Guid, leaf: Option<Guid>) -> Option<String> {
         let holder = self.holder(pool)?;
-        let is_no_more = |leaf: Guid| self.leaves.lock().get(&pool.0).is_some_and(|all| !all.contains(&leaf.0));
+        let is_no_more =
+            |leaf: Guid| self.leaves.lock().get(&pool.0).is_some_and(|noted| !noted.leaves.contains(&leaf.0));
         (holder != SELF || !leaf.is_some_and(is_no_more)).then_some(holder)
     }
 
     fn is_listed_elsewhere(&self, leaf: Guid, pool: Guid) -> bool {
-        self.leaves.lock().iter().any(|(other, leaves)| *other != pool.0 && leaves.contains(&leaf.0))
+        self.leaves.lock().iter().any(|(other, noted)| *other != pool.0 && noted.leaves.contains(&leaf.0))
     }
 }
 
@@ -238,12 +255,15 @@ mod tests {
         assert_eq!(locks.holder_of_leaf(pool, Some(Guid(1))), None);
         let lock = locks.lock(pool).expect("free");
         assert_eq!(locks.holder_of_leaf(pool, Some(Guid(1))).as_deref(), Some(SELF));
-        locks.note_leaves(pool, [1, 2].into());
+        locks.note_leaves(pool, "tank", [1, 2].into());
+        assert_eq!(locks.pool_with(Guid(2)).as_deref(), Some("tank"));
+        assert_eq!(locks.pool_with(Guid(3)), None);
         assert_eq!(locks.holder_of_leaf(pool, Some(Guid(1))).as_deref(), Some(SELF));
         assert_eq!(locks.holder_of_leaf(pool, Some(Guid(3))), None);
         assert_eq!(locks.holder_of_leaf(pool, None).as_deref(), Some(SELF));
         // Opened again: another daemon may have added it meanwhile.
         drop(lock);
+        assert_eq!(locks.pool_with(Guid(2)), None, "nobody has it open");
         let lock = locks.lock(pool).expect("free again");
         assert_eq!(locks.holder_of_leaf(pool, Some(Guid(3))).as_deref(), Some(SELF));
         drop(lock);

@@ -44,7 +44,7 @@ use crate::machine::now_seconds;
 use crate::mount_plan::{self, Mountpoint, Roots};
 use crate::pools_file::{self, RememberedPool};
 pub use daemon::{Answer, Daemon};
-use daemon::{Entry, all_real, failed};
+use daemon::{Entry, failed};
 
 /// How long `status -v` waits for another operation before it shows an object's number instead of its name.
 const LOOK_UP_WAIT: Duration = Duration::from_secs(2);
@@ -106,9 +106,10 @@ impl Daemon {
     async fn insert(&self, pool: Arc<dyn PoolHandle>, mut remembered: RememberedPool) {
         remembered.guid = pool.guid().to_string();
         remembered.devices = pool.device_paths();
-        let real_devices = all_real(remembered.devices.clone()).await;
+        let real_devices = self.all_real(remembered.devices.clone()).await;
+        let led = remembered.devices.iter().cloned().zip(real_devices.iter().cloned()).collect();
         let altroot = remembered.altroot.clone();
-        let entry = Entry { opened: Instant::now(), altroot, remembered, real_devices, forgettable: false, pool };
+        let entry = Entry { opened: Instant::now(), altroot, remembered, real_devices, led, forgettable: false, pool };
         self.pools.write().insert(entry.pool.name(), entry);
     }
 
@@ -316,7 +317,7 @@ impl Daemon {
         let own = BTreeMap::from([(name.clone(), mount_plan::with_mountpoint(name, given("mountpoint")))]);
         let roots = Roots { altroot: request.altroot.clone(), own: self.mounter.own_folder() };
         let Mountpoint::Path(at) = mount_plan::resolve(name, &own, &roots) else { return Ok(()) };
-        let devices = all_real(request.vdevs.iter().flat_map(VdevRequest::leaves).cloned().collect()).await;
+        let devices = self.all_real(request.vdevs.iter().flat_map(VdevRequest::leaves).cloned().collect()).await;
         self.check_place(name, &at, Some(devices))
             .await
             .map_err(|reason| ErrorBody::new(format!("{what}: '{}' cannot be a mount point: {reason}", at.display())))
@@ -456,7 +457,8 @@ impl Daemon {
             PoolChange::Offline { device, .. } => (format!("cannot offline {device}"), false),
             PoolChange::Attach { device, new, replaces, force, .. } => {
                 // Another device may be at the path of the one that it replaces.
-                let own = *replaces && (std::path::Path::new(device) == new || self.is_spare_of(name, new).await);
+                let is_place = || std::path::Path::new(device) == new || pool.path_of(device).as_ref() == Some(new);
+                let own = *replaces && (is_place() || self.is_spare_of(name, new).await);
                 if !own {
                     self.refuse_own_devices(&[VdevRequest::Leaf(new.clone())], Some(name), *force).await?;
                 }
@@ -500,8 +502,13 @@ impl Daemon {
         if self.pools.read().get(name).is_none_or(is_known) {
             return;
         }
-        let real_devices = all_real(devices.clone()).await;
+        let mut real_devices = self.all_real(devices.clone()).await;
         if let Some(entry) = self.pools.write().get_mut(name) {
+            for (device, real) in devices.iter().zip(&mut real_devices).filter(|(device, real)| device == real) {
+                // What does not answer now is where it was.
+                real.clone_from(entry.led.get(device).unwrap_or(device));
+            }
+            entry.led = devices.iter().cloned().zip(real_devices.iter().cloned()).collect();
             (entry.remembered.guid, entry.remembered.devices, entry.real_devices) = (guid, devices, real_devices);
         }
         // Logged: the next daemon looks beside the places that it knows.
@@ -510,13 +517,12 @@ impl Daemon {
 
     /// `zpool labelclear`.
     pub async fn clear_label(&self, call: &ClearLabel) -> Answer<()> {
-        let led = all_real(vec![call.device.clone()]).await;
+        let led = self.all_real(vec![call.device.clone()]).await;
         for (name, entry) in self.pools.read().iter() {
             if led.iter().any(|led| entry.real_devices.contains(led)) {
-                return Err(ErrorBody::new(format!(
-                    "{} is a member (ACTIVE) of pool \"{name}\"",
-                    call.device.display()
-                )));
+                let is_spare = led.iter().any(|led| entry.real_spares().contains(led));
+                let (what, device) = (if is_spare { "SPARE" } else { "ACTIVE" }, call.device.display());
+                return Err(ErrorBody::new(format!("{device} is a member ({what}) of pool \"{name}\"")));
             }
         }
         self.engine.clear_label(&call.device, call.force).await.map_err(|error| match error {

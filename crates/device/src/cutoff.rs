@@ -25,10 +25,12 @@ use platter_buffer::Buf;
 use tokio::sync::Notify;
 
 use crate::block_device::{BlockDevice, Geometry, Presence};
+use crate::disk::Holding;
 use crate::error::{DeviceError, Result};
 use crate::file::OpenOptions;
 use crate::held::{self, Exempt, Held, Room};
 use crate::lease::Lease;
+use crate::looks::Seen;
 use crate::partition::Partition;
 use crate::slot::ReadSlot;
 use crate::source::{DeviceSource, PathKind};
@@ -188,6 +190,14 @@ impl DeviceSource for CutoffSource {
 
     fn canonical(&self, path: &Path) -> Option<PathBuf> {
         self.inner.canonical(path)
+    }
+
+    async fn look(&self, path: &Path) -> Seen {
+        self.inner.look(path).await
+    }
+
+    async fn disk_of(&self, path: &Path) -> Option<Holding> {
+        self.inner.disk_of(path).await
     }
 
     fn is_whole_disk(&self, path: &Path) -> bool {

@@ -12,7 +12,7 @@ use crate::block_device::BlockDevice;
 use crate::error::{DeviceError, Result};
 use crate::file::{FileDevice, OpenOptions};
 use crate::gpt::{self, GptIds};
-use crate::sysfs::is_partition_number;
+use crate::sysfs::{disk_of_partition, is_partition_number};
 use crate::window::WindowDevice;
 
 /// Opens a file, a partition or a whole device as it is. That may wait for a server's answer, so a thread made for
@@ -35,10 +35,10 @@ pub async fn open_vdev(path: &Path, whole_disk: bool, options: OpenOptions) -> R
     if !whole_disk {
         return open_path(path, options).await;
     }
-    let disk = disk_of(path).filter(|disk| is_block_device(disk)).unwrap_or_else(|| path.to_owned());
-    if !is_block_device(&disk) || (disk == path && is_partition(path)) {
-        return open_path(path, options).await;
-    }
+    // To look at a path may wait, too.
+    let owned = path.to_owned();
+    let looked = tokio::task::spawn_blocking(move || partitioned(&owned)).await;
+    let Some(disk) = looked.ok().flatten() else { return open_path(path, options).await };
     let device = open_path(&disk, options).await?;
     match gpt::zfs_partition(device.as_ref()).await? {
         Some(part) => {
@@ -49,6 +49,36 @@ pub async fn open_vdev(path: &Path, whole_disk: bool, options: OpenOptions) -> R
             device: disk.display().to_string(),
             detail: "it has no intact table with a ZFS partition".into(),
         }),
+    }
+}
+
+/// The disk whose partition table says where the pool's partition lies; `None` when the path is to be taken as it is.
+fn partitioned(path: &Path) -> Option<PathBuf> {
+    let disk = disk_of(path).filter(|disk| is_block_device(disk)).unwrap_or_else(|| path.to_owned());
+    (is_block_device(&disk) && (disk != path || !is_partition(path))).then_some(disk)
+}
+
+/// The disk that a partition is on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// The disk.
+    pub disk: PathBuf,
+    /// The byte of it at which the kernel has the partition begin; `None` when the kernel has none.
+    pub start: Option<u64>,
+}
+
+/// The disk that a partition is on, as the kernel says, or by its name when the kernel has no such partition.
+pub fn holding(partition: &Path) -> Option<Holding> {
+    match fs::metadata(partition) {
+        Ok(data) if data.file_type().is_block_device() => {
+            let (disk, start) = disk_of_partition(data.rdev())?;
+            Some(Holding { disk, start: Some(start) })
+        }
+        Ok(_) => None,
+        Err(_) => {
+            let disk = disk_of(partition).filter(|disk| is_block_device(disk))?;
+            Some(Holding { disk, start: None })
+        }
     }
 }
 

@@ -502,7 +502,7 @@ mod tests {
         let path = file(&dir, "d0", 1 << 20);
         let first = FileDevice::open(&path, OpenOptions::exclusive()).expect("open");
         let refused = FileDevice::open(&path, OpenOptions::exclusive()).expect_err("locked");
-        assert!(refused.to_string().contains("in use by another process"), "{refused}");
+        assert!(refused.to_string().contains("in use already, by this very process"), "{refused}");
         FileDevice::open(&path, OpenOptions::read_only()).expect("readers need no lock");
         drop(first);
         FileDevice::open(&path, OpenOptions::exclusive()).expect("free again");

@@ -29,6 +29,9 @@ pub fn lock(file: &File, path: &Path, is_block: bool, operation: FlockOperation)
             Err(Errno::WOULDBLOCK) => {
                 let holder = file.metadata().ok().and_then(|data| lock_holder(data.dev(), data.ino()));
                 let reason = match holder {
+                    Some(holder) if holder.ends_with(&format!("pid {}", std::process::id())) => {
+                        format!("in use already, by this very process ({holder})")
+                    }
                     Some(holder) => format!("in use by another process ({holder})"),
                     None => "in use by another process".into(),
                 };

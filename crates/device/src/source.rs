@@ -8,8 +8,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::block_device::BlockDevice;
+use crate::disk::Holding;
 use crate::error::Result;
 use crate::file::OpenOptions;
+use crate::looks::{Looks, Seen};
 use crate::{busy, disk};
 
 /// What a path leads to.
@@ -44,6 +46,17 @@ pub trait DeviceSource: Send + Sync + Debug {
 
     /// The one path behind all names of a device; `None` when it leads nowhere.
     fn canonical(&self, path: &Path) -> Option<PathBuf>;
+
+    /// As [`kind`](Self::kind) and [`canonical`](Self::canonical) tell it, where somebody else's server may make one
+    /// wait, for ever if it likes. However often that is asked, what waits for the server does not grow.
+    async fn look(&self, path: &Path) -> Seen {
+        Seen { kind: self.kind(path), real: self.canonical(path) }
+    }
+
+    /// The disk that a partition is on; `None` when the path is not a partition's, as far as that is known.
+    async fn disk_of(&self, _path: &Path) -> Option<Holding> {
+        None
+    }
 
     /// Whether `zpool create` takes this path as a whole disk that it partitions (see [`disk::is_whole_disk`]).
     fn is_whole_disk(&self, path: &Path) -> bool;
@@ -91,6 +104,20 @@ fn file_systems_below(path: &Path) -> BTreeSet<String> {
 pub struct SystemDevices {
     /// Further kinds of block devices (beginnings of their names) that are partitioned as whole disks.
     pub whole_disk_kinds: Vec<String>,
+    looks: Looks,
+}
+
+impl SystemDevices {
+    /// The machine's devices, of which those whose names begin with one of `whole_disk_kinds` are partitioned, too.
+    pub fn new(whole_disk_kinds: Vec<String>) -> Self {
+        Self { whole_disk_kinds, looks: Looks::default() }
+    }
+}
+
+/// A look at a path of the machine's.
+fn look(path: &Path) -> Seen {
+    let devices = SystemDevices::default();
+    Seen { kind: devices.kind(path), real: devices.canonical(path) }
 }
 
 #[async_trait]
@@ -122,6 +149,15 @@ impl DeviceSource for SystemDevices {
 
     fn canonical(&self, path: &Path) -> Option<PathBuf> {
         path.canonicalize().ok()
+    }
+
+    async fn look(&self, path: &Path) -> Seen {
+        self.looks.at(path, look).await
+    }
+
+    async fn disk_of(&self, path: &Path) -> Option<Holding> {
+        let path = path.to_owned();
+        tokio::task::spawn_blocking(move || disk::holding(&path)).await.ok().flatten()
     }
 
     async fn file_systems_below(&self, path: &Path) -> BTreeSet<String> {

@@ -24,3 +24,14 @@ pub(crate) fn block_device_exists(device: u64) -> bool {
 pub(crate) fn is_partition_number(device: u64) -> bool {
     sysfs(device).join("partition").exists()
 }
+
+/// The disk that the partition of this number is on, as `/dev` calls it, and the byte at which the partition begins.
+pub(crate) fn disk_of_partition(device: u64) -> Option<(PathBuf, u64)> {
+    /// What the kernel counts in, whatever the disk's sectors are.
+    const SECTOR: u64 = 512;
+    let own = std::fs::canonicalize(sysfs(device)).ok().filter(|own| own.join("partition").exists())?;
+    let start: u64 = std::fs::read_to_string(own.join("start")).ok()?.trim().parse().ok()?;
+    let about = std::fs::read_to_string(own.parent()?.join("uevent")).ok()?;
+    let name = about.lines().find_map(|line| line.strip_prefix("DEVNAME="))?;
+    Some((Path::new("/dev").join(name), start * SECTOR))
+}

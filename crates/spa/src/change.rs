@@ -21,9 +21,8 @@ use crate::plan;
 use crate::plan::Planned;
 use crate::pool_events;
 use crate::scan;
-use crate::spare_flags;
 use crate::vdev_names::vdev_name;
-use crate::{dtl, exchange, labels, open_vdevs, spares, upgrade};
+use crate::{dtl, exchange, labels, open_vdevs, spare_looks, spares, upgrade};
 use platter_api::report::VdevReport;
 use platter_api::request::{Changed, PoolChange, VdevRequest};
 use platter_dsl::error::{PoolError, Result};
@@ -64,17 +63,15 @@ pub async fn run(core: &Arc<Core>, change: PoolChange) -> Result<Changed> {
 }
 
 async fn online(core: &Arc<Core>, name: &str) -> Result<Changed> {
-    let mut place = place::find(core, name)?;
+    let mut place = place::find(core, name).await?;
     let clear = |vdev: &mut VdevConfig| {
         (vdev.offline, vdev.offline_for_now, vdev.faulted, vdev.removed) = (false, false, false, false);
     };
     clear(&mut place.config);
+    // One that comes back has its spare go; beside one that is there a spare stays that somebody put there.
     if !place.leaf.is_usable() {
         place.leaf.clear_errors();
         place.open(core).await;
-    }
-    if place.leaf.is_usable() {
-        spare_flags::note_wanted_back(core, place.config.guid);
     }
     let guid = place.config.guid;
     let event = format!("vdev={guid}");
@@ -94,7 +91,7 @@ async fn online(core: &Arc<Core>, name: &str) -> Result<Changed> {
 }
 
 async fn offline(core: &Arc<Core>, name: &str, temporary: bool) -> Result<()> {
-    let place = place::find(core, name)?;
+    let place = place::find(core, name).await?;
     if place.config.offline || (temporary && place.config.offline_for_now) {
         return Ok(());
     }
@@ -202,6 +199,7 @@ async fn add(
     let planned = plan::plan_vdevs(&core.environment, vdevs, first as u64, version, force).await?;
     let Planned { tops: children, spares: new_spares, devices: mut new_devices } = planned;
     spares::check_new(core, &new_spares)?;
+    let added: Vec<_> = new_spares.iter().map(|spare| spare.guid).collect();
     if dry_run {
         return Ok(Some(show(&children, &new_spares)));
     }
@@ -238,7 +236,7 @@ async fn add(
         Ok(())
     })
     .await?;
-    spares::look(core).await;
+    spare_looks::look_at_these(core, &added).await;
     Ok(None)
 }
 

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use platter_nvlist::{NvList, Value};
+use platter_ondisk::names::config::IS_SPARE;
 use platter_ondisk::{Guid, ObjectId};
 
 use platter_dsl::version::PoolVersion;
@@ -348,7 +349,7 @@ pub struct PoolConfig {
     pub other: NvList,
 }
 
-const POOL_KNOWN: [&str; 14] = [
+const POOL_KNOWN: [&str; 15] = [
     "version",
     "name",
     "state",
@@ -361,6 +362,8 @@ const POOL_KNOWN: [&str; 14] = [
     "vdev_children",
     "top_guid",
     "guid",
+    // Of one device's label.
+    IS_SPARE,
     "vdev_tree",
     "com.delphix:has_per_vdev_zaps",
 ];
@@ -461,9 +464,13 @@ impl PoolConfig {
     /// The nvlist for the label of leaf `leaf` below top-level vdev `top` of the root `self.vdev_tree`.
     pub fn to_label_nvlist(&self, txg: u64, top: &VdevConfig, leaf: Guid) -> NvList {
         let mut list = self.common(txg);
-        list.add_u64("top_guid", top.guid.0)
-            .add_u64("guid", leaf.0)
-            .add_u64("vdev_children", self.vdev_tree.children.len() as u64)
+        list.add_u64("top_guid", top.guid.0).add_u64("guid", leaf.0);
+        let is_spare = top.leaves().iter().any(|own| own.guid == leaf && own.other.get_u64(IS_SPARE) == Some(1));
+        if is_spare {
+            // Without it nobody lets another pool list a spare that is in use (`zpool_in_use`, lib/libzfs).
+            list.add_u64(IS_SPARE, 1);
+        }
+        list.add_u64("vdev_children", self.vdev_tree.children.len() as u64)
             .add_list("vdev_tree", top.to_nvlist(false, 1));
         self.add_features(&mut list);
         list
@@ -495,6 +502,25 @@ mod tests {
         let mut hole = NvList::new();
         hole.add_str("type", "hole").add_u64("guid", 0);
         assert!(VdevConfig::parse(&root(vec![hole.clone(), leaf(2), hole])).is_ok(), "holes are no vdevs");
+    }
+
+    // libzfs lets another pool list a spare that is in use only when its label says so beside the guid.
+    #[test]
+    fn the_label_of_a_spare_in_use_says_so_and_no_other_label_does() {
+        let mut spare = leaf(3);
+        spare.add_u64(IS_SPARE, 1);
+        let mut top = NvList::new();
+        top.add_str("type", "spare").add_u64("guid", 9).add_list_array("children", vec![leaf(2), spare]);
+        let mut list = NvList::new();
+        for name in ["version", "state", "txg", "pool_guid", "vdev_children"] {
+            list.add_u64(name, 1);
+        }
+        list.add_str("name", "tank").add_u64(IS_SPARE, 1).add_list("vdev_tree", root(vec![top]));
+        let config = PoolConfig::parse(&list).expect("a configuration");
+        let label = |leaf| config.to_label_nvlist(7, &config.vdev_tree.children[0], Guid(leaf));
+        assert_eq!(label(3).get_u64(IS_SPARE), Some(1));
+        assert_eq!(label(2).get_u64(IS_SPARE), None, "what one label says is not the pool's");
+        assert_eq!(config.to_mos_nvlist(7).get_u64(IS_SPARE), None);
     }
 
     // Each list was short enough, but there were CHILDREN_MAX of them below each other, and several passes look each

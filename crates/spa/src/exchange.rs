@@ -12,11 +12,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use platter_device::Presence;
+use platter_device::{BlockDevice, Geometry, Presence};
 use platter_dmu::Tx;
 use platter_dmu::zap::Zap;
 use platter_ondisk::names::config::{IS_SPARE, RESILVER_TXG, UNSPARE};
 use platter_ondisk::{Guid, ObjectId, Txg};
+use platter_vdev::geometry::best_ashift;
 use platter_vdev::{Arrangement, Condition, Leaf, TopVdev, VdevAux, VdevState};
 
 use crate::config::VdevConfig;
@@ -82,8 +83,8 @@ pub struct Joining {
 /// # Errors
 /// In OpenZFS's words, why not.
 pub async fn attach(core: &Arc<Core>, joining: Joining) -> Result<()> {
-    let place = place::find(core, &joining.device)?;
-    let spare = core.spares.find(&*core.environment.devices, &joining.new.display().to_string());
+    let place = place::find(core, &joining.device).await?;
+    let spare = core.spares.find(&*core.environment.devices, &joining.new.display().to_string()).await;
     let beside = match (&spare, joining.replaces) {
         (None, false) => Beside::Mirror,
         (None, true) => Beside::Replacing,
@@ -96,13 +97,13 @@ pub async fn attach(core: &Arc<Core>, joining: Joining) -> Result<()> {
     check_place(core, &place, beside)?;
     let new = match spare {
         None => open_new(core, &place, &joining).await?,
-        Some(spare) => open_spare(core, &place, &spare).await?,
+        Some(spare) => open_spare(core, &place, &spare, joining.ashift).await?,
     };
     let last = core
         .checked_task(
             async move |core| {
                 // It may have left, or been given another parent, since it was looked at.
-                let place = place::find(&core, &place.config.guid.to_string())?;
+                let place = place::find(&core, &place.config.guid.to_string()).await?;
                 check_place(&core, &place, beside)?;
                 Ok(place)
             },
@@ -201,15 +202,31 @@ async fn open_new(core: &Arc<Core>, place: &Place, joining: &Joining) -> Result<
 }
 
 /// Opens a spare that is to stand in for the device at `place`.
-async fn open_spare(core: &Arc<Core>, place: &Place, spare: &VdevConfig) -> Result<New> {
+async fn open_spare(core: &Arc<Core>, place: &Place, spare: &VdevConfig, asked: u64) -> Result<New> {
     let (id, ashift) = (place.top.id(), place.top.ashift());
-    let (mut config, device) = spares::take(core, spare, u64::from(ashift)).await?;
+    if asked > u64::from(ashift) {
+        return Err(other_sectors(ashift.into()));
+    }
+    let fits = |device: &dyn BlockDevice| match least_ashift(device.geometry(), asked) > u64::from(ashift) {
+        true => Err(other_sectors(ashift.into())),
+        false => Ok(()),
+    };
+    let (mut config, device) = spares::take(core, spare, u64::from(ashift), fits).await?;
     let opener = NewDevices([(config.guid.0, device.clone())].into());
     let leaf = Leaf::open(&open_vdevs::spec(&config), &opener, true, 0).await;
     check_size(&leaf, place)?;
     let target = LabelTarget { device, guid: config.guid, top: id as usize, ashift: u32::from(ashift) };
     config.create_txg = place.config.create_txg;
     Ok(New { config, leaf, target })
+}
+
+/// The ashift that a device's sectors need: what it would like, or what it must have when one was `asked` for.
+fn least_ashift(geometry: Geometry, asked: u64) -> u64 {
+    let (logical, physical) = (geometry.logical_ashift(), geometry.physical_ashift());
+    match asked {
+        0 => best_ashift([(logical, physical)]).into(),
+        asked => asked.max(logical.into()),
+    }
 }
 
 fn check_size(leaf: &Leaf, place: &Place) -> Result<()> {
@@ -325,7 +342,7 @@ async fn exchange(top: &TopVdev, config: &VdevConfig, joining: &[Arc<Leaf>]) -> 
 /// # Errors
 /// In OpenZFS's words, why not.
 pub async fn detach(core: &Arc<Core>, device: &str) -> Result<()> {
-    let guid = place::find(core, device)?.config.guid;
+    let guid = place::find(core, device).await?.config.guid;
     leave(core, guid, false).await
 }
 
@@ -334,7 +351,7 @@ async fn leave(core: &Arc<Core>, guid: Guid, replaced: bool) -> Result<()> {
     let device = core
         .checked_task(
             async move |core| {
-                let place = place::find(&core, &guid.to_string())?;
+                let place = place::find(&core, &guid.to_string()).await?;
                 if replaced && !old_ones(&core).contains(&guid) {
                     return Err(PoolError::Busy("no valid replicas".into()));
                 }
@@ -621,6 +638,21 @@ mod tests {
         assert!(take_out(&mut top, Guid(11)));
         assert_eq!((top.children[1].guid, top.children[1].id), (Guid(20), 1));
         assert!(!take_out(&mut top, Guid(20)), "a raidz has no device too many");
+    }
+
+    /// A spare with larger sectors stood in: the pool could not be opened where those are all that can be written.
+    #[test]
+    fn what_a_device_would_like_counts_until_less_is_asked_for() {
+        let device = |logical_block, physical_block| Geometry { logical_block, physical_block };
+        for (device, asked, least) in [
+            (device(512, 512), 0, 9),
+            (device(512, 4096), 0, 12),
+            (device(512, 4096), 9, 9),
+            (device(4096, 4096), 0, 12),
+            (device(4096, 4096), 9, 12),
+        ] {
+            assert_eq!(least_ashift(device, asked), least, "{device:?} {asked}");
+        }
     }
 
     #[test]

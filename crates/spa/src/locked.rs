@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Tells the devices of a pool that this configuration describes, and its spares.
 pub fn note_leaves(environment: &Environment, config: &PoolConfig, spares: &[VdevConfig]) {
     let leaves = config.vdev_tree.leaves().into_iter().chain(spares).map(|leaf| leaf.guid.0).collect();
-    environment.pool_locks.note_leaves(config.guid, leaves);
+    environment.pool_locks.note_leaves(config.guid, &config.name, leaves);
 }
 
 /// The locks of one open pool: one, and a second while its guid changes.

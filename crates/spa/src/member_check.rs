@@ -7,12 +7,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use platter_device::{BlockDevice, DeviceSource, OpenOptions, PathKind, disk, signatures};
+use platter_device::{BlockDevice, DeviceError, DeviceSource, OpenOptions, PathKind, disk, signatures};
+use platter_ondisk::Guid;
 
 use crate::config::PoolState;
 use crate::environment::Environment;
 use crate::labels::DeviceLabels;
-use crate::{discover, labels, spare_label};
+use crate::{discover, identity, labels, path_look, spare_label};
 use platter_dsl::error::{PoolError, Result};
 
 /// What stands above the reasons that `-f` overrides.
@@ -33,7 +34,7 @@ pub async fn check(
     as_spare: bool,
 ) -> Result<Arc<dyn BlockDevice>> {
     let (shown, devices) = (path.display(), &*environment.devices);
-    match devices.kind(path) {
+    match path_look::look(devices, path).await.kind {
         PathKind::Missing(_) => return Err(PoolError::NotFound(format!("cannot resolve path '{shown}'"))),
         PathKind::Folder => {
             return Err(PoolError::invalid(format!("cannot use '{shown}': must be a block device or regular file")));
@@ -41,7 +42,7 @@ pub async fn check(
         PathKind::File(_) | PathKind::BlockDevice | PathKind::Other => {}
     }
     // Opening it exclusively tells whether it is mounted, in another pool or otherwise in use.
-    let device = match devices.open_path(path, OpenOptions::exclusive()).await {
+    let device = match identity::in_time(path, devices.open_path(path, OpenOptions::exclusive())).await {
         Ok(device) => device,
         Err(error) => return Err(in_use(devices, path, &error.to_string()).await),
     };
@@ -51,8 +52,8 @@ pub async fn check(
             device.size()
         )));
     }
-    let found = Found::on(&device, path).await;
-    if let Some(busy) = found.open_member(environment) {
+    let found = Found::on(environment, &device, path).await;
+    if let Some(busy) = found.open_member(environment).or_else(|| found.reserved(environment, as_spare)) {
         return Err(busy);
     }
     let reason = if force { None } else { contents(&device, path, &found, as_spare).await };
@@ -72,38 +73,74 @@ fn membership((path, found): &(PathBuf, DeviceLabels)) -> Option<String> {
     Some(format!("{} {what} '{}'", path.display(), found.config().name))
 }
 
-/// The labels on a device, each with the path of what it is on.
+/// The labels on a device, in its partitions, and on the disk that it is a partition of, each with the path of what it
+/// is on.
+#[derive(Default)]
 struct Found {
     /// Its own, or those in the partition that is a pool's.
     own: Option<(PathBuf, DeviceLabels)>,
-    /// Those in its partitions.
-    inner: Vec<(PathBuf, DeviceLabels)>,
+    /// Those in its partitions, and of the disk that it is on.
+    others: Vec<(PathBuf, DeviceLabels)>,
+    /// The hot spare that it is.
+    own_spare: Option<(PathBuf, Guid)>,
+    /// The hot spares that its partitions are, or the disk that it is on.
+    other_spares: Vec<(PathBuf, Guid)>,
 }
 
 impl Found {
-    async fn on(device: &Arc<dyn BlockDevice>, path: &Path) -> Self {
+    async fn on(environment: &Environment, device: &Arc<dyn BlockDevice>, path: &Path) -> Self {
+        let devices = &*environment.devices;
         let own = discover::labels_of(device).await.map(|labels| (path.to_owned(), labels));
-        let mut inner = Vec::new();
+        let mut found = Self { own, ..Self::default() };
+        // One in the partition of a disk that would be given a table again stays what it is: it is taken as it is.
+        if let Some((guid, in_partition)) = spare_label::search(device).await
+            && (!in_partition || devices.is_whole_disk(path))
+        {
+            found.own_spare = Some((path.to_owned(), guid));
+        }
         for partition in signatures::partitions(device).await {
             let Ok(window) = signatures::open(device, &partition) else { continue };
-            if let Ok(labels) = labels::read(&window).await {
-                inner.push((disk::partition_path(path, partition.number), labels));
-            }
+            found.add(disk::partition_path(path, partition.number), &window).await;
         }
-        Self { own, inner }
+        if let Some(holding) = devices.disk_of(path).await
+            && let Ok(disk) = devices.open_path(&holding.disk, OpenOptions::read_only()).await
+        {
+            found.add(holding.disk, &*disk).await;
+        }
+        found
+    }
+
+    /// Looks at what holds the device, or is held by it.
+    async fn add(&mut self, path: PathBuf, device: &dyn BlockDevice) {
+        if let Ok(labels) = labels::read(device).await {
+            self.others.push((path.clone(), labels));
+        }
+        let spare = spare_label::read(device).await;
+        let is_own = |guid: &Guid| self.own_spare.as_ref().is_some_and(|(_, own)| own == guid);
+        self.other_spares.extend(spare.filter(|guid| !is_own(guid)).map(|guid| (path, guid)));
     }
 
     /// The refusal of what is a device, or has one in a partition, of a pool that is open: the device has another face,
     /// by which its pool uses it, or this is a copy of it, which nobody can tell from it (`vdev_inuse`,
     /// `module/zfs/vdev_label.c`).
     fn open_member(&self, environment: &Environment) -> Option<PoolError> {
-        self.own.iter().chain(&self.inner).find_map(|(place, labels)| {
+        self.own.iter().chain(&self.others).find_map(|(place, labels)| {
             let holder = holder(environment, labels)?;
             let (place, name) = (place.display(), &labels.config().name);
             Some(PoolError::Busy(format!(
                 "{place} is part of active pool '{name}'\n{holder} has that pool open, and this device's labels are \
                  its, or copies of them"
             )))
+        })
+    }
+
+    /// The refusal of what is a hot spare of a pool that is open here, or has one in a partition: the pool may take it
+    /// at any time. It may become one of another pool, too, as it is.
+    fn reserved(&self, environment: &Environment, as_spare: bool) -> Option<PoolError> {
+        let own = self.own_spare.iter().filter(|_| !as_spare);
+        own.chain(&self.other_spares).find_map(|(place, guid)| {
+            let pool = environment.pool_locks.pool_with(*guid)?;
+            Some(PoolError::Busy(format!("{} is reserved as a hot spare for pool '{pool}'", place.display())))
         })
     }
 }
@@ -113,14 +150,26 @@ async fn contents(device: &Arc<dyn BlockDevice>, path: &Path, found: &Found, as_
     if let Some(reason) = found.own.as_ref().and_then(membership) {
         return Some(reason);
     }
-    if spare_label::search(device).await.is_some() {
-        return (!as_spare).then(|| format!("{} is reserved as a hot spare", path.display()));
+    let others = || found.others.iter().find_map(membership);
+    if let Some(reason) = found.own_spare.as_ref().and_then(|_| others()) {
+        return Some(reason);
+    }
+    if let Some((place, _)) = found.own_spare.iter().filter(|_| !as_spare).chain(&found.other_spares).next() {
+        // No label says of which pool.
+        return Some(format!(
+            "{} is reserved as a hot spare\nIts pool is not imported here, or has it no more; 'zpool labelclear' makes \
+             it an unused device",
+            place.display()
+        ));
+    }
+    if found.own_spare.is_some() {
+        return None;
     }
     if let Some(found) = signatures::search(device).await.into_iter().next() {
         let place = found.partition.map_or_else(|| path.to_owned(), |number| disk::partition_path(path, number));
         return Some(format!("{} contains a filesystem of type '{}'", place.display(), found.kind));
     }
-    found.inner.iter().find_map(membership)
+    others()
 }
 
 /// Who has the pool open that a device is of by its labels.
@@ -150,11 +199,11 @@ async fn in_use(devices: &dyn DeviceSource, path: &Path, reason: &str) -> PoolEr
 pub async fn clear_label(environment: &Environment, path: &Path, force: bool) -> Result<()> {
     let devices = &*environment.devices;
     let shown = path.display();
-    if let PathKind::Missing(error) = devices.kind(path) {
+    if let PathKind::Missing(error) = path_look::look(devices, path).await.kind {
         return Err(PoolError::NotFound(format!("failed to open {shown}: {error}")));
     }
     let Some((at, found)) = discover::labels_at(devices, path).await else {
-        return Err(PoolError::NotFound(format!("failed to read label from {shown}")));
+        return clear_spare(environment, path).await;
     };
     let name = &found.config().name;
     // Whoever has it open keeps it.
@@ -182,6 +231,27 @@ pub async fn clear_label(environment: &Environment, path: &Path, force: bool) ->
             reason: format!("{shown} is a member of {member} \"{name}\""),
             hint: "use '-f' to override the following error:".into(),
         });
+    }
+    labels::clear(&*device)
+        .await
+        .map_err(|error| PoolError::Unavailable(format!("failed to clear label for {shown}: {error}")))
+}
+
+/// As [`clear_label`], of a hot spare that stands in for nothing. That pools which are not open here list it is known
+/// to nobody, and keeps nobody from clearing it (`zpool_in_use`, `lib/libzfs/libzfs_import.c`).
+async fn clear_spare(environment: &Environment, path: &Path) -> Result<()> {
+    let (devices, shown) = (&*environment.devices, path.display());
+    let unreadable = || PoolError::NotFound(format!("failed to read label from {shown}"));
+    let busy = |error: DeviceError| PoolError::Busy(format!("{shown} is a hot spare\n{error}"));
+    let Ok(mut device) = devices.open_path(path, OpenOptions::read_only()).await else { return Err(unreadable()) };
+    let (guid, in_partition) = spare_label::search(&device).await.ok_or_else(unreadable)?;
+    drop(device);
+    if let Some(pool) = environment.pool_locks.pool_with(guid) {
+        return Err(PoolError::Busy(format!("{shown} is a member (SPARE) of pool \"{pool}\"")));
+    }
+    device = devices.open_vdev(path, in_partition, OpenOptions::exclusive()).await.map_err(busy)?;
+    if spare_label::read(&*device).await != Some(guid) || labels::read(&*device).await.is_ok() {
+        return Err(PoolError::Busy(format!("{shown} changed meanwhile: try again")));
     }
     labels::clear(&*device)
         .await

@@ -14,7 +14,7 @@ use platter_vdev::{Condition, DeviceOpener, Leaf, OpenError, TopVdev, VdevAux, V
 use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::identity::Returning;
-use crate::vdev_names::{is_called, vdev_name};
+use crate::vdev_names::{called, vdev_name};
 use crate::{dtl, open_vdevs, spare_flags};
 
 /// A leaf with its place.
@@ -118,15 +118,23 @@ pub fn leaves(core: &Core) -> Vec<Place> {
 ///
 /// # Errors
 /// There is none.
-pub fn find(core: &Core, name: &str) -> Result<Place> {
-    let found = leaves(core).into_iter().find(|place| is_called(&place.config, &*core.environment.devices, name));
-    found.ok_or_else(|| match interior(core, name) {
-        None if core.spares.find(&*core.environment.devices, name).is_some() => {
+pub async fn find(core: &Core, name: &str) -> Result<Place> {
+    let (devices, places) = (&*core.environment.devices, leaves(core));
+    let called = called(&configs(&places), devices, name).await;
+    if let Some(place) = places.into_iter().find(|place| called.contains(&place.config.guid)) {
+        return Ok(place);
+    }
+    Err(match interior(core, name) {
+        None if core.spares.find(devices, name).await.is_some() => {
             PoolError::Invalid("device is reserved as a hot spare".into())
         }
         Some(vdev) => PoolError::invalid(format!("it is a {} vdev; name one of its devices", vdev.kind)),
         None => PoolError::NotFound("no such device in pool".into()),
     })
+}
+
+fn configs(places: &[Place]) -> Vec<&VdevConfig> {
+    places.iter().map(|place| &place.config).collect()
 }
 
 /// The vdev with devices of its own that a command means: by its name or its guid.
@@ -144,13 +152,14 @@ fn interior(core: &Core, name: &str) -> Option<VdevConfig> {
 }
 
 /// The leaves that a command means which may be given a vdev with several of them, too.
-pub fn find_below(core: &Core, name: &str) -> Vec<Place> {
+pub async fn find_below(core: &Core, name: &str) -> Vec<Place> {
     let places = leaves(core);
     let below = interior(core, name).map(|vdev| vdev.leaves().iter().map(|leaf| leaf.guid).collect::<Vec<_>>());
-    match below {
-        Some(below) => places.into_iter().filter(|place| below.contains(&place.config.guid)).collect(),
-        None => places.into_iter().filter(|place| is_called(&place.config, &*core.environment.devices, name)).collect(),
-    }
+    let meant = match below {
+        Some(below) => below,
+        None => called(&configs(&places), &*core.environment.devices, name).await,
+    };
+    places.into_iter().filter(|place| meant.contains(&place.config.guid)).collect()
 }
 
 /// Changes the flags of one leaf in the configuration.

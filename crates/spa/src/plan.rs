@@ -9,7 +9,7 @@ use platter_ondisk::Guid;
 use crate::config::VdevConfig;
 use crate::environment::Environment;
 use crate::open_vdevs::NewDevices;
-use crate::{member_check, pool_properties, spare_label};
+use crate::{member_check, path_look, pool_properties, spare_label};
 use platter_api::request::{CreateRequest, VdevRequest};
 use platter_api::{block_properties, names, properties};
 use platter_dsl::dataset::TXG_INITIAL;
@@ -103,7 +103,7 @@ pub async fn plan_vdevs(
 ) -> Result<Planned> {
     let mut seen = BTreeSet::new();
     for path in vdevs.iter().flat_map(VdevRequest::leaves) {
-        let real = environment.devices.canonical(path).unwrap_or_else(|| path.clone());
+        let real = path_look::look(&*environment.devices, path).await.real.unwrap_or_else(|| path.clone());
         if !seen.insert(real) {
             return Err(PoolError::invalid(format!("invalid vdev specification: {} is given twice", path.display())));
         }
@@ -138,7 +138,9 @@ pub async fn plan_vdevs(
     for path in vdevs.iter().filter(|vdev| vdev.is_spare()).flat_map(VdevRequest::leaves) {
         let mut spare = leaf_config(environment, path, 0);
         if let Some(device) = opened.get(&path.display().to_string())
-            && let Some((guid, _)) = spare_label::search(device).await
+            && let Some((guid, in_partition)) = spare_label::search(device).await
+            // What becomes one as a whole is another one than that in its partition.
+            && (!in_partition || spare.whole_disk == Some(1))
         {
             spare.guid = guid;
         }

@@ -14,9 +14,8 @@ use crate::late_writes::LateWrites;
 use crate::place;
 use crate::plan;
 use crate::scan;
-use crate::spare_flags;
 use crate::{
-    change, create, discover, import, member_check, multihost, pool_events, pool_properties, spares, status, sync,
+    change, create, discover, import, member_check, multihost, pool_events, pool_properties, spare_looks, status, sync,
     takeover,
 };
 use platter_api::report::HistoryEntry;
@@ -78,7 +77,7 @@ impl Pool {
             pool.end_after_failure().await;
             return Err(error);
         }
-        spares::look(&pool.core).await;
+        spare_looks::look(&pool.core).await;
         pool.core.event("sysevent.fs.zfs.pool_create", Vec::new());
         Ok(pool)
     }
@@ -130,7 +129,7 @@ impl Pool {
             pool.core.cutoff.let_through();
             scan::resume(&pool.core);
         }
-        spares::look(&pool.core).await;
+        spare_looks::look(&pool.core).await;
         pool.core.event("sysevent.fs.zfs.pool_import", Vec::new());
         Ok(pool)
     }
@@ -189,6 +188,16 @@ impl Pool {
         paths
     }
 
+    /// The path of the device that has this guid or is called so by its path.
+    pub fn path_of(&self, device: &str) -> Option<PathBuf> {
+        let config = self.core.config.read();
+        let leaves = config.vdev_tree.leaves();
+        let is_it = |leaf: &&&crate::config::VdevConfig| {
+            leaf.guid.to_string() == device || leaf.path.as_deref() == Some(device)
+        };
+        leaves.iter().find(is_it).and_then(|leaf| leaf.path.as_ref().map(PathBuf::from))
+    }
+
     /// Paths of its hot spares, also of those in use.
     pub fn spare_paths(&self) -> Vec<PathBuf> {
         self.core.spares.configs().into_iter().filter_map(|spare| spare.path.map(PathBuf::from)).collect()
@@ -202,7 +211,7 @@ impl Pool {
         for vdev in self.core.dsl.store.state().vdevs.iter().flatten() {
             vdev.check_present();
         }
-        spares::look_at_shared(&self.core).await;
+        spare_looks::look_at_shared(&self.core).await;
         Ok(status::pool(&self.core, detail))
     }
 
@@ -369,11 +378,15 @@ impl Pool {
             return Err(PoolError::Unavailable("pool is read-only".into()));
         }
         let places = match device {
-            Some(name) => place::find_below(&self.core, name),
+            Some(name) => place::find_below(&self.core, name).await,
             None => place::leaves(&self.core),
         };
         if places.is_empty() {
-            return Err(PoolError::NotFound(format!("no such device in pool: {}", device.unwrap_or(""))));
+            let (name, devices) = (device.unwrap_or(""), &*self.core.environment.devices);
+            return Err(match self.core.spares.find(devices, name).await {
+                Some(_) => PoolError::Invalid("device is reserved as a hot spare".into()),
+                None => PoolError::NotFound(format!("no such device in pool: {name}")),
+            });
         }
         // What waits for devices afterwards must not keep a change of them from being made.
         let one = self.core.changing.lock().await;
@@ -382,9 +395,6 @@ impl Pool {
             leaf.clear_errors();
             if !leaf.is_usable() && !place.config.offline && !place.config.offline_for_now {
                 place.open(&self.core).await;
-            }
-            if leaf.is_usable() && device.is_some() {
-                spare_flags::note_wanted_back(&self.core, place.config.guid);
             }
             if device.is_none() {
                 place.top.clear_errors();

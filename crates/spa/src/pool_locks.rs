@@ -43,9 +43,12 @@ pub trait PoolLocks: Send + Sync + std::fmt::Debug + 'static {
     /// Who has it, for a person.
     fn holder(&self, pool: Guid) -> Option<String>;
 
-    /// Tells the devices of a pool that is open here, spares among them, by their guids: when it is opened, and before
-    /// the first label of one that is added is written. Before that each leaf may be one of them.
-    fn note_leaves(&self, pool: Guid, leaves: BTreeSet<u64>);
+    /// Tells the devices of a pool that is open here under this name, spares among them, by their guids: when it is
+    /// opened, and before the first label of one that is added is written. Before that each leaf may be one of them.
+    fn note_leaves(&self, pool: Guid, name: &str, leaves: BTreeSet<u64>);
+
+    /// The name of a pool that is open here and has a device or a spare of this guid.
+    fn pool_with(&self, leaf: Guid) -> Option<String>;
 
     /// Who has the pool open that this leaf is or may be a device of. That it is none any more is known of pools that
     /// are open here.
@@ -68,7 +71,11 @@ impl PoolLocks for NobodyElse {
         None
     }
 
-    fn note_leaves(&self, _pool: Guid, _leaves: BTreeSet<u64>) {}
+    fn note_leaves(&self, _pool: Guid, _name: &str, _leaves: BTreeSet<u64>) {}
+
+    fn pool_with(&self, _leaf: Guid) -> Option<String> {
+        None
+    }
 
     fn holder_of_leaf(&self, _pool: Guid, _leaf: Option<Guid>) -> Option<String> {
         None

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use platter_buffer::BufMut;
 use platter_checksum::sha256;
-use platter_device::{BlockDevice, DeviceError, DeviceSource, OpenOptions, WindowDevice, gpt};
+use platter_device::{BlockDevice, DeviceError, DeviceSource, Holding, OpenOptions, WindowDevice, gpt, signatures};
 use platter_nvlist::NvList;
 use platter_ondisk::Guid;
 use platter_ondisk::label::{
@@ -27,9 +27,10 @@ const STATE: u64 = platter_ondisk::names::pool_state::SPARE;
 pub enum Found {
     /// The spare, used by nobody.
     Idle,
-    /// A device of this pool, or of one that was destroyed, which the spare was until lately: its label was not
-    /// rewritten when it left.
+    /// A device of this pool, which the spare was until lately: its label was not rewritten when it left.
     Left,
+    /// A device of a pool that was destroyed.
+    Freed,
     /// A device of another pool, of this name, for which the spare stands in.
     Taken(String),
     /// Something else, in words.
@@ -74,13 +75,11 @@ pub async fn search(device: &Arc<dyn BlockDevice>) -> Option<(Guid, bool)> {
 /// was taken into use leaves both kinds.
 pub async fn examine(device: &dyn BlockDevice, pool: Guid, guid: Guid) -> Found {
     match labels::read(device).await {
-        Ok(found)
-            if found.config().device_guid == Some(guid)
-                && (found.config().guid == pool || found.config().state == PoolState::Destroyed) =>
-        {
-            Found::Left
-        }
-        Ok(found) if found.config().device_guid == Some(guid) => Found::Taken(found.config().name.clone()),
+        Ok(found) if found.config().device_guid == Some(guid) => match found.config() {
+            config if config.guid == pool => Found::Left,
+            config if config.state == PoolState::Destroyed => Found::Freed,
+            config => Found::Taken(config.name.clone()),
+        },
         Ok(found) => Found::Stranger(format!("it is part of pool '{}'", found.config().name)),
         Err(reason) => match read(device).await {
             Some(found) if found == guid => Found::Idle,
@@ -101,8 +100,37 @@ pub async fn open(
     (pool, guid): (Guid, Guid),
 ) -> Result<(Arc<dyn BlockDevice>, Found), DeviceError> {
     let device = devices.open_vdev(path, whole_disk, options).await?;
-    let found = examine(&*device, pool, guid).await;
+    let found = match disk_is_another(devices, path).await {
+        Some(why) => Found::Stranger(why),
+        None => examine(&*device, pool, guid).await,
+    };
     Ok((device, found))
+}
+
+/// What became of the disk that a partition was made on, when the partition is not what counts any more: who takes a
+/// whole disk does not look for the labels that still lie inside, and the kernel may keep its partitions.
+async fn disk_is_another(devices: &dyn DeviceSource, path: &Path) -> Option<String> {
+    let Holding { disk: name, start } = devices.disk_of(path).await?;
+    let shown = name.display();
+    let disk = match devices.open_path(&name, OpenOptions::read_only()).await {
+        Ok(disk) => disk,
+        Err(error) => return Some(format!("the disk that it is on cannot be looked at: {error}")),
+    };
+    if let Ok(found) = labels::read(&*disk).await
+        && found.config().state != PoolState::Destroyed
+    {
+        return Some(format!("{shown} as a whole is part of pool '{}'", found.config().name));
+    }
+    if let Some(guid) = read(&*disk).await {
+        return Some(format!("{shown} as a whole is a hot spare (guid {guid})"));
+    }
+    let has_place = |start| async move { signatures::partitions(&disk).await.iter().any(|part| part.start == start) };
+    match start {
+        Some(start) if !has_place(start).await => {
+            Some(format!("the partition table of {shown} does not tell of it any more"))
+        }
+        _ => None,
+    }
 }
 
 /// Makes a device a spare that nobody uses. All else in its labels is lost.

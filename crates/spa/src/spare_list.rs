@@ -1,14 +1,17 @@
 //! The list of a pool's hot spares, in memory.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use platter_device::DeviceSource;
 use platter_ondisk::{Guid, ObjectId};
+use platter_zio::Watch;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::config::VdevConfig;
-use crate::vdev_names::is_called;
+use crate::vdev_names::called;
 
 /// How it is with a spare that this pool does not use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +31,23 @@ pub struct Spare {
     pub config: VdevConfig,
     /// As last seen.
     pub standing: Standing,
+    /// Whether there was anything at its path then; `None` when that is not known.
+    pub was_there: Option<bool>,
 }
+
+/// What a look at a spare showed.
+#[derive(Clone, Debug)]
+pub struct Looked {
+    /// Whether there is anything at its path; `None` when there was no answer.
+    pub is_there: Option<bool>,
+    /// How it is with it.
+    pub standing: Standing,
+    /// Whether its label is still that of a device of this pool.
+    pub has_left: bool,
+}
+
+/// The looks at spares that are under way: since when, and where their ends are told.
+type Looks = BTreeMap<u64, (Instant, Arc<Watch<Option<Looked>>>)>;
 
 /// The spares of a pool.
 #[derive(Default)]
@@ -37,6 +56,8 @@ pub struct Spares {
     pub object: Mutex<ObjectId>,
     /// All of them.
     pub list: Mutex<Vec<Spare>>,
+    /// The looks at them that are under way, by guid.
+    pub looks: Arc<Mutex<Looks>>,
     /// Told when there are others, or one became free.
     pub changed: Arc<Notify>,
 }
@@ -52,7 +73,8 @@ impl Spares {
     /// Adds some, of which nothing is known yet.
     pub fn extend(&self, configs: Vec<VdevConfig>) {
         let unseen = || Standing::Unusable("it was not looked at yet".into());
-        self.list.lock().extend(configs.into_iter().map(|config| Spare { config, standing: unseen() }));
+        let spare = |config| Spare { config, standing: unseen(), was_there: None };
+        self.list.lock().extend(configs.into_iter().map(spare));
     }
 
     /// Whether there are none.
@@ -72,9 +94,18 @@ impl Spares {
         }
     }
 
+    /// Notes what a look at the spare of this guid showed.
+    pub fn note(&self, guid: Guid, looked: Looked) {
+        if let Some(spare) = self.list.lock().iter_mut().find(|spare| spare.config.guid == guid) {
+            (spare.standing, spare.was_there) = (looked.standing, looked.is_there);
+        }
+    }
+
     /// The spare that a command means.
-    pub fn find(&self, devices: &dyn DeviceSource, name: &str) -> Option<VdevConfig> {
-        self.configs().into_iter().find(|spare| is_called(spare, devices, name))
+    pub async fn find(&self, devices: &dyn DeviceSource, name: &str) -> Option<VdevConfig> {
+        let configs = self.configs();
+        let called = called(&configs.iter().collect::<Vec<_>>(), devices, name).await;
+        configs.into_iter().find(|spare| called.contains(&spare.guid))
     }
 
     /// Whether a spare has this guid.

@@ -7,10 +7,10 @@
 //! - several pools may list one spare. Its label decides who has it, read through a handle that keeps others away;
 //! - a spare that is not in use is not open: other pools may take it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use platter_device::{BlockDevice, DeviceError, OpenOptions, PathKind};
+use platter_device::{BlockDevice, DeviceError, OpenOptions};
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, Tx};
 use platter_nvlist::NvList;
@@ -24,7 +24,8 @@ use crate::open_vdevs::NewDevices;
 use crate::spare_flags::set_flag;
 use crate::spare_label::{self, Found};
 use crate::spare_list::{Spare, Spares, Standing};
-use crate::{config_object, identity, labels, locked, new_devices, place, vdev_names};
+use crate::spare_looks::{is_in_use, standing};
+use crate::{config_object, identity, locked, new_devices, place, vdev_names};
 use platter_api::report::VdevReport;
 use platter_dsl::error::{PoolError, Result};
 use platter_dsl::{history, mos};
@@ -34,10 +35,17 @@ const SPARES_MAX: usize = 4096;
 
 /// Reads the list. Damage to it costs the spares, not the pool.
 pub async fn load(os: &Arc<Objset>, directory: &Zap, pool: &str) -> Spares {
+    let object = match directory.get_u64(mos::SPARES.as_bytes()).await {
+        Ok(object) => ObjectId(object.unwrap_or(0)),
+        Err(error) => {
+            tracing::warn!(pool, %error, "the pool has no spares for now: their list cannot be found");
+            return Spares::default();
+        }
+    };
+    if !object.is_some() {
+        return Spares::default();
+    }
     let read = async {
-        let Some(object) = directory.get_u64(mos::SPARES.as_bytes()).await?.map(ObjectId) else {
-            return Ok::<_, PoolError>(Spares::default());
-        };
         let list = config_object::read_list(os, object, "list of spares").await?;
         let found = list.get_list_array(SPARES).unwrap_or(&[]);
         let mut configs: Vec<VdevConfig> = Vec::new();
@@ -47,12 +55,14 @@ pub async fn load(os: &Arc<Objset>, directory: &Zap, pool: &str) -> Spares {
                 configs.push(config);
             }
         }
-        Ok(Spares::new(object, configs))
+        Ok::<_, PoolError>(configs)
     };
-    read.await.unwrap_or_else(|error| {
+    let configs = read.await.unwrap_or_else(|error| {
         tracing::warn!(pool, %error, "the pool has no spares for now: their list cannot be read");
-        Spares::default()
-    })
+        Vec::new()
+    });
+    // The next list is written into the same object, whatever is in it.
+    Spares::new(object, configs)
 }
 
 fn entry(config: &VdevConfig) -> NvList {
@@ -203,13 +213,14 @@ pub async fn add(core: &Core, tx: &Tx, prepared: Vec<Prepared>) -> Result<()> {
     store(core, tx).await
 }
 
-/// `zpool remove` of a spare.
+/// `zpool remove` of a spare. It is struck off the list, and its label stays: other pools, of which nobody here may
+/// know, may count on it (`spa_vdev_remove`, `module/zfs/spa.c`).
 ///
 /// # Errors
 /// In OpenZFS's words, why not.
 pub async fn remove(core: &Arc<Core>, name: &str) -> Result<()> {
-    let Some(config) = core.spares.find(&*core.environment.devices, name) else {
-        let place = place::find(core, name);
+    let Some(config) = core.spares.find(&*core.environment.devices, name).await else {
+        let place = place::find(core, name).await;
         return Err(match place {
             Ok(_) | Err(PoolError::Invalid(_)) => PoolError::Unsupported(
                 "this version removes hot spares only; a device of a mirror leaves it with 'zpool detach'".into(),
@@ -230,28 +241,13 @@ pub async fn remove(core: &Arc<Core>, name: &str) -> Result<()> {
         history::append_event(&core.dsl, &tx, "vdev remove", &format!("vdev={guid} type=spare")).await?;
         store(&core, &tx).await
     })
-    .await?;
-    // Other pools may count on it.
-    if core.environment.pool_locks.is_listed_elsewhere(guid, core.config.read().guid) {
-        return Ok(());
-    }
-    if let Ok((device, Found::Idle | Found::Left)) = open(core, &config, OpenOptions::exclusive()).await
-        && let Err(error) = labels::clear(&*device).await
-    {
-        tracing::warn!(pool = core.name(), %error, "the labels of spare {guid}, which was removed, stay");
-    }
-    Ok(())
+    .await
 }
 
 /// Strikes a spare off the list in memory.
 pub fn forget(core: &Core, guid: Guid) {
     core.spares.list.lock().retain(|spare| spare.config.guid != guid);
     locked::note_leaves(&core.environment, &core.config.read(), &core.spares.configs());
-}
-
-/// Whether the spare of this guid stands in for a device of this pool.
-pub fn is_in_use(core: &Core, guid: Guid) -> bool {
-    core.config.read().vdev_tree.leaves().iter().any(|leaf| leaf.guid == guid)
 }
 
 async fn open(
@@ -269,8 +265,13 @@ async fn open(
 /// Opens a spare, to be used: as its label says that it is, and nobody else has it.
 ///
 /// # Errors
-/// Why it cannot be had.
-pub async fn take(core: &Core, spare: &VdevConfig, ashift: u64) -> Result<(VdevConfig, Arc<dyn BlockDevice>)> {
+/// Why it cannot be had, or does not fit.
+pub async fn take(
+    core: &Core,
+    spare: &VdevConfig,
+    ashift: u64,
+    fits: impl Fn(&dyn BlockDevice) -> Result<()>,
+) -> Result<(VdevConfig, Arc<dyn BlockDevice>)> {
     let path = spare.path.as_deref().unwrap_or_default();
     if is_in_use(core, spare.guid) {
         return Err(PoolError::Busy(format!("{path} is in use already: it stands in for another device")));
@@ -281,12 +282,13 @@ pub async fn take(core: &Core, spare: &VdevConfig, ashift: u64) -> Result<(VdevC
     })?;
     core.spares.set_standing(spare.guid, standing(&*device, &found));
     match found {
-        Found::Idle | Found::Left => {}
+        Found::Idle | Found::Left | Found::Freed => {}
         Found::Taken(pool) => return Err(PoolError::Busy(format!("{path} is in use by pool '{pool}'"))),
         Found::Stranger(why) => {
             return Err(PoolError::Busy(format!("{path} is not the spare that it was: {why}")));
         }
     }
+    fits(&*device)?;
     // What it was partitioned for is done.
     let alone = VdevConfig { whole_disk: spare.whole_disk.map(|_| 0), ..spare.clone() };
     let devices = NewDevices([(spare.guid.0, device)].into());
@@ -307,64 +309,6 @@ pub async fn give_back(core: &Core, guid: Guid, device: &dyn BlockDevice) {
         Err(error) => tracing::warn!(pool = core.name(), %error, "the labels of spare {guid}, which is free, stay"),
     }
     core.spares.changed.notify_waiters();
-}
-
-fn standing(device: &dyn BlockDevice, found: &Found) -> Standing {
-    match found {
-        Found::Idle | Found::Left => Standing::Available(device.size()),
-        Found::Taken(pool) => Standing::Elsewhere(pool.clone()),
-        Found::Stranger(why) => Standing::Unusable(why.clone()),
-    }
-}
-
-/// Looks at all spares that are not in use. Disks that stand still are woken up.
-pub async fn look(core: &Core) {
-    look_at(core, |_| true).await;
-}
-
-/// Looks at those that another pool may have taken, or given back.
-pub async fn look_at_shared(core: &Core) {
-    let pool = core.config.read().guid;
-    look_at(core, |spare| core.environment.pool_locks.is_listed_elsewhere(spare.guid, pool)).await;
-}
-
-async fn look_at(core: &Core, which: impl Fn(&VdevConfig) -> bool) {
-    for spare in core.spares.configs().into_iter().filter(which) {
-        if !is_in_use(core, spare.guid) {
-            let seen = open(core, &spare, OpenOptions::read_only()).await;
-            let standing = match seen {
-                Ok((device, found)) => standing(&*device, &found),
-                Err(error) => Standing::Unusable(error.to_string()),
-            };
-            core.spares.set_standing(spare.guid, standing);
-        }
-    }
-}
-
-/// Whether spares came or went, as far as that is seen without a look at any.
-pub fn have_moved(core: &Core) -> bool {
-    let list = core.spares.list.lock().clone();
-    list.iter().any(|spare| {
-        let path = Path::new(spare.config.path.as_deref().unwrap_or_default());
-        let is_there = !matches!(core.environment.devices.kind(path), PathKind::Missing(_));
-        is_there != matches!(spare.standing, Standing::Available(_) | Standing::Elsewhere(_))
-            && !is_in_use(core, spare.config.guid)
-    })
-}
-
-/// Those that nobody uses, as far as is known, the smallest first; of equal ones that which was added first.
-pub fn available(core: &Core) -> Vec<VdevConfig> {
-    let list = core.spares.list.lock().clone();
-    let mut sizes: Vec<(u64, VdevConfig)> = list
-        .into_iter()
-        .filter(|spare| !is_in_use(core, spare.config.guid))
-        .filter_map(|spare| match spare.standing {
-            Standing::Available(size) => Some((size, spare.config)),
-            _ => None,
-        })
-        .collect();
-    sizes.sort_by_key(|(size, _)| *size);
-    sizes.into_iter().map(|(_, spare)| spare).collect()
 }
 
 /// What `zpool status` shows of them.

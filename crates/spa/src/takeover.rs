@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use platter_device::PathKind;
+use platter_dsl::stored_property::StoredProperty;
 use platter_vdev::{AllocationClass, VdevState};
 use platter_zio::Phase;
 use tokio::time::Instant;
@@ -27,10 +27,11 @@ use tokio::time::Instant;
 use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::exchange::{self, Joining};
+use crate::path_look;
 use crate::place::{self, Place};
 use crate::scan;
 use crate::spare_flags;
-use crate::spares;
+use crate::spare_looks;
 
 /// How often is looked.
 const TICK: Duration = Duration::from_secs(1);
@@ -75,12 +76,19 @@ pub async fn watch(weak: Weak<Core>) {
         let notified = changed.notified();
         tokio::pin!(notified);
         notified.as_mut().enable();
+        // While nothing is written nobody else may see that a device has gone.
+        for vdev in core.dsl.store.state().vdevs.iter().flatten() {
+            vdev.check_present();
+        }
         let wait = if core.spares.is_empty() {
             (known, seen) = (Watch::default(), false);
             IDLE
         } else {
-            if !seen || spares::have_moved(&core) {
-                spares::look(&core).await;
+            if seen {
+                let moved = spare_looks::moved(&core).await;
+                spare_looks::look_at_these(&core, &moved).await;
+            } else {
+                spare_looks::look(&core).await;
                 seen = true;
             }
             look(&core, &mut known).await;
@@ -122,7 +130,7 @@ async fn look(core: &Arc<Core>, known: &mut Watch) {
     }
     for place in replaced_by_spares(core) {
         let guid = place.config.guid.0;
-        if known.opened.get(&guid).is_none_or(|opened| now - *opened >= PAUSE) && is_seen(core, &place) {
+        if known.opened.get(&guid).is_none_or(|opened| now - *opened >= PAUSE) && is_seen(core, &place).await {
             known.opened.insert(guid, now);
             let _one = core.changing.lock().await;
             if replaced_by_spares(core).iter().any(|now| now.config.guid == place.config.guid) {
@@ -133,9 +141,9 @@ async fn look(core: &Arc<Core>, known: &mut Watch) {
 }
 
 /// Whether there is anything at a device's path.
-fn is_seen(core: &Core, place: &Place) -> bool {
+async fn is_seen(core: &Core, place: &Place) -> bool {
     let path = PathBuf::from(place.config.path.as_deref().unwrap_or_default());
-    !matches!(core.environment.devices.kind(&path), PathKind::Missing(_))
+    path_look::is_there(&*core.environment.devices, &path).await == Some(true)
 }
 
 /// Whether it is worth trying to open a device again: nobody has decided that it is not to be used.
@@ -216,13 +224,15 @@ async fn help(core: &Arc<Core>, place: &Place, again: bool) {
     let (guid, name) = (place.config.guid, core.name());
     // A command may have come first.
     let Some(place) = gone(core).into_iter().find(|now| now.config.guid == guid) else { return };
-    if may_return(&place) && (!again || is_seen(core, &place)) && open(core, &place).await {
+    if may_return(&place) && (!again || is_seen(core, &place).await) && open(core, &place).await {
         return;
     }
-    spares::look_at_shared(core).await;
-    for spare in spares::available(core) {
+    // They are needed: what was there may not be any more, and what somebody else had may be free.
+    spare_looks::look(core).await;
+    for spare in spare_looks::available(core) {
         let path = PathBuf::from(spare.path.clone().unwrap_or_default());
-        let joining = Joining { device: guid.to_string(), new: path.clone(), replaces: true, force: false, ashift: 0 };
+        let (device, ashift) = (guid.to_string(), ashift_for(core, &place));
+        let joining = Joining { device, new: path.clone(), replaces: true, force: false, ashift };
         match exchange::attach(core, joining).await {
             Ok(()) => {
                 tracing::warn!(pool = name, "device {guid} is gone: spare {} stands in for it", path.display());
@@ -232,6 +242,15 @@ async fn help(core: &Arc<Core>, place: &Place, again: bool) {
                 tracing::warn!(pool = name, %error, "spare {} cannot stand in for device {guid}", path.display());
             }
         }
+    }
+}
+
+/// The ashift that somebody has said the pool's devices are to have, where the vdev has no smaller one (`zfs_retire`
+/// passes it on, too).
+fn ashift_for(core: &Core, place: &Place) -> u64 {
+    match core.pool_properties.read().get("ashift") {
+        Some(StoredProperty::Number(stored)) if *stored <= u64::from(place.top.ashift()) => *stored,
+        _ => 0,
     }
 }
 

@@ -2,9 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use futures::future::join_all;
 use platter_device::DeviceSource;
+use platter_ondisk::Guid;
 
 use crate::config::VdevConfig;
+use crate::path_look;
 
 /// A vdev's name as the commands show it. A leaf that is gone is called by its guid.
 pub fn vdev_name(vdev: &VdevConfig, pool: &str, path: Option<&PathBuf>) -> String {
@@ -32,16 +35,24 @@ pub fn leaf_name(vdev: &VdevConfig, path: &str) -> String {
     name.to_owned()
 }
 
-/// Whether a command that says `name` means this leaf: its guid, its path, or a short name.
-pub fn is_called(leaf: &VdevConfig, devices: &dyn DeviceSource, name: &str) -> bool {
-    let path = leaf.path.as_deref().unwrap_or("");
-    // Last of all: a device that hangs makes this wait.
-    let same = || match (devices.canonical(Path::new(name)), devices.canonical(Path::new(path))) {
-        (Some(given), Some(own)) => given == own,
-        _ => false,
+/// Which of these leaves a command means that says `name`: a guid, a path, or a short name. Only when none has it are
+/// the devices behind the paths compared: each that does not answer is waited for, for a while.
+pub async fn called(leaves: &[&VdevConfig], devices: &dyn DeviceSource, name: &str) -> Vec<Guid> {
+    let path = |leaf: &VdevConfig| leaf.path.clone().unwrap_or_default();
+    let is_said = |leaf: &VdevConfig| {
+        let path = path(leaf);
+        leaf.guid.to_string() == name
+            || (!path.is_empty() && (path == name || leaf_name(leaf, &path) == name))
+            || path.rsplit('/').next() == Some(name)
     };
-    leaf.guid.to_string() == name
-        || (!path.is_empty() && (path == name || leaf_name(leaf, path) == name))
-        || path.rsplit('/').next() == Some(name)
-        || (name.starts_with('/') && same())
+    let said: Vec<Guid> = leaves.iter().filter(|leaf| is_said(leaf)).map(|leaf| leaf.guid).collect();
+    if !said.is_empty() || !name.starts_with('/') {
+        return said;
+    }
+    let Some(given) = path_look::look(devices, Path::new(name)).await.real else { return Vec::new() };
+    let looks = leaves.iter().map(|leaf| async {
+        let own = path_look::look(devices, Path::new(&path(leaf))).await.real;
+        (own.as_ref() == Some(&given)).then_some(leaf.guid)
+    });
+    join_all(looks).await.into_iter().flatten().collect()
 }

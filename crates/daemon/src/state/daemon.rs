@@ -1,12 +1,14 @@
 //! What the daemon owns, and what all operations on it share.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use futures::future::join_all;
 use parking_lot::RwLock;
+use platter_device::{DeviceSource, SystemDevices};
 use platter_dsl::PoolError;
 
 use super::locks::Locks;
@@ -22,6 +24,9 @@ use platter_api::messages::ErrorBody;
 /// Result of an operation; the error is ready to be shown.
 pub type Answer<T> = Result<T, ErrorBody>;
 
+/// For how long a path is looked at.
+const LOOK_MAX: Duration = Duration::from_secs(5);
+
 /// A pool that is open.
 pub(super) struct Entry {
     pub(super) pool: Arc<dyn PoolHandle>,
@@ -30,11 +35,19 @@ pub(super) struct Entry {
     pub(super) remembered: RememberedPool,
     /// Where its devices' paths led when it was opened: asked again, a device that hangs would hold up all pools.
     pub(super) real_devices: Vec<PathBuf>,
+    /// The same by the paths that led there.
+    pub(super) led: BTreeMap<PathBuf, PathBuf>,
     /// Not opened again at the next start: its name is temporary, or it has `cachefile=none`.
     pub(super) forgettable: bool,
 }
 
 impl Entry {
+    /// Where its spares are.
+    pub(super) fn real_spares(&self) -> Vec<PathBuf> {
+        let paths = self.pool.spare_paths().into_iter();
+        paths.map(|path| self.led.get(&path).cloned().unwrap_or(path)).collect()
+    }
+
     /// What is to be known of it at the next start.
     pub(super) fn to_remember(&self) -> RememberedPool {
         RememberedPool { txg: self.pool.committed().0, ..self.remembered.clone() }
@@ -61,9 +74,20 @@ pub struct Daemon {
     /// Held while `pools.json` is written.
     pub(super) pools_file: parking_lot::Mutex<()>,
     pub(super) locks: Locks,
+    /// Who looks at paths.
+    pub(super) paths: SystemDevices,
 }
 
 impl Daemon {
+    /// Where these paths lead: to themselves where nothing is, or nothing answers in time.
+    pub(super) async fn all_real(&self, paths: Vec<PathBuf>) -> Vec<PathBuf> {
+        let looks = paths.into_iter().map(|path| async move {
+            let seen = tokio::time::timeout(LOOK_MAX, self.paths.look(&path)).await;
+            seen.ok().and_then(|seen| seen.real).unwrap_or(path)
+        });
+        join_all(looks).await
+    }
+
     /// A daemon without pools.
     pub fn new(engine: Arc<dyn Engine>, mounter: Arc<dyn Mounter>, home: Home) -> Self {
         Self {
@@ -80,6 +104,7 @@ impl Daemon {
             silent: RwLock::default(),
             pools_file: parking_lot::Mutex::default(),
             locks: Locks::default(),
+            paths: SystemDevices::default(),
         }
     }
 }
@@ -90,15 +115,4 @@ pub(super) fn failed(what: &str, error: PoolError) -> ErrorBody {
         PoolError::NeedsForce { reason, hint } => ErrorBody::new(format!("{what}: {reason}\n{hint}")),
         error => ErrorBody::new(format!("{what}: {error}")),
     }
-}
-
-/// Where a path leads, or the path itself.
-fn real(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
-}
-
-/// As [`real`], of all, from a thread that may wait.
-pub(super) async fn all_real(paths: Vec<PathBuf>) -> Vec<PathBuf> {
-    let given = paths.clone();
-    tokio::task::spawn_blocking(move || given.iter().map(|path| real(path)).collect()).await.unwrap_or(paths)
 }

@@ -1,11 +1,11 @@
 //! What may not become a device of a pool, as a pool that is open here has it, or is stored in it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use platter_api::request::VdevRequest;
 
-use super::{Answer, Daemon, Entry, all_real, mounts};
+use super::{Answer, Daemon, Entry, mounts};
 use platter_api::messages::ErrorBody;
 
 impl Daemon {
@@ -29,21 +29,10 @@ impl Daemon {
         }
     }
 
-    /// The devices behind the spares of each pool that is open here.
-    async fn spares(&self) -> BTreeMap<String, Vec<PathBuf>> {
-        let named: Vec<(String, Vec<PathBuf>)> =
-            self.pools.read().iter().map(|(name, entry)| (name.clone(), entry.pool.spare_paths())).collect();
-        let mut spares = BTreeMap::new();
-        for (name, paths) in named {
-            spares.insert(name, all_real(paths).await);
-        }
-        spares
-    }
-
     /// Whether a path leads to a spare of this pool.
     pub(super) async fn is_spare_of(&self, pool: &str, path: &Path) -> bool {
-        let led = all_real(vec![path.to_owned()]).await;
-        self.spares().await.get(pool).is_some_and(|spares| led.iter().any(|led| spares.contains(led)))
+        let led = self.all_real(vec![path.to_owned()]).await;
+        self.pools.read().get(pool).is_some_and(|entry| led.iter().any(|led| entry.real_spares().contains(led)))
     }
 
     /// Devices of pools that are imported here are refused with the pool's name; the engine would only see that they
@@ -56,13 +45,12 @@ impl Daemon {
     ) -> Answer<()> {
         let given: Vec<(bool, PathBuf)> =
             vdevs.iter().flat_map(|vdev| vdev.leaves().iter().map(|leaf| (vdev.is_spare(), leaf.clone()))).collect();
-        let led = all_real(given.iter().map(|(_, leaf)| leaf.clone()).collect()).await;
-        let spares = self.spares().await;
+        let led = self.all_real(given.iter().map(|(_, leaf)| leaf.clone()).collect()).await;
         let mut complaints = Vec::new();
         for (name, entry) in self.pools.read().iter() {
-            let own = spares.get(name);
+            let spares = entry.real_spares();
             for ((as_spare, leaf), led) in given.iter().zip(&led).filter(|(_, led)| entry.real_devices.contains(led)) {
-                let is_spare = own.is_some_and(|spares| spares.contains(led));
+                let is_spare = spares.contains(led);
                 if is_spare && *as_spare && into != Some(name.as_str()) {
                     continue;
                 }

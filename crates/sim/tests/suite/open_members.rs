@@ -32,8 +32,12 @@ impl PoolLocks for Told {
         false
     }
 
-    fn note_leaves(&self, _pool: Guid, leaves: BTreeSet<u64>) {
+    fn note_leaves(&self, _pool: Guid, _name: &str, leaves: BTreeSet<u64>) {
         *self.0.lock() = leaves;
+    }
+
+    fn pool_with(&self, _leaf: Guid) -> Option<String> {
+        None
     }
 
     fn holder_of_leaf(&self, _pool: Guid, _leaf: Option<Guid>) -> Option<String> {
