@@ -32,8 +32,9 @@ use crate::held::{self, Exempt, Held, Room};
 use crate::lease::Lease;
 use crate::looks::Seen;
 use crate::partition::Partition;
+use crate::path_kind::PathKind;
 use crate::slot::ReadSlot;
-use crate::source::{DeviceSource, PathKind};
+use crate::source::DeviceSource;
 
 /// How often devices are looked at while somebody wants to know whether one hangs.
 const LOOK: Duration = Duration::from_millis(250);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::source::PathKind;
+use crate::path_kind::PathKind;
 
 /// What a look at a path showed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,22 +12,8 @@ use crate::disk::Holding;
 use crate::error::Result;
 use crate::file::OpenOptions;
 use crate::looks::{Looks, Seen};
+use crate::path_kind::PathKind;
 use crate::{busy, disk};
-
-/// What a path leads to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PathKind {
-    /// Nothing that could be looked at; the reason is for a person.
-    Missing(String),
-    /// A regular file and its size in bytes.
-    File(u64),
-    /// A block device.
-    BlockDevice,
-    /// A folder.
-    Folder,
-    /// Something that cannot hold a pool.
-    Other,
-}
 
 /// Finds and opens devices by their paths.
 #[async_trait]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use platter_device::DeviceSource;
+use platter_hooks::Watch;
 use platter_ondisk::{Guid, ObjectId};
-use platter_zio::Watch;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use platter_device::{BlockDevice, DeviceError, OpenOptions};
+use platter_hooks::Watch;
 use platter_ondisk::Guid;
-use platter_zio::Watch;
 use tokio::time::Instant;
 
 use crate::config::VdevConfig;
