@@ -25,7 +25,7 @@ use crate::core::Core;
 use crate::labels::LabelTarget;
 use crate::new_devices;
 use crate::open_vdevs::NewDevices;
-use crate::place::{self, Place};
+use crate::place::{self, PlacedLeaf};
 use crate::plan;
 use crate::plan::Planned;
 use crate::pool_events;
@@ -139,7 +139,7 @@ fn top_of(tree: &mut VdevConfig, id: u64) -> Result<&mut VdevConfig> {
     tree.children.iter_mut().find(|top| top.id == id).ok_or_else(no_such_device)
 }
 
-fn check_place(core: &Core, place: &Place, beside: Beside) -> Result<()> {
+fn check_place(core: &Core, place: &PlacedLeaf, beside: Beside) -> Result<()> {
     let config = core.config.read();
     let parent = parent_of(&config.vdev_tree, place.config.guid).ok_or_else(no_such_device)?;
     let replaces = beside != Beside::Mirror;
@@ -166,7 +166,7 @@ struct New {
 }
 
 /// Checks, opens and wipes the new device. What it held is lost then, whatever comes after.
-async fn open_new(core: &Arc<Core>, place: &Place, joining: &Joining) -> Result<New> {
+async fn open_new(core: &Arc<Core>, place: &PlacedLeaf, joining: &Joining) -> Result<New> {
     let (id, top_ashift) = (place.top.id(), u64::from(place.top.ashift()));
     if joining.ashift > top_ashift {
         return Err(other_sectors(top_ashift));
@@ -202,7 +202,7 @@ async fn open_new(core: &Arc<Core>, place: &Place, joining: &Joining) -> Result<
 }
 
 /// Opens a spare that is to stand in for the device at `place`.
-async fn open_spare(core: &Arc<Core>, place: &Place, spare: &VdevConfig, asked: u64) -> Result<New> {
+async fn open_spare(core: &Arc<Core>, place: &PlacedLeaf, spare: &VdevConfig, asked: u64) -> Result<New> {
     let (id, ashift) = (place.top.id(), place.top.ashift());
     if asked > u64::from(ashift) {
         return Err(other_sectors(ashift.into()));
@@ -229,7 +229,7 @@ fn least_ashift(geometry: Geometry, asked: u64) -> u64 {
     }
 }
 
-fn check_size(leaf: &Leaf, place: &Place) -> Result<()> {
+fn check_size(leaf: &Leaf, place: &PlacedLeaf) -> Result<()> {
     let (has, needs) = (leaf.asize(), place.top.least_leaf_asize());
     if has < needs {
         return Err(PoolError::invalid(format!(
@@ -247,7 +247,7 @@ fn other_sectors(ashift: u64) -> PoolError {
 }
 
 /// Makes the device part of the pool, in the syncing group. Returns the last group that it lacks.
-async fn join(core: &Arc<Core>, tx: &Tx, place: &Place, new: New, beside: Beside) -> Result<Txg> {
+async fn join(core: &Arc<Core>, tx: &Tx, place: &PlacedLeaf, new: New, beside: Beside) -> Result<Txg> {
     let New { config: mut joined, leaf, target } = new;
     let last = core.dsl.gate.open_txg().plus(GROUPS_UNDER_WAY);
     leaf.note_lacking(Txg(1), last);
@@ -374,7 +374,7 @@ async fn leave(core: &Arc<Core>, guid: Guid, replaced: bool) -> Result<()> {
     Ok(())
 }
 
-async fn part(core: &Arc<Core>, tx: &Tx, place: &Place) -> Result<()> {
+async fn part(core: &Arc<Core>, tx: &Tx, place: &PlacedLeaf) -> Result<()> {
     let (guid, top) = (place.config.guid, &place.top);
     let mut tree = core.config.read().vdev_tree.clone();
     let config = top_of(&mut tree, top.id())?;
@@ -519,7 +519,7 @@ fn old_ones(core: &Core) -> Vec<Guid> {
 }
 
 /// The spares that are not needed any more: what they stood in for is there again, or another one does it.
-fn free_spares<'a>(vdev: &VdevConfig, place: &impl Fn(&VdevConfig) -> Option<&'a Place>) -> Vec<&'a Place> {
+fn free_spares<'a>(vdev: &VdevConfig, place: &impl Fn(&VdevConfig) -> Option<&'a PlacedLeaf>) -> Vec<&'a PlacedLeaf> {
     let (Some(first), Some(last)) = (vdev.children.first(), vdev.children.last()) else { return Vec::new() };
     let is_complete = |leaf: &VdevConfig| place(leaf).is_some_and(|place| place.leaf.is_complete());
     let several = vdev.children.len() > 2 && is_complete(last);

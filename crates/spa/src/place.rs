@@ -18,7 +18,7 @@ use crate::vdev_names::{called, vdev_name};
 use crate::{dtl, open_vdevs, spare_flags};
 
 /// A leaf with its place.
-pub struct Place {
+pub struct PlacedLeaf {
     /// The leaf's configuration.
     pub config: VdevConfig,
     /// Its top-level vdev.
@@ -27,7 +27,7 @@ pub struct Place {
     pub leaf: Arc<Leaf>,
 }
 
-impl Place {
+impl PlacedLeaf {
     /// Opens the device, if its labels say that it is this leaf; whether it is in use then. Where it was found is
     /// written into the configuration.
     pub async fn open(&self, core: &Core) -> bool {
@@ -100,7 +100,7 @@ impl DeviceOpener for Noting<'_> {
 }
 
 /// All leaves, also those of nested vdevs.
-pub fn leaves(core: &Core) -> Vec<Place> {
+pub fn leaves(core: &Core) -> Vec<PlacedLeaf> {
     let tops = core.config.read().vdev_tree.children.clone();
     let mut places = Vec::new();
     for top in tops {
@@ -108,7 +108,7 @@ pub fn leaves(core: &Core) -> Vec<Place> {
         let opened = vdev.leaves();
         for config in top.leaves() {
             let Some(leaf) = opened.iter().find(|leaf| leaf.guid() == config.guid) else { continue };
-            places.push(Place { config: config.clone(), top: vdev.clone(), leaf: leaf.clone() });
+            places.push(PlacedLeaf { config: config.clone(), top: vdev.clone(), leaf: leaf.clone() });
         }
     }
     places
@@ -118,7 +118,7 @@ pub fn leaves(core: &Core) -> Vec<Place> {
 ///
 /// # Errors
 /// There is none.
-pub async fn find(core: &Core, name: &str) -> Result<Place> {
+pub async fn find(core: &Core, name: &str) -> Result<PlacedLeaf> {
     let (devices, places) = (&*core.environment.devices, leaves(core));
     let called = called(&configs(&places), devices, name).await;
     if let Some(place) = places.into_iter().find(|place| called.contains(&place.config.guid)) {
@@ -133,7 +133,7 @@ pub async fn find(core: &Core, name: &str) -> Result<Place> {
     })
 }
 
-fn configs(places: &[Place]) -> Vec<&VdevConfig> {
+fn configs(places: &[PlacedLeaf]) -> Vec<&VdevConfig> {
     places.iter().map(|place| &place.config).collect()
 }
 
@@ -152,7 +152,7 @@ fn interior(core: &Core, name: &str) -> Option<VdevConfig> {
 }
 
 /// The leaves that a command means which may be given a vdev with several of them, too.
-pub async fn find_below(core: &Core, name: &str) -> Vec<Place> {
+pub async fn find_below(core: &Core, name: &str) -> Vec<PlacedLeaf> {
     let places = leaves(core);
     let below = interior(core, name).map(|vdev| vdev.leaves().iter().map(|leaf| leaf.guid).collect::<Vec<_>>());
     let meant = match below {
@@ -163,7 +163,7 @@ pub async fn find_below(core: &Core, name: &str) -> Vec<Place> {
 }
 
 /// Changes the flags of one leaf in the configuration.
-pub fn change_config(core: &Core, place: &Place, change: impl Fn(&mut VdevConfig)) {
+pub fn change_config(core: &Core, place: &PlacedLeaf, change: impl Fn(&mut VdevConfig)) {
     core.config.write().vdev_tree.walk_mut(&mut |vdev| {
         if vdev.guid == place.config.guid {
             change(vdev);

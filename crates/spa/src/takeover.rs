@@ -28,7 +28,7 @@ use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::exchange::{self, Joining};
 use crate::path_look;
-use crate::place::{self, Place};
+use crate::place::{self, PlacedLeaf};
 use crate::scan;
 use crate::spare_flags;
 use crate::spare_looks;
@@ -141,19 +141,19 @@ async fn look(core: &Arc<Core>, known: &mut Watch) {
 }
 
 /// Whether there is anything at a device's path.
-async fn is_seen(core: &Core, place: &Place) -> bool {
+async fn is_seen(core: &Core, place: &PlacedLeaf) -> bool {
     let path = PathBuf::from(place.config.path.as_deref().unwrap_or_default());
     path_look::is_there(&*core.environment.devices, &path).await == Some(true)
 }
 
 /// Whether it is worth trying to open a device again: nobody has decided that it is not to be used.
-fn may_return(place: &Place) -> bool {
+fn may_return(place: &PlacedLeaf) -> bool {
     matches!(place.leaf.condition().state, VdevState::CantOpen | VdevState::Removed)
         && !(place.config.offline || place.config.offline_for_now || place.config.faulted)
 }
 
 /// The devices that spares stand in for and that may return.
-fn replaced_by_spares(core: &Core) -> Vec<Place> {
+fn replaced_by_spares(core: &Core) -> Vec<PlacedLeaf> {
     let mut firsts = Vec::new();
     core.config.read().vdev_tree.walk(&mut |vdev| {
         firsts.extend(vdev.children.first().filter(|_| vdev.kind == "spare").map(|first| first.guid));
@@ -163,7 +163,7 @@ fn replaced_by_spares(core: &Core) -> Vec<Place> {
 }
 
 /// Opens a device again; whether it is back.
-async fn open(core: &Arc<Core>, place: &Place) -> bool {
+async fn open(core: &Arc<Core>, place: &PlacedLeaf) -> bool {
     let is_back = place.open(core).await;
     if is_back {
         tracing::info!(pool = core.name(), "device {} is back", place.config.guid);
@@ -185,14 +185,14 @@ fn is_due(away: &BTreeMap<u64, Away>, guid: u64, now: Instant) -> bool {
 }
 
 /// The devices for which a spare should stand in.
-fn gone(core: &Core) -> Vec<Place> {
+fn gone(core: &Core) -> Vec<PlacedLeaf> {
     let tree = core.config.read().vdev_tree.clone();
     let places = place::leaves(core);
     let usable: Vec<u64> =
         places.iter().filter(|place| place.leaf.is_usable()).map(|place| place.config.guid.0).collect();
     let mut wanted = Vec::new();
     tree.walk(&mut |vdev| wanted.extend(unhelped(vdev, &usable)));
-    let is_gone = |place: &Place| {
+    let is_gone = |place: &PlacedLeaf| {
         wanted.contains(&place.config.guid.0)
             && !place.config.offline
             && !place.config.offline_for_now
@@ -219,7 +219,7 @@ fn unhelped(vdev: &VdevConfig, usable: &[u64]) -> Vec<u64> {
 }
 
 /// Has a device back, or a spare stand in for it. When that was tried before, disks are not searched for it `again`.
-async fn help(core: &Arc<Core>, place: &Place, again: bool) {
+async fn help(core: &Arc<Core>, place: &PlacedLeaf, again: bool) {
     let _one = core.changing.lock().await;
     let (guid, name) = (place.config.guid, core.name());
     // A command may have come first.
@@ -247,7 +247,7 @@ async fn help(core: &Arc<Core>, place: &Place, again: bool) {
 
 /// The ashift that somebody has said the pool's devices are to have, where the vdev has no smaller one (`zfs_retire`
 /// passes it on, too).
-fn ashift_for(core: &Core, place: &Place) -> u64 {
+fn ashift_for(core: &Core, place: &PlacedLeaf) -> u64 {
     match core.pool_properties.read().get("ashift") {
         Some(StoredProperty::Number(stored)) if *stored <= u64::from(place.top.ashift()) => *stored,
         _ => 0,
