@@ -1,5 +1,6 @@
-//! Writing one block: hole or embedded if it can be, else compress, checksum, allocate, write
-//! (`zio_write_compress`, `zio_dva_allocate`, `module/zfs/zio.c`).
+//! Writing one block, in the stages of [`write`]: a hole if it can be, compress, embed if it can be, checksum, place,
+//! issue (`zio_write_compress`, `zio_dva_allocate`, `module/zfs/zio.c`). What comes between them one day (encryption,
+//! deduplication) is a stage as these are.
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
@@ -35,11 +36,15 @@ struct Payload {
     used: usize,
 }
 
-fn compress(data: &Buf, policy: &WritePolicy, unit: u64) -> Payload {
-    let plain = || Payload { bytes: data.clone(), compression: compression::OFF, used: data.len() };
-    if policy.compression == compression::OFF {
-        return plain();
+impl Payload {
+    /// The block itself.
+    fn plain(data: &Buf) -> Self {
+        Self { bytes: data.clone(), compression: compression::OFF, used: data.len() }
     }
+}
+
+/// A block compressed as the policy says; the block itself when that saves too little.
+fn compressed(data: &Buf, policy: &WritePolicy, unit: u64) -> Payload {
     // At least an eighth must be saved (zio_compress_data).
     let limit = data.len() - data.len() / 8;
     SCRATCH.with_borrow_mut(|scratch| {
@@ -50,7 +55,7 @@ fn compress(data: &Buf, policy: &WritePolicy, unit: u64) -> Payload {
         let used = platter_compress::compress(policy.compression, policy.compression_level, data, out);
         let fits = used.map(|used| (used, (used as u64).next_multiple_of(unit) as usize));
         let payload = match fits.filter(|&(used, padded)| padded < data.len() || used <= EMBEDDED_PAYLOAD_MAX) {
-            None => plain(),
+            None => Payload::plain(data),
             Some((used, padded)) => {
                 let mut bytes = BufMut::zeroed(padded);
                 bytes[..used].copy_from_slice(&out[..used]);
@@ -66,112 +71,157 @@ fn compress(data: &Buf, policy: &WritePolicy, unit: u64) -> Payload {
 
 /// See [`crate::BlockStore::write`].
 pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previous: &BlkPtr) -> Result<BlkPtr> {
-    let state = store.state();
-    let lsize = data.len() as u64;
-    if lsize == 0 || !lsize.is_multiple_of(SECTOR) {
-        return Err(ZioError::Invalid(format!(
-            "block {} of {lsize} bytes is not a whole number of sectors",
-            policy.bookmark
-        )));
+    let mut zio = WriteZio::new(store, data, policy, previous)?;
+    if let Some(hole) = zio.hole() {
+        return Ok(hole);
     }
-    if policy.hole && policy.level == 0 && policy.compression != compression::OFF && platter_compress::is_zero(&data) {
-        return Ok(BlkPtr::hole_born(policy.txg, policy.object_type, 0, lsize));
+    zio.compress().await;
+    if let Some(embedded) = zio.embed() {
+        return Ok(embedded);
     }
-    let pass = state.pass.load(Ordering::Relaxed);
-    let mut settled = policy.clone();
-    if pass >= PASS_WITHOUT_COMPRESSION {
-        settled.compression = compression::OFF;
-    }
-    let unit = SECTOR.max(1 << state.min_ashift);
-    let payload = compress(&data, &settled, unit);
-    if settled.compression != compression::OFF {
-        store.cpu().charge(CpuWork::Compress(settled.compression), data.len()).await;
-    }
-    let embeddable = policy.embed
-        && policy.level == 0
-        && payload.compression != compression::OFF
-        && payload.used <= EMBEDDED_PAYLOAD_MAX
-        && !matches!(policy.object_type, object_type::DNODE | object_type::OBJSET);
-    if embeddable {
-        let bytes = &payload.bytes[..payload.used];
-        return Ok(BlkPtr::embed(bytes, lsize, payload.compression, policy.object_type, policy.level, policy.txg));
-    }
-    let payload = if payload.bytes.len() as u64 >= lsize {
-        Payload { bytes: data.clone(), compression: compression::OFF, used: data.len() }
-    } else {
-        payload
-    };
-
-    let mut bp = describe(store, policy, lsize, &payload).await?;
-    let resumptions = state.suspension.resumptions();
-    let (dvas, is_new) = match settle(store, policy, &bp, &payload.bytes, previous, unit).await? {
-        Placed::At(dvas) => (dvas, true),
-        Placed::Again(dvas) => (dvas, false),
-        Placed::Gang(bp) => {
-            store.note_born(&bp, resumptions).await?;
-            remember(store, policy, &bp, data);
-            return Ok(bp);
-        }
-    };
-    for (index, dva) in dvas.iter().enumerate() {
-        bp.set_dva(index, *dva);
-    }
-
-    if let Err(error) = write_copies(store, &dvas, &payload.bytes, policy).await {
-        for dva in dvas.iter().filter(|_| is_new) {
-            state.allocator.lock().unallocate(dva);
-        }
-        return Err(error);
-    }
-    store.note_born(&bp, resumptions).await?;
-    remember(store, policy, &bp, data);
-    Ok(bp)
+    zio.checksum().await?;
+    let placed = zio.place().await?;
+    zio.issue(placed).await?;
+    zio.done().await
 }
 
-/// The pointer of a block that has no place yet.
-async fn describe(store: &Store, policy: &WritePolicy, lsize: u64, payload: &Payload) -> Result<BlkPtr> {
-    let &WritePolicy { checksum: kind, object_type, level, txg, .. } = policy;
-    let psize = payload.bytes.len() as u64;
-    let mut bp = BlkPtr::describe(lsize, psize, payload.compression, kind, object_type, level, txg);
-    bp.set_fill(policy.fill);
-    if kind != checksum::OFF {
-        let words = store
-            .checksum(kind, &payload.bytes)
-            .ok_or_else(|| ZioError::Invalid(format!("checksum number {kind} cannot be written")))?;
-        bp.set_checksum(words);
-        store.cpu().charge(CpuWork::Checksum(kind), payload.bytes.len()).await;
-    }
-    Ok(bp)
-}
-
-/// Finds a place for a block. One born in this very group is rewritten in place once its size has settled, so that the
-/// last passes of a sync stop allocating (`zfs_sync_pass_rewrite`).
-async fn settle(
-    store: &Store,
-    policy: &WritePolicy,
-    bp: &BlkPtr,
-    bytes: &Buf,
-    previous: &BlkPtr,
+/// A block on its way to the devices: what it was given, and what the stages so far made of it.
+struct WriteZio<'a> {
+    store: &'a Store,
+    policy: &'a WritePolicy,
+    /// What the block's pointer will replace.
+    previous: &'a BlkPtr,
+    /// The contents.
+    data: Buf,
+    /// The allocation unit in bytes: stored sizes are multiples of it.
     unit: u64,
-) -> Result<Placed> {
-    let in_place = store.state().pass.load(Ordering::Relaxed) >= 2
-        && !previous.is_hole()
-        && !previous.is_embedded()
-        && previous.birth() == policy.txg
-        && previous.psize() == bytes.len() as u64;
-    match (in_place, previous.is_gang()) {
-        (true, false) => Ok(Placed::Again(previous.dvas().collect())),
-        (true, true) => match gang_write::rewrite(store, *bp, bytes, policy, previous).await? {
-            Some(bp) => Ok(Placed::Gang(bp)),
-            None => place(store, bp, bytes, policy, unit).await,
-        },
-        (false, _) => place(store, bp, bytes, policy, unit).await,
-    }
+    /// What will be stored: the contents, until they are compressed.
+    payload: Payload,
+    /// The pointer, as far as it is known.
+    bp: BlkPtr,
+    /// How often the pool had been resumed when its place was looked for.
+    resumptions: u64,
 }
 
-fn remember(store: &Store, policy: &WritePolicy, bp: &BlkPtr, data: Buf) {
-    if !policy.passing {
-        store.state().cache.insert(policy.bookmark.objset, bp, data);
+impl<'a> WriteZio<'a> {
+    fn new(store: &'a Store, data: Buf, policy: &'a WritePolicy, previous: &'a BlkPtr) -> Result<Self> {
+        let lsize = data.len() as u64;
+        if lsize == 0 || !lsize.is_multiple_of(SECTOR) {
+            return Err(ZioError::Invalid(format!(
+                "block {} of {lsize} bytes is not a whole number of sectors",
+                policy.bookmark
+            )));
+        }
+        let unit = SECTOR.max(1 << store.state().min_ashift);
+        let payload = Payload::plain(&data);
+        Ok(Self { store, policy, previous, data, unit, payload, bp: BlkPtr::default(), resumptions: 0 })
+    }
+
+    /// Data of zeros is no block at all, where the policy allows that.
+    fn hole(&self) -> Option<BlkPtr> {
+        let policy = self.policy;
+        let may_be = policy.hole && policy.level == 0 && policy.compression != compression::OFF;
+        (may_be && platter_compress::is_zero(&self.data))
+            .then(|| BlkPtr::hole_born(policy.txg, policy.object_type, 0, self.data.len() as u64))
+    }
+
+    async fn compress(&mut self) {
+        let pass = self.store.state().pass.load(Ordering::Relaxed);
+        let kind = self.policy.compression;
+        if kind == compression::OFF || pass >= PASS_WITHOUT_COMPRESSION {
+            return;
+        }
+        self.payload = compressed(&self.data, self.policy, self.unit);
+        self.store.cpu().charge(CpuWork::Compress(kind), self.data.len()).await;
+    }
+
+    /// What was compressed to a few bytes goes into the pointer, where the policy allows that; what was not compressed to
+    /// fewer units is stored as it is.
+    fn embed(&mut self) -> Option<BlkPtr> {
+        let (policy, lsize) = (self.policy, self.data.len() as u64);
+        let payload = &self.payload;
+        let embeddable = policy.embed
+            && policy.level == 0
+            && payload.compression != compression::OFF
+            && payload.used <= EMBEDDED_PAYLOAD_MAX
+            && !matches!(policy.object_type, object_type::DNODE | object_type::OBJSET);
+        if embeddable {
+            let bytes = &payload.bytes[..payload.used];
+            let (kind, level) = (policy.object_type, policy.level);
+            return Some(BlkPtr::embed(bytes, lsize, payload.compression, kind, level, policy.txg));
+        }
+        if payload.bytes.len() as u64 >= lsize {
+            self.payload = Payload::plain(&self.data);
+        }
+        None
+    }
+
+    /// The pointer of a block that has no place yet.
+    async fn checksum(&mut self) -> Result<()> {
+        let &WritePolicy { checksum: kind, object_type, level, txg, .. } = self.policy;
+        let (lsize, psize) = (self.data.len() as u64, self.payload.bytes.len() as u64);
+        self.bp = BlkPtr::describe(lsize, psize, self.payload.compression, kind, object_type, level, txg);
+        self.bp.set_fill(self.policy.fill);
+        if kind != checksum::OFF {
+            let words = self
+                .store
+                .checksum(kind, &self.payload.bytes)
+                .ok_or_else(|| ZioError::Invalid(format!("checksum number {kind} cannot be written")))?;
+            self.bp.set_checksum(words);
+            self.store.cpu().charge(CpuWork::Checksum(kind), self.payload.bytes.len()).await;
+        }
+        Ok(())
+    }
+
+    /// Finds a place. A block born in this very group is rewritten in place once its size has settled, so that the last
+    /// passes of a sync stop allocating (`zfs_sync_pass_rewrite`).
+    async fn place(&mut self) -> Result<Placed> {
+        let &mut Self { store, policy, previous, unit, bp, ref payload, .. } = self;
+        self.resumptions = store.state().suspension.resumptions();
+        let in_place = store.state().pass.load(Ordering::Relaxed) >= 2
+            && !previous.is_hole()
+            && !previous.is_embedded()
+            && previous.birth() == policy.txg
+            && previous.psize() == payload.bytes.len() as u64;
+        match (in_place, previous.is_gang()) {
+            (true, false) => Ok(Placed::Again(previous.dvas().collect())),
+            (true, true) => match gang_write::rewrite(store, bp, &payload.bytes, policy, previous).await? {
+                Some(bp) => Ok(Placed::Gang(bp)),
+                None => find_space(store, &bp, &payload.bytes, policy, unit).await,
+            },
+            (false, _) => find_space(store, &bp, &payload.bytes, policy, unit).await,
+        }
+    }
+
+    /// Writes the block to its place, unless it was written in parts while one was looked for.
+    async fn issue(&mut self, placed: Placed) -> Result<()> {
+        let (dvas, is_new) = match placed {
+            Placed::At(dvas) => (dvas, true),
+            Placed::Again(dvas) => (dvas, false),
+            Placed::Gang(bp) => {
+                self.bp = bp;
+                return Ok(());
+            }
+        };
+        for (index, dva) in dvas.iter().enumerate() {
+            self.bp.set_dva(index, *dva);
+        }
+        let written = write_copies(self.store, &dvas, &self.payload.bytes, self.policy).await;
+        if written.is_err() {
+            for dva in dvas.iter().filter(|_| is_new) {
+                self.store.state().allocator.lock().unallocate(dva);
+            }
+        }
+        written
+    }
+
+    /// The block is written: it is remembered until its group is durable, and cached.
+    async fn done(self) -> Result<BlkPtr> {
+        self.store.note_born(&self.bp, self.resumptions).await?;
+        if !self.policy.passing {
+            self.store.state().cache.insert(self.policy.bookmark.objset, &self.bp, self.data);
+        }
+        Ok(self.bp)
     }
 }
 
@@ -187,7 +237,7 @@ enum Placed {
 
 /// Finds space for a block, in parts if need be. Space on devices that are not there is no space, but the pool is not
 /// full for that: it is suspended until they are back.
-async fn place(store: &Store, bp: &BlkPtr, bytes: &Buf, policy: &WritePolicy, unit: u64) -> Result<Placed> {
+async fn find_space(store: &Store, bp: &BlkPtr, bytes: &Buf, policy: &WritePolicy, unit: u64) -> Result<Placed> {
     let state = store.state();
     let psize = bytes.len() as u64;
     loop {
