@@ -135,8 +135,8 @@ impl<'a> WriteZio<'a> {
         self.store.cpu().charge(CpuWork::Compress(kind), self.data.len()).await;
     }
 
-    /// What was compressed to a few bytes goes into the pointer, where the policy allows that; what was not compressed to
-    /// fewer units is stored as it is.
+    /// What was compressed to a few bytes goes into the pointer, where the policy allows that; what was not compressed
+    /// to fewer units is stored as it is.
     fn embed(&mut self) -> Option<BlkPtr> {
         let (policy, lsize) = (self.policy, self.data.len() as u64);
         let payload = &self.payload;
