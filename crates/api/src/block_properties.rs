@@ -1,6 +1,7 @@
 //! The properties that say how blocks are written: `checksum` and `compression` with their numbers as stored, and the
 //! feature that each needs (`module/zcommon/zfs_prop.c`, `zio_checksum_to_feature`, `zio_compress_to_feature`).
 
+use platter_ondisk::features::Feature;
 use platter_ondisk::types::{checksum, compression};
 
 use crate::error::{Refused, Result};
@@ -86,26 +87,26 @@ pub const COMPRESSIONS: Kind = Kind::Index(&[
 ]);
 
 /// The feature that a block with this checksum activates.
-pub fn checksum_feature(kind: u8) -> Option<&'static str> {
+pub fn checksum_feature(kind: u8) -> Option<Feature> {
     match kind {
-        checksum::SHA512 => Some("org.illumos:sha512"),
-        checksum::SKEIN => Some("org.illumos:skein"),
-        checksum::EDONR => Some("org.illumos:edonr"),
-        checksum::BLAKE3 => Some("org.openzfs:blake3"),
+        checksum::SHA512 => Some(Feature::Sha512),
+        checksum::SKEIN => Some(Feature::Skein),
+        checksum::EDONR => Some(Feature::Edonr),
+        checksum::BLAKE3 => Some(Feature::Blake3),
         _ => None,
     }
 }
 
 /// The feature that a block with this compression activates, beyond those that are active from the start.
-pub fn compression_feature(kind: u8) -> Option<&'static str> {
-    (kind == compression::ZSTD).then_some("org.freebsd:zstd_compress")
+pub fn compression_feature(kind: u8) -> Option<Feature> {
+    (kind == compression::ZSTD).then_some(Feature::ZstdCompress)
 }
 
 /// Refuses a value whose blocks the pool's features do not allow (`zfs_check_settable`).
 ///
 /// # Errors
 /// The feature that would have to be enabled.
-pub fn check_features(is_enabled: impl Fn(&str) -> bool, property: &str, value: &StoredProperty) -> Result<()> {
+pub fn check_features(is_enabled: impl Fn(Feature) -> bool, property: &str, value: &StoredProperty) -> Result<()> {
     let StoredProperty::Number(number) = value else { return Ok(()) };
     let kind = (number & ((1 << COMPRESSION_BITS) - 1)) as u8;
     let needed = match property {
@@ -113,10 +114,11 @@ pub fn check_features(is_enabled: impl Fn(&str) -> bool, property: &str, value: 
         "compression" => compression_feature(kind),
         _ => None,
     };
-    match needed.filter(|guid| !is_enabled(guid)) {
+    match needed.filter(|&feature| !is_enabled(feature)) {
         None => Ok(()),
-        Some(guid) => Err(Refused::Unsupported(format!(
-            "pool and or dataset must be upgraded to set this property or value: the feature {guid} is not enabled"
+        Some(feature) => Err(Refused::Unsupported(format!(
+            "pool and or dataset must be upgraded to set this property or value: the feature {} is not enabled",
+            feature.guid()
         ))),
     }
 }

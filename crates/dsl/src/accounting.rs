@@ -6,6 +6,7 @@
 //!   that booking never dirties anything by itself;
 //! - a block born after the latest snapshot is freed at once, an older one goes to the deadlist.
 
+use platter_ondisk::features::Feature;
 use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
@@ -30,7 +31,7 @@ pub struct Deltas {
     /// Pointers for the deadlist: snapshots still hold them.
     pub dead: Vec<BlkPtr>,
     /// Features that a newborn block needs.
-    pub features: BTreeSet<&'static str>,
+    pub features: BTreeSet<Feature>,
 }
 
 impl Deltas {
@@ -83,7 +84,7 @@ impl SpaceAccounting for Accounting {
         deltas.referenced += change;
         deltas.own += change;
         if bp.lsize() > OLD_BLOCK_MAX {
-            deltas.features.insert("org.open-zfs:large_blocks");
+            deltas.features.insert(Feature::LargeBlocks);
         }
         deltas.features.extend(block_properties::compression_feature(bp.compression()));
         deltas.features.extend(block_properties::checksum_feature(bp.checksum_kind()).filter(|_| !bp.is_embedded()));

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use platter_dmu::zap::{NewZap, Zap};
 use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
 use platter_ondisk::dsl::{DSL_DATASET_SIZE, DslDatasetPhys, dataset_flags};
+use platter_ondisk::features::Feature;
 use platter_ondisk::types::{object_type, objset_type};
 use platter_ondisk::{BlkPtr, Guid, ObjectId, ObjsetPhys, Txg};
 use platter_zil::Zil;
@@ -19,11 +20,11 @@ use platter_zio::{BlockStore, Bookmark, Priority};
 
 use crate::accounting::Accounting;
 use crate::contents::Contents;
+use crate::deadlist;
 use crate::dir::Dir;
 use crate::empty_bpobj::empty_bpobj;
 use crate::mos_access::MosAccess;
 use crate::snapshot::{Origin, Snapshot};
-use crate::{deadlist, features};
 use platter_api::report::DatasetKind;
 
 /// Names in snapshot maps compare without case (`U8_TEXTPREP_TOUPPER`).
@@ -44,7 +45,7 @@ pub struct Dataset {
     /// The open object set's intent log, when it can be written.
     pub zil: Mutex<Option<Arc<Zil>>>,
     /// Per-dataset features in use.
-    pub features: Mutex<BTreeSet<String>>,
+    pub features: Mutex<BTreeSet<Feature>>,
     /// What it is: a file system or a volume.
     pub kind: DatasetKind,
     /// What the contents were made with, once somebody asked.
@@ -79,10 +80,8 @@ impl Dataset {
         let mut active = BTreeSet::new();
         if dnode.info().object_type == object_type::OTN_ZAP_METADATA {
             for entry in Zap::from_dnode(dnode.clone()).all().await? {
-                let name = String::from_utf8_lossy(&entry.name).into_owned();
-                if features::lookup(&name).is_some_and(|f| f.per_dataset) {
-                    active.insert(name);
-                }
+                let feature = Feature::by_guid(&String::from_utf8_lossy(&entry.name));
+                active.extend(feature.filter(|feature| feature.info().per_dataset));
             }
         }
         let kind = kind_of(store, object, &phys.bp).await;

@@ -4,6 +4,7 @@
 //! Invariants: what is open follows a change as soon as its task has run, and the way blocks are written once its group
 //! is on disk.
 
+use platter_ondisk::features::Feature;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -24,9 +25,9 @@ use platter_api::report::DatasetKind;
 /// The property.
 pub const COMPRESSION: &str = "compression";
 
-const LARGE_DNODE: &str = "org.zfsonlinux:large_dnode";
-const OBJECT_ACCOUNTING: &str = "org.zfsonlinux:userobj_accounting";
-const PROJECT_ACCOUNTING: &str = "org.zfsonlinux:project_quota";
+const LARGE_DNODE: Feature = Feature::LargeDnode;
+const OBJECT_ACCOUNTING: Feature = Feature::UserobjAccounting;
+const PROJECT_ACCOUNTING: Feature = Feature::ProjectQuota;
 
 /// How blocks of the data set in `dir` are to be written.
 pub fn write_properties(dsl: &DslPool, dir: &Arc<Dir>) -> WriteProperties {
@@ -35,8 +36,8 @@ pub fn write_properties(dsl: &DslPool, dir: &Arc<Dir>) -> WriteProperties {
     let format = dsl.format();
     let kind = match kind {
         1 => u64::from(format.compression),
-        16 if !dsl.features.is_enabled("org.freebsd:zstd_compress") => u64::from(format.compression),
-        15 if !dsl.features.is_active("org.illumos:lz4_compress") => u64::from(format.compression),
+        16 if !dsl.features.is_enabled(Feature::ZstdCompress) => u64::from(format.compression),
+        15 if !dsl.features.is_active(Feature::Lz4Compress) => u64::from(format.compression),
         n => n,
     };
     let checksum = match number(dir, "checksum") {
@@ -44,7 +45,7 @@ pub fn write_properties(dsl: &DslPool, dir: &Arc<Dir>) -> WriteProperties {
         n => n,
     };
     let mut record_size = number(dir, "recordsize");
-    if !dsl.features.is_enabled("org.open-zfs:large_blocks") {
+    if !dsl.features.is_enabled(Feature::LargeBlocks) {
         record_size = record_size.min(128 << 10);
     }
     WriteProperties {
@@ -54,7 +55,7 @@ pub fn write_properties(dsl: &DslPool, dir: &Arc<Dir>) -> WriteProperties {
         copies: number(dir, "copies") as u8,
         record_size: record_size as u32,
         is_mos: false,
-        embedded_data: dsl.features.is_enabled("com.delphix:embedded_data"),
+        embedded_data: dsl.features.is_enabled(Feature::EmbeddedData),
         dnode_size: match number(dir, "dnodesize") {
             _ if !dsl.features.is_enabled(LARGE_DNODE) => 512,
             0 => 512,
@@ -87,11 +88,11 @@ pub fn sync_mode(dataset: &Dataset) -> SyncMode {
 /// In OpenZFS's words, why not.
 pub fn check_applies(dsl: &DslPool, dataset: &Dataset, property: &str, value: Option<&StoredProperty>) -> Result<()> {
     let feature = match (property, value) {
-        ("dnodesize", Some(StoredProperty::Number(size))) if *size != 0 => LARGE_DNODE,
-        ("filesystem_limit", Some(_)) if !limits::is_enabled(dsl) => "com.joyent:filesystem_limits",
-        _ => "",
+        ("dnodesize", Some(StoredProperty::Number(size))) if *size != 0 => Some(LARGE_DNODE),
+        ("filesystem_limit", Some(_)) if !limits::is_enabled(dsl) => Some(Feature::FsSsLimit),
+        _ => None,
     };
-    if !feature.is_empty() && !dsl.features.is_enabled(feature) {
+    if feature.is_some_and(|feature| !dsl.features.is_enabled(feature)) {
         return Err(PoolError::Unsupported("pool must be upgraded to set this property or value".into()));
     }
     if let Some(value) = value {

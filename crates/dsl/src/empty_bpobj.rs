@@ -6,11 +6,12 @@
 use platter_dmu::bpobj::Bpobj;
 use platter_dmu::{Result, Tx};
 use platter_ondisk::ObjectId;
+use platter_ondisk::features::Feature;
 
 use crate::mos_access::MosAccess;
 use crate::{deadlist, mos};
 
-const EMPTY_BPOBJ_FEATURE: &str = "com.delphix:empty_bpobj";
+const EMPTY_BPOBJ_FEATURE: Feature = Feature::EmptyBpobj;
 
 /// A bpobj for a new deadlist entry: the shared empty one where the pool has that feature.
 ///

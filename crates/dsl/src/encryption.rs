@@ -1,6 +1,7 @@
 //! What can be told about an encrypted data set without its key (`include/sys/dsl_crypt.h`): how it is encrypted and
 //! which data set holds the key.
 
+use platter_ondisk::features::Feature;
 use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
@@ -11,7 +12,7 @@ use platter_ondisk::types::object_type;
 use crate::dir::Dir;
 
 /// Active while there is such a data set.
-pub const FEATURE: &str = "com.datto:encryption";
+pub const FEATURE: Feature = Feature::Encryption;
 /// The directory's entry that names the object with its key (`DD_FIELD_CRYPTO_KEY_OBJ`).
 const KEY_OBJECT: &[u8] = b"com.datto:crypto_key_obj";
 /// `enum zio_encrypt` (`include/sys/zio.h`), from 3 on.

@@ -6,6 +6,7 @@
 //! - a pool is opened for writing only when every active feature [`is_writable`], and at all only when every active
 //!   feature that is not read-only compatible [`is_readable`].
 
+use platter_ondisk::features::Feature;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use platter_dmu::{Objset, Result, Tx, ZioError};
 use platter_ondisk::ObjectId;
 use platter_ondisk::types::object_type;
 
-pub use platter_api::features::{CREATED, chosen, is_readable, is_writable, lookup};
+pub use platter_api::features::{CREATED, chosen, is_readable, is_writable};
 
 use crate::mos;
 
@@ -107,13 +108,13 @@ impl Features {
     }
 
     /// Whether the feature may be used.
-    pub fn is_enabled(&self, guid: &str) -> bool {
-        self.states.lock().contains_key(guid)
+    pub fn is_enabled(&self, feature: Feature) -> bool {
+        self.states.lock().contains_key(feature.guid())
     }
 
     /// Whether the feature is in use.
-    pub fn is_active(&self, guid: &str) -> bool {
-        self.states.lock().get(guid).is_some_and(|state| state.count > 0)
+    pub fn is_active(&self, feature: Feature) -> bool {
+        self.states.lock().get(feature.guid()).is_some_and(|state| state.count > 0)
     }
 
     /// Every enabled feature with its count.
@@ -130,7 +131,7 @@ impl Features {
     /// The features that go into labels: needed to read the MOS at all.
     pub fn for_labels(&self) -> Vec<String> {
         let states = self.states.lock();
-        let needed = |guid: &str| lookup(guid).is_some_and(|f| f.mos);
+        let needed = |guid: &str| Feature::by_guid(guid).is_some_and(|feature| feature.info().mos);
         states.iter().filter(|(guid, s)| s.count > 0 && needed(guid)).map(|(guid, _)| guid.clone()).collect()
     }
 
@@ -143,18 +144,18 @@ impl Features {
         os: &Arc<Objset>,
         directory: &Zap,
         tx: &Tx,
-        guid: &str,
+        feature: Feature,
         mut salt: impl FnMut() -> u64,
     ) -> Result<()> {
-        if self.is_enabled(guid) {
+        if self.is_enabled(feature) {
             return Ok(());
         }
-        let feature = lookup(guid).ok_or_else(|| ZioError::NotFound(format!("feature '{guid}'")))?;
-        let text: Vec<u64> = feature.description.bytes().chain([0]).map(u64::from).collect();
+        let (guid, info) = (feature.guid(), feature.info());
+        let text: Vec<u64> = info.description.bytes().chain([0]).map(u64::from).collect();
         self.zaps()?.descriptions.put(tx, guid.as_bytes(), &ZapValue { integer_size: 1, integers: text }).await?;
-        let count = u64::from(feature.activate_on_enable);
-        self.set(tx, guid, count, !feature.readonly_compat).await?;
-        if guid == "com.delphix:enabled_txg" {
+        let count = u64::from(info.activate_on_enable);
+        self.set(tx, guid, count, !info.readonly_compat).await?;
+        if feature == Feature::EnabledTxg {
             let object = mos::create_zap(os, tx, object_type::OTN_ZAP_METADATA, salt()).await?;
             directory.put_u64(tx, mos::FEATURE_ENABLED_TXG.as_bytes(), object.0).await?;
             let zap = Zap::open(os, object).await?;
@@ -181,7 +182,8 @@ impl Features {
     ///
     /// # Errors
     /// Device errors, damage.
-    pub async fn adjust(&self, tx: &Tx, guid: &str, by: i64) -> Result<()> {
+    pub async fn adjust(&self, tx: &Tx, feature: Feature, by: i64) -> Result<()> {
+        let guid = feature.guid();
         let state = self.states.lock().get(guid).copied();
         let Some(state) = state else { return Ok(()) };
         self.set(tx, guid, state.count.saturating_add_signed(by), state.for_read).await

@@ -10,6 +10,7 @@
 //! - a block is freed after everything below it, so that the rest is reached from the root;
 //! - memory is that of one group's frees, whatever was destroyed.
 
+use platter_ondisk::features::Feature;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ use crate::unreadable::Unreadable;
 use crate::used_space::{SpaceChange, UsedKind};
 
 /// The feature that a pool needs for it.
-pub const FEATURE: &str = "com.delphix:async_destroy";
+pub const FEATURE: Feature = Feature::AsyncDestroy;
 /// How long one group frees at most (`zfs_free_min_time_ms`).
 const TIME: Duration = Duration::from_secs(1);
 /// What blocks of destroyed object sets are called by (`ZB_DESTROYED_OBJSET`).

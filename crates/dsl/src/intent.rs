@@ -7,6 +7,7 @@
 //! - what is claimed is on every device that can take it;
 //! - a log that cannot be read to its end for want of a device keeps the pool from being opened for writing.
 
+use platter_ondisk::features::Feature;
 use std::sync::Arc;
 
 use platter_dmu::{Objset, ObjsetParams, Result, Tx, ZioError};
@@ -24,7 +25,7 @@ use crate::tree::Tree;
 use crate::{effects, zapify};
 
 /// The feature of data sets whose log may hold records of extended attributes.
-const XATTR_RECORDS: &str = "org.openzfs:zilsaxattr";
+const XATTR_RECORDS: Feature = Feature::Zilsaxattr;
 
 /// Finds the logs a crash left, and marks their blocks as allocated in group `first`, the first to be synced.
 ///
@@ -105,7 +106,7 @@ pub async fn open(dsl: &DslPool, dataset: &Dataset) -> Result<Arc<Objset>> {
     let params = dsl.objset_params(dataset.object, dataset.accounting.clone(), properties, false);
     let os = Objset::open(params, root).await?;
     effects::follow_caching(dsl, dataset);
-    os.set_hole_birth(dsl.features.is_active("com.delphix:hole_birth"));
+    os.set_hole_birth(dsl.features.is_active(Feature::HoleBirth));
     Ok(os)
 }
 
@@ -180,7 +181,7 @@ pub fn clean(dsl: &DslPool, txg: Txg) {
     for dataset in dsl.tree.read().datasets.values() {
         if let Some(zil) = &*dataset.zil.lock() {
             zil.clean(txg);
-            zil.set_takes_xattrs(dataset.features.lock().contains(XATTR_RECORDS));
+            zil.set_takes_xattrs(dataset.features.lock().contains(&XATTR_RECORDS));
         }
     }
 }

@@ -7,6 +7,7 @@
 //! - whoever may create data sets may also change the limits, since the daemon answers its owner only. OpenZFS exempts
 //!   such a user; here a limit holds for everybody, otherwise it would never hold.
 
+use platter_ondisk::features::Feature;
 use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
@@ -22,7 +23,7 @@ use crate::pool::DslPool;
 use crate::stored_property::StoredProperty;
 use crate::zapify::EXTENSIBLE_DATASET;
 
-const FEATURE: &str = "com.joyent:filesystem_limits";
+const FEATURE: Feature = Feature::FsSsLimit;
 async fn store(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>, counts: Counts) -> Result<()> {
     let dnode = dsl.mos.dnode(dir.object).await?;
     if dnode.info().object_type != object_type::OTN_ZAP_METADATA {

@@ -1,5 +1,6 @@
 //! How the meta object set is written.
 
+use platter_ondisk::features::Feature;
 use std::sync::Arc;
 
 use platter_dmu::{Objset, RedundantMetadata, Tx, UserAccounting, WriteProperties};
@@ -12,14 +13,14 @@ use crate::version::PoolVersion;
 
 /// What the structures of object sets may be in a pool of this version with these features.
 pub fn format(version: PoolVersion, features: &Features) -> platter_dmu::Format {
-    version.format(features.is_active("org.illumos:lz4_compress"))
+    version.format(features.is_active(Feature::Lz4Compress))
 }
 
 /// How the MOS of a pool of this version with these features is written.
 pub fn mos_properties(version: PoolVersion, features: &Features) -> WriteProperties {
     let format = format(version, features);
     WriteProperties {
-        embedded_data: features.is_enabled("com.delphix:embedded_data"),
+        embedded_data: features.is_enabled(Feature::EmbeddedData),
         compression: format.compression,
         format,
         ..first_mos_properties()

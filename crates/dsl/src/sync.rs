@@ -5,6 +5,7 @@
 //! deadlist, once its object set was written; nothing of it stays for the next group but what later passes of the MOS
 //! add.
 
+use platter_ondisk::features::Feature;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -82,7 +83,7 @@ pub async fn apply_deltas(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>) -
     if !deltas.dead.is_empty() {
         let empty = Some(dsl.objects.lock().empty_bpobj).filter(|o| o.is_some());
         let own = deadlist::insert(&dsl.mos, tx, &dsl.store, deadlist_object, &deltas.dead, empty).await?;
-        dsl.features.adjust(tx, "com.delphix:empty_bpobj", -(own as i64)).await?;
+        dsl.features.adjust(tx, Feature::EmptyBpobj, -(own as i64)).await?;
     }
     for guid in deltas.features {
         zapify::activate(dsl, tx, dataset, guid).await?;

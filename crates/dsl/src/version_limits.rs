@@ -1,6 +1,7 @@
 //! What a pool's version and features let a file system be (`zfs_fill_zplprops_impl`, `zfs_check_settable` in
 //! `module/zfs/zfs_ioctl.c`).
 
+use platter_ondisk::features::Feature;
 use std::collections::BTreeMap;
 
 use crate::error::{PoolError, Result};
@@ -49,11 +50,11 @@ pub fn check(name: &str, value: &StoredProperty, pool: PoolVersion, features: &F
             "property '{name}' cannot be set to this value: pool must be upgraded to set it, it lacks {what}"
         )))
     };
-    let feature = |guid: &str, what: &str| if features.is_enabled(guid) { Ok(()) } else { lacks(what) };
+    let feature = |feature: Feature, what: &str| if features.is_enabled(feature) { Ok(()) } else { lacks(what) };
     match (name, number & 0x7f) {
         ("compression", 14) if !pool.has_zle() => lacks("pool version 20"),
-        ("compression", 15) => feature("org.illumos:lz4_compress", "the feature 'lz4_compress'"),
-        ("recordsize", _) if *number > RECORD_MAX => feature("org.open-zfs:large_blocks", "the feature 'large_blocks'"),
+        ("compression", 15) => feature(Feature::Lz4Compress, "the feature 'lz4_compress'"),
+        ("recordsize", _) if *number > RECORD_MAX => feature(Feature::LargeBlocks, "the feature 'large_blocks'"),
         _ => Ok(()),
     }
 }

@@ -1,6 +1,7 @@
 //! Per-dataset features: a data set that uses one says so in a ZAP in its own object (`dsl_dataset_activate_feature`,
 //! `dmu_object_zapify`).
 
+use platter_ondisk::features::Feature;
 use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
@@ -11,40 +12,40 @@ use crate::dataset::Dataset;
 use crate::pool::DslPool;
 
 /// Counts the objects of the pool that became ZAPs this way.
-pub const EXTENSIBLE_DATASET: &str = "com.delphix:extensible_dataset";
+pub const EXTENSIBLE_DATASET: Feature = Feature::ExtensibleDataset;
 
-/// Notes that `dataset` uses feature `guid` from now on. Does nothing when it did before.
+/// Notes that `dataset` uses `feature` from now on. Does nothing when it did before.
 ///
 /// # Errors
 /// Out of space, device errors.
-pub async fn activate(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>, guid: &str) -> Result<()> {
-    if dataset.features.lock().contains(guid) || !dsl.features.is_enabled(guid) {
+pub async fn activate(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>, feature: Feature) -> Result<()> {
+    if dataset.features.lock().contains(&feature) || !dsl.features.is_enabled(feature) {
         return Ok(());
     }
-    dsl.features.adjust(tx, guid, 1).await?;
+    dsl.features.adjust(tx, feature, 1).await?;
     let dnode = dsl.mos.dnode(dataset.object).await?;
     if dnode.info().object_type != object_type::OTN_ZAP_METADATA {
         Zap::zapify(&dnode, tx, object_type::OTN_ZAP_METADATA, dsl.random()).await?;
         dsl.features.adjust(tx, EXTENSIBLE_DATASET, 1).await?;
     }
-    Zap::from_dnode(dnode).put_u64(tx, guid.as_bytes(), 0).await?;
-    dataset.features.lock().insert(guid.to_owned());
+    Zap::from_dnode(dnode).put_u64(tx, feature.guid().as_bytes(), 0).await?;
+    dataset.features.lock().insert(feature);
     dsl.dirty_config();
     Ok(())
 }
 
-/// Notes that `dataset` does not use feature `guid` any more (`dsl_dataset_deactivate_feature`). Does nothing when it
+/// Notes that `dataset` does not use `feature` any more (`dsl_dataset_deactivate_feature`). Does nothing when it
 /// did not before.
 ///
 /// # Errors
 /// Device errors, damage.
-pub async fn deactivate(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>, guid: &str) -> Result<()> {
-    if !dataset.features.lock().remove(guid) {
+pub async fn deactivate(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>, feature: Feature) -> Result<()> {
+    if !dataset.features.lock().remove(&feature) {
         return Ok(());
     }
-    dsl.features.adjust(tx, guid, -1).await?;
+    dsl.features.adjust(tx, feature, -1).await?;
     let dnode = dsl.mos.dnode(dataset.object).await?;
-    Zap::from_dnode(dnode).remove(tx, guid.as_bytes()).await?;
+    Zap::from_dnode(dnode).remove(tx, feature.guid().as_bytes()).await?;
     dsl.dirty_config();
     Ok(())
 }
@@ -54,9 +55,9 @@ pub async fn deactivate(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>, gui
 /// # Errors
 /// Device errors.
 pub async fn deactivate_all(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>) -> Result<()> {
-    let guids: Vec<String> = std::mem::take(&mut *dataset.features.lock()).into_iter().collect();
-    for guid in &guids {
-        dsl.features.adjust(tx, guid, -1).await?;
+    let features = std::mem::take(&mut *dataset.features.lock());
+    for feature in features {
+        dsl.features.adjust(tx, feature, -1).await?;
     }
     let dnode = dsl.mos.dnode(dataset.object).await?;
     if dnode.info().object_type == object_type::OTN_ZAP_METADATA {

@@ -1,5 +1,6 @@
 //! `zpool create`: checks first, then labels, then the first transaction group (`spa_create`, `dsl_pool_create`).
 
+use platter_ondisk::features::Feature;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -108,12 +109,12 @@ async fn make_mos(environment: &Environment, plan: &Plan, store: Store, name: &s
     let features = Features::none();
     if plan.version.has_features() {
         features.create(&os, &directory, tx, random).await?;
-        for guid in &plan.features {
-            features.enable(&os, &directory, tx, guid, random).await?;
+        for &feature in &plan.features {
+            features.enable(&os, &directory, tx, feature, random).await?;
         }
     }
     os.set_properties(mos_properties(plan.version, &features));
-    os.set_hole_birth(features.is_active("com.delphix:hole_birth"));
+    os.set_hole_birth(features.is_active(Feature::HoleBirth));
     if plan.version.has_features() {
         salt::create_if_missing(&directory, &store, tx, environment).await?;
     }

@@ -6,6 +6,7 @@
 //!   that very group: after a crash nobody takes the leaf for complete;
 //! - the list shrinks only by what a scan proved ([`crate::scan_proof`]).
 
+use platter_ondisk::features::Feature;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -202,7 +203,7 @@ pub async fn sync(core: &Core, tx: &Tx) -> Result<()> {
         });
         if !object.is_some() {
             object = space_maps::create(&core.dsl.mos, tx, MapFormat::of(&core.dsl.features), BLOCK_SIZE).await?;
-            core.dsl.features.adjust(tx, "com.delphix:spacemap_histogram", 1).await?;
+            core.dsl.features.adjust(tx, Feature::SpacemapHistogram, 1).await?;
             core.config.write().vdev_tree.walk_mut(&mut |vdev| {
                 if vdev.guid == leaf.guid() {
                     vdev.dtl = object;

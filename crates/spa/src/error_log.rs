@@ -1,5 +1,6 @@
 //! The list of objects with lost blocks, in the MOS (`module/zfs/spa_errlog.c`): a ZAP whose names are bookmarks.
 
+use platter_ondisk::features::Feature;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::core::Core;
 use platter_dsl::mos;
 
 /// With this feature the log has another shape, which this version leaves alone.
-const HEAD_ERRLOG: &str = "com.delphix:head_errlog";
+const HEAD_ERRLOG: Feature = Feature::HeadErrlog;
 /// More entries are not loaded: the message is the same.
 const ENTRIES_MAX: usize = 100_000;
 

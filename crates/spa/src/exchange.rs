@@ -9,6 +9,7 @@
 //!   say that it is a free spare again;
 //! - configuration and arrangement of the leaves change in the sync loop only, in one group.
 
+use platter_ondisk::features::Feature;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -488,7 +489,7 @@ fn take_out(vdev: &mut VdevConfig, guid: Guid) -> bool {
 async fn free_objects(core: &Arc<Core>, tx: &Tx, config: &VdevConfig) -> Result<()> {
     if config.dtl.is_some() {
         core.dsl.mos.free_object(tx, config.dtl).await?;
-        core.dsl.features.adjust(tx, "com.delphix:spacemap_histogram", -1).await?;
+        core.dsl.features.adjust(tx, Feature::SpacemapHistogram, -1).await?;
     }
     if config.leaf_zap.is_some()
         && let Some(map) = core.dsl.directory.get_u64(mos::VDEV_ZAP_MAP.as_bytes()).await?

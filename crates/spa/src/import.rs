@@ -8,6 +8,7 @@
 //!   for work this version cannot do (a removal to finish); else it is refused with the reason
 //!   and the way to read it.
 
+use platter_ondisk::features::Feature;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -574,7 +575,7 @@ async fn finish(
 ) -> Result<Arc<Core>> {
     let Opened { store, gate, mos: os, accounting, directory, vdevs } = opened;
     let tree = tree::load(&os, &store, &directory, &config.name).await?;
-    os.set_hole_birth(features.is_active("com.delphix:hole_birth"));
+    os.set_hole_birth(features.is_active(Feature::HoleBirth));
     os.set_properties(mos_properties(PoolVersion(config.version), &features));
     let objects = well_known(&os, &directory).await?;
     // Before any object set is opened: its blocks may be verified with it.

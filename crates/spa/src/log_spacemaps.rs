@@ -13,6 +13,7 @@
 
 use platter_dmu::zap::Zap;
 use platter_dmu::{NewDnode, Result, Tx};
+use platter_ondisk::features::Feature;
 use platter_ondisk::names::vdev_top_zap::MS_UNFLUSHED_PHYS_TXGS;
 use platter_ondisk::spacemap::MapType;
 use platter_ondisk::types::object_type;
@@ -24,8 +25,8 @@ use crate::space_maps::{self, MapFormat, Tail, VdevMaps};
 use platter_dsl::mos;
 
 /// The feature's name on disk.
-const FEATURE: &str = "com.delphix:log_spacemap";
-const HISTOGRAM_FEATURE: &str = "com.delphix:spacemap_histogram";
+const FEATURE: Feature = Feature::LogSpacemap;
+const HISTOGRAM_FEATURE: Feature = Feature::SpacemapHistogram;
 /// Block size of a log (`zfs_log_sm_blksz`).
 const LOG_BLOCK_SIZE: u32 = 128 << 10;
 /// Block size of the list of unflushed groups (`SPA_OLD_MAXBLOCKSIZE`).

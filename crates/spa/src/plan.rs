@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use platter_device::{OpenOptions, PathKind};
 use platter_ondisk::Guid;
+use platter_ondisk::features::Feature;
 
 use crate::config::VdevConfig;
 use crate::environment::Environment;
@@ -37,7 +38,7 @@ pub struct Plan {
     /// What the root file system is made with.
     pub filesystem: FilesystemOptions,
     /// Features to enable.
-    pub features: Vec<&'static str>,
+    pub features: Vec<Feature>,
     /// Version to create.
     pub version: PoolVersion,
 }
@@ -74,7 +75,7 @@ pub async fn plan(environment: &Environment, request: &CreateRequest) -> Result<
         false => Vec::new(),
     };
     for (property, value) in &dataset_properties {
-        block_properties::check_features(|guid| features.contains(&guid), property, value)?;
+        block_properties::check_features(|feature| features.contains(&feature), property, value)?;
     }
     Ok(Plan { root, spares, devices, ashift, pool_properties, dataset_properties, filesystem, features, version })
 }

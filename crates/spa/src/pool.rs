@@ -26,6 +26,7 @@ use platter_api::txgs::TxgsReport;
 use platter_dsl::error::{PoolError, Result};
 use platter_dsl::pool::DslPool;
 use platter_dsl::{history, watched};
+use platter_ondisk::features::Feature;
 
 /// An imported pool with its sync loop. How it is left is in `leave`.
 pub struct Pool {
@@ -245,20 +246,17 @@ impl Pool {
                 "pool version {version} has no features\nuse 'zpool upgrade' to bring the pool to feature flags"
             )));
         }
-        let info = platter_ondisk::features::FEATURES
-            .iter()
-            .find(|info| info.name == name)
-            .ok_or_else(|| PoolError::invalid(format!("invalid feature '{name}'")))?;
+        let feature = Feature::by_name(name).ok_or_else(|| PoolError::invalid(format!("invalid feature '{name}'")))?;
         if value != "enabled" {
             return Err(PoolError::invalid(format!("property 'feature@{name}' can only be set to 'enabled'")));
         }
-        if !platter_dsl::features::CREATED.contains(&info.guid) {
+        if !platter_dsl::features::CREATED.contains(&feature) {
             return Err(PoolError::Unsupported(format!("feature '{name}' cannot be written by this version")));
         }
         self.core
             .task(async move |core, tx| {
                 let random = || core.random();
-                core.dsl.features.enable(&core.dsl.mos, &core.dsl.directory, &tx, info.guid, random).await?;
+                core.dsl.features.enable(&core.dsl.mos, &core.dsl.directory, &tx, feature, random).await?;
                 Ok(crate::upgrade::follow_features(&core, &tx).await?)
             })
             .await

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use platter_dmu::Tx;
 use platter_dmu::zap::{Zap, ZapValue};
 use platter_ondisk::ObjectId;
+use platter_ondisk::features::Feature;
 use platter_ondisk::types::object_type;
 
 use platter_zio::FailMode;
@@ -31,9 +32,9 @@ const COMPATIBILITY: &str = "compatibility";
 #[derive(Debug, Default)]
 pub struct FeatureChoice {
     /// Guids not to enable.
-    pub disabled: BTreeSet<&'static str>,
+    pub disabled: BTreeSet<Feature>,
     /// Guids to enable with all they need, whatever else is disabled.
-    pub enabled: BTreeSet<&'static str>,
+    pub enabled: BTreeSet<Feature>,
 }
 
 /// What `failmode` takes, by number.
@@ -183,18 +184,15 @@ pub fn parse_version(value: &str) -> Result<PoolVersion> {
 }
 
 fn choose_feature(choice: &mut FeatureChoice, name: &str, value: &str) -> Result<()> {
-    let info = platter_ondisk::features::FEATURES
-        .iter()
-        .find(|info| info.name == name)
-        .ok_or_else(|| PoolError::invalid(format!("invalid feature '{name}'")))?;
+    let feature = Feature::by_name(name).ok_or_else(|| PoolError::invalid(format!("invalid feature '{name}'")))?;
     match value {
-        "enabled" if CREATED.contains(&info.guid) => {
-            choice.enabled.insert(info.guid);
+        "enabled" if CREATED.contains(&feature) => {
+            choice.enabled.insert(feature);
             Ok(())
         }
         "enabled" => Err(PoolError::Unsupported(format!("feature '{name}' cannot be written by this version"))),
         "disabled" => {
-            choice.disabled.insert(info.guid);
+            choice.disabled.insert(feature);
             Ok(())
         }
         _ => Err(PoolError::invalid(format!("property 'feature@{name}' can only be set to 'enabled' or 'disabled'"))),
@@ -342,9 +340,9 @@ pub fn report(core: &Core, health: &str) -> Properties {
     report_fixed(core, &config, &mut report);
     if PoolVersion(config.version).has_features() {
         for info in platter_ondisk::features::FEATURES {
-            let state = if core.dsl.features.is_active(info.guid) {
+            let state = if core.dsl.features.is_active(info.feature) {
                 "active"
-            } else if core.dsl.features.is_enabled(info.guid) {
+            } else if core.dsl.features.is_enabled(info.feature) {
                 "enabled"
             } else {
                 "disabled"

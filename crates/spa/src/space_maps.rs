@@ -9,6 +9,7 @@
 //! - the histogram in the header describes the free ranges, as far as they were in memory when it was written;
 //! - a map is read and written with [`Store::lock_maps`] held, so that neither sees half of the other.
 
+use platter_ondisk::features::Feature;
 use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
@@ -40,8 +41,8 @@ impl MapFormat {
     /// The form in a pool with these features.
     pub fn of(features: &Features) -> Self {
         Self {
-            two_words: features.is_enabled("com.delphix:spacemap_v2"),
-            histogram: features.is_enabled("com.delphix:spacemap_histogram"),
+            two_words: features.is_enabled(Feature::SpacemapV2),
+            histogram: features.is_enabled(Feature::SpacemapHistogram),
         }
     }
 }

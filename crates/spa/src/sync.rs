@@ -11,6 +11,7 @@
 //! - after any other error the pool is stopped: no later group can be written over an incomplete one;
 //! - a group without changes writes nothing.
 
+use platter_ondisk::features::Feature;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -252,7 +253,7 @@ async fn converge(core: &Arc<Core>, tx: &Tx, mut tasks: GroupTasks) -> Result<Se
         } else {
             let created = space_maps::sync(&core.dsl.mos, &core.dsl.store, tx, pass, &maps).await?;
             if created > 0 {
-                core.dsl.features.adjust(tx, "com.delphix:spacemap_histogram", created as i64).await?;
+                core.dsl.features.adjust(tx, Feature::SpacemapHistogram, created as i64).await?;
             }
         }
         if let Some(error) = core.dsl.store.take_free_error() {

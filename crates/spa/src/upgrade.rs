@@ -5,6 +5,7 @@
 //! structures look like (deadlists that are one list, small heads, logs with trailing chains) stays as it is and is
 //! read by its own type, never by the pool's version.
 
+use platter_ondisk::features::Feature;
 use std::sync::Arc;
 
 use platter_dmu::bpobj::Bpobj;
@@ -21,7 +22,7 @@ use platter_dsl::dataset::Dataset;
 use platter_dsl::deadlist::BPOBJ_BLOCK;
 use platter_dsl::dir::{Dir, FREE_DIR};
 use platter_dsl::error::Result;
-use platter_dsl::features::{CREATED, lookup};
+use platter_dsl::features::CREATED;
 use platter_dsl::snapshot::Snapshot;
 use platter_dsl::version::PoolVersion;
 use platter_dsl::{history, mos};
@@ -40,18 +41,15 @@ pub async fn run(core: &Arc<Core>, wanted: Option<Vec<String>>) -> Result<Change
             to_flags(&core, &tx, old).await?;
             changed.from_version = Some(old.0);
         }
-        for guid in CREATED {
-            let Some(info) = lookup(guid) else { continue };
-            if core.dsl.features.is_enabled(guid) || info.no_upgrade || !is_wanted(info.name) {
+        for feature in CREATED {
+            let info = feature.info();
+            if core.dsl.features.is_enabled(feature) || info.no_upgrade || !is_wanted(info.name) {
                 continue;
             }
-            let needs = info.depends.iter().all(|needed| {
-                CREATED
-                    .iter()
-                    .any(|g| lookup(g).is_some_and(|i| i.feature == *needed && core.dsl.features.is_enabled(g)))
-            });
+            let needs =
+                info.depends.iter().all(|&needed| CREATED.contains(&needed) && core.dsl.features.is_enabled(needed));
             if needs {
-                core.dsl.features.enable(&core.dsl.mos, &core.dsl.directory, &tx, guid, || core.random()).await?;
+                core.dsl.features.enable(&core.dsl.mos, &core.dsl.directory, &tx, feature, || core.random()).await?;
                 changed.features.push(info.name.to_owned());
             }
         }
@@ -72,7 +70,7 @@ pub async fn follow_features(core: &Arc<Core>, tx: &Tx) -> platter_zio::Result<(
     // Some checksums are salted.
     salt::create_if_missing(&core.dsl.directory, &core.dsl.store, tx, &core.environment).await?;
     core.dsl.mos.set_properties(platter_dsl::mos_properties::mos_properties(core.dsl.version(), &core.dsl.features));
-    core.dsl.mos.set_hole_birth(core.dsl.features.is_active("com.delphix:hole_birth"));
+    core.dsl.mos.set_hole_birth(core.dsl.features.is_active(Feature::HoleBirth));
     core.dsl.dirty_config();
     platter_dsl::effects::follow(&core.dsl);
     platter_dsl::effects::follow_writing(&core.dsl);

@@ -1,6 +1,6 @@
 //! `zpool upgrade`.
 
-use platter_api::features::{CREATED, lookup};
+use platter_api::features::CREATED;
 use platter_api::messages::{ChangePool, PoolView};
 use platter_api::report::Detail;
 use platter_api::report::PropertyValue;
@@ -31,7 +31,7 @@ POOL  FEATURE
 
 /// Names of the features that this version writes, in OpenZFS's order.
 fn supported() -> Vec<&'static str> {
-    let written = |name: &str| CREATED.iter().any(|guid| lookup(guid).is_some_and(|info| info.name == name));
+    let written = |name: &str| CREATED.iter().any(|feature| feature.info().name == name);
     FEATURES.iter().copied().filter(|name| written(name)).collect()
 }
 
@@ -99,7 +99,7 @@ fn features() -> String {
     let mut out = String::from("The following features are supported:\n\nFEAT DESCRIPTION\n");
     out.push_str(&format!("{}\n", "-".repeat(61)));
     for name in supported() {
-        let Some(info) = CREATED.iter().find_map(|guid| lookup(guid).filter(|info| info.name == name)) else {
+        let Some(info) = CREATED.iter().map(|feature| feature.info()).find(|info| info.name == name) else {
             continue;
         };
         let compatible = if info.readonly_compat { " (read-only compatible)" } else { "" };
@@ -233,8 +233,8 @@ mod tests {
     #[test]
     fn every_written_feature_is_shown() {
         let text = features();
-        for guid in CREATED {
-            assert!(text.contains(&format!("\n{}", lookup(guid).unwrap().name)), "{guid}");
+        for feature in CREATED {
+            assert!(text.contains(&format!("\n{}", feature.info().name)), "{feature:?}");
         }
     }
 }
