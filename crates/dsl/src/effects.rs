@@ -96,7 +96,7 @@ pub fn check_applies(dsl: &DslPool, dataset: &Dataset, property: &str, value: Op
         return Err(PoolError::Unsupported("pool must be upgraded to set this property or value".into()));
     }
     if let Some(value) = value {
-        block_properties::check_features(|guid| dsl.features.is_enabled(guid), property, value)?;
+        block_properties::check_features(|feature| dsl.features.is_enabled(feature), property, value)?;
     }
     if dataset.kind == DatasetKind::Volume
         && matches!(property, "quota" | "refquota" | "filesystem_limit" | "mountpoint" | "canmount")

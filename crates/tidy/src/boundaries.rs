@@ -40,7 +40,7 @@ const ROOMS: [Room; 21] = [
     words("zio", &["dmu", "znode", "zpl", "dataset"]),
     words("dmu", &["zpl", "fuse", "dataset", "datasets"]),
     words("zil", &["zpl", "fuse", "dataset", "datasets", "znode", "file", "files"]),
-    only("api", &["ondisk"], &["dnode", "objset", "blkptr"]),
+    only("api", &["ondisk"], &["objset", "blkptr"]),
     only("model", &["buffer", "device", "hooks", "ondisk"], &["txg", "dataset", "vdev"]),
     words("dsl", &["fuse", "errno"]),
     words("spa", &["fuse", "errno", "znode"]),
