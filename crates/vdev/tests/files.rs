@@ -96,7 +96,7 @@ async fn devices_that_cannot_serve_say_why() {
     let mut spec = make(dir.path(), 3, 100 << 20);
     let first = TopVdev::open(&spec, &OPENER, true).await.expect("open");
     let error = TopVdev::open(&spec, &OPENER, true).await.expect_err("in use");
-    assert!(error.to_string().contains("in use by another process"), "{error}");
+    assert!(error.to_string().contains("in use already, by this very process"), "{error}");
     (spec.ashift, spec.asize, spec.metaslab_shift) = (9, first.asize(), 24);
     drop(first);
     // A file that lost its end, beyond the last partial metaslab.
