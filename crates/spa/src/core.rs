@@ -14,7 +14,6 @@ use platter_dmu::Tx;
 use platter_dsl::error::Result;
 use platter_dsl::pool::DslPool;
 use platter_dsl::stored_property::StoredProperty;
-use platter_dsl::tasks::Moment;
 use platter_ondisk::Uberblock;
 use platter_vdev::MissingRanges;
 
@@ -156,7 +155,7 @@ impl Core {
         Fut: Future<Output = Result<T>> + Send + 'static,
     {
         let core = self.clone();
-        self.dsl.task_at(Moment::Ordinary, move |tx| change(core, tx)).await
+        self.dsl.task(move |_, tx| change(core, tx)).await
     }
 
     /// As [`task`](Self::task), for a change that `check` may refuse; see [`DslPool::checked_task`].

@@ -104,7 +104,7 @@ pub async fn attach(core: &Arc<Core>, joining: Joining) -> Result<()> {
         .checked_task(
             async move |core| {
                 // It may have left, or been given another parent, since it was looked at.
-                let place = place::find(&core, &place.config.guid.to_string()).await?;
+                let place = place::with_guid(&core, place.config.guid)?;
                 check_place(&core, &place, beside)?;
                 Ok(place)
             },
@@ -352,7 +352,7 @@ async fn leave(core: &Arc<Core>, guid: Guid, replaced: bool) -> Result<()> {
     let device = core
         .checked_task(
             async move |core| {
-                let place = place::find(&core, &guid.to_string()).await?;
+                let place = place::with_guid(&core, guid)?;
                 if replaced && !old_ones(&core).contains(&guid) {
                     return Err(PoolError::Busy("no valid replicas".into()));
                 }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use platter_device::{BlockDevice, OpenOptions};
 use platter_dsl::error::{PoolError, Result};
-use platter_ondisk::Txg;
+use platter_ondisk::{Guid, Txg};
 use platter_vdev::{Condition, DeviceOpener, Leaf, OpenError, TopVdev, VdevAux, VdevSpec, VdevState};
 
 use crate::config::VdevConfig;
@@ -125,12 +125,25 @@ pub async fn find(core: &Core, name: &str) -> Result<PlacedLeaf> {
         return Ok(place);
     }
     Err(match interior(core, name) {
-        None if core.spares.find(devices, name).await.is_some() => {
-            PoolError::Invalid("device is reserved as a hot spare".into())
-        }
+        None => missing(core.spares.find(devices, name).await.is_some()),
         Some(vdev) => PoolError::invalid(format!("it is a {} vdev; name one of its devices", vdev.kind)),
-        None => PoolError::NotFound("no such device in pool".into()),
     })
+}
+
+/// The leaf of this guid. Looks at no path, as a task must not: the group would wait for it.
+///
+/// # Errors
+/// There is none.
+pub fn with_guid(core: &Core, guid: Guid) -> Result<PlacedLeaf> {
+    let found = leaves(core).into_iter().find(|place| place.config.guid == guid);
+    found.ok_or_else(|| missing(core.spares.is_listed(guid)))
+}
+
+fn missing(is_spare: bool) -> PoolError {
+    match is_spare {
+        true => PoolError::Invalid("device is reserved as a hot spare".into()),
+        false => PoolError::NotFound("no such device in pool".into()),
+    }
 }
 
 fn configs(places: &[PlacedLeaf]) -> Vec<&VdevConfig> {
