@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::judge;
@@ -13,9 +14,11 @@ pub struct Group(PathBuf);
 impl Group {
     /// A new one, or `None` (and a reported skip) where there can be none.
     pub fn new(name: &str, bytes: u64) -> Option<Self> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
         let folders = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
         for (root, file) in folders {
-            let group = Self(Path::new(root).join(format!("{name}-{}", std::process::id())));
+            let group = Self(Path::new(root).join(format!("{name}-{}-{number}", std::process::id())));
             if fs::create_dir(&group.0).is_ok() && fs::write(group.0.join(file), bytes.to_string()).is_ok() {
                 return Some(group);
             }

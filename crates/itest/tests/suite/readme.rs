@@ -9,7 +9,7 @@ use std::path::Path;
 
 use platter_itest::{Lab, binary, data, judge};
 
-const README: &str = include_str!("../../../README.md");
+const README: &str = include_str!("../../../../README.md");
 
 /// One `$ ...` line and the output that README.md shows below it.
 #[derive(Debug)]

@@ -1,0 +1,43 @@
+//! Every integration test that runs beside others, as one program: it is linked once, and the machine stays busy until
+//! the last test ends. What needs the machine to itself, or hours, is a program of its own beside this folder.
+
+mod attributes;
+mod bad_input;
+mod clients;
+mod compatibility;
+mod create;
+mod datasets;
+mod failing_devices;
+mod files;
+mod full;
+mod giving_up;
+mod heal;
+mod identity;
+mod import;
+mod intent_log;
+mod judges;
+mod kept_mounts;
+mod large_records;
+mod legacy;
+mod log;
+mod many_mounts;
+mod matrix;
+mod mounts;
+mod multihost;
+mod nameless;
+mod nested_pools;
+mod one_writer;
+mod ordinary_users;
+mod pool_commands;
+mod pool_state;
+mod properties;
+mod readme;
+mod reference_pools;
+mod replace;
+mod returning_devices;
+mod scripts;
+mod space;
+mod spares;
+mod surroundings;
+mod txgs;
+mod users;
