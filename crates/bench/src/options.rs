@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
+use crate::systems::BEFORE;
+
 /// Measures Platter next to other file systems, the raw device and an empty FUSE file system, all in turn in one run.
 #[derive(Debug, Parser)]
 #[command(name = "platter-bench", args_conflicts_with_subcommands = true)]
@@ -33,6 +35,9 @@ pub struct Options {
         value_parser = ["platter", "platter-dev-fuse", "zfs-fuse", "btrfs", "ext4", "xfs", "null-fuse", "raw",
             "raidz_test", "openzfs", "libraries"])]
     pub peers: Option<Vec<String>>,
+    /// Another build of Platter, measured in turn with this one: no case may be slower than 0.97 of it
+    #[arg(long, value_name = "BINARY", conflicts_with = "growth")]
+    pub before: Option<PathBuf>,
     /// Platter's other layouts too: stripe, raidz2, raidz3 and 3 mirrors
     #[arg(long)]
     pub layouts: bool,
@@ -112,9 +117,10 @@ impl Options {
         cases.iter().any(|case| self.wants_case(case))
     }
 
-    /// Whether a system is wanted. Platter always is.
+    /// Whether a system is wanted. Platter always is, and the build before it when there is one.
     pub fn wants_system(&self, system: &str) -> bool {
-        system == "platter" || self.peers.as_ref().is_none_or(|peers| peers.iter().any(|peer| peer == system))
+        ["platter", BEFORE].contains(&system)
+            || self.peers.as_ref().is_none_or(|peers| peers.iter().any(|peer| peer == system))
     }
 }
 

@@ -18,6 +18,7 @@ const TOP: i32 = 40;
 fn color(system: &str) -> RGBColor {
     match system {
         "platter" => RGBColor(0x2a, 0x6f, 0xdb),
+        "platter-before" => RGBColor(0x1a, 0x3c, 0x7a),
         "platter-dev-fuse" => RGBColor(0x8f, 0xb4, 0xf0),
         "zfs-fuse" => RGBColor(0xd9, 0x82, 0x2b),
         "btrfs" => RGBColor(0x4a, 0x9d, 0x5b),

@@ -10,7 +10,7 @@ use crate::options::Options;
 use crate::results::{Failure, Line, Report, Sample, Unit};
 use crate::scenario::{Context, Scenario};
 use crate::switch::{self, Switch};
-use crate::systems::{FileSystem, InKernel, Kind, Layout, Null, Platter, ZfsFuse};
+use crate::systems::{BEFORE, FileSystem, InKernel, Kind, Layout, Null, Platter, ZfsFuse};
 use crate::work::SourceTree;
 use crate::{codecs, growth, interrupt, kernels, leftovers, plot, raw, table, targets};
 
@@ -128,10 +128,14 @@ pub fn run(options: &Options) -> Result<bool> {
         for round in 0..options.rounds {
             context.round = round;
             let before = format!("{scenario:?} {}/{}", round + 1, options.rounds);
+            // Who is first finds the host's disk as the last case left it: so they change places.
+            if options.before.is_some() && round > 0 {
+                systems.reverse();
+            }
             for system in systems.iter_mut().filter(|system| scenario.suits(&***system)) {
                 // Other layouts are measured on Platter alone.
                 let own_layout = !matches!(scenario, Scenario::Sequential(_, layout) if layout != Layout::Raidz1);
-                if !own_layout && system.name() != "platter" {
+                if !own_layout && !["platter", BEFORE].contains(&system.name()) {
                     continue;
                 }
                 let (name, cases) = (system.name(), scenario.cases_on(&**system));
@@ -213,6 +217,13 @@ fn platter(options: &Options, work: &Path) -> Result<Platter> {
 
 fn systems(options: &Options, work: &Path) -> Result<Vec<Box<dyn FileSystem>>> {
     let mut all: Vec<Box<dyn FileSystem>> = vec![Box::new(platter(options, work)?)];
+    if let Some(before) = &options.before {
+        let platter = Platter::before(before.clone(), work, &options.create);
+        if let Some(why) = platter.missing() {
+            return said(format!("{}: {why}", before.display()));
+        }
+        all.push(Box::new(platter));
+    }
     // Each way next to the other; where there is only one, that is what is measured.
     if switch::way() != switch::DEVICE {
         all.push(Box::new(Platter::through_device(work, &options.create)));

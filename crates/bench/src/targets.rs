@@ -4,6 +4,7 @@ use crate::raw;
 use crate::results::{Line, Report};
 use crate::scenario::{data_share, raw_case};
 use crate::stats::ratio;
+use crate::systems::BEFORE;
 
 /// What a case is compared with.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +42,9 @@ const TARGETS: [(&str, f64, Against); 24] = [
     ("cpu-shm-server", 3.0, Against::System("zfs-fuse")),
     ("cpu-shm-machine", 1.0, Against::System("btrfs")),
 ];
+
+/// What each case has to reach of another build of Platter: the noise of five rounds, and no more.
+const OF_BEFORE: f64 = 0.97;
 
 /// One target, and whether it was reached.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,7 +84,14 @@ pub fn verdicts(report: &Report) -> Vec<Verdict> {
             verdicts.push(Verdict { case: case.to_owned(), against, wanted, reached });
         }
     }
+    verdicts.extend(report.cases().into_iter().filter_map(|case| over_before(report, case)));
     verdicts
+}
+
+/// A case next to the build before, both in turn: the median of the rounds' ratios.
+fn over_before(report: &Report, case: &str) -> Option<Verdict> {
+    let reached = report.line(case, "platter")?.over_by_round(report.line(case, BEFORE)?)?;
+    Some(Verdict { case: case.to_owned(), against: BEFORE.to_owned(), wanted: OF_BEFORE, reached })
 }
 
 /// A case next to the raw device, whose redundancy does not count.
@@ -124,6 +135,22 @@ mod tests {
         assert_eq!(verdicts(&report(&values))[0].against, "null-fuse");
         assert_eq!(over_raw(&report(&values), &report(&values).lines[0]), Some(0.9));
         assert_eq!(over_raw(&report(&values), &report(&values).lines[1]), Some(1.0));
+    }
+
+    #[test]
+    fn every_case_is_compared_with_the_build_before() {
+        let line = |system: &str, case: &str, unit, values: [f64; 3]| {
+            Line::of(system, &values.map(|value| Sample::plain(case, unit, value))).expect("values")
+        };
+        let lines = vec![
+            line("platter", "new-case", Unit::Rate, [96.0, 10.0, 5.0]),
+            line(BEFORE, "new-case", Unit::Rate, [100.0, 10.0, 5.0]),
+            line("platter", "import", Unit::Seconds, [2.0; 3]),
+            line(BEFORE, "import", Unit::Seconds, [1.9; 3]),
+        ];
+        let verdicts = verdicts(&Report { lines, ..Report::default() });
+        let found: Vec<_> = verdicts.iter().map(|verdict| (verdict.case.as_str(), verdict.holds())).collect();
+        assert_eq!(found, [("new-case", true), ("import", false)]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::error::{Result, While};
 
 pub use in_kernel::{InKernel, Kind};
 pub use null::Null;
-pub use platter::{Platter, THROUGH_DEVICE};
+pub use platter::{BEFORE, Platter, THROUGH_DEVICE};
 pub use zfs_fuse::ZfsFuse;
 
 /// How data is spread over device files.

@@ -17,13 +17,16 @@ use crate::switch;
 /// Platter where it is served through `/dev/fuse` beside one that is served over io_uring.
 pub const THROUGH_DEVICE: &str = "platter-dev-fuse";
 
+/// Another build of Platter, in turn with this one.
+pub const BEFORE: &str = "platter-before";
+
 const POOL: &str = "benchp";
 const LIMIT: Duration = Duration::from_secs(1800);
 
 /// Platter.
 pub struct Platter {
-    /// Whether it is served through `/dev/fuse` in any case.
-    through_device: bool,
+    /// What it is called beside others.
+    name: &'static str,
     binary: Option<PathBuf>,
     create: Vec<String>,
     home: PathBuf,
@@ -36,14 +39,16 @@ impl Platter {
     /// With its daemon's folder and mount point below `work`, and more options of `zpool create`. The binary is
     /// `PLATTER_BIN`, or lies beside this one.
     pub fn new(work: &Path, create: &str) -> Self {
-        let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(|folder| folder.join("platter")));
-        let binary = std::env::var_os("PLATTER_BIN").map(PathBuf::from).or(beside);
+        Self::called("platter", own_binary(), work, create)
+    }
+
+    fn called(name: &'static str, binary: Option<PathBuf>, work: &Path, create: &str) -> Self {
         Self {
-            through_device: false,
+            name,
             binary: binary.filter(|path| path.is_file()).and_then(|path| path.canonicalize().ok()),
             create: create.split_whitespace().map(str::to_owned).collect(),
-            home: work.join("home"),
-            mount: work.join("mnt-platter"),
+            home: work.join(format!("home-{name}")),
+            mount: work.join(format!("mnt-{name}")),
             devices: None,
             daemon: None,
         }
@@ -51,16 +56,17 @@ impl Platter {
 
     /// As [`Self::new`], but served through `/dev/fuse` also where others are served over io_uring.
     pub fn through_device(work: &Path, create: &str) -> Self {
-        let mut platter = Self::new(work, create);
-        platter.through_device = true;
-        platter.home = work.join("home-dev-fuse");
-        platter.mount = work.join("mnt-platter-dev-fuse");
-        platter
+        Self::called(THROUGH_DEVICE, own_binary(), work, create)
+    }
+
+    /// As [`Self::new`], but the binary `before`: another build.
+    pub fn before(before: PathBuf, work: &Path, create: &str) -> Self {
+        Self::called(BEFORE, Some(before), work, create)
     }
 
     /// Runs what mounts the pool's file system, so that requests come the right way.
     fn mounting<T>(&self, run: impl FnOnce() -> T) -> T {
-        if self.through_device { switch::without(run) } else { run() }
+        if self.name == THROUGH_DEVICE { switch::without(run) } else { run() }
     }
 
     fn run(&self, words: &[&str]) -> Result<String> {
@@ -84,8 +90,8 @@ impl Platter {
     /// What the commands said.
     pub fn create_with(&mut self, shape: &Shape, more: &[&str]) -> Result<()> {
         std::fs::create_dir_all(&self.home).on(|| format!("making {}", self.home.display()))?;
-        let files = shape.make_files("dev-platter")?;
-        self.devices = Some(shape.under.join("dev-platter"));
+        let files = shape.make_files(&format!("dev-{}", self.name))?;
+        self.devices = Some(shape.under.join(format!("dev-{}", self.name)));
         let (record, mount) = (format!("recordsize={}", shape.record), self.mount.display().to_string());
         let own: Vec<&str> = self.create.iter().map(String::as_str).chain(more.iter().copied()).collect();
         let mut words = vec!["zpool", "create", "-f", "-m", &mount];
@@ -223,11 +229,14 @@ impl Platter {
 
 impl FileSystem for Platter {
     fn name(&self) -> &'static str {
-        if self.through_device { THROUGH_DEVICE } else { "platter" }
+        self.name
     }
 
     fn missing(&self) -> Option<String> {
-        self.binary.is_none().then(|| "no platter beside this program; build it or set PLATTER_BIN".into())
+        self.binary.is_none().then(|| match self.name {
+            BEFORE => "there is no such binary".into(),
+            _ => "no platter beside this program; build it or set PLATTER_BIN".into(),
+        })
     }
 
     fn has(&self, _: Layout) -> bool {
@@ -282,6 +291,12 @@ impl Drop for Platter {
         }
         self.devices.take().iter().for_each(|folder| super::remove_folder(folder));
     }
+}
+
+/// The binary that lies beside this one, unless another is named.
+fn own_binary() -> Option<PathBuf> {
+    let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(|folder| folder.join("platter")));
+    std::env::var_os("PLATTER_BIN").map(PathBuf::from).or(beside)
 }
 
 /// The processes that serve this instance, found by their environment. The commands are gone when this is asked.
