@@ -94,6 +94,7 @@ impl Child {
         if !extent.checked && order.iter().any(|(_, stale)| !stale) {
             order.retain(|(_, stale)| !stale);
         }
+        debug_assert!(!order.is_empty(), "somebody is asked");
         order
     }
 

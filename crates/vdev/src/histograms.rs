@@ -1,7 +1,8 @@
 //! How long transfers took and how large they were, for `zpool iostat -lqrw` (`vdev_stat_ex_t` in
 //! `include/sys/fs/zfs.h`, `vdev_stat_update` in `module/zfs/vdev.c`).
 //!
-//! Invariant: bucket `b` counts values from `2^b` up to, but not including, `2^(b+1)`; the last one everything above.
+//! Invariant: bucket `b` counts values from `2^b` up to, but not including, `2^(b+1)`; the first one also 0, the last
+//! one everything above.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,8 +27,9 @@ impl<const BUCKETS: usize> Default for Histogram<BUCKETS> {
 
 impl<const BUCKETS: usize> Histogram<BUCKETS> {
     fn note(&self, value: u64) {
-        let bucket = value.checked_ilog2().unwrap_or(0) as usize;
-        self.0[bucket.min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
+        let bucket = (value.checked_ilog2().unwrap_or(0) as usize).min(BUCKETS - 1);
+        debug_assert!(value.max(1) >> bucket == 1 || bucket == BUCKETS - 1, "{value} is not of bucket {bucket}");
+        self.0[bucket].fetch_add(1, Ordering::Relaxed);
     }
 
     fn snapshot(&self) -> Vec<u64> {

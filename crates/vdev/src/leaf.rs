@@ -97,6 +97,13 @@ struct Inner {
 }
 
 impl Inner {
+    /// What is true whenever the lock is free. While a leaf is being opened anew its condition is still the old one.
+    fn assert_internally_consistent(&self) {
+        let is_open = self.queue.is_some();
+        assert!(!is_open || self.condition.is_usable(), "a leaf that cannot be used has no device open");
+        assert!(!is_open || self.psize > 0, "the size of an open device is known");
+    }
+
     /// Whether the open device is the one behind `queue`: it may have been closed or opened anew.
     fn is_behind(&self, queue: &Arc<Queue>) -> bool {
         self.queue.as_ref().is_some_and(|current| Arc::ptr_eq(current, queue))
@@ -162,7 +169,8 @@ impl Leaf {
         let (queue, condition) = self.try_open(spec, opener, least_asize).await;
         assert_eq!(queue.is_some(), condition.is_usable(), "a leaf can be used as long as its device is open");
         let mut inner = self.inner.write();
-        inner.opening += 1;
+        // Whoever opened it meanwhile may have written there.
+        self.let_go(&mut inner);
         if let Some(queue) = &queue {
             inner.psize = usable_size(queue.device().size());
             if let Some(path) = queue.device().path() {
@@ -171,6 +179,7 @@ impl Leaf {
         }
         inner.condition = condition.clone();
         inner.queue = queue;
+        inner.assert_internally_consistent();
         drop(inner);
         self.tell(&LeafTrouble::State(condition));
     }
@@ -244,6 +253,7 @@ impl Leaf {
         let mut inner = self.inner.write();
         inner.condition = condition;
         self.let_go(&mut inner);
+        inner.assert_internally_consistent();
     }
 
     /// Drops the device.
@@ -436,14 +446,24 @@ impl Leaf {
     }
 
     fn queue(&self) -> Result<Arc<Queue>> {
+        self.data_queue(0, 0)
+    }
+
+    /// The queue for a write of data, which never reaches into the labels behind it: a tampered pool may say that it is
+    /// larger than its devices are.
+    fn data_queue(&self, offset: u64, psize: u64) -> Result<Arc<Queue>> {
         let inner = self.inner.read();
+        let asize = geometry::leaf_asize(inner.psize);
         match &inner.queue {
-            Some(queue) if inner.condition.is_usable() => Ok(queue.clone()),
+            Some(queue) if inner.condition.is_usable() && offset + psize <= asize => return Ok(queue.clone()),
+            Some(_) if inner.condition.is_usable() => {}
             _ => {
                 drop(inner);
-                Err(self.unavailable())
+                return Err(self.unavailable());
             }
         }
+        drop(inner);
+        Err(VdevError::OutOfRange { vdev: self.name(), offset, psize, asize })
     }
 
     /// The error of using it while it cannot be used.
@@ -521,7 +541,8 @@ impl Leaf {
 
     /// Writes at an offset in the allocatable space.
     pub(crate) async fn write_data(&self, offset: u64, data: Vec<Buf>, priority: Priority) -> Result<()> {
-        self.write_at(VDEV_LABEL_START_SIZE + offset, data, priority).await
+        let queue = self.data_queue(offset, data.iter().map(|buf| buf.len() as u64).sum())?;
+        self.write_through(queue, VDEV_LABEL_START_SIZE + offset, data, priority).await
     }
 
     /// Writes for `purpose`. Who does not take a block again that it had has lost what was there, and a running scan
@@ -550,13 +571,16 @@ impl Leaf {
     }
 
     async fn write_at(&self, offset: u64, data: Vec<Buf>, priority: Priority) -> Result<()> {
-        let queue = self.queue()?;
+        self.write_through(self.queue()?, offset, data, priority).await
+    }
+
+    async fn write_through(&self, queue: Arc<Queue>, at: u64, data: Vec<Buf>, priority: Priority) -> Result<()> {
         self.stats.note_write(data.iter().map(|buf| buf.len() as u64).sum());
-        let Err(error) = self.try_write(&queue, offset, data.clone(), priority).await else { return Ok(()) };
+        let Err(error) = self.try_write(&queue, at, data.clone(), priority).await else { return Ok(()) };
         if !self.is_open(&queue) {
             return Err(error);
         }
-        self.try_write(&queue, offset, data, priority).await
+        self.try_write(&queue, at, data, priority).await
     }
 
     async fn try_write(&self, queue: &Arc<Queue>, offset: u64, data: Vec<Buf>, priority: Priority) -> Result<()> {
@@ -603,6 +627,7 @@ impl Leaf {
             tracing::debug!("{}: {}", self.kind, condition.detail.as_deref().unwrap_or(condition.name()));
             inner.condition = condition.clone();
             self.let_go(&mut inner);
+            inner.assert_internally_consistent();
             drop(inner);
             self.tell(&LeafTrouble::State(condition));
         }
@@ -649,6 +674,7 @@ impl Leaf {
             return false;
         }
         inner.condition = condition.clone();
+        inner.assert_internally_consistent();
         drop(inner);
         self.tell(&LeafTrouble::State(condition));
         true

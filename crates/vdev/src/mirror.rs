@@ -138,7 +138,7 @@ fn order(view: View<'_>, extent: Extent) -> Vec<usize> {
     if usable.len() > 1 {
         usable.sort_by_cached_key(|&child| {
             let leaf = &view.leaves()[child];
-            (view.leaves()[child].is_stale_for(extent), leaf.load(), (child + count - preferred) % count)
+            (leaf.is_stale_for(extent), leaf.load(), (child + count - preferred) % count)
         });
     }
     usable
@@ -149,6 +149,8 @@ async fn repair(view: View<'_>, extent: Extent, bad: &[usize], good: &Buf, by_sc
     if !view.frame.writable || bad.is_empty() {
         return Rewritten::default();
     }
+    assert_eq!(good.len() as u64, extent.psize, "a repair writes a whole block that passed");
+    assert!(bad.is_sorted_by(|one, next| one < next), "a child that was wrong did not fail as well");
     let mut padded = BufMut::zeroed(view.frame.padded(extent.psize) as usize);
     padded[..good.len()].copy_from_slice(good);
     let padded = padded.freeze();

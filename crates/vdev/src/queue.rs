@@ -111,7 +111,8 @@ impl Class {
     fn remove(&mut self, key: (u64, u64)) -> Pending {
         self.oldest.remove(&key.1);
         let pending = self.pending.remove(&key).expect("just found");
-        self.waiting -= pending.length;
+        self.waiting = self.waiting.checked_sub(pending.length).expect("what waits is counted");
+        debug_assert!(self.waiting > 0 || self.pending.values().all(|pending| pending.length == 0));
         pending
     }
 
@@ -168,6 +169,7 @@ impl Class {
         }
         debug_assert!(batch.len() == 1 || batch[batch.len() - 1].end() - begin <= JOIN_MAX);
         debug_assert!(batch.iter().all(|pending| pending.is_read() == is_read));
+        debug_assert!(batch.is_sorted_by(|one, next| one.end() <= next.offset && next.offset - one.end() <= gap_max));
         batch
     }
 }
@@ -358,7 +360,12 @@ impl Queue {
         let (begin, started) = (batch[0].offset, Instant::now());
         let mut data = Vec::with_capacity(2 * batch.len());
         let mut waiters = Vec::with_capacity(batch.len());
+        let is_between = !batch[0].is_padding() && !batch[batch.len() - 1].is_padding();
+        assert!(is_between, "padding is written between two writes");
+        let mut end = begin;
         for pending in batch {
+            assert_eq!(pending.offset, end, "what is written as one lies in one piece");
+            end = pending.end();
             let pieces = match pending.io {
                 Io::Write(pieces) => pieces,
                 Io::Padding => {

@@ -86,6 +86,7 @@ impl Interior for Raidz<'_> {
         let all = attempt.unread(|_, _| true);
         attempt.fetch(&all).await;
         attempt.fetch_others().await;
+        debug_assert!(attempt.unread(|_, _| true).is_empty(), "a scrub asks for every column that can be had");
         let sound = attempt.is_sound().await;
         if sound && attempt.agree() {
             let examined_bytes = attempt.examined_bytes;
@@ -111,6 +112,7 @@ impl Interior for Raidz<'_> {
         let Self { view, parity: nparity } = self;
         let psize = data.len() as u64;
         let map = RaidzMap::new(offset, psize, view.frame.ashift, view.children().len(), nparity);
+        assert_eq!(map.data().iter().map(|column| column.size).sum::<usize>(), data.len(), "columns are the block");
         let parity: Vec<Buf> = if map.data().len() == 1 {
             // Every parity of one column is that column.
             vec![data.clone(); nparity]
@@ -174,7 +176,8 @@ async fn read_unchecked(mut attempt: Attempt<'_>) -> Result<(Buf, ReadOutcome)> 
     let nparity = attempt.nparity();
     let absent = attempt.absent_data();
     let parity_read = (0..nparity).filter(|&column| attempt.is_read(column)).count();
-    let enough = absent.len() <= parity_read && !attempt.block.is_empty();
+    // A leaf may have gone away since it was chosen, and one that missed the block may have answered in its place.
+    let enough = absent.len() <= parity_read && !attempt.block.is_empty() && !attempt.has_read_stale();
     if enough && attempt.rebuild(&absent) {
         attempt.charge().await;
         let reconstructed = !absent.is_empty();
@@ -188,10 +191,12 @@ async fn read_unchecked(mut attempt: Attempt<'_>) -> Result<(Buf, ReadOutcome)> 
     }
     let rest = attempt.unread(|_, _| true);
     attempt.fetch(&rest).await;
-    if !attempt.is_sound().await {
+    let sound = attempt.is_sound().await;
+    if !sound && !attempt.rebuild_unchecked() {
         return Err(attempt.lost());
     }
+    attempt.charge().await;
     let mut block = attempt.block;
     block.truncate(attempt.extent.psize as usize);
-    Ok((block.freeze(), ReadOutcome::default()))
+    Ok((block.freeze(), ReadOutcome { reconstructed: !sound, ..ReadOutcome::default() }))
 }

@@ -112,6 +112,11 @@ impl<'a> Attempt<'a> {
         matches!(self.columns[column], Column::Read { .. })
     }
 
+    /// Whether what was read of some column may be from before the block's time.
+    pub(crate) fn has_read_stale(&self) -> bool {
+        self.columns.contains(&STALE)
+    }
+
     /// Data columns without bytes.
     pub(crate) fn absent_data(&self) -> Vec<usize> {
         (self.nparity()..self.columns.len()).filter(|&column| !self.is_read(column)).collect()
@@ -434,6 +439,8 @@ impl<'a> Attempt<'a> {
     /// agreed. Counts what was wrong and rewrites it.
     pub(crate) async fn set_right(&mut self, original: &[u8], sound: bool, by_scrub: bool) -> (Buf, Repairs) {
         let nparity = self.nparity();
+        debug_assert!(!self.extent.checked || self.passes(), "only bytes that passed are written");
+        assert_eq!(original.len(), self.block.len(), "what was read is compared with what is right, byte by byte");
         let parity = self.right_parity().await;
         let block = std::mem::replace(&mut self.block, BufMut::zeroed(0)).freeze();
         let parity: Vec<Buf> = parity.into_iter().map(BufMut::freeze).collect();
@@ -455,6 +462,7 @@ impl<'a> Attempt<'a> {
                 (Column::Failed, _) => true,
                 (Column::Unread { .. } | Column::Absent, _) => continue,
             };
+            assert_eq!(right.len(), place.size, "a column is written where it lies and no further");
             let wrong = self.wrong_leaves(column, is_wrong, &right, sound);
             if !wrong.is_empty() {
                 repairs.bad_children.push(place.child);

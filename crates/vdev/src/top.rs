@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use futures::future::join_all;
 use parking_lot::RwLock;
 use platter_buffer::{Buf, BufMut};
-use platter_hooks::Cpu;
+use platter_hooks::{Canary, Cpu};
 use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE};
 use platter_ondisk::{Guid, Txg};
 
@@ -322,6 +322,10 @@ impl TopVdev {
             Layout::Single | Layout::Mirror => Mirror(view).read(extent, priority, verify).await,
             Layout::Raidz { parity } => Raidz { view, parity }.read(extent, priority, verify).await,
         };
+        if let Ok((bytes, _)) = &result {
+            assert_eq!(bytes.len() as u64, extent.psize, "a read returns the block that was asked for");
+            debug_assert!(verify(bytes) || Canary::ChecksumUnverified.sings(), "what a read returns has passed");
+        }
         self.note_failure(extent, &result);
         result
     }

@@ -16,8 +16,8 @@ use platter_ondisk::{Guid, Txg};
 use platter_vdev::Priority;
 use platter_vdev::raidz_map::RaidzMap;
 use platter_vdev::{
-    Arrangement, DeviceOpener, Extent, Layout, Leaf, MissingRanges, OpenError, TopVdev, VdevError, VdevKind, VdevSpec,
-    VdevState,
+    Arrangement, Condition, DeviceOpener, Extent, Layout, Leaf, MissingRanges, OpenError, TopVdev, VdevAux, VdevError,
+    VdevKind, VdevSpec, VdevState,
 };
 
 const ASHIFT: u8 = 9;
@@ -496,4 +496,38 @@ async fn nested_replacing_and_spare_vdevs_open() {
     }
     let empty = nested(RAIDZ, vec![leaf_spec(0), nested(VdevKind::Replacing, vec![]), leaf_spec(2)]);
     assert!(matches!(TopVdev::open(&empty, &bench, true).await, Err(VdevError::Config(_))));
+}
+
+/// While a block without checksum was read, a transfer failed, and parity was asked for instead. By then the leaf that
+/// should have it was gone, so its sibling answered, which had missed the block: what it held was taken for parity.
+#[tokio::test]
+async fn a_leaf_that_missed_a_block_without_checksum_is_not_believed_when_its_sibling_goes_away_meanwhile() {
+    let mut random = Random(31);
+    for pair in 0..3 {
+        let bench = Bench::new().await;
+        let mut children = vec![vec![0], vec![1], vec![2]];
+        children[pair].push(3);
+        let children: Vec<&[usize]> = children.iter().map(|child| &child[..]).collect();
+        let top = bench.top(&RAIDZ, &children).await;
+        let data = random.buf(2 << ASHIFT);
+        top.write(0, data.clone(), Txg(7), Priority::AsyncWrite).await.expect("write");
+        let map = RaidzMap::new(0, data.len() as u64, ASHIFT, 3, 1);
+        let column = map.columns.iter().find(|column| column.child == pair).expect("each child has a column");
+        bench.memory[3].poke(VDEV_LABEL_START_SIZE + column.offset, &random.buf(column.size));
+        bench.leaves[3].note_missing(Txg(7));
+        let failing = map.data().iter().find(|column| column.child != pair).expect("two have data").child;
+        bench.faulty[failing].inject(Fault::everywhere(FaultKind::ReadError));
+        bench.gates[failing].is_open.set(false);
+        let extent = Extent { offset: 0, psize: data.len() as u64, birth: Txg(7), speculative: false, checked: false };
+        let reading = {
+            let top = top.clone();
+            tokio::spawn(async move { top.read(extent, Priority::SyncRead, &|_| true).await })
+        };
+        let_others_run().await;
+        bench.leaves[pair].close(Condition::new(VdevState::Offline, VdevAux::None));
+        bench.gates[failing].is_open.set(true);
+        if let Ok((bytes, _)) = reading.await.expect("it ends") {
+            assert_eq!(bytes, data, "child {pair} has two leaves");
+        }
+    }
 }

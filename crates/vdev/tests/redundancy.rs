@@ -634,3 +634,23 @@ async fn a_child_that_was_away_between_two_flushes_has_missed_the_group() {
     rig.top.flush(Txg(9)).await.expect("flush");
     assert!(!leaf.is_missing(Txg(9)), "once");
 }
+
+/// The configuration of a tampered pool said that a vdev is larger than its devices, and a block pointer led to where
+/// their last labels are: what was taken for a repair was written over these.
+#[tokio::test]
+async fn a_vdev_that_says_that_it_is_larger_than_its_devices_writes_no_data_into_labels() {
+    let rig = Rig::new(VdevKind::Mirror, 2, 9).await;
+    let end = rig.top.asize();
+    let mut spec = rig.spec.clone();
+    (spec.asize, spec.metaslab_shift) = (2 * end, 62);
+    let top = platter_vdev::TopVdev::open(&spec, &rig.shelf, true).await.expect("open");
+    let mut random = Random(23);
+    for (offset, fits) in [(end - 4096, true), (end - 512, false), (end, false), (end + 8192, false)] {
+        let written = top.write(offset, random.buf(1024), Txg(7), Priority::AsyncWrite).await;
+        assert_eq!(written.is_ok(), fits, "{offset:#x} of {end:#x}");
+    }
+    let mut labels = vec![0; 512 << 10];
+    rig.shelf.memory[0].peek(common::DEVICE_SIZE - (512 << 10), &mut labels);
+    assert!(labels.iter().all(|&byte| byte == 0), "labels are as they were");
+    assert!(top.leaves().iter().all(|leaf| leaf.is_usable()), "no device is blamed");
+}
