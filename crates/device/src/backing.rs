@@ -2,7 +2,7 @@
 //! of one such pile for writing would write one pool's blocks over another's, and no lock of the upper one knows of the
 //! lower one.
 //!
-//! Invariants:
+//! What is told of a device:
 //! - what is found is what the kernel has behind the device, not what got its path since (`struct loop_info64` in
 //!   `include/uapi/linux/loop.h` has its number);
 //! - that something lies behind a device and cannot be opened is an error, never "nothing": the file may be deleted, or
@@ -31,6 +31,7 @@ const DEPTH_MAX: usize = 16;
 
 /// `struct loop_info64`: device, inode, of a block device its own number, and the offset come first.
 type LoopInfo = [u64; 29];
+const _: () = assert!(size_of::<LoopInfo>() == 232, "the kernel fills in so much");
 
 /// A file or block device behind another one, open for reading, and its path.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! What every device can do.
 //!
-//! Invariants every [`BlockDevice`] keeps:
+//! What every [`BlockDevice`] promises, and whoever calls one relies on:
 //! - offsets and lengths are bytes; a transfer lies wholly inside the device or fails without touching anything;
 //! - a transfer's memory is owned by the transfer until it is over: dropping the future that waits for it is safe;
 //! - what was written before a [`flush`](BlockDevice::flush) began is on stable storage when it returns;
@@ -88,7 +88,9 @@ pub trait BlockDevice: Send + Sync + Debug {
         let (slots, result) = self.read_into(offset, vec![slot]).await;
         drop(slots);
         result?;
-        Ok(assembly.finish().expect("a finished transfer keeps no slot"))
+        let bytes = assembly.finish().expect("a finished transfer keeps no slot");
+        assert_eq!(bytes.len(), length, "a transfer fills what it was given");
+        Ok(bytes)
     }
 
     /// Writes `data`, one buffer after the other, from `offset` on.

@@ -235,7 +235,8 @@ struct Passage<'a>(&'a Traffic);
 
 impl Drop for Passage<'_> {
     fn drop(&mut self) {
-        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+        let before = self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0 || std::thread::panicking(), "a transfer is counted once");
     }
 }
 
@@ -284,6 +285,7 @@ impl CutoffDevice {
     /// Writes what was held back.
     async fn catch_up(&self) -> Result<()> {
         let mut release = self.held.let_go().await;
+        debug_assert!(self.held.is_active() || release.pieces.is_empty(), "what is held is let go once");
         for (offset, data) in std::mem::take(&mut release.pieces) {
             self.write_now(offset, data).await?;
         }

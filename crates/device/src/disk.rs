@@ -1,7 +1,7 @@
 //! Disks as pools name them: whole disks that carry a partition table, partitions, and the names of both.
 //!
-//! Invariant: a pool's partition on a whole disk is always reached through a window into the disk that the table
-//! describes, never through the partition's node; it works whether or not the kernel has made that node.
+//! A pool's partition on a whole disk is reached through a window into the disk that the table describes, never through
+//! the partition's node: so it works whether or not the kernel has made that node.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

@@ -408,6 +408,7 @@ fn gather(data: &[Buf], length: usize) -> Buf {
         whole[at..at + buf.len()].copy_from_slice(buf);
         at += buf.len();
     }
+    assert_eq!(at, length, "no byte is written that nobody gave");
     whole.freeze()
 }
 

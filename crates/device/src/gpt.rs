@@ -150,7 +150,7 @@ pub fn layout(device: &str, size: u64, sector: u32, ids: &GptIds) -> Result<Layo
         size: sectors * sector,
         name: name.to_owned(),
     };
-    Ok(Layout {
+    let layout = Layout {
         writes: vec![
             (2 * sector, entries.clone()),
             (sector, header(1, last, 2)),
@@ -160,7 +160,25 @@ pub fn layout(device: &str, size: u64, sector: u32, ids: &GptIds) -> Result<Layo
         ],
         data: partition(DATA_INDEX, TYPE_ZFS, start, data_sectors, &name),
         reserved: partition(RESERVED_INDEX, TYPE_RESERVED, start + data_sectors, reserve, ""),
-    })
+    };
+    layout.assert_internally_consistent(first_usable * sector, (last_usable + 1) * sector, size);
+    Ok(layout)
+}
+
+impl Layout {
+    /// The partitions lie behind each other in what is `usable`, and the tables before and behind that, on a disk of
+    /// `size` bytes.
+    fn assert_internally_consistent(&self, usable: u64, usable_end: u64, size: u64) {
+        let Self { writes, data, reserved } = self;
+        assert!(usable <= data.start && data.size >= DATA_SIZE_MIN, "the pool's partition begins behind the table");
+        assert!(data.size.is_multiple_of(1 << 20), "the pool's partition ends on a boundary");
+        assert_eq!(data.start + data.size, reserved.start, "the reserve is directly behind the pool's partition");
+        assert!(reserved.start + reserved.size <= usable_end, "the partitions end before the backup");
+        for (at, bytes) in writes {
+            let end = at + bytes.len() as u64;
+            assert!(end <= usable || (usable_end <= *at && end <= size), "a table at {at} is beside the partitions");
+        }
+    }
 }
 
 fn encode_entry(table: &mut [u8], index: usize, kind: &[u8; 16], id: &[u8; 16], start: u64, sectors: u64, name: &str) {

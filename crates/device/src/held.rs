@@ -93,6 +93,7 @@ fn insert(writes: &mut BTreeMap<u64, Buf>, offset: u64, buf: Buf) {
             writes.insert(end, Buf::copy_from(&old[(end - start) as usize..]));
         }
     }
+    debug_assert_eq!(overlapping(writes, offset, end).count(), 0, "nothing that is held overlaps");
     writes.insert(offset, buf);
 }
 
@@ -153,6 +154,10 @@ impl Held {
                 _ => pieces.push((start, start + length, vec![buf.clone()])),
             }
         }
+        let is_whole = |(start, end, bufs): &(u64, u64, Vec<Buf>)| {
+            bufs.len() <= PIECE_BUFFERS && bufs.iter().map(|buf| buf.len() as u64).sum::<u64>() == end - start
+        };
+        assert!(pieces.iter().all(is_whole), "what is written as one lies in one piece");
         let pieces = pieces.into_iter().map(|(start, _, bufs)| (start, bufs)).collect();
         Release { held: self, writes, pieces }
     }

@@ -1,7 +1,7 @@
 //! Until when devices may be written: a pool that other hosts could take is this host's only for so long after it last
 //! showed that it uses it.
 //!
-//! Invariants:
+//! What follows from it:
 //! - the time is looked at where a write begins, and once more where it is handed to the kernel: one that waited in a
 //!   queue while the whole process stood still is not handed in any more;
 //! - a lease that was never limited costs one load for each write.
@@ -33,7 +33,9 @@ impl Lease {
     /// It ends `limit` after `from`.
     pub fn renew(&self, from: Instant, limit: Duration) {
         let until = (from + limit).saturating_duration_since(self.origin).as_nanos();
-        self.until.store(u64::try_from(until).unwrap_or(ALWAYS - 1), Ordering::Release);
+        // However long it is, it is none without an end.
+        let until = u64::try_from(until).unwrap_or(u64::MAX).min(ALWAYS - 1);
+        self.until.store(until, Ordering::Release);
     }
 
     /// It has no end from now on: nobody else uses the devices.

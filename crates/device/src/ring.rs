@@ -20,6 +20,7 @@ use crate::transfer::Op;
 const ENTRIES: u32 = 256;
 /// Most operations in the kernel at once; the completion queue (twice the entries by default) can hold them all.
 const FLIGHT_MAX: usize = 2 * ENTRIES as usize - 16;
+const _: () = assert!(FLIGHT_MAX < 2 * ENTRIES as usize, "the read of the pipe is one more");
 const WAKE: u64 = u64::MAX;
 
 struct Shared {
@@ -126,6 +127,7 @@ impl RingThread {
                 self.ring.completion().map(|entry| (entry.user_data(), entry.result())).collect();
             for (token, result) in completions {
                 if token == WAKE {
+                    debug_assert!(waking, "one read of the pipe is pending");
                     waking = false;
                 } else {
                     self.flights.completed(token, result);

@@ -21,6 +21,7 @@ const SLOT: usize = 128 << 10;
 const LEAST: usize = SLOT / 2;
 /// Slots that are asked of the system at once. They are addresses alone, and are kept.
 const SLOTS: usize = 256;
+const _: () = assert!(SLOT.is_multiple_of(PAGE_SIZE), "a slot is pages of its own, which are given back alone");
 
 /// Slots that wait for a block.
 static IDLE: Mutex<Vec<Slot>> = Mutex::new(Vec::new());
@@ -95,7 +96,9 @@ pub fn without_zeros(contents: Buf) -> (Buf, usize) {
         // SAFETY: a page lies in the slot, which is longer than the contents and nobody else's.
         unsafe { std::ptr::copy_nonoverlapping(page.as_ptr(), slot.0.as_ptr().add(index * PAGE_SIZE), page.len()) };
     }
-    (Buf::lent(Sparse { slot: Some(slot), length }), used)
+    let sparse = Sparse { slot: Some(slot), length };
+    debug_assert!(sparse.as_ref() == &contents[..], "a slot was all zeros, and nobody can tell");
+    (Buf::lent(sparse), used)
 }
 
 #[cfg(test)]

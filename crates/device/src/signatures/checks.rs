@@ -1,7 +1,7 @@
 //! What else must fit where a signature alone proves little: some are two bytes long, or bytes that anything may begin
 //! with. Each check gets the place of its signature.
 //!
-//! Invariant: no check fails for what the system's own programs make.
+//! No check may fail for what the system's own programs make: in doubt something is found.
 
 use crate::signatures::image::Image;
 

@@ -1,7 +1,7 @@
 //! Partition tables that are neither GPT nor DOS: Apple's, Sun's, SGI's, and the disklabels of the BSDs, which also
 //! stand inside a DOS partition (the facts are in util-linux, `libblkid/src/partitions/` and `include/pt-*.h`).
 //!
-//! Invariant: a table needs its magic and what else proves it (a checksum, a second magic). Partitions that begin where
+//! A table needs its magic and what else proves it (a checksum, a second magic). Partitions that begin where
 //! the device does are not told: what they hold is found on the device itself.
 
 use crate::signatures::image::Image;

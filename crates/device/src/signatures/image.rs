@@ -1,6 +1,6 @@
 //! The parts of a device where signatures are: its beginning, its end, and some places between.
 //!
-//! Invariant: a place that was not read, or could not be, reads as nothing; no place beyond the device exists.
+//! Invariant: a place that was not read, or could not be, reads as nothing; no part reaches beyond the device.
 
 use crate::block_device::BlockDevice;
 
@@ -51,6 +51,8 @@ impl Image {
                 }
             }
         }
+        let is_inside = |(at, bytes): &(u64, Vec<u8>)| at + bytes.len() as u64 <= size;
+        assert!(image.parts.iter().all(is_inside), "no part reaches beyond the device");
         image
     }
 

@@ -9,7 +9,7 @@
 //! | `partition`, `partitions` | where the partitions are |
 //! | `disklabels` | the same for tables that are neither GPT nor DOS |
 //!
-//! Invariants:
+//! How it is looked:
 //! - nothing is written;
 //! - names, places and bytes are those that util-linux's libblkid knows, so that messages have the words that people
 //!   know from `blkid` and OpenZFS; members of ZFS pools are not among them: their labels say more than a signature;

@@ -1,7 +1,8 @@
 //! Where the partitions of a disk are: tables of GPT and of DOS, with its chain of extended partitions, and those of
 //! `disklabels`.
 //!
-//! Invariants: no partition that is told lies beyond the device; a table that leads in circles ends.
+//! A partition that lies beyond the device is not told, and a table that leads in circles ends: a disk may hold
+//! anything.
 
 use crate::block_device::BlockDevice;
 use crate::signatures::disklabels::{self, BSD_TYPES, inside};

@@ -50,6 +50,7 @@ impl Signature {
 }
 
 const fn row(kind: &'static str, at: At, magic: &'static [u8]) -> Signature {
+    assert!(magic.len() >= 4, "a signature of less than four bytes has a check");
     Signature { kind, at, magic, check: always }
 }
 
