@@ -187,7 +187,7 @@ impl Allocator {
         while dvas.len() < usize::from(copies) {
             match self.allocate_one(psize, dvas) {
                 Some(Attempt::Done(dva)) => {
-                    debug_assert!(dvas.iter().all(|other| are_apart(other, &dva)));
+                    assert!(dvas.iter().all(|other| are_apart(other, &dva)), "two copies share no byte");
                     dvas.push(dva);
                 }
                 Some(Attempt::Unloaded(id)) => return Ok(Attempt::Unloaded(id)),

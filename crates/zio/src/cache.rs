@@ -1,8 +1,9 @@
 //! The block cache: logical contents by physical identity.
 //!
-//! Invariants: an entry's contents matched its pointer's checksum when it was inserted; entries are keyed by address
-//! *and* birth, so that space which was freed and reused can never give old contents; the weight is the memory that the
-//! contents take.
+//! Invariants:
+//! - an entry's contents matched its pointer's checksum when it was inserted, and are as long as that says;
+//! - entries are keyed by address *and* birth, so that space which was freed and reused can never give old contents;
+//! - the weight is the memory that the contents take; at least half of what the cache may hold stays its own.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -111,7 +112,9 @@ struct Share {
 impl Share {
     /// Half of it at least.
     fn left(self) -> u64 {
-        self.whole.saturating_sub(self.given).max(self.whole / 2).max(CAPACITY_LEAST)
+        let left = self.whole.saturating_sub(self.given).max(self.whole / 2).max(CAPACITY_LEAST);
+        assert!(left <= self.whole, "a cache never holds more than its share");
+        left
     }
 }
 
@@ -160,9 +163,10 @@ impl BlockCache {
         Some(Key { vdev: dva.vdev, offset: dva.offset, birth: bp.physical_birth().0 })
     }
 
-    /// The contents, when cached.
+    /// The contents, when cached. A damaged pool may have another pointer to the same address, of another length.
     pub fn get(&self, bp: &BlkPtr) -> Option<Buf> {
-        self.entries.get(&Self::key(bp)?).map(|entry| entry.contents)
+        let entry = self.entries.get(&Self::key(bp)?)?;
+        (entry.contents.len() as u64 == bp.lsize()).then_some(entry.contents)
     }
 
     /// Remembers verified or just written contents of a block of object set `objset`.
@@ -170,10 +174,12 @@ impl BlockCache {
         let is_metadata = bp.level() > 0 || types::is_metadata(bp.object_type());
         let caching = self.choosy.read().get(&objset.0).copied().unwrap_or_default();
         if let Some(key) = Self::key(bp).filter(|_| caching.keeps(is_metadata)) {
+            assert_eq!(contents.len() as u64, bp.lsize(), "what is remembered of a block is the whole of it");
             // An object set has several indirect blocks that are all zeros but for a pointer or two.
             let length = contents.len();
             let (contents, bytes) =
                 if bp.level() > 0 { platter_device::without_zeros(contents) } else { (contents, length) };
+            debug_assert!(bytes <= length, "a block takes no more memory than it is long");
             let weight = bytes as u64 + OVERHEAD;
             self.taken_in.fetch_add(weight, Ordering::Relaxed);
             self.entries.insert(key, Entry { contents, objset, is_metadata, weight });

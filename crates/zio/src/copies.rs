@@ -1,11 +1,15 @@
 //! The copies of one block (or gang header): written together, read until one is right, or scrubbed all; what is wrong
 //! is rewritten from what is right.
 //!
-//! Invariant: of a block without checksum, no copy on devices that missed its group is believed while another is there.
+//! Invariants:
+//! - of a block without checksum, no copy on devices that missed its group is believed while another is there;
+//! - so it is written to all of its addresses or not at all: an old copy could not be told from it;
+//! - what is written over a wrong copy has passed the block's checksum.
 
 use std::sync::atomic::Ordering;
 
 use platter_buffer::Buf;
+use platter_hooks::Canary;
 use platter_ondisk::blkptr::DVAS_PER_BLKPTR;
 use platter_ondisk::types::checksum;
 use platter_ondisk::{BlkPtr, Dva};
@@ -137,6 +141,7 @@ async fn read_one(
 /// Puts good bytes over a copy that was wrong. A failure is counted by the vdev, which then has the block's group among
 /// those that it misses; the block still has a good copy.
 async fn rewrite(store: &Store, bp: &BlkPtr, dva: Dva, good: &Buf, check: Check<'_>, by_scrub: bool) -> ScrubbedBlock {
+    debug_assert!((check.verify)(good) || Canary::ChecksumUnverified.sings(), "only bytes that passed are written");
     let size = good.len() as u64;
     let failed = ScrubbedBlock { repaired: 0, unrepaired: size };
     let Ok(vdev) = vdev_of(store, dva) else { return failed };
@@ -252,6 +257,8 @@ pub(crate) async fn write_copies(store: &Store, dvas: &[Dva], bytes: &Buf, polic
             futures::future::join_all(writes).await
         };
         if results.iter().filter(|result| result.is_ok()).count() >= least {
+            let is_told = policy.checksum != checksum::OFF || results.iter().all(Result::is_ok);
+            assert!(is_told && !dvas.is_empty(), "a block is where its pointer says, or its checksum tells");
             for (dva, _) in dvas.iter().zip(&results).filter(|(_, result)| result.is_err()) {
                 store.top(dva.vdev).iter().for_each(|vdev| vdev.note_unwritten(txg));
             }

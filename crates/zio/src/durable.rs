@@ -4,7 +4,8 @@
 //! Invariants:
 //! - a block written in this group is on the list, or was made durable: flushed with no failure since it was written,
 //!   or read back after it;
-//! - the list stays short whatever the group's size: when it is full its blocks are made durable at once.
+//! - the list has blocks of one group only, and stays short whatever the group's size: when it is full its blocks are
+//!   made durable at once, and only writers that had begun before may add one each.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -33,6 +34,8 @@ impl Store {
         let is_full = |born: &Born| born.blocks.len() >= state.born_max.load(Ordering::Relaxed);
         {
             let mut born = state.born.lock();
+            let is_of_the_group = born.blocks.last().is_none_or(|last| last.birth() == bp.birth());
+            assert!(is_of_the_group, "a group's list is forgotten before the next one writes");
             born.blocks.push(*bp);
             born.resumptions = born.resumptions.min(resumptions);
             // Later passes write little, and in place: what is being read back must not change.

@@ -153,6 +153,15 @@ impl GangTree {
         self.parts.iter().map(|part| part.bp().psize()).sum()
     }
 
+    /// Whether the parts, at each level, are as long together as the block that they are parts of.
+    pub fn is_whole(&self) -> bool {
+        let is_whole = |part: &GangPart| match part {
+            GangPart::Block(_) => true,
+            GangPart::Gang(tree) => tree.is_whole(),
+        };
+        self.bytes() == self.bp.psize() && self.parts.iter().all(is_whole)
+    }
+
     /// The blocks that make it up: the parts, each gang block after its parts.
     fn blocks(&self, found: &mut Vec<BlkPtr>) {
         for part in &self.parts {

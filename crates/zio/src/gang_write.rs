@@ -4,9 +4,10 @@
 //! Invariants:
 //! - a gang block is complete or not there: when a part cannot be placed or written, everything allocated for it is
 //!   given back;
-//! - the header has one copy more than the block; each part has as many copies as the block would have had;
-//! - the allocated size in the block's addresses is that of the header and of all parts, while freeing the header
-//!   itself gives back only the header's size;
+//! - the header has one copy more than the block, and each part as many copies as the block would have had, as far as
+//!   there is room for them;
+//! - the allocated size in the block's addresses is that of the header and of all parts, copies and all, while freeing
+//!   the header itself gives back only the header's size;
 //! - one that is written again in a later pass of its group keeps its header's and its parts' places: otherwise each
 //!   pass would allocate and free, which dirties space maps, which are written as gang blocks again, without end
 //!   (`zio_rewrite_gang`).
@@ -42,6 +43,11 @@ pub(crate) async fn write(store: &Store, bp: BlkPtr, payload: Buf, policy: &Writ
             allocator.unallocate(dva);
         }
     }
+    if let Ok(bp) = &written {
+        let in_all = |dvas: &mut dyn Iterator<Item = Dva>| dvas.map(|dva| dva.asize).sum::<u64>();
+        let (taken, told) = (in_all(&mut gang.placed.iter().copied()), in_all(&mut bp.dvas()));
+        assert_eq!(taken, told, "a gang block's addresses account for all that was allocated for it");
+    }
     written
 }
 
@@ -58,7 +64,7 @@ pub(crate) async fn rewrite(
     previous: &BlkPtr,
 ) -> Result<Option<BlkPtr>> {
     let Ok(tree) = gang_read::tree(store, previous, 0).await else { return Ok(None) };
-    if tree.bytes() != payload.len() as u64 {
+    if payload.len() as u64 != previous.psize() || !tree.is_whole() {
         return Ok(None);
     }
     let gang = Gang { store, policy, unit: 0, placed: Vec::new() };
@@ -116,6 +122,7 @@ impl Gang<'_> {
                 });
                 at = end;
             }
+            assert_eq!(at, payload.len(), "all of a block is written again");
             let places: Vec<Dva> = tree.bp.dvas().collect();
             self.seal(bp, &places, &parts).await
         }
@@ -145,8 +152,12 @@ impl Gang<'_> {
     }
 
     async fn header(&self, bp: BlkPtr, headers: &[Dva], parts: &[BlkPtr]) -> Result<BlkPtr> {
-        // Each address of the block accounts for its header and for the parts' copies of the same number.
-        let below = |index| parts.iter().map(|part| part.dvas().nth(index).map_or(0, |dva| dva.asize)).sum::<u64>();
+        // Each address of the block accounts for its header and for the parts' copies of the same number, the last one
+        // for all further copies: there may be room again that there was not when the header was placed.
+        let further = |index| if index + 1 == headers.len() { usize::MAX } else { 1 };
+        let copies =
+            |part: &BlkPtr, index| part.dvas().skip(index).take(further(index)).map(|dva| dva.asize).sum::<u64>();
+        let below = |index| parts.iter().map(|part| copies(part, index)).sum::<u64>();
         let whole = |(index, header): (usize, &Dva)| Dva { asize: header.asize + below(index), gang: true, ..*header };
         let places: Vec<Dva> = headers.iter().enumerate().map(whole).collect();
         self.seal(bp, &places, parts).await

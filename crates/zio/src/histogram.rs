@@ -1,7 +1,11 @@
 //! How many free runs of which size a metaslab has, as the header of its space map says (`smp_histogram`,
 //! `include/sys/space_map.h`): what is known of free space whose ranges are not in memory.
 //!
-//! Invariant: the runs counted are not longer together than the space they lie in ([`Histogram::checked`]).
+//! Invariants:
+//! - what a disk says is believed only when the runs are not longer together than the space they lie in
+//!   ([`Histogram::checked`]). Runs that are freed are added to that, and none is taken away: it is a guess from then
+//!   on;
+//! - what a [`Sum`] has of a metaslab is what was last added for it.
 
 use platter_ondisk::spacemap::{self, SPACE_MAP_HISTOGRAM_SIZE};
 
@@ -20,6 +24,7 @@ pub struct Histogram {
 impl Histogram {
     /// The histogram of these runs, in bytes each.
     pub fn of(runs: impl IntoIterator<Item = u64>, shift: u32) -> Self {
+        debug_assert!((shift as usize) < ORDERS, "a unit of 2^{shift} bytes");
         Self { shift, buckets: spacemap::histogram(runs.into_iter().map(|length| length >> shift)) }
     }
 
@@ -81,8 +86,9 @@ impl Sum {
             let Some(histogram) = histogram else { continue };
             for (order, &count) in histogram.buckets.iter().enumerate() {
                 let runs = &mut self.runs[(order + histogram.shift as usize).min(ORDERS - 1)];
-                // What was added is taken back as it was: a checked histogram counts less than 2^64 runs.
-                *runs = if adds { *runs + count } else { *runs - count };
+                // A checked histogram counts less than 2^64 runs.
+                let changed = if adds { runs.checked_add(count) } else { runs.checked_sub(count) };
+                *runs = changed.expect("what was added is taken back as it was");
             }
         }
     }

@@ -4,7 +4,9 @@
 //! - all transfers under way together take no more than the limit, but for one that is alone: so whatever the limit is,
 //!   it goes on;
 //! - they begin in the order in which they came, so that a large one is not passed over for ever by smaller ones;
-//! - whoever was let in waits for devices and processors only, never for another one to be let in.
+//! - what is taken is the sum of what those under way were let in with.
+//!
+//! Whoever was let in must wait for devices and processors only, never for another one to be let in.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -81,7 +83,9 @@ impl InFlight {
         let taken = state.taken.bytes.saturating_add(memory.bytes);
         let fits = state.taken.bytes == 0 || taken <= state.most.bytes;
         if fits {
+            let is_alone = state.taken.bytes == 0;
             state.taken.bytes = taken;
+            assert!(is_alone || state.taken <= state.most, "{taken:?} bytes are under way");
         }
         fits
     }
@@ -90,7 +94,9 @@ impl InFlight {
 impl Drop for Admitted<'_> {
     fn drop(&mut self) {
         let mut state = self.all.state();
-        state.taken.bytes = state.taken.bytes.saturating_sub(self.memory.bytes);
+        let left = state.taken.bytes.checked_sub(self.memory.bytes);
+        debug_assert!(left.is_some() || std::thread::panicking(), "a transfer gives back what it took, once");
+        state.taken.bytes = left.unwrap_or(0);
         drop(state);
         self.all.room.notify_one();
     }

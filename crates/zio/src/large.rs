@@ -2,9 +2,11 @@
 //! compressed and written, a small machine's whole allowance. What such blocks take together is bounded, and the cache
 //! gives way to them.
 //!
-//! Invariant: blocks up to [`SMALL`], and so all metadata, wait for nothing here.
+//! Invariant: blocks up to [`SMALL`], and so all metadata that is made here, wait for nothing.
 
 use platter_ondisk::BlkPtr;
+use platter_ondisk::dnode::MAX_INDIRECT_SHIFT;
+use platter_ondisk::sa::SPILL_SIZE_MAX;
 use platter_ondisk::types::compression;
 
 use crate::cache::BlockCache;
@@ -13,6 +15,7 @@ use crate::policy::WritePolicy;
 
 /// Blocks up to so many bytes are not counted: there are limits to how many are under way.
 const SMALL: u64 = 128 << 10;
+const _: () = assert!(1 << MAX_INDIRECT_SHIFT <= SMALL && SPILL_SIZE_MAX as u64 <= SMALL, "metadata waits for nothing");
 /// The cache gives way once it has to give up one part in so many: it takes all its locks, and with more memory nobody
 /// would notice.
 const CACHE_PART: u64 = 16;

@@ -4,9 +4,10 @@
 //! Invariants:
 //! - a space map is read with nothing locked but `maps`, and written with `maps` held, too: so what is read is what the
 //!   sums and changes in memory belong to, and two that want the same metaslab read it once;
-//! - reading never allocates, so that a load that an allocation waits for waits for no allocation;
 //! - a map that is damaged costs its metaslab's free space, not the pool: nothing is allocated from it, and what is
 //!   freed in it is written behind what the map has.
+//!
+//! Reading must never allocate: a load that an allocation waits for would wait for an allocation.
 
 use std::sync::Arc;
 
@@ -62,6 +63,7 @@ impl Store {
                 None => Err(ZioError::Invalid("nobody can read space maps".into())),
             }
         };
+        assert_eq!(self.unloaded(id), Some(map), "a space map is not written while it is read, nor read twice");
         let mut allocator = self.state().allocator.lock();
         let read = match read {
             Err(ZioError::Io(reason)) => {

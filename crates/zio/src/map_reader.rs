@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::range_set::RangeSet;
 
 /// A space map that is to be read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapAt {
     /// Whose it is.
     pub id: MetaslabId,

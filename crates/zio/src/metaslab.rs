@@ -24,6 +24,8 @@ use crate::range_set::{RangeError, RangeSet};
 pub const DEFER: usize = 2;
 /// Groups that can be open or on their way to disk at one time, as a power of two (`TXG_SIZE`).
 pub const LOG_SLOTS: usize = 4;
+/// With so many ranges at most a debug build compares them all after each group.
+const COMPARED_RANGES_MAX: usize = 4096;
 
 /// What is in memory of a metaslab's free ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -355,7 +357,7 @@ impl Metaslab {
     /// Takes `length` bytes, or nothing.
     pub fn allocate(&mut self, length: u64) -> Option<u64> {
         let start = self.allocatable.find(self.cursor, length)?;
-        debug_assert!(self.is_loaded(), "what is allocated lies in loaded ranges");
+        assert!(self.is_loaded(), "what is allocated lies in loaded ranges");
         self.allocatable.remove(start, length).expect("find returns free space");
         self.allocating.add(start, length).expect("allocatable space is not allocated");
         self.cursor = start + length;
@@ -365,7 +367,7 @@ impl Metaslab {
     /// Takes `length` bytes for an intent log in open group `txg`, or nothing.
     pub fn allocate_log(&mut self, length: u64, txg: Txg) -> Option<u64> {
         let start = self.allocatable.find(self.cursor, length)?;
-        debug_assert!(self.is_loaded(), "what is allocated lies in loaded ranges");
+        assert!(self.is_loaded(), "what is allocated lies in loaded ranges");
         self.allocatable.remove(start, length).expect("find returns free space");
         self.log_allocated[log_slot(txg)].add(start, length).expect("allocatable space is not allocated");
         self.cursor = start + length;
@@ -416,7 +418,7 @@ impl Metaslab {
 
     /// After group `txg` is on disk: what was freed `DEFER` groups ago becomes allocatable, unless pinned.
     pub fn finish(&mut self, txg: Txg, pinned: bool) {
-        debug_assert!(!self.is_dirty());
+        assert!(!self.is_dirty(), "what a group changed is on disk before freed space moves on");
         let slot = (txg.0 as usize) % DEFER;
         let freed = self.freed.take();
         if pinned {
@@ -429,6 +431,27 @@ impl Metaslab {
         for (start, length) in mature.iter() {
             self.give_back(start, length).expect("deferred space is in no other set");
         }
+        if cfg!(debug_assertions) {
+            self.assert_internally_consistent();
+        }
+    }
+
+    /// No byte is in two places, and none outside.
+    fn assert_internally_consistent(&self) {
+        let sets = [&self.allocatable, &self.allocating, &self.freeing, &self.freed].into_iter();
+        let sets: Vec<&RangeSet> = sets.chain(&self.deferred).chain(&self.log_allocated).collect();
+        if sets.iter().map(|set| set.count()).sum::<usize>() > COMPARED_RANGES_MAX {
+            return;
+        }
+        let mut all = RangeSet::new();
+        for (start, length) in sets.into_iter().flat_map(RangeSet::iter) {
+            assert!(
+                self.start <= start && start + length <= self.start + self.size,
+                "{start:#x} is in another metaslab"
+            );
+            all.add(start, length).expect("a byte is free, or freed, or allocated by one group");
+        }
+        assert!(self.is_loaded() || self.allocatable.is_empty(), "only loaded ranges are handed out");
     }
 
     /// Lengths of all free runs: those to be handed out and those held back. The ranges are loaded.

@@ -61,6 +61,7 @@ impl Promises {
     }
 
     pub(crate) fn set_room(&mut self, room: Room) {
+        assert!(room.writers <= room.frees && room.frees <= room.last, "who frees may use the reserve: {room:?}");
         self.room = room;
     }
 
@@ -87,10 +88,12 @@ impl Promises {
     }
 
     pub(crate) fn hold(&mut self, most: u64) {
+        debug_assert!(self.held.checked_add(most).is_some(), "more is promised than can be counted");
         self.held = self.held.saturating_add(most);
     }
 
     pub(crate) fn release(&mut self, most: u64) {
+        debug_assert!(self.held >= most || std::thread::panicking(), "a transaction gives back what it held, once");
         self.held = self.held.saturating_sub(most);
     }
 

@@ -108,18 +108,14 @@ impl Suspension {
         {
             let inner = self.inner.lock().expect("suspension");
             let Some(mode) = inner.mode else { return false };
+            debug_assert!(resumptions <= inner.resumptions, "what is held was tried before now");
             if inner.resumptions != resumptions {
                 return self.phase.with(|phase| !matches!(phase, Phase::Stopped(_)));
             }
-            self.phase.set_if(|phase| {
-                if *phase != Phase::Running {
-                    return false;
-                }
-                *phase = match mode {
-                    FailMode::Panic => Phase::Stopped(reason.to_owned()),
-                    mode => Phase::Suspended { mode, reason: reason.to_owned() },
-                };
-                true
+            self.turn(|phase| match (phase, mode) {
+                (Phase::Running, FailMode::Panic) => Some(Phase::Stopped(reason.to_owned())),
+                (Phase::Running, mode) => Some(Phase::Suspended { mode, reason: reason.to_owned() }),
+                _ => None,
             });
         }
         self.resumed().await == Phase::Running
@@ -128,26 +124,24 @@ impl Suspension {
     /// Lets everything that waits be tried again (`zpool clear`). Returns whether the pool was suspended.
     pub fn resume(&self) -> bool {
         let mut inner = self.inner.lock().expect("suspension");
-        let resumed = self.phase.set_if(|phase| {
-            let suspended = matches!(phase, Phase::Suspended { .. });
-            if suspended {
-                *phase = Phase::Running;
-            }
-            suspended
-        });
+        let resumed = self.turn(|phase| matches!(phase, Phase::Suspended { .. }).then_some(Phase::Running));
         inner.resumptions += u64::from(resumed);
         resumed
     }
 
     /// Everything that waits fails, and nothing is held from now on.
     pub fn stop(&self, reason: &str) {
+        self.turn(|phase| (!matches!(phase, Phase::Stopped(_))).then(|| Phase::Stopped(reason.to_owned())));
+    }
+
+    /// Changes the phase to what `next` says, if it says something; returns whether it did.
+    fn turn(&self, next: impl FnOnce(&Phase) -> Option<Phase>) -> bool {
         self.phase.set_if(|phase| {
-            let stops = !matches!(phase, Phase::Stopped(_));
-            if stops {
-                *phase = Phase::Stopped(reason.to_owned());
-            }
-            stops
-        });
+            let Some(next) = next(phase) else { return false };
+            assert!(!matches!(phase, Phase::Stopped(_)), "a stopped pool stays stopped");
+            *phase = next;
+            true
+        })
     }
 
     /// Waits until I/O does not go on (any more).

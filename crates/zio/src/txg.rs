@@ -266,6 +266,7 @@ impl TxgGate {
     /// Counts `bytes` of newly dirtied data in `txg`, which may need `most` bytes on disk.
     pub fn add_dirty(&self, txg: Txg, bytes: u64, most: u64) {
         let mut state = self.state();
+        debug_assert!(txg <= state.open && state.open.0 - txg.0 < 3, "{txg} is none of the last three groups");
         let slot = slot(txg);
         state.promises.add(txg, most);
         state.dirty[slot] += bytes;
@@ -326,9 +327,12 @@ impl TxgGate {
     /// Closes the open group, opens the next, waits for the closed one's transactions to end, and returns it.
     /// For the sync loop only.
     pub async fn quiesce(&self) -> Txg {
+        // Before the lock: whoever waits for a group takes it while it looks at this.
+        let synced = self.synced_txg();
         let closed = {
             let mut state = self.state();
             let closed = state.open;
+            assert!(closed.0 <= synced.0 + 3, "a group four back is on disk before its place is taken: {synced}");
             state.open = closed.plus(1);
             let slot = slot(state.open);
             assert_eq!(state.holders[slot], 0, "a group four back is still held");
@@ -352,6 +356,8 @@ impl TxgGate {
         assert!(txg > self.synced.get(), "groups come to an end in order");
         {
             let mut state = self.state();
+            assert!(txg < state.open, "a group is closed before it is on disk");
+            assert_eq!(state.holders[slot(txg)], 0, "a group is left before it is on disk");
             state.dirty[slot(txg)] = 0;
             state.written = 0;
             state.promises.clear(txg);

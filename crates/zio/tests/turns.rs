@@ -41,6 +41,7 @@ fn as_they_came() -> Vec<usize> {
 #[tokio::test]
 async fn who_waits_for_a_group_goes_on_in_turn() {
     let gate = TxgGate::new(Txg(4), 1 << 20);
+    assert_eq!(gate.quiesce().await, Txg(4));
     let wait = |_| {
         let gate = gate.clone();
         async move { gate.wait_synced(Txg(4)).await.expect("the pool does not stop") }
