@@ -135,8 +135,11 @@ impl SimClock {
                 // tokio advances in whole milliseconds: from the grid, so that its timers stay on it.
                 None => grid,
             };
+            assert!(now <= then && then <= grid, "time goes on, and past no timer of tokio's");
             advance(then - now);
+            assert_eq!(self.now(), then, "time is exact");
             let later = events.due.split_off(&(then + 1, 0));
+            debug_assert!(later.keys().all(|(when, _)| *when > then), "nothing happens before its time");
             std::mem::replace(&mut events.due, later).into_values().collect()
         };
         for event in due {

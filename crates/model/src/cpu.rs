@@ -79,8 +79,11 @@ impl CpuMeter for SimCpu {
         let done = {
             let mut cores = self.free_at.lock();
             let core = cores.iter_mut().min().expect("at least one core");
-            *core = (*core).max(self.clock.now()) + self.speeds.time(work, bytes);
-            *core
+            let (now, time) = (self.clock.now(), self.speeds.time(work, bytes));
+            let begin = (*core).max(now);
+            *core = begin + time;
+            debug_assert!(begin == now || cores.iter().all(|core| *core >= begin), "who waits has the first free core");
+            begin + time
         };
         self.clock.sleep_until(done).boxed()
     }

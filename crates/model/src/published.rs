@@ -1,7 +1,7 @@
 //! One published curve: a 60 MB/s disk with its write cache off, written in order with one I/O at a time, by I/O size;
 //! and the same disk under a transaction group.
 //!
-//! Invariant: the model knows the disk's data sheet ([`Parameters::published_curve`]) and nothing of the curve.
+//! The model knows the disk's data sheet ([`Parameters::published_curve`]) and nothing of the curve.
 
 use std::sync::Arc;
 

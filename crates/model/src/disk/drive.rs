@@ -541,10 +541,13 @@ impl Drive {
             Job::Write(number) => self.store_now(state, number),
             Job::Destage(number) => {
                 if let Some(cached) = state.cache.remove(&number) {
+                    let is_next = cached.after.iter().all(|older| !state.cache.contains_key(older));
+                    assert!(is_next, "a write goes to the medium after older ones to the same place");
                     store(&mut state.stable, cached.offset, &cached.data);
                     state.cached_bytes -= cached.length;
                 }
                 if state.cache.is_empty() {
+                    assert_eq!(state.cached_bytes, 0, "what is cached is counted");
                     // The same bytes, now in the same memory.
                     state.stable = state.current.clone();
                 }

@@ -58,6 +58,15 @@ impl FaultKind {
         Self::HostFull,
     ];
 
+    /// Kinds are told apart by their number, as counts are.
+    const IN_ORDER: () = {
+        let mut at = 0;
+        while at < Self::ALL.len() {
+            assert!(Self::ALL[at] as usize == at);
+            at += 1;
+        }
+    };
+
     /// Whether a disk with it never tells anything wrong, and keeps what it has taken and flushed.
     pub const fn is_honest(self) -> bool {
         matches!(self, Self::Slow | Self::Hang | Self::Disappearance | Self::WrongSize | Self::HostFull)
@@ -95,6 +104,7 @@ impl FaultCounts {
 
     /// Counts one more.
     pub fn count(&mut self, kind: FaultKind) {
+        let () = FaultKind::IN_ORDER;
         self.0[kind as usize] += 1;
     }
 
@@ -242,6 +252,7 @@ pub(super) fn decide(
     } else if *plan != FaultPlan::default() {
         kind = kinds.iter().copied().find(|&kind| plan.strikes(kind, random));
     }
+    debug_assert!(kind.is_none_or(|kind| kinds.contains(&kind)), "what happens is a thing that can happen to it");
     let chance = if kind.is_some() { random.next_u64() } else { 0 };
     Fate { kind, chance }
 }

@@ -150,6 +150,8 @@ impl Chips {
         self.map.insert(slot, (self.open, block.slots.len() as u64));
         block.slots.push(slot);
         block.valid += 1;
+        assert!(block.slots.len() as u64 <= self.slots_per_block, "a page is programmed once");
+        assert!(block.valid <= block.slots.len() as u64, "what is valid was programmed");
     }
 
     /// Erases blocks until there is a reserve again; how long that takes.
@@ -164,12 +166,15 @@ impl Chips {
                 self.blocks.insert(victim, block);
                 break;
             }
+            let mut copied = 0;
             for (position, &slot) in block.slots.iter().enumerate() {
                 if self.map.get(&slot) == Some(&(victim, position as u64)) {
                     self.map.remove(&slot);
                     self.put(slot);
+                    copied += 1;
                 }
             }
+            assert_eq!(copied, block.valid, "what is valid in an erased block was copied first");
             self.written.1 += block.valid;
             let pages = block.valid.div_ceil(self.slots_per_page());
             work += pages * (self.sheet.read + self.sheet.program) + self.sheet.erase;

@@ -45,6 +45,7 @@ impl History {
             }
             state.lines.push_back(line);
         }
+        assert!(state.lines.len() <= self.keep && state.lines.len() as u64 <= state.total, "the last lines are kept");
     }
 
     /// Adds a line that tells the story: what was done to the machine, and why.
@@ -52,6 +53,7 @@ impl History {
         if self.keep > 0 {
             let mut state = self.state.lock();
             let before = state.total;
+            assert!(state.marks.last().is_none_or(|(earlier, _)| *earlier <= before), "marks are in order");
             state.marks.push((before, line.clone()));
         }
         self.note(line);

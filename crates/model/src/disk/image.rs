@@ -42,6 +42,7 @@ impl Image {
                 continue;
             }
             let chunk = chunks.entry(piece.chunk).or_insert_with(|| vec![0; CHUNK as usize].into());
+            debug_assert_eq!(chunk.len() as u64, CHUNK, "all chunks are alike, or a hash tells how they came about");
             Arc::make_mut(chunk)[piece.within..piece.within + piece.length].copy_from_slice(part);
         }
     }
@@ -60,6 +61,7 @@ impl Image {
         let head = end.min(first * CHUNK);
         self.zero(offset, head);
         self.zero((last * CHUNK).max(head), end);
+        debug_assert!(self.chunks.range(first..last.max(first)).next().is_none(), "what is forgotten takes no room");
     }
 
     fn zero(&mut self, from: u64, to: u64) {
@@ -90,6 +92,7 @@ impl Image {
 
     /// Every multiple of `step` (which must divide 16 KiB) where something may be stored, in order.
     pub fn places(&self, step: u64) -> impl Iterator<Item = u64> + '_ {
+        assert!(CHUNK.is_multiple_of(step), "{step} does not divide a chunk");
         self.chunks.keys().flat_map(move |chunk| (chunk * CHUNK..(chunk + 1) * CHUNK).step_by(step as usize))
     }
 

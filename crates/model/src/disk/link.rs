@@ -1,6 +1,6 @@
 //! The way between a host and its disks: ports, port multipliers, buses, PCIe lanes.
 //!
-//! Invariant: what shares a link takes turns on it, in the order in which it asked.
+//! Invariant: what shares a link takes turns on it, in the order in which it asked, and none goes faster than the link.
 
 use std::sync::Arc;
 
@@ -101,8 +101,13 @@ impl Link {
         state.bytes += bytes;
         let duration = (u128::from(bytes) * u128::from(SECOND)).div_ceil(u128::from(self.kind.rate().max(1))) as Nanos;
         let begin = state.free_at.max(now) + switch;
-        state.free_at = begin + duration;
-        (begin, state.free_at)
+        let done = begin + duration;
+        debug_assert!(state.free_at <= begin && now <= begin, "one transfer begins after the other");
+        debug_assert!(
+            u128::from(bytes) * u128::from(SECOND) <= u128::from(done - begin) * u128::from(self.kind.rate().max(1))
+        );
+        state.free_at = done;
+        (begin, done)
     }
 
     /// Bytes that have gone over it.

@@ -34,6 +34,7 @@ pub(super) fn cut(state: &mut State, block: u64) -> Aftermath {
     // Some cuts spare everything or nothing; most a part.
     let spared_percent = [0, 25, 50, 75, 100][state.random.next_u32() as usize % 5];
     let mut aftermath = Aftermath::default();
+    let all = writes.len() as u64;
     let mut unfinished = 0;
     let random = &mut state.random;
     for (offset, data) in writes.into_values() {
@@ -47,6 +48,7 @@ pub(super) fn cut(state: &mut State, block: u64) -> Aftermath {
         unfinished += 1;
         if length > block && random.next_u32().is_multiple_of(3) {
             for (from, to) in torn(random, length, block) {
+                assert!(from.is_multiple_of(block) && from < to && to <= length, "a write is torn at a sector");
                 let mut bytes = Vec::with_capacity(length as usize);
                 data.iter().for_each(|buf| bytes.extend_from_slice(buf));
                 state.stable.write_at(offset + from, &bytes[from as usize..to as usize]);
@@ -57,6 +59,7 @@ pub(super) fn cut(state: &mut State, block: u64) -> Aftermath {
             aftermath.lost += 1;
         }
     }
+    assert_eq!(aftermath.survived + aftermath.torn + aftermath.lost, all, "each write has one fate");
     state.drop_commands();
     state.current = state.stable.clone();
     state.hung = false;

@@ -129,6 +129,7 @@ impl BlockDevice for Routed {
 
     async fn write(&self, offset: u64, data: Vec<Buf>) -> Result<(), DeviceError> {
         self.travel(Operation::Write).await?;
+        debug_assert_eq!(self.route.passage.get(), Passage::Open, "nothing reaches a disk while the route is blocked");
         {
             let mut writes = self.route.writes.lock();
             *writes = Writes { count: writes.count + 1, last: Some(Instant::now()) };

@@ -102,6 +102,8 @@ impl Platters {
         // Rounding leaves a little at the inner edge: the last zone has some tracks more.
         let all = (ZONES * tracks).max(1) + size.saturating_sub(begin) / track_bytes(ZONES - 1);
         let cylinders = all.div_ceil(sheet.heads).max(1);
+        assert!(zones.is_sorted_by(|one, next| one.begin < next.begin && one.first_track < next.first_track));
+        assert!(zones.iter().all(|zone| zone.track_bytes.is_multiple_of(physical_block)), "tracks are whole sectors");
         Self { sheet, period, zones, cylinders, physical_block, track: 0, stream: None }
     }
 
@@ -173,6 +175,7 @@ impl Platters {
             while length > 0 && pieces.len() < COMPARED_MAX {
                 let place = self.place(offset);
                 let bytes = place.left.min(length);
+                assert!(bytes > 0 && place.angle < self.period, "a transfer comes to its end");
                 pieces.push_back((place, bytes));
                 (offset, length) = (offset + bytes, length - bytes);
             }

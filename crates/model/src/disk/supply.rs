@@ -48,7 +48,8 @@ impl PowerSupply {
         if left == u64::MAX || left == 0 {
             return left != 0;
         }
-        self.left.store(left - 1, Ordering::SeqCst);
+        let before = self.left.swap(left - 1, Ordering::SeqCst);
+        assert_eq!(before, left, "commands are counted one by one: a simulation has one thread");
         if left == 1 {
             self.lost.notify_waiters();
         }

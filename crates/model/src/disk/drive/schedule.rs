@@ -65,6 +65,8 @@ impl Drive {
         };
         let across = if let Job::Write(number) = job { state.commands[&number].across } else { now };
         let done = done.max(across);
+        let is_alone = !matches!(state.medium, Medium::Platters(_)) || state.in_service == 0;
+        assert!(is_alone && done >= now, "a disk that turns does one thing at a time");
         state.in_service += 1;
         self.later(state, done, Step::Done(job));
     }
