@@ -1,7 +1,9 @@
 //! What the file system must hold: a plain model of files, folders and the pool, changed in the smallest steps that a
 //! crash may divide.
 //!
-//! Invariant: a step that was lost together with what it needs (the file it writes to was never made) changes nothing.
+//! Invariants:
+//! - a step that was lost together with what it needs (the file it writes to was never made) changes nothing;
+//! - what a name leads to is there, and has at least as many links as names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -255,6 +257,22 @@ impl Model {
             Step::Compression(value) => self.compression = value,
             Step::Vdev => self.vdevs += 1,
             Step::Replaced => self.replaced = true,
+        }
+        if cfg!(debug_assertions) {
+            self.assert_internally_consistent();
+        }
+    }
+
+    fn assert_internally_consistent(&self) {
+        let mut names: BTreeMap<NodeId, u32> = BTreeMap::new();
+        for node in self.nodes.values() {
+            if let Content::Folder(entries) = &node.content {
+                entries.values().for_each(|&named| *names.entry(named).or_default() += 1);
+            }
+        }
+        for (node, count) in names {
+            let links = self.nodes.get(&node).map(|node| node.links);
+            assert!(links.is_some_and(|links| links >= count), "object {node} has {count} names and {links:?} links");
         }
     }
 

@@ -1,6 +1,7 @@
 //! The operations that short workloads are made of, in the manner of ACE: few files, every kind of change.
 //!
-//! Invariant: [`Operation::plan`] and [`Operation::run`] do the same to the model and to the engine.
+//! [`Operation::plan`] does to the model what [`Operation::run`] does to the engine: where they differ, the state after
+//! the last crash is no state that may be there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,6 +142,7 @@ fn pieces(node: NodeId, offset: usize, data: &[u8]) -> Vec<Step> {
         steps.push(Step::Write(node, offset + at, data[at..at + length].to_vec()));
         at += length;
     }
+    debug_assert_eq!(at, data.len(), "the pieces are the whole");
     steps
 }
 

@@ -162,6 +162,7 @@ impl BlockDevice for RecordedDisk {
         self.wait().await;
         let mut state = self.log.0.lock();
         if state.on {
+            assert!(began <= state.events.len(), "a flush began while this was recorded");
             state.events.push(Event::Flushed { disk: self.disk, began });
         }
         Ok(())

@@ -162,6 +162,7 @@ impl<'a> Walk<'a> {
         let covered = |pending: &Pending| pending.disk == disk && pending.acknowledged.is_some_and(|at| at < began);
         for pending in std::mem::take(&mut self.pending) {
             if covered(&pending) {
+                assert!(pending.offset.is_multiple_of(SECTOR as u64), "whole sectors are written");
                 self.durable[disk].write_at(pending.offset, &pending.data);
                 note(&mut self.changed, disk, pending.offset / SECTOR as u64, &pending.numbers);
             } else {
@@ -223,6 +224,7 @@ impl<'a> Walk<'a> {
     }
 
     fn show(&mut self, chosen: &[(usize, Part)], each: &mut dyn FnMut(State) -> bool) -> bool {
+        assert!(chosen.is_sorted_by(|(one, _), (next, _)| one < next), "each write is there once, in order");
         let mut changed: Changed = Changed::new();
         let mut applied: Vec<(usize, u64, &[u8])> = Vec::with_capacity(chosen.len());
         for &(index, part) in chosen {

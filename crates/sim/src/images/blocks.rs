@@ -75,9 +75,8 @@ impl Blocks {
                 return;
             }
             let Some(data) = stored::read(tops, &bp).await else { return };
-            let own = self.all.len();
             let data = Arc::new(data);
-            self.all.push(Block { above, bp, kind: Kind::of(&bp), data: data.clone() });
+            let own = self.push(Block { above, bp, kind: Kind::of(&bp), data: data.clone() });
             if bp.is_gang() {
                 self.add_headers(tops, bp, above).await;
             }
@@ -91,11 +90,19 @@ impl Blocks {
         .boxed()
     }
 
+    /// Adds a block; its number.
+    fn push(&mut self, block: Block) -> usize {
+        let own = self.all.len();
+        assert!(block.above.is_none_or(|(above, _)| above < own), "a block comes after the one that points to it");
+        self.all.push(block);
+        own
+    }
+
     /// The header of a gang block, and those of the gang blocks in it.
     fn add_headers<'a>(&'a mut self, tops: &'a [TopVdev], bp: BlkPtr, above: Above) -> BoxFuture<'a, ()> {
         async move {
             let Some(header) = stored::gang_header(tops, &bp).await else { return };
-            self.all.push(Block { above, bp, kind: Kind::GangHeader, data: Arc::new(header.clone()) });
+            self.push(Block { above, bp, kind: Kind::GangHeader, data: Arc::new(header.clone()) });
             for part in gang::pointers(&header).into_iter().filter(BlkPtr::is_gang) {
                 self.add_headers(tops, part, above).await;
             }
@@ -108,9 +115,8 @@ impl Blocks {
         let (mut bp, mut above) = (first, above);
         while let Some(layout) = Layout::of(&bp).filter(|_| !bp.is_hole() && !bp.is_gang() && !bp.is_embedded()) {
             let Some(data) = stored::log_block(tops, &bp, layout).await else { return };
-            let own = self.all.len();
             let data = Arc::new(data);
-            self.all.push(Block { above: Some(above), bp, kind: Kind::Log(layout), data: data.clone() });
+            let own = self.push(Block { above: Some(above), bp, kind: Kind::Log(layout), data: data.clone() });
             for at in log_block::pointers(layout, &data) {
                 self.add(tops, BlkPtr::decode(&data[at..]), Some((own, at))).await;
             }
@@ -131,6 +137,7 @@ impl Blocks {
     ) {
         while let Some((number, data)) = changed.pop_last() {
             let block = &self.all[number];
+            assert!(changed.keys().all(|above| *above < number), "what is below is put back first");
             let Some(bp) = stored::write(tops, block.kind, &block.bp, data, &mut free).await else { continue };
             match block.above {
                 Some((above, at)) => {

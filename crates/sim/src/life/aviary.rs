@@ -1,6 +1,6 @@
 //! The canaries of lives: with a deliberate bug switched on, some drill or life must go wrong.
 //!
-//! Invariant: what goes wrong without the canary as well does not count.
+//! What goes wrong without the canary as well does not count.
 
 use platter_hooks::canary::{self, Canary};
 

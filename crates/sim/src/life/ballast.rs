@@ -1,6 +1,6 @@
 //! Lives in a pool that is nearly full: one large file, in the pool's own data set, leaves little room to all others.
 //!
-//! Invariant: it is shortened without fail, however full the pool is.
+//! It must be shortened without fail, however full the pool is: a life in which it is not has gone wrong.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //! knows which of its devices are complete. A device comes back in the middle of a scan, refuses what it is to be
 //! given, or is somebody else's; some of what is stored has no checksum.
 //!
-//! Invariant: as in [`super::returns`]: what the pool says about itself is taken at its word after each return.
+//! As in [`super::returns`], what the pool says about itself is taken at its word after each return.
 
 use std::sync::Arc;
 use std::time::Duration;

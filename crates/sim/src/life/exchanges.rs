@@ -1,6 +1,6 @@
 //! Disks that take another's place while files are worked on, others are away and the power fails.
 //!
-//! Invariants:
+//! What is demanded of the pool, or the life has gone wrong:
 //! - once the pool said that a new disk had joined, no failure makes it forget that;
 //! - when everything was set right the new disk is the pool's and the old one is not, although it is still plugged in.
 
@@ -58,6 +58,7 @@ impl Machine {
 
     /// Lets disk `new` take the place of `old`; until everything is set right it is as little to be relied on.
     async fn replace(&mut self, pool: &Pool, old: usize, new: usize) -> Result<(), String> {
+        assert!(self.guids[new] == 0 && !self.is_replaced(old), "a disk that was in no pool takes one disk's place");
         self.exchanges.push(Exchange { old, new, joined: false });
         let change = PoolChange::Attach {
             device: self.guids[old].to_string(),
@@ -117,6 +118,7 @@ impl Machine {
             let groups = self.groups.iter_mut();
             groups.flat_map(|group| &mut group.disks).filter(|disk| **disk == old).for_each(|disk| *disk = new);
         }
+        self.assert_within_redundancy();
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Property `multihost` in a life: the pool's host loses sight of its disks for a while, and another one looks at them,
 //! or takes the pool.
 //!
-//! Invariants:
+//! What is demanded of the engine, or the life has gone wrong:
 //! - while a host writes its heartbeat, no other one gets the pool; one that was cut off for longer than the limit
 //!   writes nothing until it has looked;
 //! - who has lost its pool writes nothing any more, as long as it lives.

@@ -391,6 +391,15 @@ impl Machine {
                 self.victims.push(disks.swap_remove(random.next_u32() as usize % disks.len()));
             }
         }
+        self.assert_within_redundancy();
+    }
+
+    /// No more disks of a top-level vdev may misbehave than it can do without.
+    pub(super) fn assert_within_redundancy(&self) {
+        for group in &self.groups {
+            let victims = group.disks.iter().filter(|disk| self.victims.contains(disk)).count();
+            assert!(victims <= group.spare && group.spare < group.disks.len(), "{:?} of {group:?}", self.victims);
+        }
     }
 
     /// Lets the victims misbehave, but not in the ways of `without`.

@@ -1,7 +1,7 @@
 //! Disks that go away and come back, several at once, in a life whose disks never lie: what the pool then says about
 //! itself is taken at its word.
 //!
-//! Invariants:
+//! How such a life goes:
 //! - in such a life no disk loses or changes what it took: it may refuse, be slow, hang, or not be there. So blocks
 //!   without checksum must be right too;
 //! - when the pool says that everything is there again, as many of the disks that never were away are taken offline as
