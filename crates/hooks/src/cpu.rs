@@ -1,6 +1,6 @@
 //! The hook through which heavy computation passes.
 //!
-//! Invariants: without a meter, charging is nothing: no allocation, no yielding, no time. With one (the simulator's),
+//! Without a meter, charging is nothing: no allocation, no yielding, no time. With one (the simulator's),
 //! it takes the virtual time that the work would take on the machine that is simulated; the results are the same.
 
 use std::sync::Arc;

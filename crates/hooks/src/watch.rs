@@ -76,6 +76,7 @@ impl<T> Watch<T> {
             if !change(&mut current.value) {
                 return false;
             }
+            debug_assert!(!current.closed, "whoever sets the value has it");
             current.version += 1;
         }
         self.shared.changed.notify_waiters();
@@ -129,6 +130,7 @@ impl<T: Clone> Follower<T> {
             _ => current.closed.then_some(None),
         };
         let (version, value) = self.shared.find(news).await?;
+        assert!(version > seen, "a value is seen once, and no older one after it");
         self.seen = version;
         Some(value)
     }
