@@ -122,9 +122,11 @@ impl AttrShape {
 }
 
 /// Size in bytes of a header that stores `variable` lengths.
-pub fn header_size(variable: usize) -> usize {
+pub const fn header_size(variable: usize) -> usize {
     8 + (variable.saturating_sub(1) * 2).next_multiple_of(8)
 }
+
+const _: () = assert!(header_size(0) == 8 && header_size(1) == 8 && header_size(2) == 16 && header_size(6) == 24);
 
 /// What a buffer's header says whatever its layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,6 +262,8 @@ pub struct SaWriter {
     out: Vec<u8>,
     /// Variable attributes so far.
     lengths: usize,
+    /// All of them.
+    variable: usize,
 }
 
 impl SaWriter {
@@ -279,7 +283,7 @@ impl SaWriter {
         out.resize(start, 0);
         out[..4].copy_from_slice(&SA_MAGIC.to_le_bytes());
         put_u16(&mut out, 4, layout | ((start / 8) as u16) << 10);
-        Ok(Self { out, lengths: 0 })
+        Ok(Self { out, lengths: 0, variable })
     }
 
     /// The next attribute, whose bytes `give` appends.
@@ -294,6 +298,7 @@ impl SaWriter {
         let length = u16::try_from(length).map_err(|_| Error::field(WHAT, "attribute length", length as u64))?;
         if variable {
             self.lengths += 1;
+            assert!(self.lengths <= self.variable, "the header has room for {} lengths", self.variable);
             put_u16(&mut self.out, 4 + 2 * self.lengths, length);
         }
         Ok(())
@@ -304,6 +309,7 @@ impl SaWriter {
     /// # Errors
     /// When it would exceed a spill block.
     pub fn finish(self) -> Result<Vec<u8>, Error> {
+        assert_eq!(self.lengths, self.variable, "the header has the length of each attribute of variable size");
         if self.out.len() > SPILL_SIZE_MAX {
             return Err(Error::field(WHAT, "total size", self.out.len() as u64));
         }
