@@ -27,10 +27,10 @@ pub fn note_process(pid: u32, there: bool) {
 pub fn note_loop(device: &Path, there: bool) {
     let mut all = LOOPS.lock();
     if there {
-        all.insert(device.to_owned())
+        assert!(all.insert(device.to_owned()), "{} is noted, and gone without a note", device.display());
     } else {
-        all.remove(device)
-    };
+        all.remove(device);
+    }
 }
 
 /// Sends a signal to one process.

@@ -1,6 +1,6 @@
 //! Loop devices over files.
 //!
-//! Invariant: a loop device is given back when its [`Loop`] is dropped.
+//! A loop device is given back when its [`Loop`] is dropped.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! A file that two paths lead to and that has another number at each: on an overlay, and in the folder below it. No
 //! lock of the one file holds for the other.
 //!
-//! Invariant: nothing stays mounted when an [`Overlay`] is dropped.
+//! Nothing stays mounted when an [`Overlay`] is dropped.
 
 use std::fs;
 use std::path::{Path, PathBuf};

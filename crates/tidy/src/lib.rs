@@ -1,6 +1,6 @@
 //! The habits of this house, as tests: `tests/house.rs` runs every rule over the whole tree.
 //!
-//! Invariants:
+//! How it works:
 //! - a rule is a function from source text to complaints, so that each can be shown to find what it is for;
 //! - a complaint names file, line and what to do, and nothing else is printed;
 //! - the tree is what lies in the work folder, ignoring build products, and what cargo knows of it; git is
