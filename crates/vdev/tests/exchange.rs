@@ -505,7 +505,7 @@ async fn a_leaf_that_missed_a_block_without_checksum_is_not_believed_when_its_si
     let mut random = Random(31);
     for pair in 0..3 {
         let bench = Bench::new().await;
-        let mut children = vec![vec![0], vec![1], vec![2]];
+        let mut children = [vec![0], vec![1], vec![2]];
         children[pair].push(3);
         let children: Vec<&[usize]> = children.iter().map(|child| &child[..]).collect();
         let top = bench.top(&RAIDZ, &children).await;
