@@ -97,8 +97,12 @@ impl Cache {
         let slot = Arc::new(Slot { cell: OnceCell::new_with(Some(znode)), used: AtomicBool::default() });
         let mut shard = self.shard(object).lock();
         self.make_room(&mut shard, synced);
-        if shard.slots.insert(object.0, slot).is_none() {
-            shard.ring.push_back(object.0);
+        match shard.slots.insert(object.0, slot) {
+            None => shard.ring.push_back(object.0),
+            Some(before) => {
+                let is_gone = before.cell.get().is_none_or(|znode| znode.state.lock().freed);
+                assert!(is_gone, "object {object} has a znode already");
+            }
         }
     }
 

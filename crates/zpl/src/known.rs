@@ -1,9 +1,10 @@
 //! Objects that somebody outside knows by number (the kernel, for each node it has looked up and not forgotten).
 //!
-//! Invariants:
-//! - an object that is known is not freed: neither is its number given to another file, nor do its attributes go away
-//!   while a process still has it as its working directory or behind an `O_PATH` descriptor;
-//! - an object without a name that is still known or open is an orphan; whoever lets go of it last frees it.
+//! An object that is known is not freed (`unlinked`): neither is its number given to another file, nor do its
+//! attributes go away while a process still has it as its working directory or behind an `O_PATH` descriptor. An object
+//! without a name that is still known or open is an orphan; whoever lets go of it last frees it.
+//!
+//! Invariant: an object that is here is known once at least.
 
 use std::collections::BTreeSet;
 
@@ -40,6 +41,7 @@ impl Known {
     pub fn forget(&self, object: ObjectId, times: u64) -> bool {
         let mut counts = self.shard(object).lock();
         let Some(count) = counts.get_mut(&object.0) else { return true };
+        assert!(*count > 0, "object {object} is here and nobody knows it");
         *count = count.saturating_sub(times);
         if *count > 0 {
             return false;

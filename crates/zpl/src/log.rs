@@ -1,8 +1,10 @@
 //! What the intent log is told of each change (`module/zfs/zfs_log.c`).
 //!
-//! Invariant: every transaction says what becomes of it if the machine stops: it hands its record to the log, or says
-//! that it needs none. One that says neither counts as a change without a record, for which commits wait for the whole
-//! group: slower, and never wrong.
+//! Every transaction says what becomes of it if the machine stops: it hands its record to the log, or says that it
+//! needs none. One that says neither counts as a change without a record, for which commits wait for the whole group:
+//! slower, and never wrong.
+//!
+//! Invariant: nothing is added to a change whose records were handed over: it would be in no record.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -32,12 +34,20 @@ pub(crate) struct LoggedTx {
 struct State {
     /// It was said what becomes of the change.
     settled: bool,
+    /// Its records were handed over.
+    told: bool,
     /// A part of the change has no record, so that the others would be of no use.
     incomplete: bool,
     /// What happened to extended attributes, in this order.
     xattrs: Vec<Note>,
     /// Objects that lost their last names.
     gone: Vec<ObjectId>,
+}
+
+impl State {
+    fn assert_untold(&self) {
+        assert!(!self.told, "the records of this change were handed over already");
+    }
 }
 
 impl LoggedTx {
@@ -59,6 +69,7 @@ impl LoggedTx {
     /// has to hand over the records.
     pub fn xattr_changed(&self, object: ObjectId, name: &[u8], value: Option<&[u8]>) {
         let mut state = self.state.lock();
+        state.assert_untold();
         // Without a value means removed, so that setting an empty one cannot be told.
         let told = self.log.as_ref().is_some_and(|log| log.takes_xattrs()) && value.is_none_or(|v| !v.is_empty());
         if told {
@@ -72,7 +83,9 @@ impl LoggedTx {
     /// An extended attribute in a file of its own changed: a part of that. Whoever made the transaction still has to
     /// hand over the records.
     pub fn hidden_changed(&self, record: Record) {
-        self.state.lock().xattrs.push(Note::Namespace(record));
+        let mut state = self.state.lock();
+        state.assert_untold();
+        state.xattrs.push(Note::Namespace(record));
     }
 
     /// `object` lost its last name: what is remembered of it alone is forgotten once the record of that is handed over.
@@ -86,7 +99,8 @@ impl LoggedTx {
         if state.incomplete {
             return;
         }
-        state.settled = true;
+        state.assert_untold();
+        (state.settled, state.told) = (true, true);
         let of_names = matches!(first, Some(Note::Namespace(_)));
         let xattrs = std::mem::take(&mut state.xattrs).into_iter().map(|note| match note {
             Note::Object(_, record) if of_names => Note::Namespace(record),

@@ -419,6 +419,8 @@ pub(crate) fn sorted<'a>(znodes: impl IntoIterator<Item = &'a Arc<Znode>>) -> Ve
 }
 
 pub(crate) async fn lock_all<'a>(znodes: &[&'a Arc<Znode>]) -> Vec<RwLockWriteGuard<'a, ()>> {
+    // Two that lock the same ones in different orders would wait for each other.
+    debug_assert!(znodes.is_sorted_by(|one, next| one.object < next.object), "locks are taken in the objects' order");
     let mut guards = Vec::with_capacity(znodes.len());
     for znode in znodes {
         guards.push(znode.lock.write().await);

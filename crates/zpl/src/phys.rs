@@ -3,8 +3,9 @@
 //! Invariants:
 //! - what this version does not know is kept: attributes of other software come back in their old place;
 //! - [`Phys::order`] is the order on disk, bonus first, spill after it; a new attribute goes to the end
-//!   (as `sa_modify_attrs` does);
-//! - a file of a file system before version 5 has a znode instead: see `znode_legacy`.
+//!   (as `sa_modify_attrs` does). What is not in it would be lost.
+//!
+//! A file of a file system before version 5 has a znode instead: see `znode_legacy`.
 
 use std::ops::{Deref, DerefMut};
 
@@ -403,8 +404,23 @@ impl Phys {
         writer.finish().ok().filter(|bytes| bytes.len() <= capacity)
     }
 
+    /// Each attribute that has a value has its place in the order on disk. (An access control list need not: one that
+    /// only follows from the mode is not stored in files that had none.)
+    fn assert_internally_consistent(&self, table: &SaTable) {
+        let has_place = |attr| self.order.contains(&table.number(attr));
+        assert!(self.others.iter().all(|(number, _)| self.order.contains(number)), "an unknown attribute is lost");
+        assert!(self.xattr.is_none_or(|directory| directory == 0) || has_place(ZplAttr::Xattr));
+        assert!(self.dxattr.is_none() || has_place(ZplAttr::Dxattr));
+        assert!(self.symlink.is_none() || has_place(ZplAttr::Symlink));
+        assert!(self.projid.is_none() || has_place(ZplAttr::Projid));
+        assert!(self.rdev.is_none() || has_place(ZplAttr::Rdev));
+    }
+
     /// The bytes for the bonus (`capacity` bytes at most) and the spill block (a multiple of 512).
     pub fn encode(&self, table: &SaTable, capacity: usize) -> std::result::Result<Encoded, EncodeError> {
+        if cfg!(debug_assertions) {
+            self.assert_internally_consistent(table);
+        }
         if let Some(bonus) = self.encode_whole(table, capacity) {
             return Ok(Encoded { bonus, spill: None });
         }

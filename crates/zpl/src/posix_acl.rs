@@ -61,6 +61,7 @@ impl PosixAcl {
 
     /// The attribute's value.
     pub fn encode(&self) -> Vec<u8> {
+        debug_assert!(self.is_valid(), "only a complete list is stored");
         let mut out = VERSION.to_le_bytes().to_vec();
         for entry in &self.0 {
             out.extend_from_slice(&entry.tag.to_le_bytes());
@@ -106,6 +107,7 @@ impl PosixAcl {
             };
             entry.permissions = (bits & 7) as u16;
         }
+        debug_assert!(self.is_valid(), "a changed mode leaves the list complete");
         self
     }
 

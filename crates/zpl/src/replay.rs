@@ -68,6 +68,7 @@ impl Zpl {
                 if of.sequence <= header.replay_seq || of.txg < header.claim_txg {
                     continue;
                 }
+                assert!(self.replaying.load(Ordering::Relaxed), "a record that is done again would be logged again");
                 log.set_replaying(of.sequence);
                 self.replay_record(log, of, &record).await?;
                 done += 1;
@@ -173,7 +174,9 @@ impl Zpl {
         // All in one transaction, so that it happened wholly or not at all.
         let replayed = Replayed { object: new, flags: create.attributes.as_ref(), acl };
         let what = New { kind, rdev: 0, target, replayed: Some(replayed) };
-        self.make_entry(ObjectId(create.parent), &create.name, file, what).await.map(|_| ())
+        let made = self.make_entry(ObjectId(create.parent), &create.name, file, what).await?;
+        assert_eq!(made.object.0, new.object, "later records would change another file");
+        Ok(())
     }
 
     async fn replay_write(&self, log: &Zil, write: &Write) -> Result<()> {

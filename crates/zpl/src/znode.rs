@@ -159,7 +159,9 @@ impl Znode {
             return Ok(false);
         }
         let words = state.phys.fixed.words();
-        Ok(self.dnode.change_bonus(tx, |bonus| table.put_fixed(bonus, &words))?)
+        let is_stored = self.dnode.change_bonus(tx, |bonus| table.put_fixed(bonus, &words))?;
+        debug_assert!(!is_stored || self.dnode.is_dirty(), "{:?}: a change is in no group", self.dnode);
+        Ok(is_stored)
     }
 
     fn store(&self, table: &SaTable, tx: &Tx) -> std::result::Result<(), EncodeError> {
@@ -181,6 +183,7 @@ impl Znode {
         if let Some(spill) = &encoded.spill {
             self.dnode.set_spill(tx, Some(Buf::copy_from(spill))).map_err(EncodeError::Zio)?;
         }
+        debug_assert!(self.dnode.is_dirty(), "{:?}: a change is in no group", self.dnode);
         state.phys.stored();
         Ok(())
     }

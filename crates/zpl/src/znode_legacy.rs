@@ -129,6 +129,8 @@ pub(crate) fn encode(phys: &Phys) -> Result<Vec<u8>> {
         (Some(rest), acl) if *acl == rest.meaning => rest.acl.clone(),
         (_, acl) => embedded(acl.as_ref())?,
     };
+    let external = phys.external_acl.map_or(0, |object| object.0);
+    assert_eq!(acl.external, external, "a list's own object is freed once the znode does not name it, and not before");
     let znode = ZnodePhys {
         atime: phys.atime,
         mtime: phys.mtime,
