@@ -38,6 +38,8 @@ pub(crate) struct Core {
     flights: Flights,
     /// Bytes written in memory per unsynced group.
     unsynced: [AtomicU64; TXG_SLOTS],
+    /// The most that each unsynced group needs on disk; counted where it is checked only.
+    promised: [AtomicU64; TXG_SLOTS],
 }
 
 impl Core {
@@ -51,6 +53,7 @@ impl Core {
             meta: OnceLock::new(),
             flights: Flights::default(),
             unsynced: Default::default(),
+            promised: Default::default(),
         })
     }
 
@@ -72,6 +75,7 @@ impl Core {
     pub(crate) fn add_dirty(&self, txg: Txg, bytes: u64, most: u64) {
         if bytes > 0 && !self.params.properties.is_mos {
             self.unsynced[slot_of(txg)].fetch_add(bytes, Ordering::Relaxed);
+            self.note_promised(txg, most);
             self.params.gate.add_dirty(txg, bytes, most);
         }
     }
@@ -79,8 +83,20 @@ impl Core {
     /// Counts what `txg` needs on disk at most, for a change without data.
     pub(crate) fn promise(&self, txg: Txg, most: u64) {
         if most > 0 && !self.params.properties.is_mos {
+            self.note_promised(txg, most);
             self.params.gate.add_dirty(txg, 0, most);
         }
+    }
+
+    fn note_promised(&self, txg: Txg, most: u64) {
+        if cfg!(debug_assertions) {
+            self.promised[slot_of(txg)].fetch_add(most, Ordering::Relaxed);
+        }
+    }
+
+    /// What group `txg`, which is being synced, was promised since this was asked last; 0 where nobody counts that.
+    pub(crate) fn take_promised(&self, txg: Txg) -> u64 {
+        self.promised[slot_of(txg)].swap(0, Ordering::Relaxed)
     }
 
     pub(crate) fn unsynced_bytes(&self) -> u64 {

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use platter_ondisk::blkptr::BLKPTR_SIZE;
 use platter_ondisk::types::{self, object_type};
-use platter_ondisk::{DnodePhys, ObjectId};
+use platter_ondisk::{DnodePhys, ObjectId, Txg};
 
 use crate::blocktree::shr;
 use crate::core::{Core, Dnode};
@@ -105,6 +105,14 @@ impl Core {
         let head = self.most(4096, MOS_COPIES);
         let totals = 3 * self.most(DNODE_BLOCK, MOS_COPIES) + 3 * self.most(128 << 10, MOS_COPIES) / 2;
         head + totals + MOS_BLOCKS * self.most(DNODE_BLOCK, MOS_COPIES)
+    }
+
+    /// What the sync of group `txg` has just `allocated` was promised to it. The head is also written where nothing else
+    /// changed, for the intent log; nothing counts it then.
+    pub(crate) fn assert_promised(&self, txg: Txg, allocated: u64) {
+        let promised = self.take_promised(txg) + self.cost_of_objset();
+        let id = self.params.id;
+        assert!(allocated <= promised, "object set {id}: group {txg} took {allocated} bytes of {promised}");
     }
 
     /// The most that an operation costs that makes, changes or removes some names or attributes and writes `bytes` of

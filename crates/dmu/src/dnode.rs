@@ -1,11 +1,9 @@
 //! Facts about an object and reading it: contents, bonus and spill block (`module/zfs/dnode.c`, `module/zfs/dbuf.c`).
 //!
-//! Invariants:
-//! - no lock is held across an await; the state's lock is held for map look-ups and at most one block's copy;
-//! - whoever changes an object serialises that with other changes of the same object, and takes its locks *before* it
-//!   begins its transaction. Reads and the sync run beside it freely;
-//! - a block that was read through an outdated pointer (freed and reused meanwhile) fails its checksum; it is looked up
-//!   again and the read repeated.
+//! No lock is held across an await; the state's lock is held for map look-ups and at most one block's copy. Whoever
+//! changes an object serialises that with other changes of the same object, and takes its locks *before* it begins its
+//! transaction. Reads and the sync run beside it freely: a block that was read through an outdated pointer (freed and
+//! reused meanwhile) fails its checksum; it is looked up again and the read repeated.
 
 use std::sync::Arc;
 

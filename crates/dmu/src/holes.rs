@@ -1,10 +1,11 @@
 //! Where an object has data and where it has holes (`dnode_next_offset` in `module/zfs/dnode.c`).
 //!
-//! Invariants:
-//! - blocks in a row that have the same answer are passed over together: those in memory up to [`AT_ONCE`] at a time,
-//!   a freed range as a whole, and on disk a subtree as a whole, whose pointer says whether it has data at all and
-//!   whether it has any hole (how many blocks lie below it);
-//! - between two steps others get their turn, and no lock is held. What is changed meanwhile is seen or not.
+//! Blocks in a row that have the same answer are passed over together: those in memory up to [`AT_ONCE`] at a time, a
+//! freed range as a whole, and on disk a subtree as a whole, whose pointer says whether it has data at all and whether
+//! it has any hole (how many blocks lie below it). Between two steps others get their turn, and no lock is held. What
+//! is changed meanwhile is seen or not.
+//!
+//! Invariants: each step passes over one block at least; what is found lies where the step looked.
 
 use std::sync::Arc;
 
@@ -49,6 +50,7 @@ impl Dnode {
                 return if hole { at(blkid) } else { Ok(None) };
             }
             let end = end.min(last.saturating_add(1));
+            assert!(blkid < end, "a step of a search passes over nothing");
             let here = match source {
                 Source::Memory => (!hole).then_some(blkid),
                 Source::Freed => hole.then_some(blkid),
@@ -67,6 +69,7 @@ impl Dnode {
                 }
             };
             if let Some(found) = here {
+                debug_assert!(blkid <= found, "block {found} was passed over already");
                 return at(found);
             }
             blkid = end;

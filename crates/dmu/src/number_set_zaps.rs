@@ -2,8 +2,8 @@
 //! changes: a number that joins and leaves within one group never gets there. Most files that are removed pass through
 //! the unlinked set like that.
 //!
-//! Invariant: no transaction writes to such a ZAP once its object set is in use, so that the sync of a group finds it
-//! as the group before left it.
+//! No transaction writes to such a ZAP once its object set is in use, so that the sync of a group finds it as the group
+//! before left it. (Nothing here can tell: a damaged object set may name any object as a set.)
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,7 +1,9 @@
 //! What the unsynced groups change in sets of numbers: a number that joins and leaves within one group is not among it.
 //!
-//! Invariant: what a group has for a number is the difference to the group before: nothing when it came and went, or
-//! went and came.
+//! Invariants:
+//! - what a group has for a number is the difference to the group before: nothing when it came and went, or went and
+//!   came;
+//! - a group's changes are taken before the group four later, which has its place, changes anything.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +13,13 @@ use rustc_hash::FxHashMap;
 
 use crate::dirty::{TXG_SLOTS, slot_of};
 
-/// Set and number → whether it joins. One of each group.
-type Changes = FxHashMap<(ObjectId, u64), bool>;
+/// What one group changes.
+#[derive(Default)]
+struct Changes {
+    txg: Txg,
+    /// Set and number → whether it joins.
+    joins: FxHashMap<(ObjectId, u64), bool>,
+}
 
 /// What the unsynced groups change.
 #[derive(Default)]
@@ -23,21 +30,25 @@ pub(crate) struct NumberSets {
 impl NumberSets {
     pub(crate) fn note(&self, txg: Txg, set: ObjectId, number: u64, joins: bool) {
         let changes = &mut self.slots.lock()[slot_of(txg)];
-        if changes.get(&(set, number)) == Some(&!joins) {
-            changes.remove(&(set, number));
+        assert!(changes.txg == txg || changes.joins.is_empty(), "a group four back was never synced");
+        changes.txg = txg;
+        if changes.joins.get(&(set, number)) == Some(&!joins) {
+            changes.joins.remove(&(set, number));
         } else {
-            changes.insert((set, number), joins);
+            changes.joins.insert((set, number), joins);
         }
     }
 
     pub(crate) fn is_changed(&self, txg: Txg) -> bool {
-        !self.slots.lock()[slot_of(txg)].is_empty()
+        !self.slots.lock()[slot_of(txg)].joins.is_empty()
     }
 
     /// The changes of a group, by set and number.
     pub(crate) fn take(&self, txg: Txg) -> BTreeMap<ObjectId, BTreeMap<u64, bool>> {
         let mut sets = BTreeMap::<_, BTreeMap<_, _>>::new();
-        for ((set, number), joins) in std::mem::take(&mut self.slots.lock()[slot_of(txg)]) {
+        let changes = std::mem::take(&mut self.slots.lock()[slot_of(txg)]);
+        assert!(changes.txg == txg || changes.joins.is_empty(), "another group's changes");
+        for ((set, number), joins) in changes.joins {
             sets.entry(set).or_default().insert(number, joins);
         }
         sets

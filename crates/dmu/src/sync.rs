@@ -69,7 +69,13 @@ impl Objset {
         let context = SyncContext::new(core.clone(), txg);
         let result = run(self, &context, &dirty).await;
         core.forget_unsynced(txg);
-        if result.is_err() {
+        if result.is_ok() {
+            if cfg!(debug_assertions) && !core.params.properties.is_mos {
+                core.assert_promised(txg, context.allocated.into_inner());
+            }
+            let is_left = core.any_dirty(txg) || self.meta.state.lock().slot_if_any(txg).is_some();
+            assert!(!is_left, "object set {}: something of group {txg} came after its sync", core.params.id);
+        } else {
             // The pool stops here. What was dirty must stay readable, hence in memory.
             for dnode in dirty {
                 core.register_dirty(txg, dnode);
@@ -162,6 +168,7 @@ impl Work {
         let mut state = dnode.state.lock();
         let changes: Arc<DirtySlot> = Arc::from(state.slots[slot_of(context.txg)].take()?);
         assert_eq!(changes.txg, context.txg, "the slot of another group");
+        assert!(state.syncing.is_none(), "{dnode:?} is being synced already");
         state.syncing = Some(changes.clone());
         Some(Self { changes, disk: state.disk.clone(), on_disk: state.on_disk, dnode: dnode.clone() })
     }

@@ -6,13 +6,13 @@
 //! holes becomes a hole itself.
 //!
 //! Invariants:
-//! - a block is booked as born exactly once when its pointer enters the tree, and as killed exactly once when it
-//!   leaves; one that the store rewrote in place did neither;
+//! - a block is booked as born exactly once when its pointer enters the tree, in the group that it says, and as killed
+//!   exactly once when it leaves; one that the store rewrote in place did neither, and takes what it took before;
 //! - `used` changes by exactly the difference of what is booked;
 //! - blocks are handed to the store in the order of their numbers, however many are in flight.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -52,6 +52,8 @@ pub(crate) struct SyncContext {
     leaves: Semaphore,
     /// Deflated bytes that were in use before anything of this sync was freed.
     space_used: u64,
+    /// Deflated bytes that were allocated, without those of gang blocks.
+    pub(crate) allocated: AtomicU64,
 }
 
 impl SyncContext {
@@ -60,7 +62,8 @@ impl SyncContext {
         let hole_birth = core.hole_birth.load(Ordering::Relaxed);
         let (writes, leaves) = (Semaphore::new(BYTES_IN_FLIGHT), Semaphore::new(LEAVES_IN_FLIGHT));
         let space_used = core.store().space_used();
-        Self { core, txg, properties, hole_birth, writes, leaves, space_used }
+        let allocated = AtomicU64::new(0);
+        Self { core, txg, properties, hole_birth, writes, leaves, space_used, allocated }
     }
 
     /// Writes one block through the store, on a task of its own (so that compressing and checksumming use all cores).
@@ -86,11 +89,17 @@ impl SyncContext {
                 accounting.kill(self.txg, old);
             }
             if !new.is_hole() {
+                assert_eq!(new.birth(), self.txg, "a block is born in the group that writes it");
                 accounting.born(self.txg, new);
             }
         }
         let space = |bp: &BlkPtr| if on_disk(bp) { store.dsize(bp) as i64 } else { 0 };
-        space(new) - space(old)
+        let (before, after) = (space(old), space(new));
+        if cfg!(debug_assertions) && !in_place && !new.is_gang() {
+            self.allocated.fetch_add(after as u64, Ordering::Relaxed);
+        }
+        debug_assert!(!in_place || before == after, "a block that was written to its place takes what it took");
+        after - before
     }
 
     /// The hole that a freed pointer leaves.
@@ -166,6 +175,7 @@ impl TreeSync<'_> {
             }
             at += 1;
         }
+        debug_assert!(affected.is_sorted_by_key(|&(at, _)| at), "blocks are written in the order of their numbers");
         affected
     }
 

@@ -130,7 +130,9 @@ impl Changes {
             }
         }
         for ((totals, id), change) in self.by_id {
-            let Some(zap) = zaps.get(&totals) else { continue };
+            let zap = zaps.get(&totals);
+            assert!(zap.is_some(), "{totals:?} are not kept and were counted");
+            let Some(zap) = zap else { continue };
             add(zap, &tx, &format!("{id:x}"), change.bytes).await?;
             add(zap, &tx, &format!("{OBJECTS_PREFIX}{id:x}"), change.objects).await?;
         }

@@ -23,7 +23,8 @@ impl Index {
         let cd = self.unused_cd(hash);
         let bytes = micro::encode_slot(&MicroEntry { name, value, cd });
         dnode.write(tx, micro::slot_offset(slot) as u64, &bytes).await?;
-        self.order.insert((hash, cd, slot as u16));
+        let is_new = self.order.insert((hash, cd, slot as u16));
+        assert!(is_new, "slot {slot} was free in the block and not in its index");
         self.free_hint = slot + 1;
         Ok(())
     }
@@ -36,7 +37,8 @@ impl Index {
     /// Clears slot `slot`, which holds an entry with this hash and differentiator.
     pub async fn remove(&mut self, dnode: &Dnode, tx: &Tx, slot: usize, hash: u64, cd: u32) -> Result<()> {
         dnode.write(tx, micro::slot_offset(slot) as u64, &[0; SLOT_SIZE]).await?;
-        self.order.remove(&(hash, cd, slot as u16));
+        let was_there = self.order.remove(&(hash, cd, slot as u16));
+        assert!(was_there, "slot {slot} was in the block and not in its index");
         self.free_hint = self.free_hint.min(slot);
         Ok(())
     }
