@@ -2,6 +2,7 @@
 //! `dsl_pool_mos_diduse_space`).
 //!
 //! Invariants:
+//! - a block is booked in the group that writes it: only so its birth tells whether a snapshot has it;
 //! - born and kill only add to counters and lists here; the sync loop applies them to the MOS at defined moments, so
 //!   that booking never dirties anything by itself;
 //! - a block born after the latest snapshot is freed at once, an older one goes to the deadlist.
@@ -75,10 +76,11 @@ impl Accounting {
 }
 
 impl SpaceAccounting for Accounting {
-    fn born(&self, _txg: Txg, bp: &BlkPtr) {
+    fn born(&self, txg: Txg, bp: &BlkPtr) {
         if bp.is_hole() {
             return;
         }
+        assert_eq!(bp.birth(), txg, "a block is booked in the group in which it was born");
         let change = space(self.store.dsize(bp), bp);
         let mut deltas = self.deltas.lock();
         deltas.referenced += change;

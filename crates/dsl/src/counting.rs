@@ -1,11 +1,9 @@
 //! Counting, in the background, what users, groups and projects have in a data set that was made before its pool
 //! counted that (`dmu_objset_id_quota_upgrade`, `module/zfs/dmu_objset.c`).
 //!
-//! Invariants:
-//! - it begins with the first mount after the feature was enabled, or when an object is made or given to somebody else;
-//!   when it fails, not again before the data set is opened anew. Nobody else's data set is counted;
-//! - only `zfs set version=` waits for it. What is not counted to the end is said to be not counted, and quotas of it
-//!   are not enforced.
+//! It begins with the first mount after the feature was enabled, or when an object is made or given to somebody else;
+//! when it fails, not again before the data set is opened anew. Nobody else's data set is counted. Only `zfs set
+//! version=` waits for it. What is not counted to the end is said to be not counted, and quotas of it are not enforced.
 
 use std::sync::Arc;
 

@@ -191,6 +191,20 @@ impl Dataset {
         os.dnode(self.object).await?.set_bonus(tx, object_type::DSL_DATASET, &bytes)
     }
 
+    /// What is in memory of it is what the running sync writes: nobody changed it without storing it. To be asked once
+    /// nothing of the group is dirty; of what has left memory nothing is said.
+    pub fn assert_stored(&self, os: &Arc<Objset>) {
+        let Some(stored) = os.dnode_now(self.object) else { return };
+        let Ok(stored) = DslDatasetPhys::decode(&stored.bonus()) else { return };
+        let phys = self.phys.lock();
+        // What is kept of snapshots; in a damaged pool a data set may be said to be one.
+        let DslDatasetPhys { num_children, next_clones_obj, unique_bytes, .. } = *phys;
+        let stored = DslDatasetPhys { num_children, next_clones_obj, unique_bytes, ..stored };
+        assert_eq!(stored, *phys, "data set {}: a change is not stored", self.object);
+        drop(phys);
+        assert!(self.accounting.is_empty(), "data set {}: births and deaths are not booked", self.object);
+    }
+
     /// The open object set, if any.
     pub fn open_objset(&self) -> Option<Arc<Objset>> {
         self.objset.lock().clone()

@@ -101,12 +101,14 @@ pub async fn insert(
     }
     let zap = Zap::open(mos, deadlist).await?;
     let mut keys = keys(mos, deadlist).await?;
+    assert!(keys.is_sorted_by_key(|&(key, _)| key), "the entries of a deadlist are looked through by birth");
     let mut by_entry: std::collections::BTreeMap<usize, Vec<BlkPtr>> = std::collections::BTreeMap::new();
     for bp in pointers {
         let entry = keys.partition_point(|&(key, _)| key < bp.birth().0).saturating_sub(1);
         if keys.is_empty() {
             return Err(ZioError::corrupt("deadlist", format!("object {deadlist} has no entries")));
         }
+        debug_assert!(entry == 0 || keys[entry].0 < bp.birth().0, "a pointer is in the entry below its birth");
         by_entry.entry(entry).or_default().push(*bp);
     }
     let mut replaced = 0;

@@ -34,6 +34,8 @@ pub async fn destroy(dsl: &Arc<DslPool>, tx: &Tx, name: &str, dataset: &Arc<Data
 /// # Errors
 /// As [`destroy`].
 pub async fn remove_head(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>) -> Result<()> {
+    assert!(dataset.open_objset().is_none(), "what is destroyed is closed: nothing may be written to it any more");
+    assert!(dataset.accounting.is_empty(), "what is booked later would be booked on nothing");
     let phys = dataset.phys.lock().clone();
     if !phys.bp.is_hole() {
         // It is not part of what the root leads to.

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - `used_bytes` of a directory is its own data sets' use plus its children's, with reservations counted as used;
-//! - the breakdown sums to `used_bytes` (where the pool keeps one: `DD_FLAG_USED_BREAKDOWN`);
+//! - the breakdown sums to `used_bytes` (where the pool keeps one: `DD_FLAG_USED_BREAKDOWN`): in a pool that came
+//!   otherwise, no change adds to the difference;
 //! - `phys` in memory is what the bonus will be after the running sync: every change is written back in the same group.
 
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use parking_lot::{Mutex, RwLock};
 use platter_dmu::zap::{Zap, ZapValue};
 use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
 use platter_ondisk::ObjectId;
-use platter_ondisk::dsl::{DD_FLAG_USED_BREAKDOWN, DSL_DIR_SIZE, DslDirPhys};
+use platter_ondisk::dsl::{DD_FLAG_USED_BREAKDOWN, DSL_DIR_SIZE, DslDirPhys, UsedBreakdown};
 use platter_ondisk::types::object_type;
 
 use crate::counts::{self, Counts};
@@ -24,6 +25,12 @@ use crate::used_space::{SpaceChange, UsedKind, difference, reserved_delta};
 pub use platter_ondisk::names::special_dir::{
     FREE as FREE_DIR, LEAK as LEAK_DIR, MOS as MOS_DIR, ORIGIN as ORIGIN_DIR,
 };
+
+/// By how much the breakdown is off; what a damaged pool has may be anything.
+fn imbalance(phys: &DslDirPhys) -> u64 {
+    let UsedBreakdown { head, snapshots, children, child_reservations, refreservation } = phys.used_breakdown;
+    [head, snapshots, children, child_reservations, refreservation].into_iter().fold(phys.used_bytes, u64::wrapping_sub)
+}
 
 /// Where a directory is in the tree.
 pub struct DirPlace {
@@ -163,6 +170,17 @@ impl Dir {
         os.dnode(self.object).await?.set_bonus(tx, object_type::DSL_DIR, &bytes)
     }
 
+    /// What is in memory of it is what the running sync writes: nobody changed it without storing it. Of what has left
+    /// memory nothing is said.
+    pub fn assert_stored(&self, os: &Arc<Objset>) {
+        let Some(stored) = os.dnode_now(self.object) else { return };
+        let Ok(stored) = DslDirPhys::decode(&stored.bonus()) else { return };
+        let phys = self.phys.lock();
+        // `origin` keeps the clones of its own directory; where a damaged pool says it is, may be another one.
+        let stored = DslDirPhys { clones: phys.clones, ..stored };
+        assert_eq!(stored, *phys, "directory {}: a change is not stored", self.object);
+    }
+
     /// Sets or clears a local property, on disk and in memory.
     ///
     /// # Errors
@@ -248,14 +266,19 @@ impl Dir {
             let accounted = {
                 let mut phys = dir.phys.lock();
                 let accounted = reserved_delta(phys.reserved, phys.used_bytes, used);
+                let before = imbalance(&phys);
+                let mut is_exact = phys.used_bytes.checked_add_signed(used).is_some();
                 phys.used_bytes = phys.used_bytes.saturating_add_signed(used);
                 phys.compressed_bytes = phys.compressed_bytes.saturating_add_signed(change.compressed);
                 phys.uncompressed_bytes = phys.uncompressed_bytes.saturating_add_signed(change.uncompressed);
                 if phys.flags & DD_FLAG_USED_BREAKDOWN != 0 {
                     for (kind, bytes) in [(to, share), (from, used.saturating_sub(share))] {
                         let place = kind.of(&mut phys.used_breakdown);
+                        is_exact &= place.checked_add_signed(bytes).is_some();
                         *place = place.saturating_add_signed(bytes);
                     }
+                    // What a damaged pool has may be less than what is taken off.
+                    assert!(!is_exact || imbalance(&phys) == before, "directory {}: space has no kind", dir.object);
                 }
                 accounted
             };
@@ -273,10 +296,14 @@ impl Dir {
         if phys.flags & DD_FLAG_USED_BREAKDOWN == 0 {
             return;
         }
+        let before = imbalance(&phys);
         let source = from.of(&mut phys.used_breakdown);
+        let mut is_exact = source.checked_sub(bytes).is_some();
         *source = source.saturating_sub(bytes);
         let target = to.of(&mut phys.used_breakdown);
+        is_exact &= target.checked_add(bytes).is_some();
         *target = target.saturating_add(bytes);
+        assert!(!is_exact || imbalance(&phys) == before, "directory {}: space has no kind", self.object);
     }
 
     /// Changes what is guaranteed to this directory (`dsl_dir_set_reservation_sync_impl`). Returns the directories that

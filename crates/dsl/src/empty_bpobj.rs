@@ -1,7 +1,8 @@
 //! The shared empty bpobj (`bpobj_alloc_empty`, `module/zfs/bpobj.c`), which stands for every deadlist entry without
 //! blocks.
 //!
-//! Invariants: the count of feature `empty_bpobj` is the number of deadlist entries that name it.
+//! Invariants: the count of feature `empty_bpobj` is the number of deadlist entries that name it. So the pool has the
+//! list as long as the feature is active.
 
 use platter_dmu::bpobj::Bpobj;
 use platter_dmu::{Result, Tx};
@@ -28,6 +29,7 @@ pub async fn empty_bpobj(mos: &MosAccess<'_>, tx: &Tx) -> Result<ObjectId> {
         mos.objects.lock().empty_bpobj = object;
     }
     mos.features.adjust(tx, EMPTY_BPOBJ_FEATURE, 1).await?;
+    assert!(mos.features.is_active(EMPTY_BPOBJ_FEATURE), "a list that an entry names is counted");
     Ok(object)
 }
 

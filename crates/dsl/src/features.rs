@@ -1,7 +1,8 @@
 //! Feature flags of a pool: which are enabled, which are in use (`module/zfs/zfeature.c`).
 //!
 //! Invariants:
-//! - a feature is enabled when it has an entry in one of the two count ZAPs, and active when its count is above zero;
+//! - a feature is enabled when it has an entry in one of the two count ZAPs, always the same, and active when its count
+//!   is above zero;
 //! - the counts in memory equal the ZAPs' after every sync;
 //! - a pool is opened for writing only when every active feature [`is_writable`], and at all only when every active
 //!   feature that is not read-only compatible [`is_readable`].
@@ -174,7 +175,8 @@ impl Features {
         let zaps = self.zaps()?;
         let zap = if for_read { &zaps.for_read } else { &zaps.for_write };
         zap.put_u64(tx, guid.as_bytes(), count).await?;
-        self.states.lock().insert(guid.to_owned(), State { count, for_read });
+        let before = self.states.lock().insert(guid.to_owned(), State { count, for_read });
+        assert!(before.is_none_or(|before| before.for_read == for_read), "{guid}: it would be in both ZAPs");
         Ok(())
     }
 

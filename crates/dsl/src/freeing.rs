@@ -111,6 +111,7 @@ pub async fn step(dsl: &Arc<DslPool>, tx: &Tx) -> Result<()> {
         return Ok(());
     }
     let budget = Budget { blocks: dsl.surroundings.frees_per_group, end: Some(Instant::now() + TIME) };
+    assert!(budget.blocks > 0, "a list from which nothing may be taken would be taken for an empty one");
     let mut met = Met::default();
     let (bptree, frees) = {
         let objects = dsl.objects.lock();
@@ -172,7 +173,9 @@ fn free(dsl: &DslPool, tx: &Tx, bp: &BlkPtr, met: &mut Met) {
 async fn free_list(dsl: &Arc<DslPool>, tx: &Tx, object: ObjectId, budget: &Budget, met: &mut Met) -> Result<()> {
     let list = Bpobj::open(&dsl.mos, object).await?;
     while !budget.is_spent(met) {
-        let part = list.take_last(tx, LIST_PART.min(budget.blocks - met.blocks)).await?;
+        let most = LIST_PART.min(budget.blocks - met.blocks);
+        let part = list.take_last(tx, most).await?;
+        assert!(part.len() as u64 <= most, "what is taken off the list is freed in this group, and fits into it");
         if part.is_empty() {
             dsl.objects.lock().frees = ObjectId::NONE;
             return Ok(());

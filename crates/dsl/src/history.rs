@@ -148,6 +148,8 @@ async fn append(dsl: &DslPool, tx: &Tx, record: &NvList) -> Result<()> {
         dnode.write(tx, ring.pool_create_len, &bytes[first..]).await?;
     }
     ring.eof += length;
+    let kept = ring.eof - ring.bof;
+    assert!(kept <= ring.phys_max_off - ring.pool_create_len, "a record lies over the oldest ones that are kept");
     if ring.pool_create_len == 0 {
         ring.pool_create_len = ring.eof;
         ring.bof = ring.eof;

@@ -85,6 +85,7 @@ pub async fn claim(
 pub async fn store_claims(dsl: &DslPool, tx: &Tx) -> Result<()> {
     let claims = std::mem::take(&mut *dsl.claims.lock());
     for ClaimedLog { dataset, claim } in claims {
+        assert_eq!(claim.header.claim_txg, tx.txg(), "a log is claimed in the group that marks its blocks");
         let os = match dataset.open_objset() {
             Some(os) => os,
             None => open(dsl, &dataset).await?,

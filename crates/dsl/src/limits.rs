@@ -72,8 +72,11 @@ pub async fn initialize(dsl: &Arc<DslPool>, tx: &Tx, name: &str, dataset: &Arc<D
     for (_, dataset) in uncounted {
         let mut counts = Counts { filesystems: 0, snapshots: own_snapshots(dsl, &dataset).await? };
         for (_, child) in &all {
-            if child.dir.parent().is_some_and(|parent| parent.object == dataset.dir.object) {
-                let below = child.dir.counts.lock().unwrap_or_default();
+            if let Some(parent) = child.dir.parent().filter(|parent| parent.object == dataset.dir.object) {
+                let below = *child.dir.counts.lock();
+                // In a damaged pool a directory may have two names.
+                assert!(below.is_some() || !Arc::ptr_eq(&parent, &dataset.dir), "what is below is counted first");
+                let below = below.unwrap_or_default();
                 counts.filesystems = counts.filesystems.saturating_add(below.filesystems).saturating_add(1);
                 counts.snapshots = counts.snapshots.saturating_add(below.snapshots);
             }

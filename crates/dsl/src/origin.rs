@@ -1,8 +1,9 @@
 //! The snapshot `$ORIGIN@$ORIGIN`, of which every file system is formally a clone (`dsl_pool_create_origin`,
 //! `module/zfs/dsl_pool.c`).
 //!
-//! Invariants: the snapshot's `num_children` is one more than its clones; each clone is listed both in the snapshot's
-//! next-clones ZAP and in the origin directory's clones ZAP.
+//! The snapshot's `num_children` is one more than its clones; each clone is listed both in the snapshot's next-clones
+//! ZAP and in the origin directory's clones ZAP. In a pool that was damaged that may be otherwise, so nothing relies on
+//! it.
 
 use std::sync::Arc;
 

@@ -50,8 +50,21 @@ pub async fn sync_datasets(dsl: &Arc<DslPool>, tx: &Tx, pass: u32) -> Result<()>
         dataset.phys.lock().bp = root;
         apply_deltas(dsl, tx, &dataset).await?;
         dataset.store(&dsl.mos, tx).await?;
+        assert!(dataset.accounting.is_empty(), "data set {}: something was booked after its sync", dataset.object);
     }
     Ok(())
+}
+
+/// What is in memory of data sets and directories is what the group writes, once nothing of it is dirty any more.
+pub fn assert_stored(dsl: &DslPool) {
+    let tree = dsl.tree.read();
+    for dataset in tree.datasets.values() {
+        dataset.assert_stored(&dsl.mos);
+        dataset.dir.assert_stored(&dsl.mos);
+    }
+    for dir in [&tree.root_dir, &tree.mos_dir, &tree.free_dir, &tree.leak_dir].into_iter().flatten() {
+        dir.assert_stored(&dsl.mos);
+    }
 }
 
 /// Brings what was booked on a data set into its totals, its directory's, its deadlist and its features

@@ -1,10 +1,8 @@
 //! What a pool's format has, by its version (`SPA_VERSION_*` in `include/sys/fs/zfs.h`): 1 to 28 grew in a line, 5000
 //! means feature flags.
 //!
-//! Invariants:
-//! - each question about an older format is asked here by the name of what it is about, so that no other module
-//!   compares version numbers;
-//! - a pool is written exactly as its version allows: what came later is neither made nor touched.
+//! Each question about an older format is asked here by the name of what it is about, so that no other module compares
+//! version numbers. A pool is written exactly as its version allows: what came later is neither made nor touched.
 
 use platter_dmu::Format;
 use platter_ondisk::objset::OBJSET_PHYS_SIZE_V2;
