@@ -1,6 +1,6 @@
 //! What the uberblock rings of a pool's devices show, to notice that another host writes there.
 //!
-//! Invariants: only reads; two looks are the same only when no byte of any ring changed that both could read.
+//! Nothing is written here; two looks are the same only when no byte of any ring changed that both could read.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
 //! The pool's configuration: the nvlist in the labels and in the MOS (`module/zfs/spa_config.c`,
 //! `vdev_config_generate` in `module/zfs/vdev_label.c`).
 //!
-//! Invariants: pairs this version does not know are kept and written back; guids of a tree are unique and nonzero;
-//! sizes and counts are bounded when parsed, so that a damaged label cannot ask for memory.
+//! Invariants: pairs this version does not know are kept and written back; guids of a tree are unique (what is no
+//! device, as the place of one that was removed, may have none); sizes and counts are bounded when parsed, so that a
+//! damaged label cannot ask for memory, and no tree is written that would not be read.
 
 use std::collections::BTreeSet;
 
@@ -147,6 +148,12 @@ impl Known {
 }
 
 impl VdevConfig {
+    /// The tree is one that would be read again.
+    fn assert_internally_consistent(&self) {
+        let mut known = Known::default();
+        self.walk(&mut |vdev| assert_eq!(known.add(vdev.guid), Ok(()), "the vdev tree is not one that can be read"));
+    }
+
     /// Parses a vdev tree.
     ///
     /// # Errors
@@ -451,6 +458,9 @@ impl PoolConfig {
 
     /// The nvlist for the MOS; `self.vdev_tree` is the root.
     pub fn to_mos_nvlist(&self, txg: u64) -> NvList {
+        if cfg!(debug_assertions) {
+            self.vdev_tree.assert_internally_consistent();
+        }
         let mut list = self.common(txg);
         if self.has_vdev_zaps {
             list.add("com.delphix:has_per_vdev_zaps", Value::Boolean);

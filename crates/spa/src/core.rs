@@ -1,8 +1,8 @@
 //! What all operations on one pool share: its data sets, its configuration, its devices, and what it is doing.
 //!
-//! Invariants:
-//! - the MOS changes only in the sync loop: an operation hands it a task, and waits for the group;
-//! - the configuration in memory names the devices that are open.
+//! The MOS changes only in the sync loop: an operation hands it a task, and waits for the group.
+//!
+//! Invariant: the configuration in memory names the devices that are open, but for one that is just joining or leaving.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -104,6 +104,8 @@ impl Core {
         devices: OpenDevices,
         stored: Stored,
     ) -> Arc<Self> {
+        let known: BTreeSet<u64> = config.vdev_tree.leaves().iter().map(|leaf| leaf.guid.0).collect();
+        assert!(devices.leaves.keys().all(|guid| known.contains(guid)), "a device is open that is none of the pool's");
         Arc::new(Self {
             environment,
             dsl,

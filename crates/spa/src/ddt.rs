@@ -166,6 +166,7 @@ pub async fn release(core: &Arc<Core>, tx: &Tx, bp: &BlkPtr) -> Result<()> {
         let mut after = before.clone();
         let references = &mut after.variant_mut(index)[REFERENCES];
         *references = references.saturating_sub(1);
+        assert!(after.references() <= before.references(), "letting go of a block gives it no references");
 
         for index in 0..VARIANTS {
             // What nobody refers to goes, and with the entry its obsolete variant.

@@ -1,7 +1,7 @@
 //! Finding pools on devices (`zpool import` without a name; `lib/libzutil/zutil_import.c`).
 //!
-//! Invariants: devices are opened read-only and without a lock; a device belongs to the pool its newest valid label
-//! names, under the guid in it: paths in labels are never trusted.
+//! Devices are opened read-only and without a lock; a device belongs to the pool its newest valid label names, under
+//! the guid in it: paths in labels are never trusted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -38,6 +38,7 @@ pub fn note_absent(core: &Core, txg: Txg) {
     let written = core.uberblock.lock().txg;
     for leaf in leaves(core).iter().filter(|leaf| !leaf.is_usable()) {
         leaf.note_lacking(written.plus(1).min(txg), txg);
+        assert!(leaf.is_missing(txg), "leaf {} would be taken for complete after a crash", leaf.guid());
     }
 }
 

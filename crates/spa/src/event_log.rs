@@ -1,7 +1,7 @@
 //! The log's line for each event of a pool: what `zpool events` forgets after a while stays there.
 //!
-//! Invariant: every line names its pool, and the vdev when it is about one; numbers that differ from event to event are
-//! fields, so that lines of one kind can be counted.
+//! Every line names its pool, and the vdev when it is about one; numbers that differ from event to event are fields, so
+//! that lines of one kind can be counted.
 
 use crate::core::Core;
 use platter_api::event::EventValue;

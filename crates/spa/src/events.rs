@@ -30,6 +30,7 @@ impl Events {
         let mut ring = self.ring.lock();
         ring.last += 1;
         let eid = ring.last;
+        assert!(ring.kept.back().is_none_or(|before| before.eid < eid), "who reads on after one would miss others");
         ring.kept.push_back(Event { eid, time, class: class.to_owned(), pool: pool.to_owned(), fields });
         if ring.kept.len() > EVENTS_MAX {
             ring.kept.pop_front();

@@ -32,6 +32,7 @@ const OPEN_MAX: Duration = Duration::from_secs(30);
 /// How long another device may take to show its labels, and all of them.
 const LOOK_MAX: Duration = Duration::from_secs(5);
 const SEARCH_MAX: Duration = Duration::from_secs(15);
+const _: () = assert!(LOOK_MAX.as_secs() < SEARCH_MAX.as_secs(), "one device must not take the time of all others");
 /// Bytes that a device must give for what is on it to be judged.
 const PROBE: usize = 4096;
 /// So many devices are looked at together, and so many paths of a folder at all.

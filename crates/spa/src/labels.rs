@@ -200,6 +200,8 @@ pub struct LabelTarget {
     pub ashift: u32,
 }
 
+const _: () = assert!(VDEV_LABELS == 4, "each half has a label at either end of a device");
+
 /// Which labels of each device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Half {

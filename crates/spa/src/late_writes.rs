@@ -1,8 +1,8 @@
 //! What becomes of writes that come after a pool's lease on its devices has ended: a pool with property `multihost` is
 //! this host's only as long as it has shown lately that it uses it (`mmp_thread`, `module/zfs/mmp.c`).
 //!
-//! Invariant: a late write suspends the pool and waits until somebody resumes it, who has renewed the lease before;
-//! when the pool is stopped instead, it fails.
+//! A late write suspends the pool and waits until somebody resumes it, who has renewed the lease before; when the pool
+//! is stopped instead, it fails.
 
 use std::sync::Arc;
 

@@ -68,6 +68,7 @@ impl Locked {
 
     /// Gives back all but that of `pool`.
     pub fn keep_only(&mut self, pool: Guid) {
+        assert!(self.0.contains_key(&pool.0), "pool {pool} is open for writing, and its guid is not locked");
         self.0.retain(|guid, _| *guid == pool.0);
     }
 

@@ -118,12 +118,21 @@ pub async fn flush(core: &Core, tx: &Tx, all: bool) -> Result<()> {
     if done.is_empty() {
         return Ok(());
     }
+    assert_unneeded(core, oldest);
     let zap = zap(core, tx).await?;
     for (old, log) in done {
         free_log(core, tx, &zap, old, log).await?;
         core.logs.lock().by_txg.remove(&old);
     }
     Ok(())
+}
+
+/// No metaslab counts logs from before group `oldest`.
+fn assert_unneeded(core: &Core, oldest: Txg) {
+    let allocator = core.dsl.store.state().allocator.lock();
+    let mut metaslabs = allocator.groups().iter().flat_map(|group| group.metaslabs());
+    let is_needed = metaslabs.any(|metaslab| metaslab.unflushed_txg.0 != 0 && metaslab.unflushed_txg < oldest);
+    assert!(!is_needed, "a log from before group {oldest} is about to be freed, and has what no map has");
 }
 
 /// Every pass: writes what the metaslabs changed to the group's log.

@@ -1,8 +1,8 @@
 //! Whether a device may be taken for a new pool: nothing may be lost by surprise (`check_in_use`,
 //! `cmd/zpool/zpool_vdev.c`; `check_disk`, `cmd/zpool/os/linux/zpool_vdev_os.c`).
 //!
-//! Invariant: what is written to was looked at through the handle that writes. Between two openings of a path another
-//! device may get it.
+//! What is written to was looked at through the handle that writes, which [`check`] returns: between two openings of a
+//! path another device may get it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -133,7 +133,10 @@ fn cache_shares(total: u64, lately: &[u64]) -> Vec<u64> {
     let kept = total / count / KEPT;
     let free = u128::from(total - kept * count);
     let sum: u128 = lately.iter().map(|&bytes| u128::from(bytes) + 1).sum();
-    lately.iter().map(|&bytes| kept + (free * (u128::from(bytes) + 1) / sum.max(1)) as u64).collect()
+    let share = |&bytes: &u64| kept + (free * (u128::from(bytes) + 1) / sum.max(1)) as u64;
+    let shares: Vec<u64> = lately.iter().map(share).collect();
+    assert!(shares.iter().sum::<u64>() <= total, "pools would take more cache together than there is");
+    shares
 }
 
 /// Bytes that may wait for disk, for pools of which these are writing.

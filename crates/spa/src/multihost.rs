@@ -48,6 +48,10 @@ const CLAIM_INTERVALS: u32 = 2;
 const PROOF_INTERVALS: u32 = 4;
 /// How often a claim that took too long is tried.
 const CLAIM_ATTEMPTS: usize = 5;
+const _: () = {
+    assert!(SAFETY * FAIL_INTERVALS as u64 <= IMPORT_INTERVALS, "who watches would not wait until the writer stops");
+    assert!(CLAIM_INTERVALS < PROOF_INTERVALS, "another host's claim could come after ours was believed");
+};
 /// Why a pool is suspended that could not show that it is in use.
 pub const SUSPENDED: &str = "multihost writes failed or were delayed";
 

@@ -16,6 +16,7 @@ use platter_dsl::mos;
 /// # Errors
 /// Unreadable blocks; a salt of another size.
 pub async fn load(directory: &Zap, store: &Store) -> Result<()> {
+    assert!(!store.has_salt(), "a pool's salt never changes");
     let Some(value) = directory.get(mos::CHECKSUM_SALT.as_bytes()).await? else { return Ok(()) };
     let bytes: Vec<u8> = value.integers.iter().filter_map(|&byte| u8::try_from(byte).ok()).collect();
     let wrong = || ZioError::corrupt("pool directory", "the checksum salt is not 32 bytes long");

@@ -264,6 +264,7 @@ fn note_waiting(core: &Core, blocks: Result<Vec<BlkPtr>>) {
 async fn finish(core: &Arc<Core>, lost: &Lost) {
     let name = {
         let mut scrub = core.scan.lock();
+        assert_eq!(scrub.phys.state, scan_state::SCANNING, "a scan ends once: after that, it proves nothing");
         let through = scrub.phys.max_txg;
         let conclusion = scrub.roster().conclude(&dtl::leaves(core), through);
         scrub.again |= conclusion.again;

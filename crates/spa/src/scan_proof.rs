@@ -56,7 +56,10 @@ impl Roster {
     pub fn begin(leaves: &[Arc<Leaf>], through: Txg) -> Self {
         Self::of(leaves, |leaf| {
             leaf.stats().begin_scan();
-            leaf.begin_scan().through(through)
+            let provable = leaf.begin_scan().through(through);
+            // The list grows meanwhile, and shrinks only at the end of a scan.
+            debug_assert!(is_within(provable.clone(), &leaf.missing()), "a scan would prove what nobody lacks");
+            provable
         })
     }
 

@@ -74,7 +74,8 @@ pub async fn everything(core: &Arc<Core>, lost: &Arc<Lost>) -> Result<bool> {
             interior = slice.interior.bytes();
             match end? {
                 WalkEnd::Complete => break,
-                WalkEnd::Stopped => from = *slice.last.lock(),
+                // A slice that saw nothing, as its first block could not be had, leaves the place where it was.
+                WalkEnd::Stopped => from = slice.last.lock().or(from),
             }
         }
         core.scan.lock().place = ScanPlace { objset: target.id.0 + 1, last: None };
@@ -176,7 +177,8 @@ impl Slice {
 
     /// Waits for every block under verification.
     async fn drain(&self) {
-        let _all = self.places.acquire_many(IN_FLIGHT as u32).await;
+        drop(self.places.acquire_many(IN_FLIGHT as u32).await);
+        assert_eq!(self.places.available_permits(), IN_FLIGHT as usize, "a block is read that may be freed now");
     }
 }
 

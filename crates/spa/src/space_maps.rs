@@ -531,6 +531,7 @@ async fn write_one(mos: &Arc<Objset>, tx: &Tx, pass: u32, maps: &VdevMaps, pendi
                 writer.debug(kind, u64::from(pass), tx.txg().0);
             }
             for (at, length) in set.iter() {
+                assert!(at >= start, "a metaslab that begins at {start} changes what lies at {at}");
                 writer.segment(kind, None, (at - start) >> ashift, length >> ashift);
             }
         };

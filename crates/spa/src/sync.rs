@@ -32,7 +32,7 @@ use crate::course::{Course, Opening};
 use crate::labels::{self, Half};
 use crate::locked;
 use crate::{ddt, dtl, exchange, log_spacemaps, multihost, salt, space_check, space_maps};
-use platter_dsl::sync::{any_dataset_is_dirty, book_mos, sync_datasets};
+use platter_dsl::sync::{any_dataset_is_dirty, assert_stored, book_mos, sync_datasets};
 use platter_dsl::tasks::{GroupTasks, Moment};
 use platter_dsl::{freeing, intent, watched};
 
@@ -264,6 +264,9 @@ async fn converge(core: &Arc<Core>, tx: &Tx, mut tasks: GroupTasks) -> Result<Se
             && !core.dsl.store.state().allocator.lock().is_dirty()
             && core.dsl.store.state().late_frees.lock().is_empty();
         if settled {
+            if cfg!(debug_assertions) {
+                assert_stored(&core.dsl);
+            }
             return Ok(Settled { root, config_changed, passes: pass });
         }
     }
@@ -336,6 +339,7 @@ async fn commit(core: &Core, txg: Txg, root: BlkPtr, config_changed: bool) -> Re
     }
     let mut uberblock = {
         let before = core.uberblock.lock();
+        assert!(before.txg < txg, "the newest uberblock is that of the last group, and {txg} follows {}", before.txg);
         Uberblock {
             version: config.version,
             txg,

@@ -1,7 +1,7 @@
 //! `zpool upgrade`: more features in a pool that has flags, and flags in one that has a version
 //! (`spa_sync_upgrades`, `module/zfs/spa.c`; `dsl_pool_upgrade_dir_clones`, `module/zfs/dsl_pool.c`).
 //!
-//! Invariants: everything changes in one group, so that a crash leaves the old format or the new one; what older
+//! Everything changes in one task, and so in one group: a crash leaves the old format or the new one. What older
 //! structures look like (deadlists that are one list, small heads, logs with trailing chains) stays as it is and is
 //! read by its own type, never by the pool's version.
 
