@@ -53,7 +53,8 @@ pub async fn remove_head(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>) ->
     changed.extend(dir.set_reservation(0));
     let gone = SpaceChange::minus_all(&dir.phys.lock());
     changed.extend(dir.diduse(UsedKind::Head, gone));
-    for changed in changed.iter().filter(|changed| changed.object != dir.object) {
+    // Its own directory too, although it goes: where damage ends this half-way, disk and memory still say the same.
+    for changed in &changed {
         changed.store(&dsl.mos, tx).await?;
     }
     if !phys.bp.is_hole() {
