@@ -107,8 +107,8 @@ impl Core {
         head + totals + MOS_BLOCKS * self.most(DNODE_BLOCK, MOS_COPIES)
     }
 
-    /// What the sync of group `txg` has just `allocated` was promised to it. For the intent log the head is also written
-    /// where nothing else changed; nothing counts it then.
+    /// What the sync of group `txg` has just `allocated` was promised to it. For the intent log the head is written
+    /// also where nothing else changed, which nothing counts then.
     pub(crate) fn assert_promised(&self, txg: Txg, allocated: u64) {
         let promised = self.take_promised(txg) + self.cost_of_objset();
         let id = self.params.id;
