@@ -47,7 +47,7 @@ pub struct Looked {
 }
 
 /// The looks at spares that are under way: since when, and where their ends are told.
-type Looks = BTreeMap<u64, (Instant, Arc<Watch<Option<Looked>>>)>;
+pub type Looks = BTreeMap<u64, (Instant, Arc<Watch<Option<Looked>>>)>;
 
 /// The spares of a pool.
 #[derive(Default)]

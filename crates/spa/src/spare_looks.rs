@@ -4,14 +4,18 @@
 //! - no look is waited for longer than [`LOOK_MAX`], and no second one begins at a device before the first one is over;
 //! - disks that stand still are not woken up without need: only a spare that came or went is looked at by itself.
 
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::join_all;
+use parking_lot::Mutex;
 use platter_device::{BlockDevice, DeviceError, OpenOptions};
 use platter_hooks::Watch;
 use platter_ondisk::Guid;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::config::VdevConfig;
@@ -19,7 +23,7 @@ use crate::core::Core;
 use crate::identity;
 use crate::path_look;
 use crate::spare_label::{self, Found};
-use crate::spare_list::{Looked, Standing};
+use crate::spare_list::{Looked, Looks, Standing};
 
 /// For how long a look is waited for.
 const LOOK_MAX: Duration = Duration::from_secs(5);
@@ -95,32 +99,53 @@ async fn relabel(core: &Core, spare: &VdevConfig) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// Begins a look at a spare, unless one is under way; since when that is, and where its end is told.
-fn begin(core: &Core, spare: &VdevConfig) -> (Instant, Arc<Watch<Option<Looked>>>) {
-    let mut looks = core.spares.looks.lock();
-    if let Some(earlier) = looks.get(&spare.guid.0) {
-        return earlier.clone();
-    }
-    let tell = Arc::new(Watch::new(None));
-    let own = (Instant::now(), tell.clone());
-    looks.insert(spare.guid.0, own.clone());
-    drop(looks);
+/// A look that is under way: since when, and where its end is told.
+type Pending = (Instant, Arc<Watch<Option<Looked>>>);
+
+/// Begins a look at a spare, unless one is under way.
+fn begin(core: &Core, spare: &VdevConfig) -> Pending {
     // It may outlast the pool, of which it holds nothing.
-    let (devices, looks, changed) =
-        (core.environment.devices.clone(), core.spares.looks.clone(), core.spares.changed.clone());
+    let devices = core.environment.devices.clone();
     let (path, whole_disk) = (PathBuf::from(spare.path.clone().unwrap_or_default()), spare.whole_disk == Some(1));
-    let (pool, guid, began) = (core.config.read().guid, spare.guid, own.0);
-    tokio::spawn(async move {
+    let (pool, guid) = (core.config.read().guid, spare.guid);
+    begin_once(&core.spares.looks, guid, core.spares.changed.clone(), async move {
         let is_there = path_look::is_there(&*devices, &path).await;
         let opened = spare_label::open(&*devices, (&path, whole_disk), OpenOptions::read_only(), (pool, guid));
-        let standing = match opened.await {
-            Ok((device, found)) => (standing(&*device, &found), found == Found::Left),
-            Err(error) => (Standing::Unusable(error.to_string()), false),
+        match opened.await {
+            Ok((device, found)) => {
+                Looked { is_there, standing: standing(&*device, &found), has_left: found == Found::Left }
+            }
+            Err(error) => Looked { is_there, standing: Standing::Unusable(error.to_string()), has_left: false },
+        }
+    })
+}
+
+/// Has `look` done by a task of its own, unless one at this spare is under way. Also one that panics ends: otherwise
+/// nobody would look there again.
+fn begin_once(
+    looks: &Arc<Mutex<Looks>>,
+    guid: Guid,
+    changed: Arc<Notify>,
+    look: impl Future<Output = Looked> + Send + 'static,
+) -> Pending {
+    let mut pending = looks.lock();
+    if let Some(earlier) = pending.get(&guid.0) {
+        return earlier.clone();
+    }
+    let own = (Instant::now(), Arc::new(Watch::new(None)));
+    pending.insert(guid.0, own.clone());
+    drop(pending);
+    let (looks, (began, tell)) = (looks.clone(), own.clone());
+    tokio::spawn(async move {
+        let failed = |_| Looked {
+            is_there: None,
+            standing: Standing::Unusable("the look at it failed".into()),
+            has_left: false,
         };
-        let (standing, has_left) = standing;
+        let looked = AssertUnwindSafe(look).catch_unwind().await.unwrap_or_else(failed);
         let known = looks.lock().remove(&guid.0);
-        debug_assert!(known.is_some(), "one look at a time");
-        tell.set(Some(Looked { is_there, standing, has_left }));
+        assert!(known.is_some(), "one look at a time");
+        tell.set(Some(looked));
         if began.elapsed() >= LOOK_MAX {
             // Nobody waited for it. It answers now.
             changed.notify_waiters();
@@ -153,4 +178,37 @@ pub fn available(core: &Core) -> Vec<VdevConfig> {
         .collect();
     sizes.sort_by_key(|(size, _)| *size);
     sizes.into_iter().map(|(_, spare)| spare).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn idle() -> Looked {
+        Looked { is_there: None, standing: Standing::Available(7), has_left: false }
+    }
+
+    /// A look that panicked stayed among those under way: whoever asked later waited for it, and nobody looked again.
+    #[tokio::test]
+    async fn a_look_that_panics_ends() {
+        let looks = Arc::default();
+        let look = |panics: bool| async move {
+            assert!(!panics, "as this test wants it");
+            idle()
+        };
+        for (panics, is_usable) in [(true, false), (false, true)] {
+            let (_, told) = begin_once(&looks, Guid(3), Arc::default(), look(panics));
+            let looked = told.wait_for(Option::is_some).await.expect("it ends");
+            assert_eq!(matches!(looked.standing, Standing::Available(7)), is_usable);
+        }
+        assert!(looks.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn one_look_is_under_way_at_a_time() {
+        let looks = Arc::default();
+        let (_, first) = begin_once(&looks, Guid(3), Arc::default(), async { idle() });
+        let (_, second) = begin_once(&looks, Guid(3), Arc::default(), std::future::pending());
+        assert!(Arc::ptr_eq(&first, &second));
+    }
 }
