@@ -3,11 +3,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use platter_ondisk::types::compression;
+use platter_ondisk::Compression;
 
 fuzz_target!(|data: &[u8]| {
     let [kind, size, stored @ ..] = data else { return };
-    let kind = kind % compression::FUNCTIONS;
+    let kind = Compression::from_number(kind % Compression::END.number());
     let lsize = 512 << (size % 9) as usize;
     let mut block = vec![0xa5; lsize];
     if platter_compress::decompress(kind, stored, &mut block).is_err() {

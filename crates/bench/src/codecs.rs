@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use platter_checksum::Checksums;
-use platter_ondisk::types::{checksum, compression};
+use platter_ondisk::{Checksum, Compression};
 use sha2::Digest as _;
 use skein::Digest as _;
 
@@ -52,7 +52,7 @@ fn check_case(algorithm: &str) -> String {
     format!("checksum-{algorithm}")
 }
 
-fn ours(algorithm: &'static str, kind: u8) -> Codec {
+fn ours(algorithm: &'static str, kind: Compression) -> Codec {
     Codec {
         algorithm,
         system: "platter",
@@ -70,7 +70,7 @@ fn codecs() -> Result<Vec<Codec>> {
     let mut deflate_rs = flate2::Compress::new(flate2::Compression::new(6), true);
     let mut inflate_rs = flate2::Decompress::new(true);
     Ok(vec![
-        ours("lz4", compression::LZ4),
+        ours("lz4", Compression::LZ4),
         Codec {
             algorithm: "lz4",
             system: "lz4",
@@ -80,7 +80,7 @@ fn codecs() -> Result<Vec<Codec>> {
                 lz4::block::decompress_to_buffer(packed, length, block).is_ok_and(|length| length == block.len())
             }),
         },
-        ours("zstd-3", compression::ZSTD),
+        ours("zstd-3", Compression::ZSTD),
         Codec {
             algorithm: "zstd-3",
             system: "zstd",
@@ -89,7 +89,7 @@ fn codecs() -> Result<Vec<Codec>> {
                 unpacker.decompress_to_buffer(packed, block).is_ok_and(|length| length == block.len())
             }),
         },
-        ours("gzip-6", compression::GZIP_6),
+        ours("gzip-6", Compression::GZIP_6),
         Codec {
             algorithm: "gzip-6",
             system: "libdeflate",
@@ -119,7 +119,7 @@ fn codecs() -> Result<Vec<Codec>> {
 fn checks() -> Vec<(&'static str, &'static str, Check)> {
     let salt = [7; platter_checksum::SALT_SIZE];
     let mut all: Vec<(&'static str, &'static str, Check)> = Vec::new();
-    for (algorithm, kind) in [("sha256", checksum::SHA256), ("blake3", checksum::BLAKE3), ("skein", checksum::SKEIN)] {
+    for (algorithm, kind) in [("sha256", Checksum::SHA256), ("blake3", Checksum::BLAKE3), ("skein", Checksum::SKEIN)] {
         let checksums = Checksums::new(salt);
         all.push((algorithm, "platter", Box::new(move |block| use_up(checksums.compute(kind, block)))));
     }
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(ring::digest::digest(&ring::digest::SHA256, b"abc").as_ref(), theirs.as_slice());
         assert_eq!(platter_checksum::sha256(b"abc")[0].to_be_bytes(), theirs[..8]);
         let salt = [7; platter_checksum::SALT_SIZE];
-        let ours = Checksums::new(salt).compute(checksum::BLAKE3, b"abc").expect("a known kind");
+        let ours = Checksums::new(salt).compute(Checksum::BLAKE3, b"abc").expect("a known kind");
         assert!(blake3::keyed_hash(&salt, b"abc").as_bytes().starts_with(&ours[0].to_le_bytes()));
     }
 }

@@ -47,7 +47,7 @@ mod tests {
         assert_eq!(text.len(), 100_000);
         assert!(text.is_ascii() && text != source(100_000, &mut Random::new(2)));
         let mut packed = vec![0; 100_000];
-        let gzip = platter_ondisk::types::compression::GZIP_6;
+        let gzip = platter_ondisk::Compression::GZIP_6;
         let length = platter_compress::compress(gzip, 0, &text, &mut packed).expect("it gets smaller");
         assert!((20_000..50_000).contains(&length), "{length}");
     }

@@ -22,7 +22,7 @@ mod sha;
 mod skein;
 mod unsalted;
 
-use platter_ondisk::types::checksum as kinds;
+use platter_ondisk::Checksum;
 
 pub use fletcher::{fletcher_2, fletcher_2_swapped, fletcher_4_scalar, fletcher_4_scalar_swapped};
 pub use fletcher_choice::{fletcher_4, fletcher_4_kernel, fletcher_4_kernels, fletcher_4_swapped};

@@ -5,19 +5,19 @@
 
 use crate::edonr::EdonR;
 use crate::skein::Skein;
-use crate::{Words, kinds, unsalted};
+use crate::{Checksum, Words, unsalted};
 
 /// Bytes of a pool's salt (`zio_cksum_salt_t`).
 pub const SALT_SIZE: usize = 32;
 
-/// Whether `kind` is the number of a checksum that a block can have.
-pub fn is_known(kind: u8) -> bool {
-    (kinds::ON..kinds::FUNCTIONS).contains(&kind)
+/// Whether `kind` is a checksum that a block can have.
+pub fn is_known(kind: Checksum) -> bool {
+    (Checksum::ON..Checksum::END).contains(&kind)
 }
 
-/// Whether the checksum with number `kind` depends on the pool's salt.
-pub fn needs_salt(kind: u8) -> bool {
-    matches!(kind, kinds::SKEIN | kinds::EDONR | kinds::BLAKE3)
+/// Whether checksum `kind` depends on the pool's salt.
+pub fn needs_salt(kind: Checksum) -> bool {
+    matches!(kind, Checksum::SKEIN | Checksum::EDONR | Checksum::BLAKE3)
 }
 
 /// The checksums of a pool with a certain salt.
@@ -40,22 +40,22 @@ impl Checksums {
     }
 
     /// As [`crate::compute`], the salted kinds included.
-    pub fn compute(&self, kind: u8, bytes: &[u8]) -> Option<Words> {
+    pub fn compute(&self, kind: Checksum, bytes: &[u8]) -> Option<Words> {
         self.salted(kind, bytes).or_else(|| unsalted::compute(kind, bytes))
     }
 
     /// As [`crate::compute_swapped`], the salted kinds included: their digests do not depend on the writer's byte
     /// order, but the words that are made of them do.
-    pub fn compute_swapped(&self, kind: u8, bytes: &[u8]) -> Option<Words> {
+    pub fn compute_swapped(&self, kind: Checksum, bytes: &[u8]) -> Option<Words> {
         let swapped = self.salted(kind, bytes).map(|words| words.map(u64::swap_bytes));
         swapped.or_else(|| unsalted::compute_swapped(kind, bytes))
     }
 
-    fn salted(&self, kind: u8, bytes: &[u8]) -> Option<Words> {
+    fn salted(&self, kind: Checksum, bytes: &[u8]) -> Option<Words> {
         match kind {
-            kinds::SKEIN => self.skein.hash(bytes).first_chunk().copied(),
-            kinds::EDONR => Some(first_words(&self.edonr.finish(bytes))),
-            kinds::BLAKE3 => Some(first_words(blake3::keyed_hash(&self.salt, bytes).as_bytes())),
+            Checksum::SKEIN => self.skein.hash(bytes).first_chunk().copied(),
+            Checksum::EDONR => Some(first_words(&self.edonr.finish(bytes))),
+            Checksum::BLAKE3 => Some(first_words(blake3::keyed_hash(&self.salt, bytes).as_bytes())),
             _ => None,
         }
     }
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn salted_kinds_depend_on_salt_and_bytes() {
         let (one, other) = (Checksums::new([1; 32]), Checksums::new([2; 32]));
-        for kind in [kinds::SKEIN, kinds::EDONR, kinds::BLAKE3] {
+        for kind in [Checksum::SKEIN, Checksum::EDONR, Checksum::BLAKE3] {
             let sum = one.compute(kind, &[7; 4096]).unwrap();
             assert_ne!(Some(sum), other.compute(kind, &[7; 4096]));
             assert_ne!(Some(sum), one.compute(kind, &[7; 4608]));
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn every_kind_a_pointer_can_have_is_computed() {
         let sums = Checksums::new([3; 32]);
-        for kind in 0..=u8::MAX {
+        for kind in (0..=u8::MAX).map(Checksum::from_number) {
             assert_eq!(sums.compute(kind, &[1; 512]).is_some(), is_known(kind), "kind {kind}");
             assert_eq!(sums.compute_swapped(kind, &[1; 512]).is_some(), is_known(kind), "kind {kind}");
             let without = unsalted::compute(kind, &[1; 512]).is_some();

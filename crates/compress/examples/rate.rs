@@ -9,7 +9,7 @@
 use std::time::{Duration, Instant};
 
 use platter_compress::{compress, decompress};
-use platter_ondisk::types::compression as kinds;
+use platter_ondisk::Compression;
 
 const BLOCK: usize = 128 << 10;
 const RUN_TIME: Duration = Duration::from_millis(300);
@@ -49,14 +49,14 @@ fn main() {
         })
         .collect();
     let algorithms = [
-        ("lz4", kinds::LZ4, 0),
-        ("zstd-fast", kinds::ZSTD, -1),
-        ("zstd-3", kinds::ZSTD, 3),
-        ("zstd-9", kinds::ZSTD, 9),
-        ("gzip-1", kinds::GZIP_1, 0),
-        ("gzip-6", kinds::GZIP_1 + 5, 0),
-        ("lzjb", kinds::LZJB, 0),
-        ("zle", kinds::ZLE, 0),
+        ("lz4", Compression::LZ4, 0),
+        ("zstd-fast", Compression::ZSTD, -1),
+        ("zstd-3", Compression::ZSTD, 3),
+        ("zstd-9", Compression::ZSTD, 9),
+        ("gzip-1", Compression::GZIP_1, 0),
+        ("gzip-6", Compression::GZIP_6, 0),
+        ("lzjb", Compression::LZJB, 0),
+        ("zle", Compression::ZLE, 0),
     ];
     println!("{:<10} {:<8} {:>7} {:>10} {:>12}", "algorithm", "block", "ratio", "compress", "decompress");
     for (name, kind, level) in algorithms {

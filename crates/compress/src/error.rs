@@ -1,11 +1,13 @@
 //! What is wrong with a block that cannot be decompressed.
 
+use platter_ondisk::Compression;
+
 /// Why a block could not be decompressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecompressError {
     /// The number is none of `enum zio_compress`, or names no algorithm.
     #[error("unknown compression number {0}")]
-    UnknownKind(u8),
+    UnknownKind(Compression),
     /// The stored length reaches beyond the stored bytes, or there are fewer bytes than a header.
     #[error("the compressed length {stated} does not fit the {available} bytes stored")]
     BadLength {

@@ -18,7 +18,7 @@ mod zle;
 mod zstd_frame;
 
 pub use error::DecompressError;
-use platter_ondisk::types::compression as kinds;
+use platter_ondisk::Compression;
 pub use zero::is_zero;
 pub use zstd_frame::{
     LEVEL_DEFAULT, level_from_stored as zstd_level_from_stored, level_to_stored as zstd_level_to_stored,
@@ -26,54 +26,54 @@ pub use zstd_frame::{
 
 /// Compresses `input` into the front of `output` and returns how many bytes it took, or `None` when they do not fit.
 ///
-/// `kind` is a number of `enum zio_compress` (`platter_ondisk::types::compression`). `output` has the largest size
+/// `output` has the largest size
 /// worth having: `zio_compress_data` asks for a saving of at least one eighth, so callers pass `lsize - lsize / 8`
 /// bytes. `level` matters for zstd only: the stored level (`enum zio_zstd_levels`: 1..=19, 103.. for the fast ones), a
 /// negative number for a fast level, 0 or [`LEVEL_DEFAULT`] for the default; the levels of gzip are part of `kind`.
 /// `None` also answers an unknown `kind` or level and "off": the block is then stored as it is, which is always right.
 /// `output` may hold anything beyond the returned length. `EMPTY` takes a block of zeros to `Some(0)`, which the
 /// caller stores as a hole.
-pub fn compress(kind: u8, level: i32, input: &[u8], output: &mut [u8]) -> Option<usize> {
+pub fn compress(kind: Compression, level: i32, input: &[u8], output: &mut [u8]) -> Option<usize> {
     let most = output.len();
     let taken = match kind {
-        kinds::ON | kinds::LZ4 => lz4::compress(input, output),
-        kinds::LZJB => lzjb::compress(input, output),
-        kinds::EMPTY => is_zero(input).then_some(0),
-        kinds::GZIP_1..=kinds::GZIP_9 => gzip::compress(i32::from(kind - kinds::GZIP_1) + 1, input, output),
-        kinds::ZLE => zle::compress(input, output),
-        kinds::ZSTD => zstd_frame::compress(level, input, output),
-        _ => None,
+        Compression::ON | Compression::LZ4 => lz4::compress(input, output),
+        Compression::LZJB => lzjb::compress(input, output),
+        Compression::EMPTY => is_zero(input).then_some(0),
+        Compression::ZLE => zle::compress(input, output),
+        Compression::ZSTD => zstd_frame::compress(level, input, output),
+        _ => kind.gzip_level().and_then(|level| gzip::compress(level.into(), input, output)),
     };
     debug_assert!(taken.is_none_or(|taken| taken <= most), "nothing is written past the output");
     taken
 }
 
 /// Bytes that [`compress`] takes beside its input and output at most, about, for `length` bytes of input.
-pub fn workspace(kind: u8, level: i32, length: u64) -> u64 {
-    if kind == kinds::ZSTD { zstd_frame::workspace(level, length) } else { 0 }
+pub fn workspace(kind: Compression, level: i32, length: u64) -> u64 {
+    if kind == Compression::ZSTD { zstd_frame::workspace(level, length) } else { 0 }
 }
 
 /// Decompresses `input`, the block as stored, into all of `output`, whose length is the block's logical size.
 ///
 /// `input` may be followed by the padding that fills the last sector.
-pub fn decompress(kind: u8, input: &[u8], output: &mut [u8]) -> Result<(), DecompressError> {
+pub fn decompress(kind: Compression, input: &[u8], output: &mut [u8]) -> Result<(), DecompressError> {
     match kind {
-        kinds::OFF => {
+        Compression::OFF => {
             let stored = input.get(..output.len());
             let bad = DecompressError::BadLength { stated: output.len(), available: input.len() };
             output.copy_from_slice(stored.ok_or(bad)?);
             Ok(())
         }
-        kinds::LZ4 => lz4::decompress(input, output),
-        kinds::LZJB => lzjb::decompress(input, output),
-        kinds::GZIP_1..=kinds::GZIP_9 => gzip::decompress(input, output),
-        kinds::ZLE => zle::decompress(input, output),
-        kinds::ZSTD => zstd_frame::decompress(input, output),
+        Compression::LZ4 => lz4::decompress(input, output),
+        Compression::LZJB => lzjb::decompress(input, output),
+        Compression::ZLE => zle::decompress(input, output),
+        Compression::ZSTD => zstd_frame::decompress(input, output),
+        _ if kind.gzip_level().is_some() => gzip::decompress(input, output),
         _ => Err(DecompressError::UnknownKind(kind)),
     }
 }
 
 /// Whether `kind` names an algorithm that [`decompress`] knows.
-pub fn is_supported(kind: u8) -> bool {
-    matches!(kind, kinds::OFF | kinds::LZJB | kinds::GZIP_1..=kinds::ZSTD)
+pub fn is_supported(kind: Compression) -> bool {
+    let own = [Compression::OFF, Compression::LZJB, Compression::ZLE, Compression::LZ4, Compression::ZSTD];
+    own.contains(&kind) || kind.gzip_level().is_some()
 }

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use platter_ondisk::blkptr::{BLKPTR_SIZE, SECTOR};
 use platter_ondisk::dnode::{DNODE_SIZE, MAX_BLKPTRS, MAX_OBJECT, MAX_SLOTS, MIN_INDIRECT_SHIFT, bonus_capacity};
-use platter_ondisk::types::object_type;
-use platter_ondisk::{BlkPtr, DnodePhys, ObjectId};
+use platter_ondisk::{BlkPtr, DnodePhys, ObjectId, ObjectType};
 use platter_zio::{Priority, Result, SpaceMet, Tx, ZioError};
 
 use crate::blocktree::shl;
@@ -101,10 +100,10 @@ impl Objset {
         }
         let block_size = new.block_size.max(512).next_multiple_of(512);
         check_block_size(block_size)?;
-        if new.bonus_type == object_type::NONE && new.bonus_length > 0 {
+        if new.bonus_type == ObjectType::NONE && new.bonus_length > 0 {
             return Err(ZioError::Invalid(format!("a bonus of {} bytes without a type", new.bonus_length)));
         }
-        if new.object_type == object_type::NONE {
+        if new.object_type == ObjectType::NONE {
             return Err(ZioError::Invalid("an object of type NONE".into()));
         }
         let capacity = bonus_capacity(slots, 1, false);
@@ -113,7 +112,7 @@ impl Objset {
             return Err(ZioError::Invalid(format!("a bonus of {bonus_length} bytes where {capacity} fit")));
         }
         // Room that the bonus leaves is used for pointers; system attributes may grow, so they get it all.
-        let pointers = if new.bonus_type == object_type::SA {
+        let pointers = if new.bonus_type == ObjectType::SA {
             1
         } else {
             (1 + (capacity - bonus_length) / BLKPTR_SIZE).min(MAX_BLKPTRS)

@@ -18,8 +18,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use platter_ondisk::blkptr::BLKPTR_SIZE;
-use platter_ondisk::types::{self, object_type as ot};
-use platter_ondisk::{BlkPtr, ObjectId};
+use platter_ondisk::{BlkPtr, ObjectId, ObjectType};
 use platter_zio::{Priority, Result, SpaceMet, Tx, ZioError};
 
 use crate::core::Dnode;
@@ -137,7 +136,7 @@ fn stored(bp: &BlkPtr) -> BlkPtr {
 /// the pointer no physical bytes (`BP_GET_PSIZE`, `BP_GET_UCSIZE`).
 pub fn sizes(bp: &BlkPtr) -> (u64, u64) {
     let physical = if bp.is_embedded() { 0 } else { bp.psize() };
-    let is_metadata = bp.level() > 0 || types::is_metadata(bp.object_type());
+    let is_metadata = bp.level() > 0 || bp.object_type().is_metadata();
     let logical = match bp.is_embedded() && bp.embedded_kind() != 0 {
         _ if is_metadata => physical,
         true => 0,
@@ -197,15 +196,15 @@ impl Bpobj {
 
     async fn create_sized(mos: &Arc<Objset>, tx: &Tx, block_size: u32, header: usize) -> Result<ObjectId> {
         let new = NewDnode {
-            object_type: ot::BPOBJ,
+            object_type: ObjectType::BPOBJ,
             block_size,
             indirect_shift: 17,
-            bonus_type: ot::BPOBJ_HDR,
+            bonus_type: ObjectType::BPOBJ_HDR,
             bonus_length: header as u16,
             dnode_size: 0,
         };
         let dnode = mos.allocate(tx, new).await?;
-        dnode.set_bonus(tx, ot::BPOBJ_HDR, &vec![0; header])?;
+        dnode.set_bonus(tx, ObjectType::BPOBJ_HDR, &vec![0; header])?;
         Ok(dnode.object())
     }
 
@@ -216,7 +215,7 @@ impl Bpobj {
     pub async fn open(mos: &Arc<Objset>, object: ObjectId) -> Result<Self> {
         let dnode = mos.dnode(object).await?;
         let (kind, bonus) = (dnode.info().object_type, dnode.info().bonus_type);
-        if (kind, bonus) != (ot::BPOBJ, ot::BPOBJ_HDR) {
+        if (kind, bonus) != (ObjectType::BPOBJ, ObjectType::BPOBJ_HDR) {
             return Err(ZioError::corrupt("bpobj", format!("object {object} has type {kind} and bonus type {bonus}")));
         }
         Header::decode(object, &dnode.bonus())?;
@@ -228,7 +227,7 @@ impl Bpobj {
     }
 
     fn set_header(&self, tx: &Tx, header: &Header) -> Result<()> {
-        self.dnode.set_bonus(tx, ot::BPOBJ_HDR, &header.encode())
+        self.dnode.set_bonus(tx, ObjectType::BPOBJ_HDR, &header.encode())
     }
 
     /// Whether there is neither a pointer nor a sub-list.
@@ -285,10 +284,10 @@ impl Bpobj {
             array
         } else {
             let new = NewDnode {
-                object_type: ot::BPOBJ_SUBOBJ,
+                object_type: ObjectType::BPOBJ_SUBOBJ,
                 block_size: ARRAY_BLOCK,
                 indirect_shift: 17,
-                bonus_type: 0,
+                bonus_type: ObjectType::NONE,
                 bonus_length: 0,
                 dnode_size: 0,
             };
@@ -529,6 +528,7 @@ mod tests {
 
     use super::*;
     use crate::properties::{ObjsetParams, WriteProperties};
+    use platter_ondisk::{Checksum, Compression, ObjsetType};
 
     fn params() -> ObjsetParams {
         params_on(Arc::new(MemoryStore::new()))
@@ -536,8 +536,8 @@ mod tests {
 
     fn params_on(store: Arc<dyn BlockStore>) -> ObjsetParams {
         let properties = WriteProperties {
-            checksum: 7,
-            compression: 2,
+            checksum: Checksum::FLETCHER_4,
+            compression: Compression::OFF,
             compression_level: 0,
             copies: 1,
             record_size: 128 << 10,
@@ -559,7 +559,15 @@ mod tests {
     }
 
     fn pointer(number: u64) -> BlkPtr {
-        let mut bp = BlkPtr::describe(8192, 4096, 15, 7, 19, 0, Txg(9));
+        let mut bp = BlkPtr::describe(
+            8192,
+            4096,
+            Compression::LZ4,
+            Checksum::FLETCHER_4,
+            ObjectType::PLAIN_FILE_CONTENTS,
+            0,
+            Txg(9),
+        );
         bp.set_dva(0, Dva { vdev: 0, offset: (number + 1) << 20, asize: 6144, gang: false });
         bp.set_checksum([1, 2, 3, number]);
         bp.set_fill(1);
@@ -579,11 +587,11 @@ mod tests {
     #[tokio::test]
     async fn a_list_keeps_pointers_and_totals_over_a_sync() {
         let (params, tx) = (params(), Tx::syncing(Txg(4)));
-        let os = Objset::create(params.clone(), 1, &tx);
+        let os = Objset::create(params.clone(), ObjsetType::META, &tx);
         let list = filled(&os, &tx, 0..100).await;
         let sub = filled(&os, &tx, 100..140).await;
         list.append_list(&tx, sub.dnode.object()).await.unwrap();
-        let embedded = BlkPtr::embed(b"data", 700, 2, 19, 0, Txg(9));
+        let embedded = BlkPtr::embed(b"data", 700, Compression::OFF, ObjectType::PLAIN_FILE_CONTENTS, 0, Txg(9));
         list.append(&tx, &[embedded]).await.unwrap();
 
         let object = list.dnode.object();
@@ -613,7 +621,7 @@ mod tests {
     #[tokio::test]
     async fn pointers_are_taken_off_the_end_until_nothing_is_left() {
         let (params, tx) = (params(), Tx::syncing(Txg(4)));
-        let os = Objset::create(params, 1, &tx);
+        let os = Objset::create(params, ObjsetType::META, &tx);
         let list = filled(&os, &tx, 0..100).await;
         let sub = filled(&os, &tx, 100..140).await;
         let deepest = filled(&os, &tx, 140..150).await;
@@ -653,7 +661,7 @@ mod tests {
     async fn a_list_of_more_than_the_pool_has_in_use_is_damage() {
         let tx = Tx::syncing(Txg(4));
         let store = Arc::new(MemoryStore::new());
-        let os = Objset::create(params_on(store.clone()), 1, &tx);
+        let os = Objset::create(params_on(store.clone()), ObjsetType::META, &tx);
         let list = filled(&os, &tx, 0..32).await;
         store.claim_space_used(32 * 6144);
         assert_eq!(list.pointers().await.unwrap().len(), 32);
@@ -670,7 +678,7 @@ mod tests {
             let tx = Tx::syncing(Txg(4));
             let store = Arc::new(MemoryStore::new());
             let params = params_on(store.clone());
-            let os = Objset::create(params.clone(), 1, &tx);
+            let os = Objset::create(params.clone(), ObjsetType::META, &tx);
             let object = filled(&os, &tx, 0..200).await.dnode.object();
             let os = Objset::open(params, os.sync(Txg(4), 1).await.unwrap()).await.unwrap();
             assert_eq!(os.dnode(object).await.unwrap().info().levels, 2);
@@ -684,7 +692,7 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_appended_behind_a_length_that_is_damaged() {
         let tx = Tx::syncing(Txg(4));
-        let os = Objset::create(params(), 1, &tx);
+        let os = Objset::create(params(), ObjsetType::META, &tx);
         let (list, sub) = (filled(&os, &tx, 0..3).await, filled(&os, &tx, 3..5).await);
         let header = list.header().unwrap();
         for pointers in [33, u64::MAX] {
@@ -699,7 +707,7 @@ mod tests {
     #[tokio::test]
     async fn an_impossible_header_is_damage() {
         let tx = Tx::syncing(Txg(4));
-        let os = Objset::create(params(), 1, &tx);
+        let os = Objset::create(params(), ObjsetType::META, &tx);
         let list = filled(&os, &tx, 0..3).await;
         let mut header = list.header().unwrap();
         header.pointers = u64::MAX / 2;

@@ -13,9 +13,8 @@
 
 use std::sync::Arc;
 
-use platter_ondisk::ObjectId;
 use platter_ondisk::dsl::{BPTREE_ENTRY_SIZE, BPTREE_SIZE, BptreeEntryPhys, BptreePhys};
-use platter_ondisk::types::object_type::OTN_UINT64_METADATA;
+use platter_ondisk::{ObjectId, ObjectType};
 use platter_zio::{Result, Tx, ZioError};
 
 use crate::core::Dnode;
@@ -40,15 +39,15 @@ impl Bptree {
     /// Those of allocating an object.
     pub async fn create(mos: &Arc<Objset>, tx: &Tx) -> Result<ObjectId> {
         let new = NewDnode {
-            object_type: OTN_UINT64_METADATA,
+            object_type: ObjectType::OTN_UINT64_METADATA,
             block_size: BLOCK,
             indirect_shift: 17,
-            bonus_type: OTN_UINT64_METADATA,
+            bonus_type: ObjectType::OTN_UINT64_METADATA,
             bonus_length: BPTREE_SIZE as u16,
             dnode_size: 0,
         };
         let dnode = mos.allocate(tx, new).await?;
-        dnode.set_bonus(tx, OTN_UINT64_METADATA, &BptreePhys::default().encode())?;
+        dnode.set_bonus(tx, ObjectType::OTN_UINT64_METADATA, &BptreePhys::default().encode())?;
         Ok(dnode.object())
     }
 
@@ -60,7 +59,7 @@ impl Bptree {
         let dnode = mos.dnode(object).await?;
         let corrupt = |what: String| ZioError::corrupt("bptree", format!("object {object}: {what}"));
         let info = dnode.info();
-        if info.bonus_type != OTN_UINT64_METADATA {
+        if info.bonus_type != ObjectType::OTN_UINT64_METADATA {
             return Err(corrupt(format!("its bonus has type {}", info.bonus_type)));
         }
         let phys = BptreePhys::decode(&dnode.bonus()).map_err(|error| corrupt(error.to_string()))?;
@@ -77,7 +76,7 @@ impl Bptree {
     /// Those of writing.
     pub fn store(&self, tx: &Tx) -> Result<()> {
         assert!(self.phys.begin <= self.phys.end, "what was freed was there");
-        self.dnode.set_bonus(tx, OTN_UINT64_METADATA, &self.phys.encode())
+        self.dnode.set_bonus(tx, ObjectType::OTN_UINT64_METADATA, &self.phys.encode())
     }
 
     /// Whether nothing is left to be freed.

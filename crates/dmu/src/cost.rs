@@ -12,8 +12,7 @@
 use std::collections::BTreeSet;
 
 use platter_ondisk::blkptr::BLKPTR_SIZE;
-use platter_ondisk::types::{self, object_type};
-use platter_ondisk::{DnodePhys, ObjectId, Txg};
+use platter_ondisk::{DnodePhys, ObjectId, ObjectType, Txg};
 
 use crate::blocktree::shr;
 use crate::core::{Core, Dnode};
@@ -40,8 +39,8 @@ impl Core {
         NOTE + self.params.store.most_space(bytes) * copies
     }
 
-    fn copies(&self, object_type: u8, level: u8) -> u64 {
-        let metadata = level > 0 || types::is_metadata(object_type);
+    fn copies(&self, object_type: ObjectType, level: u8) -> u64 {
+        let metadata = level > 0 || object_type.is_metadata();
         policy::copies(&self.properties.read(), metadata.then_some((object_type, level, false))).into()
     }
 
@@ -74,7 +73,7 @@ impl Core {
 
     /// The most that a spill block of `bytes` costs.
     pub(crate) fn cost_of_spill(&self, bytes: u64) -> u64 {
-        self.most(bytes, policy::copies(&self.properties.read(), Some((object_type::SA, 0, true))).into())
+        self.most(bytes, policy::copies(&self.properties.read(), Some((ObjectType::SA, 0, true))).into())
     }
 
     /// The most that freeing an object costs of which `used` bytes are on disk: the space maps' entries.
@@ -88,7 +87,7 @@ impl Core {
         let parents = meta.levels.saturating_sub(1);
         let epbs = meta.pointers_per_indirect_shift();
         let block = self.cost_of_block(BlockPlace {
-            object_type: object_type::DNODE,
+            object_type: ObjectType::DNODE,
             size: DNODE_BLOCK,
             blkid,
             max_blkid: meta.max_blkid.max(blkid),
@@ -124,7 +123,7 @@ impl Core {
             return names + self.cost_of_objset();
         }
         let blocks = bytes.div_ceil(block_size.max(512)) + 1;
-        let copies = self.copies(object_type::PLAIN_FILE_CONTENTS, 0);
+        let copies = self.copies(ObjectType::PLAIN_FILE_CONTENTS, 0);
         let parents = (blocks / 512 + 1) * most(128 << 10);
         names + self.cost_of_objset() + blocks * self.most(block_size, copies) + parents
     }

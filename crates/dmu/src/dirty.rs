@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use platter_buffer::Buf;
-use platter_ondisk::{BlkPtr, DnodePhys, Txg};
+use platter_ondisk::{BlkPtr, DnodePhys, ObjectType, Txg};
 
 use crate::blocktree::{pointer, shr};
 use crate::place::{BlockPlace, levels_of, new_parents};
@@ -36,9 +36,9 @@ pub(crate) struct DirtySlot {
     pub(crate) freed: RangeSet,
     pub(crate) block_size: Option<u32>,
     pub(crate) max_blkid: Option<u64>,
-    pub(crate) bonus: Option<(u8, Arc<[u8]>)>,
+    pub(crate) bonus: Option<(ObjectType, Arc<[u8]>)>,
     /// A new object type (`dmu_object_zapify`).
-    pub(crate) object_type: Option<u8>,
+    pub(crate) object_type: Option<ObjectType>,
     /// `Some(None)`: removed.
     pub(crate) spill: Option<Option<Buf>>,
     /// The object came into being in this group.
@@ -98,8 +98,8 @@ pub(crate) struct State {
     pub(crate) on_disk: bool,
     /// Freed in some group: nothing can be done with it any more.
     pub(crate) freed: bool,
-    pub(crate) object_type: u8,
-    pub(crate) bonus_type: u8,
+    pub(crate) object_type: ObjectType,
+    pub(crate) bonus_type: ObjectType,
     pub(crate) bonus: Arc<[u8]>,
     pub(crate) block_size: u32,
     pub(crate) max_blkid: u64,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use futures::future::join_all;
 use futures::stream::{FuturesOrdered, StreamExt};
 use platter_buffer::Buf;
-use platter_ondisk::{BlkPtr, DnodePhys};
+use platter_ondisk::{BlkPtr, DnodePhys, ObjectType};
 use platter_zio::{Priority, Result, ZioError};
 
 use crate::blocktree::{SPILL_BLKID, levels_for};
@@ -31,9 +31,9 @@ const PREFETCH_LOT: usize = 512 << 10;
 #[derive(Clone, Debug)]
 pub struct DnodeInfo {
     /// `dmu_object_type_t`.
-    pub object_type: u8,
+    pub object_type: ObjectType,
     /// Bonus type.
-    pub bonus_type: u8,
+    pub bonus_type: ObjectType,
     /// Data block size, bytes.
     pub block_size: u32,
     /// Levels of the block tree.

@@ -1,19 +1,19 @@
 //! What a new object is made of, and its dnode.
 
 use platter_ondisk::dnode::FLAG_USED_BYTES;
-use platter_ondisk::{BlkPtr, DnodePhys};
+use platter_ondisk::{BlkPtr, Checksum, Compression, DnodePhys, ObjectType};
 
 /// What a new object is made of.
 #[derive(Clone, Debug)]
 pub struct NewDnode {
-    /// `dmu_object_type_t`.
-    pub object_type: u8,
+    /// What its blocks hold.
+    pub object_type: ObjectType,
     /// Data block size in bytes: a multiple of 512, 512 B..16 MiB.
     pub block_size: u32,
     /// log2 of the indirect block size; 17 (128 KiB) in general.
     pub indirect_shift: u8,
-    /// `dmu_object_type_t` of the bonus; 0 for none.
-    pub bonus_type: u8,
+    /// What the bonus holds; `NONE` without one.
+    pub bonus_type: ObjectType,
     /// Bonus bytes in use.
     pub bonus_length: u16,
     /// Dnode size in bytes (512..16384); 0 is the smallest (`dmu_object_alloc`, `module/zfs/dmu_object.c`).
@@ -23,19 +23,26 @@ pub struct NewDnode {
 impl NewDnode {
     /// An object that is all in its bonus of `bonus_length` bytes, which has the object's own type (a DSL directory or
     /// data set).
-    pub fn bonus_only(object_type: u8, bonus_length: u16) -> Self {
+    pub fn bonus_only(object_type: ObjectType, bonus_length: u16) -> Self {
         Self { bonus_type: object_type, bonus_length, ..Self::plain(object_type, 512) }
     }
 
     /// An object of blocks of `block_size` bytes without a bonus, in a dnode of the smallest size.
-    pub fn plain(object_type: u8, block_size: u32) -> Self {
-        Self { object_type, block_size, indirect_shift: 17, bonus_type: 0, bonus_length: 0, dnode_size: 512 }
+    pub fn plain(object_type: ObjectType, block_size: u32) -> Self {
+        Self {
+            object_type,
+            block_size,
+            indirect_shift: 17,
+            bonus_type: ObjectType::NONE,
+            bonus_length: 0,
+            dnode_size: 512,
+        }
     }
 }
 
 /// An empty object's dnode.
 pub(crate) fn new_phys(
-    object_type: u8,
+    object_type: ObjectType,
     block_size: u32,
     indirect_shift: u8,
     pointers: usize,
@@ -45,9 +52,9 @@ pub(crate) fn new_phys(
         object_type,
         indirect_shift,
         levels: 1,
-        bonus_type: 0,
-        checksum: 0,
-        compression: 0,
+        bonus_type: ObjectType::NONE,
+        checksum: Checksum::INHERIT,
+        compression: Compression::INHERIT,
         flags: FLAG_USED_BYTES,
         data_block_sectors: (block_size / 512) as u16,
         bonus_length: 0,

@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use platter_ondisk::dnode::{DNODE_BLOCK_SIZE, DNODE_SIZE, MAX_BLKPTRS, MAX_OBJECT};
-use platter_ondisk::types::object_type;
 use platter_ondisk::zil::ZilHeader;
-use platter_ondisk::{BlkPtr, DnodePhys, ObjectId, ObjsetPhys, Txg};
+use platter_ondisk::{BlkPtr, DnodePhys, ObjectId, ObjectType, ObjsetPhys, ObjsetType, Txg};
 use platter_zio::{Bookmark, Priority, Result, Tx, ZioError};
 
 use crate::blocktree::levels_for;
@@ -117,7 +116,7 @@ impl Objset {
         let phys =
             ObjsetPhys::decode(&block).map_err(|e| ZioError::corrupt("object set", format!("{bookmark}: {e}")))?;
         let meta = &phys.meta_dnode;
-        if meta.object_type != object_type::DNODE || meta.data_block_size() != DNODE_BLOCK_SIZE as u64 {
+        if meta.object_type != ObjectType::DNODE || meta.data_block_size() != DNODE_BLOCK_SIZE as u64 {
             return Err(ZioError::corrupt(
                 "meta-dnode",
                 format!("{bookmark}: type {}, blocks of {} bytes", meta.object_type, meta.data_block_size()),
@@ -126,11 +125,11 @@ impl Objset {
         Ok(Self::assemble(params, root, phys))
     }
 
-    /// A new, empty object set of `kind` (`dmu_objset_type_t`: 1 meta, 2 ZFS), dirty in `tx`'s group.
-    pub fn create(params: ObjsetParams, kind: u64, tx: &Tx) -> Arc<Self> {
+    /// A new, empty object set of `kind`, dirty in `tx`'s group.
+    pub fn create(params: ObjsetParams, kind: ObjsetType, tx: &Tx) -> Arc<Self> {
         let format = params.properties.format;
         let shift = format.indirect_shift_max;
-        let mut meta = new_phys(object_type::DNODE, DNODE_BLOCK_SIZE as u32, shift, MAX_BLKPTRS, 1);
+        let mut meta = new_phys(ObjectType::DNODE, DNODE_BLOCK_SIZE as u32, shift, MAX_BLKPTRS, 1);
         if !params.properties.is_mos {
             // As high as it will ever be: in a file system the meta-dnode never grows levels (the MOS, which is synced
             // in several passes, starts flat to keep those short).
@@ -149,8 +148,8 @@ impl Objset {
         &self.core.params
     }
 
-    /// `dmu_objset_type_t`.
-    pub fn kind(&self) -> u64 {
+    /// What it holds.
+    pub fn kind(&self) -> ObjsetType {
         self.head.read().phys.object_set_type
     }
 

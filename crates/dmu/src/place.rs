@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use platter_ondisk::DnodePhys;
+use platter_ondisk::{DnodePhys, ObjectType};
 
 use crate::blocktree::levels_for;
 
 /// Where a block stands in its tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockPlace {
-    pub(crate) object_type: u8,
+    pub(crate) object_type: ObjectType,
     /// Bytes of the block.
     pub(crate) size: u64,
     pub(crate) blkid: u64,

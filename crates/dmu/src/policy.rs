@@ -1,7 +1,6 @@
 //! How each block of an object set is written (`dmu_write_policy`, `module/zfs/dmu.c`).
 
-use platter_ondisk::types::{self, checksum, compression, object_type};
-use platter_ondisk::{DnodePhys, ObjectId, Txg};
+use platter_ondisk::{Checksum, Compression, DnodePhys, ObjectId, ObjectType, Txg};
 use platter_zio::{Bookmark, WritePolicy};
 
 use crate::blocktree::SPILL_BLKID;
@@ -20,43 +19,52 @@ pub(crate) enum BlockKind {
 }
 
 /// Checksums that are good enough for metadata (`ZCHECKSUM_FLAG_METADATA`); others give way to fletcher4.
-fn checksum_for_metadata(wanted: u8) -> u8 {
+fn checksum_for_metadata(wanted: Checksum) -> Checksum {
     match wanted {
-        checksum::FLETCHER_4
-        | checksum::SHA256
-        | checksum::SHA512
-        | checksum::SKEIN
-        | checksum::EDONR
-        | checksum::BLAKE3 => wanted,
-        _ => checksum::FLETCHER_4,
+        Checksum::FLETCHER_4
+        | Checksum::SHA256
+        | Checksum::SHA512
+        | Checksum::SKEIN
+        | Checksum::EDONR
+        | Checksum::BLAKE3 => wanted,
+        _ => Checksum::FLETCHER_4,
     }
 }
 
-/// A dnode's own choice over the object set's: 0 inherits, 1 is the default algorithm.
-fn select(own: u8, inherited: u8, on: u8) -> u8 {
+/// A dnode's own choice over the object set's.
+fn select_checksum(own: Checksum, inherited: Checksum) -> Checksum {
     match own {
-        0 => inherited,
-        1 => on,
+        Checksum::INHERIT => inherited,
+        Checksum::ON => Checksum::FLETCHER_4,
+        other => other,
+    }
+}
+
+/// A dnode's own choice over the object set's; `on` is the default algorithm.
+fn select_compression(own: Compression, inherited: Compression, on: Compression) -> Compression {
+    match own {
+        Compression::INHERIT => inherited,
+        Compression::ON => on,
         other => other,
     }
 }
 
 /// Metadata on which many files depend (`DMU_OT_IS_CRITICAL`).
-fn is_critical(object_type: u8, level: u8) -> bool {
-    types::is_metadata(object_type)
-        && (object_type != object_type::DNODE || level > 0)
-        && !matches!(object_type, object_type::DIRECTORY_CONTENTS | object_type::SA)
+fn is_critical(object_type: ObjectType, level: u8) -> bool {
+    object_type.is_metadata()
+        && (object_type != ObjectType::DNODE || level > 0)
+        && !matches!(object_type, ObjectType::DIRECTORY_CONTENTS | ObjectType::SA)
 }
 
 /// Copies of a block; `metadata` is its object's type and its level, and whether it is a spill block.
-pub(crate) fn copies(properties: &WriteProperties, metadata: Option<(u8, u8, bool)>) -> u8 {
+pub(crate) fn copies(properties: &WriteProperties, metadata: Option<(ObjectType, u8, bool)>) -> u8 {
     if properties.is_mos {
         return COPIES_MAX;
     }
     let more = metadata.is_some_and(|(object_type, level, spill)| match properties.redundant_metadata {
         RedundantMetadata::All => true,
         // zfs_redundant_metadata_most_ditto_level
-        RedundantMetadata::Most => level >= 2 || types::is_metadata(object_type) || spill,
+        RedundantMetadata::Most => level >= 2 || object_type.is_metadata() || spill,
         RedundantMetadata::Some => is_critical(object_type, level),
         RedundantMetadata::None => false,
     });
@@ -77,13 +85,13 @@ pub(crate) fn for_block(
         BlockKind::Tree { level, blkid } => (level, blkid, dnode.object_type),
         BlockKind::Spill => (0, SPILL_BLKID, dnode.bonus_type),
     };
-    let metadata = level > 0 || types::is_metadata(dnode.object_type) || matches!(kind, BlockKind::Spill);
+    let metadata = level > 0 || dnode.object_type.is_metadata() || matches!(kind, BlockKind::Spill);
     let (checksum, compression) = if metadata {
         (checksum_for_metadata(properties.checksum), properties.format.compression)
     } else {
         (
-            select(dnode.checksum, properties.checksum, checksum::FLETCHER_4),
-            select(dnode.compression, properties.compression, properties.format.compression),
+            select_checksum(dnode.checksum, properties.checksum),
+            select_compression(dnode.compression, properties.compression, properties.format.compression),
         )
     };
     WritePolicy {
@@ -96,9 +104,9 @@ pub(crate) fn for_block(
         compression_level: properties.compression_level,
         copies: copies(properties, metadata.then_some((dnode.object_type, level, matches!(kind, BlockKind::Spill)))),
         fill,
-        embed: properties.embedded_data && level == 0 && !types::has_fill(block_type),
+        embed: properties.embedded_data && level == 0 && !block_type.has_fill(),
         // Removing a spill block is explicit; a written one has a header and is never all zeros.
-        hole: level == 0 && compression != compression::OFF && matches!(kind, BlockKind::Tree { .. }),
+        hole: level == 0 && compression != Compression::OFF && matches!(kind, BlockKind::Tree { .. }),
         passing: false,
     }
 }
@@ -108,12 +116,12 @@ pub(crate) fn for_head(properties: &WriteProperties, txg: Txg, objset: ObjectId,
     WritePolicy {
         txg,
         bookmark: Bookmark { objset, object: ObjectId(0), level: -1, blkid: 0 },
-        object_type: object_type::OBJSET,
+        object_type: ObjectType::OBJSET,
         level: 0,
         checksum: checksum_for_metadata(properties.checksum),
         compression: properties.format.compression,
         compression_level: 0,
-        copies: copies(properties, Some((object_type::OBJSET, 0, false))),
+        copies: copies(properties, Some((ObjectType::OBJSET, 0, false))),
         fill,
         embed: false,
         hole: false,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use platter_ondisk::ObjectId;
 use platter_ondisk::dnode::MAX_INDIRECT_SHIFT;
+use platter_ondisk::{Checksum, Compression, ObjectId};
 use platter_zio::{BlockStore, SpaceAccounting, TxgGate};
 
 use crate::totals::UserAccounting;
@@ -11,10 +11,10 @@ use crate::totals::UserAccounting;
 /// How blocks of this object set are written; from the dataset's properties, already resolved (no "inherit"/"on").
 #[derive(Clone, Debug)]
 pub struct WriteProperties {
-    /// `enum zio_checksum` for data (7 = fletcher4, 8 = sha256).
-    pub checksum: u8,
-    /// `enum zio_compress` for data (2 = off, 15 = lz4).
-    pub compression: u8,
+    /// For data.
+    pub checksum: Checksum,
+    /// For data.
+    pub compression: Compression,
     /// Level for gzip/zstd.
     pub compression_level: i32,
     /// Data copies, 1..=3.
@@ -39,9 +39,8 @@ pub struct WriteProperties {
 /// What the pool's version and features let an object set's own structures be; the default is the present format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// `enum zio_compress` for metadata, and what "on" means for data: 15 (lz4), or 3 (lzjb) where the pool lacks the
-    /// feature `lz4_compress`.
-    pub compression: u8,
+    /// For metadata, and what "on" means for data: lz4, or lzjb where the pool lacks the feature `lz4_compress`.
+    pub compression: Compression,
     /// log2 of the largest indirect block of a new object: 17, or 14 for software from before feature flags.
     pub indirect_shift_max: u8,
     /// Size of a new object set's head, in bytes.
@@ -51,7 +50,7 @@ pub struct Format {
 impl Default for Format {
     fn default() -> Self {
         Self {
-            compression: platter_ondisk::types::compression::LZ4,
+            compression: Compression::LZ4,
             indirect_shift_max: MAX_INDIRECT_SHIFT,
             head_size: platter_ondisk::objset::OBJSET_PHYS_SIZE_V3,
         }

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
-use platter_ondisk::ObjectId;
 use platter_ondisk::objset::{
     OBJSET_FLAG_PROJECTQUOTA_COMPLETE, OBJSET_FLAG_USERACCOUNTING_COMPLETE, OBJSET_FLAG_USEROBJACCOUNTING_COMPLETE,
     OBJSET_PHYS_SIZE_V2, OBJSET_PHYS_SIZE_V3,
 };
-use platter_ondisk::types::objset_type;
+use platter_ondisk::{ObjectId, ObjsetType};
 
 /// Which totals an object set keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,9 +92,9 @@ pub(crate) struct Counting {
 
 /// The totals that an object set of this kind and head size can keep. Its head grows with the first group that has
 /// projects to count.
-pub(crate) fn possible(keeps: UserAccounting, kind: u64, size: usize) -> UserAccounting {
+pub(crate) fn possible(keeps: UserAccounting, kind: ObjsetType, size: usize) -> UserAccounting {
     let size = if keeps.projects { size.max(OBJSET_PHYS_SIZE_V3) } else { size };
-    let space = keeps.space && kind == objset_type::ZFS && size >= OBJSET_PHYS_SIZE_V2;
+    let space = keeps.space && kind == ObjsetType::ZFS && size >= OBJSET_PHYS_SIZE_V2;
     UserAccounting {
         space,
         objects: space && keeps.objects,

@@ -19,8 +19,7 @@ use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use platter_buffer::{Buf, BufMut};
 use platter_ondisk::blkptr::BLKPTR_SIZE;
-use platter_ondisk::types::object_type;
-use platter_ondisk::{BlkPtr, DnodePhys, ObjectId, Txg};
+use platter_ondisk::{BlkPtr, DnodePhys, ObjectId, ObjectType, Txg};
 use platter_zio::{Priority, Result, SpaceMet, WritePolicy, ZioError};
 use tokio::sync::Semaphore;
 
@@ -103,7 +102,7 @@ impl SyncContext {
     }
 
     /// The hole that a freed pointer leaves.
-    fn hole(&self, object_type: u8, level: u8, size: u64) -> BlkPtr {
+    fn hole(&self, object_type: ObjectType, level: u8, size: u64) -> BlkPtr {
         if self.hole_birth { BlkPtr::hole_born(self.txg, object_type, level, size) } else { BlkPtr::HOLE }
     }
 }
@@ -219,7 +218,7 @@ impl TreeSync<'_> {
             return Ok(if old.is_hole() { *old } else { self.hole_for(old) });
         };
         let fill =
-            if self.shape.object_type == object_type::DNODE { numbers::dnode_slots(block).count() as u64 } else { 1 };
+            if self.shape.object_type == ObjectType::DNODE { numbers::dnode_slots(block).count() as u64 } else { 1 };
         let context = self.context;
         let kind = BlockKind::Tree { level: 0, blkid };
         let passing = self.changes.passing.contains(&blkid);

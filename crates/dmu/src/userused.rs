@@ -16,9 +16,8 @@ use std::sync::atomic::Ordering;
 use platter_ondisk::dnode::{FLAG_USED_BYTES, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED, MAX_BLKPTRS};
 use platter_ondisk::objset::{OBJSET_FLAG_PROJECTQUOTA_COMPLETE, OBJSET_FLAG_USEROBJACCOUNTING_COMPLETE};
 use platter_ondisk::sa::SaHeader;
-use platter_ondisk::types::object_type;
 use platter_ondisk::znode::{ZnodePhys, flags as znode_flags};
-use platter_ondisk::{DnodePhys, ObjectId, Txg};
+use platter_ondisk::{DnodePhys, ObjectId, ObjectType, Txg};
 use platter_zio::{Result, SpaceMet, Tx};
 
 use crate::core::Dnode;
@@ -33,10 +32,10 @@ const DNODE_BYTES: i64 = 512;
 pub const OBJECTS_PREFIX: &str = "obj-";
 
 /// Owner, group and project that a file's bonus names (`zpl_get_file_info`); `None` when it is no file's.
-fn owners(bonus_type: u8, bonus: &[u8]) -> Option<[u64; 3]> {
+fn owners(bonus_type: ObjectType, bonus: &[u8]) -> Option<[u64; 3]> {
     match bonus_type {
-        object_type::ZNODE => ZnodePhys::decode(bonus).ok().map(|znode| [znode.uid, znode.gid, 0]),
-        object_type::SA => {
+        ObjectType::ZNODE => ZnodePhys::decode(bonus).ok().map(|znode| [znode.uid, znode.gid, 0]),
+        ObjectType::SA => {
             if bonus.get(..8)?.starts_with(&[0; 4]) {
                 // A file that has not got its attributes yet.
                 return Some([0; 3]);
@@ -153,7 +152,7 @@ async fn add(zap: &Zap, tx: &Tx, name: &str, change: i64) -> Result<()> {
 
 /// An empty dnode for totals.
 pub(crate) fn new_totals() -> DnodePhys {
-    let mut phys = new_phys(object_type::USERGROUP_USED, 512, 17, MAX_BLKPTRS, 1);
+    let mut phys = new_phys(ObjectType::USERGROUP_USED, 512, 17, MAX_BLKPTRS, 1);
     phys.flags |= FLAG_USED_BYTES;
     phys
 }
@@ -171,7 +170,7 @@ impl Objset {
         let dnode = Dnode::new(&self.core, totals.object(), new_totals(), false);
         // As arbitrary as OpenZFS's (an address), but the same every time.
         let salt = tx.txg().0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ totals.object().0.rotate_left(32);
-        let zap = Zap::zapify(&dnode, tx, object_type::USERGROUP_USED, salt).await?;
+        let zap = Zap::zapify(&dnode, tx, ObjectType::USERGROUP_USED, salt).await?;
         self.special.lock()[totals as usize] = Some(dnode);
         Ok(zap)
     }
@@ -316,35 +315,35 @@ mod tests {
 
     #[test]
     fn owners_are_found_in_both_byte_orders_and_never_past_the_end() {
-        assert_eq!(owners(object_type::SA, &sa(7, 8, 0, 9)), Some([7, 8, 0]));
+        assert_eq!(owners(ObjectType::SA, &sa(7, 8, 0, 9)), Some([7, 8, 0]));
         let with_project = sa(7, 8, znode_flags::PROJID, 9);
-        assert_eq!(owners(object_type::SA, &with_project), Some([7, 8, 9]));
+        assert_eq!(owners(ObjectType::SA, &with_project), Some([7, 8, 9]));
         let mut turned = with_project.clone();
         turned[..4].reverse();
         turned[4..6].reverse();
         turned[8..].chunks_exact_mut(8).for_each(<[u8]>::reverse);
-        assert_eq!(owners(object_type::SA, &turned), Some([7, 8, 9]));
+        assert_eq!(owners(ObjectType::SA, &turned), Some([7, 8, 9]));
         for length in 0..with_project.len() {
-            let found = owners(object_type::SA, &with_project[..length]);
+            let found = owners(ObjectType::SA, &with_project[..length]);
             assert!(found.is_none() || length >= 144, "{length}: {found:?}");
         }
-        assert_eq!(owners(object_type::SA, &[0; 8]), Some([0; 3]));
-        assert_eq!(owners(object_type::SA, &[1; 160]), None);
-        assert_eq!(owners(object_type::DNODE, &with_project), None);
+        assert_eq!(owners(ObjectType::SA, &[0; 8]), Some([0; 3]));
+        assert_eq!(owners(ObjectType::SA, &[1; 160]), None);
+        assert_eq!(owners(ObjectType::DNODE, &with_project), None);
     }
 
     proptest::proptest! {
         #[test]
         fn any_bonus_has_owners_or_none(kind in 0u8..60, bonus in proptest::collection::vec(0u8.., 0..400)) {
-            let _ = owners(kind, &bonus);
+            let _ = owners(ObjectType::from_number(kind), &bonus);
         }
     }
 
     #[test]
     fn a_change_of_owner_moves_space_and_object() {
         let keeps = UserAccounting { space: true, objects: true, projects: true };
-        let mut old = new_phys(object_type::PLAIN_FILE_CONTENTS, 512, 17, 1, 1);
-        (old.bonus_type, old.bonus, old.used) = (object_type::SA, sa(1, 5, 0, 0), 1000);
+        let mut old = new_phys(ObjectType::PLAIN_FILE_CONTENTS, 512, 17, 1, 1);
+        (old.bonus_type, old.bonus, old.used) = (ObjectType::SA, sa(1, 5, 0, 0), 1000);
         let mut changes = Changes::default();
         changes.replace(keeps, (None, false), Some(&mut old));
         let mut new = old.clone();

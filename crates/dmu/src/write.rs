@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use platter_buffer::Buf;
 use platter_ondisk::dnode::MAX_LEVELS;
-use platter_ondisk::types::object_type;
-use platter_ondisk::{DnodePhys, Txg};
+use platter_ondisk::{DnodePhys, ObjectType, Txg};
 use platter_zio::{Priority, Result, Tx, ZioError};
 
 use crate::contents::{check_block_size, resized};
@@ -329,7 +328,7 @@ impl Dnode {
     ///
     /// # Errors
     /// The bonus does not fit beside the pointers and the spill pointer.
-    pub fn set_bonus(&self, tx: &Tx, bonus_type: u8, bytes: &[u8]) -> Result<()> {
+    pub fn set_bonus(&self, tx: &Tx, bonus_type: ObjectType, bytes: &[u8]) -> Result<()> {
         let mut state = self.state.lock();
         let capacity =
             platter_ondisk::dnode::bonus_capacity(state.disk.slots(), state.disk.blkptrs.len(), state.has_spill);
@@ -376,7 +375,7 @@ impl Dnode {
     ///
     /// # Errors
     /// Read-only object set, freed object.
-    pub fn set_object_type(&self, tx: &Tx, object_type: u8) -> Result<()> {
+    pub fn set_object_type(&self, tx: &Tx, object_type: ObjectType) -> Result<()> {
         let mut state = self.state.lock();
         self.dirty_slot(&mut state, tx.txg())?;
         state.object_type = object_type;
@@ -402,7 +401,7 @@ impl Dnode {
             }
             let (slots, pointers) = (state.disk.slots(), state.disk.blkptrs.len());
             if state.bonus.len() > platter_ondisk::dnode::bonus_capacity(slots, pointers, true)
-                || state.bonus_type == object_type::NONE
+                || state.bonus_type == ObjectType::NONE
             {
                 return Err(ZioError::Invalid(format!(
                     "object {}: a bonus of {} bytes leaves no room for a spill pointer",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
 use platter_dmu::{Dnode, Result};
-use platter_ondisk::types::object_type;
+use platter_ondisk::ObjectType;
 
 /// Where file systems are counted in a directory's ZAP (`DD_FIELD_FILESYSTEM_COUNT`).
 pub const FILESYSTEMS: &str = "com.joyent:filesystem_count";
@@ -25,7 +25,7 @@ pub struct Counts {
 /// # Errors
 /// Damage, unreadable blocks.
 pub async fn load(dnode: &Arc<Dnode>) -> Result<Option<Counts>> {
-    if dnode.info().object_type != object_type::OTN_ZAP_METADATA {
+    if dnode.info().object_type != ObjectType::OTN_ZAP_METADATA {
         return Ok(None);
     }
     let zap = Zap::from_dnode(dnode.clone());

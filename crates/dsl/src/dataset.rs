@@ -12,8 +12,7 @@ use platter_dmu::zap::{NewZap, Zap};
 use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
 use platter_ondisk::dsl::{DSL_DATASET_SIZE, DslDatasetPhys, dataset_flags};
 use platter_ondisk::features::Feature;
-use platter_ondisk::types::{object_type, objset_type};
-use platter_ondisk::{BlkPtr, Guid, ObjectId, ObjsetPhys, Txg};
+use platter_ondisk::{BlkPtr, Guid, ObjectId, ObjectType, ObjsetPhys, ObjsetType, Txg};
 use platter_zil::Zil;
 use platter_zio::Store;
 use platter_zio::{BlockStore, Bookmark, Priority};
@@ -60,7 +59,7 @@ async fn kind_of(store: &Store, object: ObjectId, root: &BlkPtr) -> DatasetKind 
     let bookmark = Bookmark { objset: object, object: ObjectId(0), level: -1, blkid: 0 };
     let read = store.read(root, bookmark, Priority::SyncRead).await;
     match read.ok().and_then(|block| ObjsetPhys::decode(&block).ok()) {
-        Some(phys) if phys.object_set_type == objset_type::ZVOL => DatasetKind::Volume,
+        Some(phys) if phys.object_set_type == ObjsetType::ZVOL => DatasetKind::Volume,
         _ => DatasetKind::Filesystem,
     }
 }
@@ -72,13 +71,13 @@ impl Dataset {
     /// Damage, unreadable blocks.
     pub async fn load(os: &Arc<Objset>, store: &Store, object: ObjectId, dir: Arc<Dir>) -> Result<Arc<Self>> {
         let dnode = os.dnode(object).await?;
-        if dnode.info().bonus_type != object_type::DSL_DATASET {
+        if dnode.info().bonus_type != ObjectType::DSL_DATASET {
             return Err(ZioError::corrupt("data set", format!("object {object} is something else")));
         }
         let phys = DslDatasetPhys::decode(&dnode.bonus())
             .map_err(|e| ZioError::corrupt("data set", format!("object {object}: {e}")))?;
         let mut active = BTreeSet::new();
-        if dnode.info().object_type == object_type::OTN_ZAP_METADATA {
+        if dnode.info().object_type == ObjectType::OTN_ZAP_METADATA {
             for entry in Zap::from_dnode(dnode.clone()).all().await? {
                 let feature = Feature::by_guid(&String::from_utf8_lossy(&entry.name));
                 active.extend(feature.filter(|feature| feature.info().per_dataset));
@@ -113,14 +112,14 @@ impl Dataset {
         mut random: impl FnMut() -> u64,
     ) -> Result<Arc<Self>> {
         let os = mos.os;
-        let new = NewDnode::bonus_only(object_type::DSL_DATASET, DSL_DATASET_SIZE as u16);
+        let new = NewDnode::bonus_only(ObjectType::DSL_DATASET, DSL_DATASET_SIZE as u16);
         let dnode = os.allocate(tx, new).await?;
         let object = dnode.object();
         let snapnames = NewZap {
-            object_type: object_type::DSL_DS_SNAP_MAP,
+            object_type: ObjectType::DSL_DS_SNAP_MAP,
             normalization: NORMALIZE_TO_UPPER,
             flags: 0,
-            bonus_type: 0,
+            bonus_type: ObjectType::NONE,
             bonus_length: 0,
             dnode_size: 0,
             salt: random(),
@@ -151,7 +150,7 @@ impl Dataset {
             dir_phys.origin_obj = origin.snapshot;
         }
         dir.phys.lock().head_dataset_obj = object;
-        dnode.set_bonus(tx, object_type::DSL_DATASET, &phys.encode())?;
+        dnode.set_bonus(tx, ObjectType::DSL_DATASET, &phys.encode())?;
         dir.store(os, tx).await?;
         Ok(Arc::new(Self {
             kind: DatasetKind::Filesystem,
@@ -188,7 +187,7 @@ impl Dataset {
     /// Device errors.
     pub async fn store(&self, os: &Arc<Objset>, tx: &Tx) -> Result<()> {
         let bytes = self.phys.lock().encode();
-        os.dnode(self.object).await?.set_bonus(tx, object_type::DSL_DATASET, &bytes)
+        os.dnode(self.object).await?.set_bonus(tx, ObjectType::DSL_DATASET, &bytes)
     }
 
     /// What is in memory of it is what the running sync writes: nobody changed it without storing it. To be asked once

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, Result};
-use platter_ondisk::types::object_type;
+use platter_ondisk::ObjectType;
 
 use crate::contents::{self, Contents};
 use crate::dataset::Dataset;
@@ -256,7 +256,7 @@ fn encrypted(dsl: &DslPool, encryption: Encryption, properties: &mut Properties)
 /// When a snapshot was last made or destroyed, in seconds since the epoch (`DD_FIELD_SNAPSHOTS_CHANGED`).
 async fn snapshots_changed(dsl: &DslPool, dir: &Dir) -> Result<Option<u64>> {
     let dnode = dsl.mos.dnode(dir.object).await?;
-    if dnode.info().object_type != object_type::OTN_ZAP_METADATA {
+    if dnode.info().object_type != ObjectType::OTN_ZAP_METADATA {
         return Ok(None);
     }
     let time = Zap::from_dnode(dnode).get(b"com.ixsystems:snapshots_changed").await?;
@@ -269,7 +269,7 @@ async fn origin_name(dsl: &DslPool, dir: &platter_ondisk::dsl::DslDirPhys) -> Re
     if !dir.origin_obj.is_some() || Some(dir.origin_obj) == everybodys {
         return Ok(None);
     }
-    if dsl.mos.dnode(dir.origin_obj).await?.info().bonus_type != object_type::DSL_DATASET {
+    if dsl.mos.dnode(dir.origin_obj).await?.info().bonus_type != ObjectType::DSL_DATASET {
         return Ok(None);
     }
     let snapshot = Snapshot::load(&dsl.mos, dir.origin_obj).await?;

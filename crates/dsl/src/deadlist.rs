@@ -10,8 +10,7 @@ use platter_dmu::bpobj::{Bpobj, sizes};
 use platter_dmu::zap::{NewZap, Zap};
 use platter_dmu::{Objset, Result, Tx, ZioError};
 use platter_ondisk::dsl::{DEADLIST_SIZE, DeadlistPhys};
-use platter_ondisk::types::object_type;
-use platter_ondisk::{BlkPtr, ObjectId};
+use platter_ondisk::{BlkPtr, ObjectId, ObjectType};
 use platter_zio::BlockStore;
 
 use crate::version::PoolVersion;
@@ -28,10 +27,10 @@ pub async fn create(mos: &Arc<Objset>, tx: &Tx, version: PoolVersion, salt: u64)
         return Bpobj::create_plain(mos, tx, BPOBJ_BLOCK).await;
     }
     let new = NewZap {
-        object_type: object_type::DEADLIST,
+        object_type: ObjectType::DEADLIST,
         normalization: 0,
         flags: 0,
-        bonus_type: object_type::DEADLIST_HDR,
+        bonus_type: ObjectType::DEADLIST_HDR,
         bonus_length: DEADLIST_SIZE as u16,
         dnode_size: 0,
         salt,
@@ -52,7 +51,7 @@ pub async fn add_key(mos: &Arc<Objset>, tx: &Tx, deadlist: ObjectId, birth: u64,
 /// # Errors
 /// Device errors, damage.
 pub async fn is_plain(mos: &Arc<Objset>, deadlist: ObjectId) -> Result<bool> {
-    Ok(mos.dnode(deadlist).await?.info().object_type == object_type::BPOBJ)
+    Ok(mos.dnode(deadlist).await?.info().object_type == ObjectType::BPOBJ)
 }
 
 /// The entries: `(birth, bpobj)` by birth. A plain one is its own only entry.
@@ -61,7 +60,7 @@ pub async fn is_plain(mos: &Arc<Objset>, deadlist: ObjectId) -> Result<bool> {
 /// Device errors, damage.
 pub async fn keys(mos: &Arc<Objset>, deadlist: ObjectId) -> Result<Vec<(u64, ObjectId)>> {
     let dnode = mos.dnode(deadlist).await?;
-    if dnode.info().object_type == object_type::BPOBJ {
+    if dnode.info().object_type == ObjectType::BPOBJ {
         return Ok(vec![(0, deadlist)]);
     }
     let entries = Zap::from_dnode(dnode).ints().await?;
@@ -74,7 +73,7 @@ pub async fn keys(mos: &Arc<Objset>, deadlist: ObjectId) -> Result<Vec<(u64, Obj
 /// Device errors, damage.
 pub async fn space_used(mos: &Arc<Objset>, deadlist: ObjectId) -> Result<u64> {
     let dnode = mos.dnode(deadlist).await?;
-    if dnode.info().object_type == object_type::BPOBJ {
+    if dnode.info().object_type == ObjectType::BPOBJ {
         return Ok(Bpobj::open(mos, deadlist).await?.space().await?.used);
     }
     let phys = DeadlistPhys::decode(&dnode.bonus())
@@ -130,6 +129,6 @@ pub async fn insert(
         phys.comp = phys.comp.wrapping_add(compressed);
         phys.uncomp = phys.uncomp.wrapping_add(uncompressed);
     }
-    zap.dnode().set_bonus(tx, object_type::DEADLIST_HDR, &phys.encode())?;
+    zap.dnode().set_bonus(tx, ObjectType::DEADLIST_HDR, &phys.encode())?;
     Ok(replaced)
 }

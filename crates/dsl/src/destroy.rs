@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
 use platter_dmu::{Result, Tx};
-use platter_ondisk::types::object_type;
+use platter_ondisk::ObjectType;
 
 use crate::dataset::Dataset;
 use crate::dir::Dir;
@@ -89,7 +89,7 @@ pub async fn remove_dir(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>) -> Result<(
         let phys = dir.phys.lock();
         [phys.props_zapobj, phys.child_dir_zapobj, phys.deleg_zapobj, phys.clones, dir.object]
     };
-    if dsl.mos.dnode(dir.object).await?.info().object_type == object_type::OTN_ZAP_METADATA {
+    if dsl.mos.dnode(dir.object).await?.info().object_type == ObjectType::OTN_ZAP_METADATA {
         dsl.features.adjust(tx, zapify::EXTENSIBLE_DATASET, -1).await?;
     }
     if let Some(parent) = dir.parent() {

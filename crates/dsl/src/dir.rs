@@ -12,9 +12,8 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 use platter_dmu::zap::{Zap, ZapValue};
 use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
-use platter_ondisk::ObjectId;
 use platter_ondisk::dsl::{DD_FLAG_USED_BREAKDOWN, DSL_DIR_SIZE, DslDirPhys, UsedBreakdown};
-use platter_ondisk::types::object_type;
+use platter_ondisk::{ObjectId, ObjectType};
 
 use crate::counts::{self, Counts};
 use crate::mos;
@@ -66,7 +65,7 @@ impl Dir {
         name: String,
     ) -> Result<Arc<Self>> {
         let dnode = os.dnode(object).await?;
-        if dnode.info().bonus_type != object_type::DSL_DIR {
+        if dnode.info().bonus_type != ObjectType::DSL_DIR {
             return Err(ZioError::corrupt("DSL directory", format!("object {object} ({name}) is something else")));
         }
         let phys = DslDirPhys::decode(&dnode.bonus())
@@ -101,7 +100,7 @@ impl Dir {
         now: u64,
         mut salt: impl FnMut() -> u64,
     ) -> Result<Arc<Self>> {
-        let dnode = os.allocate(tx, NewDnode::bonus_only(object_type::DSL_DIR, DSL_DIR_SIZE as u16)).await?;
+        let dnode = os.allocate(tx, NewDnode::bonus_only(ObjectType::DSL_DIR, DSL_DIR_SIZE as u16)).await?;
         let object = dnode.object();
         match &parent {
             Some(parent) => {
@@ -115,12 +114,12 @@ impl Dir {
         let phys = DslDirPhys {
             creation_time: now,
             parent_obj: parent.as_ref().map_or(ObjectId::NONE, |p| p.object),
-            props_zapobj: mos::create_zap(os, tx, object_type::DSL_PROPS, salt()).await?,
-            child_dir_zapobj: mos::create_zap(os, tx, object_type::DSL_DIR_CHILD_MAP, salt()).await?,
+            props_zapobj: mos::create_zap(os, tx, ObjectType::DSL_PROPS, salt()).await?,
+            child_dir_zapobj: mos::create_zap(os, tx, ObjectType::DSL_DIR_CHILD_MAP, salt()).await?,
             flags: DD_FLAG_USED_BREAKDOWN,
             ..DslDirPhys::default()
         };
-        dnode.set_bonus(tx, object_type::DSL_DIR, &phys.encode())?;
+        dnode.set_bonus(tx, ObjectType::DSL_DIR, &phys.encode())?;
         Ok(Arc::new(Self {
             object,
             place: RwLock::new(DirPlace { parent, name: name.to_owned() }),
@@ -167,7 +166,7 @@ impl Dir {
     /// Device errors.
     pub async fn store(&self, os: &Arc<Objset>, tx: &Tx) -> Result<()> {
         let bytes = self.phys.lock().encode();
-        os.dnode(self.object).await?.set_bonus(tx, object_type::DSL_DIR, &bytes)
+        os.dnode(self.object).await?.set_bonus(tx, ObjectType::DSL_DIR, &bytes)
     }
 
     /// What is in memory of it is what the running sync writes: nobody changed it without storing it. Of what has left

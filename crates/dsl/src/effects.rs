@@ -5,6 +5,7 @@
 //! is on disk.
 
 use platter_ondisk::features::Feature;
+use platter_ondisk::{Checksum, Compression};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -19,7 +20,7 @@ use crate::inheritance::number;
 use crate::pool::DslPool;
 use crate::stored_property::StoredProperty;
 use crate::{limits, zapify};
-use platter_api::block_properties::{self, COMPRESSION_BITS};
+use platter_api::block_properties;
 use platter_api::report::DatasetKind;
 
 /// The property.
@@ -32,26 +33,26 @@ const PROJECT_ACCOUNTING: Feature = Feature::ProjectQuota;
 /// How blocks of the data set in `dir` are to be written.
 pub fn write_properties(dsl: &DslPool, dir: &Arc<Dir>) -> WriteProperties {
     let compression = number(dir, "compression");
-    let (kind, level) = (compression & ((1 << COMPRESSION_BITS) - 1), compression >> COMPRESSION_BITS);
+    let (kind, level) = block_properties::compression_and_level(compression);
     let format = dsl.format();
     let kind = match kind {
-        1 => u64::from(format.compression),
-        16 if !dsl.features.is_enabled(Feature::ZstdCompress) => u64::from(format.compression),
-        15 if !dsl.features.is_active(Feature::Lz4Compress) => u64::from(format.compression),
-        n => n,
+        Compression::ON => format.compression,
+        Compression::ZSTD if !dsl.features.is_enabled(Feature::ZstdCompress) => format.compression,
+        Compression::LZ4 if !dsl.features.is_active(Feature::Lz4Compress) => format.compression,
+        kind => kind,
     };
-    let checksum = match number(dir, "checksum") {
-        1 => 7,
-        n => n,
+    let checksum = match Checksum::from_number(number(dir, "checksum") as u8) {
+        Checksum::ON => Checksum::FLETCHER_4,
+        checksum => checksum,
     };
     let mut record_size = number(dir, "recordsize");
     if !dsl.features.is_enabled(Feature::LargeBlocks) {
         record_size = record_size.min(128 << 10);
     }
     WriteProperties {
-        checksum: checksum as u8,
-        compression: kind as u8,
-        compression_level: if kind == 16 && level == 0 { 3 } else { level as i32 },
+        checksum,
+        compression: kind,
+        compression_level: if kind == Compression::ZSTD && level == 0 { 3 } else { level as i32 },
         copies: number(dir, "copies") as u8,
         record_size: record_size as u32,
         is_mos: false,
@@ -158,7 +159,7 @@ pub async fn activate_feature(
     value: Option<&StoredProperty>,
 ) -> platter_zio::Result<()> {
     let Some(StoredProperty::Number(number)) = value.filter(|_| property == COMPRESSION) else { return Ok(()) };
-    match block_properties::compression_feature((number & ((1 << COMPRESSION_BITS) - 1)) as u8) {
+    match block_properties::compression_feature(block_properties::compression_and_level(*number).0) {
         Some(feature) => zapify::activate(dsl, tx, dataset, feature).await,
         None => Ok(()),
     }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, Result};
-use platter_ondisk::ObjectId;
-use platter_ondisk::types::object_type;
+use platter_ondisk::{ObjectId, ObjectType};
 
 use crate::dir::Dir;
 
@@ -44,7 +43,7 @@ fn named(names: &[&str], first: u64, number: u64) -> String {
 /// Damage in the MOS, unreadable blocks.
 pub async fn of(mos: &Arc<Objset>, dir: &Dir) -> Result<Option<Encryption>> {
     let dnode = mos.dnode(dir.object).await?;
-    if dnode.info().object_type != object_type::OTN_ZAP_METADATA {
+    if dnode.info().object_type != ObjectType::OTN_ZAP_METADATA {
         return Ok(None);
     }
     let Some(key) = Zap::from_dnode(dnode).get_u64(KEY_OBJECT).await?.filter(|key| *key != 0) else { return Ok(None) };

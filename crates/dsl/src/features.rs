@@ -14,8 +14,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use platter_dmu::zap::{Zap, ZapValue};
 use platter_dmu::{Objset, Result, Tx, ZioError};
-use platter_ondisk::ObjectId;
-use platter_ondisk::types::object_type;
+use platter_ondisk::{ObjectId, ObjectType};
 
 pub use platter_api::features::{CREATED, chosen, is_readable, is_writable};
 
@@ -57,7 +56,7 @@ impl Features {
     ) -> Result<()> {
         let mut zaps = Vec::new();
         for name in [mos::FEATURES_FOR_READ, mos::FEATURES_FOR_WRITE, mos::FEATURE_DESCRIPTIONS] {
-            let object = mos::create_zap(os, tx, object_type::OTN_ZAP_METADATA, salt()).await?;
+            let object = mos::create_zap(os, tx, ObjectType::OTN_ZAP_METADATA, salt()).await?;
             directory.put_u64(tx, name.as_bytes(), object.0).await?;
             zaps.push(Zap::open(os, object).await?);
         }
@@ -157,7 +156,7 @@ impl Features {
         let count = u64::from(info.activate_on_enable);
         self.set(tx, guid, count, !info.readonly_compat).await?;
         if feature == Feature::EnabledTxg {
-            let object = mos::create_zap(os, tx, object_type::OTN_ZAP_METADATA, salt()).await?;
+            let object = mos::create_zap(os, tx, ObjectType::OTN_ZAP_METADATA, salt()).await?;
             directory.put_u64(tx, mos::FEATURE_ENABLED_TXG.as_bytes(), object.0).await?;
             let zap = Zap::open(os, object).await?;
             if let Some(zaps) = &mut *self.zaps.lock() {

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use platter_dmu::{Dnode, NewDnode, Result, Tx, ZioError};
 use platter_nvlist::NvList;
-use platter_ondisk::ObjectId;
-use platter_ondisk::types::object_type;
+use platter_ondisk::{ObjectId, ObjectType};
 
 use crate::mos;
 use crate::pool::DslPool;
@@ -88,12 +87,12 @@ pub async fn create(dsl: &Arc<DslPool>, tx: &Tx) -> Result<()> {
     let (_, size) = dsl.store.state().allocator.lock().deflated();
     let ring = Ring { phys_max_off: (size / 1000).clamp(128 << 10, RING_MAX), ..Ring::default() };
     let new = NewDnode {
-        bonus_type: object_type::SPA_HISTORY_OFFSETS,
+        bonus_type: ObjectType::SPA_HISTORY_OFFSETS,
         bonus_length: 40,
-        ..NewDnode::plain(object_type::SPA_HISTORY, BLOCK_SIZE)
+        ..NewDnode::plain(ObjectType::SPA_HISTORY, BLOCK_SIZE)
     };
     let dnode = dsl.mos.allocate(tx, new).await?;
-    dnode.set_bonus(tx, object_type::SPA_HISTORY_OFFSETS, &ring.encode())?;
+    dnode.set_bonus(tx, ObjectType::SPA_HISTORY_OFFSETS, &ring.encode())?;
     dsl.directory.put_u64(tx, mos::HISTORY.as_bytes(), dnode.object().0).await?;
     dsl.objects.lock().history = dnode.object();
     Ok(())
@@ -154,7 +153,7 @@ async fn append(dsl: &DslPool, tx: &Tx, record: &NvList) -> Result<()> {
         ring.pool_create_len = ring.eof;
         ring.bof = ring.eof;
     }
-    dnode.set_bonus(tx, object_type::SPA_HISTORY_OFFSETS, &ring.encode())
+    dnode.set_bonus(tx, ObjectType::SPA_HISTORY_OFFSETS, &ring.encode())
 }
 
 /// Makes room for a record of `length` bytes, and looks whether what it will share blocks with can be read.
@@ -287,7 +286,7 @@ mod tests {
     async fn a_ring_of_nothing_is_given_up_at_once() {
         let tx = Tx::syncing(Txg(4));
         let os = crate::mos_properties::in_memory(&tx);
-        let dnode = os.allocate(&tx, NewDnode::plain(object_type::SPA_HISTORY, BLOCK_SIZE)).await.unwrap();
+        let dnode = os.allocate(&tx, NewDnode::plain(ObjectType::SPA_HISTORY, BLOCK_SIZE)).await.unwrap();
         let full = Ring { pool_create_len: RING_MAX - 8192, phys_max_off: RING_MAX, eof: RING_MAX, ..Ring::default() };
         let mut ring = Ring::decode(&full.encode()).unwrap();
         make_room(&dnode, &mut ring, 1000).await.unwrap();

@@ -12,8 +12,7 @@ use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
 use platter_dmu::{Result, Tx};
-use platter_ondisk::ObjectId;
-use platter_ondisk::types::object_type;
+use platter_ondisk::{ObjectId, ObjectType};
 
 use crate::counts::{Counts, FILESYSTEMS, SNAPSHOTS};
 use crate::dataset::Dataset;
@@ -26,8 +25,8 @@ use crate::zapify::EXTENSIBLE_DATASET;
 const FEATURE: Feature = Feature::FsSsLimit;
 async fn store(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>, counts: Counts) -> Result<()> {
     let dnode = dsl.mos.dnode(dir.object).await?;
-    if dnode.info().object_type != object_type::OTN_ZAP_METADATA {
-        Zap::zapify(&dnode, tx, object_type::OTN_ZAP_METADATA, dsl.random()).await?;
+    if dnode.info().object_type != ObjectType::OTN_ZAP_METADATA {
+        Zap::zapify(&dnode, tx, ObjectType::OTN_ZAP_METADATA, dsl.random()).await?;
         dsl.features.adjust(tx, EXTENSIBLE_DATASET, 1).await?;
     }
     let zap = Zap::from_dnode(dnode);

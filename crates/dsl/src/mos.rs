@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use platter_dmu::zap::{NewZap, Zap};
 use platter_dmu::{Objset, Result, Tx};
-use platter_ondisk::ObjectId;
+use platter_ondisk::{ObjectId, ObjectType};
 
 pub use platter_ondisk::names::pool_directory::*;
 
@@ -13,14 +13,22 @@ pub use platter_ondisk::names::pool_directory::*;
 pub const DIRECTORY_OBJECT: ObjectId = ObjectId(1);
 
 /// A plain ZAP's making, with the salt the caller drew.
-pub fn new_zap(object_type: u8, salt: u64) -> NewZap {
-    NewZap { object_type, normalization: 0, flags: 0, bonus_type: 0, bonus_length: 0, dnode_size: 0, salt }
+pub fn new_zap(object_type: ObjectType, salt: u64) -> NewZap {
+    NewZap {
+        object_type,
+        normalization: 0,
+        flags: 0,
+        bonus_type: ObjectType::NONE,
+        bonus_length: 0,
+        dnode_size: 0,
+        salt,
+    }
 }
 
 /// Makes a plain ZAP and returns its number.
 ///
 /// # Errors
 /// Out of space, device errors.
-pub async fn create_zap(mos: &Arc<Objset>, tx: &Tx, object_type: u8, salt: u64) -> Result<ObjectId> {
+pub async fn create_zap(mos: &Arc<Objset>, tx: &Tx, object_type: ObjectType, salt: u64) -> Result<ObjectId> {
     Ok(Zap::create(mos, tx, None, new_zap(object_type, salt)).await?.dnode().object())
 }

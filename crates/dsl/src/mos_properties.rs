@@ -4,8 +4,7 @@ use platter_ondisk::features::Feature;
 use std::sync::Arc;
 
 use platter_dmu::{Objset, RedundantMetadata, Tx, UserAccounting, WriteProperties};
-use platter_ondisk::ObjectId;
-use platter_ondisk::types::{checksum, compression};
+use platter_ondisk::{Checksum, Compression, ObjectId, ObjsetType};
 use platter_zio::memory::{FreeAtOnce, MemoryStore};
 
 use crate::features::Features;
@@ -30,8 +29,8 @@ pub fn mos_properties(version: PoolVersion, features: &Features) -> WritePropert
 /// What the MOS is opened with, before it says what it may hold: nothing is written with these.
 pub fn first_mos_properties() -> WriteProperties {
     WriteProperties {
-        checksum: checksum::FLETCHER_4,
-        compression: compression::LZ4,
+        checksum: Checksum::FLETCHER_4,
+        compression: Compression::LZ4,
         compression_level: 0,
         copies: 3,
         record_size: 128 << 10,
@@ -55,5 +54,5 @@ pub fn in_memory(tx: &Tx) -> Arc<Objset> {
         properties: first_mos_properties(),
         read_only: false,
     };
-    Objset::create(params, 1, tx)
+    Objset::create(params, ObjsetType::META, tx)
 }

@@ -5,6 +5,7 @@
 //! - what fails all the same leaves nothing: neither in the MOS nor in the tree. Half a data set would be there for
 //!   ever, and OpenZFS's tools stumble over it.
 
+use platter_ondisk::ObjsetType;
 use platter_ondisk::features::Feature;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -170,7 +171,7 @@ pub async fn add_filesystem(
     }
     let write_properties = effects::write_properties(dsl, dir);
     let params = dsl.objset_params(dataset.object, dataset.accounting.clone(), write_properties, false);
-    let os = Objset::create(params, 2, tx);
+    let os = Objset::create(params, ObjsetType::ZFS, tx);
     os.set_hole_birth(dsl.features.is_active(Feature::HoleBirth));
     dsl.surroundings.maker.make(&os, tx, options).await?;
     *dataset.objset.lock() = Some(os);

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use platter_dmu::zap::{Zap, ZapValue};
 use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
 use platter_ondisk::dsl::{DSL_DATASET_SIZE, DslDatasetPhys, DslDirPhys, dataset_flags};
-use platter_ondisk::types::object_type;
-use platter_ondisk::{Guid, ObjectId, Txg};
+use platter_ondisk::{Guid, ObjectId, ObjectType, Txg};
 use platter_zio::Store;
 
 use crate::dataset::Dataset;
@@ -36,7 +35,7 @@ pub async fn create(
 ) -> Result<Origin> {
     let dir = Dir::create(mos.os, mos.directory, tx, Some(root.clone()), ORIGIN_DIR, now, &mut random).await?;
     let head = Dataset::create(mos, store, tx, &dir, None, now, &mut random).await?;
-    let new = NewDnode::bonus_only(object_type::DSL_DATASET, DSL_DATASET_SIZE as u16);
+    let new = NewDnode::bonus_only(ObjectType::DSL_DATASET, DSL_DATASET_SIZE as u16);
     let snapshot = mos.os.allocate(tx, new).await?;
     // The origin must be older than anything in the pool.
     let creation_txg = Txg(1);
@@ -56,7 +55,7 @@ pub async fn create(
         flags: dataset_flags::UNIQUE_ACCURATE,
         ..DslDatasetPhys::default()
     };
-    snapshot.set_bonus(tx, object_type::DSL_DATASET, &snapshot_phys.encode())?;
+    snapshot.set_bonus(tx, ObjectType::DSL_DATASET, &snapshot_phys.encode())?;
     // The head goes on with a deadlist of its own.
     let fresh = deadlist::create(mos.os, tx, mos.version, random()).await?;
     let mut deadlist_keys = Vec::new();
@@ -92,7 +91,7 @@ pub async fn attach(
     let phys = &mut snapshot.phys;
     phys.num_children = phys.num_children.saturating_add(1);
     if !phys.next_clones_obj.is_some() {
-        phys.next_clones_obj = mos::create_zap(os, tx, object_type::NEXT_CLONES, random()).await?;
+        phys.next_clones_obj = mos::create_zap(os, tx, ObjectType::NEXT_CLONES, random()).await?;
     }
     Zap::open(os, phys.next_clones_obj).await?.add_int(tx, dataset.0).await?;
     let dir = os.dnode(phys.dir_obj).await?;
@@ -103,8 +102,8 @@ pub async fn attach(
 
     let mut dir_phys = dir_phys(&dir)?;
     if !dir_phys.clones.is_some() {
-        dir_phys.clones = mos::create_zap(os, tx, object_type::DSL_CLONES, random()).await?;
-        dir.set_bonus(tx, object_type::DSL_DIR, &dir_phys.encode())?;
+        dir_phys.clones = mos::create_zap(os, tx, ObjectType::DSL_CLONES, random()).await?;
+        dir.set_bonus(tx, ObjectType::DSL_DIR, &dir_phys.encode())?;
     }
     Zap::open(os, dir_phys.clones).await?.add_int(tx, dataset.0).await
 }

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use platter_dmu::{Dnode, Objset, Result, Tx, ZioError};
 use platter_ondisk::dsl::DslDatasetPhys;
-use platter_ondisk::types::object_type;
-use platter_ondisk::{ObjectId, Txg};
+use platter_ondisk::{ObjectId, ObjectType, Txg};
 
 /// A snapshot's bonus, as far as it changes with its data set.
 pub struct Snapshot {
@@ -21,7 +20,7 @@ impl Snapshot {
     /// Damage, unreadable blocks.
     pub async fn load(os: &Arc<Objset>, object: ObjectId) -> Result<Self> {
         let dnode = os.dnode(object).await?;
-        if dnode.info().bonus_type != object_type::DSL_DATASET {
+        if dnode.info().bonus_type != ObjectType::DSL_DATASET {
             return Err(ZioError::corrupt("snapshot", format!("object {object} is something else")));
         }
         let phys = DslDatasetPhys::decode(&dnode.bonus())
@@ -34,7 +33,7 @@ impl Snapshot {
     /// # Errors
     /// Read-only pool.
     pub fn store(&self, tx: &Tx) -> Result<()> {
-        self.dnode.set_bonus(tx, object_type::DSL_DATASET, &self.phys.encode())
+        self.dnode.set_bonus(tx, ObjectType::DSL_DATASET, &self.phys.encode())
     }
 }
 

@@ -5,8 +5,8 @@
 //! version numbers. A pool is written exactly as its version allows: what came later is neither made nor touched.
 
 use platter_dmu::Format;
+use platter_ondisk::Compression;
 use platter_ondisk::objset::OBJSET_PHYS_SIZE_V2;
-use platter_ondisk::types::compression;
 
 /// A pool's version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,7 +85,7 @@ impl PoolVersion {
     /// What the structures of object sets may be. Software from before feature flags knows lzjb, indirect blocks of up
     /// to 16 KiB and heads without project totals; `lz4` says whether that feature is enabled.
     pub fn format(self, lz4: bool) -> Format {
-        let compression = if lz4 { compression::LZ4 } else { compression::LZJB };
+        let compression = if lz4 { Compression::LZ4 } else { Compression::LZJB };
         if self.has_features() {
             Format { compression, ..Format::default() }
         } else {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
 use platter_dmu::{Result, Tx};
-use platter_ondisk::types::object_type;
+use platter_ondisk::ObjectType;
 
 use crate::dataset::Dataset;
 use crate::pool::DslPool;
@@ -24,8 +24,8 @@ pub async fn activate(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>, featu
     }
     dsl.features.adjust(tx, feature, 1).await?;
     let dnode = dsl.mos.dnode(dataset.object).await?;
-    if dnode.info().object_type != object_type::OTN_ZAP_METADATA {
-        Zap::zapify(&dnode, tx, object_type::OTN_ZAP_METADATA, dsl.random()).await?;
+    if dnode.info().object_type != ObjectType::OTN_ZAP_METADATA {
+        Zap::zapify(&dnode, tx, ObjectType::OTN_ZAP_METADATA, dsl.random()).await?;
         dsl.features.adjust(tx, EXTENSIBLE_DATASET, 1).await?;
     }
     Zap::from_dnode(dnode).put_u64(tx, feature.guid().as_bytes(), 0).await?;
@@ -60,7 +60,7 @@ pub async fn deactivate_all(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>)
         dsl.features.adjust(tx, feature, -1).await?;
     }
     let dnode = dsl.mos.dnode(dataset.object).await?;
-    if dnode.info().object_type == object_type::OTN_ZAP_METADATA {
+    if dnode.info().object_type == ObjectType::OTN_ZAP_METADATA {
         dsl.features.adjust(tx, EXTENSIBLE_DATASET, -1).await?;
     }
     Ok(())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-/// Kinds of work; the numbers are those of the format (`types::checksum`, `types::compression`).
+/// Kinds of work; the numbers are those of the format (`enum zio_checksum`, `enum zio_compress`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CpuWork {
     /// A checksum of stored bytes, with this algorithm.

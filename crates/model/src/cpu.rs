@@ -45,12 +45,16 @@ impl Speeds {
 
     /// Time for `work` on `bytes`.
     fn time(&self, work: CpuWork, bytes: u64) -> Nanos {
-        use platter_ondisk::types::{checksum, compression};
+        use platter_ondisk::{Checksum, Compression};
         let (rate, times) = match work {
-            CpuWork::Checksum(checksum::FLETCHER_2 | checksum::FLETCHER_4) => (self.fletcher, 1),
-            CpuWork::Checksum(_) => (self.hash, 1),
-            CpuWork::Compress(compression::LZ4 | compression::LZJB | compression::ZLE) => (self.compress_fast, 1),
-            CpuWork::Compress(_) => (self.compress_slow, 1),
+            CpuWork::Checksum(number) => match Checksum::from_number(number) {
+                Checksum::FLETCHER_2 | Checksum::FLETCHER_4 => (self.fletcher, 1),
+                _ => (self.hash, 1),
+            },
+            CpuWork::Compress(number) => match Compression::from_number(number) {
+                Compression::LZ4 | Compression::LZJB | Compression::ZLE => (self.compress_fast, 1),
+                _ => (self.compress_slow, 1),
+            },
             CpuWork::Decompress(_) => (self.decompress, 1),
             CpuWork::Parity(columns) => (self.parity, columns as u64),
             CpuWork::Rebuild(columns) => (self.rebuild, columns as u64),
@@ -93,18 +97,18 @@ impl CpuMeter for SimCpu {
 mod tests {
     use super::*;
     use crate::clock;
-    use platter_ondisk::types::{checksum, compression};
+    use platter_ondisk::{Checksum, Compression};
 
     #[test]
     fn work_takes_its_time_and_cores_share_it() {
         let end = clock::run(|clock| async move {
             let cpu = SimCpu::new(&clock, 2, Speeds::USUAL);
-            let hash = CpuWork::Checksum(checksum::SHA256);
+            let hash = CpuWork::Checksum(Checksum::SHA256.number());
             let all = (0..4).map(|_| cpu.charge(hash, 1_500_000));
             futures::future::join_all(all).await;
             let two_rounds = clock.now();
             cpu.charge(CpuWork::Parity(3), 8_000_000).await;
-            cpu.charge(CpuWork::Compress(compression::LZ4), 600).await;
+            cpu.charge(CpuWork::Compress(Compression::LZ4.number()), 600).await;
             (two_rounds, clock.now())
         });
         assert_eq!(end, (2_000_000, 2_000_000 + 3_000_000 + 1_000));

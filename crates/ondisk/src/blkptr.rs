@@ -4,7 +4,10 @@
 //! newer writer set. It has three shapes, told apart by [`BlkPtr::is_embedded`] and [`BlkPtr::is_hole`]: data inside
 //! the pointer itself, nothing at all (possibly with a birth time), or up to three copies on disk.
 
+use crate::checksum::Checksum;
+use crate::compression::Compression;
 use crate::ids::Txg;
+use crate::object_type::ObjectType;
 
 /// Size of a block pointer on disk, in bytes.
 pub const BLKPTR_SIZE: usize = 128;
@@ -167,13 +170,13 @@ impl BlkPtr {
     }
 
     /// `enum zio_compress` (`include/sys/zio.h`).
-    pub fn compression(&self) -> u8 {
-        field(self.words[PROP], 32, 7) as u8
+    pub fn compression(&self) -> Compression {
+        Compression::from_number(field(self.words[PROP], 32, 7) as u8)
     }
 
     /// `enum zio_checksum`; meaningless when embedded.
-    pub fn checksum_kind(&self) -> u8 {
-        field(self.words[PROP], 40, 8) as u8
+    pub fn checksum_kind(&self) -> Checksum {
+        Checksum::from_number(field(self.words[PROP], 40, 8) as u8)
     }
 
     /// `bp_embedded_type_t`; only for embedded pointers (0 is data).
@@ -182,8 +185,8 @@ impl BlkPtr {
     }
 
     /// `dmu_object_type_t` of the object that owns the block.
-    pub fn object_type(&self) -> u8 {
-        field(self.words[PROP], 48, 8) as u8
+    pub fn object_type(&self) -> ObjectType {
+        ObjectType::from_number(field(self.words[PROP], 48, 8) as u8)
     }
 
     /// Level in the object's block tree; 0 is data.
@@ -250,11 +253,11 @@ impl BlkPtr {
 
     /// A hole that remembers its birth, size, type and level (needed once `hole_birth` is active). `birth` of 0 gives
     /// [`Self::HOLE`].
-    pub fn hole_born(birth: Txg, object_type: u8, level: u8, lsize: u64) -> Self {
+    pub fn hole_born(birth: Txg, object_type: ObjectType, level: u8, lsize: u64) -> Self {
         let mut bp = Self::HOLE;
         if birth.0 != 0 {
             set_field(&mut bp.words[PROP], 0, 16, lsize / SECTOR - 1);
-            set_field(&mut bp.words[PROP], 48, 8, u64::from(object_type));
+            set_field(&mut bp.words[PROP], 48, 8, u64::from(object_type.number()));
             set_field(&mut bp.words[PROP], 56, 5, u64::from(level));
             bp.words[BIRTH] = birth.0;
         }
@@ -265,9 +268,9 @@ impl BlkPtr {
     pub fn describe(
         lsize: u64,
         psize: u64,
-        compression: u8,
-        checksum: u8,
-        object_type: u8,
+        compression: Compression,
+        checksum: Checksum,
+        object_type: ObjectType,
         level: u8,
         birth: Txg,
     ) -> Self {
@@ -276,9 +279,9 @@ impl BlkPtr {
         let prop = &mut bp.words[PROP];
         set_field(prop, 0, 16, lsize / SECTOR - 1);
         set_field(prop, 16, 16, psize / SECTOR - 1);
-        set_field(prop, 32, 7, u64::from(compression));
-        set_field(prop, 40, 8, u64::from(checksum));
-        set_field(prop, 48, 8, u64::from(object_type));
+        set_field(prop, 32, 7, u64::from(compression.number()));
+        set_field(prop, 40, 8, u64::from(checksum.number()));
+        set_field(prop, 48, 8, u64::from(object_type.number()));
         set_field(prop, 56, 5, u64::from(level));
         *prop |= 1 << 63;
         bp.words[BIRTH] = birth.0;
@@ -286,7 +289,14 @@ impl BlkPtr {
     }
 
     /// A pointer that carries `payload` (at most 112 bytes, compressed with `compression`) for `lsize` logical bytes.
-    pub fn embed(payload: &[u8], lsize: u64, compression: u8, object_type: u8, level: u8, birth: Txg) -> Self {
+    pub fn embed(
+        payload: &[u8],
+        lsize: u64,
+        compression: Compression,
+        object_type: ObjectType,
+        level: u8,
+        birth: Txg,
+    ) -> Self {
         assert!(!payload.is_empty() && payload.len() <= EMBEDDED_PAYLOAD_MAX && lsize > 0);
         let mut bp = Self::HOLE;
         let mut bytes = [0u8; EMBEDDED_PAYLOAD_MAX];
@@ -297,9 +307,9 @@ impl BlkPtr {
         let prop = &mut bp.words[PROP];
         set_field(prop, 0, 25, lsize - 1);
         set_field(prop, 25, 7, payload.len() as u64 - 1);
-        set_field(prop, 32, 7, u64::from(compression));
+        set_field(prop, 32, 7, u64::from(compression.number()));
         set_field(prop, 39, 1, 1);
-        set_field(prop, 48, 8, u64::from(object_type));
+        set_field(prop, 48, 8, u64::from(object_type.number()));
         set_field(prop, 56, 5, u64::from(level));
         *prop |= 1 << 63;
         bp.words[BIRTH] = birth.0;

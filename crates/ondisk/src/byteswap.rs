@@ -7,12 +7,12 @@
 
 use crate::blkptr::BLKPTR_SIZE;
 use crate::dnode::{DNODE_CORE_SIZE, DNODE_SIZE, FLAG_SPILL_BLKPTR, MAX_BLKPTRS};
+use crate::object_type::{Byteswap, ObjectType};
 use crate::objset::{OBJSET_PHYS_SIZE_V1, OBJSET_PHYS_SIZE_V2, OBJSET_PHYS_SIZE_V3};
-use crate::types::{Byteswap, object_type};
 
 /// Turns a level-0 block (or bonus buffer) of an object of this type. A type that is not known stays as it is.
-pub fn byteswap(object_type: u8, block: &mut [u8]) {
-    match Byteswap::of(object_type) {
+pub fn byteswap(object_type: ObjectType, block: &mut [u8]) {
+    match object_type.byteswap() {
         None | Some(Byteswap::Uint8) => {}
         Some(Byteswap::Uint16) => turn::<2>(block),
         Some(Byteswap::Uint32) => turn::<4>(block),
@@ -51,18 +51,18 @@ fn dnodes(block: &mut [u8]) {
     let mut at = 0;
     while at + DNODE_SIZE <= block.len() {
         dnode(&mut block[at..]);
-        let slots = if block[at] == object_type::NONE { 1 } else { usize::from(block[at + 12]) + 1 };
+        let slots = if block[at] == ObjectType::NONE.number() { 1 } else { usize::from(block[at + 12]) + 1 };
         at += slots * DNODE_SIZE;
     }
 }
 
 /// The dnode at the start of `bytes`, which go on to the end of the block.
 fn dnode(bytes: &mut [u8]) {
-    if bytes[0] == object_type::NONE {
+    if bytes[0] == ObjectType::NONE.number() {
         bytes[..DNODE_SIZE].fill(0);
         return;
     }
-    let (nblkptr, bonus_type, flags) = (usize::from(bytes[3]), bytes[4], bytes[7]);
+    let (nblkptr, bonus_type, flags) = (usize::from(bytes[3]), ObjectType::from_number(bytes[4]), bytes[7]);
     let size = (usize::from(bytes[12]) + 1) * DNODE_SIZE;
     let spill = if flags & FLAG_SPILL_BLKPTR != 0 { BLKPTR_SIZE } else { 0 };
     let bonus_at = DNODE_CORE_SIZE + nblkptr * BLKPTR_SIZE;
@@ -195,18 +195,18 @@ fn znode(block: &mut [u8]) {
 mod tests {
     use super::*;
     use crate::dnode::tests::any_dnode;
-    use crate::{BlkPtr, DnodePhys, ObjsetPhys};
+    use crate::{BlkPtr, Checksum, Compression, DnodePhys, ObjsetPhys, ObjsetType};
     use proptest::prelude::*;
 
     proptest! {
         #[test]
         fn any_block_of_any_type_is_turned_without_panic(
-            object_type: u8, mut block in prop::collection::vec(any::<u8>(), 0..2100), head in 0..4usize,
+            number: u8, mut block in prop::collection::vec(any::<u8>(), 0..2100), head in 0..4usize,
         ) {
             if block.len() >= 8 && head > 0 {
                 block[..8].copy_from_slice(&[ZAP_MICRO, ZAP_LEAF, 1][head - 1].to_be_bytes());
             }
-            byteswap(object_type, &mut block);
+            byteswap(ObjectType::from_number(number), &mut block);
             byteswap_indirect(&mut block);
         }
 
@@ -214,14 +214,14 @@ mod tests {
         fn arrays_of_numbers_turn_back(words in prop::collection::vec(any::<u64>(), 0..40)) {
             let mut big: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
             let little: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            byteswap(object_type::SPACE_MAP, &mut big);
+            byteswap(ObjectType::SPACE_MAP, &mut big);
             prop_assert_eq!(big, little);
         }
 
         #[test]
         fn a_big_endian_dnode_decodes_to_the_same(mut dnode in any_dnode(1..=4)) {
             // With a bonus of words the big-endian form can be made independently: all but the core is words.
-            dnode.bonus_type = object_type::DSL_DIR;
+            dnode.bonus_type = ObjectType::DSL_DIR;
             dnode.bonus.truncate(dnode.bonus.len() & !7);
             dnode.bonus_length = dnode.bonus.len() as u16;
             let mut block = vec![0; dnode.slots() * DNODE_SIZE + DNODE_SIZE];
@@ -230,7 +230,7 @@ mod tests {
             block[8..10].reverse();
             block[10..12].reverse();
             block[16..end].as_chunks_mut::<8>().0.iter_mut().for_each(|word| word.reverse());
-            byteswap(object_type::DNODE, &mut block);
+            byteswap(ObjectType::DNODE, &mut block);
             prop_assert_eq!(DnodePhys::decode(&block).unwrap().unwrap(), dnode);
         }
     }
@@ -238,12 +238,12 @@ mod tests {
     #[test]
     fn turning_an_object_set_twice_gives_it_back() {
         let dnode = DnodePhys {
-            object_type: object_type::DNODE,
+            object_type: ObjectType::DNODE,
             indirect_shift: 17,
             levels: 2,
-            bonus_type: 0,
-            checksum: 0,
-            compression: 0,
+            bonus_type: ObjectType::NONE,
+            checksum: Checksum::INHERIT,
+            compression: Compression::INHERIT,
             flags: 1,
             data_block_sectors: 32,
             bonus_length: 0,
@@ -254,14 +254,14 @@ mod tests {
             bonus: Vec::new(),
             spill: None,
         };
-        let mut objset = ObjsetPhys::new(2, dnode.clone());
+        let mut objset = ObjsetPhys::new(ObjsetType::ZFS, dnode.clone());
         objset.projectused = Some(dnode);
         objset.zil_header = std::array::from_fn(|i| i as u8);
         let original = objset.encode();
         let mut block = original.clone();
-        byteswap(object_type::OBJSET, &mut block);
+        byteswap(ObjectType::OBJSET, &mut block);
         assert_ne!(block, original);
-        byteswap(object_type::OBJSET, &mut block);
+        byteswap(ObjectType::OBJSET, &mut block);
         assert_eq!(block, original);
     }
 
@@ -270,7 +270,7 @@ mod tests {
         // everyone@ (8 bytes), then a user's (16 bytes), big-endian.
         let mut block =
             vec![0, 1, 0x40, 0, 0, 0, 0, 7, /* */ 0, 0, 0, 0, 0, 0, 1, 0, /* */ 0, 0, 0, 0, 0, 0, 3, 0xe8];
-        byteswap(object_type::ACL, &mut block);
+        byteswap(ObjectType::ACL, &mut block);
         assert_eq!(block, [1, 0, 0, 0x40, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0xe8, 3, 0, 0, 0, 0, 0, 0]);
     }
 
@@ -293,7 +293,7 @@ mod tests {
             block.extend_from_slice(b"a name of the entry");
             block.resize(192, 0);
         }
-        byteswap(object_type::DIRECTORY_CONTENTS, &mut big);
+        byteswap(ObjectType::DIRECTORY_CONTENTS, &mut big);
         assert_eq!(big, little);
     }
 
@@ -313,7 +313,7 @@ mod tests {
         let (mut little, mut big) = both(&fields);
         little.resize(512, 0);
         big.resize(512, 0);
-        byteswap(object_type::OBJECT_DIRECTORY, &mut big);
+        byteswap(ObjectType::OBJECT_DIRECTORY, &mut big);
         assert_eq!(big, little);
     }
 
@@ -326,7 +326,7 @@ mod tests {
         let (mut little, mut big) = both(&fields);
         little.resize(ZNODE_SIZE, 0);
         big.resize(ZNODE_SIZE, 0);
-        byteswap(object_type::ZNODE, &mut big);
+        byteswap(ObjectType::ZNODE, &mut big);
         assert_eq!(big, little);
     }
 }

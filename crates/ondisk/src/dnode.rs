@@ -12,9 +12,11 @@
 //! of 512 up to 16 MiB; the bonus fits; the offset of the last block fits 64 bits, and [`MAX_LEVELS`] reach it.
 
 use crate::blkptr::{BLKPTR_SHIFT, BLKPTR_SIZE, BlkPtr};
+use crate::checksum::Checksum;
+use crate::compression::Compression;
 use crate::error::Error;
 use crate::le::{put_u16, put_u64, u16_at, u64_at};
-use crate::types::object_type;
+use crate::object_type::ObjectType;
 
 /// Size of one slot, in bytes (`DNODE_MIN_SIZE`).
 pub const DNODE_SIZE: usize = 512;
@@ -66,18 +68,18 @@ const _: () = assert!(DNODE_CORE_SIZE + MAX_BLKPTRS * BLKPTR_SIZE <= DNODE_SIZE)
 /// A dnode. See the module text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnodePhys {
-    /// What the object's blocks hold (`crate::types::object_type`); never NONE.
-    pub object_type: u8,
+    /// What the object's blocks hold ; never NONE.
+    pub object_type: ObjectType,
     /// log2 of the size of an indirect block, in bytes.
     pub indirect_shift: u8,
     /// Height of the block tree; 1 means that the pointers name data blocks.
     pub levels: u8,
     /// What the bonus buffer holds.
-    pub bonus_type: u8,
-    /// The object's own checksum choice (`crate::types::checksum`; 0 inherits).
-    pub checksum: u8,
-    /// The object's own compression choice (`crate::types::compression`; 0 inherits).
-    pub compression: u8,
+    pub bonus_type: ObjectType,
+    /// The object's own checksum choice ([`Checksum::INHERIT`]: none).
+    pub checksum: Checksum,
+    /// The object's own compression choice ([`Compression::INHERIT`]: none).
+    pub compression: Compression,
     /// `FLAG_*`. The spill bit is kept equal to `spill.is_some()` by encode.
     pub flags: u8,
     /// Size of a data block in 512-byte sectors.
@@ -120,8 +122,8 @@ impl DnodePhys {
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>, Error> {
         const WHAT: &str = "dnode";
         Error::need(WHAT, bytes, DNODE_SIZE)?;
-        let object_type = bytes[0];
-        if object_type == object_type::NONE {
+        let object_type = ObjectType::from_number(bytes[0]);
+        if object_type == ObjectType::NONE {
             return Ok(None);
         }
         let (indirect_shift, levels, nblkptr, flags) = (bytes[1], bytes[2], bytes[3], bytes[7]);
@@ -167,9 +169,9 @@ impl DnodePhys {
             object_type,
             indirect_shift,
             levels,
-            bonus_type: bytes[4],
-            checksum: bytes[5],
-            compression: bytes[6],
+            bonus_type: ObjectType::from_number(bytes[4]),
+            checksum: Checksum::from_number(bytes[5]),
+            compression: Compression::from_number(bytes[6]),
             flags,
             data_block_sectors,
             bonus_length,
@@ -190,7 +192,7 @@ impl DnodePhys {
         let slots = self.slots();
         assert_eq!(out.len(), slots * DNODE_SIZE, "a dnode is encoded over all its slots");
         assert!(slots <= MAX_SLOTS && (1..=MAX_BLKPTRS).contains(&self.blkptrs.len()));
-        assert_ne!(self.object_type, object_type::NONE, "a free slot is zeros, not a dnode");
+        assert_ne!(self.object_type, ObjectType::NONE, "a free slot is zeros, not a dnode");
         assert!((1..=MAX_LEVELS).contains(&self.levels) && self.data_block_sectors != 0);
         assert_eq!(self.bonus.len(), usize::from(self.bonus_length), "bonus_length is the bonus's length");
         let fixed = DNODE_CORE_SIZE + (self.blkptrs.len() + usize::from(self.spill.is_some())) * BLKPTR_SIZE;
@@ -198,13 +200,13 @@ impl DnodePhys {
 
         out.fill(0);
         let spill_flag = if self.spill.is_some() { FLAG_SPILL_BLKPTR } else { 0 };
-        out[0] = self.object_type;
+        out[0] = self.object_type.number();
         out[1] = self.indirect_shift;
         out[2] = self.levels;
         out[3] = self.blkptrs.len() as u8;
-        out[4] = self.bonus_type;
-        out[5] = self.checksum;
-        out[6] = self.compression;
+        out[4] = self.bonus_type.number();
+        out[5] = self.checksum.number();
+        out[6] = self.compression.number();
         out[7] = self.flags & !FLAG_SPILL_BLKPTR | spill_flag;
         put_u16(out, 8, self.data_block_sectors);
         put_u16(out, 10, self.bonus_length);
@@ -295,12 +297,12 @@ pub(crate) mod tests {
                     any_blkptr(),
                 )
                     .prop_map(move |(head, sizes, blkptrs, bonus, spill_bp)| DnodePhys {
-                        object_type: head.0,
+                        object_type: ObjectType::from_number(head.0),
                         indirect_shift: head.1,
                         levels: head.2,
-                        bonus_type: head.3[0],
-                        checksum: head.3[1],
-                        compression: head.3[2],
+                        bonus_type: ObjectType::from_number(head.3[0]),
+                        checksum: Checksum::from_number(head.3[1]),
+                        compression: Compression::from_number(head.3[2]),
                         flags: head.3[3] & !FLAG_SPILL_BLKPTR | if spill { FLAG_SPILL_BLKPTR } else { 0 },
                         data_block_sectors: sizes.0,
                         bonus_length: bonus.len() as u16,
@@ -357,12 +359,12 @@ pub(crate) mod tests {
     fn the_walk_skips_the_inner_slots_of_large_dnodes() {
         let mut block = vec![0; DNODE_BLOCK_SIZE];
         let dnode = |slots: u8| DnodePhys {
-            object_type: object_type::PLAIN_FILE_CONTENTS,
+            object_type: ObjectType::PLAIN_FILE_CONTENTS,
             indirect_shift: 17,
             levels: 1,
-            bonus_type: object_type::SA,
-            checksum: 0,
-            compression: 0,
+            bonus_type: ObjectType::SA,
+            checksum: Checksum::INHERIT,
+            compression: Compression::INHERIT,
             flags: FLAG_USED_BYTES,
             data_block_sectors: 1,
             bonus_length: 500,

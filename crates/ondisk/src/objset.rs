@@ -12,6 +12,7 @@
 use crate::dnode::{DNODE_SIZE, DnodePhys};
 use crate::error::Error;
 use crate::le::{put_u64, u64_at};
+use crate::objset_type::ObjsetType;
 use crate::zil::{ZIL_HEADER_SIZE, ZilHeader};
 
 /// Size of the first version's block, in bytes.
@@ -46,8 +47,8 @@ pub struct ObjsetPhys {
     pub meta_dnode: DnodePhys,
     /// `zil_header_t` as it stands on disk; [`Self::zil`] reads it.
     pub zil_header: [u8; ZIL_HEADER_SIZE],
-    /// `crate::types::objset_type`.
-    pub object_set_type: u64,
+    /// What it holds.
+    pub object_set_type: ObjsetType,
     /// `OBJSET_FLAG_*`.
     pub flags: u64,
     /// MAC over what a raw send preserves (encrypted datasets).
@@ -66,7 +67,7 @@ pub struct ObjsetPhys {
 
 impl ObjsetPhys {
     /// A new head of the current size without a log.
-    pub fn new(object_set_type: u64, meta_dnode: DnodePhys) -> Self {
+    pub fn new(object_set_type: ObjsetType, meta_dnode: DnodePhys) -> Self {
         Self {
             meta_dnode,
             zil_header: [0; ZIL_HEADER_SIZE],
@@ -96,7 +97,7 @@ impl ObjsetPhys {
         Ok(Self {
             meta_dnode,
             zil_header: bytes[ZIL_AT..TYPE_AT].try_into().expect("192 bytes"),
-            object_set_type: u64_at(bytes, TYPE_AT),
+            object_set_type: ObjsetType::from_number(u64_at(bytes, TYPE_AT)),
             flags: u64_at(bytes, FLAGS_AT),
             portable_mac: bytes[PORTABLE_MAC_AT..LOCAL_MAC_AT].try_into().expect("32 bytes"),
             local_mac: bytes[LOCAL_MAC_AT..LOCAL_MAC_AT + 32].try_into().expect("32 bytes"),
@@ -115,7 +116,7 @@ impl ObjsetPhys {
         let mut out = vec![0; self.size];
         self.meta_dnode.encode(&mut out[..DNODE_SIZE]);
         out[ZIL_AT..TYPE_AT].copy_from_slice(&self.zil_header);
-        put_u64(&mut out, TYPE_AT, self.object_set_type);
+        put_u64(&mut out, TYPE_AT, self.object_set_type.number());
         put_u64(&mut out, FLAGS_AT, self.flags);
         out[PORTABLE_MAC_AT..LOCAL_MAC_AT].copy_from_slice(&self.portable_mac);
         out[LOCAL_MAC_AT..LOCAL_MAC_AT + 32].copy_from_slice(&self.local_mac);
@@ -160,7 +161,7 @@ mod tests {
             let objset = ObjsetPhys {
                 meta_dnode,
                 zil_header,
-                object_set_type: words[0],
+                object_set_type: ObjsetType::from_number(words[0]),
                 flags: words[1],
                 portable_mac: macs[0],
                 local_mac: macs[1],

@@ -21,7 +21,7 @@ const SLOT_AT: u64 = 180224;
 fn a_real_uberblock_verifies_and_is_written_to_the_same_bytes() {
     let ub = Uberblock::read_slot(SLOT, SLOT_AT, sha256).unwrap();
     assert_eq!(ub.version, 5000);
-    assert_eq!(ub.rootbp.object_type(), platter_ondisk::types::object_type::OBJSET);
+    assert_eq!(ub.rootbp.object_type(), platter_ondisk::ObjectType::OBJSET);
     assert_eq!(ub.rootbp.lsize(), 4096);
     assert_eq!(ub.rootbp.copies(), 3);
     assert_eq!(ub.build_slot(SLOT.len() as u64, SLOT_AT, sha256), SLOT);

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use platter_dmu::zap::Zap;
 use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
 use platter_nvlist::NvList;
-use platter_ondisk::ObjectId;
-use platter_ondisk::types::object_type;
+use platter_ondisk::{ObjectId, ObjectType};
 
 use crate::config::VdevConfig;
 use crate::core::Core;
@@ -32,9 +31,9 @@ pub async fn create(os: &Arc<Objset>, directory: &Zap, tx: &Tx) -> Result<Object
 /// Out of space, device errors.
 pub async fn create_list(os: &Arc<Objset>, directory: &Zap, tx: &Tx, name: &str) -> Result<ObjectId> {
     let new = NewDnode {
-        bonus_type: object_type::PACKED_NVLIST_SIZE,
+        bonus_type: ObjectType::PACKED_NVLIST_SIZE,
         bonus_length: 8,
-        ..NewDnode::plain(object_type::PACKED_NVLIST, BLOCK_SIZE)
+        ..NewDnode::plain(ObjectType::PACKED_NVLIST, BLOCK_SIZE)
     };
     let object = os.allocate(tx, new).await?.object();
     directory.put_u64(tx, name.as_bytes(), object.0).await?;
@@ -92,7 +91,7 @@ pub async fn write(core: &Core, tx: &Tx) -> Result<()> {
 pub async fn write_list(os: &Arc<Objset>, tx: &Tx, object: ObjectId, bytes: &[u8]) -> Result<()> {
     let dnode = os.dnode(object).await?;
     dnode.write(tx, 0, bytes).await?;
-    dnode.set_bonus(tx, object_type::PACKED_NVLIST_SIZE, &(bytes.len() as u64).to_le_bytes())
+    dnode.set_bonus(tx, ObjectType::PACKED_NVLIST_SIZE, &(bytes.len() as u64).to_le_bytes())
 }
 
 /// Makes the ZAPs of vdevs that lack them.
@@ -101,7 +100,7 @@ async fn make_vdev_zaps(core: &Core, tx: &Tx) -> Result<()> {
     let map = match core.dsl.directory.get_u64(mos::VDEV_ZAP_MAP.as_bytes()).await? {
         Some(object) => ObjectId(object),
         None => {
-            let object = mos::create_zap(os, tx, object_type::OTN_ZAP_METADATA, core.random()).await?;
+            let object = mos::create_zap(os, tx, ObjectType::OTN_ZAP_METADATA, core.random()).await?;
             core.dsl.directory.put_u64(tx, mos::VDEV_ZAP_MAP.as_bytes(), object.0).await?;
             object
         }
@@ -110,7 +109,7 @@ async fn make_vdev_zaps(core: &Core, tx: &Tx) -> Result<()> {
     let mut tree = core.config.read().vdev_tree.clone();
     for top in &mut tree.children {
         if !top.top_zap.is_some() && !matches!(&*top.kind, "hole" | "missing") {
-            top.top_zap = mos::create_zap(os, tx, object_type::OTN_ZAP_METADATA, core.random()).await?;
+            top.top_zap = mos::create_zap(os, tx, ObjectType::OTN_ZAP_METADATA, core.random()).await?;
             map.add_int(tx, top.top_zap.0).await?;
         }
         make_leaf_zaps(core, tx, &map, top).await?;
@@ -129,7 +128,7 @@ async fn make_leaf_zaps(core: &Core, tx: &Tx, map: &Zap, vdev: &mut VdevConfig) 
         }
     });
     for guid in lacking {
-        let zap = mos::create_zap(&core.dsl.mos, tx, object_type::OTN_ZAP_METADATA, core.random()).await?;
+        let zap = mos::create_zap(&core.dsl.mos, tx, ObjectType::OTN_ZAP_METADATA, core.random()).await?;
         map.add_int(tx, zap.0).await?;
         vdev.walk_mut(&mut |v| {
             if v.guid == guid {

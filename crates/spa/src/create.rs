@@ -10,8 +10,7 @@ use platter_dmu::bpobj::Bpobj;
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, ObjsetParams, Tx, TxgGate, WriteProperties};
 use platter_nvlist::NvList;
-use platter_ondisk::ObjectId;
-use platter_ondisk::types::object_type;
+use platter_ondisk::{ObjectId, ObjectType, ObjsetType};
 use platter_zio::Store;
 
 use crate::config::{PoolConfig, PoolState};
@@ -102,9 +101,9 @@ async fn make_mos(environment: &Environment, plan: &Plan, store: Store, name: &s
         properties: WriteProperties { format: plan.version.format(true), ..first_mos_properties() },
         read_only: false,
     };
-    let os = Objset::create(params, 1, tx);
+    let os = Objset::create(params, ObjsetType::META, tx);
     store.set_map_reader(MosMaps::new(&os, name));
-    let new = mos::new_zap(object_type::OBJECT_DIRECTORY, random());
+    let new = mos::new_zap(ObjectType::OBJECT_DIRECTORY, random());
     let directory = Zap::create(&os, tx, Some(mos::DIRECTORY_OBJECT), new).await?;
     let features = Features::none();
     if plan.version.has_features() {

@@ -19,9 +19,8 @@ use std::sync::Arc;
 use platter_dmu::zap::{NewZap, Zap, ZapValue};
 use platter_dmu::{Result, Tx, ZioError};
 use platter_ondisk::names::dedup_table;
-use platter_ondisk::types::{checksum, compression as kinds, object_type};
 use platter_ondisk::zap::{FLAG_HASH64, FLAG_PRE_HASHED_KEY, FLAG_UINT64_KEY};
-use platter_ondisk::{BlkPtr, ObjectId};
+use platter_ondisk::{BlkPtr, Checksum, Compression, ObjectId, ObjectType};
 use platter_zio::BlockStore;
 use platter_zio::free_gang;
 
@@ -59,8 +58,8 @@ impl Entry {
     fn decode(bytes: &[u8]) -> Option<Self> {
         let (&first, rest) = bytes.split_first()?;
         let mut plain = [0; WORDS * 8];
-        match first & !LITTLE_ENDIAN {
-            kinds::ZLE => platter_compress::decompress(kinds::ZLE, rest, &mut plain).ok()?,
+        match Compression::from_number(first & !LITTLE_ENDIAN) {
+            Compression::ZLE => platter_compress::decompress(Compression::ZLE, rest, &mut plain).ok()?,
             _ => plain.copy_from_slice(rest.get(..WORDS * 8)?),
         }
         let mut words = [0; WORDS];
@@ -74,11 +73,11 @@ impl Entry {
     fn encode(&self) -> Vec<u8> {
         let plain: Vec<u8> = self.0.iter().flat_map(|word| word.to_le_bytes()).collect();
         let mut packed = vec![0; plain.len() - 1];
-        let (kind, bytes) = match platter_compress::compress(kinds::ZLE, 0, &plain, &mut packed) {
-            Some(length) => (kinds::ZLE, &packed[..length]),
-            None => (kinds::OFF, &plain[..]),
+        let (kind, bytes) = match platter_compress::compress(Compression::ZLE, 0, &plain, &mut packed) {
+            Some(length) => (Compression::ZLE, &packed[..length]),
+            None => (Compression::OFF, &plain[..]),
         };
-        let mut out = vec![kind | LITTLE_ENDIAN];
+        let mut out = vec![kind.number() | LITTLE_ENDIAN];
         out.extend_from_slice(bytes);
         out
     }
@@ -129,13 +128,13 @@ impl Entry {
     }
 }
 
-fn checksum_name(kind: u8) -> Option<&'static str> {
+fn checksum_name(kind: Checksum) -> Option<&'static str> {
     Some(match kind {
-        checksum::SHA256 => "sha256",
-        checksum::SHA512 => "sha512",
-        checksum::SKEIN => "skein",
-        checksum::EDONR => "edonr",
-        checksum::BLAKE3 => "blake3",
+        Checksum::SHA256 => "sha256",
+        Checksum::SHA512 => "sha512",
+        Checksum::SKEIN => "skein",
+        Checksum::EDONR => "edonr",
+        Checksum::BLAKE3 => "blake3",
         _ => return None,
     })
 }
@@ -200,14 +199,14 @@ pub async fn release(core: &Arc<Core>, tx: &Tx, bp: &BlkPtr) -> Result<()> {
 }
 
 /// The table called `name`, made when there is none yet.
-async fn table(core: &Core, tx: &Tx, name: &str, kind: u8) -> Result<Zap> {
+async fn table(core: &Core, tx: &Tx, name: &str, kind: Checksum) -> Result<Zap> {
     if let Some(object) = core.dsl.directory.get_u64(name.as_bytes()).await? {
         return Zap::open(&core.dsl.mos, ObjectId(object)).await;
     }
     // A checksum that is strong enough is its own hash (`ZCHECKSUM_FLAG_DEDUP`).
-    let hashed = if kind == checksum::EDONR { 0 } else { FLAG_PRE_HASHED_KEY };
+    let hashed = if kind == Checksum::EDONR { 0 } else { FLAG_PRE_HASHED_KEY };
     let flags = FLAG_HASH64 | FLAG_UINT64_KEY | hashed;
-    let new = NewZap { flags, ..mos::new_zap(object_type::DDT_ZAP, core.random()) };
+    let new = NewZap { flags, ..mos::new_zap(ObjectType::DDT_ZAP, core.random()) };
     let table = Zap::create(&core.dsl.mos, tx, None, new).await?;
     core.dsl.directory.put_u64(tx, name.as_bytes(), table.dnode().object().0).await?;
     Ok(table)
@@ -242,11 +241,11 @@ mod tests {
         let entry = entry();
         assert!(entry.encode().len() < WORDS * 8);
         assert_eq!(Entry::decode(&entry.encode()), Some(entry.clone()));
-        let mut big_endian = vec![kinds::OFF];
+        let mut big_endian = vec![Compression::OFF.number()];
         big_endian.extend(entry.0.iter().flat_map(|word| word.to_be_bytes()));
         assert_eq!(Entry::decode(&big_endian), Some(entry));
         assert_eq!(Entry::decode(&[]), None);
-        assert_eq!(Entry::decode(&[kinds::OFF, 1, 2]), None);
+        assert_eq!(Entry::decode(&[Compression::OFF.number(), 1, 2]), None);
     }
 
     #[test]

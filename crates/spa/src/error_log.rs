@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use platter_dmu::zap::{Zap, ZapValue};
 use platter_dmu::{Objset, Result, Tx};
-use platter_ondisk::ObjectId;
-use platter_ondisk::types::object_type;
+use platter_ondisk::{ObjectId, ObjectType};
 
 use crate::core::Core;
 use platter_dsl::mos;
@@ -35,7 +34,7 @@ pub async fn write(core: &Arc<Core>, tx: &Tx) -> Result<()> {
     if damaged.is_empty() {
         return Ok(());
     }
-    let object = mos::create_zap(&core.dsl.mos, tx, object_type::ERROR_LOG, core.random()).await?;
+    let object = mos::create_zap(&core.dsl.mos, tx, ObjectType::ERROR_LOG, core.random()).await?;
     let zap = Zap::open(&core.dsl.mos, object).await?;
     for (objset, object) in damaged.iter().take(ENTRIES_MAX) {
         let name = format!("{objset:x}:{object:x}:0:0");

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use platter_dmu::Tx;
+use platter_ondisk::ObjectType;
 use platter_ondisk::spacemap::{MapType, SpaceMapPhys};
-use platter_ondisk::types::object_type;
 use platter_zio::{Histogram, MetaslabId};
 use tokio::time::Instant;
 
@@ -59,7 +59,7 @@ async fn make_up(core: &Arc<Core>, tx: &Tx, maps: &VdevMaps, index: u64, size: u
         let length = pairs * 8;
         dnode.write(tx, length - 8, &[0; 8]).await?;
         let phys = SpaceMapPhys { object: object.0, length, allocated, histogram };
-        dnode.set_bonus(tx, object_type::SPACE_MAP_HEADER, &phys.encode())?;
+        dnode.set_bonus(tx, ObjectType::SPACE_MAP_HEADER, &phys.encode())?;
     }
     core.dsl.mos.dnode(maps.array).await?.write(tx, index * 8, &object.0.to_le_bytes()).await
 }

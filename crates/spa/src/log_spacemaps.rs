@@ -16,8 +16,7 @@ use platter_dmu::{NewDnode, Result, Tx};
 use platter_ondisk::features::Feature;
 use platter_ondisk::names::vdev_top_zap::MS_UNFLUSHED_PHYS_TXGS;
 use platter_ondisk::spacemap::MapType;
-use platter_ondisk::types::object_type;
-use platter_ondisk::{ObjectId, Txg};
+use platter_ondisk::{ObjectId, ObjectType, Txg};
 use platter_zio::RangeSet;
 
 use crate::core::Core;
@@ -45,7 +44,7 @@ async fn zap(core: &Core, tx: &Tx) -> Result<Zap> {
     if let Some(object) = core.dsl.directory.get_u64(mos::LOG_SPACEMAP_ZAP.as_bytes()).await? {
         return Zap::open(&core.dsl.mos, ObjectId(object)).await;
     }
-    let object = mos::create_zap(&core.dsl.mos, tx, object_type::OTN_ZAP_METADATA, core.random()).await?;
+    let object = mos::create_zap(&core.dsl.mos, tx, ObjectType::OTN_ZAP_METADATA, core.random()).await?;
     core.dsl.directory.put_u64(tx, mos::LOG_SPACEMAP_ZAP.as_bytes(), object.0).await?;
     core.dsl.features.adjust(tx, FEATURE, 1).await?;
     Zap::open(&core.dsl.mos, object).await
@@ -65,7 +64,7 @@ async fn store_unflushed(core: &Core, tx: &Tx, vdev: u32, indices: &[u64]) -> Re
     let dnode = match top_zap.get_u64(MS_UNFLUSHED_PHYS_TXGS.as_bytes()).await? {
         Some(object) => core.dsl.mos.dnode(ObjectId(object)).await?,
         None => {
-            let new = NewDnode::plain(object_type::OTN_UINT64_METADATA, UNFLUSHED_BLOCK_SIZE);
+            let new = NewDnode::plain(ObjectType::OTN_UINT64_METADATA, UNFLUSHED_BLOCK_SIZE);
             let dnode = core.dsl.mos.allocate(tx, new).await?;
             top_zap.put_u64(tx, MS_UNFLUSHED_PHYS_TXGS.as_bytes(), dnode.object().0).await?;
             dnode

@@ -8,8 +8,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use platter_device::{BlockDevice, DeviceError, DeviceSource, OpenOptions};
 use platter_dmu::{NewDnode, Objset, Tx};
-use platter_ondisk::types::object_type;
-use platter_ondisk::{Guid, Txg};
+use platter_ondisk::{Guid, ObjectType, Txg};
 use platter_vdev::{AllocationClass, DeviceOpener, OpenError, TopVdev, VdevKind, VdevSpec};
 use platter_zio::{Geometry, Group, Metaslab, TOP_VDEVS_MAX};
 
@@ -134,7 +133,7 @@ pub fn new_group(config: &VdevConfig, vdev: &Arc<TopVdev>) -> Group {
 /// # Errors
 /// Out of space, device errors.
 pub async fn make_metaslab_array(os: &Arc<Objset>, tx: &Tx, top: &mut VdevConfig) -> platter_dmu::Result<()> {
-    let array = os.allocate(tx, NewDnode::plain(object_type::OBJECT_ARRAY, 16 << 10)).await?;
+    let array = os.allocate(tx, NewDnode::plain(ObjectType::OBJECT_ARRAY, 16 << 10)).await?;
     array.write(tx, 0, &vec![0; (top.asize >> top.metaslab_shift) as usize * 8]).await?;
     top.metaslab_array = array.object();
     Ok(())

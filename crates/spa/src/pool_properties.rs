@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use platter_dmu::Tx;
 use platter_dmu::zap::{Zap, ZapValue};
-use platter_ondisk::ObjectId;
 use platter_ondisk::features::Feature;
-use platter_ondisk::types::object_type;
+use platter_ondisk::{ObjectId, ObjectType};
 
 use platter_zio::FailMode;
 
@@ -230,7 +229,7 @@ pub async fn store(core: &Arc<Core>, tx: &Tx, name: &str, value: StoredProperty)
     }
     let mut object = core.dsl.objects.lock().properties;
     if !object.is_some() {
-        object = mos::create_zap(&core.dsl.mos, tx, object_type::POOL_PROPS, core.random()).await?;
+        object = mos::create_zap(&core.dsl.mos, tx, ObjectType::POOL_PROPS, core.random()).await?;
         core.dsl.directory.put_u64(tx, mos::PROPS.as_bytes(), object.0).await?;
         core.dsl.objects.lock().properties = object;
     }

@@ -8,9 +8,8 @@ use platter_dmu::Result;
 use platter_dmu::zap::ZapValue;
 use platter_dsl::error::PoolError;
 use platter_dsl::mos;
-use platter_ondisk::ObjectId;
 use platter_ondisk::dsl::{ScanPhys, scan_state};
-use platter_ondisk::types::object_type;
+use platter_ondisk::{ObjectId, ObjectType};
 
 use crate::core::Core;
 use crate::scan_place::PLACE;
@@ -40,7 +39,7 @@ pub async fn persist(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
             core.scan.lock().phys.queue_obj = ObjectId::NONE;
         }
         if scanning && !core.scan.lock().phys.queue_obj.is_some() {
-            let queue = mos::create_zap(&core.dsl.mos, &tx, object_type::SCAN_QUEUE, core.random()).await?;
+            let queue = mos::create_zap(&core.dsl.mos, &tx, ObjectType::SCAN_QUEUE, core.random()).await?;
             core.scan.lock().phys.queue_obj = queue;
         }
         let (phys, place) = {

@@ -16,8 +16,7 @@ use parking_lot::Mutex;
 use platter_dmu::Result;
 use platter_dmu::traverse::{Visit, Visitor, WalkEnd, visit};
 use platter_ondisk::dsl::DslDatasetPhys;
-use platter_ondisk::types::object_type;
-use platter_ondisk::{BlkPtr, ObjectId, Txg};
+use platter_ondisk::{BlkPtr, ObjectId, ObjectType, Txg};
 use platter_zio::{BlockStore, Bookmark, SpaceMet, ZioError};
 use platter_zio::{Pinned, Store};
 use tokio::sync::Semaphore;
@@ -169,7 +168,7 @@ impl Slice {
 
     /// Whether there can be another such block.
     fn takes(&self, bp: &BlkPtr) -> bool {
-        if bp.is_embedded() || bp.level() == 0 && bp.object_type() != object_type::DNODE {
+        if bp.is_embedded() || bp.level() == 0 && bp.object_type() != ObjectType::DNODE {
             return true;
         }
         self.interior.add(self.core.dsl.store.dsize(bp), || self.core.dsl.store.space_used())

@@ -14,9 +14,8 @@ use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
 use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
-use platter_ondisk::ObjectId;
 use platter_ondisk::spacemap::{self, Entry, MapType, SPACE_MAP_SIZE, Segment, SpaceMapPhys, SpaceMapWriter};
-use platter_ondisk::types::object_type;
+use platter_ondisk::{ObjectId, ObjectType};
 use platter_zio::{Histogram, MapAt, Metaslab, MetaslabId, RangeSet, Store, Written};
 
 use platter_dsl::features::Features;
@@ -83,7 +82,7 @@ pub async fn append(
     if let (Some(own), Some(histogram)) = (&mut phys.histogram, tail.histogram) {
         *own = histogram;
     }
-    dnode.set_bonus(tx, object_type::SPACE_MAP_HEADER, &phys.encode())?;
+    dnode.set_bonus(tx, ObjectType::SPACE_MAP_HEADER, &phys.encode())?;
     Ok(length)
 }
 
@@ -106,7 +105,7 @@ pub async fn header(mos: &Arc<Objset>, object: ObjectId) -> Result<Header> {
     let dnode = mos.dnode(object).await?;
     let info = dnode.info();
     // Numbers of another object's are no lengths, and a map that were one would be written to.
-    if info.object_type != object_type::SPACE_MAP || info.bonus_type != object_type::SPACE_MAP_HEADER {
+    if info.object_type != ObjectType::SPACE_MAP || info.bonus_type != ObjectType::SPACE_MAP_HEADER {
         let what = format!("object {object} is none, but of types {} and {}", info.object_type, info.bonus_type);
         return Err(ZioError::corrupt("space map", what));
     }
@@ -497,13 +496,13 @@ fn note_written(store: &Store, vdev: u32, index: u64, map: Written) {
 pub async fn create(mos: &Arc<Objset>, tx: &Tx, format: MapFormat, block_size: u32) -> Result<ObjectId> {
     let bonus = |object: u64| SpaceMapPhys::new(object, format.histogram).encode();
     let new = NewDnode {
-        bonus_type: object_type::SPACE_MAP_HEADER,
+        bonus_type: ObjectType::SPACE_MAP_HEADER,
         bonus_length: bonus(0).len() as u16,
-        ..NewDnode::plain(object_type::SPACE_MAP, block_size)
+        ..NewDnode::plain(ObjectType::SPACE_MAP, block_size)
     };
     let dnode = mos.allocate(tx, new).await?;
     let object = dnode.object();
-    dnode.set_bonus(tx, object_type::SPACE_MAP_HEADER, &bonus(object.0))?;
+    dnode.set_bonus(tx, ObjectType::SPACE_MAP_HEADER, &bonus(object.0))?;
     Ok(object)
 }
 
@@ -622,13 +621,13 @@ mod tests {
     async fn an_object_of_another_kind_is_no_map() {
         let tx = Tx::syncing(Txg(4));
         let os = platter_dsl::mos_properties::in_memory(&tx);
-        let array = os.allocate(&tx, platter_dmu::NewDnode::plain(object_type::OBJECT_ARRAY, 16 << 10)).await.unwrap();
+        let array = os.allocate(&tx, platter_dmu::NewDnode::plain(ObjectType::OBJECT_ARRAY, 16 << 10)).await.unwrap();
         let refused = header(&os, array.object()).await;
         assert!(refused.is_err_and(|error| error.to_string().contains("is none, but of types 2 and 0")));
         let (object, _) = map_of(&os, &tx, 512, |writer| writer.segment(MapType::Alloc, None, 0, 1)).await;
         let dnode = os.dnode(object).await.unwrap();
         let phys = SpaceMapPhys { length: 7, ..SpaceMapPhys::new(object.0, false) };
-        dnode.set_bonus(&tx, object_type::SPACE_MAP_HEADER, &phys.encode()).unwrap();
+        dnode.set_bonus(&tx, ObjectType::SPACE_MAP_HEADER, &phys.encode()).unwrap();
         let refused = header(&os, object).await;
         assert!(refused.is_err_and(|error| error.to_string().contains("7 bytes in blocks of")));
     }

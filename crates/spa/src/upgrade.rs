@@ -11,9 +11,8 @@ use std::sync::Arc;
 use platter_dmu::bpobj::Bpobj;
 use platter_dmu::zap::Zap;
 use platter_dmu::{Tx, ZioError};
-use platter_ondisk::ObjectId;
 use platter_ondisk::dsl::DslDirPhys;
-use platter_ondisk::types::object_type;
+use platter_ondisk::{ObjectId, ObjectType};
 
 use crate::core::Core;
 use crate::salt;
@@ -121,11 +120,11 @@ async fn clones_of(core: &Arc<Core>, tx: &Tx, object: ObjectId, held: Option<&Ar
             .map_err(|e| ZioError::corrupt("DSL directory", format!("object {object}: {e}")))?,
     };
     if !phys.clones.is_some() {
-        phys.clones = mos::create_zap(&core.dsl.mos, tx, object_type::DSL_CLONES, core.random()).await?;
+        phys.clones = mos::create_zap(&core.dsl.mos, tx, ObjectType::DSL_CLONES, core.random()).await?;
         if let Some(dir) = held {
             dir.phys.lock().clones = phys.clones;
         }
-        dnode.set_bonus(tx, object_type::DSL_DIR, &phys.encode())?;
+        dnode.set_bonus(tx, ObjectType::DSL_DIR, &phys.encode())?;
     }
     Ok(phys.clones)
 }

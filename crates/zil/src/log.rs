@@ -9,11 +9,10 @@ use parking_lot::Mutex;
 use platter_buffer::Buf;
 use platter_dmu::{Objset, Result, Tx, ZioError};
 use platter_hooks::Canary;
-use platter_ondisk::types::{compression, object_type};
 use platter_ondisk::zil::block::{self, BLOCK_SIZE_MIN, Layout, next_seed};
 use platter_ondisk::zil::record::{Record, Write, WriteData};
 use platter_ondisk::zil::{ZIL_REPLAY_NEEDED, ZilHeader};
-use platter_ondisk::{BlkPtr, ObjectId, Txg};
+use platter_ondisk::{BlkPtr, Compression, ObjectId, ObjectType, Txg};
 use platter_zio::BlockStore;
 use platter_zio::Store;
 
@@ -335,7 +334,7 @@ impl Zil {
         }
         let dva = self.store.allocate_log(size, tx.txg()).await?;
         let kind = self.layout.checksum_kind();
-        let mut bp = BlkPtr::describe(size, size, compression::OFF, kind, object_type::INTENT_LOG, 0, tx.txg());
+        let mut bp = BlkPtr::describe(size, size, Compression::OFF, kind, ObjectType::INTENT_LOG, 0, tx.txg());
         bp.set_dva(0, dva);
         bp.set_checksum(seed);
         Ok(Block { bp, alloc_txg: tx.txg(), max_txg: Txg(0), done: false })

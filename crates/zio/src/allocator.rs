@@ -476,6 +476,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use platter_ondisk::{Checksum, Compression, ObjectType};
 
     struct LargeSectors;
 
@@ -538,7 +539,15 @@ mod tests {
         let mut allocator = Allocator::default();
         allocator.add_group(Group::new(0, Arc::new(LargeSectors), metaslabs, 20, 1));
         let pointer = |offset, asize| {
-            let mut bp = BlkPtr::describe(4096, 4096, 15, 7, 19, 0, Txg(9));
+            let mut bp = BlkPtr::describe(
+                4096,
+                4096,
+                Compression::LZ4,
+                Checksum::FLETCHER_4,
+                ObjectType::PLAIN_FILE_CONTENTS,
+                0,
+                Txg(9),
+            );
             bp.set_dva(0, Dva { vdev: 0, offset, asize, gang: false });
             bp
         };

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use platter_buffer::Buf;
-use platter_ondisk::{BlkPtr, ObjectId, types};
+use platter_ondisk::{BlkPtr, ObjectId};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 use rustc_hash::FxBuildHasher;
@@ -171,7 +171,7 @@ impl BlockCache {
 
     /// Remembers verified or just written contents of a block of object set `objset`.
     pub fn insert(&self, objset: ObjectId, bp: &BlkPtr, contents: Buf) {
-        let is_metadata = bp.level() > 0 || types::is_metadata(bp.object_type());
+        let is_metadata = bp.level() > 0 || bp.object_type().is_metadata();
         let caching = self.choosy.read().get(&objset.0).copied().unwrap_or_default();
         if let Some(key) = Self::key(bp).filter(|_| caching.keeps(is_metadata)) {
             assert_eq!(contents.len() as u64, bp.lsize(), "what is remembered of a block is the whole of it");

@@ -11,8 +11,7 @@ use std::sync::atomic::Ordering;
 use platter_buffer::Buf;
 use platter_hooks::Canary;
 use platter_ondisk::blkptr::DVAS_PER_BLKPTR;
-use platter_ondisk::types::checksum;
-use platter_ondisk::{BlkPtr, Dva};
+use platter_ondisk::{BlkPtr, Checksum, Dva};
 use platter_vdev::{Extent, Priority, TopVdev, VdevError};
 
 use crate::error::ZioError;
@@ -87,12 +86,12 @@ pub(crate) struct Check<'a> {
 
 /// Whether the pointer has a checksum by which right bytes can be told from wrong ones.
 pub(crate) fn can_tell(store: &Store, bp: &BlkPtr) -> bool {
-    !matches!(bp.checksum_kind(), checksum::OFF | checksum::NOPARITY) && store.can_verify(bp.checksum_kind())
+    !matches!(bp.checksum_kind(), Checksum::OFF | Checksum::NOPARITY) && store.can_verify(bp.checksum_kind())
 }
 
 /// Whether `bytes` are what the pointer says. A block without checksum is taken as it is.
 pub(crate) fn matches(store: &Store, bp: &BlkPtr, bytes: &[u8]) -> bool {
-    matches!(bp.checksum_kind(), checksum::OFF | checksum::NOPARITY)
+    matches!(bp.checksum_kind(), Checksum::OFF | Checksum::NOPARITY)
         || store.checksum_of(bp, bytes) == Some(bp.checksum())
 }
 
@@ -240,7 +239,7 @@ pub(crate) async fn write_copies(store: &Store, dvas: &[Dva], bytes: &Buf, polic
     let (state, txg) = (store.state(), policy.txg);
     // Of a block without checksum all copies look the same: what an address held before, on all devices alike, would be
     // taken for it.
-    let least = if policy.checksum == checksum::OFF { dvas.len() } else { 1 };
+    let least = if policy.checksum == Checksum::OFF { dvas.len() } else { 1 };
     loop {
         let resumptions = state.suspension.resumptions();
         let writes = dvas.iter().map(|dva| {
@@ -257,7 +256,7 @@ pub(crate) async fn write_copies(store: &Store, dvas: &[Dva], bytes: &Buf, polic
             futures::future::join_all(writes).await
         };
         if results.iter().filter(|result| result.is_ok()).count() >= least {
-            let is_told = policy.checksum != checksum::OFF || results.iter().all(Result::is_ok);
+            let is_told = policy.checksum != Checksum::OFF || results.iter().all(Result::is_ok);
             assert!(is_told && !dvas.is_empty(), "a block is where its pointer says, or its checksum tells");
             for (dva, _) in dvas.iter().zip(&results).filter(|(_, result)| result.is_err()) {
                 store.top(dva.vdev).iter().for_each(|vdev| vdev.note_unwritten(txg));

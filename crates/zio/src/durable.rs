@@ -11,8 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use futures::{StreamExt, stream};
-use platter_ondisk::BlkPtr;
-use platter_ondisk::types::checksum;
+use platter_ondisk::{BlkPtr, Checksum};
 use platter_vdev::Priority;
 
 use crate::born::Born;
@@ -108,7 +107,7 @@ impl Store {
                     Err(lost) if lost.by_device => Err(ZioError::Io(lost.reason)),
                     // Without a checksum nobody can tell whether it is lost. The pool goes on; the devices' lists say
                     // so to whoever wants to read it.
-                    Err(_) if bp.checksum_kind() == checksum::OFF => Ok(()),
+                    Err(_) if bp.checksum_kind() == Checksum::OFF => Ok(()),
                     Err(lost) => Err(ZioError::corrupt("group", format!("the devices lost {bp:?}: {lost}"))),
                 }
             })

@@ -15,8 +15,8 @@
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use platter_buffer::Buf;
-use platter_ondisk::types::{checksum, compression, object_type};
 use platter_ondisk::{BlkPtr, Dva, gang};
+use platter_ondisk::{Checksum, Compression, ObjectType};
 
 use crate::copies::write_copies;
 use crate::error::{Result, ZioError};
@@ -131,8 +131,8 @@ impl Gang<'_> {
 
     fn describe_part(&self, bytes: &Buf) -> Result<BlkPtr> {
         let (size, policy) = (bytes.len() as u64, self.policy);
-        let mut bp = BlkPtr::describe(size, size, compression::OFF, policy.checksum, object_type::NONE, 0, policy.txg);
-        if policy.checksum != checksum::OFF {
+        let mut bp = BlkPtr::describe(size, size, Compression::OFF, policy.checksum, ObjectType::NONE, 0, policy.txg);
+        if policy.checksum != Checksum::OFF {
             let words = self
                 .store
                 .checksum(policy.checksum, bytes)

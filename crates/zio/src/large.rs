@@ -4,10 +4,9 @@
 //!
 //! Invariant: blocks up to [`SMALL`], and so all metadata that is made here, wait for nothing.
 
-use platter_ondisk::BlkPtr;
 use platter_ondisk::dnode::MAX_INDIRECT_SHIFT;
 use platter_ondisk::sa::SPILL_SIZE_MAX;
-use platter_ondisk::types::compression;
+use platter_ondisk::{BlkPtr, Compression};
 
 use crate::cache::BlockCache;
 use crate::in_flight::{Admitted, InFlight, Memory};
@@ -66,7 +65,7 @@ impl Large {
 
     /// Waits until the block of `bp` may be read.
     pub(crate) async fn read<'a>(&'a self, cache: &'a BlockCache, bp: &BlkPtr) -> UnderWay<'a> {
-        let stored = if bp.compression() == compression::OFF { 0 } else { bp.psize() };
+        let stored = if bp.compression() == Compression::OFF { 0 } else { bp.psize() };
         self.admit(cache, bp.lsize(), bp.lsize() + stored).await
     }
 
@@ -75,7 +74,7 @@ impl Large {
         // Its contents are counted as dirty. Compressed it takes what it saves less than that, and so does the place
         // it is compressed to. Otherwise there may be parity.
         let takes = match policy.compression {
-            compression::OFF => length,
+            Compression::OFF => length,
             kind => 2 * length + platter_compress::workspace(kind, policy.compression_level, length),
         };
         self.admit(cache, length, takes).await

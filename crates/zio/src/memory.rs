@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use platter_buffer::Buf;
-use platter_ondisk::{BlkPtr, Dva, Txg};
+use platter_ondisk::{BlkPtr, Compression, Dva, Txg};
 use platter_vdev::Priority;
 
 use crate::accounting::SpaceAccounting;
@@ -72,7 +72,15 @@ impl BlockStore for MemoryStore {
             let size = data.len() as u64;
             inner.next += 1 << 24;
             let offset = inner.next;
-            let mut bp = BlkPtr::describe(size, size, 2, policy.checksum, policy.object_type, policy.level, policy.txg);
+            let mut bp = BlkPtr::describe(
+                size,
+                size,
+                Compression::OFF,
+                policy.checksum,
+                policy.object_type,
+                policy.level,
+                policy.txg,
+            );
             bp.set_fill(policy.fill);
             for copy in 0..policy.copies {
                 bp.set_dva(usize::from(copy), Dva { vdev: u32::from(copy), offset, asize: size, gang: false });

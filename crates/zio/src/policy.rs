@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use platter_ondisk::{ObjectId, Txg};
+use platter_ondisk::{Checksum, Compression, ObjectId, ObjectType, Txg};
 
 /// Names a block logically: whose it is and where in the object (`zbookmark_phys_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,14 +30,14 @@ pub struct WritePolicy {
     pub txg: Txg,
     /// Whose block it is.
     pub bookmark: Bookmark,
-    /// `dmu_object_type_t` for the pointer.
-    pub object_type: u8,
+    /// Whose block it is, for the pointer.
+    pub object_type: ObjectType,
     /// Level for the pointer.
     pub level: u8,
-    /// `enum zio_checksum` to use, already resolved from "on".
-    pub checksum: u8,
-    /// `enum zio_compress` to use, already resolved from "on" (2 is off).
-    pub compression: u8,
+    /// What to use, already resolved from "on".
+    pub checksum: Checksum,
+    /// What to use, already resolved from "on".
+    pub compression: Compression,
     /// Level for gzip and zstd; ignored by the others.
     pub compression_level: i32,
     /// Copies to allocate, 1 to 3.

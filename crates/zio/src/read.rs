@@ -4,8 +4,8 @@
 use platter_buffer::{Buf, BufMut};
 use platter_hooks::CpuWork;
 use platter_ondisk::blkptr::{BLOCK_SIZE_MAX, EMBEDDED_PAYLOAD_MAX};
-use platter_ondisk::types::{compression, object_type};
 use platter_ondisk::{BlkPtr, byteswap};
+use platter_ondisk::{Compression, ObjectType};
 use platter_vdev::Priority;
 
 use crate::copies::{Check, Lost, can_tell, matches};
@@ -31,7 +31,7 @@ fn check(store: &Store, bp: &BlkPtr, bookmark: Bookmark) -> Result<()> {
         return Ok(());
     }
     // An object set's head is never encrypted, and its MACs lie inside it.
-    if bp.is_protected() && bp.object_type() != object_type::OBJSET {
+    if bp.is_protected() && bp.object_type() != ObjectType::OBJSET {
         return Err(ZioError::Invalid(format!("block {bookmark} is encrypted: this version cannot read it")));
     }
     if !store.can_verify(bp.checksum_kind()) {
@@ -45,7 +45,7 @@ fn check(store: &Store, bp: &BlkPtr, bookmark: Bookmark) -> Result<()> {
 
 fn decode(bp: &BlkPtr, bookmark: Bookmark, stored: Buf) -> Result<Buf> {
     let kind = bp.compression();
-    let mut contents = if kind == compression::OFF {
+    let mut contents = if kind == Compression::OFF {
         if stored.len() as u64 != bp.lsize() {
             return Err(damaged(bookmark, bp, "uncompressed, but its two sizes differ"));
         }
@@ -106,11 +106,11 @@ async fn fetch(
     priority: Priority,
 ) -> std::result::Result<Result<Buf>, Lost> {
     let stored = stored(store, bp, priority, false).await?;
-    store.cpu().charge(CpuWork::Checksum(bp.checksum_kind()), stored.len()).await;
-    if bp.compression() != compression::OFF {
-        store.cpu().charge(CpuWork::Decompress(bp.compression()), bp.lsize() as usize).await;
+    store.cpu().charge(CpuWork::Checksum(bp.checksum_kind().number()), stored.len()).await;
+    if bp.compression() != Compression::OFF {
+        store.cpu().charge(CpuWork::Decompress(bp.compression().number()), bp.lsize() as usize).await;
     }
-    let decoded = if bp.lsize() > 64 << 10 && bp.compression() != compression::OFF {
+    let decoded = if bp.lsize() > 64 << 10 && bp.compression() != Compression::OFF {
         let pointer = *bp;
         let decoding = tokio::spawn(async move { decode(&pointer, bookmark, stored) });
         decoding.await.unwrap_or_else(|e| Err(ZioError::Io(format!("a block reader failed: {e}"))))
@@ -154,7 +154,7 @@ fn report(store: &Store, bookmark: Bookmark, bp: &BlkPtr, lost: &Lost) {
 fn decode_embedded(bp: &BlkPtr, bookmark: Bookmark) -> Result<Buf> {
     let mut contents = BufMut::zeroed(bp.lsize() as usize);
     let payload = bp.embedded_payload();
-    if bp.compression() == compression::OFF {
+    if bp.compression() == Compression::OFF {
         let length = payload.len().min(contents.len());
         contents[..length].copy_from_slice(&payload[..length]);
     } else {
@@ -183,7 +183,7 @@ pub(crate) async fn scrub(store: &Store, bp: &BlkPtr, bookmark: Bookmark) -> Res
         let resumptions = store.suspension().resumptions();
         let scrubbed = scrub_stored(store, bp, false, &mut done).await;
         let verified = bp.psize() as usize * bp.dvas().count();
-        store.cpu().charge(CpuWork::Checksum(bp.checksum_kind()), verified).await;
+        store.cpu().charge(CpuWork::Checksum(bp.checksum_kind().number()), verified).await;
         let Err(lost) = scrubbed else { return Ok(done) };
         if !wait(store, bp, Priority::Scrub, resumptions, &lost).await {
             report(store, bookmark, bp, &lost);

@@ -58,8 +58,8 @@ mod tests {
     use futures::future::BoxFuture;
     use platter_buffer::Buf;
     use platter_ondisk::blkptr::BLKPTR_SIZE;
-    use platter_ondisk::types::{checksum, compression, object_type};
     use platter_ondisk::{BlkPtr, ObjectId, Txg};
+    use platter_ondisk::{Checksum, Compression, ObjectType};
     use platter_vdev::Priority;
 
     use super::*;
@@ -77,10 +77,10 @@ mod tests {
             let policy = WritePolicy {
                 txg: Txg(4),
                 bookmark: PLACE,
-                object_type: object_type::PLAIN_FILE_CONTENTS,
+                object_type: ObjectType::PLAIN_FILE_CONTENTS,
                 level,
-                checksum: checksum::FLETCHER_4,
-                compression: compression::OFF,
+                checksum: Checksum::FLETCHER_4,
+                compression: Compression::OFF,
                 compression_level: 0,
                 copies: 1,
                 fill: 1,

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use platter_checksum::{Checksums, SALT_SIZE, Words};
 use platter_hooks::Cpu;
-use platter_ondisk::{BlkPtr, Txg};
+use platter_ondisk::{BlkPtr, Checksum, Txg};
 use platter_vdev::{AllocationClass, Priority, TopVdev};
 use tokio::sync::Semaphore;
 
@@ -166,14 +166,14 @@ impl Store {
         self.state.checksums.get().is_some()
     }
 
-    /// Whether blocks with checksum number `kind` can be verified.
-    pub(crate) fn can_verify(&self, kind: u8) -> bool {
+    /// Whether blocks with checksum `kind` can be verified.
+    pub(crate) fn can_verify(&self, kind: Checksum) -> bool {
         platter_checksum::is_known(kind)
             && (!platter_checksum::needs_salt(kind) || self.state.checksums.get().is_some())
     }
 
     /// The checksum of `bytes` as this machine writes it; `None` for an unknown kind, or a salted one without salt.
-    pub(crate) fn checksum(&self, kind: u8, bytes: &[u8]) -> Option<Words> {
+    pub(crate) fn checksum(&self, kind: Checksum, bytes: &[u8]) -> Option<Words> {
         match self.state.checksums.get() {
             Some(checksums) => checksums.compute(kind, bytes),
             None => platter_checksum::compute(kind, bytes),

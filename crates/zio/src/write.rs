@@ -8,8 +8,7 @@ use std::sync::atomic::Ordering;
 use platter_buffer::{Buf, BufMut};
 use platter_hooks::CpuWork;
 use platter_ondisk::blkptr::{EMBEDDED_PAYLOAD_MAX, SECTOR};
-use platter_ondisk::types::{checksum, compression, object_type};
-use platter_ondisk::{BlkPtr, Dva};
+use platter_ondisk::{BlkPtr, Checksum, Compression, Dva, ObjectType};
 
 use crate::copies::write_copies;
 use crate::error::{Result, ZioError};
@@ -31,7 +30,7 @@ thread_local! {
 /// The compressed form of a block, or the block itself.
 struct Payload {
     bytes: Buf,
-    compression: u8,
+    compression: Compression,
     /// Bytes before padding.
     used: usize,
 }
@@ -39,7 +38,7 @@ struct Payload {
 impl Payload {
     /// The block itself.
     fn plain(data: &Buf) -> Self {
-        Self { bytes: data.clone(), compression: compression::OFF, used: data.len() }
+        Self { bytes: data.clone(), compression: Compression::OFF, used: data.len() }
     }
 }
 
@@ -120,7 +119,7 @@ impl<'a> WriteZio<'a> {
     /// Data of zeros is no block at all, where the policy allows that.
     fn hole(&self) -> Option<BlkPtr> {
         let policy = self.policy;
-        let may_be = policy.hole && policy.level == 0 && policy.compression != compression::OFF;
+        let may_be = policy.hole && policy.level == 0 && policy.compression != Compression::OFF;
         (may_be && platter_compress::is_zero(&self.data))
             .then(|| BlkPtr::hole_born(policy.txg, policy.object_type, 0, self.data.len() as u64))
     }
@@ -128,11 +127,11 @@ impl<'a> WriteZio<'a> {
     async fn compress(&mut self) {
         let pass = self.store.state().pass.load(Ordering::Relaxed);
         let kind = self.policy.compression;
-        if kind == compression::OFF || pass >= PASS_WITHOUT_COMPRESSION {
+        if kind == Compression::OFF || pass >= PASS_WITHOUT_COMPRESSION {
             return;
         }
         self.payload = compressed(&self.data, self.policy, self.unit);
-        self.store.cpu().charge(CpuWork::Compress(kind), self.data.len()).await;
+        self.store.cpu().charge(CpuWork::Compress(kind.number()), self.data.len()).await;
     }
 
     /// What was compressed to a few bytes goes into the pointer, where the policy allows that; what was not compressed
@@ -142,9 +141,9 @@ impl<'a> WriteZio<'a> {
         let payload = &self.payload;
         let embeddable = policy.embed
             && policy.level == 0
-            && payload.compression != compression::OFF
+            && payload.compression != Compression::OFF
             && payload.used <= EMBEDDED_PAYLOAD_MAX
-            && !matches!(policy.object_type, object_type::DNODE | object_type::OBJSET);
+            && !matches!(policy.object_type, ObjectType::DNODE | ObjectType::OBJSET);
         if embeddable {
             let bytes = &payload.bytes[..payload.used];
             let (kind, level) = (policy.object_type, policy.level);
@@ -162,13 +161,13 @@ impl<'a> WriteZio<'a> {
         let (lsize, psize) = (self.data.len() as u64, self.payload.bytes.len() as u64);
         self.bp = BlkPtr::describe(lsize, psize, self.payload.compression, kind, object_type, level, txg);
         self.bp.set_fill(self.policy.fill);
-        if kind != checksum::OFF {
+        if kind != Checksum::OFF {
             let words = self
                 .store
                 .checksum(kind, &self.payload.bytes)
                 .ok_or_else(|| ZioError::Invalid(format!("checksum number {kind} cannot be written")))?;
             self.bp.set_checksum(words);
-            self.store.cpu().charge(CpuWork::Checksum(kind), self.payload.bytes.len()).await;
+            self.store.cpu().charge(CpuWork::Checksum(kind.number()), self.payload.bytes.len()).await;
         }
         Ok(())
     }

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use platter_buffer::Buf;
 use platter_device::{Fault, FaultDevice, FaultKind, MemDevice};
-use platter_ondisk::BlkPtr;
-use platter_ondisk::types::checksum;
+use platter_ondisk::{BlkPtr, Checksum};
 use platter_zio::Store;
 use platter_zio::{BlockStore, FailMode, Result};
 
@@ -93,7 +92,7 @@ async fn of_a_block_without_checksum_every_copy_is_written() {
     let (offset, length) = (4 << 20, 64 << 20);
     devices[0].inject(Fault { kind: FaultKind::WriteError, offset, length, times: 2 });
     let mut policy = policy();
-    (policy.checksum, policy.copies) = (checksum::OFF, 2);
+    (policy.checksum, policy.copies) = (Checksum::OFF, 2);
     let data = Buf::copy_from(&[7; 4096]);
     let writing = tokio::spawn({
         let (store, policy, data) = (store.clone(), policy.clone(), data.clone());
@@ -122,7 +121,7 @@ async fn of_a_block_without_checksum_every_copy_is_written() {
     assert!(leaves.flatten().all(|leaf| leaf.missing().is_empty()), "nothing was missed in the end");
     // With a checksum one is enough; the other device has missed the group then.
     devices[0].inject(Fault { kind: FaultKind::WriteError, offset, length, times: 2 });
-    (policy.checksum, policy.bookmark.blkid) = (checksum::FLETCHER_4, 1);
+    (policy.checksum, policy.bookmark.blkid) = (Checksum::FLETCHER_4, 1);
     let bp = store.write(data.clone(), policy, &BlkPtr::default()).await.expect("written");
     let missed = |number: u32| store.top(number).expect("a vdev").leaves()[0].is_missing(bp.birth());
     assert_eq!((missed(0), missed(1)), (true, false));

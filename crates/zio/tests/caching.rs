@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use platter_buffer::Buf;
 use platter_device::{FaultDevice, MemDevice};
-use platter_ondisk::types::object_type;
-use platter_ondisk::{BlkPtr, ObjectId};
+use platter_ondisk::{BlkPtr, ObjectId, ObjectType};
 use platter_zio::{BlockStore, Bookmark, Priority, WritePolicy};
 use platter_zio::{Caching, Store};
 
@@ -18,12 +17,12 @@ fn bookmark(objset: u64, level: i8) -> Bookmark {
 }
 
 /// Writes a block, and reads it twice; how many reads reached the device.
-async fn reads(store: &Store, device: &FaultDevice, objset: u64, object_type: u8, level: u8) -> u64 {
+async fn reads(store: &Store, device: &FaultDevice, objset: u64, object_type: ObjectType, level: u8) -> u64 {
     let bp = written(store, objset, object_type, level).await;
     read_twice(store, device, objset, &bp).await
 }
 
-async fn written(store: &Store, objset: u64, object_type: u8, level: u8) -> BlkPtr {
+async fn written(store: &Store, objset: u64, object_type: ObjectType, level: u8) -> BlkPtr {
     let policy = WritePolicy { bookmark: bookmark(objset, level as i8), object_type, level, ..policy() };
     store.write(Buf::copy_from(&[7; 4096]), policy, &BlkPtr::default()).await.expect("written")
 }
@@ -45,7 +44,7 @@ async fn each_object_set_is_remembered_as_its_property_says() {
     let cache = &store.state().cache;
     cache.set_caching(ObjectId(20), Caching::Metadata);
     cache.set_caching(ObjectId(30), Caching::Nothing);
-    let (file, folder) = (object_type::PLAIN_FILE_CONTENTS, object_type::DIRECTORY_CONTENTS);
+    let (file, folder) = (ObjectType::PLAIN_FILE_CONTENTS, ObjectType::DIRECTORY_CONTENTS);
     // Object set, type, level, reads of the device.
     for (objset, kind, level, expected) in [
         (10, file, 0, 0),
@@ -69,7 +68,7 @@ async fn what_is_no_longer_worth_remembering_is_forgotten() {
     // What was in the cache when the property was lowered stayed there once, for as long as it was read.
     let device = Arc::new(FaultDevice::new(Arc::new(MemDevice::new("d0", DEVICE_BYTES))));
     let store = store_over(std::slice::from_ref(&device)).await;
-    let (file, folder) = (object_type::PLAIN_FILE_CONTENTS, object_type::DIRECTORY_CONTENTS);
+    let (file, folder) = (ObjectType::PLAIN_FILE_CONTENTS, ObjectType::DIRECTORY_CONTENTS);
     let mut blocks = Vec::new();
     for (objset, kind) in [(10, file), (20, file), (20, folder)] {
         blocks.push((objset, written(&store, objset, kind, 0).await));

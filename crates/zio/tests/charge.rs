@@ -9,8 +9,7 @@ use parking_lot::Mutex;
 use platter_buffer::Buf;
 use platter_device::{BlockDevice, FaultDevice, MemDevice};
 use platter_hooks::{Cpu, CpuMeter, CpuWork};
-use platter_ondisk::types::{checksum, compression, object_type};
-use platter_ondisk::{BlkPtr, ObjectId, Txg};
+use platter_ondisk::{BlkPtr, Checksum, Compression, ObjectId, ObjectType, Txg};
 use platter_vdev::{DeviceOpener, OpenError, TopVdev, VdevKind, VdevSpec};
 use platter_zio::{BlockStore, Bookmark, Priority, WritePolicy};
 use platter_zio::{Caching, Geometry, Group, Metaslab, Store};
@@ -57,10 +56,10 @@ async fn checksums_compression_and_parity_are_charged_by_kind_and_bytes() {
     let policy = WritePolicy {
         txg: Txg(5),
         bookmark,
-        object_type: object_type::PLAIN_FILE_CONTENTS,
+        object_type: ObjectType::PLAIN_FILE_CONTENTS,
         level: 0,
-        checksum: checksum::SHA256,
-        compression: compression::LZ4,
+        checksum: Checksum::SHA256,
+        compression: Compression::LZ4,
         compression_level: 0,
         copies: 1,
         fill: 1,
@@ -78,15 +77,15 @@ async fn checksums_compression_and_parity_are_charged_by_kind_and_bytes() {
     let bp = store.write(Buf::copy_from(&data), policy, &BlkPtr::default()).await.expect("written");
     let stored = bp.psize();
     assert!(stored < 128 << 10);
-    let sha = CpuWork::Checksum(checksum::SHA256);
+    let sha = CpuWork::Checksum(Checksum::SHA256.number());
     let written = std::mem::take(&mut *bill.0.lock());
     assert_eq!(
         written,
-        [(CpuWork::Compress(compression::LZ4), 128 << 10), (sha, stored), (CpuWork::Parity(1), stored)]
+        [(CpuWork::Compress(Compression::LZ4.number()), 128 << 10), (sha, stored), (CpuWork::Parity(1), stored)]
     );
 
     assert_eq!(&store.read(&bp, bookmark, Priority::SyncRead).await.expect("read")[..], &data[..]);
-    let expand = (CpuWork::Decompress(compression::LZ4), 128 << 10);
+    let expand = (CpuWork::Decompress(Compression::LZ4.number()), 128 << 10);
     assert_eq!(std::mem::take(&mut *bill.0.lock()), [(sha, stored), expand]);
 
     store.scrub(&bp, bookmark).await.expect("scrubbed");

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use platter_buffer::Buf;
 use platter_device::MemDevice;
+use platter_ondisk::Checksum;
 use platter_ondisk::label::VDEV_LABEL_START_SIZE;
-use platter_ondisk::types::checksum;
 use platter_ondisk::{BlkPtr, Dva, gang};
 use platter_zio::{BlockStore, Bookmark, Priority, WritePolicy, ZioError};
 use platter_zio::{Store, free_gang};
@@ -23,7 +23,7 @@ async fn rig() -> (Store, Vec<Arc<MemDevice>>) {
     (store, devices)
 }
 
-fn policy(copies: u8, kind: u8) -> WritePolicy {
+fn policy(copies: u8, kind: Checksum) -> WritePolicy {
     WritePolicy { checksum: kind, copies, ..common::policy() }
 }
 
@@ -53,7 +53,7 @@ fn image(devices: &[Arc<MemDevice>], bp: &BlkPtr, parts: &[BlkPtr]) -> Vec<Vec<u
 async fn a_wrong_copy_of_a_header_or_a_member_is_repaired_by_reads_and_by_scrubs() {
     // A scrub used to verify that a gang block could be put together, and left its wrong copies as they were; a read
     // repaired none of them either.
-    for kind in [checksum::FLETCHER_4, checksum::SKEIN, checksum::EDONR, checksum::BLAKE3] {
+    for kind in [Checksum::FLETCHER_4, Checksum::SKEIN, Checksum::EDONR, Checksum::BLAKE3] {
         let (store, devices) = rig().await;
         let bytes = data(9 * 512);
         let bp = store.write(bytes.clone(), policy(2, kind), &BlkPtr::HOLE).await.expect("write");
@@ -104,11 +104,11 @@ async fn a_gang_block_that_finds_no_room_leaves_nothing_allocated() {
         });
     }
     let before = store.state().allocator.lock().allocated();
-    let error = store.write(data(40 * 512), policy(1, checksum::SHA256), &BlkPtr::HOLE).await.unwrap_err();
+    let error = store.write(data(40 * 512), policy(1, Checksum::SHA256), &BlkPtr::HOLE).await.unwrap_err();
     assert!(matches!(error, ZioError::NoSpace), "{error}");
     assert_eq!(store.state().allocator.lock().allocated(), before);
     // Three sectors of data and a header with two copies.
-    let bp = store.write(data(3 * 512), policy(1, checksum::SHA256), &BlkPtr::HOLE).await.expect("it fits");
+    let bp = store.write(data(3 * 512), policy(1, Checksum::SHA256), &BlkPtr::HOLE).await.expect("it fits");
     assert_eq!(bp.copies(), 2);
     assert_eq!(store.state().allocator.lock().allocated(), before + 5 * 512);
     let take = || {
@@ -127,7 +127,7 @@ async fn a_gang_block_that_finds_no_room_leaves_nothing_allocated() {
 #[tokio::test]
 async fn a_gang_block_whose_headers_are_lost_is_not_freed_in_part() {
     let (store, devices) = rig().await;
-    let bp = store.write(data(9 * 512), policy(1, checksum::FLETCHER_4), &BlkPtr::HOLE).await.expect("write");
+    let bp = store.write(data(9 * 512), policy(1, Checksum::FLETCHER_4), &BlkPtr::HOLE).await.expect("write");
     let before = store.state().allocator.lock().allocated();
     bp.dvas().for_each(|dva| spoil(&devices, &dva));
     let error = free_gang(&store, &bp).await.unwrap_err();
@@ -141,7 +141,7 @@ async fn a_gang_block_whose_headers_are_lost_is_not_freed_in_part() {
 async fn a_gang_block_that_a_log_leads_to_is_there_and_is_claimed_whole() {
     let (store, devices) = rig().await;
     let bytes = data(9 * 512);
-    let bp = store.write(bytes, policy(1, checksum::FLETCHER_4), &BlkPtr::HOLE).await.expect("write");
+    let bp = store.write(bytes, policy(1, Checksum::FLETCHER_4), &BlkPtr::HOLE).await.expect("write");
     assert!(bp.is_gang());
     let parts = gang::pointers(&peek(&devices, &bp.dva(0), gang::HEADER_SIZE as u64));
     assert!(store.has_block(&bp).await.expect("read"));

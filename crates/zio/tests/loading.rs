@@ -11,8 +11,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use platter_buffer::Buf;
 use platter_device::MemDevice;
-use platter_ondisk::types::object_type;
-use platter_ondisk::{BlkPtr, Dva, ObjectId, Txg};
+use platter_ondisk::{BlkPtr, Checksum, Compression, Dva, ObjectId, ObjectType, Txg};
 use platter_zio::metaslab::Ranges;
 use platter_zio::{BlockStore, Result, ZioError};
 use platter_zio::{Geometry, Group, MapAt, MapReader, Metaslab, MetaslabId, RangeSet, Store};
@@ -82,7 +81,15 @@ fn end_group(store: &Store, txg: u64) {
 }
 
 fn pointer(offset: u64, asize: u64) -> BlkPtr {
-    let mut bp = BlkPtr::describe(asize, asize, 2, 7, object_type::PLAIN_FILE_CONTENTS, 0, Txg(4));
+    let mut bp = BlkPtr::describe(
+        asize,
+        asize,
+        Compression::OFF,
+        Checksum::FLETCHER_4,
+        ObjectType::PLAIN_FILE_CONTENTS,
+        0,
+        Txg(4),
+    );
     bp.set_dva(0, Dva { vdev: 0, offset, asize, gang: false });
     bp
 }

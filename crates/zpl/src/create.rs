@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use platter_dmu::zap::{NewZap, Zap};
 use platter_dmu::{Objset, Tx, ZioError};
-use platter_ondisk::ObjectId;
-use platter_ondisk::types::object_type;
 use platter_ondisk::znode::{MASTER_NODE_OBJECT, ZPL_VERSION, ZplAttr, master};
+use platter_ondisk::{ObjectId, ObjectType};
 use platter_zio::Result;
 
 use crate::attr::FileKind;
@@ -38,7 +37,7 @@ impl Zpl {
         }
         let salts = Salts::new(options.salt_seed);
         let master_object = ObjectId(MASTER_NODE_OBJECT);
-        let zap = Zap::create(os, tx, Some(master_object), plain_zap(object_type::MASTER_NODE, &salts)).await?;
+        let zap = Zap::create(os, tx, Some(master_object), plain_zap(ObjectType::MASTER_NODE, &salts)).await?;
         for (name, value) in [
             (master::VERSION, options.version),
             (master::NORMALIZATION, options.normalization),
@@ -49,13 +48,13 @@ impl Zpl {
         }
 
         let table = if options.version >= znode_legacy::SA_VERSION {
-            let sa = Zap::create(os, tx, None, plain_zap(object_type::SA_MASTER_NODE, &salts)).await?;
+            let sa = Zap::create(os, tx, None, plain_zap(ObjectType::SA_MASTER_NODE, &salts)).await?;
             zap.put_u64(tx, master::SA_ATTRS.as_bytes(), sa.dnode().object().0).await?;
             SaTable::create(os, tx, &sa, &salts).await?
         } else {
             SaTable::legacy()
         };
-        let unlinked = Zap::create(os, tx, None, plain_zap(object_type::UNLINKED_SET, &salts)).await?;
+        let unlinked = Zap::create(os, tx, None, plain_zap(ObjectType::UNLINKED_SET, &salts)).await?;
         zap.put_u64(tx, master::DELETE_QUEUE.as_bytes(), unlinked.dnode().object().0).await?;
 
         let project = new_objects_have_projects(os, &table).then_some(0);

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use platter_dmu::zap::{NewZap, Zap};
 use platter_dmu::{Dnode, NewDnode, Tx};
-use platter_ondisk::ObjectId;
-use platter_ondisk::types::object_type;
 use platter_ondisk::zil::attributes::{Attributes, bits};
 use platter_ondisk::zil::record::NewObject;
 use platter_ondisk::znode::flags;
+use platter_ondisk::{ObjectId, ObjectType};
 
 use crate::acl::Acl;
 use crate::attr::{FileKind, NewFile};
@@ -109,7 +108,7 @@ impl Zpl {
         // A target that does not fit a znode is the object's data.
         let data = target.filter(|t| self.table.is_legacy() && !znode_legacy::target_fits(t.len()));
         let dnode = NewDnode {
-            object_type: object_type::PLAIN_FILE_CONTENTS,
+            object_type: ObjectType::PLAIN_FILE_CONTENTS,
             block_size: data.map_or(FIRST_BLOCK_SIZE, |data| data.len() as u32),
             indirect_shift: INDIRECT_SHIFT,
             bonus_type,

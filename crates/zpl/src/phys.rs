@@ -10,10 +10,9 @@
 use std::ops::{Deref, DerefMut};
 
 use platter_dmu::{Dnode, ZioError};
-use platter_ondisk::ObjectId;
 use platter_ondisk::sa::{SaBuffer, SaHeader, SaValue, SaWriter, encode, fit};
-use platter_ondisk::types::object_type;
 use platter_ondisk::znode::{ZnodeAcl, ZplAttr, flags};
+use platter_ondisk::{ObjectId, ObjectType};
 use platter_zio::Result;
 
 use crate::acl::Acl;
@@ -291,7 +290,7 @@ impl Phys {
 
     /// As `stored::read` when the bonus has it all, as it should be.
     pub fn read_now(dnode: &Dnode, table: &SaTable) -> Option<Self> {
-        if dnode.info().bonus_type != object_type::SA || dnode.has_spill() {
+        if dnode.info().bonus_type != ObjectType::SA || dnode.has_spill() {
             return None;
         }
         Self::of_bonus(&dnode.bonus(), table, dnode.object())

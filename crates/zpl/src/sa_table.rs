@@ -12,10 +12,9 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use platter_dmu::zap::{NewZap, Zap, ZapValue};
 use platter_dmu::{Objset, Tx, ZioError};
-use platter_ondisk::ObjectId;
 use platter_ondisk::sa::{AttrShape, SA_LAYOUT_FIRST, SA_LAYOUT_MAX, SA_LAYOUTS, SA_REGISTRY, SaHeader};
-use platter_ondisk::types::object_type;
 use platter_ondisk::znode::{ZNODE_PHYS_SIZE, ZPL_ATTRS, ZplAttr};
+use platter_ondisk::{ObjectId, ObjectType};
 use platter_zio::Result;
 
 use crate::attr::FileKind;
@@ -148,8 +147,8 @@ impl SaTable {
     }
 
     /// Type and length in bytes of a new object's bonus.
-    pub fn new_bonus(&self) -> (u8, u16) {
-        if self.legacy { (object_type::ZNODE, ZNODE_PHYS_SIZE as u16) } else { (object_type::SA, 0) }
+    pub fn new_bonus(&self) -> (ObjectType, u16) {
+        if self.legacy { (ObjectType::ZNODE, ZNODE_PHYS_SIZE as u16) } else { (ObjectType::SA, 0) }
     }
 
     /// The tables of a file system that is being made: `master` is still empty.
@@ -219,11 +218,11 @@ impl SaTable {
         {
             let mut tables = self.tables.lock().await;
             if tables.registry.is_none() {
-                let kind = object_type::SA_ATTR_REGISTRATION;
+                let kind = ObjectType::SA_ATTR_REGISTRATION;
                 tables.registry = Some(linked(os, tx, &master, SA_REGISTRY, kind, salts).await?);
             }
             if tables.layouts.is_none() {
-                let kind = object_type::SA_ATTR_LAYOUTS;
+                let kind = ObjectType::SA_ATTR_LAYOUTS;
                 tables.layouts = Some(linked(os, tx, &master, SA_LAYOUTS, kind, salts).await?);
             }
             if let Some(registry) = &tables.registry {
@@ -346,19 +345,19 @@ fn check_registry(named: &BTreeMap<Vec<u8>, u16>, shapes: &BTreeMap<u16, AttrSha
     Ok(())
 }
 
-async fn linked(os: &Arc<Objset>, tx: &Tx, master: &Zap, name: &str, kind: u8, salts: &Salts) -> Result<Zap> {
+async fn linked(os: &Arc<Objset>, tx: &Tx, master: &Zap, name: &str, kind: ObjectType, salts: &Salts) -> Result<Zap> {
     let zap = Zap::create(os, tx, None, plain_zap(kind, salts)).await?;
     master.put_u64(tx, name.as_bytes(), zap.dnode().object().0).await?;
     Ok(zap)
 }
 
 /// A ZAP without bonus.
-pub(crate) fn plain_zap(object_type: u8, salts: &Salts) -> NewZap {
+pub(crate) fn plain_zap(object_type: ObjectType, salts: &Salts) -> NewZap {
     NewZap {
         object_type,
         normalization: 0,
         flags: 0,
-        bonus_type: object_type::NONE,
+        bonus_type: ObjectType::NONE,
         bonus_length: 0,
         dnode_size: 0,
         salt: salts.next(),
@@ -369,7 +368,7 @@ pub(crate) fn plain_zap(object_type: u8, salts: &Salts) -> NewZap {
 pub(crate) fn directory_zap(salts: &Salts, table: &SaTable, normalization: u64) -> NewZap {
     let (bonus_type, bonus_length) = table.new_bonus();
     let normalization = normalization as u32;
-    NewZap { bonus_type, bonus_length, normalization, ..plain_zap(object_type::DIRECTORY_CONTENTS, salts) }
+    NewZap { bonus_type, bonus_length, normalization, ..plain_zap(ObjectType::DIRECTORY_CONTENTS, salts) }
 }
 
 fn single(value: &ZapValue, what: &'static str) -> Result<u64> {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use platter_dmu::{Dnode, Objset, ZioError};
-use platter_ondisk::types::object_type;
+use platter_ondisk::ObjectType;
 use platter_zio::Result;
 
 use crate::attr::FileKind;
@@ -18,7 +18,7 @@ pub(crate) async fn read(os: &Arc<Objset>, dnode: &Dnode, table: &SaTable) -> Re
     let info = dnode.info();
     let bonus = dnode.bonus();
     let phys = match info.bonus_type {
-        object_type::SA => {
+        ObjectType::SA => {
             let mut phys = Phys::empty();
             phys.absorb(&bonus, table, dnode.object())?;
             if let Some(spill) = dnode.spill().await? {
@@ -26,7 +26,7 @@ pub(crate) async fn read(os: &Arc<Objset>, dnode: &Dnode, table: &SaTable) -> Re
             }
             phys
         }
-        object_type::ZNODE => Box::pin(znode_legacy::read(os, dnode, &bonus, table)).await?,
+        ObjectType::ZNODE => Box::pin(znode_legacy::read(os, dnode, &bonus, table)).await?,
         other => {
             return Err(ZioError::NotFound(format!("file: object {} has a bonus of type {other}", dnode.object())));
         }

@@ -10,9 +10,8 @@ use std::sync::Arc;
 use platter_dmu::userused::OBJECTS_PREFIX;
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, Totals};
-use platter_ondisk::ObjectId;
-use platter_ondisk::types::object_type;
 use platter_ondisk::znode::MASTER_NODE_OBJECT;
+use platter_ondisk::{ObjectId, ObjectType};
 use platter_zio::{Result, ZioError};
 
 use crate::fs::Zpl;
@@ -102,7 +101,7 @@ pub async fn set_quota(
     let quotas = match quotas {
         Some(quotas) => quotas,
         None => {
-            let new = plain_zap(object_type::USERGROUP_QUOTA, &Salts::new(salt_seed));
+            let new = plain_zap(ObjectType::USERGROUP_QUOTA, &Salts::new(salt_seed));
             let quotas = Zap::create(os, &tx, None, new).await?;
             let master = Zap::open(os, ObjectId(MASTER_NODE_OBJECT)).await?;
             master.put_u64(&tx, master_entry(whose, objects).as_bytes(), quotas.dnode().object().0).await?;

@@ -14,8 +14,7 @@ use parking_lot::Mutex;
 use platter_buffer::Buf;
 use platter_dmu::zap::Zap;
 use platter_dmu::{Dnode, DnodeInfo, Objset, Tx, ZioError};
-use platter_ondisk::types::object_type;
-use platter_ondisk::{ObjectId, Txg};
+use platter_ondisk::{ObjectId, ObjectType, Txg};
 
 use crate::attr::{Attr, FileKind, Timestamp};
 use crate::error::{Result, ZplError};
@@ -72,7 +71,7 @@ impl Znode {
     pub fn load_now(os: &Objset, table: &SaTable, object: ObjectId) -> Option<Self> {
         let dnode = os.dnode_now(object)?;
         let kind = dnode.info().object_type;
-        if kind != object_type::PLAIN_FILE_CONTENTS && kind != object_type::DIRECTORY_CONTENTS {
+        if kind != ObjectType::PLAIN_FILE_CONTENTS && kind != ObjectType::DIRECTORY_CONTENTS {
             return None;
         }
         let phys = Phys::read_now(&dnode, table)?;
@@ -86,7 +85,7 @@ impl Znode {
             other => ZplError::Zio(other),
         })?;
         let kind = dnode.info().object_type;
-        if kind != object_type::PLAIN_FILE_CONTENTS && kind != object_type::DIRECTORY_CONTENTS {
+        if kind != ObjectType::PLAIN_FILE_CONTENTS && kind != ObjectType::DIRECTORY_CONTENTS {
             return Err(ZplError::Stale);
         }
         let phys = stored::read(os, &dnode, table).await?;
@@ -171,7 +170,7 @@ impl Znode {
         }
         if table.is_legacy() {
             let bonus = znode_legacy::encode(&state.phys).map_err(EncodeError::Zio)?;
-            return self.dnode.set_bonus(tx, object_type::ZNODE, &bonus).map_err(EncodeError::Zio);
+            return self.dnode.set_bonus(tx, ObjectType::ZNODE, &bonus).map_err(EncodeError::Zio);
         }
         let encoded = state.phys.encode(table, self.dnode.bonus_capacity(false))?;
         // The spill block's pointer lies at the end of the bonus area: it goes before the bonus grows over it, and
@@ -179,7 +178,7 @@ impl Znode {
         if encoded.spill.is_none() && self.dnode.has_spill() {
             self.dnode.set_spill(tx, None).map_err(EncodeError::Zio)?;
         }
-        self.dnode.set_bonus(tx, object_type::SA, &encoded.bonus).map_err(EncodeError::Zio)?;
+        self.dnode.set_bonus(tx, ObjectType::SA, &encoded.bonus).map_err(EncodeError::Zio)?;
         if let Some(spill) = &encoded.spill {
             self.dnode.set_spill(tx, Some(Buf::copy_from(spill))).map_err(EncodeError::Zio)?;
         }
@@ -245,8 +244,8 @@ struct Space {
 /// cannot be done from memory.
 pub(crate) fn attr_at_rest(os: &Objset, table: &SaTable, object: ObjectId) -> Option<Attr> {
     let dnode = os.dnode_at_rest(object)?;
-    let is_file = [object_type::PLAIN_FILE_CONTENTS, object_type::DIRECTORY_CONTENTS].contains(&dnode.object_type);
-    if !is_file || dnode.bonus_type != object_type::SA || dnode.spill.is_some() {
+    let is_file = [ObjectType::PLAIN_FILE_CONTENTS, ObjectType::DIRECTORY_CONTENTS].contains(&dnode.object_type);
+    if !is_file || dnode.bonus_type != ObjectType::SA || dnode.spill.is_some() {
         return None;
     }
     let phys = Phys::of_bonus(&dnode.bonus, table, object)?;

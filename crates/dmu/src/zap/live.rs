@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use platter_buffer::Buf;
-use platter_ondisk::ObjectId;
 use platter_ondisk::zap::micro::{MicroHeader, entries as micro_entries, fits, slots};
 use platter_ondisk::zap::{BlockKind, FAT_BLOCK_SHIFT};
+use platter_ondisk::{ObjectId, ObjectType};
 use platter_zio::{Result, Tx, ZioError};
 
 use crate::core::Dnode;
@@ -30,13 +30,13 @@ const MEMORY_MAX: usize = 256 << 20;
 #[derive(Clone, Debug)]
 pub struct NewZap {
     /// `dmu_object_type_t` (a ZAP type).
-    pub object_type: u8,
+    pub object_type: ObjectType,
     /// `u8_textprep` normalisation flags; 0 for none.
     pub normalization: u32,
     /// `zap_flags_t` (ZAP_FLAG_HASH64 1, UINT64_KEY 2, PRE_HASHED_KEY 4); nonzero makes a fat ZAP at once.
     pub flags: u64,
     /// Bonus type and length to allocate with.
-    pub bonus_type: u8,
+    pub bonus_type: ObjectType,
     /// Bonus length in bytes.
     pub bonus_length: u16,
     /// Dnode size in bytes; 0 is the smallest.
@@ -90,7 +90,7 @@ impl Zap {
     ///
     /// # Errors
     /// Those of writing.
-    pub async fn zapify(dnode: &Arc<Dnode>, tx: &Tx, object_type: u8, salt: u64) -> Result<Self> {
+    pub async fn zapify(dnode: &Arc<Dnode>, tx: &Tx, object_type: ObjectType, salt: u64) -> Result<Self> {
         let zap = Self { dnode: dnode.clone() };
         let guard = zap.shared().lock.write().await;
         *zap.shared().index.write() = None;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use platter_ondisk::zap::{FLAG_HASH64, FLAG_PRE_HASHED_KEY, FLAG_UINT64_KEY, FatHeader, PointerTable};
-use platter_ondisk::{ObjectId, Txg};
+use platter_ondisk::{Checksum, Compression, ObjectId, ObjectType, ObjsetType, Txg};
 use platter_zio::memory::{FreeAtOnce, MemoryStore};
 use platter_zio::{BlockStore, Priority, Tx, TxgGate, ZioError};
 use proptest::prelude::*;
@@ -87,7 +87,15 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn new_zap(flags: u64) -> NewZap {
-    NewZap { object_type: 1, normalization: 0, flags, bonus_type: 0, bonus_length: 0, dnode_size: 0, salt: 0x5eed }
+    NewZap {
+        object_type: ObjectType::OBJECT_DIRECTORY,
+        normalization: 0,
+        flags,
+        bonus_type: ObjectType::NONE,
+        bonus_length: 0,
+        dnode_size: 0,
+        salt: 0x5eed,
+    }
 }
 
 /// An object set on memory, and its current group.
@@ -104,8 +112,8 @@ impl Fixture {
 
     fn on(store: Arc<dyn BlockStore>) -> Self {
         let properties = WriteProperties {
-            checksum: 7,
-            compression: 2,
+            checksum: Checksum::FLETCHER_4,
+            compression: Compression::OFF,
             compression_level: 0,
             copies: 1,
             record_size: 128 << 10,
@@ -124,7 +132,7 @@ impl Fixture {
             properties,
             read_only: false,
         };
-        let os = Objset::create(params.clone(), 1, &Tx::syncing(Txg(4)));
+        let os = Objset::create(params.clone(), ObjsetType::META, &Tx::syncing(Txg(4)));
         Self { params, os, txg: Txg(4) }
     }
 

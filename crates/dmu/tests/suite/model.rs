@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::support::{World, file};
 use platter_buffer::Buf;
 use platter_dmu::{NewDnode, Objset, Tx};
-use platter_ondisk::{BlkPtr, ObjectId, Txg};
+use platter_ondisk::{BlkPtr, ObjectId, ObjectType, ObjsetType, Txg};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -154,7 +154,7 @@ impl Run {
             Op::Bonus { object, length, value } => {
                 let Some(object) = pick(&self.model, object) else { return };
                 let bonus = vec![value; length];
-                self.os.dnode(object).await.unwrap().set_bonus(tx, 44, &bonus).unwrap();
+                self.os.dnode(object).await.unwrap().set_bonus(tx, ObjectType::SA, &bonus).unwrap();
                 self.model.get_mut(&object.0).unwrap().bonus = bonus;
             }
             Op::BonusByte { object, at, value } => {
@@ -275,7 +275,7 @@ fn history(ops: Vec<Op>, is_mos: bool) {
     runtime.block_on(async move {
         let world = World::new(is_mos);
         let tx = world.gate.begin().await.unwrap();
-        let os = Objset::create(world.params(), 2, &tx);
+        let os = Objset::create(world.params(), ObjsetType::ZFS, &tx);
         drop(tx);
         let mut run = Run { world, os, model: Model::new(), syncing: None };
         for op in ops {

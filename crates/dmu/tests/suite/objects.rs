@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::support::{World, file};
 use platter_buffer::Buf;
 use platter_dmu::{NewDnode, Objset, Tx, ZioError};
-use platter_ondisk::{ObjectId, Txg};
+use platter_ondisk::{ObjectId, ObjectType, ObjsetType, Txg};
 use platter_zio::Priority;
 
 async fn reopen(world: &World, os: &Arc<Objset>) -> Arc<Objset> {
@@ -16,12 +16,12 @@ async fn reopen(world: &World, os: &Arc<Objset>) -> Arc<Objset> {
 async fn what_was_written_is_read_back_after_a_sync_and_a_reopen() {
     let world = World::new(false);
     let tx = world.gate.begin().await.unwrap();
-    let os = Objset::create(world.params(), 2, &tx);
+    let os = Objset::create(world.params(), ObjsetType::ZFS, &tx);
     let dnode = os.allocate(&tx, file(4096)).await.unwrap();
     assert_eq!(dnode.object(), ObjectId(1));
     let data: Vec<u8> = (0..1_000_000u32).map(|i| (i * 7 / 3) as u8).collect();
     dnode.write(&tx, 0, &data).await.unwrap();
-    dnode.set_bonus(&tx, 44, b"attributes").unwrap();
+    dnode.set_bonus(&tx, ObjectType::SA, b"attributes").unwrap();
     drop(tx);
     let mut out = vec![0; 1_000_000];
     dnode.read(0, &mut out).await.unwrap();
@@ -42,7 +42,7 @@ async fn what_was_written_is_read_back_after_a_sync_and_a_reopen() {
 async fn an_object_set_without_objects_has_only_its_head() {
     let world = World::new(false);
     let tx = world.gate.begin().await.unwrap();
-    let os = Objset::create(world.params(), 2, &tx);
+    let os = Objset::create(world.params(), ObjsetType::ZFS, &tx);
     drop(tx);
     assert!(os.root().is_hole() && os.is_dirty(Txg(4)));
     let root = world.sync(&os).await;
@@ -56,7 +56,7 @@ async fn a_file_system_starts_with_six_levels_of_meta_dnode_and_the_mos_with_one
     for (is_mos, levels) in [(false, 6), (true, 1)] {
         let world = World::new(is_mos);
         let tx = world.gate.begin().await.unwrap();
-        let os = Objset::create(world.params(), 2, &tx);
+        let os = Objset::create(world.params(), ObjsetType::ZFS, &tx);
         assert_eq!(os.phys().meta_dnode.levels, levels);
     }
 }
@@ -65,7 +65,7 @@ async fn a_file_system_starts_with_six_levels_of_meta_dnode_and_the_mos_with_one
 async fn a_tree_grows_levels_with_its_last_block_and_shrinks_to_holes() {
     let world = World::new(false);
     let tx = world.gate.begin().await.unwrap();
-    let os = Objset::create(world.params(), 2, &tx);
+    let os = Objset::create(world.params(), ObjsetType::ZFS, &tx);
     let new = NewDnode { indirect_shift: 12, ..file(512) };
     let dnode = os.allocate(&tx, new).await.unwrap();
     let block = |n: u8| Buf::copy_from(&[n; 512]);
@@ -104,7 +104,7 @@ async fn a_tree_grows_levels_with_its_last_block_and_shrinks_to_holes() {
 async fn a_freed_object_is_gone_with_its_blocks_and_its_number_comes_back_later() {
     let world = World::new(false);
     let tx = world.gate.begin().await.unwrap();
-    let os = Objset::create(world.params(), 2, &tx);
+    let os = Objset::create(world.params(), ObjsetType::ZFS, &tx);
     let mut objects = Vec::new();
     for _ in 0..100 {
         let dnode = os.allocate(&tx, file(4096)).await.unwrap();
@@ -141,14 +141,24 @@ async fn the_mos_syncs_again_for_what_its_own_sync_dirtied() {
     let world = World::new(true);
     let txg = Txg(4);
     let tx = Tx::syncing(txg);
-    let os = Objset::create(world.params(), 1, &tx);
-    let list =
-        os.allocate(&tx, NewDnode { object_type: 8, bonus_type: 7, bonus_length: 24, ..file(4096) }).await.unwrap();
+    let os = Objset::create(world.params(), ObjsetType::META, &tx);
+    let list = os
+        .allocate(
+            &tx,
+            NewDnode {
+                object_type: ObjectType::SPACE_MAP,
+                bonus_type: ObjectType::SPACE_MAP_HEADER,
+                bonus_length: 24,
+                ..file(4096)
+            },
+        )
+        .await
+        .unwrap();
     list.write(&tx, 0, b"first pass").await.unwrap();
     let first = os.sync(txg, 1).await.unwrap();
     world.audit(&first).await;
     list.write(&tx, 6, b"second").await.unwrap();
-    let more = os.allocate(&tx, NewDnode { object_type: 1, ..file(512) }).await.unwrap();
+    let more = os.allocate(&tx, NewDnode { object_type: ObjectType::OBJECT_DIRECTORY, ..file(512) }).await.unwrap();
     more.write(&tx, 0, &[3; 512]).await.unwrap();
     let second = os.sync(txg, 2).await.unwrap();
     assert_eq!(second.dva(0), first.dva(0), "rewritten in place");
@@ -165,7 +175,7 @@ async fn the_mos_syncs_again_for_what_its_own_sync_dirtied() {
 async fn the_block_size_changes_while_there_is_one_block() {
     let world = World::new(false);
     let tx = world.gate.begin().await.unwrap();
-    let os = Objset::create(world.params(), 2, &tx);
+    let os = Objset::create(world.params(), ObjsetType::ZFS, &tx);
     let dnode = os.allocate(&tx, file(512)).await.unwrap();
     dnode.write(&tx, 0, &[9; 512]).await.unwrap();
     drop(tx);
@@ -195,12 +205,12 @@ async fn the_block_size_changes_while_there_is_one_block() {
 async fn a_spill_block_comes_stays_and_goes() {
     let world = World::new(false);
     let tx = world.gate.begin().await.unwrap();
-    let os = Objset::create(world.params(), 2, &tx);
+    let os = Objset::create(world.params(), ObjsetType::ZFS, &tx);
     let dnode = os.allocate(&tx, file(512)).await.unwrap();
     assert_eq!((dnode.bonus_capacity(false), dnode.bonus_capacity(true)), (320, 192));
     let spill = Buf::copy_from(&[3; 1024]);
     dnode.set_spill(&tx, Some(spill.clone())).unwrap();
-    assert!(dnode.set_bonus(&tx, 44, &[0; 193]).is_err());
+    assert!(dnode.set_bonus(&tx, ObjectType::SA, &[0; 193]).is_err());
     drop(tx);
     assert_eq!(dnode.spill().await.unwrap(), Some(spill.clone()));
     let root = world.sync(&os).await;
@@ -210,7 +220,7 @@ async fn a_spill_block_comes_stays_and_goes() {
     assert_eq!(dnode.spill().await.unwrap(), Some(spill));
     let tx = world.gate.begin().await.unwrap();
     dnode.set_spill(&tx, None).unwrap();
-    dnode.set_bonus(&tx, 44, &[1; 320]).unwrap();
+    dnode.set_bonus(&tx, ObjectType::SA, &[1; 320]).unwrap();
     drop(tx);
     assert_eq!(dnode.spill().await.unwrap(), None);
     let root = world.sync(&os).await;
@@ -221,13 +231,13 @@ async fn a_spill_block_comes_stays_and_goes() {
 async fn large_dnodes_stay_inside_their_block() {
     let world = World::new(false);
     let tx = world.gate.begin().await.unwrap();
-    let os = Objset::create(world.params(), 2, &tx);
+    let os = Objset::create(world.params(), ObjsetType::ZFS, &tx);
     for n in 0..60u8 {
         let dnode = os.allocate(&tx, NewDnode { dnode_size: 1536, ..file(512) }).await.unwrap();
         assert!(dnode.object().0 % 32 + 3 <= 32);
-        dnode.set_bonus(&tx, 44, &vec![n; dnode.bonus_capacity(false)]).unwrap();
+        dnode.set_bonus(&tx, ObjectType::SA, &vec![n; dnode.bonus_capacity(false)]).unwrap();
         let small = os.allocate(&tx, NewDnode { dnode_size: 512, ..file(512) }).await.unwrap();
-        small.set_bonus(&tx, 44, &[n; 320]).unwrap();
+        small.set_bonus(&tx, ObjectType::SA, &[n; 320]).unwrap();
     }
     drop(tx);
     let root = world.sync(&os).await;
@@ -252,7 +262,7 @@ async fn large_dnodes_stay_inside_their_block() {
 async fn a_claimed_number_is_taken_and_cannot_be_claimed_twice() {
     let world = World::new(true);
     let tx = Tx::syncing(Txg(4));
-    let os = Objset::create(world.params(), 1, &tx);
+    let os = Objset::create(world.params(), ObjsetType::META, &tx);
     let far = ObjectId(5_000_000);
     os.claim(&tx, far, file(512)).await.unwrap();
     assert!(matches!(os.claim(&tx, far, file(512)).await, Err(ZioError::Exists(_))));
@@ -265,7 +275,7 @@ async fn a_claimed_number_is_taken_and_cannot_be_claimed_twice() {
 async fn concurrent_opens_of_one_object_give_one_handle() {
     let world = World::new(false);
     let tx = world.gate.begin().await.unwrap();
-    let os = Objset::create(world.params(), 2, &tx);
+    let os = Objset::create(world.params(), ObjsetType::ZFS, &tx);
     os.allocate(&tx, file(512)).await.unwrap();
     drop(tx);
     world.sync(&os).await;
@@ -279,7 +289,7 @@ async fn concurrent_opens_of_one_object_give_one_handle() {
 async fn a_file_with_a_lost_indirect_block_can_still_be_deleted() {
     let world = World::new(false);
     let tx = world.gate.begin().await.unwrap();
-    let os = Objset::create(world.params(), 2, &tx);
+    let os = Objset::create(world.params(), ObjsetType::ZFS, &tx);
     let dnode = os.allocate(&tx, file(512)).await.unwrap();
     dnode.write(&tx, 0, &vec![1; 512 * 2000]).await.unwrap();
     drop(tx);
@@ -305,7 +315,7 @@ async fn first_indirect(world: &World, dnode: &platter_dmu::Dnode) -> Vec<platte
 async fn holes_remember_when_they_were_punched() {
     let world = World::new(false);
     let tx = world.gate.begin().await.unwrap();
-    let os = Objset::create(world.params(), 2, &tx);
+    let os = Objset::create(world.params(), ObjsetType::ZFS, &tx);
     let dnode = os.allocate(&tx, NewDnode { indirect_shift: 12, ..file(512) }).await.unwrap();
     let block = Buf::copy_from(&[1; 512]);
     for blkid in [0, 3, 4, 200] {
@@ -344,7 +354,7 @@ async fn holes_remember_when_they_were_punched() {
 async fn many_readers_of_one_uncached_block_read_it_once() {
     let world = World::new(false);
     let tx = world.gate.begin().await.unwrap();
-    let os = Objset::create(world.params(), 2, &tx);
+    let os = Objset::create(world.params(), ObjsetType::ZFS, &tx);
     let dnode = os.allocate(&tx, file(4096)).await.unwrap();
     dnode.write(&tx, 0, &[7; 4096]).await.unwrap();
     drop(tx);
@@ -371,7 +381,7 @@ async fn rates_of_memory_writes_syncs_and_reads() {
         ..world.params()
     };
     let tx = world.gate.begin().await.unwrap();
-    let os = Objset::create(params, 2, &tx);
+    let os = Objset::create(params, ObjsetType::ZFS, &tx);
     let dnode = os.allocate(&tx, file(1 << 20)).await.unwrap();
     let data = vec![1u8; 1 << 20];
     let total = 1024u64;
@@ -396,7 +406,7 @@ async fn rates_of_memory_writes_syncs_and_reads() {
     for n in 0..50_000u32 {
         let small = os.allocate(&tx, file(4096)).await.unwrap();
         small.write(&tx, 0, &n.to_le_bytes()).await.unwrap();
-        small.set_bonus(&tx, 44, &[1; 168]).unwrap();
+        small.set_bonus(&tx, ObjectType::SA, &[1; 168]).unwrap();
     }
     lap("small files made", 50_000.0, "files");
     drop(tx);
@@ -424,7 +434,7 @@ async fn rates_of_memory_writes_syncs_and_reads() {
 async fn transactions_of_two_groups_that_overlap_lose_nothing() {
     let world = World::new(false);
     let tx = world.gate.begin().await.unwrap();
-    let os = Objset::create(world.params(), 2, &tx);
+    let os = Objset::create(world.params(), ObjsetType::ZFS, &tx);
     let dnode = os.allocate(&tx, file(4096)).await.unwrap();
     dnode.write(&tx, 0, &[1; 16384]).await.unwrap();
     drop(tx);
@@ -446,12 +456,12 @@ async fn transactions_of_two_groups_that_overlap_lose_nothing() {
     dnode.write(&late, 100, &[2; 100]).await.unwrap();
     dnode.write(&late, 4096, &[2; 4096]).await.unwrap();
     dnode.free_range(&late, 8192, 4096).await.unwrap();
-    dnode.set_bonus(&late, 44, b"late").unwrap();
+    dnode.set_bonus(&late, ObjectType::SA, b"late").unwrap();
     dnode.write(&early, 300, &[3; 100]).await.unwrap();
     dnode.write(&early, 4096, &[3; 100]).await.unwrap();
     dnode.write(&early, 8192, &[3; 100]).await.unwrap();
     assert!(!dnode.change_bonus(&early, |_| true).unwrap(), "a later group changed it");
-    dnode.set_bonus(&early, 44, b"early, but last").unwrap();
+    dnode.set_bonus(&early, ObjectType::SA, b"early, but last").unwrap();
     let last = |bytes: &mut [u8]| {
         bytes[..5].copy_from_slice(b"later");
         true
@@ -491,7 +501,7 @@ async fn a_search_for_holes_passes_over_subtrees_and_lets_others_have_their_turn
     const BLOCKS: u64 = 20_000;
     let world = World::new(false);
     let tx = world.gate.begin().await.unwrap();
-    let os = Objset::create(world.params(), 2, &tx);
+    let os = Objset::create(world.params(), ObjsetType::ZFS, &tx);
     let dnode = os.allocate(&tx, NewDnode { indirect_shift: 12, ..file(512) }).await.unwrap();
     let noise: Vec<u8> = (0..512 * BLOCKS).map(|at| (at % 251) as u8 | 1).collect();
     dnode.write(&tx, 0, &noise).await.unwrap();

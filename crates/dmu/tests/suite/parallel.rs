@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::support::{World, file};
 use platter_dmu::{NewDnode, Objset};
-use platter_ondisk::ObjectId;
+use platter_ondisk::{ObjectId, ObjectType, ObjsetType};
 
 /// A small generator: the order of the threads is not reproducible anyway.
 struct Random(u64);
@@ -49,7 +49,7 @@ async fn writer(os: Arc<Objset>, seed: u64) -> (ObjectId, Vec<u8>) {
             5..12 => {
                 let value = random.below(256) as u8;
                 dnode.write(&tx, offset, &vec![value; length]).await.unwrap();
-                dnode.set_bonus(&tx, 44, &[value; 16]).unwrap();
+                dnode.set_bonus(&tx, ObjectType::SA, &[value; 16]).unwrap();
                 model[at].fill(value);
             }
             _ => {
@@ -68,7 +68,7 @@ async fn writer(os: Arc<Objset>, seed: u64) -> (ObjectId, Vec<u8>) {
 async fn writers_beside_syncs_read_what_they_wrote() {
     let world = Arc::new(World::new(false));
     let tx = world.gate.begin().await.unwrap();
-    let os = Objset::create(world.params(), 2, &tx);
+    let os = Objset::create(world.params(), ObjsetType::ZFS, &tx);
     drop(tx);
     let done = Arc::new(AtomicBool::new(false));
     let syncer = {

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use platter_buffer::Buf;
 use platter_dmu::traverse::{Visit, Visitor, WalkEnd, visit, visit_upwards};
 use platter_dmu::{NewDnode, Objset};
-use platter_ondisk::{BlkPtr, ObjectId};
+use platter_ondisk::{BlkPtr, ObjectId, ObjsetType};
 use platter_zio::{BlockStore, Bookmark, ZioError};
 
 #[derive(Default)]
@@ -42,7 +42,7 @@ impl Visitor for Recorder {
 /// Three dnode blocks' worth of files of all shapes: tall, sparse, with spill blocks, empty.
 async fn populated(world: &World) -> Arc<Objset> {
     let tx = world.gate.begin().await.unwrap();
-    let os = Objset::create(world.params(), 2, &tx);
+    let os = Objset::create(world.params(), ObjsetType::ZFS, &tx);
     for n in 0..70u64 {
         let new = NewDnode { indirect_shift: 12, ..file(512) };
         let dnode = os.allocate(&tx, new).await.unwrap();

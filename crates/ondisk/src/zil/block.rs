@@ -15,10 +15,10 @@
 
 use super::{ZIL_CHAIN_SIZE, ZilChain};
 use crate::blkptr::BlkPtr;
+use crate::checksum::Checksum;
 use crate::embedded::ZEC_MAGIC;
 use crate::error::Error;
 use crate::le::put_words;
-use crate::types::checksum;
 
 /// Least size of a ZILOG2 block and unit of what its checksum covers, in bytes (`ZIL_MIN_BLKSZ`).
 pub const BLOCK_SIZE_MIN: usize = 4096;
@@ -44,17 +44,17 @@ impl Layout {
     /// The layout of the block that `bp` points to; `None` when it is no log block.
     pub fn of(bp: &BlkPtr) -> Option<Self> {
         match bp.checksum_kind() {
-            checksum::ZILOG2 => Some(Self::Slim),
-            checksum::ZILOG => Some(Self::Trailing),
+            Checksum::ZILOG2 => Some(Self::Slim),
+            Checksum::ZILOG => Some(Self::Trailing),
             _ => None,
         }
     }
 
     /// `enum zio_checksum` of its blocks.
-    pub fn checksum_kind(self) -> u8 {
+    pub fn checksum_kind(self) -> Checksum {
         match self {
-            Self::Slim => checksum::ZILOG2,
-            Self::Trailing => checksum::ZILOG,
+            Self::Slim => Checksum::ZILOG2,
+            Self::Trailing => Checksum::ZILOG,
         }
     }
 }

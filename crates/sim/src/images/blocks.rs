@@ -11,13 +11,13 @@ use futures::future::BoxFuture;
 use platter_buffer::Buf;
 use platter_checksum::sha256;
 use platter_device::BlockDevice;
+use platter_ondisk::ObjectType;
 use platter_ondisk::blkptr::{BLKPTR_SIZE, BlkPtr};
 use platter_ondisk::dnode::{DNODE_CORE_SIZE, DNODE_SIZE, FLAG_SPILL_BLKPTR};
 use platter_ondisk::gang;
 use platter_ondisk::label::{
     VDEV_LABELS, label_offset, uberblock_offset, uberblock_slot_of, uberblock_slot_size, usable_size,
 };
-use platter_ondisk::types::object_type;
 use platter_ondisk::uberblock::Uberblock;
 use platter_ondisk::zil::block::Layout;
 use platter_vdev::TopVdev;
@@ -83,7 +83,7 @@ impl Blocks {
             for at in pointers(&bp, &data) {
                 self.add(tops, BlkPtr::decode(&data[at..]), Some((own, at))).await;
             }
-            if bp.object_type() == object_type::OBJSET && bp.level() == 0 && data.len() >= OBJSET_LOG + BLKPTR_SIZE {
+            if bp.object_type() == ObjectType::OBJSET && bp.level() == 0 && data.len() >= OBJSET_LOG + BLKPTR_SIZE {
                 self.add_log(tops, BlkPtr::decode(&data[OBJSET_LOG..]), (own, OBJSET_LOG)).await;
             }
         }
@@ -170,11 +170,11 @@ pub fn pointers(bp: &BlkPtr, data: &[u8]) -> Vec<usize> {
     let mut found = Vec::new();
     if bp.level() > 0 {
         found.extend((0..data.len() / BLKPTR_SIZE).map(|index| index * BLKPTR_SIZE));
-    } else if bp.object_type() == object_type::OBJSET {
+    } else if bp.object_type() == ObjectType::OBJSET {
         for at in OBJSET_DNODES.into_iter().filter(|at| at + DNODE_SIZE <= data.len()) {
             dnode_pointers(data, at, &mut found);
         }
-    } else if bp.object_type() == object_type::DNODE {
+    } else if bp.object_type() == ObjectType::DNODE {
         let mut at = 0;
         while at + DNODE_SIZE <= data.len() {
             dnode_pointers(data, at, &mut found);
@@ -192,7 +192,7 @@ fn dnode_pointers(data: &[u8], at: usize, found: &mut Vec<usize>) {
     let pointers = usize::from(data[at + 3]).min(3);
     found.extend((0..pointers).map(|index| at + DNODE_CORE_SIZE + index * BLKPTR_SIZE));
     let bonus = at + DNODE_CORE_SIZE + pointers * BLKPTR_SIZE;
-    if data[at + 4] == object_type::DSL_DATASET {
+    if data[at + 4] == ObjectType::DSL_DATASET.number() {
         found.push(bonus + DATASET_BP);
     }
     if data[at + 7] & FLAG_SPILL_BLKPTR != 0 {

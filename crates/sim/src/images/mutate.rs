@@ -11,9 +11,9 @@ use platter_ondisk::dnode::DNODE_SIZE;
 use platter_ondisk::embedded::{ECK_SIZE, label_verifier, seal};
 use platter_ondisk::gang;
 use platter_ondisk::label::{VDEV_LABELS, VDEV_PHYS_OFFSET, VDEV_PHYS_SIZE, label_offset, usable_size};
-use platter_ondisk::types::{checksum, object_type};
 use platter_ondisk::uberblock::Uberblock;
 use platter_ondisk::zil::ZIL_HEADER_SIZE;
+use platter_ondisk::{Checksum, ObjectType};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::RngCore;
 
@@ -148,7 +148,7 @@ pub fn repeat_first(bytes: &mut [u8]) -> Option<()> {
 
 /// A block: each kind as often as each other, however many there are of it.
 fn choose(template: &Template, random: &mut ChaCha20Rng) -> usize {
-    let mut kinds: BTreeMap<(u8, u8, u8), Vec<usize>> = BTreeMap::new();
+    let mut kinds: BTreeMap<(ObjectType, u8, u8), Vec<usize>> = BTreeMap::new();
     for (number, block) in template.blocks.all.iter().enumerate() {
         let stored = match block.kind {
             Kind::Plain | Kind::Gang => 0,
@@ -159,7 +159,7 @@ fn choose(template: &Template, random: &mut ChaCha20Rng) -> usize {
         kinds.entry((block.bp.object_type(), block.bp.level().min(1), stored)).or_default().push(number);
     }
     // Dnodes lead to everything, and have most of the structure.
-    let dnodes = &kinds[&(object_type::DNODE, 0, 0)];
+    let dnodes = &kinds[&(ObjectType::DNODE, 0, 0)];
     if random.next_u32().is_multiple_of(4) {
         return dnodes[random.next_u32() as usize % dnodes.len()];
     }
@@ -201,7 +201,7 @@ fn change(
             if let Some((above, at)) = block.above.filter(|_| random.next_u32().is_multiple_of(2)) {
                 // Then what its parts hold is believed, whatever it is.
                 let bytes = changed.entry(above).or_insert_with(|| all[above].data.to_vec());
-                bytes[at + PROPERTIES + 5] = checksum::OFF;
+                bytes[at + PROPERTIES + 5] = Checksum::OFF.number();
                 text += ", and its block has no checksum";
             }
             return text;
@@ -213,12 +213,12 @@ fn change(
         }
         _ => {}
     }
-    if let Some((above, at)) = block.above.filter(|_| block.bp.object_type() == object_type::PACKED_NVLIST)
+    if let Some((above, at)) = block.above.filter(|_| block.bp.object_type() == ObjectType::PACKED_NVLIST)
         && !random.next_u32().is_multiple_of(4)
     {
         let bytes = changed.entry(number).or_insert_with(|| block.data.to_vec());
         let text = lists::change(bytes, random);
-        if all[above].bp.object_type() == object_type::DNODE && all[above].bp.level() == 0 {
+        if all[above].bp.object_type() == ObjectType::DNODE && all[above].bp.level() == 0 {
             // Its length is in the bonus.
             let length = bytes.len() as u64;
             let dnode = at / DNODE_SIZE * DNODE_SIZE;
@@ -271,7 +271,7 @@ fn gang_header(bp: &BlkPtr, bytes: &mut [u8], random: &mut ChaCha20Rng) -> Strin
 
 fn change_bytes(template: &Template, number: usize, bytes: &mut [u8], random: &mut ChaCha20Rng) -> String {
     let bp = template.blocks.all[number].bp;
-    if bp.object_type() == object_type::OBJSET && random.next_u32().is_multiple_of(3) {
+    if bp.object_type() == ObjectType::OBJSET && random.next_u32().is_multiple_of(3) {
         // The intent log's header.
         return numbers_in(bytes, DNODE_SIZE..DNODE_SIZE + ZIL_HEADER_SIZE, random);
     }
@@ -286,7 +286,7 @@ fn change_bytes(template: &Template, number: usize, bytes: &mut [u8], random: &m
         }
         return numbers_in(bytes, at..at + BLKPTR_SIZE, random);
     }
-    if bp.level() == 0 && bp.object_type() == object_type::DNODE {
+    if bp.level() == 0 && bp.object_type() == ObjectType::DNODE {
         let used: Vec<usize> = (0..bytes.len() / DNODE_SIZE).filter(|slot| bytes[slot * DNODE_SIZE] != 0).collect();
         if !used.is_empty() {
             let at = used[random.next_u32() as usize % used.len()] * DNODE_SIZE;

@@ -3,8 +3,8 @@
 use platter_buffer::Buf;
 use platter_checksum::sha256;
 use platter_ondisk::blkptr::{BlkPtr, Dva, EMBEDDED_PAYLOAD_MAX, SECTOR};
-use platter_ondisk::types::{checksum, compression};
 use platter_ondisk::zil::block::Layout;
+use platter_ondisk::{Checksum, Compression};
 use platter_ondisk::{embedded, gang};
 use platter_vdev::{Extent, TopVdev};
 use platter_zio::Priority;
@@ -85,7 +85,7 @@ async fn payload(tops: &[TopVdev], bp: &BlkPtr, depth: u32) -> Option<Vec<u8>> {
 pub async fn read(tops: &[TopVdev], bp: &BlkPtr) -> Option<Vec<u8>> {
     let stored = if bp.is_embedded() { bp.embedded_payload() } else { payload(tops, bp, 0).await? };
     let mut data = vec![0; bp.lsize() as usize];
-    if bp.is_embedded() && bp.compression() == compression::OFF {
+    if bp.is_embedded() && bp.compression() == Compression::OFF {
         data.get_mut(..stored.len())?.copy_from_slice(&stored);
     } else {
         platter_compress::decompress(bp.compression(), &stored, &mut data).ok()?;
@@ -93,7 +93,7 @@ pub async fn read(tops: &[TopVdev], bp: &BlkPtr) -> Option<Vec<u8>> {
     Some(data)
 }
 
-fn compress(kind: u8, data: &[u8]) -> Option<Vec<u8>> {
+fn compress(kind: Compression, data: &[u8]) -> Option<Vec<u8>> {
     let mut stored = vec![0; data.len()];
     let length = platter_compress::compress(kind, platter_compress::LEVEL_DEFAULT, data, &mut stored)?;
     stored.truncate(length);
@@ -123,7 +123,7 @@ pub async fn write(tops: &[TopVdev], kind: Kind, old: &BlkPtr, data: Vec<u8>, fr
             }
             let size = (data.len() as u64).is_multiple_of(SECTOR).then_some(data.len() as u64)?;
             let (kind, level, birth) = (old.object_type(), old.level(), old.birth());
-            let mut bp = BlkPtr::describe(size, size, compression::OFF, checksum::FLETCHER_4, kind, level, birth);
+            let mut bp = BlkPtr::describe(size, size, Compression::OFF, Checksum::FLETCHER_4, kind, level, birth);
             bp.set_fill(old.fill());
             bp.set_dva(0, Dva { vdev: 0, offset: 0, asize: SECTOR, gang: false });
             plain(tops, &bp, &data, free, true).await
@@ -149,11 +149,11 @@ async fn plain(tops: &[TopVdev], old: &BlkPtr, data: &[u8], free: &mut u64, move
             stored.resize(stored.len().next_multiple_of(sector), 0);
             (stored, old.compression())
         }
-        _ => (data.to_vec(), compression::OFF),
+        _ => (data.to_vec(), Compression::OFF),
     };
     let mut bp = *old;
     let prop = bp.words[PROP] & !(0xffff << 16) & !(0x7f << 32);
-    bp.words[PROP] = prop | (stored.len() as u64 / SECTOR - 1) << 16 | u64::from(kind) << 32;
+    bp.words[PROP] = prop | (stored.len() as u64 / SECTOR - 1) << 16 | u64::from(kind.number()) << 32;
     bp.set_checksum(platter_checksum::compute(old.checksum_kind(), &stored)?);
     if moves || stored.len() as u64 > old.psize() {
         let asize = top.asize_for(stored.len() as u64);

@@ -8,10 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use platter_api::request::{CreateRequest, VdevRequest};
 use platter_device::{BlockDevice, DeviceError};
-use platter_ondisk::ObjectId;
 use platter_ondisk::label::{VDEV_PHYS_OFFSET, VDEV_PHYS_SIZE, label_offset, usable_size};
-use platter_ondisk::types::object_type;
 use platter_ondisk::uberblock::Uberblock;
+use platter_ondisk::{ObjectId, ObjectType};
 use platter_spa::Pool;
 use platter_spa::config::VdevConfig;
 use platter_spa::labels;
@@ -127,7 +126,7 @@ impl Template {
         let (mut block, mut sets) = (block, 0);
         while let Some((above, _)) = block.above {
             block = &self.blocks.all[above];
-            sets += usize::from(block.bp.object_type() == object_type::OBJSET);
+            sets += usize::from(block.bp.object_type() == ObjectType::OBJSET);
         }
         sets < 2
     }

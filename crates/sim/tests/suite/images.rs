@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::LazyLock;
 
+use platter_ondisk::ObjectType;
 use platter_ondisk::blkptr::BLKPTR_SIZE;
 use platter_ondisk::dnode::{DNODE_CORE_SIZE, DNODE_SIZE};
-use platter_ondisk::types::object_type;
 use platter_ondisk::zil::block::Layout;
 use platter_sim::images::mutate::{changed_disks, repeat_first};
 use platter_sim::images::stored::Kind;
@@ -38,7 +38,7 @@ fn seeds_that_once_found_something_find_nothing_any_more() {
 }
 
 /// What becomes of a pool after `change` was applied to all level 0 blocks of a type that are not empty.
-fn with_changed(template: &Template, kind: u8, change: impl Fn(&mut [u8])) -> Option<Verdict> {
+fn with_changed(template: &Template, kind: ObjectType, change: impl Fn(&mut [u8])) -> Option<Verdict> {
     let numbered = template.blocks.all.iter().enumerate();
     let ours = numbered.filter(|(_, block)| block.bp.object_type() == kind && block.bp.level() == 0);
     let changed: BTreeMap<usize, Vec<u8>> = ours
@@ -60,7 +60,7 @@ fn frees_that_wait_for_the_first_group_are_understood_before_anything_is_written
     let mut seen = 0;
     for template in &*TEMPLATES {
         // The first address of every pointer: far behind what is in use.
-        let verdict = with_changed(template, object_type::BPOBJ, |data| {
+        let verdict = with_changed(template, ObjectType::BPOBJ, |data| {
             for pointer in data.chunks_exact_mut(BLKPTR_SIZE).filter(|pointer| pointer[8..16] != [0; 8]) {
                 pointer[8..16].copy_from_slice(&(template.free >> 9).to_le_bytes());
             }
@@ -79,7 +79,7 @@ fn frees_that_wait_for_the_first_group_are_understood_before_anything_is_written
 #[test]
 fn space_maps_that_contradict_themselves_do_no_harm() {
     for template in &*TEMPLATES {
-        let verdict = with_changed(template, object_type::SPACE_MAP, |data| {
+        let verdict = with_changed(template, ObjectType::SPACE_MAP, |data| {
             // Entries of one word that allocate: each says the same as the first.
             let allocates = |entry: &[u8]| entry[7] < 0x80 && entry[1] < 0x80 && entry.iter().any(|&byte| byte != 0);
             let Some(first) = data.chunks_exact(8).find(|entry| allocates(entry)).map(<[u8]>::to_vec) else { return };
@@ -97,7 +97,7 @@ fn space_that_is_not_made_of_whole_sectors_is_damage() {
     let mut refused = 0;
     for template in TEMPLATES.iter().filter(|template| template.config.ashift == 12) {
         // Two-word entries of logs: a unit of 512 bytes more.
-        let verdict = with_changed(template, object_type::SPACE_MAP, |data| {
+        let verdict = with_changed(template, ObjectType::SPACE_MAP, |data| {
             let mut at = 0;
             while at + 16 <= data.len() {
                 let wide = data[at + 7] >> 6 == 3;
@@ -119,7 +119,7 @@ fn trees_that_repeat_their_blocks_are_not_walked_for_ever() {
     for template in &*TEMPLATES {
         let numbered = template.blocks.all.iter().enumerate();
         let changed: BTreeMap<usize, Vec<u8>> = numbered
-            .filter(|(_, block)| block.bp.level() > 0 && block.bp.object_type() == object_type::DNODE)
+            .filter(|(_, block)| block.bp.level() > 0 && block.bp.object_type() == ObjectType::DNODE)
             .filter(|(_, block)| !template.is_of_mos(block))
             .map(|(number, block)| {
                 let mut data = block.data.to_vec();
@@ -164,7 +164,7 @@ fn gang_blocks_embedded_blocks_and_logs_are_found_and_mended() {
 fn with_dnodes(template: &Template, change: impl Fn(&mut [u8], usize)) -> Verdict {
     let mut changed: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
     for (number, block) in template.blocks.all.iter().enumerate() {
-        if block.bp.object_type() != object_type::DNODE || block.bp.level() > 0 || !template.is_of_mos(block) {
+        if block.bp.object_type() != ObjectType::DNODE || block.bp.level() > 0 || !template.is_of_mos(block) {
             continue;
         }
         let mut data = block.data.to_vec();
@@ -186,7 +186,7 @@ fn directories_do_not_share_their_parts() {
         let template = &TEMPLATES[0];
         let first: std::cell::Cell<Option<[u8; 8]>> = std::cell::Cell::new(None);
         let verdict = with_dnodes(template, |dnode, bonus| {
-            if dnode[4] == object_type::DSL_DIR {
+            if dnode[4] == ObjectType::DSL_DIR.number() {
                 let place = bonus + at..bonus + at + 8;
                 let object: [u8; 8] = first.get().unwrap_or_else(|| dnode[place.clone()].try_into().unwrap());
                 first.set(Some(object));

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use platter_device::BlockDevice;
-use platter_ondisk::types::{checksum, compression, object_type};
-use platter_ondisk::{ObjectId, Txg};
+use platter_ondisk::{Checksum, Compression, ObjectId, ObjectType, Txg};
 use platter_vdev::{DeviceOpener, OpenError, TopVdev, VdevKind, VdevSpec};
 use platter_zio::{Bookmark, WritePolicy};
 use platter_zio::{Geometry, Group, Metaslab, Store};
@@ -46,10 +45,10 @@ pub fn policy() -> WritePolicy {
     WritePolicy {
         txg: Txg(5),
         bookmark: Bookmark { objset: ObjectId(1), object: ObjectId(2), level: 0, blkid: 0 },
-        object_type: object_type::PLAIN_FILE_CONTENTS,
+        object_type: ObjectType::PLAIN_FILE_CONTENTS,
         level: 0,
-        checksum: checksum::FLETCHER_4,
-        compression: compression::OFF,
+        checksum: Checksum::FLETCHER_4,
+        compression: Compression::OFF,
         compression_level: 0,
         copies: 1,
         fill: 1,

@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use platter_buffer::Buf;
 use platter_dmu::{NewDnode, Objset, ObjsetParams, WriteProperties};
 use platter_ondisk::dnode::{DNODE_SIZE, dnodes_in_block};
-use platter_ondisk::{BlkPtr, DnodePhys, Dva, ObjectId, ObjsetPhys, Txg};
+use platter_ondisk::{BlkPtr, Checksum, Compression, DnodePhys, Dva, ObjectId, ObjectType, ObjsetPhys, Txg};
 use platter_zio::{BlockStore, Bookmark, Priority, Result, SpaceAccounting, TxgGate, WritePolicy, ZioError};
 
 /// Blocks by offset. Freed space keeps its bytes until it is reused, two groups later; a block born in the same group
@@ -121,11 +121,26 @@ impl BlockStore for TestStore {
             let tail = data.iter().rposition(|&b| b != 0).map_or(0, |at| at + 1);
             if policy.embed && (1..=112).contains(&tail) && data.len() > 512 {
                 let size = data.len() as u64;
-                return Ok(BlkPtr::embed(&data[..tail], size, 15, policy.object_type, policy.level, policy.txg));
+                return Ok(BlkPtr::embed(
+                    &data[..tail],
+                    size,
+                    Compression::LZ4,
+                    policy.object_type,
+                    policy.level,
+                    policy.txg,
+                ));
             }
             let size = data.len() as u64;
             let mut inner = self.inner.lock().unwrap();
-            let mut bp = BlkPtr::describe(size, size, 2, policy.checksum, policy.object_type, policy.level, policy.txg);
+            let mut bp = BlkPtr::describe(
+                size,
+                size,
+                Compression::OFF,
+                policy.checksum,
+                policy.object_type,
+                policy.level,
+                policy.txg,
+            );
             bp.set_fill(policy.fill);
             bp.set_checksum(Self::checksum(&data));
             let in_place = !previous.is_hole()
@@ -227,8 +242,8 @@ impl World {
             gate: self.gate.clone(),
             id: ObjectId(if self.is_mos { 0 } else { 54 }),
             properties: WriteProperties {
-                checksum: 7,
-                compression: 15,
+                checksum: Checksum::FLETCHER_4,
+                compression: Compression::LZ4,
                 compression_level: 0,
                 copies: 1,
                 record_size: 131_072,
@@ -263,7 +278,14 @@ impl World {
 }
 
 pub fn file(block_size: u32) -> NewDnode {
-    NewDnode { object_type: 19, block_size, indirect_shift: 17, bonus_type: 44, bonus_length: 168, dnode_size: 0 }
+    NewDnode {
+        object_type: ObjectType::PLAIN_FILE_CONTENTS,
+        block_size,
+        indirect_shift: 17,
+        bonus_type: ObjectType::SA,
+        bonus_length: 168,
+        dnode_size: 0,
+    }
 }
 
 /// What the auditor found.
@@ -279,7 +301,7 @@ impl Audit {
         let bookmark = Bookmark::default();
         audit.reference(root);
         let head = ObjsetPhys::decode(&store.read(root, bookmark, Priority::Scrub).await.unwrap()).unwrap();
-        assert_eq!((root.object_type(), root.level()), (11, 0));
+        assert_eq!((root.object_type(), root.level()), (ObjectType::OBJSET, 0));
         assert_eq!(head.size, 4096);
         let mut blocks = BTreeMap::new();
         audit.dnode(store, root.birth(), &head.meta_dnode, &mut blocks).await;
@@ -342,7 +364,8 @@ impl Audit {
             assert_eq!(bp.lsize(), size, "{bp:?}");
             let block = store.read(bp, Bookmark::default(), Priority::Scrub).await.unwrap();
             if level == 0 {
-                let fill = if dnode.object_type == 10 { dnodes_in_block(&block).count() as u64 } else { 1 };
+                let fill =
+                    if dnode.object_type == ObjectType::DNODE { dnodes_in_block(&block).count() as u64 } else { 1 };
                 assert_eq!(bp.fill(), fill);
                 data.insert(index, block);
                 return used;

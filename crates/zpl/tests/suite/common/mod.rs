@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use platter_dmu::{Objset, ObjsetParams, TxgGate, WriteProperties};
 use platter_hooks::WallClock;
-use platter_ondisk::{BlkPtr, ObjectId, Txg};
+use platter_ondisk::{BlkPtr, Checksum, Compression, ObjectId, ObjsetType, Txg};
 use platter_zio::memory::MemoryStore;
 use platter_zio::{BlockStore, SpaceAccounting};
 use platter_zpl::{CreateOptions, MountOptions, SpaceInfo, Timestamp, UnlimitedSpace, Zpl};
@@ -58,8 +58,8 @@ impl Drop for TestPool {
 
 pub fn properties() -> WriteProperties {
     WriteProperties {
-        checksum: 7,
-        compression: 2,
+        checksum: Checksum::FLETCHER_4,
+        compression: Compression::OFF,
         compression_level: 0,
         copies: 1,
         record_size: 128 << 10,
@@ -85,7 +85,7 @@ impl TestPool {
         let store = Arc::new(MemoryStore::new());
         let dead = Arc::new(FreeLater::default());
         let tx = gate.begin().await.unwrap();
-        let os = Objset::create(Self::params(&store, &dead, &gate, &properties), 2, &tx);
+        let os = Objset::create(Self::params(&store, &dead, &gate, &properties), ObjsetType::ZFS, &tx);
         Zpl::create_filesystem(&os, &tx, &options).await.unwrap();
         drop(tx);
         Arc::new_cyclic(|this: &std::sync::Weak<Self>| {
