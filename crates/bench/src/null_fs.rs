@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use platter_fuse::terms::{self, ATTR_TTL, ENTRY_TTL, REQUEST_MAX};
+use platter_ondisk::Sectors;
 use platter_transport::{
     DEVICE, Directory, Entry, Errno, FileAttr, Filesystem, NodeId, OpenFlags, Operation, Reply, Request, Session,
     SetAttr, SetTime, Time,
@@ -84,7 +85,7 @@ impl Table {
         Ok(FileAttr {
             node,
             size: found.size,
-            blocks: found.size.div_ceil(512),
+            blocks: Sectors::holding(found.size).0,
             atime: time,
             mtime: time,
             ctime: time,

@@ -20,6 +20,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, major, makedev};
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, ioctl};
 
+use crate::sector::SECTOR;
 use crate::sysfs::{device_number, sysfs};
 
 /// `LOOP_GET_STATUS64`.
@@ -66,10 +67,9 @@ impl Part {
 
     /// What this is of the disk that has the partition with `/sys` folder `partition`.
     fn in_disk(self, partition: &Path) -> Self {
-        // Both in sectors of 512 bytes, whatever the disk's are.
         let bytes = |name: &str| {
             let sectors: u64 = fs::read_to_string(partition.join(name)).ok()?.trim().parse().ok()?;
-            sectors.checked_mul(512)
+            sectors.checked_mul(SECTOR)
         };
         match (self, bytes("start"), bytes("size")) {
             (Self::Whole, Some(start), Some(size)) => Self::Bytes(start, size),

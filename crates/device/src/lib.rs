@@ -25,6 +25,7 @@ mod path_kind;
 mod pool;
 pub mod project;
 mod ring;
+mod sector;
 pub mod signatures;
 pub mod slot;
 pub mod source;

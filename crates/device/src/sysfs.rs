@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::sector::SECTOR;
+
 use rustix::fs::{major, makedev, minor};
 
 /// What the kernel says about a block device.
@@ -27,8 +29,6 @@ pub(crate) fn is_partition_number(device: u64) -> bool {
 
 /// The disk that the partition of this number is on, as `/dev` calls it, and the byte at which the partition begins.
 pub(crate) fn disk_of_partition(device: u64) -> Option<(PathBuf, u64)> {
-    /// What the kernel counts in, whatever the disk's sectors are.
-    const SECTOR: u64 = 512;
     let own = std::fs::canonicalize(sysfs(device)).ok().filter(|own| own.join("partition").exists())?;
     let start: u64 = std::fs::read_to_string(own.join("start")).ok()?.trim().parse().ok()?;
     let about = std::fs::read_to_string(own.parent()?.join("uevent")).ok()?;

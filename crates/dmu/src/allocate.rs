@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use platter_ondisk::blkptr::{BLKPTR_SIZE, SECTOR};
+use platter_ondisk::blkptr::BLKPTR_SIZE;
 use platter_ondisk::dnode::{DNODE_SIZE, MAX_BLKPTRS, MAX_OBJECT, MAX_SLOTS, MIN_INDIRECT_SHIFT, bonus_capacity};
+use platter_ondisk::sector::SECTOR;
 use platter_ondisk::{BlkPtr, DnodePhys, ObjectId, ObjectType};
 use platter_zio::{Priority, Result, SpaceMet, Tx, ZioError};
 
@@ -98,7 +99,7 @@ impl Objset {
         if slots > MAX_SLOTS {
             return Err(ZioError::Invalid(format!("a dnode of {size} bytes")));
         }
-        let block_size = new.block_size.max(512).next_multiple_of(512);
+        let block_size = new.block_size.max(SECTOR as u32).next_multiple_of(SECTOR as u32);
         check_block_size(block_size)?;
         if new.bonus_type == ObjectType::NONE && new.bonus_length > 0 {
             return Err(ZioError::Invalid(format!("a bonus of {} bytes without a type", new.bonus_length)));

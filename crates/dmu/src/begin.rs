@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use platter_ondisk::Txg;
+use platter_ondisk::sector::SECTOR;
 use platter_zio::{Needs, Result, Tx};
 
 use crate::objset::Objset;
@@ -34,7 +35,7 @@ impl Objset {
     /// How many of `bytes` one transaction should write in blocks of `block_size`, so that there is room for it: less
     /// than all of them only when the pool is nearly full, and at least a block.
     pub fn bytes_at_once(&self, bytes: u64, block_size: u32) -> u64 {
-        let (share, block_size) = (self.core.params.gate.share(), u64::from(block_size).max(512));
+        let (share, block_size) = (self.core.params.gate.share(), u64::from(block_size).max(SECTOR));
         let mut at_once = bytes;
         while at_once > block_size && self.core.cost_of_operation(at_once, block_size) > share {
             at_once = (at_once / 2).next_multiple_of(block_size);

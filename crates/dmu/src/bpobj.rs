@@ -18,7 +18,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use platter_ondisk::blkptr::BLKPTR_SIZE;
-use platter_ondisk::{BlkPtr, ObjectId, ObjectType};
+use platter_ondisk::dnode::MAX_INDIRECT_SHIFT;
+use platter_ondisk::{BlkPtr, ObjectId, ObjectType, Sectors};
 use platter_zio::{Priority, Result, SpaceMet, Tx, ZioError};
 
 use crate::core::Dnode;
@@ -160,7 +161,7 @@ impl Gathered {
     /// Whether there can be another pointer, to a block of `dsize` bytes; it is kept then.
     fn take(&mut self, bp: BlkPtr, dsize: u64) -> bool {
         let can_be = match bp.is_embedded() || bp.is_dedup() || dsize == 0 {
-            true => self.others.add(1, || OTHERS_BELIEVED.saturating_add(self.in_use / 512)),
+            true => self.others.add(1, || OTHERS_BELIEVED.saturating_add(Sectors::within(self.in_use).0)),
             false => self.space.add(dsize, || self.in_use),
         };
         if can_be {
@@ -198,7 +199,7 @@ impl Bpobj {
         let new = NewDnode {
             object_type: ObjectType::BPOBJ,
             block_size,
-            indirect_shift: 17,
+            indirect_shift: MAX_INDIRECT_SHIFT,
             bonus_type: ObjectType::BPOBJ_HDR,
             bonus_length: header as u16,
             dnode_size: 0,
@@ -286,7 +287,7 @@ impl Bpobj {
             let new = NewDnode {
                 object_type: ObjectType::BPOBJ_SUBOBJ,
                 block_size: ARRAY_BLOCK,
-                indirect_shift: 17,
+                indirect_shift: MAX_INDIRECT_SHIFT,
                 bonus_type: ObjectType::NONE,
                 bonus_length: 0,
                 dnode_size: 0,

@@ -13,6 +13,7 @@
 
 use std::sync::Arc;
 
+use platter_ondisk::dnode::MAX_INDIRECT_SHIFT;
 use platter_ondisk::dsl::{BPTREE_ENTRY_SIZE, BPTREE_SIZE, BptreeEntryPhys, BptreePhys};
 use platter_ondisk::{ObjectId, ObjectType};
 use platter_zio::{Result, Tx, ZioError};
@@ -41,7 +42,7 @@ impl Bptree {
         let new = NewDnode {
             object_type: ObjectType::OTN_UINT64_METADATA,
             block_size: BLOCK,
-            indirect_shift: 17,
+            indirect_shift: MAX_INDIRECT_SHIFT,
             bonus_type: ObjectType::OTN_UINT64_METADATA,
             bonus_length: BPTREE_SIZE as u16,
             dnode_size: 0,

@@ -3,6 +3,8 @@
 use std::sync::LazyLock;
 
 use platter_buffer::{Buf, BufMut};
+use platter_ondisk::blkptr::BLOCK_SIZE_MAX;
+use platter_ondisk::sector::SECTOR;
 use platter_zio::{Result, ZioError};
 
 /// A run of zeros of `length` bytes; shares memory up to 1 MiB.
@@ -22,9 +24,9 @@ pub(crate) fn resized(block: Buf, size: usize) -> Buf {
     grown.freeze()
 }
 
-/// Fails for what no data block can be long: a multiple of 512 bytes, 16 MiB at most.
+/// Fails for what no data block can be long: whole sectors, 16 MiB at most.
 pub(crate) fn check_block_size(size: u32) -> Result<()> {
-    if size == 0 || size > 16 << 20 || !size.is_multiple_of(512) {
+    if size == 0 || u64::from(size) > BLOCK_SIZE_MAX || !u64::from(size).is_multiple_of(SECTOR) {
         return Err(ZioError::Invalid(format!("a block size of {size} bytes")));
     }
     Ok(())

@@ -12,6 +12,7 @@
 use std::collections::BTreeSet;
 
 use platter_ondisk::blkptr::BLKPTR_SIZE;
+use platter_ondisk::sector::SECTOR;
 use platter_ondisk::{DnodePhys, ObjectId, ObjectType, Txg};
 
 use crate::blocktree::shr;
@@ -23,6 +24,8 @@ use crate::policy;
 /// What a block costs besides its own space: two entries in space maps, three copies each, and one in a list of blocks
 /// that snapshots hold, or that the next group frees.
 const NOTE: u64 = 512;
+/// Pointers that an indirect block has at least, about.
+const POINTERS: u64 = 512;
 /// Bytes of a dnode block.
 const DNODE_BLOCK: u64 = 16 << 10;
 /// Copies of what the MOS has.
@@ -78,7 +81,7 @@ impl Core {
 
     /// The most that freeing an object costs of which `used` bytes are on disk: the space maps' entries.
     pub(crate) fn cost_of_freeing(&self, used: u64, block_size: u64) -> u64 {
-        used / self.params.store.most_space(1).max(block_size).max(512) * NOTE / 2
+        used / self.params.store.most_space(1).max(block_size).max(SECTOR) * NOTE / 2
     }
 
     /// The most that a dnode costs which a group changes for the first time, `blocks` of whose dnode blocks it changes
@@ -122,9 +125,9 @@ impl Core {
         if bytes == 0 {
             return names + self.cost_of_objset();
         }
-        let blocks = bytes.div_ceil(block_size.max(512)) + 1;
+        let blocks = bytes.div_ceil(block_size.max(SECTOR)) + 1;
         let copies = self.copies(ObjectType::PLAIN_FILE_CONTENTS, 0);
-        let parents = (blocks / 512 + 1) * most(128 << 10);
+        let parents = (blocks / POINTERS + 1) * most(128 << 10);
         names + self.cost_of_objset() + blocks * self.most(block_size, copies) + parents
     }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use futures::future::join_all;
 use futures::stream::{FuturesOrdered, StreamExt};
 use platter_buffer::Buf;
+use platter_ondisk::dnode::DNODE_SIZE;
 use platter_ondisk::{BlkPtr, DnodePhys, ObjectType};
 use platter_zio::{Priority, Result, ZioError};
 
@@ -75,7 +76,7 @@ impl Dnode {
             max_blkid: state.max_blkid,
             used: disk.used_bytes(),
             settled: state.is_settled(),
-            dnode_size: (disk.slots() * 512) as u32,
+            dnode_size: (disk.slots() * DNODE_SIZE) as u32,
             indirect_shift: disk.indirect_shift,
         }
     }

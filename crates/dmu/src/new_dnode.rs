@@ -1,7 +1,8 @@
 //! What a new object is made of, and its dnode.
 
-use platter_ondisk::dnode::FLAG_USED_BYTES;
-use platter_ondisk::{BlkPtr, Checksum, Compression, DnodePhys, ObjectType};
+use platter_ondisk::dnode::{DNODE_SIZE, FLAG_USED_BYTES, MAX_INDIRECT_SHIFT};
+use platter_ondisk::sector::SECTOR;
+use platter_ondisk::{BlkPtr, Checksum, Compression, DnodePhys, ObjectType, Sectors};
 
 /// What a new object is made of.
 #[derive(Clone, Debug)]
@@ -24,7 +25,7 @@ impl NewDnode {
     /// An object that is all in its bonus of `bonus_length` bytes, which has the object's own type (a DSL directory or
     /// data set).
     pub fn bonus_only(object_type: ObjectType, bonus_length: u16) -> Self {
-        Self { bonus_type: object_type, bonus_length, ..Self::plain(object_type, 512) }
+        Self { bonus_type: object_type, bonus_length, ..Self::plain(object_type, SECTOR as u32) }
     }
 
     /// An object of blocks of `block_size` bytes without a bonus, in a dnode of the smallest size.
@@ -32,10 +33,10 @@ impl NewDnode {
         Self {
             object_type,
             block_size,
-            indirect_shift: 17,
+            indirect_shift: MAX_INDIRECT_SHIFT,
             bonus_type: ObjectType::NONE,
             bonus_length: 0,
-            dnode_size: 512,
+            dnode_size: DNODE_SIZE as u32,
         }
     }
 }
@@ -56,7 +57,7 @@ pub(crate) fn new_phys(
         checksum: Checksum::INHERIT,
         compression: Compression::INHERIT,
         flags: FLAG_USED_BYTES,
-        data_block_sectors: (block_size / 512) as u16,
+        data_block_sectors: Sectors::of(block_size.into()),
         bonus_length: 0,
         extra_slots: slots as u8 - 1,
         max_blkid: 0,

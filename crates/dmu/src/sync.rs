@@ -16,7 +16,7 @@ use platter_ondisk::objset::{
     OBJSET_FLAG_PROJECTQUOTA_COMPLETE, OBJSET_FLAG_USERACCOUNTING_COMPLETE, OBJSET_FLAG_USEROBJACCOUNTING_COMPLETE,
     OBJSET_PHYS_SIZE_V3,
 };
-use platter_ondisk::{BlkPtr, DnodePhys, Txg};
+use platter_ondisk::{BlkPtr, DnodePhys, Sectors, Txg};
 use platter_zio::{Priority, Result, SpaceMet};
 
 use crate::blocktree::levels_for;
@@ -291,7 +291,7 @@ fn apply_shape(phys: &mut platter_ondisk::DnodePhys, changes: &DirtySlot) {
         phys.bonus_length = bonus.len() as u16;
     }
     if let Some(size) = changes.block_size {
-        phys.data_block_sectors = (size / 512) as u16;
+        phys.data_block_sectors = Sectors::of(size.into());
     }
     if let Some(max_blkid) = changes.max_blkid {
         phys.max_blkid = max_blkid;

@@ -13,9 +13,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use platter_ondisk::dnode::{FLAG_USED_BYTES, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED, MAX_BLKPTRS};
+use platter_ondisk::dnode::{
+    DNODE_SIZE, DNODES_PER_BLOCK, FLAG_USED_BYTES, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED, MAX_BLKPTRS,
+    MAX_INDIRECT_SHIFT,
+};
 use platter_ondisk::objset::{OBJSET_FLAG_PROJECTQUOTA_COMPLETE, OBJSET_FLAG_USEROBJACCOUNTING_COMPLETE};
 use platter_ondisk::sa::SaHeader;
+use platter_ondisk::sector::SECTOR;
 use platter_ondisk::znode::{ZnodePhys, flags as znode_flags};
 use platter_ondisk::{DnodePhys, ObjectId, ObjectType, Txg};
 use platter_zio::{Result, SpaceMet, Tx};
@@ -27,7 +31,7 @@ use crate::totals::{Totals, UserAccounting, complete_flags, possible};
 use crate::zap::Zap;
 
 /// What an object costs beyond its blocks (`DNODE_MIN_SIZE`).
-const DNODE_BYTES: i64 = 512;
+const DNODE_BYTES: i64 = DNODE_SIZE as i64;
 /// Start of the names under which objects are counted (`DMU_OBJACCT_PREFIX`).
 pub const OBJECTS_PREFIX: &str = "obj-";
 
@@ -152,7 +156,7 @@ async fn add(zap: &Zap, tx: &Tx, name: &str, change: i64) -> Result<()> {
 
 /// An empty dnode for totals.
 pub(crate) fn new_totals() -> DnodePhys {
-    let mut phys = new_phys(ObjectType::USERGROUP_USED, 512, 17, MAX_BLKPTRS, 1);
+    let mut phys = new_phys(ObjectType::USERGROUP_USED, SECTOR as u32, MAX_INDIRECT_SHIFT, MAX_BLKPTRS, 1);
     phys.flags |= FLAG_USED_BYTES;
     phys
 }
@@ -297,7 +301,7 @@ impl Objset {
 }
 
 /// What an object takes at least, in bytes: a share of a compressed dnode block of one sector.
-const SPACE_LEAST: u64 = 512 / 32;
+const SPACE_LEAST: u64 = SECTOR / DNODES_PER_BLOCK as u64;
 
 #[cfg(test)]
 mod tests {

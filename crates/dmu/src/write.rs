@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use platter_buffer::Buf;
 use platter_ondisk::dnode::MAX_LEVELS;
+use platter_ondisk::sector::SECTOR;
 use platter_ondisk::{DnodePhys, ObjectType, Txg};
 use platter_zio::{Priority, Result, Tx, ZioError};
 
@@ -392,7 +393,7 @@ impl Dnode {
     pub fn set_spill(&self, tx: &Tx, data: Option<Buf>) -> Result<()> {
         let mut state = self.state.lock();
         if let Some(data) = &data {
-            if data.is_empty() || data.len() > SPILL_SIZE_MAX || !data.len().is_multiple_of(512) {
+            if data.is_empty() || data.len() > SPILL_SIZE_MAX || !(data.len() as u64).is_multiple_of(SECTOR) {
                 return Err(ZioError::Invalid(format!(
                     "object {}: a spill block of {} bytes",
                     self.object(),

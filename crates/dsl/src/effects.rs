@@ -4,6 +4,7 @@
 //! Invariants: what is open follows a change as soon as its task has run, and the way blocks are written once its group
 //! is on disk.
 
+use platter_ondisk::dnode::DNODE_SIZE;
 use platter_ondisk::features::Feature;
 use platter_ondisk::{Checksum, Compression};
 use std::sync::Arc;
@@ -58,8 +59,8 @@ pub fn write_properties(dsl: &DslPool, dir: &Arc<Dir>) -> WriteProperties {
         is_mos: false,
         embedded_data: dsl.features.is_enabled(Feature::EmbeddedData),
         dnode_size: match number(dir, "dnodesize") {
-            _ if !dsl.features.is_enabled(LARGE_DNODE) => 512,
-            0 => 512,
+            _ if !dsl.features.is_enabled(LARGE_DNODE) => DNODE_SIZE as u32,
+            0 => DNODE_SIZE as u32,
             1 => 1024,
             size => size.min(16 << 10) as u32,
         },
@@ -177,7 +178,7 @@ pub async fn note_features(
     os: &Objset,
 ) -> platter_zio::Result<()> {
     let counted = os.counted();
-    let large = os.properties().dnode_size > 512;
+    let large = os.properties().dnode_size > DNODE_SIZE as u32;
     let used = [(LARGE_DNODE, large), (OBJECT_ACCOUNTING, counted.objects), (PROJECT_ACCOUNTING, counted.projects)];
     for (feature, _) in used.into_iter().filter(|(_, used)| *used) {
         zapify::activate(dsl, tx, dataset, feature).await?;

@@ -1,5 +1,6 @@
 //! How the meta object set is written.
 
+use platter_ondisk::dnode::DNODE_SIZE;
 use platter_ondisk::features::Feature;
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ pub fn first_mos_properties() -> WriteProperties {
         record_size: 128 << 10,
         is_mos: true,
         embedded_data: true,
-        dnode_size: 512,
+        dnode_size: DNODE_SIZE as u32,
         redundant_metadata: RedundantMetadata::All,
         format: platter_dmu::Format::default(),
         accounting: UserAccounting::default(),

@@ -8,6 +8,7 @@ use crate::checksum::Checksum;
 use crate::compression::Compression;
 use crate::ids::Txg;
 use crate::object_type::ObjectType;
+use crate::sector::{SECTOR, Sectors};
 
 /// Size of a block pointer on disk, in bytes.
 pub const BLKPTR_SIZE: usize = 128;
@@ -15,8 +16,6 @@ pub const BLKPTR_SIZE: usize = 128;
 pub const BLKPTR_SHIFT: u32 = 7;
 /// Copies one pointer can name.
 pub const DVAS_PER_BLKPTR: usize = 3;
-/// The unit of sizes and offsets in a pointer, in bytes (`SPA_MINBLOCKSIZE`).
-pub const SECTOR: u64 = 512;
 /// Largest payload of an embedded pointer, in bytes (`BPE_PAYLOAD_SIZE`).
 pub const EMBEDDED_PAYLOAD_MAX: usize = 112;
 /// Largest block, in bytes (`SPA_MAXBLOCKSIZE`).
@@ -51,18 +50,17 @@ impl Dva {
 
     fn from_words(words: [u64; 2]) -> Self {
         Self {
-            asize: field(words[0], 0, 24) * SECTOR,
+            asize: Sectors(field(words[0], 0, 24)).bytes(),
             vdev: field(words[0], 32, 24) as u32,
-            offset: field(words[1], 0, 55) * SECTOR,
+            offset: Sectors(field(words[1], 0, 55)).bytes(),
             gang: words[1] >> 63 != 0,
         }
     }
 
     fn to_words(self) -> [u64; 2] {
-        debug_assert!(self.asize.is_multiple_of(SECTOR) && self.offset.is_multiple_of(SECTOR));
         [
-            (self.asize / SECTOR) & 0xff_ffff | u64::from(self.vdev & 0xff_ffff) << 32,
-            (self.offset / SECTOR) | u64::from(self.gang) << 63,
+            Sectors::of(self.asize).0 & 0xff_ffff | u64::from(self.vdev & 0xff_ffff) << 32,
+            Sectors::of(self.offset).0 | u64::from(self.gang) << 63,
         ]
     }
 }
@@ -149,7 +147,7 @@ impl BlkPtr {
         } else if self.is_hole() && self.words[PROP] == 0 {
             0
         } else {
-            (field(self.words[PROP], 0, 16) + 1) * SECTOR
+            Sectors(field(self.words[PROP], 0, 16) + 1).bytes()
         }
     }
 
@@ -160,7 +158,7 @@ impl BlkPtr {
         } else if self.is_hole() {
             0
         } else {
-            (field(self.words[PROP], 16, 16) + 1) * SECTOR
+            Sectors(field(self.words[PROP], 16, 16) + 1).bytes()
         }
     }
 
@@ -256,7 +254,7 @@ impl BlkPtr {
     pub fn hole_born(birth: Txg, object_type: ObjectType, level: u8, lsize: u64) -> Self {
         let mut bp = Self::HOLE;
         if birth.0 != 0 {
-            set_field(&mut bp.words[PROP], 0, 16, lsize / SECTOR - 1);
+            set_field(&mut bp.words[PROP], 0, 16, Sectors::within(lsize).0 - 1);
             set_field(&mut bp.words[PROP], 48, 8, u64::from(object_type.number()));
             set_field(&mut bp.words[PROP], 56, 5, u64::from(level));
             bp.words[BIRTH] = birth.0;
@@ -277,8 +275,8 @@ impl BlkPtr {
         assert!(lsize.is_multiple_of(SECTOR) && psize.is_multiple_of(SECTOR) && lsize > 0 && psize > 0);
         let mut bp = Self::HOLE;
         let prop = &mut bp.words[PROP];
-        set_field(prop, 0, 16, lsize / SECTOR - 1);
-        set_field(prop, 16, 16, psize / SECTOR - 1);
+        set_field(prop, 0, 16, Sectors::within(lsize).0 - 1);
+        set_field(prop, 16, 16, Sectors::of(psize).0 - 1);
         set_field(prop, 32, 7, u64::from(compression.number()));
         set_field(prop, 40, 8, u64::from(checksum.number()));
         set_field(prop, 48, 8, u64::from(object_type.number()));

@@ -195,7 +195,7 @@ fn znode(block: &mut [u8]) {
 mod tests {
     use super::*;
     use crate::dnode::tests::any_dnode;
-    use crate::{BlkPtr, Checksum, Compression, DnodePhys, ObjsetPhys, ObjsetType};
+    use crate::{BlkPtr, Checksum, Compression, DnodePhys, ObjsetPhys, ObjsetType, Sectors};
     use proptest::prelude::*;
 
     proptest! {
@@ -245,7 +245,7 @@ mod tests {
             checksum: Checksum::INHERIT,
             compression: Compression::INHERIT,
             flags: 1,
-            data_block_sectors: 32,
+            data_block_sectors: Sectors(32),
             bonus_length: 0,
             extra_slots: 0,
             max_blkid: 77,

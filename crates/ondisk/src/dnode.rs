@@ -11,12 +11,13 @@
 //! A decoded dnode satisfies: type not NONE; 1..=3 pointers; 1..=[`MAX_LEVELS`] levels; block size a non-zero multiple
 //! of 512 up to 16 MiB; the bonus fits; the offset of the last block fits 64 bits, and [`MAX_LEVELS`] reach it.
 
-use crate::blkptr::{BLKPTR_SHIFT, BLKPTR_SIZE, BlkPtr};
+use crate::blkptr::{BLKPTR_SHIFT, BLKPTR_SIZE, BLOCK_SIZE_MAX, BlkPtr};
 use crate::checksum::Checksum;
 use crate::compression::Compression;
 use crate::error::Error;
 use crate::le::{put_u16, put_u64, u16_at, u64_at};
 use crate::object_type::ObjectType;
+use crate::sector::Sectors;
 
 /// Size of one slot, in bytes (`DNODE_MIN_SIZE`).
 pub const DNODE_SIZE: usize = 512;
@@ -50,8 +51,8 @@ pub const OLD_MAX_BONUS: usize = DNODE_SIZE - DNODE_CORE_SIZE - BLKPTR_SIZE;
 /// log2 of the indirect blocks that decode accepts: early versions wrote 1 KiB ones, none can pass the block size
 /// limit.
 const ACCEPTED_INDIRECT_SHIFTS: std::ops::RangeInclusive<u8> = 10..=24;
-/// 16 MiB in sectors.
-const MAX_DATA_BLOCK_SECTORS: u16 = 32768;
+/// The largest data block.
+const MAX_DATA_BLOCK: Sectors = Sectors::of(BLOCK_SIZE_MAX);
 
 /// `used` counts bytes, not sectors.
 pub const FLAG_USED_BYTES: u8 = 1 << 0;
@@ -82,8 +83,8 @@ pub struct DnodePhys {
     pub compression: Compression,
     /// `FLAG_*`. The spill bit is kept equal to `spill.is_some()` by encode.
     pub flags: u8,
-    /// Size of a data block in 512-byte sectors.
-    pub data_block_sectors: u16,
+    /// Size of a data block: one to 32768 sectors.
+    pub data_block_sectors: Sectors,
     /// Bytes of the bonus buffer in use; equals `bonus.len()`.
     pub bonus_length: u16,
     /// Slots beyond the first.
@@ -127,7 +128,7 @@ impl DnodePhys {
             return Ok(None);
         }
         let (indirect_shift, levels, nblkptr, flags) = (bytes[1], bytes[2], bytes[3], bytes[7]);
-        let data_block_sectors = u16_at(bytes, 8);
+        let data_block_sectors = Sectors(u16_at(bytes, 8).into());
         let bonus_length = u16_at(bytes, 10);
         let extra_slots = bytes[12];
         let (max_blkid, used) = (u64_at(bytes, 16), u64_at(bytes, 24));
@@ -145,8 +146,8 @@ impl DnodePhys {
         if !ACCEPTED_INDIRECT_SHIFTS.contains(&indirect_shift) {
             return Err(Error::field(WHAT, "dn_indblkshift", indirect_shift));
         }
-        if data_block_sectors == 0 || data_block_sectors > MAX_DATA_BLOCK_SECTORS {
-            return Err(Error::field(WHAT, "dn_datablkszsec", data_block_sectors));
+        if !(Sectors(1)..=MAX_DATA_BLOCK).contains(&data_block_sectors) {
+            return Err(Error::field(WHAT, "dn_datablkszsec", data_block_sectors.0));
         }
         let has_spill = flags & FLAG_SPILL_BLKPTR != 0;
         let tail = DNODE_CORE_SIZE + (usize::from(nblkptr) + usize::from(has_spill)) * BLKPTR_SIZE;
@@ -156,7 +157,7 @@ impl DnodePhys {
         if usize::from(bonus_length) > bonus_capacity(slots, usize::from(nblkptr), has_spill) {
             return Err(Error::field(WHAT, "dn_bonuslen", bonus_length));
         }
-        if max_blkid.checked_mul(u64::from(data_block_sectors) * 512).is_none()
+        if max_blkid.checked_mul(data_block_sectors.bytes()).is_none()
             || levels_for(max_blkid, nblkptr.into(), u32::from(indirect_shift) - BLKPTR_SHIFT) > MAX_LEVELS
         {
             return Err(Error::field(WHAT, "dn_maxblkid", max_blkid));
@@ -193,7 +194,8 @@ impl DnodePhys {
         assert_eq!(out.len(), slots * DNODE_SIZE, "a dnode is encoded over all its slots");
         assert!(slots <= MAX_SLOTS && (1..=MAX_BLKPTRS).contains(&self.blkptrs.len()));
         assert_ne!(self.object_type, ObjectType::NONE, "a free slot is zeros, not a dnode");
-        assert!((1..=MAX_LEVELS).contains(&self.levels) && self.data_block_sectors != 0);
+        assert!((1..=MAX_LEVELS).contains(&self.levels));
+        assert!((Sectors(1)..=MAX_DATA_BLOCK).contains(&self.data_block_sectors));
         assert_eq!(self.bonus.len(), usize::from(self.bonus_length), "bonus_length is the bonus's length");
         let fixed = DNODE_CORE_SIZE + (self.blkptrs.len() + usize::from(self.spill.is_some())) * BLKPTR_SIZE;
         assert!(fixed + self.bonus.len() <= out.len(), "the bonus must fit");
@@ -208,7 +210,7 @@ impl DnodePhys {
         out[5] = self.checksum.number();
         out[6] = self.compression.number();
         out[7] = self.flags & !FLAG_SPILL_BLKPTR | spill_flag;
-        put_u16(out, 8, self.data_block_sectors);
+        put_u16(out, 8, self.data_block_sectors.0 as u16);
         put_u16(out, 10, self.bonus_length);
         out[12] = self.extra_slots;
         put_u64(out, 16, self.max_blkid);
@@ -231,7 +233,7 @@ impl DnodePhys {
 
     /// Size of a data block in bytes.
     pub fn data_block_size(&self) -> u64 {
-        u64::from(self.data_block_sectors) * 512
+        self.data_block_sectors.bytes()
     }
 
     /// log2 of the pointers in one indirect block.
@@ -241,7 +243,7 @@ impl DnodePhys {
 
     /// Space taken, in bytes (`DN_USED_BYTES`).
     pub fn used_bytes(&self) -> u64 {
-        if self.flags & FLAG_USED_BYTES != 0 { self.used } else { self.used.saturating_mul(512) }
+        if self.flags & FLAG_USED_BYTES != 0 { self.used } else { Sectors(self.used).saturating_bytes() }
     }
 
     /// Bytes that this dnode's bonus may grow to.
@@ -291,7 +293,7 @@ pub(crate) mod tests {
                 let capacity = bonus_capacity(slots, nblkptr, spill);
                 (
                     (1..=255u8, 10..=24u8, 1..=MAX_LEVELS, any::<[u8; 4]>()),
-                    (1..=MAX_DATA_BLOCK_SECTORS, 0..1u64 << 33, any::<u64>()),
+                    (1..=MAX_DATA_BLOCK.0, 0..1u64 << 33, any::<u64>()),
                     vec(any_blkptr(), nblkptr),
                     vec(any::<u8>(), 0..=capacity),
                     any_blkptr(),
@@ -304,7 +306,7 @@ pub(crate) mod tests {
                         checksum: Checksum::from_number(head.3[1]),
                         compression: Compression::from_number(head.3[2]),
                         flags: head.3[3] & !FLAG_SPILL_BLKPTR | if spill { FLAG_SPILL_BLKPTR } else { 0 },
-                        data_block_sectors: sizes.0,
+                        data_block_sectors: Sectors(sizes.0),
                         bonus_length: bonus.len() as u16,
                         extra_slots: slots as u8 - 1,
                         max_blkid: sizes.1,
@@ -366,7 +368,7 @@ pub(crate) mod tests {
             checksum: Checksum::INHERIT,
             compression: Compression::INHERIT,
             flags: FLAG_USED_BYTES,
-            data_block_sectors: 1,
+            data_block_sectors: Sectors(1),
             bonus_length: 500,
             extra_slots: slots - 1,
             max_blkid: 0,

@@ -12,9 +12,10 @@ use crate::blkptr::{BLKPTR_SIZE, BlkPtr, Dva};
 use crate::embedded::{self, ECK_SIZE, ZEC_MAGIC};
 use crate::ids::Txg;
 use crate::le::u64_at;
+use crate::sector::SECTOR;
 
 /// Size of the header without `dynamic_gang_header`, in bytes (`SPA_OLD_GANGBLOCKSIZE`).
-pub const HEADER_SIZE: usize = 512;
+pub const HEADER_SIZE: usize = SECTOR as usize;
 
 /// Pointers in a header of `size` bytes (`gbh_nblkptrs`).
 pub const fn pointer_count(size: usize) -> usize {

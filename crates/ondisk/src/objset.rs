@@ -29,7 +29,7 @@ pub const OBJSET_FLAG_USEROBJACCOUNTING_COMPLETE: u64 = 1 << 1;
 /// The project totals are complete.
 pub const OBJSET_FLAG_PROJECTQUOTA_COMPLETE: u64 = 1 << 2;
 
-const ZIL_AT: usize = 512;
+const ZIL_AT: usize = DNODE_SIZE;
 const TYPE_AT: usize = ZIL_AT + ZIL_HEADER_SIZE;
 const FLAGS_AT: usize = TYPE_AT + 8;
 const PORTABLE_MAC_AT: usize = FLAGS_AT + 8;

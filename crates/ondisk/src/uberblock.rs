@@ -16,6 +16,7 @@ use crate::embedded::{self, ByteOrder, ECK_SIZE};
 use crate::error::Error;
 use crate::ids::Txg;
 use crate::le::{put_words, u64_at};
+use crate::sector::Sectors;
 use std::cmp::Ordering;
 
 /// `UBERBLOCK_MAGIC`.
@@ -101,8 +102,7 @@ impl Mmp {
 impl Reflow {
     /// `ub_raidz_reflow_info`.
     pub fn to_info(self) -> u64 {
-        debug_assert!(self.offset.is_multiple_of(512));
-        (self.offset / 512) & ((1 << 55) - 1) | u64::from(self.scratch_state & 0x1ff) << 55
+        Sectors::of(self.offset).0 & ((1 << 55) - 1) | u64::from(self.scratch_state & 0x1ff) << 55
     }
 }
 
@@ -188,7 +188,7 @@ impl Uberblock {
     /// How far a raidz expansion has come.
     pub fn reflow(&self) -> Reflow {
         Reflow {
-            offset: (self.raidz_reflow_info & ((1 << 55) - 1)) * 512,
+            offset: Sectors(self.raidz_reflow_info & ((1 << 55) - 1)).bytes(),
             scratch_state: (self.raidz_reflow_info >> 55) as u16,
         }
     }

@@ -9,6 +9,7 @@
 //!   and the way to read it.
 
 use platter_ondisk::features::Feature;
+use platter_ondisk::sector::SECTOR_SHIFT;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, ObjsetParams, TxgGate, ZioError};
 use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE, usable_size};
 use platter_ondisk::spacemap::{MapType, Segment};
-use platter_ondisk::{ObjectId, Txg, Uberblock};
+use platter_ondisk::{ObjectId, Sectors, Txg, Uberblock};
 use platter_vdev::TopVdev;
 use platter_zio::{Geometry, Group, Metaslab, Store};
 
@@ -347,7 +348,7 @@ impl Opened {
         let count = top.asize >> top.metaslab_shift;
         if count > METASLABS_MAX
             || top.asize > vdev.asize() + (1 << top.metaslab_shift)
-            || top.metaslab_shift < top.ashift.max(9)
+            || top.metaslab_shift < top.ashift.max(SECTOR_SHIFT.into())
         {
             return Err(PoolError::Unavailable(format!(
                 "damaged pool configuration: vdev {} claims {count} metaslabs of 2^{} bytes in {} of {} bytes",
@@ -409,23 +410,25 @@ fn note_logged(
     txg: Txg,
 ) -> std::result::Result<(), String> {
     // Log space maps count in 512-byte units over the whole vdev.
-    let index = segment.offset >> top.metaslab_shift.saturating_sub(9);
+    let index = segment.offset >> top.metaslab_shift.saturating_sub(SECTOR_SHIFT.into());
     let Some(metaslab) = metaslabs.get_mut(usize::try_from(index).unwrap_or(usize::MAX)) else {
         return Err(format!("{segment:?} leaves its vdev"));
     };
     if txg < metaslab.unflushed_txg {
         return Ok(());
     }
-    let unit = 1 << top.ashift.saturating_sub(9);
+    let unit = 1 << top.ashift.saturating_sub(SECTOR_SHIFT.into());
     if !(segment.offset | segment.run).is_multiple_of(unit) {
         return Err(format!("{segment:?} is not made of whole sectors"));
     }
-    let end = (metaslab.start + metaslab.size) >> 9;
+    let end = Sectors::within(metaslab.start + metaslab.size).0;
     if segment.offset.checked_add(segment.run).is_none_or(|last| last > end) {
         return Err(format!("{segment:?} leaves its metaslab"));
     }
     let allocates = segment.kind == MapType::Alloc;
-    metaslab.note_found(segment.offset << 9, segment.run << 9, allocates, txg).map_err(|error| error.to_string())
+    metaslab
+        .note_found(Sectors(segment.offset).bytes(), Sectors(segment.run).bytes(), allocates, txg)
+        .map_err(|error| error.to_string())
 }
 
 fn check_features(features: &Features, config: &PoolConfig, read_only: bool) -> Result<()> {

@@ -16,7 +16,7 @@ use platter_dmu::{NewDnode, Result, Tx};
 use platter_ondisk::features::Feature;
 use platter_ondisk::names::vdev_top_zap::MS_UNFLUSHED_PHYS_TXGS;
 use platter_ondisk::spacemap::MapType;
-use platter_ondisk::{ObjectId, ObjectType, Txg};
+use platter_ondisk::{ObjectId, ObjectType, Sectors, Txg};
 use platter_zio::RangeSet;
 
 use crate::core::Core;
@@ -32,8 +32,6 @@ const LOG_BLOCK_SIZE: u32 = 128 << 10;
 const UNFLUSHED_BLOCK_SIZE: u32 = 128 << 10;
 /// About how many logs are kept.
 const LOGS_MAX: usize = 32;
-/// Offsets and runs in a log are in units of 512 bytes (`SPA_MINBLOCKSHIFT`).
-const LOG_SHIFT: u32 = 9;
 
 /// Whether this pool logs.
 pub fn is_enabled(core: &Core) -> bool {
@@ -176,12 +174,13 @@ pub async fn append(core: &Core, tx: &Tx, pass: u32) -> Result<()> {
     let allocated = space_maps::header(&core.dsl.mos, object).await?.allocated.saturating_add(change);
     let tail = Tail { object, at, allocated, histogram: None };
     let end = space_maps::append(&core.dsl.mos, tx, MapFormat::of(&core.dsl.features), tail, |writer| {
+        // Offsets and runs in a log are sectors, whatever the vdevs' are.
         for kind in [MapType::Alloc, MapType::Free] {
             writer.debug(kind, u64::from(pass), tx.txg().0);
             for (maps, _, allocated, freed) in &changes {
                 let set = if kind == MapType::Alloc { allocated } else { freed };
                 for (start, size) in set.iter() {
-                    writer.segment(kind, Some(maps.vdev), start >> LOG_SHIFT, size >> LOG_SHIFT);
+                    writer.segment(kind, Some(maps.vdev), Sectors::of(start).0, Sectors::of(size).0);
                 }
             }
         }

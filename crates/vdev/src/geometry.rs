@@ -5,6 +5,7 @@
 //! offset 0        256K      512K            4 MiB                        psize-512K           psize
 //! ```
 
+use platter_ondisk::Sectors;
 use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE};
 
 use crate::error::{Result, VdevError};
@@ -96,7 +97,7 @@ impl Layout {
     /// How many of 512 allocated bytes count as used, in 1/512 (`vdev_deflate_ratio`): what a 128 KiB block loses to
     /// parity and padding is hidden from users. 512 without parity.
     pub fn deflate_ratio(&self, children: usize, ashift: u8) -> u64 {
-        (1 << 17) / (self.asize_for(children, ashift, 1 << 17) >> 9)
+        (1 << 17) / Sectors::within(self.asize_for(children, ashift, 1 << 17)).0
     }
 }
 

@@ -14,7 +14,7 @@ use parking_lot::RwLock;
 use platter_buffer::{Buf, BufMut};
 use platter_hooks::{Canary, Cpu};
 use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE};
-use platter_ondisk::{Guid, Txg};
+use platter_ondisk::{Guid, Sectors, Txg};
 
 use crate::allocation_class::AllocationClass;
 use crate::error::{Result, VdevError};
@@ -231,7 +231,7 @@ impl TopVdev {
 
     /// Bytes that count as used of `asize` allocated ones (`vdev_deflated_space`).
     pub fn deflate(&self, asize: u64) -> u64 {
-        (asize >> 9) * self.deflate_ratio()
+        Sectors::within(asize).0 * self.deflate_ratio()
     }
 
     /// Counters of the vdev as a whole: blocks, not transfers. (A single device's I/O is counted in its leaf too.)

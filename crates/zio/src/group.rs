@@ -8,7 +8,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use platter_ondisk::{ObjectId, Txg};
+use platter_ondisk::sector::SECTOR;
+use platter_ondisk::{ObjectId, Sectors, Txg};
 use platter_vdev::AllocationClass;
 
 use crate::histogram::{Histogram, Sum};
@@ -21,7 +22,7 @@ pub trait Geometry: Send + Sync {
     fn asize_for(&self, psize: u64) -> u64;
     /// The smallest piece of it: everything lies at a multiple of this many bytes and is one long (a power of two).
     fn unit(&self) -> u64 {
-        512
+        SECTOR
     }
     /// `vdev_deflate_ratio`: deflated 512ths of a raw byte, so that a mirror or disk counts 1:1.
     fn deflate_ratio(&self) -> u64;
@@ -263,7 +264,7 @@ impl Group {
     }
 
     pub(crate) fn deflate(&self, asize: u64) -> u64 {
-        (asize >> 9) * self.geometry.deflate_ratio()
+        Sectors::within(asize).0 * self.geometry.deflate_ratio()
     }
 
     /// The metaslab with the most free space of those that `fits` lets through.

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 
 use platter_buffer::{Buf, BufMut};
 use platter_hooks::CpuWork;
-use platter_ondisk::blkptr::{EMBEDDED_PAYLOAD_MAX, SECTOR};
+use platter_ondisk::blkptr::EMBEDDED_PAYLOAD_MAX;
+use platter_ondisk::sector::SECTOR;
 use platter_ondisk::{BlkPtr, Checksum, Compression, Dva, ObjectType};
 
 use crate::copies::write_copies;

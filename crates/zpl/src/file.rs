@@ -14,6 +14,7 @@ use futures::stream::{FuturesOrdered, TryStreamExt};
 use platter_buffer::{Buf, BufMut};
 use platter_dmu::Tx;
 use platter_ondisk::ObjectId;
+use platter_ondisk::sector::SECTOR;
 use platter_ondisk::znode::flags;
 use platter_zio::{Priority, ZioError};
 
@@ -356,7 +357,7 @@ fn grown_block_size(block_size: u32, end: u64, record_size: u32) -> u32 {
     // A block beyond the record size (the property was lowered) still grows to a power of two: other sizes are only
     // allowed for a single block.
     let most = if block_size > record_size { block_size.next_power_of_two() } else { record_size };
-    let needed = end.checked_next_multiple_of(512).and_then(|n| u32::try_from(n).ok()).unwrap_or(u32::MAX);
+    let needed = end.checked_next_multiple_of(SECTOR).and_then(|n| u32::try_from(n).ok()).unwrap_or(u32::MAX);
     needed.min(most).max(block_size)
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::RwLock;
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, Tx};
+use platter_ondisk::dnode::DNODE_SIZE;
 use platter_ondisk::zap::name::{TO_UPPER, normalize};
 use platter_ondisk::znode::{MASTER_NODE_OBJECT, ZPL_VERSION, master};
 use platter_ondisk::{ObjectId, Txg};
@@ -348,7 +349,7 @@ impl Zpl {
         // What programs multiply with a size, they multiply with either of the two: they are the same, as in OpenZFS
         // (`zfs_statvfs`, `module/os/linux/zfs/zfs_vfsops.c`). A file system never uses no block.
         let unit = u64::from(self.os.properties().record_size);
-        let (files_free, files_used) = (available / 512, self.os.object_count());
+        let (files_free, files_used) = (available / DNODE_SIZE as u64, self.os.object_count());
         StatFs {
             block_size: unit as u32,
             // What is referenced may be anything where somebody tampered with the pool.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use platter_dmu::Tx;
 use platter_ondisk::ObjectId;
+use platter_ondisk::dnode::DNODE_SIZE;
 use platter_ondisk::zil::attributes::{Attributes, MASK_WORDS, bits};
 use platter_ondisk::zil::record::{
     Create, Made, NewObject, Record, RenameKind, SetAttr as SetAttrRecord, Write, WriteData, set,
@@ -140,7 +141,7 @@ impl Drop for LoggedTx {
 
 /// The record's part about a new object.
 pub(crate) fn new_object(znode: &Znode) -> NewObject {
-    let slots = (znode.dnode.info().dnode_size / 512) as u16;
+    let slots = (znode.dnode.info().dnode_size / DNODE_SIZE as u32) as u16;
     let state = znode.state.lock();
     let phys = &state.phys;
     NewObject {

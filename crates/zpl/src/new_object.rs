@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use platter_dmu::zap::{NewZap, Zap};
 use platter_dmu::{Dnode, NewDnode, Tx};
+use platter_ondisk::dnode::DNODE_SIZE;
+use platter_ondisk::sector::SECTOR;
 use platter_ondisk::zil::attributes::{Attributes, bits};
 use platter_ondisk::zil::record::NewObject;
 use platter_ondisk::znode::flags;
@@ -19,7 +21,7 @@ use crate::znode::{Znode, group_of_new, rdev_from_user};
 use crate::znode_legacy;
 
 /// Data block size of a new file, in bytes; it grows with the first writes.
-const FIRST_BLOCK_SIZE: u32 = 512;
+const FIRST_BLOCK_SIZE: u32 = SECTOR as u32;
 const INDIRECT_SHIFT: u8 = 17;
 
 /// What is to be made.
@@ -97,7 +99,7 @@ impl Zpl {
         let number = replayed.map(|old| ObjectId(old.object));
         // Only files and directories follow `dnodesize` (`zfs_mknode`).
         let dnode_size = match replayed {
-            Some(old) => u32::from(old.slots) * 512,
+            Some(old) => u32::from(old.slots) * DNODE_SIZE as u32,
             None => self.os.properties().dnode_size,
         };
         if kind == FileKind::Directory {

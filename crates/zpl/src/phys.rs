@@ -11,6 +11,7 @@ use std::ops::{Deref, DerefMut};
 
 use platter_dmu::{Dnode, ZioError};
 use platter_ondisk::sa::{SaBuffer, SaHeader, SaValue, SaWriter, encode, fit};
+use platter_ondisk::sector::SECTOR;
 use platter_ondisk::znode::{ZnodeAcl, ZplAttr, flags};
 use platter_ondisk::{ObjectId, ObjectType};
 use platter_zio::Result;
@@ -443,7 +444,7 @@ impl Phys {
         let bonus = part(0, kept)?;
         let spill = if kept < values.len() {
             let mut spill = part(kept, values.len())?;
-            spill.resize(spill.len().next_multiple_of(512), 0);
+            spill.resize(spill.len().next_multiple_of(SECTOR as usize), 0);
             Some(spill)
         } else {
             None

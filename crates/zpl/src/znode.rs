@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 use platter_buffer::Buf;
 use platter_dmu::zap::Zap;
 use platter_dmu::{Dnode, DnodeInfo, Objset, Tx, ZioError};
-use platter_ondisk::{ObjectId, ObjectType, Txg};
+use platter_ondisk::dnode::DNODE_SIZE;
+use platter_ondisk::{ObjectId, ObjectType, Sectors, Txg};
 
 use crate::attr::{Attr, FileKind, Timestamp};
 use crate::error::{Result, ZplError};
@@ -253,7 +254,7 @@ pub(crate) fn attr_at_rest(os: &Objset, table: &SaTable, object: ObjectId) -> Op
         used: dnode.used_bytes(),
         settled: true,
         block_size: dnode.data_block_size() as u32,
-        dnode_size: (dnode.slots() * 512) as u32,
+        dnode_size: (dnode.slots() * DNODE_SIZE) as u32,
     };
     Some(attr_of(object, &phys, &space))
 }
@@ -271,7 +272,7 @@ fn attr_of(object: ObjectId, phys: &Phys, space: &Space) -> Attr {
         // The dnode itself is counted too, as OpenZFS does: a file whose data is not on disk yet must not look like one
         // big hole to archivers.
         // Rounded as there (`dmu_object_size_from_db`, `module/zfs/dbuf.c`): on raidz a sector's share is no whole one.
-        blocks: space.used / 512 + u64::from(space.used % 512 >= 256) + u64::from(space.dnode_size / 512),
+        blocks: Sectors::nearest(space.used).0 + Sectors::of(space.dnode_size.into()).0,
         settled: space.settled,
         block_size: space.block_size,
         links: phys.links.min(u64::from(u32::MAX)) as u32,

@@ -3,6 +3,7 @@
 //!
 //! No check may fail for what the system's own programs make: in doubt something is found.
 
+use crate::sector::SECTOR;
 use crate::signatures::image::Image;
 
 pub(super) fn always(_: &Image, _: u64) -> bool {
@@ -34,7 +35,7 @@ pub(super) fn core_storage(image: &Image, at: u64) -> bool {
 
 /// A label stands in one of the first four sectors, and says in which.
 pub(super) fn lvm2(image: &Image, at: u64) -> bool {
-    image.has(at + 24, b"LVM2 001") && image.le64(at + 8) == at / 512
+    image.has(at + 24, b"LVM2 001") && image.le64(at + 8) == at / SECTOR
 }
 
 pub(super) fn lvm1(image: &Image, at: u64) -> bool {
@@ -50,7 +51,7 @@ pub(super) fn md_old(image: &Image, at: u64) -> bool {
 
 /// Version 1 says in which sector it is.
 pub(super) fn md(image: &Image, at: u64) -> bool {
-    image.le32(at + 4) == 1 && image.le64(at + 144) == at / 512
+    image.le32(at + 4) == 1 && image.le64(at + 144) == at / SECTOR
 }
 
 pub(super) fn adaptec(image: &Image, at: u64) -> bool {
@@ -124,7 +125,7 @@ pub(super) fn xfs_log(image: &Image, _: u64) -> bool {
             && image.be32(at + 12) > 0
             && matches!(image.be32(at + 300), 1..=3)
     };
-    let sectors = || (0..512).map(|sector| sector * 512);
+    let sectors = || (0..512).map(|sector| sector * SECTOR);
     sectors().any(record) && !sectors().any(|at| image.has(at, b"XFSB"))
 }
 
@@ -181,7 +182,7 @@ pub(super) fn hfs_around_plus(image: &Image, at: u64) -> bool {
 
 pub(super) fn hfs(image: &Image, at: u64) -> bool {
     let block = image.be32(at + 20);
-    block > 0 && block.is_multiple_of(512)
+    block > 0 && u64::from(block).is_multiple_of(SECTOR)
 }
 
 /// Among the descriptors, of 2 KiB each as on a disc or of a disk's sector, is UDF's.

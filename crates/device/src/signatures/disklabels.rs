@@ -4,10 +4,10 @@
 //! A table needs its magic and what else proves it (a checksum, a second magic). Partitions that begin where
 //! the device does are not told: what they hold is found on the device itself.
 
+use crate::sector::SECTOR;
 use crate::signatures::image::Image;
 use crate::signatures::partition::Partition;
 
-const SECTOR: u64 = 512;
 /// Entries of an Apple map that are looked at.
 const APPLE_MAX: u32 = 256;
 const BSD_MAGIC: u32 = 0x8256_4557;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use platter_buffer::Buf;
+use platter_ondisk::sector::SECTOR;
 use platter_ondisk::zap::micro::{MicroHeader, entries as micro_entries, fits, slots};
 use platter_ondisk::zap::{BlockKind, FAT_BLOCK_SHIFT};
 use platter_ondisk::{ObjectId, ObjectType};
@@ -18,7 +19,7 @@ use crate::zap_entries::shared::Shared;
 use crate::zap_entries::value::{ZapEntry, ZapValue};
 
 /// Smallest micro ZAP, bytes.
-const MICRO_SIZE_NEW: u32 = 512;
+const MICRO_SIZE_NEW: u32 = SECTOR as u32;
 /// log2 of the indirect block size, bytes.
 const INDIRECT_SHIFT: u8 = 17;
 

@@ -11,9 +11,10 @@ use platter_ondisk::dnode::DNODE_SIZE;
 use platter_ondisk::embedded::{ECK_SIZE, label_verifier, seal};
 use platter_ondisk::gang;
 use platter_ondisk::label::{VDEV_LABELS, VDEV_PHYS_OFFSET, VDEV_PHYS_SIZE, label_offset, usable_size};
+use platter_ondisk::sector::SECTOR;
 use platter_ondisk::uberblock::Uberblock;
 use platter_ondisk::zil::ZIL_HEADER_SIZE;
-use platter_ondisk::{Checksum, ObjectType};
+use platter_ondisk::{Checksum, ObjectType, Sectors};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::RngCore;
 
@@ -247,9 +248,9 @@ fn gang_header(bp: &BlkPtr, bytes: &mut [u8], random: &mut ChaCha20Rng) -> Strin
         }
         1 => {
             // As long as a part was, so that nothing says it cannot be.
-            let size = BlkPtr::decode(bytes).psize().max(512);
+            let size = BlkPtr::decode(bytes).psize().max(SECTOR);
             let mut own = *bp;
-            own.words[6] = own.words[6] & !(0xffff << 16) | (size / 512 - 1) << 16;
+            own.words[6] = own.words[6] & !(0xffff << 16) | (Sectors::of(size).0 - 1) << 16;
             for place in 0..gang::pointer_count(gang::HEADER_SIZE) {
                 own.encode(&mut bytes[place * BLKPTR_SIZE..(place + 1) * BLKPTR_SIZE]);
             }

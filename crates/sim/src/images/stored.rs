@@ -2,7 +2,8 @@
 
 use platter_buffer::Buf;
 use platter_checksum::sha256;
-use platter_ondisk::blkptr::{BlkPtr, Dva, EMBEDDED_PAYLOAD_MAX, SECTOR};
+use platter_ondisk::blkptr::{BlkPtr, Dva, EMBEDDED_PAYLOAD_MAX};
+use platter_ondisk::sector::{SECTOR, Sectors};
 use platter_ondisk::zil::block::Layout;
 use platter_ondisk::{Checksum, Compression};
 use platter_ondisk::{embedded, gang};
@@ -153,7 +154,7 @@ async fn plain(tops: &[TopVdev], old: &BlkPtr, data: &[u8], free: &mut u64, move
     };
     let mut bp = *old;
     let prop = bp.words[PROP] & !(0xffff << 16) & !(0x7f << 32);
-    bp.words[PROP] = prop | (stored.len() as u64 / SECTOR - 1) << 16 | u64::from(kind.number()) << 32;
+    bp.words[PROP] = prop | (Sectors::of(stored.len() as u64).0 - 1) << 16 | u64::from(kind.number()) << 32;
     bp.set_checksum(platter_checksum::compute(old.checksum_kind(), &stored)?);
     if moves || stored.len() as u64 > old.psize() {
         let asize = top.asize_for(stored.len() as u64);
