@@ -23,7 +23,7 @@ use crate::deadlist;
 use crate::dir::Dir;
 use crate::empty_bpobj::empty_bpobj;
 use crate::mos_access::MosAccess;
-use crate::snapshot::{Origin, Snapshot};
+use crate::snapshot::{Origin, SnapshotBonus};
 use platter_api::report::DatasetKind;
 
 /// Names in snapshot maps compare without case (`U8_TEXTPREP_TOUPPER`).
@@ -137,17 +137,17 @@ impl Dataset {
         };
         phys.deadlist_obj = deadlist::create(os, tx, mos.version, random()).await?;
         if let Some(origin) = origin {
-            phys.prev_snap_obj = origin.snapshot;
-            phys.prev_snap_txg = origin.creation_txg;
+            phys.prev_snap_obj = origin.snapshot.object;
+            phys.prev_snap_txg = origin.snapshot.creation_txg;
             // The same birth groups as the origin's (`dsl_deadlist_clone`), each with an empty list of its own.
             if mos.version.has_deadlists() {
-                for &key in origin.deadlist_keys.iter().filter(|&&key| key < origin.creation_txg.0) {
+                for &key in origin.deadlist_keys.iter().filter(|&&key| key < origin.snapshot.creation_txg) {
                     let empty = empty_bpobj(mos, tx).await?;
                     deadlist::add_key(os, tx, phys.deadlist_obj, key, empty).await?;
                 }
             }
             let mut dir_phys = dir.phys.lock();
-            dir_phys.origin_obj = origin.snapshot;
+            dir_phys.origin_obj = origin.snapshot.object;
         }
         dir.phys.lock().head_dataset_obj = object;
         dnode.set_bonus(tx, ObjectType::DSL_DATASET, &phys.encode())?;
@@ -177,7 +177,7 @@ impl Dataset {
         if !previous.is_some() {
             return Ok(referenced);
         }
-        let before = Snapshot::load(os, previous).await?.phys.referenced_bytes;
+        let before = SnapshotBonus::load(os, previous).await?.phys.referenced_bytes;
         Ok(referenced.saturating_add(deadlist::space_used(os, deadlist).await?).saturating_sub(before))
     }
 

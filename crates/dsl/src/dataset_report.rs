@@ -13,7 +13,7 @@ use crate::dir::Dir;
 use crate::encryption::{self, Encryption};
 use crate::inheritance::lookup;
 use crate::pool::DslPool;
-use crate::snapshot::Snapshot;
+use crate::snapshot::SnapshotBonus;
 use crate::stored_property::{INHERIT, RECEIVED, StoredProperty};
 use crate::{effects, space};
 use platter_api::properties::{AT_CREATION, NATIVES, Native, default_text, is_user};
@@ -265,21 +265,20 @@ async fn snapshots_changed(dsl: &DslPool, dir: &Dir) -> Result<Option<u64>> {
 
 /// The snapshot that a clone was made from; the pool's own origin is nobody's.
 async fn origin_name(dsl: &DslPool, dir: &platter_ondisk::dsl::DslDirPhys) -> Result<Option<String>> {
-    let everybodys = dsl.tree.read().origin.as_ref().map(|origin| origin.snapshot);
+    let everybodys = dsl.tree.read().origin.as_ref().map(|origin| origin.snapshot.object);
     if !dir.origin_obj.is_some() || Some(dir.origin_obj) == everybodys {
         return Ok(None);
     }
     if dsl.mos.dnode(dir.origin_obj).await?.info().bonus_type != ObjectType::DSL_DATASET {
         return Ok(None);
     }
-    let snapshot = Snapshot::load(&dsl.mos, dir.origin_obj).await?;
+    let snapshot = SnapshotBonus::load(&dsl.mos, dir.origin_obj).await?;
     let owner = {
         let tree = dsl.tree.read();
         let owner = tree.datasets.iter().find(|(_, ds)| ds.dir.object == snapshot.phys.dir_obj);
         owner.map(|(name, ds)| (name.clone(), ds.phys.lock().snapnames_zapobj))
     };
     let Some((name, names)) = owner else { return Ok(None) };
-    let entries = Zap::open(&dsl.mos, names).await?.all().await?;
-    let entry = entries.iter().find(|entry| entry.value.integers.first() == Some(&dir.origin_obj.0));
-    Ok(entry.map(|entry| format!("{name}@{}", String::from_utf8_lossy(&entry.name))))
+    let own = snapshot.snapshot().name(&dsl.mos, names).await?;
+    Ok(own.map(|own| format!("{name}@{own}")))
 }

@@ -132,7 +132,7 @@ impl DslPool {
         if self.tree.read().datasets.keys().any(|other| other.starts_with(&below)) {
             return Err(PoolError::Busy("filesystem has children".into()));
         }
-        let origin = self.tree.read().origin.as_ref().map(|o| o.snapshot);
+        let origin = self.tree.read().origin.as_ref().map(|o| o.snapshot.object);
         let previous = dataset.phys.lock().prev_snap_obj;
         if previous.is_some() && Some(previous) != origin {
             return Err(PoolError::Unsupported(

@@ -10,7 +10,7 @@ use platter_dmu::bpobj::{Bpobj, sizes};
 use platter_dmu::zap::{NewZap, Zap};
 use platter_dmu::{Objset, Result, Tx, ZioError};
 use platter_ondisk::dsl::{DEADLIST_SIZE, DeadlistPhys};
-use platter_ondisk::{BlkPtr, ObjectId, ObjectType};
+use platter_ondisk::{BlkPtr, ObjectId, ObjectType, Txg};
 use platter_zio::BlockStore;
 
 use crate::version::PoolVersion;
@@ -42,8 +42,8 @@ pub async fn create(mos: &Arc<Objset>, tx: &Tx, version: PoolVersion, salt: u64)
 ///
 /// # Errors
 /// Device errors, damage.
-pub async fn add_key(mos: &Arc<Objset>, tx: &Tx, deadlist: ObjectId, birth: u64, bpobj: ObjectId) -> Result<()> {
-    Zap::open(mos, deadlist).await?.put_int(tx, birth, bpobj.0).await
+pub async fn add_key(mos: &Arc<Objset>, tx: &Tx, deadlist: ObjectId, birth: Txg, bpobj: ObjectId) -> Result<()> {
+    Zap::open(mos, deadlist).await?.put_int(tx, birth.0, bpobj.0).await
 }
 
 /// Whether a deadlist is one plain bpobj, as before pool version 26; it stays so when the pool is upgraded.
@@ -58,13 +58,13 @@ pub async fn is_plain(mos: &Arc<Objset>, deadlist: ObjectId) -> Result<bool> {
 ///
 /// # Errors
 /// Device errors, damage.
-pub async fn keys(mos: &Arc<Objset>, deadlist: ObjectId) -> Result<Vec<(u64, ObjectId)>> {
+pub async fn keys(mos: &Arc<Objset>, deadlist: ObjectId) -> Result<Vec<(Txg, ObjectId)>> {
     let dnode = mos.dnode(deadlist).await?;
     if dnode.info().object_type == ObjectType::BPOBJ {
-        return Ok(vec![(0, deadlist)]);
+        return Ok(vec![(Txg(0), deadlist)]);
     }
     let entries = Zap::from_dnode(dnode).ints().await?;
-    Ok(entries.into_iter().map(|(key, object)| (key, ObjectId(object))).collect())
+    Ok(entries.into_iter().map(|(key, object)| (Txg(key), ObjectId(object))).collect())
 }
 
 /// Deflated bytes of all pointers on the deadlist.
@@ -103,11 +103,11 @@ pub async fn insert(
     assert!(keys.is_sorted_by_key(|&(key, _)| key), "the entries of a deadlist are looked through by birth");
     let mut by_entry: std::collections::BTreeMap<usize, Vec<BlkPtr>> = std::collections::BTreeMap::new();
     for bp in pointers {
-        let entry = keys.partition_point(|&(key, _)| key < bp.birth().0).saturating_sub(1);
+        let entry = keys.partition_point(|&(key, _)| key < bp.birth()).saturating_sub(1);
         if keys.is_empty() {
             return Err(ZioError::corrupt("deadlist", format!("object {deadlist} has no entries")));
         }
-        debug_assert!(entry == 0 || keys[entry].0 < bp.birth().0, "a pointer is in the entry below its birth");
+        debug_assert!(entry == 0 || keys[entry].0 < bp.birth(), "a pointer is in the entry below its birth");
         by_entry.entry(entry).or_default().push(*bp);
     }
     let mut replaced = 0;
@@ -115,7 +115,7 @@ pub async fn insert(
         let (key, mut object) = keys[entry];
         if Some(object) == empty {
             object = Bpobj::create(mos, tx, BPOBJ_BLOCK).await?;
-            zap.put_int(tx, key, object.0).await?;
+            zap.put_int(tx, key.0, object.0).await?;
             keys[entry].1 = object;
             replaced += 1;
         }

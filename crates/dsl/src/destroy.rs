@@ -66,7 +66,7 @@ pub async fn remove_head(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>) ->
     zapify::deactivate_all(dsl, tx, dataset).await?;
     crate::empty_bpobj::free_deadlist(&dsl.access(), tx, phys.deadlist_obj).await?;
     let origin = dsl.tree.read().origin.clone();
-    if let Some(origin) = origin.filter(|o| o.snapshot == phys.prev_snap_obj) {
+    if let Some(origin) = origin.filter(|o| o.snapshot.object == phys.prev_snap_obj) {
         origin::detach(&dsl.mos, tx, &origin, dataset.object).await?;
     }
     for object in [phys.snapnames_zapobj, phys.props_obj, phys.userrefs_obj, dataset.object] {

@@ -19,7 +19,7 @@ use crate::dir::{Dir, ORIGIN_DIR};
 use crate::empty_bpobj::empty_bpobj;
 use crate::mos;
 use crate::mos_access::MosAccess;
-use crate::snapshot::{Origin, Snapshot};
+use crate::snapshot::{Origin, Snapshot, SnapshotBonus};
 
 /// Makes `$ORIGIN` and its snapshot in a new pool.
 ///
@@ -60,8 +60,8 @@ pub async fn create(
     let fresh = deadlist::create(mos.os, tx, mos.version, random()).await?;
     let mut deadlist_keys = Vec::new();
     if mos.version.has_deadlists() {
-        deadlist::add_key(mos.os, tx, fresh, 0, empty_bpobj(mos, tx).await?).await?;
-        deadlist_keys.push(0);
+        deadlist::add_key(mos.os, tx, fresh, Txg(0), empty_bpobj(mos, tx).await?).await?;
+        deadlist_keys.push(Txg(0));
     }
     {
         let mut phys = head.phys.lock();
@@ -72,7 +72,8 @@ pub async fn create(
     head.store(mos.os, tx).await?;
     let value = ZapValue { integer_size: 8, integers: vec![snapshot.object().0] };
     Zap::open(mos.os, snapnames).await?.add(tx, ORIGIN_DIR.as_bytes(), &value).await?;
-    Ok(Origin { snapshot: snapshot.object(), creation_txg, deadlist_keys })
+    let snapshot = Snapshot { object: snapshot.object(), guid: snapshot_phys.guid, creation_txg };
+    Ok(Origin { snapshot, deadlist_keys })
 }
 
 /// Lists `dataset` among the origin's clones.
@@ -87,7 +88,7 @@ pub async fn attach(
     mut random: impl FnMut() -> u64,
 ) -> Result<()> {
     let os = mos.os;
-    let mut snapshot = Snapshot::load(os, origin.snapshot).await?;
+    let mut snapshot = SnapshotBonus::load(os, origin.snapshot.object).await?;
     let phys = &mut snapshot.phys;
     phys.num_children = phys.num_children.saturating_add(1);
     if !phys.next_clones_obj.is_some() {
@@ -113,7 +114,7 @@ pub async fn attach(
 /// # Errors
 /// Device errors, damage.
 pub async fn detach(os: &Arc<Objset>, tx: &Tx, origin: &Origin, dataset: ObjectId) -> Result<()> {
-    let mut snapshot = Snapshot::load(os, origin.snapshot).await?;
+    let mut snapshot = SnapshotBonus::load(os, origin.snapshot.object).await?;
     let phys = &mut snapshot.phys;
     phys.num_children = phys.num_children.saturating_sub(1);
     if phys.next_clones_obj.is_some() {

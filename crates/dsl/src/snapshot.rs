@@ -1,20 +1,48 @@
-//! Snapshots: the bonus of one, and the one from which every new file system descends.
+//! Snapshots: which one it is, for ever, and its bonus, which changes with its neighbours.
+//!
+//! Invariants: what [`Snapshot`] says was fixed when the snapshot was taken; counters and links are read from the bonus
+//! each time ([`SnapshotBonus`]), since whoever changes a neighbour changes them there.
 
 use std::sync::Arc;
 
+use platter_dmu::zap::Zap;
 use platter_dmu::{Dnode, Objset, Result, Tx, ZioError};
 use platter_ondisk::dsl::DslDatasetPhys;
-use platter_ondisk::{ObjectId, ObjectType, Txg};
+use platter_ondisk::{Guid, ObjectId, ObjectType, Txg};
 
-/// A snapshot's bonus, as far as it changes with its data set.
+/// A snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
+    /// Its object in the MOS.
+    pub object: ObjectId,
+    /// Its identity, in streams and in other pools too.
+    pub guid: Guid,
+    /// The group in which it was taken: it holds what was born up to here.
+    pub creation_txg: Txg,
+}
+
+impl Snapshot {
+    /// Its name, without the data set's: `names` is the map of the head (`snapnames_zapobj`). `None` when it is not
+    /// there.
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
+    pub async fn name(&self, os: &Arc<Objset>, names: ObjectId) -> Result<Option<String>> {
+        let entries = Zap::open(os, names).await?.all().await?;
+        let entry = entries.iter().find(|entry| entry.value.integers.first() == Some(&self.object.0));
+        Ok(entry.map(|entry| String::from_utf8_lossy(&entry.name).into_owned()))
+    }
+}
+
+/// A snapshot's bonus: its place among the others, its counters, its root.
+pub struct SnapshotBonus {
     dnode: Arc<Dnode>,
     /// The bonus.
     pub phys: DslDatasetPhys,
 }
 
-impl Snapshot {
-    /// Reads snapshot `object`.
+impl SnapshotBonus {
+    /// Reads that of snapshot `object`.
     ///
     /// # Errors
     /// Damage, unreadable blocks.
@@ -28,7 +56,12 @@ impl Snapshot {
         Ok(Self { dnode, phys })
     }
 
-    /// Writes the bonus back.
+    /// Whose it is.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { object: self.dnode.object(), guid: self.phys.guid, creation_txg: self.phys.creation_txg }
+    }
+
+    /// Writes it back.
     ///
     /// # Errors
     /// Read-only pool.
@@ -40,10 +73,8 @@ impl Snapshot {
 /// The snapshot from which every new file system descends.
 #[derive(Clone, Debug)]
 pub struct Origin {
-    /// The snapshot's object.
-    pub snapshot: ObjectId,
-    /// Its group.
-    pub creation_txg: Txg,
+    /// The snapshot.
+    pub snapshot: Snapshot,
     /// The birth groups of the `$ORIGIN` head's deadlist.
-    pub deadlist_keys: Vec<u64>,
+    pub deadlist_keys: Vec<Txg>,
 }

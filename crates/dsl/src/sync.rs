@@ -16,7 +16,7 @@ use platter_zio::BlockStore;
 use crate::dataset::Dataset;
 use crate::dir::Dir;
 use crate::pool::{DslPool, slop};
-use crate::snapshot::Snapshot;
+use crate::snapshot::SnapshotBonus;
 use crate::used_space::{SpaceChange, UsedKind, reserved_delta};
 use crate::{counting, deadlist, freeing, intent, zapify};
 
@@ -110,13 +110,13 @@ async fn hand_to_snapshots(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>, 
     let sum = |after: Txg| dead.iter().filter(|bp| bp.birth() > after).map(|bp| dsl.store.dsize(bp)).sum::<u64>();
     let origin = dataset.dir.phys.lock().origin_obj;
     let origin_txg = match origin.is_some() {
-        true => Snapshot::load(&dsl.mos, origin).await?.phys.creation_txg,
+        true => SnapshotBonus::load(&dsl.mos, origin).await?.phys.creation_txg,
         false => Txg(0),
     };
     dataset.dir.transfer(UsedKind::Head, UsedKind::Snapshots, sum(origin_txg));
     let previous = dataset.phys.lock().prev_snap_obj;
     if previous.is_some() {
-        let mut previous = Snapshot::load(&dsl.mos, previous).await?;
+        let mut previous = SnapshotBonus::load(&dsl.mos, previous).await?;
         if previous.phys.next_snap_obj == dataset.object {
             let more = sum(previous.phys.prev_snap_txg);
             previous.phys.unique_bytes = previous.phys.unique_bytes.saturating_add(more);

@@ -12,7 +12,7 @@ use crate::dataset::Dataset;
 use crate::deadlist;
 use crate::dir::{Dir, FREE_DIR, LEAK_DIR, MOS_DIR, ORIGIN_DIR};
 use crate::mos;
-use crate::snapshot::Origin;
+use crate::snapshot::{Origin, Snapshot, SnapshotBonus};
 
 /// Deeper trees are damage (a directory that contains itself): names are at most 255 bytes long.
 const DEPTH_MAX: usize = 128;
@@ -32,8 +32,8 @@ pub struct Tree {
     pub root_dir: Option<Arc<Dir>>,
     /// The snapshot that new data sets descend from.
     pub origin: Option<Origin>,
-    /// Every data set object that is a snapshot: needed for scrubbing what only snapshots hold.
-    pub snapshots: Vec<ObjectId>,
+    /// Every snapshot that holds anything: needed for scrubbing what only snapshots hold.
+    pub snapshots: Vec<Snapshot>,
 }
 
 /// Loads every directory and head data set of the pool called `pool`.
@@ -123,15 +123,16 @@ async fn load_origin(os: &Arc<Objset>, store: &Store, dir: Arc<Dir>) -> Result<O
         return Ok(None);
     }
     let head = Dataset::load(os, store, head, dir).await?;
-    let (snapshot, creation_txg, deadlist_object) = {
+    let (snapshot, deadlist_object) = {
         let phys = head.phys.lock();
-        (phys.prev_snap_obj, phys.prev_snap_txg, phys.deadlist_obj)
+        (phys.prev_snap_obj, phys.deadlist_obj)
     };
     if !snapshot.is_some() {
         return Ok(None);
     }
+    let snapshot = SnapshotBonus::load(os, snapshot).await?.snapshot();
     let deadlist_keys = deadlist::keys(os, deadlist_object).await?.into_iter().map(|(key, _)| key).collect();
-    Ok(Some(Origin { snapshot, creation_txg, deadlist_keys }))
+    Ok(Some(Origin { snapshot, deadlist_keys }))
 }
 
 /// Follows a head's chain of snapshots back to its origin.
@@ -146,16 +147,15 @@ async fn collect_snapshots(
         (phys.prev_snap_obj, Txg(u64::MAX))
     };
     while object.is_some() && seen.insert(object) {
-        let dnode = os.dnode(object).await?;
-        let phys = platter_ondisk::dsl::DslDatasetPhys::decode(&dnode.bonus())
-            .map_err(|e| ZioError::corrupt("snapshot", format!("object {object}: {e}")))?;
+        let bonus = SnapshotBonus::load(os, object).await?;
+        let phys = &bonus.phys;
         // Snapshots get older along the chain; anything else is a cycle.
         if phys.creation_txg >= newer {
             return Err(ZioError::corrupt("snapshot", format!("object {object}: the chain of snapshots turns back")));
         }
         newer = phys.creation_txg;
         if !phys.bp.is_hole() {
-            tree.snapshots.push(object);
+            tree.snapshots.push(bonus.snapshot());
         }
         object = phys.prev_snap_obj;
     }

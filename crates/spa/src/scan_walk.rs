@@ -15,7 +15,6 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use platter_dmu::Result;
 use platter_dmu::traverse::{Visit, Visitor, WalkEnd, visit};
-use platter_ondisk::dsl::DslDatasetPhys;
 use platter_ondisk::{BlkPtr, ObjectId, ObjectType, Txg};
 use platter_zio::{BlockStore, Bookmark, SpaceMet, ZioError};
 use platter_zio::{Pinned, Store};
@@ -25,6 +24,7 @@ use tokio::time::Instant;
 use crate::core::Core;
 use crate::scan_place::ScanPlace;
 use crate::scan_store::{self, Lost};
+use platter_dsl::snapshot::{Snapshot, SnapshotBonus};
 use platter_dsl::watched;
 
 /// How long one slice may pin freed space.
@@ -103,17 +103,12 @@ async fn targets(core: &Arc<Core>) -> Result<Vec<Target>> {
         targets.extend(heads.map(|ds| Target { id: ds.object, after: ds.phys.lock().prev_snap_txg }));
         tree.snapshots.clone()
     };
-    for object in snapshots {
-        let phys = snapshot_phys(core, object).await?;
-        targets.push(Target { id: object, after: phys.prev_snap_txg });
+    for Snapshot { object: id, .. } in snapshots {
+        let after = SnapshotBonus::load(&core.dsl.mos, id).await?.phys.prev_snap_txg;
+        targets.push(Target { id, after });
     }
     targets.sort_by_key(|target| target.id);
     Ok(targets)
-}
-
-async fn snapshot_phys(core: &Arc<Core>, object: ObjectId) -> Result<DslDatasetPhys> {
-    let dnode = core.dsl.mos.dnode(object).await?;
-    DslDatasetPhys::decode(&dnode.bonus()).map_err(|e| ZioError::corrupt("snapshot", format!("object {object}: {e}")))
 }
 
 /// The newest root of an object set; `None` when it is gone or empty.
@@ -124,8 +119,8 @@ async fn root_of(core: &Arc<Core>, id: ObjectId) -> Result<Option<BlkPtr>> {
         let head = core.dsl.tree.read().datasets.values().find(|ds| ds.object == id).cloned();
         match head {
             Some(dataset) => dataset.phys.lock().bp,
-            None => match snapshot_phys(core, id).await {
-                Ok(phys) => phys.bp,
+            None => match SnapshotBonus::load(&core.dsl.mos, id).await {
+                Ok(bonus) => bonus.phys.bp,
                 Err(ZioError::NotFound(_)) => return Ok(None),
                 Err(error) => return Err(error),
             },

@@ -22,7 +22,7 @@ use platter_dsl::deadlist::BPOBJ_BLOCK;
 use platter_dsl::dir::{Dir, FREE_DIR};
 use platter_dsl::error::Result;
 use platter_dsl::features::CREATED;
-use platter_dsl::snapshot::Snapshot;
+use platter_dsl::snapshot::SnapshotBonus;
 use platter_dsl::version::PoolVersion;
 use platter_dsl::{history, mos};
 
@@ -103,7 +103,7 @@ async fn list_clones(core: &Arc<Core>, tx: &Tx) -> Result<()> {
         if !origin.is_some() {
             continue;
         }
-        let origin_dir = Snapshot::load(&core.dsl.mos, origin).await?.phys.dir_obj;
+        let origin_dir = SnapshotBonus::load(&core.dsl.mos, origin).await?.phys.dir_obj;
         let held = datasets.iter().find(|other| other.dir.object == origin_dir).map(|other| &other.dir);
         let clones = clones_of(core, tx, origin_dir, held).await?;
         Zap::open(&core.dsl.mos, clones).await?.add_int(tx, dataset.object.0).await?;
