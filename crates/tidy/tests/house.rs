@@ -40,6 +40,11 @@ fn files_open_with_their_invariants() {
 }
 
 #[test]
+fn numbers_have_kinds() {
+    rust_obeys(platter_tidy::numbers_have_kinds);
+}
+
+#[test]
 fn nothing_is_left_undone() {
     rust_obeys(platter_tidy::nothing_is_left_undone);
 }

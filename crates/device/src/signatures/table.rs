@@ -24,7 +24,7 @@ impl At {
     pub fn on(self, size: u64) -> Option<u64> {
         match self {
             Self::Start(at) => Some(at),
-            Self::End(back) => (size / 512 * SECTOR).checked_sub(back),
+            Self::End(back) => (size / SECTOR * SECTOR).checked_sub(back),
             Self::Aligned(unit, back) => (size / unit * unit).checked_sub(back),
         }
     }
@@ -80,7 +80,7 @@ pub const TABLE: &[Signature] = &[
     checked("crypto_LUKS", Start(64 * KIB), LUKS_COPY, checks::luks_copy),
     checked("crypto_LUKS", Start(128 * KIB), LUKS_COPY, checks::luks_copy),
     checked("crypto_LUKS", Start(256 * KIB), LUKS_COPY, checks::luks_copy),
-    checked("crypto_LUKS", Start(512 * KIB), LUKS_COPY, checks::luks_copy),
+    checked("crypto_LUKS", Start(MIB / 2), LUKS_COPY, checks::luks_copy),
     checked("crypto_LUKS", Start(MIB), LUKS_COPY, checks::luks_copy),
     checked("crypto_LUKS", Start(2 * MIB), LUKS_COPY, checks::luks_copy),
     checked("crypto_LUKS", Start(4 * MIB), LUKS_COPY, checks::luks_copy),

@@ -73,8 +73,8 @@ pub struct DdtBookmark {
     pub class: u64,
     /// `ddt_type_t`.
     pub table_type: u64,
-    /// Checksum of the table.
-    pub checksum: u64,
+    /// `enum zio_checksum` of the table, in a word of its own.
+    pub table_checksum: u64,
     /// Place in the table.
     pub cursor: u64,
 }
@@ -144,7 +144,7 @@ impl ScanPhys {
             processed: w[12],
             errors: w[13],
             ddt_class_max: w[14],
-            ddt_bookmark: DdtBookmark { class: w[15], table_type: w[16], checksum: w[17], cursor: w[18] },
+            ddt_bookmark: DdtBookmark { class: w[15], table_type: w[16], table_checksum: w[17], cursor: w[18] },
             bookmark: Bookmark::from_words([w[19], w[20], w[21], w[22]]),
             flags: w[23],
         })
@@ -171,7 +171,7 @@ impl ScanPhys {
             self.ddt_class_max,
             self.ddt_bookmark.class,
             self.ddt_bookmark.table_type,
-            self.ddt_bookmark.checksum,
+            self.ddt_bookmark.table_checksum,
             self.ddt_bookmark.cursor,
             objset,
             object,
