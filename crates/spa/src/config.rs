@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use platter_nvlist::{NvList, Value};
 use platter_ondisk::names::config::IS_SPARE;
-use platter_ondisk::{Guid, ObjectId};
+use platter_ondisk::{Guid, ObjectId, Txg};
 
 use platter_dsl::version::PoolVersion;
 
@@ -331,7 +331,7 @@ pub struct PoolConfig {
     /// State at the time of writing.
     pub state: PoolState,
     /// Group in which it was written.
-    pub txg: u64,
+    pub txg: Txg,
     /// Pool guid.
     pub guid: Guid,
     /// Host that wrote it.
@@ -403,7 +403,7 @@ impl PoolConfig {
             name: list.get_str("name").ok_or("the configuration has no pool name")?.to_owned(),
             stored_name: None,
             state: PoolState::from_number(need("state")?),
-            txg: need("txg")?,
+            txg: Txg(need("txg")?),
             guid: Guid(need("pool_guid")?),
             hostid: list.get_u64("hostid"),
             hostname: list.get_str("hostname").map(str::to_owned),
@@ -420,12 +420,12 @@ impl PoolConfig {
         })
     }
 
-    fn common(&self, txg: u64) -> NvList {
+    fn common(&self, txg: Txg) -> NvList {
         let mut list = NvList::new();
         list.add_u64("version", self.version)
             .add_str("name", self.stored_name.as_deref().unwrap_or(&self.name))
             .add_u64("state", self.state.number())
-            .add_u64("txg", txg)
+            .add_u64("txg", txg.0)
             .add_u64("pool_guid", self.guid.0);
         if !self.other.contains("errata") {
             list.add_u64("errata", 0);
@@ -457,7 +457,7 @@ impl PoolConfig {
     }
 
     /// The nvlist for the MOS; `self.vdev_tree` is the root.
-    pub fn to_mos_nvlist(&self, txg: u64) -> NvList {
+    pub fn to_mos_nvlist(&self, txg: Txg) -> NvList {
         if cfg!(debug_assertions) {
             self.vdev_tree.assert_internally_consistent();
         }
@@ -472,7 +472,7 @@ impl PoolConfig {
     }
 
     /// The nvlist for the label of leaf `leaf` below top-level vdev `top` of the root `self.vdev_tree`.
-    pub fn to_label_nvlist(&self, txg: u64, top: &VdevConfig, leaf: Guid) -> NvList {
+    pub fn to_label_nvlist(&self, txg: Txg, top: &VdevConfig, leaf: Guid) -> NvList {
         let mut list = self.common(txg);
         list.add_u64("top_guid", top.guid.0).add_u64("guid", leaf.0);
         let is_spare = top.leaves().iter().any(|own| own.guid == leaf && own.other.get_u64(IS_SPARE) == Some(1));
@@ -527,10 +527,10 @@ mod tests {
         }
         list.add_str("name", "tank").add_u64(IS_SPARE, 1).add_list("vdev_tree", root(vec![top]));
         let config = PoolConfig::parse(&list).expect("a configuration");
-        let label = |leaf| config.to_label_nvlist(7, &config.vdev_tree.children[0], Guid(leaf));
+        let label = |leaf| config.to_label_nvlist(Txg(7), &config.vdev_tree.children[0], Guid(leaf));
         assert_eq!(label(3).get_u64(IS_SPARE), Some(1));
         assert_eq!(label(2).get_u64(IS_SPARE), None, "what one label says is not the pool's");
-        assert_eq!(config.to_mos_nvlist(7).get_u64(IS_SPARE), None);
+        assert_eq!(config.to_mos_nvlist(Txg(7)).get_u64(IS_SPARE), None);
     }
 
     // Each list was short enough, but there were CHILDREN_MAX of them below each other, and several passes look each

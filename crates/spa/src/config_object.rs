@@ -78,8 +78,8 @@ pub async fn write(core: &Core, tx: &Tx) -> Result<()> {
     let bytes = {
         let mut config = core.config.write();
         config.features_for_read = core.dsl.features.for_labels();
-        config.txg = tx.txg().0;
-        config.to_mos_nvlist(tx.txg().0).encode_xdr()
+        config.txg = tx.txg();
+        config.to_mos_nvlist(tx.txg()).encode_xdr()
     };
     write_list(&core.dsl.mos, tx, object, &bytes).await
 }

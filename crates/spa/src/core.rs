@@ -14,7 +14,7 @@ use platter_dmu::Tx;
 use platter_dsl::error::Result;
 use platter_dsl::pool::DslPool;
 use platter_dsl::stored_property::StoredProperty;
-use platter_ondisk::Uberblock;
+use platter_ondisk::{ObjectId, Uberblock};
 use platter_vdev::MissingRanges;
 
 use crate::config::PoolConfig;
@@ -33,7 +33,7 @@ pub struct Stored {
     /// The newest uberblock on disk.
     pub uberblock: Uberblock,
     /// Objects with lost blocks: (data set object, object).
-    pub damaged: BTreeSet<(u64, u64)>,
+    pub damaged: BTreeSet<(ObjectId, ObjectId)>,
     /// Scrub or resilver.
     pub scan: ScanState,
     /// The groups each leaf missed, as they are on disk, by leaf guid.
@@ -66,7 +66,7 @@ pub struct Core {
     /// uberblock leads to may have been used for others since.
     pub is_borrowed: AtomicBool,
     /// Objects with lost blocks: (data set object, object).
-    pub damaged: Mutex<BTreeSet<(u64, u64)>>,
+    pub damaged: Mutex<BTreeSet<(ObjectId, ObjectId)>>,
     /// Scrub or resilver.
     pub scan: Mutex<ScanState>,
     /// The groups each leaf missed, as they are on disk, by leaf guid.

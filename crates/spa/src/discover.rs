@@ -132,8 +132,8 @@ fn assemble(devices: Vec<(PathBuf, DeviceLabels)>) -> Option<Candidate> {
     let devices: Vec<(PathBuf, Txg, PoolConfig)> =
         devices.into_iter().filter_map(|(path, found)| Some((path, found.reached(), of_pool(&found)?))).collect();
     let newest = devices.iter().max_by_key(|(_, _, config)| config.txg)?.2.clone();
-    let mut tops: BTreeMap<u64, (u64, VdevConfig)> = BTreeMap::new();
-    let mut paths: BTreeMap<u64, ((Txg, u64, bool), PathBuf)> = BTreeMap::new();
+    let mut tops: BTreeMap<u64, (Txg, VdevConfig)> = BTreeMap::new();
+    let mut paths: BTreeMap<u64, ((Txg, Txg, bool), PathBuf)> = BTreeMap::new();
     for (path, reached, config) in devices {
         let (txg, top) = (config.txg, config.vdev_tree);
         let top_id = top.id;

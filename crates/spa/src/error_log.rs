@@ -37,7 +37,7 @@ pub async fn write(core: &Arc<Core>, tx: &Tx) -> Result<()> {
     let object = mos::create_zap(&core.dsl.mos, tx, ObjectType::ERROR_LOG, core.random()).await?;
     let zap = Zap::open(&core.dsl.mos, object).await?;
     for (objset, object) in damaged.iter().take(ENTRIES_MAX) {
-        let name = format!("{objset:x}:{object:x}:0:0");
+        let name = format!("{:x}:{:x}:0:0", objset.0, object.0);
         let empty = ZapValue { integer_size: 1, integers: vec![0] };
         zap.put(tx, name.as_bytes(), &empty).await?;
     }
@@ -48,7 +48,7 @@ pub async fn write(core: &Arc<Core>, tx: &Tx) -> Result<()> {
 ///
 /// # Errors
 /// Unreadable blocks. Entries that make no sense are skipped.
-pub async fn load(os: &Arc<Objset>, directory: &Zap) -> Result<BTreeSet<(u64, u64)>> {
+pub async fn load(os: &Arc<Objset>, directory: &Zap) -> Result<BTreeSet<(ObjectId, ObjectId)>> {
     let mut damaged = BTreeSet::new();
     for name in [mos::ERRLOG_LAST, mos::ERRLOG_SCRUB] {
         let Some(object) = directory.get_u64(name.as_bytes()).await?.filter(|&o| o != 0) else { continue };
@@ -56,7 +56,7 @@ pub async fn load(os: &Arc<Objset>, directory: &Zap) -> Result<BTreeSet<(u64, u6
             let name = String::from_utf8_lossy(&entry.name).into_owned();
             let mut numbers = name.split(':').map(|part| u64::from_str_radix(part, 16));
             if let (Some(Ok(objset)), Some(Ok(object))) = (numbers.next(), numbers.next()) {
-                damaged.insert((objset, object));
+                damaged.insert((ObjectId(objset), ObjectId(object)));
             }
         }
     }

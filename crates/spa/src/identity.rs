@@ -74,7 +74,7 @@ impl Member {
             return Err((VdevAux::CorruptData, format!("it belongs to pool '{}' (guid {})", newest.name, newest.guid)));
         }
         let Some(config) = found.config_at(self.newest) else {
-            return Err((VdevAux::BadLabel, self.beyond(Txg(newest.txg))));
+            return Err((VdevAux::BadLabel, self.beyond(newest.txg)));
         };
         // A leaf that is its own top-level vdev may have got that vdev's guid after its label was written (`detach`).
         if config.device_guid != Some(self.leaf) && config.top_guid != Some(self.leaf) {
@@ -191,7 +191,7 @@ impl Returning<'_> {
 
     /// Looks for a leaf's device at all likely paths. Of several copies the newest is it, if it is up to date.
     async fn find(&self, spec: &VdevSpec) -> Option<PathBuf> {
-        let mut newest: BTreeMap<u64, ((Txg, u64), PathBuf)> = BTreeMap::new();
+        let mut newest: BTreeMap<u64, ((Txg, Txg), PathBuf)> = BTreeMap::new();
         let searching = async {
             let looks = self.candidates(spec).await.into_iter().map(|path| async move {
                 tokio::time::timeout(LOOK_MAX, labels_at(&**self.devices, &path)).await.ok().flatten()
@@ -264,7 +264,7 @@ mod tests {
             name: "theirs".into(),
             stored_name: None,
             state: PoolState::Active,
-            txg,
+            txg: Txg(txg),
             guid: Guid(pool),
             hostid: None,
             hostname: None,

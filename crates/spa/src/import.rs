@@ -307,7 +307,7 @@ impl Opened {
 
     /// Hands the allocator what the headers of all space maps say, and what log space maps have beyond the maps: no
     /// map is read before something is to be allocated from it. Returns the logs.
-    async fn load_space(&self, config: &PoolConfig, budget: u64) -> Result<Vec<(u64, ObjectId)>> {
+    async fn load_space(&self, config: &PoolConfig, budget: u64) -> Result<Vec<(Txg, ObjectId)>> {
         let mut found: BTreeMap<u64, (&VdevConfig, Arc<TopVdev>, Vec<Metaslab>)> = BTreeMap::new();
         for (top, vdev) in config.vdev_tree.children.iter().filter_map(|top| {
             let vdev = self.vdevs.get(top.id as usize)?.as_ref()?;
@@ -327,7 +327,7 @@ impl Opened {
                 let Some((top, _, metaslabs)) = found.get_mut(&u64::from(segment.vdev.unwrap_or(0))) else {
                     return Ok(());
                 };
-                note_logged(top, metaslabs, &segment, Txg(txg))
+                note_logged(top, metaslabs, &segment, txg)
                     .map_err(|what| ZioError::corrupt("log space map", format!("object {log}: {what}")))
             })
             .await?;

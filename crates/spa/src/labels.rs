@@ -79,7 +79,7 @@ impl DeviceLabels {
     }
 
     /// What tells the newer of two copies of a device.
-    pub fn age(&self) -> (Txg, u64) {
+    pub fn age(&self) -> (Txg, Txg) {
         (self.reached(), self.config().txg)
     }
 
@@ -87,7 +87,7 @@ impl DeviceLabels {
     /// what it says (a device more, a new name, that the pool was exported) has not happened
     /// (`vdev_label_read_config`).
     pub fn config_at(&self, txg: Txg) -> Option<&PoolConfig> {
-        self.configs.iter().find(|config| config.txg <= txg.0 || Canary::LabelFromTheFuture.sings())
+        self.configs.iter().find(|config| config.txg <= txg || Canary::LabelFromTheFuture.sings())
     }
 }
 
@@ -216,7 +216,7 @@ pub enum Half {
 pub async fn write_config(targets: &[LabelTarget], config: &PoolConfig, txg: Txg, half: Half) -> usize {
     let writes = targets.iter().map(|target| async move {
         let top: &VdevConfig = config.vdev_tree.children.get(target.top)?;
-        let list = config.to_label_nvlist(txg.0, top, target.guid);
+        let list = config.to_label_nvlist(txg, top, target.guid);
         let size = usable_size(target.device.size());
         for index in (0..VDEV_LABELS).filter(|index| (index % 2 == 1) == (half == Half::Odd)) {
             let offset = label_offset(size, index) + VDEV_PHYS_OFFSET;

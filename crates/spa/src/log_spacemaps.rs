@@ -74,10 +74,10 @@ async fn store_unflushed(core: &Core, tx: &Tx, vdev: u32, indices: &[u64]) -> Re
     Ok(())
 }
 
-async fn free_log(core: &Core, tx: &Tx, zap: &Zap, txg: u64, log: ObjectId) -> Result<()> {
+async fn free_log(core: &Core, tx: &Tx, zap: &Zap, txg: Txg, log: ObjectId) -> Result<()> {
     core.dsl.mos.free_object(tx, log).await?;
     core.dsl.features.adjust(tx, HISTOGRAM_FEATURE, -1).await?;
-    zap.remove_int(tx, txg).await?;
+    zap.remove_int(tx, txg.0).await?;
     Ok(())
 }
 
@@ -111,7 +111,7 @@ pub async fn flush(core: &Core, tx: &Tx, all: bool) -> Result<()> {
         store_unflushed(core, tx, maps.vdev, &indices).await?;
     }
     let oldest = waiting.get(count).map_or(txg, |&(oldest, ..)| oldest);
-    let done: Vec<(u64, ObjectId)> = core.logs.lock().by_txg.range(..oldest.0).map(|(&txg, &log)| (txg, log)).collect();
+    let done: Vec<(Txg, ObjectId)> = core.logs.lock().by_txg.range(..oldest).map(|(&txg, &log)| (txg, log)).collect();
     if done.is_empty() {
         return Ok(());
     }
@@ -195,7 +195,7 @@ async fn current_log(core: &Core, tx: &Tx) -> Result<(ObjectId, u64)> {
     let txg = tx.txg();
     {
         let logs = core.logs.lock();
-        if let (Some((of, length)), Some(&object)) = (logs.current, logs.by_txg.get(&txg.0))
+        if let (Some((of, length)), Some(&object)) = (logs.current, logs.by_txg.get(&txg))
             && of == txg
         {
             return Ok((object, length));
@@ -205,7 +205,7 @@ async fn current_log(core: &Core, tx: &Tx) -> Result<(ObjectId, u64)> {
     core.dsl.features.adjust(tx, HISTOGRAM_FEATURE, 1).await?;
     zap(core, tx).await?.put_int(tx, txg.0, object.0).await?;
     let mut logs = core.logs.lock();
-    logs.by_txg.insert(txg.0, object);
+    logs.by_txg.insert(txg, object);
     logs.current = Some((txg, 0));
     Ok((object, 0))
 }

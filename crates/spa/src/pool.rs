@@ -45,7 +45,7 @@ impl Pool {
         core.dsl.store.set_damage_listener(Box::new(move |bookmark, _bp| {
             // What somebody else has changed since the import is no damage of the pool's.
             if let Some(core) = weak.upgrade().filter(|core| !core.is_borrowed.load(Ordering::Acquire)) {
-                core.damaged.lock().insert((bookmark.objset.0, bookmark.object.0));
+                core.damaged.lock().insert((bookmark.objset, bookmark.object));
             }
         }));
         if let Some(mode) = FailMode::parse(&pool_properties::fail_mode(&core)) {

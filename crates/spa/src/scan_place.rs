@@ -11,7 +11,7 @@ pub const PLACE: &str = "org.platter:scan_place";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScanPlace {
     /// All object sets with lower numbers are done.
-    pub objset: u64,
+    pub objset: ObjectId,
     /// The last block seen in it.
     pub last: Option<Bookmark>,
 }
@@ -24,7 +24,15 @@ impl ScanPlace {
     pub fn encode(self, phys: &ScanPhys) -> Vec<u64> {
         let last = self.last.unwrap_or_default();
         let level = i64::from(last.level) as u64;
-        vec![phys.start_time, phys.examined, self.objset, self.last.is_some().into(), last.object.0, level, last.blkid]
+        vec![
+            phys.start_time,
+            phys.examined,
+            self.objset.0,
+            self.last.is_some().into(),
+            last.object.0,
+            level,
+            last.blkid,
+        ]
     }
 
     /// The place in the scan `phys`, or its beginning when what was written is about another one (or another program
@@ -36,7 +44,8 @@ impl ScanPlace {
         if (start_time, examined) != (phys.start_time, phys.examined) {
             return Self::default();
         }
-        let last = Bookmark { objset: ObjectId(objset), object: ObjectId(object), level, blkid };
+        let objset = ObjectId(objset);
+        let last = Bookmark { objset, object: ObjectId(object), level, blkid };
         Self { objset, last: (seen != 0).then_some(last) }
     }
 }

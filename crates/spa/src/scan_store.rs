@@ -17,7 +17,7 @@ use crate::scan_state::ScanState;
 use crate::{dtl, scan_proof};
 
 /// Objects with blocks that could not be restored: (data set, object).
-pub type Lost = Mutex<BTreeSet<(u64, u64)>>;
+pub type Lost = Mutex<BTreeSet<(ObjectId, ObjectId)>>;
 
 /// Writes the scan's state and place.
 ///
@@ -67,7 +67,7 @@ pub async fn persist(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
 /// # Errors
 /// The pool is suspended; device errors.
 pub async fn checkpoint(core: &Arc<Core>, lost: &Lost) -> std::result::Result<(), PoolError> {
-    let fresh: Vec<(u64, u64)> = {
+    let fresh: Vec<(ObjectId, ObjectId)> = {
         let damaged = core.damaged.lock();
         lost.lock().iter().copied().filter(|object| !damaged.contains(object)).collect()
     };

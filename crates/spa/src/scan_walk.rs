@@ -48,13 +48,13 @@ pub async fn everything(core: &Arc<Core>, lost: &Arc<Lost>) -> Result<bool> {
     let mut written = Instant::now();
     for target in targets(core).await? {
         let place = core.scan.lock().place;
-        if target.id.0 < place.objset {
+        if target.id < place.objset {
             continue;
         }
-        let mut from = place.last.filter(|_| target.id.0 == place.objset);
+        let mut from = place.last.filter(|_| target.id == place.objset);
         let mut interior = 0;
         loop {
-            core.scan.lock().place = ScanPlace { objset: target.id.0, last: from };
+            core.scan.lock().place = ScanPlace { objset: target.id, last: from };
             if core.scan.lock().is_interrupted() {
                 return Ok(false);
             }
@@ -77,7 +77,7 @@ pub async fn everything(core: &Arc<Core>, lost: &Arc<Lost>) -> Result<bool> {
                 WalkEnd::Stopped => from = slice.last.lock().or(from),
             }
         }
-        core.scan.lock().place = ScanPlace { objset: target.id.0 + 1, last: None };
+        core.scan.lock().place = ScanPlace { objset: ObjectId(target.id.0 + 1), last: None };
     }
     Ok(true)
 }
@@ -215,7 +215,7 @@ impl Visitor for Slice {
                 return Visit::Stop;
             }
             // The block itself was counted when it was verified; here it is what lies below that is lost.
-            self.lost.lock().insert((bookmark.objset.0, bookmark.object.0));
+            self.lost.lock().insert((bookmark.objset, bookmark.object));
             self.core.scan.lock().roster().note_hidden(bp.birth().max(bp.physical_birth()));
             Visit::Continue
         }
@@ -239,7 +239,7 @@ async fn verify(core: &Arc<Core>, lost: &Lost, bookmark: Bookmark, bp: &BlkPtr) 
         Err(_) => {
             scrub.phys.errors = scrub.phys.errors.saturating_add(1);
             scrub.roster().note_lost(bp.physical_birth());
-            lost.lock().insert((bookmark.objset.0, bookmark.object.0));
+            lost.lock().insert((bookmark.objset, bookmark.object));
         }
     }
     scrub.note_progress();

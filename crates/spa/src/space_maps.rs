@@ -15,7 +15,7 @@ use std::sync::Arc;
 use platter_dmu::zap::Zap;
 use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
 use platter_ondisk::spacemap::{self, Entry, MapType, SPACE_MAP_SIZE, Segment, SpaceMapPhys, SpaceMapWriter};
-use platter_ondisk::{ObjectId, ObjectType};
+use platter_ondisk::{ObjectId, ObjectType, Txg};
 use platter_zio::{Histogram, MapAt, Metaslab, MetaslabId, RangeSet, Store, Written};
 
 use platter_dsl::features::Features;
@@ -549,13 +549,13 @@ async fn write_one(mos: &Arc<Objset>, tx: &Tx, pass: u32, maps: &VdevMaps, pendi
 ///
 /// # Errors
 /// Damage, unreadable blocks.
-pub async fn logs(mos: &Arc<Objset>, directory: &Zap) -> Result<Vec<(u64, ObjectId)>> {
+pub async fn logs(mos: &Arc<Objset>, directory: &Zap) -> Result<Vec<(Txg, ObjectId)>> {
     let Some(object) = directory.get_u64(platter_dsl::mos::LOG_SPACEMAP_ZAP.as_bytes()).await? else {
         return Ok(Vec::new());
     };
     let mut logs = Zap::open(mos, ObjectId(object)).await?.ints().await?;
     logs.sort_unstable();
-    Ok(logs.into_iter().map(|(txg, map)| (txg, ObjectId(map))).collect())
+    Ok(logs.into_iter().map(|(txg, map)| (Txg(txg), ObjectId(map))).collect())
 }
 
 #[cfg(test)]

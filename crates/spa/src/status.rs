@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use platter_ondisk::ObjectId;
 use platter_vdev::{Condition, Leaf, StatsSnapshot, TopVdev, VdevAux, VdevState};
 use platter_zio::Phase;
 
@@ -252,12 +253,12 @@ pub fn pool(core: &Core, detail: Detail) -> PoolReport {
     let signs =
         Signs { phase: &phase, scan: &scan, has_damage: !damaged.is_empty(), vdevs: &vdevs, strangers: &strangers };
     let advice = signs.advice();
-    let names: std::collections::BTreeMap<u64, String> =
-        core.dsl.tree.read().datasets.iter().map(|(name, ds)| (ds.object.0, name.clone())).collect();
-    let errors = damaged.iter().map(|&(dataset_id, object)| DamagedObject {
-        dataset_id,
-        dataset: names.get(&dataset_id).cloned().unwrap_or_default(),
-        object,
+    let names: std::collections::BTreeMap<ObjectId, String> =
+        core.dsl.tree.read().datasets.iter().map(|(name, ds)| (ds.object, name.clone())).collect();
+    let errors = damaged.iter().map(|&(dataset, object)| DamagedObject {
+        dataset_id: dataset.0,
+        dataset: names.get(&dataset).cloned().unwrap_or_default(),
+        object: object.0,
     });
     PoolReport {
         name: config.name.clone(),
