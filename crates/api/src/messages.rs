@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use crate::report::{DatasetReport, Properties};
 use crate::report::{PoolReport, VdevReport};
-use crate::request::{CreateRequest, ImportRequest, PoolChange};
+use crate::request::{CreateRequest, ImportRequest, PoolOperation};
 use serde::{Deserialize, Serialize};
 
 /// Prefix of all paths of this version of the API.
@@ -162,57 +162,13 @@ pub struct ClosePool {
     pub command: String,
 }
 
-/// `POST /v1/pools/{name}/properties`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct SetPoolProperty {
-    /// Property.
-    pub property: String,
-    /// New value.
-    pub value: String,
-    /// The command line, for the pool's history.
-    #[serde(default)]
-    pub command: String,
-}
-
-/// What to do with a scrub.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ScrubAction {
-    /// Start or resume.
-    Start,
-    /// Pause.
-    Pause,
-    /// Stop and forget where it was.
-    Stop,
-    /// Answer when no scrub runs any more.
-    Wait,
-}
-
-/// `POST /v1/pools/{name}/scrub`.
+/// Does something to a pool that is open; the answer is a [`Changed`](crate::request::Changed).
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ScrubPool {
+pub struct OperatePool {
+    /// Its name.
+    pub pool: String,
     /// What to do.
-    pub action: ScrubAction,
-    /// The command line, for the pool's history.
-    #[serde(default)]
-    pub command: String,
-}
-
-/// `POST /v1/pools/{name}/clear`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct ClearPool {
-    /// Only this device.
-    pub device: Option<String>,
-    /// The command line, for the pool's history.
-    #[serde(default)]
-    pub command: String,
-}
-
-/// `POST /v1/pools/{name}/change`; the answer is a [`Changed`](crate::request::Changed).
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ChangePool {
-    /// What to change.
-    pub change: PoolChange,
+    pub operation: PoolOperation,
     /// The command line, for the pool's history.
     #[serde(default)]
     pub command: String,
@@ -279,14 +235,6 @@ pub struct CreatedDataset {
     pub created: Vec<String>,
     /// How mounting went.
     pub outcome: Outcome,
-}
-
-/// `POST /v1/pools/NAME/sync`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct SyncPool {
-    /// Write a group also when nothing is dirty.
-    #[serde(default)]
-    pub force: bool,
 }
 
 /// `POST /v1/datasets/destroy`.

@@ -141,7 +141,77 @@ pub enum PoolChange {
     Reopen,
 }
 
-/// What came of a [`PoolChange`].
+/// What to do with a scrub.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScrubAction {
+    /// Start or resume.
+    Start,
+    /// Pause.
+    Pause,
+    /// Stop and forget where it was.
+    Stop,
+}
+
+/// What is done to a pool that is open. What is done to its data sets is a [`DatasetOperation`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PoolOperation {
+    /// Its devices or identity.
+    Change(PoolChange),
+    /// `zpool set`.
+    Set {
+        /// Property.
+        property: String,
+        /// New value.
+        value: String,
+    },
+    /// `zpool scrub`.
+    Scrub(ScrubAction),
+    /// `zpool clear`.
+    Clear {
+        /// Only this device: name, path or guid.
+        device: Option<String>,
+    },
+    /// `zpool sync`.
+    Sync {
+        /// Write a group also when nothing is dirty.
+        force: bool,
+    },
+}
+
+/// What is done to one data set, when it is settled what becomes of mounts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DatasetOperation {
+    /// Makes a file system.
+    Create {
+        /// Full name; its parent is there.
+        name: String,
+        /// Local properties.
+        properties: BTreeMap<String, String>,
+    },
+    /// Destroys it.
+    Destroy {
+        /// Full name.
+        name: String,
+    },
+    /// Gives it, and what is below it, another name.
+    Rename {
+        /// Full name.
+        from: String,
+        /// Full new name, in the same pool.
+        to: String,
+    },
+    /// Sets properties.
+    Set {
+        /// Full name.
+        name: String,
+        /// What becomes of which property.
+        settings: Vec<(String, Setting)>,
+    },
+}
+
+/// What came of a [`PoolOperation`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Changed {
     /// The vdevs that would be added, for a dry run.

@@ -1,9 +1,11 @@
 //! What every command works with: the connection to the daemon (made at first need), the command line for the
 //! history, and the ways a command can end.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use platter_api::messages::ErrorBody;
+use platter_api::messages::{ErrorBody, OperatePool};
+use platter_api::request::{Changed, PoolOperation};
 use platter_daemon::client::Client;
 use platter_daemon::home::Home;
 use serde::Serialize;
@@ -41,6 +43,8 @@ pub type Done = Result<u8, Failure>;
 pub struct Session {
     runtime: tokio::runtime::Runtime,
     client: Option<Client>,
+    /// Pools in whose history the command is.
+    noted: BTreeSet<String>,
     /// "zpool create tank …", for the pool's history.
     pub command_line: String,
 }
@@ -55,7 +59,7 @@ impl Session {
             .enable_all()
             .build()
             .map_err(|error| ErrorBody::new(format!("cannot start: {error}")))?;
-        Ok(Self { runtime, client: None, command_line })
+        Ok(Self { runtime, client: None, noted: BTreeSet::new(), command_line })
     }
 
     fn client(&mut self) -> Result<Client, ErrorBody> {
@@ -100,6 +104,18 @@ impl Session {
     pub fn post<B: Serialize, T: DeserializeOwned>(&mut self, path: &str, body: &B) -> Result<T, ErrorBody> {
         let client = self.client()?;
         self.runtime.block_on(client.post(path, body))
+    }
+
+    /// Does something to a pool. The command is noted in the pool's history once, however much of it is to do there.
+    ///
+    /// # Errors
+    /// What the daemon answers, or that it cannot be reached or started.
+    pub fn operate(&mut self, pool: &str, operation: PoolOperation) -> Result<Changed, ErrorBody> {
+        let is_noted = self.noted.contains(pool);
+        let command = if is_noted { String::new() } else { self.command_line.clone() };
+        let changed = self.post("/v1/operate", &OperatePool { pool: pool.to_owned(), operation, command })?;
+        self.noted.insert(pool.to_owned());
+        Ok(changed)
     }
 
     /// Refuses paths by which the daemon means other files than this command does.

@@ -7,7 +7,7 @@
 //! - operations that change a pool or its mounts run one at a time and to their end, whether or not the client still
 //!   listens; those of other pools do not wait for them.
 //!
-//! Layers, from the outside: [`server`] (HTTP routes) → [`state`] (operations) → [`engine`] and [`mounter`] (traits,
+//! Layers, from the outside: [`server`] (HTTP) → [`state`] (operations) → [`engine`] and [`mounter`] (traits,
 //! with the real engine and FUSE behind them). [`client`] is the other end of [`server`] and starts the daemon when
 //! there is none.
 #![forbid(unsafe_code)]
@@ -31,8 +31,9 @@ mod pool_locks;
 pub mod pools_file;
 pub mod process;
 pub mod public;
+pub mod real_engine;
 pub mod run;
-pub mod same_places;
+mod same_places;
 pub mod server;
 pub mod state;
 pub mod vigil;

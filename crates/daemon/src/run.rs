@@ -10,11 +10,12 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::engine::{Engine, RealEngine};
+use crate::engine::Engine;
 use crate::home::Home;
 use crate::machine::MemoryLimit;
 use crate::mounter::Mounter;
 use crate::public::{self, Public};
+use crate::real_engine::RealEngine;
 use crate::server::{Context, router};
 use crate::state::Daemon;
 use crate::{dead_mounts, freed_memory, log, machine, process};

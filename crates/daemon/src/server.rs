@@ -24,10 +24,10 @@ use tokio::sync::watch;
 use crate::state::{Answer, Daemon};
 use crate::{log, same_places};
 use platter_api::messages::{
-    ChangePool, ClearLabel, ClearPool, ClosePool, CreateDataset, CreatePool, CreatedDataset, CreatedPool, DAEMON_ENDS,
-    DaemonStatus, Datasets, DestroyDataset, DestroyedDatasets, ErrorBody, ImportPool, ImportedPool, LogLevel,
-    MountEntry, MountOutcome, MountRequest, Outcome, PoolNames, PoolView, RenameDataset, ScrubPool, SearchPools,
-    SeenPath, SetDatasetProperties, SetIdQuota, SetPoolProperty, SyncPool, UnmountRequest, Userspace, Whose,
+    ClearLabel, ClosePool, CreateDataset, CreatePool, CreatedDataset, CreatedPool, DAEMON_ENDS, DaemonStatus, Datasets,
+    DestroyDataset, DestroyedDatasets, ErrorBody, ImportPool, ImportedPool, LogLevel, MountEntry, MountOutcome,
+    MountRequest, OperatePool, Outcome, PoolNames, PoolView, RenameDataset, SearchPools, SeenPath,
+    SetDatasetProperties, SetIdQuota, UnmountRequest, Userspace, Whose,
 };
 
 /// What the routes share.
@@ -73,13 +73,9 @@ pub fn router(context: Context) -> Router {
         .route("/v1/pools/{name}", get(pool_view))
         .route("/v1/pools/{name}/export", post(export_pool))
         .route("/v1/pools/{name}/destroy", post(destroy_pool))
-        .route("/v1/pools/{name}/properties", post(set_pool_property))
         .route("/v1/pools/{name}/history", get(history))
         .route("/v1/pools/{name}/txgs", get(txgs))
-        .route("/v1/pools/{name}/sync", post(sync_pool))
-        .route("/v1/pools/{name}/scrub", post(scrub_pool))
-        .route("/v1/pools/{name}/clear", post(clear_pool))
-        .route("/v1/pools/{name}/change", post(change_pool))
+        .route("/v1/operate", post(operate_pool))
         .route("/v1/labelclear", post(clear_label))
         .route("/v1/places", post(check_places))
         .route("/v1/import", post(import_pool))
@@ -227,12 +223,8 @@ async fn destroy_pool(
     to_its_end(async move { context.daemon.destroy_pool(&name, &call).await.map(|()| Outcome::default()) }).await
 }
 
-async fn set_pool_property(
-    State(context): State<Context>,
-    Path(name): Path<String>,
-    Json(call): Json<SetPoolProperty>,
-) -> Reply<Outcome> {
-    to_its_end(async move { context.daemon.set_pool_property(&name, &call).await.map(|()| Outcome::default()) }).await
+async fn operate_pool(State(context): State<Context>, Json(call): Json<OperatePool>) -> Reply<Changed> {
+    to_its_end(async move { context.daemon.operate_pool(call).await }).await
 }
 
 async fn history(State(context): State<Context>, Path(name): Path<String>) -> Reply<Vec<HistoryEntry>> {
@@ -245,43 +237,6 @@ pub(crate) async fn txgs(
     Query(query): Query<After>,
 ) -> Reply<TxgsReport> {
     Ok(Json(context.daemon.txgs(&name, query.after)?))
-}
-
-async fn sync_pool(
-    State(context): State<Context>,
-    Path(name): Path<String>,
-    Json(call): Json<SyncPool>,
-) -> Reply<Outcome> {
-    to_its_end(async move { context.daemon.sync_pool(&name, &call).await.map(|()| Outcome::default()) }).await
-}
-
-async fn scrub_pool(
-    State(context): State<Context>,
-    Path(name): Path<String>,
-    Json(call): Json<ScrubPool>,
-) -> Reply<Outcome> {
-    if call.action == platter_api::messages::ScrubAction::Wait {
-        // Waiting changes nothing: it ends with its client.
-        context.daemon.scrub_pool(&name, &call).await?;
-        return Ok(Json(Outcome::default()));
-    }
-    to_its_end(async move { context.daemon.scrub_pool(&name, &call).await.map(|()| Outcome::default()) }).await
-}
-
-async fn clear_pool(
-    State(context): State<Context>,
-    Path(name): Path<String>,
-    Json(call): Json<ClearPool>,
-) -> Reply<Outcome> {
-    to_its_end(async move { context.daemon.clear_pool(&name, &call).await.map(|()| Outcome::default()) }).await
-}
-
-async fn change_pool(
-    State(context): State<Context>,
-    Path(name): Path<String>,
-    Json(call): Json<ChangePool>,
-) -> Reply<Changed> {
-    to_its_end(async move { context.daemon.change_pool(&name, call).await }).await
 }
 
 async fn clear_label(State(context): State<Context>, Json(call): Json<ClearLabel>) -> Reply<Outcome> {

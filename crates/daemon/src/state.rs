@@ -14,6 +14,7 @@ mod mount_table;
 mod mounts;
 mod nesting;
 mod opening;
+mod operations;
 mod own_devices;
 mod settings;
 mod silence;
@@ -29,16 +30,16 @@ use std::time::{Duration, Instant};
 
 use platter_api::event::Event;
 use platter_api::messages::{
-    ChangePool, ClearLabel, ClearPool, CreatePool, CreatedPool, DaemonStatus, ErrorBody, ImportPool, ImportedPool,
-    Outcome, PoolNames, PoolView, ScrubAction, ScrubPool, SetPoolProperty, SyncPool,
+    ClearLabel, CreatePool, CreatedPool, DaemonStatus, ErrorBody, ImportPool, ImportedPool, Outcome, PoolNames,
+    PoolView,
 };
 use platter_api::report::{Detail, HistoryEntry, ImportableReport, PoolReport, VdevReport};
-use platter_api::request::{Changed, CreateRequest, PoolChange, VdevRequest};
+use platter_api::request::{CreateRequest, PoolChange, PoolOperation, VdevRequest};
 use platter_api::txgs::TxgsReport;
 use platter_dsl::PoolError;
 
 use crate::damaged::{Whereabouts, describe};
-use crate::engine::PoolHandle;
+use crate::engine::{Leave, PoolHandle};
 use crate::home::waiting;
 use crate::machine::now_seconds;
 use crate::mount_plan::{self, Mountpoint, Roots};
@@ -96,7 +97,7 @@ impl Daemon {
             },
         };
         if handle.report(Detail::default()).await.is_ok_and(|report| report.state == "DEGRADED")
-            && let Err(error) = handle.change(PoolChange::Reopen).await
+            && let Err(error) = handle.perform(PoolOperation::Change(PoolChange::Reopen)).await
         {
             tracing::warn!("pool '{}': {error}", handle.name());
         }
@@ -367,7 +368,7 @@ impl Daemon {
         // Asked for by its number, it may have a name that somebody else's has or gets at this moment.
         let _lock = if name == wanted { None } else { Some(self.locks.of(&name).await) };
         if self.pools.read().contains_key(&name) {
-            if let Err(error) = pool.export().await {
+            if let Err(error) = pool.leave(Leave::Export).await {
                 tracing::error!("{what}: exporting it again: {error}");
             }
             return Err(taken_name());
@@ -382,137 +383,10 @@ impl Daemon {
         Ok(ImportedPool { outcome, unmounted })
     }
 
-    /// `zpool set`.
-    pub async fn set_pool_property(&self, name: &str, call: &SetPoolProperty) -> Answer<()> {
-        let pool = self.pool(name)?;
-        pool.set_property(&call.property, &call.value)
-            .await
-            .map_err(|error| failed(&format!("cannot set property for '{name}'"), error))?;
-        if call.property == "cachefile" {
-            self.set_forgettable(name, call.value == "none");
-            self.remember().map_err(ErrorBody::new)?;
-        }
-        self.log(&pool, &call.command).await;
-        Ok(())
-    }
-
     /// `zpool history`.
     pub async fn history(&self, name: &str) -> Answer<Vec<HistoryEntry>> {
         let pool = self.pool(name)?;
         pool.history().await.map_err(|error| failed(&format!("cannot get history for '{name}'"), error))
-    }
-
-    /// `zpool sync`.
-    pub async fn sync_pool(&self, name: &str, call: &SyncPool) -> Answer<()> {
-        let pool = self.pool(name)?;
-        self.settle_mounts(name).await;
-        pool.sync(call.force).await.map_err(|error| failed(&format!("sync '{name}' failed"), error))?;
-        self.mounts_are_synced(name);
-        Ok(())
-    }
-
-    /// `zpool scrub`.
-    pub async fn scrub_pool(&self, name: &str, call: &ScrubPool) -> Answer<()> {
-        let pool = self.pool(name)?;
-        let (result, verb) = match call.action {
-            ScrubAction::Start => (pool.scrub_start().await, "scrub"),
-            ScrubAction::Pause => (pool.scrub_pause().await, "pause scrubbing"),
-            ScrubAction::Stop => (pool.scrub_stop().await, "cancel scrubbing"),
-            ScrubAction::Wait => (pool.scrub_wait().await, "wait for the scrub of"),
-        };
-        let what = match call.action {
-            ScrubAction::Start | ScrubAction::Wait => format!("cannot {verb} '{name}'"),
-            ScrubAction::Pause | ScrubAction::Stop => format!("cannot {verb} {name}"),
-        };
-        result.map_err(|error| failed(&what, error))?;
-        self.log(&pool, &call.command).await;
-        Ok(())
-    }
-
-    /// `zpool clear`.
-    pub async fn clear_pool(&self, name: &str, call: &ClearPool) -> Answer<()> {
-        let pool = self.pool(name)?;
-        let what = match &call.device {
-            Some(device) => format!("cannot clear errors for {device}"),
-            None => format!("cannot clear errors for {name}"),
-        };
-        let cleared = pool.clear(call.device.as_deref()).await.map_err(|error| failed(&what, error));
-        // A device that is back may be back at another path, also when others keep the pool from going on.
-        self.follow_devices(name, &pool).await;
-        cleared?;
-        self.log(&pool, &call.command).await;
-        Ok(())
-    }
-
-    /// `zpool add`, `remove`, `attach`, `replace`, `detach`, `online`, `offline`, `reguid`, `upgrade`, `reopen`.
-    pub async fn change_pool(&self, name: &str, call: ChangePool) -> Answer<Changed> {
-        let _lock = self.locks.of(name).await;
-        let pool = self.pool(name)?;
-        let (what, dry_run) = match &call.change {
-            PoolChange::Add { vdevs, force, dry_run, .. } => {
-                self.refuse_own_devices(vdevs, Some(name), *force).await?;
-                (format!("cannot add to '{name}'"), *dry_run)
-            }
-            PoolChange::Online { device } => (format!("cannot online {device}"), false),
-            PoolChange::Offline { device, .. } => (format!("cannot offline {device}"), false),
-            PoolChange::Attach { device, new, replaces, force, .. } => {
-                // Another device may be at the path of the one that it replaces.
-                let is_place = || std::path::Path::new(device) == new || pool.path_of(device).as_ref() == Some(new);
-                let own = *replaces && (is_place() || self.is_spare_of(name, new).await);
-                if !own {
-                    self.refuse_own_devices(&[VdevRequest::Leaf(new.clone())], Some(name), *force).await?;
-                }
-                let new = new.display();
-                match replaces {
-                    true => (format!("cannot replace {device} with {new}"), false),
-                    false => (format!("cannot attach {new} to {device}"), false),
-                }
-            }
-            PoolChange::Remove { device } => (format!("cannot remove {device}"), false),
-            PoolChange::Detach { device } => (format!("cannot detach {device}"), false),
-            PoolChange::Reguid { guid } => {
-                // Two pools with one guid would take each other's devices for their own.
-                let taken = self.pools.read().values().any(|entry| guid.is_some_and(|guid| entry.pool.guid() == guid));
-                if taken {
-                    return Err(ErrorBody::new(format!(
-                        "cannot reguid '{name}': a pool with that guid already exists"
-                    )));
-                }
-                (format!("cannot reguid '{name}'"), false)
-            }
-            PoolChange::Upgrade { .. } => (format!("cannot set property for '{name}'"), false),
-            PoolChange::Reopen => (format!("cannot reopen '{name}'"), false),
-        };
-        let takes_devices = matches!(call.change, PoolChange::Add { .. } | PoolChange::Attach { .. });
-        let changed = pool
-            .change(call.change)
-            .await
-            .map_err(|error| if takes_devices { failed_creation(&what, error) } else { failed(&what, error) })?;
-        if !dry_run {
-            self.follow_devices(name, &pool).await;
-            self.log(&pool, &call.command).await;
-        }
-        Ok(changed)
-    }
-
-    /// Remembers where a pool's devices are now, when that or its guid has changed.
-    async fn follow_devices(&self, name: &str, pool: &Arc<dyn PoolHandle>) {
-        let (guid, devices) = (pool.guid().to_string(), pool.device_paths());
-        let is_known = |entry: &Entry| entry.remembered.guid == guid && entry.remembered.devices == devices;
-        if self.pools.read().get(name).is_none_or(is_known) {
-            return;
-        }
-        let mut real_devices = self.all_real(devices.clone()).await;
-        if let Some(entry) = self.pools.write().get_mut(name) {
-            for (device, real) in devices.iter().zip(&mut real_devices).filter(|(device, real)| device == real) {
-                // What does not answer now is where it was.
-                real.clone_from(entry.led.get(device).unwrap_or(device));
-            }
-            entry.led = devices.iter().cloned().zip(real_devices.iter().cloned()).collect();
-            (entry.remembered.guid, entry.remembered.devices, entry.real_devices) = (guid, devices, real_devices);
-        }
-        // Logged: the next daemon looks beside the places that it knows.
-        let _ = self.remember();
     }
 
     /// `zpool labelclear`.

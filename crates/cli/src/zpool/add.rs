@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use platter_api::messages::{ChangePool, PoolView};
+use platter_api::messages::PoolView;
 use platter_api::report::{Detail, VdevReport};
-use platter_api::request::{Changed, PoolChange, VdevRequest};
-use platter_daemon::client::encode;
+use platter_api::request::{PoolChange, PoolOperation, VdevRequest};
 
 use super::layout;
 use super::pools::view;
@@ -52,8 +51,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     }
     let dry_run = parsed.has("n");
     let change = PoolChange::Add { vdevs, force: in_use, ashift, any_ashift, dry_run };
-    let call = ChangePool { change, command: session.command_line.clone() };
-    let changed: Changed = session.post(&format!("/v1/pools/{}/change", encode(name)), &call)?;
+    let changed = session.operate(name, PoolOperation::Change(change))?;
     if let Some(new) = changed.layout {
         outln!("would update '{name}' to the following configuration:\n");
         out!("{}", preview(&pool, new));

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use platter_api::messages::{ChangePool, ClearLabel, Outcome};
-use platter_api::request::{Changed, PoolChange, VdevRequest};
-use platter_daemon::client::encode;
+use platter_api::messages::{ClearLabel, Outcome};
+use platter_api::request::{Changed, PoolChange, PoolOperation, VdevRequest};
 
 use super::add::ashift;
 use super::pools::each;
@@ -14,8 +13,7 @@ use crate::out::outln;
 use crate::session::{Done, Failure, Session, complain, refused, usage};
 
 fn change(session: &mut Session, pool: &str, change: PoolChange) -> Result<Changed, Failure> {
-    let call = ChangePool { change, command: session.command_line.clone() };
-    Ok(session.post(&format!("/v1/pools/{}/change", encode(pool)), &call)?)
+    Ok(session.operate(pool, PoolOperation::Change(change))?)
 }
 
 /// The pool and its devices.
@@ -163,11 +161,9 @@ pub fn offline(session: &mut Session, words: &[String]) -> Done {
 /// `zpool reopen [-n] [pool] ...`.
 pub fn reopen(session: &mut Session, words: &[String]) -> Done {
     let parsed = parse(Grammar { short: "n", long: &[] }, words).map_err(usage)?;
-    let command = session.command_line.clone();
     // -n leaves a running scrub alone, which a reopen here always does.
     each(session, &parsed.operands, |session, name| {
-        let call = ChangePool { change: PoolChange::Reopen, command: command.clone() };
-        session.post::<_, Changed>(&format!("/v1/pools/{}/change", encode(name)), &call).map(|_| ())
+        session.operate(name, PoolOperation::Change(PoolChange::Reopen)).map(|_| ())
     })
 }
 

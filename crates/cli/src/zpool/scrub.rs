@@ -4,9 +4,9 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use platter_api::messages::{ErrorBody, Outcome, PoolNames, ScrubAction, ScrubPool};
+use platter_api::messages::{ErrorBody, PoolNames};
 use platter_api::report::{Detail, PoolReport, ScanReport};
-use platter_daemon::client::encode;
+use platter_api::request::{PoolOperation, ScrubAction};
 
 use super::pools::{each, view};
 use crate::getopt::{Grammar, parse};
@@ -48,17 +48,11 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         (_, true) => ScrubAction::Pause,
         _ => ScrubAction::Start,
     };
-    let command = session.command_line.clone();
-    let code = each(session, &pools, |session, name| tell(session, name, action, &command))?;
+    let code = each(session, &pools, |session, name| session.operate(name, PoolOperation::Scrub(action)).map(|_| ()))?;
     if wait && code == 0 {
         return each(session, &pools, |session, name| watch(session, name, |report| report.scan.state == "scanning"));
     }
     Ok(code)
-}
-
-fn tell(session: &mut Session, name: &str, action: ScrubAction, command: &str) -> Result<(), ErrorBody> {
-    let call = ScrubPool { action, command: command.to_owned() };
-    session.post::<_, Outcome>(&format!("/v1/pools/{}/scrub", encode(name)), &call).map(|_| ())
 }
 
 /// Waits for what is `active`, with its progress on a terminal (a bar) or not (now and then a line, to stderr).

@@ -1,7 +1,8 @@
 //! `zpool` commands of a few lines each: destroy, export, clear, set, sync, version.
 
-use platter_api::messages::{ClearPool, ClosePool, Outcome, PoolNames, SetPoolProperty, SyncPool};
+use platter_api::messages::{ClosePool, Outcome, PoolNames};
 use platter_api::report::Detail;
+use platter_api::request::PoolOperation;
 use platter_daemon::client::encode;
 use serde_json::json;
 
@@ -76,8 +77,7 @@ pub fn clear(session: &mut Session, words: &[String]) -> Done {
         [name, device] => (name, Some(device.clone())),
         _ => return Err(usage("too many arguments")),
     };
-    let call = ClearPool { device, command: session.command_line.clone() };
-    session.post::<_, Outcome>(&path(name, "clear"), &call)?;
+    session.operate(name, PoolOperation::Clear { device })?;
     Ok(0)
 }
 
@@ -107,12 +107,8 @@ pub fn set(session: &mut Session, words: &[String]) -> Done {
         let [view] = found.as_slice() else { return Ok(code) };
         super::compatibility::check_setting(view, property, value)?;
     }
-    let call = SetPoolProperty {
-        property: property.to_owned(),
-        value: value.to_owned(),
-        command: session.command_line.clone(),
-    };
-    session.post::<_, Outcome>(&path(pool, "properties"), &call)?;
+    let operation = PoolOperation::Set { property: property.to_owned(), value: value.to_owned() };
+    session.operate(pool, operation)?;
     Ok(0)
 }
 
@@ -120,8 +116,7 @@ pub fn set(session: &mut Session, words: &[String]) -> Done {
 pub fn sync(session: &mut Session, words: &[String]) -> Done {
     let parsed = parse(Grammar { short: "f", long: &[] }, words).map_err(usage)?;
     each(session, &parsed.operands, |session, name| {
-        let call = SyncPool { force: parsed.has("f") };
-        session.post::<_, Outcome>(&path(name, "sync"), &call).map(|_| ())
+        session.operate(name, PoolOperation::Sync { force: parsed.has("f") }).map(|_| ())
     })
 }
 

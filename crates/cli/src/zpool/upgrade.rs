@@ -1,11 +1,10 @@
 //! `zpool upgrade`.
 
 use platter_api::features::CREATED;
-use platter_api::messages::{ChangePool, PoolView};
+use platter_api::messages::PoolView;
 use platter_api::report::Detail;
 use platter_api::report::PropertyValue;
-use platter_api::request::{Changed, PoolChange};
-use platter_daemon::client::encode;
+use platter_api::request::{PoolChange, PoolOperation};
 
 use super::compatibility;
 use super::pools::views;
@@ -198,8 +197,7 @@ fn upgrade(session: &mut Session, pool: &PoolView) -> Result<usize, Failure> {
     }
     let allowed = compatibility::load(files)?;
     let features = allowed.map(|names| names.into_iter().collect());
-    let call = ChangePool { change: PoolChange::Upgrade { features }, command: session.command_line.clone() };
-    let changed: Changed = session.post(&format!("/v1/pools/{}/change", encode(name)), &call)?;
+    let changed = session.operate(name, PoolOperation::Change(PoolChange::Upgrade { features }))?;
     if let Some(version) = changed.from_version {
         outln!("Successfully upgraded '{name}' from version {version} to feature flags.");
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use platter_api::report::{DatasetKind, DatasetReport, Property, PropertySource, PropertyValue};
+use platter_api::request::DatasetOperation;
 
 use super::mounts::{no_such_dataset, pool_of, remove_folders};
 use super::{Answer, Daemon, failed};
@@ -122,10 +123,10 @@ impl Daemon {
         let pool = self.pool(pool_name).map_err(|_| ErrorBody::new(format!("{what}: no such pool '{pool_name}'")))?;
         // Of these alone: there may be thousands of others.
         let map = mount_plan::by_name(&pool.lineage(name).await.map_err(|error| failed(&what, error))?);
+        let wanted = DatasetOperation::Create { name: name.clone(), properties: call.properties.clone() };
         if call.dry_run {
             // As OpenZFS: the properties, not whether it could be made.
-            pool.check_new_properties(&call.properties)
-                .map_err(|error| failed(&format!("cannot verify '{name}'"), error))?;
+            pool.check(&wanted).await.map_err(|error| failed(&format!("cannot verify '{name}'"), error))?;
         }
         if map.contains_key(name) && call.parents {
             return Ok(CreatedDataset::default());
@@ -144,7 +145,7 @@ impl Daemon {
             return Ok(answer);
         }
         // Refused before parents are made for it.
-        pool.check_new_properties(&call.properties).map_err(|error| failed(&what, error))?;
+        pool.check(&wanted).await.map_err(|error| failed(&what, error))?;
         let mut planned = map;
         for made in &chain {
             let given = if made == name { call.properties.clone() } else { for_parents(call.parents_unmounted) };
@@ -158,12 +159,14 @@ impl Daemon {
         self.check_places(&what, &chain, &planned).await?;
         for made in &chain {
             let given = if made == name { call.properties.clone() } else { for_parents(call.parents_unmounted) };
-            pool.create_dataset(made, &given).await.map_err(|error| failed(&what, error))?;
+            let create = DatasetOperation::Create { name: made.clone(), properties: given };
+            pool.perform_on_dataset(create).await.map_err(|error| failed(&what, error))?;
             if made == name
                 && let Err(reason) = self.set_id_quotas(&pool, name, &call.quotas).await
             {
                 // A create that fails leaves nothing.
-                pool.destroy_dataset(name).await.map_err(|error| failed(&what, error))?;
+                let destroy = DatasetOperation::Destroy { name: name.clone() };
+                pool.perform_on_dataset(destroy).await.map_err(|error| failed(&what, error))?;
                 return Err(ErrorBody::new(format!("{what}: {reason}")));
             }
             // What had to be made above it is mounted in any case, unless it says otherwise.
@@ -235,10 +238,11 @@ impl Daemon {
     async fn destroy_one(&self, pool: &Arc<dyn PoolHandle>, name: &str) -> Answer<()> {
         let what = format!("cannot destroy '{name}'");
         // What is refused unmounts nothing.
-        pool.check_destroy(name).map_err(|error| failed(&what, error))?;
+        let destroy = DatasetOperation::Destroy { name: name.to_owned() };
+        pool.check(&destroy).await.map_err(|error| failed(&what, error))?;
         let was_mounted = self.mounted_under(name);
         self.unmount_unused(was_mounted.clone()).await?;
-        let Err(error) = pool.destroy_dataset(name).await else { return Ok(()) };
+        let Err(error) = pool.perform_on_dataset(destroy).await else { return Ok(()) };
         for name in was_mounted {
             if let Err(problem) = self.mount_dataset(&name, false, &HowToMount::default()).await {
                 tracing::warn!("{problem}");
@@ -283,24 +287,25 @@ impl Daemon {
         }
         let mut problems = Vec::new();
         for parent in parents {
-            pool.create_dataset(&parent, &for_parents(call.parents_unmounted))
-                .await
-                .map_err(|error| failed(&what, error))?;
+            let properties = for_parents(call.parents_unmounted);
+            let create = DatasetOperation::Create { name: parent.clone(), properties };
+            pool.perform_on_dataset(create).await.map_err(|error| failed(&what, error))?;
             if let Err(error) = self.mount_dataset(&parent, false, &HowToMount::default()).await {
                 problems.push(error.message);
             }
         }
         let moving = self.mounted_under(from);
+        let rename = DatasetOperation::Rename { from: from.clone(), to: to.clone() };
         if call.no_mount {
-            pool.rename_dataset(from, to).await.map_err(|error| failed(&what, error))?;
+            pool.perform_on_dataset(rename).await.map_err(|error| failed(&what, error))?;
             self.mounts_renamed(&moving, from, to).await;
             self.log(&pool, &call.command).await;
             return Ok(Outcome { name: None, problems });
         }
         // What is refused unmounts nothing.
-        pool.check_rename(from, to).await.map_err(|error| failed(&what, error))?;
+        pool.check(&rename).await.map_err(|error| failed(&what, error))?;
         let places = self.unmount_all_or_none(moving.clone(), call.force, &map).await?;
-        let result = pool.rename_dataset(from, to).await.map_err(|error| failed(&what, error));
+        let result = pool.perform_on_dataset(rename).await.map_err(|error| failed(&what, error));
         let mut again: Vec<String> = match &result {
             Ok(()) => moving.iter().map(|name| format!("{to}{}", &name[from.len()..])).collect(),
             Err(_) => moving,

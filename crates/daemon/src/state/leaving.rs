@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Answer, Daemon, Entry, failed, mounts};
-use crate::engine::PoolHandle;
+use crate::engine::{Leave, PoolHandle};
 use platter_api::messages::{ClosePool, ErrorBody};
 
 /// How long a pool that was given up may take to go.
@@ -43,7 +43,7 @@ impl Daemon {
         self.check_running(name, &format!("cannot export '{name}'"))?;
         let places = self.unmount_pool(name, false).await?;
         self.log(&pool, &call.command).await;
-        if let Err(error) = pool.export().await {
+        if let Err(error) = pool.leave(Leave::Export).await {
             // Its devices failed meanwhile: it waits for them, with what is not written yet.
             self.check_running(name, &format!("cannot export '{name}'"))?;
             let error = failed(&format!("cannot export '{name}'"), error);
@@ -69,7 +69,7 @@ impl Daemon {
             }
         };
         self.log(&pool, &call.command).await;
-        if let Err(error) = pool.destroy().await {
+        if let Err(error) = pool.leave(Leave::Destroy).await {
             self.check_running(name, &format!("cannot destroy '{name}'"))?;
             return Err(failed(&format!("cannot destroy '{name}'"), error));
         }
@@ -186,13 +186,13 @@ impl Daemon {
             Ending::Export => {
                 let places = self.unmount_pool(name, true).await?;
                 self.log(pool, command).await;
-                pool.export().await.map_err(|error| failed(&format!("cannot export '{name}'"), error))?;
+                pool.leave(Leave::Export).await.map_err(|error| failed(&format!("cannot export '{name}'"), error))?;
                 self.forget(name, &places).await?;
             }
             Ending::Close => {
                 problems.extend(self.unmount_at_the_end(name, pool).await?);
                 self.log(pool, command).await;
-                pool.close().await.map_err(|error| failed(&format!("cannot close '{name}'"), error))?;
+                pool.leave(Leave::Close).await.map_err(|error| failed(&format!("cannot close '{name}'"), error))?;
                 self.put_by(name);
                 // With the last group that it reached. Logged: without it the next daemon believes what it finds.
                 let _ = self.remember();

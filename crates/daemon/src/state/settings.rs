@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use platter_api::properties;
 use platter_api::report::{DatasetReport, Property, PropertySource, PropertyValue};
-use platter_api::request::Setting;
+use platter_api::request::{DatasetOperation, Setting};
 
 use super::datasets::is_under;
 use super::mounts::{no_such_dataset, pool_of, remove_folders};
@@ -102,14 +102,15 @@ impl Daemon {
         let settings = settings_of(call);
         // What is refused unmounts nothing.
         for target in &change.targets {
-            let checked = pool.check_dataset_properties(target, &settings).await;
-            checked.map_err(|error| failed(&change.failure(target), error))?;
+            let operation = DatasetOperation::Set { name: target.clone(), settings: settings.clone() };
+            pool.check(&operation).await.map_err(|error| failed(&change.failure(target), error))?;
         }
         // As OpenZFS: what cannot be unmounted keeps its old mount point, and the property its old value.
         self.unmount_all_or_none(change.unmounted.clone(), false, &mount_plan::by_name(&reports)).await?;
         let mut result = Ok(());
         for target in &change.targets {
-            if let Err(error) = pool.set_dataset_properties(target, &settings).await {
+            let operation = DatasetOperation::Set { name: target.clone(), settings: settings.clone() };
+            if let Err(error) = pool.perform_on_dataset(operation).await {
                 result = Err(failed(&change.failure(target), error));
                 break;
             }

@@ -14,20 +14,20 @@ use platter_api::report::{
 };
 use platter_api::report::{ImportableReport, PoolReport, VdevReport};
 use platter_api::request::ImportRequest;
-use platter_api::request::Setting;
+use platter_api::request::{Changed, DatasetOperation, ScrubAction, Setting};
 use platter_api::txgs::TxgReport;
 use platter_dsl::{PoolError, Result};
 use platter_spa::Pool;
 
 use super::*;
 use crate::client::Client;
-use crate::engine::Engine;
+use crate::engine::{Engine, Identity, Liveness, Operations, Reports};
 use crate::home::Home;
 use crate::mounter::{HowToMount, Mounted, Mounter, UnmountError};
 use crate::server::{Context, router};
 use platter_api::messages::{
-    ClosePool, CreateDataset, DestroyDataset, MountRequest, RenameDataset, ScrubAction, ScrubPool,
-    SetDatasetProperties, SyncPool, UnmountRequest,
+    ClosePool, CreateDataset, DestroyDataset, MountRequest, OperatePool, RenameDataset, SetDatasetProperties,
+    UnmountRequest,
 };
 
 /// Disks and pools: a pool on disk is its data sets' local properties.
@@ -122,11 +122,13 @@ impl FakePool {
     }
 }
 
-#[async_trait]
 impl PoolHandle for FakePool {
     fn engine_pool(&self) -> Option<Arc<Pool>> {
         None
     }
+}
+
+impl Identity for FakePool {
     fn name(&self) -> String {
         self.disks.pools.lock()[&self.guid].0.clone()
     }
@@ -139,12 +141,10 @@ impl PoolHandle for FakePool {
     fn spare_paths(&self) -> Vec<PathBuf> {
         Vec::new()
     }
-    async fn export(&self) -> Result<()> {
-        self.wait_for_devices().await
-    }
-    async fn close(&self) -> Result<()> {
-        self.wait_for_devices().await
-    }
+}
+
+#[async_trait]
+impl Liveness for FakePool {
     async fn hangs(&self) -> String {
         if !self.disks.hanging.lock().contains(&self.name()) {
             std::future::pending::<()>().await;
@@ -158,52 +158,23 @@ impl PoolHandle for FakePool {
     fn unwritten(&self) -> platter_spa::Unwritten {
         platter_spa::Unwritten { synced: platter_ondisk::Txg(42), bytes: 1000, changed: true }
     }
-    async fn destroy(&self) -> Result<()> {
-        self.disks.pools.lock().remove(&self.guid);
-        Ok(())
-    }
+}
+
+#[async_trait]
+impl Reports for FakePool {
     async fn report(&self, _detail: Detail) -> Result<PoolReport> {
         Ok(PoolReport { name: self.name(), guid: self.guid, state: "ONLINE".into(), ..PoolReport::default() })
     }
     async fn properties(&self) -> Result<Properties> {
         Ok(Properties::new())
     }
-    async fn set_property(&self, name: &str, _value: &str) -> Result<()> {
-        Err(PoolError::invalid(format!("invalid property '{name}'")))
-    }
     async fn history(&self) -> Result<Vec<HistoryEntry>> {
         let entry = |text: &String| HistoryEntry { time: 1, text: text.clone(), internal: false, who: None, txg: None };
         Ok(self.log.lock().iter().map(entry).collect())
     }
-    async fn log_command(&self, text: &str) -> Result<()> {
-        self.log.lock().push(text.to_owned());
-        Ok(())
-    }
     fn txgs(&self, after: u64) -> TxgsReport {
         let groups = (after + 1..=3).map(|txg| TxgReport { txg, ..TxgReport::default() }).collect();
         TxgsReport { synced: 3, groups }
-    }
-    async fn sync(&self, _: bool) -> Result<()> {
-        Ok(())
-    }
-    async fn scrub_start(&self) -> Result<()> {
-        Err(PoolError::Busy("currently scrubbing; use 'zpool scrub -s' to cancel scrub".into()))
-    }
-    async fn scrub_pause(&self) -> Result<()> {
-        Err(PoolError::invalid("there is no active scrub"))
-    }
-    async fn scrub_stop(&self) -> Result<()> {
-        Ok(())
-    }
-    async fn scrub_wait(&self) -> Result<()> {
-        Ok(())
-    }
-    async fn change(&self, _change: PoolChange) -> Result<Changed> {
-        Ok(Changed::default())
-    }
-
-    async fn clear(&self, _device: Option<&str>) -> Result<()> {
-        Ok(())
     }
     async fn datasets(&self) -> Result<Vec<DatasetReport>> {
         let report = |(name, local): (&String, &BTreeMap<String, String>)| DatasetReport {
@@ -220,59 +191,73 @@ impl PoolHandle for FakePool {
         };
         Ok(self.with(|datasets| datasets.iter().map(report).collect()))
     }
-    async fn create_dataset(&self, name: &str, properties: &BTreeMap<String, String>) -> Result<()> {
-        self.with(|datasets| datasets.insert(name.to_owned(), properties.clone()));
-        Ok(())
+}
+
+#[async_trait]
+impl Operations for FakePool {
+    async fn perform(&self, operation: PoolOperation) -> Result<Changed> {
+        match operation {
+            PoolOperation::Set { property, .. } if property != "comment" => {
+                Err(PoolError::invalid(format!("invalid property '{property}'")))
+            }
+            PoolOperation::Scrub(ScrubAction::Start) => {
+                Err(PoolError::Busy("currently scrubbing; use 'zpool scrub -s' to cancel scrub".into()))
+            }
+            PoolOperation::Scrub(ScrubAction::Pause) => Err(PoolError::invalid("there is no active scrub")),
+            _ => Ok(Changed::default()),
+        }
     }
-    async fn destroy_dataset(&self, name: &str) -> Result<()> {
-        self.with(|datasets| datasets.remove(name));
-        Ok(())
-    }
-    async fn rename_dataset(&self, old: &str, new: &str) -> Result<()> {
-        self.with(|datasets| {
-            let below = |name: &&String| **name == old || name.starts_with(&format!("{old}/"));
-            let moving: Vec<String> = datasets.keys().filter(below).cloned().collect();
-            for name in moving {
-                let properties = datasets.remove(&name).expect("it was listed");
-                datasets.insert(format!("{new}{}", &name[old.len()..]), properties);
+    async fn perform_on_dataset(&self, operation: DatasetOperation) -> Result<()> {
+        self.with(|datasets| match operation {
+            DatasetOperation::Create { name, properties } => _ = datasets.insert(name, properties),
+            DatasetOperation::Destroy { name } => _ = datasets.remove(&name),
+            DatasetOperation::Rename { from, to } => {
+                let below = |name: &&String| **name == from || name.starts_with(&format!("{from}/"));
+                let moving: Vec<String> = datasets.keys().filter(below).cloned().collect();
+                for name in moving {
+                    let properties = datasets.remove(&name).expect("it was listed");
+                    datasets.insert(format!("{to}{}", &name[from.len()..]), properties);
+                }
+            }
+            DatasetOperation::Set { name, settings } => {
+                let local = datasets.get_mut(&name).expect("the data set is there");
+                for (property, setting) in settings {
+                    match setting {
+                        Setting::Value(value) => local.insert(property, value),
+                        Setting::Inherit | Setting::Received => local.remove(&property),
+                    };
+                }
             }
         });
         Ok(())
     }
-    async fn set_dataset_properties(&self, name: &str, settings: &[(String, Setting)]) -> Result<()> {
-        self.with(|datasets| {
-            let local = datasets.get_mut(name).expect("the data set is there");
-            for (property, setting) in settings {
-                match setting {
-                    Setting::Value(value) => local.insert(property.clone(), value.clone()),
-                    Setting::Inherit | Setting::Received => local.remove(property),
-                };
+    async fn check(&self, operation: &DatasetOperation) -> Result<()> {
+        let nonsense = |setting: &Setting| *setting == Setting::Value("nonsense".into());
+        match operation {
+            DatasetOperation::Create { properties, .. } if properties.values().any(|value| value == "nonsense") => {
+                Err(PoolError::invalid("nonsense"))
             }
-        });
+            DatasetOperation::Set { settings, .. } if settings.iter().any(|(_, setting)| nonsense(setting)) => {
+                Err(PoolError::invalid(format!("'{}' must be one of 'on | off'", settings[0].0)))
+            }
+            DatasetOperation::Rename { to, .. } if to.ends_with("/full") => Err(PoolError::invalid("out of space")),
+            DatasetOperation::Destroy { name } if name.ends_with("/kept") => {
+                Err(PoolError::Unsupported("it has snapshots".into()))
+            }
+            _ => Ok(()),
+        }
+    }
+    async fn log_command(&self, text: &str) -> Result<()> {
+        self.log.lock().push(text.to_owned());
         Ok(())
     }
-    async fn check_dataset_properties(&self, _name: &str, settings: &[(String, Setting)]) -> Result<()> {
-        match settings.iter().any(|(_, setting)| *setting == Setting::Value("nonsense".into())) {
-            true => Err(PoolError::invalid(format!("'{}' must be one of 'on | off'", settings[0].0))),
-            false => Ok(()),
-        }
-    }
-    async fn check_rename(&self, _old: &str, new: &str) -> Result<()> {
-        match new.ends_with("/full") {
-            true => Err(PoolError::invalid("out of space")),
-            false => Ok(()),
-        }
-    }
-    fn check_destroy(&self, name: &str) -> Result<()> {
-        match name.ends_with("/kept") {
-            true => Err(PoolError::Unsupported("it has snapshots".into())),
-            false => Ok(()),
-        }
-    }
-    fn check_new_properties(&self, properties: &BTreeMap<String, String>) -> Result<()> {
-        match properties.values().any(|value| value == "nonsense") {
-            true => Err(PoolError::invalid("nonsense")),
-            false => Ok(()),
+    async fn leave(&self, how: Leave) -> Result<()> {
+        match how {
+            Leave::Export | Leave::Close => self.wait_for_devices().await,
+            Leave::Destroy => {
+                self.disks.pools.lock().remove(&self.guid);
+                Ok(())
+            }
         }
     }
 }
@@ -488,7 +473,9 @@ async fn a_pool_that_cannot_be_opened_at_start_is_shown_and_can_be_imported_or_f
     assert_eq!(view.report.state, "UNAVAIL");
     assert!(view.report.status.unwrap().contains("last at /d5"));
     assert_eq!(pools_file::read(&next.home.pools_file()).unwrap().len(), 1, "it stays remembered");
-    let error = next.sync_pool("tank", &SyncPool::default()).await.unwrap_err();
+    let operation = PoolOperation::Sync { force: false };
+    let sync = OperatePool { pool: "tank".into(), operation, command: String::new() };
+    let error = next.operate_pool(sync).await.unwrap_err();
     assert!(error.message.contains("pool is unavailable"), "{error}");
 
     *bench.disks.missing.lock() = false;
@@ -542,10 +529,13 @@ async fn refusals_are_worded_as_openzfs_words_them() {
     request.force = true;
     let error = bench.daemon.create_pool(CreatePool { request, quotas: Vec::new(), dry_run: false }).await.unwrap_err();
     assert!(error.message.contains("must be manually repaired:\n/d0 is part of active pool 'tank'"), "{error}");
-    let scrub = |action| ScrubPool { action, command: String::new() };
-    let error = bench.daemon.scrub_pool("tank", &scrub(ScrubAction::Start)).await.unwrap_err();
+    let scrub = |action| {
+        let operation = PoolOperation::Scrub(action);
+        bench.daemon.operate_pool(OperatePool { pool: "tank".into(), operation, command: String::new() })
+    };
+    let error = scrub(ScrubAction::Start).await.unwrap_err();
     assert_eq!(error.message, "cannot scrub 'tank': currently scrubbing; use 'zpool scrub -s' to cancel scrub");
-    let error = bench.daemon.scrub_pool("tank", &scrub(ScrubAction::Pause)).await.unwrap_err();
+    let error = scrub(ScrubAction::Pause).await.unwrap_err();
     assert_eq!(error.message, "cannot pause scrubbing tank: there is no active scrub");
     let error = bench.set("tank", "atime", Some("nonsense")).await.unwrap_err();
     assert_eq!(error.message, "cannot set property for 'tank': 'atime' must be one of 'on | off'");

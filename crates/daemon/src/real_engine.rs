@@ -1,0 +1,205 @@
+//! The engine on real devices, and its pools as handles: operations become calls of the engine, all else is handed on.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use platter_api::report::{DatasetReport, Detail, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
+use platter_api::request::{Changed, CreateRequest, DatasetOperation, ImportRequest, PoolOperation, ScrubAction};
+use platter_api::txgs::TxgsReport;
+use platter_dsl::Result;
+use platter_ondisk::Txg;
+use platter_spa::{Environment, Events, Idleness, Pool, Unwritten};
+
+use crate::engine::{Engine, Identity, Leave, Liveness, Operations, PoolHandle, Reports};
+
+/// The engine on real devices.
+pub struct RealEngine {
+    environment: Environment,
+}
+
+impl RealEngine {
+    /// An engine in these surroundings.
+    pub fn new(environment: Environment) -> Self {
+        Self { environment }
+    }
+}
+
+#[async_trait]
+impl Engine for RealEngine {
+    async fn create(&self, request: CreateRequest) -> Result<Arc<dyn PoolHandle>> {
+        let pool = Pool::create(self.environment.clone(), request).await?;
+        Ok(Arc::new(RealPool(pool)))
+    }
+
+    async fn dry_run(&self, request: CreateRequest) -> Result<VdevReport> {
+        Pool::dry_run(self.environment.clone(), request).await
+    }
+
+    async fn discover(&self, search: &[PathBuf]) -> Result<Vec<ImportableReport>> {
+        Pool::discover(&self.environment, search).await
+    }
+
+    async fn import(&self, request: ImportRequest) -> Result<Arc<dyn PoolHandle>> {
+        let pool = Pool::import(self.environment.clone(), request).await?;
+        Ok(Arc::new(RealPool(pool)))
+    }
+
+    async fn clear_label(&self, path: &Path, force: bool) -> Result<()> {
+        Pool::clear_label(&self.environment, path, force).await
+    }
+
+    fn events(&self) -> Arc<Events> {
+        self.environment.events.clone()
+    }
+}
+
+/// A pool of the engine.
+struct RealPool(Arc<Pool>);
+
+impl PoolHandle for RealPool {
+    fn engine_pool(&self) -> Option<Arc<Pool>> {
+        Some(self.0.clone())
+    }
+}
+
+#[async_trait]
+impl Operations for RealPool {
+    async fn perform(&self, operation: PoolOperation) -> Result<Changed> {
+        let pool = &self.0;
+        match operation {
+            PoolOperation::Change(change) => return pool.change(change).await,
+            PoolOperation::Set { property, value } => pool.set_property(&property, &value).await,
+            PoolOperation::Scrub(ScrubAction::Start) => pool.scrub_start().await,
+            PoolOperation::Scrub(ScrubAction::Pause) => pool.scrub_pause().await,
+            PoolOperation::Scrub(ScrubAction::Stop) => pool.scrub_stop().await,
+            PoolOperation::Clear { device } => pool.clear(device.as_deref()).await,
+            PoolOperation::Sync { force } => {
+                if force {
+                    pool.force_group().await?;
+                }
+                pool.sync_and_release().await
+            }
+        }?;
+        Ok(Changed::default())
+    }
+
+    async fn perform_on_dataset(&self, operation: DatasetOperation) -> Result<()> {
+        let dsl = self.0.dsl();
+        match operation {
+            DatasetOperation::Create { name, properties } => dsl.create_dataset(&name, &properties).await,
+            DatasetOperation::Destroy { name } => dsl.destroy_dataset(&name).await,
+            DatasetOperation::Rename { from, to } => dsl.rename_dataset(&from, &to).await,
+            DatasetOperation::Set { name, settings } => dsl.set_dataset_properties(&name, &settings).await,
+        }
+    }
+
+    async fn check(&self, operation: &DatasetOperation) -> Result<()> {
+        let dsl = self.0.dsl();
+        match operation {
+            DatasetOperation::Create { properties, .. } => dsl.check_new_properties(properties),
+            DatasetOperation::Destroy { name } => dsl.check_destroy(name),
+            DatasetOperation::Rename { from, to } => dsl.check_rename(from, to).await,
+            DatasetOperation::Set { name, settings } => dsl.check_dataset_properties(name, settings).await,
+        }
+    }
+
+    async fn log_command(&self, text: &str) -> Result<()> {
+        self.0.log_command(text).await
+    }
+
+    async fn leave(&self, how: Leave) -> Result<()> {
+        match how {
+            Leave::Export => self.0.export().await,
+            Leave::Close => self.0.close().await,
+            Leave::Destroy => self.0.destroy().await,
+        }
+    }
+}
+
+#[async_trait]
+impl Identity for RealPool {
+    fn name(&self) -> String {
+        self.0.name()
+    }
+
+    fn guid(&self) -> u64 {
+        self.0.guid()
+    }
+
+    fn device_paths(&self) -> Vec<PathBuf> {
+        self.0.device_paths()
+    }
+
+    fn spare_paths(&self) -> Vec<PathBuf> {
+        self.0.spare_paths()
+    }
+
+    fn path_of(&self, device: &str) -> Option<PathBuf> {
+        self.0.path_of(device)
+    }
+
+    async fn file_systems_below(&self) -> BTreeSet<String> {
+        self.0.file_systems_below().await
+    }
+}
+
+#[async_trait]
+impl Reports for RealPool {
+    async fn report(&self, detail: Detail) -> Result<PoolReport> {
+        self.0.report(detail).await
+    }
+
+    async fn properties(&self) -> Result<Properties> {
+        self.0.properties().await
+    }
+
+    async fn history(&self) -> Result<Vec<HistoryEntry>> {
+        self.0.history().await
+    }
+
+    fn txgs(&self, after: u64) -> TxgsReport {
+        self.0.txgs(after)
+    }
+
+    async fn datasets(&self) -> Result<Vec<DatasetReport>> {
+        self.0.dsl().datasets().await
+    }
+
+    async fn lineage(&self, name: &str) -> Result<Vec<DatasetReport>> {
+        self.0.dsl().lineage(name).await
+    }
+}
+
+#[async_trait]
+impl Liveness for RealPool {
+    fn is_suspended(&self) -> bool {
+        self.0.is_suspended()
+    }
+
+    async fn suspended(&self) {
+        self.0.suspended().await;
+    }
+
+    async fn hangs(&self) -> String {
+        self.0.hangs().await
+    }
+
+    fn silent_device(&self, seen: &mut Idleness, time: Duration) -> Option<String> {
+        self.0.silent_device(seen, time)
+    }
+
+    fn abandon(&self, reason: &str) {
+        self.0.abandon(reason);
+    }
+
+    fn unwritten(&self) -> Unwritten {
+        self.0.unwritten()
+    }
+
+    fn committed(&self) -> Txg {
+        self.0.committed()
+    }
+}
