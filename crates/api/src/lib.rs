@@ -4,6 +4,7 @@
 //! Nothing here does anything to a pool: the engine acts on these requests, and fills in these reports.
 #![forbid(unsafe_code)]
 
+pub mod ask;
 pub mod block_properties;
 pub mod error;
 pub mod event;
@@ -17,3 +18,6 @@ pub mod report;
 pub mod request;
 pub mod stored_property;
 pub mod txgs;
+
+/// Version of the program, which client and daemon share.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,7 +1,8 @@
-//! The API's vocabulary: what travels as JSON between the command line (or any other client) and the daemon.
+//! The API's vocabulary: what travels as JSON between the command line (or any other client) and the daemon. Which of
+//! these can be asked, and what answers which, is in [`ask`](crate::ask).
 //!
-//! Paths are versioned (`/v1/…`). Values are raw (bytes, counts, seconds since the epoch); clients format them. Every
-//! failure is an [`ErrorBody`] whose `message` is complete ("cannot create 'tank': …"): clients print it as it is.
+//! Values are raw (bytes, counts, seconds since the epoch); clients format them. Every failure is an [`ErrorBody`]: its
+//! `message` is complete ("cannot create 'tank': …"): clients print it as it is, and act on its kind.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,10 +12,42 @@ use crate::report::{PoolReport, VdevReport};
 use crate::request::{CreateRequest, ImportRequest, PoolOperation};
 use serde::{Deserialize, Serialize};
 
-/// Prefix of all paths of this version of the API.
-pub const VERSION_PREFIX: &str = "/v1";
+/// What kind of failure it is, for whoever acts on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    /// Anything that is no other kind.
+    #[default]
+    Failed,
+    /// The request makes no sense.
+    Malformed,
+    /// A daemon of this version has no such operation.
+    UnknownOperation,
+    /// There is no pool of that name.
+    NoSuchPool,
+    /// There is no such data set, device or property.
+    NotFound,
+    /// It exists already.
+    Exists,
+    /// Somebody uses it.
+    Busy,
+    /// `-f` would override it.
+    NeedsForce,
+    /// Devices are missing, damaged, or do not answer.
+    Unavailable,
+    /// This version cannot do it.
+    Unsupported,
+    /// It is not this user's to ask.
+    Denied,
+    /// The file system is mounted already.
+    MountBusy,
+    /// The daemon is ending: it is for the next one to answer.
+    DaemonEnds,
+    /// No answer came, and the operation may or may not have happened.
+    Lost,
+}
 
-/// A failure, worded for a person, with the exit code a command should end with.
+/// A failure, worded for a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct ErrorBody {
@@ -23,20 +56,34 @@ pub struct ErrorBody {
     /// The way out, when there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// 1 = failed, 2 = the request makes no sense; [`MOUNT_BUSY`].
-    pub exit_code: u8,
+    /// What kind of failure it is.
+    #[serde(default)]
+    pub kind: ErrorKind,
 }
 
 impl ErrorBody {
-    /// An ordinary failure (exit code 1).
+    /// A failure of no special kind.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), hint: None, exit_code: 1 }
+        Self::of_kind(ErrorKind::Failed, message)
+    }
+
+    /// A failure of this kind.
+    pub fn of_kind(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: None, kind }
     }
 
     /// Adds the way out.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// The exit code with which a command ends: 1 when something failed, 2 when what was asked for makes no sense.
+    pub fn exit_code(&self) -> u8 {
+        match self.kind {
+            ErrorKind::Malformed | ErrorKind::UnknownOperation => 2,
+            _ => 1,
+        }
     }
 }
 
@@ -52,7 +99,17 @@ pub struct Outcome {
     pub problems: Vec<String>,
 }
 
-/// `GET /v1/daemon`.
+/// Asks how the daemon is.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GetStatus {}
+
+/// Ends the daemon when all pools are closed; answers with what could not be done in order.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StopDaemon {}
+
+/// How the daemon is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DaemonStatus {
     /// Process id.
@@ -74,28 +131,91 @@ pub struct DaemonStatus {
     pub silent: BTreeMap<String, String>,
 }
 
-/// `GET /v1/daemon/log-level` answers with it, `POST` sets it.
+/// Sets how much is logged, or only asks.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetLogLevel {
+    /// `info`, or levels of parts: `info,platter_spa=debug`; `None` leaves it as it is.
+    pub level: Option<String>,
+}
+
+/// What is logged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLevel {
     /// `info`, or levels of parts: `info,platter_spa=debug`.
     pub level: String,
 }
 
-/// `GET /v1/pools`.
+/// Asks what happened to pools.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GetEvents {
+    /// After the event of this number.
+    #[serde(default)]
+    pub after: u64,
+    /// Wait a moment for one when there is none.
+    #[serde(default)]
+    pub wait: bool,
+}
+
+/// Forgets all events; answers with how many there were.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClearEvents {}
+
+/// Asks which pools there are.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListPools {}
+
+/// Which pools there are.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PoolNames {
     /// Names, sorted; pools that could not be opened at daemon start are among them.
     pub pools: Vec<String>,
 }
 
-/// `GET /v1/pools/{name}[?errors=true][&extended=true]`.
+/// Asks for everything about a pool.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GetPool {
+    /// Its name.
+    pub pool: String,
+    /// The names of damaged files too.
+    #[serde(default)]
+    pub errors: bool,
+    /// Queues and histograms too.
+    #[serde(default)]
+    pub extended: bool,
+}
+
+/// Asks for a pool's history.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GetHistory {
+    /// Its name.
+    pub pool: String,
+}
+
+/// Asks for a pool's latest transaction groups.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GetTxgs {
+    /// Its name.
+    pub pool: String,
+    /// Those after this one.
+    #[serde(default)]
+    pub after: u64,
+}
+
+/// Everything about a pool.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PoolView {
     /// The engine's report.
     pub report: PoolReport,
     /// Pool properties.
     pub properties: Properties,
-    /// Damaged files as paths, only with `?errors=true`.
+    /// Damaged files as paths, only when asked for.
     pub damaged_files: Vec<String>,
     /// Nanoseconds since the pool was opened: the time over which its counters ran.
     pub open_ns: u64,
@@ -103,8 +223,9 @@ pub struct PoolView {
     pub now: u64,
 }
 
-/// `POST /v1/pools`.
+/// `zpool create`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CreatePool {
     /// What to make.
     pub request: CreateRequest,
@@ -134,8 +255,9 @@ pub struct ImportedPool {
     pub unmounted: Vec<String>,
 }
 
-/// `POST /v1/import`.
+/// `zpool import` of one pool.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ImportPool {
     /// Which pool and how.
     pub request: ImportRequest,
@@ -144,17 +266,35 @@ pub struct ImportPool {
     pub mount: bool,
 }
 
-/// `POST /v1/import/search`.
+/// Looks for pools that can be imported.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SearchPools {
     /// Folders, files and devices to look at; empty for the default places.
     pub search: Vec<PathBuf>,
 }
 
-/// `POST /v1/pools/{name}/export` and `…/destroy`.
+/// What becomes of a pool that is closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Closing {
+    /// It can be imported elsewhere.
+    #[default]
+    Export,
+    /// It is no pool any more.
+    Destroy,
+}
+
+/// `zpool export` and `zpool destroy`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ClosePool {
-    /// Unmount busy file systems too.
+    /// Its name.
+    pub pool: String,
+    /// Which of the two.
+    #[serde(default)]
+    pub closing: Closing,
+    /// Unmount busy file systems too; an export gives up what its devices do not take.
     #[serde(default)]
     pub force: bool,
     /// The command line, for the pool's history.
@@ -164,6 +304,7 @@ pub struct ClosePool {
 
 /// Does something to a pool that is open; the answer is a [`Changed`](crate::request::Changed).
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct OperatePool {
     /// Its name.
     pub pool: String,
@@ -174,8 +315,9 @@ pub struct OperatePool {
     pub command: String,
 }
 
-/// `POST /v1/labelclear`.
+/// `zpool labelclear`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ClearLabel {
     /// Absolute path of a file or device.
     pub device: PathBuf,
@@ -184,7 +326,7 @@ pub struct ClearLabel {
     pub force: bool,
 }
 
-/// One data set of `GET /v1/datasets`.
+/// A data set.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DatasetView {
     /// The engine's report, with `mountpoint` resolved (inheritance and alternate root applied) and `mounted` added.
@@ -194,15 +336,25 @@ pub struct DatasetView {
     pub mounted_at: Option<PathBuf>,
 }
 
-/// `GET /v1/datasets[?under=NAME]`.
+/// Asks for data sets.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListDatasets {
+    /// This one and those below it; `None` asks for all of all pools.
+    #[serde(default)]
+    pub under: Option<String>,
+}
+
+/// Data sets.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Datasets {
     /// Parents before children, pools by name.
     pub datasets: Vec<DatasetView>,
 }
 
-/// `POST /v1/datasets`.
+/// `zfs create`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CreateDataset {
     /// Full name.
     pub name: String,
@@ -237,8 +389,9 @@ pub struct CreatedDataset {
     pub outcome: Outcome,
 }
 
-/// `POST /v1/datasets/destroy`.
+/// `zfs destroy`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DestroyDataset {
     /// Full name.
     pub name: String,
@@ -265,8 +418,9 @@ pub struct DestroyedDatasets {
     pub outcome: Outcome,
 }
 
-/// `POST /v1/datasets/properties`.
+/// `zfs set` and `zfs inherit`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SetDatasetProperties {
     /// Full name.
     pub name: String,
@@ -298,17 +452,6 @@ pub enum Whose {
     Project,
 }
 
-impl Whose {
-    /// As it stands in a query.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::User => "user",
-            Self::Group => "group",
-            Self::Project => "project",
-        }
-    }
-}
-
 /// What one user, group or project uses and may use; a limit of 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdUsage {
@@ -324,7 +467,17 @@ pub struct IdUsage {
     pub objects_quota: u64,
 }
 
-/// `GET /v1/datasets/userspace?name=NAME&whose=user|group|project`.
+/// Asks what users, groups or projects use of a file system.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GetUserspace {
+    /// Full name of the file system.
+    pub name: String,
+    /// Whose use.
+    pub whose: Whose,
+}
+
+/// What they use.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Userspace {
     /// By number.
@@ -333,6 +486,7 @@ pub struct Userspace {
 
 /// A quota of a user, group or project.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct IdQuota {
     /// Whose quota.
     pub whose: Whose,
@@ -345,21 +499,22 @@ pub struct IdQuota {
     pub value: u64,
 }
 
-/// `POST /v1/datasets/idquota`.
+/// `zfs set userquota@…` and its kin.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SetIdQuota {
     /// Full name of the file system.
     pub name: String,
     /// What to set.
-    #[serde(flatten)]
     pub quota: IdQuota,
     /// The command line, for the pool's history.
     #[serde(default)]
     pub command: String,
 }
 
-/// `POST /v1/datasets/rename`.
+/// `zfs rename`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RenameDataset {
     /// Full name.
     pub from: String,
@@ -382,7 +537,12 @@ pub struct RenameDataset {
     pub command: String,
 }
 
-/// One entry of `GET /v1/mounts`.
+/// Asks what is mounted.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListMounts {}
+
+/// What is mounted where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountEntry {
     /// Data set.
@@ -414,11 +574,9 @@ pub const MOUNT_OPTIONS: [&str; 19] = [
     "nomand",
 ];
 
-/// Exit code of a request to a daemon that ends (`EX_TEMPFAIL`): to be asked of the next one.
-pub const DAEMON_ENDS: u8 = 75;
-
 /// Which file it is, as stat(2) tells; device numbers as major and minor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct FileIdentity {
     /// Number of its file system.
     pub file_system: (u32, u32),
@@ -428,8 +586,17 @@ pub struct FileIdentity {
     pub device: (u32, u32),
 }
 
-/// A path as a command sees it. `POST /v1/places` with some asks whether the daemon sees the same there.
+/// Asks whether the daemon sees the same at these paths as a command.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CheckPlaces {
+    /// What the command sees.
+    pub places: Vec<SeenPath>,
+}
+
+/// A path as a command sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SeenPath {
     /// Absolute.
     pub path: PathBuf,
@@ -437,11 +604,9 @@ pub struct SeenPath {
     pub file: Option<FileIdentity>,
 }
 
-/// Exit code of mount(8) for what is mounted already.
-pub const MOUNT_BUSY: u8 = 32;
-
-/// `POST /v1/mounts`.
+/// `zfs mount`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct MountRequest {
     /// One data set; `None` mounts everything that is mounted by itself (`zfs mount -a`).
     pub dataset: Option<String>,
@@ -471,8 +636,9 @@ pub struct MountOutcome {
     pub problems: Vec<String>,
 }
 
-/// `POST /v1/unmount`.
+/// `zfs unmount`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct UnmountRequest {
     /// Data set name or absolute path of a mount point; `None` unmounts everything.
     pub target: Option<String>,

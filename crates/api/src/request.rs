@@ -9,7 +9,7 @@ use crate::report::VdevReport;
 
 /// A top-level vdev to make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum VdevRequest {
     /// One file, disk or partition (absolute path).
     Leaf(PathBuf),
@@ -43,6 +43,7 @@ impl VdevRequest {
 
 /// `zpool create`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CreateRequest {
     /// Pool name.
     pub name: String,
@@ -77,7 +78,7 @@ pub enum Setting {
 
 /// A change of a pool's devices or identity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum PoolChange {
     /// `zpool add`.
     Add {
@@ -155,7 +156,7 @@ pub enum ScrubAction {
 
 /// What is done to a pool that is open. What is done to its data sets is a [`DatasetOperation`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum PoolOperation {
     /// Its devices or identity.
     Change(PoolChange),
@@ -230,6 +231,7 @@ pub struct Changed {
 
 /// `zpool import` of one pool.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ImportRequest {
     /// Name or decimal guid as given.
     pub pool: String,

@@ -10,7 +10,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use platter_api::messages::{DaemonStatus, ErrorBody, MOUNT_BUSY, MOUNT_OPTIONS, MountOutcome, MountRequest};
+use platter_api::messages::{ErrorBody, ErrorKind, GetStatus, MOUNT_OPTIONS, MountRequest};
 use platter_api::report::{Detail, VdevReport};
 use platter_daemon::dead_mounts::system_mounts;
 use platter_daemon::process;
@@ -23,6 +23,8 @@ use crate::zpool::pools;
 const USAGE: u8 = 1;
 /// The system, or who runs the pool, refused (`MOUNT_SYSERR`).
 const SYSTEM: u8 = 2;
+/// Exit code of mount(8) for what is mounted already.
+const MOUNT_BUSY: u8 = 32;
 
 /// Options that are mount(8)'s own, or have nothing to act on.
 const IGNORED: [&str; 18] = [
@@ -164,7 +166,7 @@ pub fn main(words: &[String]) -> u8 {
         return 0;
     }
     let mounted = Session::new(format!("mount.zfs {dataset} {}", place.display())).and_then(|mut session| {
-        let daemon: DaemonStatus = session.get("/v1/daemon")?;
+        let daemon = session.ask(GetStatus {})?;
         if !process::sees_mounts_of(daemon.pid) {
             return Err(ErrorBody::new(format!(
                 "filesystem '{dataset}' cannot be mounted here: the daemon (pid {}) lives in another mount namespace",
@@ -174,9 +176,9 @@ pub fn main(words: &[String]) -> u8 {
         let device = Path::new(&request.dataset);
         let pool = if device.is_absolute() { pool_with(&mut session, device)? } else { None };
         let dataset = pool.unwrap_or_else(|| dataset.clone());
-        let (dataset, at) = (Some(dataset), Some(place.clone()));
-        let call = MountRequest { dataset, options, overlay: true, at, recursive: false, zfsutil };
-        session.post::<_, MountOutcome>("/v1/mounts", &call).map(|_| call.dataset.unwrap_or_default())
+        let (wanted, at) = (Some(dataset.clone()), Some(place.clone()));
+        let call = MountRequest { dataset: wanted, options, overlay: true, at, recursive: false, zfsutil };
+        session.ask(call).map(|_| dataset)
     });
     match mounted {
         Ok(dataset) if is_mounted(&dataset, &place) => 0,
@@ -186,7 +188,7 @@ pub fn main(words: &[String]) -> u8 {
         }
         Err(error) => {
             complain(&error);
-            if error.exit_code == MOUNT_BUSY { MOUNT_BUSY } else { SYSTEM }
+            if error.kind == ErrorKind::MountBusy { MOUNT_BUSY } else { SYSTEM }
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use platter_api::messages::{DaemonStatus, ErrorBody, LogLevel, Outcome};
+use platter_api::messages::{ErrorBody, GetStatus, SetLogLevel, StopDaemon};
 use platter_daemon::client::Client;
 use platter_daemon::home::Home;
 use platter_daemon::run;
@@ -92,7 +92,7 @@ pub fn main() -> u8 {
         Ok(code) => code,
         Err(body) => {
             complain(&body);
-            body.exit_code
+            body.exit_code()
         }
     }
 }
@@ -111,7 +111,7 @@ fn daemon(action: DaemonAction) -> Result<u8, ErrorBody> {
             }
             let started = client.ensure_running().await?;
             // It answers when its pools are open and mounted, or their devices do not answer.
-            let _: DaemonStatus = client.get("/v1/daemon").await?;
+            client.ask(GetStatus {}).await?;
             match started {
                 Some(pid) => outln!("platter: started the daemon (pid {pid})"),
                 None => outln!("platter: the daemon (pid {}) runs already", client.home().daemon_pid().unwrap_or(0)),
@@ -147,7 +147,7 @@ async fn stop(client: Client) -> Result<u8, ErrorBody> {
         return Ok(0);
     };
     let mut code = 0;
-    match client.post::<_, Outcome>("/v1/daemon/stop", &json!({})).await {
+    match client.ask(StopDaemon {}).await {
         Ok(outcome) => {
             outcome.problems.iter().for_each(|problem| eprintln!("platter: {problem}"));
             // It ended, but not all of it in order.
@@ -173,12 +173,7 @@ async fn log_level(client: Client, level: Option<String>) -> Result<u8, ErrorBod
         outln!("platter: no daemon runs in '{}'", client.home().path().display());
         return Ok(1);
     }
-    let path = "/v1/daemon/log-level";
-    let now: LogLevel = match level {
-        Some(level) => client.post(path, &LogLevel { level }).await?,
-        None => client.get(path).await?,
-    };
-    outln!("{}", now.level);
+    outln!("{}", client.ask(SetLogLevel { level }).await?.level);
     Ok(0)
 }
 
@@ -193,7 +188,7 @@ async fn status(client: Client, as_json: bool) -> Result<u8, ErrorBody> {
         }
         return Ok(1);
     }
-    let status: DaemonStatus = client.get("/v1/daemon").await?;
+    let status = client.ask(GetStatus {}).await?;
     if as_json {
         let mut value = serde_json::to_value(&status).unwrap_or_default();
         value["running"] = true.into();

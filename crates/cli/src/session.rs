@@ -4,12 +4,11 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use platter_api::ask::Ask;
 use platter_api::messages::{ErrorBody, OperatePool};
 use platter_api::request::{Changed, PoolOperation};
 use platter_daemon::client::Client;
 use platter_daemon::home::Home;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 /// How a command fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,32 +77,23 @@ impl Session {
     ///
     /// # Errors
     /// What it answers, or that it cannot be reached or started.
-    pub fn get<T: DeserializeOwned>(&mut self, path: &str) -> Result<T, ErrorBody> {
+    pub fn ask<A: Ask>(&mut self, call: A) -> Result<A::Answer, ErrorBody> {
         let client = self.client()?;
-        self.runtime.block_on(client.get(path))
+        self.runtime.block_on(client.ask(call))
     }
 
     /// Asks the daemon for what may take a while; `None` when the person pressed Ctrl-C.
     ///
     /// # Errors
-    /// As [`Self::get`].
-    pub fn wait_for<T: DeserializeOwned>(&mut self, path: &str) -> Result<Option<T>, ErrorBody> {
+    /// As [`Self::ask`].
+    pub fn wait_for<A: Ask>(&mut self, call: A) -> Result<Option<A::Answer>, ErrorBody> {
         let client = self.client()?;
         self.runtime.block_on(async {
             tokio::select! {
-                answer = client.get(path) => answer.map(Some),
+                answer = client.ask(call) => answer.map(Some),
                 _ = tokio::signal::ctrl_c() => Ok(None),
             }
         })
-    }
-
-    /// Tells the daemon.
-    ///
-    /// # Errors
-    /// What it answers, or that it cannot be reached or started.
-    pub fn post<B: Serialize, T: DeserializeOwned>(&mut self, path: &str, body: &B) -> Result<T, ErrorBody> {
-        let client = self.client()?;
-        self.runtime.block_on(client.post(path, body))
     }
 
     /// Does something to a pool. The command is noted in the pool's history once, however much of it is to do there.
@@ -113,7 +103,7 @@ impl Session {
     pub fn operate(&mut self, pool: &str, operation: PoolOperation) -> Result<Changed, ErrorBody> {
         let is_noted = self.noted.contains(pool);
         let command = if is_noted { String::new() } else { self.command_line.clone() };
-        let changed = self.post("/v1/operate", &OperatePool { pool: pool.to_owned(), operation, command })?;
+        let changed = self.ask(OperatePool { pool: pool.to_owned(), operation, command })?;
         self.noted.insert(pool.to_owned());
         Ok(changed)
     }

@@ -4,9 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use platter_api::messages::ErrorBody;
+use platter_api::messages::{ErrorBody, ErrorKind, GetTxgs};
 use platter_api::{txgs::TxgReport, txgs::TxgsReport};
-use platter_daemon::client::encode;
 use serde_json::{Map, Value, json};
 
 use crate::json;
@@ -72,7 +71,7 @@ pub fn main(arguments: &Arguments) -> u8 {
         }
         Err(Failure::Refused(body)) => {
             complain(&body);
-            body.exit_code
+            body.exit_code()
         }
     }
 }
@@ -123,15 +122,15 @@ fn ask(session: &mut Session, given: &[String], shown: &Shown) -> Result<(Vec<(S
     let mut code = 0;
     for name in names(session, given)? {
         let after = shown.last(&name);
-        let mut answer = session.get::<TxgsReport>(&format!("/v1/pools/{}/txgs?after={after}", encode(&name)));
+        let mut answer = session.ask(GetTxgs { pool: name.clone(), after });
         if answer.as_ref().is_ok_and(|report| report.synced < after) {
             // Another pool has that name now: its groups are all new.
-            answer = session.get(&format!("/v1/pools/{}/txgs", encode(&name)));
+            answer = session.ask(GetTxgs { pool: name.clone(), after: 0 });
         }
         match answer {
             Ok(report) => found.push((name, report)),
             // A pool that was exported since it was listed is no error.
-            Err(body) if given.is_empty() && body.message.ends_with("no such pool") => {}
+            Err(body) if given.is_empty() && body.kind == ErrorKind::NoSuchPool => {}
             Err(body) => {
                 complain(&body);
                 code = 1;

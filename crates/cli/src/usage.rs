@@ -86,7 +86,7 @@ impl Usage {
             Ok(code) => code,
             Err(Failure::Refused(body)) => {
                 complain(&body);
-                body.exit_code
+                body.exit_code()
             }
             Err(Failure::Usage(message)) => {
                 if !message.is_empty() {

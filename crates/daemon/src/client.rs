@@ -11,22 +11,19 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use platter_api::ask::{Ask, OTHER_VERSION, Operation, PATH};
+use platter_api::messages::{CheckPlaces, ErrorBody, ErrorKind};
 use tokio::net::UnixStream;
 
 use crate::denied;
 use crate::home::Home;
 use crate::{lingering, process, same_places, vigil};
-use platter_api::messages::{DAEMON_ENDS, ErrorBody, Outcome, SeenPath};
 
 /// How long a daemon that ends is waited for: its pools are closed within seconds, each.
 const END_LIMIT: Duration = Duration::from_secs(60);
 /// How long a new daemon may take until it answers. Opening large pools happens after that.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// Stands for exit code 1 until it is known whether the daemon ended in order.
-const LOST: u8 = u8::MAX;
 /// How soon the next one is asked where the end of the one before cannot be seen.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// How many daemons are asked when each of them ends.
@@ -46,19 +43,6 @@ pub struct Client {
     said: Arc<AtomicBool>,
     /// The daemon that was asked last; 0 when its number is not known here.
     asked: Arc<AtomicU32>,
-}
-
-/// Percent-encodes one segment of a path or a value of a query.
-pub fn encode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
 }
 
 impl Client {
@@ -86,22 +70,14 @@ impl Client {
         if self.home.other_owner().is_some() { self.home.public_socket() } else { self.home.socket() }
     }
 
-    /// `GET`.
+    /// Asks the daemon; of one that is just ending the one after it.
     ///
     /// # Errors
     /// What the daemon answers, or that it cannot be reached.
-    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ErrorBody> {
-        self.ask(Method::GET, path, Bytes::new()).await
-    }
-
-    /// `POST` with a JSON body.
-    ///
-    /// # Errors
-    /// What the daemon answers, or that it cannot be reached.
-    pub async fn post<B: Serialize, T: DeserializeOwned>(&self, path: &str, body: &B) -> Result<T, ErrorBody> {
-        let body =
-            serde_json::to_vec(body).map_err(|error| ErrorBody::new(format!("cannot word the request: {error}")))?;
-        self.ask(Method::POST, path, Bytes::from(body)).await
+    pub async fn ask<A: Ask>(&self, call: A) -> Result<A::Answer, ErrorBody> {
+        let bytes = self.exchange_with_any(&call.operation()).await?;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| ErrorBody::new(format!("the daemon's answer makes no sense: {error}")).hint(OTHER_VERSION))
     }
 
     /// Refuses paths by which the daemon means other files than this process.
@@ -113,8 +89,8 @@ impl Client {
         if self.home.other_owner().is_some() {
             return Ok(());
         }
-        let places: Vec<SeenPath> = paths.iter().map(|path| same_places::seen_here(path)).collect();
-        self.post("/v1/places", &places).await.map(|_: Outcome| ())
+        let places = paths.iter().map(|path| same_places::seen_here(path)).collect();
+        self.ask(CheckPlaces { places }).await.map(|_| ())
     }
 
     /// A daemon that ended in order has answered all that it did: whom it did not answer it did not hear.
@@ -125,9 +101,9 @@ impl Client {
     }
 
     fn lost(&self, reason: impl std::fmt::Display) -> ErrorBody {
-        let lost =
-            ErrorBody::new(format!("lost the daemon: {reason}\nwhat was asked for may or may not have happened"));
-        ErrorBody { exit_code: LOST, ..lost }.hint(format!("its log is '{}'", self.home.log_file().display()))
+        let text = format!("lost the daemon: {reason}\nwhat was asked for may or may not have happened");
+        let log = self.home.log_file();
+        ErrorBody::of_kind(ErrorKind::Lost, text).hint(format!("its log is '{}'", log.display()))
     }
 
     async fn connect(&self) -> Result<UnixStream, ErrorBody> {
@@ -143,11 +119,11 @@ impl Client {
                     return outcome.map_err(|error| {
                         // One that was there a moment ago has ended, and did not hear of it.
                         let is_gone = [std::io::ErrorKind::NotFound, std::io::ErrorKind::ConnectionRefused];
-                        let exit_code = if is_gone.contains(&error.kind()) { DAEMON_ENDS } else { 1 };
+                        let is_gone = is_gone.contains(&error.kind());
+                        let kind = if is_gone { ErrorKind::DaemonEnds } else { ErrorKind::Failed };
                         let socket = self.socket();
-                        let refused =
-                            ErrorBody::new(format!("cannot reach the daemon at '{}': {error}", socket.display()));
-                        ErrorBody { exit_code, ..refused }.hint(match self.home.other_owner() {
+                        let text = format!("cannot reach the daemon at '{}': {error}", socket.display());
+                        ErrorBody::of_kind(kind, text).hint(match self.home.other_owner() {
                             Some(owner) => format!("it is user {owner}'s to start"),
                             None => "start it with 'platter daemon start'".to_owned(),
                         })
@@ -168,17 +144,24 @@ impl Client {
         }
     }
 
-    /// Asks; of a daemon that is just ending the one after it.
-    async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, ErrorBody> {
+    /// What a daemon answers: this one, or when it is just ending the one after it.
+    async fn exchange_with_any(&self, operation: &Operation) -> Result<Bytes, ErrorBody> {
+        let is_ours = self.home.other_owner().is_none();
+        if let Some(owner) = self.home.other_owner()
+            && let Some(refused) = denied::before_asking(operation, owner)
+        {
+            return Err(refused);
+        }
+        let body = Bytes::from(operation.to_json()?);
         // What is about one daemon is not for the next.
-        let may_ask_next = !path.starts_with("/v1/daemon") && self.home.other_owner().is_none();
+        let may_ask_next = is_ours && !operation.is_about_daemon();
         let mut others = 0;
         loop {
-            let refused = match self.ask_this(method.clone(), path, body.clone()).await {
-                Err(refused) if refused.exit_code == DAEMON_ENDS || refused.exit_code == LOST => refused,
+            let refused = match self.exchange_with_this(body.clone()).await {
+                Err(refused) if matches!(refused.kind, ErrorKind::DaemonEnds | ErrorKind::Lost) => refused,
                 answer => return answer,
             };
-            let ends = refused.exit_code == DAEMON_ENDS || self.is_unheard().await;
+            let ends = refused.kind == ErrorKind::DaemonEnds || self.is_unheard().await;
             let pid = self.asked.load(Ordering::Relaxed);
             others += 1;
             let asks_next = may_ask_next && others <= OTHERS_MAX && ends;
@@ -187,7 +170,7 @@ impl Client {
                 tokio::time::sleep(ASK_AGAIN).await;
             }
             if !asks_next || pid != 0 && !self.wait_until_stopped(pid, END_LIMIT).await {
-                return Err(ErrorBody { exit_code: 1, ..refused });
+                return Err(refused);
             }
             if let Some(pid) = self.ensure_running().await? {
                 eprintln!("platter: started the daemon (pid {pid})");
@@ -196,16 +179,11 @@ impl Client {
     }
 
     /// Asks, with an eye on the daemon: one that ends meanwhile is not waited for, whoever holds its socket.
-    async fn ask_this<T: DeserializeOwned>(&self, method: Method, path: &str, body: Bytes) -> Result<T, ErrorBody> {
-        if let Some(owner) = self.home.other_owner()
-            && let Some(refused) = denied::before_asking(&method, path, &body, owner)
-        {
-            return Err(refused);
-        }
+    async fn exchange_with_this(&self, body: Bytes) -> Result<Bytes, ErrorBody> {
         self.asked.store(0, Ordering::Relaxed);
         let stream = self.connect().await?;
         let peer = stream.peer_cred().ok().and_then(|peer| u32::try_from(peer.pid()?).ok());
-        let mut exchange = std::pin::pin!(self.exchange(stream, method, path, body));
+        let mut exchange = std::pin::pin!(self.exchange(stream, body));
         // Of another process name space its number is not known here.
         self.asked.store(peer.unwrap_or(0), Ordering::Relaxed);
         let Some(pid) = peer.filter(|pid| *pid > 0) else { return exchange.await };
@@ -229,21 +207,15 @@ impl Client {
         })
     }
 
-    async fn exchange<T: DeserializeOwned>(
-        &self,
-        stream: UnixStream,
-        method: Method,
-        path: &str,
-        body: Bytes,
-    ) -> Result<T, ErrorBody> {
+    async fn exchange(&self, stream: UnixStream, body: Bytes) -> Result<Bytes, ErrorBody> {
         let lost = |reason: String| self.lost(reason);
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| lost(error.to_string()))?;
         let driver = tokio::spawn(connection);
         let request = Request::builder()
-            .method(method)
-            .uri(path)
+            .method(Method::POST)
+            .uri(PATH)
             .header("host", "platter")
             .header("content-type", "application/json")
             .body(Full::new(body))
@@ -253,15 +225,13 @@ impl Client {
         let bytes = response.into_body().collect().await.map_err(|error| lost(error.to_string()))?.to_bytes();
         driver.abort();
         if status == StatusCode::OK {
-            return serde_json::from_slice(&bytes).map_err(|error| {
-                ErrorBody::new(format!("the daemon's answer to {path} makes no sense: {error}")).hint(
-                    "the daemon may be of another version: 'platter daemon stop' lets the next command start this one",
-                )
-            });
+            return Ok(bytes);
         }
-        Err(serde_json::from_slice(&bytes).unwrap_or_else(|_| {
-            ErrorBody::new(format!("the daemon refuses {path}: {status}: {}", String::from_utf8_lossy(&bytes)))
-        }))
+        let refused: ErrorBody = serde_json::from_slice(&bytes).unwrap_or_else(|_| {
+            ErrorBody::new(format!("the daemon refuses: {status}: {}", String::from_utf8_lossy(&bytes)))
+        });
+        // Of another version there is another path.
+        Err(if status == StatusCode::NOT_FOUND { refused.hint(OTHER_VERSION) } else { refused })
     }
 
     /// Makes sure that a daemon answers; starts one when none does. Tells the pid of a daemon that this call started.
@@ -353,15 +323,4 @@ fn log_tail(home: &Home) -> String {
         .unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(5)..].join("\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::encode;
-
-    #[test]
-    fn names_travel_unharmed_in_paths() {
-        assert_eq!(encode("tank-1_a.b:c"), "tank-1_a.b%3Ac");
-        assert_eq!(encode("a b/ü"), "a%20b%2F%C3%BC");
-    }
 }

@@ -1,95 +1,81 @@
 //! What another user than a daemon's owner may not do, in OpenZFS's words.
 //!
-//! True here: whoever may only look is told so before anything is asked; the public socket has no route that changes
-//! anything, so nothing hangs on this text.
+//! True here: whoever may only look is told so before anything is asked; the public socket takes nothing but looks, so
+//! nothing hangs on this text.
 
-use hyper::Method;
-use serde_json::Value;
+use platter_api::ask::Operation;
+use platter_api::messages::{Closing, ErrorBody, ErrorKind};
+use platter_api::request::PoolOperation;
 
-use platter_api::messages::ErrorBody;
-
-/// Whether `path` may be asked for at the public socket.
-pub fn is_public(path: &str) -> bool {
-    let path = path.split('?').next().unwrap_or_default();
-    let of_pool = path.strip_prefix("/v1/pools/").map(|rest| rest.split_once('/').map_or("", |(_, what)| what));
-    matches!(path, "/v1/daemon" | "/v1/pools" | "/v1/datasets" | "/v1/mounts") || matches!(of_pool, Some("" | "txgs"))
-}
-
-/// The refusal of a request that another user than `owner` makes; none when it may be made.
-pub fn before_asking(method: &Method, path: &str, body: &[u8], owner: u32) -> Option<ErrorBody> {
-    if method == Method::GET && is_public(path) {
-        return None;
-    }
-    let body: Value = serde_json::from_slice(body).unwrap_or_default();
-    let message = format!("{}: permission denied", attempt(path, &body));
+/// The refusal of what another user than `owner` asks for; none when he may.
+pub fn before_asking(operation: &Operation, owner: u32) -> Option<ErrorBody> {
+    let attempt = attempt(operation)?;
     let who = if owner == 0 { "root".to_owned() } else { format!("user {owner}") };
     Some(
-        ErrorBody::new(message)
+        ErrorBody::of_kind(ErrorKind::Denied, format!("{attempt}: permission denied"))
             .hint(format!("this daemon is {who}'s; one of your own starts with PLATTER_HOME set to a folder of yours")),
     )
 }
 
-/// What was to be done, as OpenZFS begins its messages.
-fn attempt(path: &str, body: &Value) -> String {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let name = text(&body["name"]);
-    let path = path.split('?').next().unwrap_or_default();
-    if let Some((pool, what)) = path.strip_prefix("/v1/pools/").and_then(|rest| rest.split_once('/')) {
-        return match what {
-            "properties" => format!("cannot set property for '{pool}'"),
-            "history" => format!("cannot get history for '{pool}'"),
-            "scrub" => format!("cannot scrub '{pool}'"),
-            "clear" => format!("cannot clear errors for {pool}"),
-            "sync" => format!("cannot sync '{pool}'"),
-            "change" => format!("cannot change '{pool}'"),
-            other => format!("cannot {other} '{pool}'"),
-        };
-    }
-    match path {
-        "/v1/pools" => format!("cannot create '{}'", text(&body["request"]["name"])),
-        "/v1/import" => format!("cannot import '{}'", text(&body["request"]["pool"])),
-        "/v1/import/search" => "cannot discover pools".to_owned(),
-        "/v1/labelclear" => format!("cannot clear the label of '{}'", text(&body["device"])),
-        "/v1/events" | "/v1/events/clear" => "cannot use the event log".to_owned(),
-        "/v1/datasets" => format!("cannot create '{name}'"),
-        "/v1/datasets/destroy" => format!("cannot destroy '{name}'"),
-        "/v1/datasets/rename" => format!("cannot rename '{}'", text(&body["from"])),
-        "/v1/datasets/properties" | "/v1/datasets/idquota" => format!("cannot set property for '{name}'"),
-        "/v1/datasets/userspace" => "cannot get used/quota".to_owned(),
-        "/v1/mounts" => format!("cannot mount '{}'", body["dataset"].as_str().unwrap_or("all")),
-        "/v1/unmount" => format!("cannot unmount '{}'", body["target"].as_str().unwrap_or("all")),
-        "/v1/daemon/stop" => "cannot stop the daemon".to_owned(),
-        _ => "cannot do that".to_owned(),
-    }
+/// What was to be done, as OpenZFS begins its messages; nothing of what everybody may do.
+fn attempt(operation: &Operation) -> Option<String> {
+    let or_all = |name: &Option<String>| name.clone().unwrap_or_else(|| "all".to_owned());
+    Some(match operation {
+        Operation::Look(_) => return None,
+        Operation::StopDaemon(_) => "cannot stop the daemon".to_owned(),
+        Operation::SetLogLevel(_) => "cannot ask the daemon for its log level".to_owned(),
+        Operation::GetEvents(_) | Operation::ClearEvents(_) => "cannot use the event log".to_owned(),
+        Operation::CreatePool(call) => format!("cannot create '{}'", call.request.name),
+        Operation::ImportPool(call) => format!("cannot import '{}'", call.request.pool),
+        Operation::SearchPools(_) => "cannot discover pools".to_owned(),
+        Operation::ClosePool(call) => match call.closing {
+            Closing::Export => format!("cannot export '{}'", call.pool),
+            Closing::Destroy => format!("cannot destroy '{}'", call.pool),
+        },
+        Operation::OperatePool(call) => match &call.operation {
+            PoolOperation::Set { .. } => format!("cannot set property for '{}'", call.pool),
+            PoolOperation::Scrub(_) => format!("cannot scrub '{}'", call.pool),
+            PoolOperation::Clear { .. } => format!("cannot clear errors for {}", call.pool),
+            PoolOperation::Sync { .. } => format!("cannot sync '{}'", call.pool),
+            PoolOperation::Change(_) => format!("cannot change '{}'", call.pool),
+        },
+        Operation::GetHistory(call) => format!("cannot get history for '{}'", call.pool),
+        Operation::ClearLabel(call) => format!("cannot clear the label of '{}'", call.device.display()),
+        Operation::CheckPlaces(_) => "cannot compare files".to_owned(),
+        Operation::CreateDataset(call) => format!("cannot create '{}'", call.name),
+        Operation::DestroyDataset(call) => format!("cannot destroy '{}'", call.name),
+        Operation::RenameDataset(call) => format!("cannot rename '{}'", call.from),
+        Operation::SetDatasetProperties(call) => format!("cannot set property for '{}'", call.name),
+        Operation::SetIdQuota(call) => format!("cannot set property for '{}'", call.name),
+        Operation::GetUserspace(_) => "cannot get used/quota".to_owned(),
+        Operation::MountRequest(call) => format!("cannot mount '{}'", or_all(&call.dataset)),
+        Operation::UnmountRequest(call) => format!("cannot unmount '{}'", or_all(&call.target)),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use platter_api::ask::Ask;
+    use platter_api::messages::{ClosePool, CreateDataset, GetEvents, GetHistory, GetPool, ListMounts, OperatePool};
+    use platter_api::request::ScrubAction;
 
     #[test]
     fn looking_is_allowed_and_changing_is_refused_in_openzfs_words() {
-        for path in ["/v1/pools", "/v1/pools/tank?errors=true&extended=false", "/v1/datasets?under=tank", "/v1/mounts"]
-        {
-            assert_eq!(before_asking(&Method::GET, path, b"", 0), None, "{path}");
-        }
-        let refused = |method: Method, path: &str, body: Value| {
-            before_asking(&method, path, body.to_string().as_bytes(), 0).expect("refused").message
-        };
-        for (path, body, said) in [
-            ("/v1/pools", json!({"request": {"name": "tank"}}), "cannot create 'tank': permission denied"),
-            ("/v1/datasets", json!({"name": "tank/x"}), "cannot create 'tank/x': permission denied"),
-            ("/v1/pools/tank/export", json!({}), "cannot export 'tank': permission denied"),
-            ("/v1/pools/tank/scrub", json!({}), "cannot scrub 'tank': permission denied"),
-            ("/v1/datasets/properties", json!({"name": "tank"}), "cannot set property for 'tank': permission denied"),
+        let look = GetPool { pool: "tank".into(), errors: true, extended: false };
+        assert_eq!(before_asking(&look.operation(), 0), None);
+        assert_eq!(before_asking(&ListMounts {}.operation(), 0), None);
+        let scrub = PoolOperation::Scrub(ScrubAction::Start);
+        let operate = OperatePool { pool: "tank".into(), operation: scrub, command: String::new() };
+        for (operation, said) in [
+            (CreateDataset { name: "tank/x".into(), ..Default::default() }.operation(), "cannot create 'tank/x'"),
+            (ClosePool { pool: "tank".into(), ..ClosePool::default() }.operation(), "cannot export 'tank'"),
+            (operate.operation(), "cannot scrub 'tank'"),
+            (GetHistory { pool: "tank".into() }.operation(), "cannot get history for 'tank'"),
+            (GetEvents::default().operation(), "cannot use the event log"),
         ] {
-            assert_eq!(refused(Method::POST, path, body), said);
-        }
-        for path in
-            ["/v1/pools/tank/history", "/v1/events?after=0", "/v1/datasets/userspace?name=t", "/v1/daemon/log-level"]
-        {
-            assert!(refused(Method::GET, path, Value::Null).ends_with(": permission denied"), "{path}");
+            let refused = before_asking(&operation, 0).expect("refused");
+            assert_eq!((refused.message, refused.kind), (format!("{said}: permission denied"), ErrorKind::Denied));
         }
     }
 }

@@ -18,7 +18,7 @@ use tracing_subscriber::{EnvFilter, reload};
 
 use self::repeats::Repeats;
 use self::sink::Sink;
-use platter_api::messages::ErrorBody;
+use platter_api::messages::{ErrorBody, ErrorKind};
 
 /// What is logged when nothing else is asked for, and by the parts that a level does not name.
 const DEFAULT: &str = "info";
@@ -132,7 +132,7 @@ fn parse(text: &str) -> Result<String, ErrorBody> {
     let words: Vec<&str> = text.split(',').map(str::trim).collect();
     if let Some(word) = words.iter().find(|word| !is_level(word) && !is_part(word)) {
         let message = format!("cannot set the log level to '{text}': '{word}' is no level");
-        return Err(ErrorBody { exit_code: 2, ..ErrorBody::new(message) }
+        return Err(ErrorBody::of_kind(ErrorKind::Malformed, message)
             .hint("levels are off, error, warn, info, debug and trace; of one part only: platter_spa=debug"));
     }
     let all = words.iter().any(|word| is_level(word));
@@ -161,7 +161,7 @@ mod tests {
     fn what_is_no_level_is_refused() {
         for wrong in ["", "verbose", "platter_dsl", "platter_dsl=loud", "=debug", "debug,", "3", "a b=debug"] {
             let refused = parse(wrong).expect_err(wrong);
-            assert_eq!(refused.exit_code, 2, "{wrong}");
+            assert_eq!(refused.exit_code(), 2, "{wrong}");
         }
     }
 }

@@ -2,10 +2,10 @@
 //! OpenZFS.
 //!
 //! Invariants:
-//! - its routes only read, and tell what OpenZFS tells every user: neither histories nor events nor names of damaged
-//!   files;
+//! - it takes nothing but a [`Look`], which changes nothing, and tells what OpenZFS tells every user: neither histories
+//!   nor events nor names of damaged files;
 //! - the kernel says who asks (`SO_PEERCRED`); whoever it does not name is not answered;
-//! - connections are bounded: all together, of each user, in time; requests are bounded in size by hyper's buffer. So
+//! - connections are bounded: all together, of each user, in time; requests are bounded in size. So
 //!   nobody can keep the daemon or another user from being answered for longer than a connection lasts.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,10 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::routing::get;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::response::Response;
+use axum::routing::post;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixListener;
@@ -28,7 +31,8 @@ use tokio::time::Sleep;
 
 use crate::home::Home;
 use crate::server::{self, Context};
-use platter_api::messages::ErrorBody;
+use platter_api::ask::{Look, Operation, PATH};
+use platter_api::messages::{ErrorBody, ErrorKind};
 
 /// Connections at one time; more wait in the socket's queue.
 const CONNECTIONS_MAX: usize = 64;
@@ -39,19 +43,34 @@ const LIFETIME: Duration = Duration::from_secs(60);
 /// Users of which the log says that they came.
 const KNOWN_MAX: usize = 1000;
 
-/// The routes for everybody.
+/// Bytes of a request; names of pools and data sets are short.
+const REQUEST_MAX: usize = 16 << 10;
+
+/// The API for everybody.
 pub fn router(context: Context) -> Router {
     Router::new()
-        .route("/v1/daemon", get(server::daemon_status))
-        .route("/v1/pools", get(server::pool_names))
-        .route("/v1/pools/{name}", get(server::pool_view_without_errors))
-        .route("/v1/pools/{name}/txgs", get(server::txgs))
-        .route("/v1/datasets", get(server::datasets))
-        .route("/v1/mounts", get(server::mounts))
-        .fallback(|| async { server::Failure::from(ErrorBody::new("permission denied")) })
-        .method_not_allowed_fallback(|| async { server::Failure::from(ErrorBody::new("permission denied")) })
-        .layer(axum::middleware::from_fn_with_state(context.clone(), server::refuse_at_the_end))
+        .route(PATH, post(look))
+        .fallback(async || refused())
+        .method_not_allowed_fallback(async || refused())
+        .layer(DefaultBodyLimit::max(REQUEST_MAX))
         .with_state(context)
+}
+
+fn refused() -> Response {
+    server::failure(ErrorBody::of_kind(ErrorKind::Denied, "permission denied"))
+}
+
+async fn look(State(context): State<Context>, body: Bytes) -> Response {
+    let mut look = match Operation::parse(&body) {
+        Ok(Operation::Look(look)) => look,
+        Ok(_) => return refused(),
+        Err(error) => return server::failure(error),
+    };
+    if let Look::GetPool(call) = &mut look {
+        // The names of damaged files are not everybody's to know.
+        call.errors = false;
+    }
+    server::to_its_end(context, look.into()).await
 }
 
 /// Connections of each user.

@@ -30,8 +30,8 @@ use std::time::{Duration, Instant};
 
 use platter_api::event::Event;
 use platter_api::messages::{
-    ClearLabel, CreatePool, CreatedPool, DaemonStatus, ErrorBody, ImportPool, ImportedPool, Outcome, PoolNames,
-    PoolView,
+    ClearLabel, CreatePool, CreatedPool, DaemonStatus, ErrorBody, ErrorKind, ImportPool, ImportedPool, Outcome,
+    PoolNames, PoolView,
 };
 use platter_api::report::{Detail, HistoryEntry, ImportableReport, PoolReport, VdevReport};
 use platter_api::request::{CreateRequest, PoolChange, PoolOperation, VdevRequest};
@@ -53,22 +53,21 @@ const LOOK_UP_WAIT: Duration = Duration::from_secs(2);
 /// How long the devices of a pool that cannot be opened at the start are looked for elsewhere.
 const LOOK_FURTHER_MAX: Duration = Duration::from_secs(30);
 
-/// OpenZFS words a refusal that `-f` overrides as a list under its heading.
+/// OpenZFS words a refusal that `-f` overrides as a list under its heading, and says what is wrong with devices without
+/// the pool's name.
 fn failed_creation(what: &str, error: PoolError) -> ErrorBody {
+    let kind = daemon::kind_of(&error);
     match error {
         PoolError::NeedsForce { reason, hint } => {
-            ErrorBody::new(format!("invalid vdev specification\n{hint}\n{reason}"))
+            ErrorBody::of_kind(kind, format!("invalid vdev specification\n{hint}\n{reason}"))
         }
-        error => {
-            let text = error.to_string();
-            // What is wrong with a device or its group is said without the pool's name, as in OpenZFS.
-            let complete = ["invalid vdev specification", "cannot use '", "cannot resolve path '"];
-            if complete.iter().any(|start| text.starts_with(start)) {
-                return ErrorBody::new(text);
-            }
-            ErrorBody::new(format!("{what}: {text}"))
-        }
+        PoolError::Devices(text) => ErrorBody::of_kind(kind, text),
+        error => failed(what, error),
     }
+}
+
+fn no_such_pool(name: &str) -> ErrorBody {
+    ErrorBody::of_kind(ErrorKind::NoSuchPool, format!("cannot open '{name}': no such pool"))
 }
 
 /// Whether the pool is not to be opened by itself (`cachefile=none`).
@@ -146,11 +145,12 @@ impl Daemon {
             return Ok(entry.pool.clone());
         }
         if let Some((_, reason)) = self.unavailable.read().get(name) {
-            return Err(ErrorBody::new(format!("cannot open '{name}': pool is unavailable: {reason}")).hint(format!(
+            let text = format!("cannot open '{name}': pool is unavailable: {reason}");
+            return Err(ErrorBody::of_kind(ErrorKind::Unavailable, text).hint(format!(
                 "attach its devices and run 'zpool import {name}', or forget it with 'zpool export {name}'"
             )));
         }
-        Err(ErrorBody::new(format!("cannot open '{name}': no such pool")))
+        Err(no_such_pool(name))
     }
 
     /// What the mount points of a pool's file systems lie below.
@@ -224,7 +224,7 @@ impl Daemon {
         let Some((pool, opened)) = opened else {
             let unavailable = self.unavailable.read();
             let Some((remembered, reason)) = unavailable.get(name) else {
-                return Err(ErrorBody::new(format!("cannot open '{name}': no such pool")));
+                return Err(no_such_pool(name));
             };
             return Ok(unavailable_view(name, remembered, reason));
         };

@@ -12,7 +12,8 @@ use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 
 use crate::dead_mounts::is_dying;
-use platter_api::messages::DaemonStatus;
+use platter_api::ask::{Ask, PATH};
+use platter_api::messages::{DaemonStatus, GetStatus};
 
 /// More bytes are no answer.
 const ANSWER_MAX: u64 = 1 << 20;
@@ -73,8 +74,10 @@ pub async fn remark_on_silence(socket: PathBuf, pid: u32) {
 /// What the daemon says of itself, if it answers.
 async fn ask(socket: &Path) -> Option<DaemonStatus> {
     let mut stream = UnixStream::connect(socket).await.ok()?;
-    let question = b"GET /v1/daemon HTTP/1.1\r\nhost: platter\r\nconnection: close\r\n\r\n";
-    stream.write_all(question).await.ok()?;
+    let body = String::from_utf8(GetStatus {}.operation().to_json().ok()?).ok()?;
+    let head = format!("POST {PATH} HTTP/1.1\r\nhost: platter\r\nconnection: close\r\n");
+    let question = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+    stream.write_all(question.as_bytes()).await.ok()?;
     let mut answer = Vec::new();
     stream.take(ANSWER_MAX).read_to_end(&mut answer).await.ok()?;
     let body = answer.windows(4).position(|end| end == b"\r\n\r\n")? + 4;

@@ -10,6 +10,9 @@ pub enum PoolError {
     /// The request itself is malformed (exit code 2 with usage when it is a syntax matter, else 1).
     #[error("{0}")]
     Invalid(String),
+    /// Something is wrong with devices, or with a group of them, that a pool was to be made of; a complete message.
+    #[error("{0}")]
+    Devices(String),
     /// No such pool, data set or property.
     #[error("{0}")]
     NotFound(String),

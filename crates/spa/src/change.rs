@@ -193,7 +193,9 @@ async fn add(
     dry_run: bool,
 ) -> Result<Option<VdevReport>> {
     if vdevs.is_empty() {
-        return Err(PoolError::invalid("invalid vdev specification: at least one toplevel vdev must be specified"));
+        return Err(PoolError::Devices(
+            "invalid vdev specification: at least one toplevel vdev must be specified".into(),
+        ));
     }
     let (first, version) = (core.config.read().vdev_tree.children.len(), core.dsl.version());
     let planned = plan::plan_vdevs(&core.environment, vdevs, first as u64, version, force).await?;

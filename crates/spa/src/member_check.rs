@@ -35,9 +35,9 @@ pub async fn check(
 ) -> Result<Arc<dyn BlockDevice>> {
     let (shown, devices) = (path.display(), &*environment.devices);
     match path_look::look(devices, path).await.kind {
-        PathKind::Missing(_) => return Err(PoolError::NotFound(format!("cannot resolve path '{shown}'"))),
+        PathKind::Missing(_) => return Err(PoolError::Devices(format!("cannot resolve path '{shown}'"))),
         PathKind::Folder => {
-            return Err(PoolError::invalid(format!("cannot use '{shown}': must be a block device or regular file")));
+            return Err(PoolError::Devices(format!("cannot use '{shown}': must be a block device or regular file")));
         }
         PathKind::File(_) | PathKind::BlockDevice | PathKind::Other => {}
     }

@@ -53,7 +53,9 @@ pub async fn plan(environment: &Environment, request: &CreateRequest) -> Result<
         names::check_pool(name)?;
     }
     if request.vdevs.iter().all(VdevRequest::is_spare) {
-        return Err(PoolError::invalid("invalid vdev specification: at least one toplevel vdev must be specified"));
+        return Err(PoolError::Devices(
+            "invalid vdev specification: at least one toplevel vdev must be specified".into(),
+        ));
     }
     for (name, value) in &request.pool_properties {
         crate::multihost::check_property(environment, name, value)?;
@@ -106,7 +108,7 @@ pub async fn plan_vdevs(
     for path in vdevs.iter().flat_map(VdevRequest::leaves) {
         let real = path_look::look(&*environment.devices, path).await.real.unwrap_or_else(|| path.clone());
         if !seen.insert(real) {
-            return Err(PoolError::invalid(format!("invalid vdev specification: {} is given twice", path.display())));
+            return Err(PoolError::Devices(format!("invalid vdev specification: {} is given twice", path.display())));
         }
     }
     for vdev in vdevs {
@@ -159,7 +161,7 @@ pub async fn plan_vdevs(
 
 fn check_width(vdev: &VdevRequest) -> Result<()> {
     let too_few = |kind: &str, least: usize| {
-        Err(PoolError::invalid(format!("invalid vdev specification: {kind} requires at least {least} devices")))
+        Err(PoolError::Devices(format!("invalid vdev specification: {kind} requires at least {least} devices")))
     };
     match vdev {
         VdevRequest::Mirror(children) if children.len() < 2 => too_few("mirror", 2),
@@ -167,7 +169,7 @@ fn check_width(vdev: &VdevRequest) -> Result<()> {
             too_few(&format!("raidz{parity}"), usize::from(*parity) + 1)
         }
         VdevRequest::Raidz { children, .. } if children.len() > 255 => {
-            Err(PoolError::invalid("invalid vdev specification: raidz supports no more than 255 devices"))
+            Err(PoolError::Devices("invalid vdev specification: raidz supports no more than 255 devices".into()))
         }
         _ => Ok(()),
     }

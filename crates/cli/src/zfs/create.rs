@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use platter_api::messages::{CreateDataset, CreatedDataset};
+use platter_api::messages::CreateDataset;
 
 use super::select::well_formed;
 use crate::getopt::{Grammar, parse};
@@ -105,7 +105,7 @@ fn report(wanted: &Wanted) -> String {
 /// Runs it.
 pub fn run(session: &mut Session, words: &[String]) -> Done {
     let wanted = request(words, &session.command_line)?;
-    let answer: CreatedDataset = session.post("/v1/datasets", &wanted.call)?;
+    let answer = session.ask(wanted.call.clone())?;
     // With -p it may have been there: then nothing is said.
     if wanted.verbose && !answer.created.is_empty() {
         out!("{}", report(&wanted));

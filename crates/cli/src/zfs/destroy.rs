@@ -1,6 +1,6 @@
 //! `zfs destroy`.
 
-use platter_api::messages::{DestroyDataset, DestroyedDatasets};
+use platter_api::messages::DestroyDataset;
 
 use super::select::complaint;
 use crate::getopt::{Grammar, parse};
@@ -31,10 +31,11 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         dry_run: parsed.has("n"),
         command: session.command_line.clone(),
     };
-    let answer: DestroyedDatasets = session.post("/v1/datasets/destroy", &call)?;
+    let dry_run = call.dry_run;
+    let answer = session.ask(call)?;
     if parsed.has("v") || parsed.has("p") {
         for name in &answer.destroyed {
-            match (parsed.has("p"), call.dry_run) {
+            match (parsed.has("p"), dry_run) {
                 (true, _) => outln!("destroy\t{name}"),
                 (false, true) => outln!("would destroy {name}"),
                 (false, false) => outln!("will destroy {name}"),

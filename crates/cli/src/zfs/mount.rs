@@ -1,6 +1,6 @@
 //! `zfs mount` and `zfs unmount`.
 
-use platter_api::messages::{MountEntry, MountOutcome, MountRequest, Outcome, UnmountRequest};
+use platter_api::messages::{ListMounts, MountEntry, MountRequest, UnmountRequest};
 use serde_json::json;
 
 use super::select::openable;
@@ -39,7 +39,7 @@ pub fn mount(session: &mut Session, words: &[String]) -> Done {
             mount_many(session, &calls, parsed.has("v"))
         }
         (false, []) if call.options.is_empty() => {
-            let mounts: Vec<MountEntry> = session.get("/v1/mounts")?;
+            let mounts = session.ask(ListMounts {})?;
             if as_json {
                 if !mounts.is_empty() {
                     let mut object = json::schema("zfs mount");
@@ -55,7 +55,7 @@ pub fn mount(session: &mut Session, words: &[String]) -> Done {
         (false, [name]) => {
             openable(name)?;
             let call = MountRequest { dataset: Some(name.clone()), ..call };
-            let outcome: MountOutcome = session.post("/v1/mounts", &call)?;
+            let outcome = session.ask(call)?;
             Ok(complain_all(&outcome.problems))
         }
         _ => Err(usage("too many arguments")),
@@ -66,7 +66,7 @@ pub fn mount(session: &mut Session, words: &[String]) -> Done {
 fn mount_many(session: &mut Session, calls: &[MountRequest], verbose: bool) -> Done {
     let (mut code, mut considered) = (0, 0);
     for call in calls {
-        let outcome: MountOutcome = session.post("/v1/mounts", call)?;
+        let outcome = session.ask(call.clone())?;
         code = code.max(complain_all(&outcome.problems));
         considered += outcome.considered;
     }
@@ -109,7 +109,7 @@ pub fn unmount(session: &mut Session, words: &[String]) -> Done {
         _ => return Err(usage("too many arguments")),
     };
     let call = UnmountRequest { target, force: parsed.has("f") };
-    let outcome: Outcome = session.post("/v1/unmount", &call)?;
+    let outcome = session.ask(call)?;
     Ok(complain_all(&outcome.problems))
 }
 

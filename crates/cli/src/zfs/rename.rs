@@ -1,6 +1,6 @@
 //! `zfs rename`.
 
-use platter_api::messages::{Outcome, RenameDataset};
+use platter_api::messages::RenameDataset;
 
 use super::select::{openable, well_formed};
 use crate::getopt::{Grammar, parse};
@@ -43,7 +43,7 @@ fn request(words: &[String], command_line: &str) -> Result<RenameDataset, Failur
 /// Runs it.
 pub fn run(session: &mut Session, words: &[String]) -> Done {
     let call = request(words, &session.command_line)?;
-    let outcome: Outcome = session.post("/v1/datasets/rename", &call)?;
+    let outcome = session.ask(call)?;
     Ok(complain_all(&outcome.problems))
 }
 

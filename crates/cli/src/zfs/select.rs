@@ -4,9 +4,8 @@ use platter_api::report::DatasetKind;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use platter_api::messages::{DatasetView, Datasets, ErrorBody, MountEntry};
+use platter_api::messages::{DatasetView, ErrorBody, ListDatasets, ListMounts};
 use platter_api::names::{NAME_MAX, NESTING_MAX};
-use platter_daemon::client::encode;
 
 use crate::session::{Failure, Session, complain, refused, usage};
 
@@ -77,7 +76,7 @@ pub fn collect(
 ) -> Result<(Vec<DatasetView>, u8), ErrorBody> {
     let wanted = |view: &DatasetView| types.contains(&view.report.kind);
     if names.is_empty() {
-        let all: Datasets = session.get("/v1/datasets")?;
+        let all = session.ask(ListDatasets::default())?;
         let limit = if reach.given { reach.depth } else { usize::MAX };
         let near = |view: &DatasetView| level(&view.report.name) <= limit;
         let mut found: Vec<DatasetView> = all.datasets.into_iter().filter(|view| wanted(view) && near(view)).collect();
@@ -96,7 +95,7 @@ pub fn collect(
                 continue;
             }
         };
-        match session.get::<Datasets>(&format!("/v1/datasets?under={}", encode(&name))) {
+        match session.ask(ListDatasets { under: Some(name.clone()) }) {
             Ok(answer) => {
                 let own = level(&name);
                 for view in answer.datasets {
@@ -139,7 +138,7 @@ pub(super) fn named(session: &mut Session, given: &str) -> Result<Result<String,
             return Ok(Err(ErrorBody::new(format!("cannot open '{given}': {reason}"))));
         }
     };
-    let mounts: Vec<MountEntry> = session.get("/v1/mounts")?;
+    let mounts = session.ask(ListMounts {})?;
     let inside = mounts.iter().filter(|mount| path.starts_with(&mount.mountpoint));
     let nearest = inside.max_by_key(|mount| mount.mountpoint.components().count());
     Ok(nearest

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use platter_api::messages::{ErrorBody, IdQuota, Outcome, SetDatasetProperties, SetIdQuota};
+use platter_api::messages::{ErrorBody, IdQuota, SetDatasetProperties, SetIdQuota};
 use platter_api::properties;
 
 use super::create::add_property;
@@ -21,11 +21,11 @@ fn for_each(session: &mut Session, names: &[String], template: &SetDatasetProper
             continue;
         }
         let call = SetDatasetProperties { name: name.clone(), ..template.clone() };
-        match session.post::<_, Outcome>("/v1/datasets/properties", &call) {
+        match session.ask(call) {
             Ok(outcome) => {
                 let said = complain_all(&outcome.problems);
                 // It has its new place, whether it could be mounted there or not (`changelist_postfix`).
-                code = code.max(if call.properties.contains_key("mountpoint") { 0 } else { said });
+                code = code.max(if template.properties.contains_key("mountpoint") { 0 } else { said });
             }
             Err(body) => {
                 complain(&body);
@@ -104,7 +104,7 @@ fn complain_or(done: Done) -> Done {
     match done {
         Err(Failure::Refused(body)) => {
             complain(&body);
-            Ok(body.exit_code)
+            Ok(body.exit_code())
         }
         other => other,
     }
@@ -113,7 +113,7 @@ fn complain_or(done: Done) -> Done {
 fn set_quotas(session: &mut Session, name: &str, quotas: &[IdQuota]) -> Done {
     for quota in quotas {
         let call = SetIdQuota { name: name.to_owned(), quota: quota.clone(), command: session.command_line.clone() };
-        session.post::<_, Outcome>("/v1/datasets/idquota", &call)?;
+        session.ask(call)?;
     }
     Ok(0)
 }

@@ -2,8 +2,7 @@
 
 use std::cmp::Ordering;
 
-use platter_api::messages::{IdUsage, Userspace, Whose};
-use platter_daemon::client::encode;
+use platter_api::messages::{GetUserspace, IdUsage, Whose};
 
 use super::select::named;
 use crate::getopt::{Grammar, parse};
@@ -194,9 +193,7 @@ fn run(session: &mut Session, words: &[String], default: Whose) -> Done {
 /// # Errors
 /// What the daemon answers.
 pub(super) fn fetch(session: &mut Session, dataset: &str, whose: Whose) -> Result<Vec<IdUsage>, Failure> {
-    let path = format!("/v1/datasets/userspace?name={}&whose={}", encode(dataset), whose.word());
-    let answer: Userspace = session.get(&path)?;
-    Ok(answer.usage)
+    Ok(session.ask(GetUserspace { name: dataset.to_owned(), whose })?.usage)
 }
 
 /// Runs `zfs userspace`.

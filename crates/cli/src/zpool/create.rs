@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use platter_api::messages::{CreatePool, CreatedPool};
+use platter_api::messages::CreatePool;
 use platter_api::request::{CreateRequest, VdevRequest};
 
 use super::{compatibility, layout, vdev_spec};
@@ -175,9 +175,10 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     let call = request(words, &session.command_line)?;
     let leaves: Vec<PathBuf> = call.request.vdevs.iter().flat_map(VdevRequest::leaves).cloned().collect();
     session.check_places(&leaves)?;
-    let created: CreatedPool = session.post("/v1/pools", &call)?;
+    let name = call.request.name.clone();
+    let created = session.ask(call)?;
     if let Some(layout) = &created.layout {
-        outln!("would create '{}' with the following layout:\n", call.request.name);
+        outln!("would create '{}' with the following layout:\n", name);
         out!("{}", layout::tree(layout));
     }
     Ok(complain_all(&created.outcome.problems))

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use platter_api::messages::{ClearLabel, Outcome};
+use platter_api::messages::ClearLabel;
 use platter_api::request::{Changed, PoolChange, PoolOperation, VdevRequest};
 
 use super::add::ashift;
@@ -210,7 +210,7 @@ pub fn labelclear(session: &mut Session, words: &[String]) -> Done {
         }));
     }
     session.check_places(std::slice::from_ref(&device))?;
-    session.post::<_, Outcome>("/v1/labelclear", &ClearLabel { device, force: parsed.has("f") })?;
+    session.ask(ClearLabel { device, force: parsed.has("f") })?;
     Ok(0)
 }
 

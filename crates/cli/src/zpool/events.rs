@@ -3,8 +3,9 @@
 use std::fmt::Write;
 use std::io::Write as _;
 
+use platter_api::event::{Event, EventValue};
+use platter_api::messages::{ClearEvents, GetEvents};
 use platter_api::names;
-use platter_api::{event::Event, event::EventValue};
 
 use crate::getopt::{Grammar, parse};
 use crate::nice;
@@ -27,7 +28,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         if pool.is_some() || verbose || scripted || follow {
             return Err(usage("invalid options combined with -c"));
         }
-        let count: usize = session.post("/v1/events/clear", &serde_json::json!({}))?;
+        let count = session.ask(ClearEvents {})?;
         outln!("cleared {count} events");
         return Ok(0);
     }
@@ -35,7 +36,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         outln!("{:<30} CLASS", "TIME");
     }
     let mut last = 0;
-    let mut events: Vec<Event> = session.get("/v1/events")?;
+    let mut events = session.ask(GetEvents::default())?;
     loop {
         for event in events {
             if last > 0 && event.eid > last + 1 {
@@ -50,7 +51,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         if !follow {
             return Ok(0);
         }
-        events = match session.wait_for(&format!("/v1/events?after={last}&wait=true"))? {
+        events = match session.wait_for(GetEvents { after: last, wait: true })? {
             Some(events) => events,
             None => return Ok(0),
         };

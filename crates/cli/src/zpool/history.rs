@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
+use platter_api::messages::GetHistory;
 use platter_api::report::HistoryEntry;
-use platter_daemon::client::encode;
 
 use super::pools::{each, names};
 use crate::getopt::{Grammar, parse};
@@ -20,7 +20,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         return Ok(0);
     }
     each(session, &parsed.operands, |session, name| {
-        let entries: Vec<HistoryEntry> = session.get(&format!("/v1/pools/{}/history", encode(name)))?;
+        let entries = session.ask(GetHistory { pool: name.to_owned() })?;
         out!("{}", text(name, &entries, long, internal));
         Ok(())
     })

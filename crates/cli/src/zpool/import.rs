@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use platter_api::messages::{ErrorBody, ImportPool, ImportedPool, SearchPools};
+use platter_api::messages::{ErrorBody, ImportPool, SearchPools};
 use platter_api::report::ImportableReport;
 use platter_api::request::ImportRequest;
 
@@ -137,7 +137,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
 fn import_one(session: &mut Session, template: &Template, pool: &str, new_name: Option<String>) -> Done {
     let request = ImportRequest { pool: pool.to_owned(), new_name, ..template.request.clone() };
     let call = ImportPool { request, mount: template.mount };
-    let imported: ImportedPool = session.post("/v1/import", &call)?;
+    let imported = session.ask(call)?;
     let code = complain_all(&imported.outcome.problems);
     let unmounted = complain_all(&imported.unmounted);
     if unmounted != 0 {
@@ -147,8 +147,7 @@ fn import_one(session: &mut Session, template: &Template, pool: &str, new_name: 
 }
 
 fn search(session: &mut Session, template: &Template) -> Result<Vec<ImportableReport>, ErrorBody> {
-    let mut found: Vec<ImportableReport> =
-        session.post("/v1/import/search", &SearchPools { search: template.request.search.clone() })?;
+    let mut found = session.ask(SearchPools { search: template.request.search.clone() })?;
     found.retain(|pool| pool.destroyed == template.request.destroyed);
     Ok(found)
 }

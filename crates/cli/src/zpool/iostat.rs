@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 
-use platter_api::messages::{PoolNames, PoolView};
+use platter_api::messages::{ListPools, PoolView};
 use platter_api::report::{Detail, VdevReport};
 
 use super::iostat_columns::{Change, Section, cells, heading, separator, table};
@@ -134,7 +134,7 @@ fn split_vdevs(session: &mut Session, pools: &mut Vec<String>, style: &mut Style
     if pools.is_empty() {
         return Ok(());
     }
-    let known = session.get::<PoolNames>("/v1/pools")?.pools;
+    let known = session.ask(ListPools {})?.pools;
     // One word that is neither is for the error message about pools.
     if pools.iter().all(|name| known.contains(name)) {
         return Ok(());

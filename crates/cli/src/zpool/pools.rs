@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use platter_api::messages::{ErrorBody, PoolNames, PoolView};
+use platter_api::messages::{ErrorBody, ErrorKind, GetPool, ListPools, PoolView};
 use platter_api::report::Detail;
-use platter_daemon::client::encode;
 
 use crate::session::{Failure, Session, complain, usage};
 
@@ -92,7 +91,7 @@ impl Timestamp {
 /// # Errors
 /// When the daemon cannot be asked.
 pub fn names(session: &mut Session, given: &[String]) -> Result<Vec<String>, ErrorBody> {
-    let mut names = if given.is_empty() { session.get::<PoolNames>("/v1/pools")?.pools } else { given.to_vec() };
+    let mut names = if given.is_empty() { session.ask(ListPools {})?.pools } else { given.to_vec() };
     names.sort();
     names.dedup();
     Ok(names)
@@ -104,7 +103,7 @@ pub fn names(session: &mut Session, given: &[String]) -> Result<Vec<String>, Err
 /// No such pool, or the daemon cannot be asked.
 pub fn view(session: &mut Session, name: &str, detail: Detail) -> Result<PoolView, ErrorBody> {
     let Detail { errors, extended } = detail;
-    session.get(&format!("/v1/pools/{}?errors={errors}&extended={extended}", encode(name)))
+    session.ask(GetPool { pool: name.to_owned(), errors, extended })
 }
 
 /// Reads the pools given, or all; complains about those that are not there. The exit code that makes.
@@ -118,7 +117,7 @@ pub fn views(session: &mut Session, given: &[String], detail: Detail) -> Result<
         match view(session, &name, detail) {
             Ok(view) => views.push(view),
             // A pool that was exported since it was listed is no error.
-            Err(body) if given.is_empty() && body.message.ends_with("no such pool") => {}
+            Err(body) if given.is_empty() && body.kind == ErrorKind::NoSuchPool => {}
             Err(body) => {
                 complain(&body);
                 code = 1;

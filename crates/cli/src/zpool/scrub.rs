@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use platter_api::messages::{ErrorBody, PoolNames};
+use platter_api::messages::{ErrorBody, ListPools};
 use platter_api::report::{Detail, PoolReport, ScanReport};
 use platter_api::request::{PoolOperation, ScrubAction};
 
@@ -36,7 +36,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     }
     let mut pools = parsed.operands.clone();
     if parsed.has("a") {
-        pools = session.get::<PoolNames>("/v1/pools")?.pools;
+        pools = session.ask(ListPools {})?.pools;
         if pools.is_empty() {
             return Ok(0);
         }
@@ -92,7 +92,7 @@ pub(super) fn watch(session: &mut Session, name: &str, active: impl Fn(&PoolRepo
                 bar.abandon();
             }
             // It goes on; only the waiting ends.
-            return Err(ErrorBody { message: "interrupted".to_owned(), hint: None, exit_code: 1 });
+            return Err(ErrorBody::new("interrupted"));
         }
     }
 }

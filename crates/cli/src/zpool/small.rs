@@ -1,9 +1,8 @@
 //! `zpool` commands of a few lines each: destroy, export, clear, set, sync, version.
 
-use platter_api::messages::{ClosePool, Outcome, PoolNames};
+use platter_api::messages::{ClosePool, Closing, ListPools};
 use platter_api::report::Detail;
 use platter_api::request::PoolOperation;
-use platter_daemon::client::encode;
 use serde_json::json;
 
 use super::pools::each;
@@ -11,10 +10,6 @@ use crate::getopt::{Grammar, parse};
 use crate::json;
 use crate::out::outln;
 use crate::session::{Done, Session, refused, usage};
-
-fn path(pool: &str, verb: &str) -> String {
-    format!("/v1/pools/{}/{verb}", encode(pool))
-}
 
 /// `zpool destroy [-f] <pool>`.
 pub fn destroy(session: &mut Session, words: &[String]) -> Done {
@@ -29,8 +24,8 @@ pub fn destroy(session: &mut Session, words: &[String]) -> Done {
             "cannot open '{name}': invalid character '/' in pool name\nuse 'zfs destroy' to destroy a dataset"
         )));
     }
-    let call = ClosePool { force: parsed.has("f"), command: session.command_line.clone() };
-    session.post::<_, Outcome>(&path(name, "destroy"), &call)?;
+    let (pool, closing, force) = (name.clone(), Closing::Destroy, parsed.has("f"));
+    session.ask(ClosePool { pool, closing, force, command: session.command_line.clone() })?;
     Ok(0)
 }
 
@@ -45,16 +40,16 @@ pub fn export(session: &mut Session, words: &[String]) -> Done {
         if !pools.is_empty() {
             return Err(usage("too many arguments"));
         }
-        pools = session.get::<PoolNames>("/v1/pools")?.pools;
+        pools = session.ask(ListPools {})?.pools;
         if pools.is_empty() {
             return Ok(0);
         }
     } else if pools.is_empty() {
         return Err(usage("missing pool argument"));
     }
-    let call = ClosePool { force: parsed.has("f"), command: session.command_line.clone() };
+    let (closing, force, command) = (Closing::Export, parsed.has("f"), session.command_line.clone());
     each(session, &pools, |session, name| {
-        let outcome: Outcome = session.post(&path(name, "export"), &call)?;
+        let outcome = session.ask(ClosePool { pool: name.to_owned(), closing, force, command: command.clone() })?;
         // Giving up is what was asked for.
         outcome.problems.iter().for_each(|problem| eprintln!("{problem}"));
         Ok(())

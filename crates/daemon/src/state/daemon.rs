@@ -19,7 +19,7 @@ use crate::machine::now_seconds;
 use crate::mounter::Mounter;
 use crate::mounts_file::MountsFile;
 use crate::pools_file::RememberedPool;
-use platter_api::messages::ErrorBody;
+use platter_api::messages::{ErrorBody, ErrorKind};
 
 /// Result of an operation; the error is ready to be shown.
 pub type Answer<T> = Result<T, ErrorBody>;
@@ -111,8 +111,19 @@ impl Daemon {
 
 /// "cannot create 'tank'" and the engine's reason make a complete message.
 pub(super) fn failed(what: &str, error: PoolError) -> ErrorBody {
+    let kind = kind_of(&error);
+    ErrorBody::of_kind(kind, format!("{what}: {error}"))
+}
+
+/// What kind of failure an error of the engine is for a client.
+pub(super) fn kind_of(error: &PoolError) -> ErrorKind {
     match error {
-        PoolError::NeedsForce { reason, hint } => ErrorBody::new(format!("{what}: {reason}\n{hint}")),
-        error => ErrorBody::new(format!("{what}: {error}")),
+        PoolError::NotFound(_) => ErrorKind::NotFound,
+        PoolError::Exists(_) => ErrorKind::Exists,
+        PoolError::Busy(_) => ErrorKind::Busy,
+        PoolError::NeedsForce { .. } => ErrorKind::NeedsForce,
+        PoolError::Unavailable(_) => ErrorKind::Unavailable,
+        PoolError::Unsupported(_) => ErrorKind::Unsupported,
+        PoolError::Invalid(_) | PoolError::Devices(_) | PoolError::Engine(_) => ErrorKind::Failed,
     }
 }

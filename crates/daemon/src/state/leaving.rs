@@ -31,7 +31,8 @@ enum Ending {
 
 impl Daemon {
     /// `zpool export`; tells what was given up.
-    pub async fn export_pool(&self, name: &str, call: &ClosePool) -> Answer<Vec<String>> {
+    pub async fn export_pool(&self, call: &ClosePool) -> Answer<Vec<String>> {
+        let name = &*call.pool;
         if call.force {
             return self.leave_by_force(name, Ending::Export, &call.command).await;
         }
@@ -57,7 +58,8 @@ impl Daemon {
     }
 
     /// `zpool destroy`.
-    pub async fn destroy_pool(&self, name: &str, call: &ClosePool) -> Answer<()> {
+    pub async fn destroy_pool(&self, call: &ClosePool) -> Answer<()> {
+        let name = &*call.pool;
         let _lock = self.locks.of(name).await;
         let pool = self.pool(name)?;
         self.check_running(name, &format!("cannot destroy '{name}'"))?;

@@ -16,7 +16,7 @@ use super::{Answer, Daemon, failed};
 use crate::mount_plan::{self, CanMount, Mountpoint};
 use crate::mounter::HowToMount;
 use crate::places;
-use platter_api::messages::{ErrorBody, MOUNT_BUSY, MOUNT_OPTIONS, MountEntry, MountOutcome, MountRequest};
+use platter_api::messages::{ErrorBody, ErrorKind, MOUNT_OPTIONS, MountEntry, MountOutcome, MountRequest};
 
 /// How long who only asks waits until mounts that are gone are forgotten.
 const NOTICING: Duration = Duration::from_secs(2);
@@ -426,8 +426,8 @@ impl Daemon {
         }
         self.notice_gone_of(name, self.mounter.present().as_ref()).await;
         if self.mounted(name).is_some() {
-            let error = ErrorBody::new(format!("filesystem '{name}' is already mounted"));
-            return Err(ErrorBody { exit_code: MOUNT_BUSY, ..error });
+            let text = format!("filesystem '{name}' is already mounted");
+            return Err(ErrorBody::of_kind(ErrorKind::MountBusy, text));
         }
         self.mount_one(report, at, how).await.map_err(ErrorBody::new)
     }
@@ -454,5 +454,5 @@ impl Daemon {
 
 /// OpenZFS's words for a data set that is not there.
 pub(super) fn no_such_dataset(name: &str) -> ErrorBody {
-    ErrorBody::new(format!("cannot open '{name}': dataset does not exist"))
+    ErrorBody::of_kind(ErrorKind::NotFound, format!("cannot open '{name}': dataset does not exist"))
 }

@@ -26,8 +26,8 @@ use crate::home::Home;
 use crate::mounter::{HowToMount, Mounted, Mounter, UnmountError};
 use crate::server::{Context, router};
 use platter_api::messages::{
-    ClosePool, CreateDataset, DestroyDataset, MountRequest, OperatePool, RenameDataset, SetDatasetProperties,
-    UnmountRequest,
+    ClosePool, CreateDataset, DestroyDataset, GetHistory, GetPool, ListDatasets, ListPools, MountRequest, OperatePool,
+    RenameDataset, SetDatasetProperties, StopDaemon, UnmountRequest,
 };
 
 /// Disks and pools: a pool on disk is its data sets' local properties.
@@ -420,8 +420,8 @@ impl Bench {
     }
 }
 
-fn close() -> ClosePool {
-    ClosePool::default()
+fn close(pool: &str) -> ClosePool {
+    ClosePool { pool: pool.to_owned(), ..ClosePool::default() }
 }
 
 #[tokio::test]
@@ -430,7 +430,7 @@ async fn a_pool_tells_of_its_transaction_groups() {
     let numbers = |after| bench.daemon.txgs("tank", after).unwrap().groups.iter().map(|g| g.txg).collect::<Vec<_>>();
     assert_eq!((numbers(0), numbers(2)), (vec![1, 2, 3], vec![3]));
     let unknown = bench.daemon.txgs("nosuch", 0).unwrap_err();
-    assert_eq!((&*unknown.message, unknown.exit_code), ("cannot open 'nosuch': no such pool", 1));
+    assert_eq!((&*unknown.message, unknown.exit_code()), ("cannot open 'nosuch': no such pool", 1));
 }
 
 #[tokio::test]
@@ -441,7 +441,7 @@ async fn a_new_pool_is_mounted_and_remembered_until_it_is_exported() {
     let remembered = pools_file::read(&file).unwrap();
     assert_eq!(remembered["tank"].guid, "1000");
     assert_eq!(remembered["tank"].altroot, Some(bench.root()));
-    bench.daemon.export_pool("tank", &close()).await.unwrap();
+    bench.daemon.export_pool(&close("tank")).await.unwrap();
     assert!(pools_file::read(&file).unwrap().is_empty());
     assert!(bench.places().await.is_empty());
     assert!(!bench.root().join("tank").exists(), "the mount point's folder is removed");
@@ -487,7 +487,7 @@ async fn a_pool_that_cannot_be_opened_at_start_is_shown_and_can_be_imported_or_f
     let third = bench.restarted();
     *bench.disks.missing.lock() = true;
     third.open_remembered().await;
-    third.export_pool("tank", &close()).await.unwrap();
+    third.export_pool(&close("tank")).await.unwrap();
     assert!(third.pool_names().pools.is_empty());
 }
 
@@ -495,13 +495,13 @@ async fn a_pool_that_cannot_be_opened_at_start_is_shown_and_can_be_imported_or_f
 async fn a_busy_file_system_keeps_its_pool_unless_forced() {
     let bench = Bench::new().with_pool().await;
     bench.mounter.0.busy.lock().insert("tank".into());
-    let error = bench.daemon.export_pool("tank", &close()).await.unwrap_err();
+    let error = bench.daemon.export_pool(&close("tank")).await.unwrap_err();
     let place = bench.root().join("tank");
     assert_eq!(error.message, format!("cannot unmount '{}': pool or dataset is busy", place.display()));
-    let error = bench.daemon.destroy_pool("tank", &close()).await.unwrap_err();
+    let error = bench.daemon.destroy_pool(&close("tank")).await.unwrap_err();
     assert!(error.message.ends_with("\ncould not destroy 'tank': could not unmount datasets"), "{error}");
-    let forced = ClosePool { force: true, command: String::new() };
-    bench.daemon.destroy_pool("tank", &forced).await.unwrap();
+    let forced = ClosePool { force: true, ..close("tank") };
+    bench.daemon.destroy_pool(&forced).await.unwrap();
     assert!(bench.daemon.pool_names().pools.is_empty());
 }
 
@@ -729,7 +729,7 @@ async fn what_was_mounted_last_is_unmounted_first() {
     let hidden = UnmountRequest { target: Some("tank/a".into()), force: false };
     let error = bench.daemon.unmount(&hidden).await.unwrap_err();
     assert!(error.message.ends_with("it is hidden by 'tank', which was mounted over it"), "{error}");
-    bench.daemon.export_pool("tank", &close()).await.unwrap();
+    bench.daemon.export_pool(&close("tank")).await.unwrap();
     assert_eq!(bench.order(), ["-tank", "-tank/a"]);
 }
 
@@ -737,7 +737,7 @@ async fn what_was_mounted_last_is_unmounted_first() {
 async fn pools_imported_here_are_not_offered_for_import() {
     let bench = Bench::new().with_pool().await;
     assert!(bench.daemon.search(&[]).await.unwrap().is_empty());
-    bench.daemon.export_pool("tank", &close()).await.unwrap();
+    bench.daemon.export_pool(&close("tank")).await.unwrap();
     assert_eq!(bench.daemon.search(&[]).await.unwrap()[0].name, "tank");
 }
 
@@ -752,28 +752,17 @@ async fn the_api_answers_over_its_socket() {
         async move { axum::serve(listener, routes).await }
     });
     let client = Client::new(bench.daemon.home.clone());
-    let names: PoolNames = client.get("/v1/pools").await.unwrap();
-    assert_eq!(names.pools, ["tank"]);
-    let view: PoolView = client.get("/v1/pools/tank?errors=true").await.unwrap();
-    assert_eq!(view.report.guid, 1000);
-    let made: platter_api::messages::CreatedDataset = client
-        .post(
-            "/v1/datasets",
-            &CreateDataset { name: "tank/ü b".into(), mount: true, command: "x".into(), ..Default::default() },
-        )
-        .await
-        .unwrap();
-    assert_eq!(made.created, ["tank/ü b"]);
-    let path = format!("/v1/datasets?under={}", crate::client::encode("tank/ü b"));
-    let found: platter_api::messages::Datasets = client.get(&path).await.unwrap();
+    assert_eq!(client.ask(ListPools {}).await.unwrap().pools, ["tank"]);
+    let of_pool = |pool: &str| GetPool { pool: pool.into(), errors: true, extended: false };
+    assert_eq!(client.ask(of_pool("tank")).await.unwrap().report.guid, 1000);
+    let create = CreateDataset { name: "tank/ü b".into(), mount: true, command: "x".into(), ..Default::default() };
+    assert_eq!(client.ask(create).await.unwrap().created, ["tank/ü b"]);
+    let found = client.ask(ListDatasets { under: Some("tank/ü b".into()) }).await.unwrap();
     assert_eq!(found.datasets[0].mounted_at.as_deref(), Some(bench.root().join("tank/ü b").as_path()));
-    let history: Vec<HistoryEntry> = client.get("/v1/pools/tank/history").await.unwrap();
-    assert_eq!(history[0].text, "x");
-    let error = client.get::<PoolView>("/v1/pools/nope").await.unwrap_err();
-    assert_eq!((error.message.as_str(), error.exit_code), ("cannot open 'nope': no such pool", 1));
-    let error = client.get::<PoolView>("/v1/nonsense").await.unwrap_err();
-    assert_eq!(error.exit_code, 2);
-    client.post::<_, Outcome>("/v1/daemon/stop", &serde_json::json!({})).await.unwrap();
+    assert_eq!(client.ask(GetHistory { pool: "tank".into() }).await.unwrap()[0].text, "x");
+    let error = client.ask(of_pool("nope")).await.unwrap_err();
+    assert_eq!((&*error.message, error.kind), ("cannot open 'nope': no such pool", ErrorKind::NoSuchPool));
+    client.ask(StopDaemon {}).await.unwrap();
     stopped.wait_for(|told| *told).await.unwrap();
     server.abort();
 }

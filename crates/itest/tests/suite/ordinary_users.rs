@@ -63,11 +63,12 @@ impl Other {
     }
 }
 
-/// What the API at `socket` answers to a request without a body.
-fn ask(socket: &Path, method: &str, path: &str) -> String {
+/// What the API at `socket` answers to a request.
+fn ask(socket: &Path, request: &str, body: &str) -> String {
     let mut stream = UnixStream::connect(socket).expect("the socket");
-    write!(stream, "{method} {path} HTTP/1.1\r\nhost: platter\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
-        .expect("asked");
+    let length = body.len();
+    let head = format!("{request} HTTP/1.1\r\nhost: platter\r\nconnection: close\r\ncontent-length: {length}");
+    write!(stream, "{head}\r\n\r\n{body}").expect("asked");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     answer
@@ -78,18 +79,19 @@ fn assert_the_socket_refuses(lab: &Lab) {
     let (public, private) = (lab.home().join("public.sock"), lab.home().join("daemon.sock"));
     let mode = |path: &Path| fs::metadata(path).expect("there").mode() & 0o777;
     assert_eq!((mode(&public), mode(&private)), (0o666, 0o600));
-    assert!(ask(&public, "GET", "/v1/pools").contains("\"tank\""));
-    for (method, path) in [
-        ("POST", "/v1/pools/tank/export"),
-        ("POST", "/v1/pools"),
-        ("POST", "/v1/daemon/stop"),
-        ("DELETE", "/v1/pools/tank"),
-        ("GET", "/v1/pools/tank/history"),
-        ("GET", "/v1/events"),
-        ("GET", "/v1/daemon/log-level"),
+    assert!(ask(&public, "POST /v2", r#"{"look":{"list_pools":{}}}"#).contains("\"tank\""));
+    for (request, body) in [
+        ("POST /v2", r#"{"close_pool":{"pool":"tank"}}"#),
+        ("POST /v2", r#"{"operate_pool":{"pool":"tank","operation":{"scrub":"start"}}}"#),
+        ("POST /v2", r#"{"stop_daemon":{}}"#),
+        ("DELETE /v2", ""),
+        ("GET /v1/pools", ""),
+        ("POST /v2", r#"{"get_history":{"pool":"tank"}}"#),
+        ("POST /v2", r#"{"get_events":{}}"#),
+        ("POST /v2", r#"{"set_log_level":{}}"#),
     ] {
-        let answer = ask(&public, method, path);
-        assert!(!answer.contains(" 200 ") && answer.contains("permission denied"), "{method} {path}: {answer}");
+        let answer = ask(&public, request, body);
+        assert!(!answer.contains(" 200 ") && answer.contains("permission denied"), "{request} {body}: {answer}");
     }
 }
 

@@ -428,8 +428,11 @@ fn what_a_pool_begins_to_count_later_is_counted_too() {
 /// `zpool sync tank`, without a program that takes some milliseconds to start.
 fn sync_at_once(lab: &Lab) {
     let mut daemon = UnixStream::connect(lab.home().join("daemon.sock")).expect("the daemon listens");
-    let request = "POST /v1/pools/tank/sync HTTP/1.1\r\nHost: platter\r\nConnection: close\r\n\
-                   Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
+    let sync = r#"{"operate_pool":{"pool":"tank","operation":{"sync":{"force":false}}}}"#;
+    let request = format!(
+        "POST /v2 HTTP/1.1\r\nHost: platter\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{sync}",
+        sync.len()
+    );
     daemon.write_all(request.as_bytes()).expect("asked");
     let mut answer = String::new();
     daemon.read_to_string(&mut answer).expect("answered");

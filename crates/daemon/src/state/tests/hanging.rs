@@ -29,7 +29,7 @@ async fn an_export_that_waits_for_its_devices_holds_up_its_own_pool_only() {
     let bench = two_pools().await;
     let waiting = tokio::spawn({
         let daemon = bench.daemon.clone();
-        async move { daemon.export_pool("tank", &close()).await }
+        async move { daemon.export_pool(&close("tank")).await }
     });
     while bench.places().await.contains_key("tank") {
         tokio::task::yield_now().await;
@@ -39,13 +39,13 @@ async fn an_export_that_waits_for_its_devices_holds_up_its_own_pool_only() {
     soon(bench.daemon.mount(&MountRequest { dataset: Some("other".into()), ..MountRequest::default() }))
         .await
         .expect_err("it is mounted already");
-    soon(bench.daemon.export_pool("other", &close())).await.unwrap();
+    soon(bench.daemon.export_pool(&close("other"))).await.unwrap();
     let request = ImportRequest { pool: "other".into(), altroot: Some(bench.root()), ..ImportRequest::default() };
     soon(bench.daemon.import_pool(ImportPool { request, mount: true })).await.unwrap();
     assert!(!waiting.is_finished());
 
-    let forced = ClosePool { force: true, command: String::new() };
-    let said = soon(bench.daemon.export_pool("tank", &forced)).await.unwrap();
+    let forced = ClosePool { force: true, ..close("tank") };
+    let said = soon(bench.daemon.export_pool(&forced)).await.unwrap();
     let expected = "pool 'tank' was given up: /d0 does not answer\ntransaction group 42 is on its devices; what was \
                     changed since, 1000 bytes of files among it, is given up, but for what fsync(2) made stable";
     assert_eq!(said, [expected]);
