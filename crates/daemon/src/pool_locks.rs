@@ -12,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 
 use parking_lot::Mutex;
+use platter_device::Holder;
 use platter_ondisk::Guid;
 use platter_spa::pool_locks::{PoolLock, PoolLocks, Refusal};
 use rustix::io::Errno;
@@ -21,9 +22,6 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 const NAMES: usize = 8;
 /// How many looks at it may be under way. More of them find that it is held, but not by whom.
 const BACKLOG: i32 = 4096;
-
-/// What this daemon calls itself.
-const SELF: &str = "this daemon";
 
 /// The locks; see the module's text.
 #[derive(Debug, Default)]
@@ -43,8 +41,8 @@ struct Noted {
 enum Owner {
     /// Nobody's, or somebody's who does not listen.
     Nobody,
-    /// Root's or this user's; for a person.
-    Counts(String),
+    /// Root's or this user's.
+    Counts(Holder),
     /// Another user's; for a person.
     Stranger(String),
 }
@@ -58,21 +56,17 @@ fn socket() -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// What a person calls a process.
-fn name_of(pid: Option<i32>) -> String {
-    match pid {
-        Some(pid) if pid == std::process::id() as i32 => SELF.into(),
-        Some(pid) if pid > 0 => {
-            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_else(|_| "unknown".into());
-            format!("another process ({}, pid {pid})", name.trim())
-        }
-        _ => "another process (of another name space, so without a pid)".into(),
+/// Who a process is that has bound a name.
+fn process(pid: Option<i32>) -> Holder {
+    match pid.filter(|pid| *pid > 0) {
+        Some(pid) => Holder::of(pid),
+        None => Holder::Unnamed(" (of another name space, so without a pid)"),
     }
 }
 
 /// What a person calls another user's process.
 fn stranger(pid: i32, user: u32) -> String {
-    format!("{} of user {user}", name_of(Some(pid)))
+    format!("{} of user {user}", process(Some(pid)))
 }
 
 /// Whether what this user has bound is a lock.
@@ -108,11 +102,11 @@ fn owner(pool: Guid, name: usize) -> rustix::io::Result<Owner> {
         // Nobody takes the looks at it away: ours, or somebody who wants to be taken for us.
         Err(Errno::AGAIN) => {
             return Ok(match process_of(pool, name, true) {
-                Some((pid, user)) if counts(user) => Owner::Counts(name_of(Some(pid))),
+                Some((pid, user)) if counts(user) => Owner::Counts(process(Some(pid))),
                 Some((pid, user)) => Owner::Stranger(stranger(pid, user)),
-                None => Owner::Counts(format!(
-                    "another process that cannot be seen from here and keeps its lock busy ('ss -xlp' shows it at \
-                     platter/pool/{pool})"
+                None => Owner::Counts(Holder::Unnamed(
+                    " that cannot be seen from here and keeps the pool's lock busy ('ss -xlp' shows it at \
+                     platter/pool/…)",
                 )),
             });
         }
@@ -120,15 +114,15 @@ fn owner(pool: Guid, name: usize) -> rustix::io::Result<Owner> {
     }
     let peer = tokio::net::UnixStream::from_std(UnixStream::from(socket)).and_then(|stream| stream.peer_cred());
     Ok(match peer {
-        Ok(peer) if counts(peer.uid()) => Owner::Counts(name_of(peer.pid())),
-        Ok(peer) => Owner::Stranger(format!("{} of user {}", name_of(peer.pid()), peer.uid())),
+        Ok(peer) if counts(peer.uid()) => Owner::Counts(process(peer.pid())),
+        Ok(peer) => Owner::Stranger(format!("{} of user {}", process(peer.pid()), peer.uid())),
         // Safe rather than sorry.
-        Err(_) => Owner::Counts("another process".into()),
+        Err(_) => Owner::Counts(Holder::SOMEBODY),
     })
 }
 
 /// Who has the pool by any of its names but one.
-fn search(pool: Guid, own: Option<usize>) -> rustix::io::Result<Option<String>> {
+fn search(pool: Guid, own: Option<usize>) -> rustix::io::Result<Option<Holder>> {
     for name in (0..NAMES).filter(|name| Some(*name) != own) {
         if let Owner::Counts(holder) = owner(pool, name)? {
             return Ok(Some(holder));
@@ -182,7 +176,7 @@ impl PoolLocks for MachineLocks {
         taken
     }
 
-    fn holder(&self, pool: Guid) -> Option<String> {
+    fn holder(&self, pool: Guid) -> Option<Holder> {
         search(pool, None).ok().flatten()
     }
 
@@ -196,14 +190,14 @@ impl PoolLocks for MachineLocks {
             let having = all.iter().filter(|(_, noted)| noted.leaves.contains(&leaf.0));
             having.map(|(pool, noted)| (Guid(*pool), noted.name.clone())).collect()
         };
-        noted.into_iter().find(|(pool, _)| self.holder(*pool).as_deref() == Some(SELF)).map(|(_, name)| name)
+        noted.into_iter().find(|(pool, _)| self.holder(*pool) == Some(Holder::ThisProcess)).map(|(_, name)| name)
     }
 
-    fn holder_of_leaf(&self, pool: Guid, leaf: Option<Guid>) -> Option<String> {
+    fn holder_of_leaf(&self, pool: Guid, leaf: Option<Guid>) -> Option<Holder> {
         let holder = self.holder(pool)?;
         let is_no_more =
             |leaf: Guid| self.leaves.lock().get(&pool.0).is_some_and(|noted| !noted.leaves.contains(&leaf.0));
-        (holder != SELF || !leaf.is_some_and(is_no_more)).then_some(holder)
+        (holder != Holder::ThisProcess || !leaf.is_some_and(is_no_more)).then_some(holder)
     }
 
     fn is_listed_elsewhere(&self, leaf: Guid, pool: Guid) -> bool {
@@ -225,8 +219,8 @@ mod tests {
         let (locks, pool) = (MachineLocks::default(), guid(1));
         assert_eq!(locks.holder(pool), None);
         let lock = locks.lock(pool).expect("nobody has it");
-        assert_eq!(locks.holder(pool).as_deref(), Some("this daemon"));
-        assert_eq!(locks.lock(pool).expect_err("it is held"), Refusal::Held(SELF.into()));
+        assert_eq!(locks.holder(pool), Some(Holder::ThisProcess));
+        assert_eq!(locks.lock(pool).expect_err("it is held"), Refusal::Held(Holder::ThisProcess));
         let other = locks.lock(guid(2)).expect("another pool");
         drop(lock);
         assert_eq!(locks.holder(pool), None);
@@ -244,8 +238,8 @@ mod tests {
         let process = process_of(pool, 0, true).expect("this process");
         assert_eq!(process, (std::process::id() as i32, rustix::process::geteuid().as_raw()));
         let found = owner(pool, 0).expect("an answer");
-        assert!(matches!(&found, Owner::Counts(who) if who == SELF), "after {} looks", waiting.len());
-        assert_eq!(locks.lock(pool).expect_err("it counts"), Refusal::Held(SELF.into()));
+        assert!(matches!(&found, Owner::Counts(Holder::ThisProcess)), "after {} looks", waiting.len());
+        assert_eq!(locks.lock(pool).expect_err("it counts"), Refusal::Held(Holder::ThisProcess));
     }
 
     /// What a disk was a device of is known of the pools that are open here.
@@ -254,18 +248,18 @@ mod tests {
         let (locks, pool) = (MachineLocks::default(), guid(5));
         assert_eq!(locks.holder_of_leaf(pool, Some(Guid(1))), None);
         let lock = locks.lock(pool).expect("free");
-        assert_eq!(locks.holder_of_leaf(pool, Some(Guid(1))).as_deref(), Some(SELF));
+        assert_eq!(locks.holder_of_leaf(pool, Some(Guid(1))), Some(Holder::ThisProcess));
         locks.note_leaves(pool, "tank", [1, 2].into());
         assert_eq!(locks.pool_with(Guid(2)).as_deref(), Some("tank"));
         assert_eq!(locks.pool_with(Guid(3)), None);
-        assert_eq!(locks.holder_of_leaf(pool, Some(Guid(1))).as_deref(), Some(SELF));
+        assert_eq!(locks.holder_of_leaf(pool, Some(Guid(1))), Some(Holder::ThisProcess));
         assert_eq!(locks.holder_of_leaf(pool, Some(Guid(3))), None);
-        assert_eq!(locks.holder_of_leaf(pool, None).as_deref(), Some(SELF));
+        assert_eq!(locks.holder_of_leaf(pool, None), Some(Holder::ThisProcess));
         // Opened again: another daemon may have added it meanwhile.
         drop(lock);
         assert_eq!(locks.pool_with(Guid(2)), None, "nobody has it open");
         let lock = locks.lock(pool).expect("free again");
-        assert_eq!(locks.holder_of_leaf(pool, Some(Guid(3))).as_deref(), Some(SELF));
+        assert_eq!(locks.holder_of_leaf(pool, Some(Guid(3))), Some(Holder::ThisProcess));
         drop(lock);
     }
 

@@ -9,6 +9,7 @@ use rustix::fs::{FlockOperation, OFlags, major, minor};
 use rustix::io::Errno;
 
 use crate::backing::{self, Part};
+use crate::holder::Holder;
 use crate::locks::{self, lock_holder};
 use crate::sysfs::{device_number, sysfs};
 
@@ -88,27 +89,25 @@ pub fn block_device_user(device: u64) -> Option<String> {
 
 /// Who holds the exclusive lock of whoever writes a pool's device; `None` when nobody does. Takes a shared one for the
 /// moment of the look.
-pub fn writer(path: &Path) -> Option<String> {
+pub fn writer(path: &Path) -> Option<Holder> {
     let flags = (OFlags::CLOEXEC | OFlags::NONBLOCK).bits() as i32;
     let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
     // Behind what cannot be reached nobody is known; to read it harms nobody, and to write it is refused.
     let behind = || backing::behind(file.metadata().ok()?.rdev()).ok();
     holder(&file).or_else(|| {
         behind()?.iter().find_map(|layer| match layer.part {
-            Part::Bytes(first, length) if locks::are_bytes_locked(&layer.file, first, length) => {
-                Some("another process".into())
-            }
+            Part::Bytes(first, length) if locks::are_bytes_locked(&layer.file, first, length) => Some(Holder::SOMEBODY),
             _ => holder(&layer.file),
         })
     })
 }
 
 /// Who has an exclusive lock on an open file.
-fn holder(file: &fs::File) -> Option<String> {
+fn holder(file: &fs::File) -> Option<Holder> {
     let locked = rustix::fs::flock(file, FlockOperation::NonBlockingLockShared);
     (locked == Err(Errno::WOULDBLOCK)).then(|| {
         let holder = file.metadata().ok().and_then(|data| lock_holder(data.dev(), data.ino()));
-        holder.unwrap_or_else(|| "another process".into())
+        holder.unwrap_or(Holder::SOMEBODY)
     })
 }
 

@@ -29,6 +29,7 @@ use crate::disk::Holding;
 use crate::error::{DeviceError, Result};
 use crate::file::OpenOptions;
 use crate::held::{self, Exempt, Held, Room};
+use crate::holder::Holder;
 use crate::lease::Lease;
 use crate::looks::Seen;
 use crate::partition::Partition;
@@ -205,7 +206,7 @@ impl DeviceSource for CutoffSource {
         self.inner.is_whole_disk(path)
     }
 
-    async fn writer(&self, path: &Path) -> Option<String> {
+    async fn writer(&self, path: &Path) -> Option<Holder> {
         self.inner.writer(path).await
     }
 

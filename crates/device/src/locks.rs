@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use crate::backing::{self, Part, Unreachable};
 use crate::error::{DeviceError, Result};
+use crate::holder::{self, Holder};
 
 /// Takes the lock. Device probes (udev), and whoever only looks (`busy::writer`), hold a shared one for
 /// moments, hence the patience.
@@ -29,11 +30,12 @@ pub fn lock(file: &File, path: &Path, is_block: bool, operation: FlockOperation)
             Err(Errno::WOULDBLOCK) => {
                 let holder = file.metadata().ok().and_then(|data| lock_holder(data.dev(), data.ino()));
                 let reason = match holder {
-                    Some(holder) if holder.ends_with(&format!("pid {}", std::process::id())) => {
-                        format!("in use already, by this very process ({holder})")
+                    Some(Holder::ThisProcess) => {
+                        let own = std::process::id();
+                        let name = holder::name_of(own as i32);
+                        format!("in use already, by this very process ({name}, pid {own})")
                     }
-                    Some(holder) => format!("in use by another process ({holder})"),
-                    None => "in use by another process".into(),
+                    other => format!("in use by {}", other.unwrap_or(Holder::SOMEBODY)),
                 };
                 return Err(DeviceError::InUse { path: path.into(), reason });
             }
@@ -81,16 +83,16 @@ pub fn lock_behind(device: u64, path: &Path) -> Result<Vec<File>> {
     Ok(held)
 }
 
-/// The process that holds a `flock` on an inode, as `name, pid n`, from `/proc/locks`.
-pub fn lock_holder(device: u64, inode: u64) -> Option<String> {
+/// The process that holds a `flock` on an inode, from `/proc/locks`.
+pub fn lock_holder(device: u64, inode: u64) -> Option<Holder> {
     let wanted = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
     let locks = fs::read_to_string("/proc/locks").ok()?;
     let pid = locks.lines().find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         (fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&wanted.as_str())).then(|| fields[4].to_owned())
     })?;
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_else(|_| "unknown".into());
-    Some(format!("{}, pid {pid}", name.trim()))
+    // Of another name space it has no number here.
+    Some(pid.parse().ok().filter(|pid| *pid > 0).map_or(Holder::SOMEBODY, Holder::of))
 }
 
 /// The fields of `struct flock` that are not 0 for bytes counted from a file's begin.

@@ -11,6 +11,7 @@ use crate::block_device::BlockDevice;
 use crate::disk::Holding;
 use crate::error::Result;
 use crate::file::OpenOptions;
+use crate::holder::Holder;
 use crate::looks::{Looks, Seen};
 use crate::path_kind::PathKind;
 use crate::{busy, disk};
@@ -48,7 +49,7 @@ pub trait DeviceSource: Send + Sync + Debug {
     fn is_whole_disk(&self, path: &Path) -> bool;
 
     /// Who else has the device open for writing, for a person; `None` when nobody is known to.
-    async fn writer(&self, _path: &Path) -> Option<String> {
+    async fn writer(&self, _path: &Path) -> Option<Holder> {
         None
     }
 
@@ -155,7 +156,7 @@ impl DeviceSource for SystemDevices {
         disk::is_whole_disk(path, &self.whole_disk_kinds)
     }
 
-    async fn writer(&self, path: &Path) -> Option<String> {
+    async fn writer(&self, path: &Path) -> Option<Holder> {
         let path = path.to_owned();
         tokio::task::spawn_blocking(move || busy::writer(&path)).await.ok().flatten()
     }

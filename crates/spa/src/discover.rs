@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use platter_device::{BlockDevice, DeviceSource, OpenOptions, PathKind, WindowDevice, gpt};
+use platter_device::{BlockDevice, DeviceSource, Holder, OpenOptions, PathKind, WindowDevice, gpt};
 use platter_ondisk::{Txg, Uberblock};
 use platter_vdev::VdevKind;
 
@@ -34,7 +34,7 @@ pub struct Candidate {
     /// Top-level vdevs of which no device was found, by index.
     pub missing_tops: Vec<u64>,
     /// Who has a device of it open for writing, once [`find_writer`](Self::find_writer) has looked.
-    pub writer: Option<String>,
+    pub writer: Option<Holder>,
 }
 
 /// What a pool's own metadata says of whether it can be imported.
@@ -356,11 +356,9 @@ impl Candidate {
             ));
         }
         if let Some(writer) = &self.writer {
-            let named = writer == "this daemon" || writer.starts_with("another process");
-            let by = if named { writer.clone() } else { format!("another process ({writer})") };
             return Some(Verdict::new(
                 "UNAVAIL",
-                format!("The pool is currently imported by {by}."),
+                format!("The pool is currently imported by {writer}."),
                 "The pool must be exported there before it can be safely imported.",
             ));
         }

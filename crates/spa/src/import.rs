@@ -201,7 +201,7 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
         core.is_borrowed.store(true, Ordering::Release);
         tracing::warn!(
             pool = core.name(),
-            writer,
+            %writer,
             "open for writing elsewhere: what is changed there may read as damaged"
         );
     }

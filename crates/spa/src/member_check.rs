@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use platter_device::{BlockDevice, DeviceError, DeviceSource, OpenOptions, PathKind, disk, signatures};
+use platter_device::{BlockDevice, DeviceError, DeviceSource, Holder, OpenOptions, PathKind, disk, signatures};
 use platter_ondisk::Guid;
 
 use crate::config::PoolState;
@@ -173,7 +173,7 @@ async fn contents(device: &Arc<dyn BlockDevice>, path: &Path, found: &Found, as_
 }
 
 /// Who has the pool open that a device is of by its labels.
-fn holder(environment: &Environment, labels: &DeviceLabels) -> Option<String> {
+fn holder(environment: &Environment, labels: &DeviceLabels) -> Option<Holder> {
     let config = labels.config();
     (config.state == PoolState::Active)
         .then(|| environment.pool_locks.holder_of_leaf(config.guid, config.device_guid))

@@ -5,6 +5,7 @@
 use std::any::Any;
 use std::collections::BTreeSet;
 
+use platter_device::Holder;
 use platter_ondisk::Guid;
 
 /// A lock; given back when it is dropped.
@@ -23,12 +24,12 @@ impl std::fmt::Debug for PoolLock {
     }
 }
 
-/// Why a lock cannot be had, for a person.
+/// Why a lock cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Who has it.
-    Held(String),
-    /// Who is in the way without having it.
+    Held(Holder),
+    /// Who is in the way without having it, for a person.
     Obstructed(String),
 }
 
@@ -40,8 +41,8 @@ pub trait PoolLocks: Send + Sync + std::fmt::Debug + 'static {
     /// Who has it, or does not let it be taken.
     fn lock(&self, pool: Guid) -> std::result::Result<PoolLock, Refusal>;
 
-    /// Who has it, for a person.
-    fn holder(&self, pool: Guid) -> Option<String>;
+    /// Who has it.
+    fn holder(&self, pool: Guid) -> Option<Holder>;
 
     /// Tells the devices of a pool that is open here under this name, spares among them, by their guids: when it is
     /// opened, and before the first label of one that is added is written. Before that each leaf may be one of them.
@@ -52,7 +53,7 @@ pub trait PoolLocks: Send + Sync + std::fmt::Debug + 'static {
 
     /// Who has the pool open that this leaf is or may be a device of. That it is none any more is known of pools that
     /// are open here.
-    fn holder_of_leaf(&self, pool: Guid, leaf: Option<Guid>) -> Option<String>;
+    fn holder_of_leaf(&self, pool: Guid, leaf: Option<Guid>) -> Option<Holder>;
 
     /// Whether another pool than this one, of those that are or were open here, has a device of this guid.
     fn is_listed_elsewhere(&self, leaf: Guid, pool: Guid) -> bool;
@@ -67,7 +68,7 @@ impl PoolLocks for NobodyElse {
         Ok(PoolLock::new(()))
     }
 
-    fn holder(&self, _pool: Guid) -> Option<String> {
+    fn holder(&self, _pool: Guid) -> Option<Holder> {
         None
     }
 
@@ -77,7 +78,7 @@ impl PoolLocks for NobodyElse {
         None
     }
 
-    fn holder_of_leaf(&self, _pool: Guid, _leaf: Option<Guid>) -> Option<String> {
+    fn holder_of_leaf(&self, _pool: Guid, _leaf: Option<Guid>) -> Option<Holder> {
         None
     }
 

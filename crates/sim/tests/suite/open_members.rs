@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use platter_api::request::{CreateRequest, ImportRequest, PoolChange, VdevRequest};
+use platter_device::Holder;
 use platter_model::clock;
 use platter_model::disk::{DiskId, Parameters, SimDisk};
 use platter_ondisk::Guid;
@@ -24,7 +25,7 @@ impl PoolLocks for Told {
         Ok(PoolLock::new(()))
     }
 
-    fn holder(&self, _pool: Guid) -> Option<String> {
+    fn holder(&self, _pool: Guid) -> Option<Holder> {
         None
     }
 
@@ -40,7 +41,7 @@ impl PoolLocks for Told {
         None
     }
 
-    fn holder_of_leaf(&self, _pool: Guid, _leaf: Option<Guid>) -> Option<String> {
+    fn holder_of_leaf(&self, _pool: Guid, _leaf: Option<Guid>) -> Option<Holder> {
         None
     }
 }
