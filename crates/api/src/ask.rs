@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::event::Event;
+use crate::job::{ControlJob, Job, ListJobs};
 use crate::messages::{
     CheckPlaces, ClearEvents, ClearLabel, ClosePool, CreateDataset, CreatePool, CreatedDataset, CreatedPool,
     DaemonStatus, Datasets, DestroyDataset, DestroyedDatasets, ErrorBody, ErrorKind, GetEvents, GetHistory, GetPool,
@@ -83,6 +84,7 @@ operations! {
         "get_txgs" GetTxgs -> TxgsReport,
         "list_datasets" ListDatasets -> Datasets,
         "list_mounts" ListMounts -> Vec<MountEntry>,
+        "list_jobs" ListJobs -> Vec<Job>,
     }
 }
 
@@ -98,6 +100,7 @@ operations! {
         "search_pools" SearchPools -> Vec<ImportableReport>,
         "close_pool" ClosePool -> Outcome,
         "operate_pool" OperatePool -> Changed,
+        "control_job" ControlJob -> Outcome,
         "get_history" GetHistory -> Vec<HistoryEntry>,
         "clear_label" ClearLabel -> Outcome,
         "check_places" CheckPlaces -> Outcome,

@@ -1,5 +1,5 @@
 //! What the daemon and its clients say to each other, and what both know of it: operations, reports, names, sizes, the
-//! properties of data sets.
+//! properties of pools and data sets.
 //!
 //! Nothing here does anything to a pool: the engine acts on these requests, and fills in these reports.
 #![forbid(unsafe_code)]
@@ -9,9 +9,11 @@ pub mod block_properties;
 pub mod error;
 pub mod event;
 pub mod features;
+pub mod job;
 pub mod messages;
 pub mod names;
 pub mod numbers;
+pub mod pool_properties;
 pub mod properties;
 pub mod property_kind;
 pub mod report;

@@ -20,6 +20,7 @@ pub mod engine;
 mod freed_memory;
 pub mod fuse_mounter;
 pub mod home;
+mod jobs;
 mod lingering;
 pub mod log;
 pub mod machine;

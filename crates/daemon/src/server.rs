@@ -13,6 +13,7 @@ use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use platter_api::ask::{Ask, Look, OTHER_VERSION, Operation, PATH};
+use platter_api::job::{ControlJob, ListJobs};
 use platter_api::messages::{
     CheckPlaces, ClearEvents, ClearLabel, ClosePool, Closing, CreateDataset, CreatePool, DestroyDataset, ErrorBody,
     ErrorKind, GetEvents, GetHistory, GetPool, GetStatus, GetTxgs, GetUserspace, ImportPool, ListDatasets, ListMounts,
@@ -125,6 +126,7 @@ async fn answer(Context { daemon, stop }: Context, operation: Operation) -> Answ
         Operation::SearchPools(call) => json::<SearchPools>(daemon.search(&call.search).await),
         Operation::ClosePool(call) => json::<ClosePool>(close_pool(&daemon, &call).await),
         Operation::OperatePool(call) => json::<OperatePool>(daemon.operate_pool(call).await),
+        Operation::ControlJob(call) => json::<ControlJob>(daemon.control_job(call).await),
         Operation::GetHistory(call) => json::<GetHistory>(daemon.history(&call.pool).await),
         Operation::ClearLabel(call) => json::<ClearLabel>(daemon.clear_label(&call).await.map(done)),
         Operation::CheckPlaces(call) => json::<CheckPlaces>(check_places(call).await.map(done)),
@@ -152,6 +154,7 @@ async fn answer_look(daemon: &Daemon, look: Look) -> Answer<Vec<u8>> {
         }
         Look::GetTxgs(call) => json::<GetTxgs>(daemon.txgs(&call.pool, call.after)),
         Look::ListDatasets(call) => json::<ListDatasets>(daemon.datasets(call.under.as_deref()).await),
+        Look::ListJobs(call) => json::<ListJobs>(daemon.jobs(call.pool.as_deref()).await),
         Look::ListMounts(_) => json::<ListMounts>(Ok(daemon.mount_entries().await)),
     }
 }

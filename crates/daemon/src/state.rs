@@ -10,6 +10,7 @@ mod daemon;
 mod datasets;
 mod leaving;
 mod locks;
+mod long_work;
 mod mount_table;
 mod mounts;
 mod nesting;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use platter_api::event::Event;
+use platter_api::job::{Job, JobKind};
 use platter_api::messages::{
     ClearLabel, CreatePool, CreatedPool, DaemonStatus, ErrorBody, ErrorKind, ImportPool, ImportedPool, Outcome,
     PoolNames, PoolView,
@@ -236,6 +238,11 @@ impl Daemon {
             report.status = Some(format!("A device does not answer: {device}. What needs it waits."));
             report.action = Some(silence::advice(name));
             report.message_id = Some("ZFS-8000-HC".to_owned());
+        }
+        // Of a scan status and job tell the same.
+        let is_scan = |job: &&Job| matches!(job.kind, JobKind::Scrub | JobKind::Resilver);
+        if let Some(job) = self.jobs_of(&report).iter().find(is_scan) {
+            (report.scan.rate, report.scan.eta_seconds) = (job.rate, job.eta_seconds);
         }
         let properties = pool.properties().await.map_err(|error| failed(&what, error))?;
         let mut damaged_files = Vec::new();

@@ -34,11 +34,6 @@ pub struct Pool {
     pub(crate) sync_loop: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Names of the pool properties, for usage texts and checks.
-pub fn pool_property_names() -> Vec<&'static str> {
-    pool_properties::all_names()
-}
-
 impl Pool {
     fn start(core: Arc<Core>) -> Arc<Self> {
         let weak = Arc::downgrade(&core);

@@ -12,6 +12,7 @@ use platter_zio::FailMode;
 
 use crate::config::PoolConfig;
 use crate::core::Core;
+use platter_api::pool_properties::{self, Access, PoolProperty, Values};
 use platter_api::properties;
 use platter_api::report::Properties;
 use platter_api::report::Property;
@@ -36,64 +37,23 @@ pub struct FeatureChoice {
     pub enabled: BTreeSet<Feature>,
 }
 
-/// What `failmode` takes, by number.
-const FAIL_MODES: &[&str] = &["wait", "continue", "panic"];
-
-/// Properties that can be set, with what they take.
-const SETTABLE: [(&str, &[&str]); 11] = [
-    ("ashift", &[]),
-    ("autoexpand", &["off"]),
-    ("autoreplace", &["off"]),
-    ("autotrim", &["off"]),
-    ("comment", &[]),
-    ("compatibility", &[]),
-    ("delegation", &["on", "off"]),
-    ("failmode", FAIL_MODES),
-    ("listsnapshots", &["on", "off"]),
-    ("multihost", &["on", "off"]),
-    ("cachefile", &[]),
-];
-
-const READ_ONLY: [&str; 18] = [
-    "size",
-    "capacity",
-    "altroot",
-    "health",
-    "guid",
-    "version",
-    "dedupratio",
-    "free",
-    "allocated",
-    "readonly",
-    "expandsize",
-    "freeing",
-    "fragmentation",
-    "leaked",
-    "checkpoint",
-    "load_guid",
-    "bcloneused",
-    "bcloneratio",
-];
-
-/// Names of all pool properties.
-pub fn all_names() -> Vec<&'static str> {
-    READ_ONLY.iter().copied().chain(SETTABLE.iter().map(|(name, _)| *name)).collect()
-}
-
 /// Checks one property.
 ///
 /// # Errors
 /// Unknown property, read-only property, bad value, value without effect in this version.
 pub fn parse(name: &str, value: &str) -> Result<StoredProperty> {
-    if READ_ONLY.contains(&name) {
-        return Err(PoolError::invalid(format!("property '{name}' is read-only")));
-    }
     if properties::is_user(name) {
         properties::check_user(name, value)?;
         return Ok(StoredProperty::Text(value.to_owned()));
     }
-    let Some((_, values)) = SETTABLE.iter().find(|(known, _)| *known == name) else {
-        return Err(PoolError::invalid(format!("property '{name}' is not a valid pool property")));
+    let property = pool_properties::by_name(name);
+    let values = match property.map(|property| (property.access, property.values)) {
+        Some((Access::Settable, Values::Words { settable, .. })) => settable,
+        Some((Access::Settable, _)) => &[],
+        Some((Access::ReadOnly, _)) => return Err(PoolError::invalid(format!("property '{name}' is read-only"))),
+        Some((Access::NotYet | Access::Hidden, _)) | None => {
+            return Err(PoolError::invalid(format!("property '{name}' is not a valid pool property")));
+        }
     };
     match name {
         "ashift" => {
@@ -120,7 +80,7 @@ pub fn parse(name: &str, value: &str) -> Result<StoredProperty> {
             "property 'cachefile' cannot be set to '{value}': the daemon keeps its own list of pools"
         ))),
         _ if values.contains(&value) => Ok(StoredProperty::Text(value.to_owned())),
-        "autoexpand" | "autoreplace" | "autotrim" if value == "on" => Err(without_effect(name, value)),
+        _ if property.is_some_and(|property| property.number_of(value).is_some()) => Err(without_effect(name, value)),
         _ => Err(PoolError::invalid(format!("'{name}' must be one of '{}'", values.join(" | ")))),
     }
 }
@@ -233,22 +193,21 @@ pub async fn store(core: &Arc<Core>, tx: &Tx, name: &str, value: StoredProperty)
         core.dsl.directory.put_u64(tx, mos::PROPS.as_bytes(), object.0).await?;
         core.dsl.objects.lock().properties = object;
     }
-    // Enumerated properties are stored by number, as OpenZFS does.
-    let zap_value = match (name, &value) {
-        ("delegation" | "listsnapshots" | "multihost", StoredProperty::Text(text)) => number(u64::from(text == "on")),
-        ("failmode", StoredProperty::Text(text)) => {
-            // Nothing waits before the pool is open.
-            let suspension = core.dsl.store.suspension();
-            if let Some(mode) = FailMode::parse(text).filter(|_| suspension.mode().is_some()) {
-                suspension.set_mode(mode);
-            }
-            number(FAIL_MODES.iter().position(|word| word == text).unwrap_or(0) as u64)
+    if let ("failmode", StoredProperty::Text(text)) = (name, &value) {
+        // Nothing waits before the pool is open.
+        let suspension = core.dsl.store.suspension();
+        if let Some(mode) = FailMode::parse(text).filter(|_| suspension.mode().is_some()) {
+            suspension.set_mode(mode);
         }
-        ("autoexpand" | "autoreplace" | "autotrim", StoredProperty::Text(_)) => number(0),
-        (_, StoredProperty::Number(n)) => number(*n),
-        (_, StoredProperty::Text(text)) => {
-            ZapValue { integer_size: 1, integers: text.bytes().chain([0]).map(u64::from).collect() }
-        }
+    }
+    // Words are stored by number, as OpenZFS does.
+    let word = |text: &String| pool_properties::by_name(name).and_then(|property| property.number_of(text));
+    let zap_value = match &value {
+        StoredProperty::Number(n) => number(*n),
+        StoredProperty::Text(text) => match word(text) {
+            Some(place) => number(place),
+            None => ZapValue { integer_size: 1, integers: text.bytes().chain([0]).map(u64::from).collect() },
+        },
     };
     if is_removed(name, &value) {
         Zap::open(&core.dsl.mos, object).await?.remove(tx, name.as_bytes()).await?;
@@ -281,27 +240,30 @@ pub async fn load(
     for entry in Zap::open(os, object).await?.all().await? {
         let name = String::from_utf8_lossy(&entry.name).into_owned();
         let first = entry.value.integers.first().copied().unwrap_or(0);
-        let value = match &*name {
-            "delegation" | "listsnapshots" | "multihost" | "autoexpand" | "autoreplace" | "autotrim" => {
-                StoredProperty::Text(if first == 0 { "off".into() } else { "on".into() })
-            }
-            "failmode" => StoredProperty::Text(FAIL_MODES[first.min(2) as usize].into()),
-            _ if entry.value.integer_size == 1 => {
+        let word = pool_properties::by_name(&name).and_then(|property| property.word_of(first));
+        let value = match word {
+            Some(word) => StoredProperty::Text(word.into()),
+            None if entry.value.integer_size == 1 => {
                 let bytes: Vec<u8> = entry.value.integers.iter().map(|&n| n as u8).take_while(|&b| b != 0).collect();
                 StoredProperty::Text(String::from_utf8_lossy(&bytes).into_owned())
             }
-            _ => StoredProperty::Number(first),
+            None => StoredProperty::Number(first),
         };
         properties.insert(name, value);
     }
     Ok(properties)
 }
 
+/// What a property is that nobody set.
+fn default_of(name: &str) -> &'static str {
+    pool_properties::by_name(name).map_or("-", |property| property.default)
+}
+
 /// Property `failmode`.
 pub fn fail_mode(core: &Core) -> String {
     match core.pool_properties.read().get("failmode") {
         Some(StoredProperty::Text(word)) => word.clone(),
-        _ => FAIL_MODES[0].to_owned(),
+        _ => default_of("failmode").to_owned(),
     }
 }
 
@@ -380,24 +342,17 @@ fn report_settings(core: &Core, config: &PoolConfig, report: &mut Report) {
     report.setting("altroot", altroot.as_deref(), "-");
     let (features, version) = (PoolVersion(config.version).has_features(), config.version.to_string());
     report.setting("version", (!features).then_some(version.as_str()), "-");
-    report.setting("compatibility", config.other.get_str(COMPATIBILITY), "off");
-    report.setting("comment", config.comment.as_deref(), "-");
+    report.setting("compatibility", config.other.get_str(COMPATIBILITY), default_of("compatibility"));
+    report.setting("comment", config.comment.as_deref(), default_of("comment"));
     let stored = core.pool_properties.read();
-    for (name, default) in [
-        ("autoexpand", "off"),
-        ("autoreplace", "off"),
-        ("autotrim", "off"),
-        ("cachefile", "-"),
-        ("delegation", "on"),
-        ("failmode", "wait"),
-        ("listsnapshots", "off"),
-        ("multihost", "off"),
-    ] {
-        let set = match stored.get(name) {
+    let is_word = |property: &PoolProperty| matches!(property.values, Values::Words { .. });
+    let settable = pool_properties::TABLE.iter().filter(|property| property.access == Access::Settable);
+    for property in settable.filter(|property| is_word(property) || property.name == "cachefile") {
+        let set = match stored.get(property.name) {
             Some(StoredProperty::Text(value)) => Some(value.as_str()),
             _ => None,
         };
-        report.setting(name, set, default);
+        report.setting(property.name, set, property.default);
     }
     let ashift = match stored.get("ashift") {
         Some(StoredProperty::Number(n)) => *n,

@@ -1,54 +1,32 @@
 //! Properties of pools, in the order of `zpool get all`.
 
+use std::sync::LazyLock;
+
 use platter_api::messages::PoolView;
+use platter_api::pool_properties::{self, Access, PoolProperty, Values};
 use platter_api::report::PropertySource;
 
 use super::select::Wanted;
 use super::{Info, Kind, Shown};
 
-const fn info(name: &'static str, column: &'static str, kind: Kind) -> Info {
-    Info { name, column, kind, visible: true }
+/// How a property is shown.
+fn info(property: &PoolProperty) -> Info {
+    let kind = match property.values {
+        Values::Words { all, .. } => Kind::Word(all.iter().map(|word| word.len()).max().unwrap_or(0)),
+        Values::Text => Kind::Text,
+        Values::Number => Kind::Number,
+        Values::Identifier => Kind::Identifier,
+        Values::BytesOrNone => Kind::BytesOrDash,
+        Values::Percent => Kind::Percent,
+        Values::Ratio => Kind::Ratio,
+        Values::PoolVersion => Kind::PoolVersion,
+        Values::DedupQuota => Kind::DedupQuota,
+    };
+    Info { name: property.name, column: property.column, kind, visible: property.access != Access::Hidden }
 }
 
 /// All native properties.
-pub const TABLE: &[Info] = &[
-    Info { name: "name", column: "NAME", kind: Kind::Text, visible: false },
-    info("size", "SIZE", Kind::Number),
-    info("capacity", "CAP", Kind::Percent),
-    info("altroot", "ALTROOT", Kind::Text),
-    // A number inside OpenZFS, and so to the right: `select::HEALTH_WIDTH`.
-    info("health", "HEALTH", Kind::Number),
-    info("guid", "GUID", Kind::Identifier),
-    info("version", "VERSION", Kind::PoolVersion),
-    info("bootfs", "BOOTFS", Kind::Text),
-    info("delegation", "DELEGATION", Kind::Word(3)),
-    info("autoreplace", "REPLACE", Kind::Word(3)),
-    info("cachefile", "CACHEFILE", Kind::Text),
-    info("failmode", "FAILMODE", Kind::Word(8)),
-    info("listsnapshots", "LISTSNAPS", Kind::Word(3)),
-    info("autoexpand", "EXPAND", Kind::Word(3)),
-    info("dedupratio", "DEDUP", Kind::Ratio),
-    info("free", "FREE", Kind::Number),
-    info("allocated", "ALLOC", Kind::Number),
-    info("readonly", "RDONLY", Kind::Word(3)),
-    info("ashift", "ASHIFT", Kind::Number),
-    info("comment", "COMMENT", Kind::Text),
-    info("expandsize", "EXPANDSZ", Kind::BytesOrDash),
-    info("freeing", "FREEING", Kind::Number),
-    info("fragmentation", "FRAG", Kind::Percent),
-    info("leaked", "LEAKED", Kind::Number),
-    info("multihost", "MULTIHOST", Kind::Word(3)),
-    info("checkpoint", "CKPOINT", Kind::BytesOrDash),
-    info("load_guid", "LOAD_GUID", Kind::Identifier),
-    info("autotrim", "AUTOTRIM", Kind::Word(3)),
-    info("compatibility", "COMPATIBILITY", Kind::Text),
-    info("bcloneused", "BCLONE_USED", Kind::Number),
-    info("bclonesaved", "BCLONE_SAVED", Kind::Number),
-    info("bcloneratio", "BCLONE_RATIO", Kind::Ratio),
-    info("dedup_table_size", "DDTSIZE", Kind::Number),
-    info("dedup_table_quota", "DDTQUOTA", Kind::DedupQuota),
-    info("last_scrubbed_txg", "LAST_SCRUBBED_TXG", Kind::Identifier),
-];
+static TABLE: LazyLock<Vec<Info>> = LazyLock::new(|| pool_properties::TABLE.iter().map(info).collect());
 
 /// Features in the order of OpenZFS's table.
 pub const FEATURES: &[&str] = &[

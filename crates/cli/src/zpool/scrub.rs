@@ -4,11 +4,11 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use platter_api::job::{Job, JobKind, JobState, ListJobs};
 use platter_api::messages::{ErrorBody, ListPools};
-use platter_api::report::{Detail, PoolReport, ScanReport};
 use platter_api::request::{PoolOperation, ScrubAction};
 
-use super::pools::{each, view};
+use super::pools::each;
 use crate::getopt::{Grammar, parse};
 use crate::nice;
 use crate::session::{Done, Session, refused, usage};
@@ -50,28 +50,26 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     };
     let code = each(session, &pools, |session, name| session.operate(name, PoolOperation::Scrub(action)).map(|_| ()))?;
     if wait && code == 0 {
-        return each(session, &pools, |session, name| watch(session, name, |report| report.scan.state == "scanning"));
+        return each(session, &pools, |session, name| watch(session, name, &[JobKind::Scrub, JobKind::Resilver]));
     }
     Ok(code)
 }
 
-/// Waits for what is `active`, with its progress on a terminal (a bar) or not (now and then a line, to stderr).
-pub(super) fn watch(session: &mut Session, name: &str, active: impl Fn(&PoolReport) -> bool) -> Result<(), ErrorBody> {
+/// Waits for running jobs of these kinds, with their progress on a terminal (a bar) or not (now and then a line, to
+/// stderr).
+pub(super) fn watch(session: &mut Session, name: &str, kinds: &[JobKind]) -> Result<(), ErrorBody> {
     let terminal = std::io::stderr().is_terminal();
     let mut bar: Option<ProgressBar> = None;
     let mut last_line = Instant::now();
-    // The most that was seen to be freed.
-    let mut to_free = 0;
     loop {
-        let report = view(session, name, Detail::default())?.report;
-        to_free = report.freeing.max(to_free);
-        let now = Now::of(&report, to_free);
-        if !active(&report) {
+        let jobs = session.ask(ListJobs { pool: Some(name.to_owned()) })?;
+        let Some(job) = jobs.iter().find(|job| job.state == JobState::Running && kinds.contains(&job.kind)) else {
             if let Some(bar) = bar {
                 bar.finish_and_clear();
             }
             return Ok(());
-        }
+        };
+        let now = Now::of(job);
         if terminal {
             let bar = bar.get_or_insert_with(|| {
                 let bar = ProgressBar::new(now.length);
@@ -81,7 +79,7 @@ pub(super) fn watch(session: &mut Session, name: &str, active: impl Fn(&PoolRepo
             });
             bar.set_prefix(format!("{} {name}", now.what));
             bar.set_length(now.length);
-            bar.set_position(now.done.min(now.length));
+            bar.set_position(now.done);
             bar.set_message(now.text);
         } else if last_line.elapsed() >= LINE {
             eprintln!("{} {name}: {}", now.what, now.text);
@@ -107,28 +105,26 @@ struct Now {
 }
 
 impl Now {
-    fn of(report: &PoolReport, to_free: u64) -> Self {
-        let scan = &report.scan;
-        if scan.state != "scanning" && report.freeing > 0 {
-            let text = format!("{} to be freed", nice::bytes(report.freeing));
-            return Self { what: "freeing", length: to_free, done: to_free - report.freeing, text };
-        }
-        let what = if scan.resilver { "resilver" } else { "scrub" };
-        Self { what, length: scan.to_examine, done: scan.issued, text: progress(scan) }
+    fn of(job: &Job) -> Self {
+        let (what, text) = match job.kind {
+            JobKind::Free => ("freeing", format!("{} to be freed", nice::bytes(job.remaining()))),
+            kind => (kind.name(), progress(job)),
+        };
+        Self { what, length: job.total, done: job.done, text }
     }
 }
 
 /// "1.02G of 3.40G, 250M/s, 00:00:12 to go, 4K repaired".
-fn progress(scan: &ScanReport) -> String {
-    let mut text = format!("{} of {}", nice::bytes(scan.issued), nice::bytes(scan.to_examine));
-    if scan.rate > 0 {
-        text.push_str(&format!(", {}/s", nice::bytes(scan.rate)));
+fn progress(job: &Job) -> String {
+    let mut text = format!("{} of {}", nice::bytes(job.done), nice::bytes(job.total));
+    if job.rate > 0 {
+        text.push_str(&format!(", {}/s", nice::bytes(job.rate)));
     }
-    if let Some(seconds) = scan.eta_seconds {
+    if let Some(seconds) = job.eta_seconds {
         text.push_str(&format!(", {} to go", nice::duration(seconds)));
     }
-    if scan.repaired > 0 {
-        text.push_str(&format!(", {} repaired", nice::bytes(scan.repaired)));
+    if job.repaired > 0 {
+        text.push_str(&format!(", {} repaired", nice::bytes(job.repaired)));
     }
     text
 }

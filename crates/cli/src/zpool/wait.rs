@@ -3,10 +3,11 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use platter_api::report::{Detail, PoolReport, VdevReport};
+use platter_api::job::{Job, JobKind, ListJobs};
+use platter_api::messages::ErrorBody;
 
 use super::iostat::terminal_height;
-use super::pools::{Repeat, Timestamp, view};
+use super::pools::{Repeat, Timestamp};
 use super::scrub::watch;
 use crate::getopt::{Grammar, parse};
 use crate::nice;
@@ -55,7 +56,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     };
     match repeat.interval {
         Some(interval) => show(session, name, &wanted, interval, timestamp)?,
-        None => watch(session, name, |report| wanted.remaining(report) > 0).map_err(Failure::from)?,
+        None => watch(session, name, &wanted.kinds()).map_err(Failure::from)?,
     }
     Ok(0)
 }
@@ -70,18 +71,18 @@ fn show(
 ) -> Result<(), Failure> {
     let height = if std::io::stdout().is_terminal() { terminal_height().saturating_sub(1) } else { 0 };
     for row in 0.. {
-        let mut report = view(session, name, Detail::default())?.report;
+        let mut jobs = jobs_of(session, name)?;
         if let Some(timestamp) = timestamp {
             outln!("{}", timestamp.now());
         }
         if !wanted.scripted && (row == 0 || (height > 0 && row % height == 0)) {
             outln!("{}", wanted.heading());
         }
-        outln!("{}", wanted.row(&report));
+        outln!("{}", wanted.row(&jobs));
         let _ = std::io::stdout().flush();
         let shown = Instant::now();
         loop {
-            if wanted.remaining(&report) == 0 {
+            if wanted.remaining(&jobs) == 0 {
                 return Ok(());
             }
             let left = interval.saturating_sub(shown.elapsed());
@@ -91,41 +92,32 @@ fn show(
             if !session.sleep(left.min(LOOK)) {
                 return Ok(());
             }
-            report = view(session, name, Detail::default())?.report;
+            jobs = jobs_of(session, name)?;
         }
     }
     Ok(())
 }
 
-fn is_replacing(vdev: &VdevReport) -> bool {
-    vdev.kind == "replacing" || vdev.children.iter().any(is_replacing)
+fn jobs_of(session: &mut Session, pool: &str) -> Result<Vec<Job>, ErrorBody> {
+    session.ask(ListJobs { pool: Some(pool.to_owned()) })
 }
 
+/// Of all activities only these exist yet.
+const KINDS: [JobKind; 4] = [JobKind::Free, JobKind::Replace, JobKind::Resilver, JobKind::Scrub];
+
 impl Wanted {
-    /// Bytes that remain of one activity. Of all of them only freeing, scrub, resilver and replacing exist yet.
-    fn bytes(activity: &str, report: &PoolReport) -> u64 {
-        if activity == "free" {
-            return report.freeing;
-        }
-        let scan = &report.scan;
-        if activity == "replace" {
-            // The old device leaves a moment after the new one has everything.
-            return match is_replacing(&report.vdevs) {
-                true => Self::bytes("resilver", report).max(1),
-                false => 0,
-            };
-        }
-        let is_this = activity == if scan.resilver { "resilver" } else { "scrub" };
-        match is_this && scan.state == "scanning" {
-            // What is not over has something left, whatever was estimated.
-            true => scan.to_examine.saturating_sub(scan.issued).max(1),
-            // Nobody knows yet how much the next one is.
-            false => u64::from(activity == "resilver" && scan.resilver_follows),
-        }
+    /// The kinds of jobs that were asked for.
+    fn kinds(&self) -> Vec<JobKind> {
+        KINDS.into_iter().filter(|kind| self.activities.contains(&kind.name())).collect()
     }
 
-    fn remaining(&self, report: &PoolReport) -> u64 {
-        self.activities.iter().map(|activity| Self::bytes(activity, report)).sum()
+    /// Bytes that remain of one activity.
+    fn bytes(activity: &str, jobs: &[Job]) -> u64 {
+        jobs.iter().filter(|job| job.kind.name() == activity).map(Job::remaining).sum()
+    }
+
+    fn remaining(&self, jobs: &[Job]) -> u64 {
+        self.activities.iter().map(|activity| Self::bytes(activity, jobs)).sum()
     }
 
     fn width(activity: &str) -> usize {
@@ -137,10 +129,10 @@ impl Wanted {
         columns.map(|activity| format!("{:>width$}", activity.to_uppercase(), width = Self::width(activity))).collect()
     }
 
-    fn row(&self, report: &PoolReport) -> String {
+    fn row(&self, jobs: &[Job]) -> String {
         let mut row = String::new();
         for activity in &self.activities {
-            let bytes = Self::bytes(activity, report);
+            let bytes = Self::bytes(activity, jobs);
             let text = if self.exact { bytes.to_string() } else { nice::num(bytes) };
             if !self.scripted {
                 row.push_str(&format!("{text:>width$}", width = Self::width(activity)));
@@ -158,35 +150,40 @@ impl Wanted {
 
 #[cfg(test)]
 mod tests {
-    use platter_api::report::ScanReport;
+    use platter_api::job::{JobId, JobState};
 
     use super::*;
 
     #[test]
     fn rows_stand_below_their_headings() {
-        let scan = ScanReport { state: "scanning".into(), to_examine: 3 << 20, issued: 1 << 20, ..Default::default() };
-        let mut report = PoolReport { scan, ..PoolReport::default() };
+        let job = |kind, done: u64, total: u64| Job {
+            id: JobId(1),
+            pool: "tank".into(),
+            kind,
+            state: JobState::Running,
+            done,
+            total,
+            rate: 0,
+            eta_seconds: None,
+            repaired: 0,
+        };
+        let mut jobs = vec![job(JobKind::Scrub, 1 << 20, 3 << 20)];
         let mut wanted = Wanted { activities: vec!["free", "resilver", "scrub"], scripted: false, exact: false };
         assert_eq!(wanted.heading(), "    FREE  RESILVER   SCRUB");
-        assert_eq!(wanted.row(&report), "       0         0      2M");
-        report.scan.resilver = true;
-        assert_eq!(wanted.row(&report), "       0        2M       0");
-        assert_eq!(wanted.remaining(&report), 2 << 20);
+        assert_eq!(wanted.row(&jobs), "       0         0      2M");
+        assert_eq!(wanted.kinds(), [JobKind::Free, JobKind::Resilver, JobKind::Scrub]);
+        jobs[0].kind = JobKind::Resilver;
+        assert_eq!(wanted.row(&jobs), "       0        2M       0");
+        assert_eq!(wanted.remaining(&jobs), 2 << 20);
         wanted = Wanted { activities: ACTIVITIES.to_vec(), scripted: true, exact: true };
-        assert_eq!(wanted.row(&report), "0\t0\t0\t0\t0\t2097152\t0\t0\t0");
-        // A resilver that another one follows is over for a moment.
-        (report.scan.state, report.scan.resilver_follows) = ("finished".into(), true);
-        assert!(wanted.remaining(&report) > 0);
-        report.scan.resilver_follows = false;
-        assert_eq!(wanted.remaining(&report), 0);
-        report.scan.state = "scanning".into();
+        assert_eq!(wanted.row(&jobs), "0\t0\t0\t0\t0\t2097152\t0\t0\t0");
         wanted.activities = vec!["resilver", "scrub"];
-        assert_eq!(wanted.row(&report), "\t2097152\t0");
-        report.scan.state = "paused".into();
-        assert_eq!(wanted.remaining(&report), 0);
-        report.freeing = 5 << 10;
+        assert_eq!(wanted.row(&jobs), "\t2097152\t0");
+        jobs[0].state = JobState::Paused;
+        assert_eq!(wanted.remaining(&jobs), 0);
+        jobs = vec![job(JobKind::Free, 0, 5 << 10)];
         wanted.activities = vec!["free"];
-        assert_eq!(wanted.row(&report), "\t5120");
-        assert_eq!(wanted.remaining(&report), 5 << 10);
+        assert_eq!(wanted.row(&jobs), "\t5120");
+        assert_eq!(wanted.remaining(&jobs), 5 << 10);
     }
 }

@@ -15,6 +15,7 @@ use super::locks::Locks;
 use super::mount_table::MountTable;
 use crate::engine::{Engine, PoolHandle};
 use crate::home::Home;
+use crate::jobs::Jobs;
 use crate::machine::now_seconds;
 use crate::mounter::Mounter;
 use crate::mounts_file::MountsFile;
@@ -74,6 +75,7 @@ pub struct Daemon {
     /// Held while `pools.json` is written.
     pub(super) pools_file: parking_lot::Mutex<()>,
     pub(super) locks: Locks,
+    pub(super) jobs: Jobs,
     /// Who looks at paths.
     pub(super) paths: SystemDevices,
 }
@@ -104,6 +106,7 @@ impl Daemon {
             silent: RwLock::default(),
             pools_file: parking_lot::Mutex::default(),
             locks: Locks::default(),
+            jobs: Jobs::default(),
             paths: SystemDevices::default(),
         }
     }
