@@ -5,7 +5,7 @@
 //! What is mounted has the type `fuse.zfs`: for `mount -o remount,ro /mnt`, mount(8) runs `mount.fuse.zfs`, or
 //! `mount.fuse`, which runs `zfs pool/data /mnt -o …`, both with the options that the kernel shows.
 //!
-//! Invariant: it ends with 0 only when the file system is mounted where the caller sees it.
+//! It ends with 0 only when the file system is mounted where the caller sees it, or only words were to be checked.
 
 use std::fs;
 use std::path::{Path, PathBuf};

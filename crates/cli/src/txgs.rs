@@ -160,6 +160,7 @@ impl Shown {
             {
                 eprintln!("{name}: {} groups came and went unseen", first.txg - before - 1);
             }
+            debug_assert!(report.groups.is_sorted_by_key(|group| group.txg), "groups come in their order");
             fresh.push((name, report.groups));
         }
         fresh

@@ -286,6 +286,7 @@ pub(crate) fn open(path: &Path, how: &mut OpenOptions) -> std::io::Result<File> 
     if !file.metadata()?.is_file() {
         return Err(std::io::Error::other("it is no plain file"));
     }
+    debug_assert!(!path.is_symlink(), "it would not have been opened: {}", path.display());
     Ok(file)
 }
 

@@ -49,6 +49,7 @@ fn open_for_writing(home: &Path, tasks: &Path) -> BTreeSet<PathBuf> {
             }
         }
     }
+    debug_assert!(open.iter().all(|path| path.is_absolute() && !path.starts_with(home)));
     open
 }
 

@@ -65,7 +65,8 @@ pub fn start(file: Option<&Path>) -> Result<(), ErrorBody> {
     if tracing_subscriber::registry().with(filter).with(repeats.clone()).with(lines).try_init().is_ok() {
         let reload = Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string()));
         let counted = repeats.clone();
-        let _ = LOG.set(Log { reload, level: Mutex::new(level), repeats, sink: written });
+        let is_first = LOG.set(Log { reload, level: Mutex::new(level), repeats, sink: written }).is_ok();
+        debug_assert!(is_first, "there is one log in a process");
         let looking = move || loop {
             std::thread::sleep(LOOK);
             counted.tell(false);

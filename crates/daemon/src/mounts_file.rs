@@ -104,8 +104,9 @@ impl MountsFile {
             let line = Line { at: at.to_owned(), dataset: dataset.map(str::to_owned) };
             text(&line).and_then(|text| state.file.as_mut().map_or(Ok(()), |file| file.write_all(text.as_bytes())))
         };
-        if let Err(error) = written {
-            complain(&self.path, &error);
+        match written {
+            Ok(()) => debug_assert!(state.lines >= state.mounts.len(), "each mount has a line"),
+            Err(error) => complain(&self.path, &error),
         }
     }
 

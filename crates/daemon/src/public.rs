@@ -119,6 +119,7 @@ impl Public {
             return None;
         }
         *count += 1;
+        debug_assert!(*count <= OF_USER_MAX);
         drop(peers);
         let end = Box::pin(tokio::time::sleep(LIFETIME));
         Some(Connection { stream, end, user, peers: self.peers.clone(), _slot: slot })

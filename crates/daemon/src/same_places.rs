@@ -4,7 +4,7 @@
 //! The command says which file it finds (the numbers of file systems and devices are the same for all processes of a
 //! kernel), the daemon looks at the same path.
 //!
-//! Invariant: a path is let through only when both sides find the same file there, or both find none.
+//! A path is let through only when both sides find the same file there, or both find none.
 
 use std::path::Path;
 

@@ -112,7 +112,10 @@ impl Daemon {
         let led = remembered.devices.iter().cloned().zip(real_devices.iter().cloned()).collect();
         let altroot = remembered.altroot.clone();
         let entry = Entry { opened: Instant::now(), altroot, remembered, real_devices, led, forgettable: false, pool };
-        self.pools.write().insert(entry.pool.name(), entry);
+        let mut pools = self.pools.write();
+        let name = entry.pool.name();
+        assert!(!pools.contains_key(&name), "'{name}' is open, and whoever opens it again does not hold its lock");
+        pools.insert(name, entry);
     }
 
     /// Writes `pools.json`. The operation itself has happened when this fails; the error is a complete message, and is

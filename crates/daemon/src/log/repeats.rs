@@ -68,6 +68,7 @@ impl Repeats {
         if kinds.len() < KINDS_MAX {
             kinds.insert(kind, Kind { since: now, seen: 1, level, sample: String::new() });
         }
+        debug_assert!(kinds.len() <= KINDS_MAX);
         true
     }
 

@@ -25,6 +25,9 @@ use crate::home;
 /// Bytes of the log's file, and of the one before it.
 pub const FILE_BYTES_MAX: u64 = 8 << 20;
 
+/// Bytes of the note about lines that were lost, at most.
+const NOTE_BYTES_MAX: u64 = 64;
+
 /// Lines that may wait to be written. More are counted as lost.
 const WAITING_MAX: usize = 4096;
 
@@ -207,6 +210,8 @@ impl Bounded {
             Ok(()) => self.size += line.len() as u64,
             Err(_) => self.lost += 1,
         }
+        // A note about lost lines is shorter than any line that matters.
+        debug_assert!(self.size <= self.limit.max(line.len() as u64) + NOTE_BYTES_MAX);
     }
 
     /// Keeps the file as the one before, in place of the one that was that. When that cannot be done the file goes on,

@@ -35,9 +35,16 @@ impl Locks {
         pools.entry(pool.to_owned()).or_default().clone()
     }
 
+    /// What holds a pool's lock: there is one for each name, whoever waited for it and however long.
+    fn held(&self, pool: &str, guard: OwnedMutexGuard<()>) -> PoolLock {
+        let mutex = OwnedMutexGuard::mutex(&guard);
+        assert!(self.pools.lock().get(pool).is_some_and(|lock| Arc::ptr_eq(lock, mutex)), "two locks of '{pool}'");
+        PoolLock(guard)
+    }
+
     /// Waits until nobody else changes this pool.
     pub async fn of(&self, pool: &str) -> PoolLock {
-        PoolLock(self.of_name(pool).lock_owned().await)
+        self.held(pool, self.of_name(pool).lock_owned().await)
     }
 
     /// As [`of`](Self::of), but not for long.
@@ -47,6 +54,6 @@ impl Locks {
 
     /// The lock, if nobody changes this pool at this moment.
     pub fn now(&self, pool: &str) -> Option<PoolLock> {
-        self.of_name(pool).try_lock_owned().ok().map(PoolLock)
+        self.of_name(pool).try_lock_owned().ok().map(|guard| self.held(pool, guard))
     }
 }

@@ -29,6 +29,7 @@ impl Nesting {
             names = self.0.keys().cloned().collect();
         }
         self.0.retain(|name, _| !names.contains(name));
+        assert!(self.0.is_empty() || !names.is_empty(), "each time some can be closed");
         names
     }
 }

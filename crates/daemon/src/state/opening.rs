@@ -129,6 +129,7 @@ impl Daemon {
                 let moved = handle.device_paths() != pool.devices;
                 self.insert(handle, pool).await;
                 self.unavailable.write().remove(name);
+                debug_assert!(!self.unavailable.read().contains_key(name), "it is open");
                 if moved {
                     // Logged: the next daemon looks further again.
                     let _ = self.remember();
