@@ -5,9 +5,9 @@
 //! group, named groups, mask, others, and a mask as soon as it names anybody.
 
 /// The attribute with the list that decides access.
-pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
+pub const ACCESS: &[u8] = b"system.posix_acl_access";
 /// The attribute with the list that new files of a directory get.
-pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
+pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
 const HEADER_SIZE: usize = 4;
@@ -28,9 +28,26 @@ struct Entry {
     id: u32,
 }
 
+/// Whom an entry speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AclWho {
+    /// The file's owner.
+    Owner,
+    /// This user.
+    User(u32),
+    /// The file's group.
+    OwningGroup,
+    /// This group.
+    Group(u32),
+    /// All but the owner and others: nobody of them gets more than this.
+    Mask,
+    /// Everybody of whom no other entry speaks.
+    Others,
+}
+
 /// A list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PosixAcl(Vec<Entry>);
+pub struct PosixAcl(Vec<Entry>);
 
 impl PosixAcl {
     /// From an attribute's value; `None` for anything that is not a complete and ordered list.
@@ -57,6 +74,21 @@ impl PosixAcl {
             && [OWNER, GROUP_OWNER, OTHER].into_iter().all(|tag| count(tag) == 1)
             && count(MASK) <= 1
             && (count(MASK) == 1 || !names_somebody)
+    }
+
+    /// Whom the list speaks of and what each may do, as the three bits of a mode's class, in the list's order.
+    pub fn entries(&self) -> impl Iterator<Item = (AclWho, u32)> {
+        self.0.iter().map(|entry| {
+            let who = match entry.tag {
+                OWNER => AclWho::Owner,
+                USER => AclWho::User(entry.id),
+                GROUP_OWNER => AclWho::OwningGroup,
+                GROUP => AclWho::Group(entry.id),
+                MASK => AclWho::Mask,
+                _ => AclWho::Others,
+            };
+            (who, u32::from(entry.permissions))
+        })
     }
 
     /// The attribute's value.
