@@ -18,6 +18,7 @@ use platter_dsl::{FilesystemMaker, FilesystemOptions};
 use platter_fuse::{Elsewhere, FuseError, Keeper, KernelFlags};
 use platter_ondisk::ObjectId;
 use platter_spa::Pool;
+use platter_vfs::{ServeOptions, Vfs};
 use platter_zpl::{AtimeMode, CreateOptions, SpaceInfo, Timestamp, XattrMode, Zpl, user_quota};
 
 use crate::engine::PoolHandle;
@@ -48,7 +49,6 @@ impl FilesystemMaker for ZplMaker {
         options: &'a FilesystemOptions,
     ) -> BoxFuture<'a, platter_zio::Result<()>> {
         Box::pin(async move {
-            let (seconds, nanoseconds) = platter_hooks::WallClock::now(&SystemClock);
             let options = CreateOptions {
                 version: options.version,
                 utf8only: u64::from(options.utf8_only),
@@ -56,7 +56,7 @@ impl FilesystemMaker for ZplMaker {
                 case_sensitivity: options.case_sensitivity,
                 uid: rustix::process::geteuid().as_raw(),
                 gid: rustix::process::getegid().as_raw(),
-                now: Timestamp { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanoseconds },
+                now: now(),
                 salt_seed: random_u64(),
             };
             Zpl::create_filesystem(os, tx, &options).await
@@ -196,10 +196,11 @@ impl Mounter for FuseMounter {
         let objset = pool.dsl().open_filesystem(&name).await.map_err(|error| error.to_string())?;
         let mounted = mount_objset(&pool, objset, report, at, how).await;
         match mounted {
-            Ok((zpl, mount, flags)) => Ok(Box::new(FuseMount {
+            Ok((zpl, vfs, mount, flags)) => Ok(Box::new(FuseMount {
                 pool,
                 name,
                 zpl,
+                vfs,
                 mount: Arc::new(mount),
                 flags,
                 how: how.clone(),
@@ -305,13 +306,18 @@ fn warn_of_little_memory(report: &DatasetReport) {
     }
 }
 
+fn now() -> Timestamp {
+    let (seconds, nanoseconds) = platter_hooks::WallClock::now(&SystemClock);
+    Timestamp { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanoseconds }
+}
+
 async fn mount_objset(
     pool: &Arc<Pool>,
     objset: Arc<Objset>,
     report: &DatasetReport,
     at: &Path,
     how: &HowToMount,
-) -> Result<(Arc<Zpl>, platter_fuse::Mount, Flags), String> {
+) -> Result<(Arc<Zpl>, Arc<Vfs>, platter_fuse::Mount, Flags), String> {
     let flags = flags(report, how);
     let options = platter_zpl::MountOptions {
         read_only: flags.kernel.read_only,
@@ -340,13 +346,16 @@ async fn mount_objset(
             && of_a_mount(report, "normalization").is_none_or(|form| form == "none"),
         ..platter_fuse::MountOptions::default()
     };
-    let (served, place, runtime) = (zpl.clone(), at.to_path_buf(), tokio::runtime::Handle::current());
+    let runtime = tokio::runtime::Handle::current();
+    let served = ServeOptions { name: report.name.clone(), since: now(), observer: None };
+    let vfs = Vfs::new(zpl.clone(), served, runtime.clone());
+    let (served, place) = (vfs.clone(), at.to_path_buf());
     // The kernel asks for the root before mount(2) is over: not on a thread that answers.
     let mount = tokio::task::spawn_blocking(move || platter_fuse::mount(served, &place, options, runtime))
         .await
         .map_err(|error| error.to_string())?
         .map_err(|error| reason(&error))?;
-    Ok((zpl, mount, flags))
+    Ok((zpl, vfs, mount, flags))
 }
 
 /// A mounted file system.
@@ -354,6 +363,7 @@ struct FuseMount {
     pool: Arc<Pool>,
     name: String,
     zpl: Arc<Zpl>,
+    vfs: Arc<Vfs>,
     mount: Arc<platter_fuse::Mount>,
     flags: Flags,
     how: HowToMount,
@@ -460,7 +470,7 @@ impl Mounted for FuseMount {
     }
 
     fn synced(&self) {
-        self.mount.forget_attributes(self.zpl.changed_lately());
+        self.vfs.forget_settled_attributes();
     }
 
     fn is_gone(&self, present: Option<&BTreeSet<String>>) -> bool {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use platter_transport::{self as transport, Errno, FileAttr, NodeId, Time};
-use platter_zpl::{Attr, FileKind, SetAttr, SetTime, Timestamp, ZplError};
+use platter_vfs::{Attr, FileKind, SetAttr, SetTime, Timestamp, VfsError, is_control};
 
 use crate::flag_words;
-use crate::terms::ATTR_TTL;
+use crate::terms::{ATTR_TTL, ENTRY_TTL};
 
 /// The bits of a mode beside the type.
 pub(crate) const PERMISSIONS: u32 = 0o7777;
@@ -93,9 +93,21 @@ pub(crate) fn blank_attr(node: NodeId, mode: u32) -> FileAttr {
 
 /// How long the kernel may trust `attr`.
 pub(crate) fn attr_ttl(attr: &Attr) -> Duration {
-    if attr.settled { ATTR_TTL } else { UNSETTLED_TTL }
+    match attr.settled {
+        false => UNSETTLED_TTL,
+        true if is_control(attr.object) => ENTRY_TTL,
+        true => ATTR_TTL,
+    }
 }
 
-pub(crate) fn errno(error: &ZplError) -> Errno {
-    Errno::from_raw_os_error(error.errno())
+/// The `errno` to answer with.
+pub(crate) fn errno(error: &VfsError) -> Errno {
+    match error {
+        VfsError::Denied => Errno::ACCESS,
+        VfsError::NotPermitted => Errno::PERM,
+        VfsError::NotOpen => Errno::BADF,
+        VfsError::File(error) => Errno::from_raw_os_error(error.errno()),
+        // Whoever still asks has lost his mount.
+        VfsError::Over => Errno::NOTCONN,
+    }
 }

@@ -34,6 +34,8 @@ pub(crate) fn unanswered(device: &str) -> Option<u64> {
 }
 
 fn control_file(minor: &str, name: &str, access: OFlags) -> io::Result<File> {
+    // A number, so that the path leads to one connection's file and to nothing else.
+    assert!(!minor.is_empty() && minor.bytes().all(|byte| byte.is_ascii_digit()), "'{minor}' is no device's number");
     // Only what exists is opened: without the control file system there is a plain directory.
     let path = format!("/sys/fs/fuse/connections/{minor}/{name}");
     if let Ok(file) = open(path, access | OFlags::CLOEXEC, Mode::empty()) {

@@ -2,69 +2,50 @@
 
 use std::time::Duration;
 
-use platter_transport::{Directory, Entry, FileAttr, NodeId, Reply};
+use platter_transport::{Directory, Entry, NodeId, Reply};
+use platter_vfs::{Access, is_control};
 
-use crate::attr::{attr_ttl, blank_attr, file_attr, type_bits};
-use crate::server::PlatterFs;
-use crate::terms::ENTRY_TTL;
+use crate::attr::{attr_ttl, blank_attr, errno, file_attr, type_bits};
+use crate::server::{PlatterFs, lasting};
 
 impl PlatterFs {
-    pub(crate) async fn readdir(&self, node: NodeId, offset: u64, size: u32, reply: Reply) {
+    pub(crate) async fn readdir(&self, access: Access<'_>, node: NodeId, offset: u64, size: u32, reply: Reply) {
         let mut entries = Directory::new(size);
-        if let Some(own) = self.control.entries(node, offset) {
-            for (attr, cursor, name) in own {
-                if entries.add(attr.node, cursor, attr.mode, name) {
-                    break;
-                }
-            }
-            return reply.directory(&entries);
-        }
-        let result = self
-            .list(self.object(node), offset, false, |entry| {
-                entries.add(NodeId(entry.object.0), entry.cursor, type_bits(entry.kind), &entry.name)
-            })
-            .await;
-        match result {
+        let add = |entry: &platter_vfs::DirEntry| {
+            entries.add(NodeId(entry.object.0), entry.cursor, type_bits(entry.kind), &entry.name)
+        };
+        match self.vfs.list(access, self.object(node), offset, false, add).await {
             Ok(()) => reply.directory(&entries),
-            Err(error) => reply.error(error),
+            Err(error) => reply.error(errno(&error)),
         }
     }
 
-    pub(crate) async fn readdirplus(&self, node: NodeId, offset: u64, size: u32, reply: Reply) {
+    pub(crate) async fn readdirplus(&self, access: Access<'_>, node: NodeId, offset: u64, size: u32, reply: Reply) {
         let mut entries = Directory::new(size);
-        if let Some(own) = self.control.entries(node, offset) {
-            for (attr, cursor, name) in own {
-                if entries.add_entry(&lasting(attr.node, attr), cursor, name) {
-                    break;
+        let add = |entry: &platter_vfs::DirEntry| {
+            let node = NodeId(entry.object.0);
+            let answer = match &entry.attr {
+                Some(attr) if is_control(attr.object) => lasting(file_attr(attr)),
+                Some(attr) => {
+                    let (generation, attr_ttl) = (self.vfs.handle(attr).generation(), attr_ttl(attr));
+                    Entry { node, generation, attr: file_attr(attr), entry_ttl: self.entry_ttl(attr_ttl), attr_ttl }
                 }
+                // Unreadable: the kernel learns the error when somebody asks for the attributes.
+                None => {
+                    let attr = blank_attr(node, type_bits(entry.kind));
+                    Entry { node, generation: 0, attr, entry_ttl: Duration::ZERO, attr_ttl: Duration::ZERO }
+                }
+            };
+            let full = entries.add_entry(&answer, entry.cursor, &entry.name);
+            // Each entry counts as looked up, but not these two.
+            if !full && !matches!(&entry.name[..], b"." | b"..") && !is_control(entry.object) {
+                self.vfs.remember(entry.object);
             }
-            return reply.directory(&entries);
-        }
-        let result = self
-            .list(self.object(node), offset, true, |entry| {
-                let node = NodeId(entry.object.0);
-                let (attr, attr_ttl, generation) = match &entry.attr {
-                    Some(attr) => (file_attr(attr), attr_ttl(attr), attr.generation),
-                    // Unreadable: the kernel learns the error when somebody asks for the attributes.
-                    None => (blank_attr(node, type_bits(entry.kind)), Duration::ZERO, 0),
-                };
-                let answer = Entry { node, generation, attr, entry_ttl: self.entry_ttl(attr_ttl), attr_ttl };
-                let full = entries.add_entry(&answer, entry.cursor, &entry.name);
-                // Each entry counts as looked up, but not these two.
-                if !full && !matches!(&entry.name[..], b"." | b"..") {
-                    self.zpl.remember(entry.object);
-                }
-                full
-            })
-            .await;
-        match result {
+            full
+        };
+        match self.vfs.list(access, self.object(node), offset, true, add).await {
             Ok(()) => reply.directory(&entries),
-            Err(error) => reply.error(error),
+            Err(error) => reply.error(errno(&error)),
         }
     }
-}
-
-/// A node that does not change, for as long as the kernel likes.
-pub(crate) fn lasting(node: NodeId, attr: FileAttr) -> Entry {
-    Entry { node, generation: 0, attr, entry_ttl: ENTRY_TTL, attr_ttl: ENTRY_TTL }
 }

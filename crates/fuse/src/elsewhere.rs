@@ -113,7 +113,9 @@ impl Elsewhere {
                 pending.extend(self.followers.get(&group).into_iter().flatten());
             }
         }
-        Some(Reached { groups, folder: folder(mount, below)?, device: below.device.clone() })
+        let reached = Reached { groups, folder: folder(mount, below)?, device: below.device.clone() };
+        assert!(reached.includes(mount, &self.own), "it goes itself");
+        Some(reached)
     }
 }
 

@@ -1,21 +1,22 @@
 //! File flags as `lsattr` and `chattr` show and change them (`module/os/linux/zfs/zpl_file.c`, `__zpl_ioctl_getflags`).
 //!
-//! Invariants:
-//! - from Linux 5.13 on, who may change what is the kernel's to decide: it compares with the old flags and asks for
-//!   ownership and `CAP_LINUX_IMMUTABLE` before it sends new ones (`vfs_fileattr_set` in `fs/file_attr.c`). Kernels
-//!   before send whatever anybody asks for, so that it is decided here. Of the caller only the user is known then: root
-//!   stands for all capabilities, and a user namespace of the caller's own, in which Linux lets nobody change projects,
-//!   is not noticed;
-//! - a flag that would have no effect is refused, not kept.
+//! From Linux 5.13 on, who may change what is the kernel's to decide: it compares with the old flags and asks for
+//! ownership and `CAP_LINUX_IMMUTABLE` before it sends new ones (`vfs_fileattr_set` in `fs/file_attr.c`). Kernels
+//! before send whatever anybody asks for, so that `vfs` is asked to check it. Of the caller only the user is known
+//! then: root stands for all capabilities, and a user namespace of the caller's own, in which Linux lets nobody change
+//! projects, is not noticed.
+//!
+//! A flag that would have no effect is refused, not kept.
 
 use std::sync::OnceLock;
 
-use platter_ondisk::znode::flags;
-use platter_transport::{Errno, NodeId};
-use platter_zpl::{Attr, SetAttr};
+use platter_ondisk::ObjectId;
+use platter_transport::Errno;
+use platter_vfs::{Access, Credentials, Vfs};
 
+use crate::attr::errno;
 use crate::flag_words::{shown, wanted_flags};
-use crate::server::PlatterFs;
+use crate::server::Caller;
 
 /// Commands of ioctl(2), from `linux/fs.h`.
 const GETVERSION: u32 = 0x8008_7601;
@@ -47,24 +48,20 @@ fn kernel_asks() -> bool {
     *ASKS.get_or_init(|| asks_first(&rustix::system::uname().release().to_string_lossy()))
 }
 
-/// Fails when user `uid` may not change a file of `owner`'s from flags `old` to `new`. Its project and whether that is
-/// inherited are the owner's to change.
-fn check_change(owner: u32, old: u64, new: u64, uid: u32) -> Result<(), Errno> {
-    let guarded = flags::IMMUTABLE | flags::APPENDONLY;
-    let may = uid == 0 || owner == uid && (old ^ new) & guarded == 0;
-    if may { Ok(()) } else { Err(Errno::PERM) }
-}
-
-/// Answers ioctl(2) `command` of user `uid` on `node` with the bytes to hand back.
-pub(crate) async fn ioctl(fs: &PlatterFs, node: NodeId, uid: u32, command: u32, data: &[u8]) -> Result<Vec<u8>, Errno> {
-    let object = fs.object(node);
-    let attr = async || fs.told_of(fs.zpl.getattr(object).await, object, "ioctl");
-    let set = async |attr: &Attr, flags: u64, project: Option<u64>| {
-        if !kernel_asks() {
-            check_change(attr.uid, attr.flags, flags, uid)?;
-        }
-        let change = SetAttr { flags: Some(flags), project, ..SetAttr::default() };
-        fs.told_of(fs.zpl.setattr(object, change).await, object, "ioctl").map(|_| Vec::new())
+/// Answers ioctl(2) `command` of `caller` on `object` with the bytes to hand back.
+pub(crate) async fn ioctl(
+    vfs: &Vfs,
+    object: ObjectId,
+    caller: Caller,
+    command: u32,
+    data: &[u8],
+) -> Result<Vec<u8>, Errno> {
+    let user = Credentials { uid: caller.uid, gid: caller.gid, groups: Vec::new() };
+    let access = if kernel_asks() { Access::Checked(&caller) } else { Access::Of(&user) };
+    let attr = async || vfs.getattr(access, object).await.map_err(|error| errno(&error));
+    let set = async |flags: u64, project: Option<u64>| {
+        let changed = vfs.set_flags(access, object, flags, project).await;
+        changed.map(|_| Vec::new()).map_err(|error| errno(&error))
     };
     match command {
         // A C `int`, whatever the command's number says.
@@ -72,7 +69,7 @@ pub(crate) async fn ioctl(fs: &PlatterFs, node: NodeId, uid: u32, command: u32, 
         GETFLAGS => Ok(shown(&attr().await?, |flag| flag.plain).to_ne_bytes().to_vec()),
         SETFLAGS => {
             let attr = attr().await?;
-            set(&attr, wanted_flags(&attr, word_at(data, 0)?, |flag| flag.plain)?, None).await
+            set(wanted_flags(&attr, word_at(data, 0)?, |flag| flag.plain)?, None).await
         }
         FSGETXATTR => {
             let attr = attr().await?;
@@ -93,7 +90,7 @@ pub(crate) async fn ioctl(fs: &PlatterFs, node: NodeId, uid: u32, command: u32, 
             }
             let attr = attr().await?;
             let flags = wanted_flags(&attr, word_at(data, 0)?, |flag| flag.extended)?;
-            set(&attr, flags, Some(u64::from(project))).await
+            set(flags, Some(u64::from(project))).await
         }
         _ => Err(Errno::NOTTY),
     }
@@ -110,25 +107,6 @@ mod tests {
         }
         for release in ["5.12.19", "5.4.0-190-generic", "4.19.0", ""] {
             assert!(!asks_first(release), "{release}");
-        }
-    }
-
-    /// On kernels 5.4 to 5.12 anybody who could open a file could make it immutable, or take the flag away, and move it
-    /// to another project: the kernel left the check to the server, which left it to the kernel.
-    #[test]
-    fn only_the_owner_changes_flags_and_only_root_those_that_guard_a_file() {
-        let (owner, other, root) = (1000, 1001, 0);
-        for (old, new, by_owner) in [
-            (0, flags::NODUMP, Ok(())),
-            (flags::PROJINHERIT, 0, Ok(())),
-            (flags::IMMUTABLE, flags::IMMUTABLE | flags::NODUMP, Ok(())),
-            (0, flags::IMMUTABLE, Err(Errno::PERM)),
-            (flags::IMMUTABLE, 0, Err(Errno::PERM)),
-            (flags::APPENDONLY | flags::NODUMP, flags::NODUMP, Err(Errno::PERM)),
-        ] {
-            assert_eq!(check_change(owner, old, new, owner), by_owner, "{old:x} to {new:x}");
-            assert_eq!(check_change(owner, old, new, other), Err(Errno::PERM), "{old:x} to {new:x}");
-            assert_eq!(check_change(owner, old, new, root), Ok(()), "{old:x} to {new:x}");
         }
     }
 }

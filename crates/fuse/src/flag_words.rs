@@ -1,12 +1,8 @@
-//! File flags on disk, the kernel's words for them, and which of them keep a file from being opened.
+//! File flags on disk and the kernel's words for them.
 
 use platter_ondisk::znode::flags;
 use platter_transport::Errno;
-use platter_zpl::Attr;
-
-use crate::terms::may_write;
-
-const O_APPEND: i32 = 0o2000;
+use platter_vfs::Attr;
 
 /// A file flag on disk, as `FS_*_FL` and as `FS_XFLAG_*`.
 pub(crate) struct Flag {
@@ -38,11 +34,4 @@ pub(crate) fn wanted_flags(attr: &Attr, wanted: u32, word: impl Fn(&Flag) -> u32
         0 => all & !flag.zfs,
         _ => all | flag.zfs,
     }))
-}
-
-/// Fails when a file with these attributes may not be opened this way (`zfs_open`; the kernel itself does not know the
-/// flags).
-pub(crate) fn check_open(attr: &Attr, how: i32) -> Result<(), Errno> {
-    let forbidden = attr.flags & flags::IMMUTABLE != 0 || attr.flags & flags::APPENDONLY != 0 && how & O_APPEND == 0;
-    if may_write(how) && forbidden { Err(Errno::PERM) } else { Ok(()) }
 }

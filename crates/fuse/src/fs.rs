@@ -1,66 +1,47 @@
-//! The file system as the kernel calls it: each request is turned into one call of [`Zpl`] and its answer.
+//! The file system as the kernel calls it: each request is turned into one operation of [`Vfs`] and its answer.
 //!
-//! Invariants:
-//! - a request is answered exactly once, after the engine is done with it;
-//! - bytes are copied at most once on their way: from the kernel's request into a block buffer; an answer is sent from
-//!   where they lie.
+//! A request is answered exactly once, after the engine is done with it: answering takes the reply away. Bytes are
+//! copied at most once on their way: from the kernel's request into a block buffer; an answer is sent from where they
+//! lie.
 //!
-//! [`Zpl`]: platter_zpl::Zpl
+//! [`Vfs`]: platter_vfs::Vfs
 
-use platter_transport::{
-    Errno, Filesystem, Kernel, NodeId, OpenFlags, Operation, Reply, Request, SetAttr as ChangeAttr,
-};
+use platter_transport::{Errno, Filesystem, Kernel, NodeId, Operation, Reply, Request, SetAttr as ChangeAttr};
+use platter_vfs::{Access, Reading, Writing};
 
-use crate::attr::set_attr;
-use crate::control::Control;
-use crate::server::{Caller, PlatterFs, new_file, told_attr};
+use crate::attr::{errno, set_attr};
+use crate::server::{Caller, PlatterFs, told_attr};
 
 impl Filesystem for PlatterFs {
     async fn serve(&self, request: Request<'_>, reply: Option<Reply>) {
         let Request { node, uid, gid, pid, operation } = request;
         let caller = Caller { uid, gid, pid };
+        let access = Access::Checked(&caller);
         let Some(reply) = reply else { return self.told(node, operation) };
         match operation {
-            Operation::Lookup { name } => self.lookup(node, name, reply).await,
-            Operation::GetAttr => self.getattr(node, reply).await,
-            Operation::Statx => self.statx(node, reply).await,
-            Operation::SetAttr(change) => self.setattr(node, change, reply).await,
-            Operation::ReadLink => self.readlink(node, reply).await,
-            Operation::Mknod { name, mode, umask, rdev } => {
-                self.mknod(node, name, rdev, mode, new_file(caller, mode, umask), reply).await;
+            Operation::Read { offset, size, direct, fills_cache } => {
+                self.read(access, node, offset, size, Reading { direct, fills_cache }, reply).await;
             }
-            Operation::Mkdir { name, mode, umask } => {
-                self.mkdir(node, name, new_file(caller, mode, umask), reply).await;
+            Operation::Write { offset, data, drop_privileges: drops_set_id, direct, stable } => {
+                self.write(access, node, offset, data, Writing { direct, stable, drops_set_id }, reply).await;
             }
-            Operation::Symlink { name, target } => {
-                self.symlink(node, name, target, new_file(caller, 0o777, 0), reply).await;
-            }
-            Operation::Unlink { name } => self.unlink(node, name, reply).await,
-            Operation::Rmdir { name } => self.rmdir(node, name, reply).await,
-            Operation::Rename { name, new_parent, new_name, flags } => {
-                self.rename(node, name, new_parent, new_name, flags, reply).await;
-            }
-            Operation::Link { target, name } => self.link(node, name, target, reply).await,
-            Operation::Open { flags } => self.open_file(node, flags, reply).await,
-            Operation::Create { name, mode, umask, flags } => {
-                self.create(node, name, new_file(caller, mode, umask), flags, reply).await;
-            }
-            Operation::TmpFile { mode, umask, flags } => {
-                self.tmpfile(node, new_file(caller, mode, umask), flags, reply).await;
-            }
-            Operation::Release { flags, how } => self.release_node(node, flags, how, reply).await,
+            Operation::Lookup { name } => self.lookup(access, node, name, reply).await,
+            Operation::GetAttr => self.getattr(access, node, reply).await,
+            Operation::Statx => self.statx(access, node, reply).await,
+            Operation::SetAttr(change) => self.setattr(access, node, change, reply).await,
+            Operation::Open { flags } => self.open_file(access, node, flags, reply).await,
+            Operation::Release { flags, how } => self.release(node, flags, how, reply).await,
             // Nothing to do at a close; said this way the kernel asks only once.
             Operation::Flush => reply.error(Errno::NOSYS),
-            Operation::SyncFs => self.answer_when_all_stable(reply),
-            Operation::Fsync { .. } => self.answer_when_stable("fsync", self.object(node), reply),
-            Operation::FsyncDir { .. } => self.answer_when_stable("fsyncdir", self.object(node), reply),
-            Operation::StatFs => self.statfs(node, reply).await,
-            Operation::OpenDir { .. } if Control::has(node) => reply.opened(OpenFlags::default()),
-            Operation::OpenDir { .. } => self.open_directory(node, reply).await,
-            Operation::ReadDir { offset, size } => self.readdir(node, offset, size, reply).await,
-            Operation::ReadDirPlus { offset, size } => self.readdirplus(node, offset, size, reply).await,
-            Operation::ReleaseDir if Control::has(node) => reply.ok(),
-            Operation::ReleaseDir => self.release_node(node, 0, OpenFlags::default(), reply).await,
+            Operation::SyncFs => self.answer_when_all_stable(caller, reply),
+            Operation::Fsync { .. } | Operation::FsyncDir { .. } => {
+                self.answer_when_stable(caller, self.object(node), reply);
+            }
+            Operation::StatFs => self.statfs(access, node, reply).await,
+            Operation::OpenDir { .. } => self.open_directory(access, node, reply).await,
+            Operation::ReadDir { offset, size } => self.readdir(access, node, offset, size, reply).await,
+            Operation::ReadDirPlus { offset, size } => self.readdirplus(access, node, offset, size, reply).await,
+            Operation::ReleaseDir => self.release_directory(node, reply).await,
             // The kernel checks permissions itself.
             Operation::Access { .. } => reply.ok(),
             // These come without a reply.
@@ -69,12 +50,20 @@ impl Filesystem for PlatterFs {
             | Operation::GetXattr { .. }
             | Operation::ListXattr { .. }
             | Operation::RemoveXattr { .. }) => self.serve_xattrs(node, caller, operation, reply).await,
-            operation @ (Operation::Read { .. }
-            | Operation::Write { .. }
-            | Operation::Fallocate { .. }
+            operation @ (Operation::Fallocate { .. }
             | Operation::Lseek { .. }
             | Operation::CopyFileRange { .. }
             | Operation::Ioctl { .. }) => self.serve_contents(node, caller, operation, reply).await,
+            operation @ (Operation::Create { .. }
+            | Operation::TmpFile { .. }
+            | Operation::Mknod { .. }
+            | Operation::Mkdir { .. }
+            | Operation::Symlink { .. }
+            | Operation::Link { .. }
+            | Operation::Unlink { .. }
+            | Operation::Rmdir { .. }
+            | Operation::Rename { .. }
+            | Operation::ReadLink) => self.serve_names(node, caller, operation, reply).await,
         }
     }
 
@@ -88,62 +77,69 @@ impl Filesystem for PlatterFs {
 }
 
 impl PlatterFs {
-    /// What the kernel waits for no answer to. Nor does who removed a file wait for its space: what has to be freed is
-    /// freed away from the serving threads.
+    async fn read(&self, access: Access<'_>, node: NodeId, offset: u64, size: u32, how: Reading, reply: Reply) {
+        match self.vfs.read(access, self.object(node), offset, size.into(), how).await {
+            Ok(pieces) => reply.data(&pieces),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    /// The kernel knows the file's size, so the offset of an appending write is right already.
+    async fn write(&self, access: Access<'_>, node: NodeId, offset: u64, data: &[u8], how: Writing, reply: Reply) {
+        match self.vfs.write(access, self.object(node), offset, data, how).await {
+            Ok(written) if written.is_settled() => reply.written(written.bytes as u32),
+            Ok(written) => {
+                let vfs = self.vfs.clone();
+                self.runtime.spawn(async move {
+                    match vfs.settle(written).await {
+                        Ok(()) => reply.written(written.bytes as u32),
+                        Err(error) => reply.error(errno(&error)),
+                    }
+                });
+            }
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    /// What the kernel waits for no answer to.
     fn told(&self, node: NodeId, operation: Operation<'_>) {
         let all = match operation {
             Operation::Forget { times } => vec![(node, times)],
             Operation::BatchForget(all) => all,
             _ => return,
         };
-        let orphans = all
-            .into_iter()
-            .map(|(node, times)| (self.object(node), times))
-            .filter_map(|(object, times)| self.zpl.forget(object, times).then_some(object));
-        self.reap(orphans);
+        self.vfs.forget(all.into_iter().map(|(node, times)| (self.object(node), times)));
     }
 
-    async fn getattr(&self, node: NodeId, reply: Reply) {
-        match self.attr("getattr", node).await {
+    async fn getattr(&self, access: Access<'_>, node: NodeId, reply: Reply) {
+        match self.vfs.getattr(access, self.object(node)).await.map(|attr| told_attr(&attr)) {
             Ok((attr, ttl)) => reply.attr(&attr, ttl),
-            Err(error) => reply.error(error),
+            Err(error) => reply.error(errno(&error)),
         }
     }
 
-    async fn statx(&self, node: NodeId, reply: Reply) {
-        match self.attr("statx", node).await {
+    async fn statx(&self, access: Access<'_>, node: NodeId, reply: Reply) {
+        match self.vfs.getattr(access, self.object(node)).await.map(|attr| told_attr(&attr)) {
             Ok((attr, ttl)) => reply.statx(&attr, ttl),
-            Err(error) => reply.error(error),
+            Err(error) => reply.error(errno(&error)),
         }
     }
 
-    async fn setattr(&self, node: NodeId, change: ChangeAttr, reply: Reply) {
-        if Control::has(node) {
-            return reply.error(Errno::PERM);
-        }
-        let object = self.object(node);
-        if change.size.is_some()
-            && let Err(error) = self.drop_privileges(node, change.drop_privileges).await
-        {
-            return reply.error(error);
-        }
-        match self
-            .told_of(self.zpl.setattr(object, set_attr(&change)).await, object, "setattr")
-            .map(|attr| told_attr(&attr))
-        {
+    async fn setattr(&self, access: Access<'_>, node: NodeId, change: ChangeAttr, reply: Reply) {
+        let changed = self.vfs.setattr(access, self.object(node), set_attr(&change), change.drop_privileges).await;
+        match changed.map(|attr| told_attr(&attr)) {
             Ok((attr, ttl)) => reply.attr(&attr, ttl),
-            Err(error) => reply.error(error),
+            Err(error) => reply.error(errno(&error)),
         }
     }
 
-    async fn statfs(&self, node: NodeId, reply: Reply) {
-        let object = if Control::has(node) { self.zpl.root() } else { self.object(node) };
-        match self.told_of(self.zpl.statfs_of(object).await, object, "statfs") {
+    async fn statfs(&self, access: Access<'_>, node: NodeId, reply: Reply) {
+        match self.vfs.statfs(access, self.object(node)).await {
             Ok(stat) => {
                 let (blocks, available) = (stat.blocks, stat.available);
                 reply.statfs(stat.block_size, blocks, available, stat.files, stat.files_free, stat.name_max);
             }
-            Err(error) => reply.error(error),
+            Err(error) => reply.error(errno(&error)),
         }
     }
 }

@@ -18,9 +18,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use platter_ondisk::ObjectId;
-use platter_transport::{DEVICE, HelperError, InitFlags, Kernel, NodeId, Session};
-use platter_zpl::{AtimeMode, Zpl};
+use platter_transport::{DEVICE, HelperError, InitFlags, Kernel, Session};
+use platter_vfs::{AtimeMode, Vfs};
 use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -54,7 +53,6 @@ const DESCRIPTORS_KEPT: u64 = 64;
 #[derive(Debug)]
 pub struct Mount {
     mountpoint: PathBuf,
-    root: ObjectId,
     /// Device number (`major:minor`) that the kernel gave the mount: tells it from others at the same place.
     device: Option<String>,
     /// Whether the mount is ours to undo with `umount(2)`, or the helper's.
@@ -65,13 +63,13 @@ pub struct Mount {
     ended: tokio::sync::watch::Receiver<bool>,
 }
 
-/// Mounts `zpl` at `mountpoint` (an existing directory). Requests are served on threads that all mounts share; what
+/// Mounts `vfs` at `mountpoint` (an existing directory). Requests are served on threads that all mounts share; what
 /// waits for the engine goes on on `runtime`, which must outlive the mount.
 ///
 /// # Errors
 /// See [`FuseError`].
 pub fn mount(
-    zpl: Arc<Zpl>,
+    vfs: Arc<Vfs>,
     mountpoint: &Path,
     options: MountOptions,
     runtime: tokio::runtime::Handle,
@@ -81,9 +79,9 @@ pub fn mount(
         return Err(FuseError::NoDevice);
     }
     check_descriptors(&mountpoint)?;
-    let (posix_acl, every_read, root) = (zpl.has_posix_acl(), zpl.notes_every_read(), zpl.root());
+    let (posix_acl, every_read) = (vfs.has_posix_acl(), vfs.notes_every_read());
     let (end, ended) = tokio::sync::watch::channel(false);
-    let fs = PlatterFs::new(zpl, &options.source, runtime.clone(), options.cache_absent, end);
+    let fs = PlatterFs::new(vfs, runtime.clone(), options.cache_absent, end);
     let kernel = fs.kernel.clone();
     let direct = rustix::process::geteuid().is_root();
     let mounted = if direct { mount_directly } else { mount_with_helper };
@@ -107,7 +105,7 @@ pub fn mount(
     if let Some(device) = device.as_deref().filter(|_| direct) {
         terms::set_readahead(device);
     }
-    Ok(Mount { mountpoint, root, device, direct, session: Mutex::new(Some(session)), kernel, ended })
+    Ok(Mount { mountpoint, device, direct, session: Mutex::new(Some(session)), kernel, ended })
 }
 
 /// Refuses while there is still room for everything else: the system gives the lowest number that is free.
@@ -265,14 +263,6 @@ impl Mount {
         rustix::mount::mount_remount(&self.mountpoint, flags, c"").is_ok()
     }
 
-    /// Has the kernel ask anew for what stat(2) tells of these objects. Waits for nobody.
-    pub fn forget_attributes(&self, objects: impl IntoIterator<Item = ObjectId>) {
-        let Some(kernel) = self.kernel.get() else { return };
-        for object in objects {
-            kernel.forget_attributes(if object == self.root { NodeId::ROOT } else { NodeId(object.0) });
-        }
-    }
-
     /// Whether somebody took it away from this name space (`umount -l`), given all mounts there are
     /// ([`mountinfo::present`]); its requests may still be served.
     pub fn is_detached(&self, present: &BTreeSet<String>) -> bool {
@@ -319,6 +309,7 @@ impl Mount {
             self.unmount_where_it_was_moved(force)?;
         }
         self.wait_for_the_end(running, let_go)?;
+        assert!(running.is_finished(), "no request is under way once it is unmounted");
         let Some(session) = session.take() else { return Ok(()) };
         match session.join() {
             // The kernel cut the connection, as asked.
@@ -338,6 +329,7 @@ impl Mount {
         let mut session = self.session.lock();
         let Some(running) = session.as_ref() else { return Ok(()) };
         self.wait_for_the_end(running, Duration::ZERO)?;
+        assert!(running.is_finished(), "no request is under way once it is cut off");
         if let Some(Err(error)) = session.take().map(Session::join) {
             tracing::debug!("{} ended with: {error}", self.mountpoint.display());
         }

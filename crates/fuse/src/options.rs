@@ -1,6 +1,6 @@
 //! How a file system is shown to the kernel.
 
-use platter_zpl::AtimeMode;
+use platter_vfs::AtimeMode;
 
 /// The type that `mount` and `/proc/mounts` show is `fuse.` and this.
 pub(crate) const SUBTYPE: &str = "zfs";

@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use platter_transport::{Config, InitFlags, OpenFlags};
+use platter_vfs::{Caching, Opening};
 
 /// Largest request of either direction, bytes.
 pub const REQUEST_MAX: u32 = 1 << 20;
@@ -20,37 +21,38 @@ const BACKGROUND_MAX: u16 = 64;
 /// How much the kernel reads ahead of a sequential reader (as root; else the kernel's default stands), KiB.
 const READAHEAD_KIB: u32 = 4 << 10;
 
-/// The flags of open(2) that say for what, and their values.
+/// Flags of open(2): for what, and their values.
 const O_ACCMODE: i32 = 0o3;
 const O_RDONLY: i32 = 0o0;
 const O_WRONLY: i32 = 0o1;
-const O_RDWR: i32 = 0o2;
+const O_APPEND: i32 = 0o2000;
+const O_DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
 
-/// Whether who opens a file with these `flags` may write to it.
-pub(crate) fn may_write(flags: i32) -> bool {
-    flags & O_ACCMODE != O_RDONLY
-}
-
-/// Whether who opens a file with these `flags` may read it.
-pub(crate) fn may_read(flags: i32) -> bool {
-    flags & O_ACCMODE != O_WRONLY
-}
-
-/// Whether who opens a file with these `flags` may read and write it, and so map it to change it.
-pub(crate) fn reads_and_writes(flags: i32) -> bool {
-    flags & O_ACCMODE == O_RDWR
+/// What a file is opened for with these flags of open(2).
+pub(crate) fn opening(flags: i32) -> Opening {
+    let how = flags & O_ACCMODE;
+    let (appends, direct) = (flags & O_APPEND != 0, flags & O_DIRECT != 0);
+    Opening { reads: how != O_WRONLY, writes: how != O_RDONLY, appends, direct }
 }
 
 /// Past the page cache. What it keeps from before is as good as ever: the kernel drops what is written over.
-pub(crate) const PAST_CACHE: OpenFlags =
+const PAST_CACHE: OpenFlags =
     OpenFlags(OpenFlags::KEEP_CACHE.0 | OpenFlags::DIRECT_IO.0 | OpenFlags::PARALLEL_DIRECT_WRITES.0);
 
-/// Past the page cache, which is emptied: sendfile(2) and mappings read from there all the same.
-pub(crate) const WITHOUT_CACHE: OpenFlags = OpenFlags(PAST_CACHE.0 & !OpenFlags::KEEP_CACHE.0);
+/// How the kernel is told to use its page cache for an open file.
+pub(crate) fn open_flags(caching: Caching) -> OpenFlags {
+    match caching {
+        Caching::Kept => OpenFlags::KEEP_CACHE,
+        Caching::Anew => OpenFlags::default(),
+        Caching::Past => PAST_CACHE,
+        // sendfile(2) and mappings read from there all the same.
+        Caching::PastEmptied => OpenFlags(PAST_CACHE.0 & !OpenFlags::KEEP_CACHE.0),
+    }
+}
 
 /// How a file that nobody else has open is opened with these `flags`, where mappings do not stand in the way.
 pub fn how_alone(flags: i32) -> OpenFlags {
-    if flags & O_ACCMODE == O_WRONLY { PAST_CACHE } else { OpenFlags::KEEP_CACHE }
+    open_flags(Caching::alone(opening(flags)))
 }
 
 /// What is agreed on with the kernel. `threads`: how many serve requests, 0 takes a number that suits the machine;

@@ -414,7 +414,7 @@ fn a_mount_below_another_one_is_left_alone_and_says_so() {
 }
 
 fn mount_at(fixture: &Fixture, at: &Path, options: MountOptions) -> Mount {
-    mount(fixture.zpl.clone(), at, options, fixture.runtime.handle().clone()).unwrap()
+    mount(fixture.serve(), at, options, fixture.runtime.handle().clone()).unwrap()
 }
 
 #[test]
@@ -531,7 +531,7 @@ fn a_mount_point_that_is_no_directory_is_refused() {
     fs::write(fixture.path("file"), "").unwrap();
     for name in ["file", "absent"] {
         let runtime = fixture.runtime.handle().clone();
-        let refused = mount(fixture.zpl.clone(), &fixture.path(name), MountOptions::default(), runtime);
+        let refused = mount(fixture.serve(), &fixture.path(name), MountOptions::default(), runtime);
         assert!(matches!(refused, Err(FuseError::BadMountpoint { .. })));
     }
 }

@@ -27,7 +27,7 @@ const fn only(folder: &'static str, crates: &'static [&'static str], words: &'st
     Room { folder, crates: Some(crates), words }
 }
 
-const ROOMS: [Room; 21] = [
+const ROOMS: [Room; 22] = [
     only("hooks", &[], &["txg", "vdev", "disk"]),
     only("buffer", &[], &["txg", "vdev", "disk"]),
     only("nvlist", &[], &["vdev", "pool", "label"]),
@@ -47,11 +47,8 @@ const ROOMS: [Room; 21] = [
     words("zpl", &["fuse"]),
     words("sim", &["fuse", "daemon"]),
     only("transport", &["device"], &["zfs", "zpl", "pool", "txg", "vdev", "dataset"]),
-    only(
-        "fuse",
-        &["buffer", "device", "dmu", "hooks", "ondisk", "transport", "zio", "zpl"],
-        &["pool", "pools", "vdev"],
-    ),
+    only("vfs", &["buffer", "ondisk", "zio", "zpl"], &["fuse", "kernel", "node", "errno", "pool", "vdev"]),
+    only("fuse", &["ondisk", "transport", "vfs"], &["pool", "pools", "vdev", "zpl"]),
     only("bench", &["buffer", "checksum", "compress", "fuse", "ondisk", "parity", "transport"], &["txg", "objset"]),
 ];
 

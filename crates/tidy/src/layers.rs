@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::{Complaint, Source};
 
 /// The layers from the bottom up; crates of one layer do not know each other. The tests of a crate may use any other.
-const LAYERS: [&[&str]; 17] = [
+const LAYERS: [&[&str]; 18] = [
     &["buffer", "hooks", "nvlist", "parity"],
     &["ondisk"],
     &["api", "checksum", "compress"],
@@ -18,6 +18,7 @@ const LAYERS: [&[&str]; 17] = [
     &["dsl"],
     &["spa"],
     &["zpl"],
+    &["vfs"],
     &["sim"],
     &["fuse"],
     &["daemon"],

@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use platter_fuse::{Mount, MountOptions, mount};
 use platter_hooks::WallClock;
+use platter_vfs::{ServeOptions, Timestamp, Vfs};
 use platter_zio::memory::MemoryStore;
 use platter_zpl::{CreateOptions, UnlimitedSpace, Zpl};
 use pool::TestPool;
@@ -56,7 +57,14 @@ impl Fixture {
 
     pub fn mount(&self) -> Mount {
         let options = MountOptions { source: "tank/media".into(), ..MountOptions::default() };
-        mount(self.zpl.clone(), self.directory.path(), options, self.runtime.handle().clone()).unwrap()
+        mount(self.serve(), self.directory.path(), options, self.runtime.handle().clone()).unwrap()
+    }
+
+    /// What a mount serves.
+    pub fn serve(&self) -> Arc<Vfs> {
+        let since = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
+        let options = ServeOptions { name: "tank/media".into(), since, observer: None };
+        Vfs::new(self.zpl.clone(), options, self.runtime.handle().clone())
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

@@ -4,7 +4,7 @@
 //! the kernel's part of a removal. So the first of a burst starts a task, which lets others gather.
 //!
 //! Invariants:
-//! - the file system keeps a list of its orphans itself: what is lost here is freed when the mount goes away;
+//! - the file system keeps a list of its orphans itself: what is lost here is freed when it is served no more;
 //! - at most one task runs, and none without work.
 
 use std::panic::AssertUnwindSafe;
@@ -17,7 +17,8 @@ use platter_ondisk::ObjectId;
 use platter_zpl::Zpl;
 use tokio::runtime::Handle;
 
-use crate::failures::Failures;
+use crate::event::Operation;
+use crate::events::Events;
 
 /// How long orphans gather.
 const GATHERING: Duration = Duration::from_millis(2);
@@ -34,13 +35,13 @@ struct Gathered {
 /// See the module text.
 pub(crate) struct Reaper {
     zpl: Arc<Zpl>,
-    failures: Failures,
+    events: Events,
     gathered: Arc<Mutex<Gathered>>,
 }
 
 impl Reaper {
-    pub fn new(zpl: Arc<Zpl>, failures: Failures) -> Self {
-        Self { zpl, failures, gathered: Arc::default() }
+    pub fn new(zpl: Arc<Zpl>, events: Events) -> Self {
+        Self { zpl, events, gathered: Arc::default() }
     }
 
     /// Has these freed soon by a task of `runtime`.
@@ -51,7 +52,7 @@ impl Reaper {
             return;
         }
         drop(gathered);
-        runtime.spawn(free(self.zpl.clone(), self.failures.clone(), self.gathered.clone()));
+        runtime.spawn(free(self.zpl.clone(), self.events.clone(), self.gathered.clone()));
     }
 
     /// Forgets those whose freeing has not begun.
@@ -60,18 +61,21 @@ impl Reaper {
     }
 }
 
-async fn free(zpl: Arc<Zpl>, failures: Failures, gathered: Arc<Mutex<Gathered>>) {
+async fn free(zpl: Arc<Zpl>, events: Events, gathered: Arc<Mutex<Gathered>>) {
     loop {
         tokio::time::sleep(GATHERING).await;
         let orphans = {
             let mut gathered = gathered.lock();
+            assert!(gathered.busy, "nobody but this task ends it");
             gathered.busy = !gathered.orphans.is_empty();
             std::mem::take(&mut gathered.orphans)
         };
         if orphans.is_empty() {
             return;
         }
-        let one = async |object| _ = failures.told(zpl.reap(object).await, &zpl, object, "forget");
+        let one = async |object| {
+            _ = events.ended(Operation::Reap, object, zpl.reap(object).await.map_err(Into::into), |()| 0)
+        };
         let all = futures::stream::iter(orphans).for_each_concurrent(AT_ONCE, one);
         // A panic would take along whoever frees the next ones.
         if AssertUnwindSafe(all).catch_unwind().await.is_err() {
