@@ -41,5 +41,6 @@ pub use readers::set_waiting_bytes;
 pub use reply::{Directory, Entry, Reply, XattrAnswer};
 pub use rings::set_ring_bytes;
 pub use rustix::io::Errno;
-pub use session::{Filesystem, Kernel, Session};
+pub use serve::{Filesystem, Kernel};
+pub use session::Session;
 pub use types::{FileAttr, InitFlags, NodeId, OpenFlags, Time};
