@@ -6,13 +6,14 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
+use futures::future::{BoxFuture, WeakShared};
 use parking_lot::{Mutex, RwLock};
-use platter_ondisk::{DnodePhys, ObjectId, Txg};
-use platter_zio::{BlockStore, Priority, Result, ZioError};
+use platter_buffer::Buf;
+use platter_ondisk::{DnodePhys, Dva, ObjectId, Txg};
+use platter_zio::{BlockStore, Result, ZioError};
+use rustc_hash::FxHashMap;
 
-use crate::blocktree::TreeReader;
 use crate::dirty::{State, TXG_SLOTS, slot_of};
-use crate::flights::Flights;
 use crate::neighbours::Neighbours;
 use crate::properties::{ObjsetParams, WriteProperties};
 use crate::zap_entries::shared::Shared;
@@ -25,6 +26,18 @@ pub(crate) struct Changed {
     pub(crate) blocks: BTreeSet<u64>,
 }
 
+/// A block that is being read.
+pub(crate) type Flight = BoxFuture<'static, Result<Buf>>;
+
+/// Blocks that are being read.
+#[derive(Default)]
+pub(crate) struct Flights {
+    // Only ever looked up, never walked in an order that matters.
+    pub(crate) under_way: FxHashMap<(Dva, Txg), WeakShared<Flight>>,
+    /// Entries that the last sweep has left.
+    pub(crate) left: usize,
+}
+
 /// Shared by an object set and its [`Dnode`]s.
 pub(crate) struct Core {
     pub(crate) params: ObjsetParams,
@@ -35,7 +48,7 @@ pub(crate) struct Core {
     pub(crate) hole_birth: AtomicBool,
     /// The object whose blocks hold the dnodes.
     pub(crate) meta: OnceLock<Weak<Dnode>>,
-    flights: Flights,
+    pub(crate) flights: Mutex<Flights>,
     /// Bytes written in memory per unsynced group.
     unsynced: [AtomicU64; TXG_SLOTS],
     /// The most that each unsynced group needs on disk; counted where it is checked only.
@@ -51,7 +64,7 @@ impl Core {
             dirty: Mutex::default(),
             hole_birth: AtomicBool::new(true),
             meta: OnceLock::new(),
-            flights: Flights::default(),
+            flights: Mutex::default(),
             unsynced: Default::default(),
             promised: Default::default(),
         })
@@ -59,11 +72,6 @@ impl Core {
 
     pub(crate) fn store(&self) -> &Arc<dyn BlockStore> {
         &self.params.store
-    }
-
-    pub(crate) fn reader(&self, object: ObjectId, priority: Priority) -> TreeReader<'_> {
-        let flights = Some(&self.flights);
-        TreeReader { store: &self.params.store, flights, objset: self.params.id, object, priority }
     }
 
     pub(crate) fn check_writable(&self) -> Result<()> {

@@ -26,9 +26,9 @@
 //! - There is one [`Dnode`] for each object number at a time.
 //!
 //! # Where to start
-//! `objset` is a set of objects and `dnode` one of them; `write` and `dirty` are open context, `sync` and `treesync`
-//! the way to disk; [`zap`], [`bpobj`] and [`bptree`] are structures in objects, [`traverse`] walks everything from a
-//! root.
+//! `objset` is a set of objects and `dnode` one of them; `read` finds its blocks; `write` and `dirty` are open context,
+//! `sync` and `treesync` the way to disk; [`zap`], [`bpobj`] and [`bptree`] are structures in objects, [`traverse`]
+//! walks everything from a root.
 #![forbid(unsafe_code)]
 
 mod allocate;
@@ -43,7 +43,6 @@ mod core;
 mod cost;
 mod dirty;
 mod dnode;
-mod flights;
 mod holes;
 mod neighbours;
 mod new_dnode;
@@ -53,8 +52,10 @@ mod numbers;
 mod objset;
 mod place;
 mod policy;
+mod prefetch;
 mod properties;
 mod ranges;
+mod read;
 mod sync;
 mod totals;
 pub mod traverse;

@@ -109,7 +109,7 @@ impl Objset {
                 params.id
             )));
         }
-        let block = match params.store.read_cached(&root) {
+        let block = match params.store.cache().get(&root) {
             Some(block) => block,
             None => params.store.read(&root, bookmark, Priority::SyncRead).await?,
         };

@@ -23,8 +23,9 @@ use platter_ondisk::{BlkPtr, DnodePhys, ObjectId, ObjsetPhys};
 use platter_zio::{BlockStore, Bookmark, Priority, Result, ZioError};
 use tokio::task::JoinHandle;
 
-use crate::blocktree::{SPILL_BLKID, TreeReader, pointer, span};
+use crate::blocktree::{SPILL_BLKID, pointer, span};
 use crate::numbers::{PER_BLOCK, dnode_slots};
+use crate::read::TreeReader;
 
 /// Interior blocks read ahead of the walk.
 const READ_AHEAD: usize = 8;

@@ -23,12 +23,13 @@ use platter_ondisk::{BlkPtr, DnodePhys, ObjectId, ObjectType, Txg};
 use platter_zio::{Priority, Result, SpaceMet, WritePolicy, ZioError};
 use tokio::sync::Semaphore;
 
-use crate::blocktree::{TreeReader, pointer, shr, span};
+use crate::blocktree::{pointer, shr, span};
 use crate::core::Core;
 use crate::dirty::DirtySlot;
 use crate::numbers;
 use crate::policy::{self, BlockKind};
 use crate::properties::WriteProperties;
+use crate::read::TreeReader;
 
 /// Bytes of block writes in flight per object set: what gathers in the devices' queues meanwhile travels together.
 /// Small blocks count as if they had the least size, since each is work whatever its size.

@@ -281,7 +281,7 @@ impl Dnode {
             return Ok(());
         }
         let on_disk = loop {
-            let (_, tree) = self.read_with_tree(0, Priority::SyncRead).await?;
+            let (_, tree) = self.read_newest(0, Priority::SyncRead, false).await?;
             let Some(tree) = tree else { break false };
             match self.core.reader(self.object(), Priority::SyncRead).resolve(&tree, 0).await {
                 // A sync replaced the tree meanwhile.

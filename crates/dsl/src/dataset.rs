@@ -15,7 +15,7 @@ use platter_ondisk::features::Feature;
 use platter_ondisk::{BlkPtr, Guid, ObjectId, ObjectType, ObjsetPhys, ObjsetType, Txg};
 use platter_zil::Zil;
 use platter_zio::Store;
-use platter_zio::{BlockStore, Bookmark, Priority};
+use platter_zio::{BlockReader, Bookmark, Priority};
 
 use crate::accounting::Accounting;
 use crate::contents::Contents;

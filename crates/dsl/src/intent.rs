@@ -15,7 +15,7 @@ use platter_hooks::Canary;
 use platter_ondisk::{BlkPtr, ObjectId, ObjsetPhys, Txg};
 use platter_zil::{Dialect, Zil, blocks_to_free, complete_waiting, survey};
 use platter_zio::Store;
-use platter_zio::{BlockStore, Bookmark, Priority};
+use platter_zio::{BlockReader, BlockStore, Bookmark, Priority};
 
 use crate::claimed_log::ClaimedLog;
 use crate::dataset::Dataset;

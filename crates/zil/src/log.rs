@@ -13,8 +13,8 @@ use platter_ondisk::zil::block::{self, BLOCK_SIZE_MIN, Layout, next_seed};
 use platter_ondisk::zil::record::{Record, Write, WriteData};
 use platter_ondisk::zil::{ZIL_REPLAY_NEEDED, ZilHeader};
 use platter_ondisk::{BlkPtr, Compression, ObjectId, ObjectType, Txg};
-use platter_zio::BlockStore;
 use platter_zio::Store;
+use platter_zio::{BlockReader, BlockStore};
 
 use crate::COMMIT_MAX;
 use crate::chain::{Chain, hash};

@@ -2,41 +2,40 @@
 
 use futures::future::BoxFuture;
 use platter_buffer::Buf;
-use platter_ondisk::{BlkPtr, ObjectId, Txg};
+use platter_ondisk::{BlkPtr, Txg};
 use platter_vdev::Priority;
 
+use crate::cache::BlockCache;
 use crate::error::Result;
 use crate::in_flight::Memory;
 use crate::policy::{Bookmark, WritePolicy};
 
-/// A pool's blocks.
+/// What can be read of a pool's blocks.
 ///
-/// Invariants every implementation keeps:
-/// - what [`read`](Self::read) returns matched the pointer's checksum and is the logical (decompressed) contents,
-///   exactly `bp.lsize()` bytes, already in native byte order of its `object_type`;
-/// - a pointer that [`write`](Self::write) returned is readable at once;
-/// - space given to [`free`](Self::free) is not reused before the group's uberblock is on stable storage.
-pub trait BlockStore: Send + Sync + 'static {
+/// Invariant every implementation keeps: what [`read`](Self::read) returns matched the pointer's checksum and is the
+/// logical (decompressed) contents, exactly `bp.lsize()` bytes, already in native byte order of its `object_type`; so
+/// are those in the cache.
+pub trait BlockReader: Send + Sync + 'static {
+    /// What memory has, which takes no waiting: whoever can is to ask it before [`read`](Self::read), which asks it
+    /// too.
+    fn cache(&self) -> &BlockCache;
+
     /// Reads a block that is neither hole nor (necessarily) on disk: embedded pointers are decoded too.
     /// A hole is an error of the caller ([`crate::ZioError::Corrupt`]).
     fn read<'a>(&'a self, bp: &'a BlkPtr, bookmark: Bookmark, priority: Priority) -> BoxFuture<'a, Result<Buf>>;
-
-    /// Like [`read`](Self::read), but only when no I/O is needed.
-    fn read_cached(&self, bp: &BlkPtr) -> Option<Buf>;
-
-    /// Says that a block need not be cached any longer: whoever asked for it keeps a copy.
-    fn pass_on(&self, _bp: &BlkPtr) {}
 
     /// How much may be fetched ahead of a reader at most.
     fn ahead_max(&self) -> Memory {
         Memory { bytes: u64::MAX }
     }
+}
 
-    /// Whether data that is read of object set `objset` is kept: only then is it worth being read ahead.
-    fn keeps_data(&self, _objset: ObjectId) -> bool {
-        true
-    }
-
+/// A pool's blocks.
+///
+/// Invariants every implementation keeps:
+/// - a pointer that [`write`](Self::write) returned is readable at once;
+/// - space given to [`free`](Self::free) is not reused before the group's uberblock is on stable storage.
+pub trait BlockStore: BlockReader {
     /// Compresses, checksums, allocates and writes `data` (logical contents), and returns the new pointer with
     /// `policy.fill` set. All-zero level-0 data with compression on becomes a hole (born in `policy.txg`).
     ///

@@ -16,7 +16,7 @@ use platter_vdev::Priority;
 
 use crate::born::Born;
 use crate::error::{Result, ZioError};
-use crate::read;
+use crate::read::stored;
 use crate::store::Store;
 
 /// Blocks being read back at one time.
@@ -102,7 +102,7 @@ impl Store {
         let newest: Vec<BlkPtr> = blocks.iter().rev().filter(|bp| seen.insert(place(bp))).copied().collect();
         let mut checks = stream::iter(newest)
             .map(|bp| async move {
-                match read::stored(self, &bp, Priority::AsyncRead, false).await {
+                match stored(self, &bp, Priority::AsyncRead, false).await {
                     Ok(_) => Ok(()),
                     Err(lost) if lost.by_device => Err(ZioError::Io(lost.reason)),
                     // Without a checksum nobody can tell whether it is lost. The pool goes on; the devices' lists say

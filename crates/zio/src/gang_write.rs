@@ -20,7 +20,7 @@ use platter_ondisk::{Checksum, Compression, ObjectType};
 
 use crate::copies::write_copies;
 use crate::error::{Result, ZioError};
-use crate::gang_read::{self, GangPart, GangTree};
+use crate::gang_tree::{self, GangPart, GangTree};
 use crate::policy::WritePolicy;
 use crate::store::Store;
 
@@ -63,7 +63,7 @@ pub(crate) async fn rewrite(
     policy: &WritePolicy,
     previous: &BlkPtr,
 ) -> Result<Option<BlkPtr>> {
-    let Ok(tree) = gang_read::tree(store, previous, 0).await else { return Ok(None) };
+    let Ok(tree) = gang_tree::tree(store, previous, 0).await else { return Ok(None) };
     if payload.len() as u64 != previous.psize() || !tree.is_whole() {
         return Ok(None);
     }

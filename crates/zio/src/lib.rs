@@ -11,8 +11,8 @@
 //! write   hole? embedded? ─► compress ─► checksum ─► place ─► issue ──► pointer
 //!                                                    │   └ no run is long enough: gang
 //!                                                    └ allocator: vdev by free space, metaslab, run
-//! read    cached? embedded? ─► issue, copy after copy ─► verify ─► decompress ─► contents
-//!                                 └ what was wrong is rewritten once another copy was right
+//! read    embedded? cached? ─► gang? ─► choose a copy ─► issue ─► verify ─► decompress ─► contents
+//!                                          └ the next one ◄───────┘ └ what was wrong is rewritten from what is right
 //! free    this group's list ─► maturing for some groups ─► free ranges
 //! ```
 //! [`BlockStore`] is what the layers above see, and tests put a store in memory behind it. [`Store`] is the real one:
@@ -32,8 +32,8 @@
 //! - A write that failed is tried again or ends the pool's writing; no uberblock ever leads to it.
 //!
 //! # Where to start
-//! `write` and `read` are one block's way; `allocator`, `group` and `metaslab` are space; `store` holds it together;
-//! `txg` is the gate.
+//! `write` and `read` are one block's way (`scrub` and `free` what else becomes of it); `allocator`, `group` and
+//! `metaslab` are space; `store` holds it together; `txg` is the gate.
 #![forbid(unsafe_code)]
 
 pub mod accounting;
@@ -44,7 +44,8 @@ pub mod cache;
 mod copies;
 mod durable;
 pub mod error;
-mod gang_read;
+mod free;
+mod gang_tree;
 mod gang_write;
 mod group;
 mod histogram;
@@ -52,6 +53,7 @@ pub mod in_flight;
 mod large;
 mod loading;
 mod log;
+mod lost;
 mod map_reader;
 pub mod memory;
 pub mod metaslab;
@@ -60,9 +62,9 @@ pub mod policy;
 pub mod range_set;
 mod read;
 pub mod room;
+mod scrub;
 pub mod space_met;
 pub mod store;
-mod store_blocks;
 pub mod suspension;
 mod syncing;
 pub mod txg;
@@ -71,10 +73,10 @@ mod write;
 
 pub use accounting::SpaceAccounting;
 pub use allocator::{Allocator, Attempt, MetaslabId};
-pub use block_store::BlockStore;
+pub use block_store::{BlockReader, BlockStore};
 pub use cache::{BlockCache, Caching};
 pub use error::{Result, ZioError};
-pub use gang_read::free_gang;
+pub use free::free_gang;
 pub use group::{Geometry, Group, Written};
 pub use histogram::Histogram;
 pub use in_flight::{Admitted, InFlight, Memory};

@@ -15,7 +15,7 @@ use platter_ondisk::{BlkPtr, Dva, Txg};
 
 use crate::allocator::{Attempt, MetaslabId};
 use crate::error::{Result, ZioError};
-use crate::gang_read;
+use crate::gang_tree;
 use crate::map_reader::{MapAt, MapReader};
 use crate::metaslab::Ranges;
 use crate::range_set::RangeSet;
@@ -118,7 +118,7 @@ impl Store {
         if !bp.is_gang() {
             return self.claim_own_space(bp).await;
         }
-        for block in gang_read::blocks(self, bp).await? {
+        for block in gang_tree::blocks(self, bp).await? {
             self.claim_own_space(&block).await?;
         }
         Ok(())

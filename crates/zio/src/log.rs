@@ -10,11 +10,13 @@ use std::collections::BTreeSet;
 
 use platter_buffer::Buf;
 use platter_ondisk::{BlkPtr, Dva, Txg};
-use platter_vdev::Priority;
+use platter_vdev::{Priority, Verify};
 
-use crate::copies::{self, Check, Lost, Verify};
+use crate::copies::vdev_of;
 use crate::error::{Result, ZioError};
-use crate::read;
+use crate::lost::Lost;
+use crate::read::{Copies, stored};
+use crate::scrub::{self, scrub_stored};
 use crate::store::{ScrubbedBlock, Store};
 
 impl Store {
@@ -38,8 +40,7 @@ impl Store {
     /// When devices are missing or fail, so that nobody can tell whether the block is there.
     pub async fn read_log(&self, bp: &BlkPtr, verify: Verify<'_>) -> Result<Option<Buf>> {
         self.check_addresses(bp)?;
-        let check = Check { verify, can_tell: true, speculative: true };
-        perhaps(copies::read(self, bp, bp.psize(), Priority::SyncRead, check).await)
+        perhaps(Copies::of_log_block(self, bp, verify).read(Priority::SyncRead).await)
     }
 
     /// Whether the data block `bp`, which a log record leads to, is there.
@@ -51,7 +52,7 @@ impl Store {
             return Ok(true);
         }
         self.check_addresses(bp)?;
-        Ok(perhaps(read::stored(self, bp, Priority::SyncRead, true).await)?.is_some())
+        Ok(perhaps(stored(self, bp, Priority::SyncRead, true).await)?.is_some())
     }
 
     /// Gives every device what it should hold of a log block that was read: the power may have failed when only some of
@@ -60,9 +61,7 @@ impl Store {
     /// # Errors
     /// When it cannot be read any more.
     pub async fn complete_log(&self, bp: &BlkPtr, verify: Verify<'_>) -> Result<()> {
-        let check = Check { verify, can_tell: true, speculative: true };
-        let mut done = ScrubbedBlock::default();
-        let completed = copies::scrub(self, bp, bp.psize(), check, &mut done).await;
+        let completed = scrub::copies(Copies::of_log_block(self, bp, verify), &mut ScrubbedBlock::default()).await;
         completed.map_err(|lost| ZioError::Io(lost.to_string()))
     }
 
@@ -71,7 +70,7 @@ impl Store {
     /// # Errors
     /// When it cannot be read any more.
     pub async fn complete_block(&self, bp: &BlkPtr) -> Result<()> {
-        let completed = read::scrub_stored(self, bp, true, &mut ScrubbedBlock::default()).await;
+        let completed = scrub_stored(self, bp, true, &mut ScrubbedBlock::default()).await;
         completed.map_err(|lost| ZioError::Io(lost.to_string()))
     }
 
@@ -94,7 +93,7 @@ impl Store {
     }
 
     fn vdev(&self, dva: &Dva) -> Result<&platter_vdev::TopVdev> {
-        copies::vdev_of(self, *dva).map_err(|what| ZioError::corrupt("address", what))
+        vdev_of(self, *dva).map_err(|what| ZioError::corrupt("address", what))
     }
 }
 

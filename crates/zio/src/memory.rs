@@ -11,14 +11,24 @@ use platter_ondisk::{BlkPtr, Compression, Dva, Txg};
 use platter_vdev::Priority;
 
 use crate::accounting::SpaceAccounting;
-use crate::block_store::BlockStore;
+use crate::block_store::{BlockReader, BlockStore};
+use crate::cache::BlockCache;
 use crate::error::{Result, ZioError};
 use crate::policy::{Bookmark, WritePolicy};
 
+/// Bytes of blocks that are found without waiting.
+const CACHE_BYTES: u64 = 64 << 20;
+
 /// Blocks in a map; offsets grow and are never reused, so a stale pointer is always noticed.
-#[derive(Default)]
 pub struct MemoryStore {
     inner: Mutex<Inner>,
+    cache: BlockCache,
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self { inner: Mutex::default(), cache: BlockCache::new(CACHE_BYTES) }
+    }
 }
 
 #[derive(Default)]
@@ -46,7 +56,11 @@ impl MemoryStore {
     }
 }
 
-impl BlockStore for MemoryStore {
+impl BlockReader for MemoryStore {
+    fn cache(&self) -> &BlockCache {
+        &self.cache
+    }
+
     fn read<'a>(&'a self, bp: &'a BlkPtr, bookmark: Bookmark, _priority: Priority) -> BoxFuture<'a, Result<Buf>> {
         async move {
             if bp.is_embedded() {
@@ -54,15 +68,14 @@ impl BlockStore for MemoryStore {
                 bytes.resize(bp.lsize() as usize, 0);
                 return Ok(Buf::copy_from(&bytes));
             }
-            self.read_cached(bp).ok_or_else(|| ZioError::Checksum { bookmark, detail: format!("{bp:?} was freed") })
+            let block = self.inner.lock().expect("store").blocks.get(&bp.dva(0).offset).cloned();
+            block.ok_or_else(|| ZioError::Checksum { bookmark, detail: format!("{bp:?} was freed") })
         }
         .boxed()
     }
+}
 
-    fn read_cached(&self, bp: &BlkPtr) -> Option<Buf> {
-        self.inner.lock().expect("store").blocks.get(&bp.dva(0).offset).cloned()
-    }
-
+impl BlockStore for MemoryStore {
     fn write<'a>(&'a self, data: Buf, policy: WritePolicy, _previous: &'a BlkPtr) -> BoxFuture<'a, Result<BlkPtr>> {
         async move {
             if policy.hole && policy.level == 0 && data.iter().all(|&b| b == 0) {
@@ -85,6 +98,7 @@ impl BlockStore for MemoryStore {
             for copy in 0..policy.copies {
                 bp.set_dva(usize::from(copy), Dva { vdev: u32::from(copy), offset, asize: size, gang: false });
             }
+            self.cache.insert(policy.bookmark.objset, &bp, data.clone());
             inner.blocks.insert(offset, data);
             Ok(bp)
         }
@@ -95,6 +109,7 @@ impl BlockStore for MemoryStore {
         if bp.is_hole() || bp.is_embedded() {
             return;
         }
+        self.cache.remove(bp);
         let gone = self.inner.lock().expect("store").blocks.remove(&bp.dva(0).offset);
         assert!(gone.is_some(), "freed twice: {bp:?}");
     }

@@ -63,7 +63,7 @@ mod tests {
     use platter_vdev::Priority;
 
     use super::*;
-    use crate::block_store::BlockStore;
+    use crate::block_store::{BlockReader, BlockStore};
     use crate::memory::MemoryStore;
     use crate::policy::{Bookmark, WritePolicy};
 

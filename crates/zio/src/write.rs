@@ -5,17 +5,20 @@
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use platter_buffer::{Buf, BufMut};
 use platter_hooks::CpuWork;
 use platter_ondisk::blkptr::EMBEDDED_PAYLOAD_MAX;
 use platter_ondisk::sector::SECTOR;
-use platter_ondisk::{BlkPtr, Checksum, Compression, Dva, ObjectType};
+use platter_ondisk::{BlkPtr, Checksum, Compression, Dva, ObjectType, Txg};
 
+use crate::block_store::BlockStore;
 use crate::copies::write_copies;
 use crate::error::{Result, ZioError};
-use crate::gang_write;
 use crate::policy::WritePolicy;
 use crate::store::Store;
+use crate::{free, gang_write};
 
 /// From this pass on nothing is compressed any more, so that sizes stop changing (`zfs_sync_pass_dont_compress`).
 const PASS_WITHOUT_COMPRESSION: u32 = 8;
@@ -69,8 +72,35 @@ fn compressed(data: &Buf, policy: &WritePolicy, unit: u64) -> Payload {
     })
 }
 
-/// See [`crate::BlockStore::write`].
-pub(crate) async fn write(store: &Store, data: Buf, policy: &WritePolicy, previous: &BlkPtr) -> Result<BlkPtr> {
+impl BlockStore for Store {
+    fn write<'a>(&'a self, data: Buf, policy: WritePolicy, previous: &'a BlkPtr) -> BoxFuture<'a, Result<BlkPtr>> {
+        async move {
+            let _memory = self.state().large.write(&self.state().cache, data.len() as u64, &policy).await;
+            let _permit = self.state().write_slots.acquire().await.expect("never closed");
+            write(self, data, &policy, previous).await
+        }
+        .boxed()
+    }
+
+    fn free(&self, _txg: Txg, bp: &BlkPtr) {
+        free::free(self, bp);
+    }
+
+    fn dsize(&self, bp: &BlkPtr) -> u64 {
+        let allocator = self.state().allocator.lock();
+        bp.dvas().map(|dva| allocator.dsize(&dva)).sum()
+    }
+
+    fn space_used(&self) -> u64 {
+        self.state().allocator.lock().deflated().0
+    }
+
+    fn most_space(&self, size: u64) -> u64 {
+        self.state().vdevs.most_space(size)
+    }
+}
+
+async fn write(store: &Store, data: Buf, policy: &WritePolicy, previous: &BlkPtr) -> Result<BlkPtr> {
     let mut zio = WriteZio::new(store, data, policy, previous)?;
     if let Some(hole) = zio.hole() {
         return Ok(hole);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use platter_buffer::Buf;
 use platter_device::{FaultDevice, MemDevice};
 use platter_ondisk::{BlkPtr, ObjectId, ObjectType};
-use platter_zio::{BlockStore, Bookmark, Priority, WritePolicy};
+use platter_zio::{BlockReader, BlockStore, Bookmark, Priority, WritePolicy};
 use platter_zio::{Caching, Store};
 
 use crate::common::{DEVICE_BYTES, policy, store_over};
@@ -58,7 +58,7 @@ async fn each_object_set_is_remembered_as_its_property_says() {
     ] {
         assert_eq!(reads(&store, &device, objset, kind, level).await, expected, "{objset}, {kind}, {level}");
     }
-    assert!(store.keeps_data(ObjectId(10)) && !store.keeps_data(ObjectId(20)));
+    assert!(store.cache().keeps_data(ObjectId(10)) && !store.cache().keeps_data(ObjectId(20)));
     cache.set_caching(ObjectId(30), Caching::All);
     assert_eq!(reads(&store, &device, 30, file, 0).await, 0);
 }

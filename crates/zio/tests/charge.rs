@@ -11,7 +11,7 @@ use platter_device::{BlockDevice, FaultDevice, MemDevice};
 use platter_hooks::{Cpu, CpuMeter, CpuWork};
 use platter_ondisk::{BlkPtr, Checksum, Compression, ObjectId, ObjectType, Txg};
 use platter_vdev::{DeviceOpener, OpenError, TopVdev, VdevKind, VdevSpec};
-use platter_zio::{BlockStore, Bookmark, Priority, WritePolicy};
+use platter_zio::{BlockReader, BlockStore, Bookmark, Priority, WritePolicy};
 use platter_zio::{Caching, Geometry, Group, Metaslab, Store};
 
 #[derive(Debug)]

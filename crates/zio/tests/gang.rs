@@ -8,7 +8,7 @@ use platter_device::MemDevice;
 use platter_ondisk::Checksum;
 use platter_ondisk::label::VDEV_LABEL_START_SIZE;
 use platter_ondisk::{BlkPtr, Dva, gang};
-use platter_zio::{BlockStore, Bookmark, Priority, WritePolicy, ZioError};
+use platter_zio::{BlockReader, BlockStore, Bookmark, Priority, WritePolicy, ZioError};
 use platter_zio::{Store, free_gang};
 
 use crate::common::{DEVICE_BYTES, store_over};

@@ -305,7 +305,7 @@ async fn a_file_with_a_lost_indirect_block_can_still_be_deleted() {
 
 /// Every pointer of an object's first indirect block.
 async fn first_indirect(world: &World, dnode: &platter_dmu::Dnode) -> Vec<platter_ondisk::BlkPtr> {
-    use platter_zio::{BlockStore, Bookmark};
+    use platter_zio::{BlockReader, Bookmark};
     let bp = dnode.phys().blkptrs[0];
     let block = world.store.read(&bp, Bookmark::default(), Priority::SyncRead).await.unwrap();
     block.chunks_exact(128).map(platter_ondisk::BlkPtr::decode).collect()
@@ -341,7 +341,7 @@ async fn holes_remember_when_they_were_punched() {
     let level_two = dnode.phys().blkptrs[0];
     assert_eq!(level_two.level(), 2);
     let neighbours = {
-        use platter_zio::{BlockStore, Bookmark};
+        use platter_zio::{BlockReader, Bookmark};
         let bp = first_indirect(&world, &dnode).await[0];
         let block = world.store.read(&bp, Bookmark::default(), Priority::SyncRead).await.unwrap();
         block.chunks_exact(128).map(platter_ondisk::BlkPtr::decode).collect::<Vec<_>>()

@@ -12,17 +12,33 @@ use platter_buffer::Buf;
 use platter_dmu::{NewDnode, Objset, ObjsetParams, WriteProperties};
 use platter_ondisk::dnode::{DNODE_SIZE, dnodes_in_block};
 use platter_ondisk::{BlkPtr, Checksum, Compression, DnodePhys, Dva, ObjectId, ObjectType, ObjsetPhys, Txg};
-use platter_zio::{BlockStore, Bookmark, Priority, Result, SpaceAccounting, TxgGate, WritePolicy, ZioError};
+use platter_zio::{BlockCache, BlockReader, BlockStore, Bookmark, Priority, Result, SpaceAccounting, TxgGate};
+use platter_zio::{WritePolicy, ZioError};
 
 /// Blocks by offset. Freed space keeps its bytes until it is reused, two groups later; a block born in the same group
 /// is rewritten in place when its size stays (as in later sync passes); small blocks are embedded; tasks yield at odd
 /// points.
-#[derive(Default)]
 pub struct TestStore {
     inner: Mutex<Inner>,
     noise: AtomicU64,
     reads: AtomicU64,
     no_cache: AtomicBool,
+    /// What was written and not freed, and nothing.
+    cache: BlockCache,
+    empty: BlockCache,
+}
+
+impl Default for TestStore {
+    fn default() -> Self {
+        Self {
+            inner: Mutex::default(),
+            noise: AtomicU64::default(),
+            reads: AtomicU64::default(),
+            no_cache: AtomicBool::default(),
+            cache: BlockCache::new(64 << 20),
+            empty: BlockCache::new(0),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -56,6 +72,7 @@ impl TestStore {
 
     /// Makes a block unreadable.
     pub fn lose(&self, bp: &BlkPtr) {
+        self.cache.remove(bp);
         self.inner.lock().unwrap().blocks.insert(bp.dva(0).offset, Buf::copy_from(b"noise"));
     }
 
@@ -77,7 +94,14 @@ impl TestStore {
     }
 }
 
-impl BlockStore for TestStore {
+impl BlockReader for TestStore {
+    /// One that often has nothing, so that both ways of finding a block are taken.
+    fn cache(&self) -> &BlockCache {
+        let is_empty =
+            self.no_cache.load(Ordering::Relaxed) || self.noise.fetch_add(1, Ordering::Relaxed).is_multiple_of(3);
+        if is_empty { &self.empty } else { &self.cache }
+    }
+
     fn read<'a>(&'a self, bp: &'a BlkPtr, bookmark: Bookmark, _priority: Priority) -> BoxFuture<'a, Result<Buf>> {
         async move {
             self.reads.fetch_add(1, Ordering::Relaxed);
@@ -100,18 +124,9 @@ impl BlockStore for TestStore {
         }
         .boxed()
     }
+}
 
-    fn read_cached(&self, bp: &BlkPtr) -> Option<Buf> {
-        if self.no_cache.load(Ordering::Relaxed)
-            || bp.is_embedded()
-            || self.noise.fetch_add(1, Ordering::Relaxed).is_multiple_of(3)
-        {
-            return None;
-        }
-        let found = self.inner.lock().unwrap().blocks.get(&bp.dva(0).offset).cloned();
-        found.filter(|block| Self::checksum(block) == bp.checksum())
-    }
-
+impl BlockStore for TestStore {
     fn write<'a>(&'a self, data: Buf, policy: WritePolicy, previous: &'a BlkPtr) -> BoxFuture<'a, Result<BlkPtr>> {
         async move {
             self.noise().await;
@@ -166,6 +181,7 @@ impl BlockStore for TestStore {
             for copy in 0..policy.copies {
                 bp.set_dva(usize::from(copy), Dva { vdev: u32::from(copy), offset, asize: size, gang: false });
             }
+            self.cache.insert(policy.bookmark.objset, &bp, data.clone());
             let old = inner.blocks.insert(offset, data);
             assert_eq!(old.is_some(), in_place, "allocated twice");
             Ok(bp)
@@ -177,6 +193,7 @@ impl BlockStore for TestStore {
         if bp.is_hole() || bp.is_embedded() {
             return;
         }
+        self.cache.remove(bp);
         let mut inner = self.inner.lock().unwrap();
         let offset = bp.dva(0).offset;
         assert!(inner.blocks.contains_key(&offset), "freed and never written: {bp:?}");
