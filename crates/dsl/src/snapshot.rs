@@ -37,6 +37,8 @@ impl Snapshot {
 /// A snapshot's bonus: its place among the others, its counters, its root.
 pub struct SnapshotBonus {
     dnode: Arc<Dnode>,
+    /// Whose it was when it was read.
+    read: Snapshot,
     /// The bonus.
     pub phys: DslDatasetPhys,
 }
@@ -53,7 +55,8 @@ impl SnapshotBonus {
         }
         let phys = DslDatasetPhys::decode(&dnode.bonus())
             .map_err(|e| ZioError::corrupt("snapshot", format!("object {object}: {e}")))?;
-        Ok(Self { dnode, phys })
+        let read = Snapshot { object, guid: phys.guid, creation_txg: phys.creation_txg };
+        Ok(Self { dnode, read, phys })
     }
 
     /// Whose it is.
@@ -66,6 +69,7 @@ impl SnapshotBonus {
     /// # Errors
     /// Read-only pool.
     pub fn store(&self, tx: &Tx) -> Result<()> {
+        assert_eq!(self.snapshot(), self.read, "what a snapshot is was fixed when it was taken");
         self.dnode.set_bonus(tx, ObjectType::DSL_DATASET, &self.phys.encode())
     }
 }

@@ -40,6 +40,11 @@ fn files_open_with_their_invariants() {
 }
 
 #[test]
+fn invariants_are_asserted() {
+    rust_obeys(platter_tidy::invariants_are_asserted);
+}
+
+#[test]
 fn numbers_have_kinds() {
     rust_obeys(platter_tidy::numbers_have_kinds);
 }
