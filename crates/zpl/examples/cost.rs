@@ -67,7 +67,8 @@ const BLOCKS: u64 = 2048;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    let (what, count, folder) = (arguments[1].as_str(), arguments[2].parse::<u64>().expect("a number"), Path::new(&arguments[3]));
+    let (what, count, folder) =
+        (arguments[1].as_str(), arguments[2].parse::<u64>().expect("a number"), Path::new(&arguments[3]));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(run(what, count, folder));
     std::process::exit(0);
@@ -89,7 +90,8 @@ async fn run(what: &str, count: u64, folder: &Path) {
     let properties = properties.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     pool.dsl().create_dataset("tank/fs", &properties).await.expect("it works");
     let os = pool.dsl().open_filesystem("tank/fs").await.expect("it works");
-    let zpl = Zpl::mount(os, MountOptions::default(), Arc::new(Clock), Arc::new(UnlimitedSpace)).await.expect("it works");
+    let zpl =
+        Zpl::mount(os, MountOptions::default(), Arc::new(Clock), Arc::new(UnlimitedSpace)).await.expect("it works");
     let new = NewFile { mode: 0o644, umask: 0, uid: 0, gid: 0, open: false };
     if what == "create" {
         for index in 0..count {

@@ -33,9 +33,9 @@ impl Daemon {
 
     /// Pauses, resumes or cancels a job.
     pub async fn control_job(&self, call: ControlJob) -> Answer<Outcome> {
-        let (guid, kind) = self.jobs.find(call.job).ok_or_else(|| {
-            ErrorBody::of_kind(ErrorKind::NotFound, format!("no such job: {}; it may be over", call.job.0))
-        })?;
+        let no_such =
+            || ErrorBody::of_kind(ErrorKind::NotFound, format!("no such job: {}; it may be over", call.job.0));
+        let (guid, kind) = self.jobs.find(call.job).ok_or_else(no_such)?;
         let action = match (kind, call.action) {
             (JobKind::Scrub | JobKind::Resilver, JobAction::Pause) => ScrubAction::Pause,
             (JobKind::Scrub | JobKind::Resilver, JobAction::Resume) => ScrubAction::Start,
@@ -48,6 +48,10 @@ impl Daemon {
         let here = self.pools.read().iter().find(|(_, entry)| entry.pool.guid() == guid).map(|(name, _)| name.clone());
         let pool =
             here.ok_or_else(|| ErrorBody::of_kind(ErrorKind::NoSuchPool, "the job's pool is not open any more"))?;
+        // It may have ended since somebody saw it: what is started again then would be another job.
+        if !self.jobs(Some(&pool)).await?.iter().any(|job| job.id == call.job) {
+            return Err(no_such());
+        }
         let operation = PoolOperation::Scrub(action);
         self.operate_pool(OperatePool { pool, operation, command: call.command }).await?;
         Ok(Outcome::default())

@@ -1,6 +1,7 @@
 //! The daemon's operations on an engine that has no disks: what is remembered, mounted, refused and in which words.
 
 mod hanging;
+mod jobs;
 mod refusals;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +13,7 @@ use parking_lot::Mutex;
 use platter_api::report::{
     DatasetKind, DatasetReport, HistoryEntry, Properties, Property, PropertySource, PropertyValue,
 };
-use platter_api::report::{ImportableReport, PoolReport, VdevReport};
+use platter_api::report::{ImportableReport, PoolReport, ScanReport, VdevReport};
 use platter_api::request::ImportRequest;
 use platter_api::request::{Changed, DatasetOperation, ScrubAction, Setting};
 use platter_api::txgs::TxgReport;
@@ -37,6 +38,9 @@ struct FakeDisks {
     pools: Mutex<BTreeMap<u64, (String, FakeDatasets)>>,
     /// Whether imports fail as if devices were missing.
     missing: Mutex<bool>,
+    /// The scan of all pools, and what they free.
+    scan: Mutex<ScanReport>,
+    freeing: Mutex<u64>,
     /// Pools whose devices answer nothing.
     hanging: Mutex<BTreeSet<String>>,
     /// Pools whose devices answer when another pool has been given up for a while.
@@ -163,7 +167,9 @@ impl Liveness for FakePool {
 #[async_trait]
 impl Reports for FakePool {
     async fn report(&self, _detail: Detail) -> Result<PoolReport> {
-        Ok(PoolReport { name: self.name(), guid: self.guid, state: "ONLINE".into(), ..PoolReport::default() })
+        let (scan, freeing) = (self.disks.scan.lock().clone(), *self.disks.freeing.lock());
+        let (name, guid, state) = (self.name(), self.guid, "ONLINE".into());
+        Ok(PoolReport { name, guid, state, scan, freeing, ..PoolReport::default() })
     }
     async fn properties(&self) -> Result<Properties> {
         Ok(Properties::new())
@@ -199,6 +205,14 @@ impl Operations for FakePool {
         match operation {
             PoolOperation::Set { property, .. } if property != "comment" => {
                 Err(PoolError::invalid(format!("invalid property '{property}'")))
+            }
+            PoolOperation::Scrub(action) if !self.disks.scan.lock().state.is_empty() => {
+                self.disks.scan.lock().state = match action {
+                    ScrubAction::Start => "scanning".into(),
+                    ScrubAction::Pause => "paused".into(),
+                    ScrubAction::Stop => "canceled".into(),
+                };
+                Ok(Changed::default())
             }
             PoolOperation::Scrub(ScrubAction::Start) => {
                 Err(PoolError::Busy("currently scrubbing; use 'zpool scrub -s' to cancel scrub".into()))
