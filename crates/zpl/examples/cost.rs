@@ -1,5 +1,5 @@
-//! Makes a pool in a file in FOLDER and reads blocks of 16 KiB, or creates files, COUNT times: what one of them costs is
-//! the difference of two runs of different lengths under `valgrind --tool=cachegrind` (`bench/cost.sh`).
+//! Makes a pool in a file in FOLDER and reads blocks of 16 KiB, or creates files, COUNT times: what one of them costs
+//! is the difference of two runs of different lengths under `valgrind --tool=cachegrind` (`bench/cost.sh`).
 //!
 //! Usage: `cost cached|uncached|create COUNT FOLDER`.
 
