@@ -127,6 +127,11 @@ impl Operation {
         matches!(self, Self::Look(Look::GetStatus(_)) | Self::StopDaemon(_) | Self::SetLogLevel(_))
     }
 
+    /// Whether it changes nothing and waits for nothing, so that somebody may ask for it again and again.
+    pub fn only_looks(&self) -> bool {
+        matches!(self, Self::Look(_) | Self::GetEvents(_) | Self::GetHistory(_))
+    }
+
     /// As JSON.
     ///
     /// # Errors

@@ -43,12 +43,14 @@ pub struct Client {
     said: Arc<AtomicBool>,
     /// The daemon that was asked last; 0 when its number is not known here.
     asked: Arc<AtomicU32>,
+    /// Whether one has answered.
+    answered: Arc<AtomicBool>,
 }
 
 impl Client {
     /// A client that does not start anything.
     pub fn new(home: Home) -> Self {
-        Self { home, said: Arc::default(), asked: Arc::default() }
+        Self { home, said: Arc::default(), asked: Arc::default(), answered: Arc::default() }
     }
 
     /// The home it talks to.
@@ -154,12 +156,17 @@ impl Client {
         }
         let body = Bytes::from(operation.to_json()?);
         // What is about one daemon is not for the next.
-        let may_ask_next = is_ours && !operation.is_about_daemon();
+        let mut may_ask_next = is_ours && !operation.is_about_daemon();
+        // Who watches does not start anew what somebody stopped: its pools would be open again under that person's hands.
+        may_ask_next &= !(operation.only_looks() && self.answered.load(Ordering::Relaxed));
         let mut others = 0;
         loop {
             let refused = match self.exchange_with_this(body.clone()).await {
                 Err(refused) if matches!(refused.kind, ErrorKind::DaemonEnds | ErrorKind::Lost) => refused,
-                answer => return answer,
+                answer => {
+                    self.answered.fetch_or(answer.is_ok(), Ordering::Relaxed);
+                    return answer;
+                }
             };
             let ends = refused.kind == ErrorKind::DaemonEnds || self.is_unheard().await;
             let pid = self.asked.load(Ordering::Relaxed);

@@ -3,6 +3,7 @@
 //! Devices are opened read-only and without a lock; a device belongs to the pool its newest valid label names, under
 //! the guid in it: paths in labels are never trusted.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -132,17 +133,14 @@ fn assemble(devices: Vec<(PathBuf, DeviceLabels)>) -> Option<Candidate> {
     let devices: Vec<(PathBuf, Txg, PoolConfig)> =
         devices.into_iter().filter_map(|(path, found)| Some((path, found.reached(), of_pool(&found)?))).collect();
     let newest = devices.iter().max_by_key(|(_, _, config)| config.txg)?.2.clone();
-    let mut tops: BTreeMap<u64, (Txg, VdevConfig)> = BTreeMap::new();
+    let tops = tops_of(devices.iter().map(|(_, _, config)| (config.txg, &config.vdev_tree)));
     let mut paths: BTreeMap<u64, ((Txg, Txg, bool), PathBuf)> = BTreeMap::new();
     for (path, reached, config) in devices {
-        let (txg, top) = (config.txg, config.vdev_tree);
-        let top_id = top.id;
-        if tops.get(&top.id).is_none_or(|(seen, _)| txg > *seen) {
-            tops.insert(top.id, (txg, top));
-        }
+        let (txg, top_guid) = (config.txg, config.vdev_tree.guid);
         if let Some(guid) = config.device_guid {
             // Two copies of one member (a cloned disk): the one written last is it, of equal ones that at its path.
-            let own = tops.get(&top_id).into_iter().flat_map(|(_, top)| top.leaves()).find(|leaf| leaf.guid == guid);
+            let own = tops.values().filter(|top| top.guid == top_guid).flat_map(|top| top.leaves());
+            let own = own.into_iter().find(|leaf| leaf.guid == guid);
             let at_home = own.is_some_and(|leaf| leaf.path.as_deref().map(Path::new) == Some(&path));
             let age = (reached, txg, at_home);
             if paths.get(&guid.0).is_none_or(|(seen, _)| age > *seen) {
@@ -152,11 +150,30 @@ fn assemble(devices: Vec<(PathBuf, DeviceLabels)>) -> Option<Candidate> {
     }
     let missing_tops: Vec<u64> = (0..newest.vdev_children).filter(|id| !tops.contains_key(id)).collect();
     let mut root = VdevConfig { kind: "root".into(), guid: newest.guid, ..VdevConfig::default() };
-    root.children = tops.into_values().map(|(_, top)| top).collect();
+    root.children = tops.into_values().collect();
     let mut config = newest;
     config.vdev_tree = root;
     let paths = paths.into_iter().map(|(guid, (_, path))| (guid, path)).collect();
     Some(Candidate { config, paths, uberblock, missing_tops, writer: None })
+}
+
+/// The top-level vdevs by number, as the devices' labels tell of them: the newest label of each counts. Where those of
+/// one vdev disagree about its number, most of them are right: one that is damaged must not keep the others out.
+fn tops_of<'a>(told: impl Iterator<Item = (Txg, &'a VdevConfig)>) -> BTreeMap<u64, VdevConfig> {
+    let mut by_guid: BTreeMap<u64, Vec<(Txg, &VdevConfig)>> = BTreeMap::new();
+    told.for_each(|(txg, top)| by_guid.entry(top.guid.0).or_default().push((txg, top)));
+    let mut tops: BTreeMap<u64, (Txg, &VdevConfig)> = BTreeMap::new();
+    for told in by_guid.into_values() {
+        let newest = told.iter().map(|(txg, _)| *txg).max().unwrap_or_default();
+        let told: Vec<&VdevConfig> = told.into_iter().filter(|(txg, _)| *txg == newest).map(|(_, top)| top).collect();
+        let votes = |top: &VdevConfig| told.iter().filter(|other| other.id == top.id).count();
+        // Of equally many the lower number: what is damaged is rarely small.
+        let Some(top) = told.iter().rev().max_by_key(|top| (votes(top), Reverse(top.id))) else { continue };
+        if tops.get(&top.id).is_none_or(|(seen, _)| newest > *seen) {
+            tops.insert(top.id, (newest, top));
+        }
+    }
+    tops.into_iter().map(|(id, (_, top))| (id, top.clone())).collect()
 }
 
 /// What a listing says of a pool that was found.
@@ -423,5 +440,35 @@ impl Candidate {
             children: vdev.children.iter().map(|child| self.vdev_report(child, pool)).collect(),
             ..VdevReport::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_ondisk::Guid;
+
+    use super::*;
+
+    fn top(id: u64, guid: u64) -> VdevConfig {
+        VdevConfig { id, guid: Guid(guid), ..VdevConfig::default() }
+    }
+
+    fn found(told: &[(u64, VdevConfig)]) -> Vec<(u64, u64)> {
+        let tops = tops_of(told.iter().map(|(txg, top)| (Txg(*txg), top)));
+        tops.into_iter().map(|(id, top)| (id, top.guid.0)).collect()
+    }
+
+    /// A label of one disk of three, with the right checksum, said that its vdev has a number beyond any: the pool
+    /// could not be imported while that disk was there.
+    #[test]
+    fn one_label_does_not_outvote_the_others_about_a_vdevs_number() {
+        let bad = u64::MAX - 511;
+        for told in [[bad, 0, 0], [0, bad, 0], [0, 0, bad]] {
+            assert_eq!(found(&told.map(|id| (7, top(id, 5)))), [(0, 5)]);
+        }
+        assert_eq!(found(&[(7, top(bad, 5)), (7, top(0, 5))]), [(0, 5)], "of two the lower");
+        assert_eq!(found(&[(7, top(0, 5)), (7, top(0, 5)), (8, top(1, 5))]), [(1, 5)], "the newest");
+        // A vdev that was removed and one that came in its place; two vdevs.
+        assert_eq!(found(&[(7, top(1, 5)), (8, top(1, 6)), (8, top(0, 9))]), [(0, 9), (1, 6)]);
     }
 }

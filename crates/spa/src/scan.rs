@@ -55,6 +55,7 @@ pub async fn start(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
     if core.dsl.read_only {
         return Err(PoolError::Unavailable("pool is read-only".into()));
     }
+    core.dsl.check_running()?;
     // Everybody sees the end of a scan before it is written down; only then can the next one begin.
     wait_while(core, |scrub| scrub.running && scrub.phys.state == scan_state::FINISHED).await;
     {
@@ -125,6 +126,7 @@ fn begin_resilver(core: &Core, scrub: &mut ScanState) {
 /// # Errors
 /// When none is running.
 pub async fn pause(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
+    core.dsl.check_running()?;
     let (running, func) = {
         let scrub = core.scan.lock();
         (scrub.running, scrub.phys.func)
@@ -148,6 +150,7 @@ pub async fn pause(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
 /// When there is none.
 pub async fn stop(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
     let none = || PoolError::NotFound("there is no active scrub".into());
+    core.dsl.check_running()?;
     {
         let scrub = core.scan.lock();
         if scrub.phys.state != scan_state::SCANNING {

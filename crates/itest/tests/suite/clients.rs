@@ -105,3 +105,38 @@ fn a_killed_daemon_that_cannot_end_is_told_of_with_what_it_has_open() {
     lab.export("inner");
     below.export("outer");
 }
+
+/// `zpool iostat 1` in another window opened the pools again that somebody had just closed with `daemon stop`.
+#[test]
+fn who_only_watches_does_not_start_the_daemon_again() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    lab.create("", "tank", "d0");
+    let watchers: Vec<_> = ["iostat tank 1", "events -f"]
+        .into_iter()
+        .map(|words| {
+            let args = ["zpool"].into_iter().chain(words.split(' '));
+            let mut watcher = lab.command(binary::platter());
+            watcher.args(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts")
+        })
+        .collect();
+    let watchers: Vec<_> = watchers
+        .into_iter()
+        .map(|mut watcher| {
+            let mut first = [0];
+            let output = watcher.stdout.as_mut().expect("a pipe");
+            std::io::Read::read_exact(output, &mut first).expect("it has said something");
+            watcher
+        })
+        .collect();
+    lab.platter(["daemon", "stop"]).ok();
+    for mut watcher in watchers {
+        wait_for("it still watches", || {
+            // What it goes on to say has room in the pipe.
+            watcher.try_wait().expect("a child").is_some()
+        });
+    }
+    assert!(lab.daemon_pids().is_empty(), "somebody started it again");
+    // Whoever asks for something anew starts it.
+    lab.zpool("list -H -o name").ok().says("tank");
+}
