@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use platter_api::report::Detail;
 use platter_api::request::{CreateRequest, ImportRequest, VdevRequest};
 use platter_model::clock;
 use platter_model::disk::{DiskId, Parameters, Route, SimDisk};
@@ -122,8 +123,13 @@ fn a_host_whose_disks_come_back_resumes_when_nobody_took_the_pool() {
         host.path.open();
         tokio::time::sleep(LIMIT).await;
         assert!(pool.is_suspended());
+        // It was refused, and done nevertheless as soon as the pool went on.
+        let refused = pool.scrub_start().await.expect_err("the pool is suspended");
+        assert!(refused.to_string().contains("suspended"), "{refused}");
         pool.clear(None).await.expect("nobody else is there");
         pool.set_property("comment", "back").await.expect("set");
+        let report = pool.report(Detail::default()).await.expect("a report");
+        assert_eq!((report.scan.state.as_str(), report.scan.start_time), ("none", 0), "no scrub began");
         tokio::time::sleep(LIMIT * 3).await;
         assert!(!pool.is_suspended(), "its heartbeat goes on");
         pool.export().await.expect("exported");
