@@ -3,64 +3,18 @@
 //!
 //! Usage: `cost cached|uncached|create COUNT FOLDER`.
 
+#[path = "../tests/suite/environment.rs"]
+mod environment;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use platter_api::request::{CreateRequest, VdevRequest};
-use platter_dmu::{Objset, Tx};
-use platter_dsl::{FilesystemMaker, FilesystemOptions};
-use platter_spa::{Environment, HostId, Pool, SystemDevices};
-use platter_zpl::{CreateOptions, MountOptions, NewFile, UnlimitedSpace, Zpl};
+use platter_spa::{Environment, Pool};
+use platter_zpl::{MountOptions, NewFile, UnlimitedSpace, Zpl};
 
-#[derive(Debug)]
-struct Clock;
-
-impl platter_hooks::WallClock for Clock {
-    fn now(&self) -> (u64, u32) {
-        (1_700_000_000, 0)
-    }
-}
-
-struct Maker;
-
-impl FilesystemMaker for Maker {
-    fn make<'a>(
-        &'a self,
-        os: &'a Arc<Objset>,
-        tx: &'a Tx,
-        options: &'a FilesystemOptions,
-    ) -> BoxFuture<'a, platter_zio::Result<()>> {
-        async move {
-            let options = CreateOptions { version: options.version, salt_seed: 7, ..CreateOptions::default() };
-            Zpl::create_filesystem(os, tx, &options).await
-        }
-        .boxed()
-    }
-}
-
-fn environment() -> Environment {
-    Environment {
-        clock: Arc::new(Clock),
-        maker: Arc::new(Maker),
-        random: platter_dsl::Randomness::seeded([3; 32]),
-        hostname: "test".into(),
-        host: Arc::new(HostId { id: 0x1234, is_derived: false }),
-        cpu: platter_hooks::Cpu::FREE,
-        cache_bytes: 256 << 20,
-        dirty_bytes_max: 256 << 20,
-        metaslab_bytes: 1 << 20,
-        devices: Arc::new(SystemDevices::default()),
-        pool_locks: Arc::new(platter_spa::pool_locks::NobodyElse),
-        multihost_interval_ms: 1000,
-        events: Arc::default(),
-        memory: Arc::default(),
-        frees_per_group: Environment::FREES_PER_GROUP,
-        txg_timeout_seconds: 36000,
-    }
-}
+use environment::{Clock, Maker, environment};
 
 const BLOCK: u64 = 16 << 10;
 const BLOCKS: u64 = 2048;
@@ -77,6 +31,9 @@ fn main() {
 async fn run(what: &str, count: u64, folder: &Path) {
     let path = folder.join(format!("cost-{}", std::process::id()));
     std::fs::File::create(&path).expect("a file in the folder").set_len(256 << 20).expect("a sparse file");
+    // All that is read stays in memory, and no group ends by itself meanwhile.
+    let roomy =
+        Environment { cache_bytes: 256 << 20, dirty_bytes_max: 256 << 20, ..environment(Arc::new(Maker), 36000) };
     let request = CreateRequest {
         name: "tank".into(),
         vdevs: vec![VdevRequest::Leaf(path.clone())],
@@ -84,7 +41,7 @@ async fn run(what: &str, count: u64, folder: &Path) {
         history: "zpool create tank".into(),
         ..CreateRequest::default()
     };
-    let pool = Pool::create(environment(), request).await.expect("it works");
+    let pool = Pool::create(roomy, request).await.expect("it works");
     let keeps = if what == "uncached" { "metadata" } else { "all" };
     let properties = [("recordsize", "16K"), ("compression", "off"), ("primarycache", keeps)];
     let properties = properties.map(|(name, value)| (name.to_owned(), value.to_owned())).into();

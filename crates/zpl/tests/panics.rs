@@ -1,5 +1,8 @@
 //! A panic in a long-lived task stops its pool, which says so, and nobody waits for ever.
 
+#[path = "suite/environment.rs"]
+mod environment;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,29 +12,22 @@ use platter_api::report::Detail;
 use platter_api::request::{CreateRequest, VdevRequest};
 use platter_dmu::{Objset, Tx};
 use platter_dsl::{FilesystemMaker, FilesystemOptions};
-use platter_spa::{Environment, HostId, Pool, SystemDevices};
+use platter_spa::Pool;
 
-#[derive(Debug)]
-struct Clock;
+use environment::{Maker, environment};
 
-impl platter_hooks::WallClock for Clock {
-    fn now(&self) -> (u64, u32) {
-        (1_700_000_000, 0)
-    }
-}
+/// Makes the pool's own file system, and has a bug with every other.
+struct BuggyMaker(std::sync::atomic::AtomicBool);
 
-/// Makes the pool's own file system, an empty object set, and has a bug with every other.
-struct Maker(std::sync::atomic::AtomicBool);
-
-impl FilesystemMaker for Maker {
+impl FilesystemMaker for BuggyMaker {
     fn make<'a>(
         &'a self,
-        _: &'a Arc<Objset>,
-        _: &'a Tx,
-        _: &'a FilesystemOptions,
+        os: &'a Arc<Objset>,
+        tx: &'a Tx,
+        options: &'a FilesystemOptions,
     ) -> BoxFuture<'a, platter_zio::Result<()>> {
         assert!(!self.0.swap(true, std::sync::atomic::Ordering::SeqCst), "a bug of the maker's");
-        Box::pin(async { Ok(()) })
+        Maker.make(os, tx, options)
     }
 }
 
@@ -41,24 +37,7 @@ async fn a_panic_in_the_sync_loop_stops_the_pool_with_its_reason() {
     let folder = tempfile::tempdir().unwrap();
     let disk = folder.path().join("d0");
     std::fs::File::create(&disk).unwrap().set_len(128 << 20).unwrap();
-    let environment = Environment {
-        clock: Arc::new(Clock),
-        maker: Arc::new(Maker(false.into())),
-        random: platter_dsl::Randomness::seeded([3; 32]),
-        hostname: "test".into(),
-        host: Arc::new(HostId { id: 0x1234, is_derived: false }),
-        cpu: platter_hooks::Cpu::FREE,
-        cache_bytes: 64 << 20,
-        dirty_bytes_max: 64 << 20,
-        metaslab_bytes: 1 << 20,
-        devices: Arc::new(SystemDevices::default()),
-        pool_locks: Arc::new(platter_spa::pool_locks::NobodyElse),
-        multihost_interval_ms: 1000,
-        events: Arc::default(),
-        memory: Arc::default(),
-        frees_per_group: Environment::FREES_PER_GROUP,
-        txg_timeout_seconds: 1,
-    };
+    let environment = environment(Arc::new(BuggyMaker(false.into())), 1);
     let events = environment.events.clone();
     let request =
         CreateRequest { name: "tank".into(), vdevs: vec![VdevRequest::Leaf(disk)], ..CreateRequest::default() };

@@ -1,6 +1,7 @@
 //! Tests of files on object sets and pools in one program: each of its own would compile the engine's futures anew.
 
 mod common;
+mod environment;
 mod model;
 mod on_a_pool;
 mod posix;

@@ -11,24 +11,17 @@ use futures::future::BoxFuture;
 use platter_api::request::{CreateRequest, ImportRequest, VdevRequest};
 use platter_dmu::{Objset, Tx};
 use platter_dsl::{FilesystemMaker, FilesystemOptions};
-use platter_spa::{Environment, HostId, Pool, SystemDevices};
-use platter_zpl::{CreateOptions, MountOptions, NewFile, UnlimitedSpace, Zpl};
+use platter_spa::{Environment, Pool};
+use platter_zpl::{MountOptions, NewFile, UnlimitedSpace, Zpl};
 
-#[derive(Debug)]
-struct Clock;
+use crate::environment::{Clock, Maker};
 
-impl platter_hooks::WallClock for Clock {
-    fn now(&self) -> (u64, u32) {
-        (1_700_000_000, 0)
-    }
-}
-
-struct Maker;
+struct FailingMaker;
 
 /// File systems of this version are filled, and then the maker fails.
 const FAILS: u64 = 3;
 
-impl FilesystemMaker for Maker {
+impl FilesystemMaker for FailingMaker {
     fn make<'a>(
         &'a self,
         os: &'a Arc<Objset>,
@@ -36,8 +29,7 @@ impl FilesystemMaker for Maker {
         options: &'a FilesystemOptions,
     ) -> BoxFuture<'a, platter_zio::Result<()>> {
         async move {
-            let options = CreateOptions { version: options.version, salt_seed: 7, ..CreateOptions::default() };
-            Zpl::create_filesystem(os, tx, &options).await?;
+            Maker.make(os, tx, options).await?;
             let failed = platter_zio::ZioError::Invalid("this one is to fail".into());
             if options.version == FAILS { Err(failed) } else { Ok(()) }
         }
@@ -46,24 +38,7 @@ impl FilesystemMaker for Maker {
 }
 
 fn environment() -> Environment {
-    Environment {
-        clock: Arc::new(Clock),
-        maker: Arc::new(Maker),
-        random: platter_dsl::Randomness::seeded([3; 32]),
-        hostname: "test".into(),
-        host: Arc::new(HostId { id: 0x1234, is_derived: false }),
-        cpu: platter_hooks::Cpu::FREE,
-        cache_bytes: 64 << 20,
-        dirty_bytes_max: 64 << 20,
-        metaslab_bytes: 1 << 20,
-        devices: Arc::new(SystemDevices::default()),
-        pool_locks: Arc::new(platter_spa::pool_locks::NobodyElse),
-        multihost_interval_ms: 1000,
-        events: Arc::default(),
-        memory: Arc::default(),
-        frees_per_group: Environment::FREES_PER_GROUP,
-        txg_timeout_seconds: 5,
-    }
+    crate::environment::environment(Arc::new(FailingMaker), 5)
 }
 
 fn disks(folder: &Path, count: usize) -> Vec<PathBuf> {
