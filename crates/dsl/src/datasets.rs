@@ -171,9 +171,10 @@ impl DslPool {
             // It may have been given children, or been opened, since it was looked at.
             let dataset = dsl.destructible(&wanted)?;
             match dataset.open_objset() {
-                Some(_) => Err(PoolError::Busy("dataset is busy".into())),
-                None => Ok(dataset),
+                Some(_) => return Err(PoolError::Busy("dataset is busy".into())),
+                None => destroy::check(&dsl, &dataset).await?,
             }
+            Ok(dataset)
         };
         let destroy = async move |dsl: Arc<Self>, tx: Tx, dataset: Arc<Dataset>| {
             Ok(destroy::destroy(&dsl, &tx, &name, &dataset).await?)

@@ -9,13 +9,50 @@ use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
 use platter_dmu::{Result, Tx};
-use platter_ondisk::ObjectType;
+use platter_ondisk::{ObjectId, ObjectType};
+use platter_zio::ZioError;
 
 use crate::dataset::Dataset;
 use crate::dir::Dir;
 use crate::pool::DslPool;
 use crate::used_space::{SpaceChange, UsedKind, difference};
 use crate::{freeing, history, intent, limits, origin, zapify};
+
+/// Whether all that [`destroy`] removes can be found, so that damage is known of before anything is removed.
+///
+/// # Errors
+/// Damage in the MOS.
+pub async fn check(dsl: &DslPool, dataset: &Dataset) -> Result<()> {
+    let mut objects = of_head(dataset).to_vec();
+    objects.extend(of_dir(&dataset.dir));
+    objects.retain(|object| object.is_some());
+    for (index, &object) in objects.iter().enumerate() {
+        if objects[..index].contains(&object) {
+            return Err(ZioError::corrupt("data set", format!("it has object {object} twice")));
+        }
+        dsl.mos.dnode(object).await?;
+    }
+    let deadlist = dataset.phys.lock().deadlist_obj;
+    crate::deadlist::space_used(&dsl.mos, deadlist).await?;
+    if let Some(parent) = dataset.dir.parent() {
+        let children = parent.phys.lock().child_dir_zapobj;
+        let entry = Zap::open(&dsl.mos, children).await?.get(dataset.dir.name().as_bytes()).await?;
+        entry.ok_or_else(|| ZioError::corrupt("directory", "its parent does not know it"))?;
+    }
+    Ok(())
+}
+
+/// The objects that a head data set consists of, but for its deadlist; some may be none.
+fn of_head(dataset: &Dataset) -> [ObjectId; 4] {
+    let phys = dataset.phys.lock();
+    [phys.snapnames_zapobj, phys.props_obj, phys.userrefs_obj, dataset.object]
+}
+
+/// The objects that a directory consists of; some may be none.
+fn of_dir(dir: &Dir) -> [ObjectId; 5] {
+    let phys = dir.phys.lock();
+    [phys.props_zapobj, phys.child_dir_zapobj, phys.deleg_zapobj, phys.clones, dir.object]
+}
 
 /// Destroys `dataset`, called `name`, which is closed and has neither snapshots nor children. Within a task.
 ///
@@ -69,7 +106,7 @@ pub async fn remove_head(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>) ->
     if let Some(origin) = origin.filter(|o| o.snapshot.object == phys.prev_snap_obj) {
         origin::detach(&dsl.mos, tx, &origin, dataset.object).await?;
     }
-    for object in [phys.snapnames_zapobj, phys.props_obj, phys.userrefs_obj, dataset.object] {
+    for object in of_head(dataset) {
         if object.is_some() {
             dsl.mos.free_object(tx, object).await?;
         }
@@ -85,10 +122,7 @@ pub async fn remove_dir(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>) -> Result<(
     if let Some(parent) = dir.parent().filter(|_| dir.counts.lock().is_some()) {
         limits::adjust(dsl, tx, &parent, -1, 0).await?;
     }
-    let objects = {
-        let phys = dir.phys.lock();
-        [phys.props_zapobj, phys.child_dir_zapobj, phys.deleg_zapobj, phys.clones, dir.object]
-    };
+    let objects = of_dir(dir);
     if dsl.mos.dnode(dir.object).await?.info().object_type == ObjectType::OTN_ZAP_METADATA {
         dsl.features.adjust(tx, zapify::EXTENSIBLE_DATASET, -1).await?;
     }

@@ -15,7 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, ObjsetParams, Tx, TxgGate, WriteProperties};
 use platter_ondisk::{ObjectId, Txg};
-use platter_zio::{Phase, SpaceAccounting, Store};
+use platter_zio::{Phase, SpaceAccounting, Store, ZioError};
 use tokio::sync::oneshot;
 
 use crate::accounting::Accounting;
@@ -235,7 +235,8 @@ impl DslPool {
 
     /// As [`task`](Self::task), for a change that may be refused: `check` says why in the group in which it would be
     /// made, before anything of it is, or hands what it found to `change`. It is given no transaction, so it cannot
-    /// change anything (`dsl_sync_task`'s check and sync functions, `module/zfs/dsl_synctask.c`).
+    /// change anything (`dsl_sync_task`'s check and sync functions, `module/zfs/dsl_synctask.c`). Damage that ends
+    /// `change` itself half-way stops the pool before its group is written: on disk nothing of it was done.
     ///
     /// # Errors
     /// As [`task`](Self::task); what `check` says.
@@ -249,11 +250,21 @@ impl DslPool {
         Fut: Future<Output = Result<T>> + Send + 'static,
     {
         let dsl = self.clone();
-        let checked = async move |tx| {
-            let found = check(dsl.clone()).await?;
-            change(dsl, tx, found).await
-        };
-        self.task_at(Moment::Ordinary, checked).await
+        self.run_task(Moment::Ordinary, async move |tx| match check(dsl.clone()).await {
+            Err(refused) => (Err(refused), Ok(())),
+            Ok(found) => {
+                let result = change(dsl, tx, found).await;
+                // What was checked fails only where something is damaged, and nobody knows how far it came.
+                let kept = match &result {
+                    Err(PoolError::Engine(error)) => {
+                        Err(ZioError::corrupt("change", format!("it was made in part, then came: {error}")))
+                    }
+                    _ => Ok(()),
+                };
+                (result, kept)
+            }
+        })
+        .await
     }
 
     /// As [`task`](Self::task), for a change that is made at a `moment` of its choice.
@@ -266,6 +277,16 @@ impl DslPool {
         F: FnOnce(Tx) -> Fut + Send + 'static,
         Fut: Future<Output = Result<T>> + Send + 'static,
     {
+        self.run_task(moment, async move |tx| (change(tx).await, Ok(()))).await
+    }
+
+    /// Has the sync loop make `change`, which says what came of it, and whether its group may be kept.
+    async fn run_task<T, F, Fut>(&self, moment: Moment, change: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(Tx) -> Fut + Send + 'static,
+        Fut: Future<Output = (Result<T>, platter_dmu::Result<()>)> + Send + 'static,
+    {
         if self.read_only {
             return Err(PoolError::Unavailable("pool is read-only".into()));
         }
@@ -273,8 +294,9 @@ impl DslPool {
         let (sender, receiver) = oneshot::channel();
         let run = move |txg: Txg| {
             async move {
-                let result = change(Tx::syncing(txg)).await;
+                let (result, kept) = change(Tx::syncing(txg)).await;
                 let _ = sender.send((txg, result));
+                kept
             }
             .boxed()
         };
@@ -300,8 +322,10 @@ impl DslPool {
             () = suspension.halted() => None,
         };
         let (txg, result) = outcome.ok_or_else(suspended)?;
-        self.wait_synced(txg).await?;
-        result
+        let written = self.wait_synced(txg).await;
+        let done = result?;
+        written?;
+        Ok(done)
     }
 
     /// Waits until everything so far is on stable storage.

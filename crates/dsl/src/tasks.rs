@@ -7,6 +7,7 @@
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use platter_dmu::Result;
 use platter_ondisk::Txg;
 
 /// When a task runs in its group.
@@ -21,12 +22,13 @@ pub enum Moment {
 /// One change to be made in the sync loop.
 pub struct Task {
     moment: Moment,
-    run: Box<dyn FnOnce(Txg) -> BoxFuture<'static, ()> + Send>,
+    run: Box<dyn FnOnce(Txg) -> BoxFuture<'static, Result<()>> + Send>,
 }
 
 impl Task {
-    /// A task that is `run` at its moment, with the number of the group.
-    pub fn new(moment: Moment, run: impl FnOnce(Txg) -> BoxFuture<'static, ()> + Send + 'static) -> Self {
+    /// A task that is `run` at its moment, with the number of the group. It fails only when it is done in part, so that
+    /// its group must not be kept.
+    pub fn new(moment: Moment, run: impl FnOnce(Txg) -> BoxFuture<'static, Result<()>> + Send + 'static) -> Self {
         Self { moment, run: Box::new(run) }
     }
 }
@@ -73,15 +75,19 @@ impl GroupTasks {
     }
 
     /// Runs those of this moment, in the order in which they came; asked again, there are none left.
-    pub async fn run(&mut self, moment: Moment, txg: Txg) {
+    ///
+    /// # Errors
+    /// One is done in part; those behind it are not begun.
+    pub async fn run(&mut self, moment: Moment, txg: Txg) -> Result<()> {
         assert!(moment == Moment::Early || self.early.is_empty(), "early tasks run before ordinary ones");
         let tasks = match moment {
             Moment::Early => &mut self.early,
             Moment::Ordinary => &mut self.ordinary,
         };
         for task in std::mem::take(tasks) {
-            (task.run)(txg).await;
+            (task.run)(txg).await?;
         }
+        Ok(())
     }
 }
 
@@ -90,6 +96,7 @@ mod tests {
     use std::sync::Arc;
 
     use futures::FutureExt;
+    use platter_zio::ZioError;
 
     use super::*;
 
@@ -100,16 +107,32 @@ mod tests {
             [("a", Moment::Ordinary), ("b", Moment::Early), ("c", Moment::Ordinary), ("d", Moment::Early)]
         {
             let ran = ran.clone();
-            tasks.push(Task::new(moment, move |txg| async move { ran.lock().push((name, txg.0)) }.boxed()));
+            tasks.push(Task::new(moment, move |txg| {
+                async move {
+                    ran.lock().push((name, txg.0));
+                    Ok(())
+                }
+                .boxed()
+            }));
         }
         let mut group = tasks.take();
         assert!(tasks.is_empty() && !group.is_empty());
-        group.run(Moment::Early, Txg(7)).await;
+        group.run(Moment::Early, Txg(7)).await.unwrap();
         assert_eq!(*ran.lock(), [("b", 7), ("d", 7)]);
         for _ in 0..2 {
-            group.run(Moment::Ordinary, Txg(7)).await;
+            group.run(Moment::Ordinary, Txg(7)).await.unwrap();
         }
         assert_eq!(*ran.lock(), [("b", 7), ("d", 7), ("a", 7), ("c", 7)]);
         assert!(group.is_empty());
+    }
+
+    #[tokio::test]
+    async fn behind_one_that_is_done_in_part_none_is_begun() {
+        let tasks = Tasks::default();
+        let half = ZioError::corrupt("change", "half of it");
+        tasks.push(Task::new(Moment::Ordinary, move |_| async move { Err(half) }.boxed()));
+        tasks.push(Task::new(Moment::Ordinary, |_| async { unreachable!("it comes after the end") }.boxed()));
+        let outcome = tasks.take().run(Moment::Ordinary, Txg(7)).await;
+        assert!(outcome.unwrap_err().to_string().contains("half of it"));
     }
 }

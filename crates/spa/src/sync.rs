@@ -224,9 +224,9 @@ async fn converge(core: &Arc<Core>, tx: &Tx, mut tasks: GroupTasks) -> Result<Se
     let mut config_changed = false;
     for pass in 1..=PASSES_MAX {
         core.dsl.store.set_pass(pass);
-        tasks.run(Moment::Early, txg).await;
+        tasks.run(Moment::Early, txg).await?;
         sync_datasets(&core.dsl, tx, pass).await?;
-        tasks.run(Moment::Ordinary, txg).await;
+        tasks.run(Moment::Ordinary, txg).await?;
         if pass == 1 {
             // Of what a task has just destroyed, too.
             freeing::step(&core.dsl, tx).await?;

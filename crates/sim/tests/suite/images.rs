@@ -198,3 +198,18 @@ fn directories_do_not_share_their_parts() {
         assert!(refused.contains("belongs to another one too"), "{refused}");
     }
 }
+
+/// A directory's list of clones named an object that is none. Its destroy ended half-way, when the blocks were already
+/// being freed, and what was left of the file system stayed visible.
+#[test]
+fn a_destroy_that_damage_would_end_is_not_begun() {
+    for template in &*TEMPLATES {
+        // Where `dsl_dir_phys_t` has its clones.
+        let verdict = with_dnodes(template, |dnode, bonus| {
+            if dnode[4] == ObjectType::DSL_DIR.number() {
+                dnode[bonus + 144..bonus + 152].copy_from_slice(&0x1_ffff_u64.to_le_bytes());
+            }
+        });
+        assert_eq!(verdict.wrong, None, "{}", template.name);
+    }
+}
