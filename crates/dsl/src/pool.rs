@@ -287,10 +287,7 @@ impl DslPool {
         F: FnOnce(Tx) -> Fut + Send + 'static,
         Fut: Future<Output = (Result<T>, platter_dmu::Result<()>)> + Send + 'static,
     {
-        if self.read_only {
-            return Err(PoolError::Unavailable("pool is read-only".into()));
-        }
-        self.check_running()?;
+        self.check_writable()?;
         let (sender, receiver) = oneshot::channel();
         let run = move |txg: Txg| {
             async move {
@@ -361,6 +358,15 @@ impl DslPool {
             biased;
             outcome = work => outcome,
             () = self.store.suspension().halted() => Err(suspended()),
+        }
+    }
+
+    /// # Errors
+    /// [`PoolError::Unavailable`] when the pool is read-only, suspended or stopped.
+    pub fn check_writable(&self) -> Result<()> {
+        match self.read_only {
+            true => Err(PoolError::Unavailable("pool is read-only".into())),
+            false => self.check_running(),
         }
     }
 

@@ -20,7 +20,7 @@ impl Filesystem for PlatterFs {
         let Some(reply) = reply else { return self.told(node, operation) };
         match operation {
             Operation::Read { offset, size, direct, fills_cache } => {
-                self.read(access, node, offset, size, Reading { direct, fills_cache }, reply).await;
+                self.read(caller, node, (offset, size), Reading { direct, fills_cache }, reply).await;
             }
             Operation::Write { offset, data, drop_privileges: drops_set_id, direct, stable } => {
                 self.write(access, node, offset, data, Writing { direct, stable, drops_set_id }, reply).await;
@@ -77,13 +77,6 @@ impl Filesystem for PlatterFs {
 }
 
 impl PlatterFs {
-    async fn read(&self, access: Access<'_>, node: NodeId, offset: u64, size: u32, how: Reading, reply: Reply) {
-        match self.vfs.read(access, self.object(node), offset, size.into(), how).await {
-            Ok(pieces) => reply.data(&pieces),
-            Err(error) => reply.error(errno(&error)),
-        }
-    }
-
     /// The kernel knows the file's size, so the offset of an appending write is right already.
     async fn write(&self, access: Access<'_>, node: NodeId, offset: u64, data: &[u8], how: Writing, reply: Reply) {
         match self.vfs.write(access, self.object(node), offset, data, how).await {

@@ -43,6 +43,7 @@ pub mod mountinfo;
 mod names;
 mod nodes;
 pub mod options;
+mod reading;
 mod server;
 pub mod terms;
 

@@ -52,13 +52,10 @@ fn begin(core: &Core, state: &mut ScanState, func: u64) {
 /// # Errors
 /// [`PoolError::Busy`] when one is running; a read-only pool.
 pub async fn start(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
-    if core.dsl.read_only {
-        return Err(PoolError::Unavailable("pool is read-only".into()));
-    }
-    core.dsl.check_running()?;
+    core.dsl.check_writable()?;
     // Everybody sees the end of a scan before it is written down; only then can the next one begin.
     wait_while(core, |scrub| scrub.running && scrub.phys.state == scan_state::FINISHED).await;
-    {
+    let before = {
         let mut scrub = core.scan.lock();
         if scrub.running {
             if scrub.phys.func == scan_func::RESILVER {
@@ -66,6 +63,7 @@ pub async fn start(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
             }
             return Err(PoolError::Busy("currently scrubbing; use 'zpool scrub -s' to cancel scrub".into()));
         }
+        let before = (scrub.phys.clone(), scrub.pause_time);
         if scrub.phys.state == scan_state::SCANNING && scrub.is_paused() {
             scrub.phys.flags &= !scan_flags::SCRUB_PAUSED;
             scrub.pause_time = 0;
@@ -74,10 +72,13 @@ pub async fn start(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
         }
         scrub.running = true;
         scrub.interrupt = Interrupt::None;
-    }
+        before
+    };
     if let Err(error) = persist(core).await {
-        // No walk begins: whoever waits for its end would wait for ever.
-        core.scan.lock().stand_still();
+        // No walk begins, also not later: whoever waits for its end would wait for ever.
+        let mut scrub = core.scan.lock();
+        (scrub.phys, scrub.pause_time) = before;
+        scrub.stand_still();
         return Err(error);
     }
     core.event("sysevent.fs.zfs.scrub_start", Vec::new());
@@ -129,6 +130,9 @@ pub async fn pause(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
     core.dsl.check_running()?;
     let (running, func) = {
         let scrub = core.scan.lock();
+        if scrub.phys.state == scan_state::SCANNING && scrub.is_paused() {
+            return Err(PoolError::Busy("scrub is paused; use 'zpool scrub' to resume scrub".into()));
+        }
         (scrub.running, scrub.phys.func)
     };
     if !running || func != scan_func::SCRUB {

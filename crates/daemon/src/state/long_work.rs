@@ -25,7 +25,12 @@ impl Daemon {
         self.jobs.keep_only(|guid| self.pools.read().values().any(|entry| entry.pool.guid() == guid));
         let mut jobs = Vec::new();
         for name in names {
-            let report = self.pool(&name)?.report(Detail::default()).await;
+            let entry = match self.pool(&name) {
+                // It left while others were looked at.
+                Err(_) if pool.is_none() => continue,
+                entry => entry?,
+            };
+            let report = entry.report(Detail::default()).await;
             jobs.extend(self.jobs_of(&report.map_err(|error| failed(&format!("cannot open '{name}'"), error))?));
         }
         Ok(jobs)

@@ -132,6 +132,34 @@ fn truncation_cuts_grows_and_zero_fills() {
     });
 }
 
+/// The kernel asks for pages by the size that it knows, and puts zeros where no answer has bytes: of a file that is cut
+/// and written again, one reader in ten got zeros that were never in it.
+#[test]
+fn who_reads_a_file_that_is_cut_and_written_again_gets_no_zeros() {
+    on_a_pool("", |root| {
+        let path = root.join("file");
+        let contents = vec![b'x'; 4096];
+        write(path.clone(), &contents);
+        let over = std::sync::atomic::AtomicBool::new(false);
+        let (mut reads, mut with_zeros) = (0, 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    write(path.clone(), &contents);
+                }
+            });
+            while reads < 4000 {
+                let read = fs::read(&path).expect("it can be read");
+                reads += 1;
+                with_zeros += u32::from(read.contains(&0));
+            }
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        // A kernel thread may sleep for longer than its news is waited for.
+        assert!(with_zeros * 100 < reads, "{with_zeros} of {reads} reads had zeros");
+    });
+}
+
 #[test]
 fn sparse_files_take_no_space_for_their_holes() {
     on_a_pool("", |root| {
