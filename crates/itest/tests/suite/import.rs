@@ -215,11 +215,7 @@ fn a_pool_of_another_host_needs_force_and_says_so() {
     fs::write(mount.join("file"), b"x").expect("a file");
     lab.zpool("sync tank").ok();
     // As if the machine had been switched off: the label says that the pool is in use.
-    for pid in lab.daemon_pids() {
-        let _ = std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status();
-    }
-    let mount = lab.mnt("tank");
-    let _ = std::process::Command::new("umount").arg("-l").arg(&mount).status();
+    lab.kill_daemon(true);
     let Some(other) = Lab::open() else { return };
     let plain = other.zpool(&format!("import -d {} tank", lab.dev().display()));
     if plain.code != 0 {
