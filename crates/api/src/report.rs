@@ -102,6 +102,9 @@ pub struct VdevReport {
     pub name: String,
     /// `root`, `raidz`, `mirror`, `file`, `disk`, `missing`.
     pub kind: String,
+    /// Whether it is a separate intent log device; top-level vdevs.
+    #[serde(default)]
+    pub is_log: bool,
     /// Guid.
     pub guid: u64,
     /// Path of a leaf.
@@ -138,6 +141,18 @@ pub struct VdevReport {
     pub extended: Option<ExtendedStats>,
     /// Children.
     pub children: Vec<VdevReport>,
+}
+
+impl VdevReport {
+    /// The vdevs right below that hold data: those of other classes are shown apart.
+    pub fn ordinary(&self) -> impl Iterator<Item = &Self> {
+        self.children.iter().filter(|child| !child.is_log)
+    }
+
+    /// The separate intent log devices right below.
+    pub fn logs(&self) -> impl Iterator<Item = &Self> {
+        self.children.iter().filter(|child| child.is_log)
+    }
 }
 
 /// A scrub, running or last.

@@ -22,6 +22,8 @@ pub enum VdevRequest {
         /// Leaves.
         children: Vec<PathBuf>,
     },
+    /// A separate intent log device: one leaf, or a mirror of several.
+    Log(Vec<PathBuf>),
     /// No vdev, but hot spares.
     Spare(Vec<PathBuf>),
 }
@@ -31,13 +33,20 @@ impl VdevRequest {
     pub fn leaves(&self) -> &[PathBuf] {
         match self {
             Self::Leaf(path) => std::slice::from_ref(path),
-            Self::Mirror(children) | Self::Raidz { children, .. } | Self::Spare(children) => children,
+            Self::Mirror(children) | Self::Raidz { children, .. } | Self::Log(children) | Self::Spare(children) => {
+                children
+            }
         }
     }
 
     /// Whether these are hot spares.
     pub fn is_spare(&self) -> bool {
         matches!(self, Self::Spare(_))
+    }
+
+    /// Whether data sets can live on it: a pool needs one such (`zfs_allocatable_devs`, `lib/libzfs/libzfs_util.c`).
+    pub fn holds_data(&self) -> bool {
+        !matches!(self, Self::Log(_) | Self::Spare(_))
     }
 }
 
@@ -244,6 +253,9 @@ pub struct ImportRequest {
     /// `-D`: a destroyed pool.
     #[serde(default)]
     pub destroyed: bool,
+    /// `-m`: without separate intent logs that are not there. What only they have is given up.
+    #[serde(default)]
+    pub missing_logs: bool,
     /// `-t`: the new name is for this import only.
     #[serde(default)]
     pub temporary_name: bool,

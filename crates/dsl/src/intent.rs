@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 use platter_dmu::{Objset, ObjsetParams, Result, Tx, ZioError};
 use platter_hooks::Canary;
+use platter_ondisk::zil::ZilHeader;
 use platter_ondisk::{BlkPtr, ObjectId, ObjsetPhys, Txg};
-use platter_zil::{Dialect, Zil, blocks_to_free, complete_waiting, survey};
+use platter_zil::{Claim, Dialect, Zil, blocks_to_free, complete_waiting, survey};
 use platter_zio::Store;
 use platter_zio::{BlockReader, BlockStore, Bookmark, Priority};
 
@@ -27,7 +28,8 @@ use crate::{effects, zapify};
 /// The feature of data sets whose log may hold records of extended attributes.
 const XATTR_RECORDS: Feature = Feature::Zilsaxattr;
 
-/// Finds the logs a crash left, and marks their blocks as allocated in group `first`, the first to be synced.
+/// Finds the logs a crash left, and marks their blocks as allocated in group `first`, the first to be synced. When log
+/// devices are gone for good (`is_log_lost`), logs that cannot be read are given up.
 ///
 /// # Errors
 /// Devices that fail, damage in a log, a log that this version cannot read.
@@ -36,6 +38,7 @@ pub async fn claim(
     tree: &Tree,
     params: &ObjsetParams,
     first: Txg,
+    is_log_lost: bool,
 ) -> std::result::Result<Vec<ClaimedLog>, PoolError> {
     let unreadable = |name: &str, error: ZioError| {
         PoolError::Unavailable(format!(
@@ -64,7 +67,15 @@ pub async fn claim(
                 Err(error) => return Err(unreadable(name, error)),
             }
         };
-        let found = survey(store, &header, first).await.map_err(|error| unreadable(name, error))?;
+        let found = match survey(store, &header, first).await {
+            // One that was claimed before is read when it is replayed; who gives up looks now.
+            Ok(None) if is_log_lost && blocks_to_free(store, &header).await.is_err() => {
+                Some(give_up(store, name, &header, first).await)
+            }
+            Ok(found) => found,
+            Err(_) if is_log_lost => Some(give_up(store, name, &header, first).await),
+            Err(error) => return Err(unreadable(name, error)),
+        };
         if let Some(claim) = found {
             claims.push(ClaimedLog { dataset: dataset.clone(), claim });
         }
@@ -78,6 +89,11 @@ pub async fn claim(
     Ok(claims)
 }
 
+async fn give_up(store: &Store, name: &str, header: &ZilHeader, first: Txg) -> Claim {
+    tracing::error!("the intent log of {name} is lost with a log device: what was stable there only is gone");
+    Claim::give_up(store, header, first).await
+}
+
 /// Writes the heads of claimed logs into `tx`'s group, the first one.
 ///
 /// # Errors
@@ -85,12 +101,17 @@ pub async fn claim(
 pub async fn store_claims(dsl: &DslPool, tx: &Tx) -> Result<()> {
     let claims = std::mem::take(&mut *dsl.claims.lock());
     for ClaimedLog { dataset, claim } in claims {
-        assert_eq!(claim.header.claim_txg, tx.txg(), "a log is claimed in the group that marks its blocks");
+        let is_given_up = claim.header.log.is_hole();
+        let group = claim.header.claim_txg;
+        assert!(is_given_up || group == tx.txg(), "a log is claimed in the group that marks its blocks, not {group}");
         let os = match dataset.open_objset() {
             Some(os) => os,
             None => open(dsl, &dataset).await?,
         };
         os.set_zil_header(tx, &claim.header)?;
+        for bp in &claim.unneeded {
+            dsl.store.free(tx.txg(), bp);
+        }
         dataset.objset.lock().get_or_insert(os);
     }
     Ok(())
@@ -131,25 +152,40 @@ pub async fn mend_waiting(dsl: &DslPool) -> Result<Vec<BlkPtr>> {
     for dataset in datasets {
         // Its data set may be mounted meanwhile, and what the log had be freed: it must not be others' yet.
         let _pinned = dsl.store.pin();
-        let bp = dataset.phys.lock().bp;
-        if bp.is_hole() || dataset.zil.lock().is_some() {
-            continue;
-        }
-        let bookmark = Bookmark { objset: dataset.object, object: ObjectId(0), level: -1, blkid: 0 };
-        let header = match dataset.open_objset() {
-            Some(os) => os.zil_header(),
-            None => {
-                // One that is lost was seen by the scan, and counts as hiding what is below it.
-                let Ok(head) = dsl.store.read(&bp, bookmark, Priority::Scrub).await else { continue };
-                let Ok(head) = ObjsetPhys::decode(&head) else { continue };
-                head.zil()
-            }
-        };
-        if !header.log.is_hole() && header.claim_txg.0 != 0 {
+        if let Some(header) = waiting(dsl, &dataset).await {
             lost.extend(complete_waiting(&dsl.store, &header).await?);
         }
     }
     Ok(lost)
+}
+
+/// Whether some file system that is not mounted has a log that waits to be replayed.
+pub async fn any_waits(dsl: &DslPool) -> bool {
+    let datasets: Vec<Arc<Dataset>> = dsl.tree.read().datasets.values().cloned().collect();
+    for dataset in datasets {
+        if waiting(dsl, &dataset).await.is_some() {
+            return true;
+        }
+    }
+    false
+}
+
+/// The head of a claimed log that waits to be replayed, of a data set that is not mounted.
+async fn waiting(dsl: &DslPool, dataset: &Dataset) -> Option<ZilHeader> {
+    let bp = dataset.phys.lock().bp;
+    if bp.is_hole() || dataset.zil.lock().is_some() {
+        return None;
+    }
+    let bookmark = Bookmark { objset: dataset.object, object: ObjectId(0), level: -1, blkid: 0 };
+    let header = match dataset.open_objset() {
+        Some(os) => os.zil_header(),
+        None => {
+            // One that is lost was seen by the scan, and counts as hiding what is below it.
+            let head = dsl.store.read(&bp, bookmark, Priority::Scrub).await.ok()?;
+            ObjsetPhys::decode(&head).ok()?.zil()
+        }
+    };
+    (!header.log.is_hole() && header.claim_txg.0 != 0).then_some(header)
 }
 
 /// Frees the log of a data set that is destroyed without having been mounted since a crash.

@@ -22,7 +22,7 @@ use crate::plan::Planned;
 use crate::pool_events;
 use crate::scan;
 use crate::vdev_names::vdev_name;
-use crate::{dtl, exchange, labels, open_vdevs, spare_looks, spares, upgrade};
+use crate::{dtl, exchange, labels, open_vdevs, removal, spare_looks, spares, upgrade};
 use platter_api::report::VdevReport;
 use platter_api::request::{Changed, PoolChange, VdevRequest};
 use platter_dsl::error::{PoolError, Result};
@@ -52,7 +52,7 @@ pub async fn run(core: &Arc<Core>, change: PoolChange) -> Result<Changed> {
             exchange::attach(core, joining).await.map(|()| Changed::default())
         }
         PoolChange::Detach { device } => exchange::detach(core, &device).await.map(|()| Changed::default()),
-        PoolChange::Remove { device } => spares::remove(core, &device).await.map(|()| Changed::default()),
+        PoolChange::Remove { device } => removal::remove(core, &device).await.map(|()| Changed::default()),
         PoolChange::Reguid { guid } => reguid(core, guid).await.map(|()| Changed::default()),
         PoolChange::Upgrade { features } => upgrade::run(core, features).await,
         PoolChange::Reopen => {
@@ -168,6 +168,7 @@ pub fn show(tops: &[VdevConfig], spares: &[VdevConfig]) -> VdevReport {
             // The plan shows types without numbers.
             name: if vdev.is_leaf() { name } else { name.rsplit_once('-').map_or(name.clone(), |(k, _)| k.to_owned()) },
             kind: vdev.kind.clone(),
+            is_log: vdev.is_log,
             path: vdev.path.clone(),
             children: vdev.children.iter().map(report).collect(),
             ..VdevReport::default()

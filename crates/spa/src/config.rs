@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use platter_nvlist::{NvList, Value};
-use platter_ondisk::names::config::IS_SPARE;
+use platter_ondisk::names::config::{HOLE_ARRAY, IS_HOLE, IS_SPARE};
 use platter_ondisk::{Guid, ObjectId, Txg};
 
 use platter_dsl::version::PoolVersion;
@@ -224,6 +224,13 @@ impl VdevConfig {
         })
     }
 
+    /// What stands in the numbering for a top-level vdev that was removed (`vdev_hole_ops`, `module/zfs/vdev.c`).
+    pub fn hole(id: u64) -> Self {
+        let mut other = NvList::new();
+        other.add_u64(IS_HOLE, 1);
+        Self { kind: "hole".into(), id, other, ..Self::default() }
+    }
+
     /// The nvlist, with the ZAP objects when it is for the MOS (labels leave them out). `depth` is 0 for the root of
     /// the whole pool, 1 for a top-level vdev, more below.
     pub fn to_nvlist(&self, for_mos: bool, depth: u32) -> NvList {
@@ -346,6 +353,8 @@ pub struct PoolConfig {
     pub has_vdev_zaps: bool,
     /// Number of top-level vdevs.
     pub vdev_children: u64,
+    /// Which of them were removed, as it was found; what is written tells of `vdev_tree`.
+    pub holes: Vec<u64>,
     /// In labels: the guid of the top-level vdev the tree describes.
     pub top_guid: Option<Guid>,
     /// In labels: the guid of the device itself.
@@ -356,7 +365,7 @@ pub struct PoolConfig {
     pub other: NvList,
 }
 
-const POOL_KNOWN: [&str; 15] = [
+const POOL_KNOWN: [&str; 16] = [
     "version",
     "name",
     "state",
@@ -367,6 +376,7 @@ const POOL_KNOWN: [&str; 15] = [
     "comment",
     "features_for_read",
     "vdev_children",
+    HOLE_ARRAY,
     "top_guid",
     "guid",
     // Of one device's label.
@@ -413,6 +423,7 @@ impl PoolConfig {
                 .unwrap_or_default(),
             has_vdev_zaps: list.contains("com.delphix:has_per_vdev_zaps"),
             vdev_children,
+            holes: list.get_u64_array(HOLE_ARRAY).map(<[u64]>::to_vec).unwrap_or_default(),
             top_guid: list.get_u64("top_guid").map(Guid),
             device_guid: list.get_u64("guid").map(Guid),
             vdev_tree: VdevConfig::parse(tree)?,
@@ -456,6 +467,17 @@ impl PoolConfig {
         list.add_list("features_for_read", features);
     }
 
+    /// How many top-level vdevs there are, and which of them were removed (`vdev_top_config_generate`,
+    /// `module/zfs/vdev_label.c`).
+    fn add_numbering(&self, list: &mut NvList) {
+        let tops = &self.vdev_tree.children;
+        let holes: Vec<u64> = tops.iter().filter(|top| top.kind == "hole").map(|top| top.id).collect();
+        if !holes.is_empty() {
+            list.add_u64_array(HOLE_ARRAY, holes);
+        }
+        list.add_u64("vdev_children", tops.len() as u64);
+    }
+
     /// The nvlist for the MOS; `self.vdev_tree` is the root.
     pub fn to_mos_nvlist(&self, txg: Txg) -> NvList {
         if cfg!(debug_assertions) {
@@ -465,8 +487,8 @@ impl PoolConfig {
         if self.has_vdev_zaps {
             list.add("com.delphix:has_per_vdev_zaps", Value::Boolean);
         }
-        list.add_u64("vdev_children", self.vdev_tree.children.len() as u64)
-            .add_list("vdev_tree", self.vdev_tree.to_nvlist(true, 0));
+        self.add_numbering(&mut list);
+        list.add_list("vdev_tree", self.vdev_tree.to_nvlist(true, 0));
         self.add_features(&mut list);
         list
     }
@@ -480,8 +502,8 @@ impl PoolConfig {
             // Without it nobody lets another pool list a spare that is in use (`zpool_in_use`, lib/libzfs).
             list.add_u64(IS_SPARE, 1);
         }
-        list.add_u64("vdev_children", self.vdev_tree.children.len() as u64)
-            .add_list("vdev_tree", top.to_nvlist(false, 1));
+        self.add_numbering(&mut list);
+        list.add_list("vdev_tree", top.to_nvlist(false, 1));
         self.add_features(&mut list);
         list
     }

@@ -148,7 +148,8 @@ fn assemble(devices: Vec<(PathBuf, DeviceLabels)>) -> Option<Candidate> {
             }
         }
     }
-    let missing_tops: Vec<u64> = (0..newest.vdev_children).filter(|id| !tops.contains_key(id)).collect();
+    let is_missing = |id: &u64| !tops.contains_key(id) && !newest.holes.contains(id);
+    let missing_tops: Vec<u64> = (0..newest.vdev_children).filter(is_missing).collect();
     let mut root = VdevConfig { kind: "root".into(), guid: newest.guid, ..VdevConfig::default() };
     root.children = tops.into_values().collect();
     let mut config = newest;
@@ -429,6 +430,7 @@ impl Candidate {
         VdevReport {
             name: vdev_name(vdev, pool, self.paths.get(&vdev.guid.0)),
             kind: vdev.kind.clone(),
+            is_log: vdev.is_log,
             guid: vdev.guid.0,
             path: vdev.path.clone(),
             state: state.into(),

@@ -486,7 +486,7 @@ fn take_out(vdev: &mut VdevConfig, guid: Guid) -> bool {
 }
 
 /// The objects that only a device that has left needed.
-async fn free_objects(core: &Arc<Core>, tx: &Tx, config: &VdevConfig) -> Result<()> {
+pub async fn free_objects(core: &Arc<Core>, tx: &Tx, config: &VdevConfig) -> Result<()> {
     if config.dtl.is_some() {
         core.dsl.mos.free_object(tx, config.dtl).await?;
         core.dsl.features.adjust(tx, Feature::SpacemapHistogram, -1).await?;

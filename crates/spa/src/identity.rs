@@ -272,6 +272,7 @@ mod tests {
             features_for_read: Vec::new(),
             has_vdev_zaps: false,
             vdev_children: 1,
+            holes: Vec::new(),
             top_guid: None,
             device_guid: None,
             vdev_tree,

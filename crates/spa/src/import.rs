@@ -24,7 +24,7 @@ use platter_dmu::{Objset, ObjsetParams, TxgGate, ZioError};
 use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE, usable_size};
 use platter_ondisk::spacemap::{MapType, Segment};
 use platter_ondisk::{ObjectId, Sectors, Txg, Uberblock};
-use platter_vdev::TopVdev;
+use platter_vdev::{AllocationClass, TopVdev};
 use platter_zio::{Geometry, Group, Metaslab, Store};
 
 use crate::activity::Seen;
@@ -91,7 +91,7 @@ async fn choose(
     }
     let seen = multihost::check(environment, &candidate, read_only).await?;
     import_check::check_owner(environment, &candidate, request)?;
-    import_check::check_readable(&candidate)?;
+    import_check::check_version(&candidate)?;
     Ok((candidate, seen))
 }
 
@@ -113,7 +113,7 @@ fn options(environment: &Environment, request: &ImportRequest) -> Result<(bool, 
 }
 
 /// Opens the vdevs and the MOS. The configuration in the MOS is the one to trust: the vdevs are opened again when it
-/// describes others than the labels did.
+/// describes others than the labels did. Beside both the names of logs that are not there.
 async fn open_as_stored(
     environment: &Environment,
     label_config: &PoolConfig,
@@ -121,15 +121,16 @@ async fn open_as_stored(
     paths: &BTreeMap<u64, PathBuf>,
     uberblock: &Uberblock,
     read_only: bool,
-) -> Result<(Opened, PoolConfig)> {
-    let vdevs = open_usable(&label_config.vdev_tree, opener, !read_only).await?;
+) -> Result<(Opened, PoolConfig, Vec<String>)> {
+    let (vdevs, mut lost) = open_usable(&label_config.vdev_tree, opener, !read_only).await?;
     dtl::expect_gaps(&vdevs, &label_config.vdev_tree, &opener.reached.lock());
     let mut opened = Opened::new(environment, vdevs, uberblock).await?;
     let mut config = opened.config(label_config).await?;
     adopt_paths(&mut config.vdev_tree, paths);
     if shape(&config.vdev_tree) != shape(&label_config.vdev_tree) {
         drop(opened);
-        let vdevs = open_usable(&config.vdev_tree, opener, !read_only).await?;
+        let vdevs;
+        (vdevs, lost) = open_usable(&config.vdev_tree, opener, !read_only).await?;
         dtl::expect_gaps(&vdevs, &config.vdev_tree, &opener.reached.lock());
         opened = Opened::new(environment, vdevs, uberblock).await?;
     }
@@ -140,7 +141,7 @@ async fn open_as_stored(
             uberblock.guid_sum
         )));
     }
-    Ok((opened, config))
+    Ok((opened, config, lost))
 }
 
 /// Opens a pool. Its sync loop is not running yet.
@@ -173,8 +174,10 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
         options,
         reached: Mutex::default(),
     };
-    let (opened, mut config) =
-        open_as_stored(&environment, &label_config, &opener, &candidate.paths, &uberblock, read_only).await?;
+    let incomplete = import_check::check_complete(&candidate).err();
+    let found = open_as_stored(&environment, &label_config, &opener, &candidate.paths, &uberblock, read_only).await;
+    let (opened, mut config, lost_logs) = found.map_err(|error| incomplete.unwrap_or(error))?;
+    import_check::check_logs(&lost_logs, request)?;
     let features = opened.features(&config).await?;
     check_features(&features, &config, read_only)?;
     if !read_only {
@@ -190,7 +193,9 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
         config.stored_name = request.temporary_name.then_some(stored);
     }
     let shared = !read_only && uberblock.is_multihost();
-    let core = finish(environment, cutoff, request, opened, config, features, uberblock, read_only, properties).await?;
+    let is_log_lost = !lost_logs.is_empty();
+    let found = Found { opened, config, features, uberblock, is_log_lost };
+    let core = finish(environment, cutoff, request, found, read_only, properties).await?;
     *core.locked.lock() = locked;
     *core.logs.lock() = Logs::found(logs);
     if !read_only {
@@ -240,10 +245,18 @@ fn adopt_paths(root: &mut VdevConfig, paths: &BTreeMap<u64, PathBuf>) {
     });
 }
 
-async fn open_usable(root: &VdevConfig, opener: &FoundDevices, writable: bool) -> Result<Vec<Option<Arc<TopVdev>>>> {
+/// Opens all that is needed, and names the logs that cannot be.
+async fn open_usable(
+    root: &VdevConfig,
+    opener: &FoundDevices,
+    writable: bool,
+) -> Result<(Vec<Option<Arc<TopVdev>>>, Vec<String>)> {
     let vdevs = open_vdevs::open_all(root, opener, writable).await?;
+    let mut lost = Vec::new();
     for vdev in vdevs.iter().flatten() {
-        if !vdev.condition().is_usable() {
+        if !vdev.condition().is_usable() && vdev.class() == AllocationClass::Log {
+            lost.extend(vdev.leaves().iter().filter(|leaf| !leaf.is_usable()).map(|leaf| leaf.name()));
+        } else if !vdev.condition().is_usable() {
             let mut text = format!("{} cannot be opened", vdev.name());
             for leaf in vdev.leaves().iter().filter(|leaf| !leaf.is_usable()) {
                 let reason = leaf.condition().detail.unwrap_or_default();
@@ -252,7 +265,7 @@ async fn open_usable(root: &VdevConfig, opener: &FoundDevices, writable: bool) -
             return Err(PoolError::Unavailable(text));
         }
     }
-    Ok(vdevs)
+    Ok((vdevs, lost))
 }
 
 /// The MOS and what is needed to read it.
@@ -535,7 +548,7 @@ async fn obstacles(environment: &Environment, candidate: &Candidate) -> Result<V
         options: OpenOptions::read_only(),
         reached: Mutex::default(),
     };
-    let vdevs = open_usable(&candidate.config.vdev_tree, &opener, false).await?;
+    let (vdevs, _) = open_usable(&candidate.config.vdev_tree, &opener, false).await?;
     let opened = Opened::new(environment, vdevs, uberblock).await?;
     let config = opened.config(&candidate.config).await?;
     let features = opened.features(&config).await?;
@@ -564,18 +577,25 @@ async fn well_known(os: &Arc<Objset>, directory: &Zap) -> Result<MosObjects> {
     })
 }
 
-#[allow(clippy::too_many_arguments)]
-async fn finish(
-    environment: Environment,
-    cutoff: Arc<Cutoff>,
-    request: &ImportRequest,
+/// A pool that was found and opened.
+struct Found {
     opened: Opened,
     config: PoolConfig,
     features: Features,
     uberblock: Uberblock,
+    /// Log devices are missing, and it is opened all the same.
+    is_log_lost: bool,
+}
+
+async fn finish(
+    environment: Environment,
+    cutoff: Arc<Cutoff>,
+    request: &ImportRequest,
+    found: Found,
     read_only: bool,
     properties: BTreeMap<String, StoredProperty>,
 ) -> Result<Arc<Core>> {
+    let Found { opened, config, features, uberblock, is_log_lost } = found;
     let Opened { store, gate, mos: os, accounting, directory, vdevs } = opened;
     let tree = tree::load(&os, &store, &directory, &config.name).await?;
     os.set_hole_birth(features.is_active(Feature::HoleBirth));
@@ -593,7 +613,7 @@ async fn finish(
             properties: first_mos_properties(),
             read_only: true,
         };
-        claims = intent::claim(&store, &tree, &params, uberblock.txg.plus(1)).await?;
+        claims = intent::claim(&store, &tree, &params, uberblock.txg.plus(1), is_log_lost).await?;
     }
     let mut pool_properties = pool_properties::load(&os, objects.properties).await?;
     let damaged = error_log::load(&os, &directory).await?;

@@ -55,11 +55,11 @@ pub fn check_owner(environment: &Environment, candidate: &Candidate, request: &I
     Ok(())
 }
 
-/// Whether this version can read it, and enough of it is there.
+/// Whether this version can read it.
 ///
 /// # Errors
-/// A version or features that this version does not know; missing devices.
-pub fn check_readable(candidate: &Candidate) -> Result<()> {
+/// A version or features that this version does not know.
+pub fn check_version(candidate: &Candidate) -> Result<()> {
     let config = &candidate.config;
     let unsupported: Vec<&str> =
         config.features_for_read.iter().map(|g| &**g).filter(|g| !features::is_readable(g)).collect();
@@ -81,6 +81,15 @@ pub fn check_readable(candidate: &Candidate) -> Result<()> {
     if !version.is_supported() {
         return Err(PoolError::Unsupported(format!("pool is formatted using an unsupported ZFS version ({version})")));
     }
+    Ok(())
+}
+
+/// Whether enough of it is there, as far as labels tell: those of other devices do not say what a vdev was of which none
+/// is there. If it was a log, the pool's own configuration knows.
+///
+/// # Errors
+/// Missing devices.
+pub fn check_complete(candidate: &Candidate) -> Result<()> {
     if !candidate.is_complete_enough() {
         let mut text = String::from("one or more devices is currently unavailable");
         for line in candidate.missing_leaves() {
@@ -92,4 +101,20 @@ pub fn check_readable(candidate: &Candidate) -> Result<()> {
         return Err(PoolError::Unavailable(text));
     }
     Ok(())
+}
+
+/// Whether a pool of which these logs are `lost` may be opened, with their names.
+///
+/// # Errors
+/// In OpenZFS's words, unless it was asked for (`zpool_import_props`, `lib/libzfs/libzfs_pool.c`).
+pub fn check_logs(lost: &[String], request: &ImportRequest) -> Result<()> {
+    if lost.is_empty() || request.missing_logs {
+        return Ok(());
+    }
+    let mut text =
+        String::from("one or more devices is currently unavailable\nThe devices below are missing or corrupted, ");
+    text.push_str("use '-m' to import the pool anyway:");
+    lost.iter().for_each(|log| text.push_str(&format!("\n\t    {log} [log]")));
+    text.push_str("\nWhat was made stable there only, in the last seconds before the pool was left, would be lost.");
+    Err(PoolError::Unavailable(text))
 }

@@ -79,6 +79,7 @@ pub mod pool_locks;
 mod pool_properties;
 #[cfg(test)]
 mod refused;
+mod removal;
 mod salt;
 mod scan;
 mod scan_place;

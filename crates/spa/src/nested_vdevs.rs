@@ -111,7 +111,7 @@ async fn check(vdevs: VdevRequest, kind: &str, count: usize, child: usize, whole
         VdevRequest::Raidz { parity, children } => {
             VdevRequest::Raidz { parity, children: children.iter().map(at).collect() }
         }
-        VdevRequest::Spare(_) => unreachable!("no vdev"),
+        VdevRequest::Log(_) | VdevRequest::Spare(_) => unreachable!("they are replaced like others, or no vdevs"),
     };
     let request = CreateRequest { name: "tank".into(), vdevs: vec![vdevs], ..CreateRequest::default() };
     let pool = Pool::create(environment(1), request).await.expect("created");

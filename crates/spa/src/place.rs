@@ -151,7 +151,7 @@ fn configs(places: &[PlacedLeaf]) -> Vec<&VdevConfig> {
 }
 
 /// The vdev with devices of its own that a command means: by its name or its guid.
-fn interior(core: &Core, name: &str) -> Option<VdevConfig> {
+pub fn interior(core: &Core, name: &str) -> Option<VdevConfig> {
     let mut found = None;
     core.config.read().vdev_tree.walk(&mut |vdev| {
         if !vdev.is_leaf()

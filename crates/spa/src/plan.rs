@@ -52,7 +52,7 @@ pub async fn plan(environment: &Environment, request: &CreateRequest) -> Result<
     if let Some(name) = &request.temporary_name {
         names::check_pool(name)?;
     }
-    if request.vdevs.iter().all(VdevRequest::is_spare) {
+    if !request.vdevs.iter().any(VdevRequest::holds_data) {
         return Err(PoolError::Devices(
             "invalid vdev specification: at least one toplevel vdev must be specified".into(),
         ));
@@ -165,6 +165,9 @@ fn check_width(vdev: &VdevRequest) -> Result<()> {
     };
     match vdev {
         VdevRequest::Mirror(children) if children.len() < 2 => too_few("mirror", 2),
+        VdevRequest::Log(children) if children.is_empty() => {
+            Err(PoolError::Devices("invalid vdev specification: log requires at least 1 device".into()))
+        }
         VdevRequest::Raidz { parity, children } if children.len() < usize::from(*parity) + 1 => {
             too_few(&format!("raidz{parity}"), usize::from(*parity) + 1)
         }
@@ -179,7 +182,7 @@ fn check_width(vdev: &VdevRequest) -> Result<()> {
 async fn check_sizes(environment: &Environment, vdev: &VdevRequest) -> Result<()> {
     let kind = match vdev {
         VdevRequest::Leaf(_) | VdevRequest::Spare(_) => return Ok(()),
-        VdevRequest::Mirror(_) => "mirror",
+        VdevRequest::Mirror(_) | VdevRequest::Log(_) => "mirror",
         VdevRequest::Raidz { .. } => "raidz",
     };
     let mut sizes = Vec::new();
@@ -224,6 +227,13 @@ fn top_config(environment: &Environment, vdev: &VdevRequest, id: u64) -> VdevCon
         VdevRequest::Leaf(path) => leaf_config(environment, path, id),
         VdevRequest::Mirror(children) => parent("mirror", None, children),
         VdevRequest::Raidz { parity, children } => parent("raidz", Some(u64::from(*parity)), children),
+        VdevRequest::Log(paths) => {
+            let vdev = match &paths[..] {
+                [path] => leaf_config(environment, path, id),
+                several => parent("mirror", None, several),
+            };
+            VdevConfig { is_log: true, ..vdev }
+        }
         VdevRequest::Spare(_) => unreachable!("spares are no vdevs"),
     }
 }

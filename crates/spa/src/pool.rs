@@ -417,7 +417,7 @@ impl Pool {
         if !suspension.is_suspended() {
             return Ok(());
         }
-        let unusable = self.core.dsl.store.state().vdevs.iter().flatten().find(|vdev| !vdev.condition().is_usable());
+        let unusable = self.core.dsl.store.state().vdevs.ordinary().find(|vdev| !vdev.condition().is_usable());
         if let Some(vdev) = unusable {
             let mut text = String::from("one or more devices is currently unavailable");
             for leaf in vdev.leaves().iter().filter(|leaf| !leaf.is_usable()) {

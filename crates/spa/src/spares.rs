@@ -25,7 +25,7 @@ use crate::spare_flags::set_flag;
 use crate::spare_label::{self, Found};
 use crate::spare_list::{Spare, Spares, Standing};
 use crate::spare_looks::{is_in_use, standing};
-use crate::{config_object, identity, locked, new_devices, place, vdev_names};
+use crate::{config_object, identity, locked, new_devices, vdev_names};
 use platter_api::report::VdevReport;
 use platter_dsl::error::{PoolError, Result};
 use platter_dsl::{history, mos};
@@ -218,16 +218,7 @@ pub async fn add(core: &Core, tx: &Tx, prepared: Vec<Prepared>) -> Result<()> {
 ///
 /// # Errors
 /// In OpenZFS's words, why not.
-pub async fn remove(core: &Arc<Core>, name: &str) -> Result<()> {
-    let Some(config) = core.spares.find(&*core.environment.devices, name).await else {
-        let place = place::find(core, name).await;
-        return Err(match place {
-            Ok(_) | Err(PoolError::Invalid(_)) => PoolError::Unsupported(
-                "this version removes hot spares only; a device of a mirror leaves it with 'zpool detach'".into(),
-            ),
-            Err(error) => error,
-        });
-    };
+pub async fn remove(core: &Arc<Core>, config: &VdevConfig) -> Result<()> {
     let (guid, path) = (config.guid, config.path.clone().unwrap_or_default());
     let check = async move |core: Arc<Core>| match is_in_use(&core, guid) {
         true => Err(PoolError::Busy(format!(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use platter_ondisk::ObjectId;
-use platter_vdev::{Condition, Leaf, StatsSnapshot, TopVdev, VdevAux, VdevState};
+use platter_vdev::{AllocationClass, Condition, Leaf, StatsSnapshot, TopVdev, VdevAux, VdevState};
 use platter_zio::Phase;
 
 use crate::advice::Signs;
@@ -213,17 +213,16 @@ fn root_report(core: &Core, frame: Frame) -> VdevReport {
     let (mut worst, mut children) = (0, Vec::new());
     for top in &config.vdev_tree.children {
         let Some(vdev) = vdevs.get(top.id as usize).and_then(Option::as_ref) else { continue };
-        let report = top_report(core, top, vdev, frame);
-        worst = worst.max(match &*report.state {
-            "ONLINE" => 0,
-            "DEGRADED" => 1,
-            _ => 2,
-        });
-        root.allocated += report.allocated;
-        root.size += report.size;
-        root.expand_size += report.expand_size;
-        root.deflated_size += report.deflated_size;
-        root.fragmentation = root.fragmentation.max(report.fragmentation);
+        let report = VdevReport { is_log: top.is_log, ..top_report(core, top, vdev, frame) };
+        worst = worst.max(badness(&report.state, report.is_log));
+        // The pool's space is that of its data (`spa_get_dspace`).
+        if !report.is_log {
+            root.allocated += report.allocated;
+            root.size += report.size;
+            root.expand_size += report.expand_size;
+            root.deflated_size += report.deflated_size;
+            root.fragmentation = root.fragmentation.max(report.fragmentation);
+        }
         children.push(report);
     }
     adopt(&mut root, children);
@@ -234,12 +233,20 @@ fn root_report(core: &Core, frame: Frame) -> VdevReport {
 /// The pool's state as its vdevs make it: that of the worst.
 pub fn health(core: &Core) -> &'static str {
     let vdevs = &core.dsl.store.state().vdevs;
-    let worst = vdevs.iter().flatten().map(|vdev| match &*state_name(&vdev.condition()) {
+    let worst = vdevs.iter().flatten();
+    let worst = worst.map(|vdev| badness(&state_name(&vdev.condition()), vdev.class() == AllocationClass::Log));
+    ["ONLINE", "DEGRADED", "UNAVAIL"][worst.max().unwrap_or(0)]
+}
+
+/// What a top-level vdev in this state makes of the pool. Without a log it goes on (`vdev_propagate_state`,
+/// `module/zfs/vdev.c`).
+fn badness(state: &str, is_log: bool) -> usize {
+    match state {
         "ONLINE" => 0,
         "DEGRADED" => 1,
+        _ if is_log => 1,
         _ => 2,
-    });
-    ["ONLINE", "DEGRADED", "UNAVAIL"][worst.max().unwrap_or(0)]
+    }
 }
 
 /// Everything about the pool.

@@ -65,6 +65,11 @@ impl<'a> Chain<'a> {
         self.end
     }
 
+    /// The block that comes next; a hole at the end.
+    pub fn at(&self) -> BlkPtr {
+        if self.done { BlkPtr::HOLE } else { self.next }
+    }
+
     /// Nothing after the last record that was shown counts.
     pub fn stop(&mut self) {
         self.done = true;

@@ -22,6 +22,8 @@ pub struct Claim {
     pub blocks: Vec<BlkPtr>,
     /// The header that says so, to be stored in the same group.
     pub header: ZilHeader,
+    /// Blocks to be freed in that group, of a log that is given up.
+    pub unneeded: Vec<BlkPtr>,
     /// The log as far as it was read: not the block that was allocated for what would have come next, but also those of
     /// groups that are on disk.
     log: Vec<BlkPtr>,
@@ -30,6 +32,39 @@ pub struct Claim {
 }
 
 impl Claim {
+    /// The log at `header` is given up: a device that has part of it is gone for good. What else of it was allocated
+    /// before group `first` can be read is to be freed (`zil_clear_log_block`, `module/zfs/zil.c`).
+    pub async fn give_up(store: &Store, header: &ZilHeader, first: Txg) -> Self {
+        let (mut unneeded, mut seen) = (Vec::new(), Seen::default());
+        let is_claimed = header.claim_txg.0 != 0;
+        let mut chain = Chain::new(store, header);
+        let mut note = |bp: &BlkPtr| {
+            if (is_claimed || bp.birth() < first) && seen.is_new(bp) {
+                unneeded.push(*bp);
+            }
+        };
+        loop {
+            let at = chain.at();
+            match chain.next().await {
+                Ok(None) => break,
+                Ok(Some(link)) => {
+                    note(&link.bp);
+                    for (record_header, record) in link.records.into_iter().flatten() {
+                        // Before it was claimed nothing that records lead to was allocated.
+                        data_block(&record, header.claim_txg).filter(|_| is_claimed).into_iter().for_each(&mut note);
+                        chain.count(record_header);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "an intent log ends at a block that nobody has any more");
+                    note(&at);
+                    break;
+                }
+            }
+        }
+        Self { header: ZilHeader::default(), unneeded, blocks: Vec::new(), log: Vec::new(), data: Vec::new() }
+    }
+
     /// Gives every device of the blocks what it should hold. The power may have failed when only one side of a mirror
     /// had taken the last of them: from now on they count, and one bad read would make the log a damaged one.
     pub async fn complete(&self, store: &Store) {
@@ -174,7 +209,7 @@ pub async fn survey(store: &Store, header: &ZilHeader, first: Txg) -> Result<Opt
         flags: header.flags | ZIL_CLAIM_LR_SEQ_VALID | if needed { ZIL_REPLAY_NEEDED } else { 0 },
         ..header.clone()
     };
-    Ok(Some(Claim { blocks, header, log, data }))
+    Ok(Some(Claim { blocks, header, unneeded: Vec::new(), log, data }))
 }
 
 /// Everything that the claimed log at `header` has allocated.

@@ -452,6 +452,18 @@ impl Zil {
         state.chain.iter_mut().for_each(|block| block.done = true);
     }
 
+    /// The chain is freed with the group that is open now, and the next commit begins another: on other devices, where
+    /// this one's are to be removed (`zil_reset`, `module/zfs/zil.c`).
+    ///
+    /// # Errors
+    /// When the pool stopped.
+    pub async fn begin_anew(&self) -> Result<()> {
+        let _writer = self.writer.lock().await;
+        let tx = self.os.params().gate.hold()?;
+        self.give_up();
+        if self.has_chain() { self.os.touch_head(&tx) } else { Ok(()) }
+    }
+
     /// The object set is about to be closed: the chain is freed with the group that is open now.
     ///
     /// # Errors

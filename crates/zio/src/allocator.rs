@@ -70,6 +70,19 @@ impl Allocator {
         self.groups.push(group);
     }
 
+    /// The space of top-level vdev `vdev` is no part of the pool any more. It has nothing allocated, or is a log to which
+    /// nothing leads.
+    ///
+    /// # Panics
+    /// When it is not empty, or not there.
+    pub fn remove_group(&mut self, vdev: u32) -> Group {
+        let index = self.groups.iter().position(|group| group.vdev == vdev).expect("what is removed is there");
+        let is_unneeded = self.groups[index].is_empty() || self.groups[index].class == AllocationClass::Log;
+        assert!(is_unneeded, "blocks on vdev {vdev} would be lost");
+        self.rotor = 0;
+        self.groups.remove(index)
+    }
+
     /// All groups.
     pub fn groups(&self) -> &[Group] {
         &self.groups
@@ -244,7 +257,7 @@ impl Allocator {
         for index in (0..count).map(|turn| (self.rotor + turn) % count) {
             let group = &self.groups[index];
             match group.class {
-                _ if !group.geometry.is_allocatable() => {}
+                _ if !group.geometry.is_allocatable() || group.is_passive => {}
                 AllocationClass::Log => logs.push(index),
                 AllocationClass::Normal => others.push(index),
             }

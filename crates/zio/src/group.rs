@@ -66,6 +66,8 @@ pub struct Group {
     pub geometry: Arc<dyn Geometry>,
     /// What kind of blocks it is for, as the geometry says.
     pub(crate) class: AllocationClass,
+    /// Nothing more is allocated here (`metaslab_group_passivate`, `module/zfs/metaslab.c`): it is to be removed.
+    pub is_passive: bool,
     /// By index.
     metaslabs: Vec<Metaslab>,
     /// log2 of the metaslab size.
@@ -122,6 +124,7 @@ impl Group {
             vdev,
             class: geometry.class(),
             geometry,
+            is_passive: false,
             metaslabs,
             metaslab_shift,
             aliquot,
@@ -134,6 +137,11 @@ impl Group {
             active,
             unreadable,
         }
+    }
+
+    /// Whether nothing is allocated here, nor was lately: what is freed rests for some groups.
+    pub fn is_empty(&self) -> bool {
+        self.allocated == 0 && self.active.iter().all(|&index| !self.metaslabs[index].is_active())
     }
 
     /// Its metaslabs, by index.
@@ -282,7 +290,7 @@ impl Group {
 
     /// Whether new blocks of this class may be put here.
     pub(crate) fn takes(&self, class: AllocationClass) -> bool {
-        self.class == class && self.geometry.is_allocatable()
+        self.class == class && self.geometry.is_allocatable() && !self.is_passive
     }
 
     pub(crate) fn allocate(&mut self, asize: u64, away_from: &[(u64, u64)], now: u64) -> Found {

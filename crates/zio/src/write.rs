@@ -284,7 +284,7 @@ async fn find_space(store: &Store, bp: &BlkPtr, bytes: &Buf, policy: &WritePolic
             Err(ZioError::NoSpace) => {}
             Err(error) => return Err(error),
         }
-        let gone = state.vdevs.iter().flatten().find(|vdev| !vdev.condition().is_usable());
+        let gone = state.vdevs.ordinary().find(|vdev| !vdev.condition().is_usable());
         let Some(gone) = gone else { return Err(ZioError::NoSpace) };
         if !state.suspension.hold(resumptions, &format!("{} cannot be written", gone.name())).await {
             return Err(ZioError::Io(format!("{} cannot be written", gone.name())));

@@ -105,7 +105,7 @@ fn level_of_pool(root: &VdevReport) -> Option<Level> {
         "file" => Some(Level { kind: "file", parity: 0, width: 1 }),
         _ => None,
     };
-    let mut levels = root.children.iter().map(level);
+    let mut levels = root.ordinary().map(level);
     let first = levels.next()??;
     levels.all(|other| other.as_ref() == Some(&first)).then_some(first)
 }

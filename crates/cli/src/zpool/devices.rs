@@ -99,7 +99,9 @@ pub fn remove(session: &mut Session, words: &[String]) -> Done {
     for (option, what) in [("s", "there is no removal to be stopped"), ("n", "a spare needs no memory when it is gone")]
     {
         if parsed.has(option) {
-            return Err(refused(format!("zpool remove -{option}: this version removes hot spares only, and {what}")));
+            return Err(refused(format!(
+                "zpool remove -{option}: this version removes hot spares and logs only, and {what}"
+            )));
         }
     }
     let (pool, devices) = match parsed.operands.as_slice() {

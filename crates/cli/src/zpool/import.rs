@@ -81,6 +81,7 @@ fn template(parsed: &Parsed, command_line: &str) -> Result<Template, Failure> {
             search,
             force: parsed.has("f"),
             destroyed: parsed.has("D"),
+            missing_logs: parsed.has("m"),
             temporary_name: parsed.has("t"),
             properties,
             altroot,

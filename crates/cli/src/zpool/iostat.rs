@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use platter_api::messages::{ListPools, PoolView};
 use platter_api::report::{Detail, VdevReport};
 
-use super::iostat_columns::{Change, Section, cells, heading, separator, table};
+use super::iostat_columns::{Change, Section, cells, class, heading, separator, table};
 use super::names::Naming;
 use super::pools::{Repeat, Timestamp, views};
 use crate::getopt::{Grammar, Parsed, parse};
@@ -234,10 +234,12 @@ fn add(out: &mut String, change: &Change<'_>, depth: usize, width: usize, style:
         }
     }
     if style.verbose {
-        for child in &vdev.children {
-            let before = change.before.and_then(|old| old.children.iter().find(|other| other.guid == child.guid));
-            add(out, &Change { now: child, before, scale: change.scale }, depth + 2, width, style);
+        let below = |out: &mut String, child| add(out, &change.below(child), depth + 2, width, style);
+        vdev.ordinary().for_each(|child| below(out, child));
+        if vdev.logs().next().is_some() && style.only.is_empty() && !style.scripted && !style.is_histogram() {
+            out.push_str(&class(&style.sections, width, style.literal, "logs"));
         }
+        vdev.logs().for_each(|child| below(out, child));
     }
 }
 

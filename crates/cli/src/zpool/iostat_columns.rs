@@ -123,6 +123,17 @@ pub(super) fn separator(sections: &[Section], name_width: usize, literal: bool, 
     out
 }
 
+/// The line above the devices of a class of their own (`print_iostat_dashes` with a name).
+pub(super) fn class(sections: &[Section], name_width: usize, literal: bool, name: &str) -> String {
+    let mut out = format!("{name:<name_width$}");
+    for section in sections {
+        let column = format!("  {:>width$}", "-", width = section.width(literal));
+        out.push_str(&column.repeat(section.bottom().len()));
+    }
+    out.push('\n');
+    out
+}
+
 /// Three lines of headings; `title` heads the names, `over` stands above it.
 pub(super) fn heading(
     sections: &[Section],
@@ -148,6 +159,14 @@ pub(super) struct Change<'a> {
     pub before: Option<&'a VdevReport>,
     /// From counts to counts per second.
     pub scale: f64,
+}
+
+impl<'a> Change<'a> {
+    /// The same of a vdev right below.
+    pub fn below(&self, child: &'a VdevReport) -> Self {
+        let before = self.before.and_then(|old| old.children.iter().find(|other| other.guid == child.guid));
+        Self { now: child, before, scale: self.scale }
+    }
 }
 
 /// The cells of one section.

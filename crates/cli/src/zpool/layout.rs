@@ -8,13 +8,17 @@ use super::names::Naming;
 pub fn tree(vdev: &VdevReport) -> String {
     fn add(out: &mut String, vdev: &VdevReport, depth: usize) {
         out.push_str(&format!("\t{:depth$}{}\n", "", Naming::default().name(vdev)));
-        for child in &vdev.children {
+        for child in vdev.ordinary() {
             add(out, child, depth + 2);
         }
     }
     let (spares, tops): (Vec<_>, Vec<_>) = vdev.children.iter().cloned().partition(|vdev| vdev.kind == "spares");
     let mut out = String::new();
     add(&mut out, &VdevReport { children: tops, ..vdev.clone() }, 0);
+    if vdev.logs().next().is_some() {
+        out.push_str("\tlogs\n");
+        vdev.logs().for_each(|log| add(&mut out, log, 2));
+    }
     spares.iter().for_each(|spares| add(&mut out, spares, 0));
     out
 }
@@ -28,12 +32,17 @@ pub fn import_config(vdev: &VdevReport) -> String {
             out.push_str(&format!("  {note}"));
         }
         out.push('\n');
-        for child in &vdev.children {
+        for child in vdev.ordinary() {
             add(out, child, depth + 2, width);
         }
     }
     let mut out = String::new();
-    add(&mut out, vdev, 0, Naming::default().width(vdev, 0).max(10));
+    let width = Naming::default().width(vdev, 0).max(10);
+    add(&mut out, vdev, 0, width);
+    if vdev.logs().next().is_some() {
+        out.push_str("\tlogs\t\n");
+        vdev.logs().for_each(|log| add(&mut out, log, 2, width));
+    }
     out
 }
 

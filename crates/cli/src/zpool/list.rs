@@ -122,8 +122,12 @@ fn text(pools: &[PoolView], style: &Style, heading: bool) -> String {
     for (view, row) in pools.iter().zip(rows) {
         out.push_str(&list_row(style, &widths, row));
         if style.verbose {
-            for child in &view.report.vdevs.children {
+            for child in view.report.vdevs.ordinary() {
                 add_vdev(&mut out, child, 2, style, &widths);
+            }
+            if view.report.vdevs.logs().next().is_some() {
+                out.push_str(&list_class("logs", style, &widths));
+                view.report.vdevs.logs().for_each(|log| add_vdev(&mut out, log, 2, style, &widths));
             }
             if !view.report.spares.is_empty() {
                 out.push_str(&list_class("spare", style, &widths));
@@ -223,20 +227,17 @@ fn as_json(pools: &[PoolView], style: &Style, as_int: bool, by_guid: bool) -> Ob
         }
         object.insert("properties".into(), Value::Object(properties));
         if style.verbose {
-            let vdevs: Object = view
-                .report
-                .vdevs
-                .children
-                .iter()
-                .map(|child| (style.naming.name(child), Value::Object(vdev_json(child, style, as_int))))
-                .collect();
+            let named = |vdev| (style.naming.name(vdev), Value::Object(vdev_json(vdev, style, as_int)));
+            let vdevs: Object = view.report.vdevs.ordinary().map(named).collect();
             object.insert("vdevs".into(), Value::Object(vdevs));
-            let spares = view.report.spares.iter();
-            let spares: Object = spares
-                .map(|spare| (style.naming.name(spare), Value::Object(vdev_json(spare, style, as_int))))
-                .collect();
-            if !spares.is_empty() {
-                object.insert("spares".into(), Value::Object(spares));
+            let apart: [(&str, Object); 2] = [
+                ("logs", view.report.vdevs.logs().map(named).collect()),
+                ("spares", view.report.spares.iter().map(named).collect()),
+            ];
+            for (class, vdevs) in apart {
+                if !vdevs.is_empty() {
+                    object.insert(class.into(), Value::Object(vdevs));
+                }
             }
         }
         let key = if by_guid { view.report.guid.to_string() } else { view.report.name.clone() };

@@ -188,6 +188,10 @@ pub(super) fn text(view: &PoolView, style: &Style) -> String {
     out.push_str(&paint(Paint::Bold, &head));
     out.push('\n');
     add_vdev(&mut out, &report.vdevs, 0, width, style, scanning(&report.scan));
+    if report.vdevs.logs().next().is_some() {
+        out.push_str("\tlogs\t\n");
+        report.vdevs.logs().for_each(|log| add_vdev(&mut out, log, 2, width, style, scanning(&report.scan)));
+    }
     if !report.spares.is_empty() {
         out.push_str("\tspares\n");
         report.spares.iter().for_each(|spare| add_spare(&mut out, spare, width, style));
@@ -252,7 +256,7 @@ fn add_vdev(
         let _ = write!(out, "  ({word})");
     }
     out.push('\n');
-    for child in &vdev.children {
+    for child in vdev.ordinary() {
         add_vdev(out, child, depth + 2, width, style, scanning);
     }
 }

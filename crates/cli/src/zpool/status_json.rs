@@ -73,14 +73,21 @@ pub(super) fn pools<'a>(views: impl Iterator<Item = &'a PoolView>, style: &Style
             }
             let mut vdevs = Object::new();
             add(&mut vdevs, &report.vdevs, 0, None, style, options, &numbers);
-            let mut spares = Object::new();
+            let (mut logs, mut spares) = (Object::new(), Object::new());
+            let root = style.naming.name(&report.vdevs);
+            for log in report.vdevs.logs() {
+                add(&mut logs, log, 2, Some(&root), style, options, &numbers);
+            }
             report.spares.iter().for_each(|spare| add_spare(&mut spares, spare, style, options));
             if options.flat {
+                vdevs.append(&mut logs);
                 vdevs.append(&mut spares);
             }
             object.insert("vdevs".into(), vdevs.into());
-            if !spares.is_empty() {
-                object.insert("spares".into(), spares.into());
+            for (class, vdevs) in [("logs", logs), ("spares", spares)] {
+                if !vdevs.is_empty() {
+                    object.insert(class.into(), vdevs.into());
+                }
             }
             numbers.add(&mut object, "error_count", report.error_count, Format::Count);
             if report.error_count != 0 && style.verbose {
@@ -131,7 +138,12 @@ pub(super) fn vdev_info(vdev: &VdevReport, naming: &Naming, as_int: bool) -> Obj
         object.insert("path".into(), path.clone().into());
     }
     let is_spare = matches!(&*vdev.state, "AVAIL" | "INUSE");
-    object.insert("class".into(), if is_spare { "spare" } else { "normal" }.into());
+    let class = match (is_spare, vdev.is_log) {
+        (true, _) => "spare",
+        (_, true) => "log",
+        _ => "normal",
+    };
+    object.insert("class".into(), class.into());
     let state = if vdev.state == "UNAVAIL" { "CANT_OPEN" } else { &vdev.state };
     object.insert("state".into(), state.into());
     object
@@ -212,12 +224,12 @@ fn add(
         }
     }
     if options.flat {
-        for child in &vdev.children {
+        for child in vdev.ordinary() {
             add(into, child, depth + 2, Some(&name), style, options, numbers);
         }
     } else {
         let mut children = Object::new();
-        for child in &vdev.children {
+        for child in vdev.ordinary() {
             add(&mut children, child, depth + 2, Some(&name), style, options, numbers);
         }
         if !children.is_empty() {

@@ -32,6 +32,8 @@ pub struct Device {
 enum Group {
     Mirror,
     Raidz(u8),
+    /// No group: what follows are separate intent log devices, and mirrors of them.
+    Log,
     Spare,
 }
 
@@ -43,7 +45,8 @@ fn group(word: &str) -> Option<Result<Group, Failure>> {
         "raidz2" => Some(Ok(Group::Raidz(2))),
         "raidz3" => Some(Ok(Group::Raidz(3))),
         "spare" => Some(Ok(Group::Spare)),
-        "log" | "cache" | "special" | "dedup" => refuse(),
+        "log" => Some(Ok(Group::Log)),
+        "cache" | "special" | "dedup" => refuse(),
         _ if word == "draid"
             || word
                 .strip_prefix("draid")
@@ -60,6 +63,7 @@ fn group(word: &str) -> Option<Result<Group, Failure>> {
 struct Top {
     group: Option<Group>,
     devices: Vec<Device>,
+    is_log: bool,
 }
 
 impl Top {
@@ -81,22 +85,37 @@ fn parse_with(
     force: bool,
     look_up: &dyn Fn(&str) -> Result<Device, Failure>,
 ) -> Result<Vec<VdevRequest>, Failure> {
-    let mut tops = Vec::new();
+    let mut tops: Vec<Top> = Vec::new();
+    let (mut is_log, mut names_logs) = (false, false);
     let mut rest = words;
     while let Some((word, after)) = rest.split_first() {
         rest = after;
         let Some(group_of_word) = group(word) else {
-            tops.push(Top { group: None, devices: vec![look_up(word)?] });
+            tops.push(Top { group: None, devices: vec![look_up(word)?], is_log });
             continue;
         };
         let kind = group_of_word?;
+        match kind {
+            Group::Log if names_logs => {
+                return Err(refused("invalid vdev specification: 'log' can be specified only once"));
+            }
+            Group::Log => {
+                (is_log, names_logs) = (true, true);
+                continue;
+            }
+            Group::Spare => is_log = false,
+            Group::Raidz(_) if is_log => {
+                return Err(refused("invalid vdev specification: unsupported 'log' device: raidz"));
+            }
+            Group::Mirror | Group::Raidz(_) => {}
+        }
         let count = rest.iter().position(|word| group(word).is_some()).unwrap_or(rest.len());
         let (names, after) = rest.split_at(count);
         rest = after;
         let (least, most) = match kind {
             Group::Mirror => (2, usize::MAX),
             Group::Raidz(parity) => (usize::from(parity) + 1, RAIDZ_DEVICES_MAX),
-            Group::Spare => (1, usize::MAX),
+            Group::Spare | Group::Log => (1, usize::MAX),
         };
         if kind == Group::Spare && tops.iter().any(Top::is_spare) {
             return Err(refused("invalid vdev specification: 'spare' can be specified only once"));
@@ -109,10 +128,13 @@ fn parse_with(
         if devices.len() > most {
             return Err(refused(format!("invalid vdev specification: {word} supports no more than {most} devices")));
         }
-        tops.push(Top { group: Some(kind), devices });
+        tops.push(Top { group: Some(kind), devices, is_log });
     }
     if tops.is_empty() {
         return Err(refused("invalid vdev specification: at least one toplevel vdev must be specified"));
+    }
+    if names_logs && !tops.iter().any(|top| top.is_log) {
+        return Err(refused("invalid vdev specification: log requires at least 1 device"));
     }
     let mut seen: Vec<&Path> = Vec::new();
     for device in tops.iter().flat_map(|top| &top.devices) {
@@ -137,10 +159,11 @@ fn parse_with(
 fn request(top: Top) -> VdevRequest {
     let mut paths: Vec<PathBuf> = top.devices.into_iter().map(|device| device.path).collect();
     match top.group {
+        _ if top.is_log => VdevRequest::Log(paths),
         Some(Group::Mirror) => VdevRequest::Mirror(paths),
         Some(Group::Raidz(parity)) => VdevRequest::Raidz { parity, children: paths },
         Some(Group::Spare) => VdevRequest::Spare(paths),
-        None => VdevRequest::Leaf(paths.swap_remove(0)),
+        Some(Group::Log) | None => VdevRequest::Leaf(paths.swap_remove(0)),
     }
 }
 
@@ -152,7 +175,7 @@ pub(super) struct Level {
     pub width: usize,
 }
 
-/// The level of a vdev to be made; spares have none.
+/// The level of a vdev to be made; logs and spares have none.
 pub(super) fn level_of_request(vdev: &VdevRequest) -> Option<Level> {
     match vdev {
         VdevRequest::Mirror(children) => Some(Level { kind: "mirror", parity: 0, width: children.len() }),
@@ -163,7 +186,7 @@ pub(super) fn level_of_request(vdev: &VdevRequest) -> Option<Level> {
             let is_disk = path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
             Some(Level { kind: if is_disk { "disk" } else { "file" }, parity: 0, width: 1 })
         }
-        VdevRequest::Spare(_) => None,
+        VdevRequest::Log(_) | VdevRequest::Spare(_) => None,
     }
 }
 
@@ -171,7 +194,7 @@ fn level(top: &Top) -> Level {
     match top.group {
         Some(Group::Mirror) => Level { kind: "mirror", parity: 0, width: top.devices.len() },
         Some(Group::Raidz(parity)) => Level { kind: "raidz", parity, width: top.devices.len() },
-        Some(Group::Spare) | None => {
+        Some(Group::Log | Group::Spare) | None => {
             Level { kind: if top.devices[0].is_disk { "disk" } else { "file" }, parity: 0, width: 1 }
         }
     }
@@ -179,7 +202,8 @@ fn level(top: &Top) -> Level {
 
 fn mismatches(tops: &[Top]) -> Vec<String> {
     let mut found = Vec::new();
-    let tops: Vec<&Top> = tops.iter().filter(|top| !top.is_spare()).collect();
+    // What a log protects is its own matter (`get_replication`).
+    let tops: Vec<&Top> = tops.iter().filter(|top| !top.is_spare() && !top.is_log).collect();
     for top in tops.iter().filter(|top| top.group.is_some()) {
         let kind = level(top).kind;
         if top.devices.windows(2).any(|pair| pair[0].is_disk != pair[1].is_disk) {
@@ -320,6 +344,25 @@ mod tests {
             parsed("mirror a b spare disk big", false).unwrap(),
             [VdevRequest::Mirror(paths("a b")), VdevRequest::Spare(paths("disk big"))]
         );
+        // A log protects as it likes, and is no group: what follows it is one log after the other.
+        assert_eq!(
+            parsed("mirror a b log disk e mirror c d spare f", false).unwrap(),
+            [
+                VdevRequest::Mirror(paths("a b")),
+                VdevRequest::Log(paths("disk")),
+                VdevRequest::Log(paths("e")),
+                VdevRequest::Log(paths("c d")),
+                VdevRequest::Spare(paths("f")),
+            ]
+        );
+        for (line, expected) in [
+            ("a log raidz b c d", "unsupported 'log' device: raidz"),
+            ("a log b log c", "'log' can be specified only once"),
+            ("a log", "log requires at least 1 device"),
+            ("a log mirror b", "mirror requires at least 2 devices"),
+        ] {
+            assert_eq!(parsed(line, true).unwrap_err(), format!("invalid vdev specification: {expected}"), "{line}");
+        }
         assert_eq!(
             parsed("raidz3 a b c d", false).unwrap(),
             [VdevRequest::Raidz { parity: 3, children: paths("a b c d") }]

@@ -116,6 +116,7 @@ impl Daemon {
             search: pool.devices.clone(),
             force: false,
             destroyed: false,
+            missing_logs: false,
             temporary_name: false,
             properties,
             altroot: pool.altroot.clone(),

@@ -20,6 +20,7 @@ mod kept_mounts;
 mod large_records;
 mod legacy;
 mod log;
+mod log_devices;
 mod many_mounts;
 mod matrix;
 mod mounts;

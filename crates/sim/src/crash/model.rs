@@ -41,6 +41,8 @@ pub enum Step {
     Compression(&'static str),
     /// One more top-level vdev.
     Vdev,
+    /// The separate intent log comes or goes.
+    Log(bool),
     /// The spare disk takes another's place: nothing that is compared changes.
     Replaced,
 }
@@ -64,7 +66,7 @@ impl Step {
             Self::Write(node, ..) | Self::Truncate(node, _) | Self::Xattr(node, ..) | Self::Mode(node, _) => {
                 Stream::File(*node)
             }
-            Self::Dataset(..) | Self::Compression(_) | Self::Vdev | Self::Replaced => Stream::Pool,
+            Self::Dataset(..) | Self::Compression(_) | Self::Vdev | Self::Log(_) | Self::Replaced => Stream::Pool,
         }
     }
 }
@@ -96,6 +98,8 @@ pub struct Model {
     compression: &'static str,
     vdevs: usize,
     replaced: bool,
+    /// Whether the spare disk is a log.
+    log: bool,
 }
 
 impl Default for Model {
@@ -107,6 +111,7 @@ impl Default for Model {
             compression: "on",
             vdevs: 1,
             replaced: false,
+            log: false,
         }
     }
 }
@@ -174,7 +179,12 @@ impl Model {
 
     /// Whether there is a disk that is none of the pool's yet.
     pub fn has_spare(&self) -> bool {
-        self.vdevs == 1 && !self.replaced
+        self.vdevs == 1 && !self.replaced && !self.log
+    }
+
+    /// Whether there is a separate intent log.
+    pub fn has_log(&self) -> bool {
+        self.log
     }
 
     /// A number that no object has had.
@@ -256,6 +266,7 @@ impl Model {
             }
             Step::Compression(value) => self.compression = value,
             Step::Vdev => self.vdevs += 1,
+            Step::Log(is_there) => self.log = *is_there,
             Step::Replaced => self.replaced = true,
         }
         if cfg!(debug_assertions) {
@@ -281,7 +292,7 @@ impl Model {
         let mut view = View {
             datasets: self.datasets.iter().map(|&name| name.to_owned()).collect(),
             compression: self.compression.to_owned(),
-            vdevs: self.vdevs,
+            vdevs: self.vdevs + usize::from(self.log),
             ..View::default()
         };
         let mut first: BTreeMap<NodeId, String> = BTreeMap::new();

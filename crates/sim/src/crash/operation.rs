@@ -109,6 +109,10 @@ pub enum Operation {
     DestroyDataset,
     /// `zpool add`.
     AddVdev,
+    /// `zpool add` of a separate intent log.
+    AddLog,
+    /// `zpool remove` of the log.
+    RemoveLog,
     /// `zpool replace` of the first disk, until it has left.
     Replace,
     /// `zpool scrub`, to its end.
@@ -147,9 +151,15 @@ fn pieces(node: NodeId, offset: usize, data: &[u8]) -> Vec<Step> {
 }
 
 /// Adds the spare disk to the pool.
-async fn add(pool: &Arc<Pool>, spare: usize) -> Result<(), String> {
-    let vdevs = vec![VdevRequest::Leaf(SimDevices::path(spare))];
+async fn add(pool: &Arc<Pool>, vdev: VdevRequest) -> Result<(), String> {
+    let vdevs = vec![vdev];
     let change = PoolChange::Add { vdevs, force: true, ashift: 0, any_ashift: true, dry_run: false };
+    pool.change(change).await.map(|_| ()).map_err(text)
+}
+
+/// Removes the log on the spare disk.
+async fn remove(pool: &Arc<Pool>, spare: usize) -> Result<(), String> {
+    let change = PoolChange::Remove { device: SimDevices::path(spare).display().to_string() };
     pool.change(change).await.map(|_| ()).map_err(text)
 }
 
@@ -245,6 +255,8 @@ impl Operation {
             Self::CreateDataset => (!model.has_dataset(NEW)).then(|| vec![Step::Dataset(NEW, true)]),
             Self::DestroyDataset => model.has_dataset(OLD).then(|| vec![Step::Dataset(OLD, false)]),
             Self::AddVdev => model.has_spare().then(|| vec![Step::Vdev]),
+            Self::AddLog => model.has_spare().then(|| vec![Step::Log(true)]),
+            Self::RemoveLog => model.has_log().then(|| vec![Step::Log(false)]),
             Self::Replace => model.has_spare().then(|| vec![Step::Replaced]),
         }
     }
@@ -320,7 +332,9 @@ impl Operation {
             Self::SetProperty => set_compression(pool).await?,
             Self::CreateDataset => pool.dsl().create_dataset(NEW, &Default::default()).await.map_err(text)?,
             Self::DestroyDataset => pool.dsl().destroy_dataset(OLD).await.map_err(text)?,
-            Self::AddVdev => add(pool, spare).await?,
+            Self::AddVdev => add(pool, VdevRequest::Leaf(SimDevices::path(spare))).await?,
+            Self::AddLog => add(pool, VdevRequest::Log(vec![SimDevices::path(spare)])).await?,
+            Self::RemoveLog => remove(pool, spare).await?,
             Self::Replace => replace(pool, spare).await?,
             Self::Scrub => scrub(pool).await?,
         }
@@ -336,6 +350,8 @@ impl Operation {
                 | Self::CreateDataset
                 | Self::DestroyDataset
                 | Self::AddVdev
+                | Self::AddLog
+                | Self::RemoveLog
                 | Self::Replace
                 | Self::Scrub
         )
@@ -378,6 +394,8 @@ impl Operation {
             Self::CreateDataset,
             Self::DestroyDataset,
             Self::AddVdev,
+            Self::AddLog,
+            Self::RemoveLog,
             Self::Replace,
             Self::Scrub,
         ]
@@ -407,6 +425,8 @@ impl Operation {
             | Self::CreateDataset
             | Self::DestroyDataset
             | Self::AddVdev
+            | Self::AddLog
+            | Self::RemoveLog
             | Self::Replace
             | Self::Scrub => None,
         }
@@ -451,6 +471,8 @@ impl std::fmt::Display for Operation {
             Self::CreateDataset => plain(f, "create-dataset"),
             Self::DestroyDataset => plain(f, "destroy-dataset"),
             Self::AddVdev => plain(f, "add-vdev"),
+            Self::AddLog => plain(f, "add-log"),
+            Self::RemoveLog => plain(f, "remove-log"),
             Self::Replace => plain(f, "replace"),
             Self::Scrub => plain(f, "scrub"),
         }

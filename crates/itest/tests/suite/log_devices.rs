@@ -1,0 +1,198 @@
+//! Separate intent log devices: added, used, removed, and gone. Each on-disk change is judged by zdb.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use platter_itest::{Lab, Tree, zdb};
+
+/// Appends and makes stable: each piece goes through the log.
+fn append(mount: &Path, name: &str, pieces: usize) {
+    let mut file = OpenOptions::new().create(true).append(true).open(mount.join(name)).expect("a file");
+    for piece in 0..pieces {
+        file.write_all(format!("{piece:08}").repeat(512).as_bytes()).expect("written");
+        file.sync_all().expect("stable");
+    }
+}
+
+/// What `zpool iostat -v -p` counts as written operations on a device.
+fn writes(lab: &Lab, pool: &str, device: &str) -> u64 {
+    let all = lab.zpool(&format!("iostat -v -H -p {pool}")).ok().stdout;
+    let line = all.lines().find(|line| line.split_whitespace().next().is_some_and(|name| name.ends_with(device)));
+    let line = line.unwrap_or_else(|| panic!("no {device} in {all}"));
+    line.split_whitespace().nth(4).and_then(|cell| cell.parse().ok()).expect("a number")
+}
+
+fn size(lab: &Lab, pool: &str) -> String {
+    lab.zpool(&format!("list -H -p -o size,allocated {pool}")).ok().stdout
+}
+
+#[test]
+fn a_mirrored_log_takes_what_is_made_stable_and_leaves_again() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(5, 128);
+    let preview = lab.zpool("create -n tank mirror d0 d1 log mirror d2 d3").ok();
+    preview.says("\tlogs\n\t  mirror\n\t    ");
+    let mount = lab.create("", "tank", "mirror d0 d1 log mirror d2 d3");
+    let status = lab.zpool("status tank").ok().says("\tlogs\t\n\t  mirror-1  ");
+    assert!(status.stdout.find("mirror-0") < status.stdout.find("logs"), "{status}");
+    let whole = size(&lab, "tank").split_whitespace().next().map(str::to_owned).expect("a size");
+    assert!(whole.parse::<u64>().expect("a number") < 128 << 20, "a log is no space: {whole}");
+    lab.zpool("list -v tank").ok().says("\nlogs  ").says("mirror-1");
+    lab.zpool("iostat -v tank").ok().says("\nlogs  ").says("mirror-1");
+    lab.zpool("status -j tank").ok().says("\"logs\"").says("\"class\":\"log\"");
+    append(&mount, "stable", 40);
+    assert!(writes(&lab, "tank", "/d2") > 40, "what is made stable is written to the log");
+    let tree = Tree::filled(&mount, 1);
+    lab.judge_and_return("tank", &mount, &tree);
+    lab.zpool("status tank").ok().says("\tlogs\t\n\t  mirror-1  ");
+    // A crash with records in the log.
+    append(&mount, "late", 20);
+    let tree = Tree::of(&mount);
+    lab.kill_daemon(true);
+    lab.revive("tank");
+    lab.wait_mounted(&mount);
+    tree.assert_same(&Tree::of(&mount), "what was stable in the log");
+    lab.zpool("remove tank d2").refused().says("zpool detach");
+    lab.zpool("remove tank mirror-0").refused().says("logs only");
+    append(&mount, "before", 5);
+    lab.zpool("remove tank mirror-1").ok();
+    lab.zpool("status tank").ok().says_not("logs").says_not("mirror-1");
+    lab.zpool("history -i tank").ok().says("vdev 1 (log)");
+    append(&mount, "after", 5);
+    let tree = Tree::of(&mount);
+    lab.judge_and_return("tank", &mount, &tree);
+    // Its devices are free for others, and the number that it had stays one.
+    lab.zpool("create other mirror d2 d3").ok();
+    lab.export("other");
+    lab.zpool("add tank log d4").ok();
+    append(&mount, "again", 20);
+    assert!(writes(&lab, "tank", "/d4") > 20);
+    let tree = Tree::of(&mount);
+    lab.judge_and_return("tank", &mount, &tree);
+    lab.zpool("remove tank d4").ok();
+    lab.judge_and_return("tank", &mount, &tree);
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
+/// Programs write and make stable all the time; the log is removed and added in between, again and again.
+#[test]
+fn a_log_comes_and_goes_under_load() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(3, 128);
+    let mount = lab.create("", "tank", "d0 d1");
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for writer in 0..3 {
+            let (mount, over) = (&mount, &over);
+            scope.spawn(move || {
+                let mut round = 0;
+                while !over.load(Ordering::Relaxed) {
+                    append(mount, &format!("writer-{writer}-{}", round % 4), 8);
+                    round += 1;
+                }
+            });
+        }
+        for _ in 0..4 {
+            lab.zpool("add tank log d2").ok();
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            lab.zpool("remove tank d2").ok();
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    let tree = Tree::of(&mount);
+    lab.judge_and_return("tank", &mount, &tree);
+    lab.scrub("tank").says("scrub repaired 0B").says("with 0 errors");
+}
+
+#[test]
+fn bad_words_for_logs_are_refused_and_nothing_changes() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(4, 64);
+    for (words, says) in [
+        ("log d0", "at least one toplevel vdev must be specified"),
+        ("d0 log", "log requires at least 1 device"),
+        ("d0 log raidz d1 d2 d3", "unsupported 'log' device: raidz"),
+        ("d0 log d1 log d2", "'log' can be specified only once"),
+        ("d0 log d0", "more than once"),
+    ] {
+        lab.zpool(&format!("create tank {words}")).refused().says(says);
+    }
+    lab.create("", "tank", "d0");
+    lab.zpool("remove tank d0").refused().says("logs only");
+    lab.zpool("remove tank d3").refused().says("no such device in pool");
+    lab.zpool("add -n tank log d1").ok().says("\tlogs\n\t  ");
+    lab.zpool("status tank").ok().says_not("logs");
+    assert!(!fs::read(lab.disk(1)).expect("read").iter().any(|&byte| byte != 0), "a dry run writes nothing");
+    lab.export("tank");
+}
+
+/// The machine stops with records in the log, and the log's device does not come back.
+#[test]
+fn a_pool_whose_log_is_gone_is_imported_without_it() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(4, 128);
+    let mount = lab.create("", "tank", "mirror d0 d1 log d2");
+    let tree = Tree::filled(&mount, 1);
+    lab.zpool("sync tank").ok();
+    append(&mount, "late", 60);
+    lab.kill_daemon(true);
+    let away = lab.tmp().join("d2");
+    fs::rename(lab.dev().join("d2"), &away).expect("moved");
+    let import = |options: &str| lab.zpool(&format!("import {options} -d {} tank", lab.dev().display()));
+    for _ in 0..2 {
+        import("").refused().says("one or more devices is currently unavailable").says("use '-m'").says("[log]");
+    }
+    // With its device there is nothing to give up.
+    fs::rename(&away, lab.dev().join("d2")).expect("moved");
+    import("-m").ok();
+    lab.wait_mounted(&mount);
+    assert_eq!(fs::metadata(mount.join("late")).expect("it is there").len(), 60 * 4096);
+    append(&mount, "later", 60);
+    lab.kill_daemon(true);
+    fs::remove_file(lab.dev().join("d2")).expect("removed");
+    import("-m").ok();
+    lab.wait_mounted(&mount);
+    let status = lab.zpool("status tank").ok().says("DEGRADED").says("\tlogs\t\n").says("UNAVAIL");
+    assert_eq!(fs::metadata(mount.join("late")).expect("it is there").len(), 60 * 4096);
+    let later = fs::metadata(mount.join("later")).map_or(0, |metadata| metadata.len());
+    assert!(later <= 60 * 4096 && later.is_multiple_of(4096), "whole appends, as far as a group has them: {later}");
+    append(&mount, "without", 10);
+    let gone = status.stdout.lines().find(|line| line.contains("UNAVAIL")).expect("its line");
+    let gone = gone.split_whitespace().next().expect("a name").to_owned();
+    lab.zpool(&format!("remove tank {gone}")).ok();
+    lab.zpool("status tank").ok().says("ONLINE").says_not("logs").says_not("UNAVAIL");
+    let now = Tree::of(&mount);
+    for (name, was) in tree.files() {
+        let found = now.files().find(|(other, _)| *other == name).map(|(_, entry)| entry);
+        assert!(found == Some(was), "{name} is another file");
+    }
+    let tree = Tree::of(&mount);
+    lab.judge_and_return("tank", &mount, &tree);
+    lab.scrub("tank").says("with 0 errors");
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
+/// What waits to be replayed keeps the log in the pool.
+#[test]
+fn a_log_that_somebody_needs_stays() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 128);
+    lab.create("-o cachefile=none", "tank", "d0 log d1");
+    let place = lab.create_fs("", "tank/fs");
+    lab.zpool("sync tank").ok();
+    append(&place, "late", 20);
+    lab.kill_daemon(true);
+    lab.zpool(&format!("import -N -d {} tank", lab.dev().display())).ok();
+    lab.zpool("remove tank d1").refused().says("device is busy");
+    lab.zpool("status tank").ok().says("logs");
+    lab.zfs("mount -a").ok();
+    lab.wait_mounted(&place);
+    lab.zpool("remove tank d1").ok();
+    assert_eq!(fs::metadata(place.join("late")).expect("it is there").len(), 20 * 4096);
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}

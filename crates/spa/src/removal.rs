@@ -1,0 +1,171 @@
+//! `zpool remove` (`module/zfs/vdev_removal.c`): hot spares and separate intent log devices.
+//!
+//! A log holds nothing for long: what is committed there is in the pool with its group. So nothing is moved; no more is
+//! put there, the chains that lie there begin anew elsewhere, and when all of it is free the vdev leaves.
+//!
+//! Invariants:
+//! - a vdev leaves in a group in which nothing is allocated on it and nothing of it is at rest;
+//! - its number stays: block pointers name vdevs by number, so a hole is left there.
+
+use std::sync::Arc;
+
+use platter_dmu::Tx;
+use platter_dmu::zap::Zap;
+use platter_dsl::error::{PoolError, Result};
+use platter_dsl::{history, intent, mos};
+use platter_ondisk::ObjectId;
+use platter_ondisk::features::Feature;
+use platter_ondisk::names::vdev_top_zap::MS_UNFLUSHED_PHYS_TXGS;
+use platter_vdev::{Condition, VdevAux, VdevState};
+
+use crate::config::VdevConfig;
+use crate::core::Core;
+use crate::{exchange, labels, locked, place, spares};
+
+/// Groups after which what was freed in the first of them is free for others, with some to spare.
+const GROUPS: usize = 8;
+
+/// Removes the device that a command means.
+///
+/// # Errors
+/// In OpenZFS's words, why not.
+pub async fn remove(core: &Arc<Core>, name: &str) -> Result<()> {
+    if let Some(spare) = core.spares.find(&*core.environment.devices, name).await {
+        return spares::remove(core, &spare).await;
+    }
+    let vdev = match place::interior(core, name) {
+        Some(vdev) => vdev,
+        None => place::find(core, name).await?.config,
+    };
+    let top = core.config.read().vdev_tree.children.iter().find(|top| top.guid == vdev.guid).cloned();
+    match top {
+        Some(top) if top.is_log => remove_log(core, top).await,
+        _ => Err(PoolError::Unsupported(
+            "this version removes hot spares and logs only; a device of a mirror leaves it with 'zpool detach'".into(),
+        )),
+    }
+}
+
+/// `spa_vdev_remove_log`.
+async fn remove_log(core: &Arc<Core>, top: VdevConfig) -> Result<()> {
+    let (guid, number) = (top.guid, top.id as u32);
+    let devices: Vec<_> = {
+        let all = core.leaf_devices.lock();
+        top.leaves().iter().filter_map(|leaf| all.get(&leaf.guid.0).cloned()).collect()
+    };
+    set_passive(core, number, true);
+    let removed = async {
+        empty(core, number).await?;
+        let check = async move |core: Arc<Core>| {
+            let top = core.config.read().vdev_tree.children.iter().find(|top| top.guid == guid).cloned();
+            top.filter(|_| is_empty(&core, number) || is_lost(&core, number)).ok_or_else(busy)
+        };
+        core.checked_task(check, async move |core, tx, top| take_out(&core, &tx, &top).await).await
+    };
+    if let Err(error) = removed.await {
+        set_passive(core, number, false);
+        return Err(error);
+    }
+    locked::note_leaves(&core.environment, &core.config.read(), &core.spares.configs());
+    for device in devices {
+        if let Err(error) = labels::clear(&*device).await {
+            tracing::warn!(pool = core.name(), %error, "the labels of a device of log {guid}, which has left, stay");
+        }
+    }
+    Ok(())
+}
+
+fn busy() -> PoolError {
+    PoolError::Busy(
+        "device is busy: it has logs of file systems that wait to be replayed\nMount them ('zfs mount -a') and try \
+         again."
+            .into(),
+    )
+}
+
+fn set_passive(core: &Core, vdev: u32, is_passive: bool) {
+    let mut allocator = core.dsl.store.state().allocator.lock();
+    if let Some(group) = allocator.groups_mut().iter_mut().find(|group| group.vdev == vdev) {
+        group.is_passive = is_passive;
+    }
+}
+
+fn is_empty(core: &Core, vdev: u32) -> bool {
+    core.dsl.store.state().allocator.lock().group(vdev).is_some_and(|group| group.is_empty())
+}
+
+/// Has every log begin anew elsewhere, and waits until what this one had is free and has rested.
+async fn empty(core: &Arc<Core>, vdev: u32) -> Result<()> {
+    let datasets: Vec<_> = core.dsl.tree.read().datasets.values().cloned().collect();
+    for dataset in datasets {
+        let zil = dataset.zil.lock().clone();
+        if let Some(zil) = zil {
+            zil.begin_anew().await?;
+        }
+    }
+    for _ in 0..GROUPS {
+        core.force_group().await?;
+        if is_empty(core, vdev) {
+            return Ok(());
+        }
+    }
+    // Of a log that is gone nobody could read where all of it was.
+    if is_lost(core, vdev) && !intent::any_waits(&core.dsl).await { Ok(()) } else { Err(busy()) }
+}
+
+/// Whether the device of a log is gone.
+fn is_lost(core: &Core, vdev: u32) -> bool {
+    let vdev = core.dsl.store.state().vdevs.get(vdev as usize).and_then(Option::as_ref);
+    vdev.is_some_and(|vdev| !vdev.condition().is_usable())
+}
+
+/// Makes a hole of an empty top-level vdev, in the syncing group (`vdev_remove_make_hole_and_free`).
+async fn take_out(core: &Arc<Core>, tx: &Tx, top: &VdevConfig) -> Result<()> {
+    let state = core.dsl.store.state();
+    let leaves = state.vdevs.get(top.id as usize).and_then(Option::as_ref).map(|vdev| vdev.leaves());
+    let group = state.allocator.lock().remove_group(top.id as u32);
+    state.vdevs.remove(top.id as usize);
+    {
+        let mut config = core.config.write();
+        let slot = config.vdev_tree.children.iter_mut().find(|other| other.guid == top.guid);
+        *slot.expect("it was just found") = VdevConfig::hole(top.id);
+    }
+    core.dsl.dirty_config();
+    for map in group.metaslabs().iter().map(|metaslab| metaslab.space_map).filter(|map| map.is_some()) {
+        core.dsl.mos.free_object(tx, map).await?;
+        core.dsl.features.adjust(tx, Feature::SpacemapHistogram, -1).await?;
+    }
+    if top.metaslab_array.is_some() {
+        core.dsl.mos.free_object(tx, top.metaslab_array).await?;
+    }
+    free_top_zap(core, tx, top.top_zap).await?;
+    for leaf in top.leaves() {
+        exchange::free_objects(core, tx, leaf).await?;
+        core.leaf_devices.lock().remove(&leaf.guid.0);
+        core.stored_missing.lock().remove(&leaf.guid.0);
+    }
+    for leaf in leaves.into_iter().flatten() {
+        leaf.close(Condition::new(VdevState::Closed, VdevAux::None));
+    }
+    core.event("sysevent.fs.zfs.vdev_remove_dev", vec![("vdev_guid", top.guid.0.into())]);
+    let path = top.path.as_deref().unwrap_or("-");
+    history::append_event(&core.dsl, tx, "vdev remove", &format!("{} vdev {} (log) {path}", core.name(), top.id))
+        .await?;
+    Ok(())
+}
+
+/// Frees a top-level vdev's ZAP, with what only that leads to.
+async fn free_top_zap(core: &Arc<Core>, tx: &Tx, top_zap: ObjectId) -> Result<()> {
+    if !top_zap.is_some() {
+        return Ok(());
+    }
+    let zap = Zap::open(&core.dsl.mos, top_zap).await?;
+    if let Some(unflushed) = zap.get_u64(MS_UNFLUSHED_PHYS_TXGS.as_bytes()).await? {
+        core.dsl.mos.free_object(tx, ObjectId(unflushed)).await?;
+    }
+    if let Some(map) = core.dsl.directory.get_u64(mos::VDEV_ZAP_MAP.as_bytes()).await? {
+        Zap::open(&core.dsl.mos, ObjectId(map)).await?.remove_int(tx, top_zap.0).await?;
+    }
+    core.dsl.mos.free_object(tx, top_zap).await?;
+    Ok(())
+}
