@@ -193,8 +193,7 @@ pub async fn import(mut environment: Environment, request: &ImportRequest) -> Re
         config.stored_name = request.temporary_name.then_some(stored);
     }
     let shared = !read_only && uberblock.is_multihost();
-    let is_log_lost = !lost_logs.is_empty();
-    let found = Found { opened, config, features, uberblock, is_log_lost };
+    let found = Found { opened, config, features, uberblock, is_log_lost: !lost_logs.is_empty() };
     let core = finish(environment, cutoff, request, found, read_only, properties).await?;
     *core.locked.lock() = locked;
     *core.logs.lock() = Logs::found(logs);

@@ -84,8 +84,8 @@ pub fn check_version(candidate: &Candidate) -> Result<()> {
     Ok(())
 }
 
-/// Whether enough of it is there, as far as labels tell: those of other devices do not say what a vdev was of which none
-/// is there. If it was a log, the pool's own configuration knows.
+/// Whether enough of it is there, as far as labels tell: those of other devices do not say what a vdev was of which
+/// none is there. If it was a log, the pool's own configuration knows.
 ///
 /// # Errors
 /// Missing devices.

@@ -123,6 +123,8 @@ fn is_lost(core: &Core, vdev: u32) -> bool {
 async fn take_out(core: &Arc<Core>, tx: &Tx, top: &VdevConfig) -> Result<()> {
     let state = core.dsl.store.state();
     let leaves = state.vdevs.get(top.id as usize).and_then(Option::as_ref).map(|vdev| vdev.leaves());
+    let number = top.id as u32;
+    assert!(top.is_log && (is_empty(core, number) || is_lost(core, number)), "somebody's blocks are on vdev {number}");
     let group = state.allocator.lock().remove_group(top.id as u32);
     state.vdevs.remove(top.id as usize);
     {
@@ -131,6 +133,7 @@ async fn take_out(core: &Arc<Core>, tx: &Tx, top: &VdevConfig) -> Result<()> {
         *slot.expect("it was just found") = VdevConfig::hole(top.id);
     }
     core.dsl.dirty_config();
+    debug_assert!(state.vdevs.get(top.id as usize).is_some_and(Option::is_none), "a hole is left in the numbering");
     for map in group.metaslabs().iter().map(|metaslab| metaslab.space_map).filter(|map| map.is_some()) {
         core.dsl.mos.free_object(tx, map).await?;
         core.dsl.features.adjust(tx, Feature::SpacemapHistogram, -1).await?;

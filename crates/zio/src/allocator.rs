@@ -70,8 +70,8 @@ impl Allocator {
         self.groups.push(group);
     }
 
-    /// The space of top-level vdev `vdev` is no part of the pool any more. It has nothing allocated, or is a log to which
-    /// nothing leads.
+    /// The space of top-level vdev `vdev` is no part of the pool any more. It has nothing allocated, or is a log to
+    /// which nothing leads.
     ///
     /// # Panics
     /// When it is not empty, or not there.

@@ -1,7 +1,8 @@
 //! The pool's top-level vdevs by index.
 //!
-//! Invariant: an entry never changes once it is there, but for one that is removed: it reads as a hole from then on; new
-//! vdevs come behind the last one. So readers need no lock and may keep references for as long as they have the table.
+//! Invariant: an entry never changes once it is there, but for one that is removed: it reads as a hole from then on.
+//! New vdevs come behind the last one. So readers need no lock and may keep references for as long as they have the
+//! table.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

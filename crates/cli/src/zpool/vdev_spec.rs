@@ -112,22 +112,11 @@ fn parse_with(
         let count = rest.iter().position(|word| group(word).is_some()).unwrap_or(rest.len());
         let (names, after) = rest.split_at(count);
         rest = after;
-        let (least, most) = match kind {
-            Group::Mirror => (2, usize::MAX),
-            Group::Raidz(parity) => (usize::from(parity) + 1, RAIDZ_DEVICES_MAX),
-            Group::Spare | Group::Log => (1, usize::MAX),
-        };
         if kind == Group::Spare && tops.iter().any(Top::is_spare) {
             return Err(refused("invalid vdev specification: 'spare' can be specified only once"));
         }
         let devices = names.iter().map(|name| look_up(name)).collect::<Result<Vec<_>, _>>()?;
-        if devices.len() < least {
-            let many = if least == 1 { "" } else { "s" };
-            return Err(refused(format!("invalid vdev specification: {word} requires at least {least} device{many}")));
-        }
-        if devices.len() > most {
-            return Err(refused(format!("invalid vdev specification: {word} supports no more than {most} devices")));
-        }
+        check_width(word, kind, devices.len())?;
         tops.push(Top { group: Some(kind), devices, is_log });
     }
     if tops.is_empty() {
@@ -154,6 +143,23 @@ fn parse_with(
         )));
     }
     Ok(tops.into_iter().map(request).collect())
+}
+
+/// A group has enough devices, and not too many.
+fn check_width(word: &str, kind: Group, devices: usize) -> Result<(), Failure> {
+    let (least, most) = match kind {
+        Group::Mirror => (2, usize::MAX),
+        Group::Raidz(parity) => (usize::from(parity) + 1, RAIDZ_DEVICES_MAX),
+        Group::Spare | Group::Log => (1, usize::MAX),
+    };
+    if devices < least {
+        let many = if least == 1 { "" } else { "s" };
+        return Err(refused(format!("invalid vdev specification: {word} requires at least {least} device{many}")));
+    }
+    if devices > most {
+        return Err(refused(format!("invalid vdev specification: {word} supports no more than {most} devices")));
+    }
+    Ok(())
 }
 
 fn request(top: Top) -> VdevRequest {

@@ -3,6 +3,7 @@
 //! [`Operation::plan`] does to the model what [`Operation::run`] does to the engine: where they differ, the state after
 //! the last crash is no state that may be there.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -151,10 +152,16 @@ fn pieces(node: NodeId, offset: usize, data: &[u8]) -> Vec<Step> {
 }
 
 /// Adds the spare disk to the pool.
-async fn add(pool: &Arc<Pool>, vdev: VdevRequest) -> Result<(), String> {
-    let vdevs = vec![vdev];
+async fn add(pool: &Arc<Pool>, spare: usize, vdev: fn(PathBuf) -> VdevRequest) -> Result<(), String> {
+    let vdevs = vec![vdev(SimDevices::path(spare))];
     let change = PoolChange::Add { vdevs, force: true, ashift: 0, any_ashift: true, dry_run: false };
     pool.change(change).await.map(|_| ()).map_err(text)
+}
+
+/// Changes the permission bits.
+async fn chmod(zpl: &Zpl, object: ObjectId) -> Result<(), String> {
+    let change = SetAttr { mode: Some(MODE), ..SetAttr::default() };
+    zpl.setattr(object, change).await.map(drop).map_err(text)
 }
 
 /// Removes the log on the spare disk.
@@ -323,17 +330,14 @@ impl Operation {
             Self::RemoveXattr(name) => {
                 zpl.removexattr(name.object(zpl).await?, XATTR.as_bytes()).await.map_err(text)?;
             }
-            Self::Chmod(name) => {
-                let change = SetAttr { mode: Some(MODE), ..SetAttr::default() };
-                zpl.setattr(name.object(zpl).await?, change).await.map_err(text)?;
-            }
+            Self::Chmod(name) => chmod(zpl, name.object(zpl).await?).await?,
             Self::Fsync(name) => zpl.fsync(name.object(zpl).await?).await.map_err(text)?,
             Self::Sync => pool.sync().await.map_err(text)?,
             Self::SetProperty => set_compression(pool).await?,
             Self::CreateDataset => pool.dsl().create_dataset(NEW, &Default::default()).await.map_err(text)?,
             Self::DestroyDataset => pool.dsl().destroy_dataset(OLD).await.map_err(text)?,
-            Self::AddVdev => add(pool, VdevRequest::Leaf(SimDevices::path(spare))).await?,
-            Self::AddLog => add(pool, VdevRequest::Log(vec![SimDevices::path(spare)])).await?,
+            Self::AddVdev => add(pool, spare, VdevRequest::Leaf).await?,
+            Self::AddLog => add(pool, spare, |path| VdevRequest::Log(vec![path])).await?,
             Self::RemoveLog => remove(pool, spare).await?,
             Self::Replace => replace(pool, spare).await?,
             Self::Scrub => scrub(pool).await?,
