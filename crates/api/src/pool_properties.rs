@@ -93,7 +93,7 @@ pub const TABLE: &[PoolProperty] = &[
     set("cachefile", "CACHEFILE", Values::Text, "-"),
     set("failmode", "FAILMODE", FAIL_MODES, "wait"),
     set("listsnapshots", "LISTSNAPS", ON_OFF, "off"),
-    set("autoexpand", "EXPAND", OFF, "off"),
+    set("autoexpand", "EXPAND", ON_OFF, "off"),
     told("dedupratio", "DEDUP", Values::Ratio),
     told("free", "FREE", Values::Number),
     told("allocated", "ALLOC", Values::Number),

@@ -106,6 +106,9 @@ pub enum PoolChange {
     Online {
         /// Name, path or guid.
         device: String,
+        /// `-e`: all that it has now is to be used.
+        #[serde(default)]
+        expand: bool,
     },
     /// `zpool offline`.
     Offline {

@@ -106,6 +106,11 @@ pub trait BlockDevice: Send + Sync + Debug {
     /// [`DeviceError::Io`] or [`DeviceError::Gone`]; the writes may then be lost.
     async fn flush(&self) -> Result<()>;
 
+    /// Looks whether the device has grown, and returns its size from now on, which is never less than before.
+    async fn look_at_size(&self) -> u64 {
+        self.size()
+    }
+
     /// From now on a write is not handed to the kernel once `lease` has ended: it fails with
     /// [`DeviceError::TooLate`]. A device that hands writes on at once need not look: whoever calls it does.
     fn obey(&self, _lease: &Arc<Lease>) {}

@@ -333,6 +333,10 @@ impl BlockDevice for CutoffDevice {
         self.inner.is_writable()
     }
 
+    async fn look_at_size(&self) -> u64 {
+        self.inner.look_at_size().await
+    }
+
     fn announce(&self, partitions: &[&Partition]) {
         self.inner.announce(partitions);
     }

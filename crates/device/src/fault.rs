@@ -170,6 +170,10 @@ impl BlockDevice for FaultDevice {
         self.inner.is_writable()
     }
 
+    async fn look_at_size(&self) -> u64 {
+        self.inner.look_at_size().await
+    }
+
     async fn read_into(&self, offset: u64, mut slots: Vec<ReadSlot>) -> (Vec<ReadSlot>, Result<()>) {
         self.reads.fetch_add(1, Ordering::SeqCst);
         if let Err(error) = self.check_present() {

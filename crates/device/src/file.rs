@@ -6,7 +6,7 @@
 //! - `O_DIRECT` is used whenever the kernel accepts it for the transfer's position, length and memory; what it does not
 //!   accept goes through a second, buffered descriptor of the same inode (the kernel keeps both coherent) or through an
 //!   aligned bounce buffer;
-//! - a device's size is what it was when it was opened;
+//! - a device's size is what it was when it was opened, or at a later look, if that found more;
 //! - a file whose file system may make any call wait for a server (FUSE, NFS and the like) is touched only by threads
 //!   of its own once it is open.
 
@@ -15,7 +15,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ pub struct FileDevice {
     is_block: bool,
     /// Whether no call on the descriptors waits for a server.
     is_local: bool,
-    size: u64,
+    size: AtomicU64,
     geometry: Geometry,
     writable: bool,
     /// There until the device is dropped.
@@ -96,7 +96,7 @@ pub struct FileDevice {
 
 impl std::fmt::Debug for FileDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "FileDevice({}, {} bytes)", self.path.display(), self.size)
+        write!(f, "FileDevice({}, {} bytes)", self.path.display(), self.size())
     }
 }
 
@@ -146,7 +146,7 @@ impl FileDevice {
         Ok(Self {
             path: path.into(),
             is_block,
-            size,
+            size: AtomicU64::new(size),
             geometry,
             writable: options.writable,
             buffered: Some(Arc::new(buffered)),
@@ -214,6 +214,9 @@ impl FileDevice {
     }
 }
 
+/// How long a server may take to say how large a file is.
+const SIZE_WITHIN: Duration = Duration::from_secs(5);
+
 fn size_of(file: &File, is_block: bool) -> io::Result<u64> {
     if is_block { (&mut &*file).seek(SeekFrom::End(0)) } else { Ok(file.metadata()?.len()) }
 }
@@ -256,7 +259,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn size(&self) -> u64 {
-        self.size
+        self.size.load(Ordering::Relaxed)
     }
 
     fn geometry(&self) -> Geometry {
@@ -275,7 +278,7 @@ impl BlockDevice for FileDevice {
 
     async fn read_into(&self, offset: u64, mut slots: Vec<ReadSlot>) -> (Vec<ReadSlot>, Result<()>) {
         let length = slots.iter().map(|slot| slot.len()).sum();
-        if let Err(error) = check_range(|| self.name(), Operation::Read, offset, length, self.size) {
+        if let Err(error) = check_range(|| self.name(), Operation::Read, offset, length, self.size()) {
             return (slots, Err(error));
         }
         let failed = |error| self.failure(Operation::Read, offset, length as u64, error);
@@ -308,7 +311,7 @@ impl BlockDevice for FileDevice {
             return Err(DeviceError::ReadOnly(self.name()));
         }
         let length = data.iter().map(|buf| buf.len()).sum();
-        check_range(|| self.name(), Operation::Write, offset, length, self.size)?;
+        check_range(|| self.name(), Operation::Write, offset, length, self.size())?;
         let direct = self.direct_for(offset, length);
         if let Some((_, rules)) = direct
             && !data.iter().all(|buf| is_aligned(buf.as_ptr(), buf.len(), rules))
@@ -324,6 +327,25 @@ impl BlockDevice for FileDevice {
         result.map_err(|error| self.failure(Operation::Flush, 0, 0, error))
     }
 
+    async fn look_at_size(&self) -> u64 {
+        let (file, is_block) = (self.buffered().clone(), self.is_block);
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let look = move || {
+            let found = size_of(&file, is_block);
+            drop(file);
+            let _ = tell.send(found);
+        };
+        match threads_for_server(&self.engine, self.is_local) {
+            Some(pool) => pool.call(look),
+            None => look(),
+        }
+        // A file that is gone, or on a server that does not answer, has not grown.
+        if let Ok(Ok(Ok(found))) = tokio::time::timeout(SIZE_WITHIN, told).await {
+            self.size.fetch_max(found, Ordering::Relaxed);
+        }
+        self.size()
+    }
+
     fn obey(&self, lease: &Arc<Lease>) {
         let is_first = self.lease.set(lease.clone()).is_ok();
         debug_assert!(is_first, "a device is opened for one pool");
@@ -331,13 +353,13 @@ impl BlockDevice for FileDevice {
 
     fn presence(&self) -> Presence {
         let Some(pool) = threads_for_server(&self.engine, self.is_local) else {
-            return examine(self.buffered(), self.is_block, self.size);
+            return examine(self.buffered(), self.is_block, self.size());
         };
         // Even to look may take as long as a server likes: the answer is that of the look before.
         let mut looked = self.looked.lock();
         if !std::mem::replace(&mut looked.1, true) {
             let (place, file, is_block, size) =
-                (self.looked.clone(), self.buffered().clone(), self.is_block, self.size);
+                (self.looked.clone(), self.buffered().clone(), self.is_block, self.size());
             pool.call(move || {
                 let found = examine(&file, is_block, size);
                 drop(file);

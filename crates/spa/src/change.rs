@@ -22,7 +22,7 @@ use crate::plan::Planned;
 use crate::pool_events;
 use crate::scan;
 use crate::vdev_names::vdev_name;
-use crate::{dtl, exchange, labels, open_vdevs, removal, spare_looks, spares, upgrade};
+use crate::{dtl, exchange, expansion, labels, open_vdevs, removal, spare_looks, spares, upgrade};
 use platter_api::report::VdevReport;
 use platter_api::request::{Changed, PoolChange, VdevRequest};
 use platter_dsl::error::{PoolError, Result};
@@ -43,7 +43,7 @@ pub async fn run(core: &Arc<Core>, change: PoolChange) -> Result<Changed> {
             let layout = add(core, &vdevs, force, ashift, any_ashift, dry_run).await?;
             Ok(Changed { layout, ..Changed::default() })
         }
-        PoolChange::Online { device } => online(core, &device).await,
+        PoolChange::Online { device, expand } => online(core, &device, expand).await,
         PoolChange::Offline { device, temporary } => {
             offline(core, &device, temporary).await.map(|()| Changed::default())
         }
@@ -62,7 +62,7 @@ pub async fn run(core: &Arc<Core>, change: PoolChange) -> Result<Changed> {
     }
 }
 
-async fn online(core: &Arc<Core>, name: &str) -> Result<Changed> {
+async fn online(core: &Arc<Core>, name: &str, expand: bool) -> Result<Changed> {
     let mut place = place::find(core, name).await?;
     let clear = |vdev: &mut VdevConfig| {
         (vdev.offline, vdev.offline_for_now, vdev.faulted, vdev.removed) = (false, false, false, false);
@@ -72,8 +72,10 @@ async fn online(core: &Arc<Core>, name: &str) -> Result<Changed> {
     if !place.leaf.is_usable() {
         place.leaf.clear_errors();
         place.open(core).await;
+    } else if expand {
+        place.leaf.look_at_size().await;
     }
-    let guid = place.config.guid;
+    let (guid, top) = (place.config.guid, place.top.clone());
     let event = format!("vdev={guid}");
     let condition = place.leaf.condition();
     // What cannot be opened is not "faulted" to the command, whatever the reason: `clear` does not help.
@@ -86,6 +88,9 @@ async fn online(core: &Arc<Core>, name: &str) -> Result<Changed> {
         Ok(())
     })
     .await?;
+    if expand || expansion::is_automatic(core) {
+        expansion::expand(core, &top).await?;
+    }
     scan::resume(core);
     Ok(Changed { state: Some(state), reason, ..Changed::default() })
 }
@@ -120,7 +125,11 @@ async fn reopen(core: &Arc<Core>) {
         if !place.leaf.is_usable() && !place.config.offline && !place.config.offline_for_now && !place.config.faulted {
             place.open(core).await;
         }
+        place.leaf.look_at_size().await;
     }
+    // Labels at the end of what has grown are where the end is now.
+    core.dsl.dirty_config();
+    expansion::expand_all(core).await;
     scan::resume(core);
 }
 

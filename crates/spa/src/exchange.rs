@@ -32,7 +32,7 @@ use crate::plan::Planned;
 use crate::pool_events;
 use crate::scan;
 use crate::spare_flags;
-use crate::{dtl, labels, open_vdevs, spares};
+use crate::{dtl, expansion, labels, open_vdevs, spares};
 use platter_api::request::VdevRequest;
 use platter_dsl::error::{PoolError, Result};
 use platter_dsl::{history, mos};
@@ -553,6 +553,7 @@ pub async fn settle(core: Arc<Core>) {
             tracing::info!(pool = core.name(), %error, "device {guid}, which was replaced, stays for now");
         }
     }
+    expansion::expand_all(&core).await;
 }
 
 fn note_complete(core: &Core) {

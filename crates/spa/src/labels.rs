@@ -256,6 +256,28 @@ pub async fn clear(device: &dyn BlockDevice) -> Result<(), DeviceError> {
     device.flush().await
 }
 
+/// Gives the labels at the end of a device the uberblocks of the first one: it has grown, and they are elsewhere than
+/// they were (`vdev_copy_uberblocks`, `module/zfs/vdev_label.c`). Nobody writes uberblocks meanwhile.
+///
+/// # Errors
+/// What the device says.
+pub async fn copy_uberblocks(target: &LabelTarget) -> Result<(), DeviceError> {
+    let device = &*target.device;
+    let size = usable_size(device.size());
+    let slot_size = uberblock_slot_size(target.ashift);
+    let first = read_label(device, label_offset(size, 0)).await?;
+    for slot in 0..uberblock_slots(target.ashift) {
+        let at = uberblock_offset(target.ashift, slot);
+        let bytes = &first[at as usize..(at + slot_size) as usize];
+        let Ok(uberblock) = Uberblock::read_slot(bytes, label_offset(size, 0) + at, sha256) else { continue };
+        for index in VDEV_LABELS / 2..VDEV_LABELS {
+            let offset = label_offset(size, index) + at;
+            device.write(offset, vec![Buf::copy_from(&uberblock.build_slot(slot_size, offset, sha256))]).await?;
+        }
+    }
+    device.flush().await
+}
+
 /// Writes `uberblock` to all four rings of every target, and flushes. With `multihost` the rings' last slot is left
 /// alone. Returns how many targets took it.
 pub async fn write_uberblock(targets: &[LabelTarget], uberblock: &Uberblock, multihost: bool) -> usize {

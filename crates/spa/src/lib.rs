@@ -49,6 +49,7 @@ mod error_log;
 mod event_log;
 pub mod events;
 mod exchange;
+mod expansion;
 mod identity;
 mod import;
 mod import_check;

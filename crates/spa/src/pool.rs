@@ -15,8 +15,8 @@ use crate::place;
 use crate::plan;
 use crate::scan;
 use crate::{
-    change, create, discover, import, member_check, multihost, pool_events, pool_properties, spare_looks, status, sync,
-    takeover,
+    change, create, discover, expansion, import, member_check, multihost, pool_events, pool_properties, spare_looks,
+    status, sync, takeover,
 };
 use platter_api::report::HistoryEntry;
 use platter_api::report::Properties;
@@ -124,6 +124,7 @@ impl Pool {
             }
             pool.core.cutoff.let_through();
             scan::resume(&pool.core);
+            expansion::expand_all(&pool.core).await;
         }
         spare_looks::look(&pool.core).await;
         pool.core.event("sysevent.fs.zfs.pool_import", Vec::new());
@@ -231,7 +232,12 @@ impl Pool {
         multihost::check_property(&self.core.environment, name, value)?;
         let parsed = pool_properties::parse(name, value)?;
         let name = name.to_owned();
-        self.core.task(async move |core, tx| Ok(pool_properties::store(&core, &tx, &name, parsed).await?)).await
+        let expands = name == "autoexpand";
+        self.core.task(async move |core, tx| Ok(pool_properties::store(&core, &tx, &name, parsed).await?)).await?;
+        if expands {
+            expansion::expand_all(&self.core).await;
+        }
+        Ok(())
     }
 
     async fn enable_feature(&self, name: &str, value: &str) -> Result<()> {

@@ -320,6 +320,17 @@ impl Leaf {
         self.inner.read().psize
     }
 
+    /// Looks whether the device has grown, and uses the size that it has then.
+    pub async fn look_at_size(&self) {
+        let Some(device) = self.device() else { return };
+        let size = usable_size(device.look_at_size().await);
+        let mut inner = self.inner.write();
+        // It may have been closed, or another one be there, meanwhile.
+        if inner.queue.as_ref().is_some_and(|queue| Arc::ptr_eq(queue.device(), &device)) {
+            inner.psize = inner.psize.max(size);
+        }
+    }
+
     /// Allocatable bytes of the device.
     pub fn asize(&self) -> u64 {
         geometry::leaf_asize(self.psize())

@@ -7,6 +7,7 @@
 //! - each operation works on the children that there were when it began; who exchanges them waits for it;
 //! - nothing here holds a lock across an await.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use futures::future::join_all;
@@ -91,7 +92,7 @@ impl TopVdev {
             return Err(VdevError::Config(format!("ashift {ashift} of {}-{} is not possible", spec.kind, spec.id)));
         }
         Ok(Self {
-            frame: Frame { id: spec.id, ashift, asize, writable, cpu: OnceLock::new() },
+            frame: Frame { id: spec.id, ashift, asize: AtomicU64::new(asize), writable, cpu: OnceLock::new() },
             class: spec.class,
             create_txg: spec.create_txg,
             current: RwLock::new(Current { shape, gone }),
@@ -170,7 +171,7 @@ impl TopVdev {
 
     /// Allocatable bytes, parity included.
     pub fn asize(&self) -> u64 {
-        self.frame.asize
+        self.frame.asize()
     }
 
     /// Bytes by which it could grow on its devices as they are now; all leaves must be there for it to be known.
@@ -179,16 +180,23 @@ impl TopVdev {
         if !shape.leaves.iter().all(|leaf| leaf.is_usable()) {
             return 0;
         }
-        shape.asize().saturating_sub(self.frame.asize)
+        shape.asize().saturating_sub(self.frame.asize())
+    }
+
+    /// Uses all that its devices have now (`vdev_expand`, `module/zfs/vdev.c`). Returns the size, which never becomes
+    /// less.
+    pub fn expand(&self) -> u64 {
+        let asize = self.asize() + self.expandable();
+        self.frame.asize.fetch_max(asize, Ordering::Relaxed).max(asize)
     }
 
     /// Bytes that a device must have to take the place of a leaf (labels included; `vdev_get_min_asize`).
     pub fn replacement_size(&self, metaslab_shift: u64) -> u64 {
-        let used = self.frame.asize >> metaslab_shift.min(63) << metaslab_shift.min(63);
+        let used = self.frame.asize() >> metaslab_shift.min(63) << metaslab_shift.min(63);
         let shape = self.shape();
         let child = match shape.layout {
             Layout::Single => used,
-            layout => layout.child_asize(shape.children.len(), self.frame.asize),
+            layout => layout.child_asize(shape.children.len(), self.frame.asize()),
         };
         child + VDEV_LABEL_START_SIZE + VDEV_LABEL_END_SIZE
     }
@@ -272,7 +280,7 @@ impl TopVdev {
     /// Allocatable bytes that the device of each leaf must offer.
     pub fn least_leaf_asize(&self) -> u64 {
         let shape = self.shape();
-        shape.layout.child_asize(shape.children.len(), self.frame.asize)
+        shape.layout.child_asize(shape.children.len(), self.frame.asize())
     }
 
     /// Forgets errors here and below (`zpool clear`).
@@ -284,12 +292,12 @@ impl TopVdev {
     fn check(&self, shape: &Shape, offset: u64, psize: u64) -> Result<()> {
         let end = offset.checked_add(shape.asize_for(self.frame.ashift, psize.min(PSIZE_MAX)));
         let aligned = offset.is_multiple_of(1 << self.frame.ashift);
-        if psize == 0 || psize > PSIZE_MAX || !aligned || end.is_none_or(|end| end > self.frame.asize) {
+        if psize == 0 || psize > PSIZE_MAX || !aligned || end.is_none_or(|end| end > self.frame.asize()) {
             return Err(VdevError::OutOfRange {
                 vdev: View { frame: &self.frame, shape }.name(),
                 offset,
                 psize,
-                asize: self.frame.asize,
+                asize: self.frame.asize(),
             });
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! What one operation on a top-level vdev works on: what never changes about the vdev, and the shape that it had when
 //! the operation began.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use platter_buffer::Buf;
@@ -15,7 +16,7 @@ use crate::priority::Priority;
 use crate::purpose::Purpose;
 use crate::shape::Shape;
 
-/// What never changes about a top-level vdev.
+/// What never changes about a top-level vdev, but for its size, which only grows.
 #[derive(Debug)]
 pub(crate) struct Frame {
     /// Its index in the pool.
@@ -23,7 +24,7 @@ pub(crate) struct Frame {
     /// log2 of the allocation unit in bytes.
     pub(crate) ashift: u8,
     /// Allocatable bytes, parity included.
-    pub(crate) asize: u64,
+    pub(crate) asize: AtomicU64,
     /// Whether the pool may write to it.
     pub(crate) writable: bool,
     /// Who is told about computing parity.
@@ -31,6 +32,11 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
+    /// Allocatable bytes, parity included.
+    pub(crate) fn asize(&self) -> u64 {
+        self.asize.load(Ordering::Relaxed)
+    }
+
     /// Who is told about computing parity.
     pub(crate) fn cpu(&self) -> &Cpu {
         self.cpu.get().unwrap_or(&Cpu::FREE)

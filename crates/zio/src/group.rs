@@ -149,6 +149,21 @@ impl Group {
         &self.metaslabs
     }
 
+    /// Adds metaslabs behind the last, all free: the vdev has grown.
+    pub fn extend(&mut self, new: Vec<Metaslab>) {
+        let shift = self.geometry.unit().trailing_zeros();
+        for mut metaslab in new {
+            let end = self.metaslabs.last().map_or(0, |last| last.start + last.size);
+            assert!(metaslab.start == end && metaslab.is_loaded(), "it comes behind the last, and is empty");
+            metaslab.histogram = Some(Histogram::of(metaslab.free_runs(), shift));
+            self.runs.replace(None, metaslab.histogram.as_ref());
+            self.size += metaslab.size;
+            self.loaded.insert(self.metaslabs.len());
+            self.loaded_runs += loaded_runs(&metaslab);
+            self.metaslabs.push(metaslab);
+        }
+    }
+
     /// Changes metaslab `index`, and what is known of all of them with it. `None` when there is no such metaslab.
     pub fn change<T>(&mut self, index: usize, change: impl FnOnce(&mut Metaslab) -> T) -> Option<T> {
         let metaslab = self.metaslabs.get_mut(index)?;

@@ -118,12 +118,10 @@ pub fn online(session: &mut Session, words: &[String]) -> Done {
     if parsed.has("power") {
         return Err(refused("zpool online --power: not supported yet"));
     }
-    if parsed.has("e") {
-        return Err(refused("zpool online -e: using the space of a device that has grown is not supported yet"));
-    }
+    let expand = parsed.has("e");
     let (pool, devices) = operands(&parsed)?;
     each_device(devices, |device| {
-        let changed = change(session, pool, PoolChange::Online { device: device.clone() })?;
+        let changed = change(session, pool, PoolChange::Online { device: device.clone(), expand })?;
         match changed.state.as_deref() {
             Some("ONLINE") | None => {}
             Some(state) => {

@@ -15,7 +15,7 @@ fn attempt(name: &str, operation: &PoolOperation) -> String {
     match operation {
         PoolOperation::Change(change) => match change {
             PoolChange::Add { .. } => format!("cannot add to '{name}'"),
-            PoolChange::Online { device } => format!("cannot online {device}"),
+            PoolChange::Online { device, .. } => format!("cannot online {device}"),
             PoolChange::Offline { device, .. } => format!("cannot offline {device}"),
             PoolChange::Attach { device, new, replaces: true, .. } => {
                 format!("cannot replace {device} with {}", new.display())

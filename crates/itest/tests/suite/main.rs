@@ -7,6 +7,7 @@ mod clients;
 mod compatibility;
 mod create;
 mod datasets;
+mod expansion;
 mod failing_devices;
 mod files;
 mod full;

@@ -120,6 +120,10 @@ impl BlockDevice for Routed {
         self.disk.is_writable()
     }
 
+    async fn look_at_size(&self) -> u64 {
+        self.disk.look_at_size().await
+    }
+
     async fn read_into(&self, offset: u64, slots: Vec<ReadSlot>) -> (Vec<ReadSlot>, Result<(), DeviceError>) {
         match self.travel(Operation::Read).await {
             Ok(()) => self.disk.read_into(offset, slots).await,

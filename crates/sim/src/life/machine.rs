@@ -441,7 +441,7 @@ impl Machine {
     /// What the engine said.
     pub async fn online(&self, pool: &Pool, number: usize) -> Result<(), String> {
         let device = self.guids[number].to_string();
-        let done = pool.change(PoolChange::Online { device }).await;
+        let done = pool.change(PoolChange::Online { device, expand: false }).await;
         let outcome =
             done.as_ref().map_or_else(|error| error.to_string(), |done| done.state.clone().unwrap_or_default());
         self.history.mark(format!("{} disk {number} online: {outcome}", self.clock.now()));

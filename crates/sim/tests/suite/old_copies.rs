@@ -169,7 +169,7 @@ fn a_side_that_was_written_elsewhere_while_it_was_offline_is_not_believed_either
             pool.set_property("comment", &reached(&disks[1]).await.to_string()).await.expect("set");
             pool.sync().await.expect("synced");
         }
-        change(PoolChange::Online { device }).await.expect("online");
+        change(PoolChange::Online { device, expand: false }).await.expect("online");
         let _ = pool.scrub_wait().await;
         pool.sync().await.expect("synced");
         pool.export().await.expect("exported");
