@@ -325,10 +325,8 @@ impl Leaf {
         let Some(device) = self.device() else { return };
         let size = usable_size(device.look_at_size().await);
         let mut inner = self.inner.write();
-        // It may have been closed, or another one be there, meanwhile.
-        if inner.queue.as_ref().is_some_and(|queue| Arc::ptr_eq(queue.device(), &device)) {
-            inner.psize = inner.psize.max(size);
-        }
+        let is_there = inner.queue.as_ref().is_some_and(|queue| Arc::ptr_eq(queue.device(), &device));
+        inner.psize = inner.psize.max(if is_there { size } else { 0 });
     }
 
     /// Allocatable bytes of the device.
@@ -395,8 +393,7 @@ impl Leaf {
         self.is_usable() && self.missing().is_empty() && !self.is_interrupted()
     }
 
-    /// Whether its device was closed or given up since the last flush: what it had taken until then may be lost, and is
-    /// in the list only after the next one.
+    /// Whether its device was closed or given up since the last flush: what it had taken may be lost, and not listed.
     pub fn is_interrupted(&self) -> bool {
         self.interrupted.load(Ordering::SeqCst)
     }
