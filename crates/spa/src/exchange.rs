@@ -19,7 +19,7 @@ use platter_dmu::zap::Zap;
 use platter_ondisk::names::config::{IS_SPARE, RESILVER_TXG, UNSPARE};
 use platter_ondisk::{Guid, ObjectId, Txg};
 use platter_vdev::geometry::best_ashift;
-use platter_vdev::{Arrangement, Condition, Leaf, TopVdev, VdevAux, VdevState};
+use platter_vdev::{AllocationClass, Arrangement, Condition, Leaf, TopVdev, VdevAux, VdevState};
 
 use crate::config::VdevConfig;
 use crate::core::Core;
@@ -96,6 +96,9 @@ pub async fn attach(core: &Arc<Core>, joining: Joining) -> Result<()> {
         }
     };
     check_place(core, &place, beside)?;
+    if spare.is_some() && place.top.class() == AllocationClass::Log {
+        return Err(PoolError::invalid("cannot replace a log with a spare"));
+    }
     let new = match spare {
         None => open_new(core, &place, &joining).await?,
         Some(spare) => open_spare(core, &place, &spare, joining.ashift).await?,

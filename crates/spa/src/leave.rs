@@ -18,7 +18,7 @@ use platter_zio::Phase;
 
 use crate::config::PoolState;
 use crate::pool::Pool;
-use crate::scan;
+use crate::{scan, spares};
 use platter_dsl::error::Result;
 
 /// A device that ends no transfer for so long hangs. A slow one ends some.
@@ -212,12 +212,13 @@ impl Pool {
         self.leave(None).await
     }
 
-    /// Marks the labels destroyed and closes the devices.
+    /// Marks the labels destroyed and closes the devices; spares that no other pool lists are spares no more.
     ///
     /// # Errors
     /// As [`export`](Self::export).
     pub async fn destroy(&self) -> Result<()> {
         self.leave(Some(PoolState::Destroyed)).await?;
+        spares::forget_all(&self.core).await;
         self.core.event("sysevent.fs.zfs.pool_destroy", Vec::new());
         Ok(())
     }

@@ -25,7 +25,7 @@ use crate::spare_flags::set_flag;
 use crate::spare_label::{self, Found};
 use crate::spare_list::{Spare, Spares, Standing};
 use crate::spare_looks::{is_in_use, standing};
-use crate::{config_object, identity, locked, new_devices, vdev_names};
+use crate::{config_object, identity, labels, locked, new_devices, vdev_names};
 use platter_api::report::VdevReport;
 use platter_dsl::error::{PoolError, Result};
 use platter_dsl::{history, mos};
@@ -233,6 +233,22 @@ pub async fn remove(core: &Arc<Core>, config: &VdevConfig) -> Result<()> {
         store(&core, &tx).await
     })
     .await
+}
+
+/// The pool is destroyed: clears the labels of spares that no other pool lists which is or was open here. They would be
+/// taken for reserved for good (OpenZFS looks for a pool with such a spare each time).
+pub async fn forget_all(core: &Core) {
+    let pool = core.config.read().guid;
+    let is_ours = |spare: &VdevConfig| !core.environment.pool_locks.is_listed_elsewhere(spare.guid, pool);
+    for spare in core.spares.configs().into_iter().filter(|spare| is_ours(spare) && !is_in_use(core, spare.guid)) {
+        let cleared = match open(core, &spare, OpenOptions::exclusive()).await {
+            Ok((device, _)) => labels::clear(&*device).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = cleared {
+            tracing::warn!(pool = core.name(), %error, "spare {} stays labelled as one", spare.guid);
+        }
+    }
 }
 
 /// Strikes a spare off the list in memory.
