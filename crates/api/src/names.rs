@@ -74,9 +74,49 @@ pub fn check_dataset(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// The parts of a snapshot's full name: its data set's, and its own. `None` when it is no snapshot's.
+pub fn split_snapshot(name: &str) -> Option<(&str, &str)> {
+    name.split_once('@')
+}
+
+/// Checks a snapshot's full name; the parts of it (`snapshot_namecheck`).
+///
+/// # Errors
+/// In OpenZFS's words, why not.
+pub fn check_snapshot(name: &str) -> Result<(&str, &str)> {
+    let refuse = |why: &str| Err(Refused::invalid(why));
+    if name.len() > NAME_MAX {
+        return refuse("name is too long");
+    }
+    let Some((dataset, own)) = split_snapshot(name) else {
+        return refuse("missing '@' delimiter in snapshot name");
+    };
+    check_dataset(dataset)?;
+    if own.is_empty() {
+        return refuse("empty component or misplaced '@' or '#' delimiter in name");
+    }
+    if own.contains(['@', '#']) {
+        return refuse("multiple '@' and/or '#' delimiters in name");
+    }
+    if let Some(bad) = own.chars().find(|&c| !is_valid(c)) {
+        return Err(Refused::invalid(format!("invalid character '{bad}' in name")));
+    }
+    Ok((dataset, own))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_snapshot_has_one_delimiter_and_a_short_name() {
+        assert_eq!(check_snapshot("tank/a b@c:d").unwrap(), ("tank/a b", "c:d"));
+        let long = format!("tank@{}", "x".repeat(251));
+        for name in ["tank", "tank@", "@a", "tank@a@b", "tank@a#b", "tank@a/b", "tank@a%b", "tank//a@b", &long] {
+            assert!(check_snapshot(name).is_err(), "{name}");
+        }
+        check_snapshot(&long[..255]).unwrap();
+    }
 
     #[test]
     fn ordinary_names_pass() {

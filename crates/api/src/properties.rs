@@ -29,6 +29,8 @@ pub struct Native {
     pub settable: bool,
     /// Whether volumes have it, too.
     pub of_volumes: bool,
+    /// Whether snapshots have it, too.
+    pub of_snapshots: bool,
     /// Whether a file system is mounted by it, so that a mount that lives follows it or is made anew.
     pub followed_by_mounts: bool,
     /// Whether a data set gets it when it is made and keeps it for ever.
@@ -38,6 +40,10 @@ pub struct Native {
 impl Native {
     const fn of_volumes(self) -> Self {
         Self { of_volumes: true, ..self }
+    }
+
+    const fn of_snapshots(self) -> Self {
+        Self { of_snapshots: true, ..self }
     }
 
     const fn followed_by_mounts(self) -> Self {
@@ -70,7 +76,17 @@ const DEDUP: Kind = Kind::Index(&[
 const ON_OFF: Kind = Kind::Index(&[("off", 0), ("on", 1)]);
 
 const fn native(name: &'static str, kind: Kind, default: u64, inherits: bool, settable: bool) -> Native {
-    Native { name, kind, default, inherits, settable, of_volumes: false, followed_by_mounts: false, set_once: false }
+    Native {
+        name,
+        kind,
+        default,
+        inherits,
+        settable,
+        of_volumes: false,
+        of_snapshots: false,
+        followed_by_mounts: false,
+        set_once: false,
+    }
 }
 
 /// All native properties that OpenZFS lets one set on a file system, in the order of `zfs get all`.
@@ -83,9 +99,9 @@ pub const NATIVES: &[Native] = &[
     native("checksum", CHECKSUMS, 1, true, true).of_volumes(),
     native("compression", COMPRESSIONS, 1, true, true).of_volumes(),
     native("atime", ON_OFF, 1, true, true).followed_by_mounts(),
-    native("devices", ON_OFF, 1, true, true).followed_by_mounts(),
-    native("exec", ON_OFF, 1, true, true).followed_by_mounts(),
-    native("setuid", ON_OFF, 1, true, true).followed_by_mounts(),
+    native("devices", ON_OFF, 1, true, true).followed_by_mounts().of_snapshots(),
+    native("exec", ON_OFF, 1, true, true).followed_by_mounts().of_snapshots(),
+    native("setuid", ON_OFF, 1, true, true).followed_by_mounts().of_snapshots(),
     native("readonly", ON_OFF, 0, true, true).of_volumes().followed_by_mounts(),
     native("zoned", ON_OFF, 0, true, false),
     native("snapdir", Kind::Index(&[("hidden", 0), ("visible", 1), ("disabled", 2)]), 0, true, false),
@@ -104,15 +120,17 @@ pub const NATIVES: &[Native] = &[
         false,
     ),
     native("canmount", Kind::Index(&[("off", 0), ("on", 1), ("noauto", 2)]), 1, false, true),
-    native("xattr", Kind::Index(&[("off", 0), ("on", 2), ("sa", 2), ("dir", 1)]), 2, true, true).followed_by_mounts(),
+    native("xattr", Kind::Index(&[("off", 0), ("on", 2), ("sa", 2), ("dir", 1)]), 2, true, true)
+        .followed_by_mounts()
+        .of_snapshots(),
     native("copies", Kind::Index(&[("1", 1), ("2", 2), ("3", 3)]), 1, true, true).of_volumes(),
     native("vscan", ON_OFF, 0, true, false),
-    native("nbmand", ON_OFF, 0, true, false),
+    native("nbmand", ON_OFF, 0, true, false).of_snapshots(),
     native("sharesmb", Kind::Text, 0, true, false),
     native("refquota", Kind::Bytes, 0, false, true),
     native("refreservation", Kind::Bytes, 0, false, true).of_volumes(),
-    native("primarycache", CACHES, 2, true, true).of_volumes(),
-    native("secondarycache", CACHES, 2, true, false).of_volumes(),
+    native("primarycache", CACHES, 2, true, true).of_volumes().of_snapshots(),
+    native("secondarycache", CACHES, 2, true, false).of_volumes().of_snapshots(),
     native("logbias", Kind::Index(&[("latency", 0), ("throughput", 1)]), 0, true, false).of_volumes(),
     native("dedup", DEDUP, 2, true, false).of_volumes(),
     native("sync", Kind::Index(&[("standard", 0), ("always", 1), ("disabled", 2)]), 0, true, true).of_volumes(),
@@ -136,7 +154,7 @@ pub const NATIVES: &[Native] = &[
         .of_volumes(),
     native("overlay", ON_OFF, 1, true, true),
     native("filesystem_limit", Kind::Count, u64::MAX, false, true),
-    native("snapshot_limit", Kind::Count, u64::MAX, false, false).of_volumes(),
+    native("snapshot_limit", Kind::Count, u64::MAX, false, true).of_volumes(),
     native(
         "volmode",
         Kind::Index(&[("default", 0), ("full", 1), ("geom", 1), ("dev", 2), ("none", 3)]),
@@ -146,16 +164,16 @@ pub const NATIVES: &[Native] = &[
     )
     .of_volumes(),
     native("snapdev", Kind::Index(&[("hidden", 0), ("visible", 1)]), 0, true, false).of_volumes(),
-    native("mlslabel", Kind::Text, 0, true, false).of_volumes(),
-    native("context", Kind::Text, 0, false, false).of_volumes(),
-    native("fscontext", Kind::Text, 0, false, false).of_volumes(),
-    native("defcontext", Kind::Text, 0, false, false).of_volumes(),
-    native("rootcontext", Kind::Text, 0, false, false).of_volumes(),
+    native("mlslabel", Kind::Text, 0, true, false).of_volumes().of_snapshots(),
+    native("context", Kind::Text, 0, false, false).of_volumes().of_snapshots(),
+    native("fscontext", Kind::Text, 0, false, false).of_volumes().of_snapshots(),
+    native("defcontext", Kind::Text, 0, false, false).of_volumes().of_snapshots(),
+    native("rootcontext", Kind::Text, 0, false, false).of_volumes().of_snapshots(),
     native("special_small_blocks", Kind::SmallBlocks, 0, true, false),
-    native("prefetch", CACHES, 2, true, false).of_volumes(),
+    native("prefetch", CACHES, 2, true, false).of_volumes().of_snapshots(),
     native("direct", Kind::Index(&[("disabled", 0), ("standard", 1), ("always", 2)]), 1, true, false),
     native("longname", ON_OFF, 0, true, false),
-    native("encryption", Kind::Index(&[("off", 2), ("on", 1)]), 2, true, false).of_volumes().set_once(),
+    native("encryption", Kind::Index(&[("off", 2), ("on", 1)]), 2, true, false).of_volumes().of_snapshots().set_once(),
     native("keylocation", Kind::Text, 0, false, false).of_volumes(),
     native("keyformat", Kind::Index(&[("none", 0), ("raw", 1), ("hex", 2), ("passphrase", 3)]), 0, false, false)
         .of_volumes()
@@ -168,7 +186,8 @@ pub const NATIVES: &[Native] = &[
         true,
         true,
     )
-    .followed_by_mounts(),
+    .followed_by_mounts()
+    .of_snapshots(),
 ];
 
 /// A file system's version: unlike the others in [`AT_CREATION`] it can be raised.
@@ -199,7 +218,7 @@ const USER_VALUE_MAX: usize = 8191;
 const PATH_MAX: usize = 4095;
 
 /// Statistics and facts, which nobody can set.
-const STATISTICS: [&str; 26] = [
+const STATISTICS: [&str; 28] = [
     "name",
     "type",
     "creation",
@@ -224,6 +243,8 @@ const STATISTICS: [&str; 26] = [
     "snapshot_count",
     "snapshots_changed",
     "userrefs",
+    "defer_destroy",
+    "clones",
     "encryptionroot",
     "keystatus",
 ];
@@ -402,7 +423,7 @@ fn no_effect(name: &str) -> &'static str {
     match name {
         "acltype" | "aclinherit" | "aclmode" => "Linux checks POSIX lists only, and this is about NFSv4 lists",
         "nbmand" => "Linux has had no mandatory locks since version 5.15",
-        "snapdir" | "snapdev" | "snapshot_limit" => "this version has no snapshots yet",
+        "snapdir" | "snapdev" => "this version shows no snapshots in mounts yet",
         "volmode" => "this version has no volumes yet",
         "secondarycache" => "this version has no cache devices yet",
         "special_small_blocks" => "this version has no special vdevs yet",

@@ -264,7 +264,9 @@ impl Bpobj {
         self.set_header(tx, &header)
     }
 
-    /// Makes list `other` a sub-list of this one (an empty one is freed instead).
+    /// Makes list `other` part of this one. Of a short list, or an empty one, what it has is taken over and its object
+    /// freed, so that lists that are joined again and again stay flat (`bpobj_enqueue_subobj`); any other becomes a
+    /// sub-list.
     ///
     /// # Errors
     /// No such list, those of writing, or a list of an old pool that cannot have sub-lists.
@@ -278,7 +280,37 @@ impl Bpobj {
         if !header.has_lists() {
             return Err(ZioError::Invalid(format!("list {} is too old to have sub-lists", self.dnode.object())));
         }
-        let space = sub.space().await?;
+        let space = sub.totals().await?;
+        let theirs = sub.header()?;
+        if sub.is_short(&theirs).await? {
+            let lists = sub.sub_lists(&theirs).await?;
+            self.add_lists(tx, &mut header, &lists).await?;
+            self.copy_pointers(tx, &mut header, &sub, &theirs).await?;
+            if theirs.array.is_some() {
+                self.os.free_object(tx, theirs.array).await?;
+            }
+            self.os.free_object(tx, other).await?;
+        } else {
+            self.add_lists(tx, &mut header, &[other]).await?;
+        }
+        header.add(&space);
+        self.set_header(tx, &header)
+    }
+
+    /// Whether its pointers and its sub-lists are in one block each.
+    async fn is_short(&self, header: &Header) -> Result<bool> {
+        let array_is_short = match header.array.is_some() {
+            true => self.os.dnode(header.array).await?.info().max_blkid == 0,
+            false => true,
+        };
+        Ok(array_is_short && self.dnode.info().max_blkid == 0)
+    }
+
+    /// Puts `lists` behind the sub-lists that it has.
+    async fn add_lists(&self, tx: &Tx, header: &mut Header, lists: &[ObjectId]) -> Result<()> {
+        if lists.is_empty() {
+            return Ok(());
+        }
         let array = if header.array.is_some() {
             let array = self.os.dnode(header.array).await?;
             self.check_length(&array, header.lists, 8)?;
@@ -294,11 +326,25 @@ impl Bpobj {
             };
             self.os.allocate(tx, new).await?
         };
-        array.write(tx, header.lists * 8, &other.0.to_le_bytes()).await?;
+        let bytes: Vec<u8> = lists.iter().flat_map(|list| list.0.to_le_bytes()).collect();
+        array.write(tx, header.lists * 8, &bytes).await?;
         header.array = array.object();
-        header.lists += 1;
-        header.add(&space);
-        self.set_header(tx, &header)
+        header.lists += lists.len() as u64;
+        Ok(())
+    }
+
+    /// Puts the pointers of the short list `sub` behind those that it has.
+    async fn copy_pointers(&self, tx: &Tx, header: &mut Header, sub: &Self, theirs: &Header) -> Result<()> {
+        if theirs.pointers == 0 {
+            return Ok(());
+        }
+        self.check_length(&self.dnode, header.pointers, BLKPTR_SIZE as u64)?;
+        sub.check_length(&sub.dnode, theirs.pointers, BLKPTR_SIZE as u64)?;
+        let mut bytes = vec![0; theirs.pointers as usize * BLKPTR_SIZE];
+        sub.dnode.read(0, &mut bytes).await?;
+        self.dnode.write(tx, header.pointers * BLKPTR_SIZE as u64, &bytes).await?;
+        header.pointers += theirs.pointers;
+        Ok(())
     }
 
     fn count(&self, bp: &BlkPtr, space: &mut BpobjSpace) {
@@ -489,7 +535,21 @@ impl Bpobj {
         self.set_header(tx, &Header::decode(self.dnode.object(), &vec![0; length])?)
     }
 
-    /// Totals.
+    /// Totals as the header has them, without looking at sub-lists: `count` is 0. The oldest kind of list has none and
+    /// is read.
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
+    pub async fn totals(&self) -> Result<BpobjSpace> {
+        let header = self.header()?;
+        if header.has_totals() {
+            let Header { used, compressed, uncompressed, .. } = header;
+            return Ok(BpobjSpace { used, compressed, uncompressed, count: 0 });
+        }
+        Ok(BpobjSpace { count: 0, ..self.space().await? })
+    }
+
+    /// Totals, with the number of pointers.
     ///
     /// # Errors
     /// Damage, unreadable blocks.

@@ -64,6 +64,12 @@ impl Accounting {
         Self { store, previous_snapshot: Mutex::new(previous_snapshot), deltas: Mutex::default() }
     }
 
+    /// A snapshot was taken in group `txg`, or the last one is of that group now. Nothing is booked meanwhile.
+    pub fn set_previous_snapshot(&self, txg: Txg) {
+        assert!(self.is_empty(), "what was booked would be taken for another snapshot's");
+        *self.previous_snapshot.lock() = txg;
+    }
+
     /// Takes what was booked.
     pub fn take(&self) -> Deltas {
         std::mem::take(&mut *self.deltas.lock())
@@ -81,6 +87,7 @@ impl SpaceAccounting for Accounting {
             return;
         }
         assert_eq!(bp.birth(), txg, "a block is booked in the group in which it was born");
+        debug_assert!(txg > *self.previous_snapshot.lock(), "a block is born that a snapshot would be taken to have");
         let change = space(self.store.dsize(bp), bp);
         let mut deltas = self.deltas.lock();
         deltas.referenced += change;

@@ -63,7 +63,7 @@ pub async fn parse_all(dsl: &DslPool, dataset: &Dataset, settings: &[(String, Se
     let mut changes = Vec::new();
     for (property, setting) in settings {
         if let ("version", Setting::Value(wanted)) = (property.as_str(), setting)
-            && let Contents::Filesystem([current, ..]) = dataset_report::contents(dsl, dataset).await
+            && let Contents::Filesystem([current, ..]) = dataset_report::contents_of(dsl, dataset).await
         {
             let wanted = crate::at_creation::parse_version(wanted, dsl.version())?;
             if wanted < current {
@@ -129,7 +129,7 @@ pub async fn apply(
         if value.is_none() && revert {
             dataset.dir.revert_property(&dsl.mos, tx, &property).await?;
         } else {
-            if property == "filesystem_limit" {
+            if limits::is_count(&property) {
                 limits::initialize(dsl, tx, name, dataset).await?;
             }
             effects::activate_feature(dsl, tx, dataset, &property, value.as_ref()).await?;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use platter_dmu::zap::{NewZap, Zap};
+use platter_dmu::zap::{NewZap, Zap, ZapEntry};
 use platter_dmu::{NewDnode, Objset, Result, Tx, ZioError};
 use platter_ondisk::dsl::{DSL_DATASET_SIZE, DslDatasetPhys, dataset_flags};
 use platter_ondisk::features::Feature;
@@ -23,7 +23,7 @@ use crate::deadlist;
 use crate::dir::Dir;
 use crate::empty_bpobj::empty_bpobj;
 use crate::mos_access::MosAccess;
-use crate::snapshot::{Origin, SnapshotBonus};
+use crate::snapshot::{self, Origin, SnapshotBonus};
 use platter_api::report::DatasetKind;
 
 /// Names in snapshot maps compare without case (`U8_TEXTPREP_TOUPPER`).
@@ -179,6 +179,40 @@ impl Dataset {
         }
         let before = SnapshotBonus::load(os, previous).await?.phys.referenced_bytes;
         Ok(referenced.saturating_add(deadlist::space_used(os, deadlist).await?).saturating_sub(before))
+    }
+
+    /// The snapshot of it that is called `name`.
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
+    pub async fn snapshot(&self, os: &Arc<Objset>, name: &str) -> Result<Option<SnapshotBonus>> {
+        let (names, folded) = {
+            let phys = self.phys.lock();
+            (phys.snapnames_zapobj, phys.flags & dataset_flags::CI_DATASET != 0)
+        };
+        match snapshot::lookup(os, names, name, folded).await? {
+            Some(object) => SnapshotBonus::load(os, object).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Names and numbers of its snapshots, by name.
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
+    pub async fn snapshot_names(&self, os: &Arc<Objset>) -> Result<Vec<(String, ObjectId)>> {
+        let names = self.phys.lock().snapnames_zapobj;
+        if !names.is_some() {
+            return Ok(Vec::new());
+        }
+        let entries = Zap::open(os, names).await?.all().await?;
+        let named = |entry: &ZapEntry| {
+            let object = entry.value.integers.first().copied().unwrap_or(0);
+            (String::from_utf8_lossy(&entry.name).into_owned(), ObjectId(object))
+        };
+        let mut names: Vec<(String, ObjectId)> = entries.iter().map(named).collect();
+        names.sort_unstable();
+        Ok(names)
     }
 
     /// Writes the bonus back.

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, Result};
 use platter_ondisk::ObjectType;
 
@@ -15,7 +14,7 @@ use crate::inheritance::lookup;
 use crate::pool::DslPool;
 use crate::snapshot::SnapshotBonus;
 use crate::stored_property::{INHERIT, RECEIVED, StoredProperty};
-use crate::{effects, space};
+use crate::{effects, snapshots_changed, space};
 use platter_api::properties::{AT_CREATION, NATIVES, Native, default_text, is_user};
 use platter_api::property_kind::Kind;
 use platter_api::report::{DatasetKind, Properties, Property, PropertySource, PropertyValue};
@@ -24,7 +23,7 @@ use platter_api::report::{DatasetKind, Properties, Property, PropertySource, Pro
 const VOLBLOCKSIZE_DEFAULT: u64 = 16 << 10;
 
 /// The contents' facts, read once.
-pub async fn contents(dsl: &DslPool, dataset: &Dataset) -> Contents {
+pub async fn contents_of(dsl: &DslPool, dataset: &Dataset) -> Contents {
     let known = dataset.contents.lock().clone();
     if !matches!(known, Contents::Unknown) {
         return known;
@@ -59,7 +58,8 @@ fn named(values: &[(&str, u64)], number: u64) -> PropertyValue {
     PropertyValue::Text(name.unwrap_or_else(|| number.to_string()))
 }
 
-fn shown(native: &Native, value: &StoredProperty) -> PropertyValue {
+/// As it is shown.
+pub fn shown(native: &Native, value: &StoredProperty) -> PropertyValue {
     match (native.kind, value) {
         (Kind::Index(values), StoredProperty::Number(n)) => named(values, *n),
         (_, StoredProperty::Number(n)) => PropertyValue::Number(*n),
@@ -67,7 +67,8 @@ fn shown(native: &Native, value: &StoredProperty) -> PropertyValue {
     }
 }
 
-fn default(native: &Native) -> PropertyValue {
+/// The default, as it is shown.
+pub fn default(native: &Native) -> PropertyValue {
     match native.kind {
         Kind::Text => PropertyValue::Text(default_text(native.name).into()),
         _ => shown(native, &StoredProperty::Number(native.default)),
@@ -161,8 +162,8 @@ fn mountpoint(dsl: &DslPool, name: &str, value: Option<StoredProperty>, from: Op
     if base == "/" && !below.is_empty() { below.to_owned() } else { format!("{base}{below}") }
 }
 
-/// Hundredths.
-fn ratio(logical: u64, physical: u64) -> u64 {
+/// How often the one is in the other, in hundredths.
+pub fn ratio(logical: u64, physical: u64) -> u64 {
     if physical == 0 { 100 } else { (u128::from(logical) * 100 / u128::from(physical)) as u64 }
 }
 
@@ -199,23 +200,8 @@ async fn statistics(dsl: &DslPool, dataset: &Dataset, properties: &mut Propertie
     if let Some(origin) = origin_name(dsl, &dir).await? {
         put("origin", PropertyValue::Text(origin));
     }
-    match contents(dsl, dataset).await {
-        Contents::Filesystem(values) => {
-            for ((name, kind), value) in AT_CREATION.iter().zip(values) {
-                let Kind::Index(names) = kind else { continue };
-                put(name, named(names, value));
-            }
-        }
-        Contents::Volume(size, block) => {
-            let source = if block == VOLBLOCKSIZE_DEFAULT { PropertySource::Default } else { PropertySource::None };
-            let block = Property { value: PropertyValue::Number(block), source };
-            let size = Property { value: PropertyValue::Number(size), source: PropertySource::Local };
-            properties.insert("volsize".to_owned(), size);
-            properties.insert("volblocksize".to_owned(), block);
-        }
-        Contents::Unknown => {}
-    }
-    if let Some(seconds) = snapshots_changed(dsl, &dataset.dir).await? {
+    with_contents(&contents_of(dsl, dataset).await, properties);
+    if let Some(seconds) = snapshots_changed::get(dsl, &dataset.dir).await? {
         let source = PropertySource::None;
         properties.insert("snapshots_changed".to_owned(), Property { value: PropertyValue::Number(seconds), source });
     }
@@ -231,6 +217,27 @@ async fn statistics(dsl: &DslPool, dataset: &Dataset, properties: &mut Propertie
         }
     }
     Ok(())
+}
+
+/// Adds what the contents were made with.
+pub fn with_contents(contents: &Contents, properties: &mut Properties) {
+    let mut put = |name: &str, value: PropertyValue, source: PropertySource| {
+        properties.insert(name.to_owned(), Property { value, source });
+    };
+    match contents {
+        Contents::Filesystem(values) => {
+            for ((name, kind), value) in AT_CREATION.iter().zip(values) {
+                let Kind::Index(names) = kind else { continue };
+                put(name, named(names, *value), PropertySource::None);
+            }
+        }
+        Contents::Volume(size, block) => {
+            let source = if *block == VOLBLOCKSIZE_DEFAULT { PropertySource::Default } else { PropertySource::None };
+            put("volsize", PropertyValue::Number(*size), PropertySource::Local);
+            put("volblocksize", PropertyValue::Number(*block), source);
+        }
+        Contents::Unknown => {}
+    }
 }
 
 /// What holds of an encrypted data set. No key is ever loaded.
@@ -251,16 +258,6 @@ fn encrypted(dsl: &DslPool, encryption: Encryption, properties: &mut Properties)
         let value = Property { value: PropertyValue::Number(encryption.iterations), source: PropertySource::None };
         properties.insert("pbkdf2iters".to_owned(), value);
     }
-}
-
-/// When a snapshot was last made or destroyed, in seconds since the epoch (`DD_FIELD_SNAPSHOTS_CHANGED`).
-async fn snapshots_changed(dsl: &DslPool, dir: &Dir) -> Result<Option<u64>> {
-    let dnode = dsl.mos.dnode(dir.object).await?;
-    if dnode.info().object_type != ObjectType::OTN_ZAP_METADATA {
-        return Ok(None);
-    }
-    let time = Zap::from_dnode(dnode).get(b"com.ixsystems:snapshots_changed").await?;
-    Ok(time.and_then(|time| time.integers.first().copied()))
 }
 
 /// The snapshot that a clone was made from; the pool's own origin is nobody's.

@@ -91,7 +91,7 @@ pub fn sync_mode(dataset: &Dataset) -> SyncMode {
 pub fn check_applies(dsl: &DslPool, dataset: &Dataset, property: &str, value: Option<&StoredProperty>) -> Result<()> {
     let feature = match (property, value) {
         ("dnodesize", Some(StoredProperty::Number(size))) if *size != 0 => Some(LARGE_DNODE),
-        ("filesystem_limit", Some(_)) if !limits::is_enabled(dsl) => Some(Feature::FsSsLimit),
+        ("filesystem_limit" | "snapshot_limit", Some(_)) if !limits::is_enabled(dsl) => Some(Feature::FsSsLimit),
         _ => None,
     };
     if feature.is_some_and(|feature| !dsl.features.is_enabled(feature)) {

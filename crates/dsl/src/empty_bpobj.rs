@@ -22,15 +22,55 @@ pub async fn empty_bpobj(mos: &MosAccess<'_>, tx: &Tx) -> Result<ObjectId> {
     if !mos.features.is_enabled(EMPTY_BPOBJ_FEATURE) {
         return Bpobj::create(mos.os, tx, deadlist::BPOBJ_BLOCK).await;
     }
+    shared(mos, tx, 1).await
+}
+
+/// Bpobjs for so many new deadlist entries.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn empty_bpobjs(mos: &MosAccess<'_>, tx: &Tx, count: usize) -> Result<Vec<ObjectId>> {
+    if count > 0 && mos.features.is_enabled(EMPTY_BPOBJ_FEATURE) {
+        return Ok(vec![shared(mos, tx, count as i64).await?; count]);
+    }
+    let mut objects = Vec::with_capacity(count);
+    for _ in 0..count {
+        objects.push(Bpobj::create(mos.os, tx, deadlist::BPOBJ_BLOCK).await?);
+    }
+    Ok(objects)
+}
+
+/// The shared one, for `count` more entries.
+async fn shared(mos: &MosAccess<'_>, tx: &Tx, count: i64) -> Result<ObjectId> {
     let mut object = mos.objects.lock().empty_bpobj;
     if !object.is_some() {
         object = Bpobj::create(mos.os, tx, deadlist::BPOBJ_BLOCK).await?;
         mos.directory.put_u64(tx, mos::EMPTY_BPOBJ.as_bytes(), object.0).await?;
         mos.objects.lock().empty_bpobj = object;
     }
-    mos.features.adjust(tx, EMPTY_BPOBJ_FEATURE, 1).await?;
+    mos.features.adjust(tx, EMPTY_BPOBJ_FEATURE, count).await?;
     assert!(mos.features.is_active(EMPTY_BPOBJ_FEATURE), "a list that an entry names is counted");
     Ok(object)
+}
+
+/// The shared one, while there is one.
+pub fn known(mos: &MosAccess<'_>) -> Option<ObjectId> {
+    Some(mos.objects.lock().empty_bpobj).filter(|object| object.is_some())
+}
+
+/// So many entries name the shared one no more; with the last of all, it goes (`bpobj_decr_empty`).
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn give_back(mos: &MosAccess<'_>, tx: &Tx, count: u64) -> Result<()> {
+    let Some(object) = known(mos).filter(|_| count > 0) else { return Ok(()) };
+    mos.features.adjust(tx, EMPTY_BPOBJ_FEATURE, i64::try_from(count).unwrap_or(i64::MAX).saturating_neg()).await?;
+    if !mos.features.is_active(EMPTY_BPOBJ_FEATURE) {
+        mos.directory.remove(tx, mos::EMPTY_BPOBJ.as_bytes()).await?;
+        mos.os.free_object(tx, object).await?;
+        mos.objects.lock().empty_bpobj = ObjectId::NONE;
+    }
+    Ok(())
 }
 
 /// Frees a deadlist whose contents need no freeing (no snapshot is left that they belong to).
@@ -41,18 +81,13 @@ pub async fn free_deadlist(mos: &MosAccess<'_>, tx: &Tx, object: ObjectId) -> Re
     if deadlist::is_plain(mos.os, object).await? {
         return Bpobj::free(mos.os, tx, object).await;
     }
-    let empty = mos.objects.lock().empty_bpobj;
+    let (empty, mut empties) = (known(mos), 0);
     for (_, bpobj) in deadlist::keys(mos.os, object).await? {
-        if bpobj != empty {
-            Bpobj::free(mos.os, tx, bpobj).await?;
-            continue;
-        }
-        mos.features.adjust(tx, EMPTY_BPOBJ_FEATURE, -1).await?;
-        if !mos.features.is_active(EMPTY_BPOBJ_FEATURE) {
-            mos.directory.remove(tx, mos::EMPTY_BPOBJ.as_bytes()).await?;
-            mos.os.free_object(tx, empty).await?;
-            mos.objects.lock().empty_bpobj = ObjectId::NONE;
+        match Some(bpobj) == empty {
+            true => empties += 1,
+            false => Bpobj::free(mos.os, tx, bpobj).await?,
         }
     }
+    give_back(mos, tx, empties).await?;
     mos.os.free_object(tx, object).await
 }

@@ -102,6 +102,25 @@ pub async fn enqueue(dsl: &Arc<DslPool>, tx: &Tx, root: &BlkPtr, after: Txg, gon
     book(dsl, tx, -gone).await
 }
 
+/// The object of the list of frees, in use or not (`dp_free_bpobj`).
+///
+/// # Errors
+/// The pool has none, as it is too old; damage, unreadable blocks.
+pub async fn list(dsl: &DslPool) -> Result<ObjectId> {
+    let object = dsl.directory.get_u64(mos::FREE_BPOBJ.as_bytes()).await?;
+    object.map(ObjectId).ok_or_else(|| ZioError::corrupt("pool directory", "it has no list of frees".to_owned()))
+}
+
+/// Pointers were put on the list of frees, `object`, which take so much. Within a task.
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn list_grew(dsl: &Arc<DslPool>, tx: &Tx, object: ObjectId, gone: SpaceChange) -> Result<()> {
+    let object = nonempty_list(&dsl.mos, object).await?;
+    dsl.objects.lock().frees = object;
+    book(dsl, tx, gone).await
+}
+
 /// Frees what this group may. Within the first pass of a sync.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! `filesystem_limit` and the counts behind it (`dsl_dir_init_fs_ss_count`, `dsl_fs_ss_limit_check`,
+//! `filesystem_limit`, `snapshot_limit` and the counts behind it (`dsl_dir_init_fs_ss_count`, `dsl_fs_ss_limit_check`,
 //! `module/zfs/dsl_dir.c`).
 //!
 //! Invariants:
@@ -34,6 +34,11 @@ async fn store(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>, counts: Counts) -> R
     zap.put_u64(tx, SNAPSHOTS.as_bytes(), counts.snapshots).await?;
     *dir.counts.lock() = Some(counts);
     Ok(())
+}
+
+/// Whether `property` is a limit on how many there are.
+pub fn is_count(property: &str) -> bool {
+    matches!(property, "filesystem_limit" | "snapshot_limit")
 }
 
 /// Whether limits can be set in this pool.
@@ -138,6 +143,22 @@ pub fn check(dsl: &DslPool, dir: &Arc<Dir>, more: u64, until: Option<ObjectId>) 
         at = dir.parent();
     }
     Ok(())
+}
+
+/// Checks that `more` snapshots fit below `dir` itself; each directory above is asked on its own.
+///
+/// # Errors
+/// [`PoolError::Invalid`] naming the limit.
+pub fn check_snapshots(dsl: &DslPool, dir: &Arc<Dir>, more: u64) -> std::result::Result<(), PoolError> {
+    let Some(counts) = *dir.counts.lock() else { return Ok(()) };
+    let Some(StoredProperty::Number(limit)) = dir.properties.read().get("snapshot_limit").cloned() else {
+        return Ok(());
+    };
+    if counts.snapshots.saturating_add(more) <= limit {
+        return Ok(());
+    }
+    let (name, there) = (dir.full_name(dsl.name()), counts.snapshots);
+    Err(PoolError::Invalid(format!("out of space\n'{name}' has a snapshot_limit of {limit} and {there} below it")))
 }
 
 /// Counts `filesystems` and `snapshots` more (or fewer) below `dir` and every directory above it that has counts.

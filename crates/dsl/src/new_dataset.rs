@@ -103,14 +103,14 @@ async fn fill(
 ) -> Result<Arc<Dataset>> {
     limits::inherit(dsl, tx, dir).await?;
     let later: Vec<String> =
-        properties.keys().filter(|name| space::is_limit(name) || *name == "filesystem_limit").cloned().collect();
+        properties.keys().filter(|name| space::is_limit(name) || limits::is_count(name)).cloned().collect();
     let later: Vec<(String, StoredProperty)> =
         later.into_iter().filter_map(|name| properties.remove_entry(&name)).collect();
     let compression = properties.get(COMPRESSION).cloned();
     for (property, value) in properties {
         dir.set_property(&dsl.mos, tx, &property, Some(value)).await?;
     }
-    let parent = match dataset_report::contents(dsl, above).await {
+    let parent = match dataset_report::contents_of(dsl, above).await {
         Contents::Filesystem(values) => Some(values),
         _ => None,
     };

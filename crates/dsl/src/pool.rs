@@ -249,8 +249,24 @@ impl DslPool {
         F: FnOnce(Arc<Self>, Tx, P) -> Fut + Send + 'static,
         Fut: Future<Output = Result<T>> + Send + 'static,
     {
+        self.checked_task_in_group(async move |dsl, _| check(dsl).await, change).await
+    }
+
+    /// As [`checked_task`](Self::checked_task), for a check that has to know in which group it is.
+    ///
+    /// # Errors
+    /// As [`checked_task`](Self::checked_task).
+    pub async fn checked_task_in_group<P, T, C, CheckFut, F, Fut>(self: &Arc<Self>, check: C, change: F) -> Result<T>
+    where
+        P: Send + 'static,
+        T: Send + 'static,
+        C: FnOnce(Arc<Self>, Txg) -> CheckFut + Send + 'static,
+        CheckFut: Future<Output = Result<P>> + Send + 'static,
+        F: FnOnce(Arc<Self>, Tx, P) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<T>> + Send + 'static,
+    {
         let dsl = self.clone();
-        self.run_task(Moment::Ordinary, async move |tx| match check(dsl.clone()).await {
+        self.run_task(Moment::Ordinary, async move |tx| match check(dsl.clone(), tx.txg()).await {
             Err(refused) => (Err(refused), Ok(())),
             Ok(found) => {
                 let result = change(dsl, tx, found).await;
@@ -297,14 +313,14 @@ impl DslPool {
             }
             .boxed()
         };
-        self.tasks.push(Task::new(moment, run));
+        let gate = self.gate.clone();
+        let open = gate.open_txg();
+        self.tasks.push(Task::new(moment, open, run));
         // The sync loop ends with the pool's suspension: what is handed in after that nobody would ever take up.
         if self.gate.suspended().is_some() {
             self.tasks.clear();
         }
-        let gate = self.gate.clone();
-        let open = gate.open_txg();
-        // Asking for the open group makes the loop start; the task runs in the next group it syncs. A loop that has
+        // Asking for the open group makes the loop start; the task runs in that group or a later one. A loop that has
         // ended (the pool is suspended) takes no task any more, and the gate says so.
         let stopped = async {
             if gate.wait_synced(open).await.is_ok() {

@@ -74,6 +74,23 @@ impl SnapshotBonus {
     }
 }
 
+/// The number that `names`, the map of a head's snapshots, has for `name`; with `folded` names compare without case
+/// (`dsl_dataset_snap_lookup`).
+///
+/// # Errors
+/// Damage, unreadable blocks.
+pub async fn lookup(os: &Arc<Objset>, names: ObjectId, name: &str, folded: bool) -> Result<Option<ObjectId>> {
+    if !names.is_some() {
+        return Ok(None);
+    }
+    let zap = Zap::open(os, names).await?;
+    let found = match folded {
+        true => zap.get_normalized(name.as_bytes(), false).await?.map(|(_, value)| value),
+        false => zap.get(name.as_bytes()).await?,
+    };
+    Ok(found.and_then(|value| value.integers.first().copied()).map(ObjectId))
+}
+
 /// The snapshot from which every new file system descends.
 #[derive(Clone, Debug)]
 pub struct Origin {

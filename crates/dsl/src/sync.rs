@@ -5,7 +5,6 @@
 //! deadlist, once its object set was written; nothing of it stays for the next group but what later passes of the MOS
 //! add.
 
-use platter_ondisk::features::Feature;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ use crate::dir::Dir;
 use crate::pool::{DslPool, slop};
 use crate::snapshot::SnapshotBonus;
 use crate::used_space::{SpaceChange, UsedKind, reserved_delta};
-use crate::{counting, deadlist, freeing, intent, zapify};
+use crate::{counting, deadlist, empty_bpobj, freeing, intent, zapify};
 
 /// Whether a data set has something to write in group `txg`.
 pub fn any_dataset_is_dirty(dsl: &DslPool, txg: Txg) -> bool {
@@ -94,9 +93,10 @@ pub async fn apply_deltas(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>) -
         dir.store(&dsl.mos, tx).await?;
     }
     if !deltas.dead.is_empty() {
-        let empty = Some(dsl.objects.lock().empty_bpobj).filter(|o| o.is_some());
+        let access = dsl.access();
+        let empty = empty_bpobj::known(&access);
         let own = deadlist::insert(&dsl.mos, tx, &dsl.store, deadlist_object, &deltas.dead, empty).await?;
-        dsl.features.adjust(tx, Feature::EmptyBpobj, -(own as i64)).await?;
+        empty_bpobj::give_back(&access, tx, own).await?;
     }
     for guid in deltas.features {
         zapify::activate(dsl, tx, dataset, guid).await?;

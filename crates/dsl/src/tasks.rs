@@ -2,6 +2,8 @@
 //!
 //! Invariants:
 //! - a task runs in the sync loop, in the group that is being synced, and nowhere else;
+//! - no task runs in a group that was closed before the task was handed in: what somebody did before he asked is in its
+//!   group, or in an earlier one;
 //! - early tasks run before the group's data sets are written, ordinary ones after: those find in the MOS what the
 //!   group made of the data sets.
 
@@ -22,14 +24,19 @@ pub enum Moment {
 /// One change to be made in the sync loop.
 pub struct Task {
     moment: Moment,
+    not_before: Txg,
     run: Box<dyn FnOnce(Txg) -> BoxFuture<'static, Result<()>> + Send>,
 }
 
 impl Task {
-    /// A task that is `run` at its moment, with the number of the group. It fails only when it is done in part, so that
-    /// its group must not be kept.
-    pub fn new(moment: Moment, run: impl FnOnce(Txg) -> BoxFuture<'static, Result<()>> + Send + 'static) -> Self {
-        Self { moment, run: Box::new(run) }
+    /// A task that is `run` at its moment in group `not_before`, which is open, or a later one, with that group's
+    /// number. It fails only when it is done in part, so that its group must not be kept.
+    pub fn new(
+        moment: Moment,
+        not_before: Txg,
+        run: impl FnOnce(Txg) -> BoxFuture<'static, Result<()>> + Send + 'static,
+    ) -> Self {
+        Self { moment, not_before, run: Box::new(run) }
     }
 }
 
@@ -60,10 +67,14 @@ impl Tasks {
         drop(std::mem::take(&mut *self.0.lock()));
     }
 
-    /// Takes all for the group that is to be synced.
-    pub fn take(&self) -> GroupTasks {
-        let all = std::mem::take(&mut *self.0.lock());
-        let (early, ordinary) = all.into_iter().partition(|task| task.moment == Moment::Early);
+    /// Takes those for group `txg`, which is to be synced.
+    pub fn take(&self, txg: Txg) -> GroupTasks {
+        let mut waiting = self.0.lock();
+        let (due, later) = std::mem::take(&mut *waiting).into_iter().partition(|task| task.not_before <= txg);
+        *waiting = later;
+        drop(waiting);
+        let due: Vec<Task> = due;
+        let (early, ordinary) = due.into_iter().partition(|task| task.moment == Moment::Early);
         GroupTasks { early, ordinary }
     }
 }
@@ -107,7 +118,7 @@ mod tests {
             [("a", Moment::Ordinary), ("b", Moment::Early), ("c", Moment::Ordinary), ("d", Moment::Early)]
         {
             let ran = ran.clone();
-            tasks.push(Task::new(moment, move |txg| {
+            tasks.push(Task::new(moment, Txg(7), move |txg| {
                 async move {
                     ran.lock().push((name, txg.0));
                     Ok(())
@@ -115,7 +126,8 @@ mod tests {
                 .boxed()
             }));
         }
-        let mut group = tasks.take();
+        assert!(tasks.take(Txg(6)).is_empty() && !tasks.is_empty(), "they came when that group was closed");
+        let mut group = tasks.take(Txg(7));
         assert!(tasks.is_empty() && !group.is_empty());
         group.run(Moment::Early, Txg(7)).await.unwrap();
         assert_eq!(*ran.lock(), [("b", 7), ("d", 7)]);
@@ -130,9 +142,9 @@ mod tests {
     async fn behind_one_that_is_done_in_part_none_is_begun() {
         let tasks = Tasks::default();
         let half = ZioError::corrupt("change", "half of it");
-        tasks.push(Task::new(Moment::Ordinary, move |_| async move { Err(half) }.boxed()));
-        tasks.push(Task::new(Moment::Ordinary, |_| async { unreachable!("it comes after the end") }.boxed()));
-        let outcome = tasks.take().run(Moment::Ordinary, Txg(7)).await;
+        tasks.push(Task::new(Moment::Ordinary, Txg(7), move |_| async move { Err(half) }.boxed()));
+        tasks.push(Task::new(Moment::Ordinary, Txg(7), |_| async { unreachable!("it comes after the end") }.boxed()));
+        let outcome = tasks.take(Txg(7)).run(Moment::Ordinary, Txg(7)).await;
         assert!(outcome.unwrap_err().to_string().contains("half of it"));
     }
 }

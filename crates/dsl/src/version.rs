@@ -41,6 +41,16 @@ impl PoolVersion {
         self.0 >= 20
     }
 
+    /// Holds on snapshots, and destroying them later (`SPA_VERSION_USERREFS`).
+    pub fn has_holds(self) -> bool {
+        self.0 >= 18
+    }
+
+    /// The intent log may go on while a snapshot is taken (`SPA_VERSION_FAST_SNAP`).
+    pub fn has_fast_snapshots(self) -> bool {
+        self.0 >= 27
+    }
+
     /// Compact intent log blocks (`SPA_VERSION_SLIM_ZIL`).
     pub fn has_slim_zil(self) -> bool {
         self.0 >= 23

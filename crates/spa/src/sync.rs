@@ -112,7 +112,7 @@ pub fn has_changes(core: &Core) -> bool {
 }
 
 async fn sync(core: &Arc<Core>, txg: Txg, course: &mut Course) -> Result<()> {
-    let tasks = core.dsl.tasks.take();
+    let tasks = core.dsl.tasks.take(txg);
     core.dsl.store.state().allocator.lock().absorb_log(txg);
     let work = !tasks.is_empty()
         || !core.dsl.claims.lock().is_empty()

@@ -480,6 +480,11 @@ impl Zil {
         Ok(())
     }
 
+    /// Takes [`retire`](Self::retire) back: the object set stays open.
+    pub fn revive(&self) {
+        self.state.lock().retired = false;
+    }
+
     /// First pass of syncing `tx`'s group: frees what it makes obsolete and brings the head up to date.
     ///
     /// # Errors

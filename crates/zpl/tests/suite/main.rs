@@ -6,4 +6,5 @@ mod model;
 mod on_a_pool;
 mod posix;
 mod scale;
+mod snapshots;
 mod xattr;

@@ -1,0 +1,169 @@
+//! `zfs hold`, `zfs release`: tags that keep a snapshot from being destroyed (`module/zfs/dsl_userhold.c`).
+//!
+//! Invariants: a tag is on a snapshot once; the map of tags is made with the first one and stays for the snapshot's
+//! life; a snapshot that waits to be destroyed goes with its last tag, when it has no clone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use platter_dmu::zap::Zap;
+use platter_dmu::{Objset, Tx};
+use platter_ondisk::dsl::dataset_flags;
+use platter_ondisk::{ObjectId, ObjectType};
+
+use crate::destroy_snapshot;
+use crate::error::{PoolError, Result};
+use crate::named_snapshot::{NamedSnapshot, find};
+use crate::pool::DslPool;
+use crate::snapshot::SnapshotBonus;
+use crate::take_snapshot::{Refusals, Verdict};
+use crate::{history, mos, space};
+
+/// Longest tag in bytes (`MAXNAMELEN`).
+const TAG_MAX: usize = 256;
+
+/// How many tags are in the map `object`, which may be none (`userrefs`).
+///
+/// # Errors
+/// Damage, unreadable blocks.
+pub async fn count(os: &Arc<Objset>, object: ObjectId) -> platter_dmu::Result<u64> {
+    if object.is_some() { Zap::open(os, object).await?.count().await } else { Ok(0) }
+}
+
+/// Tags, with when they were set in seconds since the epoch.
+async fn tags(os: &Arc<Objset>, object: ObjectId) -> Result<BTreeMap<String, u64>> {
+    let mut tags = BTreeMap::new();
+    if object.is_some() {
+        for entry in Zap::open(os, object).await?.all().await? {
+            let time = entry.value.integers.first().copied().unwrap_or(0);
+            tags.insert(String::from_utf8_lossy(&entry.name).into_owned(), time);
+        }
+    }
+    Ok(tags)
+}
+
+/// A snapshot, and how many tags it had.
+struct Held {
+    snapshot: NamedSnapshot,
+    before: u64,
+}
+
+/// Looks up those that are there, and asks each whether `tag` may be set, or taken away.
+async fn check(
+    dsl: &DslPool,
+    names: &[String],
+    refuse: impl Fn(&BTreeMap<String, u64>) -> Option<PoolError>,
+) -> Result<Verdict<Vec<Held>>> {
+    if !dsl.version().has_holds() {
+        return Err(PoolError::Unsupported("pool must be upgraded".into()));
+    }
+    let (mut found, mut refusals) = (Vec::new(), Refusals::new());
+    for name in names {
+        let Some(snapshot) = find(dsl, name).await? else { continue };
+        let phys = SnapshotBonus::load(&dsl.mos, snapshot.object).await?.phys;
+        let tags = tags(&dsl.mos, phys.userrefs_obj).await?;
+        match refuse(&tags) {
+            Some(reason) => refusals.push((name.clone(), reason)),
+            None => found.push(Held { snapshot, before: tags.len() as u64 }),
+        }
+    }
+    Ok(if refusals.is_empty() { Verdict::Fine(found) } else { Verdict::Refused(refusals) })
+}
+
+/// Sets `tag` on these. Within a task.
+async fn hold(dsl: &Arc<DslPool>, tx: &Tx, tag: &str, snapshots: &[Held]) -> Result<()> {
+    let now = dsl.now();
+    for Held { snapshot, before } in snapshots {
+        let mut bonus = SnapshotBonus::load(&dsl.mos, snapshot.object).await?;
+        if !bonus.phys.userrefs_obj.is_some() {
+            bonus.phys.userrefs_obj = mos::create_zap(&dsl.mos, tx, ObjectType::USERREFS, dsl.random()).await?;
+            bonus.store(tx)?;
+        }
+        Zap::open(&dsl.mos, bonus.phys.userrefs_obj).await?.add_u64(tx, tag.as_bytes(), now).await?;
+        let name = &snapshot.full_name;
+        let text = format!("{name} ({}) tag={tag} temp=0 refs={}", snapshot.object, before.saturating_add(1));
+        history::append_event(dsl, tx, "hold", &text).await?;
+    }
+    Ok(())
+}
+
+/// Takes `tag` away from these; those that waited for that are destroyed. Within a task.
+async fn release(dsl: &Arc<DslPool>, tx: &Tx, tag: &str, snapshots: &[Held]) -> Result<()> {
+    for Held { snapshot, before } in snapshots {
+        let bonus = SnapshotBonus::load(&dsl.mos, snapshot.object).await?;
+        let phys = &bonus.phys;
+        Zap::open(&dsl.mos, phys.userrefs_obj).await?.remove(tx, tag.as_bytes()).await?;
+        let left = before.saturating_sub(1);
+        let text = format!("{} ({}) tag={tag} refs={left}", snapshot.full_name, snapshot.object);
+        history::append_event(dsl, tx, "release", &text).await?;
+        let is_deferred = phys.flags & dataset_flags::DEFER_DESTROY != 0;
+        if is_deferred && left == 0 && phys.num_children <= 1 {
+            destroy_snapshot::check(dsl, snapshot).await?;
+            destroy_snapshot::destroy(dsl, tx, snapshot).await?;
+        }
+    }
+    Ok(())
+}
+
+impl DslPool {
+    /// `zfs hold` of these snapshots, by full name, as far as they are there, all or none. Returned are the names that
+    /// stand in the way, with the reasons.
+    ///
+    /// # Errors
+    /// None of them is there; the pool is too old, read-only or stopped; damage.
+    pub async fn hold_snapshots(self: &Arc<Self>, names: &[String], tag: &str) -> Result<Refusals> {
+        let (names, tag) = (names.to_vec(), tag.to_owned());
+        let wanted = tag.clone();
+        let check = async move |dsl: Arc<Self>| {
+            space::check_task(&dsl)?;
+            check(&dsl, &names, |tags| {
+                let reason = match tags.contains_key(&wanted) {
+                    _ if wanted.len() > TAG_MAX => "tag too long",
+                    true => "tag already exists on this dataset",
+                    false => return None,
+                };
+                Some(PoolError::invalid(reason))
+            })
+            .await
+        };
+        let change = async move |dsl: Arc<Self>, tx: Tx, verdict: Verdict<Vec<Held>>| match verdict {
+            Verdict::Fine(found) if found.is_empty() => Err(PoolError::NotFound("dataset does not exist".into())),
+            Verdict::Fine(found) => hold(&dsl, &tx, &tag, &found).await.map(|()| Refusals::new()),
+            Verdict::Refused(refusals) => Ok(refusals),
+            Verdict::Later => Ok(Refusals::new()),
+        };
+        self.checked_task(check, change).await
+    }
+
+    /// `zfs release` of these snapshots, by full name, as far as they have the tag. Returned are the names that stand
+    /// in the way, with the reasons.
+    ///
+    /// # Errors
+    /// None of them is there; the pool is too old, read-only or stopped; damage.
+    pub async fn release_snapshots(self: &Arc<Self>, names: &[String], tag: &str) -> Result<Refusals> {
+        let (names, tag) = (names.to_vec(), tag.to_owned());
+        let wanted = tag.clone();
+        let check = async move |dsl: Arc<Self>| {
+            let missing = || Some(PoolError::invalid("no such tag on this dataset"));
+            check(&dsl, &names, |tags| if tags.contains_key(&wanted) { None } else { missing() }).await
+        };
+        let change = async move |dsl: Arc<Self>, tx: Tx, verdict: Verdict<Vec<Held>>| match verdict {
+            Verdict::Fine(found) if found.is_empty() => Err(PoolError::NotFound("dataset does not exist".into())),
+            Verdict::Fine(found) => release(&dsl, &tx, &tag, &found).await.map(|()| Refusals::new()),
+            Verdict::Refused(refusals) => Ok(refusals),
+            Verdict::Later => Ok(Refusals::new()),
+        };
+        self.checked_task(check, change).await
+    }
+
+    /// The tags on a snapshot, with when they were set in seconds since the epoch.
+    ///
+    /// # Errors
+    /// It does not exist; damage, unreadable blocks.
+    pub async fn holds(&self, full_name: &str) -> Result<BTreeMap<String, u64>> {
+        let found = find(self, full_name).await?;
+        let found = found.ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))?;
+        let phys = SnapshotBonus::load(&self.mos, found.object).await?.phys;
+        tags(&self.mos, phys.userrefs_obj).await
+    }
+}

@@ -1,0 +1,69 @@
+//! Snapshots by name.
+
+use std::sync::Arc;
+
+use platter_dmu::Objset;
+use platter_ondisk::ObjectId;
+
+use crate::accounting::Accounting;
+use crate::dataset::Dataset;
+use crate::effects;
+use crate::error::{PoolError, Result};
+use crate::pool::DslPool;
+use crate::snapshot::SnapshotBonus;
+
+/// A snapshot that is there.
+pub struct NamedSnapshot {
+    /// The head of its data set.
+    pub head: Arc<Dataset>,
+    /// Its full name.
+    pub full_name: String,
+    /// Its own name, as the head's map has it.
+    pub name: String,
+    /// Its object.
+    pub object: ObjectId,
+}
+
+/// The snapshot of this full name, if it is there.
+///
+/// # Errors
+/// A name that no snapshot has; damage, unreadable blocks.
+pub async fn find(dsl: &DslPool, full_name: &str) -> Result<Option<NamedSnapshot>> {
+    let (dataset, name) = platter_api::names::check_snapshot(full_name)?;
+    let Ok(head) = dsl.find(dataset) else { return Ok(None) };
+    let Some(bonus) = head.snapshot(&dsl.mos, name).await? else { return Ok(None) };
+    let object = bonus.snapshot().object;
+    // Without regard to case it may have been asked for by another name.
+    let names = head.phys.lock().snapnames_zapobj;
+    let name = bonus.snapshot().name(&dsl.mos, names).await?.unwrap_or_else(|| name.to_owned());
+    Ok(Some(NamedSnapshot { full_name: format!("{dataset}@{name}"), head, name, object }))
+}
+
+/// A data set's snapshots, oldest first: each with its name and its bonus.
+///
+/// # Errors
+/// Damage, unreadable blocks.
+pub async fn in_order(dsl: &DslPool, head: &Dataset) -> Result<Vec<(String, SnapshotBonus)>> {
+    let mut all = Vec::new();
+    for (name, object) in head.snapshot_names(&dsl.mos).await? {
+        all.push((name, SnapshotBonus::load(&dsl.mos, object).await?));
+    }
+    all.sort_by_key(|(_, bonus)| (bonus.phys.creation_txg, bonus.snapshot().object));
+    Ok(all)
+}
+
+impl DslPool {
+    /// Opens a snapshot's object set for reading; the pool keeps no handle of it.
+    ///
+    /// # Errors
+    /// It does not exist, is encrypted or damaged.
+    pub async fn open_snapshot(&self, full_name: &str) -> Result<Arc<Objset>> {
+        let found = find(self, full_name).await?;
+        let found = found.ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))?;
+        let phys = SnapshotBonus::load(&self.mos, found.object).await?.phys;
+        let nothing = Arc::new(Accounting::new(self.store.clone(), phys.creation_txg));
+        let properties = effects::write_properties(self, &found.head.dir);
+        let params = self.objset_params(found.object, nothing, properties, true);
+        Ok(Objset::open(params, phys.bp).await?)
+    }
+}
