@@ -83,6 +83,7 @@ mod refused;
 mod removal;
 mod salt;
 mod scan;
+mod scan_order;
 mod scan_place;
 mod scan_proof;
 mod scan_state;

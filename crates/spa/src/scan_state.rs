@@ -197,9 +197,10 @@ mod tests {
     fn a_scan_goes_on_at_its_place() {
         // It used to begin anew after every import, so that a scrub longer than the uptime never ended.
         let last = Bookmark { objset: ObjectId(54), object: ObjectId(7), level: -1, blkid: u64::MAX - 1 };
-        for place in
-            [ScanPlace { objset: ObjectId(54), last: Some(last) }, ScanPlace { objset: ObjectId(55), last: None }]
-        {
+        for place in [
+            ScanPlace { turn: 7, objset: ObjectId(54), last: Some(last) },
+            ScanPlace { turn: 7, objset: ObjectId(55), last: None },
+        ] {
             let state = ScanState::loaded(scan(), &place.encode(&scan()));
             assert_eq!(state.place, place);
             assert!(state.stored.is_empty(), "an older version wrote nothing about devices");
@@ -209,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_scan_that_another_program_started_or_went_on_with_begins_anew() {
-        let place = ScanPlace { objset: ObjectId(54), last: None };
+        let place = ScanPlace { turn: 7, objset: ObjectId(54), last: None };
         let others = [
             ScanPhys { start_time: 1, ..scan() },
             ScanPhys { examined: 8192, ..scan() },

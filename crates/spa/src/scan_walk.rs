@@ -22,9 +22,9 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::core::Core;
+use crate::scan_order::{self, Target};
 use crate::scan_place::ScanPlace;
 use crate::scan_store::{self, Lost};
-use platter_dsl::snapshot::{Snapshot, SnapshotBonus};
 use platter_dsl::watched;
 
 /// How long one slice may pin freed space.
@@ -36,25 +36,17 @@ const LEAST: u64 = 16 << 10;
 /// The place of the walk is written at least this often.
 const CHECKPOINT: Duration = Duration::from_secs(15);
 
-/// One object set to walk.
-struct Target {
-    id: ObjectId,
-    /// Blocks born up to here belong to an older snapshot and are seen there.
-    after: Txg,
-}
-
 /// Walks everything from the scan's place on; `false` when interrupted.
 pub async fn everything(core: &Arc<Core>, lost: &Arc<Lost>) -> Result<bool> {
     let mut written = Instant::now();
-    for target in targets(core).await? {
+    loop {
         let place = core.scan.lock().place;
-        if target.id < place.objset {
-            continue;
-        }
-        let mut from = place.last.filter(|_| target.id == place.objset);
+        let Some(target) = scan_order::next(core, place).await? else { return Ok(true) };
+        let (turn, objset) = (target.turn, target.id);
+        let mut from = place.last.filter(|_| (turn, objset) == (place.turn, place.objset));
         let mut interior = 0;
         loop {
-            core.scan.lock().place = ScanPlace { objset: target.id, last: from };
+            core.scan.lock().place = ScanPlace { turn, objset, last: from };
             if core.scan.lock().is_interrupted() {
                 return Ok(false);
             }
@@ -65,10 +57,10 @@ pub async fn everything(core: &Arc<Core>, lost: &Arc<Lost>) -> Result<bool> {
                 written = Instant::now();
             }
             let_mature(core).await;
-            let slice = Slice::new(core, target.after, interior, lost.clone());
-            let Some(root) = root_of(core, target.id).await? else { break };
+            let slice = Slice::new(core, &target, interior, lost.clone());
+            let Some(root) = scan_order::root_of(core, &target).await? else { break };
             let store: Arc<dyn BlockStore> = Arc::new(core.dsl.store.clone());
-            let end = visit(&store, target.id, &root, from, &slice).await;
+            let end = visit(&store, objset, &root, from, &slice).await;
             slice.drain().await;
             interior = slice.interior.bytes();
             match end? {
@@ -77,9 +69,8 @@ pub async fn everything(core: &Arc<Core>, lost: &Arc<Lost>) -> Result<bool> {
                 WalkEnd::Stopped => from = slice.last.lock().or(from),
             }
         }
-        core.scan.lock().place = ScanPlace { objset: ObjectId(target.id.0 + 1), last: None };
+        core.scan.lock().place = ScanPlace { turn, objset: ObjectId(objset.0 + 1), last: None };
     }
-    Ok(true)
 }
 
 /// Lets what was freed meanwhile become usable, when that is much of what is left: one slice comes directly after the
@@ -94,46 +85,12 @@ async fn let_mature(core: &Arc<Core>) {
     }
 }
 
-/// Every object set, by number: so that a later walk knows which ones are done.
-async fn targets(core: &Arc<Core>) -> Result<Vec<Target>> {
-    let mut targets = vec![Target { id: ObjectId(0), after: Txg(0) }];
-    let snapshots = {
-        let tree = core.dsl.tree.read();
-        let heads = tree.datasets.values();
-        targets.extend(heads.map(|ds| Target { id: ds.object, after: ds.phys.lock().prev_snap_txg }));
-        tree.snapshots.clone()
-    };
-    for Snapshot { object: id, .. } in snapshots {
-        let after = SnapshotBonus::load(&core.dsl.mos, id).await?.phys.prev_snap_txg;
-        targets.push(Target { id, after });
-    }
-    targets.sort_by_key(|target| target.id);
-    Ok(targets)
-}
-
-/// The newest root of an object set; `None` when it is gone or empty.
-async fn root_of(core: &Arc<Core>, id: ObjectId) -> Result<Option<BlkPtr>> {
-    let root = if id.0 == 0 {
-        core.uberblock.lock().rootbp
-    } else {
-        let head = core.dsl.tree.read().datasets.values().find(|ds| ds.object == id).cloned();
-        match head {
-            Some(dataset) => dataset.phys.lock().bp,
-            None => match SnapshotBonus::load(&core.dsl.mos, id).await {
-                Ok(bonus) => bonus.phys.bp,
-                Err(ZioError::NotFound(_)) => return Ok(None),
-                Err(error) => return Err(error),
-            },
-        }
-    };
-    Ok((!root.is_hole()).then_some(root))
-}
-
 /// A stretch of the walk during which freed space is pinned.
 struct Slice {
     core: Arc<Core>,
     _pinned: Pinned,
     after: Txg,
+    until: Txg,
     end: Instant,
     last: Mutex<Option<Bookmark>>,
     places: Arc<Semaphore>,
@@ -146,11 +103,12 @@ struct Slice {
 }
 
 impl Slice {
-    fn new(core: &Arc<Core>, after: Txg, interior: u64, lost: Arc<Lost>) -> Self {
+    fn new(core: &Arc<Core>, target: &Target, interior: u64, lost: Arc<Lost>) -> Self {
         Self {
             core: core.clone(),
             _pinned: core.dsl.store.pin(),
-            after,
+            after: target.after,
+            until: target.until,
             end: Instant::now() + SLICE,
             last: Mutex::new(None),
             places: Arc::new(Semaphore::new(IN_FLIGHT as usize)),
@@ -189,7 +147,7 @@ impl Visitor for Slice {
                 *self.last.lock() = Some(bookmark);
                 return Visit::Skip;
             }
-            if !bp.is_embedded() {
+            if !bp.is_embedded() && bp.birth() <= self.until {
                 let counted = bp.psize().clamp(LEAST, IN_FLIGHT) as u32;
                 let place = self.places.clone().acquire_many_owned(counted).await.expect("never closed");
                 let (core, lost, bp) = (self.core.clone(), self.lost.clone(), *bp);
