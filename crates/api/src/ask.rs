@@ -24,6 +24,9 @@ use crate::messages::{
 };
 use crate::report::{HistoryEntry, ImportableReport};
 use crate::request::Changed;
+use crate::snapshots::{
+    DestroySnapshots, DestroyedSnapshots, GetHolds, HoldSnapshot, Holds, RenameSnapshot, RollbackDataset, TakeSnapshots,
+};
 use crate::txgs::TxgsReport;
 
 /// Where operations are asked for; its number is the version of the API.
@@ -84,6 +87,7 @@ operations! {
         "get_txgs" GetTxgs -> TxgsReport,
         "list_datasets" ListDatasets -> Datasets,
         "list_mounts" ListMounts -> Vec<MountEntry>,
+        "get_holds" GetHolds -> Holds,
         "list_jobs" ListJobs -> Vec<Job>,
     }
 }
@@ -107,6 +111,11 @@ operations! {
         "create_dataset" CreateDataset -> CreatedDataset,
         "destroy_dataset" DestroyDataset -> DestroyedDatasets,
         "rename_dataset" RenameDataset -> Outcome,
+        "take_snapshots" TakeSnapshots -> Outcome,
+        "destroy_snapshots" DestroySnapshots -> DestroyedSnapshots,
+        "rename_snapshot" RenameSnapshot -> Outcome,
+        "hold_snapshot" HoldSnapshot -> Outcome,
+        "rollback_dataset" RollbackDataset -> Outcome,
         "set_dataset_properties" SetDatasetProperties -> Outcome,
         "get_userspace" GetUserspace -> Userspace,
         "set_id_quota" SetIdQuota -> Outcome,
@@ -183,7 +192,8 @@ mod tests {
     #[test]
     fn operations_travel_unharmed() {
         let name = "tank/ü b%2F\"\n".to_owned();
-        let bytes = ListDatasets { under: Some(name.clone()) }.operation().to_json().unwrap();
+        let bytes =
+            ListDatasets { under: Some(name.clone()), ..ListDatasets::default() }.operation().to_json().unwrap();
         let Operation::Look(Look::ListDatasets(found)) = Operation::parse(&bytes).unwrap() else { panic!() };
         assert_eq!(found.under, Some(name));
         assert_eq!(ListPools {}.operation().to_json().unwrap(), br#"{"look":{"list_pools":{}}}"#);

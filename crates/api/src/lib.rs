@@ -18,6 +18,7 @@ pub mod properties;
 pub mod property_kind;
 pub mod report;
 pub mod request;
+pub mod snapshots;
 pub mod stored_property;
 pub mod txgs;
 

@@ -340,9 +340,12 @@ pub struct DatasetView {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListDatasets {
-    /// This one and those below it; `None` asks for all of all pools.
+    /// This one and those below it; `None` asks for all of all pools. A snapshot is asked for by its full name.
     #[serde(default)]
     pub under: Option<String>,
+    /// With their snapshots, of each the oldest first.
+    #[serde(default)]
+    pub snapshots: bool,
 }
 
 /// Data sets.

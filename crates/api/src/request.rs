@@ -222,6 +222,64 @@ pub enum DatasetOperation {
         /// What becomes of which property.
         settings: Vec<(String, Setting)>,
     },
+    /// Makes it what its latest snapshot is.
+    Rollback {
+        /// Full name.
+        name: String,
+        /// That snapshot's own name.
+        snapshot: String,
+    },
+}
+
+/// What is done to snapshots of one pool, to all that are named or to none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SnapshotOperation {
+    /// Takes them.
+    Take {
+        /// Full names.
+        names: Vec<String>,
+        /// Properties of each of them.
+        properties: BTreeMap<String, String>,
+    },
+    /// Destroys those that are there.
+    Destroy {
+        /// Full names.
+        names: Vec<String>,
+        /// Those that are held or have clones are destroyed when that ends.
+        defer: bool,
+    },
+    /// Gives a snapshot, and those of that name below, another name.
+    Rename {
+        /// Full name of the data set.
+        dataset: String,
+        /// The snapshot's own name.
+        from: String,
+        /// Its new one.
+        to: String,
+        /// Those of data sets below, too.
+        recursive: bool,
+    },
+    /// Keeps those that are there from being destroyed.
+    Hold {
+        /// Full names.
+        names: Vec<String>,
+        /// By what they are held.
+        tag: String,
+    },
+    /// Takes that back.
+    Release {
+        /// Full names.
+        names: Vec<String>,
+        /// By what they are held.
+        tag: String,
+    },
+    /// Sets properties of one.
+    Set {
+        /// Full name.
+        name: String,
+        /// What becomes of which property; `None` takes it away.
+        properties: BTreeMap<String, Option<String>>,
+    },
 }
 
 /// What came of a [`PoolOperation`].

@@ -78,6 +78,11 @@ pub fn creation(seconds: u64) -> String {
     local(seconds, "%a %b %e %k:%M %Y")
 }
 
+/// `zfs holds`: "Sat Nov 21 00:44 2026".
+pub fn held(seconds: u64) -> String {
+    local(seconds, "%a %b %e %H:%M %Y")
+}
+
 /// `snapshots_changed`: "Sat Nov 21  0:44:06 2026".
 pub fn creation_with_seconds(seconds: u64) -> String {
     local(seconds, "%a %b %e %k:%M:%S %Y")

@@ -47,6 +47,16 @@ fn attempt(operation: &Operation) -> Option<String> {
         Operation::DestroyDataset(call) => format!("cannot destroy '{}'", call.name),
         Operation::RenameDataset(call) => format!("cannot rename '{}'", call.from),
         Operation::SetDatasetProperties(call) => format!("cannot set property for '{}'", call.name),
+        Operation::TakeSnapshots(call) => {
+            format!("cannot create snapshot '{}'", call.names.first().map_or("", String::as_str))
+        }
+        Operation::DestroySnapshots(call) => format!("cannot destroy snapshot {}@{}", call.dataset, call.which),
+        Operation::RenameSnapshot(call) => format!("cannot rename '{}'", call.from),
+        Operation::HoldSnapshot(call) if call.release => format!("cannot release hold from snapshot '{}'", call.name),
+        Operation::HoldSnapshot(call) => format!("cannot hold snapshot '{}'", call.name),
+        Operation::RollbackDataset(call) => {
+            format!("cannot rollback '{}'", call.snapshot.split('@').next().unwrap_or_default())
+        }
         Operation::SetIdQuota(call) => format!("cannot set property for '{}'", call.name),
         Operation::GetUserspace(_) => "cannot get used/quota".to_owned(),
         Operation::MountRequest(call) => format!("cannot mount '{}'", or_all(&call.dataset)),

@@ -4,7 +4,7 @@
 //! what is done to it ([`Operations`]), and whether its devices answer ([`Liveness`]). The implementation that touches
 //! devices is in `real_engine`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +12,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use platter_api::report::{DatasetReport, HistoryEntry, Properties};
 use platter_api::report::{Detail, ImportableReport, PoolReport, VdevReport};
-use platter_api::request::{Changed, CreateRequest, DatasetOperation, ImportRequest, PoolOperation};
+use platter_api::request::{Changed, CreateRequest, DatasetOperation, ImportRequest, PoolOperation, SnapshotOperation};
 use platter_api::txgs::TxgsReport;
-use platter_dsl::Result;
+use platter_dsl::take_snapshot::Refusals;
+use platter_dsl::{PoolError, Result};
 use platter_ondisk::Txg;
 use platter_spa::{Events, Idleness, Pool, Unwritten};
 
@@ -71,6 +72,31 @@ pub trait Reports {
     fn txgs(&self, after: u64) -> TxgsReport;
     /// Its data sets.
     async fn datasets(&self) -> Result<Vec<DatasetReport>>;
+    /// Names of the data set `name` and of those below it, parents first.
+    async fn names_under(&self, name: &str) -> Result<Vec<String>> {
+        let among = |other: &str| other.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        Ok(self.datasets().await?.into_iter().map(|report| report.name).filter(|name| among(name)).collect())
+    }
+    /// Snapshots of a data set and those below it, or of all; of each the oldest first.
+    async fn snapshots(&self, _under: Option<&str>) -> Result<Vec<DatasetReport>> {
+        Ok(Vec::new())
+    }
+    /// Full names of a data set's own snapshots, the oldest first.
+    async fn snapshot_names(&self, _dataset: &str) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+    /// A snapshot, by its full name.
+    async fn snapshot(&self, _name: &str) -> Result<DatasetReport> {
+        Err(PoolError::NotFound("dataset does not exist".into()))
+    }
+    /// Bytes that destroying these snapshots would free.
+    async fn snapshots_would_free(&self, _names: &[String]) -> Result<u64> {
+        Ok(0)
+    }
+    /// By what a snapshot is held, each with since when in seconds since the epoch.
+    async fn holds(&self, _snapshot: &str) -> Result<BTreeMap<String, u64>> {
+        Ok(BTreeMap::new())
+    }
     /// A data set and those above it, as far as they are there.
     async fn lineage(&self, name: &str) -> Result<Vec<DatasetReport>> {
         let above = |report: &DatasetReport| {
@@ -98,6 +124,10 @@ pub trait Operations {
     async fn perform(&self, operation: PoolOperation) -> Result<Changed>;
     /// Does something to one of its data sets.
     async fn perform_on_dataset(&self, operation: DatasetOperation) -> Result<()>;
+    /// Does something to snapshots; returned are those that stand in the way, so that nothing was done.
+    async fn perform_on_snapshots(&self, _operation: SnapshotOperation) -> Result<Refusals> {
+        Ok(Refusals::new())
+    }
     /// Whether that would be refused, as far as can be told without doing it.
     async fn check(&self, operation: &DatasetOperation) -> Result<()>;
     /// Adds a command to its history.

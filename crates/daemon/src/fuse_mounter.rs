@@ -469,6 +469,11 @@ impl Mounted for FuseMount {
         }
     }
 
+    async fn flush(&self) {
+        let mount = self.mount.clone();
+        let _ = tokio::task::spawn_blocking(move || mount.flush()).await;
+    }
+
     fn synced(&self) {
         self.vfs.forget_settled_attributes();
     }

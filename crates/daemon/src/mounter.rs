@@ -102,6 +102,9 @@ pub trait Mounted: Send + Sync + 'static {
     /// Frees what was removed a moment ago and nobody has open: the next group counts it as gone.
     async fn settle(&self);
 
+    /// Has the kernel hand over what was stored in files through mappings.
+    async fn flush(&self) {}
+
     /// A group is on disk: the kernel asks anew for the space that files take.
     fn synced(&self);
 

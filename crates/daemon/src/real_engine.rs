@@ -1,15 +1,18 @@
 //! The engine on real devices, and its pools as handles: operations become calls of the engine, all else is handed on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use platter_api::report::{DatasetReport, Detail, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
-use platter_api::request::{Changed, CreateRequest, DatasetOperation, ImportRequest, PoolOperation, ScrubAction};
+use platter_api::request::{
+    Changed, CreateRequest, DatasetOperation, ImportRequest, PoolOperation, ScrubAction, SnapshotOperation,
+};
 use platter_api::txgs::TxgsReport;
 use platter_dsl::Result;
+use platter_dsl::take_snapshot::Refusals;
 use platter_ondisk::Txg;
 use platter_spa::{Environment, Events, Idleness, Pool, Unwritten};
 
@@ -93,6 +96,23 @@ impl Operations for RealPool {
             DatasetOperation::Destroy { name } => dsl.destroy_dataset(&name).await,
             DatasetOperation::Rename { from, to } => dsl.rename_dataset(&from, &to).await,
             DatasetOperation::Set { name, settings } => dsl.set_dataset_properties(&name, &settings).await,
+            DatasetOperation::Rollback { name, snapshot } => dsl.rollback_dataset(&name, &snapshot).await,
+        }
+    }
+
+    async fn perform_on_snapshots(&self, operation: SnapshotOperation) -> Result<Refusals> {
+        let dsl = self.0.dsl();
+        match operation {
+            SnapshotOperation::Take { names, properties } => dsl.take_snapshots(&names, &properties).await,
+            SnapshotOperation::Destroy { names, defer } => dsl.destroy_snapshots(&names, defer).await,
+            SnapshotOperation::Rename { dataset, from, to, recursive } => {
+                dsl.rename_snapshots(&dataset, &from, &to, recursive).await
+            }
+            SnapshotOperation::Hold { names, tag } => dsl.hold_snapshots(&names, &tag).await,
+            SnapshotOperation::Release { names, tag } => dsl.release_snapshots(&names, &tag).await,
+            SnapshotOperation::Set { name, properties } => {
+                dsl.set_snapshot_properties(&name, &properties).await.map(|()| Refusals::new())
+            }
         }
     }
 
@@ -103,6 +123,7 @@ impl Operations for RealPool {
             DatasetOperation::Destroy { name } => dsl.check_destroy(name),
             DatasetOperation::Rename { from, to } => dsl.check_rename(from, to).await,
             DatasetOperation::Set { name, settings } => dsl.check_dataset_properties(name, settings).await,
+            DatasetOperation::Rollback { name, snapshot } => dsl.check_rollback(name, snapshot).await,
         }
     }
 
@@ -166,6 +187,30 @@ impl Reports for RealPool {
 
     async fn datasets(&self) -> Result<Vec<DatasetReport>> {
         self.0.dsl().datasets().await
+    }
+
+    async fn names_under(&self, name: &str) -> Result<Vec<String>> {
+        self.0.dsl().names_under(name)
+    }
+
+    async fn snapshots(&self, under: Option<&str>) -> Result<Vec<DatasetReport>> {
+        self.0.dsl().snapshots(under).await
+    }
+
+    async fn snapshot_names(&self, dataset: &str) -> Result<Vec<String>> {
+        self.0.dsl().snapshot_names(dataset).await
+    }
+
+    async fn snapshot(&self, name: &str) -> Result<DatasetReport> {
+        self.0.dsl().snapshot(name).await
+    }
+
+    async fn snapshots_would_free(&self, names: &[String]) -> Result<u64> {
+        self.0.dsl().snapshots_would_free(names).await
+    }
+
+    async fn holds(&self, snapshot: &str) -> Result<BTreeMap<String, u64>> {
+        self.0.dsl().holds(snapshot).await
     }
 
     async fn lineage(&self, name: &str) -> Result<Vec<DatasetReport>> {

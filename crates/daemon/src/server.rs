@@ -21,6 +21,9 @@ use platter_api::messages::{
     SetIdQuota, SetLogLevel, StopDaemon, UnmountRequest,
 };
 use platter_api::report::Detail;
+use platter_api::snapshots::{
+    DestroySnapshots, GetHolds, HoldSnapshot, RenameSnapshot, RollbackDataset, TakeSnapshots,
+};
 use tokio::sync::watch;
 
 use crate::state::{Answer, Daemon};
@@ -133,6 +136,11 @@ async fn answer(Context { daemon, stop }: Context, operation: Operation) -> Answ
         Operation::CreateDataset(call) => json::<CreateDataset>(daemon.create_dataset(&call).await),
         Operation::DestroyDataset(call) => json::<DestroyDataset>(daemon.destroy_dataset(&call).await),
         Operation::RenameDataset(call) => json::<RenameDataset>(daemon.rename_dataset(&call).await),
+        Operation::TakeSnapshots(call) => json::<TakeSnapshots>(daemon.take_snapshots(&call).await),
+        Operation::DestroySnapshots(call) => json::<DestroySnapshots>(daemon.destroy_snapshots(&call).await),
+        Operation::RenameSnapshot(call) => json::<RenameSnapshot>(daemon.rename_snapshot(&call).await),
+        Operation::HoldSnapshot(call) => json::<HoldSnapshot>(daemon.hold_snapshot(&call).await),
+        Operation::RollbackDataset(call) => json::<RollbackDataset>(daemon.rollback_dataset(&call).await),
         Operation::SetDatasetProperties(call) => {
             json::<SetDatasetProperties>(daemon.set_dataset_properties(&call).await)
         }
@@ -153,7 +161,8 @@ async fn answer_look(daemon: &Daemon, look: Look) -> Answer<Vec<u8>> {
             json::<GetPool>(daemon.pool_view(&call.pool, detail).await)
         }
         Look::GetTxgs(call) => json::<GetTxgs>(daemon.txgs(&call.pool, call.after)),
-        Look::ListDatasets(call) => json::<ListDatasets>(daemon.datasets(call.under.as_deref()).await),
+        Look::ListDatasets(call) => json::<ListDatasets>(daemon.datasets(&call).await),
+        Look::GetHolds(call) => json::<GetHolds>(daemon.holds(&call).await),
         Look::ListJobs(call) => json::<ListJobs>(daemon.jobs(call.pool.as_deref()).await),
         Look::ListMounts(_) => json::<ListMounts>(Ok(daemon.mount_entries().await)),
     }

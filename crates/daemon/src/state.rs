@@ -19,6 +19,7 @@ mod operations;
 mod own_devices;
 mod settings;
 mod silence;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 mod unmounts;

@@ -34,6 +34,8 @@ use crate::terms;
 
 /// How long pages of mappings are written back before a mount is taken away by force: its devices may not answer.
 const FORCED_WRITE_BACK: Duration = Duration::from_secs(2);
+/// How long [`Mount::flush`] waits for a moment in which nothing is asked for: on a busy mount there may be none.
+const FLUSH_QUIET: Duration = Duration::from_millis(100);
 
 /// What statfs(2) calls a FUSE file system (`FUSE_SUPER_MAGIC`).
 const FUSE_MAGIC: u64 = 0x6573_5546;
@@ -283,6 +285,16 @@ impl Mount {
         let _ = ended.wait_for(|ended| *ended).await;
     }
 
+    /// Has the kernel bring to us, as far as that can be done in a moment, what was stored through mappings so far.
+    /// Blocks; call it on a thread that may.
+    pub fn flush(&self) {
+        // Held, so that nobody unmounts it meanwhile.
+        let session = self.session.lock();
+        if session.is_some() && self.device.is_some() && device_at(&self.mountpoint) == self.device {
+            self.write_back(FORCED_WRITE_BACK, FLUSH_QUIET);
+        }
+    }
+
     /// Unmounts, and returns when the last request is answered. With `force` the mount point is freed even while files
     /// are open: whoever has one open gets errors from then on. So does, in any case, who has it where it cannot be
     /// seen from here. Blocks; call it on a thread that may.
@@ -297,7 +309,8 @@ impl Mount {
         let Some(running) = session.as_ref() else { return Ok(()) };
         let mut let_go = LET_GO;
         if !*self.ended.borrow() && self.is_at_its_place()? {
-            self.write_back(if force { FORCED_WRITE_BACK } else { Duration::MAX });
+            let limit = if force { FORCED_WRITE_BACK } else { Duration::MAX };
+            self.write_back(limit, limit);
             let place = &self.mountpoint;
             if self.direct {
                 self.unmount_directly(place, force)?
@@ -373,8 +386,9 @@ impl Mount {
     }
 
     /// Has the kernel bring pages to us that were changed through mappings: somebody may keep the file system alive in
-    /// another name space, who is cut off then. Whether it was done or not, it is over after `limit`.
-    fn write_back(&self, limit: Duration) {
+    /// another name space, who is cut off then. Whether it was done or not, it is over after `limit`, or when others
+    /// ask all the time after `quiet`.
+    fn write_back(&self, limit: Duration, quiet: Duration) {
         let mountpoint = self.mountpoint.clone();
         let write = move || {
             let synced = File::open(&mountpoint).and_then(|root| Ok(rustix::fs::syncfs(&root)?));
@@ -391,15 +405,18 @@ impl Mount {
             write();
             let _ = done.send(());
         });
-        let begin = Instant::now();
         let mut written = end.recv_timeout(limit).is_ok();
+        let begin = Instant::now();
         // The kernel (6.16) has asked for all of it to be written then, and does not wait for the answers.
         while written && self.device.as_deref().and_then(cut::unanswered).is_some_and(|unanswered| unanswered > 0) {
-            written = begin.elapsed() < limit;
+            written = begin.elapsed() < quiet;
             std::thread::sleep(Duration::from_millis(1));
         }
         if !written {
-            tracing::warn!("{}: not all that was stored through mappings is written", self.mountpoint.display());
+            tracing::debug!(
+                "{}: perhaps not all that was stored through mappings is written",
+                self.mountpoint.display()
+            );
         }
     }
 

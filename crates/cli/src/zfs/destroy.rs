@@ -1,11 +1,32 @@
 //! `zfs destroy`.
 
 use platter_api::messages::DestroyDataset;
+use platter_api::snapshots::DestroySnapshots;
 
-use super::select::complaint;
-use crate::getopt::{Grammar, parse};
+use super::select::{complaint, openable};
+use super::snapshot::destroyed;
+use crate::getopt::{Grammar, Parsed, parse};
 use crate::out::outln;
 use crate::session::{Done, Session, complain_all, refused, usage};
+
+/// Destroys snapshots of a data set: names and ranges, which need not be valid names.
+fn snapshots(session: &mut Session, parsed: &Parsed, dataset: &str, which: &str) -> Done {
+    openable(dataset)?;
+    let call = DestroySnapshots {
+        dataset: dataset.to_owned(),
+        which: which.to_owned(),
+        recursive: parsed.has("r") || parsed.has("R"),
+        defer: parsed.has("d"),
+        dry_run: parsed.has("n"),
+        command: session.command_line.clone(),
+    };
+    let dry_run = call.dry_run;
+    let answer = session.ask(call)?;
+    if parsed.has("v") || parsed.has("p") {
+        destroyed(&answer.destroyed, answer.reclaimed, parsed.has("p"), dry_run);
+    }
+    Ok(0)
+}
 
 /// Runs it.
 pub fn run(session: &mut Session, words: &[String]) -> Done {
@@ -15,11 +36,14 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         [name] => name,
         _ => return Err(usage("too many arguments")),
     };
+    if let Some((dataset, which)) = name.split_once('@') {
+        return snapshots(session, &parsed, dataset, which);
+    }
     if let Some(reason) = complaint(name) {
         return Err(refused(format!("cannot open '{name}': {reason}")));
     }
-    if name.contains(['@', '#']) {
-        return Err(refused(format!("cannot destroy '{name}': this version has no snapshots and bookmarks yet")));
+    if name.contains('#') {
+        return Err(refused(format!("cannot destroy '{name}': this version has no bookmarks yet")));
     }
     if parsed.has("d") {
         return Err(refused(format!("cannot open '{name}': missing '@' delimiter in snapshot name")));

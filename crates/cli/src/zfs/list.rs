@@ -6,7 +6,7 @@ use platter_api::messages::DatasetView;
 use platter_api::report::{DatasetKind, Property, PropertySource, PropertyValue};
 use serde_json::Value;
 
-use super::select::{Reach, collect, types};
+use super::select::{Reach, by_name, collect, types};
 use super::userspace;
 use crate::getopt::{Grammar, parse};
 use crate::ids;
@@ -197,7 +197,7 @@ fn compare(a: &DatasetView, b: &DatasetView, sort: &[(Wanted, bool)]) -> Orderin
             return order;
         }
     }
-    a.report.name.cmp(&b.report.name)
+    by_name(a, b)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod project;
 mod rename;
 mod select;
 mod set;
+mod snapshot;
 mod upgrade;
 mod userspace;
 
@@ -26,12 +27,18 @@ pub static USAGE: Usage = Usage {
         Entry::command("version", "\tversion [-j]\n"),
         Entry::GAP,
         Entry::command("create", "\tcreate [-Pnpuv] [-o property=value] ... <filesystem>\n"),
-        Entry::command("destroy", "\tdestroy [-fnprv] <filesystem>\n"),
+        Entry::command(
+            "destroy",
+            "\tdestroy [-fnprv] <filesystem>\n\
+             \tdestroy [-dnprv] <filesystem|volume>@<snap>[%<snap>][,...]\n",
+        ),
         Entry::GAP,
+        Entry::command("snapshot", "\tsnapshot [-r] [-o property=value] ... <filesystem|volume>@<snap> ...\n"),
+        Entry::command("rollback", "\trollback [-rRf] <snapshot>\n"),
         Entry::command(
             "rename",
             "\trename [-f] <filesystem> <filesystem>\n\trename -p[p] [-f] <filesystem> <filesystem>\n\
-             \trename -u [-f] <filesystem> <filesystem>\n",
+             \trename -u [-f] <filesystem> <filesystem>\n\trename -r <snapshot> <snapshot>\n",
         ),
         Entry::GAP,
         Entry::command(
@@ -71,6 +78,10 @@ pub static USAGE: Usage = Usage {
              \tproject -C [-k] [-r] <directory ...>\n\tproject [-p id] [-r] [-s] <directory ...>\n",
         ),
         Entry::GAP,
+        Entry::command("hold", "\thold [-r] <tag> <snapshot> ...\n"),
+        Entry::command("holds", "\tholds [-rHp] <snapshot> ...\n"),
+        Entry::command("release", "\trelease [-r] <tag> <snapshot> ...\n"),
+        Entry::GAP,
         Entry::command("mount", "\tmount [-j]\n\tmount [-flvO] [-o opts] <-a|-R filesystem|filesystem>\n"),
         Entry::command("unmount", "\tunmount [-fu] <-a | filesystem|mountpoint>\n"),
     ],
@@ -78,8 +89,6 @@ pub static USAGE: Usage = Usage {
              For the property list, run: zfs set|get\n\n\
              For further help on a command or topic, run: zfs help [<topic>]\n",
     later: &[
-        "snapshot",
-        "rollback",
         "clone",
         "promote",
         "bookmark",
@@ -90,9 +99,6 @@ pub static USAGE: Usage = Usage {
         "receive",
         "allow",
         "unallow",
-        "hold",
-        "holds",
-        "release",
         "diff",
         "load-key",
         "unload-key",
@@ -127,7 +133,7 @@ fn why_later(name: &str) -> &'static str {
         "jail" | "unjail" | "zone" | "unzone" => "data sets cannot be given to containers",
         "rewrite" => "it cannot rewrite files in place yet",
         "wait" => "it does not tell what is still being freed",
-        _ => "it has no snapshots yet",
+        _ => "it does not do this with snapshots yet",
     }
 }
 
@@ -142,6 +148,11 @@ fn find(name: &str) -> Option<Run> {
         "inherit" => set::inherit,
         "upgrade" => upgrade::run,
         "rename" => rename::run,
+        "snapshot" => snapshot::take,
+        "rollback" => snapshot::rollback,
+        "hold" => snapshot::hold,
+        "holds" => snapshot::holds,
+        "release" => snapshot::release,
         "userspace" => userspace::users,
         "groupspace" => userspace::groups,
         "projectspace" => userspace::projects,
@@ -159,9 +170,9 @@ pub fn main(words: &[String]) -> u8 {
     }
     let mut words = words.to_vec();
     if let Some(first) = words.first_mut()
-        && first == "umount"
+        && (first == "umount" || first == "snap")
     {
-        *first = "unmount".to_owned();
+        *first = canonical(first).to_owned();
     }
     USAGE.run(&words, |session, name, rest| match find(canonical(name)) {
         Some(run) => run(session, rest),

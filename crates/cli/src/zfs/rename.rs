@@ -1,12 +1,39 @@
 //! `zfs rename`.
 
 use platter_api::messages::RenameDataset;
+use platter_api::snapshots::RenameSnapshot;
 
-use super::select::{openable, well_formed};
-use crate::getopt::{Grammar, parse};
+use super::select::{complaint, openable, well_formed};
+use crate::getopt::{Grammar, Parsed, parse};
 use crate::session::{Done, Failure, Session, complain_all, refused, usage};
 
-fn request(words: &[String], command_line: &str) -> Result<RenameDataset, Failure> {
+/// What is to be renamed.
+#[derive(Debug)]
+enum Wanted {
+    Dataset(RenameDataset),
+    Snapshot(RenameSnapshot),
+}
+
+/// A snapshot's new name may be given in full, or without the data set's (`zfs_rename`, `lib/libzfs`).
+fn snapshot(parsed: &Parsed, from: &str, to: &str, command_line: &str) -> Result<RenameSnapshot, Failure> {
+    if let Some(reason) = complaint(from) {
+        return Err(refused(format!("cannot open '{from}': {reason}")));
+    }
+    let dataset = from.split('@').next().unwrap_or_default();
+    let full = match to.split_once('@') {
+        None => format!("{dataset}@{to}"),
+        Some(("", own)) => format!("{dataset}@{own}"),
+        Some((other, _)) if other == dataset => to.to_owned(),
+        Some(_) => return Err(refused(format!("cannot rename to '{to}': snapshots must be part of same dataset"))),
+    };
+    if let Some(reason) = complaint(&full) {
+        return Err(refused(format!("cannot rename to '{full}': {reason}")));
+    }
+    let recursive = parsed.has("r");
+    Ok(RenameSnapshot { from: from.to_owned(), to: full, recursive, command: command_line.to_owned() })
+}
+
+fn request(words: &[String], command_line: &str) -> Result<Wanted, Failure> {
     let parsed = parse(Grammar { short: "pruf", long: &[] }, words).map_err(usage)?;
     let (from, to) = match parsed.operands.as_slice() {
         [] => return Err(usage("missing source dataset argument")),
@@ -24,12 +51,12 @@ fn request(words: &[String], command_line: &str) -> Result<RenameDataset, Failur
         return Err(usage("source dataset for recursive rename must be a snapshot"));
     }
     if from.contains('@') {
-        return Err(refused(format!("cannot rename '{from}': this version has no snapshots yet")));
+        return snapshot(&parsed, from, to, command_line).map(Wanted::Snapshot);
     }
     openable(from)?;
     well_formed(to, "cannot rename to")?;
     let parents = parsed.options.iter().filter(|given| given.name == "p").count();
-    Ok(RenameDataset {
+    Ok(Wanted::Dataset(RenameDataset {
         from: from.clone(),
         to: to.clone(),
         parents: parents > 0,
@@ -37,13 +64,15 @@ fn request(words: &[String], command_line: &str) -> Result<RenameDataset, Failur
         force: parsed.has("f"),
         no_mount: parsed.has("u"),
         command: command_line.to_owned(),
-    })
+    }))
 }
 
 /// Runs it.
 pub fn run(session: &mut Session, words: &[String]) -> Done {
-    let call = request(words, &session.command_line)?;
-    let outcome = session.ask(call)?;
+    let outcome = match request(words, &session.command_line)? {
+        Wanted::Dataset(call) => session.ask(call)?,
+        Wanted::Snapshot(call) => session.ask(call)?,
+    };
     Ok(complain_all(&outcome.problems))
 }
 
@@ -60,13 +89,17 @@ mod tests {
                 Failure::Refused(body) => body.message,
             })
         };
-        let call = made("-pf tank/a tank/b/c").unwrap();
+        let Ok(Wanted::Dataset(call)) = made("-pf tank/a tank/b/c") else { panic!("it is a file system's") };
         assert!(call.parents && call.force && !call.no_mount);
         assert_eq!((call.from.as_str(), call.to.as_str()), ("tank/a", "tank/b/c"));
+        for to in ["tank/a@t", "@t", "t"] {
+            let Ok(Wanted::Snapshot(call)) = made(&format!("-r tank/a@s {to}")) else { panic!("{to}") };
+            assert!(call.recursive && call.to == "tank/a@t", "{to}");
+        }
         let table = [
             ("tank/a", "missing target dataset argument"),
             ("-u -p a b", "mutually exclusive"),
-            ("tank/a@s tank/a@t", "no snapshots yet"),
+            ("tank/a@s tank/b@t", "snapshots must be part of same dataset"),
             ("-r tank/a tank/b", "must be a snapshot"),
             ("-r -p tank/a@s tank/b@s", "-p and -r options are mutually exclusive"),
             ("tank/a tank/b@s", "snapshot delimiter '@' is not expected here"),

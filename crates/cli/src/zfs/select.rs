@@ -1,11 +1,12 @@
 //! Which data sets `list` and `get` show: names, paths, recursion, depth, types (OpenZFS: `cmd/zfs/zfs_iter.c`).
 
-use platter_api::report::DatasetKind;
+use platter_api::report::{DatasetKind, PropertyValue};
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use platter_api::messages::{DatasetView, ErrorBody, ListDatasets, ListMounts};
-use platter_api::names::{NAME_MAX, NESTING_MAX};
+use platter_api::names::{NAME_MAX, NESTING_MAX, split_snapshot};
 
 use crate::session::{Failure, Session, complain, refused, usage};
 
@@ -75,12 +76,13 @@ pub fn collect(
     types: &BTreeSet<DatasetKind>,
 ) -> Result<(Vec<DatasetView>, u8), ErrorBody> {
     let wanted = |view: &DatasetView| types.contains(&view.report.kind);
+    let snapshots = types.contains(&DatasetKind::Snapshot) && (names.is_empty() || reach.depth > 0);
     if names.is_empty() {
-        let all = session.ask(ListDatasets::default())?;
+        let all = session.ask(ListDatasets { under: None, snapshots })?;
         let limit = if reach.given { reach.depth } else { usize::MAX };
         let near = |view: &DatasetView| level(&view.report.name) <= limit;
         let mut found: Vec<DatasetView> = all.datasets.into_iter().filter(|view| wanted(view) && near(view)).collect();
-        found.sort_by(|a, b| a.report.name.cmp(&b.report.name));
+        found.sort_by(by_name);
         return Ok((found, 0));
     }
     let mut found = Vec::new();
@@ -95,7 +97,7 @@ pub fn collect(
                 continue;
             }
         };
-        match session.ask(ListDatasets { under: Some(name.clone()) }) {
+        match session.ask(ListDatasets { under: Some(name.clone()), snapshots }) {
             Ok(answer) => {
                 let own = level(&name);
                 for view in answer.datasets {
@@ -114,8 +116,24 @@ pub fn collect(
         }
     }
     // By name, whatever the order they were asked for in (`zfs_compare`).
-    found.sort_by(|a, b| a.report.name.cmp(&b.report.name));
+    found.sort_by(by_name);
     Ok((found, code))
+}
+
+/// By name; a data set before its snapshots, and those by age (`zfs_compare`, `cmd/zfs/zfs_iter.c`).
+pub(super) fn by_name(a: &DatasetView, b: &DatasetView) -> Ordering {
+    let parts = |view: &DatasetView| {
+        let (dataset, own) = match split_snapshot(&view.report.name) {
+            Some((dataset, own)) => (dataset.to_owned(), Some(own.to_owned())),
+            None => (view.report.name.clone(), None),
+        };
+        let born = match view.report.properties.get("createtxg").map(|property| &property.value) {
+            Some(PropertyValue::Number(txg)) if own.is_some() => *txg,
+            _ => 0,
+        };
+        (dataset, own.is_some(), born, own)
+    };
+    parts(a).cmp(&parts(b))
 }
 
 fn level(name: &str) -> usize {

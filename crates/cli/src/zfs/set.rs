@@ -6,17 +6,23 @@ use platter_api::messages::{ErrorBody, IdQuota, SetDatasetProperties, SetIdQuota
 use platter_api::properties;
 
 use super::create::add_property;
-use super::select::openable;
+use super::select::{complaint, openable};
 use crate::getopt::{Grammar, parse};
 use crate::ids;
 use crate::props::zfs;
 use crate::session::{Done, Failure, Session, complain, complain_all, refused, usage};
 
+/// Fails unless something may be called so, a snapshot too.
+fn is_name(name: &str) -> Result<(), Failure> {
+    complaint(name).map_or(Ok(()), |reason| Err(refused(format!("cannot open '{name}': {reason}"))))
+}
+
 /// Sends one request for each data set; complains and goes on.
 fn for_each(session: &mut Session, names: &[String], template: &SetDatasetProperties) -> Done {
     let mut code = 0;
     for name in names {
-        if let Err(failure) = openable(name) {
+        let opened = if name.contains('@') { is_name(name) } else { openable(name) };
+        if let Err(failure) = opened {
             code = code.max(complain_or(Err(failure))?);
             continue;
         }

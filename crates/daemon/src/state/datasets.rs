@@ -12,8 +12,8 @@ use crate::engine::PoolHandle;
 use crate::mount_plan::{self, Roots};
 use crate::mounter::HowToMount;
 use platter_api::messages::{
-    CreateDataset, CreatedDataset, DatasetView, Datasets, DestroyDataset, DestroyedDatasets, ErrorBody, Outcome,
-    RenameDataset,
+    CreateDataset, CreatedDataset, DatasetView, Datasets, DestroyDataset, DestroyedDatasets, ErrorBody, ListDatasets,
+    Outcome, RenameDataset,
 };
 
 pub(super) fn is_under(name: &str, ancestor: &str) -> bool {
@@ -52,8 +52,12 @@ fn children_first(names: &[String], root: &str) -> Vec<String> {
 }
 
 impl Daemon {
-    /// Data sets of all pools, or one with its descendants.
-    pub async fn datasets(&self, under: Option<&str>) -> Answer<Datasets> {
+    /// Data sets of all pools, or one with its descendants; or a snapshot.
+    pub async fn datasets(&self, call: &ListDatasets) -> Answer<Datasets> {
+        let under = call.under.as_deref();
+        if let Some(name) = under.filter(|name| name.contains('@')) {
+            return Ok(Datasets { datasets: vec![self.snapshot_view(name).await?] });
+        }
         // Reading it notices mounts that are gone.
         let _ = self.mount_entries().await;
         let pools: Vec<String> = match under {
@@ -73,9 +77,18 @@ impl Daemon {
             };
             let map = mount_plan::by_name(&reports);
             let roots = self.roots(&pool_name);
+            let mut snapshots: BTreeMap<String, Vec<DatasetReport>> = BTreeMap::new();
+            if call.snapshots {
+                for report in self.snapshot_reports(&pool, under).await? {
+                    let of = report.name.split('@').next().unwrap_or_default().to_owned();
+                    snapshots.entry(of).or_default().push(report);
+                }
+            }
             for report in reports {
+                let own = snapshots.remove(&report.name).unwrap_or_default();
                 if under.is_none_or(|name| report.name == name || is_under(&report.name, name)) {
                     datasets.push(self.view(report, &map, &roots));
+                    datasets.extend(own.into_iter().map(|report| DatasetView { report, mounted_at: None }));
                 }
             }
         }
@@ -201,26 +214,43 @@ impl Daemon {
         }
         let children: Vec<String> =
             reports.iter().map(|report| &report.name).filter(|other| is_under(other, name)).cloned().collect();
-        if !children.is_empty() && !call.recursive {
+        let mut doomed = Vec::new();
+        for victim in children_first(&children, name) {
+            let own = pool.snapshot_names(&victim).await.map_err(|error| failed(&what, error))?;
+            doomed.extend(own);
+            doomed.push(victim);
+        }
+        if doomed.len() > 1 && !call.recursive {
+            doomed.pop();
             return Err(ErrorBody::new(format!(
                 "{what}: filesystem has children\nuse '-r' to destroy the following datasets:\n{}",
-                children.join("\n")
+                doomed.join("\n")
             )));
         }
-        let doomed = children_first(&children, name);
         let mut answer = DestroyedDatasets::default();
         if call.dry_run {
             answer.destroyed = doomed;
             return Ok(answer);
         }
         for victim in doomed {
+            if victim.contains('@') {
+                // They go with what they are of.
+                answer.destroyed.push(victim);
+                continue;
+            }
             if victim == pool_name {
+                if let Err(error) = self.destroy_own_snapshots(&pool, &victim).await {
+                    answer.outcome.problems.push(error.message);
+                }
                 // The pool's own stays; it is named all the same, as in OpenZFS.
                 answer.destroyed.push(victim);
                 continue;
             }
             let place = self.mounted(&victim).filter(|active| !active.is_chosen).map(|active| active.at);
-            let result = self.destroy_one(&pool, &victim).await;
+            let result = match self.destroy_own_snapshots(&pool, &victim).await {
+                Ok(()) => self.destroy_one(&pool, &victim).await,
+                Err(error) => Err(error),
+            };
             match result {
                 Ok(()) => {
                     remove_folders(place.into_iter().collect()).await;

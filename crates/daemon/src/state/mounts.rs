@@ -1,7 +1,7 @@
 //! Mounting. Every function of the crate's own here is called with the pool's
 //! lock held, except the reading ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -87,6 +87,17 @@ impl Daemon {
                 mounted.settle().await;
             }
         }
+    }
+
+    /// Has the kernel hand over what was stored in files of these data sets through mappings, all at once.
+    pub(super) async fn flush_mounts(&self, datasets: &BTreeSet<String>) {
+        let active: Vec<ActiveMount> = datasets.iter().filter_map(|dataset| self.mounted(dataset)).collect();
+        let flushed = active.iter().map(|active| async {
+            if let Ok(mounted) = active.mounted.try_lock() {
+                mounted.flush().await;
+            }
+        });
+        futures::future::join_all(flushed).await;
     }
 
     /// Tells the mounts of a pool that a group is on disk.

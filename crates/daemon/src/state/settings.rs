@@ -94,6 +94,9 @@ impl Daemon {
         let name = &call.name;
         let _lock = self.locks.of(pool_of(name)).await;
         let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
+        if name.contains('@') {
+            return self.set_snapshot_properties(&pool, call).await;
+        }
         let reports = self.reports(&pool, &format!("cannot open '{name}'")).await?;
         if !reports.iter().any(|report| report.name == *name) {
             return Err(no_such_dataset(name));

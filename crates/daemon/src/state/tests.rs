@@ -233,6 +233,7 @@ impl Operations for FakePool {
                     datasets.insert(format!("{to}{}", &name[from.len()..]), properties);
                 }
             }
+            DatasetOperation::Rollback { .. } => {}
             DatasetOperation::Set { name, settings } => {
                 let local = datasets.get_mut(&name).expect("the data set is there");
                 for (property, setting) in settings {
@@ -625,7 +626,12 @@ async fn a_new_mountpoint_moves_the_file_system_and_those_that_inherit_it() {
     bench.mounter.0.busy.lock().insert("tank/a".into());
     assert!(bench.set("tank/a", "mountpoint", Some("/never")).await.is_err());
     assert_eq!(bench.places().await["tank/a"], Path::new("tank/a"), "what is busy stays where it is");
-    let datasets = bench.daemon.datasets(Some("tank/a")).await.unwrap().datasets;
+    let datasets = bench
+        .daemon
+        .datasets(&ListDatasets { under: Some("tank/a".into()), ..ListDatasets::default() })
+        .await
+        .unwrap()
+        .datasets;
     assert!(!mount_plan_text(&datasets[0].report).contains("never"), "and so does the property");
 }
 
@@ -771,7 +777,7 @@ async fn the_api_answers_over_its_socket() {
     assert_eq!(client.ask(of_pool("tank")).await.unwrap().report.guid, 1000);
     let create = CreateDataset { name: "tank/ü b".into(), mount: true, command: "x".into(), ..Default::default() };
     assert_eq!(client.ask(create).await.unwrap().created, ["tank/ü b"]);
-    let found = client.ask(ListDatasets { under: Some("tank/ü b".into()) }).await.unwrap();
+    let found = client.ask(ListDatasets { under: Some("tank/ü b".into()), ..ListDatasets::default() }).await.unwrap();
     assert_eq!(found.datasets[0].mounted_at.as_deref(), Some(bench.root().join("tank/ü b").as_path()));
     assert_eq!(client.ask(GetHistory { pool: "tank".into() }).await.unwrap()[0].text, "x");
     let error = client.ask(of_pool("nope")).await.unwrap_err();

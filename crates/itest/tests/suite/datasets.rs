@@ -9,21 +9,21 @@ use platter_itest::{Lab, data, zdb};
 
 /// One object of the MOS as zdb dumps it: its type and its `name = value` lines.
 #[derive(Default)]
-struct MosObject {
+pub(crate) struct MosObject {
     kind: String,
     fields: BTreeMap<String, String>,
 }
 
 impl MosObject {
     #[track_caller]
-    fn number(&self, field: &str) -> u64 {
+    pub(crate) fn number(&self, field: &str) -> u64 {
         let text = self.fields.get(field).unwrap_or_else(|| panic!("zdb shows no {field}: {:?}", self.fields));
         text.parse().unwrap_or_else(|_| panic!("{field} = {text}"))
     }
 }
 
 /// The directories and data sets of the MOS, by object number.
-fn mos(dir: &Path, pool: &str) -> Option<BTreeMap<u64, MosObject>> {
+pub(crate) fn mos(dir: &Path, pool: &str) -> Option<BTreeMap<u64, MosObject>> {
     let run = zdb::zdb(dir, &["-Pdddd", pool])?.ok();
     let mut objects: BTreeMap<u64, MosObject> = BTreeMap::new();
     let mut current = 0;

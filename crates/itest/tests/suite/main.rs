@@ -38,6 +38,7 @@ mod reference_pools;
 mod replace;
 mod returning_devices;
 mod scripts;
+mod snapshots;
 mod space;
 mod spares;
 mod surroundings;

@@ -1,0 +1,331 @@
+//! Snapshots: taking, destroying, renaming and holding them, and going back to one.
+//!
+//! Invariants:
+//! - what is named together is done together, or not at all;
+//! - what the kernel still holds of files is in a snapshot too, as far as it can be asked for it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use platter_api::messages::{DatasetView, ErrorBody, Outcome, SetDatasetProperties};
+use platter_api::names::check_snapshot;
+use platter_api::report::DatasetReport;
+use platter_api::request::{DatasetOperation, SnapshotOperation};
+use platter_api::snapshots::{
+    DestroySnapshots, DestroyedSnapshots, GetHolds, HoldSnapshot, Holds, RenameSnapshot, RollbackDataset, TakeSnapshots,
+};
+use platter_dsl::PoolError;
+use platter_dsl::take_snapshot::Refusals;
+
+use super::mounts::{no_such_dataset, pool_of};
+use super::{Answer, Daemon, failed};
+use crate::engine::PoolHandle;
+use crate::mount_plan;
+
+/// What stands in the way, each with its reason; `what` says of what ("cannot create snapshot").
+fn problems(refusals: Refusals, word: impl Fn(&str) -> String) -> Vec<String> {
+    refusals.into_iter().map(|(name, reason)| failed(&word(&name), reason).message).collect()
+}
+
+/// As [`problems`], when one of them ends the command.
+fn first(refusals: Refusals, word: impl Fn(&str) -> String) -> Answer<()> {
+    let mut refusals = refusals.into_iter();
+    let Some((name, reason)) = refusals.next() else { return Ok(()) };
+    let error = failed(&word(&name), reason);
+    let others = problems(refusals.collect(), word);
+    Err(ErrorBody { message: [vec![error.message], others].concat().join("\n"), ..error })
+}
+
+/// Which of `names`, a data set's snapshots without its name, oldest first, are meant by a list of names and ranges of
+/// them (`zfs_iter_snapspec`, `lib/libzfs/libzfs_iter.c`). A name that is not there is left out, and so is a range with
+/// such an end.
+fn meant<'a>(names: &[&'a str], which: &str) -> Vec<&'a str> {
+    let mut meant = Vec::new();
+    for part in which.split(',') {
+        let place = |name: &str| names.iter().position(|other| *other == name);
+        match part.split_once('%') {
+            None => meant.extend(place(part).map(|at| names[at])),
+            Some((from, to)) => {
+                let from = if from.is_empty() { Some(0) } else { place(from) };
+                let to = if to.is_empty() { names.len().checked_sub(1) } else { place(to) };
+                if let (Some(from), Some(to)) = (from, to) {
+                    meant.extend(names.get(from..=to).unwrap_or_default());
+                }
+            }
+        }
+    }
+    let mut seen = BTreeSet::new();
+    meant.retain(|name| seen.insert(*name));
+    meant
+}
+
+impl Daemon {
+    /// The pool of a data set or a snapshot.
+    fn pool_with(&self, name: &str) -> Answer<Arc<dyn PoolHandle>> {
+        self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))
+    }
+
+    /// A data set and those below it, or it alone.
+    async fn data_sets(&self, pool: &Arc<dyn PoolHandle>, name: &str, recursive: bool) -> Answer<Vec<String>> {
+        let names = pool.names_under(name).await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
+        if names.is_empty() {
+            return Err(no_such_dataset(name));
+        }
+        Ok(if recursive { names } else { vec![name.to_owned()] })
+    }
+
+    /// A snapshot as it is shown.
+    pub(super) async fn snapshot_view(&self, name: &str) -> Answer<DatasetView> {
+        let pool = self.pool_with(name)?;
+        let report = pool.snapshot(name).await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
+        Ok(DatasetView { report, mounted_at: None })
+    }
+
+    /// Snapshots of a data set and those below it.
+    pub(super) async fn snapshot_reports(
+        &self,
+        pool: &Arc<dyn PoolHandle>,
+        under: Option<&str>,
+    ) -> Answer<Vec<DatasetReport>> {
+        let what = format!("cannot open '{}'", under.map_or_else(|| pool.name(), str::to_owned));
+        pool.snapshots(under).await.map_err(|error| failed(&what, error))
+    }
+
+    /// `zfs snapshot`.
+    pub async fn take_snapshots(&self, call: &TakeSnapshots) -> Answer<Outcome> {
+        let Some(named) = call.names.first() else { return Ok(Outcome::default()) };
+        let pool_name = pool_of(named).to_owned();
+        let _lock = self.locks.of(&pool_name).await;
+        let pool = self.pool_with(named)?;
+        let (mut names, mut datasets) = (Vec::new(), BTreeSet::new());
+        for named in &call.names {
+            let (dataset, own) = named.split_once('@').unwrap_or((named, ""));
+            for dataset in self.data_sets(&pool, dataset, call.recursive).await? {
+                let name = format!("{dataset}@{own}");
+                check_snapshot(&name)
+                    .map_err(|reason| failed(&format!("cannot create snapshot '{name}'"), PoolError::from(reason)))?;
+                if pool_of(&name) != pool_name || !datasets.insert(dataset) && !names.contains(&name) {
+                    let reason = "multiple snapshots of same fs not allowed";
+                    return Err(ErrorBody::new(format!("cannot create snapshots : {reason}")));
+                }
+                names.push(name);
+            }
+        }
+        names.sort();
+        names.dedup();
+        self.flush_mounts(&datasets).await;
+        let take = SnapshotOperation::Take { names, properties: call.properties.clone() };
+        let refusals =
+            pool.perform_on_snapshots(take).await.map_err(|error| failed("cannot create snapshots ", error))?;
+        first(refusals, |name| format!("cannot create snapshot '{name}'"))?;
+        self.log(&pool, &call.command).await;
+        Ok(Outcome::default())
+    }
+
+    /// `zfs destroy` of snapshots.
+    pub async fn destroy_snapshots(&self, call: &DestroySnapshots) -> Answer<DestroyedSnapshots> {
+        let name = &call.dataset;
+        let _lock = self.locks.of(pool_of(name)).await;
+        let pool = self.pool_with(name)?;
+        let cannot_open = |error| failed(&format!("cannot open '{name}'"), error);
+        let mut doomed = Vec::new();
+        for dataset in self.data_sets(&pool, name, call.recursive).await? {
+            let all = pool.snapshot_names(&dataset).await.map_err(cannot_open)?;
+            let own: Vec<&str> = all.iter().filter_map(|name| Some(name.split_once('@')?.1)).collect();
+            doomed.extend(meant(&own, &call.which).into_iter().map(|name| format!("{dataset}@{name}")));
+        }
+        if doomed.is_empty() {
+            return Err(ErrorBody::new("could not find any snapshots to destroy; check snapshot names."));
+        }
+        let reclaimed = pool.snapshots_would_free(&doomed).await.map_err(cannot_open)?;
+        let answer = DestroyedSnapshots { destroyed: doomed.clone(), reclaimed };
+        if !call.defer {
+            self.check_clones(&pool, &doomed).await?;
+        }
+        if call.dry_run {
+            return Ok(answer);
+        }
+        let destroy = SnapshotOperation::Destroy { names: doomed, defer: call.defer };
+        let refusals =
+            pool.perform_on_snapshots(destroy).await.map_err(|error| failed("cannot destroy snapshots", error))?;
+        first(refusals, |name| format!("cannot destroy snapshot {name}"))?;
+        self.log(&pool, &call.command).await;
+        Ok(answer)
+    }
+
+    /// Refuses to destroy what has clones.
+    async fn check_clones(&self, pool: &Arc<dyn PoolHandle>, names: &[String]) -> Answer<()> {
+        for name in names {
+            let report = pool.snapshot(name).await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
+            let Some(clones) = report.properties.get("clones") else { continue };
+            if let platter_api::report::PropertyValue::Text(clones) = &clones.value
+                && !clones.is_empty()
+            {
+                return Err(ErrorBody::new(format!(
+                    "cannot destroy '{name}': snapshot has dependent clones\n\
+                     use '-R' to destroy the following datasets:\n{}",
+                    clones.replace(',', "\n")
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// `zfs set` and `zfs inherit` of a snapshot.
+    pub(super) async fn set_snapshot_properties(
+        &self,
+        pool: &Arc<dyn PoolHandle>,
+        call: &SetDatasetProperties,
+    ) -> Answer<Outcome> {
+        let name = &call.name;
+        pool.snapshot(name).await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
+        let what = match call.properties.iter().next() {
+            Some((property, None)) => format!("cannot inherit {property} for '{name}'"),
+            _ => format!("cannot set property for '{name}'"),
+        };
+        let set = SnapshotOperation::Set { name: name.clone(), properties: call.properties.clone() };
+        pool.perform_on_snapshots(set).await.map_err(|error| failed(&what, error))?;
+        self.log(pool, &call.command).await;
+        Ok(Outcome::default())
+    }
+
+    /// Destroys all of a data set's own snapshots.
+    pub(super) async fn destroy_own_snapshots(&self, pool: &Arc<dyn PoolHandle>, dataset: &str) -> Answer<()> {
+        let what = format!("cannot destroy '{dataset}'");
+        let names = pool.snapshot_names(dataset).await.map_err(|error| failed(&what, error))?;
+        if names.is_empty() {
+            return Ok(());
+        }
+        let destroy = SnapshotOperation::Destroy { names, defer: false };
+        let refusals =
+            pool.perform_on_snapshots(destroy).await.map_err(|error| failed("cannot destroy snapshots", error))?;
+        first(refusals, |name| format!("cannot destroy snapshot {name}"))
+    }
+
+    /// `zfs rename` of a snapshot.
+    pub async fn rename_snapshot(&self, call: &RenameSnapshot) -> Answer<Outcome> {
+        let (from, to) = (&call.from, &call.to);
+        let _lock = self.locks.of(pool_of(from)).await;
+        let pool = self.pool_with(from)?;
+        let cannot_open = |error| failed(&format!("cannot open '{from}'"), error);
+        let cannot = |reason| failed(&format!("cannot rename to '{to}'"), PoolError::from(reason));
+        let (dataset, old) = check_snapshot(from).map_err(|reason| cannot_open(PoolError::from(reason)))?;
+        let (_, new) = check_snapshot(to).map_err(cannot)?;
+        pool.snapshot(from).await.map_err(cannot_open)?;
+        if from == to {
+            return Ok(Outcome::default());
+        }
+        let rename = SnapshotOperation::Rename {
+            dataset: dataset.to_owned(),
+            from: old.to_owned(),
+            to: new.to_owned(),
+            recursive: call.recursive,
+        };
+        let word = |name: &str| format!("cannot rename '{name}'");
+        let refusals = pool.perform_on_snapshots(rename).await.map_err(|error| failed(&word(from), error))?;
+        first(refusals, word)?;
+        self.log(&pool, &call.command).await;
+        Ok(Outcome::default())
+    }
+
+    /// `zfs hold` and `zfs release`.
+    pub async fn hold_snapshot(&self, call: &HoldSnapshot) -> Answer<Outcome> {
+        let _lock = self.locks.of(pool_of(&call.name)).await;
+        let pool = self.pool_with(&call.name)?;
+        let (dataset, own) = call.name.split_once('@').unwrap_or((&call.name, ""));
+        let names = self.data_sets(&pool, dataset, call.recursive).await?;
+        let names = names.into_iter().map(|dataset| format!("{dataset}@{own}")).collect();
+        let word = |name: &str| match call.release {
+            true => format!("cannot release hold from snapshot '{name}'"),
+            false => format!("cannot hold snapshot '{name}'"),
+        };
+        let tag = call.tag.clone();
+        let operation = match call.release {
+            true => SnapshotOperation::Release { names, tag },
+            false => SnapshotOperation::Hold { names, tag },
+        };
+        let refusals = pool.perform_on_snapshots(operation).await.map_err(|error| failed(&word(&call.name), error))?;
+        first(refusals, word)?;
+        self.log(&pool, &call.command).await;
+        Ok(Outcome::default())
+    }
+
+    /// `zfs holds`.
+    pub async fn holds(&self, call: &GetHolds) -> Answer<Holds> {
+        let pool = self.pool_with(&call.name)?;
+        let (dataset, own) = call.name.split_once('@').unwrap_or((&call.name, ""));
+        let mut found = Holds::default();
+        for dataset in self.data_sets(&pool, dataset, call.recursive).await? {
+            let name = format!("{dataset}@{own}");
+            match pool.holds(&name).await {
+                Ok(holds) => _ = found.holds.insert(name, holds),
+                Err(PoolError::NotFound(_)) if call.recursive => {}
+                Err(error) => return Err(failed(&format!("cannot open '{name}'"), error)),
+            }
+        }
+        Ok(found)
+    }
+
+    /// `zfs rollback`.
+    pub async fn rollback_dataset(&self, call: &RollbackDataset) -> Answer<Outcome> {
+        let full_name = &call.snapshot;
+        let _lock = self.locks.of(pool_of(full_name)).await;
+        let pool = self.pool_with(full_name)?;
+        let cannot_open = |error| failed(&format!("cannot open '{full_name}'"), error);
+        pool.snapshot(full_name).await.map_err(cannot_open)?;
+        let (name, own) = full_name.split_once('@').unwrap_or((full_name, ""));
+        let what = format!("cannot rollback '{name}'");
+        let all = pool.snapshot_names(name).await.map_err(cannot_open)?;
+        let newer: Vec<String> = all.into_iter().skip_while(|other| other != full_name).skip(1).collect();
+        if !newer.is_empty() && !call.recursive {
+            return Err(ErrorBody::new(format!(
+                "cannot rollback to '{full_name}': more recent snapshots or bookmarks exist\n\
+                 use '-r' to force deletion of the following snapshots and bookmarks:\n{}",
+                newer.join("\n")
+            )));
+        }
+        if !newer.is_empty() {
+            self.check_clones(&pool, &newer).await?;
+            let destroy = SnapshotOperation::Destroy { names: newer, defer: false };
+            let refusals = pool.perform_on_snapshots(destroy).await.map_err(|error| failed(&what, error))?;
+            first(refusals, |name| format!("cannot destroy snapshot {name}"))?;
+        }
+        let rollback = DatasetOperation::Rollback { name: name.to_owned(), snapshot: own.to_owned() };
+        // What is refused unmounts nothing.
+        pool.check(&rollback).await.map_err(|error| failed(&what, error))?;
+        let map = mount_plan::by_name(&self.reports(&pool, &what).await?);
+        let again = self.as_mounted(&self.mounted_under(name));
+        let names = again.iter().map(|(name, _)| name.clone()).collect();
+        self.unmount_all_or_none(names, call.force, &map).await?;
+        let result = pool.perform_on_dataset(rollback).await.map_err(|error| failed(&what, error));
+        let problems = self.mount_again(again, &map).await;
+        result?;
+        self.log(&pool, &call.command).await;
+        Ok(Outcome { name: None, problems })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_and_ranges_name_snapshots() {
+        let all = ["a", "b", "c", "d"];
+        let table: [(&str, &[&str]); 9] = [
+            ("b", &["b"]),
+            ("d,a", &["d", "a"]),
+            ("b%c", &["b", "c"]),
+            ("%b", &["a", "b"]),
+            ("c%", &["c", "d"]),
+            ("%", &all),
+            ("c%b,x,y%d", &[]),
+            ("a,a%b", &["a", "b"]),
+            ("", &[]),
+        ];
+        for (which, expected) in table {
+            assert_eq!(meant(&all, which), expected, "{which}");
+        }
+        assert_eq!(meant(&[], "%"), [""; 0]);
+    }
+}

@@ -1,0 +1,233 @@
+//! Snapshots through the commands: taking, listing, holding, renaming, going back, destroying. OpenZFS's zdb has each
+//! snapshot's files compared with what the mount showed when it was taken, and its figures with those of `zfs get`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use platter_itest::{Lab, Tree, data, zdb};
+
+use crate::datasets::mos;
+
+const MIB: u64 = 1 << 20;
+
+/// What `zfs list -H -o name -t snapshot` says.
+fn snapshots(lab: &Lab, options: &str) -> Vec<String> {
+    let run = lab.zfs(&format!("list -H -o name -t snapshot {options}")).ok();
+    run.stdout.lines().map(str::to_owned).collect()
+}
+
+#[track_caller]
+fn value(lab: &Lab, property: &str, name: &str) -> String {
+    lab.zfs(&format!("get -Hp -o value {property} {name}")).ok().stdout.trim().to_owned()
+}
+
+/// Figures that `zfs` shows of a snapshot, with zdb's names.
+const FIGURES: [(&str, &str); 5] = [
+    ("used", "unique"),
+    ("referenced", "used_bytes"),
+    ("logicalreferenced", "uncompressed_bytes"),
+    ("createtxg", "creation_txg"),
+    ("guid", "guid"),
+];
+
+fn listed_and_set(lab: &Lab, names: &[String]) {
+    assert_eq!(snapshots(lab, ""), names);
+    assert_eq!(snapshots(lab, "-S creation tank/fs").len(), 4);
+    assert_eq!(value(lab, "my:round", "tank/fs@s2"), "2");
+    lab.zfs("set my:round=x tank/fs@s2").ok();
+    lab.zfs("inherit my:round tank/fs@s3").ok();
+    let rows = lab.zfs("get -H my:round tank/fs@s2 tank/fs@s3").ok().stdout;
+    assert_eq!(rows, "tank/fs@s2\tmy:round\tx\tlocal\ntank/fs@s3\tmy:round\t-\t-\n");
+    lab.zfs("set atime=off tank/fs@s2").refused().says("this property can not be modified for snapshots");
+    assert_eq!(value(lab, "type,defer_destroy,userrefs,clones", "tank/fs@s1"), "snapshot\noff\n0");
+    let all = lab.zfs("list -H -o name -t all -r tank").ok().stdout;
+    assert_eq!(
+        all.lines().collect::<Vec<_>>(),
+        [vec!["tank", "tank/fs"], names.iter().map(|n| &**n).collect()].concat()
+    );
+}
+
+/// Exports the pool.
+fn shown_as_zdb_says(lab: &Lab, names: &[String]) {
+    let shown: Vec<(String, BTreeMap<&str, String>)> = names
+        .iter()
+        .map(|name| {
+            let figures = FIGURES.iter().map(|(ours, _)| *ours).chain(["objsetid", "written"]);
+            (name.clone(), figures.map(|property| (property, value(lab, property, name))).collect())
+        })
+        .collect();
+    assert!(shown.iter().any(|(_, figures)| figures["used"] != "0"), "some have something alone: {shown:?}");
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+    let objects = mos(&lab.dev(), "tank").unwrap_or_default();
+    for (name, figures) in shown.iter().filter(|_| !objects.is_empty()) {
+        let object = &objects[&figures["objsetid"].parse().unwrap()];
+        for (ours, theirs) in FIGURES {
+            assert_eq!(figures[ours], object.number(theirs).to_string(), "{ours} of {name}");
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_has_what_was_there() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(3, 256);
+    lab.create("", "tank", "raidz d0 d1 d2");
+    let mount = lab.create_fs("-o compression=lz4", "tank/fs");
+    let mut kept: Vec<(String, Tree)> = Vec::new();
+    for round in 0..4u64 {
+        let folder = mount.join(format!("round{round}"));
+        fs::create_dir(&folder).unwrap();
+        for file in 0..8 {
+            fs::write(folder.join(format!("f{file}")), data::mixed(round * 9 + file, 300_000, 4096)).unwrap();
+        }
+        let shared = fs::File::options().create(true).truncate(false).write(true).open(mount.join("shared")).unwrap();
+        shared.write_all_at(&data::random(round, 200_000), round * 100_000).unwrap();
+        if round == 2 {
+            fs::remove_dir_all(mount.join("round0")).unwrap();
+        }
+        let name = format!("tank/fs@s{round}");
+        lab.zfs(&format!("snapshot -o my:round={round} {name}")).ok();
+        kept.push((name, Tree::of(&mount)));
+    }
+    fs::remove_dir_all(mount.join("round1")).unwrap();
+    lab.zpool("sync").ok();
+
+    let names: Vec<String> = kept.iter().map(|(name, _)| name.clone()).collect();
+    listed_and_set(&lab, &names);
+    shown_as_zdb_says(&lab, &names);
+    for (name, tree) in &kept {
+        zdb::assert_same_tree(&lab.dev(), name, tree, 4);
+    }
+
+    lab.import("", "tank");
+    lab.zfs("destroy -nvp tank/fs@s1%s2").ok().says("destroy\ttank/fs@s1\ndestroy\ttank/fs@s2\nreclaim\t");
+    let before: u64 = value(&lab, "usedbysnapshots", "tank/fs").parse().unwrap();
+    let reclaim = lab.zfs("destroy -vp tank/fs@s0,s2%s3").ok().stdout;
+    let reclaim: u64 = reclaim.lines().last().and_then(|line| line.strip_prefix("reclaim\t")).unwrap().parse().unwrap();
+    lab.zpool("wait -t free tank").ok();
+    let after: u64 = value(&lab, "usedbysnapshots", "tank/fs").parse().unwrap();
+    assert_eq!(before - after, reclaim, "what was said to become free is free");
+    assert_eq!(snapshots(&lab, ""), ["tank/fs@s1"]);
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+    zdb::assert_same_tree(&lab.dev(), "tank/fs@s1", &kept[1].1, 4);
+    lab.import("", "tank");
+    lab.zfs("destroy tank/fs").refused().says("filesystem has children").says("tank/fs@s1");
+    lab.zfs("destroy -r tank/fs").ok();
+    lab.zpool("wait -t free tank").ok();
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
+// Linux writes pages that a program stored into through a mapping when it likes.
+#[test]
+fn what_was_stored_through_a_mapping_is_in_it() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    lab.create("", "tank", "d0");
+    let mount = lab.create_fs("", "tank/fs");
+    let length = 4 * MIB as usize;
+    fs::write(mount.join("mapped"), vec![0; length]).unwrap();
+    let script = "import mmap,sys\nf=open(sys.argv[1],'r+b')\nm=mmap.mmap(f.fileno(),0)\nm[:]=b'x'*len(m)\n\
+                  print('stored',flush=True)\nsys.stdin.read()\n";
+    let path = mount.join("mapped");
+    let mut child = lab
+        .command("python3")
+        .args(["-c", script])
+        .arg(&path)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+    assert_eq!(line, "stored\n");
+    lab.zfs("snapshot tank/fs@s").ok();
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+    if let Some(found) = zdb::extracted_sha256(&lab.dev(), "tank/fs@s", "mapped") {
+        assert_eq!(found, data::sha256(&vec![b'x'; length]));
+    }
+}
+
+#[test]
+fn several_at_once_and_what_stands_in_the_way() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    lab.create("", "tank", "d0");
+    lab.create_fs("", "tank/a");
+    lab.create_fs("", "tank/a/b");
+    lab.zfs("snapshot -r tank@all").ok();
+    assert_eq!(snapshots(&lab, "-r tank"), ["tank@all", "tank/a@all", "tank/a/b@all"]);
+    let groups = lab.zfs("get -Hp -o value -t snapshot -r createtxg tank").ok().stdout;
+    assert!(groups.lines().all(|group| Some(group) == groups.lines().next()), "in one group: {groups}");
+    lab.zfs("snap tank/a@two tank/a/b@two").ok();
+
+    let refused = lab.zfs("snapshot tank/a@two tank/a/b@three").refused();
+    refused.says("cannot create snapshot 'tank/a@two': dataset already exists").says("no snapshots were created");
+    lab.zfs("snapshot tank/a@x tank/a@y").refused().says("multiple snapshots of same fs not allowed");
+    lab.zfs("snapshot tank/no@x").refused().says("cannot open 'tank/no': dataset does not exist");
+    lab.zfs("snapshot tank/a@x*").refused().says("invalid character '*' in name");
+    let long = "n".repeat(247);
+    lab.zfs(&format!("snapshot -r tank@{long}")).refused().says("name is too long");
+    assert_eq!(snapshots(&lab, "-r tank").len(), 5, "what is refused makes nothing");
+    lab.zfs("set snapshot_limit=3 tank/a").ok();
+    lab.zfs("snapshot tank/a@x").refused().says("out of space").says("snapshot_limit");
+    lab.zfs("set snapshot_limit=none tank/a").ok();
+
+    lab.zfs("hold -r keep tank/a@two").ok();
+    lab.zfs("hold keep tank/a@two")
+        .refused()
+        .says("cannot hold snapshot 'tank/a@two': tag already exists on this dataset");
+    let held = lab.zfs("holds -Hp -r tank/a@two").ok().stdout;
+    assert!(held.starts_with("tank/a@two\tkeep\t") && held.lines().count() == 2, "{held}");
+    lab.zfs("destroy tank/a@two")
+        .refused()
+        .says("cannot destroy snapshot tank/a@two: it's being held. Run 'zfs holds -r tank/a@two' to see holders.");
+    lab.zfs("destroy -d tank/a@two").ok();
+    assert_eq!(value(&lab, "defer_destroy", "tank/a@two"), "on");
+    lab.zfs("release keep tank/a@all").refused().says("no such tag on this dataset");
+    lab.zfs("release -r keep tank/a@two").ok();
+    assert_eq!(snapshots(&lab, "tank/a"), ["tank/a@all"], "it goes with its last tag");
+
+    lab.zfs("rename -r tank@all tank@each").ok();
+    assert_eq!(snapshots(&lab, "-r tank"), ["tank@each", "tank/a@each", "tank/a/b@each", "tank/a/b@two"]);
+    lab.zfs("rename tank/a/b@each tank/a/b@two").refused().says("dataset already exists");
+    lab.zfs("rename tank/a/b@each tank/a@x").refused().says("snapshots must be part of same dataset");
+    lab.zfs("rename tank/a/b@each @first").ok();
+    lab.zfs("destroy tank/a@none").refused().says("could not find any snapshots to destroy; check snapshot names.");
+    lab.zfs("destroy -r tank@%").ok();
+    assert_eq!(snapshots(&lab, "-r tank"), [""; 0]);
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+}
+
+#[test]
+fn a_file_system_goes_back() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    lab.create("", "tank", "d0");
+    let mount = lab.create_fs("", "tank/fs");
+    fs::write(mount.join("old"), data::random(1, 500_000)).unwrap();
+    lab.zfs("snapshot tank/fs@old").ok();
+    let tree = Tree::of(&mount);
+    fs::write(mount.join("new"), data::random(2, 900_000)).unwrap();
+    fs::write(mount.join("old"), b"overwritten").unwrap();
+    lab.zfs("snapshot tank/fs@new").ok();
+    lab.zfs("rollback tank/fs@old").refused().says("more recent snapshots or bookmarks exist").says("tank/fs@new");
+    lab.zfs("rollback tank/fs@no").refused().says("dataset does not exist");
+    lab.zfs("rollback -r tank/fs@old").ok();
+    tree.assert_same(&Tree::of(&mount), "after going back");
+    assert_eq!(snapshots(&lab, ""), ["tank/fs@old"]);
+    assert_eq!(value(&lab, "used", "tank/fs@old"), "0");
+    lab.zpool("wait -t free tank").ok();
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+    lab.import("-o readonly=on", "tank");
+    lab.zfs("snapshot tank/fs@x").refused().says("read-only");
+    lab.zfs("destroy tank/fs@old").refused().says("read-only");
+}
