@@ -423,8 +423,8 @@ fn no_effect(name: &str) -> &'static str {
     match name {
         "acltype" | "aclinherit" | "aclmode" => "Linux checks POSIX lists only, and this is about NFSv4 lists",
         "nbmand" => "Linux has had no mandatory locks since version 5.15",
-        "snapdir" | "snapdev" => "this version shows no snapshots in mounts yet",
-        "volmode" => "this version has no volumes yet",
+        "snapdir" => "the directory .zfs is always hidden, and always there",
+        "volmode" | "snapdev" => "this version has no volumes yet",
         "secondarycache" => "this version has no cache devices yet",
         "special_small_blocks" => "this version has no special vdevs yet",
         "sharenfs" | "sharesmb" => "this version shares nothing over the network yet",

@@ -98,11 +98,11 @@ pub struct GetHolds {
     pub recursive: bool,
 }
 
-/// Answer to [`GetHolds`]: for each snapshot its tags, each with when it was set in seconds since the epoch.
+/// Answer to [`GetHolds`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holds {
-    /// By full name.
-    pub holds: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Each snapshot's full name with its tags, and when each was set in seconds since the epoch; parents first.
+    pub holds: Vec<(String, BTreeMap<String, u64>)>,
 }
 
 /// `zfs rollback`.

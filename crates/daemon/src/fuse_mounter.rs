@@ -26,6 +26,7 @@ use crate::machine::{MemoryLimit, SystemClock, random_u64};
 use crate::mount_plan::{OwnFolder, of_a_mount};
 use crate::mounter::{HowToMount, Mounted, Mounter, UnmountError};
 use crate::run::Parts;
+use crate::shown_snapshots::ShownSnapshots;
 use platter_api::messages::{IdQuota, IdUsage, Whose};
 
 /// How often, and how long each time, a sync waits for the kernel to tell that it has forgotten what was removed. It
@@ -196,12 +197,13 @@ impl Mounter for FuseMounter {
         let objset = pool.dsl().open_filesystem(&name).await.map_err(|error| error.to_string())?;
         let mounted = mount_objset(&pool, objset, report, at, how).await;
         match mounted {
-            Ok((zpl, vfs, mount, flags)) => Ok(Box::new(FuseMount {
+            Ok((zpl, vfs, mount, snapshots, flags)) => Ok(Box::new(FuseMount {
                 pool,
                 name,
                 zpl,
                 vfs,
                 mount: Arc::new(mount),
+                snapshots,
                 flags,
                 how: how.clone(),
                 closed: false,
@@ -317,7 +319,7 @@ async fn mount_objset(
     report: &DatasetReport,
     at: &Path,
     how: &HowToMount,
-) -> Result<(Arc<Zpl>, Arc<Vfs>, platter_fuse::Mount, Flags), String> {
+) -> Result<(Arc<Zpl>, Arc<Vfs>, platter_fuse::Mount, Arc<ShownSnapshots>, Flags), String> {
     let flags = flags(report, how);
     let options = platter_zpl::MountOptions {
         read_only: flags.kernel.read_only,
@@ -337,7 +339,11 @@ async fn mount_objset(
     if !flags.kernel.read_only && zpl.read_only_reason().is_none() {
         pool.dsl().count_in_background(&report.name).map_err(|error| error.to_string())?;
     }
+    let runtime = tokio::runtime::Handle::current();
+    let (of_files, lists) = (xattr(report, how), flags.posix_acl);
+    let snapshots = ShownSnapshots::new(pool.clone(), report.name.clone(), of_files, lists, runtime.clone());
     let options = platter_fuse::MountOptions {
+        snapshots: Some(snapshots.clone()),
         source: report.name.clone(),
         flags: KernelFlags { read_only: flags.kernel.read_only || zpl.read_only_reason().is_some(), ..flags.kernel },
         // Others may enter, as with any file system (permissions decide), where the machine lets this user allow it.
@@ -346,8 +352,7 @@ async fn mount_objset(
             && of_a_mount(report, "normalization").is_none_or(|form| form == "none"),
         ..platter_fuse::MountOptions::default()
     };
-    let runtime = tokio::runtime::Handle::current();
-    let served = ServeOptions { name: report.name.clone(), since: now(), observer: None };
+    let served = ServeOptions { name: report.name.clone(), since: now(), control: true, observer: None };
     let vfs = Vfs::new(zpl.clone(), served, runtime.clone());
     let (served, place) = (vfs.clone(), at.to_path_buf());
     // The kernel asks for the root before mount(2) is over: not on a thread that answers.
@@ -355,7 +360,7 @@ async fn mount_objset(
         .await
         .map_err(|error| error.to_string())?
         .map_err(|error| reason(&error))?;
-    Ok((zpl, vfs, mount, flags))
+    Ok((zpl, vfs, mount, snapshots, flags))
 }
 
 /// A mounted file system.
@@ -365,6 +370,7 @@ struct FuseMount {
     zpl: Arc<Zpl>,
     vfs: Arc<Vfs>,
     mount: Arc<platter_fuse::Mount>,
+    snapshots: Arc<ShownSnapshots>,
     flags: Flags,
     how: HowToMount,
     /// Whether the pool's handle is given back.
@@ -450,6 +456,7 @@ impl Mounted for FuseMount {
 
     fn renamed(&mut self, name: &str) {
         self.name = name.to_owned();
+        self.snapshots.renamed(name);
     }
 
     async fn reload_quotas(&mut self) {
@@ -467,6 +474,10 @@ impl Mounted for FuseMount {
                 Err(error) => return tracing::warn!("'{}': what was removed cannot be freed: {error}", self.name),
             }
         }
+    }
+
+    fn close_snapshots(&self, numbers: &[u64]) {
+        self.mount.close_snapshots(numbers);
     }
 
     async fn flush(&self) {

@@ -36,5 +36,6 @@ pub mod real_engine;
 pub mod run;
 mod same_places;
 pub mod server;
+mod shown_snapshots;
 pub mod state;
 pub mod vigil;

@@ -105,6 +105,9 @@ pub trait Mounted: Send + Sync + 'static {
     /// Has the kernel hand over what was stored in files through mappings.
     async fn flush(&self) {}
 
+    /// Serves no snapshot of these numbers any more.
+    fn close_snapshots(&self, _numbers: &[u64]) {}
+
     /// A group is on disk: the kernel asks anew for the space that files take.
     fn synced(&self);
 

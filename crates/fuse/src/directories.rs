@@ -10,9 +10,12 @@ use crate::server::{PlatterFs, lasting};
 
 impl PlatterFs {
     pub(crate) async fn readdir(&self, access: Access<'_>, node: NodeId, offset: u64, size: u32, reply: Reply) {
+        if self.shows_snapshots(node) {
+            return Box::pin(self.list_snapshots(offset, size, false, reply)).await;
+        }
         let mut entries = Directory::new(size);
         let add = |entry: &platter_vfs::DirEntry| {
-            entries.add(NodeId(entry.object.0), entry.cursor, type_bits(entry.kind), &entry.name)
+            entries.add(self.node(entry.object), entry.cursor, type_bits(entry.kind), &entry.name)
         };
         match self.vfs.list(access, self.object(node), offset, false, add).await {
             Ok(()) => reply.directory(&entries),
@@ -21,14 +24,23 @@ impl PlatterFs {
     }
 
     pub(crate) async fn readdirplus(&self, access: Access<'_>, node: NodeId, offset: u64, size: u32, reply: Reply) {
+        if self.shows_snapshots(node) {
+            return Box::pin(self.list_snapshots(offset, size, true, reply)).await;
+        }
         let mut entries = Directory::new(size);
         let add = |entry: &platter_vfs::DirEntry| {
-            let node = NodeId(entry.object.0);
+            let node = self.node(entry.object);
             let answer = match &entry.attr {
                 Some(attr) if is_control(attr.object) => lasting(file_attr(attr)),
                 Some(attr) => {
                     let (generation, attr_ttl) = (self.vfs.handle(attr).generation(), attr_ttl(attr));
-                    Entry { node, generation, attr: file_attr(attr), entry_ttl: self.entry_ttl(attr_ttl), attr_ttl }
+                    Entry {
+                        node,
+                        generation,
+                        attr: self.file_attr(attr),
+                        entry_ttl: self.entry_ttl(attr_ttl),
+                        attr_ttl,
+                    }
                 }
                 // Unreadable: the kernel learns the error when somebody asks for the attributes.
                 None => {
@@ -39,7 +51,7 @@ impl PlatterFs {
             let full = entries.add_entry(&answer, entry.cursor, &entry.name);
             // Each entry counts as looked up, but not these two.
             if !full && !matches!(&entry.name[..], b"." | b"..") && !is_control(entry.object) {
-                self.vfs.remember(entry.object);
+                self.remember(entry.object);
             }
             full
         };

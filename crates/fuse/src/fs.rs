@@ -6,18 +6,53 @@
 //!
 //! [`Vfs`]: platter_vfs::Vfs
 
+use std::collections::BTreeMap;
+
 use platter_transport::{Errno, Filesystem, Kernel, NodeId, Operation, Reply, Request, SetAttr as ChangeAttr};
 use platter_vfs::{Access, Reading, Writing};
 
 use crate::attr::{errno, set_attr};
-use crate::server::{Caller, PlatterFs, told_attr};
+use crate::nodes::{other_node, place_of};
+use crate::server::{Caller, PlatterFs};
 
 impl Filesystem for PlatterFs {
     async fn serve(&self, request: Request<'_>, reply: Option<Reply>) {
+        let Some(reply) = reply else { return self.told(request.node, request.operation) };
+        if place_of(request.node) == 0 && other_node(&request.operation).is_none_or(|other| place_of(other) == 0) {
+            return self.serve_own(request, reply).await;
+        }
+        // In a place of its own: it would be part of every request otherwise.
+        Box::pin(self.serve_snapshot(request, reply)).await;
+    }
+
+    fn started(&self, kernel: Kernel) {
+        self.set_kernel(kernel);
+    }
+
+    fn gone(&self) {
+        self.give_back();
+    }
+}
+
+impl PlatterFs {
+    /// A request that is about a snapshot.
+    async fn serve_snapshot(&self, request: Request<'_>, reply: Reply) {
+        let place = place_of(request.node);
+        if other_node(&request.operation).is_some_and(|other| place_of(other) != place) {
+            // As of another file system.
+            return reply.error(Errno::XDEV);
+        }
+        match self.shelf.get(place) {
+            Some(snapshot) => snapshot.serve_own(request, reply).await,
+            None => reply.error(Errno::STALE),
+        }
+    }
+
+    /// A request that is about this file system, or this snapshot.
+    async fn serve_own(&self, request: Request<'_>, reply: Reply) {
         let Request { node, uid, gid, pid, operation } = request;
         let caller = Caller { uid, gid, pid };
         let access = Access::Checked(&caller);
-        let Some(reply) = reply else { return self.told(node, operation) };
         match operation {
             Operation::Read { offset, size, direct, fills_cache } => {
                 self.read(caller, node, (offset, size), Reading { direct, fills_cache }, reply).await;
@@ -67,16 +102,6 @@ impl Filesystem for PlatterFs {
         }
     }
 
-    fn started(&self, kernel: Kernel) {
-        self.set_kernel(kernel);
-    }
-
-    fn gone(&self) {
-        self.give_back();
-    }
-}
-
-impl PlatterFs {
     /// The kernel knows the file's size, so the offset of an appending write is right already.
     async fn write(&self, access: Access<'_>, node: NodeId, offset: u64, data: &[u8], how: Writing, reply: Reply) {
         match self.vfs.write(access, self.object(node), offset, data, how).await {
@@ -101,18 +126,32 @@ impl PlatterFs {
             Operation::BatchForget(all) => all,
             _ => return,
         };
-        self.vfs.forget(all.into_iter().map(|(node, times)| (self.object(node), times)));
+        if all.iter().all(|(node, _)| place_of(*node) == 0) {
+            return self.forget(all);
+        }
+        let (own, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|(node, _)| place_of(*node) == 0);
+        self.forget(own);
+        let mut by_place: BTreeMap<u64, Vec<(NodeId, u64)>> = BTreeMap::new();
+        for (node, times) in others {
+            by_place.entry(place_of(node)).or_default().push((node, times));
+        }
+        for (place, nodes) in by_place {
+            if let Some(snapshot) = self.shelf.known(place) {
+                snapshot.forget(nodes);
+                self.shelf.give_up(place, Self::is_unknown);
+            }
+        }
     }
 
     async fn getattr(&self, access: Access<'_>, node: NodeId, reply: Reply) {
-        match self.vfs.getattr(access, self.object(node)).await.map(|attr| told_attr(&attr)) {
+        match self.vfs.getattr(access, self.object(node)).await.map(|attr| self.told_attr(&attr)) {
             Ok((attr, ttl)) => reply.attr(&attr, ttl),
             Err(error) => reply.error(errno(&error)),
         }
     }
 
     async fn statx(&self, access: Access<'_>, node: NodeId, reply: Reply) {
-        match self.vfs.getattr(access, self.object(node)).await.map(|attr| told_attr(&attr)) {
+        match self.vfs.getattr(access, self.object(node)).await.map(|attr| self.told_attr(&attr)) {
             Ok((attr, ttl)) => reply.statx(&attr, ttl),
             Err(error) => reply.error(errno(&error)),
         }
@@ -120,7 +159,7 @@ impl PlatterFs {
 
     async fn setattr(&self, access: Access<'_>, node: NodeId, change: ChangeAttr, reply: Reply) {
         let changed = self.vfs.setattr(access, self.object(node), set_attr(&change), change.drop_privileges).await;
-        match changed.map(|attr| told_attr(&attr)) {
+        match changed.map(|attr| self.told_attr(&attr)) {
             Ok((attr, ttl)) => reply.attr(&attr, ttl),
             Err(error) => reply.error(errno(&error)),
         }

@@ -45,6 +45,8 @@ mod nodes;
 pub mod options;
 mod reading;
 mod server;
+mod snapshot_folder;
+pub mod snapshots;
 pub mod terms;
 
 pub use elsewhere::{Elsewhere, Keeper};

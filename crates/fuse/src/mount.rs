@@ -30,6 +30,7 @@ use crate::error::{FuseError, Result, start_advice};
 use crate::mountinfo;
 use crate::options::{HELPER, KernelFlags, MountOptions, SUBTYPE};
 use crate::server::PlatterFs;
+use crate::snapshots::Shelf;
 use crate::terms;
 
 /// How long pages of mappings are written back before a mount is taken away by force: its devices may not answer.
@@ -62,6 +63,9 @@ pub struct Mount {
     session: Mutex<Option<Session>>,
     /// The kernel's side, once it has said its first words.
     kernel: Arc<OnceLock<Kernel>>,
+    /// Snapshots that are open in it.
+    shelf: Arc<Shelf<PlatterFs>>,
+    runtime: tokio::runtime::Handle,
     ended: tokio::sync::watch::Receiver<bool>,
 }
 
@@ -83,7 +87,9 @@ pub fn mount(
     check_descriptors(&mountpoint)?;
     let (posix_acl, every_read) = (vfs.has_posix_acl(), vfs.notes_every_read());
     let (end, ended) = tokio::sync::watch::channel(false);
-    let fs = PlatterFs::new(vfs, runtime.clone(), options.cache_absent, end);
+    let mut fs = PlatterFs::new(vfs, runtime.clone(), options.cache_absent, end);
+    fs.source = options.snapshots.clone();
+    let (shelf, serving) = (fs.shelf.clone(), runtime.clone());
     let kernel = fs.kernel.clone();
     let direct = rustix::process::geteuid().is_root();
     let mounted = if direct { mount_directly } else { mount_with_helper };
@@ -107,7 +113,7 @@ pub fn mount(
     if let Some(device) = device.as_deref().filter(|_| direct) {
         terms::set_readahead(device);
     }
-    Ok(Mount { mountpoint, device, direct, session: Mutex::new(Some(session)), kernel, ended })
+    Ok(Mount { mountpoint, device, direct, session: Mutex::new(Some(session)), kernel, shelf, runtime: serving, ended })
 }
 
 /// Refuses while there is still room for everything else: the system gives the lowest number that is free.
@@ -292,6 +298,13 @@ impl Mount {
         let session = self.session.lock();
         if session.is_some() && self.device.is_some() && device_at(&self.mountpoint) == self.device {
             self.write_back(FORCED_WRITE_BACK, FLUSH_QUIET);
+        }
+    }
+
+    /// Serves no snapshot of these numbers any more; whoever has files of one open gets errors.
+    pub fn close_snapshots(&self, numbers: &[u64]) {
+        for snapshot in self.shelf.take_off(Some(numbers)) {
+            self.runtime.spawn(async move { snapshot.vfs.give_back().await });
         }
     }
 

@@ -61,6 +61,9 @@ impl PlatterFs {
     }
 
     pub(crate) async fn lookup(&self, access: Access<'_>, parent: NodeId, name: &[u8], reply: Reply) {
+        if self.shows_snapshots(parent) && !matches!(name, b"." | b"..") {
+            return Box::pin(self.lookup_snapshot(access, name, reply)).await;
+        }
         let parent = self.object(parent);
         match self.vfs.lookup(access, parent, name).await {
             Err(error) if errno(&error) == Errno::NOENT && self.cache_absent && !is_control(parent) => {

@@ -1,6 +1,10 @@
 //! How a file system is shown to the kernel.
 
+use std::sync::Arc;
+
 use platter_vfs::AtimeMode;
+
+use crate::snapshots::Snapshots;
 
 /// The type that `mount` and `/proc/mounts` show is `fuse.` and this.
 pub(crate) const SUBTYPE: &str = "zfs";
@@ -28,7 +32,7 @@ impl Default for KernelFlags {
 }
 
 /// Options of one mount. `Default` suits a file system with ZFS's default properties.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct MountOptions {
     /// What `mount` and `df` show as the device: the data set's name.
     pub source: String,
@@ -41,10 +45,19 @@ pub struct MountOptions {
     /// Whether the kernel may remember names, and that a name does not exist. Not for file systems whose names fold
     /// case or have a normal form.
     pub cache_absent: bool,
+    /// Where the snapshots come from that it shows.
+    pub snapshots: Option<Arc<dyn Snapshots>>,
+}
+
+impl std::fmt::Debug for MountOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MountOptions").field("source", &self.source).field("flags", &self.flags).finish_non_exhaustive()
+    }
 }
 
 impl Default for MountOptions {
     fn default() -> Self {
-        Self { source: "zfs".into(), flags: KernelFlags::default(), allow_other: true, threads: 0, cache_absent: true }
+        let (source, flags) = ("zfs".into(), KernelFlags::default());
+        Self { source, flags, allow_other: true, threads: 0, cache_absent: true, snapshots: None }
     }
 }

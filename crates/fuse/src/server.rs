@@ -5,6 +5,7 @@
 //! - the kernel has checked access to whatever it asks for (`default_permissions`), unless a request says otherwise.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use platter_vfs::{Access, Attr, Caching, NewFile, Result, Vfs, is_control};
 use crate::attr::{PERMISSIONS, attr_ttl, errno, file_attr};
 use crate::coherence::KernelCaches;
 use crate::nodes::Nodes;
+use crate::snapshots::{Shelf, Snapshots};
 use crate::terms::{ENTRY_TTL, open_flags, opening};
 
 /// Who asks.
@@ -45,6 +47,12 @@ pub(crate) struct PlatterFs {
     pub runtime: tokio::runtime::Handle,
     pub cache_absent: bool,
     pub kernel: Arc<OnceLock<Kernel>>,
+    /// Where the snapshots come from that it shows.
+    pub source: Option<Arc<dyn Snapshots>>,
+    /// Those that are open.
+    pub shelf: Arc<Shelf<PlatterFs>>,
+    /// How many nodes of a snapshot the kernel knows.
+    known: Option<AtomicU64>,
     nodes: Nodes,
     /// Told `true` when the kernel's side is gone.
     ended: tokio::sync::watch::Sender<bool>,
@@ -57,8 +65,60 @@ impl PlatterFs {
         cache_absent: bool,
         ended: tokio::sync::watch::Sender<bool>,
     ) -> Self {
-        let nodes = Nodes::new(vfs.root());
-        Self { vfs, runtime, cache_absent, kernel: Arc::default(), nodes, ended }
+        let (nodes, shelf) = (Nodes::new(vfs.root(), 0), Arc::new(Shelf::new()));
+        Self { vfs, runtime, cache_absent, kernel: Arc::default(), source: None, shelf, known: None, nodes, ended }
+    }
+
+    /// A snapshot of it, `vfs`, at this place of its shelf.
+    pub fn snapshot(&self, vfs: Arc<Vfs>, place: u64) -> Self {
+        Self {
+            nodes: Nodes::new(vfs.root(), place),
+            vfs,
+            runtime: self.runtime.clone(),
+            cache_absent: self.cache_absent,
+            kernel: self.kernel.clone(),
+            source: None,
+            shelf: Arc::new(Shelf::new()),
+            known: Some(AtomicU64::new(0)),
+            ended: self.ended.clone(),
+        }
+    }
+
+    /// The kernel knows `object` once more.
+    pub fn remember(&self, object: ObjectId) {
+        if let Some(known) = &self.known {
+            known.fetch_add(1, Ordering::Relaxed);
+        }
+        self.vfs.remember(object);
+    }
+
+    /// The kernel forgets these.
+    pub fn forget(&self, all: Vec<(NodeId, u64)>) {
+        if let Some(known) = &self.known {
+            let times = all.iter().fold(0u64, |sum, (_, times)| sum.saturating_add(*times));
+            let _ = known.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |known| Some(known.saturating_sub(times)));
+        }
+        self.vfs.forget(all.into_iter().map(|(node, times)| (self.object(node), times)));
+    }
+
+    /// Whether the kernel knows no node of this snapshot.
+    pub fn is_unknown(&self) -> bool {
+        self.known.as_ref().is_some_and(|known| known.load(Ordering::Relaxed) == 0)
+    }
+
+    /// The kernel's form of `attr`.
+    pub fn file_attr(&self, attr: &Attr) -> FileAttr {
+        FileAttr { node: self.nodes.shown(attr.object), ..file_attr(attr) }
+    }
+
+    /// Attributes to answer with, and how long the kernel may trust them.
+    pub fn told_attr(&self, attr: &Attr) -> (FileAttr, Duration) {
+        (self.file_attr(attr), attr_ttl(attr))
+    }
+
+    /// The number that stat(2) tells of an object.
+    pub fn node(&self, object: ObjectId) -> NodeId {
+        self.nodes.shown(object)
     }
 
     pub fn object(&self, node: NodeId) -> ObjectId {
@@ -95,7 +155,7 @@ impl PlatterFs {
         if is_control(attr.object) {
             return lasting(file_attr(attr));
         }
-        self.vfs.remember(attr.object);
+        self.remember(attr.object);
         self.told_entry(attr, self.entry_ttl(ENTRY_TTL))
     }
 
@@ -104,7 +164,7 @@ impl PlatterFs {
         let handle = self.vfs.handle(attr);
         let node = self.nodes.node(handle.object());
         debug_assert!(self.object(node) == attr.object, "the kernel's number leads back to the object");
-        Entry { node, generation: handle.generation(), attr: file_attr(attr), entry_ttl, attr_ttl: attr_ttl(attr) }
+        Entry { node, generation: handle.generation(), attr: self.file_attr(attr), entry_ttl, attr_ttl: attr_ttl(attr) }
     }
 
     pub fn answer_entry(&self, result: Result<Attr>, reply: Reply) {
@@ -154,10 +214,17 @@ impl PlatterFs {
         }
     }
 
+    async fn give_all_back(&self) {
+        for snapshot in self.shelf.take_off(None) {
+            snapshot.vfs.give_back().await;
+        }
+        self.vfs.give_back().await;
+    }
+
     /// Gives back all that the kernel, which is gone, had open or knew. Blocks.
     pub fn give_back(&self) {
         // A panic would leave whoever waits for the end waiting for good.
-        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| self.runtime.block_on(self.vfs.give_back())));
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| self.runtime.block_on(self.give_all_back())));
         if outcome.is_err() {
             tracing::error!("giving back what was open when its mount went away panicked; this is a bug");
         }
@@ -168,11 +235,6 @@ impl PlatterFs {
 /// A node that does not change, for as long as the kernel likes.
 pub(crate) fn lasting(attr: FileAttr) -> Entry {
     Entry { node: attr.node, generation: 0, attr, entry_ttl: ENTRY_TTL, attr_ttl: ENTRY_TTL }
-}
-
-/// Attributes to answer with, and how long the kernel may trust them.
-pub(crate) fn told_attr(attr: &Attr) -> (FileAttr, Duration) {
-    (file_attr(attr), attr_ttl(attr))
 }
 
 pub(crate) fn answer_empty(result: Result<()>, reply: Reply) {

@@ -124,8 +124,7 @@ pub async fn root_of(core: &Arc<Core>, target: &Target) -> Result<Option<BlkPtr>
         None => {
             let head = core.dsl.tree.read().datasets.values().find(|ds| ds.object == target.id).cloned();
             let Some(head) = head else { return Ok(None) };
-            let bp = head.phys.lock().bp;
-            bp
+            head.phys.lock().bp
         }
     };
     Ok((!root.is_hole()).then_some(root))

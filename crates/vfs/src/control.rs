@@ -19,6 +19,8 @@ pub(crate) struct Control {
     parent: ObjectId,
     /// Since when it is there.
     since: Timestamp,
+    /// Whether it is there at all: in a snapshot it is not.
+    shown: bool,
 }
 
 /// Whether `object` is a directory of a control directory, of which nothing ever changes.
@@ -26,15 +28,20 @@ pub fn is_control(object: ObjectId) -> bool {
     object == ROOT || object == SNAPSHOTS
 }
 
+/// Whether `object` is the directory of snapshots.
+pub fn is_snapshot_folder(object: ObjectId) -> bool {
+    object == SNAPSHOTS
+}
+
 impl Control {
-    pub fn new(parent: ObjectId, since: Timestamp) -> Self {
+    pub fn new(parent: ObjectId, since: Timestamp, shown: bool) -> Self {
         assert!(!is_control(parent), "no object has the control directory's number");
-        Self { parent, since }
+        Self { parent, since, shown }
     }
 
     /// Whether `name` in the directory `parent` is its own.
     pub fn has(&self, parent: ObjectId, name: &[u8]) -> bool {
-        is_control(parent) || (parent == self.parent && name == NAME)
+        self.shown && (is_control(parent) || (parent == self.parent && name == NAME))
     }
 
     /// What is called `name` in `parent`, where that is its own: one of its directories, or the file system's root.

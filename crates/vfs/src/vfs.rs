@@ -29,6 +29,8 @@ pub struct ServeOptions {
     pub name: String,
     /// The time since when it is served: that of its control directory.
     pub since: Timestamp,
+    /// Whether it has a control directory; snapshots have none.
+    pub control: bool,
     /// Who hears of each operation.
     pub observer: Option<Arc<dyn Observer>>,
 }
@@ -55,7 +57,7 @@ impl Vfs {
         let failures = Failures::new(options.name, zpl.clone(), runtime.clone());
         let events = Events::new(options.observer, failures);
         let reaper = Reaper::new(zpl.clone(), events.clone());
-        let control = Control::new(zpl.root(), options.since);
+        let control = Control::new(zpl.root(), options.since, options.control);
         let object_set = ObjectSetId(zpl.objset().params().id.0);
         let (opens, caches, over) = (Opens::default(), OnceLock::new(), AtomicBool::new(false));
         Arc::new(Self { zpl, control, opens, events, reaper, object_set, caches, runtime, over })

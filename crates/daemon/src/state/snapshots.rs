@@ -4,12 +4,12 @@
 //! - what is named together is done together, or not at all;
 //! - what the kernel still holds of files is in a snapshot too, as far as it can be asked for it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use platter_api::messages::{DatasetView, ErrorBody, Outcome, SetDatasetProperties};
 use platter_api::names::check_snapshot;
-use platter_api::report::DatasetReport;
+use platter_api::report::{DatasetReport, PropertyValue};
 use platter_api::request::{DatasetOperation, SnapshotOperation};
 use platter_api::snapshots::{
     DestroySnapshots, DestroyedSnapshots, GetHolds, HoldSnapshot, Holds, RenameSnapshot, RollbackDataset, TakeSnapshots,
@@ -97,22 +97,23 @@ impl Daemon {
         let pool_name = pool_of(named).to_owned();
         let _lock = self.locks.of(&pool_name).await;
         let pool = self.pool_with(named)?;
-        let (mut names, mut datasets) = (Vec::new(), BTreeSet::new());
+        let (mut names, mut datasets, mut seen) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
         for named in &call.names {
             let (dataset, own) = named.split_once('@').unwrap_or((named, ""));
             for dataset in self.data_sets(&pool, dataset, call.recursive).await? {
                 let name = format!("{dataset}@{own}");
                 check_snapshot(&name)
                     .map_err(|reason| failed(&format!("cannot create snapshot '{name}'"), PoolError::from(reason)))?;
-                if pool_of(&name) != pool_name || !datasets.insert(dataset) && !names.contains(&name) {
+                if !seen.insert(name.clone()) {
+                    continue;
+                }
+                if pool_of(&name) != pool_name || !datasets.insert(dataset) {
                     let reason = "multiple snapshots of same fs not allowed";
                     return Err(ErrorBody::new(format!("cannot create snapshots : {reason}")));
                 }
                 names.push(name);
             }
         }
-        names.sort();
-        names.dedup();
         self.flush_mounts(&datasets).await;
         let take = SnapshotOperation::Take { names, properties: call.properties.clone() };
         let refusals =
@@ -145,12 +146,50 @@ impl Daemon {
         if call.dry_run {
             return Ok(answer);
         }
-        let destroy = SnapshotOperation::Destroy { names: doomed, defer: call.defer };
-        let refusals =
-            pool.perform_on_snapshots(destroy).await.map_err(|error| failed("cannot destroy snapshots", error))?;
-        first(refusals, |name| format!("cannot destroy snapshot {name}"))?;
+        self.destroy_named(&pool, doomed, call.defer).await?;
         self.log(&pool, &call.command).await;
         Ok(answer)
+    }
+
+    /// Destroys these, which no mount shows from then on. Whoever has files of one open gets errors.
+    async fn destroy_named(&self, pool: &Arc<dyn PoolHandle>, names: Vec<String>, defer: bool) -> Answer<()> {
+        let shown = self.shown(pool, &names).await;
+        let destroy = SnapshotOperation::Destroy { names, defer };
+        if !defer {
+            self.close_shown(&shown);
+        }
+        let result = pool.perform_on_snapshots(destroy).await;
+        // Somebody may have looked at one meanwhile.
+        let refusals = result.map_err(|error| failed("cannot destroy snapshots", error))?;
+        if refusals.is_empty() && !defer {
+            self.close_shown(&shown);
+        }
+        first(refusals, |name| format!("cannot destroy snapshot {name}"))
+    }
+
+    /// Those of these snapshots that a mount may show, by their data set: their numbers.
+    async fn shown(&self, pool: &Arc<dyn PoolHandle>, names: &[String]) -> BTreeMap<String, Vec<u64>> {
+        let mut shown: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        for name in names {
+            let Some((dataset, _)) = name.split_once('@').filter(|(dataset, _)| self.mounted(dataset).is_some()) else {
+                continue;
+            };
+            let report = pool.snapshot(name).await.ok();
+            let number = report.and_then(|report| report.properties.get("objsetid").map(|found| found.value.clone()));
+            if let Some(PropertyValue::Number(number)) = number {
+                shown.entry(dataset.to_owned()).or_default().push(number);
+            }
+        }
+        shown
+    }
+
+    fn close_shown(&self, shown: &BTreeMap<String, Vec<u64>>) {
+        for (dataset, numbers) in shown {
+            let Some(active) = self.mounted(dataset) else { continue };
+            if let Ok(mounted) = active.mounted.try_lock() {
+                mounted.close_snapshots(numbers);
+            }
+        }
     }
 
     /// Refuses to destroy what has clones.
@@ -158,7 +197,7 @@ impl Daemon {
         for name in names {
             let report = pool.snapshot(name).await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
             let Some(clones) = report.properties.get("clones") else { continue };
-            if let platter_api::report::PropertyValue::Text(clones) = &clones.value
+            if let PropertyValue::Text(clones) = &clones.value
                 && !clones.is_empty()
             {
                 return Err(ErrorBody::new(format!(
@@ -196,10 +235,7 @@ impl Daemon {
         if names.is_empty() {
             return Ok(());
         }
-        let destroy = SnapshotOperation::Destroy { names, defer: false };
-        let refusals =
-            pool.perform_on_snapshots(destroy).await.map_err(|error| failed("cannot destroy snapshots", error))?;
-        first(refusals, |name| format!("cannot destroy snapshot {name}"))
+        self.destroy_named(pool, names, false).await
     }
 
     /// `zfs rename` of a snapshot.
@@ -234,7 +270,18 @@ impl Daemon {
         let pool = self.pool_with(&call.name)?;
         let (dataset, own) = call.name.split_once('@').unwrap_or((&call.name, ""));
         let names = self.data_sets(&pool, dataset, call.recursive).await?;
-        let names = names.into_iter().map(|dataset| format!("{dataset}@{own}")).collect();
+        let names: Vec<String> = names.into_iter().map(|dataset| format!("{dataset}@{own}")).collect();
+        let mut waiting = Vec::new();
+        for name in names.iter().filter(|_| call.release) {
+            let deferred = PropertyValue::Text("on".to_owned());
+            let report = pool.snapshot(name).await.ok();
+            if report.and_then(|report| report.properties.get("defer_destroy").map(|found| found.value == deferred))
+                == Some(true)
+            {
+                waiting.push(name.clone());
+            }
+        }
+        let shown = self.shown(&pool, &waiting).await;
         let word = |name: &str| match call.release {
             true => format!("cannot release hold from snapshot '{name}'"),
             false => format!("cannot hold snapshot '{name}'"),
@@ -246,6 +293,8 @@ impl Daemon {
         };
         let refusals = pool.perform_on_snapshots(operation).await.map_err(|error| failed(&word(&call.name), error))?;
         first(refusals, word)?;
+        // Those that waited for it to be destroyed: who still looks at one that is there opens it again.
+        self.close_shown(&shown);
         self.log(&pool, &call.command).await;
         Ok(Outcome::default())
     }
@@ -258,7 +307,7 @@ impl Daemon {
         for dataset in self.data_sets(&pool, dataset, call.recursive).await? {
             let name = format!("{dataset}@{own}");
             match pool.holds(&name).await {
-                Ok(holds) => _ = found.holds.insert(name, holds),
+                Ok(holds) => found.holds.push((name, holds)),
                 Err(PoolError::NotFound(_)) if call.recursive => {}
                 Err(error) => return Err(failed(&format!("cannot open '{name}'"), error)),
             }
@@ -286,9 +335,7 @@ impl Daemon {
         }
         if !newer.is_empty() {
             self.check_clones(&pool, &newer).await?;
-            let destroy = SnapshotOperation::Destroy { names: newer, defer: false };
-            let refusals = pool.perform_on_snapshots(destroy).await.map_err(|error| failed(&what, error))?;
-            first(refusals, |name| format!("cannot destroy snapshot {name}"))?;
+            self.destroy_named(&pool, newer, false).await?;
         }
         let rollback = DatasetOperation::Rollback { name: name.to_owned(), snapshot: own.to_owned() };
         // What is refused unmounts nothing.

@@ -63,7 +63,7 @@ impl Fixture {
     /// What a mount serves.
     pub fn serve(&self) -> Arc<Vfs> {
         let since = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
-        let options = ServeOptions { name: "tank/media".into(), since, observer: None };
+        let options = ServeOptions { name: "tank/media".into(), since, control: true, observer: None };
         Vfs::new(self.zpl.clone(), options, self.runtime.handle().clone())
     }
 

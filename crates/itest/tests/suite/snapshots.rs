@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 
 use platter_itest::{Lab, Tree, data, zdb};
 
@@ -50,6 +51,9 @@ fn listed_and_set(lab: &Lab, names: &[String]) {
 
 /// Exports the pool.
 fn shown_as_zdb_says(lab: &Lab, names: &[String]) {
+    // Until then the head still changes, and with it what the last one has alone.
+    lab.zfs("unmount tank/fs").ok();
+    lab.zpool("sync").ok();
     let shown: Vec<(String, BTreeMap<&str, String>)> = names
         .iter()
         .map(|name| {
@@ -230,4 +234,63 @@ fn a_file_system_goes_back() {
     lab.import("-o readonly=on", "tank");
     lab.zfs("snapshot tank/fs@x").refused().says("read-only");
     lab.zfs("destroy tank/fs@old").refused().says("read-only");
+}
+
+/// Files and folders of a snapshot in a mount, as far as its own attributes tell.
+fn shown(mount: &Path, name: &str) -> Tree {
+    Tree::of(&mount.join(".zfs/snapshot").join(name))
+}
+
+#[test]
+fn a_mount_shows_its_snapshots() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 256);
+    lab.create("", "tank", "d0");
+    let mount = lab.create_fs("", "tank/fs");
+    let folder = mount.join(".zfs/snapshot");
+    let listed = || -> Vec<String> {
+        let mut names: Vec<String> =
+            fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(listed(), [""; 0]);
+    let first = Tree::filled(&mount, 5);
+    lab.zfs("snapshot tank/fs@one").ok();
+    assert_eq!(listed(), ["one"], "it is there at once");
+    fs::write(mount.join("later"), data::random(9, 700_000)).unwrap();
+    let second = Tree::of(&mount);
+    lab.zfs("snapshot tank/fs@two").ok();
+    fs::write(mount.join("later"), b"short").unwrap();
+    first.assert_same(&shown(&mount, "one"), "in the first snapshot");
+    second.assert_same(&shown(&mount, "two"), "in the second snapshot");
+
+    let old = folder.join("two/later");
+    for refused in [fs::write(&old, b"x"), fs::remove_file(&old), fs::create_dir(folder.join("two/new"))] {
+        assert_eq!(refused.unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    }
+    assert_eq!(fs::metadata(folder.join("three")).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    let (own, theirs) = (fs::metadata(mount.join("later")).unwrap(), fs::metadata(&old).unwrap());
+    assert_ne!(own.ino(), theirs.ino(), "who compares device and number does not take them for one file");
+    fs::copy(&old, mount.join("copied")).unwrap();
+    assert_eq!(fs::read(mount.join("copied")).unwrap(), data::random(9, 700_000));
+    assert_eq!(fs::rename(&old, mount.join("moved")).unwrap_err().kind(), std::io::ErrorKind::CrossesDevices);
+
+    lab.zfs("rename tank/fs@two tank/fs@second").ok();
+    assert_eq!(listed(), ["one", "second"]);
+    assert!(fs::metadata(folder.join("two")).is_err());
+    let mut open = fs::File::open(folder.join("second/later")).unwrap();
+    lab.zfs("destroy tank/fs@second").ok();
+    assert_eq!(listed(), ["one"]);
+    assert!(fs::metadata(folder.join("second")).is_err());
+    assert!(std::io::Read::read_to_end(&mut open, &mut Vec::new()).is_err(), "nothing is read of what is gone");
+    drop(open);
+    for round in 0..40 {
+        lab.zfs(&format!("snapshot tank/fs@r{round}")).ok();
+        assert_eq!(fs::read(folder.join(format!("r{round}/later"))).unwrap(), b"short");
+    }
+    lab.zfs("destroy tank/fs@r0%r38").ok();
+    first.assert_same(&shown(&mount, "one"), "after many others");
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
 }

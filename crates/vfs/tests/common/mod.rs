@@ -89,7 +89,8 @@ pub async fn served() -> Served {
 pub fn serve(zpl: &Arc<Zpl>) -> (Arc<Vfs>, Arc<Told>) {
     let told = Arc::new(Told::default());
     let since = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
-    let options = ServeOptions { name: "tank".into(), since, observer: Some(Arc::new(Mapping(told.clone()))) };
+    let options =
+        ServeOptions { name: "tank".into(), since, control: true, observer: Some(Arc::new(Mapping(told.clone()))) };
     let vfs = Vfs::new(zpl.clone(), options, tokio::runtime::Handle::current());
     vfs.set_caches(Arc::new(Mapping(told.clone())));
     (vfs, told)
