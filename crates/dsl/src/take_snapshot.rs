@@ -12,7 +12,7 @@
 //! - space stays where it is: the head's alone becomes shared, and no total of a directory changes but for what a
 //!   `refreservation` keeps free anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use platter_api::names::{check_snapshot, split_snapshot};
@@ -118,6 +118,11 @@ pub async fn check(dsl: &DslPool, names: &[String], txg: Txg) -> Result<Verdict<
             Err(error) => refusals.push((full_name.clone(), error)),
         }
     }
+    let mut heads = BTreeSet::new();
+    let twice = sites.iter().filter(|site| !heads.insert(site.head.object));
+    let refuse =
+        |site: &Site| (site.full_name.clone(), PoolError::invalid("multiple snapshots of same fs not allowed"));
+    refusals.extend(twice.map(refuse));
     if sites.iter().any(|site| must_wait(&site.head, txg) || has_log(dsl, &site.head)) {
         return Ok(Verdict::Later);
     }

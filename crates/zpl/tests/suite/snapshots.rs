@@ -390,6 +390,7 @@ async fn several_are_taken_together_or_not_at_all() {
     assert_eq!(refused(&["tank/fs@y", "tank/fs/a@x"]).await, ["tank/fs/a@x: dataset already exists"]);
     let limit = refused(&["tank/fs@y", "tank/fs/a/b@y"]).await;
     assert!(limit.len() == 1 && limit[0].starts_with("tank/fs/a: out of space"), "{limit:?}");
+    assert_eq!(refused(&["tank/fs@y", "tank/fs@z"]).await, ["tank/fs@z: multiple snapshots of same fs not allowed"]);
     assert_eq!(refused(&["tank/no@y"]).await, ["tank/no@y: dataset does not exist"]);
     let long = format!("tank/fs@{}", "n".repeat(250));
     assert_eq!(refused(&[&long]).await, [format!("{long}: name is too long")]);
