@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::event::Event;
+use crate::faults::{GetFaults, HoldDevice, PoolFaults};
 use crate::job::{ControlJob, Job, ListJobs};
 use crate::messages::{
     CheckPlaces, ClearEvents, ClearLabel, ClosePool, CreateDataset, CreatePool, CreatedDataset, CreatedPool,
@@ -22,6 +23,7 @@ use crate::messages::{
     MountEntry, MountOutcome, MountRequest, OperatePool, Outcome, PoolNames, PoolView, RenameDataset, SearchPools,
     SetDatasetProperties, SetIdQuota, SetLogLevel, StopDaemon, UnmountRequest, Userspace,
 };
+use crate::notify::{AddReceiver, ListReceivers, ReceiverReport, RemoveReceiver, TestReceivers};
 use crate::report::{HistoryEntry, ImportableReport};
 use crate::request::Changed;
 use crate::snapshots::{
@@ -89,6 +91,7 @@ operations! {
         "list_mounts" ListMounts -> Vec<MountEntry>,
         "get_holds" GetHolds -> Holds,
         "list_jobs" ListJobs -> Vec<Job>,
+        "get_faults" GetFaults -> Vec<PoolFaults>,
     }
 }
 
@@ -121,6 +124,11 @@ operations! {
         "set_id_quota" SetIdQuota -> Outcome,
         "mount" MountRequest -> MountOutcome,
         "unmount" UnmountRequest -> Outcome,
+        "hold_device" HoldDevice -> Outcome,
+        "add_receiver" AddReceiver -> ReceiverReport,
+        "list_receivers" ListReceivers -> Vec<ReceiverReport>,
+        "remove_receiver" RemoveReceiver -> Outcome,
+        "test_receivers" TestReceivers -> Outcome,
     }
 }
 

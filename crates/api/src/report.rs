@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::faults::Limits;
 use serde::{Deserialize, Serialize};
 
 /// Operation and byte counts of a vdev since the pool was opened, and its errors.
@@ -139,6 +140,9 @@ pub struct VdevReport {
     /// Queues and histograms, when asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extended: Option<ExtendedStats>,
+    /// Limits of errors that a leaf has of its own.
+    #[serde(default)]
+    pub limits: Limits,
     /// Children.
     pub children: Vec<VdevReport>,
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::faults::Cause;
 use crate::report::VdevReport;
 
 /// A top-level vdev to make.
@@ -117,6 +118,13 @@ pub enum PoolChange {
         /// `-t`: until the next import.
         temporary: bool,
     },
+    /// Carries out the verdict that a device's errors have earned.
+    Judge {
+        /// Name, path or guid.
+        device: String,
+        /// Which errors.
+        cause: Cause,
+    },
     /// `zpool attach` and `zpool replace`.
     Attach {
         /// The device that is there: name, path or guid.
@@ -174,6 +182,15 @@ pub enum PoolOperation {
     Change(PoolChange),
     /// `zpool set`.
     Set {
+        /// Property.
+        property: String,
+        /// New value.
+        value: String,
+    },
+    /// `zpool set` of a device's property.
+    SetVdev {
+        /// Name, path or guid.
+        device: String,
         /// Property.
         property: String,
         /// New value.

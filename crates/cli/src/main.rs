@@ -2,11 +2,13 @@
 //! the name it is called with.
 #![forbid(unsafe_code)]
 
+mod faults;
 mod getopt;
 mod ids;
 mod json;
 mod mount_zfs;
 mod nice;
+mod notify;
 mod out;
 mod paint;
 mod platter;

@@ -47,6 +47,10 @@ enum Command {
     /// Show what the latest transaction groups wrote and where their time went
     #[command(after_help = crate::txgs::HELP, override_usage = crate::txgs::USAGE)]
     Txgs(crate::txgs::Arguments),
+    /// Show which devices have failed or seem to, what was done about it, and what to do now
+    Faults(crate::faults::Arguments),
+    /// Name who is told when a device fails
+    Notify(crate::notify::Arguments),
     /// The daemon that owns imported pools and mounts; it starts by itself when a command needs it
     Daemon {
         #[command(subcommand)]
@@ -86,6 +90,8 @@ pub fn main() -> u8 {
         Command::Zpool { words } => return crate::zpool::main(&words),
         Command::Zfs { words } => return crate::zfs::main(&words),
         Command::Txgs(arguments) => return crate::txgs::main(&arguments),
+        Command::Faults(arguments) => return crate::faults::main(&arguments),
+        Command::Notify(arguments) => return crate::notify::main(&arguments),
         Command::Daemon { action } => daemon(action.unwrap_or(DaemonAction::Status { json: false })),
     };
     match result {

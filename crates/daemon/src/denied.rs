@@ -33,7 +33,9 @@ fn attempt(operation: &Operation) -> Option<String> {
             Closing::Destroy => format!("cannot destroy '{}'", call.pool),
         },
         Operation::OperatePool(call) => match &call.operation {
-            PoolOperation::Set { .. } => format!("cannot set property for '{}'", call.pool),
+            PoolOperation::Set { .. } | PoolOperation::SetVdev { .. } => {
+                format!("cannot set property for '{}'", call.pool)
+            }
             PoolOperation::Scrub(_) => format!("cannot scrub '{}'", call.pool),
             PoolOperation::Clear { .. } => format!("cannot clear errors for {}", call.pool),
             PoolOperation::Sync { .. } => format!("cannot sync '{}'", call.pool),
@@ -60,6 +62,11 @@ fn attempt(operation: &Operation) -> Option<String> {
         Operation::SetIdQuota(call) => format!("cannot set property for '{}'", call.name),
         Operation::GetUserspace(_) => "cannot get used/quota".to_owned(),
         Operation::MountRequest(call) => format!("cannot mount '{}'", or_all(&call.dataset)),
+        Operation::HoldDevice(call) => format!("cannot {} {}", if call.hold { "hold" } else { "release" }, call.device),
+        Operation::AddReceiver(_)
+        | Operation::ListReceivers(_)
+        | Operation::RemoveReceiver(_)
+        | Operation::TestReceivers(_) => "cannot see or change who is told".to_owned(),
         Operation::UnmountRequest(call) => format!("cannot unmount '{}'", or_all(&call.target)),
     })
 }

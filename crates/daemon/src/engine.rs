@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use platter_api::faults::DeviceSigns;
 use platter_api::report::{DatasetReport, HistoryEntry, Properties};
 use platter_api::report::{Detail, ImportableReport, PoolReport, VdevReport};
 use platter_api::request::{Changed, CreateRequest, DatasetOperation, ImportRequest, PoolOperation, SnapshotOperation};
@@ -36,6 +37,8 @@ pub trait Engine: Send + Sync + 'static {
     fn events(&self) -> Arc<Events> {
         Arc::default()
     }
+    /// From now on does nothing by itself with the devices of these guids.
+    fn hold(&self, _devices: BTreeSet<u64>) {}
 }
 
 /// Who a pool is, and what it lies on.
@@ -68,6 +71,10 @@ pub trait Reports {
     async fn properties(&self) -> Result<Properties>;
     /// Its history, oldest first.
     async fn history(&self) -> Result<Vec<HistoryEntry>>;
+    /// What is seen of its devices that may fail.
+    fn signs(&self) -> Vec<DeviceSigns> {
+        Vec::new()
+    }
     /// Finished transaction groups after group `after`.
     fn txgs(&self, after: u64) -> TxgsReport;
     /// Its data sets.

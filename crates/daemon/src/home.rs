@@ -9,6 +9,8 @@
 //! | `daemon.log` | what it logs when it runs in the background; `daemon.log.1` is the file before |
 //! | `pools.json` | pools to open at the next start |
 //! | `mounts.json` | mount points in use, to clean up after a crash |
+//! | `faults.json` | what is known of failing devices, and which of them their owner holds |
+//! | `notify.json` | who is told of them |
 //!
 //! Invariants:
 //! - nobody but the caller (and root) can put anything there: a home of somebody else's is refused, and root refuses
@@ -142,6 +144,16 @@ impl Home {
         self.path.join("mounts.json")
     }
 
+    /// What is known of failing devices.
+    pub fn faults_file(&self) -> PathBuf {
+        self.path.join("faults.json")
+    }
+
+    /// Who is told of them.
+    pub fn notify_file(&self) -> PathBuf {
+        self.path.join("notify.json")
+    }
+
     /// Makes the folder. Others may pass through it to the public socket, and see nothing else: all other files in it
     /// are their owner's only.
     ///
@@ -191,8 +203,9 @@ impl Home {
         let real_above =
             real.ancestors().skip(1).filter(|_| me.is_root()).map(|path| (path.to_owned(), Relation::Above));
         let home = [(self.path.clone(), Relation::Above), (real.clone(), Relation::Home)];
-        let kept = [self.lock_file(), self.log_file(), self.pools_file(), self.mounts_file(), self.socket()];
-        let kept = kept.into_iter().map(|path| (path, Relation::Inside));
+        let lists = [self.pools_file(), self.mounts_file(), self.faults_file(), self.notify_file()];
+        let kept = [self.lock_file(), self.log_file(), self.socket()].into_iter().chain(lists);
+        let kept = kept.map(|path| (path, Relation::Inside));
         for (path, place) in above.chain(real_above).chain(home).chain(kept) {
             match std::fs::symlink_metadata(&path) {
                 Ok(found) => judge(&found, place, me).map_err(|why| {

@@ -218,6 +218,7 @@ pub fn environment(maker: Arc<dyn FilesystemMaker>) -> std::io::Result<Environme
         pool_locks: Arc::new(MachineLocks::default()),
         multihost_interval_ms: multihost_interval(std::env::var("PLATTER_MULTIHOST_INTERVAL").ok().as_deref()),
         events: Arc::default(),
+        held: Arc::default(),
         memory: Arc::default(),
         frees_per_group: Environment::FREES_PER_GROUP,
         txg_timeout_seconds: 5,

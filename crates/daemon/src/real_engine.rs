@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use platter_api::faults::DeviceSigns;
 use platter_api::report::{DatasetReport, Detail, HistoryEntry, ImportableReport, PoolReport, Properties, VdevReport};
 use platter_api::request::{
     Changed, CreateRequest, DatasetOperation, ImportRequest, PoolOperation, ScrubAction, SnapshotOperation,
@@ -57,6 +58,10 @@ impl Engine for RealEngine {
     fn events(&self) -> Arc<Events> {
         self.environment.events.clone()
     }
+
+    fn hold(&self, devices: BTreeSet<u64>) {
+        *self.environment.held.lock() = devices;
+    }
 }
 
 /// A pool of the engine.
@@ -75,6 +80,9 @@ impl Operations for RealPool {
         match operation {
             PoolOperation::Change(change) => return pool.change(change).await,
             PoolOperation::Set { property, value } => pool.set_property(&property, &value).await,
+            PoolOperation::SetVdev { device, property, value } => {
+                pool.set_vdev_property(&device, &property, &value).await
+            }
             PoolOperation::Scrub(ScrubAction::Start) => pool.scrub_start().await,
             PoolOperation::Scrub(ScrubAction::Pause) => pool.scrub_pause().await,
             PoolOperation::Scrub(ScrubAction::Stop) => pool.scrub_stop().await,
@@ -179,6 +187,10 @@ impl Reports for RealPool {
 
     async fn history(&self) -> Result<Vec<HistoryEntry>> {
         self.0.history().await
+    }
+
+    fn signs(&self) -> Vec<DeviceSigns> {
+        self.0.signs()
     }
 
     fn txgs(&self, after: u64) -> TxgsReport {

@@ -116,6 +116,7 @@ pub async fn serve(home: Home, engine: Arc<dyn Engine>, mounter: Arc<dyn Mounter
     tracing::info!("daemon {} listens at {}", env!("CARGO_PKG_VERSION"), home.socket().display());
     let daemon = Arc::new(Daemon::new(engine, mounter, home.clone()));
     daemon.watch_devices();
+    daemon.watch_faults();
     let (stop, mut stopped) = watch::channel(false);
     // Requests that come meanwhile wait in the socket's queue.
     daemon.open_remembered().await;

@@ -13,6 +13,7 @@ use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use platter_api::ask::{Ask, Look, OTHER_VERSION, Operation, PATH};
+use platter_api::faults::{GetFaults, HoldDevice};
 use platter_api::job::{ControlJob, ListJobs};
 use platter_api::messages::{
     CheckPlaces, ClearEvents, ClearLabel, ClosePool, Closing, CreateDataset, CreatePool, DestroyDataset, ErrorBody,
@@ -20,6 +21,7 @@ use platter_api::messages::{
     ListPools, LogLevel, MountRequest, OperatePool, Outcome, RenameDataset, SearchPools, SetDatasetProperties,
     SetIdQuota, SetLogLevel, StopDaemon, UnmountRequest,
 };
+use platter_api::notify::{AddReceiver, ListReceivers, RemoveReceiver, TestReceivers};
 use platter_api::report::Detail;
 use platter_api::snapshots::{
     DestroySnapshots, GetHolds, HoldSnapshot, RenameSnapshot, RollbackDataset, TakeSnapshots,
@@ -148,6 +150,11 @@ async fn answer(Context { daemon, stop }: Context, operation: Operation) -> Answ
         Operation::SetIdQuota(call) => json::<SetIdQuota>(daemon.set_id_quota(&call).await),
         Operation::MountRequest(call) => json::<MountRequest>(daemon.mount(&call).await),
         Operation::UnmountRequest(call) => json::<UnmountRequest>(daemon.unmount(&call).await),
+        Operation::HoldDevice(call) => json::<HoldDevice>(daemon.hold_device(&call)),
+        Operation::AddReceiver(call) => json::<AddReceiver>(daemon.add_receiver(call.way)),
+        Operation::ListReceivers(_) => json::<ListReceivers>(Ok(daemon.receivers())),
+        Operation::RemoveReceiver(call) => json::<RemoveReceiver>(daemon.remove_receiver(call.id)),
+        Operation::TestReceivers(call) => json::<TestReceivers>(daemon.test_receivers(call.id).await),
     }
 }
 
@@ -164,6 +171,7 @@ async fn answer_look(daemon: &Daemon, look: Look) -> Answer<Vec<u8>> {
         Look::ListDatasets(call) => json::<ListDatasets>(daemon.datasets(&call).await),
         Look::GetHolds(call) => json::<GetHolds>(daemon.holds(&call).await),
         Look::ListJobs(call) => json::<ListJobs>(daemon.jobs(call.pool.as_deref()).await),
+        Look::GetFaults(call) => json::<GetFaults>(daemon.faults(&call)),
         Look::ListMounts(_) => json::<ListMounts>(Ok(daemon.mount_entries().await)),
     }
 }

@@ -8,6 +8,7 @@
 
 mod daemon;
 mod datasets;
+mod faults;
 mod leaving;
 mod locks;
 mod long_work;

@@ -30,11 +30,13 @@ pub struct Faults {
     pub flush: bool,
     /// Nothing is answered until this is over, not even what its size is.
     pub hang: bool,
+    /// Reads and writes that begin before this offset work all the same: the labels in front, say.
+    pub from: u64,
 }
 
 impl Faults {
     /// All transfers fail.
-    pub const DEAD: Self = Self { read: true, write: true, flush: true, hang: false };
+    pub const DEAD: Self = Self { read: true, write: true, flush: true, hang: false, from: 0 };
 }
 
 #[derive(Debug, Default)]
@@ -67,7 +69,8 @@ impl Disk {
     }
 
     fn read(&self, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
-        if self.wait().read {
+        let faults = self.wait();
+        if faults.read && offset >= faults.from {
             return Err(Errno::EIO);
         }
         let mut bytes = vec![0; size as usize];
@@ -77,7 +80,8 @@ impl Disk {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<u32, Errno> {
-        if self.wait().write {
+        let faults = self.wait();
+        if faults.write && offset >= faults.from {
             return Err(Errno::EIO);
         }
         let mut state = self.state.lock().expect("a disk's state");

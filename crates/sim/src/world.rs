@@ -147,6 +147,7 @@ pub fn environment(seed: u64, devices: Arc<SimDevices>, clock: Arc<dyn platter_h
         pool_locks: Arc::new(platter_spa::pool_locks::NobodyElse),
         multihost_interval_ms: 1000,
         events: Arc::default(),
+        held: Arc::default(),
         memory: Arc::default(),
         // Few, so that much of what is destroyed takes several groups.
         frees_per_group: 5,

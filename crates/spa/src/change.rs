@@ -22,7 +22,9 @@ use crate::plan::Planned;
 use crate::pool_events;
 use crate::scan;
 use crate::vdev_names::vdev_name;
-use crate::{dtl, exchange, expansion, labels, open_vdevs, removal, spare_looks, spares, upgrade};
+use crate::{
+    dtl, exchange, expansion, labels, open_vdevs, removal, spare_looks, spares, upgrade, verdict_flags, verdicts,
+};
 use platter_api::report::VdevReport;
 use platter_api::request::{Changed, PoolChange, VdevRequest};
 use platter_dsl::error::{PoolError, Result};
@@ -47,6 +49,7 @@ pub async fn run(core: &Arc<Core>, change: PoolChange) -> Result<Changed> {
         PoolChange::Offline { device, temporary } => {
             offline(core, &device, temporary).await.map(|()| Changed::default())
         }
+        PoolChange::Judge { device, cause } => verdicts::carry_out(core, &device, cause).await,
         PoolChange::Attach { device, new, replaces, force, ashift } => {
             let joining = Joining { device, new, replaces, force, ashift };
             exchange::attach(core, joining).await.map(|()| Changed::default())
@@ -65,15 +68,22 @@ pub async fn run(core: &Arc<Core>, change: PoolChange) -> Result<Changed> {
 async fn online(core: &Arc<Core>, name: &str, expand: bool) -> Result<Changed> {
     let mut place = place::find(core, name).await?;
     let clear = |vdev: &mut VdevConfig| {
-        (vdev.offline, vdev.offline_for_now, vdev.faulted, vdev.removed) = (false, false, false, false);
+        (vdev.offline, vdev.offline_for_now, vdev.removed) = (false, false, false);
+        verdict_flags::acquit(vdev);
     };
+    verdicts::acquit(core, &mut place);
     clear(&mut place.config);
     // One that comes back has its spare go; beside one that is there a spare stays that somebody put there.
     if !place.leaf.is_usable() {
         place.leaf.clear_errors();
         place.open(core).await;
-    } else if expand {
-        place.leaf.look_at_size().await;
+    } else {
+        if place.leaf.condition().aux == VdevAux::ErrorExceeded {
+            place.leaf.clear_errors();
+        }
+        if expand {
+            place.leaf.look_at_size().await;
+        }
     }
     let (guid, top) = (place.config.guid, place.top.clone());
     let event = format!("vdev={guid}");

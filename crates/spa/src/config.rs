@@ -92,6 +92,8 @@ pub struct VdevConfig {
     pub offline_for_now: bool,
     /// Declared faulted.
     pub faulted: bool,
+    /// Declared degraded: its errors are too many, and it is used all the same.
+    pub degraded: bool,
     /// Declared removed.
     pub removed: bool,
     /// Not present when the pool was last written.
@@ -103,7 +105,7 @@ pub struct VdevConfig {
 }
 
 /// Names that [`VdevConfig`] parses into fields.
-const KNOWN: [&str; 20] = [
+const KNOWN: [&str; 21] = [
     "type",
     "id",
     "guid",
@@ -121,6 +123,7 @@ const KNOWN: [&str; 20] = [
     "com.delphix:vdev_zap_top",
     "offline",
     "faulted",
+    "degraded",
     "removed",
     "not_present",
     "children",
@@ -217,6 +220,7 @@ impl VdevConfig {
             offline: number("offline") != 0,
             offline_for_now: false,
             faulted: number("faulted") != 0,
+            degraded: number("degraded") != 0,
             removed: number("removed") != 0,
             not_present: number("not_present") != 0,
             children,
@@ -269,6 +273,7 @@ impl VdevConfig {
         for (name, set) in [
             ("offline", self.offline),
             ("faulted", self.faulted),
+            ("degraded", self.degraded),
             ("removed", self.removed),
             ("not_present", self.not_present),
         ] {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, RwLock};
+use platter_api::faults::Limits;
 use platter_device::{BlockDevice, Cutoff};
 use platter_dmu::Tx;
 use platter_dsl::error::Result;
@@ -40,6 +41,8 @@ pub struct Stored {
     pub missing: BTreeMap<u64, MissingRanges>,
     /// Hot spares.
     pub spares: Spares,
+    /// Limits of errors that devices have of their own, by guid.
+    pub limits: BTreeMap<u64, Limits>,
 }
 
 /// A pool's devices as they were opened.
@@ -91,6 +94,8 @@ pub struct Core {
     pub txgs: TxgHistory,
     /// Hot spares.
     pub spares: Spares,
+    /// Limits of errors that devices have of their own, by guid.
+    pub limits: Mutex<BTreeMap<u64, Limits>>,
     /// Held by whoever changes the pool's devices: one change at a time.
     pub changing: tokio::sync::Mutex<()>,
 }
@@ -126,6 +131,7 @@ impl Core {
             locked: Mutex::default(),
             txgs: TxgHistory::default(),
             spares: stored.spares,
+            limits: Mutex::new(stored.limits),
             changing: tokio::sync::Mutex::default(),
         })
     }

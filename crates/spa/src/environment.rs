@@ -1,7 +1,9 @@
 //! What the engine is given instead of taking it from the machine: wall-clock time, randomness, identity, limits.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use platter_device::DeviceSource;
 use platter_dsl::environment::{FilesystemMaker, Randomness};
 use platter_dsl::pool::Surroundings;
@@ -70,6 +72,8 @@ pub struct Environment {
     pub multihost_interval_ms: u32,
     /// What happened lately, to all pools.
     pub events: Arc<Events>,
+    /// Devices of any pool with which nothing is to be done but what a command says, by guid.
+    pub held: Arc<Mutex<BTreeSet<u64>>>,
     /// Blocks of destroyed object sets that one transaction group frees at most (`zfs_async_block_max_blocks`).
     pub frees_per_group: u64,
     /// Longest time between two transaction groups, in seconds (`zfs_txg_timeout`).

@@ -30,6 +30,12 @@ pub fn write(core: &Core, pool: &str, class: &str, fields: &[(String, EventValue
             let (offset, size, errors) = (number("zio_offset"), number("zio_size"), number("vdev_cksum_errors"));
             tracing::warn!(pool, vdev, offset, size, errors, "a block's checksum is wrong");
         }
+        "ereport.fs.zfs.probe_failure" => {
+            tracing::warn!(pool, vdev, "the device is given up: {}", text("zio_err_text"));
+        }
+        "fault.fs.zfs.vdev.io" | "fault.fs.zfs.vdev.checksum" | "fault.fs.zfs.vdev.slow_io" => {
+            tracing::warn!(pool, vdev, class, "too many errors: the device is {} now", text("vdev_state_text"));
+        }
         "resource.fs.zfs.statechange" => {
             let (state, reason) = (text("vdev_state_text"), text("reason"));
             if state == "ONLINE" {
@@ -45,21 +51,7 @@ pub fn write(core: &Core, pool: &str, class: &str, fields: &[(String, EventValue
             tracing::info!(pool, what, "{}", text("history_internal_str"));
         }
         "sysevent.fs.zfs.scrub_finish" | "sysevent.fs.zfs.resilver_finish" => {
-            let what = if class.ends_with("scrub_finish") { "scrub" } else { "resilver" };
-            let scan = core.scan.try_lock().map(|scrub| scrub.phys.clone()).unwrap_or_default();
-            let (repaired, errors, seconds) =
-                (scan.processed, scan.errors, scan.end_time.saturating_sub(scan.start_time));
-            if errors == 0 {
-                tracing::info!(pool, repaired, errors, seconds, "{what} finished");
-            } else {
-                tracing::warn!(
-                    pool,
-                    repaired,
-                    errors,
-                    seconds,
-                    "{what} finished with errors: 'zpool status -v' lists them"
-                );
-            }
+            write_end_of_scan(core, pool, class);
         }
         other => {
             let what = other.rsplit('.').next().unwrap_or(other);
@@ -73,5 +65,17 @@ pub fn write(core: &Core, pool: &str, class: &str, fields: &[(String, EventValue
                 _ => tracing::info!(pool, vdev, class, "event"),
             }
         }
+    }
+}
+
+/// Writes the line for the end of a scrub or resilver.
+fn write_end_of_scan(core: &Core, pool: &str, class: &str) {
+    let what = if class.ends_with("scrub_finish") { "scrub" } else { "resilver" };
+    let scan = core.scan.try_lock().map(|scrub| scrub.phys.clone()).unwrap_or_default();
+    let (repaired, errors, seconds) = (scan.processed, scan.errors, scan.end_time.saturating_sub(scan.start_time));
+    if errors == 0 {
+        tracing::info!(pool, repaired, errors, seconds, "{what} finished");
+    } else {
+        tracing::warn!(pool, repaired, errors, seconds, "{what} finished with errors: 'zpool status -v' lists them");
     }
 }

@@ -14,7 +14,8 @@
 //! ```
 //! A group is written beside what is there, flushed, and only then named by an uberblock; before that moment a crash
 //! finds the old state, after it the new one. Everything else works on a running pool and meets the sync loop through
-//! tasks: devices that change (`change`, `exchange`), spares (`spares`, `takeover`), scrub and resilver (`scan`),
+//! tasks: devices that change (`change`, `exchange`) and are judged (`verdicts`), spares (`spares`, `takeover`), scrub
+//! and resilver (`scan`),
 //! another host that must be kept off (`multihost`).
 //!
 //! [`Pool`] is what front ends hold; `Core` is what the operations share, and its `dsl` the data sets.
@@ -53,6 +54,8 @@ mod expansion;
 mod identity;
 mod import;
 mod import_check;
+#[cfg(test)]
+mod judged;
 pub mod labels;
 #[cfg(test)]
 mod large_pool;
@@ -103,7 +106,10 @@ mod takeover;
 mod test_environment;
 pub mod txgs;
 mod upgrade;
+mod vdev_limits;
 mod vdev_names;
+mod verdict_flags;
+mod verdicts;
 
 pub use environment::{Environment, HostId, HostIdentity};
 pub use events::Events;

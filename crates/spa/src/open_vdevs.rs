@@ -15,6 +15,7 @@ use platter_zio::{Geometry, Group, Metaslab, TOP_VDEVS_MAX};
 use crate::config::VdevConfig;
 use crate::identity::Member;
 use crate::labels::Reached;
+use crate::verdict_flags;
 use platter_dsl::error::{PoolError, Result};
 
 /// Opens leaves by guid: where each was found, not where the configuration says it was. What was found is looked at
@@ -75,7 +76,9 @@ pub fn spec(config: &VdevConfig) -> VdevSpec {
     spec.metaslab_shift = config.metaslab_shift as u8;
     spec.whole_disk = config.whole_disk == Some(1);
     spec.offline = config.offline || config.offline_for_now;
-    spec.faulted = config.faulted;
+    spec.faulted = config.faulted && verdict_flags::is_honoured(config);
+    spec.external = verdict_flags::is_external(config);
+    spec.degraded = config.degraded;
     spec.removed = config.removed;
     spec.not_present = config.not_present;
     spec.class = if config.is_log { AllocationClass::Log } else { AllocationClass::Normal };

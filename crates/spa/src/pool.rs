@@ -16,8 +16,9 @@ use crate::plan;
 use crate::scan;
 use crate::{
     change, create, discover, expansion, import, member_check, multihost, pool_events, pool_properties, spare_looks,
-    status, sync, takeover,
+    status, sync, takeover, vdev_limits, verdicts,
 };
+use platter_api::faults::DeviceSigns;
 use platter_api::report::HistoryEntry;
 use platter_api::report::Properties;
 use platter_api::report::{Detail, ImportableReport, PoolReport, VdevReport};
@@ -389,7 +390,8 @@ impl Pool {
         }
         // What waits for devices afterwards must not keep a change of them from being made.
         let one = self.core.changing.lock().await;
-        for place in places {
+        for mut place in places {
+            verdicts::acquit(&self.core, &mut place);
             let leaf = &place.leaf;
             leaf.clear_errors();
             if !leaf.is_usable() && !place.config.offline && !place.config.offline_for_now {
@@ -452,6 +454,19 @@ impl Pool {
     /// In OpenZFS's words, why not.
     pub async fn clear_label(environment: &Environment, path: &std::path::Path, force: bool) -> Result<()> {
         member_check::clear_label(environment, path, force).await
+    }
+
+    /// `zpool set` of a device's property.
+    ///
+    /// # Errors
+    /// In OpenZFS's words, why not.
+    pub async fn set_vdev_property(&self, device: &str, name: &str, value: &str) -> Result<()> {
+        vdev_limits::set(&self.core, device, name, value).await
+    }
+
+    /// What is seen of its devices that may fail.
+    pub fn signs(&self) -> Vec<DeviceSigns> {
+        verdicts::signs(&self.core)
     }
 
     /// Its data sets.

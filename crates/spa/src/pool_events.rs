@@ -5,7 +5,7 @@ use crate::core::Core;
 use platter_api::event::EventValue;
 use platter_dsl::pool::PoolListener;
 use platter_dsl::watched;
-use platter_vdev::{Leaf, LeafTrouble};
+use platter_vdev::{Condition, Leaf, LeafTrouble};
 use platter_zio::{FailMode, Phase};
 use std::sync::Arc;
 use std::sync::Weak;
@@ -57,30 +57,50 @@ impl Core {
     }
 }
 
+/// The class of a change of state.
+const STATE_CHANGE: &str = "resource.fs.zfs.statechange";
+
+/// Which leaf it is.
+pub fn leaf_fields(leaf: &Leaf) -> Vec<(&'static str, EventValue)> {
+    vec![
+        ("vdev_guid", leaf.guid().0.into()),
+        ("vdev_type", leaf.kind().label_name().into()),
+        ("vdev_path", leaf.path().map_or(String::new(), |path| path.display().to_string()).into()),
+    ]
+}
+
+fn state_fields(condition: &Condition) -> Vec<(&'static str, EventValue)> {
+    let reason = condition.detail.clone().unwrap_or_else(|| condition.aux_text().to_owned());
+    vec![
+        ("vdev_state_text", condition.name().into()),
+        ("vdev_state", condition.state.number().into()),
+        ("reason", reason.into()),
+    ]
+}
+
+/// Tells of the state of a leaf that was closed.
+pub fn tell_state(core: &Core, leaf: &Leaf) {
+    let mut fields = leaf_fields(leaf);
+    fields.extend(state_fields(&leaf.condition()));
+    core.event(STATE_CHANGE, fields);
+}
+
 /// Hears from now on of what goes wrong with a leaf.
 pub fn listen(core: &Arc<Core>, leaf: &Arc<Leaf>) {
     let weak = Arc::downgrade(core);
     leaf.set_listener(Box::new(move |leaf, trouble| {
         let Some(core) = weak.upgrade() else { return };
         let stats = leaf.stats().snapshot();
-        let mut fields = vec![
-            ("vdev_guid", leaf.guid().0.into()),
-            ("vdev_type", leaf.kind().label_name().into()),
-            ("vdev_path", leaf.path().map_or(String::new(), |path| path.display().to_string()).into()),
-        ];
+        let mut fields = leaf_fields(leaf);
         let (class, more) = match trouble {
             LeafTrouble::Io { reason, .. } => ("ereport.fs.zfs.io", vec![("zio_err_text", reason.as_str().into())]),
             LeafTrouble::Checksum { offset, size } => {
                 ("ereport.fs.zfs.checksum", vec![("zio_offset", (*offset).into()), ("zio_size", (*size).into())])
             }
-            LeafTrouble::State(condition) => (
-                "resource.fs.zfs.statechange",
-                vec![
-                    ("vdev_state_text", condition.name().into()),
-                    ("vdev_state", condition.state.number().into()),
-                    ("reason", condition.detail.clone().unwrap_or_default().into()),
-                ],
-            ),
+            LeafTrouble::Probe { reason } => {
+                ("ereport.fs.zfs.probe_failure", vec![("zio_err_text", reason.as_str().into())])
+            }
+            LeafTrouble::State(condition) => (STATE_CHANGE, state_fields(condition)),
         };
         fields.extend(more);
         fields.push(("vdev_read_errors", stats.read_errors.into()));

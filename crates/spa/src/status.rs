@@ -114,6 +114,7 @@ fn leaf_report(core: &Core, config: &VdevConfig, leaf: &Leaf, top: &TopVdev, fra
         replacement_size: top.replacement_size(config.metaslab_shift),
         counts: IoCounts { slow_ios, ..counts(stats) },
         extended: frame.detail.extended.then(|| extended(leaf)),
+        limits: core.limits.lock().get(&config.guid.0).copied().unwrap_or_default(),
         ..VdevReport::default()
     }
 }

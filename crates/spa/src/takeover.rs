@@ -3,7 +3,8 @@
 //!
 //! The policy:
 //! - a device counts as gone that cannot be used for [`GRACE`], whatever the reason and also when it was so at the
-//!   import. One that somebody took offline does not;
+//!   import. One that somebody took offline does not, nor does one that its owner holds;
+//! - one that was judged ([`verdicts`](crate::verdicts)) is helped at once, also when it is used on;
 //! - it is looked for once more first, at its path and where else its disk may be. One that is back goes on;
 //! - of the spares that nobody uses the smallest one that fits stands in, one for each device. When it fails too,
 //!   another one follows;
@@ -32,6 +33,7 @@ use crate::place::{self, PlacedLeaf};
 use crate::scan;
 use crate::spare_flags;
 use crate::spare_looks;
+use crate::verdict_flags;
 
 /// How often is looked.
 const TICK: Duration = Duration::from_secs(1);
@@ -51,6 +53,8 @@ const PAUSE: Duration = Duration::from_secs(30);
 /// A device that is away.
 struct Away {
     since: Instant,
+    /// Whether it was judged, so that nothing is left to wait for.
+    judged: bool,
     /// When something was last tried.
     tried: Option<Instant>,
 }
@@ -116,7 +120,8 @@ async fn look(core: &Arc<Core>, known: &mut Watch) {
     let away = &mut known.away;
     away.retain(|guid, _| gone.iter().any(|place| place.config.guid.0 == *guid));
     for place in &gone {
-        away.entry(place.config.guid.0).or_insert(Away { since: now, tried: None });
+        let judged = verdict_flags::is_judged(&place.config);
+        away.entry(place.config.guid.0).or_insert(Away { since: now, judged, tried: None }).judged = judged;
     }
     if core.dsl.store.suspension().is_suspended() {
         return;
@@ -180,7 +185,11 @@ fn is_due(away: &BTreeMap<u64, Away>, guid: u64, now: Instant) -> bool {
         let apart = own.since.max(other.since) - own.since.min(other.since);
         apart <= TOGETHER
     };
-    let patience = if away.values().filter(is_near).count() >= MANY { CABLE } else { GRACE };
+    let patience = match away.values().filter(|other| !other.judged).filter(is_near).count() {
+        _ if own.judged => Duration::ZERO,
+        MANY.. => CABLE,
+        _ => GRACE,
+    };
     now - own.since >= patience && own.tried.is_none_or(|tried| now - tried >= PAUSE)
 }
 
@@ -188,12 +197,14 @@ fn is_due(away: &BTreeMap<u64, Away>, guid: u64, now: Instant) -> bool {
 fn gone(core: &Core) -> Vec<PlacedLeaf> {
     let tree = core.config.read().vdev_tree.clone();
     let places = place::leaves(core);
-    let usable: Vec<u64> =
-        places.iter().filter(|place| place.leaf.is_usable()).map(|place| place.config.guid.0).collect();
+    let is_good = |place: &&PlacedLeaf| place.leaf.is_usable() && !verdict_flags::is_judged(&place.config);
+    let usable: Vec<u64> = places.iter().filter(is_good).map(|place| place.config.guid.0).collect();
+    let held = core.environment.held.lock().clone();
     let mut wanted = Vec::new();
     tree.walk(&mut |vdev| wanted.extend(unhelped(vdev, &usable)));
     let is_gone = |place: &PlacedLeaf| {
         wanted.contains(&place.config.guid.0)
+            && !held.contains(&place.config.guid.0)
             && !place.config.offline
             && !place.config.offline_for_now
             && place.top.class() != AllocationClass::Log
@@ -235,7 +246,8 @@ async fn help(core: &Arc<Core>, place: &PlacedLeaf, again: bool) {
         let joining = Joining { device, new: path.clone(), replaces: true, force: false, ashift };
         match exchange::attach(core, joining).await {
             Ok(()) => {
-                tracing::warn!(pool = name, "device {guid} is gone: spare {} stands in for it", path.display());
+                let why = if place.leaf.is_usable() { "is not relied on" } else { "is gone" };
+                tracing::warn!(pool = name, "device {guid} {why}: spare {} stands in for it", path.display());
                 return;
             }
             Err(error) => {
@@ -262,7 +274,7 @@ mod tests {
     async fn many_that_go_together_are_waited_for() {
         let start = Instant::now();
         let away = |seconds: &[u64]| -> BTreeMap<u64, Away> {
-            let at = |&seconds: &u64| Away { since: start + Duration::from_secs(seconds), tried: None };
+            let at = |&seconds: &u64| Away { since: start + Duration::from_secs(seconds), judged: false, tried: None };
             (0..).zip(seconds.iter().map(at)).collect()
         };
         let due = |map: &BTreeMap<u64, Away>, after: u64| {
@@ -276,5 +288,8 @@ mod tests {
         let mut tried = away(&[0]);
         tried.get_mut(&0).expect("it is there").tried = Some(start + Duration::from_secs(5));
         assert_eq!((due(&tried, 30), due(&tried, 35)), (0, 1));
+        let mut judged = away(&[0, 1, 2]);
+        judged.get_mut(&0).expect("it is there").judged = true;
+        assert_eq!((due(&judged, 0), due(&judged, 30)), (1, 3), "it is nobody's cable");
     }
 }

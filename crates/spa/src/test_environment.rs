@@ -48,6 +48,7 @@ pub fn environment(seed: u8) -> Environment {
         pool_locks: Arc::new(crate::pool_locks::NobodyElse),
         multihost_interval_ms: 1000,
         events: Arc::default(),
+        held: Arc::default(),
         memory: Arc::default(),
         frees_per_group: Environment::FREES_PER_GROUP,
         txg_timeout_seconds: 5,

@@ -27,7 +27,7 @@ const fn only(folder: &'static str, crates: &'static [&'static str], words: &'st
     Room { folder, crates: Some(crates), words }
 }
 
-const ROOMS: [Room; 22] = [
+const ROOMS: [Room; 23] = [
     only("hooks", &[], &["txg", "vdev", "disk"]),
     only("buffer", &[], &["txg", "vdev", "disk"]),
     only("nvlist", &[], &["vdev", "pool", "label"]),
@@ -41,6 +41,7 @@ const ROOMS: [Room; 22] = [
     words("dmu", &["zpl", "fuse", "dataset", "datasets"]),
     words("zil", &["zpl", "fuse", "dataset", "datasets", "znode", "file", "files"]),
     only("api", &["ondisk"], &["objset", "blkptr"]),
+    only("faults", &["api"], &["tokio", "rustix", "await", "instant"]),
     only("model", &["buffer", "device", "hooks", "ondisk"], &["txg", "dataset", "vdev"]),
     words("dsl", &["fuse", "errno"]),
     words("spa", &["fuse", "errno", "znode"]),

@@ -36,29 +36,11 @@ use crate::queue::{Queue, read_whole};
 use crate::spec::{VdevKind, VdevSpec};
 use crate::state::{Condition, VdevAux, VdevState};
 use crate::stats::Stats;
+use crate::trouble::LeafTrouble;
 
 /// Groups that may have blocks written before or after the one that is being flushed: one is open, one quiescing, one
 /// syncing, and logs are written in the open one (`TXG_CONCURRENT_STATES`).
 const CONCURRENT: u64 = 2;
-
-/// What goes wrong with a leaf, as it is told to whoever listens.
-#[derive(Clone, Debug)]
-pub enum LeafTrouble {
-    /// A transfer or a flush failed.
-    Io {
-        /// What the device said.
-        reason: String,
-    },
-    /// Bytes were not what had been written.
-    Checksum {
-        /// Offset in the allocatable space of the top-level vdev.
-        offset: u64,
-        /// Bytes of the block.
-        size: u64,
-    },
-    /// Its condition changed.
-    State(Condition),
-}
 
 /// Hears of troubles; must not block.
 pub type Listener = Box<dyn Fn(&Leaf, &LeafTrouble) + Send + Sync>;
@@ -195,9 +177,9 @@ impl Leaf {
         }
     }
 
-    /// Counts bytes of a block that were not what had been written.
-    pub(crate) fn note_wrong(&self, extent: Extent) {
-        self.stats.note_checksum_error();
+    /// Counts bytes of a block, read for work of class `priority`, that were not what had been written.
+    pub(crate) fn note_wrong(&self, extent: Extent, priority: Priority) {
+        self.stats.note_checksum_error(priority == Priority::Scrub);
         self.tell(&LeafTrouble::Checksum { offset: extent.offset, size: extent.psize });
     }
 
@@ -209,7 +191,8 @@ impl Leaf {
     ) -> (Option<Arc<Queue>>, Condition) {
         let unusable = |state, aux, detail: String| (None, Condition::new(state, aux).with_detail(detail));
         if spec.faulted {
-            return (None, Condition::new(VdevState::Faulted, VdevAux::ErrorExceeded));
+            let aux = if spec.external { VdevAux::External } else { VdevAux::ErrorExceeded };
+            return (None, Condition::new(VdevState::Faulted, aux));
         }
         if spec.offline {
             return (None, Condition::new(VdevState::Offline, VdevAux::None));
@@ -623,6 +606,7 @@ impl Leaf {
         self.probing.store(false, Ordering::SeqCst);
         if !works {
             let detail = format!("the labels cannot be accessed after: {error}");
+            self.tell(&LeafTrouble::Probe { reason: detail.clone() });
             self.give_up(queue, Condition::new(VdevState::Faulted, VdevAux::ErrorExceeded).with_detail(detail));
         }
     }
@@ -666,7 +650,9 @@ impl Leaf {
         let Ok(queue) = self.queue() else { return false };
         match queue.device().presence() {
             Presence::Present => false,
-            Presence::Unlinked(reason) if !dispensable => self.degrade(&queue, reason),
+            Presence::Unlinked(reason) if !dispensable => {
+                self.degrade(&queue, Condition::new(VdevState::Degraded, VdevAux::None).with_detail(reason))
+            }
             Presence::Gone(reason) | Presence::Unlinked(reason) => {
                 self.give_up(&queue, Condition::new(VdevState::Removed, VdevAux::None).with_detail(reason));
                 true
@@ -674,9 +660,14 @@ impl Leaf {
         }
     }
 
+    /// Too many errors were counted, and it is used on all the same. Returns whether that is new.
+    pub fn distrust(&self) -> bool {
+        let condition = Condition::new(VdevState::Degraded, VdevAux::ErrorExceeded);
+        self.queue().is_ok_and(|queue| self.degrade(&queue, condition))
+    }
+
     /// Notes what is wrong with a device that is used on. Returns whether that is new.
-    fn degrade(&self, queue: &Arc<Queue>, reason: String) -> bool {
-        let condition = Condition::new(VdevState::Degraded, VdevAux::None).with_detail(reason);
+    fn degrade(&self, queue: &Arc<Queue>, condition: Condition) -> bool {
         let mut inner = self.inner.write();
         if !inner.is_behind(queue) || inner.condition == condition {
             return false;

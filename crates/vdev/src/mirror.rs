@@ -43,7 +43,7 @@ impl Interior for Mirror<'_> {
             match ask(view, child, extent, priority, verify).await {
                 Answer::Good(bytes) => {
                     let bytes = bytes.freeze();
-                    blame(view, extent, &wrong);
+                    blame(view, extent, &wrong, priority);
                     let reconstructed = !wrong.is_empty() || !failed.is_empty();
                     wrong.append(&mut failed);
                     wrong.sort_unstable();
@@ -57,7 +57,7 @@ impl Interior for Mirror<'_> {
                 }
             }
         }
-        blame(view, extent, &wrong);
+        blame(view, extent, &wrong, priority);
         Err(lost(view, extent, wrong.len(), failures))
     }
 
@@ -84,7 +84,7 @@ impl Interior for Mirror<'_> {
                 }
             }
         }
-        blame(view, extent, &wrong);
+        blame(view, extent, &wrong, Priority::Scrub);
         let Some(good) = good else { return Err(lost(view, extent, wrong.len(), failures)) };
         let examined_bytes = (usable.len() - failed.len()) as u64 * extent.psize;
         wrong.append(&mut failed);
@@ -200,11 +200,11 @@ fn unanimous(answers: impl Iterator<Item = Answer>) -> Option<Buf> {
 }
 
 /// Counts wrong bytes, unless the child is known to have missed the block.
-fn blame(view: View<'_>, extent: Extent, wrong: &[usize]) {
+fn blame(view: View<'_>, extent: Extent, wrong: &[usize], priority: Priority) {
     for &child in wrong {
         let leaf = &view.leaves()[child];
         if !extent.speculative && !leaf.is_missing(extent.birth) {
-            leaf.note_wrong(extent);
+            leaf.note_wrong(extent, priority);
         }
     }
 }

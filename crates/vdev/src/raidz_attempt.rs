@@ -428,7 +428,7 @@ impl<'a> Attempt<'a> {
             if needs_it {
                 wrong.push(&**leaf);
                 if should_have_it && !self.extent.speculative {
-                    leaf.note_wrong(self.extent);
+                    leaf.note_wrong(self.extent, self.priority);
                 }
             }
         }
@@ -506,11 +506,12 @@ impl<'a> Attempt<'a> {
         }
         for column in read {
             if self.columns[column] == (Column::Read { stale: false }) && !self.extent.speculative {
-                self.source(column).note_wrong(self.extent);
+                self.source(column).note_wrong(self.extent, self.priority);
             }
         }
         for other in self.others.iter().filter(|other| !other.stale && !self.extent.speculative) {
-            self.view.children()[self.map.columns[other.column].child].leaves()[other.leaf].note_wrong(self.extent);
+            self.view.children()[self.map.columns[other.column].child].leaves()[other.leaf]
+                .note_wrong(self.extent, self.priority);
         }
         let detail = match absent {
             0 => format!("more than {} of its {} columns are damaged", self.nparity(), self.columns.len()),

@@ -114,6 +114,8 @@ pub struct VdevSpec {
     pub offline: bool,
     /// Failed persistently (too many errors).
     pub faulted: bool,
+    /// Of a faulted one: not for its errors, but because somebody said so.
+    pub external: bool,
     /// Has failed in part but is still used.
     pub degraded: bool,
     /// Was removed while in use.
@@ -141,6 +143,7 @@ impl VdevSpec {
             whole_disk: false,
             offline: false,
             faulted: false,
+            external: false,
             degraded: false,
             removed: false,
             not_present: false,

@@ -13,6 +13,7 @@ pub struct Stats {
     read_errors: AtomicU64,
     write_errors: AtomicU64,
     checksum_errors: AtomicU64,
+    scan_checksum_errors: AtomicU64,
     self_healed_bytes: AtomicU64,
     scrub_repaired_bytes: AtomicU64,
 }
@@ -37,6 +38,8 @@ pub struct StatsSnapshot {
     /// Bytes that were not what had been written: proven wrong by checksum and redundancy, one count for each column or
     /// copy.
     pub checksum_errors: u64,
+    /// Those of them that a scrub or resilver found.
+    pub scan_checksum_errors: u64,
     /// Bytes rewritten because a read found them wrong.
     pub self_healed_bytes: u64,
     /// Bytes rewritten by scrub.
@@ -70,8 +73,9 @@ impl Stats {
         add(&self.write_errors, 1);
     }
 
-    pub(crate) fn note_checksum_error(&self) {
+    pub(crate) fn note_checksum_error(&self, by_scan: bool) {
         add(&self.checksum_errors, 1);
+        add(&self.scan_checksum_errors, by_scan.into());
     }
 
     pub(crate) fn note_repair(&self, bytes: u64, by_scrub: bool) {
@@ -90,6 +94,7 @@ impl Stats {
             read_errors: get(&self.read_errors),
             write_errors: get(&self.write_errors),
             checksum_errors: get(&self.checksum_errors),
+            scan_checksum_errors: get(&self.scan_checksum_errors),
             self_healed_bytes: get(&self.self_healed_bytes),
             scrub_repaired_bytes: get(&self.scrub_repaired_bytes),
         }
@@ -102,7 +107,8 @@ impl Stats {
 
     /// Forgets errors (`zpool clear`).
     pub fn clear_errors(&self) {
-        for counter in [&self.read_errors, &self.write_errors, &self.checksum_errors] {
+        let checksum = [&self.checksum_errors, &self.scan_checksum_errors];
+        for counter in [&self.read_errors, &self.write_errors].into_iter().chain(checksum) {
             counter.store(0, Ordering::Relaxed);
         }
     }

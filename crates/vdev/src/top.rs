@@ -361,7 +361,7 @@ impl TopVdev {
     fn note_failure<T>(&self, extent: Extent, result: &Result<T>) {
         match result {
             _ if extent.speculative => {}
-            Err(VdevError::Checksum { .. }) => self.stats.note_checksum_error(),
+            Err(VdevError::Checksum { .. }) => self.stats.note_checksum_error(false),
             Err(VdevError::NoReplicas { .. } | VdevError::Doubtful { .. }) => self.stats.note_read_error(),
             _ => {}
         }

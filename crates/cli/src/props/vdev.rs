@@ -105,6 +105,8 @@ pub fn value(place: &VdevPlace<'_>, wanted: &Wanted, literal: bool) -> Option<Sh
     let vdev = place.vdev;
     let fact = |value: String| Some(Shown { value, source: PropertySource::None });
     let default = |value: &str| Some(Shown { value: value.to_owned(), source: PropertySource::Default });
+    let local = |number: u64| Shown { value: number.to_string(), source: PropertySource::Local };
+    let limit = |limit: Option<u64>| limit.map_or_else(|| default("-"), |number| Some(local(number)));
     let number = |number: u64| fact(if literal { number.to_string() } else { nice::num(number) });
     let is_leaf = vdev.children.is_empty();
     let Wanted::Native(info) = wanted else { return default("-") };
@@ -147,7 +149,12 @@ pub fn value(place: &VdevPlace<'_>, wanted: &Wanted, literal: bool) -> Option<Sh
         "removing" => fact("off".to_owned()),
         "allocating" if is_leaf && vdev.size == 0 => fact("-".to_owned()),
         "allocating" | "failfast" => default("on"),
-        "checksum_n" | "checksum_t" | "io_n" | "io_t" | "slow_io_n" | "slow_io_t" => default("-"),
+        "checksum_n" => limit(vdev.limits.checksum.0),
+        "checksum_t" => limit(vdev.limits.checksum.1),
+        "io_n" => limit(vdev.limits.io.0),
+        "io_t" => limit(vdev.limits.io.1),
+        "slow_io_n" => limit(vdev.limits.slow_io.0),
+        "slow_io_t" => limit(vdev.limits.slow_io.1),
         "raidz_expanding" => (vdev.kind == "raidz").then(|| fact("off".to_owned())).flatten(),
         "trim_support" if !is_leaf => fact("-".to_owned()),
         "trim_support" => fact("off".to_owned()),

@@ -105,7 +105,7 @@ pub static USAGE: Usage = Usage {
             "\tget [-Hp] [-j [--json-int, --json-pool-key-guid]] ...\n\
              \t    [-o \"all\" | field[,...]] <\"all\" | property[,...]> <pool> [vdev] ...\n",
         ),
-        Entry::command("set", "\tset <property=value> <pool>\n"),
+        Entry::command("set", "\tset <property=value> <pool>\n\tset <vdev_property=value> <pool> <vdev>\n"),
         Entry::command("sync", "\tsync [pool] ...\n"),
         Entry::GAP,
         Entry::command("wait", "\twait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]\n"),

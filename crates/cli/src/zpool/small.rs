@@ -76,23 +76,26 @@ pub fn clear(session: &mut Session, words: &[String]) -> Done {
     Ok(0)
 }
 
-/// `zpool set <property=value> <pool>`.
+/// `zpool set <property=value> <pool> [vdev]`.
 pub fn set(session: &mut Session, words: &[String]) -> Done {
-    let (setting, pool) = match words {
+    let (setting, pool, vdev) = match words {
         [first, ..] if first.starts_with('-') => {
             return Err(usage(format!("invalid option '{}'", first.chars().nth(1).unwrap_or(' '))));
         }
         [] => return Err(usage("missing property=value argument")),
         [_] => return Err(usage("missing pool name")),
-        [setting, pool] => (setting, pool),
-        [_, _, vdev] => {
-            return Err(refused(format!("zpool set: properties of vdevs ('{vdev}') are not supported yet")));
-        }
+        [setting, pool] => (setting, pool, None),
+        [setting, pool, vdev] => (setting, pool, Some(vdev)),
         _ => return Err(usage("too many pool names")),
     };
     let Some((property, value)) = setting.split_once('=') else {
         return Err(usage("missing value in property=value argument"));
     };
+    if let Some(vdev) = vdev {
+        let (property, value) = (property.to_owned(), value.to_owned());
+        session.operate(pool, PoolOperation::SetVdev { device: vdev.clone(), property, value })?;
+        return Ok(0);
+    }
     if property == "compatibility" || property.starts_with("feature@") {
         // Bad files are the user's mistake whatever the pool.
         if property == "compatibility" {

@@ -14,11 +14,13 @@ use platter_dsl::PoolError;
 use super::locks::Locks;
 use super::mount_table::MountTable;
 use crate::engine::{Engine, PoolHandle};
+use crate::fault_records::FaultRecords;
 use crate::home::Home;
 use crate::jobs::Jobs;
 use crate::machine::now_seconds;
 use crate::mounter::Mounter;
 use crate::mounts_file::MountsFile;
+use crate::notify::Notifier;
 use crate::pools_file::RememberedPool;
 use platter_api::messages::{ErrorBody, ErrorKind};
 
@@ -74,6 +76,10 @@ pub struct Daemon {
     pub(super) silent: RwLock<BTreeMap<String, String>>,
     /// Held while `pools.json` is written.
     pub(super) pools_file: parking_lot::Mutex<()>,
+    /// What is known of failing devices.
+    pub(super) faults: Arc<FaultRecords>,
+    /// Who is told of them.
+    pub(super) notifier: Notifier,
     pub(super) locks: Locks,
     pub(super) jobs: Jobs,
     /// Who looks at paths.
@@ -102,6 +108,8 @@ impl Daemon {
             closed: RwLock::default(),
             mounts: RwLock::default(),
             recorded: MountsFile::open(&home),
+            faults: Arc::new(FaultRecords::open(&home)),
+            notifier: Notifier::new(&home).start(),
             home,
             silent: RwLock::default(),
             pools_file: parking_lot::Mutex::default(),

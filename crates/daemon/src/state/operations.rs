@@ -17,6 +17,7 @@ fn attempt(name: &str, operation: &PoolOperation) -> String {
             PoolChange::Add { .. } => format!("cannot add to '{name}'"),
             PoolChange::Online { device, .. } => format!("cannot online {device}"),
             PoolChange::Offline { device, .. } => format!("cannot offline {device}"),
+            PoolChange::Judge { device, .. } => format!("cannot give up {device}"),
             PoolChange::Attach { device, new, replaces: true, .. } => {
                 format!("cannot replace {device} with {}", new.display())
             }
@@ -28,6 +29,7 @@ fn attempt(name: &str, operation: &PoolOperation) -> String {
             PoolChange::Reopen => format!("cannot reopen '{name}'"),
         },
         PoolOperation::Set { .. } => format!("cannot set property for '{name}'"),
+        PoolOperation::SetVdev { device, .. } => format!("cannot set property for '{device}'"),
         PoolOperation::Scrub(ScrubAction::Start) => format!("cannot scrub '{name}'"),
         PoolOperation::Scrub(ScrubAction::Pause) => format!("cannot pause scrubbing {name}"),
         PoolOperation::Scrub(ScrubAction::Stop) => format!("cannot cancel scrubbing {name}"),

@@ -53,6 +53,7 @@ pub fn environment(maker: Arc<dyn FilesystemMaker>, txg_timeout_seconds: u64) ->
         pool_locks: Arc::new(platter_spa::pool_locks::NobodyElse),
         multihost_interval_ms: 1000,
         events: Arc::default(),
+        held: Arc::default(),
         memory: Arc::default(),
         frees_per_group: Environment::FREES_PER_GROUP,
         txg_timeout_seconds,

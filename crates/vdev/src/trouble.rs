@@ -1,0 +1,27 @@
+//! What goes wrong with a leaf, as it is told to whoever listens.
+
+use crate::state::Condition;
+
+/// What goes wrong with a leaf.
+#[derive(Clone, Debug)]
+pub enum LeafTrouble {
+    /// A transfer or a flush failed.
+    Io {
+        /// What the device said.
+        reason: String,
+    },
+    /// After that not even the labels could be accessed.
+    Probe {
+        /// What had failed before.
+        reason: String,
+    },
+    /// Bytes were not what had been written.
+    Checksum {
+        /// Offset in the allocatable space of the top-level vdev.
+        offset: u64,
+        /// Bytes of the block.
+        size: u64,
+    },
+    /// Its condition changed.
+    State(Condition),
+}
