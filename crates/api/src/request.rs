@@ -118,6 +118,13 @@ pub enum PoolChange {
         /// `-t`: until the next import.
         temporary: bool,
     },
+    /// `zpool offline -f`: somebody says that it has failed.
+    Fault {
+        /// Name, path or guid.
+        device: String,
+        /// `-t`: until the next import.
+        temporary: bool,
+    },
     /// Carries out the verdict that a device's errors have earned.
     Judge {
         /// Name, path or guid.

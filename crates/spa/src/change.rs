@@ -22,6 +22,7 @@ use crate::plan::Planned;
 use crate::pool_events;
 use crate::scan;
 use crate::vdev_names::vdev_name;
+use crate::verdicts::Why;
 use crate::{
     dtl, exchange, expansion, labels, open_vdevs, removal, spare_looks, spares, upgrade, verdict_flags, verdicts,
 };
@@ -49,7 +50,10 @@ pub async fn run(core: &Arc<Core>, change: PoolChange) -> Result<Changed> {
         PoolChange::Offline { device, temporary } => {
             offline(core, &device, temporary).await.map(|()| Changed::default())
         }
-        PoolChange::Judge { device, cause } => verdicts::carry_out(core, &device, cause).await,
+        PoolChange::Judge { device, cause } => verdicts::carry_out(core, &device, Why::Errors(cause)).await,
+        PoolChange::Fault { device, temporary } => {
+            verdicts::carry_out(core, &device, Why::Somebody { temporary }).await
+        }
         PoolChange::Attach { device, new, replaces, force, ashift } => {
             let joining = Joining { device, new, replaces, force, ashift };
             exchange::attach(core, joining).await.map(|()| Changed::default())
@@ -78,7 +82,7 @@ async fn online(core: &Arc<Core>, name: &str, expand: bool) -> Result<Changed> {
         place.leaf.clear_errors();
         place.open(core).await;
     } else {
-        if place.leaf.condition().aux == VdevAux::ErrorExceeded {
+        if matches!(place.leaf.condition().aux, VdevAux::ErrorExceeded | VdevAux::External) {
             place.leaf.clear_errors();
         }
         if expand {

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use platter_nvlist::{NvList, Value};
-use platter_ondisk::names::config::{HOLE_ARRAY, IS_HOLE, IS_SPARE};
+use platter_ondisk::names::config::{AUX_STATE, HOLE_ARRAY, IS_HOLE, IS_SPARE};
 use platter_ondisk::{Guid, ObjectId, Txg};
 
 use platter_dsl::version::PoolVersion;
@@ -19,6 +19,11 @@ const CHILDREN_MAX: usize = 4096;
 const VDEVS_MAX: usize = 4 * CHILDREN_MAX;
 /// A list of more pairs is damage: no version writes a tenth of that, and each is compared with all others.
 const PAIRS_MAX: usize = 512;
+
+/// The reason of a verdict for too many errors.
+pub const ERRORS: &str = "err_exceeded";
+/// The reason of somebody's own verdict (`zpool offline -f`).
+pub const EXTERNAL: &str = "external";
 
 /// `pool_state_t` as stored in labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +134,12 @@ const KNOWN: [&str; 21] = [
     "children",
 ];
 
+/// Whether a verdict is one that outlives the pool's being open. Without a reason it was given for no longer than that
+/// (`vdev_alloc`, `module/zfs/vdev.c`).
+fn is_lasting(list: &NvList) -> bool {
+    matches!(list.get_str(AUX_STATE), Some(ERRORS | EXTERNAL))
+}
+
 /// The vdevs that were met in a tree so far.
 #[derive(Default)]
 struct Known {
@@ -219,7 +230,7 @@ impl VdevConfig {
             top_zap: ObjectId(number("com.delphix:vdev_zap_top")),
             offline: number("offline") != 0,
             offline_for_now: false,
-            faulted: number("faulted") != 0,
+            faulted: number("faulted") != 0 && is_lasting(list),
             degraded: number("degraded") != 0,
             removed: number("removed") != 0,
             not_present: number("not_present") != 0,

@@ -76,7 +76,7 @@ pub fn spec(config: &VdevConfig) -> VdevSpec {
     spec.metaslab_shift = config.metaslab_shift as u8;
     spec.whole_disk = config.whole_disk == Some(1);
     spec.offline = config.offline || config.offline_for_now;
-    spec.faulted = config.faulted && verdict_flags::is_honoured(config);
+    spec.faulted = config.faulted;
     spec.external = verdict_flags::is_external(config);
     spec.degraded = config.degraded;
     spec.removed = config.removed;

@@ -5,12 +5,7 @@
 
 use platter_ondisk::names::config::AUX_STATE;
 
-use crate::config::VdevConfig;
-
-/// The reason of a verdict for too many errors.
-const ERRORS: &str = "err_exceeded";
-/// The reason of somebody's own verdict (`zpool offline -f`).
-const EXTERNAL: &str = "external";
+use crate::config::{ERRORS, EXTERNAL, VdevConfig};
 
 /// What is not done with a device any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,12 +16,27 @@ pub enum Judged {
     Degraded,
 }
 
-/// Writes a verdict for too many errors into a device's configuration.
-pub fn judge(vdev: &mut VdevConfig, judged: Judged) {
+/// Who judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judge {
+    /// Its errors are too many.
+    Errors,
+    /// Somebody says so, for good.
+    Somebody,
+    /// Somebody says so, until the next import.
+    SomebodyForNow,
+}
+
+/// Writes a verdict into a device's configuration.
+pub fn judge(vdev: &mut VdevConfig, judged: Judged, judge: Judge) {
     (vdev.faulted, vdev.degraded) = (judged == Judged::Faulted, judged == Judged::Degraded);
     vdev.other.remove(AUX_STATE);
-    vdev.other.add_str(AUX_STATE, ERRORS);
-    assert!(is_judged(vdev) && !is_external(vdev), "a verdict and its reason are written together");
+    match judge {
+        Judge::Errors => _ = vdev.other.add_str(AUX_STATE, ERRORS),
+        Judge::Somebody => _ = vdev.other.add_str(AUX_STATE, EXTERNAL),
+        Judge::SomebodyForNow => {}
+    }
+    assert!(is_judged(vdev), "a verdict and its reason are written together");
 }
 
 /// Takes any verdict back.
@@ -46,12 +56,6 @@ pub fn is_external(vdev: &VdevConfig) -> bool {
     vdev.other.get_str(AUX_STATE) == Some(EXTERNAL)
 }
 
-/// Whether a faulted device is left alone when its pool is opened. Without a reason the verdict was for as long as the
-/// pool was open (`vdev_alloc`, `module/zfs/vdev.c`).
-pub fn is_honoured(vdev: &VdevConfig) -> bool {
-    matches!(vdev.other.get_str(AUX_STATE), Some(ERRORS | EXTERNAL))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,19 +67,23 @@ mod tests {
         let mut vdev = VdevConfig { kind: "file".into(), guid: platter_ondisk::Guid(7), ..VdevConfig::default() };
         let before = list(&vdev);
         for (judged, name) in [(Judged::Faulted, "faulted"), (Judged::Degraded, "degraded")] {
-            judge(&mut vdev, judged);
+            judge(&mut vdev, judged, Judge::Errors);
             let written: NvList = list(&vdev);
             assert_eq!((written.get_u64(name), written.get_str("aux_state")), (Some(1), Some("err_exceeded")));
             let read = VdevConfig::parse(&written).expect("what was written is read");
-            assert!(is_judged(&read) && is_honoured(&read) && !is_external(&read));
+            assert!(is_judged(&read) && !is_external(&read));
             acquit(&mut vdev);
             assert_eq!(list(&vdev), before);
         }
     }
 
     #[test]
-    fn a_verdict_without_a_reason_ended_with_the_pool_that_gave_it() {
-        let vdev = VdevConfig { faulted: true, ..VdevConfig::default() };
-        assert!(is_judged(&vdev) && !is_honoured(&vdev));
+    fn what_somebody_says_outlives_an_import_unless_it_was_for_now() {
+        for (who, lasts) in [(Judge::Somebody, true), (Judge::SomebodyForNow, false)] {
+            let mut vdev = VdevConfig { kind: "file".into(), guid: platter_ondisk::Guid(7), ..VdevConfig::default() };
+            judge(&mut vdev, Judged::Faulted, who);
+            let read = VdevConfig::parse(&vdev.to_nvlist(false, 2)).expect("what was written is read");
+            assert_eq!((read.faulted, is_external(&read)), (lasts, lasts), "{who:?}");
+        }
     }
 }

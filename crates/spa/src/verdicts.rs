@@ -20,14 +20,50 @@ use platter_vdev::{Condition, VdevAux, VdevState};
 use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::place::{self, PlacedLeaf};
-use crate::verdict_flags::{self, Judged};
+use crate::verdict_flags::{self, Judge, Judged};
 use crate::{dtl, pool_events, spare_flags};
 
-/// Carries out the verdict that a device's errors of this kind have earned; the state that it has then.
+/// Why a device is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It has too many errors of this kind.
+    Errors(Cause),
+    /// Somebody says that it has failed (`zpool offline -f`), perhaps until the next import only.
+    Somebody {
+        /// Until the next import.
+        temporary: bool,
+    },
+}
+
+impl Why {
+    fn verdict(self) -> Verdict {
+        match self {
+            Self::Errors(cause) => cause.verdict(),
+            Self::Somebody { .. } => Verdict::Faulted,
+        }
+    }
+
+    fn judge(self) -> Judge {
+        match self {
+            Self::Errors(_) => Judge::Errors,
+            Self::Somebody { temporary: false } => Judge::Somebody,
+            Self::Somebody { temporary: true } => Judge::SomebodyForNow,
+        }
+    }
+
+    fn aux(self) -> VdevAux {
+        match self {
+            Self::Errors(_) => VdevAux::ErrorExceeded,
+            Self::Somebody { .. } => VdevAux::External,
+        }
+    }
+}
+
+/// Carries a verdict on a device out; the state that it has then.
 ///
 /// # Errors
 /// No such device; a pool that waits or has stopped.
-pub async fn carry_out(core: &Arc<Core>, device: &str, cause: Cause) -> Result<Changed> {
+pub async fn carry_out(core: &Arc<Core>, device: &str, why: Why) -> Result<Changed> {
     let guid = place::find(core, device).await?.config.guid;
     let called_off = Arc::new(AtomicBool::new(false));
     let watched = called_off.clone();
@@ -42,11 +78,11 @@ pub async fn carry_out(core: &Arc<Core>, device: &str, cause: Cause) -> Result<C
     };
     let judged = core
         .checked_task(check, async move |core, tx, (place, dispensable)| {
-            let judged = match (cause.verdict(), dispensable) {
+            let judged = match (why.verdict(), dispensable) {
                 (Verdict::Faulted, true) => Judged::Faulted,
                 _ => Judged::Degraded,
             };
-            judge(&core, &tx, &place, judged, cause).await?;
+            judge(&core, &tx, &place, judged, why).await?;
             Ok(place.leaf.condition().name().to_owned())
         })
         .await;
@@ -60,25 +96,27 @@ pub async fn carry_out(core: &Arc<Core>, device: &str, cause: Cause) -> Result<C
     Ok(Changed { state: Some(state), ..Changed::default() })
 }
 
-async fn judge(core: &Arc<Core>, tx: &Tx, place: &PlacedLeaf, judged: Judged, cause: Cause) -> Result<()> {
+async fn judge(core: &Arc<Core>, tx: &Tx, place: &PlacedLeaf, judged: Judged, why: Why) -> Result<()> {
     let guid = place.config.guid;
     if place.config.faulted || (judged == Judged::Degraded && place.config.degraded) {
         return Ok(());
     }
     match judged {
         Judged::Faulted => {
-            place.leaf.close(Condition::new(VdevState::Faulted, VdevAux::ErrorExceeded));
+            place.leaf.close(Condition::new(VdevState::Faulted, why.aux()));
             core.leaf_devices.lock().remove(&guid.0);
             // It misses this very group already.
             dtl::note_absent(core, tx.txg());
             assert!(!place.leaf.is_usable(), "what was given up is not used");
         }
-        Judged::Degraded => _ = place.leaf.distrust(),
+        Judged::Degraded => _ = place.leaf.distrust(why.aux()),
     }
-    place::change_config(core, place, |vdev| verdict_flags::judge(vdev, judged));
-    let mut fields: Vec<(&str, EventValue)> = pool_events::leaf_fields(&place.leaf);
-    fields.push(("vdev_state_text", place.leaf.condition().name().into()));
-    core.event(cause.class(), fields);
+    place::change_config(core, place, |vdev| verdict_flags::judge(vdev, judged, why.judge()));
+    if let Why::Errors(cause) = why {
+        let mut fields: Vec<(&str, EventValue)> = pool_events::leaf_fields(&place.leaf);
+        fields.push(("vdev_state_text", place.leaf.condition().name().into()));
+        core.event(cause.class(), fields);
+    }
     if judged == Judged::Faulted {
         // One that is degraded has told so itself.
         pool_events::tell_state(core, &place.leaf);
@@ -87,7 +125,11 @@ async fn judge(core: &Arc<Core>, tx: &Tx, place: &PlacedLeaf, judged: Judged, ca
         Judged::Faulted => ("vdev fault", place.config.path.as_deref()),
         Judged::Degraded => ("vdev degrade", place.config.path.as_deref()),
     };
-    let event = format!("vdev={} errors={}", path.unwrap_or("a device"), cause.name());
+    let reason = match why {
+        Why::Errors(cause) => cause.name(),
+        Why::Somebody { .. } => "external",
+    };
+    let event = format!("vdev={} reason={reason}", path.unwrap_or("a device"));
     Ok(history::append_event(&core.dsl, tx, what, &event).await?)
 }
 

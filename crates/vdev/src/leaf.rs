@@ -223,7 +223,8 @@ impl Leaf {
             return unusable(VdevState::CantOpen, VdevAux::OpenFailed, "the device is read-only".into());
         }
         let condition = if spec.degraded {
-            Condition::new(VdevState::Degraded, VdevAux::ErrorExceeded)
+            let aux = if spec.external { VdevAux::External } else { VdevAux::ErrorExceeded };
+            Condition::new(VdevState::Degraded, aux)
         } else {
             Condition::HEALTHY
         };
@@ -660,9 +661,9 @@ impl Leaf {
         }
     }
 
-    /// Too many errors were counted, and it is used on all the same. Returns whether that is new.
-    pub fn distrust(&self) -> bool {
-        let condition = Condition::new(VdevState::Degraded, VdevAux::ErrorExceeded);
+    /// Something is wrong with it, as `aux` says, and it is used on all the same. Returns whether that is new.
+    pub fn distrust(&self, aux: VdevAux) -> bool {
+        let condition = Condition::new(VdevState::Degraded, aux);
         self.queue().is_ok_and(|queue| self.degrade(&queue, condition))
     }
 

@@ -114,7 +114,7 @@ pub struct VdevSpec {
     pub offline: bool,
     /// Failed persistently (too many errors).
     pub faulted: bool,
-    /// Of a faulted one: not for its errors, but because somebody said so.
+    /// Of a faulted or degraded one: not for its errors, but because somebody said so.
     pub external: bool,
     /// Has failed in part but is still used.
     pub degraded: bool,

@@ -143,18 +143,21 @@ pub fn online(session: &mut Session, words: &[String]) -> Done {
     })
 }
 
-/// `zpool offline [-t] <pool> <device> ...`.
+/// `zpool offline [--power]|[[-f][-t]] <pool> <device> ...`.
 pub fn offline(session: &mut Session, words: &[String]) -> Done {
     let parsed = parse(Grammar { short: "ft", long: &[("power", "power")] }, words).map_err(usage)?;
-    for (option, shown) in [("f", "-f"), ("power", "--power")] {
-        if parsed.has(option) {
-            return Err(refused(format!("zpool offline {shown}: not supported yet")));
-        }
+    if parsed.has("power") {
+        return Err(refused("zpool offline --power: not supported yet"));
     }
     let (pool, devices) = operands(&parsed)?;
     let temporary = parsed.has("t");
     each_device(devices, |device| {
-        change(session, pool, PoolChange::Offline { device: device.clone(), temporary }).map(|_| ())
+        let device = device.clone();
+        let how = match parsed.has("f") {
+            true => PoolChange::Fault { device, temporary },
+            false => PoolChange::Offline { device, temporary },
+        };
+        change(session, pool, how).map(|_| ())
     })
 }
 

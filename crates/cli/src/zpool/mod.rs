@@ -72,7 +72,7 @@ pub static USAGE: Usage = Usage {
         ),
         Entry::GAP,
         Entry::command("online", "\tonline <pool> <device> ...\n"),
-        Entry::command("offline", "\toffline [-t] <pool> <device> ...\n"),
+        Entry::command("offline", "\toffline [-ft] <pool> <device> ...\n"),
         Entry::command("clear", "\tclear [-nF] <pool> [device]\n"),
         Entry::GAP,
         Entry::command("attach", "\tattach [-fsw] [-o property=value] <pool> <device> <new-device>\n"),

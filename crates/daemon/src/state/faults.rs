@@ -5,7 +5,7 @@
 //! - a look waits for no device, no file and no receiver: what does is done by tasks of its own;
 //! - of a device that is held nothing is changed; what was seen of it is told all the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -22,8 +22,13 @@ use crate::engine::PoolHandle;
 use crate::home::waiting;
 use crate::machine::{hostname, now_seconds};
 
-/// What is known of all pools' devices, by the pool's guid.
-type Diagnoses = BTreeMap<u64, Diagnosis>;
+/// What is known of all pools, by their guids.
+#[derive(Default)]
+struct Watched {
+    diagnoses: BTreeMap<u64, Diagnosis>,
+    /// Those whose I/O waits for devices.
+    suspended: BTreeSet<u64>,
+}
 
 /// An open pool.
 #[derive(Clone)]
@@ -35,11 +40,11 @@ struct Of {
 
 /// Looks at the devices of all pools for as long as the daemon lives.
 async fn watch(daemon: Weak<Daemon>) {
-    let (begin, mut diagnoses) = (Instant::now(), Diagnoses::new());
+    let (begin, mut watched) = (Instant::now(), Watched::default());
     loop {
         tokio::time::sleep(policy::LOOK).await;
         let Some(daemon) = daemon.upgrade() else { return };
-        daemon.look_for_faults(begin.elapsed(), &mut diagnoses);
+        daemon.look_for_faults(begin.elapsed(), &mut watched);
     }
 }
 
@@ -78,15 +83,43 @@ impl Daemon {
     }
 
     /// Looks once.
-    fn look_for_faults(self: &Arc<Self>, now: Moment, diagnoses: &mut Diagnoses) {
+    fn look_for_faults(self: &Arc<Self>, now: Moment, watched: &mut Watched) {
         let pools = self.open_pools();
-        diagnoses.retain(|guid, _| pools.iter().any(|pool| pool.guid == *guid));
-        for pool in pools {
-            let findings = diagnoses.entry(pool.guid).or_default().observe(now, &pool.handle.signs());
+        let is_open = |guid: &u64| pools.iter().any(|pool| pool.guid == *guid);
+        watched.diagnoses.retain(|guid, _| is_open(guid));
+        watched.suspended.retain(is_open);
+        for pool in &pools {
+            self.look_whether_it_waits(pool, &mut watched.suspended);
+            let findings = watched.diagnoses.entry(pool.guid).or_default().observe(now, &pool.handle.signs());
             for finding in findings {
-                self.found(&pool, &finding);
+                self.found(pool, &finding);
             }
         }
+    }
+
+    fn look_whether_it_waits(&self, pool: &Of, suspended: &mut BTreeSet<u64>) {
+        if !pool.handle.is_suspended() {
+            suspended.remove(&pool.guid);
+        } else if suspended.insert(pool.guid) {
+            let action = format!("Make sure that its devices are connected, then run 'zpool clear {}'.", pool.name);
+            let text = "its I/O is suspended: too many of its devices fail".to_owned();
+            self.tell_of_pool(&pool.name, "ereport.fs.zfs.io_failure", text, action);
+        }
+    }
+
+    /// Tells of what concerns a pool as a whole.
+    pub(super) fn tell_of_pool(&self, pool: &str, class: &str, text: String, action: String) {
+        self.notifier.tell(&Message {
+            class: class.to_owned(),
+            time: now_seconds(),
+            host: hostname(),
+            pool: pool.to_owned(),
+            device: None,
+            guid: None,
+            state: None,
+            text,
+            action,
+        });
     }
 
     /// Remembers and tells what was found, and does what is to be done.

@@ -17,6 +17,7 @@ fn attempt(name: &str, operation: &PoolOperation) -> String {
             PoolChange::Add { .. } => format!("cannot add to '{name}'"),
             PoolChange::Online { device, .. } => format!("cannot online {device}"),
             PoolChange::Offline { device, .. } => format!("cannot offline {device}"),
+            PoolChange::Fault { device, .. } => format!("cannot fault {device}"),
             PoolChange::Judge { device, .. } => format!("cannot give up {device}"),
             PoolChange::Attach { device, new, replaces: true, .. } => {
                 format!("cannot replace {device} with {}", new.display())

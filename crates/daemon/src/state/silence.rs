@@ -54,6 +54,8 @@ impl Daemon {
         let before = std::mem::replace(&mut *self.silent.write(), silent.clone());
         for (pool, device) in silent.iter().filter(|(pool, _)| !before.contains_key(*pool)) {
             tracing::warn!(pool, "{device} does not answer; {}", advice(pool));
+            let text = format!("{device} does not answer; what needs it waits");
+            self.tell_of_pool(pool, "ereport.fs.zfs.deadman", text, advice(pool));
         }
         for pool in before.keys().filter(|pool| !silent.contains_key(*pool)) {
             tracing::info!(pool, "its devices answer again");
