@@ -32,6 +32,7 @@ pub async fn check(dsl: &DslPool, dataset: &Dataset) -> Result<()> {
         }
         dsl.mos.dnode(object).await?;
     }
+    intent::check_free(dsl, dataset).await?;
     let deadlist = dataset.phys.lock().deadlist_obj;
     crate::deadlist::space_used(&dsl.mos, deadlist).await?;
     if let Some(parent) = dataset.dir.parent() {

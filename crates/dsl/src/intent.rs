@@ -159,11 +159,12 @@ pub async fn mend_waiting(dsl: &DslPool) -> Result<Vec<BlkPtr>> {
     Ok(lost)
 }
 
-/// Whether some file system that is not mounted has a log that waits to be replayed.
+/// Whether some file system has a log that waits to be replayed, or is being replayed.
 pub async fn any_waits(dsl: &DslPool) -> bool {
     let datasets: Vec<Arc<Dataset>> = dsl.tree.read().datasets.values().cloned().collect();
     for dataset in datasets {
-        if waiting(dsl, &dataset).await.is_some() {
+        let is_replayed = dataset.zil.lock().as_ref().is_some_and(|zil| zil.is_claimed());
+        if is_replayed || waiting(dsl, &dataset).await.is_some() {
             return true;
         }
     }
@@ -186,6 +187,18 @@ async fn waiting(dsl: &DslPool, dataset: &Dataset) -> Option<ZilHeader> {
         }
     };
     (!header.log.is_hole() && header.claim_txg.0 != 0).then_some(header)
+}
+
+/// Whether the log of a data set can be freed with it: all of it must be known.
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn check_free(dsl: &DslPool, dataset: &Dataset) -> Result<()> {
+    if dataset.phys.lock().bp.is_hole() {
+        return Ok(());
+    }
+    let header = open(dsl, dataset).await?.zil_header();
+    blocks_to_free(&dsl.store, &header).await.map(drop)
 }
 
 /// Frees the log of a data set that is destroyed without having been mounted since a crash.

@@ -270,7 +270,7 @@ async fn add(
 async fn insert(core: &Core, tx: &Tx, top: &mut VdevConfig, vdev: Arc<TopVdev>) -> Result<()> {
     top.walk_mut(&mut |v| v.create_txg = tx.txg().0);
     open_vdevs::make_metaslab_array(&core.dsl.mos, tx, top).await?;
-    let group = open_vdevs::new_group(top, &vdev);
+    let group = open_vdevs::new_group(top, &vdev).joining();
     let state = core.dsl.store.state();
     vdev.set_cpu(core.dsl.store.cpu().clone());
     if !state.vdevs.push(top.id as usize, vdev) {

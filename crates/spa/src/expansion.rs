@@ -88,8 +88,9 @@ async fn grow(core: &Arc<Core>, tx: &Tx, top: &TopVdev, config: &VdevConfig) -> 
             tracing::warn!(pool = core.name(), %error, "a device's last labels have no older uberblocks");
         }
     }
-    let size = core.dsl.store.state().allocator.lock().size();
-    let event = format!("pool '{}' size: {size}(+{})", core.name(), (end - first) << shift);
+    let more = (end - first) << shift;
+    let size = core.dsl.store.state().allocator.lock().size() + more;
+    let event = format!("pool '{}' size: {size}(+{more})", core.name());
     history::append_event(&core.dsl, tx, "vdev online", &event).await?;
     core.event("sysevent.fs.zfs.vdev_autoexpand", vec![("vdev_guid", config.guid.0.into())]);
     tracing::info!(pool = core.name(), "{} has {} metaslabs now, it had {first}", top.name(), end);

@@ -58,7 +58,8 @@ async fn remove_log(core: &Arc<Core>, top: VdevConfig) -> Result<()> {
         empty(core, number).await?;
         let check = async move |core: Arc<Core>| {
             let top = core.config.read().vdev_tree.children.iter().find(|top| top.guid == guid).cloned();
-            top.filter(|_| is_empty(&core, number) || is_lost(&core, number)).ok_or_else(busy)
+            let is_unneeded = is_empty(&core, number) || !intent::any_waits(&core.dsl).await;
+            top.filter(|_| is_unneeded).ok_or_else(busy)
         };
         core.checked_task(check, async move |core, tx, top| take_out(&core, &tx, &top).await).await
     };
@@ -109,22 +110,15 @@ async fn empty(core: &Arc<Core>, vdev: u32) -> Result<()> {
             return Ok(());
         }
     }
-    // Of a log that is gone nobody could read where all of it was.
-    if is_lost(core, vdev) && !intent::any_waits(&core.dsl).await { Ok(()) } else { Err(busy()) }
-}
-
-/// Whether the device of a log is gone.
-fn is_lost(core: &Core, vdev: u32) -> bool {
-    let vdev = core.dsl.store.state().vdevs.get(vdev as usize).and_then(Option::as_ref);
-    vdev.is_some_and(|vdev| !vdev.condition().is_usable())
+    // Of a log that was gone nobody could read where all of it was: what is left there leads nowhere.
+    if intent::any_waits(&core.dsl).await { Err(busy()) } else { Ok(()) }
 }
 
 /// Makes a hole of an empty top-level vdev, in the syncing group (`vdev_remove_make_hole_and_free`).
 async fn take_out(core: &Arc<Core>, tx: &Tx, top: &VdevConfig) -> Result<()> {
     let state = core.dsl.store.state();
     let leaves = state.vdevs.get(top.id as usize).and_then(Option::as_ref).map(|vdev| vdev.leaves());
-    let number = top.id as u32;
-    assert!(top.is_log && (is_empty(core, number) || is_lost(core, number)), "somebody's blocks are on vdev {number}");
+    assert!(top.is_log, "blocks of data sets may be on vdev {}", top.id);
     let group = state.allocator.lock().remove_group(top.id as u32);
     state.vdevs.remove(top.id as usize);
     {

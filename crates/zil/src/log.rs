@@ -223,6 +223,11 @@ impl Zil {
         !state.chain.is_empty() || state.claimed.is_some()
     }
 
+    /// Whether a crash left a chain that is not freed yet.
+    pub fn is_claimed(&self) -> bool {
+        self.state.lock().claimed.is_some()
+    }
+
     /// What was noted of `object` so far becomes part of the next commit, whatever is committed then: before a rename,
     /// so that a file that takes another's place has its data.
     pub fn promote(&self, object: ObjectId) {

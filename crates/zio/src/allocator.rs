@@ -257,7 +257,7 @@ impl Allocator {
         for index in (0..count).map(|turn| (self.rotor + turn) % count) {
             let group = &self.groups[index];
             match group.class {
-                _ if !group.geometry.is_allocatable() || group.is_passive => {}
+                _ if !group.is_open() => {}
                 AllocationClass::Log => logs.push(index),
                 AllocationClass::Normal => others.push(index),
             }
@@ -426,6 +426,7 @@ impl Allocator {
         let pinned = self.pins > 0;
         for group in &mut self.groups {
             group.change_active(|metaslab| metaslab.finish(txg, pinned));
+            group.settle();
         }
         self.try_again();
         self.unload_unused(None);
@@ -543,6 +544,32 @@ mod tests {
             let Attempt::Done(dva) = allocator.allocate_log(4096, Txg(9)).unwrap() else { panic!("all is loaded") };
             assert_eq!(dva.vdev, u32::from(is_there));
         }
+    }
+
+    /// A log block that was acknowledged lay on a vdev that no uberblock knew yet when the power failed: the pool could
+    /// not be opened for writing any more.
+    #[test]
+    fn nothing_is_put_where_no_group_on_the_devices_leads() {
+        let metaslabs = |range: std::ops::Range<u64>| range.map(|i| Metaslab::new(i, i << 20, 1 << 20)).collect();
+        let mut allocator = Allocator::default();
+        allocator.add_group(Group::new(0, Arc::new(LargeSectors), metaslabs(0..1), 20, 1));
+        allocator.add_group(Group::new(1, Arc::new(LogDevice(true)), metaslabs(0..1), 20, 1).joining());
+        let place = |allocator: &mut Allocator, txg| match allocator.allocate_log(4096, Txg(txg)).unwrap() {
+            Attempt::Done(dva) => dva,
+            Attempt::Unloaded(_) => panic!("all is loaded"),
+        };
+        assert_eq!(place(&mut allocator, 9).vdev, 0);
+        allocator.absorb_log(Txg(8));
+        assert_eq!(place(&mut allocator, 9).vdev, 0);
+        allocator.finish(Txg(8));
+        assert_eq!(place(&mut allocator, 9).vdev, 1);
+        // A vdev that grows.
+        allocator.groups_mut()[1].extend(metaslabs(1..2));
+        let full = (0..300).map(|_| place(&mut allocator, 9)).collect::<Vec<_>>();
+        assert!(full.iter().all(|dva| dva.vdev == 0 || dva.offset < 1 << 20), "{full:?}");
+        allocator.finish(Txg(9));
+        let dva = place(&mut allocator, 10);
+        assert_eq!((dva.vdev, dva.offset), (1, 1 << 20));
     }
 
     /// A pointer of a hostile pool gave back half a sector; its space map could not be written then, and panicked.

@@ -68,6 +68,11 @@ pub struct Group {
     pub(crate) class: AllocationClass,
     /// Nothing more is allocated here (`metaslab_group_passivate`, `module/zfs/metaslab.c`): it is to be removed.
     pub is_passive: bool,
+    /// No group on the devices knows it yet: what an intent log had there would be gone with a crash
+    /// (`vdev_metaslab_init` leaves a new vdev to its first `vdev_sync_done`).
+    is_new: bool,
+    /// Metaslabs behind these that no group on the devices knows yet.
+    grown: Vec<Metaslab>,
     /// By index.
     metaslabs: Vec<Metaslab>,
     /// log2 of the metaslab size.
@@ -125,6 +130,8 @@ impl Group {
             class: geometry.class(),
             geometry,
             is_passive: false,
+            is_new: false,
+            grown: Vec::new(),
             metaslabs,
             metaslab_shift,
             aliquot,
@@ -149,10 +156,24 @@ impl Group {
         &self.metaslabs
     }
 
-    /// Adds metaslabs behind the last, all free: the vdev has grown.
+    /// The same, which joins a pool in the syncing group: nothing is put there before that is on the devices.
+    #[must_use]
+    pub fn joining(self) -> Self {
+        Self { is_new: true, ..self }
+    }
+
+    /// Adds metaslabs behind the last, all free: the vdev has grown in the syncing group. Nothing is put there before
+    /// that is on the devices.
     pub fn extend(&mut self, new: Vec<Metaslab>) {
+        assert!(self.grown.is_empty(), "a vdev grows once in a group");
+        self.grown = new;
+    }
+
+    /// The group in which it joined or grew is on the devices.
+    pub(crate) fn settle(&mut self) {
+        self.is_new = false;
         let shift = self.geometry.unit().trailing_zeros();
-        for mut metaslab in new {
+        for mut metaslab in std::mem::take(&mut self.grown) {
             let end = self.metaslabs.last().map_or(0, |last| last.start + last.size);
             assert!(metaslab.start == end && metaslab.is_loaded(), "it comes behind the last, and is empty");
             metaslab.histogram = Some(Histogram::of(metaslab.free_runs(), shift));
@@ -162,6 +183,11 @@ impl Group {
             self.loaded_runs += loaded_runs(&metaslab);
             self.metaslabs.push(metaslab);
         }
+    }
+
+    /// Whether blocks may be put here.
+    pub(crate) fn is_open(&self) -> bool {
+        self.geometry.is_allocatable() && !self.is_passive && !self.is_new
     }
 
     /// Changes metaslab `index`, and what is known of all of them with it. `None` when there is no such metaslab.
@@ -305,7 +331,7 @@ impl Group {
 
     /// Whether new blocks of this class may be put here.
     pub(crate) fn takes(&self, class: AllocationClass) -> bool {
-        self.class == class && self.geometry.is_allocatable() && !self.is_passive
+        self.class == class && self.is_open()
     }
 
     pub(crate) fn allocate(&mut self, asize: u64, away_from: &[(u64, u64)], now: u64) -> Found {
