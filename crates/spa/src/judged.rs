@@ -84,7 +84,7 @@ async fn the_last_good_copy_is_never_taken_away() {
     assert_eq!(judge(&pool, &files[0], Cause::Io).await, "FAULTED");
     assert_eq!(judge(&pool, &files[1], Cause::Io).await, "DEGRADED");
     pool.force_group().await.expect("it goes on");
-    let online = PoolChange::Online { device: files[0].display().to_string() };
+    let online = PoolChange::Online { device: files[0].display().to_string(), expand: false };
     pool.change(online).await.expect("back");
     until("it has what it missed", || signs(&pool, &files[0]).has_everything).await;
     assert!(!signs(&pool, &files[0]).is_judged);
