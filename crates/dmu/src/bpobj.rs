@@ -280,6 +280,10 @@ impl Bpobj {
         if !header.has_lists() {
             return Err(ZioError::Invalid(format!("list {} is too old to have sub-lists", self.dnode.object())));
         }
+        // What is damaged is known of before anything is changed.
+        if header.array.is_some() {
+            self.check_length(&*self.os.dnode(header.array).await?, header.lists, 8)?;
+        }
         let space = sub.totals().await?;
         let theirs = sub.header()?;
         if sub.is_short(&theirs).await? {

@@ -383,7 +383,7 @@ mod tests {
             ("raidz a", "raidz requires at least 2 devices"),
             ("raidz2 a b", "raidz2 requires at least 3 devices"),
             ("raidz3 a b c mirror d e", "raidz3 requires at least 4 devices"),
-            ("raidz a b log c", "'log' vdevs are not supported yet"),
+            ("raidz a b cache c", "'cache' vdevs are not supported yet"),
             ("draid2:4d a b", "'draid2:4d' vdevs are not supported yet"),
             ("a spare", "spare requires at least 1 device"),
             ("a spare b mirror c d spare e", "'spare' can be specified only once"),

@@ -587,7 +587,7 @@ async fn data_sets_are_destroyed_from_the_deepest_up() {
     assert_eq!(
         error.message,
         "cannot destroy 'tank/a': filesystem has children\n\
-         use '-r' to destroy the following datasets:\ntank/a/b\ntank/a/b/c"
+         use '-r' to destroy the following datasets:\ntank/a/b/c\ntank/a/b"
     );
     call.recursive = true;
     call.dry_run = true;
