@@ -36,7 +36,7 @@ use crate::terms;
 /// How long pages of mappings are written back before a mount is taken away by force: its devices may not answer.
 const FORCED_WRITE_BACK: Duration = Duration::from_secs(2);
 /// How long [`Mount::flush`] waits for a moment in which nothing is asked for: on a busy mount there may be none.
-const FLUSH_QUIET: Duration = Duration::from_millis(100);
+const FLUSH_QUIET: Duration = Duration::from_secs(1);
 
 /// What statfs(2) calls a FUSE file system (`FUSE_SUPER_MAGIC`).
 const FUSE_MAGIC: u64 = 0x6573_5546;
