@@ -4,7 +4,9 @@
 //! put there, the chains that lie there begin anew elsewhere, and when all of it is free the vdev leaves.
 //!
 //! Invariants:
-//! - a vdev leaves in a group in which nothing is allocated on it and nothing of it is at rest;
+//! - a vdev leaves in a group in which nothing is allocated on it and nothing of it is at rest, or in which nothing
+//!   leads to what is left there;
+//! - it leaves only while nothing more is put there;
 //! - its number stays: block pointers name vdevs by number, so a hole is left there.
 
 use std::sync::Arc;
@@ -119,7 +121,14 @@ async fn take_out(core: &Arc<Core>, tx: &Tx, top: &VdevConfig) -> Result<()> {
     let state = core.dsl.store.state();
     let leaves = state.vdevs.get(top.id as usize).and_then(Option::as_ref).map(|vdev| vdev.leaves());
     assert!(top.is_log, "blocks of data sets may be on vdev {}", top.id);
-    let group = state.allocator.lock().remove_group(top.id as u32);
+    let group = {
+        let mut allocator = state.allocator.lock();
+        // Of a command that has ended this may still come, when a suspended pool is resumed: commits go there again.
+        if !allocator.group(top.id as u32).is_some_and(|group| group.is_passive) {
+            return Err(PoolError::Unavailable("the removal was called off".into()));
+        }
+        allocator.remove_group(top.id as u32)
+    };
     state.vdevs.remove(top.id as usize);
     {
         let mut config = core.config.write();
@@ -165,4 +174,37 @@ async fn free_top_zap(core: &Arc<Core>, tx: &Tx, top_zap: ObjectId) -> Result<()
     }
     core.dsl.mos.free_object(tx, top_zap).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use platter_api::request::{CreateRequest, PoolChange, VdevRequest};
+
+    use super::*;
+    use crate::Pool;
+    use crate::test_environment::environment;
+
+    /// The command ended with the pool's suspension, and commits went to the log again: when the pool was resumed, the
+    /// task that still waited took the log out with what was committed there.
+    #[tokio::test]
+    async fn a_removal_that_was_called_off_takes_nothing_out() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let paths = ["d0", "d1"].map(|name| folder.path().join(name));
+        for path in &paths {
+            std::fs::File::create(path).and_then(|file| file.set_len(128 << 20)).expect("a file");
+        }
+        let [data, log] = paths;
+        let vdevs = vec![VdevRequest::Leaf(data), VdevRequest::Log(vec![log.clone()])];
+        let request = CreateRequest { name: "tank".into(), vdevs, ..CreateRequest::default() };
+        let pool = Pool::create(environment(1), request).await.expect("created");
+        let top = pool.core.config.read().vdev_tree.children[1].clone();
+        let late = async move |core: Arc<Core>, tx: Tx, ()| take_out(&core, &tx, &top).await;
+        let outcome = pool.core.checked_task(async |_| Ok(()), late).await;
+        assert!(outcome.is_err_and(|error| error.to_string().contains("called off")));
+        assert!(pool.core.dsl.store.state().vdevs.get(1).is_some_and(Option::is_some), "it stays");
+        let change = PoolChange::Remove { device: log.display().to_string() };
+        pool.change(change).await.expect("removed");
+        assert!(pool.core.dsl.store.state().vdevs.get(1).is_some_and(Option::is_none), "now it leaves");
+        pool.export().await.expect("exported");
+    }
 }
