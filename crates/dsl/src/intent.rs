@@ -152,41 +152,47 @@ pub async fn mend_waiting(dsl: &DslPool) -> Result<Vec<BlkPtr>> {
     for dataset in datasets {
         // Its data set may be mounted meanwhile, and what the log had be freed: it must not be others' yet.
         let _pinned = dsl.store.pin();
-        if let Some(header) = waiting(dsl, &dataset).await {
+        // A head that is lost was seen by the scan, and counts as hiding what is below it.
+        if let Ok(Some(header)) = waiting(dsl, &dataset).await
+            && header.claim_txg.0 != 0
+        {
             lost.extend(complete_waiting(&dsl.store, &header).await?);
         }
     }
     Ok(lost)
 }
 
-/// Whether some file system has a log that waits to be replayed, or is being replayed.
+/// Whether some file system has, or may have, a log that waits to be replayed, or is being replayed: one whose head
+/// cannot be read may.
 pub async fn any_waits(dsl: &DslPool) -> bool {
     let datasets: Vec<Arc<Dataset>> = dsl.tree.read().datasets.values().cloned().collect();
     for dataset in datasets {
         let is_replayed = dataset.zil.lock().as_ref().is_some_and(|zil| zil.is_claimed());
-        if is_replayed || waiting(dsl, &dataset).await.is_some() {
+        if is_replayed || !matches!(waiting(dsl, &dataset).await, Ok(None)) {
             return true;
         }
     }
     false
 }
 
-/// The head of a claimed log that waits to be replayed, of a data set that is not mounted.
-async fn waiting(dsl: &DslPool, dataset: &Dataset) -> Option<ZilHeader> {
+/// The head of a log of a data set that is not mounted; it waits to be replayed if it was claimed.
+///
+/// # Errors
+/// The head cannot be read.
+async fn waiting(dsl: &DslPool, dataset: &Dataset) -> Result<Option<ZilHeader>> {
     let bp = dataset.phys.lock().bp;
     if bp.is_hole() || dataset.zil.lock().is_some() {
-        return None;
+        return Ok(None);
     }
     let bookmark = Bookmark { objset: dataset.object, object: ObjectId(0), level: -1, blkid: 0 };
     let header = match dataset.open_objset() {
         Some(os) => os.zil_header(),
         None => {
-            // One that is lost was seen by the scan, and counts as hiding what is below it.
-            let head = dsl.store.read(&bp, bookmark, Priority::Scrub).await.ok()?;
-            ObjsetPhys::decode(&head).ok()?.zil()
+            let head = dsl.store.read(&bp, bookmark, Priority::Scrub).await?;
+            ObjsetPhys::decode(&head).map_err(|error| ZioError::corrupt("object set", error.to_string()))?.zil()
         }
     };
-    (!header.log.is_hole() && header.claim_txg.0 != 0).then_some(header)
+    Ok((!header.log.is_hole()).then_some(header))
 }
 
 /// Whether the log of a data set can be freed with it: all of it must be known.
