@@ -42,11 +42,15 @@ pub async fn expand_all(core: &Arc<Core>) {
 /// The pool stopped; device errors.
 pub async fn expand(core: &Arc<Core>, top: &Arc<TopVdev>) -> Result<()> {
     let id = top.id();
+    // Twice in one group it does not grow: what came between is there for the next one.
     let more = move |core: &Core, top: &TopVdev| {
         let config = core.config.read().vdev_tree.children.iter().find(|config| config.id == id).cloned();
+        let is_settled =
+            core.dsl.store.state().allocator.lock().group(id as u32).is_some_and(|group| !group.is_growing());
         config.filter(|config| {
             let shift = config.metaslab_shift;
-            config.metaslab_array.is_some() && (top.asize() + top.expandable()) >> shift > config.asize >> shift
+            let grows = (top.asize() + top.expandable()) >> shift > config.asize >> shift;
+            config.metaslab_array.is_some() && grows && is_settled
         })
     };
     if more(core, top).is_none() {

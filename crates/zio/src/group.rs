@@ -69,7 +69,7 @@ pub struct Group {
     /// Nothing more is allocated here (`metaslab_group_passivate`, `module/zfs/metaslab.c`): it is to be removed.
     pub is_passive: bool,
     /// No group on the devices knows it yet: what an intent log had there would be gone with a crash
-    /// (`vdev_metaslab_init` leaves a new vdev to its first `vdev_sync_done`).
+    /// (`metaslab_sync_done`, `module/zfs/metaslab.c`, makes a new metaslab available).
     is_new: bool,
     /// Metaslabs behind these that no group on the devices knows yet.
     grown: Vec<Metaslab>,
@@ -167,6 +167,11 @@ impl Group {
     pub fn extend(&mut self, new: Vec<Metaslab>) {
         assert!(self.grown.is_empty(), "a vdev grows once in a group");
         self.grown = new;
+    }
+
+    /// Whether it has grown in the syncing group.
+    pub fn is_growing(&self) -> bool {
+        !self.grown.is_empty()
     }
 
     /// The group in which it joined or grew is on the devices.
