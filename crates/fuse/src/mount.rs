@@ -297,7 +297,10 @@ impl Mount {
         // Held, so that nobody unmounts it meanwhile.
         let session = self.session.lock();
         if session.is_some() && self.device.is_some() && device_at(&self.mountpoint) == self.device {
-            self.write_back(FORCED_WRITE_BACK, FLUSH_QUIET);
+            // On a busy mount that is nothing to be told of.
+            if !self.write_back(FORCED_WRITE_BACK, FLUSH_QUIET) {
+                tracing::debug!("{}: perhaps not all stored through mappings is written", self.mountpoint.display());
+            }
         }
     }
 
@@ -323,7 +326,9 @@ impl Mount {
         let mut let_go = LET_GO;
         if !*self.ended.borrow() && self.is_at_its_place()? {
             let limit = if force { FORCED_WRITE_BACK } else { Duration::MAX };
-            self.write_back(limit, limit);
+            if !self.write_back(limit, limit) {
+                tracing::warn!("{}: not all that was stored through mappings is written", self.mountpoint.display());
+            }
             let place = &self.mountpoint;
             if self.direct {
                 self.unmount_directly(place, force)?
@@ -400,8 +405,8 @@ impl Mount {
 
     /// Has the kernel bring pages to us that were changed through mappings: somebody may keep the file system alive in
     /// another name space, who is cut off then. Whether it was done or not, it is over after `limit`, or when others
-    /// ask all the time after `quiet`.
-    fn write_back(&self, limit: Duration, quiet: Duration) {
+    /// ask all the time after `quiet`. Returns whether all of it has come.
+    fn write_back(&self, limit: Duration, quiet: Duration) -> bool {
         let mountpoint = self.mountpoint.clone();
         let write = move || {
             let synced = File::open(&mountpoint).and_then(|root| Ok(rustix::fs::syncfs(&root)?));
@@ -410,8 +415,10 @@ impl Mount {
             }
         };
         if limit == Duration::MAX {
-            return write();
+            write();
+            return true;
         }
+        let begin = Instant::now();
         let (done, end) = std::sync::mpsc::channel();
         // One that waits for devices ends with the connection.
         std::thread::spawn(move || {
@@ -419,18 +426,13 @@ impl Mount {
             let _ = done.send(());
         });
         let mut written = end.recv_timeout(limit).is_ok();
-        let begin = Instant::now();
+        let asked = Instant::now();
         // The kernel (6.16) has asked for all of it to be written then, and does not wait for the answers.
         while written && self.device.as_deref().and_then(cut::unanswered).is_some_and(|unanswered| unanswered > 0) {
-            written = begin.elapsed() < quiet;
+            written = begin.elapsed() < limit && asked.elapsed() < quiet;
             std::thread::sleep(Duration::from_millis(1));
         }
-        if !written {
-            tracing::debug!(
-                "{}: perhaps not all that was stored through mappings is written",
-                self.mountpoint.display()
-            );
-        }
+        written
     }
 
     /// Waits until the serving threads have ended. A connection that lives on although nothing is mounted here any more
