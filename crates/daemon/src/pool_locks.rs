@@ -16,7 +16,7 @@ use platter_device::Holder;
 use platter_ondisk::Guid;
 use platter_spa::pool_locks::{PoolLock, PoolLocks, Refusal};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
 
 /// So many names has a pool.
 const NAMES: usize = 8;
@@ -45,6 +45,19 @@ enum Owner {
     Counts(Holder),
     /// Another user's; for a person.
     Stranger(String),
+}
+
+/// A name that is bound, listening. What it says of a pool ends with it at once, although a process that is just being
+/// started has a copy of the socket until it begins its own program.
+struct Bound(OwnedFd);
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        // A socket that does not listen any more counts as nobody's; it fails for none that does.
+        if let Err(error) = rustix::net::shutdown(&self.0, Shutdown::Both) {
+            tracing::warn!("a pool's lock ends a moment later than its pool: {error}");
+        }
+    }
 }
 
 fn address(pool: Guid, name: usize) -> rustix::io::Result<SocketAddrUnix> {
@@ -145,6 +158,7 @@ fn take(pool: Guid) -> rustix::io::Result<Result<PoolLock, Refusal>> {
             Err(error) => return Err(error),
         }
         rustix::net::listen(&socket, BACKLOG)?;
+        let socket = Bound(socket);
         return Ok(match search(pool, Some(name))? {
             Some(holder) => Err(Refusal::Held(holder)),
             None => Ok(PoolLock::new(socket)),
@@ -225,6 +239,22 @@ mod tests {
         drop(lock);
         assert_eq!(locks.holder(pool), None);
         drop((locks.lock(pool).expect("it was given back"), other));
+    }
+
+    /// A process between its fork and its program has copies of all that is open.
+    #[tokio::test]
+    async fn a_lock_ends_although_a_copy_of_its_socket_is_left() {
+        let (locks, pool) = (MachineLocks::default(), guid(6));
+        let bound = socket().expect("a socket");
+        rustix::net::bind(&bound, &address(pool, 0).expect("a name")).expect("bound");
+        rustix::net::listen(&bound, BACKLOG).expect("listening");
+        let copy = bound.try_clone().expect("a copy");
+        let lock = PoolLock::new(Bound(bound));
+        assert_eq!(locks.holder(pool), Some(Holder::ThisProcess));
+        drop(lock);
+        assert_eq!(locks.holder(pool), None);
+        assert!(locks.lock(pool).is_ok(), "by another name");
+        drop(copy);
     }
 
     /// To connect to such a socket is refused, whoever has bound it.

@@ -101,7 +101,7 @@ impl DslPool {
         let make = async move |dsl: Arc<Self>, tx: Tx, site| {
             new_dataset::new_dataset(&dsl, &tx, &name, site, properties, asked).await
         };
-        self.checked_task(check, make).await
+        self.checked_task(check, make).await?
     }
 
     /// `zfs rename` of a file system with all below it; those that are open stay so.

@@ -61,10 +61,11 @@ pub async fn check(dsl: &DslPool, name: &str, properties: &BTreeMap<String, Stor
     Ok(Site { above, last: last.to_owned() })
 }
 
-/// `zfs create`, within a task, where [`check`] found that it can be made.
+/// `zfs create`, within a task, where [`check`] found that it can be made. When that fails and all that was made is
+/// removed again, the inner error says why.
 ///
 /// # Errors
-/// Out of space, device errors.
+/// Out of space, device errors, that left something half made.
 pub async fn new_dataset(
     dsl: &Arc<DslPool>,
     tx: &Tx,
@@ -72,7 +73,7 @@ pub async fn new_dataset(
     site: Site,
     properties: BTreeMap<String, StoredProperty>,
     asked: AtCreation,
-) -> Result<()> {
+) -> Result<Result<()>> {
     let Site { above, last } = site;
     let (now, random) = (dsl.now(), || dsl.random());
     let dir = Dir::create(&dsl.mos, &dsl.directory, tx, Some(above.dir.clone()), &last, now, random).await?;
@@ -84,11 +85,13 @@ pub async fn new_dataset(
             dsl.tree.write().datasets.remove(name);
             if let Err(also) = take_back(dsl, tx, &dir).await {
                 tracing::error!(pool = dsl.name(), dataset = name, object = half.0, error = %also, "it stays behind");
+                return Err(error);
             }
-            return Err(error);
+            return Ok(Err(error));
         }
     };
-    Ok(history::append_event(dsl, tx, "create", &format!("{name} ({})", made.object)).await?)
+    history::append_event(dsl, tx, "create", &format!("{name} ({})", made.object)).await?;
+    Ok(Ok(()))
 }
 
 /// All that makes a file system of the new directory `dir` below `above`.
