@@ -33,7 +33,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 TOOLS := $(TARGET)/tools
 
-.PHONY: all dist demo check test test-big test-posix test-crash test-databases test-zts test-zts-short test-xfstests \
+.PHONY: all dist demo check test test-big test-night test-posix test-crash test-databases test-zts test-zts-short test-xfstests \
 	test-xfstests-short sim sim-full sim-life sim-replay sim-canary sim-model fuzz-images bench lint fmt
 .DEFAULT_GOAL := all
 
@@ -80,6 +80,11 @@ test-big:
 test-posix: $(TOOLS)/bin/pjdfstest $(TOOLS)/bin/fsx
 	$(CARGO) build --release --package platter
 	$(CARGO) test --release --package platter-itest --test posix_suite --test programs -- --ignored --nocapture --test-threads=1
+
+# Half an hour: 44 disks of which five die, each in another way.
+test-night:
+	$(CARGO) build --release --package platter
+	$(CARGO) test --release --package platter-itest --test night -- --ignored --nocapture --test-threads=1
 
 # Half an hour: nothing that was acknowledged may be lost in 200 kills.
 test-crash:

@@ -89,7 +89,7 @@ pub const TABLE: &[PoolProperty] = &[
     told("version", "VERSION", Values::PoolVersion),
     told("bootfs", "BOOTFS", Values::Text).not_yet(),
     set("delegation", "DELEGATION", ON_OFF, "on"),
-    set("autoreplace", "REPLACE", OFF, "off"),
+    set("autoreplace", "REPLACE", ON_OFF, "off"),
     set("cachefile", "CACHEFILE", Values::Text, "-"),
     set("failmode", "FAILMODE", FAIL_MODES, "wait"),
     set("listsnapshots", "LISTSNAPS", ON_OFF, "off"),

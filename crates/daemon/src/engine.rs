@@ -71,6 +71,10 @@ pub trait Reports {
     async fn properties(&self) -> Result<Properties>;
     /// Its history, oldest first.
     async fn history(&self) -> Result<Vec<HistoryEntry>>;
+    /// Parts from a device that does not answer, if the others can do without it; whether that was done.
+    fn part_from(&self, _device: u64) -> bool {
+        false
+    }
     /// What is seen of its devices that may fail.
     fn signs(&self) -> Vec<DeviceSigns> {
         Vec::new()

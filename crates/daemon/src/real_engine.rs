@@ -189,6 +189,10 @@ impl Reports for RealPool {
         self.0.history().await
     }
 
+    fn part_from(&self, device: u64) -> bool {
+        self.0.part_from(device)
+    }
+
     fn signs(&self) -> Vec<DeviceSigns> {
         self.0.signs()
     }

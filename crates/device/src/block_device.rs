@@ -118,10 +118,28 @@ pub trait BlockDevice: Send + Sync + Debug {
     /// Tells the kernel what partitions the device has now, where it has any part in that.
     fn announce(&self, _partitions: &[&Partition]) {}
 
+    /// What is under way to it, where that is counted.
+    fn traffic(&self) -> Option<TrafficCount> {
+        None
+    }
+
+    /// Parts from it for good, where that is possible ([`crate::Cutoff`]): whoever waits for a transfer is told so, as
+    /// is who begins one. What the kernel has taken may still land.
+    fn part(&self, _reason: &str) {}
+
     /// A cheap look whether the device is still there. Does not block on I/O to the device itself.
     fn presence(&self) -> Presence {
         Presence::Present
     }
+}
+
+/// Transfers of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrafficCount {
+    /// Those that have begun and not ended.
+    pub under_way: u64,
+    /// Those that came to an end since it was opened, well or not.
+    pub ended: u64,
 }
 
 /// Checks that `length` bytes at `offset` lie within a device of `size` bytes.

@@ -7,7 +7,8 @@
 //! - a write that finds the lease ended waits for its [`Renewal`], or fails when there is none: a daemon or a device
 //!   that stood still meanwhile writes nothing, whatever it believed before;
 //! - while an import is not sure yet, what is written stays in memory ([`crate::held`]);
-//! - once it is down nothing is begun on a device behind the cutoff, and whoever waits for a transfer there is told;
+//! - once it is down nothing is begun on a device behind the cutoff, and whoever waits for a transfer there is told.
+//!   So it is with a single device that was parted from;
 //! - what the kernel has already taken cannot be called back: such a transfer keeps its file, and with it the device's
 //!   lock, until it is over. So nobody opens the device for writing before the last late write has landed;
 //! - a transfer is counted from before it begins until its waiter is told or gone.
@@ -24,7 +25,7 @@ use parking_lot::Mutex;
 use platter_buffer::Buf;
 use tokio::sync::Notify;
 
-use crate::block_device::{BlockDevice, Geometry, Presence};
+use crate::block_device::{BlockDevice, Geometry, Presence, TrafficCount};
 use crate::disk::Holding;
 use crate::error::{DeviceError, Result};
 use crate::file::OpenOptions;
@@ -46,6 +47,25 @@ struct Traffic {
     under_way: AtomicU64,
     /// Transfers that came to an end, well or not.
     ended: AtomicU64,
+    /// Why, once it was parted from.
+    parted: OnceLock<String>,
+    fell: Notify,
+}
+
+impl Traffic {
+    fn part(&self, reason: &str) {
+        let _ = self.parted.set(reason.to_owned());
+        self.fell.notify_waiters();
+    }
+
+    /// Waits until it is parted from.
+    async fn parted(&self) {
+        let mut fell = std::pin::pin!(self.fell.notified());
+        fell.as_mut().enable();
+        if self.parted.get().is_none() {
+            fell.await;
+        }
+    }
 }
 
 /// For how long each device with transfers under way has ended none, and how many it has ended, by the traffic's place
@@ -106,6 +126,9 @@ impl Cutoff {
     pub fn fall(&self, reason: &str) {
         let _ = self.down.set(reason.to_owned());
         self.fell.notify_waiters();
+        for traffic in self.devices.lock().iter().filter_map(|(_, traffic)| traffic.upgrade()) {
+            traffic.part(reason);
+        }
     }
 
     /// Whether it is down.
@@ -164,6 +187,10 @@ impl Cutoff {
         let mut devices = self.devices.lock();
         devices.retain(|(_, traffic)| traffic.strong_count() > 0);
         devices.push((inner.name(), Arc::downgrade(&traffic)));
+        // With the list locked: who falls now sees it there, or has fallen before.
+        if let Some(reason) = self.down.get() {
+            traffic.part(reason);
+        }
         drop(devices);
         let held = Held::new(self.holding.lock().clone());
         Arc::new(CutoffDevice { inner, traffic, cutoff: self.clone(), held })
@@ -243,7 +270,7 @@ impl Drop for Passage<'_> {
 
 impl CutoffDevice {
     fn cut_off(&self) -> DeviceError {
-        let reason = self.cutoff.down.get().cloned().unwrap_or_default();
+        let reason = self.traffic.parted.get().cloned().unwrap_or_default();
         DeviceError::Gone { device: self.inner.name(), reason }
     }
 
@@ -257,9 +284,9 @@ impl CutoffDevice {
         Ok(())
     }
 
-    /// Carries a transfer out, unless it is down or falls meanwhile.
+    /// Carries a transfer out, unless the device was parted from or is meanwhile.
     async fn pass<T>(&self, transfer: impl Future<Output = T> + Send) -> Option<T> {
-        if self.cutoff.is_down() {
+        if self.traffic.parted.get().is_some() {
             return None;
         }
         self.traffic.under_way.fetch_add(1, Ordering::Relaxed);
@@ -267,7 +294,7 @@ impl CutoffDevice {
         let outcome = tokio::select! {
             biased;
             outcome = transfer => Some(outcome),
-            () = self.cutoff.fallen() => None,
+            () = self.traffic.parted() => None,
         };
         self.traffic.ended.fetch_add(1, Ordering::Relaxed);
         drop(passage);
@@ -372,6 +399,15 @@ impl BlockDevice for CutoffDevice {
         self.inner.obey(lease);
     }
 
+    fn traffic(&self) -> Option<TrafficCount> {
+        let (under_way, ended) = (&self.traffic.under_way, &self.traffic.ended);
+        Some(TrafficCount { under_way: under_way.load(Ordering::Relaxed), ended: ended.load(Ordering::Relaxed) })
+    }
+
+    fn part(&self, reason: &str) {
+        self.traffic.part(reason);
+    }
+
     fn presence(&self) -> Presence {
         self.inner.presence()
     }
@@ -471,6 +507,30 @@ mod tests {
         cutoff.lease().renew(tokio::time::Instant::now(), Duration::from_secs(1));
         device.write(0, vec![Buf::copy_from(&[7; 512])]).await.expect("renewed");
         assert_eq!((renewing.0.load(Ordering::Relaxed), device.read(0, 512).await.expect("read")[0]), (1, 7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_device_is_parted_from_and_the_others_go_on() {
+        let (inner, let_go, written) = (MemDevice::new("m", 1 << 20), Notify::new(), AtomicU64::new(0));
+        let cutoff = Arc::new(Cutoff::default());
+        let hanging = cutoff.guard(Arc::new(Hanging { inner, let_go, written }));
+        let other = cutoff.guard(Arc::new(MemDevice::new("other", 1 << 20)));
+        let waiting = tokio::spawn({
+            let hanging = hanging.clone();
+            async move { hanging.write(0, vec![Buf::zeroed(512)]).await }
+        });
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(hanging.traffic(), Some(TrafficCount { under_way: 1, ended: 0 }));
+        hanging.part("it does not answer");
+        let told = waiting.await.expect("a task").expect_err("parted from").to_string();
+        assert!(told.contains("it does not answer"), "{told}");
+        assert!(hanging.flush().await.is_err() && hanging.read(0, 512).await.is_err(), "for good");
+        assert_eq!(hanging.traffic(), Some(TrafficCount { under_way: 0, ended: 1 }));
+        other.write(0, vec![Buf::zeroed(512)]).await.expect("nobody parted from it");
+        cutoff.fall("given up");
+        assert!(
+            other.flush().await.is_err() && cutoff.guard(Arc::new(MemDevice::new("new", 512))).flush().await.is_err()
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -34,7 +34,7 @@ mod transfer;
 pub mod window;
 mod zeros;
 
-pub use block_device::{BlockDevice, Geometry, Presence, check_range};
+pub use block_device::{BlockDevice, Geometry, Presence, TrafficCount, check_range};
 pub use cutoff::{Cutoff, Idleness, Renewal};
 pub use disk::{Holding, label_whole_disk, open_path, open_vdev};
 pub use engine::{EngineKind, LocalTransfers};

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use platter_api::faults::{Cause, DeviceSigns, DeviceState, Verdict};
 
-use crate::policy::{MANY, QUIET, SETTLE, TOGETHER, limit};
+use crate::policy::{LOOK, MANY, QUIET, SETTLE, SILENT, TOGETHER, limit};
 use crate::window::Window;
 
 /// A moment: how long after any beginning. It never goes back.
@@ -60,6 +60,18 @@ pub enum Finding {
         /// As it was; none when it has just been met.
         from: Option<DeviceState>,
     },
+    /// A device has not answered for long, and does not.
+    Silent {
+        /// The device.
+        device: DeviceSigns,
+        /// For so long.
+        seconds: u64,
+    },
+    /// Several do not.
+    AllSilent {
+        /// They.
+        devices: Vec<DeviceSigns>,
+    },
     /// Another device stands in for one, or takes its place.
     Helped {
         /// The device.
@@ -86,11 +98,14 @@ struct Known {
     suspected: BTreeMap<Cause, Moment>,
     /// For what it was judged.
     judged: Option<Cause>,
+    /// For how long it has been seen with transfers under way and ending none. Looks count and not the clock: nobody
+    /// looks while the host sleeps.
+    silent: Duration,
 }
 
 impl Known {
     fn new(first: DeviceSigns) -> Self {
-        Self { last: first, windows: BTreeMap::new(), suspected: BTreeMap::new(), judged: None }
+        Self { last: first, windows: BTreeMap::new(), suspected: BTreeMap::new(), judged: None, silent: Duration::ZERO }
     }
 
     fn forgive(&mut self) {
@@ -113,6 +128,8 @@ pub struct Diagnosis {
     known: BTreeMap<u64, Known>,
     /// When a burst was told of last.
     told: BTreeMap<Cause, Moment>,
+    /// When several silent devices were told of last.
+    told_silent: Option<Moment>,
 }
 
 impl Diagnosis {
@@ -127,7 +144,13 @@ impl Diagnosis {
                     if device.state != DeviceState::Online {
                         findings.push(Finding::Changed { device: device.clone(), from: None });
                     }
-                    self.known.insert(device.guid, Known::new(device.clone()));
+                    // It counts from nothing when it is opened: what it counted before this look is new.
+                    let opened = DeviceSigns { io_errors: 0, checksum_errors: 0, slow_ios: 0, ..device.clone() };
+                    self.known.entry(device.guid).or_insert_with(|| Known::new(opened)).look(
+                        now,
+                        device,
+                        &mut findings,
+                    );
                 }
             }
         }
@@ -135,6 +158,7 @@ impl Diagnosis {
             self.excuse(now, cause, &mut findings);
             self.judge(now, cause, &mut findings);
         }
+        self.look_at_silent(now, &mut findings);
         assert!(self.known.len() <= signs.len(), "devices of the pool are known, and no others");
         findings
     }
@@ -165,6 +189,28 @@ impl Diagnosis {
         self.told.insert(cause, now);
     }
 
+    /// Blames a device that does not answer, and nobody when several do not. What could not be done about it is tried
+    /// again, now and then.
+    fn look_at_silent(&mut self, now: Moment, findings: &mut Vec<Finding>) {
+        let usable = self.known.values().filter(|known| known.last.state.is_usable()).count();
+        // One that went silent a little later may have the same reason.
+        let is_silent = |known: &&Known| known.silent + TOGETHER >= SILENT;
+        let silent: Vec<DeviceSigns> = self.known.values().filter(is_silent).map(|known| known.last.clone()).collect();
+        let again = |past: Duration| past.as_secs().is_multiple_of(QUIET.as_secs());
+        let is_due = |known: &&Known| known.silent.checked_sub(SILENT).is_some_and(again);
+        let due: Vec<&Known> = self.known.values().filter(is_due).collect();
+        if due.is_empty() {
+            return;
+        }
+        if silent.len() < MANY && (silent.len() < 2 || silent.len() < usable) {
+            let found = |known: &Known| Finding::Silent { device: known.last.clone(), seconds: known.silent.as_secs() };
+            findings.extend(due.into_iter().map(found));
+        } else if self.told_silent.is_none_or(|told| now.saturating_sub(told) >= QUIET) {
+            self.told_silent = Some(now);
+            findings.push(Finding::AllSilent { devices: silent });
+        }
+    }
+
     fn judge(&mut self, now: Moment, cause: Cause, findings: &mut Vec<Finding>) {
         for known in self.known.values_mut() {
             let is_due = known.suspected.get(&cause).is_some_and(|since| now.saturating_sub(*since) >= SETTLE);
@@ -185,6 +231,8 @@ impl Known {
     fn look(&mut self, now: Moment, device: &DeviceSigns, findings: &mut Vec<Finding>) {
         let before = std::mem::replace(&mut self.last, device.clone());
         assert_eq!(before.guid, device.guid, "a device is compared with itself");
+        let is_silent = device.under_way > 0 && device.ended == before.ended && device.state.is_usable();
+        self.silent = if is_silent { self.silent + LOOK } else { Duration::ZERO };
         self.look_at_state(&before, findings);
         self.look_at_helper(&before, findings);
         if device.helper_has_everything && !before.helper_has_everything {

@@ -27,6 +27,9 @@ pub const SETTLE: Duration = Duration::from_secs(5);
 pub const TOGETHER: Duration = Duration::from_secs(10);
 /// So many devices that fail together do not fail by themselves. So do all that a pool has, if they are two at least.
 pub const MANY: usize = 3;
+/// A device that has transfers under way and ends none for so long hangs. Disks that try a bad sector again and again,
+/// or begin to turn, are done sooner; `zfs_deadman_ziotime_ms` is 300 seconds, but OpenZFS only tells of it then.
+pub const SILENT: Duration = Duration::from_secs(60);
 /// For so long the same burst is not told of again.
 pub const QUIET: Duration = Duration::from_secs(600);
 
@@ -69,6 +72,7 @@ mod tests {
             ("a verdict is thought over for", format!("{} s", seconds(SETTLE))),
             ("errors count as together within", format!("{} s", seconds(TOGETHER))),
             ("devices that fail together are nobody's fault from", format!("{MANY}")),
+            ("a device hangs that has not answered for", format!("{} s", seconds(SILENT))),
             ("the same burst is told again after", format!("{} s", seconds(QUIET))),
         ];
         for (what, number) in rows {

@@ -66,6 +66,19 @@ pub fn words(finding: &Finding) -> Words {
             );
             say(LineKind::Verdict, Some(report_class(*cause)), text)
         }
+        Finding::Silent { seconds, .. } => {
+            let text = format!("it has not answered for {seconds} s; it is to be given up");
+            say(LineKind::Verdict, Some("ereport.fs.zfs.deadman"), text)
+        }
+        Finding::AllSilent { devices } => {
+            let names: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
+            let text = format!(
+                "{} devices do not answer: a cable, a controller or the host, and no device's fault ({})",
+                devices.len(),
+                names.join(", ")
+            );
+            say(LineKind::Verdict, Some("ereport.fs.zfs.deadman"), text)
+        }
         Finding::Changed { device, from } => {
             let why = device.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
             let before = from.map(|from| format!(", it was {}", from.name())).unwrap_or_default();

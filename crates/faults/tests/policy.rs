@@ -76,9 +76,8 @@ fn errors_over_years_are_no_verdict() {
 }
 
 #[test]
-fn what_was_there_at_the_import_and_what_a_scrub_finds_does_not_count() {
+fn what_a_scrub_finds_does_not_count() {
     let mut pool = Pool::of(2);
-    pool.devices.push(DeviceSigns { guid: 9, name: "/d9".into(), io_errors: 1000, ..Default::default() });
     pool.devices[0].scan_errors = 1000;
     let findings = pool.pass(30);
     assert!(matches!(findings.as_slice(), [Finding::ScanErrors { .. }]), "{findings:?}");
@@ -92,6 +91,53 @@ fn slow_transfers_count_only_when_a_property_says_so() {
     pool.devices[0].limits = Limits { slow_io: (Some(5), Some(60)), ..Limits::default() };
     pool.devices[0].slow_ios += 5;
     assert_eq!(pool.verdicts(30), [(0, Cause::SlowIo)]);
+}
+
+/// A device with wrong bytes is read most while its pool is imported, before anybody looks.
+#[test]
+fn errors_before_the_first_look_count() {
+    let mut pool = Pool { diagnosis: Diagnosis::default(), ..Pool::of(3) };
+    pool.devices[1].checksum_errors = 25;
+    assert_eq!(pool.verdicts(30), [(1, Cause::Checksum)]);
+    // One that takes another's place is opened, too.
+    pool.devices[2] = DeviceSigns { guid: 9, io_errors: 12, ..pool.devices[0].clone() };
+    assert_eq!(pool.verdicts(30), [(9, Cause::Io)]);
+}
+
+#[test]
+fn a_device_that_does_not_answer_is_given_up_and_several_are_not() {
+    let silent = |finding: &Finding| match finding {
+        Finding::Silent { device, .. } => vec![device.guid],
+        Finding::AllSilent { devices } => devices.iter().map(|device| device.guid).collect(),
+        _ => Vec::new(),
+    };
+    let found = |pool: &mut Pool, seconds| {
+        pool.pass(seconds).iter().map(silent).filter(|of| !of.is_empty()).collect::<Vec<_>>()
+    };
+    let mut pool = Pool::of(4);
+    // One is slow, and ends something every forty seconds; another has nothing to do.
+    pool.devices[0].under_way = 30;
+    for _ in 0..5 {
+        assert_eq!(found(&mut pool, 40), Vec::<Vec<u64>>::new());
+        pool.devices[0].ended += 1;
+    }
+    (pool.devices[0].under_way, pool.devices[2].under_way) = (0, 1);
+    assert_eq!(found(&mut pool, 59), Vec::<Vec<u64>>::new());
+    assert_eq!(found(&mut pool, 300), [[2]]);
+    // Nothing could be done about it: that is tried again.
+    assert_eq!(found(&mut pool, 600), [[2]]);
+    pool.devices[2].state = DeviceState::Faulted;
+    assert_eq!(found(&mut pool, 2000), Vec::<Vec<u64>>::new(), "it is not used any more");
+    // Three that go silent one after the other hang on one cable, and so do both sides of a mirror.
+    let mut pool = Pool::of(6);
+    for device in 0..3 {
+        pool.devices[device].under_way = 5;
+        assert_eq!(found(&mut pool, 3), Vec::<Vec<u64>>::new());
+    }
+    assert_eq!(found(&mut pool, 300), [[0, 1, 2]]);
+    let mut pool = Pool::of(2);
+    pool.devices.iter_mut().for_each(|device| device.under_way = 1);
+    assert_eq!(found(&mut pool, 300), [[0, 1]]);
 }
 
 #[test]

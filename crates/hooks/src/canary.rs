@@ -30,6 +30,8 @@ pub enum Canary {
     StrangerTaken,
     /// The end of a scan empties the lists of all devices, also of those that came while it ran.
     LatecomerForgotten,
+    /// A resilver passes over what was written in the first groups that a device missed.
+    ResilverTooShallow,
     /// A device that is put back from an old copy of itself is believed to have what its list does not name.
     OldCopyBelieved,
     /// Of a block without checksum, what a device holds that missed it is believed.
@@ -42,7 +44,7 @@ pub enum Canary {
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::UberblockBeforeFlush,
         Self::LogWithoutFlush,
         Self::ParityRotated,
@@ -54,6 +56,7 @@ impl Canary {
         Self::MirrorHalfWritten,
         Self::StrangerTaken,
         Self::LatecomerForgotten,
+        Self::ResilverTooShallow,
         Self::OldCopyBelieved,
         Self::StaleBelieved,
         Self::FailedRepairForgotten,

@@ -30,13 +30,17 @@ pub struct Faults {
     pub flush: bool,
     /// Nothing is answered until this is over, not even what its size is.
     pub hang: bool,
+    /// Everything is answered so much later.
+    pub late: Duration,
     /// Reads and writes that begin before this offset work all the same: the labels in front, say.
     pub from: u64,
 }
 
 impl Faults {
+    /// It works.
+    pub const NONE: Self = Self { read: false, write: false, flush: false, hang: false, late: Duration::ZERO, from: 0 };
     /// All transfers fail.
-    pub const DEAD: Self = Self { read: true, write: true, flush: true, hang: false, from: 0 };
+    pub const DEAD: Self = Self { read: true, write: true, flush: true, ..Self::NONE };
 }
 
 #[derive(Debug, Default)]
@@ -55,17 +59,21 @@ struct Disk {
 }
 
 impl Disk {
-    /// Waits while it hangs; what is wrong with it then.
+    /// Waits while it hangs, and as long as it is late; what is wrong with it then.
     fn wait(&self) -> Faults {
         let mut state = self.state.lock().expect("a disk's state");
         while state.faults.hang {
             state = self.changed.wait(state).expect("a disk's state");
         }
-        state.faults
+        let faults = state.faults;
+        drop(state);
+        std::thread::sleep(faults.late);
+        faults
     }
 
-    fn hangs(&self) -> bool {
-        self.state.lock().expect("a disk's state").faults.hang
+    fn is_slow(&self) -> bool {
+        let faults = self.state.lock().expect("a disk's state").faults;
+        faults.hang || !faults.late.is_zero()
     }
 
     fn read(&self, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
@@ -158,6 +166,16 @@ impl FaultyDisks {
         (0..self.disks.len()).for_each(|index| self.set(index, faults));
     }
 
+    /// A new disk is in the place of disk `index`: it works, and there is nothing on it.
+    pub fn renew(&self, index: usize) {
+        let disk = &self.disks[index];
+        self.set(index, Faults::default());
+        let mut state = disk.state.lock().expect("a disk's state");
+        let size = disk.file.metadata().expect("its size").len();
+        disk.file.set_len(0).and_then(|()| disk.file.set_len(size)).expect("a device file can be made anew");
+        state.unflushed.clear();
+    }
+
     /// Takes back every write that was not flushed, as a disk does that loses power.
     pub fn lose_power(&self, index: usize) -> usize {
         let disk = &self.disks[index];
@@ -212,10 +230,10 @@ impl Served {
         })
     }
 
-    /// Answers at once, or, while the disk hangs, from a thread that waits: others must still be served.
+    /// Answers at once, or, while the disk hangs or is late, from a thread that waits: others must still be served.
     fn with(&self, ino: INodeNo, answer: impl FnOnce(&Disk) + Send + 'static) {
         let (disks, Some(index)) = (self.0.clone(), self.index(ino)) else { return };
-        if disks[index].hangs() {
+        if disks[index].is_slow() {
             std::thread::spawn(move || answer(&disks[index]));
         } else {
             answer(&disks[index]);

@@ -28,8 +28,18 @@ pub struct Canaries {
 
 /// Whether it takes disks that go away and return: no crash of a whole machine shows it.
 fn needs_a_life(canary: Canary) -> bool {
-    use Canary::{FailedRepairForgotten, LatecomerForgotten, OldCopyBelieved, StaleBelieved, StrangerTaken};
-    matches!(canary, StrangerTaken | LatecomerForgotten | OldCopyBelieved | StaleBelieved | FailedRepairForgotten)
+    use Canary::{
+        FailedRepairForgotten, LatecomerForgotten, OldCopyBelieved, ResilverTooShallow, StaleBelieved, StrangerTaken,
+    };
+    matches!(
+        canary,
+        ResilverTooShallow
+            | StrangerTaken
+            | LatecomerForgotten
+            | OldCopyBelieved
+            | StaleBelieved
+            | FailedRepairForgotten
+    )
 }
 
 /// Looks for each; fails when one is not found.

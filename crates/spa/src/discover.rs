@@ -133,7 +133,9 @@ fn assemble(devices: Vec<(PathBuf, DeviceLabels)>) -> Option<Candidate> {
     let devices: Vec<(PathBuf, Txg, PoolConfig)> =
         devices.into_iter().filter_map(|(path, found)| Some((path, found.reached(), of_pool(&found)?))).collect();
     let newest = devices.iter().max_by_key(|(_, _, config)| config.txg)?.2.clone();
-    let tops = tops_of(devices.iter().map(|(_, _, config)| (config.txg, &config.vdev_tree)));
+    let mut tops = tops_of(devices.iter().map(|(_, _, config)| (config.txg, &config.vdev_tree)));
+    // One that was removed while its devices were away: their labels do not know it.
+    tops.retain(|id, _| !newest.holes.contains(id));
     let mut paths: BTreeMap<u64, ((Txg, Txg, bool), PathBuf)> = BTreeMap::new();
     for (path, reached, config) in devices {
         let (txg, top_guid) = (config.txg, config.vdev_tree.guid);

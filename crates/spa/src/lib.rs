@@ -35,6 +35,7 @@
 
 mod activity;
 mod advice;
+mod autoreplace;
 mod change;
 mod claim;
 pub mod config;
@@ -86,6 +87,7 @@ mod refused;
 mod removal;
 mod salt;
 mod scan;
+mod scan_need;
 mod scan_order;
 mod scan_place;
 mod scan_proof;

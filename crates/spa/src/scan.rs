@@ -1,8 +1,9 @@
-//! Scrub and resilver: every copy of every block is read, verified and, where it is wrong, rewritten
-//! (`module/zfs/dsl_scan.c`).
+//! Scrub and resilver: every copy of every block, or of what a device lacks ([`crate::scan_need`]), is read, verified
+//! and, where it is wrong, rewritten (`module/zfs/dsl_scan.c`).
 //!
 //! Invariants:
-//! - what a scrub finds unrepairable replaces the list of known errors when it completes;
+//! - what a scrub finds unrepairable replaces the list of known errors when it completes; what a resilver finds, which
+//!   has not seen everything, is added to it;
 //! - its state and place are in the MOS when it starts, every few slices, and when it pauses or ends: a scrub that was
 //!   running goes on after an import where that place is, unless devices are there that need more than it can prove
 //!   ([`crate::scan_proof`]);
@@ -22,8 +23,8 @@ use parking_lot::Mutex;
 use platter_dmu::Result;
 use platter_dsl::error::PoolError;
 use platter_dsl::{intent, watched};
-use platter_ondisk::BlkPtr;
 use platter_ondisk::dsl::{ScanPhys, scan_flags, scan_func, scan_state};
+use platter_ondisk::{BlkPtr, Txg};
 use tokio::time::Instant;
 
 use crate::core::Core;
@@ -45,6 +46,10 @@ fn begin(core: &Core, state: &mut ScanState, func: u64) {
         ..ScanPhys::default()
     };
     state.begin(phys, Roster::begin(&dtl::leaves(core), max_txg));
+    if func == scan_func::RESILVER {
+        // What is older need not be looked at.
+        state.phys.min_txg = Txg(state.roster().first().map_or(0, |first| first.0.saturating_sub(1)));
+    }
 }
 
 /// Starts a scrub, or lets a paused one go on.
@@ -286,7 +291,12 @@ async fn finish(core: &Arc<Core>, lost: &Lost) {
         scrub.phys.end_time = core.now();
         if scrub.phys.func == scan_func::SCRUB { "scrub" } else { "resilver" }
     };
-    *core.damaged.lock() = std::mem::take(&mut *lost.lock());
+    let found = std::mem::take(&mut *lost.lock());
+    if name == "scrub" {
+        *core.damaged.lock() = found;
+    } else {
+        core.damaged.lock().extend(found);
+    }
     // No block pointer leads to the labels: only writing them anew keeps them from rotting one after the other.
     core.dsl.dirty_config();
     if let Err(error) = core.task(async |core, tx| Ok(crate::error_log::write(&core, &tx).await?)).await {

@@ -1,7 +1,7 @@
 //! What a scan proves about the devices, and so may take off their lists (`vdev_dtl_reassess` in `module/zfs/vdev.c`).
 //!
-//! A scan reads every block, and rewrites what a device lacks. For a device this proves something only when it was
-//! there the whole time: one that came while the scan ran, or went away and came back, missed what had been read
+//! A scan reads every block that a device may lack, and rewrites what it lacks. For a device this proves something only
+//! when it was there the whole time: one that came while the scan ran, or went away and came back, missed what had been read
 //! before.
 //!
 //! Invariants:
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use platter_hooks::Canary;
-use platter_ondisk::Txg;
+use platter_ondisk::{Guid, Txg};
 use platter_vdev::{Leaf, MissingRanges, Opening};
 
 /// Ranges that are written down for one device; more of them count as none, so that the place stays small.
@@ -85,6 +85,20 @@ impl Roster {
     pub fn covers(&self, leaf: &Leaf) -> bool {
         let member = self.members.get(&leaf.guid().0).filter(|member| Some(member.opening) == leaf.opening());
         member.is_some_and(|member| is_within(leaf.missing(), &member.provable))
+    }
+
+    /// What these devices lack that the scan gives them.
+    pub fn lacking(&self, guids: &[Guid]) -> MissingRanges {
+        let mut lacking = MissingRanges::new();
+        for member in guids.iter().filter_map(|guid| self.members.get(&guid.0)) {
+            member.provable.iter().for_each(|(first, last)| lacking.note_range(first, last));
+        }
+        lacking
+    }
+
+    /// The first group that any device lacks; none when nobody lacks anything.
+    pub fn first(&self) -> Option<Txg> {
+        self.members.values().filter_map(|member| member.provable.first()).min()
     }
 
     /// A block of group `birth` could not be read.

@@ -1,4 +1,5 @@
-//! The walk of a scan: every block of every object set, in slices (`dsl_scan_visit` in `module/zfs/dsl_scan.c`).
+//! The walk of a scan: every block that it needs of every object set, in slices (`dsl_scan_visit` in
+//! `module/zfs/dsl_scan.c`).
 //!
 //! Invariants:
 //! - during a slice freed space is pinned, so that no block it is about to read is reused; when it ends, nothing is
@@ -22,6 +23,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::core::Core;
+use crate::scan_need::Need;
 use crate::scan_order::{self, Target};
 use crate::scan_place::ScanPlace;
 use crate::scan_store::{self, Lost};
@@ -91,6 +93,7 @@ struct Slice {
     _pinned: Pinned,
     after: Txg,
     until: Txg,
+    need: Need,
     end: Instant,
     last: Mutex<Option<Bookmark>>,
     places: Arc<Semaphore>,
@@ -109,6 +112,7 @@ impl Slice {
             _pinned: core.dsl.store.pin(),
             after: target.after,
             until: target.until,
+            need: Need::of(core),
             end: Instant::now() + SLICE,
             last: Mutex::new(None),
             places: Arc::new(Semaphore::new(IN_FLIGHT as usize)),
@@ -137,7 +141,7 @@ impl Slice {
 impl Visitor for Slice {
     fn block<'a>(&'a self, bookmark: Bookmark, bp: &'a BlkPtr) -> BoxFuture<'a, Visit> {
         async move {
-            if bp.birth() <= self.after {
+            if bp.birth() <= self.after || !self.need.reaches(bp) {
                 return Visit::Skip;
             }
             if !self.takes(bp) {
@@ -147,7 +151,12 @@ impl Visitor for Slice {
                 *self.last.lock() = Some(bookmark);
                 return Visit::Skip;
             }
-            if !bp.is_embedded() && bp.birth() <= self.until {
+            if !self.need.wants(bp) {
+                // Nobody lacks it.
+                let mut scan = self.core.scan.lock();
+                scan.phys.examined = scan.phys.examined.saturating_add(bp.asize());
+                scan.note_progress();
+            } else if !bp.is_embedded() && bp.birth() <= self.until {
                 let counted = bp.psize().clamp(LEAST, IN_FLIGHT) as u32;
                 let place = self.places.clone().acquire_many_owned(counted).await.expect("never closed");
                 let (core, lost, bp) = (self.core.clone(), self.lost.clone(), *bp);

@@ -5,7 +5,8 @@
 //! - a device counts as gone that cannot be used for [`GRACE`], whatever the reason and also when it was so at the
 //!   import. One that somebody took offline does not, nor does one that its owner holds;
 //! - one that was judged ([`verdicts`](crate::verdicts)) is helped at once, also when it is used on;
-//! - it is looked for once more first, at its path and where else its disk may be. One that is back goes on;
+//! - it is looked for once more first, at its path and where else its disk may be. One that is back goes on, and one
+//!   in whose place another disk is may be replaced by that ([`autoreplace`](crate::autoreplace));
 //! - of the spares that nobody uses the smallest one that fits stands in, one for each device. When it fails too,
 //!   another one follows;
 //! - three devices or more that went within [`TOGETHER`] are a cable's or a controller's fault: no spare could help
@@ -25,6 +26,7 @@ use platter_vdev::{AllocationClass, VdevState};
 use platter_zio::Phase;
 use tokio::time::Instant;
 
+use crate::autoreplace;
 use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::exchange::{self, Joining};
@@ -37,8 +39,6 @@ use crate::verdict_flags;
 
 /// How often is looked.
 const TICK: Duration = Duration::from_secs(1);
-/// How often is looked whether a pool without spares has got some.
-const IDLE: Duration = Duration::from_secs(60);
 /// For so long a device may be away without more.
 const GRACE: Duration = Duration::from_secs(5);
 /// Devices that go within so long have one reason.
@@ -84,25 +84,19 @@ pub async fn watch(weak: Weak<Core>) {
         for vdev in core.dsl.store.state().vdevs.iter().flatten() {
             vdev.check_present();
         }
-        let wait = if core.spares.is_empty() {
-            (known, seen) = (Watch::default(), false);
-            IDLE
+        if seen {
+            let moved = spare_looks::moved(&core).await;
+            spare_looks::look_at_these(&core, &moved).await;
         } else {
-            if seen {
-                let moved = spare_looks::moved(&core).await;
-                spare_looks::look_at_these(&core, &moved).await;
-            } else {
-                spare_looks::look(&core).await;
-                seen = true;
-            }
-            look(&core, &mut known).await;
-            TICK
-        };
+            spare_looks::look(&core).await;
+        }
+        seen = !core.spares.is_empty();
+        look(&core, &mut known).await;
         // Neither the pool nor its devices are held while nothing is done.
         drop(core);
         tokio::select! {
             biased;
-            () = tokio::time::sleep(wait) => {}
+            () = tokio::time::sleep(TICK) => {}
             () = notified => known.away.values_mut().for_each(|away| away.tried = None),
         }
     }
@@ -135,14 +129,21 @@ async fn look(core: &Arc<Core>, known: &mut Watch) {
     }
     for place in replaced_by_spares(core) {
         let guid = place.config.guid.0;
-        if known.opened.get(&guid).is_none_or(|opened| now - *opened >= PAUSE) && is_seen(core, &place).await {
+        let is_seen = is_seen(core, &place).await || autoreplace::is_seen(core, &place).await;
+        if known.opened.get(&guid).is_none_or(|opened| now - *opened >= PAUSE) && is_seen {
             known.opened.insert(guid, now);
             let _one = core.changing.lock().await;
-            if replaced_by_spares(core).iter().any(|now| now.config.guid == place.config.guid) {
-                open(core, &place).await;
+            let now = replaced_by_spares(core).into_iter().find(|now| now.config.guid == place.config.guid);
+            if let Some(place) = now {
+                have_back(core, &place).await;
             }
         }
     }
+}
+
+/// Opens a device again, or replaces it by what is in its place; whether that worked.
+async fn have_back(core: &Arc<Core>, place: &PlacedLeaf) -> bool {
+    (may_return(place) && open(core, place).await) || autoreplace::replace(core, place).await
 }
 
 /// Whether there is anything at a device's path.
@@ -157,14 +158,15 @@ fn may_return(place: &PlacedLeaf) -> bool {
         && !(place.config.offline || place.config.offline_for_now || place.config.faulted)
 }
 
-/// The devices that spares stand in for and that may return.
+/// The devices that spares stand in for and that may return, or be replaced by what is in their places.
 fn replaced_by_spares(core: &Core) -> Vec<PlacedLeaf> {
     let mut firsts = Vec::new();
     core.config.read().vdev_tree.walk(&mut |vdev| {
         firsts.extend(vdev.children.first().filter(|_| vdev.kind == "spare").map(|first| first.guid));
     });
     let places = place::leaves(core).into_iter();
-    places.filter(|place| firsts.contains(&place.config.guid) && may_return(place)).collect()
+    let may = |place: &PlacedLeaf| may_return(place) || autoreplace::may_replace(core, place);
+    places.filter(|place| firsts.contains(&place.config.guid) && may(place)).collect()
 }
 
 /// Opens a device again; whether it is back.
@@ -235,7 +237,9 @@ async fn help(core: &Arc<Core>, place: &PlacedLeaf, again: bool) {
     let (guid, name) = (place.config.guid, core.name());
     // A command may have come first.
     let Some(place) = gone(core).into_iter().find(|now| now.config.guid == guid) else { return };
-    if may_return(&place) && (!again || is_seen(core, &place).await) && open(core, &place).await {
+    if (!again || is_seen(core, &place).await || autoreplace::is_seen(core, &place).await)
+        && have_back(core, &place).await
+    {
         return;
     }
     // They are needed: what was there may not be any more, and what somebody else had may be free.

@@ -96,6 +96,26 @@ pub async fn carry_out(core: &Arc<Core>, device: &str, why: Why) -> Result<Chang
     Ok(Changed { state: Some(state), ..Changed::default() })
 }
 
+/// Parts from a device that does not answer, at once: no group can be written while something waits for it, so
+/// neither could a verdict. Whether that was done: not with one that the others cannot do without.
+pub fn part_from(core: &Core, guid: Guid) -> bool {
+    let Ok(place) = place::with_guid(core, guid) else { return false };
+    if !place.leaf.is_usable() || !place.top.can_do_without(&place.leaf) {
+        return false;
+    }
+    let device = place.leaf.device();
+    let reason = "it does not answer";
+    // First, so that nobody who is told now tries again there.
+    place.leaf.close(Condition::new(VdevState::Faulted, VdevAux::ErrorExceeded).with_detail(reason));
+    core.leaf_devices.lock().remove(&guid.0);
+    if let Some(device) = device {
+        device.part(reason);
+    }
+    assert!(!place.leaf.is_usable(), "nothing more is asked of it");
+    pool_events::tell_state(core, &place.leaf);
+    true
+}
+
 async fn judge(core: &Arc<Core>, tx: &Tx, place: &PlacedLeaf, judged: Judged, why: Why) -> Result<()> {
     let guid = place.config.guid;
     if place.config.faulted || (judged == Judged::Degraded && place.config.degraded) {
@@ -145,6 +165,7 @@ pub fn signs(core: &Core) -> Vec<DeviceSigns> {
         let (config, stats) = (&place.config, place.leaf.stats().snapshot());
         let condition = place.leaf.condition();
         let helper = helpers.iter().find(|(helped, _)| *helped == config.guid).map(|(_, helper)| helper);
+        let traffic = place.leaf.device().and_then(|device| device.traffic()).unwrap_or_default();
         DeviceSigns {
             guid: config.guid.0,
             name: config.path.clone().unwrap_or_else(|| config.guid.to_string()),
@@ -158,6 +179,8 @@ pub fn signs(core: &Core) -> Vec<DeviceSigns> {
             checksum_errors: stats.checksum_errors.saturating_sub(stats.scan_checksum_errors),
             scan_errors: stats.scan_checksum_errors,
             slow_ios: place.leaf.histograms().slow(),
+            under_way: traffic.under_way,
+            ended: traffic.ended,
             limits: limits.get(&config.guid.0).copied().unwrap_or_default(),
             is_judged: verdict_flags::is_judged(config),
             is_held: held.contains(&config.guid.0),

@@ -126,10 +126,11 @@ impl Daemon {
     fn found(self: &Arc<Self>, pool: &Of, finding: &Finding) {
         let said = words(finding);
         let devices: Vec<&DeviceSigns> = match finding {
-            Finding::Together { devices, .. } => devices.iter().collect(),
+            Finding::Together { devices, .. } | Finding::AllSilent { devices } => devices.iter().collect(),
             Finding::Seen { device, .. }
             | Finding::ScanErrors { device }
             | Finding::Judged { device, .. }
+            | Finding::Silent { device, .. }
             | Finding::Changed { device, .. }
             | Finding::Helped { device }
             | Finding::Whole { device }
@@ -144,8 +145,10 @@ impl Daemon {
             tracing::warn!(pool = pool.name, vdev, class, "{}", said.text);
             self.tell(pool, about, class, said.text);
         }
-        if let Finding::Judged { device, cause, .. } = finding {
-            self.carry_out(pool, device, *cause);
+        match finding {
+            Finding::Judged { device, cause, .. } => self.carry_out(pool, device, *cause),
+            Finding::Silent { device, .. } => self.part_from(pool, device),
+            _ => {}
         }
     }
 
@@ -167,6 +170,15 @@ impl Daemon {
             text,
             action: device.map_or_else(several, |device| action(&pool.name, device)),
         });
+    }
+
+    /// Does without a device that does not answer: first nobody waits for it any more, then that is written down.
+    fn part_from(self: &Arc<Self>, pool: &Of, device: &DeviceSigns) {
+        if device.is_held || pool.handle.part_from(device.guid) {
+            self.carry_out(pool, device, Cause::Io);
+        } else {
+            self.note_fault(pool, device, LineKind::Done, "nothing: the others cannot do without it");
+        }
     }
 
     /// Has the engine carry a verdict out; its devices may take their time.

@@ -1,6 +1,7 @@
 //! Clients of a daemon that is stopped, or dies while it is asked.
 
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -112,25 +113,22 @@ fn who_only_watches_does_not_start_the_daemon_again() {
     let Some(lab) = Lab::open() else { return };
     lab.disks(1, 128);
     lab.create("", "tank", "d0");
-    let watchers: Vec<_> = ["iostat tank 1", "events -f"]
-        .into_iter()
-        .map(|words| {
-            let args = ["zpool"].into_iter().chain(words.split(' '));
-            let mut watcher = lab.command(binary::platter());
-            watcher.args(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts")
-        })
-        .collect();
-    let watchers: Vec<_> = watchers
-        .into_iter()
-        .map(|mut watcher| {
-            let mut first = [0];
-            let output = watcher.stdout.as_mut().expect("a pipe");
-            std::io::Read::read_exact(output, &mut first).expect("it has said something");
-            watcher
-        })
-        .collect();
+    // Their headings come before they have asked anything.
+    let watchers = [("iostat tank 1", "tank"), ("events -f", "pool_create")].map(|(words, answered)| {
+        let args = ["zpool"].into_iter().chain(words.split(' '));
+        let mut watcher = lab.command(binary::platter());
+        watcher.args(args).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut watcher = watcher.spawn().expect("it starts");
+        let mut lines = BufReader::new(watcher.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        while !line.contains(answered) {
+            line.clear();
+            assert!(lines.read_line(&mut line).expect("a line") > 0, "{words} said nothing of {answered}");
+        }
+        (watcher, lines)
+    });
     lab.platter(["daemon", "stop"]).ok();
-    for mut watcher in watchers {
+    for (mut watcher, _output) in watchers {
         wait_for("it still watches", || {
             // What it goes on to say has room in the pipe.
             watcher.try_wait().expect("a child").is_some()

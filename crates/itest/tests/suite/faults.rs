@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// In which no verdict comes, if none is to come.
 const NONE_FOR: Duration = Duration::from_secs(12);
 /// Errors wherever there are data, though the labels in front can be read and written.
-const BAD_DATA: Faults = Faults { read: true, write: true, flush: false, hang: false, from: damage::LABEL_START_BYTES };
+const BAD_DATA: Faults = Faults { read: true, write: true, from: damage::LABEL_START_BYTES, ..Faults::NONE };
 
 fn platter(lab: &Lab, words: &[&str]) -> Run {
     lab.platter(words)
@@ -116,8 +116,6 @@ fn wrong_bytes_degrade_a_device_its_spare_comes_and_goes_with_clear() {
     // From now on what is read comes from disk.
     lab.export("tank");
     lab.import("", "tank");
-    // Errors from before the first look are the import's, and this heals what it meets once.
-    std::thread::sleep(Duration::from_secs(3));
     damage::overwrite_data_area(&lab.disk(1), 3);
     let start = Instant::now();
     while !line(&lab, "/d1").contains("DEGRADED") {

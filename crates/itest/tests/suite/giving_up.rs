@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use platter_itest::{Faults, FaultyDisks, Lab, Tree, binary, data, zdb};
 
-const HANG: Faults = Faults { read: false, write: false, flush: false, hang: true, from: 0 };
+const HANG: Faults = Faults { hang: true, ..Faults::NONE };
 
 /// A stable file, then one that is not.
 fn fill(mount: &Path) -> Tree {

@@ -159,7 +159,7 @@ fn a_pool_whose_log_is_gone_is_imported_without_it() {
     assert_eq!(fs::metadata(mount.join("late")).expect("it is there").len(), 60 * 4096);
     append(&mount, "later", 60);
     lab.kill_daemon(true);
-    fs::remove_file(lab.dev().join("d2")).expect("removed");
+    fs::rename(lab.dev().join("d2"), &away).expect("moved");
     import("-m").ok();
     lab.wait_mounted(&mount);
     let status = lab.zpool("status tank").ok().says("DEGRADED").says("\tlogs\t\n").says("UNAVAIL");
@@ -181,6 +181,13 @@ fn a_pool_whose_log_is_gone_is_imported_without_it() {
     lab.scrub("tank").says("with 0 errors");
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
+    // The labels of a device that comes back do not know that it is a log no more.
+    fs::rename(&away, lab.dev().join("d2")).expect("moved");
+    let listed = lab.zpool(&format!("import -d {}", lab.dev().display())).ok();
+    listed.says("The pool can be imported").says_not("logs").says_not("d2");
+    lab.import("", "tank");
+    lab.zpool("status tank").ok().says("ONLINE").says_not("logs");
+    lab.export("tank");
 }
 
 /// What waits to be replayed keeps the log in the pool.

@@ -45,4 +45,5 @@ mod space;
 mod spares;
 mod surroundings;
 mod txgs;
+mod unattended;
 mod users;
