@@ -175,6 +175,8 @@ pub enum PoolChange {
 pub enum ScrubAction {
     /// Start or resume.
     Start,
+    /// `-C`: start with what is newer than what the last scrub saw, or resume.
+    Continue,
     /// Pause.
     Pause,
     /// Stop and forget where it was.

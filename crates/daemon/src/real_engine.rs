@@ -84,6 +84,7 @@ impl Operations for RealPool {
                 pool.set_vdev_property(&device, &property, &value).await
             }
             PoolOperation::Scrub(ScrubAction::Start) => pool.scrub_start().await,
+            PoolOperation::Scrub(ScrubAction::Continue) => pool.scrub_continue().await,
             PoolOperation::Scrub(ScrubAction::Pause) => pool.scrub_pause().await,
             PoolOperation::Scrub(ScrubAction::Stop) => pool.scrub_stop().await,
             PoolOperation::Clear { device } => pool.clear(device.as_deref()).await,

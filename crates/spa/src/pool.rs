@@ -340,7 +340,15 @@ impl Pool {
     /// # Errors
     /// One is running already; the pool is read-only.
     pub async fn scrub_start(&self) -> Result<()> {
-        scan::start(&self.core).await
+        scan::start(&self.core, false).await
+    }
+
+    /// `zpool scrub -C`: starts with what is newer than what the last whole scrub saw, or resumes.
+    ///
+    /// # Errors
+    /// As [`scrub_start`](Self::scrub_start).
+    pub async fn scrub_continue(&self) -> Result<()> {
+        scan::start(&self.core, true).await
     }
 
     /// `zpool scrub -p`.

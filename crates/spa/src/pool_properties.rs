@@ -381,7 +381,7 @@ fn report_fixed(core: &Core, config: &PoolConfig, report: &mut Report) {
     report.number("dedup_table_size", 0);
     report.put("dedupditto", PropertyValue::Number(0), PropertySource::Default);
     report.put("dedup_table_quota", PropertyValue::Number(u64::MAX), PropertySource::Default);
-    report.number("last_scrubbed_txg", 0);
+    report.number("last_scrubbed_txg", core.scan.lock().last_scrubbed.0);
     report.number("bcloneused", 0);
     report.number("bclonesaved", 0);
     report.number("bcloneratio", 100);

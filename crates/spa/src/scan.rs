@@ -2,8 +2,8 @@
 //! and, where it is wrong, rewritten (`module/zfs/dsl_scan.c`).
 //!
 //! Invariants:
-//! - what a scrub finds unrepairable replaces the list of known errors when it completes; what a resilver finds, which
-//!   has not seen everything, is added to it;
+//! - what a scrub finds unrepairable replaces the list of known errors when it completes; what a resilver finds, or
+//!   a scrub of what is new, which have not seen everything, is added to it;
 //! - its state and place are in the MOS when it starts, every few slices, and when it pauses or ends: a scrub that was
 //!   running goes on after an import where that place is, unless devices are there that need more than it can prove
 //!   ([`crate::scan_proof`]);
@@ -20,11 +20,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use platter_dmu::Result;
+use platter_dmu::{Result, Tx};
 use platter_dsl::error::PoolError;
 use platter_dsl::{intent, watched};
 use platter_ondisk::dsl::{ScanPhys, scan_flags, scan_func, scan_state};
-use platter_ondisk::{BlkPtr, Txg};
+use platter_ondisk::{BlkPtr, Txg, names};
 use tokio::time::Instant;
 
 use crate::core::Core;
@@ -34,12 +34,13 @@ use crate::scan_state::{Interrupt, ScanState};
 use crate::scan_store::{Lost, checkpoint, make_stable, persist};
 use crate::{dtl, scan_walk};
 
-/// What a scan of everything that is there now begins with.
-fn begin(core: &Core, state: &mut ScanState, func: u64) {
+/// What a scan of everything that is there now, or of what is newer than `after`, begins with.
+fn begin(core: &Core, state: &mut ScanState, func: u64, after: Txg) {
     let max_txg = core.dsl.gate.synced_txg();
     let phys = ScanPhys {
         func,
         state: scan_state::SCANNING,
+        min_txg: after.min(max_txg),
         max_txg,
         start_time: core.now(),
         to_examine: core.dsl.store.state().allocator.lock().allocated(),
@@ -49,14 +50,25 @@ fn begin(core: &Core, state: &mut ScanState, func: u64) {
     if func == scan_func::RESILVER {
         // What is older need not be looked at.
         state.phys.min_txg = Txg(state.roster().first().map_or(0, |first| first.0.saturating_sub(1)));
+    } else {
+        prove_nothing_older(state);
     }
 }
 
-/// Starts a scrub, or lets a paused one go on.
+/// What is too old for a scrub to look at is not proven to be anywhere by it.
+fn prove_nothing_older(scan: &mut ScanState) {
+    let after = scan.phys.min_txg;
+    if scan.phys.func == scan_func::SCRUB && after > Txg(0) {
+        scan.roster().note_hidden(after);
+    }
+}
+
+/// Starts a scrub, or lets a paused one go on. With `continued` a new one looks only at what is newer than what the last
+/// whole one saw.
 ///
 /// # Errors
 /// [`PoolError::Busy`] when one is running; a read-only pool.
-pub async fn start(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
+pub async fn start(core: &Arc<Core>, continued: bool) -> std::result::Result<(), PoolError> {
     core.dsl.check_writable()?;
     // Everybody sees the end of a scan before it is written down; only then can the next one begin.
     wait_while(core, |scrub| scrub.running && scrub.phys.state == scan_state::FINISHED).await;
@@ -73,7 +85,8 @@ pub async fn start(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
             scrub.phys.flags &= !scan_flags::SCRUB_PAUSED;
             scrub.pause_time = 0;
         } else {
-            begin(core, &mut scrub, scan_func::SCRUB);
+            let after = if continued { scrub.last_scrubbed } else { Txg(0) };
+            begin(core, &mut scrub, scan_func::SCRUB, after);
         }
         scrub.running = true;
         scrub.interrupt = Interrupt::None;
@@ -120,7 +133,7 @@ pub fn resume(core: &Arc<Core>) {
 
 fn begin_resilver(core: &Core, scrub: &mut ScanState) {
     let aborted = scrub.phys.func == scan_func::SCRUB && scrub.phys.state == scan_state::SCANNING;
-    begin(core, scrub, scan_func::RESILVER);
+    begin(core, scrub, scan_func::RESILVER, Txg(0));
     if aborted {
         core.event("sysevent.fs.zfs.scrub_abort", Vec::new());
     }
@@ -236,6 +249,7 @@ async fn walk(core: &Arc<Core>) {
         scrub.window.clear();
         if scrub.roster.is_none() {
             scrub.roster = Some(Roster::revive(&dtl::leaves(core), &scrub.stored));
+            prove_nothing_older(&mut scrub);
         }
     }
     let lost = Arc::new(Mutex::new(BTreeSet::new()));
@@ -274,7 +288,7 @@ fn note_waiting(core: &Core, blocks: Result<Vec<BlkPtr>>) {
 
 /// Everything was seen: lists become shorter, errors are known.
 async fn finish(core: &Arc<Core>, lost: &Lost) {
-    let name = {
+    let (is_scrub, saw_all) = {
         let mut scrub = core.scan.lock();
         assert_eq!(scrub.phys.state, scan_state::SCANNING, "a scan ends once: after that, it proves nothing");
         let through = scrub.phys.max_txg;
@@ -289,17 +303,28 @@ async fn finish(core: &Arc<Core>, lost: &Lost) {
         }
         scrub.phys.state = scan_state::FINISHED;
         scrub.phys.end_time = core.now();
-        if scrub.phys.func == scan_func::SCRUB { "scrub" } else { "resilver" }
+        if scrub.phys.func == scan_func::SCRUB {
+            scrub.last_scrubbed = scrub.phys.max_txg;
+        }
+        (scrub.phys.func == scan_func::SCRUB, scrub.phys.min_txg == Txg(0))
     };
+    let name = if is_scrub { "scrub" } else { "resilver" };
     let found = std::mem::take(&mut *lost.lock());
-    if name == "scrub" {
+    if is_scrub && saw_all {
         *core.damaged.lock() = found;
     } else {
         core.damaged.lock().extend(found);
     }
     // No block pointer leads to the labels: only writing them anew keeps them from rotting one after the other.
     core.dsl.dirty_config();
-    if let Err(error) = core.task(async |core, tx| Ok(crate::error_log::write(&core, &tx).await?)).await {
+    let write = async move |core: Arc<Core>, tx: Tx| {
+        if is_scrub && core.dsl.version().has_scan() {
+            let last = core.scan.lock().last_scrubbed;
+            core.dsl.directory.put_u64(&tx, names::pool_directory::LAST_SCRUBBED_TXG.as_bytes(), last.0).await?;
+        }
+        Ok(crate::error_log::write(&core, &tx).await?)
+    };
+    if let Err(error) = core.task(write).await {
         tracing::warn!(%error, "the error log could not be written");
     }
     if let Err(error) = persist(core).await {

@@ -1,4 +1,4 @@
-//! What a scan has to look at: a scrub at everything, a resilver at what some device lacks
+//! What a scan has to look at: a scrub at everything, or at what is new, a resilver at what some device lacks
 //! (`dsl_scan_need_resilver` in `module/zfs/dsl_scan.c`).
 //!
 //! A block lies on the devices of its vdevs, and a device lacks it when the group in which the block was written is on
@@ -20,6 +20,8 @@ use crate::core::Core;
 pub enum Need {
     /// Everything.
     All,
+    /// What is newer than this.
+    After(Txg),
     /// What was written in some groups.
     Missed {
         /// The first of them; none when there are none.
@@ -35,8 +37,10 @@ impl Need {
         let mut by_vdev = BTreeMap::new();
         {
             let mut scan = core.scan.lock();
-            if scan.phys.func != scan_func::RESILVER {
-                return Self::All;
+            match (scan.phys.func, scan.phys.min_txg) {
+                (scan_func::RESILVER, _) => {}
+                (_, Txg(0)) => return Self::All,
+                (_, after) => return Self::After(after),
             }
             let roster = scan.roster();
             for top in core.dsl.store.state().vdevs.iter().flatten() {
@@ -53,6 +57,7 @@ impl Need {
     pub fn reaches(&self, bp: &BlkPtr) -> bool {
         match self {
             Self::All => true,
+            Self::After(after) => bp.birth().max(bp.physical_birth()) > *after,
             Self::Missed { first, .. } => first.is_some_and(|first| bp.birth().max(bp.physical_birth()) >= first),
         }
     }
@@ -61,6 +66,7 @@ impl Need {
     pub fn wants(&self, bp: &BlkPtr) -> bool {
         match self {
             Self::All => true,
+            Self::After(after) => bp.birth().max(bp.physical_birth()) > *after,
             Self::Missed { by_vdev, .. } => {
                 let birth = bp.physical_birth();
                 let lacks = |vdev: u32| by_vdev.get(&u64::from(vdev)).is_some_and(|lacking| lacking.contains(birth));

@@ -1,8 +1,8 @@
 //! What a scan proves about the devices, and so may take off their lists (`vdev_dtl_reassess` in `module/zfs/vdev.c`).
 //!
 //! A scan reads every block that a device may lack, and rewrites what it lacks. For a device this proves something only
-//! when it was there the whole time: one that came while the scan ran, or went away and came back, missed what had been read
-//! before.
+//! when it was there the whole time: one that came while the scan ran, or went away and came back, missed what had been
+//! read before.
 //!
 //! Invariants:
 //! - only what was on a device's list when the scan began is ever taken off it, and only of groups that were complete

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use platter_ondisk::Txg;
 use platter_ondisk::dsl::{ScanPhys, scan_flags, scan_func, scan_state};
 use platter_vdev::{Leaf, MissingRanges};
 use tokio::sync::Notify;
@@ -58,6 +59,8 @@ pub struct ScanState {
     pub started: Option<Instant>,
     /// Bytes examined at some moments of late, for the rate.
     pub window: VecDeque<(Instant, u64)>,
+    /// The last group that the last whole scrub has seen.
+    pub last_scrubbed: Txg,
     /// When it was paused, in seconds since the epoch.
     pub pause_time: u64,
     /// Woken when a walk ends.
@@ -88,9 +91,9 @@ impl ScanState {
 
     /// A new scan begins, which brings the devices of `roster` up to date.
     pub fn begin(&mut self, phys: ScanPhys, roster: Roster) {
-        let (done, queue_obj) = (self.done.clone(), self.phys.queue_obj);
+        let (done, queue_obj, last_scrubbed) = (self.done.clone(), self.phys.queue_obj, self.last_scrubbed);
         let phys = ScanPhys { queue_obj, ..phys };
-        *self = Self { done, phys, roster: Some(roster), running: true, ..Self::default() };
+        *self = Self { done, phys, last_scrubbed, roster: Some(roster), running: true, ..Self::default() };
     }
 
     /// The devices that the walk under way brings up to date.

@@ -9,7 +9,7 @@ use platter_dmu::zap::ZapValue;
 use platter_dsl::error::PoolError;
 use platter_dsl::mos;
 use platter_ondisk::dsl::{ScanPhys, scan_state};
-use platter_ondisk::{ObjectId, ObjectType};
+use platter_ondisk::{ObjectId, ObjectType, Txg, names};
 
 use crate::core::Core;
 use crate::scan_place::PLACE;
@@ -94,7 +94,13 @@ pub async fn make_stable(core: &Arc<Core>) -> std::result::Result<(), PoolError>
 /// # Errors
 /// Unreadable blocks; a state that makes no sense counts as none.
 pub async fn load(directory: &platter_dmu::zap::Zap) -> Result<ScanState> {
-    let Some(value) = directory.get(mos::SCAN.as_bytes()).await? else { return Ok(ScanState::default()) };
-    let place = directory.get(PLACE.as_bytes()).await?.map(|value| value.integers).unwrap_or_default();
-    Ok(ScanPhys::decode(&value.integers).map(|phys| ScanState::loaded(phys, &place)).unwrap_or_default())
+    let last_scrubbed = Txg(directory.get_u64(names::pool_directory::LAST_SCRUBBED_TXG.as_bytes()).await?.unwrap_or(0));
+    let state = match directory.get(mos::SCAN.as_bytes()).await? {
+        Some(value) => {
+            let place = directory.get(PLACE.as_bytes()).await?.map(|value| value.integers).unwrap_or_default();
+            ScanPhys::decode(&value.integers).map(|phys| ScanState::loaded(phys, &place)).unwrap_or_default()
+        }
+        None => ScanState::default(),
+    };
+    Ok(ScanState { last_scrubbed, ..state })
 }

@@ -22,12 +22,16 @@ const LINE: Duration = Duration::from_secs(30);
 /// Runs `zpool scrub`.
 pub fn run(session: &mut Session, words: &[String]) -> Done {
     let parsed = parse(Grammar { short: "aspweCE:S:t", long: &[] }, words).map_err(usage)?;
-    for option in ["e", "C", "E", "S", "t"] {
+    for option in ["e", "E", "S", "t"] {
         if parsed.has(option) {
             return Err(refused(format!("zpool scrub -{option}: not supported yet")));
         }
     }
     let (stop, pause, wait) = (parsed.has("s"), parsed.has("p"), parsed.has("w"));
+    let from_last = parsed.has("C");
+    if from_last && (stop || pause) {
+        return Err(usage("invalid option combination: -C cannot be used with -p or -s"));
+    }
     if stop && pause {
         return Err(usage("invalid option combination: -s and -p are mutually exclusive"));
     }
@@ -46,6 +50,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     let action = match (stop, pause) {
         (true, _) => ScrubAction::Stop,
         (_, true) => ScrubAction::Pause,
+        _ if from_last => ScrubAction::Continue,
         _ => ScrubAction::Start,
     };
     let code = each(session, &pools, |session, name| session.operate(name, PoolOperation::Scrub(action)).map(|_| ()))?;

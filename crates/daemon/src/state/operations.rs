@@ -31,7 +31,7 @@ fn attempt(name: &str, operation: &PoolOperation) -> String {
         },
         PoolOperation::Set { .. } => format!("cannot set property for '{name}'"),
         PoolOperation::SetVdev { device, .. } => format!("cannot set property for '{device}'"),
-        PoolOperation::Scrub(ScrubAction::Start) => format!("cannot scrub '{name}'"),
+        PoolOperation::Scrub(ScrubAction::Start | ScrubAction::Continue) => format!("cannot scrub '{name}'"),
         PoolOperation::Scrub(ScrubAction::Pause) => format!("cannot pause scrubbing {name}"),
         PoolOperation::Scrub(ScrubAction::Stop) => format!("cannot cancel scrubbing {name}"),
         PoolOperation::Clear { device: Some(device) } => format!("cannot clear errors for {device}"),

@@ -208,7 +208,7 @@ impl Operations for FakePool {
             }
             PoolOperation::Scrub(action) if !self.disks.scan.lock().state.is_empty() => {
                 self.disks.scan.lock().state = match action {
-                    ScrubAction::Start => "scanning".into(),
+                    ScrubAction::Start | ScrubAction::Continue => "scanning".into(),
                     ScrubAction::Pause => "paused".into(),
                     ScrubAction::Stop => "canceled".into(),
                 };

@@ -349,6 +349,44 @@ fn a_scrub_goes_on_after_an_import_where_it_was() {
 }
 
 /// Destroys one block each of `doomed` on one disk more than the layout can lose; then exactly these files are lost.
+/// `scrub -C` reads what is new, heals it, and leaves alone what an earlier scrub has seen and what that found lost.
+#[test]
+fn a_scrub_can_begin_where_the_last_one_ended() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 128);
+    let mount = lab.create("-O primarycache=metadata", "tank", "mirror d0 d1");
+    fill(&mount, 1);
+    let last = |lab: &Lab| -> u64 {
+        let value = lab.zpool("get -Hp -o value last_scrubbed_txg tank").ok().stdout;
+        value.trim().parse().expect("a group")
+    };
+    assert_eq!(last(&lab), 0);
+    lab.zpool("scrub -C -p tank").refused().says("-C cannot be used with -p or -s");
+    lab.scrub("tank").says("with 0 errors");
+    let first = last(&lab);
+    assert!(first > 0);
+    fill(&mount.join("dir0/sub"), 1000);
+    lab.zpool("sync tank").ok();
+    let tree = Tree::of(&mount);
+    lab.export("tank");
+    // Of old and new the same part is damaged.
+    damage::overwrite_data_area(&lab.disk(1), 3);
+    lab.import("", "tank");
+    assert_eq!(last(&lab), first, "it is in the pool");
+    lab.zpool("scrub -C -w tank").ok();
+    let status = lab.zpool("status -j --json-int tank").ok().stdout;
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    let scan = &status["pools"]["tank"]["scan_stats"];
+    let of = |name: &str| scan[name].as_u64().expect("a number");
+    let (all, issued, repaired) = (of("to_examine"), of("issued"), of("processed"));
+    assert!(issued < all * 3 / 4 && repaired > 1 << 20 && of("errors") == 0, "{scan}");
+    assert!(last(&lab) > first);
+    lab.scrub("tank").says("with 0 errors").says_not("repaired 0B");
+    lab.scrub("tank").says("repaired 0B");
+    lab.judge_and_return("tank", &mount, &tree);
+    lab.export("tank");
+}
+
 fn one_disk_too_many(vdev: &str, disks: usize, layout: Layout, ruined: &[usize]) {
     let Some(lab) = Lab::open() else { return };
     lab.disks(disks, 128);

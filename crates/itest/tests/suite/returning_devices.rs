@@ -47,6 +47,30 @@ fn without(lab: &Lab, disks: &[usize], dataset: &str, tree: &Tree, what: &str) {
     lab.zpool("destroy tank").ok();
 }
 
+/// What a device missed is found in time that goes with that, and not with what the pool holds.
+#[test]
+fn a_resilver_looks_only_at_what_was_missed() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(4, SIZE_MIB);
+    let mount = lab.create("-o ashift=12", "tank", "mirror d0 d1 mirror d2 d3");
+    fill(&mount, "before", 96);
+    lab.zfs("snapshot tank@before").ok();
+    lab.zpool("sync tank").ok();
+    lab.zpool("offline tank d1").ok();
+    fill(&mount, "meanwhile", 4);
+    lab.zpool("sync tank").ok();
+    lab.zpool("online tank d1").ok();
+    settled(&lab).says("resilvered").says("with 0 errors");
+    let status = lab.zpool("status -j --json-int tank").ok().stdout;
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    let scan = &status["pools"]["tank"]["scan_stats"];
+    let number = |name: &str| scan[name].as_u64().expect("a number");
+    let (examined, issued, repaired) = (number("examined"), number("issued"), number("processed"));
+    assert!(examined < 48 << 20 && issued < 24 << 20 && repaired > 1 << 20, "{scan}");
+    let tree = Tree::of(&mount);
+    without(&lab, &[0], "tank", &tree, "what it missed is there");
+}
+
 /// Two of four disks miss 32 MiB; `bring_back` brings them back.
 fn two_return(what: &str, bring_back: impl Fn(&Lab)) {
     let Some(lab) = Lab::open() else { return };
