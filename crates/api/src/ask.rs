@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::disks::{DiskReport, ListDisks};
 use crate::event::Event;
 use crate::faults::{GetFaults, HoldDevice, PoolFaults};
 use crate::job::{ControlJob, Job, ListJobs};
@@ -128,6 +129,7 @@ operations! {
         "add_receiver" AddReceiver -> ReceiverReport,
         "list_receivers" ListReceivers -> Vec<ReceiverReport>,
         "remove_receiver" RemoveReceiver -> Outcome,
+        "list_disks" ListDisks -> Vec<DiskReport>,
         "test_receivers" TestReceivers -> Outcome,
     }
 }

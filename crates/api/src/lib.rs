@@ -6,6 +6,7 @@
 
 pub mod ask;
 pub mod block_properties;
+pub mod disks;
 pub mod error;
 pub mod event;
 pub mod faults;

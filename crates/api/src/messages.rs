@@ -242,6 +242,9 @@ pub struct CreatePool {
 pub struct CreatedPool {
     /// The tree that would be made, for a dry run.
     pub layout: Option<VdevReport>,
+    /// What may be wrong with it, and is done all the same.
+    #[serde(default)]
+    pub warnings: Vec<String>,
     /// How it went.
     pub outcome: Outcome,
 }

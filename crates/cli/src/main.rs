@@ -2,6 +2,7 @@
 //! the name it is called with.
 #![forbid(unsafe_code)]
 
+mod disks;
 mod faults;
 mod getopt;
 mod ids;

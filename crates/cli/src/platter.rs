@@ -49,6 +49,8 @@ enum Command {
     Txgs(crate::txgs::Arguments),
     /// Show which devices have failed or seem to, what was done about it, and what to do now
     Faults(crate::faults::Arguments),
+    /// List the disks of this machine: sectors, caches, temperatures, and in which pools they are
+    Disks(crate::disks::Arguments),
     /// Name who is told when a device fails
     Notify(crate::notify::Arguments),
     /// The daemon that owns imported pools and mounts; it starts by itself when a command needs it
@@ -90,6 +92,7 @@ pub fn main() -> u8 {
         Command::Zpool { words } => return crate::zpool::main(&words),
         Command::Zfs { words } => return crate::zfs::main(&words),
         Command::Txgs(arguments) => return crate::txgs::main(&arguments),
+        Command::Disks(arguments) => return crate::disks::main(&arguments),
         Command::Faults(arguments) => return crate::faults::main(&arguments),
         Command::Notify(arguments) => return crate::notify::main(&arguments),
         Command::Daemon { action } => daemon(action.unwrap_or(DaemonAction::Status { json: false })),

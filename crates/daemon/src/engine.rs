@@ -31,6 +31,10 @@ pub trait Engine: Send + Sync + 'static {
     async fn discover(&self, search: &[PathBuf]) -> Result<Vec<ImportableReport>>;
     /// Imports a pool.
     async fn import(&self, request: ImportRequest) -> Result<Arc<dyn PoolHandle>>;
+    /// The name of the pool that a device is labelled for.
+    async fn pool_at(&self, _path: &Path) -> Option<String> {
+        None
+    }
     /// Zeroes the labels of a device.
     async fn clear_label(&self, path: &Path, force: bool) -> Result<()>;
     /// What happened lately.

@@ -46,6 +46,10 @@ impl Engine for RealEngine {
         Pool::discover(&self.environment, search).await
     }
 
+    async fn pool_at(&self, path: &Path) -> Option<String> {
+        Pool::name_at(&self.environment, path).await
+    }
+
     async fn import(&self, request: ImportRequest) -> Result<Arc<dyn PoolHandle>> {
         let pool = Pool::import(self.environment.clone(), request).await?;
         Ok(Arc::new(RealPool(pool)))

@@ -13,6 +13,7 @@ use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use platter_api::ask::{Ask, Look, OTHER_VERSION, Operation, PATH};
+use platter_api::disks::ListDisks;
 use platter_api::faults::{GetFaults, HoldDevice};
 use platter_api::job::{ControlJob, ListJobs};
 use platter_api::messages::{
@@ -150,6 +151,7 @@ async fn answer(Context { daemon, stop }: Context, operation: Operation) -> Answ
         Operation::SetIdQuota(call) => json::<SetIdQuota>(daemon.set_id_quota(&call).await),
         Operation::MountRequest(call) => json::<MountRequest>(daemon.mount(&call).await),
         Operation::UnmountRequest(call) => json::<UnmountRequest>(daemon.unmount(&call).await),
+        Operation::ListDisks(_) => json::<ListDisks>(daemon.disks().await),
         Operation::HoldDevice(call) => json::<HoldDevice>(daemon.hold_device(&call)),
         Operation::AddReceiver(call) => json::<AddReceiver>(daemon.add_receiver(call.way)),
         Operation::ListReceivers(_) => json::<ListReceivers>(Ok(daemon.receivers())),

@@ -8,6 +8,7 @@
 
 mod daemon;
 mod datasets;
+mod disks;
 mod faults;
 mod leaving;
 mod locks;
@@ -295,9 +296,10 @@ impl Daemon {
         let name = call.request.temporary_name.clone().unwrap_or_else(|| stored.clone());
         let what = format!("cannot create '{stored}'");
         self.refuse_own_devices(&call.request.vdevs, None, call.request.force).await?;
+        let warnings = self.warn_of_sectors(&call.request).await;
         if call.dry_run {
             let layout = self.engine.dry_run(call.request).await.map_err(|error| failed_creation(&what, error))?;
-            return Ok(CreatedPool { layout: Some(layout), outcome: Outcome::default() });
+            return Ok(CreatedPool { layout: Some(layout), warnings, outcome: Outcome::default() });
         }
         let _lock = self.locks.of(&name).await;
         if self.pool_names().pools.contains(&name) {
@@ -317,7 +319,7 @@ impl Daemon {
             problems.extend(quotas.err().map(|reason| format!("cannot set property for '{name}': {reason}")));
         }
         problems.extend(self.mount_automatic(&name).await);
-        Ok(CreatedPool { layout: None, outcome: Outcome { name: Some(name), problems } })
+        Ok(CreatedPool { layout: None, warnings, outcome: Outcome { name: Some(name), problems } })
     }
 
     /// Refuses a new pool that would be mounted where nothing of it may be.

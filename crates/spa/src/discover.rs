@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use platter_device::{BlockDevice, DeviceSource, Holder, OpenOptions, PathKind, WindowDevice, gpt};
 use platter_ondisk::{Txg, Uberblock};
@@ -82,6 +83,9 @@ fn is_candidate(devices: &dyn DeviceSource, path: &Path, devices_only: bool) -> 
     }
 }
 
+/// How long a device may take to say in which pool it is.
+const ANSWER: Duration = Duration::from_secs(5);
+
 /// The labels of a device, or of the pool's partition on it, with the path of the one that has them.
 pub async fn labels_at(devices: &dyn DeviceSource, path: &Path) -> Option<(PathBuf, DeviceLabels)> {
     let device = devices.open_path(path, OpenOptions::read_only()).await.ok()?;
@@ -95,6 +99,14 @@ pub async fn labels_at(devices: &dyn DeviceSource, path: &Path) -> Option<(PathB
     let partition = devices.open_vdev(path, true, OpenOptions::read_only()).await.ok()?;
     let found = labels::read(&*partition).await.ok()?;
     Some((partition.path()?.to_owned(), found))
+}
+
+/// The name of the pool that a device is labelled for; none when it does not answer for long.
+pub async fn name_at(devices: &dyn DeviceSource, path: &Path) -> Option<String> {
+    let found = tokio::time::timeout(ANSWER, labels_at(devices, path)).await.ok()??;
+    let (at, labels) = found;
+    // A whole disk's label is told where it is.
+    (at == path).then(|| labels.config().name.clone()).filter(|name| !name.is_empty())
 }
 
 /// As [`labels_at`], of an open device: its own, or those in the partition that is a pool's.

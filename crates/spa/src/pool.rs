@@ -1,6 +1,6 @@
 //! An imported pool: the facade that front ends use.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -86,6 +86,11 @@ impl Pool {
     pub async fn dry_run(environment: Environment, request: CreateRequest) -> Result<VdevReport> {
         let plan = plan::plan(&environment, &request).await?;
         Ok(VdevReport { name: request.name, ..change::show(&plan.root.children, &plan.spares) })
+    }
+
+    /// The name of the pool that a device is labelled for, if it answers.
+    pub async fn name_at(environment: &Environment, path: &Path) -> Option<String> {
+        discover::name_at(&*environment.devices, path).await
     }
 
     /// Pools found below `search` (folders are scanned, files and devices looked at).

@@ -177,6 +177,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     session.check_places(&leaves)?;
     let name = call.request.name.clone();
     let created = session.ask(call)?;
+    created.warnings.iter().for_each(|warning| eprintln!("{warning}"));
     if let Some(layout) = &created.layout {
         outln!("would create '{}' with the following layout:\n", name);
         out!("{}", layout::tree(layout));

@@ -362,6 +362,7 @@ fn a_scrub_can_begin_where_the_last_one_ended() {
     };
     assert_eq!(last(&lab), 0);
     lab.zpool("scrub -C -p tank").refused().says("-C cannot be used with -p or -s");
+    lab.zpool("sync tank").ok();
     lab.scrub("tank").says("with 0 errors");
     let first = last(&lab);
     assert!(first > 0);
