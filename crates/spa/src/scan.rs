@@ -63,8 +63,8 @@ fn prove_nothing_older(scan: &mut ScanState) {
     }
 }
 
-/// Starts a scrub, or lets a paused one go on. With `continued` a new one looks only at what is newer than what the last
-/// whole one saw.
+/// Starts a scrub, or lets a paused one go on. With `continued` a new one looks only at what is newer than what the
+/// last whole one saw.
 ///
 /// # Errors
 /// [`PoolError::Busy`] when one is running; a read-only pool.
