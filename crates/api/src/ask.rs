@@ -28,7 +28,8 @@ use crate::notify::{AddReceiver, ListReceivers, ReceiverReport, RemoveReceiver, 
 use crate::report::{HistoryEntry, ImportableReport};
 use crate::request::Changed;
 use crate::snapshots::{
-    DestroySnapshots, DestroyedSnapshots, GetHolds, HoldSnapshot, Holds, RenameSnapshot, RollbackDataset, TakeSnapshots,
+    CloneSnapshot, DestroySnapshots, DestroyedSnapshots, Diff, DiffSnapshots, GetHolds, HoldSnapshot, Holds,
+    PromoteDataset, RenameSnapshot, RollbackDataset, TakeSnapshots,
 };
 use crate::txgs::TxgsReport;
 
@@ -120,6 +121,9 @@ operations! {
         "rename_snapshot" RenameSnapshot -> Outcome,
         "hold_snapshot" HoldSnapshot -> Outcome,
         "rollback_dataset" RollbackDataset -> Outcome,
+        "clone_snapshot" CloneSnapshot -> Outcome,
+        "promote_dataset" PromoteDataset -> Outcome,
+        "diff_snapshots" DiffSnapshots -> Diff,
         "set_dataset_properties" SetDatasetProperties -> Outcome,
         "get_userspace" GetUserspace -> Userspace,
         "set_id_quota" SetIdQuota -> Outcome,

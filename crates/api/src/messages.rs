@@ -404,6 +404,9 @@ pub struct DestroyDataset {
     /// Its children too.
     #[serde(default)]
     pub recursive: bool,
+    /// Clones of its snapshots too, wherever they are, with all that depends on those.
+    #[serde(default)]
+    pub clones: bool,
     /// Unmount even when busy.
     #[serde(default)]
     pub force: bool,

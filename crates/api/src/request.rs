@@ -248,6 +248,20 @@ pub enum DatasetOperation {
         /// What becomes of which property.
         settings: Vec<(String, Setting)>,
     },
+    /// Makes a data set that begins as what a snapshot is.
+    Clone {
+        /// Full name of the snapshot.
+        snapshot: String,
+        /// Full name; its parent is there.
+        name: String,
+        /// Local properties.
+        properties: BTreeMap<String, String>,
+    },
+    /// Lets a clone and the data set that it was made of change places.
+    Promote {
+        /// Full name.
+        name: String,
+    },
     /// Makes it what its latest snapshot is.
     Rollback {
         /// Full name.

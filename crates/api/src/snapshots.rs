@@ -35,6 +35,9 @@ pub struct DestroySnapshots {
     /// Those that are held or have clones are destroyed when that ends.
     #[serde(default)]
     pub defer: bool,
+    /// Their clones too, with all that depends on those.
+    #[serde(default)]
+    pub clones: bool,
     /// Only check and list.
     #[serde(default)]
     pub dry_run: bool,
@@ -50,6 +53,12 @@ pub struct DestroyedSnapshots {
     pub destroyed: Vec<String>,
     /// Bytes that are free by that, or would be.
     pub reclaimed: u64,
+    /// Full names of what was destroyed before, as it depended on them.
+    #[serde(default)]
+    pub dependents: Vec<String>,
+    /// What of that could not be destroyed.
+    #[serde(default)]
+    pub problems: Vec<String>,
 }
 
 /// `zfs rename` of a snapshot.
@@ -114,10 +123,99 @@ pub struct RollbackDataset {
     /// Later ones are destroyed.
     #[serde(default)]
     pub recursive: bool,
+    /// Their clones too, with all that depends on those.
+    #[serde(default)]
+    pub clones: bool,
     /// Unmount even when busy.
     #[serde(default)]
     pub force: bool,
     /// The command line, for the pool's history.
     #[serde(default)]
     pub command: String,
+}
+
+/// `zfs clone`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CloneSnapshot {
+    /// Full name of the snapshot.
+    pub snapshot: String,
+    /// Full name of the clone.
+    pub name: String,
+    /// Initial local properties.
+    #[serde(default)]
+    pub properties: BTreeMap<String, String>,
+    /// Make missing parents too; being there already is then no error.
+    #[serde(default)]
+    pub parents: bool,
+    /// Such parents get `canmount=off` (`-pp`).
+    #[serde(default)]
+    pub parents_unmounted: bool,
+    /// Mount it when its properties say so (`-u` says no).
+    #[serde(default)]
+    pub mount: bool,
+    /// The command line, for the pool's history.
+    #[serde(default)]
+    pub command: String,
+}
+
+/// `zfs promote`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PromoteDataset {
+    /// Full name.
+    pub name: String,
+    /// The command line, for the pool's history.
+    #[serde(default)]
+    pub command: String,
+}
+
+/// `zfs diff`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiffSnapshots {
+    /// Full name of the earlier snapshot.
+    pub from: String,
+    /// Full name of the later one, or of the file system for what is there now.
+    pub to: String,
+}
+
+/// What became of a file. In paths, what is no printable character of ASCII is a backslash and four octal digits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Became {
+    /// It is new.
+    Added,
+    /// It is gone.
+    Removed,
+    /// It was changed.
+    Modified,
+    /// It was changed, and has so many names more (or fewer).
+    Links(i64),
+    /// It has this path now.
+    Renamed(String),
+}
+
+/// One difference.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiffEntry {
+    /// What became of it.
+    pub became: Became,
+    /// Its kind: `B` block device, `C` character device, `/` folder, `|` pipe, `@` symbolic link, `=` socket, `F` file.
+    pub kind: char,
+    /// When it was last changed, in seconds since the epoch.
+    pub seconds: i64,
+    /// And nanoseconds.
+    pub nanoseconds: u32,
+    /// Path below the mount point; of what was renamed the old one.
+    pub path: String,
+}
+
+/// Answer to [`DiffSnapshots`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Diff {
+    /// Where the file system is mounted, in the form of a path; empty for the root.
+    pub mounted_at: String,
+    /// The differences, by object number.
+    pub changes: Vec<DiffEntry>,
 }

@@ -59,6 +59,9 @@ fn attempt(operation: &Operation) -> Option<String> {
         Operation::RollbackDataset(call) => {
             format!("cannot rollback '{}'", call.snapshot.split('@').next().unwrap_or_default())
         }
+        Operation::CloneSnapshot(call) => format!("cannot create '{}'", call.name),
+        Operation::DiffSnapshots(_) => "Unable to obtain diffs".to_owned(),
+        Operation::PromoteDataset(call) => format!("cannot promote '{}'", call.name),
         Operation::SetIdQuota(call) => format!("cannot set property for '{}'", call.name),
         Operation::GetUserspace(_) => "cannot get used/quota".to_owned(),
         Operation::MountRequest(call) => format!("cannot mount '{}'", or_all(&call.dataset)),

@@ -14,6 +14,7 @@ use platter_api::faults::DeviceSigns;
 use platter_api::report::{DatasetReport, HistoryEntry, Properties};
 use platter_api::report::{Detail, ImportableReport, PoolReport, VdevReport};
 use platter_api::request::{Changed, CreateRequest, DatasetOperation, ImportRequest, PoolOperation, SnapshotOperation};
+use platter_api::snapshots::DiffEntry;
 use platter_api::txgs::TxgsReport;
 use platter_dsl::take_snapshot::Refusals;
 use platter_dsl::{PoolError, Result};
@@ -107,6 +108,10 @@ pub trait Reports {
     /// Bytes that destroying these snapshots would free.
     async fn snapshots_would_free(&self, _names: &[String]) -> Result<u64> {
         Ok(0)
+    }
+    /// What differs in the snapshot `to` from the earlier one `from`, both by full name.
+    async fn differences(&self, _from: &str, _to: &str) -> Result<Vec<DiffEntry>> {
+        Ok(Vec::new())
     }
     /// By what a snapshot is held, each with since when in seconds since the epoch.
     async fn holds(&self, _snapshot: &str) -> Result<BTreeMap<String, u64>> {

@@ -16,6 +16,7 @@ pub mod client;
 pub mod damaged;
 pub mod dead_mounts;
 pub mod denied;
+mod diff_entries;
 pub mod engine;
 pub mod fault_records;
 mod freed_memory;

@@ -11,12 +11,14 @@ use platter_api::report::{DatasetReport, Detail, HistoryEntry, ImportableReport,
 use platter_api::request::{
     Changed, CreateRequest, DatasetOperation, ImportRequest, PoolOperation, ScrubAction, SnapshotOperation,
 };
+use platter_api::snapshots::DiffEntry;
 use platter_api::txgs::TxgsReport;
 use platter_dsl::Result;
 use platter_dsl::take_snapshot::Refusals;
 use platter_ondisk::Txg;
 use platter_spa::{Environment, Events, Idleness, Pool, Unwritten};
 
+use crate::diff_entries::diff_entry;
 use crate::engine::{Engine, Identity, Leave, Liveness, Operations, PoolHandle, Reports};
 
 /// The engine on real devices.
@@ -110,6 +112,10 @@ impl Operations for RealPool {
             DatasetOperation::Rename { from, to } => dsl.rename_dataset(&from, &to).await,
             DatasetOperation::Set { name, settings } => dsl.set_dataset_properties(&name, &settings).await,
             DatasetOperation::Rollback { name, snapshot } => dsl.rollback_dataset(&name, &snapshot).await,
+            DatasetOperation::Clone { snapshot, name, properties } => {
+                dsl.clone_snapshot(&snapshot, &name, &properties).await
+            }
+            DatasetOperation::Promote { name } => dsl.promote_dataset(&name).await,
         }
     }
 
@@ -133,10 +139,12 @@ impl Operations for RealPool {
         let dsl = self.0.dsl();
         match operation {
             DatasetOperation::Create { properties, .. } => dsl.check_new_properties(properties),
-            DatasetOperation::Destroy { name } => dsl.check_destroy(name),
+            DatasetOperation::Destroy { name } => dsl.check_destroy(name).await,
             DatasetOperation::Rename { from, to } => dsl.check_rename(from, to).await,
             DatasetOperation::Set { name, settings } => dsl.check_dataset_properties(name, settings).await,
             DatasetOperation::Rollback { name, snapshot } => dsl.check_rollback(name, snapshot).await,
+            DatasetOperation::Clone { snapshot, name, properties } => dsl.check_clone(snapshot, name, properties).await,
+            DatasetOperation::Promote { name } => dsl.check_promote(name).await,
         }
     }
 
@@ -228,6 +236,14 @@ impl Reports for RealPool {
 
     async fn snapshots_would_free(&self, names: &[String]) -> Result<u64> {
         self.0.dsl().snapshots_would_free(names).await
+    }
+
+    async fn differences(&self, from: &str, to: &str) -> Result<Vec<DiffEntry>> {
+        let dsl = self.0.dsl();
+        dsl.check_descends(to, from).await?;
+        let (old, new) = (dsl.open_snapshot(from).await?, dsl.open_snapshot(to).await?);
+        let found = platter_zpl::diff::differences(&old, &new).await?;
+        Ok(found.into_iter().map(diff_entry).collect())
     }
 
     async fn holds(&self, snapshot: &str) -> Result<BTreeMap<String, u64>> {

@@ -25,7 +25,8 @@ use platter_api::messages::{
 use platter_api::notify::{AddReceiver, ListReceivers, RemoveReceiver, TestReceivers};
 use platter_api::report::Detail;
 use platter_api::snapshots::{
-    DestroySnapshots, GetHolds, HoldSnapshot, RenameSnapshot, RollbackDataset, TakeSnapshots,
+    CloneSnapshot, DestroySnapshots, DiffSnapshots, GetHolds, HoldSnapshot, PromoteDataset, RenameSnapshot,
+    RollbackDataset, TakeSnapshots,
 };
 use tokio::sync::watch;
 
@@ -144,6 +145,9 @@ async fn answer(Context { daemon, stop }: Context, operation: Operation) -> Answ
         Operation::RenameSnapshot(call) => json::<RenameSnapshot>(daemon.rename_snapshot(&call).await),
         Operation::HoldSnapshot(call) => json::<HoldSnapshot>(daemon.hold_snapshot(&call).await),
         Operation::RollbackDataset(call) => json::<RollbackDataset>(daemon.rollback_dataset(&call).await),
+        Operation::CloneSnapshot(call) => json::<CloneSnapshot>(daemon.clone_snapshot(&call).await),
+        Operation::DiffSnapshots(call) => json::<DiffSnapshots>(daemon.diff(&call).await),
+        Operation::PromoteDataset(call) => json::<PromoteDataset>(daemon.promote_dataset(&call).await),
         Operation::SetDatasetProperties(call) => {
             json::<SetDatasetProperties>(daemon.set_dataset_properties(&call).await)
         }

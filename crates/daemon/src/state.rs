@@ -6,8 +6,11 @@
 //! - no other lock is held across an await;
 //! - a pool in `pools` is open; one in `unavailable` is remembered in `pools.json` but could not be opened.
 
+mod clones;
 mod daemon;
 mod datasets;
+mod dependents;
+mod diffs;
 mod disks;
 mod faults;
 mod leaving;

@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
 use platter_dmu::bpobj::sizes;
+use platter_hooks::Canary;
 use platter_ondisk::{BlkPtr, Txg};
 use platter_zio::Store;
 use platter_zio::{BlockStore, SpaceAccounting};
@@ -106,7 +107,7 @@ impl SpaceAccounting for Accounting {
         let change = space(self.store.dsize(bp), bp);
         let mut deltas = self.deltas.lock();
         deltas.referenced -= change;
-        if bp.birth() > *self.previous_snapshot.lock() {
+        if bp.birth() > *self.previous_snapshot.lock() || Canary::SnapshotForgotten.sings() {
             deltas.own -= change;
             drop(deltas);
             self.store.free(txg, bp);

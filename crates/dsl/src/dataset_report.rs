@@ -12,9 +12,8 @@ use crate::dir::Dir;
 use crate::encryption::{self, Encryption};
 use crate::inheritance::lookup;
 use crate::pool::DslPool;
-use crate::snapshot::SnapshotBonus;
 use crate::stored_property::{INHERIT, RECEIVED, StoredProperty};
-use crate::{effects, snapshots_changed, space};
+use crate::{effects, named_snapshot, snapshots_changed, space};
 use platter_api::properties::{AT_CREATION, NATIVES, Native, default_text, is_user};
 use platter_api::property_kind::Kind;
 use platter_api::report::{DatasetKind, Properties, Property, PropertySource, PropertyValue};
@@ -262,20 +261,11 @@ fn encrypted(dsl: &DslPool, encryption: Encryption, properties: &mut Properties)
 
 /// The snapshot that a clone was made from; the pool's own origin is nobody's.
 async fn origin_name(dsl: &DslPool, dir: &platter_ondisk::dsl::DslDirPhys) -> Result<Option<String>> {
-    let everybodys = dsl.tree.read().origin.as_ref().map(|origin| origin.snapshot.object);
-    if !dir.origin_obj.is_some() || Some(dir.origin_obj) == everybodys {
+    if !dir.origin_obj.is_some() || dsl.tree.read().is_own_origin(dir.origin_obj) {
         return Ok(None);
     }
     if dsl.mos.dnode(dir.origin_obj).await?.info().bonus_type != ObjectType::DSL_DATASET {
         return Ok(None);
     }
-    let snapshot = SnapshotBonus::load(&dsl.mos, dir.origin_obj).await?;
-    let owner = {
-        let tree = dsl.tree.read();
-        let owner = tree.datasets.iter().find(|(_, ds)| ds.dir.object == snapshot.phys.dir_obj);
-        owner.map(|(name, ds)| (name.clone(), ds.phys.lock().snapnames_zapobj))
-    };
-    let Some((name, names)) = owner else { return Ok(None) };
-    let own = snapshot.snapshot().name(&dsl.mos, names).await?;
-    Ok(own.map(|own| format!("{name}@{own}")))
+    Ok(named_snapshot::by_object(dsl, dir.origin_obj).await?.map(|origin| origin.full_name))
 }

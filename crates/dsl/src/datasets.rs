@@ -11,6 +11,7 @@ use crate::dataset::Dataset;
 use crate::error::{PoolError, Result};
 use crate::filesystem_space::FilesystemSpace;
 use crate::pool::DslPool;
+use crate::snapshot::SnapshotBonus;
 use crate::stored_property::StoredProperty;
 use crate::{change_properties, counting, dataset_report, destroy, intent, new_dataset, rename, version_limits};
 use platter_api::report::{DatasetKind, DatasetReport};
@@ -119,11 +120,11 @@ impl DslPool {
     ///
     /// # Errors
     /// It does not exist, has children or snapshots, or is the pool's root.
-    pub fn check_destroy(&self, name: &str) -> Result<()> {
-        self.destructible(name).map(drop)
+    pub async fn check_destroy(&self, name: &str) -> Result<()> {
+        self.destructible(name).await.map(drop)
     }
 
-    fn destructible(&self, name: &str) -> Result<Arc<Dataset>> {
+    async fn destructible(&self, name: &str) -> Result<Arc<Dataset>> {
         let dataset = self.find(name)?;
         if dataset.dir.parent().is_none() {
             return Err(PoolError::invalid("operation does not apply to pools\nuse 'zpool destroy' instead"));
@@ -132,12 +133,9 @@ impl DslPool {
         if self.tree.read().datasets.keys().any(|other| other.starts_with(&below)) {
             return Err(PoolError::Busy("filesystem has children".into()));
         }
-        let origin = self.tree.read().origin.as_ref().map(|o| o.snapshot.object);
         let previous = dataset.phys.lock().prev_snap_obj;
-        if previous.is_some() && Some(previous) != origin {
-            return Err(PoolError::Unsupported(
-                "it has snapshots or is a clone, which this version cannot destroy yet".into(),
-            ));
+        if previous.is_some() && SnapshotBonus::load(&self.mos, previous).await?.phys.next_snap_obj == dataset.object {
+            return Err(PoolError::Busy("filesystem has children".into()));
         }
         Ok(dataset)
     }
@@ -164,12 +162,12 @@ impl DslPool {
     /// # Errors
     /// It does not exist, has children or snapshots, or is the pool's root.
     pub async fn destroy_dataset(self: &Arc<Self>, name: &str) -> Result<()> {
-        self.destructible(name)?;
+        self.destructible(name).await?;
         self.close_filesystem(name).await?;
         let (name, wanted) = (name.to_owned(), name.to_owned());
         let check = async move |dsl: Arc<Self>| {
             // It may have been given children, or been opened, since it was looked at.
-            let dataset = dsl.destructible(&wanted)?;
+            let dataset = dsl.destructible(&wanted).await?;
             match dataset.open_objset() {
                 Some(_) => return Err(PoolError::Busy("dataset is busy".into())),
                 None => destroy::check(&dsl, &dataset).await?,

@@ -84,11 +84,7 @@ async fn with_keys(
     if deadlist::is_plain(mos.os, new).await? {
         return Ok(new);
     }
-    let mut births: Vec<Txg> = match deadlist::is_plain(mos.os, from).await? {
-        // The pool was upgraded since: its snapshots tell.
-        true => births_of_chain(mos.os, previous).await?,
-        false => deadlist::keys(mos.os, from).await?.into_iter().map(|(key, _)| key).collect(),
-    };
+    let mut births = births(mos.os, from, previous).await?;
     births.extend(one_more);
     births.sort_unstable();
     births.dedup();
@@ -98,6 +94,19 @@ async fn with_keys(
         zap.put_int(tx, birth.0, list.0).await?;
     }
     Ok(new)
+}
+
+/// The births at which the entries of a head's deadlist `from` part, or where that has none, the snapshot `previous`
+/// and those before it.
+///
+/// # Errors
+/// Damage, unreadable blocks.
+pub async fn births(os: &Arc<Objset>, from: ObjectId, previous: ObjectId) -> Result<Vec<Txg>> {
+    match deadlist::is_plain(os, from).await? {
+        // The pool was upgraded since: its snapshots tell.
+        true => births_of_chain(os, previous).await,
+        false => Ok(deadlist::keys(os, from).await?.into_iter().map(|(key, _)| key).collect()),
+    }
 }
 
 /// Where the snapshot `newest` and all before it begin.

@@ -1,7 +1,8 @@
 //! `zfs destroy` of a file system without snapshots (`dsl_destroy_head_sync_impl`, `module/zfs/dsl_destroy.c`).
 //!
 //! Invariants:
-//! - every block born in the data set is freed exactly once: in the background, where the pool has the feature for it;
+//! - every block born in the data set is freed exactly once: in the background, where the pool has the feature for it.
+//!   What a clone has of its origin stays, and what its deadlist names is the origin's;
 //! - nothing of the data set stays in the MOS;
 //! - the space leaves its directory in the same group, and those above when it is freed.
 
@@ -9,14 +10,17 @@ use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
 use platter_dmu::{Result, Tx};
+use platter_ondisk::dsl::dataset_flags;
 use platter_ondisk::{ObjectId, ObjectType};
 use platter_zio::ZioError;
 
 use crate::dataset::Dataset;
 use crate::dir::Dir;
+use crate::named_snapshot::{self, NamedSnapshot};
 use crate::pool::DslPool;
+use crate::snapshot::SnapshotBonus;
 use crate::used_space::{SpaceChange, UsedKind, difference};
-use crate::{freeing, history, intent, limits, origin, zapify};
+use crate::{destroy_snapshot, freeing, history, holds, intent, limits, origin, zapify};
 
 /// Whether all that [`destroy`] removes can be found, so that damage is known of before anything is removed.
 ///
@@ -31,6 +35,16 @@ pub async fn check(dsl: &DslPool, dataset: &Dataset) -> Result<()> {
             return Err(ZioError::corrupt("data set", format!("it has object {object} twice")));
         }
         dsl.mos.dnode(object).await?;
+    }
+    if let Some(origin) = waiting_origin(dsl, dataset).await? {
+        destroy_snapshot::check(dsl, &origin).await?;
+    }
+    let previous = dataset.phys.lock().prev_snap_obj;
+    if previous.is_some() {
+        let phys = SnapshotBonus::load(&dsl.mos, previous).await?.phys;
+        for object in [phys.dir_obj, phys.next_clones_obj].into_iter().filter(|object| object.is_some()) {
+            dsl.mos.dnode(object).await?;
+        }
     }
     intent::check_free(dsl, dataset).await?;
     let deadlist = dataset.phys.lock().deadlist_obj;
@@ -60,11 +74,42 @@ fn of_dir(dir: &Dir) -> [ObjectId; 5] {
 /// # Errors
 /// Device errors, damage in the MOS. Damage in the data set itself leaks what lies below it, with a warning.
 pub async fn destroy(dsl: &Arc<DslPool>, tx: &Tx, name: &str, dataset: &Arc<Dataset>) -> Result<()> {
+    let origin = waiting_origin(dsl, dataset).await?;
     remove_head(dsl, tx, dataset).await?;
     remove_dir(dsl, tx, &dataset.dir).await?;
     dsl.tree.write().datasets.remove(name);
     dsl.dirty_config();
-    history::append_event(dsl, tx, "destroy", &format!("{name} ({})", dataset.object)).await
+    history::append_event(dsl, tx, "destroy", &format!("{name} ({})", dataset.object)).await?;
+    match origin {
+        Some(origin) => destroy_snapshot::destroy(dsl, tx, &origin).await,
+        None => Ok(()),
+    }
+}
+
+/// The directory in memory of the snapshot `origin`; none for the pool's own.
+async fn origin_dir(dsl: &DslPool, origin: ObjectId) -> Result<Option<Arc<Dir>>> {
+    if dsl.tree.read().is_own_origin(origin) {
+        return Ok(None);
+    }
+    let place = SnapshotBonus::load(&dsl.mos, origin).await?.phys.dir_obj;
+    Ok(dsl.tree.read().dataset_in(place).map(|(_, dataset)| dataset.dir.clone()))
+}
+
+/// The origin of clone `dataset`, when that is its last clone and waits to be destroyed with it.
+///
+/// # Errors
+/// Damage, unreadable blocks.
+pub async fn waiting_origin(dsl: &DslPool, dataset: &Dataset) -> Result<Option<NamedSnapshot>> {
+    let origin = dataset.dir.phys.lock().origin_obj;
+    if !origin.is_some() || dsl.tree.read().is_own_origin(origin) {
+        return Ok(None);
+    }
+    let phys = SnapshotBonus::load(&dsl.mos, origin).await?.phys;
+    let is_deferred = phys.flags & dataset_flags::DEFER_DESTROY != 0;
+    if !is_deferred || phys.num_children != 2 || holds::count(&dsl.mos, phys.userrefs_obj).await? > 0 {
+        return Ok(None);
+    }
+    named_snapshot::by_object(dsl, origin).await
 }
 
 /// Frees the blocks and the objects of head data set `dataset`, and gives back its space.
@@ -103,9 +148,9 @@ pub async fn remove_head(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>) ->
     }
     zapify::deactivate_all(dsl, tx, dataset).await?;
     crate::empty_bpobj::free_deadlist(&dsl.access(), tx, phys.deadlist_obj).await?;
-    let origin = dsl.tree.read().origin.clone();
-    if let Some(origin) = origin.filter(|o| o.snapshot.object == phys.prev_snap_obj) {
-        origin::detach(&dsl.mos, tx, &origin, dataset.object).await?;
+    if phys.prev_snap_obj.is_some() {
+        let origin = origin_dir(dsl, phys.prev_snap_obj).await?;
+        origin::detach(&dsl.mos, tx, phys.prev_snap_obj, origin.as_ref(), dataset.object).await?;
     }
     for object in of_head(dataset) {
         if object.is_some() {

@@ -219,6 +219,23 @@ pub async fn free(dsl: &DslPool, tx: &Tx, dataset: &Dataset) -> Result<()> {
     Ok(())
 }
 
+/// A snapshot's object set may name the log that its head had then, which is long gone: a head that gets it has none
+/// (`dsl_dataset_zero_zil`, `module/zfs/dsl_dataset.c`). A later pass of the group writes that.
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn forget(dsl: &Arc<DslPool>, tx: &Tx, head: &Arc<Dataset>) -> Result<()> {
+    if head.phys.lock().bp.is_hole() {
+        return Ok(());
+    }
+    let os = open(dsl, head).await?;
+    if os.zil_header() != ZilHeader::default() {
+        os.set_zil_header(tx, &ZilHeader::default())?;
+        *head.objset.lock() = Some(os);
+    }
+    Ok(())
+}
+
 /// While a data set has a log, it says that there may be records of extended attributes in it, so that software that
 /// cannot replay them does not try (`zil_create`, `zil_sync`).
 ///

@@ -10,7 +10,7 @@
 //! ```text
 //! Dir   name, properties, space of all below, quota, reservation      tank/home
 //!  └ Dataset   the head: its object set, its log, what it references   (objset 54)
-//!      └ Snapshot ─► Snapshot ─► …   what it was; `prev_snap_obj` leads back to the origin
+//!      └ Snapshot ─► Snapshot ─► …   what it was; `prev_snap_obj` leads back to the origin, which may be another's
 //! ```
 //! [`DslPool`] is what operations need of their pool, and all that they need: blocks, groups, the MOS, the tree of data
 //! sets in memory. An operation that changes the MOS is a *task*: a check, which has no transaction and so cannot
@@ -35,6 +35,7 @@ pub mod accounting;
 pub mod at_creation;
 pub mod change_properties;
 pub mod claimed_log;
+pub mod clone;
 pub mod contents;
 pub mod counting;
 pub mod counts;
@@ -67,6 +68,7 @@ pub mod named_snapshot;
 pub mod new_dataset;
 pub mod origin;
 pub mod pool;
+pub mod promote;
 pub mod rename;
 pub mod rename_snapshot;
 pub mod rollback;

@@ -39,6 +39,18 @@ pub async fn find(dsl: &DslPool, full_name: &str) -> Result<Option<NamedSnapshot
     Ok(Some(NamedSnapshot { full_name: format!("{dataset}@{name}"), head, name, object }))
 }
 
+/// The snapshot with this number, if it is one of a data set's.
+///
+/// # Errors
+/// Damage, unreadable blocks.
+pub async fn by_object(dsl: &DslPool, object: ObjectId) -> platter_dmu::Result<Option<NamedSnapshot>> {
+    let bonus = SnapshotBonus::load(&dsl.mos, object).await?;
+    let Some((dataset, head)) = dsl.tree.read().dataset_in(bonus.phys.dir_obj) else { return Ok(None) };
+    let names = head.phys.lock().snapnames_zapobj;
+    let name = bonus.snapshot().name(&dsl.mos, names).await?;
+    Ok(name.map(|name| NamedSnapshot { full_name: format!("{dataset}@{name}"), head, name, object }))
+}
+
 /// A data set's snapshots, oldest first: each with its name and its bonus.
 ///
 /// # Errors
@@ -53,6 +65,28 @@ pub async fn in_order(dsl: &DslPool, head: &Dataset) -> Result<Vec<(String, Snap
 }
 
 impl DslPool {
+    /// Whether a snapshot comes before another one, both by full name: of the same data set, or of what that descends
+    /// from (`dsl_dataset_is_before`, `module/zfs/dsl_dataset.c`).
+    ///
+    /// # Errors
+    /// It does not, or one of them does not exist; damage.
+    pub async fn check_descends(&self, later: &str, earlier: &str) -> Result<()> {
+        let missing = || PoolError::NotFound("dataset does not exist".into());
+        let earlier = find(self, earlier).await?.ok_or_else(missing)?.object;
+        let mut at = find(self, later).await?.ok_or_else(missing)?.object;
+        let end = SnapshotBonus::load(&self.mos, earlier).await?.phys.creation_txg;
+        loop {
+            let phys = SnapshotBonus::load(&self.mos, at).await?.phys;
+            if phys.prev_snap_txg < end || phys.prev_snap_txg >= phys.creation_txg {
+                return Err(PoolError::invalid("\n   Not an earlier snapshot from the same fs"));
+            }
+            at = phys.prev_snap_obj;
+            if at == earlier {
+                return Ok(());
+            }
+        }
+    }
+
     /// Opens a snapshot's object set for reading; the pool keeps no handle of it.
     ///
     /// # Errors

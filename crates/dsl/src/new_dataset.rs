@@ -27,8 +27,10 @@ use platter_api::report::DatasetKind;
 
 /// Where a new file system goes.
 pub struct Site {
-    above: Arc<Dataset>,
-    last: String,
+    /// The file system above.
+    pub above: Arc<Dataset>,
+    /// Its own part of the name.
+    pub last: String,
 }
 
 /// Whether a file system called `name` can be made with these properties.
@@ -126,8 +128,11 @@ async fn fill(
     Ok(dataset)
 }
 
-/// Removes what [`fill`] made before it failed: directory `dir`, and its head data set when it got that far.
-async fn take_back(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>) -> platter_zio::Result<()> {
+/// Removes what was made of a new data set before that failed: directory `dir`, and its head when it got that far.
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn take_back(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>) -> platter_zio::Result<()> {
     let head = dir.phys.lock().head_dataset_obj;
     if head.is_some() {
         let dataset = Dataset::load(&dsl.mos, &dsl.store, head, dir.clone()).await?;
@@ -170,7 +175,7 @@ pub async fn add_filesystem(
     let access = dsl.access();
     let dataset = Dataset::create(&access, &dsl.store, tx, dir, origin.as_ref(), dsl.now(), || dsl.random()).await?;
     if let Some(origin) = &origin {
-        origin::attach(&access, tx, origin, dataset.object, || dsl.random()).await?;
+        origin::attach(&access, tx, origin.snapshot.object, None, dataset.object, || dsl.random()).await?;
     }
     let write_properties = effects::write_properties(dsl, dir);
     let params = dsl.objset_params(dataset.object, dataset.accounting.clone(), write_properties, false);

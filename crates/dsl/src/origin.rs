@@ -1,9 +1,9 @@
-//! The snapshot `$ORIGIN@$ORIGIN`, of which every file system is formally a clone (`dsl_pool_create_origin`,
-//! `module/zfs/dsl_pool.c`).
+//! Snapshots from which data sets descend: the one of a clone, and `$ORIGIN@$ORIGIN`, of which every other file system
+//! is formally a clone (`dsl_pool_create_origin`, `module/zfs/dsl_pool.c`).
 //!
 //! The snapshot's `num_children` is one more than its clones; each clone is listed both in the snapshot's next-clones
-//! ZAP and in the origin directory's clones ZAP. In a pool that was damaged that may be otherwise, so nothing relies on
-//! it.
+//! ZAP (there as what comes after the snapshot: the clone's oldest snapshot, or its head) and, as its head, in the
+//! origin directory's clones ZAP. In a pool that was damaged that may be otherwise, so nothing relies on it.
 
 use std::sync::Arc;
 
@@ -76,57 +76,111 @@ pub async fn create(
     Ok(Origin { snapshot, deadlist_keys })
 }
 
-/// Lists `dataset` among the origin's clones.
+/// Lists `dataset` among the clones of snapshot `origin`, whose directory is `dir`; `$ORIGIN`'s is not in memory.
 ///
 /// # Errors
 /// Out of space, device errors.
 pub async fn attach(
     mos: &MosAccess<'_>,
     tx: &Tx,
-    origin: &Origin,
+    origin: ObjectId,
+    dir: Option<&Arc<Dir>>,
     dataset: ObjectId,
     mut random: impl FnMut() -> u64,
 ) -> Result<()> {
     let os = mos.os;
-    let mut snapshot = SnapshotBonus::load(os, origin.snapshot.object).await?;
+    let mut snapshot = SnapshotBonus::load(os, origin).await?;
     let phys = &mut snapshot.phys;
     phys.num_children = phys.num_children.saturating_add(1);
     if !phys.next_clones_obj.is_some() {
         phys.next_clones_obj = mos::create_zap(os, tx, ObjectType::NEXT_CLONES, random()).await?;
     }
     Zap::open(os, phys.next_clones_obj).await?.add_int(tx, dataset.0).await?;
-    let dir = os.dnode(phys.dir_obj).await?;
+    let place = phys.dir_obj;
     snapshot.store(tx)?;
     if !mos.version.has_deadlists() {
         return Ok(());
     }
-
-    let mut dir_phys = dir_phys(&dir)?;
-    if !dir_phys.clones.is_some() {
-        dir_phys.clones = mos::create_zap(os, tx, ObjectType::DSL_CLONES, random()).await?;
-        dir.set_bonus(tx, ObjectType::DSL_DIR, &dir_phys.encode())?;
-    }
-    Zap::open(os, dir_phys.clones).await?.add_int(tx, dataset.0).await
+    add_clone(os, tx, (place, dir), dataset, random()).await
 }
 
-/// Takes `dataset` off the origin's clones.
+/// Lists `dataset` among the clones of a directory's snapshots (`dd_clones`): of its object, and itself when it is in
+/// memory.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn add_clone(
+    os: &Arc<Objset>,
+    tx: &Tx,
+    (place, dir): (ObjectId, Option<&Arc<Dir>>),
+    dataset: ObjectId,
+    salt: u64,
+) -> Result<()> {
+    let mut clones = clones_of(os, place, dir).await?;
+    if !clones.is_some() {
+        clones = mos::create_zap(os, tx, ObjectType::DSL_CLONES, salt).await?;
+        match dir {
+            Some(dir) => {
+                dir.phys.lock().clones = clones;
+                dir.store(os, tx).await?;
+            }
+            None => {
+                let dnode = os.dnode(place).await?;
+                let phys = DslDirPhys { clones, ..dir_phys(&dnode)? };
+                dnode.set_bonus(tx, ObjectType::DSL_DIR, &phys.encode())?;
+            }
+        }
+    }
+    Zap::open(os, clones).await?.add_int(tx, dataset.0).await
+}
+
+/// Takes `dataset` off the clones of a directory's snapshots.
 ///
 /// # Errors
 /// Device errors, damage.
-pub async fn detach(os: &Arc<Objset>, tx: &Tx, origin: &Origin, dataset: ObjectId) -> Result<()> {
-    let mut snapshot = SnapshotBonus::load(os, origin.snapshot.object).await?;
+pub async fn remove_clone(
+    os: &Arc<Objset>,
+    tx: &Tx,
+    (place, dir): (ObjectId, Option<&Arc<Dir>>),
+    dataset: ObjectId,
+) -> Result<()> {
+    let clones = clones_of(os, place, dir).await?;
+    if clones.is_some() {
+        Zap::open(os, clones).await?.remove_int(tx, dataset.0).await?;
+    }
+    Ok(())
+}
+
+async fn clones_of(os: &Arc<Objset>, place: ObjectId, dir: Option<&Arc<Dir>>) -> Result<ObjectId> {
+    match dir {
+        Some(dir) => Ok(dir.phys.lock().clones),
+        None => {
+            let dnode = os.dnode(place).await?;
+            Ok(dir_phys(&dnode)?.clones)
+        }
+    }
+}
+
+/// Takes `dataset` off the clones of snapshot `origin`, whose directory is `dir`; `$ORIGIN`'s is not in memory.
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn detach(
+    os: &Arc<Objset>,
+    tx: &Tx,
+    origin: ObjectId,
+    dir: Option<&Arc<Dir>>,
+    dataset: ObjectId,
+) -> Result<()> {
+    let mut snapshot = SnapshotBonus::load(os, origin).await?;
     let phys = &mut snapshot.phys;
     phys.num_children = phys.num_children.saturating_sub(1);
     if phys.next_clones_obj.is_some() {
         Zap::open(os, phys.next_clones_obj).await?.remove_int(tx, dataset.0).await?;
     }
-    let dir = os.dnode(phys.dir_obj).await?;
+    let place = phys.dir_obj;
     snapshot.store(tx)?;
-    let dir_phys = dir_phys(&dir)?;
-    if dir_phys.clones.is_some() {
-        Zap::open(os, dir_phys.clones).await?.remove_int(tx, dataset.0).await?;
-    }
-    Ok(())
+    remove_clone(os, tx, (place, dir), dataset).await
 }
 
 fn dir_phys(dnode: &platter_dmu::Dnode) -> Result<DslDirPhys> {

@@ -13,7 +13,6 @@ use platter_dmu::Tx;
 use platter_dmu::zap::Zap;
 use platter_ondisk::dsl::{DslDatasetPhys, dataset_flags};
 use platter_ondisk::features::Feature;
-use platter_ondisk::zil::ZilHeader;
 use platter_ondisk::{ObjectType, Txg};
 
 use crate::contents::Contents;
@@ -99,7 +98,7 @@ async fn rollback(dsl: &Arc<DslPool>, tx: &Tx, dataset: &str, plan: Plan) -> Res
         target.store(tx)?;
     }
     *head.contents.lock() = Contents::Unknown;
-    forget_log(dsl, tx, &head).await?;
+    intent::forget(dsl, tx, &head).await?;
     let text = format!("{dataset} ({})", head.object);
     Ok(history::append_event(dsl, tx, "rollback", &text).await?)
 }
@@ -160,20 +159,6 @@ async fn follow_features(
     }
     for &feature in wanted.difference(&there) {
         zapify::activate(dsl, tx, head, feature).await?;
-    }
-    Ok(())
-}
-
-/// A snapshot's object set may name the log that the head had then, which is long gone (`dsl_dataset_zero_zil`).
-async fn forget_log(dsl: &Arc<DslPool>, tx: &Tx, head: &Arc<Dataset>) -> platter_zio::Result<()> {
-    if head.phys.lock().bp.is_hole() {
-        return Ok(());
-    }
-    let os = intent::open(dsl, head).await?;
-    if os.zil_header() != ZilHeader::default() {
-        os.set_zil_header(tx, &ZilHeader::default())?;
-        // A later pass of this group writes it.
-        *head.objset.lock() = Some(os);
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use platter_dmu::{Result, Tx};
+use platter_hooks::Canary;
 use platter_ondisk::{BlkPtr, Txg};
 use platter_zio::BlockStore;
 
@@ -95,7 +96,9 @@ pub async fn apply_deltas(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>) -
     if !deltas.dead.is_empty() {
         let access = dsl.access();
         let empty = empty_bpobj::known(&access);
-        let own = deadlist::insert(&dsl.mos, tx, &dsl.store, deadlist_object, &deltas.dead, empty).await?;
+        let lost = usize::from(Canary::DeadlistEntryLost.sings());
+        let dead = &deltas.dead[lost..];
+        let own = deadlist::insert(&dsl.mos, tx, &dsl.store, deadlist_object, dead, empty).await?;
         empty_bpobj::give_back(&access, tx, own).await?;
     }
     for guid in deltas.features {

@@ -19,7 +19,6 @@ use platter_api::names::{check_snapshot, split_snapshot};
 use platter_dmu::zap::{Zap, ZapValue};
 use platter_dmu::{NewDnode, Tx};
 use platter_ondisk::dsl::{DSL_DATASET_SIZE, DslDatasetPhys, dataset_flags};
-use platter_ondisk::features::Feature;
 use platter_ondisk::{Guid, ObjectId, ObjectType, Txg};
 use platter_zil::Zil;
 
@@ -30,8 +29,7 @@ use crate::pool::DslPool;
 use crate::snapshot::{Snapshot, SnapshotBonus};
 use crate::stored_property::StoredProperty;
 use crate::used_space::{SpaceChange, UsedKind, difference};
-use crate::zapify::EXTENSIBLE_DATASET;
-use crate::{deadlist_merge, history, intent, limits, snapshot_properties, snapshots_changed, space};
+use crate::{deadlist_merge, history, intent, limits, snapshot_properties, snapshots_changed, space, zapify};
 
 /// A snapshot that is to be taken.
 #[derive(Clone)]
@@ -286,34 +284,8 @@ async fn store_new(
         ..before.clone()
     };
     dnode.set_bonus(tx, ObjectType::DSL_DATASET, &phys.encode())?;
-    copy_features(dsl, tx, head.object, dnode.object()).await?;
+    zapify::copy(dsl, tx, head.object, dnode.object()).await?;
     Ok(Snapshot { object: dnode.object(), guid: phys.guid, creation_txg: phys.creation_txg })
-}
-
-/// What the object set needs of the pool, its snapshot needs too (`dsl_dataset_activate_feature`).
-async fn copy_features(dsl: &Arc<DslPool>, tx: &Tx, from: ObjectId, to: ObjectId) -> platter_zio::Result<()> {
-    let dnode = dsl.mos.dnode(from).await?;
-    if dnode.info().object_type != ObjectType::OTN_ZAP_METADATA {
-        return Ok(());
-    }
-    let mut copy = None;
-    for entry in Zap::from_dnode(dnode).all().await? {
-        let feature = Feature::by_guid(&String::from_utf8_lossy(&entry.name));
-        let Some(feature) = feature.filter(|feature| feature.info().per_dataset) else { continue };
-        let zap = match copy.take() {
-            Some(zap) => zap,
-            None => {
-                let dnode = dsl.mos.dnode(to).await?;
-                dsl.features.adjust(tx, EXTENSIBLE_DATASET, 1).await?;
-                Zap::zapify(&dnode, tx, ObjectType::OTN_ZAP_METADATA, dsl.random()).await?
-            }
-        };
-        dsl.features.adjust(tx, feature, 1).await?;
-        zap.put(tx, &entry.name, &entry.value).await?;
-        copy = Some(zap);
-    }
-    dsl.dirty_config();
-    Ok(())
 }
 
 /// The snapshot that was the head's last one comes before the new one now; where the head was a clone of it, so is the

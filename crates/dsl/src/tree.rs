@@ -36,6 +36,19 @@ pub struct Tree {
     pub snapshots: Vec<Snapshot>,
 }
 
+impl Tree {
+    /// Whether this is the pool's own origin, which is nobody's.
+    pub fn is_own_origin(&self, snapshot: ObjectId) -> bool {
+        self.origin.as_ref().is_some_and(|origin| origin.snapshot.object == snapshot)
+    }
+
+    /// The data set whose directory is this object, with its name.
+    pub fn dataset_in(&self, dir: ObjectId) -> Option<(String, Arc<Dataset>)> {
+        let found = self.datasets.iter().find(|(_, dataset)| dataset.dir.object == dir);
+        found.map(|(name, dataset)| (name.clone(), dataset.clone()))
+    }
+}
+
 /// Loads every directory and head data set of the pool called `pool`.
 ///
 /// # Errors

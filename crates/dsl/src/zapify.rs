@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use platter_dmu::zap::Zap;
 use platter_dmu::{Result, Tx};
-use platter_ondisk::ObjectType;
+use platter_ondisk::{ObjectId, ObjectType};
 
 use crate::dataset::Dataset;
 use crate::pool::DslPool;
@@ -63,5 +63,35 @@ pub async fn deactivate_all(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>)
     if dnode.info().object_type == ObjectType::OTN_ZAP_METADATA {
         dsl.features.adjust(tx, EXTENSIBLE_DATASET, -1).await?;
     }
+    Ok(())
+}
+
+/// What object set `from` needs of the pool, a snapshot or clone of it, whose object `to` is new, needs too
+/// (`dsl_dataset_activate_feature`).
+///
+/// # Errors
+/// Out of space, device errors, damage.
+pub async fn copy(dsl: &Arc<DslPool>, tx: &Tx, from: ObjectId, to: ObjectId) -> Result<()> {
+    let dnode = dsl.mos.dnode(from).await?;
+    if dnode.info().object_type != ObjectType::OTN_ZAP_METADATA {
+        return Ok(());
+    }
+    let mut copy = None;
+    for entry in Zap::from_dnode(dnode).all().await? {
+        let feature = Feature::by_guid(&String::from_utf8_lossy(&entry.name));
+        let Some(feature) = feature.filter(|feature| feature.info().per_dataset) else { continue };
+        let zap = match copy.take() {
+            Some(zap) => zap,
+            None => {
+                let dnode = dsl.mos.dnode(to).await?;
+                dsl.features.adjust(tx, EXTENSIBLE_DATASET, 1).await?;
+                Zap::zapify(&dnode, tx, ObjectType::OTN_ZAP_METADATA, dsl.random()).await?
+            }
+        };
+        dsl.features.adjust(tx, feature, 1).await?;
+        zap.put(tx, &entry.name, &entry.value).await?;
+        copy = Some(zap);
+    }
+    dsl.dirty_config();
     Ok(())
 }

@@ -40,11 +40,15 @@ pub enum Canary {
     FailedRepairForgotten,
     /// A group that frees a destroyed data set does not note where the next one goes on.
     FreeingBegunAnew,
+    /// A block that dies in a data set is freed, although its latest snapshot has it.
+    SnapshotForgotten,
+    /// Of the blocks that die in a group and that snapshots have, one is not put on the deadlist.
+    DeadlistEntryLost,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::UberblockBeforeFlush,
         Self::LogWithoutFlush,
         Self::ParityRotated,
@@ -61,6 +65,8 @@ impl Canary {
         Self::StaleBelieved,
         Self::FailedRepairForgotten,
         Self::FreeingBegunAnew,
+        Self::SnapshotForgotten,
+        Self::DeadlistEntryLost,
     ];
 
     /// Whether this bug is switched on.

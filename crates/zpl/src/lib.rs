@@ -37,6 +37,7 @@ pub mod attr;
 mod cache;
 mod copy;
 mod create;
+pub mod diff;
 mod dir;
 pub mod error;
 mod file;

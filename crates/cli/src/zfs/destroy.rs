@@ -4,9 +4,8 @@ use platter_api::messages::DestroyDataset;
 use platter_api::snapshots::DestroySnapshots;
 
 use super::select::{complaint, openable};
-use super::snapshot::destroyed;
+use super::snapshot::{destroyed, named};
 use crate::getopt::{Grammar, Parsed, parse};
-use crate::out::outln;
 use crate::session::{Done, Session, complain_all, refused, usage};
 
 /// Destroys snapshots of a data set: names and ranges, which need not be valid names.
@@ -17,6 +16,7 @@ fn snapshots(session: &mut Session, parsed: &Parsed, dataset: &str, which: &str)
         which: which.to_owned(),
         recursive: parsed.has("r") || parsed.has("R"),
         defer: parsed.has("d"),
+        clones: parsed.has("R"),
         dry_run: parsed.has("n"),
         command: session.command_line.clone(),
     };
@@ -24,8 +24,9 @@ fn snapshots(session: &mut Session, parsed: &Parsed, dataset: &str, which: &str)
     let answer = session.ask(call)?;
     if parsed.has("v") || parsed.has("p") {
         destroyed(&answer.destroyed, answer.reclaimed, parsed.has("p"), dry_run);
+        named(&answer.dependents, parsed.has("p"), dry_run);
     }
-    Ok(0)
+    Ok(complain_all(&answer.problems))
 }
 
 /// Runs it.
@@ -51,6 +52,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     let call = DestroyDataset {
         name: name.clone(),
         recursive: parsed.has("r") || parsed.has("R"),
+        clones: parsed.has("R"),
         force: parsed.has("f"),
         dry_run: parsed.has("n"),
         command: session.command_line.clone(),
@@ -58,13 +60,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     let dry_run = call.dry_run;
     let answer = session.ask(call)?;
     if parsed.has("v") || parsed.has("p") {
-        for name in &answer.destroyed {
-            match (parsed.has("p"), dry_run) {
-                (true, _) => outln!("destroy\t{name}"),
-                (false, true) => outln!("would destroy {name}"),
-                (false, false) => outln!("will destroy {name}"),
-            }
-        }
+        named(&answer.destroyed, parsed.has("p"), dry_run);
     }
     Ok(complain_all(&answer.outcome.problems))
 }

@@ -1,7 +1,9 @@
 //! `zfs`: which command is which file.
 
+mod clone;
 mod create;
 mod destroy;
+mod diff;
 mod get;
 mod list;
 mod mount;
@@ -35,6 +37,8 @@ pub static USAGE: Usage = Usage {
         Entry::GAP,
         Entry::command("snapshot", "\tsnapshot [-r] [-o property=value] ... <filesystem|volume>@<snap> ...\n"),
         Entry::command("rollback", "\trollback [-rRf] <snapshot>\n"),
+        Entry::command("clone", "\tclone [-p[p]u] [-o property=value] ... <snapshot> <filesystem|volume>\n"),
+        Entry::command("promote", "\tpromote <clone-filesystem>\n"),
         Entry::command(
             "rename",
             "\trename [-f] <filesystem> <filesystem>\n\trename -p[p] [-f] <filesystem> <filesystem>\n\
@@ -78,6 +82,8 @@ pub static USAGE: Usage = Usage {
              \tproject -C [-k] [-r] <directory ...>\n\tproject [-p id] [-r] [-s] <directory ...>\n",
         ),
         Entry::GAP,
+        Entry::command("diff", "\tdiff [-FHth] <snapshot> [snapshot|filesystem]\n"),
+        Entry::GAP,
         Entry::command("hold", "\thold [-r] <tag> <snapshot> ...\n"),
         Entry::command("holds", "\tholds [-rHp] <snapshot> ...\n"),
         Entry::command("release", "\trelease [-r] <tag> <snapshot> ...\n"),
@@ -89,8 +95,6 @@ pub static USAGE: Usage = Usage {
              For the property list, run: zfs set|get\n\n\
              For further help on a command or topic, run: zfs help [<topic>]\n",
     later: &[
-        "clone",
-        "promote",
         "bookmark",
         "program",
         "share",
@@ -99,7 +103,6 @@ pub static USAGE: Usage = Usage {
         "receive",
         "allow",
         "unallow",
-        "diff",
         "load-key",
         "unload-key",
         "change-key",
@@ -150,6 +153,9 @@ fn find(name: &str) -> Option<Run> {
         "rename" => rename::run,
         "snapshot" => snapshot::take,
         "rollback" => snapshot::rollback,
+        "clone" => clone::clone,
+        "promote" => clone::promote,
+        "diff" => diff::run,
         "hold" => snapshot::hold,
         "holds" => snapshot::holds,
         "release" => snapshot::release,

@@ -70,6 +70,7 @@ pub fn rollback(session: &mut Session, words: &[String]) -> Done {
     let call = RollbackDataset {
         snapshot: name.clone(),
         recursive: parsed.has("r") || parsed.has("R"),
+        clones: parsed.has("R"),
         force: parsed.has("f"),
         command: session.command_line.clone(),
     };
@@ -78,7 +79,7 @@ pub fn rollback(session: &mut Session, words: &[String]) -> Done {
 }
 
 /// Fails unless this is a snapshot's name.
-fn is_snapshot(name: &str) -> Result<(), Failure> {
+pub(super) fn is_snapshot(name: &str) -> Result<(), Failure> {
     let cannot = |reason: &str| Err(refused(format!("cannot open '{name}': {reason}")));
     match complaint(name) {
         Some(reason) => cannot(&reason),
@@ -188,8 +189,8 @@ fn held(rows: &[(String, BTreeMap<String, u64>)], scripted: bool, literal: bool)
     text
 }
 
-/// What `zfs destroy -v` and `-p` say of snapshots.
-pub(super) fn destroyed(names: &[String], reclaimed: u64, parsable: bool, dry_run: bool) {
+/// What `zfs destroy -v` and `-p` say goes.
+pub(super) fn named(names: &[String], parsable: bool, dry_run: bool) {
     for name in names {
         match (parsable, dry_run) {
             (true, _) => outln!("destroy\t{name}"),
@@ -197,6 +198,11 @@ pub(super) fn destroyed(names: &[String], reclaimed: u64, parsable: bool, dry_ru
             (false, false) => outln!("will destroy {name}"),
         }
     }
+}
+
+/// What `zfs destroy -v` and `-p` say of snapshots.
+pub(super) fn destroyed(names: &[String], reclaimed: u64, parsable: bool, dry_run: bool) {
+    named(names, parsable, dry_run);
     match (parsable, dry_run) {
         (true, _) => outln!("reclaim\t{reclaimed}"),
         (false, true) => outln!("would reclaim {}", nice::bytes(reclaimed)),

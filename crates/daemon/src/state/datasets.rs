@@ -6,7 +6,8 @@ use std::sync::Arc;
 use platter_api::report::{DatasetKind, DatasetReport, Property, PropertySource, PropertyValue};
 use platter_api::request::DatasetOperation;
 
-use super::mounts::{no_such_dataset, pool_of, remove_folders};
+use super::dependents::Dependents;
+use super::mounts::{is_under, no_such_dataset, pool_of, remove_folders};
 use super::{Answer, Daemon, failed};
 use crate::engine::PoolHandle;
 use crate::mount_plan::{self, Roots};
@@ -16,12 +17,8 @@ use platter_api::messages::{
     Outcome, RenameDataset,
 };
 
-pub(super) fn is_under(name: &str, ancestor: &str) -> bool {
-    name.strip_prefix(ancestor).is_some_and(|rest| rest.starts_with(['/', '@']))
-}
-
 /// What must be made before `name` can be, topmost first.
-fn missing_parents(known: &BTreeMap<String, DatasetReport>, name: &str) -> Vec<String> {
+pub(super) fn missing_parents(known: &BTreeMap<String, DatasetReport>, name: &str) -> Vec<String> {
     let mut missing = Vec::new();
     let mut at = name;
     while let Some(cut) = at.rfind('/') {
@@ -36,19 +33,23 @@ fn missing_parents(known: &BTreeMap<String, DatasetReport>, name: &str) -> Vec<S
 }
 
 /// Properties of parents that are made on the way.
-fn for_parents(unmounted: bool) -> BTreeMap<String, String> {
+pub(super) fn for_parents(unmounted: bool) -> BTreeMap<String, String> {
     unmounted.then(|| ("canmount".to_owned(), "off".to_owned())).into_iter().collect()
 }
 
-/// These data sets with children before their parents, as a walk meets them.
-fn children_first(names: &[String], root: &str) -> Vec<String> {
-    let depth = root.matches('/').count() + 1;
-    let mut order = Vec::new();
-    for child in names.iter().filter(|name| is_under(name, root) && name.matches('/').count() == depth) {
-        order.extend(children_first(names, child));
+/// Refuses to destroy data set `name` for what depends on it: without `recursive`, all that is below, else clones that
+/// are elsewhere (`destroy_check_dependent`, `cmd/zfs/zfs_main.c`).
+fn check_dependents(name: &str, dependents: &[String], recursive: bool) -> Answer<()> {
+    let in_the_way: Vec<&str> =
+        dependents.iter().map(String::as_str).filter(|other| is_under(other, name) != recursive).collect();
+    if in_the_way.is_empty() {
+        return Ok(());
     }
-    order.push(root.to_owned());
-    order
+    let (what, option) = if recursive { ("dependent clones", "-R") } else { ("children", "-r") };
+    Err(ErrorBody::new(format!(
+        "cannot destroy '{name}': filesystem has {what}\nuse '{option}' to destroy the following datasets:\n{}",
+        in_the_way.join("\n")
+    )))
 }
 
 impl Daemon {
@@ -212,21 +213,12 @@ impl Daemon {
                  use 'zpool destroy {name}' to destroy the pool itself"
             )));
         }
-        let children: Vec<String> =
-            reports.iter().map(|report| &report.name).filter(|other| is_under(other, name)).cloned().collect();
-        let mut doomed = Vec::new();
-        for victim in children_first(&children, name) {
-            let own = pool.snapshot_names(&victim).await.map_err(|error| failed(&what, error))?;
-            doomed.extend(own);
-            doomed.push(victim);
+        let all = Dependents::of(&pool, &reports, std::slice::from_ref(name), &what).await?;
+        if !call.clones {
+            check_dependents(name, &all.seen_from(name), call.recursive)?;
         }
-        if doomed.len() > 1 && !call.recursive {
-            doomed.pop();
-            return Err(ErrorBody::new(format!(
-                "{what}: filesystem has children\nuse '-r' to destroy the following datasets:\n{}",
-                doomed.join("\n")
-            )));
-        }
+        let mut doomed = all.in_order(name)?;
+        doomed.push(name.clone());
         let mut answer = DestroyedDatasets::default();
         if call.dry_run {
             answer.destroyed = doomed;
@@ -246,22 +238,25 @@ impl Daemon {
                 answer.destroyed.push(victim);
                 continue;
             }
-            let place = self.mounted(&victim).filter(|active| !active.is_chosen).map(|active| active.at);
-            let result = match self.destroy_own_snapshots(&pool, &victim).await {
-                Ok(()) => self.destroy_one(&pool, &victim).await,
-                Err(error) => Err(error),
-            };
-            match result {
-                Ok(()) => {
-                    remove_folders(place.into_iter().collect()).await;
-                    answer.destroyed.push(victim);
-                }
+            match self.destroy_with_snapshots(&pool, &victim).await {
+                Ok(()) => answer.destroyed.push(victim),
                 Err(error) if call.recursive => answer.outcome.problems.push(error.message),
                 Err(error) => return Err(error),
             }
         }
         self.log(&pool, &call.command).await;
         Ok(answer)
+    }
+
+    /// Destroys one data set with its own snapshots, and the folder where it was mounted.
+    pub(super) async fn destroy_with_snapshots(&self, pool: &Arc<dyn PoolHandle>, name: &str) -> Answer<()> {
+        let place = self.mounted(name).filter(|active| !active.is_chosen).map(|active| active.at);
+        self.destroy_own_snapshots(pool, name).await?;
+        let origin = self.waiting_origin(pool, name).await;
+        self.destroy_one(pool, name).await?;
+        self.close_shown(&origin);
+        remove_folders(place.into_iter().collect()).await;
+        Ok(())
     }
 
     /// Destroys one data set. What is busy stays, with `-f` too, as in OpenZFS on Linux.

@@ -28,6 +28,11 @@ pub(super) fn pool_of(dataset: &str) -> &str {
     dataset.split(['/', '@']).next().unwrap_or(dataset)
 }
 
+/// Whether `name` is a data set or snapshot below data set `ancestor`, or a snapshot of it.
+pub(super) fn is_under(name: &str, ancestor: &str) -> bool {
+    name.strip_prefix(ancestor).is_some_and(|rest| rest.starts_with(['/', '@']))
+}
+
 /// The system's text for an error, without Rust's "(os error 2)".
 pub(super) fn errno_text(error: &std::io::Error) -> String {
     let text = error.to_string();

@@ -14,8 +14,7 @@ use platter_api::properties;
 use platter_api::report::{DatasetReport, Property, PropertySource, PropertyValue};
 use platter_api::request::{DatasetOperation, Setting};
 
-use super::datasets::is_under;
-use super::mounts::{no_such_dataset, pool_of, remove_folders};
+use super::mounts::{is_under, no_such_dataset, pool_of, remove_folders};
 use super::{Answer, Daemon, failed};
 use crate::engine::PoolHandle;
 use crate::mount_plan::{self, CanMount, Mountpoint};

@@ -17,6 +17,7 @@ use platter_api::snapshots::{
 use platter_dsl::PoolError;
 use platter_dsl::take_snapshot::Refusals;
 
+use super::dependents::Dependents;
 use super::mounts::{no_such_dataset, pool_of};
 use super::{Answer, Daemon, failed};
 use crate::engine::PoolHandle;
@@ -61,7 +62,7 @@ fn meant<'a>(names: &[&'a str], which: &str) -> Vec<&'a str> {
 
 impl Daemon {
     /// The pool of a data set or a snapshot.
-    fn pool_with(&self, name: &str) -> Answer<Arc<dyn PoolHandle>> {
+    pub(super) fn pool_with(&self, name: &str) -> Answer<Arc<dyn PoolHandle>> {
         self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))
     }
 
@@ -139,12 +140,16 @@ impl Daemon {
             return Err(ErrorBody::new("could not find any snapshots to destroy; check snapshot names."));
         }
         let reclaimed = pool.snapshots_would_free(&doomed).await.map_err(cannot_open)?;
-        let answer = DestroyedSnapshots { destroyed: doomed.clone(), reclaimed };
-        if !call.defer {
+        if !call.defer && !call.clones {
             self.check_clones(&pool, &doomed).await?;
         }
+        let mut answer = DestroyedSnapshots { destroyed: doomed.clone(), reclaimed, ..Default::default() };
         if call.dry_run {
             return Ok(answer);
+        }
+        if call.clones {
+            let (gone, problems) = self.destroy_clones(&pool, &doomed).await?;
+            (answer.dependents, answer.problems) = (gone, problems);
         }
         self.destroy_named(&pool, doomed, call.defer).await?;
         self.log(&pool, &call.command).await;
@@ -152,7 +157,12 @@ impl Daemon {
     }
 
     /// Destroys these, which no mount shows from then on. Whoever has files of one open gets errors.
-    async fn destroy_named(&self, pool: &Arc<dyn PoolHandle>, names: Vec<String>, defer: bool) -> Answer<()> {
+    pub(super) async fn destroy_named(
+        &self,
+        pool: &Arc<dyn PoolHandle>,
+        names: Vec<String>,
+        defer: bool,
+    ) -> Answer<()> {
         let shown = self.shown(pool, &names).await;
         let destroy = SnapshotOperation::Destroy { names, defer };
         if !defer {
@@ -168,7 +178,7 @@ impl Daemon {
     }
 
     /// Those of these snapshots that a mount may show, by their data set: their numbers.
-    async fn shown(&self, pool: &Arc<dyn PoolHandle>, names: &[String]) -> BTreeMap<String, Vec<u64>> {
+    pub(super) async fn shown(&self, pool: &Arc<dyn PoolHandle>, names: &[String]) -> BTreeMap<String, Vec<u64>> {
         let mut shown: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         for name in names {
             let Some((dataset, _)) = name.split_once('@').filter(|(dataset, _)| self.mounted(dataset).is_some()) else {
@@ -183,7 +193,8 @@ impl Daemon {
         shown
     }
 
-    fn close_shown(&self, shown: &BTreeMap<String, Vec<u64>>) {
+    /// Takes these away from the mounts that show them; whoever has files of one open gets errors.
+    pub(super) fn close_shown(&self, shown: &BTreeMap<String, Vec<u64>>) {
         for (dataset, numbers) in shown {
             let Some(active) = self.mounted(dataset) else { continue };
             if let Ok(mounted) = active.mounted.try_lock() {
@@ -192,22 +203,49 @@ impl Daemon {
         }
     }
 
+    /// What depends on these snapshots.
+    async fn dependents(&self, pool: &Arc<dyn PoolHandle>, names: &[String]) -> Answer<Dependents> {
+        let what = format!("cannot open '{}'", pool.name());
+        let reports = self.reports(pool, &what).await?;
+        Dependents::of(pool, &reports, names, &what).await
+    }
+
     /// Refuses to destroy what has clones.
     async fn check_clones(&self, pool: &Arc<dyn PoolHandle>, names: &[String]) -> Answer<()> {
+        let all = self.dependents(pool, names).await?;
+        let mut messages = Vec::new();
         for name in names {
-            let report = pool.snapshot(name).await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
-            let Some(clones) = report.properties.get("clones") else { continue };
-            if let PropertyValue::Text(clones) = &clones.value
-                && !clones.is_empty()
-            {
-                return Err(ErrorBody::new(format!(
+            let dependents = all.seen_from(name);
+            if !dependents.is_empty() {
+                messages.push(format!(
                     "cannot destroy '{name}': snapshot has dependent clones\n\
                      use '-R' to destroy the following datasets:\n{}",
-                    clones.replace(',', "\n")
-                )));
+                    dependents.join("\n")
+                ));
             }
         }
-        Ok(())
+        if messages.is_empty() { Ok(()) } else { Err(ErrorBody::new(messages.join("\n"))) }
+    }
+
+    /// Destroys the clones of these snapshots with all that depends on them: what was destroyed, and what could not be.
+    async fn destroy_clones(&self, pool: &Arc<dyn PoolHandle>, names: &[String]) -> Answer<(Vec<String>, Vec<String>)> {
+        let all = self.dependents(pool, names).await?;
+        let (mut gone, mut problems, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
+        for name in names {
+            for dependent in all.in_order(name)? {
+                if !seen.insert(dependent.clone()) {
+                    continue;
+                }
+                // Snapshots go with what they are of.
+                if !dependent.contains('@')
+                    && let Err(error) = self.destroy_with_snapshots(pool, &dependent).await
+                {
+                    problems.push(error.message);
+                }
+                gone.push(dependent);
+            }
+        }
+        Ok((gone, problems))
     }
 
     /// `zfs set` and `zfs inherit` of a snapshot.
@@ -315,6 +353,32 @@ impl Daemon {
         Ok(found)
     }
 
+    /// Destroys the snapshots that a rollback leaves behind, with their clones when that was asked for.
+    async fn destroy_newer(
+        &self,
+        pool: &Arc<dyn PoolHandle>,
+        call: &RollbackDataset,
+        newer: Vec<String>,
+    ) -> Answer<()> {
+        if !call.clones {
+            let all = self.dependents(pool, &newer).await?;
+            let dependents: Vec<String> = newer.iter().flat_map(|name| all.seen_from(name)).collect();
+            if !dependents.is_empty() {
+                return Err(ErrorBody::new(format!(
+                    "cannot rollback to '{}': clones of previous snapshots exist\n\
+                     use '-R' to force deletion of the following clones and dependents:\n{}",
+                    call.snapshot,
+                    dependents.join("\n")
+                )));
+            }
+        } else if let (_, problems) = self.destroy_clones(pool, &newer).await?
+            && !problems.is_empty()
+        {
+            return Err(ErrorBody::new(problems.join("\n")));
+        }
+        self.destroy_named(pool, newer, false).await
+    }
+
     /// `zfs rollback`.
     pub async fn rollback_dataset(&self, call: &RollbackDataset) -> Answer<Outcome> {
         let full_name = &call.snapshot;
@@ -334,8 +398,7 @@ impl Daemon {
             )));
         }
         if !newer.is_empty() {
-            self.check_clones(&pool, &newer).await?;
-            self.destroy_named(&pool, newer, false).await?;
+            self.destroy_newer(&pool, call, newer).await?;
         }
         let rollback = DatasetOperation::Rollback { name: name.to_owned(), snapshot: own.to_owned() };
         // What is refused unmounts nothing.

@@ -233,7 +233,8 @@ impl Operations for FakePool {
                     datasets.insert(format!("{to}{}", &name[from.len()..]), properties);
                 }
             }
-            DatasetOperation::Rollback { .. } => {}
+            DatasetOperation::Clone { name, properties, .. } => _ = datasets.insert(name, properties),
+            DatasetOperation::Rollback { .. } | DatasetOperation::Promote { .. } => {}
             DatasetOperation::Set { name, settings } => {
                 let local = datasets.get_mut(&name).expect("the data set is there");
                 for (property, setting) in settings {

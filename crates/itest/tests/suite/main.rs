@@ -4,6 +4,7 @@
 mod attributes;
 mod bad_input;
 mod clients;
+mod clones;
 mod compatibility;
 mod create;
 mod datasets;

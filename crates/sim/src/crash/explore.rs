@@ -12,15 +12,16 @@ use platter_device::BlockDevice;
 use platter_ondisk::ObjectId;
 use platter_ondisk::label::{VDEV_LABEL_END_SIZE, VDEV_LABEL_START_SIZE};
 use platter_spa::Pool;
-use platter_zpl::{FileKind, SetAttr, SetTime, Zpl};
+use platter_zpl::{FileKind, MountOptions, SetAttr, SetTime, UnlimitedSpace, Zpl};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::expect::Plan;
 use super::fork::Fork;
-use super::model::{Model, Seen, View};
-use super::operation::{FILESYSTEM, OLD, Operation, RECORD};
+use super::model::{FILESYSTEM, Model, Seen, View};
+use super::operation::{NEW, OLD, Operation, RECORD};
 use super::record::{Event, Log, RecordedDisk};
+use super::space;
 use super::states::{SECTOR, State};
 use crate::world::{self, SimDevices, StandingClock};
 use platter_model::disk::Image;
@@ -170,9 +171,9 @@ impl Base {
             ]);
             pool.dsl().create_dataset(FILESYSTEM, &properties).await.map_err(text)?;
             pool.dsl().create_dataset(OLD, &BTreeMap::new()).await.map_err(text)?;
-            let zpl = world::mount(&pool, FILESYSTEM, Arc::new(StandingClock)).await?;
+            let mut zpl = world::mount(&pool, FILESYSTEM, Arc::new(StandingClock)).await?;
             for (index, operation) in Operation::base().into_iter().enumerate() {
-                operation.run(100 + index, &pool, &zpl, 0).await?;
+                operation.run(100 + index, &pool, &mut zpl, 0).await?;
             }
             zpl.unmount().await.map_err(text)?;
             drop(zpl);
@@ -217,7 +218,7 @@ pub fn record(base: &Base, operations: &[Operation], seed: u64, log_begun: bool)
     }
     let images = alone(async {
         let pool = import(RECORDING + seed, devices).await?;
-        let zpl = world::mount(&pool, FILESYSTEM, Arc::new(StandingClock)).await?;
+        let mut zpl = world::mount(&pool, FILESYSTEM, Arc::new(StandingClock)).await?;
         if log_begun {
             let root = zpl.root();
             let change = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
@@ -232,7 +233,8 @@ pub fn record(base: &Base, operations: &[Operation], seed: u64, log_begun: bool)
         log.start();
         for (index, operation) in operations.iter().enumerate() {
             log.mark(Event::Began { operation: index });
-            operation.run(index, &pool, &zpl, base.layout.disks()).await.map_err(|e| format!("{operation}: {e}"))?;
+            let done = operation.run(index, &pool, &mut zpl, base.layout.disks()).await;
+            done.map_err(|error| format!("{operation}: {error}"))?;
             log.mark(Event::Ended { operation: index });
         }
         Ok::<_, String>(images)
@@ -300,7 +302,7 @@ pub fn look(images: &[Image], seed: u64, depth: Depth) -> Result<Found, String> 
     let (devices, forks) = devices(images);
     alone(async {
         let pool = import(LOOKING + seed, devices.clone()).await?;
-        let zpl = world::mount(&pool, FILESYSTEM, Arc::new(StandingClock)).await?;
+        let mut zpl = world::mount(&pool, FILESYSTEM, Arc::new(StandingClock)).await?;
         let view = view(&pool, &zpl).await?;
         if depth == Depth::Compare {
             return Ok(Found { view, exported: None });
@@ -317,7 +319,7 @@ pub fn look(images: &[Image], seed: u64, depth: Depth) -> Result<Found, String> 
                 counts(&report.vdevs).join(", ")
             ));
         }
-        Operation::Create(super::operation::Name("after")).run(900, &pool, &zpl, 0).await?;
+        Operation::Create(super::operation::Name("after")).run(900, &pool, &mut zpl, 0).await?;
         zpl.unlink(zpl.root(), b"after").await.map_err(text)?;
         leave(&pool, zpl).await?;
         let pool = import(LOOKING_AGAIN + seed, devices).await?;
@@ -327,6 +329,7 @@ pub fn look(images: &[Image], seed: u64, depth: Depth) -> Result<Found, String> 
             return Err(format!("after export and import: {}", again.differences(&view).join("; ")));
         }
         nothing_leaked(&pool).await?;
+        space::check(&pool).await?;
         leave(&pool, zpl).await?;
         Ok(Found { view, exported: Some(forks.iter().map(|fork| fork.image()).collect()) })
     })
@@ -367,13 +370,9 @@ async fn leave(pool: &Arc<Pool>, zpl: Arc<Zpl>) -> Result<(), String> {
     pool.export().await.map_err(text)
 }
 
-/// Reads everything that is compared.
-///
-/// # Errors
-/// What could not be read.
-pub async fn view(pool: &Arc<Pool>, zpl: &Zpl) -> Result<View, String> {
-    let mut view = View::default();
-    let mut objects: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+/// Reads a file system.
+async fn tree(zpl: &Zpl) -> Result<BTreeMap<String, Seen>, String> {
+    let (mut tree, mut objects) = (BTreeMap::<String, Seen>::new(), BTreeMap::<u64, Vec<String>>::new());
     let mut folders = vec![(String::new(), zpl.root())];
     while let Some((path, folder)) = folders.pop() {
         for entry in zpl.readdir(folder, 0, usize::MAX, false).await.map_err(|e| format!("listing {path}/: {e}"))? {
@@ -386,14 +385,30 @@ pub async fn view(pool: &Arc<Pool>, zpl: &Zpl) -> Result<View, String> {
                 folders.push((path.clone(), entry.object));
             }
             objects.entry(entry.object.0).or_default().push(path.clone());
-            view.tree.insert(path, seen);
+            tree.insert(path, seen);
         }
     }
     for paths in objects.values() {
         let first = paths.iter().min().expect("an object that was seen has a path").clone();
         for path in paths {
-            view.tree.get_mut(path).expect("it was seen").first_path = first.clone();
+            tree.get_mut(path).expect("it was seen").first_path = first.clone();
         }
+    }
+    Ok(tree)
+}
+
+/// Reads everything that is compared.
+///
+/// # Errors
+/// What could not be read.
+pub async fn view(pool: &Arc<Pool>, zpl: &Zpl) -> Result<View, String> {
+    let mut view = View { tree: tree(zpl).await?, ..View::default() };
+    let others = space::others(pool).await?;
+    for (name, os) in others.into_iter().filter(|(name, _)| name != OLD && name != NEW) {
+        let options = MountOptions { read_only: true, ..MountOptions::default() };
+        let mounted = Zpl::mount(os, options, Arc::new(StandingClock), Arc::new(UnlimitedSpace)).await;
+        let tree = tree(&*mounted.map_err(|error| format!("{name}: {error}"))?).await;
+        view.others.insert(name.clone(), tree.map_err(|error| format!("{name}: {error}"))?);
     }
     for dataset in pool.dsl().datasets().await.map_err(text)? {
         if dataset.name == FILESYSTEM {

@@ -4,17 +4,19 @@
 //! | file | idea |
 //! |---|---|
 //! | `operation` | what workloads are made of |
-//! | `model` | what the file system must hold |
+//! | `model`, `branches` | what the file system, its snapshots and clones must hold |
 //! | `expect` | which contents a crash may leave |
 //! | `record`, `fork` | the disks |
 //! | `states` | from what was written to what a crash may leave |
 //! | `explore` | one workload |
+//! | `space` | whether what is reachable is in use, and counted right |
 //! | `suite` | many of them |
 //! | `judge` | zdb's opinion on a sample |
 //! | `aviary` | proof that it finds deliberate bugs |
 
 #[cfg(feature = "canary")]
 pub mod aviary;
+pub mod branches;
 pub mod expect;
 pub mod explore;
 pub mod fork;
@@ -22,5 +24,6 @@ pub mod judge;
 pub mod model;
 pub mod operation;
 pub mod record;
+pub mod space;
 pub mod states;
 pub mod suite;

@@ -7,6 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::branches::Branches;
+
+/// The file system that is worked on.
+pub const FILESYSTEM: &str = "tank/fs";
+
 /// A file, folder or symbolic link of the model.
 pub type NodeId = usize;
 
@@ -45,6 +50,20 @@ pub enum Step {
     Log(bool),
     /// The spare disk takes another's place: nothing that is compared changes.
     Replaced,
+    /// A snapshot of the file system.
+    Snapshot(&'static str),
+    /// A snapshot goes, whosever it is.
+    DestroySnapshot(&'static str),
+    /// A data set that begins as what a snapshot is: its name, and the snapshot's own.
+    Clone(&'static str, &'static str),
+    /// The first bytes of a clone's file under a name in its root.
+    WriteClone(&'static str, &'static str, Vec<u8>),
+    /// A clone goes.
+    DestroyClone(&'static str),
+    /// A clone and what it was made of change places.
+    Promote(&'static str),
+    /// The file system becomes what its latest snapshot is.
+    Rollback,
 }
 
 /// Which steps must keep their order in the intent log.
@@ -67,6 +86,8 @@ impl Step {
                 Stream::File(*node)
             }
             Self::Dataset(..) | Self::Compression(_) | Self::Vdev | Self::Log(_) | Self::Replaced => Stream::Pool,
+            Self::Snapshot(_) | Self::DestroySnapshot(_) | Self::Clone(..) | Self::WriteClone(..) => Stream::Pool,
+            Self::DestroyClone(_) | Self::Promote(_) | Self::Rollback => Stream::Pool,
         }
     }
 }
@@ -82,8 +103,12 @@ pub enum Content {
     Symlink(Vec<u8>),
 }
 
+/// Objects by number.
+pub type Nodes = BTreeMap<NodeId, Node>;
+
+/// An object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Node {
+pub struct Node {
     content: Content,
     mode: u32,
     xattrs: BTreeMap<&'static str, Vec<u8>>,
@@ -93,7 +118,8 @@ struct Node {
 /// The whole state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
-    nodes: BTreeMap<NodeId, Node>,
+    nodes: Nodes,
+    branches: Branches<Nodes>,
     datasets: BTreeSet<&'static str>,
     compression: &'static str,
     vdevs: usize,
@@ -107,6 +133,7 @@ impl Default for Model {
         let root = Node { content: Content::Folder(BTreeMap::new()), mode: 0o755, xattrs: BTreeMap::new(), links: 2 };
         Self {
             nodes: BTreeMap::from([(ROOT, root)]),
+            branches: Branches::default(),
             datasets: BTreeSet::new(),
             compression: "on",
             vdevs: 1,
@@ -144,6 +171,50 @@ pub struct View {
     pub compression: String,
     /// Top-level vdevs.
     pub vdevs: usize,
+    /// The trees of snapshots and clones, by full name.
+    pub others: BTreeMap<String, BTreeMap<String, Seen>>,
+}
+
+/// The object under a name of some.
+fn find(nodes: &Nodes, place: Place) -> Option<NodeId> {
+    match &nodes.get(&place.0)?.content {
+        Content::Folder(entries) => entries.get(place.1).copied(),
+        _ => None,
+    }
+}
+
+/// Calls `each` with the path and the number of all that is below a folder.
+fn walk(nodes: &Nodes, folder: NodeId, path: &str, each: &mut dyn FnMut(&str, NodeId)) {
+    let Some(Content::Folder(entries)) = nodes.get(&folder).map(|node| &node.content) else { return };
+    for (name, &node) in entries {
+        let path = format!("{path}/{name}");
+        each(&path, node);
+        walk(nodes, node, &path, each);
+    }
+}
+
+/// What a walk of them sees.
+fn tree(nodes: &Nodes) -> BTreeMap<String, Seen> {
+    let (mut tree, mut first) = (BTreeMap::new(), BTreeMap::<NodeId, String>::new());
+    walk(nodes, ROOT, "", &mut |path, node| {
+        let known = first.entry(node).or_insert_with(|| path.to_owned());
+        if *path < **known {
+            *known = path.to_owned();
+        }
+    });
+    walk(nodes, ROOT, "", &mut |path, id| {
+        let node = &nodes[&id];
+        let (kind, bytes) = match &node.content {
+            Content::File(bytes) => ("file", bytes.clone()),
+            Content::Folder(_) => ("folder", Vec::new()),
+            Content::Symlink(target) => ("symlink", target.clone()),
+        };
+        let xattrs = node.xattrs.iter().map(|(&name, value)| (name.to_owned(), value.clone())).collect();
+        let links = if kind == "folder" { 0 } else { node.links };
+        let seen = Seen { kind, mode: node.mode, links, first_path: first[&id].clone(), bytes, xattrs };
+        tree.insert(path.to_owned(), seen);
+    });
+    tree
 }
 
 impl Model {
@@ -156,10 +227,12 @@ impl Model {
 
     /// The object under a name.
     pub fn find(&self, place: Place) -> Option<NodeId> {
-        match &self.nodes.get(&place.0)?.content {
-            Content::Folder(entries) => entries.get(place.1).copied(),
-            _ => None,
-        }
+        find(&self.nodes, place)
+    }
+
+    /// Its snapshots and clones.
+    pub fn branches(&self) -> &Branches<Nodes> {
+        &self.branches
     }
 
     /// What an object holds.
@@ -202,27 +275,31 @@ impl Model {
         }
     }
 
+    fn create(&mut self, place: Place, node: NodeId, content: &Content) {
+        if self.find(place).is_some() || self.nodes.contains_key(&node) {
+            return;
+        }
+        let Some(entries) = self.entries(place.0) else { return };
+        entries.insert(place.1, node);
+        let mode = if matches!(content, Content::Symlink(_)) { 0o777 } else { 0o640 };
+        let made = Node { content: content.clone(), mode, xattrs: BTreeMap::new(), links: 1 };
+        self.nodes.insert(node, made);
+    }
+
+    fn link(&mut self, place: Place, node: NodeId) {
+        if self.find(place).is_some() || !self.nodes.contains_key(&node) {
+            return;
+        }
+        let Some(entries) = self.entries(place.0) else { return };
+        entries.insert(place.1, node);
+        self.nodes.get_mut(&node).expect("it was there").links += 1;
+    }
+
     /// Makes one step; nothing when what it needs is not there.
     pub fn apply(&mut self, step: &Step) {
         match step {
-            Step::Create(place, node, content) => {
-                if self.find(*place).is_some() || self.nodes.contains_key(node) {
-                    return;
-                }
-                let Some(entries) = self.entries(place.0) else { return };
-                entries.insert(place.1, *node);
-                let mode = if matches!(content, Content::Symlink(_)) { 0o777 } else { 0o640 };
-                let made = Node { content: content.clone(), mode, xattrs: BTreeMap::new(), links: 1 };
-                self.nodes.insert(*node, made);
-            }
-            Step::Link(place, node) => {
-                if self.find(*place).is_some() || !self.nodes.contains_key(node) {
-                    return;
-                }
-                let Some(entries) = self.entries(place.0) else { return };
-                entries.insert(place.1, *node);
-                self.nodes.get_mut(node).expect("it was there").links += 1;
-            }
+            Step::Create(place, node, content) => self.create(*place, *node, content),
+            Step::Link(place, node) => self.link(*place, *node),
             Step::Unlink(place) => self.drop_name(*place),
             Step::Rename(from, to) => {
                 let Some(node) = self.find(*from) else { return };
@@ -268,9 +345,41 @@ impl Model {
             Step::Vdev => self.vdevs += 1,
             Step::Log(is_there) => self.log = *is_there,
             Step::Replaced => self.replaced = true,
+            Step::Snapshot(name) => self.branches.take(FILESYSTEM, name, self.nodes.clone()),
+            Step::Rollback => {
+                if let Some((_, nodes)) = self.branches.latest(FILESYSTEM) {
+                    self.nodes = nodes.clone();
+                }
+            }
+            step => self.branch(step),
         }
         if cfg!(debug_assertions) {
             self.assert_internally_consistent();
+        }
+    }
+
+    /// Makes a step of what is beside the file system.
+    fn branch(&mut self, step: &Step) {
+        match step {
+            Step::DestroySnapshot(name) => self.branches.destroy_snapshot(name),
+            Step::Clone(clone, name) => {
+                self.branches.make_clone(clone, name);
+                self.datasets.insert(clone);
+            }
+            Step::WriteClone(clone, name, data) => {
+                let Some(nodes) = self.branches.clone_mut(clone) else { return };
+                let Some(node) = find(nodes, (ROOT, name)) else { return };
+                if let Some(Node { content: Content::File(bytes), .. }) = nodes.get_mut(&node) {
+                    bytes.resize(bytes.len().max(data.len()), 0);
+                    bytes[..data.len()].copy_from_slice(data);
+                }
+            }
+            Step::DestroyClone(clone) => {
+                self.branches.destroy_clone(clone);
+                self.datasets.remove(clone);
+            }
+            Step::Promote(clone) => self.branches.promote(clone),
+            step => unreachable!("{step:?} is one of the file system"),
         }
     }
 
@@ -289,55 +398,42 @@ impl Model {
 
     /// What a walk of the model sees.
     pub fn view(&self) -> View {
-        let mut view = View {
+        View {
+            tree: tree(&self.nodes),
             datasets: self.datasets.iter().map(|&name| name.to_owned()).collect(),
             compression: self.compression.to_owned(),
             vdevs: self.vdevs + usize::from(self.log),
-            ..View::default()
-        };
-        let mut first: BTreeMap<NodeId, String> = BTreeMap::new();
-        self.walk(ROOT, "", &mut |path, node| {
-            let known = first.entry(node).or_insert_with(|| path.to_owned());
-            if *path < **known {
-                *known = path.to_owned();
-            }
-        });
-        self.walk(ROOT, "", &mut |path, id| {
-            let node = &self.nodes[&id];
-            let (kind, bytes) = match &node.content {
-                Content::File(bytes) => ("file", bytes.clone()),
-                Content::Folder(_) => ("folder", Vec::new()),
-                Content::Symlink(target) => ("symlink", target.clone()),
-            };
-            let xattrs = node.xattrs.iter().map(|(&name, value)| (name.to_owned(), value.clone())).collect();
-            let links = if kind == "folder" { 0 } else { node.links };
-            let seen = Seen { kind, mode: node.mode, links, first_path: first[&id].clone(), bytes, xattrs };
-            view.tree.insert(path.to_owned(), seen);
-        });
-        view
-    }
-
-    fn walk(&self, folder: NodeId, path: &str, each: &mut dyn FnMut(&str, NodeId)) {
-        let Some(Content::Folder(entries)) = self.content(folder) else { return };
-        for (name, &node) in entries {
-            let path = format!("{path}/{name}");
-            each(&path, node);
-            self.walk(node, &path, each);
+            others: self.branches.all().map(|(name, nodes)| (name, tree(nodes))).collect(),
         }
     }
+}
+
+/// What differs between two trees, a line each, for a person; paths begin with `at`.
+fn tree_differences(at: &str, a: &BTreeMap<String, Seen>, b: &BTreeMap<String, Seen>) -> Vec<String> {
+    let mut lines = Vec::new();
+    let paths: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+    for path in paths {
+        match (a.get(path), b.get(path)) {
+            (Some(_), None) => lines.push(format!("{at}{path}: should not be there")),
+            (None, Some(_)) => lines.push(format!("{at}{path}: is missing")),
+            (Some(a), Some(b)) if a != b => lines.push(format!("{at}{path}: {}", difference(a, b))),
+            _ => {}
+        }
+    }
+    lines
 }
 
 impl View {
     /// What differs from `other`, a line each, for a person.
     pub fn differences(&self, other: &Self) -> Vec<String> {
-        let mut lines = Vec::new();
-        let paths: BTreeSet<&String> = self.tree.keys().chain(other.tree.keys()).collect();
-        for path in paths {
-            match (self.tree.get(path), other.tree.get(path)) {
-                (Some(_), None) => lines.push(format!("{path}: should not be there")),
-                (None, Some(_)) => lines.push(format!("{path}: is missing")),
-                (Some(a), Some(b)) if a != b => lines.push(format!("{path}: {}", difference(a, b))),
-                _ => {}
+        let mut lines = tree_differences("", &self.tree, &other.tree);
+        let names = |view: &Self| view.others.keys().cloned().collect::<Vec<_>>();
+        if names(self) != names(other) {
+            lines.push(format!("snapshots and clones {:?} instead of {:?}", names(self), names(other)));
+        }
+        for (name, tree) in &self.others {
+            if let Some(other) = other.others.get(name) {
+                lines.extend(tree_differences(&format!("{name}: "), tree, other));
             }
         }
         if self.datasets != other.datasets {

@@ -3,6 +3,7 @@
 //! [`Operation::plan`] does to the model what [`Operation::run`] does to the engine: where they differ, the state after
 //! the last crash is no state that may be there.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +11,22 @@ use std::time::Duration;
 use platter_api::report::{Detail, VdevReport};
 use platter_api::request::Setting;
 use platter_api::request::{PoolChange, VdevRequest};
+use platter_dsl::take_snapshot::Refusals;
 use platter_ondisk::ObjectId;
 use platter_spa::Pool;
 use platter_zpl::{Fallocate, NewFile, RenameFlags, SetAttr, SetXattr, Zpl};
 
-use super::model::{Content, Model, NodeId, Place, ROOT, Step};
-use crate::world::SimDevices;
+use super::model::{Content, FILESYSTEM, Model, NodeId, Place, ROOT, Step};
+use crate::world::{self, SimDevices, StandingClock};
 
-/// The file system that is worked on.
-pub const FILESYSTEM: &str = "tank/fs";
+/// A clone that is there from the beginning, and one to be made.
+pub const CLONE: &str = "tank/clone";
+const MADE: &str = "tank/made";
+/// Snapshots that are there from the beginning: the older one, and the origin of all clones.
+const FIRST: &str = "first";
+const BASE: &str = "base";
+/// A snapshot to be taken.
+const LATER: &str = "later";
 /// A data set that is there from the beginning.
 pub const OLD: &str = "tank/old";
 /// A data set to be made.
@@ -118,6 +126,20 @@ pub enum Operation {
     Replace,
     /// `zpool scrub`, to its end.
     Scrub,
+    /// `zfs snapshot` of the file system.
+    Snapshot(&'static str),
+    /// `zfs destroy` of a snapshot, whosever it is.
+    DestroySnapshot(&'static str),
+    /// `zfs clone` of the snapshot that all clones are made of.
+    Clone(&'static str),
+    /// The clone that is there is written to.
+    WriteClone,
+    /// `zfs destroy` of a clone.
+    DestroyClone(&'static str),
+    /// `zfs promote`.
+    Promote(&'static str),
+    /// `zfs rollback` of the file system to its latest snapshot.
+    Rollback,
 }
 
 /// The attribute's name.
@@ -189,6 +211,47 @@ async fn replace(pool: &Arc<Pool>, spare: usize) -> Result<(), String> {
 async fn scrub(pool: &Arc<Pool>) -> Result<(), String> {
     pool.scrub_start().await.map_err(text)?;
     pool.scrub_wait().await.map_err(text)
+}
+
+/// The full name of the snapshot that is called `own`, whosever it is.
+async fn full_name(pool: &Arc<Pool>, own: &str) -> Result<String, String> {
+    let reports = pool.dsl().snapshots(None).await.map_err(text)?;
+    let found = reports.into_iter().find(|report| report.name.split('@').nth(1) == Some(own));
+    found.map(|report| report.name).ok_or_else(|| format!("no snapshot is called '{own}'"))
+}
+
+/// Fails for the first that stands in the way.
+fn none_refused(refusals: Refusals) -> Result<(), String> {
+    match refusals.into_iter().next() {
+        Some((name, reason)) => Err(format!("{name}: {reason}")),
+        None => Ok(()),
+    }
+}
+
+/// Bytes that a clone's file gets: within one block.
+const CLONE_BYTES: usize = 3000;
+/// That file.
+const CLONE_FILE: &str = "foo";
+
+/// Writes to the clone that is there.
+async fn write_clone(pool: &Arc<Pool>, data: &[u8]) -> Result<(), String> {
+    let zpl = world::mount(pool, CLONE, Arc::new(StandingClock)).await?;
+    let object = zpl.lookup(zpl.root(), CLONE_FILE.as_bytes()).await.map_err(text)?.object;
+    zpl.write(object, 0, data, false).await.map_err(text)?;
+    zpl.unmount().await.map_err(text)?;
+    drop(zpl);
+    pool.dsl().close_filesystem(CLONE).await.map_err(text)
+}
+
+/// Rolls back the file system, which is mounted anew.
+async fn rollback(pool: &Arc<Pool>, zpl: &mut Arc<Zpl>) -> Result<(), String> {
+    let names = pool.dsl().snapshot_names(FILESYSTEM).await.map_err(text)?;
+    let latest = names.last().and_then(|name| name.split('@').nth(1)).ok_or("it has no snapshot")?;
+    zpl.unmount().await.map_err(text)?;
+    pool.dsl().close_filesystem(FILESYSTEM).await.map_err(text)?;
+    pool.dsl().rollback_dataset(FILESYSTEM, latest).await.map_err(text)?;
+    *zpl = world::mount(pool, FILESYSTEM, Arc::new(StandingClock)).await?;
+    Ok(())
 }
 
 /// Sets the property that is set.
@@ -265,6 +328,34 @@ impl Operation {
             Self::AddLog => model.has_spare().then(|| vec![Step::Log(true)]),
             Self::RemoveLog => model.has_log().then(|| vec![Step::Log(false)]),
             Self::Replace => model.has_spare().then(|| vec![Step::Replaced]),
+            other => other.plan_branch(index, model).map(|step| vec![step]),
+        }
+    }
+
+    /// As [`plan`](Self::plan), for what is done to snapshots and clones.
+    fn plan_branch(self, index: usize, model: &Model) -> Option<Step> {
+        let branches = model.branches();
+        match self {
+            Self::Snapshot(name) => branches.owner(name).is_none().then_some(Step::Snapshot(name)),
+            Self::DestroySnapshot(name) => {
+                let is_free = branches.owner(name).is_some() && !branches.is_cloned(name);
+                is_free.then_some(Step::DestroySnapshot(name))
+            }
+            Self::Clone(clone) => {
+                let is_possible = branches.owner(BASE).is_some() && !model.has_dataset(clone);
+                is_possible.then_some(Step::Clone(clone, BASE))
+            }
+            Self::WriteClone => {
+                let data = self.data(index, 0, CLONE_BYTES);
+                model.has_dataset(CLONE).then_some(Step::WriteClone(CLONE, CLONE_FILE, data))
+            }
+            Self::DestroyClone(clone) => {
+                let is_possible = model.has_dataset(clone) && !branches.has_snapshots(clone);
+                is_possible.then_some(Step::DestroyClone(clone))
+            }
+            Self::Promote(clone) => branches.origin(clone).map(|_| Step::Promote(clone)),
+            Self::Rollback => branches.latest(FILESYSTEM).map(|_| Step::Rollback),
+            other => unreachable!("{other} is done to files or the pool"),
         }
     }
 
@@ -276,7 +367,15 @@ impl Operation {
     ///
     /// # Errors
     /// What the engine said.
-    pub async fn run(self, index: usize, pool: &Arc<Pool>, zpl: &Zpl, spare: usize) -> Result<(), String> {
+    pub async fn run(self, index: usize, pool: &Arc<Pool>, zpl: &mut Arc<Zpl>, spare: usize) -> Result<(), String> {
+        if let Self::Rollback = self {
+            return rollback(pool, zpl).await;
+        }
+        self.run_mounted(index, pool, zpl, spare).await
+    }
+
+    /// Does it while the file system stays mounted.
+    async fn run_mounted(self, index: usize, pool: &Arc<Pool>, zpl: &Zpl, spare: usize) -> Result<(), String> {
         let new = |mode| NewFile { mode, umask: 0, uid: 0, gid: 0, open: false };
         match self {
             Self::Create(name) => {
@@ -341,8 +440,32 @@ impl Operation {
             Self::RemoveLog => remove(pool, spare).await?,
             Self::Replace => replace(pool, spare).await?,
             Self::Scrub => scrub(pool).await?,
+            other => other.run_branch(index, pool).await?,
         }
         Ok(())
+    }
+
+    /// Does what is done to snapshots and clones.
+    async fn run_branch(self, index: usize, pool: &Arc<Pool>) -> Result<(), String> {
+        let (dsl, none) = (pool.dsl(), BTreeMap::new());
+        match self {
+            Self::Snapshot(name) => {
+                let names = [format!("{FILESYSTEM}@{name}")];
+                none_refused(dsl.take_snapshots(&names, &none).await.map_err(text)?)
+            }
+            Self::DestroySnapshot(name) => {
+                let names = [full_name(pool, name).await?];
+                none_refused(dsl.destroy_snapshots(&names, false).await.map_err(text)?)
+            }
+            Self::Clone(clone) => {
+                let origin = full_name(pool, BASE).await?;
+                dsl.clone_snapshot(&origin, clone, &none).await.map_err(text)
+            }
+            Self::WriteClone => write_clone(pool, &self.data(index, 0, CLONE_BYTES)).await,
+            Self::DestroyClone(clone) => dsl.destroy_dataset(clone).await.map_err(text),
+            Self::Promote(clone) => dsl.promote_dataset(clone).await.map_err(text),
+            other => unreachable!("{other} is done to files or the pool"),
+        }
     }
 
     /// All that has been done is on disk when it returns.
@@ -358,6 +481,13 @@ impl Operation {
                 | Self::RemoveLog
                 | Self::Replace
                 | Self::Scrub
+                | Self::Snapshot(_)
+                | Self::DestroySnapshot(_)
+                | Self::Clone(_)
+                | Self::WriteClone
+                | Self::DestroyClone(_)
+                | Self::Promote(_)
+                | Self::Rollback
         )
     }
 
@@ -402,6 +532,16 @@ impl Operation {
             Self::RemoveLog,
             Self::Replace,
             Self::Scrub,
+            Self::Snapshot(LATER),
+            Self::DestroySnapshot(FIRST),
+            Self::DestroySnapshot(BASE),
+            Self::DestroySnapshot(LATER),
+            Self::Clone(MADE),
+            Self::WriteClone,
+            Self::DestroyClone(CLONE),
+            Self::Promote(CLONE),
+            Self::Promote(FILESYSTEM),
+            Self::Rollback,
         ]
     }
 
@@ -432,7 +572,14 @@ impl Operation {
             | Self::AddLog
             | Self::RemoveLog
             | Self::Replace
-            | Self::Scrub => None,
+            | Self::Scrub
+            | Self::Snapshot(_)
+            | Self::DestroySnapshot(_)
+            | Self::Clone(_)
+            | Self::WriteClone
+            | Self::DestroyClone(_)
+            | Self::Promote(_)
+            | Self::Rollback => None,
         }
     }
 
@@ -444,9 +591,16 @@ impl Operation {
             Self::Mkdir(Name("B")),
             Self::Create(top),
             Self::Append(top, 6000),
-            Self::SetXattr(top, 100),
             Self::Create(nested),
-            Self::Append(nested, 30_000),
+            Self::Append(nested, 20_000),
+            Self::Snapshot(FIRST),
+            Self::SetXattr(top, 100),
+            Self::Overwrite(nested, 3000, 4000),
+            Self::Snapshot(BASE),
+            Self::Append(nested, 10_000),
+            Self::Overwrite(top, 1000, 500),
+            Self::Clone(CLONE),
+            Self::WriteClone,
         ]
     }
 }
@@ -479,6 +633,13 @@ impl std::fmt::Display for Operation {
             Self::RemoveLog => plain(f, "remove-log"),
             Self::Replace => plain(f, "replace"),
             Self::Scrub => plain(f, "scrub"),
+            Self::Snapshot(name) => write!(f, "snapshot {name}"),
+            Self::DestroySnapshot(name) => write!(f, "destroy-snapshot {name}"),
+            Self::Clone(name) => write!(f, "clone {name}"),
+            Self::WriteClone => plain(f, "write-clone"),
+            Self::DestroyClone(name) => write!(f, "destroy-clone {name}"),
+            Self::Promote(name) => write!(f, "promote {name}"),
+            Self::Rollback => plain(f, "rollback"),
         }
     }
 }

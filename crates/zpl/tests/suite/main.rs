@@ -1,5 +1,6 @@
 //! Tests of files on object sets and pools in one program: each of its own would compile the engine's futures anew.
 
+mod clones;
 mod common;
 mod environment;
 mod model;

@@ -23,12 +23,14 @@ use crate::environment::{Clock, Maker};
 const DATASET: &str = "tank/fs";
 
 /// Contents by name.
-type Files = BTreeMap<String, Vec<u8>>;
+pub type Files = BTreeMap<String, Vec<u8>>;
 
-struct Dice(u64);
+/// Numbers by chance.
+pub struct Dice(pub u64);
 
 impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+    /// One below `sides`.
+    pub fn roll(&mut self, sides: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -84,15 +86,27 @@ async fn mount(pool: &Arc<Pool>) -> Arc<Zpl> {
     Zpl::mount(os, MountOptions::default(), Arc::new(Clock), Arc::new(UnlimitedSpace)).await.unwrap()
 }
 
-fn judge(folder: &Path) {
+/// Shows the pool in this folder to zdb.
+pub fn judge(folder: &Path) {
     let run = std::process::Command::new("zdb").args(["-e", "-p"]).arg(folder).args(["-bcc", "tank"]).output();
     let Ok(output) = run else { return eprintln!("skipped: zdb is not installed") };
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("No leaks"), "{text}");
 }
 
+/// Waits until everything that goes is freed.
+pub async fn settle(pool: &Arc<Pool>) {
+    for _ in 0..100 {
+        pool.force_group().await.unwrap();
+        if platter_dsl::freeing::space(pool.dsl()) == (0, 0) {
+            return;
+        }
+    }
+    panic!("it is never freed: {:?}", platter_dsl::freeing::space(pool.dsl()));
+}
+
 /// All files of a file system.
-async fn contents(zpl: &Arc<Zpl>, names: impl Iterator<Item = &String>) -> Files {
+pub async fn contents(zpl: &Arc<Zpl>, names: impl Iterator<Item = &String>) -> Files {
     let mut files = Files::new();
     for name in names {
         let attr = zpl.lookup(zpl.root(), name.as_bytes()).await.unwrap();
@@ -241,24 +255,13 @@ impl Bench {
         self.pool.scrub_wait().await.unwrap();
         let report = self.pool.report(Detail { errors: true, extended: false }).await.unwrap();
         assert_eq!((report.scan.errors, report.errors.len()), (0, 0), "a scrub found nothing wrong");
-        self.settle().await;
+        settle(&self.pool).await;
         self.pool.export().await.unwrap();
         judge(self.folder.path());
         let search = vec![self.folder.path().to_owned()];
         let request = ImportRequest { pool: "tank".into(), search, ..ImportRequest::default() };
         self.pool = Pool::import(environment(), request).await.unwrap();
         self.zpl = Some(mount(&self.pool).await);
-    }
-
-    /// Waits until everything that goes is freed.
-    async fn settle(&self) {
-        for _ in 0..100 {
-            self.pool.force_group().await.unwrap();
-            if platter_dsl::freeing::space(self.pool.dsl()) == (0, 0) {
-                return;
-            }
-        }
-        panic!("it is never freed: {:?}", platter_dsl::freeing::space(self.pool.dsl()));
     }
 
     /// Contents and space figures of everything.
@@ -340,7 +343,7 @@ impl Bench {
         assert_eq!(self.used("usedbysnapshots").await, 0);
         self.unmount().await;
         dsl.destroy_dataset(DATASET).await.unwrap();
-        self.settle().await;
+        settle(&self.pool).await;
         self.pool.export().await.unwrap();
         judge(self.folder.path());
     }

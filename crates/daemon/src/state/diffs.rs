@@ -1,0 +1,75 @@
+//! `zfs diff`: what differs between a snapshot and a later one, or what is there now.
+//!
+//! The snapshot that is taken to compare what is there now goes in any case.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use platter_api::messages::ErrorBody;
+use platter_api::request::SnapshotOperation;
+use platter_api::snapshots::{Diff, DiffSnapshots};
+
+use super::mounts::{no_such_dataset, pool_of};
+use super::{Answer, Daemon, failed};
+use crate::diff_entries::printable;
+use crate::engine::PoolHandle;
+
+impl Daemon {
+    /// `zfs diff`.
+    pub async fn diff(&self, call: &DiffSnapshots) -> Answer<Diff> {
+        let (from, to) = (&call.from, &call.to);
+        let dataset = to.split('@').next().unwrap_or_default().to_owned();
+        let cannot_open = |name: &str, error| failed(&format!("cannot open '{name}'"), error);
+        let pool = self.pool_with(from)?;
+        pool.snapshot(from).await.map_err(|error| cannot_open(from, error))?;
+        let earlier = "Not an earlier snapshot from the same fs";
+        if pool_of(from) != pool_of(to) {
+            return Err(ErrorBody::new(format!("{earlier}: invalid name")));
+        }
+        let lineage = pool.lineage(&dataset).await.map_err(|error| cannot_open(&dataset, error))?;
+        if lineage.last().is_none_or(|last| last.name != dataset) {
+            return Err(no_such_dataset(&dataset));
+        }
+        let Some(active) = self.mounted(&dataset) else {
+            let reason = "operation not applicable to datasets of this type";
+            return Err(ErrorBody::new(format!("Cannot diff an unmounted snapshot: {reason}")));
+        };
+        let mounted_at = std::os::unix::ffi::OsStrExt::as_bytes(active.at.as_os_str()).to_vec();
+        let mounted_at = if mounted_at == b"/" { String::new() } else { printable(&mounted_at) };
+        let compared = match to.contains('@') {
+            true => {
+                pool.snapshot(to).await.map_err(|error| cannot_open(to, error))?;
+                pool.differences(from, to).await
+            }
+            false => {
+                let now = self.take_for_diff(&pool, &dataset).await?;
+                let compared = pool.differences(from, &now).await;
+                self.drop_after_diff(&pool, now).await;
+                compared
+            }
+        };
+        Ok(Diff { mounted_at, changes: compared.map_err(|error| failed("Unable to obtain diffs", error))? })
+    }
+
+    /// Takes a snapshot of what is there now (`make_temp_snapshot`).
+    async fn take_for_diff(&self, pool: &Arc<dyn PoolHandle>, dataset: &str) -> Answer<String> {
+        let _lock = self.locks.of(pool_of(dataset)).await;
+        let moment = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let name = format!("{dataset}@zfs-diff-{}-{:x}", std::process::id(), moment.as_nanos());
+        self.flush_mounts(&BTreeSet::from([dataset.to_owned()])).await;
+        let take = SnapshotOperation::Take { names: vec![name.clone()], properties: BTreeMap::new() };
+        let what = format!("Cannot create just-in-time snapshot of '{dataset}'");
+        let refusals = pool.perform_on_snapshots(take).await.map_err(|error| failed(&what, error))?;
+        match refusals.into_iter().next() {
+            Some((_, reason)) => Err(failed(&what, reason)),
+            None => Ok(name),
+        }
+    }
+
+    async fn drop_after_diff(&self, pool: &Arc<dyn PoolHandle>, name: String) {
+        let _lock = self.locks.of(pool_of(&name)).await;
+        if let Err(error) = self.destroy_named(pool, vec![name.clone()], false).await {
+            tracing::warn!("the snapshot '{name}', which was made to compare, stays: {}", error.message);
+        }
+    }
+}

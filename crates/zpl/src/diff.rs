@@ -1,0 +1,279 @@
+//! What differs between two states of one file system (`dmu_diff`, `module/zfs/dmu_diff.c`; what is told of it,
+//! `lib/libzfs/libzfs_diff.c`): files that came, went, changed or were renamed, by object number.
+//!
+//! Objects are compared where the blocks that hold their dnodes differ: two trees of indirect blocks are read for that,
+//! and of the dnodes only those that may have changed.
+//!
+//! Invariants: each number is looked at once; a file that is in both states is told of when its time of change differs,
+//! or it is another file with the same number.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use platter_dmu::traverse::{Visit, Visitor, visit};
+use platter_dmu::zap::Zap;
+use platter_dmu::{Bookmark, Objset, Result, ZioError};
+use platter_ondisk::dnode::DNODES_PER_BLOCK;
+use platter_ondisk::znode::{DirentValue, MASTER_NODE_OBJECT, flags};
+use platter_ondisk::{BlkPtr, ObjectId, ObjectType};
+
+use crate::attr::{FileKind, Timestamp};
+use crate::fs::Master;
+use crate::path::DEPTH_MAX;
+use crate::sa_table::SaTable;
+use crate::stored;
+
+/// The kind of object that dnodes are in.
+const META: ObjectId = ObjectId(0);
+/// Paths of folders that are remembered.
+const PATHS_MAX: usize = 1 << 16;
+/// Directory entries looked at in one go.
+const ENTRIES: usize = 1024;
+/// The master node's entry of the folder `.zfs/shares`, which some systems make.
+const SHARES: &[u8] = b"SHARES";
+/// What a file is called that is open, but has no name any more.
+const NAMELESS: &[u8] = b"(on_delete_queue)";
+
+/// What became of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It is new.
+    Added,
+    /// It is gone.
+    Removed,
+    /// It was changed.
+    Modified,
+    /// It was changed, and has so many names more (or fewer).
+    Links(i64),
+    /// It has another name.
+    Renamed {
+        /// The path that it has now.
+        to: Vec<u8>,
+    },
+}
+
+/// One difference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// What became of it.
+    pub change: Change,
+    /// Its kind.
+    pub kind: FileKind,
+    /// When it was last changed; what is gone, as it was.
+    pub ctime: Timestamp,
+    /// Path from the root of the file system, `/` first; of what was renamed the old one.
+    pub path: Vec<u8>,
+}
+
+/// Where the dnodes of an object set are: the block of each part of them.
+struct Blocks(Mutex<BTreeMap<u64, BlkPtr>>);
+
+impl Visitor for Blocks {
+    fn block<'a>(&'a self, at: Bookmark, bp: &'a BlkPtr) -> BoxFuture<'a, Visit> {
+        let visit = match (at.object, at.level) {
+            (META, 0) => {
+                self.0.lock().insert(at.blkid, *bp);
+                Visit::Skip
+            }
+            (META, _) => Visit::Continue,
+            _ => Visit::Skip,
+        };
+        async move { visit }.boxed()
+    }
+
+    fn damaged<'a>(&'a self, at: Bookmark, _bp: &'a BlkPtr, error: &'a ZioError) -> BoxFuture<'a, Visit> {
+        tracing::warn!("{at}: {error}; what is below it is not compared");
+        async { Visit::Continue }.boxed()
+    }
+}
+
+async fn dnode_blocks(os: &Arc<Objset>) -> Result<BTreeMap<u64, BlkPtr>> {
+    let blocks = Blocks(Mutex::default());
+    visit(&os.params().store, os.params().id, &os.root(), None, &blocks).await?;
+    Ok(blocks.0.into_inner())
+}
+
+/// What is told of a file.
+struct File {
+    kind: FileKind,
+    generation: u64,
+    links: u64,
+    ctime: [u64; 2],
+    path: Vec<u8>,
+}
+
+impl File {
+    fn difference(&self, change: Change) -> Difference {
+        Difference { change, kind: self.kind, ctime: Timestamp::from_words(self.ctime), path: self.path.clone() }
+    }
+}
+
+/// One of the two states.
+struct Side<'a> {
+    os: &'a Arc<Objset>,
+    table: SaTable,
+    root: ObjectId,
+    /// Paths of folders.
+    paths: BTreeMap<ObjectId, Vec<u8>>,
+    /// The names in one folder.
+    names: Option<(ObjectId, BTreeMap<u64, Vec<u8>>)>,
+}
+
+impl<'a> Side<'a> {
+    async fn new(os: &'a Arc<Objset>) -> Result<Self> {
+        let master = Master::read(os).await?;
+        let table = SaTable::load(os, master.sa).await?;
+        Ok(Self { os, table, root: master.root, paths: BTreeMap::new(), names: None })
+    }
+
+    /// The file with this number; `None` when there is none.
+    async fn file(&mut self, object: ObjectId) -> Result<Option<File>> {
+        let dnode = match self.os.dnode(object).await {
+            Ok(dnode) => dnode,
+            Err(ZioError::NotFound(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let kind = dnode.info().object_type;
+        if kind != ObjectType::PLAIN_FILE_CONTENTS && kind != ObjectType::DIRECTORY_CONTENTS {
+            return Ok(None);
+        }
+        let phys = stored::read(self.os, &dnode, &self.table).await?;
+        let path = match phys.links {
+            0 => NAMELESS.to_vec(),
+            _ => self.path(object).await?,
+        };
+        let (kind, generation, links, ctime) = (phys.kind(), phys.generation, phys.links, phys.ctime);
+        Ok(Some(File { kind, generation, links, ctime, path }))
+    }
+
+    /// The path of a file from the root on.
+    async fn path(&mut self, object: ObjectId) -> Result<Vec<u8>> {
+        let (mut parts, mut at): (Vec<(ObjectId, Vec<u8>)>, _) = (Vec::new(), object);
+        let mut path = loop {
+            if at == self.root {
+                break Vec::new();
+            }
+            if let Some(known) = self.paths.get(&at) {
+                break known.clone();
+            }
+            if parts.len() >= DEPTH_MAX {
+                return Err(ZioError::corrupt("directory tree", format!("object {object} is below itself")));
+            }
+            let dnode = self.os.dnode(at).await?;
+            let phys = stored::read(self.os, &dnode, &self.table).await?;
+            let parent = ObjectId(phys.parent);
+            let is_hidden = phys.is_directory() && phys.flags & flags::XATTR != 0;
+            let name = if is_hidden { b"<xattrdir>".to_vec() } else { self.name(parent, at).await? };
+            parts.push((at, name));
+            at = parent;
+        };
+        if self.paths.len() + parts.len() > PATHS_MAX {
+            self.paths.clear();
+        }
+        while let Some((part, name)) = parts.pop() {
+            path.push(b'/');
+            path.extend_from_slice(&name);
+            if part != object {
+                self.paths.insert(part, path.clone());
+            }
+        }
+        Ok(if path.is_empty() { b"/".to_vec() } else { path })
+    }
+
+    /// The name of `object` in a folder.
+    async fn name(&mut self, folder: ObjectId, object: ObjectId) -> Result<Vec<u8>> {
+        if self.names.as_ref().is_none_or(|(known, _)| *known != folder) {
+            let (zap, mut names, mut cursor) = (Zap::open(self.os, folder).await?, BTreeMap::new(), 0);
+            loop {
+                let entries = zap.entries(cursor, ENTRIES).await?;
+                let Some(last) = entries.last() else { break };
+                cursor = last.cursor;
+                for entry in &entries {
+                    let value = entry.value.integers.first().copied().unwrap_or(0);
+                    names.entry(DirentValue::decode(value).object).or_insert_with(|| entry.name.to_vec());
+                }
+            }
+            self.names = Some((folder, names));
+        }
+        let found = self.names.as_ref().and_then(|(_, names)| names.get(&object.0).cloned());
+        found.ok_or_else(|| ZioError::NotFound(format!("name of object {object} in directory {folder}")))
+    }
+}
+
+/// What became of one object (`write_inuse_diffs_one`, `describe_free`).
+fn compare(old: Option<&File>, new: Option<&File>) -> Vec<Difference> {
+    let (old, new) = match (old, new) {
+        (None, None) => return Vec::new(),
+        (None, Some(new)) => return vec![new.difference(Change::Added)],
+        (Some(old), None) if old.links == 0 => return Vec::new(),
+        (Some(old), None) => return vec![old.difference(Change::Removed)],
+        (Some(old), Some(new)) => (old, new),
+    };
+    if old.generation != new.generation || old.kind != new.kind {
+        return vec![old.difference(Change::Removed), new.difference(Change::Added)];
+    }
+    if old.ctime == new.ctime {
+        return Vec::new();
+    }
+    let counts = old.kind != FileKind::Directory && old.links != 0 && new.links != 0;
+    let more = new.links.checked_signed_diff(old.links).unwrap_or(0);
+    let told = |change, path: &[u8]| vec![Difference { path: path.to_vec(), ..new.difference(change) }];
+    match more {
+        1.. if counts => told(Change::Links(more), &old.path),
+        ..=-1 if counts => told(Change::Links(more), &new.path),
+        _ if old.path == new.path => told(Change::Modified, &old.path),
+        _ => told(Change::Renamed { to: new.path.clone() }, &old.path),
+    }
+}
+
+/// What differs in the state `new` of a file system from the state `old`, by object number.
+///
+/// # Errors
+/// Damage in what all else is found by, unreadable blocks.
+pub async fn differences(old: &Arc<Objset>, new: &Arc<Objset>) -> Result<Vec<Difference>> {
+    let (before, after) = (dnode_blocks(old).await?, dnode_blocks(new).await?);
+    let mut changed: Vec<u64> = after.iter().filter(|(at, bp)| before.get(at) != Some(bp)).map(|(at, _)| *at).collect();
+    changed.extend(before.keys().filter(|at| !after.contains_key(at)));
+    changed.sort_unstable();
+    assert!(changed.windows(2).all(|pair| pair[0] < pair[1]), "what became of a file is told once");
+    let (mut from, mut to, mut found) = (Side::new(old).await?, Side::new(new).await?, Vec::new());
+    let shares = Zap::open(new, ObjectId(MASTER_NODE_OBJECT)).await?.get_u64(SHARES).await?;
+    for block in changed {
+        let first = block.saturating_mul(DNODES_PER_BLOCK as u64);
+        for object in (first..first.saturating_add(DNODES_PER_BLOCK as u64)).filter(|&object| object != 0) {
+            if Some(object) == shares {
+                continue;
+            }
+            let old = from.file(ObjectId(object)).await?;
+            let new = to.file(ObjectId(object)).await?;
+            found.extend(compare(old.as_ref(), new.as_ref()));
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(generation: u64, links: u64, changed: u64, path: &str) -> File {
+        File { kind: FileKind::Regular, generation, links, ctime: [changed, 0], path: path.into() }
+    }
+
+    #[test]
+    fn what_became_of_a_file_is_told() {
+        let old = file(1, 1, 10, "/a");
+        let change = |new: &File| compare(Some(&old), Some(new)).into_iter().map(|d| d.change).collect::<Vec<_>>();
+        assert_eq!(change(&file(1, 1, 10, "/a")), []);
+        assert_eq!(change(&file(1, 1, 11, "/a")), [Change::Modified]);
+        assert_eq!(change(&file(1, 3, 11, "/a")), [Change::Links(2)]);
+        assert_eq!(change(&file(1, 1, 11, "/b")), [Change::Renamed { to: b"/b".to_vec() }]);
+        assert_eq!(change(&file(2, 1, 10, "/b")), [Change::Removed, Change::Added]);
+        assert_eq!(compare(None, Some(&old))[0].change, Change::Added);
+        assert_eq!(compare(Some(&old), None)[0].change, Change::Removed);
+        assert!(compare(Some(&file(1, 0, 10, "?")), None).is_empty(), "it had no name before");
+    }
+}
