@@ -151,12 +151,13 @@ impl Visitor for Slice {
                 *self.last.lock() = Some(bookmark);
                 return Visit::Skip;
             }
-            if !self.need.wants(bp) {
+            let is_elsewhere = bp.is_embedded() || bp.birth() > self.until;
+            if !is_elsewhere && !self.need.wants(bp) {
                 // Nobody lacks it.
                 let mut scan = self.core.scan.lock();
                 scan.phys.examined = scan.phys.examined.saturating_add(bp.asize());
                 scan.note_progress();
-            } else if !bp.is_embedded() && bp.birth() <= self.until {
+            } else if !is_elsewhere {
                 let counted = bp.psize().clamp(LEAST, IN_FLIGHT) as u32;
                 let place = self.places.clone().acquire_many_owned(counted).await.expect("never closed");
                 let (core, lost, bp) = (self.core.clone(), self.lost.clone(), *bp);

@@ -118,7 +118,8 @@ pub async fn check(pool: &Arc<Pool>) -> Result<(), String> {
     let heads = pool.dsl().tree.read().datasets.clone();
     for (name, head) in heads {
         let (dsl, phys) = (pool.dsl(), head.phys.lock().clone());
-        let (dir, own) = (head.dir.phys.lock().clone(), blocks(pool, head.object, &phys.bp).await);
+        let dir = head.dir.phys.lock().clone();
+        let own = blocks(pool, head.object, &phys.bp).await;
         let own = Link { phys, blocks: own.map_err(|error| format!("{name}: {error}"))? };
         // From the head back to what it is a clone of, which ends the chain.
         let (mut chain, mut at) = (vec![own], ObjectId::NONE);
