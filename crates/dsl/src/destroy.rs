@@ -16,7 +16,7 @@ use crate::dataset::Dataset;
 use crate::dir::Dir;
 use crate::pool::DslPool;
 use crate::used_space::{SpaceChange, UsedKind, difference};
-use crate::{freeing, history, intent, limits, origin, zapify};
+use crate::{bookmarks, freeing, history, intent, limits, origin, zapify};
 
 /// Whether all that [`destroy`] removes can be found, so that damage is known of before anything is removed.
 ///
@@ -101,6 +101,7 @@ pub async fn remove_head(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>) ->
             false => freeing::at_once(dsl, tx, &phys.bp, phys.prev_snap_txg).await?,
         }
     }
+    bookmarks::remove_all(dsl, tx, dataset).await?;
     zapify::deactivate_all(dsl, tx, dataset).await?;
     crate::empty_bpobj::free_deadlist(&dsl.access(), tx, phys.deadlist_obj).await?;
     let origin = dsl.tree.read().origin.clone();
