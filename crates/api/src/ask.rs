@@ -29,6 +29,9 @@ use crate::request::Changed;
 use crate::snapshots::{
     DestroySnapshots, DestroyedSnapshots, GetHolds, HoldSnapshot, Holds, RenameSnapshot, RollbackDataset, TakeSnapshots,
 };
+use crate::streams::{
+    AbortReceive, CreateBookmark, DestroyBookmark, ReceiveStream, ReceivedStream, SendStream, SentStream,
+};
 use crate::txgs::TxgsReport;
 
 /// Where operations are asked for; its number is the version of the API.
@@ -119,6 +122,11 @@ operations! {
         "rename_snapshot" RenameSnapshot -> Outcome,
         "hold_snapshot" HoldSnapshot -> Outcome,
         "rollback_dataset" RollbackDataset -> Outcome,
+        "send_stream" SendStream -> SentStream,
+        "receive_stream" ReceiveStream -> ReceivedStream,
+        "abort_receive" AbortReceive -> Outcome,
+        "create_bookmark" CreateBookmark -> Outcome,
+        "destroy_bookmark" DestroyBookmark -> Outcome,
         "set_dataset_properties" SetDatasetProperties -> Outcome,
         "get_userspace" GetUserspace -> Userspace,
         "set_id_quota" SetIdQuota -> Outcome,

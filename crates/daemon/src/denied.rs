@@ -59,6 +59,11 @@ fn attempt(operation: &Operation) -> Option<String> {
         Operation::RollbackDataset(call) => {
             format!("cannot rollback '{}'", call.snapshot.split('@').next().unwrap_or_default())
         }
+        Operation::SendStream(call) => format!("warning: cannot send '{}'", call.snapshot),
+        Operation::ReceiveStream(_) => "cannot receive".to_owned(),
+        Operation::AbortReceive(call) => format!("cannot destroy '{}'", call.target),
+        Operation::CreateBookmark(call) => format!("cannot create bookmark '{}'", call.bookmark),
+        Operation::DestroyBookmark(call) => format!("cannot destroy '{}'", call.bookmark),
         Operation::SetIdQuota(call) => format!("cannot set property for '{}'", call.name),
         Operation::GetUserspace(_) => "cannot get used/quota".to_owned(),
         Operation::MountRequest(call) => format!("cannot mount '{}'", or_all(&call.dataset)),

@@ -26,6 +26,7 @@ use platter_api::report::Detail;
 use platter_api::snapshots::{
     DestroySnapshots, GetHolds, HoldSnapshot, RenameSnapshot, RollbackDataset, TakeSnapshots,
 };
+use platter_api::streams::{AbortReceive, CreateBookmark, DestroyBookmark, ReceiveStream, SendStream};
 use tokio::sync::watch;
 
 use crate::state::{Answer, Daemon};
@@ -143,6 +144,11 @@ async fn answer(Context { daemon, stop }: Context, operation: Operation) -> Answ
         Operation::RenameSnapshot(call) => json::<RenameSnapshot>(daemon.rename_snapshot(&call).await),
         Operation::HoldSnapshot(call) => json::<HoldSnapshot>(daemon.hold_snapshot(&call).await),
         Operation::RollbackDataset(call) => json::<RollbackDataset>(daemon.rollback_dataset(&call).await),
+        Operation::SendStream(call) => json::<SendStream>(daemon.send_stream(&call).await),
+        Operation::ReceiveStream(call) => json::<ReceiveStream>(daemon.receive_stream(&call).await),
+        Operation::AbortReceive(call) => json::<AbortReceive>(daemon.abort_receive(&call).await),
+        Operation::CreateBookmark(call) => json::<CreateBookmark>(daemon.create_bookmark(&call).await),
+        Operation::DestroyBookmark(call) => json::<DestroyBookmark>(daemon.destroy_bookmark(&call).await),
         Operation::SetDatasetProperties(call) => {
             json::<SetDatasetProperties>(daemon.set_dataset_properties(&call).await)
         }

@@ -21,6 +21,7 @@ mod own_devices;
 mod settings;
 mod silence;
 mod snapshots;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod unmounts;

@@ -1,13 +1,16 @@
 //! `zfs`: which command is which file.
 
+mod bookmark;
 mod create;
 mod destroy;
 mod get;
 mod list;
 mod mount;
 mod project;
+mod receive;
 mod rename;
 mod select;
+mod send;
 mod set;
 mod snapshot;
 mod upgrade;
@@ -30,11 +33,13 @@ pub static USAGE: Usage = Usage {
         Entry::command(
             "destroy",
             "\tdestroy [-fnprv] <filesystem>\n\
-             \tdestroy [-dnprv] <filesystem|volume>@<snap>[%<snap>][,...]\n",
+             \tdestroy [-dnprv] <filesystem|volume>@<snap>[%<snap>][,...]\n\
+             \tdestroy <filesystem|volume>#<bookmark>\n",
         ),
         Entry::GAP,
         Entry::command("snapshot", "\tsnapshot [-r] [-o property=value] ... <filesystem|volume>@<snap> ...\n"),
         Entry::command("rollback", "\trollback [-rRf] <snapshot>\n"),
+        Entry::command("bookmark", "\tbookmark <snapshot|bookmark> <newbookmark>\n"),
         Entry::command(
             "rename",
             "\trename [-f] <filesystem> <filesystem>\n\trename -p[p] [-f] <filesystem> <filesystem>\n\
@@ -78,6 +83,24 @@ pub static USAGE: Usage = Usage {
              \tproject -C [-k] [-r] <directory ...>\n\tproject [-p id] [-r] [-s] <directory ...>\n",
         ),
         Entry::GAP,
+        Entry::command(
+            "send",
+            "\tsend [-DLPcenpvVw] [-i|-I snapshot]\n\
+             \t    [-R [-X dataset[,dataset]...]]     <snapshot>\n\
+             \tsend [-DnvPLecw] [-i snapshot|bookmark] <filesystem|volume|snapshot>\n\
+             \tsend [-DnPpVvLec] [-i bookmark|snapshot] --redact <bookmark> <snapshot>\n\
+             \tsend [-nVvPe] -t <receive_resume_token>\n\
+             \tsend [-PnVv] --saved filesystem\n",
+        ),
+        Entry::command(
+            "receive",
+            "\treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ...\n\
+             \t    <filesystem|volume|snapshot>\n\
+             \treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ... \n\
+             \t    [-d | -e] <filesystem>\n\
+             \treceive -A <filesystem|volume>\n",
+        ),
+        Entry::GAP,
         Entry::command("hold", "\thold [-r] <tag> <snapshot> ...\n"),
         Entry::command("holds", "\tholds [-rHp] <snapshot> ...\n"),
         Entry::command("release", "\trelease [-r] <tag> <snapshot> ...\n"),
@@ -91,12 +114,9 @@ pub static USAGE: Usage = Usage {
     later: &[
         "clone",
         "promote",
-        "bookmark",
         "program",
         "share",
         "unshare",
-        "send",
-        "receive",
         "allow",
         "unallow",
         "diff",
@@ -150,6 +170,9 @@ fn find(name: &str) -> Option<Run> {
         "rename" => rename::run,
         "snapshot" => snapshot::take,
         "rollback" => snapshot::rollback,
+        "bookmark" => bookmark::run,
+        "send" => send::run,
+        "receive" => receive::run,
         "hold" => snapshot::hold,
         "holds" => snapshot::holds,
         "release" => snapshot::release,
