@@ -31,6 +31,9 @@ use crate::snapshots::{
     CloneSnapshot, DestroySnapshots, DestroyedSnapshots, Diff, DiffSnapshots, GetHolds, HoldSnapshot, Holds,
     PromoteDataset, RenameSnapshot, RollbackDataset, TakeSnapshots,
 };
+use crate::streams::{
+    AbortReceive, CreateBookmark, DestroyBookmark, ReceiveStream, ReceivedStream, SendStream, SentStream,
+};
 use crate::txgs::TxgsReport;
 
 /// Where operations are asked for; its number is the version of the API.
@@ -124,6 +127,11 @@ operations! {
         "clone_snapshot" CloneSnapshot -> Outcome,
         "promote_dataset" PromoteDataset -> Outcome,
         "diff_snapshots" DiffSnapshots -> Diff,
+        "send_stream" SendStream -> SentStream,
+        "receive_stream" ReceiveStream -> ReceivedStream,
+        "abort_receive" AbortReceive -> Outcome,
+        "create_bookmark" CreateBookmark -> Outcome,
+        "destroy_bookmark" DestroyBookmark -> Outcome,
         "set_dataset_properties" SetDatasetProperties -> Outcome,
         "get_userspace" GetUserspace -> Userspace,
         "set_id_quota" SetIdQuota -> Outcome,

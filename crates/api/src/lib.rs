@@ -23,6 +23,7 @@ pub mod report;
 pub mod request;
 pub mod snapshots;
 pub mod stored_property;
+pub mod streams;
 pub mod txgs;
 
 /// Version of the program, which client and daemon share.

@@ -349,6 +349,9 @@ pub struct ListDatasets {
     /// With their snapshots, of each the oldest first.
     #[serde(default)]
     pub snapshots: bool,
+    /// With their bookmarks, of each the oldest first.
+    #[serde(default)]
+    pub bookmarks: bool,
 }
 
 /// Data sets.

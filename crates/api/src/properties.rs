@@ -218,7 +218,7 @@ const USER_VALUE_MAX: usize = 8191;
 const PATH_MAX: usize = 4095;
 
 /// Statistics and facts, which nobody can set.
-const STATISTICS: [&str; 28] = [
+const STATISTICS: [&str; 29] = [
     "name",
     "type",
     "creation",
@@ -245,6 +245,7 @@ const STATISTICS: [&str; 28] = [
     "userrefs",
     "defer_destroy",
     "clones",
+    "receive_resume_token",
     "encryptionroot",
     "keystatus",
 ];

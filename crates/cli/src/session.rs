@@ -96,6 +96,21 @@ impl Session {
         })
     }
 
+    /// Asks the daemon for what it does with `descriptor`, which is handed over under the name that `call` is made
+    /// with. `passed` hears now and then how many bytes have.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub fn stream<A: Ask>(
+        &mut self,
+        descriptor: std::os::fd::BorrowedFd<'_>,
+        call: impl FnOnce(String) -> A,
+        passed: impl FnMut(u64),
+    ) -> Result<A::Answer, ErrorBody> {
+        let client = self.client()?;
+        self.runtime.block_on(client.stream(descriptor, call, passed))
+    }
+
     /// Does something to a pool. The command is noted in the pool's history once, however much of it is to do there.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use tokio::net::UnixStream;
 
 use crate::denied;
 use crate::home::Home;
-use crate::{lingering, process, same_places, vigil};
+use crate::{descriptors, lingering, process, same_places, vigil};
 
 /// How long a daemon that ends is waited for: its pools are closed within seconds, each.
 const END_LIMIT: Duration = Duration::from_secs(60);
@@ -80,6 +80,47 @@ impl Client {
         let bytes = self.exchange_with_any(&call.operation()).await?;
         serde_json::from_slice(&bytes)
             .map_err(|error| ErrorBody::new(format!("the daemon's answer makes no sense: {error}")).hint(OTHER_VERSION))
+    }
+
+    /// Asks for what the daemon does with a descriptor: it is handed over first, under a name that nobody guesses.
+    /// `passed` hears now and then how many bytes have.
+    ///
+    /// # Errors
+    /// What the daemon answers, or that it cannot be reached.
+    pub async fn stream<A: Ask>(
+        &self,
+        descriptor: std::os::fd::BorrowedFd<'_>,
+        call: impl FnOnce(String) -> A,
+        mut passed: impl FnMut(u64),
+    ) -> Result<A::Answer, ErrorBody> {
+        let name = descriptors::new_name().map_err(|error| self.lost(error))?;
+        if self.home.other_owner().is_some() {
+            // Refused before anything is handed over.
+            return self.ask(call(name)).await;
+        }
+        let socket = self.home.descriptors_socket();
+        let handed = descriptors::hand_over(&socket, &name, descriptor).await;
+        let line = handed.map_err(|error| {
+            ErrorBody::new(format!("cannot hand the stream to the daemon at '{}': {error}", socket.display()))
+        })?;
+        let mut asking = std::pin::pin!(self.ask(call(name)));
+        let mut number = [0; 8];
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut asking => return answer,
+                ready = line.readable() => {
+                    if ready.is_err() {
+                        return asking.await;
+                    }
+                    match line.try_read(&mut number) {
+                        Ok(8) => passed(u64::from_le_bytes(number)),
+                        Ok(0) => return asking.await,
+                        _ => {}
+                    }
+                }
+            }
+        }
     }
 
     /// Refuses paths by which the daemon means other files than this process.

@@ -97,6 +97,10 @@ pub trait Reports {
     async fn snapshots(&self, _under: Option<&str>) -> Result<Vec<DatasetReport>> {
         Ok(Vec::new())
     }
+    /// Bookmarks of a data set and those below it, or of all; of each the oldest first.
+    async fn bookmarks(&self, _under: Option<&str>) -> Result<Vec<DatasetReport>> {
+        Ok(Vec::new())
+    }
     /// Full names of a data set's own snapshots, the oldest first.
     async fn snapshot_names(&self, _dataset: &str) -> Result<Vec<String>> {
         Ok(Vec::new())

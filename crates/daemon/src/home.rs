@@ -119,6 +119,11 @@ impl Home {
         self.path.join("daemon.sock")
     }
 
+    /// The socket for descriptors, as long as the API's.
+    pub fn descriptors_socket(&self) -> PathBuf {
+        self.path().join("stream.sock")
+    }
+
     /// The socket of the part of the API that only reads.
     pub fn public_socket(&self) -> PathBuf {
         self.path.join("public.sock")

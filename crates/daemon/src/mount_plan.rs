@@ -95,6 +95,11 @@ pub fn is_locked(report: &DatasetReport) -> bool {
     report.properties.get("keystatus").map(text).as_deref() == Some("unavailable")
 }
 
+/// Whether a receive fills it that is not finished.
+pub fn is_unfinished(report: &DatasetReport) -> bool {
+    report.properties.contains_key("inconsistent")
+}
+
 /// Resolves `mountpoint` of `name`: the nearest of itself and its ancestors that has the property set decides, and what
 /// follows that one's name is appended; with none set it is `/` and the whole name, or in an ordinary user's own
 /// folder.
@@ -161,7 +166,10 @@ pub fn automatic(reports: &[DatasetReport], roots: &Roots) -> Vec<(String, PathB
     let mut plan: Vec<(String, PathBuf)> = map
         .values()
         .filter(|report| {
-            report.kind == DatasetKind::Filesystem && canmount(report) == CanMount::On && !is_locked(report)
+            report.kind == DatasetKind::Filesystem
+                && canmount(report) == CanMount::On
+                && !is_locked(report)
+                && !is_unfinished(report)
         })
         .filter_map(|report| match resolve(&report.name, &map, roots) {
             Mountpoint::Path(path) => Some((report.name.clone(), path)),

@@ -54,6 +54,11 @@ impl Engine for RealEngine {
 
     async fn import(&self, request: ImportRequest) -> Result<Arc<dyn PoolHandle>> {
         let pool = Pool::import(self.environment.clone(), request).await?;
+        if !pool.dsl().read_only
+            && let Err(error) = pool.dsl().clean_up_receives().await
+        {
+            tracing::warn!("what receives have left of pool '{}' stays: {error}", pool.name());
+        }
         Ok(Arc::new(RealPool(pool)))
     }
 
@@ -224,6 +229,10 @@ impl Reports for RealPool {
 
     async fn snapshots(&self, under: Option<&str>) -> Result<Vec<DatasetReport>> {
         self.0.dsl().snapshots(under).await
+    }
+
+    async fn bookmarks(&self, under: Option<&str>) -> Result<Vec<DatasetReport>> {
+        self.0.dsl().bookmark_reports(under).await
     }
 
     async fn snapshot_names(&self, dataset: &str) -> Result<Vec<String>> {

@@ -80,20 +80,19 @@ pub fn run(home: Home, detached: bool, parts: Parts) -> Result<(), ErrorBody> {
     result
 }
 
-fn listen(home: &Home) -> Result<UnixListener, ErrorBody> {
-    let socket = home.socket();
+fn listen(socket: &std::path::Path) -> Result<UnixListener, ErrorBody> {
     let fail = |error: std::io::Error| ErrorBody::new(format!("cannot listen at '{}': {error}", socket.display()));
     // We hold the lock: whoever made it is dead.
-    match std::fs::remove_file(&socket) {
+    match std::fs::remove_file(socket) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(fail(error)),
         _ => {}
     }
     // No moment in which others could connect.
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
-    let listener = UnixListener::bind(&socket);
+    let listener = UnixListener::bind(socket);
     rustix::process::umask(before);
     let listener = listener.map_err(fail)?;
-    std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600)).map_err(fail)?;
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600)).map_err(fail)?;
     Ok(listener)
 }
 
@@ -111,10 +110,12 @@ pub async fn serve(home: Home, engine: Arc<dyn Engine>, mounter: Arc<dyn Mounter
         tracing::info!("removed the dead mount {} of an earlier daemon", path.display());
     }
     home.forget_orderly_end(std::process::id());
-    let listener = listen(&home)?;
+    let listener = listen(&home.socket())?;
+    let descriptors = listen(&home.descriptors_socket())?;
     let everybody = Public::listen(&home)?;
     tracing::info!("daemon {} listens at {}", env!("CARGO_PKG_VERSION"), home.socket().display());
     let daemon = Arc::new(Daemon::new(engine, mounter, home.clone()));
+    let descriptors = tokio::spawn(daemon.descriptors().serve(descriptors));
     daemon.watch_devices();
     daemon.watch_faults();
     let (stop, mut stopped) = watch::channel(false);
@@ -140,6 +141,7 @@ pub async fn serve(home: Home, engine: Arc<dyn Engine>, mounter: Arc<dyn Mounter
     daemon.shut_down().await;
     let _ = std::fs::remove_file(home.socket());
     let _ = std::fs::remove_file(home.public_socket());
+    let _ = std::fs::remove_file(home.descriptors_socket());
     tokio::time::sleep(LAST_COMERS).await;
     stop.send_replace(true);
     match tokio::time::timeout(GRACE, server).await {
@@ -147,6 +149,7 @@ pub async fn serve(home: Home, engine: Arc<dyn Engine>, mounter: Arc<dyn Mounter
         Err(_) => tracing::warn!("some requests did not end in time"),
     }
     looking.abort();
+    descriptors.abort();
     tracing::info!("ended");
     log::finish();
     Ok(())

@@ -28,6 +28,7 @@ use platter_api::snapshots::{
     CloneSnapshot, DestroySnapshots, DiffSnapshots, GetHolds, HoldSnapshot, PromoteDataset, RenameSnapshot,
     RollbackDataset, TakeSnapshots,
 };
+use platter_api::streams::{AbortReceive, CreateBookmark, DestroyBookmark, ReceiveStream, SendStream};
 use tokio::sync::watch;
 
 use crate::state::{Answer, Daemon};
@@ -148,6 +149,11 @@ async fn answer(Context { daemon, stop }: Context, operation: Operation) -> Answ
         Operation::CloneSnapshot(call) => json::<CloneSnapshot>(daemon.clone_snapshot(&call).await),
         Operation::DiffSnapshots(call) => json::<DiffSnapshots>(daemon.diff(&call).await),
         Operation::PromoteDataset(call) => json::<PromoteDataset>(daemon.promote_dataset(&call).await),
+        Operation::SendStream(call) => json::<SendStream>(daemon.send_stream(&call).await),
+        Operation::ReceiveStream(call) => json::<ReceiveStream>(daemon.receive_stream(&call).await),
+        Operation::AbortReceive(call) => json::<AbortReceive>(daemon.abort_receive(&call).await),
+        Operation::CreateBookmark(call) => json::<CreateBookmark>(daemon.create_bookmark(&call).await),
+        Operation::DestroyBookmark(call) => json::<DestroyBookmark>(daemon.destroy_bookmark(&call).await),
         Operation::SetDatasetProperties(call) => {
             json::<SetDatasetProperties>(daemon.set_dataset_properties(&call).await)
         }

@@ -25,6 +25,7 @@ mod own_devices;
 mod settings;
 mod silence;
 mod snapshots;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod unmounts;

@@ -38,6 +38,7 @@ pub mod bpobj;
 pub mod bptree;
 mod cache;
 mod changed;
+pub mod changes;
 mod contents;
 mod core;
 mod cost;

@@ -23,6 +23,7 @@ use crate::deadlist;
 use crate::dir::Dir;
 use crate::empty_bpobj::empty_bpobj;
 use crate::mos_access::MosAccess;
+use crate::noted::Noted;
 use crate::snapshot::{self, Origin, SnapshotBonus};
 use platter_api::report::DatasetKind;
 
@@ -49,6 +50,8 @@ pub struct Dataset {
     pub kind: DatasetKind,
     /// What the contents were made with, once somebody asked.
     pub contents: Mutex<Contents>,
+    /// How far a receive into it has come.
+    pub noted: Mutex<Noted>,
 }
 
 /// What the object set at `root` is. What cannot be read counts as a file system: opening it says what is wrong.
@@ -94,6 +97,7 @@ impl Dataset {
             zil: Mutex::new(None),
             features: Mutex::new(active),
             contents: Mutex::default(),
+            noted: Mutex::default(),
         }))
     }
 
@@ -162,6 +166,7 @@ impl Dataset {
             zil: Mutex::new(None),
             features: Mutex::default(),
             contents: Mutex::default(),
+            noted: Mutex::default(),
         }))
     }
 

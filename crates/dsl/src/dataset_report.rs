@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use platter_dmu::{Objset, Result};
 use platter_ondisk::ObjectType;
+use platter_ondisk::dsl::dataset_flags;
 
 use crate::contents::{self, Contents};
 use crate::dataset::Dataset;
@@ -13,7 +14,7 @@ use crate::encryption::{self, Encryption};
 use crate::inheritance::lookup;
 use crate::pool::DslPool;
 use crate::stored_property::{INHERIT, RECEIVED, StoredProperty};
-use crate::{effects, named_snapshot, snapshots_changed, space};
+use crate::{effects, named_snapshot, resume_state, snapshots_changed, space};
 use platter_api::properties::{AT_CREATION, NATIVES, Native, default_text, is_user};
 use platter_api::property_kind::Kind;
 use platter_api::report::{DatasetKind, Properties, Property, PropertySource, PropertyValue};
@@ -106,8 +107,23 @@ pub async fn all(dsl: &DslPool, name: &str, dataset: &Dataset) -> Result<Propert
         encrypted(dsl, encryption, &mut properties);
     }
     old_limits(dataset, &mut properties);
+    receiving(dsl, name, dataset, &mut properties).await?;
     user_properties(dsl, dataset, &mut properties);
     Ok(properties)
+}
+
+/// What a receive that is not finished says of itself.
+async fn receiving(dsl: &DslPool, name: &str, dataset: &Dataset, properties: &mut Properties) -> Result<()> {
+    let mut own = |name: &str, value| {
+        properties.insert(name.to_owned(), Property { value, source: PropertySource::None });
+    };
+    if dataset.phys.lock().flags & dataset_flags::INCONSISTENT != 0 {
+        own("inconsistent", PropertyValue::Number(1));
+    }
+    if let Some(token) = resume_state::token_for(dsl, name, dataset).await? {
+        own("receive_resume_token", PropertyValue::Text(token.encode()));
+    }
+    Ok(())
 }
 
 /// Before pool version 22 (`SPA_VERSION_RECVD_PROPS`) these two were only in the directory itself.

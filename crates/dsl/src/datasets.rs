@@ -17,6 +17,7 @@ use crate::{change_properties, counting, dataset_report, destroy, intent, new_da
 use platter_api::report::{DatasetKind, DatasetReport};
 use platter_api::request::Setting;
 use platter_api::{names, properties};
+use platter_ondisk::dsl::dataset_flags;
 
 impl DslPool {
     /// Counts what users, groups and projects have in an open file system, in the background, if that was never done:
@@ -50,7 +51,9 @@ impl DslPool {
     }
 
     async fn all_datasets(&self) -> Result<Vec<DatasetReport>> {
-        let datasets = self.tree.read().datasets.clone();
+        let mut datasets = self.tree.read().datasets.clone();
+        // What a receive fills until it takes the place of its target.
+        datasets.retain(|name, _| !name.contains('%'));
         let mut reports = Vec::with_capacity(datasets.len());
         for (name, dataset) in &datasets {
             reports.push(self.dataset_report(name, dataset).await?);
@@ -227,6 +230,9 @@ impl DslPool {
         let dataset = self.find(name)?;
         if dataset.kind != DatasetKind::Filesystem {
             return Err(PoolError::Unsupported("it is a volume, which this version cannot serve yet".into()));
+        }
+        if dataset.phys.lock().flags & dataset_flags::INCONSISTENT != 0 {
+            return Err(PoolError::Busy("dataset is busy".into()));
         }
         if let Some(os) = dataset.open_objset() {
             return Ok(os);

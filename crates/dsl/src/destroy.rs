@@ -20,7 +20,7 @@ use crate::named_snapshot::{self, NamedSnapshot};
 use crate::pool::DslPool;
 use crate::snapshot::SnapshotBonus;
 use crate::used_space::{SpaceChange, UsedKind, difference};
-use crate::{destroy_snapshot, freeing, history, holds, intent, limits, origin, zapify};
+use crate::{bookmarks, destroy_snapshot, freeing, history, holds, intent, limits, origin, zapify};
 
 /// Whether all that [`destroy`] removes can be found, so that damage is known of before anything is removed.
 ///
@@ -146,6 +146,7 @@ pub async fn remove_head(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>) ->
             false => freeing::at_once(dsl, tx, &phys.bp, phys.prev_snap_txg).await?,
         }
     }
+    bookmarks::remove_all(dsl, tx, dataset).await?;
     zapify::deactivate_all(dsl, tx, dataset).await?;
     crate::empty_bpobj::free_deadlist(&dsl.access(), tx, phys.deadlist_obj).await?;
     if phys.prev_snap_obj.is_some() {

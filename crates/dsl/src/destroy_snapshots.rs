@@ -36,6 +36,9 @@ async fn fate(dsl: &DslPool, doomed: NamedSnapshot, defer: bool) -> Result<Fate>
     let phys = SnapshotBonus::load(&dsl.mos, doomed.object).await?.phys;
     let held = holds::count(&dsl.mos, phys.userrefs_obj).await? > 0;
     let cloned = phys.num_children > 1;
+    if dsl.in_use.has(doomed.object) {
+        return Err(PoolError::Busy("dataset is busy".into()));
+    }
     if defer && (held || cloned) {
         if !dsl.version().has_holds() {
             return Err(PoolError::Unsupported("pool must be upgraded".into()));

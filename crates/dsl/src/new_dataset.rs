@@ -33,6 +33,13 @@ pub struct Site {
     pub last: String,
 }
 
+impl Site {
+    /// The data set above, and the last part of the name.
+    pub fn into_parts(self) -> (Arc<Dataset>, String) {
+        (self.above, self.last)
+    }
+}
+
 /// Whether a file system called `name` can be made with these properties.
 ///
 /// # Errors

@@ -24,6 +24,7 @@ use crate::dataset::Dataset;
 use crate::environment::{FilesystemMaker, Randomness};
 use crate::error::{PoolError, Result};
 use crate::features::Features;
+use crate::in_use::InUse;
 use crate::mos_access::{MosAccess, MosObjects};
 use crate::tasks::{Moment, Task, Tasks};
 use crate::tree::Tree;
@@ -122,6 +123,8 @@ pub struct DslPool {
     pub unreadable: Mutex<Option<Unreadable>>,
     /// Logs that a crash left, until the first group says that they are claimed.
     pub claims: Mutex<Vec<ClaimedLog>>,
+    /// Snapshots that are being sent.
+    pub in_use: InUse,
     version: AtomicU64,
     listener: std::sync::OnceLock<Box<dyn PoolListener>>,
 }
@@ -148,6 +151,7 @@ impl DslPool {
             altroot: parts.altroot,
             unreadable: Mutex::default(),
             claims: Mutex::new(parts.claims),
+            in_use: InUse::default(),
             version: AtomicU64::new(parts.version.0),
             listener: std::sync::OnceLock::new(),
         })

@@ -22,7 +22,9 @@ use crate::pool::DslPool;
 use crate::snapshot::SnapshotBonus;
 use crate::take_snapshot::must_wait;
 use crate::used_space::{SpaceChange, UsedKind, difference};
-use crate::{deadlist, deadlist_merge, empty_bpobj, freeing, history, intent, named_snapshot, space, zapify};
+use crate::{
+    bookmarks, deadlist, deadlist_merge, empty_bpobj, freeing, history, intent, named_snapshot, space, zapify,
+};
 
 /// A rollback that is possible.
 struct Plan {
@@ -98,6 +100,7 @@ async fn rollback(dsl: &Arc<DslPool>, tx: &Tx, dataset: &str, plan: Plan) -> Res
         target.store(tx)?;
     }
     *head.contents.lock() = Contents::Unknown;
+    bookmarks::remove_newer(dsl, tx, &head, target.phys.creation_txg).await?;
     intent::forget(dsl, tx, &head).await?;
     let text = format!("{dataset} ({})", head.object);
     Ok(history::append_event(dsl, tx, "rollback", &text).await?)

@@ -38,7 +38,9 @@ async fn clones(dsl: &DslPool, bonus: &SnapshotBonus) -> Result<String> {
         let tree = dsl.tree.read().datasets.clone();
         if Zap::open(&dsl.mos, bonus.phys.next_clones_obj).await?.count().await? > 0 {
             let is_clone = |dataset: &Dataset| dataset.dir.phys.lock().origin_obj == object;
-            names.extend(tree.into_iter().filter(|(_, dataset)| is_clone(dataset)).map(|(name, _)| name));
+            let is_shown = |name: &str| !name.contains('%');
+            let clones = tree.into_iter().filter(|(name, dataset)| is_shown(name) && is_clone(dataset));
+            names.extend(clones.map(|(name, _)| name));
         }
     }
     Ok(names.join(","))
@@ -162,6 +164,8 @@ impl DslPool {
         let tree = self.tree.read();
         let mut names: Vec<String> =
             tree.datasets.keys().filter(|other| *other == name || other.starts_with(&below)).cloned().collect();
+        // What a receive fills until it takes the place of its target.
+        names.retain(|name| !name.contains('%'));
         names.sort_by(|a, b| a.split('/').cmp(b.split('/')));
         Ok(names)
     }

@@ -18,7 +18,7 @@ use crate::dir::Dir;
 use crate::pool::{DslPool, slop};
 use crate::snapshot::SnapshotBonus;
 use crate::used_space::{SpaceChange, UsedKind, reserved_delta};
-use crate::{counting, deadlist, empty_bpobj, freeing, intent, zapify};
+use crate::{counting, deadlist, empty_bpobj, freeing, intent, resume_state, zapify};
 
 /// Whether a data set has something to write in group `txg`.
 pub fn any_dataset_is_dirty(dsl: &DslPool, txg: Txg) -> bool {
@@ -49,6 +49,7 @@ pub async fn sync_datasets(dsl: &Arc<DslPool>, tx: &Tx, pass: u32) -> Result<()>
         let root = os.sync(txg, pass).await?;
         dataset.phys.lock().bp = root;
         apply_deltas(dsl, tx, &dataset).await?;
+        resume_state::sync(dsl, tx, &dataset).await?;
         dataset.store(&dsl.mos, tx).await?;
         assert!(dataset.accounting.is_empty(), "data set {}: something was booked after its sync", dataset.object);
     }

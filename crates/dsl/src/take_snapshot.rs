@@ -37,6 +37,20 @@ pub struct Site {
     head: Arc<Dataset>,
     full_name: String,
     name: String,
+    /// The guid and the time, in seconds since 1970, of one that was received.
+    received: Option<(Guid, u64)>,
+}
+
+impl Site {
+    /// Of a snapshot that was received into `head`.
+    pub fn of_received(head: &Arc<Dataset>, full_name: String, name: String, guid: Guid, time: u64) -> Self {
+        Self { head: head.clone(), full_name, name, received: Some((guid, time)) }
+    }
+
+    /// The head.
+    pub fn head(&self) -> &Arc<Dataset> {
+        &self.head
+    }
 }
 
 /// Names with what stands against each.
@@ -147,7 +161,17 @@ async fn site(dsl: &DslPool, full_name: &str) -> Result<Site> {
     if phys.prev_snap_obj.is_some() {
         SnapshotBonus::load(&dsl.mos, phys.prev_snap_obj).await?;
     }
-    Ok(Site { head, full_name: full_name.to_owned(), name: name.to_owned() })
+    Ok(Site { head, full_name: full_name.to_owned(), name: name.to_owned(), received: None })
+}
+
+/// What stands against a snapshot of what was received, but for its group.
+pub async fn check_received(dsl: &DslPool, site: &Site) -> Result<Refusals> {
+    if site.head.snapshot(&dsl.mos, &site.name).await?.is_some() {
+        return Ok(vec![(site.full_name.clone(), PoolError::Exists("destination already exists".into()))]);
+    }
+    let mut refusals = check_limits(dsl, std::slice::from_ref(site));
+    refusals.extend(check_reserved(dsl, std::slice::from_ref(site)));
+    Ok(refusals)
 }
 
 /// Limits, each with all snapshots that are to be taken below it.
@@ -230,7 +254,8 @@ async fn take_one(dsl: &Arc<DslPool>, tx: &Tx, site: &Site, now: u64) -> platter
     let mos = dsl.access();
     limits::adjust(dsl, tx, &head.dir, 0, 1).await?;
     let before = head.phys.lock().clone();
-    let snapshot = store_new(dsl, tx, head, &before, now).await?;
+    let (guid, time) = site.received.unwrap_or_else(|| (Guid(dsl.random()), now));
+    let snapshot = store_new(dsl, tx, head, &before, (guid, time)).await?;
     link_before(dsl, tx, head, &before, snapshot.object).await?;
 
     let reserved = kept_free_anew(head);
@@ -264,7 +289,7 @@ async fn store_new(
     tx: &Tx,
     head: &Arc<Dataset>,
     before: &DslDatasetPhys,
-    now: u64,
+    (guid, time): (Guid, u64),
 ) -> platter_zio::Result<Snapshot> {
     let new = NewDnode::bonus_only(ObjectType::DSL_DATASET, DSL_DATASET_SIZE as u16);
     let dnode = dsl.mos.allocate(tx, new).await?;
@@ -272,12 +297,12 @@ async fn store_new(
         next_snap_obj: head.object,
         snapnames_zapobj: ObjectId::NONE,
         num_children: 1,
-        creation_time: now,
+        creation_time: time,
         creation_txg: tx.txg(),
         unique_bytes: 0,
         // unique_create() draws 56 bits.
         fsid_guid: dsl.random() >> 8,
-        guid: Guid(dsl.random()),
+        guid,
         next_clones_obj: ObjectId::NONE,
         props_obj: ObjectId::NONE,
         userrefs_obj: ObjectId::NONE,

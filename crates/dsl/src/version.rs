@@ -41,6 +41,16 @@ impl PoolVersion {
         self.0 >= 20
     }
 
+    /// Properties that came with a stream stand beside others (`SPA_VERSION_RECVD_PROPS`).
+    pub fn has_received_properties(self) -> bool {
+        self.0 >= 22
+    }
+
+    /// System attributes (`SPA_VERSION_SA`).
+    pub fn has_system_attributes(self) -> bool {
+        self.0 >= 24
+    }
+
     /// Holds on snapshots, and destroying them later (`SPA_VERSION_USERREFS`).
     pub fn has_holds(self) -> bool {
         self.0 >= 18

@@ -23,12 +23,7 @@ pub async fn activate(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>, featu
         return Ok(());
     }
     dsl.features.adjust(tx, feature, 1).await?;
-    let dnode = dsl.mos.dnode(dataset.object).await?;
-    if dnode.info().object_type != ObjectType::OTN_ZAP_METADATA {
-        Zap::zapify(&dnode, tx, ObjectType::OTN_ZAP_METADATA, dsl.random()).await?;
-        dsl.features.adjust(tx, EXTENSIBLE_DATASET, 1).await?;
-    }
-    Zap::from_dnode(dnode).put_u64(tx, feature.guid().as_bytes(), 0).await?;
+    ensure(dsl, tx, dataset).await?.put_u64(tx, feature.guid().as_bytes(), 0).await?;
     dataset.features.lock().insert(feature);
     dsl.dirty_config();
     Ok(())
@@ -94,4 +89,17 @@ pub async fn copy(dsl: &Arc<DslPool>, tx: &Tx, from: ObjectId, to: ObjectId) -> 
     }
     dsl.dirty_config();
     Ok(())
+}
+
+/// The ZAP that the data set's own object is, from now on.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn ensure(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Dataset) -> Result<Zap> {
+    let dnode = dsl.mos.dnode(dataset.object).await?;
+    if dnode.info().object_type != ObjectType::OTN_ZAP_METADATA {
+        Zap::zapify(&dnode, tx, ObjectType::OTN_ZAP_METADATA, dsl.random()).await?;
+        dsl.features.adjust(tx, EXTENSIBLE_DATASET, 1).await?;
+    }
+    Ok(Zap::from_dnode(dnode))
 }

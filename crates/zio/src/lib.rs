@@ -61,6 +61,7 @@ mod pinned;
 pub mod policy;
 pub mod range_set;
 mod read;
+mod read_stored;
 pub mod room;
 mod scrub;
 pub mod space_met;

@@ -79,6 +79,7 @@ pub const TABLE: &[Info] = &[
     info("logicalused", "LUSED", Kind::Number),
     info("logicalreferenced", "LREFER", Kind::Number),
     info("volmode", "VOLMODE", Kind::Word(7)),
+    info("receive_resume_token", "RESUMETOK", Kind::Text),
     info("filesystem_limit", "FSLIMIT", Kind::CountOrNone),
     info("snapshot_limit", "SSLIMIT", Kind::CountOrNone),
     info("filesystem_count", "FSCOUNT", Kind::CountOrNone),

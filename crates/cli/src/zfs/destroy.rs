@@ -44,7 +44,7 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         return Err(refused(format!("cannot open '{name}': {reason}")));
     }
     if name.contains('#') {
-        return Err(refused(format!("cannot destroy '{name}': this version has no bookmarks yet")));
+        return super::bookmark::destroy(session, name);
     }
     if parsed.has("d") {
         return Err(refused(format!("cannot open '{name}': missing '@' delimiter in snapshot name")));

@@ -1,5 +1,6 @@
 //! `zfs`: which command is which file.
 
+mod bookmark;
 mod clone;
 mod create;
 mod destroy;
@@ -8,8 +9,10 @@ mod get;
 mod list;
 mod mount;
 mod project;
+mod receive;
 mod rename;
 mod select;
+mod send;
 mod set;
 mod snapshot;
 mod upgrade;
@@ -32,11 +35,13 @@ pub static USAGE: Usage = Usage {
         Entry::command(
             "destroy",
             "\tdestroy [-fnprv] <filesystem>\n\
-             \tdestroy [-dnprv] <filesystem|volume>@<snap>[%<snap>][,...]\n",
+             \tdestroy [-dnprv] <filesystem|volume>@<snap>[%<snap>][,...]\n\
+             \tdestroy <filesystem|volume>#<bookmark>\n",
         ),
         Entry::GAP,
         Entry::command("snapshot", "\tsnapshot [-r] [-o property=value] ... <filesystem|volume>@<snap> ...\n"),
         Entry::command("rollback", "\trollback [-rRf] <snapshot>\n"),
+        Entry::command("bookmark", "\tbookmark <snapshot|bookmark> <newbookmark>\n"),
         Entry::command("clone", "\tclone [-p[p]u] [-o property=value] ... <snapshot> <filesystem|volume>\n"),
         Entry::command("promote", "\tpromote <clone-filesystem>\n"),
         Entry::command(
@@ -83,6 +88,23 @@ pub static USAGE: Usage = Usage {
         ),
         Entry::GAP,
         Entry::command("diff", "\tdiff [-FHth] <snapshot> [snapshot|filesystem]\n"),
+        Entry::command(
+            "send",
+            "\tsend [-DLPcenpvVw] [-i|-I snapshot]\n\
+             \t    [-R [-X dataset[,dataset]...]]     <snapshot>\n\
+             \tsend [-DnvPLecw] [-i snapshot|bookmark] <filesystem|volume|snapshot>\n\
+             \tsend [-DnPpVvLec] [-i bookmark|snapshot] --redact <bookmark> <snapshot>\n\
+             \tsend [-nVvPe] -t <receive_resume_token>\n\
+             \tsend [-PnVv] --saved filesystem\n",
+        ),
+        Entry::command(
+            "receive",
+            "\treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ...\n\
+             \t    <filesystem|volume|snapshot>\n\
+             \treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ... \n\
+             \t    [-d | -e] <filesystem>\n\
+             \treceive -A <filesystem|volume>\n",
+        ),
         Entry::GAP,
         Entry::command("hold", "\thold [-r] <tag> <snapshot> ...\n"),
         Entry::command("holds", "\tholds [-rHp] <snapshot> ...\n"),
@@ -95,12 +117,9 @@ pub static USAGE: Usage = Usage {
              For the property list, run: zfs set|get\n\n\
              For further help on a command or topic, run: zfs help [<topic>]\n",
     later: &[
-        "bookmark",
         "program",
         "share",
         "unshare",
-        "send",
-        "receive",
         "allow",
         "unallow",
         "load-key",
@@ -156,6 +175,9 @@ fn find(name: &str) -> Option<Run> {
         "clone" => clone::clone,
         "promote" => clone::promote,
         "diff" => diff::run,
+        "bookmark" => bookmark::run,
+        "send" => send::run,
+        "receive" => receive::run,
         "hold" => snapshot::hold,
         "holds" => snapshot::holds,
         "release" => snapshot::release,

@@ -77,8 +77,9 @@ pub fn collect(
 ) -> Result<(Vec<DatasetView>, u8), ErrorBody> {
     let wanted = |view: &DatasetView| types.contains(&view.report.kind);
     let snapshots = types.contains(&DatasetKind::Snapshot) && (names.is_empty() || reach.depth > 0);
+    let bookmarks = types.contains(&DatasetKind::Bookmark) && (names.is_empty() || reach.depth > 0);
     if names.is_empty() {
-        let all = session.ask(ListDatasets { under: None, snapshots })?;
+        let all = session.ask(ListDatasets { under: None, snapshots, bookmarks })?;
         let limit = if reach.given { reach.depth } else { usize::MAX };
         let near = |view: &DatasetView| level(&view.report.name) <= limit;
         let mut found: Vec<DatasetView> = all.datasets.into_iter().filter(|view| wanted(view) && near(view)).collect();
@@ -97,7 +98,7 @@ pub fn collect(
                 continue;
             }
         };
-        match session.ask(ListDatasets { under: Some(name.clone()), snapshots }) {
+        match session.ask(ListDatasets { under: Some(name.clone()), snapshots, bookmarks }) {
             Ok(answer) => {
                 let own = level(&name);
                 for view in answer.datasets {
@@ -123,7 +124,8 @@ pub fn collect(
 /// By name; a data set before its snapshots, and those by age (`zfs_compare`, `cmd/zfs/zfs_iter.c`).
 pub(super) fn by_name(a: &DatasetView, b: &DatasetView) -> Ordering {
     let parts = |view: &DatasetView| {
-        let (dataset, own) = match split_snapshot(&view.report.name) {
+        let name = &view.report.name;
+        let (dataset, own) = match split_snapshot(name).or_else(|| name.split_once('#')) {
             Some((dataset, own)) => (dataset.to_owned(), Some(own.to_owned())),
             None => (view.report.name.clone(), None),
         };
@@ -137,7 +139,7 @@ pub(super) fn by_name(a: &DatasetView, b: &DatasetView) -> Ordering {
 }
 
 fn level(name: &str) -> usize {
-    name.matches(['/', '@']).count()
+    name.matches(['/', '@', '#']).count()
 }
 
 /// A name as given, or the data set mounted at a path as given (`zfs_path_to_zhandle`).

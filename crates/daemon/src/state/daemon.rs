@@ -13,6 +13,7 @@ use platter_dsl::PoolError;
 
 use super::locks::Locks;
 use super::mount_table::MountTable;
+use crate::descriptors::Descriptors;
 use crate::engine::{Engine, PoolHandle};
 use crate::fault_records::FaultRecords;
 use crate::home::Home;
@@ -22,6 +23,7 @@ use crate::mounter::Mounter;
 use crate::mounts_file::MountsFile;
 use crate::notify::Notifier;
 use crate::pools_file::RememberedPool;
+use crate::running_streams::RunningStreams;
 use platter_api::messages::{ErrorBody, ErrorKind};
 
 /// Result of an operation; the error is ready to be shown.
@@ -82,6 +84,9 @@ pub struct Daemon {
     pub(super) notifier: Notifier,
     pub(super) locks: Locks,
     pub(super) jobs: Jobs,
+    /// Standard outputs and inputs of commands.
+    pub(super) descriptors: Descriptors,
+    pub(super) streams: RunningStreams,
     /// Who looks at paths.
     pub(super) paths: SystemDevices,
 }
@@ -94,6 +99,11 @@ impl Daemon {
             seen.ok().and_then(|seen| seen.real).unwrap_or(path)
         });
         join_all(looks).await
+    }
+
+    /// Where commands hand over their descriptors.
+    pub fn descriptors(&self) -> Descriptors {
+        self.descriptors.clone()
     }
 
     /// A daemon without pools.
@@ -115,6 +125,8 @@ impl Daemon {
             pools_file: parking_lot::Mutex::default(),
             locks: Locks::default(),
             jobs: Jobs::default(),
+            descriptors: Descriptors::default(),
+            streams: RunningStreams::default(),
             paths: SystemDevices::default(),
         }
     }

@@ -85,6 +85,14 @@ impl Daemon {
                     snapshots.entry(of).or_default().push(report);
                 }
             }
+            if call.bookmarks {
+                let found = pool.bookmarks(under).await;
+                let what = format!("cannot open '{}'", under.unwrap_or(&pool_name));
+                for report in found.map_err(|error| failed(&what, error))? {
+                    let of = report.name.split('#').next().unwrap_or_default().to_owned();
+                    snapshots.entry(of).or_default().push(report);
+                }
+            }
             for report in reports {
                 let own = snapshots.remove(&report.name).unwrap_or_default();
                 if under.is_none_or(|name| report.name == name || is_under(&report.name, name)) {

@@ -42,6 +42,9 @@ impl Daemon {
         }
         let pool = self.pool(name)?;
         self.check_running(name, &format!("cannot export '{name}'"))?;
+        if self.streams.any(name) {
+            return Err(ErrorBody::new(format!("cannot export '{name}': pool is busy")));
+        }
         let places = self.unmount_pool(name, false).await?;
         self.log(&pool, &call.command).await;
         if let Err(error) = pool.leave(Leave::Export).await {
@@ -60,6 +63,7 @@ impl Daemon {
     /// `zpool destroy`.
     pub async fn destroy_pool(&self, call: &ClosePool) -> Answer<()> {
         let name = &*call.pool;
+        self.streams.end(name).await;
         let _lock = self.locks.of(name).await;
         let pool = self.pool(name)?;
         self.check_running(name, &format!("cannot destroy '{name}'"))?;
@@ -219,6 +223,9 @@ impl Daemon {
             };
         };
         let mut given_up = Vec::new();
+        if !pool.is_suspended() {
+            self.streams.end(name).await;
+        }
         if pool.is_suspended() {
             given_up.push(give_up(name, &pool, "its I/O was suspended"));
         }

@@ -317,6 +317,9 @@ impl Daemon {
             CanMount::NoAuto if !explicit => return Ok(()),
             CanMount::On | CanMount::NoAuto => {}
         }
+        if mount_plan::is_unfinished(report) {
+            return refuse("mountpoint or dataset is busy", None);
+        }
         if mount_plan::is_locked(report) {
             return refuse("encryption key not loaded", Some("this version cannot load keys yet"));
         }

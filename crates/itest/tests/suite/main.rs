@@ -41,6 +41,7 @@ mod reference_pools;
 mod replace;
 mod returning_devices;
 mod scripts;
+mod send_receive;
 mod snapshots;
 mod space;
 mod spares;

@@ -1,0 +1,602 @@
+//! `zfs send`, `zfs receive` and bookmarks.
+//!
+//! A stream that runs holds no lock of its pool: what is sent is kept by the engine, and what is received into is
+//! nobody's until it is finished. The lock is held at its beginning and its end.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use platter_api::messages::{ErrorBody, ErrorKind, Outcome};
+use platter_api::names::split_snapshot;
+use platter_api::streams::{
+    AbortReceive, CreateBookmark, DestroyBookmark, Package, ReceiveStream, ReceivedName, ReceivedPart, ReceivedStream,
+    SendStream, SentStream,
+};
+use platter_dsl::receive::{Failed, Received, read_begin, read_next};
+use platter_dsl::receive_begin::{Begun, ReceiveRequest};
+use platter_dsl::resume_state::RECEIVING;
+use platter_dsl::send::{SendFlags, SendRequest, Sending};
+use platter_dsl::send_package::{Package as PreparedPackage, PackageRequest, Part};
+use platter_dsl::stream_ends::{StreamSink, StreamSource};
+use platter_dsl::{DslPool, PoolError};
+use platter_nvlist::{NvList, Value};
+use platter_ondisk::Guid;
+use platter_stream::{Begin, HeaderKind, Parser, RECORD_SIZE, Record, ResumeToken, StreamFeatures, begin_flags};
+use tokio::net::UnixStream;
+
+use super::mounts::{no_such_dataset, pool_of};
+use super::{Answer, Daemon, failed};
+use crate::descriptors::Handed;
+use crate::engine::PoolHandle;
+use crate::mount_plan;
+use crate::mounter::HowToMount;
+use crate::pipe::{Inlet, Outlet, hung_up};
+
+/// How often a command hears how many bytes have passed.
+const TELL: Duration = Duration::from_secs(1);
+
+/// Tells the other end of `line` how many bytes have passed, now and then, for ever.
+async fn tell(line: &UnixStream, bytes: &AtomicU64) {
+    loop {
+        tokio::time::sleep(TELL).await;
+        // A command that does not listen misses it.
+        let _ = line.try_write(&bytes.load(Ordering::Relaxed).to_le_bytes());
+    }
+}
+
+/// What stands in the stream is put behind the target's name (`zfs_receive_one`, `lib/libzfs/libzfs_sendrecv.c`).
+fn received_name(call: &ReceiveStream, top: &str, sent_as: &str) -> Result<String, PoolError> {
+    let target = &call.target;
+    let bad = || PoolError::invalid("invalid backup stream");
+    let (sent, own) = split_snapshot(sent_as).ok_or_else(bad)?;
+    let below = sent.strip_prefix(top).ok_or_else(bad)?;
+    let not_with =
+        |option: &str| Err(PoolError::Invalid(format!("invalid argument - snapshot not allowed with {option}")));
+    Ok(match call.named {
+        ReceivedName::Tail if target.contains('@') => return not_with("-e"),
+        ReceivedName::WithoutPool if target.contains('@') => return not_with("-d"),
+        ReceivedName::Tail => format!("{target}/{}{below}@{own}", top.rsplit('/').next().unwrap_or(top)),
+        ReceivedName::WithoutPool => match sent.split_once('/') {
+            Some((_, rest)) => format!("{target}/{rest}@{own}"),
+            None => format!("{target}@{own}"),
+        },
+        ReceivedName::Own if target.contains('@') => target.clone(),
+        ReceivedName::Own => format!("{target}{below}@{own}"),
+    })
+}
+
+/// Reads the rest of a stream and leaves it.
+async fn skip(mut parser: Parser, source: &mut dyn StreamSource) -> Result<u64, PoolError> {
+    let (mut header, mut bytes) = ([0; RECORD_SIZE], 0);
+    loop {
+        if source.fill(&mut header).await? < RECORD_SIZE {
+            return Err(PoolError::invalid("incomplete stream"));
+        }
+        let next = parser.header(&header).map_err(|error| PoolError::Invalid(error.to_string()))?;
+        let mut payload = vec![0; next.payload as usize];
+        if source.fill(&mut payload).await? < payload.len() {
+            return Err(PoolError::invalid("incomplete stream"));
+        }
+        parser.payload(&payload).map_err(|error| PoolError::Invalid(error.to_string()))?;
+        bytes += (RECORD_SIZE + payload.len()) as u64;
+        if matches!(next.record, Record::End(_)) {
+            return Ok(bytes);
+        }
+    }
+}
+
+/// What a receive of this stream cannot do, in which words.
+fn attempt(begin: &Begin) -> &'static str {
+    if begin.features.has(StreamFeatures::RESUMING) {
+        "cannot receive resume stream"
+    } else if begin.from_guid.0 == 0 {
+        "cannot receive new filesystem stream"
+    } else {
+        "cannot receive incremental stream"
+    }
+}
+
+/// How a message begins that says why something is not sent.
+fn cannot_send(snapshot: &str) -> String {
+    format!("warning: cannot send '{snapshot}'")
+}
+
+async fn prepare(dsl: &Arc<DslPool>, request: &SendRequest) -> Answer<Sending> {
+    dsl.prepare_send(request).await.map_err(|error| match error {
+        PoolError::NotFound(text) if text == "dataset does not exist" => no_such_dataset(&request.snapshot),
+        error => failed(&cannot_send(&request.snapshot), error),
+    })
+}
+
+/// The beginning of a stream with one snapshot.
+struct Incoming<'a> {
+    parser: Parser,
+    begin: Begin,
+    list: Option<NvList>,
+    /// The data set that was sent, or the topmost of them.
+    top: &'a str,
+    /// The list of the package in which it is.
+    package: Option<&'a NvList>,
+}
+
+fn decoded(list: &[u8]) -> Result<Option<NvList>, PoolError> {
+    match list.is_empty() {
+        true => Ok(None),
+        false => NvList::decode(list).map(Some).map_err(|_| PoolError::invalid("invalid backup stream")),
+    }
+}
+
+/// The properties that a package has for the data set whose snapshot this is.
+fn properties_of(package: &NvList, snapshot: Guid) -> Option<&NvList> {
+    let has = |list: &NvList| {
+        let snaps = list.get_list("snaps");
+        snaps.is_some_and(|snaps| snaps.iter().any(|(_, value)| *value == Value::Uint64(snapshot.0)))
+    };
+    let all = package.get_list("fss")?;
+    let found = all.iter().find_map(|(_, value)| match value {
+        Value::List(list) if has(list) => Some(list),
+        _ => None,
+    });
+    found?.get_list("props")
+}
+
+/// Why nothing was received, and how it can go on.
+fn not_received(what: &str, Failed { error, token }: Failed) -> ErrorBody {
+    let text = error.to_string();
+    match token.filter(|_| matches!(text.as_str(), "incomplete stream" | "checksum mismatch" | "interrupted")) {
+        Some(token) => ErrorBody::new(format!(
+            "{what}: checksum mismatch or incomplete stream.\nPartially received snapshot is saved.\n\
+             A resuming stream can be generated on the sending system by running:\n    zfs send -t {token}"
+        )),
+        None => failed(what, error),
+    }
+}
+
+impl Daemon {
+    /// The engine's own pool of a data set, which makes and takes streams.
+    fn streaming(&self, name: &str) -> Answer<(Arc<dyn PoolHandle>, Arc<DslPool>)> {
+        let pool = self.pool(pool_of(name)).map_err(|_| no_such_dataset(name))?;
+        let engine = pool.engine_pool().ok_or_else(|| ErrorBody::new("this pool has no streams"))?;
+        let dsl = engine.dsl().clone();
+        Ok((pool, dsl))
+    }
+
+    fn handed(&self, name: &str) -> Answer<Handed> {
+        let lost = || ErrorBody::of_kind(ErrorKind::Lost, "the daemon does not have the stream's descriptor");
+        self.descriptors.take(name).ok_or_else(lost)
+    }
+
+    /// What a resume token asks for: the snapshot by its guid, wherever it is called how now.
+    async fn resumed(&self, text: &str) -> Answer<(SendStream, SendRequest)> {
+        let what = |reason: String| ErrorBody::new(format!("cannot resume send: {reason}"));
+        let token = ResumeToken::parse(text).map_err(|error| {
+            let text = error.to_string();
+            what(text.trim_start_matches("invalid stream (").trim_end_matches(')').to_owned())
+        })?;
+        let (_, dsl) = self.streaming(&token.to_name)?;
+        let dataset = token.to_name.split('@').next().unwrap_or_default();
+        let found = dsl.snapshot_by_guid(dataset, token.to_guid).await.map_err(|error| what(error.to_string()))?;
+        let Some(snapshot) = found else {
+            let gone = format!("'{}' used in the initial send no longer exists", token.to_name);
+            let other = format!("'{}' is no longer the same snapshot used in the initial send", token.to_name);
+            let exists = dsl.snapshot(&token.to_name).await.is_ok();
+            return Err(what(if exists { other } else { gone }));
+        };
+        let since = match token.from_guid {
+            None => None,
+            Some(guid) => {
+                let found = dsl.snapshot_by_guid(dataset, guid).await.map_err(|error| what(error.to_string()))?;
+                Some(found.ok_or_else(|| what(format!("incremental source {:#x} no longer exists", guid.0)))?)
+            }
+        };
+        let call = SendStream {
+            snapshot: snapshot.clone(),
+            since: since.clone(),
+            large_blocks: token.large_blocks,
+            embedded: token.embedded,
+            compressed: token.compressed,
+            ..SendStream::default()
+        };
+        let resume = Some(platter_dsl::send::Resume { object: token.object, offset: token.offset });
+        Ok((call, SendRequest { snapshot, since, flags: SendFlags::default(), resume }))
+    }
+
+    /// `zfs send`.
+    pub async fn send_stream(&self, call: &SendStream) -> Answer<SentStream> {
+        if let Some(package) = &call.package {
+            return self.send_package(call, package).await;
+        }
+        let (asked, mut request) = match &call.token {
+            Some(token) => self.resumed(token).await?,
+            None => (call.clone(), SendRequest::default()),
+        };
+        request.snapshot.clone_from(&asked.snapshot);
+        request.since.clone_from(&asked.since);
+        request.flags = SendFlags {
+            large_blocks: asked.large_blocks || call.large_blocks,
+            embedded: asked.embedded || call.embedded,
+            compressed: asked.compressed || call.compressed,
+        };
+        let (_, dsl) = self.streaming(&request.snapshot)?;
+        let sending = prepare(&dsl, &request).await?;
+        let mut answer = SentStream {
+            snapshot: request.snapshot.clone(),
+            since: request.since.clone(),
+            estimate: sending.estimate(),
+            ..SentStream::default()
+        };
+        let Some(descriptor) = &call.descriptor else { return Ok(answer) };
+        let handed = self.handed(descriptor)?;
+        let send = async |outlet: &mut Outlet| dsl.send(&sending, outlet).await;
+        let sent = self.let_out(&request.snapshot, handed, send).await;
+        answer.bytes = sent.map_err(|error| failed(&cannot_send(&request.snapshot), error))?;
+        Ok(answer)
+    }
+
+    /// Has `send` make a stream of what is called `name`, and its bytes go where they are to.
+    async fn let_out(
+        &self,
+        name: &str,
+        Handed { file, line }: Handed,
+        send: impl AsyncFnOnce(&mut Outlet) -> Result<u64, PoolError>,
+    ) -> Result<u64, PoolError> {
+        let running = self.streams.begin(pool_of(name));
+        let mut told = running.told();
+        let mut outlet = Outlet::new(file);
+        let counter = outlet.counter();
+        let interrupted = || PoolError::invalid("signal received");
+        tokio::select! {
+            biased;
+            sent = async {
+                let bytes = send(&mut outlet).await?;
+                outlet.finish().await.map(|()| bytes)
+            } => sent,
+            () = hung_up(&line) => Err(interrupted()),
+            _ = told.wait_for(|told| *told) => Err(interrupted()),
+            () = tell(&line, &counter) => Err(interrupted()),
+        }
+    }
+
+    /// `zfs send` of several snapshots, or with properties.
+    async fn send_package(&self, call: &SendStream, package: &Package) -> Answer<SentStream> {
+        let (_, dsl) = self.streaming(&call.snapshot)?;
+        let what = cannot_send(&call.snapshot);
+        let (dataset, to) = call.snapshot.split_once('@').unwrap_or((&call.snapshot, ""));
+        let several = package.all_between || package.replicate;
+        let short = |since: &String| since.split_once('@').map_or(since.clone(), |(_, own)| own.to_owned());
+        let request = PackageRequest {
+            dataset: dataset.to_owned(),
+            to: to.to_owned(),
+            from: call.since.as_ref().filter(|_| several).map(short),
+            all_between: package.all_between,
+            replicate: package.replicate,
+            properties: package.properties,
+            backup: package.backup,
+            holds: package.holds,
+            without: package.without.clone(),
+            skip_missing: package.skip_missing,
+        };
+        dsl.snapshot(&call.snapshot).await.map_err(|_| no_such_dataset(&call.snapshot))?;
+        let mut found = dsl.prepare_package(&request).await.map_err(|error| failed(&what, error))?;
+        if let (false, [part]) = (several, &mut found.parts[..]) {
+            part.since.clone_from(&call.since);
+        }
+        let flags = SendFlags { large_blocks: call.large_blocks, embedded: call.embedded, compressed: call.compressed };
+        let (mut sendings, mut parts) = (Vec::new(), Vec::new());
+        for Part { snapshot, since } in found.parts.clone() {
+            let request = SendRequest { snapshot: snapshot.clone(), since: since.clone(), flags, resume: None };
+            let sending = prepare(&dsl, &request).await?;
+            parts.push((snapshot, since, sending.estimate()));
+            sendings.push(sending);
+        }
+        let mut answer = SentStream {
+            snapshot: call.snapshot.clone(),
+            since: call.since.clone(),
+            estimate: parts.iter().map(|(_, _, estimate)| estimate).sum(),
+            bytes: 0,
+            parts,
+            warnings: found.warnings.clone(),
+        };
+        let Some(descriptor) = &call.descriptor else { return Ok(answer) };
+        let handed = self.handed(descriptor)?;
+        let send = async |outlet: &mut Outlet| {
+            let header = found.header();
+            let mut bytes = header.len() as u64;
+            outlet.put(header).await?;
+            for sending in &sendings {
+                bytes += dsl.send(sending, outlet).await?;
+            }
+            outlet.put(PreparedPackage::end()).await?;
+            Ok(bytes)
+        };
+        answer.bytes = self.let_out(&call.snapshot, handed, send).await.map_err(|error| failed(&what, error))?;
+        Ok(answer)
+    }
+
+    /// `zfs receive`.
+    pub async fn receive_stream(&self, call: &ReceiveStream) -> Answer<ReceivedStream> {
+        let Handed { file, line } = self.handed(&call.descriptor)?;
+        let running = self.streams.begin(pool_of(&call.target));
+        let mut source = Inlet::new(file, line, running.told());
+        let cannot = |error| failed("cannot receive", error);
+        let (parser, begin, list) = read_begin(&mut source).await.map_err(cannot)?;
+        let mut answer = ReceivedStream::default();
+        let top = begin.to_name.split('@').next().unwrap_or_default().to_owned();
+        let mut call = call.clone();
+        let list = decoded(&list).map_err(cannot)?;
+        if begin.kind == HeaderKind::Substream {
+            let stream = Incoming { parser, begin, list, top: &top, package: None };
+            self.receive_part(&call, stream, &mut source, &mut answer).await?;
+            return Ok(answer);
+        }
+        let package = list.unwrap_or_default();
+        if !package.contains("not_recursive") && call.target.contains('@') {
+            let text = "cannot specify snapshot name for multi-snapshot stream";
+            return Err(cannot(PoolError::invalid(text)));
+        }
+        skip(parser, &mut source).await.map_err(|_| cannot(PoolError::invalid("incorrect header checksum")))?;
+        loop {
+            let Some((parser, begin, list)) = read_next(&mut source).await.map_err(cannot)? else {
+                return Ok(answer);
+            };
+            let list = decoded(&list).map_err(cannot)?;
+            let stream = Incoming { parser, begin, list, top: &top, package: Some(&package) };
+            self.receive_part(&call, stream, &mut source, &mut answer).await?;
+            // In the history once.
+            call.command.clear();
+        }
+    }
+
+    /// One snapshot of a stream.
+    async fn receive_part(
+        &self,
+        call: &ReceiveStream,
+        stream: Incoming<'_>,
+        source: &mut Inlet,
+        answer: &mut ReceivedStream,
+    ) -> Answer<()> {
+        let cannot = |error| failed("cannot receive", error);
+        let Incoming { parser, begin, list, top, package } = stream;
+        let sent_as = begin.to_name.clone();
+        let name = received_name(call, top, &sent_as).map_err(cannot)?;
+        platter_api::names::check_snapshot(&name).map_err(|reason| cannot(PoolError::from(reason)))?;
+        let incremental = begin.from_guid.0 != 0;
+        let part = ReceivedPart { snapshot: name.clone(), sent_as, incremental, ..ReceivedPart::default() };
+        answer.parts.push(part);
+        let at = answer.parts.len() - 1;
+        let (_, dsl) = self.streaming(&name)?;
+        let is_there = package.is_some()
+            && dsl.snapshot_guid(&name).await.map_err(cannot)?.is_some_and(|guid| guid == begin.to_guid);
+        if call.dry_run || is_there {
+            let bytes = skip(parser, source).await.map_err(|error| failed(attempt(&begin), error))?;
+            answer.parts[at].bytes = bytes;
+            answer.parts[at].was_there = is_there;
+            return Ok(());
+        }
+        let (target, own) = name.split_once('@').unwrap_or((&name, ""));
+        let mut origin = call.origin.clone();
+        if origin.is_none() && begin.flags & begin_flags::CLONE != 0 {
+            let found = dsl.snapshot_by_guid(target, begin.from_guid).await.map_err(cannot)?;
+            let lost = || PoolError::Invalid(format!("local origin for clone {name} does not exist"));
+            origin = Some(found.ok_or_else(|| cannot(lost()))?);
+        }
+        let request = ReceiveRequest {
+            target: target.to_owned(),
+            snapshot: own.to_owned(),
+            begin,
+            list,
+            origin,
+            force: call.force,
+            resumable: call.resumable,
+            properties: platter_api::properties::parse_all(&call.properties)
+                .map_err(|error| cannot(PoolError::from(error)))?,
+        };
+        if call.named == ReceivedName::WithoutPool {
+            self.make_parents(&dsl, call, target).await?;
+        }
+        let properties = package.and_then(|package| properties_of(package, request.begin.to_guid));
+        let bytes = self.receive_one(call, &request, parser, source, properties, &mut answer.problems).await?;
+        answer.parts[at].bytes = bytes;
+        Ok(())
+    }
+
+    /// What is missing between the target of `zfs receive -d` and what is received.
+    async fn make_parents(&self, dsl: &Arc<DslPool>, call: &ReceiveStream, name: &str) -> Answer<()> {
+        let ends = name.match_indices('/').map(|(at, _)| at).filter(|at| *at > call.target.len());
+        for end in ends {
+            let parent = &name[..end];
+            if dsl.find(parent).is_ok() {
+                continue;
+            }
+            let _lock = self.locks.of(pool_of(parent)).await;
+            let made = dsl.create_dataset(parent, &Default::default()).await;
+            made.map_err(|error| failed(&format!("cannot create '{parent}'"), error))?;
+            dsl.close_filesystem(parent).await.map_err(|error| failed("cannot receive", error))?;
+            if !call.unmounted {
+                let _ = self.mount_dataset(parent, false, &HowToMount::default()).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn receive_one(
+        &self,
+        call: &ReceiveStream,
+        request: &ReceiveRequest,
+        parser: Parser,
+        source: &mut Inlet,
+        properties: Option<&NvList>,
+        problems: &mut Vec<String>,
+    ) -> Answer<u64> {
+        let (what, target) = (attempt(&request.begin), &request.target);
+        let (pool, dsl) = self.streaming(target)?;
+        let begun = self.begin_receive(&dsl, request).await?;
+        if let Some(properties) = properties {
+            let mut without: BTreeSet<String> = call.without.iter().cloned().collect();
+            without.extend(call.properties.keys().cloned());
+            if let Err(error) = dsl.set_received(target, properties, &without).await {
+                problems.push(format!("cannot receive properties on {target}: {error}"));
+            }
+        }
+        let taken = dsl.take_stream(request, &begun, parser, source).await;
+        let _lock = self.locks.of(pool_of(target)).await;
+        let received = match taken {
+            Ok(bytes) if begun.is_new => dsl.finish_receive(request, &begun, bytes).await,
+            Ok(bytes) => self.put_in_place(&pool, &dsl, request, &begun, bytes, problems).await,
+            Err(failed) => Err(failed),
+        };
+        let received = received.map_err(|failed| not_received(what, failed))?;
+        self.log(&pool, &call.command).await;
+        if received.is_new {
+            dsl.close_filesystem(target).await.map_err(|error| failed(what, error))?;
+            if !call.unmounted
+                && let Err(error) = self.mount_dataset(target, false, &HowToMount::default()).await
+            {
+                problems.push(error.message);
+            }
+        }
+        Ok(received.bytes)
+    }
+
+    async fn begin_receive(&self, dsl: &Arc<DslPool>, request: &ReceiveRequest) -> Answer<Begun> {
+        let (what, target) = (attempt(&request.begin), &request.target);
+        let _lock = self.locks.of(pool_of(target)).await;
+        self.check_target(dsl, request).await.map_err(|error| failed(what, error))?;
+        dsl.begin_receive(request).await.map_err(|error| match error {
+            PoolError::NotFound(text) if text == "parent does not exist" => {
+                let parent = target.rsplit_once('/').map_or("", |(parent, _)| parent);
+                let text =
+                    format!("cannot open '{parent}': dataset does not exist\n{what}: unable to restore to destination");
+                ErrorBody::of_kind(ErrorKind::NotFound, text)
+            }
+            error => failed(what, error),
+        })
+    }
+
+    /// What was received takes the place of a target that is there, and may be mounted: it is so again afterwards.
+    /// Who has files of it open gets errors then, as they are others now.
+    async fn put_in_place(
+        &self,
+        pool: &Arc<dyn PoolHandle>,
+        dsl: &Arc<DslPool>,
+        request: &ReceiveRequest,
+        begun: &Begun,
+        bytes: u64,
+        problems: &mut Vec<String>,
+    ) -> Result<Received, Failed> {
+        let target = &request.target;
+        let again = self.as_mounted(&self.mounted_under(target));
+        let names: Vec<String> = again.iter().map(|(name, _)| name.clone()).collect();
+        let closed = async {
+            let map = mount_plan::by_name(&self.reports(pool, "cannot receive").await?);
+            if self.unmount_all_or_none(names.clone(), false, &map).await.is_err() {
+                self.unmount_all_or_none(names, true, &map).await?;
+            }
+            dsl.close_filesystem(target).await.map_err(|error| failed("cannot receive", error))?;
+            Ok::<_, ErrorBody>(map)
+        };
+        let map = match closed.await {
+            Ok(map) => map,
+            Err(busy) => return Err(dsl.fail_receive(request, begun, PoolError::Busy(busy.message)).await),
+        };
+        let received = dsl.finish_receive(request, begun, bytes).await;
+        problems.extend(self.mount_again(again, &map).await);
+        received
+    }
+
+    /// Refuses a target that cannot take this stream, in the words of `zfs receive`.
+    async fn check_target(&self, dsl: &Arc<DslPool>, request: &ReceiveRequest) -> Result<(), PoolError> {
+        let name = &request.target;
+        let is_full = request.begin.from_guid.0 == 0;
+        let resuming = request.begin.features.has(StreamFeatures::RESUMING);
+        if dsl.find(name).is_err() {
+            return match is_full && name.contains('/') {
+                true => Ok(()),
+                false => Err(PoolError::NotFound(format!("destination '{name}' does not exist"))),
+            };
+        }
+        if !is_full || resuming {
+            return Ok(());
+        }
+        let exists = |text: String| Err(PoolError::Exists(text));
+        if !request.force {
+            return exists(format!("destination '{name}' exists\nmust specify -F to overwrite it"));
+        }
+        if let Some(first) = dsl.snapshot_names(name).await?.first() {
+            return exists(format!("destination has snapshots (eg. {first})\nmust destroy them to overwrite it"));
+        }
+        Ok(())
+    }
+
+    /// `zfs receive -A`.
+    pub async fn abort_receive(&self, call: &AbortReceive) -> Answer<Outcome> {
+        let name = &call.target;
+        let (pool, dsl) = self.streaming(name)?;
+        let _lock = self.locks.of(pool_of(name)).await;
+        let below = format!("{name}/{RECEIVING}");
+        let unfinished = if dsl.find(&below).is_ok() { &below } else { name };
+        let token = dsl.resume_token(name).await.map_err(|error| failed(&format!("cannot open '{name}'"), error))?;
+        if token.is_none() {
+            return Err(ErrorBody::new(format!("'{name}' does not have any resumable receive state to abort")));
+        }
+        let result = dsl.destroy_unfinished(unfinished).await;
+        result.map_err(|error| failed(&format!("cannot destroy '{name}'"), error))?;
+        self.log(&pool, &call.command).await;
+        Ok(Outcome::default())
+    }
+
+    /// `zfs bookmark`.
+    pub async fn create_bookmark(&self, call: &CreateBookmark) -> Answer<Outcome> {
+        let (pool, dsl) = self.streaming(&call.bookmark)?;
+        let _lock = self.locks.of(pool_of(&call.bookmark)).await;
+        let what = format!("cannot create bookmark '{}'", call.bookmark);
+        dsl.create_bookmark(&call.source, &call.bookmark).await.map_err(|error| failed(&what, error))?;
+        self.log(&pool, &call.command).await;
+        Ok(Outcome::default())
+    }
+
+    /// `zfs destroy` of a bookmark.
+    pub async fn destroy_bookmark(&self, call: &DestroyBookmark) -> Answer<Outcome> {
+        let name = &call.bookmark;
+        let (pool, dsl) = self.streaming(name)?;
+        let _lock = self.locks.of(pool_of(name)).await;
+        dsl.destroy_bookmark(name).await.map_err(|error| match error {
+            PoolError::NotFound(_) => ErrorBody::new(format!("bookmark '{name}' does not exist.")),
+            error => failed(&format!("cannot destroy '{name}'"), error),
+        })?;
+        self.log(&pool, &call.command).await;
+        Ok(Outcome::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_of_target_and_stream() {
+        let name = |target: &str, named: ReceivedName, sent: &str| {
+            let top = sent.split('@').next().unwrap_or_default().to_owned();
+            let call = ReceiveStream { target: target.into(), named, ..ReceiveStream::default() };
+            received_name(&call, &top, sent).map_err(|error| error.to_string())
+        };
+        use ReceivedName::{Own, Tail, WithoutPool};
+        assert_eq!(name("b/x", Own, "a/f/g@s").unwrap(), "b/x@s");
+        assert_eq!(name("b/x@t", Own, "a/f/g@s").unwrap(), "b/x@t");
+        assert_eq!(name("b/x", WithoutPool, "a/f/g@s").unwrap(), "b/x/f/g@s");
+        assert_eq!(name("b/x", WithoutPool, "a@s").unwrap(), "b/x@s");
+        assert_eq!(name("b/x", Tail, "a/f/g@s").unwrap(), "b/x/g@s");
+        assert_eq!(name("b/x", Tail, "a@s").unwrap(), "b/x/a@s");
+        assert!(name("b/x@t", Tail, "a@s").unwrap_err().contains("not allowed with -e"));
+        assert!(name("b", Own, "no snapshot").is_err());
+        let below = |target: &str, named: ReceivedName| {
+            let call = ReceiveStream { target: target.into(), named, ..ReceiveStream::default() };
+            received_name(&call, "a/f", "a/f/g/h@s").unwrap()
+        };
+        assert_eq!(below("b/x", Own), "b/x/g/h@s");
+        assert_eq!(below("b/x", Tail), "b/x/f/g/h@s");
+        assert_eq!(below("b/x", WithoutPool), "b/x/f/g/h@s");
+    }
+}

@@ -1,0 +1,303 @@
+//! Bookmarks: what a snapshot was, of which an incremental stream needs no more (`module/zfs/dsl_bookmark.c`).
+//!
+//! A data set's bookmarks are in a ZAP that its own object names. Those made here are of the first form, three numbers;
+//! of the second, with what was freed since, the first three are the same.
+
+use std::sync::Arc;
+
+use platter_api::report::{DatasetKind, DatasetReport, Properties, Property, PropertySource, PropertyValue};
+use platter_dmu::zap::{NewZap, Zap, ZapValue};
+use platter_dmu::{Objset, Tx};
+use platter_ondisk::dsl::{DslDatasetPhys, dataset_flags};
+use platter_ondisk::features::Feature;
+use platter_ondisk::{Guid, ObjectId, ObjectType, Txg};
+
+use crate::dataset::Dataset;
+use crate::error::{PoolError, Result};
+use crate::named_snapshot;
+use crate::pool::DslPool;
+use crate::send_since::{Since, is_before, missing, not_earlier};
+use crate::snapshot::SnapshotBonus;
+use crate::{history, space, zapify};
+
+/// Where a data set's object names them (`DS_FIELD_BOOKMARK_NAMES`).
+const FIELD: &str = "com.delphix:bookmarks";
+/// `U8_TEXTPREP_TOUPPER`: names compare without case where files' do.
+const NORMALIZE_TO_UPPER: u32 = 2;
+/// Numbers of the first form (`BOOKMARK_PHYS_SIZE_V1`).
+const NUMBERS: usize = 3;
+
+/// A bookmark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bookmark {
+    /// Its name, without the data set's.
+    pub name: String,
+    /// The snapshot's guid.
+    pub guid: Guid,
+    /// The group in which that was taken.
+    pub creation_txg: Txg,
+    /// When, in seconds since 1970.
+    pub creation_time: u64,
+    /// Whether it is of the second form.
+    is_long: bool,
+}
+
+impl Bookmark {
+    /// What `zfs list` and `zfs get` are told about it.
+    fn report(&self, dataset: &str) -> DatasetReport {
+        let number = |name: &str, number| {
+            let value = PropertyValue::Number(number);
+            (name.to_owned(), Property { value, source: PropertySource::None })
+        };
+        let mut properties = Properties::from([
+            number("creation", self.creation_time),
+            number("createtxg", self.creation_txg.0),
+            number("guid", self.guid.0),
+        ]);
+        let kind = PropertyValue::Text(DatasetKind::Bookmark.name().into());
+        properties.insert("type".into(), Property { value: kind, source: PropertySource::None });
+        let name = format!("{dataset}#{}", self.name);
+        DatasetReport { name, kind: DatasetKind::Bookmark, properties, read_only_reason: None }
+    }
+}
+
+fn decode(name: &[u8], value: &ZapValue) -> Option<Bookmark> {
+    let [guid, txg, time, rest @ ..] = &value.integers[..] else { return None };
+    Some(Bookmark {
+        name: String::from_utf8_lossy(name).into_owned(),
+        guid: Guid(*guid),
+        creation_txg: Txg(*txg),
+        creation_time: *time,
+        is_long: !rest.is_empty(),
+    })
+}
+
+/// The ZAP of a data set's bookmarks.
+async fn names(os: &Arc<Objset>, object: ObjectId) -> platter_dmu::Result<Option<Zap>> {
+    let dnode = os.dnode(object).await?;
+    if dnode.info().object_type != ObjectType::OTN_ZAP_METADATA {
+        return Ok(None);
+    }
+    match Zap::from_dnode(dnode).get_u64(FIELD.as_bytes()).await? {
+        Some(names) if names != 0 => Zap::open(os, ObjectId(names)).await.map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// The bookmark of this name.
+async fn lookup(os: &Arc<Objset>, dataset: &Dataset, name: &str) -> Result<Option<Bookmark>> {
+    let Some(zap) = names(os, dataset.object).await? else { return Ok(None) };
+    let folded = dataset.phys.lock().flags & dataset_flags::CI_DATASET != 0;
+    let found = match folded {
+        true => zap.get_normalized(name.as_bytes(), false).await?,
+        false => zap.get(name.as_bytes()).await?.map(|value| (name.as_bytes().to_vec(), value)),
+    };
+    Ok(found.and_then(|(name, value)| decode(&name, &value)))
+}
+
+/// What the bookmark called `full_name` stands for in a stream of `to`.
+pub(crate) async fn since(dsl: &DslPool, full_name: &str, to: &DslDatasetPhys) -> Result<Since> {
+    let (dataset, name) = full_name.split_once('#').ok_or_else(|| missing(full_name))?;
+    let head = dsl.find(dataset).map_err(|_| missing(full_name))?;
+    let bookmark = lookup(&dsl.mos, &head, name).await?.ok_or_else(|| missing(full_name))?;
+    match is_before(dsl, (head.dir.object, bookmark.creation_txg), to).await? {
+        Some(of_origin) => Ok(Since { guid: bookmark.guid, txg: bookmark.creation_txg, of_origin }),
+        None => Err(not_earlier()),
+    }
+}
+
+/// A bookmark that can be made.
+struct Plan {
+    dataset: Arc<Dataset>,
+    bookmark: Bookmark,
+}
+
+/// Whether the snapshot or bookmark `source` can be bookmarked as `full_name`.
+async fn check(dsl: &DslPool, source: &str, full_name: &str) -> Result<Plan> {
+    space::check_task(dsl)?;
+    if !dsl.features.is_enabled(Feature::Bookmarks) {
+        return Err(PoolError::Unsupported("bookmark feature not enabled".into()));
+    }
+    let invalid = || PoolError::invalid("invalid bookmark name");
+    let (dataset, name) = full_name.split_once('#').ok_or_else(invalid)?;
+    let dataset = dsl.find(dataset)?;
+    if lookup(&dsl.mos, &dataset, name).await?.is_some() {
+        return Err(PoolError::Exists("bookmark exists".into()));
+    }
+    let head = dataset.phys.lock().clone();
+    let not_an_ancestor = || PoolError::invalid("source is not an ancestor of the new bookmark's dataset");
+    let mut bookmark = match source.contains('#') {
+        true => {
+            let (of, own) = source.split_once('#').ok_or_else(invalid)?;
+            let of = dsl.find(of)?;
+            let found = lookup(&dsl.mos, &of, own).await?;
+            let found = found.ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))?;
+            is_before(
+                dsl,
+                (of.dir.object, found.creation_txg),
+                &DslDatasetPhys { creation_txg: Txg(u64::MAX), ..head },
+            )
+            .await?
+            .ok_or_else(not_an_ancestor)?;
+            found
+        }
+        false => {
+            let found = named_snapshot::find(dsl, source).await?;
+            let found = found.ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))?;
+            let phys = SnapshotBonus::load(&dsl.mos, found.object).await?.phys;
+            is_before(dsl, (phys.dir_obj, phys.creation_txg), &DslDatasetPhys { creation_txg: Txg(u64::MAX), ..head })
+                .await?
+                .ok_or_else(not_an_ancestor)?;
+            Bookmark {
+                name: String::new(),
+                guid: phys.guid,
+                creation_txg: phys.creation_txg,
+                creation_time: phys.creation_time,
+                is_long: false,
+            }
+        }
+    };
+    bookmark.name = name.to_owned();
+    Ok(Plan { dataset, bookmark })
+}
+
+/// Makes it. Within a task.
+async fn make(dsl: &Arc<DslPool>, tx: &Tx, full_name: &str, plan: Plan) -> platter_zio::Result<()> {
+    let Plan { dataset, bookmark } = plan;
+    let zap = match names(&dsl.mos, dataset.object).await? {
+        Some(zap) => zap,
+        None => {
+            let new = NewZap {
+                object_type: ObjectType::OTN_ZAP_METADATA,
+                normalization: NORMALIZE_TO_UPPER,
+                flags: 0,
+                bonus_type: ObjectType::NONE,
+                bonus_length: 0,
+                dnode_size: 0,
+                salt: dsl.random(),
+            };
+            let zap = Zap::create(&dsl.mos, tx, None, new).await?;
+            dsl.features.adjust(tx, Feature::Bookmarks, 1).await?;
+            let own = zapify::ensure(dsl, tx, &dataset).await?;
+            own.put_u64(tx, FIELD.as_bytes(), zap.dnode().object().0).await?;
+            dsl.dirty_config();
+            zap
+        }
+    };
+    let integers = vec![bookmark.guid.0, bookmark.creation_txg.0, bookmark.creation_time];
+    assert_eq!(integers.len(), NUMBERS, "the first form has three numbers");
+    zap.add(tx, bookmark.name.as_bytes(), &ZapValue { integer_size: 8, integers }).await?;
+    let text = format!("{full_name} ({}) creation_txg={}", dataset.object, bookmark.creation_txg);
+    history::append_event(dsl, tx, "bookmark", &text).await
+}
+
+/// Removes bookmarks of snapshots later than group `txg`, as the data set goes back to what it was then: what comes
+/// after it would be taken to build on them. Within a task.
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn remove_newer(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Dataset, txg: Txg) -> platter_zio::Result<()> {
+    let Some(zap) = names(&dsl.mos, dataset.object).await? else { return Ok(()) };
+    for entry in zap.all().await? {
+        let Some(bookmark) = decode(&entry.name, &entry.value) else { continue };
+        if bookmark.creation_txg > txg {
+            if bookmark.is_long {
+                dsl.features.adjust(tx, Feature::BookmarkV2, -1).await?;
+            }
+            zap.remove(tx, &entry.name).await?;
+            let text = format!("{} ({})", bookmark.name, dataset.object);
+            history::append_event(dsl, tx, "remove bookmark", &text).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes a data set's bookmarks with it. Within a task.
+///
+/// # Errors
+/// Device errors, damage.
+pub async fn remove_all(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Dataset) -> platter_zio::Result<()> {
+    let Some(zap) = names(&dsl.mos, dataset.object).await? else { return Ok(()) };
+    for entry in zap.all().await? {
+        if decode(&entry.name, &entry.value).is_some_and(|bookmark| bookmark.is_long) {
+            dsl.features.adjust(tx, Feature::BookmarkV2, -1).await?;
+        }
+    }
+    dsl.features.adjust(tx, Feature::Bookmarks, -1).await?;
+    dsl.mos.free_object(tx, zap.dnode().object()).await
+}
+
+impl DslPool {
+    /// A data set's bookmarks, the oldest first.
+    ///
+    /// # Errors
+    /// It does not exist; damage, unreadable blocks.
+    pub async fn bookmarks(&self, dataset: &str) -> Result<Vec<Bookmark>> {
+        let head = self.find(dataset)?;
+        let Some(zap) = names(&self.mos, head.object).await? else { return Ok(Vec::new()) };
+        let mut all: Vec<Bookmark> =
+            zap.all().await?.iter().filter_map(|entry| decode(&entry.name, &entry.value)).collect();
+        all.sort_by(|a, b| (a.creation_txg, &a.name).cmp(&(b.creation_txg, &b.name)));
+        Ok(all)
+    }
+
+    /// The bookmarks of all data sets, or of `under` and those below it; of each the oldest first.
+    ///
+    /// # Errors
+    /// Damage in the MOS, unreadable blocks; the pool is suspended.
+    pub async fn bookmark_reports(&self, under: Option<&str>) -> Result<Vec<DatasetReport>> {
+        let among = |name: &str| match under {
+            Some(under) => name.strip_prefix(under).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
+            None => true,
+        };
+        let names: Vec<String> = self.tree.read().datasets.keys().filter(|name| among(name)).cloned().collect();
+        self.unless_suspended(async {
+            let mut reports = Vec::new();
+            for dataset in names {
+                let found = self.bookmarks(&dataset).await?;
+                reports.extend(found.into_iter().map(|bookmark| bookmark.report(&dataset)));
+            }
+            Ok(reports)
+        })
+        .await
+    }
+
+    /// `zfs bookmark`.
+    ///
+    /// # Errors
+    /// The source does not exist, or is not before; the bookmark exists; the pool is too old, read-only or stopped.
+    pub async fn create_bookmark(self: &Arc<Self>, source: &str, full_name: &str) -> Result<()> {
+        let (source, wanted, made) = (source.to_owned(), full_name.to_owned(), full_name.to_owned());
+        let check = async move |dsl: Arc<Self>| check(&dsl, &source, &wanted).await;
+        let make = async move |dsl: Arc<Self>, tx: Tx, plan: Plan| Ok(make(&dsl, &tx, &made, plan).await?);
+        self.checked_task(check, make).await
+    }
+
+    /// `zfs destroy` of a bookmark.
+    ///
+    /// # Errors
+    /// It does not exist; the pool is read-only or stopped; damage.
+    pub async fn destroy_bookmark(self: &Arc<Self>, full_name: &str) -> Result<()> {
+        let (wanted, gone) = (full_name.to_owned(), full_name.to_owned());
+        let check = async move |dsl: Arc<Self>| {
+            let absent = || PoolError::NotFound("dataset does not exist".into());
+            let (dataset, name) = wanted.split_once('#').ok_or_else(absent)?;
+            let dataset = dsl.find(dataset)?;
+            let found = lookup(&dsl.mos, &dataset, name).await?.ok_or_else(absent)?;
+            match found.is_long {
+                // What was freed since is kept for it, and would have to be let go.
+                true => Err(PoolError::Unsupported("it was made by another version of ZFS".into())),
+                false => Ok((dataset, found)),
+            }
+        };
+        let destroy = async move |dsl: Arc<Self>, tx: Tx, (dataset, found): (Arc<Dataset>, Bookmark)| {
+            if let Some(zap) = names(&dsl.mos, dataset.object).await? {
+                zap.remove(&tx, found.name.as_bytes()).await?;
+            }
+            let text = format!("{gone} ({})", dataset.object);
+            history::append_event(&dsl, &tx, "remove bookmark", &text).await?;
+            Ok(())
+        };
+        self.checked_task(check, destroy).await
+    }
+}

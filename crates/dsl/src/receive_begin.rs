@@ -1,0 +1,170 @@
+//! How a receive begins: whether it can, and the data set that it fills (`dmu_recv_begin_check`,
+//! `dmu_recv_begin_sync`, `dmu_recv_resume_begin_check`, `module/zfs/dmu_recv.c`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use platter_dmu::{Objset, Tx};
+use platter_nvlist::NvList;
+use platter_ondisk::dsl::dataset_flags;
+use platter_ondisk::features::Feature;
+use platter_ondisk::{ObjectId, ObjsetType};
+use platter_stream::{Begin, HeaderKind, StreamFeatures, begin_flags};
+
+use crate::dataset::Dataset;
+use crate::dir::Dir;
+use crate::error::{PoolError, Result};
+use crate::pool::DslPool;
+use crate::stored_property::StoredProperty;
+use crate::{effects, history, limits, new_dataset, origin, resume_state, space, zapify};
+
+/// What is to be received, and where.
+#[derive(Clone, Debug)]
+pub struct ReceiveRequest {
+    /// The data set.
+    pub target: String,
+    /// What the snapshot is called there, without the data set's name.
+    pub snapshot: String,
+    /// How the stream begins.
+    pub begin: Begin,
+    /// The list that came with that.
+    pub list: Option<NvList>,
+    /// Full name of the snapshot of which it becomes a clone.
+    pub origin: Option<String>,
+    /// What changed in the target since, or is newer, is given up (`-F`).
+    pub force: bool,
+    /// What was received stays when the stream breaks off (`-s`).
+    pub resumable: bool,
+    /// Properties of a new data set.
+    pub properties: BTreeMap<String, StoredProperty>,
+}
+
+/// A data set that is being filled.
+#[derive(Clone)]
+pub struct Begun {
+    /// It.
+    pub dataset: Arc<Dataset>,
+    /// Whether it is the target itself.
+    pub is_new: bool,
+    /// Whether it goes on where one was broken off.
+    pub is_resumed: bool,
+    /// Bytes that were received before.
+    pub bytes: u64,
+}
+
+pub(crate) fn bad_stream() -> PoolError {
+    PoolError::invalid("invalid backup stream")
+}
+
+/// Whether this pool has what the stream asks for.
+pub fn check_features(dsl: &DslPool, begin: &Begin) -> Result<()> {
+    if begin.kind == HeaderKind::Compound {
+        return Err(bad_stream());
+    }
+    let asked = begin.features;
+    if asked.has(StreamFeatures::RAW) {
+        return Err(PoolError::Unsupported("stream is encrypted (raw), which this version cannot receive yet".into()));
+    }
+    if !asked.unknown().is_empty() {
+        return Err(PoolError::Unsupported("stream has unsupported feature".into()));
+    }
+    let needs = [
+        (StreamFeatures::LZ4, Feature::Lz4Compress),
+        (StreamFeatures::ZSTD, Feature::ZstdCompress),
+        (StreamFeatures::EMBED_DATA, Feature::EmbeddedData),
+        (StreamFeatures::LARGE_BLOCKS, Feature::LargeBlocks),
+        (StreamFeatures::LARGE_DNODE, Feature::LargeDnode),
+    ];
+    let lacks = |(flag, feature): &(StreamFeatures, Feature)| asked.has(*flag) && !dsl.features.is_enabled(*feature);
+    if needs.iter().any(lacks) || asked.has(StreamFeatures::SA_SPILL) && !dsl.version().has_system_attributes() {
+        return Err(PoolError::Unsupported("pool must be upgraded to receive this stream.".into()));
+    }
+    match begin.objset_type {
+        ObjsetType::ZFS => Ok(()),
+        ObjsetType::ZVOL => Err(PoolError::Unsupported("it is a volume, which this version cannot receive yet".into())),
+        _ => Err(bad_stream()),
+    }
+}
+
+/// Whether the target can be made.
+///
+/// # Errors
+/// It exists; what the stream asks for is not there; limits, space.
+pub(crate) async fn check_new(dsl: &DslPool, request: &ReceiveRequest) -> Result<new_dataset::Site> {
+    check_features(dsl, &request.begin)?;
+    if request.begin.from_guid.0 != 0 {
+        return Err(PoolError::NotFound(format!("destination '{}' does not exist", request.target)));
+    }
+    if request.resumable && !dsl.features.is_enabled(zapify::EXTENSIBLE_DATASET) {
+        return Err(PoolError::Unsupported("pool must be upgraded to receive this stream.".into()));
+    }
+    new_dataset::check(dsl, &request.target, &request.properties).await
+}
+
+/// Makes the target, empty and marked as unfinished. Within a task.
+pub(crate) async fn make_new(
+    dsl: &Arc<DslPool>,
+    tx: &Tx,
+    request: &ReceiveRequest,
+    site: new_dataset::Site,
+) -> platter_zio::Result<Begun> {
+    let (above, last) = site.into_parts();
+    let (now, random) = (dsl.now(), || dsl.random());
+    let dir = Dir::create(&dsl.mos, &dsl.directory, tx, Some(above.dir.clone()), &last, now, random).await?;
+    limits::inherit(dsl, tx, &dir).await?;
+    for (name, value) in &request.properties {
+        if !space::is_limit(name) && !limits::is_count(name) {
+            dir.set_property(&dsl.mos, tx, name, Some(value.clone())).await?;
+        }
+    }
+    let from = dsl.tree.read().origin.clone();
+    let access = dsl.access();
+    let dataset = Dataset::create(&access, &dsl.store, tx, &dir, from.as_ref(), now, random).await?;
+    if let Some(from) = &from {
+        origin::attach(&access, tx, from.snapshot.object, None, dataset.object, random).await?;
+    }
+    mark(dsl, tx, &dataset, request).await?;
+    let params =
+        dsl.objset_params(dataset.object, dataset.accounting.clone(), effects::write_properties(dsl, &dir), false);
+    let os = Objset::create(params, request.begin.objset_type, tx);
+    os.set_hole_birth(dsl.features.is_active(Feature::HoleBirth));
+    *dataset.objset.lock() = Some(os);
+    dsl.tree.write().datasets.insert(request.target.clone(), dataset.clone());
+    history::append_event(dsl, tx, "receive", &format!("{} ({})", request.target, dataset.object)).await?;
+    Ok(Begun { dataset, is_new: true, is_resumed: false, bytes: 0 })
+}
+
+/// Marks a data set as unfinished, with what the stream says of it.
+pub(crate) async fn mark(
+    dsl: &Arc<DslPool>,
+    tx: &Tx,
+    dataset: &Arc<Dataset>,
+    request: &ReceiveRequest,
+) -> platter_zio::Result<()> {
+    let begin = &request.begin;
+    {
+        let mut phys = dataset.phys.lock();
+        phys.flags |= dataset_flags::INCONSISTENT;
+        if begin.flags & begin_flags::CI_DATA != 0 {
+            phys.flags |= dataset_flags::CI_DATASET;
+        }
+    }
+    dataset.store(&dsl.mos, tx).await?;
+    if request.resumable {
+        resume_state::begin(dsl, tx, dataset, begin).await?;
+    }
+    let features =
+        [(StreamFeatures::LARGE_BLOCKS, Feature::LargeBlocks), (StreamFeatures::LARGE_DNODE, Feature::LargeDnode)];
+    for (_, feature) in features.into_iter().filter(|(flag, _)| begin.features.has(*flag)) {
+        zapify::activate(dsl, tx, dataset, feature).await?;
+    }
+    Ok(())
+}
+
+impl DslPool {
+    /// The name of the data set with this object, whatever it was renamed to.
+    pub fn name_of(&self, object: ObjectId) -> Option<String> {
+        let tree = self.tree.read();
+        tree.datasets.iter().find(|(_, dataset)| dataset.object == object).map(|(name, _)| name.clone())
+    }
+}

@@ -1,0 +1,270 @@
+//! `zfs send` of one snapshot, in full or what changed since an earlier one (`dmu_send`, `module/zfs/dmu_send.c`): what
+//! is sent, whether it can be, and how much it will be.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use platter_dmu::Objset;
+pub use platter_dmu::changes::From as Resume;
+use platter_dmu::zap::Zap;
+use platter_nvlist::NvList;
+use platter_ondisk::dsl::{DslDatasetPhys, dataset_flags};
+use platter_ondisk::features::Feature;
+use platter_ondisk::{Guid, ObjectId, ObjectType, ObjsetType, Txg};
+use platter_stream::{Begin, HeaderKind, RECORD_SIZE, StreamFeatures, begin_flags};
+use platter_zio::ZioError;
+
+use crate::contents::{self, Contents};
+use crate::error::{PoolError, Result};
+use crate::in_use::Kept;
+use crate::inheritance::number;
+use crate::named_snapshot::{self, NamedSnapshot};
+use crate::pool::DslPool;
+use crate::send_since::{Since, is_before, missing, not_earlier};
+use crate::snapshot::SnapshotBonus;
+use crate::used_space::SpaceChange;
+use crate::{deadlist_merge, encryption};
+
+/// How blocks are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendFlags {
+    /// Blocks beyond 128 KiB as they are (`-L`).
+    pub large_blocks: bool,
+    /// Blocks that are in their pointers as they are (`-e`).
+    pub embedded: bool,
+    /// Compressed blocks as they are (`-c`).
+    pub compressed: bool,
+}
+
+/// What is to be sent.
+#[derive(Clone, Debug, Default)]
+pub struct SendRequest {
+    /// Full name of the snapshot.
+    pub snapshot: String,
+    /// Full name of the snapshot, or bookmark, that the other side has.
+    pub since: Option<String>,
+    /// How.
+    pub flags: SendFlags,
+    /// Where a receive was broken off.
+    pub resume: Option<Resume>,
+}
+
+/// A stream that can be made. While it is there its snapshot stays, too.
+pub struct Sending {
+    pub(crate) objset: ObjectId,
+    pub(crate) phys: DslDatasetPhys,
+    /// Blocks born up to here are known to the other side.
+    pub(crate) since: Txg,
+    pub(crate) begin: Begin,
+    pub(crate) list: Vec<u8>,
+    pub(crate) from: Resume,
+    estimate: u64,
+    _kept: Kept,
+}
+
+impl Sending {
+    /// About how many bytes it will have (`dmu_send_estimate_fast`).
+    pub fn estimate(&self) -> u64 {
+        self.estimate
+    }
+
+    /// How it begins.
+    pub fn begin(&self) -> &Begin {
+        &self.begin
+    }
+}
+
+/// Features that the data set or snapshot `object` says it uses.
+pub(crate) async fn features_of(dsl: &DslPool, object: ObjectId) -> Result<BTreeSet<Feature>> {
+    let dnode = dsl.mos.dnode(object).await?;
+    let mut features = BTreeSet::new();
+    if dnode.info().object_type == ObjectType::OTN_ZAP_METADATA {
+        for entry in Zap::from_dnode(dnode).all().await? {
+            let feature = Feature::by_guid(&String::from_utf8_lossy(&entry.name));
+            features.extend(feature.filter(|feature| feature.info().per_dataset));
+        }
+    }
+    Ok(features)
+}
+
+async fn since(dsl: &DslPool, name: &str, to: &SnapshotBonus) -> Result<Since> {
+    if name.contains('#') {
+        return crate::bookmarks::since(dsl, name, &to.phys).await;
+    }
+    let found = named_snapshot::find(dsl, name).await?;
+    let found = found.ok_or_else(|| missing(name))?;
+    let from = SnapshotBonus::load(&dsl.mos, found.object).await?.phys;
+    match is_before(dsl, (from.dir_obj, from.creation_txg), &to.phys).await? {
+        Some(of_origin) => Ok(Since { guid: from.guid, txg: from.creation_txg, of_origin }),
+        None => Err(not_earlier()),
+    }
+}
+
+/// What the stream asks of who receives it.
+async fn stream_features(
+    dsl: &DslPool,
+    os: &Arc<Objset>,
+    object: ObjectId,
+    request: &SendRequest,
+) -> Result<StreamFeatures> {
+    let (flags, used) = (request.flags, features_of(dsl, object).await?);
+    let mut features = StreamFeatures::default();
+    let mut add = |wanted: bool, feature: StreamFeatures| {
+        if wanted {
+            features = features.with(feature);
+        }
+    };
+    if os.kind() == ObjsetType::ZFS {
+        let kind = platter_api::report::DatasetKind::Filesystem;
+        if let Contents::Filesystem([version, ..]) = contents::read(os, kind).await? {
+            add(version >= platter_ondisk::znode::ZPL_VERSION, StreamFeatures::SA_SPILL);
+        }
+    }
+    add(flags.large_blocks && used.contains(&Feature::LargeBlocks), StreamFeatures::LARGE_BLOCKS);
+    let embeds = flags.embedded && dsl.features.is_active(Feature::EmbeddedData);
+    add(embeds, StreamFeatures::EMBED_DATA);
+    add(flags.compressed, StreamFeatures::COMPRESSED);
+    let as_stored = embeds || flags.compressed;
+    add(as_stored && dsl.features.is_active(Feature::Lz4Compress), StreamFeatures::LZ4);
+    add(flags.compressed && used.contains(&Feature::ZstdCompress), StreamFeatures::ZSTD);
+    add(request.resume.is_some(), StreamFeatures::RESUMING);
+    add(used.contains(&Feature::LargeDnode), StreamFeatures::LARGE_DNODE);
+    Ok(features)
+}
+
+/// Space that `phys` has and what was there in `since` has not (`dsl_dataset_space_written`).
+async fn space_since(dsl: &DslPool, phys: &DslDatasetPhys, since: Option<(Txg, SpaceChange)>) -> Result<SpaceChange> {
+    let own = SpaceChange {
+        used: i64::try_from(phys.referenced_bytes).unwrap_or(i64::MAX),
+        compressed: i64::try_from(phys.compressed_bytes).unwrap_or(i64::MAX),
+        uncompressed: i64::try_from(phys.uncompressed_bytes).unwrap_or(i64::MAX),
+    };
+    let Some((txg, before)) = since else { return Ok(own) };
+    let (mut sum, mut at) = (own, phys.clone());
+    sum -= before;
+    loop {
+        sum += deadlist_merge::space_between(&dsl.mos, &dsl.store, at.deadlist_obj, Txg(0), txg).await?;
+        if at.prev_snap_txg <= txg || !at.prev_snap_obj.is_some() {
+            return Ok(sum);
+        }
+        let next = SnapshotBonus::load(&dsl.mos, at.prev_snap_obj).await?.phys;
+        if next.creation_txg >= at.creation_txg {
+            return Err(ZioError::corrupt("snapshot", "the chain of snapshots turns back").into());
+        }
+        at = next;
+    }
+}
+
+/// About how many bytes a stream of this space has (`dmu_adjust_send_estimate_for_indirects`).
+fn estimate(space: SpaceChange, record_size: u64, compressed: bool) -> u64 {
+    let bytes = |number: i64| u64::try_from(number).unwrap_or(0);
+    let records = bytes(space.uncompressed) / record_size.max(1);
+    let data = if compressed { bytes(space.compressed) } else { bytes(space.uncompressed) };
+    let pointers = records.saturating_mul(platter_ondisk::blkptr::BLKPTR_SIZE as u64);
+    data.saturating_sub(pointers).saturating_add((records + 2).saturating_mul(RECORD_SIZE as u64))
+}
+
+/// Space referenced by the snapshot of this guid of the same data set; nothing when it is gone.
+async fn space_of(dsl: &DslPool, to: &NamedSnapshot, since: Since) -> Result<SpaceChange> {
+    for (_, bonus) in named_snapshot::in_order(dsl, &to.head).await? {
+        if bonus.phys.guid == since.guid {
+            let mut own = space_since(dsl, &bonus.phys, None).await?;
+            own.used = own.used.max(0);
+            return Ok(own);
+        }
+    }
+    Ok(SpaceChange::default())
+}
+
+impl DslPool {
+    /// The guid of a snapshot; nothing when it does not exist.
+    ///
+    /// # Errors
+    /// Damage, unreadable blocks.
+    pub async fn snapshot_guid(&self, full_name: &str) -> Result<Option<Guid>> {
+        let Some(found) = named_snapshot::find(self, full_name).await? else { return Ok(None) };
+        Ok(Some(SnapshotBonus::load(&self.mos, found.object).await?.phys.guid))
+    }
+
+    /// Full name of the snapshot of this guid of a data set, or of those it was cloned from.
+    ///
+    /// # Errors
+    /// No such data set; damage, unreadable blocks.
+    pub async fn snapshot_by_guid(&self, dataset: &str, guid: Guid) -> Result<Option<String>> {
+        let Ok(head) = self.find(dataset) else { return Ok(None) };
+        for (name, bonus) in named_snapshot::in_order(self, &head).await? {
+            if bonus.phys.guid == guid {
+                return Ok(Some(format!("{dataset}@{name}")));
+            }
+        }
+        let others: Vec<_> =
+            self.tree.read().datasets.iter().map(|(name, dataset)| (name.clone(), dataset.clone())).collect();
+        for (dataset, head) in others {
+            for (name, bonus) in named_snapshot::in_order(self, &head).await? {
+                if bonus.phys.guid == guid {
+                    return Ok(Some(format!("{dataset}@{name}")));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether that can be sent, and all it takes.
+    ///
+    /// # Errors
+    /// It does not exist, is encrypted or damaged; the earlier snapshot does not exist, or is none.
+    pub async fn prepare_send(&self, request: &SendRequest) -> Result<Sending> {
+        let found = named_snapshot::find(self, &request.snapshot).await?;
+        let to = found.ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))?;
+        let kept = self.in_use.keep(to.object);
+        let bonus = SnapshotBonus::load(&self.mos, to.object).await?;
+        if encryption::of(&self.mos, &to.head.dir).await?.is_some() {
+            return Err(PoolError::Unsupported("it is encrypted, which this version cannot send yet".into()));
+        }
+        let since = match &request.since {
+            Some(name) => since(self, name, &bonus).await?,
+            None => Since::default(),
+        };
+        let os = self.open_snapshot(&to.full_name).await?;
+        let features = stream_features(self, &os, to.object, request).await?;
+        let list = match request.resume {
+            Some(from) => {
+                let mut list = NvList::new();
+                list.add_u64("resume_object", from.object.0).add_u64("resume_offset", from.offset);
+                let mut packed = list.encode_xdr();
+                packed.resize(packed.len().next_multiple_of(8), 0);
+                packed
+            }
+            None => Vec::new(),
+        };
+        let mut flags = begin_flags::FREE_RECORDS | begin_flags::SPILL_BLOCK;
+        flags |= if since.of_origin { begin_flags::CLONE } else { 0 };
+        flags |= if bonus.phys.flags & dataset_flags::CI_DATASET != 0 { begin_flags::CI_DATA } else { 0 };
+        let before = match request.since {
+            Some(_) => Some((since.txg, space_of(self, &to, since).await?)),
+            None => None,
+        };
+        let space = space_since(self, &bonus.phys, before).await?;
+        let begin = Begin {
+            kind: HeaderKind::Substream,
+            features,
+            creation_time: bonus.phys.creation_time,
+            objset_type: os.kind(),
+            flags,
+            to_guid: bonus.phys.guid,
+            from_guid: since.guid,
+            to_name: to.full_name.clone(),
+            list_length: u32::try_from(list.len()).unwrap_or(u32::MAX),
+        };
+        Ok(Sending {
+            objset: to.object,
+            since: since.txg,
+            begin,
+            list,
+            from: request.resume.unwrap_or_default(),
+            estimate: estimate(space, number(&to.head.dir, "recordsize"), request.flags.compressed),
+            phys: bonus.phys,
+            _kept: kept,
+        })
+    }
+}

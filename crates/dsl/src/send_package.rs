@@ -1,0 +1,349 @@
+//! Streams of several snapshots (`zfs send -I`, `-R`, `-p`): a list of data sets, snapshots and properties, then one
+//! stream for each snapshot (`gather_nvlist`, `dump_filesystems`, `lib/libzfs/libzfs_sendrecv.c`).
+//!
+//! ```text
+//! BEGIN (compound; list) END │ BEGIN … END │ BEGIN … END │ … │ END
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use platter_api::properties::{find, is_read_only, is_user};
+use platter_nvlist::{NvList, Value};
+use platter_ondisk::{Guid, ObjectId, ObjsetType, Txg};
+use platter_stream::{Begin, Framer, HeaderKind, Record, StreamFeatures};
+
+use crate::dataset::Dataset;
+use crate::error::{PoolError, Result};
+use crate::named_snapshot::in_order;
+use crate::pool::DslPool;
+use crate::send_since::missing;
+use crate::snapshot::SnapshotBonus;
+use crate::stored_property::{INHERIT, RECEIVED, StoredProperty};
+use crate::{holds, snapshot_properties, space};
+
+/// What a package holds.
+#[derive(Clone, Debug, Default)]
+pub struct PackageRequest {
+    /// The data set.
+    pub dataset: String,
+    /// Its snapshot up to which is sent.
+    pub to: String,
+    /// Its snapshot from which on.
+    pub from: Option<String>,
+    /// Those in between, too (`-I`).
+    pub all_between: bool,
+    /// Data sets below, with all their snapshots up to there (`-R`).
+    pub replicate: bool,
+    /// Properties (`-p`).
+    pub properties: bool,
+    /// Properties as they were received alone (`-b`).
+    pub backup: bool,
+    /// Holds (`-h`).
+    pub holds: bool,
+    /// Data sets that are left out, with those below (`-X`).
+    pub without: Vec<String>,
+    /// Data sets that lack the snapshot are left out (`-s`).
+    pub skip_missing: bool,
+}
+
+/// One stream of a package: full names of the snapshot and of the one before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The snapshot.
+    pub snapshot: String,
+    /// The one before.
+    pub since: Option<String>,
+}
+
+/// A package that can be sent.
+pub struct Package {
+    begin: Begin,
+    list: Vec<u8>,
+    /// Its streams, in order.
+    pub parts: Vec<Part>,
+    /// Data sets that are left out, and why.
+    pub warnings: Vec<String>,
+}
+
+impl Package {
+    /// The bytes before the first stream.
+    pub fn header(&self) -> Vec<u8> {
+        let mut framer = Framer::new(Guid(0));
+        let mut bytes = framer.frame(&Record::Begin(self.begin.clone()), &self.list).to_vec();
+        bytes.extend_from_slice(&self.list);
+        bytes.extend_from_slice(&framer.conclusion());
+        bytes
+    }
+
+    /// The bytes after the last.
+    pub fn end() -> Vec<u8> {
+        Framer::package_end().to_vec()
+    }
+}
+
+/// A data set's own properties; with `received`, only as they came with a stream (`send_iterate_prop`).
+fn own_properties(stored: &BTreeMap<String, StoredProperty>, received: bool) -> NvList {
+    let mut list = NvList::new();
+    for (name, value) in stored {
+        let plain = name.trim_end_matches(RECEIVED);
+        let came = plain.len() != name.len();
+        let masked = stored.contains_key(plain) || stored.contains_key(&format!("{plain}{INHERIT}"));
+        if name.ends_with(INHERIT) || received != came && (received || masked) {
+            continue;
+        }
+        if !is_user(plain) && (find(plain).is_none() || is_read_only(plain)) {
+            continue;
+        }
+        match value {
+            StoredProperty::Number(number) => list.add_u64(plain, *number),
+            StoredProperty::Text(text) => list.add_str(plain, text.clone()),
+        };
+    }
+    list
+}
+
+/// What one data set contributes.
+struct Gathered {
+    guid: Guid,
+    list: NvList,
+    parts: Vec<Part>,
+    /// The snapshot's guid below which those of data sets below are found.
+    from_guid: Guid,
+}
+
+struct Gather<'a> {
+    dsl: &'a DslPool,
+    request: &'a PackageRequest,
+}
+
+impl Gather<'_> {
+    async fn snapshot_lists(&self, name: &str, bonus: &SnapshotBonus) -> Result<(NvList, NvList)> {
+        let stored = snapshot_properties::load(&self.dsl.mos, bonus.phys.props_obj).await?;
+        let mut properties = own_properties(&stored, self.request.backup);
+        properties = properties.into_iter().filter(|(name, _)| !space::is_limit(name)).collect();
+        let mut held = NvList::new();
+        if self.request.holds && bonus.phys.userrefs_obj.is_some() {
+            for (tag, time) in self.dsl.holds(name).await? {
+                held.add_u64(tag, time);
+            }
+        }
+        debug_assert!(holds::count(&self.dsl.mos, bonus.phys.userrefs_obj).await? as usize >= held.len());
+        Ok((properties, held))
+    }
+
+    /// Whether a snapshot's properties are in the list: those of what is sent.
+    fn is_listed(&self, own: &str, has_from: bool, txg: Txg, from: Txg) -> bool {
+        let request = self.request;
+        if request.replicate {
+            return true;
+        }
+        own == request.to || request.all_between && (!has_from || txg > from)
+    }
+
+    async fn dataset(&self, name: &str, dataset: &Arc<Dataset>, parent_from: Guid) -> Result<Option<Gathered>> {
+        let request = self.request;
+        let all = in_order(self.dsl, dataset).await?;
+        let Some(to) = all.iter().find(|(own, _)| *own == request.to).map(|(_, bonus)| bonus.phys.clone()) else {
+            return Ok(None);
+        };
+        let from = request.from.as_ref().and_then(|from| all.iter().find(|(own, _)| own == from));
+        if let (None, Some(from), false) = (&from, &request.from, request.replicate) {
+            return Err(missing(&format!("{name}@{from}")));
+        }
+        let from_txg = from.map_or(Txg(0), |(_, bonus)| bonus.phys.creation_txg);
+        let from_guid = from.map_or(to.guid, |(_, bonus)| bonus.phys.guid);
+        let (mut snaps, mut snapprops, mut snapholds) = (NvList::new(), NvList::new(), NvList::new());
+        let mut parts = Vec::new();
+        let mut before = from.map(|(own, _)| format!("{name}@{own}"));
+        let origin = dataset.dir.phys.lock().origin_obj;
+        if before.is_none() && request.replicate {
+            before = self.name_of_origin(origin).await?;
+        }
+        for (own, bonus) in all.iter().filter(|(_, bonus)| bonus.phys.creation_txg <= to.creation_txg) {
+            let (txg, full_name) = (bonus.phys.creation_txg, format!("{name}@{own}"));
+            if request.replicate || txg >= from_txg && (request.all_between || *own == request.to) {
+                snaps.add_u64(own.clone(), bonus.phys.guid.0);
+            }
+            if self.is_listed(own, from.is_some(), txg, from_txg) {
+                let (properties, held) = self.snapshot_lists(&full_name, bonus).await?;
+                snapprops.add_list(own.clone(), properties);
+                if !held.is_empty() {
+                    snapholds.add_list(own.clone(), held);
+                }
+            }
+            let is_sent = (request.all_between || *own == request.to) && (from.is_none() || txg > from_txg);
+            if is_sent {
+                parts.push(Part { snapshot: full_name.clone(), since: before.replace(full_name) });
+            }
+        }
+        let mut list = NvList::new();
+        list.add_str("name", name).add_u64("parentfromsnap", parent_from.0);
+        if origin.is_some() && Some(origin) != self.pool_origin() {
+            list.add_u64("origin", SnapshotBonus::load(&self.dsl.mos, origin).await?.phys.guid.0);
+        }
+        if request.properties || request.backup || request.replicate {
+            let stored = dataset.dir.properties.read().clone();
+            list.add_list("props", own_properties(&stored, request.backup));
+        }
+        list.add_list("snaps", snaps).add_list("snapprops", snapprops);
+        if request.holds {
+            list.add_list("snapholds", snapholds);
+        }
+        let guid = dataset.phys.lock().guid;
+        Ok(Some(Gathered { guid, list, parts, from_guid }))
+    }
+
+    fn pool_origin(&self) -> Option<ObjectId> {
+        self.dsl.tree.read().origin.as_ref().map(|origin| origin.snapshot.object)
+    }
+
+    /// Full name of the snapshot from which a data set was cloned.
+    async fn name_of_origin(&self, origin: ObjectId) -> Result<Option<String>> {
+        if !origin.is_some() || Some(origin) == self.pool_origin() {
+            return Ok(None);
+        }
+        let dir = SnapshotBonus::load(&self.dsl.mos, origin).await?.phys.dir_obj;
+        let found: Option<(String, Arc<Dataset>)> = {
+            let tree = self.dsl.tree.read();
+            let mut all = tree.datasets.iter();
+            all.find(|(_, dataset)| dataset.dir.object == dir).map(|(name, dataset)| (name.clone(), dataset.clone()))
+        };
+        let Some((name, dataset)) = found else { return Ok(None) };
+        let names = dataset.phys.lock().snapnames_zapobj;
+        let own = SnapshotBonus::load(&self.dsl.mos, origin).await?.snapshot().name(&self.dsl.mos, names).await?;
+        Ok(own.map(|own| format!("{name}@{own}")))
+    }
+}
+
+impl DslPool {
+    /// What a package holds, in the order in which it is sent: data sets after those above them, and after those they
+    /// were cloned from.
+    ///
+    /// # Errors
+    /// A data set without the snapshot; damage, unreadable blocks.
+    pub async fn prepare_package(&self, request: &PackageRequest) -> Result<Package> {
+        let gather = Gather { dsl: self, request };
+        let mut names = match request.replicate {
+            true => self.names_under(&request.dataset)?,
+            false => vec![request.dataset.clone()],
+        };
+        let is_left_out = |name: &str| {
+            let under = |above: &String| {
+                name.strip_prefix(above.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            request.without.iter().any(under)
+        };
+        names.retain(|name| !is_left_out(name));
+        let (mut fss, mut parts, mut warnings) = (NvList::new(), Vec::new(), Vec::new());
+        let mut from_guids: BTreeMap<String, Guid> = BTreeMap::new();
+        for name in names {
+            let parent = name.rsplit_once('/').map_or("", |(parent, _)| parent);
+            let parent_from = from_guids.get(parent).copied().unwrap_or_default();
+            let dataset = self.find(&name)?;
+            let Some(found) = gather.dataset(&name, &dataset, parent_from).await? else {
+                let missing = format!("snapshot {name}@{} does not exist", request.to);
+                if request.skip_missing {
+                    warnings.push(format!("WARNING: skipping dataset {name} and its children: {missing}"));
+                    continue;
+                }
+                let what = if request.replicate { " recursively" } else { "" };
+                let text = format!("cannot send {}@{}{what}: {missing}", request.dataset, request.to);
+                return Err(PoolError::NotFound(text));
+            };
+            from_guids.insert(name, found.from_guid);
+            fss.add_list(format!("0x{:x}", found.guid.0), found.list);
+            parts.extend(found.parts);
+        }
+        let mut list = NvList::new();
+        if let Some(from) = &request.from {
+            list.add_str("fromsnap", from.clone());
+        }
+        list.add_str("tosnap", request.to.clone());
+        if !request.replicate {
+            list.add_flag("not_recursive");
+        }
+        list.add("fss", Value::List(fss));
+        let list = list.encode_xdr();
+        let mut features = StreamFeatures::SA_SPILL;
+        if request.holds {
+            features = features.with(StreamFeatures::HOLDS);
+        }
+        let begin = Begin {
+            kind: HeaderKind::Compound,
+            features,
+            creation_time: 0,
+            objset_type: ObjsetType::NONE,
+            flags: 0,
+            to_guid: Guid(0),
+            from_guid: Guid(0),
+            to_name: format!("{}@{}", request.dataset, request.to),
+            list_length: u32::try_from(list.len()).map_err(|_| PoolError::invalid("too many snapshots"))?,
+        };
+        Ok(Package { begin, list, parts: clones_last(parts), warnings })
+    }
+}
+
+/// What was cloned comes after what it was cloned from, as far as both are sent.
+fn clones_last(mut waiting: Vec<Part>) -> Vec<Part> {
+    let mut ordered: Vec<Part> = Vec::with_capacity(waiting.len());
+    loop {
+        let (ready, later): (Vec<Part>, Vec<Part>) = {
+            let pending: Vec<String> = waiting.iter().map(|part| part.snapshot.clone()).collect();
+            let mut seen: std::collections::BTreeSet<String> = Default::default();
+            waiting.into_iter().partition(|part| {
+                let is_ready = part.since.as_ref().is_none_or(|since| !pending.contains(since) || seen.contains(since));
+                if is_ready {
+                    seen.insert(part.snapshot.clone());
+                }
+                is_ready
+            })
+        };
+        let stuck = ready.is_empty();
+        ordered.extend(ready);
+        if later.is_empty() {
+            return ordered;
+        }
+        if stuck {
+            // Damage: they name each other.
+            ordered.extend(later);
+            return ordered;
+        }
+        waiting = later;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_properties_are_those_in_force_or_those_received() {
+        let number = StoredProperty::Number;
+        let stored = BTreeMap::from([
+            ("compression".to_owned(), number(2)),
+            ("compression$recvd".to_owned(), number(15)),
+            ("atime$recvd".to_owned(), number(0)),
+            ("copies$inherit".to_owned(), number(0)),
+            ("copies$recvd".to_owned(), number(2)),
+            ("my:own".to_owned(), StoredProperty::Text("x".into())),
+            ("unknown".to_owned(), number(1)),
+        ]);
+        let names = |list: &NvList| list.iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
+        let own = own_properties(&stored, false);
+        assert_eq!(names(&own), ["atime", "compression", "my:own"]);
+        assert_eq!(own.get_u64("compression"), Some(2));
+        let received = own_properties(&stored, true);
+        assert_eq!(names(&received), ["atime", "compression", "copies"]);
+        assert_eq!(received.get_u64("compression"), Some(15));
+    }
+
+    #[test]
+    fn a_clone_comes_after_its_origin() {
+        let part =
+            |snapshot: &str, since: Option<&str>| Part { snapshot: snapshot.into(), since: since.map(str::to_owned) };
+        let parts = vec![part("t/a@1", Some("t/b@1")), part("t/a@2", Some("t/a@1")), part("t/b@1", None)];
+        let names: Vec<String> = clones_last(parts).into_iter().map(|part| part.snapshot).collect();
+        assert_eq!(names, ["t/b@1", "t/a@1", "t/a@2"]);
+    }
+}
