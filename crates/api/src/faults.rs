@@ -146,10 +146,10 @@ pub struct DeviceSigns {
     pub scan_errors: u64,
     /// Transfers that took too long.
     pub slow_ios: u64,
-    /// Transfers that have begun and not ended.
-    pub under_way: u64,
-    /// Transfers that came to an end since it was opened, well or not.
-    pub ended: u64,
+    /// Reads that have begun and not ended, and those that came to an end since it was opened.
+    pub reads: (u64, u64),
+    /// Writes and flushes, likewise.
+    pub writes: (u64, u64),
     /// Its own limits.
     pub limits: Limits,
     /// Whether there is a verdict on it.

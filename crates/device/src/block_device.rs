@@ -133,13 +133,22 @@ pub trait BlockDevice: Send + Sync + Debug {
     }
 }
 
-/// Transfers of a device.
+/// Transfers of a device, of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TrafficCount {
+pub struct Count {
     /// Those that have begun and not ended.
     pub under_way: u64,
     /// Those that came to an end since it was opened, well or not.
     pub ended: u64,
+}
+
+/// Transfers of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrafficCount {
+    /// Reads.
+    pub reads: Count,
+    /// Writes and flushes.
+    pub writes: Count,
 }
 
 /// Checks that `length` bytes at `offset` lie within a device of `size` bytes.

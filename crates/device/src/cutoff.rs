@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use platter_buffer::Buf;
 use tokio::sync::Notify;
 
-use crate::block_device::{BlockDevice, Geometry, Presence, TrafficCount};
+use crate::block_device::{BlockDevice, Count, Geometry, Presence, TrafficCount};
 use crate::disk::Holding;
 use crate::error::{DeviceError, Result};
 use crate::file::OpenOptions;
@@ -41,12 +41,26 @@ use crate::source::DeviceSource;
 /// How often devices are looked at while somebody wants to know whether one hangs.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// What is going on with one device.
+/// Transfers of one kind.
 #[derive(Debug, Default)]
-struct Traffic {
+struct Counted {
     under_way: AtomicU64,
     /// Transfers that came to an end, well or not.
     ended: AtomicU64,
+}
+
+impl Counted {
+    fn count(&self) -> Count {
+        Count { under_way: self.under_way.load(Ordering::Relaxed), ended: self.ended.load(Ordering::Relaxed) }
+    }
+}
+
+/// What is going on with one device.
+#[derive(Debug, Default)]
+struct Traffic {
+    reads: Counted,
+    /// Writes and flushes: where these hang, reads may end all the same.
+    writes: Counted,
     /// Why, once it was parted from.
     parted: OnceLock<String>,
     fell: Notify,
@@ -152,10 +166,11 @@ impl Cutoff {
         let mut silent = None;
         for (name, traffic) in self.devices.lock().iter() {
             let Some(traffic) = traffic.upgrade() else { continue };
-            if traffic.under_way.load(Ordering::Relaxed) == 0 {
+            let (reads, writes) = (traffic.reads.count(), traffic.writes.count());
+            if reads.under_way + writes.under_way == 0 {
                 continue;
             }
-            let (place, ended) = (Arc::as_ptr(&traffic) as usize, traffic.ended.load(Ordering::Relaxed));
+            let (place, ended) = (Arc::as_ptr(&traffic) as usize, reads.ended + writes.ended);
             let idle = match seen.0.get(&place) {
                 Some((before, idle)) if *before == ended => *idle + time,
                 _ => Duration::ZERO,
@@ -259,7 +274,7 @@ struct CutoffDevice {
 }
 
 /// One transfer on its way.
-struct Passage<'a>(&'a Traffic);
+struct Passage<'a>(&'a Counted);
 
 impl Drop for Passage<'_> {
     fn drop(&mut self) {
@@ -285,18 +300,18 @@ impl CutoffDevice {
     }
 
     /// Carries a transfer out, unless the device was parted from or is meanwhile.
-    async fn pass<T>(&self, transfer: impl Future<Output = T> + Send) -> Option<T> {
+    async fn pass<T>(&self, kind: &Counted, transfer: impl Future<Output = T> + Send) -> Option<T> {
         if self.traffic.parted.get().is_some() {
             return None;
         }
-        self.traffic.under_way.fetch_add(1, Ordering::Relaxed);
-        let passage = Passage(&self.traffic);
+        kind.under_way.fetch_add(1, Ordering::Relaxed);
+        let passage = Passage(kind);
         let outcome = tokio::select! {
             biased;
             outcome = transfer => Some(outcome),
             () = self.traffic.parted() => None,
         };
-        self.traffic.ended.fetch_add(1, Ordering::Relaxed);
+        kind.ended.fetch_add(1, Ordering::Relaxed);
         drop(passage);
         outcome
     }
@@ -324,11 +339,14 @@ impl CutoffDevice {
     async fn write_now(&self, offset: u64, data: Vec<Buf>) -> Result<()> {
         let lease = &self.cutoff.lease;
         if !lease.is_timed() {
-            return self.pass(self.inner.write(offset, data)).await.unwrap_or_else(|| Err(self.cut_off()));
+            return self
+                .pass(&self.traffic.writes, self.inner.write(offset, data))
+                .await
+                .unwrap_or_else(|| Err(self.cut_off()));
         }
         loop {
             self.pass_lease().await?;
-            match self.pass(self.inner.write(offset, data.clone())).await {
+            match self.pass(&self.traffic.writes, self.inner.write(offset, data.clone())).await {
                 // It ended on the way. Once it is renewed the pool is still as this host left it, and the write right.
                 Some(Err(DeviceError::TooLate(_))) => {}
                 Some(outcome) => return outcome,
@@ -373,7 +391,7 @@ impl BlockDevice for CutoffDevice {
             true => self.held.within(offset, slots.iter().map(|slot| slot.len() as u64).sum()).await,
             false => Vec::new(),
         };
-        let Some((mut slots, read)) = self.pass(self.inner.read_into(offset, slots)).await else {
+        let Some((mut slots, read)) = self.pass(&self.traffic.reads, self.inner.read_into(offset, slots)).await else {
             // The transfer may still fill them: they stay with it.
             return (Vec::new(), Err(self.cut_off()));
         };
@@ -392,7 +410,7 @@ impl BlockDevice for CutoffDevice {
         if self.held.is_active() {
             self.catch_up().await?;
         }
-        self.pass(self.inner.flush()).await.unwrap_or_else(|| Err(self.cut_off()))
+        self.pass(&self.traffic.writes, self.inner.flush()).await.unwrap_or_else(|| Err(self.cut_off()))
     }
 
     fn obey(&self, lease: &Arc<Lease>) {
@@ -400,8 +418,7 @@ impl BlockDevice for CutoffDevice {
     }
 
     fn traffic(&self) -> Option<TrafficCount> {
-        let (under_way, ended) = (&self.traffic.under_way, &self.traffic.ended);
-        Some(TrafficCount { under_way: under_way.load(Ordering::Relaxed), ended: ended.load(Ordering::Relaxed) })
+        Some(TrafficCount { reads: self.traffic.reads.count(), writes: self.traffic.writes.count() })
     }
 
     fn part(&self, reason: &str) {
@@ -520,12 +537,15 @@ mod tests {
             async move { hanging.write(0, vec![Buf::zeroed(512)]).await }
         });
         tokio::time::sleep(Duration::from_secs(60)).await;
-        assert_eq!(hanging.traffic(), Some(TrafficCount { under_way: 1, ended: 0 }));
+        assert_eq!(
+            hanging.traffic(),
+            Some(TrafficCount { writes: Count { under_way: 1, ended: 0 }, ..TrafficCount::default() })
+        );
         hanging.part("it does not answer");
         let told = waiting.await.expect("a task").expect_err("parted from").to_string();
         assert!(told.contains("it does not answer"), "{told}");
         assert!(hanging.flush().await.is_err() && hanging.read(0, 512).await.is_err(), "for good");
-        assert_eq!(hanging.traffic(), Some(TrafficCount { under_way: 0, ended: 1 }));
+        assert_eq!(hanging.traffic().expect("counted").writes, Count { under_way: 0, ended: 1 });
         other.write(0, vec![Buf::zeroed(512)]).await.expect("nobody parted from it");
         cutoff.fall("given up");
         assert!(

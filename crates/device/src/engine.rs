@@ -10,7 +10,6 @@
 //!   that a pool whose devices hang leaves the others of the thread a way.
 
 use std::cell::{Cell, RefCell};
-use std::fs::File;
 use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
@@ -20,6 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::flights::Flights;
 use crate::lease::Lease;
+use crate::open_file::OpenFile;
 use crate::pool::Pool;
 use crate::ring::Ring;
 use crate::transfer::{Op, Work};
@@ -67,7 +67,7 @@ impl Engine {
     /// `UnexpectedEof`.
     pub async fn run(
         &self,
-        file: &Arc<File>,
+        file: &Arc<OpenFile>,
         offset: u64,
         work: Work,
         lease: Option<Arc<Lease>>,

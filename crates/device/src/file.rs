@@ -30,6 +30,7 @@ use crate::block_device::{BlockDevice, Geometry, Presence, check_range};
 use crate::engine::{Engine, EngineKind};
 use crate::error::{DeviceError, Operation, Result};
 use crate::lease::{Lease, TooLate};
+use crate::open_file::OpenFile;
 use crate::partition::Partition;
 use crate::pool::Pool;
 use crate::slot::ReadSlot;
@@ -82,10 +83,8 @@ pub struct FileDevice {
     geometry: Geometry,
     writable: bool,
     /// There until the device is dropped.
-    buffered: Option<Arc<File>>,
-    /// What lies behind a loop device, for the locks.
-    _backing: Vec<File>,
-    direct: Option<(Arc<File>, DirectRules)>,
+    buffered: Option<Arc<OpenFile>>,
+    direct: Option<(Arc<OpenFile>, DirectRules)>,
     /// Set when the kernel refused a direct transfer that the rules allow; from then on all go the buffered way.
     direct_refused: AtomicBool,
     engine: Engine,
@@ -141,6 +140,7 @@ impl FileDevice {
         }
         let size = size_of(&buffered, is_block).map_err(|error| DeviceError::open(path, error))?;
         let geometry = if is_block { block_geometry(&buffered) } else { Geometry::FILE };
+        let buffered = OpenFile::locked(buffered, backing);
         let direct = if options.direct { open_direct(&buffered, options.writable, geometry) } else { None };
         let is_local = is_block || is_local(&buffered);
         Ok(Self {
@@ -149,8 +149,7 @@ impl FileDevice {
             size: AtomicU64::new(size),
             geometry,
             writable: options.writable,
-            buffered: Some(Arc::new(buffered)),
-            _backing: backing,
+            buffered: Some(buffered),
             is_local,
             direct,
             direct_refused: AtomicBool::new(false),
@@ -170,7 +169,7 @@ impl FileDevice {
         self.direct.is_some() && !self.direct_refused.load(Ordering::Relaxed)
     }
 
-    fn buffered(&self) -> &Arc<File> {
+    fn buffered(&self) -> &Arc<OpenFile> {
         self.buffered.as_ref().expect("open until dropped")
     }
 
@@ -189,14 +188,14 @@ impl FileDevice {
     }
 
     /// The direct descriptor, when it takes transfers at this position.
-    fn direct_for(&self, offset: u64, length: usize) -> Option<(&Arc<File>, DirectRules)> {
+    fn direct_for(&self, offset: u64, length: usize) -> Option<(&Arc<OpenFile>, DirectRules)> {
         let (file, rules) = self.direct.as_ref()?;
         let fits = offset.is_multiple_of(rules.offset) && (length as u64).is_multiple_of(rules.offset);
         (fits && length > 0 && !self.direct_refused.load(Ordering::Relaxed)).then_some((file, *rules))
     }
 
     /// Runs a transfer directly, and once more buffered when the kernel turns out to refuse that.
-    async fn run(&self, direct: Option<&Arc<File>>, offset: u64, work: Work) -> (Work, io::Result<()>) {
+    async fn run(&self, direct: Option<&Arc<OpenFile>>, offset: u64, work: Work) -> (Work, io::Result<()>) {
         let lease = match work {
             Work::Write(_) => self.lease.get().filter(|lease| lease.is_timed()).cloned(),
             Work::Read(_) | Work::Flush => None,
@@ -228,8 +227,8 @@ fn block_geometry(file: &File) -> Geometry {
 }
 
 /// A second descriptor of the same inode with `O_DIRECT`, or `None` where that is refused (tmpfs).
-fn open_direct(file: &File, writable: bool, geometry: Geometry) -> Option<(Arc<File>, DirectRules)> {
-    let same_inode = format!("/proc/self/fd/{}", file.as_raw_fd());
+fn open_direct(locked: &Arc<OpenFile>, writable: bool, geometry: Geometry) -> Option<(Arc<OpenFile>, DirectRules)> {
+    let same_inode = format!("/proc/self/fd/{}", locked.as_raw_fd());
     let direct = std::fs::OpenOptions::new()
         .read(true)
         .write(writable)
@@ -245,7 +244,7 @@ fn open_direct(file: &File, writable: bool, geometry: Geometry) -> Option<(Arc<F
         }
         rules = DirectRules { memory: stat.stx_dio_mem_align as usize, offset: stat.stx_dio_offset_align.into() };
     }
-    Some((Arc::new(direct), rules))
+    Some((OpenFile::beside(direct, locked), rules))
 }
 
 #[async_trait]
@@ -446,6 +445,21 @@ mod tests {
 
     fn pattern(length: usize, seed: u8) -> Vec<u8> {
         (0..length).map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ seed).collect()
+    }
+
+    /// What a transfer that hangs has of its device: nobody else opens that before it is over.
+    #[test]
+    fn a_device_stays_locked_until_its_last_transfer_is_over() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = file(&dir, "d0", 8 << 20);
+        let open = || FileDevice::open(&path, OpenOptions { direct: true, ..OpenOptions::exclusive() });
+        let device = open().expect("open");
+        let Some((hanging, _)) = device.direct_for(0, 4096).map(|(file, rules)| (file.clone(), rules)) else { return };
+        drop(device);
+        let refused = open().expect_err("a write may still land");
+        assert!(matches!(refused, DeviceError::InUse { .. }), "{refused}");
+        drop(hanging);
+        open().expect("it is over");
     }
 
     async fn round_trips(engine: EngineKind, direct: bool) {

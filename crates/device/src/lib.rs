@@ -22,6 +22,7 @@ mod lease;
 mod locks;
 mod looks;
 pub mod memory;
+mod open_file;
 mod partition;
 mod path_kind;
 mod pool;
@@ -36,7 +37,7 @@ mod transfer;
 pub mod window;
 mod zeros;
 
-pub use block_device::{BlockDevice, Geometry, Presence, TrafficCount, check_range};
+pub use block_device::{BlockDevice, Count, Geometry, Presence, TrafficCount, check_range};
 pub use cutoff::{Cutoff, Idleness, Renewal};
 pub use disk::{Holding, label_whole_disk, open_path, open_vdev};
 pub use engine::{EngineKind, LocalTransfers};

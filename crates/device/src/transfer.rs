@@ -3,7 +3,6 @@
 //! An [`Op`] owns its file, its memory and its position until it is over, so that neither a dropped future nor a closed
 //! device can pull memory from under the kernel.
 
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use platter_buffer::Buf;
 use tokio::sync::oneshot;
 
 use crate::lease::{Lease, TooLate};
+use crate::open_file::OpenFile;
 use crate::slot::ReadSlot;
 
 /// The memory of a transfer.
@@ -73,7 +73,7 @@ impl Work {
 
 /// One transfer under way.
 pub(crate) struct Op {
-    pub file: Arc<File>,
+    pub file: Arc<OpenFile>,
     pub offset: u64,
     pub work: Work,
     /// Looked at when it is handed to the kernel.

@@ -161,29 +161,62 @@ async fn check(dsl: &DslPool, source: &str, full_name: &str) -> Result<Plan> {
     Ok(Plan { dataset, bookmark })
 }
 
+/// The ZAP of a data set's bookmarks, from now on. Within a task.
+async fn ensure(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Dataset) -> platter_zio::Result<Zap> {
+    if let Some(zap) = names(&dsl.mos, dataset.object).await? {
+        return Ok(zap);
+    }
+    let new = NewZap {
+        object_type: ObjectType::OTN_ZAP_METADATA,
+        normalization: NORMALIZE_TO_UPPER,
+        flags: 0,
+        bonus_type: ObjectType::NONE,
+        bonus_length: 0,
+        dnode_size: 0,
+        salt: dsl.random(),
+    };
+    let zap = Zap::create(&dsl.mos, tx, None, new).await?;
+    dsl.features.adjust(tx, Feature::Bookmarks, 1).await?;
+    let own = zapify::ensure(dsl, tx, dataset).await?;
+    own.put_u64(tx, FIELD.as_bytes(), zap.dnode().object().0).await?;
+    dsl.dirty_config();
+    Ok(zap)
+}
+
+/// Gives a clone that is promoted the bookmarks up to group `txg`, which is its origin's; one whose name it has itself
+/// stays (`dsl_dataset_promote_sync`, `module/zfs/dsl_dataset.c`). Within a task.
+///
+/// # Errors
+/// Out of space, device errors, damage.
+pub async fn move_older(
+    dsl: &Arc<DslPool>,
+    tx: &Tx,
+    from: &Dataset,
+    to: &Dataset,
+    txg: Txg,
+) -> platter_zio::Result<()> {
+    let Some(zap) = names(&dsl.mos, from.object).await? else { return Ok(()) };
+    let mut target = None;
+    for entry in zap.all().await? {
+        if decode(&entry.name, &entry.value).is_none_or(|bookmark| bookmark.creation_txg > txg) {
+            continue;
+        }
+        let target = match &mut target {
+            Some(target) => target,
+            none => none.insert(ensure(dsl, tx, to).await?),
+        };
+        if target.get(&entry.name).await?.is_none() {
+            target.add(tx, &entry.name, &entry.value).await?;
+            zap.remove(tx, &entry.name).await?;
+        }
+    }
+    Ok(())
+}
+
 /// Makes it. Within a task.
 async fn make(dsl: &Arc<DslPool>, tx: &Tx, full_name: &str, plan: Plan) -> platter_zio::Result<()> {
     let Plan { dataset, bookmark } = plan;
-    let zap = match names(&dsl.mos, dataset.object).await? {
-        Some(zap) => zap,
-        None => {
-            let new = NewZap {
-                object_type: ObjectType::OTN_ZAP_METADATA,
-                normalization: NORMALIZE_TO_UPPER,
-                flags: 0,
-                bonus_type: ObjectType::NONE,
-                bonus_length: 0,
-                dnode_size: 0,
-                salt: dsl.random(),
-            };
-            let zap = Zap::create(&dsl.mos, tx, None, new).await?;
-            dsl.features.adjust(tx, Feature::Bookmarks, 1).await?;
-            let own = zapify::ensure(dsl, tx, &dataset).await?;
-            own.put_u64(tx, FIELD.as_bytes(), zap.dnode().object().0).await?;
-            dsl.dirty_config();
-            zap
-        }
-    };
+    let zap = ensure(dsl, tx, &dataset).await?;
     let integers = vec![bookmark.guid.0, bookmark.creation_txg.0, bookmark.creation_time];
     assert_eq!(integers.len(), NUMBERS, "the first form has three numbers");
     zap.add(tx, bookmark.name.as_bytes(), &ZapValue { integer_size: 8, integers }).await?;

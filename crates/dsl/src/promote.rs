@@ -28,7 +28,7 @@ use crate::named_snapshot;
 use crate::pool::DslPool;
 use crate::snapshot::SnapshotBonus;
 use crate::used_space::{SpaceChange, UsedKind, difference, reserved_delta};
-use crate::{deadlist, deadlist_merge, encryption, history, limits, origin, snapshots_changed, space};
+use crate::{bookmarks, deadlist, deadlist_merge, encryption, history, limits, origin, snapshots_changed, space};
 
 /// Longest full name (`ZFS_MAX_DATASET_NAME_LEN`, with its final zero).
 const NAME_SIZE: usize = 256;
@@ -324,6 +324,10 @@ async fn move_snapshots(dsl: &Arc<DslPool>, tx: &Tx, plan: &Plan) -> platter_dmu
                 origin::add_clone(&dsl.mos, tx, place, head, dsl.random()).await?;
             }
         }
+    }
+    if let Some(origin) = plan.moving.first() {
+        let taken = SnapshotBonus::load(&dsl.mos, origin.object).await?.phys.creation_txg;
+        bookmarks::move_older(dsl, tx, old, clone, taken).await?;
     }
     snapshots_changed::note(dsl, tx, &old.dir).await?;
     let count = i64::try_from(plan.moving.len()).unwrap_or(i64::MAX);

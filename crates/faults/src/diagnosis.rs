@@ -100,18 +100,29 @@ struct Known {
     judged: Option<Cause>,
     /// For how long it has been seen with transfers under way and ending none. Looks count and not the clock: nobody
     /// looks while the host sleeps.
-    silent: Duration,
+    silences: [Duration; 2],
 }
 
 impl Known {
     fn new(first: DeviceSigns) -> Self {
-        Self { last: first, windows: BTreeMap::new(), suspected: BTreeMap::new(), judged: None, silent: Duration::ZERO }
+        Self {
+            last: first,
+            windows: BTreeMap::new(),
+            suspected: BTreeMap::new(),
+            judged: None,
+            silences: [Duration::ZERO; 2],
+        }
     }
 
     fn forgive(&mut self) {
         self.windows.clear();
         self.suspected.clear();
         self.judged = None;
+    }
+
+    /// For how long reads, or writes, have not ended.
+    fn silent(&self) -> Duration {
+        self.silences.into_iter().max().unwrap_or_default()
     }
 
     /// Whether a verdict for these errors says more than what there is.
@@ -194,16 +205,17 @@ impl Diagnosis {
     fn look_at_silent(&mut self, now: Moment, findings: &mut Vec<Finding>) {
         let usable = self.known.values().filter(|known| known.last.state.is_usable()).count();
         // One that went silent a little later may have the same reason.
-        let is_silent = |known: &&Known| known.silent + TOGETHER >= SILENT;
+        let is_silent = |known: &&Known| known.silent() + TOGETHER >= SILENT;
         let silent: Vec<DeviceSigns> = self.known.values().filter(is_silent).map(|known| known.last.clone()).collect();
         let again = |past: Duration| past.as_secs().is_multiple_of(QUIET.as_secs());
-        let is_due = |known: &&Known| known.silent.checked_sub(SILENT).is_some_and(again);
+        let is_due = |known: &&Known| known.silent().checked_sub(SILENT).is_some_and(again);
         let due: Vec<&Known> = self.known.values().filter(is_due).collect();
         if due.is_empty() {
             return;
         }
         if silent.len() < MANY && (silent.len() < 2 || silent.len() < usable) {
-            let found = |known: &Known| Finding::Silent { device: known.last.clone(), seconds: known.silent.as_secs() };
+            let found =
+                |known: &Known| Finding::Silent { device: known.last.clone(), seconds: known.silent().as_secs() };
             findings.extend(due.into_iter().map(found));
         } else if self.told_silent.is_none_or(|told| now.saturating_sub(told) >= QUIET) {
             self.told_silent = Some(now);
@@ -231,8 +243,13 @@ impl Known {
     fn look(&mut self, now: Moment, device: &DeviceSigns, findings: &mut Vec<Finding>) {
         let before = std::mem::replace(&mut self.last, device.clone());
         assert_eq!(before.guid, device.guid, "a device is compared with itself");
-        let is_silent = device.under_way > 0 && device.ended == before.ended && device.state.is_usable();
-        self.silent = if is_silent { self.silent + LOOK } else { Duration::ZERO };
+        // Reads that end say nothing of writes that do not, and the other way round.
+        for (silent, (now, before)) in
+            self.silences.iter_mut().zip([(device.reads, before.reads), (device.writes, before.writes)])
+        {
+            let is_silent = now.0 > 0 && now.1 == before.1 && device.state.is_usable();
+            *silent = if is_silent { *silent + LOOK } else { Duration::ZERO };
+        }
         self.look_at_state(&before, findings);
         self.look_at_helper(&before, findings);
         if device.helper_has_everything && !before.helper_has_everything {

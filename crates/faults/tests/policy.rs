@@ -116,27 +116,36 @@ fn a_device_that_does_not_answer_is_given_up_and_several_are_not() {
     };
     let mut pool = Pool::of(4);
     // One is slow, and ends something every forty seconds; another has nothing to do.
-    pool.devices[0].under_way = 30;
+    pool.devices[0].writes.0 = 30;
     for _ in 0..5 {
         assert_eq!(found(&mut pool, 40), Vec::<Vec<u64>>::new());
-        pool.devices[0].ended += 1;
+        pool.devices[0].writes.1 += 1;
     }
-    (pool.devices[0].under_way, pool.devices[2].under_way) = (0, 1);
+    (pool.devices[0].writes.0, pool.devices[2].writes.0) = (0, 1);
     assert_eq!(found(&mut pool, 59), Vec::<Vec<u64>>::new());
     assert_eq!(found(&mut pool, 300), [[2]]);
     // Nothing could be done about it: that is tried again.
     assert_eq!(found(&mut pool, 600), [[2]]);
     pool.devices[2].state = DeviceState::Faulted;
     assert_eq!(found(&mut pool, 2000), Vec::<Vec<u64>>::new(), "it is not used any more");
+    // One whose writes hang while it is read.
+    let mut pool = Pool::of(4);
+    (pool.devices[1].writes.0, pool.devices[1].reads.0) = (1, 3);
+    for _ in 0..59 {
+        pool.devices[1].reads.1 += 100;
+        assert_eq!(found(&mut pool, 1), Vec::<Vec<u64>>::new());
+    }
+    pool.devices[1].reads.1 += 100;
+    assert_eq!(found(&mut pool, 1), [[1]]);
     // Three that go silent one after the other hang on one cable, and so do both sides of a mirror.
     let mut pool = Pool::of(6);
     for device in 0..3 {
-        pool.devices[device].under_way = 5;
+        pool.devices[device].writes.0 = 5;
         assert_eq!(found(&mut pool, 3), Vec::<Vec<u64>>::new());
     }
     assert_eq!(found(&mut pool, 300), [[0, 1, 2]]);
     let mut pool = Pool::of(2);
-    pool.devices.iter_mut().for_each(|device| device.under_way = 1);
+    pool.devices.iter_mut().for_each(|device| device.reads.0 = 1);
     assert_eq!(found(&mut pool, 300), [[0, 1]]);
 }
 

@@ -369,10 +369,19 @@ fn bookmarks_stand_for_snapshots_that_are_gone() {
     sh(&lab, "zfs send -i tank/fs#n tank/fs@b > /dev/null")
         .refused()
         .says("incremental source (tank/fs#n) does not exist");
+    // What the origin and those before it are called by goes with them to a clone that is promoted.
+    lab.zfs("clone tank/fs@b tank/clone").ok();
+    lab.zfs("snapshot tank/fs@c").ok();
+    lab.zfs("bookmark tank/fs@c tank/fs#c").ok();
+    lab.zfs("promote tank/clone").ok();
+    let listed = lab.zfs("list -H -o name -t bookmark -r tank").ok().stdout;
+    assert_eq!(listed, "tank/clone#m\ntank/fs#c\n");
+    sh(&lab, "zfs send -i tank/clone#m tank/clone@b > /dev/null").ok();
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
     lab.import("", "tank");
     lab.zfs("destroy -r tank/fs").ok();
+    lab.zfs("destroy -r tank/clone").ok();
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
 }
