@@ -26,6 +26,7 @@ impl OpenFile {
 
     /// Another descriptor of the same device: a lock belongs to the descriptor that took it.
     pub(crate) fn beside(file: File, locked: &Arc<Self>) -> Arc<Self> {
+        assert!(locked._locked.is_none(), "the lock is another descriptor's");
         Arc::new(Self { file, _behind: Vec::new(), _locked: Some(locked.clone()) })
     }
 }
