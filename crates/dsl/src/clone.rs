@@ -18,20 +18,18 @@ use std::sync::Arc;
 use platter_api::names;
 use platter_api::properties;
 use platter_dmu::Tx;
-use platter_ondisk::Txg;
 use platter_ondisk::dsl::dataset_flags;
+use platter_ondisk::{ObjectId, Txg};
 
 use crate::dataset::Dataset;
 use crate::dir::Dir;
-use crate::effects::COMPRESSION;
 use crate::error::{PoolError, Result};
 use crate::named_snapshot::{self, NamedSnapshot};
 use crate::pool::DslPool;
 use crate::snapshot::{Origin, SnapshotBonus};
 use crate::stored_property::StoredProperty;
 use crate::{
-    deadlist, deadlist_merge, effects, encryption, history, intent, limits, new_dataset, origin, space, version_limits,
-    zapify,
+    deadlist, deadlist_merge, effects, encryption, history, intent, new_dataset, origin, version_limits, zapify,
 };
 
 /// A clone that can be made.
@@ -99,11 +97,7 @@ async fn make(
     let dir = Dir::create(&dsl.mos, &dsl.directory, tx, parent, &site.last, now, random).await?;
     let made = match fill(dsl, tx, name, &dir, &origin, properties).await {
         Ok(made) => made,
-        Err(error) => {
-            dsl.tree.write().datasets.remove(name);
-            new_dataset::take_back(dsl, tx, &dir).await?;
-            return Ok(Err(error));
-        }
+        Err(error) => return new_dataset::undo(dsl, tx, name, &dir, error).await,
     };
     let text = format!("{name} ({}) origin={} ({})", made.object, origin.full_name, origin.object);
     history::append_event(dsl, tx, "clone", &text).await?;
@@ -119,27 +113,29 @@ async fn fill(
     origin: &NamedSnapshot,
     properties: BTreeMap<String, StoredProperty>,
 ) -> Result<Arc<Dataset>> {
-    limits::inherit(dsl, tx, dir).await?;
-    let is_limit = |name: &str| space::is_limit(name) || limits::is_count(name);
-    for (property, value) in properties.iter().filter(|(name, _)| !is_limit(name)) {
-        dir.set_property(&dsl.mos, tx, property, Some(value.clone())).await?;
-    }
-    let dataset = head(dsl, tx, dir, origin).await?;
-    dsl.tree.write().datasets.insert(name.to_owned(), dataset.clone());
-    effects::activate_feature(dsl, tx, &dataset, COMPRESSION, properties.get(COMPRESSION)).await?;
-    for (property, value) in properties.iter().filter(|(name, _)| is_limit(name)) {
-        new_dataset::set_limit(dsl, tx, name, &dataset, property, value).await?;
-    }
+    new_dataset::prepare(dsl, tx, dir, &properties).await?;
+    let dataset = head(dsl, tx, dir, &origin.head, origin.object).await?;
+    new_dataset::settle(dsl, tx, name, &dataset, &properties).await?;
     intent::forget(dsl, tx, &dataset).await?;
     Ok(dataset)
 }
 
-/// The clone's head.
-async fn head(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>, origin: &NamedSnapshot) -> Result<Arc<Dataset>> {
-    let from = SnapshotBonus::load(&dsl.mos, origin.object).await?;
+/// Makes the head, in the new directory `dir`, of a clone of snapshot `origin`, which is `of`'s. Within a task, in a
+/// later group than the snapshot's.
+///
+/// # Errors
+/// Out of device errors, damage.
+pub async fn head(
+    dsl: &Arc<DslPool>,
+    tx: &Tx,
+    dir: &Arc<Dir>,
+    of: &Dataset,
+    origin: ObjectId,
+) -> platter_zio::Result<Arc<Dataset>> {
+    let from = SnapshotBonus::load(&dsl.mos, origin).await?;
     assert!(from.phys.creation_txg < tx.txg(), "what is born in the clone would be taken to be in its origin");
-    let list = origin.head.phys.lock().deadlist_obj;
-    let deadlist_keys = deadlist_merge::births(&dsl.mos, list, origin.object).await?;
+    let list = of.phys.lock().deadlist_obj;
+    let deadlist_keys = deadlist_merge::births(&dsl.mos, list, origin).await?;
     let descent = Origin { snapshot: from.snapshot(), deadlist_keys };
     let access = dsl.access();
     let made = Dataset::create(&access, &dsl.store, tx, dir, Some(&descent), dsl.now(), || dsl.random()).await?;
@@ -152,11 +148,10 @@ async fn head(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>, origin: &NamedSnapsho
         phys.flags |= from.phys.flags & (dataset_flags::INCONSISTENT | dataset_flags::CI_DATASET);
     }
     made.store(&dsl.mos, tx).await?;
-    zapify::copy(dsl, tx, origin.object, made.object).await?;
-    let salt = || dsl.random();
-    origin::attach(&access, tx, origin.object, Some(&origin.head.dir), made.object, salt).await?;
+    zapify::copy(dsl, tx, origin, made.object).await?;
+    origin::attach(&access, tx, origin, Some(&of.dir), made.object, || dsl.random()).await?;
     // With what it is, a file system or a volume, and with its features.
-    Ok(Dataset::load(&dsl.mos, &dsl.store, made.object, dir.clone()).await?)
+    Dataset::load(&dsl.mos, &dsl.store, made.object, dir.clone()).await
 }
 
 impl DslPool {
@@ -181,7 +176,7 @@ impl DslPool {
     /// `zfs clone`: makes the data set `name`, whose parent is there, of a snapshot.
     ///
     /// # Errors
-    /// Bad name or property, it exists, no parent, no such snapshot, no space, a limit is reached; the pool is
+    /// Bad name or property, it exists, no parent, no such snapshot, no a limit is reached; the pool is
     /// read-only or stopped; damage.
     pub async fn clone_snapshot(
         self: &Arc<Self>,

@@ -33,13 +33,6 @@ pub struct Site {
     pub last: String,
 }
 
-impl Site {
-    /// The data set above, and the last part of the name.
-    pub fn into_parts(self) -> (Arc<Dataset>, String) {
-        (self.above, self.last)
-    }
-}
-
 /// Whether a file system called `name` can be made with these properties.
 ///
 /// # Errors
@@ -88,16 +81,7 @@ pub async fn new_dataset(
     let dir = Dir::create(&dsl.mos, &dsl.directory, tx, Some(above.dir.clone()), &last, now, random).await?;
     let made = match fill(dsl, tx, name, &dir, properties, &above, asked).await {
         Ok(dataset) => dataset,
-        Err(error) => {
-            let half = dir.phys.lock().head_dataset_obj;
-            tracing::warn!(pool = dsl.name(), dataset = name, %error, "not created; what was made of it is removed");
-            dsl.tree.write().datasets.remove(name);
-            if let Err(also) = take_back(dsl, tx, &dir).await {
-                tracing::error!(pool = dsl.name(), dataset = name, object = half.0, error = %also, "it stays behind");
-                return Err(error);
-            }
-            return Ok(Err(error));
-        }
+        Err(error) => return undo(dsl, tx, name, &dir, error).await,
     };
     history::append_event(dsl, tx, "create", &format!("{name} ({})", made.object)).await?;
     Ok(Ok(()))
@@ -109,37 +93,80 @@ async fn fill(
     tx: &Tx,
     name: &str,
     dir: &Arc<Dir>,
-    mut properties: BTreeMap<String, StoredProperty>,
+    properties: BTreeMap<String, StoredProperty>,
     above: &Arc<Dataset>,
     asked: AtCreation,
 ) -> Result<Arc<Dataset>> {
-    limits::inherit(dsl, tx, dir).await?;
-    let later: Vec<String> =
-        properties.keys().filter(|name| space::is_limit(name) || limits::is_count(name)).cloned().collect();
-    let later: Vec<(String, StoredProperty)> =
-        later.into_iter().filter_map(|name| properties.remove_entry(&name)).collect();
-    let compression = properties.get(COMPRESSION).cloned();
-    for (property, value) in properties {
-        dir.set_property(&dsl.mos, tx, &property, Some(value)).await?;
-    }
+    prepare(dsl, tx, dir, &properties).await?;
     let parent = match dataset_report::contents_of(dsl, above).await {
         Contents::Filesystem(values) => Some(values),
         _ => None,
     };
     let dataset = add_filesystem(dsl, tx, dir, &asked.below(parent)).await?;
-    dsl.tree.write().datasets.insert(name.to_owned(), dataset.clone());
-    effects::activate_feature(dsl, tx, &dataset, COMPRESSION, compression.as_ref()).await?;
-    for (property, value) in &later {
-        set_limit(dsl, tx, name, &dataset, property, value).await?;
-    }
+    settle(dsl, tx, name, &dataset, &properties).await?;
     Ok(dataset)
 }
 
-/// Removes what was made of a new data set before that failed: directory `dir`, and its head when it got that far.
+/// Whether a property is set on what is there already: it counts what there is.
+fn is_limit(property: &str) -> bool {
+    space::is_limit(property) || limits::is_count(property)
+}
+
+/// What a new directory has before its head is made: what it counts for those above, and its properties but for limits.
 ///
 /// # Errors
-/// Device errors, damage.
-pub async fn take_back(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>) -> platter_zio::Result<()> {
+/// Out of space, device errors.
+pub async fn prepare(
+    dsl: &Arc<DslPool>,
+    tx: &Tx,
+    dir: &Arc<Dir>,
+    properties: &BTreeMap<String, StoredProperty>,
+) -> platter_zio::Result<()> {
+    limits::inherit(dsl, tx, dir).await?;
+    for (property, value) in properties.iter().filter(|(property, _)| !is_limit(property)) {
+        dir.set_property(&dsl.mos, tx, property, Some(value.clone())).await?;
+    }
+    Ok(())
+}
+
+/// What comes when the head of the new data set called `name` is made: it is found by its name, what its properties ask
+/// of the pool is there, and its limits hold.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn settle(
+    dsl: &Arc<DslPool>,
+    tx: &Tx,
+    name: &str,
+    dataset: &Arc<Dataset>,
+    properties: &BTreeMap<String, StoredProperty>,
+) -> Result<()> {
+    dsl.tree.write().datasets.insert(name.to_owned(), dataset.clone());
+    effects::activate_feature(dsl, tx, dataset, COMPRESSION, properties.get(COMPRESSION)).await?;
+    for (property, value) in properties.iter().filter(|(property, _)| is_limit(property)) {
+        set_limit(dsl, tx, name, dataset, property, value).await?;
+    }
+    Ok(())
+}
+
+/// Removes what was made of the data set called `name` in the new directory `dir`, which failed with `error`: that is
+/// the inner error then.
+///
+/// # Errors
+/// `error`, when something of it stays behind.
+pub async fn undo<T>(dsl: &Arc<DslPool>, tx: &Tx, name: &str, dir: &Arc<Dir>, error: PoolError) -> Result<Result<T>> {
+    let half = dir.phys.lock().head_dataset_obj;
+    tracing::warn!(pool = dsl.name(), dataset = name, %error, "not created; what was made of it is removed");
+    dsl.tree.write().datasets.remove(name);
+    if let Err(also) = take_back(dsl, tx, dir).await {
+        tracing::error!(pool = dsl.name(), dataset = name, object = half.0, error = %also, "it stays behind");
+        return Err(error);
+    }
+    Ok(Err(error))
+}
+
+/// Removes directory `dir`, and its head when that was made.
+async fn take_back(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>) -> platter_zio::Result<()> {
     let head = dir.phys.lock().head_dataset_obj;
     if head.is_some() {
         let dataset = Dataset::load(&dsl.mos, &dsl.store, head, dir.clone()).await?;
@@ -149,7 +176,7 @@ pub async fn take_back(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>) -> platter_z
 }
 
 /// Sets a quota, reservation or `filesystem_limit` on the new data set called `name`.
-pub async fn set_limit(
+async fn set_limit(
     dsl: &Arc<DslPool>,
     tx: &Tx,
     name: &str,
@@ -168,6 +195,28 @@ pub async fn set_limit(
     }
 }
 
+/// Makes the head, in the new directory `dir`, of a data set that begins with nothing.
+///
+/// # Errors
+/// Out of space, device errors.
+pub async fn empty_head(dsl: &Arc<DslPool>, tx: &Tx, dir: &Arc<Dir>) -> platter_zio::Result<Arc<Dataset>> {
+    let (origin, access) = (dsl.tree.read().origin.clone(), dsl.access());
+    let made = Dataset::create(&access, &dsl.store, tx, dir, origin.as_ref(), dsl.now(), || dsl.random()).await?;
+    if let Some(origin) = &origin {
+        origin::attach(&access, tx, origin.snapshot.object, None, made.object, || dsl.random()).await?;
+    }
+    Ok(made)
+}
+
+/// The object set, with nothing in it, of a data set that begins with nothing.
+pub fn empty_objset(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Dataset, kind: ObjsetType) -> Arc<Objset> {
+    let properties = effects::write_properties(dsl, &dataset.dir);
+    let params = dsl.objset_params(dataset.object, dataset.accounting.clone(), properties, false);
+    let os = Objset::create(params, kind, tx);
+    os.set_hole_birth(dsl.features.is_active(Feature::HoleBirth));
+    os
+}
+
 /// Makes the head data set of `dir` and fills it as a file system.
 ///
 /// # Errors
@@ -178,16 +227,8 @@ pub async fn add_filesystem(
     dir: &Arc<Dir>,
     options: &FilesystemOptions,
 ) -> Result<Arc<Dataset>> {
-    let origin = dsl.tree.read().origin.clone();
-    let access = dsl.access();
-    let dataset = Dataset::create(&access, &dsl.store, tx, dir, origin.as_ref(), dsl.now(), || dsl.random()).await?;
-    if let Some(origin) = &origin {
-        origin::attach(&access, tx, origin.snapshot.object, None, dataset.object, || dsl.random()).await?;
-    }
-    let write_properties = effects::write_properties(dsl, dir);
-    let params = dsl.objset_params(dataset.object, dataset.accounting.clone(), write_properties, false);
-    let os = Objset::create(params, ObjsetType::ZFS, tx);
-    os.set_hole_birth(dsl.features.is_active(Feature::HoleBirth));
+    let dataset = empty_head(dsl, tx, dir).await?;
+    let os = empty_objset(dsl, tx, &dataset, ObjsetType::ZFS);
     dsl.surroundings.maker.make(&os, tx, options).await?;
     *dataset.objset.lock() = Some(os);
     Ok(dataset)

@@ -179,7 +179,7 @@ impl DslPool {
         }
         let asked = request.clone();
         let check = async move |dsl: Arc<Self>| check_new(&dsl, &asked).await;
-        let make = async move |dsl: Arc<Self>, tx: Tx, site| Ok(make_new(&dsl, &tx, &request, site).await?);
+        let make = async move |dsl: Arc<Self>, tx: Tx, site| make_new(&dsl, &tx, &request, site).await;
         self.checked_task(check, make).await
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use platter_dmu::{Objset, Tx};
+use platter_dmu::Tx;
 use platter_nvlist::NvList;
 use platter_ondisk::dsl::dataset_flags;
 use platter_ondisk::features::Feature;
@@ -16,7 +16,7 @@ use crate::dir::Dir;
 use crate::error::{PoolError, Result};
 use crate::pool::DslPool;
 use crate::stored_property::StoredProperty;
-use crate::{effects, history, limits, new_dataset, origin, resume_state, space, zapify};
+use crate::{history, new_dataset, resume_state, zapify};
 
 /// What is to be received, and where.
 #[derive(Clone, Debug)]
@@ -107,29 +107,16 @@ pub(crate) async fn make_new(
     tx: &Tx,
     request: &ReceiveRequest,
     site: new_dataset::Site,
-) -> platter_zio::Result<Begun> {
-    let (above, last) = site.into_parts();
+) -> Result<Begun> {
+    let new_dataset::Site { above, last } = site;
     let (now, random) = (dsl.now(), || dsl.random());
     let dir = Dir::create(&dsl.mos, &dsl.directory, tx, Some(above.dir.clone()), &last, now, random).await?;
-    limits::inherit(dsl, tx, &dir).await?;
-    for (name, value) in &request.properties {
-        if !space::is_limit(name) && !limits::is_count(name) {
-            dir.set_property(&dsl.mos, tx, name, Some(value.clone())).await?;
-        }
-    }
-    let from = dsl.tree.read().origin.clone();
-    let access = dsl.access();
-    let dataset = Dataset::create(&access, &dsl.store, tx, &dir, from.as_ref(), now, random).await?;
-    if let Some(from) = &from {
-        origin::attach(&access, tx, from.snapshot.object, None, dataset.object, random).await?;
-    }
+    new_dataset::prepare(dsl, tx, &dir, &request.properties).await?;
+    let dataset = new_dataset::empty_head(dsl, tx, &dir).await?;
     mark(dsl, tx, &dataset, request).await?;
-    let params =
-        dsl.objset_params(dataset.object, dataset.accounting.clone(), effects::write_properties(dsl, &dir), false);
-    let os = Objset::create(params, request.begin.objset_type, tx);
-    os.set_hole_birth(dsl.features.is_active(Feature::HoleBirth));
+    let os = new_dataset::empty_objset(dsl, tx, &dataset, request.begin.objset_type);
     *dataset.objset.lock() = Some(os);
-    dsl.tree.write().datasets.insert(request.target.clone(), dataset.clone());
+    new_dataset::settle(dsl, tx, &request.target, &dataset, &request.properties).await?;
     history::append_event(dsl, tx, "receive", &format!("{} ({})", request.target, dataset.object)).await?;
     Ok(Begun { dataset, is_new: true, is_resumed: false, bytes: 0 })
 }

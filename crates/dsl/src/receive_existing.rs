@@ -9,10 +9,8 @@
 
 use std::sync::Arc;
 
-use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, Tx};
 use platter_ondisk::features::Feature;
-use platter_ondisk::zil::ZilHeader;
 use platter_ondisk::{ObjectId, Txg};
 use platter_stream::{StreamFeatures, begin_flags};
 
@@ -25,13 +23,13 @@ use crate::pool::DslPool;
 use crate::receive_begin::{Begun, ReceiveRequest, check_features, mark};
 use crate::resume_state::RECEIVING;
 use crate::send::features_of;
-use crate::snapshot::{Origin, SnapshotBonus};
+use crate::snapshot::SnapshotBonus;
 use crate::take_snapshot::{Site, must_wait};
 use crate::used_space::{SpaceChange, UsedKind, difference};
 use crate::{
-    bookmarks, deadlist, deadlist_merge, destroy, destroy_snapshot, effects, encryption, history, intent, origin,
+    bookmarks, clone, deadlist_merge, destroy, destroy_snapshot, effects, encryption, history, intent, new_dataset,
+    resume_state, space, zapify,
 };
-use crate::{resume_state, space, zapify};
 
 /// What a receive builds on.
 pub(crate) struct Base {
@@ -43,6 +41,14 @@ pub(crate) struct Base {
     head: Arc<Dataset>,
     /// The snapshot of which the filled data set is a clone; none of a full stream.
     snapshot: Option<ObjectId>,
+}
+
+impl Base {
+    /// Whether the snapshot was taken before group `txg`: a clone begins later than its origin.
+    async fn is_earlier(&self, dsl: &DslPool, txg: Txg) -> platter_zio::Result<bool> {
+        let Some(object) = self.snapshot else { return Ok(true) };
+        Ok(SnapshotBonus::load(&dsl.mos, object).await?.phys.creation_txg < txg)
+    }
 }
 
 fn not_matching(target: &str) -> PoolError {
@@ -133,95 +139,61 @@ async fn check_clone(dsl: &DslPool, request: &ReceiveRequest, origin: &str) -> R
     if from.0 != 0 && from != guid {
         return Err(not_matching(&request.target));
     }
-    let (above, last) = crate::new_dataset::check(dsl, &request.target, &request.properties).await?.into_parts();
+    let new_dataset::Site { above, last } = new_dataset::check(dsl, &request.target, &request.properties).await?;
     let name = (last, request.target.clone());
     Ok(Base { parent: above.dir.clone(), name, head: found.head, snapshot: Some(found.object) })
 }
 
-/// The snapshot, as the origin of a data set.
-async fn origin_of(dsl: &DslPool, head: &Dataset, object: ObjectId) -> platter_zio::Result<Origin> {
-    let snapshot = SnapshotBonus::load(&dsl.mos, object).await?.snapshot();
-    let list = head.phys.lock().deadlist_obj;
-    let deadlist_keys = match deadlist::is_plain(&dsl.mos, list).await? {
-        true => Vec::new(),
-        false => deadlist::keys(&dsl.mos, list).await?.into_iter().map(|(key, _)| key).collect(),
-    };
-    Ok(Origin { snapshot, deadlist_keys })
-}
-
 /// Makes the data set that is filled. Within a task.
-async fn make(dsl: &Arc<DslPool>, tx: &Tx, request: &ReceiveRequest, base: Base) -> platter_zio::Result<Begun> {
+async fn make(dsl: &Arc<DslPool>, tx: &Tx, request: &ReceiveRequest, base: Base) -> Result<Begun> {
     let (now, random) = (dsl.now(), || dsl.random());
     let is_new = base.name.0 != RECEIVING;
     let dir = Dir::create(&dsl.mos, &dsl.directory, tx, Some(base.parent), &base.name.0, now, random).await?;
     if is_new {
-        crate::limits::inherit(dsl, tx, &dir).await?;
-        for (name, value) in &request.properties {
-            dir.set_property(&dsl.mos, tx, name, Some(value.clone())).await?;
-        }
+        new_dataset::prepare(dsl, tx, &dir, &request.properties).await?;
     }
-    let from = match base.snapshot {
-        Some(object) => Some(origin_of(dsl, &base.head, object).await?),
-        None => dsl.tree.read().origin.clone(),
+    let dataset = match base.snapshot {
+        Some(object) => clone::head(dsl, tx, &dir, &base.head, object).await?,
+        None => new_dataset::empty_head(dsl, tx, &dir).await?,
     };
-    let access = dsl.access();
-    let dataset = Dataset::create(&access, &dsl.store, tx, &dir, from.as_ref(), now, random).await?;
-    if let Some(from) = &from {
-        let dir = base.snapshot.map(|_| &base.head.dir);
-        origin::attach(&access, tx, from.snapshot.object, dir, dataset.object, random).await?;
-    }
-    if let Some(object) = base.snapshot {
-        let snapshot = SnapshotBonus::load(&dsl.mos, object).await?.phys;
-        {
-            let mut phys = dataset.phys.lock();
-            phys.bp = snapshot.bp;
-            phys.referenced_bytes = snapshot.referenced_bytes;
-            phys.compressed_bytes = snapshot.compressed_bytes;
-            phys.uncompressed_bytes = snapshot.uncompressed_bytes;
-            phys.flags |= snapshot.flags & platter_ondisk::dsl::dataset_flags::CI_DATASET;
-        }
-        let dnode = dsl.mos.dnode(object).await?;
-        if dnode.info().object_type == platter_ondisk::ObjectType::OTN_ZAP_METADATA {
-            for entry in Zap::from_dnode(dnode).all().await? {
-                let feature = Feature::by_guid(&String::from_utf8_lossy(&entry.name));
-                if let Some(feature) = feature.filter(|feature| feature.info().per_dataset) {
-                    zapify::activate(dsl, tx, &dataset, feature).await?;
-                }
-            }
-        }
-    }
     mark(dsl, tx, &dataset, request).await?;
-    let root = dataset.phys.lock().bp;
-    let os = if root.is_hole() {
-        let properties = effects::write_properties(dsl, &dir);
-        let params = dsl.objset_params(dataset.object, dataset.accounting.clone(), properties, false);
-        let os = Objset::create(params, request.begin.objset_type, tx);
-        os.set_hole_birth(dsl.features.is_active(Feature::HoleBirth));
-        os
+    let begins_empty = dataset.phys.lock().bp.is_hole();
+    let os = if begins_empty {
+        new_dataset::empty_objset(dsl, tx, &dataset, request.begin.objset_type)
     } else {
-        let os = intent::open(dsl, &dataset).await?;
-        // The log that the head had then is long gone.
-        if os.zil_header() != ZilHeader::default() {
-            os.set_zil_header(tx, &ZilHeader::default())?;
-        }
-        os
+        intent::forget(dsl, tx, &dataset).await?;
+        intent::open(dsl, &dataset).await?
     };
     *dataset.objset.lock() = Some(os);
     let name = base.name.1;
-    dsl.tree.write().datasets.insert(name.clone(), dataset.clone());
+    if is_new {
+        new_dataset::settle(dsl, tx, &name, &dataset, &request.properties).await?;
+    } else {
+        dsl.tree.write().datasets.insert(name.clone(), dataset.clone());
+    }
     history::append_event(dsl, tx, "receive", &format!("{name} ({})", dataset.object)).await?;
     Ok(Begun { dataset, is_new, is_resumed: false, bytes: 0 })
 }
 
 /// Begins a receive into a data set that exists.
 pub(crate) async fn begin(dsl: &Arc<DslPool>, request: ReceiveRequest) -> Result<Begun> {
-    let asked = request.clone();
-    let check = async move |dsl: Arc<DslPool>| match &asked.origin {
-        Some(origin) => check_clone(&dsl, &asked, origin).await,
-        None => check(&dsl, &asked).await,
-    };
-    let make = async move |dsl: Arc<DslPool>, tx: Tx, base: Base| Ok(make(&dsl, &tx, &request, base).await?);
-    dsl.checked_task(check, make).await
+    loop {
+        let (asked, request) = (request.clone(), request.clone());
+        let check = async move |dsl: Arc<DslPool>, txg: Txg| {
+            let base = match &asked.origin {
+                Some(origin) => check_clone(&dsl, &asked, origin).await?,
+                None => check(&dsl, &asked).await?,
+            };
+            Ok(base.is_earlier(&dsl, txg).await?.then_some(base))
+        };
+        let make = async move |dsl: Arc<DslPool>, tx: Tx, base: Option<Base>| match base {
+            Some(base) => make(&dsl, &tx, &request, base).await.map(Some),
+            None => Ok(None),
+        };
+        if let Some(begun) = dsl.checked_task_in_group(check, make).await? {
+            return Ok(begun);
+        }
+    }
 }
 
 /// Snapshots of `target` that are newer than the one that both have, the newest first.

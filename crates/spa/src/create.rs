@@ -34,13 +34,13 @@ use platter_dsl::mos_access::MosAccess;
 use platter_dsl::mos_access::MosObjects;
 use platter_dsl::mos_properties::first_mos_properties;
 use platter_dsl::mos_properties::mos_properties;
-use platter_dsl::new_dataset::{add_filesystem, set_limit};
+use platter_dsl::new_dataset;
 use platter_dsl::origin;
 use platter_dsl::pool::{DslPool, DslPoolParts};
 use platter_dsl::sync::update_available;
 use platter_dsl::tree::Tree;
 use platter_dsl::version::PoolVersion;
-use platter_dsl::{history, mos, space};
+use platter_dsl::{history, mos};
 
 /// Creates the pool. Its sync loop is not running yet: the first group waits to be synced.
 ///
@@ -229,16 +229,9 @@ async fn build(
 /// Makes the root file system and sets the properties, those of the pool included.
 async fn fill(core: &Arc<Core>, tx: &Tx, plan: &Plan) -> Result<()> {
     let root_dir = core.dsl.tree.read().root_dir.clone().expect("made with the tree");
-    let (limits_set, plain): (Vec<_>, Vec<_>) =
-        plan.dataset_properties.iter().partition(|(name, _)| space::is_limit(name) || *name == "filesystem_limit");
-    for (name, value) in plain {
-        root_dir.set_property(&core.dsl.mos, tx, name, Some(value.clone())).await?;
-    }
-    let root = add_filesystem(&core.dsl, tx, &root_dir, &plan.filesystem).await?;
-    core.dsl.tree.write().datasets.insert(core.name().to_owned(), root.clone());
-    for (property, value) in limits_set {
-        set_limit(&core.dsl, tx, core.name(), &root, property, value).await?;
-    }
+    new_dataset::prepare(&core.dsl, tx, &root_dir, &plan.dataset_properties).await?;
+    let root = new_dataset::add_filesystem(&core.dsl, tx, &root_dir, &plan.filesystem).await?;
+    new_dataset::settle(&core.dsl, tx, core.name(), &root, &plan.dataset_properties).await?;
     for (name, value) in &plan.pool_properties {
         pool_properties::store(core, tx, name, value.clone()).await?;
     }

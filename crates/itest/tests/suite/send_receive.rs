@@ -341,6 +341,40 @@ fn a_full_pool_a_kill_and_two_at_once() {
     }
 }
 
+/// Limits asked for with `-o` were dropped, and what a compression asks of the pool was not noted.
+#[test]
+fn properties_asked_for_at_a_receive_have_their_effects() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(2, 256);
+    lab.create("-O atime=off", "tank", "d0");
+    let mount = lab.create_fs("", "tank/fs");
+    fs::write(mount.join("file"), data::text(1, 900_000)).unwrap();
+    lab.zfs("snapshot tank/fs@a").ok();
+    let full = sent(&lab, "tank/fs@a", "full");
+    let active = |lab: &Lab| lab.zpool("get -H -o value feature@zstd_compress tank").ok().stdout;
+    assert_eq!(active(&lab), "enabled\n");
+    receive(&lab, "-o quota=20M -o compression=zstd tank/copy", &full).ok();
+    assert_eq!((value(&lab, "quota", "tank/copy"), active(&lab)), ((20 << 20).to_string(), "active\n".to_owned()));
+    Tree::of(&mount).assert_same(&Tree::of(&lab.mnt("tank/copy")), "received");
+    fs::write(lab.mnt("tank/copy").join("more"), data::random(2, 30_000_000)).expect_err("over the quota");
+    receive(&lab, "-o reservation=900M tank/no", &full).refused().says("greater than available space");
+    lab.zfs("list tank/no").refused();
+    lab.zfs("destroy -r tank/copy").ok();
+    lab.zpool("wait -t free tank").ok();
+    assert_eq!(active(&lab), "enabled\n", "nobody uses it any more");
+    // So it is with a pool's first file system.
+    lab.create("-O compression=zstd -O snapshot_limit=3", "pond", "d1");
+    lab.zpool("get -H -o value feature@zstd_compress pond").ok().says("active");
+    assert_eq!(
+        (value(&lab, "snapshot_limit", "pond"), value(&lab, "snapshot_count", "pond")),
+        ("3".into(), "0".into())
+    );
+    for pool in ["tank", "pond"] {
+        lab.export(pool);
+        zdb::assert_clean(&lab.dev(), pool);
+    }
+}
+
 #[test]
 fn bookmarks_stand_for_snapshots_that_are_gone() {
     let Some(lab) = Lab::open() else { return };
