@@ -129,8 +129,8 @@ async fn look(core: &Arc<Core>, known: &mut Watch) {
     }
     for place in replaced_by_spares(core) {
         let guid = place.config.guid.0;
-        let is_seen = is_seen(core, &place).await || autoreplace::is_seen(core, &place).await;
-        if known.opened.get(&guid).is_none_or(|opened| now - *opened >= PAUSE) && is_seen {
+        let is_due = known.opened.get(&guid).is_none_or(|opened| now - *opened >= PAUSE);
+        if is_due && may_be_back(core, &place).await {
             known.opened.insert(guid, now);
             let _one = core.changing.lock().await;
             let now = replaced_by_spares(core).into_iter().find(|now| now.config.guid == place.config.guid);
@@ -144,6 +144,11 @@ async fn look(core: &Arc<Core>, known: &mut Watch) {
 /// Opens a device again, or replaces it by what is in its place; whether that worked.
 async fn have_back(core: &Arc<Core>, place: &PlacedLeaf) -> bool {
     (may_return(place) && open(core, place).await) || autoreplace::replace(core, place).await
+}
+
+/// Whether something is there that may be the device, or take its place.
+async fn may_be_back(core: &Core, place: &PlacedLeaf) -> bool {
+    is_seen(core, place).await || autoreplace::is_seen(core, place).await
 }
 
 /// Whether there is anything at a device's path.
@@ -237,9 +242,7 @@ async fn help(core: &Arc<Core>, place: &PlacedLeaf, again: bool) {
     let (guid, name) = (place.config.guid, core.name());
     // A command may have come first.
     let Some(place) = gone(core).into_iter().find(|now| now.config.guid == guid) else { return };
-    if (!again || is_seen(core, &place).await || autoreplace::is_seen(core, &place).await)
-        && have_back(core, &place).await
-    {
+    if (!again || may_be_back(core, &place).await) && have_back(core, &place).await {
         return;
     }
     // They are needed: what was there may not be any more, and what somebody else had may be free.
