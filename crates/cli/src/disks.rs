@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use crate::json;
 use crate::nice;
 use crate::out::{out, outln};
-use crate::session::{Done, Failure, Session, complain};
+use crate::session::{Done, Session, exit_code};
 
 /// Words of the command.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -24,17 +24,7 @@ const HEADINGS: [&str; 9] = ["DISK", "SIZE", "SECTOR", "KIND", "BUS", "CACHE", "
 
 /// Runs it; the exit code.
 pub fn main(arguments: &Arguments) -> u8 {
-    match run(arguments) {
-        Ok(code) => code,
-        Err(Failure::Usage(message)) => {
-            eprintln!("{message}\nTry 'platter disks --help'.");
-            2
-        }
-        Err(Failure::Refused(body)) => {
-            complain(&body);
-            body.exit_code()
-        }
-    }
+    exit_code(run(arguments), "disks")
 }
 
 fn run(arguments: &Arguments) -> Done {

@@ -7,7 +7,7 @@ use platter_api::notify::{AddReceiver, ListReceivers, ReceiverReport, RemoveRece
 use crate::json;
 use crate::nice;
 use crate::out::{out, outln};
-use crate::session::{Done, Failure, Session, complain, complain_all};
+use crate::session::{Done, Session, complain_all, exit_code};
 
 /// What the kinds of receivers get, for `--help`.
 const HELP: &str = "\
@@ -63,17 +63,7 @@ enum Kind {
 
 /// Runs it; the exit code.
 pub fn main(arguments: &Arguments) -> u8 {
-    match run(&arguments.action) {
-        Ok(code) => code,
-        Err(Failure::Usage(message)) => {
-            eprintln!("{message}\nTry 'platter notify --help'.");
-            2
-        }
-        Err(Failure::Refused(body)) => {
-            complain(&body);
-            body.exit_code()
-        }
-    }
+    exit_code(run(&arguments.action), "notify")
 }
 
 fn run(action: &Action) -> Done {

@@ -38,6 +38,21 @@ pub fn usage(message: impl Into<String>) -> Failure {
 /// A command's exit code, or how it failed.
 pub type Done = Result<u8, Failure>;
 
+/// The exit code of a command of `platter`'s own, after what there is to say of its failure.
+pub fn exit_code(done: Done, command: &str) -> u8 {
+    match done {
+        Ok(code) => code,
+        Err(Failure::Usage(message)) => {
+            eprintln!("{message}\nTry 'platter {command} --help'.");
+            2
+        }
+        Err(Failure::Refused(body)) => {
+            complain(&body);
+            body.exit_code()
+        }
+    }
+}
+
 /// A running command.
 pub struct Session {
     runtime: tokio::runtime::Runtime,

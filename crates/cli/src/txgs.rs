@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::json;
 use crate::out::{out, outln};
-use crate::session::{Failure, Session, complain};
+use crate::session::{Failure, Session, complain, exit_code};
 use crate::zpool::pools::{Repeat, names};
 
 /// What the numbers mean, for `--help`.
@@ -63,17 +63,7 @@ enum Style {
 
 /// Runs it; the exit code.
 pub fn main(arguments: &Arguments) -> u8 {
-    match run(arguments) {
-        Ok(code) => code,
-        Err(Failure::Usage(message)) => {
-            eprintln!("{message}\nTry 'platter txgs --help'.");
-            2
-        }
-        Err(Failure::Refused(body)) => {
-            complain(&body);
-            body.exit_code()
-        }
-    }
+    exit_code(run(arguments), "txgs")
 }
 
 fn run(arguments: &Arguments) -> Result<u8, Failure> {

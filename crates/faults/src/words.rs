@@ -39,6 +39,12 @@ fn verdict(cause: Cause) -> &'static str {
     }
 }
 
+/// What several devices do at once.
+fn nobodys_fault(what: &str, devices: &[DeviceSigns]) -> String {
+    let names: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
+    format!("{what}: a cable, a controller or the host, and no device's fault ({})", names.join(", "))
+}
+
 fn helper(device: &DeviceSigns) -> &str {
     device.helper.as_deref().unwrap_or("another device")
 }
@@ -57,13 +63,8 @@ pub fn words(finding: &Finding) -> Words {
             say(LineKind::Verdict, Some(cause.class()), text)
         }
         Finding::Together { devices, cause } => {
-            let names: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
-            let text = format!(
-                "{} on {} devices at the same time: a cable, a controller or the host, and no device's fault ({})",
-                cause.plural(),
-                devices.len(),
-                names.join(", ")
-            );
+            let text =
+                nobodys_fault(&format!("{} on {} devices at the same time", cause.plural(), devices.len()), devices);
             say(LineKind::Verdict, Some(report_class(*cause)), text)
         }
         Finding::Silent { seconds, .. } => {
@@ -71,12 +72,7 @@ pub fn words(finding: &Finding) -> Words {
             say(LineKind::Verdict, Some("ereport.fs.zfs.deadman"), text)
         }
         Finding::AllSilent { devices } => {
-            let names: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
-            let text = format!(
-                "{} devices do not answer: a cable, a controller or the host, and no device's fault ({})",
-                devices.len(),
-                names.join(", ")
-            );
+            let text = nobodys_fault(&format!("{} devices do not answer", devices.len()), devices);
             say(LineKind::Verdict, Some("ereport.fs.zfs.deadman"), text)
         }
         Finding::Changed { device, from } => {

@@ -14,6 +14,11 @@ async fn ask<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Op
     tokio::task::spawn_blocking(work).await.ok()
 }
 
+/// The device itself, whatever link leads there.
+fn real(path: PathBuf) -> PathBuf {
+    std::fs::canonicalize(&path).unwrap_or(path)
+}
+
 impl Daemon {
     /// All disks, with the pools that they are labelled for.
     ///
@@ -21,7 +26,8 @@ impl Daemon {
     /// None at present: of what does not answer less is told.
     pub async fn disks(&self) -> Answer<Vec<DiskReport>> {
         let disks = ask(|| disks::list(Path::new(SYSFS_BLOCK))).await.unwrap_or_default();
-        let open: BTreeSet<PathBuf> = self.pools.read().values().flat_map(|entry| entry.pool.device_paths()).collect();
+        let open: Vec<PathBuf> = self.pools.read().values().flat_map(|entry| entry.pool.device_paths()).collect();
+        let open: BTreeSet<PathBuf> = ask(move || open.into_iter().map(real).collect()).await.unwrap_or_default();
         let mut reports = Vec::with_capacity(disks.len());
         for disk in disks {
             let parts = disk.partitions.iter().map(|name| Path::new("/dev").join(name));
@@ -32,22 +38,13 @@ impl Daemon {
                     // The disk's label is its partition's.
                     continue;
                 }
-                let open = self.is_one_of(&open, &path).await;
-                pools.push(Labelled { path: path.display().to_string(), pool, open });
+                let shown = path.display().to_string();
+                let is_open = ask(move || real(path)).await.is_some_and(|real| open.contains(&real));
+                pools.push(Labelled { path: shown, pool, open: is_open });
             }
             reports.push(report(disk, pools));
         }
         Ok(reports)
-    }
-
-    /// Whether a device is one of these, by whatever name.
-    async fn is_one_of(&self, devices: &BTreeSet<PathBuf>, path: &Path) -> bool {
-        let (devices, path) = (devices.clone(), path.to_owned());
-        let same = move || {
-            let real = std::fs::canonicalize(&path).unwrap_or(path);
-            devices.iter().any(|device| std::fs::canonicalize(device).is_ok_and(|device| device == real))
-        };
-        ask(same).await.unwrap_or(false)
     }
 
     /// What may be wrong with the sectors that a new pool is to use.
