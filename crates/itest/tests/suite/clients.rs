@@ -22,10 +22,10 @@ fn ask(lab: &Lab) -> (Child, std::path::PathBuf) {
     (command.spawn().expect("a command"), said)
 }
 
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+fn wait_for(what: impl Fn() -> String, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(120), "{what}");
+        assert!(began.elapsed() < Duration::from_secs(120), "{}", what());
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -54,12 +54,11 @@ fn a_client_says_that_its_daemon_is_stopped_and_notices_that_it_died() {
     for (end, ends_well) in [("-CONT", true), ("-KILL", false)] {
         signal(&lab, &daemon, "-STOP");
         let (mut client, said) = ask(&lab);
-        wait_for("it says nothing", || {
-            fs::read_to_string(&said).is_ok_and(|said| said.contains("is stopped; 'kill -CONT"))
-        });
+        let told = || fs::read_to_string(&said).expect("what it says");
+        wait_for(|| format!("{daemon:?}: it says '{}'", told()), || told().contains("is stopped; 'kill -CONT"));
         assert!(client.try_wait().expect("a child").is_none(), "it waits");
         signal(&lab, &daemon, end);
-        wait_for("it still waits", || client.try_wait().expect("a child").is_some());
+        wait_for(|| "it still waits".to_owned(), || client.try_wait().expect("a child").is_some());
         let code = client.wait().expect("a child");
         let said = fs::read_to_string(&said).expect("a file");
         assert_eq!(code.success(), ends_well, "{said}");
@@ -99,7 +98,7 @@ fn a_killed_daemon_that_cannot_end_is_told_of_with_what_it_has_open() {
         println!("skipped: the system let it end");
     }
     signal(&below, &slow, "-CONT");
-    wait_for("it does not end", || !lab.daemon_pids().contains(&mine[0]));
+    wait_for(|| "it does not end".to_owned(), || !lab.daemon_pids().contains(&mine[0]));
     let _ = writer.join();
     lab.revive("inner");
     assert_eq!(lab.health("inner"), "ONLINE");
@@ -129,10 +128,13 @@ fn who_only_watches_does_not_start_the_daemon_again() {
     });
     lab.platter(["daemon", "stop"]).ok();
     for (mut watcher, _output) in watchers {
-        wait_for("it still watches", || {
-            // What it goes on to say has room in the pipe.
-            watcher.try_wait().expect("a child").is_some()
-        });
+        wait_for(
+            || "it still watches".to_owned(),
+            || {
+                // What it goes on to say has room in the pipe.
+                watcher.try_wait().expect("a child").is_some()
+            },
+        );
     }
     assert!(lab.daemon_pids().is_empty(), "somebody started it again");
     // Whoever asks for something anew starts it.

@@ -200,14 +200,18 @@ fn what_differs_is_told_as_openzfs_tells_it() {
         fs::write(mount.join(name), data::random(1, 20_000)).unwrap();
     }
     fs::create_dir(mount.join("folder")).unwrap();
-    // Nobody has any of them open any more: the kernel tells of a close when it likes.
-    lab.zfs("unmount tank/fs").ok();
-    lab.zfs("mount tank/fs").ok();
+    // The kernel says when it likes that it closed a file, or that it forgot one that is gone.
+    let settle = || {
+        lab.zfs("unmount tank/fs").ok();
+        lab.zfs("mount tank/fs").ok();
+    };
+    settle();
     lab.zfs("snapshot tank/fs@a").ok();
     fs::write(mount.join("changed"), b"new").unwrap();
     fs::remove_file(mount.join("gone")).unwrap();
     fs::rename(mount.join("old name"), mount.join("folder/new")).unwrap();
     fs::hard_link(mount.join("linked"), mount.join("again")).unwrap();
+    settle();
     lab.zfs("snapshot tank/fs@b").ok();
     std::os::unix::fs::symlink("kept", mount.join("link")).unwrap();
     let at = mount.display();
