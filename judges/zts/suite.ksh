@@ -70,8 +70,6 @@ function passed_over
 {
 	if [[ -z $REFUSAL ]]; then
 		case "$*" in
-		*@*) REFUSAL="(a snapshot)" ;;
-		*testclone*) REFUSAL="(a clone)" ;;
 		*testvol* | */vol* | *"-V "*) REFUSAL="(a volume)" ;;
 		*) return 1 ;;
 		esac

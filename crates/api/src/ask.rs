@@ -27,6 +27,7 @@ use crate::messages::{
 use crate::notify::{AddReceiver, ListReceivers, ReceiverReport, RemoveReceiver, TestReceivers};
 use crate::report::{HistoryEntry, ImportableReport};
 use crate::request::Changed;
+use crate::schedules::{ListSchedules, ScheduleReport};
 use crate::snapshots::{
     CloneSnapshot, DestroySnapshots, DestroyedSnapshots, Diff, DiffSnapshots, GetHolds, HoldSnapshot, Holds,
     PromoteDataset, RenameSnapshot, RollbackDataset, TakeSnapshots,
@@ -142,6 +143,7 @@ operations! {
         "list_receivers" ListReceivers -> Vec<ReceiverReport>,
         "remove_receiver" RemoveReceiver -> Outcome,
         "list_disks" ListDisks -> Vec<DiskReport>,
+        "list_schedules" ListSchedules -> Vec<ScheduleReport>,
         "test_receivers" TestReceivers -> Outcome,
     }
 }

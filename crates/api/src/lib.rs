@@ -21,6 +21,8 @@ pub mod properties;
 pub mod property_kind;
 pub mod report;
 pub mod request;
+pub mod schedule;
+pub mod schedules;
 pub mod snapshots;
 pub mod stored_property;
 pub mod streams;

@@ -12,6 +12,7 @@ use crate::error::{Refused, Result};
 use crate::names::NAME_MAX;
 use crate::numbers;
 use crate::property_kind::Kind;
+use crate::schedule;
 use crate::stored_property::StoredProperty;
 
 /// A native property that can be set.
@@ -104,7 +105,8 @@ pub const NATIVES: &[Native] = &[
     native("setuid", ON_OFF, 1, true, true).followed_by_mounts().of_snapshots(),
     native("readonly", ON_OFF, 0, true, true).of_volumes().followed_by_mounts(),
     native("zoned", ON_OFF, 0, true, false),
-    native("snapdir", Kind::Index(&[("hidden", 0), ("visible", 1), ("disabled", 2)]), 0, true, false),
+    native("snapdir", Kind::Index(&[("hidden", 0), ("visible", 1), ("disabled", 2)]), 0, true, true)
+        .followed_by_mounts(),
     native(
         "aclmode",
         Kind::Index(&[("discard", 0), ("groupmask", 2), ("passthrough", 3), ("restricted", 4)]),
@@ -303,7 +305,7 @@ pub fn check_user(name: &str, value: &str) -> Result<()> {
     if !name.chars().all(valid) {
         return Err(Refused::invalid(format!("invalid property '{name}'")));
     }
-    Ok(())
+    schedule::check(name, value)
 }
 
 /// Checks a value and turns it into what is stored; the property's full name is returned with it.
@@ -424,7 +426,6 @@ fn no_effect(name: &str) -> &'static str {
     match name {
         "acltype" | "aclinherit" | "aclmode" => "Linux checks POSIX lists only, and this is about NFSv4 lists",
         "nbmand" => "Linux has had no mandatory locks since version 5.15",
-        "snapdir" => "the directory .zfs is always hidden, and always there",
         "volmode" | "snapdev" => "this version has no volumes yet",
         "secondarycache" => "this version has no cache devices yet",
         "special_small_blocks" => "this version has no special vdevs yet",
@@ -469,7 +470,10 @@ mod tests {
             assert!(!is_read_only(name) && is_inherited(name), "{name}");
         }
         let followed: Vec<&str> = followed_by_mounts().collect();
-        assert_eq!(followed, ["atime", "devices", "exec", "setuid", "readonly", "xattr", "relatime", "acltype"]);
+        assert_eq!(
+            followed,
+            ["atime", "devices", "exec", "setuid", "readonly", "snapdir", "xattr", "relatime", "acltype"]
+        );
         assert!(NATIVES.iter().all(|native| !STATISTICS.contains(&native.name)));
     }
 

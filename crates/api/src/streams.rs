@@ -115,6 +115,9 @@ pub struct ReceiveStream {
     /// Nothing is received (`-n`).
     #[serde(default)]
     pub dry_run: bool,
+    /// Tags that hold snapshots are not taken from the stream (`-h`).
+    #[serde(default)]
+    pub without_holds: bool,
     /// Properties of what is received (`-o`).
     #[serde(default)]
     pub properties: BTreeMap<String, String>,

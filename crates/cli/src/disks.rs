@@ -7,6 +7,7 @@ use crate::json;
 use crate::nice;
 use crate::out::{out, outln};
 use crate::session::{Done, Session, exit_code};
+use crate::table::columns;
 
 /// Words of the command.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -76,16 +77,7 @@ fn row(disk: &DiskReport) -> [String; 9] {
 }
 
 fn text(disks: &[DiskReport]) -> String {
-    let mut rows = vec![HEADINGS.map(str::to_owned)];
-    rows.extend(disks.iter().map(row));
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..HEADINGS.len()).map(width).collect();
-    let mut text = String::new();
-    for row in &rows {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        text.push_str(cells.join("  ").trim_end());
-        text.push('\n');
-    }
+    let mut text = columns(&HEADINGS, &disks.iter().map(row).collect::<Vec<_>>());
     if disks.iter().any(|disk| sectors(disk).ends_with('*')) {
         text.push_str("* known by its model: it says something else\n");
     }

@@ -14,6 +14,8 @@ mod out;
 mod paint;
 mod platter;
 mod props;
+mod replicate;
+mod schedule;
 mod session;
 mod table;
 mod txgs;

@@ -51,6 +51,10 @@ enum Command {
     Faults(crate::faults::Arguments),
     /// List the disks of this machine: sectors, caches, temperatures, and in which pools they are
     Disks(crate::disks::Arguments),
+    /// List which data sets get snapshots by themselves (property platter:snap), and how that goes
+    Schedule(crate::schedule::Arguments),
+    /// Bring a data set's snapshots to another pool or machine: all of them, then what is new
+    Replicate(crate::replicate::Arguments),
     /// Name who is told when a device fails
     Notify(crate::notify::Arguments),
     /// The daemon that owns imported pools and mounts; it starts by itself when a command needs it
@@ -93,6 +97,8 @@ pub fn main() -> u8 {
         Command::Zfs { words } => return crate::zfs::main(&words),
         Command::Txgs(arguments) => return crate::txgs::main(&arguments),
         Command::Disks(arguments) => return crate::disks::main(&arguments),
+        Command::Replicate(arguments) => return crate::replicate::main(&arguments),
+        Command::Schedule(arguments) => return crate::schedule::main(&arguments),
         Command::Faults(arguments) => return crate::faults::main(&arguments),
         Command::Notify(arguments) => return crate::notify::main(&arguments),
         Command::Daemon { action } => daemon(action.unwrap_or(DaemonAction::Status { json: false })),

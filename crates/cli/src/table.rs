@@ -26,6 +26,21 @@ pub fn line(cells: &[(String, usize, bool)], scripted: bool) -> String {
     out
 }
 
+/// Rows below their headings, as wide as what is in them.
+pub fn columns<const N: usize>(headings: &[&str; N], rows: &[[String; N]]) -> String {
+    let headings = headings.map(str::to_owned);
+    let rows: Vec<&[String; N]> = std::iter::once(&headings).chain(rows).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
 /// The table of `list`: headings and rows. `rows[i][j]` is what row i has for column j.
 pub fn list(columns: &[Wanted], widths: &[usize], rows: &[Vec<String>], scripted: bool) -> String {
     let mut out = String::new();

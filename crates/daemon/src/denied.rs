@@ -70,6 +70,7 @@ fn attempt(operation: &Operation) -> Option<String> {
         Operation::SetIdQuota(call) => format!("cannot set property for '{}'", call.name),
         Operation::GetUserspace(_) => "cannot get used/quota".to_owned(),
         Operation::MountRequest(call) => format!("cannot mount '{}'", or_all(&call.dataset)),
+        Operation::ListSchedules(_) => "cannot list schedules".to_owned(),
         Operation::ListDisks(_) => "cannot look at the disks".to_owned(),
         Operation::HoldDevice(call) => format!("cannot {} {}", if call.hold { "hold" } else { "release" }, call.device),
         Operation::AddReceiver(_)

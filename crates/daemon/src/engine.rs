@@ -16,6 +16,7 @@ use platter_api::report::{Detail, ImportableReport, PoolReport, VdevReport};
 use platter_api::request::{Changed, CreateRequest, DatasetOperation, ImportRequest, PoolOperation, SnapshotOperation};
 use platter_api::snapshots::DiffEntry;
 use platter_api::txgs::TxgsReport;
+use platter_dsl::inheritance::InForce;
 use platter_dsl::take_snapshot::Refusals;
 use platter_dsl::{PoolError, Result};
 use platter_ondisk::Txg;
@@ -100,6 +101,10 @@ pub trait Reports {
     /// Bookmarks of a data set and those below it, or of all; of each the oldest first.
     async fn bookmarks(&self, _under: Option<&str>) -> Result<Vec<DatasetReport>> {
         Ok(Vec::new())
+    }
+    /// What a user property is for each data set that has it.
+    fn in_force(&self, _property: &str) -> Vec<InForce> {
+        Vec::new()
     }
     /// Full names of a data set's own snapshots, the oldest first.
     async fn snapshot_names(&self, _dataset: &str) -> Result<Vec<String>> {

@@ -18,7 +18,7 @@ use platter_dsl::{FilesystemMaker, FilesystemOptions};
 use platter_fuse::{Elsewhere, FuseError, Keeper, KernelFlags};
 use platter_ondisk::ObjectId;
 use platter_spa::Pool;
-use platter_vfs::{ServeOptions, Vfs};
+use platter_vfs::{ControlDirectory, ServeOptions, Vfs};
 use platter_zpl::{AtimeMode, CreateOptions, SpaceInfo, Timestamp, XattrMode, Zpl, user_quota};
 
 use crate::engine::PoolHandle;
@@ -136,6 +136,15 @@ fn xattr(report: &DatasetReport, how: &HowToMount) -> XattrMode {
         Some("off") => XattrMode::Off,
         Some("dir") => XattrMode::Dir,
         _ => XattrMode::Sa,
+    }
+}
+
+/// Who finds `.zfs`, by property `snapdir`.
+fn control(report: &DatasetReport) -> ControlDirectory {
+    match of_a_mount(report, "snapdir").as_deref() {
+        Some("visible") => ControlDirectory::Visible,
+        Some("disabled") => ControlDirectory::Disabled,
+        _ => ControlDirectory::Hidden,
     }
 }
 
@@ -352,7 +361,7 @@ async fn mount_objset(
             && of_a_mount(report, "normalization").is_none_or(|form| form == "none"),
         ..platter_fuse::MountOptions::default()
     };
-    let served = ServeOptions { name: report.name.clone(), since: now(), control: true, observer: None };
+    let served = ServeOptions { name: report.name.clone(), since: now(), control: control(report), observer: None };
     let vfs = Vfs::new(zpl.clone(), served, runtime.clone());
     let (served, place) = (vfs.clone(), at.to_path_buf());
     // The kernel asks for the root before mount(2) is over: not on a thread that answers.
@@ -435,6 +444,7 @@ impl Mounted for FuseMount {
     async fn follow(&mut self, report: &DatasetReport) -> bool {
         self.zpl.set_atime(atime(report, &self.how));
         self.zpl.set_xattr_mode(xattr(report, &self.how));
+        self.vfs.show_control(control(report));
         let asked = self.how.options.iter().rev().find(|option| *option == "ro" || *option == "rw");
         let read_only = asked.map_or_else(|| crate::mount_plan::read_only(report), |option| option == "ro");
         let how = HowToMount { read_only, ..self.how.clone() };

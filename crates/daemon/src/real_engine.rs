@@ -14,6 +14,7 @@ use platter_api::request::{
 use platter_api::snapshots::DiffEntry;
 use platter_api::txgs::TxgsReport;
 use platter_dsl::Result;
+use platter_dsl::inheritance::InForce;
 use platter_dsl::take_snapshot::Refusals;
 use platter_ondisk::Txg;
 use platter_spa::{Environment, Events, Idleness, Pool, Unwritten};
@@ -233,6 +234,10 @@ impl Reports for RealPool {
 
     async fn bookmarks(&self, under: Option<&str>) -> Result<Vec<DatasetReport>> {
         self.0.dsl().bookmark_reports(under).await
+    }
+
+    fn in_force(&self, property: &str) -> Vec<InForce> {
+        self.0.dsl().in_force(property)
     }
 
     async fn snapshot_names(&self, dataset: &str) -> Result<Vec<String>> {

@@ -118,6 +118,7 @@ pub async fn serve(home: Home, engine: Arc<dyn Engine>, mounter: Arc<dyn Mounter
     let descriptors = tokio::spawn(daemon.descriptors().serve(descriptors));
     daemon.watch_devices();
     daemon.watch_faults();
+    daemon.keep_schedules();
     let (stop, mut stopped) = watch::channel(false);
     // Requests that come meanwhile wait in the socket's queue.
     daemon.open_remembered().await;

@@ -24,6 +24,7 @@ use platter_api::messages::{
 };
 use platter_api::notify::{AddReceiver, ListReceivers, RemoveReceiver, TestReceivers};
 use platter_api::report::Detail;
+use platter_api::schedules::ListSchedules;
 use platter_api::snapshots::{
     CloneSnapshot, DestroySnapshots, DiffSnapshots, GetHolds, HoldSnapshot, PromoteDataset, RenameSnapshot,
     RollbackDataset, TakeSnapshots,
@@ -161,6 +162,7 @@ async fn answer(Context { daemon, stop }: Context, operation: Operation) -> Answ
         Operation::SetIdQuota(call) => json::<SetIdQuota>(daemon.set_id_quota(&call).await),
         Operation::MountRequest(call) => json::<MountRequest>(daemon.mount(&call).await),
         Operation::UnmountRequest(call) => json::<UnmountRequest>(daemon.unmount(&call).await),
+        Operation::ListSchedules(call) => json::<ListSchedules>(daemon.schedules(&call).await),
         Operation::ListDisks(_) => json::<ListDisks>(daemon.disks().await),
         Operation::HoldDevice(call) => json::<HoldDevice>(daemon.hold_device(&call)),
         Operation::AddReceiver(call) => json::<AddReceiver>(daemon.add_receiver(call.way)),

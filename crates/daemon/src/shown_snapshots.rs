@@ -5,9 +5,10 @@
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+use platter_dsl::snapshots_changed;
 use platter_fuse::snapshots::{Answer, Snapshots};
 use platter_spa::Pool;
-use platter_vfs::{AtimeMode, ServeOptions, Vfs};
+use platter_vfs::{AtimeMode, ControlDirectory, ServeOptions, Vfs};
 use platter_zpl::{SpaceInfo, Timestamp, XattrMode, Zpl};
 
 use crate::machine::SystemClock;
@@ -72,7 +73,7 @@ impl ShownSnapshots {
         let zpl = Zpl::mount(os, options, Arc::new(SystemClock), space).await.map_err(|error| error.to_string())?;
         assert!(zpl.read_only_reason().is_some(), "a snapshot is not written");
         let since = Timestamp { seconds: 0, nanoseconds: 0 };
-        let served = ServeOptions { name: full_name, since, control: false, observer: None };
+        let served = ServeOptions { name: full_name, since, control: ControlDirectory::Absent, observer: None };
         Ok(Vfs::new(zpl, served, self.runtime.clone()))
     }
 }
@@ -100,6 +101,16 @@ impl Snapshots for ShownSnapshots {
             let head = dsl.find(&dataset).ok()?;
             let found = head.snapshot(&dsl.mos, name).await.ok()?;
             found.map(|bonus| bonus.snapshot().object.0)
+        })
+    }
+
+    fn changed(&self) -> Answer<'_, Option<Timestamp>> {
+        Box::pin(async move {
+            let dsl = self.pool.dsl();
+            let head = dsl.find(&self.dataset.read().clone()).ok()?;
+            // Damage there is told by whoever needs what is damaged.
+            let seconds = snapshots_changed::get(dsl, &head.dir).await.ok()??;
+            Some(Timestamp { seconds: i64::try_from(seconds).ok()?, nanoseconds: 0 })
         })
     }
 

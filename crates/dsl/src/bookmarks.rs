@@ -274,6 +274,15 @@ impl DslPool {
         Ok(all)
     }
 
+    /// Full name of the bookmark of the snapshot of this guid of `dataset`.
+    ///
+    /// # Errors
+    /// It does not exist; damage, unreadable blocks.
+    pub async fn bookmark_by_guid(&self, dataset: &str, guid: Guid) -> Result<Option<String>> {
+        let all = self.bookmarks(dataset).await?;
+        Ok(all.into_iter().find(|bookmark| bookmark.guid == guid).map(|found| format!("{dataset}#{}", found.name)))
+    }
+
     /// The bookmarks of all data sets, or of `under` and those below it; of each the oldest first.
     ///
     /// # Errors

@@ -17,13 +17,27 @@ use platter_ondisk::{ObjectId, ObjectType};
 
 use crate::counts::{self, Counts};
 use crate::mos;
-use crate::stored_property::{INHERIT, RECEIVED, StoredProperty, from_zap, to_zap};
+use crate::stored_property::{INHERIT, NEWER, RECEIVED, StoredProperty, from_zap, is_newer, to_zap};
 use crate::used_space::{SpaceChange, UsedKind, difference, reserved_delta};
 
 /// Reserved directories at the root.
 pub use platter_ondisk::names::special_dir::{
     FREE as FREE_DIR, LEAK as LEAK_DIR, MOS as MOS_DIR, ORIGIN as ORIGIN_DIR,
 };
+
+/// Gives the plain names the values that are in force, where older software is shown others. What is not known here
+/// either stays as it is.
+fn show_newer(properties: &mut BTreeMap<String, StoredProperty>) {
+    let newer: Vec<String> = properties.keys().filter_map(|key| key.strip_suffix(NEWER)).map(str::to_owned).collect();
+    for name in newer {
+        let key = format!("{name}{NEWER}");
+        if properties.get(&key).is_some_and(|value| is_newer(&name, value))
+            && let Some(value) = properties.remove(&key)
+        {
+            properties.insert(name, value);
+        }
+    }
+}
 
 /// By how much the breakdown is off; what a damaged pool has may be anything.
 fn imbalance(phys: &DslDirPhys) -> u64 {
@@ -76,6 +90,7 @@ impl Dir {
                 let name = String::from_utf8_lossy(&entry.name).into_owned();
                 properties.insert(name, from_zap(&entry.value));
             }
+            show_newer(&mut properties);
         }
         let counts = counts::load(&dnode).await?;
         Ok(Arc::new(Self {
@@ -196,7 +211,13 @@ impl Dir {
         let (inherit, received) = (format!("{name}{INHERIT}"), format!("{name}{RECEIVED}"));
         let masks_received = self.properties.read().contains_key(&received);
         let store = async |name: &str, value: StoredProperty| {
-            zap.put(tx, name.as_bytes(), &to_zap(&value)).await?;
+            if is_newer(name, &value) {
+                zap.put(tx, format!("{name}{NEWER}").as_bytes(), &to_zap(&value)).await?;
+                zap.put(tx, name.as_bytes(), &to_zap(&StoredProperty::Number(0))).await?;
+            } else {
+                self.forget_newer(&zap, tx, name).await?;
+                zap.put(tx, name.as_bytes(), &to_zap(&value)).await?;
+            }
             self.properties.write().insert(name.to_owned(), value);
             Ok(())
         };
@@ -215,8 +236,19 @@ impl Dir {
 
     async fn remove_property(&self, zap: &Zap, tx: &Tx, name: &str) -> Result<()> {
         if self.properties.read().contains_key(name) {
+            self.forget_newer(zap, tx, name).await?;
             zap.remove(tx, name.as_bytes()).await?;
             self.properties.write().remove(name);
+        }
+        Ok(())
+    }
+
+    /// Removes the value of `name` that older software does not know.
+    async fn forget_newer(&self, zap: &Zap, tx: &Tx, name: &str) -> Result<()> {
+        let has_one = self.properties.read().get(name).is_some_and(|value| is_newer(name, value));
+        let newer = format!("{name}{NEWER}");
+        if has_one && zap.get(newer.as_bytes()).await?.is_some() {
+            zap.remove(tx, newer.as_bytes()).await?;
         }
         Ok(())
     }

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use platter_api::properties::{Native, find, is_user};
+
+use crate::dataset::Dataset;
 use crate::dir::Dir;
+use crate::pool::DslPool;
 use crate::stored_property::StoredProperty;
-use platter_api::properties::{Native, find};
 
 /// The value in force for `dir`, with the directory it was set on (`None`: default).
 pub fn lookup(dir: &Arc<Dir>, native: &Native) -> (Option<StoredProperty>, Option<Arc<Dir>>) {
@@ -24,5 +27,39 @@ pub fn number(dir: &Arc<Dir>, name: &str) -> u64 {
     match lookup(dir, native).0 {
         Some(StoredProperty::Number(n)) => n,
         _ => native.default,
+    }
+}
+
+/// A user property in force for one data set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InForce {
+    /// The data set's full name.
+    pub dataset: String,
+    /// The value.
+    pub value: String,
+    /// Whether it came with a stream, here or where it is inherited from.
+    pub received: bool,
+}
+
+impl DslPool {
+    /// What user property `name` is for each data set that has one, by the data sets' names.
+    pub fn in_force(&self, name: &str) -> Vec<InForce> {
+        assert!(is_user(name), "others are in the table");
+        let datasets: Vec<(String, Arc<Dataset>)> =
+            self.tree.read().datasets.iter().map(|(name, dataset)| (name.clone(), dataset.clone())).collect();
+        let value = |dataset: &Arc<Dataset>| {
+            let mut at = Some(dataset.dir.clone());
+            while let Some(here) = at {
+                if let Some((StoredProperty::Text(value), received)) = here.own_property(name) {
+                    return Some((value, received));
+                }
+                at = here.parent();
+            }
+            None
+        };
+        datasets
+            .into_iter()
+            .filter_map(|(dataset, of)| value(&of).map(|(value, received)| InForce { dataset, value, received }))
+            .collect()
     }
 }

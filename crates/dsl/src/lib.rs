@@ -63,6 +63,7 @@ pub mod in_use;
 pub mod inheritance;
 pub mod intent;
 pub mod limits;
+pub mod local_replica;
 pub mod mos;
 pub mod mos_access;
 pub mod mos_properties;

@@ -1,10 +1,10 @@
 //! Properties that came with a stream: stored beside those that were set here, which count more (`$recvd`,
 //! `dsl_prop_set_sync_impl` of `ZPROP_SRC_RECEIVED`, `module/zfs/dsl_prop.c`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use platter_api::properties::{find, is_read_only, is_user};
+use platter_api::properties::{find, is_inherited, is_read_only, is_user};
 use platter_dmu::Tx;
 use platter_nvlist::{NvList, Value};
 
@@ -12,7 +12,7 @@ use crate::dataset::Dataset;
 use crate::effects;
 use crate::error::Result;
 use crate::pool::DslPool;
-use crate::stored_property::{RECEIVED, StoredProperty};
+use crate::stored_property::{INHERIT, RECEIVED, StoredProperty};
 use crate::{history, limits, space};
 
 /// What of the list is stored: properties that this version knows and that can be set.
@@ -25,15 +25,43 @@ pub fn usable(list: &NvList, without: &BTreeSet<String>) -> Vec<(String, StoredP
             Value::String(text) => StoredProperty::Text(text.clone()),
             _ => continue,
         };
-        if known && !without.contains(name) && !space::is_limit(name) && !limits::is_count(name) {
+        if known
+            && (can_be_masked(name) || !without.contains(name))
+            && !space::is_limit(name)
+            && !limits::is_count(name)
+        {
             usable.push((name.to_owned(), stored));
         }
     }
     usable
 }
 
-/// Stores them. Within a task.
-async fn store(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>, list: &[(String, StoredProperty)]) -> Result<()> {
+/// Whether a property can be kept from having an effect where it came with a stream: it is inherited instead.
+fn can_be_masked(name: &str) -> bool {
+    is_user(name) || is_inherited(name)
+}
+
+/// Whether this is how a received value is stored, or that it is masked.
+fn is_received_key(key: &str) -> bool {
+    key.ends_with(RECEIVED) || key.ends_with(INHERIT)
+}
+
+/// Stores them in place of those that came before; what of them is not to have an effect here is masked, unless there
+/// is a value of its own, which counts more. Within a task.
+async fn store(
+    dsl: &Arc<DslPool>,
+    tx: &Tx,
+    dataset: &Arc<Dataset>,
+    list: &[(String, StoredProperty)],
+    masked: &BTreeSet<String>,
+) -> Result<()> {
+    let before: Vec<String> = dataset.dir.properties.read().keys().cloned().collect();
+    for key in &before {
+        let is_gone = |name: &str| !list.iter().any(|(other, _)| other == name);
+        if key.strip_suffix(RECEIVED).is_some_and(is_gone) {
+            dataset.dir.set_property(&dsl.mos, tx, key, None).await?;
+        }
+    }
     for (name, value) in list {
         if effects::check_applies(dsl, dataset, name, Some(value)).is_err() {
             continue;
@@ -45,24 +73,61 @@ async fn store(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>, list: &[(Str
         effects::activate_feature(dsl, tx, dataset, name, Some(value)).await?;
         dataset.dir.set_property(&dsl.mos, tx, &key, Some(value.clone())).await?;
     }
+    for name in masked.iter().filter(|name| can_be_masked(name)) {
+        if !dataset.dir.properties.read().contains_key(name) {
+            dataset.dir.set_property(&dsl.mos, tx, name, None).await?;
+        }
+    }
     effects::follow(dsl);
     Ok(())
 }
 
 impl DslPool {
-    /// Gives data set `name` the properties that came with a stream, but for those in `without`.
+    /// The properties of `name` that came with streams, as they are stored, for [`Self::restore_received`].
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub fn received_properties(&self, name: &str) -> Result<BTreeMap<String, StoredProperty>> {
+        let stored = self.find(name)?.dir.properties.read().clone();
+        Ok(stored.into_iter().filter(|(key, _)| is_received_key(key)).collect())
+    }
+
+    /// Makes those properties what they were: the stream broke off.
+    ///
+    /// # Errors
+    /// It does not exist; the pool is read-only or stopped; device errors.
+    pub async fn restore_received(
+        self: &Arc<Self>,
+        name: &str,
+        before: BTreeMap<String, StoredProperty>,
+    ) -> Result<()> {
+        let wanted = name.to_owned();
+        let check = async move |dsl: Arc<Self>| dsl.find(&wanted);
+        let set = async move |dsl: Arc<Self>, tx: Tx, dataset: Arc<Dataset>| {
+            let now = dataset.dir.properties.read().clone();
+            for key in now.keys().filter(|key| is_received_key(key) && !before.contains_key(*key)) {
+                dataset.dir.set_property(&dsl.mos, &tx, key, None).await?;
+            }
+            for (key, value) in before.iter().filter(|(key, value)| now.get(*key) != Some(*value)) {
+                dataset.dir.set_property(&dsl.mos, &tx, key, Some(value.clone())).await?;
+            }
+            effects::follow(&dsl);
+            Ok(())
+        };
+        self.checked_task(check, set).await
+    }
+
+    /// Gives data set `name` the properties that came with a stream, in place of those that came before; those in
+    /// `without` have no effect here.
     ///
     /// # Errors
     /// It does not exist; the pool is read-only or stopped; device errors.
     pub async fn set_received(self: &Arc<Self>, name: &str, list: &NvList, without: &BTreeSet<String>) -> Result<()> {
-        let list = usable(list, without);
-        if list.is_empty() {
-            return Ok(());
-        }
+        let (list, masked) = (usable(list, without), without.clone());
         let (wanted, named) = (name.to_owned(), name.to_owned());
         let check = async move |dsl: Arc<Self>| dsl.find(&wanted);
         let set = async move |dsl: Arc<Self>, tx: Tx, dataset: Arc<Dataset>| {
-            store(&dsl, &tx, &dataset, &list).await?;
+            store(&dsl, &tx, &dataset, &list, &masked).await?;
             history::append_event(&dsl, &tx, "set", &format!("{named} (received)")).await?;
             Ok(())
         };
@@ -78,9 +143,10 @@ mod tests {
     fn what_nobody_can_set_is_left_out() {
         let mut list = NvList::new();
         list.add_u64("compression", 15).add_u64("used", 7).add_str("my:own", "x").add_u64("quota", 1);
-        list.add_u64("no-such-property", 1).add_u64("atime", 0);
-        let without = BTreeSet::from(["atime".to_owned()]);
+        list.add_u64("no-such-property", 1).add_u64("atime", 0).add_u64("canmount", 0);
+        // What can be inherited is stored and masked; what cannot is left out.
+        let without = BTreeSet::from(["atime".to_owned(), "canmount".to_owned()]);
         let names: Vec<String> = usable(&list, &without).into_iter().map(|(name, _)| name).collect();
-        assert_eq!(names, ["compression", "my:own"]);
+        assert_eq!(names, ["compression", "my:own", "atime"]);
     }
 }

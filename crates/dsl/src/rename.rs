@@ -80,6 +80,12 @@ fn plan(dsl: &DslPool, old: &str, new: &str) -> Result<Plan> {
 /// In OpenZFS's words, why not.
 pub async fn check(dsl: &DslPool, old: &str, new: &str) -> Result<Plan> {
     let plan = plan(dsl, old, new)?;
+    for (_, name, dataset) in &plan.moved {
+        let room = names::NAME_MAX.saturating_sub(name.len() + 1);
+        if dataset.snapshot_names(&dsl.mos).await?.iter().any(|(own, _)| own.len() > room) {
+            return Err(PoolError::invalid("name is too long: a snapshot's name would not fit"));
+        }
+    }
     if plan.new_parent.object != plan.old_parent.object {
         let phys = plan.dataset.dir.phys.lock().clone();
         // Where there are limits, what is moved will be counted, if it was not yet.

@@ -186,20 +186,20 @@ impl DslPool {
         Ok(Some(SnapshotBonus::load(&self.mos, found.object).await?.phys.guid))
     }
 
-    /// Full name of the snapshot of this guid of a data set, or of those it was cloned from.
+    /// Full name of the snapshot of this guid of `dataset`, which need not exist, or of the nearest one by its name:
+    /// the same snapshot may have been received more than once in a pool.
     ///
     /// # Errors
-    /// No such data set; damage, unreadable blocks.
+    /// Damage, unreadable blocks.
     pub async fn snapshot_by_guid(&self, dataset: &str, guid: Guid) -> Result<Option<String>> {
-        let Ok(head) = self.find(dataset) else { return Ok(None) };
-        for (name, bonus) in named_snapshot::in_order(self, &head).await? {
-            if bonus.phys.guid == guid {
-                return Ok(Some(format!("{dataset}@{name}")));
-            }
-        }
-        let others: Vec<_> =
+        let in_common = |other: &str| {
+            let both = dataset.split('/').zip(other.split('/'));
+            both.take_while(|(own, theirs)| own == theirs).count()
+        };
+        let mut all: Vec<_> =
             self.tree.read().datasets.iter().map(|(name, dataset)| (name.clone(), dataset.clone())).collect();
-        for (dataset, head) in others {
+        all.sort_by_key(|(name, _)| (name != dataset, std::cmp::Reverse(in_common(name))));
+        for (dataset, head) in all {
             for (name, bonus) in named_snapshot::in_order(self, &head).await? {
                 if bonus.phys.guid == guid {
                     return Ok(Some(format!("{dataset}@{name}")));

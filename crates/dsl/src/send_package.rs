@@ -19,7 +19,7 @@ use crate::named_snapshot::in_order;
 use crate::pool::DslPool;
 use crate::send_since::missing;
 use crate::snapshot::SnapshotBonus;
-use crate::stored_property::{INHERIT, RECEIVED, StoredProperty};
+use crate::stored_property::{INHERIT, NEWER, RECEIVED, StoredProperty};
 use crate::{holds, snapshot_properties, space};
 
 /// What a package holds.
@@ -89,7 +89,7 @@ fn own_properties(stored: &BTreeMap<String, StoredProperty>, received: bool) -> 
         let plain = name.trim_end_matches(RECEIVED);
         let came = plain.len() != name.len();
         let masked = stored.contains_key(plain) || stored.contains_key(&format!("{plain}{INHERIT}"));
-        if name.ends_with(INHERIT) || received != came && (received || masked) {
+        if name.ends_with(INHERIT) || name.ends_with(NEWER) || received != came && (received || masked) {
             continue;
         }
         if !is_user(plain) && (find(plain).is_none() || is_read_only(plain)) {
@@ -237,7 +237,11 @@ impl DslPool {
         names.retain(|name| !is_left_out(name));
         let (mut fss, mut parts, mut warnings) = (NvList::new(), Vec::new(), Vec::new());
         let mut from_guids: BTreeMap<String, Guid> = BTreeMap::new();
+        let mut skipped: Vec<String> = Vec::new();
         for name in names {
+            if skipped.iter().any(|above| name.strip_prefix(above.as_str()).is_some_and(|rest| rest.starts_with('/'))) {
+                continue;
+            }
             let parent = name.rsplit_once('/').map_or("", |(parent, _)| parent);
             let parent_from = from_guids.get(parent).copied().unwrap_or_default();
             let dataset = self.find(&name)?;
@@ -245,6 +249,7 @@ impl DslPool {
                 let missing = format!("snapshot {name}@{} does not exist", request.to);
                 if request.skip_missing {
                     warnings.push(format!("WARNING: skipping dataset {name} and its children: {missing}"));
+                    skipped.push(name);
                     continue;
                 }
                 let what = if request.replicate { " recursively" } else { "" };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use platter_api::properties;
 use platter_dmu::zap::Zap;
 use platter_dmu::{Objset, Result, Tx};
+use platter_nvlist::{NvList, Value};
 use platter_ondisk::{ObjectId, ObjectType};
 
 use crate::error::PoolError;
@@ -143,6 +144,48 @@ impl DslPool {
                 history::append_event(&dsl, &tx, "set", &format!("{} {property}", found.full_name)).await?;
             }
             Ok(())
+        };
+        self.checked_task(check, change).await
+    }
+
+    /// Gives a snapshot the properties that came with a stream.
+    ///
+    /// # Errors
+    /// It does not exist; the pool is read-only or stopped; damage.
+    pub async fn set_received_of_snapshot(
+        self: &Arc<Self>,
+        full_name: &str,
+        list: &NvList,
+    ) -> crate::error::Result<()> {
+        let suffix = if self.version().has_received_properties() { RECEIVED } else { "" };
+        let given: BTreeMap<String, Option<StoredProperty>> = list
+            .iter()
+            .filter_map(|(name, value)| match value {
+                Value::String(text) if properties::is_user(name) => {
+                    Some((format!("{name}{suffix}"), Some(StoredProperty::Text(text.clone()))))
+                }
+                _ => None,
+            })
+            .collect();
+        let open = async |dsl: &Arc<Self>, name: &str| {
+            let found = find(dsl, name).await?;
+            let found = found.ok_or_else(|| PoolError::NotFound("dataset does not exist".into()))?;
+            let props = SnapshotBonus::load(&dsl.mos, found.object).await?.phys.props_obj;
+            Ok::<_, PoolError>((found, load(&dsl.mos, props).await?))
+        };
+        let (_, stored) = open(self, full_name).await?;
+        if given.iter().all(|(name, value)| stored.get(name) == value.as_ref()) {
+            return Ok(());
+        }
+        let name = full_name.to_owned();
+        let check = async move |dsl: Arc<Self>| {
+            space::check_task(&dsl)?;
+            Ok(open(&dsl, &name).await?.0)
+        };
+        let change = async move |dsl: Arc<Self>, tx: Tx, found: NamedSnapshot| {
+            let mut bonus = SnapshotBonus::load(&dsl.mos, found.object).await?;
+            set(&dsl, &tx, &mut bonus, &given).await?;
+            Ok(bonus.store(&tx)?)
         };
         self.checked_task(check, change).await
     }

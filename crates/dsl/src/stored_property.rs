@@ -9,6 +9,19 @@ pub const RECEIVED: &str = "$recvd";
 /// See [`RECEIVED`].
 pub const INHERIT: &str = "$inherit";
 
+/// End of the name under which a value stands that OpenZFS before 2.2 does not know, where the plain name has the
+/// default (`ZPROP_IUV_SUFFIX`, `dsl_prop_set_iuv`).
+pub const NEWER: &str = "$iuv";
+
+/// Whether older software does not know this value of `name`.
+pub fn is_newer(name: &str, value: &StoredProperty) -> bool {
+    match (name, value) {
+        // "some" and "none"; "disabled".
+        ("redundant_metadata", StoredProperty::Number(2 | 3)) | ("snapdir", StoredProperty::Number(2)) => true,
+        _ => false,
+    }
+}
+
 /// As it stands in the ZAP.
 pub fn to_zap(value: &StoredProperty) -> ZapValue {
     match value {

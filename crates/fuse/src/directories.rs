@@ -5,8 +5,8 @@ use std::time::Duration;
 use platter_transport::{Directory, Entry, NodeId, Reply};
 use platter_vfs::{Access, is_control};
 
-use crate::attr::{attr_ttl, blank_attr, errno, file_attr, type_bits};
-use crate::server::{PlatterFs, lasting};
+use crate::attr::{attr_ttl, blank_attr, errno, type_bits};
+use crate::server::{PlatterFs, control_entry};
 
 impl PlatterFs {
     pub(crate) async fn readdir(&self, access: Access<'_>, node: NodeId, offset: u64, size: u32, reply: Reply) {
@@ -31,7 +31,7 @@ impl PlatterFs {
         let add = |entry: &platter_vfs::DirEntry| {
             let node = self.node(entry.object);
             let answer = match &entry.attr {
-                Some(attr) if is_control(attr.object) => lasting(file_attr(attr)),
+                Some(attr) if is_control(attr.object) => control_entry(attr),
                 Some(attr) => {
                     let (generation, attr_ttl) = (self.vfs.handle(attr).generation(), attr_ttl(attr));
                     Entry {

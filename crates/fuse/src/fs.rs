@@ -7,6 +7,7 @@
 //! [`Vfs`]: platter_vfs::Vfs
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use platter_transport::{Errno, Filesystem, Kernel, NodeId, Operation, Reply, Request, SetAttr as ChangeAttr};
 use platter_vfs::{Access, Reading, Writing};
@@ -144,6 +145,12 @@ impl PlatterFs {
     }
 
     async fn getattr(&self, access: Access<'_>, node: NodeId, reply: Reply) {
+        if self.shows_snapshots(node) {
+            return match Box::pin(self.snapshot_folder(access)).await {
+                Ok(attr) => reply.attr(&attr, Duration::ZERO),
+                Err(error) => reply.error(error),
+            };
+        }
         match self.vfs.getattr(access, self.object(node)).await.map(|attr| self.told_attr(&attr)) {
             Ok((attr, ttl)) => reply.attr(&attr, ttl),
             Err(error) => reply.error(errno(&error)),
@@ -151,6 +158,12 @@ impl PlatterFs {
     }
 
     async fn statx(&self, access: Access<'_>, node: NodeId, reply: Reply) {
+        if self.shows_snapshots(node) {
+            return match Box::pin(self.snapshot_folder(access)).await {
+                Ok(attr) => reply.statx(&attr, Duration::ZERO),
+                Err(error) => reply.error(error),
+            };
+        }
         match self.vfs.getattr(access, self.object(node)).await.map(|attr| self.told_attr(&attr)) {
             Ok((attr, ttl)) => reply.statx(&attr, ttl),
             Err(error) => reply.error(errno(&error)),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use platter_transport::{Entry, Errno, NodeId, Operation, Reply};
-use platter_vfs::{Access, Attr, Caching, FileKind, NewFile, RenameFlags, is_control};
+use platter_vfs::{Access, Attr, Caching, FileKind, NewFile, RenameFlags};
 
 use crate::attr::{blank_attr, errno, type_bits};
 use crate::server::{Caller, PlatterFs, answer_empty, lasting, new_file};
@@ -66,7 +66,9 @@ impl PlatterFs {
         }
         let parent = self.object(parent);
         match self.vfs.lookup(access, parent, name).await {
-            Err(error) if errno(&error) == Errno::NOENT && self.cache_absent && !is_control(parent) => {
+            Err(error)
+                if errno(&error) == Errno::NOENT && self.cache_absent && !self.vfs.is_controls_name(parent, name) =>
+            {
                 // Node 0 says that there is no such name, for as long as the entry lives.
                 let absent = blank_attr(NodeId(0), type_bits(None));
                 reply.entry(&Entry { attr_ttl: Duration::ZERO, ..lasting(absent) });

@@ -153,7 +153,7 @@ impl PlatterFs {
     /// A node to answer with. The kernel counts it as looked up once more.
     pub fn entry(&self, attr: &Attr) -> Entry {
         if is_control(attr.object) {
-            return lasting(file_attr(attr));
+            return control_entry(attr);
         }
         self.remember(attr.object);
         self.told_entry(attr, self.entry_ttl(ENTRY_TTL))
@@ -235,6 +235,11 @@ impl PlatterFs {
 /// A node that does not change, for as long as the kernel likes.
 pub(crate) fn lasting(attr: FileAttr) -> Entry {
     Entry { node: attr.node, generation: 0, attr, entry_ttl: ENTRY_TTL, attr_ttl: ENTRY_TTL }
+}
+
+/// The control directory's: whether its name is found may change, and its times.
+pub(crate) fn control_entry(attr: &Attr) -> Entry {
+    Entry { entry_ttl: Duration::ZERO, attr_ttl: Duration::ZERO, ..lasting(file_attr(attr)) }
 }
 
 pub(crate) fn answer_empty(result: Result<()>, reply: Reply) {

@@ -5,10 +5,10 @@
 use std::time::Duration;
 
 use platter_ondisk::ObjectId;
-use platter_transport::{Directory, Entry, Errno, NodeId, Reply};
-use platter_vfs::{Access, FileKind, is_snapshot_folder};
+use platter_transport::{Directory, Entry, Errno, FileAttr, NodeId, Reply};
+use platter_vfs::{Access, Attr, FileKind, SNAPSHOT_FOLDER, Timestamp, is_snapshot_folder};
 
-use crate::attr::{blank_attr, errno, type_bits};
+use crate::attr::{blank_attr, errno, file_attr, type_bits};
 use crate::server::PlatterFs;
 
 /// Numbers that the entries are listed with count down from here (`ZFSCTL_INO_SNAPDIRS`).
@@ -18,6 +18,17 @@ impl PlatterFs {
     /// Whether `node` is the directory of snapshots, and there is somebody to ask for them.
     pub(crate) fn shows_snapshots(&self, node: NodeId) -> bool {
         is_snapshot_folder(self.object(node)) && self.source.is_some()
+    }
+
+    /// Attributes of the directory: it changes with the snapshots (`zfsctl_snapdir_getattr`).
+    pub(crate) async fn snapshot_folder(&self, access: Access<'_>) -> Result<FileAttr, Errno> {
+        let attr = self.vfs.getattr(access, SNAPSHOT_FOLDER).await.map_err(|error| errno(&error))?;
+        let changed = match &self.source {
+            Some(source) => source.changed().await,
+            None => None,
+        };
+        let since = changed.unwrap_or(Timestamp { seconds: 0, nanoseconds: 0 });
+        Ok(file_attr(&Attr { mtime: since, ctime: since, ..attr }))
     }
 
     /// Looks a snapshot up, and opens it.

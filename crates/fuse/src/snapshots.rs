@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use platter_vfs::Vfs;
+use platter_vfs::{Timestamp, Vfs};
 
 /// An answer that has to be waited for.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -22,6 +22,9 @@ pub trait Snapshots: Send + Sync + 'static {
 
     /// The number of the one called `name`.
     fn find<'a>(&'a self, name: &'a str) -> Answer<'a, Option<u64>>;
+
+    /// When snapshots were last made or destroyed.
+    fn changed(&self) -> Answer<'_, Option<Timestamp>>;
 
     /// Opens the one called `name`.
     fn open<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Arc<Vfs>>>;

@@ -390,7 +390,7 @@ pub mod property_suffix {
     pub const INHERIT: &str = "$inherit";
     /// The received value.
     pub const RECVD: &str = "$recvd";
-    /// Value at the start of an iteration (`zfs redact`).
+    /// A value that older software does not know, where the plain name has the default (`ZPROP_IUV_SUFFIX`).
     pub const IUV: &str = "$iuv";
 }
 

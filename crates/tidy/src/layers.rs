@@ -9,7 +9,7 @@ const LAYERS: [&[&str]; 18] = [
     &["buffer", "hooks", "nvlist", "parity"],
     &["ondisk"],
     &["api", "checksum", "compress"],
-    &["device", "faults", "stream"],
+    &["device", "faults", "schedule", "stream"],
     &["model", "transport"],
     &["vdev"],
     &["zio"],

@@ -46,7 +46,11 @@ impl Vfs {
         }
         let batch = if with_attributes { BATCH_WITH_ATTRIBUTES } else { BATCH };
         loop {
-            let entries = self.zpl.readdir(directory, cursor, batch, with_attributes).await?;
+            let mut entries = self.zpl.readdir(directory, cursor, batch, with_attributes).await?;
+            if let Some(control) = self.control.entry(directory, cursor) {
+                let place = entries.partition_point(|entry| entry.cursor < control.cursor);
+                entries.insert(place, control);
+            }
             let Some(last) = entries.last() else { return Ok(()) };
             cursor = last.cursor;
             if entries.iter().any(&mut add) {

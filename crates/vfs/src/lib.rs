@@ -61,7 +61,7 @@ mod vfs;
 pub use access::{Access, Caller, Credentials, Rights};
 pub use caches::Caches;
 pub use contents::{Reading, Writing, Written};
-pub use control::{is_control, is_snapshot_folder};
+pub use control::{ControlDirectory, SNAPSHOT_FOLDER, is_control, is_snapshot_folder};
 pub use error::{Result, VfsError};
 pub use event::{Event, Observer, Operation};
 pub use handle::{Handle, ObjectSetId};

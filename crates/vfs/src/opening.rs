@@ -57,7 +57,8 @@ impl Vfs {
                 self.zpl.release(object).await?;
                 return Err(VfsError::Over);
             }
-            Ok(if self.zpl.notes_every_read() { Caching::Anew } else { Caching::Kept })
+            let is_old = self.control.changed_list(object);
+            Ok(if is_old || self.zpl.notes_every_read() { Caching::Anew } else { Caching::Kept })
         };
         self.ended(Operation::OpenDir, object, opened.await, |_| 0)
     }

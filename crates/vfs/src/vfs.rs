@@ -14,7 +14,7 @@ use tokio::runtime::Handle as Runtime;
 
 use crate::access::{Access, Credentials, Rights, allows};
 use crate::caches::Caches;
-use crate::control::{Control, is_control};
+use crate::control::{Control, ControlDirectory, is_control};
 use crate::error::{Result, VfsError};
 use crate::event::{Observer, Operation};
 use crate::events::Events;
@@ -29,8 +29,8 @@ pub struct ServeOptions {
     pub name: String,
     /// The time since when it is served: that of its control directory.
     pub since: Timestamp,
-    /// Whether it has a control directory; snapshots have none.
-    pub control: bool,
+    /// Who finds its control directory; snapshots have none.
+    pub control: ControlDirectory,
     /// Who hears of each operation.
     pub observer: Option<Arc<dyn Observer>>,
 }
@@ -61,6 +61,16 @@ impl Vfs {
         let object_set = ObjectSetId(zpl.objset().params().id.0);
         let (opens, caches, over) = (Opens::default(), OnceLock::new(), AtomicBool::new(false));
         Arc::new(Self { zpl, control, opens, events, reaper, object_set, caches, runtime, over })
+    }
+
+    /// Shows its control directory so from now on.
+    pub fn show_control(&self, shown: ControlDirectory) {
+        self.control.show(shown);
+    }
+
+    /// Whether `name` in `parent` is the control directory's, found or not.
+    pub fn is_controls_name(&self, parent: ObjectId, name: &[u8]) -> bool {
+        self.control.has(parent, name)
     }
 
     /// The caches of the server's clients, which are told from now on of what they must forget. The first ones stay.

@@ -15,8 +15,11 @@ use crate::znode::Znode;
 /// Longest name that can be found, in bytes (`ZAP_MAXNAMELEN_NEW - 1`, feature `longname`).
 const LONG_NAME_MAX: usize = 1023;
 
-/// Cursors 1 and 2 come after `.` and `..`; the ZAP's own are moved out of their way.
-const CURSOR_SHIFT: u64 = 2;
+/// Cursors 1 and 2 come after `.` and `..`; the ZAP's own are moved out of their way, and out of [`FREE_CURSOR`]'s.
+const CURSOR_SHIFT: u64 = FREE_CURSOR;
+/// The cursor of no entry, after `.` and `..` and before all others: a server's, for an entry of its own (OpenZFS
+/// lists `.zfs` there).
+pub const FREE_CURSOR: u64 = 3;
 /// Attributes read at a time while listing.
 const ATTRIBUTES_WIDTH: usize = 32;
 

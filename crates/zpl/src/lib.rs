@@ -73,6 +73,7 @@ mod znode_legacy;
 pub use attr::{
     Attr, DirEntry, Fallocate, FileKind, NewFile, RenameFlags, SeekFor, SetAttr, SetTime, SetXattr, StatFs, Timestamp,
 };
+pub use dir::FREE_CURSOR;
 pub use error::{Result, ZplError};
 pub use file::Keeper;
 pub use fs::Zpl;

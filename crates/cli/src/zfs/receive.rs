@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
+use platter_api::properties::{find, is_read_only, is_user};
 use platter_api::streams::{AbortReceive, ReceiveStream, ReceivedName};
 
 use super::create::add_property;
@@ -20,15 +21,43 @@ enum Asked {
     Receive { call: ReceiveStream, verbose: bool },
 }
 
+/// A property's full name.
+fn plain(name: &str) -> String {
+    find(name).map_or(name, |native| native.name).to_owned()
+}
+
+/// The properties of `-x` (`parsepropname`, `cmd/zfs/zfs_main.c`; `zfs_receive_checkprops`).
+fn left_out<'a>(names: impl Iterator<Item = &'a str>) -> Result<Vec<String>, Failure> {
+    let mut all: Vec<String> = Vec::new();
+    for name in names {
+        if name.contains('=') {
+            return Err(usage("invalid character '=' in property argument"));
+        }
+        let plain = plain(name);
+        if all.contains(&plain) {
+            return Err(usage(format!("property '{name}' specified multiple times")));
+        }
+        if !is_user(&plain) && (find(&plain).is_none() || is_read_only(&plain)) {
+            return Err(refused(format!("cannot receive: invalid property '{name}'")));
+        }
+        all.push(plain);
+    }
+    Ok(all)
+}
+
 fn asked(words: &[String], command: &str) -> Result<Asked, Failure> {
     let parsed = parse(Grammar { short: ":o:x:dehMnuvFsAc", long: &[] }, words).map_err(usage)?;
     let has = |name: &str| parsed.has(name);
     let (mut properties, mut origin) = (BTreeMap::new(), None);
+    let without = left_out(parsed.all("x"))?;
     for text in parsed.all("o") {
         match text.strip_prefix("origin=") {
             Some(name) => origin = Some(name.to_owned()),
             None => add_property(&mut properties, text)?,
         }
+    }
+    if let Some(name) = properties.keys().find(|name| without.contains(&plain(name))) {
+        return Err(usage(format!("property '{name}' specified multiple times")));
     }
     if has("d") && has("e") {
         return Err(usage("invalid option combination: -d and -e are mutually exclusive"));
@@ -65,8 +94,9 @@ fn asked(words: &[String], command: &str) -> Result<Asked, Failure> {
         resumable: has("s"),
         unmounted: has("u"),
         dry_run: has("n"),
+        without_holds: has("h"),
         properties,
-        without: parsed.all("x").map(str::to_owned).collect(),
+        without,
         origin,
         descriptor: String::new(),
         command: command.to_owned(),

@@ -13,6 +13,7 @@ use platter_dsl::PoolError;
 
 use super::locks::Locks;
 use super::mount_table::MountTable;
+use super::schedule_notes::Schedules;
 use crate::descriptors::Descriptors;
 use crate::engine::{Engine, PoolHandle};
 use crate::fault_records::FaultRecords;
@@ -74,6 +75,8 @@ pub struct Daemon {
     pub(super) mounts: RwLock<MountTable>,
     /// What a daemon that comes after a crash has to take away.
     pub(super) recorded: MountsFile,
+    /// Which data sets get snapshots by themselves.
+    pub(super) schedules: Schedules,
     /// Pools that wait for a device, with its name.
     pub(super) silent: RwLock<BTreeMap<String, String>>,
     /// Held while `pools.json` is written.
@@ -121,6 +124,7 @@ impl Daemon {
             faults: Arc::new(FaultRecords::open(&home)),
             notifier: Notifier::new(&home).start(),
             home,
+            schedules: Schedules::default(),
             silent: RwLock::default(),
             pools_file: parking_lot::Mutex::default(),
             locks: Locks::default(),

@@ -15,6 +15,7 @@ use platter_api::snapshots::{
     DestroySnapshots, DestroyedSnapshots, GetHolds, HoldSnapshot, Holds, RenameSnapshot, RollbackDataset, TakeSnapshots,
 };
 use platter_dsl::PoolError;
+use platter_dsl::resume_state::RECEIVING;
 use platter_dsl::take_snapshot::Refusals;
 
 use super::dependents::Dependents;
@@ -269,6 +270,12 @@ impl Daemon {
     /// Destroys all of a data set's own snapshots.
     pub(super) async fn destroy_own_snapshots(&self, pool: &Arc<dyn PoolHandle>, dataset: &str) -> Answer<()> {
         let what = format!("cannot destroy '{dataset}'");
+        // What a receive that was broken off has left is a clone of one of them.
+        let unfinished = format!("{dataset}/{RECEIVING}");
+        let dsl = pool.engine_pool().map(|engine| engine.dsl().clone()).filter(|dsl| dsl.find(&unfinished).is_ok());
+        if let Some(dsl) = dsl {
+            dsl.destroy_unfinished(&unfinished).await.map_err(|error| failed(&what, error))?;
+        }
         let names = pool.snapshot_names(dataset).await.map_err(|error| failed(&what, error))?;
         if names.is_empty() {
             return Ok(());

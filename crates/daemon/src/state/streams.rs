@@ -3,12 +3,12 @@
 //! A stream that runs holds no lock of its pool: what is sent is kept by the engine, and what is received into is
 //! nobody's until it is finished. The lock is held at its beginning and its end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use platter_api::messages::{ErrorBody, ErrorKind, Outcome};
+use platter_api::messages::{ErrorBody, ErrorKind, Outcome, SetDatasetProperties};
 use platter_api::names::split_snapshot;
 use platter_api::streams::{
     AbortReceive, CreateBookmark, DestroyBookmark, Package, ReceiveStream, ReceivedName, ReceivedPart, ReceivedStream,
@@ -21,12 +21,13 @@ use platter_dsl::send::{SendFlags, SendRequest, Sending};
 use platter_dsl::send_package::{Package as PreparedPackage, PackageRequest, Part};
 use platter_dsl::stream_ends::{StreamSink, StreamSource};
 use platter_dsl::{DslPool, PoolError};
-use platter_nvlist::{NvList, Value};
+use platter_nvlist::NvList;
 use platter_ondisk::Guid;
 use platter_stream::{Begin, HeaderKind, Parser, RECORD_SIZE, Record, ResumeToken, StreamFeatures, begin_flags};
 use tokio::net::UnixStream;
 
 use super::mounts::{no_such_dataset, pool_of};
+use super::replicated::Replica;
 use super::{Answer, Daemon, failed};
 use crate::descriptors::Handed;
 use crate::engine::PoolHandle;
@@ -128,20 +129,6 @@ fn decoded(list: &[u8]) -> Result<Option<NvList>, PoolError> {
     }
 }
 
-/// The properties that a package has for the data set whose snapshot this is.
-fn properties_of(package: &NvList, snapshot: Guid) -> Option<&NvList> {
-    let has = |list: &NvList| {
-        let snaps = list.get_list("snaps");
-        snaps.is_some_and(|snaps| snaps.iter().any(|(_, value)| *value == Value::Uint64(snapshot.0)))
-    };
-    let all = package.get_list("fss")?;
-    let found = all.iter().find_map(|(_, value)| match value {
-        Value::List(list) if has(list) => Some(list),
-        _ => None,
-    });
-    found?.get_list("props")
-}
-
 /// Why nothing was received, and how it can go on.
 fn not_received(what: &str, Failed { error, token }: Failed) -> ErrorBody {
     let text = error.to_string();
@@ -187,7 +174,11 @@ impl Daemon {
         let since = match token.from_guid {
             None => None,
             Some(guid) => {
-                let found = dsl.snapshot_by_guid(dataset, guid).await.map_err(|error| what(error.to_string()))?;
+                let mut found = dsl.snapshot_by_guid(dataset, guid).await.map_err(|error| what(error.to_string()))?;
+                if found.is_none() {
+                    let name = snapshot.split('@').next().unwrap_or_default();
+                    found = dsl.bookmark_by_guid(name, guid).await.map_err(|error| what(error.to_string()))?;
+                }
                 Some(found.ok_or_else(|| what(format!("incremental source {:#x} no longer exists", guid.0)))?)
             }
         };
@@ -318,6 +309,7 @@ impl Daemon {
     /// `zfs receive`.
     pub async fn receive_stream(&self, call: &ReceiveStream) -> Answer<ReceivedStream> {
         let Handed { file, line } = self.handed(&call.descriptor)?;
+        self.check_named(call).await?;
         let running = self.streams.begin(pool_of(&call.target));
         let mut source = Inlet::new(file, line, running.told());
         let cannot = |error| failed("cannot receive", error);
@@ -337,8 +329,10 @@ impl Daemon {
             return Err(cannot(PoolError::invalid(text)));
         }
         skip(parser, &mut source).await.map_err(|_| cannot(PoolError::invalid("incorrect header checksum")))?;
+        self.follow(&call, &package, &top, &mut answer).await?;
         loop {
             let Some((parser, begin, list)) = read_next(&mut source).await.map_err(cannot)? else {
+                self.follow(&call, &package, &top, &mut answer).await?;
                 return Ok(answer);
             };
             let list = decoded(&list).map_err(cannot)?;
@@ -347,6 +341,54 @@ impl Daemon {
             // In the history once.
             call.command.clear();
         }
+    }
+
+    /// Refuses names in the call that are nothing's.
+    async fn check_named(&self, call: &ReceiveStream) -> Answer<()> {
+        let missing = |what: &str, name: &str| {
+            let text = format!("cannot receive: specified {what} ({name}) does not exist");
+            Err(ErrorBody::of_kind(ErrorKind::NotFound, text))
+        };
+        if call.named != ReceivedName::Own && !call.target.contains('@') {
+            let is_there = self.streaming(&call.target).is_ok_and(|(_, dsl)| dsl.find(&call.target).is_ok());
+            if !is_there {
+                return missing("fs", &call.target);
+            }
+        }
+        if let Some(origin) = &call.origin {
+            let (_, dsl) = self.streaming(origin)?;
+            if !matches!(dsl.snapshot_guid(origin).await, Ok(Some(_))) {
+                return missing("origin fs", origin);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has what is here follow a recursive stream, before or after it is received.
+    async fn follow(
+        &self,
+        call: &ReceiveStream,
+        package: &NvList,
+        top: &str,
+        answer: &mut ReceivedStream,
+    ) -> Answer<()> {
+        if call.dry_run || package.contains("not_recursive") {
+            return Ok(());
+        }
+        let cannot = |error| failed("cannot receive", error);
+        let name = received_name(call, top, &format!("{top}@")).map_err(cannot)?;
+        let name = name.trim_end_matches('@');
+        let (_, dsl) = self.streaming(name)?;
+        let named_as_sent = call.named != ReceivedName::Own;
+        let is_done = self.follow_replica(&dsl, package, name, named_as_sent, call.force).await.map_err(cannot)?;
+        let left =
+            format!("{name}: not everything could be renamed, promoted or destroyed as it was where it was sent");
+        // Said once, of what is left at the end.
+        answer.problems.retain(|problem| *problem != left);
+        if !is_done {
+            answer.problems.push(left);
+        }
+        Ok(())
     }
 
     /// One snapshot of a stream.
@@ -376,6 +418,10 @@ impl Daemon {
             return Ok(());
         }
         let (target, own) = name.split_once('@').unwrap_or((&name, ""));
+        // What is asked for holds for the topmost; those below inherit it.
+        let (none, is_top) = (BTreeMap::new(), begin.to_name.split('@').next() == Some(top));
+        let given = if is_top { &call.properties } else { &none };
+        let existed = dsl.find(target).is_ok();
         let mut origin = call.origin.clone();
         if origin.is_none() && begin.flags & begin_flags::CLONE != 0 {
             let found = dsl.snapshot_by_guid(target, begin.from_guid).await.map_err(cannot)?;
@@ -390,16 +436,52 @@ impl Daemon {
             origin,
             force: call.force,
             resumable: call.resumable,
-            properties: platter_api::properties::parse_all(&call.properties)
-                .map_err(|error| cannot(PoolError::from(error)))?,
+            properties: platter_api::properties::parse_all(given).map_err(|error| cannot(PoolError::from(error)))?,
         };
         if call.named == ReceivedName::WithoutPool {
             self.make_parents(&dsl, call, target).await?;
         }
-        let properties = package.and_then(|package| properties_of(package, request.begin.to_guid));
+        let (replica, guid) = (package.map(Replica::of), request.begin.to_guid);
+        let properties = replica.as_ref().and_then(|replica| replica.properties(guid));
         let bytes = self.receive_one(call, &request, parser, source, properties, &mut answer.problems).await?;
         answer.parts[at].bytes = bytes;
+        if existed && !given.is_empty() {
+            let set = SetDatasetProperties {
+                name: target.to_owned(),
+                properties: given.iter().map(|(name, value)| (name.clone(), Some(value.clone()))).collect(),
+                ..SetDatasetProperties::default()
+            };
+            self.set_dataset_properties(&set).await?;
+        }
+        if let Some(replica) = &replica {
+            answer.problems.extend(self.finish_snapshot(&dsl, call, &name, guid, replica).await);
+        }
         Ok(())
+    }
+
+    /// Gives a received snapshot its properties and tags; answers what cannot be set.
+    async fn finish_snapshot(
+        &self,
+        dsl: &Arc<DslPool>,
+        call: &ReceiveStream,
+        name: &str,
+        guid: Guid,
+        replica: &Replica<'_>,
+    ) -> Vec<String> {
+        let mut problems = Vec::new();
+        if let Some(list) = replica.of_snapshot(guid, "snapprops")
+            && let Err(error) = dsl.set_received_of_snapshot(name, list).await
+        {
+            problems.push(format!("cannot receive properties on {name}: {error}"));
+        }
+        let tags = replica.of_snapshot(guid, "snapholds").filter(|_| !call.without_holds);
+        for (tag, _) in tags.into_iter().flat_map(NvList::iter) {
+            let held = dsl.hold_snapshots(&[name.to_owned()], tag).await;
+            let refusals = held.unwrap_or_else(|error| vec![(name.to_owned(), error)]);
+            problems
+                .extend(refusals.into_iter().map(|(name, error)| format!("cannot hold snapshot '{name}': {error}")));
+        }
+        problems
     }
 
     /// What is missing between the target of `zfs receive -d` and what is received.
@@ -433,6 +515,7 @@ impl Daemon {
         let (what, target) = (attempt(&request.begin), &request.target);
         let (pool, dsl) = self.streaming(target)?;
         let begun = self.begin_receive(&dsl, request).await?;
+        let before = dsl.received_properties(target).ok().filter(|_| properties.is_some() && !begun.is_new);
         if let Some(properties) = properties {
             let mut without: BTreeSet<String> = call.without.iter().cloned().collect();
             without.extend(call.properties.keys().cloned());
@@ -447,6 +530,11 @@ impl Daemon {
             Ok(bytes) => self.put_in_place(&pool, &dsl, request, &begun, bytes, problems).await,
             Err(failed) => Err(failed),
         };
+        if let (true, Some(before)) = (received.is_err(), before)
+            && let Err(error) = dsl.restore_received(target, before).await
+        {
+            problems.push(format!("cannot restore properties of {target}: {error}"));
+        }
         let received = received.map_err(|failed| not_received(what, failed))?;
         self.log(&pool, &call.command).await;
         if received.is_new {
@@ -512,7 +600,8 @@ impl Daemon {
         let is_full = request.begin.from_guid.0 == 0;
         let resuming = request.begin.features.has(StreamFeatures::RESUMING);
         if dsl.find(name).is_err() {
-            return match is_full && name.contains('/') {
+            let is_new = is_full || request.origin.is_some();
+            return match is_new && name.contains('/') {
                 true => Ok(()),
                 false => Err(PoolError::NotFound(format!("destination '{name}' does not exist"))),
             };

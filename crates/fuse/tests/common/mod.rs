@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use platter_fuse::{Mount, MountOptions, mount};
 use platter_hooks::WallClock;
-use platter_vfs::{ServeOptions, Timestamp, Vfs};
+use platter_vfs::{ControlDirectory, ServeOptions, Timestamp, Vfs};
 use platter_zio::memory::MemoryStore;
 use platter_zpl::{CreateOptions, UnlimitedSpace, Zpl};
 use pool::TestPool;
@@ -63,7 +63,8 @@ impl Fixture {
     /// What a mount serves.
     pub fn serve(&self) -> Arc<Vfs> {
         let since = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
-        let options = ServeOptions { name: "tank/media".into(), since, control: true, observer: None };
+        let options =
+            ServeOptions { name: "tank/media".into(), since, control: ControlDirectory::Hidden, observer: None };
         Vfs::new(self.zpl.clone(), options, self.runtime.handle().clone())
     }
 

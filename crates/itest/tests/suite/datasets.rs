@@ -266,7 +266,6 @@ fn properties_without_effect_are_refused_and_the_others_reach_the_disk() {
         ("volmode", "dev"),
         ("special_small_blocks", "4096"),
         ("secondarycache", "none"),
-        ("snapdir", "visible"),
         ("utf8only", "on"),
         ("used", "1"),
         ("sharenfs", "on"),

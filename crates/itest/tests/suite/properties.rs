@@ -140,7 +140,6 @@ fn what_cannot_be_set_or_inherited_is_refused_in_openzfs_words() {
         ("nbmand=on", "mandatory locks"),
         ("volmode=dev", "no volumes yet"),
         ("special_small_blocks=4096", "no special vdevs yet"),
-        ("snapdir=visible", "always hidden"),
     ];
     for (setting, reason) in set {
         let refused = lab.zfs(&format!("set {setting} tank/a")).refused();

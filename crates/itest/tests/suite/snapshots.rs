@@ -294,3 +294,46 @@ fn a_mount_shows_its_snapshots() {
     lab.export("tank");
     zdb::assert_clean(&lab.dev(), "tank");
 }
+
+/// `.zfs` is where property `snapdir` says, at once, and other implementations find the value.
+#[test]
+fn the_control_directory_is_shown_as_wanted() {
+    let Some(lab) = Lab::open() else { return };
+    lab.disks(1, 128);
+    lab.create("", "tank", "d0");
+    let mount = lab.create_fs("", "tank/fs");
+    fs::write(mount.join("file"), b"x").unwrap();
+    lab.zfs("snapshot tank/fs@a").ok();
+    let listed = || -> Vec<String> {
+        let entries = fs::read_dir(&mount).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    let is_found = || fs::metadata(mount.join(".zfs/snapshot/a/file")).is_ok();
+    for _ in 0..2 {
+        assert!(listed() == ["file"] && is_found());
+        lab.zfs("set snapdir=visible tank").ok();
+        assert!(listed() == [".zfs", "file"] && is_found());
+        lab.zfs("set snapdir=disabled tank/fs").ok();
+        assert!(listed() == ["file"] && !is_found());
+        assert_eq!(fs::metadata(mount.join(".zfs")).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+        assert!(fs::create_dir(mount.join(".zfs")).is_err(), "its name stays its own");
+        lab.zfs("inherit snapdir tank/fs").ok();
+        assert!(listed() == [".zfs", "file"] && is_found());
+        lab.zfs("set snapdir=hidden tank").ok();
+    }
+    lab.zfs("set snapdir=disabled redundant_metadata=none tank/fs").ok();
+    lab.export("tank");
+    zdb::assert_clean(&lab.dev(), "tank");
+    if let Some(run) = zdb::zdb(&lab.dev(), &["-dddd", "tank"]) {
+        // What does not know the values takes the defaults.
+        for stored in ["snapdir = 0", "snapdir$iuv = 2", "redundant_metadata = 0", "redundant_metadata$iuv = 3"] {
+            assert!(run.stdout.contains(stored), "{stored}");
+        }
+    }
+    lab.import("", "tank");
+    for (property, value) in [("snapdir", "disabled"), ("redundant_metadata", "none")] {
+        let stored = lab.zfs(&format!("get -H -o value,source {property} tank/fs")).ok().stdout;
+        assert_eq!(stored.trim(), format!("{value}\tlocal"));
+    }
+    assert!(!is_found());
+}

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use platter_ondisk::ObjectId;
 use platter_vfs::{
-    Access, Attr, Caches, Caching, Credentials, Event, NewFile, Observer, Opening, Operation, ServeOptions, SetAttr,
-    Timestamp, Vfs,
+    Access, Attr, Caches, Caching, ControlDirectory, Credentials, Event, NewFile, Observer, Opening, Operation,
+    ServeOptions, SetAttr, Timestamp, Vfs,
 };
 use platter_zpl::{MountOptions, Zpl};
 
@@ -89,8 +89,12 @@ pub async fn served() -> Served {
 pub fn serve(zpl: &Arc<Zpl>) -> (Arc<Vfs>, Arc<Told>) {
     let told = Arc::new(Told::default());
     let since = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
-    let options =
-        ServeOptions { name: "tank".into(), since, control: true, observer: Some(Arc::new(Mapping(told.clone()))) };
+    let options = ServeOptions {
+        name: "tank".into(),
+        since,
+        control: ControlDirectory::Hidden,
+        observer: Some(Arc::new(Mapping(told.clone()))),
+    };
     let vfs = Vfs::new(zpl.clone(), options, tokio::runtime::Handle::current());
     vfs.set_caches(Arc::new(Mapping(told.clone())));
     (vfs, told)

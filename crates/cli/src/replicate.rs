@@ -1,0 +1,321 @@
+//! `platter replicate`: a data set's snapshots are brought elsewhere, to another pool or another machine, first all and
+//! then what is new; what breaks off goes on the next time.
+//!
+//! It needs nothing but `zfs` at both ends, ours or OpenZFS's. What both have is known by guid, and a bookmark of what
+//! was sent last stays behind, so a schedule may destroy the snapshot itself.
+
+mod ends;
+mod plan;
+mod pump;
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use platter_api::numbers;
+use platter_api::schedule::Frequency;
+
+use crate::nice;
+use crate::out::outln;
+use ends::End;
+use plan::{Obstacle, Point, Step, plan};
+
+/// Words of the command.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Arguments {
+    /// The data set whose snapshots are sent: [[USER@]HOST:]POOL/NAME
+    source: String,
+    /// The data set that gets them, which is made when it does not exist: [[USER@]HOST:]POOL/NAME
+    target: String,
+    /// With all data sets below
+    #[arg(short = 'r', long)]
+    recursive: bool,
+    /// Make a snapshot first, and keep only the newest of those at both ends
+    #[arg(short = 's', long)]
+    snapshot: bool,
+    /// Give up what is newer at the target
+    #[arg(short = 'F', long)]
+    force: bool,
+    /// Send properties along
+    #[arg(short = 'p', long)]
+    properties: bool,
+    /// Decompress and divide blocks, for a target that cannot take them as they are
+    #[arg(long)]
+    plain: bool,
+    /// At most so many bytes a second (10M)
+    #[arg(long, value_name = "RATE")]
+    limit: Option<String>,
+    /// Again every so often, until interrupted (10s, 5m, 1h)
+    #[arg(long, value_name = "PERIOD")]
+    every: Option<String>,
+    /// What reaches other machines
+    #[arg(short = 'e', long, default_value = "ssh", value_name = "COMMAND")]
+    shell: String,
+    /// zfs on other machines
+    #[arg(long, default_value = "zfs", value_name = "COMMAND")]
+    remote_zfs: String,
+    /// Say only what goes wrong
+    #[arg(short = 'q', long)]
+    quiet: bool,
+}
+
+const HELP: &str = "The target is not mounted by this, and stays equal to the source as long as nobody changes it.\n\
+    Examples:\n  \
+    platter replicate -rs tank/home backup/home\n  \
+    platter replicate --every 1m tank/vm root@other:pool/vm";
+
+/// The first word of snapshots that this makes.
+const MADE: &str = "@replica_";
+
+/// How everything is sent.
+struct Replication {
+    arguments: Arguments,
+    rate: Option<u64>,
+    /// What the bookmarks of this target begin with.
+    bookmark: String,
+}
+
+/// A short name for a target: FNV-1a.
+fn short_name(text: &str) -> String {
+    let hash = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    format!("{hash:08x}")
+}
+
+/// Runs it; the exit code.
+pub fn main(arguments: &Arguments) -> u8 {
+    match run(arguments) {
+        Ok(()) => 0,
+        Err(problem) => {
+            eprintln!("platter replicate: {problem}");
+            1
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), String> {
+    let end = |text: &str| End::parse(text, &arguments.shell, &arguments.remote_zfs);
+    let (source, target) = (end(&arguments.source)?, end(&arguments.target)?);
+    let rate = match arguments.limit.as_deref().map(numbers::parse) {
+        None => None,
+        Some(Ok(rate)) if rate > 0 => Some(rate),
+        Some(_) => return Err("--limit takes bytes a second, such as 10M".to_owned()),
+    };
+    let period = match arguments.every.as_deref().map(Frequency::parse) {
+        None => None,
+        Some(Some(Frequency::Every(seconds))) => Some(Duration::from_secs(seconds)),
+        Some(_) => return Err("--every takes a period, such as 10s, 5m or 1h".to_owned()),
+    };
+    let bookmark = format!("#replica-{}-", short_name(&arguments.target));
+    let replication = Replication { arguments: arguments.clone(), rate, bookmark };
+    let Some(period) = period else { return replication.once(&source, &target) };
+    loop {
+        let began = Instant::now();
+        // What fails now may work the next time: the network comes back.
+        if let Err(problem) = replication.once(&source, &target) {
+            eprintln!("platter replicate: {problem}");
+        }
+        std::thread::sleep(period.saturating_sub(began.elapsed()));
+    }
+}
+
+impl Replication {
+    /// Brings the target to the newest snapshots.
+    fn once(&self, source: &End, target: &End) -> Result<(), String> {
+        let names = source.datasets(self.arguments.recursive)?;
+        if names.is_empty() {
+            return Err(format!("'{}': dataset does not exist", source.dataset));
+        }
+        if self.arguments.snapshot {
+            self.take_snapshot(source)?;
+        }
+        let mut problems = String::new();
+        for name in names {
+            let below = name.strip_prefix(&source.dataset).unwrap_or_default();
+            let (from, to) = (source.at(name.clone()), target.at(format!("{}{below}", target.dataset)));
+            if let Err(problem) = self.dataset(&from, &to) {
+                // Others go on: each is a replica by itself.
+                let _ = write!(problems, "{}{name}: {problem}", if problems.is_empty() { "" } else { "\n" });
+            }
+        }
+        if problems.is_empty() { Ok(()) } else { Err(problems) }
+    }
+
+    fn take_snapshot(&self, source: &End) -> Result<(), String> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|error| error.to_string())?;
+        let time = chrono::DateTime::from_timestamp(now.as_secs() as i64, now.subsec_nanos()).unwrap_or_default();
+        let name = format!("{}{MADE}{}", source.dataset, time.format("%Y-%m-%dT%H:%M:%S%.3fZ"));
+        let words: &[&str] = if self.arguments.recursive { &["snapshot", "-r", &name] } else { &["snapshot", &name] };
+        source.ask(words).map(drop)
+    }
+
+    /// One data set.
+    fn dataset(&self, source: &End, target: &End) -> Result<(), String> {
+        let began = Instant::now();
+        let mut bytes = 0;
+        let exists = !target.datasets(false)?.is_empty();
+        if exists {
+            bytes += self.resume(source, target)?;
+        }
+        let points = source.points(true)?;
+        let there = if exists { Some(target.points(false)?) } else { None };
+        let steps = plan(&points, there.as_deref(), self.arguments.force);
+        let steps = steps.map_err(|obstacle| told(&obstacle, source, target))?;
+        for step in &steps {
+            bytes += self.send(source, target, step)?;
+        }
+        let newest = points.iter().rev().find(|point| point.name.starts_with('@'));
+        if let Some(newest) = newest.filter(|_| bytes > 0) {
+            self.keep_bookmark(source, &points, newest)?;
+            if self.arguments.snapshot {
+                self.forget_older(source, target, newest)?;
+            }
+        }
+        if !self.arguments.quiet {
+            let seconds = began.elapsed().as_secs_f64();
+            let to = newest.map_or("", |newest| &newest.name);
+            match bytes {
+                0 => outln!("{}{to}: nothing new", source.dataset),
+                _ => outln!("{}{to} -> {}: {} in {seconds:.1} s", source.dataset, target.dataset, nice::bytes(bytes)),
+            }
+        }
+        Ok(())
+    }
+
+    fn flags(&self) -> Vec<&str> {
+        let mut flags = vec!["send"];
+        if !self.arguments.plain {
+            flags.push("-Lec");
+        }
+        flags
+    }
+
+    fn receive<'a>(&self, target: &'a End) -> Vec<&'a str> {
+        let mut words = vec!["receive", "-s", "-u"];
+        if self.arguments.force {
+            words.push("-F");
+        }
+        words.push(&target.dataset);
+        words
+    }
+
+    fn pass(&self, source: &End, target: &End, send: &[&str], title: &str) -> Result<u64, String> {
+        let mut asked = send.to_vec();
+        asked.insert(1, "-nP");
+        // Nothing but the progress depends on it.
+        let estimate = source.ask(&asked).ok().and_then(|said| {
+            let size = said.lines().rev().find_map(|line| line.strip_prefix("size"))?;
+            size.trim().parse().ok()
+        });
+        let how = pump::How {
+            rate: self.rate,
+            estimate: estimate.unwrap_or(0),
+            title: (!self.arguments.quiet).then(|| title.to_owned()),
+        };
+        pump::pass(source.command(send), target.command(&self.receive(target)), &how)
+    }
+
+    fn send(&self, source: &End, target: &End, step: &Step) -> Result<u64, String> {
+        let full_name = |own: &str| format!("{}{own}", source.dataset);
+        let (to, from) =
+            (full_name(step.to()), if let Step::Since { from, .. } = step { full_name(from) } else { String::new() });
+        let mut words = self.flags();
+        if self.arguments.properties {
+            words.push("-p");
+        }
+        if let Step::Since { all, .. } = step {
+            words.extend([if *all { "-I" } else { "-i" }, &from]);
+        }
+        words.push(&to);
+        self.pass(source, target, &words, &to)
+    }
+
+    /// Goes on with what was broken off, if something was.
+    fn resume(&self, source: &End, target: &End) -> Result<u64, String> {
+        let Some(mut token) = target.resume_token()? else { return Ok(0) };
+        loop {
+            let problem = match self.resume_with(source, target, &token) {
+                Ok(bytes) => return Ok(bytes),
+                Err(problem) => problem,
+            };
+            // The receive that broke off may have still been at it: then it has come further meanwhile.
+            std::thread::sleep(Duration::from_secs(2));
+            token = target.resume_token()?.filter(|now| *now != token).ok_or(problem)?;
+        }
+    }
+
+    /// Goes on there. What cannot be gone on with is given up.
+    fn resume_with(&self, source: &End, target: &End, token: &str) -> Result<u64, String> {
+        let mut words = self.flags();
+        words.extend(["-t", token]);
+        // Whether it can be is asked first: afterwards the target says only that its stream ended.
+        if source.ask(&["send", "-nv", "-t", token]).is_ok() {
+            return self.pass(source, target, &words, &format!("{} (goes on)", target.dataset));
+        }
+        target.ask(&["receive", "-A", &target.dataset])?;
+        Ok(0)
+    }
+
+    /// A bookmark of what the target has, in place of the one before.
+    fn keep_bookmark(&self, source: &End, points: &[Point], newest: &Point) -> Result<(), String> {
+        let own = newest.name.trim_start_matches('@');
+        let name = format!("{}{}{own}", source.dataset, self.bookmark);
+        let snapshot = format!("{}{}", source.dataset, newest.name);
+        let is_there = points.iter().any(|point| format!("{}{}", source.dataset, point.name) == name);
+        if !is_there && let Err(problem) = source.ask(&["bookmark", &snapshot, &name]) {
+            // A pool without the feature has none: its snapshots are what both have.
+            return if problem.contains("not supported") || problem.contains("must be upgraded") {
+                Ok(())
+            } else {
+                Err(problem)
+            };
+        }
+        for old in points.iter().filter(|point| point.name.starts_with(&self.bookmark)) {
+            let old = format!("{}{}", source.dataset, old.name);
+            if old != name {
+                source.ask(&["destroy", &old])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Of the snapshots that this made, only the newest stays.
+    fn forget_older(&self, source: &End, target: &End, newest: &Point) -> Result<(), String> {
+        for end in [source, target] {
+            for point in end.points(false)? {
+                if point.name.starts_with(MADE) && point.guid != newest.guid {
+                    end.ask(&["destroy", &format!("{}{}", end.dataset, point.name)])?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is said of an obstacle, and what to do.
+fn told(obstacle: &Obstacle, source: &End, target: &End) -> String {
+    let (from, to) = (&source.dataset, &target.dataset);
+    match obstacle {
+        Obstacle::NoSnapshot => {
+            format!("'{from}' has no snapshot: take one, or have one taken with -s, or set platter:snap on it")
+        }
+        Obstacle::NothingInCommon => format!(
+            "'{to}' exists, but has no snapshot in common with '{from}'; name a data set that does not exist yet, or \
+             destroy that one"
+        ),
+        Obstacle::Diverged(newer) => format!(
+            "'{to}' has a snapshot of its own that is newer than what both have ({newer}); -F gives it up, and what \
+             was written since"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_target_has_a_bookmark_of_its_own() {
+        assert_ne!(short_name("a:b"), short_name("a:c"));
+        assert_eq!(short_name("backup/home").len(), 8);
+    }
+}

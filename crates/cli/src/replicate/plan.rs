@@ -1,0 +1,138 @@
+//! What is sent so that a target has the newest snapshot of its source: nothing is decided by names, all by guids.
+
+/// A snapshot or a bookmark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// With its `@` or `#`, without its data set.
+    pub name: String,
+    /// The same on both sides, also of a bookmark of it.
+    pub guid: u64,
+}
+
+impl Point {
+    fn is_snapshot(&self) -> bool {
+        self.name.starts_with('@')
+    }
+}
+
+/// One stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// All of this snapshot.
+    Full(String),
+    /// From a snapshot or bookmark to a snapshot, and with `all` those between them, too.
+    Since {
+        /// What the target has.
+        from: String,
+        /// What it gets.
+        to: String,
+        /// Whether those between are sent, too.
+        all: bool,
+    },
+}
+
+impl Step {
+    /// The snapshot that the target has afterwards.
+    pub fn to(&self) -> &str {
+        match self {
+            Self::Full(to) | Self::Since { to, .. } => to,
+        }
+    }
+}
+
+/// Why nothing can be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The source has no snapshot.
+    NoSnapshot,
+    /// The target has something, but nothing that came from here.
+    NothingInCommon,
+    /// The target has this snapshot, which is newer than what both have.
+    Diverged(String),
+}
+
+/// The streams that bring the target to the newest snapshot; both lists the oldest first, `target` only snapshots and
+/// `None` when it does not exist. With `force` the target gives up what is newer there.
+///
+/// # Errors
+/// See [`Obstacle`].
+pub fn plan(source: &[Point], target: Option<&[Point]>, force: bool) -> Result<Vec<Step>, Obstacle> {
+    let snapshots: Vec<&Point> = source.iter().filter(|point| point.is_snapshot()).collect();
+    let (Some(oldest), Some(newest)) = (snapshots.first(), snapshots.last()) else { return Err(Obstacle::NoSnapshot) };
+    let Some(target) = target else {
+        let mut steps = vec![Step::Full(oldest.name.clone())];
+        if oldest != newest {
+            steps.push(Step::Since { from: oldest.name.clone(), to: newest.name.clone(), all: true });
+        }
+        return Ok(steps);
+    };
+    let of_guid = |guid: u64| {
+        let found = |is_snapshot: bool| {
+            source.iter().position(|point| point.guid == guid && point.is_snapshot() == is_snapshot)
+        };
+        found(true).or_else(|| found(false))
+    };
+    let common = target.iter().rposition(|point| of_guid(point.guid).is_some()).ok_or(Obstacle::NothingInCommon)?;
+    if let Some(newer) = target.get(common + 1).filter(|_| !force) {
+        return Err(Obstacle::Diverged(newer.name.clone()));
+    }
+    let at = of_guid(target[common].guid).ok_or(Obstacle::NothingInCommon)?;
+    let base = &source[at];
+    if base.guid == newest.guid {
+        return Ok(Vec::new());
+    }
+    // A bookmark lies where its snapshot lay.
+    let later: Vec<&Point> =
+        source[at..].iter().filter(|point| point.is_snapshot() && point.guid != base.guid).collect();
+    let (Some(next), Some(last)) = (later.first(), later.last()) else { return Ok(Vec::new()) };
+    let mut steps = Vec::new();
+    let mut from = base.name.clone();
+    if !base.is_snapshot() && next != last {
+        // Only a snapshot has others between it and another one.
+        steps.push(Step::Since { from, to: next.name.clone(), all: false });
+        from = next.name.clone();
+    }
+    steps.push(Step::Since { from, to: last.name.clone(), all: base.is_snapshot() || next != last });
+    Ok(steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn points(text: &str) -> Vec<Point> {
+        let point = |word: &str| Point { name: word.to_owned(), guid: word[1..2].parse().expect("a digit") };
+        text.split_whitespace().map(point).collect()
+    }
+
+    fn steps(source: &str, target: Option<&str>, force: bool) -> Result<String, Obstacle> {
+        let target = target.map(points);
+        let shown = plan(&points(source), target.as_deref(), force)?.into_iter().map(|step| match step {
+            Step::Full(name) => name,
+            Step::Since { from, to, all: true } => format!("-I {from} {to}"),
+            Step::Since { from, to, all: false } => format!("-i {from} {to}"),
+        });
+        Ok(shown.collect::<Vec<_>>().join(", "))
+    }
+
+    #[test]
+    fn the_newest_in_common_is_where_it_goes_on() {
+        assert_eq!(steps("@1 @2 @3", None, false).unwrap(), "@1, -I @1 @3");
+        assert_eq!(steps("@1", None, false).unwrap(), "@1");
+        assert_eq!(steps("@1 @2 @3", Some("@1 @2x"), false).unwrap(), "-I @2 @3");
+        assert_eq!(steps("@1 @2 @3", Some("@1 @2 @3"), false).unwrap(), "");
+        assert_eq!(steps("#1 @3 @4", Some("@0 @1"), false).unwrap(), "-i #1 @3, -I @3 @4");
+        assert_eq!(steps("#1 @3", Some("@1"), false).unwrap(), "-i #1 @3");
+        assert_eq!(steps("#2 @2 @3", Some("@2"), false).unwrap(), "-I @2 @3", "a snapshot rather than its bookmark");
+        assert_eq!(steps("@1 #2", Some("@1 @2"), false).unwrap(), "", "the target has what is newer, but gone here");
+    }
+
+    #[test]
+    fn what_stands_in_the_way_is_said() {
+        assert_eq!(steps("#1", None, false), Err(Obstacle::NoSnapshot));
+        assert_eq!(steps("@1 @2", Some(""), false), Err(Obstacle::NothingInCommon));
+        assert_eq!(steps("@1 @2", Some("@7 @8"), true), Err(Obstacle::NothingInCommon));
+        assert_eq!(steps("@1 @2", Some("@1 @8"), false), Err(Obstacle::Diverged("@8".into())));
+        assert_eq!(steps("@1 @2", Some("@1 @8"), true).unwrap(), "-I @1 @2");
+    }
+}

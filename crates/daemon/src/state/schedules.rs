@@ -1,0 +1,243 @@
+//! Snapshots that data sets get by themselves: property `platter:snap` says which, and `platter:prune` whether those
+//! that are too many go again. `platter_schedule` is the policy; here it is carried out.
+//!
+//! Invariants:
+//! - where the property came with a stream nothing is taken, since that would part a replica from where it comes from;
+//! - what is held or cloned stays, and so does whatever the policy does not name;
+//! - a pool that waits for its devices is left alone, and holds up no other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use platter_api::schedule::{PRUNE, SNAP, Schedule};
+use platter_api::schedules::{ListSchedules, ScheduleReport};
+use platter_api::snapshots::{DestroySnapshots, TakeSnapshots};
+use platter_dsl::inheritance::InForce;
+use platter_schedule::{Moment, Slot, due, next, surplus};
+
+use super::schedule_notes::Kept;
+use super::{Answer, Daemon};
+use crate::engine::PoolHandle;
+use crate::machine::now_seconds;
+
+/// The longest until properties and pools are looked at again.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// A data set that is to be looked after, with its own snapshots by their names behind the @.
+struct Due {
+    dataset: String,
+    schedule: Schedule,
+    text: String,
+    received: bool,
+    prunes: bool,
+    problem: Option<String>,
+}
+
+fn own_names(names: &[String]) -> impl Iterator<Item = &str> {
+    names.iter().filter_map(|name| Some(name.split_once('@')?.1))
+}
+
+/// Looks after schedules for as long as the daemon lives.
+async fn keep(daemon: Weak<Daemon>) {
+    loop {
+        let wait = {
+            let Some(daemon) = daemon.upgrade() else { return };
+            daemon.begin_schedules()
+        };
+        tokio::time::sleep(wait).await;
+    }
+}
+
+impl Daemon {
+    /// Takes snapshots by schedule from now on.
+    pub fn keep_schedules(self: &Arc<Self>) {
+        tokio::spawn(keep(Arc::downgrade(self)));
+    }
+
+    /// Has every pool looked after that is not at it already; answers when to look again.
+    fn begin_schedules(self: &Arc<Self>) -> Duration {
+        let pools: Vec<_> = self.pools.read().iter().map(|(name, entry)| (name.clone(), entry.pool.clone())).collect();
+        let now = Moment(now_seconds());
+        for (name, pool) in pools {
+            let waits = pool.is_suspended() || self.silent_device(&name).is_some();
+            if waits || pool.in_force(SNAP).is_empty() || !self.schedules.busy.lock().insert(name.clone()) {
+                continue;
+            }
+            let daemon = self.clone();
+            tokio::spawn(async move {
+                daemon.keep_schedules_of(&pool, now).await;
+                daemon.schedules.busy.lock().remove(&name);
+            });
+        }
+        let soonest = self.schedules.kept.lock().values().filter_map(|kept| kept.until).min();
+        let wait = soonest.map_or(LOOK, |soonest| Duration::from_secs(soonest.0.saturating_sub(now.0)));
+        wait.clamp(Duration::from_secs(1), LOOK)
+    }
+
+    /// The data sets of a pool of which something may be due, or whose schedule is another one.
+    fn data_sets_due(&self, pool: &Arc<dyn PoolHandle>, now: Moment) -> Vec<Due> {
+        let no_pruning: BTreeSet<String> =
+            pool.in_force(PRUNE).into_iter().filter(|prune| prune.value == "off").map(|prune| prune.dataset).collect();
+        let mut known = self.schedules.kept.lock();
+        let (mut found, mut names) = (Vec::new(), BTreeSet::new());
+        for InForce { dataset, value, received } in pool.in_force(SNAP) {
+            names.insert(dataset.clone());
+            let prunes = !no_pruning.contains(&dataset);
+            let is_as_before = |kept: &Kept| {
+                let is_same = kept.schedule == value && kept.received == received && kept.prunes == prunes;
+                // A clock that was set back finds its slots again.
+                is_same && kept.until.is_some_and(|until| now < until && until.0 - now.0 < 2 * 366 * 86_400)
+            };
+            if known.get(&dataset).is_some_and(is_as_before) {
+                continue;
+            }
+            let (schedule, problem) = match Schedule::parse(&value) {
+                Ok(schedule) => (schedule, None),
+                Err(refused) => (Schedule::default(), Some(refused.to_string())),
+            };
+            found.push(Due { dataset, schedule, text: value, received, prunes, problem });
+        }
+        let pool = pool.name();
+        known.retain(|dataset, _| super::mounts::pool_of(dataset) != pool || names.contains(dataset));
+        found
+    }
+
+    async fn keep_schedules_of(&self, pool: &Arc<dyn PoolHandle>, now: Moment) {
+        let mut all = self.data_sets_due(pool, now);
+        let mut wanted: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (at, one) in all.iter_mut().enumerate() {
+            match pool.snapshot_names(&one.dataset).await {
+                Ok(names) if !one.received => {
+                    for name in due(&one.schedule, now, own_names(&names)) {
+                        wanted.entry(name).or_default().push(at);
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => one.problem = Some(error.to_string()),
+            }
+        }
+        for (name, these) in wanted {
+            let full_names = these.iter().map(|at| format!("{}@{name}", all[*at].dataset)).collect();
+            if self.take_scheduled(full_names).await.is_ok() {
+                continue;
+            }
+            for at in these {
+                let full_name = format!("{}@{name}", all[at].dataset);
+                if let Err(reason) = self.take_scheduled(vec![full_name]).await {
+                    all[at].problem = Some(reason);
+                }
+            }
+        }
+        for one in &mut all {
+            if one.prunes
+                && one.problem.is_none()
+                && let Err(reason) = self.prune(pool, one).await
+            {
+                one.problem = Some(reason);
+            }
+        }
+        self.note_schedules(all, now);
+    }
+
+    /// Takes these together.
+    async fn take_scheduled(&self, names: Vec<String>) -> Result<(), String> {
+        let call = TakeSnapshots { names, ..TakeSnapshots::default() };
+        self.take_snapshots(&call).await.map(drop).map_err(|error| error.message)
+    }
+
+    /// Destroys what is too many.
+    async fn prune(&self, pool: &Arc<dyn PoolHandle>, one: &Due) -> Result<(), String> {
+        let names = pool.snapshot_names(&one.dataset).await.map_err(|error| error.to_string())?;
+        let surplus = surplus(&one.schedule, own_names(&names));
+        let destroy = async |which: String| {
+            assert!(which.split(',').all(|name| Slot::named(name).is_some()), "nobody else's snapshots are destroyed");
+            let call = DestroySnapshots { dataset: one.dataset.clone(), which, ..DestroySnapshots::default() };
+            self.destroy_snapshots(&call).await
+        };
+        if surplus.is_empty() || destroy(surplus.join(",")).await.is_ok() {
+            return Ok(());
+        }
+        for name in surplus {
+            // What is held, cloned or in use stays until it is not.
+            if let Err(error) = destroy(name).await {
+                tracing::debug!("'{}': {}", one.dataset, error.message);
+            }
+        }
+        Ok(())
+    }
+
+    /// Remembers how it went, and tells once of each thing that goes wrong.
+    fn note_schedules(&self, all: Vec<Due>, now: Moment) {
+        let mut known = self.schedules.kept.lock();
+        for Due { dataset, schedule, text, received, prunes, problem } in all {
+            // What failed is tried again with the next slot, and a schedule of which nothing is due once it changes.
+            let until = next(&schedule, now).or(Some(Moment(now.0.saturating_add(86_400))));
+            let before = known.get(&dataset).and_then(|kept| kept.problem.clone());
+            if let Some(problem) = problem.as_ref().filter(|problem| before.as_ref() != Some(problem)) {
+                tracing::warn!("'{dataset}': its scheduled snapshots: {problem}");
+                let pool = super::mounts::pool_of(&dataset);
+                let text = format!("'{dataset}' does not get its snapshots: {problem}");
+                let action = "'platter schedule' shows all schedules.".to_owned();
+                self.tell_of_pool(pool, "sysevent.platter.schedule_failed", text, action);
+            }
+            known.insert(dataset, Kept { schedule: text, received, prunes, until, problem });
+        }
+    }
+
+    /// `platter schedule`.
+    pub async fn schedules(&self, call: &ListSchedules) -> Answer<Vec<ScheduleReport>> {
+        let mut pools: Vec<Arc<dyn PoolHandle>> = Vec::new();
+        match &call.under {
+            Some(name) => {
+                self.lineage_of(name).await?;
+                pools.push(self.pool_with(name)?);
+            }
+            None => pools.extend(self.pools.read().values().map(|entry| entry.pool.clone())),
+        }
+        let is_meant = |dataset: &str| match &call.under {
+            Some(top) => {
+                dataset.strip_prefix(top.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }
+            None => true,
+        };
+        let (mut reports, now) = (Vec::new(), Moment(now_seconds()));
+        for pool in pools {
+            let off: Vec<String> = pool
+                .in_force(PRUNE)
+                .into_iter()
+                .filter(|prune| prune.value == "off")
+                .map(|prune| prune.dataset)
+                .collect();
+            for InForce { dataset, value, received } in pool.in_force(SNAP) {
+                if !is_meant(&dataset) {
+                    continue;
+                }
+                let names = pool.snapshot_names(&dataset).await.unwrap_or_default();
+                let ours: Vec<Slot> = own_names(&names).filter_map(Slot::named).collect();
+                let schedule = Schedule::parse(&value).unwrap_or_default();
+                let problem = self.schedules.kept.lock().get(&dataset).and_then(|kept| kept.problem.clone());
+                reports.push(ScheduleReport {
+                    schedule: value,
+                    received,
+                    prunes: !off.contains(&dataset),
+                    kept: ours.len() as u64,
+                    newest: ours.iter().max_by_key(|slot| slot.begin).map(Slot::to_string),
+                    next: next(&schedule, now).filter(|_| !received).map(|next| next.0),
+                    problem,
+                    dataset,
+                });
+            }
+        }
+        Ok(reports)
+    }
+
+    async fn lineage_of(&self, name: &str) -> Answer<()> {
+        let pool = self.pool_with(name)?;
+        let names = pool.names_under(name).await;
+        match names {
+            Ok(names) if names.iter().any(|known| known == name) => Ok(()),
+            _ => Err(super::mounts::no_such_dataset(name)),
+        }
+    }
+}

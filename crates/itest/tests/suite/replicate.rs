@@ -1,0 +1,140 @@
+//! `platter replicate`: a second copy, here or on another machine, that is kept up to date.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+
+use platter_itest::binary::platter as binary;
+use platter_itest::{Lab, Run, Tree, data, zdb};
+
+/// A lab with the pools tank and copy.
+fn lab() -> Option<Lab> {
+    let lab = Lab::open()?;
+    lab.disks(2, 300);
+    lab.create("", "tank", "d0");
+    lab.create("", "copy", "d1");
+    Some(lab)
+}
+
+fn replicate(lab: &Lab, words: &str) -> Run {
+    lab.platter(["replicate"].into_iter().chain(words.split_whitespace()))
+}
+
+fn snapshots(lab: &Lab, dataset: &str) -> Vec<String> {
+    let listed = lab.zfs(&format!("list -H -d 1 -t snapshot -o name -s createtxg {dataset}")).ok().stdout;
+    listed.lines().filter_map(|name| name.split_once('@')).map(|(_, own)| own.to_owned()).collect()
+}
+
+fn bookmarks(lab: &Lab, dataset: &str) -> usize {
+    lab.zfs(&format!("list -H -d 1 -t bookmark -o name {dataset}")).ok().stdout.lines().count()
+}
+
+fn write(lab: &Lab, dataset: &str, seed: u64) {
+    fs::write(lab.mnt(dataset).join(format!("file{seed}")), data::random(seed, 300_000)).expect("a file");
+}
+
+#[test]
+fn a_copy_is_kept_up_to_date() {
+    let Some(lab) = lab() else { return };
+    for name in ["tank/a", "tank/a/b"] {
+        lab.create_fs("", name);
+    }
+    replicate(&lab, "tank/a copy/a").refused().says("has no snapshot");
+    replicate(&lab, "tank/none copy/a").refused().says("dataset does not exist");
+    for seed in 0..3 {
+        write(&lab, "tank/a", seed);
+        write(&lab, "tank/a/b", 10 + seed);
+        lab.zfs(&format!("snapshot -r tank/a@s{seed}")).ok();
+    }
+    replicate(&lab, "-r tank/a copy/a").ok().says("tank/a/b@s2 -> copy/a/b");
+    assert_eq!(snapshots(&lab, "copy/a/b"), ["s0", "s1", "s2"]);
+    replicate(&lab, "-r tank/a copy/a").ok().says("nothing new");
+    // The base may go here: its bookmark is enough, and there is one for each target.
+    write(&lab, "tank/a", 5);
+    lab.zfs("snapshot -r tank/a@s3").ok();
+    lab.zfs("snapshot -r tank/a@s4").ok();
+    lab.zfs("destroy -r tank/a@s0%s2").ok();
+    replicate(&lab, "-r tank/a copy/a").ok();
+    assert_eq!(snapshots(&lab, "copy/a"), ["s0", "s1", "s2", "s3", "s4"]);
+    replicate(&lab, "-rF --limit 20M tank/a copy/second").ok();
+    assert_eq!((bookmarks(&lab, "tank/a"), snapshots(&lab, "copy/second")), (2, vec!["s3".into(), "s4".into()]));
+
+    // With -s it makes one, and keeps only the newest at both ends.
+    for seed in 6..9 {
+        write(&lab, "tank/a", seed);
+        replicate(&lab, "-rsp tank/a copy/a").ok();
+        for pool in ["tank", "copy"] {
+            let own = snapshots(&lab, &format!("{pool}/a"));
+            assert_eq!(own.iter().filter(|name| name.starts_with("replica_")).count(), 1, "{own:?}");
+        }
+    }
+    lab.zfs("mount copy/a").ok();
+    lab.zfs("mount copy/a/b").ok();
+    Tree::of(&lab.mnt("tank/a")).assert_same(&Tree::of(&lab.mnt("copy/a")), "the copy");
+
+    // A target of its own is not overwritten unawares.
+    lab.zfs("snapshot copy/a@own").ok();
+    write(&lab, "tank/a", 20);
+    replicate(&lab, "-s tank/a copy/a").refused().says("is newer than what both have (@own)");
+    replicate(&lab, "-sF tank/a copy/a").ok();
+    lab.create_fs("", "copy/other");
+    replicate(&lab, "-F tank/a copy/other").refused().says("has no snapshot in common");
+    for wrong in ["tank/a@s4 copy/a", "tank/a copy//a", "--limit 0 tank/a copy/a", "--every x tank/a copy/a"] {
+        replicate(&lab, wrong).refused();
+    }
+    for pool in ["tank", "copy"] {
+        lab.export(pool);
+        zdb::assert_clean(&lab.dev(), pool);
+    }
+}
+
+#[test]
+fn another_machine_is_reached_by_a_shell_and_what_broke_off_goes_on() {
+    let Some(lab) = lab() else { return };
+    lab.create_fs("-o compression=off", "tank/a");
+    for seed in 0..40 {
+        write(&lab, "tank/a", seed);
+    }
+    lab.zfs("snapshot tank/a@big").ok();
+    // As ssh: the host, then words for its shell.
+    let shell = lab.tmp().join("rsh");
+    fs::write(&shell, "#!/bin/sh\necho \"$1\" >> \"$0.hosts\"\nshift\nexec sh -c \"$*\"\n").unwrap();
+    fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = lab.command(binary());
+    let zfs = format!("{} zfs", binary().display());
+    let over = |command: &mut std::process::Command, words: &[&str]| {
+        command.args(["replicate", "-e", shell.to_str().unwrap(), "--remote-zfs", &zfs]).args(words);
+    };
+    over(&mut command, &["--limit", "2M", "tank/a", "me@there:copy/a"]);
+    let mut slow = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let token = || {
+        let run = lab.zfs("get -H -o value receive_resume_token copy/a");
+        run.code == 0 && run.stdout.trim().len() > 1
+    };
+    let began = std::time::Instant::now();
+    while lab.zfs("list copy/a").code != 0 {
+        assert!(began.elapsed().as_secs() < 60, "it does not begin");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    slow.kill().unwrap();
+    slow.wait().unwrap();
+    while !token() {
+        assert!(began.elapsed().as_secs() < 120, "nothing stays of it");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    let run = |words: &[&str]| {
+        let mut command = lab.command(binary());
+        over(&mut command, words);
+        Run::of(&mut command, std::time::Duration::from_secs(120))
+    };
+    run(&["tank/a", "me@there:copy/a"]).ok();
+    assert_eq!(snapshots(&lab, "copy/a"), ["big"]);
+    assert!(!token());
+    assert!(fs::read_to_string(lab.tmp().join("rsh.hosts")).unwrap().lines().all(|host| host == "me@there"));
+    // From there to here.
+    run(&["me@there:copy/a", "tank/back"]).ok();
+    lab.zfs("mount tank/back").ok();
+    Tree::of(&lab.mnt("tank/a")).assert_same(&Tree::of(&lab.mnt("tank/back")), "there and back");
+    run(&["-e", "false", "tank/a", "host:copy/b"]).refused();
+}
