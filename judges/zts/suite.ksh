@@ -70,7 +70,7 @@ function passed_over
 {
 	if [[ -z $REFUSAL ]]; then
 		case "$*" in
-		*testvol* | */vol* | *"-V "*) REFUSAL="(a volume)" ;;
+		*testvol* | */vol* | *-vol* | *"-V "*) REFUSAL="(a volume)" ;;
 		*) return 1 ;;
 		esac
 	fi
