@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use platter_api::properties::{Native, find, is_user};
+use platter_ondisk::dsl::dataset_flags;
 
 use crate::dataset::Dataset;
 use crate::dir::Dir;
@@ -42,11 +43,16 @@ pub struct InForce {
 }
 
 impl DslPool {
-    /// What user property `name` is for each data set that has one, by the data sets' names.
+    /// What user property `name` is for each data set that has one, by the data sets' names. Those that a receive has
+    /// not finished are left out.
     pub fn in_force(&self, name: &str) -> Vec<InForce> {
         assert!(is_user(name), "others are in the table");
-        let datasets: Vec<(String, Arc<Dataset>)> =
-            self.tree.read().datasets.iter().map(|(name, dataset)| (name.clone(), dataset.clone())).collect();
+        let is_finished = |dataset: &Dataset| dataset.phys.lock().flags & dataset_flags::INCONSISTENT == 0;
+        let datasets: Vec<(String, Arc<Dataset>)> = {
+            let tree = self.tree.read();
+            let finished = tree.datasets.iter().filter(|(_, dataset)| is_finished(dataset));
+            finished.map(|(name, dataset)| (name.clone(), dataset.clone())).collect()
+        };
         let value = |dataset: &Arc<Dataset>| {
             let mut at = Some(dataset.dir.clone());
             while let Some(here) = at {
