@@ -107,7 +107,7 @@ pub const TABLE: &[PoolProperty] = &[
     set("multihost", "MULTIHOST", ON_OFF, "off"),
     told("checkpoint", "CKPOINT", Values::BytesOrNone),
     told("load_guid", "LOAD_GUID", Values::Identifier),
-    set("autotrim", "AUTOTRIM", OFF, "off"),
+    set("autotrim", "AUTOTRIM", ON_OFF, "off"),
     set("compatibility", "COMPATIBILITY", Values::Text, "off"),
     told("bcloneused", "BCLONE_USED", Values::Number),
     told("bclonesaved", "BCLONE_SAVED", Values::Number),

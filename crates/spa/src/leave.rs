@@ -18,7 +18,7 @@ use platter_zio::Phase;
 
 use crate::config::PoolState;
 use crate::pool::Pool;
-use crate::{scan, spares};
+use crate::{free_commands, scan, spares};
 use platter_dsl::error::Result;
 
 /// A device that ends no transfer for so long hangs. A slow one ends some.
@@ -128,6 +128,7 @@ impl Pool {
         }
         let halted = async {
             scan::halt(&self.core).await;
+            free_commands::halt(&self.core).await;
             Ok(())
         };
         let halted = self.core.dsl.unless_suspended(halted).await;
