@@ -35,7 +35,7 @@ fn fails(run: Run) -> Run {
 /// Fills the pool and removes most files again, every other one at first, so that there are many holes.
 fn fill_and_empty(lab: &Lab, pool: &str, mount: &Path) {
     for index in 0..40 {
-        write(mount, &format!("f{index}"), index, 4);
+        write(mount, &format!("f{index}"), index, 2);
     }
     lab.zpool(&format!("sync {pool}")).ok();
     for index in (0..40).filter(|index| index % 4 != 1) {
@@ -80,7 +80,7 @@ fn a_trim_goes_on_after_a_crash_and_files_stay_as_they_were() {
     let mount = lab.create("", "tank", "raidz d0 d1 d2");
     fill_and_empty(&lab, "tank", &mount);
     let tree = Tree::of(&mount);
-    lab.zpool("trim --rate 4M tank").ok();
+    lab.zpool("trim --rate 2M tank").ok();
     lab.zpool("status tank").ok().says("  (trimming)");
     lab.zpool("status -t tank").ok().says("% trimmed, started at ");
     // Long enough for the place to be written down.
@@ -98,7 +98,7 @@ fn a_trim_goes_on_after_a_crash_and_files_stay_as_they_were() {
     fails(lab.zpool("trim -s tank d1")).says("there is no active trim");
     // Another file while some are given up.
     lab.zpool("trim tank").ok();
-    write(&mount, "more", 99, 16);
+    write(&mount, "more", 99, 8);
     lab.zpool("trim -c tank").ok();
     lab.zpool("status -t tank").ok().says("(untrimmed)");
     lab.zpool("trim -w tank d1 d2").ok();
@@ -129,7 +129,7 @@ fn what_cannot_be_trimmed_is_refused_in_openzfs_words() {
     lab.zpool("online tank d1").ok();
     // A log is a device like any other.
     lab.zpool("trim -w tank d2").ok();
-    lab.zpool("get -Hpo value trim_support tank d0").ok().says("1");
+    lab.zpool("get -Hpo value trim_support tank d0").ok().says("on");
     let bytes = lab.zpool("get -Hpo value trim_bytes tank d2").ok().stdout;
     assert!(bytes.trim().parse::<u64>().is_ok_and(|bytes| bytes > MIB), "{bytes}");
     let json = lab.zpool("status -t -j tank").ok();
@@ -169,7 +169,7 @@ fn what_becomes_free_is_given_up_by_itself() {
     let mount = lab.create("-o autotrim=on", "tank", "raidz d0 d1 d2");
     lab.zpool("get -Ho value autotrim tank").ok().says("on");
     for round in 0..2 {
-        write(&mount, "large", round, 100);
+        write(&mount, "large", round, 60);
         lab.zpool("sync tank").ok();
         let before = taken(&lab, 3);
         fs::remove_file(mount.join("large")).expect("removed");
@@ -197,7 +197,7 @@ fn what_is_free_is_written_over_and_that_is_forgotten_again() {
     let mount = lab.create("", "tank", "mirror d0 d1");
     let tree = Tree::filled(&mount, 1);
     lab.zpool("initialize -s -u tank").refused().says("cannot be combined with other options");
-    fails(lab.zpool("initialize -c tank d0")).says("cannot initialize 'd0': there is no active initialization");
+    fails(lab.zpool("initialize -c tank d0")).says("/d0': there is no active initialization");
     lab.zpool("initialize -w tank d0").ok();
     lab.zpool("status -i tank").ok().says("(100% initialized, completed at ").says("(uninitialized)");
     assert!(fs::metadata(lab.disk(0)).is_ok_and(|file| file.blocks() * 512 > 96 * MIB), "it is written over");
