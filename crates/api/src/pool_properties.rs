@@ -72,8 +72,6 @@ impl PoolProperty {
 }
 
 const ON_OFF: Values = Values::Words { all: &["off", "on"], settable: &["on", "off"] };
-/// What this version does not do by itself yet.
-const OFF: Values = Values::Words { all: &["off", "on"], settable: &["off"] };
 const FAIL_MODES: Values =
     Values::Words { all: &["wait", "continue", "panic"], settable: &["wait", "continue", "panic"] };
 

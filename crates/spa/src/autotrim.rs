@@ -14,11 +14,15 @@ use platter_dsl::watched;
 use platter_ondisk::Guid;
 use platter_vdev::{Leaf, TopVdev, TrimKind};
 use platter_zio::{MetaslabId, Phase};
+use tokio::time::Instant;
 
 use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::free_state::Kind;
 use crate::free_walk;
+
+/// Runs that are given up before is looked at the time.
+const RUNS: usize = 64;
 
 fn is_on(core: &Core) -> bool {
     matches!(core.pool_properties.read().get("autotrim"), Some(StoredProperty::Text(word)) if word == "on")
@@ -37,7 +41,7 @@ pub fn follow(core: &Arc<Core>) {
 }
 
 /// Whether this one still is the one that works.
-fn goes_on(core: &Core, number: u64) -> bool {
+fn is_the_one(core: &Core, number: u64) -> bool {
     let automatic = core.works.automatic.lock();
     automatic.on && automatic.number == number
 }
@@ -53,7 +57,7 @@ async fn watch(weak: Weak<Core>, number: u64) {
         tokio::time::sleep(wait).await;
         let Some(core) = weak.upgrade() else { return };
         match core.dsl.store.suspension().phase() {
-            _ if !goes_on(&core, number) => return,
+            _ if !is_the_one(&core, number) => return,
             Phase::Stopped(_) => return,
             Phase::Suspended { .. } => {}
             Phase::Running => a_part(&core, turn, number).await,
@@ -74,13 +78,11 @@ async fn a_part(core: &Arc<Core>, turn: usize, number: u64) {
             let metaslabs = allocator.group(vdev).map(|group| group.metaslabs()).unwrap_or_default();
             let mine = metaslabs.iter().enumerate().skip(turn % step).step_by(step);
             // What somebody works on by hand comes later.
-            let has_some = mine.filter(|(_, metaslab)| !metaslab.trimmable.is_empty() && metaslab.disabled == 0);
+            let has_some = mine.filter(|(_, metaslab)| !metaslab.trimmable.is_empty() && !metaslab.disabled.is_on());
             has_some.map(|(index, _)| index).collect()
         };
         for index in has_some {
-            if !goes_on(core, number) {
-                return;
-            }
+            let Some(_at_work) = core.works.go_on(number) else { return };
             one(core, &top, MetaslabId { vdev, index }).await;
         }
     }
@@ -89,8 +91,15 @@ async fn a_part(core: &Arc<Core>, turn: usize, number: u64) {
 async fn one(core: &Arc<Core>, top: &Arc<TopVdev>, id: MetaslabId) {
     let Some(disabled) = core.dsl.store.disable_freed(id).await else { return };
     debug_assert!(disabled.free().is_sorted(), "what is free is told in order");
-    let leaves = eligible(core, top);
-    join_all(leaves.iter().map(|leaf| give_up(core, top, leaf, disabled.free()))).await;
+    let (leaves, began) = (eligible(core, top), Instant::now());
+    let mut rest = disabled.free();
+    while !rest.is_empty() && began.elapsed() < free_walk::TURN {
+        let (part, after) = rest.split_at(RUNS.min(rest.len()));
+        join_all(leaves.iter().map(|leaf| give_up(core, top, leaf, part))).await;
+        rest = after;
+    }
+    // Who needs the room has its turn; what is left has another one.
+    disabled.note_again(rest);
 }
 
 async fn give_up(core: &Core, top: &TopVdev, leaf: &Leaf, free: &[(u64, u64)]) {
@@ -111,7 +120,8 @@ fn eligible(core: &Core, top: &TopVdev) -> Vec<Arc<Leaf>> {
     let Some(config) = own else { return Vec::new() };
     let by_hand: Vec<Guid> = {
         let known = core.works.known.lock();
-        let is_trimmed = |leaf: &&&VdevConfig| known.get(&(leaf.leaf_zap, Kind::Trim)).is_some_and(|work| work.running);
+        let work = |leaf: &VdevConfig| known.get(&(leaf.leaf_zap, Kind::Trim));
+        let is_trimmed = |leaf: &&&VdevConfig| work(leaf).is_some_and(|work| work.runner.is_some());
         config.leaves().iter().filter(is_trimmed).map(|leaf| leaf.guid).collect()
     };
     let children = if config.is_leaf() { std::slice::from_ref(&config) } else { &config.children[..] };

@@ -49,7 +49,9 @@ pub async fn run(core: &Arc<Core>, change: PoolChange) -> Result<Changed> {
         }
         PoolChange::Online { device, expand } => online(core, &device, expand).await,
         PoolChange::Offline { device, temporary } => {
-            offline(core, &device, temporary).await.map(|()| Changed::default())
+            offline(core, &device, temporary).await?;
+            free_commands::settle(core).await;
+            Ok(Changed::default())
         }
         PoolChange::Judge { device, cause } => verdicts::carry_out(core, &device, Why::Errors(cause)).await,
         PoolChange::Fault { device, temporary } => {

@@ -116,6 +116,7 @@ impl Core {
     ) -> Arc<Self> {
         let known: BTreeSet<u64> = config.vdev_tree.leaves().iter().map(|leaf| leaf.guid.0).collect();
         assert!(devices.leaves.keys().all(|guid| known.contains(guid)), "a device is open that is none of the pool's");
+        let opened = stored.uberblock.txg;
         Arc::new(Self {
             environment,
             dsl,
@@ -137,7 +138,7 @@ impl Core {
             txgs: TxgHistory::default(),
             spares: stored.spares,
             limits: Mutex::new(stored.limits),
-            works: Works { known: Mutex::new(stored.works), ..Works::default() },
+            works: Works::new(stored.works, opened),
             changing: tokio::sync::Mutex::default(),
         })
     }

@@ -6,6 +6,8 @@
 //! - one walk at most runs for a leaf and kind.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use platter_api::report::LeafWorkState;
 use platter_api::request::{Changed, FreeWork, InitializeAction, TrimAction};
@@ -65,7 +67,7 @@ impl Wanted {
             Kind::Initialize => ("currently initializing", "there is no active initialization"),
         };
         let state = work.map(|work| work.state);
-        let is_running = work.is_some_and(|work| work.running);
+        let is_running = work.is_some_and(|work| work.runner.is_some());
         match self.to {
             Some(Active | Complete) | None => is_running.then_some(under_way),
             Some(Canceled) => (!matches!(state, Some(Active | Suspended))).then_some(none),
@@ -164,7 +166,8 @@ async fn stop(core: &Core, is_meant: impl Fn((ObjectId, Kind)) -> bool) {
         woken.as_mut().enable();
         {
             let mut known = core.works.known.lock();
-            let mut running = known.iter_mut().filter(|(key, work)| work.running && is_meant(**key)).peekable();
+            let mut running =
+                known.iter_mut().filter(|(key, work)| work.runner.is_some() && is_meant(**key)).peekable();
             if running.peek().is_none() {
                 return;
             }
@@ -174,13 +177,20 @@ async fn stop(core: &Core, is_meant: impl Fn((ObjectId, Kind)) -> bool) {
     }
 }
 
-/// Waits until no walk of this process is on a leaf that cannot be used.
+/// For so long is waited for walks on leaves that cannot be used: one whose device hangs does not end.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// Waits until no walk of this process is on a leaf that cannot be used, unless that takes long.
 pub async fn settle(core: &Core) {
+    let _ = tokio::time::timeout(SETTLE, settled(core)).await;
+}
+
+async fn settled(core: &Core) {
     let is_over = || {
         let lost = place::leaves(core).into_iter().filter(|place| !place.leaf.is_usable());
         let mut keys = lost.flat_map(|place| Kind::ALL.map(|kind| (place.config.leaf_zap, kind)));
         let known = core.works.known.lock();
-        !keys.any(|key| known.get(&key).is_some_and(|work| work.running))
+        !keys.any(|key| known.get(&key).is_some_and(|work| work.runner.is_some()))
     };
     loop {
         let changed = core.works.changed.clone();
@@ -193,10 +203,25 @@ pub async fn settle(core: &Core) {
     }
 }
 
-/// Ends all walks of this process, without changing what the pool remembers.
+/// Ends all walks of this process, without changing what the pool remembers, and waits until nothing is under way: what
+/// came late could hit what somebody else has written who has the pool by then. Nothing is begun any more.
 pub async fn halt(core: &Core) {
-    core.works.automatic.lock().on = false;
+    core.works.leaving.store(true, Ordering::Release);
     stop(core, |_| true).await;
+    loop {
+        let changed = core.works.changed.clone();
+        let mut woken = std::pin::pin!(changed.notified());
+        woken.as_mut().enable();
+        if core.works.automatic.lock().at_work == 0 {
+            return;
+        }
+        woken.await;
+    }
+}
+
+/// The pool was not left: what was halted may go on.
+pub fn stay(core: &Core) {
+    core.works.leaving.store(false, Ordering::Release);
 }
 
 /// Goes on with what is not done and not suspended, on all leaves that are there (`vdev_trim_restart`).
@@ -207,10 +232,8 @@ pub fn resume(core: &Arc<Core>) {
     for place in place::leaves(core) {
         for kind in Kind::ALL {
             let key = (place.config.leaf_zap, kind);
-            if !place.leaf.is_writable() || !core.works.begin(key) {
-                continue;
-            }
-            let walk = free_walk::run(core.clone(), place.top.clone(), place.leaf.clone(), key);
+            let Some(number) = place.leaf.is_writable().then(|| core.works.begin(key)).flatten() else { continue };
+            let walk = free_walk::run(core.clone(), place.top.clone(), place.leaf.clone(), (key, number));
             drop(watched::spawn(&core.dsl, "a walk over what is free", walk));
         }
     }

@@ -4,11 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use platter_api::report::LeafWorkState;
-use platter_ondisk::ObjectId;
 use platter_ondisk::names::vdev_leaf_zap as names;
+use platter_ondisk::{ObjectId, Txg};
 use tokio::sync::Notify;
 
 /// What is done with what is free.
@@ -65,8 +66,8 @@ pub struct Work {
     pub secure: bool,
     /// Whether only what was ever used is to be trimmed (`zfs_trim_metaslab_skip`).
     pub partial: bool,
-    /// Whether this process works on it.
-    pub running: bool,
+    /// Who of this process works on it: another number each time.
+    pub runner: Option<u64>,
     /// Whether that is to end.
     pub stopping: bool,
 }
@@ -81,7 +82,7 @@ impl Work {
             rate: 0,
             secure: false,
             partial: false,
-            running: false,
+            runner: None,
             stopping: false,
         }
     }
@@ -96,6 +97,12 @@ pub struct Works {
     pub changed: Arc<Notify>,
     /// Who gives up by itself what becomes free (property `autotrim`).
     pub automatic: Mutex<Automatic>,
+    /// Works of this process so far.
+    begun: AtomicU64,
+    /// Set while the pool is being left: nothing is begun any more.
+    pub leaving: AtomicBool,
+    /// The last group when the pool was opened: of what it freed nothing in memory tells.
+    pub opened: Txg,
 }
 
 /// Who gives up by itself what becomes free.
@@ -105,25 +112,60 @@ pub struct Automatic {
     pub on: bool,
     /// Which one: it is another each time.
     pub number: u64,
+    /// How many are at work on a metaslab.
+    pub at_work: usize,
+}
+
+/// One who is at work.
+pub struct AtWork<'a>(&'a Works);
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        let mut automatic = self.0.automatic.lock();
+        automatic.at_work = automatic.at_work.checked_sub(1).expect("who ends has begun");
+        drop(automatic);
+        self.0.changed.notify_waiters();
+    }
 }
 
 impl Works {
-    /// Begins work of this process on what is to go on; whether there is nobody yet.
-    pub fn begin(&self, key: (ObjectId, Kind)) -> bool {
+    /// What the pool remembers, when group `opened` is its last.
+    pub fn new(known: BTreeMap<(ObjectId, Kind), Work>, opened: Txg) -> Self {
+        Self { known: Mutex::new(known), opened, ..Self::default() }
+    }
+
+    /// Whether who gives up by itself what becomes free, the one of this number, is to go on. While what is returned is
+    /// kept, it counts as being at work.
+    pub fn go_on(&self, number: u64) -> Option<AtWork<'_>> {
+        let mut automatic = self.automatic.lock();
+        let goes_on = automatic.on && automatic.number == number && !self.leaving.load(Ordering::Acquire);
+        goes_on.then(|| {
+            automatic.at_work += 1;
+            AtWork(self)
+        })
+    }
+
+    /// Begins work of this process on what is to go on, unless there is somebody; the number of who works.
+    pub fn begin(&self, key: (ObjectId, Kind)) -> Option<u64> {
         let mut known = self.known.lock();
-        let Some(work) = known.get_mut(&key) else { return false };
-        if work.running || work.state != LeafWorkState::Active {
-            return false;
+        if self.leaving.load(Ordering::Acquire) {
+            return None;
         }
-        (work.running, work.stopping) = (true, false);
-        true
+        let work = known.get_mut(&key)?;
+        if work.runner.is_some() || work.state != LeafWorkState::Active {
+            return None;
+        }
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
+        (work.runner, work.stopping) = (Some(number), false);
+        assert_eq!(work.state, LeafWorkState::Active, "only what is to go on is worked on");
+        Some(number)
     }
 
     /// Ends work of this process.
-    pub fn end(&self, key: (ObjectId, Kind)) {
-        if let Some(work) = self.known.lock().get_mut(&key) {
-            assert!(work.running, "who ends has begun");
-            (work.running, work.stopping) = (false, false);
+    pub fn end(&self, key: (ObjectId, Kind), number: u64) {
+        // A leaf that got the ZAP of one that has left has its own.
+        if let Some(work) = self.known.lock().get_mut(&key).filter(|work| work.runner == Some(number)) {
+            (work.runner, work.stopping) = (None, false);
         }
         self.changed.notify_waiters();
     }
@@ -142,11 +184,29 @@ mod tests {
     #[test]
     fn one_works_on_what_is_to_go_on() {
         let (works, key) = (Works::default(), (ObjectId(7), Kind::Trim));
-        assert!(!works.begin(key), "there is nothing to do");
+        assert_eq!(works.begin(key), None, "there is nothing to do");
         works.known.lock().insert(key, Work { state: LeafWorkState::Active, ..Work::new() });
-        assert!(works.begin(key) && !works.begin(key));
-        works.end(key);
+        let first = works.begin(key).expect("there is");
+        assert_eq!(works.begin(key), None);
+        works.end(key, first);
+        let second = works.begin(key).expect("that one has ended");
+        works.end(key, first);
+        assert_eq!(works.known.lock()[&key].runner, Some(second), "one ends only what it has begun");
+        works.end(key, second);
         works.known.lock().insert(key, Work { state: LeafWorkState::Suspended, ..Work::new() });
-        assert!(!works.begin(key));
+        assert_eq!(works.begin(key), None);
+    }
+
+    #[test]
+    fn nothing_is_begun_while_the_pool_is_left() {
+        let (works, key) = (Works::default(), (ObjectId(7), Kind::Trim));
+        works.known.lock().insert(key, Work { state: LeafWorkState::Active, ..Work::new() });
+        works.automatic.lock().on = true;
+        let at_work = works.go_on(0).expect("it is on");
+        works.leaving.store(true, Ordering::Release);
+        assert!(works.begin(key).is_none() && works.go_on(0).is_none());
+        assert_eq!(works.automatic.lock().at_work, 1, "that one has still to come to its end");
+        drop(at_work);
+        assert_eq!(works.automatic.lock().at_work, 0);
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! - a range is touched only while nothing is handed out of its metaslab, and after it has rested for the groups that
-//!   may be gone back to;
+//!   may be gone back to, also when it was freed before the pool was opened;
 //! - nothing is waited for meanwhile but devices, and those not for long: who needs the metaslab's room waits, too.
 
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use platter_api::report::LeafWorkState;
 use platter_buffer::{Buf, BufMut};
 use platter_ondisk::{Guid, ObjectId};
 use platter_vdev::{Leaf, TopVdev, TrimKind, VdevState};
+use platter_zio::metaslab::DEFER;
 use platter_zio::{MetaslabId, Phase, RangeSet};
 use tokio::time::Instant;
 
@@ -28,7 +29,7 @@ const CHUNK: u64 = 1 << 20;
 /// What is written (`zfs_initialize_value`).
 const PATTERN: u64 = 0xdead_beef_dead_beee;
 /// No metaslab is kept from being used for longer, unless a single transfer takes longer.
-const TURN: Duration = Duration::from_secs(1);
+pub const TURN: Duration = Duration::from_secs(1);
 /// The place is written down so often.
 const SAVE: Duration = Duration::from_secs(5);
 /// Smallest piece that is given up when nobody is to find what was there (`SPA_MINBLOCKSIZE`).
@@ -51,6 +52,8 @@ struct Walk {
     top: Arc<TopVdev>,
     leaf: Arc<Leaf>,
     key: (ObjectId, Kind),
+    /// Which one of this process's it is.
+    number: u64,
     began: Instant,
     /// Bytes since then.
     bytes: u64,
@@ -58,12 +61,17 @@ struct Walk {
     pattern: Buf,
 }
 
-/// Lets the work on a leaf run to its end.
-pub async fn run(core: Arc<Core>, top: Arc<TopVdev>, leaf: Arc<Leaf>, key: (ObjectId, Kind)) {
+/// Lets the work on a leaf run to its end: which, and the number of who works.
+pub async fn run(core: Arc<Core>, top: Arc<TopVdev>, leaf: Arc<Leaf>, (key, number): ((ObjectId, Kind), u64)) {
     let pattern = if key.1 == Kind::Initialize { pattern() } else { Buf::zeroed(0) };
     let now = Instant::now();
-    let mut walk = Walk { core: core.clone(), top, leaf: leaf.clone(), key, began: now, bytes: 0, saved: now, pattern };
-    let to = match walk.everything().await {
+    let (began, saved) = (now, now);
+    let mut walk = Walk { core: core.clone(), top, leaf: leaf.clone(), key, number, began, bytes: 0, saved, pattern };
+    let end = match walk.rest().await {
+        None => walk.everything().await,
+        Some(end) => end,
+    };
+    let to = match end {
         End::All => Some(LeafWorkState::Complete),
         End::Gone if leaf.condition().state == VdevState::Faulted => Some(LeafWorkState::Canceled),
         End::Gone | End::Stopped => None,
@@ -71,7 +79,7 @@ pub async fn run(core: Arc<Core>, top: Arc<TopVdev>, leaf: Arc<Leaf>, key: (Obje
     if core.dsl.store.suspension().phase() == Phase::Running {
         note_end(&core, leaf, key, to).await;
     }
-    core.works.end(key);
+    core.works.end(key, number);
 }
 
 /// Writes down how a walk ended; `to` is what became of the work.
@@ -102,13 +110,13 @@ fn pattern() -> Buf {
 
 impl Walk {
     fn work(&self) -> Option<Work> {
-        self.core.works.known.lock().get(&self.key).copied()
+        self.core.works.known.lock().get(&self.key).copied().filter(|work| work.runner == Some(self.number))
     }
 
     /// Why it cannot go on.
     fn obstacle(&self) -> Option<End> {
         match self.work() {
-            Some(work) if !work.stopping => {}
+            Some(work) if !work.stopping && work.state == LeafWorkState::Active => {}
             _ => return Some(End::Stopped),
         }
         let is_stopped = matches!(self.core.dsl.store.suspension().phase(), Phase::Stopped(_));
@@ -120,6 +128,25 @@ impl Walk {
         while self.core.dsl.store.suspension().is_suspended() && self.obstacle().is_none() {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
+    }
+
+    /// The group by which what was freed before the pool was opened has rested.
+    fn rested(&self) -> u64 {
+        self.core.works.opened.0 + DEFER as u64
+    }
+
+    /// Lets what was freed before the pool was opened rest as well: what rests is in memory only, and who opens a pool
+    /// takes all that its space maps know as free for rested.
+    async fn rest(&self) -> Option<End> {
+        while self.core.uberblock.lock().txg.0 < self.rested() {
+            if let Some(end) = self.obstacle() {
+                return Some(end);
+            }
+            if self.core.task(async |_, _| Ok(())).await.is_err() {
+                return Some(End::Gone);
+            }
+        }
+        None
     }
 
     async fn everything(&mut self) -> End {
@@ -155,7 +182,7 @@ impl Walk {
     /// Everything before this byte of the leaf is done.
     fn reach(&self, place: u64) {
         let mut known = self.core.works.known.lock();
-        if let Some(work) = known.get_mut(&self.key) {
+        if let Some(work) = known.get_mut(&self.key).filter(|work| work.runner == Some(self.number)) {
             assert!(work.place <= place, "a walk goes on");
             work.place = place;
         }
@@ -165,6 +192,8 @@ impl Walk {
     async fn turn(&mut self, id: MetaslabId, work: &Work) -> bool {
         // One whose free ranges nobody knows is passed over, as allocation passes it over.
         let Some(disabled) = self.core.dsl.store.disable(id).await else { return true };
+        let last = self.core.uberblock.lock().txg;
+        assert!(last.0 >= self.rested(), "what group {last:?} can be gone back from may be needed");
         let pieces = self.pieces(disabled.free(), work);
         let at_once = match self.key.1 {
             Kind::Trim if work.rate == 0 => TRIMS_AT_ONCE,

@@ -87,8 +87,13 @@ pub async fn apply(core: &Arc<Core>, tx: &Tx, changes: &[Change]) -> Result<()> 
             // It came to its end meanwhile.
             continue;
         }
-        let work = after(before, to, change, core.now());
-        core.works.known.lock().insert(key, work);
+        let work = {
+            // With the place and the runner that it has now: both change without a group.
+            let mut known = core.works.known.lock();
+            let work = after(known.get(&key).copied(), to, change, core.now());
+            known.insert(key, work);
+            work
+        };
         store(core, tx, config.leaf_zap, change.kind, &work).await?;
         let was = before.map(|work| work.state);
         if was != Some(to) {

@@ -133,6 +133,7 @@ impl Pool {
         };
         let halted = self.core.dsl.unless_suspended(halted).await;
         if self.is_suspended() {
+            free_commands::stay(&self.core);
             return halted;
         }
         let mut outcome = Ok(());
@@ -140,6 +141,7 @@ impl Pool {
             outcome = self.write_out(state).await;
             if outcome.is_err() && self.is_suspended() {
                 self.core.flush_logs.store(false, Ordering::Release);
+                free_commands::stay(&self.core);
                 return outcome;
             }
         }

@@ -9,6 +9,8 @@
 //!   was allocated from, and of the one loaded last;
 //! - all figures are bytes; `allocated` and `size` count raw space (parity included), `deflated` what users see.
 
+use std::sync::Arc;
+
 use platter_ondisk::gang::HEADER_SIZE;
 use platter_ondisk::{BlkPtr, Dva, Txg};
 use platter_vdev::AllocationClass;
@@ -311,31 +313,30 @@ impl Allocator {
         }
     }
 
-    /// Keeps anything from being handed out of a metaslab whose free ranges are in memory, and tells them. `None` when
-    /// they are not, or there is no such metaslab.
-    pub(crate) fn disable(&mut self, id: MetaslabId) -> Option<Vec<(u64, u64)>> {
-        let group = self.group_mut(id.vdev)?;
-        let disable = |metaslab: &mut Metaslab| {
-            metaslab.is_loaded().then(|| {
-                metaslab.disabled += 1;
-                metaslab.allocatable.iter().collect()
-            })
-        };
-        group.change(id.index, disable).flatten()
-    }
-
-    /// Ends what [`disable`](Self::disable) began.
-    pub(crate) fn enable(&mut self, id: MetaslabId) {
-        let enable = |metaslab: &mut Metaslab| {
-            metaslab.disabled = metaslab.disabled.checked_sub(1).expect("it is enabled as often as it was disabled");
-        };
-        // A log that has left took its metaslabs along.
-        let _ = self.group_mut(id.vdev).and_then(|group| group.change(id.index, enable));
+    /// Keeps anything from being handed out of a metaslab whose free ranges are in memory, as long as the share is
+    /// kept, and tells them. `None` when they are not, or there is no such metaslab.
+    pub(crate) fn disable(&self, id: MetaslabId) -> Option<(Arc<()>, Vec<(u64, u64)>)> {
+        let metaslab = self.group(id.vdev)?.metaslabs().get(id.index)?;
+        metaslab.is_loaded().then(|| (metaslab.disabled.share(), metaslab.allocatable.iter().collect()))
     }
 
     /// Whether nothing is handed out of some metaslab for a moment.
     pub(crate) fn has_disabled(&self) -> bool {
-        self.groups.iter().flat_map(Group::metaslabs).any(|metaslab| metaslab.disabled > 0)
+        self.groups.iter().flat_map(Group::metaslabs).any(|metaslab| metaslab.disabled.is_on())
+    }
+
+    /// Notes once more what is free of a metaslab that `share` keeps disabled, unless nobody wants to know any more.
+    pub(crate) fn note_trimmable(&mut self, id: MetaslabId, share: &Arc<()>, ranges: &[(u64, u64)]) {
+        if !self.notes_frees {
+            return;
+        }
+        let note = |metaslab: &mut Metaslab| {
+            // A log that has left took its metaslabs along.
+            if metaslab.disabled.has(share) {
+                ranges.iter().for_each(|(start, length)| metaslab.note_trimmable(*start, *length));
+            }
+        };
+        let _ = self.group_mut(id.vdev).and_then(|group| group.change(id.index, note));
     }
 
     /// Takes what a metaslab noted as freed, and is free still: its free ranges are in memory.

@@ -6,6 +6,8 @@
 //! - who finds room nowhere else waits. So whoever has disabled a metaslab waits for devices only: not for a group,
 //!   which may need the room, nor for a space map, which a group may be writing.
 
+use std::sync::Arc;
+
 use crate::allocator::MetaslabId;
 use crate::store::Store;
 
@@ -17,6 +19,8 @@ const ATTEMPTS: usize = 3;
 pub struct Disabled {
     store: Store,
     id: MetaslabId,
+    /// There until this is dropped.
+    share: Option<Arc<()>>,
     free: Vec<(u64, u64)>,
 }
 
@@ -32,11 +36,20 @@ impl Disabled {
     pub fn free(&self) -> &[(u64, u64)] {
         &self.free
     }
+
+    /// Has what is left of [`free`](Self::free) be told again by [`Store::disable_freed`], while notes are taken.
+    pub fn note_again(&self, rest: &[(u64, u64)]) {
+        let share = self.share.as_ref().expect("it is disabled");
+        self.store.state().allocator.lock().note_trimmable(self.id, share, rest);
+    }
 }
 
 impl Drop for Disabled {
     fn drop(&mut self) {
-        self.store.state().allocator.lock().enable(self.id);
+        // Whoever hands out comes before or after.
+        let allocator = self.store.state().allocator.lock();
+        drop(self.share.take());
+        drop(allocator);
         self.store.state().enabled.notify_waiters();
     }
 }
@@ -47,10 +60,10 @@ impl Store {
     pub async fn disable(&self, id: MetaslabId) -> Option<Disabled> {
         for _ in 0..ATTEMPTS {
             self.load(id).await;
-            let free = self.state().allocator.lock().disable(id);
-            if let Some(free) = free {
+            let disabled = self.state().allocator.lock().disable(id);
+            if let Some((share, free)) = disabled {
                 assert!(free.is_sorted(), "free ranges are told in order");
-                return Some(Disabled { store: self.clone(), id, free });
+                return Some(Disabled { store: self.clone(), id, share: Some(share), free });
             }
         }
         None

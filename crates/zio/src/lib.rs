@@ -43,6 +43,7 @@ mod born;
 pub mod cache;
 mod copies;
 mod disabled;
+mod disabling;
 mod durable;
 pub mod error;
 mod free;

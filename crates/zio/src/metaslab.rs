@@ -18,6 +18,7 @@ use std::sync::Arc;
 use platter_hooks::Canary;
 use platter_ondisk::{ObjectId, Txg};
 
+use crate::disabling::Disabling;
 use crate::histogram::Histogram;
 use crate::range_set::{RangeError, RangeSet};
 
@@ -81,7 +82,7 @@ pub struct Metaslab {
     /// Became free while somebody wants to know (`ms_trim`), and is free still.
     pub trimmable: RangeSet,
     /// How many keep anything from being handed out (`ms_disabled`).
-    pub disabled: u32,
+    pub disabled: Disabling,
     /// Where the next search begins.
     pub cursor: u64,
     /// Counts the uses of all metaslabs: the least is the one unused longest.
@@ -113,7 +114,7 @@ impl Metaslab {
             freed: RangeSet::new(),
             deferred: Default::default(),
             trimmable: RangeSet::new(),
-            disabled: 0,
+            disabled: Disabling::default(),
             cursor: start,
             last_used: 0,
             unflushed_txg: Txg(0),
@@ -240,17 +241,17 @@ impl Metaslab {
 
     /// Whether there may be a run of `length` bytes in ranges that are not loaded.
     pub(crate) fn could_hold(&self, length: u64) -> bool {
-        self.disabled == 0 && self.has_room_unloaded(length)
+        !self.disabled.is_on() && self.has_room_unloaded(length)
     }
 
     /// Whether there is a run of `length` bytes in loaded ranges that may be handed out.
     pub(crate) fn can_hold(&self, length: u64) -> bool {
-        self.disabled == 0 && self.allocatable.largest() >= length
+        !self.disabled.is_on() && self.allocatable.largest() >= length
     }
 
     /// Whether it is only its being disabled that keeps so many bytes from being handed out, as far as is known.
     pub(crate) fn would_hold(&self, length: u64) -> bool {
-        self.disabled > 0 && (self.allocatable.largest() >= length || self.has_room_unloaded(length))
+        self.disabled.is_on() && (self.allocatable.largest() >= length || self.has_room_unloaded(length))
     }
 
     fn has_room_unloaded(&self, length: u64) -> bool {
@@ -389,7 +390,7 @@ impl Metaslab {
 
     /// Finds `length` bytes that are to be handed out, and takes them out of what is.
     fn take_out(&mut self, length: u64) -> Option<u64> {
-        if self.disabled > 0 {
+        if self.disabled.is_on() {
             return None;
         }
         let start = self.allocatable.find(self.cursor, length)?;
@@ -407,7 +408,7 @@ impl Metaslab {
     }
 
     /// Notes what just became free for who gives it up, unless that is more than is worth remembering.
-    fn note_trimmable(&mut self, start: u64, length: u64) {
+    pub(crate) fn note_trimmable(&mut self, start: u64, length: u64) {
         if self.trimmable.count() < TRIMMABLE_MAX && !matches!(self.ranges, Ranges::Damaged(_)) {
             self.trimmable.clear_range(start, length);
             self.trimmable.add(start, length).expect("just cleared");
@@ -433,7 +434,7 @@ impl Metaslab {
     /// # Errors
     /// When part of it is not free.
     pub fn claim(&mut self, start: u64, length: u64) -> Result<(), RangeError> {
-        assert_eq!(self.disabled, 0, "what logs need is claimed before anything is given up");
+        assert!(!self.disabled.is_on(), "what logs need is claimed before anything is given up");
         self.allocatable.remove(start, length)?;
         self.forget_trimmable(start, length);
         self.allocating.add(start, length)
@@ -586,10 +587,10 @@ mod tests {
         metaslab.finish(Txg(13), false, true);
         assert!(metaslab.trimmable.iter().eq([(start, 65536)]));
         metaslab.cursor = start;
-        metaslab.disabled = 1;
+        let share = metaslab.disabled.share();
         assert_eq!((metaslab.allocate(512), metaslab.allocate_log(512, Txg(14))), (None, None));
         assert!(metaslab.would_hold(512));
-        metaslab.disabled = 0;
+        drop(share);
         assert_eq!(metaslab.allocate(512), Some(start));
         assert!(metaslab.trimmable.iter().eq([(start + 512, 65536 - 512)]));
     }

@@ -233,3 +233,22 @@ async fn nothing_is_handed_out_of_a_disabled_metaslab_and_who_needs_it_waits() {
     let dva = waiting.await.expect("there is room");
     assert_eq!(dva.offset >> SHIFT, 2);
 }
+
+#[tokio::test]
+async fn what_is_left_of_what_became_free_is_told_again() {
+    let (store, _) = rig().await;
+    let id = MetaslabId { vdev: 0, index: 1 };
+    store.state().allocator.lock().note_frees(true);
+    let freed = store.disable_freed(id).await.expect("its ranges are known");
+    assert_eq!(freed.free(), [], "nothing has become free since");
+    let start = store.disable(id).await.expect("once more").free()[0].0;
+    let rest = [(start, 4096), (start + 8192, 4096)];
+    freed.note_again(&rest);
+    drop(freed);
+    let again = store.disable_freed(id).await.expect("once more");
+    assert_eq!(again.free(), rest);
+    store.state().allocator.lock().note_frees(false);
+    again.note_again(&rest);
+    drop(again);
+    assert_eq!(store.disable_freed(id).await.expect("once more").free(), [], "nobody wants to know any more");
+}
