@@ -4,7 +4,15 @@ mod common;
 
 use common::{Random, Rig};
 use platter_device::{Fault, FaultKind};
+use platter_ondisk::Guid;
 use platter_vdev::{Priority, TrimKind, VdevKind};
+
+/// A vdev whose leaves can be told apart.
+async fn rig(kind: VdevKind, width: usize, ashift: u8) -> Rig {
+    let rig = Rig::new(kind, width, ashift).await;
+    (1..).zip(rig.top.leaves()).for_each(|(guid, leaf)| leaf.set_guid(Guid(guid)));
+    rig
+}
 
 #[tokio::test]
 async fn blocks_beside_what_is_given_up_stay() {
@@ -13,7 +21,7 @@ async fn blocks_beside_what_is_given_up_stay() {
     let raidz = [(1, 3), (1, 5), (2, 6), (3, 7)].map(|(parity, width)| (VdevKind::Raidz { parity }, width));
     for (kind, width) in kinds.chain(raidz) {
         for ashift in [9, 12] {
-            let rig = Rig::new(kind.clone(), width, ashift).await;
+            let rig = rig(kind.clone(), width, ashift).await;
             // Every other block is freed.
             let mut blocks = Vec::new();
             let mut offset = 1 << 20;
@@ -51,7 +59,7 @@ async fn blocks_beside_what_is_given_up_stay() {
 
 #[tokio::test]
 async fn a_trim_that_fails_is_counted_and_makes_nobody_doubt_the_device() {
-    let rig = Rig::new(VdevKind::Mirror, 2, 9).await;
+    let rig = rig(VdevKind::Mirror, 2, 9).await;
     let leaf = rig.top.leaves()[0].clone();
     rig.shelf.faulty[0].inject(Fault { kind: FaultKind::TrimError, offset: 0, length: u64::MAX, times: 1 });
     assert!(rig.top.trim(leaf.guid(), (1 << 20, 4096), TrimKind::Plain).await.is_err());
