@@ -88,10 +88,11 @@ async fn note_end(core: &Arc<Core>, leaf: Arc<Leaf>, key: (ObjectId, Kind), to: 
         let guid = leaf.guid();
         // Somebody may have given it up while it came to its end.
         let goes_on = core.works.known.lock().get(&key).is_some_and(|work| work.state == LeafWorkState::Active);
-        Ok(match to.filter(|_| goes_on) {
+        match to.filter(|_| goes_on) {
             Some(_) => free_work::apply(&core, &tx, &[change(guid, key.1, to)]).await?,
             None => free_work::store_place(&core, &tx, guid, key.1).await?,
-        })
+        }
+        Ok(())
     });
     if let Err(error) = ended.await {
         tracing::debug!(pool = core.name(), %error, "the place of a {} is not written down", key.1.name());

@@ -176,7 +176,8 @@ mod tests {
             image.write_at(chunk * CHUNK, &[1]);
         }
         assert_eq!(image.stored(0, 10 * CHUNK), [CHUNK..3 * CHUNK, 5 * CHUNK..6 * CHUNK]);
-        assert_eq!(image.stored(2 * CHUNK - 512, 1024), [2 * CHUNK - 512..2 * CHUNK + 512]);
+        let part_of_two = 2 * CHUNK - 512..2 * CHUNK + 512;
+        assert_eq!(image.stored(2 * CHUNK - 512, 1024), [part_of_two]);
         assert_eq!(image.stored(3 * CHUNK, 2 * CHUNK), []);
     }
 
