@@ -19,6 +19,10 @@ pub enum JobKind {
     Replace,
     /// Gives the space of destroyed data sets back.
     Free,
+    /// Tells devices what is free of them.
+    Trim,
+    /// Writes over what is free of devices.
+    Initialize,
 }
 
 impl JobKind {
@@ -29,6 +33,8 @@ impl JobKind {
             Self::Resilver => "resilver",
             Self::Replace => "replace",
             Self::Free => "free",
+            Self::Trim => "trim",
+            Self::Initialize => "initialize",
         }
     }
 }

@@ -72,8 +72,6 @@ impl PoolProperty {
 }
 
 const ON_OFF: Values = Values::Words { all: &["off", "on"], settable: &["on", "off"] };
-/// What this version does not do by itself yet.
-const OFF: Values = Values::Words { all: &["off", "on"], settable: &["off"] };
 const FAIL_MODES: Values =
     Values::Words { all: &["wait", "continue", "panic"], settable: &["wait", "continue", "panic"] };
 
@@ -107,7 +105,7 @@ pub const TABLE: &[PoolProperty] = &[
     set("multihost", "MULTIHOST", ON_OFF, "off"),
     told("checkpoint", "CKPOINT", Values::BytesOrNone),
     told("load_guid", "LOAD_GUID", Values::Identifier),
-    set("autotrim", "AUTOTRIM", OFF, "off"),
+    set("autotrim", "AUTOTRIM", ON_OFF, "off"),
     set("compatibility", "COMPATIBILITY", Values::Text, "off"),
     told("bcloneused", "BCLONE_USED", Values::Number),
     told("bclonesaved", "BCLONE_SAVED", Values::Number),

@@ -31,6 +31,18 @@ pub struct IoCounts {
     /// Bytes rewritten by scrub and resilver.
     #[serde(default)]
     pub scan_processed: u64,
+    /// Trims.
+    #[serde(default)]
+    pub trim_ops: u64,
+    /// Bytes given up by them.
+    #[serde(default)]
+    pub trim_bytes: u64,
+    /// Trims that failed; leaves.
+    #[serde(default)]
+    pub trim_errors: u64,
+    /// Writes over free space that failed; leaves.
+    #[serde(default)]
+    pub initialize_errors: u64,
 }
 
 impl IoCounts {
@@ -40,28 +52,33 @@ impl IoCounts {
         self.write_ops += below.write_ops;
         self.read_bytes += below.read_bytes;
         self.write_bytes += below.write_bytes;
+        self.trim_ops += below.trim_ops;
+        self.trim_bytes += below.trim_bytes;
     }
 }
 
+/// How many classes of transfers there are.
+pub const CLASSES: usize = 7;
+
 /// Queues, latencies and sizes of a vdev's transfers, for `zpool iostat -lqrw`; interior vdevs have the sum of their
 /// leaves. Index 0 is reads and 1 writes; classes are in the order sync read, async read, sync write, async write,
-/// scrub. Bucket `b` of a histogram counts values from `2^b` on.
+/// scrub, trim, initialize. Bucket `b` of a histogram counts values from `2^b` on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtendedStats {
     /// Transfers that wait, by class.
-    pub pending: [u64; 5],
+    pub pending: [u64; CLASSES],
     /// Transfers under way, by class.
-    pub active: [u64; 5],
+    pub active: [u64; CLASSES],
     /// Nanoseconds in queue and device together.
     pub total_wait: [Vec<u64>; 2],
     /// Nanoseconds in the device.
     pub disk_wait: [Vec<u64>; 2],
     /// Nanoseconds in the queue, by class.
-    pub queue_wait: [Vec<u64>; 5],
+    pub queue_wait: [Vec<u64>; CLASSES],
     /// Bytes of transfers that travelled alone, by class.
-    pub individual: [Vec<u64>; 5],
+    pub individual: [Vec<u64>; CLASSES],
     /// Bytes of transfers that were joined from several, by class.
-    pub aggregated: [Vec<u64>; 5],
+    pub aggregated: [Vec<u64>; CLASSES],
 }
 
 impl ExtendedStats {
@@ -73,7 +90,7 @@ impl ExtendedStats {
                 *sum += own;
             }
         }
-        for class in 0..5 {
+        for class in 0..CLASSES {
             self.pending[class] += below.pending[class];
             self.active[class] += below.active[class];
             histogram(&mut self.queue_wait[class], &below.queue_wait[class]);
@@ -94,6 +111,33 @@ pub struct Detail {
     pub errors: bool,
     /// [`ExtendedStats`] of every vdev.
     pub extended: bool,
+}
+
+/// How far work on all that is free of a leaf is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeafWorkState {
+    /// It goes on, or will when the device is there.
+    Active,
+    /// It was given up.
+    Canceled,
+    /// It waits until somebody lets it go on.
+    Suspended,
+    /// It is done.
+    Complete,
+}
+
+/// Work on all that is free of a leaf: a trim, or initializing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeafWork {
+    /// How far.
+    pub state: LeafWorkState,
+    /// When it began, or ended; seconds since the epoch.
+    pub time: u64,
+    /// Bytes that are done.
+    pub done: u64,
+    /// Bytes in all, about.
+    pub total: u64,
 }
 
 /// One vdev with its children, as `zpool status`, `list -v` and `iostat -v` show it.
@@ -143,6 +187,15 @@ pub struct VdevReport {
     /// Limits of errors that a leaf has of its own.
     #[serde(default)]
     pub limits: Limits,
+    /// Whether a leaf's device can be trimmed.
+    #[serde(default)]
+    pub trim_support: bool,
+    /// A leaf's last trim by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trim: Option<LeafWork>,
+    /// A leaf's last initializing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initialize: Option<LeafWork>,
     /// Children.
     pub children: Vec<VdevReport>,
 }

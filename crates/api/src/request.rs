@@ -167,6 +167,54 @@ pub enum PoolChange {
     },
     /// `zpool reopen`.
     Reopen,
+    /// `zpool trim` and `zpool initialize`.
+    Free {
+        /// What is done with what is free.
+        work: FreeWork,
+        /// Names, paths or guids of leaves; none: all.
+        devices: Vec<String>,
+    },
+}
+
+/// What is done with what is free of devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum FreeWork {
+    /// The devices are told.
+    Trim(TrimAction),
+    /// It is written over.
+    Initialize(InitializeAction),
+}
+
+/// What `zpool trim` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum TrimAction {
+    /// Starts, or goes on with what was suspended.
+    Start {
+        /// Bytes a second; 0 for as fast as the device does it, or as it was when it was suspended.
+        rate: u64,
+        /// `-d`.
+        secure: bool,
+    },
+    /// `-s`.
+    Suspend,
+    /// `-c`.
+    Cancel,
+}
+
+/// What `zpool initialize` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum InitializeAction {
+    /// Starts, or goes on with what was suspended.
+    Start,
+    /// `-s`.
+    Suspend,
+    /// `-c`.
+    Cancel,
+    /// `-u`: forgets that it was.
+    Uninitialize,
 }
 
 /// What to do with a scrub.
@@ -181,6 +229,8 @@ pub enum ScrubAction {
     Pause,
     /// Stop and forget where it was.
     Stop,
+    /// No scrub: a resilver begins anew, if a device needs one (`zpool resilver`).
+    Resilver,
 }
 
 /// What is done to a pool that is open. What is done to its data sets is a [`DatasetOperation`].
@@ -337,6 +387,9 @@ pub struct Changed {
     /// Why that device is not used.
     #[serde(default)]
     pub reason: Option<String>,
+    /// What was refused of some devices while it was done to others: a line each.
+    #[serde(default)]
+    pub problems: Vec<String>,
 }
 
 /// `zpool import` of one pool.

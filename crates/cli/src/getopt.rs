@@ -7,7 +7,8 @@ pub struct Grammar {
     /// getopt's string; a letter followed by `:` takes an argument. A leading `:` makes a missing argument an error
     /// of its own.
     pub short: &'static str,
-    /// Long options without their dashes (none takes an argument), each with the name it is reported under.
+    /// Long options without their dashes, each with the name it is reported under. One takes an argument when the
+    /// letter that it is reported under does: in the same word behind `=`, or in the next.
     pub long: &'static [(&'static str, &'static str)],
 }
 
@@ -77,10 +78,19 @@ pub fn parse_as(grammar: Grammar, words: &[String], options_first: bool) -> Resu
         if word == "--" {
             parsed.operands.extend(words.by_ref().cloned());
         } else if let Some(long) = word.strip_prefix("--") {
+            let (long, value) = long.split_once('=').map_or((long, None), |(long, value)| (long, Some(value)));
+            let invalid = || format!("invalid option '{word}'");
             let Some((_, name)) = grammar.long.iter().find(|(known, _)| *known == long) else {
                 return Err(format!("invalid option '--{long}'"));
             };
-            parsed.options.push(Given { name: (*name).to_owned(), argument: String::new() });
+            let takes_one = name.len() == 1 && short.contains(&format!("{name}:"));
+            let argument = match (takes_one, value) {
+                (true, Some(value)) => value.to_owned(),
+                (true, None) => words.next().ok_or_else(invalid)?.clone(),
+                (false, Some(_)) => return Err(invalid()),
+                (false, None) => String::new(),
+            };
+            parsed.options.push(Given { name: (*name).to_owned(), argument });
         } else if word.len() > 1 && word.starts_with('-') {
             for (at, letter) in word[1..].char_indices() {
                 let place = short.find(letter).filter(|_| letter != ':');
@@ -132,6 +142,16 @@ mod tests {
     fn long_options_have_the_name_of_their_short_ones() {
         let parsed = parse(LIST, &words("--json tank --json-int -Hp")).unwrap();
         assert!(parsed.has("j") && parsed.has("json-int") && parsed.has("H") && parsed.has("p"));
+    }
+
+    #[test]
+    fn a_long_option_takes_an_argument_as_its_letter_does() {
+        const TRIM: Grammar = Grammar { short: "dr:w", long: &[("rate", "r"), ("secure", "d")] };
+        for line in ["--rate 5M tank", "--rate=5M tank", "-r5M tank"] {
+            let parsed = parse(TRIM, &words(line)).unwrap();
+            assert_eq!((parsed.last("r"), &*parsed.operands), (Some("5M"), &*words("tank")), "{line}");
+        }
+        assert!(parse(TRIM, &words("--rate")).is_err() && parse(TRIM, &words("--secure=1 tank")).is_err());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use platter_api::job::{Job, JobId, JobKind, JobState};
-use platter_api::report::{PoolReport, VdevReport};
+use platter_api::report::{LeafWork, LeafWorkState, PoolReport, VdevReport};
 
 use meter::Meter;
 
@@ -32,6 +32,24 @@ struct Work {
     /// As the engine knows it; 0 when it does not.
     rate: u64,
     repaired: u64,
+}
+
+/// What goes on of a kind of work on single devices, all devices together.
+fn on_devices(vdev: &VdevReport, kind: JobKind, one: fn(&VdevReport) -> Option<LeafWork>) -> Option<Work> {
+    fn add(vdev: &VdevReport, one: fn(&VdevReport) -> Option<LeafWork>, sum: &mut Option<(u64, u64)>) {
+        if let Some(work) = one(vdev).filter(|work| work.state == LeafWorkState::Active) {
+            let (done, total) = sum.get_or_insert_default();
+            *done += work.done;
+            *total += work.total;
+        }
+        vdev.children.iter().for_each(|child| add(child, one, sum));
+    }
+    let mut sum = None;
+    add(vdev, one, &mut sum);
+    let (done, total) = sum?;
+    let done = done.min(total);
+    let left = total - done;
+    Some(Work { kind, began: 0, state: JobState::Running, done, total: Some(total), left, rate: 0, repaired: 0 })
 }
 
 fn is_replacing(vdev: &VdevReport) -> bool {
@@ -76,6 +94,8 @@ fn work_of(report: &PoolReport) -> Vec<Work> {
         let (kind, state, left) = (JobKind::Free, JobState::Running, report.freeing);
         work.push(Work { kind, began: 0, state, done: 0, total: None, left, rate: 0, repaired: 0 });
     }
+    work.extend(on_devices(&report.vdevs, JobKind::Trim, |vdev| vdev.trim));
+    work.extend(on_devices(&report.vdevs, JobKind::Initialize, |vdev| vdev.initialize));
     work
 }
 
@@ -200,6 +220,22 @@ mod tests {
         assert_eq!(kinds(&report), [JobKind::Resilver, JobKind::Replace]);
         report.scan.state = "finished".into();
         assert_eq!(kinds(&report), [JobKind::Replace]);
+    }
+
+    #[test]
+    fn work_on_devices_is_one_job_for_all_that_have_not_ended() {
+        let (jobs, now) = (Jobs::default(), Instant::now());
+        let leaf = |state, done| VdevReport {
+            trim: Some(LeafWork { state, time: 5, done, total: 100 }),
+            ..VdevReport::default()
+        };
+        let mut report = pool(ScanReport::default());
+        let states = [LeafWorkState::Active, LeafWorkState::Active, LeafWorkState::Suspended, LeafWorkState::Complete];
+        report.vdevs.children = states.map(|state| leaf(state, 30)).into();
+        let job = jobs.of(&report, now).remove(0);
+        assert_eq!((job.kind, job.done, job.total), (JobKind::Trim, 60, 200));
+        report.vdevs.children.truncate(0);
+        assert_eq!(jobs.of(&report, now), []);
     }
 
     #[test]

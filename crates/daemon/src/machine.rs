@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use platter_dsl::FilesystemMaker;
 use platter_hooks::WallClock;
-use platter_spa::{Environment, HostId, HostIdentity, SystemDevices};
+use platter_spa::{Environment, HostId, HostIdentity, SystemDevices, TrimLimits};
 
 use crate::pool_locks::MachineLocks;
 
@@ -194,6 +194,21 @@ fn whole_disk_kinds(variable: Option<&str>) -> Vec<String> {
     kinds.filter(|kind| !kind.is_empty()).map(str::to_owned).collect()
 }
 
+/// `PLATTER_TRIM_EXTENT_BYTES_MAX`, `PLATTER_TRIM_EXTENT_BYTES_MIN` and `PLATTER_TRIM_TXG_BATCH`: OpenZFS's module
+/// parameters of these names, `zfs_trim_…`.
+fn trim_limits(variable: impl Fn(&str) -> Option<String>) -> TrimLimits {
+    let number = |name: &str, usual: u64| {
+        let given = variable(&format!("PLATTER_TRIM_{name}")).and_then(|text| text.parse().ok());
+        given.filter(|number: &u64| *number > 0).unwrap_or(usual)
+    };
+    let usual = TrimLimits::USUAL;
+    TrimLimits {
+        extent_bytes_max: number("EXTENT_BYTES_MAX", usual.extent_bytes_max),
+        extent_bytes_min: number("EXTENT_BYTES_MIN", usual.extent_bytes_min),
+        txg_batch: number("TXG_BATCH", usual.txg_batch as u64) as usize,
+    }
+}
+
 /// The engine's surroundings on this machine.
 ///
 /// # Errors
@@ -222,6 +237,7 @@ pub fn environment(maker: Arc<dyn FilesystemMaker>) -> std::io::Result<Environme
         memory: Arc::default(),
         frees_per_group: Environment::FREES_PER_GROUP,
         txg_timeout_seconds: 5,
+        trim: trim_limits(|name| std::env::var(name).ok()),
     })
 }
 
@@ -233,6 +249,14 @@ mod tests {
     fn kinds_of_whole_disks_are_a_list() {
         assert!(whole_disk_kinds(None).is_empty() && whole_disk_kinds(Some("")).is_empty());
         assert_eq!(whole_disk_kinds(Some("loop, dm-,")), ["loop", "dm-"]);
+    }
+
+    #[test]
+    fn limits_of_trims_are_openzfs_own_unless_told_otherwise() {
+        assert_eq!(trim_limits(|_| None), TrimLimits::USUAL);
+        let given = trim_limits(|name| (name == "PLATTER_TRIM_TXG_BATCH").then(|| "1".to_owned()));
+        assert_eq!(given, TrimLimits { txg_batch: 1, ..TrimLimits::USUAL });
+        assert_eq!(trim_limits(|_| Some("0".to_owned())), TrimLimits::USUAL);
     }
 
     #[test]

@@ -99,6 +99,7 @@ impl Operations for RealPool {
             PoolOperation::Scrub(ScrubAction::Continue) => pool.scrub_continue().await,
             PoolOperation::Scrub(ScrubAction::Pause) => pool.scrub_pause().await,
             PoolOperation::Scrub(ScrubAction::Stop) => pool.scrub_stop().await,
+            PoolOperation::Scrub(ScrubAction::Resilver) => pool.resilver().await,
             PoolOperation::Clear { device } => pool.clear(device.as_deref()).await,
             PoolOperation::Sync { force } => {
                 if force {

@@ -54,6 +54,25 @@ pub enum Presence {
     Unlinked(String),
 }
 
+/// Whether a device can be told that bytes are not needed any more, so that it, or the file system below it, gives up
+/// the room that they take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrimSupport {
+    /// It can.
+    pub plain: bool,
+    /// Also so that nobody finds what was there, in whatever copy the device made of it.
+    pub secure: bool,
+}
+
+/// How bytes are given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrimKind {
+    /// What is read there afterwards is whatever the device likes.
+    Plain,
+    /// What was there is gone from the device for good.
+    Secure,
+}
+
 /// Something with a fixed number of bytes that can be read and written. See the module text.
 #[async_trait]
 pub trait BlockDevice: Send + Sync + Debug {
@@ -106,6 +125,20 @@ pub trait BlockDevice: Send + Sync + Debug {
     /// [`DeviceError::Io`] or [`DeviceError::Gone`]; the writes may then be lost.
     async fn flush(&self) -> Result<()>;
 
+    /// Whether it can be trimmed, as far as is known.
+    fn trim_support(&self) -> TrimSupport {
+        TrimSupport::default()
+    }
+
+    /// Gives up `length` bytes at `offset`: what is read there until they are written again is anything. Like a write
+    /// it is not stable before the next flush, and is over, also inside the device, before what is written there later.
+    ///
+    /// # Errors
+    /// [`DeviceError::NotTrimmable`]; else as [`write`](Self::write). A failed trim may have given up any part.
+    async fn trim(&self, _offset: u64, _length: u64, _kind: TrimKind) -> Result<()> {
+        Err(DeviceError::NotTrimmable(self.name()))
+    }
+
     /// Looks whether the device has grown, and returns its size from now on, which is never less than before.
     async fn look_at_size(&self) -> u64 {
         self.size()
@@ -147,7 +180,7 @@ pub struct Count {
 pub struct TrafficCount {
     /// Reads.
     pub reads: Count,
-    /// Writes and flushes.
+    /// Writes, flushes and trims.
     pub writes: Count,
 }
 

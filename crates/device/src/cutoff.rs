@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use platter_buffer::Buf;
 use tokio::sync::Notify;
 
-use crate::block_device::{BlockDevice, Count, Geometry, Presence, TrafficCount};
+use crate::block_device::{BlockDevice, Count, Geometry, Presence, TrafficCount, TrimKind, TrimSupport};
 use crate::disk::Holding;
 use crate::error::{DeviceError, Result};
 use crate::file::OpenOptions;
@@ -59,7 +59,7 @@ impl Counted {
 #[derive(Debug, Default)]
 struct Traffic {
     reads: Counted,
-    /// Writes and flushes: where these hang, reads may end all the same.
+    /// Writes, flushes and trims: where these hang, reads may end all the same.
     writes: Counted,
     /// Why, once it was parted from.
     parted: OnceLock<String>,
@@ -411,6 +411,27 @@ impl BlockDevice for CutoffDevice {
             self.catch_up().await?;
         }
         self.pass(&self.traffic.writes, self.inner.flush()).await.unwrap_or_else(|| Err(self.cut_off()))
+    }
+
+    fn trim_support(&self) -> TrimSupport {
+        self.inner.trim_support()
+    }
+
+    async fn trim(&self, offset: u64, length: u64, kind: TrimKind) -> Result<()> {
+        if self.held.is_active() {
+            self.catch_up().await?;
+        }
+        loop {
+            if self.cutoff.lease.is_timed() {
+                self.pass_lease().await?;
+            }
+            match self.pass(&self.traffic.writes, self.inner.trim(offset, length, kind)).await {
+                // As of a write: nothing was given up yet, and the place is still as free as it was.
+                Some(Err(DeviceError::TooLate(_))) if self.cutoff.lease.is_timed() => {}
+                Some(outcome) => return outcome,
+                None => return Err(self.cut_off()),
+            }
+        }
     }
 
     fn obey(&self, lease: &Arc<Lease>) {

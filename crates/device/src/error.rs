@@ -13,6 +13,8 @@ pub enum Operation {
     Write,
     /// Making earlier writes stable.
     Flush,
+    /// Giving up what nobody needs.
+    Trim,
 }
 
 impl std::fmt::Display for Operation {
@@ -21,6 +23,7 @@ impl std::fmt::Display for Operation {
             Self::Read => "read",
             Self::Write => "write",
             Self::Flush => "flush",
+            Self::Trim => "trim",
         })
     }
 }
@@ -99,6 +102,9 @@ pub enum DeviceError {
     /// The lease on the device ended before all of a write was handed to it.
     #[error("'{0}' may not be written any more")]
     TooLate(String),
+    /// The device, or the file system below it, cannot give up ranges; or not so that nobody can find what was there.
+    #[error("'{0}' cannot be trimmed")]
+    NotTrimmable(String),
     /// A write to a device that was opened for reading only.
     #[error("'{0}' was opened read-only")]
     ReadOnly(String),

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use platter_buffer::{Buf, BufMut};
 
-use crate::block_device::{BlockDevice, Geometry, Presence};
+use crate::block_device::{BlockDevice, Geometry, Presence, TrimKind, TrimSupport};
 use crate::error::{DeviceError, Operation, Result};
 use crate::lease::Lease;
 use crate::slot::ReadSlot;
@@ -29,6 +29,8 @@ pub enum FaultKind {
     LostWrite,
     /// Flushes fail with EIO (the range does not matter).
     FlushError,
+    /// Trims fail with EIO.
+    TrimError,
 }
 
 /// A fault in a range of the device.
@@ -228,6 +230,18 @@ impl BlockDevice for FaultDevice {
             return Err(self.eio(Operation::Flush, 0, 0));
         }
         self.inner.flush().await
+    }
+
+    fn trim_support(&self) -> TrimSupport {
+        self.inner.trim_support()
+    }
+
+    async fn trim(&self, offset: u64, length: u64, kind: TrimKind) -> Result<()> {
+        self.check_present()?;
+        if !self.hit(offset, length, |kind| kind == FaultKind::TrimError).is_empty() {
+            return Err(self.eio(Operation::Trim, offset, length));
+        }
+        self.inner.trim(offset, length, kind).await
     }
 
     fn obey(&self, lease: &Arc<Lease>) {

@@ -26,7 +26,7 @@ use rustix::fs::{AtFlags, FlockOperation, OFlags, StatxFlags};
 use rustix::io::Errno;
 
 use crate::announce::announce;
-use crate::block_device::{BlockDevice, Geometry, Presence, check_range};
+use crate::block_device::{BlockDevice, Geometry, Presence, TrimKind, TrimSupport, check_range};
 use crate::engine::{Engine, EngineKind};
 use crate::error::{DeviceError, Operation, Result};
 use crate::lease::{Lease, TooLate};
@@ -36,6 +36,7 @@ use crate::pool::Pool;
 use crate::slot::ReadSlot;
 use crate::sysfs::block_device_exists;
 use crate::transfer::Work;
+use crate::trim::{self, Trimming};
 use crate::{busy, locks};
 
 /// How long closing a file of a server's is waited for.
@@ -88,6 +89,7 @@ pub struct FileDevice {
     /// Set when the kernel refused a direct transfer that the rules allow; from then on all go the buffered way.
     direct_refused: AtomicBool,
     engine: Engine,
+    trimming: Trimming,
     lease: OnceLock<Arc<Lease>>,
     /// Whether the device was still there when a thread of its own looked, and whether one is looking.
     looked: Arc<Mutex<(Presence, bool)>>,
@@ -143,6 +145,7 @@ impl FileDevice {
         let buffered = OpenFile::locked(buffered, backing);
         let direct = if options.direct { open_direct(&buffered, options.writable, geometry) } else { None };
         let is_local = is_block || is_local(&buffered);
+        let trimming = Trimming::new(trim::support(&buffered, is_block, options.writable));
         Ok(Self {
             path: path.into(),
             is_block,
@@ -154,6 +157,7 @@ impl FileDevice {
             direct,
             direct_refused: AtomicBool::new(false),
             engine: Engine::get(options.engine, is_local),
+            trimming,
             lease: OnceLock::new(),
             looked: Arc::new(Mutex::new((Presence::Present, false))),
         })
@@ -324,6 +328,24 @@ impl BlockDevice for FileDevice {
     async fn flush(&self) -> Result<()> {
         let (_, result) = self.engine.run(self.buffered(), 0, Work::Flush, None).await;
         result.map_err(|error| self.failure(Operation::Flush, 0, 0, error))
+    }
+
+    fn trim_support(&self) -> TrimSupport {
+        self.trimming.support()
+    }
+
+    async fn trim(&self, offset: u64, length: u64, kind: TrimKind) -> Result<()> {
+        if !self.writable {
+            return Err(DeviceError::ReadOnly(self.name()));
+        }
+        let within = usize::try_from(length).unwrap_or(usize::MAX);
+        check_range(|| self.name(), Operation::Trim, offset, within, self.size())?;
+        let lease = self.lease.get().filter(|lease| lease.is_timed()).cloned();
+        let trimmed = self.trimming.run(self.buffered(), self.is_block, (offset, length), kind, lease).await;
+        trimmed.map_err(|error| match trim::is_refusal(&error) {
+            true => DeviceError::NotTrimmable(self.name()),
+            false => self.failure(Operation::Trim, offset, length, error),
+        })
     }
 
     async fn look_at_size(&self) -> u64 {

@@ -34,10 +34,11 @@ pub mod slot;
 pub mod source;
 mod sysfs;
 mod transfer;
+mod trim;
 pub mod window;
 mod zeros;
 
-pub use block_device::{BlockDevice, Count, Geometry, Presence, TrafficCount, check_range};
+pub use block_device::{BlockDevice, Count, Geometry, Presence, TrafficCount, TrimKind, TrimSupport, check_range};
 pub use cutoff::{Cutoff, Idleness, Renewal};
 pub use disk::{Holding, label_whole_disk, open_path, open_vdev};
 pub use engine::{EngineKind, LocalTransfers};

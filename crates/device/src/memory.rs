@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use parking_lot::RwLock;
 use platter_buffer::Buf;
 
-use crate::block_device::{BlockDevice, Geometry, check_range};
+use crate::block_device::{BlockDevice, Geometry, TrimKind, TrimSupport, check_range};
 use crate::error::{Operation, Result};
 use crate::slot::ReadSlot;
 
@@ -43,6 +43,26 @@ impl MemDevice {
                 None => part.fill(0),
             }
         });
+    }
+
+    /// Bytes that take room.
+    pub fn allocated(&self) -> u64 {
+        self.chunks.read().len() as u64 * CHUNK
+    }
+
+    /// Makes a range read as zeros; whole chunks of it take no room any more.
+    fn discard(&self, offset: u64, length: u64) {
+        let mut chunks = self.chunks.write();
+        let touched: Vec<u64> =
+            chunks.range(offset / CHUNK..(offset + length).div_ceil(CHUNK)).map(|(&at, _)| at).collect();
+        for chunk in touched {
+            let (from, to) = (offset.max(chunk * CHUNK), (offset + length).min((chunk + 1) * CHUNK));
+            if to - from == CHUNK {
+                chunks.remove(&chunk);
+            } else if let Some(bytes) = chunks.get_mut(&chunk) {
+                bytes[(from - chunk * CHUNK) as usize..(to - chunk * CHUNK) as usize].fill(0);
+            }
+        }
     }
 
     /// Replaces bytes without going through the I/O path. Panics past the end.
@@ -113,6 +133,17 @@ impl BlockDevice for MemDevice {
     async fn flush(&self) -> Result<()> {
         Ok(())
     }
+
+    fn trim_support(&self) -> TrimSupport {
+        TrimSupport { plain: true, secure: true }
+    }
+
+    async fn trim(&self, offset: u64, length: u64, _kind: TrimKind) -> Result<()> {
+        let within = usize::try_from(length).unwrap_or(usize::MAX);
+        check_range(|| self.name(), Operation::Trim, offset, within, self.size)?;
+        self.discard(offset, length);
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -131,5 +162,17 @@ mod tests {
         assert!(got[1536..].iter().all(|&b| b == 0));
         assert!(device.read((1 << 20) - 511, 512).await.is_err());
         assert!(device.read(u64::MAX, 512).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn what_is_trimmed_takes_no_room_and_its_neighbours_stay() {
+        let device = MemDevice::new("m", 1 << 20);
+        device.write(0, vec![Buf::copy_from(&[7; 4 * CHUNK as usize])]).await.expect("write");
+        device.trim(CHUNK - 512, CHUNK + 1024, TrimKind::Plain).await.expect("trim");
+        assert_eq!(device.allocated(), 3 * CHUNK);
+        let got = device.read(0, 4 * CHUNK as usize).await.expect("read");
+        let trimmed = (CHUNK - 512) as usize..(2 * CHUNK + 512) as usize;
+        assert!(got.iter().enumerate().all(|(at, &byte)| (byte == 0) == trimmed.contains(&at)));
+        assert!(device.trim((1 << 20) - 512, 1024, TrimKind::Plain).await.is_err());
     }
 }

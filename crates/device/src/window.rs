@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use platter_buffer::Buf;
 
-use crate::block_device::{BlockDevice, Geometry, Presence, check_range};
+use crate::block_device::{BlockDevice, Geometry, Presence, TrimKind, TrimSupport, check_range};
 use crate::error::{Operation, Result};
 use crate::lease::Lease;
 use crate::slot::ReadSlot;
@@ -70,6 +70,16 @@ impl BlockDevice for WindowDevice {
 
     async fn flush(&self) -> Result<()> {
         self.inner.flush().await
+    }
+
+    fn trim_support(&self) -> TrimSupport {
+        self.inner.trim_support()
+    }
+
+    async fn trim(&self, offset: u64, length: u64, kind: TrimKind) -> Result<()> {
+        let within = usize::try_from(length).unwrap_or(usize::MAX);
+        check_range(|| self.name(), Operation::Trim, offset, within, self.size)?;
+        self.inner.trim(self.start + offset, length, kind).await
     }
 
     fn obey(&self, lease: &Arc<Lease>) {

@@ -44,11 +44,13 @@ pub enum Canary {
     SnapshotForgotten,
     /// Of the blocks that die in a group and that snapshots have, one is not put on the deadlist.
     DeadlistEntryLost,
+    /// A trim goes 64 KiB further than what is free.
+    TrimmedTooFar,
 }
 
 impl Canary {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::UberblockBeforeFlush,
         Self::LogWithoutFlush,
         Self::ParityRotated,
@@ -67,6 +69,7 @@ impl Canary {
         Self::FreeingBegunAnew,
         Self::SnapshotForgotten,
         Self::DeadlistEntryLost,
+        Self::TrimmedTooFar,
     ];
 
     /// Whether this bug is switched on.

@@ -12,7 +12,7 @@ use platter_device::{BlockDevice, DeviceError, DeviceSource, OpenOptions, PathKi
 use platter_dmu::{Objset, Tx};
 use platter_dsl::FilesystemSpace;
 use platter_dsl::{FilesystemMaker, FilesystemOptions};
-use platter_spa::{Environment, HostId, Pool};
+use platter_spa::{Environment, HostId, Pool, TrimLimits};
 use platter_zpl::{CreateOptions, MountOptions, SpaceInfo, Zpl};
 
 /// The folder in which all simulated disks lie.
@@ -152,6 +152,8 @@ pub fn environment(seed: u64, devices: Arc<SimDevices>, clock: Arc<dyn platter_h
         // Few, so that much of what is destroyed takes several groups.
         frees_per_group: 5,
         txg_timeout_seconds: 5,
+        // Small, so that pools of a few megabytes have something to give up, in several pieces.
+        trim: TrimLimits { extent_bytes_max: 1 << 20, extent_bytes_min: 4 << 10, txg_batch: 2 },
     }
 }
 

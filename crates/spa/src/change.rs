@@ -24,7 +24,8 @@ use crate::scan;
 use crate::vdev_names::vdev_name;
 use crate::verdicts::Why;
 use crate::{
-    dtl, exchange, expansion, labels, open_vdevs, removal, spare_looks, spares, upgrade, verdict_flags, verdicts,
+    dtl, exchange, expansion, free_commands, labels, open_vdevs, removal, spare_looks, spares, upgrade, verdict_flags,
+    verdicts,
 };
 use platter_api::report::VdevReport;
 use platter_api::request::{Changed, PoolChange, VdevRequest};
@@ -48,11 +49,15 @@ pub async fn run(core: &Arc<Core>, change: PoolChange) -> Result<Changed> {
         }
         PoolChange::Online { device, expand } => online(core, &device, expand).await,
         PoolChange::Offline { device, temporary } => {
-            offline(core, &device, temporary).await.map(|()| Changed::default())
+            offline(core, &device, temporary).await?;
+            free_commands::settle(core).await;
+            Ok(Changed::default())
         }
         PoolChange::Judge { device, cause } => verdicts::carry_out(core, &device, Why::Errors(cause)).await,
         PoolChange::Fault { device, temporary } => {
-            verdicts::carry_out(core, &device, Why::Somebody { temporary }).await
+            let changed = verdicts::carry_out(core, &device, Why::Somebody { temporary }).await;
+            free_commands::settle(core).await;
+            changed
         }
         PoolChange::Attach { device, new, replaces, force, ashift } => {
             let joining = Joining { device, new, replaces, force, ashift };
@@ -62,6 +67,7 @@ pub async fn run(core: &Arc<Core>, change: PoolChange) -> Result<Changed> {
         PoolChange::Remove { device } => removal::remove(core, &device).await.map(|()| Changed::default()),
         PoolChange::Reguid { guid } => reguid(core, guid).await.map(|()| Changed::default()),
         PoolChange::Upgrade { features } => upgrade::run(core, features).await,
+        PoolChange::Free { work, devices } => free_commands::run(core, work, &devices).await,
         PoolChange::Reopen => {
             reopen(core).await;
             Ok(Changed::default())
@@ -106,6 +112,7 @@ async fn online(core: &Arc<Core>, name: &str, expand: bool) -> Result<Changed> {
         expansion::expand(core, &top).await?;
     }
     scan::resume(core);
+    free_commands::resume(core);
     Ok(Changed { state: Some(state), reason, ..Changed::default() })
 }
 
@@ -145,6 +152,7 @@ async fn reopen(core: &Arc<Core>) {
     core.dsl.dirty_config();
     expansion::expand_all(core).await;
     scan::resume(core);
+    free_commands::resume(core);
 }
 
 async fn reguid(core: &Arc<Core>, guid: Option<u64>) -> Result<()> {

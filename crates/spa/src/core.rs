@@ -20,6 +20,7 @@ use platter_vdev::MissingRanges;
 
 use crate::config::PoolConfig;
 use crate::environment::Environment;
+use crate::free_state::{Kind, Work, Works};
 use crate::labels::LabelTarget;
 use crate::locked::Locked;
 use crate::scan_state::ScanState;
@@ -43,6 +44,8 @@ pub struct Stored {
     pub spares: Spares,
     /// Limits of errors that devices have of their own, by guid.
     pub limits: BTreeMap<u64, Limits>,
+    /// Trims and the like that somebody asked for, by the leaf's ZAP.
+    pub works: BTreeMap<(ObjectId, Kind), Work>,
 }
 
 /// A pool's devices as they were opened.
@@ -96,6 +99,8 @@ pub struct Core {
     pub spares: Spares,
     /// Limits of errors that devices have of their own, by guid.
     pub limits: Mutex<BTreeMap<u64, Limits>>,
+    /// Work on what is free of the leaves.
+    pub works: Works,
     /// Held by whoever changes the pool's devices: one change at a time.
     pub changing: tokio::sync::Mutex<()>,
 }
@@ -111,6 +116,7 @@ impl Core {
     ) -> Arc<Self> {
         let known: BTreeSet<u64> = config.vdev_tree.leaves().iter().map(|leaf| leaf.guid.0).collect();
         assert!(devices.leaves.keys().all(|guid| known.contains(guid)), "a device is open that is none of the pool's");
+        let opened = stored.uberblock.txg;
         Arc::new(Self {
             environment,
             dsl,
@@ -132,6 +138,7 @@ impl Core {
             txgs: TxgHistory::default(),
             spares: stored.spares,
             limits: Mutex::new(stored.limits),
+            works: Works::new(stored.works, opened),
             changing: tokio::sync::Mutex::default(),
         })
     }

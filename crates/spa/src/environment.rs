@@ -78,6 +78,24 @@ pub struct Environment {
     pub frees_per_group: u64,
     /// Longest time between two transaction groups, in seconds (`zfs_txg_timeout`).
     pub txg_timeout_seconds: u64,
+    /// How devices are told what is free.
+    pub trim: TrimLimits,
+}
+
+/// How devices are told what is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrimLimits {
+    /// Most bytes at a time (`zfs_trim_extent_bytes_max`).
+    pub extent_bytes_max: u64,
+    /// Runs of fewer bytes are left out (`zfs_trim_extent_bytes_min`).
+    pub extent_bytes_min: u64,
+    /// One of so many metaslabs has its turn each time with property `autotrim` (`zfs_trim_txg_batch`).
+    pub txg_batch: usize,
+}
+
+impl TrimLimits {
+    /// OpenZFS's.
+    pub const USUAL: Self = Self { extent_bytes_max: 128 << 20, extent_bytes_min: 32 << 10, txg_batch: 32 };
 }
 
 impl Environment {

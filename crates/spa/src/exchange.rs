@@ -500,6 +500,7 @@ pub async fn free_objects(core: &Arc<Core>, tx: &Tx, config: &VdevConfig) -> Res
         let map = Zap::open(&core.dsl.mos, ObjectId(map)).await?;
         map.remove_int(tx, config.leaf_zap.0).await?;
         core.dsl.mos.free_object(tx, config.leaf_zap).await?;
+        core.works.known.lock().retain(|(zap, _), _| *zap != config.leaf_zap);
     }
     Ok(())
 }

@@ -41,7 +41,9 @@ use crate::open_vdevs::{self, FoundDevices};
 use crate::pool_events;
 use crate::scan_store;
 use crate::space_maps::Words;
-use crate::{config_object, dtl, error_log, multihost, pool_properties, salt, space_maps, spares, vdev_limits};
+use crate::{
+    config_object, dtl, error_log, free_work, multihost, pool_properties, salt, space_maps, spares, vdev_limits,
+};
 use platter_api::request::ImportRequest;
 use platter_dsl::accounting::Accounting;
 use platter_dsl::error::{PoolError, Result};
@@ -619,6 +621,7 @@ async fn finish(
     let scan = scan_store::load(&directory).await?;
     let spares = spares::load(&os, &directory, &config.name).await;
     let limits = vdev_limits::load(&os, &config.vdev_tree, &config.name).await;
+    let works = free_work::load(&os, &config.vdev_tree, &config.name).await;
     let leaf_devices = open_vdevs::leaf_devices(&vdevs);
     let leaves = vdevs.iter().flatten().flat_map(|vdev| vdev.leaves());
     let missing = dtl::load(&os, &config.vdev_tree, leaves).await?;
@@ -640,7 +643,7 @@ async fn finish(
     });
     pool_properties.extend(properties);
     let devices = OpenDevices { leaves: leaf_devices, cutoff };
-    let stored = Stored { pool_properties, uberblock, damaged, scan, missing, spares, limits };
+    let stored = Stored { pool_properties, uberblock, damaged, scan, missing, spares, limits, works };
     let core = Core::new(environment, dsl, config, devices, stored);
     pool_events::listen_to_data_sets(&core);
     update_available(&core.dsl);

@@ -18,7 +18,7 @@ use platter_zio::Phase;
 
 use crate::config::PoolState;
 use crate::pool::Pool;
-use crate::{scan, spares};
+use crate::{free_commands, scan, spares};
 use platter_dsl::error::Result;
 
 /// A device that ends no transfer for so long hangs. A slow one ends some.
@@ -128,10 +128,12 @@ impl Pool {
         }
         let halted = async {
             scan::halt(&self.core).await;
+            free_commands::halt(&self.core).await;
             Ok(())
         };
         let halted = self.core.dsl.unless_suspended(halted).await;
         if self.is_suspended() {
+            free_commands::stay(&self.core);
             return halted;
         }
         let mut outcome = Ok(());
@@ -139,6 +141,7 @@ impl Pool {
             outcome = self.write_out(state).await;
             if outcome.is_err() && self.is_suspended() {
                 self.core.flush_logs.store(false, Ordering::Release);
+                free_commands::stay(&self.core);
                 return outcome;
             }
         }

@@ -36,6 +36,7 @@
 mod activity;
 mod advice;
 mod autoreplace;
+mod autotrim;
 mod change;
 mod claim;
 pub mod config;
@@ -52,6 +53,10 @@ mod event_log;
 pub mod events;
 mod exchange;
 mod expansion;
+mod free_commands;
+mod free_state;
+mod free_walk;
+mod free_work;
 mod identity;
 mod import;
 mod import_check;
@@ -106,6 +111,8 @@ mod sync;
 mod takeover;
 #[cfg(test)]
 mod test_environment;
+#[cfg(test)]
+mod trimmed;
 pub mod txgs;
 mod upgrade;
 mod vdev_limits;
@@ -113,7 +120,7 @@ mod vdev_names;
 mod verdict_flags;
 mod verdicts;
 
-pub use environment::{Environment, HostId, HostIdentity};
+pub use environment::{Environment, HostId, HostIdentity, TrimLimits};
 pub use events::Events;
 pub use leave::Unwritten;
 pub use memory::MemoryBudget;

@@ -15,8 +15,8 @@ use crate::place;
 use crate::plan;
 use crate::scan;
 use crate::{
-    change, create, discover, expansion, import, member_check, multihost, pool_events, pool_properties, spare_looks,
-    status, sync, takeover, vdev_limits, verdicts,
+    autotrim, change, create, discover, expansion, free_commands, import, member_check, multihost, pool_events,
+    pool_properties, spare_looks, status, sync, takeover, vdev_limits, verdicts,
 };
 use platter_api::faults::DeviceSigns;
 use platter_api::report::HistoryEntry;
@@ -74,6 +74,7 @@ impl Pool {
             pool.end_after_failure().await;
             return Err(error);
         }
+        autotrim::follow(&pool.core);
         spare_looks::look(&pool.core).await;
         pool.core.event("sysevent.fs.zfs.pool_create", Vec::new());
         Ok(pool)
@@ -130,6 +131,8 @@ impl Pool {
             }
             pool.core.cutoff.let_through();
             scan::resume(&pool.core);
+            free_commands::resume(&pool.core);
+            autotrim::follow(&pool.core);
             expansion::expand_all(&pool.core).await;
         }
         spare_looks::look(&pool.core).await;
@@ -238,10 +241,13 @@ impl Pool {
         multihost::check_property(&self.core.environment, name, value)?;
         let parsed = pool_properties::parse(name, value)?;
         let name = name.to_owned();
-        let expands = name == "autoexpand";
+        let (expands, trims) = (name == "autoexpand", name == "autotrim");
         self.core.task(async move |core, tx| Ok(pool_properties::store(&core, &tx, &name, parsed).await?)).await?;
         if expands {
             expansion::expand_all(&self.core).await;
+        }
+        if trims {
+            autotrim::follow(&self.core);
         }
         Ok(())
     }
@@ -381,6 +387,14 @@ impl Pool {
         Ok(())
     }
 
+    /// `zpool resilver`: begins a resilver anew, if a device needs one.
+    ///
+    /// # Errors
+    /// The pool is read-only.
+    pub async fn resilver(&self) -> Result<()> {
+        scan::restart_resilver(&self.core)
+    }
+
     /// `zpool clear [device]`: forgets errors, opens again what could not be used, and lets I/O go on that waits for
     /// that.
     ///
@@ -418,6 +432,8 @@ impl Pool {
         self.core.event("sysevent.fs.zfs.vdev_clear", vec![("vdev", device.unwrap_or("").into())]);
         self.resume().await?;
         scan::resume(&self.core);
+        free_commands::resume(&self.core);
+        autotrim::follow(&self.core);
         if device.is_none() {
             self.core.damaged.lock().clear();
             if !self.core.dsl.read_only {

@@ -131,6 +131,30 @@ pub fn resume(core: &Arc<Core>) {
     watched::spawn(&core.dsl, "the scan", run(core.clone()));
 }
 
+/// Begins a resilver anew, whatever runs, if a device that is there misses something (`zpool resilver`).
+///
+/// # Errors
+/// A read-only pool.
+pub fn restart_resilver(core: &Arc<Core>) -> std::result::Result<(), PoolError> {
+    core.dsl.check_writable()?;
+    core.dsl.check_running()?;
+    if !dtl::needs_resilver(core) {
+        return Ok(());
+    }
+    let mut scrub = core.scan.lock();
+    if scrub.running {
+        scrub.again = true;
+        if scrub.interrupt == Interrupt::None {
+            scrub.interrupt = Interrupt::Restart;
+        }
+        return Ok(());
+    }
+    begin_resilver(core, &mut scrub);
+    drop(scrub);
+    watched::spawn(&core.dsl, "the scan", run(core.clone()));
+    Ok(())
+}
+
 fn begin_resilver(core: &Core, scrub: &mut ScanState) {
     let aborted = scrub.phys.func == scan_func::SCRUB && scrub.phys.state == scan_state::SCANNING;
     begin(core, scrub, scan_func::RESILVER, Txg(0));

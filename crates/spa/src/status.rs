@@ -9,6 +9,8 @@ use platter_zio::Phase;
 use crate::advice::Signs;
 use crate::config::VdevConfig;
 use crate::core::Core;
+use crate::free_state::Kind;
+use crate::free_work;
 use crate::spares;
 use crate::vdev_names::{leaf_name, vdev_name};
 use platter_api::report::{DamagedObject, Detail, ExtendedStats, IoCounts, PoolReport, VdevReport};
@@ -26,6 +28,10 @@ fn counts(stats: StatsSnapshot) -> IoCounts {
         slow_ios: 0,
         self_healed: stats.self_healed_bytes,
         scan_processed: stats.scrub_repaired_bytes,
+        trim_ops: stats.trims,
+        trim_bytes: stats.bytes_trimmed,
+        trim_errors: stats.trim_errors,
+        initialize_errors: stats.initialize_errors,
     }
 }
 
@@ -115,6 +121,9 @@ fn leaf_report(core: &Core, config: &VdevConfig, leaf: &Leaf, top: &TopVdev, fra
         counts: IoCounts { slow_ios, ..counts(stats) },
         extended: frame.detail.extended.then(|| extended(leaf)),
         limits: core.limits.lock().get(&config.guid.0).copied().unwrap_or_default(),
+        trim_support: leaf.trim_support().plain,
+        trim: free_work::report(core, config, top, Kind::Trim),
+        initialize: free_work::report(core, config, top, Kind::Initialize),
         ..VdevReport::default()
     }
 }

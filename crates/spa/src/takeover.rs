@@ -30,6 +30,7 @@ use crate::autoreplace;
 use crate::config::VdevConfig;
 use crate::core::Core;
 use crate::exchange::{self, Joining};
+use crate::free_commands;
 use crate::path_look;
 use crate::place::{self, PlacedLeaf};
 use crate::scan;
@@ -181,6 +182,7 @@ async fn open(core: &Arc<Core>, place: &PlacedLeaf) -> bool {
         tracing::info!(pool = core.name(), "device {} is back", place.config.guid);
         core.event("sysevent.fs.zfs.vdev_online", vec![("vdev_guid", place.config.guid.0.into())]);
         scan::resume(core);
+        free_commands::resume(core);
     }
     is_back
 }

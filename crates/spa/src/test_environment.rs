@@ -52,5 +52,6 @@ pub fn environment(seed: u8) -> Environment {
         memory: Arc::default(),
         frees_per_group: Environment::FREES_PER_GROUP,
         txg_timeout_seconds: 5,
+        trim: crate::TrimLimits::USUAL,
     }
 }

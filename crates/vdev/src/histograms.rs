@@ -82,6 +82,14 @@ impl Histograms {
         }
     }
 
+    /// Counts a trim: how long it waited. It is nobody's read or write.
+    pub(crate) fn note_trim(&self, queued: Duration, in_device: Duration) {
+        self.queue[Priority::Trim].note(nanoseconds(queued));
+        if in_device > SLOW {
+            self.slow.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Counts what went to the device in one piece.
     pub(crate) fn note_size(&self, class: Priority, bytes: u64, is_joined: bool) {
         if is_joined { &self.aggregated[class] } else { &self.individual[class] }.note(bytes);

@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 use platter_buffer::{Buf, BufMut};
-use platter_device::{BlockDevice, DeviceError, Presence, ReadSlot};
+use platter_device::{BlockDevice, DeviceError, Presence, ReadSlot, TrimSupport};
 use platter_hooks::Canary;
 use platter_ondisk::label::{
     BOOT_ENV_OFFSET, VDEV_LABEL_START_SIZE, VDEV_LABELS, VDEV_PAD_SIZE, label_offset, usable_size,
@@ -73,8 +73,9 @@ struct Inner {
     /// Counts openings and closings.
     opening: u64,
     condition: Condition,
-    /// Usable bytes of the device when it was last open.
+    /// Usable bytes of the device when it was last open, and whether it could be trimmed.
     psize: u64,
+    trim_support: TrimSupport,
     path: Option<PathBuf>,
 }
 
@@ -132,6 +133,7 @@ impl Leaf {
                 opening: 0,
                 condition: Condition::new(VdevState::Closed, VdevAux::None),
                 psize: 0,
+                trim_support: TrimSupport::default(),
                 path: spec.path.clone(),
             }),
             stats: Stats::default(),
@@ -155,6 +157,7 @@ impl Leaf {
         self.let_go(&mut inner);
         if let Some(queue) = &queue {
             inner.psize = usable_size(queue.device().size());
+            inner.trim_support = queue.device().trim_support();
             if let Some(path) = queue.device().path() {
                 inner.path = Some(path.to_owned());
             }
@@ -313,6 +316,11 @@ impl Leaf {
         inner.psize = inner.psize.max(if is_there { size } else { 0 });
     }
 
+    /// Whether the device can be trimmed, or could when it was last open.
+    pub fn trim_support(&self) -> TrimSupport {
+        self.device().map_or_else(|| self.inner.read().trim_support, |device| device.trim_support())
+    }
+
     /// Allocatable bytes of the device.
     pub fn asize(&self) -> u64 {
         geometry::leaf_asize(self.psize())
@@ -443,7 +451,7 @@ impl Leaf {
 
     /// The queue for a write of data, which never reaches into the labels behind it: a tampered pool may say that it is
     /// larger than its devices are.
-    fn data_queue(&self, offset: u64, psize: u64) -> Result<Arc<Queue>> {
+    pub(crate) fn data_queue(&self, offset: u64, psize: u64) -> Result<Arc<Queue>> {
         let inner = self.inner.read();
         let asize = geometry::leaf_asize(inner.psize);
         match &inner.queue {
@@ -613,7 +621,7 @@ impl Leaf {
     }
 
     /// Closes the device, unless it was reopened in the meantime.
-    fn give_up(&self, queue: &Arc<Queue>, condition: Condition) {
+    pub(crate) fn give_up(&self, queue: &Arc<Queue>, condition: Condition) {
         let mut inner = self.inner.write();
         if inner.is_behind(queue) {
             // Whoever listens says it, with the pool's name.

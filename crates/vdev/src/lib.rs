@@ -57,6 +57,7 @@ pub mod spec;
 pub mod state;
 pub mod stats;
 pub mod top;
+mod trim;
 mod trouble;
 mod view;
 
@@ -69,6 +70,7 @@ pub use leaf::{Leaf, Opening, Remainder};
 pub use missing::MissingRanges;
 pub use opener::{DeviceOpener, OpenError};
 pub use outcome::{ReadOutcome, ScrubOutcome};
+pub use platter_device::{TrimKind, TrimSupport};
 pub use priority::{PerClass, Priority};
 pub use shape::Arrangement;
 pub use spec::{VdevKind, VdevSpec};

@@ -15,6 +15,10 @@ pub enum Priority {
     AsyncWrite,
     /// Scrub and resilver.
     Scrub,
+    /// Giving up what is free.
+    Trim,
+    /// Writing over what is free.
+    Initialize,
 }
 
 /// Read or write, as an index.
@@ -49,14 +53,16 @@ const RULES: PerClass<ClassRules> = PerClass([
     ClassRules { name: "sync write", at_once: 10, active_max: 10, in_turn: false, counts_as: Some(Direction::Write) },
     ClassRules { name: "async write", at_once: 1, active_max: 10, in_turn: false, counts_as: Some(Direction::Write) },
     ClassRules { name: "scrub", at_once: 3, active_max: 3, in_turn: false, counts_as: None },
+    ClassRules { name: "trim", at_once: 2, active_max: 2, in_turn: false, counts_as: None },
+    ClassRules { name: "initialize", at_once: 1, active_max: 1, in_turn: false, counts_as: Some(Direction::Write) },
 ]);
 
 impl Priority {
     /// How many there are.
-    pub const COUNT: usize = 5;
+    pub const COUNT: usize = 7;
     /// All of them, in the order in which they are reported.
     pub const ALL: [Self; Self::COUNT] =
-        [Self::SyncRead, Self::AsyncRead, Self::SyncWrite, Self::AsyncWrite, Self::Scrub];
+        [Self::SyncRead, Self::AsyncRead, Self::SyncWrite, Self::AsyncWrite, Self::Scrub, Self::Trim, Self::Initialize];
 
     /// How its transfers are treated.
     pub(crate) const fn rules(self) -> &'static ClassRules {

@@ -9,6 +9,7 @@
 //! - waiting transfers of a class leave in ascending order of offset, wrapping around; neighbours leave as one transfer
 //!   of up to [`JOIN_MAX`] bytes, reads across gaps of up to [`READ_GAP_MAX`] bytes;
 //! - padding is written only between two writes that it joins, and is over when it is left out;
+//! - a trim travels alone: whoever asks for it has joined what can be joined;
 //! - what is fetched ahead of a reader is passed over [`PASSED_MAX`] times at most;
 //! - a joined transfer that fails is repeated piece by piece, so that each waiter gets its own result;
 //! - no lock is held across an await.
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use platter_buffer::Buf;
-use platter_device::{Assembly, BlockDevice, DeviceError, ReadSlot};
+use platter_device::{Assembly, BlockDevice, DeviceError, ReadSlot, TrimKind};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -44,6 +45,7 @@ enum Io {
     Write(Vec<Buf>),
     /// Bytes that nobody reads: zeros, where they join two writes.
     Padding,
+    Trim(TrimKind),
 }
 
 struct Pending {
@@ -68,6 +70,10 @@ impl Pending {
 
     fn is_padding(&self) -> bool {
         matches!(self.io, Io::Padding)
+    }
+
+    fn is_trim(&self) -> bool {
+        matches!(self.io, Io::Trim(_))
     }
 }
 
@@ -154,7 +160,7 @@ impl Class {
         let mut end = first.end();
         let mut batch = vec![first];
         let gap_max = if is_read { READ_GAP_MAX } else { 0 };
-        while batch.len() < PIECES_MAX {
+        while batch.len() < PIECES_MAX && !batch[0].is_trim() {
             let Some((&key, next)) = self.pending.range((end, 0)..).next() else { break };
             if next.is_read() != is_read || next.offset - end > gap_max || next.end() - begin > JOIN_MAX {
                 break;
@@ -232,6 +238,11 @@ impl Queue {
         let _ = self.submit(offset, length, Io::Padding, Priority::AsyncWrite).await;
     }
 
+    /// Gives bytes up.
+    pub async fn trim(self: &Arc<Self>, offset: u64, length: u64, kind: TrimKind) -> Result<(), DeviceError> {
+        self.submit(offset, length, Io::Trim(kind), Priority::Trim).await
+    }
+
     async fn submit(self: &Arc<Self>, offset: u64, length: u64, io: Io, class: Priority) -> Result<(), DeviceError> {
         let rules = class.rules();
         let arrived = Instant::now();
@@ -273,6 +284,11 @@ impl Queue {
                 let (direction, result) = match io {
                     Io::Read(slot) => (Direction::Read, self.device.read_into(offset, vec![slot]).await.1),
                     Io::Write(data) => (Direction::Write, self.device.write(offset, data).await),
+                    Io::Trim(kind) => {
+                        let result = self.device.trim(offset, length, kind).await;
+                        self.histograms.note_trim(Duration::ZERO, arrived.elapsed());
+                        return result;
+                    }
                     Io::Padding => unreachable!("padding never goes alone"),
                 };
                 self.histograms.note_latency(class, direction, Duration::ZERO, arrived.elapsed());
@@ -320,7 +336,25 @@ impl Queue {
     async fn carry_out(&self, class: Priority, batch: Vec<Pending>) {
         let joined_bytes = batch[batch.len() - 1].end() - batch[0].offset;
         self.histograms.note_size(class, joined_bytes, batch.len() > 1);
-        if batch[0].is_read() { self.read_batch(class, batch).await } else { self.write_batch(class, batch).await }
+        match batch[0].io {
+            Io::Read(_) => self.read_batch(class, batch).await,
+            Io::Trim(kind) => self.trim_one(batch, kind).await,
+            Io::Write(_) | Io::Padding => self.write_batch(class, batch).await,
+        }
+    }
+
+    async fn trim_one(&self, batch: Vec<Pending>, kind: TrimKind) {
+        assert_eq!(batch.len(), 1, "a trim travels alone");
+        let started = Instant::now();
+        for Pending { offset, length, arrived, reply, .. } in batch {
+            // Whoever asked for it kept the range free, and is gone: by now somebody else may have it.
+            if reply.is_closed() {
+                continue;
+            }
+            let result = self.device.trim(offset, length, kind).await;
+            self.histograms.note_trim(started - arrived, started.elapsed());
+            let _ = reply.send(result);
+        }
     }
 
     async fn read_batch(&self, class: Priority, batch: Vec<Pending>) {
@@ -372,7 +406,7 @@ impl Queue {
                     data.push(Buf::zeroed(pending.length as usize));
                     Vec::new()
                 }
-                Io::Read(_) => unreachable!("a batch is of one kind"),
+                Io::Read(_) | Io::Trim(_) => unreachable!("a batch is of one kind"),
             };
             data.extend(pieces.iter().cloned());
             waiters.push((pending.offset, pieces, pending.arrived, pending.reply));
@@ -444,6 +478,34 @@ mod tests {
         }
         async fn flush(&self) -> Result<(), DeviceError> {
             self.0.flush().await
+        }
+        async fn trim(&self, offset: u64, length: u64, kind: TrimKind) -> Result<(), DeviceError> {
+            tokio::task::yield_now().await;
+            self.0.trim(offset, length, kind).await
+        }
+    }
+
+    #[tokio::test]
+    async fn a_trim_that_nobody_waits_for_any_more_is_not_carried_out() {
+        let (_, queue) = device();
+        let places = [0, 1 << 20, 2 << 20];
+        for offset in places {
+            queue.write(offset, vec![Buf::copy_from(&[7; 4096])], Priority::SyncWrite).await.expect("write");
+        }
+        let trim = |offset| queue.trim(offset, 4096, TrimKind::Plain);
+        let (mut first, mut second, mut third) = (Box::pin(trim(0)), Box::pin(trim(1 << 20)), Box::pin(trim(2 << 20)));
+        for trim in [&mut first, &mut second, &mut third] {
+            assert!(futures::poll!(trim).is_pending());
+        }
+        // It was waiting for its turn.
+        drop(third);
+        first.await.expect("trimmed");
+        second.await.expect("trimmed");
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        for (offset, byte) in places.into_iter().zip([0, 0, 7]) {
+            assert_eq!(queue.device().read(offset, 4096).await.expect("read")[..], [byte; 4096], "{offset}");
         }
     }
 

@@ -16,6 +16,10 @@ pub struct Stats {
     scan_checksum_errors: AtomicU64,
     self_healed_bytes: AtomicU64,
     scrub_repaired_bytes: AtomicU64,
+    trims: AtomicU64,
+    bytes_trimmed: AtomicU64,
+    trim_errors: AtomicU64,
+    initialize_errors: AtomicU64,
 }
 
 /// The counters at one moment (`vdev_stat_t`). Errors are since the last clear, the rest since the vdev was opened.
@@ -44,6 +48,14 @@ pub struct StatsSnapshot {
     pub self_healed_bytes: u64,
     /// Bytes rewritten by scrub.
     pub scrub_repaired_bytes: u64,
+    /// Trims.
+    pub trims: u64,
+    /// Bytes given up.
+    pub bytes_trimmed: u64,
+    /// Trims that failed.
+    pub trim_errors: u64,
+    /// Writes over free space that failed.
+    pub initialize_errors: u64,
 }
 
 fn add(counter: &AtomicU64, amount: u64) {
@@ -82,6 +94,19 @@ impl Stats {
         add(if by_scrub { &self.scrub_repaired_bytes } else { &self.self_healed_bytes }, bytes);
     }
 
+    pub(crate) fn note_trim(&self, bytes: u64) {
+        add(&self.trims, 1);
+        add(&self.bytes_trimmed, bytes);
+    }
+
+    pub(crate) fn note_trim_error(&self) {
+        add(&self.trim_errors, 1);
+    }
+
+    pub(crate) fn note_initialize_error(&self) {
+        add(&self.initialize_errors, 1);
+    }
+
     /// The counters now.
     pub fn snapshot(&self) -> StatsSnapshot {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -97,6 +122,10 @@ impl Stats {
             scan_checksum_errors: get(&self.scan_checksum_errors),
             self_healed_bytes: get(&self.self_healed_bytes),
             scrub_repaired_bytes: get(&self.scrub_repaired_bytes),
+            trims: get(&self.trims),
+            bytes_trimmed: get(&self.bytes_trimmed),
+            trim_errors: get(&self.trim_errors),
+            initialize_errors: get(&self.initialize_errors),
         }
     }
 

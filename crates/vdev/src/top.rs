@@ -106,7 +106,7 @@ impl TopVdev {
     }
 
     /// The present shape. What keeps it delays an exchange.
-    fn shape(&self) -> Arc<Shape> {
+    pub(crate) fn shape(&self) -> Arc<Shape> {
         self.current.read().shape.clone()
     }
 

@@ -9,6 +9,8 @@
 //!   was allocated from, and of the one loaded last;
 //! - all figures are bytes; `allocated` and `size` count raw space (parity included), `deflated` what users see.
 
+use std::sync::Arc;
+
 use platter_ondisk::gang::HEADER_SIZE;
 use platter_ondisk::{BlkPtr, Dva, Txg};
 use platter_vdev::AllocationClass;
@@ -28,11 +30,13 @@ pub struct Allocator {
     budget: u64,
     /// Counts allocations and loads, to tell what is unused longest.
     uses: u64,
+    /// Whether metaslabs note what became free, for who gives it up.
+    notes_frees: bool,
 }
 
 impl Default for Allocator {
     fn default() -> Self {
-        Self { groups: Vec::new(), rotor: 0, placed: 0, pins: 0, budget: u64::MAX, uses: 0 }
+        Self { groups: Vec::new(), rotor: 0, placed: 0, pins: 0, budget: u64::MAX, uses: 0, notes_frees: false }
     }
 }
 
@@ -52,6 +56,8 @@ pub enum Attempt<T> {
     Done(T),
     /// This metaslab must be loaded first; then it is to be tried again.
     Unloaded(MetaslabId),
+    /// There is room only where nothing is handed out for a moment: it is to be tried again then.
+    Disabled,
 }
 
 /// Bytes of memory that a free run takes in two sorted sets (measured).
@@ -204,6 +210,7 @@ impl Allocator {
                     dvas.push(dva);
                 }
                 Some(Attempt::Unloaded(id)) => return Ok(Attempt::Unloaded(id)),
+                Some(Attempt::Disabled) => return Ok(Attempt::Disabled),
                 None if dvas.is_empty() => return Err(ZioError::NoSpace),
                 None => break,
             }
@@ -241,7 +248,9 @@ impl Allocator {
                 }
             }
         }
-        None
+        let would_hold =
+            |group: &Group| group.takes(AllocationClass::Normal) && group.would_hold(group.geometry.asize_for(psize));
+        self.groups.iter().any(would_hold).then_some(Attempt::Disabled)
     }
 
     /// Allocates a block of `psize` bytes for an intent log in open group `txg`: on a log device when there is one with
@@ -277,7 +286,8 @@ impl Allocator {
                 Found::Nothing => {}
             }
         }
-        Err(ZioError::NoSpace)
+        let would_hold = |group: &Group| group.is_open() && group.would_hold(group.geometry.asize_for(psize));
+        if self.groups.iter().any(would_hold) { Ok(Attempt::Disabled) } else { Err(ZioError::NoSpace) }
     }
 
     /// Group `txg` is syncing: space allocated in it for intent logs becomes part of what it allocates.
@@ -293,6 +303,46 @@ impl Allocator {
         let index = (dva.offset >> group.metaslab_shift) as usize;
         let metaslab = group.metaslabs().get(index)?;
         (end <= metaslab.start + metaslab.size).then_some(MetaslabId { vdev: dva.vdev, index })
+    }
+
+    /// From now on metaslabs note what becomes free for who gives it up, or forget what they have noted.
+    pub fn note_frees(&mut self, noting: bool) {
+        self.notes_frees = noting;
+        if !noting {
+            self.groups.iter_mut().for_each(Group::forget_trimmable);
+        }
+    }
+
+    /// Keeps anything from being handed out of a metaslab whose free ranges are in memory, as long as the share is
+    /// kept, and tells them. `None` when they are not, or there is no such metaslab.
+    pub(crate) fn disable(&self, id: MetaslabId) -> Option<(Arc<()>, Vec<(u64, u64)>)> {
+        let metaslab = self.group(id.vdev)?.metaslabs().get(id.index)?;
+        metaslab.is_loaded().then(|| (metaslab.disabled.share(), metaslab.allocatable.iter().collect()))
+    }
+
+    /// Whether nothing is handed out of some metaslab for a moment.
+    pub(crate) fn has_disabled(&self) -> bool {
+        self.groups.iter().flat_map(Group::metaslabs).any(|metaslab| metaslab.disabled.is_on())
+    }
+
+    /// Notes once more what is free of a metaslab that `share` keeps disabled, unless nobody wants to know any more.
+    pub(crate) fn note_trimmable(&mut self, id: MetaslabId, share: &Arc<()>, ranges: &[(u64, u64)]) {
+        if !self.notes_frees {
+            return;
+        }
+        let note = |metaslab: &mut Metaslab| {
+            // A log that has left took its metaslabs along.
+            if metaslab.disabled.has(share) {
+                ranges.iter().for_each(|(start, length)| metaslab.note_trimmable(*start, *length));
+            }
+        };
+        let _ = self.group_mut(id.vdev).and_then(|group| group.change(id.index, note));
+    }
+
+    /// Takes what a metaslab noted as freed, and is free still: its free ranges are in memory.
+    pub(crate) fn take_trimmable(&mut self, id: MetaslabId) -> RangeSet {
+        let take = |metaslab: &mut Metaslab| metaslab.trimmable.take();
+        self.group_mut(id.vdev).and_then(|group| group.change(id.index, take)).unwrap_or_default()
     }
 
     fn change<T>(&mut self, id: MetaslabId, change: impl FnOnce(&mut Metaslab) -> T) -> T {
@@ -423,9 +473,9 @@ impl Allocator {
 
     /// After group `txg` is on disk.
     pub fn finish(&mut self, txg: Txg) {
-        let pinned = self.pins > 0;
+        let (pinned, noting) = (self.pins > 0, self.notes_frees);
         for group in &mut self.groups {
-            group.change_active(|metaslab| metaslab.finish(txg, pinned));
+            group.change_active(|metaslab| metaslab.finish(txg, pinned, noting));
             group.settle();
         }
         self.try_again();
@@ -556,7 +606,7 @@ mod tests {
         allocator.add_group(Group::new(1, Arc::new(LogDevice(true)), metaslabs(0..1), 20, 1).joining());
         let place = |allocator: &mut Allocator, txg| match allocator.allocate_log(4096, Txg(txg)).unwrap() {
             Attempt::Done(dva) => dva,
-            Attempt::Unloaded(_) => panic!("all is loaded"),
+            Attempt::Unloaded(_) | Attempt::Disabled => panic!("all is loaded"),
         };
         assert_eq!(place(&mut allocator, 9).vdev, 0);
         allocator.absorb_log(Txg(8));

@@ -245,6 +245,11 @@ impl Group {
         self.active.iter().map(|&index| &self.metaslabs[index])
     }
 
+    /// Nobody wants to know any more what became free.
+    pub(crate) fn forget_trimmable(&mut self) {
+        self.metaslabs.iter_mut().for_each(|metaslab| metaslab.trimmable = RangeSet::new());
+    }
+
     /// The space map of metaslab `index` was written.
     pub fn written(&mut self, index: usize, map: Written) {
         let Some(metaslab) = self.metaslabs.get_mut(index) else { return };
@@ -334,6 +339,11 @@ impl Group {
         self.roomiest(candidates().filter(promises)).or_else(|| self.roomiest(candidates()))
     }
 
+    /// Whether there would be room for `asize` bytes if no metaslab were disabled.
+    pub(crate) fn would_hold(&self, asize: u64) -> bool {
+        self.metaslabs.iter().any(|metaslab| metaslab.would_hold(asize))
+    }
+
     /// Whether new blocks of this class may be put here.
     pub(crate) fn takes(&self, class: AllocationClass) -> bool {
         self.class == class && self.is_open()
@@ -356,7 +366,7 @@ impl Group {
             }
             let far =
                 |metaslab: &Metaslab| away_from.iter().all(|&(offset, _)| metaslab.start.abs_diff(offset) >= distance);
-            let fits = |metaslab: &&Metaslab| metaslab.allocatable.largest() >= asize && far(metaslab);
+            let fits = |metaslab: &&Metaslab| metaslab.can_hold(asize) && far(metaslab);
             if let Some(index) = self.roomiest(self.loaded().filter(fits)) {
                 if away_from.is_empty() {
                     self.current = index;
@@ -380,7 +390,7 @@ impl Group {
         if let Some(offset) = self.change(self.current, take).flatten() {
             return Found::At(offset);
         }
-        if let Some(index) = self.roomiest(self.loaded().filter(|m| m.allocatable.largest() >= asize)) {
+        if let Some(index) = self.roomiest(self.loaded().filter(|metaslab| metaslab.can_hold(asize))) {
             return self.change(index, take).flatten().map_or(Found::Nothing, Found::At);
         }
         self.to_load(asize, |_| true).map_or(Found::Nothing, Found::Unloaded)

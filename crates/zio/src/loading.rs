@@ -92,6 +92,7 @@ impl Store {
             match attempt {
                 Attempt::Done(()) => return Ok(dvas),
                 Attempt::Unloaded(id) => self.load(id).await,
+                Attempt::Disabled => self.enabled().await,
             }
         }
     }
@@ -106,6 +107,7 @@ impl Store {
             match attempt {
                 Attempt::Done(dva) => return Ok(dva),
                 Attempt::Unloaded(id) => self.load(id).await,
+                Attempt::Disabled => self.enabled().await,
             }
         }
     }
@@ -137,6 +139,7 @@ impl Store {
                         return Err(ZioError::Io(what));
                     }
                     Attempt::Unloaded(id) => self.load(id).await,
+                    Attempt::Disabled => unreachable!("what is claimed is not handed out"),
                 }
                 has_tried = true;
             }

@@ -8,6 +8,7 @@
 //!   be handed out is `allocatable` while the ranges are loaded, else a number of bytes;
 //! - what is allocated lies in loaded ranges: `allocating` and `log_allocated` are empty while they are not;
 //! - `allocating` holds what this group allocated and has not yet written to the space map (a subset of allocated);
+//! - while it is disabled nothing of it is handed out, so that what is free stays free;
 //! - freed space is not handed out before two more groups are on disk (`TXG_DEFER_SIZE`), so that the last uberblocks
 //!   stay usable;
 //! - while `pins` are held (a scrub slice), freed space stays in `deferred`.
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use platter_hooks::Canary;
 use platter_ondisk::{ObjectId, Txg};
 
+use crate::disabling::Disabling;
 use crate::histogram::Histogram;
 use crate::range_set::{RangeError, RangeSet};
 
@@ -26,6 +28,8 @@ pub const DEFER: usize = 2;
 pub const LOG_SLOTS: usize = 4;
 /// With so many ranges at most a debug build compares them all after each group.
 const COMPARED_RANGES_MAX: usize = 4096;
+/// Ranges that became free and are remembered to be given up: a trim of everything finds the others.
+const TRIMMABLE_MAX: usize = 1 << 16;
 
 /// What is in memory of a metaslab's free ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +79,10 @@ pub struct Metaslab {
     pub freed: RangeSet,
     /// Freed in the last groups, by `txg % DEFER`.
     pub deferred: [RangeSet; DEFER],
+    /// Became free while somebody wants to know (`ms_trim`), and is free still.
+    pub trimmable: RangeSet,
+    /// How many keep anything from being handed out (`ms_disabled`).
+    pub disabled: Disabling,
     /// Where the next search begins.
     pub cursor: u64,
     /// Counts the uses of all metaslabs: the least is the one unused longest.
@@ -105,6 +113,8 @@ impl Metaslab {
             freeing: RangeSet::new(),
             freed: RangeSet::new(),
             deferred: Default::default(),
+            trimmable: RangeSet::new(),
+            disabled: Disabling::default(),
             cursor: start,
             last_used: 0,
             unflushed_txg: Txg(0),
@@ -222,12 +232,29 @@ impl Metaslab {
                 self.cursor = self.start;
                 self.histogram = Some(Histogram::of(self.free_runs(), shift));
             }
-            Err(reason) => self.ranges = Ranges::Damaged(reason.into()),
+            Err(reason) => {
+                self.ranges = Ranges::Damaged(reason.into());
+                self.trimmable = RangeSet::new();
+            }
         }
     }
 
     /// Whether there may be a run of `length` bytes in ranges that are not loaded.
     pub(crate) fn could_hold(&self, length: u64) -> bool {
+        !self.disabled.is_on() && self.has_room_unloaded(length)
+    }
+
+    /// Whether there is a run of `length` bytes in loaded ranges that may be handed out.
+    pub(crate) fn can_hold(&self, length: u64) -> bool {
+        !self.disabled.is_on() && self.allocatable.largest() >= length
+    }
+
+    /// Whether it is only its being disabled that keeps so many bytes from being handed out, as far as is known.
+    pub(crate) fn would_hold(&self, length: u64) -> bool {
+        self.disabled.is_on() && (self.allocatable.largest() >= length || self.has_room_unloaded(length))
+    }
+
+    fn has_room_unloaded(&self, length: u64) -> bool {
         let Ranges::OnDisk { free, largest } = self.ranges else { return false };
         let known = largest.or_else(|| {
             let histogram = self.histogram.filter(|histogram| histogram.runs() > 0)?;
@@ -356,21 +383,42 @@ impl Metaslab {
 
     /// Takes `length` bytes, or nothing.
     pub fn allocate(&mut self, length: u64) -> Option<u64> {
+        let start = self.take_out(length)?;
+        self.allocating.add(start, length).expect("allocatable space is not allocated");
+        Some(start)
+    }
+
+    /// Finds `length` bytes that are to be handed out, and takes them out of what is.
+    fn take_out(&mut self, length: u64) -> Option<u64> {
+        if self.disabled.is_on() {
+            return None;
+        }
         let start = self.allocatable.find(self.cursor, length)?;
         assert!(self.is_loaded(), "what is allocated lies in loaded ranges");
         self.allocatable.remove(start, length).expect("find returns free space");
-        self.allocating.add(start, length).expect("allocatable space is not allocated");
+        self.forget_trimmable(start, length);
         self.cursor = start + length;
         Some(start)
     }
 
+    fn forget_trimmable(&mut self, start: u64, length: u64) {
+        if !self.trimmable.is_empty() {
+            self.trimmable.clear_range(start, length);
+        }
+    }
+
+    /// Notes what just became free for who gives it up, unless that is more than is worth remembering.
+    pub(crate) fn note_trimmable(&mut self, start: u64, length: u64) {
+        if self.trimmable.count() < TRIMMABLE_MAX && !matches!(self.ranges, Ranges::Damaged(_)) {
+            self.trimmable.clear_range(start, length);
+            self.trimmable.add(start, length).expect("just cleared");
+        }
+    }
+
     /// Takes `length` bytes for an intent log in open group `txg`, or nothing.
     pub fn allocate_log(&mut self, length: u64, txg: Txg) -> Option<u64> {
-        let start = self.allocatable.find(self.cursor, length)?;
-        assert!(self.is_loaded(), "what is allocated lies in loaded ranges");
-        self.allocatable.remove(start, length).expect("find returns free space");
+        let start = self.take_out(length)?;
         self.log_allocated[log_slot(txg)].add(start, length).expect("allocatable space is not allocated");
-        self.cursor = start + length;
         Some(start)
     }
 
@@ -386,7 +434,9 @@ impl Metaslab {
     /// # Errors
     /// When part of it is not free.
     pub fn claim(&mut self, start: u64, length: u64) -> Result<(), RangeError> {
+        assert!(!self.disabled.is_on(), "what logs need is claimed before anything is given up");
         self.allocatable.remove(start, length)?;
+        self.forget_trimmable(start, length);
         self.allocating.add(start, length)
     }
 
@@ -417,7 +467,8 @@ impl Metaslab {
     }
 
     /// After group `txg` is on disk: what was freed `DEFER` groups ago becomes allocatable, unless pinned.
-    pub fn finish(&mut self, txg: Txg, pinned: bool) {
+    /// With `noting`, what becomes allocatable is noted for who gives it up.
+    pub fn finish(&mut self, txg: Txg, pinned: bool, noting: bool) {
         assert!(!self.is_dirty(), "what a group changed is on disk before freed space moves on");
         let slot = (txg.0 as usize) % DEFER;
         let freed = self.freed.take();
@@ -430,6 +481,9 @@ impl Metaslab {
         let mature = std::mem::replace(&mut self.deferred[slot], freed);
         for (start, length) in mature.iter() {
             self.give_back(start, length).expect("deferred space is in no other set");
+            if noting {
+                self.note_trimmable(start, length);
+            }
         }
         if cfg!(debug_assertions) {
             self.assert_internally_consistent();
@@ -452,6 +506,8 @@ impl Metaslab {
             all.add(start, length).expect("a byte is free, or freed, or allocated by one group");
         }
         assert!(self.is_loaded() || self.allocatable.is_empty(), "only loaded ranges are handed out");
+        let is_free = |(start, length)| !self.is_loaded() || self.allocatable.contains(start, length);
+        assert!(self.trimmable.iter().all(is_free), "what was noted as free is free");
     }
 
     /// Lengths of all free runs: those to be handed out and those held back. The ranges are loaded.
@@ -504,7 +560,7 @@ mod tests {
         let mut metaslab = Metaslab::new(0, 0, 1 << 20);
         let old = metaslab.allocate(4096).unwrap();
         metaslab.take_changes();
-        metaslab.finish(Txg(9), false);
+        metaslab.finish(Txg(9), false, false);
         let before = metaslab.allocated_ranges();
         let log = metaslab.allocate_log(8192, Txg(10)).unwrap();
         metaslab.absorb_log(Txg(10));
@@ -514,6 +570,29 @@ mod tests {
         }
         assert!(metaslab.allocated_before().iter().eq(before.iter()));
         assert!(metaslab.allocated_ranges().iter().eq([(new, 512)]));
+    }
+
+    #[test]
+    fn what_became_free_is_noted_until_it_is_handed_out_again() {
+        let mut metaslab = Metaslab::new(0, 0, 1 << 20);
+        let start = metaslab.allocate(65536).unwrap();
+        metaslab.take_changes();
+        metaslab.finish(Txg(10), false, true);
+        metaslab.free(start, 65536).unwrap();
+        metaslab.take_changes();
+        for txg in 11..13 {
+            metaslab.finish(Txg(txg), false, true);
+            assert!(metaslab.trimmable.is_empty(), "a group that may be gone back to needs it");
+        }
+        metaslab.finish(Txg(13), false, true);
+        assert!(metaslab.trimmable.iter().eq([(start, 65536)]));
+        metaslab.cursor = start;
+        let share = metaslab.disabled.share();
+        assert_eq!((metaslab.allocate(512), metaslab.allocate_log(512, Txg(14))), (None, None));
+        assert!(metaslab.would_hold(512));
+        drop(share);
+        assert_eq!(metaslab.allocate(512), Some(start));
+        assert!(metaslab.trimmable.iter().eq([(start + 512, 65536 - 512)]));
     }
 
     // More was free than there is, and what is allocated below zero.
@@ -532,16 +611,16 @@ mod tests {
         let mut metaslab = Metaslab::new(0, 0, 1 << 20);
         let start = metaslab.allocate(4096).unwrap();
         metaslab.take_changes();
-        metaslab.finish(Txg(10), false);
+        metaslab.finish(Txg(10), false, false);
         metaslab.free(start, 4096).unwrap();
         assert!(metaslab.free(start, 4096).is_err());
         metaslab.take_changes();
-        metaslab.finish(Txg(11), false);
+        metaslab.finish(Txg(11), false, false);
         assert!(metaslab.free(start, 4096).is_err(), "a double free is noticed");
         assert_eq!(metaslab.allocated(), 4096);
-        metaslab.finish(Txg(12), false);
+        metaslab.finish(Txg(12), false, false);
         assert_eq!(metaslab.allocated(), 4096);
-        metaslab.finish(Txg(13), false);
+        metaslab.finish(Txg(13), false, false);
         assert_eq!(metaslab.allocated(), 0);
     }
 
@@ -554,7 +633,7 @@ mod tests {
         metaslab.absorb_log(Txg(10));
         assert_eq!(metaslab.allocated_ranges().iter().collect::<Vec<_>>(), [(data, 8192)]);
         assert_eq!(metaslab.take_changes().0.iter().collect::<Vec<_>>(), [(data, 8192)]);
-        metaslab.finish(Txg(10), false);
+        metaslab.finish(Txg(10), false, false);
         assert!(metaslab.free(log, 4096).is_err(), "it is not the syncing group's to free");
         metaslab.absorb_log(Txg(11));
         metaslab.free(log, 4096).unwrap();
@@ -568,7 +647,7 @@ mod tests {
         let mut metaslab = Metaslab::new(0, 0, 1 << 20);
         let old = metaslab.allocate(8192).unwrap();
         metaslab.take_changes();
-        metaslab.finish(Txg(10), false);
+        metaslab.finish(Txg(10), false, false);
         let new = metaslab.allocate(4096).unwrap();
         metaslab.free(old, 4096).unwrap();
         assert_eq!(metaslab.allocated_before().iter().collect::<Vec<_>>(), [(old, 8192)]);

@@ -15,7 +15,7 @@ use platter_checksum::{Checksums, SALT_SIZE, Words};
 use platter_hooks::Cpu;
 use platter_ondisk::{BlkPtr, Checksum, Txg};
 use platter_vdev::{AllocationClass, Priority, TopVdev};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::allocator::Allocator;
 use crate::born::{BLOCKS_MAX, Born};
@@ -71,6 +71,8 @@ pub struct StoreState {
     /// Held while a space map is read or written.
     pub(crate) maps: tokio::sync::Mutex<()>,
     pub(crate) map_reader: OnceLock<Arc<dyn MapReader>>,
+    /// Told when a metaslab is no longer disabled.
+    pub(crate) enabled: Notify,
 }
 
 /// Handle to the pool's blocks; cheap to clone.
@@ -106,6 +108,7 @@ impl Store {
                 large: Large::default(),
                 maps: tokio::sync::Mutex::default(),
                 map_reader: OnceLock::new(),
+                enabled: Notify::new(),
             }),
         }
     }

@@ -208,3 +208,47 @@ async fn a_pool_without_room_reads_each_map_once() {
     }
     assert_eq!(maps.reads.load(Ordering::Relaxed), reads, "the sums say that there is nothing");
 }
+
+/// What is being given up must not be handed out; and who needs the room waits instead of failing.
+#[tokio::test]
+async fn nothing_is_handed_out_of_a_disabled_metaslab_and_who_needs_it_waits() {
+    let (store, _) = rig().await;
+    let mut disabled = Vec::new();
+    for index in 0..COUNT as usize {
+        disabled.push(store.disable(MetaslabId { vdev: 0, index }).await.expect("its ranges are known"));
+    }
+    let free: Vec<_> = disabled.iter().flat_map(|disabled| disabled.free().to_vec()).collect();
+    assert_eq!(free.len(), COUNT as usize);
+    let waiting = store.allocate_log(4096, Txg(6));
+    let mut waiting = std::pin::pin!(waiting);
+    for _ in 0..10 {
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        tokio::task::yield_now().await;
+    }
+    // More than one may work there.
+    let again = store.disable(MetaslabId { vdev: 0, index: 2 }).await.expect("once more");
+    disabled.remove(2);
+    assert!(futures::poll!(waiting.as_mut()).is_pending());
+    drop(again);
+    let dva = waiting.await.expect("there is room");
+    assert_eq!(dva.offset >> SHIFT, 2);
+}
+
+#[tokio::test]
+async fn what_is_left_of_what_became_free_is_told_again() {
+    let (store, _) = rig().await;
+    let id = MetaslabId { vdev: 0, index: 1 };
+    store.state().allocator.lock().note_frees(true);
+    let freed = store.disable_freed(id).await.expect("its ranges are known");
+    assert_eq!(freed.free(), [], "nothing has become free since");
+    let start = store.disable(id).await.expect("once more").free()[0].0;
+    let rest = [(start, 4096), (start + 8192, 4096)];
+    freed.note_again(&rest);
+    drop(freed);
+    let again = store.disable_freed(id).await.expect("once more");
+    assert_eq!(again.free(), rest);
+    store.state().allocator.lock().note_frees(false);
+    again.note_again(&rest);
+    drop(again);
+    assert_eq!(store.disable_freed(id).await.expect("once more").free(), [], "nobody wants to know any more");
+}

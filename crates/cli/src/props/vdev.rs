@@ -157,8 +157,12 @@ pub fn value(place: &VdevPlace<'_>, wanted: &Wanted, literal: bool) -> Option<Sh
         "slow_io_t" => limit(vdev.limits.slow_io.1),
         "raidz_expanding" => (vdev.kind == "raidz").then(|| fact("off".to_owned())).flatten(),
         "trim_support" if !is_leaf => fact("-".to_owned()),
-        "trim_support" => fact("off".to_owned()),
-        // Nothing of the kind is done yet: initialize, trim, claims and frees of single blocks, boot areas.
+        "trim_support" => fact(if vdev.trim_support { "on" } else { "off" }.to_owned()),
+        "trim_ops" => number(vdev.counts.trim_ops),
+        "trim_bytes" => number(vdev.counts.trim_bytes),
+        "trim_errors" => number(vdev.counts.trim_errors),
+        "initialize_errors" => number(vdev.counts.initialize_errors),
+        // Nothing of the kind is done yet: claims and frees of single blocks, boot areas.
         _ => number(0),
     }
 }

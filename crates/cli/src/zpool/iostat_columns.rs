@@ -210,8 +210,11 @@ fn since(now: &[u64], before: Option<&[u64]>) -> Vec<u64> {
     now.iter().enumerate().map(|(b, count)| count.saturating_sub(before.get(b).copied().unwrap_or(0))).collect()
 }
 
-/// Picks the histograms of a section out of a vdev's, in the order of the columns. Classes that Platter's queues do not
-/// have (trim, rebuild) are empty.
+/// The classes in the order of the columns; there is none for rebuilding, and no column for initializing.
+const CLASSES: [usize; 6] = [0, 2, 1, 3, 4, 5];
+
+/// Picks the histograms of a section out of a vdev's, in the order of the columns. The class that Platter's queues do
+/// not have (rebuild) is empty.
 fn histograms(section: Section, vdev: &VdevReport) -> Vec<Vec<u64>> {
     let none = ExtendedStats::default();
     let stats = vdev.extended.as_ref().unwrap_or(&none);
@@ -219,18 +222,20 @@ fn histograms(section: Section, vdev: &VdevReport) -> Vec<Vec<u64>> {
     match section {
         Section::SizeHistogram => {
             // Classes are kept in another order than the columns have.
-            let mut all: Vec<Vec<u64>> = [0, 2, 1, 3, 4]
+            let mut all: Vec<Vec<u64>> = CLASSES
                 .iter()
                 .flat_map(|&class| [stats.individual[class].clone(), stats.aggregated[class].clone()])
                 .collect();
-            all.extend(std::iter::repeat_n(Vec::new(), 4));
+            all.extend(std::iter::repeat_n(Vec::new(), 2));
             all
         }
-        _ => [&total[0], &total[1], &disk[0], &disk[1], &queue[0], &queue[2], &queue[1], &queue[3], &queue[4]]
-            .into_iter()
-            .cloned()
-            .chain(std::iter::repeat_n(Vec::new(), 2))
-            .collect(),
+        _ => {
+            [&total[0], &total[1], &disk[0], &disk[1], &queue[0], &queue[2], &queue[1], &queue[3], &queue[4], &queue[5]]
+                .into_iter()
+                .cloned()
+                .chain(std::iter::once(Vec::new()))
+                .collect()
+        }
     }
 }
 
@@ -260,11 +265,11 @@ fn queues(vdev: &VdevReport, literal: bool) -> Vec<String> {
     let none = ExtendedStats::default();
     let stats = vdev.extended.as_ref().unwrap_or(&none);
     let mut cells = Vec::new();
-    for class in [0, 2, 1, 3, 4] {
+    for class in CLASSES {
         cells.push(number(stats.pending[class], literal));
         cells.push(number(stats.active[class], literal));
     }
-    cells.extend(std::iter::repeat_n("0".to_owned(), 4));
+    cells.extend(std::iter::repeat_n("0".to_owned(), 2));
     cells
 }
 
@@ -311,7 +316,8 @@ mod tests {
     use super::*;
 
     fn vdev() -> VdevReport {
-        let mut stats = ExtendedStats { pending: [1, 2, 3, 4, 5], active: [6, 7, 8, 9, 10], ..Default::default() };
+        let mut stats =
+            ExtendedStats { pending: [1, 2, 3, 4, 5, 11, 0], active: [6, 7, 8, 9, 10, 12, 0], ..Default::default() };
         // Two reads of about a microsecond, one of about two.
         stats.total_wait[0] = vec![0; 37];
         stats.total_wait[0][10] = 2;
@@ -349,7 +355,7 @@ mod tests {
 
     #[test]
     fn queues_are_in_openzfs_order() {
-        assert_eq!(joined(Section::Queues, false), "1 6 3 8 2 7 4 9 5 10 0 0 0 0");
+        assert_eq!(joined(Section::Queues, false), "1 6 3 8 2 7 4 9 5 10 11 12 0 0");
     }
 
     #[test]

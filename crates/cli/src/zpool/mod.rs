@@ -5,6 +5,7 @@ mod compatibility;
 mod create;
 mod devices;
 mod events;
+mod free_work;
 mod get;
 mod get_vdev;
 mod history;
@@ -67,7 +68,7 @@ pub static USAGE: Usage = Usage {
         Entry::command(
             "status",
             "\tstatus [-j [--json-int, --json-flat-vdevs, ...\n\
-             \t    --json-pool-key-guid]] [-egLpPsvx] ...\n\
+             \t    --json-pool-key-guid]] [-egiLpPstvx] ...\n\
              \t    [-T d|u] [pool] [interval [count]]\n",
         ),
         Entry::GAP,
@@ -81,7 +82,10 @@ pub static USAGE: Usage = Usage {
         Entry::GAP,
         Entry::command("reopen", "\treopen [-n] <pool>\n"),
         Entry::GAP,
+        Entry::command("initialize", "\tinitialize [-c | -s | -u] [-w] <pool> [<device> ...]\n"),
+        Entry::command("resilver", "\tresilver <pool> ...\n"),
         Entry::command("scrub", "\tscrub [-s | -p] [-w] <pool> ...\n"),
+        Entry::command("trim", "\ttrim [-dw] [-r <rate>] [-c | -s] <pool> [<device> ...]\n"),
         Entry::GAP,
         Entry::command(
             "import",
@@ -111,7 +115,7 @@ pub static USAGE: Usage = Usage {
         Entry::command("wait", "\twait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]\n"),
     ],
     footer: "\nFor further help on a command or topic, run: zpool help [<topic>]\n",
-    later: &["checkpoint", "prefetch", "split", "initialize", "resilver", "trim", "ddtprune"],
+    later: &["checkpoint", "prefetch", "split", "ddtprune"],
 };
 
 fn find(name: &str) -> Option<Run> {
@@ -135,6 +139,9 @@ fn find(name: &str) -> Option<Run> {
         "status" => status::run,
         "clear" => small::clear,
         "scrub" => scrub::run,
+        "resilver" => scrub::resilver,
+        "trim" => free_work::trim,
+        "initialize" => free_work::initialize,
         "import" => import::run,
         "export" => small::export,
         "history" => history::run,

@@ -60,6 +60,17 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
     Ok(code)
 }
 
+/// Runs `zpool resilver <pool> ...`.
+pub fn resilver(session: &mut Session, words: &[String]) -> Done {
+    let parsed = parse(Grammar { short: "", long: &[] }, words).map_err(usage)?;
+    if parsed.operands.is_empty() {
+        return Err(usage("missing pool name argument"));
+    }
+    each(session, &parsed.operands, |session, name| {
+        session.operate(name, PoolOperation::Scrub(ScrubAction::Resilver)).map(|_| ())
+    })
+}
+
 /// Waits for running jobs of these kinds, with their progress on a terminal (a bar) or not (now and then a line, to
 /// stderr).
 pub(super) fn watch(session: &mut Session, name: &str, kinds: &[JobKind]) -> Result<(), ErrorBody> {

@@ -53,6 +53,8 @@ pub fn run(session: &mut Session, words: &[String]) -> Done {
         literal: parsed.has("p") || as_int,
         unhealthy_only: parsed.has("e"),
         slow: parsed.has("s"),
+        initialize: parsed.has("i"),
+        trim: parsed.has("t"),
         naming: Naming::from(&parsed),
     };
     let explain = parsed.has("x");
@@ -255,6 +257,7 @@ fn add_vdev(
     if let Some(word) = scanning.filter(|_| vdev.repairing && vdev.children.is_empty() && vdev.state == "ONLINE") {
         let _ = write!(out, "  ({word})");
     }
+    out.push_str(&style.work(vdev));
     out.push('\n');
     for child in vdev.ordinary() {
         add_vdev(out, child, depth + 2, width, style, scanning);

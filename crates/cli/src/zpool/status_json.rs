@@ -1,7 +1,7 @@
 //! `zpool status -j`: OpenZFS's schema, with what the engine knows.
 
 use platter_api::messages::PoolView;
-use platter_api::report::{ScanReport, VdevReport};
+use platter_api::report::{LeafWork, LeafWorkState, ScanReport, VdevReport};
 use serde_json::Value;
 
 use super::names::Naming;
@@ -185,20 +185,8 @@ fn add(
     if let Some(parent) = parent.filter(|_| options.flat) {
         object.insert("parent".into(), parent.into());
     }
+    add_sizes(&mut object, vdev, numbers);
     let counts = &vdev.counts;
-    for (name, value) in [
-        ("alloc_space", vdev.allocated),
-        ("total_space", vdev.size),
-        ("def_space", vdev.deflated_size),
-        ("rep_dev_size", vdev.replacement_size),
-        ("ex_dev_size", vdev.expand_size),
-        ("self_healed", counts.self_healed),
-        ("phys_space", vdev.physical_size),
-    ] {
-        if value != 0 {
-            numbers.add(&mut object, name, value, Format::Bytes);
-        }
-    }
     numbers.add(&mut object, "read_errors", counts.read_errors, Format::Count);
     numbers.add(&mut object, "write_errors", counts.write_errors, Format::Count);
     numbers.add(&mut object, "checksum_errors", counts.checksum_errors, Format::Count);
@@ -223,6 +211,9 @@ fn add(
             }
         }
     }
+    if vdev.children.is_empty() && depth > 0 {
+        add_work(&mut object, vdev, style, numbers);
+    }
     if options.flat {
         for child in vdev.ordinary() {
             add(into, child, depth + 2, Some(&name), style, options, numbers);
@@ -237,6 +228,63 @@ fn add(
         }
     }
     into.insert(name, object.into());
+}
+
+/// Sizes, where there are any.
+fn add_sizes(object: &mut Object, vdev: &VdevReport, numbers: &Numbers) {
+    for (name, value) in [
+        ("alloc_space", vdev.allocated),
+        ("total_space", vdev.size),
+        ("def_space", vdev.deflated_size),
+        ("rep_dev_size", vdev.replacement_size),
+        ("ex_dev_size", vdev.expand_size),
+        ("self_healed", vdev.counts.self_healed),
+        ("phys_space", vdev.physical_size),
+    ] {
+        if value != 0 {
+            numbers.add(object, name, value, Format::Bytes);
+        }
+    }
+}
+
+/// How far work on what is free of a leaf is, where that was asked for.
+fn add_work(object: &mut Object, vdev: &VdevReport, style: &Style, numbers: &Numbers) {
+    if style.initialize {
+        let names = ["init_state", "initialized", "to_initialize", "init_time", "init_errors"];
+        let errors = vdev.counts.initialize_errors;
+        add_one_work(object, vdev.initialize.as_ref(), names, ("UNINITIALIZED", errors), numbers);
+    }
+    if style.trim {
+        if vdev.trim_support {
+            let names = ["trim_state", "trimmed", "to_trim", "trim_time", "trim_errors"];
+            add_one_work(object, vdev.trim.as_ref(), names, ("UNTRIMMED", vdev.counts.trim_errors), numbers);
+        }
+        numbers.add(object, "trim_notsup", u64::from(!vdev.trim_support), Format::Exact);
+    }
+}
+
+fn add_one_work(
+    object: &mut Object,
+    work: Option<&LeafWork>,
+    [state, done, total, time, errors]: [&str; 5],
+    (none, failed): (&str, u64),
+    numbers: &Numbers,
+) {
+    let Some(work) = work else {
+        object.insert(state.into(), none.into());
+        return;
+    };
+    let name = match work.state {
+        LeafWorkState::Active => "ACTIVE",
+        LeafWorkState::Canceled => "CANCELED",
+        LeafWorkState::Suspended => "SUSPENDED",
+        LeafWorkState::Complete => "COMPLETE",
+    };
+    object.insert(state.into(), name.into());
+    numbers.add(object, done, work.done, Format::Bytes);
+    numbers.add(object, total, work.total, Format::Bytes);
+    numbers.add(object, time, work.time, Format::Time);
+    numbers.add(object, errors, failed, Format::Count);
 }
 
 /// A spare: `zpool status -j` tells its state only (`vdev_stats_nvlist` with `isspare`).

@@ -103,7 +103,8 @@ fn jobs_of(session: &mut Session, pool: &str) -> Result<Vec<Job>, ErrorBody> {
 }
 
 /// Of all activities only these exist yet.
-const KINDS: [JobKind; 4] = [JobKind::Free, JobKind::Replace, JobKind::Resilver, JobKind::Scrub];
+const KINDS: [JobKind; 6] =
+    [JobKind::Free, JobKind::Initialize, JobKind::Replace, JobKind::Resilver, JobKind::Scrub, JobKind::Trim];
 
 impl Wanted {
     /// The kinds of jobs that were asked for.
@@ -181,6 +182,9 @@ mod tests {
         assert_eq!(wanted.row(&jobs), "\t2097152\t0");
         jobs[0].state = JobState::Paused;
         assert_eq!(wanted.remaining(&jobs), 0);
+        jobs = vec![job(JobKind::Trim, 0, 1), job(JobKind::Initialize, 0, 2)];
+        wanted.activities = vec!["initialize", "trim"];
+        assert_eq!((wanted.row(&jobs), wanted.remaining(&jobs)), ("\t2\t1".to_owned(), 3));
         jobs = vec![job(JobKind::Free, 0, 5 << 10)];
         wanted.activities = vec!["free"];
         assert_eq!(wanted.row(&jobs), "\t5120");

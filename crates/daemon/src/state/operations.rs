@@ -28,12 +28,15 @@ fn attempt(name: &str, operation: &PoolOperation) -> String {
             PoolChange::Reguid { .. } => format!("cannot reguid '{name}'"),
             PoolChange::Upgrade { .. } => format!("cannot set property for '{name}'"),
             PoolChange::Reopen => format!("cannot reopen '{name}'"),
+            // What is wrong with one device it says itself.
+            PoolChange::Free { .. } => "operation failed".to_owned(),
         },
         PoolOperation::Set { .. } => format!("cannot set property for '{name}'"),
         PoolOperation::SetVdev { device, .. } => format!("cannot set property for '{device}'"),
         PoolOperation::Scrub(ScrubAction::Start | ScrubAction::Continue) => format!("cannot scrub '{name}'"),
         PoolOperation::Scrub(ScrubAction::Pause) => format!("cannot pause scrubbing {name}"),
         PoolOperation::Scrub(ScrubAction::Stop) => format!("cannot cancel scrubbing {name}"),
+        PoolOperation::Scrub(ScrubAction::Resilver) => format!("cannot restart resilver on {name}"),
         PoolOperation::Clear { device: Some(device) } => format!("cannot clear errors for {device}"),
         PoolOperation::Clear { device: None } => format!("cannot clear errors for {name}"),
         PoolOperation::Sync { .. } => format!("sync '{name}' failed"),
@@ -79,7 +82,9 @@ impl Daemon {
             }
             _ => {}
         }
-        self.log(&pool, &command).await;
+        if changed.problems.is_empty() {
+            self.log(&pool, &command).await;
+        }
         Ok(changed)
     }
 

@@ -211,6 +211,7 @@ impl Operations for FakePool {
                     ScrubAction::Start | ScrubAction::Continue => "scanning".into(),
                     ScrubAction::Pause => "paused".into(),
                     ScrubAction::Stop => "canceled".into(),
+                    ScrubAction::Resilver => return Ok(Changed::default()),
                 };
                 Ok(Changed::default())
             }

@@ -49,6 +49,7 @@ mod snapshots;
 mod space;
 mod spares;
 mod surroundings;
+mod trim;
 mod txgs;
 mod unattended;
 mod users;

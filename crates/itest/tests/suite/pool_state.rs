@@ -104,7 +104,7 @@ fn properties_have_openzfs_names_and_order() {
     assert!(lab.zpool("get -j guid tank root").ok().stdout.contains("root-0"));
     lab.zpool("get guid tank nosuch").refused().says("Expected a list of vdevs in \"tank\"");
     // Properties without effect are refused with the reason.
-    for setting in ["autotrim=on", "autoexpand=no", "cachefile=/tmp/x", "bootfs=tank", "failmode=no"] {
+    for setting in ["autotrim=no", "autoexpand=no", "cachefile=/tmp/x", "bootfs=tank", "failmode=no"] {
         lab.zpool(&format!("set {setting} tank")).refused();
     }
     for (name, value) in [("failmode", "panic"), ("comment", "mine"), ("multihost", "on"), ("org.test:who", "me")] {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use platter_buffer::Buf;
-use platter_device::{BlockDevice, DeviceError, Geometry, Presence, ReadSlot};
+use platter_device::{BlockDevice, DeviceError, Geometry, Presence, ReadSlot, TrimKind, TrimSupport};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
@@ -250,12 +250,6 @@ impl SimDisk {
         self.drive.state.lock().full = full;
     }
 
-    /// Tells the drive that `length` bytes at `offset` are not wanted any more: they read as zeros, and flash need not
-    /// copy them.
-    pub fn trim(&self, offset: u64, length: u64) {
-        self.drive.state.lock().trim(offset, length);
-    }
-
     async fn ask(&self, offset: u64, request: Request) -> Answer {
         match self.drive.submit(self.connection, offset, request) {
             Err((slots, error)) => (slots, Err(error)),
@@ -298,6 +292,18 @@ impl BlockDevice for SimDisk {
 
     async fn flush(&self) -> Result<(), DeviceError> {
         self.ask(0, Request::Flush).await.1
+    }
+
+    fn trim_support(&self) -> TrimSupport {
+        TrimSupport { plain: true, secure: false }
+    }
+
+    /// What is read there afterwards is zeros, or something else that the seed chooses where something was.
+    async fn trim(&self, offset: u64, length: u64, kind: TrimKind) -> Result<(), DeviceError> {
+        match kind {
+            TrimKind::Plain => self.ask(offset, Request::Trim(length)).await.1,
+            TrimKind::Secure => Err(DeviceError::NotTrimmable(self.name())),
+        }
     }
 
     fn presence(&self) -> Presence {

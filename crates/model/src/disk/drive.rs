@@ -49,6 +49,10 @@ pub struct Traffic {
     pub written_bytes: u64,
     /// Flushes.
     pub flushes: u64,
+    /// Trims.
+    pub trims: u64,
+    /// Bytes given up.
+    pub trimmed_bytes: u64,
 }
 
 impl Traffic {
@@ -57,6 +61,7 @@ impl Traffic {
             Target::Read => (&mut self.reads, Some(&mut self.read_bytes)),
             Target::Write => (&mut self.writes, Some(&mut self.written_bytes)),
             Target::Flush => (&mut self.flushes, None),
+            Target::Trim => (&mut self.trims, Some(&mut self.trimmed_bytes)),
         };
         *commands += 1;
         if let Some(bytes) = bytes {
@@ -73,6 +78,8 @@ pub(super) enum Request {
     Read(Vec<ReadSlot>),
     Write(Vec<Buf>),
     Flush,
+    /// So many bytes.
+    Trim(u64),
 }
 
 pub(super) struct Command {
@@ -171,6 +178,8 @@ pub(super) struct Drive {
     pub(super) state: Mutex<State>,
 }
 
+/// One trim of so many leaves garbage behind.
+const GARBAGE_EVERY: u32 = 4;
 /// The longest that a command which was chosen to be slow takes more.
 const SLOW_MAX: Nanos = 2 * SECOND;
 /// The longest that a drive hangs by itself.
@@ -228,10 +237,19 @@ impl State {
         self.held.clear();
     }
 
+    /// Where something was there are zeros now, or, if chance wants it, something else.
     pub(super) fn trim(&mut self, offset: u64, length: u64) {
+        let before = self.current.clone();
         self.current.discard(offset, length);
+        if self.random.next_u32().is_multiple_of(GARBAGE_EVERY) {
+            for part in before.stored(offset, length) {
+                let mut garbage = vec![0; (part.end - part.start) as usize];
+                self.random.fill_bytes(&mut garbage);
+                self.current.write_at(part.start, &garbage);
+            }
+        }
         if self.cache.is_empty() {
-            self.stable.discard(offset, length);
+            self.stable = self.current.clone();
         }
         if let Medium::Chips(chips) = &mut self.medium {
             chips.trim(offset, length);
@@ -264,6 +282,7 @@ impl Drive {
             Target::Read => Operation::Read,
             Target::Write => Operation::Write,
             Target::Flush => Operation::Flush,
+            Target::Trim => Operation::Trim,
         };
         let source = Arc::new(std::io::Error::from_raw_os_error(errno));
         DeviceError::Io { device: self.name.clone(), operation, offset, length, source }
@@ -281,12 +300,14 @@ impl Drive {
         offset: u64,
         request: Request,
     ) -> Result<oneshot::Receiver<Answer>, (Vec<ReadSlot>, DeviceError)> {
-        let (target, slots, data) = match request {
-            Request::Read(slots) => (Target::Read, slots, Vec::new()),
-            Request::Write(data) => (Target::Write, Vec::new(), data),
-            Request::Flush => (Target::Flush, Vec::new(), Vec::new()),
+        let (target, slots, data, trimmed) = match request {
+            Request::Read(slots) => (Target::Read, slots, Vec::new(), 0),
+            Request::Write(data) => (Target::Write, Vec::new(), data, 0),
+            Request::Flush => (Target::Flush, Vec::new(), Vec::new(), 0),
+            Request::Trim(length) => (Target::Trim, Vec::new(), Vec::new(), length),
         };
-        let length = slots.iter().map(|slot| slot.len() as u64).sum::<u64>()
+        let length = trimmed
+            + slots.iter().map(|slot| slot.len() as u64).sum::<u64>()
             + data.iter().map(|buf| buf.len() as u64).sum::<u64>();
         let mut state = self.state.lock();
         if !state.present || state.connection != connection {
@@ -440,6 +461,11 @@ impl Drive {
             }
             Target::Write => state.stalled.push_back(number),
             Target::Flush => self.flush(state, number),
+            Target::Trim => {
+                let (offset, length) = (command.offset, command.length);
+                state.trim(offset, length);
+                self.answer_with(state, number, Ok(()));
+            }
         }
     }
 
@@ -630,6 +656,7 @@ impl Drive {
             Target::Read => format!("read {}", digest(command.slots.iter().map(|slot| &slot[..]))),
             Target::Write => "write".into(),
             Target::Flush => "flush".into(),
+            Target::Trim => "trim".into(),
         };
         let outcome = match (&command.outcome, command.fate.kind) {
             (Err(_), _) => "failed",

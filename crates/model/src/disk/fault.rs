@@ -172,6 +172,7 @@ pub(super) enum Target {
     Read,
     Write,
     Flush,
+    Trim,
 }
 
 /// What is to happen to one command.
@@ -239,6 +240,7 @@ pub(super) fn decide(
         Target::Read => &[MisdirectedRead, Slow],
         Target::Write => &[TornWrite, LostWrite, MisdirectedWrite, HostFull, Slow],
         Target::Flush => &[LyingFlush, Slow],
+        Target::Trim => &[Slow],
     };
     let hit = waiting.iter_mut().find(|fault| {
         let touches = fault.range.start < range.end && range.start < fault.range.end;

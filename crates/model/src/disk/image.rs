@@ -4,6 +4,7 @@
 //! writes; two images with the same bytes have the same hash, however they came about.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -45,6 +46,20 @@ impl Image {
             debug_assert_eq!(chunk.len() as u64, CHUNK, "all chunks are alike, or a hash tells how they came about");
             Arc::make_mut(chunk)[piece.within..piece.within + piece.length].copy_from_slice(part);
         }
+    }
+
+    /// The parts of `length` bytes at `offset` that take room, in order; neighbours are one.
+    pub fn stored(&self, offset: u64, length: u64) -> Vec<Range<u64>> {
+        let end = offset + length;
+        let mut parts: Vec<Range<u64>> = Vec::new();
+        for &chunk in self.chunks.range(offset / CHUNK..end.div_ceil(CHUNK)).map(|(chunk, _)| chunk) {
+            let part = offset.max(chunk * CHUNK)..end.min((chunk + 1) * CHUNK);
+            match parts.last_mut() {
+                Some(last) if last.end == part.start => last.end = part.end,
+                _ => parts.push(part),
+            }
+        }
+        parts
     }
 
     /// Forgets `length` bytes at `offset`: they read as zeros.
@@ -152,6 +167,18 @@ mod tests {
         assert_eq!(written.hash(), other.hash());
         assert_eq!(written.inhabited(3).expect("something is there"), 3);
         assert_eq!(Image::default().inhabited(3), None);
+    }
+
+    #[test]
+    fn what_takes_room_is_told_in_as_few_parts_as_possible() {
+        let mut image = Image::default();
+        for chunk in [1, 2, 5] {
+            image.write_at(chunk * CHUNK, &[1]);
+        }
+        assert_eq!(image.stored(0, 10 * CHUNK), [CHUNK..3 * CHUNK, 5 * CHUNK..6 * CHUNK]);
+        let part_of_two = 2 * CHUNK - 512..2 * CHUNK + 512;
+        assert_eq!(image.stored(2 * CHUNK - 512, 1024), [part_of_two]);
+        assert_eq!(image.stored(3 * CHUNK, 2 * CHUNK), []);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use platter_buffer::Buf;
-use platter_device::{BlockDevice, DeviceError, Geometry, Operation, Presence, ReadSlot};
+use platter_device::{BlockDevice, DeviceError, Geometry, Operation, Presence, ReadSlot, TrimKind, TrimSupport};
 use platter_hooks::Watch;
 use tokio::time::Instant;
 
@@ -144,6 +144,15 @@ impl BlockDevice for Routed {
     async fn flush(&self) -> Result<(), DeviceError> {
         self.travel(Operation::Flush).await?;
         self.disk.flush().await
+    }
+
+    fn trim_support(&self) -> TrimSupport {
+        self.disk.trim_support()
+    }
+
+    async fn trim(&self, offset: u64, length: u64, kind: TrimKind) -> Result<(), DeviceError> {
+        self.travel(Operation::Trim).await?;
+        self.disk.trim(offset, length, kind).await
     }
 
     fn presence(&self) -> Presence {

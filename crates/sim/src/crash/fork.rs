@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use platter_buffer::Buf;
 use platter_device::error::Operation;
-use platter_device::{BlockDevice, DeviceError, Geometry, ReadSlot, check_range};
+use platter_device::{BlockDevice, DeviceError, Geometry, ReadSlot, TrimKind, TrimSupport, check_range};
 
 use platter_model::disk::Image;
 
@@ -71,6 +71,16 @@ impl BlockDevice for Fork {
     }
 
     async fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn trim_support(&self) -> TrimSupport {
+        TrimSupport { plain: true, secure: false }
+    }
+
+    async fn trim(&self, offset: u64, length: u64, _kind: TrimKind) -> Result<(), DeviceError> {
+        check_range(|| self.name(), Operation::Trim, offset, length as usize, self.size)?;
+        self.image.lock().discard(offset, length);
         Ok(())
     }
 }

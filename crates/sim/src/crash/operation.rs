@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use platter_api::report::{Detail, VdevReport};
+use platter_api::report::{Detail, LeafWorkState, VdevReport};
 use platter_api::request::Setting;
-use platter_api::request::{PoolChange, VdevRequest};
+use platter_api::request::{FreeWork, PoolChange, TrimAction, VdevRequest};
 use platter_dsl::take_snapshot::Refusals;
 use platter_ondisk::ObjectId;
 use platter_spa::Pool;
@@ -140,6 +140,8 @@ pub enum Operation {
     Promote(&'static str),
     /// `zfs rollback` of the file system to its latest snapshot.
     Rollback,
+    /// `zpool trim`, to its end.
+    Trim,
 }
 
 /// The attribute's name.
@@ -254,6 +256,23 @@ async fn rollback(pool: &Arc<Pool>, zpl: &mut Arc<Zpl>) -> Result<(), String> {
     Ok(())
 }
 
+/// Trims all devices, and waits until that is done.
+async fn trim(pool: &Arc<Pool>) -> Result<(), String> {
+    let work = FreeWork::Trim(TrimAction::Start { rate: 0, secure: false });
+    let done = pool.change(PoolChange::Free { work, devices: Vec::new() }).await.map_err(text)?;
+    if !done.problems.is_empty() {
+        return Err(done.problems.join("; "));
+    }
+    while is_trimming(&pool.report(Detail::default()).await.map_err(text)?.vdevs) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}
+
+fn is_trimming(vdev: &VdevReport) -> bool {
+    vdev.trim.is_some_and(|work| work.state == LeafWorkState::Active) || vdev.children.iter().any(is_trimming)
+}
+
 /// Sets the property that is set.
 async fn set_compression(pool: &Arc<Pool>) -> Result<(), String> {
     let setting = [("compression".to_owned(), Setting::Value(COMPRESSION.into()))];
@@ -320,7 +339,7 @@ impl Operation {
             }
             Self::Chmod(name) => Some(vec![Step::Mode(file(name)?.0, MODE)]),
             Self::Fsync(name) => file(name).map(|_| Vec::new()),
-            Self::Sync | Self::Scrub => Some(Vec::new()),
+            Self::Sync | Self::Scrub | Self::Trim => Some(Vec::new()),
             Self::SetProperty => Some(vec![Step::Compression(COMPRESSION)]),
             Self::CreateDataset => (!model.has_dataset(NEW)).then(|| vec![Step::Dataset(NEW, true)]),
             Self::DestroyDataset => model.has_dataset(OLD).then(|| vec![Step::Dataset(OLD, false)]),
@@ -440,6 +459,7 @@ impl Operation {
             Self::RemoveLog => remove(pool, spare).await?,
             Self::Replace => replace(pool, spare).await?,
             Self::Scrub => scrub(pool).await?,
+            Self::Trim => trim(pool).await?,
             other => other.run_branch(index, pool).await?,
         }
         Ok(())
@@ -488,6 +508,7 @@ impl Operation {
                 | Self::DestroyClone(_)
                 | Self::Promote(_)
                 | Self::Rollback
+                | Self::Trim
         )
     }
 
@@ -542,6 +563,7 @@ impl Operation {
             Self::Promote(CLONE),
             Self::Promote(FILESYSTEM),
             Self::Rollback,
+            Self::Trim,
         ]
     }
 
@@ -579,7 +601,8 @@ impl Operation {
             | Self::WriteClone
             | Self::DestroyClone(_)
             | Self::Promote(_)
-            | Self::Rollback => None,
+            | Self::Rollback
+            | Self::Trim => None,
         }
     }
 
@@ -640,6 +663,7 @@ impl std::fmt::Display for Operation {
             Self::DestroyClone(name) => write!(f, "destroy-clone {name}"),
             Self::Promote(name) => write!(f, "promote {name}"),
             Self::Rollback => plain(f, "rollback"),
+            Self::Trim => plain(f, "trim"),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use platter_buffer::Buf;
-use platter_device::{BlockDevice, DeviceError, Geometry, ReadSlot};
+use platter_device::{BlockDevice, DeviceError, Geometry, ReadSlot, TrimKind, TrimSupport};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
@@ -53,6 +53,9 @@ pub enum Event {
         operation: usize,
     },
 }
+
+/// Bytes of a trim that are noted at most.
+const NOTED: u64 = 64 << 10;
 
 #[derive(Debug, Default)]
 struct State {
@@ -155,6 +158,33 @@ impl BlockDevice for RecordedDisk {
             state.events.push(Event::Acknowledged { write: number });
         }
         written
+    }
+
+    fn trim_support(&self) -> TrimSupport {
+        self.inner.trim_support()
+    }
+
+    /// What is stored there becomes zeros or anything, as the seed chooses. Of what a crash leaves of that the end of
+    /// the range is noted at most, and not always: what was there before is as good, and each write has its own states.
+    async fn trim(&self, offset: u64, length: u64, kind: TrimKind) -> Result<(), DeviceError> {
+        let choice = self.random.lock().next_u32();
+        let parts = self.inner.image().stored(offset, length);
+        self.inner.trim(offset, length, kind).await?;
+        if choice & 1 == 0 {
+            for part in &parts {
+                let mut garbage = vec![0; (part.end - part.start) as usize];
+                self.random.lock().fill_bytes(&mut garbage);
+                self.inner.write(part.start, vec![Buf::copy_from(&garbage)]).await?;
+            }
+        }
+        match parts.last().filter(|_| choice & 2 == 0) {
+            Some(part) => {
+                let from = part.start.max(part.end.saturating_sub(NOTED));
+                let bytes = self.inner.read(from, (part.end - from) as usize).await?;
+                self.write(from, vec![bytes.freeze()]).await
+            }
+            None => Ok(()),
+        }
     }
 
     async fn flush(&self) -> Result<(), DeviceError> {

@@ -23,6 +23,9 @@ use platter_model::disk::{
     Route, SimDisk, Surroundings,
 };
 
+/// So often what was given up meanwhile is brought back.
+const GIVEN_UP_MAX: usize = 3;
+
 /// Name of the pool.
 pub const POOL: &str = "tank";
 /// Bytes of each disk.
@@ -491,33 +494,53 @@ impl Machine {
     /// # Errors
     /// What the engine said; something is left damaged.
     pub async fn set_right(&mut self, pool: &Pool) -> Result<(), String> {
-        self.bring_everything_back(pool).await?;
-        for last in [false, true] {
-            pool.scrub_start().await.map_err(|error| format!("scrub: {error}"))?;
-            pool.scrub_wait().await.map_err(|error| format!("scrub: {error}"))?;
-            let report = report(pool).await?;
-            if report.error_count > 0 || report.scan.errors > 0 {
-                return Err(format!("a scrub found {} errors: {:?}", report.scan.errors, report.errors));
-            }
-            if last && report.scan.repaired > 0 {
-                return Err(format!("a second scrub still had {} bytes to repair", report.scan.repaired));
+        // One whose labels cannot be read any more is given up when something else fails there, too: the first scrub
+        // may find that out.
+        for _ in 0..GIVEN_UP_MAX {
+            self.bring_everything_back(pool).await?;
+            self.scrub(pool, false).await?;
+            if self.not_in_use(pool).await?.is_none() {
+                break;
             }
         }
-        for number in self.members() {
-            let state = self.state_of(pool, number).await?;
-            if state != "ONLINE" {
-                let report = report(pool).await?;
-                let mut why = Vec::new();
-                unusable(&report.vdevs, &mut why);
-                let action = report.action.unwrap_or_default();
-                let why = why.join(", ");
-                return Err(format!("disk {number} is {state} after everything was set right: {why}\n{action}"));
-            }
+        self.scrub(pool, true).await?;
+        if let Some((number, state)) = self.not_in_use(pool).await? {
+            let report = report(pool).await?;
+            let mut why = Vec::new();
+            unusable(&report.vdevs, &mut why);
+            let action = report.action.unwrap_or_default();
+            let why = why.join(", ");
+            return Err(format!("disk {number} is {state} after everything was set right: {why}\n{action}"));
         }
         // No scrub reads the parts of labels and the free space where these may lie; others fail from now on.
         self.disks.iter().for_each(SimDisk::make_readable);
         self.victims.clear();
         Ok(())
+    }
+
+    /// Scrubs; after the `last` one nothing may be left to be repaired.
+    async fn scrub(&self, pool: &Pool, last: bool) -> Result<(), String> {
+        pool.scrub_start().await.map_err(|error| format!("scrub: {error}"))?;
+        pool.scrub_wait().await.map_err(|error| format!("scrub: {error}"))?;
+        let report = report(pool).await?;
+        if report.error_count > 0 || report.scan.errors > 0 {
+            return Err(format!("a scrub found {} errors: {:?}", report.scan.errors, report.errors));
+        }
+        if last && report.scan.repaired > 0 {
+            return Err(format!("a second scrub still had {} bytes to repair", report.scan.repaired));
+        }
+        Ok(())
+    }
+
+    /// A disk of the pool that is not in use, with its state.
+    async fn not_in_use(&self, pool: &Pool) -> Result<Option<(usize, String)>, String> {
+        for number in self.members() {
+            let state = self.state_of(pool, number).await?;
+            if state != "ONLINE" {
+                return Ok(Some((number, state)));
+            }
+        }
+        Ok(None)
     }
 
     /// Puts a disk where the pool looks for it.

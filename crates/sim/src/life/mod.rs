@@ -11,6 +11,7 @@
 //! | `returns` | disks that come back, several at once, and a pool that is taken at its word |
 //! | `drill` | nothing but returns, in the middle of scans |
 //! | `hosts` | heartbeats that stall, and another host that takes the pool |
+//! | `trims` | disks that are told what is free |
 //! | `ballast` | a pool that is nearly full all the time |
 //! | `loss` | more damage than redundancy covers |
 //! | `suite` | many seeds |
@@ -33,6 +34,7 @@ mod machine;
 mod returns;
 mod story;
 mod suite;
+mod trims;
 
 pub use chapters::{live, live_noting};
 pub use drill::drill;

@@ -74,6 +74,8 @@ pub(super) struct Story {
     pub(super) crowded: bool,
     /// The chance by which disks are replaced, in a life in which they are.
     pub(super) exchanging: Option<ChaCha20Rng>,
+    /// The chance by which disks are told what is free, in a life in which they are.
+    pub(super) trimming: Option<ChaCha20Rng>,
     /// The ways to the disks of hosts that lost the pool, with the writes that had taken them by then.
     pub(super) given_up: Vec<(Arc<Route>, u64)>,
 }
@@ -86,6 +88,8 @@ const CROWDED_EVERY: u32 = 6;
 const CROWDED_MIB_MAX: u64 = 200;
 /// In one life of so many disks are replaced.
 const EXCHANGING_EVERY: u32 = 2;
+/// In one life of so many disks are told what is free.
+const TRIMMING_EVERY: u32 = 2;
 
 /// What is left out of lives, to find out what one that goes wrong needs for that.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,6 +120,8 @@ impl Story {
         // A chance of its own: what else happens stays what it would be.
         let mut exchanging = ChaCha20Rng::seed_from_u64(!seed);
         let exchanging = (!drill && exchanging.next_u32().is_multiple_of(EXCHANGING_EVERY)).then_some(exchanging);
+        let mut trimming = ChaCha20Rng::seed_from_u64(seed.rotate_left(32));
+        let trimming = (!drill && trimming.next_u32().is_multiple_of(TRIMMING_EVERY)).then_some(trimming);
         let (filesystems, given_up) = (BTreeMap::new(), Vec::new());
         let (pool, pending, made) = (None, None, 0);
         Self {
@@ -130,6 +136,7 @@ impl Story {
             honest,
             crowded,
             exchanging,
+            trimming,
             given_up,
         }
     }
