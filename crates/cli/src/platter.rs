@@ -51,6 +51,11 @@ enum Command {
     Faults(crate::faults::Arguments),
     /// List the disks of this machine: sectors, caches, temperatures, and in which pools they are
     Disks(crate::disks::Arguments),
+    /// Read, write, export and import volumes
+    Volume {
+        #[command(subcommand)]
+        action: crate::volume::Action,
+    },
     /// Name who is told when a device fails
     Notify(crate::notify::Arguments),
     /// The daemon that owns imported pools and mounts; it starts by itself when a command needs it
@@ -94,6 +99,7 @@ pub fn main() -> u8 {
         Command::Txgs(arguments) => return crate::txgs::main(&arguments),
         Command::Disks(arguments) => return crate::disks::main(&arguments),
         Command::Faults(arguments) => return crate::faults::main(&arguments),
+        Command::Volume { action } => return crate::volume::main(&action),
         Command::Notify(arguments) => return crate::notify::main(&arguments),
         Command::Daemon { action } => daemon(action.unwrap_or(DaemonAction::Status { json: false })),
     };

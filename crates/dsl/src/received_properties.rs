@@ -35,7 +35,7 @@ pub fn usable(list: &NvList, without: &BTreeSet<String>) -> Vec<(String, StoredP
 /// Stores them. Within a task.
 async fn store(dsl: &Arc<DslPool>, tx: &Tx, dataset: &Arc<Dataset>, list: &[(String, StoredProperty)]) -> Result<()> {
     for (name, value) in list {
-        if effects::check_applies(dsl, dataset, name, Some(value)).is_err() {
+        if effects::check_applies(dsl, dataset.kind, name, Some(value)).is_err() {
             continue;
         }
         let key = match dsl.version().has_received_properties() {

@@ -43,6 +43,7 @@ mod born;
 pub mod cache;
 mod copies;
 mod durable;
+pub mod errno;
 pub mod error;
 mod free;
 mod gang_tree;

@@ -52,13 +52,10 @@ pub mod options;
 mod path;
 mod phys;
 pub mod posix_acl;
-mod prefetch;
 mod projects;
 mod quotas;
-mod range_lock;
 mod rename;
 mod replay;
-mod run;
 mod sa_table;
 mod salt;
 mod setattr;
@@ -74,8 +71,8 @@ pub use attr::{
     Attr, DirEntry, Fallocate, FileKind, NewFile, RenameFlags, SeekFor, SetAttr, SetTime, SetXattr, StatFs, Timestamp,
 };
 pub use error::{Result, ZplError};
-pub use file::Keeper;
 pub use fs::Zpl;
-pub use options::{AtimeMode, CreateOptions, MountOptions, SpaceInfo, UnlimitedSpace, XattrMode};
+pub use options::{AtimeMode, CreateOptions, MountOptions, XattrMode};
 pub use path::object_path;
+pub use platter_dmu::bytes::{Keeper, SpaceInfo, UnlimitedSpace};
 pub use posix_acl::{AclWho, PosixAcl};

@@ -49,3 +49,4 @@ mod surroundings;
 mod txgs;
 mod unattended;
 mod users;
+mod volumes;

@@ -16,7 +16,10 @@ use platter_ondisk::ObjectId;
 use platter_spa::Pool;
 use platter_zpl::{Fallocate, NewFile, RenameFlags, SetAttr, SetXattr, Zpl};
 
-use super::model::{Content, FILESYSTEM, Model, NodeId, Place, ROOT, Step};
+use super::contents::{bytes, pieces};
+use super::model::{Content, FILESYSTEM, Model, Place, ROOT, Step};
+use super::served::Served;
+use super::volume;
 use crate::world::{self, SimDevices, StandingClock};
 
 /// A clone that is there from the beginning, and one to be made.
@@ -31,9 +34,6 @@ const LATER: &str = "later";
 pub const OLD: &str = "tank/old";
 /// A data set to be made.
 pub const NEW: &str = "tank/new";
-/// Its record size in bytes: small, so that a write of some kilobytes touches more than one block.
-pub const RECORD: usize = 8192;
-
 /// A path of at most one folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name(pub &'static str);
@@ -140,6 +140,16 @@ pub enum Operation {
     Promote(&'static str),
     /// `zfs rollback` of the file system to its latest snapshot.
     Rollback,
+    /// So many bytes of the volume from an offset on.
+    WriteVolume(usize, usize),
+    /// The same, stable when it is over.
+    StableVolume(usize, usize),
+    /// So many bytes of the volume from an offset on are discarded.
+    ClearVolume(usize, usize),
+    /// `fsync` of the volume.
+    FsyncVolume,
+    /// `zfs set volsize=`.
+    ResizeVolume(usize),
 }
 
 /// The attribute's name.
@@ -150,28 +160,6 @@ const COMPRESSION: &str = "gzip-1";
 const LEAVES_WITHIN: usize = 1000;
 const MODE: u32 = 0o600;
 const TARGET: &[u8] = b"A/bar";
-
-/// Bytes that tell where they belong and who wrote them; they do not compress to nothing.
-fn bytes(salt: u64, offset: usize, length: usize) -> Vec<u8> {
-    let at = |index: usize| {
-        let mixed = (index as u64 / 8 + 1).wrapping_mul(salt.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        mixed.rotate_left(23).to_le_bytes()[index % 8]
-    };
-    (offset..offset + length).map(at).collect()
-}
-
-/// The smallest pieces of a write that can be lost one by one: those within one block.
-fn pieces(node: NodeId, offset: usize, data: &[u8]) -> Vec<Step> {
-    let mut steps = Vec::new();
-    let mut at = 0;
-    while at < data.len() {
-        let length = (RECORD - (offset + at) % RECORD).min(data.len() - at);
-        steps.push(Step::Write(node, offset + at, data[at..at + length].to_vec()));
-        at += length;
-    }
-    debug_assert_eq!(at, data.len(), "the pieces are the whole");
-    steps
-}
 
 /// Adds the spare disk to the pool.
 async fn add(pool: &Arc<Pool>, spare: usize, vdev: fn(PathBuf) -> VdevRequest) -> Result<(), String> {
@@ -286,17 +274,17 @@ impl Operation {
             }
             Self::Append(name, length) => {
                 let (node, size) = file(name)?;
-                Some(pieces(node, size, &self.data(index, size, length)))
+                Some(pieces(|at, data| Step::Write(node, at, data), size, &self.data(index, size, length)))
             }
             Self::Overwrite(name, offset, length) => {
                 let (node, _) = file(name)?;
-                Some(pieces(node, offset, &self.data(index, offset, length)))
+                Some(pieces(|at, data| Step::Write(node, at, data), offset, &self.data(index, offset, length)))
             }
             Self::Truncate(name, size) => Some(vec![Step::Truncate(file(name)?.0, size)]),
             Self::Punch(name, offset, length) => {
                 let (node, size) = file(name)?;
                 let end = size.min(offset + length);
-                (offset < end).then(|| pieces(node, offset, &vec![0; end - offset]))
+                (offset < end).then(|| pieces(|at, data| Step::Write(node, at, data), offset, &vec![0; end - offset]))
             }
             Self::Rename(from, to) => {
                 let (from, to) = (from.place(model)?, to.place(model)?);
@@ -328,7 +316,33 @@ impl Operation {
             Self::AddLog => model.has_spare().then(|| vec![Step::Log(true)]),
             Self::RemoveLog => model.has_log().then(|| vec![Step::Log(false)]),
             Self::Replace => model.has_spare().then(|| vec![Step::Replaced]),
+            other if other.is_of_volume() => other.plan_volume(index, model),
             other => other.plan_branch(index, model).map(|step| vec![step]),
+        }
+    }
+
+    /// Whether it is done to the volume.
+    fn is_of_volume(self) -> bool {
+        matches!(
+            self,
+            Self::WriteVolume(..)
+                | Self::StableVolume(..)
+                | Self::ClearVolume(..)
+                | Self::FsyncVolume
+                | Self::ResizeVolume(_)
+        )
+    }
+
+    /// As [`plan`](Self::plan), for what is done to the volume.
+    fn plan_volume(self, index: usize, model: &Model) -> Option<Vec<Step>> {
+        match self {
+            Self::WriteVolume(offset, length) | Self::StableVolume(offset, length) => {
+                let fits = offset + length <= model.volume().len();
+                fits.then(|| pieces(Step::WriteVolume, offset, &self.data(index, offset, length)))
+            }
+            Self::ClearVolume(offset, length) => Some(vec![Step::ClearVolume(offset, length)]),
+            Self::ResizeVolume(size) => Some(vec![Step::ResizeVolume(size)]),
+            _ => Some(Vec::new()),
         }
     }
 
@@ -367,11 +381,20 @@ impl Operation {
     ///
     /// # Errors
     /// What the engine said.
-    pub async fn run(self, index: usize, pool: &Arc<Pool>, zpl: &mut Arc<Zpl>, spare: usize) -> Result<(), String> {
-        if let Self::Rollback = self {
-            return rollback(pool, zpl).await;
+    pub async fn run(self, index: usize, on: &mut Served, spare: usize) -> Result<(), String> {
+        let Served { pool, zpl, volume } = on;
+        match self {
+            Self::Rollback => rollback(pool, zpl).await,
+            Self::WriteVolume(offset, length) => volume.write(offset, &self.data(index, offset, length)).await,
+            Self::StableVolume(offset, length) => {
+                volume.write(offset, &self.data(index, offset, length)).await?;
+                volume.fsync().await
+            }
+            Self::ClearVolume(offset, length) => volume.clear(offset, length).await,
+            Self::FsyncVolume => volume.fsync().await,
+            Self::ResizeVolume(size) => volume::resize(pool, size).await,
+            other => other.run_mounted(index, pool, zpl, spare).await,
         }
-        self.run_mounted(index, pool, zpl, spare).await
     }
 
     /// Does it while the file system stays mounted.
@@ -488,6 +511,7 @@ impl Operation {
                 | Self::DestroyClone(_)
                 | Self::Promote(_)
                 | Self::Rollback
+                | Self::ResizeVolume(_)
         )
     }
 
@@ -542,7 +566,21 @@ impl Operation {
             Self::Promote(CLONE),
             Self::Promote(FILESYSTEM),
             Self::Rollback,
+            Self::WriteVolume(5000, 12_000),
+            Self::StableVolume(30_000, 9000),
+            Self::ClearVolume(4000, 20_000),
+            Self::FsyncVolume,
+            Self::ResizeVolume(24 << 10),
+            Self::ResizeVolume(80 << 10),
         ]
+    }
+
+    /// What makes stable what this operation changed; none for the pool's operations, and what changes names alone.
+    pub fn keeper(self) -> Option<Self> {
+        match self {
+            Self::WriteVolume(..) | Self::ClearVolume(..) => Some(Self::FsyncVolume),
+            other => other.file().map(Self::Fsync),
+        }
     }
 
     /// The file that is another one afterwards, under the name that it has then; none for folders, names that go, and
@@ -579,7 +617,12 @@ impl Operation {
             | Self::WriteClone
             | Self::DestroyClone(_)
             | Self::Promote(_)
-            | Self::Rollback => None,
+            | Self::Rollback
+            | Self::WriteVolume(..)
+            | Self::StableVolume(..)
+            | Self::ClearVolume(..)
+            | Self::FsyncVolume
+            | Self::ResizeVolume(_) => None,
         }
     }
 
@@ -601,6 +644,7 @@ impl Operation {
             Self::Overwrite(top, 1000, 500),
             Self::Clone(CLONE),
             Self::WriteClone,
+            Self::WriteVolume(0, 45_000),
         ]
     }
 }
@@ -640,6 +684,11 @@ impl std::fmt::Display for Operation {
             Self::DestroyClone(name) => write!(f, "destroy-clone {name}"),
             Self::Promote(name) => write!(f, "promote {name}"),
             Self::Rollback => plain(f, "rollback"),
+            Self::WriteVolume(offset, length) => write!(f, "write-volume {offset} {length}"),
+            Self::StableVolume(offset, length) => write!(f, "stable-volume {offset} {length}"),
+            Self::ClearVolume(offset, length) => write!(f, "clear-volume {offset} {length}"),
+            Self::FsyncVolume => plain(f, "fsync-volume"),
+            Self::ResizeVolume(size) => write!(f, "resize-volume {size}"),
         }
     }
 }
